@@ -1,0 +1,108 @@
+# Only make and python3 (3.10 or newer) have to be there; every target makes .venv and what else it needs.
+# Say which Python:  make test PYTHON=python3.12      Pass arguments on:  make lab LAB_ARGS="--no-browser --port 9999"
+
+PYTHON ?= python3
+VENV ?= .venv
+LAB_ARGS ?=
+PYTEST_ARGS ?=
+PY := $(VENV)/bin/python
+FRONT := assets/widget
+BUNDLE := kvviz/widget/static
+
+# Several BLAS threads make small products slower, and timings and rounding differ from machine to machine.
+ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
+
+# What is installed depends on pyproject.toml, and on this folder: an environment that moved along points to the old one.
+KEY := $(shell { pwd; cat pyproject.toml .ci/install.py; } | cksum | cut -d ' ' -f 1)
+READY := $(VENV)/ready-$(KEY)
+NODE := $(shell node -p 'const [a, b] = process.versions.node.split(".").map(Number); \
+  a > 22 || (a == 22 && b >= 12) || (a == 20 && b >= 19)' 2>/dev/null)
+NODE_READY := $(FRONT)/node_modules/ready-$(shell cat $(FRONT)/package-lock.json 2>/dev/null | cksum | cut -d ' ' -f 1)
+
+.PHONY: help lab test check bench install notebooks widget clean browser front front-check
+
+help:
+	@echo "make lab        open the first notebook in JupyterLab"
+	@echo "make test       run all tests: Python, notebooks, browser, front end"
+	@echo "make check      lint, format, types, layers"
+	@echo "make bench      measure against onnxruntime and the reference evaluator"
+	@echo "make install    install kvviz with JupyterLab and onnxruntime into $(VENV)"
+	@echo "make notebooks  execute the notebooks in place"
+	@echo "make widget     build the front end (needs node)"
+	@echo "make clean      remove all that make made, $(VENV) too"
+
+lab: $(READY)-lab
+	$(PY) -m jupyterlab --ServerApp.root_dir=$(CURDIR) --LabApp.default_url=/lab/tree/notebooks/00_quickstart.ipynb \
+	  $(if $(filter 0,$(shell id -u)),--allow-root) $(LAB_ARGS)
+
+test: $(READY)-dev browser front
+	$(ONE_THREAD) $(PY) -m pytest $(PYTEST_ARGS)
+
+check: $(READY)-dev front-check
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m mypy
+	$(PY) -m pytest -q tests/test_layers.py tests/test_house_rules.py
+
+bench: $(READY)-dev
+	$(ONE_THREAD) $(PY) -m tests.bench
+
+install: $(READY)-install
+
+notebooks: $(READY)-dev
+	$(ONE_THREAD) $(PY) .ci/notebooks.py notebooks/*.ipynb
+
+clean:
+	rm -rf $(VENV) $(FRONT)/node_modules .pytest_cache .mypy_cache .ruff_cache .hypothesis test-results build dist
+	find kvviz tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# ---- what the targets need ------------------------------------------------------------------------------------------
+
+$(PY):
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
+	  { echo "kvviz needs Python 3.10 or newer; name one with: make PYTHON=python3.12"; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || \
+	  { rm -rf $(VENV); echo "python3 cannot make an environment; on Debian and Ubuntu: apt install python3-venv"; exit 1; }
+
+# A larger installation counts as the smaller ones too.
+$(READY)-lab: | $(PY)
+	@rm -f $(VENV)/ready-*
+	$(PY) .ci/install.py lab
+	@touch $@
+
+$(READY)-install: | $(PY)
+	@rm -f $(VENV)/ready-*
+	$(PY) .ci/install.py lab,ort
+	@touch $@ $(READY)-lab
+
+$(READY)-dev: | $(PY)
+	@rm -f $(VENV)/ready-*
+	$(PY) .ci/install.py lab,ort dev
+	@touch $@ $(READY)-install $(READY)-lab
+
+browser: $(READY)-dev
+	@$(PY) -m tests.ui.browser
+
+# The bundle is committed, so that nobody needs node to use kvviz. Where node is, it must come out of the sources again.
+ifeq ($(NODE),true)
+$(NODE_READY): $(FRONT)/package-lock.json
+	cd $(FRONT) && npm ci --ignore-scripts --no-audit --no-fund
+	@touch $@
+
+widget: $(NODE_READY)
+	cd $(FRONT) && npm run build
+
+front-check: $(NODE_READY)
+	cd $(FRONT) && npm run check
+
+front: $(NODE_READY)
+	cd $(FRONT) && npm test
+	@old=$$(cat $(BUNDLE)/* | cksum); (cd $(FRONT) && npm run build) && [ "$$old" = "$$(cat $(BUNDLE)/* | cksum)" ] || \
+	  { echo "$(BUNDLE) was not what these sources build. If it built, it is now: commit it."; exit 1; }
+else
+front front-check:
+	@echo "node 20.19 or newer is not here: the front end is not tested"
+
+widget:
+	@echo "building the front end needs node 20.19 or newer"; exit 1
+endif

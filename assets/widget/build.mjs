@@ -1,0 +1,38 @@
+// Bundles src/widget.ts and src/*.css into kvviz/widget/static: one ES module and one style sheet.
+// `--watch` rebuilds on change; the output is committed, so that nobody needs Node to install kvviz.
+import { readFile, stat } from "node:fs/promises";
+import { fileURLToPath } from "node:url";
+import * as esbuild from "esbuild";
+
+const here = (path) => fileURLToPath(new URL(path, import.meta.url));
+const LIMIT = 100_000; // bytes: the module is stored once per widget in a saved notebook
+
+const options = {
+  entryPoints: [
+    { in: here("src/widget.ts"), out: "kvviz" },
+    { in: here("src/style.css"), out: "kvviz" },
+  ],
+  outdir: here("../../kvviz/widget/static"),
+  entryNames: "[name]",
+  bundle: true,
+  format: "esm",
+  target: ["es2022", "chrome114", "firefox115", "safari16.4"],
+  charset: "utf8",
+  minify: true,
+  legalComments: "none",
+  logLevel: "warning",
+};
+
+if (process.argv.includes("--watch")) {
+  const context = await esbuild.context(options);
+  await context.watch();
+} else {
+  await esbuild.build(options);
+  for (const name of ["kvviz.js", "kvviz.css"]) {
+    const { size } = await stat(`${options.outdir}/${name}`);
+    console.log(`${name} ${(size / 1000).toFixed(1)} kB`);
+    if (size > LIMIT) throw new Error(`${name} is over ${LIMIT / 1000} kB`);
+  }
+  const js = await readFile(`${options.outdir}/kvviz.js`, "utf8");
+  if (/https?:\/\/(?!www\.w3\.org)/.test(js)) throw new Error("the module names an outside address");
+}

@@ -1,0 +1,112 @@
+// The caches: rows reserved and valid, bytes written and copied in the present run, and a strip of rows over runs.
+import { el, hit, mark, say } from "./dom.js";
+import { buffer, bytes, count } from "./format.js";
+import type { Change, Store, View } from "./store.js";
+import type { Cache } from "./wire.js";
+
+interface Row { root: HTMLElement; valid: HTMLElement; bar: HTMLElement; written: HTMLElement; copied: HTMLElement; where: HTMLElement; strip: HTMLCanvasElement; now: HTMLElement }
+const HEIGHT = 30;
+
+export class CachesPane implements View {
+  #body = el("tbody");
+  #rows: Row[] = [];
+  #shown = false;
+
+  constructor(private host: HTMLElement, private store: Store, signal: AbortSignal) {
+    const heads: [string, string][] = [["", "cache"], ["", "kept"], ["", "rows valid / reserved"], ["kv-num", "written"], ["kv-num", "copied"], ["", "buffer"], ["", "rows over runs"]];
+    host.append(el("div", { class: "kv-scroll" }, el("table", { class: "kv-table kv-caches", "aria-label": "Caches in the present run" },
+      el("thead", {}, el("tr", {}, ...heads.map(([c, text]) => el("th", { scope: "col", class: c }, text)))), this.#body)));
+    this.#body.addEventListener("click", (event) => {
+      const row = hit(event, "cache-row");
+      if (row) store.select({ kind: "cache", id: Number(row.dataset.id) });
+    }, { signal });
+    const watch = new ResizeObserver(() => {
+      const shown = host.clientWidth > 0;
+      if (shown !== this.#shown) {
+        this.#shown = shown;
+        this.#draw();
+      }
+    });
+    watch.observe(host);
+    signal.addEventListener("abort", () => watch.disconnect());
+  }
+
+  update(change: Change): void {
+    const { store } = this;
+    const { p } = store.t;
+    if (change.payload) {
+      this.#rows = p.caches.map((c, i) => this.#make(c, i));
+      this.#body.replaceChildren(...this.#rows.map((r) => r.root));
+      if (!this.#rows.length) this.#body.append(el("tr", {}, el("td", { colspan: 7, class: "kv-none" }, "This model keeps no cache.")));
+    }
+    if (change.payload || change.look) this.#draw();
+    if (!(change.cursor || change.payload || change.selection)) return;
+    const { run, lit } = store.now;
+    this.#rows.forEach((row, i) => {
+      const c = p.caches[i];
+      const valid = c.valid[run] ?? 0;
+      const before = run > 0 ? c.valid[run - 1] ?? 0 : 0;
+      const capacity = c.capacity[run] ?? 0;
+      say(row.valid, `${valid === before ? count(valid) : `${count(before)} → ${count(valid)}`} / ${count(capacity)}`);
+      row.bar.style.setProperty("--kv-before", String(capacity ? before / capacity : 0));
+      row.bar.style.setProperty("--kv-valid", String(capacity ? valid / capacity : 0));
+      say(row.written, bytes(c.written[run] ?? 0));
+      say(row.copied, bytes(c.copied[run] ?? 0));
+      mark(row.copied, "data-bad", c.copied[run] ? 1 : null);
+      mark(row.copied, "data-zero", c.copied[run] ? null : 1);
+      const storage = c.storage[run] ?? -1;
+      say(row.where, buffer(p, storage));
+      row.now.style.left = `${((run + 0.5) / Math.max(1, p.runs.length)) * 100}%`;
+      const chosen = store.selection?.kind === "cache" && store.selection.id === i;
+      mark(row.root, "data-lit", chosen || lit.storages.has(storage) ? 1 : null);
+    });
+  }
+
+  #make(c: Cache, i: number): Row {
+    const valid = el("span", { class: "kv-rows" });
+    const bar = el("i", { class: "kv-meter" });
+    const written = el("td", { class: "kv-num" });
+    const copied = el("td", { class: "kv-num" });
+    const where = el("td", { class: "kv-id" });
+    const strip = el("canvas");
+    const now = el("i", { class: "kv-now" });
+    const holder = el("div", { class: "kv-strip", title: "across: runs; up: rows. Dark: written in that run, plain: valid, pale: reserved, orange: copied again" }, strip, now);
+    const root = el("tr", { "data-kv": "cache-row", "data-id": i, title: `${c.input} → ${c.output}, axis ${c.axis}` },
+      el("td", {}, c.name), el("td", { class: "kv-soft" }, c.protocol), el("td", {}, el("div", { class: "kv-fillrow" }, valid, bar)), written, copied, where, el("td", {}, holder));
+    return { root, valid, bar, written, copied, where, strip, now };
+  }
+
+  #draw(): void {
+    const { p } = this.store.t;
+    if (!this.host.clientWidth) return;
+    const style = getComputedStyle(this.host);
+    const colour = (name: string) => style.getPropertyValue(name).trim() || "#888";
+    const [reserved, valid, fresh, again] = ["--kv-view-pale", "--kv-view-mid", "--kv-view", "--kv-missed"].map(colour);
+    const most = Math.max(1, ...p.caches.flatMap((c) => c.capacity));
+    this.#rows.forEach((row, i) => {
+      const c = p.caches[i];
+      const context = row.strip.getContext("2d");
+      const width = Math.floor(row.strip.clientWidth);
+      if (!context || !width) return;
+      const ratio = globalThis.devicePixelRatio || 1;
+      row.strip.width = width * ratio;
+      row.strip.height = HEIGHT * ratio;
+      context.scale(ratio, ratio);
+      const runs = Math.max(1, c.capacity.length);
+      const gap = width / runs > 5 ? 1 : 0;
+      for (let r = 0; r < runs; r++) {
+        const x = (r / runs) * width;
+        const w = Math.max(0.5, width / runs - gap);
+        const cell = (from: number, to: number, fill: string) => {
+          if (to <= from) return;
+          context.fillStyle = fill;
+          context.fillRect(x, HEIGHT - (to / most) * HEIGHT, w, Math.max(1, ((to - from) / most) * HEIGHT));
+        };
+        const before = r > 0 ? c.valid[r - 1] : 0;
+        cell(c.valid[r], c.capacity[r], reserved);
+        cell(0, Math.min(before, c.valid[r]), c.copied[r] > 0 ? again : valid);
+        cell(before, c.valid[r], fresh);
+      }
+    });
+  }
+}

@@ -1,0 +1,82 @@
+// A block card of the graph pane: a header that folds, progress, bytes, and the drawing when open.
+import { el, mark, say } from "./dom.js";
+import { DrawingView, plainList, type Ruler } from "./drawing.js";
+import { bytes, plural } from "./format.js";
+import type { State } from "./replay.js";
+import type { Lit } from "./select.js";
+import type { Store } from "./store.js";
+
+export interface Scene { states: State[]; steps: Int32Array; cursor: number; lit: Lit; newFrame: boolean }
+
+export class Card {
+  readonly root: HTMLElement;
+  readonly nodes: number[];
+  #head: HTMLButtonElement;
+  #count = el("span", { class: "kv-count" });
+  #cost = el("span", { class: "kv-cost" });
+  #bad = el("span", { class: "kv-bad" });
+  #bar = el("i", { class: "kv-progress" });
+  #body = el("div", { class: "kv-card-body" });
+  #view: DrawingView | null = null;
+  #open = false;
+
+  constructor(private store: Store, private graph: number, readonly index: number, private ruler: Ruler) {
+    const block = store.t.p.graphs[graph].blocks[index];
+    this.nodes = block.nodes;
+    const alike = block.alike > 1 ? el("span", { class: "kv-alike", title: `${plural(block.alike, "block")} with this drawing` }, `×${block.alike} alike`) : "";
+    this.#head = el("button", { type: "button", class: "kv-card-head", "data-kv": "block", "data-id": index, "aria-expanded": "false", title: block.path },
+      el("span", { class: "kv-caret", "aria-hidden": "true" }), el("span", { class: "kv-title" }, block.title || "graph"), alike, this.#bad, this.#cost, this.#count, this.#bar);
+    this.root = el("section", { class: "kv-card", "data-block": index }, this.#head, this.#body);
+    const drawing = store.t.p.drawings[block.drawing];
+    if (drawing) this.root.style.setProperty("--kv-h", `${drawing.h}px`);
+  }
+
+  get open(): boolean { return this.#open; }
+
+  /** Opens or folds; the drawing is made when it is first wanted. */
+  setOpen(open: boolean, scene: Scene): void {
+    if (open === this.#open) return;
+    this.#open = open;
+    mark(this.root, "data-open", open ? "1" : null);
+    mark(this.#head, "aria-expanded", String(open));
+    if (!open) return this.#body.replaceChildren();
+    const block = this.store.t.p.graphs[this.graph].blocks[this.index];
+    const drawing = this.store.t.p.drawings[block.drawing];
+    if (!drawing) return this.#body.append(plainList(this.nodes.length));
+    this.#view ??= new DrawingView(this.store, this.graph, block, drawing, this.ruler);
+    this.#view.sync(scene.states, scene.steps, scene.cursor, true);
+    this.#view.light(scene.lit.nodes, scene.lit.values);
+    this.#body.append(this.#view.root);
+  }
+
+  sync(scene: Scene): void {
+    const { step } = this.store.t.p;
+    let done = 0, cost = 0, bad = 0, ready = false, here = false;
+    for (const n of this.nodes) {
+      const s = scene.steps[n];
+      if (scene.states[n] === "frontier") ready = true;
+      if (scene.states[n] === "running") here = true;
+      if (s < 0 || s > scene.cursor) continue;
+      done++;
+      cost += step.alloc[s];
+      if (step.flags[s] & 4) bad++;
+    }
+    say(this.#count, `${done}/${this.nodes.length}`);
+    say(this.#cost, cost ? `+${bytes(cost)}` : "");
+    say(this.#bad, bad ? `⚠\uFE0E ${bad}` : "");
+    this.#bar.style.setProperty("--kv-done", String(done / Math.max(1, this.nodes.length)));
+    mark(this.root, "data-state", here ? "running" : ready ? "frontier" : done === this.nodes.length ? "done" : "pending");
+    if (this.#open) this.#view?.sync(scene.states, scene.steps, scene.cursor, scene.newFrame);
+  }
+
+  light(lit: Lit): void {
+    mark(this.root, "data-lit", this.nodes.some((n) => lit.nodes.has(n)) ? "1" : null);
+    if (this.#open) this.#view?.light(lit.nodes, lit.values);
+  }
+
+  box(node: number): Element | null {
+    return this.#open ? this.#view?.box(node) ?? null : null;
+  }
+
+  get head(): HTMLElement { return this.#head; }
+}

@@ -1,0 +1,178 @@
+// The graph pane: block cards of the shown frame's graph, stacked; the block under the cursor opens itself.
+import type { Commands } from "./commands.js";
+import { Card, type Scene } from "./card.js";
+import { button, el, hit, mark, reveal, say } from "./dom.js";
+import { Ruler } from "./drawing.js";
+import { stack, stepsOf } from "./replay.js";
+import type { Change, Store, View } from "./store.js";
+
+const OPEN_ALL = 60; // graphs with no more nodes than this start unfolded
+
+export class GraphPane implements View {
+  #cards: Card[] = [];
+  #decks = new Map<number, Card[]>(); // by graph, so that entering and leaving a body costs nothing
+  #kept = new Map<string, boolean>(); // blocks that a person opened or folded
+  #shut = ""; // a block that a person folded although the cursor is in it
+  #graph = -1;
+  #frame = -1;
+  #signature = "";
+  #list = el("div", { class: "kv-cards" });
+  #crumbs = el("nav", { class: "kv-crumbs", "aria-label": "call stack" });
+  #follow: HTMLButtonElement;
+  #ruler: Ruler;
+
+  constructor(host: HTMLElement, private store: Store, commands: Commands, signal: AbortSignal) {
+    this.#ruler = new Ruler(getComputedStyle(host).fontFamily || "sans-serif");
+    this.#follow = button("Follow", "Open the block under the cursor and keep it in view", "follow", () => {
+      store.follow = !store.follow;
+      this.#sync(true);
+    }, signal);
+    const tools = el("div", { class: "kv-tools" }, this.#follow,
+      button("Unfold all", "Open every block", "unfold", () => this.#all(true), signal),
+      button("Fold all", "Fold every block", "fold", () => this.#all(false), signal),
+      button("100 %", "Fit the width, or true size (f)", "zoom", () => this.zoom(), signal, "f"));
+    host.append(el("header", {}, this.#crumbs, tools), this.#list);
+
+    this.#list.addEventListener("click", (event) => {
+      const head = hit(event, "block");
+      if (head) return this.#toggle(Number(head.dataset.id));
+      const node = hit(event, "graph-node");
+      if (node) return store.select({ kind: "node", id: Number(node.dataset.node), graph: this.#graph });
+      const stub = (event.target as Element).closest<HTMLElement>(".kv-stub");
+      if (stub) store.select({ kind: "value", id: Number(stub.dataset.value), graph: this.#graph });
+      else store.select(null);
+    }, { signal });
+    this.#list.addEventListener("dblclick", (event) => {
+      const node = hit(event, "graph-node");
+      if (node) commands.choose(Number(node.dataset.node));
+    }, { signal });
+    this.#crumbs.addEventListener("click", (event) => {
+      const crumb = hit(event, "crumb");
+      // the step of the control node is where the outer frame goes on
+      if (crumb) store.seek(Number(crumb.dataset.step));
+    }, { signal });
+  }
+
+  update(change: Change): void {
+    const { store } = this;
+    const { graphs, drawings } = store.t.p;
+    if (change.payload) {
+      // a trace that only grew keeps its cards: what they show is read from the store
+      const signature = JSON.stringify([graphs, drawings]);
+      if (signature !== this.#signature) {
+        this.#signature = signature;
+        this.#kept.clear();
+        this.#decks.clear();
+        this.#graph = -1;
+        const few = graphs.reduce((n, g) => n + g.order.length, 0) <= OPEN_ALL;
+        if (few) graphs.forEach((g, i) => g.blocks.forEach((_, b) => this.#kept.set(`${i}:${b}`, true)));
+      }
+    }
+    if (change.payload || change.cursor) this.#sync(change.payload);
+    if (change.selection || change.payload) this.#light();
+  }
+
+  #scene(newFrame: boolean): Scene {
+    const { now, t, cursor } = this.store;
+    return { states: now.states, steps: stepsOf(t, now.frame), cursor, lit: now.lit, newFrame };
+  }
+
+  #sync(fresh: boolean): void {
+    const { store } = this;
+    const { now, t } = store;
+    if (now.frame >= t.p.frames) return;
+    let changed = fresh || now.frame !== this.#frame;
+    if (now.graph !== this.#graph) {
+      this.#graph = now.graph;
+      this.#cards = this.#decks.get(now.graph) ?? t.p.graphs[now.graph].blocks.map((_, i) => new Card(store, now.graph, i, this.#ruler));
+      this.#decks.set(now.graph, this.#cards);
+      this.#list.replaceChildren(...this.#cards.map((c) => c.root));
+      this.#list.scrollTop = 0;
+      changed = true;
+      this.#light();
+    }
+    this.#frame = now.frame;
+    const scene = this.#scene(changed);
+    const node = this.#focusNode();
+    const here = t.x.graphs[now.graph].block[node] ?? -1;
+    if (`${now.graph}:${here}` !== this.#shut) this.#shut = "";
+    for (const card of this.#cards) {
+      const key = `${now.graph}:${card.index}`;
+      const open = (store.follow && card.index === here && key !== this.#shut) || (this.#kept.get(key) ?? false);
+      card.setOpen(open, scene);
+      card.sync(scene);
+    }
+    mark(this.#follow, "aria-pressed", String(store.follow));
+    if (changed) this.#path();
+    const card = this.#cards[here];
+    if (store.follow && card) reveal(this.#list, card.box(node) ?? card.head, true);
+  }
+
+  /** The node to keep in view: the one that just ran, else the first that can. */
+  #focusNode(): number {
+    const { now, cursor, t } = this.store;
+    if (cursor >= 0 && t.p.step.frame[cursor] === now.frame) return t.p.step.node[cursor];
+    return now.next === now.frame ? now.choices[0]?.node ?? -1 : -1;
+  }
+
+  #light(): void {
+    for (const card of this.#cards) card.light(this.store.now.lit);
+    const s = this.store.selection;
+    if (s?.kind !== "node" || (s.graph ?? this.#graph) !== this.#graph) return;
+    const card = this.#cards[this.store.t.x.graphs[this.#graph].block[s.id]];
+    if (card) reveal(this.#list, card.box(s.id) ?? card.head, true);
+  }
+
+  #path(): void {
+    const { t, now } = this.store;
+    const { p } = t;
+    const frames = stack(t, now.frame);
+    const parts: Node[] = [];
+    frames.forEach((f, i) => {
+      const text = i === 0 ? p.graphs[p.frame.graph[f]].name || "main" : p.strings[p.frame.label[f]];
+      if (i > 0) parts.push(el("span", { class: "kv-sep", "aria-hidden": "true" }, "›"));
+      const inner = frames[i + 1];
+      const back = inner === undefined ? -1 : stepsOf(t, f)[p.frame.node[inner]];
+      parts.push(back >= 0
+        ? el("button", { type: "button", "data-kv": "crumb", "data-step": back, title: `Go to step ${back}, where ${text} goes on` }, text)
+        : el("span", { class: inner === undefined ? "kv-here" : "", title: text }, text));
+    });
+    this.#crumbs.replaceChildren(...parts);
+  }
+
+  #toggle(index: number): void {
+    const card = this.#cards[index];
+    const key = `${this.#graph}:${index}`;
+    const open = !card.open;
+    this.#kept.set(key, open);
+    this.#shut = open ? "" : key;
+    card.setOpen(open, this.#scene(false));
+  }
+
+  #all(open: boolean): void {
+    for (const card of this.#cards) {
+      this.#kept.set(`${this.#graph}:${card.index}`, open);
+      card.setOpen(open, this.#scene(false));
+    }
+    if (!open) this.store.follow = false;
+    mark(this.#follow, "aria-pressed", String(this.store.follow));
+  }
+
+  zoom(): void {
+    const full = this.#list.dataset.zoom !== "full";
+    if (full) this.#list.dataset.zoom = "full";
+    else delete this.#list.dataset.zoom;
+    const zoom = this.#list.parentElement!.querySelector('[data-kv="zoom"]')!;
+    say(zoom, full ? "Fit" : "100 %");
+  }
+
+  /** Unfold the block of a node that is to be shown (search, a jump). */
+  showNode(node: number): void {
+    const index = this.store.t.x.graphs[this.#graph]?.block[node] ?? -1;
+    const card = this.#cards[index];
+    if (!card) return;
+    this.#kept.set(`${this.#graph}:${index}`, true);
+    card.setOpen(true, this.#scene(false));
+    reveal(this.#list, card.box(node) ?? card.head, true);
+  }
+}

@@ -1,0 +1,128 @@
+// What is looked up over and over while scrubbing, built once per payload in one pass over the columns.
+import { group, type Lists } from "./arrays.js";
+import type { Graph, Ints, Payload } from "./wire.js";
+
+/** Which node makes a value, who reads it, and what a node waits for, inside one graph. */
+export interface GraphIndex {
+  producer: Ints; // by value; -1 = exists when the frame starts
+  readers: number[][]; // by value: nodes of `order`, captures count as reads
+  waits: number[][]; // by node: nodes of this graph that must have run
+  block: Ints; // by node; -1 = in none
+  output: Uint8Array; // by value: 1 = a graph output, held until the frame ends
+}
+
+export interface Index {
+  graphs: GraphIndex[];
+  depth: Ints; // by frame; main is 0
+  first: Ints; // by frame: its first step or one of a frame inside; `steps` if none yet
+  last: Ints; // by frame: likewise the last; -1 if none yet
+  steps: Lists; // steps by frame
+  outStep: Ints; // by out: its step
+  blockStep: Ints; // by blocker: its step
+  outs: Lists; // outs by storage
+  binds: Lists; // binds by storage
+  bindFrame: Ints; // by bind: its frame
+  born: Ints; // by storage: cursor from which it exists
+  freed: Ints; // by storage: cursor from which it is gone; `steps` = never
+  peak: number; // the step with the largest live bytes, -1 if there are no steps
+  run: Ints; // by step
+  weights: number; // bytes of all weight storages
+  keys: Ints[]; // storages alive every KEY steps
+  byBirth: Ints; // storages by birth
+  birth: Ints; // their births, ascending
+}
+
+export const KEY = 512;
+
+function indexGraph(g: Graph): GraphIndex {
+  const producer = new Int32Array(g.values.length).fill(-1);
+  const readers: number[][] = g.values.map(() => []);
+  const waits: number[][] = g.nodes.map(() => []);
+  const block = new Int32Array(g.nodes.length).fill(-1);
+  const output = new Uint8Array(g.values.length);
+  for (const n of g.order) for (const v of g.nodes[n][4]) if (v >= 0) producer[v] = n;
+  for (const n of g.order) {
+    for (const v of new Set([...g.nodes[n][3], ...g.nodes[n][5]])) {
+      if (v < 0) continue;
+      readers[v].push(n);
+      if (producer[v] >= 0 && !waits[n].includes(producer[v])) waits[n].push(producer[v]);
+    }
+  }
+  g.blocks.forEach((b, i) => b.nodes.forEach((n) => (block[n] = i)));
+  for (const v of g.outputs) output[v] = 1;
+  return { producer, readers, waits, block, output };
+}
+
+/** Offsets (n + 1 of them) to the owner of each entry. */
+function owners(offsets: Ints, entries: number): Ints {
+  const owner = new Int32Array(entries);
+  for (let i = 0; i + 1 < offsets.length; i++) owner.fill(i, offsets[i], offsets[i + 1]);
+  return owner;
+}
+
+/** When a storage comes and goes, as cursors. A caller's array counts only while runs that were given it go on. */
+function lifetimes(p: Payload, first: Ints, binds: Lists, bindFrame: Ints): { born: Ints; freed: Ints } {
+  const born = p.storage.born.slice();
+  const freed = p.storage.freed.map((step) => (step < 0 ? p.steps : step));
+  for (let s = 0; s < p.storages; s++) {
+    if (p.storage.origin[s] !== 1 && p.storage.origin[s] !== 2) continue;
+    let from = p.steps;
+    let to = -1;
+    for (let i = binds.start[s]; i < binds.start[s + 1]; i++) {
+      const f = bindFrame[binds.ids[i]];
+      from = Math.min(from, first[f] - 1);
+      to = Math.max(to, p.runs[p.frame.run[f]]?.last ?? p.steps);
+    }
+    if (to < 0) continue;
+    if (born[s] < 0) born[s] = from;
+    if (p.storage.freed[s] < 0) freed[s] = to;
+  }
+  return { born, freed };
+}
+
+function keyframes(p: Payload, born: Ints, freed: Ints): Pick<Index, "keys" | "byBirth" | "birth"> {
+  const byBirth = Int32Array.from({ length: p.storages }, (_, s) => s).sort((a, b) => born[a] - born[b] || a - b);
+  const birth = byBirth.map((s) => born[s]);
+  const keys: Ints[] = [];
+  let alive: number[] = [];
+  let next = 0;
+  for (let cursor = -1; cursor < p.steps; cursor += KEY) {
+    while (next < byBirth.length && birth[next] <= cursor) alive.push(byBirth[next++]);
+    alive = alive.filter((s) => freed[s] > cursor);
+    keys.push(Int32Array.from(alive));
+  }
+  return { keys, byBirth, birth };
+}
+
+export function buildIndex(p: Payload): Index {
+  const { frame, step, out } = p;
+  const depth = new Int32Array(p.frames);
+  const first = new Int32Array(p.frames).fill(p.steps);
+  const last = new Int32Array(p.frames).fill(-1);
+  const run = new Int32Array(p.steps);
+  // parents are made before their children
+  for (let f = 0; f < p.frames; f++) depth[f] = frame.parent[f] < 0 ? 0 : depth[frame.parent[f]] + 1;
+  let peak = -1;
+  for (let i = 0; i < p.steps; i++) {
+    run[i] = frame.run[step.frame[i]];
+    if (peak < 0 || step.live[i] > step.live[peak]) peak = i;
+    for (let f = step.frame[i]; f >= 0 && last[f] < i; f = frame.parent[f]) {
+      if (first[f] > i) first[f] = i;
+      last[f] = i;
+    }
+  }
+  let weights = 0;
+  for (let s = 0; s < p.storages; s++) if (p.storage.origin[s] === 0) weights += p.storage.capacity[s];
+  const base = {
+    graphs: p.graphs.map(indexGraph),
+    depth, first, last, run, peak, weights,
+    steps: group(step.frame, p.frames),
+    outStep: owners(step.out, out.value.length),
+    blockStep: owners(step.block, p.block.code.length),
+    outs: group(out.storage, p.storages),
+    binds: group(p.bind.storage, p.storages),
+    bindFrame: owners(frame.bind, p.bind.value.length),
+  };
+  const { born, freed } = lifetimes(p, first, base.binds, base.bindFrame);
+  return { ...base, born, freed, ...keyframes(p, born, freed) };
+}

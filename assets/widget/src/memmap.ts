@@ -1,0 +1,141 @@
+// What the memory map shows at a cursor: one bar per storage, sorted by who owns it; pure, so that tests need no page.
+import { bytes, shortName, shortValue } from "./format.js";
+import { alive, generation, lastOut, stack, valuesIn, type Trace } from "./replay.js";
+import { touched } from "./select.js";
+import type { Now } from "./store.js";
+import { ORIGINS } from "./wire.js";
+
+export interface Bar {
+  id: number;
+  gen: number;
+  capacity: number;
+  origin: (typeof ORIGINS)[number];
+  cache: number; // position in caches, -1 = none
+  state: "" | "inplace" | "copied" | "new" | "freed";
+  use: "" | "read" | "written"; // by this step
+  label: string;
+  note: string;
+  parts: [number, number][]; // views: offset and length as fractions of the capacity, when not the whole
+  valid: [number, number] | null; // rows valid before this run and now, as fractions
+}
+export interface Fold { count: number; bytes: number }
+export interface Memory {
+  bars: Bar[];
+  small: Fold;
+  more: Fold;
+  held: Record<"weights" | "caller" | "caches" | "run", number>;
+}
+
+export const MOST = 200;
+const ORDER = { donated: 0, caller: 1, run: 2, pool: 2, weights: 3 } as const;
+
+const scales = new WeakMap<Trace, Map<number, number>>();
+/** Largest storage (weights aside) that a run touches: the length of a full bar, so that bars keep still within a run. */
+export function scale(t: Trace, run: number): number {
+  const { p, x } = t;
+  let known = scales.get(t);
+  if (!known) scales.set(t, (known = new Map()));
+  let most = known.get(run);
+  if (most === undefined) {
+    most = 1;
+    const see = (s: number) => { if (p.storage.origin[s] !== 0) most = Math.max(most!, p.storage.capacity[s]); };
+    const { first = 0, last = p.steps } = p.runs[run] ?? {};
+    for (let o = p.step.out[first]; o < p.step.out[Math.min(last, p.steps)]; o++) see(p.out.storage[o]);
+    for (let b = 0; b < p.bind.value.length; b++) if (p.frame.run[x.bindFrame[b]] === run) see(p.bind.storage[b]);
+    known.set(run, most);
+  }
+  return most;
+}
+
+interface CacheRow { cache: number; before: number; valid: number; capacity: number }
+/** By storage: which cache lies in it now, and how many rows of it hold tokens. */
+function cachesNow(t: Trace, run: number, cursor: number): Map<number, CacheRow> {
+  const { p, x } = t;
+  const rows = new Map<number, CacheRow>();
+  p.caches.forEach((c, cache) => {
+    const s = c.storage[run];
+    const before = run > 0 ? c.valid[run - 1] : 0;
+    if (run > 0 && c.storage[run - 1] >= 0) rows.set(c.storage[run - 1], { cache, before, valid: before, capacity: c.capacity[run - 1] });
+    const out = s === undefined || s < 0 ? -1 : lastOut(t, s, cursor);
+    if (out >= 0 && x.outStep[out] >= p.runs[run].first) {
+      rows.set(s, { cache, before: s === c.storage[run - 1] ? before : 0, valid: c.valid[run], capacity: c.capacity[run] });
+    }
+  });
+  return rows;
+}
+
+function describe(t: Trace, s: number, cursor: number, frames: number[]): { label: string; parts: Bar["parts"]; maker: string } {
+  const { p, x } = t;
+  const held = valuesIn(t, s, cursor, frames);
+  const live = held.filter((h) => h.readers > 0 || h.output);
+  const shown = live.length ? live : held;
+  const names = [...new Set(shown.map((h) => shortValue(p.graphs[p.frame.graph[h.frame]].values[h.value])))];
+  const capacity = p.storage.capacity[s] || 1;
+  const parts: Bar["parts"] = [];
+  for (const h of shown) {
+    const [offset, length] = h.place.from === "bind" ? [p.bind.offset[h.place.entry], p.bind.bytes[h.place.entry]] : [p.out.offset[h.place.entry], p.out.bytes[h.place.entry]];
+    if (length < capacity && !parts.some(([a, b]) => a === offset / capacity && b === length / capacity)) parts.push([offset / capacity, length / capacity]);
+  }
+  const out = lastOut(t, s, cursor);
+  const step = out < 0 ? -1 : x.outStep[out];
+  const graph = step < 0 ? 0 : p.frame.graph[p.step.frame[step]];
+  const maker = step < 0 ? "" : [p.graphs[graph].nodes[p.step.node[step]][1].replace(/^.*\./, ""), shortName(p.graphs[graph], p.step.node[step])].filter(Boolean).join(" ");
+  const label = names.length > 1 ? `${names[0]} +${names.length - 1}` : names[0] ?? shortValue(p.strings[p.storage.name[s]]);
+  return { label, parts, maker };
+}
+
+export function memory(t: Trace, now: Now, cursor: number, unfold: boolean, keep: Set<number>): Memory {
+  const { p, x } = t;
+  const frames = stack(t, now.frame);
+  const caches = cachesNow(t, now.run, cursor);
+  const use = new Map<number, "read" | "written">();
+  const freed = new Set<number>();
+  if (cursor >= 0) {
+    const { reads, writes } = touched(t, cursor);
+    for (const s of reads) use.set(s, "read");
+    for (const s of writes) use.set(s, "written");
+    for (let k = p.step.free[cursor]; k < p.step.free[cursor + 1]; k++) freed.add(p.free.storage[k]);
+  }
+  const full = scale(t, now.run);
+  const held = { weights: x.weights, caller: 0, caches: 0, run: 0 };
+  const small: Fold = { count: 0, bytes: 0 };
+  const more: Fold = { count: 0, bytes: 0 };
+  const rank = (s: number) => (caches.has(s) ? -1 : ORDER[ORIGINS[p.storage.origin[s]]]);
+  const there = alive(t, cursor).filter((s) => p.storage.origin[s] !== 0);
+  for (const s of there) {
+    const of = caches.has(s) ? "caches" : ORIGINS[p.storage.origin[s]] === "caller" || ORIGINS[p.storage.origin[s]] === "donated" ? "caller" : "run";
+    held[of] += p.storage.capacity[s];
+  }
+  const tiny = (s: number) => rank(s) > 0 && p.storage.capacity[s] < full * 0.02 && !use.has(s) && !keep.has(s);
+  const folds = !unfold && there.filter(tiny).length >= 6;
+  const all = [...there, ...[...freed].filter((s) => !there.includes(s))].sort((a, b) => rank(a) - rank(b) || a - b);
+  const bars: Bar[] = [];
+  for (const s of all) {
+    const capacity = p.storage.capacity[s];
+    const skip = freed.has(s) ? null : folds && tiny(s) ? small : bars.length >= MOST && !use.has(s) && !keep.has(s) ? more : null;
+    if (skip) {
+      skip.count++;
+      skip.bytes += capacity;
+      continue;
+    }
+    const gen = generation(t, s, cursor);
+    const { label, parts, maker } = describe(t, s, cursor, frames);
+    const row = caches.get(s);
+    const written = use.get(s) === "written";
+    const flags = written ? p.step.flags[cursor] : 0;
+    const state: Bar["state"] = freed.has(s) ? "freed" : flags & 1 ? "inplace" : flags & 4 ? "copied" : written && x.born[s] === cursor ? "new" : "";
+    const rows = row ? (row.valid !== row.before && row.before > 0 ? `${row.before}→${row.valid} / ${row.capacity}` : `${row.valid} / ${row.capacity}`) : "";
+    const note = state === "freed" ? "freed" : row ? `valid ${rows}` : state === "copied" ? "copied" : gen > 0 && !written ? `↺×${gen}` : maker;
+    bars.push({
+      id: s, gen, capacity, origin: ORIGINS[p.storage.origin[s]], cache: row?.cache ?? -1, state, use: use.get(s) ?? "",
+      label: row ? shortValue(p.caches[row.cache].name) : label, note, parts: row ? [] : parts,
+      valid: row && row.capacity > 0 ? [Math.min(row.before, row.valid) / row.capacity, row.valid / row.capacity] : null,
+    });
+  }
+  return { bars, small, more, held };
+}
+
+export function title(b: Bar): string {
+  const owner = { donated: "donated by the caller", caller: "borrowed from the caller", run: "owned by this run", pool: "from the run's pool", weights: "weights" }[b.origin];
+  return `B${b.id}${b.gen ? `.${b.gen}` : ""} · ${bytes(b.capacity)} · ${owner}${b.gen ? ` · overwritten ${b.gen}×` : ""}\n${b.label} ${b.note}`;
+}

@@ -1,0 +1,144 @@
+// The memory map: one bar per storage, its length its bytes, coloured by owner; all weights are one bar.
+import { el, hit, mark, reveal, say } from "./dom.js";
+import { bytes, count } from "./format.js";
+import { memory, scale, title, type Bar, type Memory } from "./memmap.js";
+import type { Change, Store, View } from "./store.js";
+
+interface Row { root: HTMLElement; id: HTMLElement; fill: HTMLElement; label: HTMLElement; note: HTMLElement; size: HTMLElement; shown: string }
+const SIGN = { "": "", inplace: "↺", copied: "⚠\uFE0E", new: "+", freed: "×" };
+const PARTS: [keyof Memory["held"], string][] = [["weights", "weights"], ["caches", "caches"], ["caller", "caller"], ["run", "this run"]];
+
+export class MemoryPane implements View {
+  #total = el("span", { class: "kv-hint" });
+  #stack = el("div", { class: "kv-stack", "aria-hidden": "true" });
+  #legend = el("div", { class: "kv-legend" });
+  #list = el("div", { class: "kv-mem", role: "list", "aria-label": "Buffers" });
+  #weights = this.#row();
+  #small = el("button", { type: "button", class: "kv-fold", "data-kv": "memory-fold" });
+  #more = el("p", { class: "kv-none" });
+  #rows = new Map<number, Row>();
+  #unfold = false;
+
+  constructor(private host: HTMLElement, private store: Store, signal: AbortSignal) {
+    host.append(el("header", {}, el("h3", {}, "Buffers"), this.#total), this.#stack, this.#legend, this.#list);
+    for (const [key, text] of PARTS) {
+      this.#stack.append(el("i", { "data-part": key }));
+      this.#legend.append(el("span", { "data-part": key }, el("i", {}), `${text} `, el("b", {})));
+    }
+    this.#small.addEventListener("click", () => {
+      this.#unfold = !this.#unfold;
+      this.#draw();
+    }, { signal });
+    this.#list.addEventListener("click", (event) => {
+      const row = hit(event, "storage-bar");
+      const { selection } = store;
+      if (!row || row === this.#weights.root) return;
+      const id = Number(row.dataset.id);
+      store.select(selection?.kind === "storage" && selection.id === id ? null : { kind: "storage", id });
+    }, { signal });
+  }
+
+  #row(): Row {
+    const id = el("span", { class: "kv-id" });
+    const fill = el("i", { class: "kv-fill" });
+    const label = el("span", { class: "kv-label" });
+    const note = el("span", { class: "kv-note" });
+    const size = el("span", { class: "kv-num" });
+    const root = el("div", { class: "kv-mem-row", role: "listitem", "data-kv": "storage-bar" }, id, el("span", { class: "kv-track" }, fill), label, note, size);
+    return { root, id, fill, label, note, size, shown: "" };
+  }
+
+  update(change: Change): void {
+    if (change.payload) this.#rows.clear();
+    if (change.cursor || change.payload || change.selection) this.#draw();
+  }
+
+  #draw(): void {
+    const { store } = this;
+    const { now, t, cursor } = store;
+    const m = memory(t, now, cursor, this.#unfold, now.lit.storages);
+    const full = scale(t, now.run);
+    const total = m.held.weights + m.held.caches + m.held.caller + m.held.run;
+    say(this.#total, `${bytes(total)} held after this step`);
+    PARTS.forEach(([key], i) => {
+      (this.#stack.children[i] as HTMLElement).style.flexGrow = String(m.held[key]);
+      say(this.#legend.children[i].lastElementChild!, bytes(m.held[key]));
+      (this.#legend.children[i] as HTMLElement).hidden = m.held[key] === 0;
+    });
+    this.#weightsRow(t.x.weights, full);
+    const nodes: HTMLElement[] = t.x.weights ? [this.#weights.root] : [];
+    let active: HTMLElement | null = null;
+    const seen = new Set<number>();
+    for (const bar of m.bars) {
+      let row = this.#rows.get(bar.id);
+      if (!row) this.#rows.set(bar.id, (row = this.#row()));
+      this.#show(row, bar, full, now.lit.storages.has(bar.id));
+      if (bar.use === "written" && bar.state !== "freed") active = row.root;
+      nodes.push(row.root);
+      seen.add(bar.id);
+    }
+    for (const id of this.#rows.keys()) if (!seen.has(id)) this.#rows.delete(id);
+    if (m.small.count || this.#unfold) {
+      say(this.#small, this.#unfold ? "▾ fold small buffers" : `▸ ${count(m.small.count)} small buffers, ${bytes(m.small.bytes)}`);
+      nodes.push(this.#small);
+    }
+    if (m.more.count) {
+      say(this.#more, `${count(m.more.count)} more, ${bytes(m.more.bytes)}`);
+      nodes.push(this.#more);
+    }
+    this.#place(nodes);
+    if (active) reveal(this.host, active);
+  }
+
+  /** Put rows in order, moving only those that are out of place. */
+  #place(nodes: HTMLElement[]): void {
+    nodes.forEach((node, i) => {
+      if (this.#list.children[i] !== node) this.#list.insertBefore(node, this.#list.children[i] ?? null);
+    });
+    while (this.#list.children.length > nodes.length) this.#list.lastElementChild!.remove();
+  }
+
+  #weightsRow(weights: number, full: number): void {
+    const row = this.#weights;
+    mark(row.root, "data-id", "W");
+    mark(row.root, "data-origin", "weights");
+    say(row.id, "W");
+    say(row.label, "all weights");
+    say(row.note, "read only");
+    say(row.size, bytes(weights));
+    row.fill.style.width = `${Math.min(100, (weights / full) * 100)}%`;
+    // a bar that would not fit says so instead of shrinking all others
+    mark(row.fill, "data-cut", weights > full ? "1" : null);
+    row.root.title = `weights, ${bytes(weights)}${weights > full ? "; the bar is cut off" : ""}`;
+  }
+
+  #show(row: Row, b: Bar, full: number, lit: boolean): void {
+    const key = JSON.stringify([b, full, lit]);
+    if (key === row.shown) return;
+    row.shown = key;
+    const { root, fill } = row;
+    mark(root, "data-id", b.id);
+    mark(root, "data-origin", b.cache >= 0 ? "cache" : b.origin);
+    mark(root, "data-state", b.state || null);
+    mark(root, "data-use", b.use || null);
+    mark(root, "data-lit", lit ? "1" : null);
+    root.title = title(b);
+    say(row.id, b.gen > 0 ? `B${b.id}.${b.gen}` : `B${b.id}`);
+    say(row.label, b.label);
+    say(row.note, `${SIGN[b.state]} ${b.note}`.trim());
+    say(row.size, bytes(b.capacity));
+    fill.style.width = `max(3px, ${((b.capacity / full) * 100).toFixed(2)}%)`;
+    const inner: HTMLElement[] = [];
+    const part = (kind: string, from: number, length: number) => {
+      const i = el("i", { "data-part": kind });
+      i.style.left = `${from * 100}%`;
+      i.style.width = `${length * 100}%`;
+      inner.push(i);
+    };
+    if (b.valid) {
+      part("valid", 0, b.valid[0]);
+      part("fresh", b.valid[0], b.valid[1] - b.valid[0]);
+    } else for (const [from, length] of b.parts.slice(0, 8)) part("view", from, length);
+    fill.replaceChildren(...inner);
+  }
+}

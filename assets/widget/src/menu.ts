@@ -1,0 +1,89 @@
+// The breakpoint menu: what stops Continue, and a line to add more.
+import { breakpointFor, label, type Commands } from "./commands.js";
+import { storageId, type Kind } from "./debug.js";
+import { button, el, hit, say } from "./dom.js";
+import type { Change, Store, View } from "./store.js";
+
+const KINDS: [Kind, string, string][] = [
+  ["op", "op type", "Softmax"],
+  ["node", "node", "name of a node"],
+  ["buffer", "buffer", "B12"],
+  ["decision", "decision", "missed"],
+  ["condition", "condition (Python)", "step.copied > 1000"],
+];
+
+export class BreakpointMenu implements View {
+  readonly root: HTMLElement;
+  #list = el("ul", { "aria-label": "Breakpoints" });
+  #here: HTMLButtonElement;
+  #kind = el("select", { "aria-label": "Kind of breakpoint" });
+  #value = el("input", { type: "text", "aria-label": "Stop at" });
+  #names = el("datalist");
+
+  constructor(host: HTMLElement, private store: Store, private commands: Commands, signal: AbortSignal) {
+    this.#here = button("", "Toggle a breakpoint on the selection (b)", "breakpoint-selection", () => commands.toggleSelected(), signal, "b");
+    const missed = button("an op that could be in place is not", "Toggle", "breakpoint-missed", () => commands.toggle("decision", "missed"), signal);
+    const add = button("Add", "Add this breakpoint", "breakpoint-add", () => this.#add(), signal);
+    this.#names.id = `kv-ops-${Math.random().toString(36).slice(2)}`;
+    this.#value.setAttribute("list", this.#names.id);
+    this.root = el("div", { class: "kv-pop kv-menu", role: "dialog", "aria-label": "Breakpoints", "data-kv": "breakpoint-menu" },
+      el("h4", {}, "Continue stops at"), this.#list,
+      el("h4", {}, "Add"), el("div", { class: "kv-rowline" }, this.#here, missed),
+      el("div", { class: "kv-rowline" }, this.#kind, this.#value, this.#names, add));
+    this.root.hidden = true;
+    host.append(this.root);
+    this.#kind.addEventListener("change", () => this.#hint(), { signal });
+    this.#value.addEventListener("keydown", (event) => {
+      if (event.key === "Enter") this.#add();
+    }, { signal });
+    this.#list.addEventListener("change", (event) => {
+      const at = Number((event.target as HTMLInputElement).dataset.id);
+      store.setBreakpoints(store.breakpoints.map((b, i) => (i === at ? { ...b, enabled: !b.enabled } : b)));
+    }, { signal });
+    this.#list.addEventListener("click", (event) => {
+      const gone = hit(event, "breakpoint-remove");
+      if (gone) store.setBreakpoints(store.breakpoints.filter((_, i) => i !== Number(gone.dataset.id)));
+    }, { signal });
+  }
+
+  toggle(): void {
+    this.root.hidden = !this.root.hidden;
+    if (!this.root.hidden) this.#here.focus();
+  }
+
+  #hint(): void {
+    this.#value.placeholder = KINDS.find(([k]) => k === this.#kind.value)?.[2] ?? "";
+  }
+
+  #add(): void {
+    const kind = this.#kind.value as Kind;
+    const text = this.#value.value.trim() || (kind === "decision" ? "missed" : "");
+    if (!text) return;
+    if (kind === "buffer" && Number.isNaN(storageId(text))) return this.store.tell(`${text} is not a buffer; write B12`);
+    this.commands.toggle(kind, kind === "buffer" ? storageId(text) : text);
+    this.#value.value = "";
+    if (kind === "condition") this.store.tell("a condition is looked at by the kernel");
+  }
+
+  update(change: Change): void {
+    const { store } = this;
+    if (change.payload) {
+      const kinds = store.t.p.breakpoint_kinds;
+      this.#kind.replaceChildren(...KINDS.filter(([k]) => kinds.includes(k)).map(([k, text]) => el("option", { value: k }, text)));
+      const ops = new Set(store.t.p.graphs.flatMap((g) => g.order.map((n) => g.nodes[n][1])));
+      this.#names.replaceChildren(...[...ops].sort().map((op) => el("option", { value: op })));
+      this.#hint();
+    }
+    if (change.breakpoints) {
+      const rows = store.breakpoints.map((b, i) => el("li", { "data-kv": "breakpoint", "data-id": i },
+        el("label", { title: label(b) }, el("input", { type: "checkbox", "data-id": i, checked: b.enabled }), el("span", {}, label(b))),
+        el("button", { type: "button", "data-kv": "breakpoint-remove", "data-id": i, "aria-label": `Remove ${label(b)}` }, "✕")));
+      this.#list.replaceChildren(...(rows.length ? rows : [el("li", { class: "kv-none" }, "nothing yet")]));
+    }
+    if (change.selection || change.cursor || change.payload) {
+      const here = breakpointFor(store);
+      this.#here.disabled = !here;
+      say(this.#here, here ? `${here.text}` : "no selection");
+    }
+  }
+}

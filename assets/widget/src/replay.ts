@@ -1,0 +1,217 @@
+// What is true at a cursor: where we are, what has run, what could run, which storages exist and what lies in them.
+// Pure functions of (payload, index, cursor). The cursor is the number of the step that just ran, -1 before the first.
+import { upper } from "./arrays.js";
+import { KEY, type Index } from "./index.js";
+import { FLAG, type Choice, type Payload } from "./wire.js";
+
+export interface Trace { p: Payload; x: Index }
+
+/** Where a value's bytes lie: an entry of `out` (written by a step) or of `bind` (there when the frame began). */
+export interface Place { from: "out" | "bind"; entry: number; storage: number; gen: number }
+
+export type State = "pending" | "frontier" | "running" | "done" | "inplace" | "copied" | "view" | "foreign";
+
+export function runAt({ p, x }: Trace, cursor: number): number {
+  if (p.steps === 0) return p.live ? p.frame.run[p.live.frame] : 0;
+  return x.run[Math.max(0, Math.min(cursor, p.steps - 1))];
+}
+
+function root({ p }: Trace, f: number): number {
+  while (p.frame.parent[f] >= 0) f = p.frame.parent[f];
+  return f;
+}
+
+/** At the last recorded step of something that can still go on. */
+export function atEdge({ p }: Trace, cursor: number): boolean {
+  return p.live !== null && cursor >= p.steps - 1;
+}
+
+/**
+ * The frame to show: the one of the step that just ran, so that this step is always on screen. At the live edge it is
+ * the frame that goes on, unless that belongs to the next run: a finished run stays in view until something runs.
+ */
+export function frameAt(t: Trace, cursor: number): number {
+  const { p, x } = t;
+  if (atEdge(t, cursor) && (cursor < 0 || p.frame.run[p.live!.frame] === x.run[cursor])) return p.live!.frame;
+  if (cursor < 0) return p.steps ? root(t, p.step.frame[0]) : 0;
+  return p.step.frame[Math.min(cursor, p.steps - 1)];
+}
+
+/** The frame whose nodes are candidates: the shown one, or where things go on once that one is complete; -1 = all has run. */
+export function frontierFrame(t: Trace, cursor: number): number {
+  const { p, x } = t;
+  if (atEdge(t, cursor)) return p.live!.frame;
+  const here = frameAt(t, cursor);
+  if (x.steps.start[here + 1] > x.steps.start[here] && x.steps.ids[x.steps.start[here + 1] - 1] > cursor) return here;
+  if (cursor + 1 >= p.steps) return -1;
+  const next = p.step.frame[cursor + 1];
+  // a run starts at its main frame even when its first recorded step lies inside a branch
+  return p.frame.run[next] === p.frame.run[here] ? next : root(t, next);
+}
+
+/** Frames from main down to `f`. */
+export function stack({ p }: Trace, f: number): number[] {
+  const frames: number[] = [];
+  for (let at = f; at >= 0; at = p.frame.parent[at]) frames.unshift(at);
+  return frames;
+}
+
+const nodeSteps = new WeakMap<Index, Map<number, Int32Array>>();
+/** By node of the frame's graph: the step that ran it in this frame (maybe after the cursor), -1 = not recorded. */
+export function stepsOf({ p, x }: Trace, f: number): Int32Array {
+  let known = nodeSteps.get(x);
+  if (!known) nodeSteps.set(x, (known = new Map()));
+  let steps = known.get(f);
+  if (!steps) {
+    if (known.size > 32) known.clear(); // a few frames are in use at a time
+    steps = new Int32Array(p.graphs[p.frame.graph[f]].nodes.length).fill(-1);
+    for (let i = x.steps.start[f]; i < x.steps.start[f + 1]; i++) steps[p.step.node[x.steps.ids[i]]] = x.steps.ids[i];
+    known.set(f, steps);
+  }
+  return steps;
+}
+
+/** Runnable nodes of frame `f` in plan order: not run at the cursor, and everything they read exists. */
+export function ready(t: Trace, f: number, cursor: number): number[] {
+  const g = t.p.frame.graph[f];
+  const steps = stepsOf(t, f);
+  const ran = (n: number) => steps[n] >= 0 && steps[n] <= cursor;
+  return t.p.graphs[g].order.filter((n) => !ran(n) && t.x.graphs[g].waits[n].every(ran));
+}
+
+export function freedBytes({ p }: Trace, step: number): number {
+  let bytes = 0;
+  for (let i = p.step.free[step]; i < p.step.free[step + 1]; i++) bytes += p.storage.capacity[p.free.storage[i]];
+  return bytes;
+}
+
+/** The frontier with what each choice would cost: known at the live edge, else read from the step it became. */
+export function frontier(t: Trace, cursor: number): (Choice & { step: number })[] {
+  const f = frontierFrame(t, cursor);
+  if (f < 0) return [];
+  if (atEdge(t, cursor)) return t.p.live!.frontier.map((c) => ({ ...c, step: -1 }));
+  const steps = stepsOf(t, f);
+  return ready(t, f, cursor).map((node) => {
+    const step = steps[node];
+    return step < 0
+      ? { node, step, alloc: null, frees: null }
+      : { node, step, alloc: t.p.step.alloc[step], frees: freedBytes(t, step) };
+  });
+}
+
+/** How a step ended, as the graph shows it. */
+export function outcome(flags: number): State {
+  if (flags & FLAG.inPlace) return "inplace";
+  if (flags & FLAG.missed) return "copied";
+  if (flags & FLAG.foreign) return "foreign";
+  return flags & FLAG.view ? "view" : "done";
+}
+
+/** State of every node of the frame's graph at the cursor. */
+export function nodeStates(t: Trace, f: number, cursor: number): State[] {
+  const steps = stepsOf(t, f);
+  const states: State[] = Array.from(steps, (s) => (s >= 0 && s <= cursor ? outcome(t.p.step.flags[s]) : "pending"));
+  if (frontierFrame(t, cursor) === f) for (const n of frontier(t, cursor)) states[n.node] = "frontier";
+  if (cursor >= 0 && t.p.step.frame[cursor] === f) states[t.p.step.node[cursor]] = "running";
+  return states;
+}
+
+const places = new WeakMap<Index, Map<number, Int32Array>>();
+/** By value of the frame's graph: out entry + 1, or -(bind entry + 1), or 0. A value is written once in a frame. */
+function placesOf({ p, x }: Trace, f: number): Int32Array {
+  let known = places.get(x);
+  if (!known) places.set(x, (known = new Map()));
+  let at = known.get(f);
+  if (!at) {
+    if (known.size > 32) known.clear();
+    at = new Int32Array(p.graphs[p.frame.graph[f]].values.length);
+    for (let b = p.frame.bind[f]; b < p.frame.bind[f + 1]; b++) if (p.bind.value[b] >= 0) at[p.bind.value[b]] = -(b + 1);
+    for (let i = x.steps.start[f]; i < x.steps.start[f + 1]; i++) {
+      const step = x.steps.ids[i];
+      for (let o = p.step.out[step]; o < p.step.out[step + 1]; o++) if (p.out.value[o] >= 0) at[p.out.value[o]] = o + 1;
+    }
+    known.set(f, at);
+  }
+  return at;
+}
+
+/** Where a value of frame `f` lies once the cursor has passed its maker; null = not there (yet). */
+export function placeOf(t: Trace, f: number, value: number, cursor: number): Place | null {
+  const at = value < 0 ? 0 : placesOf(t, f)[value];
+  if (at === 0) return null;
+  if (at < 0) return { from: "bind", entry: -at - 1, storage: t.p.bind.storage[-at - 1], gen: t.p.bind.gen[-at - 1] };
+  if (t.x.outStep[at - 1] > cursor) return null;
+  return { from: "out", entry: at - 1, storage: t.p.out.storage[at - 1], gen: t.p.out.gen[at - 1] };
+}
+
+/** Storages that exist at the cursor, oldest first: the nearest key frame and what was born since. */
+export function alive({ p, x }: Trace, cursor: number): number[] {
+  const key = Math.min(Math.floor((cursor + 1) / KEY), x.keys.length - 1);
+  const found: number[] = [];
+  if (key < 0) return found;
+  for (const s of x.keys[key]) if (x.freed[s] > cursor) found.push(s);
+  for (let i = upper(x.birth, -1 + key * KEY); i < p.storages && x.birth[i] <= cursor; i++) {
+    if (x.freed[x.byBirth[i]] > cursor) found.push(x.byBirth[i]);
+  }
+  return found;
+}
+
+/** Position in `x.outs.ids` behind the last entry of storage `s` that the cursor has passed. */
+function outsUntil({ x }: Trace, s: number, cursor: number): number {
+  let from = x.outs.start[s];
+  let to = x.outs.start[s + 1];
+  while (from < to) {
+    const middle = (from + to) >> 1;
+    if (x.outStep[x.outs.ids[middle]] <= cursor) from = middle + 1;
+    else to = middle;
+  }
+  return from;
+}
+
+/** The last out entry on a storage at the cursor, -1 if none. */
+export function lastOut(t: Trace, s: number, cursor: number): number {
+  const end = outsUntil(t, s, cursor);
+  return end > t.x.outs.start[s] ? t.x.outs.ids[end - 1] : -1;
+}
+
+/** Generation of a storage at the cursor: 0, or how often its contents were overwritten. */
+export function generation(t: Trace, s: number, cursor: number): number {
+  const { p, x } = t;
+  const out = lastOut(t, s, cursor);
+  let gen = out < 0 ? 0 : p.out.gen[out];
+  for (let i = x.binds.start[s]; i < x.binds.start[s + 1]; i++) {
+    const b = x.binds.ids[i];
+    if (x.first[x.bindFrame[b]] - 1 <= cursor && p.bind.gen[b] > gen) gen = p.bind.gen[b];
+  }
+  return gen;
+}
+
+/** Value entries in the frames of the stack that lie in storage `s` at its present generation. */
+export interface Held { frame: number; value: number; place: Place; readers: number; output: boolean }
+
+export function valuesIn(t: Trace, s: number, cursor: number, frames: number[]): Held[] {
+  const { p, x } = t;
+  const gen = generation(t, s, cursor);
+  const held: Held[] = [];
+  const add = (frame: number, value: number, place: Place) => {
+    if (value < 0) return;
+    const g = x.graphs[p.frame.graph[frame]];
+    const steps = stepsOf(t, frame);
+    const readers = g.readers[value].filter((n) => steps[n] < 0 || steps[n] > cursor).length;
+    held.push({ frame, value, place, readers, output: g.output[value] === 1 });
+  };
+  for (let i = x.binds.start[s]; i < x.binds.start[s + 1]; i++) {
+    const b = x.binds.ids[i];
+    if (p.bind.gen[b] === gen && frames.includes(x.bindFrame[b])) {
+      add(x.bindFrame[b], p.bind.value[b], { from: "bind", entry: b, storage: s, gen });
+    }
+  }
+  // generations only grow, so those of the present one are the last entries
+  for (let i = outsUntil(t, s, cursor) - 1; i >= x.outs.start[s] && p.out.gen[x.outs.ids[i]] === gen; i--) {
+    const o = x.outs.ids[i];
+    if (frames.includes(p.step.frame[x.outStep[o]])) {
+      add(p.step.frame[x.outStep[o]], p.out.value[o], { from: "out", entry: o, storage: s, gen });
+    }
+  }
+  return held;
+}

@@ -1,0 +1,82 @@
+// One selection for all panes: what else lights up when a node, a buffer, a value or a cache is chosen.
+import { placeOf, runAt, stack, stepsOf, type Trace } from "./replay.js";
+
+export interface Selection { kind: "node" | "storage" | "value" | "cache"; id: number; graph?: number }
+
+/** What is lit in the shown frame. */
+export interface Lit { nodes: Set<number>; storages: Set<number>; values: Set<number> }
+
+export const NOTHING: Lit = { nodes: new Set(), storages: new Set(), values: new Set() };
+
+export function same(a: Selection | null, b: Selection | null): boolean {
+  return a === b || (!!a && !!b && a.kind === b.kind && a.id === b.id && (a.graph ?? -1) === (b.graph ?? -1));
+}
+
+/** Storages that a step read or wrote. */
+export function touched(t: Trace, step: number): { reads: number[]; writes: number[] } {
+  const { p } = t;
+  const f = p.step.frame[step];
+  const inputs = p.graphs[p.frame.graph[f]].nodes[p.step.node[step]][3];
+  const reads = inputs.map((v) => placeOf(t, f, v, step - 1)?.storage ?? -1).filter((s) => s >= 0);
+  const writes = Array.from(p.out.storage.subarray(p.step.out[step], p.step.out[step + 1]));
+  return { reads, writes };
+}
+
+function storageOf(t: Trace, s: Selection, frame: number, cursor: number): number {
+  if (s.kind === "storage") return s.id;
+  if (s.kind === "cache") return t.p.caches[s.id]?.storage[runAt(t, cursor)] ?? -1;
+  for (const f of stack(t, frame)) {
+    if (t.p.frame.graph[f] === (s.graph ?? 0)) return placeOf(t, f, s.id, t.p.steps)?.storage ?? -1;
+  }
+  return -1;
+}
+
+export function light(t: Trace, s: Selection | null, frame: number, cursor: number): Lit {
+  if (!s || frame >= t.p.frames) return NOTHING;
+  const { p, x } = t;
+  const lit: Lit = { nodes: new Set(), storages: new Set(), values: new Set() };
+  const graph = p.frame.graph[frame];
+  const g = p.graphs[graph];
+  const steps = stepsOf(t, frame);
+  if (s.kind === "node") {
+    if (s.graph !== undefined && s.graph !== graph) return lit;
+    lit.nodes.add(s.id);
+    const node = g.nodes[s.id];
+    if (!node) return lit;
+    for (const v of [...node[3], ...node[4]]) if (v >= 0) lit.values.add(v);
+    if (steps[s.id] >= 0) {
+      const { reads, writes } = touched(t, steps[s.id]);
+      for (const b of [...reads, ...writes]) if (p.storage.origin[b] !== 0) lit.storages.add(b);
+    }
+    return lit;
+  }
+  if (s.kind === "value" && (s.graph ?? 0) === graph) {
+    lit.values.add(s.id);
+    for (const n of x.graphs[graph].readers[s.id] ?? []) lit.nodes.add(n);
+    const maker = x.graphs[graph].producer[s.id] ?? -1;
+    if (maker >= 0) lit.nodes.add(maker);
+  }
+  const storage = storageOf(t, s, frame, cursor);
+  if (storage < 0) return lit;
+  lit.storages.add(storage);
+  // all weights are one row, so lighting all their readers would light everything
+  if (p.storage.origin[storage] === 0 || s.kind === "value") return lit;
+  for (let v = 0; v < g.values.length; v++) {
+    if (placeOf(t, frame, v, p.steps)?.storage !== storage) continue;
+    lit.values.add(v);
+    const maker = x.graphs[graph].producer[v];
+    if (maker >= 0) lit.nodes.add(maker);
+    for (const n of x.graphs[graph].readers[v]) lit.nodes.add(n);
+  }
+  return lit;
+}
+
+/** In words, for menus and the status line. */
+export function describe({ p }: Trace, s: Selection): string {
+  switch (s.kind) {
+    case "node": return p.graphs[s.graph ?? 0]?.nodes[s.id]?.[0] ?? "node";
+    case "value": return p.graphs[s.graph ?? 0]?.values[s.id] ?? "value";
+    case "cache": return p.caches[s.id]?.name ?? "cache";
+    default: return p.storage.origin[s.id] === 0 ? "weights" : `B${s.id}`;
+  }
+}

@@ -1,0 +1,132 @@
+// This step: the op, how it was decided and why, what it read and wrote, in which buffers.
+import { el, hit, mark } from "./dom.js";
+import { buffer, bytes, count, shape, shortName, shortValue } from "./format.js";
+import { outcome, placeOf, stack, type Place } from "./replay.js";
+import type { Change, Store, View } from "./store.js";
+import { BIND_HOW, FLAG, ORIGINS, OUT_HOW } from "./wire.js";
+
+const BADGES: Record<string, [string, string]> = {
+  inplace: ["↺", "in place"], copied: ["⚠\uFE0E", "not in place, although it could be"], view: ["v", "a view: no bytes moved"],
+  foreign: ["f", "foreign kernel: never in place"], done: ["", "new buffer"],
+};
+
+export class StepPane implements View {
+  #body = el("div", { class: "kv-step" });
+
+  constructor(host: HTMLElement, private store: Store, signal: AbortSignal) {
+    host.append(this.#body);
+    this.#body.addEventListener("click", (event) => {
+      const chip = hit(event, "buffer");
+      if (chip) return store.select({ kind: "storage", id: Number(chip.dataset.id) });
+      const value = hit(event, "value");
+      if (value) store.select({ kind: "value", id: Number(value.dataset.id), graph: Number(value.dataset.graph) });
+    }, { signal });
+  }
+
+  update(change: Change): void {
+    if (change.cursor || change.payload) this.#body.replaceChildren(...(this.store.cursor < 0 ? this.#before() : this.#step(this.store.cursor)));
+    if (change.cursor || change.payload || change.selection) {
+      const { storages } = this.store.now.lit;
+      for (const chip of this.#body.querySelectorAll<HTMLElement>('[data-kv="buffer"]')) {
+        mark(chip, "data-lit", storages.has(Number(chip.dataset.id)) ? "1" : null);
+      }
+    }
+  }
+
+  #before(): Node[] {
+    const { p, x } = this.store.t;
+    return [
+      el("h3", {}, "This step"), el("p", { class: "kv-big" }, "Before the first step"),
+      el("p", { class: "kv-soft" }, `${p.title || "graph"}: ${count(p.steps)} steps recorded${p.runs.length > 1 ? ` in ${p.runs.length} runs` : ""}, weights ${bytes(x.weights)}.`),
+      el("p", { class: "kv-soft" }, "Press Next, or → on the keyboard. ? lists all keys."),
+    ];
+  }
+
+  #chip(storage: number, gen: number): HTMLElement {
+    const { p } = this.store.t;
+    return el("button", { type: "button", class: "kv-chip", "data-kv": "buffer", "data-id": storage, "data-origin": ORIGINS[p.storage.origin[storage]], title: `${bytes(p.storage.capacity[storage])}, ${ORIGINS[p.storage.origin[storage]]}; choose it to light it everywhere` }, buffer(p, storage, gen));
+  }
+
+  #value(graph: number, value: number): HTMLElement {
+    const name = this.store.t.p.graphs[graph].values[value];
+    return el("button", { type: "button", class: "kv-value", "data-kv": "value", "data-id": value, "data-graph": graph, title: name }, shortValue(name));
+  }
+
+  #step(step: number): Node[] {
+    const { t } = this.store;
+    const { p } = t;
+    const frame = p.step.frame[step];
+    const graph = p.frame.graph[frame];
+    const g = p.graphs[graph];
+    const node = p.step.node[step];
+    const [name, op, , inputs] = g.nodes[node];
+    const flags = p.step.flags[step];
+    const kind = outcome(flags);
+    const [sign, words] = BADGES[kind] ?? BADGES.done;
+    const first = p.step.out[step];
+    const how = OUT_HOW[p.out.how[first]] ?? "";
+    const said = kind === "inplace" && how === "append" ? "in place: appended" : kind === "done" && how === "pool" ? "buffer from the pool" : kind === "done" && flags & FLAG.control ? "body done" : words;
+    const parts: Node[] = [
+      el("h3", {}, "This step", frame >= 0 && p.frame.parent[frame] >= 0 ? el("span", { class: "kv-hint" }, stack(t, frame).slice(1).map((f) => p.strings[p.frame.label[f]]).join(" › ")) : ""),
+      el("p", { class: "kv-big", title: name }, op, el("span", { class: "kv-name" }, shortName(g, node))),
+      el("p", { class: "kv-badge", "data-state": kind, "data-kv": "decision" }, el("b", { "aria-hidden": "true" }, sign), said,
+        flags & FLAG.foreign && kind !== "foreign" ? el("span", { class: "kv-soft" }, " · foreign kernel") : ""),
+      el("p", { class: "kv-sentence" }, p.strings[p.step.sentence[step]]),
+    ];
+    const facts = [["alloc", "allocated"], ["written", "written"], ["copied", "of it copied"]] as const;
+    parts.push(el("dl", { class: "kv-facts" }, ...facts.map(([column, text]) => el("div", { "data-zero": p.step[column][step] === 0 ? 1 : null }, el("dd", {}, bytes(p.step[column][step])), el("dt", {}, text)))));
+    parts.push(this.#blockers(step, graph, inputs));
+    const rule = p.strings[p.step.rule[step]];
+    if (rule) parts.push(el("p", { class: "kv-rule" }, el("b", {}, "Rule "), rule));
+    parts.push(this.#places(step, frame, graph, inputs));
+    return parts;
+  }
+
+  #blockers(step: number, graph: number, inputs: number[]): HTMLElement {
+    const { p } = this.store.t;
+    const list = el("ul", { class: "kv-blockers", "aria-label": "Why not in place" });
+    for (let k = p.step.block[step]; k < p.step.block[step + 1]; k++) {
+      const value = inputs[p.block.input[k]] ?? -1;
+      list.append(el("li", { "data-kv": "blocker", "data-id": p.strings[p.block.code[k]] },
+        el("div", {}, el("code", {}, p.strings[p.block.code[k]]), el("span", { class: "kv-num" }, p.block.bytes[k] ? bytes(p.block.bytes[k]) : "")),
+        el("p", {}, p.strings[p.block.message[k]]),
+        el("p", { class: "kv-soft" }, value >= 0 ? "input " : "", value >= 0 ? this.#value(graph, value) : "", p.block.culprit[k] ? ` · culprit ${p.strings[p.block.culprit[k]]}` : "")));
+    }
+    list.hidden = !list.firstChild;
+    return list;
+  }
+
+  #places(step: number, frame: number, graph: number, inputs: number[]): HTMLElement {
+    const { t } = this.store;
+    const { p } = t;
+    const table = el("table", { class: "kv-places" });
+    const row = (side: string, sign: string, title: string, value: number, chips: (Node | string)[], info: string, how: string) => table.append(el("tr", { "data-side": side },
+      el("th", { scope: "row", title }, sign), el("td", {}, this.#value(graph, value)), el("td", {}, ...chips),
+      el("td", { class: "kv-shape", title: info }, shape(info)), el("td", { class: "kv-soft" }, how)));
+    inputs.forEach((value, slot) => {
+      if (value < 0) return;
+      const place = placeOf(t, frame, value, step - 1);
+      const taken = (p.step.taken[step] >> slot) & 1;
+      row("in", taken ? "↺" : "in", taken ? "taken: its buffer was handed over" : "read", value, place ? [this.#chip(place.storage, place.gen)] : ["–"], place ? this.#info(place) : "", place ? this.#owner(place) : "");
+    });
+    for (let o = p.step.out[step]; o < p.step.out[step + 1]; o++) {
+      if (p.out.value[o] < 0) continue;
+      const gen = p.out.gen[o];
+      const inPlace = (p.out.how[o] === 1 || p.out.how[o] === 3) && gen > 0;
+      const chips = inPlace ? [buffer(p, p.out.storage[o], gen - 1), "→", this.#chip(p.out.storage[o], gen)] : [this.#chip(p.out.storage[o], gen)];
+      row("out", "out", "written", p.out.value[o], chips, p.strings[p.out.info[o]], OUT_HOW[p.out.how[o]] ?? "");
+    }
+    return table;
+  }
+
+  #info(place: Place): string {
+    const { p } = this.store.t;
+    return p.strings[place.from === "bind" ? p.bind.info[place.entry] : p.out.info[place.entry]];
+  }
+
+  #owner(place: Place): string {
+    const { p } = this.store.t;
+    if (place.from === "bind") return BIND_HOW[p.bind.how[place.entry]] ?? "";
+    return OUT_HOW[p.out.how[place.entry]] === "view" ? "view" : "";
+  }
+}

@@ -1,0 +1,127 @@
+// The state that all panes share: the trace, the cursor, the selection, the breakpoints, a note for the status line.
+// Panes read it and are told once a frame what changed; whoever changes it says whether a person or the model did.
+import { buildIndex } from "./index.js";
+import { clamp, type Breakpoint } from "./debug.js";
+import { frameAt, frontier, frontierFrame, nodeStates, runAt, type State, type Trace } from "./replay.js";
+import { light, same, type Lit, type Selection } from "./select.js";
+import type { Choice, Payload } from "./wire.js";
+
+export interface Change { payload: boolean; cursor: boolean; selection: boolean; breakpoints: boolean; note: boolean; look: boolean }
+export interface View { update(change: Change): void; destroy?(): void }
+export type Source = "person" | "model";
+
+/** What follows from trace, cursor and selection; computed once per change for all panes. */
+export interface Now {
+  run: number;
+  frame: number; // shown
+  graph: number; // of that frame
+  states: State[]; // by node of that graph
+  next: number; // frame of the frontier, -1 = all has run
+  choices: (Choice & { step: number })[];
+  lit: Lit;
+}
+
+const NONE: Change = { payload: false, cursor: false, selection: false, breakpoints: false, note: false, look: false };
+const ALL: Change = { payload: true, cursor: true, selection: true, breakpoints: true, note: true, look: true };
+
+export class Store {
+  t: Trace;
+  cursor = -1;
+  selection: Selection | null = null;
+  breakpoints: Breakpoint[] = [];
+  note = "";
+  follow = true;
+  now: Now;
+  /** Told at once (not per frame) when a person changed something that other pages and Python should know. */
+  onPerson: (what: "cursor" | "selection" | "breakpoints") => void = () => {};
+
+  #views: View[] = [];
+  #pending: Change | null = null;
+
+  constructor(p: Payload, cursor = -1, private later: (run: () => void) => void = (run) => requestAnimationFrame(run)) {
+    this.t = { p, x: buildIndex(p) };
+    this.cursor = clamp(this.t, cursor);
+    this.now = this.#derive();
+  }
+
+  add(view: View): void {
+    this.#views.push(view);
+    view.update(ALL);
+  }
+
+  destroy(): void {
+    for (const view of this.#views) view.destroy?.();
+    this.#views = [];
+  }
+
+  replace(p: Payload): void {
+    this.t = { p, x: buildIndex(p) };
+    this.cursor = clamp(this.t, this.cursor);
+    this.#changed({ payload: true, cursor: true, selection: true });
+  }
+
+  seek(cursor: number, source: Source = "person"): void {
+    const to = clamp(this.t, cursor);
+    if (to === this.cursor) return;
+    this.cursor = to;
+    this.#changed({ cursor: true, note: this.note !== "" });
+    this.note = "";
+    if (source === "person") this.onPerson("cursor");
+  }
+
+  select(selection: Selection | null, source: Source = "person"): void {
+    if (same(selection, this.selection)) return;
+    this.selection = selection;
+    this.#changed({ selection: true });
+    if (source === "person") this.onPerson("selection");
+  }
+
+  setBreakpoints(list: Breakpoint[], source: Source = "person"): void {
+    this.breakpoints = list;
+    this.#changed({ breakpoints: true });
+    if (source === "person") this.onPerson("breakpoints");
+  }
+
+  tell(note: string): void {
+    this.note = note;
+    this.#changed({ note: true });
+  }
+
+  relook(): void {
+    this.#changed({ look: true });
+  }
+
+  get run(): number { return runAt(this.t, this.cursor); }
+
+  #derive(): Now {
+    const { t, cursor } = this;
+    const frame = frameAt(t, cursor);
+    return {
+      run: runAt(t, cursor),
+      frame,
+      graph: t.p.frame.graph[frame] ?? 0,
+      states: frame < t.p.frames ? nodeStates(t, frame, cursor) : [],
+      next: frontierFrame(t, cursor),
+      choices: frontier(t, cursor),
+      lit: light(t, this.selection, frame, cursor),
+    };
+  }
+
+  #changed(what: Partial<Change>): void {
+    if (this.#pending) {
+      for (const key of Object.keys(what) as (keyof Change)[]) this.#pending[key] ||= what[key]!;
+      return;
+    }
+    this.#pending = { ...NONE, ...what };
+    this.later(() => this.flush());
+  }
+
+  /** Bring the panes up to date now; normally called once per animation frame. */
+  flush(): void {
+    const change = this.#pending;
+    if (!change) return;
+    this.#pending = null;
+    if (change.payload || change.cursor || change.selection) this.now = this.#derive();
+    for (const view of this.#views) view.update(change);
+  }
+}

@@ -1,0 +1,133 @@
+// The table of steps: every step in words, searchable, drawn only where it is looked at. It is the accessible form of the page.
+import { el, hit, mark, say } from "./dom.js";
+import { bytes, count, shape, shortName } from "./format.js";
+import { find } from "./search.js";
+import { outcome, type State } from "./replay.js";
+import { touched } from "./select.js";
+import type { Change, Store, View } from "./store.js";
+
+const ROW = 22; // px; the style sheet says the same
+const WORDS: Partial<Record<State, string>> = { inplace: "↺ in place", copied: "⚠\uFE0E not in place", view: "v view", foreign: "f foreign", done: "new buffer" };
+const COLUMNS = ["step", "run", "op", "name", "decision", "output", "allocated", "copied", "written", "live"];
+
+export class StepTable implements View {
+  readonly search = el("input", { type: "search", placeholder: "Search op, name, B12, missed …", "aria-label": "Search steps", "data-kv": "search-input" });
+  #found = el("span", { class: "kv-hint" });
+  #scroll = el("div", { class: "kv-scroll", tabindex: 0, role: "region", "aria-label": "Steps" });
+  #body = el("tbody");
+  #table = el("table", { class: "kv-table", "aria-label": "Steps" });
+  #above = el("tr", { class: "kv-gap", "aria-hidden": "true" }, el("td", { colspan: COLUMNS.length }));
+  #below = el("tr", { class: "kv-gap", "aria-hidden": "true" }, el("td", { colspan: COLUMNS.length }));
+  #steps: Int32Array | null = null; // found steps; null = all
+  #first = -1;
+  #last = -1;
+  #later: number | undefined;
+
+  constructor(host: HTMLElement, private store: Store, signal: AbortSignal) {
+    const head = el("tr", {}, ...COLUMNS.map((c, i) => el("th", { scope: "col", class: i > 5 || i === 0 ? "kv-num" : "" }, c)));
+    this.#table.append(el("thead", {}, head), this.#body);
+    this.#scroll.append(this.#table);
+    host.append(el("div", { class: "kv-searchline" }, this.search, this.#found), this.#scroll);
+    this.#scroll.addEventListener("scroll", () => this.#draw(), { signal, passive: true });
+    this.#body.addEventListener("click", (event) => {
+      const row = hit(event, "table-row");
+      if (row) store.seek(Number(row.dataset.step));
+    }, { signal });
+    this.search.addEventListener("input", () => {
+      clearTimeout(this.#later);
+      this.#later = setTimeout(() => this.#search(), 120) as unknown as number;
+    }, { signal });
+    this.search.addEventListener("keydown", (event) => {
+      if (event.key !== "Enter") return;
+      this.#search();
+      this.#jump(event.shiftKey ? -1 : 1);
+    }, { signal });
+    const watch = new ResizeObserver(() => this.#draw());
+    watch.observe(this.#scroll);
+    signal.addEventListener("abort", () => watch.disconnect());
+  }
+
+  get #count(): number { return this.#steps?.length ?? this.store.t.p.steps; }
+
+  #search(): void {
+    const text = this.search.value.trim();
+    this.#steps = text ? find(this.store.t, text) : null;
+    say(this.#found, text ? `${count(this.#count)} of ${count(this.store.t.p.steps)} steps; Enter goes to the next` : "");
+    this.#first = -1;
+    this.#follow();
+    this.#draw();
+  }
+
+  #jump(by: 1 | -1): void {
+    const { cursor } = this.store;
+    const steps = this.#steps;
+    if (!steps?.length) return;
+    const at = by > 0 ? steps.find((s) => s > cursor) ?? steps[0] : [...steps].reverse().find((s) => s < cursor) ?? steps[steps.length - 1];
+    this.store.seek(at);
+  }
+
+  update(change: Change): void {
+    if (change.payload) {
+      if (this.#steps) this.#steps = find(this.store.t, this.search.value.trim());
+      this.#first = -1;
+      mark(this.#table, "aria-rowcount", this.#count + 1);
+    }
+    if (change.cursor || change.payload) this.#follow();
+    if (change.selection) this.#first = -1;
+    this.#draw();
+  }
+
+  /** Keep the row of the cursor in view. */
+  #follow(): void {
+    const { cursor } = this.store;
+    const at = this.#steps ? this.#steps.findIndex((s) => s >= cursor) : Math.max(0, cursor);
+    const { clientHeight: height, scrollTop } = this.#scroll;
+    const top = at * ROW;
+    if (at >= 0 && height && (top < scrollTop || top + 2 * ROW > scrollTop + height)) this.#scroll.scrollTop = Math.max(0, top - height / 2 + ROW);
+  }
+
+  #draw(): void {
+    const { clientHeight, scrollTop } = this.#scroll;
+    if (!clientHeight) return; // its tab is hidden
+    const total = this.#count;
+    const first = Math.max(0, Math.floor(scrollTop / ROW) - 4);
+    const last = Math.min(total, Math.ceil((scrollTop + clientHeight) / ROW) + 4);
+    if (first !== this.#first || last !== this.#last) {
+      this.#first = first;
+      this.#last = last;
+      const rows: HTMLElement[] = [];
+      for (let i = first; i < last; i++) rows.push(this.#row(this.#steps ? this.#steps[i] : i, i));
+      this.#above.style.height = `${first * ROW}px`;
+      this.#below.style.height = `${(total - last) * ROW}px`;
+      this.#body.replaceChildren(this.#above, ...rows, this.#below);
+    }
+    for (const row of this.#body.querySelectorAll<HTMLElement>('[data-kv="table-row"]')) {
+      mark(row, "aria-current", Number(row.dataset.step) === this.store.cursor ? "step" : null);
+    }
+  }
+
+  #row(step: number, at: number): HTMLElement {
+    const { t, now, selection } = this.store;
+    const { p, x } = t;
+    const frame = p.step.frame[step];
+    const graph = p.frame.graph[frame];
+    const g = p.graphs[graph];
+    const node = p.step.node[step];
+    const kind = outcome(p.step.flags[step]);
+    const first = p.step.out[step];
+    const info = p.step.out[step + 1] > first ? p.strings[p.out.info[first]] : "";
+    const number = (n: number) => el("td", { class: "kv-num", "data-zero": n === 0 ? 1 : null }, bytes(n));
+    let lit = false;
+    if (selection?.kind === "node") lit = selection.id === node && (selection.graph ?? graph) === graph;
+    else if (now.lit.storages.size) {
+      const { reads, writes } = touched(t, step);
+      lit = [...reads, ...writes].some((s) => now.lit.storages.has(s) && p.storage.origin[s] !== 0);
+    }
+    const name = el("td", { title: g.nodes[node][0] }, shortName(g, node) || g.nodes[node][0]);
+    name.style.paddingLeft = `${6 + 12 * x.depth[frame]}px`;
+    return el("tr", { "data-kv": "table-row", "data-step": step, "aria-rowindex": at + 2, "data-lit": lit ? 1 : null, title: p.strings[p.step.sentence[step]] },
+      el("td", { class: "kv-num" }, String(step)), el("td", { class: "kv-soft" }, p.runs[p.frame.run[frame]]?.label ?? ""), el("td", { class: "kv-op" }, g.nodes[node][1]), name,
+      el("td", { class: "kv-decision", "data-state": kind }, WORDS[kind] ?? ""), el("td", { class: "kv-shape", title: info }, shape(info)),
+      number(p.step.alloc[step]), number(p.step.copied[step]), number(p.step.written[step]), number(p.step.live[step]));
+  }
+}

@@ -1,0 +1,55 @@
+// The tabs at the bottom: Steps, Missed, Caches, Values. Choosing the open one folds the panel away.
+import { el, hit, mark, say } from "./dom.js";
+
+export interface Tab { id: string; title: string; panel: HTMLElement; tab: HTMLButtonElement }
+
+export class Tabs {
+  readonly bar = el("div", { class: "kv-tabs", role: "tablist", "aria-label": "Lists" });
+  readonly panels = el("div", { class: "kv-panels" });
+  #tabs: Tab[] = [];
+  #open = "steps";
+
+  constructor(host: HTMLElement, signal: AbortSignal) {
+    host.append(this.bar, this.panels);
+    this.bar.addEventListener("click", (event) => {
+      const tab = hit(event, "tab");
+      if (tab) this.show(tab.dataset.id === this.#open ? "" : tab.dataset.id!);
+    }, { signal });
+    this.bar.addEventListener("keydown", (event) => {
+      const by = event.key === "ArrowRight" ? 1 : event.key === "ArrowLeft" ? -1 : 0;
+      const at = this.#tabs.findIndex((t) => t.tab === event.target);
+      if (!by || at < 0) return;
+      event.stopPropagation();
+      const next = this.#tabs[(at + by + this.#tabs.length) % this.#tabs.length];
+      this.show(next.id);
+      next.tab.focus();
+    }, { signal });
+  }
+
+  add(id: string, title: string): HTMLElement {
+    const panel = el("div", { class: "kv-panel", role: "tabpanel", "aria-label": title, "data-id": id });
+    const tab = el("button", { type: "button", role: "tab", "data-kv": "tab", "data-id": id }, title);
+    this.#tabs.push({ id, title, panel, tab });
+    this.bar.append(tab);
+    this.panels.append(panel);
+    this.show(this.#open);
+    return panel;
+  }
+
+  count(id: string, n: number): void {
+    const tab = this.#tabs.find((t) => t.id === id)!;
+    say(tab.tab, n > 0 ? `${tab.title} ${n}` : tab.title);
+    mark(tab.tab, "data-count", n);
+  }
+
+  show(id: string): void {
+    this.#open = id;
+    this.panels.hidden = id === "";
+    for (const t of this.#tabs) {
+      const open = t.id === id;
+      t.panel.hidden = !open;
+      mark(t.tab, "aria-selected", String(open));
+      t.tab.tabIndex = open || id === "" ? 0 : -1;
+    }
+  }
+}

@@ -1,0 +1,117 @@
+// Values that exist in the shown frame at the cursor, and a look into one of them, which only the kernel can give.
+import { NEEDS_KERNEL, type Ask } from "./commands.js";
+import { el, hit, mark, say } from "./dom.js";
+import { buffer, bytes, shape } from "./format.js";
+import { generation, placeOf } from "./replay.js";
+import type { Change, Store, View } from "./store.js";
+import { BIND_HOW, OUT_HOW } from "./wire.js";
+
+export interface Peek { id: number; info?: string; stats?: Record<string, number>; rows?: number[][]; error?: string }
+const MOST = 400;
+
+export class ValuesPane implements View {
+  #body = el("tbody");
+  #note = el("p", { class: "kv-none" });
+  #peek = el("div", { class: "kv-peek", "aria-live": "polite" });
+  #host: HTMLElement;
+  #stale = true;
+  #asked = 0;
+
+  constructor(host: HTMLElement, private store: Store, private ask: Ask, signal: AbortSignal) {
+    this.#host = host;
+    const heads: [string, string][] = [["", "value"], ["", "buffer"], ["", "shape"], ["kv-num", "bytes"], ["", "how it came"], ["", "still read by"]];
+    host.append(el("div", { class: "kv-split" },
+      el("div", { class: "kv-scroll" }, el("table", { class: "kv-table", "aria-label": "Values alive at the cursor" },
+        el("thead", {}, el("tr", {}, ...heads.map(([c, text]) => el("th", { scope: "col", class: c }, text)))), this.#body), this.#note),
+      this.#peek));
+    this.#body.addEventListener("click", (event) => {
+      const row = hit(event, "value-row");
+      if (row) this.#look(Number(row.dataset.id));
+    }, { signal });
+    const watch = new ResizeObserver(() => this.#fill());
+    watch.observe(host);
+    signal.addEventListener("abort", () => watch.disconnect());
+    say(this.#peek, "Choose a value to look into it.");
+  }
+
+  update(change: Change): void {
+    if (change.cursor || change.payload) this.#stale = true;
+    this.#fill();
+    if (change.selection) this.#light();
+  }
+
+  #fill(): void {
+    if (!this.#stale || !this.#host.clientWidth) return; // its tab is hidden
+    this.#stale = false;
+    const { t, now, cursor } = this.store;
+    const { p, x } = t;
+    const g = p.graphs[now.graph];
+    const rows: HTMLElement[] = [];
+    let hidden = 0;
+    g.values.forEach((name, value) => {
+      const place = placeOf(t, now.frame, value, cursor);
+      if (!place || p.storage.origin[place.storage] === 0) return;
+      // gone: its bytes were freed, or overwritten by a later generation
+      if (x.freed[place.storage] <= cursor || place.gen !== generation(t, place.storage, cursor)) return;
+      if (rows.length >= MOST) return void hidden++;
+      const bind = place.from === "bind";
+      const info = p.strings[bind ? p.bind.info[place.entry] : p.out.info[place.entry]];
+      const size = bind ? p.bind.bytes[place.entry] : p.out.bytes[place.entry];
+      const how = bind ? BIND_HOW[p.bind.how[place.entry]] : OUT_HOW[p.out.how[place.entry]];
+      const readers = x.graphs[now.graph].readers[value].filter((n) => now.states[n] === "pending" || now.states[n] === "frontier");
+      const still = readers.slice(0, 3).map((n) => g.nodes[n][1]).join(", ") + (readers.length > 3 ? ` +${readers.length - 3}` : "");
+      rows.push(el("tr", { "data-kv": "value-row", "data-id": value, title: name },
+        el("td", {}, name), el("td", { class: "kv-id" }, buffer(p, place.storage, place.gen)), el("td", { class: "kv-shape", title: info }, shape(info)),
+        el("td", { class: "kv-num" }, bytes(size)), el("td", { class: "kv-soft" }, how ?? ""),
+        el("td", { class: readers.length ? "" : "kv-soft" }, still || (x.graphs[now.graph].output[value] ? "an output" : "nobody"))));
+    });
+    this.#body.replaceChildren(...rows);
+    say(this.#note, hidden ? `${hidden} more` : rows.length ? "" : "No value here yet, but for weights.");
+    this.#note.hidden = !this.#note.textContent;
+    this.#light();
+  }
+
+  #light(): void {
+    const { values } = this.store.now.lit;
+    for (const row of this.#body.children) mark(row, "data-lit", values.has(Number((row as HTMLElement).dataset.id)) ? 1 : null);
+  }
+
+  #look(value: number): void {
+    const { now, cursor, t } = this.store;
+    this.store.select({ kind: "value", id: value, graph: now.graph });
+    const name = t.p.graphs[now.graph].values[value];
+    const asked = this.ask({ do: "value", id: ++this.#asked, step: cursor, value: name, frame: now.frame });
+    this.#peek.replaceChildren(el("b", {}, name), el("p", { class: "kv-soft" }, asked ? "asking the kernel …" : `not ${NEEDS_KERNEL}`));
+    if (asked) return;
+    say(this.#peek.lastElementChild!, `Numbers are not in the recording; looking at them ${NEEDS_KERNEL.replace("recorded: ", "")}.`);
+  }
+
+  /** An answer of the kernel to `value`. */
+  show(peek: Peek): void {
+    if (peek.id !== this.#asked) return; // an older question
+    const name = this.#peek.firstElementChild ?? el("b");
+    if (peek.error) return this.#peek.replaceChildren(name, el("p", { class: "kv-error" }, peek.error));
+    const stats = Object.entries(peek.stats ?? {}).map(([k, v]) => `${k} ${number(v)}`).join(" · ");
+    this.#peek.replaceChildren(name, el("p", { class: "kv-soft" }, peek.info ?? ""), el("p", {}, stats), this.#picture(peek.rows ?? []));
+  }
+
+  #picture(rows: number[][]): HTMLElement {
+    const table = el("table", { class: "kv-numbers" });
+    const most = Math.max(1e-30, ...rows.flat().map((v) => Math.abs(Number(v))).filter(Number.isFinite));
+    for (const row of rows) {
+      table.append(el("tr", {}, ...row.map((v) => {
+        const cell = el("td", { title: String(v) }, number(v));
+        const share = Math.abs(Number(v)) / most;
+        cell.style.setProperty("--kv-heat", String(Number.isFinite(share) ? Math.round(share * 60) : 0));
+        if (Number(v) < 0) cell.dataset.sign = "-";
+        return cell;
+      })));
+    }
+    return el("div", { class: "kv-numbers-box" }, table);
+  }
+}
+
+function number(v: unknown): string {
+  if (typeof v !== "number") return String(v);
+  return Number.isInteger(v) && Math.abs(v) < 1e6 ? String(v) : v.toPrecision(3);
+}

@@ -1,0 +1,1 @@
+"""kvviz: step through an ONNX graph and see who owns every buffer."""

@@ -1,0 +1,239 @@
+"""The cursor: a step number that moves over a trace, and makes the session run on where the recording ends.
+
+Every face of the debugger (widget, command line, tests) drives this one. A position is the number of the step that
+was completed last; -1 is before the first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from kvviz.debugger.breakpoints import Breakpoint
+from kvviz.debugger.state import depth_of, frame_after, frontier_after, place_of
+from kvviz.engine.records import Placed, Step
+from kvviz.engine.session import Session
+from kvviz.engine.trace import Trace
+from kvviz.errors import KvvizError
+from kvviz.graph.model import Node
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Why and where the cursor stopped.
+
+    Attributes
+    ----------
+    reason : str
+        ``"step"``, ``"breakpoint"``, ``"end"`` (nothing left to run) or ``"start"``.
+    position : int
+    breakpoint : Breakpoint or None
+    """
+
+    reason: str
+    position: int
+    breakpoint: Breakpoint | None = None
+
+
+class Cursor:
+    """A position in a trace, with everything that a debugger does to it.
+
+    Parameters
+    ----------
+    source : Session or Trace
+        A session runs on when the cursor passes its recorded end; a trace alone ends there.
+
+    Examples
+    --------
+    >>> cursor = Cursor(Session(graph))
+    >>> cursor.breakpoints.append(Breakpoint("op", "Softmax"))
+    >>> cursor.resume().reason
+    'breakpoint'
+    """
+
+    def __init__(self, source: Session | Trace) -> None:
+        self.session = source if isinstance(source, Session) else None
+        self.trace: Trace = source.trace if isinstance(source, Session) else source
+        self.position = -1
+        self.breakpoints: list[Breakpoint] = []
+        self.watches: list[str] = []
+
+    # -- where we are -----------------------------------------------------------------------------------------------
+
+    @property
+    def step(self) -> Step | None:
+        """The step that was completed last, or None before the first."""
+        return self.trace.steps[self.position] if self.position >= 0 else None
+
+    @property
+    def at_edge(self) -> bool:
+        """Whether the cursor is at the end of what is recorded."""
+        return self.position == len(self.trace.steps) - 1
+
+    @property
+    def decode_step(self) -> int:
+        """Number of the run that the cursor is in."""
+        return self.trace.steps[self.position].run if self.position >= 0 else 0
+
+    def frontier(self) -> tuple[Node, ...]:
+        """Nodes that may run next, in plan order; empty where the next step completes an If, a loop or a function."""
+        if self.at_edge and self.session is not None:
+            live = self.session.look_ahead()
+            return live.frontier if live else ()
+        return frontier_after(self.trace, self.position)
+
+    def frame(self) -> tuple[str, ...]:
+        """Path of the frame that runs next."""
+        if self.at_edge and self.session is not None:
+            self.session.look_ahead()
+        return frame_after(self.trace, self.position)
+
+    def watched(self) -> dict[str, Placed | None]:
+        """Where each watched value lives now; None where it does not exist."""
+        return {name: place_of(self.trace, name, self.position) for name in self.watches}
+
+    # -- moving -----------------------------------------------------------------------------------------------------
+
+    def next(self) -> Stop:
+        """Complete one more op, wherever it is."""
+        return self._move(lambda index: True)
+
+    def into(self) -> Stop:
+        """The same as `next`: a body that comes next is entered, anything else is simply run."""
+        return self.next()
+
+    def over(self) -> Stop:
+        """Complete the next op of this frame; a body in between counts as part of its node."""
+        depth = len(self.frame())
+        run = self._run_ahead()
+        return self._move(lambda index: depth_of(self.trace, index) <= depth or self.trace.steps[index].run != run)
+
+    def out(self) -> Stop:
+        """Run until this frame's node is complete; in the main graph, until the run is."""
+        depth = len(self.frame())
+        if depth == 0:
+            return self._end_of_run()
+        return self._move(lambda index: depth_of(self.trace, index) < depth)
+
+    def back(self) -> Stop:
+        """One step back."""
+        if self.position < 0:
+            return Stop("start", -1)
+        self.position -= 1
+        return Stop("step" if self.position >= 0 else "start", self.position)
+
+    def resume(self) -> Stop:
+        """Go on to the next breakpoint, or to the end ("continue")."""
+        return self._move(lambda index: False, stops=True)
+
+    def reverse(self) -> Stop:
+        """Go back to the last step that a breakpoint matches, or to the start."""
+        while self.position > 0:
+            self.position -= 1
+            hit = self._hit(self.position)
+            if hit is not None:
+                return Stop("breakpoint", self.position, hit)
+        self.position = -1
+        return Stop("start", -1)
+
+    def next_decode_step(self) -> Stop:
+        """Go to the same op in the next run; to that run's end if the op does not run there."""
+        here = self.step
+        if here is None:
+            return self._end_of_run()
+        wanted = here.run + 1
+        steps = self.trace.steps
+
+        def same(index: int) -> bool:
+            step = self.trace.recorder.rows[index]
+            run = self.trace.recorder.frames[step[0]].run
+            return run > wanted or (run == wanted and step[1].node is here.graph_node)
+
+        stop = self._move(same)
+        if steps[self.position].run > wanted:
+            self.position = self.trace.runs[wanted].last - 1
+        return stop
+
+    def previous_decode_step(self) -> Stop:
+        """Go to the same op in the run before."""
+        here = self.step
+        if here is None or here.run == 0:
+            self.position = -1
+            return Stop("start", -1)
+        run = self.trace.runs[here.run - 1]
+        rows = self.trace.recorder.rows
+        self.position = run.last - 1
+        for index in range(run.first, run.last):
+            if rows[index][1].node is here.graph_node:
+                self.position = index
+        return Stop("step", self.position)
+
+    def goto(self, position: int) -> Stop:
+        """Go to a step by its number (-1: before the first), running on if it has not run yet."""
+        if position < -1:
+            raise KvvizError(f"step {position} does not exist; the first position is -1, before anything ran")
+        if position < len(self.trace.steps):
+            self.position = position
+            return Stop("step" if position >= 0 else "start", position)
+        return self._move(lambda index: index >= position)
+
+    def choose(self, node: Node | str) -> Stop:
+        """Run an op of the frontier next, in place of the first one. Only at the live edge.
+
+        Raises
+        ------
+        KvvizError
+            If the cursor is not at the end of what is recorded, or the op is not in the frontier.
+        """
+        if self.session is None or self.trace.live is None and self.session.look_ahead() is None:
+            raise KvvizError("nothing is left to run: a choice is possible only while the graph runs")
+        if not self.at_edge:
+            last = len(self.trace.steps) - 1
+            raise KvvizError(f"step {self.position + 1} has run already; go to step {last} to choose what runs next")
+        frontier = self.frontier()
+        chosen = next((n for n in frontier if node in (n, n.name)), None)
+        if chosen is None:
+            name = node if isinstance(node, str) else node.name
+            raise KvvizError(f"node {name!r} cannot run next; the frontier is {', '.join(n.name for n in frontier[:8])}")
+        self.session.advance(chosen)
+        self.position = len(self.trace.steps) - 1
+        self.session.look_ahead()
+        return Stop("step", self.position)
+
+    # -- inside -----------------------------------------------------------------------------------------------------
+
+    def _forward(self) -> bool:
+        if self.at_edge and (self.session is None or not self.session.advance()):
+            return False
+        self.position += 1
+        return True
+
+    def _move(self, arrived: Callable[[int], bool], stops: bool = False) -> Stop:
+        while self._forward():
+            if stops and (hit := self._hit(self.position)) is not None:
+                return Stop("breakpoint", self.position, hit)
+            if arrived(self.position):
+                return Stop("step", self.position)
+        return Stop("end", self.position)
+
+    def _hit(self, index: int) -> Breakpoint | None:
+        hits = [b for b in self.breakpoints if b.matches(self.trace, index)]
+        return hits[0] if hits else None
+
+    def _run_ahead(self) -> int:
+        following = self.position + 1
+        if following < len(self.trace.steps):
+            return self.trace.steps[following].run
+        return len(self.trace.runs) - 1
+
+    def _end_of_run(self) -> Stop:
+        run = self._run_ahead()
+
+        def last_of_run(index: int) -> bool:
+            if index + 1 < len(self.trace.steps):
+                return self.trace.steps[index + 1].run != run
+            live: Any = self.session.look_ahead() if self.session is not None else None
+            return live is None or self.trace.recorder.frames[live.frame].run != run
+
+        return self._move(last_of_run)

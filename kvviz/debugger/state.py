@@ -1,0 +1,76 @@
+"""The state at a position of a trace: frames, frontier, and where values live. Pure functions of the recording."""
+
+from __future__ import annotations
+
+from kvviz.engine.reasons import placed_before
+from kvviz.engine.records import Placed
+from kvviz.engine.trace import Trace
+from kvviz.graph.model import Node
+
+
+def depth_of(trace: Trace, index: int) -> int:
+    """How many bodies a step is inside of."""
+    return len(trace.frames[trace.recorder.rows[index][0]].path)
+
+
+def frame_id_after(trace: Trace, position: int) -> int | None:
+    """The frame of the op that runs next, or None at the end.
+
+    An op that closes a body is not in it: there the frame is that body, with nothing left in its frontier.
+    """
+    rows = trace.recorder.rows
+    if position + 1 >= len(rows):
+        return trace.live.frame if trace.live else None
+    row = rows[position + 1]
+    if row[1].control and position >= 0:
+        # The node completes next: we are still inside its last body, if it had one.
+        inner = rows[position][0]
+        while inner is not None and inner != row[0]:
+            if trace.frames[inner].parent == row[0] and trace.frames[inner].node is row[1].node:
+                return inner
+            inner = trace.frames[inner].parent
+    return row[0]
+
+
+def frame_after(trace: Trace, position: int) -> tuple[str, ...]:
+    """Path of the frame of the op that runs next; of the last one at the end."""
+    frame = frame_id_after(trace, position)
+    if frame is None:
+        return ()
+    return trace.frames[frame].path
+
+
+def frontier_after(trace: Trace, position: int) -> tuple[Node, ...]:
+    """Nodes of the present frame whose inputs are all ready and that have not run, in plan order."""
+    frame = frame_id_after(trace, position)
+    if frame is None:
+        return ()
+    if position + 1 >= len(trace.recorder.rows) and trace.live is not None:
+        return trace.live.frontier
+    record = trace.frames[frame]
+    done = {
+        node.index
+        for node in record.order
+        if (step := trace.step_of(frame, node.index)) is not None and step <= position
+    }
+    producers = {name: node.index for node in record.order for name in node.outputs if name}
+    return tuple(
+        node
+        for node in record.order
+        if node.index not in done
+        and all(producers.get(name, -1) in done or name not in producers for name in (*node.inputs, *node.captures))
+    )
+
+
+def place_of(trace: Trace, name: str, position: int) -> Placed | None:
+    """Where a value of the present frame, or of one around it, lives at a position."""
+    frame: int | None = frame_id_after(trace, position)
+    if frame is None:
+        frame = trace.recorder.rows[position][0] if position >= 0 else 0
+    while frame is not None:
+        where = placed_before(trace, frame, name, position)
+        if where is not None:
+            storage, generation, shape, dtype = where
+            return Placed(name, storage, generation, "", shape, str(dtype))
+        frame = trace.frames[frame].parent
+    return None

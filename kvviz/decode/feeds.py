@@ -1,0 +1,185 @@
+"""Inputs of each run of a decode loop, from what the graph declares: caches, masks, positions, flags."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kvviz.errors import InputError
+from kvviz.graph.caches import CachePair
+from kvviz.graph.model import Graph, Node, Value
+from kvviz.memory.storage import reserve
+
+
+def first_caches(
+    graph: Graph, pairs: tuple[CachePair, ...], batch: int, capacity: int | None, given: Mapping[str, Any], rows: int
+) -> dict[str, np.ndarray]:
+    """Empty caches for the first run: no rows for growing ones, zeros in full for static ones and states.
+
+    Parameters
+    ----------
+    graph : Graph
+    pairs : tuple of CachePair
+    batch : int
+    capacity : int or None
+        Rows to reserve for growing caches (`kvviz.reserve`), and the length of static ones whose length the model leaves open.
+    given : mapping
+        Inputs from the caller; a cache that is among them is taken from there.
+    rows : int
+        Rows that the whole decode will need, to check static caches.
+
+    Raises
+    ------
+    InputError
+        If a static cache is too small, or a dimension cannot be told.
+    """
+    declared = {value.name: value for value in graph.inputs}
+    caches: dict[str, np.ndarray] = {}
+    for pair in pairs:
+        value = declared[pair.input]
+        if pair.input in given:
+            caches[pair.input] = np.asarray(given[pair.input])
+            continue
+        shape = _cache_shape(graph, value, pair, batch, capacity)
+        if pair.protocol == "static" and pair.axis is not None and shape[pair.axis] < rows:
+            raise InputError(
+                f"cache {pair.input!r} holds {shape[pair.axis]} rows, but prompt and new tokens need {rows}; "
+                f"ask for fewer tokens or export a longer cache"
+            )
+        array = np.zeros(shape, value.dtype or np.float32)
+        if capacity is not None and pair.protocol == "growing" and pair.axis is not None:
+            if capacity < rows:
+                raise InputError(f"kv_capacity is {capacity} rows, but prompt and new tokens need {rows}")
+            array = reserve(array, pair.axis, capacity)
+        caches[pair.input] = array
+    return caches
+
+
+def _cache_shape(graph: Graph, value: Value, pair: CachePair, batch: int, capacity: int | None) -> tuple[int, ...]:
+    shape: list[int] = []
+    if value.shape is None:
+        raise InputError(f"cache {value.name!r} has no declared shape; pass it in inputs=")
+    for axis, dim in enumerate(value.shape):
+        if isinstance(dim, int):
+            shape.append(dim)
+        elif axis == pair.axis:
+            if pair.protocol == "static":
+                if capacity is None:
+                    raise InputError(f"the model leaves the length of cache {value.name!r} open; pass kv_capacity=")
+                shape.append(capacity)
+            else:
+                shape.append(0)
+        elif axis == 0 or (isinstance(dim, str) and "batch" in dim):
+            shape.append(batch)
+        else:
+            shape.append(_head_size(graph, value, dim))
+    return tuple(shape)
+
+
+def _head_size(graph: Graph, value: Value, dim: Any) -> int:
+    """A cache dimension that the model leaves symbolic: from genai_config.json, or from the key projection's weights."""
+    config = Path(graph.source).with_name("genai_config.json") if graph.source else None
+    if config is not None and config.is_file():
+        try:
+            return int(json.loads(config.read_text())["model"]["decoder"]["head_size"])
+        except (KeyError, TypeError, ValueError):
+            pass
+    for node in graph.nodes:
+        if node.op_type in ("GroupQueryAttention", "MultiHeadAttention", "Attention"):
+            size = _projected(graph, node)
+            if size:
+                return size
+    raise InputError(
+        f"cache {value.name!r} has a dimension {dim!r} that the model does not fix; pass that cache in inputs= (with 0 rows)"
+    )
+
+
+def _projected(graph: Graph, node: Node) -> int:
+    attributes = node.attributes
+    heads = attributes.get("num_heads") or attributes.get("q_num_heads")
+    kv_heads = attributes.get("kv_num_heads") or heads
+    packed = not (len(node.inputs) > 1 and node.inputs[1])
+    width = _width(graph, node.inputs[0 if packed else 1])
+    parts = (heads or 0) + 2 * (kv_heads or 0) if packed else kv_heads or 0
+    return width // parts if width and parts else 0
+
+
+def _width(graph: Graph, name: str) -> int:
+    for _ in range(6):
+        node = graph.producers.get(name)
+        if node is None:
+            return 0
+        if node.op_type == "MatMulNBits":
+            return int(node.attributes["N"])
+        if node.op_type in ("MatMul", "Gemm") and node.inputs[1] in graph.weights:
+            shape = graph.weights[node.inputs[1]].shape
+            return int(shape[0] if node.attributes.get("transB") else shape[-1])
+        name = node.inputs[0]
+    return 0
+
+
+def control_feeds(
+    graph: Graph, roles: Mapping[str, str], tokens: np.ndarray, mask: np.ndarray, past: int, given: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Every input but caches for one run.
+
+    Parameters
+    ----------
+    roles : mapping of str to str
+        Role to input name, from `kvviz.graph.caches.control_inputs`.
+    tokens : ndarray of int64, shape (batch, new)
+        The tokens of this run.
+    mask : ndarray of int64, shape (batch, past + new)
+        1 for tokens, 0 for padding.
+    past : int
+        Rows that the caches hold already.
+    given : mapping
+        Inputs from the caller; they win.
+    """
+    batch, new = tokens.shape
+    position = np.maximum(mask.cumsum(1) - 1, 0)[:, past:]
+    by_role = {
+        "tokens": tokens,
+        "attention_mask": mask,
+        "position_ids": position,
+        "cache_position": np.arange(past, past + new),
+        "write_indices": np.full(batch, past),
+        "nonpad_kv_seqlen": np.full(batch, past + new),
+        "use_cache_branch": np.array([past > 0]),
+        "past_sequence_length": np.array(past),
+        "total_sequence_length": np.array(past + new),
+        "seqlens_k": mask.sum(1) - 1,
+        "num_logits_to_keep": np.array(1),
+    }
+    declared = {value.name: value for value in graph.inputs}
+    feeds: dict[str, Any] = {}
+    for role, name in roles.items():
+        value = declared.get(name)
+        if value is None or name in given or role not in by_role:
+            continue
+        feeds[name] = _fitted(value, by_role[role])
+    encoder = roles.get("encoder_hidden_states")
+    wants_mask = roles.get("encoder_attention_mask")
+    if encoder in given and wants_mask and wants_mask not in given:
+        length = np.asarray(given[encoder]).shape[1]
+        feeds[wants_mask] = _fitted(declared[wants_mask], np.ones((batch, length)))
+    return feeds
+
+
+def _fitted(value: Value, array: np.ndarray) -> np.ndarray:
+    """An input in the dtype and rank that the graph declares; a mask is padded to a fixed length."""
+    array = np.asarray(array).astype(value.dtype or np.int64)
+    if value.shape is None:
+        return array
+    rank = len(value.shape)
+    if array.ndim < rank:
+        array = array.reshape((1,) * (rank - array.ndim) + array.shape)
+    elif array.ndim > rank and array.size == 1:
+        array = array.reshape((1,) * rank)
+    if rank == 2 and isinstance(value.shape[1], int) and array.shape[1] < value.shape[1]:
+        array = np.pad(array, ((0, 0), (0, value.shape[1] - array.shape[1])))
+    return array

@@ -1,0 +1,245 @@
+"""The token loop: run the graph once for the prompt and once for every token, carrying the caches along."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from kvviz.decode.feeds import control_feeds, first_caches
+from kvviz.decode.meter import new_caches, read_meters
+from kvviz.decode.prompt import as_batch, as_tokenizer, text_of
+from kvviz.engine.policy import Policy
+from kvviz.engine.session import Session
+from kvviz.engine.trace import Trace
+from kvviz.errors import InputError
+from kvviz.graph.caches import cache_pairs, control_inputs, logits_output
+from kvviz.graph.model import Graph
+
+
+class DecodeSession(Session):
+    """A greedy decode that can be advanced op by op; the next run begins when the one before is done.
+
+    Parameters
+    ----------
+    graph, prompt, max_new_tokens, inputs, policy, kv_capacity, tokenizer, stop_tokens
+        As in `decode`.
+    record, poison
+        As in `Session`.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        prompt: Any,
+        max_new_tokens: int = 16,
+        inputs: Mapping[str, Any] | None = None,
+        policy: str | Policy = "ideal",
+        kv_capacity: int | None = None,
+        tokenizer: Any = None,
+        stop_tokens: Collection[int] = (),
+        record: bool = True,
+        poison: bool = False,
+    ) -> None:
+        super().__init__(graph, None, policy, record, poison)
+        self.given = dict(inputs or {})
+        self.max_new_tokens = max_new_tokens
+        self.stop_tokens = frozenset(stop_tokens)
+        self.tokenizer = as_tokenizer(tokenizer)
+        self.pairs = cache_pairs(graph)
+        self.roles = control_inputs(graph)
+        if "tokens" not in self.roles:
+            raise InputError(f"{graph.name}: no input takes tokens (like input_ids); use kvviz.run for a single run")
+        self.logits = logits_output(graph)
+        self.tokens, self.mask = as_batch(prompt, self.tokenizer)
+        batch, length = self.tokens.shape
+        self.past = 0
+        rows = length + max_new_tokens - 1
+        self.caches: dict[str, Any] = first_caches(graph, self.pairs, batch, kv_capacity, self.given, rows)
+        self.carried: dict[str, tuple[int, str]] = {}
+        self.kept: set[str] = set()
+        self.done = np.zeros(batch, bool)
+        trace = self.trace
+        trace.caches = new_caches(self.pairs)
+        trace.prompt = [int(t) for t, real in zip(self.tokens[0], self.mask[0]) if real]
+        trace.batch_tokens = [[] for _ in range(batch)]
+        trace.words = text_of(self.tokenizer, trace.prompt)
+        self.feeds: dict[str, Any] = {}
+
+    def next_run(self) -> bool:
+        """Feed the tokens that are due, with the caches of the run before."""
+        if len(self.trace.runs) >= self.max_new_tokens or self.done.all():
+            return False
+        given = {name: value for name, value in self.given.items() if name not in self.caches}
+        self.feeds = {
+            **given,
+            **control_feeds(self.graph, self.roles, self.tokens, self.mask, self.past, given),
+            **self.caches,
+        }
+        donate = [pair.input for pair in self.pairs if pair.protocol != "cross" and pair.input not in self.given]
+        if self.trace.runs:
+            donate = [pair.input for pair in self.pairs if pair.protocol != "cross"]
+        self.begin(self.feeds, donate, self.carried)
+        return True
+
+    def ended(self, outputs: dict[str, Any]) -> None:
+        """Pick the next tokens, read the meters, and carry the caches on."""
+        trace = self.trace
+        self.past += self.tokens.shape[1]
+        if trace.recorder.on:
+            read_meters(trace, self.feeds, self.past)
+        last = np.asarray(outputs[self.logits])[:, -1]
+        trace.logits.append(last.copy())
+        chosen = last.argmax(-1)
+        for row, token, done in zip(trace.batch_tokens, chosen.tolist(), self.done.tolist()):
+            if not done:
+                row.append(token)
+        trace.tokens = trace.batch_tokens[0]
+        run = trace.runs[-1]
+        run.token = int(chosen[0])
+        run.text = text_of(self.tokenizer, [run.token])[0]
+        if trace.words is not None:
+            trace.words.append(run.text)
+        self.done |= np.isin(chosen, list(self.stop_tokens))
+        self._carry(outputs)
+        self.tokens = chosen.astype(np.int64)[:, None]
+        self.mask = np.concatenate([self.mask, np.ones_like(self.tokens)], 1)
+
+    def _carry(self, outputs: dict[str, Any]) -> None:
+        """The outputs become the next run's caches. Cross-attention caches are written once: the first ones are kept,
+        because the cached branch of a merged decoder returns empty dummies for them."""
+        for pair in self.pairs:
+            present = outputs.get(pair.output)
+            if present is None or pair.input in self.kept:
+                continue
+            self.caches[pair.input] = present
+            self.carried[pair.input] = (len(self.trace.runs) - 1, pair.output)
+            if pair.protocol == "cross" and np.size(present):
+                self.kept.add(pair.input)
+
+
+def decode(
+    graph: Graph,
+    prompt: Any,
+    max_new_tokens: int = 16,
+    inputs: Mapping[str, Any] | None = None,
+    policy: str | Policy = "ideal",
+    kv_capacity: int | None = None,
+    tokenizer: Any = None,
+    *,
+    stop_tokens: Collection[int] = (),
+    record: bool = True,
+    poison: bool = False,
+    progress: bool = True,
+) -> Trace:
+    """Decode greedily and record every op of every step.
+
+    Parameters
+    ----------
+    graph : Graph
+        A decoder with caches of any usual form: growing, merged (``use_cache_branch``), static, GroupQueryAttention, states.
+    prompt : str, sequence of int, or sequence of these
+        Several prompts make a batch, padded on the left.
+    max_new_tokens : int
+        Tokens to generate at most; the first comes from the run over the prompt.
+    inputs : mapping, optional
+        Further inputs, as ``encoder_hidden_states``, or caches to start from.
+    policy : str or Policy
+    kv_capacity : int, optional
+        Rows to reserve in growing caches, so that new rows are appended in place.
+    tokenizer : list of str, or object with encode and decode, optional
+        To take text as prompt and show tokens as words.
+    stop_tokens : collection of int
+        Tokens that end the decode.
+    record, poison : bool
+        As in `kvviz.run`.
+    progress : bool
+        Show a progress bar when it takes longer than a second.
+
+    Returns
+    -------
+    Trace
+        With ``tokens``, ``words``, ``caches``, and ``logits`` (one array of shape (batch, vocabulary) a run). Caches are donated from run
+        to run. Stopping it from the keyboard leaves a trace of what ran, with ``interrupted`` set.
+
+    Examples
+    --------
+    >>> trace = kvviz.decode(graph, "once upon a time", 12, tokenizer=words, kv_capacity=32)
+    >>> print(*trace.words)
+    """
+    from tqdm.auto import tqdm
+
+    session = DecodeSession(
+        graph, prompt, max_new_tokens, inputs, policy, kv_capacity, tokenizer, stop_tokens, record, poison
+    )
+    with tqdm(total=max_new_tokens, unit="token", delay=1.0, disable=not progress, leave=False) as bar:
+        session.on_run_end = lambda: bar.update(1)
+        return session.run_to_end()
+
+
+def stream(
+    graph: Graph,
+    chunks: Sequence[Mapping[str, Any]],
+    states: Mapping[str, Any] | None = None,
+    policy: str | Policy = "ideal",
+    *,
+    record: bool = True,
+    poison: bool = False,
+) -> Trace:
+    """Run a recurrent graph over chunks of input, carrying its states along.
+
+    Parameters
+    ----------
+    graph : Graph
+    chunks : sequence of mappings
+        The inputs of each run, without the states.
+    states : mapping, optional
+        Where to start from; zeros by default.
+
+    Returns
+    -------
+    Trace
+        ``results`` has the outputs of every run that are not states.
+    """
+    session = StreamSession(graph, chunks, states or {}, policy, record, poison)
+    return session.run_to_end()
+
+
+class StreamSession(Session):
+    """A recurrent graph fed chunk by chunk; see `stream`."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        chunks: Sequence[Mapping[str, Any]],
+        states: Mapping[str, Any],
+        policy: str | Policy = "ideal",
+        record: bool = True,
+        poison: bool = False,
+    ) -> None:
+        super().__init__(graph, None, policy, record, poison)
+        self.chunks = list(chunks)
+        self.pairs = cache_pairs(graph)
+        self.states: dict[str, Any] = first_caches(graph, self.pairs, 1, None, states, 0)
+        self.carried: dict[str, tuple[int, str]] = {}
+        self.trace.caches = new_caches(self.pairs)
+
+    def next_run(self) -> bool:
+        """Feed the next chunk with the states of the run before."""
+        run = len(self.trace.runs)
+        if run >= len(self.chunks):
+            return False
+        self.feeds = {**self.chunks[run], **self.states}
+        self.begin(self.feeds, [pair.input for pair in self.pairs] if run else [], self.carried)
+        return True
+
+    def ended(self, outputs: dict[str, Any]) -> None:
+        """Keep the results, and carry the states on."""
+        if self.recorder.on:
+            read_meters(self.trace, self.feeds)
+        carried = {pair.output for pair in self.pairs}
+        self.trace.results.append({name: value for name, value in outputs.items() if name not in carried})
+        for pair in self.pairs:
+            self.states[pair.input] = outputs[pair.output]
+            self.carried[pair.input] = (len(self.trace.runs) - 1, pair.output)

@@ -1,0 +1,86 @@
+"""One run of a graph, with its cache meters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from kvviz.decode.meter import new_caches, read_meters
+from kvviz.engine.policy import Policy
+from kvviz.engine.session import Session
+from kvviz.engine.trace import Trace
+from kvviz.graph.caches import cache_pairs
+from kvviz.graph.model import Graph
+
+
+class SingleRun(Session):
+    """One run that can be advanced op by op; parameters as in `run`."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        inputs: Mapping[str, Any],
+        outputs: Sequence[str] | None = None,
+        donate: Sequence[str] = (),
+        policy: str | Policy = "ideal",
+        record: bool = True,
+        poison: bool = False,
+    ) -> None:
+        super().__init__(graph, outputs, policy, record, poison)
+        self.feeds = dict(inputs)
+        self.begin(self.feeds, (donate,) if isinstance(donate, str) else tuple(donate))
+
+    def ended(self, outputs: dict[str, Any]) -> None:
+        """Read the meters of the caches that the run carried on."""
+        if self.recorder.on:
+            pairs = tuple(pair for pair in cache_pairs(self.graph) if pair.output in outputs)
+            self.trace.caches = new_caches(pairs)
+            read_meters(self.trace, self.feeds)
+
+
+def run(
+    graph: Graph,
+    inputs: Mapping[str, Any],
+    outputs: Sequence[str] | None = None,
+    donate: Sequence[str] = (),
+    policy: str | Policy = "ideal",
+    *,
+    record: bool = True,
+    poison: bool = False,
+) -> Trace:
+    """Run a graph once and record what it does to memory.
+
+    Parameters
+    ----------
+    graph : Graph
+        From `kvviz.load`.
+    inputs : mapping of str to array_like
+        By name. Only donated ones may change.
+    outputs : sequence of str, optional
+        Values to compute (any value of the main graph); the graph's outputs by default.
+    donate : sequence of str
+        Inputs that the run may overwrite, or append to where they come from `kvviz.reserve`.
+    policy : str or Policy
+        ``"ideal"``, ``"never"``, or a `kvviz.Policy`.
+    record : bool
+        False counts bytes but writes no steps down.
+    poison : bool
+        Overwrite freed storages with a pattern, to catch a use after free.
+
+    Returns
+    -------
+    Trace
+        With ``outputs``. If the run was stopped from the keyboard, ``interrupted`` is set and the trace holds what ran.
+
+    Raises
+    ------
+    InputError, UnsupportedOpsError, GraphError, OpError
+        One sentence each; nothing was changed by an input error.
+
+    Examples
+    --------
+    >>> trace = kvviz.run(graph, {"x": np.ones((2, 3), np.float32)}, donate=["x"])
+    >>> trace.outputs["y"].shape
+    (2, 3)
+    """
+    return SingleRun(graph, inputs, outputs, donate, policy, record, poison).run_to_end()

@@ -1,0 +1,200 @@
+"""What a run starts with and what it hands back: weights, inputs (checked), outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from kvviz.engine.frame import Frame
+from kvviz.engine.ledger import Ledger
+from kvviz.engine.plan import KEEP, Plan
+from kvviz.errors import InputError
+from kvviz.graph.model import Graph, Value
+from kvviz.memory.storage import Storage, address
+
+if TYPE_CHECKING:
+    from kvviz.engine.execution import Execution
+
+
+class Weights:
+    """The weights of a model and of all its subgraphs, in one ledger; the model holds them for good."""
+
+    def __init__(self, graph: Graph, ledger: Ledger) -> None:
+        self._known: dict[int, Storage] = {}
+        self._ledger = ledger
+        self._of_plan: dict[int, list[tuple[int, Any, Storage]]] = {}
+        self._described: dict[int, tuple[tuple, ...]] = {}
+        for inner in _graphs(graph):
+            for value in inner.weights.values():
+                ledger.adopt(value, "weights", False, self._known)
+
+    def bind(self, frame: Frame) -> None:
+        """Put a plan's weights into their slots."""
+        bound = self._of_plan.get(id(frame.plan))
+        if bound is None:
+            weights = frame.plan.graph.weights
+            bound = [
+                (slot, value, self._ledger.adopt(value, "weights", False, self._known))
+                for name, slot in frame.plan.weights
+                for value in (weights[name],)
+            ]
+            self._of_plan[id(frame.plan)] = bound
+        vals, stores = frame.vals, frame.stores
+        for slot, value, storage in bound:
+            vals[slot] = value
+            stores[slot] = storage
+
+
+    def described(self, plan: Plan) -> tuple[tuple, ...]:
+        """The trace's records of a plan's weights, made once."""
+        records = self._described.get(id(plan))
+        if records is None:
+            names = plan.names
+            records = tuple(
+                describe(names[slot], value, storage, "weight") for slot, value, storage in self._of_plan[id(plan)]
+            )
+            self._described[id(plan)] = records
+        return records
+
+
+def describe(name: str, value: Any, storage: Storage, how: str) -> tuple:
+    """The trace's record of a value that exists when a frame starts."""
+    offset = 0
+    if isinstance(value, np.ndarray) and value.size and isinstance(storage.root, np.ndarray):
+        offset = 0 if value is storage.root else address(value) - address(storage.root)
+    return name, storage.id, storage.generation, how, getattr(value, "shape", None), dtype_of(value), offset
+
+
+def dtype_of(value: Any) -> Any:
+    """Element type of an array; the kind of anything else."""
+    return value.dtype if isinstance(value, np.ndarray) else type(value).__name__
+
+
+def _graphs(graph: Graph) -> Sequence[Graph]:
+    seen = {id(graph): graph}
+    for _, node in graph.walk():
+        for inner in (*node.subgraphs.values(), *((node.function,) if node.function else ())):
+            seen.setdefault(id(inner), inner)
+    return list(seen.values())
+
+
+def check_inputs(graph: Graph, inputs: Mapping[str, Any], donate: Sequence[str] = ()) -> dict[str, Any]:
+    """The inputs of a run as arrays, checked against what the graph declares.
+
+    Parameters
+    ----------
+    graph : Graph
+    inputs : mapping of str to array_like
+        By name; lists and scalars are converted to the declared dtype, arrays are taken as they are.
+    donate : sequence of str
+        Inputs that the run may overwrite.
+
+    Raises
+    ------
+    InputError
+        One sentence that names every unknown or missing input, or the input whose dtype, rank or fixed dimension differs.
+    """
+    declared = {value.name: value for value in (*graph.inputs, *graph.overridable)}
+    unknown = [name for name in inputs if name not in declared]
+    if unknown:
+        raise InputError(f"the graph has no input named {_names(unknown)}; its inputs are {_names(declared)}")
+    missing = [value.name for value in graph.inputs if value.name not in inputs and value.kind != "optional"]
+    if missing:
+        details = ", ".join(f"{name} {_describe(declared[name])}" for name in missing)
+        raise InputError(f"missing input{'s' * (len(missing) > 1)}: {details}")
+    for name in donate:
+        if name not in inputs:
+            raise InputError(f"cannot donate {name!r}: it is not among the inputs that were given ({_names(inputs)})")
+    checked = {name: _check(declared[name], value) for name, value in inputs.items()}
+    for name in donate:
+        value = checked[name]
+        if isinstance(value, np.ndarray) and not value.flags.writeable:
+            raise InputError(f"input {name!r} is donated, but its array is read-only; pass a copy or do not donate it")
+    return checked
+
+
+def _check(value: Value, given: Any) -> Any:
+    if value.kind != "tensor":
+        if value.kind == "sequence" and isinstance(given, (list, tuple)):
+            return [np.asarray(element) for element in given]
+        return given
+    if given is None:
+        raise InputError(f"input {value.name!r} is None; it must be {_describe(value)}")
+    if not isinstance(given, np.ndarray):
+        try:
+            given = np.asarray(given, dtype=value.dtype)
+        except (ValueError, TypeError) as error:
+            raise InputError(f"input {value.name!r} must be {_describe(value)}: {error}") from None
+    elif value.dtype is not None and given.dtype != value.dtype and not (given.dtype.kind in "UO" and value.dtype == object):
+        raise InputError(
+            f"input {value.name!r} has dtype {given.dtype}, but the graph declares {value.dtype}; "
+            f"convert it with .astype(np.{value.dtype})"
+        )
+    if type(given) is not np.ndarray:
+        given = given.view(np.ndarray)
+    if value.shape is not None:
+        fits = len(value.shape) == given.ndim and all(
+            not isinstance(dim, int) or dim == n for dim, n in zip(value.shape, given.shape)
+        )
+        if not fits:
+            raise InputError(
+                f"input {value.name!r} has shape {list(given.shape)}, but the graph declares {_describe(value)}"
+            )
+    return given
+
+
+def bind_inputs(execution: Execution, feeds: Mapping[str, Any], donate: frozenset[str]) -> None:
+    """Bind the inputs to the main frame; inputs that share memory share a storage."""
+    frame: Frame = execution.main
+    plan: Plan = frame.plan
+    known: dict[int, Storage] = {}
+    how: list[tuple[str, int, str]] = []
+    # Borrowed ones first: a block that is given twice is borrowed if one side borrows it.
+    for name in sorted(feeds, key=lambda n: n in donate):
+        slot = plan.slots.get(name)
+        if slot is None:
+            continue
+        donated = name in donate
+        value = feeds[name]
+        storage = execution.ledger.adopt(value, "donated" if donated else "caller", donated, known)
+        frame.bind(slot, value, storage)
+        how.append((name, slot, "donated" if donated else "borrowed"))
+    dropped = execution.ledger.begin_run(known)
+    execution.recorder.note_freed(dropped)
+    execution.note_bindings(frame, how)
+
+
+def collect_outputs(execution: Execution) -> dict[str, Any]:
+    """Outputs by name. One that lives in memory of the caller or of the model is handed over as a copy (not counted)."""
+    frame = execution.main
+    results = {}
+    for slot in frame.plan.outputs:
+        value, storage = frame.vals[slot], frame.stores[slot]
+        if isinstance(value, np.ndarray) and storage is not None and not storage.owned:
+            value = value.copy()
+        results[frame.plan.names[slot]] = value
+    return results
+
+
+def _names(names: Any) -> str:
+    listed = [repr(name) if len(name) < 80 else repr(name[:77] + "...") for name in names]
+    more = f" and {len(listed) - 12} more" if len(listed) > 12 else ""
+    return ", ".join(listed[:12]) + more if listed else "none"
+
+
+def _describe(value: Value) -> str:
+    if value.kind != "tensor":
+        return value.kind
+    shape = "" if value.shape is None else "[" + ", ".join("?" if d is None else str(d) for d in value.shape) + "]"
+    return f"{value.dtype or 'tensor'}{shape}"
+
+
+def end_run(execution: Execution) -> None:
+    """Let go of everything that the main frame holds; the outputs belong to the caller from now on."""
+    frame = execution.main
+    kept = [frame.stores[slot] for slot in frame.plan.outputs if frame.stores[slot] is not None]
+    held = [s for slot, s in enumerate(frame.stores) if s is not None and frame.uses[slot] < KEEP >> 1]
+    execution.ledger.end_run([s for s in kept if s.owned], held)
+    frame.vals, frame.stores = [], []

@@ -1,0 +1,99 @@
+"""Reasons why an op did not run in place, as bits while running and as records when somebody asks.
+
+While a graph runs, only a bit mask per overwritable input is kept; who the culprit was is read from the trace later.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+
+class BlockerCode(str, Enum):
+    """One kind of reason."""
+
+    NOT_LAST_USE = "NOT_LAST_USE"
+    REQUESTED_OUTPUT = "REQUESTED_OUTPUT"
+    BORROWED_INPUT = "BORROWED_INPUT"
+    CONSTANT = "CONSTANT"
+    CAPTURED_BY_REFERENCE = "CAPTURED_BY_REFERENCE"
+    ALIASED = "ALIASED"
+    SAME_OP_TWICE = "SAME_OP_TWICE"
+    SHAPE_DIFFERS = "SHAPE_DIFFERS"
+    DTYPE_DIFFERS = "DTYPE_DIFFERS"
+    NO_CAPACITY = "NO_CAPACITY"
+    NOT_CONTIGUOUS = "NOT_CONTIGUOUS"
+    OTHER_INPUT_BUSY = "OTHER_INPUT_BUSY"
+    OP_CANNOT = "OP_CANNOT"
+    POLICY = "POLICY"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+BITS = {code: 1 << i for i, code in enumerate(BlockerCode)}
+NOT_LAST_USE, REQUESTED_OUTPUT, BORROWED_INPUT, CONSTANT, CAPTURED_BY_REFERENCE, ALIASED, SAME_OP_TWICE = (
+    1 << i for i in range(7)
+)
+SHAPE_DIFFERS, DTYPE_DIFFERS, NO_CAPACITY, NOT_CONTIGUOUS, OTHER_INPUT_BUSY, OP_CANNOT, POLICY = (
+    1 << i for i in range(7, 14)
+)
+
+
+def codes(mask: int) -> tuple[BlockerCode, ...]:
+    """The codes in a bit mask, in the order of the enum."""
+    return tuple(code for code, bit in BITS.items() if mask & bit)
+
+
+@dataclass(frozen=True, slots=True)
+class Blocker:
+    """One reason, with its culprit.
+
+    Attributes
+    ----------
+    code : BlockerCode
+        The kind of reason.
+    input : str
+        The value that could not be overwritten; empty where the op can never run in place.
+    position : int
+        Its position among the node's inputs, -1 if none.
+    culprit : str
+        The later reader, the caller, the constant, the alias … that stands in the way.
+    message : str
+        One sentence.
+    bytes : int
+        What was spent because of it: bytes newly allocated or copied.
+    fix : object or None
+        A change that can be applied, where one exists.
+    """
+
+    code: BlockerCode
+    input: str
+    position: int
+    culprit: str
+    message: str
+    bytes: int = 0
+    fix: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """How one op was dispatched, and where its outputs really live.
+
+    Attributes
+    ----------
+    dispatch : str
+        ``"run"`` or ``"in_place"``: which form of the kernel was called.
+    taken : tuple of str
+        Inputs whose storage was handed to the op.
+    shares : dict of str to str
+        Output to the input in whose storage it lives (a view, or overwritten in place).
+    blockers : tuple of Blocker
+        Every reason that stood against running in place; empty if it did.
+    """
+
+    dispatch: str
+    taken: tuple[str, ...] = ()
+    shares: dict[str, str] | None = None
+    blockers: tuple[Blocker, ...] = ()

@@ -1,0 +1,172 @@
+"""Frames of control nodes: entering an If branch, a loop body or a local function, and leaving it again.
+
+Captures and arguments are passed *by value* (the frame takes over the hold) where the outer frame needs the value no
+more, and *by reference* otherwise. A loop body may be entered again, so it gets captures by reference only.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from kvviz.engine import loop
+from kvviz.engine.frame import Frame
+from kvviz.engine.plan import KEEP, Plan, PlannedNode
+from kvviz.engine.planning import plan_for
+from kvviz.engine.rows import PASSED
+from kvviz.errors import OpError
+from kvviz.graph.model import Graph
+from kvviz.memory.storage import Storage
+
+if TYPE_CHECKING:
+    from kvviz.engine.execution import Execution
+
+
+def enter(execution: Execution, frame: Frame, planned: PlannedNode) -> bool:
+    """Open the first body frame of a control node; True if it had nothing to run and is complete already."""
+    if planned.control == "If":
+        _enter_branch(execution, frame, planned)
+    elif planned.control == "function":
+        _enter_function(execution, frame, planned)
+    else:
+        return loop.enter(execution, frame, planned)
+    return False
+
+
+def has_body(frame: Frame, planned: PlannedNode) -> bool:
+    """Whether running this node now would open a frame (a loop of zero trips does not)."""
+    return bool(planned.control) and (planned.control in ("If", "function") or loop.has_iterations(frame, planned))
+
+
+def goes_on(frame: Frame) -> bool:
+    """Whether a finished body frame is followed by another iteration."""
+    return frame.control is not None and loop.goes_on(frame)
+
+
+def leave(execution: Execution, frame: Frame) -> bool:
+    """Close a finished body frame; True when its control node is complete and logged, False when it goes on."""
+    planned = frame.caller
+    assert planned is not None and frame.parent is not None
+    if frame.control is not None:
+        return loop.leave(execution, frame)
+    parent = frame.parent
+    placed = [
+        hand_out(parent, slot, frame.vals[inner], frame.stores[inner])
+        for slot, inner in zip(planned.outputs, frame.plan.outputs)
+    ]
+    finish(execution, frame, planned, parent, tuple(placed), 0, 0, execution.ledger.live)
+    return True
+
+
+def finish(
+    execution: Execution,
+    frame: Frame | None,
+    planned: PlannedNode,
+    parent: Frame,
+    placed: tuple,
+    allocated: int,
+    written: int,
+    live: int,
+) -> None:
+    """Release what a body still holds, and log its control node."""
+    if frame is not None:
+        close(execution, frame)
+        execution.stack.pop()
+    execution.log(parent, planned, (), (), placed, allocated, written, written, live)
+
+
+def close(execution: Execution, frame: Frame) -> None:
+    """Release every value that a finished frame holds."""
+    freed: list[int] = []
+    for slot, storage in enumerate(frame.stores):
+        if storage is not None and frame.uses[slot] < KEEP >> 1:
+            execution.ledger.release(storage, freed)
+    execution.recorder.note_freed(freed)
+    frame.vals = []
+    frame.stores = []
+
+
+def hand_out(parent: Frame, slot: int, value: Any, storage: Storage | None) -> tuple | None:
+    """Bind a body's output to the slot of its control node's output."""
+    if not slot:
+        return None
+    if storage is None:
+        raise OpError(f"the body gave no value for output {parent.plan.names[slot]!r}")
+    parent.bind(slot, value, storage)
+    return passed(value, storage)
+
+
+def passed(value: Any, storage: Storage) -> tuple:
+    """The trace's record of a value that moved between frames."""
+    if isinstance(value, np.ndarray):
+        return (storage.id, storage.generation, PASSED, value.shape, value.dtype, 0, value.strides)
+    return (storage.id, storage.generation, PASSED, None, type(value).__name__, 0, None)
+
+
+def capture(
+    execution: Execution, frame: Frame, plan: Plan, parent: Frame, planned: PlannedNode, once: bool
+) -> list[tuple[str, int, str]]:
+    """Bind what a body reads from outside; returns (name, slot, how) for the trace."""
+    noted: list[tuple[str, int, str]] = []
+    counts = dict(planned.consumes)
+    by_value = once and execution.policy.captures == "value"
+    for name, slot in plan.captured:
+        outer = parent.plan.slots.get(name)
+        if outer is None or parent.stores[outer] is None:
+            raise OpError(f"node {planned.node.name!r} reads {name!r} from outside, which does not exist there")
+        if by_value and parent.uses[outer] == counts[outer] and outer not in planned.inputs:
+            move(parent, outer, frame, slot)
+            noted.append((name, slot, "captured by value"))
+        else:
+            frame.bind_by_reference(slot, parent.vals[outer], parent.stores[outer])
+            noted.append((name, slot, "captured by reference"))
+    return noted
+
+
+def pass_argument(parent: Frame, planned: PlannedNode, outer: int, frame: Frame, slot: int) -> str:
+    """Bind one argument of a body: by value if the control node is its only reader left."""
+    if not outer or parent.stores[outer] is None:
+        return ""
+    if parent.uses[outer] == 1 and dict(planned.consumes)[outer] == 1:
+        move(parent, outer, frame, slot)
+        return "passed"
+    frame.bind_by_reference(slot, parent.vals[outer], parent.stores[outer])
+    return "captured by reference"
+
+
+def move(parent: Frame, outer: int, frame: Frame, slot: int) -> None:
+    """Hand a value and its hold from one frame to another."""
+    frame.vals[slot] = parent.vals[outer]
+    frame.stores[slot] = parent.stores[outer]
+    parent.vals[outer] = parent.stores[outer] = None
+
+
+def body_plan(execution: Execution, graph: Graph) -> Plan:
+    """The plan of a body: all of its outputs are wanted."""
+    return plan_for(graph, tuple(value.name for value in graph.outputs), execution.policy)
+
+
+def _enter_branch(execution: Execution, frame: Frame, planned: PlannedNode) -> None:
+    condition = frame.vals[planned.inputs[0]]
+    if condition is None or np.size(condition) != 1:
+        raise OpError(f"node {planned.node.name!r} (If) needs a condition of one element, got shape {np.shape(condition)}")
+    attribute = "then_branch" if bool(np.reshape(condition, ())) else "else_branch"
+    plan = body_plan(execution, planned.node.subgraphs[attribute])
+    child = execution.open_frame(plan, frame, planned, attribute, None)
+    execution.note_bindings(child, capture(execution, child, plan, frame, planned, once=True))
+    execution.stack.append(child)
+
+
+def _enter_function(execution: Execution, frame: Frame, planned: PlannedNode) -> None:
+    body = planned.node.function
+    assert body is not None
+    plan = body_plan(execution, body)
+    child = execution.open_frame(plan, frame, planned, "function", None)
+    noted = []
+    for value, slot, outer in zip(body.inputs, plan.inputs, planned.inputs):
+        how = pass_argument(frame, planned, outer, child, slot)
+        if how:
+            noted.append((value.name, slot, how))
+    execution.note_bindings(child, noted)
+    execution.stack.append(child)

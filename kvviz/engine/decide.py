@@ -1,0 +1,149 @@
+"""The in-place decision: may this op take over the storage of one of its inputs?
+
+A rule is called once for every op that could run in place by kind. It returns ``(taken, masks, how)``: the input
+positions that are taken over, for each position that was refused a bit mask of all reasons, and the keyword
+arguments (``out=`` or ``grown=``) for the kernel. Reasons are complete: no check stops at the first one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kvviz.engine import blockers as b
+from kvviz.engine.frame import Frame
+from kvviz.engine.plan import KEEP, PlannedNode
+from kvviz.memory.storage import grown
+from kvviz.ops.registry import Grow
+
+Verdict = tuple[tuple[int, ...], tuple[tuple[int, int], ...], dict[str, Any]]
+_REASON = {"": 0, "shape": b.SHAPE_DIFFERS, "dtype": b.DTYPE_DIFFERS}
+
+
+def ideal(frame: Frame, planned: PlannedNode, args: list) -> Verdict:
+    """In place whenever memory safety allows.
+
+    An input may be overwritten if this op is its last reader, the run owns its storage, no other live value shares
+    that storage, and it is a row-major block of exactly the output's shape and dtype. (Row-major, because the last bit of
+    a reduction may depend on the memory layout, and a policy must never change a result.) A past may be appended to
+    if the run owns it and its reserved block has room: rows that exist are not touched, so other readers do no harm.
+    """
+    uses, stores = frame.uses, frame.stores
+    for position, slot in planned.candidates:
+        storage = stores[slot]
+        if uses[slot] == 1 and storage.holders == 1 and storage.owned:
+            array = args[position]
+            fits = planned.fits
+            misfit = fits(args, position, planned.attributes) if fits else elementwise_misfit(args, position)
+            if not misfit:
+                flags = array.flags
+                if flags.c_contiguous and flags.writeable:
+                    return (position,), (), {"out": array}
+    if planned.grows:
+        return _grow(frame, planned, args)
+    return (), tuple((i, overwrite_mask(frame, planned, args, i, s)) for i, s in planned.candidates), {}
+
+
+def never(frame: Frame, planned: PlannedNode, args: list) -> Verdict:
+    """Nothing runs in place; the only reason given is the policy."""
+    positions = [i for i, _ in planned.candidates] or [g.input for g in planned.grows if args[g.input] is not None]
+    return (), tuple((i, b.POLICY) for i in positions), {}
+
+
+def elementwise_misfit(args: list, position: int) -> str:
+    """``"shape"`` if broadcasting the inputs gives another shape than that of one of them, else empty."""
+    shape = args[position].shape
+    rank = len(shape)
+    for i, other in enumerate(args):
+        if i == position or other is None or other.shape == shape:
+            continue
+        theirs = other.shape
+        extra = rank - len(theirs)
+        if extra < 0:
+            return "shape"
+        for n, m in zip(theirs, shape[extra:]):
+            if n not in (m, 1):
+                return "shape"
+    return ""
+
+
+def overwrite_mask(frame: Frame, planned: PlannedNode, args: list, position: int, slot: int) -> int:
+    """Every reason why an input cannot be overwritten by this op."""
+    array = args[position]
+    mask = _ownership_mask(frame, planned, slot)
+    if isinstance(array, np.ndarray):
+        fits = planned.fits
+        misfit = fits(args, position, planned.attributes) if fits else elementwise_misfit(args, position)
+        mask |= _REASON[misfit]
+        if not array.flags.c_contiguous or (not array.flags.writeable and not mask & (b.CONSTANT | b.BORROWED_INPUT)):
+            mask |= b.NOT_CONTIGUOUS
+    return mask
+
+
+def _ownership_mask(frame: Frame, planned: PlannedNode, slot: int) -> int:
+    storage = frame.stores[slot]
+    if storage.origin == "weights":
+        return b.CONSTANT
+    plan = frame.plan
+    mask = 0
+    here = next(count for s, count in planned.consumes if s == slot)
+    if here > 1:
+        mask |= b.SAME_OP_TWICE
+    requested = slot in plan.is_output
+    if requested:
+        mask |= b.REQUESTED_OUTPUT
+    left = frame.uses[slot]
+    by_reference = left >= KEEP >> 1
+    if by_reference:
+        left = left - KEEP
+    if left - here - requested > 0:
+        mask |= b.NOT_LAST_USE
+    if by_reference:
+        mask |= b.CAPTURED_BY_REFERENCE
+    if storage.holders > 1 + (not storage.owned):
+        mask |= b.ALIASED
+    if not storage.owned:
+        mask |= b.BORROWED_INPUT
+    return mask
+
+
+def _grow(frame: Frame, planned: PlannedNode, args: list) -> Verdict:
+    """Append to, or write rows inside, each past of this op for itself."""
+    taken, masks, presents = [], [], []
+    for grow in planned.grows:
+        present = None
+        past = args[grow.input]
+        if past is not None:
+            mask, present = _grow_one(frame, planned, args, grow, past)
+            if present is None:
+                masks.append((grow.input, mask))
+            else:
+                taken.append(grow.input)
+        presents.append(present)
+    if not taken:
+        return (), tuple(masks), {}
+    return tuple(taken), tuple(masks), {"grown": tuple(presents)}
+
+
+def _grow_one(
+    frame: Frame, planned: PlannedNode, args: list, grow: Grow, past: np.ndarray
+) -> tuple[int, np.ndarray | None]:
+    slot = planned.inputs[grow.input]
+    storage = frame.stores[slot]
+    rows = grow.rows(args, planned.attributes)
+    if rows == 0:
+        mask = _ownership_mask(frame, planned, slot)
+        return mask, (past if not mask and past.flags.writeable else None)
+    mask = b.CONSTANT if storage.origin == "weights" else 0 if storage.owned else b.BORROWED_INPUT
+    room, axis = storage.room, grow.axis(args, planned.attributes)
+    if (
+        room is None
+        or room.axis != axis
+        or room.filled != past.shape[axis]
+        or room.filled + rows > room.rows
+        or past.strides != storage.root.strides
+        or past.dtype != storage.root.dtype
+    ):
+        return mask | b.NO_CAPACITY, None
+    return mask, (None if mask else grown(storage, past, rows))

@@ -1,0 +1,78 @@
+"""One activation of a graph: its values, their storages, and how often each is still read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kvviz.engine.plan import KEEP, Plan, PlannedNode
+from kvviz.memory.storage import Storage
+
+
+class Frame:
+    """Values by slot while one graph runs.
+
+    Attributes
+    ----------
+    id : int
+        Number in the trace.
+    plan : Plan
+    vals, stores : list
+        Value and storage of each slot; None where it does not exist (yet, or any more).
+    uses : list of int
+        Readings left. `KEEP` or more: this frame never releases the value (weights, captures by reference).
+    done : bytearray
+        1 for every planned node that has run.
+    parent : Frame or None
+    caller : PlannedNode or None
+        The control node of the parent that this frame is the body of.
+    control : object or None
+        What that control node needs to go on when the frame is finished.
+    """
+
+    __slots__ = ("caller", "control", "done", "id", "next_position", "parent", "plan", "stores", "uses", "vals")
+
+    def __init__(self, id: int, plan: Plan, parent: Frame | None = None, caller: PlannedNode | None = None) -> None:
+        self.id = id
+        self.plan = plan
+        size = len(plan.names)
+        self.vals: list[Any] = [None] * size
+        self.stores: list[Any] = [None] * size
+        self.uses = plan.uses.copy()
+        self.done = bytearray(len(plan.order))
+        self.next_position = 0
+        self.parent = parent
+        self.caller = caller
+        self.control: Any = None
+
+    def bind(self, slot: int, value: Any, storage: Storage) -> None:
+        """Put a value into a slot and hold its storage."""
+        self.vals[slot] = value
+        self.stores[slot] = storage
+        storage.holders += 1
+
+    def bind_by_reference(self, slot: int, value: Any, storage: Storage) -> None:
+        """Put a value into a slot that an outer frame holds for as long as this frame lives."""
+        self.vals[slot] = value
+        self.stores[slot] = storage
+        self.uses[slot] += KEEP
+
+    def following(self) -> PlannedNode | None:
+        """The first node in plan order that has not run, or None when all have."""
+        done, order = self.done, self.plan.order
+        position = self.next_position
+        while position < len(order) and done[position]:
+            position += 1
+        self.next_position = position
+        return order[position] if position < len(order) else None
+
+    def is_ready(self, planned: PlannedNode) -> bool:
+        """Whether a node has not run and everything that it reads exists."""
+        return not self.done[planned.position] and all(self.done[i] for i in planned.depends)
+
+    def frontier(self) -> tuple[PlannedNode, ...]:
+        """Nodes whose inputs are all ready and that have not run, in plan order."""
+        return tuple(planned for planned in self.plan.order if self.is_ready(planned))
+
+
+
+

@@ -1,0 +1,166 @@
+"""Storages of one trace: made, held, shared, freed. The byte counts of a trace come from here.
+
+Kernel scratch is not counted.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kvviz.memory.pool import Pool
+from kvviz.memory.storage import Storage, find_room, poison, root_of
+
+
+class Ledger:
+    """Every storage of a trace, in order of id, and how many bytes are alive.
+
+    Attributes
+    ----------
+    storages : list of Storage
+    live, peak_here : int
+        Bytes alive now, and the largest number so far in this run.
+    handed : dict of int to Storage
+        By the id of their root: what the caller holds between two runs.
+    pool : Pool or None
+    poisoned : bool
+        Overwrite dead storages of the run with a pattern.
+    """
+
+    __slots__ = ("_peak", "handed", "lent", "live", "peak_here", "poisoned", "pool", "storages")
+
+    def __init__(self, poisoned: bool = False) -> None:
+        self.storages: list[Storage] = []
+        self.live = 0
+        self.peak_here = 0
+        self._peak = 0
+        self.handed: dict[int, Storage] = {}
+        self.lent: list[Storage] = []
+        self.pool: Pool | None = None
+        self.poisoned = poisoned
+
+    def new(self, capacity: int, root: Any, origin: str = "run", owned: bool = True) -> Storage:
+        """A storage that nobody holds yet."""
+        storage = Storage(len(self.storages), capacity, root, origin, owned)
+        self.storages.append(storage)
+        self.live += capacity
+        if self.live > self.peak_here:
+            self.peak_here = self.live
+        return storage
+
+    @property
+    def peak(self) -> int:
+        """The largest number of bytes alive so far, in all runs."""
+        return max(self._peak, self.peak_here)
+
+    def allocate(self, array: np.ndarray) -> tuple[Storage, int]:
+        """The storage of a freshly computed array, and the bytes of new capacity (0 where the pool had room)."""
+        nbytes = array.nbytes
+        root = array if array.base is None else root_of(array)
+        if self.pool is not None:
+            storage = self.pool.take(nbytes)
+            if storage is not None:
+                storage.root = root
+                storage.generation += 1
+                self.live += storage.capacity
+                self.peak_here = max(self.peak_here, self.live)
+                return storage, 0
+        return self.new(nbytes, root), nbytes
+
+    def adopt(self, value: Any, origin: str, owned: bool, known: dict[int, Storage]) -> Storage:
+        """The storage of a value from outside; values that share a root in ``known`` share a storage.
+
+        A storage that is not owned is held once more, by whoever lent it.
+        """
+        if isinstance(value, np.ndarray):
+            root = root_of(value)
+            storage = known.get(id(root))
+            if storage is None:
+                storage = self.handed.get(id(root))
+                if storage is None:
+                    storage = self.new(max(root.nbytes, value.nbytes), root, origin, owned)
+                storage.owned = owned
+                storage.holders += not owned
+                storage.room = None
+                known[id(root)] = storage
+            elif not owned and storage.owned:
+                # One block given both as donated and as borrowed: the caller still counts on it.
+                storage.owned = False
+                storage.holders += 1
+            if storage.room is None and owned:
+                storage.room = find_room(root, value)
+            return storage
+        storage = self.new(0, None, origin, False)
+        storage.holders += 1
+        if isinstance(value, (list, tuple)):
+            storage.parts = tuple(self.adopt(part, origin, owned, known) for part in value)
+            for part in storage.parts:
+                part.holders += 1
+        return storage
+
+    def begin_run(self, given: dict[int, Storage]) -> list[int]:
+        """Drop what the caller held after the run before; returns the storages that it did not give back."""
+        freed: list[int] = []
+        handed, self.handed = self.handed, {}
+        for storage in handed.values():
+            self.release(storage, freed)
+        self.lent = [storage for storage in given.values() if not storage.owned]
+        return freed
+
+    def end_run(self, kept: list[Storage], held: list[Storage]) -> None:
+        """The run is over: its outputs (``kept``) are the caller's now, everything else that it ``held`` is let go."""
+        poisoned, self.poisoned = self.poisoned, False
+        for storage in kept:
+            if storage.root is not None and id(storage.root) not in self.handed:
+                self.handed[id(storage.root)] = storage
+                storage.holders += 1
+        for storage in self.lent:
+            # What the caller lent stays its own until the next run shows whether it is still in use.
+            if storage.root is not None and id(storage.root) not in self.handed:
+                self.handed[id(storage.root)] = storage
+            else:
+                storage.holders -= 1
+        for storage in held:
+            self.release(storage, [])
+        self.poisoned = poisoned
+        self._peak = max(self._peak, self.peak_here)
+
+    def place(self, value: Any, among: list[Storage]) -> tuple[Storage, Storage | None, int]:
+        """Where an output lives: (its storage, the input storage that it shares or None, bytes allocated)."""
+        if isinstance(value, np.ndarray):
+            root = root_of(value)
+            for storage in among:
+                if storage.root is root:
+                    return storage, storage, 0
+                for part in storage.parts:
+                    if part.root is root:
+                        return part, part, 0
+            storage, allocated = self.allocate(value)
+            return storage, None, allocated
+        storage, allocated = self.new(0, None), 0
+        if isinstance(value, (list, tuple)):
+            parts: list[Storage] = []
+            for element in value:
+                part, _, more = self.place(element, [*among, *parts])
+                part.holders += 1
+                parts.append(part)
+                allocated += more
+            storage.parts = tuple(parts)
+        return storage, None, allocated
+
+    def release(self, storage: Storage, freed: list[int]) -> None:
+        """Let go of one hold; note the storages that die of it."""
+        storage.holders -= 1
+        if storage.holders:
+            return
+        freed.append(storage.id)
+        self.live -= storage.capacity
+        if self.poisoned and storage.owned:
+            poison(storage.root)
+        storage.root = None
+        for part in storage.parts:
+            self.release(part, freed)
+        storage.parts = ()
+        if self.pool is not None and storage.owned:
+            self.pool.give(storage)

@@ -1,0 +1,227 @@
+"""Loop and Scan: bodies that are entered again and again.
+
+Rules: ONNX Loop-1…25 and Scan-8…25. An absent trip count means "no limit", an absent condition "true"; zero trips give the
+initial values and empty scan outputs. Scan outputs are stacked along a new axis when the loop is done.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from kvviz.engine import control
+from kvviz.engine.frame import Frame
+from kvviz.engine.plan import Plan, PlannedNode
+from kvviz.engine.rows import NEW
+from kvviz.errors import OpError
+from kvviz.graph.model import Value
+from kvviz.memory.storage import Storage
+
+if TYPE_CHECKING:
+    from kvviz.engine.execution import Execution
+
+
+class LoopState:
+    """What a running Loop or Scan remembers between iterations.
+
+    Attributes
+    ----------
+    trips : int or None
+        Iterations at most.
+    head : int
+        Body inputs before the carried values: 2 for Loop (iteration, condition), 0 for Scan.
+    carried : int
+        Number of carried values (Loop) or state variables (Scan).
+    collected : list of list
+        For each scan output the (value, storage) of every iteration.
+    sliced : list of (slot, array, axis, backward)
+        Scan inputs, by slot of the parent.
+    """
+
+    def __init__(self, plan: Plan, trips: int | None, head: int, carried: int, outputs: int) -> None:
+        self.plan = plan
+        self.trips = trips
+        self.head = head
+        self.carried = carried
+        self.iteration = 0
+        self.collected: list[list[tuple[Any, Storage]]] = [[] for _ in range(outputs)]
+        self.sliced: list[tuple[int, np.ndarray, int, bool]] = []
+        self.out_axes: list[int] = [0] * outputs
+        self.out_backward: list[bool] = [False] * outputs
+        self.allocated = 0
+
+
+def enter(execution: Execution, frame: Frame, planned: PlannedNode) -> bool:
+    """Start a Loop or Scan: open its first iteration; True if there is none and it is complete at once."""
+    state, initial, go_on = _start(frame, planned, control.body_plan(execution, planned.node.subgraphs["body"]))
+    if not go_on:
+        ends = [(frame.vals[slot], frame.stores[slot]) for slot in initial]
+        _complete(execution, None, planned, frame, state, ends)
+        return True
+    child = _open(execution, frame, planned, state)
+    noted = control.capture(execution, child, state.plan, frame, planned, once=False)
+    for i, outer in enumerate(initial):
+        slot = state.plan.inputs[state.head + i]
+        how = control.pass_argument(frame, planned, outer, child, slot)
+        if how:
+            noted.append((state.plan.names[slot], slot, how))
+    _feed(execution, child, state, noted)
+    return False
+
+
+def has_iterations(frame: Frame, planned: PlannedNode) -> bool:
+    """Whether a Loop or Scan that would start now runs its body at all."""
+    if planned.control == "Loop":
+        limit, condition = _loop_head(frame, planned)
+        return limit != 0 and condition
+    axes = planned.attributes.get("scan_input_axes") or (0,)
+    array = frame.vals[planned.inputs[len(planned.inputs) - planned.attributes["num_scan_inputs"]]]
+    return bool(array.shape[axes[0]])
+
+
+def goes_on(frame: Frame) -> bool:
+    """Whether another iteration follows a finished one."""
+    state, planned = frame.control, frame.caller
+    assert planned is not None
+    if planned.control == "Loop" and not bool(np.reshape(frame.vals[state.plan.outputs[0]], ())):
+        return False
+    return state.trips is None or state.iteration + 1 < state.trips
+
+
+def leave(execution: Execution, frame: Frame) -> bool:
+    """End of an iteration: open the next one (False), or complete the node (True)."""
+    state, planned, parent = frame.control, frame.caller, frame.parent
+    assert planned is not None and parent is not None
+    more = goes_on(frame)
+    outs = [(frame.vals[slot], frame.stores[slot]) for slot in state.plan.outputs[state.head > 0 :]]
+    carried, scanned = outs[: state.carried], outs[state.carried :]
+    for kept, (value, storage) in zip(state.collected, scanned):
+        storage.holders += 1
+        kept.append((value, storage))
+    state.iteration += 1
+    if not more:
+        _complete(execution, frame, planned, parent, state, carried)
+        return True
+    child = _open(execution, parent, planned, state)
+    noted = control.capture(execution, child, state.plan, parent, planned, once=False)
+    for i, (value, storage) in enumerate(carried):
+        slot = state.plan.inputs[state.head + i]
+        child.bind(slot, value, storage)
+        noted.append((state.plan.names[slot], slot, "passed"))
+    control.close(execution, frame)
+    execution.stack.pop()
+    _feed(execution, child, state, noted)
+    return False
+
+
+def _start(frame: Frame, planned: PlannedNode, plan: Plan) -> tuple[LoopState, tuple[int, ...], bool]:
+    return (_start_loop if planned.control == "Loop" else _start_scan)(frame, planned, plan)
+
+
+def _loop_head(frame: Frame, planned: PlannedNode) -> tuple[int | None, bool]:
+    slots = (*planned.inputs, 0, 0)
+    limit, condition = frame.vals[slots[0]], frame.vals[slots[1]]
+    trips = None if limit is None else max(int(np.reshape(limit, ())), 0)
+    return trips, condition is None or bool(np.reshape(condition, ()))
+
+
+def _start_loop(frame: Frame, planned: PlannedNode, plan: Plan) -> tuple[LoopState, tuple[int, ...], bool]:
+    trips, condition = _loop_head(frame, planned)
+    initial = planned.inputs[2:]
+    outputs = len(plan.outputs) - 1 - len(initial)
+    if len(plan.inputs) != len(initial) + 2 or outputs < 0:
+        raise OpError(
+            f"node {planned.node.name!r} (Loop) carries {len(initial)} values, but its body has "
+            f"{len(plan.inputs)} inputs and {len(plan.outputs)} outputs"
+        )
+    state = LoopState(plan, trips, 2, len(initial), outputs)
+    return state, initial, trips != 0 and condition
+
+
+def _start_scan(frame: Frame, planned: PlannedNode, plan: Plan) -> tuple[LoopState, tuple[int, ...], bool]:
+    attributes = planned.attributes
+    count = attributes["num_scan_inputs"]
+    if planned.node.opset < 9:
+        raise OpError("Scan-8 with a batch axis is run batch by batch; it must have been rewritten before this point")
+    states = len(planned.inputs) - count
+    outputs = len(plan.outputs) - states
+    state = LoopState(plan, 0, 0, states, outputs)
+    axes = attributes.get("scan_input_axes") or (0,) * count
+    backward = attributes.get("scan_input_directions") or (0,) * count
+    for slot, axis, direction in zip(planned.inputs[states:], axes, backward):
+        state.sliced.append((slot, frame.vals[slot], axis, bool(direction)))
+    lengths = {array.shape[axis] for _, array, axis, _ in state.sliced}
+    if len(lengths) > 1:
+        raise OpError(f"node {planned.node.name!r} (Scan) has scan inputs of different lengths: {sorted(lengths)}")
+    state.trips = lengths.pop() if lengths else 0
+    state.out_axes = list(attributes.get("scan_output_axes") or (0,) * outputs)
+    state.out_backward = [bool(d) for d in attributes.get("scan_output_directions") or (0,) * outputs]
+    return state, planned.inputs[:states], state.trips > 0
+
+
+def _open(execution: Execution, parent: Frame, planned: PlannedNode, state: LoopState) -> Frame:
+    child = execution.open_frame(state.plan, parent, planned, "body", state.iteration)
+    child.control = state
+    return child
+
+
+def _feed(execution: Execution, child: Frame, state: LoopState, noted: list[tuple[str, int, str]]) -> None:
+    """Bind the iteration number and condition (Loop) or this iteration's slices (Scan), and enter the frame."""
+    plan = state.plan
+    if state.head:
+        for slot, value in zip(plan.inputs, (np.array(state.iteration, np.int64), np.array(True))):
+            storage = execution.ledger.new(value.nbytes, value)
+            state.allocated += value.nbytes
+            child.bind(slot, value, storage)
+            noted.append((plan.names[slot], slot, "passed"))
+    for slot, (outer, array, axis, backward) in zip(plan.inputs[state.head + state.carried :], state.sliced):
+        at = array.shape[axis] - 1 - state.iteration if backward else state.iteration
+        assert child.parent is not None
+        child.bind_by_reference(slot, np.moveaxis(array, axis, 0)[at, ...], child.parent.stores[outer])
+        noted.append((plan.names[slot], slot, "captured by reference"))
+    execution.note_bindings(child, noted)
+    execution.stack.append(child)
+
+
+def _complete(
+    execution: Execution,
+    frame: Frame | None,
+    planned: PlannedNode,
+    parent: Frame,
+    state: LoopState,
+    ends: list[tuple[Any, Any]],
+) -> None:
+    """Bind the final values and the stacked scan outputs, and log the node."""
+    placed: list[tuple | None] = [
+        control.hand_out(parent, slot, value, storage) for slot, (value, storage) in zip(planned.outputs, ends)
+    ]
+    freed: list[int] = []
+    written = 0
+    declared = state.plan.graph.outputs[len(state.plan.outputs) - len(state.collected) :]
+    for i, slot in enumerate(planned.outputs[state.carried :]):
+        kept = [value for value, _ in state.collected[i]]
+        stacked = _stack(kept[::-1] if state.out_backward[i] else kept, state.out_axes[i], declared[i])
+        storage, more = execution.ledger.allocate(stacked)
+        state.allocated += more
+        written += stacked.nbytes
+        if slot:
+            parent.bind(slot, stacked, storage)
+        placed.append((storage.id, storage.generation, NEW, stacked.shape, stacked.dtype, 0, None) if slot else None)
+    live = execution.ledger.live
+    for kept_pairs in state.collected:
+        for _, storage in kept_pairs:
+            execution.ledger.release(storage, freed)
+    execution.recorder.note_freed(freed)
+    control.finish(execution, frame, planned, parent, tuple(placed), state.allocated, written, live)
+
+
+def _stack(values: list[Any], axis: int, declared: Value) -> np.ndarray:
+    if not values:
+        shape = tuple(dim if isinstance(dim, int) else 0 for dim in declared.shape or ())
+        return np.empty((0, *shape), declared.dtype or np.float32)
+    try:
+        return np.ascontiguousarray(np.stack(values, axis))
+    except ValueError:
+        shapes = sorted({value.shape for value in values})
+        raise OpError(f"scan output {declared.name!r} has different shapes in different iterations: {shapes}") from None

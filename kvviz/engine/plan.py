@@ -1,0 +1,216 @@
+"""A graph made ready to run: which nodes, in which order, in which slots, with which kernels.
+
+A plan is made once for (graph, outputs, policy) and used by every run of a decode loop. Slot 0 is "absent".
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
+from typing import Any
+
+from kvviz.errors import GraphError, UnsupportedOpsError
+from kvviz.graph.model import Graph, Node
+from kvviz.ops import foreign
+from kvviz.ops.registry import Grow, OpSpec, find
+
+CONTROL = {"If", "Loop", "Scan"}
+KEEP = 1 << 30  # use count of a value that a frame never releases: weights, captures by reference
+ABSENT = 0
+# Views that begin where their input begins; the place of any other view is looked up.
+SAME_START = {"Cast", "CastLike", "Dropout", "Expand", "Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"}
+
+
+class PlannedNode:
+    """One node with everything that executing it needs, looked up once."""
+
+    __slots__ = (
+        "attributes",
+        "call",
+        "candidates",
+        "captures",
+        "consumes",
+        "control",
+        "depends",
+        "fits",
+        "foreign",
+        "grows",
+        "inputs",
+        "lone_view",
+        "node",
+        "outputs",
+        "plain",
+        "position",
+        "slides",
+        "spec",
+        "views",
+        "watches",
+    )
+
+    def __init__(self, node: Node, position: int, slot: Callable[[str], int]) -> None:
+        self.node = node
+        self.position = position
+        self.inputs = tuple(slot(name) for name in node.inputs)
+        self.outputs = tuple(slot(name) for name in node.outputs)
+        self.captures = tuple((name, slot(name)) for name in node.captures)
+        counts = Counter(s for s in self.inputs if s)
+        counts.update(s for _, s in self.captures)
+        self.consumes = tuple(counts.items())
+        self.control = ""
+        if node.function is not None and find(node.domain, node.op_type, node.opset) is None:
+            self.control = "function"
+        elif node.op_type in CONTROL and node.domain == "":
+            self.control = node.op_type
+        self.attributes = dict(node.attributes)
+        self.spec: OpSpec | None = None
+        self.foreign = False
+        self.call: Callable[..., Any] = _no_kernel
+        self.candidates: tuple[tuple[int, int], ...] = ()
+        self.grows: tuple[Grow, ...] = ()
+        self.fits = None
+        self.views: tuple[int, ...] = ()
+        self.depends: tuple[int, ...] = ()
+        if not self.control:
+            self._find_kernel()
+        # Whether the op has anything to decide, and whether its one output is simply new memory: the two fast paths.
+        self.watches = bool(self.candidates or self.grows)
+        lone = len(self.outputs) == 1 and bool(self.outputs[0]) and not self.foreign and not self.control
+        self.plain = lone and self.views in ((), (0,))
+        self.lone_view = lone and self.views == (0,)
+        self.slides = node.op_type not in SAME_START
+
+    def _find_kernel(self) -> None:
+        node = self.node
+        spec = find(node.domain, node.op_type, node.opset)
+        n_outputs = len(node.outputs)
+        if spec is not None:
+            accepted = _keywords(spec.kernel)
+            unknown = [name for name in node.attributes if name not in accepted and name not in _HARMLESS]
+            if not unknown:
+                keywords = {name: value for name, value in node.attributes.items() if name in accepted}
+                if "n_outputs" in spec.wants:
+                    keywords["n_outputs"] = n_outputs
+                if "opset" in spec.wants:
+                    keywords["opset"] = node.opset
+                self.spec = spec
+                self.call = partial(spec.kernel, **keywords) if keywords else spec.kernel
+                self.attributes = {**_defaults(spec.kernel), **keywords}
+                self.views = spec.views
+                self.fits = spec.fits
+                given = range(len(self.inputs))
+                self.candidates = tuple((i, self.inputs[i]) for i in spec.overwrites if i in given and self.inputs[i])
+                self.grows = tuple(
+                    g for g in spec.grows if g.input < len(self.inputs) and self.inputs[g.input] and g.output < n_outputs
+                )
+                return
+            if not foreign.foreign_available(node.domain, node.op_type, node.opset):
+                raise UnsupportedOpsError(
+                    f"node {node.name!r} ({node.qualified_op}) has attributes that no kernel knows: {', '.join(unknown)}"
+                )
+        self.foreign = True
+        self.call = foreign.foreign_kernel(node, n_outputs)
+
+
+class Plan:
+    """The nodes of one graph that the requested outputs need, ready to run.
+
+    Attributes
+    ----------
+    graph : Graph
+    order : tuple of PlannedNode
+        In the order of running.
+    slots : dict of str to int
+        Value name to slot.
+    uses : list of int
+        Readings of each slot in one activation, plus one for a requested output.
+    """
+
+    def __init__(self, graph: Graph, outputs: Sequence[str], nodes: Sequence[Node]) -> None:
+        self.graph = graph
+        self.slots: dict[str, int] = {"": ABSENT}
+        self.names: list[str] = [""]
+        self.order = tuple(PlannedNode(node, i, self._slot) for i, node in enumerate(nodes))
+        self.inputs = tuple(self._slot(value.name) for value in graph.inputs)
+        self.outputs = tuple(self._slot(name) for name in outputs)
+        self.is_output = frozenset(self.outputs)
+        self.uses = [0] * len(self.names)
+        for planned in self.order:
+            for slot, count in planned.consumes:
+                self.uses[slot] += count
+        for slot in self.is_output:
+            self.uses[slot] += 1
+        producer = {slot: p.position for p in self.order for slot in p.outputs if slot}
+        for planned in self.order:
+            planned.depends = tuple(sorted({producer[s] for s, _ in planned.consumes if s in producer}))
+        made = {*producer, *self.inputs, ABSENT}
+        self.weights = tuple((n, s) for n, s in self.slots.items() if s and n in graph.weights)
+        known = made | {s for _, s in self.weights}
+        self.captured = tuple((n, s) for n, s in self.slots.items() if s not in known)
+        for _, slot in self.weights:
+            self.uses[slot] = KEEP
+
+    def _slot(self, name: str) -> int:
+        slot = self.slots.get(name)
+        if slot is None:
+            slot = self.slots[name] = len(self.names)
+            self.names.append(name)
+        return slot
+
+
+def needed(graph: Graph, outputs: Sequence[str]) -> list[Node]:
+    """The nodes that the outputs need, in the model's order."""
+    wanted, stack = set(), list(outputs)
+    nodes: set[int] = set()
+    producers = graph.producers
+    while stack:
+        name = stack.pop()
+        if name in wanted or not name:
+            continue
+        wanted.add(name)
+        node = producers.get(name)
+        if node is not None and node.index not in nodes:
+            nodes.add(node.index)
+            stack.extend((*node.inputs, *node.captures))
+    return [node for node in graph.nodes if node.index in nodes]
+
+
+def check_outputs(graph: Graph, outputs: Sequence[str]) -> None:
+    """Raise `GraphError` for an output that no node, weight or input of the graph gives."""
+    inputs = {value.name for value in graph.inputs}
+    for name in outputs:
+        if name not in graph.producers and name not in inputs and name not in graph.weights:
+            raise GraphError(f"the graph has no value named {name!r}; its outputs are {', '.join(o.name for o in graph.outputs)}")
+
+
+def unsupported(graph: Graph) -> list[str]:
+    """Every operator, at any depth, for which there is neither a kernel of ours nor one of the reference evaluator."""
+    missing: Counter[str] = Counter()
+    for _, node in graph.walk():
+        ours = node.function is not None or (node.domain == "" and node.op_type in CONTROL)
+        if ours or find(node.domain, node.op_type, node.opset) is not None:
+            continue
+        if not foreign.foreign_available(node.domain, node.op_type, node.opset):
+            missing[f"{node.qualified_op} (opset {node.opset})"] += 1
+    return [f"{name} ×{count}" for name, count in missing.items()]
+
+
+# Attributes that say nothing about the result: left over from old opsets, or hints for a particular runtime.
+_HARMLESS = {"consumed_inputs", "weight_prepacked", "accuracy_level"}
+
+
+@lru_cache(maxsize=None)
+def _keywords(kernel: Callable) -> frozenset[str]:
+    parameters = inspect.signature(kernel).parameters.values()
+    return frozenset(p.name for p in parameters if p.kind is p.KEYWORD_ONLY)
+
+
+@lru_cache(maxsize=None)
+def _defaults(kernel: Callable) -> dict[str, Any]:
+    parameters = inspect.signature(kernel).parameters.values()
+    return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY and p.default is not p.empty}
+
+
+def _no_kernel(*_: Any) -> Any:
+    raise GraphError("a control node has no kernel of its own")

@@ -1,0 +1,47 @@
+"""Plans, made once for (graph, outputs, policy) and kept as long as the graph lives."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+from kvviz.engine.plan import Plan, check_outputs, needed, unsupported
+from kvviz.errors import UnsupportedOpsError
+from kvviz.graph.model import Graph
+
+if TYPE_CHECKING:
+    from kvviz.engine.policy import Policy
+
+_PLANS: WeakKeyDictionary[Graph, dict[tuple, Plan]] = WeakKeyDictionary()
+_CHECKED: WeakKeyDictionary[Graph, bool] = WeakKeyDictionary()
+
+
+def plan_for(graph: Graph, outputs: tuple[str, ...], policy: Policy) -> Plan:
+    """The plan that computes ``outputs`` under a policy; the same object on every call."""
+    plans = _PLANS.setdefault(graph, {})
+    key = (outputs, policy)
+    plan = plans.get(key)
+    if plan is None:
+        nodes = needed(graph, outputs)
+        plan = plans[key] = Plan(graph, outputs, policy.schedule(graph, nodes, outputs))
+    return plan
+
+
+def main_plan(graph: Graph, outputs: tuple[str, ...] | None, policy: Policy) -> Plan:
+    """The plan of a whole model, after checking that every operator has a kernel and every output exists.
+
+    Raises
+    ------
+    UnsupportedOpsError
+        With all operators that have no kernel, at any depth.
+    GraphError
+        For an output that the graph does not have.
+    """
+    if graph not in _CHECKED:
+        missing = unsupported(graph)
+        if missing:
+            raise UnsupportedOpsError(f"{graph.source or graph.name}: no kernel for {', '.join(missing)}")
+        _CHECKED[graph] = True
+    names = tuple(value.name for value in graph.outputs) if outputs is None else outputs
+    check_outputs(graph, names)
+    return plan_for(graph, names, policy)

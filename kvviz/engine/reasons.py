@@ -1,0 +1,219 @@
+"""From bit masks to reasons: who stood in the way, read from the trace when somebody asks."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from kvviz.engine.blockers import Blocker, BlockerCode, Decision, codes
+from kvviz.engine.rows import APPEND, IN_PLACE, VIEW
+
+if TYPE_CHECKING:
+    from kvviz.engine.trace import Trace
+
+
+def decision_of(trace: Trace, index: int) -> Decision:
+    """The decision of one step, with a blocker for every reason."""
+    row = trace.recorder.rows[index]
+    planned, taken, masks, placed = row[1], row[2], row[3], row[4]
+    node = planned.node
+    shares = {}
+    for name, where in zip(node.outputs, placed):
+        if where is not None:
+            source = _source(trace, index, name, where)
+            if source:
+                shares[name] = source
+    dispatch = "in_place" if taken else "run"
+    names = tuple(node.inputs[position] for position in taken)
+    blockers: list[Blocker] = []
+    for position, mask in masks:
+        if position not in taken:
+            blockers += (_blocker(trace, index, position, code) for code in codes(mask))
+    could_view = planned.views and not shares and node.inputs
+    if not taken and not masks and could_view and row[8]:
+        blockers.append(_blocker(trace, index, planned.views[0], BlockerCode.NOT_CONTIGUOUS))
+    elif not taken and not masks and not planned.views and not planned.control:
+        blockers.append(_blocker(trace, index, -1, BlockerCode.OP_CANNOT))
+    return Decision(dispatch, names, shares, tuple(blockers))
+
+
+def is_missed(row: tuple) -> bool:
+    """Whether an op could have run in place by kind, and memory was spent because it did not."""
+    planned, taken, masks = row[1], row[2], row[3]
+    refused = any(position not in taken for position, _ in masks)
+    return bool(refused and (row[6] or row[7]))
+
+
+def _source(trace: Trace, index: int, output: str, where: tuple) -> str:
+    """The input (or capture) of a step in whose storage one of its outputs lives, or an empty string."""
+    row = trace.recorder.rows[index]
+    node = row[1].node
+    if where[2] not in (IN_PLACE, VIEW, APPEND) and not row[1].control:
+        return ""
+    taken = {node.inputs[position] for position in row[2]}
+    found = ""
+    for name in (*node.inputs, *node.captures):
+        if name:
+            here = placed_before(trace, row[0], name, index)
+            if here is not None and here[0] == where[0]:
+                if name in taken:
+                    return name
+                found = found or name
+    return found
+
+
+def placed_before(trace: Trace, frame: int, name: str, index: int) -> tuple[int, int, tuple | None, Any] | None:
+    """Where a value of a frame lies as of a step: (storage, generation, shape, dtype), or None."""
+    graph = trace.recorder.frames[frame].plan.graph
+    producer = graph.producers.get(name)
+    if producer is not None:
+        step = trace.step_of(frame, producer.index)
+        if step is None or step > index:
+            return None
+        where = trace.recorder.rows[step][4][producer.outputs.index(name)]
+        return None if where is None else (where[0], where[1], where[3], where[4])
+    for bound in trace.recorder.frames[frame].bindings:
+        if bound[0] == name:
+            return bound[1], bound[2], bound[4], bound[5]
+    return None
+
+
+def offset_of(trace: Trace, frame: int, name: str, index: int) -> int:
+    """Bytes from the start of its storage to a value, as of a step (a view begins where its input does)."""
+    while True:
+        producer = trace.recorder.frames[frame].plan.graph.producers.get(name)
+        step = None if producer is None else trace.step_of(frame, producer.index)
+        if producer is None or step is None or step > index:
+            return next((bound[6] for bound in trace.recorder.frames[frame].bindings if bound[0] == name), 0)
+        where = trace.recorder.rows[step][4][producer.outputs.index(name)]
+        if where is None or where[5] is not None:
+            return 0 if where is None else where[5]
+        name = producer.inputs[0]
+
+
+def next_reader(trace: Trace, frame: int, name: str, index: int) -> tuple[str, int | None]:
+    """The op that reads a value next after a step: (node name, its step or None if it has not run)."""
+    row = trace.recorder.frames[frame]
+    steps = []
+    for planned in row.plan.order:
+        if name in planned.node.inputs or name in planned.node.captures:
+            step = trace.step_of(frame, planned.node.index)
+            if step is None or step > index:
+                steps.append((step is None, step or 0, planned.node.name, step))
+    if not steps:
+        return "", None
+    _, _, reader, step = min(steps)
+    return reader, step
+
+
+def _culprit(trace: Trace, index: int, name: str, code: BlockerCode) -> str:
+    row = trace.recorder.rows[index]
+    frame = row[0]
+    if code is BlockerCode.NOT_LAST_USE:
+        reader, step = next_reader(trace, frame, name, index)
+        return reader if step is None else f"{reader} (step {step})"
+    if code is BlockerCode.CAPTURED_BY_REFERENCE:
+        return _outer_reader(trace, frame, name, index)
+    if code is BlockerCode.ALIASED:
+        return _alias(trace, index, name)
+    if code is BlockerCode.REQUESTED_OUTPUT:
+        caller = trace.recorder.frames[frame].caller
+        return caller.node.name if caller is not None else "the caller"
+    if code is BlockerCode.BORROWED_INPUT:
+        return "the caller"
+    if code is BlockerCode.POLICY:
+        return trace.policy.name
+    if code is BlockerCode.NO_CAPACITY:
+        return f"the buffer of {name}"
+    if code is BlockerCode.OP_CANNOT:
+        return row[1].node.op_type
+    if code is BlockerCode.SAME_OP_TWICE:
+        return row[1].node.name
+    return name
+
+
+def _outer_reader(trace: Trace, frame: int, name: str, index: int) -> str:
+    """Who still needs a captured value: a later reader outside, or the next iteration of the loop."""
+    row = trace.recorder.frames[frame]
+    if row.parent is None or row.caller is None:
+        return "the caller"
+    if row.iteration is not None:
+        return f"the next iteration of {row.caller.node.name}"
+    reader, step = next_reader(trace, row.parent, name, index)
+    caller = row.caller.node.name
+    if reader and reader != caller:
+        return reader if step is None else f"{reader} (step {step})"
+    return _outer_reader(trace, row.parent, name, index) if _is_captured(trace, row.parent, name) else "the outer graph"
+
+
+def _is_captured(trace: Trace, frame: int, name: str) -> bool:
+    return any(bound[0] == name and bound[3].startswith("captured") for bound in trace.recorder.frames[frame].bindings)
+
+
+def _alias(trace: Trace, index: int, name: str) -> str:
+    """Another live value in the same storage."""
+    rows = trace.recorder.rows
+    frame = rows[index][0]
+    here = placed_before(trace, frame, name, index)
+    if here is None:
+        return ""
+    run = trace.recorder.frames[frame].run
+    for step in range(index - 1, -1, -1):
+        row = rows[step]
+        owner = trace.recorder.frames[row[0]]
+        if owner.run != run:
+            break
+        for output, where in zip(row[1].node.outputs, row[4]):
+            if where is None or where[0] != here[0] or output == name:
+                continue
+            requested = owner.plan.slots.get(output) in owner.plan.is_output
+            if requested or next_reader(trace, row[0], output, index)[0]:
+                return output
+    for bound in trace.recorder.frames[frame].bindings:
+        if bound[1] == here[0] and bound[0] != name:
+            return bound[0]
+    return "another view"
+
+
+def _blocker(trace: Trace, index: int, position: int, code: BlockerCode) -> Blocker:
+    row = trace.recorder.rows[index]
+    node = row[1].node
+    name = node.inputs[position] if position >= 0 else ""
+    culprit = _culprit(trace, index, name, code)
+    facts = {"op": node.op_type, "input": name, "culprit": culprit, "policy": trace.policy.name, "more": ""}
+    if code in (BlockerCode.NO_CAPACITY, BlockerCode.SHAPE_DIFFERS, BlockerCode.DTYPE_DIFFERS):
+        facts["more"] = _sizes(trace, index, name, code)
+    cost = row[7] if code in (BlockerCode.NO_CAPACITY, BlockerCode.NOT_CONTIGUOUS) and row[7] else row[6]
+    return Blocker(code, name, position, culprit, TEXTS[code].format(**facts), cost)
+
+
+def _sizes(trace: Trace, index: int, name: str, code: BlockerCode) -> str:
+    row = trace.recorder.rows[index]
+    here = placed_before(trace, row[0], name, index)
+    out = next((p for p in row[4] if p is not None), None)
+    if here is None or out is None or here[2] is None or out[3] is None:
+        return ""
+    if code is BlockerCode.DTYPE_DIFFERS:
+        return f": it holds {here[3]}, the output {out[4]}"
+    if code is BlockerCode.SHAPE_DIFFERS:
+        return f": it is {list(here[2])}, the output {list(out[3])}"
+    capacity = trace.recorder.ledger.storages[here[0]].capacity
+    return f" ({capacity:,} bytes of {prod(here[2]):,} elements are all there is)"
+
+
+TEXTS = {
+    BlockerCode.NOT_LAST_USE: "{op} cannot overwrite {input}: {culprit} still reads it",
+    BlockerCode.REQUESTED_OUTPUT: "{op} cannot overwrite {input}: {culprit} takes it as an output",
+    BlockerCode.BORROWED_INPUT: "{op} cannot overwrite {input}: it belongs to the caller, who did not donate it",
+    BlockerCode.CONSTANT: "{op} cannot overwrite {input}: it is a weight of the model",
+    BlockerCode.CAPTURED_BY_REFERENCE: "{op} cannot overwrite {input}: it is only borrowed from outside this subgraph, where {culprit} needs it",
+    BlockerCode.ALIASED: "{op} cannot overwrite {input}: {culprit} lives in the same storage",
+    BlockerCode.SAME_OP_TWICE: "{op} cannot overwrite {input}: it reads that value twice",
+    BlockerCode.SHAPE_DIFFERS: "{op} cannot overwrite {input}: its shape is not that of the output{more}",
+    BlockerCode.DTYPE_DIFFERS: "{op} cannot overwrite {input}: its type is not that of the output{more}",
+    BlockerCode.NO_CAPACITY: "{op} cannot append to {input}: its buffer has no room reserved to grow{more}",
+    BlockerCode.NOT_CONTIGUOUS: "{op} cannot reuse {input}: it is not a row-major block",
+    BlockerCode.OTHER_INPUT_BUSY: "{op} cannot overwrite {input}: another of its inputs could not be taken over",
+    BlockerCode.OP_CANNOT: "{op} never runs in place",
+    BlockerCode.POLICY: "the policy {policy!r} runs nothing in place",
+}

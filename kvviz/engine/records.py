@@ -1,0 +1,195 @@
+"""What a trace shows of a run: steps, frames, storages, runs, caches. Plain records, made from rows on demand."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from kvviz.engine.blockers import Decision
+from kvviz.graph.model import Graph, Node
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """Where a value lives.
+
+    Attributes
+    ----------
+    name : str
+        Value name.
+    storage, generation : int
+        ``B<storage>.<generation>``.
+    how : str
+        For an output ``"new"``, ``"in place"``, ``"view"``, ``"append"``, ``"pool"`` or ``"passed"`` (out of a body); for a value that a
+        frame starts with ``"weight"``, ``"borrowed"``, ``"donated"``, ``"captured by reference"``, ``"captured by value"`` or ``"passed"``.
+    shape : tuple of int or None
+        None for sequences and optionals.
+    dtype : str
+    offset : int
+        Bytes from the start of the storage.
+    strides : tuple of int or None
+        In bytes, for views; None for row-major blocks.
+    nbytes : int
+        Size of the value.
+    """
+
+    name: str
+    storage: int
+    generation: int
+    how: str
+    shape: tuple[int, ...] | None
+    dtype: str
+    offset: int = 0
+    strides: tuple[int, ...] | None = None
+    nbytes: int = 0
+
+    @property
+    def label(self) -> str:
+        """``B12`` or ``B12.3``."""
+        return f"B{self.storage}.{self.generation}" if self.generation else f"B{self.storage}"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One completed op.
+
+    Attributes
+    ----------
+    index, run : int
+        Position in the trace, and the run that it belongs to.
+    frame : tuple of str
+        Path of the frame: ``()`` is the main graph, else ``("node[then_branch]", …)``.
+    frame_id : int
+    node, op_type : str
+    node_index : int
+        Position in the model's own node list.
+    graph_node : Node
+    inputs, outputs : tuple of str
+    decision : Decision
+    live_bytes : int
+        Bytes alive while the op ran: its outputs exist, its dead inputs are not freed yet.
+    allocated, copied, written : int
+        Bytes of new capacity, bytes that merely moved, bytes stored in all.
+    outs : tuple of Placed
+    freed : tuple of int
+        Storages that died with this op.
+    foreign : bool
+        It ran on a kernel of the reference evaluator.
+    """
+
+    index: int
+    run: int
+    frame: tuple[str, ...]
+    frame_id: int
+    node: str
+    node_index: int
+    graph_node: Node
+    op_type: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    decision: Decision
+    live_bytes: int
+    allocated: int
+    copied: int
+    written: int
+    outs: tuple[Placed, ...]
+    freed: tuple[int, ...]
+    foreign: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TraceFrame:
+    """One activation of a graph, as recorded."""
+
+    id: int
+    graph: Graph
+    parent: int | None
+    node: Node | None
+    attribute: str
+    iteration: int | None
+    run: int
+    path: tuple[str, ...]
+    order: tuple[Node, ...]
+    bindings: tuple[Placed, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StorageRecord:
+    """One storage over its life; ``born`` is -1 before a run's first step, ``freed`` is None while it lives."""
+
+    id: int
+    capacity: int
+    space: str
+    origin: str
+    name: str
+    born: int
+    freed: int | None
+
+
+@dataclass(slots=True)
+class Run:
+    """One call of the graph.
+
+    Attributes
+    ----------
+    index, first, last : int
+        Number, and half-open range of steps.
+    token : int or None
+        Token that this run produced (batch item 0), in a decode.
+    text : str
+        That token as text, where a tokenizer is known.
+    peak_bytes, bytes_copied, bytes_written, bytes_allocated : int
+    """
+
+    index: int
+    first: int
+    last: int
+    token: int | None = None
+    text: str = ""
+    peak_bytes: int = 0
+    bytes_copied: int = 0
+    bytes_written: int = 0
+    bytes_allocated: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CacheRun:
+    """A cache after one run: rows reserved, rows valid, bytes moved and stored in that run, and where it lives."""
+
+    capacity: int
+    valid: int
+    bytes_copied: int
+    bytes_written: int
+    storage: int
+
+
+@dataclass(slots=True)
+class Cache:
+    """A cache input and the output that carries it on.
+
+    Attributes
+    ----------
+    name, input, output : str
+    protocol : str
+        ``"growing"``, ``"static"``, ``"state"``, ``"cross"``, …
+    axis : int or None
+        The sequence axis.
+    runs : list of CacheRun
+        One entry a run.
+    """
+
+    name: str
+    input: str
+    output: str
+    protocol: str
+    axis: int | None
+    runs: list[CacheRun] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    """The live edge: the frame that runs next and its frontier."""
+
+    frame: int
+    frontier: tuple[Node, ...]
+    costs: tuple[tuple[Any, int], ...] = ()

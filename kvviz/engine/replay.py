@@ -1,0 +1,123 @@
+"""Reading a past value: run the same steps again, in the same order, up to the one that was asked for.
+
+Inputs are kept within a byte budget; a value that cannot be computed again is said to be "not recorded", never guessed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from kvviz.engine import control
+from kvviz.engine.binding import Weights
+from kvviz.engine.execution import Execution
+from kvviz.engine.plan import Plan
+from kvviz.engine.rows import Recorder
+from kvviz.errors import ReplayError
+
+if TYPE_CHECKING:
+    from kvviz.engine.policy import Policy
+    from kvviz.engine.trace import Trace
+
+BUDGET = 256 << 20
+Carried = Mapping[str, tuple[int, str]]
+
+
+class Replayer:
+    """Copies of every run's inputs, within a budget.
+
+    Attributes
+    ----------
+    runs : list of (feeds, donate, carried) or None
+        ``carried`` maps an input to the (run, output) that it was; None where the budget was used up.
+    """
+
+    def __init__(self, plan: Plan, policy: Policy) -> None:
+        self.plan = plan
+        self.policy = policy
+        self.runs: list[tuple[dict[str, Any], frozenset[str], Carried] | None] = []
+        self.left = BUDGET
+
+    def note(self, feeds: Mapping[str, Any], donate: frozenset[str], carried: Carried) -> None:
+        """Keep the inputs of a run that starts now."""
+        fresh = {name: value for name, value in feeds.items() if name not in carried}
+        size = sum(value.nbytes for value in fresh.values() if isinstance(value, np.ndarray))
+        if size > self.left:
+            self.runs.append(None)
+            return
+        self.left -= size
+        kept = {name: value.copy() if isinstance(value, np.ndarray) else value for name, value in fresh.items()}
+        self.runs.append((kept, donate, dict(carried)))
+
+
+def value_at(trace: Trace, name: str, step: int) -> np.ndarray:
+    """A value of the step's frame as it was right after that step."""
+    replayer: Replayer | None = trace.replayer
+    if replayer is None:
+        raise ReplayError("values were not recorded: this trace was loaded from a file")
+    rows = trace.recorder.rows
+    if not 0 <= step < len(rows):
+        raise ReplayError(f"step {step} does not exist; the trace has {len(rows)} steps")
+    frame_id = rows[step][0]
+    run = trace.recorder.frames[frame_id].run
+    first = run
+    while first >= 0 and (entry := replayer.runs[first]) is not None and entry[2]:
+        first -= 1
+    if first < 0 or any(replayer.runs[k] is None for k in range(first, run + 1)):
+        raise ReplayError(f"value {name!r} was not recorded: the inputs of its run were larger than the budget")
+    recorder = Recorder()
+    weights = Weights(trace.graph, recorder.ledger)
+    entries = [entry for k in range(first, run + 1) if (entry := replayer.runs[k]) is not None]
+    wanted = {source for entry in entries for source in entry[2].values()}
+    made: dict[tuple[int, str], Any] = {}
+    for k, entry in zip(range(first, run + 1), entries):
+        feeds = {n: v.copy() if isinstance(v, np.ndarray) else v for n, v in entry[0].items()}
+        feeds.update({name: made[source] for name, source in entry[2].items()})
+        first_frame = next(f for f, r in enumerate(trace.recorder.frames) if r.run == k)
+        frame_shift = first_frame - len(recorder.frames)
+        with np.errstate(all="ignore"):
+            # Nothing is overwritten in a replay, so that every value up to the step can still be read.
+            execution = Execution(replayer.plan, feeds, frozenset(), replayer.policy, recorder, weights, k)
+            execution.decide = _never
+            start, stop = trace.runs[k].first, trace.runs[k].last
+            for index in range(start, step + 1 if k == run else stop):
+                _repeat(execution, trace, rows[index], frame_shift)
+            if k < run:
+                execution.settle()
+                made.update({(k, n): v for n, v in execution.outputs().items() if (k, n) in wanted})
+    value = _find(execution, frame_id - frame_shift, name)
+    if value is None:
+        raise ReplayError(f"value {name!r} does not exist any more after step {step}")
+    return np.array(value)
+
+
+def _never(frame: Any, planned: Any, args: list) -> tuple:
+    return (), (), {}
+
+
+def _repeat(execution: Any, trace: Trace, row: tuple, frame_shift: int) -> None:
+    """Run the op of a recorded row, entering the bodies that lead to it."""
+    planned = row[1]
+    target = row[0] - frame_shift
+    while execution.stack[-1].id < target:
+        frame = execution.stack[-1]
+        if frame.following() is None:
+            execution.settle()
+            continue
+        inner = row[0]
+        while trace.recorder.frames[inner].parent != frame.id + frame_shift:
+            inner = trace.recorder.frames[inner].parent
+        control.enter(execution, frame, trace.recorder.frames[inner].caller)
+    execution.step(planned if execution.stack[-1].id == target else None)
+
+
+def _find(execution: Any, frame_id: int, name: str) -> Any:
+    frame = next((f for f in execution.stack if f.id == frame_id), None)
+    while frame is not None:
+        slot = frame.plan.slots.get(name)
+        if slot is not None and frame.vals and frame.vals[slot] is not None:
+            return frame.vals[slot]
+        frame = frame.parent
+    return None

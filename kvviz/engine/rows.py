@@ -1,0 +1,77 @@
+"""What is written down while running: one tuple a step, one record a frame. Everything else is derived later.
+
+A row is ``(frame, planned, taken, masks, placed, freed, allocated, copied, written, live)``; ``placed`` has one entry an
+output, ``(storage, generation, how, shape, dtype, offset, strides)`` or None for an absent output.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Optional
+
+from kvviz.engine.ledger import Ledger
+from kvviz.engine.plan import Plan, PlannedNode
+
+Row = tuple
+Placed = Optional[tuple]
+
+NEW, IN_PLACE, VIEW, APPEND, POOL, PASSED = range(6)
+HOW = ("new", "in place", "view", "append", "pool", "passed")
+
+
+class FrameRow:
+    """What is known of one frame: its plan, who called it, and which values it started with."""
+
+    __slots__ = ("attribute", "bindings", "caller", "iteration", "parent", "plan", "run")
+
+    def __init__(
+        self,
+        plan: Plan,
+        parent: int | None,
+        caller: PlannedNode | None,
+        attribute: str,
+        iteration: int | None,
+        run: int,
+    ) -> None:
+        self.plan = plan
+        self.parent = parent
+        self.caller = caller
+        self.attribute = attribute
+        self.iteration = iteration
+        self.run = run
+        self.bindings: tuple[tuple[Any, ...], ...] = ()
+
+    @property
+    def label(self) -> str:
+        """``node[then_branch]``, ``node[body:3]``; empty for the main graph."""
+        if self.caller is None:
+            return ""
+        suffix = "" if self.iteration is None else f":{self.iteration}"
+        return f"{self.caller.node.name}[{self.attribute}{suffix}]"
+
+
+class Recorder:
+    """Rows and frames of a trace while it grows.
+
+    Attributes
+    ----------
+    on : bool
+        Whether steps are written down (byte totals are counted either way).
+    """
+
+    __slots__ = ("allocated", "copied", "frames", "ledger", "on", "rows", "skipped", "written")
+
+    def __init__(self, on: bool = True, poisoned: bool = False) -> None:
+        self.on = on
+        self.rows: list[Row] = []
+        self.frames: list[FrameRow] = []
+        self.ledger = Ledger(poisoned)
+        self.written = 0
+        self.copied = 0
+        self.allocated = 0
+        self.skipped = 0
+
+    def note_freed(self, freed: list[int]) -> None:
+        """Write storages that died between two ops to the row of the earlier one."""
+        if freed and self.rows:
+            last = self.rows[-1]
+            self.rows[-1] = (*last[:5], (*last[5], *freed), *last[6:])

@@ -1,0 +1,180 @@
+"""Something that is running and can be run on: one run of a graph, or a decode loop of many runs.
+
+A debugger, the widget and `run` all drive a session; it appends to one trace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from kvviz.engine.binding import Weights, check_inputs, end_run
+from kvviz.engine.execution import Execution
+from kvviz.engine.plan import PlannedNode
+from kvviz.engine.planning import main_plan
+from kvviz.engine.policy import Policy, find_policy
+from kvviz.engine.records import Live, Run
+from kvviz.engine.replay import Carried, Replayer
+from kvviz.engine.rows import Recorder
+from kvviz.engine.trace import Trace
+from kvviz.errors import KvvizError
+from kvviz.graph.model import Graph, Node
+
+
+class Session:
+    """One run of a graph that can be advanced; a decode loop overrides `next_run`.
+
+    Parameters
+    ----------
+    graph : Graph
+    outputs : sequence of str, optional
+        Values to compute; the graph's outputs by default.
+    policy : str or Policy
+    record : bool
+        Whether to write the steps down.
+    poison : bool
+        Overwrite freed storages with a pattern, to catch a use after free.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        outputs: Sequence[str] | None = None,
+        policy: str | Policy = "ideal",
+        record: bool = True,
+        poison: bool = False,
+    ) -> None:
+        self.graph = graph
+        self.policy = find_policy(policy)
+        self.plan = main_plan(graph, None if outputs is None else tuple(outputs), self.policy)
+        self.recorder = Recorder(record, poison)
+        self.weights = Weights(graph, self.recorder.ledger)
+        self.trace = Trace(graph, self.policy, self.recorder)
+        self.trace.replayer = Replayer(self.plan, self.policy)
+        self.execution: Execution | None = None
+        self.on_run_end: Callable[[], Any] | None = None
+
+    def begin(self, feeds: Mapping[str, Any], donate: Sequence[str], carried: Carried | None = None) -> None:
+        """Start a run. ``carried`` tells which inputs are outputs of earlier runs."""
+        checked = check_inputs(self.graph, feeds, donate)
+        run = len(self.trace.runs)
+        self.trace.replayer.note(checked, frozenset(donate), carried or {})
+        self.recorder.ledger.peak_here = 0
+        with np.errstate(all="ignore"):
+            self.execution = Execution(
+                self.plan, checked, frozenset(donate), self.policy, self.recorder, self.weights, run
+            )
+        self.trace.runs.append(Run(run, len(self.recorder.rows), len(self.recorder.rows)))
+        self._before = self._totals()
+
+    def advance(self, choice: Node | None = None) -> bool:
+        """Complete one more op, starting the next run where one is due; False when there is nothing left.
+
+        Parameters
+        ----------
+        choice : Node, optional
+            An op of the frontier to run next, instead of the first one.
+
+        Raises
+        ------
+        KvvizError
+            If that op is not in the frontier.
+        """
+        while True:
+            if self.execution is None and not self.next_run():
+                self.trace.live = None
+                return False
+            execution = self.execution
+            assert execution is not None
+            with np.errstate(all="ignore"):
+                moved = execution.step(self._pick(choice))
+            self._note_run()
+            if moved:
+                return True
+            self._end_run()
+
+    def run_to_end(self) -> Trace:
+        """Run everything that is left. Stopping it from the keyboard leaves a valid trace of what ran."""
+        try:
+            while self.execution is not None or self.next_run():
+                self.finish_run()
+        except KeyboardInterrupt:
+            self.trace.interrupted = True
+            self._note_run()
+        self.trace.live = None
+        return self.trace
+
+    def finish_run(self) -> None:
+        """Run the present run to its end."""
+        execution = self.execution
+        if execution is not None:
+            with np.errstate(all="ignore"):
+                while execution.step():
+                    pass
+            self._note_run()
+            self._end_run()
+
+    def look_ahead(self) -> Live | None:
+        """Find out what may run next (entering bodies and starting the next run where that is what comes next)."""
+        while True:
+            if self.execution is None and not self.next_run():
+                self.trace.live = None
+                break
+            execution = self.execution
+            assert execution is not None
+            execution.settle()
+            if not execution.finished:
+                frame = execution.frame
+                self.trace.live = Live(frame.id, tuple(p.node for p in frame.frontier()))
+                break
+            self._end_run()
+        return self.trace.live
+
+    # -- for subclasses ---------------------------------------------------------------------------------------------
+
+    def next_run(self) -> bool:
+        """Begin the next run of a loop of runs; False when there is none."""
+        return False
+
+    def ended(self, outputs: dict[str, Any]) -> None:
+        """Take a finished run's outputs."""
+
+    # -- inside -----------------------------------------------------------------------------------------------------
+
+    def _pick(self, choice: Node | None) -> PlannedNode | None:
+        if choice is None:
+            return None
+        assert self.execution is not None
+        self.execution.settle()
+        frontier = self.execution.frame.frontier()
+        for planned in frontier:
+            if planned.node is choice:
+                return planned
+        names = ", ".join(planned.node.name for planned in frontier[:8])
+        raise KvvizError(f"node {choice.name!r} cannot run next; the frontier is {names}")
+
+    def _totals(self) -> tuple[int, int, int]:
+        return self.recorder.copied, self.recorder.written, self.recorder.allocated
+
+    def _note_run(self) -> None:
+        run, before = self.trace.runs[-1], self._before
+        run.last = len(self.recorder.rows)
+        copied, written, allocated = self._totals()
+        run.bytes_copied, run.bytes_written, run.bytes_allocated = (
+            copied - before[0],
+            written - before[1],
+            allocated - before[2],
+        )
+        run.peak_bytes = self.recorder.ledger.peak_here
+
+    def _end_run(self) -> None:
+        assert self.execution is not None
+        outputs = self.execution.outputs()
+        self.trace.outputs = outputs
+        end_run(self.execution)
+        self.execution = None
+        self.ended(outputs)
+        if self.on_run_end is not None:
+            self.on_run_end()

@@ -1,0 +1,260 @@
+"""The trace: all that views know of a run. Rows are written once and never change; records are derived from them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import prod
+from typing import TYPE_CHECKING, Any, overload
+
+import numpy as np
+
+from kvviz.engine.reasons import decision_of, offset_of
+from kvviz.engine.records import Cache, Live, Placed, Run, Step, StorageRecord, TraceFrame
+from kvviz.engine.rows import HOW, Recorder
+from kvviz.graph.model import Graph
+
+if TYPE_CHECKING:
+    from kvviz.engine.policy import Policy
+
+
+class Trace:
+    """A recording of one or more runs of a graph.
+
+    Attributes
+    ----------
+    graph : Graph
+    policy : Policy
+    title : str
+    steps : sequence of Step
+    frames : list of TraceFrame
+    storages : list of StorageRecord
+    runs : list of Run
+    caches : list of Cache
+    outputs : dict of str to ndarray
+        What the last run returned.
+    prompt, tokens : list of int
+        In a decode: the prompt and the generated tokens (batch item 0).
+    words : list of str or None
+        Texts of prompt and tokens together.
+    interrupted : bool
+        The run was stopped from outside; everything up to there is valid.
+    live : Live or None
+        What may run next, or None when all has run.
+    """
+
+    def __init__(self, graph: Graph, policy: Policy, recorder: Recorder, title: str = "") -> None:
+        self.graph = graph
+        self.policy = policy
+        self.recorder = recorder
+        self.title = title or graph.name
+        self.runs: list[Run] = []
+        self.caches: list[Cache] = []
+        self.outputs: dict[str, Any] = {}
+        self.prompt: list[int] = []
+        self.tokens: list[int] = []
+        self.batch_tokens: list[list[int]] = []
+        self.logits: list[np.ndarray] = []
+        self.results: list[dict[str, Any]] = []
+        self.words: list[str] | None = None
+        self.interrupted = False
+        self.live: Live | None = None
+        self.replayer: Any = None
+        self._frames: list[TraceFrame] = []
+        self._lives: tuple[int, list[StorageRecord]] = (-1, [])
+        self._where: dict[tuple[int, int], int] = {}
+        self._where_upto = 0
+
+    # -- totals -----------------------------------------------------------------------------------------------------
+
+    @property
+    def peak_bytes(self) -> int:
+        """The largest number of bytes alive at any time (weights and the caller's arrays counted)."""
+        return self.recorder.ledger.peak
+
+    @property
+    def bytes_copied(self) -> int:
+        """Bytes that kernels merely moved."""
+        return self.recorder.copied
+
+    @property
+    def bytes_written(self) -> int:
+        """Bytes that kernels stored."""
+        return self.recorder.written
+
+    @property
+    def bytes_allocated(self) -> int:
+        """Bytes of new storage capacity."""
+        return self.recorder.allocated
+
+    # -- records ----------------------------------------------------------------------------------------------------
+
+    @property
+    def steps(self) -> Steps:
+        """All steps, in the order in which they were completed."""
+        return Steps(self)
+
+    @property
+    def frames(self) -> list[TraceFrame]:
+        """All activations of graphs, in the order in which they were opened."""
+        rows = self.recorder.frames
+        for id in range(len(self._frames), len(rows)):
+            row = rows[id]
+            path = () if row.parent is None else (*self._frames[row.parent].path, row.label)
+            bindings = tuple(
+                Placed(name, storage, generation, how, shape, str(dtype), offset, None, _nbytes(shape, dtype))
+                for name, storage, generation, how, shape, dtype, offset in row.bindings
+            )
+            order = tuple(planned.node for planned in row.plan.order)
+            node = row.caller.node if row.caller else None
+            self._frames.append(
+                TraceFrame(
+                    id, row.plan.graph, row.parent, node, row.attribute, row.iteration, row.run, path, order, bindings
+                )
+            )
+        return self._frames
+
+    @property
+    def storages(self) -> list[StorageRecord]:
+        """All storages, by id, with the value that first lived there and when they were born and freed."""
+        rows = self.recorder.rows
+        if self._lives[0] != len(rows):
+            self._lives = (len(rows), self._storage_records())
+        return self._lives[1]
+
+    def _storage_records(self) -> list[StorageRecord]:
+        name: dict[int, str] = {}
+        born: dict[int, int] = {}
+        freed: dict[int, int] = {}
+        for frame in self.frames:
+            for placed in frame.bindings:
+                name.setdefault(placed.storage, placed.name)
+        for index, row in enumerate(self.recorder.rows):
+            for output, where in zip(row[1].node.outputs, row[4]):
+                if where is not None:
+                    if where[0] not in name:
+                        name[where[0]] = output
+                        born[where[0]] = index
+                    freed.pop(where[0], None)
+            for storage in row[5]:
+                freed[storage] = index
+        return [
+            StorageRecord(s.id, s.capacity, "host", s.origin, name.get(s.id, ""), born.get(s.id, -1), freed.get(s.id))
+            for s in self.recorder.ledger.storages
+        ]
+
+    def step_of(self, frame: int, node_index: int) -> int | None:
+        """The step at which a node of a frame ran, or None if it has not."""
+        rows = self.recorder.rows
+        for index in range(self._where_upto, len(rows)):
+            self._where[rows[index][0], rows[index][1].node.index] = index
+        self._where_upto = len(rows)
+        return self._where.get((frame, node_index))
+
+    def value(self, name: str, step: int | None = None) -> np.ndarray:
+        """A value as it was right after a step, computed again by replaying that run up to there.
+
+        Parameters
+        ----------
+        name : str
+            Value name in the step's frame.
+        step : int, optional
+            The last one by default.
+
+        Raises
+        ------
+        ReplayError
+            If the run's inputs were not kept, or the value does not exist there.
+        """
+        from kvviz.engine.replay import value_at
+
+        return value_at(self, name, len(self.steps) - 1 if step is None else step)
+
+    def save(self, path: Any) -> None:
+        """Write the trace (not the model's weights) to one file; see `Trace.load`."""
+        from kvviz.engine.tracefile import save
+
+        save(self, path)
+
+    @staticmethod
+    def load(path: Any) -> Trace:
+        """Read a trace that `save` wrote. It can be looked at in every way, but not run on."""
+        from kvviz.engine.tracefile import load
+
+        return load(path)
+
+    def __repr__(self) -> str:
+        runs = f"{len(self.runs)} run{'s' * (len(self.runs) != 1)}"
+        return f"<Trace of {self.title!r}: {len(self.steps)} steps, {runs}, peak {self.peak_bytes:,} B, policy {self.policy.name}>"
+
+
+class Steps(Sequence[Step]):
+    """The steps of a trace as a sequence; each `Step` is made when it is asked for."""
+
+    __slots__ = ("_trace",)
+
+    def __init__(self, trace: Trace) -> None:
+        self._trace = trace
+
+    def __len__(self) -> int:
+        return len(self._trace.recorder.rows)
+
+    @overload
+    def __getitem__(self, index: int) -> Step: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Step]: ...
+    def __getitem__(self, index: int | slice) -> Step | list[Step]:
+        if isinstance(index, slice):
+            return [make_step(self._trace, i) for i in range(*index.indices(len(self)))]
+        size = len(self)
+        if not -size <= index < size:
+            raise IndexError(f"step {index} does not exist; the trace has {size} steps")
+        return make_step(self._trace, index % size)
+
+    def __iter__(self) -> Iterator[Step]:
+        for index in range(len(self)):
+            yield make_step(self._trace, index)
+
+
+def make_step(trace: Trace, index: int) -> Step:
+    """The record of one step."""
+    frame_id, planned, taken, masks, placed, freed, allocated, copied, written, live = trace.recorder.rows[index]
+    node = planned.node
+    frame = trace.frames[frame_id]
+    return Step(
+        index=index,
+        run=frame.run,
+        frame=frame.path,
+        frame_id=frame_id,
+        node=node.name,
+        node_index=node.index,
+        graph_node=node,
+        op_type=node.op_type,
+        inputs=node.inputs,
+        outputs=node.outputs,
+        decision=decision_of(trace, index),
+        live_bytes=live,
+        allocated=allocated,
+        copied=copied,
+        written=written,
+        outs=tuple(outs_of(trace, index)),
+        freed=freed,
+        foreign=planned.foreign,
+    )
+
+
+def outs_of(trace: Trace, index: int) -> Iterator[Placed]:
+    """Records of where a step's outputs live."""
+    row = trace.recorder.rows[index]
+    for name, where in zip(row[1].node.outputs, row[4]):
+        if where is not None:
+            storage, generation, how, shape, dtype, offset, strides = where
+            if offset is None:
+                offset = offset_of(trace, row[0], row[1].node.inputs[0], index)
+            nbytes = _nbytes(shape, dtype)
+            yield Placed(name, storage, generation, HOW[how], shape, str(dtype), offset, strides, nbytes)
+
+
+def _nbytes(shape: tuple[int, ...] | None, dtype: Any) -> int:
+    if shape is None:
+        return 0
+    return prod(shape) * np.dtype(dtype).itemsize

@@ -1,0 +1,39 @@
+"""Every exception that kvviz raises on purpose: one sentence that names the node, the value and what to do."""
+
+from __future__ import annotations
+
+
+class KvvizError(Exception):
+    """Base class. In a notebook it shows as one line, without a traceback of our internals."""
+
+    def _render_traceback_(self) -> list[str]:
+        """Lines that IPython prints in place of a traceback."""
+        return [f"{type(self).__name__}: {self}"]
+
+
+class LoadError(KvvizError):
+    """The model could not be read: not a model, truncated, unsafe or missing external data."""
+
+
+class GraphError(KvvizError):
+    """The graph cannot be run as it is: a cycle, a value that nothing makes, a name used twice."""
+
+
+class UnsupportedOpsError(KvvizError):
+    """The model uses operators for which there is no kernel; the message lists all of them."""
+
+
+class InputError(KvvizError):
+    """An input of a run has a wrong name, dtype or shape, or is missing."""
+
+
+class OpError(KvvizError):
+    """A kernel failed; the message names the node, its inputs with shapes, and the cause."""
+
+
+class LimitError(KvvizError):
+    """A tensor would be larger than the set limit."""
+
+
+class ReplayError(KvvizError):
+    """A past value was asked for that was not recorded and cannot be computed again."""

@@ -1,0 +1,63 @@
+"""Small words that every sentence, table and picture shares: sizes, buffers, counts.
+
+Invariant: the same number is written the same way everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+def size(nbytes: float) -> str:
+    """Bytes for a reader: exact below 10,000, then three digits and a decimal unit, as the page writes them.
+
+    Examples
+    --------
+    >>> size(256), size(2176), size(12345), size(2306867)
+    ('256 B', '2,176 B', '12.3 kB', '2.31 MB')
+    """
+    if abs(nbytes) < 10_000:
+        return f"{int(nbytes):,} B"
+    amount = float(nbytes)
+    for unit in ("kB", "MB", "GB"):
+        amount /= 1000
+        if abs(amount) < 999.5:
+            break
+    digits = 2 if abs(amount) < 9.995 else 1 if abs(amount) < 99.95 else 0
+    return f"{amount:.{digits}f} {unit}"
+
+
+def size_of(part: float, whole: float) -> str:
+    """Part of a whole in bytes; the unit is said once where both have it: ``0 of 2,176 B``."""
+    first, second = size(part), size(whole)
+    number, _, unit = first.partition(" ")
+    return f"{number if unit == second.partition(' ')[2] else first} of {second}"
+
+
+def buffer(storage: int, generation: int = 0) -> str:
+    """Name of a storage: ``B12``, and ``B12.3`` after it was overwritten in place three times."""
+    return f"B{storage}.{generation}" if generation else f"B{storage}"
+
+
+def count(number: int, noun: str, plural: str = "") -> str:
+    """``1 row``, ``1,024 rows``."""
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+def dims(shape: Sequence[object] | None) -> str:
+    """A shape without blanks: ``[1,4,18,16]``; empty where the shape is not known."""
+    return "" if shape is None else "[" + ",".join("?" if n is None else str(n) for n in shape) + "]"
+
+
+def short(text: str, limit: int = 60) -> str:
+    """Text cut in the middle to at most ``limit`` characters, control characters made visible."""
+    clean = text if text.isprintable() else "".join(c if c.isprintable() else "·" for c in text)
+    if len(clean) <= limit:
+        return clean
+    head = (limit - 1) * 2 // 3
+    return f"{clean[:head]}…{clean[len(clean) - (limit - 1 - head) :]}"
+
+
+def quoted(name: str) -> str:
+    """A value's name as sentences show it."""
+    return f"`{short(name)}`"

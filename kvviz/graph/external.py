@@ -1,0 +1,126 @@
+"""External data: which file a weight may be read from, and whether it really holds what the model says."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath, PureWindowsPath
+from typing import Any
+
+from kvviz.errors import LoadError
+
+DEFAULT_LIMIT = 8 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where a model came from and what may be read for it.
+
+    Attributes
+    ----------
+    label : str
+        Path or kind of the model, for messages.
+    folder : str or None
+        Folder that external data lies in; None where there is none (bytes, a proto).
+    real_folder : str or None
+        The folder that the model file itself is in once links are followed. Download caches keep model and data as
+        links into one folder, which is as good as the first.
+    limit : int
+        Largest size of one tensor, in bytes.
+    held : mapping
+        Location to tensor, for weights that exist in memory already.
+    """
+
+    label: str
+    folder: str | None = None
+    real_folder: str | None = None
+    limit: int = DEFAULT_LIMIT
+    held: Mapping[str, Any] = field(default_factory=dict)
+
+
+def find_external(entries: Mapping[str, str], nbytes: int, what: str, source: Source) -> tuple[str, int]:
+    """The absolute path and the offset of a weight's external data.
+
+    The rules follow the ONNX specification: a relative path, inside the model's folder even after links are followed,
+    to a regular file that is long enough.
+
+    Parameters
+    ----------
+    entries : mapping of str to str
+        The ``external_data`` of the tensor: ``location``, ``offset`` and ``length`` (in bytes).
+    nbytes : int
+        Size that the tensor's shape and type need.
+    what : str
+        How messages name the tensor.
+    source : Source
+        The model it belongs to.
+
+    Raises
+    ------
+    LoadError
+        One of the rules is broken.
+    """
+    location = entries.get("location", "")
+    if source.folder is None:
+        raise LoadError(
+            f"{what} of {source.label} is kept in the external file '{location}', and there is no folder to look in; "
+            "pass the path of the model file in place of its contents"
+        )
+    path = _contained(location, what, source)
+    if not os.path.exists(path):
+        raise LoadError(
+            f"{what} of {source.label} is kept in the external file '{location}', which is missing; "
+            f"put it next to the model, in {source.folder or os.curdir}"
+        )
+    if not os.path.isfile(path):
+        raise LoadError(f"{what} of {source.label} is kept in '{location}', which is not a regular file")
+    offset = _number(entries, "offset", 0, what, source)
+    length = _number(entries, "length", nbytes, what, source)
+    if length != nbytes:
+        raise LoadError(
+            f"{what} of {source.label} has {length:,} bytes in '{location}' where its shape needs {nbytes:,}; "
+            "model and data do not belong together, export them again"
+        )
+    size = os.stat(path).st_size
+    if offset + length > size:
+        raise LoadError(
+            f"{what} of {source.label} lies at bytes {offset:,} to {offset + length:,} of '{location}', which has only "
+            f"{size:,}; the data file is cut short or belongs to another model, get it again"
+        )
+    return path, offset
+
+
+def _contained(location: str, what: str, source: Source) -> str:
+    """The real path of a location that stays in the model's folder."""
+    windows = PureWindowsPath(location)
+    outside = (
+        not location
+        or "\0" in location
+        or PurePosixPath(location).is_absolute()
+        or bool(windows.drive or windows.root)
+        or ".." in windows.parts
+    )
+    folder = os.path.abspath(source.folder or os.curdir)
+    path = folder if outside else os.path.realpath(os.path.join(folder, location))
+    allowed = [os.path.realpath(folder), *([source.real_folder] if source.real_folder else [])]
+    if outside or not any(os.path.commonpath([path, root]) == root for root in allowed if _same_drive(path, root)):
+        raise LoadError(
+            f"{what} of {source.label} names the external file '{location}', which is outside the model's folder; "
+            "put the data next to the model and name it by a relative path"
+        )
+    return path
+
+
+def _same_drive(a: str, b: str) -> bool:
+    return os.path.splitdrive(a)[0] == os.path.splitdrive(b)[0]
+
+
+def _number(entries: Mapping[str, str], key: str, default: int, what: str, source: Source) -> int:
+    text = entries.get(key, "")
+    if not text:
+        return default
+    # A plain decimal number only: int() would also take "1_0" and other digits.
+    if not (text.isascii() and text.isdigit() and len(text) < 20):
+        raise LoadError(f"{what} of {source.label} has the external {key} '{text[:40]}', which is not a byte count")
+    return int(text)

@@ -1,0 +1,175 @@
+"""Read an ONNX model from a path, bytes or objects, and refuse what cannot be trusted or understood."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from dataclasses import replace
+from typing import Any
+
+import onnx
+import onnx_ir as ir
+
+from kvviz.errors import LoadError
+from kvviz.graph.convert import Reader, read_opsets
+from kvviz.graph.external import DEFAULT_LIMIT, Source
+from kvviz.graph.model import Graph
+
+OPSETS = (7, 28)
+"""Oldest and newest version of the ONNX operator set that is read."""
+
+_PROTOBUF_LIMIT = 2 << 30
+# What people pass by mistake, by how the file begins.
+_OTHER_FILES = (
+    (b"GGUF", "a GGUF file; convert it to ONNX first (for example with mobius build-gguf)"),
+    (b"PK\x03\x04", "a zip archive, perhaps a PyTorch checkpoint; export the model to ONNX first"),
+    (b"version https://git-lfs", "a Git LFS pointer, not the model; run git lfs pull"),
+    (b"\x1f\x8b", "compressed with gzip; unpack it first"),
+    (b"<", "a text file (HTML or XML); the download probably failed"),
+    (b"{", "a text file (JSON); pass the binary .onnx file"),
+)
+
+
+def load(
+    model: str | os.PathLike[str] | bytes | bytearray | memoryview | onnx.ModelProto | ir.Model,
+    *,
+    name: str | None = None,
+    tensor_limit: int = DEFAULT_LIMIT,
+) -> Graph:
+    """Read a model.
+
+    Weights are not read before they are used, and external data is mapped into memory, not copied. Nothing is executed
+    or written, and external data is only read from the model's own folder.
+
+    Parameters
+    ----------
+    model : path, bytes, onnx.ModelProto or onnx_ir.Model
+        What to read. It is not changed.
+    name : str, optional
+        Name of the graph; the model's own by default.
+    tensor_limit : int
+        Largest size of one tensor, in bytes; 8 GiB by default.
+
+    Returns
+    -------
+    Graph
+
+    Raises
+    ------
+    LoadError
+        No ONNX model, damaged, missing or unsafe external data, or an operator set outside 7 to 28.
+    LimitError
+        A tensor is larger than ``tensor_limit``.
+    GraphError
+        The graph cannot be run: a cycle, a value that nothing makes, a name used twice.
+
+    Examples
+    --------
+    >>> graph = load("model.onnx")                                      # doctest: +SKIP
+    >>> graph.nodes[0].name, graph.inputs[0].shape                      # doctest: +SKIP
+    ('/model/embed_tokens/Gather', ('batch_size', 'sequence_length'))
+    """
+    label = "the model"
+    try:
+        proto, source = _proto(model, tensor_limit)
+        label = source.label
+        return _read(proto, source, name)
+    except RecursionError:
+        raise LoadError(f"{label} nests its subgraphs too deeply to be read") from None
+    except UnicodeDecodeError:
+        # protobuf decodes names when they are asked for, so damage to them shows only here.
+        raise LoadError(
+            f"{label} holds a name that is not UTF-8: the file is damaged, get or export it again"
+        ) from None
+
+
+def _read(proto: Any, source: Source, name: str | None) -> Graph:
+    if not proto.HasField("graph"):
+        raise LoadError(f"{source.label} has no graph: it is empty, cut short or not an ONNX model")
+    opsets = read_opsets(proto.opset_import)
+    low, high = OPSETS
+    if not low <= opsets.get("", low) <= high:
+        raise LoadError(
+            f"{source.label} uses version {opsets['']} of the ONNX operators; kvviz reads {low} to {high}, "
+            "so convert it with onnx.version_converter"
+        )
+    graph = Reader(source, proto.functions).graph(proto.graph, opsets, whole=proto)
+    return graph if name is None else replace(graph, name=name)
+
+
+def _proto(model: Any, limit: int) -> tuple[Any, Source]:
+    """The model as protobuf, and where it came from."""
+    if isinstance(model, onnx.ModelProto):
+        return model, Source("the given ModelProto", limit=limit)
+    if isinstance(model, ir.Model):
+        return _from_ir(model, limit)
+    if isinstance(model, (bytes, bytearray, memoryview)):
+        source = Source(f"the given {type(model).__name__}", limit=limit)
+        return _parse(bytes(model), source), source
+    if isinstance(model, (str, os.PathLike)):
+        path = os.fspath(model)
+        source = Source(f"'{path}'", os.path.dirname(path), os.path.dirname(os.path.realpath(path)), limit)
+        return _parse(_contents(path), source), source
+    raise LoadError(
+        f"a model is given as a path, bytes, onnx.ModelProto or onnx_ir.Model, not as {type(model).__name__}"
+    )
+
+
+def _contents(path: str) -> bytes:
+    if "\0" in path or not os.path.exists(path):
+        raise LoadError(f"there is no file '{path}'; check the path (now in {os.getcwd()})")
+    if os.path.isdir(path):
+        inside = sorted(name for name in os.listdir(path) if name.endswith(".onnx"))
+        hint = f"pass the file in it: {', '.join(inside[:5])}" if inside else "there is no .onnx file in it"
+        raise LoadError(f"'{path}' is a folder, not a model; {hint}")
+    if not os.path.isfile(path):
+        raise LoadError(f"'{path}' is not a regular file")
+    if os.path.getsize(path) >= _PROTOBUF_LIMIT:
+        raise LoadError(f"'{path}' has 2 GiB or more, which protobuf cannot read; save it with external data")
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError as error:
+        raise LoadError(f"'{path}' cannot be read: {error.strerror}") from None
+
+
+def _parse(data: bytes, source: Source) -> Any:
+    if not data:
+        raise LoadError(f"{source.label} is empty")
+    for start, what in _OTHER_FILES:
+        if data.startswith(start):
+            raise LoadError(f"{source.label} is {what}")
+    if data[4:8] == b"ORTM":
+        raise LoadError(f"{source.label} is in ORT format; pass the .onnx file that it was made from")
+    try:
+        return onnx.ModelProto.FromString(data)
+    except Exception:  # protobuf's DecodeError, whose module has no types
+        raise LoadError(f"{source.label} is not an ONNX model, or it is cut short; get or export it again") from None
+
+
+def _from_ir(model: ir.Model, limit: int) -> tuple[Any, Source]:
+    """Protobuf of an onnx_ir model whose weights stay where they are."""
+    held: dict[str, Any] = {}
+    folders = []
+    # A name that no model can contain by chance or intent, for weights that are in memory.
+    mark = uuid.uuid4().hex
+    try:
+        copy = model.clone()
+        for graph in copy.graphs():
+            for value in graph.initializers.values():
+                tensor = value.const_value
+                if isinstance(tensor, ir.ExternalTensor):
+                    folders.append(os.fspath(tensor.base_dir))
+                elif tensor is not None and tensor.dtype != ir.DataType.STRING:
+                    key = f"{mark}-{len(held)}"
+                    held[key] = tensor
+                    value.const_value = ir.ExternalTensor(
+                        key, None, None, tensor.dtype, shape=ir.Shape(tensor.shape), name=value.name or ""
+                    )
+        proto = ir.to_proto(copy)
+    except RecursionError:
+        raise
+    except Exception as error:
+        raise LoadError(f"the given onnx_ir.Model cannot be read: {error}") from error
+    folder = folders[0] if folders else None
+    return proto, Source("the given onnx_ir.Model", folder, limit=limit, held=held)

@@ -1,0 +1,234 @@
+"""Weights: tensors of a model as read-only arrays, checked when the model is read and loaded when they are used."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+
+from kvviz.errors import LimitError, LoadError
+from kvviz.graph.external import Source, find_external
+from kvviz.graph.functions import text
+from kvviz.graph.model import Value
+
+_T = onnx.TensorProto
+_WIDE = {_T.FLOAT: ("float_data", 1), _T.COMPLEX64: ("float_data", 2), _T.INT64: ("int64_data", 1)}
+_WIDE |= {_T.DOUBLE: ("double_data", 1), _T.COMPLEX128: ("double_data", 2), _T.STRING: ("string_data", 1)}
+_WIDE |= {_T.UINT32: ("uint64_data", 1), _T.UINT64: ("uint64_data", 1)}
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """A weight that was checked but perhaps not read yet.
+
+    Attributes
+    ----------
+    value : Value
+        Name, element type and shape.
+    nbytes : int
+        Size in the model's own encoding (two 4-bit elements a byte), in bytes.
+    read : callable
+        Gives the array.
+    """
+
+    value: Value
+    nbytes: int
+    read: Callable[[], np.ndarray]
+
+
+@dataclass(slots=True)
+class Weights(Mapping[str, np.ndarray]):
+    """Mapping of weight names to read-only arrays; each is read on first use and then kept.
+
+    Examples
+    --------
+    >>> weights = Weights({"w": held("w", np.ones(3))})
+    >>> weights["w"].flags.writeable
+    False
+    """
+
+    tensors: dict[str, Tensor] = field(default_factory=dict)
+    _arrays: dict[str, np.ndarray] = field(default_factory=dict)
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        array = self._arrays.get(name)
+        if array is None:
+            array = self._arrays[name] = frozen(self.tensors[name].read())
+        return array
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.tensors)
+
+    def __len__(self) -> int:
+        return len(self.tensors)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.tensors
+
+    def declared(self, name: str) -> Value:
+        """Element type and shape of a weight, without reading it."""
+        return self.tensors[name].value
+
+    def nbytes(self, name: str) -> int:
+        """Size of a weight as the model stores it, in bytes, without reading it."""
+        return self.tensors[name].nbytes
+
+
+def frozen(array: np.ndarray) -> np.ndarray:
+    """The array itself or a view of it that cannot be written through; never a copy."""
+    if array.flags.writeable:
+        array = array.view()
+        array.flags.writeable = False
+    return array
+
+
+def held(name: str, array: np.ndarray) -> Tensor:
+    """A weight whose array exists already."""
+    return Tensor(Value(name, array.dtype, array.shape), array.nbytes, lambda: array)
+
+
+def element_type(code: int, what: str, source: Source) -> np.dtype | None:
+    """NumPy's type for an ONNX element type number (strings are objects); None for "not said"."""
+    try:
+        kind = ir.DataType(code)
+    except ValueError:
+        raise LoadError(
+            f"{what} of {source.label} has the unknown element type {code}; export the model again"
+        ) from None
+    return None if kind == ir.DataType.UNDEFINED else np.dtype(kind.numpy())
+
+
+def read_tensor(proto: Any, source: Source, what: str = "", name: str = "") -> Tensor:
+    """Check a TensorProto and give it as a weight.
+
+    Nothing is read from external files here, but their existence, place and size are checked.
+
+    Parameters
+    ----------
+    proto : onnx.TensorProto
+        The tensor.
+    source : Source
+        Where the model came from, and the size limit.
+    what : str
+        How messages name the tensor; its own name by default.
+    name : str
+        Name of the weight; the tensor's own name by default.
+
+    Raises
+    ------
+    LoadError
+        Data and shape disagree, or external data is missing, unsafe or too short.
+    LimitError
+        The declared size passes ``source.limit``.
+    """
+    what = what or f"weight '{proto.name}'"
+    dims = tuple(proto.dims)
+    dtype = element_type(proto.data_type, what, source)
+    if dtype is None:
+        raise LoadError(f"{what} of {source.label} has no element type; export the model again")
+    size, nbytes = _declared_size(dims, proto.data_type, what, source)
+    value = Value(name or proto.name, dtype, dims)
+    if proto.data_location == _T.EXTERNAL:
+        return Tensor(value, nbytes, _external(proto, source, what, nbytes))
+    _check_inline(proto, size, nbytes, what, source)
+    if proto.data_type == _T.STRING:
+        return Tensor(value, nbytes, lambda: _strings(proto, what, source))
+    return Tensor(value, nbytes, _guarded(lambda: ir.serde.TensorProtoTensor(proto).numpy(), what, source))
+
+
+def read_sparse(proto: Any, source: Source, what: str = "", name: str = "") -> Tensor:
+    """Check a SparseTensorProto (COO; indices linear or one row an element) and give it as a dense weight."""
+    name = name or proto.values.name
+    what = what or f"sparse weight '{name}'"
+    dims = tuple(proto.dims)
+    size, nbytes = _declared_size(dims, proto.values.data_type, what, source)
+    values, indices = read_tensor(proto.values, source, what), read_tensor(proto.indices, source, what)
+
+    def dense() -> np.ndarray:
+        data, where = values.read(), indices.read()
+        if where.ndim == 2 and len(dims) != where.shape[1]:
+            raise ValueError(f"{where.shape[1]} indices an element for {len(dims)} dimensions")
+        flat = where if where.ndim == 1 else np.ravel_multi_index(tuple(where.T), dims)
+        if flat.shape != data.shape or (flat.size and not 0 <= flat.min() <= flat.max() < size):
+            raise ValueError("its indices lie outside its shape")
+        out = np.zeros(size, data.dtype)
+        out[flat] = data
+        return out.reshape(dims)
+
+    return Tensor(Value(name, values.value.dtype, dims), nbytes, _guarded(dense, what, source))
+
+
+def _declared_size(dims: tuple[int, ...], code: int, what: str, source: Source) -> tuple[int, int]:
+    """(elements, bytes) that a shape and element type stand for, held against the limit."""
+    if any(dim < 0 for dim in dims):
+        raise LoadError(f"{what} of {source.label} has the shape {list(dims)} with a negative length")
+    size = math.prod(dims)
+    # A string takes at least its reference.
+    bits = 64 if code == _T.STRING else ir.DataType(code).bitwidth
+    nbytes = (size * bits + 7) // 8
+    if nbytes > source.limit:
+        raise LimitError(
+            f"{what} of {source.label} declares {nbytes:,} bytes (shape {list(dims)}), more than the limit "
+            f"of {source.limit:,}; pass a larger tensor_limit= if that is right"
+        )
+    return size, nbytes
+
+
+def _check_inline(proto: Any, size: int, nbytes: int, what: str, source: Source) -> None:
+    if proto.HasField("raw_data"):
+        have, need, unit = len(proto.raw_data), nbytes, "bytes"
+        if proto.data_type == _T.STRING:
+            raise LoadError(f"{what} of {source.label} keeps strings as raw data, which ONNX forbids; export it again")
+    else:
+        fieldname, factor = _WIDE.get(proto.data_type, ("int32_data", 1))
+        bits = 8 if proto.data_type == _T.STRING else ir.DataType(proto.data_type).bitwidth
+        # Elements under 6 bits are packed into bytes before they are stored as int32.
+        need = nbytes if bits in (2, 4) else size * factor
+        have, unit = len(getattr(proto, fieldname)), f"entries in {fieldname}"
+    if have != need:
+        raise LoadError(
+            f"{what} of {source.label} has {have:,} {unit} where its shape {list(proto.dims)} needs {need:,}; "
+            "the file is damaged, get it or export it again"
+        )
+
+
+def _strings(proto: Any, what: str, source: Source) -> np.ndarray:
+    try:
+        text = [entry.decode() for entry in proto.string_data]
+    except UnicodeDecodeError as error:
+        raise LoadError(f"{what} of {source.label} holds a string that is not UTF-8: {error}") from None
+    array = np.empty(len(text), object)
+    array[:] = text
+    return array.reshape(tuple(proto.dims))
+
+
+def _external(proto: Any, source: Source, what: str, nbytes: int) -> Callable[[], np.ndarray]:
+    entries = {text(entry.key): text(entry.value) for entry in proto.external_data}
+    location = entries.get("location", "")
+    kept = source.held.get(location)
+    if kept is not None:
+        return _guarded(kept.numpy, what, source)
+    path, offset = find_external(entries, nbytes, what, source)
+    # An empty base_dir: the path was checked against the model's folder already, and more leniently on hard links,
+    # which package managers make.
+    tensor = ir.ExternalTensor(
+        path, offset, nbytes, ir.DataType(proto.data_type), shape=ir.Shape(proto.dims), name=proto.name, base_dir=""
+    )
+    return _guarded(tensor.numpy, what, source)
+
+
+def _guarded(read: Callable[[], np.ndarray], what: str, source: Source) -> Callable[[], np.ndarray]:
+    def guarded() -> np.ndarray:
+        try:
+            return read()
+        except (LoadError, MemoryError):
+            raise
+        except Exception as error:
+            raise LoadError(f"{what} of {source.label} cannot be read: {error or type(error).__name__}") from error
+
+    return guarded

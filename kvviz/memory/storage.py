@@ -1,0 +1,162 @@
+"""Blocks of memory and who holds them.
+
+Invariant: ``holders`` counts the live values of this storage, plus one while a caller (or the model, for weights)
+holds it; at 0 the storage is dead. Captures by reference do not count: the outer frame's value outlives them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+
+class Reserved(np.ndarray):
+    """The owner of a reserved block; arrays made by `reserve` are plain views into it."""
+
+    grow_axis: int = 0
+
+
+class Room:
+    """Reserved room of a storage: ``rows`` along ``axis``, of which ``filled`` are taken."""
+
+    __slots__ = ("axis", "filled", "rows")
+
+    def __init__(self, axis: int, rows: int, filled: int) -> None:
+        self.axis = axis
+        self.rows = rows
+        self.filled = filled
+
+
+class Storage:
+    """One block of memory.
+
+    Attributes
+    ----------
+    id : int
+        Number shown as ``B12``.
+    capacity : int
+        Size in bytes, reserved room included.
+    root : object
+        The array at the bottom of every view's base chain; None for sequences and once the storage is dead.
+    origin : str
+        ``"weights"``, ``"caller"`` (borrowed), ``"donated"``, ``"run"`` or ``"pool"``.
+    owned : bool
+        The run may overwrite it once nobody else reads it.
+    holders : int
+        See the module's invariant.
+    generation : int
+        How often its contents were overwritten in place.
+    room : Room or None
+        Where values may grow, for a block made by `reserve`.
+    parts : tuple of Storage
+        For a sequence: the storages of its elements, each held once.
+    """
+
+    __slots__ = ("capacity", "generation", "holders", "id", "origin", "owned", "parts", "room", "root")
+
+    def __init__(self, id: int, capacity: int, root: Any, origin: str = "run", owned: bool = True) -> None:
+        self.id = id
+        self.capacity = capacity
+        self.root = root
+        self.origin = origin
+        self.owned = owned
+        self.holders = 0
+        self.generation = 0
+        self.room: Room | None = None
+        self.parts: tuple[Storage, ...] = ()
+
+    def __repr__(self) -> str:
+        generation = f".{self.generation}" if self.generation else ""
+        return f"<B{self.id}{generation} {self.capacity} B {self.origin}, {self.holders} holders>"
+
+
+def root_of(array: np.ndarray) -> np.ndarray:
+    """The array that owns the bytes which ``array`` views (itself, if it owns them)."""
+    base = array.base
+    while isinstance(base, np.ndarray):
+        array = base
+        base = array.base
+    return array
+
+
+def reserve(array: Any, axis: int, capacity: int) -> np.ndarray:
+    """Copy an array into a block with room to grow along one axis.
+
+    A run may append to the result where it is donated: the new rows are written behind the old ones, and nothing is copied.
+
+    Parameters
+    ----------
+    array : array_like
+        The rows that exist already; its length along ``axis`` may be 0.
+    axis : int
+        The axis that will grow; negative counts from the end.
+    capacity : int
+        Length of that axis in full, in rows; at least the present length.
+
+    Returns
+    -------
+    ndarray
+        Equal to ``array``, with the strides of the full block.
+
+    Raises
+    ------
+    ValueError
+        If the axis does not exist or the capacity is smaller than the present length.
+
+    Examples
+    --------
+    >>> past = reserve(np.zeros((1, 2, 0, 16), np.float32), axis=2, capacity=64)
+    >>> past.shape
+    (1, 2, 0, 16)
+    """
+    array = np.asarray(array)
+    if not -array.ndim <= axis < array.ndim:
+        raise ValueError(f"axis {axis} does not exist in an array of shape {array.shape}")
+    axis %= array.ndim
+    length = array.shape[axis]
+    if capacity < length:
+        raise ValueError(f"capacity {capacity} is less than the {length} rows that are there along axis {axis}")
+    shape = (*array.shape[:axis], capacity, *array.shape[axis + 1 :])
+    block = Reserved(shape, array.dtype)
+    block.grow_axis = axis
+    view = block.view(np.ndarray)[(slice(None),) * axis + (slice(0, length),)]
+    view[...] = array
+    return view
+
+
+def find_room(root: Any, array: np.ndarray) -> Room | None:
+    """How far ``array``, a value that lies in ``root``, may grow; None unless `reserve` made the block."""
+    if not isinstance(root, Reserved) or array.strides != root.strides:
+        return None
+    axis = root.grow_axis
+    rows = array.shape[axis]
+    if array.shape != (*root.shape[:axis], rows, *root.shape[axis + 1 :]):
+        return None
+    if array.size and address(array) != address(root):
+        return None
+    return Room(axis, root.shape[axis], rows)
+
+
+def grown(storage: Storage, array: np.ndarray, rows: int) -> np.ndarray:
+    """The present: ``array`` and ``rows`` more rows of its reserved block, as one view; nothing is written."""
+    assert storage.room is not None
+    axis = storage.room.axis
+    return storage.root.view(np.ndarray)[(slice(None),) * axis + (slice(0, array.shape[axis] + rows),)]
+
+
+def address(array: np.ndarray) -> int:
+    """Address of an array's first element in bytes."""
+    return array.__array_interface__["data"][0]
+
+
+POISON = 0xA5
+
+
+def poison(root: Any) -> None:
+    """Overwrite a dead block with a pattern, so that a use after free shows at once."""
+    if isinstance(root, np.ndarray) and root.flags.writeable and root.dtype != object and root.size:
+        flat = root.view(np.ndarray)
+        if not flat.flags.forc:
+            flat = flat.base if isinstance(flat.base, np.ndarray) else flat
+        np.frombuffer(flat.reshape(-1, order="A").view(np.uint8), np.uint8)[:] = POISON

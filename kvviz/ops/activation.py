@@ -1,0 +1,177 @@
+"""Activations of one tensor, and the gates that multiply two."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kvviz.errors import OpError
+from kvviz.ops.numeric import blank, contiguous, in_float32, keeps, spreads
+from kvviz.ops.registry import op
+
+
+@op("Relu", since=6, overwrites=(0,))
+def relu(x, *, out=None):
+    """The larger of ``x`` and 0."""
+    y = np.maximum(x, 0, out)
+    return y if y.flags.c_contiguous else y.copy()
+
+
+@op("Sigmoid", since=6, overwrites=(0,))
+def sigmoid(x, *, out=None):
+    """1 / (1 + exp(-x)); the exponential may overflow, to an exact 0."""
+    if x.dtype.char not in "fd":
+        return in_float32(sigmoid, x, out=out)
+    y = np.negative(x, blank(x) if out is None else out)
+    np.exp(y, y)
+    np.add(y, 1.0, y)
+    return np.reciprocal(y, y)
+
+
+@op("Swish", since=24, overwrites=(0,))
+def swish(x, *, alpha=1.0, out=None):
+    """x σ(αx)."""
+    if x.dtype.char not in "fd":
+        return in_float32(swish, x, alpha=alpha, out=out)
+    t = np.multiply(x, -alpha, blank(x))
+    np.exp(t, t)
+    np.add(t, 1.0, t)
+    return np.divide(x, t, blank(x) if out is None else out)
+
+
+@op("QuickGelu", domain="com.microsoft", overwrites=(0,))
+def quick_gelu(x, *, alpha=1.702, out=None):
+    """Swish with the factor that makes it close to Gelu."""
+    return swish(x, alpha=alpha, out=out)
+
+
+@op("SwiGLU", since=28, overwrites=(0, 1))
+def swiglu(gate, value, *, alpha=1.0, out=None):
+    """Swish of the gate times the value; the two have one shape."""
+    if gate.shape != value.shape:
+        raise OpError(f"the gate {gate.shape} and the value {value.shape} of SwiGLU must have one shape")
+    if gate.dtype.char not in "fd":
+        return in_float32(swiglu, gate, value, alpha=alpha, out=out)
+    t = swish(gate, alpha=alpha)
+    return np.multiply(t, value, t if out is None else out)
+
+
+@op("LeakyRelu", since=6, overwrites=(0,))
+def leaky_relu(x, *, alpha=0.01, out=None):
+    """``x``, or αx where that is negative."""
+    return _sloped(x, np.asarray(alpha, x.dtype), out)
+
+
+@op("PRelu", since=7, overwrites=(0,), fits=keeps)
+def prelu(x, slope, *, out=None):
+    """``x``, or its product with a slope that broadcasts to it where ``x`` is negative."""
+    if slope.ndim > x.ndim or spreads([x, slope], 0, {}):
+        raise OpError(f"a slope of shape {slope.shape} does not broadcast to {x.shape}")
+    return _sloped(x, slope, out)
+
+
+def _sloped(x, slope, out):
+    y = x.copy() if out is None else out
+    negative = np.less(x, 0)
+    return _put(y, np.multiply(x, slope), negative)
+
+
+def _put(y, values, where):
+    np.copyto(y, values, where=where)
+    return y
+
+
+@op("Elu", since=6, overwrites=(0,))
+def elu(x, *, alpha=1.0, out=None):
+    """``x``, or α(exp(x) - 1) where that is negative."""
+    return _exponential(x, 1.0, alpha, 1.0, out)
+
+
+@op("Celu", since=12, overwrites=(0,))
+def celu(x, *, alpha=1.0, out=None):
+    """``x``, or α(exp(x / α) - 1) where that is negative."""
+    return _exponential(x, alpha, alpha, 1.0, out)
+
+
+@op("Selu", since=6, overwrites=(0,))
+def selu(x, *, alpha=1.6732631921768188, gamma=1.0507010221481323, out=None):
+    """γ times Elu."""
+    return _exponential(x, 1.0, alpha, gamma, out)
+
+
+def _exponential(x, divisor, alpha, gamma, out):
+    """γx, or γα(exp(x / divisor) - 1) where ``x`` is not positive."""
+    if x.dtype.char not in "fd":
+        return in_float32(_exponential, x, divisor, alpha, gamma, None, out=out)
+    low = np.divide(np.minimum(x, 0.0, blank(x)), divisor)
+    low = np.multiply(np.expm1(low), gamma * alpha)
+    negative = np.less_equal(x, 0)
+    y = np.multiply(x, gamma, blank(x) if out is None else out)
+    return _put(y, low, negative)
+
+
+@op("ThresholdedRelu", since=10, overwrites=(0,))
+def thresholded_relu(x, *, alpha=1.0, out=None):
+    """``x`` where it is above α, else 0."""
+    low = np.logical_not(np.greater(x, np.asarray(alpha, x.dtype)))
+    return _put(x.copy() if out is None else out, np.zeros((), x.dtype), low)
+
+
+@op("Shrink", since=9, overwrites=(0,))
+def shrink(x, *, bias=0.0, lambd=0.5, out=None):
+    """``x`` moved towards 0 by the bias beyond ±λ, and 0 between."""
+    low, high = np.less(x, -lambd), np.greater(x, lambd)
+    y = np.zeros(x.shape, x.dtype)
+    np.copyto(y, (x + bias).astype(x.dtype), where=low)
+    np.copyto(y, (x - bias).astype(x.dtype), where=high)
+    if out is None:
+        return y
+    out[...] = y
+    return out
+
+
+@op("HardSigmoid", since=6, overwrites=(0,))
+def hard_sigmoid(x, *, alpha=0.2, beta=0.5, out=None):
+    """αx + β within [0, 1]."""
+    if x.dtype.char not in "fd":
+        return in_float32(hard_sigmoid, x, alpha=alpha, beta=beta, out=out)
+    y = np.multiply(x, alpha, blank(x) if out is None else out)
+    np.add(y, beta, y)
+    np.maximum(y, 0.0, y)
+    return np.minimum(y, 1.0, y)
+
+
+@op("HardSwish", since=14, overwrites=(0,))
+def hard_swish(x, *, out=None):
+    """x times (x / 6 + 1/2) within [0, 1]."""
+    if x.dtype.char not in "fd":
+        return in_float32(hard_swish, x, out=out)
+    t = hard_sigmoid(x, alpha=1 / 6, beta=0.5)
+    return np.multiply(x, t, t if out is None else out)
+
+
+@op("Softplus", overwrites=(0,))
+def softplus(x, *, out=None):
+    """log(1 + exp(x)), which does not overflow."""
+    if x.dtype.char not in "fd":
+        return in_float32(softplus, x, out=out)
+    return contiguous(np.logaddexp(x, 0.0, out))
+
+
+@op("Softsign", overwrites=(0,))
+def softsign(x, *, out=None):
+    """x / (1 + |x|)."""
+    if x.dtype.char not in "fd":
+        return in_float32(softsign, x, out=out)
+    t = np.absolute(x, blank(x))
+    np.add(t, 1.0, t)
+    return np.divide(x, t, t if out is None else out)
+
+
+@op("Mish", since=18, overwrites=(0,))
+def mish(x, *, out=None):
+    """x tanh(softplus(x))."""
+    if x.dtype.char not in "fd":
+        return in_float32(mish, x, out=out)
+    t = np.logaddexp(x, 0.0, blank(x))
+    np.tanh(t, t)
+    return np.multiply(x, t, t if out is None else out)

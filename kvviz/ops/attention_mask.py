@@ -1,0 +1,136 @@
+"""Which keys each query may see, from lengths and windows, and from mask tensors.
+
+A query at absolute position ``p = offset + i`` sees the keys ``[lo, hi)``: causal gives ``hi = p + 1``, a right
+window ``hi = p + right + 1``, a left window ``lo = p - left``, a count of valid rows ``hi = valid``; the narrowest wins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from kvviz.errors import OpError
+
+
+@dataclass(frozen=True, slots=True)
+class Visible:
+    """What the queries of one call may see.
+
+    Attributes
+    ----------
+    start, stop : int
+        No query sees a key outside these; the others need not be read at all.
+    allowed : ndarray of bool or None
+        ``(queries, stop - start)`` or ``(batch, 1, queries, stop - start)``; None when all of the span is seen by all.
+    """
+
+    start: int
+    stop: int
+    allowed: np.ndarray | None = None
+
+
+def visible(
+    queries: int,
+    keys: int,
+    *,
+    offsets: Sequence[int] = (0,),
+    causal: bool = False,
+    left: int = -1,
+    right: int = -1,
+    valid: Sequence[int] | None = None,
+    trim: bool = True,
+) -> Visible:
+    """The keys that causality, a window and the count of valid rows leave to each query.
+
+    Parameters
+    ----------
+    queries, keys : int
+        Lengths.
+    offsets : sequence of int
+        Position of query 0 among the keys: one number, or one a batch entry.
+    causal : bool
+        A query sees no later key.
+    left, right : int
+        How many keys before and after its own a query sees; -1 is no bound.
+    valid : sequence of int, optional
+        Number of rows that hold keys, one a batch entry.
+    trim : bool
+        Whether the span may be narrower than all keys.
+    """
+    if not causal and left < 0 and right < 0 and valid is None:
+        return Visible(0, keys)
+    if trim and queries == 1 and len(offsets) == 1 and (valid is None or len(valid) == 1):
+        # One token of one sequence, the case of every decode step, sees one run of keys.
+        place = offsets[0]
+        stop = keys if valid is None else min(keys, valid[0])
+        if causal:
+            stop = min(stop, place + 1)
+        if right >= 0:
+            stop = min(stop, place + right + 1)
+        return Visible(max(0, place - left) if left >= 0 else 0, max(stop, 0))
+    places = np.array(offsets, np.int64).reshape(-1, 1) + np.arange(queries)
+    high = np.full((1, 1), keys) if valid is None else np.array(valid, np.int64).reshape(-1, 1).clip(0, keys)
+    if causal:
+        high = np.minimum(high, places + 1)
+    if right >= 0:
+        high = np.minimum(high, places + right + 1)
+    low = places - left if left >= 0 else np.zeros((1, 1), np.int64)
+    start, stop = 0, keys
+    if trim:
+        start, stop = max(int(low.min(initial=keys)), 0), max(int(high.max(initial=0)), 0)
+    if stop <= start:
+        return Visible(0, 0)
+    if low.max(initial=0) <= start and high.min(initial=keys) >= stop:
+        return Visible(start, stop)
+    ramp = np.arange(start, stop)
+    allowed = ramp < high[..., None]
+    if left >= 0:
+        allowed = allowed & (ramp >= low[..., None])
+    return Visible(start, stop, allowed[0] if len(allowed) == 1 else allowed[:, None])
+
+
+def with_mask(
+    seen: Visible, mask: np.ndarray, shape: tuple[int, int, int, int], dtype: np.dtype
+) -> tuple[np.ndarray | None, np.ndarray | None]:
+    """Join a mask tensor to what lengths allow.
+
+    Parameters
+    ----------
+    seen : Visible
+        The span and what is allowed in it.
+    mask : ndarray
+        Booleans (true: may be seen) or numbers to add; broadcasts to ``shape``, or is shorter on the last axis, and
+        then hides the keys that it does not reach.
+    shape : tuple of int
+        ``(batch, heads, queries, keys)`` of the scores before the span is cut out.
+    dtype : numpy.dtype
+        Type of the scores.
+
+    Returns
+    -------
+    allowed, added : ndarray or None
+        Both over the span. A key with -inf to add counts as not allowed, so that rows without any key are known.
+    """
+    keys = shape[3]
+    reach = mask.shape[-1] if mask.ndim else 0
+    if reach > keys:
+        raise OpError(f"attn_mask of shape {mask.shape} is longer than the {keys} keys")
+    tail = shape[4 - mask.ndim :] if mask.ndim <= 4 else ()
+    if not tail or any(have not in (1, want) for have, want in zip(mask.shape[:-1], tail)):
+        raise OpError(f"attn_mask of shape {mask.shape} does not broadcast to {shape}")
+    allowed, added = seen.allowed, None
+    if reach < seen.stop:
+        hidden = np.arange(seen.start, seen.stop) < reach
+        allowed = hidden if allowed is None else allowed & hidden
+        fill = np.zeros((*mask.shape[:-1], seen.stop - reach), mask.dtype)
+        mask = np.concatenate((mask, fill), axis=-1)
+    part = mask[..., seen.start : seen.stop]
+    if mask.dtype == np.bool_:
+        return part if allowed is None else allowed & part, None
+    added = part.astype(dtype, copy=False)
+    finite = added != -np.inf
+    if not finite.all():
+        allowed = finite if allowed is None else allowed & finite
+    return allowed, added

@@ -1,0 +1,154 @@
+"""Normalisation by channel: batch, instance, group, Lp, local response and mean-variance."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from kvviz.errors import OpError
+from kvviz.ops.norm import deviation, mean, mean_square
+from kvviz.ops.numeric import blank, in_float32, is_narrow, keeps
+from kvviz.ops.registry import op
+
+
+def _by_channel(vector, x):
+    """A vector of one number a channel, shaped to broadcast along axis 1."""
+    return vector.reshape(-1, *(1,) * (x.ndim - 2)) if x.ndim > 2 else vector
+
+
+@op("BatchNormalization", since=14, overwrites=(0,), fits=keeps)
+def batch_norm(x, scale, bias, mean, var, *, epsilon=1e-5, momentum=0.9, training_mode=0, n_outputs=1, out=None):
+    """Per channel (axis 1); in training mode by the batch's own statistics, with the running ones as outputs."""
+    if not training_mode:
+        return _normalised(x, scale, bias, mean, var, epsilon, out)
+    batch_mean, batch_var = _statistics(x)
+    y = _normalised(x, scale, bias, batch_mean, batch_var, epsilon, out)
+    if n_outputs == 1:
+        return y
+    running = [old * momentum + new * (1 - momentum) for old, new in ((mean, batch_mean), (var, batch_var))]
+    return (y, running[0].astype(mean.dtype, copy=False), running[1].astype(var.dtype, copy=False))[:n_outputs]
+
+
+@op("BatchNormalization", since=9, overwrites=(0,), fits=keeps)
+def batch_norm_9(x, scale, bias, mean, var, *, epsilon=1e-5, momentum=0.9, n_outputs=1, out=None):
+    """Opset 9: the running statistics are used unless the node has outputs for new ones."""
+    if n_outputs == 1:
+        return _normalised(x, scale, bias, mean, var, epsilon, out)
+    batch_mean, batch_var = _statistics(x)
+    y = _normalised(x, scale, bias, batch_mean, batch_var, epsilon, out)
+    running_mean = (mean * momentum + batch_mean * (1 - momentum)).astype(mean.dtype, copy=False)
+    running_var = (var * momentum + batch_var * (1 - momentum)).astype(var.dtype, copy=False)
+    return (y, running_mean, running_var, batch_mean, batch_var)[:n_outputs]
+
+
+@op("BatchNormalization", since=7, overwrites=(0,), fits=keeps)
+def batch_norm_7(x, scale, bias, mean, var, *, epsilon=1e-5, momentum=0.9, spatial=1, n_outputs=1, out=None):
+    """Opset 7: with ``spatial=0`` each position has statistics of its own."""
+    if spatial:
+        return batch_norm_9(x, scale, bias, mean, var, epsilon=epsilon, momentum=momentum, n_outputs=n_outputs, out=out)
+    factor = scale / np.sqrt(var + np.asarray(epsilon, var.dtype))
+    y = np.multiply(x, factor, blank(x) if out is None else out)
+    return np.add(y, bias - mean * factor, y)
+
+
+@op("BatchNormalization", since=6, overwrites=(0,), fits=keeps)
+def batch_norm_6(
+    x, scale, bias, mean, var, *, epsilon=1e-5, momentum=0.9, is_test=0, spatial=1, n_outputs=1, out=None
+):
+    """Opset 6: ``is_test`` says which statistics."""
+    outputs = 1 if is_test else max(n_outputs, 5)
+    result = batch_norm_7(
+        x, scale, bias, mean, var, epsilon=epsilon, momentum=momentum, spatial=spatial, n_outputs=outputs, out=out
+    )
+    return result[0] if n_outputs == 1 and isinstance(result, tuple) else result
+
+
+def _statistics(x):
+    axes = (0, *range(2, x.ndim))
+    return x.mean(axes), x.var(axes)
+
+
+def _normalised(x, scale, bias, mean, var, epsilon, out):
+    """Folded to one product and one sum. The statistics may be of another float dtype than ``x`` (opset 15)."""
+    if is_narrow(x):
+        return in_float32(_normalised, x, scale, bias, mean, var, epsilon, None, out=out)
+    factor = (scale / np.sqrt(var + np.asarray(epsilon, var.dtype))).astype(x.dtype, copy=False)
+    shift = np.subtract(bias, mean * factor, dtype=x.dtype, casting="unsafe")
+    y = np.multiply(x, _by_channel(factor, x), blank(x) if out is None else out)
+    return np.add(y, _by_channel(shift, x), y)
+
+
+@op("InstanceNormalization", since=6, overwrites=(0,), fits=keeps)
+def instance_norm(x, scale, bias, *, epsilon=1e-5, out=None):
+    """Mean 0 and variance 1 over the positions of each channel of each sample, then scale and bias by channel."""
+    if is_narrow(x):
+        return in_float32(instance_norm, x, scale, bias, epsilon=epsilon, out=out)
+    axes = tuple(range(2, x.ndim))
+    y = np.subtract(x, mean(x, axes), blank(x) if out is None else out)
+    np.divide(y, deviation(mean_square(y, axes), epsilon), y)
+    np.multiply(y, _by_channel(scale, x), y)
+    return np.add(y, _by_channel(bias, x), y)
+
+
+@op("GroupNormalization", since=21, overwrites=(0,), fits=keeps)
+def group_norm(x, scale, bias, *, num_groups, epsilon=1e-5, stash_type=1, out=None):
+    """Mean 0 and variance 1 over each group of channels; scale and bias by channel."""
+    if is_narrow(x):
+        return in_float32(group_norm, x, scale, bias, num_groups=num_groups, epsilon=epsilon, out=out)
+    if x.shape[1] % num_groups:
+        raise OpError(f"{x.shape[1]} channels do not divide into {num_groups} groups")
+    y = blank(x) if out is None else out
+    groups = (x.shape[0], num_groups, math.prod(x.shape[1:]) // num_groups)
+    source, target = x.reshape(groups), y.reshape(groups)
+    np.subtract(source, mean(source, -1), target)
+    np.divide(target, deviation(mean_square(target, -1), epsilon), target)
+    np.multiply(y, _by_channel(scale, x), y)
+    return np.add(y, _by_channel(bias, x), y)
+
+
+@op("GroupNormalization", since=18, overwrites=(0,), fits=keeps)
+def group_norm_18(x, scale, bias, *, num_groups, epsilon=1e-5, out=None):
+    """Opset 18: scale and bias by group."""
+    size = x.shape[1] // num_groups
+    return group_norm(x, scale.repeat(size), bias.repeat(size), num_groups=num_groups, epsilon=epsilon, out=out)
+
+
+@op("LpNormalization", overwrites=(0,))
+def lp_norm(x, *, axis=-1, p=2, out=None):
+    """Divide by the sum of absolute values, or the root of that of squares, along an axis; zeros stay zero."""
+    if is_narrow(x):
+        return in_float32(lp_norm, x, axis=axis, p=p, out=out)
+    size = np.absolute(x) if p == 1 else np.multiply(x, x)
+    norm = np.add.reduce(size, axis, None, None, True)
+    if p == 2:
+        np.sqrt(norm, norm)
+    norm[norm == 0] = 1
+    return np.divide(x, norm, blank(x) if out is None else out)
+
+
+@op("LRN", overwrites=(0,))
+def local_response_norm(x, *, size, alpha=1e-4, beta=0.75, bias=1.0, out=None):
+    """Divide by a power of the sum of squares over the neighbouring channels."""
+    if is_narrow(x):
+        return in_float32(local_response_norm, x, size=size, alpha=alpha, beta=beta, bias=bias, out=out)
+    squares = np.multiply(x, x)
+    total = np.zeros(x.shape, x.dtype)
+    channels, before = x.shape[1], (size - 1) // 2
+    for shift in range(-before, size - before):
+        low, high = max(0, -shift), min(channels, channels - shift)
+        if low < high:
+            total[:, low:high] += squares[:, low + shift : high + shift]
+    total *= alpha / size
+    total += bias
+    return np.divide(x, np.power(total, beta, total), blank(x) if out is None else out)
+
+
+@op("MeanVarianceNormalization", since=9, overwrites=(0,))
+def mean_variance_norm(x, *, axes=(0, 2, 3), out=None):
+    """Mean 0 and deviation 1 over the axes; 1e-9 keeps a constant from dividing by zero, as the function body has it."""
+    if is_narrow(x):
+        return in_float32(mean_variance_norm, x, axes=axes, out=out)
+    y = np.subtract(x, mean(x, tuple(axes)), blank(x) if out is None else out)
+    root = np.sqrt(mean_square(y, tuple(axes)))
+    return np.divide(y, np.add(root, 1e-9, root), y)

@@ -1,0 +1,209 @@
+"""com.microsoft.GroupQueryAttention: packed or separate inputs, rotary embedding, and a cache that grows or is shared.
+
+Which of the two cache forms a call uses follows from shapes alone, as in onnxruntime: a past shorter than
+``total_sequence_length`` grows to it; a longer one is a buffer, and the present has its shape.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from kvviz.errors import OpError
+from kvviz.ops.arguments import same_batch, scalar
+from kvviz.ops.attention_core import cache_cost, from_heads, to_heads
+from kvviz.ops.gqa_rows import Rules, attend, windowed, windowed_rows
+from kvviz.ops.registry import Grow, op
+from kvviz.ops.rotary import rotate, rows_at
+
+
+_NO_BLOCK = 1 << 62
+
+
+def _growth(args: list, attributes: dict) -> int:
+    held, total, length = args[3].shape[2], int(args[6].item()), args[0].shape[1]
+    if total <= held or attributes.get("sliding_window_cache"):
+        return 0
+    starts = [0] if length == total else [last + 1 - length for last in args[5].reshape(-1).tolist()]
+    # Sequences of unequal length write into rows that the past has already, so a past that others may read cannot be
+    # extended: it counts as rows that no block has room for.
+    return total - held if min(starts) >= held else _NO_BLOCK
+
+
+def _cost(args: list, outs: Any, in_place: bool, attributes: dict) -> tuple[int, int]:
+    if len(outs) < 2:
+        return outs[0].nbytes, 0
+    batch, length = args[0].shape[:2]
+    row = outs[1].shape[1] * outs[1].shape[3] * outs[1].itemsize
+    if attributes.get("sliding_window_cache"):
+        new = row * windowed_rows(args, attributes["local_window_size"])
+    else:
+        new = row * batch * length
+    return cache_cost(args, outs, ((3, 1), (4, 2)), (), new)
+
+
+_GROWS = tuple(Grow(past, present, lambda args, attributes: 2, _growth) for past, present in ((3, 1), (4, 2)))
+
+
+@op("GroupQueryAttention", domain="com.microsoft", grows=_GROWS, cost=_cost)
+def group_query_attention(
+    query,
+    key=None,
+    value=None,
+    past_key=None,
+    past_value=None,
+    seqlens_k=None,
+    total_sequence_length=None,
+    cos_cache=None,
+    sin_cache=None,
+    position_ids=None,
+    attention_bias=None,
+    head_sink=None,
+    k_scale=None,
+    v_scale=None,
+    q_norm_weight=None,
+    k_norm_weight=None,
+    *,
+    num_heads,
+    kv_num_heads,
+    scale=0.0,
+    softcap=0.0,
+    do_rotary=0,
+    rotary_interleaved=0,
+    local_window_size=-1,
+    sliding_window_cache=0,
+    smooth_softmax=-1,
+    causal=1,
+    qk_output=0,
+    qk_norm_epsilon=1e-6,
+    k_quant_type="NONE",
+    v_quant_type="NONE",
+    kv_cache_bit_width=0,
+    n_outputs=3,
+    grown=None,
+):
+    """Grouped query attention with its cache (onnxruntime 1.31).
+
+    Parameters
+    ----------
+    query : ndarray
+        ``(batch, length, heads·size)``, or with queries, keys and values side by side when ``key`` is absent.
+    key, value : ndarray, optional
+        ``(batch, length, key heads·size)``.
+    past_key, past_value : ndarray, optional
+        ``(batch, key heads, rows, size)``: the past itself, or a buffer with room.
+    seqlens_k : ndarray of int32
+        ``(batch,)``: rows that hold tokens after this call, less 1. New rows go to the last ``length`` of them, or in
+        the first prompt (``length == total_sequence_length``) to rows 0 on, the padding on the right included.
+    total_sequence_length : ndarray of int32
+        The largest of those row counts.
+    grown : tuple of ndarray or None, optional
+        Presents whose first rows are the pasts already; new rows are written into them.
+
+    Returns
+    -------
+    tuple of ndarray
+        The output ``(batch, length, heads·size)``, both presents, and where asked for the scores.
+    """
+    if k_quant_type != "NONE" or v_quant_type != "NONE" or k_scale is not None or v_scale is not None:
+        raise OpError(f"a quantized cache (k_quant_type {k_quant_type!r}, v_quant_type {v_quant_type!r}) is not supported")
+    q, k, v = _split(query, key, value, num_heads, kv_num_heads)
+    batch, heads, length, size = q.shape
+    total = int(scalar(total_sequence_length, "total_sequence_length"))
+    valid = [last + 1 for last in same_batch(seqlens_k, batch, "seqlens_k")]
+    starts = [0] * batch if length == total else [count - length for count in valid]
+    if min(starts) < 0 or max(valid) > total:
+        raise OpError(f"seqlens_k {[n - 1 for n in valid]} do not fit {length} new of {total} rows in all")
+    if q_norm_weight is not None:
+        q, k = _rms(q, q_norm_weight, qk_norm_epsilon), _rms(k, k_norm_weight, qk_norm_epsilon)
+    if do_rotary:
+        if cos_cache is None or sin_cache is None:
+            raise OpError("do_rotary needs cos_cache and sin_cache")
+        places = _positions(position_ids, starts, valid, length, total)
+        cos, sin = rows_at(cos_cache, places, "cos_cache")[:, None], rows_at(sin_cache, places, "sin_cache")[:, None]
+        q = rotate(q, cos, sin, interleaved=rotary_interleaved)
+        k = rotate(k, cos, sin, interleaved=rotary_interleaved)
+    if local_window_size == 0 or local_window_size < -1:
+        raise OpError(f"local_window_size {local_window_size} must be -1 (no window) or at least 1")
+    rules = Rules(
+        scale=scale or 1 / math.sqrt(size),
+        softcap=softcap,
+        causal=bool(causal),
+        window=local_window_size,
+        sink=_sink(head_sink, smooth_softmax),
+        bias=attention_bias,
+        qk_output=qk_output,
+    )
+    rooms = grown or (None, None)
+    if sliding_window_cache:
+        return windowed(q, k, v, past_key, past_value, starts, valid, rules, rooms)[:n_outputs]
+    present_key = _store(past_key, k, starts, total, rooms[0])
+    present_value = _store(past_value, v, starts, total, rooms[1])
+    y, kept = attend(q, present_key[:, :, :total], present_value[:, :, :total], starts, valid, rules)
+    return (from_heads(y), present_key, present_value, kept)[:n_outputs]
+
+
+def _split(query, key, value, heads: int, shared: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Queries, keys and values by head, from three inputs or from one that holds them side by side."""
+    if query.ndim != 3 or heads <= 0 or shared <= 0 or heads % shared:
+        raise OpError(f"query of shape {query.shape} with {heads} heads for {shared} key heads is not valid")
+    if key is None:
+        if query.shape[2] % (heads + 2 * shared):
+            raise OpError(f"a packed query of shape {query.shape} does not divide into {heads} + 2 · {shared} heads")
+        size = query.shape[2] // (heads + 2 * shared)
+        ends = heads * size, (heads + shared) * size
+        query, key, value = query[..., : ends[0]], query[..., ends[0] : ends[1]], query[..., ends[1] :]
+    q, k, v = to_heads(query, heads, "query"), to_heads(key, shared, "key"), to_heads(value, shared, "value")
+    if k.shape != v.shape or k.shape[0] != q.shape[0] or k.shape[2:] != q.shape[2:]:
+        raise OpError(f"query, key, value of shapes {query.shape}, {key.shape}, {value.shape} do not fit together")
+    return q, k, v
+
+
+def _sink(head_sink: np.ndarray | None, smooth_softmax: int) -> np.ndarray | None:
+    """One more score a head, which takes a share of the softmax and gives no value."""
+    if head_sink is not None:
+        return head_sink.astype(np.float32).reshape(1, -1, 1, 1)
+    return np.zeros((1, 1, 1, 1), np.float32) if smooth_softmax == 1 else None
+
+
+def _rms(x: np.ndarray, weight: np.ndarray, epsilon: float) -> np.ndarray:
+    wide = x.astype(np.float32)
+    wide /= np.sqrt(np.mean(wide * wide, axis=-1, keepdims=True) + np.float32(epsilon))
+    return (wide * weight).astype(x.dtype)
+
+
+def _positions(ids: np.ndarray | None, starts: list[int], valid: list[int], length: int, total: int) -> np.ndarray:
+    """Positions to rotate by, ``(batch, length)``. Those of padding do not matter; onnxruntime takes 1 for them."""
+    if ids is not None and length != total:
+        return ids
+    if ids is not None and ids.size:
+        return ids.reshape(-1)[:1, None] + np.arange(length)
+    if len(starts) == 1 or length == total:
+        return np.arange(starts[0], starts[0] + length)[None]
+    places = np.array(starts)[:, None] + np.arange(length)
+    return np.where(places < np.array(valid)[:, None], places, 1)
+
+
+def _store(
+    past: np.ndarray | None, new: np.ndarray, starts: list[int], total: int, present: np.ndarray | None
+) -> np.ndarray:
+    """The present: the past's rows, and the new ones from ``starts[b]`` on. Rows that nobody wrote are 0."""
+    batch, heads, length, size = new.shape
+    held = 0 if past is None else past.shape[2]
+    if past is not None and (past.shape[0], past.shape[1], past.shape[3]) != (batch, heads, size):
+        raise OpError(f"a past of shape {past.shape} does not take new rows of shape {new.shape}")
+    if present is None:
+        present = np.empty((batch, heads, max(held, total), size), new.dtype)
+        if past is not None:
+            present[:, :, :held] = past
+    even = len(set(starts)) == 1
+    if not even or starts[0] > held or starts[0] + length < total:
+        present[:, :, held:] = 0
+    if even:
+        present[:, :, starts[0] : starts[0] + length] = new
+    else:
+        for b, start in enumerate(starts):
+            present[b, :, start : start + length] = new[b]
+    return present

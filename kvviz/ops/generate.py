@@ -1,0 +1,102 @@
+"""Tensors made from a few numbers: ranges, constants, identity matrices, triangles."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from onnx import helper
+
+from kvviz.errors import LimitError, OpError
+from kvviz.ops.arguments import scalar
+from kvviz.ops.registry import op
+
+MAX_BYTES = 1 << 36
+
+
+@op("Range")
+def range_(start, limit, delta, *, stash_type=1):
+    """``start`` to ``limit`` (not reached) in steps of ``delta``; ``ceil((limit - start) / delta)`` elements."""
+    low, high, step = (scalar(x, what) for x, what in ((start, "start"), (limit, "limit"), (delta, "delta")))
+    if step == 0:
+        raise OpError("a delta of 0 never reaches the limit")
+    dtype = start.dtype
+    count = max(-(-(high - low) // step) if dtype.kind == "i" else math.ceil((high - low) / step), 0)
+    _check_size((int(count),), dtype)
+    if dtype.kind == "i":
+        return np.arange(low, low + int(count) * step, step, dtype)
+    # Half precisions are computed in float32 (stash_type), where NumPy's own arange would round at every step.
+    work = np.dtype(np.float32) if dtype.itemsize < 4 else dtype
+    return (np.arange(int(count), dtype=work) * work.type(step) + work.type(low)).astype(dtype, copy=False)
+
+
+@op("ConstantOfShape")
+def constant_of_shape(shape, *, value=None):
+    """A tensor of one value, 0 in float32 unless told otherwise."""
+    sizes = shape.tolist()
+    if any(size < 0 for size in sizes):
+        raise OpError(f"a dimension of shape {sizes} is negative")
+    dtype = np.dtype(np.float32) if value is None else value.dtype
+    _check_size(sizes, dtype)
+    if value is None:
+        return np.zeros(sizes, dtype)
+    y = np.empty(sizes, dtype)
+    y.fill(value.reshape(-1)[0])
+    return y
+
+
+@op("EyeLike")
+def eye_like(x, *, dtype=None, k=0):
+    """Ones on the ``k``-th diagonal, in the shape of a matrix and in its type unless ``dtype`` names another."""
+    if x.ndim != 2:
+        raise OpError(f"the input must be a matrix, but has shape {x.shape}")
+    return np.eye(*x.shape, k=k, dtype=x.dtype if dtype is None else helper.tensor_dtype_to_np_dtype(dtype))
+
+
+@op("Trilu")
+@op("Trilu", domain="com.microsoft")
+def trilu(x, diagonal=None, *, upper=1):
+    """The upper or lower triangle of the last two axes, the rest 0; ``k`` shifts the diagonal to the right."""
+    k = 0 if diagonal is None else int(scalar(diagonal, "k"))
+    rows, columns = x.shape[-2:]
+    # Far diagonals keep all or nothing; clamping them avoids overflow in the comparison.
+    k = min(max(k, -rows - 1), columns + 1)
+    lower = np.tri(rows, columns, k - 1 if upper else k, dtype=np.bool_)
+    y = x.copy()
+    np.copyto(y, np.zeros((), x.dtype), where=lower if upper else ~lower)
+    return y
+
+
+@op("Constant")
+def constant(
+    *,
+    value=None,
+    value_float=None,
+    value_floats=None,
+    value_int=None,
+    value_ints=None,
+    value_string=None,
+    value_strings=None,
+):
+    """A Constant met as a node; graphs normally hold them as weights."""
+    forms: tuple[tuple[Any, Any], ...] = (
+        (value, None),
+        (value_float, np.float32),
+        (value_floats, np.float32),
+        (value_int, np.int64),
+        (value_ints, np.int64),
+        (value_string, object),
+        (value_strings, object),
+    )
+    for given, dtype in forms:
+        if given is not None:
+            return np.array(given, dtype)
+    raise OpError("the node holds no dense value")
+
+
+def _check_size(shape: list[int] | tuple[int, ...], dtype: np.dtype) -> None:
+    """Refuse what would only end in a MemoryError, or in swapping."""
+    size = math.prod(shape) * dtype.itemsize
+    if size > MAX_BYTES:
+        raise LimitError(f"a tensor of shape {tuple(shape)} would take {size:,} bytes")

@@ -1,0 +1,99 @@
+"""Matrix products: MatMul, Gemm, FusedMatMul, MatMulInteger and Einsum."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kvviz.errors import OpError
+from kvviz.ops.numeric import FLOAT32, FLOAT64, contiguous, in_float32, is_narrow
+from kvviz.ops.registry import op
+
+
+@op("MatMul")
+def matmul(a, b):
+    """Matrix product with broadcast batches, as ``numpy.matmul``."""
+    if a.dtype.char not in "fd" and is_narrow(a):
+        return in_float32(matmul, a, b)
+    if b.ndim == 2 and a.ndim > 2 and a.shape[0] != 1 and a.size and a.flags.c_contiguous:
+        # One product of tall matrices, where NumPy would make one small product an entry of the batch.
+        return np.matmul(a.reshape(-1, a.shape[-1]), b).reshape(*a.shape[:-1], b.shape[1])
+    y = np.matmul(a, b)
+    return y if y.flags.c_contiguous else y.copy()
+
+
+@op("Gemm", since=6)
+def gemm(a, b, c=None, *, alpha=1.0, beta=1.0, transA=0, transB=0, broadcast=1):  # noqa: N803
+    """alpha A B + beta C; C broadcasts to the product, not the other way round."""
+    if is_narrow(a):
+        return in_float32(gemm, a, b, c, alpha=alpha, beta=beta, transA=transA, transB=transB)
+    if a.ndim != 2 or b.ndim != 2:
+        raise OpError(f"Gemm multiplies two matrices, but has {a.shape} and {b.shape}")
+    y = np.matmul(a.T if transA else a, b.T if transB else b)
+    if alpha != 1.0:
+        np.multiply(y, np.asarray(alpha, y.dtype) if y.dtype.kind == "f" else int(alpha), y)
+    if c is not None and beta != 0.0:
+        if beta != 1.0:
+            c = np.multiply(c, np.asarray(beta, c.dtype))
+        try:
+            np.add(y, c, y)
+        except ValueError:
+            raise OpError(f"C of Gemm has shape {c.shape}, which does not broadcast to {y.shape}") from None
+    return y if y.flags.c_contiguous else y.copy()
+
+
+@op("FusedMatMul", "TransposeMatMul", domain="com.microsoft")
+def fused_matmul(a, b, *, alpha=1.0, transA=0, transB=0, transBatchA=0, transBatchB=0):  # noqa: N803
+    """alpha A B after transposing: ``trans`` swaps the last two axes, ``transBatch`` moves axis 0 to the third last.
+
+    A vector is not transposed.
+    """
+    if is_narrow(a):
+        return in_float32(
+            fused_matmul, a, b, alpha=alpha, transA=transA, transB=transB, transBatchA=transBatchA, transBatchB=transBatchB
+        )
+    y = np.matmul(_turned(a, transA, transBatchA), _turned(b, transB, transBatchB))
+    if alpha != 1.0:
+        y = np.multiply(y, np.asarray(alpha, y.dtype))
+    return contiguous(y)
+
+
+def _turned(x, transposed, batch_transposed):
+    if x.ndim < 2:
+        return x
+    if batch_transposed:
+        x = np.moveaxis(x, 0, -2)
+    return x.swapaxes(-1, -2) if transposed else x
+
+
+@op("MatMulInteger", since=10)
+def matmul_integer(a, b, a_zero_point=None, b_zero_point=None):
+    """Product of 8-bit matrices in int32, less the zero points: one a tensor, a row of A or a column of B."""
+    return integer_product(centred(a, a_zero_point, -2), centred(b, b_zero_point, -1)).astype(np.int32)
+
+
+def centred(x, zero_point, along):
+    """``x - zero_point`` in float64; a vector of zero points lies along that axis."""
+    y = x.astype(FLOAT64)
+    if zero_point is None:
+        return y
+    zero = zero_point.astype(FLOAT64)
+    if zero.ndim == 1 and zero.size > 1 and along == -2:
+        zero = zero[:, None]
+    return np.subtract(y, zero, y)
+
+
+def integer_product(a, b):
+    """The product of whole numbers held in float64: BLAS is fast, and exact up to 2**53."""
+    return np.matmul(a, b)
+
+
+@op("Einsum", since=12)
+def einsum(*inputs, equation):
+    """Sum of products by Einstein's convention."""
+    equation = equation.replace(" ", "")
+    if is_narrow(inputs[0]):
+        return in_float32(einsum, *inputs, equation=equation)
+    work = sum(x.size for x in inputs)
+    y = np.einsum(equation, *inputs, optimize=len(inputs) > 1 and work > 4096)
+    # A diagonal or a transposition comes back as a view of the input.
+    return y.copy() if y.base is not None or not y.flags.c_contiguous else y

@@ -1,0 +1,78 @@
+"""What the numeric kernels share: C order, sums in float32 for narrow floats, and two rules of what fits in place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+FLOAT32 = np.dtype(np.float32)
+FLOAT64 = np.dtype(np.float64)
+
+
+def contiguous(y: Any) -> Any:
+    """The array itself in C order, else a copy of it (NumPy keeps the order of transposed operands)."""
+    return y if y.flags.c_contiguous else y.copy()
+
+
+def blank(x: np.ndarray) -> np.ndarray:
+    """An array to fill, in C order, with the shape and dtype of ``x``."""
+    return np.empty(x.shape, x.dtype)
+
+
+def in_float32(kernel: Callable, *args: Any, out: np.ndarray | None = None, **attributes: Any) -> Any:
+    """Run a kernel on float32 copies of narrow floats and round its results once.
+
+    Half precision, bfloat16 and float8 would lose a bit at each step of a formula, which no runtime does.
+
+    Parameters
+    ----------
+    kernel : callable
+        A kernel; it is called without ``out``.
+    *args
+        Its inputs. Those of a narrow float dtype are widened, all others go in as they are.
+    out : ndarray or None
+        Takes the first result.
+    **attributes
+        Its attributes.
+    """
+    dtype = args[0].dtype
+    wide = [a.astype(FLOAT32) if isinstance(a, np.ndarray) and is_narrow(a) else a for a in args]
+    result = kernel(*wide, **attributes)
+    if isinstance(result, tuple):
+        return tuple(None if y is None else rounded(y, dtype, out if i == 0 else None) for i, y in enumerate(result))
+    return rounded(result, dtype, out)
+
+
+def is_narrow(x: np.ndarray) -> bool:
+    """Whether the dtype is a float of less than 32 bits."""
+    return x.dtype.itemsize < 4 and x.dtype.kind not in "iub"
+
+
+def rounded(y: Any, dtype: np.dtype, out: np.ndarray | None) -> np.ndarray:
+    """``y`` in a narrower dtype, in ``out`` where that is given."""
+    if out is None:
+        return y.astype(dtype, "C")
+    np.copyto(out, y, casting="unsafe")
+    return out
+
+
+def keeps(args: list, position: int, attributes: dict) -> str:
+    """The output always has the shape and dtype of the input at this position."""
+    return ""
+
+
+def spreads(args: list, position: int, attributes: dict) -> str:
+    """The output has this input's dtype; its shape only if all other inputs broadcast to it."""
+    shape = args[position].shape
+    rank = len(shape)
+    for other in args:
+        if other is None or other.shape == shape:
+            continue
+        if other.ndim > rank:
+            return "shape"
+        for have, want in zip(reversed(other.shape), reversed(shape)):
+            if have != 1 and have != want:
+                return "shape"
+    return ""

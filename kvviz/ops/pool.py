@@ -1,0 +1,159 @@
+"""Pools: the largest, the mean or the norm of each window or of each channel."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from kvviz.ops.numeric import in_float32, is_narrow
+from kvviz.ops.registry import op
+from kvviz.ops.window import window
+
+
+@op("MaxPool")
+def max_pool(
+    x,
+    *,
+    kernel_shape,
+    auto_pad="NOTSET",
+    ceil_mode=0,
+    dilations=None,
+    pads=None,
+    storage_order=0,
+    strides=None,
+    n_outputs=1,
+):
+    """Largest element of each window; output 1 is its index in the flat tensor, row- or column-major."""
+    geometry = window(
+        x, kernel_shape, strides=strides, dilations=dilations, pads=pads, auto_pad=auto_pad, ceil_mode=ceil_mode
+    )
+    lowest = np.iinfo(x.dtype).min if x.dtype.kind in "iu" else -np.inf
+    padded = geometry.padded(x, lowest)
+    if n_outputs > 1:
+        return _with_indices(x, padded, geometry, storage_order)
+    taps = geometry.taps(padded)
+    y = np.array(next(taps), order="C")
+    for tap in taps:
+        np.maximum(y, tap, y)
+    return y
+
+
+def _with_indices(x, padded, geometry, storage_order):
+    rank = x.ndim - 2
+    windows = geometry.columns(padded)
+    flat = np.moveaxis(windows.reshape(*x.shape[:2], -1, *geometry.output), 2, -1)
+    best = flat.argmax(-1)
+    y = np.take_along_axis(flat, best[..., None], -1)[..., 0]
+    places = np.unravel_index(best, geometry.kernel)
+    spatial = [
+        place * d - b + s * np.arange(n).reshape(-1, *(1,) * (rank - 1 - i))
+        for i, (place, d, b, s, n) in enumerate(
+            zip(places, geometry.dilations, geometry.begins, geometry.strides, geometry.output)
+        )
+    ]
+    inside = np.ravel_multi_index(
+        [np.clip(p, 0, n - 1) for p, n in zip(spatial, x.shape[2:])], x.shape[2:], order="F" if storage_order else "C"
+    )
+    planes = np.arange(math.prod(x.shape[:2])).reshape(*x.shape[:2], *(1,) * rank) * math.prod(x.shape[2:])
+    return np.ascontiguousarray(y), np.ascontiguousarray(inside + planes).astype(np.int64, copy=False)
+
+
+@op("AveragePool")
+def average_pool(
+    x,
+    *,
+    kernel_shape,
+    auto_pad="NOTSET",
+    ceil_mode=0,
+    count_include_pad=0,
+    dilations=None,
+    pads=None,
+    strides=None,
+):
+    """Mean of each window, counting the padding or not; what rounding up adds beyond it never counts."""
+    if is_narrow(x):
+        return in_float32(
+            average_pool,
+            x,
+            kernel_shape=kernel_shape,
+            auto_pad=auto_pad,
+            ceil_mode=ceil_mode,
+            count_include_pad=count_include_pad,
+            dilations=dilations,
+            pads=pads,
+            strides=strides,
+        )
+    geometry = window(
+        x, kernel_shape, strides=strides, dilations=dilations, pads=pads, auto_pad=auto_pad, ceil_mode=ceil_mode
+    )
+    y = _summed(geometry.padded(x, 0), geometry)
+    if not any(geometry.begins) and not any(geometry.ends):
+        return np.divide(y, math.prod(geometry.kernel), y)
+    return np.divide(y, _counts(x, geometry, pads, auto_pad, count_include_pad), y)
+
+
+def _counts(x, geometry, pads, auto_pad, include):
+    """How many elements count in each window: a tensor of ones goes through the same windows."""
+    rank = x.ndim - 2
+    ones = np.ones((1, 1, *x.shape[2:]), x.dtype)
+    if include:
+        ends = geometry.ends if auto_pad.startswith("SAME") else tuple(pads[rank:]) if pads else (0,) * rank
+        room = [b + n + e for b, n, e in zip(geometry.begins, x.shape[2:], geometry.ends)]
+        ones = np.zeros((1, 1, *room), x.dtype)
+        ones[(..., *(slice(b + n + e) for b, n, e in zip(geometry.begins, x.shape[2:], ends)))] = 1
+        return _summed(ones, geometry)
+    return _summed(geometry.padded(ones, 0), geometry)
+
+
+def _summed(padded, geometry):
+    taps = geometry.taps(padded)
+    y = np.array(next(taps), order="C")
+    for tap in taps:
+        np.add(y, tap, y)
+    return y
+
+
+@op("LpPool", since=2)
+def lp_pool(
+    x, *, kernel_shape, auto_pad="NOTSET", ceil_mode=0, dilations=None, p=2, pads=None, strides=None
+):
+    """Lp norm of each window."""
+    if is_narrow(x):
+        return in_float32(
+            lp_pool,
+            x,
+            kernel_shape=kernel_shape,
+            auto_pad=auto_pad,
+            ceil_mode=ceil_mode,
+            dilations=dilations,
+            p=p,
+            pads=pads,
+            strides=strides,
+        )
+    geometry = window(
+        x, kernel_shape, strides=strides, dilations=dilations, pads=pads, auto_pad=auto_pad, ceil_mode=ceil_mode
+    )
+    y = _summed(geometry.padded(np.absolute(x) ** p, 0), geometry)
+    return np.power(y, 1.0 / p, y)
+
+
+@op("GlobalAveragePool")
+def global_average_pool(x):
+    """Mean of each channel over all positions."""
+    return x.mean(tuple(range(2, x.ndim)), keepdims=True)
+
+
+@op("GlobalMaxPool")
+def global_max_pool(x):
+    """Largest element of each channel."""
+    return np.maximum.reduce(x, tuple(range(2, x.ndim)), None, None, True)
+
+
+@op("GlobalLpPool", since=2)
+def global_lp_pool(x, *, p=2):
+    """Lp norm of each channel."""
+    if is_narrow(x):
+        return in_float32(global_lp_pool, x, p=p)
+    total = np.add.reduce(np.absolute(x) ** p, tuple(range(2, x.ndim)), None, None, True)
+    return np.power(total, 1.0 / p, total)

@@ -1,0 +1,116 @@
+"""The table of operators: which kernel runs, and what it may overwrite, return as a view, or append to.
+
+A kernel is a plain function. ONNX inputs come by position (``None`` for an absent optional one),
+ONNX attributes as keyword-only arguments under their ONNX names. It never writes to an argument
+unless it is told ``out=`` (or ``grown=``), and it never decides who owns memory.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+Cost = Callable[..., tuple[int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Grow:
+    """A past that a present may extend in its own storage.
+
+    Attributes
+    ----------
+    input, output : int
+        Position of the past and of the present.
+    axis : callable
+        ``axis(args, attributes)`` gives the axis that grows, counted from 0.
+    rows : callable
+        ``rows(args, attributes)`` gives how many rows the present has beyond the past. 0 means that the
+        present has the past's shape and rows inside it are overwritten (a shared or static buffer).
+    """
+
+    input: int
+    output: int
+    axis: Callable[[list, dict], int]
+    rows: Callable[[list, dict], int]
+
+
+@dataclass(frozen=True, slots=True)
+class OpSpec:
+    """What the engine knows of one operator from one opset version on.
+
+    Attributes
+    ----------
+    kernel : callable
+        ``kernel(*inputs, **attributes)`` returns an ndarray, or a tuple with one entry an output.
+    overwrites : tuple of int
+        Input positions whose storage output 0 may take over (``out=`` is then that very array).
+    fits : callable or None
+        ``fits(args, position, attributes)`` says whether output 0 has exactly the shape and dtype of that input:
+        ``""`` (fits), ``"shape"`` or ``"dtype"``. None means "elementwise": the other inputs broadcast to it.
+    views : tuple of int
+        Input positions whose memory outputs may share with nothing copied (the engine looks which do).
+    grows : tuple of Grow
+        Pasts that may be extended in place; the kernel is then told ``grown=`` (one entry a Grow, or None).
+    commutative : bool
+        The operands may be swapped.
+    moves : bool
+        The op only moves data that existed already: what it writes counts as copied.
+    cost : callable or None
+        ``cost(args, outs, in_place, attributes)`` gives (written, copied) in bytes where the rule above is not exact.
+    wants : frozenset of str
+        Which of ``n_outputs``, ``opset``, ``out``, ``grown`` the kernel takes as keywords.
+    """
+
+    op_type: str
+    domain: str
+    since: int
+    kernel: Callable[..., Any]
+    overwrites: tuple[int, ...] = ()
+    fits: Callable[..., str] | None = None
+    views: tuple[int, ...] = ()
+    grows: tuple[Grow, ...] = ()
+    commutative: bool = False
+    moves: bool = False
+    cost: Cost | None = None
+    wants: frozenset[str] = field(default_factory=frozenset)
+
+
+_TABLE: dict[tuple[str, str], list[OpSpec]] = {}
+_EXTRA = ("n_outputs", "opset", "out", "grown")
+
+
+def op(*names: str, domain: str = "", since: int = 1, **facts: Any) -> Callable[[Callable], Callable]:
+    """Register a kernel for one or several operators from opset ``since`` on.
+
+    Examples
+    --------
+    >>> @op("Relu", overwrites=(0,))
+    ... def relu(x, *, out=None):
+    ...     return np.maximum(x, 0, out=out)
+    """
+
+    def register(kernel: Callable) -> Callable:
+        wants = frozenset(_EXTRA) & set(inspect.signature(kernel).parameters)
+        for name in names:
+            spec = OpSpec(name, domain, since, kernel, wants=wants, **facts)
+            versions = _TABLE.setdefault((domain, name), [])
+            versions.append(spec)
+            versions.sort(key=lambda s: -s.since)
+        return kernel
+
+    return register
+
+
+def find(domain: str, op_type: str, opset: int) -> OpSpec | None:
+    """The kernel of an operator at an opset version, or None where we have none."""
+    for spec in _TABLE.get((domain, op_type), ()):
+        if spec.since <= opset:
+            return spec
+    return None
+
+
+def known() -> list[OpSpec]:
+    """Every registered operator version, for tests and documentation."""
+    return [spec for versions in _TABLE.values() for spec in versions]

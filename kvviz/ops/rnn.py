@@ -1,0 +1,205 @@
+"""Recurrent layers: LSTM, GRU and RNN, over any direction, layout, activation and mix of lengths.
+
+The products of the input with W are made for all steps at once; only the products with R are made step by step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from kvviz.errors import OpError
+from kvviz.ops.numeric import in_float32, is_narrow
+from kvviz.ops.registry import op
+from kvviz.ops.rnn_activation import activations_of, clipped
+
+Step = Callable[[np.ndarray, tuple[np.ndarray, ...]], tuple[np.ndarray, ...]]
+
+
+@op("LSTM", since=7)
+def lstm(
+    x,
+    w,
+    r,
+    b=None,
+    sequence_lens=None,
+    initial_h=None,
+    initial_c=None,
+    p=None,
+    *,
+    activation_alpha=None,
+    activation_beta=None,
+    activations=None,
+    clip=None,
+    direction="forward",
+    hidden_size=None,
+    input_forget=0,
+    layout=0,
+):
+    """Long short-term memory. Gates lie as input, output, forget, cell; peepholes as input, output, forget."""
+    if is_narrow(x):
+        return in_float32(
+            lstm, x, w, r, b, sequence_lens, initial_h, initial_c, p,
+            activation_alpha=activation_alpha, activation_beta=activation_beta, activations=activations, clip=clip,
+            direction=direction, input_forget=input_forget, layout=layout,
+        )  # fmt: skip
+    hidden = r.shape[-1]
+    functions = activations_of(("Sigmoid", "Tanh", "Tanh"), activations, activation_alpha, activation_beta, w.shape[0])
+
+    def step_of(d: int) -> Step:
+        f, g, h = functions[3 * d : 3 * d + 3]
+        weights = r[d].T
+        peep = None if p is None else p[d].reshape(3, hidden)
+
+        def step(gates, state):
+            past, cell = state
+            gates = gates + past @ weights
+            gates_i, gates_o, gates_f, gates_c = (gates[..., k * hidden : (k + 1) * hidden] for k in range(4))
+            if peep is not None:
+                gates_i, gates_f = gates_i + peep[0] * cell, gates_f + peep[2] * cell
+            i = f(clipped(gates_i, clip))
+            forget = 1 - i if input_forget else f(clipped(gates_f, clip))
+            cell = forget * cell + i * g(clipped(gates_c, clip))
+            if peep is not None:
+                gates_o = gates_o + peep[1] * cell
+            return f(clipped(gates_o, clip)) * h(cell), cell
+
+        return step
+
+    bias = None if b is None else b[:, : 4 * hidden] + b[:, 4 * hidden :]
+    return _layer(x, w, bias, sequence_lens, (initial_h, initial_c), step_of, direction, hidden, layout)
+
+
+@op("GRU", since=7)
+def gru(
+    x,
+    w,
+    r,
+    b=None,
+    sequence_lens=None,
+    initial_h=None,
+    *,
+    activation_alpha=None,
+    activation_beta=None,
+    activations=None,
+    clip=None,
+    direction="forward",
+    hidden_size=None,
+    layout=0,
+    linear_before_reset=0,
+):
+    """Gated recurrent unit. Gates lie as update, reset, hidden; ``linear_before_reset`` is cuDNN's variant."""
+    if is_narrow(x):
+        return in_float32(
+            gru, x, w, r, b, sequence_lens, initial_h,
+            activation_alpha=activation_alpha, activation_beta=activation_beta, activations=activations, clip=clip,
+            direction=direction, layout=layout, linear_before_reset=linear_before_reset,
+        )  # fmt: skip
+    hidden = r.shape[-1]
+    functions = activations_of(("Sigmoid", "Tanh"), activations, activation_alpha, activation_beta, w.shape[0])
+
+    def step_of(d: int) -> Step:
+        f, g = functions[2 * d : 2 * d + 2]
+        gate_weights, hidden_weights = r[d, : 2 * hidden].T, r[d, 2 * hidden :].T
+        hidden_bias = 0 if b is None else b[d, 5 * hidden :]
+
+        def step(gates, state):
+            (past,) = state
+            both = f(clipped(gates[..., : 2 * hidden] + past @ gate_weights, clip))
+            z, reset = both[..., :hidden], both[..., hidden:]
+            if linear_before_reset:
+                through = reset * (past @ hidden_weights + hidden_bias)
+            else:
+                through = (reset * past) @ hidden_weights + hidden_bias
+            fresh = g(clipped(gates[..., 2 * hidden :] + through, clip))
+            return ((1 - z) * fresh + z * past,)
+
+        return step
+
+    bias = None
+    if b is not None:
+        # The recurrent bias of the hidden gate stays apart: the reset gate may act on it.
+        bias = b[:, : 3 * hidden].copy()
+        bias[:, : 2 * hidden] += b[:, 3 * hidden : 5 * hidden]
+    return _layer(x, w, bias, sequence_lens, (initial_h,), step_of, direction, hidden, layout)
+
+
+@op("RNN", since=7)
+def rnn(
+    x,
+    w,
+    r,
+    b=None,
+    sequence_lens=None,
+    initial_h=None,
+    *,
+    activation_alpha=None,
+    activation_beta=None,
+    activations=None,
+    clip=None,
+    direction="forward",
+    hidden_size=None,
+    layout=0,
+):
+    """Elman network: one gate."""
+    if is_narrow(x):
+        return in_float32(
+            rnn, x, w, r, b, sequence_lens, initial_h,
+            activation_alpha=activation_alpha, activation_beta=activation_beta, activations=activations, clip=clip,
+            direction=direction, layout=layout,
+        )  # fmt: skip
+    hidden = r.shape[-1]
+    functions = activations_of(("Tanh",), activations, activation_alpha, activation_beta, w.shape[0])
+
+    def step_of(d: int) -> Step:
+        weights = r[d].T
+        return lambda gates, state: (functions[d](clipped(gates + state[0] @ weights, clip)),)
+
+    bias = None if b is None else b[:, :hidden] + b[:, hidden:]
+    return _layer(x, w, bias, sequence_lens, (initial_h,), step_of, direction, hidden, layout)
+
+
+def _layer(x, w, bias, lengths, initial, step_of, direction, hidden, layout):
+    """Run every direction; returns Y and the last state of each kind.
+
+    Layout 0 has X (steps, batch, in), Y (steps, directions, batch, hidden) and states (directions, batch, hidden);
+    layout 1 has the batch first in all of them.
+    """
+    directions = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}.get(direction)
+    if directions is None or len(directions) != w.shape[0]:
+        raise OpError(f"direction {direction!r} does not fit weights for {w.shape[0]} directions")
+    if layout:
+        x = x.swapaxes(0, 1)
+        initial = tuple(None if s is None else s.swapaxes(0, 1) for s in initial)
+    steps, batch = x.shape[:2]
+    y = np.zeros((steps, len(directions), batch, hidden), x.dtype)
+    last = [np.zeros((len(directions), batch, hidden), x.dtype) for _ in initial]
+    for d, backwards in enumerate(directions):
+        gates = np.matmul(x, w[d].T)
+        if bias is not None:
+            gates += bias[d]
+        state = tuple(np.zeros((batch, hidden), x.dtype) if s is None else s[d] for s in initial)
+        step = step_of(d)
+        for t, running in _times(steps, batch, lengths, backwards):
+            new = step(gates[t], state)
+            if running is not None:
+                new = tuple(np.where(running, n, s) for n, s in zip(new, state))
+                y[t, d] = np.where(running, new[0], 0)
+            else:
+                y[t, d] = new[0]
+            state = new
+        for final, s in zip(last, state):
+            final[d] = s
+    if layout:
+        y = np.ascontiguousarray(y.transpose(2, 0, 1, 3))
+        last = [np.ascontiguousarray(s.swapaxes(0, 1)) for s in last]
+    return (y, *last)
+
+
+def _times(steps, batch, lengths, backwards) -> Iterator[tuple[int, np.ndarray | None]]:
+    """The time steps in order, each with the column of rows that are still within their length (None: all)."""
+    order = range(steps - 1, -1, -1) if backwards else range(steps)
+    whole = lengths is None or bool((lengths >= steps).all())
+    for t in order:
+        yield t, None if whole else (lengths.reshape(batch, 1) > t)

@@ -1,0 +1,126 @@
+"""Rotary position embedding, in ONNX's form and in com.microsoft's. The two differ in the order of their inputs."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kvviz.errors import OpError
+from kvviz.ops.registry import op
+
+
+def rotate(x, cos, sin, *, interleaved, out=None):
+    """Rotate the leading elements of the last axis by pairs; the rest pass unchanged.
+
+    Parameters
+    ----------
+    x : ndarray
+        ``(…, head size)``.
+    cos, sin : ndarray
+        ``(…, half)``, broadcasting to ``x`` but for the last axis; ``2·half`` elements are rotated.
+    interleaved : int
+        Pairs are neighbours (true) or half the rotated width apart (false).
+    out : ndarray, optional
+        Where to write, of the shape of ``x``.
+
+    Returns
+    -------
+    ndarray
+        A new array in C order, or ``out``.
+    """
+    half = cos.shape[-1]
+    width = 2 * half
+    y = np.empty(x.shape, x.dtype) if out is None else out
+    part, z = x, y
+    if width < x.shape[-1]:
+        y[..., width:] = x[..., width:]
+        part, z = x[..., :width], y[..., :width]
+    # As pairs: the partner of each element is the other one of its pair, with sin subtracted once and added once.
+    pairs = (*x.shape[:-1], half, 2) if interleaved else (*x.shape[:-1], 2, half)
+    part, z = part.reshape(pairs), z.reshape(pairs)
+    if interleaved:
+        np.multiply(part, cos[..., None], out=z)
+        turned = part[..., ::-1] * sin[..., None]
+        z[..., 0] -= turned[..., 0]
+        z[..., 1] += turned[..., 1]
+    else:
+        np.multiply(part, cos[..., None, :], out=z)
+        turned = part[..., ::-1, :] * sin[..., None, :]
+        z[..., 0, :] -= turned[..., 0, :]
+        z[..., 1, :] += turned[..., 1, :]
+    return y
+
+
+def rows_at(cache, positions, what):
+    """Rows of a (positions, half) table.
+
+    Raises
+    ------
+    OpError
+        When a position is negative or past the end.
+    """
+    if cache.ndim != 2:
+        raise OpError(f"{what} must have two dimensions when positions are given, but has shape {cache.shape}")
+    if positions.size == 1:
+        low = high = positions.item()
+    elif positions.size:
+        low, high = positions.min(), positions.max()
+    else:
+        low = high = 0
+    if low < 0 or high >= max(len(cache), 1):
+        raise OpError(f"position {low if low < 0 else high} is not in {what}, which has {len(cache)} rows")
+    return cache.take(positions, 0)
+
+
+def _embed(x, cos, sin, interleaved, dim, heads):
+    """Rotate (B, N, S, H), or (B, S, N·H) given the number of heads, by tables of shape (B, S, half)."""
+    if x.ndim == 4:
+        size, cos, sin, view = x.shape[3], cos[:, None], sin[:, None], x
+    elif x.ndim == 3:
+        if heads <= 0 or x.shape[2] % heads:
+            raise OpError(f"an input of shape {x.shape} does not divide into num_heads {heads}")
+        size = x.shape[2] // heads
+        view = x.reshape(*x.shape[:2], heads, size)
+        cos, sin = cos[:, :, None], sin[:, :, None]
+    else:
+        raise OpError(f"the input must have 3 or 4 dimensions, but has shape {x.shape}")
+    width = dim or size
+    if 2 * cos.shape[-1] != width or 2 * sin.shape[-1] != width or width > size:
+        raise OpError(f"tables of width {cos.shape[-1]} and {sin.shape[-1]} do not rotate {width} of {size} elements")
+    y = rotate(view, cos, sin, interleaved=interleaved)
+    return y if x.ndim == 4 else y.reshape(x.shape)
+
+
+@op("RotaryEmbedding", since=23)
+def rotary_embedding(x, cos, sin, position_ids=None, *, interleaved=0, rotary_embedding_dim=0, num_heads=0):
+    """RotaryEmbedding-23. Tables are (positions, half) with ``position_ids``, else (B, S, half)."""
+    if position_ids is not None:
+        cos, sin = rows_at(cos, position_ids, "cos_cache"), rows_at(sin, position_ids, "sin_cache")
+    elif cos.ndim != 3 or sin.ndim != 3:
+        raise OpError(f"cos_cache of shape {cos.shape} needs position_ids, or a batch and a sequence dimension")
+    return _embed(x, cos, sin, interleaved, rotary_embedding_dim, num_heads)
+
+
+@op("RotaryEmbedding", domain="com.microsoft")
+def rotary_embedding_ms(
+    x,
+    position_ids,
+    cos,
+    sin,
+    *,
+    interleaved=0,
+    rotary_embedding_dim=0,
+    num_heads=0,
+    scale=1.0,
+    is_packed_batching=0,
+):
+    """com.microsoft.RotaryEmbedding: ``position_ids`` come second, as (B, S) or as one offset for the whole sequence.
+
+    onnxruntime's kernel reads ``scale`` and does not use it, and so do we.
+    """
+    if position_ids.ndim == 1:
+        length = x.shape[2] if x.ndim == 4 else x.shape[1]
+        position_ids = position_ids.reshape(1, 1) + np.arange(length)
+    if x.ndim == 3 and num_heads == 0:
+        num_heads = x.shape[2] // (2 * cos.shape[-1])
+    tables = rows_at(cos, position_ids, "cos_cache"), rows_at(sin, position_ids, "sin_cache")
+    return _embed(x, *tables, interleaved, rotary_embedding_dim, num_heads)

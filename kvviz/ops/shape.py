@@ -1,0 +1,199 @@
+"""Operators that change the shape of a tensor and not its elements. Views wherever NumPy can give one."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from kvviz.errors import OpError
+from kvviz.ops.arguments import counted, distinct, ints
+from kvviz.ops.registry import op
+
+
+@op("Reshape", views=(0,), moves=True)
+def reshape(x, target=None, *, shape=None, allowzero=0):
+    """Reshape-1 (attribute) to 25. A 0 keeps that dimension unless ``allowzero``; one -1 is inferred."""
+    sizes = target.tolist() if target is not None else list(shape)
+    if 0 in sizes and not allowzero:
+        if len(sizes) > x.ndim and 0 in sizes[x.ndim :]:
+            raise OpError(f"shape {sizes} keeps a dimension that a tensor of shape {x.shape} does not have")
+        sizes = [kept if size == 0 else size for size, kept in zip(sizes, (*x.shape, *sizes[x.ndim :]))]
+    try:
+        return x.reshape(sizes)
+    except ValueError:
+        raise OpError(f"a tensor of shape {x.shape} cannot be reshaped to {sizes}") from None
+
+
+@op("Flatten", views=(0,), moves=True)
+def flatten(x, *, axis=1):
+    """Flatten to two dimensions, split before ``axis``, which may equal the rank."""
+    if not -x.ndim <= axis <= x.ndim:
+        raise OpError(f"axis {axis} is out of range for a tensor of rank {x.ndim}")
+    if axis < 0:
+        axis += x.ndim
+    return x.reshape(math.prod(x.shape[:axis]), math.prod(x.shape[axis:]))
+
+
+@op("Unsqueeze", views=(0,), moves=True)
+def unsqueeze(x, where=None, *, axes=None):
+    """Insert dimensions of length 1; axes count in the result."""
+    places = ints(where, axes) or []
+    rank = x.ndim + len(places)
+    sizes = list(x.shape)
+    if len(places) == 1 and 0 <= places[0] < rank:
+        sizes.insert(places[0], 1)
+    else:
+        for axis in sorted(distinct(places, rank)):
+            sizes.insert(axis, 1)
+    return x.reshape(sizes)
+
+
+@op("Squeeze", views=(0,), moves=True)
+def squeeze(x, where=None, *, axes=None):
+    """Drop dimensions of length 1: those named, or all."""
+    places = ints(where, axes)
+    if places and len(places) == 1 and 0 <= places[0] < x.ndim and x.shape[places[0]] == 1:
+        return x.reshape(x.shape[: places[0]] + x.shape[places[0] + 1 :])
+    if not places:
+        return x.reshape([size for size in x.shape if size != 1])
+    drop = distinct(places, x.ndim)
+    for axis in drop:
+        if x.shape[axis] != 1:
+            raise OpError(f"axis {axis} of a tensor of shape {x.shape} has length {x.shape[axis]}, not 1")
+    return x.reshape([size for axis, size in enumerate(x.shape) if axis not in drop])
+
+
+@op("Transpose", views=(0,), moves=True)
+def transpose(x, *, perm=None):
+    """Permute the dimensions; without ``perm`` reverse them."""
+    try:
+        return x.transpose(perm)
+    except ValueError:
+        raise OpError(f"perm {perm} does not permute the dimensions of a tensor of shape {x.shape}") from None
+
+
+@op("Identity", views=(0,), moves=True)
+def identity(x):
+    """The input itself: tensor, sequence or optional."""
+    return x
+
+
+@op("Expand", views=(0,), moves=True)
+def expand(x, target):
+    """Broadcast both ways. The result is a read-only view with strides of 0."""
+    sizes = tuple(target.tolist())
+    if sizes == x.shape:
+        return x
+    missing = len(sizes) - x.ndim
+    shape, strides = list(sizes[:missing]) if missing > 0 else [], [0] * max(missing, 0)
+    wanted = sizes[missing:] if missing >= 0 else (1,) * -missing + sizes
+    for have, want, stride in zip(x.shape, wanted, x.strides):
+        if have == want or want == 1:
+            shape.append(have)
+            strides.append(stride)
+        elif have == 1:
+            shape.append(want)
+            strides.append(0)
+        else:
+            raise OpError(f"a tensor of shape {x.shape} does not broadcast to {list(sizes)}")
+    if tuple(shape) == x.shape:
+        return x
+    if x.size == 0 or 0 in shape or x.dtype.hasobject or not x.flags.c_contiguous:
+        return np.broadcast_to(x, shape)
+    # What broadcast_to does, at a fifth of its price.
+    y = np.ndarray(shape, x.dtype, x, 0, strides)
+    y.flags.writeable = False
+    return y
+
+
+@op("Tile", moves=True)
+def tile(x, repeats, along=None):
+    """Repeat each dimension; Tile-1 names one axis and one count instead."""
+    counts = ints(repeats) or []
+    if along is not None:
+        axis = counted(int(along.item()), x.ndim)
+        counts = [counts[0] if i == axis else 1 for i in range(x.ndim)]
+    if len(counts) != x.ndim:
+        raise OpError(f"{len(counts)} repeats do not fit a tensor of rank {x.ndim}")
+    if all(count == 1 for count in counts):
+        return x.copy()
+    pairs = [(count, size) for count, size in zip(counts, x.shape)]
+    spread = np.broadcast_to(x.reshape([n for size in x.shape for n in (1, size)]), [n for pair in pairs for n in pair])
+    # One axis of length 1 repeated would reshape to a view with stride 0, which is not fresh memory.
+    return spread.copy().reshape([count * size for count, size in pairs])
+
+
+@op("Shape")
+def shape_of(x, *, start=0, end=None):
+    """Lengths of the dimensions ``start`` to ``end``, clamped as Python slices are."""
+    return np.array(x.shape[start:end], np.int64)
+
+
+@op("Size")
+def size_of(x):
+    """Number of elements, a scalar."""
+    return np.array(x.size, np.int64)
+
+
+@op("Dropout", views=(0,), moves=True)
+def dropout(x, rate=None, training=None, *, ratio=0.5, seed=None, is_test=0, n_outputs=2, opset=13):
+    """Identity, unless ``training_mode`` is fed as true (opset 12 on): then NumPy's legacy generator from ``seed``."""
+    share = 0.5 if rate is None else float(rate.item())
+    if training is None or not training.item() or share == 0:
+        return (x, np.ones(x.shape, np.bool_ if opset >= 10 else x.dtype)) if n_outputs > 1 else x
+    keep = np.random.RandomState(seed).uniform(0, 1.0, x.shape) >= share  # noqa: NPY002
+    scale = 1 / (1 - share)
+    return (keep * x * scale).astype(x.dtype), keep
+
+
+@op("DepthToSpace", moves=True)
+def depth_to_space(x, *, blocksize, mode="DCR"):
+    """Move blocks of channels into the plane: (N, C, H, W) to (N, C/b², H·b, W·b)."""
+    n, c, h, w = _image(x)
+    b = blocksize
+    if c % (b * b):
+        raise OpError(f"{c} channels do not divide by a blocksize of {b} squared")
+    if mode == "DCR":
+        parts = x.reshape(n, b, b, c // (b * b), h, w).transpose(0, 3, 4, 1, 5, 2)
+    else:
+        parts = x.reshape(n, c // (b * b), b, b, h, w).transpose(0, 1, 4, 2, 5, 3)
+    return _fresh(parts, (n, c // (b * b), h * b, w * b), x)
+
+
+@op("SpaceToDepth", moves=True)
+def space_to_depth(x, *, blocksize, mode="DCR"):
+    """The inverse of DepthToSpace: (N, C, H, W) to (N, C·b², H/b, W/b)."""
+    n, c, h, w = _image(x)
+    b = blocksize
+    if h % b or w % b:
+        raise OpError(f"a plane of {h} by {w} does not divide by a blocksize of {b}")
+    order = (0, 3, 5, 1, 2, 4) if mode == "DCR" else (0, 1, 3, 5, 2, 4)
+    parts = x.reshape(n, c, h // b, b, w // b, b).transpose(order)
+    return _fresh(parts, (n, c * b * b, h // b, w // b), x)
+
+
+@op("ReverseSequence", moves=True)
+def reverse_sequence(x, lengths, *, batch_axis=1, time_axis=0):
+    """Reverse the first ``lengths[b]`` rows of each batch entry; the two axes are 0 and 1 in either order."""
+    batch, time = counted(batch_axis, x.ndim, "batch_axis"), counted(time_axis, x.ndim, "time_axis")
+    y = x.copy()
+    rows, result = np.moveaxis(x, (batch, time), (0, 1)), np.moveaxis(y, (batch, time), (0, 1))
+    for b, length in enumerate(lengths.tolist()):
+        if not 0 <= length <= x.shape[time]:
+            raise OpError(f"sequence length {length} of batch entry {b} is not in [0, {x.shape[time]}]")
+        result[b, :length] = rows[b, :length][::-1]
+    return y
+
+
+def _image(x: np.ndarray) -> tuple[int, ...]:
+    if x.ndim != 4:
+        raise OpError(f"the input must have 4 dimensions, but has shape {x.shape}")
+    return x.shape
+
+
+def _fresh(parts: np.ndarray, shape: tuple[int, ...], source: np.ndarray) -> Any:
+    """Reshape in memory of its own: with a blocksize of 1 NumPy would give a view."""
+    result = parts.reshape(shape)
+    return result.copy() if np.may_share_memory(result, source) else result

@@ -1,0 +1,67 @@
+"""Functions of one element: arithmetic, exponentials, trigonometry, rounding and tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from kvviz.ops.numeric import contiguous
+from kvviz.ops.registry import op
+
+
+def _writing(ufunc: np.ufunc) -> Callable:
+    """A kernel that may write over its operand."""
+
+    def kernel(x, *, out=None):
+        y = ufunc(x, out)
+        return y if y.flags.c_contiguous else y.copy()
+
+    kernel.__name__ = ufunc.__name__
+    return kernel
+
+
+for _name, _since, _ufunc in (
+    ("Abs", 6, np.absolute),
+    ("Neg", 6, np.negative),
+    ("Sqrt", 6, np.sqrt),
+    ("Exp", 6, np.exp),
+    ("Log", 6, np.log),
+    ("Reciprocal", 6, np.reciprocal),
+    ("Tanh", 6, np.tanh),
+    ("Floor", 6, np.floor),
+    ("Ceil", 6, np.ceil),
+    ("Round", 11, np.rint),
+    ("Sign", 9, np.sign),
+    ("Sin", 7, np.sin),
+    ("Cos", 7, np.cos),
+    ("Tan", 7, np.tan),
+    ("Asin", 7, np.arcsin),
+    ("Acos", 7, np.arccos),
+    ("Atan", 7, np.arctan),
+    ("Sinh", 9, np.sinh),
+    ("Cosh", 9, np.cosh),
+    ("Asinh", 9, np.arcsinh),
+    ("Acosh", 9, np.arccosh),
+    ("Atanh", 9, np.arctanh),
+    ("Not", 1, np.logical_not),
+    ("BitwiseNot", 18, np.invert),
+):
+    op(_name, since=_since, overwrites=(0,))(_writing(_ufunc))
+
+
+@op("IsNaN", since=9)
+def is_nan(x):
+    """Where the element is not a number."""
+    return contiguous(np.isnan(x))
+
+
+@op("IsInf", since=10)
+def is_inf(x, *, detect_negative=1, detect_positive=1):
+    """Where the element is infinite, of the signs asked for."""
+    y = np.isinf(x)
+    if not (detect_negative and detect_positive):
+        y = np.logical_and(y, x < 0 if detect_negative else x > 0)
+        if not (detect_negative or detect_positive):
+            y = np.zeros(x.shape, bool)
+    return contiguous(y)

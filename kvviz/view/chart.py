@@ -1,0 +1,105 @@
+"""What every chart shares: axes, inks that fit the ground, units, thinning of long curves.
+
+Invariant: `matplotlib.pyplot` is imported only where a caller asks for a chart without giving an Axes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import cycle
+from typing import Any
+
+import numpy as np
+
+from kvviz.view.palette import DARK, LIGHT, OWNERS, STATES, Look, Theme, luminance
+
+# More points than a chart has pixels would only cost time.
+MOST_POINTS = 3000
+
+
+def axes_and_theme(ax: Any, inches: tuple[float, float]) -> tuple[Any, Theme]:
+    """The given Axes, or one in a new figure; and the theme that can be read on its ground."""
+    if ax is None:
+        from matplotlib import pyplot as plt
+
+        _, ax = plt.subplots(figsize=inches, layout="constrained")
+    theme = LIGHT if luminance(ax.get_facecolor()) > 0.5 else DARK
+    ax.spines[["top", "right"]].set_visible(False)
+    for side in ("left", "bottom"):
+        ax.spines[side].set_color(theme.line)
+    ax.tick_params(colors=theme.soft, labelsize=8)
+    return ax, theme
+
+
+def finish(ax: Any, theme: Theme, x: str, y: str, title: str) -> None:
+    """Names of the axes and a title at the left; above a legend, where there is one."""
+    ax.set_xlabel(x, color=theme.soft, fontsize=9)
+    ax.set_ylabel(y, color=theme.soft, fontsize=9)
+    key = ax.get_legend()
+    rows = 0
+    if key is not None:
+        columns = max(getattr(key, "_ncols", 1), 1)
+        rows = -(-len(key.get_texts()) // columns)
+    ax.set_title(title, loc="left", color=theme.ink, fontsize=10, fontweight="semibold", pad=6 + 16 * rows)
+
+
+def legend(ax: Any, theme: Theme, columns: int, handles: tuple[list[Any], list[str]] | None = None) -> None:
+    """A legend between the title and the chart, so that it covers no data."""
+    given = {} if handles is None else {"handles": handles[0], "labels": handles[1]}
+    ax.legend(
+        loc="lower left",
+        bbox_to_anchor=(-0.01, 1.0),
+        ncols=columns,
+        frameon=False,
+        fontsize=8,
+        labelcolor=theme.ink,
+        borderaxespad=0.2,
+        handlelength=1.8,
+        columnspacing=1.4,
+        **given,
+    )
+
+
+def say(ax: Any, theme: Theme, text: str) -> None:
+    """A sentence in the middle of a chart that has nothing to draw."""
+    ax.text(0.5, 0.5, text, transform=ax.transAxes, ha="center", va="center", color=theme.soft, fontsize=10)
+
+
+def hue_of(look: Look, theme: Theme) -> str:
+    """The hue of a state or an owner on this ground."""
+    return look.light if theme is LIGHT else look.dark
+
+
+def hues(theme: Theme) -> Iterator[str]:
+    """Hues for things that are neither states nor owners, far from each other, over and over."""
+    looks = (OWNERS["donated"], OWNERS["pool"], OWNERS["run"], STATES["missed"], OWNERS["caller"])
+    return cycle([hue_of(look, theme) for look in looks])
+
+
+def unit_of(nbytes: float) -> tuple[str, float]:
+    """A decimal unit in which a byte count has one to four digits before the point, and its size."""
+    scale = 1.0
+    for unit in ("B", "kB", "MB"):
+        if nbytes < 10_000 * scale:
+            return unit, scale
+        scale *= 1000
+    return "GB", scale
+
+
+def thinned(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Places, lows and highs of a curve with at most `MOST_POINTS` places; no peak is lost."""
+    if len(values) <= MOST_POINTS:
+        return np.arange(len(values)), values, values
+    width = -(-len(values) // MOST_POINTS)
+    padded = np.concatenate([values, np.full(-len(values) % width, values[-1])]).reshape(-1, width)
+    return np.arange(len(padded)) * width, padded.min(1), padded.max(1)
+
+
+def whole_numbers(ax: Any, which: str) -> None:
+    """Ticks at whole numbers only, for runs and rows."""
+    from matplotlib.ticker import MaxNLocator
+
+    if which in ("x", "both"):
+        ax.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    if which in ("y", "both"):
+        ax.yaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1, nbins=6))

@@ -1,0 +1,165 @@
+"""Running Graphviz with a deadline: a ``dot`` program, or pygraphviz in a child process.
+
+Invariant: never raises for a bad engine and never outlives its deadline; what was laid out by then is kept. Output goes
+to a file and not to a pipe, so that a killed engine whose own children live on cannot block us, and nothing that an
+engine writes to stderr reaches a notebook.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+Point = tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """How to start a layout engine.
+
+    Attributes
+    ----------
+    name : str
+        What the page says of it: ``"dot"`` or ``"pygraphviz"``.
+    command : tuple of str
+        Reads DOT graphs (``dot``) or a JSON list of them (pygraphviz) and writes Graphviz's plain format.
+    json_input : bool
+        Which of the two it reads.
+    """
+
+    name: str
+    command: tuple[str, ...]
+    json_input: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Plain:
+    """One laid out graph, y downwards, in px."""
+
+    width: float
+    height: float
+    centres: dict[int, Point]
+    lines: dict[tuple[int, int], list[Point]]
+
+
+# The child renders graph after graph and flushes, so that a deadline loses only the graphs not yet done.
+_CHILD = """
+import json, sys, warnings
+warnings.simplefilter("ignore")
+import pygraphviz
+for source in json.load(sys.stdin):
+    graph = pygraphviz.AGraph(string=source)
+    sys.stdout.write(graph.draw(path=None, prog="dot", format="plain").decode())
+    sys.stdout.flush()
+"""
+
+
+def engines() -> list[Engine]:
+    """Graphviz engines on this machine, the preferred one first.
+
+    ``KVVIZ_DOT`` names a program to use in place of ``dot``; ``KVVIZ_DOT=layered`` asks for none at all.
+    """
+    wish = os.environ.get("KVVIZ_DOT", "")
+    if wish == "layered":
+        return []
+    found = []
+    if wish and wish != "pygraphviz":
+        found.append(Engine("dot", (wish, "-Kdot", "-Tplain")))
+    path = shutil.which("dot")
+    if path and wish != "pygraphviz":
+        found.append(Engine("dot", (path, "-Kdot", "-Tplain")))
+    if sys.executable and importlib.util.find_spec("pygraphviz") is not None:
+        found.append(Engine("pygraphviz", (sys.executable, "-c", _CHILD), json_input=True))
+    return found
+
+
+def run_engine(engine: Engine, sources: Sequence[str], deadline: float) -> list[Plain]:
+    """Lay out graphs in one child process.
+
+    Parameters
+    ----------
+    engine : Engine
+    sources : sequence of str
+        DOT texts with nodes ``n0`` …
+    deadline : float
+        Seconds until the child is killed.
+
+    Returns
+    -------
+    list of Plain
+        The first graphs of ``sources``, as many as were done; fewer than asked when the engine failed or was killed.
+    """
+    text = json.dumps(list(sources)) if engine.json_input else "\n".join(sources)
+    with tempfile.TemporaryFile() as inlet, tempfile.TemporaryFile() as outlet:
+        inlet.write(text.encode())
+        inlet.seek(0)
+        try:
+            child = subprocess.Popen(
+                engine.command,
+                stdin=inlet,
+                stdout=outlet,
+                stderr=subprocess.DEVNULL,
+                start_new_session=os.name == "posix",
+            )
+        except OSError:
+            return []
+        try:
+            child.wait(deadline)
+        except subprocess.TimeoutExpired:
+            pass
+        finally:
+            # Also on Ctrl-C: no engine is left running.
+            if child.poll() is None:
+                _kill(child)
+        outlet.seek(0)
+        return parse_plain(outlet.read().decode(errors="replace"))
+
+
+def parse_plain(text: str) -> list[Plain]:
+    """Read Graphviz's plain format, any number of graphs; an incomplete last one is left out."""
+    done: list[Plain] = []
+    graph: Plain | None = None
+    try:
+        for line in text.splitlines():
+            kind, _, rest = line.partition(" ")
+            if kind == "graph":
+                scale, width, height = (float(part) for part in rest.split()[:3])
+                unit = 72.0 * scale
+                graph = Plain(width * unit, height * unit, {}, {})
+            elif graph is None:
+                continue
+            elif kind == "node":
+                name, x, y = rest.split()[:3]
+                graph.centres[int(name[1:])] = (float(x) * unit, graph.height - float(y) * unit)
+            elif kind == "edge":
+                tail, head, amount, *numbers = rest.split()
+                flat = [float(number) * unit for number in numbers[: 2 * int(amount)]]
+                # Control points of straight Bézier pieces: every third one is a corner.
+                corners = [(flat[i], graph.height - flat[i + 1]) for i in range(0, len(flat), 6)]
+                graph.lines[int(tail[1:]), int(head[1:])] = corners
+            elif kind == "stop":
+                done.append(graph)
+                graph = None
+    except (ValueError, IndexError):
+        # Not the format that was asked for: keep what was read before.
+        return done
+    return done
+
+
+def _kill(child: subprocess.Popen) -> None:
+    try:
+        if os.name == "posix":
+            os.killpg(child.pid, signal.SIGKILL)
+        else:
+            child.kill()
+        child.wait(5)
+    except (OSError, subprocess.TimeoutExpired):
+        return

@@ -1,0 +1,90 @@
+"""A trace as Chrome trace JSON, which Perfetto and chrome://tracing open.
+
+One microsecond stands for one step: time on the axis is the order of ops, not how long they took.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+from kvviz.explain.sentences import sentence
+from kvviz.explain.words import buffer, short
+from kvviz.view.table import memory_word
+from kvviz.view.wire import run_label
+
+_PROCESS = 1
+_RUNS = 0
+
+
+def export_perfetto(trace: Any, path: str | os.PathLike[str]) -> None:
+    """Write a trace for Perfetto: a slice for every op, a track for each depth of frames, counters for bytes and rows.
+
+    Parameters
+    ----------
+    trace : Trace
+    path : path
+        File to write; an existing one is replaced.
+    """
+    with open(path, "w", encoding="utf-8", errors="replace") as file:
+        json.dump({"traceEvents": perfetto_events(trace), "displayTimeUnit": "ms"}, file, separators=(",", ":"))
+
+
+def perfetto_events(trace: Any) -> list[dict[str, Any]]:
+    """The events of the file, ordered by time within each kind."""
+    events: list[dict[str, Any]] = [_name("process_name", 0, f"kvviz: {short(trace.title, 80)}")]
+    events.append(_name("thread_name", _RUNS, "runs"))
+    frames = trace.frames
+    depths = sorted({len(frame.path) for frame in frames})
+    events += [_name("thread_name", depth + 1, f"depth {depth}" if depth else "main graph") for depth in depths]
+    for run in trace.runs:
+        if run.last > run.first:
+            args = {"peak bytes": run.peak_bytes, "bytes copied": run.bytes_copied, "bytes written": run.bytes_written}
+            events.append(_slice(run_label(trace, run.index), _RUNS, run.first, run.last - run.first, args))
+    starts = _body_starts(trace)
+    for step in trace.steps:
+        # A control node is logged after the ops of its body: its slice begins where the first of them began.
+        start = starts.get((step.frame_id, id(step.graph_node)), step.index)
+        args = {
+            "node": short(step.node, 200),
+            "memory": memory_word(step),
+            "buffers": ", ".join(buffer(o.storage, o.generation) for o in step.outs),
+            "written": step.written,
+            "copied": step.copied,
+            "what": sentence(step, trace),
+        }
+        events.append(_slice(step.op_type, len(step.frame) + 1, start, step.index + 1 - start, args))
+        events.append(_counter("live bytes", step.index, {"bytes": step.live_bytes}))
+    for cache in trace.caches:
+        for run, rows in zip(trace.runs, cache.runs):
+            events.append(
+                _counter(f"cache {short(cache.name, 60)}", run.first, {"reserved": rows.capacity, "valid": rows.valid})
+            )
+    return events
+
+
+def _body_starts(trace: Any) -> dict[tuple[int, int], int]:
+    """First step inside the bodies of a control node, by (frame, ``id`` of the node)."""
+    frames = trace.frames
+    starts: dict[tuple[int, int], int] = {}
+    seen: set[int] = set()
+    for index, row in enumerate(trace.recorder.rows):
+        frame = frames[row[0]]
+        while frame.parent is not None and frame.id not in seen:
+            seen.add(frame.id)
+            starts.setdefault((frame.parent, id(frame.node)), index)
+            frame = frames[frame.parent]
+    return starts
+
+
+def _name(kind: str, track: int, name: str) -> dict[str, Any]:
+    return {"ph": "M", "pid": _PROCESS, "tid": track, "name": kind, "args": {"name": name}}
+
+
+def _slice(name: str, track: int, start: int, length: int, args: dict[str, Any]) -> dict[str, Any]:
+    return {"ph": "X", "pid": _PROCESS, "tid": track, "name": name, "ts": start, "dur": length, "args": args}
+
+
+def _counter(name: str, at: int, values: dict[str, int]) -> dict[str, Any]:
+    return {"ph": "C", "pid": _PROCESS, "tid": _RUNS, "name": name, "ts": at, "args": values}

@@ -1,0 +1,219 @@
+"""Charts of a trace with matplotlib: memory over the steps, caches over the runs, bytes copied, lives of buffers.
+
+Each function draws on the given Axes, or makes a figure of its own, and returns the Axes. Colours follow the ground of
+the Axes, so a chart on a dark figure is drawn in light inks. Nothing else of matplotlib's state is touched.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kvviz.explain.words import buffer, short, size
+from kvviz.view.chart import axes_and_theme, finish, hue_of, hues, legend, say, thinned, unit_of, whole_numbers
+from kvviz.view.palette import OWNERS, STATES, Theme
+from kvviz.view.wire import run_label
+
+_MOST_MARKS = 24
+
+
+def memory(trace: Any, ax: Any = None) -> Any:
+    """Bytes alive at every step, with the peak and the start of every run marked.
+
+    Parameters
+    ----------
+    trace : Trace
+    ax : matplotlib Axes, optional
+        Where to draw; a new figure by default.
+
+    Returns
+    -------
+    Axes
+    """
+    ax, theme = axes_and_theme(ax, (8.0, 3.0))
+    live = live_bytes(trace)
+    unit, scale = unit_of(live.max(initial=0.0))
+    steps, low, high = thinned(live / scale)
+    ax.fill_between(steps, 0, high, step="post", color=theme.accent, alpha=0.14, linewidth=0)
+    ax.step(steps, high, where="post", color=theme.accent, linewidth=1.3)
+    if low is not high:
+        ax.step(steps, low, where="post", color=theme.accent, linewidth=0.5, alpha=0.6)
+    top = high.max(initial=0.0)
+    ax.set_xlim(0, max(len(live), 1))
+    ax.set_ylim(0, top * 1.22 or 1.0)
+    _run_marks(ax, trace, theme)
+    if len(live):
+        at = int(live.argmax())
+        node = short(trace.steps[at].op_type, 24)
+        right = at > len(live) * 0.6
+        ax.plot([at], [top], "o", color=theme.ink, markersize=4, clip_on=False)
+        ax.annotate(
+            f"peak {size(live[at])} · step {at:,}, {node}",
+            (at, top),
+            xytext=(-8 if right else 8, 6),
+            textcoords="offset points",
+            ha="right" if right else "left",
+            va="bottom",
+            fontsize=9,
+            color=theme.ink,
+        )
+    finish(ax, theme, "step", f"live bytes [{unit}]", f"Memory of {short(trace.title, 50)}")
+    return ax
+
+
+def cache(trace: Any, ax: Any = None) -> Any:
+    """Rows reserved and rows valid after every run, for each cache of a trace; equal caches are drawn once.
+
+    Parameters
+    ----------
+    trace : Trace
+        With caches.
+    ax : matplotlib Axes, optional
+
+    Returns
+    -------
+    Axes
+    """
+    ax, theme = axes_and_theme(ax, (8.0, 3.0))
+    colours = hues(theme)
+    groups: dict[tuple, list[Any]] = {}
+    for c in trace.caches:
+        groups.setdefault((tuple(r.capacity for r in c.runs), tuple(r.valid for r in c.runs)), []).append(c)
+    top = 1
+    for (capacity, valid), members in groups.items():
+        hue = next(colours)
+        runs = np.arange(len(capacity))
+        name = short(members[0].name, 36) + (f" and {len(members) - 1} more" if len(members) > 1 else "")
+        ax.step(runs, capacity, where="mid", color=hue, linewidth=1.4, linestyle=(0, (5, 3)), label=f"{name}: reserved")
+        ax.plot(runs, valid, color=hue, linewidth=1.8, marker="o", markersize=3, label=f"{name}: valid")
+        ax.fill_between(runs, valid, capacity, step="mid", color=hue, alpha=0.10, linewidth=0)
+        top = max(top, *capacity, *valid)
+    ax.set_ylim(0, top * 1.08)
+    whole_numbers(ax, "both")
+    if groups:
+        legend(ax, theme, columns=min(2 * len(groups), 2))
+    else:
+        say(ax, theme, "this trace has no caches")
+    finish(ax, theme, _run_word(trace), "rows", "Cache rows reserved and valid")
+    return ax
+
+
+def copies(trace: Any, ax: Any = None) -> Any:
+    """Bytes copied, and other bytes written, by every run (every token of a decode).
+
+    Parameters
+    ----------
+    trace : Trace
+    ax : matplotlib Axes, optional
+
+    Returns
+    -------
+    Axes
+    """
+    ax, theme = axes_and_theme(ax, (8.0, 3.0))
+    copied = np.array([run.bytes_copied for run in trace.runs], float)
+    written = np.array([run.bytes_written for run in trace.runs], float)
+    unit, scale = unit_of(written.max(initial=0.0))
+    runs = np.arange(len(copied))
+    missed = hue_of(STATES["missed"], theme)
+    ax.bar(runs, copied / scale, width=0.72, color=missed, label=f"copied, {size(copied.sum())} in all")
+    rest = np.maximum(written - copied, 0)
+    ax.bar(
+        runs,
+        rest / scale,
+        width=0.72,
+        bottom=copied / scale,
+        color=theme.soft,
+        alpha=0.35,
+        label=f"written new, {size(rest.sum())} in all",
+    )
+    ax.set_ylim(0, (written.max(initial=0.0) / scale) * 1.25 or 1.0)
+    ax.set_xlim(-0.6, max(len(runs), 1) - 0.4)
+    whole_numbers(ax, "x")
+    legend(ax, theme, columns=2)
+    finish(ax, theme, _run_word(trace), f"bytes [{unit}]", "Bytes moved by each run")
+    return ax
+
+
+def lifetimes(trace: Any, ax: Any = None, limit: int = 60) -> Any:
+    """From which step to which the largest buffers live; bars are coloured and lettered by owner.
+
+    Parameters
+    ----------
+    trace : Trace
+    ax : matplotlib Axes, optional
+    limit : int
+        Number of buffers, largest first; weights are left out, since they live for good.
+
+    Returns
+    -------
+    Axes
+    """
+    end = max(len(trace.steps), 1)
+    shown = [s for s in trace.storages if s.origin != "weights" and s.capacity]
+    shown = sorted(shown, key=lambda s: (-s.capacity, s.id))[:limit]
+    shown.sort(key=lambda s: (s.born, s.id))
+    ax, theme = axes_and_theme(ax, (8.0, min(max(2.2, 1.2 + 0.17 * len(shown)), 12.0)))
+    widest = max((s.capacity for s in shown), default=1)
+    used: dict[str, Any] = {}
+    for y, s in enumerate(shown):
+        look = OWNERS[s.origin]
+        start = max(s.born, 0)
+        stop = end if s.freed is None else s.freed + 1
+        hue = hue_of(look, theme)
+        thick = 0.3 + 0.5 * (s.capacity / widest) ** 0.5
+        edge = {"dashed": "--", "dotted": ":"}.get(look.border, "-")
+        bars = ax.barh(
+            y, max(stop - start, 0.5), left=start, height=thick, color=f"{hue}66", edgecolor=hue, linewidth=0.9
+        )
+        bars[0].set_linestyle(edge)
+        used.setdefault(s.origin, bars[0])
+    ax.set_xlim(0, end)
+    ax.set_ylim(len(shown) - 0.4 if shown else 1, -0.6)
+    every = -(-len(shown) // 60) or 1
+    names = [f"{buffer(s.id)} · {size(s.capacity)}" for s in shown]
+    ax.set_yticks(range(0, len(shown), every), names[::every], fontsize=7)
+    _run_marks(ax, trace, theme, text=False)
+    if used:
+        labels = [f"{OWNERS[o].letter} {OWNERS[o].about}" for o in used]
+        legend(ax, theme, columns=len(used), handles=(list(used.values()), labels))
+    else:
+        say(ax, theme, "no buffer was made")
+    left_out = sum(s.origin != "weights" and bool(s.capacity) for s in trace.storages) - len(shown)
+    title = "Lives of buffers" + (f", the {len(shown)} largest of {len(shown) + left_out:,}" if left_out else "")
+    finish(ax, theme, "step", "", title)
+    return ax
+
+
+def live_bytes(trace: Any) -> np.ndarray:
+    """Bytes alive at every step, as floats."""
+    return np.fromiter((row[9] for row in trace.recorder.rows), float, len(trace.recorder.rows))
+
+
+def _run_marks(ax: Any, trace: Any, theme: Theme, text: bool = True) -> None:
+    """A thin line where each run begins; of many runs every second, fifth … one has its name."""
+    if len(trace.runs) < 2:
+        return
+    every = next(n for n in (1, 2, 5, 10, 20, 50, 100, 500, 10**9) if len(trace.runs) <= n * _MOST_MARKS)
+    for run in trace.runs[::every]:
+        ax.axvline(run.first, color=theme.line, linewidth=0.8, zorder=0)
+    if not text:
+        return
+    named = next(n for n in (1, 2, 5, 10, 20, 50, 100, 500, 10**9) if len(trace.runs) <= n * 12)
+    for run in trace.runs[::named]:
+        word = short(run.text.strip(), 10) if run.text.strip() else run_label(trace, run.index).removeprefix("decode ")
+        ax.annotate(
+            word,
+            (run.first, 0),
+            xycoords=("data", "axes fraction"),
+            xytext=(3, 3),
+            textcoords="offset points",
+            fontsize=7,
+            color=theme.soft,
+            annotation_clip=True,
+        )
+
+
+def _run_word(trace: Any) -> str:
+    return "decode step (0 is the prefill)" if trace.prompt else "run"

@@ -1,0 +1,72 @@
+"""A still PNG of a trace, the only form that every reader shows: memory, caches, and the last steps in words."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+from kvviz.explain.sentences import sentence
+from kvviz.explain.words import short, size
+from kvviz.view import plots
+from kvviz.view.palette import LIGHT
+
+WIDTH, DPI = 9.0, 100
+_STEPS = 8
+
+
+def still(trace: Any, step: int | None = None) -> bytes:
+    """Draw the picture that stands in for the debugger where no kernel runs.
+
+    Parameters
+    ----------
+    trace : Trace
+    step : int, optional
+        The last step that is told in words; the last of the trace by default.
+
+    Returns
+    -------
+    bytes
+        A PNG of about 900 px width, under 200 kB.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    steps = len(trace.steps)
+    last = steps - 1 if step is None else range(steps)[step]
+    told = [trace.steps[i] for i in range(max(0, last - _STEPS + 1), last + 1)]
+    heights = [2.3, *([2.2] if trace.caches else []), 0.34 + 0.24 * len(told)]
+    # A figure without pyplot: it belongs to nobody's list of open figures.
+    figure = Figure(figsize=(WIDTH, sum(heights) + 0.5), dpi=DPI, layout="constrained", facecolor=LIGHT.pane)
+    FigureCanvasAgg(figure)
+    panes = list(figure.subplots(len(heights), 1, height_ratios=heights, squeeze=False)[:, 0])
+    plots.memory(trace, ax=panes[0])
+    if last >= 0:
+        panes[0].axvline(last, color=LIGHT.ink, linewidth=1.0, linestyle=(0, (2, 2)))
+    if trace.caches:
+        plots.cache(trace, ax=panes[1])
+    _words(panes[-1], told, trace)
+    figure.suptitle(
+        f"{short(trace.title, 60)} · {steps:,} steps · peak {size(trace.peak_bytes)} · policy {trace.policy.name}",
+        x=0.01,
+        ha="left",
+        fontsize=11,
+        fontweight="semibold",
+        color=LIGHT.ink,
+    )
+    out = io.BytesIO()
+    figure.savefig(out, format="png", dpi=DPI)
+    return out.getvalue()
+
+
+def _words(ax: Any, told: list[Any], trace: Any) -> None:
+    ax.set_axis_off()
+    ax.set_xlim(0, 1)
+    ax.set_ylim(max(len(told), 1), -1)
+    ax.set_title("The last steps", loc="left", fontsize=10, fontweight="semibold", color=LIGHT.ink, pad=0)
+    for row, step in enumerate(told):
+        weight = "semibold" if row == len(told) - 1 else "normal"
+        ax.text(0.0, row, f"{step.index:,}", ha="left", va="center", fontsize=8.5, color=LIGHT.soft)
+        text = short(sentence(step, trace), 122)
+        ax.text(0.06, row, text, ha="left", va="center", fontsize=8.5, color=LIGHT.ink, fontweight=weight)
+    if not told:
+        ax.text(0.0, 0, "nothing has run yet", ha="left", va="center", fontsize=8.5, color=LIGHT.soft)

@@ -1,0 +1,113 @@
+"""What a block of the graph needs in order to be drawn: boxes, links inside it, and stubs of values from elsewhere.
+
+Invariant: a sketch holds numbers only, no names, so two equal layers have equal sketches and no name can harm a layout.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Container, Sequence
+from dataclasses import dataclass
+
+from kvviz.graph.model import Graph, Node
+
+BOX_HEIGHT = 36
+MIN_WIDTH, MAX_WIDTH = 76, 180
+OP_PITCH, SHAPE_PITCH = 7.4, 6.1
+PADDING, MARKER = 18, 18
+GRID = 4
+
+# A value with more readers than this, read by a node this many places further on, gets a stub in place of an edge.
+HUB_READERS, HUB_SPAN = 2, 12
+MAX_STUBS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Sketch:
+    """One block, ready for a layout engine.
+
+    Attributes
+    ----------
+    sizes : tuple of (int, int)
+        Width and height of each box in px, in the order of the block's nodes.
+    links : tuple of (int, int)
+        From box, to box; each pair once, always forward in the block's order.
+    stubs : tuple of (int, str, int)
+        Box, ``"in"`` or ``"out"``, and position among the node's inputs (captures behind them) or outputs.
+    """
+
+    sizes: tuple[tuple[int, int], ...]
+    links: tuple[tuple[int, int], ...]
+    stubs: tuple[tuple[int, str, int], ...]
+
+
+def box_size(op_type: str, shape: str = "") -> tuple[int, int]:
+    """Width and height in px of a box that shows an operator and, below it, a short shape.
+
+    Every number of the shape counts as two digits at least, so that a cache growing from 9 to 10 rows moves nothing.
+    """
+    spare = sum(len(part) == 1 for part in shape.strip("[]").split(",")) if shape else 0
+    text = max(len(op_type) * OP_PITCH + MARKER, (len(shape) + spare) * SHAPE_PITCH)
+    width = min(max(MIN_WIDTH, PADDING + text), MAX_WIDTH)
+    return math.ceil(width / GRID) * GRID, BOX_HEIGHT
+
+
+def sketch(
+    graph: Graph,
+    nodes: Sequence[Node],
+    shape: Callable[[Node], str] = lambda node: "",
+    order: Container[int] | None = None,
+) -> Sketch:
+    """Reduce a block to numbers.
+
+    Parameters
+    ----------
+    graph : Graph
+        The graph that the nodes belong to.
+    nodes : sequence of Node
+        The block, in the order in which they run.
+    shape : callable
+        ``shape(node)`` gives the second line of its box.
+    order : container of int, optional
+        Indices of the nodes that run at all; a value whose only other readers never run gets no stub.
+    """
+    box = {id(node): i for i, node in enumerate(nodes)}
+    maker = {name: box[id(node)] for node in nodes for name in node.outputs if name}
+    results = {value.name for value in graph.outputs}
+    readers: dict[str, list[int]] = {}
+    for i, node in enumerate(nodes):
+        for name in dict.fromkeys(_reads(node)):
+            if name in maker:
+                readers.setdefault(name, []).append(i)
+
+    links: dict[tuple[int, int], None] = {}
+    stubs: list[tuple[int, str, int]] = []
+    cut: set[str] = set()
+    for i, node in enumerate(nodes):
+        into = []
+        for slot, name in enumerate(_reads(node)):
+            if not name or name in graph.weights:
+                continue
+            source = maker.get(name)
+            if source is None or source >= i:
+                into.append((i, "in", slot))
+            elif len(readers[name]) > HUB_READERS and i - source > HUB_SPAN:
+                into.append((i, "in", slot))
+                cut.add(name)
+            else:
+                links[source, i] = None
+        stubs += into[:MAX_STUBS]
+    for i, node in enumerate(nodes):
+        out = []
+        for slot, name in enumerate(node.outputs):
+            outside = (n for n in graph.consumers.get(name, ()) if id(n) not in box)
+            leaves = name in results or any(order is None or n.index in order for n in outside)
+            if name and (name in cut or leaves):
+                out.append((i, "out", slot))
+        stubs += out[:MAX_STUBS]
+    sizes = tuple(box_size(node.op_type, shape(node)) for node in nodes)
+    return Sketch(sizes, tuple(links), tuple(stubs))
+
+
+def _reads(node: Node) -> tuple[str, ...]:
+    return (*node.inputs, *(name for name in node.captures if name not in node.inputs))

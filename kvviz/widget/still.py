@@ -1,0 +1,24 @@
+"""What a reader without a kernel sees: a still picture of the current step, as PNG and as an SVG image in HTML."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+from kvviz.engine.trace import Trace
+from kvviz.view.png import still
+from kvviz.view.svg import picture
+
+
+def still_bundle(trace: Trace, position: int) -> dict[str, Any]:
+    """Mime type to data. Untrusted notebooks strip inline SVG, so it goes in as a data URI."""
+    step = position if position >= 0 else len(trace.steps) - 1
+    if step < 0:
+        return {"text/plain": repr(trace)}
+    svg = str(picture(trace, step))
+    encoded = base64.b64encode(svg.encode()).decode()
+    return {
+        "text/plain": repr(trace),
+        "image/png": base64.b64encode(still(trace, step)).decode(),
+        "text/html": f'<img alt="kvviz: step {step} of {len(trace.steps)}" src="data:image/svg+xml;base64,{encoded}">',
+    }

@@ -1,0 +1,23 @@
+"""Settings that every test runs under."""
+
+from __future__ import annotations
+
+import os
+
+# Before numpy is imported: one BLAS thread, so that sums and timings do not depend on the machine's cores.
+for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(variable, "1")
+os.environ["MPLBACKEND"] = "agg"
+
+import pytest
+from hypothesis import settings
+
+# A slow machine is no failure; in CI the same examples are tried each time, so that a red run can be repeated.
+settings.register_profile("here", deadline=None)
+settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
+settings.load_profile("ci" if "CI" in os.environ else "here")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the browser tests last: what is wrong below them is said sooner and shorter by the others."""
+    items.sort(key=lambda item: item.get_closest_marker("ui") is not None)

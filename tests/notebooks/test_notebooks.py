@@ -1,0 +1,86 @@
+"""Every notebook runs, and the committed file reads well without a kernel."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+from nbformat import NotebookNode
+
+from tests.ui.server import isolated
+
+ROOT = Path(__file__).resolve().parents[2]
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+VIEW = "application/vnd.jupyter.widget-view+json"
+STATE = "application/vnd.jupyter.widget-state+json"
+
+every_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+
+
+def read(path: Path) -> NotebookNode:
+    return nbformat.read(path, as_version=4)
+
+
+def code_cells(notebook: NotebookNode) -> list[NotebookNode]:
+    return [cell for cell in notebook.cells if cell.cell_type == "code" and cell.source.strip()]
+
+
+def models(notebook: NotebookNode) -> dict[str, Any]:
+    """Saved widgets by id."""
+    return notebook.metadata.get("widgets", {}).get(STATE, {}).get("state", {})
+
+
+def debuggers(notebook: NotebookNode) -> Iterator[tuple[str, NotebookNode]]:
+    """Widget id and output of each cell that shows a widget with a page of our own (progress bars are not)."""
+    saved = models(notebook)
+    for output in (output for cell in code_cells(notebook) for output in cell.outputs):
+        view = output.get("data", {}).get(VIEW)
+        if view and saved.get(view["model_id"], {"model_module": "anywidget"})["model_module"] == "anywidget":
+            yield view["model_id"], output
+
+
+@every_notebook
+def test_it_runs_from_top_to_bottom(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # given a copy, with the models beside it
+    shutil.copytree(ROOT / "notebooks", tmp_path / "notebooks")
+    (tmp_path / "assets").symlink_to(ROOT / "assets")
+    for name, value in isolated(tmp_path / "home").items():
+        monkeypatch.setenv(name, value)
+    folder = {"metadata": {"path": str(tmp_path / "notebooks")}}
+    # when
+    done = NotebookClient(read(path), timeout=600, kernel_name="python3", resources=folder).execute()
+    # then
+    assert [output for cell in code_cells(done) for output in cell.outputs if output.output_type == "error"] == []
+    assert len(list(debuggers(done))) == len(list(debuggers(read(path)))), "run make notebooks"
+
+
+@every_notebook
+def test_it_was_committed_executed_in_order_without_errors(path: Path) -> None:
+    cells = code_cells(read(path))
+    assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1)), "run make notebooks"
+    assert any(cell.outputs for cell in cells)
+    assert [output for cell in cells for output in cell.outputs if output.output_type == "error"] == []
+
+
+@every_notebook
+def test_each_debugger_shows_a_picture_where_no_kernel_or_no_trust_is(path: Path) -> None:
+    """Of an untrusted notebook JupyterLab shows PNG, and HTML images with a data address; inline SVG is stripped."""
+    for model, output in debuggers(read(path)):
+        html = "".join(output.data.get("text/html", ""))
+        assert "image/png" in output.data or '<img src="data:image/' in html, f"widget {model} has no still picture"
+
+
+@every_notebook
+def test_each_debugger_was_saved_so_that_a_trusted_notebook_shows_it_live(path: Path) -> None:
+    notebook = read(path)
+    shown = {model for model, _ in debuggers(notebook)}
+    assert shown <= models(notebook).keys()
+
+
+def test_the_first_notebook_shows_a_debugger() -> None:
+    assert list(debuggers(read(ROOT / "notebooks" / "00_quickstart.ipynb")))

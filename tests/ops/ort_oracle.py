@@ -1,0 +1,117 @@
+"""onnxruntime as an oracle for single operators: one node, one thread, no graph optimisation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+from onnx import ModelProto, TensorProto, helper, numpy_helper
+
+IR_VERSION = 10
+_BY_ORT_NAME = {
+    "tensor(bfloat16)": TensorProto.BFLOAT16,
+    "tensor(float8e4m3fn)": TensorProto.FLOAT8E4M3FN,
+    "tensor(float8e4m3fnuz)": TensorProto.FLOAT8E4M3FNUZ,
+    "tensor(float8e5m2)": TensorProto.FLOAT8E5M2,
+    "tensor(float8e5m2fnuz)": TensorProto.FLOAT8E5M2FNUZ,
+    "tensor(int4)": TensorProto.INT4,
+    "tensor(uint4)": TensorProto.UINT4,
+}
+
+Inputs = Sequence[np.ndarray | None]
+
+
+def one_node_model(
+    op_type: str, inputs: Inputs, n_outputs: int = 1, opset: int = 21, domain: str = "", **attributes: Any
+) -> ModelProto:
+    """A model of one node whose inputs are ``x0, x1, …`` and whose outputs are ``y0, y1, …``.
+
+    An input that is None becomes the empty name, which is ONNX's absent optional input. Shapes are left open.
+    Inputs of a type that NumPy lacks (bfloat16, float8, int4) become initializers.
+    """
+    names = [f"x{i}" if x is not None else "" for i, x in enumerate(inputs)]
+    outputs = [f"y{i}" for i in range(n_outputs)]
+    given = [(name, np.asarray(x)) for name, x in zip(names, inputs) if x is not None]
+    graph = helper.make_graph(
+        [helper.make_node(op_type, names, outputs, domain=domain, **attributes)],
+        "one",
+        [
+            helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(x.dtype), [None] * x.ndim)
+            for name, x in given
+            if _is_plain(x)
+        ],
+        [onnx.ValueInfoProto(name=name) for name in outputs],
+        [numpy_helper.from_array(x, name) for name, x in given if not _is_plain(x)],
+    )
+    imports = [helper.make_opsetid("", opset)]
+    if domain:
+        imports.append(helper.make_opsetid(domain, 1))
+    return helper.make_model(graph, ir_version=IR_VERSION, opset_imports=imports)
+
+
+def ort_run(
+    op_type: str, inputs: Inputs, n_outputs: int = 1, opset: int = 21, domain: str = "", **attributes: Any
+) -> list[np.ndarray]:
+    """What onnxruntime computes for one operator.
+
+    Parameters
+    ----------
+    op_type, domain, opset
+        The operator, its domain and the version of the default domain (other domains are imported at version 1).
+    inputs : list of ndarray or None
+        Positional inputs; None for an absent optional one. ml_dtypes arrays (bfloat16, float8, int4) are accepted.
+    n_outputs : int
+        How many outputs the node asks for.
+    **attributes
+        ONNX attributes, as ``onnx.helper.make_node`` takes them.
+
+    Returns
+    -------
+    list of ndarray
+        One array an output.
+
+    Examples
+    --------
+    >>> ort_run("Add", [np.float32([1, 2]), np.float32([3, 4])])[0].tolist()
+    [4.0, 6.0]
+    """
+    model = one_node_model(op_type, inputs, n_outputs, opset, domain, **attributes)
+    session = _session(model.SerializeToString(deterministic=True))
+    exotic = {arg.name: _BY_ORT_NAME[arg.type] for arg in session.get_outputs() if arg.type in _BY_ORT_NAME}
+    if exotic:
+        session = _session(_with_float_outputs(model, exotic).SerializeToString(deterministic=True))
+    feeds = {f"x{i}": np.asarray(x) for i, x in enumerate(inputs) if x is not None and _is_plain(x)}
+    results = session.run(None, feeds)
+    for i, result in enumerate(results):
+        if f"y{i}" in exotic:
+            results[i] = result.astype(helper.tensor_dtype_to_np_dtype(exotic[f"y{i}"]))
+    return results
+
+
+def _is_plain(x: np.ndarray) -> bool:
+    return np.asarray(x).dtype.type.__module__ == "numpy"
+
+
+def _with_float_outputs(model: ModelProto, exotic: dict[str, int]) -> ModelProto:
+    """The model with outputs that NumPy cannot hold cast to float32, which loses nothing for up to 16 bits."""
+    wide = ModelProto()
+    wide.CopyFrom(model)
+    for value in wide.graph.output:
+        if value.name in exotic:
+            wide.graph.node.append(helper.make_node("Cast", [value.name], [f"{value.name}_wide"], to=TensorProto.FLOAT))
+            value.name = f"{value.name}_wide"
+    return wide
+
+
+@lru_cache(maxsize=256)
+def _session(model: bytes) -> onnxruntime.InferenceSession:
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 4
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])

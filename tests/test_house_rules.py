@@ -1,0 +1,124 @@
+"""Rules that hold for every file of the project."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+NOT_OURS = {".git", ".venv", "node_modules", "test-results", "static", "__pycache__", "build", "dist"}
+CODE = {".py", ".ts", ".mjs", ".css"}
+
+# Their addresses belong to the clients' settings: a lock file or a link pins everybody to one of them.
+REGISTRIES = re.compile(r"\b(pypi\.org|pythonhosted\.org|npmjs\.(org|com)|yarnpkg\.com|(deb|packages)\.debian\.org)\b")
+MACHINE_PATHS = re.compile(r"(?<![\w.:/])/(home|Users|root|work|tmp)/\w|\b[A-Z]:\\+Users\b")
+LEFT_OVER = re.compile(
+    r"\b(TODO|FIXME|XXX)\b"
+    r"|\bpytest\.(skip|xfail|importorskip)\b|\bmark\.(skip|skipif|xfail)\b"
+    r"|\b(it|test|describe)\.(skip|todo|only|fails)\b"
+)
+
+
+def git(*arguments: str) -> list[str]:
+    """Lines that git prints; none where this is no checkout (a source archive, a copy)."""
+    done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True)
+    return done.stdout.splitlines() if done.returncode == 0 else []
+
+
+def all_files() -> list[Path]:
+    """What is committed or could be, as git sees it; without git, what lies here and is not made by a tool."""
+    listed = git("ls-files", "--cached", "--others", "--exclude-standard")
+    found = [ROOT / name for name in listed] or [p for p in ROOT.rglob("*") if not NOT_OURS & set(p.parts)]
+    return sorted(path for path in found if path.is_file())
+
+
+def texts() -> dict[Path, str]:
+    """Text of every file that is not binary, by its path from the root."""
+    contents = {path.relative_to(ROOT): path.read_bytes() for path in all_files()}
+    return {path: data.decode("utf-8", "replace") for path, data in contents.items() if b"\0" not in data[:8192]}
+
+
+TEXTS = texts()
+OURS = {path: text for path, text in TEXTS.items() if path.suffix in CODE and "static" not in path.parts}
+# This file has to spell out what it forbids.
+OTHERS = {path: text for path, text in TEXTS.items() if path.name != Path(__file__).name}
+
+
+def hits(pattern: re.Pattern[str], files: dict[Path, str]) -> list[str]:
+    return [f"{path}: {found.group()}" for path, text in files.items() for found in pattern.finditer(text)]
+
+
+def test_the_rules_see_the_project() -> None:
+    seen = {path.parts[0] for path in OURS}
+    assert {"kvviz", "tests", "assets", ".ci"} <= seen
+    assert {Path("pyproject.toml"), Path("Makefile"), Path("LICENSE")} <= TEXTS.keys()
+
+
+def test_no_file_of_code_is_longer_than_400_lines() -> None:
+    lengths = {str(path): len(text.splitlines()) for path, text in OURS.items()}
+    assert {path: length for path, length in lengths.items() if length > 400} == {}
+
+
+def test_no_file_names_a_package_registry() -> None:
+    assert hits(REGISTRIES, OTHERS) == []
+
+
+def test_no_file_holds_a_path_of_somebodys_machine() -> None:
+    assert hits(MACHINE_PATHS, OTHERS) == []
+
+
+def test_nothing_is_skipped_or_left_for_later() -> None:
+    assert hits(LEFT_OVER, {path: text for path, text in OURS.items() if path in OTHERS}) == []
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text"),
+    [
+        (REGISTRIES, "https://files.pythonhosted.org/packages/x.whl"),
+        (REGISTRIES, '"resolved": "https://registry.npmjs.org/x.tgz"'),
+        (MACHINE_PATHS, "open('/home/ada/model.onnx')"),
+        (MACHINE_PATHS, r"C:\\Users\\ada"),
+        (LEFT_OVER, "@pytest.mark.skipif(True)"),
+        (LEFT_OVER, "it.only('draws', () => {})"),
+        (LEFT_OVER, "# TODO later"),
+    ],
+)
+def test_what_is_forbidden_is_found(pattern: re.Pattern[str], text: str) -> None:
+    assert pattern.search(text)
+
+
+@pytest.mark.parametrize("text", ["https://example.invalid/work/x", "/model/layers.0/Add", "a/tmp/b", "see ./home/x"])
+def test_an_address_or_a_node_name_is_no_machine_path(text: str) -> None:
+    assert not MACHINE_PATHS.search(text)
+
+
+def test_no_lock_file_of_uv_is_committed() -> None:
+    assert git("ls-files", "uv.lock") == []
+    assert "uv.lock" in (ROOT / ".gitignore").read_text("utf-8").split()
+
+
+def test_the_front_end_module_stays_under_100_kb() -> None:
+    sizes = {path.name: path.stat().st_size for path in (ROOT / "kvviz" / "widget" / "static").glob("*.js")}
+    assert sizes, "no bundle: run make widget"
+    assert {name: size for name, size in sizes.items() if size >= 100_000} == {}
+
+
+def test_importing_kvviz_is_light(record_property: Callable[[str, object], None]) -> None:
+    """What only some readers need is imported when it is used; time is the processor's, so load does not count."""
+    code = (
+        "import time; start = time.process_time(); import kvviz; took = time.process_time() - start;"
+        "import json, sys; print(json.dumps([took, sorted(sys.modules)]))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    seconds, modules = json.loads(done.stdout)
+    record_property("import_seconds", seconds)
+    assert not {"jupyterlab", "jupyter_server", "matplotlib.pyplot", "onnxruntime", "pygraphviz", "sympy"} & set(
+        modules
+    )
+    assert seconds < 2.0

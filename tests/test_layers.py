@@ -1,0 +1,129 @@
+"""Imports inside kvviz point only downwards."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# From the bottom up. A package may import from itself and from the rows before its own, not from its neighbours.
+LAYERS: tuple[tuple[str, ...], ...] = (
+    ("kvviz.errors",),
+    ("kvviz.graph", "kvviz.memory"),
+    ("kvviz.ops",),
+    ("kvviz.engine",),
+    ("kvviz.decode", "kvviz.ggml", "kvviz.device"),
+    ("kvviz.debugger",),
+    ("kvviz.explain",),
+    ("kvviz.view",),
+    ("kvviz.widget",),
+    ("kvviz", "kvviz.cli", "kvviz.plot", "kvviz.policies", "kvviz.__main__"),
+)
+TOP = len(LAYERS) - 1
+LAYER = {package: number for number, row in enumerate(LAYERS) for package in row}
+
+# (module, module that it may import although it lies higher). Trace's conveniences are bound in kvviz/__init__.py.
+EXCEPTIONS: frozenset[tuple[str, str]] = frozenset()
+
+
+def package_of(module: str) -> str:
+    """The row entry that a module belongs to: its first two parts, or kvviz itself."""
+    return ".".join(module.split(".")[:2])
+
+
+def module_of(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def is_module(name: str) -> bool:
+    base = ROOT.joinpath(*name.split("."))
+    return base.is_dir() or base.with_suffix(".py").exists()
+
+
+def imported(tree: ast.AST, module: str, is_package: bool) -> Iterator[tuple[int, str]]:
+    """Line and full name of every module that the code imports, at any depth and also for types only."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = module.split(".")[: len(module.split(".")) - node.level + is_package] if node.level else []
+            source = ".".join([*above, *([node.module] if node.module else [])])
+            for alias in node.names:
+                inner = f"{source}.{alias.name}"
+                yield node.lineno, inner if is_module(inner) else source
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("import_module", "__import__")):
+            yield from (
+                (node.lineno, a.value) for a in node.args if isinstance(a, ast.Constant) and str(a.value) == a.value
+            )
+
+
+def upward(source: str, module: str, is_package: bool = False) -> list[tuple[int, str]]:
+    """Imports of kvviz that do not point to a lower layer or into the module's own package."""
+    own = package_of(module)
+    found = []
+    for line, name in imported(ast.parse(source), module, is_package):
+        if name.split(".")[0] != "kvviz" or (module, name) in EXCEPTIONS:
+            continue
+        target = package_of(name)
+        below = LAYER.get(target, TOP) < LAYER.get(own, TOP)
+        if not below and target != own and LAYER.get(own, TOP) != TOP:
+            found.append((line, name))
+    return found
+
+
+FILES = sorted((ROOT / "kvviz").rglob("*.py"))
+
+
+def test_every_module_of_kvviz_has_a_layer() -> None:
+    assert {package_of(module_of(path)) for path in FILES} <= LAYER.keys()
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_imports_point_downwards(path: Path) -> None:
+    found = upward(path.read_text("utf-8"), module_of(path), path.name == "__init__.py")
+    assert not found, f"{path.relative_to(ROOT)} imports from its own layer or above: {found}"
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("kvviz.ops.add", "from kvviz.engine.plan import Plan"),
+        ("kvviz.ops.add", "import kvviz.engine"),
+        ("kvviz.ops.add", "from ..engine import plan"),
+        ("kvviz.ops.add", "def late():\n    from kvviz import view"),
+        ("kvviz.ops.add", "import kvviz"),
+        ("kvviz.ops.add", "from kvviz import load"),
+        ("kvviz.ops.add", "import importlib\nimportlib.import_module('kvviz.view.html')"),
+        ("kvviz.ops.add", "if TYPE_CHECKING:\n    from kvviz.engine.trace import Trace"),
+        ("kvviz.graph.model", "from kvviz.memory import storage"),
+        ("kvviz.errors", "from kvviz.graph.model import Node"),
+    ],
+)
+def test_an_import_that_points_up_or_sideways_is_found(module: str, source: str) -> None:
+    assert upward(source, module)
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("kvviz.ops.add", "from kvviz.errors import GraphError\nfrom kvviz.graph.model import Node"),
+        ("kvviz.ops.add", "from . import registry\nfrom .registry import op\nfrom ..memory import storage"),
+        ("kvviz.widget.debugger", "from kvviz.view import wire"),
+        ("kvviz.cli", "import kvviz\nfrom kvviz import plot"),
+        ("kvviz.errors", "import numpy"),
+    ],
+)
+def test_an_import_that_points_down_is_let_through(module: str, source: str) -> None:
+    assert not upward(source, module)
+
+
+def test_exceptions_are_few_and_all_needed() -> None:
+    assert len(EXCEPTIONS) <= 3
+    for module, name in EXCEPTIONS:
+        path = ROOT.joinpath(*module.split(".")).with_suffix(".py")
+        assert name in {found for _, found in imported(ast.parse(path.read_text("utf-8")), module, False)}

@@ -1,0 +1,128 @@
+"""A notebook open in the browser: run it, read it, look at it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any, Literal
+
+from playwright.sync_api import Browser, ConsoleMessage, Locator, Page, Request, Route
+
+from tests.ui.server import Jupyter
+
+RESULTS = Path(__file__).resolve().parents[2] / "test-results"
+OUTSIDE = re.compile(r"^(?!data:|blob:|about:)(?!(https?|wss?)://127\.0\.0\.1[:/])")
+
+# The toolbar says idle before a kernel exists, and Run All then asks which kernel to use. Ask the session itself, and
+# the kernel for its name: only a kernel that has started answers.
+KERNEL_IDLE = """async () => {
+  const session = window.jupyterapp?.shell.currentWidget?.sessionContext;
+  if (!session) return false;
+  await session.ready;
+  const kernel = session.session?.kernel;
+  await kernel?.info;
+  return kernel?.connectionStatus === "connected" && kernel.status === "idle";
+}"""
+RUN_ALL = """(limit) => Promise.race([
+  window.jupyterapp.commands.execute("notebook:run-all-cells").then(() => true),
+  new Promise((_, refuse) => setTimeout(() => refuse(new Error(`cells still running after ${limit} ms`)), limit)),
+])"""
+OUTPUTS = """() => window.jupyterapp.shell.currentWidget.content.widgets
+  .map((cell) => cell.model.type === "code" ? cell.model.sharedModel.getOutputs() : [])"""
+THEME = """(name) => window.jupyterapp.commands.execute("apputils:change-theme", {theme: name})"""
+SPLASH = "#jupyterlab-splash"
+SHUT_DOWN = "() => window.jupyterapp?.shell.currentWidget?.sessionContext?.shutdown()"
+
+
+class NotebookPage:
+    """One notebook in one page of its own.
+
+    Attributes
+    ----------
+    page
+        playwright's page, for what the methods here do not cover.
+    complaints
+        What the page wrote to the console as an error, and exceptions that nobody caught.
+    outside
+        Addresses beyond loopback that the page asked for. All are refused.
+    """
+
+    def __init__(self, browser: Browser, server: Jupyter, *, width: int = 1400, height: int = 1000) -> None:
+        self.server = server
+        self.complaints: list[str] = []
+        self.outside: list[str] = []
+        self._context = browser.new_context(viewport={"width": width, "height": height}, service_workers="block")
+        self._context.set_default_timeout(60_000)
+        self._context.route(OUTSIDE, self._refuse)
+        self._context.route_web_socket(OUTSIDE, lambda socket: self.outside.append(socket.url))
+        self.page: Page = self._context.new_page()
+        self.page.on("console", self._listen)
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+
+    def _refuse(self, route: Route, request: Request) -> None:
+        self.outside.append(request.url)
+        route.abort()
+
+    def _listen(self, message: ConsoleMessage) -> None:
+        if message.type == "error":
+            self.complaints.append(message.text)
+
+    def open(self, path: str) -> None:
+        """Open a notebook of the server's folder, in the light theme, and wait until its kernel can take work."""
+        self.page.goto(self.server.document(path))
+        self.page.wait_for_selector(".jp-NotebookPanel .jp-Notebook .jp-Cell")
+        self.page.wait_for_function("() => window.jupyterapp?.shell.currentWidget?.sessionContext")
+        self.page.wait_for_selector(SPLASH, state="detached")
+        self.theme("light")
+        self.wait_until_idle()
+
+    def wait_until_idle(self) -> None:
+        self.page.wait_for_function(KERNEL_IDLE)
+
+    def run_all(self, seconds: float = 300) -> None:
+        """Run every cell and wait for the last one.
+
+        Raises
+        ------
+        AssertionError
+            If a cell raised; the message holds its traceback.
+        """
+        self.page.evaluate(RUN_ALL, seconds * 1000)
+        errors = self.errors()
+        assert not errors, "\n".join(errors)
+
+    def outputs(self) -> list[list[dict[str, Any]]]:
+        """Outputs of each cell as the notebook file would hold them."""
+        cells: list[list[dict[str, Any]]] = self.page.evaluate(OUTPUTS)
+        return cells
+
+    def errors(self) -> list[str]:
+        """Tracebacks that cells show, without their colours."""
+        plain = re.compile(r"\x1b\[[0-9;]*m")
+        shown = [output for cell in self.outputs() for output in cell if output["output_type"] == "error"]
+        return [plain.sub("", "\n".join(output["traceback"])) for output in shown]
+
+    def theme(self, name: Literal["light", "dark"]) -> None:
+        """Switch JupyterLab's theme and wait until it is on; the server remembers it for pages opened later."""
+        wanted = str(name == "light").lower()
+        if self.page.locator("body").get_attribute("data-jp-theme-light") != wanted:
+            self.page.evaluate(THEME, f"JupyterLab {name.capitalize()}")
+            self.page.wait_for_selector(f'body[data-jp-theme-light="{wanted}"]', state="attached")
+        self.page.wait_for_selector(SPLASH, state="detached")
+
+    def kv(self, name: str) -> Locator:
+        """The parts of the debugger that carry ``data-kv="name"``."""
+        return self.page.locator(f'[data-kv="{name}"]')
+
+    def screenshot(self, name: str, of: Locator | None = None) -> Path:
+        """Write test-results/NAME.png, of the page or of one part."""
+        RESULTS.mkdir(exist_ok=True)
+        path = RESULTS / f"{name}.png"
+        (of or self.page).screenshot(path=path)
+        return path
+
+    def close(self) -> None:
+        """End the kernel and close the page; what JupyterLab says about a kernel that went away is not collected."""
+        self.page.remove_listener("console", self._listen)
+        self.page.evaluate(SHUT_DOWN)
+        self._context.close()
