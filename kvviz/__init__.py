@@ -1,1 +1,74 @@
-"""kvviz: step through an ONNX graph and see who owns every buffer."""
+"""kvviz: step through an ONNX graph in a notebook, and see who owns every buffer.
+
+>>> graph = kvviz.load("model.onnx")
+>>> trace = kvviz.decode(graph, [5, 17, 33], max_new_tokens=8, kv_capacity=16)
+>>> kvviz.debug(graph, prompt=[5, 17, 33])
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kvviz import policies
+from kvviz.decode.loop import decode, stream
+from kvviz.decode.single import run
+from kvviz.engine.policy import Policy
+from kvviz.engine.trace import Trace
+from kvviz.errors import KvvizError
+from kvviz.graph.load import load
+from kvviz.memory import reserve
+
+__version__ = "0.1.0"
+__all__ = [
+    "Debugger",
+    "KvvizError",
+    "Policy",
+    "Trace",
+    "debug",
+    "decode",
+    "load",
+    "plot",
+    "policies",
+    "reserve",
+    "run",
+    "stream",
+]
+
+# Drawing and Jupyter are imported when they are used first, so that the engine stays light.
+_LATER = {"plot": "kvviz.view.plots", "Debugger": "kvviz.widget:Debugger", "debug": "kvviz.widget:debug"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module 'kvviz' has no attribute {name!r}")
+    from importlib import import_module
+
+    module, _, attribute = _LATER[name].partition(":")
+    found = import_module(module)
+    return getattr(found, attribute) if attribute else found
+
+
+def _table(trace: Trace, steps: Any = None) -> Any:
+    """The steps as a table that prints, shows itself in a notebook, and has ``rows``."""
+    from kvviz.view.table import steps_table
+
+    return steps_table(trace, steps)
+
+
+def _to_html(trace: Trace, path: Any = None) -> str:
+    """The debugger over this trace in one file that needs neither a kernel nor a network."""
+    from kvviz.view.export import to_html
+
+    return to_html(trace, path)
+
+
+def _to_perfetto(trace: Trace, path: Any) -> None:
+    """Write the trace for Perfetto or chrome://tracing: slices by op, counters for memory and caches."""
+    from kvviz.view.perfetto import export_perfetto
+
+    export_perfetto(trace, path)
+
+
+# A trace knows nothing of the ways to look at it; here is where they become its methods.
+for _name, _function in (("table", _table), ("to_html", _to_html), ("to_perfetto", _to_perfetto)):
+    setattr(Trace, _name, _function)

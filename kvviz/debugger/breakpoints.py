@@ -23,8 +23,10 @@ class Breakpoint:
     Attributes
     ----------
     kind : str
-        ``"node"`` (value: its name), ``"op"`` (op type), ``"buffer"`` (storage id: stop when it is written, shared or freed),
-        ``"decision"`` (``"missed"``, ``"in_place"``, ``"run"``, ``"copied"``, ``"view"``, ``"foreign"``) or ``"condition"``
+        ``"node"`` (value: its name), ``"op"`` (op type), ``"buffer"`` (storage id: stop when it is written, shared or
+        freed),
+        ``"decision"`` (``"missed"``, ``"in_place"``, ``"run"``, ``"copied"``, ``"view"``, ``"foreign"``) or
+        ``"condition"``
         (a function of a `Step`, or a Python expression over ``step``).
     value : object
     enabled : bool

@@ -186,7 +186,7 @@ class Cursor:
         KvvizError
             If the cursor is not at the end of what is recorded, or the op is not in the frontier.
         """
-        if self.session is None or self.trace.live is None and self.session.look_ahead() is None:
+        if self.session is None or (self.trace.live is None and self.session.look_ahead() is None):
             raise KvvizError("nothing is left to run: a choice is possible only while the graph runs")
         if not self.at_edge:
             last = len(self.trace.steps) - 1
@@ -195,7 +195,9 @@ class Cursor:
         chosen = next((n for n in frontier if node in (n, n.name)), None)
         if chosen is None:
             name = node if isinstance(node, str) else node.name
-            raise KvvizError(f"node {name!r} cannot run next; the frontier is {', '.join(n.name for n in frontier[:8])}")
+            raise KvvizError(
+                f"node {name!r} cannot run next; the frontier is {', '.join(n.name for n in frontier[:8])}"
+            )
         self.session.advance(chosen)
         self.position = len(self.trace.steps) - 1
         self.session.look_ahead()

@@ -26,7 +26,8 @@ def first_caches(
     pairs : tuple of CachePair
     batch : int
     capacity : int or None
-        Rows to reserve for growing caches (`kvviz.reserve`), and the length of static ones whose length the model leaves open.
+        Rows to reserve for growing caches (`kvviz.reserve`), and the length of static ones whose length the model
+        leaves open.
     given : mapping
         Inputs from the caller; a cache that is among them is taken from there.
     rows : int
@@ -81,7 +82,8 @@ def _cache_shape(graph: Graph, value: Value, pair: CachePair, batch: int, capaci
 
 
 def _head_size(graph: Graph, value: Value, dim: Any) -> int:
-    """A cache dimension that the model leaves symbolic: from genai_config.json, or from the key projection's weights."""
+    """A cache dimension that the model leaves symbolic: from genai_config.json, or from the key projection's
+    weights."""
     config = Path(graph.source).with_name("genai_config.json") if graph.source else None
     if config is not None and config.is_file():
         try:
@@ -94,7 +96,8 @@ def _head_size(graph: Graph, value: Value, dim: Any) -> int:
             if size:
                 return size
     raise InputError(
-        f"cache {value.name!r} has a dimension {dim!r} that the model does not fix; pass that cache in inputs= (with 0 rows)"
+        f"cache {value.name!r} has a dimension {dim!r} that the model does not fix; "
+        "pass that cache in inputs= (with 0 rows)"
     )
 
 
@@ -164,7 +167,7 @@ def control_feeds(
         feeds[name] = _fitted(value, by_role[role])
     encoder = roles.get("encoder_hidden_states")
     wants_mask = roles.get("encoder_attention_mask")
-    if encoder in given and wants_mask and wants_mask not in given:
+    if encoder is not None and encoder in given and wants_mask and wants_mask not in given:
         length = np.asarray(given[encoder]).shape[1]
         feeds[wants_mask] = _fitted(declared[wants_mask], np.ones((batch, length)))
     return feeds

@@ -51,7 +51,10 @@ class DecodeSession(Session):
         self.roles = control_inputs(graph)
         if "tokens" not in self.roles:
             raise InputError(f"{graph.name}: no input takes tokens (like input_ids); use kvviz.run for a single run")
-        self.logits = logits_output(graph)
+        logits = logits_output(graph)
+        if logits is None:
+            raise InputError(f"{graph.name}: no output looks like logits; use kvviz.run for a single run")
+        self.logits = logits
         self.tokens, self.mask = as_batch(prompt, self.tokenizer)
         batch, length = self.tokens.shape
         self.past = 0
@@ -138,7 +141,8 @@ def decode(
     Parameters
     ----------
     graph : Graph
-        A decoder with caches of any usual form: growing, merged (``use_cache_branch``), static, GroupQueryAttention, states.
+        A decoder with caches of any usual form: growing, merged (``use_cache_branch``), static, GroupQueryAttention,
+        states.
     prompt : str, sequence of int, or sequence of these
         Several prompts make a batch, padded on the left.
     max_new_tokens : int
@@ -160,7 +164,8 @@ def decode(
     Returns
     -------
     Trace
-        With ``tokens``, ``words``, ``caches``, and ``logits`` (one array of shape (batch, vocabulary) a run). Caches are donated from run
+        With ``tokens``, ``words``, ``caches``, and ``logits`` (one array of shape (batch, vocabulary) a run). Caches
+        are donated from run
         to run. Stopping it from the keyboard leaves a trace of what ran, with ``interrupted`` set.
 
     Examples

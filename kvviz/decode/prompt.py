@@ -30,7 +30,9 @@ class Words:
         """Tokens of a text, split at blanks."""
         unknown = [word for word in text.split() if word not in self.ids]
         if unknown:
-            raise InputError(f"the vocabulary of {len(self.words)} words does not have {', '.join(map(repr, unknown[:8]))}")
+            raise InputError(
+                f"the vocabulary of {len(self.words)} words does not have {', '.join(map(repr, unknown[:8]))}"
+            )
         return ([] if self.start is None else [self.start]) + [self.ids[word] for word in text.split()]
 
     def decode(self, tokens: Sequence[int]) -> str:
@@ -90,6 +92,8 @@ def _encode(row: Any, tokenizer: Any) -> list[int]:
         except (TypeError, ValueError):
             raise InputError("a prompt is a text, a list of token numbers, or a list of such lists") from None
     if tokenizer is None:
-        raise InputError("the prompt is a text: pass tokenizer= as well (a list of words, or an object with encode/decode)")
+        raise InputError(
+            "the prompt is a text: pass tokenizer= as well (a list of words, or an object with encode/decode)"
+        )
     encoded = tokenizer.encode(row)
     return [int(token) for token in getattr(encoded, "ids", encoded)]

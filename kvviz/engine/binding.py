@@ -46,7 +46,6 @@ class Weights:
             vals[slot] = value
             stores[slot] = storage
 
-
     def described(self, plan: Plan) -> tuple[tuple, ...]:
         """The trace's records of a plan's weights, made once."""
         records = self._described.get(id(plan))
@@ -94,7 +93,8 @@ def check_inputs(graph: Graph, inputs: Mapping[str, Any], donate: Sequence[str] 
     Raises
     ------
     InputError
-        One sentence that names every unknown or missing input, or the input whose dtype, rank or fixed dimension differs.
+        One sentence that names every unknown or missing input, or the input whose dtype, rank or fixed dimension
+        differs.
     """
     declared = {value.name: value for value in (*graph.inputs, *graph.overridable)}
     unknown = [name for name in inputs if name not in declared]
@@ -127,7 +127,11 @@ def _check(value: Value, given: Any) -> Any:
             given = np.asarray(given, dtype=value.dtype)
         except (ValueError, TypeError) as error:
             raise InputError(f"input {value.name!r} must be {_describe(value)}: {error}") from None
-    elif value.dtype is not None and given.dtype != value.dtype and not (given.dtype.kind in "UO" and value.dtype == object):
+    elif (
+        value.dtype is not None
+        and given.dtype != value.dtype
+        and not (given.dtype.kind in "UO" and value.dtype == object)
+    ):
         raise InputError(
             f"input {value.name!r} has dtype {given.dtype}, but the graph declares {value.dtype}; "
             f"convert it with .astype(np.{value.dtype})"
@@ -167,7 +171,8 @@ def bind_inputs(execution: Execution, feeds: Mapping[str, Any], donate: frozense
 
 
 def collect_outputs(execution: Execution) -> dict[str, Any]:
-    """Outputs by name. One that lives in memory of the caller or of the model is handed over as a copy (not counted)."""
+    """Outputs by name. One that lives in memory of the caller or of the model is handed over as a copy (not
+    counted)."""
     frame = execution.main
     results = {}
     for slot in frame.plan.outputs:

@@ -109,13 +109,12 @@ def capture(
 ) -> list[tuple[str, int, str]]:
     """Bind what a body reads from outside; returns (name, slot, how) for the trace."""
     noted: list[tuple[str, int, str]] = []
-    counts = dict(planned.consumes)
     by_value = once and execution.policy.captures == "value"
     for name, slot in plan.captured:
         outer = parent.plan.slots.get(name)
         if outer is None or parent.stores[outer] is None:
             raise OpError(f"node {planned.node.name!r} reads {name!r} from outside, which does not exist there")
-        if by_value and parent.uses[outer] == counts[outer] and outer not in planned.inputs:
+        if by_value and parent.uses[outer] == planned.reads[outer] and outer not in planned.inputs:
             move(parent, outer, frame, slot)
             noted.append((name, slot, "captured by value"))
         else:
@@ -128,7 +127,7 @@ def pass_argument(parent: Frame, planned: PlannedNode, outer: int, frame: Frame,
     """Bind one argument of a body: by value if the control node is its only reader left."""
     if not outer or parent.stores[outer] is None:
         return ""
-    if parent.uses[outer] == 1 and dict(planned.consumes)[outer] == 1:
+    if parent.uses[outer] == 1 and planned.reads[outer] == 1:
         move(parent, outer, frame, slot)
         return "passed"
     frame.bind_by_reference(slot, parent.vals[outer], parent.stores[outer])
@@ -150,7 +149,9 @@ def body_plan(execution: Execution, graph: Graph) -> Plan:
 def _enter_branch(execution: Execution, frame: Frame, planned: PlannedNode) -> None:
     condition = frame.vals[planned.inputs[0]]
     if condition is None or np.size(condition) != 1:
-        raise OpError(f"node {planned.node.name!r} (If) needs a condition of one element, got shape {np.shape(condition)}")
+        raise OpError(
+            f"node {planned.node.name!r} (If) needs a condition of one element, got shape {np.shape(condition)}"
+        )
     attribute = "then_branch" if bool(np.reshape(condition, ())) else "else_branch"
     plan = body_plan(execution, planned.node.subgraphs[attribute])
     child = execution.open_frame(plan, frame, planned, attribute, None)

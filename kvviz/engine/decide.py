@@ -17,6 +17,7 @@ from kvviz.engine.plan import KEEP, PlannedNode
 from kvviz.memory.storage import grown
 from kvviz.ops.registry import Grow
 
+NOTHING: dict[str, Any] = {}
 Verdict = tuple[tuple[int, ...], tuple[tuple[int, int], ...], dict[str, Any]]
 _REASON = {"": 0, "shape": b.SHAPE_DIFFERS, "dtype": b.DTYPE_DIFFERS}
 
@@ -25,7 +26,8 @@ def ideal(frame: Frame, planned: PlannedNode, args: list) -> Verdict:
     """In place whenever memory safety allows.
 
     An input may be overwritten if this op is its last reader, the run owns its storage, no other live value shares
-    that storage, and it is a row-major block of exactly the output's shape and dtype. (Row-major, because the last bit of
+    that storage, and it is a row-major block of exactly the output's shape and dtype. (Row-major, because the last
+    bit of
     a reduction may depend on the memory layout, and a policy must never change a result.) A past may be appended to
     if the run owns it and its reserved block has room: rows that exist are not touched, so other readers do no harm.
     """
@@ -42,13 +44,13 @@ def ideal(frame: Frame, planned: PlannedNode, args: list) -> Verdict:
                     return (position,), (), {"out": array}
     if planned.grows:
         return _grow(frame, planned, args)
-    return (), tuple((i, overwrite_mask(frame, planned, args, i, s)) for i, s in planned.candidates), {}
+    return (), tuple([(i, overwrite_mask(frame, planned, args, i, s)) for i, s in planned.candidates]), NOTHING
 
 
 def never(frame: Frame, planned: PlannedNode, args: list) -> Verdict:
     """Nothing runs in place; the only reason given is the policy."""
     positions = [i for i, _ in planned.candidates] or [g.input for g in planned.grows if args[g.input] is not None]
-    return (), tuple((i, b.POLICY) for i in positions), {}
+    return (), tuple((i, b.POLICY) for i in positions), NOTHING
 
 
 def elementwise_misfit(args: list, position: int) -> str:
@@ -87,7 +89,7 @@ def _ownership_mask(frame: Frame, planned: PlannedNode, slot: int) -> int:
         return b.CONSTANT
     plan = frame.plan
     mask = 0
-    here = next(count for s, count in planned.consumes if s == slot)
+    here = planned.reads[slot]
     if here > 1:
         mask |= b.SAME_OP_TWICE
     requested = slot in plan.is_output
@@ -122,7 +124,7 @@ def _grow(frame: Frame, planned: PlannedNode, args: list) -> Verdict:
                 taken.append(grow.input)
         presents.append(present)
     if not taken:
-        return (), tuple(masks), {}
+        return (), tuple(masks), NOTHING
     return tuple(taken), tuple(masks), {"grown": tuple(presents)}
 
 

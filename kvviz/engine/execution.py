@@ -16,7 +16,7 @@ from kvviz.engine.binding import Weights, bind_inputs, collect_outputs, describe
 from kvviz.engine.frame import Frame
 from kvviz.engine.plan import Plan, PlannedNode
 from kvviz.engine.policy import Policy
-from kvviz.engine.rows import APPEND, IN_PLACE, NEW, POOL, VIEW, FrameRow, Placed, Recorder
+from kvviz.engine.rows import APPEND, IN_PLACE, NEW, POOL, VIEW, FrameRow, Recorder
 from kvviz.errors import KvvizError, LimitError, OpError
 from kvviz.memory.storage import Storage, address
 from kvviz.ops import foreign
@@ -150,9 +150,13 @@ class Execution:
             storage.holders += 1
             placed = ((storage.id, storage.generation, IN_PLACE, out.shape, out.dtype, 0, None),)
             allocated = copied = 0
-            spec = planned.spec
-            written = out.nbytes if spec is None or spec.cost is None else spec.cost(args, (out,), True, planned.attributes)[0]
-        elif planned.lone_view and type(out) is np.ndarray and (shared := self._viewed(frame, planned, args, out)) is not None:
+            cost = planned.cost
+            written = out.nbytes if cost is None else cost(args, (out,), True, planned.attributes)[0]
+        elif (
+            planned.lone_view
+            and type(out) is np.ndarray
+            and (shared := self._viewed(frame, planned, args, out)) is not None
+        ):
             # A view of its first input: nothing is written, the storage gets one more value.
             slot = planned.outputs[0]
             vals[slot] = out
@@ -167,15 +171,14 @@ class Execution:
             slot = planned.outputs[0]
             vals[slot] = out
             frame.stores[slot] = storage
-            storage.holders += 1
-            how_code = NEW if allocated or storage.generation == 0 else POOL
-            placed = ((storage.id, storage.generation, how_code, out.shape, out.dtype, 0, None),)
-            spec = planned.spec
-            if spec is None or spec.cost is None:
+            storage.holders = 1
+            generation = storage.generation
+            placed = ((storage.id, generation, POOL if generation else NEW, out.shape, out.dtype, 0, None),)
+            if planned.cost is None:
                 written = out.nbytes
-                copied = written if spec is not None and spec.moves else 0
+                copied = written if planned.moves else 0
             else:
-                written, copied = spec.cost(args, (out,), False, planned.attributes)
+                written, copied = planned.cost(args, (out,), False, planned.attributes)
         else:
             placed, allocated, written, copied = self._place_all(frame, planned, args, out, taken)
         self.log(frame, planned, taken, masks, placed, allocated, copied, written, self.ledger.live)
@@ -248,8 +251,7 @@ class Execution:
         else:
             sources = tuple(range(len(args))) if planned.foreign or planned.spec is None else ()
         among = [stores[slot] for i in sources if i < len(args) and (slot := planned.inputs[i])]
-        spec = planned.spec
-        placed: list[Placed] = []
+        placed: list[tuple | None] = []
         allocated = written = 0
         for slot, value in zip(planned.outputs, outs):
             if not slot:
@@ -277,9 +279,9 @@ class Execution:
                 (storage.id, storage.generation, code, getattr(value, "shape", None), dtype_of(value), offset, strides)
             )
         copied = 0
-        if spec is not None and spec.cost is not None:
-            written, copied = spec.cost(args, outs, bool(taken), planned.attributes)
-        elif spec is not None and spec.moves:
+        if planned.cost is not None:
+            written, copied = planned.cost(args, outs, bool(taken), planned.attributes)
+        elif planned.moves:
             copied = written
         return tuple(placed), allocated, written, copied
 
@@ -289,9 +291,9 @@ class Execution:
         """How an output came to lie in an input's storage, and the bytes that were written there."""
         for position in taken:
             past = args[position]
-            if shared.root is None or not np.may_share_memory(past, value):
-                if not (isinstance(past, np.ndarray) and past.size == 0):
-                    continue
+            elsewhere = shared.root is None or not np.may_share_memory(past, value)
+            if elsewhere and past.size:
+                continue
             if value.shape == past.shape:
                 return IN_PLACE, value.nbytes
             if shared.room is not None:
@@ -304,14 +306,17 @@ class Execution:
         node = planned.node
         if isinstance(error, Decline) and foreign.foreign_available(node.domain, node.op_type, node.opset):
             planned.call = foreign.foreign_kernel(node, len(node.outputs))
-            planned.foreign, planned.plain, planned.watches, planned.spec = True, False, False, None
+            planned.foreign, planned.plain, planned.watches, planned.lone_view = True, False, False, False
+            planned.spec, planned.cost, planned.moves = None, None, False
             planned.views, planned.candidates, planned.grows = (), (), ()
             try:
                 return planned.call(*args)
             except Exception as again:
                 error = again
         if isinstance(error, MemoryError):
-            raise LimitError(f"node {node.name!r} ({node.qualified_op}) needs more memory than there is: {error}") from error
+            raise LimitError(
+                f"node {node.name!r} ({node.qualified_op}) needs more memory than there is: {error}"
+            ) from error
         if isinstance(error, LimitError):
             raise LimitError(f"node {node.name!r} ({node.qualified_op}): {error}") from error
         inputs = ", ".join(f"{name} {_brief(value)}" for name, value in zip(node.inputs, args) if name)
@@ -326,7 +331,9 @@ class Execution:
         """A new activation of a plan, with its weights bound."""
         recorder = self.recorder
         frame = Frame(len(recorder.frames), plan, parent, caller)
-        recorder.frames.append(FrameRow(plan, parent.id if parent else None, caller, attribute, iteration, self.run_index))
+        recorder.frames.append(
+            FrameRow(plan, parent.id if parent else None, caller, attribute, iteration, self.run_index)
+        )
         self.weights.bind(frame)
         return frame
 

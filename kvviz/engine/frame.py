@@ -58,12 +58,12 @@ class Frame:
 
     def following(self) -> PlannedNode | None:
         """The first node in plan order that has not run, or None when all have."""
-        done, order = self.done, self.plan.order
-        position = self.next_position
-        while position < len(order) and done[position]:
-            position += 1
+        done = self.done
+        position = done.find(0, self.next_position)
+        if position < 0:
+            return None
         self.next_position = position
-        return order[position] if position < len(order) else None
+        return self.plan.order[position]
 
     def is_ready(self, planned: PlannedNode) -> bool:
         """Whether a node has not run and everything that it reads exists."""
@@ -72,7 +72,3 @@ class Frame:
     def frontier(self) -> tuple[PlannedNode, ...]:
         """Nodes whose inputs are all ready and that have not run, in plan order."""
         return tuple(planned for planned in self.plan.order if self.is_ready(planned))
-
-
-
-

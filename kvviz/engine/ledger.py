@@ -58,15 +58,23 @@ class Ledger:
         """The storage of a freshly computed array, and the bytes of new capacity (0 where the pool had room)."""
         nbytes = array.nbytes
         root = array if array.base is None else root_of(array)
-        if self.pool is not None:
-            storage = self.pool.take(nbytes)
-            if storage is not None:
-                storage.root = root
-                storage.generation += 1
-                self.live += storage.capacity
-                self.peak_here = max(self.peak_here, self.live)
-                return storage, 0
-        return self.new(nbytes, root), nbytes
+        if self.pool is None:
+            # The hot path, written out.
+            storages = self.storages
+            storage = Storage(len(storages), nbytes, root)
+            storages.append(storage)
+            live = self.live = self.live + nbytes
+            if live > self.peak_here:
+                self.peak_here = live
+            return storage, nbytes
+        pooled = self.pool.take(nbytes)
+        if pooled is None:
+            return self.new(nbytes, root), nbytes
+        pooled.root = root
+        pooled.generation += 1
+        self.live += pooled.capacity
+        self.peak_here = max(self.peak_here, self.live)
+        return pooled, 0
 
     def adopt(self, value: Any, origin: str, owned: bool, known: dict[int, Storage]) -> Storage:
         """The storage of a value from outside; values that share a root in ``known`` share a storage.

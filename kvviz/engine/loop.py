@@ -1,6 +1,7 @@
 """Loop and Scan: bodies that are entered again and again.
 
-Rules: ONNX Loop-1…25 and Scan-8…25. An absent trip count means "no limit", an absent condition "true"; zero trips give the
+Rules: ONNX Loop-1…25 and Scan-8…25. An absent trip count means "no limit", an absent condition "true"; zero trips
+give the
 initial values and empty scan outputs. Scan outputs are stacked along a new axis when the loop is done.
 """
 
@@ -10,46 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kvviz.engine import control
+from kvviz.engine import control, scan
 from kvviz.engine.frame import Frame
+from kvviz.engine.loop_state import LoopState
 from kvviz.engine.plan import Plan, PlannedNode
 from kvviz.engine.rows import NEW
 from kvviz.errors import OpError
 from kvviz.graph.model import Value
-from kvviz.memory.storage import Storage
 
 if TYPE_CHECKING:
     from kvviz.engine.execution import Execution
-
-
-class LoopState:
-    """What a running Loop or Scan remembers between iterations.
-
-    Attributes
-    ----------
-    trips : int or None
-        Iterations at most.
-    head : int
-        Body inputs before the carried values: 2 for Loop (iteration, condition), 0 for Scan.
-    carried : int
-        Number of carried values (Loop) or state variables (Scan).
-    collected : list of list
-        For each scan output the (value, storage) of every iteration.
-    sliced : list of (slot, array, axis, backward)
-        Scan inputs, by slot of the parent.
-    """
-
-    def __init__(self, plan: Plan, trips: int | None, head: int, carried: int, outputs: int) -> None:
-        self.plan = plan
-        self.trips = trips
-        self.head = head
-        self.carried = carried
-        self.iteration = 0
-        self.collected: list[list[tuple[Any, Storage]]] = [[] for _ in range(outputs)]
-        self.sliced: list[tuple[int, np.ndarray, int, bool]] = []
-        self.out_axes: list[int] = [0] * outputs
-        self.out_backward: list[bool] = [False] * outputs
-        self.allocated = 0
 
 
 def enter(execution: Execution, frame: Frame, planned: PlannedNode) -> bool:
@@ -61,11 +32,14 @@ def enter(execution: Execution, frame: Frame, planned: PlannedNode) -> bool:
         return True
     child = _open(execution, frame, planned, state)
     noted = control.capture(execution, child, state.plan, frame, planned, once=False)
-    for i, outer in enumerate(initial):
-        slot = state.plan.inputs[state.head + i]
-        how = control.pass_argument(frame, planned, outer, child, slot)
-        if how:
-            noted.append((state.plan.names[slot], slot, how))
+    if state.restarts:
+        noted += scan.restart(child, state)
+    else:
+        for i, outer in enumerate(initial):
+            slot = state.plan.inputs[state.head + i]
+            how = control.pass_argument(frame, planned, outer, child, slot)
+            if how:
+                noted.append((state.plan.names[slot], slot, how))
     _feed(execution, child, state, noted)
     return False
 
@@ -75,9 +49,7 @@ def has_iterations(frame: Frame, planned: PlannedNode) -> bool:
     if planned.control == "Loop":
         limit, condition = _loop_head(frame, planned)
         return limit != 0 and condition
-    axes = planned.attributes.get("scan_input_axes") or (0,)
-    array = frame.vals[planned.inputs[len(planned.inputs) - planned.attributes["num_scan_inputs"]]]
-    return bool(array.shape[axes[0]])
+    return scan.trips(frame, planned) > 0
 
 
 def goes_on(frame: Frame) -> bool:
@@ -100,15 +72,22 @@ def leave(execution: Execution, frame: Frame) -> bool:
         storage.holders += 1
         kept.append((value, storage))
     state.iteration += 1
+    if state.restarts and (not more or state.iteration in state.restarts):
+        for _, storage in carried:
+            storage.holders += 1
+        state.finals.append(carried)
     if not more:
         _complete(execution, frame, planned, parent, state, carried)
         return True
     child = _open(execution, parent, planned, state)
     noted = control.capture(execution, child, state.plan, parent, planned, once=False)
-    for i, (value, storage) in enumerate(carried):
-        slot = state.plan.inputs[state.head + i]
-        child.bind(slot, value, storage)
-        noted.append((state.plan.names[slot], slot, "passed"))
+    if state.iteration in state.restarts:
+        noted += scan.restart(child, state)
+    else:
+        for i, (value, storage) in enumerate(carried):
+            slot = state.plan.inputs[state.head + i]
+            child.bind(slot, value, storage)
+            noted.append((state.plan.names[slot], slot, "passed"))
     control.close(execution, frame)
     execution.stack.pop()
     _feed(execution, child, state, noted)
@@ -116,7 +95,14 @@ def leave(execution: Execution, frame: Frame) -> bool:
 
 
 def _start(frame: Frame, planned: PlannedNode, plan: Plan) -> tuple[LoopState, tuple[int, ...], bool]:
-    return (_start_loop if planned.control == "Loop" else _start_scan)(frame, planned, plan)
+    if planned.control == "Loop":
+        return _start_loop(frame, planned, plan)
+    state = scan.start(frame, planned, plan)
+    return (
+        state,
+        planned.inputs[len(planned.inputs) - len(state.sliced) - state.carried :][: state.carried],
+        bool(state.trips),
+    )
 
 
 def _loop_head(frame: Frame, planned: PlannedNode) -> tuple[int | None, bool]:
@@ -139,27 +125,6 @@ def _start_loop(frame: Frame, planned: PlannedNode, plan: Plan) -> tuple[LoopSta
     return state, initial, trips != 0 and condition
 
 
-def _start_scan(frame: Frame, planned: PlannedNode, plan: Plan) -> tuple[LoopState, tuple[int, ...], bool]:
-    attributes = planned.attributes
-    count = attributes["num_scan_inputs"]
-    if planned.node.opset < 9:
-        raise OpError("Scan-8 with a batch axis is run batch by batch; it must have been rewritten before this point")
-    states = len(planned.inputs) - count
-    outputs = len(plan.outputs) - states
-    state = LoopState(plan, 0, 0, states, outputs)
-    axes = attributes.get("scan_input_axes") or (0,) * count
-    backward = attributes.get("scan_input_directions") or (0,) * count
-    for slot, axis, direction in zip(planned.inputs[states:], axes, backward):
-        state.sliced.append((slot, frame.vals[slot], axis, bool(direction)))
-    lengths = {array.shape[axis] for _, array, axis, _ in state.sliced}
-    if len(lengths) > 1:
-        raise OpError(f"node {planned.node.name!r} (Scan) has scan inputs of different lengths: {sorted(lengths)}")
-    state.trips = lengths.pop() if lengths else 0
-    state.out_axes = list(attributes.get("scan_output_axes") or (0,) * outputs)
-    state.out_backward = [bool(d) for d in attributes.get("scan_output_directions") or (0,) * outputs]
-    return state, planned.inputs[:states], state.trips > 0
-
-
 def _open(execution: Execution, parent: Frame, planned: PlannedNode, state: LoopState) -> Frame:
     child = execution.open_frame(state.plan, parent, planned, "body", state.iteration)
     child.control = state
@@ -175,11 +140,7 @@ def _feed(execution: Execution, child: Frame, state: LoopState, noted: list[tupl
             state.allocated += value.nbytes
             child.bind(slot, value, storage)
             noted.append((plan.names[slot], slot, "passed"))
-    for slot, (outer, array, axis, backward) in zip(plan.inputs[state.head + state.carried :], state.sliced):
-        at = array.shape[axis] - 1 - state.iteration if backward else state.iteration
-        assert child.parent is not None
-        child.bind_by_reference(slot, np.moveaxis(array, axis, 0)[at, ...], child.parent.stores[outer])
-        noted.append((plan.names[slot], slot, "captured by reference"))
+    noted += scan.slices(child, state)
     execution.note_bindings(child, noted)
     execution.stack.append(child)
 
@@ -193,15 +154,26 @@ def _complete(
     ends: list[tuple[Any, Any]],
 ) -> None:
     """Bind the final values and the stacked scan outputs, and log the node."""
+    written = 0
+    freed: list[int] = []
+    if state.finals:
+        ends = []
+        for values in zip(*state.finals):
+            stacked = np.stack([value for value, _ in values])
+            storage, more = execution.ledger.allocate(stacked)
+            state.allocated += more
+            written += stacked.nbytes
+            ends.append((stacked, storage))
     placed: list[tuple | None] = [
         control.hand_out(parent, slot, value, storage) for slot, (value, storage) in zip(planned.outputs, ends)
     ]
-    freed: list[int] = []
-    written = 0
     declared = state.plan.graph.outputs[len(state.plan.outputs) - len(state.collected) :]
     for i, slot in enumerate(planned.outputs[state.carried :]):
         kept = [value for value, _ in state.collected[i]]
-        stacked = _stack(kept[::-1] if state.out_backward[i] else kept, state.out_axes[i], declared[i])
+        if state.batches:
+            stacked = scan.stack_batches(kept, state.batches)
+        else:
+            stacked = _stack(kept[::-1] if state.out_backward[i] else kept, state.out_axes[i], declared[i])
         storage, more = execution.ledger.allocate(stacked)
         state.allocated += more
         written += stacked.nbytes
@@ -209,7 +181,7 @@ def _complete(
             parent.bind(slot, stacked, storage)
         placed.append((storage.id, storage.generation, NEW, stacked.shape, stacked.dtype, 0, None) if slot else None)
     live = execution.ledger.live
-    for kept_pairs in state.collected:
+    for kept_pairs in (*state.collected, *state.finals):
         for _, storage in kept_pairs:
             execution.ledger.release(storage, freed)
     execution.recorder.note_freed(freed)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 from collections import Counter
 from collections.abc import Callable, Sequence
-from functools import lru_cache, partial
+from functools import cache, partial
 from typing import Any
 
 from kvviz.errors import GraphError, UnsupportedOpsError
@@ -20,7 +20,18 @@ CONTROL = {"If", "Loop", "Scan"}
 KEEP = 1 << 30  # use count of a value that a frame never releases: weights, captures by reference
 ABSENT = 0
 # Views that begin where their input begins; the place of any other view is looked up.
-SAME_START = {"Cast", "CastLike", "Dropout", "Expand", "Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"}
+SAME_START = {
+    "Cast",
+    "CastLike",
+    "Dropout",
+    "Expand",
+    "Flatten",
+    "Identity",
+    "Reshape",
+    "Squeeze",
+    "Transpose",
+    "Unsqueeze",
+}
 
 
 class PlannedNode:
@@ -33,16 +44,19 @@ class PlannedNode:
         "captures",
         "consumes",
         "control",
+        "cost",
         "depends",
         "fits",
         "foreign",
         "grows",
         "inputs",
         "lone_view",
+        "moves",
         "node",
         "outputs",
         "plain",
         "position",
+        "reads",
         "slides",
         "spec",
         "views",
@@ -57,6 +71,7 @@ class PlannedNode:
         self.captures = tuple((name, slot(name)) for name in node.captures)
         counts = Counter(s for s in self.inputs if s)
         counts.update(s for _, s in self.captures)
+        self.reads = dict(counts)
         self.consumes = tuple(counts.items())
         self.control = ""
         if node.function is not None and find(node.domain, node.op_type, node.opset) is None:
@@ -69,11 +84,13 @@ class PlannedNode:
         self.call: Callable[..., Any] = _no_kernel
         self.candidates: tuple[tuple[int, int], ...] = ()
         self.grows: tuple[Grow, ...] = ()
-        self.fits = None
+        self.fits: Callable[..., str] | None = None
         self.views: tuple[int, ...] = ()
         self.depends: tuple[int, ...] = ()
         if not self.control:
             self._find_kernel()
+        self.cost = self.spec.cost if self.spec else None
+        self.moves = self.spec is not None and self.spec.moves
         # Whether the op has anything to decide, and whether its one output is simply new memory: the two fast paths.
         self.watches = bool(self.candidates or self.grows)
         lone = len(self.outputs) == 1 and bool(self.outputs[0]) and not self.foreign and not self.control
@@ -102,12 +119,15 @@ class PlannedNode:
                 given = range(len(self.inputs))
                 self.candidates = tuple((i, self.inputs[i]) for i in spec.overwrites if i in given and self.inputs[i])
                 self.grows = tuple(
-                    g for g in spec.grows if g.input < len(self.inputs) and self.inputs[g.input] and g.output < n_outputs
+                    g
+                    for g in spec.grows
+                    if g.input < len(self.inputs) and self.inputs[g.input] and g.output < n_outputs
                 )
                 return
             if not foreign.foreign_available(node.domain, node.op_type, node.opset):
                 raise UnsupportedOpsError(
-                    f"node {node.name!r} ({node.qualified_op}) has attributes that no kernel knows: {', '.join(unknown)}"
+                    f"node {node.name!r} ({node.qualified_op}) has attributes that no kernel knows: "
+                    f"{', '.join(unknown)}"
                 )
         self.foreign = True
         self.call = foreign.foreign_kernel(node, n_outputs)
@@ -181,7 +201,9 @@ def check_outputs(graph: Graph, outputs: Sequence[str]) -> None:
     inputs = {value.name for value in graph.inputs}
     for name in outputs:
         if name not in graph.producers and name not in inputs and name not in graph.weights:
-            raise GraphError(f"the graph has no value named {name!r}; its outputs are {', '.join(o.name for o in graph.outputs)}")
+            raise GraphError(
+                f"the graph has no value named {name!r}; its outputs are {', '.join(o.name for o in graph.outputs)}"
+            )
 
 
 def unsupported(graph: Graph) -> list[str]:
@@ -197,16 +219,16 @@ def unsupported(graph: Graph) -> list[str]:
 
 
 # Attributes that say nothing about the result: left over from old opsets, or hints for a particular runtime.
-_HARMLESS = {"consumed_inputs", "weight_prepacked", "accuracy_level"}
+_HARMLESS = {"consumed_inputs"}
 
 
-@lru_cache(maxsize=None)
+@cache
 def _keywords(kernel: Callable) -> frozenset[str]:
     parameters = inspect.signature(kernel).parameters.values()
     return frozenset(p.name for p in parameters if p.kind is p.KEYWORD_ONLY)
 
 
-@lru_cache(maxsize=None)
+@cache
 def _defaults(kernel: Callable) -> dict[str, Any]:
     parameters = inspect.signature(kernel).parameters.values()
     return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY and p.default is not p.empty}

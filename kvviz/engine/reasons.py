@@ -39,7 +39,7 @@ def decision_of(trace: Trace, index: int) -> Decision:
 
 def is_missed(row: tuple) -> bool:
     """Whether an op could have run in place by kind, and memory was spent because it did not."""
-    planned, taken, masks = row[1], row[2], row[3]
+    taken, masks = row[2], row[3]
     refused = any(position not in taken for position, _ in masks)
     return bool(refused and (row[6] or row[7]))
 
@@ -206,7 +206,7 @@ TEXTS = {
     BlockerCode.REQUESTED_OUTPUT: "{op} cannot overwrite {input}: {culprit} takes it as an output",
     BlockerCode.BORROWED_INPUT: "{op} cannot overwrite {input}: it belongs to the caller, who did not donate it",
     BlockerCode.CONSTANT: "{op} cannot overwrite {input}: it is a weight of the model",
-    BlockerCode.CAPTURED_BY_REFERENCE: "{op} cannot overwrite {input}: it is only borrowed from outside this subgraph, where {culprit} needs it",
+    BlockerCode.CAPTURED_BY_REFERENCE: "{op} cannot overwrite {input}: it is borrowed from outside this subgraph, where {culprit} needs it",
     BlockerCode.ALIASED: "{op} cannot overwrite {input}: {culprit} lives in the same storage",
     BlockerCode.SAME_OP_TWICE: "{op} cannot overwrite {input}: it reads that value twice",
     BlockerCode.SHAPE_DIFFERS: "{op} cannot overwrite {input}: its shape is not that of the output{more}",

@@ -20,8 +20,10 @@ class Placed:
     storage, generation : int
         ``B<storage>.<generation>``.
     how : str
-        For an output ``"new"``, ``"in place"``, ``"view"``, ``"append"``, ``"pool"`` or ``"passed"`` (out of a body); for a value that a
-        frame starts with ``"weight"``, ``"borrowed"``, ``"donated"``, ``"captured by reference"``, ``"captured by value"`` or ``"passed"``.
+        For an output ``"new"``, ``"in place"``, ``"view"``, ``"append"``, ``"pool"`` or ``"passed"`` (out of a body);
+        for a value that a
+        frame starts with ``"weight"``, ``"borrowed"``, ``"donated"``, ``"captured by reference"``, ``"captured by
+        value"`` or ``"passed"``.
     shape : tuple of int or None
         None for sequences and optionals.
     dtype : str

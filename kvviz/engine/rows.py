@@ -1,18 +1,18 @@
 """What is written down while running: one tuple a step, one record a frame. Everything else is derived later.
 
-A row is ``(frame, planned, taken, masks, placed, freed, allocated, copied, written, live)``; ``placed`` has one entry an
+A row is ``(frame, planned, taken, masks, placed, freed, allocated, copied, written, live)``; ``placed`` has one entry
+an
 output, ``(storage, generation, how, shape, dtype, offset, strides)`` or None for an absent output.
 """
 
 from __future__ import annotations
 
-from typing import Any, Optional
+from typing import Any
 
 from kvviz.engine.ledger import Ledger
 from kvviz.engine.plan import Plan, PlannedNode
 
-Row = tuple
-Placed = Optional[tuple]
+Row = tuple[Any, ...]
 
 NEW, IN_PLACE, VIEW, APPEND, POOL, PASSED = range(6)
 HOW = ("new", "in place", "view", "append", "pool", "passed")

@@ -5,6 +5,7 @@ A debugger, the widget and `run` all drive a session; it appends to one trace.
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -110,9 +111,16 @@ class Session:
         """Run the present run to its end."""
         execution = self.execution
         if execution is not None:
-            with np.errstate(all="ignore"):
-                while execution.step():
-                    pass
+            # Rows are tuples without cycles: the collector would only walk the growing trace again and again.
+            collecting = gc.isenabled()
+            gc.disable()
+            try:
+                with np.errstate(all="ignore"):
+                    while execution.step():
+                        pass
+            finally:
+                if collecting:
+                    gc.enable()
             self._note_run()
             self._end_run()
 

@@ -217,7 +217,7 @@ class Steps(Sequence[Step]):
 
 def make_step(trace: Trace, index: int) -> Step:
     """The record of one step."""
-    frame_id, planned, taken, masks, placed, freed, allocated, copied, written, live = trace.recorder.rows[index]
+    frame_id, planned, *_, freed, allocated, copied, written, live = trace.recorder.rows[index]
     node = planned.node
     frame = trace.frames[frame_id]
     return Step(

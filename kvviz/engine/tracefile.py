@@ -29,8 +29,9 @@ class SavedNode:
 
     __slots__ = ("control", "foreign", "node", "position", "views")
 
-    def __init__(self, node: Node, control: str, foreign: bool, views: Sequence[int]) -> None:
+    def __init__(self, node: Node, position: int, control: str, foreign: bool, views: Sequence[int]) -> None:
         self.node = node
+        self.position = position
         self.control = control
         self.foreign = foreign
         self.views = tuple(views)
@@ -61,23 +62,50 @@ def save(trace: Trace, path: Any) -> None:
         "policy": [trace.policy.name, trace.policy.about, trace.policy.version],
         "plans": [_plan(plan) for plan in plans],
         "frames": [
-            [number[id(f.plan)], f.parent, f.caller.position if f.caller else None, f.attribute, f.iteration, f.run, [
-                [b[0], b[1], b[2], b[3], b[4], str(b[5]), b[6]] for b in f.bindings]]
+            [
+                number[id(f.plan)],
+                f.parent,
+                f.caller.position if f.caller else None,
+                f.attribute,
+                f.iteration,
+                f.run,
+                [[b[0], b[1], b[2], b[3], b[4], str(b[5]), b[6]] for b in f.bindings],
+            ]
             for f in frames
         ],
         "storages": [[s.capacity, s.origin, s.owned] for s in trace.recorder.ledger.storages],
-        "runs": [[r.first, r.last, r.token, r.text, r.peak_bytes, r.bytes_copied, r.bytes_written, r.bytes_allocated]
-                 for r in trace.runs],
-        "caches": [[c.name, c.input, c.output, c.protocol, c.axis,
-                    [[r.capacity, r.valid, r.bytes_copied, r.bytes_written, r.storage] for r in c.runs]]
-                   for c in trace.caches],
+        "runs": [
+            [r.first, r.last, r.token, r.text, r.peak_bytes, r.bytes_copied, r.bytes_written, r.bytes_allocated]
+            for r in trace.runs
+        ],
+        "caches": [
+            [
+                c.name,
+                c.input,
+                c.output,
+                c.protocol,
+                c.axis,
+                [[r.capacity, r.valid, r.bytes_copied, r.bytes_written, r.storage] for r in c.runs],
+            ]
+            for c in trace.caches
+        ],
         "totals": [trace.peak_bytes, trace.bytes_copied, trace.bytes_written, trace.bytes_allocated],
         "tokens": [trace.prompt, trace.tokens, trace.words, trace.interrupted],
     }
     columns: dict[str, list[int]] = {"step": [], "taken": [], "masks": [], "placed": [], "freed": []}
     for frame, planned, taken, masks, placed, freed, allocated, copied, written, live in rows:
-        columns["step"] += (frame, planned.position, allocated, copied, written, live,
-                            len(taken), len(masks), len(placed), len(freed))
+        columns["step"] += (
+            frame,
+            planned.position,
+            allocated,
+            copied,
+            written,
+            live,
+            len(taken),
+            len(masks),
+            len(placed),
+            len(freed),
+        )
         columns["taken"] += taken
         columns["freed"] += freed
         for mask in masks:
@@ -117,10 +145,22 @@ def _plan(plan: Any) -> dict[str, Any]:
         "name": graph.name,
         "inputs": [v.name for v in graph.inputs],
         "outputs": outputs,
-        "weights": [name for name in graph.weights],
+        "weights": list(graph.weights),
         "order": [
-            [p.node.name, p.node.op_type, p.node.domain, list(p.node.inputs), list(p.node.outputs), p.node.index,
-             list(p.node.captures), p.node.opset, list(p.node.scope), p.control, p.foreign, list(p.views)]
+            [
+                p.node.name,
+                p.node.op_type,
+                p.node.domain,
+                list(p.node.inputs),
+                list(p.node.outputs),
+                p.node.index,
+                list(p.node.captures),
+                p.node.opset,
+                list(p.node.scope),
+                p.control,
+                p.foreign,
+                list(p.views),
+            ]
             for p in plan.order
         ],
     }
@@ -141,11 +181,11 @@ def _rebuild(header: dict[str, Any], columns: dict[str, list[int]]) -> Trace:
     recorder = Recorder()
     for plan, parent, caller, attribute, iteration, run, bindings in header["frames"]:
         calling = None if caller is None else recorder.frames[parent].plan.order[caller]
-        frame = FrameRow(plans[plan], parent, calling, attribute, iteration, run)
-        frame.bindings = tuple(
+        opened = FrameRow(plans[plan], parent, calling, attribute, iteration, run)
+        opened.bindings = tuple(
             (b[0], b[1], b[2], b[3], None if b[4] is None else tuple(b[4]), b[5], b[6]) for b in bindings
         )
-        recorder.frames.append(frame)
+        recorder.frames.append(opened)
     for capacity, origin, owned in header["storages"]:
         recorder.ledger.storages.append(Storage(len(recorder.ledger.storages), capacity, None, origin, owned))
     placed_at = iter(columns["placed"])
@@ -153,35 +193,51 @@ def _rebuild(header: dict[str, Any], columns: dict[str, list[int]]) -> Trace:
     step = columns["step"]
     for i in range(0, len(step), 10):
         frame, position, allocated, copied, written, live, n_taken, n_masks, n_placed, n_freed = step[i : i + 10]
-        recorder.rows.append((
-            frame,
-            recorder.frames[frame].plan.order[position],
-            tuple(next(taken_at) for _ in range(n_taken)),
-            tuple((next(masks_at), next(masks_at)) for _ in range(n_masks)),
-            tuple(_unpack(placed_at, header["strings"]) for _ in range(n_placed)),
-            tuple(next(freed_at) for _ in range(n_freed)),
-            allocated, copied, written, live,
-        ))
+        recorder.rows.append(
+            (
+                frame,
+                recorder.frames[frame].plan.order[position],
+                tuple(next(taken_at) for _ in range(n_taken)),
+                tuple((next(masks_at), next(masks_at)) for _ in range(n_masks)),
+                tuple(_unpack(placed_at, header["strings"]) for _ in range(n_placed)),
+                tuple(next(freed_at) for _ in range(n_freed)),
+                allocated,
+                copied,
+                written,
+                live,
+            )
+        )
     peak, recorder.copied, recorder.written, recorder.allocated = header["totals"]
     recorder.ledger.peak_here = peak
     name, about, version = header["policy"]
     trace = Trace(plans[header["frames"][0][0]].graph, Policy(name, about, version), recorder, header["title"])
     trace.runs = [Run(i, *values) for i, values in enumerate(header["runs"])]
-    trace.caches = [Cache(*c[:5], [CacheRun(*r) for r in c[5]]) for c in header["caches"]]
+    trace.caches = [Cache(*described, [CacheRun(*r) for r in runs]) for *described, runs in header["caches"]]
     trace.prompt, trace.tokens, trace.words, trace.interrupted = header["tokens"]
     return trace
 
 
 def _load_plan(saved: dict[str, Any]) -> SavedPlan:
     nodes, order = [], []
-    for position, (name, op, domain, inputs, outputs, index, captures, opset, scope, control, foreign, views) in enumerate(
-        saved["order"]
-    ):
-        node = Node(name, op, domain, tuple(inputs), tuple(outputs), index, {}, {}, tuple(captures), opset, None, tuple(scope))
+    for position, (
+        name,
+        op,
+        domain,
+        inputs,
+        outputs,
+        index,
+        captures,
+        opset,
+        scope,
+        control,
+        foreign,
+        views,
+    ) in enumerate(saved["order"]):
+        node = Node(
+            name, op, domain, tuple(inputs), tuple(outputs), index, {}, {}, tuple(captures), opset, None, tuple(scope)
+        )
         nodes.append(node)
-        planned = SavedNode(node, control, foreign, views)
-        planned.position = position
-        order.append(planned)
+        order.append(SavedNode(node, position, control, foreign, views))
     weights = {name: np.empty(0) for name in saved["weights"]}
     values = [tuple(Value(n) for n in saved[key]) for key in ("inputs", "outputs")]
     graph = Graph(saved["name"], values[0], values[1], tuple(nodes), weights)

@@ -5,80 +5,12 @@ Invariant: the text depends on what was recorded only, never on who asks for it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable
+from typing import Any
 
-from kvviz.engine.blockers import Blocker, BlockerCode
-from kvviz.explain.words import buffer, count, quoted, short, size, size_of
+from kvviz.explain.telling import UNKNOWN, Grown, Out, main_output, tell, tell_rule
 from kvviz.graph.model import Node
 from kvviz.ops.registry import find
-
-# Which of several reasons a sentence names first. What lies in the op's own result comes before all others: an input
-# of another shape could not have been taken over whoever owned it.
-_UNFIT = (BlockerCode.SHAPE_DIFFERS, BlockerCode.DTYPE_DIFFERS)
-_ORDER = (
-    *_UNFIT,
-    BlockerCode.NO_CAPACITY,
-    BlockerCode.BORROWED_INPUT,
-    BlockerCode.NOT_LAST_USE,
-    BlockerCode.CAPTURED_BY_REFERENCE,
-    BlockerCode.ALIASED,
-    BlockerCode.REQUESTED_OUTPUT,
-    BlockerCode.SAME_OP_TWICE,
-    BlockerCode.NOT_CONTIGUOUS,
-    BlockerCode.OTHER_INPUT_BUSY,
-    BlockerCode.POLICY,
-    BlockerCode.CONSTANT,
-    BlockerCode.OP_CANNOT,
-)
-
-_RULES = {
-    "in place": "last use, owned by the run, same shape and type",
-    "append": "owned by the run, with room to grow",
-    "view": "the op only looks at its input in another way",
-    "passed": "the body hands its results out; nothing moves",
-    "pool": "a freed buffer of the run was large enough",
-}
-
-
-# Why an input was refused, in two or three words.
-_REFUSALS = {
-    BlockerCode.SHAPE_DIFFERS: "another shape",
-    BlockerCode.DTYPE_DIFFERS: "another type",
-    BlockerCode.NO_CAPACITY: "no room to grow",
-    BlockerCode.BORROWED_INPUT: "borrowed from the caller",
-    BlockerCode.NOT_LAST_USE: "still read later",
-    BlockerCode.CAPTURED_BY_REFERENCE: "captured by reference",
-    BlockerCode.ALIASED: "another value lives there",
-    BlockerCode.REQUESTED_OUTPUT: "an output of the run",
-    BlockerCode.SAME_OP_TWICE: "read twice by this op",
-    BlockerCode.NOT_CONTIGUOUS: "not row-major",
-    BlockerCode.OTHER_INPUT_BUSY: "another input is busy",
-    BlockerCode.POLICY: "the policy",
-    BlockerCode.CONSTANT: "a weight",
-}
-
-
-class Out(NamedTuple):
-    """Where one output of a step lives, as in `kvviz.engine.records.Placed`; ``weight`` says that it lies in a weight."""
-
-    name: str
-    storage: int
-    generation: int
-    how: str
-    nbytes: int
-    shape: tuple[int, ...] | None
-    weight: bool = False
-
-
-class Grown(NamedTuple):
-    """What an append added: rows and bytes; 0 and 0 where the past's shape is not known."""
-
-    rows: int = 0
-    nbytes: int = 0
-
-
-UNKNOWN = Grown()
 
 
 def sentence(step: Any, trace: Any = None) -> str:
@@ -98,19 +30,8 @@ def sentence(step: Any, trace: Any = None) -> str:
     'Concat appended 1 row to B5 in place; 0 of 2,176 B of past copied.'
     """
     decision = step.decision
-    storages = trace.recorder.ledger.storages if trace is not None else None
-    outs = [
-        Out(
-            o.name,
-            o.storage,
-            o.generation,
-            o.how,
-            o.nbytes,
-            o.shape,
-            bool(storages) and in_weights(storages, o.storage),
-        )
-        for o in step.outs
-    ]
+    weights = in_weights(trace) if trace is not None else (lambda storage: False)
+    outs = [Out(o.name, o.storage, o.generation, o.how, o.nbytes, o.shape, weights(o.storage)) for o in step.outs]
     bodies: Iterable[Any] | None = () if is_control(step.graph_node) else None
     grown = UNKNOWN
     source = ""
@@ -146,86 +67,6 @@ def rule(step: Any) -> str:
     )
 
 
-def tell(
-    op: str,
-    outs: Sequence[Out],
-    *,
-    blockers: Sequence[Blocker] = (),
-    source: str = "",
-    copied: int = 0,
-    written: int = 0,
-    allocated: int = 0,
-    foreign: bool = False,
-    bodies: Iterable[Any] | None = None,
-    grown: Grown = UNKNOWN,
-) -> str:
-    """The sentence itself, from plain facts, for those who read many steps at once.
-
-    Parameters
-    ----------
-    op : str
-        Operator.
-    outs : sequence of Out
-        Outputs that exist.
-    blockers : sequence of Blocker
-    source : str
-        The input that was taken over; empty where none was.
-    copied, written, allocated : int
-        Bytes.
-    foreign : bool
-    bodies : iterable of Frame, optional
-        The frames that a control node ran; None for every other op.
-    grown : Grown
-        For an append, what is known of the rows added.
-    """
-    if bodies is not None:
-        return _tell_control(op, list(bodies))
-    if not outs:
-        return f"{op} made nothing that is kept."
-    told = outs[main_output([o.how for o in outs])]
-    if told.how in ("new", "pool"):
-        text = _tell_new(op, outs, written, copied)
-        if source:
-            text += f", although it was handed {quoted(source)} to overwrite"
-        elif blockers and (allocated or copied):
-            text += _because(op, blockers)
-    else:
-        text = _tell_shared(op, told, source, written, copied, grown, alone=len(outs) == 1)
-        if len(outs) > 1:
-            text += f" ({_also([o for o in outs if o is not told])})"
-    return f"{text}; it ran on the reference kernel." if foreign else f"{text}."
-
-
-def tell_rule(
-    hows: Sequence[str],
-    *,
-    taken: bool,
-    blockers: Sequence[Blocker] = (),
-    control: bool = False,
-    foreign: bool = False,
-) -> str:
-    """The rule behind a decision, from plain facts; see `rule`."""
-    if control:
-        return "a body runs in a frame of its own"
-    if foreign:
-        return "no kernel of ours; the reference kernel never runs in place"
-    how = hows[main_output(hows)] if hows else "new"
-    if (taken and how in ("in place", "append")) or how in ("view", "passed"):
-        return _RULES[how]
-    codes = dict.fromkeys(b.code for b in blockers if b.code in _REFUSALS)
-    if codes:
-        return "refused: " + ", ".join(_REFUSALS[code] for code in sorted(codes, key=_ORDER.index))
-    return _RULES["pool"] if how == "pool" else "no input of this op may be overwritten"
-
-
-def main_output(hows: Sequence[str]) -> int:
-    """Which output a sentence is about: the first that was written in place, else the first."""
-    for i, how in enumerate(hows) if len(hows) > 1 else ():
-        if how in ("append", "in place"):
-            return i
-    return 0
-
-
 def grown_by(out: Out, taken: Iterable[str], bindings: Iterable[Any]) -> Grown:
     """What an append added, from the shape that the past had when its frame started."""
     if out.how != "append" or out.shape is None:
@@ -240,103 +81,12 @@ def grown_by(out: Out, taken: Iterable[str], bindings: Iterable[Any]) -> Grown:
     return Grown(rows, out.nbytes * rows // length)
 
 
-def in_weights(storages: Sequence[Any], storage: int) -> bool:
-    """Whether a storage belongs to the model; of those no reader needs the number."""
-    return storages[storage].origin == "weights"
+def in_weights(trace: Any) -> Callable[[int], bool]:
+    """Tells of a storage whether it belongs to the model; of those no reader needs the number."""
+    storages = trace.recorder.ledger.storages
+    return lambda storage: storages[storage].origin == "weights"
 
 
 def is_control(node: Node) -> bool:
     """Whether a node runs a body in a frame of its own: If, Loop, Scan, or a local function that has no kernel."""
     return bool(node.subgraphs) or (node.function is not None and find(node.domain, node.op_type, node.opset) is None)
-
-
-def _tell_shared(op: str, out: Out, source: str, written: int, copied: int, grown: Grown, alone: bool) -> str:
-    home = "a weight" if out.weight else buffer(out.storage, out.generation)
-    if out.how == "view":
-        return f"{op} is a view of {home}; nothing was written"
-    if out.how == "passed":
-        return f"{op} handed out {home}; nothing was written"
-    if out.how == "append":
-        added = grown.nbytes or (written if alone else 0)
-        what = count(grown.rows, "row") if grown.rows else size(added) if added else "rows"
-        return f"{op} appended {what} to {buffer(out.storage)} in place; " + (
-            f"{size_of(copied, out.nbytes - added)} of past copied" if added else f"{size(copied)} copied"
-        )
-    over = quoted(source) if source else "its input"
-    if alone and not written and out.nbytes:
-        return f"{op} handed {over} on as it is: {buffer(out.storage)} is now {home}; nothing was written"
-    if alone and written < out.nbytes:
-        return f"{op} wrote {size_of(written, out.nbytes)} of {over} in place: {buffer(out.storage)} is now {home}"
-    before = buffer(out.storage, max(out.generation - 1, 0))
-    return f"{op} overwrote {over} in place: {before} is now {home}; nothing was allocated"
-
-
-def _tell_new(op: str, outs: Sequence[Out], written: int, copied: int) -> str:
-    fresh = [o for o in outs if o.how in ("new", "pool")]
-    homes = " and ".join(buffer(o.storage, o.generation) for o in fresh[:2])
-    if len(fresh) > 2:
-        homes = f"{buffer(fresh[0].storage, fresh[0].generation)} and {len(fresh) - 1} more"
-    if fresh[0].how == "pool":
-        place = f"{homes}, which came from the pool"
-    else:
-        place = f"a new buffer {homes}" if len(fresh) == 1 else f"new buffers {homes}"
-    if not written:
-        return f"{op} made {place}"
-    if copied == written:
-        return f"{op} copied {size(copied)} to {place}"
-    moved = f" ({size(copied)} of it copied)" if copied else ""
-    return f"{op} wrote {size(written)}{moved} to {place}"
-
-
-def _also(outs: Sequence[Out]) -> str:
-    rest = [f"{o.how} {buffer(o.storage, o.generation)}" for o in outs[:2]]
-    return f"and {', '.join(rest)}" + (f", {len(outs) - 2} more" if len(outs) > 2 else "")
-
-
-def _because(op: str, blockers: Sequence[Blocker]) -> str:
-    """The input that came nearest to being taken over, and what stood in the way."""
-    inputs: dict[int, list[Blocker]] = {}
-    for blocker in blockers:
-        if blocker.code is not BlockerCode.OP_CANNOT:
-            inputs.setdefault(blocker.position, []).append(blocker)
-    if not inputs:
-        return ""
-    nearest = min(inputs.values(), key=lambda found: (sum(b.code in _UNFIT for b in found), len(found)))
-    first, *others = sorted(nearest, key=lambda b: _ORDER.index(b.code))
-    text = _brief(first).removesuffix(".")
-    text = f"; it {text.removeprefix(f'{op} ')}" if text.startswith(f"{op} ") else f"; {text}"
-    if others:
-        text += f", and {_brief(others[0]).rpartition(': ')[2].removesuffix('.')}"
-    return text
-
-
-def _brief(blocker: Blocker) -> str:
-    """A blocker's message with long names cut."""
-    text = blocker.message
-    for name in (blocker.input, blocker.culprit):
-        if len(name) > 60:
-            text = text.replace(name, short(name))
-    return text
-
-
-def _tell_control(op: str, bodies: Sequence[Any]) -> str:
-    if not bodies:
-        return f"{op} ran no body."
-    first = bodies[0]
-    if first.attribute == "function":
-        text = f"{op} ran its body, a local function"
-    elif first.iteration is None:
-        text = f"{op} took its {first.attribute}"
-    else:
-        text = f"{op} ran its {first.attribute} {count(len(bodies), 'time')}"
-    hows = [b.how for b in first.bindings]
-    given = [
-        f"{count(hows.count(how), 'value')} {manner}"
-        for how, manner in (
-            ("passed", "by value"),
-            ("captured by value", "captured by value"),
-            ("captured by reference", "captured by reference"),
-        )
-        if how in hows
-    ]
-    return f"{text}; it was given {', '.join(given)}." if given else f"{text}."

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+_UNITS = (("kB", 1e3), ("MB", 1e6), ("GB", 1e9))
+
 
 def size(nbytes: float) -> str:
     """Bytes for a reader: exact below 10,000, then three digits and a decimal unit, as the page writes them.
@@ -18,13 +20,10 @@ def size(nbytes: float) -> str:
     """
     if abs(nbytes) < 10_000:
         return f"{int(nbytes):,} B"
-    amount = float(nbytes)
-    for unit in ("kB", "MB", "GB"):
-        amount /= 1000
-        if abs(amount) < 999.5:
-            break
+    unit, scale = next(((u, s) for u, s in _UNITS if abs(nbytes) < 999.5 * s), _UNITS[-1])
+    amount = nbytes / scale
     digits = 2 if abs(amount) < 9.995 else 1 if abs(amount) < 99.95 else 0
-    return f"{amount:.{digits}f} {unit}"
+    return f"{amount:,.{digits}f} {unit}"
 
 
 def size_of(part: float, whole: float) -> str:
@@ -56,8 +55,3 @@ def short(text: str, limit: int = 60) -> str:
         return clean
     head = (limit - 1) * 2 // 3
     return f"{clean[:head]}…{clean[len(clean) - (limit - 1 - head) :]}"
-
-
-def quoted(name: str) -> str:
-    """A value's name as sentences show it."""
-    return f"`{short(name)}`"

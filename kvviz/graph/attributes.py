@@ -9,8 +9,8 @@ import onnx
 
 from kvviz.errors import LoadError
 from kvviz.graph.external import Source
-from kvviz.graph.functions import text
 from kvviz.graph.model import Dim, Value
+from kvviz.graph.names import quoted, text
 from kvviz.graph.tensors import Tensor, element_type, frozen, held, read_sparse, read_tensor
 
 _A = onnx.AttributeProto
@@ -36,7 +36,7 @@ def attribute(proto: Any, node: str, source: Source) -> Any:
     LoadError
         The attribute has a kind that ONNX does not define, or its tensor is damaged.
     """
-    what = f"attribute '{proto.name}' of {node}"
+    what = f"attribute {quoted(text(proto.name))} of {node}"
     kind = proto.type or _guess(proto)
     simple = _SIMPLE.get(kind)
     if simple is not None:
@@ -70,7 +70,7 @@ def constant(node: Any, name: str, source: Source) -> Tensor:
     source : Source
         The model it belongs to.
     """
-    what = f"constant '{name}'"
+    what = f"constant {quoted(name)}"
     for proto in node.attribute:
         if proto.name == "value":
             return read_tensor(proto.t, source, what, name)
@@ -78,12 +78,14 @@ def constant(node: Any, name: str, source: Source) -> Tensor:
             return read_sparse(proto.sparse_tensor, source, what, name)
         if proto.name in _CONSTANTS:
             return held(name, frozen(np.array(attribute(proto, what, source), _CONSTANTS[proto.name])))
-    raise LoadError(f"the Constant node that makes '{name}' in {source.label} has no value; export the model again")
+    raise LoadError(
+        f"the Constant node that makes {quoted(name)} in {source.label} has no value; export the model again"
+    )
 
 
 def value_type(name: str, proto: Any, source: Source, what: str = "") -> Value:
     """A TypeProto as a ``Value``: kind, element type and shape."""
-    what = what or f"value '{name}'"
+    what = what or f"value {quoted(name)}"
     kind = proto.WhichOneof("value")
     if kind in ("sequence_type", "optional_type"):
         return Value(name, kind=kind.removesuffix("_type"))

@@ -14,7 +14,9 @@ _CACHE_WORD = re.compile(
     r"(?=$|[._/\d])|cache|state",
     re.IGNORECASE,
 )
-_STATE_WORD = re.compile(r"(^|[._])(conv|ssm|recurrent|states?|rnn|lstm|gru|hidden|h|c|cell)(?=$|[._\d])", re.IGNORECASE)
+_STATE_WORD = re.compile(
+    r"(^|[._])(conv|ssm|recurrent|states?|rnn|lstm|gru|hidden|h|c|cell)(?=$|[._\d])", re.IGNORECASE
+)
 _CROSS_WORD = re.compile(r"[._](encoder|cross)([._]|$)", re.IGNORECASE)
 _KIND_WORD = re.compile(r"[A-Za-z]+(?:_[A-Za-z]+)*")
 
@@ -70,8 +72,8 @@ def short_name(input_name: str) -> str:
 
     Examples
     --------
-    >>> short_name("past_key_values.0.key"), short_name("past_value_cross_3"), short_name("key_cache.1"), short_name("h")
-    ('0.key', '3.cross.value', '1.key', 'h')
+    >>> short_name("past_key_values.0.key"), short_name("past_value_cross_3"), short_name("h")
+    ('0.key', '3.cross.value', 'h')
     """
     rest = canonical_input(input_name)
     rest = rest[1:].lstrip("._") if rest.startswith("C") and rest != "C" else rest
@@ -80,6 +82,6 @@ def short_name(input_name: str) -> str:
         return rest or input_name
     words = [word for part in _KIND_WORD.findall(rest) for word in part.split("_") if word != "cache"]
     # A kind in front of its qualifier, as in key_self_0, goes last.
-    if words[:1] in (["key"], ["value"]) and len(words) > 1:
+    if words[:1] in (["key"], ["value"]) and words[1:] not in ([], ["value"]):
         words = [*words[1:], words[0]]
     return ".".join([digits[0], *words])

@@ -11,8 +11,9 @@ from kvviz.errors import GraphError, LimitError, LoadError
 from kvviz.graph.attributes import attribute, constant, value_type
 from kvviz.graph.drafts import Draft, draft, free_names, in_running_order, metadata, own_names, unique_names
 from kvviz.graph.external import Source
-from kvviz.graph.functions import FunctionKey, body_of_call, call_key, function_key, plain_domain, text
+from kvviz.graph.functions import FunctionKey, body_of_call, call_key, function_key, plain_domain
 from kvviz.graph.model import Graph, Node, Value
+from kvviz.graph.names import quoted, text
 from kvviz.graph.paths import Scope, module_paths
 from kvviz.graph.tensors import Weights, read_sparse, read_tensor
 
@@ -67,7 +68,7 @@ class Reader:
             Damaged tensors and attributes, or more nesting or nodes than the limits above.
         """
         self._enter(len(proto.node))
-        where = f"graph '{text(proto.name)}' of {self.source.label}"
+        where = f"graph {quoted(text(proto.name))} of {self.source.label}"
         weights = self._weights(proto, where)
         declared = self._declared(proto, where)
         drafts = self._drafts(proto, weights, where)
@@ -108,7 +109,7 @@ class Reader:
         for name, tensor, read in [*dense, *sparse]:
             if not name or name in weights:
                 raise GraphError(
-                    f"weight '{name}' occurs twice in {where}" if name else f"{where} has a nameless weight"
+                    f"weight {quoted(name)} occurs twice in {where}" if name else f"{where} has a nameless weight"
                 )
             weights.tensors[name] = read(tensor, self.source)
         return weights
@@ -119,7 +120,9 @@ class Reader:
         for info in proto.input:
             name = text(info.name)
             if not name or name in values:
-                raise GraphError(f"input '{name}' occurs twice in {where}" if name else f"{where} has a nameless input")
+                raise GraphError(
+                    f"input {quoted(name)} occurs twice in {where}" if name else f"{where} has a nameless input"
+                )
             values[name] = value_type(name, info.type, self.source)
         return list(values.values())
 
@@ -132,7 +135,9 @@ class Reader:
                 continue
             for name in filter(None, map(text, node.output)):
                 if name in weights:
-                    raise GraphError(f"'{name}' is made twice in {where}: by a Constant node and by another weight")
+                    raise GraphError(
+                        f"{quoted(name)} is made twice in {where}: by a Constant node and by another weight"
+                    )
                 weights.tensors[name] = constant(node, name, self.source)
         return drafts
 
@@ -158,8 +163,8 @@ class Reader:
         """The function's body as this node calls it."""
         key = function_key(function)
         if key in self._calls:
-            circle = " → ".join(name for _, name, _ in [*self._calls[self._calls.index(key) :], key])
-            raise GraphError(f"function '{key[1]}' of {self.source.label} calls itself: {circle}")
+            circle = " → ".join(quoted(name)[1:-1] for _, name, _ in [*self._calls[self._calls.index(key) :], key])
+            raise GraphError(f"function {quoted(key[1])} of {self.source.label} calls itself: {circle}")
         for kind, formal, actual in (("input", function.input, node.inputs), ("output", function.output, node.outputs)):
             if len(actual) > len(formal):
                 raise GraphError(
@@ -167,7 +172,13 @@ class Reader:
                     f"but the function it calls has {len(formal)}"
                 )
         self._calls.append(key)
-        body = self.graph(body_of_call(function, node.proto), {**opsets, **read_opsets(function.opset_import)})
+        try:
+            proto = body_of_call(function, node.proto)
+        except Exception as error:  # protobuf copies by writing and reading, and reads only about 100 levels
+            raise LoadError(
+                f"function {quoted(key[1])} of {self.source.label} nests its subgraphs too deeply"
+            ) from error
+        body = self.graph(proto, {**opsets, **read_opsets(function.opset_import)})
         self._calls.pop()
         return body
 

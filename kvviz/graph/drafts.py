@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kvviz.errors import GraphError
-from kvviz.graph.functions import text
 from kvviz.graph.model import Graph, Value
+from kvviz.graph.names import quoted, text
 from kvviz.graph.order import find_cycle, topological
 
 
@@ -30,7 +30,7 @@ class Draft:
     @property
     def label(self) -> str:
         """How messages name the node."""
-        return f"node '{self.name or self.first_output}' ({self.op_type})"
+        return f"node {quoted(self.name or self.first_output)} ({quoted(self.op_type)[1:-1]})"
 
     @property
     def first_output(self) -> str:
@@ -46,14 +46,17 @@ def draft(proto: Any, index: int) -> Draft:
 
 def own_names(where: str, inputs: Iterable[Value], weights: Iterable[str], drafts: Iterable[Draft]) -> frozenset[str]:
     """All names that a graph defines; an error where two things make the same one."""
-    makers = dict.fromkeys(weights, "a weight of that name") | {v.name: "an input of that name" for v in inputs}
+    makers: dict[str, Draft | str] = dict.fromkeys(weights, "a weight of that name")
+    makers |= {value.name: "an input of that name" for value in inputs}
     for node in drafts:
         for name in filter(None, node.outputs):
             if name in makers:
+                other = makers[name]
                 raise GraphError(
-                    f"'{name}' is made twice in {where}: {node.label} makes it, and so does {makers[name]}"
+                    f"{quoted(name)} is made twice in {where}: {node.label} makes it, "
+                    f"and so does {other if isinstance(other, str) else other.label}"
                 )
-            makers[name] = node.label
+            makers[name] = node
     return frozenset(makers)
 
 
@@ -62,12 +65,13 @@ def free_names(
 ) -> tuple[str, ...]:
     """Names that a graph takes from outside, in order of first use; an error for those that nothing makes."""
     free: dict[str, None] = {}
-    reads = [(name, node.label) for node in drafts for name in (*node.inputs, *node.captures)]
-    for name, reader in [*reads, *((value.name, "its output list") for value in outputs)]:
+    reads = [(name, node) for node in drafts for name in (*node.inputs, *node.captures)]
+    for name, reader in [*reads, *((value.name, None) for value in outputs)]:
         if name and name not in own:
             if name not in outer:
+                who = reader.label if reader else "the output list"
                 raise GraphError(
-                    f"{reader} reads '{name}' in {where}, but no input, weight or node there makes that value"
+                    f"{who} reads {quoted(name)} in {where}, but no input, weight or node there makes that value"
                 )
             free[name] = None
     return tuple(free)

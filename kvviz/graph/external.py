@@ -9,6 +9,7 @@ from pathlib import PurePosixPath, PureWindowsPath
 from typing import Any
 
 from kvviz.errors import LoadError
+from kvviz.graph.names import quoted
 
 DEFAULT_LIMIT = 8 << 30
 
@@ -64,29 +65,29 @@ def find_external(entries: Mapping[str, str], nbytes: int, what: str, source: So
     location = entries.get("location", "")
     if source.folder is None:
         raise LoadError(
-            f"{what} of {source.label} is kept in the external file '{location}', and there is no folder to look in; "
-            "pass the path of the model file in place of its contents"
+            f"{what} of {source.label} is kept in the external file {quoted(location)}, and there is no folder "
+            "to look in; pass the path of the model file in place of its contents"
         )
     path = _contained(location, what, source)
     if not os.path.exists(path):
         raise LoadError(
-            f"{what} of {source.label} is kept in the external file '{location}', which is missing; "
+            f"{what} of {source.label} is kept in the external file {quoted(location)}, which is missing; "
             f"put it next to the model, in {source.folder or os.curdir}"
         )
     if not os.path.isfile(path):
-        raise LoadError(f"{what} of {source.label} is kept in '{location}', which is not a regular file")
+        raise LoadError(f"{what} of {source.label} is kept in {quoted(location)}, which is not a regular file")
     offset = _number(entries, "offset", 0, what, source)
     length = _number(entries, "length", nbytes, what, source)
     if length != nbytes:
         raise LoadError(
-            f"{what} of {source.label} has {length:,} bytes in '{location}' where its shape needs {nbytes:,}; "
+            f"{what} of {source.label} has {length:,} bytes in {quoted(location)} where its shape needs {nbytes:,}; "
             "model and data do not belong together, export them again"
         )
     size = os.stat(path).st_size
     if offset + length > size:
         raise LoadError(
-            f"{what} of {source.label} lies at bytes {offset:,} to {offset + length:,} of '{location}', which has only "
-            f"{size:,}; the data file is cut short or belongs to another model, get it again"
+            f"{what} of {source.label} lies at bytes {offset:,} to {offset + length:,} of {quoted(location)}, "
+            f"which has only {size:,}; the data file is cut short or belongs to another model, get it again"
         )
     return path, offset
 
@@ -106,8 +107,8 @@ def _contained(location: str, what: str, source: Source) -> str:
     allowed = [os.path.realpath(folder), *([source.real_folder] if source.real_folder else [])]
     if outside or not any(os.path.commonpath([path, root]) == root for root in allowed if _same_drive(path, root)):
         raise LoadError(
-            f"{what} of {source.label} names the external file '{location}', which is outside the model's folder; "
-            "put the data next to the model and name it by a relative path"
+            f"{what} of {source.label} names the external file {quoted(location)}, which is outside "
+            "the model's folder; put the data next to the model and name it by a relative path"
         )
     return path
 
@@ -122,5 +123,5 @@ def _number(entries: Mapping[str, str], key: str, default: int, what: str, sourc
         return default
     # A plain decimal number only: int() would also take "1_0" and other digits.
     if not (text.isascii() and text.isdigit() and len(text) < 20):
-        raise LoadError(f"{what} of {source.label} has the external {key} '{text[:40]}', which is not a byte count")
+        raise LoadError(f"{what} of {source.label} has the external {key} {quoted(text)}, which is not a byte count")
     return int(text)

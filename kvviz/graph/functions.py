@@ -6,12 +6,9 @@ from typing import Any
 
 import onnx
 
+from kvviz.graph.names import text
+
 FunctionKey = tuple[str, str, str]
-
-
-def text(name: str | bytes) -> str:
-    """A name as protobuf gives it: bytes, where it is not UTF-8 and so an error."""
-    return name if isinstance(name, str) else name.decode()
 
 
 def plain_domain(domain: str | bytes) -> str:

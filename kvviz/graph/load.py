@@ -14,6 +14,7 @@ from kvviz.errors import LoadError
 from kvviz.graph.convert import Reader, read_opsets
 from kvviz.graph.external import DEFAULT_LIMIT, Source
 from kvviz.graph.model import Graph
+from kvviz.graph.names import quoted
 
 OPSETS = (7, 28)
 """Oldest and newest version of the ONNX operator set that is read."""
@@ -107,9 +108,10 @@ def _proto(model: Any, limit: int) -> tuple[Any, Source]:
         source = Source(f"the given {type(model).__name__}", limit=limit)
         return _parse(bytes(model), source), source
     if isinstance(model, (str, os.PathLike)):
-        path = os.fspath(model)
-        source = Source(f"'{path}'", os.path.dirname(path), os.path.dirname(os.path.realpath(path)), limit)
-        return _parse(_contents(path), source), source
+        path = os.fsdecode(model)
+        data = _contents(path)
+        source = Source(quoted(path, 1000), os.path.dirname(path), os.path.dirname(os.path.realpath(path)), limit)
+        return _parse(data, source), source
     raise LoadError(
         f"a model is given as a path, bytes, onnx.ModelProto or onnx_ir.Model, not as {type(model).__name__}"
     )
@@ -117,20 +119,22 @@ def _proto(model: Any, limit: int) -> tuple[Any, Source]:
 
 def _contents(path: str) -> bytes:
     if "\0" in path or not os.path.exists(path):
-        raise LoadError(f"there is no file '{path}'; check the path (now in {os.getcwd()})")
+        raise LoadError(f"there is no file {quoted(path, 1000)}; check the path (now in {os.getcwd()})")
     if os.path.isdir(path):
         inside = sorted(name for name in os.listdir(path) if name.endswith(".onnx"))
         hint = f"pass the file in it: {', '.join(inside[:5])}" if inside else "there is no .onnx file in it"
-        raise LoadError(f"'{path}' is a folder, not a model; {hint}")
+        raise LoadError(f"{quoted(path, 1000)} is a folder, not a model; {hint}")
     if not os.path.isfile(path):
-        raise LoadError(f"'{path}' is not a regular file")
+        raise LoadError(f"{quoted(path, 1000)} is not a regular file")
     if os.path.getsize(path) >= _PROTOBUF_LIMIT:
-        raise LoadError(f"'{path}' has 2 GiB or more, which protobuf cannot read; save it with external data")
+        raise LoadError(
+            f"{quoted(path, 1000)} has 2 GiB or more, which protobuf cannot read; save it with external data"
+        )
     try:
         with open(path, "rb") as file:
             return file.read()
     except OSError as error:
-        raise LoadError(f"'{path}' cannot be read: {error.strerror}") from None
+        raise LoadError(f"{quoted(path, 1000)} cannot be read: {error.strerror}") from None
 
 
 def _parse(data: bytes, source: Source) -> Any:
@@ -170,6 +174,6 @@ def _from_ir(model: ir.Model, limit: int) -> tuple[Any, Source]:
     except RecursionError:
         raise
     except Exception as error:
-        raise LoadError(f"the given onnx_ir.Model cannot be read: {error}") from error
+        raise LoadError(f"the given onnx_ir.Model cannot be read: {' '.join(str(error).split())}") from error
     folder = folders[0] if folders else None
     return proto, Source("the given onnx_ir.Model", folder, limit=limit, held=held)

@@ -13,8 +13,8 @@ import onnx_ir as ir
 
 from kvviz.errors import LimitError, LoadError
 from kvviz.graph.external import Source, find_external
-from kvviz.graph.functions import text
 from kvviz.graph.model import Value
+from kvviz.graph.names import quoted, text
 
 _T = onnx.TensorProto
 _WIDE = {_T.FLOAT: ("float_data", 1), _T.COMPLEX64: ("float_data", 2), _T.INT64: ("int64_data", 1)}
@@ -126,7 +126,7 @@ def read_tensor(proto: Any, source: Source, what: str = "", name: str = "") -> T
     LimitError
         The declared size passes ``source.limit``.
     """
-    what = what or f"weight '{proto.name}'"
+    what = what or f"weight {quoted(text(proto.name))}"
     dims = tuple(proto.dims)
     dtype = element_type(proto.data_type, what, source)
     if dtype is None:
@@ -144,7 +144,7 @@ def read_tensor(proto: Any, source: Source, what: str = "", name: str = "") -> T
 def read_sparse(proto: Any, source: Source, what: str = "", name: str = "") -> Tensor:
     """Check a SparseTensorProto (COO; indices linear or one row an element) and give it as a dense weight."""
     name = name or proto.values.name
-    what = what or f"sparse weight '{name}'"
+    what = what or f"sparse weight {quoted(name)}"
     dims = tuple(proto.dims)
     size, nbytes = _declared_size(dims, proto.values.data_type, what, source)
     values, indices = read_tensor(proto.values, source, what), read_tensor(proto.indices, source, what)
@@ -229,6 +229,7 @@ def _guarded(read: Callable[[], np.ndarray], what: str, source: Source) -> Calla
         except (LoadError, MemoryError):
             raise
         except Exception as error:
-            raise LoadError(f"{what} of {source.label} cannot be read: {error or type(error).__name__}") from error
+            why = " ".join(str(error).split()) or type(error).__name__
+            raise LoadError(f"{what} of {source.label} cannot be read: {why}") from error
 
     return guarded

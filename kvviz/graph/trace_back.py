@@ -49,8 +49,9 @@ class Write:
     protocol : str
         ``"growing"``, ``"static"``, ``"window"``, ``"state"``; ``"pass"`` for an input passed through and ``""`` for a
         value that carries nothing on.
-    sure : bool
-        The operator exists to write caches, so names need not be asked.
+    evidence : str
+        How much the operator alone says: ``"op"`` where it exists to write caches, ``"append"`` where something
+        computed is appended to an input, ``""`` where names must agree.
     """
 
     frame: Frame
@@ -59,7 +60,7 @@ class Write:
     roots: tuple[tuple[str, bool], ...] = ()
     axis: int | None = None
     protocol: str = ""
-    sure: bool = False
+    evidence: str = ""
 
     @property
     def label(self) -> str:
@@ -76,8 +77,8 @@ def writes(frame: Frame, name: str, chain: tuple[Node, ...] = (), depth: int = 0
         if node is None:
             outer = _outside(frame, name)
             if outer is None:
-                weight = name in frame.graph.weights
-                yield Write(frame, None, chain, () if weight else ((name, False),), protocol="" if weight else "pass")
+                given = frame.parent is None and name not in frame.graph.weights
+                yield Write(frame, None, chain, ((name, False),) if given else (), protocol="pass" if given else "")
                 return
             frame, name = outer
             continue
@@ -85,7 +86,8 @@ def writes(frame: Frame, name: str, chain: tuple[Node, ...] = (), depth: int = 0
         op = next((op for op in cache_ops(node) if op.present == position), None)
         if op is not None:
             found = roots(frame, node.inputs[op.past])
-            yield Write(frame, node, chain, found, op.axis, op.protocol if found else "", op.axis != 0 or not node.domain)
+            evidence = "" if node.op_type in ("ScatterND", "ScatterElements", "Scatter") else "op"
+            yield Write(frame, node, chain, found, op.axis, op.protocol if found else "", evidence)
             return
         inner = list(_inside(frame, node, position))
         if inner:
@@ -107,18 +109,19 @@ def writes(frame: Frame, name: str, chain: tuple[Node, ...] = (), depth: int = 0
 def roots(frame: Frame, name: str) -> tuple[tuple[str, bool], ...]:
     """Inputs of the main graph whose data a value holds, each with whether a slice was taken on the way."""
     found: dict[str, bool] = {}
-    stack, seen = [(frame, name, False)], set()
+    stack = [(frame, name, False)]
+    seen: set[tuple[int, str]] = set()
     while stack:
         frame, name, part = stack.pop()
-        if not name or (id(frame.graph), id(frame.node), name) in seen:
+        if not name or (id(frame.graph), name) in seen:
             continue
-        seen.add((id(frame.graph), id(frame.node), name))
+        seen.add((id(frame.graph), name))
         node = frame.graph.producers.get(name)
         if node is None:
             outer = _outside(frame, name)
             if outer is not None:
                 stack.append((*outer, part))
-            elif name not in frame.graph.weights:
+            elif frame.parent is None and name not in frame.graph.weights:
                 found.setdefault(name, part)
             continue
         position = node.outputs.index(name)
@@ -144,9 +147,8 @@ def _concat(frame: Frame, node: Node, chain: tuple[Node, ...], depth: int) -> It
     per_operand = [roots(frame, name) for name in node.inputs]
     found = dict(item for operand in reversed(per_operand) for item in operand)
     if found:
-        # One operand of the caller and the rest computed is what appending to a cache looks like.
-        alone = sum(bool(operand) for operand in per_operand) == 1
-        yield Write(frame, node, chain, tuple(found.items()), node.attributes.get("axis", 1), "growing", alone and False)
+        evidence = "append" if per_operand[0] and not any(per_operand[1:]) else ""
+        yield Write(frame, node, chain, tuple(found.items()), node.attributes.get("axis", 1), "growing", evidence)
         return
     # Keys and values may be joined again after each was appended to.
     inner = [write for name in node.inputs for write in writes(frame, name, (*chain, node), depth)]

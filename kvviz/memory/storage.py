@@ -83,7 +83,8 @@ def root_of(array: np.ndarray) -> np.ndarray:
 def reserve(array: Any, axis: int, capacity: int) -> np.ndarray:
     """Copy an array into a block with room to grow along one axis.
 
-    A run may append to the result where it is donated: the new rows are written behind the old ones, and nothing is copied.
+    A run may append to the result where it is donated: the new rows are written behind the old ones, and nothing is
+    copied.
 
     Parameters
     ----------

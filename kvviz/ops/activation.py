@@ -12,7 +12,7 @@ from kvviz.ops.registry import op
 @op("Relu", since=6, overwrites=(0,))
 def relu(x, *, out=None):
     """The larger of ``x`` and 0."""
-    y = np.maximum(x, 0, out)
+    y = np.maximum(x, 0, out=out)
     return y if y.flags.c_contiguous else y.copy()
 
 
@@ -102,7 +102,7 @@ def _exponential(x, divisor, alpha, gamma, out):
     """γx, or γα(exp(x / divisor) - 1) where ``x`` is not positive."""
     if x.dtype.char not in "fd":
         return in_float32(_exponential, x, divisor, alpha, gamma, None, out=out)
-    low = np.divide(np.minimum(x, 0.0, blank(x)), divisor)
+    low = np.divide(np.minimum(x, 0.0, out=blank(x)), divisor)
     low = np.multiply(np.expm1(low), gamma * alpha)
     negative = np.less_equal(x, 0)
     y = np.multiply(x, gamma, blank(x) if out is None else out)
@@ -136,8 +136,8 @@ def hard_sigmoid(x, *, alpha=0.2, beta=0.5, out=None):
         return in_float32(hard_sigmoid, x, alpha=alpha, beta=beta, out=out)
     y = np.multiply(x, alpha, blank(x) if out is None else out)
     np.add(y, beta, y)
-    np.maximum(y, 0.0, y)
-    return np.minimum(y, 1.0, y)
+    np.maximum(y, 0.0, out=y)
+    return np.minimum(y, 1.0, out=y)
 
 
 @op("HardSwish", since=14, overwrites=(0,))

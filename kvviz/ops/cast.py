@@ -35,16 +35,16 @@ def cast(x, *, to, saturate=1, round_mode="up"):
     dtype = DTYPES.get(to)
     if dtype is None:
         raise OpError(f"Cast: ONNX has no element type number {to}")
-    return _converted(x, dtype, saturate, round_mode)
+    return converted(x, dtype, saturate, round_mode)
 
 
 @op("CastLike", since=15, views=(0,))
 def cast_like(x, target, *, saturate=1, round_mode="up"):
     """Convert to the dtype of ``target``."""
-    return _converted(x, target.dtype, saturate, round_mode)
+    return converted(x, target.dtype, saturate, round_mode)
 
 
-def _converted(x, dtype, saturate, round_mode):
+def converted(x, dtype, saturate, round_mode):
     if x.dtype == dtype:
         return x
     if dtype.num in _ODD or x.dtype.num in _ODD or dtype.kind in "OUT" or x.dtype.kind in "OUT":

@@ -53,9 +53,7 @@ def batch_norm_7(x, scale, bias, mean, var, *, epsilon=1e-5, momentum=0.9, spati
 
 
 @op("BatchNormalization", since=6, overwrites=(0,), fits=keeps)
-def batch_norm_6(
-    x, scale, bias, mean, var, *, epsilon=1e-5, momentum=0.9, is_test=0, spatial=1, n_outputs=1, out=None
-):
+def batch_norm_6(x, scale, bias, mean, var, *, epsilon=1e-5, momentum=0.9, is_test=0, spatial=1, n_outputs=1, out=None):
     """Opset 6: ``is_test`` says which statistics."""
     outputs = 1 if is_test else max(n_outputs, 5)
     result = batch_norm_7(
@@ -146,7 +144,7 @@ def local_response_norm(x, *, size, alpha=1e-4, beta=0.75, bias=1.0, out=None):
 
 @op("MeanVarianceNormalization", since=9, overwrites=(0,))
 def mean_variance_norm(x, *, axes=(0, 2, 3), out=None):
-    """Mean 0 and deviation 1 over the axes; 1e-9 keeps a constant from dividing by zero, as the function body has it."""
+    """Mean 0 and deviation 1 over the axes; 1e-9 keeps constants from dividing by zero, as in the function body."""
     if is_narrow(x):
         return in_float32(mean_variance_norm, x, axes=axes, out=out)
     y = np.subtract(x, mean(x, tuple(axes)), blank(x) if out is None else out)

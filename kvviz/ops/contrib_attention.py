@@ -18,7 +18,6 @@ from kvviz.ops.gqa_rows import Rules, attend, windowed, windowed_rows
 from kvviz.ops.registry import Grow, op
 from kvviz.ops.rotary import rotate, rows_at
 
-
 _NO_BLOCK = 1 << 62
 
 

@@ -9,13 +9,11 @@ import numpy as np
 from kvviz.errors import OpError
 from kvviz.ops.numeric import in_float32, is_narrow
 from kvviz.ops.registry import op
-from kvviz.ops.window import Window, window
+from kvviz.ops.window import Window, spatial, window
 
 
 @op("Conv")
-def conv(
-    x, w, bias=None, *, auto_pad="NOTSET", dilations=None, group=1, kernel_shape=None, pads=None, strides=None
-):
+def conv(x, w, bias=None, *, auto_pad="NOTSET", dilations=None, group=1, kernel_shape=None, pads=None, strides=None):
     """Convolution over any number of spatial axes; weights are (out, in / group, kernel…)."""
     if is_narrow(x):
         return in_float32(
@@ -74,7 +72,7 @@ def conv_transpose(
     pads=None,
     strides=None,
 ):
-    """The gradient of Conv as a layer: each element adds a scaled kernel to the output. Weights are (in, out / group, kernel…)."""
+    """Conv backwards: each element adds its multiple of the kernel; weights are (in, out / group, kernel…)."""
     if is_narrow(x):
         return in_float32(
             conv_transpose,
@@ -112,7 +110,7 @@ def conv_transpose(
     geometry = Window(tuple(kernel), strides, dilations, (0,) * rank, (0,) * rank, tuple(sizes))
     for i, tap in enumerate(geometry.taps(spread)):
         np.add(tap, parts[:, :, i], tap)
-    y = spread[(..., *(slice(b, b + o) for b, o in zip(begins, shape)))]
+    y = spread[spatial(slice(b, b + o) for b, o in zip(begins, shape))]
     if bias is not None:
         return np.ascontiguousarray(y + bias.reshape(-1, *(1,) * rank))
     return np.ascontiguousarray(y)

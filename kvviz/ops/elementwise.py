@@ -32,31 +32,28 @@ def _testing(ufunc: np.ufunc) -> Callable:
     return kernel
 
 
-for _name, _ufunc, _swaps in (
-    ("Add", np.add, True),
-    ("Sub", np.subtract, False),
-    ("Mul", np.multiply, True),
-    ("And", np.logical_and, True),
-    ("Or", np.logical_or, True),
-    ("Xor", np.logical_xor, True),
-):
-    op(_name, since=7, overwrites=(0, 1), commutative=_swaps)(_writing(_ufunc))
-
-for _name, _ufunc, _swaps in (
-    ("BitwiseAnd", np.bitwise_and, True),
-    ("BitwiseOr", np.bitwise_or, True),
-    ("BitwiseXor", np.bitwise_xor, True),
-):
-    op(_name, since=18, overwrites=(0, 1), commutative=_swaps)(_writing(_ufunc))
-
-for _name, _ufunc, _since in (
-    ("Greater", np.greater, 7),
-    ("Less", np.less, 7),
-    ("GreaterOrEqual", np.greater_equal, 12),
-    ("LessOrEqual", np.less_equal, 12),
-):
-    op(_name, since=_since)(_testing(_ufunc))
-op("Equal", since=7, commutative=True)(_testing(np.equal))
+_ARITHMETIC: tuple[tuple[str, int, np.ufunc, bool], ...] = (
+    ("Add", 7, np.add, True),
+    ("Sub", 7, np.subtract, False),
+    ("Mul", 7, np.multiply, True),
+    ("And", 7, np.logical_and, True),
+    ("Or", 7, np.logical_or, True),
+    ("Xor", 7, np.logical_xor, True),
+    ("BitwiseAnd", 18, np.bitwise_and, True),
+    ("BitwiseOr", 18, np.bitwise_or, True),
+    ("BitwiseXor", 18, np.bitwise_xor, True),
+)
+_COMPARISONS: tuple[tuple[str, int, np.ufunc, bool], ...] = (
+    ("Equal", 7, np.equal, True),
+    ("Greater", 7, np.greater, False),
+    ("Less", 7, np.less, False),
+    ("GreaterOrEqual", 12, np.greater_equal, False),
+    ("LessOrEqual", 12, np.less_equal, False),
+)
+for _name, _since, _ufunc, _swaps in _ARITHMETIC:
+    op(_name, since=_since, overwrites=(0, 1), commutative=_swaps)(_writing(_ufunc))
+for _name, _since, _ufunc, _swaps in _COMPARISONS:
+    op(_name, since=_since, commutative=_swaps)(_testing(_ufunc))
 
 
 @op("Div", since=7, overwrites=(0, 1))

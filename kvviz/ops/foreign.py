@@ -7,7 +7,7 @@ ONNX defines only as a function body run through that body.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from kvviz.graph.model import Graph, Node, Value
 _CONTROL = frozenset({"If", "Loop", "Scan"})
 
 
-@lru_cache(maxsize=None)
+@cache
 def foreign_available(domain: str, op_type: str, opset: int) -> bool:
     """Whether the reference evaluator can run an operator.
 
@@ -74,7 +74,7 @@ def foreign_kernel(node: Node, n_outputs: int | None = None) -> Callable[..., tu
     return kernel
 
 
-@lru_cache(maxsize=None)
+@cache
 def _kernel_class(domain: str, op_type: str, opset: int) -> Any:
     """The class that implements an operator from some version up to ``opset``, or None."""
     # The reference evaluator is large, and most models do not need it.
@@ -100,7 +100,7 @@ def _kernel_class(domain: str, op_type: str, opset: int) -> Any:
     return found if isinstance(found, type) else None
 
 
-@lru_cache(maxsize=None)
+@cache
 def _function_schema(domain: str, op_type: str, opset: int) -> Any:
     try:
         schema = onnx.defs.get_schema(op_type, opset, domain)

@@ -37,8 +37,8 @@ def fill_erf(x, y):
 
 def _rational_erf(x):
     x = x.astype(FLOAT64)
-    np.minimum(x, _REACH, x)
-    np.maximum(x, -_REACH, x)
+    np.minimum(x, _REACH, out=x)
+    np.maximum(x, -_REACH, out=x)
     u = x * x
     p = u * _P[0]
     for c in _P[1:-1]:

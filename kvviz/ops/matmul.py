@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from kvviz.errors import OpError
-from kvviz.ops.numeric import FLOAT32, FLOAT64, contiguous, in_float32, is_narrow
+from kvviz.ops.numeric import FLOAT64, contiguous, in_float32, is_narrow
 from kvviz.ops.registry import op
 
 
@@ -22,7 +22,7 @@ def matmul(a, b):
 
 
 @op("Gemm", since=6)
-def gemm(a, b, c=None, *, alpha=1.0, beta=1.0, transA=0, transB=0, broadcast=1):  # noqa: N803
+def gemm(a, b, c=None, *, alpha=1.0, beta=1.0, transA=0, transB=0, broadcast=1):
     """alpha A B + beta C; C broadcasts to the product, not the other way round."""
     if is_narrow(a):
         return in_float32(gemm, a, b, c, alpha=alpha, beta=beta, transA=transA, transB=transB)
@@ -42,14 +42,21 @@ def gemm(a, b, c=None, *, alpha=1.0, beta=1.0, transA=0, transB=0, broadcast=1):
 
 
 @op("FusedMatMul", "TransposeMatMul", domain="com.microsoft")
-def fused_matmul(a, b, *, alpha=1.0, transA=0, transB=0, transBatchA=0, transBatchB=0):  # noqa: N803
+def fused_matmul(a, b, *, alpha=1.0, transA=0, transB=0, transBatchA=0, transBatchB=0):
     """alpha A B after transposing: ``trans`` swaps the last two axes, ``transBatch`` moves axis 0 to the third last.
 
     A vector is not transposed.
     """
     if is_narrow(a):
         return in_float32(
-            fused_matmul, a, b, alpha=alpha, transA=transA, transB=transB, transBatchA=transBatchA, transBatchB=transBatchB
+            fused_matmul,
+            a,
+            b,
+            alpha=alpha,
+            transA=transA,
+            transB=transB,
+            transBatchA=transBatchA,
+            transBatchB=transBatchB,
         )
     y = np.matmul(_turned(a, transA, transBatchA), _turned(b, transB, transBatchB))
     if alpha != 1.0:

@@ -133,7 +133,8 @@ def _project(query, key, value, bias, heads: int) -> tuple[np.ndarray, np.ndarra
         ends = (0, width, 2 * width, bias.shape[0])
         projected = 1 if key is not None and key.ndim == 4 else 3
         for i in range(projected):
-            parts[i] = parts[i] + bias[ends[i] : ends[i + 1]].reshape(heads, 1, -1)
+            part = parts[i]
+            parts[i] = np.add(part, bias[ends[i] : ends[i + 1]].reshape(heads, 1, -1), np.empty(part.shape, part.dtype))
     q, k, v = parts
     if k.shape[:3] != v.shape[:3] or q.shape[:2] != k.shape[:2] or q.shape[3] != k.shape[3]:
         raise OpError(f"queries, keys, values by head have shapes {q.shape}, {k.shape}, {v.shape}, which do not fit")

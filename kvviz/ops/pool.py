@@ -8,7 +8,7 @@ import numpy as np
 
 from kvviz.ops.numeric import in_float32, is_narrow
 from kvviz.ops.registry import op
-from kvviz.ops.window import window
+from kvviz.ops.window import spatial, window
 
 
 @op("MaxPool")
@@ -35,7 +35,7 @@ def max_pool(
     taps = geometry.taps(padded)
     y = np.array(next(taps), order="C")
     for tap in taps:
-        np.maximum(y, tap, y)
+        np.maximum(y, tap, out=y)
     return y
 
 
@@ -101,7 +101,7 @@ def _counts(x, geometry, pads, auto_pad, include):
         ends = geometry.ends if auto_pad.startswith("SAME") else tuple(pads[rank:]) if pads else (0,) * rank
         room = [b + n + e for b, n, e in zip(geometry.begins, x.shape[2:], geometry.ends)]
         ones = np.zeros((1, 1, *room), x.dtype)
-        ones[(..., *(slice(b + n + e) for b, n, e in zip(geometry.begins, x.shape[2:], ends)))] = 1
+        ones[spatial(slice(b + n + e) for b, n, e in zip(geometry.begins, x.shape[2:], ends))] = 1
         return _summed(ones, geometry)
     return _summed(geometry.padded(ones, 0), geometry)
 
@@ -115,9 +115,7 @@ def _summed(padded, geometry):
 
 
 @op("LpPool", since=2)
-def lp_pool(
-    x, *, kernel_shape, auto_pad="NOTSET", ceil_mode=0, dilations=None, p=2, pads=None, strides=None
-):
+def lp_pool(x, *, kernel_shape, auto_pad="NOTSET", ceil_mode=0, dilations=None, p=2, pads=None, strides=None):
     """Lp norm of each window."""
     if is_narrow(x):
         return in_float32(

@@ -30,10 +30,10 @@ def clip(x, low=None, high=None, *, out=None):
     if low is None:
         if high is None:
             return out if out is not None else x.copy()
-        return contiguous(np.minimum(x, _number(high), out))
-    y = np.maximum(x, _number(low), out)
+        return contiguous(np.minimum(x, _number(high), out=out))
+    y = np.maximum(x, _number(low), out=out)
     if high is not None:
-        y = np.minimum(y, _number(high), out)
+        y = np.minimum(y, _number(high), out=out)
     return contiguous(y)
 
 
@@ -49,8 +49,8 @@ def _number(bound):
 @op("Clip", since=6, overwrites=(0,), fits=keeps)
 def clip_by_attributes(x, *, min=-3.4028234663852886e38, max=3.4028234663852886e38, out=None):
     """Clip-6: the bounds are attributes."""
-    y = np.maximum(x, np.asarray(min, x.dtype), out)
-    return contiguous(np.minimum(y, np.asarray(max, x.dtype), out))
+    y = np.maximum(x, np.asarray(min, x.dtype), out=out)
+    return contiguous(np.minimum(y, np.asarray(max, x.dtype), out=out))
 
 
 def _folding(ufunc: np.ufunc) -> Callable:
@@ -59,9 +59,9 @@ def _folding(ufunc: np.ufunc) -> Callable:
     def kernel(first, *others, out=None):
         if not others:
             return out if out is not None else first.copy()
-        y = ufunc(first, others[0], out)
+        y = ufunc(first, others[0], out=out)
         for other in others[1:]:
-            y = ufunc(y, other, out)
+            y = ufunc(y, other, out=out)
         return y if y.flags.c_contiguous else y.copy()
 
     kernel.__name__ = ufunc.__name__

@@ -143,7 +143,7 @@ def dropout(x, rate=None, training=None, *, ratio=0.5, seed=None, is_test=0, n_o
     share = 0.5 if rate is None else float(rate.item())
     if training is None or not training.item() or share == 0:
         return (x, np.ones(x.shape, np.bool_ if opset >= 10 else x.dtype)) if n_outputs > 1 else x
-    keep = np.random.RandomState(seed).uniform(0, 1.0, x.shape) >= share  # noqa: NPY002
+    keep = np.random.RandomState(seed).uniform(0, 1.0, x.shape) >= share
     scale = 1 / (1 - share)
     return (keep * x * scale).astype(x.dtype), keep
 

@@ -10,17 +10,17 @@ from kvviz.errors import OpError
 from kvviz.ops.arguments import counted, distinct, ints
 from kvviz.ops.registry import Grow, op
 
-
 _BEFORE = [(slice(None),) * axis for axis in range(8)]
 
 
 @op("Slice", views=(0,), moves=True)
 def slice_(x, first=None, last=None, where=None, step=None, *, starts=None, ends=None, axes=None):
-    """Slice-1 (attributes) to 13. Bounds clamp as Python's do; a negative step runs backwards."""
+    """Slice-1 (attributes) to 13. Bounds are clamped to the axis; a negative step runs backwards."""
     begin, end = ints(first, starts), ints(last, ends)
     places, steps = ints(where, axes), ints(step)
-    if places and len(places) == 1 and 0 <= places[0] < min(x.ndim, 8) and steps != [0] and begin and end:
-        return x[(*_BEFORE[places[0]], slice(begin[0], end[0], steps[0] if steps else None))]
+    plain = steps is None or steps == [1]
+    if plain and places and len(places) == 1 and 0 <= places[0] < min(x.ndim, 8) and begin and end:
+        return x[(*_BEFORE[places[0]], slice(begin[0], end[0]))]
     if begin is None or end is None or len(begin) != len(end):
         raise OpError(f"starts {begin} and ends {end} differ in number")
     places = list(range(len(begin))) if places is None else distinct(places, x.ndim)
@@ -33,7 +33,8 @@ def slice_(x, first=None, last=None, where=None, step=None, *, starts=None, ends
         raise OpError(f"a step of 0 among steps {steps} goes nowhere")
     index = [slice(None)] * x.ndim
     for axis, b, e, s in zip(places, begin, end, steps):
-        index[axis] = slice(b, e, s)
+        # Running backwards, a start before the first element counts as the first; Python would give nothing.
+        index[axis] = slice(max(b, -x.shape[axis]) if s < 0 else b, e, s)
     return x[tuple(index)]
 
 

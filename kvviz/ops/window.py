@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
 
 from kvviz.errors import OpError
+
+
+def spatial(slices: Iterable[slice]) -> tuple[slice, ...]:
+    """An index of whole batches and channels, and of the slices on the spatial axes."""
+    return (slice(None), slice(None), *slices)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +44,9 @@ class Window:
         sizes = [b + n + e for b, n, e in zip(self.begins, x.shape[2:], self.ends)]
         y = np.full((*x.shape[:2], *sizes), fill, x.dtype)
         # A negative padding crops.
-        inner = tuple(slice(max(b, 0), max(b, 0) + n + min(b, 0) + min(e, 0)) for b, n, e in self._with(x))
-        outer = tuple(slice(max(-b, 0), n - max(-e, 0)) for b, n, e in self._with(x))
-        y[(..., *inner)] = x[(..., *outer)]
+        inner = spatial(slice(max(b, 0), max(b, 0) + n + min(b, 0) + min(e, 0)) for b, n, e in self._with(x))
+        outer = spatial(slice(max(-b, 0), n - max(-e, 0)) for b, n, e in self._with(x))
+        y[inner] = x[outer]
         return y
 
     def _with(self, x):
@@ -49,13 +55,8 @@ class Window:
     def taps(self, padded: np.ndarray):
         """For each place in the kernel, in order: the view of what it meets at every position."""
         for place in product(*map(range, self.kernel)):
-            yield padded[(..., *self._slices(place))]
-
-    def _slices(self, place):
-        return tuple(
-            slice(k * d, k * d + (n - 1) * s + 1, s)
-            for k, d, n, s in zip(place, self.dilations, self.output, self.strides)
-        )
+            met = zip(place, self.dilations, self.output, self.strides)
+            yield padded[spatial(slice(k * d, k * d + (n - 1) * s + 1, s) for k, d, n, s in met)]
 
     def columns(self, padded: np.ndarray) -> np.ndarray:
         """A read-only view (batch, channel, kernel…, position…) of the padded tensor."""

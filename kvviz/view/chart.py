@@ -40,7 +40,7 @@ def finish(ax: Any, theme: Theme, x: str, y: str, title: str) -> None:
     if key is not None:
         columns = max(getattr(key, "_ncols", 1), 1)
         rows = -(-len(key.get_texts()) // columns)
-    ax.set_title(title, loc="left", color=theme.ink, fontsize=10, fontweight="semibold", pad=6 + 16 * rows)
+    ax.set_title(title, loc="left", color=theme.ink, fontsize=10, fontweight="bold", pad=6 + 16 * rows)
 
 
 def legend(ax: Any, theme: Theme, columns: int, handles: tuple[list[Any], list[str]] | None = None) -> None:
@@ -93,6 +93,13 @@ def thinned(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     width = -(-len(values) // MOST_POINTS)
     padded = np.concatenate([values, np.full(-len(values) % width, values[-1])]).reshape(-1, width)
     return np.arange(len(padded)) * width, padded.min(1), padded.max(1)
+
+
+def thousands(ax: Any) -> None:
+    """Step numbers as sentences write them: 4,800."""
+    from matplotlib.ticker import StrMethodFormatter
+
+    ax.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
 
 
 def whole_numbers(ax: Any, which: str) -> None:

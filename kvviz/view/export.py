@@ -48,17 +48,17 @@ body {{ margin: 16px; font: 13px/1.45 system-ui, sans-serif; background: Canvas;
 {table}
 </div>
 <script type="application/octet-stream" id="kvviz-payload">{payload}</script>
-<script type="text/plain" id="kvviz-module">{module}</script>
+<script type="application/octet-stream" id="kvviz-module">{module}</script>
 <script>
 (async () => {{
-  const text = (id) => document.getElementById(id).textContent;
+  const bytes = (id) => Uint8Array.from(atob(document.getElementById(id).textContent), (c) => c.charCodeAt(0));
   const still = document.getElementById("kvviz-still");
   try {{
-    const address = URL.createObjectURL(new Blob([text("kvviz-module")], {{ type: "text/javascript" }}));
+    const address = URL.createObjectURL(new Blob([bytes("kvviz-module")], {{ type: "text/javascript" }}));
     const page = (await import(address)).default;
-    const bytes = Uint8Array.from(atob(text("kvviz-payload")), (c) => c.charCodeAt(0));
-    const state = {{ payload: new DataView(bytes.buffer), edge: new DataView(new ArrayBuffer(0)), cursor: {cursor},
-      decode_step: 0, selection: null, breakpoints: [], theme: "auto", height: Math.max(560, innerHeight - 40) }};
+    const state = {{ payload: new DataView(bytes("kvviz-payload").buffer), edge: new DataView(new ArrayBuffer(0)),
+      cursor: {cursor}, decode_step: 0, selection: null, breakpoints: [], theme: "auto",
+      height: Math.max(560, innerHeight - 40) }};
     const model = {{ get: (name) => state[name], set: (name, value) => {{ state[name] = value; }},
       save_changes() {{}}, on() {{}}, off() {{}} }};
     page.render({{ model, el: document.getElementById("kvviz") }});
@@ -110,8 +110,8 @@ def to_html(
     page = _PAGE.format(
         title=escape(short(trace.title, 120)),
         summary=escape(summary),
-        style=_raw("kvviz.css", "</style", "<\\/style"),
-        module=_raw("kvviz.js", "</script", "<\\/script"),
+        style=_bundled("kvviz.css").decode().replace("</", "<\\/"),
+        module=base64.b64encode(_bundled("kvviz.js")).decode(),
         picture=picture(trace, cursor)._repr_html_(),
         table=table.html(),
         payload=base64.b64encode(payload(trace, detail=detail)).decode(),
@@ -122,13 +122,11 @@ def to_html(
     return page
 
 
-def _raw(name: str, closing: str, harmless: str) -> str:
-    """A file of the bundle, such that it cannot end the element that it is put into."""
+def _bundled(name: str) -> bytes:
     try:
-        text = (STATIC / name).read_text("utf-8")
+        return (STATIC / name).read_bytes()
     except OSError as error:
         raise KvvizError(f"the page's bundle is missing ({name}): build it with `make widget`") from error
-    return text.replace(closing, harmless).replace("<!--", "<\\!--")
 
 
 def _ends(steps: int) -> list[int]:

@@ -11,7 +11,18 @@ from typing import Any
 import numpy as np
 
 from kvviz.explain.words import buffer, short, size
-from kvviz.view.chart import axes_and_theme, finish, hue_of, hues, legend, say, thinned, unit_of, whole_numbers
+from kvviz.view.chart import (
+    axes_and_theme,
+    finish,
+    hue_of,
+    hues,
+    legend,
+    say,
+    thinned,
+    thousands,
+    unit_of,
+    whole_numbers,
+)
 from kvviz.view.palette import OWNERS, STATES, Theme
 from kvviz.view.wire import run_label
 
@@ -20,6 +31,8 @@ _MOST_MARKS = 24
 
 def memory(trace: Any, ax: Any = None) -> Any:
     """Bytes alive at every step, with the peak and the start of every run marked.
+
+    Where weights are most of it, the axis starts at their bytes and says so: what the run does could not be seen else.
 
     Parameters
     ----------
@@ -40,8 +53,11 @@ def memory(trace: Any, ax: Any = None) -> Any:
     if low is not high:
         ax.step(steps, low, where="post", color=theme.accent, linewidth=0.5, alpha=0.6)
     top = high.max(initial=0.0)
+    weights = sum(s.capacity for s in trace.recorder.ledger.storages if s.origin == "weights")
+    floor = weights / scale if len(live) and 2 * weights > live.max() else 0.0
     ax.set_xlim(0, max(len(live), 1))
-    ax.set_ylim(0, top * 1.22 or 1.0)
+    thousands(ax)
+    ax.set_ylim(floor, (top + (top - floor) * 0.25) or 1.0)
     _run_marks(ax, trace, theme)
     if len(live):
         at = int(live.argmax())
@@ -58,7 +74,8 @@ def memory(trace: Any, ax: Any = None) -> Any:
             fontsize=9,
             color=theme.ink,
         )
-    finish(ax, theme, "step", f"live bytes [{unit}]", f"Memory of {short(trace.title, 50)}")
+    note = f" (axis starts at the weights, {size(weights)})" if floor else ""
+    finish(ax, theme, "step", f"live bytes [{unit}]", f"Memory of {short(trace.title, 50)}{note}")
     return ax
 
 
@@ -170,6 +187,7 @@ def lifetimes(trace: Any, ax: Any = None, limit: int = 60) -> Any:
         bars[0].set_linestyle(edge)
         used.setdefault(s.origin, bars[0])
     ax.set_xlim(0, end)
+    thousands(ax)
     ax.set_ylim(len(shown) - 0.4 if shown else 1, -0.6)
     every = -(-len(shown) // 60) or 1
     names = [f"{buffer(s.id)} · {size(s.capacity)}" for s in shown]

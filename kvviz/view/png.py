@@ -50,7 +50,7 @@ def still(trace: Any, step: int | None = None) -> bytes:
         x=0.01,
         ha="left",
         fontsize=11,
-        fontweight="semibold",
+        fontweight="bold",
         color=LIGHT.ink,
     )
     out = io.BytesIO()
@@ -62,9 +62,9 @@ def _words(ax: Any, told: list[Any], trace: Any) -> None:
     ax.set_axis_off()
     ax.set_xlim(0, 1)
     ax.set_ylim(max(len(told), 1), -1)
-    ax.set_title("The last steps", loc="left", fontsize=10, fontweight="semibold", color=LIGHT.ink, pad=0)
+    ax.set_title("The last steps", loc="left", fontsize=10, fontweight="bold", color=LIGHT.ink, pad=0)
     for row, step in enumerate(told):
-        weight = "semibold" if row == len(told) - 1 else "normal"
+        weight = "bold" if row == len(told) - 1 else "normal"
         ax.text(0.0, row, f"{step.index:,}", ha="left", va="center", fontsize=8.5, color=LIGHT.soft)
         text = short(sentence(step, trace), 122)
         ax.text(0.06, row, text, ha="left", va="center", fontsize=8.5, color=LIGHT.ink, fontweight=weight)

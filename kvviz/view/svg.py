@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 from xml.sax.saxutils import escape, quoteattr
 
+from kvviz.engine.reasons import is_missed
 from kvviz.explain.sentences import sentence
 from kvviz.explain.words import dims, short
 from kvviz.graph.model import Node
@@ -140,8 +141,7 @@ def _state(trace: Any, frame: Any, node: Node, now: int) -> str:
             return "in_place"
         if any(o.how == "view" for o in step.outs):
             return "view"
-        refused = any(b.position >= 0 for b in step.decision.blockers)
-        return "missed" if refused and (step.allocated or step.copied) else "done"
+        return "missed" if is_missed(trace.recorder.rows[index]) else "done"
     makers = frame.graph.producers
     for name in (*node.inputs, *node.captures):
         if name in makers:

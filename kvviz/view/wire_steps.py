@@ -14,7 +14,8 @@ import numpy as np
 from kvviz.engine.blockers import Blocker, BlockerCode
 from kvviz.engine.reasons import decision_of, is_missed
 from kvviz.engine.rows import HOW
-from kvviz.explain.sentences import UNKNOWN, Grown, Out, grown_by, in_weights, main_output, tell, tell_rule
+from kvviz.explain.sentences import grown_by, in_weights
+from kvviz.explain.telling import UNKNOWN, Grown, Out, main_output, tell, tell_rule
 from kvviz.explain.words import dims
 from kvviz.view.columns import Columns, Strings
 from kvviz.view.wire_graphs import GraphTable
@@ -62,7 +63,7 @@ class StepColumns:
     def __init__(self, trace: Any, tables: Mapping[int, GraphTable], strings: Strings, values: Values) -> None:
         self.trace = trace
         self.frames = trace.frames
-        self._storages = trace.recorder.ledger.storages
+        self._in_weights = in_weights(trace)
         self.strings = strings
         self.values = values
         self.shapes: dict[int, str] = {}
@@ -138,7 +139,7 @@ class StepColumns:
             if not outs and len(text) > fact.longest:
                 fact.longest = len(text)
                 self.shapes[fact.key] = text
-            outs.append(Out(name, storage, generation, HOW[how], nbytes, shape, in_weights(self._storages, storage)))
+            outs.append(Out(name, storage, generation, HOW[how], nbytes, shape, self._in_weights(storage)))
             self._outs.append((number, storage, generation, how, offset, nbytes, info))
         return outs
 

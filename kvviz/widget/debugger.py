@@ -42,7 +42,8 @@ class Debugger(anywidget.AnyWidget):
     Attributes
     ----------
     cursor : int
-        Number of the step that was completed last; -1 before the first. Synced: set it, observe it, or link two debuggers by it.
+        Number of the step that was completed last; -1 before the first. Synced: set it, observe it, or link two
+        debuggers by it.
     decode_step : int
         Number of the run that the cursor is in. Synced.
     selection : dict or None
@@ -60,7 +61,7 @@ class Debugger(anywidget.AnyWidget):
     cursor = traitlets.Int(-1).tag(sync=True)
     decode_step = traitlets.Int(0).tag(sync=True)
     selection = traitlets.Dict(allow_none=True, default_value=None).tag(sync=True)
-    breakpoints = traitlets.List().tag(sync=True)
+    breakpoints: Any = traitlets.List().tag(sync=True)
     theme = traitlets.Unicode("auto").tag(sync=True)
     height = traitlets.Int(720).tag(sync=True)
 
@@ -222,7 +223,8 @@ def debug(
     outputs, donate, policy, max_new_tokens, kv_capacity, tokenizer, stop_tokens
         As in `kvviz.run` and `kvviz.decode`.
     recorded : int, optional
-        Runs to record before the debugger opens. What is left runs live, as you step into it. By default a single run is left to be
+        Runs to record before the debugger opens. What is left runs live, as you step into it. By default a single run
+        is left to be
         stepped from its first op, and a decode is recorded but for its last token.
     height : int
         Height in px.
@@ -244,9 +246,7 @@ def debug(
         session = SingleRun(graph, inputs, outputs, donate, policy)
         runs = recorded or 0
     else:
-        session = DecodeSession(
-            graph, prompt, max_new_tokens, inputs, policy, kv_capacity, tokenizer, stop_tokens
-        )
+        session = DecodeSession(graph, prompt, max_new_tokens, inputs, policy, kv_capacity, tokenizer, stop_tokens)
         runs = max(max_new_tokens - 1, 1) if recorded is None else recorded
     for _ in range(runs):
         if session.execution is None and not session.next_run():

@@ -17,7 +17,8 @@ def peek(trace: Trace, name: str, step: int) -> dict[str, Any]:
     Returns
     -------
     dict
-        ``info`` (type and shape), ``stats`` (min, max, mean, and the number of NaN), ``rows`` (at most 64 × 64 numbers: the last two axes, the
+        ``info`` (type and shape), ``stats`` (min, max, mean, and the number of NaN), ``rows`` (at most 64 × 64
+        numbers: the last two axes, the
         first entry of all others).
 
     Raises

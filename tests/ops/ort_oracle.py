@@ -30,7 +30,7 @@ def one_node_model(
 ) -> ModelProto:
     """A model of one node whose inputs are ``x0, x1, …`` and whose outputs are ``y0, y1, …``.
 
-    An input that is None becomes the empty name, which is ONNX's absent optional input. Shapes are left open.
+    An input that is None becomes the empty name, which is ONNX's absent optional input. Shapes are those of the inputs.
     Inputs of a type that NumPy lacks (bfloat16, float8, int4) become initializers.
     """
     names = [f"x{i}" if x is not None else "" for i, x in enumerate(inputs)]
@@ -40,7 +40,7 @@ def one_node_model(
         [helper.make_node(op_type, names, outputs, domain=domain, **attributes)],
         "one",
         [
-            helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(x.dtype), [None] * x.ndim)
+            helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(x.dtype), x.shape)
             for name, x in given
             if _is_plain(x)
         ],

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -29,6 +31,18 @@ RUN_ALL = """(limit) => Promise.race([
 ])"""
 OUTPUTS = """() => window.jupyterapp.shell.currentWidget.content.widgets
   .map((cell) => cell.model.type === "code" ? cell.model.sharedModel.getOutputs() : [])"""
+# As a person's code would: no history, so that cells keep their numbers.
+PYTHON = """async (code) => {
+  const kernel = window.jupyterapp.shell.currentWidget.sessionContext.session.kernel;
+  const future = kernel.requestExecute({ code, store_history: false });
+  let out = "", error = "";
+  future.onIOPub = ({ header, content }) => {
+    if (header.msg_type === "stream" && content.name === "stdout") out += content.text;
+    if (header.msg_type === "error") error = `${content.ename}: ${content.evalue}`;
+  };
+  await future.done;
+  return { out, error };
+}"""
 THEME = """(name) => window.jupyterapp.commands.execute("apputils:change-theme", {theme: name})"""
 SPLASH = "#jupyterlab-splash"
 SHUT_DOWN = "() => window.jupyterapp?.shell.currentWidget?.sessionContext?.shutdown()"
@@ -102,6 +116,22 @@ class NotebookPage:
         shown = [output for cell in self.outputs() for output in cell if output["output_type"] == "error"]
         return [plain.sub("", "\n".join(output["traceback"])) for output in shown]
 
+    def python(self, expression: str) -> Any:
+        """Value of a Python expression in the notebook's kernel, through JSON.
+
+        Raises
+        ------
+        AssertionError
+            If it raises there.
+        """
+        return self.execute(f"print(__import__('json').dumps({expression}))", json.loads)
+
+    def execute(self, code: str, read: Callable[[str], Any] = str) -> Any:
+        """Run Python code in the notebook's kernel; what it prints, as ``read`` reads it."""
+        answer = self.page.evaluate(PYTHON, code)
+        assert not answer["error"], f"{code}\n{answer['error']}"
+        return read(answer["out"])
+
     def theme(self, name: Literal["light", "dark"]) -> None:
         """Switch JupyterLab's theme and wait until it is on; the server remembers it for pages opened later."""
         wanted = str(name == "light").lower()
@@ -121,8 +151,17 @@ class NotebookPage:
         (of or self.page).screenshot(path=path)
         return path
 
+    def check(self) -> None:
+        """Fail if the page asked for something outside or complained since the last check."""
+        outside, complaints = self.outside, self.complaints
+        self.outside, self.complaints = [], []
+        assert not outside, "the page asked for what lies outside:\n" + "\n".join(outside)
+        assert not complaints, "the console shows errors:\n" + "\n".join(complaints)
+
     def close(self) -> None:
         """End the kernel and close the page; what JupyterLab says about a kernel that went away is not collected."""
+        if self.page.is_closed():
+            return
         self.page.remove_listener("console", self._listen)
         self.page.evaluate(SHUT_DOWN)
         self._context.close()

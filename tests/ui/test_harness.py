@@ -68,6 +68,7 @@ def test_requests_beyond_loopback_are_refused_and_recorded(open_notebook: OpenNo
     assert answer == "refused"
     assert notebook.outside == [address]
     assert any("ERR_FAILED" in line for line in notebook.complaints)
+    notebook.close()  # nothing more can come
     notebook.outside.clear()
     notebook.complaints.clear()
 
@@ -77,4 +78,5 @@ def test_an_exception_in_the_page_is_recorded(open_notebook: OpenNotebook) -> No
     notebook.page.evaluate("() => { setTimeout(() => { throw new Error('lost in the page'); }, 0); }")
     notebook.page.wait_for_timeout(200)
     assert any("lost in the page" in line for line in notebook.complaints)
+    notebook.close()
     notebook.complaints.clear()

@@ -14,7 +14,7 @@ export class Commands {
   #timer: ReturnType<typeof setInterval> | undefined;
   constructor(readonly store: Store, private ask: Ask, private flushTraits: () => void) {}
 
-  next(): void { this.#go(debug.over(this.store.t, this.store.cursor), { do: "next" }); }
+  next(): void { this.#go(debug.over(this.store.t, this.store.cursor), { do: "over" }); }
   into(): void { this.#go(debug.into(this.store.t, this.store.cursor), { do: "into" }); }
   out(): void { this.#go(debug.out(this.store.t, this.store.cursor), { do: "out" }); }
   back(): void { this.store.seek(debug.back(this.store.t, this.store.cursor)); }

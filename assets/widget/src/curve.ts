@@ -34,15 +34,26 @@ export function stepAt(x: number, steps: number, width: number): number {
   return Math.max(0, Math.min(steps - 1, Math.floor((x / Math.max(1, width)) * steps)));
 }
 
-/** Which labels can be drawn without touching: greedy from the left, the last one wins over its neighbour. */
-export function keepApart(labels: { x: number; width: number }[], gap: number): boolean[] {
-  const keep = labels.map(() => false);
-  let end = -Infinity;
-  labels.forEach((l, i) => {
-    if (l.x >= end) {
-      keep[i] = true;
+/** Which labels can be drawn without touching each other or the right end: every 1st, 2nd, 5th, 10th … as far as needed. */
+export function keepApart(labels: { x: number; width: number }[], gap: number, room: number): boolean[] {
+  for (let stride = 1; ; stride = nextStride(stride)) {
+    let end = -Infinity;
+    let fits = true;
+    const keep = labels.map((l, i) => {
+      if (i % stride || l.x + l.width > room) return false;
+      // the first label may be longer than its run; those that follow give way to it
+      if (l.x < end && end !== -Infinity) {
+        fits &&= end === labels[0].x + labels[0].width + gap;
+        return false;
+      }
       end = l.x + l.width + gap;
-    }
-  });
-  return keep;
+      return true;
+    });
+    if (fits || stride > labels.length) return keep;
+  }
+}
+
+function nextStride(stride: number): number {
+  const lead = Number(String(stride)[0]);
+  return lead === 2 ? (stride * 5) / 2 : stride * 2;
 }

@@ -86,9 +86,8 @@ export function storageId(text: string | number): number {
   return match ? Number(match[1]) : NaN;
 }
 
-const DECISIONS: Record<string, number> = {
-  missed: FLAG.missed, "in place": FLAG.inPlace, in_place: FLAG.inPlace, view: FLAG.view, foreign: FLAG.foreign,
-};
+/** The decisions that Python's debugger knows too. */
+export const DECISIONS = ["missed", "in_place", "run", "copied", "view", "foreign"];
 
 /** A test of one step for one breakpoint. Conditions are Python and are asked of the kernel, so they never hit here. */
 export function predicate({ p }: Trace, b: Breakpoint): (step: number) => boolean {
@@ -102,22 +101,21 @@ export function predicate({ p }: Trace, b: Breakpoint): (step: number) => boolea
     case "buffer": {
       const s = storageId(b.value);
       return (i) => {
-        // written, overwritten or freed; a mere view of it does not change it
-        for (let o = p.step.out[i]; o < p.step.out[i + 1]; o++) if (p.out.storage[o] === s && p.out.how[o] !== 2) return true;
+        // written, shared or freed
+        for (let o = p.step.out[i]; o < p.step.out[i + 1]; o++) if (p.out.storage[o] === s) return true;
         for (let k = p.step.free[i]; k < p.step.free[i + 1]; k++) if (p.free.storage[k] === s) return true;
         return false;
       };
     }
-    case "decision": {
-      const flag = DECISIONS[text];
-      if (flag) return (i) => (p.step.flags[i] & flag) !== 0;
-      return (i) => {
-        for (let k = p.step.block[i]; k < p.step.block[i + 1]; k++) {
-          if (p.strings[p.block.code[k]].toLowerCase() === text) return true;
+    case "decision":
+      switch (text) {
+        case "copied": return (i) => p.step.copied[i] > 0;
+        case "run": return (i) => !(p.step.flags[i] & FLAG.inPlace);
+        default: {
+          const flag = { missed: FLAG.missed, in_place: FLAG.inPlace, view: FLAG.view, foreign: FLAG.foreign }[text] ?? 0;
+          return (i) => (p.step.flags[i] & flag) !== 0;
         }
-        return false;
-      };
-    }
+      }
     default:
       return () => false;
   }

@@ -52,5 +52,11 @@ export function reveal(box: HTMLElement, node: Element, middle = false): void {
     const at = middle ? outer.height * 0.4 : inner.top < outer.top ? 8 : outer.height - inner.height - 8;
     box.scrollTop += inner.top - outer.top - at;
   }
-  if (inner.left < outer.left || inner.right > outer.right) box.scrollLeft += inner.left - outer.left - outer.width / 3;
+  // sideways it is the nearest box that overflows, such as the body of a card
+  for (let at = node.parentElement; at && box.contains(at); at = at.parentElement) {
+    if (at.scrollWidth <= at.clientWidth || at instanceof SVGElement) continue;
+    const edge = at.getBoundingClientRect();
+    if (inner.left < edge.left || inner.right > edge.right) at.scrollLeft += inner.left - edge.left - (edge.width - inner.width) / 2;
+    return;
+  }
 }

@@ -1,8 +1,8 @@
 // One block's drawing as an <svg>: boxes, poly-line edges and the short ends of values from elsewhere.
 // It is made once; afterwards only attributes change, and only those of nodes whose state changed.
 import { el, mark, say, svg } from "./dom.js";
-import { shape, shortName } from "./format.js";
-import type { State } from "./replay.js";
+import { opName, shape, shortName } from "./format.js";
+import { outcome, type State } from "./replay.js";
 import type { Store } from "./store.js";
 import type { Block, Drawing } from "./wire.js";
 
@@ -60,7 +60,7 @@ export function path(points: number[]): string {
   return `${d}L${points[points.length - 2]} ${points[points.length - 1]}`;
 }
 
-interface Box { g: SVGGElement; mark: SVGTextElement; shape: SVGTextElement; room: number; state: State | ""; edges: number[]; name: string }
+interface Box { g: SVGGElement; mark: SVGTextElement; second: SVGTextElement; shape: SVGTextElement; room: number; state: State | ""; edges: number[]; name: string }
 const OP = "600 12px", SMALL = "400 10.5px";
 
 export class DrawingView {
@@ -92,29 +92,33 @@ export class DrawingView {
     const [name, op] = g.nodes[node];
     const [x, y, w, h] = this.drawing.boxes[i];
     const pad = 8;
-    const type = op.replace(/^.*\./, "");
+    const type = opName(op);
     const two = h >= 30;
     const line = two ? y + h / 2 - 4 : y + h / 2 + 4;
     const letter = svg("text", { class: "kv-mk", x: x + w - 6, y: line, "text-anchor": "end" });
     const opText = this.ruler.fit(type, OP, w - 2 * pad - 14) || type.slice(0, 3);
     const left = w - 2 * pad - 14 - this.ruler.width(opText, OP) - 5;
-    const short = left > 14 ? this.ruler.fit(shortName(g, node), SMALL, left) : "";
+    // a name is either told whole or, if some of it can be read, cut
+    const full = shortName(g, node);
+    const cut = this.ruler.fit(full, SMALL, left);
+    const short = cut === full || cut.length > 5 ? cut : "";
     const label = svg("text", { class: "kv-op", x: x + pad, y: line }, opText);
     if (short) label.append(svg("tspan", { class: "kv-short", dx: 5 }, short));
+    const second = svg("text", { class: "kv-mk", x: x + w - 6, y: y + h / 2 + 11, "text-anchor": "end" });
     const info = svg("text", { class: "kv-shape", x: x + pad, y: y + h / 2 + 11 });
     const group = svg("g", {
       class: "kv-node", "data-kv": "graph-node", "data-node": node, "data-graph": this.graph, "data-state": "pending",
       role: "graphics-symbol", "aria-label": `${op} ${name}`,
     }, svg("title", {}, `${op}  ${name}`), svg("rect", { x, y, width: w, height: h, rx: 5 }), label, letter);
-    if (two) group.append(info);
-    this.#boxes.push({ g: group, mark: letter, shape: info, room: w - 2 * pad, state: "", edges: [], name: `${op} ${name}` });
+    if (two) group.append(info, second);
+    this.#boxes.push({ g: group, mark: letter, second, shape: info, room: w - 2 * pad, state: "", edges: [], name: `${op} ${name}` });
     return group;
   }
 
   #stub([box, side, x, y, slot]: [number, "in" | "out", number, number, number]): SVGGElement {
     const g = this.store.t.p.graphs[this.graph];
     const node = g.nodes[this.block.nodes[box]];
-    const value = node[side === "in" ? 3 : 4][slot] ?? -1;
+    const value = (side === "in" ? [...node[3], ...node[5]] : node[4])[slot] ?? -1; // captures stand behind the inputs
     const [bx, by, w, h] = this.drawing.boxes[box];
     const name = g.values[value] ?? "";
     const cache = this.store.t.p.caches.findIndex((c) => c.input === name || c.output === name);
@@ -138,7 +142,9 @@ export class DrawingView {
       mark(box.g, "data-state", state);
       mark(box.g, "aria-label", `${box.name}, ${STATE_WORDS[state]}`);
       const flags = state === "running" ? p.step.flags[steps[node]] ?? 0 : 0;
-      say(box.mark, (flags & 1 ? "↺" : flags & 4 ? "⚠\uFE0E" : flags & 16 ? "v" : "") + LETTER[state]);
+      say(box.mark, LETTER[state]);
+      // what just ran shows both: that it ran, and below how it was decided
+      say(box.second, state === "running" ? LETTER[outcome(flags)] : "");
       for (const e of box.edges) stale.add(e);
     });
     if (newFrame) this.#edges.forEach((_, e) => stale.add(e));

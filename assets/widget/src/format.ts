@@ -34,16 +34,50 @@ export function shape(info: string): string {
   return at < 0 ? info : info.slice(at);
 }
 
-const numbered = (text: string, op: string) => text === op || new RegExp(`^(node_)?${op}(_\\d+)?$`, "i").test(text);
+/** The op type without its domain, and short where exporters are long. */
+export function opName(op: string): string {
+  return op.replace(/^.*\./, "");
+}
 
-/** The telling part of a node's name: its last part, or the one before if that only repeats the op type. */
+const known = new WeakMap<Graph, string[]>();
+
+/**
+ * The telling part of a node's name: its last part; where that only repeats the op type, the module around it, unless
+ * that is the block that it stands in anyway. What is then not unique in its block gets the exporter's number
+ * (`Concat_5` → `#5`), which is all that tells it apart.
+ */
 export function shortName(g: Graph, node: number): string {
-  const [name, op, , , outputs] = g.nodes[node];
-  const parts = name.split(/[/:]+/).filter(Boolean);
-  while (parts.length && numbered(parts[parts.length - 1], op.replace(/^.*\./, ""))) parts.pop();
-  if (parts.length) return parts[parts.length - 1];
-  const output = g.values[outputs.find((v) => v >= 0) ?? -1] ?? "";
-  return output === name ? "" : output;
+  let names = known.get(g);
+  if (!names) known.set(g, (names = shortNames(g)));
+  return names[node] ?? "";
+}
+
+function shortNames(g: Graph): string[] {
+  const names: string[] = [];
+  const numbers: string[] = [];
+  const one = (n: number, home: string) => {
+    const [name, op, scope] = g.nodes[n];
+    const parts = name.split(/[/:]+/).filter(Boolean);
+    const last = parts.pop() ?? "";
+    const match = new RegExp(`^(?:node_)?${opName(op)}(?:_node)?(?:_(\\d+))?$`, "i").exec(last);
+    const around = parts.pop() ?? "";
+    numbers[n] = match?.[1] === undefined ? "" : `#${match[1]}`;
+    names[n] = !match ? last : around !== home && scope.split("/").includes(around) ? around : "";
+  };
+  g.nodes.forEach((_, n) => one(n, ""));
+  for (const block of g.blocks) {
+    const home = block.path.split("/").pop() ?? "";
+    const seen = new Map<string, number>();
+    for (const n of block.nodes) {
+      one(n, home);
+      const key = `${g.nodes[n][1]} ${names[n]}`;
+      seen.set(key, (seen.get(key) ?? 0) + 1);
+    }
+    for (const n of block.nodes) {
+      if (!names[n] || seen.get(`${g.nodes[n][1]} ${names[n]}`)! > 1) names[n] = `${names[n]} ${numbers[n]}`.trim();
+    }
+  }
+  return names;
 }
 
 /** The last part of a value's name when it is a path. */

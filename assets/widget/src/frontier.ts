@@ -1,7 +1,7 @@
 // The frontier: what could run now and what each choice would cost; at the live edge a choice can be made.
 import type { Commands } from "./commands.js";
 import { el, hit, mark, say } from "./dom.js";
-import { plural, shortName, signed } from "./format.js";
+import { opName, plural, shortName, signed } from "./format.js";
 import { atEdge } from "./replay.js";
 import type { Change, Store, View } from "./store.js";
 
@@ -43,7 +43,7 @@ export class FrontierPane implements View {
     const place = now.next >= 0 && now.next !== now.frame ? this.#place() : "";
     say(this.#hint, now.next < 0 ? "everything has run" : place || (edge ? "choose one to run it next" : ""));
     const rows = now.choices.slice(0, MOST).map((c) => {
-      const op = g.nodes[c.node][1].replace(/^.*\./, "");
+      const op = opName(g.nodes[c.node][1]);
       const row = el("li", {
         "data-kv": "frontier-row", "data-node": c.node, "data-graph": graph, "data-step": c.step,
         "data-next": c.node === ran ? 1 : null, title: c.step >= 0 ? `${g.nodes[c.node][0]}: ran as step ${c.step}` : g.nodes[c.node][0],

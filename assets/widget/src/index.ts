@@ -56,32 +56,35 @@ function indexGraph(g: Graph): GraphIndex {
 /** Offsets (n + 1 of them) to the owner of each entry. */
 function owners(offsets: Ints, entries: number): Ints {
   const owner = new Int32Array(entries);
-  for (let i = 0; i + 1 < offsets.length; i++) owner.fill(i, offsets[i], offsets[i + 1]);
+  for (let i = 0, at = 0; i + 1 < offsets.length; i++) for (; at < offsets[i + 1]; at++) owner[at] = i;
   return owner;
 }
 
-/** When a storage comes and goes, as cursors. A caller's array counts only while runs that were given it go on. */
-function lifetimes(p: Payload, first: Ints, binds: Lists, bindFrame: Ints): { born: Ints; freed: Ints } {
+/**
+ * When a storage comes and goes, as cursors. `born` is -1 for everything that a run was given, also a buffer that an
+ * earlier run made: it exists from whatever was first seen of it. A caller's array counts only while its runs go on.
+ */
+function lifetimes(p: Payload, x: Pick<Index, "first" | "binds" | "bindFrame" | "outs" | "outStep">): { born: Ints; freed: Ints } {
   const born = p.storage.born.slice();
   const freed = p.storage.freed.map((step) => (step < 0 ? p.steps : step));
   for (let s = 0; s < p.storages; s++) {
-    if (p.storage.origin[s] !== 1 && p.storage.origin[s] !== 2) continue;
-    let from = p.steps;
+    const origin = p.storage.origin[s];
+    if (origin === 0 || (born[s] >= 0 && p.storage.freed[s] >= 0)) continue;
+    let from = x.outs.start[s] < x.outs.start[s + 1] ? x.outStep[x.outs.ids[x.outs.start[s]]] : p.steps;
     let to = -1;
-    for (let i = binds.start[s]; i < binds.start[s + 1]; i++) {
-      const f = bindFrame[binds.ids[i]];
-      from = Math.min(from, first[f] - 1);
+    for (let i = x.binds.start[s]; i < x.binds.start[s + 1]; i++) {
+      const f = x.bindFrame[x.binds.ids[i]];
+      from = Math.min(from, x.first[f] - 1);
       to = Math.max(to, p.runs[p.frame.run[f]]?.last ?? p.steps);
     }
-    if (to < 0) continue;
     if (born[s] < 0) born[s] = from;
-    if (p.storage.freed[s] < 0) freed[s] = to;
+    if (p.storage.freed[s] < 0 && to >= 0 && (origin === 1 || origin === 2)) freed[s] = to;
   }
   return { born, freed };
 }
 
 function keyframes(p: Payload, born: Ints, freed: Ints): Pick<Index, "keys" | "byBirth" | "birth"> {
-  const byBirth = Int32Array.from({ length: p.storages }, (_, s) => s).sort((a, b) => born[a] - born[b] || a - b);
+  const byBirth = group(born.map((cursor) => cursor + 1), p.steps + 2).ids;
   const birth = byBirth.map((s) => born[s]);
   const keys: Ints[] = [];
   let alive: number[] = [];
@@ -123,6 +126,6 @@ export function buildIndex(p: Payload): Index {
     binds: group(p.bind.storage, p.storages),
     bindFrame: owners(frame.bind, p.bind.value.length),
   };
-  const { born, freed } = lifetimes(p, first, base.binds, base.bindFrame);
+  const { born, freed } = lifetimes(p, base);
   return { ...base, born, freed, ...keyframes(p, born, freed) };
 }

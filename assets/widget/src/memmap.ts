@@ -1,5 +1,5 @@
 // What the memory map shows at a cursor: one bar per storage, sorted by who owns it; pure, so that tests need no page.
-import { bytes, shortName, shortValue } from "./format.js";
+import { bytes, opName, shortName, shortValue } from "./format.js";
 import { alive, generation, lastOut, stack, valuesIn, type Trace } from "./replay.js";
 import { touched } from "./select.js";
 import type { Now } from "./store.js";
@@ -17,6 +17,7 @@ export interface Bar {
   note: string;
   parts: [number, number][]; // views: offset and length as fractions of the capacity, when not the whole
   valid: [number, number] | null; // rows valid before this run and now, as fractions
+  again: boolean; // the rows of before were copied here in this run
 }
 export interface Fold { count: number; bytes: number }
 export interface Memory {
@@ -47,7 +48,7 @@ export function scale(t: Trace, run: number): number {
   return most;
 }
 
-interface CacheRow { cache: number; before: number; valid: number; capacity: number }
+interface CacheRow { cache: number; before: number; valid: number; capacity: number; again: boolean }
 /** By storage: which cache lies in it now, and how many rows of it hold tokens. */
 function cachesNow(t: Trace, run: number, cursor: number): Map<number, CacheRow> {
   const { p, x } = t;
@@ -55,10 +56,10 @@ function cachesNow(t: Trace, run: number, cursor: number): Map<number, CacheRow>
   p.caches.forEach((c, cache) => {
     const s = c.storage[run];
     const before = run > 0 ? c.valid[run - 1] : 0;
-    if (run > 0 && c.storage[run - 1] >= 0) rows.set(c.storage[run - 1], { cache, before, valid: before, capacity: c.capacity[run - 1] });
+    if (run > 0 && c.storage[run - 1] >= 0) rows.set(c.storage[run - 1], { cache, before, valid: before, capacity: c.capacity[run - 1], again: false });
     const out = s === undefined || s < 0 ? -1 : lastOut(t, s, cursor);
     if (out >= 0 && x.outStep[out] >= p.runs[run].first) {
-      rows.set(s, { cache, before: s === c.storage[run - 1] ? before : 0, valid: c.valid[run], capacity: c.capacity[run] });
+      rows.set(s, { cache, before, valid: c.valid[run], capacity: c.capacity[run], again: before > 0 && c.copied[run] > 0 });
     }
   });
   return rows;
@@ -79,7 +80,7 @@ function describe(t: Trace, s: number, cursor: number, frames: number[]): { labe
   const out = lastOut(t, s, cursor);
   const step = out < 0 ? -1 : x.outStep[out];
   const graph = step < 0 ? 0 : p.frame.graph[p.step.frame[step]];
-  const maker = step < 0 ? "" : [p.graphs[graph].nodes[p.step.node[step]][1].replace(/^.*\./, ""), shortName(p.graphs[graph], p.step.node[step])].filter(Boolean).join(" ");
+  const maker = step < 0 ? "" : [opName(p.graphs[graph].nodes[p.step.node[step]][1]), shortName(p.graphs[graph], p.step.node[step])].filter(Boolean).join(" ");
   const label = names.length > 1 ? `${names[0]} +${names.length - 1}` : names[0] ?? shortValue(p.strings[p.storage.name[s]]);
   return { label, parts, maker };
 }
@@ -124,11 +125,12 @@ export function memory(t: Trace, now: Now, cursor: number, unfold: boolean, keep
     const written = use.get(s) === "written";
     const flags = written ? p.step.flags[cursor] : 0;
     const state: Bar["state"] = freed.has(s) ? "freed" : flags & 1 ? "inplace" : flags & 4 ? "copied" : written && x.born[s] === cursor ? "new" : "";
-    const rows = row ? (row.valid !== row.before && row.before > 0 ? `${row.before}→${row.valid} / ${row.capacity}` : `${row.valid} / ${row.capacity}`) : "";
-    const note = state === "freed" ? "freed" : row ? `valid ${rows}` : state === "copied" ? "copied" : gen > 0 && !written ? `↺×${gen}` : maker;
+    const rows = row ? `${row.valid !== row.before && row.before > 0 ? `${row.before}→` : ""}${row.valid} / ${row.capacity}` : "";
+    const note = state === "freed" ? "freed" : row ? rows : state === "copied" ? "copied" : gen > 0 && !written ? `↺×${gen}` : maker;
     bars.push({
       id: s, gen, capacity, origin: ORIGINS[p.storage.origin[s]], cache: row?.cache ?? -1, state, use: use.get(s) ?? "",
       label: row ? shortValue(p.caches[row.cache].name) : label, note, parts: row ? [] : parts,
+      again: row?.again ?? false,
       valid: row && row.capacity > 0 ? [Math.min(row.before, row.valid) / row.capacity, row.valid / row.capacity] : null,
     });
   }
@@ -137,5 +139,6 @@ export function memory(t: Trace, now: Now, cursor: number, unfold: boolean, keep
 
 export function title(b: Bar): string {
   const owner = { donated: "donated by the caller", caller: "borrowed from the caller", run: "owned by this run", pool: "from the run's pool", weights: "weights" }[b.origin];
-  return `B${b.id}${b.gen ? `.${b.gen}` : ""} · ${bytes(b.capacity)} · ${owner}${b.gen ? ` · overwritten ${b.gen}×` : ""}\n${b.label} ${b.note}`;
+  const rows = b.valid ? ` rows valid of those reserved${b.again ? "; the older ones were copied in this run" : ""}` : "";
+  return `B${b.id}${b.gen ? `.${b.gen}` : ""} · ${bytes(b.capacity)} · ${owner}${b.gen ? ` · overwritten ${b.gen}×` : ""}\n${b.label} ${b.note}${rows}`;
 }

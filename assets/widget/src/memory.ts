@@ -6,7 +6,9 @@ import type { Change, Store, View } from "./store.js";
 
 interface Row { root: HTMLElement; id: HTMLElement; fill: HTMLElement; label: HTMLElement; note: HTMLElement; size: HTMLElement; shown: string }
 const SIGN = { "": "", inplace: "↺", copied: "⚠\uFE0E", new: "+", freed: "×" };
-const PARTS: [keyof Memory["held"], string][] = [["weights", "weights"], ["caches", "caches"], ["caller", "caller"], ["run", "this run"]];
+const PARTS: [keyof Memory["held"], string][] = [["weights", "weights"], ["caches", "caches"], ["caller", "caller"], ["run", "run"]];
+
+const idOf = (b: Bar) => (b.gen > 0 ? `B${b.id}.${b.gen}` : `B${b.id}`);
 
 export class MemoryPane implements View {
   #total = el("span", { class: "kv-hint" });
@@ -19,7 +21,7 @@ export class MemoryPane implements View {
   #rows = new Map<number, Row>();
   #unfold = false;
 
-  constructor(private host: HTMLElement, private store: Store, signal: AbortSignal) {
+  constructor(host: HTMLElement, private store: Store, signal: AbortSignal) {
     host.append(el("header", {}, el("h3", {}, "Buffers"), this.#total), this.#stack, this.#legend, this.#list);
     for (const [key, text] of PARTS) {
       this.#stack.append(el("i", { "data-part": key }));
@@ -38,13 +40,13 @@ export class MemoryPane implements View {
     }, { signal });
   }
 
-  #row(): Row {
+  #row(): Row { // id, bar, what lies in it, bytes
     const id = el("span", { class: "kv-id" });
     const fill = el("i", { class: "kv-fill" });
     const label = el("span", { class: "kv-label" });
     const note = el("span", { class: "kv-note" });
     const size = el("span", { class: "kv-num" });
-    const root = el("div", { class: "kv-mem-row", role: "listitem", "data-kv": "storage-bar" }, id, el("span", { class: "kv-track" }, fill), label, note, size);
+    const root = el("div", { class: "kv-mem-row", role: "listitem", "data-kv": "storage-bar" }, id, el("span", { class: "kv-track" }, fill), el("span", { class: "kv-text" }, label, note), size);
     return { root, id, fill, label, note, size, shown: "" };
   }
 
@@ -87,7 +89,10 @@ export class MemoryPane implements View {
       nodes.push(this.#more);
     }
     this.#place(nodes);
-    if (active) reveal(this.host, active);
+    // as wide as the longest name, so that no bar moves while stepping
+    const width = Math.max(3, ...m.bars.map((b) => idOf(b).length));
+    this.#list.style.setProperty("--kv-digits", String(Math.max(width, 5)));
+    if (active) reveal(this.#list, active);
   }
 
   /** Put rows in order, moving only those that are out of place. */
@@ -123,11 +128,12 @@ export class MemoryPane implements View {
     mark(root, "data-use", b.use || null);
     mark(root, "data-lit", lit ? "1" : null);
     root.title = title(b);
-    say(row.id, b.gen > 0 ? `B${b.id}.${b.gen}` : `B${b.id}`);
+    say(row.id, idOf(b));
     say(row.label, b.label);
     say(row.note, `${SIGN[b.state]} ${b.note}`.trim());
     say(row.size, bytes(b.capacity));
-    fill.style.width = `max(3px, ${((b.capacity / full) * 100).toFixed(2)}%)`;
+    mark(fill, "data-cut", b.capacity > full ? "1" : null);
+    fill.style.width = b.capacity > full ? "100%" : `max(3px, ${((b.capacity / full) * 100).toFixed(2)}%)`;
     const inner: HTMLElement[] = [];
     const part = (kind: string, from: number, length: number) => {
       const i = el("i", { "data-part": kind });
@@ -136,7 +142,7 @@ export class MemoryPane implements View {
       inner.push(i);
     };
     if (b.valid) {
-      part("valid", 0, b.valid[0]);
+      part(b.again ? "again" : "valid", 0, b.valid[0]);
       part("fresh", b.valid[0], b.valid[1] - b.valid[0]);
     } else for (const [from, length] of b.parts.slice(0, 8)) part("view", from, length);
     fill.replaceChildren(...inner);

@@ -1,6 +1,6 @@
 // The breakpoint menu: what stops Continue, and a line to add more.
 import { breakpointFor, label, type Commands } from "./commands.js";
-import { storageId, type Kind } from "./debug.js";
+import { DECISIONS, storageId, type Kind } from "./debug.js";
 import { button, el, hit, say } from "./dom.js";
 import type { Change, Store, View } from "./store.js";
 
@@ -51,14 +51,22 @@ export class BreakpointMenu implements View {
     if (!this.root.hidden) this.#here.focus();
   }
 
+  /** What may be written for the chosen kind: an example, and a list where there is one. */
   #hint(): void {
-    this.#value.placeholder = KINDS.find(([k]) => k === this.#kind.value)?.[2] ?? "";
+    const kind = this.#kind.value as Kind;
+    const { graphs } = this.store.t.p;
+    this.#value.placeholder = KINDS.find(([k]) => k === kind)?.[2] ?? "";
+    const known = kind === "decision" ? DECISIONS
+      : kind === "op" || kind === "node" ? [...new Set(graphs.flatMap((g) => g.order.map((n) => g.nodes[n][kind === "op" ? 1 : 0])))].sort() : [];
+    this.#names.replaceChildren(...known.slice(0, 500).map((value) => el("option", { value })));
   }
 
   #add(): void {
     const kind = this.#kind.value as Kind;
     const text = this.#value.value.trim() || (kind === "decision" ? "missed" : "");
     if (!text) return;
+    // Python refuses what it does not know, so it is not let in here
+    if (kind === "decision" && !DECISIONS.includes(text)) return this.store.tell(`decisions are ${DECISIONS.join(", ")}`);
     if (kind === "buffer" && Number.isNaN(storageId(text))) return this.store.tell(`${text} is not a buffer; write B12`);
     this.commands.toggle(kind, kind === "buffer" ? storageId(text) : text);
     this.#value.value = "";
@@ -70,8 +78,6 @@ export class BreakpointMenu implements View {
     if (change.payload) {
       const kinds = store.t.p.breakpoint_kinds;
       this.#kind.replaceChildren(...KINDS.filter(([k]) => kinds.includes(k)).map(([k, text]) => el("option", { value: k }, text)));
-      const ops = new Set(store.t.p.graphs.flatMap((g) => g.order.map((n) => g.nodes[n][1])));
-      this.#names.replaceChildren(...[...ops].sort().map((op) => el("option", { value: op })));
       this.#hint();
     }
     if (change.breakpoints) {

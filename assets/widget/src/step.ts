@@ -1,12 +1,12 @@
 // This step: the op, how it was decided and why, what it read and wrote, in which buffers.
 import { el, hit, mark } from "./dom.js";
-import { buffer, bytes, count, shape, shortName, shortValue } from "./format.js";
+import { buffer, bytes, count, opName, shape, shortName, shortValue } from "./format.js";
 import { outcome, placeOf, stack, type Place } from "./replay.js";
 import type { Change, Store, View } from "./store.js";
 import { BIND_HOW, FLAG, ORIGINS, OUT_HOW } from "./wire.js";
 
 const BADGES: Record<string, [string, string]> = {
-  inplace: ["↺", "in place"], copied: ["⚠\uFE0E", "not in place, although it could be"], view: ["v", "a view: no bytes moved"],
+  inplace: ["↺", "in place"], copied: ["⚠\uFE0E", "missed: not in place"], view: ["v", "a view: no bytes moved"],
   foreign: ["f", "foreign kernel: never in place"], done: ["", "new buffer"],
 };
 
@@ -68,13 +68,13 @@ export class StepPane implements View {
     const said = kind === "inplace" && how === "append" ? "in place: appended" : kind === "done" && how === "pool" ? "buffer from the pool" : kind === "done" && flags & FLAG.control ? "body done" : words;
     const parts: Node[] = [
       el("h3", {}, "This step", frame >= 0 && p.frame.parent[frame] >= 0 ? el("span", { class: "kv-hint" }, stack(t, frame).slice(1).map((f) => p.strings[p.frame.label[f]]).join(" › ")) : ""),
-      el("p", { class: "kv-big", title: name }, op, el("span", { class: "kv-name" }, shortName(g, node))),
+      el("p", { class: "kv-big", title: name }, opName(op), el("span", { class: "kv-name" }, shortName(g, node))),
       el("p", { class: "kv-badge", "data-state": kind, "data-kv": "decision" }, el("b", { "aria-hidden": "true" }, sign), said,
         flags & FLAG.foreign && kind !== "foreign" ? el("span", { class: "kv-soft" }, " · foreign kernel") : ""),
       el("p", { class: "kv-sentence" }, p.strings[p.step.sentence[step]]),
     ];
-    const facts = [["alloc", "allocated"], ["written", "written"], ["copied", "of it copied"]] as const;
-    parts.push(el("dl", { class: "kv-facts" }, ...facts.map(([column, text]) => el("div", { "data-zero": p.step[column][step] === 0 ? 1 : null }, el("dd", {}, bytes(p.step[column][step])), el("dt", {}, text)))));
+    const facts = [["alloc", "allocated"], ["written", "written"], ["copied", "copied"]] as const;
+    parts.push(el("dl", { class: "kv-facts" }, ...facts.map(([column, text]) => el("div", { "data-zero": p.step[column][step] === 0 ? 1 : null }, el("dt", {}, text), el("dd", {}, bytes(p.step[column][step]))))));
     parts.push(this.#blockers(step, graph, inputs));
     const rule = p.strings[p.step.rule[step]];
     if (rule) parts.push(el("p", { class: "kv-rule" }, el("b", {}, "Rule "), rule));

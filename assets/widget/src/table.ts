@@ -1,6 +1,6 @@
 // The table of steps: every step in words, searchable, drawn only where it is looked at. It is the accessible form of the page.
 import { el, hit, mark, say } from "./dom.js";
-import { bytes, count, shape, shortName } from "./format.js";
+import { bytes, count, opName, shape, shortName } from "./format.js";
 import { find } from "./search.js";
 import { outcome, type State } from "./replay.js";
 import { touched } from "./select.js";
@@ -8,7 +8,8 @@ import type { Change, Store, View } from "./store.js";
 
 const ROW = 22; // px; the style sheet says the same
 const WORDS: Partial<Record<State, string>> = { inplace: "↺ in place", copied: "⚠\uFE0E not in place", view: "v view", foreign: "f foreign", done: "new buffer" };
-const COLUMNS = ["step", "run", "op", "name", "decision", "output", "allocated", "copied", "written", "live"];
+const COLUMNS = ["step", "run", "block", "op", "name", "decision", "output", "allocated", "copied", "written", "live"];
+const LEFT = 7; // columns before the numbers
 
 export class StepTable implements View {
   readonly search = el("input", { type: "search", placeholder: "Search op, name, B12, missed …", "aria-label": "Search steps", "data-kv": "search-input" });
@@ -24,7 +25,7 @@ export class StepTable implements View {
   #later: number | undefined;
 
   constructor(host: HTMLElement, private store: Store, signal: AbortSignal) {
-    const head = el("tr", {}, ...COLUMNS.map((c, i) => el("th", { scope: "col", class: i > 5 || i === 0 ? "kv-num" : "" }, c)));
+    const head = el("tr", {}, ...COLUMNS.map((c, i) => el("th", { scope: "col", class: i >= LEFT || i === 0 ? "kv-num" : "", "data-column": c }, c)));
     this.#table.append(el("thead", {}, head), this.#body);
     this.#scroll.append(this.#table);
     host.append(el("div", { class: "kv-searchline" }, this.search, this.#found), this.#scroll);
@@ -72,8 +73,9 @@ export class StepTable implements View {
       this.#first = -1;
       mark(this.#table, "aria-rowcount", this.#count + 1);
     }
-    if (change.cursor || change.payload) this.#follow();
     if (change.selection) this.#first = -1;
+    if (change.payload) this.#draw(); // gives the box its height, without which it cannot scroll
+    if (change.cursor || change.payload) this.#follow();
     this.#draw();
   }
 
@@ -116,18 +118,20 @@ export class StepTable implements View {
     const kind = outcome(p.step.flags[step]);
     const first = p.step.out[step];
     const info = p.step.out[step + 1] > first ? p.strings[p.out.info[first]] : "";
-    const number = (n: number) => el("td", { class: "kv-num", "data-zero": n === 0 ? 1 : null }, bytes(n));
+    const number = (n: number, column = "") => el("td", { class: "kv-num", "data-column": column, "data-zero": n === 0 ? 1 : null }, bytes(n));
     let lit = false;
     if (selection?.kind === "node") lit = selection.id === node && (selection.graph ?? graph) === graph;
     else if (now.lit.storages.size) {
       const { reads, writes } = touched(t, step);
       lit = [...reads, ...writes].some((s) => now.lit.storages.has(s) && p.storage.origin[s] !== 0);
     }
-    const name = el("td", { title: g.nodes[node][0] }, shortName(g, node) || g.nodes[node][0]);
-    name.style.paddingLeft = `${6 + 12 * x.depth[frame]}px`;
+    const block = g.blocks[x.graphs[graph].block[node]]?.title ?? "";
+    const op = el("td", { class: "kv-op", title: g.nodes[node][1] }, opName(g.nodes[node][1]));
+    op.style.paddingLeft = `${8 + 12 * x.depth[frame]}px`; // bodies stand in
     return el("tr", { "data-kv": "table-row", "data-step": step, "aria-rowindex": at + 2, "data-lit": lit ? 1 : null, title: p.strings[p.step.sentence[step]] },
-      el("td", { class: "kv-num" }, String(step)), el("td", { class: "kv-soft" }, p.runs[p.frame.run[frame]]?.label ?? ""), el("td", { class: "kv-op" }, g.nodes[node][1]), name,
+      el("td", { class: "kv-num" }, String(step)), el("td", { class: "kv-soft", "data-column": "run" }, p.runs[p.frame.run[frame]]?.label ?? ""),
+      el("td", { class: "kv-soft", "data-column": "block", title: block }, block), op, el("td", { title: g.nodes[node][0] }, shortName(g, node)),
       el("td", { class: "kv-decision", "data-state": kind }, WORDS[kind] ?? ""), el("td", { class: "kv-shape", title: info }, shape(info)),
-      number(p.step.alloc[step]), number(p.step.copied[step]), number(p.step.written[step]), number(p.step.live[step]));
+      number(p.step.alloc[step]), number(p.step.copied[step]), number(p.step.written[step], "written"), number(p.step.live[step]));
   }
 }

@@ -117,7 +117,7 @@ export class Timeline implements View {
     context.stroke();
     this.#caches(context, width, bottom, colour("--kv-view"));
     // peak: a mark on the curve, its figure is in the legend
-    const px = at(x.peak, p.steps, width);
+    const px = Math.max(5, Math.min(width - 5, at(x.peak, p.steps, width)));
     context.beginPath();
     context.moveTo(px, 7);
     context.lineTo(px - 5, 0);
@@ -135,13 +135,13 @@ export class Timeline implements View {
     context.textBaseline = "top";
     const short = (label: string) => label.replace(/^decode /, "");
     const labels = p.runs.map((r) => ({ x: (r.first / Math.max(1, p.steps)) * width + 3, width: context.measureText(short(r.label)).width }));
-    const keep = keepApart(labels, 10);
+    const keep = keepApart(labels, 10, width);
     p.runs.forEach((r, i) => {
       context.fillStyle = line;
       // many runs: only some separators, else they become a grey area
-      if (i > 0 && (keep[i] || width / p.runs.length > 6)) context.fillRect(Math.round(labels[i].x - 3), 0, 1, bottom + (keep[i] ? 6 : 0));
+      if (i > 0 && (keep[i] || width / p.runs.length > 24)) context.fillRect(Math.round(labels[i].x - 3), 0, 1, bottom + (keep[i] ? 6 : 0));
       context.fillStyle = text;
-      if (keep[i] && p.runs.length > 1 && labels[i].x + labels[i].width <= width) context.fillText(short(r.label), labels[i].x, bottom + 3);
+      if (keep[i] && p.runs.length > 1) context.fillText(short(r.label), labels[i].x, bottom + 3);
     });
   }
 

@@ -6,7 +6,7 @@ import { generation, placeOf } from "./replay.js";
 import type { Change, Store, View } from "./store.js";
 import { BIND_HOW, OUT_HOW } from "./wire.js";
 
-export interface Peek { id: number; info?: string; stats?: Record<string, number>; rows?: number[][]; error?: string }
+export interface Peek { id: number; info?: string; stats?: Record<string, number>; rows?: (number | string | null)[][]; error?: string }
 const MOST = 400;
 
 export class ValuesPane implements View {
@@ -95,7 +95,7 @@ export class ValuesPane implements View {
     this.#peek.replaceChildren(name, el("p", { class: "kv-soft" }, peek.info ?? ""), el("p", {}, stats), this.#picture(peek.rows ?? []));
   }
 
-  #picture(rows: number[][]): HTMLElement {
+  #picture(rows: (number | string | null)[][]): HTMLElement {
     const table = el("table", { class: "kv-numbers" });
     const most = Math.max(1e-30, ...rows.flat().map((v) => Math.abs(Number(v))).filter(Number.isFinite));
     for (const row of rows) {
@@ -112,6 +112,6 @@ export class ValuesPane implements View {
 }
 
 function number(v: unknown): string {
-  if (typeof v !== "number") return String(v);
+  if (typeof v !== "number") return v === null ? "nan" : String(v);
   return Number.isInteger(v) && Math.abs(v) < 1e6 ? String(v) : v.toPrecision(3);
 }

@@ -94,7 +94,7 @@ function connect(model: Model, root: HTMLElement, first: Payload, life: AbortSig
   }, life);
   listen(model, "msg:custom", (message: Partial<Peek> | undefined) => {
     answered();
-    if (message?.id !== undefined) app.peek(message as Peek);
+    if (message?.id !== undefined && message.id !== null) app.peek(message as Peek);
     else if (message?.error) store.tell(message.error);
     else if (store.note.startsWith("asked")) store.tell("");
   }, life);
@@ -118,6 +118,8 @@ function render({ model, el: host }: { model: Model; el: HTMLElement }): () => v
     const mine = ++turn;
     try {
       const payload = await newest(model);
+      // a notebook may put the element into the page only after render(); text is measured in its font
+      for (let i = 0; i < 40 && !root.isConnected; i++) await new Promise((resolve) => setTimeout(resolve, 10));
       if (mine !== turn || signal.aborted) return; // a newer one is on its way
       if (!payload) return root.replaceChildren(el("p", { class: "kv-wait" }, "Nothing recorded yet."));
       if (!live) live = connect(model, root, payload, signal);

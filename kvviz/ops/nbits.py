@@ -1,0 +1,137 @@
+"""Weights of 2, 4 or 8 bits in blocks along the inner axis: MatMulNBits and GatherBlockQuantized.
+
+The low bits of a byte come first. Numbers are unsigned; without zero points the middle of the range stands for 0.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kvviz.errors import OpError
+from kvviz.ops.kept import Kept
+from kvviz.ops.numeric import FLOAT32
+from kvviz.ops.registry import op
+
+MICROSOFT = "com.microsoft"
+
+_weights = Kept(budget=2 << 30)
+"""Matrices in float32, made once for each weight and kept for as long as the weight lives."""
+
+
+@op("MatMulNBits", domain=MICROSOFT)
+def matmul_nbits(
+    a,
+    b,
+    scales,
+    zero_points=None,
+    g_idx=None,
+    bias=None,
+    *,
+    K,
+    N,
+    bits=4,
+    block_size,
+    accuracy_level=0,
+    weight_prepacked=0,
+):
+    """``a`` times the transpose of the quantised (N, K) matrix ``b``, in float32 whatever ``accuracy_level`` allows.
+
+    onnxruntime's level 4 also rounds ``a`` to int8 where the weights are constant; level 1 computes as we do.
+    """
+    if weight_prepacked:
+        raise OpError("MatMulNBits: weights in a device's own layout cannot be read")
+    parts = (b, scales, zero_points, g_idx)
+    w = _weights.get(parts)
+    if w is None:
+        w = _unpacked_matrix(b, scales, zero_points, g_idx, K, N, bits, block_size)
+        _weights.put(parts, w)
+    if a.shape[-1] != K:
+        raise OpError(f"MatMulNBits: an input of shape {a.shape} does not fit K = {K}")
+    x = a if a.dtype == FLOAT32 else a.astype(FLOAT32)
+    if x.ndim > 2 and x.shape[0] != 1:
+        y = np.matmul(x.reshape(-1, K), w.T).reshape(*a.shape[:-1], N)
+    else:
+        y = np.matmul(x, w.T)
+    if bias is not None:
+        np.add(y, bias, y, casting="same_kind")
+    return y if a.dtype == FLOAT32 else y.astype(a.dtype)
+
+
+def _unpacked_matrix(b, scales, zero_points, g_idx, k, n, bits, block_size):
+    blocks = -(-k // block_size)
+    if b.size * 8 != n * blocks * block_size * bits:
+        raise OpError(f"MatMulNBits: weights of shape {b.shape} do not hold {n} rows of {blocks} blocks")
+    numbers = unpacked(b.reshape(n, -1), bits, blocks * block_size).astype(FLOAT32)
+    scales = scales.reshape(n, blocks).astype(FLOAT32)
+    zeros = _zero_points(zero_points, n, blocks, bits)
+    if g_idx is not None and not np.array_equal(g_idx[:k], np.arange(k) // block_size):
+        # Columns were reordered when the blocks were made: each names its block.
+        order = g_idx[:k]
+        numbers = numbers[:, :k]
+        numbers -= zeros if np.ndim(zeros) == 0 else zeros[:, order]
+        numbers *= scales[:, order]
+        return numbers
+    grid = numbers.reshape(n, blocks, block_size)
+    grid -= zeros if np.ndim(zeros) == 0 else zeros[:, :, None]
+    grid *= scales[:, :, None]
+    return np.ascontiguousarray(numbers[:, :k])
+
+
+def _zero_points(zero_points, n, blocks, bits):
+    """(n, blocks) in float32, or the one number that holds for all."""
+    if zero_points is None:
+        return FLOAT32.type(1 << (bits - 1))
+    if zero_points.dtype == np.uint8:
+        return unpacked(zero_points.reshape(n, -1), bits, blocks).astype(FLOAT32)
+    return zero_points.reshape(n, blocks).astype(FLOAT32)
+
+
+def unpacked(packed: np.ndarray, bits: int, count: int) -> np.ndarray:
+    """The first ``count`` unsigned numbers of each row of bytes, low bits first, as uint8.
+
+    Raises
+    ------
+    OpError
+        When ``bits`` is not 2, 4 or 8.
+    """
+    if bits == 8:
+        return packed[..., :count]
+    if bits not in (2, 4):
+        raise OpError(f"weights of {bits} bits are not supported, only 2, 4 and 8")
+    shifts = np.arange(0, 8, bits, dtype=np.uint8)
+    numbers = (packed[..., None] >> shifts) & np.uint8((1 << bits) - 1)
+    return numbers.reshape(*packed.shape[:-1], -1)[..., :count]
+
+
+@op("GatherBlockQuantized", domain=MICROSOFT)
+def gather_block_quantized(
+    data, indices, scales, zero_points=None, *, bits=4, block_size=128, gather_axis=0, quantize_axis=1
+):
+    """Gather slices of a quantised tensor and make floats of those only, in the dtype of the scales.
+
+    uint8 data hold ``8 / bits`` numbers a byte along the last axis, with the middle of the range as zero point.
+    """
+    gather_axis %= data.ndim
+    quantize_axis %= data.ndim
+    length = data.shape[gather_axis]
+    out_of_range = (indices < -length) | (indices >= length)
+    places = np.where(out_of_range, 0, indices)
+    taken, scale = np.take(data, places, gather_axis), np.take(scales, places, gather_axis)
+    zeros = None if zero_points is None else np.take(zero_points, places, gather_axis)
+    axis = quantize_axis if quantize_axis < gather_axis else quantize_axis + indices.ndim - 1
+    middle = 0
+    if data.dtype == np.uint8:
+        taken = unpacked(taken, bits, taken.shape[-1] * (8 // bits))
+        zeros = None if zeros is None else unpacked(zeros, bits, scale.shape[-1])
+        middle = 1 << (bits - 1)
+    count = taken.shape[axis]
+    y = taken.astype(FLOAT32)
+    y -= middle if zeros is None else _over_blocks(zeros.astype(FLOAT32), block_size, axis, count)
+    y *= _over_blocks(scale.astype(FLOAT32), block_size, axis, count)
+    if out_of_range.any():
+        np.moveaxis(y, range(gather_axis, gather_axis + indices.ndim), range(indices.ndim))[out_of_range] = 0
+    return y.astype(scales.dtype, copy=False)
+
+
+def _over_blocks(parameter, block_size, axis, count):
+    return parameter.repeat(block_size, axis)[(slice(None),) * axis + (slice(count),)]

@@ -1,0 +1,372 @@
+"""Models that cannot be trusted or understood: one clear sentence each, and never another kind of exception."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from onnx import TensorProto, numpy_helper
+
+from kvviz.errors import GraphError, KvvizError, LimitError, LoadError
+from kvviz.graph import load
+from kvviz.graph.caches import cache_pairs
+from kvviz.graph.scope import blocks
+from tests.graph.build import MODELS, graph, model, node
+
+SMALL = (MODELS / "o07_genai_llama_int4" / "model.onnx").read_bytes()
+BRANCHY = (MODELS / "o03_optimum1_merged_whisper" / "model.onnx").read_bytes()
+
+
+def adding(**weights: Any) -> onnx.ModelProto:
+    """y = x + w."""
+    return model([node("Add", "x w", "y")], ["x float 4"], ["y float 4"], **weights)
+
+
+def external(folder: Path, location: str = "w.data", **entries: str) -> Path:
+    """A model whose weight ``w`` (16 bytes) is said to lie in a file that is 16 bytes long."""
+    proto = adding()
+    tensor = proto.graph.initializer.add(name="w", data_type=1, dims=[4], data_location=TensorProto.EXTERNAL)
+    for key, value in {"location": location, **entries}.items():
+        tensor.external_data.add(key=key, value=value)
+    folder.mkdir(exist_ok=True)
+    (folder / "w.data").write_bytes(np.ones(4, np.float32).tobytes())
+    (folder / "m.onnx").write_bytes(proto.SerializeToString())
+    return folder / "m.onnx"
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"", "is empty"),
+        (b"not a model at all, just text\n" * 20, "not an ONNX model"),
+        (bytes(range(256)) * 4, "not an ONNX model"),
+        (b"\x08\x0a", "no graph"),
+        (b"GGUF\x03\x00\x00\x00", "GGUF"),
+        (b"PK\x03\x04rest", "zip archive"),
+        (b"version https://git-lfs.github.com/spec/v1\noid", "git lfs pull"),
+        (b"<!DOCTYPE html><html>", "text file"),
+        (b'{"model": 1}', "JSON"),
+        (b"\x1f\x8b\x08\x00", "unpack"),
+        (b"\x20\x00\x00\x00ORTM", "ORT format"),
+        (SMALL[: len(SMALL) // 2], "cut short"),
+    ],
+)
+def test_what_is_no_model_is_said_to_be_none(tmp_path: Path, content: bytes, says: str) -> None:
+    path = tmp_path / "m.onnx"
+    path.write_bytes(content)
+    with pytest.raises(LoadError, match=says) as caught:
+        load(path)
+    assert str(path) in str(caught.value)
+    with pytest.raises(LoadError, match=says):
+        load(content)
+
+
+def test_a_missing_file_is_named() -> None:
+    with pytest.raises(LoadError, match=r"no file 'nowhere/m\.onnx'"):
+        load("nowhere/m.onnx")
+
+
+def test_a_path_with_a_null_byte_is_no_file() -> None:
+    with pytest.raises(LoadError, match="no file"):
+        load("m\0.onnx")
+
+
+def test_a_folder_names_the_models_in_it(tmp_path: Path) -> None:
+    with pytest.raises(LoadError, match=r"no \.onnx file in it"):
+        load(tmp_path)
+    (tmp_path / "decoder.onnx").write_bytes(SMALL)
+    with pytest.raises(LoadError, match=r"pass the file in it: decoder\.onnx"):
+        load(tmp_path)
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(LoadError, match="not a regular file"):
+        load(tmp_path / "pipe")
+    path = external(tmp_path / "m")
+    (tmp_path / "m" / "w.data").unlink()
+    os.mkfifo(tmp_path / "m" / "w.data")
+    with pytest.raises(LoadError, match="not a regular file"):
+        load(path)
+
+
+def test_a_model_without_a_graph_is_refused() -> None:
+    with pytest.raises(LoadError, match="no graph"):
+        load(onnx.ModelProto(ir_version=10))
+
+
+@pytest.mark.parametrize("opset", [6, 29, 0, 1000])
+def test_operator_sets_outside_the_range_are_refused(opset: int) -> None:
+    with pytest.raises(LoadError, match=f"version {opset} .*7 to 28.*version_converter"):
+        load(model([node("Relu", "x", "y")], ["x float 1"], ["y float 1"], opset=opset))
+
+
+@pytest.mark.parametrize("opset", [7, 28])
+def test_the_oldest_and_the_newest_operator_set_are_read(opset: int) -> None:
+    loaded = load(model([node("Relu", "x", "y")], ["x float 1"], ["y float 1"], opset=opset))
+    assert loaded.nodes[0].opset == opset
+
+
+def test_a_model_that_says_no_operator_version_is_refused() -> None:
+    proto = model([node("Relu", "x", "y")], ["x float 1"], ["y float 1"])
+    del proto.opset_import[:]
+    with pytest.raises(LoadError, match="no opset import"):
+        load(proto)
+
+
+def test_unknown_operators_are_not_the_readers_business() -> None:
+    proto = model([node("Frobnicate", "x", "y", domain="some.where")], ["x float 1"], ["y float 1"])
+    assert load(proto).nodes[0].qualified_op == "some.where.Frobnicate"
+
+
+# External data
+
+
+def test_missing_external_data_names_the_file_the_weight_and_the_folder(tmp_path: Path) -> None:
+    path = external(tmp_path / "m", "other.data")
+    with pytest.raises(LoadError, match=r"weight 'w'.*'other\.data'.*missing.*next to the model") as caught:
+        load(path)
+    assert str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "location",
+    ["{root}/m/w.data", "../secret", "a/../../secret", "..\\secret", "C:\\secret", "\\\\host\\secret", "", "a\0b"],
+)
+def test_external_data_outside_of_the_folder_is_refused(tmp_path: Path, location: str) -> None:
+    (tmp_path / "secret").write_bytes(b"0" * 16)
+    path = external(tmp_path / "m", location.format(root=tmp_path))
+    with pytest.raises(LoadError, match="outside the model's folder"):
+        load(path)
+
+
+def test_a_link_out_of_the_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_bytes(b"0" * 16)
+    path = external(tmp_path / "m", "link")
+    (tmp_path / "m" / "link").symlink_to(tmp_path / "secret")
+    with pytest.raises(LoadError, match="outside the model's folder"):
+        load(path)
+
+
+def test_a_linked_folder_out_of_the_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "secret").write_bytes(b"0" * 16)
+    path = external(tmp_path / "m", "inside/secret")
+    (tmp_path / "m" / "inside").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(LoadError, match="outside the model's folder"):
+        load(path)
+
+
+def test_a_link_within_the_folder_is_followed(tmp_path: Path) -> None:
+    path = external(tmp_path / "m", "link")
+    (tmp_path / "m" / "link").symlink_to("w.data")
+    assert load(path).weights["w"].tolist() == [1] * 4
+
+
+@pytest.mark.parametrize(
+    ("entries", "says"),
+    [
+        ({"offset": "4"}, "bytes 4 to 20 .* only 16"),
+        ({"offset": "99999999999999"}, "only 16"),
+        ({"length": "12"}, "12 bytes .* needs 16"),
+        ({"length": "9999"}, "needs 16"),
+        ({"offset": "-4"}, "not a byte count"),
+        ({"offset": "four"}, "not a byte count"),
+        ({"offset": "9" * 5000}, "not a byte count"),
+        ({"length": "1_6"}, "not a byte count"),
+    ],
+)
+def test_external_data_of_the_wrong_size_is_refused(tmp_path: Path, entries: dict[str, str], says: str) -> None:
+    with pytest.raises(LoadError, match=says):
+        load(external(tmp_path / "m", **entries))
+
+
+def test_contents_without_a_path_cannot_have_external_data(tmp_path: Path) -> None:
+    path = external(tmp_path / "m")
+    for source in (path.read_bytes(), onnx.load(path, load_external_data=False)):
+        with pytest.raises(LoadError, match=r"'w\.data'.*pass the path"):
+            load(source)
+
+
+def test_the_rules_hold_for_onnx_ir_models_too(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_bytes(b"0" * 16)
+    assert load(onnx_ir.load(external(tmp_path / "m"))).weights["w"].tolist() == [1] * 4
+    with pytest.raises(LoadError, match="outside the model's folder"):
+        load(onnx_ir.load(external(tmp_path / "m", "../secret")))
+
+
+def test_data_that_vanishes_after_reading_is_a_load_error(tmp_path: Path) -> None:
+    loaded = load(external(tmp_path / "m"))
+    (tmp_path / "m" / "w.data").unlink()
+    with pytest.raises(LoadError, match=r"weight 'w'.*cannot be read"):
+        loaded.weights["w"]
+
+
+# Tensors
+
+
+def test_a_tensor_over_the_limit_is_refused_by_its_declared_size() -> None:
+    proto = adding()
+    proto.graph.initializer.add(name="w", data_type=1, dims=[1 << 20, 1 << 20])
+    with pytest.raises(LimitError, match=r"'w'.*4,398,046,511,104 bytes.*tensor_limit"):
+        load(proto)
+    with pytest.raises(LimitError, match="more than the limit of 15"):
+        load(adding(w=np.ones(4, np.float32)), tensor_limit=15)
+    assert load(adding(w=np.ones(4, np.float32)), tensor_limit=16).weights["w"].size == 4
+
+
+def spoil(change: Callable[[Any], Any]) -> onnx.ModelProto:
+    proto = adding(w=np.ones(4, np.float32))
+    change(proto.graph.initializer[0])
+    return proto
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda t: setattr(t, "raw_data", t.raw_data[:-1]), "15 bytes .*needs 16"),
+        (lambda t: setattr(t, "raw_data", t.raw_data + b"0"), "17 bytes .*needs 16"),
+        (lambda t: t.dims.append(2), r"16 bytes .*\[4, 2\] needs 32"),
+        (lambda t: t.dims.insert(0, -1), "negative"),
+        (lambda t: setattr(t, "data_type", 99), "element type 99"),
+        (lambda t: setattr(t, "data_type", 0), "no element type"),
+        (lambda t: setattr(t, "data_type", 8), "strings as raw data"),
+        (lambda t: (t.ClearField("raw_data"), t.float_data.append(1)), "1 entries in float_data .*needs 4"),
+        (lambda t: (t.ClearField("raw_data"), t.int32_data.extend([1] * 4)), "0 entries in float_data"),
+        (lambda t: t.ClearField("raw_data"), "0 entries"),
+    ],
+)
+def test_a_tensor_whose_data_does_not_fit_its_shape_is_refused(change: Callable[[Any], Any], says: str) -> None:
+    with pytest.raises(LoadError, match=rf"'w' of the given ModelProto .*{says}"):
+        load(spoil(change))
+
+
+def test_a_damaged_constant_is_named_by_its_value() -> None:
+    tensor = numpy_helper.from_array(np.ones(4, np.float32))
+    tensor.raw_data = tensor.raw_data[:-4]
+    with pytest.raises(LoadError, match="constant 'c'"):
+        load(model([node("Constant", outputs="c", value=tensor)], [], ["c float 4"]))
+    with pytest.raises(LoadError, match=r"makes 'c'.*no value"):
+        load(model([node("Constant", outputs="c")], [], ["c float 4"]))
+
+
+@pytest.mark.parametrize("places", [[7], [-1], [0, 1]])
+def test_sparse_indices_outside_of_the_shape_are_refused(places: list[int]) -> None:
+    values = numpy_helper.from_array(np.array([7.0], np.float32), "w")
+    sparse = onnx.helper.make_sparse_tensor(values, numpy_helper.from_array(np.array(places)), [4])
+    proto = adding()
+    proto.graph.sparse_initializer.append(sparse)
+    with pytest.raises(LoadError, match="sparse weight 'w'"):
+        load(proto).weights["w"]
+
+
+# Graphs
+
+
+def test_a_cycle_is_named_node_by_node() -> None:
+    nodes = [
+        node("Add", "x c", "a", name="first"),
+        node("Neg", "a", "b", name="second"),
+        node("Abs", "b", "c", name="third"),
+        node("Exp", "c", "y", name="innocent"),
+    ]
+    with pytest.raises(GraphError) as caught:
+        load(model(nodes, ["x float 1"], ["y float 1"]))
+    assert all(name in str(caught.value) for name in ("first", "second", "third"))
+    assert "innocent" not in str(caught.value)
+
+
+def test_a_node_that_waits_for_itself_through_its_branch_is_a_cycle() -> None:
+    then = graph([node("Neg", "y", "n")], [], ["n"])
+    choose = node("If", "flag", "y", name="choose", then_branch=then, else_branch=then)
+    with pytest.raises(GraphError, match=r"wait for each other.*'choose'"):
+        load(model([choose], ["flag bool -"], ["y float 1"]))
+
+
+def test_a_value_that_nothing_makes_is_named_with_its_reader() -> None:
+    with pytest.raises(GraphError, match=r"'sum' \(Add\) reads 'ghost'"):
+        load(model([node("Add", "x ghost", "y", name="sum")], ["x float 1"], ["y float 1"]))
+    with pytest.raises(GraphError, match=r"output.*reads 'ghost'"):
+        load(model([node("Neg", "x", "y")], ["x float 1"], ["ghost float 1"]))
+
+
+def test_a_value_that_only_a_branch_makes_is_not_seen_outside() -> None:
+    then = graph([node("Neg", "x", "inner")], [], ["inner"])
+    nodes = [node("If", "flag", "y", then_branch=then, else_branch=then), node("Abs", "inner", "z", name="reader")]
+    with pytest.raises(GraphError, match=r"'reader'.*'inner'"):
+        load(model(nodes, ["flag bool -", "x float 1"], ["z float 1"]))
+
+
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        [node("Neg", "x", "y"), node("Abs", "x", "y")],
+        [node("Neg", "x", "x")],
+        [node("Neg", "x", "w")],
+        [node("Split", "x", "y y")],
+        [node("Constant", outputs="w", value_int=1)],
+        [node("Constant", outputs="y", value_int=1), node("Neg", "x", "y")],
+    ],
+)
+def test_two_makers_of_one_name_are_an_error(nodes: list[onnx.NodeProto]) -> None:
+    with pytest.raises(GraphError, match="made twice"):
+        load(model(nodes, ["x float 4"], ["x"], w=np.ones(4, np.float32)))
+
+
+def test_weights_and_inputs_of_one_name_are_an_error() -> None:
+    proto = adding(w=np.ones(4, np.float32))
+    proto.graph.initializer.append(proto.graph.initializer[0])
+    with pytest.raises(GraphError, match="'w' occurs twice"):
+        load(proto)
+    with pytest.raises(GraphError, match="input 'x' occurs twice"):
+        load(model([], ["x float 1", "x float 1"], ["x"]))
+
+
+# Anything
+
+
+def read_all(data: bytes) -> None:
+    """Whatever one does with a model before running it."""
+    loaded = load(data)
+    list(loaded.weights.values())
+    blocks(loaded)
+    cache_pairs(loaded)
+
+
+@settings(max_examples=60)
+@given(st.integers(0, len(SMALL) - 1))
+@example(SMALL.rindex(b"com.microsoft"))
+def test_a_file_cut_anywhere_is_an_error_of_ours_or_a_whole_model(length: int) -> None:
+    try:
+        read_all(SMALL[:length])
+    except (LoadError, GraphError):
+        return
+    # What may be missing without harm stands after the graph: metadata and the like.
+    assert len(load(SMALL[:length]).nodes) == len(load(SMALL).nodes)
+
+
+@settings(max_examples=60)
+@given(st.sampled_from([SMALL, BRANCHY]), st.lists(st.tuples(st.integers(0, 60_000), st.integers(0, 255)), max_size=20))
+def test_damage_anywhere_raises_errors_of_ours_only(data: bytes, damage: list[tuple[int, int]]) -> None:
+    spoiled = bytearray(data)
+    for place, byte in damage:
+        spoiled[place] = byte
+    try:
+        read_all(bytes(spoiled))
+    except KvvizError as error:
+        assert "\n" not in str(error)
+
+
+@settings(max_examples=100)
+@given(st.binary(max_size=400))
+def test_random_bytes_raise_errors_of_ours_only(data: bytes) -> None:
+    with pytest.raises(LoadError):
+        load(data)

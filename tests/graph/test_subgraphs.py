@@ -1,0 +1,254 @@
+"""Subgraphs and model-local functions: what they take from outside, and which attributes they see."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+from kvviz.errors import GraphError, LimitError, LoadError
+from kvviz.graph import Graph, convert, load
+from kvviz.graph.convert import node_proto
+from tests.graph.build import MODELS, graph, model, node, run_in_onnxruntime
+
+
+def branching(then: onnx.GraphProto, other: onnx.GraphProto | None = None, *before: onnx.NodeProto) -> Graph:
+    """A loaded graph that ends with one If on ``flag``, with inputs x, y and z."""
+    choose = node("If", "flag", "out", then_branch=then, else_branch=other or then)
+    return load(model([*before, choose], ["flag bool -", "x float 1", "y float 1", "z float 1"], ["out float 1"]))
+
+
+def test_a_branch_captures_outer_values_once_in_order_of_first_use() -> None:
+    then = graph([node("Add", "y x", "a"), node("Add", "a x", "b"), node("Add", "b y", "c")], [], ["c"])
+    other = graph([node("Add", "z x", "a")], [], ["a"])
+    loaded = branching(then, other)
+    assert set(loaded.nodes[0].captures) == {"x", "y", "z"}
+    assert loaded.nodes[0].subgraphs["then_branch"].captures == ("y", "x")
+    assert loaded.nodes[0].subgraphs["else_branch"].captures == ("z", "x")
+    assert loaded.consumers["y"] == (loaded.nodes[0],)
+
+
+def test_the_captures_of_a_node_are_those_of_its_branches_in_their_order() -> None:
+    then = graph([node("Neg", "y", "a")], [], ["a"])
+    other = graph([node("Add", "x y", "a")], [], ["a"])
+    node_ = branching(then, other).nodes[0]
+    order = [name for branch in node_.subgraphs.values() for name in branch.captures]
+    assert node_.captures == tuple(dict.fromkeys(order))
+
+
+def test_a_branch_whose_output_is_an_outer_value_captures_it() -> None:
+    assert branching(graph([], [], ["y"])).nodes[0].captures == ("y",)
+
+
+def test_inner_names_hide_outer_ones() -> None:
+    # given a branch with its own x (made by a node), y (a weight) and the loop body's own input z
+    body = graph(
+        [node("Add", "z x", "s"), node("Identity", "c", "c2")], ["i int64 -", "c bool -", "z float 1"], ["c2", "s"]
+    )
+    loop = node("Loop", "- flag y", "t", body=body)
+    then = graph([node("Neg", "w", "x"), loop, node("Add", "t y", "u")], [], ["u"], y=np.ones(1, np.float32))
+    # when the graph is read, where x, y, z and w exist outside as well
+    outer = branching(then, graph([], [], ["z"]), node("Abs", "z", "w")).nodes[-1]
+    # then only what the branch does not define itself comes from outside
+    assert outer.subgraphs["then_branch"].captures == ("w", "flag")
+    inner_loop = next(n for n in outer.subgraphs["then_branch"].nodes if n.op_type == "Loop")
+    assert inner_loop.captures == ("x",)
+
+
+def test_captures_reach_through_all_levels() -> None:
+    innermost = graph([node("Add", "x local", "a")], [], ["a"])
+    choose = node("If", "flag", "b", then_branch=innermost, else_branch=innermost)
+    middle = graph([node("Neg", "y", "local"), choose], [], ["b"])
+    outer = branching(middle).nodes[0]
+    assert outer.captures == ("y", "flag", "x")
+    inner = outer.subgraphs["then_branch"].nodes[-1]
+    assert inner.captures == ("x", "local")
+
+
+def test_a_node_waits_for_what_its_subgraphs_capture() -> None:
+    # given an If that stands before the node whose value its branch reads
+    then = graph([node("Neg", "late", "a")], [], ["a"])
+    nodes = [node("If", "flag", "out", then_branch=then, else_branch=then), node("Abs", "x", "late")]
+    loaded = load(model(nodes, ["flag bool -", "x float 1"], ["out float 1"]))
+    assert [n.op_type for n in loaded.nodes] == ["Abs", "If"]
+    assert [n.index for n in loaded.nodes] == [1, 0]
+
+
+def test_a_constant_in_a_branch_is_that_branchs_weight() -> None:
+    then = graph([node("Constant", outputs="two", value_float=2.0), node("Mul", "x two", "a")], [], ["a"])
+    loaded = branching(then, graph([], [], ["x"]))
+    branch = loaded.nodes[0].subgraphs["then_branch"]
+    assert branch.weights["two"] == 2
+    assert "two" not in loaded.weights
+    assert branch.nodes[0].index == 1
+
+
+def test_the_merged_decoder_captures_its_caches_and_weights() -> None:
+    loaded = load(MODELS / "o02_optimum1_merged_gpt2" / "model.onnx")
+    (choose,) = loaded.nodes
+    caches = {v.name for v in loaded.inputs if v.name.startswith("past_key_values")}
+    assert caches <= set(choose.subgraphs["then_branch"].captures)
+    assert not caches & set(choose.subgraphs["else_branch"].captures)
+    assert set(loaded.weights) <= set(choose.captures)
+
+
+def function(
+    name: str,
+    inputs: str,
+    outputs: str,
+    nodes: list[onnx.NodeProto],
+    attributes: str = "",
+    defaults: dict | None = None,
+) -> onnx.FunctionProto:
+    imports = [helper.make_opsetid("", 18), helper.make_opsetid("local", 1)]
+    made = [helper.make_attribute(key, value) for key, value in (defaults or {}).items()]
+    return helper.make_function(
+        "local", name, inputs.split(), outputs.split(), nodes, imports, attributes.split(), attribute_protos=made
+    )
+
+
+def with_reference(
+    made: onnx.NodeProto, attribute: str, refers_to: str, kind: int = onnx.AttributeProto.FLOAT
+) -> onnx.NodeProto:
+    """The node with an attribute that takes the value of the function's attribute."""
+    made.attribute.append(onnx.AttributeProto(name=attribute, ref_attr_name=refers_to, type=kind))
+    return made
+
+
+def scaled_leaky() -> onnx.FunctionProto:
+    """LeakyRelu with the slope as an attribute without default, times a constant with default 2."""
+    scale = with_reference(node("Constant", outputs="k"), "value_float", "scale")
+    leaky = with_reference(node("LeakyRelu", "x", "r"), "alpha", "slope")
+    return function("Scaled", "x", "y", [scale, leaky, node("Mul", "r k", "y")], "slope", {"scale": 2.0})
+
+
+def test_each_call_of_a_function_sees_its_own_attributes() -> None:
+    # given two calls with different attributes, and one without any
+    calls = [
+        node("Scaled", "x", "a", domain="local", slope=0.5),
+        node("Scaled", "a", "b", domain="local", slope=0.25, scale=3.0),
+        node("Scaled", "b", "c", domain="local"),
+    ]
+    loaded = load(model(calls, ["x float 3"], ["c float 3"], functions=[scaled_leaky()], domains=["local"]))
+    # then each has a body with the given values, the function's defaults, or no attribute at all
+    bodies = [n.function for n in loaded.nodes]
+    assert [b.nodes[0].attributes for b in bodies if b] == [{"alpha": 0.5}, {"alpha": 0.25}, {}]
+    assert [float(b.weights["k"]) for b in bodies if b] == [2, 3, 2]
+    assert [v.name for b in bodies if b for v in (*b.inputs, *b.outputs)] == ["x", "y"] * 3
+
+
+def test_a_resolved_body_computes_what_the_call_computes() -> None:
+    # given a function that calls a function with its own attribute, inside a branch
+    inner_call = with_reference(node("Scaled", "x", "s", domain="local"), "slope", "steep")
+    then = graph([inner_call], [], ["s"])
+    choose = node("If", "flag", "y", then_branch=then, else_branch=graph([node("Neg", "x", "n")], [], ["n"]))
+    outer = function("Outer", "flag x", "y", [choose], "steep")
+    call = node("Outer", "flag x", "y", domain="local", steep=0.125)
+    proto = model(
+        [call], ["flag bool -", "x float 3"], ["y float 3"], functions=[scaled_leaky(), outer], domains=["local"]
+    )
+    # when the bodies are spelled out from what was read
+    body = load(proto).nodes[0].function
+    assert body is not None
+    branch = body.nodes[0].subgraphs["then_branch"]
+    leaf = branch.nodes[0].function
+    assert leaf is not None
+    spelled = [node_proto(leaf, n) for n in leaf.nodes]
+    flat = model(spelled, ["x float 3"], ["y float 3"], k=np.asarray(leaf.weights["k"]))
+    # then they give onnxruntime's result for the call
+    x = np.array([-4, 0, 5], np.float32)
+    (expected,) = run_in_onnxruntime(proto, flag=np.array(True), x=x)
+    np.testing.assert_array_equal(expected, [-1, 0, 10])
+    np.testing.assert_array_equal(run_in_onnxruntime(flat, x=x)[0], expected)
+
+
+def test_inputs_that_a_call_leaves_out_are_absent_inside() -> None:
+    clip = function("Limit", "x low high", "y", [node("Clip", "x low high", "y")])
+    call = node("Limit", "x - high", "y", domain="local")
+    short = node("Limit", "y", "z", domain="local")
+    inputs = ["x float 3", "high float -"]
+    loaded = load(model([call, short], inputs, ["z float 3"], functions=[clip], domains=["local"]))
+    first, second = (n.function for n in loaded.nodes)
+    assert first is not None
+    assert second is not None
+    assert first.nodes[0].inputs == ("x", "", "high")
+    assert second.nodes[0].inputs == ("x", "", "")
+    assert [v.name for v in second.inputs] == ["x", "low", "high"]
+
+
+def test_a_function_uses_its_own_operator_versions() -> None:
+    body = function("F", "x", "y", [node("Relu", "x", "y")])
+    body.opset_import[0].version = 14
+    loaded = load(
+        model([node("F", "x", "y", domain="local")], ["x float 1"], ["y float 1"], functions=[body], domains=["local"])
+    )
+    assert loaded.nodes[0].function is not None
+    assert loaded.nodes[0].function.nodes[0].opset == 14
+    assert loaded.opsets[""] == 18
+
+
+def test_mobius_norms_have_their_epsilon_put_in() -> None:
+    path = MODELS / "o06_mobius_static_llama_op24" / "model.onnx"
+    (proto,) = onnx.load(path).functions
+    calls = [n for n in load(path).nodes if n.op_type == proto.name]
+    assert len(calls) == 6
+    for call in calls:
+        assert call.function is not None
+        norm = next(n for n in call.function.nodes if n.op_type == "RMSNormalization")
+        assert norm.attributes["epsilon"] == call.attributes["epsilon"]
+
+
+def test_a_function_that_calls_itself_is_an_error_that_names_the_circle() -> None:
+    there = function("There", "x", "y", [node("Back", "x", "y", domain="local")])
+    back = function("Back", "x", "y", [node("There", "x", "y", domain="local")])
+    call = node("There", "x", "y", domain="local")
+    with pytest.raises(GraphError, match="There → Back → There"):
+        load(model([call], ["x float 1"], ["y float 1"], functions=[there, back], domains=["local"]))
+
+
+def test_a_call_with_too_many_inputs_is_an_error() -> None:
+    body = function("F", "x", "y", [node("Relu", "x", "y")])
+    with pytest.raises(GraphError, match=r"'call' .*2 inputs.* has 1"):
+        call = node("F", "x x", "y", domain="local", name="call")
+        load(model([call], ["x float 1"], ["y float 1"], functions=[body], domains=["local"]))
+
+
+def test_functions_that_multiply_without_end_are_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    # given ten functions that call the next one ten times: ten billion nodes
+    monkeypatch.setattr(convert, "MAX_NODES", 5_000)
+    functions = [function("F9", "x", "y", [node("Relu", "x", "y")])]
+    for level in range(8, -1, -1):
+        names = ["x", *(f"t{i}" for i in range(9)), "y"]
+        calls = [node(f"F{level + 1}", a, b, domain="local") for a, b in itertools.pairwise(names)]
+        functions.append(function(f"F{level}", "x", "y", calls))
+    call = node("F0", "x", "y", domain="local")
+    with pytest.raises(LimitError, match="5,000 nodes"):
+        load(model([call], ["x float 1"], ["y float 1"], functions=functions, domains=["local"]))
+
+
+@pytest.mark.parametrize("levels", [100, 1000])
+def test_a_hundred_nested_branches_are_refused_with_a_sentence(levels: int) -> None:
+    # given branches within branches, deeper than any file can hold but not a proto in memory
+    proto = model([], ["flag bool -", "x float 1"], ["y float 1"])
+    inner = proto.graph
+    for _ in range(levels):
+        choose = inner.node.add(op_type="If", input=["flag"], output=["y"])
+        attribute = choose.attribute.add(name="then_branch", type=onnx.AttributeProto.GRAPH)
+        inner = attribute.g
+        inner.output.add(name="y")
+    inner.node.add(op_type="Neg", input=["x"], output=["y"])
+    with pytest.raises(LoadError, match="deep"):
+        load(proto)
+
+
+def test_thirty_nested_branches_are_read() -> None:
+    inner = graph([node("Neg", "x", "y0")], [], ["y0"])
+    for level in range(1, 30):
+        empty = graph([], [], ["x"])
+        inner = graph([node("If", "flag", f"y{level}", then_branch=inner, else_branch=empty)], [], [f"y{level}"])
+    loaded = branching(inner, graph([], [], ["x"]))
+    assert set(loaded.nodes[0].captures) == {"flag", "x"}
+    assert sum(n.op_type == "Neg" for _, n in loaded.walk()) == 1

@@ -1,0 +1,125 @@
+"""Scatter operators: results, writing into the data itself, and what that costs."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from kvviz.errors import OpError
+from tests.ops.kernels import assert_like_ort, rand, run_kernel, spec_of
+
+X = rand(4, 5, 6)
+REDUCTIONS = ["none", "add", "mul", "min", "max"]
+
+
+def random_nd(seed: int) -> tuple[list, int]:
+    """Data, index tuples and updates for ScatterND."""
+    rng = np.random.default_rng(seed)
+    data = rand(*rng.integers(1, 6, rng.integers(1, 5)), seed=seed)
+    depth = int(rng.integers(1, data.ndim + 1))
+    lead = tuple(rng.integers(0, 4, rng.integers(1, 3)))
+    indices = np.stack([rng.integers(-n, n, lead) for n in data.shape[:depth]], axis=-1)
+    return [data, indices, rand(*lead, *data.shape[depth:], seed=seed)], depth
+
+
+def random_elements(seed: int) -> tuple[list, int]:
+    """Data, indices and updates for ScatterElements, and the axis."""
+    rng = np.random.default_rng(seed)
+    data = rand(*rng.integers(1, 6, rng.integers(1, 5)), seed=seed)
+    axis = int(rng.integers(-data.ndim, data.ndim))
+    shape = [int(rng.integers(1, n + 1)) for n in data.shape]
+    shape[axis] = int(rng.integers(0, 8))
+    return [data, rng.integers(-data.shape[axis], data.shape[axis], shape), rand(*shape, seed=seed)], axis
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_scatter_nd_agrees_with_onnxruntime(seed: int) -> None:
+    inputs, _ = random_nd(seed)
+    assert_like_ort("ScatterND", inputs, opset=18, reduction=REDUCTIONS[seed % 5])
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_scatter_elements_agrees_with_onnxruntime(seed: int) -> None:
+    inputs, axis = random_elements(seed)
+    assert_like_ort("ScatterElements", inputs, opset=18, axis=axis, reduction=REDUCTIONS[seed % 5])
+
+
+def test_scatter_is_the_old_name_of_scatter_elements() -> None:
+    inputs, axis = random_elements(7)
+    assert_like_ort("Scatter", inputs, opset=10, axis=axis)
+
+
+@pytest.mark.parametrize("op_type", ["ScatterND", "ScatterElements"])
+def test_the_data_may_be_transposed(op_type: str) -> None:
+    data = X.transpose(2, 0, 1)
+    if op_type == "ScatterND":
+        assert_like_ort(op_type, [data, np.array([[1], [5]]), rand(2, 4, 5)])
+    else:
+        assert_like_ort(op_type, [data, np.array([[[1], [3]]]), rand(1, 2, 1)], axis=2)
+
+
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("op_type", ["ScatterND", "ScatterElements"])
+def test_in_place_gives_the_same_bits_and_writes_the_data_itself(op_type: str, seed: int, reduction: str) -> None:
+    inputs, axis = random_nd(seed) if op_type == "ScatterND" else random_elements(seed)
+    attributes = {"reduction": reduction} | ({} if op_type == "ScatterND" else {"axis": axis})
+    plain = run_kernel(op_type, inputs, **attributes)[0]
+    assert not np.shares_memory(plain, inputs[0])
+    own = inputs[0].copy()
+
+    written = run_kernel(op_type, [own, *inputs[1:]], out=own, **attributes)[0]
+
+    assert written is own
+    assert written.tobytes() == plain.tobytes()
+
+
+@pytest.mark.parametrize("op_type", ["ScatterND", "ScatterElements", "Scatter"])
+def test_in_place_costs_the_updates_and_otherwise_the_data_as_well(op_type: str) -> None:
+    spec = spec_of(op_type)
+    assert (spec.overwrites, spec.views) == ((0,), ())
+    assert spec.fits is not None and spec.cost is not None
+    args = [X, np.array([[1]]), rand(1, 5, 6)]
+    assert spec.fits(args, 0, {}) == ""
+    assert spec.cost(args, (X,), True, {}) == (120, 0)
+    assert spec.cost(args, (X,), False, {}) == (480 + 120, 480)
+
+
+def test_of_several_writers_the_last_one_wins() -> None:
+    data = np.zeros((3, 2), np.float32)
+    updates = np.array([[1, 1], [2, 2], [3, 3]], np.float32)
+    for indices in (np.array([[1], [1], [1]]), np.array([[-2], [1], [-2]])):
+        np.testing.assert_array_equal(run_kernel("ScatterND", [data, indices, updates])[0][1], [3, 3])
+    y = run_kernel("ScatterElements", [data, np.array([[1, 1], [1, 1], [1, 1]]), updates])[0]
+    np.testing.assert_array_equal(y[1], [3, 3])
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.float16, ml_dtypes.bfloat16])
+@pytest.mark.parametrize("reduction", ["none", "add", "max"])
+def test_small_element_types_scatter_too(dtype: type, reduction: str) -> None:
+    data = np.arange(6).astype(dtype)
+    y = run_kernel("ScatterND", [data, np.array([[1], [1]]), np.array([4, 2]).astype(dtype)], reduction=reduction)[0]
+    assert y.dtype == dtype
+    assert y[1] == {"none": 2, "add": 7, "max": 4}[reduction]
+
+
+ERRORS = [
+    ("ScatterND", [X, np.array([[4]]), rand(1, 5, 6)], {}, "index 4 is out of range for axis 0 of length 4"),
+    ("ScatterND", [X, np.array([[0, -6]]), rand(1, 6)], {}, "index -6 is out of range for axis 1 of length 5"),
+    ("ScatterND", [X, np.array([[0]]), rand(1, 5)], {}, r"updates must have shape \(1, 5, 6\), but have \(1, 5\)"),
+    ("ScatterND", [X, np.zeros((1, 4), np.int64), rand(1)], {}, "tuples of 4 numbers are too long"),
+    ("ScatterND", [X, np.array([[0]]), rand(1, 5, 6)], {"reduction": "mean"}, "'mean' is none of"),
+    ("ScatterElements", [X, np.array([[[9]]]), rand(1, 1, 1)], {"axis": 1}, "index 9 is out of range for axis 1"),
+    ("ScatterElements", [X, np.array([[[0]]]), rand(1, 1, 2)], {}, "differ"),
+    ("ScatterElements", [X, np.zeros((1, 6, 1), np.int64), rand(1, 6, 1)], {}, "longer than data"),
+    ("ScatterElements", [X, np.zeros((1, 1), np.int64), rand(1, 1)], {}, "differ in rank"),
+]
+
+
+@pytest.mark.parametrize(("op_type", "inputs", "attributes", "message"), ERRORS)
+def test_an_error_leaves_the_data_as_it_was(op_type: str, inputs: list, attributes: dict, message: str) -> None:
+    own = inputs[0].copy()
+    with pytest.raises(OpError, match=message):
+        run_kernel(op_type, [own, *inputs[1:]], out=own, **attributes)
+    np.testing.assert_array_equal(own, inputs[0])

@@ -1,0 +1,179 @@
+"""Reshape and its kin: what they compute, and that they copy nothing where NumPy need not."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from kvviz.errors import OpError
+from tests.ops.kernels import assert_like_ort, ints, rand, run_kernel, spec_of
+
+X = rand(2, 3, 4)
+ONES = rand(1, 3, 1, 4)
+STRIDED = rand(4, 3, 2).transpose(2, 1, 0)
+EMPTY = rand(2, 0, 4)
+IMAGE = rand(2, 8, 4, 6)
+
+CASES = [
+    ("Reshape", [X, ints(4, 6)], {}),
+    ("Reshape", [X, ints(0, -1)], {}),
+    ("Reshape", [X, ints(-1)], {}),
+    ("Reshape", [X, ints(1, 0, -1)], {}),
+    ("Reshape", [STRIDED, ints(6, 4)], {}),
+    ("Reshape", [EMPTY, ints(0, 0, 2, 2)], {}),
+    ("Reshape", [EMPTY, ints(4, 0)], {"allowzero": 1}),
+    ("Reshape", [rand(1), np.zeros(0, np.int64)], {}),
+    ("Flatten", [X], {"axis": 0}),
+    ("Flatten", [X], {"axis": 2}),
+    ("Flatten", [X], {"axis": 3}),
+    ("Flatten", [X], {"axis": -1}),
+    ("Flatten", [STRIDED], {}),
+    ("Flatten", [EMPTY], {}),
+    ("Unsqueeze", [X, ints(0)], {}),
+    ("Unsqueeze", [X, ints(3)], {}),
+    ("Unsqueeze", [X, ints(-1)], {}),
+    ("Unsqueeze", [X, ints(4, 0)], {}),
+    ("Unsqueeze", [X, ints(-1, -3)], {}),
+    ("Unsqueeze", [np.array(3.0, np.float32), ints(0)], {}),
+    ("Unsqueeze", [STRIDED, ints(1)], {}),
+    ("Unsqueeze", [X], {"axes": [1, 2], "opset": 11}),
+    ("Squeeze", [ONES], {}),
+    ("Squeeze", [ONES, ints(0)], {}),
+    ("Squeeze", [ONES, ints(-2, 0)], {}),
+    ("Squeeze", [ONES], {"axes": [2], "opset": 11}),
+    ("Squeeze", [rand(1)], {}),
+    ("Transpose", [X], {}),
+    ("Transpose", [X], {"perm": [1, 2, 0]}),
+    ("Transpose", [STRIDED], {"perm": [0, 2, 1]}),
+    ("Transpose", [EMPTY], {"perm": [2, 0, 1]}),
+    ("Identity", [X], {}),
+    ("Expand", [X, ints(2, 3, 4)], {}),
+    ("Expand", [ONES, ints(5, 3, 2, 4)], {}),
+    ("Expand", [ONES, ints(2, 1)], {}),
+    ("Expand", [rand(3, 1), ints(2, 1, 4)], {}),
+    ("Expand", [rand(4, 3).T[:1], ints(3, 1)], {}),
+    ("Expand", [rand(1, 4), ints(0, 4)], {}),
+    ("Expand", [np.array(True), ints(2, 2)], {}),
+    ("Tile", [X, ints(1, 2, 3)], {}),
+    ("Tile", [X, ints(1, 1, 1)], {}),
+    ("Tile", [X, ints(2, 0, 1)], {}),
+    ("Tile", [rand(1), ints(4)], {}),
+    ("Tile", [STRIDED, ints(2, 1, 1)], {}),
+    ("Shape", [X], {}),
+    ("Shape", [X], {"start": 1}),
+    ("Shape", [X], {"start": -2, "end": -1}),
+    ("Shape", [X], {"start": -9, "end": 9}),
+    ("Shape", [np.array(1.0)], {}),
+    ("Size", [X], {}),
+    ("Size", [EMPTY], {}),
+    ("Dropout", [X], {"n_outputs": 2}),
+    ("Dropout", [X, np.array(0.3, np.float32), np.array(False)], {"n_outputs": 2}),
+    ("Dropout", [X, np.array(0.0, np.float32), np.array(True)], {"n_outputs": 2}),
+    ("Dropout", [X], {"opset": 7}),
+    ("DepthToSpace", [IMAGE], {"blocksize": 2}),
+    ("DepthToSpace", [IMAGE], {"blocksize": 2, "mode": "CRD"}),
+    ("DepthToSpace", [IMAGE], {"blocksize": 1}),
+    ("SpaceToDepth", [IMAGE], {"blocksize": 2}),
+    ("ReverseSequence", [rand(4, 3, 2), ints(4, 2, 0)], {}),
+    ("ReverseSequence", [rand(3, 4, 2), ints(1, 2, 4)], {"batch_axis": 0, "time_axis": 1}),
+]
+
+
+def name_of(case: tuple) -> str:
+    op_type, inputs, attributes = case
+    shapes = "-".join(str(x.tolist() if x.dtype == np.int64 else x.shape) for x in inputs)
+    return f"{op_type} {shapes} {attributes or ''}"
+
+
+@pytest.mark.parametrize("case", CASES, ids=name_of)
+def test_shape_operators_agree_with_onnxruntime(case: tuple) -> None:
+    op_type, inputs, attributes = case
+    assert_like_ort(op_type, inputs, **attributes)
+
+
+VIEWS = [
+    ("Reshape", [X, ints(6, 4)], {}),
+    ("Flatten", [X], {}),
+    ("Unsqueeze", [STRIDED, ints(1)], {}),
+    ("Squeeze", [ONES, ints(0)], {}),
+    ("Transpose", [X], {"perm": (2, 0, 1)}),
+    ("Identity", [X], {}),
+    ("Expand", [ONES, ints(5, 3, 2, 4)], {}),
+    ("Expand", [X.transpose(1, 0, 2)[:, :1], ints(3, 2, 4)], {}),
+    ("Dropout", [X], {}),
+]
+
+
+@pytest.mark.parametrize("case", VIEWS, ids=name_of)
+def test_an_output_that_can_be_a_view_takes_no_memory(case: tuple) -> None:
+    op_type, inputs, attributes = case
+    output = run_kernel(op_type, inputs, **attributes)[0]
+    assert np.shares_memory(output, inputs[0])
+    assert 0 in spec_of(op_type).views
+
+
+def test_reshape_of_a_transposed_tensor_copies() -> None:
+    output = run_kernel("Reshape", [STRIDED, ints(24)])[0]
+    assert not np.shares_memory(output, STRIDED)
+    assert output.flags.c_contiguous
+
+
+@pytest.mark.parametrize("strided", [False, True])
+def test_an_expanded_view_cannot_be_written(strided: bool) -> None:
+    x = rand(4, 1).T if strided else rand(1, 4)
+    y = run_kernel("Expand", [x, ints(3, 4)])[0]
+    with pytest.raises(ValueError, match="read-only"):
+        y[0, 0] = 1
+    assert y.strides[0] == 0
+
+
+@pytest.mark.parametrize("case", [("Tile", [rand(1, 4), ints(3, 1)], {}), ("Tile", [X, ints(1, 1, 1)], {})], ids=name_of)
+def test_tile_always_writes_memory_of_its_own(case: tuple) -> None:
+    op_type, inputs, _ = case
+    output = run_kernel(op_type, inputs)[0]
+    assert output.flags.writeable
+    assert not np.shares_memory(output, inputs[0])
+
+
+@pytest.mark.parametrize("dtype", [np.bool_, np.int8, np.float16, ml_dtypes.bfloat16, ml_dtypes.int4, object])
+def test_every_element_type_passes_through_shape_operators(dtype: type) -> None:
+    x = np.array([[0, 1, 1], [1, 0, 1]]).astype(dtype)
+    wide = run_kernel("Expand", [run_kernel("Unsqueeze", [x, ints(0)])[0], ints(2, 2, 3)])[0]
+    tiled = run_kernel("Tile", [x, ints(2, 1)])[0]
+    np.testing.assert_array_equal(wide.reshape(4, 3), tiled)
+    assert wide.dtype == tiled.dtype == dtype
+
+
+def test_identity_hands_on_sequences() -> None:
+    sequence = [X, ONES]
+    assert run_kernel("Identity", [sequence])[0] is sequence
+
+
+def test_dropout_in_training_scales_what_it_keeps() -> None:
+    x = np.ones((100, 100), np.float32)
+    y, kept = run_kernel("Dropout", [x, np.array(0.25, np.float32), np.array(True)], 2, seed=3)
+    np.testing.assert_array_equal(y, np.where(kept, np.float32(1 / 0.75), np.float32(0)))
+    assert 0.7 < kept.mean() < 0.8
+
+
+ERRORS = [
+    ("Reshape", [X, ints(5, 5)], {}, r"\(2, 3, 4\) cannot be reshaped to \[5, 5\]"),
+    ("Reshape", [X, ints(24, 1, 1, 0)], {}, "keeps a dimension"),
+    ("Flatten", [X], {"axis": 4}, "axis 4 is out of range"),
+    ("Unsqueeze", [X, ints(1, 1)], {}, "name one axis twice"),
+    ("Unsqueeze", [X, ints(7)], {}, "7 is out of range for a tensor of rank 4"),
+    ("Squeeze", [X, ints(1)], {}, "axis 1 .* has length 3, not 1"),
+    ("Transpose", [X], {"perm": (0, 1)}, r"perm \(0, 1\) does not permute"),
+    ("Expand", [X, ints(2, 2, 4)], {}, r"does not broadcast to \[2, 2, 4\]"),
+    ("Tile", [X, ints(2)], {}, "1 repeats do not fit a tensor of rank 3"),
+    ("DepthToSpace", [rand(1, 6, 2, 2)], {"blocksize": 2}, "6 channels do not divide"),
+    ("SpaceToDepth", [rand(1, 6, 3, 2)], {"blocksize": 2}, "a plane of 3 by 2"),
+    ("ReverseSequence", [rand(2, 3), ints(1, 2, 5)], {}, "sequence length 5 of batch entry 2"),
+]
+
+
+@pytest.mark.parametrize(("op_type", "inputs", "attributes", "message"), ERRORS)
+def test_an_error_names_shape_and_axis(op_type: str, inputs: list, attributes: dict, message: str) -> None:
+    with pytest.raises(OpError, match=message):
+        run_kernel(op_type, inputs, **attributes)

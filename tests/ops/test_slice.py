@@ -1,0 +1,194 @@
+"""Slice and Split are views, Concat appends where it has room, Pad writes."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from kvviz.errors import OpError
+from tests.ops.kernels import assert_like_ort, ints, rand, run_kernel, spec_of
+
+X = rand(4, 5, 6)
+FAR = 2**62
+
+SLICES = [
+    [ints(1), ints(3)],
+    [ints(0, 1), ints(2, 4), ints(2, 0)],
+    [ints(1), ints(FAR), ints(1)],
+    [ints(-2), ints(FAR), ints(-1)],
+    [ints(-FAR), ints(-1), ints(0)],
+    [ints(4), ints(1), ints(1), ints(-1)],
+    [ints(-1), ints(-FAR), ints(2), ints(-2)],
+    [ints(9), ints(-9), ints(0), ints(-1)],
+    [ints(0, 0, 1), ints(4, 5, 6), ints(0, 1, 2), ints(2, 3, 2)],
+    [ints(3), ints(1), ints(1)],
+    [ints(1, 2), ints(3, 4), None, ints(1, 1)],
+    [np.array([1], np.int32), np.array([3], np.int32), np.array([1], np.int32)],
+]
+
+
+@pytest.mark.parametrize("bounds", SLICES, ids=lambda b: str([None if x is None else x.tolist() for x in b]))
+def test_slice_clamps_as_onnxruntime_does(bounds: list) -> None:
+    assert_like_ort("Slice", [X, *bounds])
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_slice_agrees_with_onnxruntime_on_random_bounds(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    x = rand(*rng.integers(0, 6, rng.integers(1, 5)))
+    axes = rng.permutation(x.ndim)[: rng.integers(1, x.ndim + 1)]
+    starts, ends = rng.integers(-8, 9, (2, len(axes)))
+    steps = rng.choice([-3, -2, -1, 1, 2, 3], len(axes))
+    signed = np.where(rng.random(len(axes)) < 0.5, axes, axes - x.ndim)
+    assert_like_ort("Slice", [x, starts, ends, signed, steps])
+
+
+def test_slice_took_attributes_before_opset_10() -> None:
+    assert_like_ort("Slice", [X], opset=9, starts=[1, -3], ends=[3, 5], axes=[0, 2])
+    assert_like_ort("Slice", [X], opset=9, starts=[1, 2], ends=[3, 4])
+
+
+SPLITS = [
+    ([X, ints(1, 0, 3)], 3, {}),
+    ([X, ints(2, 4)], 2, {"axis": -1}),
+    ([X], 2, {"num_outputs": 2}),
+    ([X], 3, {"num_outputs": 3, "axis": 1}),
+    ([X], 4, {"axis": 0, "opset": 13}),
+    ([X], 2, {"axis": 0, "opset": 11, "split": [1, 3]}),
+    ([X], 1, {"num_outputs": 1}),
+]
+
+
+@pytest.mark.parametrize(("inputs", "n_outputs", "attributes"), SPLITS)
+def test_split_agrees_with_onnxruntime(inputs: list, n_outputs: int, attributes: dict) -> None:
+    outputs = assert_like_ort("Split", inputs, n_outputs, **attributes)
+    assert len(outputs) == n_outputs
+
+
+@pytest.mark.parametrize("op_type", ["Slice", "Split"])
+def test_slice_and_split_copy_nothing(op_type: str) -> None:
+    inputs = [X, ints(1), ints(3), ints(1)] if op_type == "Slice" else [X, ints(1, 3)]
+    for output in run_kernel(op_type, inputs, 2 if op_type == "Split" else 1):
+        assert np.shares_memory(output, X)
+    assert spec_of(op_type).views == (0,)
+
+
+CONCATS = [
+    ([X, rand(2, 5, 6)], 0),
+    ([X, rand(4, 1, 6), rand(4, 0, 6)], 1),
+    ([X, rand(4, 5, 3)], -1),
+    ([X], 2),
+    ([X.transpose(0, 2, 1), rand(4, 6, 2)], 2),
+    ([X.transpose(2, 1, 0), rand(4, 5, 6, seed=1).transpose(2, 1, 0)], 0),
+    ([ints(1), ints(2, 3)], 0),
+    ([np.array(["a", "b"], object), np.array(["c"], object)], 0),
+]
+
+
+@pytest.mark.parametrize(("inputs", "axis"), CONCATS)
+def test_concat_agrees_with_onnxruntime(inputs: list, axis: int) -> None:
+    assert_like_ort("Concat", inputs, axis=axis)
+
+
+def room_for(past: np.ndarray, rows: int, axis: int) -> np.ndarray:
+    """A present of ``rows`` rows whose first ones are the past, as a view into a larger block, and the past in it."""
+    block = np.full((*past.shape[:axis], rows + 3, *past.shape[axis + 1 :]), 7, past.dtype)
+    before = (slice(None),) * axis
+    block[(*before, slice(0, past.shape[axis]))] = past
+    return block[(*before, slice(0, rows))]
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2, 3])
+@pytest.mark.parametrize("held", [0, 5])
+def test_concat_with_room_writes_only_the_new_rows(axis: int, held: int) -> None:
+    shape = [2, 3, 4, 2]
+    shape[axis] = held
+    past = rand(*shape)
+    shape[axis] = 1
+    new, newer = rand(*shape), rand(*shape, seed=1)
+    plain = run_kernel("Concat", [past, new, newer], axis=axis - 4)[0]
+    present = room_for(past, held + 2, axis)
+    view = present[(slice(None),) * axis + (slice(0, held),)]
+
+    appended = run_kernel("Concat", [view, new, newer], axis=axis - 4, grown=(present,))[0]
+
+    assert appended is present
+    np.testing.assert_array_equal(appended, plain)
+    spec = spec_of("Concat")
+    attributes = {"axis": axis - 4}
+    assert spec.grows[0].axis([view, new, newer], attributes) == axis
+    assert spec.grows[0].rows([view, new, newer], attributes) == 2
+    assert spec.cost is not None
+    assert spec.cost([view, new, newer], (appended,), True, attributes) == (new.nbytes + newer.nbytes, 0)
+    assert spec.cost([past, new, newer], (plain,), False, attributes) == (plain.nbytes, past.nbytes)
+
+
+def test_concat_without_room_for_the_past_makes_a_new_one() -> None:
+    assert_like_ort("Concat", [X, X], axis=0)
+    assert run_kernel("Concat", [X, X], axis=0, grown=(None,))[0].shape == (8, 5, 6)
+
+
+PADS = [
+    ([X, ints(0, 1, 2, 3, 0, 1)], {}),
+    ([X, ints(0, 1, 2, 3, 0, 1), np.array(2.5, np.float32)], {}),
+    ([X, ints(0, -1, 2, -2, 0, 1)], {}),
+    ([X, ints(1, 2), None, ints(2)], {}),
+    ([X, ints(1, 2, 0, 1), np.array(1, np.float32), ints(-1, 0)], {}),
+    ([X, ints(0, 1, 2, 3, 0, 1)], {"mode": "reflect"}),
+    ([X, ints(0, 1, 2, 3, 0, 1)], {"mode": "edge"}),
+    ([X, ints(0, 1, 2, 3, 0, 1)], {"mode": "wrap"}),
+    ([X, ints(0, 3, 0, 0, -2, 0)], {"mode": "edge"}),
+    ([X, ints(0, 3, 0, 0, -1, 0)], {"mode": "reflect"}),
+    ([X, ints(0, 0, 0, 0, 0, 0)], {"mode": "reflect"}),
+    ([rand(2, 0), ints(1, 0, 0, 2)], {}),
+    ([np.array([1, 2, 3]), ints(2, 1), np.array(9)], {}),
+    ([np.array([True, False]), ints(1, 1), np.array(True)], {}),
+    ([X], {"opset": 10, "pads": [0, 1, 0, 1, 0, 0], "value": 1.5}),
+    ([X], {"opset": 10, "pads": [0, 1, 0, 1, 0, 0], "mode": "edge"}),
+]
+
+
+@pytest.mark.parametrize(("inputs", "attributes"), PADS)
+def test_pad_agrees_with_onnxruntime(inputs: list, attributes: dict) -> None:
+    assert_like_ort("Pad", inputs, **attributes)
+
+
+@pytest.mark.parametrize("mode", ["constant", "reflect", "edge", "wrap"])
+def test_pad_writes_memory_of_its_own_even_when_there_is_nothing_to_pad(mode: str) -> None:
+    y = run_kernel("Pad", [X, ints(0, 0, 0, 0, 0, 0)], mode=mode)[0]
+    np.testing.assert_array_equal(y, X)
+    assert not np.shares_memory(y, X)
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.float16, ml_dtypes.bfloat16, ml_dtypes.uint4])
+def test_cutting_what_was_joined_gives_the_parts_back(dtype: type) -> None:
+    a, b = np.arange(6).reshape(2, 3).astype(dtype), np.arange(4).reshape(2, 2).astype(dtype)
+    joined = run_kernel("Concat", [a, b], axis=1)[0]
+    padded = run_kernel("Pad", [joined, ints(0, 0, 1, 2)])[0]
+    cut = run_kernel("Slice", [padded, ints(0, 0), ints(2, 5)])[0]
+    for have, want in zip(run_kernel("Split", [cut, ints(3, 2)], 2, axis=1), (a, b), strict=True):
+        np.testing.assert_array_equal(have, want)
+        assert have.dtype == dtype
+
+
+ERRORS = [
+    ("Slice", [X, ints(0), ints(1), ints(3)], {}, "3 is out of range for a tensor of rank 3"),
+    ("Slice", [X, ints(0, 0), ints(1)], {}, "differ in number"),
+    ("Slice", [X, ints(0), ints(1), ints(0), ints(0)], {}, "step of 0"),
+    ("Slice", [X, ints(0, 0), ints(1, 1), ints(1, -2)], {}, "name one axis twice"),
+    ("Split", [X, ints(1, 2)], {}, r"\[1, 2\] do not add up to 4, the length of axis 0"),
+    ("Split", [X], {"axis": 5}, "axis 5 is out of range"),
+    ("Split", [X], {"axis": 1, "opset": 13, "n_outputs": 2}, "length 5 does not split into 2 parts"),
+    ("Concat", [X, rand(4, 4, 6)], {"axis": 2}, r"\(4, 5, 6\), \(4, 4, 6\) do not join along axis 2"),
+    ("Pad", [X, ints(1, 1)], {}, "two numbers for each of the 3 axes"),
+    ("Pad", [rand(2, 0), ints(0, 1, 0, 0)], {"mode": "edge"}, "nothing to pad with"),
+    ("Pad", [X, ints(-3, 0, 0, -3, 0, 0)], {}, "cut more"),
+    ("Pad", [X, ints(1, 0, 0, 0, 0, 0)], {"mode": "odd"}, "'odd' is none of"),
+]
+
+
+@pytest.mark.parametrize(("op_type", "inputs", "attributes", "message"), ERRORS)
+def test_an_error_names_what_does_not_fit(op_type: str, inputs: list, attributes: dict, message: str) -> None:
+    with pytest.raises(OpError, match=message):
+        run_kernel(op_type, inputs, **attributes)

@@ -1,0 +1,175 @@
+"""The first notebook in a real JupyterLab: what its debugger shows is what the trace in the kernel says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, expect
+
+from tests.ui.conftest import OpenNotebook, opened
+from tests.ui.debugger import DebuggerPage
+from tests.ui.page import NotebookPage
+from tests.ui.server import Jupyter
+
+pytestmark = pytest.mark.ui
+
+QUICKSTART = "00_quickstart.ipynb"
+FACTS = """[{
+  "op": s.op_type, "node": s.node, "dispatch": s.decision.dispatch,
+  "blockers": [str(getattr(b.code, "value", b.code)) for b in s.decision.blockers],
+  "outs": [[o.name, f"B{o.storage}" + (f".{o.generation}" if o.generation else "")] for o in s.outs],
+} for s in t.steps[%d:%d]]"""
+LIVE = """[s.id for s in t.storages if s.origin in ("run", "pool")
+  and s.born <= %(step)d and (s.freed is None or s.freed > %(step)d)]"""
+
+
+@pytest.fixture(scope="module")
+def notebook(browser: Browser, jupyter: Jupyter) -> Iterator[NotebookPage]:
+    """The notebook, run once for all tests of this file."""
+    with opened(browser, jupyter, f"notebooks/{QUICKSTART}") as page:
+        page.run_all()
+        yield page
+
+
+@pytest.fixture
+def debugger(notebook: NotebookPage) -> Iterator[DebuggerPage]:
+    """Its debugger, before the first step, nothing selected."""
+    debugger = DebuggerPage(notebook)
+    debugger.press("Escape", "Home")
+    debugger.expect_step(-1)
+    yield debugger
+    notebook.check()
+
+
+def test_before_any_cell_runs_the_reader_sees_a_picture(open_notebook: OpenNotebook) -> None:
+    notebook = open_notebook(QUICKSTART)
+    picture = notebook.page.locator(".jp-OutputArea-output img").first
+    picture.scroll_into_view_if_needed()
+    expect(picture).to_be_visible()
+    assert picture.evaluate("(image) => image.complete && image.naturalWidth > 100")
+
+
+def test_the_next_button_shows_step_after_step_of_the_trace(debugger: DebuggerPage) -> None:
+    # given
+    middle = debugger.steps // 2
+    debugger.goto(middle)
+    facts = debugger.python(FACTS % (middle + 1, middle + 6))
+    for number, fact in enumerate(facts, middle + 1):
+        # when
+        debugger.kv("next").click()
+        # then
+        debugger.expect_step(number)
+        expect(debugger.kv("sentence")).to_contain_text(f"Step {number}: ")
+        expect(debugger.root.locator(".kv-this .kv-big")).to_have_attribute("title", fact["node"])
+        expect(debugger.root.locator(".kv-this .kv-big")).to_contain_text(fact["op"])
+        codes = debugger.kv("blocker").evaluate_all("(items) => items.map((item) => item.dataset.id)")
+        assert codes == fact["blockers"]
+        written = debugger.root.locator('.kv-places tr[data-side="out"]')
+        for row, (name, buffer) in zip(written.all(), fact["outs"], strict=True):
+            expect(row.locator('[data-kv="value"]')).to_have_attribute("title", name)
+            expect(row.locator('[data-kv="buffer"]')).to_have_text(buffer)
+
+
+def test_in_place_is_shown_exactly_where_an_output_lies_in_its_inputs_buffer(debugger: DebuggerPage) -> None:
+    shares = debugger.python("[[s.index, bool(s.decision.shares)] for s in t.steps if s.decision.dispatch == 'in_place']")
+    assert shares
+    for number, _ in shares[:3]:
+        debugger.goto(number)
+        expect(debugger.kv("decision")).to_have_attribute("data-state", "inplace")
+
+
+def test_the_memory_map_has_one_bar_for_each_live_buffer(debugger: DebuggerPage) -> None:
+    for number in (3, debugger.steps // 2, debugger.steps - 2):
+        debugger.goto(number)
+        live = set(debugger.python(LIVE % {"step": number}))
+        if debugger.kv("memory-fold").is_visible():
+            debugger.kv("memory-fold").click()
+        bars = debugger.root.locator('[data-kv="storage-bar"]:not([data-state="freed"])')
+        shown = bars.evaluate_all(
+            "(bars) => bars.filter((b) => !['weights', 'caller', 'donated'].includes(b.dataset.origin)).map((b) => b.dataset.id)"
+        )
+        assert live <= {int(storage) for storage in shown}
+
+
+def test_keys_move_the_cursor_and_python_follows(debugger: DebuggerPage) -> None:
+    debugger.press("ArrowRight", "n", "ArrowRight", "ArrowLeft")
+    debugger.expect_step(1)
+    debugger.notebook.page.wait_for_timeout(500)
+    assert debugger.python("d.cursor") == 1
+    debugger.press("End")
+    debugger.expect_step(debugger.steps - 1)
+
+
+def test_a_cursor_set_in_python_moves_the_page(debugger: DebuggerPage) -> None:
+    debugger.notebook.execute("_kv.cursor = 7")
+    debugger.expect_step(7)
+
+
+def test_a_word_of_the_story_leads_to_the_decode_step_that_wrote_it(debugger: DebuggerPage) -> None:
+    # given
+    debugger.goto(0)
+    words = debugger.kv("story-word").filter(has_not=debugger.notebook.page.locator(".kv-prompt"))
+    said = [word for word in words.all() if "kv-prompt" not in (word.get_attribute("class") or "")]
+    assert len(said) > 2
+    # when
+    said[2].click()
+    # then
+    run = int(said[2].get_attribute("data-id") or "-1")
+    assert debugger.python(f"t.steps[{debugger.step}].run") == run
+    expect(said[2]).to_have_attribute("data-state", "now")
+
+
+def test_the_next_token_is_the_same_op_one_run_later(debugger: DebuggerPage) -> None:
+    start = debugger.python("t.runs[1].first") + 10
+    debugger.goto(start)
+    debugger.kv("next-token").click()
+    expect(debugger.root).not_to_have_attribute("data-step", str(start))
+    assert debugger.python(f"[t.steps[{debugger.step}].run, t.steps[{debugger.step}].node]") == [
+        2,
+        debugger.python(f"t.steps[{start}].node"),
+    ]
+
+
+def test_next_at_the_recorded_end_runs_one_more_op(debugger: DebuggerPage) -> None:
+    debugger.press("End")
+    end = debugger.python("len(t.steps)")
+    debugger.expect_step(end - 1)
+    debugger.kv("next").click()
+    debugger.expect_step(end)
+    assert debugger.python("len(t.steps)") == end + 1
+    expect(debugger.kv("sentence")).to_contain_text(f"Step {end}: ")
+
+
+def test_an_op_chosen_from_the_frontier_runs_next(debugger: DebuggerPage) -> None:
+    # given the live edge with a choice
+    debugger.press("End")
+    debugger.expect_step(debugger.python("len(t.steps)") - 1)
+    for _ in range(40):
+        if debugger.kv("frontier-row").count() > 1:
+            break
+        end = debugger.step
+        debugger.kv("next").click()
+        debugger.expect_step(end + 1)
+    end = debugger.step
+    rows = debugger.kv("frontier-row")
+    names = [(row.get_attribute("title") or "").split(": ran as")[0] for row in rows.all()]
+    assert names == debugger.python("list(d.frontier())")
+    # when
+    rows.last.locator('[data-kv="run-next"]').click()
+    # then
+    debugger.expect_step(end + 1)
+    assert debugger.python("t.steps[-1].node") == names[-1]
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [600, 1000, 1400])
+def test_it_fits_its_width_in_both_themes(notebook: NotebookPage, debugger: DebuggerPage, theme: str, width: int) -> None:
+    notebook.theme("dark" if theme == "dark" else "light")
+    debugger.root.evaluate("(root, width) => { root.style.width = `${width}px`; }", width)
+    debugger.goto(debugger.steps // 2)
+    overflow = debugger.root.evaluate("(root) => root.scrollWidth - root.clientWidth")
+    picture = notebook.screenshot(f"quickstart-{theme}-{width}", debugger.root)
+    debugger.root.evaluate("(root) => { root.style.width = ''; }")
+    assert overflow <= 0
+    assert picture.stat().st_size > 10_000

@@ -1,0 +1,102 @@
+"""Traces that the views are tested on: real decodes, bodies of every kind, and names chosen to do harm."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kvviz
+from kvviz.decode.loop import DecodeSession
+from tests.graph.build import MODELS, graph, model, node
+
+STORYTELLER = MODELS / "storyteller"
+WORDS = json.loads((STORYTELLER / "vocab.json").read_text("utf-8"))
+HOSTILE = (
+    '</script><script>alert("x")</script>',
+    'n1"]; n0 -> n1 [label="',
+    "&amp; <b>'bold'</b> \\N \\\n\t\x00",
+    "x" * 10_000,
+    "ναμε 层 🦉",
+)
+
+
+def plain(i: int) -> str:
+    return f"node_{i}"
+
+
+def chain(name: Callable[[int], str]) -> kvviz.Trace:
+    """Five ops in a row that all may run in place, with names of one's own making."""
+    nodes = [node("Relu", "x", "v0"), *(node("Neg", f"v{i}", f"v{i + 1}") for i in range(4))]
+    for i, made in enumerate(nodes):
+        made.name = name(i)
+    graph = kvviz.load(model(nodes, ["x float 4 8"], ["v4 float 4 8"]))
+    trace = kvviz.run(graph, {"x": np.ones((4, 8), np.float32)})
+    trace.title = name(0)
+    return trace
+
+
+@pytest.fixture(scope="session")
+def decoded() -> kvviz.Trace:
+    """Four tokens of a storyteller whose caches have room to grow."""
+    graph = kvviz.load(STORYTELLER / "attention_23" / "model.onnx")
+    prompt = np.load(STORYTELLER / "attention_23" / "ref.npz")["prompt"][:6]
+    return kvviz.decode(graph, prompt, max_new_tokens=4, tokenizer=WORDS, kv_capacity=16)
+
+
+@pytest.fixture(scope="session")
+def copying() -> kvviz.Trace:
+    """Four tokens of a model from an exporter, its caches without room, so that Concat copies the past."""
+    graph = kvviz.load(MODELS / "o01_optimum_llama" / "model.onnx")
+    return kvviz.decode(graph, [5, 17, 33], max_new_tokens=4)
+
+
+@pytest.fixture(scope="session")
+def branching() -> kvviz.Trace:
+    """Two tokens of a model whose work is done in the branches of one If."""
+    graph = kvviz.load(STORYTELLER / "merged_if" / "model.onnx")
+    return kvviz.decode(graph, [1, 5, 9], max_new_tokens=2, kv_capacity=8)
+
+
+@pytest.fixture(scope="session")
+def looping() -> kvviz.Trace:
+    """A Loop that runs three times, and one that never does."""
+    body = graph(
+        [node("Identity", "go", "go_on"), node("Add", "carried outer", "more"), node("Neg", "more", "seen")],
+        ["i int64 -", "go bool -", "carried float 4"],
+        ["go_on bool -", "more float 4", "seen float 4"],
+    )
+    nodes = [
+        node("Relu", "x", "outer"),
+        node("Loop", "trips - outer", "last all", body=body, name="loop"),
+        node("Loop", "none - last", "y rest", body=body, name="idle"),
+    ]
+    weights = {"trips": np.array(3), "none": np.array(0)}
+    loaded = kvviz.load(model(nodes, ["x float 4"], ["y float 4", "all float ? 4"], **weights))
+    return kvviz.run(loaded, {"x": np.ones(4, np.float32)})
+
+
+@pytest.fixture(scope="session")
+def hostile() -> kvviz.Trace:
+    """The chain of `chain`, with names that try to break out of every format."""
+    return chain(lambda i: HOSTILE[i])
+
+
+@pytest.fixture(scope="session")
+def halfway() -> kvviz.Trace:
+    """A decode that was stopped in the middle of its second run and can go on."""
+    loaded = kvviz.load(STORYTELLER / "attention_24" / "model.onnx")
+    session = DecodeSession(loaded, [1, 5, 9], max_new_tokens=3)
+    for _ in range(75):
+        session.advance()
+    session.look_ahead()
+    return session.trace
+
+
+@pytest.fixture(params=["decoded", "copying", "branching", "looping", "hostile", "halfway"])
+def trace(request: pytest.FixtureRequest) -> Any:
+    """Each of the traces in turn."""
+    return request.getfixturevalue(request.param)

@@ -1,0 +1,103 @@
+"""DOT text: numbers and n0, n1 …, whatever the model's names are."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+import kvviz
+from kvviz.graph.scope import blocks
+from kvviz.view.dot import digraph, dot_source
+from kvviz.view.sketch import HUB_SPAN, MAX_STUBS, MAX_WIDTH, MIN_WIDTH, Sketch, box_size, sketch
+from tests.graph.build import model, node
+from tests.view.conftest import HOSTILE, chain, plain
+from tests.view.sketches import DIAMOND, sketches_of
+
+HARMLESS = re.compile(r'^[\w\s{}\[\]=;">.-]*$')
+
+
+def sketch_of(trace: kvviz.Trace) -> Sketch:
+    frame = trace.frames[0]
+    return sketch(frame.graph, frame.order)
+
+
+def test_names_of_a_model_never_reach_the_dot_text() -> None:
+    hostile, tame = sketch_of(chain(lambda i: HOSTILE[i])), sketch_of(chain(plain))
+    assert hostile == tame
+    assert dot_source(hostile) == dot_source(tame)
+
+
+def test_dot_text_holds_only_node_numbers_and_sizes(trace: kvviz.Trace) -> None:
+    for each in sketches_of(trace):
+        source = dot_source(each)
+        assert HARMLESS.match(source)
+        assert len(re.findall(r"^\tn\d+ \[", source, re.M)) == len(each.sizes)
+        assert len(re.findall(r"^\tn\d+ -> n\d+$", source, re.M)) == len(each.links)
+
+
+def test_lines_are_poly_lines() -> None:
+    # ortho aborts and curved takes minutes on graphs of a few hundred nodes
+    attributes = digraph(DIAMOND).graph_attr
+    assert attributes["splines"] == "polyline"
+    assert attributes["nslimit"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("op", "shape", "least"), [("Add", "", MIN_WIDTH), ("Add", "[1,2]", MIN_WIDTH), ("X" * 300, "[1]", MAX_WIDTH)]
+)
+def test_a_box_is_as_wide_as_its_text_within_limits(op: str, shape: str, least: int) -> None:
+    width, _ = box_size(op, shape)
+    assert width == least
+
+
+def test_a_cache_that_grows_from_one_digit_to_two_moves_nothing() -> None:
+    assert box_size("Concat", "[1,4,9,16]") == box_size("Concat", "[1,4,10,16]")
+
+
+def loaded(nodes: list, outputs: list[str]) -> kvviz.graph.model.Graph:
+    return kvviz.load(model(nodes, ["x float 4"], outputs, w=[1.0, 2.0, 3.0, 4.0]))
+
+
+def test_values_from_elsewhere_become_stubs_and_weights_nothing() -> None:
+    graph = loaded([node("Add", "x w", "a"), node("Neg", "a", "b"), node("Add", "b x", "y")], ["y float 4"])
+    made = sketch(graph, graph.nodes)
+    assert made.links == ((0, 1), (1, 2))
+    assert made.stubs == ((0, "in", 0), (2, "in", 1), (2, "out", 0))
+
+
+def test_a_hub_far_away_becomes_a_stub_and_a_near_reader_keeps_its_edge() -> None:
+    # given a value that is read near by, and again far below
+    names = [f"v{i}" for i in range(HUB_SPAN + 4)]
+    nodes = [node("Relu", "x", names[0])]
+    nodes += [node("Neg", a, b) for a, b in zip(names, names[1:])]
+    nodes += [node("Add", f"{names[0]} {names[-1]}", "y"), node("Mul", f"{names[0]} y", "z")]
+    graph = loaded(nodes, ["z float 4"])
+    made = sketch(graph, graph.nodes)
+    # then
+    last = len(nodes) - 1
+    assert (0, 1) in made.links
+    assert (0, last) not in made.links and (0, last - 1) not in made.links
+    assert (last, "in", 0) in made.stubs and (0, "out", 0) in made.stubs
+
+
+def test_a_value_read_twice_by_one_op_is_one_edge() -> None:
+    graph = loaded([node("Neg", "x", "a"), node("Mul", "a a", "y")], ["y float 4"])
+    assert sketch(graph, graph.nodes).links == ((0, 1),)
+
+
+def test_what_a_body_captures_counts_as_read(branching: kvviz.Trace, looping: kvviz.Trace) -> None:
+    frame = looping.frames[0]
+    made = sketch(frame.graph, frame.order)
+    assert made.links == ((0, 1), (1, 2), (0, 2)) or set(made.links) == {(0, 1), (1, 2)}
+    control = branching.frames[0].order[0]
+    block = blocks(branching.graph, branching.frames[0].order)[0]
+    assert len(control.captures) > MAX_STUBS
+    assert sum(side == "in" for _, side, _ in sketch(branching.graph, block.nodes).stubs) == MAX_STUBS
+
+
+def test_a_reader_that_never_runs_makes_no_stub() -> None:
+    graph = loaded([node("Neg", "x", "a"), node("Relu", "a", "y"), node("Abs", "a", "z")], ["y float 4", "z float 4"])
+    part = graph.nodes[:2]
+    assert (0, "out", 0) in sketch(graph, part).stubs
+    assert (0, "out", 0) not in sketch(graph, part, order={0, 1}).stubs

@@ -1,0 +1,185 @@
+"""Layout: whatever engine there is, every box gets a place, in time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+
+import kvviz
+from kvviz.view import layout as module
+from kvviz.view.engines import Engine, engines, parse_plain, run_engine
+from kvviz.view.layered import layered
+from kvviz.view.layout import forget, layout
+from kvviz.view.sketch import Sketch
+from tests.view.sketches import DIAMOND, FAKE_DOT, any_sketch, check, program, sketches_of
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> Iterator[None]:
+    forget()
+    yield
+    forget()
+
+
+@pytest.mark.parametrize("engine", ["pygraphviz", "layered"])
+def test_every_block_of_every_model_is_drawn_without_overlap(
+    engine: str, trace: kvviz.Trace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # given
+    monkeypatch.setenv("KVVIZ_DOT", engine)
+    sketches = sketches_of(trace)
+    # when
+    drawings = layout(sketches)
+    # then
+    for sketch, drawing in zip(sketches, drawings, strict=True):
+        check(sketch, drawing)
+        assert drawing.engine == (engine if len(sketch.sizes) > 1 else "layered")
+
+
+@given(any_sketch())
+def test_the_built_in_layout_draws_any_block(sketch: Sketch) -> None:
+    check(sketch, module._with_layers(sketch))
+
+
+def test_the_built_in_layout_places_a_diamond_here() -> None:
+    corners, lines = layered(DIAMOND)
+    assert corners == [(90.7, 0.0), (0.0, 64.0), (94.0, 64.0), (69.3, 128.0), (113.3, 192.0)]
+    assert lines[0] == [(140.7, 36.0), (40.0, 64.0)]
+    # the long edge goes straight down beside the boxes of the rows between
+    assert lines[4] == [(140.7, 36.0), (228.0, 64.0), (228.0, 100.0), (183.3, 128.0), (183.3, 164.0), (151.3, 192.0)]
+
+
+def test_the_built_in_layout_is_the_same_every_time(copying: kvviz.Trace) -> None:
+    for sketch in sketches_of(copying):
+        assert layered(sketch) == layered(sketch)
+
+
+def test_the_built_in_layout_takes_thousands_of_ops_in_a_second() -> None:
+    n = 3000
+    sketch = Sketch(((100, 36),) * n, tuple((i, j) for i in range(n) for j in (i + 1, i + 7) if j < n), ())
+    start = time.process_time()
+    (drawing,) = layout([sketch])
+    assert time.process_time() - start < 5
+    assert drawing.engine == "layered", "too large for Graphviz"
+    assert len({(x, y) for x, y, _, _ in drawing.boxes}) == n
+
+
+def test_equal_blocks_are_laid_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    real = module.run_engine
+
+    def counting(engine: Engine, sources: list[str], deadline: float) -> list:
+        asked.append(len(sources))
+        return real(engine, sources, deadline)
+
+    monkeypatch.setattr(module, "run_engine", counting)
+    # when the same block comes many times, and again
+    first = layout([DIAMOND] * 5)
+    second = layout([Sketch(DIAMOND.sizes, DIAMOND.links, DIAMOND.stubs)])
+    # then one child laid out one graph
+    assert asked == [1]
+    assert all(drawing is first[0] for drawing in [*first, *second])
+
+
+def test_a_dot_program_on_the_path_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program(tmp_path, FAKE_DOT)
+    monkeypatch.delenv("KVVIZ_DOT", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    other = Sketch(DIAMOND.sizes, DIAMOND.links[:4], ())
+    drawings = layout([DIAMOND, other])
+    assert [d.engine for d in drawings] == ["dot", "dot"]
+    check(DIAMOND, drawings[0])
+    check(other, drawings[1])
+
+
+def test_a_program_that_the_user_names_comes_before_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mine = program(tmp_path, FAKE_DOT, "my-dot")
+    monkeypatch.setenv("KVVIZ_DOT", str(mine))
+    assert engines()[0].command[0] == str(mine)
+    assert layout([DIAMOND])[0].engine == "dot"
+
+
+def test_an_engine_that_hangs_is_killed_with_its_children_and_the_block_drawn_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # given a program whose child keeps the output open
+    mark = tmp_path / "child"
+    program(tmp_path, f"#!/bin/sh\n(sleep 3; touch {mark}) & sleep 60\n", "hang")
+    monkeypatch.setenv("KVVIZ_DOT", str(tmp_path / "hang"))
+    # when
+    start = time.monotonic()
+    (drawing,) = layout([DIAMOND], deadline=0.5)
+    took = time.monotonic() - start
+    # then
+    assert took < 3
+    assert drawing.engine == "layered"
+    check(DIAMOND, drawing)
+    time.sleep(3.2)
+    assert not mark.exists(), "the engine's child was left running"
+
+
+def test_an_engine_that_hung_is_not_waited_for_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program(tmp_path, "#!/bin/sh\nexec sleep 60\n", "hang")
+    monkeypatch.setenv("KVVIZ_DOT", str(tmp_path / "hang"))
+    layout([DIAMOND], deadline=0.3)
+    start = time.monotonic()
+    layout([Sketch(DIAMOND.sizes, DIAMOND.links[:3], ())])
+    assert time.monotonic() - start < 5
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "#!/bin/sh\nexit 3\n",
+        "#!/bin/sh\necho 'graph x y z'\n",
+        "#!/bin/sh\necho 'graph 1 2 3'; echo 'node n0 a b'; echo stop\n",
+        "#!/bin/sh\nprintf 'graph 1 2 3\\nstop\\n'\n",
+        "not a program",
+    ],
+)
+def test_an_engine_that_talks_nonsense_is_passed_over(
+    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    program(tmp_path, text, "broken")
+    monkeypatch.setenv("KVVIZ_DOT", str(tmp_path / "broken"))
+    (drawing,) = layout([DIAMOND])
+    check(DIAMOND, drawing)
+    assert drawing.engine in ("pygraphviz", "layered")
+    assert capfd.readouterr() == ("", "")
+
+
+def test_what_an_engine_did_before_it_died_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # given an engine that lays out one graph and then hangs
+    text = FAKE_DOT + "        sys.stdout.flush()\n        __import__('time').sleep(60)\n"
+    program(tmp_path, text, "slow")
+    monkeypatch.setenv("KVVIZ_DOT", str(tmp_path / "slow"))
+    other = Sketch(DIAMOND.sizes, DIAMOND.links[:4], ())
+    # when
+    drawings = layout([DIAMOND, other], deadline=3)
+    # then
+    assert [d.engine for d in drawings] == ["dot", "layered"]
+
+
+def test_graphviz_writes_nothing_to_the_notebook(capfd: pytest.CaptureFixture[str]) -> None:
+    sources = ["digraph { n0 [fontname=nosuchfont label=x]; n0 -> n0 }", "digraph { this is not dot ]"]
+    for engine in engines():
+        run_engine(engine, sources, 10)
+    assert engines()
+    assert capfd.readouterr() == ("", "")
+
+
+def test_several_graphs_in_one_output_are_told_apart() -> None:
+    text = "graph 1 2 1\nnode n0 1 .5 1 .5 a\nstop\ngraph 1 2 1\nnode n0 1 .5 1 .5 a\nedge n0 n1 4 0 0 1 1 2 2 3"
+    done = parse_plain(text)
+    assert len(done) == 1, "the second is not complete"
+    assert done[0].centres == {0: (72.0, 36.0)}
+
+
+def test_the_memory_of_drawings_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_CACHE_SIZE", 4)
+    layout([Sketch(((80 + i, 36),), (), ()) for i in range(10)])
+    assert len(module._CACHE) == 4

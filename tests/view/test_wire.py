@@ -1,0 +1,236 @@
+"""The payload tells what the trace tells, and nothing of it depends on the clock or the order of a dict."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from math import prod
+
+import numpy as np
+import pytest
+
+import kvviz
+from kvviz.explain.sentences import is_control, rule, sentence
+from kvviz.graph.scope import blocks
+from kvviz.view import wire
+from kvviz.view.columns import Columns, Strings, pack, unpack
+from tests.view.conftest import HOSTILE
+
+HOWS = ("new", "in place", "view", "append", "pool", "passed")
+
+
+def parts(offsets: np.ndarray, i: int) -> range:
+    return range(offsets[i], offsets[i + 1])
+
+
+def test_every_step_is_told_as_its_record_says(trace: kvviz.Trace) -> None:
+    # given
+    head, col = wire.decode(wire.payload(trace))
+    text = head["strings"]
+    # then
+    assert len(col["step.node"]) == len(trace.steps)
+    for i, step in enumerate(trace.steps):
+        graph = head["graphs"][col["frame.graph"][col["step.frame"][i]]]
+        name, op, *_ = graph["nodes"][col["step.node"][i]]
+        assert (op, col["step.frame"][i]) == (step.op_type, step.frame_id)
+        assert name == step.node.replace("\x00", "\x00")
+        sizes = [col[f"step.{key}"][i] for key in ("live", "alloc", "copied", "written")]
+        assert sizes == [step.live_bytes, step.allocated, step.copied, step.written]
+        assert text[col["step.sentence"][i]] == sentence(step, trace)
+        assert text[col["step.rule"][i]] == rule(step)
+
+
+def test_every_output_is_told_with_its_place(trace: kvviz.Trace) -> None:
+    head, col = wire.decode(wire.payload(trace))
+    for i, step in enumerate(trace.steps):
+        graph = head["graphs"][col["frame.graph"][col["step.frame"][i]]]
+        told = [
+            (
+                graph["values"][col["out.value"][j]],
+                col["out.storage"][j],
+                col["out.gen"][j],
+                HOWS[col["out.how"][j]],
+                col["out.offset"][j],
+                col["out.bytes"][j],
+            )
+            for j in parts(col["step.out"], i)
+        ]
+        assert told == [(o.name, o.storage, o.generation, o.how, o.offset, o.nbytes) for o in step.outs]
+        infos = [head["strings"][col["out.info"][j]] for j in parts(col["step.out"], i)]
+        for info, out in zip(infos, step.outs):
+            if out.shape is not None:
+                dtype, _, shape = info.partition(" ")
+                assert dtype == out.dtype
+                assert prod(json.loads(shape)) * np.dtype(dtype).itemsize == out.nbytes
+
+
+def test_every_blocker_and_every_freed_storage_is_told(trace: kvviz.Trace) -> None:
+    head, col = wire.decode(wire.payload(trace))
+    text = head["strings"]
+    for i, step in enumerate(trace.steps):
+        told = [
+            (
+                text[col["block.code"][j]],
+                col["block.input"][j],
+                text[col["block.culprit"][j]],
+                text[col["block.message"][j]],
+                col["block.bytes"][j],
+            )
+            for j in parts(col["step.block"], i)
+        ]
+        found = step.decision.blockers
+        assert told == [(b.code.value, b.position, b.culprit, b.message, b.bytes) for b in found]
+        assert [col["free.storage"][j] for j in parts(col["step.free"], i)] == list(step.freed)
+
+
+def test_flags_say_what_the_decision_says(trace: kvviz.Trace) -> None:
+    _, col = wire.decode(wire.payload(trace))
+    for i, step in enumerate(trace.steps):
+        flags = col["step.flags"][i]
+        assert bool(flags & 1) == (step.decision.dispatch == "in_place")
+        assert bool(flags & 2) == step.foreign
+        assert bool(flags & 8) == is_control(step.graph_node)
+        assert bool(flags & 16) == any(o.how == "view" for o in step.outs)
+        taken = {name for at, name in enumerate(step.inputs) if col["step.taken"][i] >> at & 1}
+        assert taken == set(step.decision.taken)
+        if flags & 4:
+            assert step.decision.dispatch == "run" or len(step.decision.taken) < len(step.inputs)
+            assert step.allocated or step.copied
+
+
+def test_frames_storages_runs_and_caches_are_told_in_full(trace: kvviz.Trace) -> None:
+    head, col = wire.decode(wire.payload(trace))
+    for i, frame in enumerate(trace.frames):
+        assert col["frame.parent"][i] == (-1 if frame.parent is None else frame.parent)
+        assert col["frame.iteration"][i] == (-1 if frame.iteration is None else frame.iteration)
+        graph = head["graphs"][col["frame.graph"][i]]
+        names = [graph["values"][col["bind.value"][j]] for j in parts(col["frame.bind"], i)]
+        assert names == [b.name for b in frame.bindings]
+    for i, s in enumerate(trace.storages):
+        told = [col[f"storage.{key}"][i] for key in ("capacity", "born", "freed")]
+        assert told == [s.capacity, s.born, -1 if s.freed is None else s.freed]
+        assert wire.ORIGINS[col["storage.origin"][i]] == s.origin
+    assert [(r["first"], r["last"], r["peak"]) for r in head["runs"]] == [
+        (r.first, r.last, r.peak_bytes) for r in trace.runs
+    ]
+    assert [(c["name"], c["valid"], c["capacity"]) for c in head["caches"]] == [
+        (c.name, [r.valid for r in c.runs], [r.capacity for r in c.runs]) for c in trace.caches
+    ]
+
+
+def test_blocks_share_out_the_nodes_that_run_and_each_has_a_drawing_of_its_size(trace: kvviz.Trace) -> None:
+    head, _ = wire.decode(wire.payload(trace))
+    uses = [0] * len(head["drawings"])
+    for graph in head["graphs"]:
+        members = [n for block in graph["blocks"] for n in block["nodes"]]
+        assert sorted(members) == sorted(graph["order"])
+        for block in graph["blocks"]:
+            drawing = head["drawings"][block["drawing"]]
+            uses[block["drawing"]] += 1
+            assert len(drawing["boxes"]) == len(block["nodes"])
+            for box, side, _, _, slot in drawing["stubs"]:
+                _, _, _, inputs, outputs, captured = graph["nodes"][block["nodes"][box]]
+                assert slot < (len(inputs) + len(captured) if side == "in" else len(outputs))
+            for a, b, points in drawing["edges"]:
+                made = set(graph["nodes"][block["nodes"][a]][4])
+                read = {*graph["nodes"][block["nodes"][b]][3], *graph["nodes"][block["nodes"][b]][5]}
+                assert made & read - {-1}, "an edge stands for a value"
+                assert len(points) % 2 == 0 and len(points) >= 4
+    assert uses == [
+        next(b["alike"] for g in head["graphs"] for b in g["blocks"] if b["drawing"] == d)
+        for d in range(len(head["drawings"]))
+    ]
+
+
+def test_equal_layers_share_one_drawing(decoded: kvviz.Trace) -> None:
+    head, _ = wire.decode(wire.payload(decoded))
+    layers = [b["drawing"] for b in head["graphs"][0]["blocks"] if "mlp" in b["title"]]
+    assert len(layers) == len([b for b in blocks(decoded.graph) if "mlp" in b.title]) > 1
+    assert len(set(layers)) < len(layers)
+
+
+def test_the_story_names_for_every_word_the_run_that_said_it(decoded: kvviz.Trace) -> None:
+    head, _ = wire.decode(wire.payload(decoded))
+    story = head["story"]
+    assert [word["text"] for word in story] == decoded.words
+    assert [word["run"] for word in story] == [None] * len(decoded.prompt) + list(range(len(decoded.tokens)))
+    assert [run["label"] for run in head["runs"]] == ["prefill", "decode 1", "decode 2", "decode 3"]
+    assert [run["text"] for run in head["runs"]] == decoded.words[len(decoded.prompt) :]
+
+
+def test_the_live_edge_names_the_ops_that_can_run(halfway: kvviz.Trace) -> None:
+    head, _ = wire.decode(wire.payload(halfway))
+    assert halfway.live is not None
+    nodes = head["graphs"][0]["nodes"]
+    told = [nodes[choice["node"]][0] for choice in head["live"]["frontier"]]
+    assert told == [node.name for node in halfway.live.frontier] != []
+
+
+def test_a_finished_trace_has_no_live_edge(decoded: kvviz.Trace) -> None:
+    assert wire.decode(wire.payload(decoded))[0]["live"] is None
+
+
+def test_the_same_trace_gives_the_same_bytes(trace: kvviz.Trace) -> None:
+    assert wire.payload(trace) == wire.payload(trace)
+
+
+def test_columns_start_where_typed_arrays_can(trace: kvviz.Trace) -> None:
+    raw = gzip.decompress(wire.payload(trace))
+    size = int.from_bytes(raw[:4], "little")
+    head = json.loads(raw[4 : 4 + size])
+    assert (4 + size) % 8 == 0
+    end = 0
+    for kind, offset, length in head["columns"].values():
+        assert offset % 8 == 0 and offset >= end
+        end = offset + length * {"i": 4, "d": 8}[kind]
+    assert end <= len(raw) - 4 - size
+
+
+def test_left_out_runs_keep_their_totals_but_no_steps(decoded: kvviz.Trace) -> None:
+    head, col = wire.decode(wire.payload(decoded, detail={0, 3}))
+    runs = decoded.runs
+    assert len(col["step.node"]) == sum(runs[k].last - runs[k].first for k in (0, 3))
+    assert [r["last"] - r["first"] for r in head["runs"][1:3]] == [0, 0]
+    assert [r["copied"] for r in head["runs"]] == [r.bytes_copied for r in runs]
+    born, freed = col["storage.born"], col["storage.freed"]
+    assert (born <= len(col["step.node"])).all()
+    assert ((freed == -1) | (freed >= born)).all()
+
+
+def test_hostile_names_arrive_unchanged(hostile: kvviz.Trace) -> None:
+    head, _ = wire.decode(wire.payload(hostile))
+    assert [node[0] for node in head["graphs"][0]["nodes"]] == list(HOSTILE)
+    assert max(map(len, head["strings"])) < 400
+
+
+def test_a_trace_without_steps_has_a_payload(decoded: kvviz.Trace) -> None:
+    # given a session that is about to run its first op
+    session = kvviz.decode.__globals__["DecodeSession"](decoded.graph, [1, 2], 1)
+    session.look_ahead()
+    # then
+    head, col = wire.decode(wire.payload(session.trace))
+    assert len(col["step.node"]) == 0 and len(col["out.value"]) == 0
+    assert head["graphs"][0]["order"] != []
+
+
+@pytest.mark.parametrize("length", [0, 1, 2, 3, 7])
+def test_any_header_length_and_any_column_length_comes_back(length: int) -> None:
+    columns = Columns()
+    columns.ints("a", range(length))
+    columns.rows("b", "x i, y d", [(i, i / 2) for i in range(length)])
+    header, back = unpack(pack({"text": "ü" * length}, columns))
+    assert header["text"] == "ü" * length
+    assert back["a"].tolist() == back["b.x"].tolist() == list(range(length))
+    assert back["b.y"].tolist() == [i / 2 for i in range(length)]
+
+
+def test_byte_counts_beyond_32_bits_stay_exact() -> None:
+    columns = Columns()
+    columns.floats("bytes", [2**40 + 1])
+    assert unpack(pack({}, columns))[1]["bytes"].tolist() == [2**40 + 1]
+
+
+def test_texts_are_numbered_in_order_of_first_use() -> None:
+    strings = Strings()
+    assert [strings(t) for t in ("b", "a", "b")] == [0, 1, 0]
+    assert strings.table() == ["b", "a"]
