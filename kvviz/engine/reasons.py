@@ -206,7 +206,9 @@ TEXTS = {
     BlockerCode.REQUESTED_OUTPUT: "{op} cannot overwrite {input}: {culprit} takes it as an output",
     BlockerCode.BORROWED_INPUT: "{op} cannot overwrite {input}: it belongs to the caller, who did not donate it",
     BlockerCode.CONSTANT: "{op} cannot overwrite {input}: it is a weight of the model",
-    BlockerCode.CAPTURED_BY_REFERENCE: "{op} cannot overwrite {input}: it is borrowed from outside this subgraph, where {culprit} needs it",
+    BlockerCode.CAPTURED_BY_REFERENCE: (
+        "{op} cannot overwrite {input}: it is lent from outside this subgraph, where {culprit} needs it"
+    ),
     BlockerCode.ALIASED: "{op} cannot overwrite {input}: {culprit} lives in the same storage",
     BlockerCode.SAME_OP_TWICE: "{op} cannot overwrite {input}: it reads that value twice",
     BlockerCode.SHAPE_DIFFERS: "{op} cannot overwrite {input}: its shape is not that of the output{more}",

@@ -184,7 +184,8 @@ class Trace:
 
     def __repr__(self) -> str:
         runs = f"{len(self.runs)} run{'s' * (len(self.runs) != 1)}"
-        return f"<Trace of {self.title!r}: {len(self.steps)} steps, {runs}, peak {self.peak_bytes:,} B, policy {self.policy.name}>"
+        size = f"{len(self.steps):,} steps, {runs}, peak {self.peak_bytes:,} B"
+        return f"<Trace of {self.title!r}: {size}, policy {self.policy.name}>"
 
 
 class Steps(Sequence[Step]):

@@ -212,7 +212,8 @@ def _rebuild(header: dict[str, Any], columns: dict[str, list[int]]) -> Trace:
     name, about, version = header["policy"]
     trace = Trace(plans[header["frames"][0][0]].graph, Policy(name, about, version), recorder, header["title"])
     trace.runs = [Run(i, *values) for i, values in enumerate(header["runs"])]
-    trace.caches = [Cache(*described, [CacheRun(*r) for r in runs]) for *described, runs in header["caches"]]
+    for name, past, present, protocol, axis, runs in header["caches"]:
+        trace.caches.append(Cache(name, past, present, protocol, axis, [CacheRun(*values) for values in runs]))
     trace.prompt, trace.tokens, trace.words, trace.interrupted = header["tokens"]
     return trace
 

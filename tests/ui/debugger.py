@@ -1,4 +1,4 @@
-"""The debugger in a page, and the same debugger in the kernel: what one shows can be held against what the other knows."""
+"""The debugger in a page and the same debugger in the kernel, so that one can be held against the other."""
 
 from __future__ import annotations
 
