@@ -18,7 +18,7 @@ const options = {
   format: "esm",
   target: ["es2022", "chrome114", "firefox115", "safari16.4"],
   charset: "utf8",
-  minify: true,
+  minify: !process.argv.includes("--plain"),
   legalComments: "none",
   logLevel: "warning",
 };

@@ -57,15 +57,16 @@ class DecodeSession(Session):
         self.logits = logits
         self.tokens, self.mask = as_batch(prompt, self.tokenizer)
         batch, length = self.tokens.shape
-        self.past = 0
-        rows = length + max_new_tokens - 1
+        self.past = self._rows_given()
+        self.mask = np.concatenate([np.ones((batch, self.past), np.int64), self.mask], 1)
+        rows = self.past + length + max_new_tokens - 1
         self.caches: dict[str, Any] = first_caches(graph, self.pairs, batch, kv_capacity, self.given, rows)
         self.carried: dict[str, tuple[int, str]] = {}
         self.kept: set[str] = set()
         self.done = np.zeros(batch, bool)
         trace = self.trace
         trace.caches = new_caches(self.pairs)
-        trace.prompt = [int(t) for t, real in zip(self.tokens[0], self.mask[0]) if real]
+        trace.prompt = [int(t) for t, real in zip(self.tokens[0], self.mask[0, self.past :]) if real]
         trace.batch_tokens = [[] for _ in range(batch)]
         trace.words = text_of(self.tokenizer, trace.prompt)
         self.feeds: dict[str, Any] = {}
@@ -102,12 +103,21 @@ class DecodeSession(Session):
         run = trace.runs[-1]
         run.token = int(chosen[0])
         run.text = text_of(self.tokenizer, [run.token])[0]
-        if trace.words is not None:
+        if trace.words is not None and not self.done[0]:
             trace.words.append(run.text)
         self.done |= np.isin(chosen, list(self.stop_tokens))
         self._carry(outputs)
         self.tokens = chosen.astype(np.int64)[:, None]
         self.mask = np.concatenate([self.mask, np.ones_like(self.tokens)], 1)
+
+    def _rows_given(self) -> int:
+        """Rows in the growing caches that the caller gave to start from."""
+        growing = [pair for pair in self.pairs if pair.protocol == "growing" and pair.axis is not None]
+        shapes = [(np.shape(self.given[pair.input]), pair.axis or 0) for pair in growing if pair.input in self.given]
+        lengths = {shape[axis] for shape, axis in shapes if axis < len(shape)}
+        if len(lengths) > 1:
+            raise InputError(f"the caches to start from have different lengths: {sorted(lengths)} rows")
+        return lengths.pop() if lengths else 0
 
     def _carry(self, outputs: dict[str, Any]) -> None:
         """The outputs become the next run's caches. Cross-attention caches are written once: the first ones are kept,

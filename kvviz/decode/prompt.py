@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import index
 from typing import Any
 
 import numpy as np
 
 from kvviz.errors import InputError
+
+_KINDS = "a prompt is a text, a list of token numbers, or a list of such lists"
 
 
 class Words:
@@ -70,8 +73,12 @@ def as_batch(prompt: Any, tokenizer: Any) -> tuple[np.ndarray, np.ndarray]:
     -------
     tokens, mask : ndarray of int64, shape (batch, length)
     """
-    if isinstance(prompt, np.ndarray):
-        prompt = prompt.tolist()
+    if not isinstance(prompt, str):
+        try:
+            prompt = prompt.tolist() if isinstance(prompt, np.ndarray) else list(prompt)
+            len(prompt)
+        except TypeError:
+            raise InputError(_KINDS) from None
     several = not isinstance(prompt, str) and len(prompt) > 0 and not isinstance(prompt[0], (int, np.integer))
     rows = [_encode(row, tokenizer) for row in (prompt if several else [prompt])]
     width = max((len(row) for row in rows), default=0)
@@ -88,9 +95,9 @@ def as_batch(prompt: Any, tokenizer: Any) -> tuple[np.ndarray, np.ndarray]:
 def _encode(row: Any, tokenizer: Any) -> list[int]:
     if not isinstance(row, str):
         try:
-            return [int(token) for token in row]
-        except (TypeError, ValueError):
-            raise InputError("a prompt is a text, a list of token numbers, or a list of such lists") from None
+            return [index(token) for token in row]
+        except TypeError:
+            raise InputError(_KINDS) from None
     if tokenizer is None:
         raise InputError(
             "the prompt is a text: pass tokenizer= as well (a list of words, or an object with encode/decode)"

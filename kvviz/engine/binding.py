@@ -124,8 +124,8 @@ def _check(value: Value, given: Any) -> Any:
         raise InputError(f"input {value.name!r} is None; it must be {_describe(value)}")
     if not isinstance(given, np.ndarray):
         try:
-            given = np.asarray(given, dtype=value.dtype)
-        except (ValueError, TypeError) as error:
+            given = _converted(given, value.dtype)
+        except (ValueError, TypeError, OverflowError) as error:
             raise InputError(f"input {value.name!r} must be {_describe(value)}: {error}") from None
     elif (
         value.dtype is not None
@@ -149,6 +149,16 @@ def _check(value: Value, given: Any) -> Any:
     return given
 
 
+def _converted(given: Any, dtype: np.dtype | None) -> np.ndarray:
+    """Lists and scalars as an array of the declared dtype; numbers that would lose their fraction are refused."""
+    array = np.asarray(given)
+    if dtype is None or array.dtype == dtype:
+        return array
+    if array.size and array.dtype.kind in "fc" and dtype.kind in "iub":
+        raise ValueError(f"{given!r} has elements of type {array.dtype}")
+    return np.asarray(given, dtype=dtype)
+
+
 def bind_inputs(execution: Execution, feeds: Mapping[str, Any], donate: frozenset[str]) -> None:
     """Bind the inputs to the main frame; inputs that share memory share a storage."""
     frame: Frame = execution.main
@@ -163,6 +173,9 @@ def bind_inputs(execution: Execution, feeds: Mapping[str, Any], donate: frozense
         donated = name in donate
         value = feeds[name]
         storage = execution.ledger.adopt(value, "donated" if donated else "caller", donated, known)
+        if frame.uses[slot] >= KEEP:
+            # The caller's value takes the place of a weight, and is let go after its last reading as any other.
+            frame.uses[slot] -= KEEP
         frame.bind(slot, value, storage)
         how.append((name, slot, "donated" if donated else "borrowed"))
     dropped = execution.ledger.begin_run(known)
@@ -177,10 +190,18 @@ def collect_outputs(execution: Execution) -> dict[str, Any]:
     results = {}
     for slot in frame.plan.outputs:
         value, storage = frame.vals[slot], frame.stores[slot]
-        if isinstance(value, np.ndarray) and storage is not None and not storage.owned:
-            value = value.copy()
+        if storage is not None:
+            value = _handed_over(value, storage)
         results[frame.plan.names[slot]] = value
     return results
+
+
+def _handed_over(value: Any, storage: Storage) -> Any:
+    if isinstance(value, np.ndarray):
+        return value if storage.owned else value.copy()
+    if isinstance(value, (list, tuple)) and len(value) == len(storage.parts):
+        return [_handed_over(element, part) for element, part in zip(value, storage.parts)]
+    return value
 
 
 def _names(names: Any) -> str:
@@ -201,5 +222,5 @@ def end_run(execution: Execution) -> None:
     frame = execution.main
     kept = [frame.stores[slot] for slot in frame.plan.outputs if frame.stores[slot] is not None]
     held = [s for slot, s in enumerate(frame.stores) if s is not None and frame.uses[slot] < KEEP >> 1]
-    execution.ledger.end_run([s for s in kept if s.owned], held)
+    execution.recorder.note_freed(execution.ledger.end_run([s for s in kept if s.owned], held))
     frame.vals, frame.stores = [], []

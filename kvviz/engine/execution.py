@@ -331,9 +331,8 @@ class Execution:
         """A new activation of a plan, with its weights bound."""
         recorder = self.recorder
         frame = Frame(len(recorder.frames), plan, parent, caller)
-        recorder.frames.append(
-            FrameRow(plan, parent.id if parent else None, caller, attribute, iteration, self.run_index)
-        )
+        outer, opened = parent.id if parent else None, len(recorder.rows)
+        recorder.frames.append(FrameRow(plan, outer, caller, attribute, iteration, self.run_index, opened))
         self.weights.bind(frame)
         return frame
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from kvviz.memory.pool import Pool
-from kvviz.memory.storage import Storage, find_room, poison, root_of
+from kvviz.memory.storage import Reserved, Storage, find_room, poison, root_of
 
 
 class Ledger:
@@ -84,10 +84,13 @@ class Ledger:
         if isinstance(value, np.ndarray):
             root = root_of(value)
             storage = known.get(id(root))
+            if storage is None and origin != "weights":
+                storage = _overlapping(root, known)
             if storage is None:
                 storage = self.handed.get(id(root))
                 if storage is None:
                     storage = self.new(max(root.nbytes, value.nbytes), root, origin, owned)
+                    storage.whole = root.nbytes <= value.nbytes or isinstance(root, Reserved)
                 storage.owned = owned
                 storage.holders += not owned
                 storage.room = None
@@ -96,7 +99,7 @@ class Ledger:
                 # One block given both as donated and as borrowed: the caller still counts on it.
                 storage.owned = False
                 storage.holders += 1
-            if storage.room is None and owned:
+            if storage.room is None:
                 storage.room = find_room(root, value)
             return storage
         storage = self.new(0, None, origin, False)
@@ -116,8 +119,12 @@ class Ledger:
         self.lent = [storage for storage in given.values() if not storage.owned]
         return freed
 
-    def end_run(self, kept: list[Storage], held: list[Storage]) -> None:
-        """The run is over: its outputs (``kept``) are the caller's now, everything else that it ``held`` is let go."""
+    def end_run(self, kept: list[Storage], held: list[Storage]) -> list[int]:
+        """The run is over: its outputs (``kept``) are the caller's now, everything else that it ``held`` is let go.
+
+        Returns the storages that died of it.
+        """
+        freed: list[int] = []
         poisoned, self.poisoned = self.poisoned, False
         for storage in kept:
             if storage.root is not None and id(storage.root) not in self.handed:
@@ -130,9 +137,10 @@ class Ledger:
             else:
                 storage.holders -= 1
         for storage in held:
-            self.release(storage, [])
+            self.release(storage, freed)
         self.poisoned = poisoned
         self._peak = max(self._peak, self.peak_here)
+        return freed
 
     def place(self, value: Any, among: list[Storage]) -> tuple[Storage, Storage | None, int]:
         """Where an output lives: (its storage, the input storage that it shares or None, bytes allocated)."""
@@ -164,7 +172,7 @@ class Ledger:
             return
         freed.append(storage.id)
         self.live -= storage.capacity
-        if self.poisoned and storage.owned:
+        if self.poisoned and storage.owned and storage.whole:
             poison(storage.root)
         storage.root = None
         for part in storage.parts:
@@ -172,3 +180,13 @@ class Ledger:
         storage.parts = ()
         if self.pool is not None and storage.owned:
             self.pool.give(storage)
+
+
+def _overlapping(root: np.ndarray, known: dict[int, Storage]) -> Storage | None:
+    """A storage in the same memory: two arrays over one foreign buffer have no NumPy root in common."""
+    alone = root.flags.owndata
+    for storage in known.values():
+        other = storage.root
+        if isinstance(other, np.ndarray) and not (alone and other.flags.owndata) and np.may_share_memory(root, other):
+            return storage
+    return None

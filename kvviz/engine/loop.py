@@ -158,7 +158,10 @@ def _complete(
     freed: list[int] = []
     if state.finals:
         ends = []
-        for values in zip(*state.finals):
+        for slot, values in zip(planned.outputs, zip(*state.finals)):
+            if not slot:
+                ends.append((None, None))
+                continue
             stacked = np.stack([value for value, _ in values])
             storage, more = execution.ledger.allocate(stacked)
             state.allocated += more
@@ -169,6 +172,9 @@ def _complete(
     ]
     declared = state.plan.graph.outputs[len(state.plan.outputs) - len(state.collected) :]
     for i, slot in enumerate(planned.outputs[state.carried :]):
+        if not slot:
+            placed.append(None)
+            continue
         kept = [value for value, _ in state.collected[i]]
         if state.batches:
             stacked = scan.stack_batches(kept, state.batches)
@@ -177,9 +183,8 @@ def _complete(
         storage, more = execution.ledger.allocate(stacked)
         state.allocated += more
         written += stacked.nbytes
-        if slot:
-            parent.bind(slot, stacked, storage)
-        placed.append((storage.id, storage.generation, NEW, stacked.shape, stacked.dtype, 0, None) if slot else None)
+        parent.bind(slot, stacked, storage)
+        placed.append((storage.id, storage.generation, NEW, stacked.shape, stacked.dtype, 0, None))
     live = execution.ledger.live
     for kept_pairs in (*state.collected, *state.finals):
         for _, storage in kept_pairs:

@@ -169,7 +169,7 @@ class Plan:
         known = made | {s for _, s in self.weights}
         self.captured = tuple((n, s) for n, s in self.slots.items() if s not in known)
         for _, slot in self.weights:
-            self.uses[slot] = KEEP
+            self.uses[slot] += KEEP
 
     def _slot(self, name: str) -> int:
         slot = self.slots.get(name)
@@ -211,6 +211,10 @@ def unsupported(graph: Graph) -> list[str]:
     missing: Counter[str] = Counter()
     for _, node in graph.walk():
         ours = node.function is not None or (node.domain == "" and node.op_type in CONTROL)
+        if node.domain == "" and node.opset < 7 and "axis" in node.attributes and node.attributes.get("broadcast"):
+            # Before opset 7 an operand could be spread along any axis; today's kernels would take the last ones.
+            missing[f"{node.op_type} with broadcast= and axis= (opset {node.opset})"] += 1
+            continue
         if ours or find(node.domain, node.op_type, node.opset) is not None:
             continue
         if not foreign.foreign_available(node.domain, node.op_type, node.opset):

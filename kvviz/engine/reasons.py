@@ -5,8 +5,11 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from kvviz.engine.blockers import Blocker, BlockerCode, Decision, codes
-from kvviz.engine.rows import APPEND, IN_PLACE, VIEW
+from kvviz.engine.rows import APPEND, IN_PLACE, VIEW, FrameRow
+from kvviz.graph.model import Node
 
 if TYPE_CHECKING:
     from kvviz.engine.trace import Trace
@@ -91,12 +94,12 @@ def offset_of(trace: Trace, frame: int, name: str, index: int) -> int:
         name = producer.inputs[0]
 
 
-def next_reader(trace: Trace, frame: int, name: str, index: int) -> tuple[str, int | None]:
+def next_reader(trace: Trace, frame: int, name: str, index: int, but: Node | None = None) -> tuple[str, int | None]:
     """The op that reads a value next after a step: (node name, its step or None if it has not run)."""
     row = trace.recorder.frames[frame]
     steps = []
     for planned in row.plan.order:
-        if name in planned.node.inputs or name in planned.node.captures:
+        if planned.node is not but and (name in planned.node.inputs or name in planned.node.captures):
             step = trace.step_of(frame, planned.node.index)
             if step is None or step > index:
                 steps.append((step is None, step or 0, planned.node.name, step))
@@ -133,46 +136,66 @@ def _culprit(trace: Trace, index: int, name: str, code: BlockerCode) -> str:
 
 
 def _outer_reader(trace: Trace, frame: int, name: str, index: int) -> str:
-    """Who still needs a captured value: a later reader outside, or the next iteration of the loop."""
+    """Who still needs a value that a body only borrows: a later reader outside, or the next iteration of the loop."""
     row = trace.recorder.frames[frame]
     if row.parent is None or row.caller is None:
         return "the caller"
-    if row.iteration is not None:
-        return f"the next iteration of {row.caller.node.name}"
-    reader, step = next_reader(trace, row.parent, name, index)
-    caller = row.caller.node.name
-    if reader and reader != caller:
+    caller, parent = row.caller.node, trace.recorder.frames[row.parent]
+    outer = _name_outside(row, name)
+    if row.iteration is not None and not outer:
+        return f"the next iteration of {caller.name}"
+    outer = outer or name
+    reader, step = next_reader(trace, row.parent, outer, index, but=caller)
+    if reader:
         return reader if step is None else f"{reader} (step {step})"
-    return _outer_reader(trace, row.parent, name, index) if _is_captured(trace, row.parent, name) else "the outer graph"
+    if parent.plan.slots.get(outer) in parent.plan.is_output:
+        return parent.caller.node.name if parent.caller is not None else "the caller"
+    if any(bound[0] == outer and bound[3].startswith("captured") for bound in parent.bindings):
+        return _outer_reader(trace, row.parent, outer, index)
+    return caller.name
 
 
-def _is_captured(trace: Trace, frame: int, name: str) -> bool:
-    return any(bound[0] == name and bound[3].startswith("captured") for bound in trace.recorder.frames[frame].bindings)
+def _name_outside(row: FrameRow, name: str) -> str:
+    """What an argument of a body is called where it comes from; empty for a capture, which keeps its name."""
+    assert row.caller is not None
+    node = row.caller.node
+    inputs = [value.name for value in row.plan.graph.inputs]
+    if name not in inputs:
+        return ""
+    # Scan-8 has the sequence lengths in front of what its body takes.
+    position = inputs.index(name) + (node.op_type == "Scan" and node.opset < 9)
+    return node.inputs[position] if position < len(node.inputs) else ""
 
 
 def _alias(trace: Trace, index: int, name: str) -> str:
-    """Another live value in the same storage."""
-    rows = trace.recorder.rows
-    frame = rows[index][0]
+    """Another value in the same storage that is still needed, by this op or after it."""
+    frames, rows = trace.recorder.frames, trace.recorder.rows
+    frame: int | None = rows[index][0]
+    assert frame is not None
     here = placed_before(trace, frame, name, index)
     if here is None:
         return ""
-    run = trace.recorder.frames[frame].run
+    run = frames[frame].run
     for step in range(index - 1, -1, -1):
         row = rows[step]
-        owner = trace.recorder.frames[row[0]]
-        if owner.run != run:
+        if frames[row[0]].run != run:
             break
         for output, where in zip(row[1].node.outputs, row[4]):
-            if where is None or where[0] != here[0] or output == name:
-                continue
-            requested = owner.plan.slots.get(output) in owner.plan.is_output
-            if requested or next_reader(trace, row[0], output, index)[0]:
+            shares = where is not None and where[0] == here[0] and output != name
+            if shares and _is_needed(trace, row[0], output, index):
                 return output
-    for bound in trace.recorder.frames[frame].bindings:
-        if bound[1] == here[0] and bound[0] != name:
-            return bound[0]
+    while frame is not None:
+        for bound in frames[frame].bindings:
+            if bound[1] == here[0] and bound[0] != name and _is_needed(trace, frame, bound[0], index):
+                return bound[0]
+        frame = frames[frame].parent
     return "another view"
+
+
+def _is_needed(trace: Trace, frame: int, name: str, index: int) -> bool:
+    """Whether a value is an output of its graph, or is read at a step or later."""
+    plan = trace.recorder.frames[frame].plan
+    return plan.slots.get(name) in plan.is_output or bool(next_reader(trace, frame, name, index - 1)[0])
 
 
 def _blocker(trace: Trace, index: int, position: int, code: BlockerCode) -> Blocker:
@@ -197,8 +220,12 @@ def _sizes(trace: Trace, index: int, name: str, code: BlockerCode) -> str:
         return f": it holds {here[3]}, the output {out[4]}"
     if code is BlockerCode.SHAPE_DIFFERS:
         return f": it is {list(here[2])}, the output {list(out[3])}"
-    capacity = trace.recorder.ledger.storages[here[0]].capacity
-    return f" ({capacity:,} bytes of {prod(here[2]):,} elements are all there is)"
+    axis = next((i for i, (n, m) in enumerate(zip(here[2], out[3])) if n != m), None)
+    if axis is None or not here[2][axis]:
+        return ""
+    size = prod(here[2]) * np.dtype(here[3]).itemsize
+    have = trace.recorder.ledger.storages[here[0]].capacity * here[2][axis] // size if size else 0
+    return f": it holds {have} rows along axis {axis}, and {out[3][axis]} are needed"
 
 
 TEXTS = {
@@ -213,7 +240,7 @@ TEXTS = {
     BlockerCode.SAME_OP_TWICE: "{op} cannot overwrite {input}: it reads that value twice",
     BlockerCode.SHAPE_DIFFERS: "{op} cannot overwrite {input}: its shape is not that of the output{more}",
     BlockerCode.DTYPE_DIFFERS: "{op} cannot overwrite {input}: its type is not that of the output{more}",
-    BlockerCode.NO_CAPACITY: "{op} cannot append to {input}: its buffer has no room reserved to grow{more}",
+    BlockerCode.NO_CAPACITY: "{op} cannot append to {input}: its buffer has no room reserved{more}",
     BlockerCode.NOT_CONTIGUOUS: "{op} cannot reuse {input}: it is not a row-major block",
     BlockerCode.OTHER_INPUT_BUSY: "{op} cannot overwrite {input}: another of its inputs could not be taken over",
     BlockerCode.OP_CANNOT: "{op} never runs in place",

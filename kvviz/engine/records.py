@@ -117,7 +117,10 @@ class TraceFrame:
 
 @dataclass(frozen=True, slots=True)
 class StorageRecord:
-    """One storage over its life; ``born`` is -1 before a run's first step, ``freed`` is None while it lives."""
+    """One storage over its life: the step that made it or before which it came from outside, and the one it died with.
+
+    ``born`` is -1 for what is there before the first step of all, ``freed`` is None while it lives.
+    """
 
     id: int
     capacity: int

@@ -19,9 +19,9 @@ HOW = ("new", "in place", "view", "append", "pool", "passed")
 
 
 class FrameRow:
-    """What is known of one frame: its plan, who called it, and which values it started with."""
+    """What is known of one frame: its plan, who called it, which values it started with, and before which step."""
 
-    __slots__ = ("attribute", "bindings", "caller", "iteration", "parent", "plan", "run")
+    __slots__ = ("attribute", "bindings", "caller", "iteration", "opened", "parent", "plan", "run")
 
     def __init__(
         self,
@@ -31,6 +31,7 @@ class FrameRow:
         attribute: str,
         iteration: int | None,
         run: int,
+        opened: int = 0,
     ) -> None:
         self.plan = plan
         self.parent = parent
@@ -38,6 +39,7 @@ class FrameRow:
         self.attribute = attribute
         self.iteration = iteration
         self.run = run
+        self.opened = opened
         self.bindings: tuple[tuple[Any, ...], ...] = ()
 
     @property

@@ -16,6 +16,7 @@ from kvviz.engine.execution import Execution
 from kvviz.engine.plan import PlannedNode
 from kvviz.engine.planning import main_plan
 from kvviz.engine.policy import Policy, find_policy
+from kvviz.engine.preview import preview
 from kvviz.engine.records import Live, Run
 from kvviz.engine.replay import Carried, Replayer
 from kvviz.engine.rows import Recorder
@@ -55,6 +56,7 @@ class Session:
         self.trace = Trace(graph, self.policy, self.recorder)
         self.trace.replayer = Replayer(self.plan, self.policy)
         self.execution: Execution | None = None
+        self.previews = False  # whether `look_ahead` also tells what each op would allocate and free
         self.on_run_end: Callable[[], Any] | None = None
 
     def begin(self, feeds: Mapping[str, Any], donate: Sequence[str], carried: Carried | None = None) -> None:
@@ -62,11 +64,11 @@ class Session:
         checked = check_inputs(self.graph, feeds, donate)
         run = len(self.trace.runs)
         self.trace.replayer.note(checked, frozenset(donate), carried or {})
-        self.recorder.ledger.peak_here = 0
         with np.errstate(all="ignore"):
             self.execution = Execution(
                 self.plan, checked, frozenset(donate), self.policy, self.recorder, self.weights, run
             )
+        self.recorder.ledger.peak_here = self.recorder.ledger.live
         self.trace.runs.append(Run(run, len(self.recorder.rows), len(self.recorder.rows)))
         self._before = self._totals()
 
@@ -103,7 +105,8 @@ class Session:
                 self.finish_run()
         except KeyboardInterrupt:
             self.trace.interrupted = True
-            self._note_run()
+            if self.execution is not None:
+                self._note_run()
         self.trace.live = None
         return self.trace
 
@@ -135,7 +138,9 @@ class Session:
             execution.settle()
             if not execution.finished:
                 frame = execution.frame
-                self.trace.live = Live(frame.id, tuple(p.node for p in frame.frontier()))
+                ready = frame.frontier()
+                costs = tuple(preview(execution, frame, p) for p in ready) if self.previews else ()
+                self.trace.live = Live(frame.id, tuple(p.node for p in ready), costs)
                 break
             self._end_run()
         return self.trace.live

@@ -60,7 +60,7 @@ class Trace:
         self.live: Live | None = None
         self.replayer: Any = None
         self._frames: list[TraceFrame] = []
-        self._lives: tuple[int, list[StorageRecord]] = (-1, [])
+        self._lives: tuple[int, Any, list[StorageRecord]] = (-1, None, [])
         self._where: dict[tuple[int, int], int] = {}
         self._where_upto = 0
 
@@ -117,30 +117,34 @@ class Trace:
     def storages(self) -> list[StorageRecord]:
         """All storages, by id, with the value that first lived there and when they were born and freed."""
         rows = self.recorder.rows
-        if self._lives[0] != len(rows):
-            self._lives = (len(rows), self._storage_records())
-        return self._lives[1]
+        # What dies between two ops is added to the row of the earlier one, so a last row may be new.
+        last = rows[-1] if rows else None
+        if self._lives[0] != len(rows) or self._lives[1] is not last:
+            self._lives = (len(rows), last, self._storage_records())
+        return self._lives[2]
 
     def _storage_records(self) -> list[StorageRecord]:
-        name: dict[int, str] = {}
-        born: dict[int, int] = {}
+        made: dict[int, tuple[int, str]] = {}
         freed: dict[int, int] = {}
-        for frame in self.frames:
-            for placed in frame.bindings:
-                name.setdefault(placed.storage, placed.name)
         for index, row in enumerate(self.recorder.rows):
             for output, where in zip(row[1].node.outputs, row[4]):
                 if where is not None:
-                    if where[0] not in name:
-                        name[where[0]] = output
-                        born[where[0]] = index
+                    made.setdefault(where[0], (index, output))
                     freed.pop(where[0], None)
             for storage in row[5]:
                 freed[storage] = index
-        return [
-            StorageRecord(s.id, s.capacity, "host", s.origin, name.get(s.id, ""), born.get(s.id, -1), freed.get(s.id))
-            for s in self.recorder.ledger.storages
-        ]
+        for frame in self.recorder.frames:
+            for bound in frame.bindings:
+                # What a frame finds when it is opened is older than the step that comes next.
+                if bound[1] not in made or frame.opened <= made[bound[1]][0]:
+                    made[bound[1]] = (frame.opened - (frame.opened == 0), bound[0])
+        records = []
+        born, name = -1, ""
+        for s in self.recorder.ledger.storages:
+            # The elements of a sequence follow it, and are known by its name.
+            born, name = made.get(s.id, (born, name))
+            records.append(StorageRecord(s.id, s.capacity, "host", s.origin, name, born, freed.get(s.id)))
+        return records
 
     def step_of(self, frame: int, node_index: int) -> int | None:
         """The step at which a node of a frame ran, or None if it has not."""
@@ -178,7 +182,7 @@ class Trace:
     @staticmethod
     def load(path: Any) -> Trace:
         """Read a trace that `save` wrote. It can be looked at in every way, but not run on."""
-        from kvviz.engine.tracefile import load
+        from kvviz.engine.traceread import load
 
         return load(path)
 

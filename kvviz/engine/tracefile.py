@@ -1,169 +1,76 @@
-"""A trace in one file: a zip with a JSON header (graphs without weights, frames, runs) and integer columns.
+"""Writing a trace to one file: a zip with a JSON header (graphs without weights, frames, runs) and integer columns.
 
-Nothing in it is executed when it is read, and every index is checked.
+The header has ``graphs`` (inner ones first), ``plans`` (which nodes of a graph ran, in which order), ``frames``,
+``storages``, ``runs`` and ``caches``; the columns hold the rows, ten numbers a step and lists of varying length.
 """
 
 from __future__ import annotations
 
 import json
 import zipfile
-from collections.abc import Sequence
-from io import BytesIO
 from typing import Any
 
 import numpy as np
 
-from kvviz.engine.policy import Policy
-from kvviz.engine.records import Cache, CacheRun, Run
-from kvviz.engine.rows import FrameRow, Recorder
+from kvviz.engine.reasons import offset_of
 from kvviz.engine.trace import Trace
-from kvviz.errors import LoadError
 from kvviz.graph.model import Graph, Node, Value
-from kvviz.memory.storage import Storage
 
 FORMAT = 1
-
-
-class SavedNode:
-    """What a row needs to know of a planned node, when the plan itself is gone."""
-
-    __slots__ = ("control", "foreign", "node", "position", "views")
-
-    def __init__(self, node: Node, position: int, control: str, foreign: bool, views: Sequence[int]) -> None:
-        self.node = node
-        self.position = position
-        self.control = control
-        self.foreign = foreign
-        self.views = tuple(views)
-
-
-class SavedPlan:
-    """What a frame needs to know of its plan, when the plan itself is gone."""
-
-    __slots__ = ("graph", "is_output", "order", "outputs", "slots")
-
-    def __init__(self, graph: Graph, order: Sequence[SavedNode], outputs: Sequence[str]) -> None:
-        self.graph = graph
-        self.order = tuple(order)
-        self.outputs = tuple(outputs)
-        self.slots = {name: name for node in graph.nodes for name in (*node.inputs, *node.outputs)}
-        self.is_output = frozenset(outputs)
+COLUMNS = ("step", "taken", "masks", "placed", "freed")
 
 
 def save(trace: Trace, path: Any) -> None:
     """Write a trace to a file; see `Trace.save`."""
-    rows, frames = trace.recorder.rows, trace.recorder.frames
+    frames = trace.recorder.frames
     plans = list({id(frame.plan): frame.plan for frame in frames}.values())
     number = {id(plan): i for i, plan in enumerate(plans)}
-    strings: dict[str, int] = {}
+    graphs: dict[int, int] = {}
+    described: list[dict[str, Any]] = []
+    for plan in plans:
+        _add_graph(plan.graph, graphs, described)
     header = {
         "format": FORMAT,
         "title": trace.title,
         "policy": [trace.policy.name, trace.policy.about, trace.policy.version],
-        "plans": [_plan(plan) for plan in plans],
-        "frames": [
-            [
-                number[id(f.plan)],
-                f.parent,
-                f.caller.position if f.caller else None,
-                f.attribute,
-                f.iteration,
-                f.run,
-                [[b[0], b[1], b[2], b[3], b[4], str(b[5]), b[6]] for b in f.bindings],
-            ]
-            for f in frames
-        ],
+        "graphs": described,
+        "plans": [_plan(plan, graphs) for plan in plans],
+        "frames": [_frame(frame, number) for frame in frames],
         "storages": [[s.capacity, s.origin, s.owned] for s in trace.recorder.ledger.storages],
         "runs": [
             [r.first, r.last, r.token, r.text, r.peak_bytes, r.bytes_copied, r.bytes_written, r.bytes_allocated]
             for r in trace.runs
         ],
-        "caches": [
-            [
-                c.name,
-                c.input,
-                c.output,
-                c.protocol,
-                c.axis,
-                [[r.capacity, r.valid, r.bytes_copied, r.bytes_written, r.storage] for r in c.runs],
-            ]
-            for c in trace.caches
-        ],
+        "caches": [_cache(cache) for cache in trace.caches],
         "totals": [trace.peak_bytes, trace.bytes_copied, trace.bytes_written, trace.bytes_allocated],
         "tokens": [trace.prompt, trace.tokens, trace.words, trace.interrupted],
     }
-    columns: dict[str, list[int]] = {"step": [], "taken": [], "masks": [], "placed": [], "freed": []}
-    for frame, planned, taken, masks, placed, freed, allocated, copied, written, live in rows:
-        columns["step"] += (
-            frame,
-            planned.position,
-            allocated,
-            copied,
-            written,
-            live,
-            len(taken),
-            len(masks),
-            len(placed),
-            len(freed),
-        )
+    strings: dict[str, int] = {}
+    columns = _columns(trace, strings)
+    header["strings"] = list(strings)
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("header.json", json.dumps(header))
+        for name in COLUMNS:
+            archive.writestr(f"{name}.i64", np.array(columns[name], "<i8").tobytes())
+
+
+def _columns(trace: Trace, strings: dict[str, int]) -> dict[str, list[int]]:
+    columns: dict[str, list[int]] = {name: [] for name in COLUMNS}
+    for index, row in enumerate(trace.recorder.rows):
+        frame, planned, taken, masks, placed, freed, allocated, copied, written, live = row
+        outputs = len(planned.node.outputs)
+        counts = (len(taken), len(masks), outputs, len(freed))
+        columns["step"] += (frame, planned.position, allocated, copied, written, live, *counts)
         columns["taken"] += taken
         columns["freed"] += freed
         for mask in masks:
             columns["masks"] += mask
-        for where in placed:
+        for where in (*placed, *(None,) * (outputs - len(placed))):
+            if where is not None and where[5] is None:
+                offset = offset_of(trace, frame, planned.node.inputs[0], index)
+                where = (*where[:5], offset, *where[6:])
             columns["placed"] += _pack(where, strings)
-    header["strings"] = list(strings)
-    arrays = {name: np.array(values, np.int64) for name, values in columns.items()}
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("header.json", json.dumps(header))
-        for name, array in arrays.items():
-            buffer = BytesIO()
-            np.save(buffer, array)
-            archive.writestr(f"{name}.npy", buffer.getvalue())
-
-
-def load(path: Any) -> Trace:
-    """Read a trace that `save` wrote; see `Trace.load`."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            header = json.loads(archive.read("header.json"))
-            columns = {
-                name: np.load(BytesIO(archive.read(f"{name}.npy")), allow_pickle=False).tolist()
-                for name in ("step", "taken", "masks", "placed", "freed")
-            }
-        if header["format"] != FORMAT:
-            raise LoadError(f"{path} has trace format {header['format']}; this version reads {FORMAT}")
-        return _rebuild(header, columns)
-    except (zipfile.BadZipFile, KeyError, IndexError, TypeError, ValueError) as error:
-        raise LoadError(f"{path} is not a trace of kvviz, or it is damaged ({type(error).__name__}: {error})") from None
-
-
-def _plan(plan: Any) -> dict[str, Any]:
-    graph = plan.graph
-    outputs = [next(n for n, s in plan.slots.items() if s == slot) for slot in plan.outputs]
-    return {
-        "name": graph.name,
-        "inputs": [v.name for v in graph.inputs],
-        "outputs": outputs,
-        "weights": list(graph.weights),
-        "order": [
-            [
-                p.node.name,
-                p.node.op_type,
-                p.node.domain,
-                list(p.node.inputs),
-                list(p.node.outputs),
-                p.node.index,
-                list(p.node.captures),
-                p.node.opset,
-                list(p.node.scope),
-                p.control,
-                p.foreign,
-                list(p.views),
-            ]
-            for p in plan.order
-        ],
-    }
+    return columns
 
 
 def _pack(where: tuple | None, strings: dict[str, int]) -> list[int]:
@@ -176,84 +83,58 @@ def _pack(where: tuple | None, strings: dict[str, int]) -> list[int]:
     return [storage, generation, how, name, offset, *shaped, *strided]
 
 
-def _rebuild(header: dict[str, Any], columns: dict[str, list[int]]) -> Trace:
-    plans = [_load_plan(plan) for plan in header["plans"]]
-    recorder = Recorder()
-    for plan, parent, caller, attribute, iteration, run, bindings in header["frames"]:
-        calling = None if caller is None else recorder.frames[parent].plan.order[caller]
-        opened = FrameRow(plans[plan], parent, calling, attribute, iteration, run)
-        opened.bindings = tuple(
-            (b[0], b[1], b[2], b[3], None if b[4] is None else tuple(b[4]), b[5], b[6]) for b in bindings
-        )
-        recorder.frames.append(opened)
-    for capacity, origin, owned in header["storages"]:
-        recorder.ledger.storages.append(Storage(len(recorder.ledger.storages), capacity, None, origin, owned))
-    placed_at = iter(columns["placed"])
-    taken_at, masks_at, freed_at = iter(columns["taken"]), iter(columns["masks"]), iter(columns["freed"])
-    step = columns["step"]
-    for i in range(0, len(step), 10):
-        frame, position, allocated, copied, written, live, n_taken, n_masks, n_placed, n_freed = step[i : i + 10]
-        recorder.rows.append(
-            (
-                frame,
-                recorder.frames[frame].plan.order[position],
-                tuple(next(taken_at) for _ in range(n_taken)),
-                tuple((next(masks_at), next(masks_at)) for _ in range(n_masks)),
-                tuple(_unpack(placed_at, header["strings"]) for _ in range(n_placed)),
-                tuple(next(freed_at) for _ in range(n_freed)),
-                allocated,
-                copied,
-                written,
-                live,
-            )
-        )
-    peak, recorder.copied, recorder.written, recorder.allocated = header["totals"]
-    recorder.ledger.peak_here = peak
-    name, about, version = header["policy"]
-    trace = Trace(plans[header["frames"][0][0]].graph, Policy(name, about, version), recorder, header["title"])
-    trace.runs = [Run(i, *values) for i, values in enumerate(header["runs"])]
-    for name, past, present, protocol, axis, runs in header["caches"]:
-        trace.caches.append(Cache(name, past, present, protocol, axis, [CacheRun(*values) for values in runs]))
-    trace.prompt, trace.tokens, trace.words, trace.interrupted = header["tokens"]
-    return trace
+def _add_graph(graph: Graph, numbers: dict[int, int], described: list[dict[str, Any]]) -> int:
+    """Number of a graph in the file; it is described after the ones inside it."""
+    if id(graph) in numbers:
+        return numbers[id(graph)]
+    nodes = [_node(node, numbers, described) for node in graph.nodes]
+    described.append(
+        {
+            "name": graph.name,
+            "inputs": [_value(value) for value in graph.inputs],
+            "outputs": [_value(value) for value in graph.outputs],
+            "weights": list(graph.weights),
+            "nodes": nodes,
+        }
+    )
+    numbers[id(graph)] = len(described) - 1
+    return len(described) - 1
 
 
-def _load_plan(saved: dict[str, Any]) -> SavedPlan:
-    nodes, order = [], []
-    for position, (
-        name,
-        op,
-        domain,
-        inputs,
-        outputs,
-        index,
-        captures,
-        opset,
-        scope,
-        control,
-        foreign,
-        views,
-    ) in enumerate(saved["order"]):
-        node = Node(
-            name, op, domain, tuple(inputs), tuple(outputs), index, {}, {}, tuple(captures), opset, None, tuple(scope)
-        )
-        nodes.append(node)
-        order.append(SavedNode(node, position, control, foreign, views))
-    weights = {name: np.empty(0) for name in saved["weights"]}
-    values = [tuple(Value(n) for n in saved[key]) for key in ("inputs", "outputs")]
-    graph = Graph(saved["name"], values[0], values[1], tuple(nodes), weights)
-    return SavedPlan(graph, order, saved["outputs"])
+def _node(node: Node, numbers: dict[int, int], described: list[dict[str, Any]]) -> list[Any]:
+    return [
+        node.name,
+        node.op_type,
+        node.domain,
+        node.inputs,
+        node.outputs,
+        node.index,
+        node.captures,
+        node.opset,
+        node.scope,
+        [[name, _add_graph(graph, numbers, described)] for name, graph in node.subgraphs.items()],
+        None if node.function is None else _add_graph(node.function, numbers, described),
+    ]
 
 
-def _unpack(numbers: Any, strings: list[str]) -> tuple | None:
-    storage = next(numbers)
-    if storage < 0:
-        return None
-    generation, how, name, offset = (next(numbers) for _ in range(4))
-    shape, strides = (_unpack_list(numbers) for _ in range(2))
-    return storage, generation, how, shape, strings[name], offset, strides
+def _value(value: Value) -> list[Any]:
+    return [value.name, None if value.dtype is None else str(value.dtype), value.shape, value.kind]
 
 
-def _unpack_list(numbers: Any) -> tuple[int, ...] | None:
-    size = next(numbers)
-    return None if size < 0 else tuple(next(numbers) for _ in range(size))
+def _plan(plan: Any, graphs: dict[int, int]) -> list[Any]:
+    places = {id(node): i for i, node in enumerate(plan.graph.nodes)}
+    names = {slot: name for name, slot in plan.slots.items()}
+    order = [[places[id(p.node)], p.control, p.foreign, p.views] for p in plan.order]
+    return [graphs[id(plan.graph)], order, [names[slot] for slot in plan.outputs]]
+
+
+def _frame(frame: Any, plans: dict[int, int]) -> list[Any]:
+    caller = frame.caller.position if frame.caller else None
+    bindings = [[b[0], b[1], b[2], b[3], b[4], str(b[5]), b[6]] for b in frame.bindings]
+    where = [plans[id(frame.plan)], frame.parent, caller]
+    return [*where, frame.attribute, frame.iteration, frame.run, frame.opened, bindings]
+
+
+def _cache(cache: Any) -> list[Any]:
+    runs = [[r.capacity, r.valid, r.bytes_copied, r.bytes_written, r.storage] for r in cache.runs]
+    return [cache.name, cache.input, cache.output, cache.protocol, cache.axis, runs]

@@ -32,10 +32,10 @@ def sentence(step: Any, trace: Any = None) -> str:
     decision = step.decision
     weights = in_weights(trace) if trace is not None else (lambda storage: False)
     outs = [Out(o.name, o.storage, o.generation, o.how, o.nbytes, o.shape, weights(o.storage)) for o in step.outs]
-    bodies: Iterable[Any] | None = () if is_control(step.graph_node) else None
+    bodies: Iterable[Any] | None = None
     grown = UNKNOWN
     source = ""
-    if trace is not None and bodies is not None:
+    if trace is not None and is_control(step.graph_node):
         bodies = [f for f in trace.frames if f.parent == step.frame_id and f.node is step.graph_node]
     if decision.taken:
         told = outs[main_output([o.how for o in outs])]

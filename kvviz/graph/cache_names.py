@@ -10,8 +10,8 @@ _INPUT_END = re.compile(r"_(prev|in)(?=[._]?\d*$)")
 _OUTPUT_START_WORD = re.compile(r"^(updated|new|next)_")
 _OUTPUT_END = re.compile(r"_(next|out|new|updated)(?=[._]?\d*$)")
 _CACHE_WORD = re.compile(
-    r"(^|[._/])(past|present|k?v?_?cache\w*|key|value|kv|states?\d*|conv|ssm|recurrent|memory|mems?|h|c|hidden)"
-    r"(?=$|[._/\d])|cache|state",
+    r"(^|[._/])(past|present|kv|states?\d*|conv|ssm|recurrent|memory|mems?|hidden)(?=$|[._/\d])"
+    r"|[._]\d+[._](key|value)$|cache|state",
     re.IGNORECASE,
 )
 _STATE_WORD = re.compile(
@@ -53,7 +53,7 @@ def names_agree(input_name: str, output_name: str) -> bool:
 
 
 def looks_like_cache(name: str) -> bool:
-    """Whether a name speaks of a cache or a state."""
+    """Whether a name speaks of a cache or a state; ``h`` and ``c`` alone are too little."""
     return bool(_CACHE_WORD.search(name))
 
 
@@ -76,7 +76,7 @@ def short_name(input_name: str) -> str:
     ('0.key', '3.cross.value', 'h')
     """
     rest = canonical_input(input_name)
-    rest = rest[1:].lstrip("._") if rest.startswith("C") and rest != "C" else rest
+    rest = rest[1:].lstrip("._") if rest != input_name and rest.startswith("C") else rest
     digits = re.search(r"\d+", rest)
     if not digits:
         return rest or input_name

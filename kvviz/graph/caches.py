@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from kvviz.graph import cache_names as names
+from kvviz.graph.cache_axis import sequence_axis
 from kvviz.graph.control import control_inputs, logits_output
-from kvviz.graph.model import Graph, Node, Value
-from kvviz.graph.trace_back import Frame, Write, constant, writes
+from kvviz.graph.model import Graph, Value
+from kvviz.graph.trace_back import Frame, Write, writes
 
 __all__ = ["CachePair", "cache_pairs", "control_inputs", "logits_output"]
 
@@ -86,11 +85,16 @@ def _by_structure(
     found: list[tuple[int, str, str]] = []
     for output, ways in made.items():
         for write in ways:
-            for root, _ in write.roots:
-                if root in inputs and _compatible(inputs[root], outputs[output]):
-                    rank = _certainty(write, inputs[root], outputs[output])
-                    if rank is not None:
-                        found.append((rank, root, output))
+            ranks = {
+                root: _certainty(write, inputs[root], outputs[output])
+                for root, _ in write.roots
+                if root in inputs and _compatible(inputs[root], outputs[output])
+            }
+            known = [(rank, not names.looks_like_cache(root), root) for root, rank in ranks.items() if rank is not None]
+            if known:
+                # Of several inputs that are joined one is the past: the one called so, or else the first.
+                rank, _, root = min(known, key=lambda item: item[:2])
+                found.append((rank, root, output))
     # sort() keeps the order of the outputs among equals.
     for _, root, output in sorted(found, key=lambda item: item[0]):
         if root not in matched and output not in matched.values():
@@ -99,11 +103,13 @@ def _by_structure(
 
 def _certainty(write: Write, before: Value, after: Value) -> int | None:
     """How sure it is that a write carries a cache on: 0 is best, None is not at all."""
-    if names.names_agree(before.name, after.name):
+    called = names.looks_like_cache(before.name)
+    # An output called so is not enough: anything may be joined into it.
+    called = called or (names.looks_like_cache(after.name) and write.evidence == "append")
+    if names.names_agree(before.name, after.name) and (called or write.evidence == "op"):
         return 0
     if write.evidence == "op":
         return 1
-    called = names.looks_like_cache(before.name) or names.looks_like_cache(after.name)
     numbers = before.dtype is not None and before.dtype.kind in "iub" and before.dtype.itemsize > 1
     if write.protocol == "pass" or numbers:
         return 3 if called else None
@@ -121,8 +127,13 @@ def _by_name(inputs: dict[str, Value], outputs: dict[str, Value], matched: dict[
         if name in matched:
             continue
         for output, after in outputs.items():
-            told = names.names_agree(name, output) and (names.looks_like_cache(name) or names.looks_like_cache(output))
-            if told and output not in matched.values() and _compatible(before, after):
+            told = names.looks_like_cache(name) or names.looks_like_cache(output) or name in ("h", "c")
+            if (
+                told
+                and names.names_agree(name, output)
+                and output not in matched.values()
+                and _compatible(before, after)
+            ):
                 matched[name] = output
                 break
 
@@ -164,7 +175,7 @@ def _pair(before: Value, after: Value, ways: list[Write]) -> CachePair:
         input=before.name,
         output=after.name,
         protocol=protocol,
-        axis=None if protocol == "state" else _axis(before, after, carrying, protocol),
+        axis=None if protocol == "state" else sequence_axis(before, after, carrying, protocol),
         writer=tuple(node.name if (node := write.node or write.frame.node) else "" for write in ways),
         ops=tuple(write.label for write in ways),
         frames=tuple(write.frame.path for write in ways),
@@ -187,73 +198,3 @@ def _protocol(before: Value, after: Value, carrying: list[Write]) -> str:
     if names.looks_like_state(before.name) or names.looks_like_state(after.name):
         return "state"
     return "static" if before.shape is not None and before.shape == after.shape else "growing"
-
-
-def _axis(before: Value, after: Value, carrying: list[Write], protocol: str) -> int | None:
-    """The sequence axis of the output: where the writer works, seen through the views behind it."""
-    shape = after.shape if after.shape is not None else before.shape
-    if shape is None:
-        return next((write.axis for write in carrying if not write.chain), None)
-    for write in carrying:
-        if write.node is not None:
-            if write.axis is None:
-                return None
-            axes = _axes_at(write, len(shape))
-            axis = _scattered_axis(write) if write.node.op_type == "ScatterND" else write.axis
-            if axes and axis is not None and -len(axes) <= axis < len(axes) and axes[axis] is not None:
-                return axes[axis]
-    if before.shape and after.shape and protocol != "cross":
-        different = [i for i, (a, b) in enumerate(zip(before.shape, after.shape)) if a != b]
-        if len(different) == 1:
-            return different[0]
-    # Where all else fails, the layout that exporters use: (batch, heads, rows, size), packed, or both halves in one.
-    return {3: 1, 4: 2, 5: 3}.get(len(shape))
-
-
-def _axes_at(write: Write, rank: int) -> list[int | None]:
-    """For each axis of the writer's output the axis of the cache that it becomes; empty where that is unclear."""
-    axes: list[int | None] = list(range(rank))
-    for node in write.chain:
-        if node.op_type == "Transpose":
-            perm = node.attributes.get("perm") or tuple(reversed(range(len(axes))))
-            if sorted(perm) != list(range(len(axes))):
-                return []
-            inner: list[int | None] = [None] * len(axes)
-            for place, axis in enumerate(perm):
-                inner[axis] = axes[place]
-            axes = inner
-        elif node.op_type in ("Unsqueeze", "Squeeze"):
-            places = _places(write.frame, node)
-            if places is None:
-                return []
-            full = len(axes) + (len(places) if node.op_type == "Squeeze" else 0)
-            there = {place % full for place in places} if full else set()
-            if node.op_type == "Unsqueeze":
-                axes = [axis for place, axis in enumerate(axes) if place not in there]
-            else:
-                left = iter(axes)
-                axes = [None if place in there else next(left, None) for place in range(full)]
-        elif node.op_type in ("Reshape", "Flatten"):
-            return []
-    return axes
-
-
-def _places(frame: Frame, node: Node) -> list[int] | None:
-    if "axes" in node.attributes:
-        return [int(axis) for axis in node.attributes["axes"]]
-    array = constant(frame, node.inputs[1]) if len(node.inputs) > 1 and node.inputs[1] else None
-    return None if array is None else [int(axis) for axis in np.ravel(array)]
-
-
-def _scattered_axis(write: Write) -> int | None:
-    """The last axis that ScatterND's indices address; None where their length is not known."""
-    assert write.node is not None
-    frame, name = write.frame, write.node.inputs[1]
-    maker = frame.graph.producers.get(name)
-    if maker is not None and maker.op_type == "Unsqueeze":
-        return 0
-    if maker is not None and maker.op_type == "Concat":
-        return len(maker.inputs) - 1
-    array = constant(frame, name)
-    shape = array.shape if array is not None else getattr(frame.graph.value_info.get(name), "shape", None)
-    return shape[-1] - 1 if shape and isinstance(shape[-1], int) else None

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
+import sys
 import uuid
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import onnx
-import onnx_ir as ir
 
 from kvviz.errors import LoadError
 from kvviz.graph.convert import Reader, read_opsets
@@ -16,7 +16,10 @@ from kvviz.graph.external import DEFAULT_LIMIT, Source
 from kvviz.graph.model import Graph
 from kvviz.graph.names import quoted
 
-OPSETS = (7, 28)
+if TYPE_CHECKING:
+    import onnx_ir
+
+OPSETS = (1, 28)
 """Oldest and newest version of the ONNX operator set that is read."""
 
 _PROTOBUF_LIMIT = 2 << 30
@@ -32,7 +35,7 @@ _OTHER_FILES = (
 
 
 def load(
-    model: str | os.PathLike[str] | bytes | bytearray | memoryview | onnx.ModelProto | ir.Model,
+    model: str | os.PathLike[str] | bytes | bytearray | memoryview | onnx.ModelProto | onnx_ir.Model,
     *,
     name: str | None = None,
     tensor_limit: int = DEFAULT_LIMIT,
@@ -58,7 +61,7 @@ def load(
     Raises
     ------
     LoadError
-        No ONNX model, damaged, missing or unsafe external data, or an operator set outside 7 to 28.
+        No ONNX model, damaged, missing or unsafe external data, or an operator set outside 1 to 28.
     LimitError
         A tensor is larger than ``tensor_limit``.
     GraphError
@@ -102,7 +105,8 @@ def _proto(model: Any, limit: int) -> tuple[Any, Source]:
     """The model as protobuf, and where it came from."""
     if isinstance(model, onnx.ModelProto):
         return model, Source("the given ModelProto", limit=limit)
-    if isinstance(model, ir.Model):
+    # Whoever has such a model has imported onnx_ir; nobody else need wait for it.
+    if "onnx_ir" in sys.modules and isinstance(model, sys.modules["onnx_ir"].Model):
         return _from_ir(model, limit)
     if isinstance(model, (bytes, bytearray, memoryview)):
         source = Source(f"the given {type(model).__name__}", limit=limit)
@@ -151,8 +155,10 @@ def _parse(data: bytes, source: Source) -> Any:
         raise LoadError(f"{source.label} is not an ONNX model, or it is cut short; get or export it again") from None
 
 
-def _from_ir(model: ir.Model, limit: int) -> tuple[Any, Source]:
+def _from_ir(model: onnx_ir.Model, limit: int) -> tuple[Any, Source]:
     """Protobuf of an onnx_ir model whose weights stay where they are."""
+    import onnx_ir as ir
+
     held: dict[str, Any] = {}
     folders = []
     # A name that no model can contain by chance or intent, for weights that are in memory.

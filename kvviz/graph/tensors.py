@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnx_ir as ir
+from onnx import helper, numpy_helper
 
 from kvviz.errors import LimitError, LoadError
 from kvviz.graph.external import Source, find_external
@@ -17,9 +17,10 @@ from kvviz.graph.model import Value
 from kvviz.graph.names import quoted, text
 
 _T = onnx.TensorProto
-_WIDE = {_T.FLOAT: ("float_data", 1), _T.COMPLEX64: ("float_data", 2), _T.INT64: ("int64_data", 1)}
-_WIDE |= {_T.DOUBLE: ("double_data", 1), _T.COMPLEX128: ("double_data", 2), _T.STRING: ("string_data", 1)}
-_WIDE |= {_T.UINT32: ("uint64_data", 1), _T.UINT64: ("uint64_data", 1)}
+_TWICE = (_T.COMPLEX64, _T.COMPLEX128)
+# Element types that share bytes, with their bits.
+_PACKED = dict.fromkeys((_T.INT4, _T.UINT4, _T.FLOAT4E2M1), 4) | dict.fromkeys((_T.INT2, _T.UINT2), 2)
+_PACKED |= {code: 6 for name, code in _T.DataType.items() if name.startswith("FLOAT6")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,13 +95,14 @@ def held(name: str, array: np.ndarray) -> Tensor:
 
 def element_type(code: int, what: str, source: Source) -> np.dtype | None:
     """NumPy's type for an ONNX element type number (strings are objects); None for "not said"."""
+    if code == _T.UNDEFINED:
+        return None
     try:
-        kind = ir.DataType(code)
-    except ValueError:
+        return np.dtype(helper.tensor_dtype_to_np_dtype(code))
+    except KeyError:
         raise LoadError(
             f"{what} of {source.label} has the unknown element type {code}; export the model again"
         ) from None
-    return None if kind == ir.DataType.UNDEFINED else np.dtype(kind.numpy())
 
 
 def read_tensor(proto: Any, source: Source, what: str = "", name: str = "") -> Tensor:
@@ -131,14 +133,14 @@ def read_tensor(proto: Any, source: Source, what: str = "", name: str = "") -> T
     dtype = element_type(proto.data_type, what, source)
     if dtype is None:
         raise LoadError(f"{what} of {source.label} has no element type; export the model again")
-    size, nbytes = _declared_size(dims, proto.data_type, what, source)
+    size, nbytes = _declared_size(dims, proto.data_type, dtype, what, source)
     value = Value(name or proto.name, dtype, dims)
     if proto.data_location == _T.EXTERNAL:
-        return Tensor(value, nbytes, _external(proto, source, what, nbytes))
+        return Tensor(value, nbytes, _external(proto, source, what, dtype, nbytes))
     _check_inline(proto, size, nbytes, what, source)
     if proto.data_type == _T.STRING:
         return Tensor(value, nbytes, lambda: _strings(proto, what, source))
-    return Tensor(value, nbytes, _guarded(lambda: ir.serde.TensorProtoTensor(proto).numpy(), what, source))
+    return Tensor(value, nbytes, _guarded(lambda: numpy_helper.to_array(proto), what, source))
 
 
 def read_sparse(proto: Any, source: Source, what: str = "", name: str = "") -> Tensor:
@@ -146,8 +148,8 @@ def read_sparse(proto: Any, source: Source, what: str = "", name: str = "") -> T
     name = name or proto.values.name
     what = what or f"sparse weight {quoted(name)}"
     dims = tuple(proto.dims)
-    size, nbytes = _declared_size(dims, proto.values.data_type, what, source)
     values, indices = read_tensor(proto.values, source, what), read_tensor(proto.indices, source, what)
+    size, nbytes = _declared_size(dims, proto.values.data_type, values.value.dtype, what, source)
 
     def dense() -> np.ndarray:
         data, where = values.read(), indices.read()
@@ -163,13 +165,15 @@ def read_sparse(proto: Any, source: Source, what: str = "", name: str = "") -> T
     return Tensor(Value(name, values.value.dtype, dims), nbytes, _guarded(dense, what, source))
 
 
-def _declared_size(dims: tuple[int, ...], code: int, what: str, source: Source) -> tuple[int, int]:
+def _declared_size(
+    dims: tuple[int, ...], code: int, dtype: np.dtype | None, what: str, source: Source
+) -> tuple[int, int]:
     """(elements, bytes) that a shape and element type stand for, held against the limit."""
     if any(dim < 0 for dim in dims):
         raise LoadError(f"{what} of {source.label} has the shape {list(dims)} with a negative length")
     size = math.prod(dims)
-    # A string takes at least its reference.
-    bits = 64 if code == _T.STRING else ir.DataType(code).bitwidth
+    # A string counts with its reference.
+    bits = _PACKED.get(code, 8 * dtype.itemsize if dtype is not None else 8)
     nbytes = (size * bits + 7) // 8
     if nbytes > source.limit:
         raise LimitError(
@@ -185,10 +189,9 @@ def _check_inline(proto: Any, size: int, nbytes: int, what: str, source: Source)
         if proto.data_type == _T.STRING:
             raise LoadError(f"{what} of {source.label} keeps strings as raw data, which ONNX forbids; export it again")
     else:
-        fieldname, factor = _WIDE.get(proto.data_type, ("int32_data", 1))
-        bits = 8 if proto.data_type == _T.STRING else ir.DataType(proto.data_type).bitwidth
-        # Elements under 6 bits are packed into bytes before they are stored as int32.
-        need = nbytes if bits in (2, 4) else size * factor
+        fieldname = helper.tensor_dtype_to_field(proto.data_type)
+        # Two 4-bit or four 2-bit elements stand in one entry, as they would in one byte.
+        need = nbytes if _PACKED.get(proto.data_type) in (2, 4) else size * (1 + (proto.data_type in _TWICE))
         have, unit = len(getattr(proto, fieldname)), f"entries in {fieldname}"
     if have != need:
         raise LoadError(
@@ -207,19 +210,23 @@ def _strings(proto: Any, what: str, source: Source) -> np.ndarray:
     return array.reshape(tuple(proto.dims))
 
 
-def _external(proto: Any, source: Source, what: str, nbytes: int) -> Callable[[], np.ndarray]:
+def _external(proto: Any, source: Source, what: str, dtype: np.dtype, nbytes: int) -> Callable[[], np.ndarray]:
     entries = {text(entry.key): text(entry.value) for entry in proto.external_data}
-    location = entries.get("location", "")
-    kept = source.held.get(location)
+    kept = source.held.get(entries.get("location", ""))
     if kept is not None:
         return _guarded(kept.numpy, what, source)
     path, offset = find_external(entries, nbytes, what, source)
-    # An empty base_dir: the path was checked against the model's folder already, and more leniently on hard links,
-    # which package managers make.
-    tensor = ir.ExternalTensor(
-        path, offset, nbytes, ir.DataType(proto.data_type), shape=ir.Shape(proto.dims), name=proto.name, base_dir=""
-    )
-    return _guarded(tensor.numpy, what, source)
+
+    def mapped() -> np.ndarray:
+        if not nbytes:
+            return np.zeros(tuple(proto.dims), dtype)
+        data = np.asarray(np.memmap(path, np.uint8, "r", offset, (nbytes,)))
+        if proto.data_type in _PACKED:
+            inline = _T(data_type=proto.data_type, dims=proto.dims, raw_data=data.tobytes())
+            return numpy_helper.to_array(inline)
+        return data.view(dtype).reshape(tuple(proto.dims))
+
+    return _guarded(mapped, what, source)
 
 
 def _guarded(read: Callable[[], np.ndarray], what: str, source: Source) -> Callable[[], np.ndarray]:

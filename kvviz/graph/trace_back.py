@@ -145,13 +145,17 @@ def constant(frame: Frame, name: str) -> np.ndarray | None:
 
 def _concat(frame: Frame, node: Node, chain: tuple[Node, ...], depth: int) -> Iterator[Write]:
     per_operand = [roots(frame, name) for name in node.inputs]
-    found = dict(item for operand in reversed(per_operand) for item in operand)
+    found: dict[str, bool] = {}
+    for operand in per_operand:
+        for root, part in operand:
+            found.setdefault(root, part)
     if found:
         evidence = "append" if per_operand[0] and not any(per_operand[1:]) else ""
         yield Write(frame, node, chain, tuple(found.items()), node.attributes.get("axis", 1), "growing", evidence)
         return
-    # Keys and values may be joined again after each was appended to.
-    inner = [write for name in node.inputs for write in writes(frame, name, (*chain, node), depth)]
+    # Keys and values may be joined again after each was appended to; more levels of that are no cache.
+    operands = [name for name in dict.fromkeys(node.inputs) if name]
+    inner = [write for name in operands for write in writes(frame, name, (*chain, node), depth + _DEEPEST // 2)]
     inner = [write for write in inner if write.roots]
     yield from inner[:1] or [Write(frame, node, chain)]
 

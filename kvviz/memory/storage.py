@@ -51,9 +51,11 @@ class Storage:
         Where values may grow, for a block made by `reserve`.
     parts : tuple of Storage
         For a sequence: the storages of its elements, each held once.
+    whole : bool
+        The run was given all of it; False where a caller donated a part of a larger array.
     """
 
-    __slots__ = ("capacity", "generation", "holders", "id", "origin", "owned", "parts", "room", "root")
+    __slots__ = ("capacity", "generation", "holders", "id", "origin", "owned", "parts", "room", "root", "whole")
 
     def __init__(self, id: int, capacity: int, root: Any, origin: str = "run", owned: bool = True) -> None:
         self.id = id
@@ -65,6 +67,7 @@ class Storage:
         self.generation = 0
         self.room: Room | None = None
         self.parts: tuple[Storage, ...] = ()
+        self.whole = True
 
     def __repr__(self) -> str:
         generation = f".{self.generation}" if self.generation else ""

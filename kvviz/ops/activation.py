@@ -5,36 +5,38 @@ from __future__ import annotations
 import numpy as np
 
 from kvviz.errors import OpError
-from kvviz.ops.numeric import blank, contiguous, in_float32, keeps, spreads
+from kvviz.ops.numeric import blank, constant, contiguous, in_float32, keeps, spreads
 from kvviz.ops.registry import op
 
 
 @op("Relu", since=6, overwrites=(0,))
 def relu(x, *, out=None):
     """The larger of ``x`` and 0."""
-    y = np.maximum(x, 0, out=out)
+    y = np.maximum(x, constant(0, x.dtype), out=out)
     return y if y.flags.c_contiguous else y.copy()
 
 
 @op("Sigmoid", since=6, overwrites=(0,))
 def sigmoid(x, *, out=None):
     """1 / (1 + exp(-x)); the exponential may overflow, to an exact 0."""
-    if x.dtype.char not in "fd":
+    char = x.dtype.char
+    if char not in "fd":
         return in_float32(sigmoid, x, out=out)
     y = np.negative(x, blank(x) if out is None else out)
     np.exp(y, y)
-    np.add(y, 1.0, y)
+    np.add(y, constant(1.0, char), y)
     return np.reciprocal(y, y)
 
 
 @op("Swish", since=24, overwrites=(0,))
 def swish(x, *, alpha=1.0, out=None):
     """x σ(αx)."""
-    if x.dtype.char not in "fd":
+    char = x.dtype.char
+    if char not in "fd":
         return in_float32(swish, x, alpha=alpha, out=out)
-    t = np.multiply(x, -alpha, blank(x))
+    t = np.multiply(x, constant(-alpha, char), blank(x))
     np.exp(t, t)
-    np.add(t, 1.0, t)
+    np.add(t, constant(1.0, char), t)
     return np.divide(x, t, blank(x) if out is None else out)
 
 

@@ -73,11 +73,17 @@ def attention(
     """
     flat = query.ndim == 3
     if not query.ndim == key.ndim == value.ndim or query.ndim not in (3, 4):
-        raise OpError(f"Q, K, V of rank {query.ndim}, {key.ndim}, {value.ndim} must all have 3 or all have 4 dimensions")
+        raise OpError(
+            f"Q, K, V of rank {query.ndim}, {key.ndim}, {value.ndim} must all have 3 or all have 4 dimensions"
+        )
     if flat:
         if not q_num_heads or not kv_num_heads:
             raise OpError("inputs of 3 dimensions need q_num_heads and kv_num_heads")
-        q, k, v = to_heads(query, q_num_heads, "Q"), to_heads(key, kv_num_heads, "K"), to_heads(value, kv_num_heads, "V")
+        q, k, v = (
+            to_heads(query, q_num_heads, "Q"),
+            to_heads(key, kv_num_heads, "K"),
+            to_heads(value, kv_num_heads, "V"),
+        )
     else:
         q, k, v = query, key, value
         if q_num_heads not in (None, q.shape[1]) or kv_num_heads not in (None, k.shape[1]):
@@ -147,7 +153,9 @@ def _check(q, k, v, past_key, past_value, nonpad) -> None:
     if (past_key is None) != (past_value is None):
         raise OpError("past_key and past_value must be given together")
     if past_key is not None and nonpad is not None:
-        raise OpError("nonpad_kv_seqlen counts rows of an outside cache and cannot be given with past_key and past_value")
+        raise OpError(
+            "nonpad_kv_seqlen counts rows of an outside cache and cannot be given with past_key and past_value"
+        )
 
 
 def _check_valid(valid: list[int], keys: int, mask: np.ndarray | None) -> None:

@@ -1,7 +1,8 @@
 """Which keys each query may see, from lengths and windows, and from mask tensors.
 
 A query at absolute position ``p = offset + i`` sees the keys ``[lo, hi)``: causal gives ``hi = p + 1``, a right
-window ``hi = p + right + 1``, a left window ``lo = p - left``, a count of valid rows ``hi = valid``; the narrowest wins.
+window ``hi = p + right + 1``, a left window ``lo = p - left``, a count of valid rows ``hi = valid``. The narrowest
+bound wins.
 """
 
 from __future__ import annotations

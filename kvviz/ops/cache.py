@@ -72,14 +72,15 @@ def tensor_scatter(past, update, write_indices=None, *, axis=-2, mode="linear", 
 
 def _write_rows(cache: np.ndarray, update: np.ndarray, start: int, axis: int) -> None:
     """Write along an axis from ``start`` on, and what does not fit from row 0 on."""
-    before = (slice(None),) * axis
-    capacity, rows = cache.shape[axis], update.shape[axis]
+    if axis:
+        cache, update = cache.swapaxes(0, axis), update.swapaxes(0, axis)
+    capacity, rows = len(cache), len(update)
     fitting = min(rows, capacity - start)
     if fitting == rows:
-        cache[(*before, slice(start, start + rows))] = update
+        cache[start : start + rows] = update
     else:
-        cache[(*before, slice(start, capacity))] = update[(*before, slice(0, fitting))]
-        cache[(*before, slice(0, rows - fitting))] = update[(*before, slice(fitting, rows))]
+        cache[start:] = update[:fitting]
+        cache[: rows - fitting] = update[fitting:]
 
 
 @op("CausalConvWithState", since=27)

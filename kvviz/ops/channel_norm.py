@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from kvviz.errors import OpError
-from kvviz.ops.norm import deviation, mean, mean_square
+from kvviz.ops.norm import deviation, mean
 from kvviz.ops.numeric import blank, in_float32, is_narrow, keeps
 from kvviz.ops.registry import op
 
@@ -84,7 +84,7 @@ def instance_norm(x, scale, bias, *, epsilon=1e-5, out=None):
         return in_float32(instance_norm, x, scale, bias, epsilon=epsilon, out=out)
     axes = tuple(range(2, x.ndim))
     y = np.subtract(x, mean(x, axes), blank(x) if out is None else out)
-    np.divide(y, deviation(mean_square(y, axes), epsilon), y)
+    np.divide(y, deviation(y, axes, epsilon), y)
     np.multiply(y, _by_channel(scale, x), y)
     return np.add(y, _by_channel(bias, x), y)
 
@@ -100,7 +100,7 @@ def group_norm(x, scale, bias, *, num_groups, epsilon=1e-5, stash_type=1, out=No
     groups = (x.shape[0], num_groups, math.prod(x.shape[1:]) // num_groups)
     source, target = x.reshape(groups), y.reshape(groups)
     np.subtract(source, mean(source, -1), target)
-    np.divide(target, deviation(mean_square(target, -1), epsilon), target)
+    np.divide(target, deviation(target, -1, epsilon), target)
     np.multiply(y, _by_channel(scale, x), y)
     return np.add(y, _by_channel(bias, x), y)
 
@@ -148,5 +148,5 @@ def mean_variance_norm(x, *, axes=(0, 2, 3), out=None):
     if is_narrow(x):
         return in_float32(mean_variance_norm, x, axes=axes, out=out)
     y = np.subtract(x, mean(x, tuple(axes)), blank(x) if out is None else out)
-    root = np.sqrt(mean_square(y, tuple(axes)))
+    root = deviation(y, tuple(axes), 0.0)
     return np.divide(y, np.add(root, 1e-9, root), y)

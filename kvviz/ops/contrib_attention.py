@@ -107,9 +107,11 @@ def group_query_attention(
         The output ``(batch, length, heads·size)``, both presents, and where asked for the scores.
     """
     if k_quant_type != "NONE" or v_quant_type != "NONE" or k_scale is not None or v_scale is not None:
-        raise OpError(f"a quantized cache (k_quant_type {k_quant_type!r}, v_quant_type {v_quant_type!r}) is not supported")
+        raise OpError(
+            f"a quantized cache (k_quant_type {k_quant_type!r}, v_quant_type {v_quant_type!r}) is not supported"
+        )
     q, k, v = _split(query, key, value, num_heads, kv_num_heads)
-    batch, heads, length, size = q.shape
+    batch, _, length, size = q.shape
     total = int(scalar(total_sequence_length, "total_sequence_length"))
     valid = [last + 1 for last in same_batch(seqlens_k, batch, "seqlens_k")]
     starts = [0] * batch if length == total else [count - length for count in valid]

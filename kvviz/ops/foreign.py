@@ -59,7 +59,9 @@ def foreign_kernel(node: Node, n_outputs: int | None = None) -> Callable[..., tu
     if not foreign_available(node.domain, node.op_type, node.opset):
         raise UnsupportedOpsError(f"neither kvviz nor onnx.reference has a kernel for {_words(node)}")
     if node.captures:
-        raise UnsupportedOpsError(f"subgraphs of {_words(node)} read outer values, which onnx.reference's kernel cannot")
+        raise UnsupportedOpsError(
+            f"subgraphs of {_words(node)} read outer values, which onnx.reference's kernel cannot"
+        )
     kernel_class = _kernel_class(node.domain, node.op_type, node.opset)
     run = _by_function(node) if kernel_class is None else _by_kernel(node, kernel_class)
 

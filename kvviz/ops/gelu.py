@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from kvviz.errors import OpError
-from kvviz.ops.numeric import FLOAT64, blank, in_float32, rounded, spreads
+from kvviz.ops.numeric import FLOAT64, blank, constant, in_float32, rounded, spreads
 from kvviz.ops.registry import op
 
 MICROSOFT = "com.microsoft"
@@ -69,24 +69,24 @@ def erf(x, *, out=None):
 
 def _gelu_erf(x, out):
     """x (1 + erf(x / √2)) / 2; ``x`` is read once more after the scratch is filled, so ``out`` may be ``x``."""
-    t = blank(x)
-    np.multiply(x, math.sqrt(0.5), t)
+    char = x.dtype.char
+    t = np.multiply(x, constant(math.sqrt(0.5), char), blank(x))
     fill_erf(t, t)
-    t += 1.0
-    t *= 0.5
+    np.add(t, constant(1.0, char), t)
+    np.multiply(t, constant(0.5, char), t)
     return np.multiply(x, t, blank(x) if out is None else out)
 
 
 def _gelu_tanh(x, out):
     """x (1 + tanh(√(2/π) (x + 0.044715 x³))) / 2."""
-    t = blank(x)
-    np.multiply(x, x, t)
-    t *= 0.044715 * math.sqrt(2 / math.pi)
-    t += math.sqrt(2 / math.pi)
-    t *= x
+    char = x.dtype.char
+    t = np.multiply(x, x, blank(x))
+    np.multiply(t, constant(0.044715 * math.sqrt(2 / math.pi), char), t)
+    np.add(t, constant(math.sqrt(2 / math.pi), char), t)
+    np.multiply(t, x, t)
     np.tanh(t, t)
-    t += 1.0
-    t *= 0.5
+    np.add(t, constant(1.0, char), t)
+    np.multiply(t, constant(0.5, char), t)
     return np.multiply(x, t, blank(x) if out is None else out)
 
 

@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 from onnx import helper
 
-from kvviz.errors import LimitError, OpError
+from kvviz.errors import OpError
 from kvviz.ops.arguments import scalar
+from kvviz.ops.limits import check_size
 from kvviz.ops.registry import op
-
-MAX_BYTES = 1 << 36
 
 
 @op("Range")
@@ -23,7 +22,7 @@ def range_(start, limit, delta, *, stash_type=1):
         raise OpError("a delta of 0 never reaches the limit")
     dtype = start.dtype
     count = max(-(-(high - low) // step) if dtype.kind == "i" else math.ceil((high - low) / step), 0)
-    _check_size((int(count),), dtype)
+    check_size((int(count),), dtype)
     if dtype.kind == "i":
         return np.arange(low, low + int(count) * step, step, dtype)
     # Half precisions are computed in float32 (stash_type), where NumPy's own arange would round at every step.
@@ -38,7 +37,7 @@ def constant_of_shape(shape, *, value=None):
     if any(size < 0 for size in sizes):
         raise OpError(f"a dimension of shape {sizes} is negative")
     dtype = np.dtype(np.float32) if value is None else value.dtype
-    _check_size(sizes, dtype)
+    check_size(sizes, dtype)
     if value is None:
         return np.zeros(sizes, dtype)
     y = np.empty(sizes, dtype)
@@ -93,10 +92,3 @@ def constant(
         if given is not None:
             return np.array(given, dtype)
     raise OpError("the node holds no dense value")
-
-
-def _check_size(shape: list[int] | tuple[int, ...], dtype: np.dtype) -> None:
-    """Refuse what would only end in a MemoryError, or in swapping."""
-    size = math.prod(shape) * dtype.itemsize
-    if size > MAX_BYTES:
-        raise LimitError(f"a tensor of shape {tuple(shape)} would take {size:,} bytes")

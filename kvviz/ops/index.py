@@ -6,6 +6,7 @@ import numpy as np
 
 from kvviz.errors import OpError
 from kvviz.ops.arguments import counted, scalar
+from kvviz.ops.limits import check_size
 from kvviz.ops.registry import op
 
 
@@ -90,12 +91,8 @@ def gather_nd(x, indices, *, batch_dims=0):
             f"indices of shape {indices.shape} with batch_dims {batch_dims} do not address data of shape {x.shape}"
         )
     batch = x.shape[:batch_dims]
-    prefix = tuple(
-        np.arange(n).reshape((n,) + (1,) * (indices.ndim - 2 - i)) for i, n in enumerate(batch)
-    )
-    found = tuple(
-        wrapped(indices[..., i], x.shape[batch_dims + i], batch_dims + i) for i in range(depth)
-    )
+    prefix = tuple(np.arange(n).reshape((n,) + (1,) * (indices.ndim - 2 - i)) for i, n in enumerate(batch))
+    found = tuple(wrapped(indices[..., i], x.shape[batch_dims + i], batch_dims + i) for i in range(depth))
     if not prefix + found:
         return np.broadcast_to(x, indices.shape[:-1] + x.shape).copy()
     # Indexing with one array a leading axis gives C order, with a NumPy scalar for a single element.
@@ -109,6 +106,7 @@ def one_hot(indices, depth, values, *, axis=-1):
     if n < 1:
         raise OpError(f"a depth of {n} leaves no place for any index")
     place = counted(axis, indices.ndim + 1)
+    check_size((*indices.shape, n), values.dtype)
     # Indices in [-depth, -1] count from the end; others out of range match nothing and leave a row of off values.
     wanted = np.where(indices < 0, indices + n, indices)
     ramp = np.arange(n).reshape((n,) + (1,) * (indices.ndim - place))
@@ -141,9 +139,7 @@ def unique(x, *, axis=None, sorted=1):
     """
     if axis is not None:
         axis = counted(axis, x.ndim)
-    values, first, inverse, counts = np.unique(
-        x, return_index=True, return_inverse=True, return_counts=True, axis=axis
-    )
+    values, first, inverse, counts = np.unique(x, return_index=True, return_inverse=True, return_counts=True, axis=axis)
     inverse = inverse.reshape(-1)
     if not sorted:
         order = np.argsort(first, kind="stable")
@@ -164,5 +160,3 @@ def array_feature_extractor(x, indices):
     """Take columns of the last axis; a vector counts as one row."""
     rows = x.reshape(1, -1) if x.ndim == 1 else x
     return gather(rows, indices.reshape(-1), axis=rows.ndim - 1)
-
-

@@ -102,7 +102,9 @@ def multi_head_attention(
         q, k, v = q.astype(np.float32), k.astype(np.float32), v.astype(np.float32)
     x = scores(q, k, scale or 1 / math.sqrt(q.shape[3]))
     if key_padding_mask is not None or unidirectional:
-        x += _mask(key_padding_mask, q.shape[0], q.shape[2], k.shape[2], past, mask_filter_value, unidirectional)
+        x += additive_mask(
+            key_padding_mask, q.shape[0], q.shape[2], k.shape[2], past, mask_filter_value, unidirectional
+        )
     if attention_bias is not None:
         x += attention_bias
     kept = x.copy().astype(kind, copy=False) if n_outputs > 3 else None
@@ -151,18 +153,35 @@ def _overwrite(past: np.ndarray, new: np.ndarray, start: int, present: np.ndarra
     return present
 
 
-def _mask(mask, batch: int, queries: int, keys: int, past: int, hide: float, causal: int) -> np.ndarray:
-    """What to add to the scores: broadcasts to (batch, heads, queries, keys)."""
+def additive_mask(
+    mask: np.ndarray | None, batch: int, queries: int, keys: int, past: int, hide: float, causal: int
+) -> np.ndarray:
+    """What to add to the scores, broadcasting to ``(batch, heads, queries, keys)``.
+
+    Parameters
+    ----------
+    mask : ndarray of int32, optional
+        ``(batch,)`` ends, ``(2·batch,)`` ends and then starts, or 1 (seen) and 0 by key or by pair.
+    past : int
+        Keys before the first query's own.
+    hide : float
+        What a hidden key gets; one that a causal query may not see gets the lowest number there is.
+    """
     total = np.zeros((1, 1, 1, 1), np.float32)
     if mask is not None:
         if mask.shape == (batch,):
             seen = (np.arange(keys) < mask.reshape(-1, 1))[:, None, None]
+        elif mask.shape == (2 * batch,):
+            ends, starts = mask.reshape(2, batch, 1)
+            places = np.arange(keys)
+            seen = ((places < ends) & (places >= starts))[:, None, None]
         elif mask.shape == (batch, keys):
             seen = (mask > 0)[:, None, None]
         elif mask.shape == (batch, queries, keys):
             seen = (mask > 0)[:, None]
         else:
-            raise OpError(f"key_padding_mask of shape {mask.shape} fits none of {(batch,)}, {(batch, keys)}")
+            forms = [(batch,), (2 * batch,), (batch, keys), (batch, queries, keys)]
+            raise OpError(f"a mask of shape {mask.shape} fits none of {forms}")
         total = np.where(seen, np.float32(0), np.float32(hide))
     if causal:
         later = np.arange(keys) > np.arange(queries)[:, None] + past

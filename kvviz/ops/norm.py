@@ -5,6 +5,8 @@ They run millions of times on one row of some hundred numbers, so each is a hand
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from kvviz.errors import OpError
@@ -22,25 +24,28 @@ def _like_scale(args, position, attributes):
     return "" if args[0].dtype == args[1].dtype else "dtype"
 
 
-def mean_square(x, axes):
-    """Mean of the squares over -1 (by BLAS) or a tuple of axes, which stay as 1."""
+def deviation(x, axes, epsilon):
+    """√(mean x² + ε) over -1 or a tuple of axes, which stay as 1."""
     if axes == -1:
         total = np.vecdot(x, x, keepdims=True)
-        return np.multiply(total, 1.0 / x.shape[-1], total)
-    total = _sum(np.multiply(x, x), axes, None, None, True)
-    return np.multiply(total, total.size / max(x.size, 1), total)
+        if total.size == 1 and x.size:
+            # One row, as in every decode step: Python does the rest faster than three calls of NumPy.
+            total.fill(math.sqrt(total.item() / x.size + epsilon))
+            return total
+    else:
+        total = _sum(np.multiply(x, x), axes, None, None, True)
+    np.multiply(total, total.size / max(x.size, 1), total)
+    np.add(total, epsilon, total)
+    return np.sqrt(total, total)
 
 
 def mean(x, axes):
     """Mean over -1 or a tuple of axes, which stay as 1."""
     total = _sum(x, axes, None, None, True)
+    if total.size == 1 and x.size:
+        total.fill(total.item() / x.size)
+        return total
     return np.multiply(total, total.size / max(x.size, 1), total)
-
-
-def deviation(variance, epsilon):
-    """√(variance + ε), in place."""
-    np.add(variance, epsilon, variance)
-    return np.sqrt(variance, variance)
 
 
 def _trailing(x, axis):
@@ -65,10 +70,10 @@ def rms_norm(x, scale, *, axis=-1, epsilon=1e-5, stash_type=1, n_outputs=1, out=
     onnxruntime knows it as SimplifiedLayerNormalization, which it registers in the default domain.
     """
     if x.dtype.char not in "fd" or scale.dtype != x.dtype:
-        y, inverse = rms_norm(_wide(x), _wide(scale, x), axis=axis, epsilon=epsilon, n_outputs=2)
+        y, inverse = rms_norm(_wide(x, scale), _wide(scale, x), axis=axis, epsilon=epsilon, n_outputs=2)
         y = rounded(y, scale.dtype, out)
         return y if n_outputs == 1 else (y, inverse)
-    root = deviation(mean_square(x, _trailing(x, axis)), epsilon)
+    root = deviation(x, _trailing(x, axis), epsilon)
     y = np.divide(x, root, blank(x) if out is None else out)
     np.multiply(y, _checked(scale, x), y)
     return y if n_outputs == 1 else (y, np.reciprocal(root))
@@ -80,7 +85,7 @@ def skip_rms_norm(x, skip, gamma, bias=None, *, epsilon=1e-12, n_outputs=1, out=
     if x.dtype.char not in "fd":
         return _in_float32(skip_rms_norm, (x, skip, gamma, bias), epsilon, n_outputs, out)
     total, target = _residual(x, skip, bias, n_outputs, out)
-    root = deviation(mean_square(total, -1), epsilon)
+    root = deviation(total, -1, epsilon)
     y = np.divide(total, root, target)
     np.multiply(y, gamma, y)
     return y if n_outputs == 1 else (y, None, np.reciprocal(root), total)[:n_outputs]
@@ -118,7 +123,7 @@ def _standard(x, axes, epsilon, y):
     """Centre and scale ``x`` into ``y`` (which may be ``x``); with the mean and the deviation."""
     centre = mean(x, axes)
     np.subtract(x, centre, y)
-    root = deviation(mean_square(y, axes), epsilon)
+    root = deviation(y, axes, epsilon)
     return np.divide(y, root, y), centre, root
 
 
@@ -137,8 +142,8 @@ def _residual(x, skip, bias, n_outputs, out):
 
 def _wide(x, beside=None):
     """float32, or float64 where one of the two has that."""
-    widest = FLOAT64 if FLOAT64 in (x.dtype, None if beside is None else beside.dtype) else FLOAT32
-    return x.astype(widest, copy=False)
+    double = x.dtype == FLOAT64 or (beside is not None and beside.dtype == FLOAT64)
+    return x.astype(FLOAT64 if double else FLOAT32, copy=False)
 
 
 def _in_float32(kernel, args, epsilon, n_outputs, out):

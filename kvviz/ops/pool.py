@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from kvviz.ops.numeric import in_float32, is_narrow
+from kvviz.ops.numeric import contiguous, in_float32, is_narrow
 from kvviz.ops.registry import op
 from kvviz.ops.window import spatial, window
 
@@ -139,13 +139,15 @@ def lp_pool(x, *, kernel_shape, auto_pad="NOTSET", ceil_mode=0, dilations=None, 
 @op("GlobalAveragePool")
 def global_average_pool(x):
     """Mean of each channel over all positions."""
-    return x.mean(tuple(range(2, x.ndim)), keepdims=True)
+    if is_narrow(x):
+        return in_float32(global_average_pool, x)
+    return contiguous(x.mean(tuple(range(2, x.ndim)), keepdims=True))
 
 
 @op("GlobalMaxPool")
 def global_max_pool(x):
     """Largest element of each channel."""
-    return np.maximum.reduce(x, tuple(range(2, x.ndim)), None, None, True)
+    return contiguous(np.maximum.reduce(x, tuple(range(2, x.ndim)), None, None, True))
 
 
 @op("GlobalLpPool", since=2)

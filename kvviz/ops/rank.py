@@ -6,7 +6,7 @@ import numpy as np
 
 from kvviz.errors import OpError
 from kvviz.ops.arguments import counted, scalar
-from kvviz.ops.numeric import FLOAT32, is_narrow
+from kvviz.ops.numeric import FLOAT32, contiguous, is_narrow
 from kvviz.ops.registry import op
 
 _PARTIAL = 1024
@@ -96,6 +96,8 @@ def cumulative_product(x, axis, *, exclusive=0, reverse=0):
 def _running(ufunc, start, x, axis, exclusive, reverse):
     axis = counted(int(scalar(axis, "axis")), x.ndim)
     dtype = FLOAT32 if is_narrow(x) else x.dtype
+    if not (exclusive or reverse):
+        return contiguous(ufunc.accumulate(x, axis, dtype).astype(x.dtype, copy=False))
     rows = np.moveaxis(x, axis, -1)
     y = np.empty(x.shape, x.dtype)
     target = np.moveaxis(y, axis, -1)

@@ -28,7 +28,7 @@ def update_cost(args: list, outs: Any, in_place: bool, attributes: dict, updates
 
 @op("ScatterND", overwrites=(0,), fits=always_fits, cost=update_cost)
 def scatter_nd(data, indices, updates, *, reduction="none", out=None):
-    """Write slices at tuples of leading indices (the last axis of ``indices``). Of several writers the last one wins."""
+    """Write slices at tuples of leading indices (the last axis of ``indices``); of several writers the last wins."""
     depth = indices.shape[-1]
     if depth > data.ndim:
         raise OpError(f"index tuples of {depth} numbers are too long for data of shape {data.shape}")

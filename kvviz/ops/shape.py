@@ -9,6 +9,7 @@ import numpy as np
 
 from kvviz.errors import OpError
 from kvviz.ops.arguments import counted, distinct, ints
+from kvviz.ops.limits import check_size
 from kvviz.ops.registry import op
 
 
@@ -100,6 +101,7 @@ def expand(x, target):
             raise OpError(f"a tensor of shape {x.shape} does not broadcast to {list(sizes)}")
     if tuple(shape) == x.shape:
         return x
+    check_size(shape, x.dtype)
     if x.size == 0 or 0 in shape or x.dtype.hasobject or not x.flags.c_contiguous:
         return np.broadcast_to(x, shape)
     # What broadcast_to does, at a fifth of its price.
@@ -120,6 +122,7 @@ def tile(x, repeats, along=None):
     if all(count == 1 for count in counts):
         return x.copy()
     pairs = [(count, size) for count, size in zip(counts, x.shape)]
+    check_size((count * size for count, size in pairs), x.dtype)
     spread = np.broadcast_to(x.reshape([n for size in x.shape for n in (1, size)]), [n for pair in pairs for n in pair])
     # One axis of length 1 repeated would reshape to a view with stride 0, which is not fresh memory.
     return spread.copy().reshape([count * size for count, size in pairs])

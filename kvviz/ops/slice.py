@@ -8,6 +8,7 @@ import numpy as np
 
 from kvviz.errors import OpError
 from kvviz.ops.arguments import counted, distinct, ints
+from kvviz.ops.limits import check_size
 from kvviz.ops.registry import Grow, op
 
 _BEFORE = [(slice(None),) * axis for axis in range(8)]
@@ -20,7 +21,8 @@ def slice_(x, first=None, last=None, where=None, step=None, *, starts=None, ends
     places, steps = ints(where, axes), ints(step)
     plain = steps is None or steps == [1]
     if plain and places and len(places) == 1 and 0 <= places[0] < min(x.ndim, 8) and begin and end:
-        return x[(*_BEFORE[places[0]], slice(begin[0], end[0]))]
+        only = (*_BEFORE[places[0]], slice(begin[0], end[0]))
+        return x[only]
     if begin is None or end is None or len(begin) != len(end):
         raise OpError(f"starts {begin} and ends {end} differ in number")
     places = list(range(len(begin))) if places is None else distinct(places, x.ndim)
@@ -55,7 +57,8 @@ def split(x, lengths=None, *, axis=0, split=None, num_outputs=None, n_outputs=No
     before = (slice(None),) * axis
     outputs, start = [], 0
     for size in sizes:
-        outputs.append(x[(*before, slice(start, start + size))])
+        part = (*before, slice(start, start + size))
+        outputs.append(x[part])
         start += size
     return tuple(outputs)
 
@@ -90,7 +93,8 @@ def concat(*xs, axis=1, grown=None):
         start = xs[0].shape[axis]
         for x in xs[1:]:
             end = start + x.shape[axis]
-            present[(*before, slice(start, end))] = x
+            rows = (*before, slice(start, end))
+            present[rows] = x
             start = end
         return present
     except ValueError:
@@ -113,6 +117,7 @@ def pad(x, amounts=None, fill=None, where=None, *, mode="constant", value=0.0, p
         raise OpError(f"pads {counts} cut more than a tensor of shape {x.shape} has")
     core = x[cut]
     befores, afters = [max(b, 0) for b in befores], [max(a, 0) for a in afters]
+    check_size((b + n + a for b, n, a in zip(befores, core.shape, afters)), x.dtype)
     if mode == "constant":
         constant = value if fill is None else fill.reshape(-1)[0]
         result = np.full([b + n + a for b, n, a in zip(befores, core.shape, afters)], constant, x.dtype)

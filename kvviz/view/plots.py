@@ -26,6 +26,7 @@ from kvviz.view.chart import (
 from kvviz.view.palette import OWNERS, STATES, Theme
 from kvviz.view.wire import run_label
 
+LEGEND_COLUMNS = 3
 _MOST_MARKS = 24
 
 
@@ -93,26 +94,30 @@ def cache(trace: Any, ax: Any = None) -> Any:
     Axes
     """
     ax, theme = axes_and_theme(ax, (8.0, 3.0))
-    colours = hues(theme)
-    groups: dict[tuple, list[Any]] = {}
-    for c in trace.caches:
-        groups.setdefault((tuple(r.capacity for r in c.runs), tuple(r.valid for r in c.runs)), []).append(c)
+    groups = cache_groups(trace)
     top = 1
-    for (capacity, valid), members in groups.items():
-        hue = next(colours)
+    lines: list[Any] = []
+    names: list[str] = []
+    for (capacity, valid), hue in zip(groups, hues(theme)):
+        members = groups[capacity, valid]
         runs = np.arange(len(capacity))
         name = short(members[0].name, 36) + (f" and {len(members) - 1} more" if len(members) > 1 else "")
-        ax.step(runs, capacity, where="mid", color=hue, linewidth=1.4, linestyle=(0, (5, 3)), label=f"{name}: reserved")
-        ax.plot(runs, valid, color=hue, linewidth=1.8, marker="o", markersize=3, label=f"{name}: valid")
+        look = {"color": hue, "drawstyle": "steps-mid"}
+        reserved = ax.plot(runs, capacity, **look, linewidth=1.4, linestyle=(0, (5, 3)), label=f"{name}: reserved")
+        filled = ax.plot(runs, valid, **look, linewidth=1.8, marker="o", markersize=3, label=f"{name}: valid")
         ax.fill_between(runs, valid, capacity, step="mid", color=hue, alpha=0.10, linewidth=0)
         top = max(top, *capacity, *valid)
+        # Of one group both lines are named; of several each group once, and the title says which line is which.
+        lines += [*reserved, *filled] if len(groups) == 1 else filled
+        names += [f"{name}: reserved", "valid"] if len(groups) == 1 else [name]
     ax.set_ylim(0, top * 1.08)
     whole_numbers(ax, "both")
     if groups:
-        legend(ax, theme, columns=min(2 * len(groups), 2))
+        legend(ax, theme, columns=LEGEND_COLUMNS, handles=(lines, names))
     else:
         say(ax, theme, "this trace has no caches")
-    finish(ax, theme, _run_word(trace), "rows", "Cache rows reserved and valid")
+    title = "Cache rows reserved and valid" if len(groups) < 2 else "Cache rows: dashed reserved, solid valid"
+    finish(ax, theme, _run_word(trace), "rows", title)
     return ax
 
 
@@ -174,18 +179,23 @@ def lifetimes(trace: Any, ax: Any = None, limit: int = 60) -> Any:
     ax, theme = axes_and_theme(ax, (8.0, min(max(2.2, 1.2 + 0.17 * len(shown)), 12.0)))
     widest = max((s.capacity for s in shown), default=1)
     used: dict[str, Any] = {}
-    for y, s in enumerate(shown):
-        look = OWNERS[s.origin]
-        start = max(s.born, 0)
-        stop = end if s.freed is None else s.freed + 1
+    for origin in dict.fromkeys(s.origin for s in shown):
+        look = OWNERS[origin]
         hue = hue_of(look, theme)
-        thick = 0.3 + 0.5 * (s.capacity / widest) ** 0.5
-        edge = {"dashed": "--", "dotted": ":"}.get(look.border, "-")
+        rows = [(y, s) for y, s in enumerate(shown) if s.origin == origin]
+        starts = np.array([max(s.born, 0) for _, s in rows])
+        stops = np.array([end if s.freed is None else s.freed + 1 for _, s in rows])
         bars = ax.barh(
-            y, max(stop - start, 0.5), left=start, height=thick, color=f"{hue}66", edgecolor=hue, linewidth=0.9
+            [y for y, _ in rows],
+            np.maximum(stops - starts, 0.5),
+            left=starts,
+            height=[0.3 + 0.5 * (s.capacity / widest) ** 0.5 for _, s in rows],
+            color=f"{hue}66",
+            edgecolor=hue,
+            linewidth=0.9,
+            linestyle={"dashed": "--", "dotted": ":"}.get(look.border, "-"),
         )
-        bars[0].set_linestyle(edge)
-        used.setdefault(s.origin, bars[0])
+        used[origin] = bars[0]
     ax.set_xlim(0, end)
     thousands(ax)
     ax.set_ylim(len(shown) - 0.4 if shown else 1, -0.6)
@@ -202,6 +212,15 @@ def lifetimes(trace: Any, ax: Any = None, limit: int = 60) -> Any:
     title = "Lives of buffers" + (f", the {len(shown)} largest of {len(shown) + left_out:,}" if left_out else "")
     finish(ax, theme, "step", "", title)
     return ax
+
+
+def cache_groups(trace: Any) -> dict[tuple[tuple[int, ...], tuple[int, ...]], list[Any]]:
+    """Caches by the rows that they reserve and hold after every run."""
+    groups: dict[tuple[tuple[int, ...], tuple[int, ...]], list[Any]] = {}
+    for c in trace.caches:
+        if c.runs:
+            groups.setdefault((tuple(r.capacity for r in c.runs), tuple(r.valid for r in c.runs)), []).append(c)
+    return groups
 
 
 def live_bytes(trace: Any) -> np.ndarray:

@@ -11,6 +11,8 @@ from kvviz.view import plots
 from kvviz.view.palette import LIGHT
 
 WIDTH, DPI = 9.0, 100
+LEFT, RIGHT, HEAD, GAP = 0.72, 0.16, 0.62, 0.5
+_MEMORY, _CACHE, _LEGEND, _LINE = 1.7, 1.5, 0.25, 0.23
 _STEPS = 8
 
 
@@ -34,21 +36,29 @@ def still(trace: Any, step: int | None = None) -> bytes:
     steps = len(trace.steps)
     last = steps - 1 if step is None else range(steps)[step]
     told = [trace.steps[i] for i in range(max(0, last - _STEPS + 1), last + 1)]
-    heights = [2.3, *([2.2] if trace.caches else []), 0.34 + 0.24 * len(told)]
-    # A figure without pyplot: it belongs to nobody's list of open figures.
-    figure = Figure(figsize=(WIDTH, sum(heights) + 0.5), dpi=DPI, layout="constrained", facecolor=LIGHT.pane)
+    heights = [_MEMORY, *([_CACHE] if trace.caches else []), 0.1 + _LINE * max(len(told), 1)]
+    keys = -(-len(plots.cache_groups(trace)) // plots.LEGEND_COLUMNS)
+    tops = [HEAD, *([GAP + 0.3 + _LEGEND * keys] if trace.caches else []), GAP + 0.25]
+    total = sum(heights) + sum(tops) + 0.1
+    # A figure without pyplot belongs to nobody's list of open figures; fixed places spare the search for a layout.
+    figure = Figure(figsize=(WIDTH, total), dpi=DPI, facecolor=LIGHT.pane)
     FigureCanvasAgg(figure)
-    panes = list(figure.subplots(len(heights), 1, height_ratios=heights, squeeze=False)[:, 0])
+    panes, bottom = [], total
+    for top, height in zip(tops, heights):
+        bottom -= top + height
+        panes.append(figure.add_axes((LEFT / WIDTH, bottom / total, 1 - (LEFT + RIGHT) / WIDTH, height / total)))
     plots.memory(trace, ax=panes[0])
     if last >= 0:
         panes[0].axvline(last, color=LIGHT.ink, linewidth=1.0, linestyle=(0, (2, 2)))
     if trace.caches:
         plots.cache(trace, ax=panes[1])
     _words(panes[-1], told, trace)
-    figure.suptitle(
+    figure.text(
+        LEFT / WIDTH,
+        1 - 0.1 / total,
         f"{short(trace.title, 60)} · {steps:,} steps · peak {size(trace.peak_bytes)} · policy {trace.policy.name}",
-        x=0.01,
         ha="left",
+        va="top",
         fontsize=11,
         fontweight="bold",
         color=LIGHT.ink,

@@ -10,7 +10,7 @@ from collections.abc import Collection
 from typing import Any
 
 from kvviz.view.columns import Columns, Strings, pack, unpack
-from kvviz.view.wire_graphs import GraphTable, draw_tables, graph_tables
+from kvviz.view.wire_graphs import Drawings, GraphTable, add_tables
 from kvviz.view.wire_steps import StepColumns, Values
 
 __all__ = ["FORMAT", "decode", "payload"]
@@ -37,35 +37,68 @@ def payload(trace: Any, *, detail: Collection[int] | None = None) -> bytes:
     bytes
         See `kvviz.view.columns` for the layout; `decode` reads it back.
     """
-    rows, frames = trace.recorder.rows, trace.frames
-    if detail is None:
-        kept = list(range(len(rows)))
-    else:
-        kept = [i for i, row in enumerate(rows) if frames[row[0]].run in detail]
-    strings, columns = Strings(), Columns()
-    values = Values(strings)
-    tables = graph_tables(frames)
-    _frame_columns(frames, tables, strings, values, columns)
-    _storage_columns(trace.storages, kept, strings, columns)
-    steps = StepColumns(trace, tables, strings, values)
-    for index in kept:
-        steps.add(index, rows[index])
-    steps.write(columns)
-    graphs, drawings = draw_tables(list(tables.values()), steps.shapes)
-    header = {
-        "format": FORMAT,
-        "title": trace.title,
-        "policy": {"name": trace.policy.name, "about": trace.policy.about},
-        "graphs": graphs,
-        "drawings": drawings,
-        "runs": _runs(trace, kept),
-        "story": _story(trace),
-        "caches": _caches(trace),
-        "live": _live(trace, tables),
-        "breakpoint_kinds": BREAKPOINT_KINDS,
-        "strings": strings.table(),
-    }
-    return pack(header, columns)
+    return Payloads(trace, detail).tell()
+
+
+class Payloads:
+    """Payloads of a trace that grows: what is over is worked out once, the run that goes on each time.
+
+    Parameters
+    ----------
+    trace : Trace
+    detail : collection of int, optional
+        As in `payload`.
+    """
+
+    def __init__(self, trace: Any, detail: Collection[int] | None = None) -> None:
+        self.trace = trace
+        self.detail = detail
+        self._strings = Strings()
+        self._values = Values(self._strings)
+        self._tables: dict[int, GraphTable] = {}
+        self._frames = FrameColumns(self._tables, self._strings, self._values)
+        self._steps = StepColumns(trace, self._tables, self._strings, self._values)
+        self._drawings = Drawings(self._tables)
+        self._kept: list[int] = []
+
+    def tell(self, level: int = 6) -> bytes:
+        """The payload as of now, compressed at a zlib level."""
+        trace, columns = self.trace, Columns()
+        add_tables(self._tables, trace.frames, self._frames.told)
+        self._frames.add(trace.frames)
+        self._frames.write(columns)
+        self._take_in()
+        self._steps.write(columns)
+        _storage_columns(trace.storages, self._kept, self._strings, columns)
+        graphs, drawings = self._drawings.headers(self._steps.shapes)
+        header = {
+            "format": FORMAT,
+            "title": trace.title,
+            "policy": {"name": trace.policy.name, "about": trace.policy.about},
+            "graphs": graphs,
+            "drawings": drawings,
+            "runs": _runs(trace, self._kept),
+            "story": _story(trace),
+            "caches": _caches(trace),
+            "live": _live(trace, self._tables),
+            "breakpoint_kinds": BREAKPOINT_KINDS,
+            "strings": self._strings.table(),
+        }
+        return pack(header, columns, level)
+
+    def _take_in(self) -> None:
+        """Tell the steps of runs that are over once, and those of the last run anew: its blockers may name other
+        culprits now, and its last step may have freed more."""
+        rows, frames = self.trace.recorder.rows, self.trace.frames
+        kept = self._kept
+        del kept[self._steps.rewind() :]
+        last = max((run.first for run in self.trace.runs if run.last > run.first), default=0)
+        for index in range(kept[-1] + 1 if kept else 0, len(rows)):
+            if index == last:
+                self._steps.mark()
+            if self.detail is None or frames[rows[index][0]].run in self.detail:
+                kept.append(index)
+                self._steps.add(index, rows[index])
 
 
 def run_label(trace: Any, run: int) -> str:
@@ -75,32 +108,44 @@ def run_label(trace: Any, run: int) -> str:
     return f"run {run}" if len(trace.runs) > 1 else "run"
 
 
-def _frame_columns(
-    frames: list[Any], tables: dict[int, GraphTable], strings: Strings, values: Values, columns: Columns
-) -> None:
-    rows, bound, bind_at = [], [], [0]
-    for frame in frames:
-        table = tables[id(frame.graph)]
-        node = -1
-        if frame.parent is not None:
-            node = tables[id(frames[frame.parent].graph)].node_at[id(frame.node)]
-        rows.append(
-            (
-                table.index,
-                -1 if frame.parent is None else frame.parent,
-                node,
-                -1 if frame.iteration is None else frame.iteration,
-                frame.run,
-                strings(frame.path[-1] if frame.path else "main"),
-            )
-        )
-        for b in frame.bindings:
-            info, nbytes, _ = values(b.shape, b.dtype)
-            bound.append((table.value(b.name), b.storage, b.generation, BINDINGS.index(b.how), b.offset, nbytes, info))
-        bind_at.append(len(bound))
-    columns.rows("frame", "graph i, parent i, node i, iteration i, run i, label i", rows)
-    columns.ints("frame.bind", bind_at)
-    columns.rows("bind", "value i, storage i, gen i, how i, offset d, bytes d, info i", bound)
+class FrameColumns:
+    """Frames and the values that they start with, as columns; a frame that was told does not change."""
+
+    def __init__(self, tables: dict[int, GraphTable], strings: Strings, values: Values) -> None:
+        self._tables = tables
+        self._strings = strings
+        self._values = values
+        self._rows: list[tuple] = []
+        self._bound: list[tuple] = []
+        self._bind_at = [0]
+
+    @property
+    def told(self) -> int:
+        """How many frames were taken in."""
+        return len(self._rows)
+
+    def add(self, frames: list[Any]) -> None:
+        """Take in the frames that are new."""
+        for frame in frames[self.told :]:
+            table = self._tables[id(frame.graph)]
+            node = -1
+            if frame.parent is not None:
+                node = self._tables[id(frames[frame.parent].graph)].node_at[id(frame.node)]
+            parent = -1 if frame.parent is None else frame.parent
+            iteration = -1 if frame.iteration is None else frame.iteration
+            label = self._strings(frame.path[-1] if frame.path else "main")
+            self._rows.append((table.index, parent, node, iteration, frame.run, label))
+            for b in frame.bindings:
+                info, nbytes, _ = self._values(b.shape, b.dtype)
+                how = BINDINGS.index(b.how)
+                self._bound.append((table.value(b.name), b.storage, b.generation, how, b.offset, nbytes, info))
+            self._bind_at.append(len(self._bound))
+
+    def write(self, columns: Columns) -> None:
+        """Add the columns of all frames."""
+        columns.rows("frame", "graph i, parent i, node i, iteration i, run i, label i", self._rows)
+        columns.ints("frame.bind", self._bind_at)
+        columns.rows("bind", "value i, storage i, gen i, how i, offset d, bytes d, info i", self._bound)
 
 
 def _storage_columns(storages: list[Any], kept: list[int], strings: Strings, columns: Columns) -> None:

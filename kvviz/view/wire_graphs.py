@@ -90,10 +90,9 @@ class GraphTable:
         }
 
 
-def graph_tables(frames: Sequence[Any]) -> dict[int, GraphTable]:
-    """A table for every graph that was entered, by ``id(graph)``, outermost first."""
-    tables: dict[int, GraphTable] = {}
-    for frame in frames:
+def add_tables(tables: dict[int, GraphTable], frames: Sequence[Any], start: int = 0) -> None:
+    """Add a table for every graph that was entered since frame ``start``, by ``id(graph)``, outermost first."""
+    for frame in frames[start:]:
         table = tables.get(id(frame.graph))
         if table is None:
             parent = None
@@ -105,25 +104,46 @@ def graph_tables(frames: Sequence[Any]) -> dict[int, GraphTable]:
             table.ordered(frame.order)
         elif len(frame.order) != len(table.order):
             table.ordered(frame.order)
-    return tables
 
 
-def draw_tables(
-    tables: Sequence[GraphTable], shapes: Mapping[int, str]
-) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Headers of all graphs and the drawings that their blocks share.
+class Drawings:
+    """Drawings of all blocks, made again only when a graph or a shape was added.
 
     Parameters
     ----------
-    tables : sequence of GraphTable
-    shapes : mapping of int to str
-        ``id(node)`` to the shape that its box shows.
-
-    Returns
-    -------
-    graphs, drawings : list of dict
-        As the payload's header has them.
+    tables : dict of int to GraphTable
+        May grow between calls.
     """
+
+    def __init__(self, tables: Mapping[int, GraphTable]) -> None:
+        self._tables = tables
+        self._drawn: tuple[Any, list[dict[int, int]], list[int], list[dict[str, Any]]] | None = None
+
+    def headers(self, shapes: Mapping[int, str]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        """Headers of all graphs and the drawings that their blocks share.
+
+        Parameters
+        ----------
+        shapes : mapping of int to str
+            ``id(node)`` to the shape that its box shows.
+
+        Returns
+        -------
+        graphs, drawings : list of dict
+            As the payload's header has them.
+        """
+        tables = list(self._tables.values())
+        state = ([len(table.order) for table in tables], dict(shapes))
+        if self._drawn is None or self._drawn[0] != state:
+            self._drawn = (state, *_draw(tables, shapes))
+        _, chosen, alike, drawings = self._drawn
+        return [table.header(mine, alike) for table, mine in zip(tables, chosen)], drawings
+
+
+def _draw(
+    tables: Sequence[GraphTable], shapes: Mapping[int, str]
+) -> tuple[list[dict[int, int]], list[int], list[dict[str, Any]]]:
+    """For each graph the drawing of each block; how many blocks share each drawing; the drawings."""
     kinds: dict[Any, int] = {}
     sketches: list[Sketch] = []
     alike: list[int] = []
@@ -146,8 +166,7 @@ def draw_tables(
             alike[at] += 1
             mine[i] = at
         chosen.append(mine)
-    drawings = [drawing_header(d) for d in layout(sketches)]
-    return [table.header(mine, alike) for table, mine in zip(tables, chosen)], drawings
+    return chosen, alike, [drawing_header(d) for d in layout(sketches)]
 
 
 def drawing_header(drawing: Drawing) -> dict[str, Any]:

@@ -67,25 +67,47 @@ class StepColumns:
         self.strings = strings
         self.values = values
         self.shapes: dict[int, str] = {}
-        self._table_of = [tables[id(frame.graph)] for frame in self.frames]
+        self._tables = tables
         self._facts: dict[int, _Fact] = {}
         self._bodies: dict[tuple[int, int], list[Any]] = {}
-        for frame in self.frames:
-            if frame.parent is not None:
-                self._bodies.setdefault((frame.parent, id(frame.node)), []).append(frame)
+        # Offsets that are not 0, of values by (frame, name).
+        self._offsets: dict[tuple[int, str], int] = {}
+        self._seen = 0
+        self._marked = (0, 0, 0, 0)
         self._steps: list[tuple] = []
         self._outs: list[tuple] = []
         self._blocks: list[tuple] = []
         self._freed: list[int] = []
         self._out_at, self._block_at, self._free_at = [0], [0], [0]
 
+    def mark(self) -> None:
+        """Note that what comes from here on may be told again."""
+        self._marked = (len(self._steps), len(self._outs), len(self._blocks), len(self._freed))
+
+    def rewind(self) -> int:
+        """Forget what was taken in since the mark; the number of steps that stay."""
+        steps, outs, blocks, freed = self._marked
+        del self._steps[steps:], self._outs[outs:], self._blocks[blocks:], self._freed[freed:]
+        for offsets in (self._out_at, self._block_at, self._free_at):
+            del offsets[steps + 1 :]
+        return steps
+
+    def _look_at_frames(self) -> None:
+        for frame in self.frames[self._seen :]:
+            if frame.parent is not None:
+                self._bodies.setdefault((frame.parent, id(frame.node)), []).append(frame)
+            self._offsets.update({(frame.id, b.name): b.offset for b in frame.bindings if b.offset})
+        self._seen = len(self.frames)
+
     def add(self, index: int, row: tuple) -> None:
         """Take in the row of one step."""
+        if row[0] >= self._seen:
+            self._look_at_frames()
         frame_id, planned, taken, masks, placed, freed, allocated, copied, written, live = row
         fact = self._facts.get(id(planned))
         if fact is None:
-            fact = self._facts[id(planned)] = _Fact(planned, self._table_of[frame_id])
-        outs = self._place(fact, placed)
+            fact = self._facts[id(planned)] = _Fact(planned, self._tables[id(self.frames[frame_id].graph)])
+        outs = self._place(frame_id, fact, placed)
         blockers = self._refuse(index, row, fact)
         source, grown, flags, mask = "", UNKNOWN, fact.flags, 0
         if taken:
@@ -129,12 +151,17 @@ class StepColumns:
         columns.ints("step.free", self._free_at)
         columns.ints("free.storage", self._freed)
 
-    def _place(self, fact: _Fact, placed: tuple) -> list[Out]:
+    def _place(self, frame_id: int, fact: _Fact, placed: tuple) -> list[Out]:
         outs: list[Out] = []
         for (name, number), where in zip(fact.outputs, placed):
             if where is None:
                 continue
             storage, generation, how, shape, dtype, offset, _ = where
+            if offset is None:
+                # The row leaves it open: a view that starts where the op's first input does.
+                offset = self._offsets.get((frame_id, fact.first), 0)
+            if offset:
+                self._offsets[frame_id, name] = offset
             info, nbytes, text = self.values(shape, dtype)
             if not outs and len(text) > fact.longest:
                 fact.longest = len(text)
@@ -177,12 +204,13 @@ class StepColumns:
 class _Fact:
     """What does not change from one run of a planned node to the next."""
 
-    __slots__ = ("cannot", "flags", "key", "longest", "number", "op", "outputs", "planned")
+    __slots__ = ("cannot", "first", "flags", "key", "longest", "number", "op", "outputs", "planned")
 
     def __init__(self, planned: Any, table: GraphTable) -> None:
         node = planned.node
         self.planned = planned
         self.op = node.op_type
+        self.first = node.inputs[0] if node.inputs else ""
         self.key = id(node)
         self.number = table.node_at[self.key]
         self.outputs = [(name, table.value(name)) for name in node.outputs]

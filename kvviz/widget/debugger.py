@@ -22,7 +22,7 @@ from kvviz.engine.trace import Trace
 from kvviz.errors import KvvizError
 from kvviz.graph.model import Graph
 from kvviz.view.export import to_html
-from kvviz.view.wire import payload
+from kvviz.view.wire import Payloads
 from kvviz.widget.peek import peek
 from kvviz.widget.still import still_bundle
 
@@ -68,8 +68,10 @@ class Debugger(anywidget.AnyWidget):
     def __init__(self, source: Session | Trace, height: int = 720, **options: Any) -> None:
         self._cursor = Cursor(source)
         if self._cursor.session is not None:
+            self._cursor.session.previews = True
             self._cursor.session.look_ahead()
-        super().__init__(payload=payload(self._cursor.trace), height=height, **options)
+        self._payloads = Payloads(self._cursor.trace)
+        super().__init__(payload=self._payloads.tell(), height=height, **options)
         self.on_msg(self._receive)
 
     @property
@@ -140,7 +142,7 @@ class Debugger(anywidget.AnyWidget):
         if len(self.trace.steps) != before:
             if self._cursor.session is not None:
                 self._cursor.session.look_ahead()
-            self.edge = payload(self.trace)
+            self.edge = self._payloads.tell(level=1)
         self.cursor = stop.position
         self.decode_step = self._cursor.decode_step
         return stop
@@ -188,6 +190,9 @@ class Debugger(anywidget.AnyWidget):
             self.goto(change["new"])
         elif change["new"] >= 0:
             self.decode_step = self.trace.frames[self.trace.recorder.rows[change["new"]][0]].run
+
+    def __repr__(self) -> str:
+        return f"<Debugger at step {self.cursor} of {self.trace!r}>"
 
     def _repr_mimebundle_(self, **options: Any) -> Any:
         bundle = super()._repr_mimebundle_(**options)

@@ -15,10 +15,9 @@ def still_bundle(trace: Trace, position: int) -> dict[str, Any]:
     step = position if position >= 0 else len(trace.steps) - 1
     if step < 0:
         return {"text/plain": repr(trace)}
-    svg = str(picture(trace, step))
-    encoded = base64.b64encode(svg.encode()).decode()
+    source = picture(trace, step).data_uri
     return {
         "text/plain": repr(trace),
         "image/png": base64.b64encode(still(trace, step)).decode(),
-        "text/html": f'<img alt="kvviz: step {step} of {len(trace.steps)}" src="data:image/svg+xml;base64,{encoded}">',
+        "text/html": f'<img alt="kvviz: step {step} of {len(trace.steps)}" src="{source}">',
     }

@@ -165,7 +165,7 @@ def test_sparse_initializers_become_dense_weights() -> None:
 
 @pytest.mark.parametrize("kind", [k for k in onnx.TensorProto.DataType.values() if k])
 @pytest.mark.parametrize("raw", [True, False], ids=["raw", "typed"])
-def test_weights_of_every_element_type_are_read_as_onnx_reads_them(kind: int, raw: bool) -> None:
+def test_weights_of_every_element_type_are_read_as_onnx_ir_reads_them(kind: int, raw: bool) -> None:
     if kind == onnx.TensorProto.STRING:
         tensor = helper.make_tensor("w", kind, [3], [b"a", "ü".encode(), b""])
     else:
@@ -175,9 +175,31 @@ def test_weights_of_every_element_type_are_read_as_onnx_reads_them(kind: int, ra
         tensor = numpy_helper.from_array(array, "w") if raw else helper.make_tensor("w", kind, [5], elements)
     proto = model([], [], [])
     proto.graph.initializer.append(tensor)
-    got, expected = load(proto).weights["w"], numpy_helper.to_array(tensor)
+    got, expected = load(proto).weights["w"], onnx_ir.from_proto(tensor).numpy()
+    if kind == onnx.TensorProto.STRING:
+        expected = np.array([entry.decode() for entry in expected], object)
     assert got.dtype == expected.dtype
     assert got.tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize("kind", ["FLOAT", "BOOL", "BFLOAT16", "INT4", "UINT2", "FLOAT8E4M3FN", "INT64"])
+@pytest.mark.parametrize("shape", [(3, 5), (), (0, 4)])
+def test_external_weights_of_every_width_are_read_as_onnx_ir_reads_them(
+    tmp_path: Path, kind: str, shape: tuple[int, ...]
+) -> None:
+    # given a weight behind another one, in a separate file
+    dtype = helper.tensor_dtype_to_np_dtype(onnx.TensorProto.DataType.Value(kind))
+    array = (np.arange(np.prod(shape, dtype=int)) % 2).reshape(shape).astype(dtype)
+    proto = model([], [], [])
+    first = numpy_helper.from_array(np.arange(7, dtype=np.uint8), "first")
+    proto.graph.initializer.extend([first, numpy_helper.from_array(array, "w")])
+    onnx.save(proto, tmp_path / "m.onnx", save_as_external_data=True, location="m.data", size_threshold=0)
+    # when it is read by both
+    got = load(tmp_path / "m.onnx").weights["w"]
+    expected = onnx_ir.load(tmp_path / "m.onnx").graph.initializers["w"].const_value
+    assert expected is not None
+    assert (got.dtype, got.shape) == (array.dtype, array.shape)
+    assert got.tolist() == expected.numpy().tolist() == array.tolist()
 
 
 def test_weights_are_read_only_when_they_are_used(tmp_path: Path) -> None:

@@ -22,12 +22,13 @@ def flat(x: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(x.transpose(0, 2, 1, 3)).reshape(x.shape[0], x.shape[2], -1)
 
 
-HEADS = {"q_num_heads": 4, "kv_num_heads": 2}
+HEADS: dict[str, Any] = {"q_num_heads": 4, "kv_num_heads": 2}
 CASES: list[tuple[list, int, dict[str, Any]]] = [
     ([Q, K, V], 1, {}),
     ([flat(Q), flat(K), flat(V)], 1, HEADS),
     ([Q, K, V], 1, {"is_causal": 1}),
     ([Q, K[:, :, :2], V[:, :, :2]], 1, {"is_causal": 1}),
+    ([Q[:, :, :1], K, V], 1, {"is_causal": 1}),
     ([Q, K, V], 1, {"scale": 0.1}),
     ([Q, K, V], 1, {"softcap": 0.7}),
     ([Q, K, V, KEEP], 1, {}),
@@ -97,7 +98,7 @@ def test_the_softmax_may_run_in_another_precision() -> None:
 def test_appending_to_the_past_gives_the_same_bits(as_rows: bool, length: int, held: int, rooms: tuple) -> None:
     q, k, v = Q[:, :, :length], K[:, :, :length], V[:, :, :length]
     arguments = [flat(q), flat(k), flat(v)] if as_rows else [q, k, v]
-    attributes = {"is_causal": 1, **(HEADS if as_rows else {})}
+    attributes: dict[str, Any] = {"is_causal": 1, **(HEADS if as_rows else {})}
     pasts = [PAST_K[:, :, :held], PAST_V[:, :, :held]]
     plain = run_kernel("Attention", [*arguments, None, *pasts], 3, 23, **attributes)
     presents = [room_for(p, held + length, 2) if room else None for p, room in zip(pasts, rooms)]
@@ -107,7 +108,8 @@ def test_appending_to_the_past_gives_the_same_bits(as_rows: bool, length: int, h
 
     for have, want in zip(grown, plain, strict=True):
         assert have.tobytes() == want.tobytes()
-    for have, room in zip(grown[1:], presents):
+    for have, room, past, new in zip(grown[1:], presents, pasts, (k, v)):
+        np.testing.assert_array_equal(have, np.concatenate((past, new), axis=2))
         assert room is None or have is room
 
 
@@ -171,6 +173,15 @@ def test_a_mask_may_end_where_the_valid_rows_do() -> None:
     assert_like_ort("Attention", [Q, K, V, KEEP, *nonpad], opset=24, rtol=1e-4, atol=1e-5)
 
 
+def test_keys_that_a_mask_does_not_reach_are_hidden() -> None:
+    short, additive = KEEP[..., :3], rand(3, 3)
+    full = np.concatenate((short, np.zeros((2, 1, 3, 2), np.bool_)), axis=-1)
+    lowered = np.concatenate((additive, np.full((3, 2), -np.inf, np.float32)), axis=-1)
+    for mask, whole in ((short, full), (additive, lowered)):
+        want = assert_like_ort("Attention", [Q, K, V, whole], opset=24, rtol=1e-4, atol=1e-5)[0]
+        np.testing.assert_array_equal(run_kernel("Attention", [Q, K, V, mask], opset=24)[0], want)
+
+
 def test_a_count_from_before_the_write_changes_the_result() -> None:
     late, early = (run_kernel("Attention", [Q, K, V, None, None, None, ints(n, n)], opset=24)[0] for n in (4, 3))
     assert np.abs(late - early).max() > 0.01
@@ -221,7 +232,7 @@ def test_a_window_is_the_mask_that_it_describes(window: tuple, causal: int, cach
     for b, _, i, j in np.ndindex(mask.shape):
         p = offsets[b] + i
         mask[b, 0, i, j] = (left < 0 or p - left <= j) and (right < 0 or j <= p + right) and (not causal or j <= p)
-    windows = {"left_window_size": left, "right_window_size": right, "is_causal": causal}
+    windows: dict[str, Any] = {"left_window_size": left, "right_window_size": right, "is_causal": causal}
     n_outputs = 3 if cache == "inside" else 1
     masked = run_kernel("Attention", [Q, K, V, mask, *tail[1:]], n_outputs, 25)[0]
     by_window = run_kernel("Attention", [Q, K, V, *tail], n_outputs, 25, **windows)[0]

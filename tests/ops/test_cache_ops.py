@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -140,12 +142,20 @@ RULES = [("linear", False, False), ("gated", True, False), ("delta", False, True
 def attention_inputs(tokens: int, gated: bool, delta: bool, per_key: bool, dtype: type = np.float32) -> list:
     decay = -np.abs(rand(2, tokens, 8 if per_key else 2)) if gated else None
     beta = 1 / (1 + np.exp(-rand(2, tokens, 2, seed=4))) if delta else None
-    arrays = [rand(2, tokens, 16), rand(2, tokens, 8, seed=1), rand(2, tokens, 6, seed=2), rand(2, 2, 4, 3), decay, beta]
+    arrays = [
+        rand(2, tokens, 16),
+        rand(2, tokens, 8, seed=1),
+        rand(2, tokens, 6, seed=2),
+        rand(2, 2, 4, 3),
+        decay,
+        beta,
+    ]
     return [None if a is None else a.astype(dtype) for a in arrays]
 
 
-def recurrence(q, k, v, state, decay, beta, scale: float) -> tuple:
+def recurrence(inputs: list, scale: float) -> tuple:
     """The recurrence with one explicit loop a batch entry, head and token; 4 query heads on 2 key heads."""
+    q, k, v, state, decay, beta = inputs
     state, y = state.astype(np.float64), np.zeros((*q.shape[:2], 4, 3))
     for b, h, t in np.ndindex(2, 2, q.shape[1]):
         key, value = k[b, t, 4 * h : 4 * h + 4], v[b, t, 3 * h : 3 * h + 3].astype(np.float64)
@@ -170,7 +180,7 @@ def test_linear_attention_is_its_recurrence(rule: str, gated: bool, delta: bool,
     y, state = run_kernel(
         "LinearAttention", inputs, 2, 27, q_num_heads=4, kv_num_heads=2, update_rule=rule, scale=scale
     )
-    want, final = recurrence(*inputs, scale=scale or 0.5)
+    want, final = recurrence(inputs, scale or 0.5)
     np.testing.assert_allclose(y, want, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(state, final, rtol=1e-4, atol=1e-5)
     np.testing.assert_array_equal(inputs[3], before)
@@ -178,7 +188,7 @@ def test_linear_attention_is_its_recurrence(rule: str, gated: bool, delta: bool,
 
 def test_linear_attention_token_by_token_equals_all_at_once() -> None:
     inputs = attention_inputs(6, True, True, False, np.float64)
-    heads = {"q_num_heads": 4, "kv_num_heads": 2}
+    heads: dict[str, Any] = {"q_num_heads": 4, "kv_num_heads": 2}
     whole, final = run_kernel("LinearAttention", inputs, 2, 27, **heads)
     state, parts = inputs[3], []
     for t in range(6):
@@ -192,9 +202,7 @@ def test_linear_attention_token_by_token_equals_all_at_once() -> None:
 def test_states_keep_their_element_type() -> None:
     inputs = attention_inputs(2, False, False, False, ml_dtypes.bfloat16)
     inputs[3] = inputs[3].astype(np.float32)
-    y, state = run_kernel(
-        "LinearAttention", inputs, 2, 27, q_num_heads=4, kv_num_heads=2, update_rule="linear"
-    )
+    y, state = run_kernel("LinearAttention", inputs, 2, 27, q_num_heads=4, kv_num_heads=2, update_rule="linear")
     assert (y.dtype, state.dtype) == (ml_dtypes.bfloat16, np.float32)
 
 
@@ -203,7 +211,12 @@ MISUSED = [
     ("LinearAttention", [Q, Q, Q], {"update_rule": "delta"}, "'delta' needs beta"),
     ("LinearAttention", [Q, Q, Q, None, Q], {"update_rule": "linear"}, "'linear' takes no decay"),
     ("LinearAttention", [Q, Q, Q], {"update_rule": "odd"}, "'odd' is none of"),
-    ("LinearAttention", [Q, Q, Q], {"update_rule": "linear", "q_num_heads": 3}, "3 query heads are not a multiple of 2"),
+    (
+        "LinearAttention",
+        [Q, Q, Q],
+        {"update_rule": "linear", "q_num_heads": 3},
+        "3 query heads are not a multiple of 2",
+    ),
     ("LinearAttention", [Q, Q, Q, rand(1, 2, 3, 2)], {"update_rule": "linear"}, "past_state must have shape"),
     ("CausalConvWithState", [rand(1, 2, 3), rand(3, 1, 2)], {}, "does not fit an input"),
     ("CausalConvWithState", [rand(1, 2, 3), rand(2, 1, 2), None, rand(1, 2, 2)], {}, r"must have shape \(1, 2, 1\)"),

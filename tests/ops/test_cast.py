@@ -67,15 +67,12 @@ def test_text_becomes_numbers_as_in_onnxruntime(target):
     check("Cast", [np.array(texts, object)], to=number_of(target))
 
 
-@pytest.mark.parametrize(
-    "values", [np.array([1.5, -0.25, 3e7], "f4"), np.array([3, -4]), np.array([True, False])], ids=str
-)
+@pytest.mark.parametrize("values", [np.array([1.5, -0.25, 3e7, 0.1], "f4"), np.array([3, -4])], ids=str)
 def test_numbers_become_text_that_reads_back_the_same(values):
     (text,) = run("Cast", [values], to=helper.TensorProto.STRING)
     assert all(isinstance(word, str) for word in text)
-    if values.dtype != bool:
-        (back,) = run("Cast", [text], to=number_of(values.dtype))
-        np.testing.assert_array_equal(back, values)
+    (back,) = run("Cast", [text], to=number_of(values.dtype))
+    np.testing.assert_array_equal(back, values)
 
 
 def test_castlike_takes_the_dtype_of_its_second_input():

@@ -64,8 +64,8 @@ def assert_valid_rows_like_ort(inputs: list, n_outputs: int, attributes: dict) -
     for b, last in enumerate(inputs[5].tolist()):
         rows = [min(new, last + 1) if prompt else new, last + 1, last + 1]
         for i, axis in enumerate((0, 1, 1)):
-            part = (b, *(slice(None),) * axis, slice(0, rows[i]))
-            np.testing.assert_allclose(outputs[i][part], expected[i][part], rtol=1e-4, atol=1e-5)
+            have, want = (np.moveaxis(x[i][b], axis, 0)[: rows[i]] for x in (outputs, expected))
+            np.testing.assert_allclose(have, want, rtol=1e-4, atol=1e-5)
     return outputs
 
 
@@ -197,6 +197,17 @@ def test_a_shared_buffer_keeps_the_rows_that_nobody_writes() -> None:
     np.testing.assert_array_equal(present[:, :, 6:], inputs[3][:, :, 6:])
 
 
+@pytest.mark.parametrize("in_place", [False, True])
+def test_rows_between_a_shorter_sequence_and_the_end_are_0(in_place: bool) -> None:
+    inputs, attributes = call(past=6, batch=3, ragged=True)
+    rooms = [room_for(p, 7, 2) for p in inputs[3:5]]
+    given = [*inputs[:3], *[r[:, :, :6] for r in rooms], *inputs[5:]] if in_place else inputs
+    presents = run_kernel(GQA, given, 3, domain=MS, grown=tuple(rooms) if in_place else None, **attributes)[1:]
+    for present in presents:
+        assert not present[1:, :, 6].any()
+        assert present[0, :, 6].all()
+
+
 def rows_of(inputs: list, attributes: dict) -> list:
     return [grow.rows(inputs, attributes) for grow in spec_of(GQA, domain=MS).grows]
 
@@ -229,7 +240,16 @@ def test_costs_are_the_rows_written_and_the_past_copied() -> None:
 
 # -- a cache that holds a window --------------------------------------------------------------------------------------
 
-WINDOWS = [(0, 1, 8, 4), (0, 5, 8, 4), (0, 12, 8, 4), (7, 1, 8, 4), (8, 1, 8, 4), (20, 1, 8, 8), (11, 3, 8, 4), (9, 20, 8, 5)]
+WINDOWS = [
+    (0, 1, 8, 4),
+    (0, 5, 8, 4),
+    (0, 12, 8, 4),
+    (7, 1, 8, 4),
+    (8, 1, 8, 4),
+    (20, 1, 8, 8),
+    (11, 3, 8, 4),
+    (9, 20, 8, 5),
+]
 
 
 def resident(tokens: int, capacity: int, window: int) -> int:

@@ -10,6 +10,7 @@ from kvviz.errors import OpError
 from tests.ops.kernel_check import check, close, run, same, spec_of, takes_over
 from tests.ops.ort_oracle import ort_run
 
+FLOAT16 = np.dtype(np.float16)
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 SHAPES = [
     ((2, 3), (2, 3)),
@@ -66,7 +67,7 @@ def test_two_operands_agree_with_onnxruntime(name, dtypes, shapes):
 
 
 @pytest.mark.parametrize("name", ["Add", "Sub", "Mul", "Div", "Pow", "Min", "Max", "Mean", "Sum"])
-@pytest.mark.parametrize("dtype", [np.float16, BFLOAT16], ids=str)
+@pytest.mark.parametrize("dtype", [FLOAT16, BFLOAT16], ids=str)
 def test_half_precision_is_float32_rounded_once(name, dtype):
     a, b = numbers((3, 4), dtype, 1, 0.1, 4), numbers((4,), dtype, 2, 0.1, 3)
     wanted = ort_run(name, [a.astype(np.float32), b.astype(np.float32)])[0].astype(dtype)

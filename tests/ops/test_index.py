@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -101,7 +103,7 @@ def test_non_zero_agrees_with_onnxruntime(x: np.ndarray) -> None:
 @pytest.mark.parametrize("axis", [None, 0, 1, -1])
 @pytest.mark.parametrize("condition", [[True, False, True], [False], [True, True, True, False]])
 def test_compress_agrees_with_onnxruntime(axis: int | None, condition: list) -> None:
-    chosen = {} if axis is None else {"axis": axis}
+    chosen: dict[str, Any] = {} if axis is None else {"axis": axis}
     assert_like_ort("Compress", [X, np.array(condition)], **chosen)
     assert_like_ort("Compress", [X.transpose(2, 1, 0), np.array(condition)], **chosen)
 
@@ -110,7 +112,7 @@ def test_compress_agrees_with_onnxruntime(axis: int | None, condition: list) -> 
 @pytest.mark.parametrize("axis", [None, 0, -1])
 def test_unique_agrees_with_onnxruntime(is_sorted: int, axis: int | None) -> None:
     x = np.random.default_rng(0).integers(0, 2, (6, 3)).astype(np.float32)
-    chosen = {} if axis is None else {"axis": axis}
+    chosen: dict[str, Any] = {} if axis is None else {"axis": axis}
     assert_like_ort("Unique", [x], 4, sorted=is_sorted, **chosen)
 
 
@@ -139,7 +141,7 @@ def test_range_agrees_with_onnxruntime(inputs: list) -> None:
 @pytest.mark.parametrize("value", [None, np.array([3], np.int64), np.array([True]), np.array([1.5], np.float16)])
 @pytest.mark.parametrize("shape", [(2, 3), (), (0, 2)])
 def test_constant_of_shape_agrees_with_onnxruntime(value: np.ndarray | None, shape: tuple) -> None:
-    given = {} if value is None else {"value": value}
+    given: dict[str, Any] = {} if value is None else {"value": value}
     assert_like_ort("ConstantOfShape", [ints(*shape)], **given)
 
 
@@ -194,7 +196,7 @@ def test_a_tensor_that_no_machine_holds_is_refused(op_type: str, inputs: list) -
 
 
 def test_constant_nodes_give_their_value_in_every_form() -> None:
-    forms = {
+    forms: dict[str, Any] = {
         "value": (np.array([1, 2], np.int8), np.int8),
         "value_float": (1.5, np.float32),
         "value_ints": ((1, 2), np.int64),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -24,11 +26,9 @@ def test_rotary_embedding_agrees_with_onnxruntime(interleaved: int, partial: boo
     width = 2 if partial else 4
     tables = [COS[:, :width], SIN[:, :width]]
     inputs = [*tables, POSITIONS] if indexed else [t[POSITIONS] for t in tables]
-    heads = {"num_heads": 3} if flat else {}
-    dim = {"rotary_embedding_dim": 4} if partial else {}
-    assert_like_ort(
-        "RotaryEmbedding", [X3 if flat else X4, *inputs], opset=23, interleaved=interleaved, **heads, **dim
-    )
+    heads: dict[str, Any] = {"num_heads": 3} if flat else {}
+    dim: dict[str, Any] = {"rotary_embedding_dim": 4} if partial else {}
+    assert_like_ort("RotaryEmbedding", [X3 if flat else X4, *inputs], opset=23, interleaved=interleaved, **heads, **dim)
 
 
 @pytest.mark.parametrize("interleaved", [0, 1])
@@ -60,7 +60,7 @@ def test_rotation_keeps_the_length_of_every_head(interleaved: int) -> None:
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float64, ml_dtypes.bfloat16])
 def test_the_element_type_stays(dtype: type) -> None:
-    arrays = [a.astype(dtype) for a in (X4, COS, SIN)]
+    arrays: list = [a.astype(dtype) for a in (X4, COS, SIN)]
     y = run_kernel("RotaryEmbedding", [*arrays, POSITIONS], opset=23)[0]
     assert y.dtype == dtype
     wide = run_kernel("RotaryEmbedding", [a.astype(np.float64) for a in arrays] + [POSITIONS], opset=23)[0]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -64,7 +66,7 @@ def test_the_data_may_be_transposed(op_type: str) -> None:
 @pytest.mark.parametrize("op_type", ["ScatterND", "ScatterElements"])
 def test_in_place_gives_the_same_bits_and_writes_the_data_itself(op_type: str, seed: int, reduction: str) -> None:
     inputs, axis = random_nd(seed) if op_type == "ScatterND" else random_elements(seed)
-    attributes = {"reduction": reduction} | ({} if op_type == "ScatterND" else {"axis": axis})
+    attributes: dict[str, Any] = {"reduction": reduction} | ({} if op_type == "ScatterND" else {"axis": axis})
     plain = run_kernel(op_type, inputs, **attributes)[0]
     assert not np.shares_memory(plain, inputs[0])
     own = inputs[0].copy()
@@ -98,7 +100,7 @@ def test_of_several_writers_the_last_one_wins() -> None:
 @pytest.mark.parametrize("dtype", [np.int8, np.float16, ml_dtypes.bfloat16])
 @pytest.mark.parametrize("reduction", ["none", "add", "max"])
 def test_small_element_types_scatter_too(dtype: type, reduction: str) -> None:
-    data = np.arange(6).astype(dtype)
+    data: np.ndarray = np.arange(6).astype(dtype)
     y = run_kernel("ScatterND", [data, np.array([[1], [1]]), np.array([4, 2]).astype(dtype)], reduction=reduction)[0]
     assert y.dtype == dtype
     assert y[1] == {"none": 2, "add": 7, "max": 4}[reduction]

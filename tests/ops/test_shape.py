@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -128,7 +130,9 @@ def test_an_expanded_view_cannot_be_written(strided: bool) -> None:
     assert y.strides[0] == 0
 
 
-@pytest.mark.parametrize("case", [("Tile", [rand(1, 4), ints(3, 1)], {}), ("Tile", [X, ints(1, 1, 1)], {})], ids=name_of)
+@pytest.mark.parametrize(
+    "case", [("Tile", [rand(1, 4), ints(3, 1)], {}), ("Tile", [X, ints(1, 1, 1)], {})], ids=name_of
+)
 def test_tile_always_writes_memory_of_its_own(case: tuple) -> None:
     op_type, inputs, _ = case
     output = run_kernel(op_type, inputs)[0]
@@ -138,7 +142,7 @@ def test_tile_always_writes_memory_of_its_own(case: tuple) -> None:
 
 @pytest.mark.parametrize("dtype", [np.bool_, np.int8, np.float16, ml_dtypes.bfloat16, ml_dtypes.int4, object])
 def test_every_element_type_passes_through_shape_operators(dtype: type) -> None:
-    x = np.array([[0, 1, 1], [1, 0, 1]]).astype(dtype)
+    x: np.ndarray = np.array([[0, 1, 1], [1, 0, 1]]).astype(dtype)
     wide = run_kernel("Expand", [run_kernel("Unsqueeze", [x, ints(0)])[0], ints(2, 2, 3)])[0]
     tiled = run_kernel("Tile", [x, ints(2, 1)])[0]
     np.testing.assert_array_equal(wide.reshape(4, 3), tiled)
@@ -146,7 +150,7 @@ def test_every_element_type_passes_through_shape_operators(dtype: type) -> None:
 
 
 def test_identity_hands_on_sequences() -> None:
-    sequence = [X, ONES]
+    sequence: Any = [X, ONES]
     assert run_kernel("Identity", [sequence])[0] is sequence
 
 

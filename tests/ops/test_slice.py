@@ -94,9 +94,9 @@ def test_concat_agrees_with_onnxruntime(inputs: list, axis: int) -> None:
 def room_for(past: np.ndarray, rows: int, axis: int) -> np.ndarray:
     """A present of ``rows`` rows whose first ones are the past, as a view into a larger block, and the past in it."""
     block = np.full((*past.shape[:axis], rows + 3, *past.shape[axis + 1 :]), 7, past.dtype)
-    before = (slice(None),) * axis
-    block[(*before, slice(0, past.shape[axis]))] = past
-    return block[(*before, slice(0, rows))]
+    by_row = np.moveaxis(block, axis, 0)
+    by_row[: past.shape[axis]] = np.moveaxis(past, axis, 0)
+    return np.moveaxis(by_row[:rows], 0, axis)
 
 
 @pytest.mark.parametrize("axis", [0, 1, 2, 3])
@@ -163,7 +163,8 @@ def test_pad_writes_memory_of_its_own_even_when_there_is_nothing_to_pad(mode: st
 
 @pytest.mark.parametrize("dtype", [np.int8, np.float16, ml_dtypes.bfloat16, ml_dtypes.uint4])
 def test_cutting_what_was_joined_gives_the_parts_back(dtype: type) -> None:
-    a, b = np.arange(6).reshape(2, 3).astype(dtype), np.arange(4).reshape(2, 2).astype(dtype)
+    a: np.ndarray = np.arange(6).reshape(2, 3).astype(dtype)
+    b: np.ndarray = np.arange(4).reshape(2, 2).astype(dtype)
     joined = run_kernel("Concat", [a, b], axis=1)[0]
     padded = run_kernel("Pad", [joined, ints(0, 0, 1, 2)])[0]
     cut = run_kernel("Slice", [padded, ints(0, 0), ints(2, 5)])[0]

@@ -74,8 +74,8 @@ def looping() -> kvviz.Trace:
         node("Loop", "trips - outer", "last all", body=body, name="loop"),
         node("Loop", "none - last", "y rest", body=body, name="idle"),
     ]
-    weights = {"trips": np.array(3), "none": np.array(0)}
-    loaded = kvviz.load(model(nodes, ["x float 4"], ["y float 4", "all float ? 4"], **weights))
+    outputs = ["y float 4", "all float ? 4"]
+    loaded = kvviz.load(model(nodes, ["x float 4"], outputs, trips=np.array(3), none=np.array(0)))
     return kvviz.run(loaded, {"x": np.ones(4, np.float32)})
 
 

@@ -49,7 +49,9 @@ def any_sketch(draw: st.DrawFn) -> Sketch:
     widths = draw(st.lists(st.integers(76, 180), min_size=n, max_size=n))
     pairs = st.tuples(st.integers(0, n - 1), st.integers(0, n - 1)).filter(lambda p: p[0] < p[1])
     links = draw(st.lists(pairs, max_size=3 * n, unique=True)) if n > 1 else []
-    stubs = draw(st.lists(st.tuples(st.integers(0, n - 1), st.sampled_from(["in", "out"]), st.integers(0, 4)), max_size=n))
+    stubs = draw(
+        st.lists(st.tuples(st.integers(0, n - 1), st.sampled_from(["in", "out"]), st.integers(0, 4)), max_size=n)
+    )
     return Sketch(tuple((w, 36) for w in widths), tuple(links), tuple(stubs))
 
 

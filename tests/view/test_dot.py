@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 
 import pytest
 
@@ -70,7 +71,7 @@ def test_a_hub_far_away_becomes_a_stub_and_a_near_reader_keeps_its_edge() -> Non
     # given a value that is read near by, and again far below
     names = [f"v{i}" for i in range(HUB_SPAN + 4)]
     nodes = [node("Relu", "x", names[0])]
-    nodes += [node("Neg", a, b) for a, b in zip(names, names[1:])]
+    nodes += [node("Neg", a, b) for a, b in pairwise(names)]
     nodes += [node("Add", f"{names[0]} {names[-1]}", "y"), node("Mul", f"{names[0]} y", "z")]
     graph = loaded(nodes, ["z float 4"])
     made = sketch(graph, graph.nodes)

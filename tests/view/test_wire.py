@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from math import prod
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ import kvviz
 from kvviz.decode.loop import DecodeSession
 from kvviz.explain.sentences import is_control, rule, sentence
 from kvviz.graph.scope import blocks
+from kvviz.ops.registry import find
 from kvviz.view import wire
 from kvviz.view.columns import Columns, Strings, pack, unpack
 from tests.view.conftest import HOSTILE
@@ -94,9 +96,12 @@ def test_flags_say_what_the_decision_says(trace: kvviz.Trace) -> None:
         assert bool(flags & 16) == any(o.how == "view" for o in step.outs)
         taken = {name for at, name in enumerate(step.inputs) if col["step.taken"][i] >> at & 1}
         assert taken == set(step.decision.taken)
-        if flags & 4:
-            assert step.decision.dispatch == "run" or len(step.decision.taken) < len(step.inputs)
-            assert step.allocated or step.copied
+        spent = bool(step.allocated or step.copied)
+        refused = any(b.position >= 0 for b in step.decision.blockers)
+        assert not flags & 4 or (refused and spent)
+        spec = find(step.graph_node.domain, step.op_type, step.graph_node.opset)
+        if refused and spent and spec is not None and not spec.views:
+            assert flags & 4
 
 
 def test_frames_storages_runs_and_caches_are_told_in_full(trace: kvviz.Trace) -> None:
@@ -165,6 +170,33 @@ def test_the_live_edge_names_the_ops_that_can_run(halfway: kvviz.Trace) -> None:
     nodes = head["graphs"][0]["nodes"]
     told = [nodes[choice["node"]][0] for choice in head["live"]["frontier"]]
     assert told == [node.name for node in halfway.live.frontier] != []
+
+
+def test_the_live_edge_says_what_each_op_would_allocate_and_free(decoded: kvviz.Trace) -> None:
+    # given a run that previews its frontier
+    session = DecodeSession(decoded.graph, [1, 2, 3], 2)
+    session.previews = True
+    for _ in range(60):
+        session.advance()
+    session.look_ahead()
+    head, _ = wire.decode(wire.payload(session.trace))
+    (choice, *_) = head["live"]["frontier"]
+    # when that op is run
+    session.advance()
+    step = session.trace.steps[-1]
+    # then it did what was foretold
+    assert head["graphs"][0]["nodes"][choice["node"]][0] == step.node
+    assert choice["alloc"] in (None, step.allocated)
+    assert choice["frees"] == sum(session.trace.storages[s].capacity for s in step.freed)
+
+
+def test_a_trace_from_a_file_gives_the_same_page(trace: kvviz.Trace, tmp_path: Path) -> None:
+    trace.save(tmp_path / "trace")
+    head, columns = wire.decode(wire.payload(trace))
+    back, same = wire.decode(wire.payload(kvviz.Trace.load(tmp_path / "trace")))
+    # only going on is not possible
+    assert back == {**head, "live": None}
+    assert all(np.array_equal(columns[name], same[name]) for name in columns)
 
 
 def test_a_finished_trace_has_no_live_edge(decoded: kvviz.Trace) -> None:

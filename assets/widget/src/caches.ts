@@ -1,5 +1,5 @@
 // The caches: rows reserved and valid, bytes written and copied in the present run, and a strip of rows over runs.
-import { el, hit, mark, say } from "./dom.js";
+import { el, hit, mark, say, set } from "./dom.js";
 import { buffer, bytes, count } from "./format.js";
 import type { Change, Store, View } from "./store.js";
 import type { Cache } from "./wire.js";
@@ -25,6 +25,7 @@ export class CachesPane implements View {
       if (shown !== this.#shown) {
         this.#shown = shown;
         this.#draw();
+        this.#fill();
       }
     });
     watch.observe(host);
@@ -40,7 +41,13 @@ export class CachesPane implements View {
       if (!this.#rows.length) this.#body.append(el("tr", {}, el("td", { colspan: 7, class: "kv-none" }, "This model keeps no cache.")));
     }
     if (change.payload || change.look) this.#draw();
-    if (!(change.cursor || change.payload || change.selection)) return;
+    if (change.cursor || change.payload || change.selection) this.#fill();
+  }
+
+  #fill(): void {
+    if (!this.#shown) return; // its tab is hidden
+    const { store } = this;
+    const { p } = store.t;
     const { run, lit } = store.now;
     this.#rows.forEach((row, i) => {
       const c = p.caches[i];
@@ -48,8 +55,8 @@ export class CachesPane implements View {
       const before = run > 0 ? c.valid[run - 1] ?? 0 : 0;
       const capacity = c.capacity[run] ?? 0;
       say(row.valid, `${valid === before ? count(valid) : `${count(before)} → ${count(valid)}`} / ${count(capacity)}`);
-      row.bar.style.setProperty("--kv-before", String(capacity ? before / capacity : 0));
-      row.bar.style.setProperty("--kv-valid", String(capacity ? valid / capacity : 0));
+      set(row.bar, "--kv-before", String(capacity ? before / capacity : 0));
+      set(row.bar, "--kv-valid", String(capacity ? valid / capacity : 0));
       say(row.written, bytes(c.written[run] ?? 0));
       say(row.copied, bytes(c.copied[run] ?? 0));
       mark(row.copied, "data-bad", c.copied[run] ? 1 : null);
@@ -78,10 +85,10 @@ export class CachesPane implements View {
 
   #draw(): void {
     const { p } = this.store.t;
-    if (!this.host.clientWidth) return;
+    if (!this.#shown) return;
     const style = getComputedStyle(this.host);
     const colour = (name: string) => style.getPropertyValue(name).trim() || "#888";
-    const [reserved, valid, fresh, again] = ["--kv-view-pale", "--kv-view-mid", "--kv-view", "--kv-missed"].map(colour);
+    const [reserved, valid, fresh, again] = ["--kv-view-pale", "--kv-view-mid", "--kv-view", "--kv-missed-mid"].map(colour);
     const most = Math.max(1, ...p.caches.flatMap((c) => c.capacity));
     this.#rows.forEach((row, i) => {
       const c = p.caches[i];

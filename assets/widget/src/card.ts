@@ -1,5 +1,5 @@
 // A block card of the graph pane: a header that folds, progress, bytes, and the drawing when open.
-import { el, mark, say } from "./dom.js";
+import { el, mark, say, set } from "./dom.js";
 import { DrawingView, plainList, type Ruler } from "./drawing.js";
 import { bytes, plural } from "./format.js";
 import type { State } from "./replay.js";
@@ -19,6 +19,7 @@ export class Card {
   #body = el("div", { class: "kv-card-body" });
   #view: DrawingView | null = null;
   #open = false;
+  #shown = "";
 
   constructor(private store: Store, private graph: number, readonly index: number, private ruler: Ruler) {
     const block = store.t.p.graphs[graph].blocks[index];
@@ -61,12 +62,15 @@ export class Card {
       cost += step.alloc[s];
       if (step.flags[s] & 4) bad++;
     }
+    const shown = `${done} ${cost} ${bad} ${here} ${ready}`;
+    if (this.#open) this.#view?.sync(scene.states, scene.steps, scene.cursor, scene.newFrame);
+    if (shown === this.#shown) return;
+    this.#shown = shown;
     say(this.#count, `${done}/${this.nodes.length}`);
     say(this.#cost, cost ? `+${bytes(cost)}` : "");
     say(this.#bad, bad ? `⚠\uFE0E ${bad}` : "");
-    this.#bar.style.setProperty("--kv-done", String(done / Math.max(1, this.nodes.length)));
+    set(this.#bar, "--kv-done", String(done / Math.max(1, this.nodes.length)));
     mark(this.root, "data-state", here ? "running" : ready ? "frontier" : done === this.nodes.length ? "done" : "pending");
-    if (this.#open) this.#view?.sync(scene.states, scene.steps, scene.cursor, scene.newFrame);
   }
 
   light(lit: Lit): void {

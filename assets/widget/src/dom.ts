@@ -32,6 +32,11 @@ export function mark(node: Element, name: string, value: string | number | null)
   else if (node.getAttribute(name) !== String(value)) node.setAttribute(name, String(value));
 }
 
+/** A custom property; setting one restyles all below it even when it is the same. */
+export function set(node: HTMLElement, property: string, value: string): void {
+  if (node.style.getPropertyValue(property) !== value) node.style.setProperty(property, value);
+}
+
 /** The button of a pane or the toolbar: `kv` is the hook of browser tests, `keys` what aria-keyshortcuts tells. */
 export function button(text: string, title: string, kv: string, click: () => void, signal: AbortSignal, keys?: string): HTMLButtonElement {
   const node = el("button", { type: "button", title, "data-kv": kv, "aria-keyshortcuts": keys }, text);
@@ -44,19 +49,30 @@ export function hit(event: Event, kv: string): HTMLElement | null {
   return (event.target as Element | null)?.closest<HTMLElement>(`[data-kv="${kv}"]`) ?? null;
 }
 
-/** Scroll `box` just enough that `node` is inside, without moving the page around it. */
-export function reveal(box: HTMLElement, node: Element, middle = false): void {
-  const outer = box.getBoundingClientRect();
-  const inner = node.getBoundingClientRect();
-  if (inner.top < outer.top + 4 || inner.bottom > outer.bottom - 4) {
-    const at = middle ? outer.height * 0.4 : inner.top < outer.top ? 8 : outer.height - inner.height - 8;
-    box.scrollTop += inner.top - outer.top - at;
+/** Wish to have `node` inside `box`; `middle`: not at the edge when it has to be moved. */
+export interface Reveal { box: HTMLElement; node: Element; middle: boolean }
+
+/** Scroll the boxes just enough, without moving the page. All is measured before anything moves: one layout, not one each. */
+export function reveal(wishes: Reveal[]): void {
+  const moves: (() => void)[] = [];
+  for (const { box, node, middle } of wishes) {
+    if (!node.isConnected) continue;
+    const outer = box.getBoundingClientRect();
+    const inner = node.getBoundingClientRect();
+    if (inner.top < outer.top + 4 || inner.bottom > outer.bottom - 4) {
+      const at = middle ? outer.height * 0.4 : inner.top < outer.top ? 8 : outer.height - inner.height - 8;
+      const by = inner.top - outer.top - at;
+      if (box.scrollHeight > box.clientHeight) moves.push(() => (box.scrollTop += by));
+    }
+    // sideways it is the nearest box that overflows, such as the body of a card
+    for (let at = node.parentElement; at && box.contains(at); at = at.parentElement) {
+      if (at instanceof SVGElement || at.scrollWidth <= at.clientWidth) continue;
+      const edge = at.getBoundingClientRect();
+      const by = inner.left - edge.left - (edge.width - inner.width) / 2;
+      const sideways = at;
+      if (inner.left < edge.left || inner.right > edge.right) moves.push(() => (sideways.scrollLeft += by));
+      break;
+    }
   }
-  // sideways it is the nearest box that overflows, such as the body of a card
-  for (let at = node.parentElement; at && box.contains(at); at = at.parentElement) {
-    if (at.scrollWidth <= at.clientWidth || at instanceof SVGElement) continue;
-    const edge = at.getBoundingClientRect();
-    if (inner.left < edge.left || inner.right > edge.right) at.scrollLeft += inner.left - edge.left - (edge.width - inner.width) / 2;
-    return;
-  }
+  for (const move of moves) move();
 }

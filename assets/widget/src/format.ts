@@ -80,10 +80,11 @@ function shortNames(g: Graph): string[] {
   return names;
 }
 
-/** The last part of a value's name when it is a path. */
+/** The last two parts of a value's name when it is a path with slashes or dots. */
 export function shortValue(name: string): string {
-  const parts = name.split("/").filter(Boolean);
-  return parts.length > 2 ? parts.slice(-2).join("/") : name;
+  const mark = name.includes("/") ? "/" : ".";
+  const parts = name.split(mark).filter(Boolean);
+  return parts.length > 2 ? parts.slice(-2).join(mark) : name;
 }
 
 export function plural(n: number, word: string): string {

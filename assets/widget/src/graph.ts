@@ -1,7 +1,7 @@
 // The graph pane: block cards of the shown frame's graph, stacked; the block under the cursor opens itself.
 import type { Commands } from "./commands.js";
 import { Card, type Scene } from "./card.js";
-import { button, el, hit, mark, reveal, say } from "./dom.js";
+import { button, el, hit, mark, say } from "./dom.js";
 import { Ruler } from "./drawing.js";
 import { stack, stepsOf } from "./replay.js";
 import type { Change, Store, View } from "./store.js";
@@ -28,8 +28,8 @@ export class GraphPane implements View {
       this.#sync(true);
     }, signal);
     const tools = el("div", { class: "kv-tools" }, this.#follow,
-      button("Unfold all", "Open every block", "unfold", () => this.#all(true), signal),
-      button("Fold all", "Fold every block", "fold", () => this.#all(false), signal),
+      button("Unfold", "Unfold all blocks", "unfold", () => this.#all(true), signal),
+      button("Fold", "Fold all blocks", "fold", () => this.#all(false), signal),
       button("100 %", "Fit the width, or true size (f)", "zoom", () => this.zoom(), signal, "f"));
     host.append(el("header", {}, this.#crumbs, tools), this.#list);
 
@@ -105,7 +105,7 @@ export class GraphPane implements View {
     mark(this.#follow, "aria-pressed", String(store.follow));
     if (changed) this.#path();
     const card = this.#cards[here];
-    if (store.follow && card) reveal(this.#list, card.box(node) ?? card.head, true);
+    if (store.follow && card) store.reveal(this.#list, card.box(node) ?? card.head, true);
   }
 
   /** The node to keep in view: the one that just ran, else the first that can. */
@@ -120,7 +120,7 @@ export class GraphPane implements View {
     const s = this.store.selection;
     if (s?.kind !== "node" || (s.graph ?? this.#graph) !== this.#graph) return;
     const card = this.#cards[this.store.t.x.graphs[this.#graph].block[s.id]];
-    if (card) reveal(this.#list, card.box(s.id) ?? card.head, true);
+    if (card) this.store.reveal(this.#list, card.box(s.id) ?? card.head, true);
   }
 
   #path(): void {
@@ -173,6 +173,6 @@ export class GraphPane implements View {
     if (!card) return;
     this.#kept.set(`${this.#graph}:${index}`, true);
     card.setOpen(true, this.#scene(false));
-    reveal(this.#list, card.box(node) ?? card.head, true);
+    this.store.reveal(this.#list, card.box(node) ?? card.head, true);
   }
 }

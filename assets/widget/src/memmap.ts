@@ -65,8 +65,8 @@ function cachesNow(t: Trace, run: number, cursor: number): Map<number, CacheRow>
   return rows;
 }
 
-function describe(t: Trace, s: number, cursor: number, frames: number[]): { label: string; parts: Bar["parts"]; maker: string } {
-  const { p, x } = t;
+function describe(t: Trace, s: number, cursor: number, frames: number[]): { label: string; parts: Bar["parts"] } {
+  const { p } = t;
   const held = valuesIn(t, s, cursor, frames);
   const live = held.filter((h) => h.readers > 0 || h.output);
   const shown = live.length ? live : held;
@@ -77,12 +77,8 @@ function describe(t: Trace, s: number, cursor: number, frames: number[]): { labe
     const [offset, length] = h.place.from === "bind" ? [p.bind.offset[h.place.entry], p.bind.bytes[h.place.entry]] : [p.out.offset[h.place.entry], p.out.bytes[h.place.entry]];
     if (length < capacity && !parts.some(([a, b]) => a === offset / capacity && b === length / capacity)) parts.push([offset / capacity, length / capacity]);
   }
-  const out = lastOut(t, s, cursor);
-  const step = out < 0 ? -1 : x.outStep[out];
-  const graph = step < 0 ? 0 : p.frame.graph[p.step.frame[step]];
-  const maker = step < 0 ? "" : [opName(p.graphs[graph].nodes[p.step.node[step]][1]), shortName(p.graphs[graph], p.step.node[step])].filter(Boolean).join(" ");
   const label = names.length > 1 ? `${names[0]} +${names.length - 1}` : names[0] ?? shortValue(p.strings[p.storage.name[s]]);
-  return { label, parts, maker };
+  return { label, parts };
 }
 
 export function memory(t: Trace, now: Now, cursor: number, unfold: boolean, keep: Set<number>): Memory {
@@ -120,16 +116,16 @@ export function memory(t: Trace, now: Now, cursor: number, unfold: boolean, keep
       continue;
     }
     const gen = generation(t, s, cursor);
-    const { label, parts, maker } = describe(t, s, cursor, frames);
     const row = caches.get(s);
+    const { label, parts } = row ? { label: shortValue(p.caches[row.cache].name), parts: [] } : describe(t, s, cursor, frames);
     const written = use.get(s) === "written";
     const flags = written ? p.step.flags[cursor] : 0;
     const state: Bar["state"] = freed.has(s) ? "freed" : flags & 1 ? "inplace" : flags & 4 ? "copied" : written && x.born[s] === cursor ? "new" : "";
     const rows = row ? `${row.valid !== row.before && row.before > 0 ? `${row.before}→` : ""}${row.valid} / ${row.capacity}` : "";
-    const note = state === "freed" ? "freed" : row ? rows : state === "copied" ? "copied" : gen > 0 && !written ? `↺×${gen}` : maker;
+    const note = state === "freed" ? "freed" : row ? rows : state === "copied" ? "missed" : state === "new" ? "new" : gen > 0 ? `↺ ${gen}×` : "";
     bars.push({
       id: s, gen, capacity, origin: ORIGINS[p.storage.origin[s]], cache: row?.cache ?? -1, state, use: use.get(s) ?? "",
-      label: row ? shortValue(p.caches[row.cache].name) : label, note, parts: row ? [] : parts,
+      label, note, parts,
       again: row?.again ?? false,
       valid: row && row.capacity > 0 ? [Math.min(row.before, row.valid) / row.capacity, row.valid / row.capacity] : null,
     });
@@ -137,8 +133,14 @@ export function memory(t: Trace, now: Now, cursor: number, unfold: boolean, keep
   return { bars, small, more, held };
 }
 
-export function title(b: Bar): string {
+/** All there is to tell of a bar; asked for only when somebody points at it. */
+export function title(t: Trace, b: Bar, cursor: number): string {
+  const { p, x } = t;
+  const out = lastOut(t, b.id, cursor);
+  const step = out < 0 ? -1 : x.outStep[out];
+  const g = step < 0 ? null : p.graphs[p.frame.graph[p.step.frame[step]]];
+  const maker = g ? `\nwritten last in step ${step} by ${opName(g.nodes[p.step.node[step]][1])} ${shortName(g, p.step.node[step])}` : "";
   const owner = { donated: "donated by the caller", caller: "borrowed from the caller", run: "owned by this run", pool: "from the run's pool", weights: "weights" }[b.origin];
   const rows = b.valid ? ` rows valid of those reserved${b.again ? "; the older ones were copied in this run" : ""}` : "";
-  return `B${b.id}${b.gen ? `.${b.gen}` : ""} · ${bytes(b.capacity)} · ${owner}${b.gen ? ` · overwritten ${b.gen}×` : ""}\n${b.label} ${b.note}${rows}`;
+  return `B${b.id}${b.gen ? `.${b.gen}` : ""} · ${bytes(b.capacity)} · ${owner}${b.gen ? ` · overwritten ${b.gen}×` : ""}\n${b.label} ${b.note}${rows}${maker}`;
 }

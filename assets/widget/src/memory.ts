@@ -1,11 +1,11 @@
 // The memory map: one bar per storage, its length its bytes, coloured by owner; all weights are one bar.
-import { el, hit, mark, reveal, say } from "./dom.js";
+import { el, hit, mark, say, set } from "./dom.js";
 import { bytes, count } from "./format.js";
 import { memory, scale, title, type Bar, type Memory } from "./memmap.js";
 import type { Change, Store, View } from "./store.js";
 
-interface Row { root: HTMLElement; id: HTMLElement; fill: HTMLElement; label: HTMLElement; note: HTMLElement; size: HTMLElement; shown: string }
-const SIGN = { "": "", inplace: "↺", copied: "⚠\uFE0E", new: "+", freed: "×" };
+interface Row { bar: Bar | null; root: HTMLElement; id: HTMLElement; fill: HTMLElement; label: HTMLElement; note: HTMLElement; size: HTMLElement; shown: string }
+const SIGN = { "": "", inplace: "", copied: "⚠\uFE0E", new: "+", freed: "×" };
 const PARTS: [keyof Memory["held"], string][] = [["weights", "weights"], ["caches", "caches"], ["caller", "caller"], ["run", "run"]];
 
 const idOf = (b: Bar) => (b.gen > 0 ? `B${b.id}.${b.gen}` : `B${b.id}`);
@@ -31,6 +31,11 @@ export class MemoryPane implements View {
       this.#unfold = !this.#unfold;
       this.#draw();
     }, { signal });
+    this.#list.addEventListener("pointerover", (event) => {
+      const row = hit(event, "storage-bar");
+      const bar = row && this.#rows.get(Number(row.dataset.id))?.bar;
+      if (bar) row.title = title(store.t, bar, store.cursor);
+    }, { signal });
     this.#list.addEventListener("click", (event) => {
       const row = hit(event, "storage-bar");
       const { selection } = store;
@@ -40,14 +45,15 @@ export class MemoryPane implements View {
     }, { signal });
   }
 
-  #row(): Row { // id, bar, what lies in it, bytes
+  /** Buffer, bar, what lies in it, bytes. */
+  #row(): Row {
     const id = el("span", { class: "kv-id" });
     const fill = el("i", { class: "kv-fill" });
     const label = el("span", { class: "kv-label" });
     const note = el("span", { class: "kv-note" });
     const size = el("span", { class: "kv-num" });
     const root = el("div", { class: "kv-mem-row", role: "listitem", "data-kv": "storage-bar" }, id, el("span", { class: "kv-track" }, fill), el("span", { class: "kv-text" }, label, note), size);
-    return { root, id, fill, label, note, size, shown: "" };
+    return { bar: null, root, id, fill, label, note, size, shown: "" };
   }
 
   update(change: Change): void {
@@ -91,8 +97,8 @@ export class MemoryPane implements View {
     this.#place(nodes);
     // as wide as the longest name, so that no bar moves while stepping
     const width = Math.max(3, ...m.bars.map((b) => idOf(b).length));
-    this.#list.style.setProperty("--kv-digits", String(Math.max(width, 5)));
-    if (active) reveal(this.#list, active);
+    set(this.#list, "--kv-digits", String(Math.max(width, 5)));
+    if (active) store.reveal(this.#list, active);
   }
 
   /** Put rows in order, moving only those that are out of place. */
@@ -109,7 +115,6 @@ export class MemoryPane implements View {
     mark(row.root, "data-origin", "weights");
     say(row.id, "W");
     say(row.label, "all weights");
-    say(row.note, "read only");
     say(row.size, bytes(weights));
     row.fill.style.width = `${Math.min(100, (weights / full) * 100)}%`;
     // a bar that would not fit says so instead of shrinking all others
@@ -121,13 +126,13 @@ export class MemoryPane implements View {
     const key = JSON.stringify([b, full, lit]);
     if (key === row.shown) return;
     row.shown = key;
+    row.bar = b;
     const { root, fill } = row;
     mark(root, "data-id", b.id);
     mark(root, "data-origin", b.cache >= 0 ? "cache" : b.origin);
     mark(root, "data-state", b.state || null);
     mark(root, "data-use", b.use || null);
     mark(root, "data-lit", lit ? "1" : null);
-    root.title = title(b);
     say(row.id, idOf(b));
     say(row.label, b.label);
     say(row.note, `${SIGN[b.state]} ${b.note}`.trim());

@@ -48,7 +48,8 @@ export class BreakpointMenu implements View {
 
   toggle(): void {
     this.root.hidden = !this.root.hidden;
-    if (!this.root.hidden) this.#here.focus();
+    if (!this.root.hidden) this.#kind.focus({ preventScroll: true });
+    else this.root.closest<HTMLElement>(".kvviz")?.focus({ preventScroll: true });
   }
 
   /** What may be written for the chosen kind: an example, and a list where there is one. */

@@ -75,10 +75,9 @@ export class StepPane implements View {
     ];
     const facts = [["alloc", "allocated"], ["written", "written"], ["copied", "copied"]] as const;
     parts.push(el("dl", { class: "kv-facts" }, ...facts.map(([column, text]) => el("div", { "data-zero": p.step[column][step] === 0 ? 1 : null }, el("dt", {}, text), el("dd", {}, bytes(p.step[column][step]))))));
-    parts.push(this.#blockers(step, graph, inputs));
+    parts.push(this.#places(step, frame, graph, inputs), this.#blockers(step, graph, inputs));
     const rule = p.strings[p.step.rule[step]];
     if (rule) parts.push(el("p", { class: "kv-rule" }, el("b", {}, "Rule "), rule));
-    parts.push(this.#places(step, frame, graph, inputs));
     return parts;
   }
 
@@ -102,7 +101,7 @@ export class StepPane implements View {
     const table = el("table", { class: "kv-places" });
     const row = (side: string, sign: string, title: string, value: number, chips: (Node | string)[], info: string, how: string) => table.append(el("tr", { "data-side": side },
       el("th", { scope: "row", title }, sign), el("td", {}, this.#value(graph, value)), el("td", {}, ...chips),
-      el("td", { class: "kv-shape", title: info }, shape(info)), el("td", { class: "kv-soft" }, how)));
+      el("td", { class: "kv-shape", title: info }, shape(info)), el("td", { class: "kv-soft", title: how }, how)));
     inputs.forEach((value, slot) => {
       if (value < 0) return;
       const place = placeOf(t, frame, value, step - 1);
@@ -114,7 +113,7 @@ export class StepPane implements View {
       const gen = p.out.gen[o];
       const inPlace = (p.out.how[o] === 1 || p.out.how[o] === 3) && gen > 0;
       const chips = inPlace ? [buffer(p, p.out.storage[o], gen - 1), "→", this.#chip(p.out.storage[o], gen)] : [this.#chip(p.out.storage[o], gen)];
-      row("out", "out", "written", p.out.value[o], chips, p.strings[p.out.info[o]], OUT_HOW[p.out.how[o]] ?? "");
+      row("out", "out", "written", p.out.value[o], chips, p.strings[p.out.info[o]], p.out.how[o] > 1 ? OUT_HOW[p.out.how[o]] ?? "" : ""); // "new" and "in place" can be seen
     }
     return table;
   }

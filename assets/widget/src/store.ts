@@ -1,6 +1,7 @@
 // The state that all panes share: the trace, the cursor, the selection, the breakpoints, a note for the status line.
 // Panes read it and are told once a frame what changed; whoever changes it says whether a person or the model did.
 import { buildIndex } from "./index.js";
+import { reveal, type Reveal } from "./dom.js";
 import { clamp, type Breakpoint } from "./debug.js";
 import { frameAt, frontier, frontierFrame, nodeStates, runAt, type State, type Trace } from "./replay.js";
 import { light, same, type Lit, type Selection } from "./select.js";
@@ -36,6 +37,8 @@ export class Store {
   onPerson: (what: "cursor" | "selection" | "breakpoints") => void = () => {};
 
   #views: View[] = [];
+  #wishes: Reveal[] = [];
+  #scrolls: (() => void)[] = [];
   #pending: Change | null = null;
 
   constructor(p: Payload, cursor = -1, private later: (run: () => void) => void = (run) => requestAnimationFrame(run)) {
@@ -123,5 +126,19 @@ export class Store {
     this.#pending = null;
     if (change.payload || change.cursor || change.selection) this.now = this.#derive();
     for (const view of this.#views) view.update(change);
+    reveal(this.#wishes.splice(0));
+    for (const scroll of this.#scrolls.splice(0)) scroll();
+  }
+
+  /** Setting a scroll position forces a layout, so it is done when all is drawn. */
+  scroll(run: () => void): void {
+    this.#scrolls.push(run);
+    this.#changed({});
+  }
+
+  /** Scroll a node into view once all panes have been brought up to date. */
+  reveal(box: HTMLElement, node: Element, middle = false): void {
+    this.#wishes.push({ box, node, middle });
+    this.#changed({});
   }
 }

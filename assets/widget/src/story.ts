@@ -1,6 +1,6 @@
 // The words of prompt and answer as the slider over decode steps: each word is the run that said it.
 import type { Commands } from "./commands.js";
-import { el, hit, mark, reveal, say } from "./dom.js";
+import { el, hit, mark, say } from "./dom.js";
 import type { Change, Store, View } from "./store.js";
 
 export class Story implements View {
@@ -52,7 +52,6 @@ export class Story implements View {
       mark(word, "aria-current", state === "now" ? "step" : null);
       if (state === "now") now = word;
     }
-    if (now) reveal(this.#words, now);
-    else this.#words.scrollTop = 0;
+    this.store.reveal(this.#words, now ?? this.#words.firstElementChild ?? this.#words);
   }
 }

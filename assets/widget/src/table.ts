@@ -22,6 +22,9 @@ export class StepTable implements View {
   #steps: Int32Array | null = null; // found steps; null = all
   #first = -1;
   #last = -1;
+  // kept here because asking the element would force a layout in the middle of an update
+  #height = 0;
+  #top = 0;
   #later: number | undefined;
 
   constructor(host: HTMLElement, private store: Store, signal: AbortSignal) {
@@ -29,7 +32,10 @@ export class StepTable implements View {
     this.#table.append(el("thead", {}, head), this.#body);
     this.#scroll.append(this.#table);
     host.append(el("div", { class: "kv-searchline" }, this.search, this.#found), this.#scroll);
-    this.#scroll.addEventListener("scroll", () => this.#draw(), { signal, passive: true });
+    this.#scroll.addEventListener("scroll", () => {
+      this.#top = this.#scroll.scrollTop;
+      this.#draw();
+    }, { signal, passive: true });
     this.#body.addEventListener("click", (event) => {
       const row = hit(event, "table-row");
       if (row) store.seek(Number(row.dataset.step));
@@ -43,7 +49,14 @@ export class StepTable implements View {
       this.#search();
       this.#jump(event.shiftKey ? -1 : 1);
     }, { signal });
-    const watch = new ResizeObserver(() => this.#draw());
+    const watch = new ResizeObserver(() => {
+      const hidden = this.#height === 0;
+      this.#height = this.#scroll.clientHeight;
+      this.#top = this.#scroll.scrollTop;
+      this.#draw();
+      if (hidden) this.#follow();
+      this.#draw();
+    });
     watch.observe(this.#scroll);
     signal.addEventListener("abort", () => watch.disconnect());
   }
@@ -83,17 +96,18 @@ export class StepTable implements View {
   #follow(): void {
     const { cursor } = this.store;
     const at = this.#steps ? this.#steps.findIndex((s) => s >= cursor) : Math.max(0, cursor);
-    const { clientHeight: height, scrollTop } = this.#scroll;
+    const height = this.#height;
     const top = at * ROW;
-    if (at >= 0 && height && (top < scrollTop || top + 2 * ROW > scrollTop + height)) this.#scroll.scrollTop = Math.max(0, top - height / 2 + ROW);
+    if (at < 0 || !height || (top >= this.#top && top + 2 * ROW <= this.#top + height)) return;
+    this.#top = Math.max(0, Math.min(top - height / 2 + ROW, (this.#count + 1) * ROW - height));
+    this.store.scroll(() => (this.#scroll.scrollTop = this.#top));
   }
 
   #draw(): void {
-    const { clientHeight, scrollTop } = this.#scroll;
-    if (!clientHeight) return; // its tab is hidden
+    if (!this.#height) return; // its tab is hidden
     const total = this.#count;
-    const first = Math.max(0, Math.floor(scrollTop / ROW) - 4);
-    const last = Math.min(total, Math.ceil((scrollTop + clientHeight) / ROW) + 4);
+    const first = Math.max(0, Math.floor(this.#top / ROW) - 4);
+    const last = Math.min(total, Math.ceil((this.#top + this.#height) / ROW) + 4);
     if (first !== this.#first || last !== this.#last) {
       this.#first = first;
       this.#last = last;

@@ -60,7 +60,7 @@ export class Timeline implements View {
   #move(): void {
     const { cursor, run } = this.store;
     const { p } = this.store.t;
-    const width = this.#plot.clientWidth;
+    const width = this.#width;
     // a transform moves the line without a new layout
     this.#cursor.style.transform = `translateX(${(cursor < 0 ? 0 : at(cursor, p.steps, width)).toFixed(1)}px)`;
     mark(this.#plot, "data-step", cursor);

@@ -13,12 +13,11 @@ export class ValuesPane implements View {
   #body = el("tbody");
   #note = el("p", { class: "kv-none" });
   #peek = el("div", { class: "kv-peek", "aria-live": "polite" });
-  #host: HTMLElement;
   #stale = true;
   #asked = 0;
+  #shown = false;
 
   constructor(host: HTMLElement, private store: Store, private ask: Ask, signal: AbortSignal) {
-    this.#host = host;
     const heads: [string, string][] = [["", "value"], ["", "buffer"], ["", "shape"], ["kv-num", "bytes"], ["", "how it came"], ["", "still read by"]];
     host.append(el("div", { class: "kv-split" },
       el("div", { class: "kv-scroll" }, el("table", { class: "kv-table", "aria-label": "Values alive at the cursor" },
@@ -28,7 +27,10 @@ export class ValuesPane implements View {
       const row = hit(event, "value-row");
       if (row) this.#look(Number(row.dataset.id));
     }, { signal });
-    const watch = new ResizeObserver(() => this.#fill());
+    const watch = new ResizeObserver(() => {
+      this.#shown = host.clientWidth > 0;
+      this.#fill();
+    });
     watch.observe(host);
     signal.addEventListener("abort", () => watch.disconnect());
     say(this.#peek, "Choose a value to look into it.");
@@ -41,7 +43,7 @@ export class ValuesPane implements View {
   }
 
   #fill(): void {
-    if (!this.#stale || !this.#host.clientWidth) return; // its tab is hidden
+    if (!this.#stale || !this.#shown) return; // its tab is hidden
     this.#stale = false;
     const { t, now, cursor } = this.store;
     const { p, x } = t;

@@ -1,0 +1,101 @@
+"""What a saved trace must look like: a description of its header, and the check against it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+
+class Maybe:
+    """A pattern, or None in its place."""
+
+    def __init__(self, pattern: Any) -> None:
+        self.pattern = pattern
+
+
+def check(value: Any, pattern: Any) -> None:
+    """Raise ValueError unless a value is as described.
+
+    Parameters
+    ----------
+    value : object
+        From JSON.
+    pattern : type, callable, list, tuple, dict or Maybe
+        ``[p]`` is a list of any length, ``(p, q)`` a list of exactly these, a dict an object with these keys.
+    """
+    if isinstance(pattern, Maybe):
+        if value is not None:
+            check(value, pattern.pattern)
+    elif isinstance(pattern, list):
+        check(value, list)
+        for item in value:
+            check(item, pattern[0])
+    elif isinstance(pattern, tuple):
+        check(value, list)
+        check(len(value), lambda length: length == len(pattern))
+        for item, of_item in zip(value, pattern):
+            check(item, of_item)
+    elif isinstance(pattern, dict):
+        check(value, dict)
+        for key, of_key in pattern.items():
+            check(value[key], of_key)
+    elif type(value) is not pattern if isinstance(pattern, type) else not pattern(value):
+        raise ValueError(f"{str(value)[:60]!r} is out of place")
+
+
+def below(limit: int) -> Callable[[Any], bool]:
+    """A whole number from 0 up to, not including, a limit."""
+    return lambda value: type(value) is int and 0 <= value < limit
+
+
+def count(value: Any) -> bool:
+    """A whole number that is not negative."""
+    return type(value) is int and value >= 0
+
+
+def dim(value: Any) -> bool:
+    """A length, the name of a symbolic dimension, or unknown."""
+    return value is None or type(value) is str or count(value)
+
+
+VALUE = (str, Maybe(str), Maybe([dim]), str)
+NODE = (str, str, str, [str], [str], count, [str], int, [str], [(str, count)], Maybe(count))
+GRAPH = {"name": str, "inputs": [VALUE], "outputs": [VALUE], "weights": [str], "nodes": [NODE]}
+RUN = (count, count, Maybe(int), str, count, count, count, count)
+CACHE = (str, str, str, str, Maybe(int), [(count, count, count, count, int)])
+
+
+def check_header(header: Any) -> None:
+    """Raise ValueError or KeyError unless a trace's header is whole, and every number in it points to something."""
+    check(
+        header,
+        {
+            "title": str,
+            "policy": (str, str, str),
+            "graphs": [GRAPH],
+            "storages": [(count, str, bool)],
+            "runs": [RUN],
+            "caches": [CACHE],
+            "totals": (count, count, count, count),
+            "tokens": ([int], [int], Maybe([str]), bool),
+            "strings": [str],
+        },
+    )
+    _check_nesting(header["graphs"])
+    planned = (count, str, bool, [count])
+    check(header["plans"], [(below(len(header["graphs"])), [planned], [str])])
+    bound = (str, below(len(header["storages"])), count, str, Maybe([count]), str, count)
+    plan, run = below(len(header["plans"])), below(len(header["runs"]))
+    check(header["frames"], [(plan, Maybe(count), Maybe(count), str, Maybe(count), run, count, [bound])])
+    check(len(header["frames"]), lambda frames: frames > 0)
+
+
+def _check_nesting(graphs: list[dict[str, Any]]) -> None:
+    """Every inner graph lies in front of the one that holds it, and in no other."""
+    held: set[int] = set()
+    for number, graph in enumerate(graphs):
+        for node in graph["nodes"]:
+            inner = [place for _, place in node[9]] + ([] if node[10] is None else [node[10]])
+            check(inner, [below(number)])
+            check(held.intersection(inner), lambda twice: not twice)
+            held.update(inner)

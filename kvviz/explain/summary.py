@@ -1,0 +1,166 @@
+"""What a trace comes to: how its ops ran, and where memory was spent that need not have been.
+
+Invariant: every step is counted once, and the bytes of the missed list are those of the missed steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from kvviz.engine.blockers import Blocker, BlockerCode
+from kvviz.engine.reasons import is_missed
+from kvviz.engine.rows import APPEND, IN_PLACE, VIEW
+
+_UNFIT = (BlockerCode.SHAPE_DIFFERS, BlockerCode.DTYPE_DIFFERS)
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """How many steps ran in which way; the five numbers sum to the number of steps.
+
+    Attributes
+    ----------
+    in_place : int
+        Wrote into, or appended to, the storage of an input.
+    views : int
+        Made nothing but views of an input.
+    missed : int
+        Could have run in place by kind, and spent memory because they did not (`kvviz.engine.reasons.is_missed`).
+    cannot : int
+        All others: their kind never runs in place, or there was nothing to spare.
+    bodies : int
+        Control nodes (If, Loop, Scan, local functions), whose work is done by the steps of their bodies.
+    missed_bytes : int
+        Bytes that the missed ones spent; see `spent`.
+    """
+
+    in_place: int = 0
+    views: int = 0
+    missed: int = 0
+    cannot: int = 0
+    bodies: int = 0
+    missed_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Missed:
+    """A node that could have run in place and did not, over all runs and iterations.
+
+    Attributes
+    ----------
+    node, op_type : str
+    frame : tuple of str
+        Path of its frame without iteration numbers; ``()`` is the main graph.
+    steps : tuple of int
+        The steps at which it was missed.
+    step : int
+        The one of them that spent most, the first on ties.
+    bytes : int
+        Bytes spent in all these steps; see `spent`.
+    allocated, copied : int
+        Bytes of new capacity, and bytes that merely moved, in all these steps.
+    blockers : tuple of Blocker
+        What stood in the way at ``step``.
+    """
+
+    node: str
+    op_type: str
+    frame: tuple[str, ...]
+    steps: tuple[int, ...]
+    step: int
+    bytes: int
+    allocated: int
+    copied: int
+    blockers: tuple[Blocker, ...]
+
+
+def counts(trace: Any) -> Counts:
+    """How the steps of a trace ran.
+
+    Examples
+    --------
+    >>> counts(trace)                                                       # doctest: +SKIP
+    Counts(in_place=51, views=125, missed=38, cannot=186, bodies=0, missed_bytes=9016)
+    """
+    numbers = dict.fromkeys(("in_place", "views", "missed", "cannot", "bodies"), 0)
+    total = 0
+    for row in trace.recorder.rows:
+        kind = _kind(row)
+        numbers[kind] += 1
+        if kind == "missed":
+            total += spent(row)
+    return Counts(**numbers, missed_bytes=total)
+
+
+def spent(row: tuple) -> int:
+    """Bytes that a missed step spent: new capacity, or what it moved where its capacity came from the pool."""
+    return max(row[6], row[7])
+
+
+def missed(trace: Any) -> tuple[Missed, ...]:
+    """Every node that could have run in place and did not, the one that spent most first.
+
+    Parameters
+    ----------
+    trace : Trace
+        The same node in different runs, or in iterations of a loop, is one entry.
+    """
+    rows = trace.recorder.rows
+    paths = _paths(trace.frames)
+    found: dict[tuple[tuple[str, ...], int], list[int]] = {}
+    for index, row in enumerate(rows):
+        if is_missed(row):
+            found.setdefault((paths[row[0]], row[1].node.index), []).append(index)
+    entries = [_missed(trace, path, steps) for (path, _), steps in found.items()]
+    return tuple(sorted(entries, key=lambda entry: (-entry.bytes, entry.steps[0])))
+
+
+def nearest(blockers: Iterable[Blocker]) -> Blocker | None:
+    """The reason to tell first: that of the input which came nearest to being taken over.
+
+    An input of another shape or type could not have been taken over whoever owned it, so it comes last.
+    """
+    inputs: dict[int, list[Blocker]] = {}
+    for blocker in blockers:
+        inputs.setdefault(blocker.position, []).append(blocker)
+    if not inputs:
+        return None
+    return min(inputs.values(), key=lambda found: (any(b.code in _UNFIT for b in found), len(found)))[0]
+
+
+def _kind(row: tuple) -> str:
+    if row[1].control:
+        return "bodies"
+    if is_missed(row):
+        return "missed"
+    hows = [where[2] for where in row[4] if where is not None]
+    if IN_PLACE in hows or APPEND in hows:
+        return "in_place"
+    return "views" if hows and all(how == VIEW for how in hows) else "cannot"
+
+
+def _missed(trace: Any, path: tuple[str, ...], steps: list[int]) -> Missed:
+    rows = trace.recorder.rows
+    worst = trace.steps[max(steps, key=lambda index: spent(rows[index]))]
+    return Missed(
+        worst.node,
+        worst.op_type,
+        path,
+        tuple(steps),
+        worst.index,
+        sum(spent(rows[index]) for index in steps),
+        sum(rows[index][6] for index in steps),
+        sum(rows[index][7] for index in steps),
+        worst.decision.blockers,
+    )
+
+
+def _paths(frames: list[Any]) -> list[tuple[str, ...]]:
+    """Path of each frame, the same for all iterations of a loop."""
+    paths: list[tuple[str, ...]] = []
+    for frame in frames:
+        above = () if frame.parent is None else (*paths[frame.parent], f"{frame.node.name}[{frame.attribute}]")
+        paths.append(above)
+    return paths

@@ -1,0 +1,66 @@
+"""Small graphs written as ONNX text, run by kvviz and by onnxruntime."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx.parser
+import onnxruntime
+
+import kvviz
+from kvviz import Trace
+from kvviz.engine.records import Step
+from kvviz.graph.model import Graph
+
+
+def proto_of(text: str, opset: int = 21) -> onnx.ModelProto:
+    """A model from its text; ``[name]`` before a node names it, and functions follow in the domain ``local``."""
+    return onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : {opset}, "local" : 1]> {text}')
+
+
+def graph_of(text: str, opset: int = 21) -> Graph:
+    """The loaded model of a text."""
+    return kvviz.load(proto_of(text, opset))
+
+
+def run(text: str, inputs: Mapping[str, Any] | None = None, *, opset: int = 21, **options: Any) -> Trace:
+    """Run a text with poison on; inputs that it borrows are read-only for it, and must be the same afterwards."""
+    return run_graph(graph_of(text, opset), inputs or {}, **options)
+
+
+def run_graph(graph: Graph, inputs: Mapping[str, Any], **options: Any) -> Trace:
+    """The same for a graph that is loaded already."""
+    feeds = dict(inputs)
+    borrowed = {name: value for name, value in feeds.items() if name not in options.get("donate", ())}
+    for name, value in borrowed.items():
+        feeds[name] = value.view()
+        feeds[name].flags.writeable = False
+    before = {name: value.tobytes() for name, value in borrowed.items()}
+    trace = kvviz.run(graph, feeds, poison=True, **options)
+    assert {name: value.tobytes() for name, value in borrowed.items()} == before, "a borrowed input has changed"
+    return trace
+
+
+def ort_run(model: onnx.ModelProto, inputs: Mapping[str, Any], outputs: Sequence[str] | None = None) -> list[Any]:
+    """What onnxruntime makes of a model, on one thread and without rewriting it."""
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 4
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    return session.run(None if outputs is None else list(outputs), dict(inputs))
+
+
+def step_of(trace: Trace, node: str, which: int = 0) -> Step:
+    """The step of a node, by its name; the last one for ``which=-1``."""
+    found = [step for step in trace.steps if step.node == node]
+    assert found, f"{node} did not run; what ran is {[step.node for step in trace.steps]}"
+    return found[which]
+
+
+def numbers(*shape: int, seed: int = 0, dtype: Any = np.float32) -> np.ndarray:
+    """Normal numbers in memory of their own."""
+    return np.random.default_rng((seed, *shape)).standard_normal(shape).astype(dtype)

@@ -1,0 +1,332 @@
+"""Cache pairs: every convention of the exporters, by structure where the graph shows it and by name where not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kvviz.graph import load
+from kvviz.graph.caches import CachePair, cache_pairs
+from tests.graph.build import FILES, MODELS, file_id, graph, model, node, run_in_onnxruntime
+
+MS = "com.microsoft"
+
+
+def pairs(nodes: list[onnx.NodeProto], inputs: list[str], outputs: list[str], **more: Any) -> dict[str, CachePair]:
+    """Cache pairs of a small model, by input."""
+    more.setdefault("domains", [MS])
+    return {p.input: p for p in cache_pairs(load(model(nodes, inputs, outputs, **more)))}
+
+
+def only(found: dict[str, CachePair]) -> CachePair:
+    (pair,) = found.values()
+    return pair
+
+
+# Real models
+
+
+@pytest.mark.parametrize("path", sorted(MODELS.glob("o*/meta.json")), ids=lambda p: p.parent.name)
+def test_caches_and_writers_of_the_exported_models_are_found(path: Path) -> None:
+    # given what was measured when the models were made
+    mechanics = json.loads(path.read_text())["mechanics"]
+    expected = {(p["input"], p["output"]): p["writer"] for p in mechanics.get("cache_pairs", [])}
+    expected |= dict.fromkeys(mechanics.get("state", {}).items(), "LSTM")
+    # when the pairs are looked for
+    found = cache_pairs(load(path.parent / "model.onnx"))
+    # then they are those, in the order of the inputs, with the same writers in each branch
+    assert {(p.input, p.output) for p in found} == expected.keys()
+    for pair in found:
+        branches = [frame[-1].split("[")[1].rstrip("]") if frame else "" for frame in pair.frames]
+        said = dict(zip(branches, pair.ops)) if branches != [""] else pair.ops[0]
+        assert said == expected[pair.input, pair.output]
+
+
+@pytest.mark.parametrize(
+    ("form", "protocol", "axis", "writer"),
+    [
+        ("concat", "growing", 2, "Concat"),
+        ("merged_if", "growing", 2, "Concat"),
+        ("static_scatter_nd", "static", 2, "Transpose<-ScatterND"),
+        ("attention_23", "growing", 2, "Concat"),
+        ("attention_24", "growing", 2, "Attention"),
+        ("tensor_scatter", "static", 1, "TensorScatter"),
+        ("gqa", "growing", 2, "com.microsoft.GroupQueryAttention"),
+        ("gqa_int4", "growing", 2, "com.microsoft.GroupQueryAttention"),
+    ],
+)
+def test_every_form_of_the_storyteller_has_its_protocol(form: str, protocol: str, axis: int, writer: str) -> None:
+    found = cache_pairs(load(MODELS / "storyteller" / form / "model.onnx"))
+    assert sorted(p.name for p in found) == sorted(f"{k}.{kind}" for k in range(3) for kind in ("key", "value"))
+    assert {(p.protocol, p.axis) for p in found} == {(protocol, axis)}
+    assert all(writer in p.ops for p in found)
+
+
+@pytest.mark.parametrize("path", [p for p in FILES if p.name == "model.onnx"], ids=file_id)
+def test_caches_have_grown_or_stayed_in_the_recorded_runs_as_the_protocol_says(path: Path) -> None:
+    # given arrays recorded from onnxruntime for the first decode step
+    runs = np.load(path.parent / "ref.npz")
+    for pair in cache_pairs(load(path)):
+        before, after = runs[f"run1.in.{pair.input}"], runs[f"run1.out.{pair.output}"]
+        if pair.protocol == "growing":
+            assert pair.axis is not None
+            size = before.shape[pair.axis]
+            assert after.shape[pair.axis] == size + 1
+            np.testing.assert_array_equal(np.take(after, range(size), pair.axis), before)
+        elif pair.protocol == "static":
+            # One row of the sequence axis changed, and no other.
+            assert pair.axis is not None
+            assert after.shape == before.shape
+            rows = np.moveaxis(after != before, pair.axis, 0).reshape(before.shape[pair.axis], -1).any(axis=1)
+            assert rows.sum() == 1
+        elif pair.protocol == "state":
+            assert pair.axis is None
+            assert after.shape == before.shape
+        else:
+            assert pair.protocol == "cross"
+            assert after.shape[0] == 0  # merged decoders give nothing in place of the encoder's keys
+
+
+def test_cross_caches_of_the_merged_whisper_are_told_from_its_own() -> None:
+    found = cache_pairs(load(MODELS / "o03_optimum1_merged_whisper" / "model.onnx"))
+    assert {p.protocol for p in found if ".encoder." in p.input} == {"cross"}
+    assert {p.protocol for p in found if ".decoder." in p.input} == {"growing"}
+
+
+# Structure, under names that say nothing
+
+
+def test_structure_wins_over_names() -> None:
+    # given names that are swapped between two layers
+    inputs = ["past.0.key float b 2 s 8", "past.1.key float b 2 s 8", "x float b 2 n 8"]
+    nodes = [node("Concat", "past.1.key x", "present_a", axis=2), node("Concat", "past.0.key x", "present_b", axis=2)]
+    found = pairs(nodes, inputs, ["present_a float b 2 t 8", "present_b float b 2 t 8"])
+    assert {p.input: p.output for p in found.values()} == {"past.0.key": "present_b", "past.1.key": "present_a"}
+
+
+@pytest.mark.parametrize("axis", [2, -2])
+def test_a_computed_value_appended_to_an_input_grows_it(axis: int) -> None:
+    nodes = [node("Neg", "x", "n"), node("Concat", "a n", "b", axis=axis, name="append")]
+    pair = only(pairs(nodes, ["a float 1 2 s 8", "x float 1 2 1 8"], ["b float 1 2 t 8"]))
+    assert (pair.input, pair.output, pair.protocol, pair.axis, pair.writer) == ("a", "b", "growing", 2, ("append",))
+
+
+def test_old_blooms_three_dimensional_keys_grow_on_their_own_axis() -> None:
+    nodes = [node("Neg", "k", "nk"), node("Neg", "v", "nv")]
+    nodes += [node("Concat", "past_key_values.0.key nk", "present.0.key", axis=2)]
+    nodes += [node("Concat", "past_key_values.0.value nv", "present.0.value", axis=1)]
+    inputs = [
+        "past_key_values.0.key float bh 8 s",
+        "past_key_values.0.value float bh s 8",
+        "k float bh 8 n",
+        "v float bh n 8",
+    ]
+    found = pairs(nodes, inputs, ["present.0.key float bh 8 t", "present.0.value float bh t 8"])
+    assert [p.axis for p in found.values()] == [2, 1]
+
+
+def test_a_combined_cache_is_found_through_its_halves() -> None:
+    # given the old layout (2, batch, heads, rows, size), taken apart, appended to and joined again
+    nodes = [
+        node("Split", "past_0", "pk pv", axis=0, num_outputs=2),
+        node("Squeeze", "pk zero", "k0"),
+        node("Squeeze", "pv zero", "v0"),
+        node("Concat", "k0 k", "k1", axis=2, name="append_k"),
+        node("Concat", "v0 v", "v1", axis=2),
+        node("Unsqueeze", "k1 zero", "k2"),
+        node("Unsqueeze", "v1 zero", "v2"),
+        node("Concat", "k2 v2", "present_0", axis=0),
+    ]
+    inputs = ["past_0 float 2 b 4 s 8", "k float b 4 n 8", "v float b 4 n 8"]
+    pair = only(pairs(nodes, inputs, ["present_0 float 2 b 4 t 8"], zero=np.array([0])))
+    assert (pair.protocol, pair.axis, pair.writer) == ("growing", 3, ("append_k",))
+
+
+def test_a_window_drops_old_rows() -> None:
+    nodes = [node("Concat", "k_cache x", "all", axis=2), node("Slice", "all start end axes", "k_cache_out")]
+    inputs = ["k_cache float 1 2 16 8", "x float 1 2 1 8"]
+    ends = {"start": np.array([-16]), "end": np.array([9999]), "axes": np.array([2])}
+    pair = only(pairs(nodes, inputs, ["k_cache_out float 1 2 16 8"], **ends))
+    assert (pair.protocol, pair.axis, pair.ops) == ("window", 2, ("Slice<-Concat",))
+    cut_first = [node("Slice", "k_cache start end axes", "tail"), node("Concat", "tail x", "k_cache_out", axis=2)]
+    assert only(pairs(cut_first, inputs, ["k_cache_out float 1 2 16 8"], **ends)).protocol == "window"
+
+
+def test_a_convolutions_last_columns_are_a_state() -> None:
+    nodes = [node("Concat", "past_conv.0 x", "all", axis=2), node("Slice", "all start end axes", "present_conv.0")]
+    ends = {"start": np.array([-3]), "end": np.array([9999]), "axes": np.array([2])}
+    inputs = ["past_conv.0 float 1 16 3", "x float 1 16 1"]
+    pair = only(pairs(nodes, inputs, ["present_conv.0 float 1 16 3"], **ends))
+    assert (pair.protocol, pair.axis) == ("state", None)
+
+
+def test_what_merely_joins_inputs_is_no_cache() -> None:
+    assert (
+        pairs([node("Concat", "a b", "c", axis=2)], ["a float 1 2 s 8", "b float 1 2 n 8"], ["c float 1 2 t 8"]) == {}
+    )
+    # A feature map of fixed depth is made deeper, as in a DenseNet.
+    nodes = [node("Relu", "a", "r"), node("Concat", "a r", "c", axis=1)]
+    assert pairs(nodes, ["a float 1 4 h w"], ["c float 1 8 h w"]) == {}
+    # Padding in front of a convolution, and something that only its name calls an output of something.
+    nodes = [node("Concat", "pad x", "present_state", axis=2)]
+    assert pairs(nodes, ["x float 1 4 s"], ["present_state float 1 4 t"], pad=np.zeros((1, 4, 2), np.float32)) == {}
+    assert pairs([node("Identity", "opt_in", "opt_out")], ["opt_in float 3"], ["opt_out float 3"]) == {}
+    assert (
+        pairs([node("Concat", "value0 value1", "y", axis=0)], ["value0 float a", "value1 float b"], ["y float c"]) == {}
+    )
+    nodes = [node("Neg", "n", "m"), node("Concat", "input_ids m", "sequences", axis=1)]
+    assert pairs(nodes, ["input_ids int64 b s", "n int64 b 1"], ["sequences int64 b t"]) == {}
+
+
+@given(st.permutations([0, 1, 2, 3]), st.integers(0, 3))
+def test_the_axis_of_a_scatter_is_seen_through_transposes(perm: list[int], rows: int) -> None:
+    # given a cache whose rows lie on any axis, moved to the front, scattered into and moved back
+    order = [rows, *(axis for axis in perm if axis != rows)]
+    back = [order.index(axis) for axis in range(4)]
+    shape = [3, 4, 5, 6]
+    nodes = [
+        node("Transpose", "cache", "front", perm=order),
+        node("Unsqueeze", "position last", "where"),
+        node("ScatterND", "front where update", "written", name="write"),
+        node("Transpose", "written", "cache_out", perm=back),
+    ]
+    update = " ".join(["1", *(str(shape[axis]) for axis in order[1:])])
+    inputs = [f"cache float {' '.join(map(str, shape))}", "position int64 1", f"update float {update}"]
+    proto = model(nodes, inputs, ["cache_out float 3 4 5 6"], last=np.array([-1]))
+    (pair,) = cache_pairs(load(proto))
+    # then the axis is the one on which onnxruntime changes a single row
+    feeds = {"cache": np.zeros(shape, np.float32), "update": np.ones([int(d) for d in update.split()], np.float32)}
+    (after,) = run_in_onnxruntime(proto, position=np.array([2]), **feeds)
+    changed = [axis for axis in range(4) if after.any(axis=tuple(set(range(4)) - {axis})).sum() == 1]
+    assert (pair.axis, pair.protocol, pair.writer) == (rows, "static", ("write",))
+    assert changed == [rows]
+
+
+@pytest.mark.parametrize(
+    ("op", "attributes", "protocol", "axis"),
+    [
+        ("TensorScatter", {}, "static", 2),
+        ("TensorScatter", {"axis": 1}, "static", 1),
+        ("TensorScatter", {"axis": -1, "mode": "circular"}, "window", 3),
+        ("ScatterElements", {"axis": 2}, "static", 2),
+    ],
+)
+def test_scatters_into_an_input_are_static_caches(
+    op: str, attributes: dict[str, Any], protocol: str, axis: int
+) -> None:
+    operands = "buffer new at" if op == "TensorScatter" else "buffer at new"
+    nodes = [
+        node("Identity", "buffer", "buffer2"),
+        node(op, operands.replace("buffer", "buffer2"), "other", **attributes),
+    ]
+    inputs = ["buffer float 1 2 16 8", "new float 1 2 1 8", "at int64 1"]
+    pair = only(pairs(nodes, inputs, ["other float 1 2 16 8"], opset=24))
+    assert (pair.input, pair.protocol, pair.axis) == ("buffer", protocol, axis)
+
+
+def operator(op: str, inputs: int, at: dict[int, str], outputs: str, domain: str = MS, **attributes: Any) -> Any:
+    names = " ".join(at.get(i, "-" if i > 0 else "x") for i in range(inputs))
+    return node(op, names, outputs, domain=domain, **attributes)
+
+
+@pytest.mark.parametrize(
+    ("made", "protocol", "axis"),
+    [
+        (operator("Attention", 6, {1: "x", 2: "x", 4: "a", 5: "b"}, "y c d", ""), "growing", 2),
+        (operator("GroupQueryAttention", 9, {3: "a", 4: "b"}, "y c d"), "growing", 2),
+        (operator("GroupQueryAttention", 9, {3: "a", 4: "b"}, "y c d", sliding_window_cache=1), "window", 2),
+        (operator("MultiHeadAttention", 8, {6: "a", 7: "b"}, "y c d"), "growing", 2),
+        (operator("MultiHeadAttention", 9, {6: "a", 7: "b", 8: "x"}, "y c d"), "static", 2),
+        (operator("DecoderMaskedMultiHeadAttention", 8, {5: "a", 6: "b"}, "y c d"), "growing", 2),
+        (
+            operator("DecoderMaskedMultiHeadAttention", 8, {5: "a", 6: "b"}, "y c d", past_present_share_buffer=1),
+            "static",
+            2,
+        ),
+        (operator("SparseAttention", 5, {3: "a", 4: "b"}, "y c d"), "static", 2),
+        (operator("PagedAttention", 5, {3: "a", 4: "b"}, "y c d"), "static", None),
+        (operator("LSTM", 7, {5: "a", 6: "b"}, "y c d", ""), "state", None),
+    ],
+)
+def test_operators_with_a_past_and_a_present_pair_them(made: Any, protocol: str, axis: int | None) -> None:
+    inputs = ["x float 1 4 8", "a float 1 2 s 8", "b float 1 2 s 8"]
+    found = pairs([made], inputs, ["y float 1 4 8", "c float 1 2 t 8", "d float 1 2 t 8"])
+    assert {p.input: p.output for p in found.values()} == {"a": "c", "b": "d"}
+    assert {(p.protocol, p.axis) for p in found.values()} == {(protocol, axis)}
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        operator("LinearAttention", 4, {1: "x", 2: "x", 3: "a"}, "y c", ""),
+        operator("CausalConvWithState", 4, {1: "x", 3: "a"}, "y c", ""),
+        operator("LinearAttention", 4, {3: "a"}, "y c"),
+        operator("GRU", 6, {1: "x", 2: "x", 5: "a"}, "y c", ""),
+    ],
+)
+def test_recurrent_operators_overwrite_a_state(made: Any) -> None:
+    pair = only(pairs([made], ["x float 1 4 8", "a float 1 2 4 8"], ["y float 1 4 8", "c float 1 2 4 8"], opset=27))
+    assert (pair.input, pair.output, pair.protocol, pair.axis) == ("a", "c", "state", None)
+
+
+# Through branches, loops and functions
+
+
+def test_a_branch_may_write_the_cache_afresh() -> None:
+    append = graph([node("Concat", "cache x", "out1", axis=2, name="append")], [], ["out1 float 1 2 t 8"])
+    fresh = graph([node("Mul", "x two", "out2", name="start")], [], ["out2 float 1 2 t 8"], two=np.float32(2))
+    nodes = [node("If", "use_cache", "present", name="choose", then_branch=append, else_branch=fresh)]
+    pair = only(pairs(nodes, ["use_cache bool -", "cache float 1 2 s 8", "x float 1 2 n 8"], ["present float 1 2 t 8"]))
+    by_frame = dict(zip(pair.frames, zip(pair.writer, pair.ops)))
+    assert by_frame == {("choose[then_branch]",): ("append", "Concat"), ("choose[else_branch]",): ("start", "Mul")}
+    assert (pair.input, pair.protocol, pair.axis) == ("cache", "growing", 2)
+
+
+def test_a_loop_that_carries_a_cache_writes_it() -> None:
+    body = graph(
+        [node("Identity", "go", "go2"), node("ScatterElements", "inner at new", "written", axis=1, name="write")],
+        ["i int64 -", "go bool -", "inner float 1 16 8"],
+        ["go2", "written"],
+    )
+    nodes = [node("Loop", "trips go0 buffer", "last", name="loop", body=body)]
+    inputs = ["trips int64 -", "go0 bool -", "buffer float 1 16 8", "at int64 1 1 8", "new float 1 1 8"]
+    pair = only(pairs(nodes, inputs, ["last float 1 16 8"]))
+    assert (pair.input, pair.protocol, pair.axis) == ("buffer", "static", 1)
+    assert (pair.writer, pair.frames) == (("write",), (("loop[body]",),))
+
+
+def test_a_scan_that_carries_a_state_writes_it() -> None:
+    body = graph(
+        [node("Concat", "s e", "s2", axis=0, name="append"), node("Neg", "e", "o")],
+        ["s float n", "e float 1"],
+        ["s2", "o"],
+    )
+    nodes = [node("Scan", "memory x", "memory_out ys", name="scan", body=body, num_scan_inputs=1)]
+    pair = only(pairs(nodes, ["memory float n", "x float 4 1"], ["memory_out float m", "ys float 4 1"]))
+    assert (pair.input, pair.output, pair.writer) == ("memory", "memory_out", ("append",))
+
+
+def test_a_function_may_write_the_cache() -> None:
+    imports = [onnx.helper.make_opsetid("", 18)]
+    body = [node("Concat", "old new", "grown", axis=2, name="append")]
+    append = onnx.helper.make_function("local", "Append", ["old", "new"], ["grown"], body, imports)
+    nodes = [node("Neg", "x", "n"), node("Append", "a n", "b", domain="local", name="call")]
+    inputs = ["a float 1 2 s 8", "x float 1 2 n 8"]
+    pair = only(pairs(nodes, inputs, ["b float 1 2 t 8"], functions=[append], domains=["local"]))
+    assert (pair.input, pair.protocol, pair.axis, pair.writer) == ("a", "growing", 2, ("append",))
+    assert pair.frames == (("call",),)
+
+
+def test_joins_of_joins_do_not_take_forever() -> None:
+    # given forty joins of ten computed values each, every one made of the one before
+    nodes = [node("Neg", "x", "v0")]
+    nodes += [node("Concat", " ".join([f"v{i}"] * 5 + [f"w{i}"] * 5), f"v{i + 1}", axis=1) for i in range(40)]
+    nodes += [node("Neg", f"v{i}", f"w{i}") for i in range(40)]
+    assert pairs(nodes, ["x float 1 s"], ["v40 float 1 t"]) == {}

@@ -1,0 +1,337 @@
+"""Module paths and blocks: every model must fall into parts that a person recognises."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import onnx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kvviz.graph import Graph, Node, load
+from kvviz.graph.narrow import narrow_sections
+from kvviz.graph.paths import module_paths, split_path
+from kvviz.graph.scope import MOST, Block, blocks, repeats
+from kvviz.graph.structure import structural_key
+from tests.graph.build import FILES, MODELS, file_id, graph, model, node
+
+
+def with_branches(root: Graph) -> list[Graph]:
+    """The graph and its nodes' subgraphs."""
+    return [root, *(g for n in root.nodes for g in n.subgraphs.values())]
+
+
+def upward(parts: tuple[Block, ...]) -> list[tuple[str, str]]:
+    """Pairs of block titles where the upper one reads a value of the lower one."""
+    home = {name: i for i, block in enumerate(parts) for n in block.nodes for name in n.outputs if name}
+    reads = [(i, home[name]) for i, b in enumerate(parts) for n in b.nodes for name in n.inputs if name in home]
+    return [(parts[i].title, parts[j].title) for i, j in reads if j > i]
+
+
+@pytest.mark.parametrize("path", FILES, ids=file_id)
+def test_blocks_of_real_models_hold_each_node_once_and_point_down(path: Path) -> None:
+    for g in with_branches(load(path)):
+        parts = blocks(g)
+        assert sorted(n.name for b in parts for n in b.nodes) == sorted(n.name for n in g.nodes)
+        assert max(len(b.nodes) for b in parts) <= MOST
+        assert upward(parts) == []
+        assert len({b.title for b in parts}) == len(parts)
+        place = {id(n): i for i, n in enumerate(g.nodes)}
+        for b in parts:
+            assert [place[id(n)] for n in b.nodes] == sorted(place[id(n)] for n in b.nodes)
+            assert all(n.scope[: len(b.path)] == b.path for n in b.nodes)
+
+
+DECODERS = [p for p in FILES if "silero" not in str(p) and p.name != "encoder.onnx"]
+
+
+@pytest.mark.parametrize("path", DECODERS, ids=file_id)
+def test_decoders_fall_into_an_embedding_their_layers_and_a_head(path: Path) -> None:
+    # given the main graph, or the branch that holds the decoder
+    g = next(g for g in reversed(with_branches(load(path))) if len(g.nodes) > 1)
+    titles = [b.title for b in blocks(g)]
+    # then the layers stand in order and in one piece each, between the embedding and the head
+    layers = [int(t.split(" · ")[0].removeprefix("layer ")) for t in titles if t.startswith("layer ")]
+    assert layers == sorted(layers)
+    assert set(layers) == set(range(max(layers) + 1))
+    assert not titles[0].startswith("layer")
+    assert not titles[-1].startswith("layer")
+    assert any(word in titles[0] for word in ("embed", "wte"))
+    assert any(word in titles[-1] for word in ("lm_head", "proj_out"))
+
+
+@pytest.mark.parametrize(
+    ("form", "parts"),
+    [
+        ("concat", ["self_attn", "mlp"]),
+        ("merged_if", ["self_attn", "mlp"]),
+        ("static_scatter_nd", ["self_attn", "mlp"]),
+        ("attention_23", ["self_attn", "mlp"]),
+    ],
+)
+def test_large_layers_are_shown_as_attention_and_mlp(form: str, parts: list[str]) -> None:
+    g = next(g for g in reversed(with_branches(load(MODELS / "storyteller" / form / "model.onnx"))) if len(g.nodes) > 1)
+    titles = [b.title for b in blocks(g)]
+    for layer in range(3):
+        for part in parts:
+            assert any(t.startswith(f"layer {layer} · {part}") for t in titles)
+
+
+@pytest.mark.parametrize("form", ["gqa", "gqa_int4", "tensor_scatter", "attention_24"])
+def test_small_layers_are_shown_whole_and_repeat(form: str) -> None:
+    parts = blocks(load(MODELS / "storyteller" / form / "model.onnx"))
+    titles = [b.title for b in parts]
+    assert [t for t in titles if t.startswith("layer")] == ["layer 0", "layer 1", "layer 2"]
+    same = repeats(parts)[parts[titles.index("layer 1")].key]
+    assert titles.index("layer 2") in same
+
+
+@pytest.mark.parametrize("form", ["concat", "merged_if", "static_scatter_nd", "attention_23"])
+def test_the_second_and_third_layer_have_the_same_keys(form: str) -> None:
+    # The first one differs in fact: it computes what the exporters found to be common to all.
+    g = next(g for g in reversed(with_branches(load(MODELS / "storyteller" / form / "model.onnx"))) if len(g.nodes) > 1)
+    keys = {k: [b.key for b in blocks(g) if b.title.startswith(f"layer {k} ")] for k in (1, 2)}
+    assert keys[1] == keys[2]
+    assert len(set(keys[1])) == len(keys[1])
+
+
+def test_repeats_lists_every_block_once() -> None:
+    parts = blocks(load(MODELS / "storyteller" / "concat" / "model.onnx"))
+    places = repeats(parts)
+    assert sorted(i for found in places.values() for i in found) == list(range(len(parts)))
+    assert any(len(found) == 3 for found in places.values())
+
+
+# Where paths come from
+
+
+def scopes_of(**of_node: dict[str, str]) -> list[tuple[str, ...]]:
+    return module_paths(list(of_node), [[]] * len(of_node), [[name] for name in of_node], list(of_node.values()))
+
+
+@pytest.mark.parametrize(
+    ("metadata", "expected"),
+    [
+        (
+            {"pkg.torch.onnx.name_scopes": "['', 'm', 'm.model', 'm.model.layers.0', 'm.model.layers.0.mlp', 'mul_3']"},
+            ("m", "model", "layers.0", "mlp"),
+        ),
+        (
+            {"pkg.onnxscript.name_scopes": "['', 'model', 'layers.1', 'self_attn', 'q_proj']"},
+            ("model", "layers.1", "self_attn", "q_proj"),
+        ),
+        ({"namespace": ": Root/m: pkg.Model/m.layers.2: pkg.Layer/add_1: aten.add.Tensor"}, ("m", "layers.2")),
+        ({"namespace": ": CausalLM/model: TextModel/embed_tokens: Embedding"}, ("model", "embed_tokens")),
+        ({"pkg.torch.onnx.name_scopes": "['', 'add']", "namespace": "a: b/c: d"}, ()),
+        ({"pkg.torch.onnx.name_scopes": "['_empty_nn_module_stack_from_metadata_hook', 'sym_size_int_7']"}, ()),
+        ({"pkg.torch.onnx.name_scopes": "__import__('os').system('true')"}, ()),
+        ({"pkg.torch.onnx.name_scopes": "[" * 5_000}, ()),
+        ({"pkg.torch.onnx.name_scopes": "[1, 2]"}, ()),
+        ({"namespace": "/:/:/"}, ()),
+    ],
+)
+def test_metadata_tells_the_module(metadata: dict[str, str], expected: tuple[str, ...]) -> None:
+    assert scopes_of(node=metadata) == [expected]
+
+
+@pytest.mark.parametrize(
+    ("name", "outputs", "expected"),
+    [
+        ("/model/layers.0/self_attn/MatMul", ["o"], ("model", "layers.0", "self_attn")),
+        ("model/layers/3/mlp/Mul_node_7", ["o"], ("model", "layers.3", "mlp")),
+        (
+            "StatefulPartitionedCall/net/dense/MatMul;StatefulPartitionedCall/net/dense/Add",
+            ["o"],
+            ("StatefulPartitionedCall", "net", "dense"),
+        ),
+        ("n1", ["/model/layers.0/attn/qkv/output_0"], ("model", "layers.0", "attn", "qkv")),
+        ("n1", ["v_model.layers.0.input_layernorm.RMSNormalization_3"], ("model", "layers.0", "input_layernorm")),
+        ("n1", ["present.0.key"], ()),
+        ("n1", ["past_key_values.0.decoder.key"], ()),
+        ("MatMul_12", ["onnx::Add_34"], ()),
+        ("optimum::if", ["logits"], ()),
+        ("/Add", ["/Add_output_0"], ()),
+    ],
+)
+def test_names_tell_the_module(name: str, outputs: list[str], expected: tuple[str, ...]) -> None:
+    assert module_paths([name], [[]], [outputs], [{}]) == [expected]
+
+
+def test_a_node_named_below_another_node_is_not_inside_of_it() -> None:
+    names = ["/model/mask/Sub", "/model/mask/Sub/Cast"]
+    assert module_paths(names, [[], []], [["a"], ["b"]], [{}, {}]) == [("model", "mask")] * 2
+
+
+def test_nodes_without_a_path_join_the_path_that_their_neighbours_share() -> None:
+    # given a chain with nameless nodes: inside one module, between two of one layer, and between two modules
+    names = ["/m/layers.0/a/X", "q", "/m/layers.0/a/Y", "r", "/m/layers.0/b/Z", "s", "/head/W"]
+    inputs = [[], ["v0"], ["v1"], ["v2"], ["v3"], ["v4"], ["v5"]]
+    found = module_paths(names, inputs, [[f"v{i}"] for i in range(7)], [{}] * 7)
+    assert found[1] == ("m", "layers.0", "a")
+    assert found[3] == ("m", "layers.0")
+    assert found[5] == ()
+
+
+def test_a_number_stays_with_what_it_counts() -> None:
+    assert split_path("encoder.0.conv") == ("encoder.0", "conv")
+    assert split_path("/a/b/") == ("a", "b")
+
+
+# Blocks of graphs without modules, and of other orders
+
+
+def chain(length: int, op: str = "Neg") -> Graph:
+    nodes = [node(op, f"v{i}", f"v{i + 1}") for i in range(length)]
+    return load(model(nodes, ["v0 float 1"], [f"v{length} float 1"]))
+
+
+@pytest.mark.parametrize("length", [1, 2, 39, 60, 61, 75, 119, 400])
+def test_a_graph_without_modules_is_cut_into_sections(length: int) -> None:
+    parts = blocks(chain(length))
+    sizes = [len(b.nodes) for b in parts]
+    assert sum(sizes) == length
+    assert all(20 <= size <= MOST for size in sizes) or len(sizes) == 1
+    if length > 1:
+        assert parts[0].title == f"nodes 0–{sizes[0] - 1} · Neg…"
+    else:
+        assert parts[0].title == "Neg"
+
+
+def test_sections_are_cut_where_few_values_are_alive() -> None:
+    # given two bundles of 35 nodes that are all alive until the bundle's end, joined by one value
+    nodes = []
+    for start, source in ((0, "x"), (35, "v34")):
+        nodes += [node("Neg", source, f"v{start + i}") for i in range(34)]
+        nodes.append(node("Sum", " ".join(f"v{start + i}" for i in range(34)), f"v{start + 34}"))
+    parts = blocks(load(model(nodes, ["x float 1"], ["v69 float 1"])))
+    assert [len(b.nodes) for b in parts] == [35, 35]
+    assert parts[0].key == parts[1].key
+
+
+@given(st.lists(st.integers(0, 200), min_size=1, max_size=200), st.integers(10, 40))
+def test_sections_cover_the_list_and_keep_to_the_limit(lengths: list[int], target: int) -> None:
+    needs = [[max(0, i - length)] if i else [] for i, length in enumerate(lengths)]
+    most = 3 * target // 2
+    found = narrow_sections(needs, target, most)
+    assert [a for a, _ in found[1:]] == [b for _, b in found[:-1]]
+    assert (found[0][0], found[-1][1]) == (0, len(needs))
+    assert all(b - a <= max(most, 1) for a, b in found) or len(needs) < target
+
+
+def test_blocks_follow_a_given_order() -> None:
+    g = load(MODELS / "o07_genai_llama_int4" / "model.onnx")
+    # given an order in which the embedding comes before the mask, as another schedule might run them
+    order = sorted(g.nodes, key=lambda n: (n.scope[:2] != ("model", "embed_tokens"), g.nodes.index(n)))
+    parts = blocks(g, order)
+    assert parts[0].nodes[0].op_type == "Gather"
+    assert {b.title for b in parts} >= {"layer 0", "layer 1", "lm_head"}
+    assert upward(parts) == []
+
+
+def test_an_empty_graph_has_no_blocks() -> None:
+    assert blocks(load(model([], ["x float 1"], ["x float 1"]))) == ()
+
+
+def test_two_stacks_of_layers_are_told_apart() -> None:
+    names = [f"/{stack}/layers.{k}/Op{i}" for stack in ("encoder", "decoder") for k in range(2) for i in range(10)]
+    nodes = [node("Neg", f"v{i}", f"v{i + 1}", name=name) for i, name in enumerate(names)]
+    titles = [b.title for b in blocks(load(model(nodes, ["v0 float 1"], ["v40 float 1"])))]
+    assert titles == ["encoder layer 0", "encoder layer 1", "decoder layer 0", "decoder layer 1"]
+
+
+def test_a_shape_node_far_ahead_of_its_layer_does_not_pull_the_layer_up() -> None:
+    # given two layers, where the first node of all belongs to the second one
+    names = ["/layers.1/Shape", *(f"/layers.{k}/Op{i}" for k in range(2) for i in range(9))]
+    nodes = [node("Shape", "x", "s", name=names[0])]
+    nodes += [node("Neg", "x" if i == 1 else f"v{i - 1}", f"v{i}", name=names[i]) for i in range(1, 19)]
+    nodes.append(node("Reshape", "v18 s", "y", name="/layers.1/Reshape"))
+    parts = blocks(load(model(nodes, ["x float 1"], ["y float 1"])))
+    assert [b.title for b in parts] == ["layer 0", "layer 1"]
+    assert len(parts[1].nodes) == 11
+
+
+# Structural keys
+
+
+@st.composite
+def dags(draw: st.DrawFn) -> tuple[list[tuple[str, list[int]]], list[int]]:
+    """Operators with the earlier nodes they read, and another order in which they can run."""
+    size = draw(st.integers(2, 14))
+    parts = [
+        (
+            draw(st.sampled_from(["Sub", "Neg", "MatMul"])),
+            [draw(st.integers(-1, i - 1)) for _ in range(draw(st.integers(1, 2)))],
+        )
+        for i in range(size)
+    ]
+    order: list[int] = []
+    while len(order) < size:
+        ready = [i for i, (_, needs) in enumerate(parts) if i not in order and all(j in order or j < 0 for j in needs)]
+        order.append(draw(st.sampled_from(ready)))
+    return parts, order
+
+
+def nodes_of(parts: list[tuple[str, list[int]]], order: list[int], prefix: str) -> list[Node]:
+    return [
+        Node(
+            f"{prefix}n{i}",
+            parts[i][0],
+            "",
+            tuple(f"{prefix}{j}" if j >= 0 else "x" for j in parts[i][1]),
+            (f"{prefix}{i}",),
+            i,
+        )
+        for i in order
+    ]
+
+
+@given(dags())
+def test_a_key_knows_neither_names_nor_the_order_of_independent_nodes(
+    drawn: tuple[list[tuple[str, list[int]]], list[int]],
+) -> None:
+    parts, order = drawn
+    key = structural_key(nodes_of(parts, list(range(len(parts))), "a"), ())
+    assert structural_key(nodes_of(parts, order, "other"), ()) == key
+
+
+@given(dags(), st.data())
+def test_a_key_changes_with_an_operator_or_a_missing_node(
+    drawn: tuple[list[tuple[str, list[int]]], list[int]], data: st.DataObject
+) -> None:
+    parts, _ = drawn
+    places = list(range(len(parts)))
+    key = structural_key(nodes_of(parts, places, "a"), ())
+    i = data.draw(st.sampled_from(places))
+    changed = [*parts[:i], ("Tanh", parts[i][1]), *parts[i + 1 :]]
+    assert structural_key(nodes_of(changed, places, "a"), ()) != key
+    assert structural_key(nodes_of(parts, places[:-1], "a"), ()) != key
+
+
+def key_of(*nodes: onnx.NodeProto, weights: tuple[str, ...] = ()) -> str:
+    made = [Node(n.name, n.op_type, n.domain, tuple(n.input), tuple(n.output), 0) for n in nodes]
+    return structural_key(made, weights)
+
+
+def test_a_key_tells_wirings_apart() -> None:
+    straight = key_of(node("Sub", "x y", "a"), node("Sub", "a y", "b"))
+    assert key_of(node("Sub", "x y", "a"), node("Sub", "y a", "b")) != straight
+    assert key_of(node("Sub", "x y", "a"), node("Sub", "a z", "b")) != straight
+    assert key_of(node("Sub", "x w", "a"), node("Sub", "a w", "b"), weights=("w",)) != straight
+    assert key_of(node("Sub", "p q", "k"), node("Sub", "k q", "l")) == straight
+
+
+def test_a_key_ignores_the_order_of_a_sums_operands() -> None:
+    first = key_of(node("Neg", "x", "a"), node("Add", "a y", "b"))
+    assert key_of(node("Neg", "x", "a"), node("Add", "y a", "b")) == first
+
+
+def test_a_key_looks_into_branches() -> None:
+    def choosing(op: str) -> Graph:
+        then = graph([node(op, "x", "a")], [], ["a"])
+        return load(
+            model([node("If", "flag", "y", then_branch=then, else_branch=then)], ["flag bool -", "x float 1"], ["y"])
+        )
+
+    assert blocks(choosing("Neg"))[0].key == blocks(choosing("Neg"))[0].key
+    assert blocks(choosing("Neg"))[0].key != blocks(choosing("Abs"))[0].key

@@ -1,0 +1,187 @@
+"""The fallback on onnx.reference's kernels: which operators it has, and that it calls them rightly."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from kvviz.errors import OpError, UnsupportedOpsError
+from kvviz.graph.load import load
+from kvviz.graph.model import Node
+from kvviz.ops.foreign import foreign_available, foreign_kernel, node_proto
+from tests.ops.kernels import frozen, ints, rand
+from tests.ops.ort_oracle import ort_run
+
+X = rand(2, 4, 6, 6)
+
+
+def node(
+    op_type: str, n_inputs: int = 1, n_outputs: int = 1, opset: int = 21, domain: str = "", **attributes: Any
+) -> Node:
+    inputs, outputs = tuple(f"x{i}" for i in range(n_inputs)), tuple(f"y{i}" for i in range(n_outputs))
+    return Node("n", op_type, domain, inputs, outputs, 0, attributes, opset=opset)
+
+
+AVAILABLE = [
+    ("", "Det", 22, True),
+    ("", "MaxPool", 12, True),
+    ("", "Mish", 18, True),
+    ("", "Mish", 17, False),
+    ("", "MeanVarianceNormalization", 13, True),
+    ("", "GroupNormalization", 21, True),
+    ("", "Gelu", 20, True),
+    ("", "Gelu", 19, False),
+    ("", "SequenceMap", 17, True),
+    ("", "NoSuchOperator", 21, False),
+    ("", "MaxRoiPool", 21, False),
+    ("", "If", 21, False),
+    ("", "Loop", 21, False),
+    ("ai.onnx.ml", "LabelEncoder", 4, True),
+    ("ai.onnx.ml", "NoSuchOperator", 4, False),
+    ("ai.onnx.preview", "FlexAttention", 1, True),
+    ("ai.onnx.preview.training", "Adam", 1, True),
+    ("com.microsoft", "FastGelu", 1, False),
+    ("my.own", "Add", 1, False),
+]
+
+
+@pytest.mark.parametrize(("domain", "op_type", "opset", "there"), AVAILABLE)
+def test_what_the_reference_evaluator_has_is_known_before_a_run(
+    domain: str, op_type: str, opset: int, there: bool
+) -> None:
+    assert foreign_available(domain, op_type, opset) is there
+    if not there:
+        with pytest.raises(UnsupportedOpsError, match=rf"{op_type} at opset {opset}"):
+            foreign_kernel(node(op_type, opset=opset, domain=domain))
+
+
+CALLS: list[tuple[str, list, dict[str, Any], int]] = [
+    ("MaxPool", [X], {"kernel_shape": (2, 2), "strides": (2, 2)}, 21),
+    ("AveragePool", [X], {"kernel_shape": (3, 3), "pads": (1, 1, 1, 1), "count_include_pad": 1}, 19),
+    ("GlobalAveragePool", [X], {}, 21),
+    ("Relu", [X], {}, 14),
+    ("TopK", [X, ints(2)], {"axis": 1, "largest": 0}, 11),
+    ("Clip", [X, None, np.array(0.5, np.float32)], {}, 13),
+    ("Split", [X, ints(1, 3)], {"axis": 1}, 13),
+    ("GridSample", [X, rand(2, 3, 3, 2)], {"mode": "nearest", "padding_mode": "border"}, 20),
+    ("Mish", [X], {}, 18),
+    ("HardSwish", [X], {}, 14),
+    ("MeanVarianceNormalization", [X], {}, 13),
+    ("MeanVarianceNormalization", [X], {"axes": (1,)}, 13),
+    ("GroupNormalization", [X, rand(4), rand(4)], {"num_groups": 2, "epsilon": 1e-3}, 21),
+    ("Gelu", [X], {"approximate": "tanh"}, 20),
+    ("LayerNormalization", [X, rand(6)], {}, 17),
+    ("CenterCropPad", [X, ints(4, 8)], {"axes": (2, 3)}, 18),
+    ("StringConcat", [np.array(["A", "b"], object), np.array(["c"], object)], {}, 20),
+]
+
+
+@pytest.mark.parametrize(("op_type", "inputs", "attributes", "opset"), CALLS)
+def test_a_foreign_kernel_agrees_with_onnxruntime(op_type: str, inputs: list, attributes: dict, opset: int) -> None:
+    n_outputs = 2 if op_type in ("TopK", "Split") else 1
+    kernel = foreign_kernel(node(op_type, len(inputs), n_outputs, opset, **attributes))
+    for _ in range(2):
+        outputs = kernel(*frozen(inputs))
+    for have, want in zip(outputs, ort_run(op_type, inputs, n_outputs, opset, **attributes), strict=True):
+        assert have.dtype == want.dtype
+        if have.dtype == object:
+            assert have.tolist() == want.tolist()
+        else:
+            np.testing.assert_allclose(have, want, rtol=1e-3, atol=1e-5)
+
+
+def test_a_function_body_is_built_again_for_other_shapes_and_types() -> None:
+    kernel = foreign_kernel(node("GroupNormalization", 3, opset=21, num_groups=2))
+    for x in (X, rand(1, 4, 3), X.astype(np.float64)):
+        scale, bias = rand(4, dtype=x.dtype.type), rand(4, seed=1, dtype=x.dtype.type)
+        want = ort_run("GroupNormalization", [x, scale, bias], num_groups=2)[0]
+        np.testing.assert_allclose(kernel(x, scale, bias)[0], want, rtol=1e-4, atol=1e-5)
+
+
+def test_operators_of_other_domains_run() -> None:
+    attributes: dict[str, Any] = {"keys_strings": ("a", "b"), "values_int64s": (10, 20), "default_int64": -1}
+    encode = foreign_kernel(node("LabelEncoder", opset=2, domain="ai.onnx.ml", **attributes))
+    assert encode(np.array(["b", "z", "a"], object))[0].tolist() == [20, -1, 10]
+    momentum: dict[str, Any] = {"alpha": 0.9, "beta": 1.0, "norm_coefficient": 0.0, "mode": "standard"}
+    step = foreign_kernel(node("Momentum", 5, 2, 1, "ai.onnx.preview.training", **momentum))
+    x, gradient, velocity = rand(3), rand(3, seed=1), rand(3, seed=2)
+    moved, _ = step(np.array(0.1, np.float32), np.array(1), x, gradient, velocity)
+    np.testing.assert_allclose(moved, x - 0.1 * (0.9 * velocity + gradient), rtol=1e-5)
+
+
+def test_sequences_go_in_and_out() -> None:
+    parts = foreign_kernel(node("SplitToSequence", opset=11, axis=1))(X)[0]
+    assert isinstance(parts, list) and [p.shape for p in parts] == [(2, 1, 6, 6)] * 4
+    joined = foreign_kernel(node("ConcatFromSequence", opset=11, axis=1))(parts)[0]
+    np.testing.assert_array_equal(joined, X)
+    assert foreign_kernel(node("SequenceLength", opset=11))(parts)[0].item() == 4
+
+
+def sequence_map(reads_outer: bool) -> onnx.ModelProto:
+    """A SequenceMap that adds something to each element: its second input, or a value of the outer graph."""
+    element = helper.make_tensor_value_info("e", TensorProto.FLOAT, None)
+    other = helper.make_tensor_value_info("o", TensorProto.FLOAT, None)
+    result = helper.make_tensor_value_info("r", TensorProto.FLOAT, None)
+    addend = "b" if reads_outer else "o"
+    body = helper.make_graph([helper.make_node("Add", ["e", addend], ["r"])], "body", [element, other], [result])
+    call = helper.make_node("SequenceMap", ["s", "b"], ["t"], body=body)
+    sequence = helper.make_tensor_sequence_value_info("s", TensorProto.FLOAT, None)
+    outputs = [helper.make_tensor_sequence_value_info("t", TensorProto.FLOAT, None)]
+    given = helper.make_tensor_value_info("b", TensorProto.FLOAT, [2])
+    graph = helper.make_graph([call], "g", [sequence, given], outputs)
+    return helper.make_model(graph, ir_version=10, opset_imports=[helper.make_opsetid("", 17)])
+
+
+def test_a_subgraph_runs_inside_the_reference_kernel() -> None:
+    (call,) = load(sequence_map(reads_outer=False)).nodes
+    mapped = foreign_kernel(call)([rand(2), rand(2, seed=1)], np.array([10, 20], np.float32))[0]
+    np.testing.assert_array_equal(
+        mapped, [rand(2) + np.array([10, 20], np.float32), rand(2, seed=1) + np.array([10, 20], np.float32)]
+    )
+
+
+def test_a_subgraph_that_reads_outer_values_is_refused() -> None:
+    (call,) = load(sequence_map(reads_outer=True)).nodes
+    with pytest.raises(UnsupportedOpsError, match=r"SequenceMap .* read outer values"):
+        foreign_kernel(call)
+
+
+def test_only_as_many_outputs_come_back_as_were_asked_for() -> None:
+    assert len(foreign_kernel(node("TopK", 2, 2, 11), 1)(X, ints(2))) == 1
+
+
+def test_a_failure_is_told_in_one_sentence() -> None:
+    kernel = foreign_kernel(node("MaxPool", kernel_shape=(2, 2)))
+    with pytest.raises(OpError, match=r"^the kernel of onnx.reference failed: \w+: "):
+        kernel(np.array([1.0], np.float32))
+
+
+def test_attributes_of_every_kind_survive_the_way_back_to_protobuf() -> None:
+    given: dict[str, Any] = {
+        "keys_strings": ["a", "b"],
+        "values_tensor": numpy_helper.from_array(ints(1, 2), "t"),
+        "values_floats": [0.5, 2.0],
+        "default_float": 0.25,
+        "default_int64": -7,
+        "default_string": "none",
+    }
+    proto = helper.make_node("LabelEncoder", ["x"], ["y"], "n", domain="ai.onnx.ml", **given)
+    # An empty list does not say of what; only the schema does.
+    proto.attribute.append(helper.make_attribute("keys_int64s", [], attr_type=onnx.AttributeProto.INTS))
+    value = [helper.make_tensor_value_info(name, TensorProto.INT64, [2]) for name in ("x", "y")]
+    graph = helper.make_graph([proto], "g", value[:1], value[1:])
+    imports = [helper.make_opsetid("", 21), helper.make_opsetid("ai.onnx.ml", 4)]
+    (loaded,) = load(helper.make_model(graph, ir_version=10, opset_imports=imports)).nodes
+
+    back = {a.name: a for a in node_proto(loaded).attribute}
+
+    for attribute in proto.attribute:
+        assert back[attribute.name].type == attribute.type
+        have, want = (helper.get_attribute_value(a) for a in (back[attribute.name], attribute))
+        if attribute.type == onnx.AttributeProto.TENSOR:
+            have, want = (numpy_helper.to_array(tensor).tolist() for tensor in (have, want))
+        assert have == want

@@ -1,0 +1,83 @@
+"""Stepping and scrubbing in the page, without the kernel, on the largest model that we have, with every block open.
+
+Judged by the processor time of the page's main thread, which does not depend on what else the machine does just now.
+"""
+
+from __future__ import annotations
+
+import statistics
+
+import pytest
+from playwright.sync_api import CDPSession
+
+from tests.ui.conftest import OpenNotebook
+from tests.ui.debugger import DebuggerPage
+
+pytestmark = pytest.mark.ui
+
+STEP_MS = 50
+FRAME_MS = 1000 / 60
+
+LARGEST = """
+import kvviz
+graph = kvviz.load("assets/models/o02_optimum1_merged_gpt2/model.onnx")
+kvviz.debug(graph, prompt=[7, 70, 21], max_new_tokens=8)
+"""
+
+# Press a key, wait for the frame in which the page shows the step, and so on. Returns ms from key to frame.
+PRESS = """async (root, count) => {
+  const frame = () => new Promise((next) => requestAnimationFrame(next));
+  const times = [];
+  root.focus();
+  for (let i = 0; i < count; i++) {
+    const before = root.dataset.step, start = performance.now();
+    root.dispatchEvent(new KeyboardEvent("keydown", { key: "ArrowRight", bubbles: true }));
+    while (root.dataset.step === before && performance.now() - start < 5000) await frame();
+    times.push(performance.now() - start);
+  }
+  return times;
+}"""
+# Drag the step slider over the whole recording, a move in every frame. Returns ms from frame to frame.
+DRAG = """async (root, count) => {
+  const slider = root.querySelector('[data-kv="step-slider"]');
+  const last = Number(slider.max);
+  const times = [];
+  let then = await new Promise((next) => requestAnimationFrame(next));
+  for (let i = 1; i <= count; i++) {
+    slider.value = String(Math.round((i / count) * last));
+    slider.dispatchEvent(new Event("input", { bubbles: true }));
+    const now = await new Promise((next) => requestAnimationFrame(next));
+    times.push(now - then);
+    then = now;
+  }
+  return times;
+}"""
+
+
+def main_thread_ms(session: CDPSession) -> float:
+    """Processor time that the page's main thread has spent on tasks so far."""
+    metrics = {metric["name"]: metric["value"] for metric in session.send("Performance.getMetrics")["metrics"]}
+    return 1000 * float(metrics["TaskDuration"])
+
+
+@pytest.mark.parametrize(("script", "limit"), [(PRESS, STEP_MS), (DRAG, FRAME_MS)], ids=["step", "drag"])
+def test_moving_the_cursor_is_fast(open_notebook: OpenNotebook, script: str, limit: float) -> None:
+    # given
+    notebook = open_notebook([LARGEST])
+    notebook.run_all()
+    debugger = DebuggerPage(notebook)
+    debugger.kv("unfold").click()
+    debugger.goto(debugger.python("t.runs[3].first"))
+    session = notebook.page.context.new_cdp_session(notebook.page)
+    session.send("Performance.enable", {"timeDomain": "threadTicks"})
+    moves = 120
+    # when
+    before = main_thread_ms(session)
+    waited = debugger.root.evaluate(script, moves)
+    spent = (main_thread_ms(session) - before) / moves
+    # then
+    print(
+        f"{spent:.1f} ms of processor time a move, limit {limit:.1f}; {statistics.median(waited):.1f} ms waited (median)"
+    )
+    assert debugger.step >= moves
+    assert spent < limit

@@ -1,0 +1,173 @@
+"""Files that leave the notebook: one HTML page that needs nothing, and a trace for Perfetto."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from kvviz.engine.trace import Trace
+from kvviz.errors import KvvizError
+from kvviz.view import export
+from kvviz.view.export import to_html
+from kvviz.view.perfetto import export_perfetto, perfetto_events
+from kvviz.view.wire import decode, payload
+from tests.ui.browser import chromium, find_browser
+from tests.view.conftest import HOSTILE
+
+OUTSIDE = re.compile(r"""(?:src|href|action)\s*=\s*["'](?!data:|#)|@import|url\((?!["']?(?:data:|#))""")
+
+
+class Page(HTMLParser):
+    """Tags and texts of a page."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.texts: dict[str, list[str]] = {}
+        self.by_id: dict[str, str] = {}
+        self._open: list[tuple[str, str]] = []
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list) -> None:
+        self._open.append((tag, dict(attrs).get("id") or ""))
+        if tag in ("meta", "img"):
+            self._open.pop()
+
+    def handle_endtag(self, tag: str) -> None:
+        self._open.pop()
+
+    def handle_data(self, data: str) -> None:
+        if self._open:
+            tag, name = self._open[-1]
+            self.texts.setdefault(tag, []).append(data)
+            self.by_id[name] = self.by_id.get(name, "") + data
+
+
+@pytest.fixture
+def bundle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> bytes:
+    """A bundle that tries to end the elements that it is put into."""
+    module = b"export default { render() { return '</script></body><!--<script>'; } }"
+    (tmp_path / "kvviz.js").write_bytes(module)
+    (tmp_path / "kvviz.css").write_bytes(b".kvviz::after { content: '</style>' }")
+    monkeypatch.setattr(export, "STATIC", tmp_path)
+    return module
+
+
+def test_the_page_holds_the_whole_trace(trace: Trace, bundle: bytes) -> None:
+    page = Page(to_html(trace))
+    assert base64.b64decode(page.by_id["kvviz-payload"]) == payload(trace)
+    assert base64.b64decode(page.by_id["kvviz-module"]) == bundle
+
+
+def test_what_the_bundle_says_cannot_break_the_page(decoded: Trace, bundle: bytes) -> None:
+    text = to_html(decoded)
+    assert text.count("</style>") == 1
+    assert text.count("</script>") == text.count("<script") == 3
+
+
+def test_the_page_names_nothing_outside_of_itself(decoded: Trace) -> None:
+    page = to_html(decoded)
+    assert not OUTSIDE.search(page)
+    assert "default-src 'none'" in page
+
+
+def test_the_page_is_written_where_one_says(decoded: Trace, tmp_path: Path) -> None:
+    path = tmp_path / "trace.html"
+    text = to_html(decoded, path)
+    assert path.read_text("utf-8") == text
+
+
+def test_a_hostile_title_stays_a_title(hostile: Trace) -> None:
+    page = Page(to_html(hostile))
+    assert page.texts["title"] == [HOSTILE[0]]
+    assert page.texts["h1"] == [HOSTILE[0]]
+    assert len([text for text in page.texts["script"] if "alert" in text]) == 0
+
+
+def test_without_scripts_there_is_a_picture_and_a_table(decoded: Trace) -> None:
+    page = to_html(decoded)
+    still = page[page.index('id="kvviz-still"') : page.index("<script")]
+    assert "data:image/svg+xml;base64," in still
+    assert still.count("<tr>") == 401, "a heading, and the first and last 200 steps"
+
+
+def test_a_page_with_fewer_runs_is_smaller(decoded: Trace) -> None:
+    few = Page(to_html(decoded, detail={0}))
+    columns = decode(base64.b64decode(few.by_id["kvviz-payload"]))[1]
+    assert len(columns["step.node"]) == decoded.runs[0].last
+
+
+def test_a_missing_bundle_is_said_in_one_sentence(
+    decoded: Trace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(export, "STATIC", tmp_path)
+    with pytest.raises(KvvizError, match=r"bundle is missing .*make widget"):
+        to_html(decoded)
+
+
+@pytest.mark.ui
+@pytest.mark.parametrize("name", ["decoded", "hostile", "branching"])
+def test_the_page_opens_from_a_file_with_no_network(name: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    # given
+    trace = request.getfixturevalue(name)
+    to_html(trace, tmp_path / "trace.html")
+    found = find_browser()
+    assert found
+    asked: list[str] = []
+    errors: list[str] = []
+    # when
+    with chromium(found) as browser:
+        page = browser.new_page()
+        page.on("request", lambda r: asked.append(r.url))
+        page.on("pageerror", lambda e: errors.append(str(e)))
+        page.on("console", lambda m: errors.append(m.text) if m.type == "error" else None)
+        page.goto((tmp_path / "trace.html").as_uri())
+        page.wait_for_selector("#kvviz-still", state="detached")
+        page.wait_for_selector("#kvviz svg")
+        text = page.inner_text("#kvviz")
+    # then
+    assert errors == []
+    assert [url for url in asked if not url.startswith(("file:", "blob:", "data:"))] == []
+    assert f"{len(trace.steps):,}" in text
+
+
+def test_perfetto_reads_one_slice_for_every_op_in_order(trace: Trace, tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    export_perfetto(trace, path)
+    events = json.loads(path.read_text("utf-8"))["traceEvents"]
+    ops = [e for e in events if e["ph"] == "X" and e["tid"] > 0]
+    assert [e["name"] for e in ops] == [step.op_type for step in trace.steps]
+    assert [e["ts"] + e["dur"] - 1 for e in ops] == list(range(len(trace.steps)))
+    live = [e["args"]["bytes"] for e in events if e["ph"] == "C" and e["name"] == "live bytes"]
+    assert live == [step.live_bytes for step in trace.steps]
+
+
+def test_slices_of_one_track_never_overlap(trace: Trace) -> None:
+    tracks: dict[int, int] = {}
+    for event in sorted((e for e in perfetto_events(trace) if e["ph"] == "X"), key=lambda e: e["ts"]):
+        assert event["dur"] >= 1
+        assert event["ts"] >= tracks.get(event["tid"], 0)
+        tracks[event["tid"]] = event["ts"] + event["dur"]
+
+
+def test_a_body_lies_under_its_control_node(looping: Trace, branching: Trace) -> None:
+    for trace, op in ((looping, "Loop"), (branching, "If")):
+        events = [e for e in perfetto_events(trace) if e["ph"] == "X" and e["tid"] > 0]
+        inner = [e for e in events if e["tid"] == 2]
+        outer = [e for e in events if e["name"] == op and e["dur"] > 1]
+        assert inner and outer
+        for e in inner:
+            assert any(o["ts"] <= e["ts"] and e["ts"] + e["dur"] <= o["ts"] + o["dur"] for o in outer)
+
+
+def test_perfetto_counts_the_rows_of_every_cache(decoded: Trace) -> None:
+    counters = [e for e in perfetto_events(decoded) if e["ph"] == "C" and e["name"].startswith("cache ")]
+    names = {e["name"] for e in counters}
+    assert len(names) == len(decoded.caches)
+    assert [e["args"] for e in counters if e["name"] == counters[0]["name"]] == [
+        {"reserved": 16, "valid": n} for n in (6, 7, 8, 9)
+    ]

@@ -1,0 +1,180 @@
+"""The widget's protocol, without a browser: traits, messages from the page, links between debuggers, still pictures."""
+
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import traitlets
+from onnx import parser
+
+import kvviz
+from kvviz.view.wire import decode, payload
+from kvviz.widget import Debugger
+
+MODELS = Path(__file__).parents[2] / "assets" / "models"
+
+
+def small() -> Any:
+    """Two ops that may run in either order, then one that needs both."""
+    return kvviz.load(
+        parser.parse_model(
+            '<ir_version: 10, opset_import: ["" : 21]> small (float[4] x) => (float[4] y)'
+            " { a = Relu(x)  b = Neg(x)  y = Add(a, b) }"
+        )
+    )
+
+
+@pytest.fixture
+def paused() -> Debugger:
+    """A debugger before the first op of a run."""
+    return kvviz.debug(small(), {"x": np.arange(4, dtype=np.float32)})
+
+
+@pytest.fixture(scope="module")
+def story() -> kvviz.Trace:
+    graph = kvviz.load(MODELS / "o01_optimum_llama" / "model.onnx")
+    return kvviz.decode(graph, [5, 17, 33], 3, kv_capacity=8)
+
+
+def answers_to(debugger: Debugger, message: dict[str, Any]) -> list[dict[str, Any]]:
+    """What the debugger sends to the page when the page sends a message."""
+    sent: list[dict[str, Any]] = []
+    debugger.send = lambda content, buffers=None: sent.append(content)  # type: ignore[method-assign]
+    debugger._handle_custom_msg(message, [])
+    return sent
+
+
+def test_a_single_run_opens_before_its_first_op_with_the_frontier_told(paused: Debugger) -> None:
+    header, _ = decode(paused.payload)
+    names = [header["graphs"][0]["nodes"][entry["node"]][0] for entry in header["live"]["frontier"]]
+    assert paused.cursor == -1
+    assert names == list(paused.frontier()) == ["a", "b"]
+
+
+def test_the_frontier_tells_what_each_op_would_allocate_and_free(paused: Debugger) -> None:
+    # given
+    header, _ = decode(paused.payload)
+    told = {header["graphs"][0]["nodes"][e["node"]][0]: e for e in header["live"]["frontier"]}
+    # when
+    paused.choose("b")
+    # then
+    step = paused.trace.steps[0]
+    assert told["b"]["alloc"] == step.allocated == 16
+    assert told["b"]["frees"] == sum(paused.trace.storages[s].capacity for s in step.freed)
+
+
+def test_stepping_past_the_recorded_end_executes_and_tells_the_page(paused: Debugger) -> None:
+    # when
+    answers = answers_to(paused, {"do": "next"})
+    # then
+    assert answers == []
+    assert paused.cursor == 0 and len(paused.trace.steps) == 1
+    assert decode(paused.edge)[0]["runs"][0]["last"] == 1
+
+
+def test_choosing_a_frontier_op_in_the_page_runs_that_one(paused: Debugger) -> None:
+    # when
+    answers_to(paused, {"do": "choose", "frame": 0, "node": 1})
+    # then
+    assert [step.node for step in paused.trace.steps] == ["b"]
+    assert paused.frontier() == ("a",)
+
+
+def test_a_choice_that_is_not_ready_is_refused_with_one_sentence(paused: Debugger) -> None:
+    answers = answers_to(paused, {"do": "choose", "frame": 0, "node": 2})
+    assert len(answers) == 1 and "cannot run next" in answers[0]["error"]
+    assert len(paused.trace.steps) == 0
+
+
+@pytest.mark.parametrize("message", [{}, {"do": "format"}, {"do": "choose"}, {"do": "choose", "frame": 99, "node": 0}])
+def test_a_message_that_makes_no_sense_is_answered_with_an_error(paused: Debugger, message: dict[str, Any]) -> None:
+    answers = answers_to(paused, {"id": 7, **message})
+    assert [answer["id"] for answer in answers] == [7]
+    assert answers[0]["error"]
+
+
+def test_a_value_is_peeked_as_it_was_at_the_step(story: kvviz.Trace) -> None:
+    # given
+    debugger = Debugger(story)
+    step = next(s for s in story.steps if s.run == 2 and s.op_type == "Softmax")
+    # when
+    (answer,) = answers_to(debugger, {"do": "value", "id": 1, "step": step.index, "value": step.outputs[0]})
+    # then
+    assert answer["info"].startswith("float32")
+    assert np.allclose(np.sum(answer["rows"], axis=1), 1, atol=1e-5)
+
+
+def test_a_value_that_was_not_recorded_says_so(story: kvviz.Trace, tmp_path: Path) -> None:
+    story.save(tmp_path / "trace")
+    debugger = Debugger(kvviz.Trace.load(tmp_path / "trace"))
+    (answer,) = answers_to(debugger, {"do": "value", "id": 1, "step": 5, "value": "logits"})
+    assert "not recorded" in answer["error"]
+
+
+def test_two_debuggers_with_linked_cursors_move_together(story: kvviz.Trace) -> None:
+    # given
+    left, right = Debugger(story), Debugger(story)
+    traitlets.link((left, "cursor"), (right, "cursor"))
+    # when
+    left.goto(700)
+    right.back()
+    # then
+    assert left.cursor == right.cursor == 699
+    assert left.decode_step == right.decode_step == story.steps[699].run
+
+
+def test_setting_the_cursor_past_the_end_runs_on(paused: Debugger) -> None:
+    paused.cursor = 1
+    assert [step.node for step in paused.trace.steps] == ["a", "b"]
+    paused.cursor = 99
+    assert paused.cursor == 2 and paused.trace.live is None
+    assert np.array_equal(paused.trace.outputs["y"], np.zeros(4, np.float32))
+
+
+def test_breakpoints_of_the_page_stop_the_run(paused: Debugger) -> None:
+    paused.breakpoints = [
+        {"kind": "op", "value": "Neg", "enabled": False},
+        {"kind": "condition", "value": "step.op_type == 'Add'", "enabled": True},
+    ]
+    answers_to(paused, {"do": "continue"})
+    assert paused.trace.steps[paused.cursor].op_type == "Add"
+
+
+def test_the_cursor_can_be_observed(story: kvviz.Trace) -> None:
+    debugger, seen = Debugger(story), []
+    debugger.observe(lambda change: seen.append(change["new"]), names="cursor")
+    debugger.goto(3)
+    debugger.next()
+    assert seen == [3, 4]
+
+
+def test_readers_without_a_kernel_get_pictures(story: kvviz.Trace) -> None:
+    bundle, _ = Debugger(story)._repr_mimebundle_()
+    assert base64.b64decode(bundle["image/png"]).startswith(b"\x89PNG")
+    assert "data:image/svg+xml;base64," in bundle["text/html"]
+    assert "application/vnd.jupyter.widget-view+json" in bundle
+
+
+def test_payloads_told_bit_by_bit_equal_one_told_at_the_end() -> None:
+    # given
+    graph = kvviz.load(MODELS / "o02_optimum1_merged_gpt2" / "model.onnx")
+    debugger = kvviz.debug(graph, prompt=[7, 70, 21], max_new_tokens=3, recorded=1)
+    # when
+    for _ in range(5):
+        debugger.goto(debugger.cursor + 150)
+    grown, fresh = decode(debugger.edge), decode(payload(debugger.trace))
+    # then
+    assert len(debugger.trace.runs) == 3
+    for name in ("graphs", "drawings", "runs", "live", "caches"):
+        assert grown[0][name] == fresh[0][name]
+    for name, column in grown[1].items():
+        texts = name in {"block.message", "block.culprit", "block.code", "step.sentence", "step.rule", "storage.name"}
+        if texts or name.endswith((".info", ".label")):
+            told = [[header["strings"][i] for i in columns[name]] for header, columns in (grown, fresh)]
+            assert told[0] == told[1], name
+        else:
+            assert np.array_equal(column, fresh[1][name]), name
