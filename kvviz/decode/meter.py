@@ -50,7 +50,9 @@ def read_meters(trace: Trace, feeds: dict[str, Any], valid: int | None = None) -
     frame = next((i for i, row in enumerate(trace.recorder.frames) if row.run == run and row.parent is None), None)
     for cache in trace.caches:
         present = trace.outputs.get(cache.output)
-        if not isinstance(present, np.ndarray):
+        dummy = isinstance(present, np.ndarray) and not present.size and cache.protocol == "cross"
+        if dummy or not isinstance(present, np.ndarray):
+            # Not given back, or (cross-attention in the cached branch of a merged decoder) only as an empty dummy.
             present = feeds.get(cache.input)
         if not isinstance(present, np.ndarray):
             continue

@@ -17,7 +17,7 @@ from kvviz.engine.planning import plan_for
 from kvviz.engine.rows import PASSED
 from kvviz.errors import OpError
 from kvviz.graph.model import Graph
-from kvviz.memory.storage import Storage
+from kvviz.memory.storage import Storage, address
 
 if TYPE_CHECKING:
     from kvviz.engine.execution import Execution
@@ -100,7 +100,8 @@ def hand_out(parent: Frame, slot: int, value: Any, storage: Storage | None) -> t
 def passed(value: Any, storage: Storage) -> tuple:
     """The trace's record of a value that moved between frames."""
     if isinstance(value, np.ndarray):
-        return (storage.id, storage.generation, PASSED, value.shape, value.dtype, 0, value.strides)
+        offset = address(value) - address(storage.root) if value.size and storage.root is not None else 0
+        return (storage.id, storage.generation, PASSED, value.shape, value.dtype, offset, value.strides)
     return (storage.id, storage.generation, PASSED, None, type(value).__name__, 0, None)
 
 

@@ -145,6 +145,8 @@ def _grow_one(
         or room.filled != past.shape[axis]
         or room.filled + rows > room.rows
         or past.strides != storage.root.strides
+        or past.shape[:axis] != storage.root.shape[:axis]
+        or past.shape[axis + 1 :] != storage.root.shape[axis + 1 :]
         or past.dtype != storage.root.dtype
     ):
         return mask | b.NO_CAPACITY, None

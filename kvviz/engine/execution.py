@@ -148,7 +148,7 @@ class Execution:
             vals[slot] = out
             frame.stores[slot] = storage
             storage.holders += 1
-            placed = ((storage.id, storage.generation, IN_PLACE, out.shape, out.dtype, 0, None),)
+            placed = ((storage.id, storage.generation, IN_PLACE, out.shape, out.dtype, None, None),)
             allocated = copied = 0
             cost = planned.cost
             written = out.nbytes if cost is None else cost(args, (out,), True, planned.attributes)[0]

@@ -34,10 +34,19 @@ def decision_of(trace: Trace, index: int) -> Decision:
             blockers += (_blocker(trace, index, position, code) for code in codes(mask))
     could_view = planned.views and not shares and node.inputs
     if not taken and not masks and could_view and row[8]:
-        blockers.append(_blocker(trace, index, planned.views[0], BlockerCode.NOT_CONTIGUOUS))
+        blockers.append(_blocker(trace, index, planned.views[0], _no_view(trace, index, planned.views[0])))
     elif not taken and not masks and not planned.views and not planned.control:
         blockers.append(_blocker(trace, index, -1, BlockerCode.OP_CANNOT))
     return Decision(dispatch, names, shares, tuple(blockers))
+
+
+def _no_view(trace: Trace, index: int, position: int) -> BlockerCode:
+    """Why an op that may return a view wrote its output: another element type (Cast), or the layout of its input."""
+    row = trace.recorder.rows[index]
+    here = placed_before(trace, row[0], row[1].node.inputs[position], index)
+    out = row[4][0]
+    changed = here is not None and out is not None and here[2] is not None and str(here[3]) != str(out[4])
+    return BlockerCode.DTYPE_DIFFERS if changed else BlockerCode.NOT_CONTIGUOUS
 
 
 def is_missed(row: tuple) -> bool:
@@ -81,31 +90,37 @@ def placed_before(trace: Trace, frame: int, name: str, index: int) -> tuple[int,
     return None
 
 
-def offset_of(trace: Trace, frame: int, name: str, index: int) -> int:
-    """Bytes from the start of its storage to a value, as of a step (a view begins where its input does)."""
+def offset_of(trace: Trace, index: int) -> int:
+    """Bytes from the start of its storage to what a step viewed or overwrote: where that began, this begins."""
+    frame = trace.recorder.rows[index][0]
+    producers = trace.recorder.frames[frame].plan.graph.producers
     while True:
-        producer = trace.recorder.frames[frame].plan.graph.producers.get(name)
+        row = trace.recorder.rows[index]
+        name = row[1].node.inputs[row[2][0] if row[2] else 0]
+        producer = producers.get(name)
         step = None if producer is None else trace.step_of(frame, producer.index)
-        if producer is None or step is None or step > index:
+        if producer is None or step is None:
             return next((bound[6] for bound in trace.recorder.frames[frame].bindings if bound[0] == name), 0)
         where = trace.recorder.rows[step][4][producer.outputs.index(name)]
         if where is None or where[5] is not None:
             return 0 if where is None else where[5]
-        name = producer.inputs[0]
+        index = step
 
 
 def next_reader(trace: Trace, frame: int, name: str, index: int, but: Node | None = None) -> tuple[str, int | None]:
     """The op that reads a value next after a step: (node name, its step or None if it has not run)."""
-    row = trace.recorder.frames[frame]
+    plan = trace.recorder.frames[frame].plan
     steps = []
-    for planned in row.plan.order:
-        if planned.node is not but and (name in planned.node.inputs or name in planned.node.captures):
-            step = trace.step_of(frame, planned.node.index)
-            if step is None or step > index:
-                steps.append((step is None, step or 0, planned.node.name, step))
+    for node in plan.graph.consumers.get(name, ()):
+        if node is not but:
+            step = trace.step_of(frame, node.index)
+            if step is not None and step > index:
+                steps.append((False, step, node.name, step))
+            elif step is None and any(planned.node is node for planned in plan.order):
+                steps.append((True, 0, node.name, None))
     if not steps:
         return "", None
-    _, _, reader, step = min(steps)
+    _, _, reader, step = min(steps, key=lambda found: found[:2])
     return reader, step
 
 

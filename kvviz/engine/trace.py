@@ -254,7 +254,7 @@ def outs_of(trace: Trace, index: int) -> Iterator[Placed]:
         if where is not None:
             storage, generation, how, shape, dtype, offset, strides = where
             if offset is None:
-                offset = offset_of(trace, row[0], row[1].node.inputs[0], index)
+                offset = offset_of(trace, index)
             nbytes = _nbytes(shape, dtype)
             yield Placed(name, storage, generation, HOW[how], shape, str(dtype), offset, strides, nbytes)
 

@@ -67,8 +67,7 @@ def _columns(trace: Trace, strings: dict[str, int]) -> dict[str, list[int]]:
             columns["masks"] += mask
         for where in (*placed, *(None,) * (outputs - len(placed))):
             if where is not None and where[5] is None:
-                offset = offset_of(trace, frame, planned.node.inputs[0], index)
-                where = (*where[:5], offset, *where[6:])
+                where = (*where[:5], offset_of(trace, index), *where[6:])
             columns["placed"] += _pack(where, strings)
     return columns
 

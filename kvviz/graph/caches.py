@@ -28,7 +28,7 @@ class CachePair:
         (old rows leave at one end), ``"state"`` (fixed size, all of it is overwritten) or ``"cross"`` (the encoder's,
         the same at every step). GroupQueryAttention counts as growing: whether it shares one buffer shows when it runs.
     axis : int or None
-        The sequence axis, counted from 0; None for states and paged caches.
+        The sequence axis, counted from 0; None for states, paged caches, and where nothing tells.
     writer : tuple of str
         Names of the nodes that make the output, one for each branch that it may come from; for a weight the node whose
         branch it is in, and ``""`` for an input of the graph.

@@ -139,7 +139,7 @@ def read_tensor(proto: Any, source: Source, what: str = "", name: str = "") -> T
         return Tensor(value, nbytes, _external(proto, source, what, dtype, nbytes))
     _check_inline(proto, size, nbytes, what, source)
     if proto.data_type == _T.STRING:
-        return Tensor(value, nbytes, lambda: _strings(proto, what, source))
+        return Tensor(value, nbytes, _guarded(lambda: _strings(proto, what, source), what, source))
     return Tensor(value, nbytes, _guarded(lambda: numpy_helper.to_array(proto), what, source))
 
 
@@ -202,11 +202,11 @@ def _check_inline(proto: Any, size: int, nbytes: int, what: str, source: Source)
 
 def _strings(proto: Any, what: str, source: Source) -> np.ndarray:
     try:
-        text = [entry.decode() for entry in proto.string_data]
+        strings = [entry.decode() for entry in proto.string_data]
     except UnicodeDecodeError as error:
         raise LoadError(f"{what} of {source.label} holds a string that is not UTF-8: {error}") from None
-    array = np.empty(len(text), object)
-    array[:] = text
+    array = np.empty(len(strings), object)
+    array[:] = strings
     return array.reshape(tuple(proto.dims))
 
 

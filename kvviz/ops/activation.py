@@ -9,14 +9,14 @@ from kvviz.ops.numeric import blank, constant, contiguous, in_float32, keeps, sp
 from kvviz.ops.registry import op
 
 
-@op("Relu", since=6, overwrites=(0,))
+@op("Relu", overwrites=(0,))
 def relu(x, *, out=None):
     """The larger of ``x`` and 0."""
     y = np.maximum(x, constant(0, x.dtype), out=out)
     return y if y.flags.c_contiguous else y.copy()
 
 
-@op("Sigmoid", since=6, overwrites=(0,))
+@op("Sigmoid", overwrites=(0,))
 def sigmoid(x, *, out=None):
     """1 / (1 + exp(-x)); the exponential may overflow, to an exact 0."""
     char = x.dtype.char
@@ -57,7 +57,7 @@ def swiglu(gate, value, *, alpha=1.0, out=None):
     return np.multiply(t, value, t if out is None else out)
 
 
-@op("LeakyRelu", since=6, overwrites=(0,))
+@op("LeakyRelu", overwrites=(0,))
 def leaky_relu(x, *, alpha=0.01, out=None):
     """``x``, or αx where that is negative."""
     return _sloped(x, np.asarray(alpha, x.dtype), out)
@@ -82,7 +82,7 @@ def _put(y, values, where):
     return y
 
 
-@op("Elu", since=6, overwrites=(0,))
+@op("Elu", overwrites=(0,))
 def elu(x, *, alpha=1.0, out=None):
     """``x``, or α(exp(x) - 1) where that is negative."""
     return _exponential(x, 1.0, alpha, 1.0, out)
@@ -131,7 +131,7 @@ def shrink(x, *, bias=0.0, lambd=0.5, out=None):
     return out
 
 
-@op("HardSigmoid", since=6, overwrites=(0,))
+@op("HardSigmoid", overwrites=(0,))
 def hard_sigmoid(x, *, alpha=0.2, beta=0.5, out=None):
     """αx + β within [0, 1]."""
     if x.dtype.char not in "fd":

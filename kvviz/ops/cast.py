@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import ml_dtypes
 import numpy as np
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper, numpy_helper
 
 from kvviz.errors import OpError
 from kvviz.ops.numeric import FLOAT32, contiguous
 from kvviz.ops.registry import op
 
-STRING = TensorProto.STRING
 DTYPES = {number: np.dtype(helper.tensor_dtype_to_np_dtype(number)) for number in helper.get_all_tensor_dtypes()}
 """NumPy's (or ml_dtypes') dtype of each ONNX element type."""
 
@@ -24,9 +23,8 @@ _FLOAT8 = tuple(
     )
 )
 _NIBBLES = tuple(np.dtype(t) for t in (ml_dtypes.int4, ml_dtypes.uint4, ml_dtypes.int2, ml_dtypes.uint2))
-_FLOAT4 = np.dtype(ml_dtypes.float4_e2m1fn)
 _E8M0 = np.dtype(ml_dtypes.float8_e8m0fnu)
-_ODD = {dtype.num for dtype in (*_FLOAT8, *_NIBBLES, _FLOAT4, _E8M0)}
+_ODD = {dtype.num for dtype in DTYPES.values() if dtype.itemsize == 1 and dtype.type.__module__ != "numpy"}
 
 
 @op("Cast", since=6, views=(0,))
@@ -45,6 +43,7 @@ def cast_like(x, target, *, saturate=1, round_mode="up"):
 
 
 def converted(x, dtype, saturate, round_mode):
+    """``x`` in another dtype, or itself where it has that dtype; the rest as in Cast-28."""
     if x.dtype == dtype:
         return x
     if dtype.num in _ODD or x.dtype.num in _ODD or dtype.kind in "OUT" or x.dtype.kind in "OUT":
@@ -58,6 +57,9 @@ def _oddly_converted(x, dtype, saturate, round_mode):
         return _from_text(x, dtype)
     if dtype.kind in "OUT":
         return _to_text(x)
+    if x.dtype.num in _ODD and dtype.num in _ODD:
+        # ml_dtypes does not convert between all pairs of these; float32 holds every number of all of them.
+        x = x.astype(FLOAT32)
     if dtype in _FLOAT8:
         return _to_float8(x, dtype, saturate)
     if dtype in _NIBBLES:

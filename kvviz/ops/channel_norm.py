@@ -52,9 +52,9 @@ def batch_norm_7(x, scale, bias, mean, var, *, epsilon=1e-5, momentum=0.9, spati
     return np.add(y, bias - mean * factor, y)
 
 
-@op("BatchNormalization", since=6, overwrites=(0,), fits=keeps)
+@op("BatchNormalization", overwrites=(0,), fits=keeps)
 def batch_norm_6(x, scale, bias, mean, var, *, epsilon=1e-5, momentum=0.9, is_test=0, spatial=1, n_outputs=1, out=None):
-    """Opset 6: ``is_test`` says which statistics."""
+    """Up to opset 6: ``is_test`` says which statistics."""
     outputs = 1 if is_test else max(n_outputs, 5)
     result = batch_norm_7(
         x, scale, bias, mean, var, epsilon=epsilon, momentum=momentum, spatial=spatial, n_outputs=outputs, out=out
@@ -77,7 +77,7 @@ def _normalised(x, scale, bias, mean, var, epsilon, out):
     return np.add(y, _by_channel(shift, x), y)
 
 
-@op("InstanceNormalization", since=6, overwrites=(0,), fits=keeps)
+@op("InstanceNormalization", overwrites=(0,), fits=keeps)
 def instance_norm(x, scale, bias, *, epsilon=1e-5, out=None):
     """Mean 0 and variance 1 over the positions of each channel of each sample, then scale and bias by channel."""
     if is_narrow(x):

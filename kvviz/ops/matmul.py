@@ -21,7 +21,7 @@ def matmul(a, b):
     return y if y.flags.c_contiguous else y.copy()
 
 
-@op("Gemm", since=6)
+@op("Gemm")
 def gemm(a, b, c=None, *, alpha=1.0, beta=1.0, transA=0, transB=0, broadcast=1):
     """alpha A B + beta C; C broadcasts to the product, not the other way round."""
     if is_narrow(a):
@@ -75,11 +75,11 @@ def _turned(x, transposed, batch_transposed):
 @op("MatMulInteger", since=10)
 def matmul_integer(a, b, a_zero_point=None, b_zero_point=None):
     """Product of 8-bit matrices in int32, less the zero points: one a tensor, a row of A or a column of B."""
-    return integer_product(centred(a, a_zero_point, -2), centred(b, b_zero_point, -1)).astype(np.int32)
+    return np.matmul(centred(a, a_zero_point, -2), centred(b, b_zero_point, -1)).astype(np.int32)
 
 
 def centred(x, zero_point, along):
-    """``x - zero_point`` in float64; a vector of zero points lies along that axis."""
+    """``x - zero_point``, a vector of which lies along that axis; in float64, where BLAS is exact up to 2**53."""
     y = x.astype(FLOAT64)
     if zero_point is None:
         return y
@@ -87,11 +87,6 @@ def centred(x, zero_point, along):
     if zero.ndim == 1 and zero.size > 1 and along == -2:
         zero = zero[:, None]
     return np.subtract(y, zero, y)
-
-
-def integer_product(a, b):
-    """The product of whole numbers held in float64: BLAS is fast, and exact up to 2**53."""
-    return np.matmul(a, b)
 
 
 @op("Einsum", since=12)

@@ -46,7 +46,7 @@ def _number(bound):
     return bound.reshape(())
 
 
-@op("Clip", since=6, overwrites=(0,), fits=keeps)
+@op("Clip", overwrites=(0,), fits=keeps)
 def clip_by_attributes(x, *, min=-3.4028234663852886e38, max=3.4028234663852886e38, out=None):
     """Clip-6: the bounds are attributes."""
     y = np.maximum(x, np.asarray(min, x.dtype), out=out)
@@ -68,11 +68,11 @@ def _folding(ufunc: np.ufunc) -> Callable:
     return kernel
 
 
-op("Min", since=8, overwrites=(0, 1), commutative=True)(_folding(np.minimum))
-op("Max", since=8, overwrites=(0, 1), commutative=True)(_folding(np.maximum))
+op("Min", overwrites=(0, 1), commutative=True)(_folding(np.minimum))
+op("Max", overwrites=(0, 1), commutative=True)(_folding(np.maximum))
 
 
-@op("Sum", since=8, overwrites=(0, 1), commutative=True)
+@op("Sum", overwrites=(0, 1), commutative=True)
 def add_all(first, *others, out=None):
     """Sum of any number of tensors; narrow floats are rounded once, at the end."""
     if is_narrow(first) and len(others) > 1:
@@ -80,7 +80,7 @@ def add_all(first, *others, out=None):
     return _add_from_left(first, *others, out=out)
 
 
-@op("Mean", since=8, overwrites=(0, 1), commutative=True)
+@op("Mean", overwrites=(0, 1), commutative=True)
 def mean_of_all(first, *others, out=None):
     """Mean of any number of tensors."""
     if is_narrow(first):

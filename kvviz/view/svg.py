@@ -18,13 +18,13 @@ from kvviz.explain.words import dims, short
 from kvviz.graph.model import Node
 from kvviz.graph.scope import blocks
 from kvviz.view.layout import Drawing, layout
-from kvviz.view.palette import LIGHT, STATES, mix
+from kvviz.view.palette import LIGHT, STATES, Look, mix
 from kvviz.view.sketch import OP_PITCH, SHAPE_PITCH, sketch
 from kvviz.view.wire import run_label
 
 # Of a larger block only the nodes next to the step are drawn: more would be too small to read.
-LARGEST_BLOCK, WINDOW = 48, 28
-HEAD, FOOT_LINE, LEGEND = 46, 18, 30
+LARGEST_BLOCK, WINDOW = 60, 40
+HEAD, FOOT_LINE, LEGEND_LINE, LEGEND_PITCH = 46, 18, 18, 5.6
 SMALLEST_WIDTH = 460
 FONT = "system-ui, 'Segoe UI', 'Helvetica Neue', Arial, sans-serif"
 
@@ -79,7 +79,9 @@ def picture(trace: Any, step: int = -1) -> Picture:
     width = max(drawing.w, SMALLEST_WIDTH)
     lines = wrap(sentence(now, trace), int((width - 32) / 6.4))
     foot = HEAD + drawing.h + 12
-    height = foot + FOOT_LINE * len(lines) + LEGEND
+    legend = _legend(list(states.values()), width)
+    below = foot + FOOT_LINE * len(lines) + 18
+    height = below + LEGEND_LINE * len(legend)
     where = " › ".join(["main", *(short(part, 40) for part in now.frame)])
     heading = f"step {now.index:,} of {len(trace.steps):,} · {run_label(trace, now.run)} · {where}"
     parts = [
@@ -90,7 +92,7 @@ def picture(trace: Any, step: int = -1) -> Picture:
         *(_box(node, box, states[id(node)], shapes.get(id(node), "")) for node, box in zip(nodes, drawing.boxes)),
         "</g>",
         *(_text(16, foot + 14 + FOOT_LINE * i, line, LIGHT.ink) for i, line in enumerate(lines)),
-        *_legend(16, height - 14, list(dict.fromkeys(states.values()))),
+        *(part for i, row in enumerate(legend) for part in _legend_row(below + LEGEND_LINE * i, row)),
     ]
     return Picture(_document(width, height, parts))
 
@@ -206,16 +208,28 @@ def _box(node: Node, box: tuple[float, float, float, float], state: str, shape: 
     return "".join(parts) + "</g>"
 
 
-def _legend(x: float, y: float, states: Sequence[str]) -> list[str]:
-    """The states that the picture shows, in the palette's order."""
-    parts = []
+def _legend(states: Sequence[str], width: float) -> list[list[tuple[float, Look]]]:
+    """The states that the picture shows, in the palette's order, as rows of (place, look) that fit the width."""
+    rows: list[list[tuple[float, Look]]] = []
+    x = width
     for name, look in STATES.items():
         if name in states:
-            label = f"{look.letter} {look.about}".strip()
-            parts.append(
-                f'<rect x="{x:g}" y="{y - 9:g}" width="11" height="11" rx="2" fill="{look.light}" '
-                f'stroke="{mix(LIGHT.soft, LIGHT.ground, 0.6)}" stroke-width="0.8"/>'
-            )
-            parts.append(_text(x + 16, y, label, LIGHT.soft, size=10))
-            x += 28 + len(label) * 5.3
+            room = 28 + len(f"{look.letter} {look.about}") * LEGEND_PITCH
+            if x + room > width - 8:
+                rows.append([])
+                x = 16.0
+            rows[-1].append((x, look))
+            x += room
+    return rows
+
+
+def _legend_row(y: float, row: Sequence[tuple[float, Look]]) -> list[str]:
+    parts = []
+    for x, look in row:
+        edge = mix(LIGHT.soft, LIGHT.ground, 0.6)
+        parts.append(
+            f'<rect x="{x:g}" y="{y - 9:g}" width="11" height="11" rx="2" fill="{look.light}" '
+            f'stroke="{edge}" stroke-width="0.8"/>'
+        )
+        parts.append(_text(x + 16, y, f"{look.letter} {look.about}".strip(), LIGHT.soft, size=10))
     return parts

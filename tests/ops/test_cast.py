@@ -8,6 +8,7 @@ import pytest
 from onnx import helper
 
 from kvviz.errors import OpError
+from kvviz.ops.cast import DTYPES
 from tests.ops.kernel_check import check, run, spec_of
 from tests.ops.ort_oracle import ort_run
 
@@ -59,6 +60,18 @@ def test_four_bits_agree_with_onnxruntime_both_ways(dtype, source):
     values = np.array([0, 1, 3, 6.4, 7]).astype(source)
     narrow = check("Cast", [values], to=number_of(dtype))[0]
     check("Cast", [narrow], to=number_of(source))
+
+
+@pytest.mark.parametrize("source", [d for d in DTYPES.values() if d.kind not in "Oc"], ids=str)
+def test_one_and_two_survive_every_pair_of_element_types(source):
+    numbers = np.array([1, 1 if source.kind == "b" or source.name == "int2" else 2]).astype(source)
+    for number, target in DTYPES.items():
+        if target.kind in "Oc" or target.name == "int2":
+            continue
+        (got,) = run("Cast", [numbers], to=number)
+        assert got.dtype == target
+        wanted = [1.0, 1.0 if target.kind == "b" else float(numbers[1])]
+        assert got.astype(np.float32).tolist() == wanted, target
 
 
 @pytest.mark.parametrize("target", ["f4", "f8", "i4", "i8"])

@@ -149,6 +149,13 @@ def test_clip_refuses_bounds_that_are_not_one_number():
         run("Clip", [numbers((3,), "f4"), np.zeros(3, np.float32)])
 
 
+@pytest.mark.parametrize("bounds", [(-1, 2), (None, 2), (-1, None), (None, None)], ids=str)
+@pytest.mark.parametrize("dtype", ["f4", "f2", "i8"])
+def test_clip_may_overwrite_its_input_with_the_same_bits(bounds, dtype):
+    args = [numbers((3, 40), dtype, 1), *(None if b is None else np.asarray(b, dtype) for b in bounds)]
+    assert same(takes_over("Clip", args, 0)[0], run("Clip", args)[0])
+
+
 @pytest.mark.parametrize("name", ["Min", "Max", "Sum", "Mean"])
 def test_any_number_of_operands_is_folded(name):
     tensors = [numbers(shape, "f4", seed) for seed, shape in enumerate([(3,), (2, 1), (4, 1, 1), ()])]
@@ -232,6 +239,38 @@ def test_where_says_whether_a_branch_has_room_for_the_output(shapes, position, v
 def test_transposed_operands_give_an_output_in_c_order(name):
     a, b = numbers((4, 3), "i4", 1).T, numbers((4, 3), "i4", 2, 1, 3).T
     check(name, [a > 2, a, b] if name == "Where" else [a, b])
+
+
+LEGACY: list[tuple[tuple[int, ...], int | None, tuple[int, ...]]] = [
+    ((2, 3), None, (2, 3)),
+    ((3,), None, (3,)),
+    ((2,), 0, (2, 1)),
+    ((1,), None, ()),
+    ((1,), 0, ()),
+    ((), None, ()),
+    ((2, 3), 0, (2, 3)),
+    ((3,), -1, (3,)),
+]
+
+
+@pytest.mark.parametrize(("shape", "axis", "aligned"), LEGACY, ids=str)
+@pytest.mark.parametrize("name", ["Add", "Sub", "Mul", "Div", "Pow", "Greater", "Less"])
+def test_up_to_opset_6_the_second_operand_is_aligned_by_an_axis(name, shape, axis, aligned):
+    a, b = numbers((2, 3), "f4", 1, 1, 3), numbers(shape, "f4", 2, 1, 3)
+    attributes = {"broadcast": 1} if axis is None else {"broadcast": 1, "axis": axis}
+    wanted = ort_run(name, [a, b.reshape(aligned)])[0]
+    (got,) = run(name, [a, b], opset=6, **attributes)
+    close(got, wanted, 1e-5, 1e-6)
+    if spec_of(name, 6).overwrites:
+        assert same(takes_over(name, [a, b], 0, opset=6, **attributes)[0], got)
+
+
+def test_up_to_opset_6_nothing_is_broadcast_unasked():
+    a, b = numbers((2, 3), "f4"), numbers((3,), "f4")
+    with pytest.raises(OpError, match="cannot be broadcast"):
+        run("Add", [a, b], opset=6)
+    with pytest.raises(OpError, match="cannot be broadcast"):
+        run("Add", [a, b], opset=6, broadcast=1, axis=0)
 
 
 def test_swapping_is_offered_only_where_it_changes_nothing():

@@ -167,7 +167,10 @@ IN_PLACE = [
     ("BatchNormalization", "", 15, [(3,), (3,), (3,), (3,)], 0, {}),
     ("InstanceNormalization", "", 21, [(3,), (3,)], 0, {}),
     ("GroupNormalization", "", 21, [(3,), (3,)], 0, {"num_groups": 3}),
+    ("GroupNormalization", "", 18, [(3,), (3,)], 0, {"num_groups": 3}),
     ("LpNormalization", "", 21, [], 0, {}),
+    ("LRN", "", 21, [], 0, {"size": 3, "alpha": 0.5}),
+    ("MeanVarianceNormalization", "", 21, [], 0, {"axes": (0, 2)}),
 ]
 
 

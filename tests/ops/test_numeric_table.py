@@ -10,52 +10,35 @@ import pytest
 
 from kvviz.ops.registry import OpSpec, known
 
-FAMILIES = [
-    "activation",
-    "cast",
-    "channel_norm",
-    "conv",
-    "elementwise",
-    "gelu",
-    "matmul",
-    "nbits",
-    "norm",
-    "pool",
-    "qproduct",
-    "quant",
-    "rank",
-    "reduce",
-    "rnn",
-    "select",
-    "softmax",
-    "unary",
-]
+FAMILIES = {
+    *("activation", "cast", "channel_norm", "conv", "elementwise", "gelu", "legacy", "matmul", "nbits", "norm"),
+    *("pool", "qproduct", "quant", "rank", "reduce", "rnn", "select", "softmax", "unary"),
+}
 MINE = [spec for spec in known() if spec.kernel.__module__.rsplit(".", 1)[-1] in FAMILIES]
 DEFAULT = [spec for spec in MINE if spec.domain == "" and onnx.defs.has(spec.op_type)]
 
 
+# Not the same in all versions, or left open: GRU-1 spells "forward" wrong, Selu-1 has rounder numbers, Gemm-6 has a
+# broadcast of 0 that later versions imply, and a bidirectional RNN needs two activations.
+NO_ONE_DEFAULT = ("GRU", "Selu", "Gemm", "RNN")
+HISTORY = [schema for schema in onnx.defs.get_all_schemas_with_history() if schema.domain == ""]
+
+
 def schemas_of(spec: OpSpec) -> list:
-    """Every version of the operator's schema that this kernel is given."""
-    later = [s.since for s in MINE if (s.domain, s.op_type) == (spec.domain, spec.op_type) and s.since > spec.since]
-    end = min(later, default=10**9)
-    newest = onnx.defs.get_schema(spec.op_type, max(spec.since, 1)) if spec.since >= 1 else None
-    found = {} if newest is None else {newest.since_version: newest}
-    for schema in onnx.defs.get_all_schemas_with_history():
-        if schema.domain == "" and schema.name == spec.op_type and spec.since <= schema.since_version < end:
-            found[schema.since_version] = schema
-    return list(found.values())
+    """Every version of the operator's schema whose nodes this kernel gets."""
+    versions = sorted((s for s in HISTORY if s.name == spec.op_type), key=lambda s: s.since_version)
+    end = min((s.since for s in DEFAULT if s.op_type == spec.op_type and s.since > spec.since), default=10**9)
+    in_force = [s for s in versions if s.since_version <= spec.since][-1:]
+    return in_force + [s for s in versions if spec.since < s.since_version < end]
 
 
 @pytest.mark.parametrize("spec", DEFAULT, ids=lambda s: f"{s.op_type}-{s.since}")
 def test_a_kernel_takes_every_attribute_of_its_schemas_with_their_defaults(spec):
     taken = inspect.signature(spec.kernel).parameters
-    ignored = {"consumed_inputs", "output_sequence"}
     for schema in schemas_of(spec):
         for name, attribute in schema.attributes.items():
-            if name in ignored:
-                continue
-            assert name in taken, f"{schema.name}-{schema.since_version} has {name}"
-            if attribute.default_value.name and schema.name not in ("GRU", "Selu", "Gemm", "RNN"):
+            assert name in taken or name == "consumed_inputs", f"{schema.name}-{schema.since_version} has {name}"
+            if name in taken and attribute.default_value.name and schema.name not in NO_ONE_DEFAULT:
                 default = onnx.helper.get_attribute_value(attribute.default_value)
                 default = default.decode() if isinstance(default, bytes) else default
                 default = tuple(default) if isinstance(default, list) else default

@@ -82,6 +82,15 @@ def test_text_stays_inside_its_box(decoded: Trace) -> None:
                 assert len(op.text or "") * OP_PITCH <= float(rect.attrib["width"]) - 9
 
 
+def test_no_text_runs_over_the_edge(trace: Trace) -> None:
+    for index in some(trace):
+        root = ET.fromstring(picture(trace, index).svg)
+        width = float(root.attrib["width"])
+        for text in root.iterfind(f"{SVG}text"):
+            pitch = float(text.attrib["font-size"]) * 0.56
+            assert float(text.attrib["x"]) + len(text.text or "") * pitch <= width
+
+
 def test_a_notebook_that_is_not_trusted_can_show_it(decoded: Trace) -> None:
     shown = picture(decoded)
     html = shown._repr_html_()

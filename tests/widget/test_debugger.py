@@ -43,7 +43,7 @@ def story() -> kvviz.Trace:
 def answers_to(debugger: Debugger, message: dict[str, Any]) -> list[dict[str, Any]]:
     """What the debugger sends to the page when the page sends a message."""
     sent: list[dict[str, Any]] = []
-    debugger.send = lambda content, buffers=None: sent.append(content)  # type: ignore[method-assign]
+    debugger.send = lambda content, buffers=None: sent.append(content)
     debugger._handle_custom_msg(message, [])
     return sent
 

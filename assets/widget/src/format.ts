@@ -59,7 +59,8 @@ function shortNames(g: Graph): string[] {
     const [name, op, scope] = g.nodes[n];
     const parts = name.split(/[/:]+/).filter(Boolean);
     const last = parts.pop() ?? "";
-    const match = new RegExp(`^(?:node_)?${opName(op)}(?:_node)?(?:_(\\d+))?$`, "i").exec(last);
+    const literal = opName(op).replace(/[^\w]/g, "\\$&"); // an op type may hold anything
+    const match = new RegExp(`^(?:node_)?${literal}(?:_node)?(?:_(\\d+))?$`, "i").exec(last);
     const around = parts.pop() ?? "";
     numbers[n] = match?.[1] === undefined ? "" : `#${match[1]}`;
     names[n] = !match ? last : around !== home && scope.split("/").includes(around) ? around : "";

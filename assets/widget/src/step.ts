@@ -99,7 +99,7 @@ export class StepPane implements View {
     const { t } = this.store;
     const { p } = t;
     const table = el("table", { class: "kv-places" });
-    const row = (side: string, sign: string, title: string, value: number, chips: (Node | string)[], info: string, how: string) => table.append(el("tr", { "data-side": side },
+    const row = (side: string, sign: string, title: string, value: number, chips: (Node | string)[], info: string, how: string) => table.append(el("tr", { "data-side": side, title: how },
       el("th", { scope: "row", title }, sign), el("td", {}, this.#value(graph, value)), el("td", {}, ...chips),
       el("td", { class: "kv-shape", title: info }, shape(info)), el("td", { class: "kv-soft", title: how }, how)));
     inputs.forEach((value, slot) => {

@@ -52,10 +52,9 @@ export class Toolbar implements View {
         this.#into,
         make("Out", "Run to the end of this body or block", "out", () => commands.out(), "o"),
         make("Continue", "Run to the next breakpoint", "continue", () => commands.continue(), "c")),
-      this.#tokens, this.#position,
-      el("span", { class: "kv-right" }, this.#policy, this.#stops,
+      this.#tokens, el("span", { class: "kv-rest" }, this.#position, el("span", { class: "kv-right" }, this.#policy, this.#stops,
         make("/", "Search steps, names, buffers", "search", () => panels.search(), "/", "Search"),
-        make("?", "Keys and signs", "help", () => panels.help(), "?", "Help")));
+        make("?", "Keys and signs", "help", () => panels.help(), "?", "Help"))));
     host.append(this.root);
   }
 

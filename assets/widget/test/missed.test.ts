@@ -1,0 +1,44 @@
+import { describe, expect, test } from "vitest";
+import { missed, occurrence } from "../src/missed.js";
+import { FLAG } from "../src/wire.js";
+import { branches, llama } from "./mock.js";
+import { trace } from "./traces.js";
+
+describe("the missed list", () => {
+  const t = trace(llama(2, 8));
+  const list = missed(t);
+
+  test("has every missed step exactly once, under its node", () => {
+    const steps = list.flatMap((m) => m.steps).sort((a, b) => a - b);
+    const flagged = [...Array(t.p.steps).keys()].filter((i) => t.p.step.flags[i] & FLAG.missed);
+    expect(steps).toEqual(flagged);
+    for (const m of list) for (const s of m.steps) expect(t.p.step.node[s]).toBe(m.node);
+  });
+
+  test("is ranked by the bytes that its runs cost together", () => {
+    expect(list.length).toBeGreaterThan(2);
+    for (let i = 1; i < list.length; i++) expect(list[i - 1].bytes).toBeGreaterThanOrEqual(list[i].bytes);
+    const total = list.reduce((n, m) => n + m.bytes, 0);
+    const spent = list.flatMap((m) => m.steps).reduce((n, s) => n + t.p.step.alloc[s], 0);
+    expect(total).toBe(spent);
+  });
+
+  test("names the blocker that cost most", () => {
+    for (const m of list) {
+      expect(m.code).toMatch(/^[A-Z_]+$/);
+      expect(m.message).not.toBe("");
+    }
+  });
+
+  test("keeps nodes of different graphs apart although their numbers are equal", () => {
+    const two = missed(trace(branches(2)));
+    expect(new Set(two.map((m) => m.graph)).size).toBe(2);
+  });
+
+  test("leads to the next time after the cursor, and round to the first", () => {
+    const m = list.find((e) => e.steps.length > 1)!;
+    expect(occurrence(m, -1)).toBe(m.steps[0]);
+    expect(occurrence(m, m.steps[0])).toBe(m.steps[1]);
+    expect(occurrence(m, t.p.steps)).toBe(m.steps[0]);
+  });
+});

@@ -1,0 +1,210 @@
+"""Bytes allocated, written, copied and alive, and who may write where."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import kvviz
+from kvviz import Policy
+from kvviz.memory.pool import Pool
+from kvviz.memory.storage import POISON
+from tests.engine.graphs import graph_of, numbers, run, run_graph, step_of
+
+X = {"x": numbers(4, 8)}
+SIZE = 4 * 8 * 4
+CHAIN = "g (float[4, 8] x) => (float[4, 8] y) { a = Exp(x) b = Neg(a) c = Tanh(b) y = Relu(c) }"
+APPEND = "g (float[1, N, 2] past, float[1, K, 2] new) => (float[1, M, 2] y) { y = Concat <axis = 1> (past, new) }"
+ROW = 2 * 4
+
+
+def columns(trace: kvviz.Trace) -> list[tuple[str, int, int, int, int]]:
+    return [(s.node, s.allocated, s.written, s.copied, s.live_bytes) for s in trace.steps]
+
+
+def test_a_chain_in_place_needs_one_block_beside_its_input() -> None:
+    trace = run(CHAIN, X)
+    assert columns(trace) == [
+        ("a", SIZE, SIZE, 0, 2 * SIZE),
+        ("b", 0, SIZE, 0, 2 * SIZE),
+        ("c", 0, SIZE, 0, 2 * SIZE),
+        ("y", 0, SIZE, 0, 2 * SIZE),
+    ]
+    assert (trace.bytes_allocated, trace.bytes_written, trace.bytes_copied) == (SIZE, 4 * SIZE, 0)
+    assert trace.peak_bytes == trace.runs[0].peak_bytes == 2 * SIZE
+
+
+def test_a_chain_that_never_overwrites_holds_two_blocks_beside_its_input() -> None:
+    trace = run(CHAIN, X, policy="never")
+    assert [s.allocated for s in trace.steps] == [SIZE] * 4
+    assert [s.live_bytes for s in trace.steps] == [2 * SIZE, 3 * SIZE, 3 * SIZE, 3 * SIZE]
+    assert (trace.bytes_allocated, trace.peak_bytes) == (4 * SIZE, 3 * SIZE)
+
+
+def test_a_donated_chain_needs_nothing_but_its_input() -> None:
+    mine = X["x"].copy()
+    trace = run(CHAIN, {"x": mine}, donate=["x"])
+    assert (trace.bytes_allocated, trace.peak_bytes) == (0, SIZE)
+    assert np.shares_memory(trace.outputs["y"], mine)
+    np.testing.assert_array_equal(trace.outputs["y"], run(CHAIN, X).outputs["y"])
+
+
+def test_weights_count_as_alive_from_the_start_and_are_never_freed() -> None:
+    trace = run("g (float[4] x) => (float[4] y) <float[4] w = {1, 2, 3, 4}> { y = Add(x, w) }", {"x": numbers(4)})
+    weight = next(s for s in trace.storages if s.origin == "weights")
+    assert (weight.name, weight.capacity, weight.born, weight.freed) == ("w", 16, -1, None)
+    assert trace.steps[0].live_bytes == 3 * 16
+
+
+VIEWS = {
+    "Reshape": ("v = Reshape(a, n)", "int64[1] n = {32}", (4,)),
+    "Transpose": ("v = Transpose(a)", "", (4, 32)),
+    "Slice": ("v = Slice(a, s, e, s)", "int64[1] s = {1}, int64[1] e = {3}", (32, 4)),
+    "Identity": ("v = Identity(a)", "", (32, 4)),
+    "Unsqueeze": ("v = Unsqueeze(a, z)", "int64[1] z = {0}", None),
+    "Flatten": ("v = Flatten <axis = 0> (a)", "", (128, 4)),
+    "Expand": ("v = Expand(a, n)", "int64[3] n = {3, 4, 8}", (0, 32, 4)),
+}
+
+
+@pytest.mark.parametrize("op", VIEWS)
+def test_a_view_writes_and_allocates_nothing(op: str) -> None:
+    node, weights, strides = VIEWS[op]
+    text = f"g (float[4, 8] x) => (float y) <{weights}> {{ a = Exp(x) {node} y = ReduceSum(v) }}"
+    trace = run(text.replace("<>", ""), X)
+    step = step_of(trace, "v")
+    (out,) = step.outs
+    assert (step.allocated, step.written, step.copied) == (0, 0, 0)
+    assert (out.how, out.storage) == ("view", step_of(trace, "a").outs[0].storage)
+    assert step.decision.shares == {"v": "a"}
+    if strides is not None:
+        assert out.strides == strides
+
+
+def test_the_place_of_a_view_is_known_through_other_views() -> None:
+    text = """g (float[4, 8] x) => (float[3] y)
+        <int64[1] z = {0}, int64[1] o = {1}, int64[1] f = {4}, int64[1] n = {-1}> {
+        a = Exp(x) s = Slice(a, o, f) p, q, r = Split <axis = 0, num_outputs = 3> (s) t = Reshape(q, n)
+        u = Transpose(t) v = Identity(u) w = Slice(v, o, f, z) y = Relu(w) }"""
+    trace = run(text, X)
+    offsets = {out.name: out.offset for step in trace.steps for out in step.outs}
+    # Rows of 32 bytes: s begins at row 1, q is row 1 of s, and w begins at its second element.
+    assert offsets == {"a": 0, "s": 32, "p": 32, "q": 64, "r": 96, "t": 64, "u": 64, "v": 64, "w": 68, "y": 68}
+
+
+def test_a_reshape_that_must_copy_counts_what_it_copies() -> None:
+    text = "g (float[4, 8] x) => (float[32] y) <int64[1] n = {-1}> { t = Transpose(x) y = Reshape(t, n) }"
+    step = step_of(run(text, X), "y")
+    assert (step.allocated, step.written, step.copied) == (SIZE, SIZE, SIZE)
+
+
+@pytest.mark.parametrize("fresh", [1, 3])
+def test_a_concat_cache_without_room_copies_all_rows_every_time(fresh: int) -> None:
+    graph, past, copied = graph_of(APPEND), numbers(1, 5, 2), 0
+    for rows in range(5, 5 + 6 * fresh, fresh):
+        trace = run_graph(graph, {"past": past, "new": numbers(1, fresh, 2, seed=rows)}, donate=["past"])
+        past = trace.outputs["y"]
+        assert (trace.bytes_copied, trace.bytes_written) == (rows * ROW, (rows + fresh) * ROW)
+        assert trace.bytes_allocated == (rows + fresh) * ROW
+        copied += trace.bytes_copied
+    assert copied == sum((5 + k * fresh) * ROW for k in range(6))
+
+
+@pytest.mark.parametrize("fresh", [1, 3])
+def test_a_concat_cache_with_room_writes_the_new_rows_only(fresh: int) -> None:
+    graph, expected = graph_of(APPEND), numbers(1, 5, 2)
+    past = block = kvviz.reserve(expected, 1, 5 + 6 * fresh)
+    for k in range(6):
+        new = numbers(1, fresh, 2, seed=k)
+        trace = run_graph(graph, {"past": past, "new": new}, donate=["past"])
+        past, expected = trace.outputs["y"], np.concatenate([expected, new], 1)
+        (out,) = trace.steps[0].outs
+        assert (trace.bytes_copied, trace.bytes_written, trace.bytes_allocated) == (0, fresh * ROW, 0)
+        assert (out.how, out.offset, out.strides) == ("append", 0, block.strides)
+        assert np.shares_memory(past, block)
+        np.testing.assert_array_equal(past, expected)
+    step = run_graph(graph, {"past": past, "new": new}, donate=["past"]).steps[0]
+    assert [b.code for b in step.decision.blockers] == ["NO_CAPACITY"] and step.copied == past.nbytes
+
+
+def test_a_part_of_a_reserved_block_is_not_taken_for_the_block() -> None:
+    text = """g (float[1, 2, N, 4] past, float[1, 1, 1, 4] new) => (float[1, 1, M, 4] y)
+        <int64[1] zero = {0}, int64[1] one = {1}> {
+        head = Slice(past, zero, one, one) y = Concat <axis = 2> (head, new) }"""
+    past, new = numbers(1, 2, 3, 4), numbers(1, 1, 1, 4, seed=1)
+    trace = run(text, {"past": kvviz.reserve(past, 2, 8), "new": new}, donate=["past"])
+    np.testing.assert_array_equal(trace.outputs["y"], np.concatenate([past[:, :1], new], 2))
+    assert [b.code for b in trace.steps[-1].decision.blockers] == ["NO_CAPACITY"]
+
+
+def test_two_presents_of_one_past_do_not_write_the_same_room() -> None:
+    text = """g (float[1, N, 2] past, float[1, 1, 2] new) => (float[1, M, 2] y, float[1, M, 2] z) {
+        other = Neg(new) y = Concat <axis = 1> (past, new) z = Concat <axis = 1> (past, other) }"""
+    past, new = numbers(1, 3, 2), numbers(1, 1, 2)
+    trace = run(text, {"past": kvviz.reserve(past, 1, 9), "new": new}, donate=["past"])
+    np.testing.assert_array_equal(trace.outputs["y"], np.concatenate([past, new], 1))
+    np.testing.assert_array_equal(trace.outputs["z"], np.concatenate([past, -new], 1))
+    assert [s.decision.dispatch for s in trace.steps] == ["run", "in_place", "run"]
+
+
+def test_a_scatter_in_place_writes_its_updates_and_copies_nothing() -> None:
+    text = (
+        """g (float[4, 8] x, int64[1, 1] i, float[1, 8] u) => (float[4, 8] y) { a = Exp(x) y = ScatterND(%s, i, u) }"""
+    )
+    inputs = {**X, "i": np.array([[2]]), "u": numbers(1, 8)}
+    inside, outside = (step_of(run(text % name, inputs), "y") for name in ("a", "x"))
+    assert (inside.allocated, inside.written, inside.copied) == (0, 32, 0)
+    assert (outside.allocated, outside.written, outside.copied) == (SIZE, SIZE + 32, SIZE)
+
+
+def test_storages_are_born_and_freed_with_the_steps_that_make_and_last_read_them() -> None:
+    text = """g (float[4, 8] x) => (float[8, 4] y) { a = Exp(x) b = Transpose(a) c = Transpose(x)
+        d = Neg(b) y = Add(d, c) }"""
+    trace = run(text, X, policy="never")
+    assert [(s.name, s.origin, s.born, s.freed) for s in trace.storages] == [
+        ("x", "caller", -1, None),
+        ("a", "run", 0, 3),  # the view b holds it until d is made
+        ("d", "run", 3, 4),
+        ("y", "run", 4, None),
+    ]
+    assert [s.freed for s in trace.steps] == [(), (), (), (1,), (2,)]
+
+
+def test_a_value_that_nobody_reads_dies_with_the_step_that_made_it() -> None:
+    text = "g (float[4, 8] x) => (float[2, 8] y) { y, z = Split <axis = 0, num_outputs = 2> (x) }"
+    assert run(text, X).outputs["y"].shape == (2, 8)
+    text = "g (float[8] x) => (float[2] y) <int64[1] k = {2}> { y, i = TopK(x, k) }"
+    trace = run(text, {"x": numbers(8)})
+    assert trace.steps[0].freed == (trace.steps[0].outs[1].storage,)
+    assert trace.steps[0].live_bytes == 8 + 32 + 8 + 16
+
+
+def pooled(smallest: int = 0) -> Policy:
+    return Policy("pooled", in_place=kvviz.policies.never.in_place, pool=lambda: Pool(smallest))
+
+
+def test_a_pool_hands_freed_storages_out_again() -> None:
+    trace = run(CHAIN, X, policy=pooled())
+    places = [(s.outs[0].storage, s.outs[0].generation, s.outs[0].how, s.allocated) for s in trace.steps]
+    assert places == [(1, 0, "new", SIZE), (2, 0, "new", SIZE), (1, 1, "pool", 0), (2, 1, "pool", 0)]
+    assert trace.peak_bytes == max(s.live_bytes for s in trace.steps) == 3 * SIZE
+    assert trace.bytes_allocated == 2 * SIZE
+    np.testing.assert_array_equal(trace.outputs["y"], run(CHAIN, X).outputs["y"])
+
+
+def test_a_pool_passes_small_requests_by_and_takes_the_best_fit() -> None:
+    assert run(CHAIN, X, policy=pooled(SIZE + 1)).bytes_allocated == 4 * SIZE
+    text = """g (float[4, 8] x) => (float[1] y) <int64[1] z = {0}, int64[1] o = {1}> {
+        a = Concat <axis = 0> (x, x) b = Exp(x) c = ReduceMax(a, z) d = ReduceMax(b, z) e = Neg(c) f = Mul(d, e)
+        g = ReduceMax <keepdims = 0> (f) y = Unsqueeze(g, z) }"""
+    trace = run(text, X, policy=pooled())
+    # e could move into the storages of a (256 bytes) or of b (128 bytes).
+    assert step_of(trace, "e").outs[0].storage == step_of(trace, "b").outs[0].storage
+
+
+def test_a_dead_storage_is_overwritten_with_a_pattern_in_poison_mode() -> None:
+    text = "g (float[4, 8] x) => (float[8] y) <int64[1] z = {0}> { y = ReduceSum <keepdims = 0> (x, z) }"
+    for given in (X["x"].copy(), kvviz.reserve(X["x"], 0, 6), np.asfortranarray(X["x"])):
+        trace = kvviz.run(graph_of(text), {"x": given}, donate=["x"], poison=True)
+        assert set(given.tobytes()) == {POISON}
+        np.testing.assert_allclose(trace.outputs["y"], X["x"].sum(0), rtol=1e-5)

@@ -1,0 +1,173 @@
+"""Whose memory an op may write to, however arrays of the caller overlap, and what is handed back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+import kvviz
+from kvviz.decode.loop import DecodeSession
+from tests.engine.graphs import graph_of, numbers, proto_of, run, run_graph
+
+TWO = "g (float[4] x, float[4] y) => (float[4] p, float[4] q) { p = Neg(x) q = Exp(y) }"
+
+
+def assert_only_the_donated_changes(text: str, donate: list[str], **inputs: np.ndarray) -> kvviz.Trace:
+    before = {name: array.copy() for name, array in inputs.items()}
+    trace = kvviz.run(graph_of(text), inputs, donate=donate, poison=True)
+    changed = {name for name, array in inputs.items() if array.tobytes() != before[name].tobytes()}
+    assert changed <= set(donate)
+    expected = kvviz.run(graph_of(text), before, policy="never").outputs
+    for name, output in expected.items():
+        np.testing.assert_array_equal(trace.outputs[name], output)
+    return trace
+
+
+@pytest.mark.parametrize("donate", [[], ["x"], ["y"], ["x", "y"]])
+def test_donated_inputs_are_the_only_arrays_that_change(donate: list[str]) -> None:
+    x, y = numbers(4), numbers(4, seed=1)
+    trace = assert_only_the_donated_changes(TWO, donate, x=x, y=y)
+    for name, array, output in (("x", x, "p"), ("y", y, "q")):
+        assert np.shares_memory(trace.outputs[output], array) == (name in donate)
+
+
+def test_a_read_only_array_can_be_borrowed() -> None:
+    x = numbers(4)
+    x.flags.writeable = False
+    np.testing.assert_array_equal(kvviz.run(graph_of(TWO), {"x": x, "y": x}).outputs["p"], -x)
+
+
+def same() -> tuple[np.ndarray, np.ndarray]:
+    x = numbers(4)
+    return x, x
+
+
+def slices() -> tuple[np.ndarray, np.ndarray]:
+    block = numbers(6)
+    return block[:4], block[2:]
+
+
+def two_buffers() -> tuple[np.ndarray, np.ndarray]:
+    memory = bytearray(numbers(4).tobytes())
+    return np.frombuffer(memory, np.float32), np.frombuffer(memory, np.float32)
+
+
+def wrapped() -> tuple[np.ndarray, np.ndarray]:
+    x = numbers(4)
+    return x, np.asarray(x.data)
+
+
+OVERLAPS = [same, slices, two_buffers, wrapped]
+
+
+@pytest.mark.parametrize("overlap", OVERLAPS)
+@pytest.mark.parametrize("swap", [False, True])
+def test_memory_that_is_donated_and_borrowed_at_once_is_borrowed(
+    overlap: Callable[[], tuple[np.ndarray, np.ndarray]], swap: bool
+) -> None:
+    x, y = overlap()[:: -1 if swap else 1]
+    before = y.copy()
+    trace = kvviz.run(graph_of(TWO), {"x": x, "y": y}, donate=["x"], poison=True)
+    np.testing.assert_array_equal(y, before)
+    np.testing.assert_array_equal(trace.outputs["q"], np.exp(before))
+    assert [b.code for b in trace.steps[0].decision.blockers] == ["BORROWED_INPUT", "ALIASED"]
+
+
+@pytest.mark.parametrize("overlap", OVERLAPS)
+def test_donated_arrays_that_share_memory_wait_for_the_last_reader(
+    overlap: Callable[[], tuple[np.ndarray, np.ndarray]],
+) -> None:
+    x, y = overlap()
+    minus, exp = -x, np.exp(y)
+    trace = kvviz.run(graph_of(TWO), {"x": x, "y": y}, donate=["x", "y"], poison=True)
+    np.testing.assert_array_equal(trace.outputs["p"], minus)
+    np.testing.assert_array_equal(trace.outputs["q"], exp)
+    first, second = trace.steps
+    assert [(b.code, b.culprit) for b in first.decision.blockers] == [("ALIASED", "y")]
+    assert second.decision.dispatch == "in_place"
+
+
+def test_the_rest_of_an_array_stays_whole_when_a_part_of_it_is_donated() -> None:
+    block = numbers(3, 4)
+    before = block.copy()
+    text = "g (float[4] x) => (float y) { a = Neg(x) y = ReduceMax <keepdims = 0> (a) }"
+    trace = kvviz.run(graph_of(text), {"x": block[1]}, donate=["x"], poison=True)
+    assert trace.outputs["y"] == -before[1].min()
+    np.testing.assert_array_equal(block[[0, 2]], before[[0, 2]])
+
+
+HANDED = {
+    "the input itself": "g (float[4] x) => (float[4] y) { y = Identity(x) }",
+    "a view of the input": "g (float[4] x) => (float[2, 2] y) <int64[2] s = {2, 2}> { y = Reshape(x, s) }",
+    "an input that passes an If": """g (float[4] x) => (float[4] y) <bool c = {1}> {
+        y = If (c) <then_branch = t () => (float[4] u) { u = Identity(x) },
+                    else_branch = e () => (float[4] v) { v = Neg(x) }> }""",
+    "a part of a sequence": "g (float[4] x) => (seq(float[4]) y) { z = Neg(x) y = SequenceConstruct(x, z) }",
+}
+
+
+@pytest.mark.parametrize("text", HANDED.values(), ids=HANDED)
+def test_an_output_that_lies_in_a_borrowed_input_is_a_copy(text: str) -> None:
+    x = numbers(4)
+    output = kvviz.run(graph_of(text), {"x": x}).outputs["y"]
+    for array in output if isinstance(output, list) else [output]:
+        assert not np.shares_memory(array, x)
+        array.flags.writeable = True
+    first = output[0] if isinstance(output, list) else output
+    np.testing.assert_array_equal(first.ravel(), x)
+
+
+def test_a_weight_that_is_an_output_is_a_copy() -> None:
+    graph = graph_of("g (float[2] x) => (float[2] w, float[2] y) <float[2] w = {1, 2}> { y = Neg(x) }")
+    output = kvviz.run(graph, {"x": numbers(2)}).outputs["w"]
+    assert output.tolist() == [1, 2] and not np.shares_memory(output, graph.weights["w"])
+
+
+def test_what_is_handed_back_is_not_written_by_the_next_run() -> None:
+    graph = graph_of("g (float[4] x) => (float[4] a, float[4] y) { a = Exp(x) y = Neg(a) }")
+    first = run_graph(graph, {"x": numbers(4)})
+    kept = {name: output.copy() for name, output in first.outputs.items()}
+    run_graph(graph, {"x": numbers(4, seed=1)})
+    for name, output in kept.items():
+        np.testing.assert_array_equal(first.outputs[name], output)
+
+
+def test_a_decode_does_not_write_to_the_caches_that_the_caller_gave() -> None:
+    graph = graph_of("""g (int64[1, S] input_ids, float[1, 1, P, 2] past_key)
+        => (float[1, S, 4] logits, float[1, 1, T, 2] present_key) <float[4, 2] e = {1, 0, 0, 1, 2, 1, 1, 3},
+        int64[1] one = {1}> {
+        h = Gather(e, input_ids) k = Unsqueeze(h, one) present_key = Concat <axis = 2> (past_key, k)
+        t = Transpose <perm = [1, 0]> (e) logits = MatMul(h, t) }""")
+    past = kvviz.reserve(numbers(1, 1, 3, 2), 2, 16)
+    before = past.base.copy() if past.base is not None else past.copy()
+    session = DecodeSession(graph, [1, 2], 4, {"past_key": past}, poison=True)
+    trace = session.run_to_end()
+    assert past.base is not None
+    np.testing.assert_array_equal(past.base[:, :, :3], before[:, :, :3])
+    assert [c.valid for c in trace.caches[0].runs] == [5, 6, 7, 8]
+    np.testing.assert_array_equal(trace.outputs["present_key"][:, :, :3], past)
+
+
+def test_a_value_given_for_a_weight_is_let_go_after_its_last_reading() -> None:
+    proto = proto_of("g (float[2] x, float[2] w) => (float[2] y) { a = Mul(x, w) y = Exp(a) }")
+    proto.graph.initializer.append(
+        proto_of("g () => (float[2] w) <float[2] w = {1, 2}> { }").graph.initializer[0]
+    )  # fmt: skip
+    proto.ir_version = 3
+    graph = kvviz.load(proto)
+    x, w, w_before = numbers(2), np.array([3, 4], np.float32), np.array([3, 4], np.float32)
+    np.testing.assert_array_equal(run_graph(graph, {"x": x}).outputs["y"], np.exp(x * np.array([1, 2], np.float32)))
+    trace = run_graph(graph, {"x": x, "w": w}, donate=["w"])
+    assert trace.steps[0].decision.taken == ("w",)
+    np.testing.assert_array_equal(trace.outputs["y"], np.exp(x * w_before))
+    assert next(s for s in trace.storages if s.origin == "weights").freed is None
+
+
+def test_sequences_hold_their_elements_and_free_them_together() -> None:
+    text = """g (float[4] x) => (float[4] y) <int64 one = {1}> {
+        a = Exp(x) b = Neg(x) s = SequenceConstruct(a, b) y = SequenceAt(s, one) }"""
+    trace = run(text, {"x": numbers(4)})
+    np.testing.assert_array_equal(trace.outputs["y"], -numbers(4))
+    assert max(s.live_bytes for s in trace.steps) == trace.peak_bytes

@@ -1,0 +1,167 @@
+"""Counts, the missed list and the peak: that they add up, and that they say what happened."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kvviz
+from kvviz.engine.blockers import Blocker, BlockerCode
+from kvviz.explain.peak import Peak, peak
+from kvviz.explain.summary import counts, missed, nearest
+from kvviz.graph.caches import cache_pairs
+from kvviz.memory.pool import Pool
+from tests.graph.build import FILES, MODELS, file_id, graph, model, node
+
+DECODERS = [path for path in FILES if path.stem == "model" and "silero" not in str(path)]
+
+
+def decoded(path: Path, tokens: int = 4, **options: Any) -> kvviz.Trace:
+    """A short decode with the prompt of the reference run, and the encoder's states where there are any."""
+    with np.load(path.with_name("ref.npz")) as reference:
+        given = {k: reference[f"run0.in.{k}"] for k in ["encoder_hidden_states"] if f"run0.in.{k}" in reference}
+        prompt = reference["prompt"].tolist()
+    return kvviz.decode(kvviz.load(path), prompt, tokens, inputs=given, progress=False, **options)
+
+
+def adds_up(found: Peak, trace: kvviz.Trace) -> bool:
+    """Whether the parts of a peak are storages, each once, that sum to it."""
+    ids = [part.storage for part in found.parts]
+    whole = sum(part.bytes for part in found.parts) == found.bytes == trace.peak_bytes
+    return whole and None not in ids and len(set(ids)) == len(ids) and all(part.bytes > 0 for part in found.parts)
+
+
+@pytest.mark.parametrize("policy", ["ideal", "never"])
+@pytest.mark.parametrize("path", DECODERS, ids=file_id)
+def test_the_numbers_of_a_decode_add_up(path: Path, policy: str) -> None:
+    # given
+    trace = decoded(path, policy=policy)
+    # when
+    number, found = counts(trace), missed(trace)
+    # then
+    ways = number.in_place + number.views + number.missed + number.cannot + number.bodies
+    assert ways == len(trace.steps)
+    assert sum(entry.bytes for entry in found) == number.missed_bytes > 0
+    assert sum(len(entry.steps) for entry in found) == number.missed
+    assert [entry.bytes for entry in found] == sorted((entry.bytes for entry in found), reverse=True)
+    assert adds_up(peak(trace), trace)
+    if policy == "never":
+        assert number.in_place == 0
+
+
+@pytest.mark.parametrize("path", DECODERS, ids=file_id)
+def test_the_number_in_place_is_that_of_the_steps_that_share_what_they_wrote(path: Path) -> None:
+    trace = decoded(path, 2)
+    told = [step for step in trace.steps if {"in place", "append"} & {out.how for out in step.outs}]
+    lost = {i for entry in missed(trace) for i in entry.steps}
+    assert counts(trace).in_place == sum(step.index not in lost for step in told)
+    assert counts(trace).views == sum({out.how for out in step.outs} == {"view"} for step in trace.steps)
+
+
+def test_what_the_appends_of_a_concat_cache_missed_is_the_past_of_every_run() -> None:
+    # given
+    path = MODELS / "o01_optimum_llama" / "model.onnx"
+    trace = decoded(path, 6)
+    writers = {name for pair in cache_pairs(trace.graph) for name in pair.writer}
+    row = 2 * 6 * 4  # two heads of six float32
+    # when
+    entries = [entry for entry in missed(trace) if entry.node in writers]
+    # then: a prompt of 5 tokens, so the runs find 0, 5, 6, 7, 8 and 9 rows
+    assert len(entries) == 4
+    for entry in entries:
+        assert entry.copied == sum([5, 6, 7, 8, 9]) * row
+        assert {blocker.code for blocker in entry.blockers} == {BlockerCode.NO_CAPACITY}
+        assert entry.step == entry.steps[-1]
+    # and: with room for all rows, none of them is missed
+    assert not writers & {entry.node for entry in missed(decoded(path, 6, kv_capacity=10))}
+
+
+def test_an_op_whose_input_is_read_later_is_missed_with_its_bytes_and_its_reader() -> None:
+    # given
+    nodes = [node("Relu", "x", "a"), node("Neg", "a", "b", name="first"), node("Add", "a b", "y", name="second")]
+    trace = kvviz.run(kvviz.load(model(nodes, ["x float 8"], ["y float 8"])), {"x": np.ones(8, np.float32)})
+    # when
+    relu, neg = missed(trace)
+    # then
+    assert (relu.op_type, relu.blockers[0].code) == ("Relu", BlockerCode.BORROWED_INPUT)
+    assert (neg.node, neg.step, neg.bytes, neg.copied) == ("first", 1, 32, 0)
+    assert [blocker.code for blocker in neg.blockers] == [BlockerCode.NOT_LAST_USE]
+    assert "second" in neg.blockers[0].culprit
+    assert counts(trace).in_place == 1
+
+
+def looped(trips: int) -> kvviz.Trace:
+    """A Loop whose body negates a captured value, which it may not overwrite."""
+    body = graph(
+        [node("Identity", "go", "go_on"), node("Neg", "outer", "n", name="neg"), node("Add", "carried n", "more")],
+        ["i int64 -", "go bool -", "carried float 4"],
+        ["go_on bool -", "more float 4", "n float 4"],
+    )
+    nodes = [node("Abs", "x", "outer"), node("Loop", "trips - x", "y all", body=body, name="loop")]
+    loaded = kvviz.load(model(nodes, ["x float 4"], ["y float 4", "all float ? 4"], trips=np.array(trips)))
+    return kvviz.run(loaded, {"x": np.ones(4, np.float32)})
+
+
+def test_the_iterations_of_a_loop_are_one_entry_of_the_missed_list() -> None:
+    trace = looped(5)
+    entry = next(entry for entry in missed(trace) if entry.node == "neg")
+    assert entry.frame == ("loop[body]",)
+    assert [trace.steps[i].frame for i in entry.steps] == [(f"loop[body:{k}]",) for k in range(5)]
+    assert entry.bytes == 5 * 16
+    assert {blocker.code for blocker in entry.blockers} >= {BlockerCode.CAPTURED_BY_REFERENCE}
+
+
+@pytest.mark.parametrize("trips", [0, 1, 7])
+def test_the_peak_of_a_loop_counts_what_its_iterations_left_behind(trips: int) -> None:
+    trace = looped(trips)
+    assert adds_up(peak(trace), trace)
+    assert counts(trace).bodies == 1
+
+
+def test_a_peak_names_what_was_alive_and_nothing_else() -> None:
+    # given: the first product is dead when the second is made
+    wide, tall = np.ones((4, 64), np.float32), np.ones((64, 4), np.float32)
+    nodes = [node("MatMul", "x w", "wide"), node("MatMul", "wide v", "slim"), node("MatMul", "slim w", "y")]
+    loaded = kvviz.load(model(nodes, ["x float 4 4"], ["y float 4 64"], w=wide, v=tall))
+    # when
+    found = peak(kvviz.run(loaded, {"x": np.ones((4, 4), np.float32)}))
+    # then
+    assert found.step == 1
+    assert {(part.name, part.origin, part.bytes) for part in found.parts} == {
+        ("w", "weights", 1024),
+        ("v", "weights", 1024),
+        ("wide", "run", 1024),
+        ("x", "caller", 64),
+        ("slim", "run", 64),
+    }
+
+
+def test_the_peak_of_a_trace_that_reuses_freed_storages_adds_up() -> None:
+    policy = replace(kvviz.policies.never, name="pooled", pool=Pool)
+    trace = decoded(MODELS / "o01_optimum_llama" / "model.onnx", 3, policy=policy)
+    assert any(out.how == "pool" for step in trace.steps for out in step.outs)
+    assert adds_up(peak(trace), trace)
+
+
+def test_a_trace_without_steps_has_a_peak_and_no_counts() -> None:
+    loaded = kvviz.load(model([], ["x float 4"], ["x float 4"]))
+    trace = kvviz.run(loaded, {"x": np.ones(4, np.float32)})
+    assert counts(trace) == counts(trace).__class__()
+    assert missed(trace) == ()
+    assert [(part.name, part.bytes) for part in peak(trace).parts] == [("x", 16)]
+
+
+def test_the_reason_told_first_is_that_of_the_input_nearest_to_being_taken() -> None:
+    def blocker(code: BlockerCode, position: int) -> Blocker:
+        return Blocker(code, f"i{position}", position, "", "")
+
+    shape = blocker(BlockerCode.SHAPE_DIFFERS, 0)
+    borrowed, later = blocker(BlockerCode.BORROWED_INPUT, 1), blocker(BlockerCode.NOT_LAST_USE, 1)
+    assert nearest([shape, later, borrowed]) is later
+    assert nearest([shape]) is shape
+    assert nearest([later, borrowed, blocker(BlockerCode.CONSTANT, 2)]).position == 2  # type: ignore[union-attr]
+    assert nearest([]) is None

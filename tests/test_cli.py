@@ -1,0 +1,343 @@
+"""The command line: reports of models and saved traces, inputs made up, and one line for whatever is wrong."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+import kvviz
+from kvviz import cli
+from kvviz.decode.made import Maker
+from kvviz.errors import InputError
+from kvviz.graph.caches import cache_pairs
+from tests.graph.build import FILES, MODELS, file_id, model, node
+
+LLAMA = str(MODELS / "o01_optimum_llama" / "model.onnx")
+GPT2 = str(MODELS / "o02_optimum1_merged_gpt2" / "model.onnx")
+STORY = MODELS / "storyteller"
+DIMS = ["--dim", "batch_size=1", "sequence_length=1", "past_sequence_length=4"]
+
+
+def ran(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """What a command that must succeed printed."""
+    status = cli.main(arguments)
+    told = capsys.readouterr()
+    assert status == 0, told.err
+    return told.out
+
+
+def failed(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """The one line that a command that must fail wrote to stderr."""
+    assert cli.main(arguments) == 2
+    told = capsys.readouterr()
+    assert told.out == ""
+    lines = told.err.splitlines()
+    assert len(lines) == 1
+    assert lines[0].startswith("kvviz: ")
+    return lines[0]
+
+
+# -- reports ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_decode_from_tokens_gives_the_reference_tokens(capsys: pytest.CaptureFixture[str]) -> None:
+    reference = np.load(Path(LLAMA).with_name("ref.npz"))
+    prompt = ",".join(map(str, reference["prompt"]))
+    data = json.loads(ran(capsys, "report", LLAMA, "--prompt", prompt, "--tokens", "6", "--json"))
+    assert data["tokens"] == reference["tokens"][:6].tolist()
+    assert data["model"]["title"] == "o01_optimum_llama"
+    assert len(data["runs"]) == 6
+
+
+def test_a_merged_decoder_is_reported_with_the_steps_of_its_branches(capsys: pytest.CaptureFixture[str]) -> None:
+    text = ran(capsys, "report", GPT2, "--prompt", "5 9 3", "--tokens", "3")
+    assert text.startswith("o02_optimum1_merged_gpt2: 1 node (")
+    assert "3 control nodes" in text
+    assert "optimum::if[then_branch] › " in text
+
+
+def test_a_text_is_decoded_with_the_words_of_a_vocabulary(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--text", "once upon a time", "--words", str(STORY / "vocab.json")]
+    text = ran(capsys, "report", str(STORY / "concat" / "model.onnx"), *words, "--tokens", "3", "--kv-capacity", "12")
+    assert "'there'" in text
+    caches = [line for line in text.splitlines() if line.startswith("0.key")]
+    assert caches[0].split()[:5] == ["0.key", "growing", "12", "5", "…"]
+
+
+def test_donated_caches_with_room_copy_nothing_in_a_single_run(capsys: pytest.CaptureFixture[str]) -> None:
+    base = ["report", LLAMA, *DIMS, "--json"]
+    lent = json.loads(ran(capsys, *base))
+    donated = json.loads(ran(capsys, *base, "--donate-caches", "--kv-capacity", "8"))
+    copied = [[cache["runs"][0]["bytes_copied"] for cache in data["caches"]] for data in (lent, donated)]
+    assert copied == [[4 * 2 * 6 * 4] * 4, [0] * 4]
+
+
+def test_an_input_that_is_donated_by_name_is_overwritten(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "relu.onnx"
+    onnx.save(model([node("Relu", "x", "y")], ["x float n"], ["y float n"]), path)
+    counts = [
+        json.loads(ran(capsys, "report", str(path), "--dim", "n=8", "--json", *more))["in_place"]["in_place"]
+        for more in ([], ["--donate", "x"])
+    ]
+    assert counts == [0, 1]
+
+
+def test_only_what_the_asked_outputs_need_is_run(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["report", LLAMA, *DIMS, "--json"]
+    all_of_it = json.loads(ran(capsys, *arguments))["steps"]
+    assert 0 < json.loads(ran(capsys, *arguments, "--output", "present.0.key"))["steps"] < all_of_it / 2
+
+
+def test_the_policy_is_used(capsys: pytest.CaptureFixture[str]) -> None:
+    data = json.loads(ran(capsys, "report", LLAMA, *DIMS, "--policy", "never", "--json"))
+    assert (data["policy"], data["in_place"]["in_place"]) == ("never", 0)
+
+
+def test_steps_are_listed_on_request(capsys: pytest.CaptureFixture[str]) -> None:
+    text = ran(capsys, "report", LLAMA, *DIMS, "--steps")
+    trace_lines = text[text.index("\nstep ") :].splitlines()
+    assert len(trace_lines) == 2 + 400
+    assert len(json.loads(ran(capsys, "report", LLAMA, *DIMS, "--steps", "--json"))["table"]) == 400
+
+
+def test_a_saved_trace_is_reported_and_written_as_a_page(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    # given
+    saved, page, events = (str(tmp_path / name) for name in ("a.trace", "a.html", "a.json"))
+    first = ran(capsys, "report", LLAMA, "--prompt", "5,17", "--tokens", "2", "--save", saved)
+    # when
+    again = ran(capsys, "report", saved, "--perfetto", events)
+    assert cli.main(["html", saved, "-o", page]) == 0
+    # then
+    assert again.splitlines()[1:] == first.splitlines()[1:]
+    assert again.startswith("o01_optimum_llama: ")
+    assert Path(page).read_text("utf-8").startswith("<!doctype html>")
+    assert json.loads(Path(events).read_text("utf-8"))["traceEvents"]
+
+
+def test_a_page_is_named_after_the_model(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    ran(capsys, "html", str(Path(LLAMA).resolve()), *DIMS)
+    assert [path.name for path in tmp_path.iterdir()] == ["o01_optimum_llama.html"]
+
+
+# -- inputs that are made up --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", FILES, ids=file_id)
+def test_every_model_runs_on_inputs_made_with_the_proposed_lengths(path: Path) -> None:
+    graph = kvviz.load(path)
+    feeds = Maker(graph, Maker(graph, {}, {}).open_dims(), {}).make()
+    trace = kvviz.run(graph, feeds)
+    assert all(np.isfinite(value).all() for value in trace.outputs.values())
+
+
+def test_made_inputs_are_what_a_decoder_expects_after_some_rows() -> None:
+    graph = kvviz.load(GPT2)
+    feeds = Maker(graph, {"batch_size": 2, "sequence_length": 3, "past_sequence_length": 5}, {}).make()
+    assert feeds["attention_mask"].tolist() == [[1] * 8] * 2
+    assert feeds["use_cache_branch"].tolist() == [True]
+    assert feeds["input_ids"].shape == (2, 3)
+    assert 0 <= feeds["input_ids"].min() <= feeds["input_ids"].max() < 100
+    assert all(feeds[pair.input].shape == (2, 4, 5, 8) for pair in cache_pairs(graph))
+
+
+def test_made_inputs_without_past_take_the_branch_without_cache() -> None:
+    graph = kvviz.load(GPT2)
+    feeds = Maker(graph, {"batch_size": 1, "sequence_length": 3, "past_sequence_length": 0}, {}).make()
+    assert feeds["use_cache_branch"].tolist() == [False]
+    positions = Maker(kvviz.load(LLAMA), {"batch_size": 1, "sequence_length": 3, "past_sequence_length": 2}, {}).make()
+    assert positions["position_ids"].tolist() == [[2, 3, 4]]
+
+
+def test_the_same_seed_makes_the_same_inputs_and_another_seed_others() -> None:
+    maker = Maker(kvviz.load(LLAMA), {"batch_size": 1, "sequence_length": 9, "past_sequence_length": 2}, {})
+    one, same, other = maker.make(), maker.make(), maker.make(seed=1)
+    assert all(np.array_equal(one[name], same[name]) for name in one)
+    assert not np.array_equal(one["input_ids"], other["input_ids"])
+
+
+@pytest.mark.parametrize(
+    ("declared", "dims", "expected"),
+    [
+        ("float n 3", {"n": 2}, (2, 3)),
+        ("float ? 3", {"x.0": 2}, (2, 3)),
+        ("float a b", {"a": 2, "b": 0}, (2, 0)),
+        ("bool n", {"n": 2}, (2,)),
+        ("half n", {"n": 2}, (2,)),
+        ("string n", {"n": 2}, (2,)),
+    ],
+)
+def test_an_input_is_made_in_its_declared_type_and_shape(
+    declared: str, dims: dict[str, int], expected: tuple[int, ...]
+) -> None:
+    graph = kvviz.load(model([node("Identity", "x", "y")], [f"x {declared}"], [f"y {declared}"]))
+    made = Maker(graph, dims, {}).make()["x"]
+    assert (made.shape, made.dtype) == (expected, graph.inputs[0].dtype)
+
+
+@pytest.mark.parametrize(
+    ("dim", "dims", "open_dims"),
+    [
+        ("past + new", {"past": 4}, ["new"]),
+        ("2*past - 1", {}, ["past"]),
+        ("8 / past", {}, ["past"]),
+        ("past + 1", {"past + 1": 4}, []),
+        ("a b", {}, ["a b"]),
+        ("f(past)", {}, ["f(past)"]),
+        ("past ** 99", {}, ["past ** 99"]),
+    ],
+)
+def test_a_dimension_that_is_a_sum_or_product_asks_for_its_names(
+    dim: str, dims: dict[str, int], open_dims: list[str]
+) -> None:
+    proto = model([node("Identity", "x", "y")], ["x float n"], ["y float n"])
+    proto.graph.input[0].type.tensor_type.shape.dim[0].dim_param = dim
+    assert list(Maker(kvviz.load(proto), dims, {}).open_dims()) == open_dims
+
+
+def test_given_inputs_tell_dimensions_and_are_taken_as_they_are(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    # given
+    path = tmp_path / "some.npz"
+    np.savez(path, **{"input_ids": np.array([[7, 8]]), "past_key_values.0.key": np.zeros((1, 2, 3, 6), np.float32)})
+    # when
+    data = json.loads(ran(capsys, "report", LLAMA, "--inputs", str(path), "--json"))
+    # then: the batch, the new tokens and the past follow from the two
+    assert [cache["runs"][0]["valid"] for cache in data["caches"]] == [5] * 4
+
+
+def test_what_a_decode_needs_beside_tokens_is_made_up_too(capsys: pytest.CaptureFixture[str]) -> None:
+    whisper = str(MODELS / "o03_optimum1_merged_whisper" / "model.onnx")
+    line = failed(capsys, "report", whisper, "--prompt", "1,2")
+    assert "encoder_sequence_length" in line
+    text = ran(capsys, "report", whisper, "--prompt", "1,2", "--tokens", "2", "--dim", "encoder_sequence_length=20")
+    assert "0.encoder.key    cross" in text
+
+
+# -- what is wrong --------------------------------------------------------------------------------------------------------
+
+
+def test_all_open_dimensions_are_named_with_a_command_line_that_works(capsys: pytest.CaptureFixture[str]) -> None:
+    line = failed(capsys, "report", LLAMA, "--dim", "batch_size=1", "--json")
+    assert "leaves sequence_length, past_sequence_length open" in line
+    proposed = line.partition("for example: kvviz ")[2].split()
+    assert proposed[0] == "report"
+    assert json.loads(ran(capsys, *proposed))["steps"] == 400
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["nosuch.onnx"], "there is no file 'nosuch.onnx'"),
+        ([str(STORY / "vocab.json")], "is not an ONNX model"),
+        ([LLAMA, "--dim", "batch=1"], "no dimension named 'batch'"),
+        ([LLAMA, *DIMS, "--donate", "nosuch"], "cannot donate 'nosuch'"),
+        ([LLAMA, *DIMS, "--output", "nosuch"], "no value named 'nosuch'"),
+        ([LLAMA, *DIMS, "--policy", "nosuch"], "there is no policy 'nosuch'"),
+        ([LLAMA, *DIMS, "--kv-capacity", "3"], "capacity 3 is less than the 4 rows"),
+        ([LLAMA, *DIMS, "--tokens", "3"], "--tokens needs --prompt or --text"),
+        ([LLAMA, "--prompt", "5", "--donate-caches"], "--donate-caches is for a single run"),
+        ([LLAMA, "--text", "once"], "--text together with --words"),
+        ([LLAMA, "--text", "tiger", "--words", str(STORY / "vocab.json")], "does not have 'tiger'"),
+        ([LLAMA, "--text", "tiger", "--words", LLAMA], "is not JSON"),
+        ([LLAMA, "--inputs", LLAMA], "is not an .npz file"),
+        ([LLAMA, "--inputs", "nosuch.npz"], "nosuch.npz: No such file"),
+        ([LLAMA, "--inputs", str(Path(LLAMA).with_name("ref.npz")), *DIMS], "no input named"),
+        ([LLAMA, *DIMS, "--save", "nosuch/x"], "nosuch/x: No such file"),
+    ],
+)
+def test_a_mistake_is_told_in_one_line(capsys: pytest.CaptureFixture[str], arguments: list[str], told: str) -> None:
+    assert told in failed(capsys, "report", *arguments)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["nosuch"],
+        ["report"],
+        ["report", LLAMA, "--nosuch"],
+        ["report", LLAMA, "--dim", "batch_size"],
+        ["report", LLAMA, "--dim", "batch_size=-1"],
+        ["report", LLAMA, "--prompt", "1,x"],
+        ["report", LLAMA, "--prompt", "1", "--tokens", "0"],
+    ],
+)
+def test_a_wrong_option_is_told_with_the_usage(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(arguments)
+    assert stopped.value.code == 2
+    assert "usage: kvviz" in capsys.readouterr().err
+
+
+def test_a_saved_trace_cannot_be_run_again(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    saved = str(tmp_path / "a.trace")
+    ran(capsys, "report", LLAMA, *DIMS, "--save", saved)
+    line = failed(capsys, "report", saved, "--tokens", "3", "--policy", "never")
+    assert "--policy, --tokens cannot be used here" in line
+
+
+def test_an_input_that_cannot_be_made_is_named() -> None:
+    proto = model([node("SequenceLength", "x", "y")], ["x float 1"], ["y int64 -"])
+    proto.graph.input[0].CopyFrom(onnx.helper.make_tensor_sequence_value_info("x", 1, None))
+    with pytest.raises(InputError, match=r"input 'x' \(sequence\) cannot be made up"):
+        Maker(kvviz.load(proto), {}, {})
+
+
+# -- the notebooks --------------------------------------------------------------------------------------------------------
+
+
+def test_lab_starts_jupyterlab_in_a_folder_and_hands_options_on(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    commands: list[list[str]] = []
+
+    def run(command: list[str]) -> Any:
+        commands.append(command)
+        return subprocess.CompletedProcess(command, 3)
+
+    monkeypatch.setattr(cli.subprocess, "run", run)
+    assert cli.main(["lab", str(tmp_path), "--no-browser"]) == 3
+    assert commands[0][1:3] == ["-m", "jupyterlab"]
+    assert f"--ServerApp.root_dir={tmp_path.resolve()}" in commands[0]
+    assert "--no-browser" in commands[0]
+
+
+def test_lab_says_what_to_install_where_jupyterlab_is_missing(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cli.importlib.util, "find_spec", lambda name: None)
+    assert "pip install 'kvviz[lab]'" in failed(capsys, "lab")
+
+
+def test_lab_refuses_a_folder_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "there is no folder 'nosuch'" in failed(capsys, "lab", "nosuch")
+
+
+# -- the program ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_module_runs_as_a_program_and_tells_its_version() -> None:
+    done = subprocess.run([sys.executable, "-m", "kvviz", "--version"], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, f"kvviz {kvviz.__version__}\n")
+
+
+def test_a_reader_that_has_seen_enough_is_no_error() -> None:
+    command = [sys.executable, "-m", "kvviz", "report", LLAMA, *DIMS, "--steps"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline().startswith("o01_optimum_llama")
+        process.stdout.close()
+        assert process.stderr.read() == ""
+    assert process.returncode == 0

@@ -1,0 +1,131 @@
+"""The report says what the trace says, fits on a screen, and goes through JSON unharmed."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+
+import kvviz
+from kvviz.explain.peak import peak
+from kvviz.explain.summary import missed
+from kvviz.explain.words import size
+from kvviz.view.report import report, report_data
+from tests.graph.build import MODELS, model, node
+
+
+def block(text: str, start: str) -> list[str]:
+    """The lines of the part of a report that begins with these words."""
+    return next(part for part in text.split("\n\n") if part.startswith(start)).split("\n")
+
+
+def test_a_report_fits_on_a_screen_whatever_the_names_are(trace: kvviz.Trace) -> None:
+    lines = report(trace).split("\n")
+    assert 3 < len(lines) <= 60
+    assert max(map(len, lines)) <= 250
+    assert all(line.isprintable() for line in lines)
+
+
+def test_the_data_is_json_and_has_the_trace_s_own_numbers(trace: kvviz.Trace) -> None:
+    # when
+    data = json.loads(json.dumps(report_data(trace)))
+    # then
+    assert data["steps"] == len(trace.steps) == sum(run["steps"] for run in data["runs"])
+    assert data["totals"] == {
+        "peak_bytes": trace.peak_bytes,
+        "bytes_allocated": sum(step.allocated for step in trace.steps),
+        "bytes_written": sum(step.written for step in trace.steps),
+        "bytes_copied": sum(step.copied for step in trace.steps),
+    }
+    assert sum(part["bytes"] for part in data["peak"]["parts"]) == trace.peak_bytes
+    assert sum(entry["bytes"] for entry in data["missed"]) == data["in_place"]["missed_bytes"]
+    assert [len(cache["runs"]) for cache in data["caches"]] == [len(cache.runs) for cache in trace.caches]
+    assert data["tokens"] == trace.tokens
+
+
+def test_the_first_lines_tell_the_model_and_the_totals(copying: kvviz.Trace) -> None:
+    first, second, third = report(copying).split("\n")[:3]
+    assert f"{len(copying.graph.nodes)} nodes" in first
+    assert "opset 18" in first
+    assert first.endswith("policy ideal")
+    steps, runs = f"{len(copying.steps):,} steps", f"{len(copying.runs)} runs"
+    assert second.startswith(f"{steps} in {runs}: peak {size(copying.peak_bytes)}, ")
+    told = [int(number.replace(",", "")) for number in re.findall(r"[\d,]*\d", third)]
+    assert sum(told) == len(copying.steps)
+
+
+def test_the_runs_of_a_decode_are_listed_with_their_tokens(decoded: kvviz.Trace) -> None:
+    lines = block(report(decoded), "run ")
+    assert len(lines) == 1 + len(decoded.runs)
+    for run, line in zip(decoded.runs, lines[1:]):
+        assert f"{run.token} {run.text!r}" in line
+        assert size(run.peak_bytes) in line
+
+
+def test_of_many_runs_the_first_and_the_last_ones_are_listed() -> None:
+    graph = kvviz.load(MODELS / "o05_dynamo_llama_op23" / "model.onnx")
+    lines = block(report(kvviz.decode(graph, [3, 1], 9)), "run ")
+    assert [line.split("  ")[0] for line in lines[1:]] == [
+        "prefill",
+        "decode 1",
+        "… 4 rows …",
+        *("decode 6", "decode 7", "decode 8"),
+    ]
+
+
+def test_the_missed_list_begins_with_the_node_that_spent_most_and_tells_why(copying: kvviz.Trace) -> None:
+    worst = missed(copying)[0]
+    head, line, *why = block(report(copying), "missed")
+    assert head == f"missed in place: {size(sum(e.bytes for e in missed(copying)))} in {len(missed(copying))} nodes"
+    assert line.split() == [
+        *size(worst.bytes).split(),
+        worst.op_type,
+        worst.node,
+        *f"in {len(worst.steps)} steps".split(),
+    ]
+    assert why[0].lstrip().startswith(f"step {worst.step:,}: {worst.op_type} cannot ")
+
+
+def test_the_peak_is_told_with_its_step_and_its_largest_storages(decoded: kvviz.Trace) -> None:
+    found = peak(decoded)
+    assert found.step is not None
+    head, *lines = block(report(decoded), "peak")
+    assert head.startswith(f"peak: {size(found.bytes)} at step {found.step:,} of {len(decoded.steps):,} (")
+    assert decoded.steps[found.step].node in head
+    largest = next(part for part in found.parts if part.origin != "weights")
+    assert lines[0].split()[-1] == "weights"
+    assert f"B{largest.storage} {largest.name}" in lines[1]
+
+
+def test_caches_are_told_with_rows_and_with_bytes_of_the_first_and_the_last_run(decoded: kvviz.Trace) -> None:
+    lines = block(report(decoded), "cache")
+    assert len(lines) == 1 + len(decoded.caches)
+    for cache, line in zip(decoded.caches, lines[1:]):
+        rows = f"{cache.runs[0].valid} … {cache.runs[-1].valid}"
+        written = f"{size(cache.runs[0].bytes_written)} … {size(cache.runs[-1].bytes_written)}"
+        assert re.split(r"\s{2,}", line) == [cache.name, cache.protocol, "16", rows, "0 B … 0 B", written]
+
+
+def test_a_saved_trace_gives_the_same_report(branching: kvviz.Trace, tmp_path: Path) -> None:
+    # given
+    branching.save(tmp_path / "trace")
+    # when
+    told, again = (report(trace).split("\n") for trace in (branching, kvviz.Trace.load(tmp_path / "trace")))
+    # then: a file has no model in it, so what is told of the model alone is less
+    assert told[1:] == again[1:]
+
+
+def test_where_nothing_is_missed_the_report_says_so() -> None:
+    graph = kvviz.load(model([node("Relu", "x", "y")], ["x float 4"], ["y float 4"]))
+    trace = kvviz.run(graph, {"x": np.ones(4, np.float32)}, donate=["x"])
+    assert "nothing missed" in report(trace)
+    assert "1 in place, 0 views, 0 missed, 0 cannot" in report(trace)
+
+
+def test_an_interrupted_trace_is_called_so() -> None:
+    graph = kvviz.load(model([node("Relu", "x", "y")], ["x float 4"], ["y float 4"]))
+    trace = kvviz.run(graph, {"x": np.ones(4, np.float32)})
+    trace.interrupted = True
+    assert "stopped from the keyboard" in report(trace)
