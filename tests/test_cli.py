@@ -14,10 +14,7 @@ import pytest
 
 import kvviz
 from kvviz import cli
-from kvviz.decode.made import Maker
-from kvviz.errors import InputError
-from kvviz.graph.caches import cache_pairs
-from tests.graph.build import FILES, MODELS, file_id, model, node
+from tests.graph.build import MODELS, model, node
 
 LLAMA = str(MODELS / "o01_optimum_llama" / "model.onnx")
 GPT2 = str(MODELS / "o02_optimum1_merged_gpt2" / "model.onnx")
@@ -44,7 +41,7 @@ def failed(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return lines[0]
 
 
-# -- reports ------------------------------------------------------------------------------------------------------------
+# -- reports ----------------------------------------------------------------------------------------------------------
 
 
 def test_a_decode_from_tokens_gives_the_reference_tokens(capsys: pytest.CaptureFixture[str]) -> None:
@@ -129,79 +126,7 @@ def test_a_page_is_named_after_the_model(
     assert [path.name for path in tmp_path.iterdir()] == ["o01_optimum_llama.html"]
 
 
-# -- inputs that are made up --------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("path", FILES, ids=file_id)
-def test_every_model_runs_on_inputs_made_with_the_proposed_lengths(path: Path) -> None:
-    graph = kvviz.load(path)
-    feeds = Maker(graph, Maker(graph, {}, {}).open_dims(), {}).make()
-    trace = kvviz.run(graph, feeds)
-    assert all(np.isfinite(value).all() for value in trace.outputs.values())
-
-
-def test_made_inputs_are_what_a_decoder_expects_after_some_rows() -> None:
-    graph = kvviz.load(GPT2)
-    feeds = Maker(graph, {"batch_size": 2, "sequence_length": 3, "past_sequence_length": 5}, {}).make()
-    assert feeds["attention_mask"].tolist() == [[1] * 8] * 2
-    assert feeds["use_cache_branch"].tolist() == [True]
-    assert feeds["input_ids"].shape == (2, 3)
-    assert 0 <= feeds["input_ids"].min() <= feeds["input_ids"].max() < 100
-    assert all(feeds[pair.input].shape == (2, 4, 5, 8) for pair in cache_pairs(graph))
-
-
-def test_made_inputs_without_past_take_the_branch_without_cache() -> None:
-    graph = kvviz.load(GPT2)
-    feeds = Maker(graph, {"batch_size": 1, "sequence_length": 3, "past_sequence_length": 0}, {}).make()
-    assert feeds["use_cache_branch"].tolist() == [False]
-    positions = Maker(kvviz.load(LLAMA), {"batch_size": 1, "sequence_length": 3, "past_sequence_length": 2}, {}).make()
-    assert positions["position_ids"].tolist() == [[2, 3, 4]]
-
-
-def test_the_same_seed_makes_the_same_inputs_and_another_seed_others() -> None:
-    maker = Maker(kvviz.load(LLAMA), {"batch_size": 1, "sequence_length": 9, "past_sequence_length": 2}, {})
-    one, same, other = maker.make(), maker.make(), maker.make(seed=1)
-    assert all(np.array_equal(one[name], same[name]) for name in one)
-    assert not np.array_equal(one["input_ids"], other["input_ids"])
-
-
-@pytest.mark.parametrize(
-    ("declared", "dims", "expected"),
-    [
-        ("float n 3", {"n": 2}, (2, 3)),
-        ("float ? 3", {"x.0": 2}, (2, 3)),
-        ("float a b", {"a": 2, "b": 0}, (2, 0)),
-        ("bool n", {"n": 2}, (2,)),
-        ("half n", {"n": 2}, (2,)),
-        ("string n", {"n": 2}, (2,)),
-    ],
-)
-def test_an_input_is_made_in_its_declared_type_and_shape(
-    declared: str, dims: dict[str, int], expected: tuple[int, ...]
-) -> None:
-    graph = kvviz.load(model([node("Identity", "x", "y")], [f"x {declared}"], [f"y {declared}"]))
-    made = Maker(graph, dims, {}).make()["x"]
-    assert (made.shape, made.dtype) == (expected, graph.inputs[0].dtype)
-
-
-@pytest.mark.parametrize(
-    ("dim", "dims", "open_dims"),
-    [
-        ("past + new", {"past": 4}, ["new"]),
-        ("2*past - 1", {}, ["past"]),
-        ("8 / past", {}, ["past"]),
-        ("past + 1", {"past + 1": 4}, []),
-        ("a b", {}, ["a b"]),
-        ("f(past)", {}, ["f(past)"]),
-        ("past ** 99", {}, ["past ** 99"]),
-    ],
-)
-def test_a_dimension_that_is_a_sum_or_product_asks_for_its_names(
-    dim: str, dims: dict[str, int], open_dims: list[str]
-) -> None:
-    proto = model([node("Identity", "x", "y")], ["x float n"], ["y float n"])
-    proto.graph.input[0].type.tensor_type.shape.dim[0].dim_param = dim
-    assert list(Maker(kvviz.load(proto), dims, {}).open_dims()) == open_dims
+# -- inputs that are made up ------------------------------------------------------------------------------------------
 
 
 def test_given_inputs_tell_dimensions_and_are_taken_as_they_are(
@@ -209,7 +134,8 @@ def test_given_inputs_tell_dimensions_and_are_taken_as_they_are(
 ) -> None:
     # given
     path = tmp_path / "some.npz"
-    np.savez(path, **{"input_ids": np.array([[7, 8]]), "past_key_values.0.key": np.zeros((1, 2, 3, 6), np.float32)})
+    given: Any = {"input_ids": np.array([[7, 8]]), "past_key_values.0.key": np.zeros((1, 2, 3, 6), np.float32)}
+    np.savez(path, **given)
     # when
     data = json.loads(ran(capsys, "report", LLAMA, "--inputs", str(path), "--json"))
     # then: the batch, the new tokens and the past follow from the two
@@ -224,7 +150,7 @@ def test_what_a_decode_needs_beside_tokens_is_made_up_too(capsys: pytest.Capture
     assert "0.encoder.key    cross" in text
 
 
-# -- what is wrong --------------------------------------------------------------------------------------------------------
+# -- what is wrong ----------------------------------------------------------------------------------------------------
 
 
 def test_all_open_dimensions_are_named_with_a_command_line_that_works(capsys: pytest.CaptureFixture[str]) -> None:
@@ -287,14 +213,7 @@ def test_a_saved_trace_cannot_be_run_again(capsys: pytest.CaptureFixture[str], t
     assert "--policy, --tokens cannot be used here" in line
 
 
-def test_an_input_that_cannot_be_made_is_named() -> None:
-    proto = model([node("SequenceLength", "x", "y")], ["x float 1"], ["y int64 -"])
-    proto.graph.input[0].CopyFrom(onnx.helper.make_tensor_sequence_value_info("x", 1, None))
-    with pytest.raises(InputError, match=r"input 'x' \(sequence\) cannot be made up"):
-        Maker(kvviz.load(proto), {}, {})
-
-
-# -- the notebooks --------------------------------------------------------------------------------------------------------
+# -- the notebooks ----------------------------------------------------------------------------------------------------
 
 
 def test_lab_starts_jupyterlab_in_a_folder_and_hands_options_on(
@@ -324,7 +243,7 @@ def test_lab_refuses_a_folder_that_is_not_there(capsys: pytest.CaptureFixture[st
     assert "there is no folder 'nosuch'" in failed(capsys, "lab", "nosuch")
 
 
-# -- the program ----------------------------------------------------------------------------------------------------------
+# -- the program ------------------------------------------------------------------------------------------------------
 
 
 def test_the_module_runs_as_a_program_and_tells_its_version() -> None:

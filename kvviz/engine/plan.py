@@ -211,10 +211,6 @@ def unsupported(graph: Graph) -> list[str]:
     missing: Counter[str] = Counter()
     for _, node in graph.walk():
         ours = node.function is not None or (node.domain == "" and node.op_type in CONTROL)
-        if node.domain == "" and node.opset < 7 and "axis" in node.attributes and node.attributes.get("broadcast"):
-            # Before opset 7 an operand could be spread along any axis; today's kernels would take the last ones.
-            missing[f"{node.op_type} with broadcast= and axis= (opset {node.opset})"] += 1
-            continue
         if ours or find(node.domain, node.op_type, node.opset) is not None:
             continue
         if not foreign.foreign_available(node.domain, node.op_type, node.opset):

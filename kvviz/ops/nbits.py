@@ -34,9 +34,10 @@ def matmul_nbits(
     accuracy_level=0,
     weight_prepacked=0,
 ):
-    """``a`` times the transpose of the quantised (N, K) matrix ``b``, in float32 whatever ``accuracy_level`` allows.
+    """``a`` times the transpose of the quantised (N, K) matrix ``b``, in float32.
 
-    onnxruntime's level 4 also rounds ``a`` to int8 where the weights are constant; level 1 computes as we do.
+    At ``accuracy_level`` 4, onnxruntime's CPU kernel also rounds the rows of ``a`` to int8 in blocks, where weights of 4 or
+    8 bits are constant (MLAS CompInt8); so do we. Weights of the model are read-only arrays, which tells them from inputs.
     """
     if weight_prepacked:
         raise OpError("MatMulNBits: weights in a device's own layout cannot be read")
@@ -48,6 +49,8 @@ def matmul_nbits(
     if a.shape[-1] != K:
         raise OpError(f"MatMulNBits: an input of shape {a.shape} does not fit K = {K}")
     x = a if a.dtype == FLOAT32 else a.astype(FLOAT32)
+    if accuracy_level == 4 and bits != 2 and g_idx is None and not b.flags.writeable:
+        x = _rounded_to_int8(x, block_size)
     if x.ndim > 2 and x.shape[0] != 1:
         y = np.matmul(x.reshape(-1, K), w.T).reshape(*a.shape[:-1], N)
     else:
@@ -55,6 +58,18 @@ def matmul_nbits(
     if bias is not None:
         np.add(y, bias, y, casting="same_kind")
     return y if a.dtype == FLOAT32 else y.astype(a.dtype)
+
+
+def _rounded_to_int8(x, block_size):
+    """The rows of ``x`` as int8 with one scale a block could hold them: the largest of each block becomes 127."""
+    k = x.shape[-1]
+    blocks = -(-k // block_size)
+    padded = np.zeros((*x.shape[:-1], blocks * block_size), FLOAT32)
+    padded[..., :k] = x
+    grid = padded.reshape(*x.shape[:-1], blocks, block_size)
+    scale = np.abs(grid).max(-1, keepdims=True) / FLOAT32.type(127)
+    inverse = np.divide(1, scale, out=np.zeros_like(scale), where=scale != 0)
+    return (np.rint(grid * inverse) * scale).reshape(padded.shape)[..., :k]
 
 
 def _unpacked_matrix(b, scales, zero_points, g_idx, k, n, bits, block_size):

@@ -54,6 +54,19 @@ def ort_run(model: onnx.ModelProto, inputs: Mapping[str, Any], outputs: Sequence
     return session.run(None if outputs is None else list(outputs), dict(inputs))
 
 
+def assert_like_ort(text: str, inputs: dict, opset: int = 21) -> Trace:
+    """Run both, under both policies, and compare all outputs; gives the trace of ``ideal``."""
+    expected = ort_run(proto_of(text, opset), inputs)
+    traces = [run(text, inputs, opset=opset, policy=policy) for policy in ("ideal", "never")]
+    for trace in traces:
+        for have, want in zip(trace.outputs.values(), expected, strict=True):
+            assert (have.dtype, have.shape) == (want.dtype, want.shape)
+            np.testing.assert_allclose(have, want, rtol=1e-5, atol=1e-6)
+    for first, second in zip(traces[0].outputs.values(), traces[1].outputs.values()):
+        assert first.tobytes() == second.tobytes()
+    return traces[0]
+
+
 def step_of(trace: Trace, node: str, which: int = 0) -> Step:
     """The step of a node, by its name; the last one for ``which=-1``."""
     found = [step for step in trace.steps if step.node == node]

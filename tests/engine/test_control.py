@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import kvviz
 from kvviz import Trace
-from tests.engine.graphs import numbers, ort_run, proto_of, run, step_of
+from tests.engine.graphs import assert_like_ort, numbers, ort_run, proto_of, run, run_graph, step_of
 
 BRANCHES = """g (float[2, 3] x, bool c) => (float[2, 3] y, float[2, 3] z) <float[3] w = {1, 2, 3}> {
     a = Exp(x)
@@ -28,19 +29,6 @@ FUNCTIONS = """g (float[4] x) => (float[4] y) {
     <domain: "local", opset_import: ["" : 21]> both (p) => (q, s) { q = Identity(p) s = Neg(p) }
     <domain: "local", opset_import: ["" : 21]> scaled <by> (p, o) => (q) {
         k = Constant <value_float: float = @by> () m = Mul(p, k) q = Sub(m, o) }"""
-
-
-def assert_like_ort(text: str, inputs: dict, opset: int = 21) -> Trace:
-    """Run both, under both policies, and compare all outputs; gives the trace of ``ideal``."""
-    expected = ort_run(proto_of(text, opset), inputs)
-    traces = [run(text, inputs, opset=opset, policy=policy) for policy in ("ideal", "never")]
-    for trace in traces:
-        for have, want in zip(trace.outputs.values(), expected, strict=True):
-            assert (have.dtype, have.shape) == (want.dtype, want.shape)
-            np.testing.assert_allclose(have, want, rtol=1e-5, atol=1e-6)
-    for first, second in zip(traces[0].outputs.values(), traces[1].outputs.values()):
-        assert first.tobytes() == second.tobytes()
-    return traces[0]
 
 
 def truth(value: bool, *shape: int) -> np.ndarray:
@@ -85,9 +73,8 @@ def bindings(trace: Trace, frame: int = 1) -> dict[str, str]:
 
 
 def test_a_branch_takes_over_what_nobody_needs_outside() -> None:
-    text = BRANCHES.replace("Neg(x)", "Neg(w)")
-    trace = run(text.replace("float[2, 3] tz", "float[3] tz").replace("tz) {", "tz) {"), {
-        "x": numbers(2, 3), "c": truth(True)})  # fmt: skip
+    text = BRANCHES.replace("Neg(x)", "Neg(w)").replace("float[2, 3] tz)", "float[3] tz)")
+    trace = run(text, {"x": numbers(2, 3), "c": truth(True)})
     assert bindings(trace) == {"a": "captured by value", "w": "captured by reference"}
     assert step_of(trace, "add").decision.taken == ("a",)
     # The value has moved: the If releases nothing of its own, and the branch's output is handed on.
@@ -179,17 +166,12 @@ def test_where_both_have_the_operator_the_kernel_runs_and_not_the_models_functio
         <domain: "com.microsoft", opset_import: ["" : 21]> FastGelu (p) => (q) { q = Neg(p) }"""
     proto = proto_of(text)
     proto.opset_import.add(domain="com.microsoft", version=1)
-    import kvviz
-    from tests.engine.graphs import run_graph
-
     trace = run_graph(kvviz.load(proto), {"x": numbers(4)})
     assert [(s.node, s.frame) for s in trace.steps] == [("gelu", ())]
     np.testing.assert_allclose(trace.outputs["y"], ort_run(proto, {"x": numbers(4)})[0], rtol=1e-5)
 
 
 def test_an_if_needs_a_condition_of_one_element() -> None:
-    import kvviz
-
     text = BRANCHES.replace("bool c", "bool[2] c")
     with pytest.raises(kvviz.KvvizError, match=r"'pick' \(If\) needs a condition of one element, got shape \(2,\)"):
         run(text, {"x": numbers(2, 3), "c": truth(True, 2)})

@@ -7,11 +7,12 @@ import math
 import ml_dtypes
 import numpy as np
 import pytest
+from onnx.reference import ReferenceEvaluator
 
 from kvviz.errors import OpError
 from kvviz.ops.registry import known
 from tests.ops.kernel_check import check, close, run, same, takes_over
-from tests.ops.ort_oracle import ort_run
+from tests.ops.ort_oracle import one_node_model, ort_run
 
 MICROSOFT = "com.microsoft"
 FLOAT16 = np.dtype(np.float16)
@@ -180,11 +181,16 @@ def test_softmax_of_empty_and_masked_rows_agrees_with_onnxruntime():
     check("Softmax", [np.array([[1e30, 1e30, -1e30]], np.float32)])
 
 
-@pytest.mark.parametrize("dtype", [FLOAT16, BFLOAT16], ids=str)
-def test_softmax_in_half_precision_sums_in_float32(dtype):
-    x = numbers((2, 300)).astype(dtype)
-    wanted = ort_run("Softmax", [x.astype(np.float32)])[0]
-    close(run("Softmax", [x])[0], wanted, rtol=0.01 if dtype == BFLOAT16 else 1e-3, atol=1e-6)
+def test_softmax_of_bfloat16_sums_in_float32():
+    x = numbers((2, 300)).astype(BFLOAT16)
+    close(run("Softmax", [x])[0], ort_run("Softmax", [x.astype(np.float32)])[0], rtol=0.01, atol=1e-6)
+
+
+def test_softmax_of_float16_has_the_bits_of_the_reference_evaluator():
+    # The node tests of ONNX were made with it, and a difference in the last bit of float16 is past their tolerance.
+    x = numbers((2, 300)).astype(FLOAT16)
+    wanted = ReferenceEvaluator(one_node_model("Softmax", [x])).run(None, {"x0": x})[0]
+    assert same(run("Softmax", [x])[0], wanted)
 
 
 IN_PLACE: list[tuple[str, str, int, dict]] = [

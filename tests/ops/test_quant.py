@@ -7,12 +7,15 @@ import gc
 import ml_dtypes
 import numpy as np
 import pytest
+from onnx import numpy_helper
 
+import kvviz
 from kvviz.errors import OpError
 from kvviz.ops import nbits
 from kvviz.ops.kept import Kept
 from tests.ops.kernel_check import check, close, frozen, run, same
-from tests.ops.ort_oracle import ort_run
+from tests.ops.ort_oracle import _session as session
+from tests.ops.ort_oracle import one_node_model, ort_run
 
 MICROSOFT = "com.microsoft"
 RNG = np.random.default_rng(0)
@@ -55,14 +58,32 @@ def test_matmulnbits_agrees_with_onnxruntime(bits, geometry, zero):
             check("MatMulNBits", inputs, domain=MICROSOFT, rtol=1e-4, atol=1e-3, **attributes)
 
 
-@pytest.mark.parametrize("level", [0, 1, 2, 3, 4])
-def test_matmulnbits_computes_in_float32_at_every_accuracy_level(level):
+@pytest.mark.parametrize("level", [0, 1, 2, 3])
+def test_matmulnbits_computes_in_float32_below_level_4(level):
     weights, scales, zeros, _ = packed(8, 64, 4, 16)
     inputs = [numbers(2, 64, seed=3), weights, scales, zeros]
     attributes = {"K": 64, "N": 8, "bits": 4, "block_size": 16}
     wanted = ort_run("MatMulNBits", inputs, domain=MICROSOFT, accuracy_level=1, **attributes)[0]
     (got,) = run("MatMulNBits", inputs, domain=MICROSOFT, accuracy_level=level, **attributes)
     close(got, wanted, 1e-5, 1e-5)
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("constant", [True, False])
+def test_matmulnbits_at_level_4_rounds_its_input_where_the_weights_are_constant(bits, constant):
+    # given
+    weights, scales, *_ = packed(16, 128, bits, 32)
+    feeds = {"x0": numbers(2, 3, 128, seed=3), "x1": weights, "x2": scales}
+    attributes = {"K": 128, "N": 16, "bits": bits, "block_size": 32, "accuracy_level": 4}
+    model = one_node_model("MatMulNBits", list(feeds.values()), domain=MICROSOFT, **attributes)
+    if constant:
+        for name in ("x1", "x2"):
+            model.graph.initializer.append(numpy_helper.from_array(feeds.pop(name), name))
+        del model.graph.input[1:]
+    # when
+    got = kvviz.run(kvviz.load(model), feeds).outputs["y0"]
+    # then
+    close(got, session(model.SerializeToString()).run(None, feeds)[0], 1e-4, 2e-4)
 
 
 def test_matmulnbits_of_flat_scales_and_of_half_precision_agrees_with_onnxruntime():

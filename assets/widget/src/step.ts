@@ -83,13 +83,19 @@ export class StepPane implements View {
 
   #blockers(step: number, graph: number, inputs: number[]): HTMLElement {
     const { p } = this.store.t;
-    const list = el("ul", { class: "kv-blockers", "aria-label": "Why not in place" });
+    // an op that cannot run in place at all has a reason too, but it is no loss
+    const lost = p.step.flags[step] & FLAG.missed;
+    const list = el("ul", { class: "kv-blockers", "data-missed": lost ? 1 : null, "aria-label": "Why not in place" });
     for (let k = p.step.block[step]; k < p.step.block[step + 1]; k++) {
       const value = inputs[p.block.input[k]] ?? -1;
+      const message = p.strings[p.block.message[k]];
+      const culprit = p.strings[p.block.culprit[k]];
+      const about: (Node | string)[] = [];
+      if (value >= 0) about.push("input ", this.#value(graph, value));
+      if (culprit && !message.includes(culprit)) about.push(`${about.length ? " · " : ""}culprit ${culprit}`);
       list.append(el("li", { "data-kv": "blocker", "data-id": p.strings[p.block.code[k]] },
-        el("div", {}, el("code", {}, p.strings[p.block.code[k]]), el("span", { class: "kv-num" }, p.block.bytes[k] ? bytes(p.block.bytes[k]) : "")),
-        el("p", {}, p.strings[p.block.message[k]]),
-        el("p", { class: "kv-soft" }, value >= 0 ? "input " : "", value >= 0 ? this.#value(graph, value) : "", p.block.culprit[k] ? ` · culprit ${p.strings[p.block.culprit[k]]}` : "")));
+        el("div", {}, el("code", {}, p.strings[p.block.code[k]]), el("span", { class: "kv-num" }, lost && p.block.bytes[k] ? bytes(p.block.bytes[k]) : "")),
+        el("p", {}, message), about.length ? el("p", { class: "kv-soft" }, ...about) : ""));
     }
     list.hidden = !list.firstChild;
     return list;

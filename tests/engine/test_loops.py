@@ -1,0 +1,238 @@
+"""Loop and Scan against onnxruntime: trips, conditions, carried values, scan outputs, axes and directions."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper
+
+import kvviz
+from kvviz import Trace
+from tests.engine.graphs import assert_like_ort, numbers, ort_run, proto_of, run, run_graph, step_of
+
+
+def loop(
+    trip: str, condition: str, body: str, results: str = "y", carried: str = "x", outs: str = "", more: str = ""
+) -> str:
+    """A Loop over ``x`` whose body is given; ``i``, ``go`` and ``v`` are its inputs, ``on`` the next condition."""
+    return f"""g (float[2] x, int64 n, bool c) => (float[2] y{outs}) <int64 three = {{3}}> {{
+        {more} [loop] {results} = Loop ({trip}, {condition}, {carried}) <
+            body = b (int64 i, bool go, float[2] v) => ({body}> }}"""
+
+
+def feeds(n: int = 4, c: bool = True) -> dict:
+    return {"x": numbers(2), "n": np.array(n), "c": np.array(c)}
+
+
+STEP = "bool on, float[2] w) { on = Identity(go) [w] w = Sin(v) }"
+STOP = "bool on, float[2] w) { on = Less(i, three) w = Sin(v) }"
+
+
+@pytest.mark.parametrize(
+    ("trip", "condition", "body", "n", "c", "iterations"),
+    [
+        ("n", '""', STEP, 4, True, 4),
+        ("n", "c", STEP, 4, True, 4),
+        ("n", "c", STEP, 4, False, 0),
+        ("n", '""', STEP, 0, True, 0),
+        ("n", "c", STEP, -1, True, 0),
+        ("n", "c", STOP, 9, True, 4),
+        ("n", "c", STOP, 2, True, 2),
+        ('""', "c", STOP, 0, True, 4),
+        ('""', "c", STOP, 0, False, 0),
+        ('""', '""', STOP, 0, True, 4),
+    ],
+)
+def test_a_loop_runs_while_trips_are_left_and_its_condition_holds(
+    trip: str, condition: str, body: str, n: int, c: bool, iterations: int
+) -> None:
+    text = loop(trip, condition, body)
+    inputs = (
+        {"x": numbers(2)}
+        | ({"n": np.array(n)} if trip == "n" else {})
+        | ({"c": np.array(c)} if condition == "c" else {})
+    )
+    for name, declared in (("n", "int64 n"), ("c", "bool c")):
+        if name not in inputs:
+            text = text.replace(f", {declared}", "")
+    trace = assert_like_ort(text, inputs)
+    assert [f.iteration for f in trace.frames[1:]] == list(range(iterations))
+    assert [f.path for f in trace.frames[1:]] == [(f"loop[body:{k}]",) for k in range(iterations)]
+    assert trace.steps[-1].node == "loop" and len(trace.steps) == 1 + 2 * iterations
+
+
+SCANNED = """float[2] x, int64 n) => (float[2] y, int64[a] s, float[b, 2] r, float[d, 2, 3] m)
+    <float[3, 1] k = {1, 2, 3}> {
+    [loop] y, s, r, m = Loop (n, "", x) <body = b (int64 i, bool go, float[2] v) => (
+        bool on, float[2] w, int64 si, float[2] ri, float[2, 3] mi) {
+        on = Identity(go) w = Sin(v) si = Mul(i, i) ri = Identity(w)
+        o = Mul(k, v) mi = Transpose <perm = [1, 0]> (o) }> }"""
+
+
+@pytest.mark.parametrize("n", [1, 4])
+def test_scan_outputs_of_every_rank_get_a_new_first_axis(n: int) -> None:
+    trace = assert_like_ort(f"g ({SCANNED}", {"x": numbers(2), "n": np.array(n)})
+    assert [trace.outputs[name].shape for name in "ysrm"] == [(2,), (n,), (n, 2), (n, 2, 3)]
+
+
+def test_a_loop_of_no_trips_gives_its_initial_values_and_empty_scan_outputs() -> None:
+    trace = run(f"g ({SCANNED}", {"x": numbers(2), "n": np.array(0)})
+    np.testing.assert_array_equal(trace.outputs["y"], numbers(2))
+    assert [trace.outputs[name].shape for name in "srm"] == [(0,), (0, 2), (0, 2, 3)]
+    assert [trace.outputs[name].dtype for name in "srm"] == [np.int64, np.float32, np.float32]
+    assert [s.node for s in trace.steps] == ["loop"]
+
+
+def test_stacking_scan_outputs_is_copying() -> None:
+    step = step_of(run(f"g ({SCANNED}", {"x": numbers(2), "n": np.array(4)}), "loop")
+    stacked = 4 * 8 + 4 * 2 * 4 + 4 * 6 * 4
+    counters = 4 * (8 + 1)
+    assert (step.copied, step.written, step.allocated) == (stacked, stacked, stacked + counters)
+
+
+def test_a_scan_output_that_nobody_names_costs_nothing() -> None:
+    text = f"g ({SCANNED}".replace("y, s, r, m = Loop", 'y, s, "", m = Loop').replace(", float[b, 2] r", "")
+    inputs = {"x": numbers(2), "n": np.array(4)}
+    trace = run(text, inputs)
+    # onnxruntime does not take an empty name here, so it computes them all.
+    for have, want in zip(trace.outputs.values(), ort_run(proto_of(f"g ({SCANNED}"), inputs, "ysm"), strict=True):
+        np.testing.assert_allclose(have, want, rtol=1e-5)
+    assert step_of(trace, "loop").allocated == 4 * 8 + 4 * 6 * 4 + 4 * 9
+    alive = sum(s.capacity for s in trace.storages if s.freed is None)
+    assert alive == sum(trace.outputs[name].nbytes for name in "ysm") + sum(s.capacity for s in trace.storages[:3])
+
+
+def test_a_carried_value_is_overwritten_from_the_second_iteration_on() -> None:
+    trace = assert_like_ort(loop("n", "c", STEP), feeds())
+    decisions = [s.decision for s in trace.steps if s.node == "w"]
+    assert [d.dispatch for d in decisions] == ["run", "in_place", "in_place", "in_place"]
+    assert [b.code for b in decisions[0].blockers] == ["BORROWED_INPUT"]
+    assert len({s.outs[0].storage for s in trace.steps if s.node == "w"}) == 1
+
+
+def test_an_initial_value_that_nobody_else_reads_is_passed_in_and_overwritten() -> None:
+    text = loop("n", "c", STEP, carried="a", more="a = Exp(x)")
+    trace = assert_like_ort(text, feeds())
+    assert [s.decision.dispatch for s in trace.steps if s.node == "w"] == ["in_place"] * 4
+    text = text.replace("float[2] y)", "float[2] y, float[2] z)").replace(
+        "w = Sin(v) }> }", "w = Sin(v) }> z = Neg(a) }"
+    )
+    trace = assert_like_ort(text, feeds())
+    first = step_of(trace, "w").decision
+    assert [(b.code, b.culprit) for b in first.blockers] == [("CAPTURED_BY_REFERENCE", "z (step 10)")]
+
+
+def test_a_value_that_is_carried_and_scanned_is_not_overwritten() -> None:
+    body = "bool on, float[2] w, float[2] u) { on = Identity(go) [w] w = Sin(v) u = Identity(w) }"
+    text = loop("n", "c", body, results="y, s", outs=", float[k, 2] s")
+    trace = assert_like_ort(text, feeds())
+    assert [s.decision.dispatch for s in trace.steps if s.node == "w"] == ["run"] * 4
+    blockers = step_of(trace, "w", 1).decision.blockers
+    assert [(b.code, b.culprit) for b in blockers] == [("ALIASED", "u")]
+
+
+def test_carried_values_may_change_places() -> None:
+    text = """g (float[2] x, float[2] z, int64 n) => (float[2] p, float[2] q) {
+        a = Exp(x)
+        p, q = Loop (n, "", a, z) <body = b (int64 i, bool go, float[2] u, float[2] v) =>
+            (bool on, float[2] s, float[2] t) { on = Identity(go) s = Identity(v) t = Neg(u) }> }"""
+    for n in (1, 2, 3):
+        assert_like_ort(text, {"x": numbers(2), "z": numbers(2, seed=1), "n": np.array(n)})
+
+
+def test_an_if_in_a_loop_in_an_if_has_the_path_of_all_three() -> None:
+    text = """g (float[2] x, int64 n, bool c) => (float[2] y) <int64 one = {1}, int64 two = {2}> {
+        a = Exp(x)
+        [out] y = If (c) <then_branch = t () => (float[2] r) {
+            [loop] r = Loop (n, "", x) <body = b (int64 i, bool go, float[2] v) => (bool on, float[2] w) {
+                on = Identity(go) m = Mod(i, two) odd = Equal(m, one)
+                [in] w = If (odd) <then_branch = p () => (float[2] pw) { [deep] pw = Add(v, a) },
+                                   else_branch = q () => (float[2] qw) { qw = Mul(v, a) }> }> },
+            else_branch = e () => (float[2] s) { s = Neg(a) }> }"""
+    trace = assert_like_ort(text, feeds())
+    frames = [s.frame for s in trace.steps if s.node == "deep"]
+    assert frames == [("out[then_branch]", f"loop[body:{k}]", "in[then_branch]") for k in (1, 3)]
+    # The body's own value is taken; what every iteration captures is not.
+    assert [s.decision.taken for s in trace.steps if s.node in ("deep", "qw")] == [(), ("v",), ("v",), ("v",)]
+    assert {(b.input, b.code) for b in step_of(trace, "qw").decision.blockers} == {
+        ("v", "BORROWED_INPUT"),
+        ("a", "CAPTURED_BY_REFERENCE"),
+    }
+
+
+SCAN = """g (float[2] x, {shape} u) => (float[2] y, {out} s) {{
+    [scan] y, s = Scan <num_scan_inputs = 1{more}, body = b (float[2] v, float[2] e) => (float[2] w, float[2] t) {{
+        w = Add(v, e) p = Mul(w, e) t = Sin(p) }}> (x, u) }}"""
+
+
+@pytest.mark.parametrize(
+    ("shape", "out", "more"),
+    [
+        ("float[5, 2]", "float[5, 2]", ""),
+        ("float[5, 2]", "float[5, 2]", ", scan_input_directions = [1]"),
+        ("float[5, 2]", "float[5, 2]", ", scan_output_directions = [1]"),
+        ("float[5, 2]", "float[5, 2]", ", scan_input_directions = [1], scan_output_directions = [1]"),
+        ("float[2, 5]", "float[5, 2]", ", scan_input_axes = [1]"),
+        ("float[2, 5]", "float[5, 2]", ", scan_input_axes = [-1]"),
+        ("float[5, 2]", "float[2, 5]", ", scan_output_axes = [1]"),
+        ("float[2, 5]", "float[2, 5]", ", scan_input_axes = [1], scan_output_axes = [-1], scan_input_directions = [1]"),
+    ],
+)
+def test_a_scan_reads_and_stacks_along_any_axis_in_either_direction(shape: str, out: str, more: str) -> None:
+    text = SCAN.format(shape=shape, out=out, more=more)
+    u = numbers(*(2, 5) if shape == "float[2, 5]" else (5, 2))
+    trace = assert_like_ort(text, {"x": numbers(2), "u": u})
+    assert trace.outputs["s"].flags.c_contiguous
+    assert [f.path for f in trace.frames[1:]] == [(f"scan[body:{k}]",) for k in range(5)]
+
+
+def test_a_scan_of_length_0_gives_its_state_and_an_empty_output() -> None:
+    trace = run(
+        SCAN.format(shape="float[N, 2]", out="float[N, 2]", more=""),
+        {"x": numbers(2), "u": np.zeros((0, 2), np.float32)},
+    )
+    np.testing.assert_array_equal(trace.outputs["y"], numbers(2))
+    assert trace.outputs["s"].shape == (0, 2)
+
+
+def test_scan_inputs_of_different_lengths_are_refused() -> None:
+    text = """g (float[3] u, float[4] v) => (float[3] s) {
+        [scan] s = Scan <num_scan_inputs = 2, body = b (float p, float q) => (float t) { t = Add(p, q) }> (u, v) }"""
+    with pytest.raises(kvviz.KvvizError, match=r"'scan' \(Scan\) has scan inputs of different lengths: \[3, 4\]"):
+        run(text, {"u": numbers(3), "v": numbers(4)})
+
+
+def scan_8(lengths: bool) -> tuple[Trace, list]:
+    body = proto_of(SCAN.format(shape="float[5, 2]", out="float[5, 2]", more="")).graph.node[0].attribute[1].g
+    inputs = {"x": numbers(3, 2), "u": numbers(3, 5, 2)} | ({"n": np.array([5, 2, 3])} if lengths else {})
+    node = helper.make_node("Scan", ["n" if lengths else "", "x", "u"], ["y", "s"], num_scan_inputs=1, body=body)
+    values = [
+        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(v.dtype), v.shape)
+        for name, v in inputs.items()
+    ]
+    outputs = [
+        helper.make_tensor_value_info("y", TensorProto.FLOAT, [3, 2]),
+        helper.make_tensor_value_info("s", 1, [3, 5, 2]),
+    ]
+    model = helper.make_model(
+        helper.make_graph([node], "g", values, outputs), ir_version=8, opset_imports=[helper.make_opsetid("", 8)]
+    )
+    return run_graph(kvviz.load(model), inputs), ort_run(model, inputs)
+
+
+@pytest.mark.parametrize("lengths", [False, True])
+def test_a_scan_of_opset_8_runs_each_item_of_its_batch_from_its_own_state(lengths: bool) -> None:
+    trace, expected = scan_8(lengths)
+    for have, want in zip(trace.outputs.values(), expected, strict=True):
+        np.testing.assert_allclose(have, want, rtol=1e-5, atol=1e-6)
+    assert len(trace.frames) == 1 + (10 if lengths else 15)
+
+
+def test_scan_outputs_whose_shapes_differ_between_iterations_are_refused() -> None:
+    body = "bool on, float[2] w, float[k] u) { on = Identity(go) w = Sin(v) o = Unsqueeze(i, z) u = Expand(h, o) }"
+    text = loop("n", "c", body, results="y, s", outs=", float[j, k] s").replace(
+        "three = {3}", "h = {3}, int64[1] z = {0}"
+    )
+    text = text.replace("<int64 h = {3}", "<float h = {3}")
+    with pytest.raises(kvviz.KvvizError, match="scan output 'u' has different shapes in different iterations"):
+        run(text, feeds())
