@@ -55,7 +55,7 @@ def leave(execution: Execution, frame: Frame) -> bool:
         hand_out(parent, slot, frame.vals[inner], frame.stores[inner])
         for slot, inner in zip(planned.outputs, frame.plan.outputs)
     ]
-    finish(execution, frame, planned, parent, tuple(placed), 0, 0, execution.ledger.live)
+    finish(execution, frame, planned, parent, tuple(placed), 0, 0, [])
     return True
 
 
@@ -67,24 +67,29 @@ def finish(
     placed: tuple,
     allocated: int,
     written: int,
-    live: int,
+    spent: list[Storage],
 ) -> None:
-    """Release what a body still holds, and log its control node."""
+    """Log a control node. What its body still holds and what it ``spent`` on scan outputs dies with this step."""
+    live = execution.ledger.live
+    freed: list[int] = []
     if frame is not None:
-        close(execution, frame)
+        freed = close(execution, frame)
         execution.stack.pop()
+    for storage in spent:
+        execution.ledger.release(storage, freed)
     execution.log(parent, planned, (), (), placed, allocated, written, written, live)
+    execution.recorder.note_freed(freed)
 
 
-def close(execution: Execution, frame: Frame) -> None:
-    """Release every value that a finished frame holds."""
+def close(execution: Execution, frame: Frame) -> list[int]:
+    """Release every value that a finished frame holds; returns the storages that died of it."""
     freed: list[int] = []
     for slot, storage in enumerate(frame.stores):
         if storage is not None and frame.uses[slot] < KEEP >> 1:
             execution.ledger.release(storage, freed)
-    execution.recorder.note_freed(freed)
     frame.vals = []
     frame.stores = []
+    return freed
 
 
 def hand_out(parent: Frame, slot: int, value: Any, storage: Storage | None) -> tuple | None:

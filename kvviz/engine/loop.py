@@ -88,7 +88,7 @@ def leave(execution: Execution, frame: Frame) -> bool:
             slot = state.plan.inputs[state.head + i]
             child.bind(slot, value, storage)
             noted.append((state.plan.names[slot], slot, "passed"))
-    control.close(execution, frame)
+    execution.recorder.note_freed(control.close(execution, frame))
     execution.stack.pop()
     _feed(execution, child, state, noted)
     return False
@@ -155,7 +155,6 @@ def _complete(
 ) -> None:
     """Bind the final values and the stacked scan outputs, and log the node."""
     written = 0
-    freed: list[int] = []
     if state.finals:
         ends = []
         for slot, values in zip(planned.outputs, zip(*state.finals)):
@@ -185,12 +184,8 @@ def _complete(
         written += stacked.nbytes
         parent.bind(slot, stacked, storage)
         placed.append((storage.id, storage.generation, NEW, stacked.shape, stacked.dtype, 0, None))
-    live = execution.ledger.live
-    for kept_pairs in (*state.collected, *state.finals):
-        for _, storage in kept_pairs:
-            execution.ledger.release(storage, freed)
-    execution.recorder.note_freed(freed)
-    control.finish(execution, frame, planned, parent, tuple(placed), state.allocated, written, live)
+    spent = [storage for pairs in (*state.collected, *state.finals) for _, storage in pairs]
+    control.finish(execution, frame, planned, parent, tuple(placed), state.allocated, written, spent)
 
 
 def _stack(values: list[Any], axis: int, declared: Value) -> np.ndarray:

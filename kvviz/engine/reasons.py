@@ -110,7 +110,7 @@ def offset_of(trace: Trace, index: int) -> int:
 def next_reader(trace: Trace, frame: int, name: str, index: int, but: Node | None = None) -> tuple[str, int | None]:
     """The op that reads a value next after a step: (node name, its step or None if it has not run)."""
     plan = trace.recorder.frames[frame].plan
-    steps = []
+    steps: list[tuple[bool, int, str, int | None]] = []
     for node in plan.graph.consumers.get(name, ()):
         if node is not but:
             step = trace.step_of(frame, node.index)

@@ -14,7 +14,7 @@ from kvviz.engine import control
 from kvviz.engine.binding import Weights
 from kvviz.engine.execution import Execution
 from kvviz.engine.plan import Plan
-from kvviz.engine.rows import Recorder
+from kvviz.engine.rows import VIEW, Recorder
 from kvviz.errors import ReplayError
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from kvviz.engine.trace import Trace
 
 BUDGET = 256 << 20
+_RANDOM = {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
 Carried = Mapping[str, tuple[int, str]]
 
 
@@ -43,13 +44,24 @@ class Replayer:
     def note(self, feeds: Mapping[str, Any], donate: frozenset[str], carried: Carried) -> None:
         """Keep the inputs of a run that starts now."""
         fresh = {name: value for name, value in feeds.items() if name not in carried}
-        size = sum(value.nbytes for value in fresh.values() if isinstance(value, np.ndarray))
+        size = sum(_nbytes(value) for value in fresh.values())
         if size > self.left:
             self.runs.append(None)
             return
         self.left -= size
-        kept = {name: value.copy() if isinstance(value, np.ndarray) else value for name, value in fresh.items()}
-        self.runs.append((kept, donate, dict(carried)))
+        self.runs.append(({name: _copied(value) for name, value in fresh.items()}, donate, dict(carried)))
+
+
+def _nbytes(value: Any) -> int:
+    if isinstance(value, (list, tuple)):
+        return sum(map(_nbytes, value))
+    return value.nbytes if isinstance(value, np.ndarray) else 0
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, (list, tuple)):
+        return [_copied(element) for element in value]
+    return value.copy() if isinstance(value, np.ndarray) else value
 
 
 def value_at(trace: Trace, name: str, step: int) -> np.ndarray:
@@ -67,14 +79,16 @@ def value_at(trace: Trace, name: str, step: int) -> np.ndarray:
         first -= 1
     if first < 0 or any(replayer.runs[k] is None for k in range(first, run + 1)):
         raise ReplayError(f"value {name!r} was not recorded: the inputs of its run were larger than the budget")
+    for row in rows[trace.runs[first].first : step + 1]:
+        if _is_random(row):
+            raise ReplayError(f"value {name!r} was not recorded: {row[1].node.name} would draw other random numbers")
     recorder = Recorder()
     weights = Weights(trace.graph, recorder.ledger)
     entries = [entry for k in range(first, run + 1) if (entry := replayer.runs[k]) is not None]
     wanted = {source for entry in entries for source in entry[2].values()}
     made: dict[tuple[int, str], Any] = {}
     for k, entry in zip(range(first, run + 1), entries):
-        feeds = {n: v.copy() if isinstance(v, np.ndarray) else v for n, v in entry[0].items()}
-        feeds.update({name: made[source] for name, source in entry[2].items()})
+        feeds = {**entry[0], **{name: made[source] for name, source in entry[2].items()}}
         first_frame = next(f for f, r in enumerate(trace.recorder.frames) if r.run == k)
         frame_shift = first_frame - len(recorder.frames)
         with np.errstate(all="ignore"):
@@ -91,6 +105,13 @@ def value_at(trace: Trace, name: str, step: int) -> np.ndarray:
     if value is None:
         raise ReplayError(f"value {name!r} does not exist any more after step {step}")
     return np.array(value)
+
+
+def _is_random(row: tuple) -> bool:
+    """Whether a step gives something else each time; a Dropout does where it is in training, else it is a view."""
+    node, placed = row[1].node, row[4]
+    drops = node.op_type == "Dropout" and placed[0] is not None and placed[0][2] != VIEW
+    return (drops or node.op_type in _RANDOM) and "seed" not in node.attributes
 
 
 def _never(frame: Any, planned: Any, args: list) -> tuple:

@@ -1,6 +1,7 @@
 """Stepping and scrubbing in the page, without the kernel, on the largest model that we have, with every block open.
 
-Judged by the processor time of the page's main thread, which does not depend on what else the machine does just now.
+Judged by the processor time of the page's main thread, which depends less on what else the machine does just now.
+Chromium draws in software here, on the same cores, so this is a floor for a machine with a screen.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from tests.ui.debugger import DebuggerPage
 pytestmark = pytest.mark.ui
 
 STEP_MS = 50
-FRAME_MS = 1000 / 60
+DRAG_MS = 100  # a hand that drags must not get ahead of the page by more than it notices
 
 LARGEST = """
 import kvviz
@@ -63,7 +64,7 @@ def main_thread(session: CDPSession) -> list[float]:
     return [1000 * float(metrics[part]) for part in PARTS]
 
 
-@pytest.mark.parametrize(("script", "limit"), [(PRESS, STEP_MS), (DRAG, FRAME_MS)], ids=["step", "drag"])
+@pytest.mark.parametrize(("script", "limit"), [(PRESS, STEP_MS), (DRAG, DRAG_MS)], ids=["step", "drag"])
 def test_moving_the_cursor_is_fast(open_notebook: OpenNotebook, script: str, limit: float) -> None:
     # given
     notebook = open_notebook([LARGEST])

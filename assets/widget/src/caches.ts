@@ -51,9 +51,10 @@ export class CachesPane implements View {
     const { run, lit } = store.now;
     this.#rows.forEach((row, i) => {
       const c = p.caches[i];
-      const valid = c.valid[run] ?? 0;
+      const told = c.capacity[run] ? run : run - 1; // a run that still goes on has not told its caches yet
       const before = run > 0 ? c.valid[run - 1] ?? 0 : 0;
-      const capacity = c.capacity[run] ?? 0;
+      const valid = c.valid[told] ?? 0;
+      const capacity = c.capacity[told] ?? 0;
       say(row.valid, `${valid === before ? count(valid) : `${count(before)} → ${count(valid)}`} / ${count(capacity)}`);
       set(row.bar, "--kv-before", String(capacity ? before / capacity : 0));
       set(row.bar, "--kv-valid", String(capacity ? valid / capacity : 0));
@@ -61,7 +62,7 @@ export class CachesPane implements View {
       say(row.copied, bytes(c.copied[run] ?? 0));
       mark(row.copied, "data-bad", c.copied[run] ? 1 : null);
       mark(row.copied, "data-zero", c.copied[run] ? null : 1);
-      const storage = c.storage[run] ?? -1;
+      const storage = c.storage[told] ?? -1;
       say(row.where, buffer(p, storage));
       row.now.style.left = `${((run + 0.5) / Math.max(1, p.runs.length)) * 100}%`;
       const chosen = store.selection?.kind === "cache" && store.selection.id === i;

@@ -70,7 +70,8 @@ export function reveal(wishes: Reveal[]): void {
       const edge = at.getBoundingClientRect();
       const by = inner.left - edge.left - (edge.width - inner.width) / 2;
       const sideways = at;
-      if (inner.left < edge.left || inner.right > edge.right) moves.push(() => (sideways.scrollLeft += by));
+      const margin = Math.min(40, edge.width / 8);
+      if (inner.left < edge.left + margin || inner.right > edge.right - margin) moves.push(() => (sideways.scrollLeft += by));
       break;
     }
   }

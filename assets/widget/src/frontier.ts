@@ -1,7 +1,7 @@
 // The frontier: what could run now and what each choice would cost; at the live edge a choice can be made.
 import type { Commands } from "./commands.js";
 import { el, hit, mark, say } from "./dom.js";
-import { count, opName, plural, shortName, signed } from "./format.js";
+import { count, opName, shortName, signed } from "./format.js";
 import { atEdge } from "./replay.js";
 import type { Change, Store, View } from "./store.js";
 
@@ -41,14 +41,14 @@ export class FrontierPane implements View {
     const ran = now.next < 0 ? -1 : this.#nextNode();
     say(this.#head, now.choices.length ? `Frontier ${count(now.choices.length)}` : "Frontier");
     const place = now.next >= 0 && now.next !== now.frame ? this.#place() : "";
-    say(this.#hint, now.next < 0 ? "everything has run" : place || (edge ? "choose one to run it next" : plural(now.choices.length, "op") + " can run now"));
+    say(this.#hint, now.next < 0 ? "everything has run" : place || (edge ? "choose one to run it next" : "can run now"));
     const rows = now.choices.slice(0, MOST).map((c) => {
       const op = opName(g.nodes[c.node][1]);
       const row = el("li", {
         "data-kv": "frontier-row", "data-node": c.node, "data-graph": graph, "data-step": c.step,
         "data-next": c.node === ran ? 1 : null, title: c.step >= 0 ? `${g.nodes[c.node][0]}: ran as step ${c.step}` : g.nodes[c.node][0],
       },
-      el("span", { class: "kv-op" }, op), el("span", { class: "kv-name" }, shortName(g, c.node)),
+      el("span", { class: "kv-what" }, el("span", { class: "kv-op" }, op), el("span", { class: "kv-name" }, shortName(g, c.node))),
       el("span", { class: "kv-num", title: "allocates", "data-zero": c.alloc === 0 ? 1 : null }, signed(c.alloc)),
       el("span", { class: "kv-num kv-free", title: "frees" }, c.frees ? signed(-c.frees) : ""));
       if (edge) row.append(el("button", { type: "button", "data-kv": "run-next", "data-node": c.node, title: "Run this op next (Enter)" }, "Run next"));

@@ -74,7 +74,8 @@ function lifetimes(p: Payload, x: Pick<Index, "first" | "binds" | "bindFrame" | 
     let to = -1;
     for (let i = x.binds.start[s]; i < x.binds.start[s + 1]; i++) {
       const f = x.bindFrame[x.binds.ids[i]];
-      from = Math.min(from, x.first[f] - 1);
+      // a later run's arrays come with its first step: until then the finished run is what is shown
+      from = Math.min(from, x.first[f] > 0 ? x.first[f] : -1);
       to = Math.max(to, p.runs[p.frame.run[f]]?.last ?? p.steps);
     }
     if (born[s] < 0) born[s] = from;

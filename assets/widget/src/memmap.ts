@@ -121,7 +121,7 @@ export function memory(t: Trace, now: Now, cursor: number, unfold: boolean, keep
     const written = use.get(s) === "written";
     const flags = written ? p.step.flags[cursor] : 0;
     const state: Bar["state"] = freed.has(s) ? "freed" : flags & 1 ? "inplace" : flags & 4 ? "copied" : written && x.born[s] === cursor ? "new" : "";
-    const rows = row ? `${row.valid !== row.before && row.before > 0 ? `${row.before}→` : ""}${row.valid} / ${row.capacity}` : "";
+    const rows = row ? `${row.valid !== row.before && row.before > 0 ? `${row.before}→` : ""}${row.valid}\u2009/\u2009${row.capacity}` : "";
     const note = state === "freed" ? "freed" : row ? rows : state === "copied" ? "missed" : state === "new" ? "new" : gen > 0 ? `↺ ${gen}×` : "";
     bars.push({
       id: s, gen, capacity, origin: ORIGINS[p.storage.origin[s]], cache: row?.cache ?? -1, state, use: use.get(s) ?? "",

@@ -116,10 +116,7 @@ export class StepPane implements View {
     });
     for (let o = p.step.out[step]; o < p.step.out[step + 1]; o++) {
       if (p.out.value[o] < 0) continue;
-      const gen = p.out.gen[o];
-      const inPlace = (p.out.how[o] === 1 || p.out.how[o] === 3) && gen > 0;
-      const chips = inPlace ? [buffer(p, p.out.storage[o], gen - 1), "→", this.#chip(p.out.storage[o], gen)] : [this.#chip(p.out.storage[o], gen)];
-      row("out", "out", "written", p.out.value[o], chips, p.strings[p.out.info[o]], p.out.how[o] > 1 ? OUT_HOW[p.out.how[o]] ?? "" : ""); // "new" and "in place" can be seen
+      row("out", "out", "written", p.out.value[o], [this.#chip(p.out.storage[o], p.out.gen[o])], p.strings[p.out.info[o]], p.out.how[o] > 1 ? OUT_HOW[p.out.how[o]] ?? "" : ""); // "new" and "in place" can be seen
     }
     return table;
   }

@@ -72,8 +72,10 @@ export class Timeline implements View {
     const cache = p.caches[0];
     this.#capacity.hidden = this.#valid.hidden = !cache;
     if (!cache) return;
-    say(this.#capacity.lastElementChild!, `${count(cache.capacity[run] ?? 0)} rows`);
-    say(this.#valid.lastElementChild!, count(cache.valid[run] ?? 0));
+    // a run that still goes on has not told its caches yet: what the run before left is what there is
+    const told = cache.capacity[run] ? run : run - 1;
+    say(this.#capacity.lastElementChild!, `${count(cache.capacity[told] ?? 0)} rows`);
+    say(this.#valid.lastElementChild!, count(cache.valid[told] ?? 0));
     this.#capacity.title = this.#valid.title = `rows of ${cache.name}, on a scale of their own`;
   }
 
@@ -155,7 +157,7 @@ export class Timeline implements View {
     for (const [series, dash, thick] of [[cache.capacity, [5, 3], 1.4], [cache.valid, [], 1.8]] as const) {
       context.beginPath();
       p.runs.forEach((r, i) => {
-        if (series[i] === undefined) return;
+        if (!cache.capacity[i]) return;
         context.lineTo((r.first / p.steps) * width, y(series[i]));
         context.lineTo((r.last / p.steps) * width, y(series[i]));
       });

@@ -34,7 +34,7 @@ describe("storages", () => {
     const ids = [...Array(p.storages).keys()].filter((s) => p.strings[p.storage.name[s]] === "input_ids");
     expect(ids).toHaveLength(8);
     ids.forEach((s, run) => {
-      expect([x.born[s], x.freed[s]]).toEqual([p.runs[run].first - 1, p.runs[run].last]);
+      expect([x.born[s], x.freed[s]]).toEqual([run ? p.runs[run].first : -1, p.runs[run].last]);
     });
   });
 

@@ -33,8 +33,8 @@ describe("the memory map", () => {
       store.seek(cursor);
       return memory(store.t, store.now, cursor, false, new Set()).bars.find((b) => b.id === s)!;
     };
-    expect(bar(step - 1)).toMatchObject({ note: "13 / 16", cache: 0 });
-    expect(bar(step)).toMatchObject({ note: "13→14 / 16", state: "inplace", use: "written", valid: [13 / 16, 14 / 16], again: false });
+    expect(bar(step - 1)).toMatchObject({ note: "13\u2009/\u200916", cache: 0 });
+    expect(bar(step)).toMatchObject({ note: "13→14\u2009/\u200916", state: "inplace", use: "written", valid: [13 / 16, 14 / 16], again: false });
     expect(title(store.t, bar(step), step)).toMatch(/written last in step \d+ by Concat k_cache/);
   });
 

@@ -1,5 +1,3244 @@
-function re(r,t,e){for(let[s,n]of Object.entries(t))n==null||n===!1||r.setAttribute(s,n===!0?"":String(n));r.append(...e)}function l(r,t={},...e){let s=document.createElement(r);return re(s,t,e),s}function N(r,t={},...e){let s=document.createElementNS("http://www.w3.org/2000/svg",r);return re(s,t,e),s}function v(r,t){r.textContent!==t&&(r.textContent=t)}function g(r,t,e){e===null?r.removeAttribute(t):r.getAttribute(t)!==String(e)&&r.setAttribute(t,String(e))}function G(r,t,e){r.style.getPropertyValue(t)!==e&&r.style.setProperty(t,e)}function P(r,t,e,s,n,o){let i=l("button",{type:"button",title:t,"data-kv":e,"aria-keyshortcuts":o},r);return i.addEventListener("click",s,{signal:n}),i}function x(r,t){return r.target?.closest(`[data-kv="${t}"]`)??null}function oe(r){let t=[];for(let{box:e,node:s,middle:n}of r){if(!s.isConnected)continue;let o=e.getBoundingClientRect(),i=s.getBoundingClientRect();if(i.top<o.top+4||i.bottom>o.bottom-4){let a=n?o.height*.4:i.top<o.top?8:o.height-i.height-8,d=i.top-o.top-a;e.scrollHeight>e.clientHeight&&t.push(()=>e.scrollTop+=d)}for(let a=s.parentElement;a&&e.contains(a);a=a.parentElement){if(a instanceof SVGElement||a.scrollWidth<=a.clientWidth)continue;let d=a.getBoundingClientRect(),c=i.left-d.left-(d.width-i.width)/2,u=a;(i.left<d.left||i.right>d.right)&&t.push(()=>u.scrollLeft+=c);break}}for(let e of t)e()}var ae=new Intl.NumberFormat("en-US");function S(r){return ae.format(r)}function y(r){if(Math.abs(r)<1e4)return`${ae.format(r)} B`;for(let t of["kB","MB","GB"])if(r/=1e3,Math.abs(r)<999.5||t==="GB")return`${r.toPrecision(3).replace(/e.*/,"")} ${t}`;return""}function _t(r){return r===null?"":r<0?`−${y(-r)}`:`+${y(r)}`}function J(r,t,e=0){return t<0?"–":r.storage.origin[t]===0?"W":e>0?`B${t}.${e}`:`B${t}`}function z(r){let t=r.indexOf("[");return t<0?r:r.slice(t)}function R(r){return r.replace(/^.*\./,"")}var ie=new WeakMap;function B(r,t){let e=ie.get(r);return e||ie.set(r,e=Ye(r)),e[t]??""}function Ye(r){let t=[],e=[],s=(n,o)=>{let[i,a,d]=r.nodes[n],c=i.split(/[/:]+/).filter(Boolean),u=c.pop()??"",p=R(a).replace(/[^\w]/g,"\\$&"),h=new RegExp(`^(?:node_)?${p}(?:_node)?(?:_(\\d+))?$`,"i").exec(u),f=c.pop()??"";e[n]=h?.[1]===void 0?"":`#${h[1]}`,t[n]=h?f!==o&&d.split("/").includes(f)?f:"":u};r.nodes.forEach((n,o)=>s(o,""));for(let n of r.blocks){let o=n.path.split("/").pop()??"",i=new Map;for(let a of n.nodes){s(a,o);let d=`${r.nodes[a][1]} ${t[a]}`;i.set(d,(i.get(d)??0)+1)}for(let a of n.nodes)(!t[a]||i.get(`${r.nodes[a][1]} ${t[a]}`)>1)&&(t[a]=`${t[a]} ${e[a]}`.trim())}return t}function et(r){let t=r.includes("/")?"/":".",e=r.split(t).filter(Boolean);return e.length>2?e.slice(-2).join(t):r}function ft(r,t){return`${S(r)} ${t}${r===1?"":"s"}`}var mt=30,bt=class{constructor(t,e,s){this.host=t;this.store=e;let n=[["","cache"],["","kept"],["","rows valid / reserved"],["kv-num","written"],["kv-num","copied"],["","buffer"],["","rows over runs"]];t.append(l("div",{class:"kv-scroll"},l("table",{class:"kv-table kv-caches","aria-label":"Caches in the present run"},l("thead",{},l("tr",{},...n.map(([i,a])=>l("th",{scope:"col",class:i},a)))),this.#t))),this.#t.addEventListener("click",i=>{let a=x(i,"cache-row");a&&e.select({kind:"cache",id:Number(a.dataset.id)})},{signal:s});let o=new ResizeObserver(()=>{let i=t.clientWidth>0;i!==this.#s&&(this.#s=i,this.#o(),this.#n())});o.observe(t),s.addEventListener("abort",()=>o.disconnect())}host;store;#t=l("tbody");#e=[];#s=!1;update(t){let{store:e}=this,{p:s}=e.t;t.payload&&(this.#e=s.caches.map((n,o)=>this.#r(n,o)),this.#t.replaceChildren(...this.#e.map(n=>n.root)),this.#e.length||this.#t.append(l("tr",{},l("td",{colspan:7,class:"kv-none"},"This model keeps no cache.")))),(t.payload||t.look)&&this.#o(),(t.cursor||t.payload||t.selection)&&this.#n()}#n(){if(!this.#s)return;let{store:t}=this,{p:e}=t.t,{run:s,lit:n}=t.now;this.#e.forEach((o,i)=>{let a=e.caches[i],d=a.valid[s]??0,c=s>0?a.valid[s-1]??0:0,u=a.capacity[s]??0;v(o.valid,`${d===c?S(d):`${S(c)} → ${S(d)}`} / ${S(u)}`),G(o.bar,"--kv-before",String(u?c/u:0)),G(o.bar,"--kv-valid",String(u?d/u:0)),v(o.written,y(a.written[s]??0)),v(o.copied,y(a.copied[s]??0)),g(o.copied,"data-bad",a.copied[s]?1:null),g(o.copied,"data-zero",a.copied[s]?null:1);let p=a.storage[s]??-1;v(o.where,J(e,p)),o.now.style.left=`${(s+.5)/Math.max(1,e.runs.length)*100}%`;let h=t.selection?.kind==="cache"&&t.selection.id===i;g(o.root,"data-lit",h||n.storages.has(p)?1:null)})}#r(t,e){let s=l("span",{class:"kv-rows"}),n=l("i",{class:"kv-meter"}),o=l("td",{class:"kv-num"}),i=l("td",{class:"kv-num"}),a=l("td",{class:"kv-id"}),d=l("canvas"),c=l("i",{class:"kv-now"}),u=l("div",{class:"kv-strip",title:"across: runs; up: rows. Dark: written in that run, plain: valid, pale: reserved, orange: copied again"},d,c);return{root:l("tr",{"data-kv":"cache-row","data-id":e,title:`${t.input} → ${t.output}, axis ${t.axis}`},l("td",{},t.name),l("td",{class:"kv-soft"},t.protocol),l("td",{},l("div",{class:"kv-fillrow"},s,n)),o,i,a,l("td",{},u)),valid:s,bar:n,written:o,copied:i,where:a,strip:d,now:c}}#o(){let{p:t}=this.store.t;if(!this.#s)return;let e=getComputedStyle(this.host),s=c=>e.getPropertyValue(c).trim()||"#888",[n,o,i,a]=["--kv-view-pale","--kv-view-mid","--kv-view","--kv-missed-mid"].map(s),d=Math.max(1,...t.caches.flatMap(c=>c.capacity));this.#e.forEach((c,u)=>{let p=t.caches[u],h=c.strip.getContext("2d"),f=Math.floor(c.strip.clientWidth);if(!h||!f)return;let m=globalThis.devicePixelRatio||1;c.strip.width=f*m,c.strip.height=mt*m,h.scale(m,m);let k=Math.max(1,p.capacity.length),w=f/k>5?1:0;for(let E=0;E<k;E++){let T=E/k*f,H=Math.max(.5,f/k-w),C=(I,$,q)=>{$<=I||(h.fillStyle=q,h.fillRect(T,mt-$/d*mt,H,Math.max(1,($-I)/d*mt)))},b=E>0?p.valid[E-1]:0;C(p.valid[E],p.capacity[E],n),C(0,Math.min(b,p.valid[E]),p.copied[E]>0?a:o),C(b,p.valid[E],i)}})}};function it(r,t){let e=new Int32Array(t+1);for(let o=0;o<r.length;o++)r[o]>=0&&e[r[o]+1]++;for(let o=0;o<t;o++)e[o+1]+=e[o];let s=new Int32Array(e[t]),n=e.slice(0,t);for(let o=0;o<r.length;o++)r[o]>=0&&(s[n[r[o]]++]=o);return{start:e,ids:s}}function le(r,t,e=0,s=r.length){for(;e<s;){let n=e+s>>1;r[n]<=t?e=n+1:s=n}return e}var gt=512;function Je(r){let t=new Int32Array(r.values.length).fill(-1),e=r.values.map(()=>[]),s=r.nodes.map(()=>[]),n=new Int32Array(r.nodes.length).fill(-1),o=new Uint8Array(r.values.length);for(let i of r.order)for(let a of r.nodes[i][4])a>=0&&(t[a]=i);for(let i of r.order)for(let a of new Set([...r.nodes[i][3],...r.nodes[i][5]]))a<0||(e[a].push(i),t[a]>=0&&!s[i].includes(t[a])&&s[i].push(t[a]));r.blocks.forEach((i,a)=>i.nodes.forEach(d=>n[d]=a));for(let i of r.outputs)o[i]=1;return{producer:t,readers:e,waits:s,block:n,output:o}}function Wt(r,t){let e=new Int32Array(t);for(let s=0,n=0;s+1<r.length;s++)for(;n<r[s+1];n++)e[n]=s;return e}function Xe(r,t){let e=r.storage.born.slice(),s=r.storage.freed.map(n=>n<0?r.steps:n);for(let n=0;n<r.storages;n++){let o=r.storage.origin[n];if(o===0||e[n]>=0&&r.storage.freed[n]>=0)continue;let i=t.outs.start[n]<t.outs.start[n+1]?t.outStep[t.outs.ids[t.outs.start[n]]]:r.steps,a=-1;for(let d=t.binds.start[n];d<t.binds.start[n+1];d++){let c=t.bindFrame[t.binds.ids[d]];i=Math.min(i,t.first[c]-1),a=Math.max(a,r.runs[r.frame.run[c]]?.last??r.steps)}e[n]<0&&(e[n]=i),r.storage.freed[n]<0&&a>=0&&(o===1||o===2)&&(s[n]=a)}return{born:e,freed:s}}function Qe(r,t,e){let s=it(t.map(d=>d+1),r.steps+2).ids,n=s.map(d=>t[d]),o=[],i=[],a=0;for(let d=-1;d<r.steps;d+=gt){for(;a<s.length&&n[a]<=d;)i.push(s[a++]);i=i.filter(c=>e[c]>d),o.push(Int32Array.from(i))}return{keys:o,byBirth:s,birth:n}}function Dt(r){let{frame:t,step:e,out:s}=r,n=new Int32Array(r.frames),o=new Int32Array(r.frames).fill(r.steps),i=new Int32Array(r.frames).fill(-1),a=new Int32Array(r.steps);for(let f=0;f<r.frames;f++)n[f]=t.parent[f]<0?0:n[t.parent[f]]+1;let d=-1;for(let f=0;f<r.steps;f++){a[f]=t.run[e.frame[f]],(d<0||e.live[f]>e.live[d])&&(d=f);for(let m=e.frame[f];m>=0&&i[m]<f;m=t.parent[m])o[m]>f&&(o[m]=f),i[m]=f}let c=0;for(let f=0;f<r.storages;f++)r.storage.origin[f]===0&&(c+=r.storage.capacity[f]);let u={graphs:r.graphs.map(Je),depth:n,first:o,last:i,run:a,peak:d,weights:c,steps:it(e.frame,r.frames),outStep:Wt(e.out,s.value.length),blockStep:Wt(e.block,r.block.code.length),outs:it(s.storage,r.storages),binds:it(r.bind.storage,r.storages),bindFrame:Wt(t.bind,r.bind.value.length)},{born:p,freed:h}=Xe(r,u);return{...u,born:p,freed:h,...Qe(r,p,h)}}var L={inPlace:1,foreign:2,missed:4,control:8,view:16},_=["weights","caller","donated","run","pool"],st=["new","in place","view","append","pool"],vt=["weight","borrowed","donated","captured by reference","captured by value","passed"],Ze={frame:["graph","parent","node","iteration","run","label","bind"],bind:["value","storage","gen","how","offset","bytes","info"],storage:["capacity","origin","name","born","freed"],step:["frame","node","flags","taken","live","alloc","copied","written","sentence","rule","out","block","free"],out:["value","storage","gen","how","offset","bytes","info"],block:["code","input","culprit","message","bytes"],free:["storage"]};async function ts(r){let t=new Blob([r]).stream().pipeThrough(new DecompressionStream("gzip"));return new Response(t).arrayBuffer()}function es(r,t,e,s){if(!s)throw new Error(`the payload has no column ${e}`);let[n,o,i]=s;return n==="d"?new Float64Array(r,t+o,i):new Int32Array(r,t+o,i)}function ss(r){let t=new DataView(r).getUint32(0,!0),e=JSON.parse(new TextDecoder().decode(new Uint8Array(r,4,t)));if(e.format!==1)throw new Error(`format ${e.format} is newer than this page; update kvviz`);let s=Math.ceil((4+t)/8)*8,n={};for(let[i,a]of Object.entries(Ze)){n[i]={};for(let d of a){let c=`${i}.${d}`;n[i][d]=es(r,s,c,e.columns[c])}}let o=n;return{...e,...o,steps:o.step.node.length,frames:o.frame.graph.length,storages:o.storage.capacity.length}}async function Kt(r){return!r||r.byteLength===0?null:ss(await ts(new Uint8Array(r.buffer,r.byteOffset,r.byteLength)))}function W({p:r,x:t},e){return r.steps===0?r.live?r.frame.run[r.live.frame]:0:t.run[Math.max(0,Math.min(e,r.steps-1))]}function ue({p:r},t){for(;r.frame.parent[t]>=0;)t=r.frame.parent[t];return t}function X({p:r},t){return r.live!==null&&t>=r.steps-1}function at(r,t){let{p:e,x:s}=r;return X(r,t)&&(t<0||e.frame.run[e.live.frame]===s.run[t])?e.live.frame:t<0?e.steps?ue(r,e.step.frame[0]):0:e.step.frame[Math.min(t,e.steps-1)]}function kt(r,t){let{p:e,x:s}=r;if(X(r,t))return e.live.frame;let n=at(r,t);if(s.steps.start[n+1]>s.steps.start[n]&&s.steps.ids[s.steps.start[n+1]-1]>t)return n;if(t+1>=e.steps)return-1;let o=e.step.frame[t+1];return e.frame.run[o]===e.frame.run[n]?o:ue(r,o)}function D({p:r},t){let e=[];for(let s=t;s>=0;s=r.frame.parent[s])e.unshift(s);return e}var ce=new WeakMap;function F({p:r,x:t},e){let s=ce.get(t);s||ce.set(t,s=new Map);let n=s.get(e);if(!n){s.size>32&&s.clear(),n=new Int32Array(r.graphs[r.frame.graph[e]].nodes.length).fill(-1);for(let o=t.steps.start[e];o<t.steps.start[e+1];o++)n[r.step.node[t.steps.ids[o]]]=t.steps.ids[o];s.set(e,n)}return n}function ns(r,t,e){let s=r.p.frame.graph[t],n=F(r,t),o=i=>n[i]>=0&&n[i]<=e;return r.p.graphs[s].order.filter(i=>!o(i)&&r.x.graphs[s].waits[i].every(o))}function rs({p:r},t){let e=0;for(let s=r.step.free[t];s<r.step.free[t+1];s++)e+=r.storage.capacity[r.free.storage[s]];return e}function Ut(r,t){let e=kt(r,t);if(e<0)return[];if(X(r,t))return r.p.live.frontier.map(n=>({...n,step:-1}));let s=F(r,e);return ns(r,e,t).map(n=>{let o=s[n];return o<0?{node:n,step:o,alloc:null,frees:null}:{node:n,step:o,alloc:r.p.step.alloc[o],frees:rs(r,o)}})}function Q(r){return r&L.inPlace?"inplace":r&L.missed?"copied":r&L.foreign?"foreign":r&L.view?"view":"done"}function pe(r,t,e){let s=F(r,t),n=Array.from(s,o=>o>=0&&o<=e?Q(r.p.step.flags[o]):"pending");if(kt(r,e)===t)for(let o of Ut(r,e))n[o.node]="frontier";return e>=0&&r.p.step.frame[e]===t&&(n[r.p.step.node[e]]="running"),n}var de=new WeakMap;function os({p:r,x:t},e){let s=de.get(t);s||de.set(t,s=new Map);let n=s.get(e);if(!n){s.size>32&&s.clear(),n=new Int32Array(r.graphs[r.frame.graph[e]].values.length);for(let o=r.frame.bind[e];o<r.frame.bind[e+1];o++)r.bind.value[o]>=0&&(n[r.bind.value[o]]=-(o+1));for(let o=t.steps.start[e];o<t.steps.start[e+1];o++){let i=t.steps.ids[o];for(let a=r.step.out[i];a<r.step.out[i+1];a++)r.out.value[a]>=0&&(n[r.out.value[a]]=a+1)}s.set(e,n)}return n}function O(r,t,e,s){let n=e<0?0:os(r,t)[e];return n===0?null:n<0?{from:"bind",entry:-n-1,storage:r.p.bind.storage[-n-1],gen:r.p.bind.gen[-n-1]}:r.x.outStep[n-1]>s?null:{from:"out",entry:n-1,storage:r.p.out.storage[n-1],gen:r.p.out.gen[n-1]}}function he({p:r,x:t},e){let s=Math.min(Math.floor((e+1)/gt),t.keys.length-1),n=[];if(s<0)return n;for(let o of t.keys[s])t.freed[o]>e&&n.push(o);for(let o=le(t.birth,-1+s*gt);o<r.storages&&t.birth[o]<=e;o++)t.freed[t.byBirth[o]]>e&&n.push(t.byBirth[o]);return n}function fe({x:r},t,e){let s=r.outs.start[t],n=r.outs.start[t+1];for(;s<n;){let o=s+n>>1;r.outStep[r.outs.ids[o]]<=e?s=o+1:n=o}return s}function yt(r,t,e){let s=fe(r,t,e);return s>r.x.outs.start[t]?r.x.outs.ids[s-1]:-1}function lt(r,t,e){let{p:s,x:n}=r,o=yt(r,t,e),i=o<0?0:s.out.gen[o];for(let a=n.binds.start[t];a<n.binds.start[t+1];a++){let d=n.binds.ids[a];n.first[n.bindFrame[d]]-1<=e&&s.bind.gen[d]>i&&(i=s.bind.gen[d])}return i}function me(r,t,e,s){let{p:n,x:o}=r,i=lt(r,t,e),a=[],d=(c,u,p)=>{if(u<0)return;let h=o.graphs[n.frame.graph[c]],f=F(r,c),m=h.readers[u].filter(k=>f[k]<0||f[k]>e).length;a.push({frame:c,value:u,place:p,readers:m,output:h.output[u]===1})};for(let c=o.binds.start[t];c<o.binds.start[t+1];c++){let u=o.binds.ids[c];n.bind.gen[u]===i&&s.includes(o.bindFrame[u])&&d(o.bindFrame[u],n.bind.value[u],{from:"bind",entry:u,storage:t,gen:i})}for(let c=fe(r,t,e)-1;c>=o.outs.start[t]&&n.out.gen[o.outs.ids[c]]===i;c--){let u=o.outs.ids[c];s.includes(n.step.frame[o.outStep[u]])&&d(n.step.frame[o.outStep[u]],n.out.value[u],{from:"out",entry:u,storage:t,gen:i})}return a}function nt(r,t){return t<0?0:r.x.depth[r.p.step.frame[t]]}function wt(r,t,e,s){for(let n=t;n>=0&&n<r.p.steps;n+=e)if(s(n))return n;return null}function xt({p:r},t){return t+1<r.steps?t+1:null}function K(r,t){let e=nt(r,t);return wt(r,t+1,1,s=>nt(r,s)<=e)}function ge(r,t){let e=nt(r,t);return wt(r,t-1,-1,s=>nt(r,s)<=e)??-1}function ve(r,t){let e=nt(r,t);if(e>0)return wt(r,t+1,1,c=>nt(r,c)<e);let s=K(r,t);if(s===null)return null;let{p:n,x:o}=r,i=n.step.frame[s],a=o.graphs[n.frame.graph[i]].block,d=a[n.step.node[s]];for(let c=K(r,s);c!==null&&!(n.step.frame[c]!==i||a[n.step.node[c]]!==d);c=K(r,c))s=c;return s}function be({p:r},t){let e=[];for(let s=t;s>=0;s=r.frame.parent[s])e.push(`${r.frame.graph[s]}:${r.frame.node[s]}:${r.frame.iteration[s]}`);return e.join("/")}function rt(r,t,e){let{p:s}=r,n=s.runs[e];if(!n||n.first>=s.steps)return null;let o=Math.min(n.last,s.steps)-1;if(t<0)return o;let i=s.step.node[t],a=s.frame.graph[s.step.frame[t]],d=be(r,s.step.frame[t]);for(let c=n.first;c<=o;c++){let u=s.step.frame[c];if(s.step.node[c]===i&&s.frame.graph[u]===a&&be(r,u)===d)return c}return o}function ke(r,t){return rt(r,t,t<0?0:W(r,t)+1)}function ye(r,t){let e=W(r,t);return e>0?rt(r,t,e-1)??-1:-1}function ot(r){if(typeof r=="number")return r;let t=/^b?(\d+)(\.\d+)?$/i.exec(r.trim());return t?Number(t[1]):NaN}var Et=["missed","in_place","run","copied","view","foreign"];function is({p:r},t){let e=n=>r.graphs[r.frame.graph[r.step.frame[n]]].nodes[r.step.node[n]],s=String(t.value).toLowerCase();switch(t.kind){case"node":return n=>e(n)[0].toLowerCase()===s;case"op":return n=>e(n)[1].toLowerCase()===s;case"buffer":{let n=ot(t.value);return o=>{for(let i=r.step.out[o];i<r.step.out[o+1];i++)if(r.out.storage[i]===n)return!0;for(let i=r.step.free[o];i<r.step.free[o+1];i++)if(r.free.storage[i]===n)return!0;return!1}}case"decision":switch(s){case"copied":return n=>r.step.copied[n]>0;case"run":return n=>!(r.step.flags[n]&L.inPlace);default:{let n={missed:L.missed,in_place:L.inPlace,view:L.view,foreign:L.foreign}[s]??0;return o=>(r.step.flags[o]&n)!==0}}default:return()=>!1}}function qt(r,t,e,s){let n=s.filter(a=>a.enabled).map(a=>({b:a,hit:is(r,a)})),o=null,i=wt(r,t+e,e,a=>(o=n.find(({hit:d})=>d(a))?.b??null,o!==null));return i===null?{cursor:e>0?r.p.steps-1:-1,by:null}:{cursor:i,by:o}}function St({p:r},t){return Math.max(-1,Math.min(Math.round(t),r.steps-1))}function we(r,t){let{p:e,x:s}=r,n=at(r,t),o=e.frame.graph[n]??0,i=t>=0&&e.step.frame[t]===n?e.step.node[t]:-1;return(i<0?void 0:e.graphs[o].blocks[s.graphs[o].block[i]])?.title??""}var ls={nodes:new Set,storages:new Set,values:new Set};function xe(r,t){return r===t||!!r&&!!t&&r.kind===t.kind&&r.id===t.id&&(r.graph??-1)===(t.graph??-1)}function ct(r,t){let{p:e}=r,s=e.step.frame[t],o=e.graphs[e.frame.graph[s]].nodes[e.step.node[t]][3].map(a=>O(r,s,a,t-1)?.storage??-1).filter(a=>a>=0),i=Array.from(e.out.storage.subarray(e.step.out[t],e.step.out[t+1]));return{reads:o,writes:i}}function cs(r,t,e,s){if(t.kind==="storage")return t.id;if(t.kind==="cache")return r.p.caches[t.id]?.storage[W(r,s)]??-1;for(let n of D(r,e))if(r.p.frame.graph[n]===(t.graph??0))return O(r,n,t.id,r.p.steps)?.storage??-1;return-1}function Ee(r,t,e,s){if(!t||e>=r.p.frames)return ls;let{p:n,x:o}=r,i={nodes:new Set,storages:new Set,values:new Set},a=n.frame.graph[e],d=n.graphs[a],c=F(r,e);if(t.kind==="node"){if(t.graph!==void 0&&t.graph!==a)return i;i.nodes.add(t.id);let p=d.nodes[t.id];if(!p)return i;for(let h of[...p[3],...p[4]])h>=0&&i.values.add(h);if(c[t.id]>=0){let{reads:h,writes:f}=ct(r,c[t.id]);for(let m of[...h,...f])n.storage.origin[m]!==0&&i.storages.add(m)}return i}if(t.kind==="value"&&(t.graph??0)===a){i.values.add(t.id);for(let h of o.graphs[a].readers[t.id]??[])i.nodes.add(h);let p=o.graphs[a].producer[t.id]??-1;p>=0&&i.nodes.add(p)}let u=cs(r,t,e,s);if(u<0||(i.storages.add(u),n.storage.origin[u]===0||t.kind==="value"))return i;for(let p=0;p<d.values.length;p++){if(O(r,e,p,n.steps)?.storage!==u)continue;i.values.add(p);let h=o.graphs[a].producer[p];h>=0&&i.nodes.add(h);for(let f of o.graphs[a].readers[p])i.nodes.add(f)}return i}function Se({p:r},t){switch(t.kind){case"node":return r.graphs[t.graph??0]?.nodes[t.id]?.[0]??"node";case"value":return r.graphs[t.graph??0]?.values[t.id]??"value";case"cache":return r.caches[t.id]?.name??"cache";default:return r.storage.origin[t.id]===0?"weights":`B${t.id}`}}var Z="recorded: needs a running kernel",Tt=class{constructor(t,e,s){this.store=t;this.ask=e;this.flushTraits=s}store;ask;flushTraits;#t;next(){this.#s(K(this.store.t,this.store.cursor),{do:"over"})}into(){this.#s(xt(this.store.t,this.store.cursor),{do:"into"})}out(){this.#s(ve(this.store.t,this.store.cursor),{do:"out"})}back(){this.store.seek(ge(this.store.t,this.store.cursor))}nextRun(){this.#s(ke(this.store.t,this.store.cursor),{do:"next_decode"})}previousRun(){this.store.seek(ye(this.store.t,this.store.cursor))}first(){this.store.seek(-1)}last(){this.store.seek(this.store.t.p.steps-1)}toRun(t){let e=rt(this.store.t,this.store.cursor,t);e!==null&&this.store.seek(e)}continue(){let{store:t}=this;if(t.breakpoints.some(s=>s.enabled&&s.kind==="condition")&&(this.flushTraits(),this.ask({do:"continue",cursor:t.cursor})))return t.tell("asked the kernel to continue …");let e=qt(t.t,t.cursor,1,t.breakpoints);if(!e.by&&t.t.p.live)return this.#s(null,{do:"continue"});this.#e(e,"nothing stops here: end of the recording")}reverse(){this.#e(qt(this.store.t,this.store.cursor,-1,this.store.breakpoints),"back at the beginning")}#e(t,e){this.store.seek(t.cursor),this.store.tell(t.by?`stopped at breakpoint: ${dt(t.by)}`:e)}#s(t,e){let{store:s}=this;if(t!==null)return s.seek(t);if(s.seek(s.t.p.steps-1),!s.t.p.live)return s.tell("end of the recording: everything has run");this.flushTraits(),s.tell(this.ask(e)?"asked the kernel …":Z)}choose(t){let{store:e}=this,{next:s,choices:n}=e.now;if(!n.some(o=>o.node===t))return e.tell("this op cannot run next: an input of it is missing, or it has run");if(!X(e.t,e.cursor)){let o=n.find(i=>i.node===t).step;e.tell(`recorded: this op ran as step ${o}; another order can be chosen at the live end or with kvviz.debug`);return}this.flushTraits(),e.tell(this.ask({do:"choose",node:t,frame:s})?"asked the kernel …":Z)}why(){let{store:t}=this,{p:e}=t.t,n=t.selection?.kind==="node"&&(t.selection.graph??t.now.graph)===t.now.graph?F(t.t,t.now.frame)[t.selection.id]:t.cursor;if(n===void 0||n<0)return t.tell("it has not run here, so nothing was decided yet");let o=e.strings[e.step.rule[n]];t.tell(`step ${n}: ${e.strings[e.step.sentence[n]]}${o?` Rule: ${o}.`:""}`)}toggle(t,e){let s=this.store.breakpoints,n=s.filter(o=>o.kind!==t||String(o.value)!==String(e));this.store.setBreakpoints(n.length<s.length?n:[...s,{kind:t,value:e,enabled:!0}])}toggleSelected(){let t=Yt(this.store);if(!t)return this.store.tell("select a node or a buffer first");this.toggle(t.kind,t.value)}play(){if(this.#t!==void 0)return this.pause();this.#t=setInterval(()=>{let t=K(this.store.t,this.store.cursor);t===null?this.pause():this.store.seek(t)},220),this.store.tell("playing; Space stops")}pause(){clearInterval(this.#t),this.#t=void 0}};function dt(r){return r.kind==="buffer"?`buffer B${ot(r.value)}`:r.kind==="decision"?`decision ${r.value}`:`${r.kind} ${r.value}`}function Yt(r){let{p:t}=r.t,e=r.selection;if(e?.kind==="storage"||e?.kind==="cache"){let n=e.kind==="cache"?t.caches[e.id]?.storage[r.now.run]??-1:e.id;return n<0?null:{kind:"buffer",value:n,text:`B${n}`}}if(e?.kind==="node"){let n=Se(r.t,e);return{kind:"node",value:n,text:n}}if(r.cursor<0)return null;let s=t.graphs[t.frame.graph[t.step.frame[r.cursor]]].nodes[t.step.node[r.cursor]];return{kind:"node",value:s[0],text:s[0]}}var Jt=60,$t=class{constructor(t,e,s,n){this.store=e;t.append(l("header",{},this.#t,this.#e),this.#s),this.#s.addEventListener("click",o=>{let i=x(o,"run-next"),a=x(o,"frontier-row");i?s.choose(Number(i.dataset.node)):a&&e.select({kind:"node",id:Number(a.dataset.node),graph:Number(a.dataset.graph)})},{signal:n}),this.#s.addEventListener("dblclick",o=>{let i=x(o,"frontier-row");i&&s.choose(Number(i.dataset.node))},{signal:n})}store;#t=l("h3",{},"Frontier");#e=l("span",{class:"kv-hint"});#s=l("ul",{class:"kv-list","aria-label":"Ops that can run now"});update(t){(t.cursor||t.payload)&&this.#n(),(t.cursor||t.payload||t.selection)&&this.#a()}#n(){let{store:t}=this,{p:e}=t.t,{now:s}=t,n=X(t.t,t.cursor),o=e.frame.graph[s.next]??0,i=e.graphs[o],a=s.next<0?-1:this.#r();v(this.#t,s.choices.length?`Frontier ${S(s.choices.length)}`:"Frontier");let d=s.next>=0&&s.next!==s.frame?this.#o():"";v(this.#e,s.next<0?"everything has run":d||(n?"choose one to run it next":ft(s.choices.length,"op")+" can run now"));let c=s.choices.slice(0,Jt).map(u=>{let p=R(i.nodes[u.node][1]),h=l("li",{"data-kv":"frontier-row","data-node":u.node,"data-graph":o,"data-step":u.step,"data-next":u.node===a?1:null,title:u.step>=0?`${i.nodes[u.node][0]}: ran as step ${u.step}`:i.nodes[u.node][0]},l("span",{class:"kv-op"},p),l("span",{class:"kv-name"},B(i,u.node)),l("span",{class:"kv-num",title:"allocates","data-zero":u.alloc===0?1:null},_t(u.alloc)),l("span",{class:"kv-num kv-free",title:"frees"},u.frees?_t(-u.frees):""));return n&&h.append(l("button",{type:"button","data-kv":"run-next","data-node":u.node,title:"Run this op next (Enter)"},"Run next")),h});s.choices.length>Jt&&c.push(l("li",{class:"kv-none"},`${s.choices.length-Jt} more`)),this.#s.replaceChildren(...c)}#r(){let{store:t}=this,e=-1;for(let s of t.now.choices)s.step>=0&&(e<0||s.step<e)&&(e=s.step);return e<0?-1:t.t.p.step.node[e]}#o(){let{p:t}=this.store.t,{now:e}=this.store,s=t.frame.run[e.next];return s!==t.frame.run[e.frame]?`${t.runs[s]?.label??"the next run"} begins`:`in ${t.strings[t.frame.label[e.next]]||"main"}`}#a(){let{now:t,selection:e}=this.store;for(let s of this.#s.querySelectorAll('[data-kv="frontier-row"]')){let n=Number(s.dataset.graph)===t.graph&&t.lit.nodes.has(Number(s.dataset.node));g(s,"data-lit",n?"1":null),g(s,"aria-selected",e?.kind==="node"&&n?"true":null)}}};var ut={pending:"",frontier:"○",running:"▶︎",done:"",inplace:"↺",copied:"⚠︎",view:"v",foreign:"f"},Xt={pending:"not run",frontier:"can run next",running:"just ran",done:"done",inplace:"ran in place",copied:"ran, could have been in place",view:"made a view",foreign:"ran on a foreign kernel"},Mt=class{constructor(t){this.family=t}family;#t=document.createElement("canvas").getContext("2d");#e=new Map;width(t,e){let s=e+t,n=this.#e.get(s);if(n===void 0){if(!this.#t)return t.length*6.5;this.#t.font=`${e} ${this.family}`,this.#e.set(s,n=this.#t.measureText(t).width)}return n}fit(t,e,s){if(this.width(t,e)<=s)return t;let n=0,o=t.length-1;for(;n<o;){let i=n+o+1>>1;this.width(`${t.slice(0,i)}…`,e)<=s?n=i:o=i-1}return n<2?"":`${t.slice(0,n)}…`}};function ds(r){let t=`M${r[0]} ${r[1]}`;for(let e=2;e+3<r.length;e+=2){let[s,n,o,i,a,d]=r.slice(e-2,e+4),c=Math.hypot(o-s,i-n)||1,u=Math.hypot(a-o,d-i)||1,p=Math.min(9,c/2,u/2),h=(f,m,k)=>`${(o+(m-o)*p/f).toFixed(1)} ${(i+(k-i)*p/f).toFixed(1)}`;t+=`L${h(c,s,n)}Q${o} ${i} ${h(u,a,d)}`}return`${t}L${r[r.length-2]} ${r[r.length-1]}`}var Te="600 12px",$e="400 10.5px",Lt=class{constructor(t,e,s,n,o){this.store=t;this.graph=e;this.block=s;this.drawing=n;this.ruler=o;let i=N("g",{class:"kv-edges"}),a=N("g",{class:"kv-stubs"}),d=N("g");n.edges.forEach(([c,u,p])=>{let h=N("path",{d:ds(p),"data-edge":"future"});i.append(h),this.#e.push({el:h,from:c,to:u,shown:"future"})}),s.nodes.forEach((c,u)=>d.append(this.#s(c,u))),this.#e.forEach((c,u)=>{this.#t[c.from]?.edges.push(u),this.#t[c.to]?.edges.push(u)});for(let c of n.stubs)a.append(this.#n(c));this.root=N("svg",{viewBox:`0 0 ${n.w} ${n.h}`,width:n.w,height:n.h,class:"kv-drawing",role:"graphics-document","aria-label":s.title},i,a,d),this.root.style.setProperty("--kv-w",`${n.w}px`)}store;graph;block;drawing;ruler;root;#t=[];#e=[];#s(t,e){let s=this.store.t.p.graphs[this.graph],[n,o]=s.nodes[t],[i,a,d,c]=this.drawing.boxes[e],u=8,p=R(o),h=c>=30,f=h?a+c/2-4:a+c/2+4,m=N("text",{class:"kv-mk",x:i+d-6,y:f,"text-anchor":"end"}),k=this.ruler.fit(p,Te,d-2*u-14)||p.slice(0,3),w=d-2*u-14-this.ruler.width(k,Te)-5,E=B(s,t),T=this.ruler.fit(E,$e,w),H=T===E||T.length>5?T:"",C=N("text",{class:"kv-op",x:i+u,y:f},k);H&&C.append(N("tspan",{class:"kv-short",dx:5},H));let b=N("text",{class:"kv-mk",x:i+d-6,y:a+c/2+11,"text-anchor":"end"}),I=N("text",{class:"kv-shape",x:i+u,y:a+c/2+11}),$=N("g",{class:"kv-node","data-kv":"graph-node","data-node":t,"data-graph":this.graph,"data-state":"pending",role:"graphics-symbol","aria-label":`${o} ${n}`},N("title",{},`${o}  ${n}`),N("rect",{x:i,y:a,width:d,height:c,rx:5}),C,m);return h&&$.append(I,b),this.#t.push({g:$,mark:m,second:b,shape:I,room:d-2*u,state:"",edges:[],name:`${o} ${n}`}),$}#n([t,e,s,n,o]){let i=this.store.t.p.graphs[this.graph],a=i.nodes[this.block.nodes[t]],d=(e==="in"?[...a[3],...a[5]]:a[4])[o]??-1,[c,u,p,h]=this.drawing.boxes[t],f=i.values[d]??"",m=this.store.t.p.caches.findIndex(w=>w.input===f||w.output===f),k=Math.max(c+4,Math.min(s,c+p-4));return N("g",{class:"kv-stub","data-value":d,"data-cache":m<0?null:m},N("title",{},e==="in"?`from elsewhere: ${f}`:`used elsewhere: ${f}`),N("path",{d:`M${s} ${n}L${k} ${e==="in"?u:u+h}`}),N("circle",{cx:s,cy:n,r:m<0?2:4}))}sync(t,e,s,n){let{p:o}=this.store.t,i=new Set;this.#t.forEach((a,d)=>{let c=this.block.nodes[d];n&&this.#r(a,e[c]);let u=t[c];if(u===a.state&&u!=="running")return;a.state=u,g(a.g,"data-state",u),g(a.g,"aria-label",`${a.name}, ${Xt[u]}`);let p=u==="running"?o.step.flags[e[c]]??0:0;v(a.mark,ut[u]),v(a.second,u==="running"?ut[Q(p)]:"");for(let h of a.edges)i.add(h)}),n&&this.#e.forEach((a,d)=>i.add(d));for(let a of i)this.#o(a,t,e,s)}#r(t,e){let{p:s}=this.store.t,n=e>=0?s.step.out[e]:0,o=e>=0&&s.step.out[e+1]>n?s.strings[s.out.info[n]]:"";v(t.shape,this.ruler.fit(z(o),$e,t.room)),v(t.g.firstElementChild,`${t.name}${o?`
-${o}`:""}`)}#o(t,e,s,n){let o=this.#e[t],i=this.block.nodes[o.from],a=this.block.nodes[o.to],d=u=>s[u]>=0&&s[u]<=n,c=d(i)?d(a)?"past":"ready":"future";if(d(a)){let{p:u}=this.store.t,p=u.graphs[this.graph].nodes;p[a][3].some((f,m)=>u.step.taken[s[a]]>>m&1&&p[i][4].includes(f))&&(c="own")}e[a]==="running"&&(c+=" now"),c!==o.shown&&(o.shown=c,g(o.el,"data-edge",c))}light(t,e){this.#t.forEach((s,n)=>g(s.g,"data-lit",t.has(this.block.nodes[n])?"1":null));for(let s of this.root.querySelectorAll(".kv-stub"))g(s,"data-lit",e.has(Number(s.dataset.value))?"1":null)}box(t){return this.#t[this.block.nodes.indexOf(t)]?.g??null}};function Me(r){return l("div",{class:"kv-plain"},`${r} ops, not drawn; see the table of steps`)}var It=class{constructor(t,e,s,n){this.store=t;this.graph=e;this.index=s;this.ruler=n;let o=t.t.p.graphs[e].blocks[s];this.nodes=o.nodes;let i=o.alike>1?l("span",{class:"kv-alike",title:`${ft(o.alike,"block")} with this drawing`},`×${o.alike} alike`):"";this.#t=l("button",{type:"button",class:"kv-card-head","data-kv":"block","data-id":s,"aria-expanded":"false",title:o.path},l("span",{class:"kv-caret","aria-hidden":"true"}),l("span",{class:"kv-title"},o.title||"graph"),i,this.#n,this.#s,this.#e,this.#r),this.root=l("section",{class:"kv-card","data-block":s},this.#t,this.#o);let a=t.t.p.drawings[o.drawing];a&&this.root.style.setProperty("--kv-h",`${a.h}px`)}store;graph;index;ruler;root;nodes;#t;#e=l("span",{class:"kv-count"});#s=l("span",{class:"kv-cost"});#n=l("span",{class:"kv-bad"});#r=l("i",{class:"kv-progress"});#o=l("div",{class:"kv-card-body"});#a=null;#i=!1;#l="";get open(){return this.#i}setOpen(t,e){if(t===this.#i)return;if(this.#i=t,g(this.root,"data-open",t?"1":null),g(this.#t,"aria-expanded",String(t)),!t)return this.#o.replaceChildren();let s=this.store.t.p.graphs[this.graph].blocks[this.index],n=this.store.t.p.drawings[s.drawing];if(!n)return this.#o.append(Me(this.nodes.length));this.#a??=new Lt(this.store,this.graph,s,n,this.ruler),this.#a.sync(e.states,e.steps,e.cursor,!0),this.#a.light(e.lit.nodes,e.lit.values),this.#o.append(this.#a.root)}sync(t){let{step:e}=this.store.t.p,s=0,n=0,o=0,i=!1,a=!1;for(let c of this.nodes){let u=t.steps[c];t.states[c]==="frontier"&&(i=!0),t.states[c]==="running"&&(a=!0),!(u<0||u>t.cursor)&&(s++,n+=e.alloc[u],e.flags[u]&4&&o++)}let d=`${s} ${n} ${o} ${a} ${i}`;this.#i&&this.#a?.sync(t.states,t.steps,t.cursor,t.newFrame),d!==this.#l&&(this.#l=d,v(this.#e,`${s}/${this.nodes.length}`),v(this.#s,n?`+${y(n)}`:""),v(this.#n,o?`⚠︎ ${o}`:""),G(this.#r,"--kv-done",String(s/Math.max(1,this.nodes.length))),g(this.root,"data-state",a?"running":i?"frontier":s===this.nodes.length?"done":"pending"))}light(t){g(this.root,"data-lit",this.nodes.some(e=>t.nodes.has(e))?"1":null),this.#i&&this.#a?.light(t.nodes,t.values)}box(t){return this.#i?this.#a?.box(t)??null:null}get head(){return this.#t}};var us=60,At=class{constructor(t,e,s,n){this.store=e;this.#d=new Mt(getComputedStyle(t).fontFamily||"sans-serif"),this.#c=P("Follow","Open the block under the cursor and keep it in view","follow",()=>{e.follow=!e.follow,this.#p(!0)},n);let o=l("div",{class:"kv-tools"},this.#c,P("Unfold","Unfold all blocks","unfold",()=>this.#g(!0),n),P("Fold","Fold all blocks","fold",()=>this.#g(!1),n),P("100 %","Fit the width, or true size (f)","zoom",()=>this.zoom(),n,"f"));t.append(l("header",{},this.#l,o),this.#i),this.#i.addEventListener("click",i=>{let a=x(i,"block");if(a)return this.#f(Number(a.dataset.id));let d=x(i,"graph-node");if(d)return e.select({kind:"node",id:Number(d.dataset.node),graph:this.#r});let c=i.target.closest(".kv-stub");c?e.select({kind:"value",id:Number(c.dataset.value),graph:this.#r}):e.select(null)},{signal:n}),this.#i.addEventListener("dblclick",i=>{let a=x(i,"graph-node");a&&s.choose(Number(a.dataset.node))},{signal:n}),this.#l.addEventListener("click",i=>{let a=x(i,"crumb");a&&e.seek(Number(a.dataset.step))},{signal:n})}store;#t=[];#e=new Map;#s=new Map;#n="";#r=-1;#o=-1;#a="";#i=l("div",{class:"kv-cards"});#l=l("nav",{class:"kv-crumbs","aria-label":"call stack"});#c;#d;update(t){let{store:e}=this,{graphs:s,drawings:n}=e.t.p;if(t.payload){let o=JSON.stringify([s,n]);o!==this.#a&&(this.#a=o,this.#s.clear(),this.#e.clear(),this.#r=-1,s.reduce((a,d)=>a+d.order.length,0)<=us&&s.forEach((a,d)=>a.blocks.forEach((c,u)=>this.#s.set(`${d}:${u}`,!0))))}(t.payload||t.cursor)&&this.#p(t.payload),(t.selection||t.payload)&&this.#b()}#u(t){let{now:e,t:s,cursor:n}=this.store;return{states:e.states,steps:F(s,e.frame),cursor:n,lit:e.lit,newFrame:t}}#p(t){let{store:e}=this,{now:s,t:n}=e;if(s.frame>=n.p.frames)return;let o=t||s.frame!==this.#o;s.graph!==this.#r&&(this.#r=s.graph,this.#t=this.#e.get(s.graph)??n.p.graphs[s.graph].blocks.map((u,p)=>new It(e,s.graph,p,this.#d)),this.#e.set(s.graph,this.#t),this.#i.replaceChildren(...this.#t.map(u=>u.root)),this.#i.scrollTop=0,o=!0,this.#b()),this.#o=s.frame;let i=this.#u(o),a=this.#h(),d=n.x.graphs[s.graph].block[a]??-1;`${s.graph}:${d}`!==this.#n&&(this.#n="");for(let u of this.#t){let p=`${s.graph}:${u.index}`,h=e.follow&&u.index===d&&p!==this.#n||(this.#s.get(p)??!1);u.setOpen(h,i),u.sync(i)}g(this.#c,"aria-pressed",String(e.follow)),o&&this.#m();let c=this.#t[d];e.follow&&c&&e.reveal(this.#i,c.box(a)??c.head,!0)}#h(){let{now:t,cursor:e,t:s}=this.store;return e>=0&&s.p.step.frame[e]===t.frame?s.p.step.node[e]:t.next===t.frame?t.choices[0]?.node??-1:-1}#b(){for(let s of this.#t)s.light(this.store.now.lit);let t=this.store.selection;if(t?.kind!=="node"||(t.graph??this.#r)!==this.#r)return;let e=this.#t[this.store.t.x.graphs[this.#r].block[t.id]];e&&this.store.reveal(this.#i,e.box(t.id)??e.head,!0)}#m(){let{t,now:e}=this.store,{p:s}=t,n=D(t,e.frame),o=[];n.forEach((i,a)=>{let d=a===0?s.graphs[s.frame.graph[i]].name||"main":s.strings[s.frame.label[i]];a>0&&o.push(l("span",{class:"kv-sep","aria-hidden":"true"},"›"));let c=n[a+1],u=c===void 0?-1:F(t,i)[s.frame.node[c]];o.push(u>=0?l("button",{type:"button","data-kv":"crumb","data-step":u,title:`Go to step ${u}, where ${d} goes on`},d):l("span",{class:c===void 0?"kv-here":"",title:d},d))}),this.#l.replaceChildren(...o)}#f(t){let e=this.#t[t],s=`${this.#r}:${t}`,n=!e.open;this.#s.set(s,n),this.#n=n?"":s,e.setOpen(n,this.#u(!1))}#g(t){for(let e of this.#t)this.#s.set(`${this.#r}:${e.index}`,t),e.setOpen(t,this.#u(!1));t||(this.store.follow=!1),g(this.#c,"aria-pressed",String(this.store.follow))}zoom(){let t=this.#i.dataset.zoom!=="full";t?this.#i.dataset.zoom="full":delete this.#i.dataset.zoom;let e=this.#i.parentElement.querySelector('[data-kv="zoom"]');v(e,t?"Fit":"100 %")}showNode(t){let e=this.store.t.x.graphs[this.#r]?.block[t]??-1,s=this.#t[e];s&&(this.#s.set(`${this.#r}:${e}`,!0),s.setOpen(!0,this.#u(!1)),this.store.reveal(this.#i,s.box(t)??s.head,!0))}};var Ie=[["→ or n","next op"],["← or p","previous op"],["i","into an If, Loop or function"],["o","out: to the end of this body or block"],["c","continue to the next breakpoint"],["C","continue backwards"],[". and ,","same op, next or previous decode step"],["Home, End","first, last step"],["g","go to a step by number"],["b","breakpoint on the selection"],["w","why? explain the decision"],["Enter","run the selected frontier op next"],["Space","play, pause"],["/","search"],["f","fit the graph, or true size"],["?","this help"],["Esc","clear, close"]];function Ae(r,t,e){let{commands:s}=t,n={ArrowRight:()=>s.next(),n:()=>s.next(),F10:()=>s.next(),ArrowLeft:()=>s.back(),p:()=>s.back(),"Shift+F10":()=>s.back(),i:()=>s.into(),F11:()=>s.into(),o:()=>s.out(),"Shift+F11":()=>s.out(),c:()=>s.continue(),C:()=>s.reverse(),".":()=>s.nextRun(),",":()=>s.previousRun(),Home:()=>s.first(),End:()=>s.last(),g:()=>t.toolbar.focusGoto(),b:()=>s.toggleSelected(),w:()=>s.why()," ":()=>s.play(),"/":()=>t.search(),f:()=>t.fit(),"?":()=>t.help(),Escape:()=>t.escape()};r.addEventListener("keydown",o=>{let i=o.target,a=i.tagName,d=a==="INPUT"&&i.type==="range",c=a==="INPUT"&&!d&&i.type!=="checkbox"||a==="SELECT"||a==="TEXTAREA",{key:u}=o;if(c){o.stopPropagation(),u==="Escape"&&(t.escape(),r.focus({preventScroll:!0}));return}if(o.ctrlKey||o.metaKey||o.altKey)return;if(d&&/^(Arrow|Home|End|Page)/.test(u)||(u===" "||u==="Enter")&&a==="BUTTON")return o.stopPropagation();if(u==="Enter"&&t.chooseSelected())return Le(o);if(/^Page|^Arrow(Up|Down)$/.test(u))return o.stopPropagation();let p=n[o.shiftKey&&u.startsWith("F")?`Shift+${u}`:u];p&&(u!==" "&&s.pause(),Le(o),p())},{signal:e})}function Le(r){r.preventDefault(),r.stopPropagation()}var ps=[["weights","weights, all in one bar W"],["cache","a cache: dark valid rows, bright written in this run, pale reserved"],["donated","donated by the caller: the run may overwrite it"],["caller","borrowed from the caller: read only"],["run","owned by this run"]],hs=["B12 is a buffer; B12.3 is the same buffer after its contents were overwritten three times.","The graph shows the frame of the op that just ran. Stepping on recorded steps asks nobody; past the end the kernel runs more.","Bytes: allocated is new capacity, written is what kernels stored, copied is the part of it that existed already, live is what is held while the op runs. Kernel scratch is not counted."];function Ce(){let r=Object.keys(ut).map(e=>l("li",{},l("span",{class:"kv-sample","data-state":e},ut[e]||" "),Xt[e])),t=ps.map(([e,s])=>l("li",{class:"kv-mem-row","data-origin":e},l("span",{class:"kv-track"},l("i",{class:"kv-fill"})),s));return l("div",{class:"kv-pop kv-help",role:"dialog","aria-label":"Help",tabindex:-1,"data-kv":"help-panel"},l("div",{},l("h4",{},"Keys"),l("dl",{},...Ie.flatMap(([e,s])=>[l("dt",{},l("kbd",{},e)),l("dd",{},s)]))),l("div",{},l("h4",{},"Ops"),l("ul",{},...r),l("h4",{},"Buffers"),l("ul",{},...t),...hs.map(e=>l("p",{class:"kv-soft"},e))))}var fs=200,ms={donated:0,caller:1,run:2,pool:2,weights:3},Ne=new WeakMap;function Qt(r,t){let{p:e,x:s}=r,n=Ne.get(r);n||Ne.set(r,n=new Map);let o=n.get(t);if(o===void 0){o=1;let i=c=>{e.storage.origin[c]!==0&&(o=Math.max(o,e.storage.capacity[c]))},{first:a=0,last:d=e.steps}=e.runs[t]??{};for(let c=e.step.out[a];c<e.step.out[Math.min(d,e.steps)];c++)i(e.out.storage[c]);for(let c=0;c<e.bind.value.length;c++)e.frame.run[s.bindFrame[c]]===t&&i(e.bind.storage[c]);n.set(t,o)}return o}function bs(r,t,e){let{p:s,x:n}=r,o=new Map;return s.caches.forEach((i,a)=>{let d=i.storage[t],c=t>0?i.valid[t-1]:0;t>0&&i.storage[t-1]>=0&&o.set(i.storage[t-1],{cache:a,before:c,valid:c,capacity:i.capacity[t-1],again:!1});let u=d===void 0||d<0?-1:yt(r,d,e);u>=0&&n.outStep[u]>=s.runs[t].first&&o.set(d,{cache:a,before:c,valid:i.valid[t],capacity:i.capacity[t],again:c>0&&i.copied[t]>0})}),o}function gs(r,t,e,s){let{p:n}=r,o=me(r,t,e,s),i=o.filter(h=>h.readers>0||h.output),a=i.length?i:o,d=[...new Set(a.map(h=>et(n.graphs[n.frame.graph[h.frame]].values[h.value])))],c=n.storage.capacity[t]||1,u=[];for(let h of a){let[f,m]=h.place.from==="bind"?[n.bind.offset[h.place.entry],n.bind.bytes[h.place.entry]]:[n.out.offset[h.place.entry],n.out.bytes[h.place.entry]];m<c&&!u.some(([k,w])=>k===f/c&&w===m/c)&&u.push([f/c,m/c])}return{label:d.length>1?`${d[0]} +${d.length-1}`:d[0]??et(n.strings[n.storage.name[t]]),parts:u}}function He(r,t,e,s,n){let{p:o,x:i}=r,a=D(r,t.frame),d=bs(r,t.run,e),c=new Map,u=new Set;if(e>=0){let{reads:b,writes:I}=ct(r,e);for(let $ of b)c.set($,"read");for(let $ of I)c.set($,"written");for(let $=o.step.free[e];$<o.step.free[e+1];$++)u.add(o.free.storage[$])}let p=Qt(r,t.run),h={weights:i.weights,caller:0,caches:0,run:0},f={count:0,bytes:0},m={count:0,bytes:0},k=b=>d.has(b)?-1:ms[_[o.storage.origin[b]]],w=he(r,e).filter(b=>o.storage.origin[b]!==0);for(let b of w){let I=d.has(b)?"caches":_[o.storage.origin[b]]==="caller"||_[o.storage.origin[b]]==="donated"?"caller":"run";h[I]+=o.storage.capacity[b]}let E=b=>k(b)>0&&o.storage.capacity[b]<p*.02&&!c.has(b)&&!n.has(b),T=!s&&w.filter(E).length>=6,H=[...w,...[...u].filter(b=>!w.includes(b))].sort((b,I)=>k(b)-k(I)||b-I),C=[];for(let b of H){let I=o.storage.capacity[b],$=u.has(b)?null:T&&E(b)?f:C.length>=fs&&!c.has(b)&&!n.has(b)?m:null;if($){$.count++,$.bytes+=I;continue}let q=lt(r,b,e),M=d.get(b),{label:tt,parts:pt}=M?{label:et(o.caches[M.cache].name),parts:[]}:gs(r,b,e,a),Y=c.get(b)==="written",ht=Y?o.step.flags[e]:0,A=u.has(b)?"freed":ht&1?"inplace":ht&4?"copied":Y&&i.born[b]===e?"new":"",j=M?`${M.valid!==M.before&&M.before>0?`${M.before}→`:""}${M.valid} / ${M.capacity}`:"",zt=A==="freed"?"freed":M?j:A==="copied"?"missed":A==="new"?"new":q>0?`↺ ${q}×`:"";C.push({id:b,gen:q,capacity:I,origin:_[o.storage.origin[b]],cache:M?.cache??-1,state:A,use:c.get(b)??"",label:tt,note:zt,parts:pt,again:M?.again??!1,valid:M&&M.capacity>0?[Math.min(M.before,M.valid)/M.capacity,M.valid/M.capacity]:null})}return{bars:C,small:f,more:m,held:h}}function Re(r,t,e){let{p:s,x:n}=r,o=yt(r,t.id,e),i=o<0?-1:n.outStep[o],a=i<0?null:s.graphs[s.frame.graph[s.step.frame[i]]],d=a?`
-written last in step ${i} by ${R(a.nodes[s.step.node[i]][1])} ${B(a,s.step.node[i])}`:"",c={donated:"donated by the caller",caller:"borrowed from the caller",run:"owned by this run",pool:"from the run's pool",weights:"weights"}[t.origin],u=t.valid?` rows valid of those reserved${t.again?"; the older ones were copied in this run":""}`:"";return`B${t.id}${t.gen?`.${t.gen}`:""} · ${y(t.capacity)} · ${c}${t.gen?` · overwritten ${t.gen}×`:""}
-${t.label} ${t.note}${u}${d}`}var vs={"":"",inplace:"",copied:"⚠︎",new:"+",freed:"×"},Be=[["weights","weights"],["caches","caches"],["caller","caller"],["run","run"]],Pe=r=>r.gen>0?`B${r.id}.${r.gen}`:`B${r.id}`,Ct=class{constructor(t,e,s){this.store=e;t.append(l("header",{},l("h3",{},"Buffers"),this.#t),this.#e,this.#s,this.#n);for(let[n,o]of Be)this.#e.append(l("i",{"data-part":n})),this.#s.append(l("span",{"data-part":n},l("i",{}),`${o} `,l("b",{})));this.#o.addEventListener("click",()=>{this.#l=!this.#l,this.#d()},{signal:s}),this.#n.addEventListener("pointerover",n=>{let o=x(n,"storage-bar"),i=o&&this.#i.get(Number(o.dataset.id))?.bar;i&&(o.title=Re(e.t,i,e.cursor))},{signal:s}),this.#n.addEventListener("click",n=>{let o=x(n,"storage-bar"),{selection:i}=e;if(!o||o===this.#r.root)return;let a=Number(o.dataset.id);e.select(i?.kind==="storage"&&i.id===a?null:{kind:"storage",id:a})},{signal:s})}store;#t=l("span",{class:"kv-hint"});#e=l("div",{class:"kv-stack","aria-hidden":"true"});#s=l("div",{class:"kv-legend"});#n=l("div",{class:"kv-mem",role:"list","aria-label":"Buffers"});#r=this.#c();#o=l("button",{type:"button",class:"kv-fold","data-kv":"memory-fold"});#a=l("p",{class:"kv-none"});#i=new Map;#l=!1;#c(){let t=l("span",{class:"kv-id"}),e=l("i",{class:"kv-fill"}),s=l("span",{class:"kv-label"}),n=l("span",{class:"kv-note"}),o=l("span",{class:"kv-num"});return{bar:null,root:l("div",{class:"kv-mem-row",role:"listitem","data-kv":"storage-bar"},t,l("span",{class:"kv-track"},e),l("span",{class:"kv-text"},s,n),o),id:t,fill:e,label:s,note:n,size:o,shown:""}}update(t){t.payload&&this.#i.clear(),(t.cursor||t.payload||t.selection)&&this.#d()}#d(){let{store:t}=this,{now:e,t:s,cursor:n}=t,o=He(s,e,n,this.#l,e.lit.storages),i=Qt(s,e.run),a=o.held.weights+o.held.caches+o.held.caller+o.held.run;v(this.#t,`${y(a)} held after this step`),Be.forEach(([h],f)=>{this.#e.children[f].style.flexGrow=String(o.held[h]),v(this.#s.children[f].lastElementChild,y(o.held[h])),this.#s.children[f].hidden=o.held[h]===0}),this.#p(s.x.weights,i);let d=s.x.weights?[this.#r.root]:[],c=null,u=new Set;for(let h of o.bars){let f=this.#i.get(h.id);f||this.#i.set(h.id,f=this.#c()),this.#h(f,h,i,e.lit.storages.has(h.id)),h.use==="written"&&h.state!=="freed"&&(c=f.root),d.push(f.root),u.add(h.id)}for(let h of this.#i.keys())u.has(h)||this.#i.delete(h);(o.small.count||this.#l)&&(v(this.#o,this.#l?"▾ fold small buffers":`▸ ${S(o.small.count)} small buffers, ${y(o.small.bytes)}`),d.push(this.#o)),o.more.count&&(v(this.#a,`${S(o.more.count)} more, ${y(o.more.bytes)}`),d.push(this.#a)),this.#u(d);let p=Math.max(3,...o.bars.map(h=>Pe(h).length));G(this.#n,"--kv-digits",String(Math.max(p,5))),c&&t.reveal(this.#n,c)}#u(t){for(t.forEach((e,s)=>{this.#n.children[s]!==e&&this.#n.insertBefore(e,this.#n.children[s]??null)});this.#n.children.length>t.length;)this.#n.lastElementChild.remove()}#p(t,e){let s=this.#r;g(s.root,"data-id","W"),g(s.root,"data-origin","weights"),v(s.id,"W"),v(s.label,"all weights"),v(s.size,y(t)),s.fill.style.width=`${Math.min(100,t/e*100)}%`,g(s.fill,"data-cut",t>e?"1":null),s.root.title=`weights, ${y(t)}${t>e?"; the bar is cut off":""}`}#h(t,e,s,n){let o=JSON.stringify([e,s,n]);if(o===t.shown)return;t.shown=o,t.bar=e;let{root:i,fill:a}=t;g(i,"data-id",e.id),g(i,"data-origin",e.cache>=0?"cache":e.origin),g(i,"data-state",e.state||null),g(i,"data-use",e.use||null),g(i,"data-lit",n?"1":null),v(t.id,Pe(e)),v(t.label,e.label),v(t.note,`${vs[e.state]} ${e.note}`.trim()),v(t.size,y(e.capacity)),g(a,"data-cut",e.capacity>s?"1":null),a.style.width=e.capacity>s?"100%":`max(3px, ${(e.capacity/s*100).toFixed(2)}%)`;let d=[],c=(u,p,h)=>{let f=l("i",{"data-part":u});f.style.left=`${p*100}%`,f.style.width=`${h*100}%`,d.push(f)};if(e.valid)c(e.again?"again":"valid",0,e.valid[0]),c("fresh",e.valid[0],e.valid[1]-e.valid[0]);else for(let[u,p]of e.parts.slice(0,8))c("view",u,p);a.replaceChildren(...d)}};var Fe=[["op","op type","Softmax"],["node","node","name of a node"],["buffer","buffer","B12"],["decision","decision","missed"],["condition","condition (Python)","step.copied > 1000"]],Nt=class{constructor(t,e,s,n){this.store=e;this.commands=s;this.#e=P("","Toggle a breakpoint on the selection (b)","breakpoint-selection",()=>s.toggleSelected(),n,"b");let o=P("an op that could be in place is not","Toggle","breakpoint-missed",()=>s.toggle("decision","missed"),n),i=P("Add","Add this breakpoint","breakpoint-add",()=>this.#a(),n);this.#r.id=`kv-ops-${Math.random().toString(36).slice(2)}`,this.#n.setAttribute("list",this.#r.id),this.root=l("div",{class:"kv-pop kv-menu",role:"dialog","aria-label":"Breakpoints","data-kv":"breakpoint-menu"},l("h4",{},"Continue stops at"),this.#t,l("h4",{},"Add"),l("div",{class:"kv-rowline"},this.#e,o),l("div",{class:"kv-rowline"},this.#s,this.#n,this.#r,i)),this.root.hidden=!0,t.append(this.root),this.#s.addEventListener("change",()=>this.#o(),{signal:n}),this.#n.addEventListener("keydown",a=>{a.key==="Enter"&&this.#a()},{signal:n}),this.#t.addEventListener("change",a=>{let d=Number(a.target.dataset.id);e.setBreakpoints(e.breakpoints.map((c,u)=>u===d?{...c,enabled:!c.enabled}:c))},{signal:n}),this.#t.addEventListener("click",a=>{let d=x(a,"breakpoint-remove");d&&e.setBreakpoints(e.breakpoints.filter((c,u)=>u!==Number(d.dataset.id)))},{signal:n})}store;commands;root;#t=l("ul",{"aria-label":"Breakpoints"});#e;#s=l("select",{"aria-label":"Kind of breakpoint"});#n=l("input",{type:"text","aria-label":"Stop at"});#r=l("datalist");toggle(){this.root.hidden=!this.root.hidden,this.root.hidden?this.root.closest(".kvviz")?.focus({preventScroll:!0}):this.#s.focus({preventScroll:!0})}#o(){let t=this.#s.value,{graphs:e}=this.store.t.p;this.#n.placeholder=Fe.find(([n])=>n===t)?.[2]??"";let s=t==="decision"?Et:t==="op"||t==="node"?[...new Set(e.flatMap(n=>n.order.map(o=>n.nodes[o][t==="op"?1:0])))].sort():[];this.#r.replaceChildren(...s.slice(0,500).map(n=>l("option",{value:n})))}#a(){let t=this.#s.value,e=this.#n.value.trim()||(t==="decision"?"missed":"");if(e){if(t==="decision"&&!Et.includes(e))return this.store.tell(`decisions are ${Et.join(", ")}`);if(t==="buffer"&&Number.isNaN(ot(e)))return this.store.tell(`${e} is not a buffer; write B12`);this.commands.toggle(t,t==="buffer"?ot(e):e),this.#n.value="",t==="condition"&&this.store.tell("a condition is looked at by the kernel")}}update(t){let{store:e}=this;if(t.payload){let s=e.t.p.breakpoint_kinds;this.#s.replaceChildren(...Fe.filter(([n])=>s.includes(n)).map(([n,o])=>l("option",{value:n},o))),this.#o()}if(t.breakpoints){let s=e.breakpoints.map((n,o)=>l("li",{"data-kv":"breakpoint","data-id":o},l("label",{title:dt(n)},l("input",{type:"checkbox","data-id":o,checked:n.enabled}),l("span",{},dt(n))),l("button",{type:"button","data-kv":"breakpoint-remove","data-id":o,"aria-label":`Remove ${dt(n)}`},"✕")));this.#t.replaceChildren(...s.length?s:[l("li",{class:"kv-none"},"nothing yet")])}if(t.selection||t.cursor||t.payload){let s=Yt(e);this.#e.disabled=!s,v(this.#e,s?`${s.text}`:"no selection")}}};function ks({p:r},t){let e=-1;for(let n=r.step.block[t];n<r.step.block[t+1];n++)(e<0||r.block.bytes[n]>r.block.bytes[e])&&(e=n);let s=e<0?0:r.block.bytes[e];return{bytes:s>0?s:r.step.alloc[t],block:e}}function Oe(r){let{p:t}=r,e=new Map;for(let s=0;s<t.steps;s++){if(!(t.step.flags[s]&L.missed))continue;let n=t.frame.graph[t.step.frame[s]],o=n*2**24+t.step.node[s],i=e.get(o);i||e.set(o,i={graph:n,node:t.step.node[s],steps:[],bytes:0,message:"",code:"",worst:-1});let{bytes:a,block:d}=ks(r,s);i.steps.push(s),i.bytes+=a,a>i.worst&&(i.worst=a,i.message=d<0?t.strings[t.step.rule[s]]:t.strings[t.block.message[d]],i.code=d<0?"":t.strings[t.block.code[d]])}return[...e.values()].sort((s,n)=>n.bytes-s.bytes||s.steps[0]-n.steps[0])}function je(r,t){return r.steps.find(e=>e>t)??r.steps[0]}var Zt=300,Ht=class{constructor(t,e,s){this.store=e;let n=[["kv-num","bytes"],["","op"],["","name"],["","block"],["kv-num","times"],["","blocked by"],["","why"]];t.append(l("div",{class:"kv-scroll"},l("table",{class:"kv-table kv-missed","aria-label":"Missed in-place ops"},l("thead",{},l("tr",{},...n.map(([o,i])=>l("th",{scope:"col",class:o},i)))),this.#e))),this.#e.addEventListener("click",o=>{let i=x(o,"missed-row");if(!i)return;let a=this.#t[Number(i.dataset.id)];e.seek(je(a,e.cursor)),e.select({kind:"node",id:a.node,graph:a.graph})},{signal:s})}store;#t=[];#e=l("tbody");get count(){return this.#t.length}update(t){let{store:e}=this,{p:s}=e.t;if(t.payload){this.#t=Oe(e.t);let n=this.#t.slice(0,Zt).map((o,i)=>{let a=s.graphs[o.graph];return l("tr",{"data-kv":"missed-row","data-id":i,"data-node":o.node,"data-step":o.steps[0],title:`${a.nodes[o.node][0]}
-steps ${o.steps.slice(0,12).join(", ")}${o.steps.length>12?" …":""}`},l("td",{class:"kv-num"},l("b",{},y(o.bytes))),l("td",{class:"kv-op"},R(a.nodes[o.node][1])),l("td",{},B(a,o.node)),l("td",{class:"kv-soft"},a.blocks[e.t.x.graphs[o.graph].block[o.node]]?.title??""),l("td",{class:"kv-num"},`${S(o.steps.length)}×`),l("td",{},l("code",{},o.code)),l("td",{class:"kv-wide"},o.message))});n.length||n.push(l("tr",{},l("td",{colspan:7,class:"kv-none"},"Nothing missed: every op that could run in place did."))),this.#t.length>Zt&&n.push(l("tr",{},l("td",{colspan:7,class:"kv-none"},`${S(this.#t.length-Zt)} more`))),this.#e.replaceChildren(...n)}if(t.cursor||t.payload||t.selection){let{cursor:n,selection:o}=e;for(let i of this.#e.querySelectorAll('[data-kv="missed-row"]')){let a=this.#t[Number(i.dataset.id)];g(i,"aria-current",n>=0&&s.step.node[n]===a.node&&s.frame.graph[s.step.frame[n]]===a.graph&&a.steps.includes(n)?"step":null),g(i,"data-lit",o?.kind==="node"&&o.id===a.node&&o.graph===a.graph?1:null)}}}};var Ge={inplace:["↺","in place"],copied:["⚠︎","missed: not in place"],view:["v","a view: no bytes moved"],foreign:["f","foreign kernel: never in place"],done:["","new buffer"]},Rt=class{constructor(t,e,s){this.store=e;t.append(this.#t),this.#t.addEventListener("click",n=>{let o=x(n,"buffer");if(o)return e.select({kind:"storage",id:Number(o.dataset.id)});let i=x(n,"value");i&&e.select({kind:"value",id:Number(i.dataset.id),graph:Number(i.dataset.graph)})},{signal:s})}store;#t=l("div",{class:"kv-step"});update(t){if((t.cursor||t.payload)&&this.#t.replaceChildren(...this.store.cursor<0?this.#e():this.#r(this.store.cursor)),t.cursor||t.payload||t.selection){let{storages:e}=this.store.now.lit;for(let s of this.#t.querySelectorAll('[data-kv="buffer"]'))g(s,"data-lit",e.has(Number(s.dataset.id))?"1":null)}}#e(){let{p:t,x:e}=this.store.t;return[l("h3",{},"This step"),l("p",{class:"kv-big"},"Before the first step"),l("p",{class:"kv-soft"},`${t.title||"graph"}: ${S(t.steps)} steps recorded${t.runs.length>1?` in ${t.runs.length} runs`:""}, weights ${y(e.weights)}.`),l("p",{class:"kv-soft"},"Press Next, or → on the keyboard. ? lists all keys.")]}#s(t,e){let{p:s}=this.store.t;return l("button",{type:"button",class:"kv-chip","data-kv":"buffer","data-id":t,"data-origin":_[s.storage.origin[t]],title:`${y(s.storage.capacity[t])}, ${_[s.storage.origin[t]]}; choose it to light it everywhere`},J(s,t,e))}#n(t,e){let s=this.store.t.p.graphs[t].values[e];return l("button",{type:"button",class:"kv-value","data-kv":"value","data-id":e,"data-graph":t,title:s},et(s))}#r(t){let{t:e}=this.store,{p:s}=e,n=s.step.frame[t],o=s.frame.graph[n],i=s.graphs[o],a=s.step.node[t],[d,c,,u]=i.nodes[a],p=s.step.flags[t],h=Q(p),[f,m]=Ge[h]??Ge.done,k=s.step.out[t],w=st[s.out.how[k]]??"",E=h==="inplace"&&w==="append"?"in place: appended":h==="done"&&w==="pool"?"buffer from the pool":h==="done"&&p&L.control?"body done":m,T=[l("h3",{},"This step",n>=0&&s.frame.parent[n]>=0?l("span",{class:"kv-hint"},D(e,n).slice(1).map(b=>s.strings[s.frame.label[b]]).join(" › ")):""),l("p",{class:"kv-big",title:d},R(c),l("span",{class:"kv-name"},B(i,a))),l("p",{class:"kv-badge","data-state":h,"data-kv":"decision"},l("b",{"aria-hidden":"true"},f),E,p&L.foreign&&h!=="foreign"?l("span",{class:"kv-soft"}," · foreign kernel"):""),l("p",{class:"kv-sentence"},s.strings[s.step.sentence[t]])],H=[["alloc","allocated"],["written","written"],["copied","copied"]];T.push(l("dl",{class:"kv-facts"},...H.map(([b,I])=>l("div",{"data-zero":s.step[b][t]===0?1:null},l("dt",{},I),l("dd",{},y(s.step[b][t])))))),T.push(this.#a(t,n,o,u),this.#o(t,o,u));let C=s.strings[s.step.rule[t]];return C&&T.push(l("p",{class:"kv-rule"},l("b",{},"Rule "),C)),T}#o(t,e,s){let{p:n}=this.store.t,o=n.step.flags[t]&L.missed,i=l("ul",{class:"kv-blockers","data-missed":o?1:null,"aria-label":"Why not in place"});for(let a=n.step.block[t];a<n.step.block[t+1];a++){let d=s[n.block.input[a]]??-1,c=n.strings[n.block.message[a]],u=n.strings[n.block.culprit[a]],p=[];d>=0&&p.push("input ",this.#n(e,d)),u&&!c.includes(u)&&p.push(`${p.length?" · ":""}culprit ${u}`),i.append(l("li",{"data-kv":"blocker","data-id":n.strings[n.block.code[a]]},l("div",{},l("code",{},n.strings[n.block.code[a]]),l("span",{class:"kv-num"},o&&n.block.bytes[a]?y(n.block.bytes[a]):"")),l("p",{},c),p.length?l("p",{class:"kv-soft"},...p):""))}return i.hidden=!i.firstChild,i}#a(t,e,s,n){let{t:o}=this.store,{p:i}=o,a=l("table",{class:"kv-places"}),d=(c,u,p,h,f,m,k)=>a.append(l("tr",{"data-side":c,title:k},l("th",{scope:"row",title:p},u),l("td",{},this.#n(s,h)),l("td",{},...f),l("td",{class:"kv-shape",title:m},z(m)),l("td",{class:"kv-soft",title:k},k)));n.forEach((c,u)=>{if(c<0)return;let p=O(o,e,c,t-1),h=i.step.taken[t]>>u&1;d("in",h?"↺":"in",h?"taken: its buffer was handed over":"read",c,p?[this.#s(p.storage,p.gen)]:["–"],p?this.#i(p):"",p?this.#l(p):"")});for(let c=i.step.out[t];c<i.step.out[t+1];c++){if(i.out.value[c]<0)continue;let u=i.out.gen[c],h=(i.out.how[c]===1||i.out.how[c]===3)&&u>0?[J(i,i.out.storage[c],u-1),"→",this.#s(i.out.storage[c],u)]:[this.#s(i.out.storage[c],u)];d("out","out","written",i.out.value[c],h,i.strings[i.out.info[c]],i.out.how[c]>1?st[i.out.how[c]]??"":"")}return a}#i(t){let{p:e}=this.store.t;return e.strings[t.from==="bind"?e.bind.info[t.entry]:e.out.info[t.entry]]}#l(t){let{p:e}=this.store.t;return t.from==="bind"?vt[e.bind.how[t.entry]]??"":st[e.out.how[t.entry]]==="view"?"view":""}};var Bt=class{constructor(t,e,s,n){this.store=e;this.root=l("div",{class:"kv-story"},this.#t,l("div",{class:"kv-runs"},this.#e,this.#s)),t.append(this.root),this.#t.addEventListener("click",o=>{let i=x(o,"story-word");i&&s.toRun(Number(i.dataset.id))},{signal:n}),this.#e.addEventListener("input",()=>s.toRun(this.#e.valueAsNumber),{signal:n})}store;root;#t=l("div",{class:"kv-words",role:"group","aria-label":"Words told so far"});#e=l("input",{type:"range",min:0,step:1,"aria-label":"Decode step","data-kv":"decode-slider"});#s=l("output",{class:"kv-run"});#n=-2;update(t){let{p:e}=this.store.t;if(t.payload){this.root.hidden=e.runs.length<2&&e.story.length===0,this.#e.max=String(Math.max(0,e.runs.length-1));let a=e.story.length?e.story:e.runs.map((d,c)=>({text:d.label,run:c,prompt:!1}));this.#t.replaceChildren(...a.map(d=>l("button",{type:"button",tabindex:-1,class:d.prompt?"kv-word kv-prompt":"kv-word","data-kv":"story-word","data-id":d.run??0,title:d.prompt?"prompt: read in the first run":e.runs[d.run??0]?.label??""},d.text===""?"∅":d.text))),e.live&&e.story.length&&this.#t.append(l("span",{class:"kv-word kv-more",title:"more can be run"},"…")),this.#n=-2}if(!t.cursor&&!t.payload)return;let s=this.store.cursor<0?-1:this.store.run;if(s===this.#n)return;this.#n=s;let n=Math.max(0,s);this.#e.value=String(n);let o=e.runs[n]?.label??"";this.#e.setAttribute("aria-valuetext",`${o}, ${n+1} of ${e.runs.length}`),v(this.#s,`${o} · ${n+1}/${e.runs.length}`);let i=null;for(let a of this.#t.querySelectorAll('[data-kv="story-word"]')){let d=Number(a.dataset.id),u=a.classList.contains("kv-prompt")?"prompt":d===s?"now":d<s?"said":"later";g(a,"data-state",u),g(a,"aria-current",u==="now"?"step":null),u==="now"&&(i=a)}this.store.reveal(this.#t,i??this.#t.firstElementChild??this.#t)}};var ys={missed:L.missed,"in place":L.inPlace,view:L.view,foreign:L.foreign};function ws({p:r,x:t},e,s){let n=new Set;if(e>=r.storages)return n;for(let o=t.outs.start[e];o<t.outs.start[e+1];o++)(s===null||r.out.gen[t.outs.ids[o]]===s)&&n.add(t.outStep[t.outs.ids[o]]);return n}function te(r,t){let{p:e}=r,s=t.toLowerCase(),n=[],o=/^b(\d+)(?:\.(\d+))?$/.exec(s);if(o){let d=Number(o[1]),c=o[2]===void 0?null:Number(o[2]),u=ws(r,d,c);for(let p=0;p<e.steps;p++)if(u.has(p))n.push(p);else{let h=e.step.frame[p];e.graphs[e.frame.graph[h]].nodes[e.step.node[p]][3].some(k=>{let w=O(r,h,k,p-1);return w?.storage===d&&(c===null||w.gen===c)})&&n.push(p)}return Int32Array.from(n)}let i=ys[s],a=e.graphs.map(d=>Uint8Array.from(d.nodes,([c,u,p,h,f])=>{let m=[...h,...f].map(k=>d.values[k]??"").join(" ");return`${u} ${c} ${p} ${m}`.toLowerCase().includes(s)?1:0}));for(let d=0;d<e.steps;d++)(i&&e.step.flags[d]&i||a[e.frame.graph[e.step.frame[d]]][e.step.node[d]])&&n.push(d);return Int32Array.from(n)}var U=22,xs={inplace:"↺ in place",copied:"⚠︎ not in place",view:"v view",foreign:"f foreign",done:"new buffer"},ee=["step","run","block","op","name","decision","output","allocated","copied","written","live"],Es=7,Pt=class{constructor(t,e,s){this.store=e;let n=l("tr",{},...ee.map((i,a)=>l("th",{scope:"col",class:a>=Es||a===0?"kv-num":"","data-column":i},i)));this.#n.append(l("thead",{},n),this.#s),this.#e.append(this.#n),t.append(l("div",{class:"kv-searchline"},this.search,this.#t),this.#e),this.#e.addEventListener("scroll",()=>{this.#d=this.#e.scrollTop,this.#f()},{signal:s,passive:!0}),this.#s.addEventListener("click",i=>{let a=x(i,"table-row");a&&e.seek(Number(a.dataset.step))},{signal:s}),this.search.addEventListener("input",()=>{clearTimeout(this.#u),this.#u=setTimeout(()=>this.#h(),120)},{signal:s}),this.search.addEventListener("keydown",i=>{i.key==="Enter"&&(this.#h(),this.#b(i.shiftKey?-1:1))},{signal:s});let o=new ResizeObserver(()=>{let i=this.#c===0;this.#c=this.#e.clientHeight,this.#d=this.#e.scrollTop,this.#f(),i&&this.#m(),this.#f()});o.observe(this.#e),s.addEventListener("abort",()=>o.disconnect())}store;search=l("input",{type:"search",placeholder:"Search op, name, B12, missed …","aria-label":"Search steps","data-kv":"search-input"});#t=l("span",{class:"kv-hint"});#e=l("div",{class:"kv-scroll",tabindex:0,role:"region","aria-label":"Steps"});#s=l("tbody");#n=l("table",{class:"kv-table","aria-label":"Steps"});#r=l("tr",{class:"kv-gap","aria-hidden":"true"},l("td",{colspan:ee.length}));#o=l("tr",{class:"kv-gap","aria-hidden":"true"},l("td",{colspan:ee.length}));#a=null;#i=-1;#l=-1;#c=0;#d=0;#u;get#p(){return this.#a?.length??this.store.t.p.steps}#h(){let t=this.search.value.trim();this.#a=t?te(this.store.t,t):null,v(this.#t,t?`${S(this.#p)} of ${S(this.store.t.p.steps)} steps; Enter goes to the next`:""),this.#i=-1,this.#m(),this.#f()}#b(t){let{cursor:e}=this.store,s=this.#a;if(!s?.length)return;let n=t>0?s.find(o=>o>e)??s[0]:[...s].reverse().find(o=>o<e)??s[s.length-1];this.store.seek(n)}update(t){t.payload&&(this.#a&&(this.#a=te(this.store.t,this.search.value.trim())),this.#i=-1,g(this.#n,"aria-rowcount",this.#p+1)),t.selection&&(this.#i=-1),t.payload&&this.#f(),(t.cursor||t.payload)&&this.#m(),this.#f()}#m(){let{cursor:t}=this.store,e=this.#a?this.#a.findIndex(o=>o>=t):Math.max(0,t),s=this.#c,n=e*U;e<0||!s||n>=this.#d&&n+2*U<=this.#d+s||(this.#d=Math.max(0,Math.min(n-s/2+U,(this.#p+1)*U-s)),this.store.scroll(()=>this.#e.scrollTop=this.#d))}#f(){if(!this.#c)return;let t=this.#p,e=Math.max(0,Math.floor(this.#d/U)-4),s=Math.min(t,Math.ceil((this.#d+this.#c)/U)+4);if(e!==this.#i||s!==this.#l){this.#i=e,this.#l=s;let n=[];for(let o=e;o<s;o++)n.push(this.#g(this.#a?this.#a[o]:o,o));this.#r.style.height=`${e*U}px`,this.#o.style.height=`${(t-s)*U}px`,this.#s.replaceChildren(this.#r,...n,this.#o)}for(let n of this.#s.querySelectorAll('[data-kv="table-row"]'))g(n,"aria-current",Number(n.dataset.step)===this.store.cursor?"step":null)}#g(t,e){let{t:s,now:n,selection:o}=this.store,{p:i,x:a}=s,d=i.step.frame[t],c=i.frame.graph[d],u=i.graphs[c],p=i.step.node[t],h=Q(i.step.flags[t]),f=i.step.out[t],m=i.step.out[t+1]>f?i.strings[i.out.info[f]]:"",k=(H,C="")=>l("td",{class:"kv-num","data-column":C,"data-zero":H===0?1:null},y(H)),w=!1;if(o?.kind==="node")w=o.id===p&&(o.graph??c)===c;else if(n.lit.storages.size){let{reads:H,writes:C}=ct(s,t);w=[...H,...C].some(b=>n.lit.storages.has(b)&&i.storage.origin[b]!==0)}let E=u.blocks[a.graphs[c].block[p]]?.title??"",T=l("td",{class:"kv-op",title:u.nodes[p][1]},R(u.nodes[p][1]));return T.style.paddingLeft=`${8+12*a.depth[d]}px`,l("tr",{"data-kv":"table-row","data-step":t,"aria-rowindex":e+2,"data-lit":w?1:null,title:i.strings[i.step.sentence[t]]},l("td",{class:"kv-num"},String(t)),l("td",{class:"kv-soft","data-column":"run"},i.runs[i.frame.run[d]]?.label??""),l("td",{class:"kv-soft","data-column":"block",title:E},E),T,l("td",{title:u.nodes[p][0]},B(u,p)),l("td",{class:"kv-decision","data-state":h},xs[h]??""),l("td",{class:"kv-shape",title:m},z(m)),k(i.step.alloc[t]),k(i.step.copied[t]),k(i.step.written[t],"written"),k(i.step.live[t]))}};var Ft=class{bar=l("div",{class:"kv-tabs",role:"tablist","aria-label":"Lists"});panels=l("div",{class:"kv-panels"});#t=[];#e="steps";constructor(t,e){t.append(this.bar,this.panels),this.bar.addEventListener("click",s=>{let n=x(s,"tab");n&&this.show(n.dataset.id===this.#e?"":n.dataset.id)},{signal:e}),this.bar.addEventListener("keydown",s=>{let n=s.key==="ArrowRight"?1:s.key==="ArrowLeft"?-1:0,o=this.#t.findIndex(a=>a.tab===s.target);if(!n||o<0)return;s.stopPropagation();let i=this.#t[(o+n+this.#t.length)%this.#t.length];this.show(i.id),i.tab.focus()},{signal:e})}add(t,e){let s=l("div",{class:"kv-panel",role:"tabpanel","aria-label":e,"data-id":t}),n=l("button",{type:"button",role:"tab","data-kv":"tab","data-id":t},e);return this.#t.push({id:t,title:e,panel:s,tab:n}),this.bar.append(n),this.panels.append(s),this.show(this.#e),s}count(t,e){let s=this.#t.find(n=>n.id===t);v(s.tab,e>0?`${s.title} ${e}`:s.title),g(s.tab,"data-count",e)}show(t){this.#e=t,this.panels.hidden=t==="";for(let e of this.#t){let s=e.id===t;e.panel.hidden=!s,g(e.tab,"aria-selected",String(s)),e.tab.tabIndex=s||t===""?0:-1}}};function Ve({p:r,x:t},e){let s=Math.max(1,Math.floor(e)),n=new Float64Array(s).fill(1/0),o=new Float64Array(s).fill(-1/0),i=r.steps,a=1/0;for(let u=0;u<i;u++){let p=r.step.live[u];p<a&&(a=p);let h=Math.floor(u/i*s),f=Math.max(h,Math.ceil((u+1)/i*s)-1);for(let m=h;m<=f&&m<s;m++)p<n[m]&&(n[m]=p),p>o[m]&&(o[m]=p)}let d=t.peak>=0?r.step.live[t.peak]:1,c=i&&a>d*.4?Math.max(0,a-(d-a)*.15-d*.001):0;return{low:n,high:o,floor:i?a:0,top:d>c?d:c+1,from:c}}function se(r,t,e){return t?(r+.5)/t*e:0}function ze(r,t,e){return Math.max(0,Math.min(t-1,Math.floor(r/Math.max(1,e)*t)))}function _e(r,t,e){for(let s=1;;s=Ss(s)){let n=-1/0,o=!0,i=r.map((a,d)=>d%s||a.x+a.width>e?!1:a.x<n&&n!==-1/0?(o&&=n===r[0].x+r[0].width+t,!1):(n=a.x+a.width+t,!0));if(o||s>r.length)return i}}function Ss(r){return Number(String(r)[0])===2?r*5/2:r*2}var Ts=15,Ot=class{constructor(t,e,s){this.store=e;this.#a=l("button",{type:"button","data-kv":"peak",title:"Go to the step with the most live bytes"}),this.#a.addEventListener("click",()=>e.seek(e.t.x.peak),{signal:s}),this.#n=l("div",{class:"kv-plot","data-kv":"timeline"},this.#t,this.#e,this.#s),this.#r.append(this.#o,this.#a,this.#l,this.#c,this.#i),t.append(this.#r,this.#n);let n=i=>{let a=this.#n.getBoundingClientRect();e.seek(ze(i.clientX-a.left,e.t.p.steps,a.width))};this.#n.addEventListener("pointerdown",i=>{i.button===0&&(this.#n.setPointerCapture(i.pointerId),n(i))},{signal:s}),this.#n.addEventListener("pointermove",i=>{this.#n.hasPointerCapture(i.pointerId)&&n(i)},{signal:s}),this.#s.addEventListener("input",()=>e.seek(this.#s.valueAsNumber),{signal:s});let o=new ResizeObserver(()=>{Math.floor(this.#n.clientWidth)!==this.#d&&this.#h(),this.#p()});o.observe(this.#n),s.addEventListener("abort",()=>o.disconnect())}store;#t=l("canvas",{"aria-hidden":"true"});#e=l("div",{class:"kv-cursor"});#s=l("input",{type:"range",min:-1,step:1,class:"kv-range","data-kv":"step-slider","aria-label":"Step"});#n;#r=l("div",{class:"kv-legend"});#o=this.#u("live","live");#a;#i=l("span",{class:"kv-soft"});#l=this.#u("capacity","capacity");#c=this.#u("valid","valid");#d=0;#u(t,e){return l("span",{"data-part":t},l("i",{}),`${e} `,l("b",{}))}update(t){(t.payload||t.look)&&this.#h(),(t.cursor||t.payload)&&this.#p()}#p(){let{cursor:t,run:e}=this.store,{p:s}=this.store.t,n=this.#d;this.#e.style.transform=`translateX(${(t<0?0:se(t,s.steps,n)).toFixed(1)}px)`,g(this.#n,"data-step",t),this.#s.max=String(s.steps-1),this.#s.value=String(t);let o=t<0?"before the first step":s.graphs[s.frame.graph[s.step.frame[t]]].nodes[s.step.node[t]][0];this.#s.setAttribute("aria-valuetext",`step ${t} of ${s.steps}, ${o}`),v(this.#o.lastElementChild,t<0?y(0):y(s.step.live[t]));let i=s.caches[0];this.#l.hidden=this.#c.hidden=!i,i&&(v(this.#l.lastElementChild,`${S(i.capacity[e]??0)} rows`),v(this.#c.lastElementChild,S(i.valid[e]??0)),this.#l.title=this.#c.title=`rows of ${i.name}, on a scale of their own`)}#h(){let{t}=this.store,{p:e,x:s}=t,n=this.#d=Math.floor(this.#n.clientWidth),o=Math.floor(this.#n.clientHeight),i=Ve(t,n);this.#a.replaceChildren(l("i",{}),"peak ",l("b",{},y(i.top)),s.peak>=0?` at step ${S(s.peak)}`:""),this.#a.disabled=s.peak<0,v(this.#i,i.from>0?`axis from ${y(i.from)}`:"");let a=this.#t.getContext("2d");if(!a||n<10||o<10)return;let d=globalThis.devicePixelRatio||1;this.#t.width=n*d,this.#t.height=o*d,a.scale(d,d);let c=getComputedStyle(this.#n),u=m=>c.getPropertyValue(m).trim()||"#888",p=o-Ts,h=m=>p-(m-i.from)/(i.top-i.from)*(p-8);if(this.#b(a,n,p,u("--kv-line"),u("--kv-soft"),c.fontFamily),!e.steps)return;a.beginPath(),a.moveTo(0,p);for(let m=0;m<n;m++)a.lineTo(m+.5,h(i.high[m]));a.lineTo(n,p),a.globalAlpha=.15,a.fillStyle=u("--kv-accent"),a.fill(),a.globalAlpha=1,a.beginPath();for(let m=0;m<n;m++)a.lineTo(m+.5,h(i.high[m])),i.low[m]<i.high[m]&&a.lineTo(m+.5,h(i.low[m]));a.lineWidth=1.3,a.lineJoin="round",a.strokeStyle=u("--kv-accent"),a.stroke(),this.#m(a,n,p,u("--kv-view"));let f=Math.max(5,Math.min(n-5,se(s.peak,e.steps,n)));a.beginPath(),a.moveTo(f,7),a.lineTo(f-5,0),a.lineTo(f+5,0),a.closePath(),a.fillStyle=u("--kv-missed"),a.fill()}#b(t,e,s,n,o,i){let{p:a}=this.store.t;t.fillStyle=n,t.fillRect(0,s,e,1),t.font=`10.5px ${i}`,t.textBaseline="top";let d=p=>p.replace(/^decode /,""),c=a.runs.map(p=>({x:p.first/Math.max(1,a.steps)*e+3,width:t.measureText(d(p.label)).width})),u=_e(c,10,e);a.runs.forEach((p,h)=>{t.fillStyle=n,h>0&&(u[h]||e/a.runs.length>24)&&t.fillRect(Math.round(c[h].x-3),0,1,s+(u[h]?6:0)),t.fillStyle=o,u[h]&&a.runs.length>1&&t.fillText(d(p.label),c[h].x,s+3)})}#m(t,e,s,n){let{p:o}=this.store.t,i=o.caches[0];if(!i)return;let a=Math.max(1,...i.capacity),d=c=>s-c/a*(s-8)*.85;t.strokeStyle=n;for(let[c,u,p]of[[i.capacity,[5,3],1.4],[i.valid,[],1.8]])t.beginPath(),o.runs.forEach((h,f)=>{c[f]!==void 0&&(t.lineTo(h.first/o.steps*e,d(c[f])),t.lineTo(h.last/o.steps*e,d(c[f])))}),t.setLineDash([...u]),t.lineWidth=p,t.stroke();t.setLineDash([])}};var jt=class{constructor(t,e,s,n,o){this.store=e;let i=(c,u,p,h,f,m)=>{let k=P(c,`${u}${f?` (${f.split(" ").join(" or ")})`:""}`,p,h,o,f);return m&&k.setAttribute("aria-label",m),k};this.#a=i("◀︎","Previous op","back",()=>s.back(),"ArrowLeft p","Back");let a=i("Next ▶︎","Run the next op; a body counts as one","next",()=>s.next(),"ArrowRight n","Next");a.classList.add("kv-go"),this.#l=i("Into","Enter the If, Loop or function that comes next, or run one op","into",()=>s.into(),"i"),this.#i=l("span",{class:"kv-group"},i("◂◂","The same op, one decode step earlier","previous-token",()=>s.previousRun(),",","Previous token"),i("Next token ▸▸","The same op, one decode step on","next-token",()=>s.nextRun(),".","Next token")),this.#t=l("input",{type:"number",min:-1,step:1,"data-kv":"goto","aria-label":"Go to step",title:"Steps are numbered from 0, as in trace.steps; type a number to go there (g)"});let d=()=>{let c=this.#t.valueAsNumber;Number.isFinite(c)&&e.seek(c),this.#c()};this.#t.addEventListener("change",d,{signal:o}),this.#t.addEventListener("keydown",c=>{c.key==="Enter"&&(d(),t.parentElement?.focus({preventScroll:!0}))},{signal:o}),this.#n=l("span",{class:"kv-position","data-kv":"step-number"},"step ",this.#t,this.#e,this.#s),this.#o=i("● 0","Breakpoints","breakpoints",()=>n.breakpoints()),this.root=l("div",{class:"kv-bar",role:"toolbar","aria-label":"Debugger"},l("span",{class:"kv-group"},this.#a,a),l("span",{class:"kv-group"},this.#l,i("Out","Run to the end of this body or block","out",()=>s.out(),"o"),i("Continue","Run to the next breakpoint","continue",()=>s.continue(),"c")),this.#i,l("span",{class:"kv-rest"},this.#n,l("span",{class:"kv-right"},this.#r,this.#o,i("/","Search steps, names, buffers","search",()=>n.search(),"/","Search"),i("?","Keys and signs","help",()=>n.help(),"?","Help")))),t.append(this.root)}store;#t;#e=l("span");#s=l("span",{class:"kv-where"});#n;#r=l("span",{class:"kv-pill","data-kv":"policy"});#o;#a;#i;#l;root;focusGoto(){this.#t.focus(),this.#t.select()}#c(){let{cursor:t}=this.store;this.#t.value=String(t),G(this.#t,"--kv-digits",String(String(t).length))}update(t){let{store:e}=this,{p:s}=e.t;if(t.payload&&(v(this.#r,`policy: ${s.policy.name}`),this.#r.title=s.policy.about,this.#t.max=String(s.steps-1),this.#i.hidden=s.runs.length<2&&!s.live),t.payload||t.cursor){this.#c(),g(this.#n,"data-step",e.cursor),v(this.#e,` of ${S(s.steps)}`);let n=s.runs.length>1?s.runs[e.run]?.label??"":"",o=we(e.t,e.cursor),i=[n.replace(/^decode (\d+)/,"decode step $1"),o].filter(Boolean).join(" · ");v(this.#s,i?` · ${i}`:""),this.#s.title=i,g(this.#l,"data-on",xt(e.t,e.cursor)!==K(e.t,e.cursor)?"1":null),g(this.#a,"aria-disabled",e.cursor<0?"true":null)}if(t.breakpoints){let n=e.breakpoints.filter(o=>o.enabled).length;v(this.#o,`● ${n}`),g(this.#o,"data-on",n?"1":null),g(this.#o,"aria-label",`Breakpoints: ${n} on`)}}};var $s=400,Gt=class{constructor(t,e,s,n){this.store=e;this.ask=s;let o=[["","value"],["","buffer"],["","shape"],["kv-num","bytes"],["","how it came"],["","still read by"]];t.append(l("div",{class:"kv-split"},l("div",{class:"kv-scroll"},l("table",{class:"kv-table","aria-label":"Values alive at the cursor"},l("thead",{},l("tr",{},...o.map(([a,d])=>l("th",{scope:"col",class:a},d)))),this.#t),this.#e),this.#s)),this.#t.addEventListener("click",a=>{let d=x(a,"value-row");d&&this.#l(Number(d.dataset.id))},{signal:n});let i=new ResizeObserver(()=>{this.#o=t.clientWidth>0,this.#a()});i.observe(t),n.addEventListener("abort",()=>i.disconnect()),v(this.#s,"Choose a value to look into it.")}store;ask;#t=l("tbody");#e=l("p",{class:"kv-none"});#s=l("div",{class:"kv-peek","aria-live":"polite"});#n=!0;#r=0;#o=!1;update(t){(t.cursor||t.payload)&&(this.#n=!0),this.#a(),t.selection&&this.#i()}#a(){if(!this.#n||!this.#o)return;this.#n=!1;let{t,now:e,cursor:s}=this.store,{p:n,x:o}=t,i=n.graphs[e.graph],a=[],d=0;i.values.forEach((c,u)=>{let p=O(t,e.frame,u,s);if(!p||n.storage.origin[p.storage]===0||o.freed[p.storage]<=s||p.gen!==lt(t,p.storage,s))return;if(a.length>=$s)return void d++;let h=p.from==="bind",f=n.strings[h?n.bind.info[p.entry]:n.out.info[p.entry]],m=h?n.bind.bytes[p.entry]:n.out.bytes[p.entry],k=h?vt[n.bind.how[p.entry]]:st[n.out.how[p.entry]],w=o.graphs[e.graph].readers[u].filter(T=>e.states[T]==="pending"||e.states[T]==="frontier"),E=w.slice(0,3).map(T=>i.nodes[T][1]).join(", ")+(w.length>3?` +${w.length-3}`:"");a.push(l("tr",{"data-kv":"value-row","data-id":u,title:c},l("td",{},c),l("td",{class:"kv-id"},J(n,p.storage,p.gen)),l("td",{class:"kv-shape",title:f},z(f)),l("td",{class:"kv-num"},y(m)),l("td",{class:"kv-soft"},k??""),l("td",{class:w.length?"":"kv-soft"},E||(o.graphs[e.graph].output[u]?"an output":"nobody"))))}),this.#t.replaceChildren(...a),v(this.#e,d?`${d} more`:a.length?"":"No value here yet, but for weights."),this.#e.hidden=!this.#e.textContent,this.#i()}#i(){let{values:t}=this.store.now.lit;for(let e of this.#t.children)g(e,"data-lit",t.has(Number(e.dataset.id))?1:null)}#l(t){let{now:e,cursor:s,t:n}=this.store;this.store.select({kind:"value",id:t,graph:e.graph});let o=n.p.graphs[e.graph].values[t],i=this.ask({do:"value",id:++this.#r,step:s,value:o,frame:e.frame});this.#s.replaceChildren(l("b",{},o),l("p",{class:"kv-soft"},i?"asking the kernel …":`not ${Z}`)),!i&&v(this.#s.lastElementChild,`Numbers are not in the recording; looking at them ${Z.replace("recorded: ","")}.`)}show(t){if(t.id!==this.#r)return;let e=this.#s.firstElementChild??l("b");if(t.error)return this.#s.replaceChildren(e,l("p",{class:"kv-error"},t.error));let s=Object.entries(t.stats??{}).map(([n,o])=>`${n} ${We(o)}`).join(" · ");this.#s.replaceChildren(e,l("p",{class:"kv-soft"},t.info??""),l("p",{},s),this.#c(t.rows??[]))}#c(t){let e=l("table",{class:"kv-numbers"}),s=Math.max(1e-30,...t.flat().map(n=>Math.abs(Number(n))).filter(Number.isFinite));for(let n of t)e.append(l("tr",{},...n.map(o=>{let i=l("td",{title:String(o)},We(o)),a=Math.abs(Number(o))/s;return i.style.setProperty("--kv-heat",String(Number.isFinite(a)?Math.round(a*60):0)),Number(o)<0&&(i.dataset.sign="-"),i})));return l("div",{class:"kv-numbers-box"},e)}};function We(r){return typeof r!="number"?r===null?"nan":String(r):Number.isInteger(r)&&Math.abs(r)<1e6?String(r):r.toPrecision(3)}function De(){return l("div",{class:"kvviz",role:"group","aria-label":"kvviz debugger",tabindex:0,"data-lm-suppress-shortcuts":"true"})}function Ke(r,t,e,s){let n=new AbortController,{signal:o}=n,i=new Tt(t,e,s),a=l("div",{class:"kv-app"});r.replaceChildren(a);let d=null,c=()=>{if(d)return d.remove(),d=null,r.focus({preventScroll:!0});d=Ce(),a.append(d),d.focus({preventScroll:!0})},u=()=>{b.show("steps"),I.search.focus({preventScroll:!0}),I.search.select()},p=new jt(a,t,i,{search:u,help:c,breakpoints:()=>Y.toggle()},o),h=new Bt(a,t,i,o),f=(A,j,zt)=>{let ne=l("section",{class:`kv-pane kv-${A}`,"aria-label":j});return zt.append(ne),ne},m=l("div",{class:"kv-main"});a.append(m);let k=new At(f("graph","Graph",m),t,i,o),w=l("div",{class:"kv-side"});m.append(w);let E=new Rt(f("this","This step",w),t,o),T=new $t(f("frontier","Frontier",w),t,i,o),H=new Ct(f("memory","Buffers",m),t,o),C=new Ot(f("timeline","Timeline",a),t,o),b=new Ft(f("lists","Lists",a),o),I=new Pt(b.add("steps","Steps"),t,o),$=new Ht(b.add("missed","Missed"),t,o),q=new bt(b.add("caches","Caches"),t,o),M=new Gt(b.add("values","Values"),t,e,o),tt=l("span",{class:"kv-say","data-kv":"sentence","aria-live":"polite"}),pt=l("span",{class:"kv-tell","data-kv":"status",role:"status"});a.append(l("div",{class:"kv-status"},tt,pt));let Y=new Nt(a,t,i,o),ht={update(A){let{p:j}=t.t;A.payload&&(b.count("missed",$.count),b.count("caches",j.caches.length)),(A.cursor||A.payload)&&(g(r,"data-step",t.cursor),v(tt,t.cursor<0?"Before the first step.":`Step ${t.cursor}: ${j.strings[j.step.sentence[t.cursor]]}`),tt.title=tt.textContent??""),(A.note||A.cursor)&&v(pt,t.note)}};for(let A of[p,h,E,T,H,C,$,q,I,M,Y,k,ht])t.add(A);return Ae(r,{commands:i,toolbar:p,search:u,help:c,fit:()=>k.zoom(),chooseSelected:()=>{let A=t.selection;return A?.kind!=="node"||!t.now.choices.some(j=>j.node===A.id)?!1:(i.choose(A.id),!0)},escape:()=>{if(d)return c();if(!Y.root.hidden)return Y.toggle();t.select(null),t.tell("")}},o),{root:r,peek:A=>M.show(A),destroy:()=>{i.pause(),n.abort(),t.destroy(),r.replaceChildren()}}}var Ms={payload:!1,cursor:!1,selection:!1,breakpoints:!1,note:!1,look:!1},Ls={payload:!0,cursor:!0,selection:!0,breakpoints:!0,note:!0,look:!0},Vt=class{constructor(t,e=-1,s=n=>requestAnimationFrame(n)){this.later=s;this.t={p:t,x:Dt(t)},this.cursor=St(this.t,e),this.now=this.#r()}later;t;cursor=-1;selection=null;breakpoints=[];note="";follow=!0;now;onPerson=()=>{};#t=[];#e=[];#s=[];#n=null;add(t){this.#t.push(t),t.update(Ls)}destroy(){for(let t of this.#t)t.destroy?.();this.#t=[]}replace(t){this.t={p:t,x:Dt(t)},this.cursor=St(this.t,this.cursor),this.#o({payload:!0,cursor:!0,selection:!0})}seek(t,e="person"){let s=St(this.t,t);s!==this.cursor&&(this.cursor=s,this.#o({cursor:!0,note:this.note!==""}),this.note="",e==="person"&&this.onPerson("cursor"))}select(t,e="person"){xe(t,this.selection)||(this.selection=t,this.#o({selection:!0}),e==="person"&&this.onPerson("selection"))}setBreakpoints(t,e="person"){this.breakpoints=t,this.#o({breakpoints:!0}),e==="person"&&this.onPerson("breakpoints")}tell(t){this.note=t,this.#o({note:!0})}relook(){this.#o({look:!0})}get run(){return W(this.t,this.cursor)}#r(){let{t,cursor:e}=this,s=at(t,e);return{run:W(t,e),frame:s,graph:t.p.frame.graph[s]??0,states:s<t.p.frames?pe(t,s,e):[],next:kt(t,e),choices:Ut(t,e),lit:Ee(t,this.selection,s,e)}}#o(t){if(this.#n){for(let e of Object.keys(t))this.#n[e]||=t[e];return}this.#n={...Ms,...t},this.later(()=>this.flush())}flush(){let t=this.#n;if(t){this.#n=null,(t.payload||t.cursor||t.selection)&&(this.now=this.#r());for(let e of this.#t)e.update(t);oe(this.#e.splice(0));for(let e of this.#s.splice(0))e()}}scroll(t){this.#s.push(t),this.#o({})}reveal(t,e,s=!1){this.#e.push({box:t,node:e,middle:s}),this.#o({})}};function Is(){let{jpThemeLight:r,vscodeThemeKind:t}=document.body.dataset;return r!==void 0?r==="false"?"dark":"light":t?/dark|high-contrast$/.test(t)?"dark":"light":null}function Ue(r,t,e,s){let n=globalThis.matchMedia?.("(prefers-color-scheme: dark)"),o=()=>{let a=Is(),d=t()==="auto",c=d?a??(n?.matches?"dark":"light"):t();r.dataset.theme===c&&r.dataset.host===(d&&a?"notebook":"page")||(r.dataset.theme=c,r.dataset.host=d&&a?"notebook":"page",e())};n?.addEventListener("change",o,{signal:s});let i=new MutationObserver(()=>{o(),e()});return i.observe(document.body,{attributes:!0,attributeFilter:["data-jp-theme-light","data-jp-theme-name","data-vscode-theme-kind"]}),s.addEventListener("abort",()=>i.disconnect()),o(),o}var As=50,Cs=4e3;function V(r,t,e,s){r.on(t,e),s.addEventListener("abort",()=>r.off(t,e))}async function Ns(r){let[t,e]=await Promise.all([Kt(r.get("payload")),Kt(r.get("edge"))]);return e&&(!t||e.steps>=t.steps)?e:t}function Hs(r,t,e,s){let n=new Vt(e,r.get("cursor")??-1);n.selection=r.get("selection")??null,n.breakpoints=r.get("breakpoints")??[];let o=new Set,i,a=()=>{clearTimeout(i),i=void 0,o.size&&(o.has("cursor")&&(r.set("cursor",n.cursor),r.set("decode_step",n.run)),o.has("selection")&&r.set("selection",n.selection),o.has("breakpoints")&&r.set("breakpoints",n.breakpoints),o.clear(),r.save_changes())};n.onPerson=h=>{o.add(h),i??=setTimeout(a,As)},s.addEventListener("abort",a);let d,c=h=>{if(!r.send)return!1;try{r.send(h)}catch{return!1}return clearTimeout(d),d=setTimeout(()=>n.tell(`no answer yet; ${Z}`),Cs),!0},u=()=>clearTimeout(d);s.addEventListener("abort",u);let p=Ke(t,n,c,a);return V(r,"change:cursor",()=>{u(),o.has("cursor")||n.seek(r.get("cursor"),"model")},s),V(r,"change:decode_step",()=>{let h=r.get("decode_step");if(o.has("cursor")||h===n.run||h<0)return;let f=rt(n.t,n.cursor,h);f!==null&&n.seek(f,"model")},s),V(r,"change:selection",()=>{o.has("selection")||n.select(r.get("selection")??null,"model")},s),V(r,"change:breakpoints",()=>{o.has("breakpoints")||n.setBreakpoints(r.get("breakpoints")??[],"model")},s),V(r,"msg:custom",h=>{u(),h?.id!==void 0&&h.id!==null?p.peek(h):h?.error?n.tell(h.error):n.note.startsWith("asked")&&n.tell("")},s),{store:n,app:p}}function qe({model:r,el:t}){let e=new AbortController,{signal:s}=e,n=De();t.append(n),n.append(l("p",{class:"kv-wait"},"kvviz …"));let o=null,i=()=>n.style.setProperty("--kv-height",`${r.get("height")||720}px`);i();let a=Ue(n,()=>r.get("theme")||"auto",()=>o?.store.relook(),s),d=0,c=async()=>{let u=++d;try{let p=await Ns(r);for(let h=0;h<40&&!n.isConnected;h++)await new Promise(f=>setTimeout(f,10));if(u!==d||s.aborted)return;if(!p)return n.replaceChildren(l("p",{class:"kv-wait"},"Nothing recorded yet."));o?(o.store.replace(p),o.store.note.startsWith("asked")&&o.store.tell(""),o.store.seek(r.get("cursor")??o.store.cursor,"model")):o=Hs(r,n,p,s)}catch(p){o?o.store.tell(String(p)):n.replaceChildren(l("p",{class:"kv-wait kv-error",role:"alert"},`kvviz cannot read this recording. ${String(p)}`))}};return V(r,"change:payload",c,s),V(r,"change:edge",c,s),V(r,"change:theme",a,s),V(r,"change:height",i,s),c(),()=>{e.abort(),o?.app.destroy(),n.remove()}}function Zr(r,t){let e={cursor:-1,decode_step:0,selection:null,breakpoints:[],theme:"auto",height:720,...t};for(let n of["payload","edge"]){let o=e[n];typeof o=="string"&&(e[n]=Uint8Array.from(atob(o),i=>i.charCodeAt(0)))}return qe({model:{get:n=>e[n],set:(n,o)=>{e[n]=o},save_changes(){},on(){},off(){}},el:r})}var to={render:qe};export{to as default,Zr as mount};
+// src/dom.ts
+function fill(node, attributes, children) {
+  for (const [name, value] of Object.entries(attributes)) {
+    if (value === null || value === void 0 || value === false) continue;
+    node.setAttribute(name, value === true ? "" : String(value));
+  }
+  node.append(...children);
+}
+function el(tag, attributes = {}, ...children) {
+  const node = document.createElement(tag);
+  fill(node, attributes, children);
+  return node;
+}
+function svg(tag, attributes = {}, ...children) {
+  const node = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  fill(node, attributes, children);
+  return node;
+}
+function say(node, text) {
+  if (node.textContent !== text) node.textContent = text;
+}
+function mark(node, name, value) {
+  if (value === null) node.removeAttribute(name);
+  else if (node.getAttribute(name) !== String(value)) node.setAttribute(name, String(value));
+}
+function set(node, property, value) {
+  if (node.style.getPropertyValue(property) !== value) node.style.setProperty(property, value);
+}
+function button(text, title2, kv, click, signal, keys2) {
+  const node = el("button", { type: "button", title: title2, "data-kv": kv, "aria-keyshortcuts": keys2 }, text);
+  node.addEventListener("click", click, { signal });
+  return node;
+}
+function hit(event, kv) {
+  return event.target?.closest(`[data-kv="${kv}"]`) ?? null;
+}
+function reveal(wishes) {
+  const moves = [];
+  for (const { box, node, middle } of wishes) {
+    if (!node.isConnected) continue;
+    const outer = box.getBoundingClientRect();
+    const inner = node.getBoundingClientRect();
+    if (inner.top < outer.top + 4 || inner.bottom > outer.bottom - 4) {
+      const at2 = middle ? outer.height * 0.4 : inner.top < outer.top ? 8 : outer.height - inner.height - 8;
+      const by = inner.top - outer.top - at2;
+      if (box.scrollHeight > box.clientHeight) moves.push(() => box.scrollTop += by);
+    }
+    for (let at2 = node.parentElement; at2 && box.contains(at2); at2 = at2.parentElement) {
+      if (at2 instanceof SVGElement || at2.scrollWidth <= at2.clientWidth) continue;
+      const edge = at2.getBoundingClientRect();
+      const by = inner.left - edge.left - (edge.width - inner.width) / 2;
+      const sideways = at2;
+      const margin = Math.min(40, edge.width / 8);
+      if (inner.left < edge.left + margin || inner.right > edge.right - margin) moves.push(() => sideways.scrollLeft += by);
+      break;
+    }
+  }
+  for (const move of moves) move();
+}
+
+// src/format.ts
+var whole = new Intl.NumberFormat("en-US");
+function count(n) {
+  return whole.format(n);
+}
+function bytes(n) {
+  if (Math.abs(n) < 1e4) return `${whole.format(n)} B`;
+  for (const unit of ["kB", "MB", "GB"]) {
+    n /= 1e3;
+    if (Math.abs(n) < 999.5 || unit === "GB") return `${n.toPrecision(3).replace(/e.*/, "")} ${unit}`;
+  }
+  return "";
+}
+function signed(n) {
+  return n === null ? "" : n < 0 ? `−${bytes(-n)}` : `+${bytes(n)}`;
+}
+function buffer(p, storage, gen = 0) {
+  if (storage < 0) return "–";
+  if (p.storage.origin[storage] === 0) return "W";
+  return gen > 0 ? `B${storage}.${gen}` : `B${storage}`;
+}
+function shape(info) {
+  const at2 = info.indexOf("[");
+  return at2 < 0 ? info : info.slice(at2);
+}
+function opName(op) {
+  return op.replace(/^.*\./, "");
+}
+var known = /* @__PURE__ */ new WeakMap();
+function shortName(g, node) {
+  let names = known.get(g);
+  if (!names) known.set(g, names = shortNames(g));
+  return names[node] ?? "";
+}
+function shortNames(g) {
+  const names = [];
+  const numbers = [];
+  const one = (n, home) => {
+    const [name, op, scope] = g.nodes[n];
+    const parts = name.split(/[/:]+/).filter(Boolean);
+    const last = parts.pop() ?? "";
+    const literal = opName(op).replace(/[^\w]/g, "\\$&");
+    const match = new RegExp(`^(?:node_)?${literal}(?:_node)?(?:_(\\d+))?$`, "i").exec(last);
+    const around = parts.pop() ?? "";
+    numbers[n] = match?.[1] === void 0 ? "" : `#${match[1]}`;
+    names[n] = !match ? last : around !== home && scope.split("/").includes(around) ? around : "";
+  };
+  g.nodes.forEach((_, n) => one(n, ""));
+  for (const block of g.blocks) {
+    const home = block.path.split("/").pop() ?? "";
+    const seen = /* @__PURE__ */ new Map();
+    for (const n of block.nodes) {
+      one(n, home);
+      const key = `${g.nodes[n][1]} ${names[n]}`;
+      seen.set(key, (seen.get(key) ?? 0) + 1);
+    }
+    for (const n of block.nodes) {
+      if (!names[n] || seen.get(`${g.nodes[n][1]} ${names[n]}`) > 1) names[n] = `${names[n]} ${numbers[n]}`.trim();
+    }
+  }
+  return names;
+}
+function shortValue(name) {
+  const mark2 = name.includes("/") ? "/" : ".";
+  const parts = name.split(mark2).filter(Boolean);
+  return parts.length > 2 ? parts.slice(-2).join(mark2) : name;
+}
+function plural(n, word) {
+  return `${count(n)} ${word}${n === 1 ? "" : "s"}`;
+}
+
+// src/caches.ts
+var HEIGHT = 30;
+var CachesPane = class {
+  constructor(host, store, signal) {
+    this.host = host;
+    this.store = store;
+    const heads = [["", "cache"], ["", "kept"], ["", "rows valid / reserved"], ["kv-num", "written"], ["kv-num", "copied"], ["", "buffer"], ["", "rows over runs"]];
+    host.append(el("div", { class: "kv-scroll" }, el(
+      "table",
+      { class: "kv-table kv-caches", "aria-label": "Caches in the present run" },
+      el("thead", {}, el("tr", {}, ...heads.map(([c, text]) => el("th", { scope: "col", class: c }, text)))),
+      this.#body
+    )));
+    this.#body.addEventListener("click", (event) => {
+      const row = hit(event, "cache-row");
+      if (row) store.select({ kind: "cache", id: Number(row.dataset.id) });
+    }, { signal });
+    const watch = new ResizeObserver(() => {
+      const shown = host.clientWidth > 0;
+      if (shown !== this.#shown) {
+        this.#shown = shown;
+        this.#draw();
+        this.#fill();
+      }
+    });
+    watch.observe(host);
+    signal.addEventListener("abort", () => watch.disconnect());
+  }
+  host;
+  store;
+  #body = el("tbody");
+  #rows = [];
+  #shown = false;
+  update(change) {
+    const { store } = this;
+    const { p } = store.t;
+    if (change.payload) {
+      this.#rows = p.caches.map((c, i) => this.#make(c, i));
+      this.#body.replaceChildren(...this.#rows.map((r) => r.root));
+      if (!this.#rows.length) this.#body.append(el("tr", {}, el("td", { colspan: 7, class: "kv-none" }, "This model keeps no cache.")));
+    }
+    if (change.payload || change.look) this.#draw();
+    if (change.cursor || change.payload || change.selection) this.#fill();
+  }
+  #fill() {
+    if (!this.#shown) return;
+    const { store } = this;
+    const { p } = store.t;
+    const { run: run2, lit } = store.now;
+    this.#rows.forEach((row, i) => {
+      const c = p.caches[i];
+      const told = c.capacity[run2] ? run2 : run2 - 1;
+      const before = run2 > 0 ? c.valid[run2 - 1] ?? 0 : 0;
+      const valid = c.valid[told] ?? 0;
+      const capacity = c.capacity[told] ?? 0;
+      say(row.valid, `${valid === before ? count(valid) : `${count(before)} → ${count(valid)}`} / ${count(capacity)}`);
+      set(row.bar, "--kv-before", String(capacity ? before / capacity : 0));
+      set(row.bar, "--kv-valid", String(capacity ? valid / capacity : 0));
+      say(row.written, bytes(c.written[run2] ?? 0));
+      say(row.copied, bytes(c.copied[run2] ?? 0));
+      mark(row.copied, "data-bad", c.copied[run2] ? 1 : null);
+      mark(row.copied, "data-zero", c.copied[run2] ? null : 1);
+      const storage = c.storage[told] ?? -1;
+      say(row.where, buffer(p, storage));
+      row.now.style.left = `${(run2 + 0.5) / Math.max(1, p.runs.length) * 100}%`;
+      const chosen = store.selection?.kind === "cache" && store.selection.id === i;
+      mark(row.root, "data-lit", chosen || lit.storages.has(storage) ? 1 : null);
+    });
+  }
+  #make(c, i) {
+    const valid = el("span", { class: "kv-rows" });
+    const bar = el("i", { class: "kv-meter" });
+    const written = el("td", { class: "kv-num" });
+    const copied = el("td", { class: "kv-num" });
+    const where = el("td", { class: "kv-id" });
+    const strip = el("canvas");
+    const now = el("i", { class: "kv-now" });
+    const holder = el("div", { class: "kv-strip", title: "across: runs; up: rows. Dark: written in that run, plain: valid, pale: reserved, orange: copied again" }, strip, now);
+    const root2 = el(
+      "tr",
+      { "data-kv": "cache-row", "data-id": i, title: `${c.input} → ${c.output}, axis ${c.axis}` },
+      el("td", {}, c.name),
+      el("td", { class: "kv-soft" }, c.protocol),
+      el("td", {}, el("div", { class: "kv-fillrow" }, valid, bar)),
+      written,
+      copied,
+      where,
+      el("td", {}, holder)
+    );
+    return { root: root2, valid, bar, written, copied, where, strip, now };
+  }
+  #draw() {
+    const { p } = this.store.t;
+    if (!this.#shown) return;
+    const style = getComputedStyle(this.host);
+    const colour = (name) => style.getPropertyValue(name).trim() || "#888";
+    const [reserved, valid, fresh, again] = ["--kv-view-pale", "--kv-view-mid", "--kv-view", "--kv-missed-mid"].map(colour);
+    const most = Math.max(1, ...p.caches.flatMap((c) => c.capacity));
+    this.#rows.forEach((row, i) => {
+      const c = p.caches[i];
+      const context = row.strip.getContext("2d");
+      const width = Math.floor(row.strip.clientWidth);
+      if (!context || !width) return;
+      const ratio = globalThis.devicePixelRatio || 1;
+      row.strip.width = width * ratio;
+      row.strip.height = HEIGHT * ratio;
+      context.scale(ratio, ratio);
+      const runs = Math.max(1, c.capacity.length);
+      const gap = width / runs > 5 ? 1 : 0;
+      for (let r = 0; r < runs; r++) {
+        const x = r / runs * width;
+        const w = Math.max(0.5, width / runs - gap);
+        const cell = (from, to, fill2) => {
+          if (to <= from) return;
+          context.fillStyle = fill2;
+          context.fillRect(x, HEIGHT - to / most * HEIGHT, w, Math.max(1, (to - from) / most * HEIGHT));
+        };
+        const before = r > 0 ? c.valid[r - 1] : 0;
+        cell(c.valid[r], c.capacity[r], reserved);
+        cell(0, Math.min(before, c.valid[r]), c.copied[r] > 0 ? again : valid);
+        cell(before, c.valid[r], fresh);
+      }
+    });
+  }
+};
+
+// src/arrays.ts
+function group(keys2, buckets) {
+  const start = new Int32Array(buckets + 1);
+  for (let i = 0; i < keys2.length; i++) if (keys2[i] >= 0) start[keys2[i] + 1]++;
+  for (let k = 0; k < buckets; k++) start[k + 1] += start[k];
+  const ids = new Int32Array(start[buckets]);
+  const next = start.slice(0, buckets);
+  for (let i = 0; i < keys2.length; i++) if (keys2[i] >= 0) ids[next[keys2[i]]++] = i;
+  return { start, ids };
+}
+function upper(sorted, x, from = 0, to = sorted.length) {
+  while (from < to) {
+    const middle = from + to >> 1;
+    if (sorted[middle] <= x) from = middle + 1;
+    else to = middle;
+  }
+  return from;
+}
+
+// src/index.ts
+var KEY = 512;
+function indexGraph(g) {
+  const producer = new Int32Array(g.values.length).fill(-1);
+  const readers = g.values.map(() => []);
+  const waits = g.nodes.map(() => []);
+  const block = new Int32Array(g.nodes.length).fill(-1);
+  const output = new Uint8Array(g.values.length);
+  for (const n of g.order) for (const v of g.nodes[n][4]) if (v >= 0) producer[v] = n;
+  for (const n of g.order) {
+    for (const v of /* @__PURE__ */ new Set([...g.nodes[n][3], ...g.nodes[n][5]])) {
+      if (v < 0) continue;
+      readers[v].push(n);
+      if (producer[v] >= 0 && !waits[n].includes(producer[v])) waits[n].push(producer[v]);
+    }
+  }
+  g.blocks.forEach((b, i) => b.nodes.forEach((n) => block[n] = i));
+  for (const v of g.outputs) output[v] = 1;
+  return { producer, readers, waits, block, output };
+}
+function owners(offsets, entries) {
+  const owner = new Int32Array(entries);
+  for (let i = 0, at2 = 0; i + 1 < offsets.length; i++) for (; at2 < offsets[i + 1]; at2++) owner[at2] = i;
+  return owner;
+}
+function lifetimes(p, x) {
+  const born = p.storage.born.slice();
+  const freed = p.storage.freed.map((step) => step < 0 ? p.steps : step);
+  for (let s = 0; s < p.storages; s++) {
+    const origin = p.storage.origin[s];
+    if (origin === 0 || born[s] >= 0 && p.storage.freed[s] >= 0) continue;
+    let from = x.outs.start[s] < x.outs.start[s + 1] ? x.outStep[x.outs.ids[x.outs.start[s]]] : p.steps;
+    let to = -1;
+    for (let i = x.binds.start[s]; i < x.binds.start[s + 1]; i++) {
+      const f = x.bindFrame[x.binds.ids[i]];
+      from = Math.min(from, x.first[f] > 0 ? x.first[f] : -1);
+      to = Math.max(to, p.runs[p.frame.run[f]]?.last ?? p.steps);
+    }
+    if (born[s] < 0) born[s] = from;
+    if (p.storage.freed[s] < 0 && to >= 0 && (origin === 1 || origin === 2)) freed[s] = to;
+  }
+  return { born, freed };
+}
+function keyframes(p, born, freed) {
+  const byBirth = group(born.map((cursor) => cursor + 1), p.steps + 2).ids;
+  const birth = byBirth.map((s) => born[s]);
+  const keys2 = [];
+  let alive2 = [];
+  let next = 0;
+  for (let cursor = -1; cursor < p.steps; cursor += KEY) {
+    while (next < byBirth.length && birth[next] <= cursor) alive2.push(byBirth[next++]);
+    alive2 = alive2.filter((s) => freed[s] > cursor);
+    keys2.push(Int32Array.from(alive2));
+  }
+  return { keys: keys2, byBirth, birth };
+}
+function buildIndex(p) {
+  const { frame, step, out: out2 } = p;
+  const depth = new Int32Array(p.frames);
+  const first = new Int32Array(p.frames).fill(p.steps);
+  const last = new Int32Array(p.frames).fill(-1);
+  const run2 = new Int32Array(p.steps);
+  for (let f = 0; f < p.frames; f++) depth[f] = frame.parent[f] < 0 ? 0 : depth[frame.parent[f]] + 1;
+  let peak = -1;
+  for (let i = 0; i < p.steps; i++) {
+    run2[i] = frame.run[step.frame[i]];
+    if (peak < 0 || step.live[i] > step.live[peak]) peak = i;
+    for (let f = step.frame[i]; f >= 0 && last[f] < i; f = frame.parent[f]) {
+      if (first[f] > i) first[f] = i;
+      last[f] = i;
+    }
+  }
+  let weights = 0;
+  for (let s = 0; s < p.storages; s++) if (p.storage.origin[s] === 0) weights += p.storage.capacity[s];
+  const base = {
+    graphs: p.graphs.map(indexGraph),
+    depth,
+    first,
+    last,
+    run: run2,
+    peak,
+    weights,
+    steps: group(step.frame, p.frames),
+    outStep: owners(step.out, out2.value.length),
+    blockStep: owners(step.block, p.block.code.length),
+    outs: group(out2.storage, p.storages),
+    binds: group(p.bind.storage, p.storages),
+    bindFrame: owners(frame.bind, p.bind.value.length)
+  };
+  const { born, freed } = lifetimes(p, base);
+  return { ...base, born, freed, ...keyframes(p, born, freed) };
+}
+
+// src/wire.ts
+var FLAG = { inPlace: 1, foreign: 2, missed: 4, control: 8, view: 16 };
+var ORIGINS = ["weights", "caller", "donated", "run", "pool"];
+var OUT_HOW = ["new", "in place", "view", "append", "pool"];
+var BIND_HOW = ["weight", "borrowed", "donated", "captured by reference", "captured by value", "passed"];
+var GROUPS = {
+  frame: ["graph", "parent", "node", "iteration", "run", "label", "bind"],
+  bind: ["value", "storage", "gen", "how", "offset", "bytes", "info"],
+  storage: ["capacity", "origin", "name", "born", "freed"],
+  step: ["frame", "node", "flags", "taken", "live", "alloc", "copied", "written", "sentence", "rule", "out", "block", "free"],
+  out: ["value", "storage", "gen", "how", "offset", "bytes", "info"],
+  block: ["code", "input", "culprit", "message", "bytes"],
+  free: ["storage"]
+};
+async function gunzip(bytes2) {
+  const stream = new Blob([bytes2]).stream().pipeThrough(new DecompressionStream("gzip"));
+  return new Response(stream).arrayBuffer();
+}
+function view(raw, start, name, entry) {
+  if (!entry) throw new Error(`the payload has no column ${name}`);
+  const [type, offset, length] = entry;
+  return type === "d" ? new Float64Array(raw, start + offset, length) : new Int32Array(raw, start + offset, length);
+}
+function unpack(raw) {
+  const size = new DataView(raw).getUint32(0, true);
+  const header = JSON.parse(new TextDecoder().decode(new Uint8Array(raw, 4, size)));
+  if (header.format !== 1) throw new Error(`format ${header.format} is newer than this page; update kvviz`);
+  const start = Math.ceil((4 + size) / 8) * 8;
+  const columns = {};
+  for (const [group2, names] of Object.entries(GROUPS)) {
+    columns[group2] = {};
+    for (const name of names) {
+      const full = `${group2}.${name}`;
+      columns[group2][name] = view(raw, start, full, header.columns[full]);
+    }
+  }
+  const typed = columns;
+  return {
+    ...header,
+    ...typed,
+    steps: typed.step.node.length,
+    frames: typed.frame.graph.length,
+    storages: typed.storage.capacity.length
+  };
+}
+async function decode(bytes2) {
+  if (!bytes2 || bytes2.byteLength === 0) return null;
+  return unpack(await gunzip(new Uint8Array(bytes2.buffer, bytes2.byteOffset, bytes2.byteLength)));
+}
+
+// src/replay.ts
+function runAt({ p, x }, cursor) {
+  if (p.steps === 0) return p.live ? p.frame.run[p.live.frame] : 0;
+  return x.run[Math.max(0, Math.min(cursor, p.steps - 1))];
+}
+function root({ p }, f) {
+  while (p.frame.parent[f] >= 0) f = p.frame.parent[f];
+  return f;
+}
+function atEdge({ p }, cursor) {
+  return p.live !== null && cursor >= p.steps - 1;
+}
+function frameAt(t, cursor) {
+  const { p, x } = t;
+  if (atEdge(t, cursor) && (cursor < 0 || p.frame.run[p.live.frame] === x.run[cursor])) return p.live.frame;
+  if (cursor < 0) return p.steps ? root(t, p.step.frame[0]) : 0;
+  return p.step.frame[Math.min(cursor, p.steps - 1)];
+}
+function frontierFrame(t, cursor) {
+  const { p, x } = t;
+  if (atEdge(t, cursor)) return p.live.frame;
+  const here = frameAt(t, cursor);
+  if (x.steps.start[here + 1] > x.steps.start[here] && x.steps.ids[x.steps.start[here + 1] - 1] > cursor) return here;
+  if (cursor + 1 >= p.steps) return -1;
+  const next = p.step.frame[cursor + 1];
+  return p.frame.run[next] === p.frame.run[here] ? next : root(t, next);
+}
+function stack({ p }, f) {
+  const frames = [];
+  for (let at2 = f; at2 >= 0; at2 = p.frame.parent[at2]) frames.unshift(at2);
+  return frames;
+}
+var nodeSteps = /* @__PURE__ */ new WeakMap();
+function stepsOf({ p, x }, f) {
+  let known2 = nodeSteps.get(x);
+  if (!known2) nodeSteps.set(x, known2 = /* @__PURE__ */ new Map());
+  let steps = known2.get(f);
+  if (!steps) {
+    if (known2.size > 32) known2.clear();
+    steps = new Int32Array(p.graphs[p.frame.graph[f]].nodes.length).fill(-1);
+    for (let i = x.steps.start[f]; i < x.steps.start[f + 1]; i++) steps[p.step.node[x.steps.ids[i]]] = x.steps.ids[i];
+    known2.set(f, steps);
+  }
+  return steps;
+}
+function ready(t, f, cursor) {
+  const g = t.p.frame.graph[f];
+  const steps = stepsOf(t, f);
+  const ran = (n) => steps[n] >= 0 && steps[n] <= cursor;
+  return t.p.graphs[g].order.filter((n) => !ran(n) && t.x.graphs[g].waits[n].every(ran));
+}
+function freedBytes({ p }, step) {
+  let bytes2 = 0;
+  for (let i = p.step.free[step]; i < p.step.free[step + 1]; i++) bytes2 += p.storage.capacity[p.free.storage[i]];
+  return bytes2;
+}
+function frontier(t, cursor) {
+  const f = frontierFrame(t, cursor);
+  if (f < 0) return [];
+  if (atEdge(t, cursor)) return t.p.live.frontier.map((c) => ({ ...c, step: -1 }));
+  const steps = stepsOf(t, f);
+  return ready(t, f, cursor).map((node) => {
+    const step = steps[node];
+    return step < 0 ? { node, step, alloc: null, frees: null } : { node, step, alloc: t.p.step.alloc[step], frees: freedBytes(t, step) };
+  });
+}
+function outcome(flags) {
+  if (flags & FLAG.inPlace) return "inplace";
+  if (flags & FLAG.missed) return "copied";
+  if (flags & FLAG.foreign) return "foreign";
+  return flags & FLAG.view ? "view" : "done";
+}
+function nodeStates(t, f, cursor) {
+  const steps = stepsOf(t, f);
+  const states = Array.from(steps, (s) => s >= 0 && s <= cursor ? outcome(t.p.step.flags[s]) : "pending");
+  if (frontierFrame(t, cursor) === f) for (const n of frontier(t, cursor)) states[n.node] = "frontier";
+  if (cursor >= 0 && t.p.step.frame[cursor] === f) states[t.p.step.node[cursor]] = "running";
+  return states;
+}
+var places = /* @__PURE__ */ new WeakMap();
+function placesOf({ p, x }, f) {
+  let known2 = places.get(x);
+  if (!known2) places.set(x, known2 = /* @__PURE__ */ new Map());
+  let at2 = known2.get(f);
+  if (!at2) {
+    if (known2.size > 32) known2.clear();
+    at2 = new Int32Array(p.graphs[p.frame.graph[f]].values.length);
+    for (let b = p.frame.bind[f]; b < p.frame.bind[f + 1]; b++) if (p.bind.value[b] >= 0) at2[p.bind.value[b]] = -(b + 1);
+    for (let i = x.steps.start[f]; i < x.steps.start[f + 1]; i++) {
+      const step = x.steps.ids[i];
+      for (let o = p.step.out[step]; o < p.step.out[step + 1]; o++) if (p.out.value[o] >= 0) at2[p.out.value[o]] = o + 1;
+    }
+    known2.set(f, at2);
+  }
+  return at2;
+}
+function placeOf(t, f, value, cursor) {
+  const at2 = value < 0 ? 0 : placesOf(t, f)[value];
+  if (at2 === 0) return null;
+  if (at2 < 0) return { from: "bind", entry: -at2 - 1, storage: t.p.bind.storage[-at2 - 1], gen: t.p.bind.gen[-at2 - 1] };
+  if (t.x.outStep[at2 - 1] > cursor) return null;
+  return { from: "out", entry: at2 - 1, storage: t.p.out.storage[at2 - 1], gen: t.p.out.gen[at2 - 1] };
+}
+function alive({ p, x }, cursor) {
+  const key = Math.min(Math.floor((cursor + 1) / KEY), x.keys.length - 1);
+  const found = [];
+  if (key < 0) return found;
+  for (const s of x.keys[key]) if (x.freed[s] > cursor) found.push(s);
+  for (let i = upper(x.birth, -1 + key * KEY); i < p.storages && x.birth[i] <= cursor; i++) {
+    if (x.freed[x.byBirth[i]] > cursor) found.push(x.byBirth[i]);
+  }
+  return found;
+}
+function outsUntil({ x }, s, cursor) {
+  let from = x.outs.start[s];
+  let to = x.outs.start[s + 1];
+  while (from < to) {
+    const middle = from + to >> 1;
+    if (x.outStep[x.outs.ids[middle]] <= cursor) from = middle + 1;
+    else to = middle;
+  }
+  return from;
+}
+function lastOut(t, s, cursor) {
+  const end = outsUntil(t, s, cursor);
+  return end > t.x.outs.start[s] ? t.x.outs.ids[end - 1] : -1;
+}
+function generation(t, s, cursor) {
+  const { p, x } = t;
+  const out2 = lastOut(t, s, cursor);
+  let gen = out2 < 0 ? 0 : p.out.gen[out2];
+  for (let i = x.binds.start[s]; i < x.binds.start[s + 1]; i++) {
+    const b = x.binds.ids[i];
+    if (x.first[x.bindFrame[b]] - 1 <= cursor && p.bind.gen[b] > gen) gen = p.bind.gen[b];
+  }
+  return gen;
+}
+function valuesIn(t, s, cursor, frames) {
+  const { p, x } = t;
+  const gen = generation(t, s, cursor);
+  const held = [];
+  const add = (frame, value, place) => {
+    if (value < 0) return;
+    const g = x.graphs[p.frame.graph[frame]];
+    const steps = stepsOf(t, frame);
+    const readers = g.readers[value].filter((n) => steps[n] < 0 || steps[n] > cursor).length;
+    held.push({ frame, value, place, readers, output: g.output[value] === 1 });
+  };
+  for (let i = x.binds.start[s]; i < x.binds.start[s + 1]; i++) {
+    const b = x.binds.ids[i];
+    if (p.bind.gen[b] === gen && frames.includes(x.bindFrame[b])) {
+      add(x.bindFrame[b], p.bind.value[b], { from: "bind", entry: b, storage: s, gen });
+    }
+  }
+  for (let i = outsUntil(t, s, cursor) - 1; i >= x.outs.start[s] && p.out.gen[x.outs.ids[i]] === gen; i--) {
+    const o = x.outs.ids[i];
+    if (frames.includes(p.step.frame[x.outStep[o]])) {
+      add(p.step.frame[x.outStep[o]], p.out.value[o], { from: "out", entry: o, storage: s, gen });
+    }
+  }
+  return held;
+}
+
+// src/debug.ts
+function depthAt(t, cursor) {
+  return cursor < 0 ? 0 : t.x.depth[t.p.step.frame[cursor]];
+}
+function scan(t, from, by, hit2) {
+  for (let i = from; i >= 0 && i < t.p.steps; i += by) if (hit2(i)) return i;
+  return null;
+}
+function into({ p }, cursor) {
+  return cursor + 1 < p.steps ? cursor + 1 : null;
+}
+function over(t, cursor) {
+  const depth = depthAt(t, cursor);
+  return scan(t, cursor + 1, 1, (i) => depthAt(t, i) <= depth);
+}
+function back(t, cursor) {
+  const depth = depthAt(t, cursor);
+  return scan(t, cursor - 1, -1, (i) => depthAt(t, i) <= depth) ?? -1;
+}
+function out(t, cursor) {
+  const depth = depthAt(t, cursor);
+  if (depth > 0) return scan(t, cursor + 1, 1, (i) => depthAt(t, i) < depth);
+  let at2 = over(t, cursor);
+  if (at2 === null) return null;
+  const { p, x } = t;
+  const frame = p.step.frame[at2];
+  const block = x.graphs[p.frame.graph[frame]].block;
+  const here = block[p.step.node[at2]];
+  for (let next = over(t, at2); next !== null; next = over(t, next)) {
+    if (p.step.frame[next] !== frame || block[p.step.node[next]] !== here) break;
+    at2 = next;
+  }
+  return at2;
+}
+function address({ p }, f) {
+  const parts = [];
+  for (let at2 = f; at2 >= 0; at2 = p.frame.parent[at2]) parts.push(`${p.frame.graph[at2]}:${p.frame.node[at2]}:${p.frame.iteration[at2]}`);
+  return parts.join("/");
+}
+function inRun(t, cursor, run2) {
+  const { p } = t;
+  const target = p.runs[run2];
+  if (!target || target.first >= p.steps) return null;
+  const end = Math.min(target.last, p.steps) - 1;
+  if (cursor < 0) return end;
+  const node = p.step.node[cursor];
+  const graph = p.frame.graph[p.step.frame[cursor]];
+  const where = address(t, p.step.frame[cursor]);
+  for (let i = target.first; i <= end; i++) {
+    const f = p.step.frame[i];
+    if (p.step.node[i] === node && p.frame.graph[f] === graph && address(t, f) === where) return i;
+  }
+  return end;
+}
+function nextRun(t, cursor) {
+  return inRun(t, cursor, cursor < 0 ? 0 : runAt(t, cursor) + 1);
+}
+function previousRun(t, cursor) {
+  const run2 = runAt(t, cursor);
+  return run2 > 0 ? inRun(t, cursor, run2 - 1) ?? -1 : -1;
+}
+function storageId(text) {
+  if (typeof text === "number") return text;
+  const match = /^b?(\d+)(\.\d+)?$/i.exec(text.trim());
+  return match ? Number(match[1]) : NaN;
+}
+var DECISIONS = ["missed", "in_place", "run", "copied", "view", "foreign"];
+function predicate({ p }, b) {
+  const node = (i) => p.graphs[p.frame.graph[p.step.frame[i]]].nodes[p.step.node[i]];
+  const text = String(b.value).toLowerCase();
+  switch (b.kind) {
+    case "node":
+      return (i) => node(i)[0].toLowerCase() === text;
+    case "op":
+      return (i) => node(i)[1].toLowerCase() === text;
+    case "buffer": {
+      const s = storageId(b.value);
+      return (i) => {
+        for (let o = p.step.out[i]; o < p.step.out[i + 1]; o++) if (p.out.storage[o] === s) return true;
+        for (let k = p.step.free[i]; k < p.step.free[i + 1]; k++) if (p.free.storage[k] === s) return true;
+        return false;
+      };
+    }
+    case "decision":
+      switch (text) {
+        case "copied":
+          return (i) => p.step.copied[i] > 0;
+        case "run":
+          return (i) => !(p.step.flags[i] & FLAG.inPlace);
+        default: {
+          const flag = { missed: FLAG.missed, in_place: FLAG.inPlace, view: FLAG.view, foreign: FLAG.foreign }[text] ?? 0;
+          return (i) => (p.step.flags[i] & flag) !== 0;
+        }
+      }
+    default:
+      return () => false;
+  }
+}
+function run(t, cursor, by, breakpoints) {
+  const tests = breakpoints.filter((b) => b.enabled).map((b) => ({ b, hit: predicate(t, b) }));
+  let stop2 = null;
+  const at2 = scan(t, cursor + by, by, (i) => {
+    stop2 = tests.find(({ hit: hit2 }) => hit2(i))?.b ?? null;
+    return stop2 !== null;
+  });
+  return at2 === null ? { cursor: by > 0 ? t.p.steps - 1 : -1, by: null } : { cursor: at2, by: stop2 };
+}
+function clamp({ p }, cursor) {
+  return Math.max(-1, Math.min(Math.round(cursor), p.steps - 1));
+}
+function placeName(t, cursor) {
+  const { p, x } = t;
+  const f = frameAt(t, cursor);
+  const g = p.frame.graph[f] ?? 0;
+  const node = cursor >= 0 && p.step.frame[cursor] === f ? p.step.node[cursor] : -1;
+  const block = node < 0 ? void 0 : p.graphs[g].blocks[x.graphs[g].block[node]];
+  return block?.title ?? "";
+}
+
+// src/select.ts
+var NOTHING = { nodes: /* @__PURE__ */ new Set(), storages: /* @__PURE__ */ new Set(), values: /* @__PURE__ */ new Set() };
+function same(a, b) {
+  return a === b || !!a && !!b && a.kind === b.kind && a.id === b.id && (a.graph ?? -1) === (b.graph ?? -1);
+}
+function touched(t, step) {
+  const { p } = t;
+  const f = p.step.frame[step];
+  const inputs = p.graphs[p.frame.graph[f]].nodes[p.step.node[step]][3];
+  const reads = inputs.map((v) => placeOf(t, f, v, step - 1)?.storage ?? -1).filter((s) => s >= 0);
+  const writes = Array.from(p.out.storage.subarray(p.step.out[step], p.step.out[step + 1]));
+  return { reads, writes };
+}
+function storageOf(t, s, frame, cursor) {
+  if (s.kind === "storage") return s.id;
+  if (s.kind === "cache") return t.p.caches[s.id]?.storage[runAt(t, cursor)] ?? -1;
+  for (const f of stack(t, frame)) {
+    if (t.p.frame.graph[f] === (s.graph ?? 0)) return placeOf(t, f, s.id, t.p.steps)?.storage ?? -1;
+  }
+  return -1;
+}
+function light(t, s, frame, cursor) {
+  if (!s || frame >= t.p.frames) return NOTHING;
+  const { p, x } = t;
+  const lit = { nodes: /* @__PURE__ */ new Set(), storages: /* @__PURE__ */ new Set(), values: /* @__PURE__ */ new Set() };
+  const graph = p.frame.graph[frame];
+  const g = p.graphs[graph];
+  const steps = stepsOf(t, frame);
+  if (s.kind === "node") {
+    if (s.graph !== void 0 && s.graph !== graph) return lit;
+    lit.nodes.add(s.id);
+    const node = g.nodes[s.id];
+    if (!node) return lit;
+    for (const v of [...node[3], ...node[4]]) if (v >= 0) lit.values.add(v);
+    if (steps[s.id] >= 0) {
+      const { reads, writes } = touched(t, steps[s.id]);
+      for (const b of [...reads, ...writes]) if (p.storage.origin[b] !== 0) lit.storages.add(b);
+    }
+    return lit;
+  }
+  if (s.kind === "value" && (s.graph ?? 0) === graph) {
+    lit.values.add(s.id);
+    for (const n of x.graphs[graph].readers[s.id] ?? []) lit.nodes.add(n);
+    const maker = x.graphs[graph].producer[s.id] ?? -1;
+    if (maker >= 0) lit.nodes.add(maker);
+  }
+  const storage = storageOf(t, s, frame, cursor);
+  if (storage < 0) return lit;
+  lit.storages.add(storage);
+  if (p.storage.origin[storage] === 0 || s.kind === "value") return lit;
+  for (let v = 0; v < g.values.length; v++) {
+    if (placeOf(t, frame, v, p.steps)?.storage !== storage) continue;
+    lit.values.add(v);
+    const maker = x.graphs[graph].producer[v];
+    if (maker >= 0) lit.nodes.add(maker);
+    for (const n of x.graphs[graph].readers[v]) lit.nodes.add(n);
+  }
+  return lit;
+}
+function describe({ p }, s) {
+  switch (s.kind) {
+    case "node":
+      return p.graphs[s.graph ?? 0]?.nodes[s.id]?.[0] ?? "node";
+    case "value":
+      return p.graphs[s.graph ?? 0]?.values[s.id] ?? "value";
+    case "cache":
+      return p.caches[s.id]?.name ?? "cache";
+    default:
+      return p.storage.origin[s.id] === 0 ? "weights" : `B${s.id}`;
+  }
+}
+
+// src/commands.ts
+var NEEDS_KERNEL = "recorded: needs a running kernel";
+var Commands = class {
+  constructor(store, ask, flushTraits) {
+    this.store = store;
+    this.ask = ask;
+    this.flushTraits = flushTraits;
+  }
+  store;
+  ask;
+  flushTraits;
+  #timer;
+  next() {
+    this.#go(over(this.store.t, this.store.cursor), { do: "over" });
+  }
+  into() {
+    this.#go(into(this.store.t, this.store.cursor), { do: "into" });
+  }
+  out() {
+    this.#go(out(this.store.t, this.store.cursor), { do: "out" });
+  }
+  back() {
+    this.store.seek(back(this.store.t, this.store.cursor));
+  }
+  nextRun() {
+    this.#go(nextRun(this.store.t, this.store.cursor), { do: "next_decode" });
+  }
+  previousRun() {
+    this.store.seek(previousRun(this.store.t, this.store.cursor));
+  }
+  first() {
+    this.store.seek(-1);
+  }
+  last() {
+    this.store.seek(this.store.t.p.steps - 1);
+  }
+  toRun(run2) {
+    const to = inRun(this.store.t, this.store.cursor, run2);
+    if (to !== null) this.store.seek(to);
+  }
+  continue() {
+    const { store } = this;
+    if (store.breakpoints.some((b) => b.enabled && b.kind === "condition")) {
+      this.flushTraits();
+      if (this.ask({ do: "continue", cursor: store.cursor })) return store.tell("asked the kernel to continue …");
+    }
+    const stop2 = run(store.t, store.cursor, 1, store.breakpoints);
+    if (!stop2.by && store.t.p.live) return this.#go(null, { do: "continue" });
+    this.#stopped(stop2, "nothing stops here: end of the recording");
+  }
+  reverse() {
+    this.#stopped(run(this.store.t, this.store.cursor, -1, this.store.breakpoints), "back at the beginning");
+  }
+  #stopped(stop2, otherwise) {
+    this.store.seek(stop2.cursor);
+    this.store.tell(stop2.by ? `stopped at breakpoint: ${label(stop2.by)}` : otherwise);
+  }
+  #go(to, message) {
+    const { store } = this;
+    if (to !== null) return store.seek(to);
+    store.seek(store.t.p.steps - 1);
+    if (!store.t.p.live) return store.tell("end of the recording: everything has run");
+    this.flushTraits();
+    store.tell(this.ask(message) ? "asked the kernel …" : NEEDS_KERNEL);
+  }
+  /** Run this node next; a person may only choose where nothing has been recorded yet. */
+  choose(node) {
+    const { store } = this;
+    const { next, choices } = store.now;
+    if (!choices.some((c) => c.node === node)) return store.tell("this op cannot run next: an input of it is missing, or it has run");
+    if (!atEdge(store.t, store.cursor)) {
+      const step = choices.find((c) => c.node === node).step;
+      store.tell(`recorded: this op ran as step ${step}; another order can be chosen at the live end or with kvviz.debug`);
+      return;
+    }
+    this.flushTraits();
+    store.tell(this.ask({ do: "choose", node, frame: next }) ? "asked the kernel …" : NEEDS_KERNEL);
+  }
+  /** Explain the decision at the selected node, or at the cursor, in the status line. */
+  why() {
+    const { store } = this;
+    const { p } = store.t;
+    const chosen = store.selection?.kind === "node" && (store.selection.graph ?? store.now.graph) === store.now.graph;
+    const step = chosen ? stepsOf(store.t, store.now.frame)[store.selection.id] : store.cursor;
+    if (step === void 0 || step < 0) return store.tell("it has not run here, so nothing was decided yet");
+    const rule = p.strings[p.step.rule[step]];
+    store.tell(`step ${step}: ${p.strings[p.step.sentence[step]]}${rule ? ` Rule: ${rule}.` : ""}`);
+  }
+  /** Add a breakpoint, or take it away when there is one just like it. */
+  toggle(kind, value) {
+    const list = this.store.breakpoints;
+    const rest = list.filter((b) => b.kind !== kind || String(b.value) !== String(value));
+    this.store.setBreakpoints(rest.length < list.length ? rest : [...list, { kind, value, enabled: true }]);
+  }
+  toggleSelected() {
+    const wanted = breakpointFor(this.store);
+    if (!wanted) return this.store.tell("select a node or a buffer first");
+    this.toggle(wanted.kind, wanted.value);
+  }
+  play() {
+    if (this.#timer !== void 0) return this.pause();
+    this.#timer = setInterval(() => {
+      const to = over(this.store.t, this.store.cursor);
+      if (to === null) this.pause();
+      else this.store.seek(to);
+    }, 220);
+    this.store.tell("playing; Space stops");
+  }
+  pause() {
+    clearInterval(this.#timer);
+    this.#timer = void 0;
+  }
+};
+function label(b) {
+  if (b.kind === "buffer") return `buffer B${storageId(b.value)}`;
+  if (b.kind === "decision") return `decision ${b.value}`;
+  return `${b.kind} ${b.value}`;
+}
+function breakpointFor(store) {
+  const { p } = store.t;
+  const s = store.selection;
+  if (s?.kind === "storage" || s?.kind === "cache") {
+    const id = s.kind === "cache" ? p.caches[s.id]?.storage[store.now.run] ?? -1 : s.id;
+    return id < 0 ? null : { kind: "buffer", value: id, text: `B${id}` };
+  }
+  if (s?.kind === "node") {
+    const name = describe(store.t, s);
+    return { kind: "node", value: name, text: name };
+  }
+  if (store.cursor < 0) return null;
+  const node = p.graphs[p.frame.graph[p.step.frame[store.cursor]]].nodes[p.step.node[store.cursor]];
+  return { kind: "node", value: node[0], text: node[0] };
+}
+
+// src/frontier.ts
+var MOST = 60;
+var FrontierPane = class {
+  constructor(host, store, commands, signal) {
+    this.store = store;
+    host.append(el("header", {}, this.#head, this.#hint), this.#list);
+    this.#list.addEventListener("click", (event) => {
+      const run2 = hit(event, "run-next");
+      const row = hit(event, "frontier-row");
+      if (run2) commands.choose(Number(run2.dataset.node));
+      else if (row) store.select({ kind: "node", id: Number(row.dataset.node), graph: Number(row.dataset.graph) });
+    }, { signal });
+    this.#list.addEventListener("dblclick", (event) => {
+      const row = hit(event, "frontier-row");
+      if (row) commands.choose(Number(row.dataset.node));
+    }, { signal });
+  }
+  store;
+  #head = el("h3", {}, "Frontier");
+  #hint = el("span", { class: "kv-hint" });
+  #list = el("ul", { class: "kv-list", "aria-label": "Ops that can run now" });
+  update(change) {
+    if (change.cursor || change.payload) this.#fill();
+    if (change.cursor || change.payload || change.selection) this.#light();
+  }
+  #fill() {
+    const { store } = this;
+    const { p } = store.t;
+    const { now } = store;
+    const edge = atEdge(store.t, store.cursor);
+    const graph = p.frame.graph[now.next] ?? 0;
+    const g = p.graphs[graph];
+    const ran = now.next < 0 ? -1 : this.#nextNode();
+    say(this.#head, now.choices.length ? `Frontier ${count(now.choices.length)}` : "Frontier");
+    const place = now.next >= 0 && now.next !== now.frame ? this.#place() : "";
+    say(this.#hint, now.next < 0 ? "everything has run" : place || (edge ? "choose one to run it next" : "can run now"));
+    const rows = now.choices.slice(0, MOST).map((c) => {
+      const op = opName(g.nodes[c.node][1]);
+      const row = el(
+        "li",
+        {
+          "data-kv": "frontier-row",
+          "data-node": c.node,
+          "data-graph": graph,
+          "data-step": c.step,
+          "data-next": c.node === ran ? 1 : null,
+          title: c.step >= 0 ? `${g.nodes[c.node][0]}: ran as step ${c.step}` : g.nodes[c.node][0]
+        },
+        el("span", { class: "kv-what" }, el("span", { class: "kv-op" }, op), el("span", { class: "kv-name" }, shortName(g, c.node))),
+        el("span", { class: "kv-num", title: "allocates", "data-zero": c.alloc === 0 ? 1 : null }, signed(c.alloc)),
+        el("span", { class: "kv-num kv-free", title: "frees" }, c.frees ? signed(-c.frees) : "")
+      );
+      if (edge) row.append(el("button", { type: "button", "data-kv": "run-next", "data-node": c.node, title: "Run this op next (Enter)" }, "Run next"));
+      return row;
+    });
+    if (now.choices.length > MOST) rows.push(el("li", { class: "kv-none" }, `${now.choices.length - MOST} more`));
+    this.#list.replaceChildren(...rows);
+  }
+  /** The node that the recording ran next in the frontier's frame. */
+  #nextNode() {
+    const { store } = this;
+    let best = -1;
+    for (const c of store.now.choices) if (c.step >= 0 && (best < 0 || c.step < best)) best = c.step;
+    return best < 0 ? -1 : store.t.p.step.node[best];
+  }
+  #place() {
+    const { p } = this.store.t;
+    const { now } = this.store;
+    const run2 = p.frame.run[now.next];
+    if (run2 !== p.frame.run[now.frame]) return `${p.runs[run2]?.label ?? "the next run"} begins`;
+    return `in ${p.strings[p.frame.label[now.next]] || "main"}`;
+  }
+  #light() {
+    const { now, selection } = this.store;
+    for (const row of this.#list.querySelectorAll('[data-kv="frontier-row"]')) {
+      const mine = Number(row.dataset.graph) === now.graph && now.lit.nodes.has(Number(row.dataset.node));
+      mark(row, "data-lit", mine ? "1" : null);
+      mark(row, "aria-selected", selection?.kind === "node" && mine ? "true" : null);
+    }
+  }
+};
+
+// src/drawing.ts
+var LETTER = {
+  pending: "",
+  frontier: "○",
+  running: "▶︎",
+  done: "",
+  inplace: "↺",
+  copied: "⚠︎",
+  view: "v",
+  foreign: "f"
+};
+var STATE_WORDS = {
+  pending: "not run",
+  frontier: "can run next",
+  running: "just ran",
+  done: "done",
+  inplace: "ran in place",
+  copied: "ran, could have been in place",
+  view: "made a view",
+  foreign: "ran on a foreign kernel"
+};
+var Ruler = class {
+  constructor(family) {
+    this.family = family;
+  }
+  family;
+  #context = document.createElement("canvas").getContext("2d");
+  #known = /* @__PURE__ */ new Map();
+  width(text, font) {
+    const key = font + text;
+    let w = this.#known.get(key);
+    if (w === void 0) {
+      if (!this.#context) return text.length * 6.5;
+      this.#context.font = `${font} ${this.family}`;
+      this.#known.set(key, w = this.#context.measureText(text).width);
+    }
+    return w;
+  }
+  /** The text, or as much of it as fits before an ellipsis; "" when not even two letters do. */
+  fit(text, font, room) {
+    if (this.width(text, font) <= room) return text;
+    let low = 0;
+    let high = text.length - 1;
+    while (low < high) {
+      const middle = low + high + 1 >> 1;
+      if (this.width(`${text.slice(0, middle)}…`, font) <= room) low = middle;
+      else high = middle - 1;
+    }
+    return low < 2 ? "" : `${text.slice(0, low)}…`;
+  }
+};
+function path(points) {
+  let d = `M${points[0]} ${points[1]}`;
+  for (let i = 2; i + 3 < points.length; i += 2) {
+    const [x0, y0, x, y, x1, y1] = points.slice(i - 2, i + 4);
+    const before = Math.hypot(x - x0, y - y0) || 1;
+    const after = Math.hypot(x1 - x, y1 - y) || 1;
+    const r = Math.min(9, before / 2, after / 2);
+    const at2 = (k, ax, ay) => `${(x + (ax - x) * r / k).toFixed(1)} ${(y + (ay - y) * r / k).toFixed(1)}`;
+    d += `L${at2(before, x0, y0)}Q${x} ${y} ${at2(after, x1, y1)}`;
+  }
+  return `${d}L${points[points.length - 2]} ${points[points.length - 1]}`;
+}
+var OP = "600 12px";
+var SMALL = "400 10.5px";
+var DrawingView = class {
+  constructor(store, graph, block, drawing, ruler) {
+    this.store = store;
+    this.graph = graph;
+    this.block = block;
+    this.drawing = drawing;
+    this.ruler = ruler;
+    const lines = svg("g", { class: "kv-edges" });
+    const stubs = svg("g", { class: "kv-stubs" });
+    const boxes = svg("g");
+    drawing.edges.forEach(([from, to, points]) => {
+      const line = svg("path", { d: path(points), "data-edge": "future" });
+      lines.append(line);
+      this.#edges.push({ el: line, from, to, shown: "future" });
+    });
+    block.nodes.forEach((node, i) => boxes.append(this.#box(node, i)));
+    this.#edges.forEach((e, i) => {
+      this.#boxes[e.from]?.edges.push(i);
+      this.#boxes[e.to]?.edges.push(i);
+    });
+    for (const stub of drawing.stubs) stubs.append(this.#stub(stub));
+    this.root = svg("svg", {
+      viewBox: `0 0 ${drawing.w} ${drawing.h}`,
+      width: drawing.w,
+      height: drawing.h,
+      class: "kv-drawing",
+      role: "graphics-document",
+      "aria-label": block.title
+    }, lines, stubs, boxes);
+    this.root.style.setProperty("--kv-w", `${drawing.w}px`);
+  }
+  store;
+  graph;
+  block;
+  drawing;
+  ruler;
+  root;
+  #boxes = [];
+  #edges = [];
+  #box(node, i) {
+    const g = this.store.t.p.graphs[this.graph];
+    const [name, op] = g.nodes[node];
+    const [x, y, w, h] = this.drawing.boxes[i];
+    const pad = 8;
+    const type = opName(op);
+    const two = h >= 30;
+    const line = two ? y + h / 2 - 4 : y + h / 2 + 4;
+    const letter = svg("text", { class: "kv-mk", x: x + w - 6, y: line, "text-anchor": "end" });
+    const opText = this.ruler.fit(type, OP, w - 2 * pad - 14) || type.slice(0, 3);
+    const left = w - 2 * pad - 14 - this.ruler.width(opText, OP) - 5;
+    const full = shortName(g, node);
+    const cut = this.ruler.fit(full, SMALL, left);
+    const short = cut === full || cut.length > 5 ? cut : "";
+    const label2 = svg("text", { class: "kv-op", x: x + pad, y: line }, opText);
+    if (short) label2.append(svg("tspan", { class: "kv-short", dx: 5 }, short));
+    const second = svg("text", { class: "kv-mk", x: x + w - 6, y: y + h / 2 + 11, "text-anchor": "end" });
+    const info = svg("text", { class: "kv-shape", x: x + pad, y: y + h / 2 + 11 });
+    const group2 = svg("g", {
+      class: "kv-node",
+      "data-kv": "graph-node",
+      "data-node": node,
+      "data-graph": this.graph,
+      "data-state": "pending",
+      role: "graphics-symbol",
+      "aria-label": `${op} ${name}`
+    }, svg("title", {}, `${op}  ${name}`), svg("rect", { x, y, width: w, height: h, rx: 5 }), label2, letter);
+    if (two) group2.append(info, second);
+    this.#boxes.push({ g: group2, mark: letter, second, shape: info, room: w - 2 * pad, state: "", edges: [], name: `${op} ${name}` });
+    return group2;
+  }
+  #stub([box, side, x, y, slot]) {
+    const g = this.store.t.p.graphs[this.graph];
+    const node = g.nodes[this.block.nodes[box]];
+    const value = (side === "in" ? [...node[3], ...node[5]] : node[4])[slot] ?? -1;
+    const [bx, by, w, h] = this.drawing.boxes[box];
+    const name = g.values[value] ?? "";
+    const cache = this.store.t.p.caches.findIndex((c) => c.input === name || c.output === name);
+    const inside = Math.max(bx + 4, Math.min(x, bx + w - 4));
+    return svg(
+      "g",
+      { class: "kv-stub", "data-value": value, "data-cache": cache < 0 ? null : cache },
+      svg("title", {}, side === "in" ? `from elsewhere: ${name}` : `used elsewhere: ${name}`),
+      svg("path", { d: `M${x} ${y}L${inside} ${side === "in" ? by : by + h}` }),
+      svg("circle", { cx: x, cy: y, r: cache < 0 ? 2 : 4 })
+    );
+  }
+  /** Show states by node of the graph; `steps` tells which step ran each node in the shown frame. */
+  sync(states, steps, cursor, newFrame) {
+    const { p } = this.store.t;
+    const stale = /* @__PURE__ */ new Set();
+    this.#boxes.forEach((box, i) => {
+      const node = this.block.nodes[i];
+      if (newFrame) this.#shape(box, steps[node]);
+      const state = states[node];
+      if (state === box.state && state !== "running") return;
+      box.state = state;
+      mark(box.g, "data-state", state);
+      mark(box.g, "aria-label", `${box.name}, ${STATE_WORDS[state]}`);
+      const flags = state === "running" ? p.step.flags[steps[node]] ?? 0 : 0;
+      say(box.mark, LETTER[state]);
+      say(box.second, state === "running" ? LETTER[outcome(flags)] : "");
+      for (const e of box.edges) stale.add(e);
+    });
+    if (newFrame) this.#edges.forEach((_, e) => stale.add(e));
+    for (const e of stale) this.#edge(e, states, steps, cursor);
+  }
+  #shape(box, step) {
+    const { p } = this.store.t;
+    const first = step >= 0 ? p.step.out[step] : 0;
+    const info = step >= 0 && p.step.out[step + 1] > first ? p.strings[p.out.info[first]] : "";
+    say(box.shape, this.ruler.fit(shape(info), SMALL, box.room));
+    say(box.g.firstElementChild, `${box.name}${info ? `
+${info}` : ""}`);
+  }
+  #edge(at2, states, steps, cursor) {
+    const edge = this.#edges[at2];
+    const from = this.block.nodes[edge.from];
+    const to = this.block.nodes[edge.to];
+    const ran = (n) => steps[n] >= 0 && steps[n] <= cursor;
+    let kind = !ran(from) ? "future" : ran(to) ? "past" : "ready";
+    if (ran(to)) {
+      const { p } = this.store.t;
+      const nodes = p.graphs[this.graph].nodes;
+      const own = nodes[to][3].some((v, slot) => p.step.taken[steps[to]] >> slot & 1 && nodes[from][4].includes(v));
+      if (own) kind = "own";
+    }
+    if (states[to] === "running") kind += " now";
+    if (kind === edge.shown) return;
+    edge.shown = kind;
+    mark(edge.el, "data-edge", kind);
+  }
+  light(nodes, values) {
+    this.#boxes.forEach((box, i) => mark(box.g, "data-lit", nodes.has(this.block.nodes[i]) ? "1" : null));
+    for (const stub of this.root.querySelectorAll(".kv-stub")) {
+      mark(stub, "data-lit", values.has(Number(stub.dataset.value)) ? "1" : null);
+    }
+  }
+  box(node) {
+    return this.#boxes[this.block.nodes.indexOf(node)]?.g ?? null;
+  }
+};
+function plainList(count2) {
+  return el("div", { class: "kv-plain" }, `${count2} ops, not drawn; see the table of steps`);
+}
+
+// src/card.ts
+var Card = class {
+  constructor(store, graph, index, ruler) {
+    this.store = store;
+    this.graph = graph;
+    this.index = index;
+    this.ruler = ruler;
+    const block = store.t.p.graphs[graph].blocks[index];
+    this.nodes = block.nodes;
+    const alike = block.alike > 1 ? el("span", { class: "kv-alike", title: `${plural(block.alike, "block")} with this drawing` }, `×${block.alike} alike`) : "";
+    this.#head = el(
+      "button",
+      { type: "button", class: "kv-card-head", "data-kv": "block", "data-id": index, "aria-expanded": "false", title: block.path },
+      el("span", { class: "kv-caret", "aria-hidden": "true" }),
+      el("span", { class: "kv-title" }, block.title || "graph"),
+      alike,
+      this.#bad,
+      this.#cost,
+      this.#count,
+      this.#bar
+    );
+    this.root = el("section", { class: "kv-card", "data-block": index }, this.#head, this.#body);
+    const drawing = store.t.p.drawings[block.drawing];
+    if (drawing) this.root.style.setProperty("--kv-h", `${drawing.h}px`);
+  }
+  store;
+  graph;
+  index;
+  ruler;
+  root;
+  nodes;
+  #head;
+  #count = el("span", { class: "kv-count" });
+  #cost = el("span", { class: "kv-cost" });
+  #bad = el("span", { class: "kv-bad" });
+  #bar = el("i", { class: "kv-progress" });
+  #body = el("div", { class: "kv-card-body" });
+  #view = null;
+  #open = false;
+  #shown = "";
+  get open() {
+    return this.#open;
+  }
+  /** Opens or folds; the drawing is made when it is first wanted. */
+  setOpen(open, scene) {
+    if (open === this.#open) return;
+    this.#open = open;
+    mark(this.root, "data-open", open ? "1" : null);
+    mark(this.#head, "aria-expanded", String(open));
+    if (!open) return this.#body.replaceChildren();
+    const block = this.store.t.p.graphs[this.graph].blocks[this.index];
+    const drawing = this.store.t.p.drawings[block.drawing];
+    if (!drawing) return this.#body.append(plainList(this.nodes.length));
+    this.#view ??= new DrawingView(this.store, this.graph, block, drawing, this.ruler);
+    this.#view.sync(scene.states, scene.steps, scene.cursor, true);
+    this.#view.light(scene.lit.nodes, scene.lit.values);
+    this.#body.append(this.#view.root);
+  }
+  sync(scene) {
+    const { step } = this.store.t.p;
+    let done = 0, cost2 = 0, bad = 0, ready2 = false, here = false;
+    for (const n of this.nodes) {
+      const s = scene.steps[n];
+      if (scene.states[n] === "frontier") ready2 = true;
+      if (scene.states[n] === "running") here = true;
+      if (s < 0 || s > scene.cursor) continue;
+      done++;
+      cost2 += step.alloc[s];
+      if (step.flags[s] & 4) bad++;
+    }
+    const shown = `${done} ${cost2} ${bad} ${here} ${ready2}`;
+    if (this.#open) this.#view?.sync(scene.states, scene.steps, scene.cursor, scene.newFrame);
+    if (shown === this.#shown) return;
+    this.#shown = shown;
+    say(this.#count, `${done}/${this.nodes.length}`);
+    say(this.#cost, cost2 ? `+${bytes(cost2)}` : "");
+    say(this.#bad, bad ? `⚠︎ ${bad}` : "");
+    set(this.#bar, "--kv-done", String(done / Math.max(1, this.nodes.length)));
+    mark(this.root, "data-state", here ? "running" : ready2 ? "frontier" : done === this.nodes.length ? "done" : "pending");
+  }
+  light(lit) {
+    mark(this.root, "data-lit", this.nodes.some((n) => lit.nodes.has(n)) ? "1" : null);
+    if (this.#open) this.#view?.light(lit.nodes, lit.values);
+  }
+  box(node) {
+    return this.#open ? this.#view?.box(node) ?? null : null;
+  }
+  get head() {
+    return this.#head;
+  }
+};
+
+// src/graph.ts
+var OPEN_ALL = 60;
+var GraphPane = class {
+  constructor(host, store, commands, signal) {
+    this.store = store;
+    this.#ruler = new Ruler(getComputedStyle(host).fontFamily || "sans-serif");
+    this.#follow = button("Follow", "Open the block under the cursor and keep it in view", "follow", () => {
+      store.follow = !store.follow;
+      this.#sync(true);
+    }, signal);
+    const tools = el(
+      "div",
+      { class: "kv-tools" },
+      this.#follow,
+      button("Unfold", "Unfold all blocks", "unfold", () => this.#all(true), signal),
+      button("Fold", "Fold all blocks", "fold", () => this.#all(false), signal),
+      button("100 %", "Fit the width, or true size (f)", "zoom", () => this.zoom(), signal, "f")
+    );
+    host.append(el("header", {}, this.#crumbs, tools), this.#list);
+    this.#list.addEventListener("click", (event) => {
+      const head = hit(event, "block");
+      if (head) return this.#toggle(Number(head.dataset.id));
+      const node = hit(event, "graph-node");
+      if (node) return store.select({ kind: "node", id: Number(node.dataset.node), graph: this.#graph });
+      const stub = event.target.closest(".kv-stub");
+      if (stub) store.select({ kind: "value", id: Number(stub.dataset.value), graph: this.#graph });
+      else store.select(null);
+    }, { signal });
+    this.#list.addEventListener("dblclick", (event) => {
+      const node = hit(event, "graph-node");
+      if (node) commands.choose(Number(node.dataset.node));
+    }, { signal });
+    this.#crumbs.addEventListener("click", (event) => {
+      const crumb = hit(event, "crumb");
+      if (crumb) store.seek(Number(crumb.dataset.step));
+    }, { signal });
+  }
+  store;
+  #cards = [];
+  #decks = /* @__PURE__ */ new Map();
+  // by graph, so that entering and leaving a body costs nothing
+  #kept = /* @__PURE__ */ new Map();
+  // blocks that a person opened or folded
+  #shut = "";
+  // a block that a person folded although the cursor is in it
+  #graph = -1;
+  #frame = -1;
+  #signature = "";
+  #list = el("div", { class: "kv-cards" });
+  #crumbs = el("nav", { class: "kv-crumbs", "aria-label": "call stack" });
+  #follow;
+  #ruler;
+  update(change) {
+    const { store } = this;
+    const { graphs, drawings } = store.t.p;
+    if (change.payload) {
+      const signature = JSON.stringify([graphs, drawings]);
+      if (signature !== this.#signature) {
+        this.#signature = signature;
+        this.#kept.clear();
+        this.#decks.clear();
+        this.#graph = -1;
+        const few = graphs.reduce((n, g) => n + g.order.length, 0) <= OPEN_ALL;
+        if (few) graphs.forEach((g, i) => g.blocks.forEach((_, b) => this.#kept.set(`${i}:${b}`, true)));
+      }
+    }
+    if (change.payload || change.cursor) this.#sync(change.payload);
+    if (change.selection || change.payload) this.#light();
+  }
+  #scene(newFrame) {
+    const { now, t, cursor } = this.store;
+    return { states: now.states, steps: stepsOf(t, now.frame), cursor, lit: now.lit, newFrame };
+  }
+  #sync(fresh) {
+    const { store } = this;
+    const { now, t } = store;
+    if (now.frame >= t.p.frames) return;
+    let changed = fresh || now.frame !== this.#frame;
+    if (now.graph !== this.#graph) {
+      this.#graph = now.graph;
+      this.#cards = this.#decks.get(now.graph) ?? t.p.graphs[now.graph].blocks.map((_, i) => new Card(store, now.graph, i, this.#ruler));
+      this.#decks.set(now.graph, this.#cards);
+      this.#list.replaceChildren(...this.#cards.map((c) => c.root));
+      this.#list.scrollTop = 0;
+      changed = true;
+      this.#light();
+    }
+    this.#frame = now.frame;
+    const scene = this.#scene(changed);
+    const node = this.#focusNode();
+    const here = t.x.graphs[now.graph].block[node] ?? -1;
+    if (`${now.graph}:${here}` !== this.#shut) this.#shut = "";
+    for (const card2 of this.#cards) {
+      const key = `${now.graph}:${card2.index}`;
+      const open = store.follow && card2.index === here && key !== this.#shut || (this.#kept.get(key) ?? false);
+      card2.setOpen(open, scene);
+      card2.sync(scene);
+    }
+    mark(this.#follow, "aria-pressed", String(store.follow));
+    if (changed) this.#path();
+    const card = this.#cards[here];
+    if (store.follow && card) store.reveal(this.#list, card.box(node) ?? card.head, true);
+  }
+  /** The node to keep in view: the one that just ran, else the first that can. */
+  #focusNode() {
+    const { now, cursor, t } = this.store;
+    if (cursor >= 0 && t.p.step.frame[cursor] === now.frame) return t.p.step.node[cursor];
+    return now.next === now.frame ? now.choices[0]?.node ?? -1 : -1;
+  }
+  #light() {
+    for (const card2 of this.#cards) card2.light(this.store.now.lit);
+    const s = this.store.selection;
+    if (s?.kind !== "node" || (s.graph ?? this.#graph) !== this.#graph) return;
+    const card = this.#cards[this.store.t.x.graphs[this.#graph].block[s.id]];
+    if (card) this.store.reveal(this.#list, card.box(s.id) ?? card.head, true);
+  }
+  #path() {
+    const { t, now } = this.store;
+    const { p } = t;
+    const frames = stack(t, now.frame);
+    const parts = [];
+    frames.forEach((f, i) => {
+      const text = i === 0 ? p.graphs[p.frame.graph[f]].name || "main" : p.strings[p.frame.label[f]];
+      if (i > 0) parts.push(el("span", { class: "kv-sep", "aria-hidden": "true" }, "›"));
+      const inner = frames[i + 1];
+      const back2 = inner === void 0 ? -1 : stepsOf(t, f)[p.frame.node[inner]];
+      parts.push(back2 >= 0 ? el("button", { type: "button", "data-kv": "crumb", "data-step": back2, title: `Go to step ${back2}, where ${text} goes on` }, text) : el("span", { class: inner === void 0 ? "kv-here" : "", title: text }, text));
+    });
+    this.#crumbs.replaceChildren(...parts);
+  }
+  #toggle(index) {
+    const card = this.#cards[index];
+    const key = `${this.#graph}:${index}`;
+    const open = !card.open;
+    this.#kept.set(key, open);
+    this.#shut = open ? "" : key;
+    card.setOpen(open, this.#scene(false));
+  }
+  #all(open) {
+    for (const card of this.#cards) {
+      this.#kept.set(`${this.#graph}:${card.index}`, open);
+      card.setOpen(open, this.#scene(false));
+    }
+    if (!open) this.store.follow = false;
+    mark(this.#follow, "aria-pressed", String(this.store.follow));
+  }
+  zoom() {
+    const full = this.#list.dataset.zoom !== "full";
+    if (full) this.#list.dataset.zoom = "full";
+    else delete this.#list.dataset.zoom;
+    const zoom = this.#list.parentElement.querySelector('[data-kv="zoom"]');
+    say(zoom, full ? "Fit" : "100 %");
+  }
+  /** Unfold the block of a node that is to be shown (search, a jump). */
+  showNode(node) {
+    const index = this.store.t.x.graphs[this.#graph]?.block[node] ?? -1;
+    const card = this.#cards[index];
+    if (!card) return;
+    this.#kept.set(`${this.#graph}:${index}`, true);
+    card.setOpen(true, this.#scene(false));
+    this.store.reveal(this.#list, card.box(node) ?? card.head, true);
+  }
+};
+
+// src/keys.ts
+var KEYS = [
+  ["→ or n", "next op"],
+  ["← or p", "previous op"],
+  ["i", "into an If, Loop or function"],
+  ["o", "out: to the end of this body or block"],
+  ["c", "continue to the next breakpoint"],
+  ["C", "continue backwards"],
+  [". and ,", "same op, next or previous decode step"],
+  ["Home, End", "first, last step"],
+  ["g", "go to a step by number"],
+  ["b", "breakpoint on the selection"],
+  ["w", "why? explain the decision"],
+  ["Enter", "run the selected frontier op next"],
+  ["Space", "play, pause"],
+  ["/", "search"],
+  ["f", "fit the graph, or true size"],
+  ["?", "this help"],
+  ["Esc", "clear, close"]
+];
+function keys(root2, a, signal) {
+  const { commands } = a;
+  const moves = {
+    ArrowRight: () => commands.next(),
+    n: () => commands.next(),
+    F10: () => commands.next(),
+    ArrowLeft: () => commands.back(),
+    p: () => commands.back(),
+    "Shift+F10": () => commands.back(),
+    i: () => commands.into(),
+    F11: () => commands.into(),
+    o: () => commands.out(),
+    "Shift+F11": () => commands.out(),
+    c: () => commands.continue(),
+    C: () => commands.reverse(),
+    ".": () => commands.nextRun(),
+    ",": () => commands.previousRun(),
+    Home: () => commands.first(),
+    End: () => commands.last(),
+    g: () => a.toolbar.focusGoto(),
+    b: () => commands.toggleSelected(),
+    w: () => commands.why(),
+    " ": () => commands.play(),
+    "/": () => a.search(),
+    f: () => a.fit(),
+    "?": () => a.help(),
+    Escape: () => a.escape()
+  };
+  root2.addEventListener("keydown", (event) => {
+    const target = event.target;
+    const tag = target.tagName;
+    const range = tag === "INPUT" && target.type === "range";
+    const typing = tag === "INPUT" && !range && target.type !== "checkbox" || tag === "SELECT" || tag === "TEXTAREA";
+    const { key } = event;
+    if (typing) {
+      event.stopPropagation();
+      if (key === "Escape") {
+        a.escape();
+        root2.focus({ preventScroll: true });
+      }
+      return;
+    }
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    if (range && /^(Arrow|Home|End|Page)/.test(key)) return event.stopPropagation();
+    if ((key === " " || key === "Enter") && tag === "BUTTON") return event.stopPropagation();
+    if (key === "Enter" && a.chooseSelected()) return stop(event);
+    if (/^Page|^Arrow(Up|Down)$/.test(key)) return event.stopPropagation();
+    const move = moves[event.shiftKey && key.startsWith("F") ? `Shift+${key}` : key];
+    if (!move) return;
+    if (key !== " ") commands.pause();
+    stop(event);
+    move();
+  }, { signal });
+}
+function stop(event) {
+  event.preventDefault();
+  event.stopPropagation();
+}
+
+// src/help.ts
+var BARS = [
+  ["weights", "weights, all in one bar W"],
+  ["cache", "a cache: dark valid rows, bright written in this run, pale reserved"],
+  ["donated", "donated by the caller: the run may overwrite it"],
+  ["caller", "borrowed from the caller: read only"],
+  ["run", "owned by this run"]
+];
+var NOTES = [
+  "B12 is a buffer; B12.3 is the same buffer after its contents were overwritten three times.",
+  "The graph shows the frame of the op that just ran. Stepping on recorded steps asks nobody; past the end the kernel runs more.",
+  "Bytes: allocated is new capacity, written is what kernels stored, copied is the part of it that existed already, live is what is held while the op runs. Kernel scratch is not counted."
+];
+function help() {
+  const states = Object.keys(LETTER).map((s) => el("li", {}, el("span", { class: "kv-sample", "data-state": s }, LETTER[s] || " "), STATE_WORDS[s]));
+  const bars = BARS.map(([origin, text]) => el("li", { class: "kv-mem-row", "data-origin": origin }, el("span", { class: "kv-track" }, el("i", { class: "kv-fill" })), text));
+  return el(
+    "div",
+    { class: "kv-pop kv-help", role: "dialog", "aria-label": "Help", tabindex: -1, "data-kv": "help-panel" },
+    el("div", {}, el("h4", {}, "Keys"), el("dl", {}, ...KEYS.flatMap(([k, text]) => [el("dt", {}, el("kbd", {}, k)), el("dd", {}, text)]))),
+    el("div", {}, el("h4", {}, "Ops"), el("ul", {}, ...states), el("h4", {}, "Buffers"), el("ul", {}, ...bars), ...NOTES.map((n) => el("p", { class: "kv-soft" }, n)))
+  );
+}
+
+// src/memmap.ts
+var MOST2 = 200;
+var ORDER = { donated: 0, caller: 1, run: 2, pool: 2, weights: 3 };
+var scales = /* @__PURE__ */ new WeakMap();
+function scale(t, run2) {
+  const { p, x } = t;
+  let known2 = scales.get(t);
+  if (!known2) scales.set(t, known2 = /* @__PURE__ */ new Map());
+  let most = known2.get(run2);
+  if (most === void 0) {
+    most = 1;
+    const see = (s) => {
+      if (p.storage.origin[s] !== 0) most = Math.max(most, p.storage.capacity[s]);
+    };
+    const { first = 0, last = p.steps } = p.runs[run2] ?? {};
+    for (let o = p.step.out[first]; o < p.step.out[Math.min(last, p.steps)]; o++) see(p.out.storage[o]);
+    for (let b = 0; b < p.bind.value.length; b++) if (p.frame.run[x.bindFrame[b]] === run2) see(p.bind.storage[b]);
+    known2.set(run2, most);
+  }
+  return most;
+}
+function cachesNow(t, run2, cursor) {
+  const { p, x } = t;
+  const rows = /* @__PURE__ */ new Map();
+  p.caches.forEach((c, cache) => {
+    const s = c.storage[run2];
+    const before = run2 > 0 ? c.valid[run2 - 1] : 0;
+    if (run2 > 0 && c.storage[run2 - 1] >= 0) rows.set(c.storage[run2 - 1], { cache, before, valid: before, capacity: c.capacity[run2 - 1], again: false });
+    const out2 = s === void 0 || s < 0 ? -1 : lastOut(t, s, cursor);
+    if (out2 >= 0 && x.outStep[out2] >= p.runs[run2].first) {
+      rows.set(s, { cache, before, valid: c.valid[run2], capacity: c.capacity[run2], again: before > 0 && c.copied[run2] > 0 });
+    }
+  });
+  return rows;
+}
+function describe2(t, s, cursor, frames) {
+  const { p } = t;
+  const held = valuesIn(t, s, cursor, frames);
+  const live = held.filter((h) => h.readers > 0 || h.output);
+  const shown = live.length ? live : held;
+  const names = [...new Set(shown.map((h) => shortValue(p.graphs[p.frame.graph[h.frame]].values[h.value])))];
+  const capacity = p.storage.capacity[s] || 1;
+  const parts = [];
+  for (const h of shown) {
+    const [offset, length] = h.place.from === "bind" ? [p.bind.offset[h.place.entry], p.bind.bytes[h.place.entry]] : [p.out.offset[h.place.entry], p.out.bytes[h.place.entry]];
+    if (length < capacity && !parts.some(([a, b]) => a === offset / capacity && b === length / capacity)) parts.push([offset / capacity, length / capacity]);
+  }
+  const label2 = names.length > 1 ? `${names[0]} +${names.length - 1}` : names[0] ?? shortValue(p.strings[p.storage.name[s]]);
+  return { label: label2, parts };
+}
+function memory(t, now, cursor, unfold, keep) {
+  const { p, x } = t;
+  const frames = stack(t, now.frame);
+  const caches = cachesNow(t, now.run, cursor);
+  const use = /* @__PURE__ */ new Map();
+  const freed = /* @__PURE__ */ new Set();
+  if (cursor >= 0) {
+    const { reads, writes } = touched(t, cursor);
+    for (const s of reads) use.set(s, "read");
+    for (const s of writes) use.set(s, "written");
+    for (let k = p.step.free[cursor]; k < p.step.free[cursor + 1]; k++) freed.add(p.free.storage[k]);
+  }
+  const full = scale(t, now.run);
+  const held = { weights: x.weights, caller: 0, caches: 0, run: 0 };
+  const small = { count: 0, bytes: 0 };
+  const more = { count: 0, bytes: 0 };
+  const rank = (s) => caches.has(s) ? -1 : ORDER[ORIGINS[p.storage.origin[s]]];
+  const there = alive(t, cursor).filter((s) => p.storage.origin[s] !== 0);
+  for (const s of there) {
+    const of = caches.has(s) ? "caches" : ORIGINS[p.storage.origin[s]] === "caller" || ORIGINS[p.storage.origin[s]] === "donated" ? "caller" : "run";
+    held[of] += p.storage.capacity[s];
+  }
+  const tiny = (s) => rank(s) > 0 && p.storage.capacity[s] < full * 0.02 && !use.has(s) && !keep.has(s);
+  const folds = !unfold && there.filter(tiny).length >= 6;
+  const all = [...there, ...[...freed].filter((s) => !there.includes(s))].sort((a, b) => rank(a) - rank(b) || a - b);
+  const bars = [];
+  for (const s of all) {
+    const capacity = p.storage.capacity[s];
+    const skip = freed.has(s) ? null : folds && tiny(s) ? small : bars.length >= MOST2 && !use.has(s) && !keep.has(s) ? more : null;
+    if (skip) {
+      skip.count++;
+      skip.bytes += capacity;
+      continue;
+    }
+    const gen = generation(t, s, cursor);
+    const row = caches.get(s);
+    const { label: label2, parts } = row ? { label: shortValue(p.caches[row.cache].name), parts: [] } : describe2(t, s, cursor, frames);
+    const written = use.get(s) === "written";
+    const flags = written ? p.step.flags[cursor] : 0;
+    const state = freed.has(s) ? "freed" : flags & 1 ? "inplace" : flags & 4 ? "copied" : written && x.born[s] === cursor ? "new" : "";
+    const rows = row ? `${row.valid !== row.before && row.before > 0 ? `${row.before}→` : ""}${row.valid} / ${row.capacity}` : "";
+    const note = state === "freed" ? "freed" : row ? rows : state === "copied" ? "missed" : state === "new" ? "new" : gen > 0 ? `↺ ${gen}×` : "";
+    bars.push({
+      id: s,
+      gen,
+      capacity,
+      origin: ORIGINS[p.storage.origin[s]],
+      cache: row?.cache ?? -1,
+      state,
+      use: use.get(s) ?? "",
+      label: label2,
+      note,
+      parts,
+      again: row?.again ?? false,
+      valid: row && row.capacity > 0 ? [Math.min(row.before, row.valid) / row.capacity, row.valid / row.capacity] : null
+    });
+  }
+  return { bars, small, more, held };
+}
+function title(t, b, cursor) {
+  const { p, x } = t;
+  const out2 = lastOut(t, b.id, cursor);
+  const step = out2 < 0 ? -1 : x.outStep[out2];
+  const g = step < 0 ? null : p.graphs[p.frame.graph[p.step.frame[step]]];
+  const maker = g ? `
+written last in step ${step} by ${opName(g.nodes[p.step.node[step]][1])} ${shortName(g, p.step.node[step])}` : "";
+  const owner = { donated: "donated by the caller", caller: "borrowed from the caller", run: "owned by this run", pool: "from the run's pool", weights: "weights" }[b.origin];
+  const rows = b.valid ? ` rows valid of those reserved${b.again ? "; the older ones were copied in this run" : ""}` : "";
+  return `B${b.id}${b.gen ? `.${b.gen}` : ""} · ${bytes(b.capacity)} · ${owner}${b.gen ? ` · overwritten ${b.gen}×` : ""}
+${b.label} ${b.note}${rows}${maker}`;
+}
+
+// src/memory.ts
+var SIGN = { "": "", inplace: "", copied: "⚠︎", new: "+", freed: "" };
+var PARTS = [["weights", "weights"], ["caches", "caches"], ["caller", "caller"], ["run", "run"]];
+var idOf = (b) => b.gen > 0 ? `B${b.id}.${b.gen}` : `B${b.id}`;
+var MemoryPane = class {
+  constructor(host, store, signal) {
+    this.store = store;
+    host.append(el("header", {}, el("h3", {}, "Buffers"), this.#total), this.#stack, this.#legend, this.#list);
+    for (const [key, text] of PARTS) {
+      this.#stack.append(el("i", { "data-part": key }));
+      this.#legend.append(el("span", { "data-part": key }, el("i", {}), `${text} `, el("b", {})));
+    }
+    this.#small.addEventListener("click", () => {
+      this.#unfold = !this.#unfold;
+      this.#draw();
+    }, { signal });
+    this.#list.addEventListener("pointerover", (event) => {
+      const row = hit(event, "storage-bar");
+      const bar = row && this.#rows.get(Number(row.dataset.id))?.bar;
+      if (bar) row.title = title(store.t, bar, store.cursor);
+    }, { signal });
+    this.#list.addEventListener("click", (event) => {
+      const row = hit(event, "storage-bar");
+      const { selection } = store;
+      if (!row || row === this.#weights.root) return;
+      const id = Number(row.dataset.id);
+      store.select(selection?.kind === "storage" && selection.id === id ? null : { kind: "storage", id });
+    }, { signal });
+  }
+  store;
+  #total = el("span", { class: "kv-hint" });
+  #stack = el("div", { class: "kv-stack", "aria-hidden": "true" });
+  #legend = el("div", { class: "kv-legend" });
+  #list = el("div", { class: "kv-mem", role: "list", "aria-label": "Buffers" });
+  #weights = this.#row();
+  #small = el("button", { type: "button", class: "kv-fold", "data-kv": "memory-fold" });
+  #more = el("p", { class: "kv-none" });
+  #rows = /* @__PURE__ */ new Map();
+  #unfold = false;
+  /** Buffer, bar, what lies in it, bytes. */
+  #row() {
+    const id = el("span", { class: "kv-id" });
+    const fill2 = el("i", { class: "kv-fill" });
+    const label2 = el("span", { class: "kv-label" });
+    const note = el("span", { class: "kv-note" });
+    const size = el("span", { class: "kv-num" });
+    const root2 = el("div", { class: "kv-mem-row", role: "listitem", "data-kv": "storage-bar" }, id, el("span", { class: "kv-track" }, fill2), el("span", { class: "kv-text" }, label2, note), size);
+    return { bar: null, root: root2, id, fill: fill2, label: label2, note, size, shown: "" };
+  }
+  update(change) {
+    if (change.payload) this.#rows.clear();
+    if (change.cursor || change.payload || change.selection) this.#draw();
+  }
+  #draw() {
+    const { store } = this;
+    const { now, t, cursor } = store;
+    const m = memory(t, now, cursor, this.#unfold, now.lit.storages);
+    const full = scale(t, now.run);
+    const total = m.held.weights + m.held.caches + m.held.caller + m.held.run;
+    say(this.#total, `${bytes(total)} held after this step`);
+    PARTS.forEach(([key], i) => {
+      this.#stack.children[i].style.flexGrow = String(m.held[key]);
+      say(this.#legend.children[i].lastElementChild, bytes(m.held[key]));
+      this.#legend.children[i].hidden = m.held[key] === 0;
+    });
+    this.#weightsRow(t.x.weights, full);
+    const nodes = t.x.weights ? [this.#weights.root] : [];
+    let active = null;
+    const seen = /* @__PURE__ */ new Set();
+    for (const bar of m.bars) {
+      let row = this.#rows.get(bar.id);
+      if (!row) this.#rows.set(bar.id, row = this.#row());
+      this.#show(row, bar, full, now.lit.storages.has(bar.id));
+      if (bar.use === "written" && bar.state !== "freed") active = row.root;
+      nodes.push(row.root);
+      seen.add(bar.id);
+    }
+    for (const id of this.#rows.keys()) if (!seen.has(id)) this.#rows.delete(id);
+    if (m.small.count || this.#unfold) {
+      say(this.#small, this.#unfold ? "▾ fold small buffers" : `▸ ${count(m.small.count)} small buffers, ${bytes(m.small.bytes)}`);
+      nodes.push(this.#small);
+    }
+    if (m.more.count) {
+      say(this.#more, `${count(m.more.count)} more, ${bytes(m.more.bytes)}`);
+      nodes.push(this.#more);
+    }
+    this.#place(nodes);
+    const width = Math.max(3, ...m.bars.map((b) => idOf(b).length));
+    set(this.#list, "--kv-digits", String(Math.max(width, 5)));
+    if (active) store.reveal(this.#list, active);
+  }
+  /** Put rows in order, moving only those that are out of place. */
+  #place(nodes) {
+    nodes.forEach((node, i) => {
+      if (this.#list.children[i] !== node) this.#list.insertBefore(node, this.#list.children[i] ?? null);
+    });
+    while (this.#list.children.length > nodes.length) this.#list.lastElementChild.remove();
+  }
+  #weightsRow(weights, full) {
+    const row = this.#weights;
+    mark(row.root, "data-id", "W");
+    mark(row.root, "data-origin", "weights");
+    say(row.id, "W");
+    say(row.label, "all weights");
+    say(row.size, bytes(weights));
+    row.fill.style.width = `${Math.min(100, weights / full * 100)}%`;
+    mark(row.fill, "data-cut", weights > full ? "1" : null);
+    row.root.title = `weights, ${bytes(weights)}${weights > full ? "; the bar is cut off" : ""}`;
+  }
+  #show(row, b, full, lit) {
+    const key = JSON.stringify([b, full, lit]);
+    if (key === row.shown) return;
+    row.shown = key;
+    row.bar = b;
+    const { root: root2, fill: fill2 } = row;
+    mark(root2, "data-id", b.id);
+    mark(root2, "data-origin", b.cache >= 0 ? "cache" : b.origin);
+    mark(root2, "data-state", b.state || null);
+    mark(root2, "data-use", b.use || null);
+    mark(root2, "data-lit", lit ? "1" : null);
+    say(row.id, idOf(b));
+    say(row.label, b.label);
+    say(row.note, `${SIGN[b.state]} ${b.note}`.trim());
+    say(row.size, bytes(b.capacity));
+    mark(fill2, "data-cut", b.capacity > full ? "1" : null);
+    fill2.style.width = b.capacity > full ? "100%" : `max(3px, ${(b.capacity / full * 100).toFixed(2)}%)`;
+    const inner = [];
+    const part = (kind, from, length) => {
+      const i = el("i", { "data-part": kind });
+      i.style.left = `${from * 100}%`;
+      i.style.width = `${length * 100}%`;
+      inner.push(i);
+    };
+    if (b.valid) {
+      part(b.again ? "again" : "valid", 0, b.valid[0]);
+      part("fresh", b.valid[0], b.valid[1] - b.valid[0]);
+    } else for (const [from, length] of b.parts.slice(0, 8)) part("view", from, length);
+    fill2.replaceChildren(...inner);
+  }
+};
+
+// src/menu.ts
+var KINDS = [
+  ["op", "op type", "Softmax"],
+  ["node", "node", "name of a node"],
+  ["buffer", "buffer", "B12"],
+  ["decision", "decision", "missed"],
+  ["condition", "condition (Python)", "step.copied > 1000"]
+];
+var BreakpointMenu = class {
+  constructor(host, store, commands, signal) {
+    this.store = store;
+    this.commands = commands;
+    this.#here = button("", "Toggle a breakpoint on the selection (b)", "breakpoint-selection", () => commands.toggleSelected(), signal, "b");
+    const missed2 = button("an op that could be in place is not", "Toggle", "breakpoint-missed", () => commands.toggle("decision", "missed"), signal);
+    const add = button("Add", "Add this breakpoint", "breakpoint-add", () => this.#add(), signal);
+    this.#names.id = `kv-ops-${Math.random().toString(36).slice(2)}`;
+    this.#value.setAttribute("list", this.#names.id);
+    this.root = el(
+      "div",
+      { class: "kv-pop kv-menu", role: "dialog", "aria-label": "Breakpoints", "data-kv": "breakpoint-menu" },
+      el("h4", {}, "Continue stops at"),
+      this.#list,
+      el("h4", {}, "Add"),
+      el("div", { class: "kv-rowline" }, this.#here, missed2),
+      el("div", { class: "kv-rowline" }, this.#kind, this.#value, this.#names, add)
+    );
+    this.root.hidden = true;
+    host.append(this.root);
+    this.#kind.addEventListener("change", () => this.#hint(), { signal });
+    this.#value.addEventListener("keydown", (event) => {
+      if (event.key === "Enter") this.#add();
+    }, { signal });
+    this.#list.addEventListener("change", (event) => {
+      const at2 = Number(event.target.dataset.id);
+      store.setBreakpoints(store.breakpoints.map((b, i) => i === at2 ? { ...b, enabled: !b.enabled } : b));
+    }, { signal });
+    this.#list.addEventListener("click", (event) => {
+      const gone = hit(event, "breakpoint-remove");
+      if (gone) store.setBreakpoints(store.breakpoints.filter((_, i) => i !== Number(gone.dataset.id)));
+    }, { signal });
+  }
+  store;
+  commands;
+  root;
+  #list = el("ul", { "aria-label": "Breakpoints" });
+  #here;
+  #kind = el("select", { "aria-label": "Kind of breakpoint" });
+  #value = el("input", { type: "text", "aria-label": "Stop at" });
+  #names = el("datalist");
+  toggle() {
+    this.root.hidden = !this.root.hidden;
+    if (!this.root.hidden) this.#kind.focus({ preventScroll: true });
+    else this.root.closest(".kvviz")?.focus({ preventScroll: true });
+  }
+  /** What may be written for the chosen kind: an example, and a list where there is one. */
+  #hint() {
+    const kind = this.#kind.value;
+    const { graphs } = this.store.t.p;
+    this.#value.placeholder = KINDS.find(([k]) => k === kind)?.[2] ?? "";
+    const known2 = kind === "decision" ? DECISIONS : kind === "op" || kind === "node" ? [...new Set(graphs.flatMap((g) => g.order.map((n) => g.nodes[n][kind === "op" ? 1 : 0])))].sort() : [];
+    this.#names.replaceChildren(...known2.slice(0, 500).map((value) => el("option", { value })));
+  }
+  #add() {
+    const kind = this.#kind.value;
+    const text = this.#value.value.trim() || (kind === "decision" ? "missed" : "");
+    if (!text) return;
+    if (kind === "decision" && !DECISIONS.includes(text)) return this.store.tell(`decisions are ${DECISIONS.join(", ")}`);
+    if (kind === "buffer" && Number.isNaN(storageId(text))) return this.store.tell(`${text} is not a buffer; write B12`);
+    this.commands.toggle(kind, kind === "buffer" ? storageId(text) : text);
+    this.#value.value = "";
+    if (kind === "condition") this.store.tell("a condition is looked at by the kernel");
+  }
+  update(change) {
+    const { store } = this;
+    if (change.payload) {
+      const kinds = store.t.p.breakpoint_kinds;
+      this.#kind.replaceChildren(...KINDS.filter(([k]) => kinds.includes(k)).map(([k, text]) => el("option", { value: k }, text)));
+      this.#hint();
+    }
+    if (change.breakpoints) {
+      const rows = store.breakpoints.map((b, i) => el(
+        "li",
+        { "data-kv": "breakpoint", "data-id": i },
+        el("label", { title: label(b) }, el("input", { type: "checkbox", "data-id": i, checked: b.enabled }), el("span", {}, label(b))),
+        el("button", { type: "button", "data-kv": "breakpoint-remove", "data-id": i, "aria-label": `Remove ${label(b)}` }, "✕")
+      ));
+      this.#list.replaceChildren(...rows.length ? rows : [el("li", { class: "kv-none" }, "nothing yet")]);
+    }
+    if (change.selection || change.cursor || change.payload) {
+      const here = breakpointFor(store);
+      this.#here.disabled = !here;
+      say(this.#here, here ? `${here.text}` : "no selection");
+    }
+  }
+};
+
+// src/missed.ts
+function cost({ p }, step) {
+  let block = -1;
+  for (let k = p.step.block[step]; k < p.step.block[step + 1]; k++) {
+    if (block < 0 || p.block.bytes[k] > p.block.bytes[block]) block = k;
+  }
+  const bytes2 = block < 0 ? 0 : p.block.bytes[block];
+  return { bytes: bytes2 > 0 ? bytes2 : p.step.alloc[step], block };
+}
+function missed(t) {
+  const { p } = t;
+  const groups = /* @__PURE__ */ new Map();
+  for (let i = 0; i < p.steps; i++) {
+    if (!(p.step.flags[i] & FLAG.missed)) continue;
+    const graph = p.frame.graph[p.step.frame[i]];
+    const key = graph * 2 ** 24 + p.step.node[i];
+    let entry = groups.get(key);
+    if (!entry) groups.set(key, entry = { graph, node: p.step.node[i], steps: [], bytes: 0, message: "", code: "", worst: -1 });
+    const { bytes: bytes2, block } = cost(t, i);
+    entry.steps.push(i);
+    entry.bytes += bytes2;
+    if (bytes2 > entry.worst) {
+      entry.worst = bytes2;
+      entry.message = block < 0 ? p.strings[p.step.rule[i]] : p.strings[p.block.message[block]];
+      entry.code = block < 0 ? "" : p.strings[p.block.code[block]];
+    }
+  }
+  return [...groups.values()].sort((a, b) => b.bytes - a.bytes || a.steps[0] - b.steps[0]);
+}
+function occurrence(m, cursor) {
+  return m.steps.find((s) => s > cursor) ?? m.steps[0];
+}
+
+// src/missedpane.ts
+var MOST3 = 300;
+var MissedPane = class {
+  constructor(host, store, signal) {
+    this.store = store;
+    const columns = [["kv-num", "bytes"], ["", "op"], ["", "name"], ["", "block"], ["kv-num", "times"], ["", "blocked by"], ["", "why"]];
+    host.append(el("div", { class: "kv-scroll" }, el(
+      "table",
+      { class: "kv-table kv-missed", "aria-label": "Missed in-place ops" },
+      el("thead", {}, el("tr", {}, ...columns.map(([c, text]) => el("th", { scope: "col", class: c }, text)))),
+      this.#body
+    )));
+    this.#body.addEventListener("click", (event) => {
+      const row = hit(event, "missed-row");
+      if (!row) return;
+      const m = this.#list[Number(row.dataset.id)];
+      store.seek(occurrence(m, store.cursor));
+      store.select({ kind: "node", id: m.node, graph: m.graph });
+    }, { signal });
+  }
+  store;
+  #list = [];
+  #body = el("tbody");
+  get count() {
+    return this.#list.length;
+  }
+  update(change) {
+    const { store } = this;
+    const { p } = store.t;
+    if (change.payload) {
+      this.#list = missed(store.t);
+      const rows = this.#list.slice(0, MOST3).map((m, i) => {
+        const g = p.graphs[m.graph];
+        return el(
+          "tr",
+          { "data-kv": "missed-row", "data-id": i, "data-node": m.node, "data-step": m.steps[0], title: `${g.nodes[m.node][0]}
+steps ${m.steps.slice(0, 12).join(", ")}${m.steps.length > 12 ? " …" : ""}` },
+          el("td", { class: "kv-num" }, el("b", {}, bytes(m.bytes))),
+          el("td", { class: "kv-op" }, opName(g.nodes[m.node][1])),
+          el("td", {}, shortName(g, m.node)),
+          el("td", { class: "kv-soft" }, g.blocks[store.t.x.graphs[m.graph].block[m.node]]?.title ?? ""),
+          el("td", { class: "kv-num" }, `${count(m.steps.length)}×`),
+          el("td", {}, el("code", {}, m.code)),
+          el("td", { class: "kv-wide" }, m.message)
+        );
+      });
+      if (!rows.length) rows.push(el("tr", {}, el("td", { colspan: 7, class: "kv-none" }, "Nothing missed: every op that could run in place did.")));
+      if (this.#list.length > MOST3) rows.push(el("tr", {}, el("td", { colspan: 7, class: "kv-none" }, `${count(this.#list.length - MOST3)} more`)));
+      this.#body.replaceChildren(...rows);
+    }
+    if (change.cursor || change.payload || change.selection) {
+      const { cursor, selection } = store;
+      for (const row of this.#body.querySelectorAll('[data-kv="missed-row"]')) {
+        const m = this.#list[Number(row.dataset.id)];
+        mark(row, "aria-current", cursor >= 0 && p.step.node[cursor] === m.node && p.frame.graph[p.step.frame[cursor]] === m.graph && m.steps.includes(cursor) ? "step" : null);
+        mark(row, "data-lit", selection?.kind === "node" && selection.id === m.node && selection.graph === m.graph ? 1 : null);
+      }
+    }
+  }
+};
+
+// src/step.ts
+var BADGES = {
+  inplace: ["↺", "in place"],
+  copied: ["⚠︎", "missed: not in place"],
+  view: ["v", "a view: no bytes moved"],
+  foreign: ["f", "foreign kernel: never in place"],
+  done: ["", "new buffer"]
+};
+var StepPane = class {
+  constructor(host, store, signal) {
+    this.store = store;
+    host.append(this.#body);
+    this.#body.addEventListener("click", (event) => {
+      const chip = hit(event, "buffer");
+      if (chip) return store.select({ kind: "storage", id: Number(chip.dataset.id) });
+      const value = hit(event, "value");
+      if (value) store.select({ kind: "value", id: Number(value.dataset.id), graph: Number(value.dataset.graph) });
+    }, { signal });
+  }
+  store;
+  #body = el("div", { class: "kv-step" });
+  update(change) {
+    if (change.cursor || change.payload) this.#body.replaceChildren(...this.store.cursor < 0 ? this.#before() : this.#step(this.store.cursor));
+    if (change.cursor || change.payload || change.selection) {
+      const { storages } = this.store.now.lit;
+      for (const chip of this.#body.querySelectorAll('[data-kv="buffer"]')) {
+        mark(chip, "data-lit", storages.has(Number(chip.dataset.id)) ? "1" : null);
+      }
+    }
+  }
+  #before() {
+    const { p, x } = this.store.t;
+    return [
+      el("h3", {}, "This step"),
+      el("p", { class: "kv-big" }, "Before the first step"),
+      el("p", { class: "kv-soft" }, `${p.title || "graph"}: ${count(p.steps)} steps recorded${p.runs.length > 1 ? ` in ${p.runs.length} runs` : ""}, weights ${bytes(x.weights)}.`),
+      el("p", { class: "kv-soft" }, "Press Next, or → on the keyboard. ? lists all keys.")
+    ];
+  }
+  #chip(storage, gen) {
+    const { p } = this.store.t;
+    return el("button", { type: "button", class: "kv-chip", "data-kv": "buffer", "data-id": storage, "data-origin": ORIGINS[p.storage.origin[storage]], title: `${bytes(p.storage.capacity[storage])}, ${ORIGINS[p.storage.origin[storage]]}; choose it to light it everywhere` }, buffer(p, storage, gen));
+  }
+  #value(graph, value) {
+    const name = this.store.t.p.graphs[graph].values[value];
+    return el("button", { type: "button", class: "kv-value", "data-kv": "value", "data-id": value, "data-graph": graph, title: name }, shortValue(name));
+  }
+  #step(step) {
+    const { t } = this.store;
+    const { p } = t;
+    const frame = p.step.frame[step];
+    const graph = p.frame.graph[frame];
+    const g = p.graphs[graph];
+    const node = p.step.node[step];
+    const [name, op, , inputs] = g.nodes[node];
+    const flags = p.step.flags[step];
+    const kind = outcome(flags);
+    const [sign, words] = BADGES[kind] ?? BADGES.done;
+    const first = p.step.out[step];
+    const how = OUT_HOW[p.out.how[first]] ?? "";
+    const said = kind === "inplace" && how === "append" ? "in place: appended" : kind === "done" && how === "pool" ? "buffer from the pool" : kind === "done" && flags & FLAG.control ? "body done" : words;
+    const parts = [
+      el("h3", {}, "This step", frame >= 0 && p.frame.parent[frame] >= 0 ? el("span", { class: "kv-hint" }, stack(t, frame).slice(1).map((f) => p.strings[p.frame.label[f]]).join(" › ")) : ""),
+      el("p", { class: "kv-big", title: name }, opName(op), el("span", { class: "kv-name" }, shortName(g, node))),
+      el(
+        "p",
+        { class: "kv-badge", "data-state": kind, "data-kv": "decision" },
+        el("b", { "aria-hidden": "true" }, sign),
+        said,
+        flags & FLAG.foreign && kind !== "foreign" ? el("span", { class: "kv-soft" }, " · foreign kernel") : ""
+      ),
+      el("p", { class: "kv-sentence" }, p.strings[p.step.sentence[step]])
+    ];
+    const facts = [["alloc", "allocated"], ["written", "written"], ["copied", "copied"]];
+    parts.push(el("dl", { class: "kv-facts" }, ...facts.map(([column, text]) => el("div", { "data-zero": p.step[column][step] === 0 ? 1 : null }, el("dt", {}, text), el("dd", {}, bytes(p.step[column][step]))))));
+    parts.push(this.#places(step, frame, graph, inputs), this.#blockers(step, graph, inputs));
+    const rule = p.strings[p.step.rule[step]];
+    if (rule) parts.push(el("p", { class: "kv-rule" }, el("b", {}, "Rule "), rule));
+    return parts;
+  }
+  #blockers(step, graph, inputs) {
+    const { p } = this.store.t;
+    const lost = p.step.flags[step] & FLAG.missed;
+    const list = el("ul", { class: "kv-blockers", "data-missed": lost ? 1 : null, "aria-label": "Why not in place" });
+    for (let k = p.step.block[step]; k < p.step.block[step + 1]; k++) {
+      const value = inputs[p.block.input[k]] ?? -1;
+      const message = p.strings[p.block.message[k]];
+      const culprit = p.strings[p.block.culprit[k]];
+      const about = [];
+      if (value >= 0) about.push("input ", this.#value(graph, value));
+      if (culprit && !message.includes(culprit)) about.push(`${about.length ? " · " : ""}culprit ${culprit}`);
+      list.append(el(
+        "li",
+        { "data-kv": "blocker", "data-id": p.strings[p.block.code[k]] },
+        el("div", {}, el("code", {}, p.strings[p.block.code[k]]), el("span", { class: "kv-num" }, lost && p.block.bytes[k] ? bytes(p.block.bytes[k]) : "")),
+        el("p", {}, message),
+        about.length ? el("p", { class: "kv-soft" }, ...about) : ""
+      ));
+    }
+    list.hidden = !list.firstChild;
+    return list;
+  }
+  #places(step, frame, graph, inputs) {
+    const { t } = this.store;
+    const { p } = t;
+    const table = el("table", { class: "kv-places" });
+    const row = (side, sign, title2, value, chips, info, how) => table.append(el(
+      "tr",
+      { "data-side": side, title: how },
+      el("th", { scope: "row", title: title2 }, sign),
+      el("td", {}, this.#value(graph, value)),
+      el("td", {}, ...chips),
+      el("td", { class: "kv-shape", title: info }, shape(info)),
+      el("td", { class: "kv-soft", title: how }, how)
+    ));
+    inputs.forEach((value, slot) => {
+      if (value < 0) return;
+      const place = placeOf(t, frame, value, step - 1);
+      const taken = p.step.taken[step] >> slot & 1;
+      row("in", taken ? "↺" : "in", taken ? "taken: its buffer was handed over" : "read", value, place ? [this.#chip(place.storage, place.gen)] : ["–"], place ? this.#info(place) : "", place ? this.#owner(place) : "");
+    });
+    for (let o = p.step.out[step]; o < p.step.out[step + 1]; o++) {
+      if (p.out.value[o] < 0) continue;
+      row("out", "out", "written", p.out.value[o], [this.#chip(p.out.storage[o], p.out.gen[o])], p.strings[p.out.info[o]], p.out.how[o] > 1 ? OUT_HOW[p.out.how[o]] ?? "" : "");
+    }
+    return table;
+  }
+  #info(place) {
+    const { p } = this.store.t;
+    return p.strings[place.from === "bind" ? p.bind.info[place.entry] : p.out.info[place.entry]];
+  }
+  #owner(place) {
+    const { p } = this.store.t;
+    if (place.from === "bind") return BIND_HOW[p.bind.how[place.entry]] ?? "";
+    return OUT_HOW[p.out.how[place.entry]] === "view" ? "view" : "";
+  }
+};
+
+// src/story.ts
+var Story = class {
+  constructor(host, store, commands, signal) {
+    this.store = store;
+    this.root = el("div", { class: "kv-story" }, this.#words, el("div", { class: "kv-runs" }, this.#slider, this.#text));
+    host.append(this.root);
+    this.#words.addEventListener("click", (event) => {
+      const word = hit(event, "story-word");
+      if (word) commands.toRun(Number(word.dataset.id));
+    }, { signal });
+    this.#slider.addEventListener("input", () => commands.toRun(this.#slider.valueAsNumber), { signal });
+  }
+  store;
+  root;
+  #words = el("div", { class: "kv-words", role: "group", "aria-label": "Words told so far" });
+  #slider = el("input", { type: "range", min: 0, step: 1, "aria-label": "Decode step", "data-kv": "decode-slider" });
+  #text = el("output", { class: "kv-run" });
+  #run = -2;
+  update(change) {
+    const { p } = this.store.t;
+    if (change.payload) {
+      this.root.hidden = p.runs.length < 2 && p.story.length === 0;
+      this.#slider.max = String(Math.max(0, p.runs.length - 1));
+      const words = p.story.length ? p.story : p.runs.map((r, run3) => ({ text: r.label, run: run3, prompt: false }));
+      this.#words.replaceChildren(...words.map((w) => el("button", {
+        type: "button",
+        tabindex: -1,
+        class: w.prompt ? "kv-word kv-prompt" : "kv-word",
+        "data-kv": "story-word",
+        "data-id": w.run ?? 0,
+        title: w.prompt ? "prompt: read in the first run" : p.runs[w.run ?? 0]?.label ?? ""
+      }, w.text === "" ? "∅" : w.text)));
+      if (p.live && p.story.length) this.#words.append(el("span", { class: "kv-word kv-more", title: "more can be run" }, "…"));
+      this.#run = -2;
+    }
+    if (!change.cursor && !change.payload) return;
+    const run2 = this.store.cursor < 0 ? -1 : this.store.run;
+    if (run2 === this.#run) return;
+    this.#run = run2;
+    const at2 = Math.max(0, run2);
+    this.#slider.value = String(at2);
+    const label2 = p.runs[at2]?.label ?? "";
+    this.#slider.setAttribute("aria-valuetext", `${label2}, ${at2 + 1} of ${p.runs.length}`);
+    say(this.#text, `${label2} · ${at2 + 1}/${p.runs.length}`);
+    let now = null;
+    for (const word of this.#words.querySelectorAll('[data-kv="story-word"]')) {
+      const mine = Number(word.dataset.id);
+      const prompt = word.classList.contains("kv-prompt");
+      const state = prompt ? "prompt" : mine === run2 ? "now" : mine < run2 ? "said" : "later";
+      mark(word, "data-state", state);
+      mark(word, "aria-current", state === "now" ? "step" : null);
+      if (state === "now") now = word;
+    }
+    this.store.reveal(this.#words, now ?? this.#words.firstElementChild ?? this.#words);
+  }
+};
+
+// src/search.ts
+var DECISIONS2 = { missed: FLAG.missed, "in place": FLAG.inPlace, view: FLAG.view, foreign: FLAG.foreign };
+function buffers({ p, x }, storage, gen) {
+  const steps = /* @__PURE__ */ new Set();
+  if (storage >= p.storages) return steps;
+  for (let i = x.outs.start[storage]; i < x.outs.start[storage + 1]; i++) {
+    if (gen === null || p.out.gen[x.outs.ids[i]] === gen) steps.add(x.outStep[x.outs.ids[i]]);
+  }
+  return steps;
+}
+function find(t, text) {
+  const { p } = t;
+  const query = text.toLowerCase();
+  const found = [];
+  const buffer2 = /^b(\d+)(?:\.(\d+))?$/.exec(query);
+  if (buffer2) {
+    const storage = Number(buffer2[1]);
+    const gen = buffer2[2] === void 0 ? null : Number(buffer2[2]);
+    const wrote = buffers(t, storage, gen);
+    for (let i = 0; i < p.steps; i++) {
+      if (wrote.has(i)) found.push(i);
+      else {
+        const f = p.step.frame[i];
+        const reads = p.graphs[p.frame.graph[f]].nodes[p.step.node[i]][3];
+        const read = reads.some((v) => {
+          const place = placeOf(t, f, v, i - 1);
+          return place?.storage === storage && (gen === null || place.gen === gen);
+        });
+        if (read) found.push(i);
+      }
+    }
+    return Int32Array.from(found);
+  }
+  const flag = DECISIONS2[query];
+  const hits = p.graphs.map((g) => Uint8Array.from(g.nodes, ([name, op, scope, inputs, outputs]) => {
+    const values = [...inputs, ...outputs].map((v) => g.values[v] ?? "").join(" ");
+    return `${op} ${name} ${scope} ${values}`.toLowerCase().includes(query) ? 1 : 0;
+  }));
+  for (let i = 0; i < p.steps; i++) {
+    if (flag && p.step.flags[i] & flag || hits[p.frame.graph[p.step.frame[i]]][p.step.node[i]]) found.push(i);
+  }
+  return Int32Array.from(found);
+}
+
+// src/table.ts
+var ROW = 22;
+var WORDS = { inplace: "↺ in place", copied: "⚠︎ not in place", view: "v view", foreign: "f foreign", done: "new buffer" };
+var COLUMNS = ["step", "run", "block", "op", "name", "decision", "output", "allocated", "copied", "written", "live"];
+var LEFT = 7;
+var StepTable = class {
+  constructor(host, store, signal) {
+    this.store = store;
+    const head = el("tr", {}, ...COLUMNS.map((c, i) => el("th", { scope: "col", class: i >= LEFT || i === 0 ? "kv-num" : "", "data-column": c }, c)));
+    this.#table.append(el("thead", {}, head), this.#body);
+    this.#scroll.append(this.#table);
+    host.append(el("div", { class: "kv-searchline" }, this.search, this.#found), this.#scroll);
+    this.#scroll.addEventListener("scroll", () => {
+      this.#top = this.#scroll.scrollTop;
+      this.#draw();
+    }, { signal, passive: true });
+    this.#body.addEventListener("click", (event) => {
+      const row = hit(event, "table-row");
+      if (row) store.seek(Number(row.dataset.step));
+    }, { signal });
+    this.search.addEventListener("input", () => {
+      clearTimeout(this.#later);
+      this.#later = setTimeout(() => this.#search(), 120);
+    }, { signal });
+    this.search.addEventListener("keydown", (event) => {
+      if (event.key !== "Enter") return;
+      this.#search();
+      this.#jump(event.shiftKey ? -1 : 1);
+    }, { signal });
+    const watch = new ResizeObserver(() => {
+      const hidden = this.#height === 0;
+      this.#height = this.#scroll.clientHeight;
+      this.#top = this.#scroll.scrollTop;
+      this.#draw();
+      if (hidden) this.#follow();
+      this.#draw();
+    });
+    watch.observe(this.#scroll);
+    signal.addEventListener("abort", () => watch.disconnect());
+  }
+  store;
+  search = el("input", { type: "search", placeholder: "Search op, name, B12, missed …", "aria-label": "Search steps", "data-kv": "search-input" });
+  #found = el("span", { class: "kv-hint" });
+  #scroll = el("div", { class: "kv-scroll", tabindex: 0, role: "region", "aria-label": "Steps" });
+  #body = el("tbody");
+  #table = el("table", { class: "kv-table", "aria-label": "Steps" });
+  #above = el("tr", { class: "kv-gap", "aria-hidden": "true" }, el("td", { colspan: COLUMNS.length }));
+  #below = el("tr", { class: "kv-gap", "aria-hidden": "true" }, el("td", { colspan: COLUMNS.length }));
+  #steps = null;
+  // found steps; null = all
+  #first = -1;
+  #last = -1;
+  // kept here because asking the element would force a layout in the middle of an update
+  #height = 0;
+  #top = 0;
+  #later;
+  get #count() {
+    return this.#steps?.length ?? this.store.t.p.steps;
+  }
+  #search() {
+    const text = this.search.value.trim();
+    this.#steps = text ? find(this.store.t, text) : null;
+    say(this.#found, text ? `${count(this.#count)} of ${count(this.store.t.p.steps)} steps; Enter goes to the next` : "");
+    this.#first = -1;
+    this.#follow();
+    this.#draw();
+  }
+  #jump(by) {
+    const { cursor } = this.store;
+    const steps = this.#steps;
+    if (!steps?.length) return;
+    const at2 = by > 0 ? steps.find((s) => s > cursor) ?? steps[0] : [...steps].reverse().find((s) => s < cursor) ?? steps[steps.length - 1];
+    this.store.seek(at2);
+  }
+  update(change) {
+    if (change.payload) {
+      if (this.#steps) this.#steps = find(this.store.t, this.search.value.trim());
+      this.#first = -1;
+      mark(this.#table, "aria-rowcount", this.#count + 1);
+    }
+    if (change.selection) this.#first = -1;
+    if (change.payload) this.#draw();
+    if (change.cursor || change.payload) this.#follow();
+    this.#draw();
+  }
+  /** Keep the row of the cursor in view. */
+  #follow() {
+    const { cursor } = this.store;
+    const at2 = this.#steps ? this.#steps.findIndex((s) => s >= cursor) : Math.max(0, cursor);
+    const height = this.#height;
+    const top = at2 * ROW;
+    if (at2 < 0 || !height || top >= this.#top && top + 2 * ROW <= this.#top + height) return;
+    this.#top = Math.max(0, Math.min(top - height / 2 + ROW, (this.#count + 1) * ROW - height));
+    this.store.scroll(() => this.#scroll.scrollTop = this.#top);
+  }
+  #draw() {
+    if (!this.#height) return;
+    const total = this.#count;
+    const first = Math.max(0, Math.floor(this.#top / ROW) - 4);
+    const last = Math.min(total, Math.ceil((this.#top + this.#height) / ROW) + 4);
+    if (first !== this.#first || last !== this.#last) {
+      this.#first = first;
+      this.#last = last;
+      const rows = [];
+      for (let i = first; i < last; i++) rows.push(this.#row(this.#steps ? this.#steps[i] : i, i));
+      this.#above.style.height = `${first * ROW}px`;
+      this.#below.style.height = `${(total - last) * ROW}px`;
+      this.#body.replaceChildren(this.#above, ...rows, this.#below);
+    }
+    for (const row of this.#body.querySelectorAll('[data-kv="table-row"]')) {
+      mark(row, "aria-current", Number(row.dataset.step) === this.store.cursor ? "step" : null);
+    }
+  }
+  #row(step, at2) {
+    const { t, now, selection } = this.store;
+    const { p, x } = t;
+    const frame = p.step.frame[step];
+    const graph = p.frame.graph[frame];
+    const g = p.graphs[graph];
+    const node = p.step.node[step];
+    const kind = outcome(p.step.flags[step]);
+    const first = p.step.out[step];
+    const info = p.step.out[step + 1] > first ? p.strings[p.out.info[first]] : "";
+    const number2 = (n, column = "") => el("td", { class: "kv-num", "data-column": column, "data-zero": n === 0 ? 1 : null }, bytes(n));
+    let lit = false;
+    if (selection?.kind === "node") lit = selection.id === node && (selection.graph ?? graph) === graph;
+    else if (now.lit.storages.size) {
+      const { reads, writes } = touched(t, step);
+      lit = [...reads, ...writes].some((s) => now.lit.storages.has(s) && p.storage.origin[s] !== 0);
+    }
+    const block = g.blocks[x.graphs[graph].block[node]]?.title ?? "";
+    const op = el("td", { class: "kv-op", title: g.nodes[node][1] }, opName(g.nodes[node][1]));
+    op.style.paddingLeft = `${8 + 12 * x.depth[frame]}px`;
+    return el(
+      "tr",
+      { "data-kv": "table-row", "data-step": step, "aria-rowindex": at2 + 2, "data-lit": lit ? 1 : null, title: p.strings[p.step.sentence[step]] },
+      el("td", { class: "kv-num" }, String(step)),
+      el("td", { class: "kv-soft", "data-column": "run" }, p.runs[p.frame.run[frame]]?.label ?? ""),
+      el("td", { class: "kv-soft", "data-column": "block", title: block }, block),
+      op,
+      el("td", { title: g.nodes[node][0] }, shortName(g, node)),
+      el("td", { class: "kv-decision", "data-state": kind }, WORDS[kind] ?? ""),
+      el("td", { class: "kv-shape", title: info }, shape(info)),
+      number2(p.step.alloc[step]),
+      number2(p.step.copied[step]),
+      number2(p.step.written[step], "written"),
+      number2(p.step.live[step])
+    );
+  }
+};
+
+// src/tabs.ts
+var Tabs = class {
+  bar = el("div", { class: "kv-tabs", role: "tablist", "aria-label": "Lists" });
+  panels = el("div", { class: "kv-panels" });
+  #tabs = [];
+  #open = "steps";
+  constructor(host, signal) {
+    host.append(this.bar, this.panels);
+    this.bar.addEventListener("click", (event) => {
+      const tab = hit(event, "tab");
+      if (tab) this.show(tab.dataset.id === this.#open ? "" : tab.dataset.id);
+    }, { signal });
+    this.bar.addEventListener("keydown", (event) => {
+      const by = event.key === "ArrowRight" ? 1 : event.key === "ArrowLeft" ? -1 : 0;
+      const at2 = this.#tabs.findIndex((t) => t.tab === event.target);
+      if (!by || at2 < 0) return;
+      event.stopPropagation();
+      const next = this.#tabs[(at2 + by + this.#tabs.length) % this.#tabs.length];
+      this.show(next.id);
+      next.tab.focus();
+    }, { signal });
+  }
+  add(id, title2) {
+    const panel = el("div", { class: "kv-panel", role: "tabpanel", "aria-label": title2, "data-id": id });
+    const tab = el("button", { type: "button", role: "tab", "data-kv": "tab", "data-id": id }, title2);
+    this.#tabs.push({ id, title: title2, panel, tab });
+    this.bar.append(tab);
+    this.panels.append(panel);
+    this.show(this.#open);
+    return panel;
+  }
+  count(id, n) {
+    const tab = this.#tabs.find((t) => t.id === id);
+    say(tab.tab, n > 0 ? `${tab.title} ${n}` : tab.title);
+    mark(tab.tab, "data-count", n);
+  }
+  show(id) {
+    this.#open = id;
+    this.panels.hidden = id === "";
+    for (const t of this.#tabs) {
+      const open = t.id === id;
+      t.panel.hidden = !open;
+      mark(t.tab, "aria-selected", String(open));
+      t.tab.tabIndex = open || id === "" ? 0 : -1;
+    }
+  }
+};
+
+// src/curve.ts
+function curve({ p, x }, width) {
+  const columns = Math.max(1, Math.floor(width));
+  const low = new Float64Array(columns).fill(Infinity);
+  const high = new Float64Array(columns).fill(-Infinity);
+  const n = p.steps;
+  let least = Infinity;
+  for (let i = 0; i < n; i++) {
+    const v = p.step.live[i];
+    if (v < least) least = v;
+    const from2 = Math.floor(i / n * columns);
+    const to = Math.max(from2, Math.ceil((i + 1) / n * columns) - 1);
+    for (let c = from2; c <= to && c < columns; c++) {
+      if (v < low[c]) low[c] = v;
+      if (v > high[c]) high[c] = v;
+    }
+  }
+  const top = x.peak >= 0 ? p.step.live[x.peak] : 1;
+  const from = n && least > top * 0.4 ? Math.max(0, least - (top - least) * 0.15 - top * 1e-3) : 0;
+  return { low, high, floor: n ? least : 0, top: top > from ? top : from + 1, from };
+}
+function at(step, steps, width) {
+  return steps ? (step + 0.5) / steps * width : 0;
+}
+function stepAt(x, steps, width) {
+  return Math.max(0, Math.min(steps - 1, Math.floor(x / Math.max(1, width) * steps)));
+}
+function keepApart(labels, gap, room) {
+  for (let stride = 1; ; stride = nextStride(stride)) {
+    let end = -Infinity;
+    let fits = true;
+    const keep = labels.map((l, i) => {
+      if (i % stride || l.x + l.width > room) return false;
+      if (l.x < end && end !== -Infinity) {
+        fits &&= end === labels[0].x + labels[0].width + gap;
+        return false;
+      }
+      end = l.x + l.width + gap;
+      return true;
+    });
+    if (fits || stride > labels.length) return keep;
+  }
+}
+function nextStride(stride) {
+  const lead = Number(String(stride)[0]);
+  return lead === 2 ? stride * 5 / 2 : stride * 2;
+}
+
+// src/timeline.ts
+var AXIS = 15;
+var Timeline = class {
+  constructor(host, store, signal) {
+    this.store = store;
+    this.#peak = el("button", { type: "button", "data-kv": "peak", title: "Go to the step with the most live bytes" });
+    this.#peak.addEventListener("click", () => store.seek(store.t.x.peak), { signal });
+    this.#plot = el("div", { class: "kv-plot", "data-kv": "timeline" }, this.#canvas, this.#cursor, this.#range);
+    this.#legend.append(this.#live, this.#peak, this.#capacity, this.#valid, this.#base);
+    host.append(this.#legend, this.#plot);
+    const drag = (event) => {
+      const box = this.#plot.getBoundingClientRect();
+      store.seek(stepAt(event.clientX - box.left, store.t.p.steps, box.width));
+    };
+    this.#plot.addEventListener("pointerdown", (event) => {
+      if (event.button !== 0) return;
+      this.#plot.setPointerCapture(event.pointerId);
+      drag(event);
+    }, { signal });
+    this.#plot.addEventListener("pointermove", (event) => {
+      if (this.#plot.hasPointerCapture(event.pointerId)) drag(event);
+    }, { signal });
+    this.#range.addEventListener("input", () => store.seek(this.#range.valueAsNumber), { signal });
+    const watch = new ResizeObserver(() => {
+      if (Math.floor(this.#plot.clientWidth) !== this.#width) this.#draw();
+      this.#move();
+    });
+    watch.observe(this.#plot);
+    signal.addEventListener("abort", () => watch.disconnect());
+  }
+  store;
+  #canvas = el("canvas", { "aria-hidden": "true" });
+  #cursor = el("div", { class: "kv-cursor" });
+  #range = el("input", { type: "range", min: -1, step: 1, class: "kv-range", "data-kv": "step-slider", "aria-label": "Step" });
+  #plot;
+  #legend = el("div", { class: "kv-legend" });
+  #live = this.#item("live", "live");
+  #peak;
+  #base = el("span", { class: "kv-soft" });
+  #capacity = this.#item("capacity", "capacity");
+  #valid = this.#item("valid", "valid");
+  #width = 0;
+  #item(kind, text) {
+    return el("span", { "data-part": kind }, el("i", {}), `${text} `, el("b", {}));
+  }
+  update(change) {
+    if (change.payload || change.look) this.#draw();
+    if (change.cursor || change.payload) this.#move();
+  }
+  #move() {
+    const { cursor, run: run2 } = this.store;
+    const { p } = this.store.t;
+    const width = this.#width;
+    this.#cursor.style.transform = `translateX(${(cursor < 0 ? 0 : at(cursor, p.steps, width)).toFixed(1)}px)`;
+    mark(this.#plot, "data-step", cursor);
+    this.#range.max = String(p.steps - 1);
+    this.#range.value = String(cursor);
+    const node = cursor < 0 ? "before the first step" : p.graphs[p.frame.graph[p.step.frame[cursor]]].nodes[p.step.node[cursor]][0];
+    this.#range.setAttribute("aria-valuetext", `step ${cursor} of ${p.steps}, ${node}`);
+    say(this.#live.lastElementChild, cursor < 0 ? bytes(0) : bytes(p.step.live[cursor]));
+    const cache = p.caches[0];
+    this.#capacity.hidden = this.#valid.hidden = !cache;
+    if (!cache) return;
+    const told = cache.capacity[run2] ? run2 : run2 - 1;
+    say(this.#capacity.lastElementChild, `${count(cache.capacity[told] ?? 0)} rows`);
+    say(this.#valid.lastElementChild, count(cache.valid[told] ?? 0));
+    this.#capacity.title = this.#valid.title = `rows of ${cache.name}, on a scale of their own`;
+  }
+  #draw() {
+    const { t } = this.store;
+    const { p, x } = t;
+    const width = this.#width = Math.floor(this.#plot.clientWidth);
+    const height = Math.floor(this.#plot.clientHeight);
+    const c = curve(t, width);
+    this.#peak.replaceChildren(el("i", {}), "peak ", el("b", {}, bytes(c.top)), x.peak >= 0 ? ` at step ${count(x.peak)}` : "");
+    this.#peak.disabled = x.peak < 0;
+    say(this.#base, c.from > 0 ? `axis from ${bytes(c.from)}` : "");
+    const context = this.#canvas.getContext("2d");
+    if (!context || width < 10 || height < 10) return;
+    const ratio = globalThis.devicePixelRatio || 1;
+    this.#canvas.width = width * ratio;
+    this.#canvas.height = height * ratio;
+    context.scale(ratio, ratio);
+    const style = getComputedStyle(this.#plot);
+    const colour = (name) => style.getPropertyValue(name).trim() || "#888";
+    const bottom = height - AXIS;
+    const y = (v) => bottom - (v - c.from) / (c.top - c.from) * (bottom - 8);
+    this.#runs(context, width, bottom, colour("--kv-line"), colour("--kv-soft"), style.fontFamily);
+    if (!p.steps) return;
+    context.beginPath();
+    context.moveTo(0, bottom);
+    for (let i = 0; i < width; i++) context.lineTo(i + 0.5, y(c.high[i]));
+    context.lineTo(width, bottom);
+    context.globalAlpha = 0.15;
+    context.fillStyle = colour("--kv-accent");
+    context.fill();
+    context.globalAlpha = 1;
+    context.beginPath();
+    for (let i = 0; i < width; i++) {
+      context.lineTo(i + 0.5, y(c.high[i]));
+      if (c.low[i] < c.high[i]) context.lineTo(i + 0.5, y(c.low[i]));
+    }
+    context.lineWidth = 1.3;
+    context.lineJoin = "round";
+    context.strokeStyle = colour("--kv-accent");
+    context.stroke();
+    this.#caches(context, width, bottom, colour("--kv-view"));
+    const px = Math.max(5, Math.min(width - 5, at(x.peak, p.steps, width)));
+    context.beginPath();
+    context.moveTo(px, 7);
+    context.lineTo(px - 5, 0);
+    context.lineTo(px + 5, 0);
+    context.closePath();
+    context.fillStyle = colour("--kv-missed");
+    context.fill();
+  }
+  #runs(context, width, bottom, line, text, family) {
+    const { p } = this.store.t;
+    context.fillStyle = line;
+    context.fillRect(0, bottom, width, 1);
+    context.font = `10.5px ${family}`;
+    context.textBaseline = "top";
+    const short = (label2) => label2.replace(/^decode /, "");
+    const labels = p.runs.map((r) => ({ x: r.first / Math.max(1, p.steps) * width + 3, width: context.measureText(short(r.label)).width }));
+    const keep = keepApart(labels, 10, width);
+    p.runs.forEach((r, i) => {
+      context.fillStyle = line;
+      if (i > 0 && (keep[i] || width / p.runs.length > 24)) context.fillRect(Math.round(labels[i].x - 3), 0, 1, bottom + (keep[i] ? 6 : 0));
+      context.fillStyle = text;
+      if (keep[i] && p.runs.length > 1) context.fillText(short(r.label), labels[i].x, bottom + 3);
+    });
+  }
+  #caches(context, width, bottom, colour) {
+    const { p } = this.store.t;
+    const cache = p.caches[0];
+    if (!cache) return;
+    const most = Math.max(1, ...cache.capacity);
+    const y = (rows) => bottom - rows / most * (bottom - 8) * 0.85;
+    context.strokeStyle = colour;
+    for (const [series, dash, thick] of [[cache.capacity, [5, 3], 1.4], [cache.valid, [], 1.8]]) {
+      context.beginPath();
+      p.runs.forEach((r, i) => {
+        if (!cache.capacity[i]) return;
+        context.lineTo(r.first / p.steps * width, y(series[i]));
+        context.lineTo(r.last / p.steps * width, y(series[i]));
+      });
+      context.setLineDash([...dash]);
+      context.lineWidth = thick;
+      context.stroke();
+    }
+    context.setLineDash([]);
+  }
+};
+
+// src/toolbar.ts
+var Toolbar = class {
+  constructor(host, store, commands, panels, signal) {
+    this.store = store;
+    const make = (text, title2, kv, run2, keys2, label2) => {
+      const b = button(text, `${title2}${keys2 ? ` (${keys2.split(" ").join(" or ")})` : ""}`, kv, run2, signal, keys2);
+      if (label2) b.setAttribute("aria-label", label2);
+      return b;
+    };
+    this.#back = make("◀︎", "Previous op", "back", () => commands.back(), "ArrowLeft p", "Back");
+    const next = make("Next ▶︎", "Run the next op; a body counts as one", "next", () => commands.next(), "ArrowRight n", "Next");
+    next.classList.add("kv-go");
+    this.#into = make("Into", "Enter the If, Loop or function that comes next, or run one op", "into", () => commands.into(), "i");
+    this.#tokens = el(
+      "span",
+      { class: "kv-group" },
+      make("◂◂", "The same op, one decode step earlier", "previous-token", () => commands.previousRun(), ",", "Previous token"),
+      make("Next token ▸▸", "The same op, one decode step on", "next-token", () => commands.nextRun(), ".", "Next token")
+    );
+    this.#goto = el("input", { type: "number", min: -1, step: 1, "data-kv": "goto", "aria-label": "Go to step", title: "Steps are numbered from 0, as in trace.steps; type a number to go there (g)" });
+    const go = () => {
+      const to = this.#goto.valueAsNumber;
+      if (Number.isFinite(to)) store.seek(to);
+      this.#number();
+    };
+    this.#goto.addEventListener("change", go, { signal });
+    this.#goto.addEventListener("keydown", (event) => {
+      if (event.key !== "Enter") return;
+      go();
+      host.parentElement?.focus({ preventScroll: true });
+    }, { signal });
+    this.#position = el("span", { class: "kv-position", "data-kv": "step-number" }, "step ", this.#goto, this.#of, this.#where);
+    this.#stops = make("● 0", "Breakpoints", "breakpoints", () => panels.breakpoints());
+    this.root = el(
+      "div",
+      { class: "kv-bar", role: "toolbar", "aria-label": "Debugger" },
+      el("span", { class: "kv-group" }, this.#back, next),
+      el(
+        "span",
+        { class: "kv-group" },
+        this.#into,
+        make("Out", "Run to the end of this body or block", "out", () => commands.out(), "o"),
+        make("Continue", "Run to the next breakpoint", "continue", () => commands.continue(), "c")
+      ),
+      this.#tokens,
+      el("span", { class: "kv-rest" }, this.#position, el(
+        "span",
+        { class: "kv-right" },
+        this.#policy,
+        this.#stops,
+        make("/", "Search steps, names, buffers", "search", () => panels.search(), "/", "Search"),
+        make("?", "Keys and signs", "help", () => panels.help(), "?", "Help")
+      ))
+    );
+    host.append(this.root);
+  }
+  store;
+  #goto;
+  #of = el("span");
+  #where = el("span", { class: "kv-where" });
+  #position;
+  #policy = el("span", { class: "kv-pill", "data-kv": "policy" });
+  #stops;
+  #back;
+  #tokens;
+  #into;
+  root;
+  focusGoto() {
+    this.#goto.focus();
+    this.#goto.select();
+  }
+  #number() {
+    const { cursor } = this.store;
+    this.#goto.value = String(cursor);
+    set(this.#goto, "--kv-digits", String(String(cursor).length));
+  }
+  update(change) {
+    const { store } = this;
+    const { p } = store.t;
+    if (change.payload) {
+      say(this.#policy, `policy: ${p.policy.name}`);
+      this.#policy.title = p.policy.about;
+      this.#goto.max = String(p.steps - 1);
+      this.#tokens.hidden = p.runs.length < 2 && !p.live;
+    }
+    if (change.payload || change.cursor) {
+      this.#number();
+      mark(this.#position, "data-step", store.cursor);
+      say(this.#of, ` of ${count(p.steps)}`);
+      const run2 = p.runs.length > 1 ? p.runs[store.run]?.label ?? "" : "";
+      const place = placeName(store.t, store.cursor);
+      const where = [run2.replace(/^decode (\d+)/, "decode step $1"), place].filter(Boolean).join(" · ");
+      say(this.#where, where ? ` · ${where}` : "");
+      this.#where.title = where;
+      mark(this.#into, "data-on", into(store.t, store.cursor) !== over(store.t, store.cursor) ? "1" : null);
+      mark(this.#back, "aria-disabled", store.cursor < 0 ? "true" : null);
+    }
+    if (change.breakpoints) {
+      const on = store.breakpoints.filter((b) => b.enabled).length;
+      say(this.#stops, `● ${on}`);
+      mark(this.#stops, "data-on", on ? "1" : null);
+      mark(this.#stops, "aria-label", `Breakpoints: ${on} on`);
+    }
+  }
+};
+
+// src/values.ts
+var MOST4 = 400;
+var ValuesPane = class {
+  constructor(host, store, ask, signal) {
+    this.store = store;
+    this.ask = ask;
+    const heads = [["", "value"], ["", "buffer"], ["", "shape"], ["kv-num", "bytes"], ["", "how it came"], ["", "still read by"]];
+    host.append(el(
+      "div",
+      { class: "kv-split" },
+      el("div", { class: "kv-scroll" }, el(
+        "table",
+        { class: "kv-table", "aria-label": "Values alive at the cursor" },
+        el("thead", {}, el("tr", {}, ...heads.map(([c, text]) => el("th", { scope: "col", class: c }, text)))),
+        this.#body
+      ), this.#note),
+      this.#peek
+    ));
+    this.#body.addEventListener("click", (event) => {
+      const row = hit(event, "value-row");
+      if (row) this.#look(Number(row.dataset.id));
+    }, { signal });
+    const watch = new ResizeObserver(() => {
+      this.#shown = host.clientWidth > 0;
+      this.#fill();
+    });
+    watch.observe(host);
+    signal.addEventListener("abort", () => watch.disconnect());
+    say(this.#peek, "Choose a value to look into it.");
+  }
+  store;
+  ask;
+  #body = el("tbody");
+  #note = el("p", { class: "kv-none" });
+  #peek = el("div", { class: "kv-peek", "aria-live": "polite" });
+  #stale = true;
+  #asked = 0;
+  #shown = false;
+  update(change) {
+    if (change.cursor || change.payload) this.#stale = true;
+    this.#fill();
+    if (change.selection) this.#light();
+  }
+  #fill() {
+    if (!this.#stale || !this.#shown) return;
+    this.#stale = false;
+    const { t, now, cursor } = this.store;
+    const { p, x } = t;
+    const g = p.graphs[now.graph];
+    const rows = [];
+    let hidden = 0;
+    g.values.forEach((name, value) => {
+      const place = placeOf(t, now.frame, value, cursor);
+      if (!place || p.storage.origin[place.storage] === 0) return;
+      if (x.freed[place.storage] <= cursor || place.gen !== generation(t, place.storage, cursor)) return;
+      if (rows.length >= MOST4) return void hidden++;
+      const bind = place.from === "bind";
+      const info = p.strings[bind ? p.bind.info[place.entry] : p.out.info[place.entry]];
+      const size = bind ? p.bind.bytes[place.entry] : p.out.bytes[place.entry];
+      const how = bind ? BIND_HOW[p.bind.how[place.entry]] : OUT_HOW[p.out.how[place.entry]];
+      const readers = x.graphs[now.graph].readers[value].filter((n) => now.states[n] === "pending" || now.states[n] === "frontier");
+      const still = readers.slice(0, 3).map((n) => g.nodes[n][1]).join(", ") + (readers.length > 3 ? ` +${readers.length - 3}` : "");
+      rows.push(el(
+        "tr",
+        { "data-kv": "value-row", "data-id": value, title: name },
+        el("td", {}, name),
+        el("td", { class: "kv-id" }, buffer(p, place.storage, place.gen)),
+        el("td", { class: "kv-shape", title: info }, shape(info)),
+        el("td", { class: "kv-num" }, bytes(size)),
+        el("td", { class: "kv-soft" }, how ?? ""),
+        el("td", { class: readers.length ? "" : "kv-soft" }, still || (x.graphs[now.graph].output[value] ? "an output" : "nobody"))
+      ));
+    });
+    this.#body.replaceChildren(...rows);
+    say(this.#note, hidden ? `${hidden} more` : rows.length ? "" : "No value here yet, but for weights.");
+    this.#note.hidden = !this.#note.textContent;
+    this.#light();
+  }
+  #light() {
+    const { values } = this.store.now.lit;
+    for (const row of this.#body.children) mark(row, "data-lit", values.has(Number(row.dataset.id)) ? 1 : null);
+  }
+  #look(value) {
+    const { now, cursor, t } = this.store;
+    this.store.select({ kind: "value", id: value, graph: now.graph });
+    const name = t.p.graphs[now.graph].values[value];
+    const asked = this.ask({ do: "value", id: ++this.#asked, step: cursor, value: name, frame: now.frame });
+    this.#peek.replaceChildren(el("b", {}, name), el("p", { class: "kv-soft" }, asked ? "asking the kernel …" : `not ${NEEDS_KERNEL}`));
+    if (asked) return;
+    say(this.#peek.lastElementChild, `Numbers are not in the recording; looking at them ${NEEDS_KERNEL.replace("recorded: ", "")}.`);
+  }
+  /** An answer of the kernel to `value`. */
+  show(peek) {
+    if (peek.id !== this.#asked) return;
+    const name = this.#peek.firstElementChild ?? el("b");
+    if (peek.error) return this.#peek.replaceChildren(name, el("p", { class: "kv-error" }, peek.error));
+    const stats = Object.entries(peek.stats ?? {}).map(([k, v]) => `${k} ${number(v)}`).join(" · ");
+    this.#peek.replaceChildren(name, el("p", { class: "kv-soft" }, peek.info ?? ""), el("p", {}, stats), this.#picture(peek.rows ?? []));
+  }
+  #picture(rows) {
+    const table = el("table", { class: "kv-numbers" });
+    const most = Math.max(1e-30, ...rows.flat().map((v) => Math.abs(Number(v))).filter(Number.isFinite));
+    for (const row of rows) {
+      table.append(el("tr", {}, ...row.map((v) => {
+        const cell = el("td", { title: String(v) }, number(v));
+        const share = Math.abs(Number(v)) / most;
+        cell.style.setProperty("--kv-heat", String(Number.isFinite(share) ? Math.round(share * 60) : 0));
+        if (Number(v) < 0) cell.dataset.sign = "-";
+        return cell;
+      })));
+    }
+    return el("div", { class: "kv-numbers-box" }, table);
+  }
+};
+function number(v) {
+  if (typeof v !== "number") return v === null ? "nan" : String(v);
+  return Number.isInteger(v) && Math.abs(v) < 1e6 ? String(v) : v.toPrecision(3);
+}
+
+// src/app.ts
+function makeRoot() {
+  return el("div", { class: "kvviz", role: "group", "aria-label": "kvviz debugger", tabindex: 0, "data-lm-suppress-shortcuts": "true" });
+}
+function build(root2, store, ask, flushTraits) {
+  const life = new AbortController();
+  const { signal } = life;
+  const commands = new Commands(store, ask, flushTraits);
+  const app = el("div", { class: "kv-app" });
+  root2.replaceChildren(app);
+  let panel = null;
+  const toggleHelp = () => {
+    if (panel) {
+      panel.remove();
+      panel = null;
+      return root2.focus({ preventScroll: true });
+    }
+    panel = help();
+    app.append(panel);
+    panel.focus({ preventScroll: true });
+  };
+  const search = () => {
+    tabs.show("steps");
+    table.search.focus({ preventScroll: true });
+    table.search.select();
+  };
+  const toolbar = new Toolbar(app, store, commands, { search, help: toggleHelp, breakpoints: () => menu.toggle() }, signal);
+  const story = new Story(app, store, commands, signal);
+  const pane = (name, label2, parent) => {
+    const node = el("section", { class: `kv-pane kv-${name}`, "aria-label": label2 });
+    parent.append(node);
+    return node;
+  };
+  const main = el("div", { class: "kv-main" });
+  app.append(main);
+  const graph = new GraphPane(pane("graph", "Graph", main), store, commands, signal);
+  const side = el("div", { class: "kv-side" });
+  main.append(side);
+  const step = new StepPane(pane("this", "This step", side), store, signal);
+  const frontier2 = new FrontierPane(pane("frontier", "Frontier", side), store, commands, signal);
+  const memory2 = new MemoryPane(pane("memory", "Buffers", main), store, signal);
+  const timeline = new Timeline(pane("timeline", "Timeline", app), store, signal);
+  const tabs = new Tabs(pane("lists", "Lists", app), signal);
+  const table = new StepTable(tabs.add("steps", "Steps"), store, signal);
+  const missed2 = new MissedPane(tabs.add("missed", "Missed"), store, signal);
+  const caches = new CachesPane(tabs.add("caches", "Caches"), store, signal);
+  const values = new ValuesPane(tabs.add("values", "Values"), store, ask, signal);
+  const sentence = el("span", { class: "kv-say", "data-kv": "sentence", "aria-live": "polite" });
+  const note = el("span", { class: "kv-tell", "data-kv": "status", role: "status" });
+  app.append(el("div", { class: "kv-status" }, sentence, note));
+  const menu = new BreakpointMenu(app, store, commands, signal);
+  const status = {
+    update(change) {
+      const { p } = store.t;
+      if (change.payload) {
+        tabs.count("missed", missed2.count);
+        tabs.count("caches", p.caches.length);
+      }
+      if (change.cursor || change.payload) {
+        mark(root2, "data-step", store.cursor);
+        say(sentence, store.cursor < 0 ? "Before the first step." : `Step ${store.cursor}: ${p.strings[p.step.sentence[store.cursor]]}`);
+        sentence.title = sentence.textContent ?? "";
+      }
+      if (change.note || change.cursor) say(note, store.note);
+    }
+  };
+  for (const view2 of [toolbar, story, step, frontier2, memory2, timeline, missed2, caches, table, values, menu, graph, status]) store.add(view2);
+  keys(root2, {
+    commands,
+    toolbar,
+    search,
+    help: toggleHelp,
+    fit: () => graph.zoom(),
+    chooseSelected: () => {
+      const s = store.selection;
+      if (s?.kind !== "node" || !store.now.choices.some((c) => c.node === s.id)) return false;
+      commands.choose(s.id);
+      return true;
+    },
+    escape: () => {
+      if (panel) return toggleHelp();
+      if (!menu.root.hidden) return menu.toggle();
+      store.select(null);
+      store.tell("");
+    }
+  }, signal);
+  return {
+    root: root2,
+    peek: (answer) => values.show(answer),
+    destroy: () => {
+      commands.pause();
+      life.abort();
+      store.destroy();
+      root2.replaceChildren();
+    }
+  };
+}
+
+// src/store.ts
+var NONE = { payload: false, cursor: false, selection: false, breakpoints: false, note: false, look: false };
+var ALL = { payload: true, cursor: true, selection: true, breakpoints: true, note: true, look: true };
+var Store = class {
+  constructor(p, cursor = -1, later = (run2) => requestAnimationFrame(run2)) {
+    this.later = later;
+    this.t = { p, x: buildIndex(p) };
+    this.cursor = clamp(this.t, cursor);
+    this.now = this.#derive();
+  }
+  later;
+  t;
+  cursor = -1;
+  selection = null;
+  breakpoints = [];
+  note = "";
+  follow = true;
+  now;
+  /** Told at once (not per frame) when a person changed something that other pages and Python should know. */
+  onPerson = () => {
+  };
+  #views = [];
+  #wishes = [];
+  #scrolls = [];
+  #pending = null;
+  add(view2) {
+    this.#views.push(view2);
+    view2.update(ALL);
+  }
+  destroy() {
+    for (const view2 of this.#views) view2.destroy?.();
+    this.#views = [];
+  }
+  replace(p) {
+    this.t = { p, x: buildIndex(p) };
+    this.cursor = clamp(this.t, this.cursor);
+    this.#changed({ payload: true, cursor: true, selection: true });
+  }
+  seek(cursor, source = "person") {
+    const to = clamp(this.t, cursor);
+    if (to === this.cursor) return;
+    this.cursor = to;
+    this.#changed({ cursor: true, note: this.note !== "" });
+    this.note = "";
+    if (source === "person") this.onPerson("cursor");
+  }
+  select(selection, source = "person") {
+    if (same(selection, this.selection)) return;
+    this.selection = selection;
+    this.#changed({ selection: true });
+    if (source === "person") this.onPerson("selection");
+  }
+  setBreakpoints(list, source = "person") {
+    this.breakpoints = list;
+    this.#changed({ breakpoints: true });
+    if (source === "person") this.onPerson("breakpoints");
+  }
+  tell(note) {
+    this.note = note;
+    this.#changed({ note: true });
+  }
+  relook() {
+    this.#changed({ look: true });
+  }
+  get run() {
+    return runAt(this.t, this.cursor);
+  }
+  #derive() {
+    const { t, cursor } = this;
+    const frame = frameAt(t, cursor);
+    return {
+      run: runAt(t, cursor),
+      frame,
+      graph: t.p.frame.graph[frame] ?? 0,
+      states: frame < t.p.frames ? nodeStates(t, frame, cursor) : [],
+      next: frontierFrame(t, cursor),
+      choices: frontier(t, cursor),
+      lit: light(t, this.selection, frame, cursor)
+    };
+  }
+  #changed(what) {
+    if (this.#pending) {
+      for (const key of Object.keys(what)) this.#pending[key] ||= what[key];
+      return;
+    }
+    this.#pending = { ...NONE, ...what };
+    this.later(() => this.flush());
+  }
+  /** Bring the panes up to date now; normally called once per animation frame. */
+  flush() {
+    const change = this.#pending;
+    if (!change) return;
+    this.#pending = null;
+    if (change.payload || change.cursor || change.selection) this.now = this.#derive();
+    for (const view2 of this.#views) view2.update(change);
+    reveal(this.#wishes.splice(0));
+    for (const scroll of this.#scrolls.splice(0)) scroll();
+  }
+  /** Setting a scroll position forces a layout, so it is done when all is drawn. */
+  scroll(run2) {
+    this.#scrolls.push(run2);
+    this.#changed({});
+  }
+  /** Scroll a node into view once all panes have been brought up to date. */
+  reveal(box, node, middle = false) {
+    this.#wishes.push({ box, node, middle });
+    this.#changed({});
+  }
+};
+
+// src/theme.ts
+function ofHost() {
+  const { jpThemeLight, vscodeThemeKind } = document.body.dataset;
+  if (jpThemeLight !== void 0) return jpThemeLight === "false" ? "dark" : "light";
+  if (vscodeThemeKind) return /dark|high-contrast$/.test(vscodeThemeKind) ? "dark" : "light";
+  return null;
+}
+function follow(root2, wanted, changed, signal) {
+  const prefers = globalThis.matchMedia?.("(prefers-color-scheme: dark)");
+  const apply = () => {
+    const host = ofHost();
+    const auto = wanted() === "auto";
+    const theme = auto ? host ?? (prefers?.matches ? "dark" : "light") : wanted();
+    if (root2.dataset.theme === theme && root2.dataset.host === (auto && host ? "notebook" : "page")) return;
+    root2.dataset.theme = theme;
+    root2.dataset.host = auto && host ? "notebook" : "page";
+    changed();
+  };
+  prefers?.addEventListener("change", apply, { signal });
+  const watch = new MutationObserver(() => {
+    apply();
+    changed();
+  });
+  watch.observe(document.body, { attributes: true, attributeFilter: ["data-jp-theme-light", "data-jp-theme-name", "data-vscode-theme-kind"] });
+  signal.addEventListener("abort", () => watch.disconnect());
+  apply();
+  return apply;
+}
+
+// src/widget.ts
+var WRITE_DELAY = 50;
+var ANSWER_DELAY = 4e3;
+function listen(model, event, call, signal) {
+  model.on(event, call);
+  signal.addEventListener("abort", () => model.off(event, call));
+}
+async function newest(model) {
+  const [payload, edge] = await Promise.all([decode(model.get("payload")), decode(model.get("edge"))]);
+  return edge && (!payload || edge.steps >= payload.steps) ? edge : payload;
+}
+function connect(model, root2, first, life) {
+  const store = new Store(first, model.get("cursor") ?? -1);
+  store.selection = model.get("selection") ?? null;
+  store.breakpoints = model.get("breakpoints") ?? [];
+  const dirty = /* @__PURE__ */ new Set();
+  let timer;
+  const write = () => {
+    clearTimeout(timer);
+    timer = void 0;
+    if (!dirty.size) return;
+    if (dirty.has("cursor")) {
+      model.set("cursor", store.cursor);
+      model.set("decode_step", store.run);
+    }
+    if (dirty.has("selection")) model.set("selection", store.selection);
+    if (dirty.has("breakpoints")) model.set("breakpoints", store.breakpoints);
+    dirty.clear();
+    model.save_changes();
+  };
+  store.onPerson = (what) => {
+    dirty.add(what);
+    timer ??= setTimeout(write, WRITE_DELAY);
+  };
+  life.addEventListener("abort", write);
+  let waiting;
+  const ask = (message) => {
+    if (!model.send) return false;
+    try {
+      model.send(message);
+    } catch {
+      return false;
+    }
+    clearTimeout(waiting);
+    waiting = setTimeout(() => store.tell(`no answer yet; ${NEEDS_KERNEL}`), ANSWER_DELAY);
+    return true;
+  };
+  const answered = () => clearTimeout(waiting);
+  life.addEventListener("abort", answered);
+  const app = build(root2, store, ask, write);
+  listen(model, "change:cursor", () => {
+    answered();
+    if (!dirty.has("cursor")) store.seek(model.get("cursor"), "model");
+  }, life);
+  listen(model, "change:decode_step", () => {
+    const run2 = model.get("decode_step");
+    if (dirty.has("cursor") || run2 === store.run || run2 < 0) return;
+    const to = inRun(store.t, store.cursor, run2);
+    if (to !== null) store.seek(to, "model");
+  }, life);
+  listen(model, "change:selection", () => {
+    if (!dirty.has("selection")) store.select(model.get("selection") ?? null, "model");
+  }, life);
+  listen(model, "change:breakpoints", () => {
+    if (!dirty.has("breakpoints")) store.setBreakpoints(model.get("breakpoints") ?? [], "model");
+  }, life);
+  listen(model, "msg:custom", (message) => {
+    answered();
+    if (message?.id !== void 0 && message.id !== null) app.peek(message);
+    else if (message?.error) store.tell(message.error);
+    else if (store.note.startsWith("asked")) store.tell("");
+  }, life);
+  return { store, app };
+}
+function render({ model, el: host }) {
+  const life = new AbortController();
+  const { signal } = life;
+  const root2 = makeRoot();
+  host.append(root2);
+  root2.append(el("p", { class: "kv-wait" }, "kvviz …"));
+  let live = null;
+  const size = () => root2.style.setProperty("--kv-height", `${model.get("height") || 720}px`);
+  size();
+  const look = follow(root2, () => model.get("theme") || "auto", () => live?.store.relook(), signal);
+  let turn = 0;
+  const load = async () => {
+    const mine = ++turn;
+    try {
+      const payload = await newest(model);
+      for (let i = 0; i < 40 && !root2.isConnected; i++) await new Promise((resolve) => setTimeout(resolve, 10));
+      if (mine !== turn || signal.aborted) return;
+      if (!payload) return root2.replaceChildren(el("p", { class: "kv-wait" }, "Nothing recorded yet."));
+      if (!live) live = connect(model, root2, payload, signal);
+      else {
+        live.store.replace(payload);
+        if (live.store.note.startsWith("asked")) live.store.tell("");
+        live.store.seek(model.get("cursor") ?? live.store.cursor, "model");
+      }
+    } catch (error) {
+      if (live) live.store.tell(String(error));
+      else root2.replaceChildren(el("p", { class: "kv-wait kv-error", role: "alert" }, `kvviz cannot read this recording. ${String(error)}`));
+    }
+  };
+  listen(model, "change:payload", load, signal);
+  listen(model, "change:edge", load, signal);
+  listen(model, "change:theme", look, signal);
+  listen(model, "change:height", size, signal);
+  void load();
+  return () => {
+    life.abort();
+    live?.app.destroy();
+    root2.remove();
+  };
+}
+function mount(host, state) {
+  const traits = { cursor: -1, decode_step: 0, selection: null, breakpoints: [], theme: "auto", height: 720, ...state };
+  for (const name of ["payload", "edge"]) {
+    const value = traits[name];
+    if (typeof value === "string") traits[name] = Uint8Array.from(atob(value), (c) => c.charCodeAt(0));
+  }
+  const model = { get: (name) => traits[name], set: (name, value) => void (traits[name] = value), save_changes() {
+  }, on() {
+  }, off() {
+  } };
+  return render({ model, el: host });
+}
+var widget_default = { render };
+export {
+  widget_default as default,
+  mount
+};

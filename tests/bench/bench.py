@@ -1,0 +1,34 @@
+"""``make bench``: how long a decode step takes, against onnx.reference and onnxruntime, and what recording adds.
+
+Set the number of threads before NumPy is imported; everything that imports it is imported in `main`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure and print; the exit status is 1 only with ``--strict`` and a figure over its limit."""
+    parser = argparse.ArgumentParser(prog="bench", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=15, help="rounds of turns on the small models (default: 15)")
+    parser.add_argument("--strict", action="store_true", help="fail where a figure is over its limit")
+    options = parser.parse_args(arguments)
+    for name in THREADS:
+        os.environ[name] = "1"
+    sys.path.insert(0, str(ROOT))
+    from tests.bench.tables import everything
+
+    over = everything(max(options.rounds, 1))
+    return 1 if options.strict and over else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,122 @@
+"""What is measured: the same decode by four contestants, in turns, so that what disturbs the machine hits all alike.
+
+Times are processor times of this one process with one thread: a busy machine makes them longer by its caches only, not
+by waiting. Each turn decodes all tokens; its figure is the mean of the runs after the first, which is the prompt's.
+"""
+
+from __future__ import annotations
+
+import gc
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnxruntime
+from onnx.reference import ReferenceEvaluator
+
+from kvviz.decode.loop import DecodeSession
+from kvviz.graph.model import Graph
+from kvviz.view.layout import forget
+from kvviz.view.wire import payload
+
+Feeds = dict[str, np.ndarray]
+Turn = Callable[[], float]
+ON, OFF, REFERENCE, ORT = "kvviz, trace on", "kvviz, trace off", "onnx.reference", "onnxruntime"
+
+
+def decode_feeds(
+    graph: Graph, prompt: Sequence[int], tokens: int, inputs: Mapping[str, Any] | None = None
+) -> list[Feeds]:
+    """The inputs of every run of a greedy decode, as arrays of their own."""
+    session = DecodeSession(graph, list(prompt), tokens, inputs, record=False)
+    feeds = []
+    while session.next_run():
+        feeds.append({name: np.array(value) for name, value in session.feeds.items()})
+        session.finish_run()
+    return feeds
+
+
+def kvviz_turn(graph: Graph, prompt: Sequence[int], tokens: int, record: bool) -> Turn:
+    """A decode by kvviz, choosing tokens and carrying caches on included."""
+
+    def turn() -> float:
+        session = DecodeSession(graph, list(prompt), tokens, record=record)
+        times = []
+        begin = time.process_time()
+        while session.next_run():
+            session.finish_run()
+            end = time.process_time()
+            times.append(end - begin)
+            begin = end
+        return statistics.fmean(times[1:])
+
+    return turn
+
+
+def runtime_turn(run: Callable[[None, Feeds], Any], feeds: Sequence[Feeds]) -> Turn:
+    """The same runs by another runtime, each on its recorded inputs."""
+
+    def turn() -> float:
+        begin = end = 0.0
+        for i, feed in enumerate(feeds):
+            if i == 1:
+                begin = time.process_time()
+            run(None, feed)
+        end = time.process_time()
+        return (end - begin) / (len(feeds) - 1)
+
+    return turn
+
+
+def onnxruntime_session(model: str | bytes) -> onnxruntime.InferenceSession:
+    """A session of one thread."""
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 3
+    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+
+
+def reference_evaluator(model: str) -> ReferenceEvaluator:
+    """The reference evaluator of the onnx package."""
+    return ReferenceEvaluator(model)
+
+
+def in_turns(turns: Mapping[str, Turn], rounds: int) -> dict[str, list[float]]:
+    """Milliseconds a step of each contestant, round by round; one round before the first is not counted."""
+    times: dict[str, list[float]] = {name: [] for name in turns}
+    for number in range(rounds + 1):
+        for name, turn in turns.items():
+            # Nobody pays for what another one left behind.
+            gc.collect()
+            took = turn() * 1e3
+            if number:
+                times[name].append(took)
+    return times
+
+
+def ratio(times: Mapping[str, Sequence[float]], of: str, to: str) -> float:
+    """Median over the rounds of one contestant's time divided by another's of the same round."""
+    return statistics.median(a / b for a, b in zip(times[of], times[to]))
+
+
+def page_figures(graph: Graph, prompt: Sequence[int], tokens: int) -> tuple[int, float, float]:
+    """Of a decode's trace: bytes of the payload, milliseconds to make it, and to lay out its drawings, by the clock.
+
+    Drawings are made in a child process, so that processor time of this one would not show them.
+    """
+    session = DecodeSession(graph, list(prompt), tokens)
+    trace = session.run_to_end()
+    forget()
+    first, _ = _clocked(trace)
+    warm = [_clocked(trace) for _ in range(3)]
+    again = statistics.median(took for took, _ in warm)
+    return len(warm[0][1]), again, max(first - again, 0.0)
+
+
+def _clocked(trace: Any) -> tuple[float, bytes]:
+    gc.collect()
+    begin = time.perf_counter()
+    made = payload(trace)
+    return (time.perf_counter() - begin) * 1e3, made

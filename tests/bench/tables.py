@@ -1,0 +1,125 @@
+"""The tables that the benchmark prints, and the limits that it holds figures against."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+import kvviz
+from tests.bench.decoder import Size, decoder
+from tests.bench.measure import (
+    OFF,
+    ON,
+    ORT,
+    REFERENCE,
+    decode_feeds,
+    in_turns,
+    kvviz_turn,
+    onnxruntime_session,
+    page_figures,
+    ratio,
+    reference_evaluator,
+    runtime_turn,
+)
+
+MODELS = Path(__file__).resolve().parents[2] / "assets" / "models"
+SMALL = ("o01_optimum_llama", "o02_optimum1_merged_gpt2", "storyteller/concat")
+TOKENS = 16
+MADE_PROMPT = [3, 1415, 926, 5358, 979, 3238, 4626, 433]
+
+AGAINST_REFERENCE, RECORDING, RECORDING_LARGE = 0.4, 2.0, 0.15
+
+
+def everything(rounds: int) -> int:
+    """Measure and print all there is.
+
+    Parameters
+    ----------
+    rounds : int
+        On the small models; the large one gets a third of them.
+
+    Returns
+    -------
+    int
+        Figures over their limit.
+    """
+    print(f"ms of processor time a decode step, one thread, {TOKENS} tokens, median of {rounds} rounds in turns")
+    times = {name: small(name, rounds) for name in SMALL}
+    made, difference = large(max(rounds // 3, 3))
+    times["made: 8 layers, 512 wide"] = made
+    head = [ON, OFF, REFERENCE, ORT]
+    _row("model", head)
+    for name, found in times.items():
+        _row(name, [f"{statistics.median(found[who]):.3f}" if who in found else "" for who in head])
+    print(f"\nmade model: largest difference of logits from onnxruntime {difference:.1e} (limit 1e-03)")
+    print("\nratios, median over the rounds")
+    llama = times[SMALL[0]]
+    over = [
+        _hold(f"{SMALL[0]}: trace on / onnx.reference", ratio(llama, ON, REFERENCE), AGAINST_REFERENCE),
+        _hold(f"{SMALL[0]}: trace on / trace off", ratio(llama, ON, OFF), RECORDING),
+        _hold("made model: trace on / trace off - 1", ratio(made, ON, OFF) - 1, RECORDING_LARGE),
+    ]
+    for name in SMALL[1:]:
+        _hold(f"{name}: trace on / onnx.reference", ratio(times[name], ON, REFERENCE))
+        _hold(f"{name}: trace on / trace off", ratio(times[name], ON, OFF))
+    for name, found in times.items():
+        _hold(f"{name}: trace on / onnxruntime", ratio(found, ON, ORT))
+    print(f"\nthe page of {TOKENS} tokens, ms by the clock")
+    _row("model", ["payload kB", "payload ms", "layout ms"])
+    for name in SMALL:
+        nbytes, took, layout = page_figures(kvviz.load(_path(name)), _prompt(name), TOKENS)
+        _row(name, [f"{nbytes / 1e3:.0f}", f"{took:.0f}", f"{layout:.0f}"])
+    return sum(over) + (difference > 1e-3)
+
+
+def small(name: str, rounds: int) -> Mapping[str, Sequence[float]]:
+    """Times of one of the committed models."""
+    graph, prompt = kvviz.load(_path(name)), _prompt(name)
+    feeds = decode_feeds(graph, prompt, TOKENS)
+    turns = {
+        ON: kvviz_turn(graph, prompt, TOKENS, record=True),
+        OFF: kvviz_turn(graph, prompt, TOKENS, record=False),
+        REFERENCE: runtime_turn(reference_evaluator(_path(name)).run, feeds),
+        ORT: runtime_turn(onnxruntime_session(_path(name)).run, feeds),
+    }
+    return in_turns(turns, rounds)
+
+
+def large(rounds: int) -> tuple[Mapping[str, Sequence[float]], float]:
+    """Times of a model made for the purpose, and how far its logits are from onnxruntime's."""
+    proto = decoder(Size())
+    session = onnxruntime_session(proto.SerializeToString())
+    graph = kvviz.load(proto)
+    feeds = decode_feeds(graph, MADE_PROMPT, TOKENS)
+    expected = [session.run(["logits"], feed)[0][:, -1] for feed in feeds]
+    found = kvviz.decode(graph, MADE_PROMPT, TOKENS, progress=False).logits
+    difference = max(float(np.abs(a - b).max()) for a, b in zip(found, expected, strict=True))
+    turns = {
+        ON: kvviz_turn(graph, MADE_PROMPT, TOKENS, record=True),
+        OFF: kvviz_turn(graph, MADE_PROMPT, TOKENS, record=False),
+        ORT: runtime_turn(session.run, feeds),
+    }
+    return in_turns(turns, rounds), difference
+
+
+def _path(name: str) -> str:
+    return str(MODELS / name / "model.onnx")
+
+
+def _prompt(name: str) -> list[int]:
+    return np.load(MODELS / name / "ref.npz")["prompt"].tolist()
+
+
+def _row(name: str, cells: Sequence[str]) -> None:
+    print(f"{name:<28}" + "".join(f"{cell:>18}" for cell in cells))
+
+
+def _hold(name: str, figure: float, limit: float | None = None) -> bool:
+    """Print a figure, and whether it is over its limit."""
+    over = limit is not None and figure > limit
+    told = "" if limit is None else f"   limit {limit:.2f}: {'over limit' if over else 'within limit'}"
+    print(f"{name:<56}{figure:>8.2f}{told}")
+    return over

@@ -1,0 +1,152 @@
+"""Trace files that are damaged, hostile or something else: one clear error each."""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kvviz import Trace
+from kvviz.errors import LoadError
+from tests.engine.test_trace import make
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    path = tmp_path_factory.mktemp("traces") / "loop"
+    make("loop").save(path)
+    return path.read_bytes()
+
+
+def rewritten(data: bytes, name: str, change: Any) -> bytes:
+    """The archive with one member changed."""
+    target = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(data)) as source, zipfile.ZipFile(target, "w") as copy:
+        for entry in source.namelist():
+            content = source.read(entry)
+            copy.writestr(entry, change(content) if entry == name else content)
+    return target.getvalue()
+
+
+def fails(data: bytes, path: Path) -> str:
+    path.write_bytes(data)
+    with pytest.raises(LoadError) as caught:
+        Trace.load(path)
+    message = str(caught.value)
+    assert message.count("\n") == 0 and len(message) < 500
+    return message
+
+
+@pytest.mark.parametrize("data", [b"", b"PK\x03\x04", b"hello", b"\0" * 4096], ids=["empty", "zip", "text", "zeros"])
+def test_a_file_that_is_no_trace_is_refused(data: bytes, tmp_path: Path) -> None:
+    assert "is not a trace of kvviz, or it is damaged" in fails(data, tmp_path / "x")
+
+
+def test_a_file_that_is_not_there_is_said_to_be_missing(tmp_path: Path) -> None:
+    with pytest.raises(LoadError, match="there is no file"):
+        Trace.load(tmp_path / "nothing")
+
+
+def test_a_trace_of_another_format_is_refused(saved: bytes, tmp_path: Path) -> None:
+    newer = rewritten(saved, "header.json", lambda text: text.replace(b'"format": 1', b'"format": 2'))
+    assert "has trace format 2; this version reads 1" in fails(newer, tmp_path / "x")
+
+
+def test_an_archive_that_unpacks_to_gigabytes_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kvviz.engine.traceread.LIMIT", 1 << 20)
+    bomb = io.BytesIO()
+    with zipfile.ZipFile(bomb, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("header.json", b" " * (1 << 21))
+    assert "is larger than 1,048,576 bytes" in fails(bomb.getvalue(), tmp_path / "x")
+
+
+PLACES: list[tuple[tuple, Any]] = [
+    ((), []),
+    (("graphs",), []),
+    (("graphs", 0, "nodes", 0, 9), [["body", 0]]),
+    (("graphs", 1, "nodes", 0, 10), 0),
+    (("graphs", 0, "nodes", 0, 3), [1]),
+    (("graphs", 0, "inputs", 0, 1), "float31"),
+    (("plans", 0, 0), 9),
+    (("plans", 0, 0), -1),
+    (("plans", 0, 1, 0, 0), 99),
+    (("plans", 0, 1, 0, 3), [7]),
+    (("frames",), []),
+    (("frames", 0, 0), -1),
+    (("frames", 1, 1), 1),
+    (("frames", 1, 1), True),
+    (("frames", 1, 2), 77),
+    (("frames", 1, 2), None),
+    (("frames", 0, 5), 3),
+    (("frames", 0, 7, 0, 1), 1000),
+    (("frames", 0, 7, 0, 4), [-4]),
+    (("frames", 0, 7, 0, 5), "nonsense"),
+    (("storages", 0, 0), -5),
+    (("storages",), [[1, "run", True]]),
+    (("runs", 0, 1), 10**6),
+    (("runs",), [[0]]),
+    (("caches",), [["a"]]),
+    (("totals", 0), 1.5),
+    (("tokens", 0), ["a"]),
+    (("strings",), []),
+    (("title",), {"a": 1}),
+]
+
+
+@pytest.mark.parametrize(("place", "value"), PLACES, ids=[".".join(map(str, p)) + f"={v}" for p, v in PLACES])
+def test_a_header_with_something_out_of_place_is_refused(
+    place: tuple, value: Any, saved: bytes, tmp_path: Path
+) -> None:
+    def change(text: bytes) -> bytes:
+        header = whole = {"all": json.loads(text)}
+        *path, last = ("all", *place)
+        for key in path:
+            header = header[key]
+        header[last] = value
+        return json.dumps(whole["all"]).encode()
+
+    fails(rewritten(saved, "header.json", change), tmp_path / "x")
+
+
+@pytest.mark.parametrize("name", ["step", "taken", "masks", "placed", "freed"])
+@pytest.mark.parametrize("value", [-(2**62), 2**62, 10**6])
+def test_a_column_whose_numbers_point_nowhere_is_refused(name: str, value: int, saved: bytes, tmp_path: Path) -> None:
+    def change(content: bytes) -> bytes:
+        return np.full(len(content) // 8, value, "<i8").tobytes()
+
+    fails(rewritten(saved, f"{name}.i64", change), tmp_path / "x")
+
+
+@pytest.mark.parametrize("name", ["header.json", "step.i64", "taken.i64", "masks.i64", "placed.i64", "freed.i64"])
+def test_a_member_that_is_cut_or_too_long_is_refused(name: str, saved: bytes, tmp_path: Path) -> None:
+    for change in (lambda c: c[:-8], lambda c: c[:-3], lambda c: c + c[:8]):
+        fails(rewritten(saved, name, change), tmp_path / "x")
+
+
+def test_json_that_is_nested_without_end_is_refused(saved: bytes, tmp_path: Path) -> None:
+    fails(rewritten(saved, "header.json", lambda text: b"[" * 200_000), tmp_path / "x")
+
+
+@settings(max_examples=60)
+@given(places=st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 255)), min_size=1, max_size=4))
+def test_whatever_bytes_are_damaged_the_result_is_a_trace_or_one_error(
+    places: list[tuple[int, int]], saved: bytes, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    data = bytearray(saved)
+    for place, byte in places:
+        data[place % len(data)] = byte
+    path = tmp_path_factory.mktemp("damaged") / "x"
+    path.write_bytes(data)
+    try:
+        trace = Trace.load(path)
+    except LoadError:
+        return
+    assert len(list(trace.steps)) == len(trace.recorder.rows)
+    assert trace.storages and trace.frames

@@ -1,0 +1,183 @@
+"""Values of the past, computed again: they are those that a run gives which was asked for them."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kvviz
+from kvviz import Trace
+from kvviz.debugger.cursor import Cursor
+from kvviz.decode.loop import DecodeSession
+from kvviz.decode.single import SingleRun
+from kvviz.engine import replay
+from kvviz.errors import ReplayError
+from tests.engine.graphs import graph_of, numbers, run
+from tests.engine.test_control import FUNCTIONS, NESTED
+from tests.graph.build import MODELS
+
+DAG = """g (float[4, 4] x) => (float[4, 4] y, float[4] z) <int64[1] o = {1}> {
+    a = Exp(x) b = Neg(a) c = Transpose(b) d = MatMul(c, x) e = Tanh(d) f = Add(e, c) h = Sqrt(a)
+    i = Mul(f, h) z = ReduceSum <keepdims = 0> (i, o) y = Relu(i) }"""
+INPUT = {"x": numbers(4, 4)}
+CHAIN = "g (float[4] x) => (float[4] y) { a = Exp(x) b = Neg(a) c = Tanh(b) y = Relu(c) }"
+
+
+def assert_values_are_right(trace: Trace, truth: dict[str, Any]) -> int:
+    """At every step, every output of it; and every other value that is known is right or said to be gone."""
+    seen = 0
+    for step in trace.steps:
+        for out in step.outs:
+            np.testing.assert_array_equal(trace.value(out.name, step.index), truth[out.name])
+        for name in truth:
+            try:
+                value = trace.value(name, step.index)
+            except ReplayError:
+                continue
+            np.testing.assert_array_equal(value, truth[name])
+            seen += 1
+    return seen
+
+
+def truth_of(text: str, inputs: dict) -> dict[str, Any]:
+    graph = graph_of(text)
+    return kvviz.run(graph, inputs, outputs=[*graph.producers, *inputs], policy="never").outputs
+
+
+@pytest.mark.parametrize("donate", [[], ["x"]])
+@pytest.mark.parametrize("policy", ["ideal", "never"])
+def test_every_value_at_every_step_is_what_a_run_that_returns_it_gives(policy: str, donate: list[str]) -> None:
+    trace = run(DAG, {"x": INPUT["x"].copy()}, policy=policy, donate=donate)
+    assert assert_values_are_right(trace, truth_of(DAG, INPUT)) > 2 * len(trace.steps)
+
+
+def test_a_value_that_was_overwritten_in_place_is_still_known_from_before() -> None:
+    trace = run(CHAIN, {"x": numbers(4)}, donate=["x"])
+    assert [s.decision.dispatch for s in trace.steps] == ["in_place"] * 4
+    np.testing.assert_array_equal(trace.value("a", 0), np.exp(numbers(4)))
+    np.testing.assert_array_equal(trace.value("b", 1), -np.exp(numbers(4)))
+
+
+def test_the_replay_does_not_look_at_arrays_that_have_changed_since() -> None:
+    mine = numbers(4)
+    trace = kvviz.run(graph_of(CHAIN), {"x": mine}, donate=["x"], poison=True)
+    mine[:] = np.nan
+    trace.outputs["y"][:] = np.nan
+    np.testing.assert_array_equal(trace.value("y"), np.maximum(np.tanh(-np.exp(numbers(4))), 0))
+
+
+def test_a_value_that_is_read_belongs_to_the_reader() -> None:
+    trace = run(CHAIN, {"x": numbers(4)})
+    trace.value("a", 0)[:] = 7
+    np.testing.assert_array_equal(trace.value("a", 0), np.exp(numbers(4)))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_values_are_right_after_an_order_that_the_user_chose(seed: int) -> None:
+    cursor = Cursor(SingleRun(graph_of(DAG), INPUT, poison=True))
+    draw = random.Random(seed)
+    while frontier := cursor.frontier():
+        cursor.choose(draw.choice(frontier))
+    assert_values_are_right(cursor.trace, truth_of(DAG, INPUT))
+
+
+def test_values_inside_a_branch_and_around_it_are_right_at_its_steps() -> None:
+    x = numbers(2)
+    trace = run(NESTED, {"x": x, "c": np.array(True), "d": np.array(True)})
+    a = np.exp(x)
+    steps = {s.node: s.index for s in trace.steps}
+    np.testing.assert_array_equal(trace.value("b", steps["b"]), -a)
+    np.testing.assert_array_equal(trace.value("a", steps["b"]), a)  # of the graph outside
+    np.testing.assert_array_equal(trace.value("tty", steps["deep"]), -a * a)
+    np.testing.assert_array_equal(trace.value("ty", steps["inner"]), -a * a)
+    np.testing.assert_array_equal(trace.value("y", steps["outer"]), -a * a)
+
+
+def test_values_inside_functions_are_right() -> None:
+    trace = run(FUNCTIONS, {"x": numbers(4)})
+    a = np.exp(numbers(4))
+    for step, name, value in ((1, "q", a), (2, "s", -a), (4, "q", a + a), (6, "m", 6 * a), (8, "y", 4 * a)):
+        np.testing.assert_allclose(trace.value(name, step), value, rtol=1e-6)
+
+
+def test_values_of_every_iteration_are_those_that_the_loop_stacks() -> None:
+    text = """g (float[2] x, int64 n) => (float[2] y, float[k, 2] s, float[k, 2] t) {
+        y, s, t = Loop (n, "", x) <body = b (int64 i, bool go, float[2] v) => (
+            bool on, float[2] w, float[2] so, float[2] to) {
+            on = Identity(go) [sin] p = Sin(v) so = Identity(p) [neg] w = Neg(p) to = Identity(w) }> }"""
+    trace = run(text, {"x": numbers(2), "n": np.array(5)})
+    for name, node, stacked in (("p", "sin", "s"), ("w", "neg", "t")):
+        indices = [s.index for s in trace.steps if s.node == node]
+        values = [trace.value(name, index) for index in indices]
+        np.testing.assert_array_equal(values, trace.outputs[stacked])
+    carried = [trace.value("v", s.index) for s in trace.steps if s.node == "on"]
+    np.testing.assert_array_equal(carried[1:], trace.outputs["t"][:-1])
+
+
+class Feeds(DecodeSession):
+    """A decode that keeps a copy of what each run is fed."""
+
+    fed: list[dict[str, np.ndarray]]
+
+    def next_run(self) -> bool:
+        more = super().next_run()
+        self.fed = [*getattr(self, "fed", []), {name: np.copy(value) for name, value in self.feeds.items()}]
+        return more
+
+
+@pytest.mark.parametrize(("form", "capacity"), [("concat", 80), ("merged_if", 80), ("tensor_scatter", 80), ("gqa", 80)])
+def test_values_of_the_fourth_run_of_a_decode_are_those_of_that_run_by_itself(form: str, capacity: int) -> None:
+    graph = kvviz.load(MODELS / "storyteller" / form / "model.onnx")
+    session = Feeds(graph, [1, 5, 9], 5, kv_capacity=capacity, poison=True)
+    trace = session.run_to_end()
+    steps = [s for s in trace.steps[trace.runs[3].first : trace.runs[3].last] if not s.frame]
+    main = [s for s in steps if s.outs and s.outs[0].shape is not None]
+    for step in main[:: max(1, len(main) // 12)]:
+        name = step.outs[0].name
+        alone = kvviz.run(graph, session.fed[3], outputs=[name], policy="never").outputs[name]
+        np.testing.assert_array_equal(trace.value(name, step.index), alone)
+
+
+def test_a_value_that_is_gone_not_there_yet_or_unknown_is_not_guessed() -> None:
+    trace = run(CHAIN, {"x": numbers(4)})
+    for name, step in (("a", 1), ("b", 3), ("c", 1), ("nothing", 2)):
+        with pytest.raises(ReplayError, match=f"value '{name}' does not exist"):
+            trace.value(name, step)
+    for step in (-1, 4):
+        with pytest.raises(ReplayError, match=f"step {step} does not exist; the trace has 4 steps"):
+            trace.value("y", step)
+
+
+def test_a_loaded_trace_has_no_values(tmp_path: Any) -> None:
+    run(CHAIN, {"x": numbers(4)}).save(tmp_path / "trace")
+    with pytest.raises(ReplayError, match="loaded from a file"):
+        Trace.load(tmp_path / "trace").value("y")
+
+
+def test_inputs_beyond_the_budget_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replay, "BUDGET", 15)
+    with pytest.raises(ReplayError, match="value 'y' was not recorded: the inputs of its run were larger"):
+        run(CHAIN, {"x": numbers(4)}).value("y")
+    monkeypatch.setattr(replay, "BUDGET", 16)
+    assert run(CHAIN, {"x": numbers(4)}).value("y").shape == (4,)
+
+
+def test_random_numbers_are_not_drawn_again() -> None:
+    text = "g (float[64] x) => (float[64] y) { a = Exp(x) [dice] r = RandomNormalLike%s(x) y = Add(a, r) }"
+    trace = run(text % "", {"x": numbers(64)})
+    np.testing.assert_array_equal(trace.value("a", 0), np.exp(numbers(64)))
+    with pytest.raises(ReplayError, match="'y' was not recorded: dice would draw other random numbers"):
+        trace.value("y")
+    seeded = run(text % " <seed = 3.0>", {"x": numbers(64)})
+    np.testing.assert_array_equal(seeded.value("y"), seeded.outputs["y"])
+
+
+def test_a_sequence_is_kept_as_it_was() -> None:
+    graph = graph_of("g (seq(float[2]) s) => (float[2] y) <int64 one = {1}> { y = SequenceAt(s, one) }")
+    given = [numbers(2), numbers(2, seed=1)]
+    trace = kvviz.run(graph, {"s": given})
+    given[1][:] = 0
+    np.testing.assert_array_equal(trace.value("y"), numbers(2, seed=1))
