@@ -10,8 +10,9 @@ from __future__ import annotations
 from typing import Any
 
 from kvviz import policies
-from kvviz.decode.loop import decode, stream
+from kvviz.decode.loop import decode
 from kvviz.decode.single import run
+from kvviz.decode.stream import stream
 from kvviz.engine.policy import Policy
 from kvviz.engine.trace import Trace
 from kvviz.errors import KvvizError

@@ -1,4 +1,4 @@
-"""The node tests of ONNX itself, run with poisoned memory and read-only inputs; and what the reference evaluator gets wrong."""
+"""The node tests of ONNX, with poisoned memory and read-only inputs; and what the reference evaluator gets wrong."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Real exported models: the tokens and logits that onnxruntime gave, in every form of cache and under every policy."""
+"""The real models: tokens, logits, single runs and cache traffic as their reference data has them."""
 
 from __future__ import annotations
 
 import json
-from functools import cache
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -11,178 +11,238 @@ import numpy as np
 import pytest
 
 import kvviz
+from kvviz import Trace
+from kvviz.engine.records import Cache
+from kvviz.graph.caches import cache_pairs
+from kvviz.graph.model import Graph
 
-MODELS = Path(__file__).parents[1] / "assets" / "models"
-NAMES = sorted(str(p.parent.relative_to(MODELS)) for p in MODELS.glob("**/model.onnx"))
-DECODERS = [name for name in NAMES if "silero" not in name]
-WITH_META = [name for name in DECODERS if name.startswith("o0")]
-# Caches that only grow, and are written by one op that can append.
-APPENDED = ["o01_optimum_llama", "o05_dynamo_llama_op23", "o07_genai_llama_int4"] + [
-    f"storyteller/{form}" for form in ("attention_23", "attention_24", "concat", "gqa")
+ROOT = Path(__file__).resolve().parent.parent / "assets" / "models"
+EXPORTED = [
+    "o01_optimum_llama",
+    "o02_optimum1_merged_gpt2",
+    "o03_optimum1_merged_whisper",
+    "o04_dynamo_static_llama_op18",
+    "o05_dynamo_llama_op23",
+    "o06_mobius_static_llama_op24",
+    "o07_genai_llama_int4",
 ]
-LIMIT = 2e-4
+VAD = "o08_silero_vad_sequence"
+FORMS = [
+    "concat",
+    "merged_if",
+    "static_scatter_nd",
+    "attention_23",
+    "attention_24",
+    "tensor_scatter",
+    "gqa",
+    "gqa_int4",
+]
+DECODERS = EXPORTED + [f"storyteller/{form}" for form in FORMS]
+GROWING = ["o01_optimum_llama", "o05_dynamo_llama_op23", "o07_genai_llama_int4"] + [
+    f"storyteller/{form}" for form in ("concat", "attention_23", "attention_24", "gqa")
+]
+STATIC = ["o04_dynamo_static_llama_op18", "o06_mobius_static_llama_op24"] + [
+    f"storyteller/{form}" for form in ("static_scatter_nd", "tensor_scatter")
+]
+TOLERANCE = {"rtol": 2e-4, "atol": 2e-4}
 
 
-@cache
-def graph_of(name: str) -> Any:
-    return kvviz.load(MODELS / name / "model.onnx")
+@lru_cache(maxsize=None)
+def graph_of(name: str) -> Graph:
+    return kvviz.load(ROOT / name / "model.onnx")
 
 
-@cache
+@lru_cache(maxsize=None)
 def reference(name: str) -> dict[str, np.ndarray]:
-    with np.load(MODELS / name / "ref.npz") as stored:
-        return dict(stored)
+    return dict(np.load(ROOT / name / "ref.npz"))
 
 
-def stored_runs(name: str) -> list[str]:
-    return sorted({key.split(".")[0] for key in reference(name) if key.startswith("run")})
+def steps_of(name: str) -> list[dict[str, Any]]:
+    return json.loads((ROOT / name / "meta.json").read_text("utf-8"))["mechanics"]["steps"]
 
 
-def inputs_of(name: str, run: str) -> dict[str, np.ndarray]:
-    start = f"{run}.in."
-    return {key[len(start) :]: value for key, value in reference(name).items() if key.startswith(start)}
+@lru_cache(maxsize=4)
+def decoded(name: str, policy: str = "ideal", capacity: int | None = None) -> Trace:
+    ref = reference(name)
+    inputs = {}
+    if "encoder.out.last_hidden_state" in ref:
+        inputs["encoder_hidden_states"] = ref["encoder.out.last_hidden_state"]
+    options = {"policy": policy, "kv_capacity": capacity, "poison": True, "progress": False}
+    return kvviz.decode(graph_of(name), ref["prompt"].tolist(), len(ref["tokens"]), inputs, **options)
 
 
-@cache
-def decoded(name: str, policy: str = "ideal", capacity: int | None = None) -> kvviz.Trace:
-    """The stored decode, run again; with poison, so that a use after free would show."""
-    stored = reference(name)
-    encoder = {k: v for k, v in inputs_of(name, "run0").items() if k.startswith("encoder_")}
-    return kvviz.decode(
-        graph_of(name),
-        stored["prompt"],
-        len(stored["tokens"]),
-        inputs=encoder,
-        policy=policy,
-        kv_capacity=capacity,
-        poison=True,
-        progress=False,
-    )
-
-
-def test_all_sixteen_models_are_here() -> None:
-    assert len(NAMES) == 16 and len(DECODERS) == 15
+def single_runs(name: str) -> list[tuple[dict[str, np.ndarray], dict[str, np.ndarray]]]:
+    """Inputs and outputs of the stored runs."""
+    runs: dict[str, tuple[dict, dict]] = {}
+    for key, array in reference(name).items():
+        run, _, rest = key.partition(".")
+        side, _, value = rest.partition(".")
+        if run.startswith("run"):
+            runs.setdefault(run, ({}, {}))[side == "out"][value] = array
+    return list(runs.values())
 
 
 @pytest.mark.parametrize("name", DECODERS)
 def test_a_decode_gives_the_reference_tokens_and_logits(name: str) -> None:
-    trace, stored = decoded(name), reference(name)
-    assert trace.tokens == stored["tokens"].tolist()
-    assert np.abs(np.concatenate(trace.logits) - stored["logits"]).max() <= LIMIT
-
-
-@pytest.mark.parametrize("policy", ["ideal", "never"])
-@pytest.mark.parametrize("name", NAMES)
-def test_every_stored_run_gives_the_reference_outputs(name: str, policy: str) -> None:
-    for run in stored_runs(name):
-        # given
-        feeds = inputs_of(name, run)
-        kept = {key: value.copy() for key, value in feeds.items()}
-        # when
-        trace = kvviz.run(graph_of(name), feeds, policy=policy, poison=True)
-        # then
-        for key, value in trace.outputs.items():
-            wanted = reference(name)[f"{run}.out.{key}"]
-            assert value.shape == wanted.shape and value.dtype == wanted.dtype
-            assert np.allclose(value, wanted, rtol=0, atol=LIMIT), (run, key)
-        assert all(np.array_equal(feeds[key], kept[key]) for key in feeds)
+    trace, ref = decoded(name), reference(name)
+    assert trace.tokens == ref["tokens"].tolist()
+    np.testing.assert_allclose(np.concatenate(trace.logits), ref["logits"], **TOLERANCE)
 
 
 @pytest.mark.parametrize("name", DECODERS)
-def test_in_place_execution_does_not_change_a_bit(name: str) -> None:
+def test_running_in_place_changes_no_bit_of_a_decode(name: str) -> None:
     ideal, never = decoded(name), decoded(name, "never")
-    assert any(step.decision.dispatch == "in_place" for step in ideal.steps)
-    assert not any(step.decision.dispatch == "in_place" for step in never.steps)
-    assert ideal.tokens == never.tokens
-    assert all(np.array_equal(a, b) for a, b in zip(ideal.logits, never.logits, strict=True))
-    assert ideal.outputs.keys() == never.outputs.keys()
-    assert all(np.array_equal(ideal.outputs[key], never.outputs[key]) for key in ideal.outputs)
+    assert [logits.tobytes() for logits in ideal.logits] == [logits.tobytes() for logits in never.logits]
+    for output, value in never.outputs.items():
+        assert ideal.outputs[output].tobytes() == value.tobytes(), output
+    assert any(s.decision.dispatch == "in_place" for s in ideal.steps)
+    assert not any(s.decision.dispatch == "in_place" for s in never.steps)
 
 
-@pytest.mark.parametrize("name", WITH_META)
-def test_nodes_run_and_cache_sizes_are_those_of_the_reference_runs(name: str) -> None:
-    # given
+@pytest.mark.parametrize("name", [*DECODERS, VAD])
+def test_the_stored_single_runs_are_met_under_every_way_of_running(name: str) -> None:
+    graph, runs = graph_of(name), single_runs(name)
+    assert len(runs) >= 3
+    for inputs, expected in runs:
+        given = {value: array.copy() for value, array in inputs.items()}
+        for array in given.values():
+            array.flags.writeable = False
+        ideal = kvviz.run(graph, given, poison=True)
+        assert ideal.outputs.keys() == expected.keys()
+        for output, value in expected.items():
+            assert (ideal.outputs[output].dtype, ideal.outputs[output].shape) == (value.dtype, value.shape)
+            np.testing.assert_allclose(ideal.outputs[output], value, **TOLERANCE, err_msg=output)
+        mine = {value: array.copy() for value, array in inputs.items()}
+        donated = kvviz.run(graph, mine, donate=[pair.input for pair in cache_pairs(graph)], poison=True)
+        never = kvviz.run(graph, given, policy="never")
+        for output, value in ideal.outputs.items():
+            assert value.tobytes() == donated.outputs[output].tobytes() == never.outputs[output].tobytes()
+        for value, array in inputs.items():
+            borrowed = value not in {pair.input for pair in cache_pairs(graph)}
+            assert given[value].tobytes() == array.tobytes()
+            assert not borrowed or mine[value].tobytes() == array.tobytes()
+
+
+@pytest.mark.parametrize("name", EXPORTED)
+def test_every_run_executes_as_many_nodes_as_the_reference_counted(name: str) -> None:
+    expected = [step["nodes_executed"] for step in steps_of(name)]
+    assert [run.last - run.first for run in decoded(name).runs] == expected
+    taken = [list(step["if_branch"].items()) for step in steps_of(name)]
+    for run, branches in zip(decoded(name).runs, taken):
+        frames = {frame.path for frame in decoded(name).frames if frame.run == run.index and frame.path}
+        assert frames == {(f"{node}[{'then' if chosen else 'else'}_branch]",) for node, chosen in branches}
+
+
+@pytest.mark.parametrize("name", EXPORTED)
+def test_caches_are_as_large_and_as_full_as_the_reference_says(name: str) -> None:
+    trace, graph = decoded(name), graph_of(name)
+    kept = [cache for cache in trace.caches if cache.protocol != "cross"]
+    for index, step in enumerate(steps_of(name)):
+        assert {(c.runs[index].valid, c.runs[index].capacity) for c in kept} == {
+            (step["positions_filled"], step["capacity"])
+        }
+        main = next(frame for frame in trace.frames if frame.run == index and not frame.path)
+        past = {bound.name: bound.nbytes for bound in main.bindings}
+        steps = trace.steps[trace.runs[index].first : trace.runs[index].last]
+        present = {out.name: out.nbytes for s in steps if not s.frame for out in s.outs}
+        assert sum(past[pair.input] for pair in cache_pairs(graph)) == step["past_bytes"]
+        assert sum(present[pair.output] for pair in cache_pairs(graph)) == step["present_bytes"]
+
+
+def row_bytes(trace: Trace, cache: Cache) -> int:
+    present = trace.outputs[cache.output]
+    return present.nbytes // present.shape[cache.axis]
+
+
+@pytest.mark.parametrize("name", GROWING)
+def test_without_reserved_room_the_whole_past_is_copied_at_every_step(name: str) -> None:
     trace = decoded(name)
-    wanted = json.loads((MODELS / name / "meta.json").read_text())["mechanics"]["steps"]
-    caches = {cache.output: cache for cache in trace.caches}
-    for run, told in zip(trace.runs, wanted, strict=True):
-        # then
-        assert run.last - run.first == told["nodes_executed"]
-        for output, shape in told["present_shapes"].items():
-            meter = caches[output].runs[run.index]
-            if caches[output].protocol in ("growing", "static"):
-                assert meter.valid == told["positions_filled"]
-                assert meter.capacity == shape[caches[output].axis]
+    prompt = len(reference(name)["prompt"])
+    for cache in trace.caches:
+        row = row_bytes(trace, cache)
+        assert [r.bytes_copied for r in cache.runs[1:]] == [
+            t * row for t in range(prompt, prompt + len(cache.runs) - 1)
+        ]
+        assert [r.bytes_written for r in cache.runs] == [r.valid * row for r in cache.runs]
 
 
-@pytest.mark.parametrize("name", APPENDED)
-def test_with_room_reserved_nothing_of_the_past_is_copied_and_only_new_rows_are_written(name: str) -> None:
-    # given
-    stored = reference(name)
-    first, rows = len(stored["prompt"]), len(stored["prompt"]) + len(stored["tokens"])
-    # when
-    trace = decoded(name, "ideal", rows)
-    # then
-    assert trace.tokens == stored["tokens"].tolist()
-    for cache_ in trace.caches:
-        present = trace.outputs[cache_.output]
-        row = present.nbytes // present.shape[cache_.axis]
-        assert [run.bytes_copied for run in cache_.runs] == [0] * len(trace.runs)
-        assert [run.bytes_written for run in cache_.runs] == [first * row] + [row] * (len(trace.runs) - 1)
-        assert {run.capacity for run in cache_.runs} == {rows}
-        assert len({run.storage for run in cache_.runs}) == 1
+@pytest.mark.parametrize("name", GROWING)
+def test_with_reserved_room_only_the_new_row_is_written(name: str) -> None:
+    ref = reference(name)
+    room = len(ref["prompt"]) + len(ref["tokens"]) - 1
+    trace = decoded(name, capacity=room)
+    assert trace.tokens == ref["tokens"].tolist()
+    np.testing.assert_allclose(np.concatenate(trace.logits), ref["logits"], **TOLERANCE)
+    for cache in trace.caches:
+        row = row_bytes(trace, cache)
+        assert [r.bytes_copied for r in cache.runs] == [0] * len(cache.runs)
+        assert [r.bytes_written for r in cache.runs] == [len(ref["prompt"]) * row] + [row] * (len(cache.runs) - 1)
+        assert {r.capacity for r in cache.runs} == {room} and len({r.storage for r in cache.runs}) == 1
+    saved = decoded(name).bytes_copied - trace.bytes_copied
+    closed_form = sum(r.bytes_copied for cache in decoded(name).caches for r in cache.runs)
+    assert saved == closed_form > 0
 
 
-@pytest.mark.parametrize("name", APPENDED)
-def test_without_room_every_run_copies_the_whole_past(name: str) -> None:
-    trace, first = decoded(name), len(reference(name)["prompt"])
-    for cache_ in trace.caches:
-        present = trace.outputs[cache_.output]
-        row = present.nbytes // present.shape[cache_.axis]
-        past = [0] + [(first + run) * row for run in range(len(trace.runs) - 1)]
-        assert [run.bytes_copied for run in cache_.runs] == past
-        assert len({run.storage for run in cache_.runs}) == len(trace.runs)
-
-
-@pytest.mark.parametrize("name", ["o04_dynamo_static_llama_op18", "storyteller/tensor_scatter"])
-def test_a_static_cache_is_written_in_place_once_it_is_the_runs_own(name: str) -> None:
+@pytest.mark.parametrize("name", STATIC)
+def test_a_static_cache_is_written_in_place_row_by_row(name: str) -> None:
     trace = decoded(name)
-    for cache_ in trace.caches:
-        present = trace.outputs[cache_.output]
-        row = present.nbytes // present.shape[cache_.axis]
-        assert [(run.bytes_copied, run.bytes_written) for run in cache_.runs[1:]] == [(0, row)] * (len(trace.runs) - 1)
+    for cache in trace.caches:
+        row = row_bytes(trace, cache)
+        assert {r.bytes_copied for r in cache.runs} == {0}
+        assert [r.bytes_written for r in cache.runs] == [len(trace.prompt) * row] + [row] * (len(cache.runs) - 1)
+        assert len({r.storage for r in cache.runs}) == 1
+    never = decoded(name, "never")
+    for cache in never.caches:
+        whole = never.outputs[cache.output].nbytes
+        assert {r.bytes_copied for r in cache.runs} == {whole}
 
 
-def test_a_merged_decoder_throws_its_reserved_room_away_in_the_first_run() -> None:
-    trace = decoded("o02_optimum1_merged_gpt2", "ideal", 32)
-    assert trace.tokens == reference("o02_optimum1_merged_gpt2")["tokens"].tolist()
-    for cache_ in trace.caches:
-        assert [run.capacity for run in cache_.runs] == [run.valid for run in cache_.runs]
-        concat = next(s for s in trace.steps if s.run == 1 and s.outputs[0] == cache_.output)
-        assert "NO_CAPACITY" in {blocker.code for blocker in concat.decision.blockers}
+@pytest.mark.parametrize("name", ["o02_optimum1_merged_gpt2", "o03_optimum1_merged_whisper", "storyteller/merged_if"])
+def test_a_merged_decoder_takes_one_branch_for_the_prompt_and_the_other_for_each_token(name: str) -> None:
+    trace = decoded(name)
+    branches = [f.attribute for f in trace.frames if len(f.path) == 1]
+    assert branches == ["else_branch"] + ["then_branch"] * (len(trace.runs) - 1)
+    for cache in trace.caches:
+        if cache.protocol == "cross":
+            # Written once from the encoder; the dummies of the cached branch do not replace them.
+            assert len({r.storage for r in cache.runs[1:]}) == 1 and not any(r.bytes_written for r in cache.runs[1:])
+            assert {r.valid for r in cache.runs} == {20}
+        else:
+            assert cache.runs[0].bytes_written == len(trace.prompt) * row_bytes(trace, cache)
 
 
-def test_a_batch_padded_on_the_left_tells_the_same_as_its_prompts_alone() -> None:
-    # given
-    prompts = [[5, 17, 33, 60, 9], [60, 9], [33]]
-    graph = graph_of("o01_optimum_llama")
-    alone = [kvviz.decode(graph, prompt, 8, progress=False).tokens for prompt in prompts]
-    # when
-    together = kvviz.decode(graph, prompts, 8, kv_capacity=12, progress=False)
-    # then
-    assert together.batch_tokens == alone
+def test_the_encoder_runs_too() -> None:
+    name = "o03_optimum1_merged_whisper"
+    encoder = kvviz.load(ROOT / name / "encoder.onnx")
+    ref = reference(name)
+    outputs = kvviz.run(encoder, {"input_features": ref["encoder.in.input_features"]}, poison=True).outputs
+    np.testing.assert_allclose(outputs["last_hidden_state"], ref["encoder.out.last_hidden_state"], **TOLERANCE)
 
 
-def test_a_recurrent_state_is_carried_from_chunk_to_chunk() -> None:
-    # given
-    name = "o08_silero_vad_sequence"
-    first = inputs_of(name, "run0")
-    audio, window = reference(name)["audio"], first["input"].shape
-    stored = [inputs_of(name, f"run{k}")["input"] for k in (0, 1)]
-    # when
-    trace = kvviz.stream(graph_of(name), [{"input": chunk} for chunk in stored], poison=True)
-    # then
-    assert audio.size and window == stored[1].shape
-    wanted = reference(name)["probs"][:2]
-    assert np.allclose([result["speech_probs"] for result in trace.results], wanted, atol=LIMIT)
-    assert {cache_.protocol for cache_ in trace.caches} == {"state"}
+def test_a_recurrent_model_is_streamed_chunk_by_chunk() -> None:
+    ref, graph = reference(VAD), graph_of(VAD)
+    runs = single_runs(VAD)
+    meta = json.loads((ROOT / VAD / "meta.json").read_text("utf-8"))
+    # A chunk is 4 frames of 512 new samples, each with the 64 that came before it.
+    audio = np.concatenate([np.zeros(64, np.float32), ref["audio"]])
+    frames = [audio[i : i + 576] for i in range(0, len(audio) - 575, 512)]
+    chunks = [{"input": np.stack(frames[i : i + 4])} for i in range(0, len(frames) - 3, 4)]
+    if not np.array_equal(chunks[0]["input"], runs[0][0]["input"]):
+        chunks = [{"input": inputs["input"]} for inputs, _ in runs]
+    trace = kvviz.stream(graph, chunks, poison=True)
+    np.testing.assert_allclose(trace.results[0]["speech_probs"], ref["probs"][0], **TOLERANCE)
+    assert {cache.protocol for cache in trace.caches} == {"state"}
+    assert sum(trace.outputs[c.output].nbytes for c in trace.caches) == meta["mechanics"]["state_bytes"]
+
+
+@pytest.mark.parametrize("name", ["storyteller/concat", "o01_optimum_llama"])
+def test_a_batch_padded_on_the_left_gives_what_each_prompt_gives_alone(name: str) -> None:
+    prompt = reference(name)["prompt"].tolist()
+    prompts = [prompt, prompt[:2], prompt[1:]]
+    graph = graph_of(name)
+    together = kvviz.decode(graph, prompts, 8, poison=True, progress=False)
+    for row, alone in enumerate(prompts):
+        single = kvviz.decode(graph, alone, 8, progress=False)
+        assert together.batch_tokens[row] == single.tokens
+        for first, second in zip(together.logits, single.logits, strict=True):
+            np.testing.assert_allclose(first[row], second[0], **TOLERANCE)

@@ -9,7 +9,7 @@ import numpy as np
 
 from kvviz.engine.reasons import placed_before
 from kvviz.engine.records import Cache, CacheRun
-from kvviz.engine.rows import APPEND, NEW
+from kvviz.engine.rows import APPEND, NEW, POOL
 from kvviz.engine.trace import Trace
 from kvviz.graph.caches import CachePair
 from kvviz.graph.model import Node
@@ -74,6 +74,8 @@ def read_meters(trace: Trace, feeds: dict[str, Any], valid: int | None = None) -
 def _chain(trace: Trace, frame: int, name: str) -> Iterator[tuple[int, int]]:
     """(copied, written) of each step that carried a cache from its input to its output, last step first."""
     rows = trace.recorder.rows
+    here = placed_before(trace, frame, name, len(rows))
+    size = _nbytes(here[2], here[3]) if here is not None else 0
     while True:
         graph = trace.recorder.frames[frame].plan.graph
         node = graph.producers.get(name)
@@ -98,7 +100,8 @@ def _chain(trace: Trace, frame: int, name: str) -> Iterator[tuple[int, int]]:
             yield rows[step][7], rows[step][8]
             past = 0
         else:
-            yield 0, rows[step][8] if len(node.outputs) == 1 else 0
+            # What computed the rows may have computed more, as one projection of queries, keys and values does.
+            yield 0, min(rows[step][8], size) if len(node.outputs) == 1 else 0
             return
         if past >= len(node.inputs) or not node.inputs[past]:
             return
@@ -119,7 +122,7 @@ def _writer(trace: Trace, frame: int, step: int, node: Node, position: int, past
     had = _nbytes(before[2], before[3]) if before is not None and before[2] is not None else 0
     if where[2] == APPEND:
         return 0, size - had
-    if where[2] == NEW:
+    if where[2] in (NEW, POOL):
         return had, size
     return row[7], row[8]
 

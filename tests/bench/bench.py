@@ -18,7 +18,7 @@ THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure and print; the exit status is 1 only with ``--strict`` and a figure over its limit."""
     parser = argparse.ArgumentParser(prog="bench", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=15, help="rounds of turns on the small models (default: 15)")
+    parser.add_argument("--rounds", type=int, default=11, help="rounds of turns on the small models (default: 11)")
     parser.add_argument("--strict", action="store_true", help="fail where a figure is over its limit")
     options = parser.parse_args(arguments)
     for name in THREADS:

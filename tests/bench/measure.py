@@ -1,12 +1,14 @@
 """What is measured: the same decode by four contestants, in turns, so that what disturbs the machine hits all alike.
 
 Times are processor times of this one process with one thread: a busy machine makes them longer by its caches only, not
-by waiting. Each turn decodes all tokens; its figure is the mean of the runs after the first, which is the prompt's.
+by waiting. Each turn decodes all tokens; its figure is the median of the runs after the first, which is the
+prompt's.
 """
 
 from __future__ import annotations
 
 import gc
+import itertools
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -43,14 +45,11 @@ def kvviz_turn(graph: Graph, prompt: Sequence[int], tokens: int, record: bool) -
 
     def turn() -> float:
         session = DecodeSession(graph, list(prompt), tokens, record=record)
-        times = []
-        begin = time.process_time()
+        ends = [time.process_time()]
         while session.next_run():
             session.finish_run()
-            end = time.process_time()
-            times.append(end - begin)
-            begin = end
-        return statistics.fmean(times[1:])
+            ends.append(time.process_time())
+        return _typical(ends)
 
     return turn
 
@@ -59,15 +58,18 @@ def runtime_turn(run: Callable[[None, Feeds], Any], feeds: Sequence[Feeds]) -> T
     """The same runs by another runtime, each on its recorded inputs."""
 
     def turn() -> float:
-        begin = end = 0.0
-        for i, feed in enumerate(feeds):
-            if i == 1:
-                begin = time.process_time()
+        ends = [time.process_time()]
+        for feed in feeds:
             run(None, feed)
-        end = time.process_time()
-        return (end - begin) / (len(feeds) - 1)
+            ends.append(time.process_time())
+        return _typical(ends)
 
     return turn
+
+
+def _typical(ends: Sequence[float]) -> float:
+    """Median time of the runs but the first."""
+    return statistics.median(end - begin for begin, end in itertools.pairwise(ends[1:]))
 
 
 def onnxruntime_session(model: str | bytes) -> onnxruntime.InferenceSession:

@@ -30,6 +30,9 @@ FLAGS = (
     "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
 )
 
+# The browser that runs, if one does.
+_open: list[Browser] = []
+
 
 def works(path: str) -> bool:
     """Whether this browser starts; on some systems the command is only a pointer to a package of another kind."""
@@ -44,6 +47,8 @@ def find_browser() -> str | None:
     for path in filter(None, map(shutil.which, NAMES)):
         if works(path):
             return path
+    if _open:
+        return _open[0].browser_type.executable_path
     with sync_playwright() as playwright:
         own = playwright.chromium.executable_path
     return own if Path(own).exists() else None
@@ -51,15 +56,21 @@ def find_browser() -> str | None:
 
 @contextmanager
 def chromium(path: str) -> Iterator[Browser]:
-    """A headless browser, closed at the end."""
+    """A headless browser, closed at the end; inside of another such block, that one's.
+
+    playwright's blocking interface can be started only once at a time in a thread.
+    """
+    if _open:
+        yield _open[0]
+        return
     # The sandbox refuses to start for root, and in most containers.
     flags = [*FLAGS, "--no-sandbox"] if os.getuid() == 0 or "CI" in os.environ else list(FLAGS)
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=flags)
+        _open.append(playwright.chromium.launch(executable_path=path, args=flags))
         try:
-            yield browser
+            yield _open[0]
         finally:
-            browser.close()
+            _open.pop().close()
 
 
 def install() -> None:

@@ -7,12 +7,15 @@ Chromium draws in software here, on the same cores, so this is a floor for a mac
 from __future__ import annotations
 
 import statistics
+from collections.abc import Iterator
 
+import nbformat
 import pytest
-from playwright.sync_api import CDPSession
+from playwright.sync_api import Browser, CDPSession
 
-from tests.ui.conftest import OpenNotebook
+from tests.ui.conftest import from_cells, opened
 from tests.ui.debugger import DebuggerPage
+from tests.ui.server import Jupyter
 
 pytestmark = pytest.mark.ui
 
@@ -64,15 +67,23 @@ def main_thread(session: CDPSession) -> list[float]:
     return [1000 * float(metrics[part]) for part in PARTS]
 
 
+@pytest.fixture(scope="module")
+def debugger(browser: Browser, jupyter: Jupyter) -> Iterator[DebuggerPage]:
+    """The debugger on the largest model, all blocks unfolded."""
+    nbformat.write(from_cells([LARGEST]), jupyter.root / "largest.ipynb")
+    with opened(browser, jupyter, "largest.ipynb") as notebook:
+        notebook.run_all()
+        debugger = DebuggerPage(notebook)
+        debugger.kv("unfold").click()
+        yield debugger
+
+
 @pytest.mark.parametrize(("script", "limit"), [(PRESS, STEP_MS), (DRAG, DRAG_MS)], ids=["step", "drag"])
-def test_moving_the_cursor_is_fast(open_notebook: OpenNotebook, script: str, limit: float) -> None:
+def test_moving_the_cursor_is_fast(debugger: DebuggerPage, script: str, limit: float) -> None:
     # given
-    notebook = open_notebook([LARGEST])
-    notebook.run_all()
-    debugger = DebuggerPage(notebook)
-    debugger.kv("unfold").click()
+    page = debugger.notebook.page
     debugger.goto(debugger.python("t.runs[3].first"))
-    session = notebook.page.context.new_cdp_session(notebook.page)
+    session = page.context.new_cdp_session(page)
     session.send("Performance.enable", {"timeDomain": "threadTicks"})
     moves = 120
     # when

@@ -8,6 +8,7 @@ interface Row { root: HTMLElement; valid: HTMLElement; bar: HTMLElement; written
 const HEIGHT = 30;
 
 export class CachesPane implements View {
+  readonly slow = true;
   #body = el("tbody");
   #rows: Row[] = [];
   #shown = false;

@@ -49,6 +49,14 @@ export function hit(event: Event, kv: string): HTMLElement | null {
   return (event.target as Element | null)?.closest<HTMLElement>(`[data-kv="${kv}"]`) ?? null;
 }
 
+/** Make `nodes` the children of `parent`, moving only those that are out of place. */
+export function place(parent: Element, nodes: Element[]): void {
+  nodes.forEach((node, i) => {
+    if (parent.children[i] !== node) parent.insertBefore(node, parent.children[i] ?? null);
+  });
+  while (parent.children.length > nodes.length) parent.lastElementChild!.remove();
+}
+
 /** Wish to have `node` inside `box`; `middle`: not at the edge when it has to be moved. */
 export interface Reveal { box: HTMLElement; node: Element; middle: boolean }
 

@@ -1,6 +1,6 @@
 // The frontier: what could run now and what each choice would cost; at the live edge a choice can be made.
 import type { Commands } from "./commands.js";
-import { el, hit, mark, say } from "./dom.js";
+import { el, hit, mark, place, say } from "./dom.js";
 import { count, opName, shortName, signed } from "./format.js";
 import { atEdge } from "./replay.js";
 import type { Change, Store, View } from "./store.js";
@@ -8,7 +8,9 @@ import type { Change, Store, View } from "./store.js";
 const MOST = 60;
 
 export class FrontierPane implements View {
+  readonly slow = true;
   #head = el("h3", {}, "Frontier");
+  #rows = new Map<string, HTMLElement>(); // rows that say the same as before stay
   #hint = el("span", { class: "kv-hint" });
   #list = el("ul", { class: "kv-list", "aria-label": "Ops that can run now" });
 
@@ -27,6 +29,7 @@ export class FrontierPane implements View {
   }
 
   update(change: Change): void {
+    if (change.payload) this.#rows.clear();
     if (change.cursor || change.payload) this.#fill();
     if (change.cursor || change.payload || change.selection) this.#light();
   }
@@ -40,10 +43,17 @@ export class FrontierPane implements View {
     const g = p.graphs[graph];
     const ran = now.next < 0 ? -1 : this.#nextNode();
     say(this.#head, now.choices.length ? `Frontier ${count(now.choices.length)}` : "Frontier");
-    const place = now.next >= 0 && now.next !== now.frame ? this.#place() : "";
-    say(this.#hint, now.next < 0 ? "everything has run" : place || (edge ? "choose one to run it next" : "can run now"));
+    const where = now.next >= 0 && now.next !== now.frame ? this.#place() : "";
+    say(this.#hint, now.next < 0 ? "everything has run" : where || (edge ? "choose one to run it next" : "can run now"));
+    const kept = new Map<string, HTMLElement>();
     const rows = now.choices.slice(0, MOST).map((c) => {
       const op = opName(g.nodes[c.node][1]);
+      const key = `${graph} ${c.node} ${c.step} ${c.alloc} ${c.frees} ${c.node === ran} ${edge}`;
+      const old = this.#rows.get(key);
+      if (old) {
+        kept.set(key, old);
+        return old;
+      }
       const row = el("li", {
         "data-kv": "frontier-row", "data-node": c.node, "data-graph": graph, "data-step": c.step,
         "data-next": c.node === ran ? 1 : null, title: c.step >= 0 ? `${g.nodes[c.node][0]}: ran as step ${c.step}` : g.nodes[c.node][0],
@@ -52,10 +62,12 @@ export class FrontierPane implements View {
       el("span", { class: "kv-num", title: "allocates", "data-zero": c.alloc === 0 ? 1 : null }, signed(c.alloc)),
       el("span", { class: "kv-num kv-free", title: "frees" }, c.frees ? signed(-c.frees) : ""));
       if (edge) row.append(el("button", { type: "button", "data-kv": "run-next", "data-node": c.node, title: "Run this op next (Enter)" }, "Run next"));
+      kept.set(key, row);
       return row;
     });
+    this.#rows = kept;
     if (now.choices.length > MOST) rows.push(el("li", { class: "kv-none" }, `${now.choices.length - MOST} more`));
-    this.#list.replaceChildren(...rows);
+    place(this.#list, rows);
   }
 
   /** The node that the recording ran next in the frontier's frame. */

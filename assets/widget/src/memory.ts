@@ -1,5 +1,5 @@
 // The memory map: one bar per storage, its length its bytes, coloured by owner; all weights are one bar.
-import { el, hit, mark, say, set } from "./dom.js";
+import { el, hit, mark, place, say, set } from "./dom.js";
 import { bytes, count } from "./format.js";
 import { memory, scale, title, type Bar, type Memory } from "./memmap.js";
 import type { Change, Store, View } from "./store.js";
@@ -11,6 +11,7 @@ const PARTS: [keyof Memory["held"], string][] = [["weights", "weights"], ["cache
 const idOf = (b: Bar) => (b.gen > 0 ? `B${b.id}.${b.gen}` : `B${b.id}`);
 
 export class MemoryPane implements View {
+  readonly slow = true;
   #total = el("span", { class: "kv-hint" });
   #stack = el("div", { class: "kv-stack", "aria-hidden": "true" });
   #legend = el("div", { class: "kv-legend" });
@@ -94,19 +95,11 @@ export class MemoryPane implements View {
       say(this.#more, `${count(m.more.count)} more, ${bytes(m.more.bytes)}`);
       nodes.push(this.#more);
     }
-    this.#place(nodes);
+    place(this.#list, nodes);
     // as wide as the longest name, so that no bar moves while stepping
     const width = Math.max(3, ...m.bars.map((b) => idOf(b).length));
     set(this.#list, "--kv-digits", String(Math.max(width, 5)));
     if (active) store.reveal(this.#list, active);
-  }
-
-  /** Put rows in order, moving only those that are out of place. */
-  #place(nodes: HTMLElement[]): void {
-    nodes.forEach((node, i) => {
-      if (this.#list.children[i] !== node) this.#list.insertBefore(node, this.#list.children[i] ?? null);
-    });
-    while (this.#list.children.length > nodes.length) this.#list.lastElementChild!.remove();
   }
 
   #weightsRow(weights: number, full: number): void {

@@ -13,6 +13,7 @@ const KINDS: [Kind, string, string][] = [
 ];
 
 export class BreakpointMenu implements View {
+  readonly slow = true;
   readonly root: HTMLElement;
   #list = el("ul", { "aria-label": "Breakpoints" });
   #here: HTMLButtonElement;

@@ -7,6 +7,7 @@ import type { Change, Store, View } from "./store.js";
 const MOST = 300;
 
 export class MissedPane implements View {
+  readonly slow = true;
   #list: Missed[] = [];
   #body = el("tbody");
 

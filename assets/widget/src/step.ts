@@ -11,6 +11,7 @@ const BADGES: Record<string, [string, string]> = {
 };
 
 export class StepPane implements View {
+  readonly slow = true;
   #body = el("div", { class: "kv-step" });
 
   constructor(host: HTMLElement, private store: Store, signal: AbortSignal) {

@@ -8,7 +8,8 @@ import { light, same, type Lit, type Selection } from "./select.js";
 import type { Choice, Payload } from "./wire.js";
 
 export interface Change { payload: boolean; cursor: boolean; selection: boolean; breakpoints: boolean; note: boolean; look: boolean }
-export interface View { update(change: Change): void; destroy?(): void }
+/** `slow` panes may lag behind by a tenth of a second while the cursor is being dragged. */
+export interface View { readonly slow?: boolean; update(change: Change): void; destroy?(): void }
 export type Source = "person" | "model";
 
 /** What follows from trace, cursor and selection; computed once per change for all panes. */
@@ -23,7 +24,12 @@ export interface Now {
 }
 
 const NONE: Change = { payload: false, cursor: false, selection: false, breakpoints: false, note: false, look: false };
+const LAG = 90; // ms
 const ALL: Change = { payload: true, cursor: true, selection: true, breakpoints: true, note: true, look: true };
+
+function merge(into: Change, what: Partial<Change>): void {
+  for (const key of Object.keys(what) as (keyof Change)[]) into[key] ||= what[key]!;
+}
 
 export class Store {
   t: Trace;
@@ -39,6 +45,10 @@ export class Store {
   #views: View[] = [];
   #wishes: Reveal[] = [];
   #scrolls: (() => void)[] = [];
+  #slow: Change | null = null; // what the slow panes have not been told yet
+  #slowTimer: ReturnType<typeof setTimeout> | undefined;
+  #slowAt = -LAG;
+  #updating = false;
   #pending: Change | null = null;
 
   constructor(p: Payload, cursor = -1, private later: (run: () => void) => void = (run) => requestAnimationFrame(run)) {
@@ -53,6 +63,7 @@ export class Store {
   }
 
   destroy(): void {
+    clearTimeout(this.#slowTimer);
     for (const view of this.#views) view.destroy?.();
     this.#views = [];
   }
@@ -111,10 +122,7 @@ export class Store {
   }
 
   #changed(what: Partial<Change>): void {
-    if (this.#pending) {
-      for (const key of Object.keys(what) as (keyof Change)[]) this.#pending[key] ||= what[key]!;
-      return;
-    }
+    if (this.#pending) return merge(this.#pending, what);
     this.#pending = { ...NONE, ...what };
     this.later(() => this.flush());
   }
@@ -125,7 +133,35 @@ export class Store {
     if (!change) return;
     this.#pending = null;
     if (change.payload || change.cursor || change.selection) this.now = this.#derive();
-    for (const view of this.#views) view.update(change);
+    this.#updating = true;
+    for (const view of this.#views) if (!view.slow) view.update(change);
+    if (this.#slow) merge(this.#slow, change);
+    else this.#slow = { ...change };
+    const wait = LAG - (performance.now() - this.#slowAt);
+    // a single step shows everywhere at once; only what follows quickly waits
+    if (wait <= 0 || change.payload) this.#tellSlow();
+    else {
+      this.#slowTimer ??= setTimeout(() => {
+        this.#updating = true;
+        this.#tellSlow();
+        this.#settle();
+      }, wait);
+    }
+    this.#settle();
+  }
+
+  #tellSlow(): void {
+    clearTimeout(this.#slowTimer);
+    this.#slowTimer = undefined;
+    const change = this.#slow;
+    if (!change) return;
+    this.#slow = null;
+    for (const view of this.#views) if (view.slow) view.update(change);
+    this.#slowAt = performance.now();
+  }
+
+  #settle(): void {
+    this.#updating = false;
     reveal(this.#wishes.splice(0));
     for (const scroll of this.#scrolls.splice(0)) scroll();
   }
@@ -133,12 +169,16 @@ export class Store {
   /** Setting a scroll position forces a layout, so it is done when all is drawn. */
   scroll(run: () => void): void {
     this.#scrolls.push(run);
-    this.#changed({});
+    this.#soon();
   }
 
   /** Scroll a node into view once all panes have been brought up to date. */
   reveal(box: HTMLElement, node: Element, middle = false): void {
     this.#wishes.push({ box, node, middle });
-    this.#changed({});
+    this.#soon();
+  }
+
+  #soon(): void {
+    if (!this.#updating) this.later(() => this.#settle());
   }
 }

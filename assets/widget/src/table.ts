@@ -1,5 +1,5 @@
 // The table of steps: every step in words, searchable, drawn only where it is looked at. It is the accessible form of the page.
-import { el, hit, mark, say } from "./dom.js";
+import { el, hit, mark, place, say } from "./dom.js";
 import { bytes, count, opName, shape, shortName } from "./format.js";
 import { find } from "./search.js";
 import { outcome, type State } from "./replay.js";
@@ -11,15 +11,23 @@ const WORDS: Partial<Record<State, string>> = { inplace: "↺ in place", copied:
 const COLUMNS = ["step", "run", "block", "op", "name", "decision", "output", "allocated", "copied", "written", "live"];
 const LEFT = 7; // columns before the numbers
 
+/** What decides which rows are lit. */
+function litKey({ selection, now }: Store): string {
+  return selection ? `${selection.kind} ${selection.id} ${selection.graph} ${[...now.lit.storages]}` : "";
+}
+
 export class StepTable implements View {
+  readonly slow = true;
   readonly search = el("input", { type: "search", placeholder: "Search op, name, B12, missed …", "aria-label": "Search steps", "data-kv": "search-input" });
   #found = el("span", { class: "kv-hint" });
   #scroll = el("div", { class: "kv-scroll", tabindex: 0, role: "region", "aria-label": "Steps" });
   #body = el("tbody");
-  #table = el("table", { class: "kv-table", "aria-label": "Steps" });
+  #table = el("table", { class: "kv-table kv-steps", "aria-label": "Steps" });
   #above = el("tr", { class: "kv-gap", "aria-hidden": "true" }, el("td", { colspan: COLUMNS.length }));
   #below = el("tr", { class: "kv-gap", "aria-hidden": "true" }, el("td", { colspan: COLUMNS.length }));
   #steps: Int32Array | null = null; // found steps; null = all
+  #rows = new Map<number, HTMLElement>(); // those in the page, by step
+  #lit = "";
   #first = -1;
   #last = -1;
   // kept here because asking the element would force a layout in the middle of an update
@@ -66,6 +74,7 @@ export class StepTable implements View {
   #search(): void {
     const text = this.search.value.trim();
     this.#steps = text ? find(this.store.t, text) : null;
+    this.#rows.clear();
     say(this.#found, text ? `${count(this.#count)} of ${count(this.store.t.p.steps)} steps; Enter goes to the next` : "");
     this.#first = -1;
     this.#follow();
@@ -86,7 +95,13 @@ export class StepTable implements View {
       this.#first = -1;
       mark(this.#table, "aria-rowcount", this.#count + 1);
     }
-    if (change.selection) this.#first = -1;
+    // rows can stay as they are unless what they show is another thing now
+    const lit = litKey(this.store);
+    if (change.payload || lit !== this.#lit) {
+      this.#rows.clear();
+      this.#first = -1;
+      this.#lit = lit;
+    }
     if (change.payload) this.#draw(); // gives the box its height, without which it cannot scroll
     if (change.cursor || change.payload) this.#follow();
     this.#draw();
@@ -111,15 +126,17 @@ export class StepTable implements View {
     if (first !== this.#first || last !== this.#last) {
       this.#first = first;
       this.#last = last;
-      const rows: HTMLElement[] = [];
-      for (let i = first; i < last; i++) rows.push(this.#row(this.#steps ? this.#steps[i] : i, i));
+      const rows = new Map<number, HTMLElement>();
+      for (let i = first; i < last; i++) {
+        const step = this.#steps ? this.#steps[i] : i;
+        rows.set(step, this.#rows.get(step) ?? this.#row(step, i));
+      }
+      this.#rows = rows;
       this.#above.style.height = `${first * ROW}px`;
       this.#below.style.height = `${(total - last) * ROW}px`;
-      this.#body.replaceChildren(this.#above, ...rows, this.#below);
+      place(this.#body, [this.#above, ...rows.values(), this.#below]);
     }
-    for (const row of this.#body.querySelectorAll<HTMLElement>('[data-kv="table-row"]')) {
-      mark(row, "aria-current", Number(row.dataset.step) === this.store.cursor ? "step" : null);
-    }
+    for (const [step, row] of this.#rows) mark(row, "aria-current", step === this.store.cursor ? "step" : null);
   }
 
   #row(step: number, at: number): HTMLElement {

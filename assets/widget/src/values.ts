@@ -10,6 +10,7 @@ export interface Peek { id: number; info?: string; stats?: Record<string, number
 const MOST = 400;
 
 export class ValuesPane implements View {
+  readonly slow = true;
   #body = el("tbody");
   #note = el("p", { class: "kv-none" });
   #peek = el("div", { class: "kv-peek", "aria-live": "polite" });

@@ -1,0 +1,81 @@
+"""Recurrent graphs fed chunk by chunk: the states go from run to run, as the caches of a decoder do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from kvviz.decode.feeds import first_caches
+from kvviz.decode.meter import new_caches, read_meters
+from kvviz.engine.policy import Policy
+from kvviz.engine.session import Session
+from kvviz.engine.trace import Trace
+from kvviz.graph.caches import cache_pairs
+from kvviz.graph.model import Graph
+
+
+def stream(
+    graph: Graph,
+    chunks: Sequence[Mapping[str, Any]],
+    states: Mapping[str, Any] | None = None,
+    policy: str | Policy = "ideal",
+    *,
+    record: bool = True,
+    poison: bool = False,
+) -> Trace:
+    """Run a recurrent graph over chunks of input, carrying its states along.
+
+    Parameters
+    ----------
+    graph : Graph
+    chunks : sequence of mappings
+        The inputs of each run, without the states.
+    states : mapping, optional
+        Where to start from; zeros by default.
+
+    Returns
+    -------
+    Trace
+        ``results`` has the outputs of every run that are not states.
+    """
+    session = StreamSession(graph, chunks, states or {}, policy, record, poison)
+    return session.run_to_end()
+
+
+class StreamSession(Session):
+    """A recurrent graph fed chunk by chunk; see `stream`."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        chunks: Sequence[Mapping[str, Any]],
+        states: Mapping[str, Any],
+        policy: str | Policy = "ideal",
+        record: bool = True,
+        poison: bool = False,
+    ) -> None:
+        super().__init__(graph, None, policy, record, poison)
+        self.chunks = list(chunks)
+        self.pairs = cache_pairs(graph)
+        self.states: dict[str, Any] = first_caches(graph, self.pairs, 1, None, states, 0)
+        self.carried: dict[str, tuple[int, str]] = {}
+        self.trace.caches = new_caches(self.pairs)
+
+    def next_run(self) -> bool:
+        """Feed the next chunk with the states of the run before."""
+        run = len(self.trace.runs)
+        if run >= len(self.chunks):
+            return False
+        self.feeds = {**self.chunks[run], **self.states}
+        self.begin(self.feeds, [pair.input for pair in self.pairs] if run else [], self.carried)
+        return True
+
+    def ended(self, outputs: dict[str, Any]) -> None:
+        """Keep the results, and carry the states on."""
+        if self.recorder.on:
+            read_meters(self.trace, self.feeds)
+        carried = {pair.output for pair in self.pairs}
+        self.trace.results.append({name: value for name, value in outputs.items() if name not in carried})
+        for pair in self.pairs:
+            self.states[pair.input] = outputs[pair.output]
+            self.carried[pair.input] = (len(self.trace.runs) - 1, pair.output)
