@@ -51,12 +51,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     int
         Exit status: 0, or 2 where the input was wrong.
     """
-    parser = _parser()
-    options, rest = parser.parse_known_args(arguments)
-    if rest and options.command != "lab":
-        parser.error(f"unrecognized arguments: {' '.join(rest)}")
-    options.rest = rest
-    options.line = sys.argv[1:] if arguments is None else arguments
+    line, rest = list(sys.argv[1:] if arguments is None else arguments), []
+    if line[:1] == ["lab"] and line[1:] not in (["-h"], ["--help"]):
+        # After the folder, everything is JupyterLab's own.
+        cut = 1 + (len(line) > 1 and not line[1].startswith("-"))
+        line, rest = line[:cut], line[cut:]
+    options = _parser().parse_args(line)
+    options.line, options.rest = line, rest
     if isinstance(sys.stdout, io.TextIOWrapper):
         # A model may be named in letters that this terminal does not have.
         sys.stdout.reconfigure(errors="replace")
@@ -240,7 +241,7 @@ def _parser() -> argparse.ArgumentParser:
     for command in (told, page):
         _add_running(command.add_argument)
     lab = commands.add_parser("lab", help="start JupyterLab on the notebooks", allow_abbrev=False)
-    lab.add_argument("folder", nargs="?", metavar="DIR", help="another folder; further options go to JupyterLab")
+    lab.add_argument("folder", nargs="?", metavar="DIR", help="another folder; what follows goes to JupyterLab")
     lab.set_defaults(run=_lab)
     return parser
 

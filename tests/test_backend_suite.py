@@ -1,104 +1,174 @@
-"""The node tests of ONNX, with poisoned memory and read-only inputs; and what the reference evaluator gets wrong."""
+"""The ONNX backend suite, with poison on and inputs that cannot be written to."""
 
 from __future__ import annotations
 
-import warnings
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 import pytest
 from onnx import numpy_helper
-from onnx.backend.test.case.test_case import TestCase as Case
-from onnx.backend.test.runner import Runner
+from onnx.backend.test.loader import load_model_tests
 
 import kvviz
+from kvviz.errors import UnsupportedOpsError
+from tests.ops.ort_oracle import one_node_model, ort_run
 
-# Outputs drawn at random: no two implementations agree.
+# Expected numbers that were drawn at random, so that no two implementations agree.
 RANDOM = {f"test_bernoulli{kind}{form}" for kind in ("", "_double", "_seed") for form in ("", "_expanded")}
-REFERENCE_FAILS = {
+# The reference evaluator's kernel, which runs these nine, needs a library that not everybody has.
+PICTURES = set() if find_spec("PIL") else {"test_image_decoder_decode_"}
+# Ops that nobody implements: training gradients.
+GRADIENTS = {"test_gradient_of_add", "test_gradient_of_add_and_mul"}
+# What onnx.reference itself gets wrong in 1.23, through its Loop, Scan, If and Scatter.
+WRONG_THERE = {
     "test_if_opt",
     "test_loop16_seq_none",
+    "test_range_float_type_positive_delta_expanded",
+    "test_range_int32_type_negative_delta_expanded",
     "test_scan_sum",
     "test_scatter_with_axis",
     "test_scatter_without_axis",
-    "test_range_float_type_positive_delta_expanded",
-    "test_range_int32_type_negative_delta_expanded",
 }
 
-
-@pytest.fixture(scope="module")
-def cases() -> dict[str, Case]:
-    """All node cases; making them divides by zero on purpose."""
-    from onnx.backend.test.loader import load_model_tests
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return {case.name: case for case in load_model_tests(kind="node")}
+pytestmark = pytest.mark.filterwarnings("ignore")
 
 
-def as_value(value: Any) -> Any:
-    """Test data as read-only arrays, lists of them, or None."""
+def plain(value: Any) -> Any:
+    """An array (of its own, read-only), a list of them, or None."""
     if isinstance(value, onnx.TensorProto):
         value = numpy_helper.to_array(value)
-    if isinstance(value, onnx.SequenceProto):
+    elif isinstance(value, onnx.SequenceProto):
         value = numpy_helper.to_list(value)
-    if isinstance(value, onnx.OptionalProto):
+    elif isinstance(value, onnx.OptionalProto):
         value = numpy_helper.to_optional(value)
-    if isinstance(value, list):
-        return [as_value(element) for element in value]
-    if isinstance(value, np.ndarray):
-        value = value.copy()
+    if isinstance(value, (list, tuple)):
+        return [plain(element) for element in value]
+    if isinstance(value, (np.ndarray, np.generic)):
+        value = np.array(value)
         value.flags.writeable = False
     return value
 
 
-def assert_alike(got: Any, wanted: Any, rtol: float, atol: float) -> None:
-    """Equal within the case's tolerance, as ONNX's own runner compares; that one cannot compare lists."""
-    if isinstance(wanted, list):
-        assert isinstance(got, list) and len(got) == len(wanted)
-        for one, other in zip(got, wanted):
-            assert_alike(one, other, rtol, atol)
-    else:
-        Runner.assert_similar_outputs([wanted], [got], rtol, atol)
+def assert_alike(have: Any, want: Any, rtol: float, atol: float) -> None:
+    """Equal types and shapes, and equal numbers within the suite's tolerance for the case."""
+    if isinstance(want, list):
+        assert isinstance(have, list) and len(have) == len(want)
+        for mine, theirs in zip(have, want):
+            assert_alike(mine, theirs, rtol, atol)
+        return
+    if want is None:
+        assert have is None
+        return
+    assert have.shape == want.shape
+    if want.dtype.kind in "OUS":
+        np.testing.assert_array_equal(have.astype(str), want.astype(str))
+        return
+    assert have.dtype == want.dtype
+    if want.dtype.type.__module__ != "numpy":
+        # bfloat16 and smaller: two steps of the last place, as the suite's own runner allows.
+        rtol = max(rtol, 2**-6)
+        have, want = have.astype(np.float32), want.astype(np.float32)
+    np.testing.assert_allclose(have, want, rtol=rtol, atol=atol)
 
 
-def run_case(case: Case) -> None:
-    """Run a case through kvviz; raises where the result is not the expected one."""
-    graph = kvviz.load(case.model)
-    for inputs, outputs in case.data_sets:
-        feeds = {value.name: as_value(data) for value, data in zip(graph.inputs, inputs)}
-        trace = kvviz.run(graph, feeds, poison=True)
-        for value, wanted in zip(graph.outputs, outputs):
-            assert_alike(trace.outputs[value.name], as_value(wanted), case.rtol, case.atol)
+def stored(folder: Path) -> list[tuple[list, list]]:
+    """Data sets of a case that lies in a folder."""
+    sets = []
+    for data in sorted(path for path in folder.iterdir() if path.is_dir()):
+        sides: tuple[list, list] = ([], [])
+        for side, prefix in zip(sides, ("input_", "output_")):
+            for i in range(len(list(data.glob(f"{prefix}*.pb")))):
+                side.append(onnx.TensorProto.FromString((data / f"{prefix}{i}.pb").read_bytes()))
+        sets.append(sides)
+    return sets
 
 
-def test_every_node_case_gives_the_expected_outputs(cases: dict[str, Case]) -> None:
-    # given
-    assert len(cases) >= 1884
-    failed = {}
-    # when
-    for name, case in cases.items():
-        if name in RANDOM:
-            continue
-        try:
-            run_case(case)
-        except Exception as error:
-            failed[name] = f"{type(error).__name__}: {str(error)[:200]}"
-    # then
-    assert failed == {}
+def failure(case: Any) -> str:
+    """Run one case; what went wrong, or nothing."""
+    try:
+        folder = Path(case.model_dir) if case.model_dir else None
+        graph = kvviz.load(folder / "model.onnx" if folder else case.model)
+        for inputs, expected in stored(folder) if folder else case.data_sets:
+            feeds = {value.name: plain(array) for value, array in zip(graph.inputs, inputs)}
+            before = {name: array.tobytes() for name, array in feeds.items() if isinstance(array, np.ndarray)}
+            trace = kvviz.run(graph, feeds, poison=True)
+            for value, want in zip(graph.outputs, expected, strict=True):
+                assert_alike(trace.outputs[value.name], plain(want), case.rtol, max(case.atol, 1e-7))
+            for name, content in before.items():
+                assert feeds[name].tobytes() == content or feeds[name].dtype == object, f"{name} was written to"
+    except Exception as error:
+        return f"{type(error).__name__}: {str(error)[:200]}"
+    return ""
 
 
-@pytest.mark.parametrize("name", sorted(REFERENCE_FAILS))
-def test_cases_that_the_reference_evaluator_gets_wrong_come_out_right(cases: dict[str, Case], name: str) -> None:
-    run_case(cases[name])
+@pytest.fixture(scope="module")
+def failures() -> dict[str, str]:
+    """Every case of the node suite that does not pass, and why; an empty text for those that do."""
+    return {case.name: failure(case) for case in load_model_tests(kind="node")}
 
 
-@pytest.mark.parametrize("name", sorted(RANDOM))
-def test_random_outputs_have_the_right_type_and_range(cases: dict[str, Case], name: str) -> None:
-    case = cases[name]
-    ((inputs, (wanted,)),) = case.data_sets
-    graph = kvviz.load(case.model)
-    got = kvviz.run(graph, {graph.inputs[0].name: as_value(inputs[0])}).outputs[graph.outputs[0].name]
-    assert got.dtype == as_value(wanted).dtype and got.shape == as_value(wanted).shape
-    assert set(np.unique(got)) <= {0, 1}
+def test_the_whole_node_suite_passes_but_for_random_numbers(failures: dict[str, str]) -> None:
+    assert len(failures) >= 1884
+    failed = {name: reason for name, reason in failures.items() if reason}
+    unexpected = {n: r for n, r in failed.items() if n not in RANDOM and not any(n.startswith(p) for p in PICTURES)}
+    assert unexpected == {}
+    assert len(failures) - len(failed) >= 1860
+
+
+def test_random_outputs_have_the_right_type_and_range() -> None:
+    cases = [case for case in load_model_tests(kind="node") if case.name in RANDOM]
+    assert len(cases) == len(RANDOM)
+    for case in cases:
+        graph = kvviz.load(case.model)
+        ((inputs, (expected,)),) = case.data_sets
+        have = kvviz.run(graph, {graph.inputs[0].name: plain(inputs[0])}).outputs[graph.outputs[0].name]
+        assert (have.dtype, have.shape) == (plain(expected).dtype, plain(expected).shape)
+        assert set(np.unique(have)) <= {0, 1}
+
+
+def test_what_the_reference_evaluator_gets_wrong_is_right_here(failures: dict[str, str]) -> None:
+    assert {name: failures[name] for name in WRONG_THERE} == dict.fromkeys(WRONG_THERE, "")
+
+
+@pytest.mark.parametrize("kind", ["simple", "pytorch-converted", "pytorch-operator"])
+def test_the_suites_of_whole_models_pass(kind: str) -> None:
+    cases = load_model_tests(kind=kind)
+    failed = {case.name: reason for case in cases if (reason := failure(case))}
+    assert set(failed) == (GRADIENTS if kind == "simple" else set())
+    assert len(cases) >= 23
+
+
+def test_the_gradients_that_nobody_has_are_named() -> None:
+    case = next(c for c in load_model_tests(kind="simple") if c.name == "test_gradient_of_add")
+    with pytest.raises(UnsupportedOpsError, match=r"ai\.onnx\.preview\.training\.Gradient"):
+        kvviz.run(kvviz.load(Path(case.model_dir) / "model.onnx"), {})
+
+
+def compare(op: str, inputs: list[np.ndarray], opset: int, **attributes: Any) -> None:
+    trace = kvviz.run(
+        kvviz.load(one_node_model(op, inputs, opset=opset, **attributes)),
+        {f"x{i}": plain(x) for i, x in enumerate(inputs)},
+        poison=True,
+    )
+    assert_alike(trace.outputs["y0"], ort_run(op, inputs, opset=opset, **attributes)[0], 1e-5, 1e-6)
+
+
+@pytest.mark.parametrize("op", ["Softmax", "LogSoftmax", "Hardmax"])
+@pytest.mark.parametrize("opset", [9, 11, 13])
+@pytest.mark.parametrize("axis", [0, 1, 2, -1, None])
+def test_the_softmax_family_works_on_the_flattened_tail_before_opset_13(op: str, opset: int, axis: int | None) -> None:
+    if axis == -1 and opset == 9:
+        axis = 2  # negative axes came with opset 11
+    x = np.random.default_rng(0).standard_normal((3, 4, 5)).astype(np.float32)
+    compare(op, [x], opset, **({} if axis is None else {"axis": axis}))
+
+
+@pytest.mark.parametrize(("shape", "axis"), [((64, 256), 1), ((256, 64), 0), ((3, 100, 4), 1), ((2, 3, 300), -1)])
+def test_elements_are_gathered_along_axes_longer_than_64(shape: tuple[int, ...], axis: int) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal(shape).astype(np.float32)
+    picked = [7 if n == shape[axis] and n > 64 else n for n in shape]
+    compare("GatherElements", [x, rng.integers(-shape[axis], shape[axis], picked)], 13, axis=axis)

@@ -216,9 +216,11 @@ def test_a_saved_trace_cannot_be_run_again(capsys: pytest.CaptureFixture[str], t
 # -- the notebooks ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("named", [True, False])
 def test_lab_starts_jupyterlab_in_a_folder_and_hands_options_on(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    named: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    # given
     commands: list[list[str]] = []
 
     def run(command: list[str]) -> Any:
@@ -226,10 +228,15 @@ def test_lab_starts_jupyterlab_in_a_folder_and_hands_options_on(
         return subprocess.CompletedProcess(command, 3)
 
     monkeypatch.setattr(cli.subprocess, "run", run)
-    assert cli.main(["lab", str(tmp_path), "--no-browser"]) == 3
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "notebooks").mkdir()
+    # when
+    status = cli.main(["lab", *([str(tmp_path)] if named else []), "--port", "9876", "--no-browser"])
+    # then
+    assert status == 3
     assert commands[0][1:3] == ["-m", "jupyterlab"]
-    assert f"--ServerApp.root_dir={tmp_path.resolve()}" in commands[0]
-    assert "--no-browser" in commands[0]
+    folder = tmp_path if named else tmp_path / "notebooks"
+    assert commands[0][3:7] == [f"--ServerApp.root_dir={folder.resolve()}", "--port", "9876", "--no-browser"]
 
 
 def test_lab_says_what_to_install_where_jupyterlab_is_missing(

@@ -96,32 +96,31 @@ class Cursor:
     # -- moving -----------------------------------------------------------------------------------------------------
 
     def next(self) -> Stop:
-        """Complete one more op, wherever it is."""
-        return self._move(lambda index: True)
+        """Complete the next op of this frame; a body in between counts as part of its node."""
+        depth = self._depth()
+        return self._move(lambda index: depth_of(self.trace, index) <= depth)
+
+    over = next
 
     def into(self) -> Stop:
-        """The same as `next`: a body that comes next is entered, anything else is simply run."""
-        return self.next()
-
-    def over(self) -> Stop:
-        """Complete the next op of this frame; a body in between counts as part of its node."""
-        depth = len(self.frame())
-        run = self._run_ahead()
-        return self._move(lambda index: depth_of(self.trace, index) <= depth or self.trace.steps[index].run != run)
+        """Complete one more op, wherever it is: the first one of a body, where a body comes next."""
+        return self._move(lambda index: True)
 
     def out(self) -> Stop:
         """Run until this frame's node is complete; in the main graph, until the run is."""
-        depth = len(self.frame())
+        depth = self._depth()
         if depth == 0:
             return self._end_of_run()
         return self._move(lambda index: depth_of(self.trace, index) < depth)
 
     def back(self) -> Stop:
-        """One step back."""
-        if self.position < 0:
-            return Stop("start", -1)
-        self.position -= 1
-        return Stop("step" if self.position >= 0 else "start", self.position)
+        """Back to the op before in this frame, or around it."""
+        depth = self._depth()
+        while self.position >= 0:
+            self.position -= 1
+            if self.position >= 0 and depth_of(self.trace, self.position) <= depth:
+                return Stop("step", self.position)
+        return Stop("start", -1)
 
     def resume(self) -> Stop:
         """Go on to the next breakpoint, or to the end ("continue")."""
@@ -222,6 +221,9 @@ class Cursor:
     def _hit(self, index: int) -> Breakpoint | None:
         hits = [b for b in self.breakpoints if b.matches(self.trace, index)]
         return hits[0] if hits else None
+
+    def _depth(self) -> int:
+        return depth_of(self.trace, self.position) if self.position >= 0 else 0
 
     def _run_ahead(self) -> int:
         following = self.position + 1

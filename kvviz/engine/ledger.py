@@ -70,7 +70,7 @@ class Ledger:
         pooled = self.pool.take(nbytes)
         if pooled is None:
             return self.new(nbytes, root), nbytes
-        pooled.root = root
+        pooled.root, pooled.room, pooled.whole = root, None, True
         pooled.generation += 1
         self.live += pooled.capacity
         self.peak_here = max(self.peak_here, self.live)

@@ -82,23 +82,21 @@ class Debugger(anywidget.AnyWidget):
     # -- the same commands as in the page ---------------------------------------------------------------------------
 
     def next(self) -> Stop:
-        """Complete one more op."""
+        """Complete the next op of this frame, bodies included."""
         return self._do(self._cursor.next)
 
     def into(self) -> Stop:
-        """Enter the body that comes next, or run the next op."""
+        """Complete one more op, wherever it is: the first one of a body, where a body comes next."""
         return self._do(self._cursor.into)
 
-    def over(self) -> Stop:
-        """Complete the next op of this frame, bodies included."""
-        return self._do(self._cursor.over)
+    over = next
 
     def out(self) -> Stop:
         """Run until this frame's node is complete."""
         return self._do(self._cursor.out)
 
     def back(self) -> Stop:
-        """One step back."""
+        """Back to the op before in this frame."""
         return self._do(self._cursor.back)
 
     def resume(self) -> Stop:
@@ -168,8 +166,8 @@ class Debugger(anywidget.AnyWidget):
             return None
         commands = {
             "next": self.next,
+            "over": self.next,
             "into": self.into,
-            "over": self.over,
             "out": self.out,
             "continue": self.resume,
             "next_decode": self.next_decode_step,

@@ -22,9 +22,9 @@ export class Commands {
   previousRun(): void { this.store.seek(debug.previousRun(this.store.t, this.store.cursor)); }
   first(): void { this.store.seek(-1); }
   last(): void { this.store.seek(this.store.t.p.steps - 1); }
-  toRun(run: number): void {
+  toRun(run: number, drag = false): void {
     const to = debug.inRun(this.store.t, this.store.cursor, run);
-    if (to !== null) this.store.seek(to);
+    if (to !== null) this.store.seek(to, "person", drag);
   }
 
   continue(): void {

@@ -91,18 +91,21 @@ export class DrawingView {
     const g = this.store.t.p.graphs[this.graph];
     const [name, op] = g.nodes[node];
     const [x, y, w, h] = this.drawing.boxes[i];
-    const pad = 8;
+    const pad = 7;
     const type = opName(op);
     const two = h >= 30;
     const line = two ? y + h / 2 - 4 : y + h / 2 + 4;
     const letter = svg("text", { class: "kv-mk", x: x + w - 6, y: line, "text-anchor": "end" });
-    const opText = this.ruler.fit(type, OP, w - 2 * pad - 14) || type.slice(0, 3);
-    const left = w - 2 * pad - 14 - this.ruler.width(opText, OP) - 5;
+    const room = w - 2 * pad - 13; // the letter stands at the right
+    // in a wide font a type may miss by little: better squeezed than cut
+    const squeeze = this.ruler.width(type, OP) > room && this.ruler.width(type, OP) < room * 1.14;
+    const opText = squeeze ? type : this.ruler.fit(type, OP, room) || type.slice(0, 3);
+    const left = room - this.ruler.width(opText, OP) - 5;
     // a name is either told whole or, if some of it can be read, cut
     const full = shortName(g, node);
     const cut = this.ruler.fit(full, SMALL, left);
     const short = cut === full || cut.length > 5 ? cut : "";
-    const label = svg("text", { class: "kv-op", x: x + pad, y: line }, opText);
+    const label = svg("text", { class: "kv-op", x: x + pad, y: line, textLength: squeeze ? room : null, lengthAdjust: squeeze ? "spacingAndGlyphs" : null }, opText);
     if (short) label.append(svg("tspan", { class: "kv-short", dx: 5 }, short));
     const second = svg("text", { class: "kv-mk", x: x + w - 6, y: y + h / 2 + 11, "text-anchor": "end" });
     const info = svg("text", { class: "kv-shape", x: x + pad, y: y + h / 2 + 11 });

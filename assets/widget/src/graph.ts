@@ -9,6 +9,7 @@ import type { Change, Store, View } from "./store.js";
 const OPEN_ALL = 60; // graphs with no more nodes than this start unfolded
 
 export class GraphPane implements View {
+  readonly slow = true;
   #cards: Card[] = [];
   #decks = new Map<number, Card[]>(); // by graph, so that entering and leaving a body costs nothing
   #kept = new Map<string, boolean>(); // blocks that a person opened or folded

@@ -8,7 +8,7 @@ import { light, same, type Lit, type Selection } from "./select.js";
 import type { Choice, Payload } from "./wire.js";
 
 export interface Change { payload: boolean; cursor: boolean; selection: boolean; breakpoints: boolean; note: boolean; look: boolean }
-/** `slow` panes may lag behind by a tenth of a second while the cursor is being dragged. */
+/** `slow` panes may lag behind by some frames while the cursor is being dragged. */
 export interface View { readonly slow?: boolean; update(change: Change): void; destroy?(): void }
 export type Source = "person" | "model";
 
@@ -24,7 +24,7 @@ export interface Now {
 }
 
 const NONE: Change = { payload: false, cursor: false, selection: false, breakpoints: false, note: false, look: false };
-const LAG = 90; // ms
+const LAG = [60, 240]; // ms, least and most
 const ALL: Change = { payload: true, cursor: true, selection: true, breakpoints: true, note: true, look: true };
 
 function merge(into: Change, what: Partial<Change>): void {
@@ -47,8 +47,10 @@ export class Store {
   #scrolls: (() => void)[] = [];
   #slow: Change | null = null; // what the slow panes have not been told yet
   #slowTimer: ReturnType<typeof setTimeout> | undefined;
-  #slowAt = -LAG;
+  #slowAt = -LAG[1];
+  #lag = LAG[0];
   #updating = false;
+  #drag = false;
   #pending: Change | null = null;
 
   constructor(p: Payload, cursor = -1, private later: (run: () => void) => void = (run) => requestAnimationFrame(run)) {
@@ -74,9 +76,11 @@ export class Store {
     this.#changed({ payload: true, cursor: true, selection: true });
   }
 
-  seek(cursor: number, source: Source = "person"): void {
+  /** Go to a step; `drag`: one of many positions on the way to another, so slow panes may skip it. */
+  seek(cursor: number, source: Source = "person", drag = false): void {
     const to = clamp(this.t, cursor);
     if (to === this.cursor) return;
+    this.#drag = drag;
     this.cursor = to;
     this.#changed({ cursor: true, note: this.note !== "" });
     this.note = "";
@@ -137,17 +141,13 @@ export class Store {
     for (const view of this.#views) if (!view.slow) view.update(change);
     if (this.#slow) merge(this.#slow, change);
     else this.#slow = { ...change };
-    const wait = LAG - (performance.now() - this.#slowAt);
-    // a single step shows everywhere at once; only what follows quickly waits
+    const wait = this.#drag ? this.#lag - (performance.now() - this.#slowAt) : 0;
+    this.#drag = false;
     if (wait <= 0 || change.payload) this.#tellSlow();
     else {
-      this.#slowTimer ??= setTimeout(() => {
-        this.#updating = true;
-        this.#tellSlow();
-        this.#settle();
-      }, wait);
+      this.#slowTimer ??= setTimeout(() => this.#tellSlow(), wait);
+      this.#settle();
     }
-    this.#settle();
   }
 
   #tellSlow(): void {
@@ -155,9 +155,14 @@ export class Store {
     this.#slowTimer = undefined;
     const change = this.#slow;
     if (!change) return;
+    const began = performance.now();
     this.#slow = null;
+    this.#updating = true;
     for (const view of this.#views) if (view.slow) view.update(change);
+    this.#settle();
     this.#slowAt = performance.now();
+    // on a slow machine the cursor keeps three frames in four for itself
+    this.#lag = Math.max(LAG[0], Math.min(LAG[1], 4 * (this.#slowAt - began)));
   }
 
   #settle(): void {

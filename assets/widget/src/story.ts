@@ -17,7 +17,7 @@ export class Story implements View {
       const word = hit(event, "story-word");
       if (word) commands.toRun(Number(word.dataset.id));
     }, { signal });
-    this.#slider.addEventListener("input", () => commands.toRun(this.#slider.valueAsNumber), { signal });
+    this.#slider.addEventListener("input", () => commands.toRun(this.#slider.valueAsNumber, true), { signal });
   }
 
   update(change: Change): void {

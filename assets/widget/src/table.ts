@@ -163,6 +163,6 @@ export class StepTable implements View {
       el("td", { class: "kv-num" }, String(step)), el("td", { class: "kv-soft", "data-column": "run" }, p.runs[p.frame.run[frame]]?.label ?? ""),
       el("td", { class: "kv-soft", "data-column": "block", title: block }, block), op, el("td", { title: g.nodes[node][0] }, shortName(g, node)),
       el("td", { class: "kv-decision", "data-state": kind }, WORDS[kind] ?? ""), el("td", { class: "kv-shape", title: info }, shape(info)),
-      number(p.step.alloc[step]), number(p.step.copied[step]), number(p.step.written[step], "written"), number(p.step.live[step]));
+      number(p.step.alloc[step]), number(p.step.copied[step]), number(p.step.written[step], "written"), number(p.step.live[step], "live"));
   }
 }

@@ -29,7 +29,7 @@ export class Timeline implements View {
     host.append(this.#legend, this.#plot);
     const drag = (event: PointerEvent) => {
       const box = this.#plot.getBoundingClientRect();
-      store.seek(stepAt(event.clientX - box.left, store.t.p.steps, box.width));
+      store.seek(stepAt(event.clientX - box.left, store.t.p.steps, box.width), "person", event.type === "pointermove");
     };
     this.#plot.addEventListener("pointerdown", (event) => {
       if (event.button !== 0) return;
@@ -39,7 +39,7 @@ export class Timeline implements View {
     this.#plot.addEventListener("pointermove", (event) => {
       if (this.#plot.hasPointerCapture(event.pointerId)) drag(event);
     }, { signal });
-    this.#range.addEventListener("input", () => store.seek(this.#range.valueAsNumber), { signal });
+    this.#range.addEventListener("input", () => store.seek(this.#range.valueAsNumber, "person", true), { signal });
     const watch = new ResizeObserver(() => {
       if (Math.floor(this.#plot.clientWidth) !== this.#width) this.#draw();
       this.#move();

@@ -32,7 +32,9 @@ async function newest(model: Model): Promise<Payload | null> {
   return edge && (!payload || edge.steps >= payload.steps) ? edge : payload;
 }
 
-function connect(model: Model, root: HTMLElement, first: Payload, life: AbortSignal): { store: Store; app: App } {
+interface Connected { store: Store; app: App; moving(): boolean }
+
+function connect(model: Model, root: HTMLElement, first: Payload, life: AbortSignal): Connected {
   const store = new Store(first, model.get("cursor") ?? -1);
   store.selection = model.get("selection") ?? null;
   store.breakpoints = (model.get("breakpoints") as Breakpoint[] | undefined) ?? [];
@@ -98,7 +100,7 @@ function connect(model: Model, root: HTMLElement, first: Payload, life: AbortSig
     else if (message?.error) store.tell(message.error);
     else if (store.note.startsWith("asked")) store.tell("");
   }, life);
-  return { store, app };
+  return { store, app, moving: () => dirty.has("cursor") };
 }
 
 /** anywidget's entry: draws into `el` until the returned function is called. */
@@ -108,7 +110,7 @@ function render({ model, el: host }: { model: Model; el: HTMLElement }): () => v
   const root = makeRoot();
   host.append(root);
   root.append(el("p", { class: "kv-wait" }, "kvviz …"));
-  let live: { store: Store; app: App } | null = null;
+  let live: Connected | null = null;
   const size = () => root.style.setProperty("--kv-height", `${model.get("height") || 720}px`);
   size();
   const look = follow(root, () => (model.get("theme") as Theme) || "auto", () => live?.store.relook(), signal);
@@ -127,7 +129,7 @@ function render({ model, el: host }: { model: Model; el: HTMLElement }): () => v
         live.store.replace(payload);
         if (live.store.note.startsWith("asked")) live.store.tell("");
         // Python may have set the cursor before we had the step that it names
-        live.store.seek(model.get("cursor") ?? live.store.cursor, "model");
+        if (!live.moving()) live.store.seek(model.get("cursor") ?? live.store.cursor, "model");
       }
     } catch (error) {
       if (live) live.store.tell(String(error));

@@ -148,6 +148,19 @@ describe("the store", () => {
     expect(later).toHaveLength(0);
   });
 
+  test("lets slow panes skip positions of a drag, but tells them in the end", async () => {
+    const s = new Store(unpack(branches(2)), -1, now);
+    const seen: number[] = [];
+    s.add({ slow: true, update: () => seen.push(s.cursor) });
+    for (let cursor = 0; cursor < 20; cursor++) s.seek(cursor, "person", true);
+    expect(seen.length).toBeLessThan(10);
+    await new Promise((resolve) => setTimeout(resolve, 400));
+    expect(seen[seen.length - 1]).toBe(19);
+    // a step is no drag: it shows at once
+    s.seek(20);
+    expect(seen[seen.length - 1]).toBe(20);
+  });
+
   test("tells only a person's moves outwards, so that linked pages cannot push each other", () => {
     const s = new Store(unpack(branches(2)), -1, now);
     const told: string[] = [];

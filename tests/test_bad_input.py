@@ -1,0 +1,227 @@
+"""What people get wrong: one clear sentence each, nothing changed, and no traceback of internals in a notebook."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+from IPython.core.interactiveshell import InteractiveShell
+
+import kvviz
+from kvviz.decode.single import SingleRun
+from kvviz.engine.planning import main_plan
+from kvviz.engine.policy import ideal
+from kvviz.errors import (
+    GraphError,
+    InputError,
+    KvvizError,
+    LimitError,
+    OpError,
+    UnsupportedOpsError,
+)
+from tests.engine.graphs import graph_of, numbers, proto_of
+from tests.graph.build import MODELS
+
+ADD = "g (float[batch, 3] x, float[3] bias) => (float[batch, 3] y) { y = Add(x, bias) }"
+X, BIAS = numbers(2, 3), numbers(3)
+GOOD: dict[str, Any] = {"x": X, "bias": BIAS}
+CONCAT = MODELS / "storyteller" / "concat" / "model.onnx"
+
+INPUTS: dict[str, tuple[dict[str, Any], str]] = {
+    "a wrong name": ({**GOOD, "biass": BIAS}, "no input named 'biass'; its inputs are 'x', 'bias'"),
+    "two wrong names": ({**GOOD, "a": BIAS, "b": BIAS}, "no input named 'a', 'b'"),
+    "one missing": ({"x": X}, r"missing input: bias float32\[3\]"),
+    "all missing": ({}, r"missing inputs: x float32\[batch, 3\], bias float32\[3\]"),
+    "a wrong dtype": (
+        {**GOOD, "x": X.astype(np.float64)},
+        r"'x' has dtype float64, but the graph declares float32; convert it with \.astype\(np\.float32\)",
+    ),
+    "another byte order": ({**GOOD, "x": X.astype(">f4")}, "'x' has dtype >f4, but the graph declares float32"),
+    "a wrong rank": ({**GOOD, "x": X[0]}, r"'x' has shape \[3\], but the graph declares float32\[batch, 3\]"),
+    "a wrong length": ({**GOOD, "bias": numbers(4)}, r"'bias' has shape \[4\], but the graph declares float32\[3\]"),
+    "None": ({**GOOD, "x": None}, r"'x' is None; it must be float32\[batch, 3\]"),
+    "words for numbers": ({**GOOD, "bias": ["a", "b", "c"]}, r"'bias' must be float32\[3\]: could not convert"),
+    "a ragged list": ({**GOOD, "x": [[1, 2, 3], [4]]}, r"'x' must be float32\[batch, 3\]: .*inhomogeneous"),
+    "a name of a book's length": ({**GOOD, "n" * 10_000: X}, "no input named 'n{77}\\.\\.\\.'"),
+}
+
+
+@pytest.mark.parametrize(("inputs", "message"), INPUTS.values(), ids=INPUTS)
+def test_an_input_that_does_not_fit_is_told_in_one_sentence(inputs: dict, message: str) -> None:
+    with pytest.raises(InputError, match=message) as caught:
+        kvviz.run(graph_of(ADD), inputs)
+    assert "\n" not in str(caught.value) and len(str(caught.value)) < 400
+
+
+def test_lists_and_scalars_become_the_declared_type_where_nothing_is_lost() -> None:
+    graph = graph_of("g (float[3] x, int64 n, uint8[2] b) => (float[3] y) { f = Cast <to = 1> (n) y = Mul(x, f) }")
+    trace = kvviz.run(graph, {"x": [1, 2, 3], "n": 2, "b": [0, 255]})
+    assert trace.outputs["y"].tolist() == [2, 4, 6]
+    for name, given in (("n", 1.5), ("b", [0, 256]), ("b", [-1, 0]), ("n", [True, 0.5])):
+        with pytest.raises(InputError, match=f"input '{name}' must be"):
+            kvviz.run(graph, {"x": [1, 2, 3], "n": 2, "b": [0, 255], name: given})
+
+
+DONATIONS = {
+    "of something not given": (["z"], "cannot donate 'z': it is not among the inputs that were given"),
+    "of a read-only array": (["bias"], "'bias' is donated, but its array is read-only; pass a copy or do not donate"),
+}
+
+
+@pytest.mark.parametrize(("donate", "message"), DONATIONS.values(), ids=DONATIONS)
+def test_a_donation_that_cannot_be_is_refused_before_anything_runs(donate: list[str], message: str) -> None:
+    bias = BIAS.copy()
+    bias.flags.writeable = False
+    with pytest.raises(InputError, match=message):
+        kvviz.run(graph_of(ADD), {"x": X, "bias": bias}, donate=donate)
+
+
+def test_an_output_that_does_not_exist_is_refused_with_those_that_do() -> None:
+    with pytest.raises(GraphError, match="the graph has no value named 'z'; its outputs are y"):
+        kvviz.run(graph_of(ADD), GOOD, outputs=["y", "z"])
+
+
+def test_a_policy_that_does_not_exist_is_refused_with_those_that_do() -> None:
+    with pytest.raises(KvvizError, match=r"there is no policy 'best'; choose one of .*ideal.*never"):
+        kvviz.run(graph_of(ADD), GOOD, policy="best")
+
+
+def test_all_operators_without_a_kernel_are_listed_at_once_however_deep() -> None:
+    text = """g (float[2] x, bool c) => (float[2] y) {
+        a = Frobnicate(x) b = local.Quux(a) d = Frobnicate(b)
+        y = If (c) <then_branch = t () => (float[2] p) { p = Deep(d) },
+                    else_branch = e () => (float[2] q) { q = Neg(d) }> }"""
+    with pytest.raises(UnsupportedOpsError) as caught:
+        kvviz.run(graph_of(text), {"x": numbers(2), "c": np.array(True)})
+    message = str(caught.value)
+    assert "Frobnicate (opset 21) ×2" in message and "local.Quux (opset 1) ×1" in message and "Deep" in message
+
+
+def test_an_attribute_that_no_kernel_knows_is_refused_not_ignored() -> None:
+    text = "g (float[2] x) => (float[2] y) { [act] y = com.microsoft.FastGelu <flavour = 3> (x) }"
+    proto = proto_of(text)
+    proto.opset_import.add(domain="com.microsoft", version=1)
+    with pytest.raises(UnsupportedOpsError, match=r"'act' \(com\.microsoft\.FastGelu\) has attributes .*: flavour"):
+        kvviz.run(kvviz.load(proto), {"x": numbers(2)})
+
+
+def test_an_op_that_fails_is_named_with_its_inputs_and_the_cause() -> None:
+    text = "g (float[a, b] x, float[c, d] z) => (float[e, f] y) { [product] y = MatMul(x, z) }"
+    with pytest.raises(OpError) as caught:
+        kvviz.run(graph_of(text), {"x": numbers(2, 3), "z": numbers(4, 2)})
+    message = str(caught.value)
+    for part in ("node 'product' (MatMul) failed", "x float32[2, 3]", "z float32[4, 2]"):
+        assert part in message
+    assert "\n" not in message.strip()
+
+
+def test_an_op_that_fails_leaves_a_debugger_where_it_was() -> None:
+    text = "g (float[2] x, int64[1] i) => (float[1] y) { a = Exp(x) [pick] y = Gather(a, i) }"
+    session = SingleRun(graph_of(text), {"x": numbers(2), "i": np.array([5])})
+    assert session.advance()
+    for _ in range(2):
+        with pytest.raises(OpError, match="node 'pick'"):
+            session.advance()
+    assert [s.node for s in session.trace.steps] == ["a"]
+
+
+HUGE = {
+    "ConstantOfShape": "g (int64[1] n) => (float[a] y) { [big] y = ConstantOfShape(n) }",
+    "Expand": "g (int64[1] n) => (float[a] y) <float[1] x = {1}> { [big] y = Expand(x, n) }",
+    "Tile": "g (int64[1] n) => (float[a] y) <float[1] x = {1}> { [big] y = Tile(x, n) }",
+    "Pad": """g (int64[1] n) => (float[a] y) <float[1] x = {1}, int64[1] z = {0}> {
+        p = Concat <axis = 0> (z, n) [big] y = Pad(x, p) }""",
+    "Range": """g (int64[1] n) => (int64[a] y) <int64 z = {0}, int64 o = {1}> {
+        m = Squeeze(n) [big] y = Range(z, m, o) }""",
+    "OneHot": "g (int64[1] n) => (float[a, b] y) <int64[1] i = {0}, float[2] v = {0, 1}> { [big] y = OneHot(i, n, v) }",
+}
+
+
+@pytest.mark.parametrize("op", HUGE)
+def test_a_tensor_beyond_the_limit_is_refused_at_once(op: str) -> None:
+    start = time.perf_counter()
+    with pytest.raises(
+        LimitError, match=rf"node 'big' \({op}\): a tensor of shape .* bytes; the limit is 8,589,934,592"
+    ):
+        kvviz.run(graph_of(HUGE[op]), {"n": np.array([10**12])})
+    assert time.perf_counter() - start < 2
+
+
+def test_running_out_of_memory_is_an_error_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = graph_of("g (float[2] x) => (float[2] y) { [big] y = Erf(x) }")
+    kvviz.run(graph, {"x": numbers(2)})
+
+    def full(*args: Any, **kwargs: Any) -> None:
+        raise MemoryError("Unable to allocate 3.64 TiB")
+
+    monkeypatch.setattr(main_plan(graph, None, ideal).order[0], "call", full)
+    with pytest.raises(
+        LimitError, match=r"node 'big' \(Erf\) needs more memory than there is: Unable to allocate 3\.64"
+    ):
+        kvviz.run(graph, {"x": numbers(2)})
+
+
+DECODES: dict[str, tuple[dict[str, Any], str]] = {
+    "an empty prompt": ({"prompt": []}, "the prompt is empty; give at least one token"),
+    "an empty one among others": ({"prompt": [[1, 2], []]}, "the prompt is empty"),
+    "a text without a tokenizer": ({"prompt": "once upon"}, "the prompt is a text: pass tokenizer="),
+    "words that are not there": (
+        {"prompt": "once xylophone zebu", "tokenizer": ["<s>", "once"]},
+        "vocabulary of 2 words does not have 'xylophone', 'zebu'",
+    ),
+    "fractions": ({"prompt": [1.5, 2]}, "a prompt is a text, a list of token numbers, or a list of such lists"),
+    "a number": ({"prompt": 7}, "a prompt is a text, a list of token numbers"),
+    "a tokenizer that is none": ({"prompt": [1], "tokenizer": 5}, "tokenizer must be a list of words, or an object"),
+    "too little room": (
+        {"prompt": [1, 2], "kv_capacity": 4},
+        "kv_capacity is 4 rows, but prompt and new tokens need 9",
+    ),
+    "an input of another shape": (
+        {"prompt": [1], "inputs": {"past_key_values.0.key": numbers(1, 2, 0, 3)}},
+        "'past_key_values.0.key' has shape",
+    ),
+    "caches of different lengths": (
+        {
+            "prompt": [1],
+            "inputs": {f"past_key_values.0.{s}": numbers(1, 2, n, 16) for s, n in (("key", 1), ("value", 2))},
+        },
+        r"the caches to start from have different lengths: \[1, 2\] rows",
+    ),
+}
+
+
+@pytest.mark.parametrize(("options", "message"), DECODES.values(), ids=DECODES)
+def test_a_decode_that_cannot_begin_says_why(options: dict, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        kvviz.decode(kvviz.load(CONCAT), max_new_tokens=8, progress=False, **options)
+
+
+@pytest.mark.parametrize("form", ["static_scatter_nd", "tensor_scatter"])
+def test_a_static_cache_that_is_too_small_is_refused_before_the_first_run(form: str) -> None:
+    graph = kvviz.load(MODELS / "storyteller" / form / "model.onnx")
+    with pytest.raises(InputError, match="holds 160 rows, but prompt and new tokens need 162"):
+        kvviz.decode(graph, [1, 2, 3], max_new_tokens=160, progress=False)
+
+
+def test_a_graph_without_tokens_is_not_decoded() -> None:
+    with pytest.raises(InputError, match=r"no input takes tokens .*; use kvviz\.run"):
+        kvviz.decode(graph_of(ADD), [1, 2])
+
+
+def test_a_token_outside_the_vocabulary_is_told_by_the_op_that_meets_it() -> None:
+    with pytest.raises(OpError, match=r"Gather.* failed: .*4000"):
+        kvviz.decode(kvviz.load(CONCAT), [4000], max_new_tokens=2, progress=False)
+
+
+@pytest.mark.parametrize("error", [InputError, OpError, LimitError, KvvizError])
+def test_a_notebook_shows_an_error_as_one_line(error: type[KvvizError], monkeypatch: pytest.MonkeyPatch) -> None:
+    shell = InteractiveShell()
+    shown: list[str] = []
+    monkeypatch.setattr(shell, "_showtraceback", lambda etype, value, lines: shown.extend(lines))
+    try:
+        raise error("the prompt is empty")
+    except KvvizError:
+        shell.showtraceback()
+    assert shown == [f"{error.__name__}: the prompt is empty"]
