@@ -57,10 +57,12 @@ def elementwise_misfit(args: list, position: int) -> str:
     """``"shape"`` if broadcasting the inputs gives another shape than that of one of them, else empty."""
     shape = args[position].shape
     rank = len(shape)
-    for i, other in enumerate(args):
-        if i == position or other is None or other.shape == shape:
+    for other in args:
+        if other is None:
             continue
         theirs = other.shape
+        if not theirs or theirs == shape:
+            continue
         extra = rank - len(theirs)
         if extra < 0:
             return "shape"
@@ -133,12 +135,16 @@ def _grow_one(
 ) -> tuple[int, np.ndarray | None]:
     slot = planned.inputs[grow.input]
     storage = frame.stores[slot]
+    room = storage.room
     rows = grow.rows(args, planned.attributes)
+    if rows and room is None:
+        mask = b.CONSTANT if storage.origin == "weights" else 0 if storage.owned else b.BORROWED_INPUT
+        return mask | b.NO_CAPACITY, None
     if rows == 0:
         mask = _ownership_mask(frame, planned, slot)
         return mask, (past if not mask and past.flags.writeable else None)
     mask = b.CONSTANT if storage.origin == "weights" else 0 if storage.owned else b.BORROWED_INPUT
-    room, axis = storage.room, grow.axis(args, planned.attributes)
+    axis = grow.axis(args, planned.attributes)
     if (
         room is None
         or room.axis != axis

@@ -126,7 +126,8 @@ class Execution:
     def execute(self, frame: Frame, planned: PlannedNode) -> None:
         """Run one op that has a kernel, and log it."""
         vals = frame.vals
-        args = [vals[slot] for slot in planned.inputs]
+        fetch = planned.fetch
+        args = fetch(vals) if fetch is not None else [vals[slot] for slot in planned.inputs]
         taken: tuple[int, ...] = ()
         masks: tuple[tuple[int, int], ...] = ()
         placed: tuple
@@ -197,23 +198,24 @@ class Execution:
     ) -> None:
         """Count the readings of a completed op, free what is dead, and append its row."""
         frame.done[planned.position] = 1
-        ledger = self.ledger
-        uses, stores = frame.uses, frame.stores
+        vals, uses, stores = frame.vals, frame.uses, frame.stores
         freed: list[int] = []
         for slot, count in planned.consumes:
             left = uses[slot] - count
             uses[slot] = left
-            if left == 0:
-                storage = stores[slot]
-                if storage is not None:
-                    frame.vals[slot] = stores[slot] = None
-                    ledger.release(storage, freed)
+            if left == 0 and (storage := stores[slot]) is not None:
+                vals[slot] = stores[slot] = None
+                if storage.holders > 1:
+                    storage.holders -= 1
+                else:
+                    self.ledger.release(storage, freed)
         for slot in planned.outputs:
-            if uses[slot] == 0 and slot:
-                storage = stores[slot]
-                if storage is not None:
-                    frame.vals[slot] = stores[slot] = None
-                    ledger.release(storage, freed)
+            if uses[slot] == 0 and slot and (storage := stores[slot]) is not None:
+                vals[slot] = stores[slot] = None
+                if storage.holders > 1:
+                    storage.holders -= 1
+                else:
+                    self.ledger.release(storage, freed)
         recorder = self.recorder
         recorder.written += written
         recorder.copied += copied

@@ -9,6 +9,7 @@ import inspect
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import cache, partial
+from operator import itemgetter
 from typing import Any
 
 from kvviz.errors import GraphError, UnsupportedOpsError
@@ -46,6 +47,7 @@ class PlannedNode:
         "control",
         "cost",
         "depends",
+        "fetch",
         "fits",
         "foreign",
         "grows",
@@ -67,6 +69,8 @@ class PlannedNode:
         self.node = node
         self.position = position
         self.inputs = tuple(slot(name) for name in node.inputs)
+        # One call for all arguments; a getter of a single slot would not give a tuple.
+        self.fetch = itemgetter(*self.inputs) if len(self.inputs) > 1 else None
         self.outputs = tuple(slot(name) for name in node.outputs)
         self.captures = tuple((name, slot(name)) for name in node.captures)
         counts = Counter(s for s in self.inputs if s)

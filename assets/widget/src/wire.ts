@@ -88,7 +88,11 @@ const GROUPS: { [G in keyof Columns]: (keyof Columns[G] & string)[] } = {
 
 async function gunzip(bytes: Uint8Array): Promise<ArrayBuffer> {
   const stream = new Blob([bytes as BlobPart]).stream().pipeThrough(new DecompressionStream("gzip"));
-  return new Response(stream).arrayBuffer();
+  try {
+    return await new Response(stream).arrayBuffer();
+  } catch {
+    throw new Error("these bytes are not a recording, or part of them is missing");
+  }
 }
 
 function view(raw: ArrayBuffer, start: number, name: string, entry: [string, number, number] | undefined): Ints | Floats {

@@ -26,6 +26,11 @@ describe("a payload", () => {
     expect((await decode(new DataView(larger.buffer, 5)))!.title).toBe("branches");
   });
 
+  test("cut short is refused in words", async () => {
+    const packed = await zip(branches());
+    await expect(decode(packed.slice(0, 200))).rejects.toThrow("part of them is missing");
+  });
+
   test("of a newer format is refused with a word on what to do", () => {
     const text = new TextEncoder().encode(JSON.stringify({ format: 2, columns: {} }));
     const raw = new ArrayBuffer(4 + text.length);
