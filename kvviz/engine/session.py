@@ -99,7 +99,8 @@ class Session:
             self._end_run()
 
     def run_to_end(self) -> Trace:
-        """Run everything that is left. Stopping it from the keyboard leaves a valid trace of what ran."""
+        """Run everything that is left. Stopping it from the keyboard leaves a valid trace of what ran, to be run on."""
+        self.trace.interrupted = False
         try:
             while self.execution is not None or self.next_run():
                 self.finish_run()

@@ -21,7 +21,7 @@ export class ValuesPane implements View {
   constructor(host: HTMLElement, private store: Store, private ask: Ask, signal: AbortSignal) {
     const heads: [string, string][] = [["", "value"], ["", "buffer"], ["", "shape"], ["kv-num", "bytes"], ["", "how it came"], ["", "still read by"]];
     host.append(el("div", { class: "kv-split" },
-      el("div", { class: "kv-scroll" }, el("table", { class: "kv-table", "aria-label": "Values alive at the cursor" },
+      el("div", { class: "kv-scroll" }, el("table", { class: "kv-table kv-values", "aria-label": "Values alive at the cursor" },
         el("thead", {}, el("tr", {}, ...heads.map(([c, text]) => el("th", { scope: "col", class: c }, text)))), this.#body), this.#note),
       this.#peek));
     this.#body.addEventListener("click", (event) => {

@@ -1,0 +1,255 @@
+"""Decoding: prompts, words, where it stops, what each run is fed, and what an interrupt leaves."""
+
+from __future__ import annotations
+
+import json
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kvviz
+from kvviz import Trace
+from kvviz.decode.loop import DecodeSession
+from kvviz.decode.prompt import Words
+from kvviz.decode.single import SingleRun
+from kvviz.graph.model import Graph
+from tests.graph.build import MODELS
+
+STORY = "once upon a time there was a brave owl"
+WORDS = json.loads((MODELS / "storyteller" / "vocab.json").read_text("utf-8"))
+
+
+@cache
+def form(name: str = "concat") -> Graph:
+    return kvviz.load(MODELS / "storyteller" / name / "model.onnx")
+
+
+def decode(prompt: Any, tokens: int = 4, name: str = "concat", **options: Any) -> Trace:
+    return kvviz.decode(form(name), prompt, tokens, progress=False, **options)
+
+
+TOKENS = Words(WORDS).encode(STORY)
+
+
+class Ids:
+    """What the tokenizers library gives: an encoding object with ``ids``."""
+
+    def encode(self, text: str) -> Any:
+        return type("Encoding", (), {"ids": Words(WORDS).encode(text)})()
+
+    def decode(self, tokens: list[int]) -> str:
+        return "|".join(WORDS[token] for token in tokens)
+
+
+PROMPTS: dict[str, tuple[Any, dict[str, Any]]] = {
+    "a list": (TOKENS, {}),
+    "a tuple": (tuple(TOKENS), {}),
+    "an array": (np.array(TOKENS), {}),
+    "a batch of one": ([TOKENS], {}),
+    "a matrix": (np.array([TOKENS]), {}),
+    "an iterator": (iter(TOKENS), {}),
+    "numpy numbers": ([np.int32(t) for t in TOKENS], {}),
+    "text and a list of words": (STORY, {"tokenizer": WORDS}),
+    "text and a tokenizer": (STORY, {"tokenizer": Words(WORDS)}),
+    "text and an object with ids": (STORY, {"tokenizer": Ids()}),
+    "one text in a list": ([STORY], {"tokenizer": WORDS}),
+}
+
+
+@pytest.mark.parametrize(("prompt", "options"), PROMPTS.values(), ids=PROMPTS)
+def test_a_prompt_may_be_given_in_many_ways(prompt: Any, options: dict) -> None:
+    trace = decode(prompt, **options)
+    assert trace.prompt == TOKENS
+    assert trace.tokens == decode(TOKENS).tokens
+
+
+def test_the_words_of_the_story_are_those_of_prompt_and_tokens() -> None:
+    trace = decode(STORY, 5, tokenizer=WORDS)
+    assert trace.words == ["<s>", *STORY.split(), *(WORDS[token] for token in trace.tokens)]
+    assert [run.text for run in trace.runs] == trace.words[-5:]
+    assert [run.token for run in trace.runs] == trace.tokens
+    assert decode(TOKENS, 2).words == [str(token) for token in TOKENS + decode(TOKENS, 2).tokens]
+    assert decode(STORY, 2, tokenizer=Ids()).words == ["<s>", *STORY.split(), *trace.words[10:12]]
+
+
+def test_words_put_their_start_token_first_and_know_what_they_lack() -> None:
+    assert Words(["a", "b"]).encode("b a b") == [1, 0, 1]
+    assert Words(["a", "<s>"]).encode("a") == [1, 0]
+    assert Words(["a", "<s>"], start=0).encode("a") == [0, 0]
+    assert Words(["a", "b"]).decode([1, 0, 7]) == "b a <7>"
+
+
+def test_a_decode_ends_with_a_stop_token_or_when_enough_are_made() -> None:
+    tokens = decode(TOKENS, 12).tokens
+    assert len(tokens) == 12
+    stop = next(t for i, t in enumerate(tokens) if i > 3 and t not in tokens[:i])
+    trace = decode(TOKENS, 12, stop_tokens=[stop, 10**6])
+    assert trace.tokens == tokens[: tokens.index(stop) + 1]
+    assert len(trace.runs) == len(trace.tokens)
+    assert decode(TOKENS, 0).tokens == [] and decode(TOKENS, 1).tokens == tokens[:1]
+
+
+def test_a_row_of_a_batch_that_has_stopped_grows_no_more() -> None:
+    prompts = [TOKENS, TOKENS[:6]]
+    free = decode(prompts, 8)
+    stop = free.batch_tokens[0][2]
+    trace = decode(prompts, 8, stop_tokens=[stop], tokenizer=WORDS)
+    assert trace.batch_tokens[0] == free.batch_tokens[0][:3] == trace.tokens
+    other = free.batch_tokens[1]
+    assert trace.batch_tokens[1] == (other[: other.index(stop) + 1] if stop in other else other)
+    assert trace.words is not None and len(trace.words) == len(TOKENS) + 3
+
+
+class Fed(DecodeSession):
+    """A decode that keeps what each run is fed."""
+
+    fed: list[dict[str, np.ndarray]]
+
+    def next_run(self) -> bool:
+        more = super().next_run()
+        if more:
+            self.fed = [*getattr(self, "fed", []), {n: np.array(v) for n, v in self.feeds.items()}]
+        return more
+
+
+def fed(graph: Graph, prompt: Any, **options: Any) -> list[dict[str, np.ndarray]]:
+    session = Fed(graph, prompt, 3, **options)
+    session.run_to_end()
+    return session.fed
+
+
+def test_masks_and_positions_count_real_tokens_only() -> None:
+    first, second, third = fed(form(), [[5, 6, 7], [8]])
+    assert first["input_ids"].tolist() == [[5, 6, 7], [0, 0, 8]]
+    assert first["attention_mask"].tolist() == [[1, 1, 1], [0, 0, 1]]
+    assert first["position_ids"].tolist() == [[0, 1, 2], [0, 0, 0]]
+    assert second["input_ids"].shape == (2, 1)
+    assert second["attention_mask"].tolist() == [[1, 1, 1, 1], [0, 0, 1, 1]]
+    assert second["position_ids"].tolist() == [[3], [1]] and third["position_ids"].tolist() == [[4], [2]]
+    assert [run["past_key_values.0.key"].shape[2] for run in (first, second, third)] == [0, 3, 4]
+
+
+def test_a_merged_decoder_is_told_whether_there_is_a_past() -> None:
+    assert [run["use_cache_branch"].tolist() for run in fed(form("merged_if"), TOKENS)] == [[False], [True], [True]]
+
+
+def test_static_caches_are_told_where_to_write() -> None:
+    runs = fed(form("tensor_scatter"), [1, 2, 3, 4])
+    assert [run["write_indices"].tolist() for run in runs] == [[0], [4], [5]]
+    assert [run["nonpad_kv_seqlen"].tolist() for run in runs] == [[4], [5], [6]]
+    runs = fed(form("static_scatter_nd"), [1, 2, 3, 4])
+    assert [run["cache_position"].tolist() for run in runs] == [[0, 1, 2, 3], [4], [5]]
+
+
+@pytest.mark.parametrize("name", ["concat", "attention_23", "attention_24", "gqa", "merged_if"])
+def test_a_decode_goes_on_from_caches_that_are_given(name: str) -> None:
+    whole = decode(TOKENS, 8, name)
+    part = decode(TOKENS, 3, name)
+    caches = {cache.input: part.outputs[cache.output] for cache in part.caches}
+    before = {key: array.tobytes() for key, array in caches.items()}
+    rest = decode(part.tokens[-1:], 5, name, inputs=caches, poison=True)
+    assert part.tokens + rest.tokens == whole.tokens
+    assert {key: array.tobytes() for key, array in caches.items()} == before
+    assert rest.prompt == part.tokens[-1:]
+    assert [run.valid for run in rest.caches[0].runs] == [run.valid for run in whole.caches[0].runs[3:]]
+
+
+def test_without_recording_the_tokens_and_the_bytes_are_the_same() -> None:
+    for capacity in (None, 40):
+        loud = decode(TOKENS, kv_capacity=capacity)
+        quiet = decode(TOKENS, kv_capacity=capacity, record=False)
+        assert quiet.tokens == loud.tokens and len(quiet.steps) == 0
+        for total in ("bytes_allocated", "bytes_written", "bytes_copied", "peak_bytes"):
+            assert getattr(quiet, total) == getattr(loud, total)
+        assert [run.bytes_written for run in quiet.runs] == [run.bytes_written for run in loud.runs]
+
+
+def test_the_bytes_of_the_runs_add_up_to_those_of_the_trace() -> None:
+    trace = decode(TOKENS, 6)
+    for total in ("bytes_allocated", "bytes_written", "bytes_copied"):
+        assert sum(getattr(run, total) for run in trace.runs) == getattr(trace, total)
+    assert max(run.peak_bytes for run in trace.runs) == trace.peak_bytes
+    for run in trace.runs:
+        assert run.peak_bytes == max(step.live_bytes for step in trace.steps[run.first : run.last])
+
+
+def interrupt_after(session: DecodeSession, monkeypatch: pytest.MonkeyPatch, steps: int) -> None:
+    """As if somebody pressed Ctrl-C while an op is in its kernel."""
+    planned = next(p for p in session.plan.order if p.node.op_type == "Softmax")
+    kernel, calls = planned.call, iter(range(10**6))
+
+    def call(*args: Any, **options: Any) -> Any:
+        if next(calls) == steps:
+            raise KeyboardInterrupt
+        return kernel(*args, **options)
+
+    monkeypatch.setattr(planned, "call", call)
+
+
+def test_an_interrupt_leaves_a_valid_trace_of_what_ran(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    whole = decode(TOKENS, 6)
+    session = DecodeSession(form(), TOKENS, 6)
+    interrupt_after(session, monkeypatch, 3)
+    trace = session.run_to_end()
+    assert trace.interrupted and trace.live is None
+    assert trace.tokens == whole.tokens[:3] and len(trace.runs) == 4
+    assert trace.runs[3].last == len(trace.steps) > trace.runs[3].first
+    assert [s.node for s in trace.steps] == [s.node for s in whole.steps[: len(trace.steps)]]
+    assert [len(cache.runs) for cache in trace.caches] == [3] * len(trace.caches)
+    trace.save(tmp_path / "trace")
+    assert Trace.load(tmp_path / "trace").interrupted
+    last = trace.steps[-1]
+    np.testing.assert_array_equal(trace.value(last.outs[0].name), whole.value(last.outs[0].name, last.index))
+
+
+def test_an_interrupted_decode_can_be_run_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    session = DecodeSession(form(), TOKENS, 6, poison=True, kv_capacity=30)
+    interrupt_after(session, monkeypatch, 2)
+    assert session.run_to_end().interrupted
+    trace = session.run_to_end()
+    assert trace.tokens == decode(TOKENS, 6).tokens and not trace.interrupted
+    assert len(trace.steps) == len(decode(TOKENS, 6).steps)
+
+
+def test_an_interrupt_before_anything_ran_leaves_an_empty_trace(monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(*args: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sys.modules["kvviz.decode.loop"], "control_feeds", stop)
+    trace = decode(TOKENS)
+    assert trace.interrupted and len(trace.steps) == 0 and trace.tokens == []
+
+
+def test_a_run_that_is_interrupted_has_no_outputs_but_all_its_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    ref = np.load(MODELS / "storyteller" / "concat" / "ref.npz")
+    inputs = {key.removeprefix("run0.in."): ref[key] for key in ref if key.startswith("run0.in.")}
+    session = SingleRun(form(), inputs)
+    planned = session.plan.order[100]
+    monkeypatch.setattr(planned, "call", lambda *args, **options: (_ for _ in ()).throw(KeyboardInterrupt))
+    trace = session.run_to_end()
+    assert trace.interrupted and trace.outputs == {} and len(trace.steps) == 100
+
+
+def test_progress_is_shown_by_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[Any] = []
+
+    class Bar:
+        def __init__(self, **options: Any) -> None:
+            shown.append(options["total"])
+
+        def __enter__(self) -> Bar:
+            return self
+
+        def __exit__(self, *error: object) -> None:
+            shown.append("done")
+
+        def update(self, count: int) -> None:
+            shown.append(count)
+
+    monkeypatch.setattr("tqdm.auto.tqdm", Bar)
+    kvviz.decode(form(), TOKENS, 3)
+    assert shown == [3, 1, 1, 1, "done"]
