@@ -47,13 +47,15 @@ class Breakpoint:
             raise KvvizError(f"there is no breakpoint of kind {self.kind!r}; choose one of {', '.join(KINDS)}")
         if self.kind == "decision" and self.value not in DECISIONS:
             raise KvvizError(f"there is no decision {self.value!r}; choose one of {', '.join(DECISIONS)}")
+        if self.kind in ("node", "op") and not isinstance(self.value, str):
+            raise KvvizError(f"a breakpoint of kind {self.kind!r} takes a name, not {self.value!r}")
         if self.kind == "buffer":
-            self.value = int(str(self.value).lstrip("B").split(".")[0])
-        if self.kind == "condition" and isinstance(self.value, str):
-            try:
-                compile(self.value, "<breakpoint>", "eval")
-            except SyntaxError as error:
-                raise KvvizError(f"the condition {self.value!r} is not a Python expression: {error.msg}") from None
+            number = str(self.value).removeprefix("B").split(".")[0]
+            if not number.isdecimal():
+                raise KvvizError(f"{self.value!r} is not a buffer; give its number, like B12")
+            self.value = int(number)
+        if self.kind == "condition" and not callable(self.value):
+            _check_condition(self.value)
 
     def matches(self, trace: Trace, index: int) -> bool:
         """Whether a step is one to stop at; counts hits."""
@@ -61,6 +63,16 @@ class Breakpoint:
             return False
         self.hits += 1
         return self.hits > self.ignore
+
+
+def _check_condition(text: Any) -> None:
+    if not isinstance(text, str):
+        raise KvvizError(f"a condition is a Python expression or a function of a step, not {text!r}")
+    try:
+        compile(text, "<breakpoint>", "eval")
+    except (SyntaxError, ValueError) as error:
+        detail = error.msg if isinstance(error, SyntaxError) else error
+        raise KvvizError(f"the condition {text!r} is not a Python expression: {detail}") from None
 
 
 def _node(value: str, trace: Trace, index: int) -> bool:
@@ -92,12 +104,13 @@ def _decision(value: str, trace: Trace, index: int) -> bool:
 
 def _condition(value: str | Callable[[Step], bool], trace: Trace, index: int) -> bool:
     step = trace.steps[index]
-    if callable(value):
-        return bool(value(step))
     try:
+        if callable(value):
+            return bool(value(step))
         return bool(eval(value, {"__builtins__": {}, **_NAMES}, {"step": step, "trace": trace}))
     except Exception as error:
-        raise KvvizError(f"the condition {value!r} failed at step {index}: {type(error).__name__}: {error}") from None
+        name = repr(value) if isinstance(value, str) else getattr(value, "__name__", repr(value))
+        raise KvvizError(f"the condition {name} failed at step {index}: {type(error).__name__}: {error}") from None
 
 
 _MATCH: dict[str, Callable[[Any, Trace, int], bool]] = {

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from kvviz.debugger.breakpoints import Breakpoint
 from kvviz.debugger.state import depth_of, frame_after, frontier_after, place_of
@@ -91,6 +90,8 @@ class Cursor:
 
     def watched(self) -> dict[str, Placed | None]:
         """Where each watched value lives now; None where it does not exist."""
+        if self.at_edge and self.session is not None:
+            self.session.look_ahead()
         return {name: place_of(self.trace, name, self.position) for name in self.watches}
 
     # -- moving -----------------------------------------------------------------------------------------------------
@@ -141,18 +142,14 @@ class Cursor:
         here = self.step
         if here is None:
             return self._end_of_run()
-        wanted = here.run + 1
-        steps = self.trace.steps
+        wanted, node = here.run + 1, here.graph_node
+        rows, frames = self.trace.recorder.rows, self.trace.recorder.frames
 
-        def same(index: int) -> bool:
-            step = self.trace.recorder.rows[index]
-            run = self.trace.recorder.frames[step[0]].run
-            return run > wanted or (run == wanted and step[1].node is here.graph_node)
+        def arrived(index: int) -> bool:
+            row = rows[index]
+            return frames[row[0]].run == wanted and (row[1].node is node or self._ends_run(index, wanted))
 
-        stop = self._move(same)
-        if steps[self.position].run > wanted:
-            self.position = self.trace.runs[wanted].last - 1
-        return stop
+        return self._move(arrived)
 
     def previous_decode_step(self) -> Stop:
         """Go to the same op in the run before."""
@@ -234,10 +231,11 @@ class Cursor:
     def _end_of_run(self) -> Stop:
         run = self._run_ahead()
 
-        def last_of_run(index: int) -> bool:
-            if index + 1 < len(self.trace.steps):
-                return self.trace.steps[index + 1].run != run
-            live: Any = self.session.look_ahead() if self.session is not None else None
-            return live is None or self.trace.recorder.frames[live.frame].run != run
+        return self._move(lambda index: self._ends_run(index, run))
 
-        return self._move(last_of_run)
+    def _ends_run(self, index: int, run: int) -> bool:
+        """Whether a step is the last one of its run."""
+        rows, frames = self.trace.recorder.rows, self.trace.recorder.frames
+        if index + 1 < len(rows):
+            return frames[rows[index + 1][0]].run != run
+        return self.session is None or self.session.run_is_over

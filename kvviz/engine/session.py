@@ -146,6 +146,12 @@ class Session:
             self._end_run()
         return self.trace.live
 
+    @property
+    def run_is_over(self) -> bool:
+        """Whether the present run has nothing left to do, so that the next step would belong to another one."""
+        execution = self.execution
+        return execution is None or (execution.frame is execution.main and execution.main.following() is None)
+
     # -- for subclasses ---------------------------------------------------------------------------------------------
 
     def next_run(self) -> bool:

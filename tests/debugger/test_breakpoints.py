@@ -1,103 +1,166 @@
-"""Breakpoints of every kind: what they match, how often, and what a bad one says."""
+"""Where to stop: every kind of breakpoint, counts, conditions and their errors, forwards and backwards."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pytest
-from onnx import parser
 
-import kvviz
-from kvviz.debugger import Breakpoint, Cursor
-from kvviz.decode.single import SingleRun
-
-TEXT = """chain (float[4] x, float[4] w) => (float[4] y, float[2,2] v) {
-    a = Relu(x)  b = Sigmoid(a)  c = Add(b, w)  s = Relu(c)  v = Reshape <allowzero = 0> (c, shape)  y = Neg(s) }"""
+from kvviz.debugger.breakpoints import DECISIONS, KINDS, Breakpoint
+from kvviz.engine.records import Step
+from kvviz.errors import KvvizError
+from tests.debugger.cursors import live, recorded, recording
 
 
-@pytest.fixture
-def session() -> SingleRun:
-    text = TEXT.replace("=> (float[4] y, float[2,2] v) {", "=> (float[4] y, float[2,2] v) <int64[2] shape = {2, 2}> {")
-    graph = kvviz.load(parser.parse_model('<ir_version: 10, opset_import: ["" : 21]>\n' + text))
-    return SingleRun(graph, {"x": np.ones(4, np.float32), "w": np.ones(4, np.float32)})
+def stops(name: str, *breakpoints: Breakpoint) -> list[int]:
+    """Where a continue stops, again and again, over a recording and (which must be the same) live."""
+    found: list[list[int]] = []
+    for cursor in (recorded(name), live(name)):
+        for point in breakpoints:
+            point.hits = 0
+        cursor.breakpoints = list(breakpoints)
+        found.append([])
+        while (stop := cursor.resume()).reason == "breakpoint":
+            assert stop.breakpoint in breakpoints and stop.position == cursor.position
+            found[-1].append(stop.position)
+        assert stop.reason == "end"
+    assert found[0] == found[1]
+    return found[0]
 
 
-CASES: list[tuple[str, Any, list[str]]] = [
-    ("node", "c", ["c"]),
-    ("op", "Relu", ["a", "s"]),
-    ("decision", "in_place", ["b", "c", "y"]),
-    ("decision", "missed", ["a", "s"]),
-    ("decision", "view", ["v"]),
-    ("condition", "step.op_type == 'Neg' and step.written == 16", ["y"]),
-    ("condition", lambda step: "NOT_LAST_USE" in {b.code for b in step.decision.blockers}, ["s"]),
-]
+def where(name: str, condition: Any) -> list[int]:
+    return [step.index for step in recording(name).steps if condition(step)]
 
 
-@pytest.mark.parametrize(("kind", "value", "stops"), CASES)
-def test_a_breakpoint_stops_where_it_matches_and_nowhere_else(
-    session: SingleRun, kind: str, value: Any, stops: list[str]
-) -> None:
-    cursor = Cursor(session)
-    cursor.breakpoints = [Breakpoint(kind, value)]
-    seen = []
-    while (stop := cursor.resume()).reason == "breakpoint":
-        assert stop.breakpoint is cursor.breakpoints[0]
-        seen.append(cursor.trace.steps[stop.position].node)
-    assert seen == stops
-    assert cursor.breakpoints[0].hits == len(stops)
+@pytest.mark.parametrize("name", ["bodies", "merged_if"])
+def test_a_node_or_an_op_type_stops_wherever_it_runs(name: str) -> None:
+    node = recording(name).steps[6].node
+    assert stops(name, Breakpoint("node", node)) == where(name, lambda s: s.node == node)
+    for op in {step.op_type for step in recording(name).steps[:20]}:
+        assert stops(name, Breakpoint("op", op)) == where(name, lambda s, op=op: s.op_type == op)
 
 
-def test_a_buffer_breakpoint_stops_when_it_is_written_shared_or_freed(session: SingleRun) -> None:
-    trace = session.run_to_end()
-    buffer = trace.steps[0].outs[0].storage
-    touched = [s.index for s in trace.steps if buffer in s.freed or any(o.storage == buffer for o in s.outs)]
-    cursor = Cursor(trace)
-    cursor.breakpoints = [Breakpoint("buffer", f"B{buffer}.2")]
-    seen = []
-    while cursor.resume().reason == "breakpoint":
-        seen.append(cursor.position)
-    assert seen == touched and len(seen) >= 4
+def test_an_op_of_another_domain_is_named_with_it_or_without() -> None:
+    qualified, plain = Breakpoint("op", "com.microsoft.GroupQueryAttention"), Breakpoint("op", "GroupQueryAttention")
+    assert stops("gqa", qualified) == stops("gqa", plain) == where("gqa", lambda s: s.op_type == "GroupQueryAttention")
 
 
-def test_reverse_stops_at_the_breakpoint_before(session: SingleRun) -> None:
-    cursor = Cursor(session.run_to_end())
-    cursor.breakpoints = [Breakpoint("op", "Relu")]
+def test_a_buffer_stops_where_it_is_written_shared_or_freed() -> None:
+    trace = recording("bodies")
+    storage = next(s.id for s in trace.storages if s.name == "a")
+    expected = where("bodies", lambda s: storage in s.freed or storage in [out.storage for out in s.outs])
+    for value in (storage, f"B{storage}", f"B{storage}.2", str(storage)):
+        assert stops("bodies", Breakpoint("buffer", value)) == expected
+    assert len(expected) >= 2
+
+
+FACTS: dict[str, Any] = {
+    "in_place": lambda s: s.decision.dispatch == "in_place",
+    "run": lambda s: s.decision.dispatch == "run",
+    "copied": lambda s: s.copied > 0,
+    "view": lambda s: any(out.how == "view" for out in s.outs),
+    "foreign": lambda s: s.foreign,
+}
+
+
+@pytest.mark.parametrize("decision", FACTS)
+@pytest.mark.parametrize("name", ["bodies", "concat"])
+def test_a_decision_stops_where_it_was_taken(name: str, decision: str) -> None:
+    assert stops(name, Breakpoint("decision", decision)) == where(name, FACTS[decision])
+
+
+def test_a_missed_decision_is_one_that_cost_memory() -> None:
+    found = stops("concat", Breakpoint("decision", "missed"))
+    steps = recording("concat").steps
+    assert found and set(found) <= set(where("concat", lambda s: s.decision.dispatch == "run" and s.decision.blockers))
+    assert all(steps[index].allocated or steps[index].copied for index in found)
+    # Every appending that had to copy its past is among them.
+    assert set(where("concat", lambda s: s.copied > 0 and "NO_CAPACITY" in str(s.decision.blockers))) <= set(found)
+
+
+def test_a_condition_is_an_expression_over_the_step_or_a_function_of_it() -> None:
+    expected = where("bodies", lambda s: s.live_bytes > 50 and s.frame)
+    assert stops("bodies", Breakpoint("condition", "step.live_bytes > 50 and step.frame")) == expected
+
+    def deep(step: Step) -> bool:
+        return step.live_bytes > 50 and bool(step.frame)
+
+    assert stops("bodies", Breakpoint("condition", deep)) == expected
+    largest = "max(out.nbytes for out in step.outs) == 8 and len(trace.steps) > 0"
+    assert stops("bodies", Breakpoint("condition", largest)) == where(
+        "bodies", lambda s: max(out.nbytes for out in s.outs) == 8
+    )
+
+
+def test_a_condition_that_is_no_expression_is_refused_at_once() -> None:
+    with pytest.raises(KvvizError, match="the condition 'step =' is not a Python expression"):
+        Breakpoint("condition", "step =")
+    with pytest.raises(KvvizError, match="is not a Python expression"):
+        Breakpoint("condition", "a\0b")
+
+
+@pytest.mark.parametrize("condition", ["step.colour == 1", "1 / 0", "__import__('os')", "open('x')", "step.frame[5]"])
+def test_a_condition_that_fails_says_where_and_why(condition: str) -> None:
+    cursor = recorded("flat")
+    cursor.breakpoints = [Breakpoint("condition", condition)]
+    with pytest.raises(KvvizError, match=r"the condition .* failed at step 0: \w+Error: "):
+        cursor.resume()
+    assert cursor.position == 0
+
+
+def test_a_function_that_fails_is_told_as_a_condition_that_fails() -> None:
+    cursor = recorded("flat")
+    cursor.breakpoints = [Breakpoint("condition", lambda step: step.outs[9].nbytes)]
+    with pytest.raises(KvvizError, match=r"the condition .* failed at step 0: IndexError"):
+        cursor.resume()
+
+
+def test_hits_are_counted_and_the_first_ones_may_be_ignored() -> None:
+    every = where("concat", lambda s: s.op_type == "Softmax")
+    point = Breakpoint("op", "Softmax", ignore=4)
+    assert stops("concat", point) == every[4:]
+    assert point.hits == len(every)
+
+
+def test_a_breakpoint_that_is_off_neither_stops_nor_counts() -> None:
+    point = Breakpoint("op", "Softmax", enabled=False)
+    assert stops("concat", point) == [] and point.hits == 0
+
+
+def test_of_several_breakpoints_each_counts_and_the_first_is_named() -> None:
+    node, op = Breakpoint("node", "spin"), Breakpoint("op", "Sin")
+    cursor = recorded("bodies")
+    cursor.breakpoints = [node, op]
+    assert cursor.resume().breakpoint is node
+    assert (node.hits, op.hits) == (1, 1)
+
+
+def test_reverse_continue_goes_back_to_the_hit_before() -> None:
+    cursor = recorded("bodies")
+    cursor.breakpoints = [Breakpoint("node", "spin"), Breakpoint("node", "a")]
+    spins = where("bodies", lambda s: s.node == "spin")
     cursor.goto(len(cursor.trace.steps) - 1)
-    assert cursor.trace.steps[cursor.reverse().position].node == "s"
-    assert cursor.trace.steps[cursor.reverse().position].node == "a"
+    found = []
+    while (stop := cursor.reverse()).reason == "breakpoint":
+        found.append(stop.position)
+    assert found == [*reversed(spins), 0]
+    assert (stop.reason, cursor.position) == ("start", -1)
     assert cursor.reverse().reason == "start"
 
 
-def test_ignored_hits_are_passed_and_disabled_breakpoints_too(session: SingleRun) -> None:
-    cursor = Cursor(session)
-    cursor.breakpoints = [Breakpoint("op", "Relu", ignore=1), Breakpoint("op", "Sigmoid", enabled=False)]
-    assert cursor.trace.steps[cursor.resume().position].node == "s"
-    assert [b.hits for b in cursor.breakpoints] == [2, 0]
-
-
 @pytest.mark.parametrize(
-    ("kind", "value", "told"),
+    ("kind", "value", "message"),
     [
-        ("weather", "rain", "no breakpoint of kind"),
-        ("decision", "maybe", "no decision 'maybe'"),
-        ("condition", "step.", "not a Python expression"),
+        ("line", 3, f"there is no breakpoint of kind 'line'; choose one of {', '.join(KINDS)}"),
+        ("decision", "maybe", f"there is no decision 'maybe'; choose one of {', '.join(DECISIONS)}"),
+        ("buffer", "Bx", "'Bx' is not a buffer; give its number, like B12"),
+        ("buffer", None, "None is not a buffer"),
+        ("node", 5, "a breakpoint of kind 'node' takes a name, not 5"),
+        ("op", None, "a breakpoint of kind 'op' takes a name, not None"),
+        ("condition", 7, "a condition is a Python expression or a function of a step, not 7"),
     ],
 )
-def test_a_bad_breakpoint_is_refused_with_one_sentence(kind: str, value: str, told: str) -> None:
-    with pytest.raises(kvviz.KvvizError, match=told):
+def test_a_breakpoint_that_makes_no_sense_is_refused(kind: str, value: Any, message: str) -> None:
+    with pytest.raises(KvvizError) as caught:
         Breakpoint(kind, value)
-
-
-def test_a_condition_that_fails_names_itself_and_the_step(session: SingleRun) -> None:
-    cursor = Cursor(session)
-    cursor.breakpoints = [Breakpoint("condition", "step.wings > 2")]
-    with pytest.raises(kvviz.KvvizError, match=r"'step.wings > 2' failed at step 0"):
-        cursor.resume()
-
-
-def test_a_condition_cannot_reach_for_builtins(session: SingleRun) -> None:
-    cursor = Cursor(session)
-    cursor.breakpoints = [Breakpoint("condition", "__import__('os').getcwd()")]
-    with pytest.raises(kvviz.KvvizError, match="NameError"):
-        cursor.resume()
+    assert message in str(caught.value)

@@ -1,227 +1,242 @@
-"""The headless cursor: every way to move, recorded and at the live edge, in a decode and in bodies."""
+"""Moving through a run: over, into and out of bodies, back, to another decode step; live and over a recording."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 import pytest
-from onnx import parser
 
 import kvviz
-from kvviz.debugger import Cursor
-from kvviz.debugger.state import frontier_after
-from kvviz.decode.loop import DecodeSession
-from kvviz.decode.single import SingleRun
+from kvviz.debugger.cursor import Cursor, Stop
+from kvviz.debugger.state import frontier_after, place_of
+from kvviz.engine.records import Step
+from kvviz.errors import KvvizError
+from tests.debugger.cursors import ORDER, live, ready, recorded, recording
 
-MODELS = Path(__file__).parents[2] / "assets" / "models"
-BRANCH = """branch (bool c, float[4] x) => (float[4] z) {
-    a = Relu(x)
-    y = If (c) <
-        then_branch = yes () => (float[4] o) { t = Sigmoid(a)  o = Neg(t) },
-        else_branch = no () => (float[4] p) { p = Identity(a) }>
-    z = Abs(y) }"""
-LOOP = """loop (int64 n, bool go, float[4] x) => (float[4] y) {
-    y = Loop (n, go, x) <body = once (int64 i, bool c, float[4] v) => (bool d, float[4] w) {
-        d = Identity(c)  w = Neg(v) }> }"""
+NAMES = ["flat", "bodies", "concat", "merged_if", "tensor_scatter"]
+both = pytest.mark.parametrize("make", [live, recorded])
+Make = Callable[[str], Cursor]
 
 
-def model(text: str) -> Any:
-    return kvviz.load(parser.parse_model('<ir_version: 10, opset_import: ["" : 21]>\n' + text))
+def node_at(cursor: Cursor) -> str:
+    return cursor.step.node if cursor.step else ""
 
 
-def branch(condition: bool = True) -> SingleRun:
-    return SingleRun(model(BRANCH), {"c": np.array(condition), "x": np.arange(4, dtype=np.float32)})
-
-
-def loop(trips: int = 2) -> SingleRun:
-    return SingleRun(model(LOOP), {"n": np.array(trips), "go": np.array(True), "x": np.ones(4, np.float32)})
-
-
-def decode(tokens: int = 3) -> DecodeSession:
-    graph = kvviz.load(MODELS / "o05_dynamo_llama_op23" / "model.onnx")
-    return DecodeSession(graph, [5, 17], tokens, kv_capacity=8)
-
-
-def names(cursor: Cursor) -> list[str]:
-    return [step.node for step in cursor.trace.steps]
-
-
-def at(cursor: Cursor) -> str:
-    assert cursor.step is not None
-    return cursor.step.node
-
-
-@pytest.mark.parametrize("recorded", [False, True])
-def test_into_completes_one_op_wherever_it_is(recorded: bool) -> None:
-    session = branch()
-    cursor = Cursor(session.run_to_end() if recorded else session)
-    seen = []
+@both
+def test_into_goes_through_every_op_of_every_body(make: Make) -> None:
+    cursor, seen = make("bodies"), []
     while cursor.into().reason == "step":
-        seen.append((at(cursor), cursor.step.frame if cursor.step else None))
-    inside = ("y[then_branch]",)
-    assert seen == [("a", ()), ("t", inside), ("o", inside), ("y", ()), ("z", ())]
-    assert cursor.into().reason == "end"
+        assert cursor.step is not None
+        seen.append((cursor.step.node, len(cursor.step.frame)))
+    assert seen == ORDER
+    assert cursor.into() == Stop("end", len(ORDER) - 1)
 
 
-@pytest.mark.parametrize("recorded", [False, True])
-@pytest.mark.parametrize("move", ["next", "over"])
-def test_next_takes_a_body_as_part_of_its_node(recorded: bool, move: str) -> None:
-    session = branch()
-    cursor = Cursor(session.run_to_end() if recorded else session)
-    seen = []
-    while getattr(cursor, move)().reason == "step":
-        seen.append(at(cursor))
-    assert seen == ["a", "y", "z"]
-    cursor.goto(1)
-    assert at(cursor) == "t"
-    assert [at(cursor) for _ in range(2) if getattr(cursor, move)()] == ["o", "y"], "inside a body it stays inside"
+@both
+def test_next_takes_a_body_as_a_part_of_its_node(make: Make) -> None:
+    cursor, seen = make("bodies"), []
+    while cursor.next().reason == "step":
+        seen.append(node_at(cursor))
+    assert seen == ["a", "b", "pick", "loop", "call", "z"]
 
 
-@pytest.mark.parametrize("recorded", [False, True])
-def test_into_enters_the_body_that_comes_next_and_out_leaves_it(recorded: bool) -> None:
-    session = branch()
-    cursor = Cursor(session.run_to_end() if recorded else session)
-    cursor.goto(0)
-    cursor.into()
-    assert at(cursor) == "t" and cursor.frame() == ("y[then_branch]",)
-    cursor.out()
-    assert at(cursor) == "y" and cursor.frame() == ()
-
-
-def test_out_of_the_main_graph_runs_to_the_end_of_the_run() -> None:
-    cursor = Cursor(decode())
-    cursor.next()
-    cursor.out()
-    assert cursor.position == cursor.trace.runs[0].last - 1
-    cursor.out()
-    assert cursor.position == cursor.trace.runs[1].last - 1
-
-
-def test_back_goes_to_the_op_before_in_this_frame_and_stops_at_the_start() -> None:
-    cursor = Cursor(branch())
-    cursor.goto(4)
-    assert [cursor.back().position for _ in range(2)] == [3, 0], "a body is passed as a whole"
-    assert (cursor.back().reason, cursor.position) == ("start", -1)
-    assert cursor.back().reason == "start"
+@both
+def test_next_inside_a_body_stays_at_its_level_or_comes_out(make: Make) -> None:
+    cursor, seen = make("bodies"), []
     cursor.goto(2)
-    assert cursor.back().position == 1
-    assert names(cursor) == ["a", "t", "o", "y", "z"], "going back forgets nothing"
+    while cursor.next().reason == "step":
+        seen.append(node_at(cursor))
+        if node_at(cursor) == "pick":
+            break
+    assert seen == ["u", "pick"]
 
 
-def test_goto_past_the_recorded_end_executes_more() -> None:
-    cursor = Cursor(decode())
-    assert cursor.goto(150).position == 150
-    assert len(cursor.trace.steps) == 151 and len(cursor.trace.runs) == 2
-    assert cursor.goto(10).position == 10
-    assert len(cursor.trace.steps) == 151
-    with pytest.raises(kvviz.KvvizError, match="-1"):
+@both
+@pytest.mark.parametrize(("start", "end"), [(2, 4), (3, 4), (5, 11), (8, 11), (12, 14), (0, 15), (15, 15)])
+def test_out_completes_the_node_whose_body_this_is_or_the_run(make: Make, start: int, end: int) -> None:
+    cursor = make("bodies")
+    cursor.goto(start)
+    stop = cursor.out()
+    assert stop.position == cursor.position == end
+    assert stop.reason == ("step" if start < 15 else "end")
+
+
+@both
+def test_back_goes_the_way_that_next_came(make: Make) -> None:
+    cursor = make("bodies")
+    cursor.goto(15)
+    seen = []
+    while cursor.back().reason == "step":
+        seen.append(node_at(cursor))
+    assert seen == ["call", "loop", "pick", "b", "a"]
+    assert (cursor.position, cursor.step, cursor.back()) == (-1, None, Stop("start", -1))
+    cursor.goto(9)
+    assert (cursor.back().position, node_at(cursor)) == (8, "on")
+
+
+@both
+@pytest.mark.parametrize("name", NAMES)
+def test_goto_finds_a_step_by_its_number(make: Make, name: str) -> None:
+    cursor, size = make(name), len(recording(name).steps)
+    for position in (size // 2, 3, size - 1, 0, -1, size // 3):
+        assert cursor.goto(position) == Stop("step" if position >= 0 else "start", position)
+        assert cursor.position == position
+    assert cursor.goto(size + 5) == Stop("end", size - 1)
+    with pytest.raises(KvvizError, match="step -2 does not exist; the first position is -1"):
         cursor.goto(-2)
 
 
-def test_next_decode_step_finds_the_same_op_in_the_next_run_and_previous_in_the_one_before() -> None:
-    cursor = Cursor(decode())
-    cursor.goto(40)
-    here = cursor.step
-    cursor.next_decode_step()
-    there = cursor.step
-    assert here is not None and there is not None
-    assert (there.node, there.run) == (here.node, 1)
-    assert cursor.decode_step == 1
-    cursor.previous_decode_step()
-    assert cursor.position == 40
-
-
-def test_a_decode_that_is_stepped_to_its_end_gives_the_same_tokens() -> None:
-    stepped = decode()
-    cursor = Cursor(stepped)
-    while cursor.next().reason != "end":
-        pass
-    assert cursor.trace.tokens == decode().run_to_end().tokens
-    assert cursor.trace.live is None
-
-
-def test_choosing_a_frontier_op_runs_that_one_and_changes_no_result() -> None:
-    rng = np.random.default_rng(3)
-    plain = decode(2).run_to_end()
-    cursor = Cursor(decode(2))
-    while frontier := cursor.frontier():
-        cursor.choose(frontier[rng.integers(len(frontier))])
-    assert names(cursor) != [step.node for step in plain.steps]
-    assert sorted(names(cursor)) == sorted(step.node for step in plain.steps)
-    assert all(np.array_equal(a, b) for a, b in zip(cursor.trace.logits, plain.logits, strict=True))
-
-
-def test_a_choice_away_from_the_live_edge_or_of_an_op_that_is_not_ready_is_refused() -> None:
-    cursor = Cursor(decode())
-    cursor.goto(20)
-    waiting = cursor.frontier()[0]
-    cursor.goto(5)
-    with pytest.raises(kvviz.KvvizError, match="go to step 20"):
-        cursor.choose(waiting)
-    cursor.goto(20)
-    with pytest.raises(kvviz.KvvizError, match="cannot run next"):
-        cursor.choose(cursor.trace.graph.nodes[-1])
-    assert len(cursor.trace.steps) == 21
-    with pytest.raises(kvviz.KvvizError, match="nothing is left"):
-        Cursor(decode(1).run_to_end()).choose(waiting)
-
-
-def test_loop_iterations_are_frames_of_their_own() -> None:
-    cursor = Cursor(loop(3))
-    frames = []
-    while cursor.into().reason == "step":
-        frames.append(cursor.frame())
-    assert frames == [
-        ("y[body:0]",),
-        ("y[body:1]",),
-        ("y[body:1]",),
-        ("y[body:2]",),
-        ("y[body:2]",),
-        ("y[body:2]",),
-        (),
-    ]
-
-
-def test_a_loop_without_iterations_is_a_step_of_its_own() -> None:
-    cursor = Cursor(loop(0))
-    assert [node.name for node in cursor.frontier()] == ["y"]
-    cursor.next()
-    assert names(cursor) == ["y"] and cursor.next().reason == "end"
-
-
-@pytest.mark.parametrize("make", [branch, loop, decode])
-def test_the_frontier_holds_exactly_the_ops_that_are_ready(make: Any) -> None:
-    # given
-    trace = make().run_to_end()
-    cursor = Cursor(trace)
-    rows = list(trace.steps)
-    for position in range(-1, len(rows) - 1):
-        # when
-        frontier = {node.name for node in frontier_after(trace, position)}
-        # then: recomputed from the steps alone
-        cursor.position = position
-        path = cursor.frame()
-        frame = next(f for f in reversed(trace.frames) if f.path == path and f.run == rows[position + 1].run)
-        mine = [s for s in rows[: position + 1] if s.frame_id == frame.id]
-        done = {s.node for s in mine}
-        made = {name for s in mine for name in s.outputs}
-        inner = {name for node in frame.order for name in node.outputs}
-        ready = {
-            node.name
-            for node in frame.order
-            if node.name not in done and all(n in made or n not in inner for n in (*node.inputs, *node.captures))
-        }
-        assert frontier == ready, position
-
-
-def test_watched_values_tell_where_they_live() -> None:
-    cursor = Cursor(branch())
-    cursor.watches = ["a", "t", "z"]
-    cursor.goto(0)
-    assert cursor.watched()["t"] is None
+@pytest.mark.parametrize("name", NAMES[1:])
+def test_stepping_past_the_recorded_end_runs_more(name: str) -> None:
+    cursor = live(name)
+    for position in range(5):
+        assert len(cursor.trace.steps) == position and cursor.at_edge
+        cursor.into()
     cursor.goto(1)
-    t, a = cursor.watched()["t"], cursor.watched()["a"]
-    assert t is not None and a is not None
-    assert (t.storage, t.generation) == (a.storage, 1)
+    assert not cursor.at_edge and len(cursor.trace.steps) == 5
+    cursor.into()
+    assert len(cursor.trace.steps) == 5
+    cursor.goto(7)
+    assert len(cursor.trace.steps) == 8
+    assert cursor.resume().reason == "end"
+    assert [s.node for s in cursor.trace.steps] == [s.node for s in recording(name).steps]
+    for output, value in recording(name).outputs.items():
+        assert cursor.trace.outputs[output].tobytes() == value.tobytes()
+
+
+def test_a_recording_alone_ends_where_it_ends() -> None:
+    cursor = Cursor(kvviz.run(recording("flat").graph, {"x": np.ones(4, np.float32)}))
+    assert cursor.resume() == Stop("end", 4) and cursor.next() == Stop("end", 4)
+    assert cursor.frontier() == ()
+
+
+@both
+@pytest.mark.parametrize("name", ["concat", "tensor_scatter", "merged_if"])
+def test_the_next_decode_step_is_the_same_op_in_the_next_run(make: Make, name: str) -> None:
+    cursor = make(name)
+    # In a merged decoder the first run takes another branch than the later ones, so begin with the second.
+    first = recording(name).runs[1].first if name == "merged_if" else 0
+    cursor.goto(first + 7)
+    here = cursor.step
+    assert here is not None
+    stop = cursor.next_decode_step()
+    assert cursor.step is not None and stop == Stop("step", cursor.position)
+    assert (cursor.step.run, cursor.step.graph_node) == (here.run + 1, here.graph_node)
+    assert cursor.decode_step == here.run + 1
+    assert cursor.previous_decode_step().position == first + 7
+    cursor.goto(len(recording(name).steps) - 1)
+    assert cursor.next_decode_step().reason == "end"
+
+
+@both
+def test_the_next_decode_step_of_an_op_that_does_not_run_there_is_the_end_of_that_run(make: Make) -> None:
+    cursor, runs = make("merged_if"), recording("merged_if").runs
+    cursor.goto(5)
+    assert cursor.next_decode_step() == Stop("step", runs[1].last - 1)
+    assert cursor.position == runs[1].last - 1
+    assert make is recorded or len(cursor.trace.steps) == runs[1].last
+
+
+@both
+def test_from_the_start_the_next_decode_step_is_the_end_of_the_first_run(make: Make) -> None:
+    cursor, runs = make("concat"), recording("concat").runs
+    assert cursor.next_decode_step().position == runs[0].last - 1
+    assert cursor.out().position == runs[1].last - 1
+    assert cursor.previous_decode_step().position == runs[0].last - 1
+    assert cursor.previous_decode_step() == Stop("start", -1)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_frontier_is_what_is_ready_and_the_same_live_and_recorded(name: str) -> None:
+    cursor, seen = live(name), []
+    steps: list[Step] = []
+    for _ in range(200):
+        frontier, path = cursor.frontier(), cursor.frame()
+        now = cursor.trace.live
+        assert now is not None and frontier == ready(cursor.trace, steps, now.frame)
+        assert path == cursor.trace.frames[now.frame].path
+        seen.append(([node.name for node in frontier], path))
+        cursor.into()
+        if not cursor.session or cursor.session.look_ahead() is None:
+            break
+        steps.append(cursor.trace.steps[-1])
+    over = recorded(name)
+    for position, (names, path) in enumerate(seen, -1):
+        over.position = position
+        assert ([node.name for node in over.frontier()], over.frame()) == (names, path)
+
+
+@pytest.mark.parametrize("name", ["concat", "merged_if"])
+def test_the_frontier_after_every_step_of_a_run_is_what_is_ready(name: str) -> None:
+    trace = recording(name)
+    run, steps = trace.runs[1], list(trace.steps)
+    for position in range(run.first, run.last - 1, 7):
+        following = steps[position + 1]
+        if not following.graph_node.subgraphs:
+            frontier = frontier_after(trace, position)
+            assert frontier == ready(trace, steps[: position + 1], following.frame_id)
+            assert following.graph_node in frontier
+    assert frontier_after(trace, len(trace.steps) - 1) == ()
+
+
+def test_an_op_of_the_frontier_may_be_chosen_to_run_next() -> None:
+    cursor = live("flat")
+    assert [n.name for n in cursor.frontier()] == ["a", "b"]
+    assert cursor.choose("b") == Stop("step", 0)
+    assert [n.name for n in cursor.frontier()] == ["a", "d"]
+    cursor.choose(cursor.frontier()[1])
+    cursor.resume()
+    assert [s.node for s in cursor.trace.steps] == ["b", "d", "a", "c", "y"]
+    np.testing.assert_array_equal(cursor.trace.outputs["y"], recording("flat").outputs["y"])
+
+
+def test_another_order_may_change_who_runs_in_place() -> None:
+    # The first reader of x must leave it whole for the other; the last one still may not, for the caller owns it.
+    first, last = live("flat"), live("flat")
+    first.choose("a"), last.choose("b")
+    assert [b.culprit for b in first.trace.steps[0].decision.blockers] == ["b", "the caller"]
+    assert [b.culprit for b in last.trace.steps[0].decision.blockers] == ["a", "the caller"]
+
+
+def test_a_choice_is_refused_where_it_cannot_be_made() -> None:
+    cursor = live("flat")
+    with pytest.raises(KvvizError, match="node 'y' cannot run next; the frontier is a, b"):
+        cursor.choose("y")
+    cursor.next(), cursor.next()
+    cursor.goto(0)
+    with pytest.raises(KvvizError, match="step 1 has run already; go to step 1 to choose what runs next"):
+        cursor.choose("c")
+    cursor.resume()
+    for ended in (cursor, recorded("flat")):
+        with pytest.raises(KvvizError, match="nothing is left to run"):
+            ended.choose("y")
+
+
+def test_ops_may_be_chosen_inside_a_body() -> None:
+    cursor = live("bodies")
+    cursor.goto(4)
+    assert (cursor.frame(), [n.name for n in cursor.frontier()]) == (("loop[body:0]",), ["on", "spin"])
+    cursor.choose("spin")
+    assert [n.name for n in cursor.frontier()] == ["on", "w"]
+    cursor.choose("w"), cursor.choose("on")
+    assert cursor.frame() == ("loop[body:1]",)
+    cursor.resume()
+    assert [s.node for s in cursor.trace.steps[5:8]] == ["spin", "w", "on"]
+    np.testing.assert_array_equal(cursor.trace.outputs["z"], recording("bodies").outputs["z"])
+
+
+@both
+def test_watched_values_are_found_in_their_frame_and_around_it(make: Make) -> None:
+    cursor = make("bodies")
+    cursor.watches = ["a", "h", "nothing"]
+    cursor.goto(2)
+    places = cursor.watched()
+    trace = recording("bodies")
+    assert places["nothing"] is None
+    for name in ("a", "h"):
+        where = places[name]
+        made = next(out for s in trace.steps for out in s.outs if out.name == name)
+        assert where is not None and (where.storage, where.shape) == (made.storage, (2,))
+    assert place_of(trace, "h", 1) is None
+    assert (cursor.goto(0).position, cursor.watched()["h"]) == (0, None)
