@@ -10,9 +10,10 @@ import pytest
 import kvviz
 from kvviz.debugger.cursor import Cursor, Stop
 from kvviz.debugger.state import frontier_after, place_of
+from kvviz.decode.single import SingleRun
 from kvviz.engine.records import Step
 from kvviz.errors import KvvizError
-from tests.debugger.cursors import ORDER, live, ready, recorded, recording
+from tests.debugger.cursors import ORDER, graph, live, ready, recorded, recording
 
 NAMES = ["flat", "bodies", "concat", "merged_if", "tensor_scatter"]
 both = pytest.mark.parametrize("make", [live, recorded])
@@ -103,6 +104,28 @@ def test_stepping_past_the_recorded_end_runs_more(name: str) -> None:
     assert [s.node for s in cursor.trace.steps] == [s.node for s in recording(name).steps]
     for output, value in recording(name).outputs.items():
         assert cursor.trace.outputs[output].tobytes() == value.tobytes()
+
+
+@pytest.mark.parametrize("name", ["concat", "merged_if"])
+def test_a_decode_that_is_stepped_to_its_end_tells_the_same(name: str) -> None:
+    cursor = live(name)
+    while cursor.next().reason != "end":
+        pass
+    assert cursor.trace.tokens == recording(name).tokens and len(cursor.trace.tokens) == 3
+    assert cursor.trace.words == recording(name).words
+
+
+@both
+def test_a_loop_that_does_not_run_is_one_op_of_the_frontier(make: Make) -> None:
+    inputs = {"x": np.ones(2, np.float32), "n": np.array(0), "c": np.array(True)}
+    session = SingleRun(graph("bodies"), inputs)
+    cursor = Cursor(session if make is live else session.run_to_end())
+    cursor.goto(4)
+    assert (cursor.frame(), [n.name for n in cursor.frontier()]) == ((), ["loop"])
+    cursor.into()
+    assert node_at(cursor) == "loop"
+    if make is live:
+        assert cursor.frame() == ("call[function]",)
 
 
 def test_a_recording_alone_ends_where_it_ends() -> None:
