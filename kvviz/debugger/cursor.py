@@ -16,6 +16,7 @@ from kvviz.engine.session import Session
 from kvviz.engine.trace import Trace
 from kvviz.errors import KvvizError
 from kvviz.graph.model import Node
+from kvviz.graph.scope import blocks
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,7 @@ class Cursor:
         self.position = -1
         self.breakpoints: list[Breakpoint] = []
         self.watches: list[str] = []
+        self._blocks: dict[int, int] = {}
 
     # -- where we are -----------------------------------------------------------------------------------------------
 
@@ -108,11 +110,19 @@ class Cursor:
         return self._move(lambda index: True)
 
     def out(self) -> Stop:
-        """Run until this frame's node is complete; in the main graph, until the run is."""
+        """Run until this frame's node is complete; in a main graph, to the end of the block that comes next."""
         depth = self._depth()
-        if depth == 0:
-            return self._end_of_run()
-        return self._move(lambda index: depth_of(self.trace, index) < depth)
+        if depth:
+            return self._move(lambda index: depth_of(self.trace, index) < depth)
+        stop = self.next()
+        if stop.reason != "step":
+            return stop
+        run, block = self.decode_step, self._block()
+        last = self.position
+        while self.next().reason == "step" and self.decode_step == run and self._block() == block:
+            last = self.position
+        self.position = last  # one op further may have run by now: it is recorded, and comes next
+        return Stop("step", last)
 
     def back(self) -> Stop:
         """Back to the op before in this frame, or around it."""
@@ -218,6 +228,14 @@ class Cursor:
     def _hit(self, index: int) -> Breakpoint | None:
         hits = [b for b in self.breakpoints if b.matches(self.trace, index)]
         return hits[0] if hits else None
+
+    def _block(self) -> int:
+        """Number of the block that the op completed last belongs to."""
+        if not self._blocks:
+            frame = next(f for f in self.trace.frames if f.parent is None)
+            cut = enumerate(blocks(self.trace.graph, frame.order))
+            self._blocks = {id(node): number for number, block in cut for node in block.nodes}
+        return self._blocks.get(id(self.trace.recorder.rows[self.position][1].node), -1)
 
     def _depth(self) -> int:
         return depth_of(self.trace, self.position) if self.position >= 0 else 0

@@ -92,7 +92,7 @@ class Debugger(anywidget.AnyWidget):
     over = next
 
     def out(self) -> Stop:
-        """Run until this frame's node is complete."""
+        """Run until this frame's node is complete; in a main graph, to the end of the block that comes next."""
         return self._do(self._cursor.out)
 
     def back(self) -> Stop:

@@ -13,6 +13,7 @@ from kvviz.debugger.state import frontier_after, place_of
 from kvviz.decode.single import SingleRun
 from kvviz.engine.records import Step
 from kvviz.errors import KvvizError
+from kvviz.graph.scope import blocks
 from tests.debugger.cursors import ORDER, graph, live, ready, recorded, recording
 
 NAMES = ["flat", "bodies", "concat", "merged_if", "tensor_scatter"]
@@ -61,6 +62,24 @@ def test_out_completes_the_node_whose_body_this_is_or_the_run(make: Make, start:
     stop = cursor.out()
     assert stop.position == cursor.position == end
     assert stop.reason == ("step" if start < 15 else "end")
+
+
+@both
+def test_out_of_a_main_graph_goes_to_the_end_of_block_after_block(make: Make) -> None:
+    # given
+    cursor, run = make("concat"), recording("concat").runs[0]
+    owner = {id(node): block.title for block in blocks(recording("concat").graph) for node in block.nodes}
+    stops = []
+    # when
+    while cursor.position < run.last - 1:
+        start = cursor.position + 1
+        stops.append((start, cursor.out().position))
+    # then: what was passed is of one block, and what comes next is of another
+    told = [owner[id(step.graph_node)] for step in recording("concat").steps[: run.last]]
+    assert cursor.position == run.last - 1
+    for start, end in stops:
+        assert set(told[start : end + 1]) == {told[start]}
+        assert end + 1 == run.last or told[end + 1] != told[start]
 
 
 @both
@@ -165,7 +184,7 @@ def test_the_next_decode_step_of_an_op_that_does_not_run_there_is_the_end_of_tha
 def test_from_the_start_the_next_decode_step_is_the_end_of_the_first_run(make: Make) -> None:
     cursor, runs = make("concat"), recording("concat").runs
     assert cursor.next_decode_step().position == runs[0].last - 1
-    assert cursor.out().position == runs[1].last - 1
+    assert cursor.next_decode_step().position == runs[1].last - 1
     assert cursor.previous_decode_step().position == runs[0].last - 1
     assert cursor.previous_decode_step() == Stop("start", -1)
 
