@@ -84,6 +84,13 @@ def test_all_reasons_are_collected_not_only_the_first() -> None:
     assert len(blockers) == 12
 
 
+def test_the_alias_that_is_named_is_one_that_is_still_needed() -> None:
+    text = """g (float[2, 3] x) => (float[2, 3] t, float[6] y, float[3, 2] z) <int64[1] n = {-1}, int64[2] s = {3, 2}> {
+        a = Exp(x) needed = Reshape(a, n) spent = Reshape(a, s) z = Neg(spent) [target] t = Relu(a) y = Abs(needed) }"""
+    (blocker,) = step_of(run(text, X), "target").decision.blockers
+    assert (blocker.code, blocker.culprit) == ("ALIASED", "needed")
+
+
 def test_each_operand_has_reasons_of_its_own() -> None:
     text = """g (float[2, 3] x) => (float[2, 3] t) <float[3] w = {1, 2, 3}> { [target] t = Add(x, w) }"""
     found = {(b.input, b.code) for b in step_of(run(text, X), "target").decision.blockers}

@@ -202,6 +202,19 @@ def test_a_pool_passes_small_requests_by_and_takes_the_best_fit() -> None:
     assert step_of(trace, "e").outs[0].storage == step_of(trace, "b").outs[0].storage
 
 
+def test_a_pooled_storage_forgets_the_room_that_it_had_in_its_last_life() -> None:
+    text = """g (float[2, 2] x, float[1, 2] n) => (float[3, 2] y) <int64[1] o = {1}, float[1, 2] k = {1, 2}> {
+        s = ReduceSum(x, o) e = MatMul(s, k) y = Concat <axis = 0> (e, n) }"""
+    x, new = numbers(2, 2), numbers(1, 2)
+    expected = run(text, {"x": x, "n": new}).outputs["y"]
+    policy = Policy("pooled", pool=Pool)
+    trace = run(text, {"x": kvviz.reserve(x, 0, 6), "n": new}, donate=["x"], policy=policy)
+    # e moves into the block of x, which had room for six rows; an append would write behind e.
+    assert step_of(trace, "e").outs[0].storage == trace.frames[0].bindings[-1].storage
+    assert [b.code for b in step_of(trace, "y").decision.blockers] == ["NO_CAPACITY"]
+    np.testing.assert_array_equal(trace.outputs["y"], expected)
+
+
 def test_a_dead_storage_is_overwritten_with_a_pattern_in_poison_mode() -> None:
     text = "g (float[4, 8] x) => (float[8] y) <int64[1] z = {0}> { y = ReduceSum <keepdims = 0> (x, z) }"
     for given in (X["x"].copy(), kvviz.reserve(X["x"], 0, 6), np.asfortranarray(X["x"])):

@@ -24,7 +24,7 @@ export interface Now {
 }
 
 const NONE: Change = { payload: false, cursor: false, selection: false, breakpoints: false, note: false, look: false };
-const LAG = [60, 240]; // ms, least and most
+const LAG = [150, 400]; // ms, least and most
 const ALL: Change = { payload: true, cursor: true, selection: true, breakpoints: true, note: true, look: true };
 
 function merge(into: Change, what: Partial<Change>): void {
@@ -161,8 +161,8 @@ export class Store {
     for (const view of this.#views) if (view.slow) view.update(change);
     this.#settle();
     this.#slowAt = performance.now();
-    // on a slow machine the cursor keeps three frames in four for itself
-    this.#lag = Math.max(LAG[0], Math.min(LAG[1], 4 * (this.#slowAt - began)));
+    // on a slow machine the slow panes, which also have to be laid out and painted, get one frame in about ten
+    this.#lag = Math.max(LAG[0], Math.min(LAG[1], 12 * (this.#slowAt - began)));
   }
 
   #settle(): void {
