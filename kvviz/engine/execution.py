@@ -98,6 +98,7 @@ class Execution:
         """Go on to where the next op runs, without running one: into bodies, and on to a loop's next iteration.
 
         Afterwards the frame's frontier is what may run next; it is empty where the next step completes a control node.
+        A body is entered only where nothing else could run instead: else its node is one choice among others.
         """
         while True:
             frame = self.stack[-1]
@@ -107,7 +108,7 @@ class Execution:
                     self.finished = frame is self.main
                     return
                 control.leave(self, frame)
-            elif control.has_body(frame, planned):
+            elif control.has_body(frame, planned) and len(frame.frontier()) == 1:
                 control.enter(self, frame, planned)
             else:
                 return

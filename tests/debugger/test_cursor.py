@@ -15,6 +15,7 @@ from kvviz.engine.records import Step
 from kvviz.errors import KvvizError
 from kvviz.graph.scope import blocks
 from tests.debugger.cursors import ORDER, graph, live, ready, recorded, recording
+from tests.engine.graphs import graph_of, numbers
 
 NAMES = ["flat", "bodies", "concat", "merged_if", "tensor_scatter"]
 both = pytest.mark.parametrize("make", [live, recorded])
@@ -282,3 +283,21 @@ def test_watched_values_are_found_in_their_frame_and_around_it(make: Make) -> No
         assert where is not None and (where.storage, where.shape) == (made.storage, (2,))
     assert place_of(trace, "h", 1) is None
     assert (cursor.goto(0).position, cursor.watched()["h"]) == (0, None)
+
+
+@pytest.mark.parametrize(("choice", "order"), [("z", ["z", "q", "o", "y"]), ("y", ["q", "o", "y", "z"])])
+def test_where_a_body_comes_next_another_op_may_be_chosen_instead(choice: str, order: list[str]) -> None:
+    # given
+    text = """g (bool c, float[4] x) => (float[4] y, float[4] z) {
+        y = If (c) <then_branch = t () => (float[4] o) { q = Exp(x) o = Neg(q) },
+                    else_branch = e () => (float[4] p) { p = Neg(x) }>
+        z = Abs(x) }"""
+    cursor = Cursor(SingleRun(graph_of(text), {"c": np.array(True), "x": numbers(4)}))
+    assert [node.name for node in cursor.frontier()] == ["y", "z"]
+    # when
+    cursor.choose(choice)
+    while cursor.into().reason == "step":
+        pass
+    # then
+    assert [step.node for step in cursor.trace.steps] == order
+    assert np.array_equal(cursor.trace.value("q", order.index("q")), np.exp(numbers(4)))
