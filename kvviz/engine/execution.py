@@ -213,10 +213,7 @@ class Execution:
         for slot in planned.outputs:
             if uses[slot] == 0 and slot and (storage := stores[slot]) is not None:
                 vals[slot] = stores[slot] = None
-                if storage.holders > 1:
-                    storage.holders -= 1
-                else:
-                    self.ledger.release(storage, freed)
+                self.ledger.release(storage, freed)
         recorder = self.recorder
         recorder.written += written
         recorder.copied += copied
@@ -225,8 +222,6 @@ class Execution:
             recorder.rows.append(
                 (frame.id, planned, taken, masks, placed, tuple(freed), allocated, copied, written, live)
             )
-        else:
-            recorder.skipped += 1
 
     def _viewed(self, frame: Frame, planned: PlannedNode, args: list, out: np.ndarray) -> Storage | None:
         """The storage of an op's first input, if its output lies there."""

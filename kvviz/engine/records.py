@@ -193,7 +193,17 @@ class Cache:
 
 @dataclass(frozen=True, slots=True)
 class Live:
-    """The live edge: the frame that runs next and its frontier."""
+    """The live edge.
+
+    Attributes
+    ----------
+    frame : int
+        The frame that runs next.
+    frontier : tuple of Node
+        What may run there, in plan order; empty where the next step completes a control node.
+    costs : tuple of (int or None, int)
+        Bytes that each of them would allocate (None: not known before it runs) and free; empty where nobody asked.
+    """
 
     frame: int
     frontier: tuple[Node, ...]

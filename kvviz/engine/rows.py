@@ -60,7 +60,7 @@ class Recorder:
         Whether steps are written down (byte totals are counted either way).
     """
 
-    __slots__ = ("allocated", "copied", "frames", "ledger", "on", "rows", "skipped", "written")
+    __slots__ = ("allocated", "copied", "frames", "ledger", "on", "rows", "written")
 
     def __init__(self, on: bool = True, poisoned: bool = False) -> None:
         self.on = on
@@ -70,7 +70,6 @@ class Recorder:
         self.written = 0
         self.copied = 0
         self.allocated = 0
-        self.skipped = 0
 
     def note_freed(self, freed: list[int]) -> None:
         """Write storages that died between two ops to the row of the earlier one."""
