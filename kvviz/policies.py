@@ -1,5 +1,9 @@
-"""Named policies: ``kvviz.policies.ideal``, ``kvviz.policies.never``."""
+"""Named policies: ``kvviz.policies.ideal``, ``never``, ``rten`` and ``onnxruntime``.
+
+A policy of a runtime is called for a variant of it: ``policies.rten(quirks=False)``.
+"""
 
 from kvviz.engine.policy import ideal, never
+from kvviz.engine.rten.policy import rten
 
-__all__ = ["ideal", "never"]
+__all__ = ["ideal", "never", "rten"]

@@ -46,6 +46,17 @@ def codes(mask: int) -> tuple[BlockerCode, ...]:
     return tuple(code for code, bit in BITS.items() if mask & bit)
 
 
+def rule(number: int) -> int:
+    """The bit of a policy's own reason: ``policy.rules[number]`` is its sentence, and `BlockerCode.POLICY` its code."""
+    return 1 << (len(BITS) + number)
+
+
+def rules(mask: int) -> tuple[int, ...]:
+    """The numbers of the policy's own reasons in a bit mask."""
+    own = mask >> len(BITS)
+    return tuple(number for number in range(own.bit_length()) if own >> number & 1)
+
+
 @dataclass(frozen=True, slots=True)
 class Blocker:
     """One reason, with its culprit.

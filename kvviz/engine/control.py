@@ -12,6 +12,7 @@ import numpy as np
 
 from kvviz.engine import loop
 from kvviz.engine.frame import Frame
+from kvviz.engine.placing import own_outputs
 from kvviz.engine.plan import KEEP, Plan, PlannedNode
 from kvviz.engine.planning import plan_for
 from kvviz.engine.rows import PASSED
@@ -51,11 +52,12 @@ def leave(execution: Execution, frame: Frame) -> bool:
     if frame.control is not None:
         return loop.leave(execution, frame)
     parent = frame.parent
+    allocated, written = own_outputs(execution, frame) if execution.placed else (0, 0)
     placed = [
         hand_out(parent, slot, frame.vals[inner], frame.stores[inner])
         for slot, inner in zip(planned.outputs, frame.plan.outputs)
     ]
-    finish(execution, frame, planned, parent, tuple(placed), 0, 0, [])
+    finish(execution, frame, planned, parent, tuple(placed), allocated, written, [])
     return True
 
 
@@ -111,17 +113,23 @@ def passed(value: Any, storage: Storage) -> tuple:
 
 
 def capture(
-    execution: Execution, frame: Frame, plan: Plan, parent: Frame, planned: PlannedNode, once: bool
+    execution: Execution, frame: Frame, plan: Plan, parent: Frame, planned: PlannedNode, taken: frozenset[int]
 ) -> list[tuple[str, int, str]]:
-    """Bind what a body reads from outside; returns (name, slot, how) for the trace."""
+    """Bind what a body reads from outside; returns (name, slot, how) for the trace.
+
+    ``taken`` are the parent's slots that the policy lets the body take over. A body that is entered again gets a copy
+    of them each time.
+    """
     noted: list[tuple[str, int, str]] = []
-    by_value = once and execution.policy.captures == "value"
     for name, slot in plan.captured:
         outer = parent.plan.slots.get(name)
         if outer is None or parent.stores[outer] is None:
             raise OpError(f"node {planned.node.name!r} reads {name!r} from outside, which does not exist there")
-        if by_value and parent.uses[outer] == planned.reads[outer] and outer not in planned.inputs:
-            move(parent, outer, frame, slot)
+        if outer in taken:
+            if frame.control is None:
+                move(parent, outer, frame, slot)
+            else:
+                frame.control.clone(execution.ledger, parent.vals[outer], frame, slot)
             noted.append((name, slot, "captured by value"))
         else:
             frame.bind_by_reference(slot, parent.vals[outer], parent.stores[outer])
@@ -129,11 +137,11 @@ def capture(
     return noted
 
 
-def pass_argument(parent: Frame, planned: PlannedNode, outer: int, frame: Frame, slot: int) -> str:
-    """Bind one argument of a body: by value if the control node is its only reader left."""
+def pass_argument(parent: Frame, outer: int, frame: Frame, slot: int, taken: frozenset[int]) -> str:
+    """Bind one argument of a body: by value where the policy lets the body take it over."""
     if not outer or parent.stores[outer] is None:
         return ""
-    if parent.uses[outer] == 1 and planned.reads[outer] == 1:
+    if outer in taken:
         move(parent, outer, frame, slot)
         return "passed"
     frame.bind_by_reference(slot, parent.vals[outer], parent.stores[outer])
@@ -161,7 +169,8 @@ def _enter_branch(execution: Execution, frame: Frame, planned: PlannedNode) -> N
     attribute = "then_branch" if bool(np.reshape(condition, ())) else "else_branch"
     plan = body_plan(execution, planned.node.subgraphs[attribute])
     child = execution.open_frame(plan, frame, planned, attribute, None)
-    execution.note_bindings(child, capture(execution, child, plan, frame, planned, once=True))
+    taken = execution.policy.captures(frame, planned)
+    execution.note_bindings(child, capture(execution, child, plan, frame, planned, taken))
     execution.stack.append(child)
 
 
@@ -171,8 +180,9 @@ def _enter_function(execution: Execution, frame: Frame, planned: PlannedNode) ->
     plan = body_plan(execution, body)
     child = execution.open_frame(plan, frame, planned, "function", None)
     noted = []
+    taken = execution.policy.captures(frame, planned)
     for value, slot, outer in zip(body.inputs, plan.inputs, planned.inputs):
-        how = pass_argument(frame, planned, outer, child, slot)
+        how = pass_argument(frame, outer, child, slot, taken)
         if how:
             noted.append((value.name, slot, how))
     execution.note_bindings(child, noted)

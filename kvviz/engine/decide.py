@@ -53,6 +53,28 @@ def never(frame: Frame, planned: PlannedNode, args: list) -> Verdict:
     return (), tuple((i, b.POLICY) for i in positions), NOTHING
 
 
+def by_value(frame: Frame, planned: PlannedNode) -> frozenset[int]:
+    """Slots that the body of a control node takes over: what nobody else needs.
+
+    An If may take captured values, a Loop, Scan or local function arguments only, as their bodies are entered again
+    or name their arguments.
+    """
+    uses = frame.uses
+    if planned.control == "If":
+        given = planned.inputs
+        return frozenset(s for _, s in planned.captures if uses[s] == planned.reads[s] and s not in given)
+    return by_reference(frame, planned)
+
+
+def by_reference(frame: Frame, planned: PlannedNode) -> frozenset[int]:
+    """Captured values are lent; arguments of a Loop, Scan or local function are passed on where nobody else needs
+    them."""
+    if planned.control == "If":
+        return frozenset()
+    uses, reads = frame.uses, planned.reads
+    return frozenset(s for s in planned.inputs if s and uses[s] == 1 and reads[s] == 1)
+
+
 def elementwise_misfit(args: list, position: int) -> str:
     """``"shape"`` if broadcasting the inputs gives another shape than that of one of them, else empty."""
     shape = args[position].shape

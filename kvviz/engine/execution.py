@@ -14,6 +14,7 @@ import numpy as np
 from kvviz.engine import control
 from kvviz.engine.binding import Weights, bind_inputs, collect_outputs, describe, dtype_of
 from kvviz.engine.frame import Frame
+from kvviz.engine.placing import execute_placed
 from kvviz.engine.plan import Plan, PlannedNode
 from kvviz.engine.policy import Policy
 from kvviz.engine.rows import APPEND, IN_PLACE, NEW, POOL, VIEW, FrameRow, Recorder
@@ -59,6 +60,7 @@ class Execution:
         self.weights = weights
         self.run_index = run
         self.decide = policy.in_place
+        self.placed = policy.homes is not None
         self.ledger.pool = policy.pool() if policy.pool else None
         self.main = self.open_frame(plan, None, None, "", None)
         bind_inputs(self, feeds, donate)
@@ -126,6 +128,9 @@ class Execution:
 
     def execute(self, frame: Frame, planned: PlannedNode) -> None:
         """Run one op that has a kernel, and log it."""
+        if self.placed:
+            execute_placed(self, frame, planned)
+            return
         vals = frame.vals
         fetch = planned.fetch
         args = fetch(vals) if fetch is not None else [vals[slot] for slot in planned.inputs]
@@ -139,7 +144,7 @@ class Execution:
             else:
                 out = planned.call(*args)
         except Exception as error:
-            out = self._after_failure(planned, args, error)
+            out = self.after_failure(planned, args, error)
             taken = ()
         if planned.plain and taken and out is args[taken[0]]:
             # Overwritten in place: the storage changes hands, nothing is allocated.
@@ -299,7 +304,7 @@ class Execution:
             return APPEND, value.nbytes - past.nbytes
         return VIEW, 0
 
-    def _after_failure(self, planned: PlannedNode, args: list, error: Exception) -> Any:
+    def after_failure(self, planned: PlannedNode, args: list, error: Exception) -> Any:
         """Fall back to the reference evaluator's kernel where ours declines; otherwise say what failed."""
         node = planned.node
         if isinstance(error, Decline) and foreign.foreign_available(node.domain, node.op_type, node.opset):

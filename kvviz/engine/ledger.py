@@ -54,7 +54,7 @@ class Ledger:
         """The largest number of bytes alive so far, in all runs."""
         return max(self._peak, self.peak_here)
 
-    def allocate(self, array: np.ndarray) -> tuple[Storage, int]:
+    def allocate(self, array: np.ndarray, pooled: bool = True) -> tuple[Storage, int]:
         """The storage of a freshly computed array, and the bytes of new capacity (0 where the pool had room)."""
         nbytes = array.nbytes
         root = array if array.base is None else root_of(array)
@@ -67,14 +67,24 @@ class Ledger:
             if live > self.peak_here:
                 self.peak_here = live
             return storage, nbytes
-        pooled = self.pool.take(nbytes)
-        if pooled is None:
-            return self.new(nbytes, root), nbytes
-        pooled.root, pooled.room, pooled.whole = root, None, True
-        pooled.generation += 1
-        self.live += pooled.capacity
+        found = self.pool.take(array) if pooled else None
+        if found is None:
+            storage = self.new(nbytes, root)
+            self.pool.made(storage, array)
+            return storage, nbytes
+        self.revive(found, root)
+        return found, 0
+
+    def revive(self, storage: Storage, root: Any) -> None:
+        """Give a dead storage new contents."""
+        storage.root, storage.room, storage.whole = root, None, True
+        storage.generation += 1
+        self.grow(storage.capacity)
+
+    def grow(self, nbytes: int) -> None:
+        """Count bytes as alive."""
+        self.live += nbytes
         self.peak_here = max(self.peak_here, self.live)
-        return pooled, 0
 
     def adopt(self, value: Any, origin: str, owned: bool, known: dict[int, Storage]) -> Storage:
         """The storage of a value from outside; values that share a root in ``known`` share a storage.
@@ -177,12 +187,12 @@ class Ledger:
         self.live -= storage.capacity
         if self.poisoned and storage.owned and storage.whole:
             poison(storage.root)
+        if self.pool is not None and storage.owned:
+            self.pool.give(storage)
         storage.root = None
         for part in storage.parts:
             self.release(part, freed)
         storage.parts = ()
-        if self.pool is not None and storage.owned:
-            self.pool.give(storage)
 
 
 def _overlapping(root: np.ndarray, known: dict[int, Storage]) -> Storage | None:

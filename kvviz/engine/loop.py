@@ -14,6 +14,7 @@ import numpy as np
 from kvviz.engine import control, scan
 from kvviz.engine.frame import Frame
 from kvviz.engine.loop_state import LoopState
+from kvviz.engine.placing import own_outputs
 from kvviz.engine.plan import Plan, PlannedNode
 from kvviz.engine.rows import NEW
 from kvviz.errors import OpError
@@ -28,20 +29,32 @@ def enter(execution: Execution, frame: Frame, planned: PlannedNode) -> bool:
     state, initial, go_on = _start(frame, planned, control.body_plan(execution, planned.node.subgraphs["body"]))
     if not go_on:
         ends = [(frame.vals[slot], frame.stores[slot]) for slot in initial]
+        if execution.placed:
+            ends = [_copy(execution, state, value) for value, _ in ends]
         _complete(execution, None, planned, frame, state, ends)
         return True
     child = _open(execution, frame, planned, state)
-    noted = control.capture(execution, child, state.plan, frame, planned, once=False)
+    state.taken = execution.policy.captures(frame, planned)
+    noted = control.capture(execution, child, state.plan, frame, planned, state.taken)
     if state.restarts:
         noted += scan.restart(child, state)
     else:
         for i, outer in enumerate(initial):
             slot = state.plan.inputs[state.head + i]
-            how = control.pass_argument(frame, planned, outer, child, slot)
+            how = control.pass_argument(frame, outer, child, slot, state.taken)
             if how:
                 noted.append((state.plan.names[slot], slot, how))
     _feed(execution, child, state, noted)
     return False
+
+
+def _copy(execution: Execution, state: LoopState, value: Any) -> tuple[Any, Any]:
+    """An initial value as the result of a loop of zero trips, where a policy hands out nothing that is lent."""
+    copy = np.array(value, order="C")
+    storage, allocated = execution.ledger.allocate(copy, False)
+    state.allocated += allocated
+    state.cloned += copy.nbytes
+    return copy, storage
 
 
 def has_iterations(frame: Frame, planned: PlannedNode) -> bool:
@@ -66,6 +79,10 @@ def leave(execution: Execution, frame: Frame) -> bool:
     state, planned, parent = frame.control, frame.caller, frame.parent
     assert planned is not None and parent is not None
     more = goes_on(frame)
+    if execution.placed:
+        allocated, written = own_outputs(execution, frame)
+        state.allocated += allocated
+        state.cloned += written
     outs = [(frame.vals[slot], frame.stores[slot]) for slot in state.plan.outputs[state.head > 0 :]]
     carried, scanned = outs[: state.carried], outs[state.carried :]
     for kept, (value, storage) in zip(state.collected, scanned):
@@ -80,7 +97,7 @@ def leave(execution: Execution, frame: Frame) -> bool:
         _complete(execution, frame, planned, parent, state, carried)
         return True
     child = _open(execution, parent, planned, state)
-    noted = control.capture(execution, child, state.plan, parent, planned, once=False)
+    noted = control.capture(execution, child, state.plan, parent, planned, state.taken)
     if state.iteration in state.restarts:
         noted += scan.restart(child, state)
     else:
@@ -154,7 +171,7 @@ def _complete(
     ends: list[tuple[Any, Any]],
 ) -> None:
     """Bind the final values and the stacked scan outputs, and log the node."""
-    written = 0
+    written = state.cloned
     if state.finals:
         ends = []
         for slot, values in zip(planned.outputs, zip(*state.finals)):

@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from kvviz.engine.frame import Frame
+from kvviz.engine.ledger import Ledger
 from kvviz.engine.plan import Plan
 from kvviz.memory.storage import Storage
 
@@ -29,6 +31,10 @@ class LoopState:
         Scan-8 only: iterations that begin a new batch item, with the state variables that they begin with.
     finals : list of list of (value, storage)
         Scan-8 only: the state variables that each batch item ended with.
+    taken : frozenset of int
+        Slots of the parent that the policy lets the body take over.
+    allocated, cloned : int
+        Bytes of new capacity for the loop's own values, and of copies of captured values.
     """
 
     def __init__(self, plan: Plan, trips: int | None, head: int, carried: int, outputs: int) -> None:
@@ -44,4 +50,13 @@ class LoopState:
         self.restarts: dict[int, list[tuple[int, np.ndarray]]] = {}
         self.finals: list[list[tuple[Any, Storage]]] = []
         self.batches: list[int] = []
+        self.taken: frozenset[int] = frozenset()
         self.allocated = 0
+        self.cloned = 0
+
+    def clone(self, ledger: Ledger, value: Any, frame: Frame, slot: int) -> None:
+        """Give an iteration its own copy of a captured value."""
+        copy = np.array(value, order="C")
+        frame.bind(slot, copy, ledger.new(copy.nbytes, copy))
+        self.allocated += copy.nbytes
+        self.cloned += copy.nbytes

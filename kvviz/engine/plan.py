@@ -19,6 +19,7 @@ from kvviz.ops.registry import Grow, OpSpec, find
 
 CONTROL = {"If", "Loop", "Scan"}
 KEEP = 1 << 30  # use count of a value that a frame never releases: weights, captures by reference
+PIN = 1 << 20  # added to the count of a value that lives to the end of its frame, whoever has read it
 ABSENT = 0
 # Views that begin where their input begins; the place of any other view is looked up.
 SAME_START = {
@@ -55,6 +56,7 @@ class PlannedNode:
         "lone_view",
         "moves",
         "node",
+        "notes",
         "outputs",
         "plain",
         "position",
@@ -67,6 +69,7 @@ class PlannedNode:
 
     def __init__(self, node: Node, position: int, slot: Callable[[str], int]) -> None:
         self.node = node
+        self.notes: Any = None  # what a policy worked out beforehand
         self.position = position
         self.inputs = tuple(slot(name) for name in node.inputs)
         # One call for all arguments; a getter of a single slot would not give a tuple.
@@ -172,6 +175,7 @@ class Plan:
         self.weights = tuple((n, s) for n, s in self.slots.items() if s and n in graph.weights)
         known = made | {s for _, s in self.weights}
         self.captured = tuple((n, s) for n, s in self.slots.items() if s not in known)
+        self.notes: Any = None
         for _, slot in self.weights:
             self.uses[slot] += KEEP
 

@@ -23,7 +23,10 @@ def plan_for(graph: Graph, outputs: tuple[str, ...], policy: Policy) -> Plan:
     plan = plans.get(key)
     if plan is None:
         nodes = needed(graph, outputs)
-        plan = plans[key] = Plan(graph, outputs, policy.schedule(graph, nodes, outputs))
+        plan = Plan(graph, outputs, policy.schedule(graph, nodes, outputs))
+        if policy.prepare is not None:
+            policy.prepare(plan)
+        plans[key] = plan
     return plan
 
 

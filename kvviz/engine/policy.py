@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
 from kvviz.engine import decide
+from kvviz.engine.plan import Plan
 from kvviz.errors import KvvizError
 from kvviz.graph.model import Graph, Node
 from kvviz.memory.pool import Pool
@@ -34,10 +36,23 @@ class Policy:
         ``in_place(frame, planned, args)`` decides one dispatch; see `kvviz.engine.decide`.
     schedule : callable
         ``schedule(graph, nodes, outputs)`` puts the needed nodes in order.
-    captures : str
-        ``"value"``: an If branch takes over a captured value that nobody else needs; ``"reference"``: never.
+    captures : callable
+        ``captures(frame, planned)`` names the slots of a frame that the body of a control node takes over;
+        see `kvviz.engine.control`.
     pool : callable or None
         Makes the pool of one run; None hands out new storages only.
+    prepare : callable or None
+        ``prepare(plan)`` is called once for every plan; it may leave ``notes`` on the plan and its nodes.
+    homes : callable or None
+        ``homes(execution, frame, planned, args, outs, taken)`` says where each output lives (`kvviz.engine.placing`);
+        None leaves it to the kernels.
+    growth : str
+        Of a decode: ``"start"`` reserves room for growing caches before the first run, ``"after"`` moves a cache that
+        is full into a larger block after a run.
+    rules : tuple of str
+        Sentences for reasons that only this policy has; see `kvviz.engine.blockers.rule`.
+    variants : callable or None
+        What calling the policy does: ``policies.rten(quirks=False)``.
     """
 
     name: str
@@ -45,15 +60,30 @@ class Policy:
     version: str = ""
     in_place: Callable[..., Any] = decide.ideal
     schedule: Schedule = model_order
-    captures: str = "value"
+    captures: Callable[..., Any] = decide.by_value
     pool: Callable[[], Pool] | None = None
+    prepare: Callable[[Plan], None] | None = None
+    homes: Callable[..., Any] | None = None
+    growth: str = "start"
+    rules: tuple[str, ...] = ()
+    variants: Callable[..., Policy] | None = None
+
+    def __call__(self, **options: Any) -> Policy:
+        """The same runtime with other options, where it has any."""
+        if self.variants is None:
+            raise KvvizError(f"the policy {self.name!r} has no options")
+        return self.variants(**options)
 
     def __repr__(self) -> str:
         return f"<Policy {self.name}>"
 
 
 ideal = Policy("ideal", "in place whenever memory safety allows it; nodes in the model's order", in_place=decide.ideal)
-never = Policy("never", "every op allocates its outputs; views stay views", in_place=decide.never, captures="reference")
+never = Policy(
+    "never", "every op allocates its outputs; views stay views", in_place=decide.never, captures=decide.by_reference
+)
+# Runtimes build on this module, so they are imported when they are asked for.
+_LATER = {"rten": "kvviz.engine.rten.policy", "onnxruntime": "kvviz.engine.ort.policy"}
 NAMED = {policy.name: policy for policy in (ideal, never)}
 
 
@@ -67,6 +97,10 @@ def find_policy(policy: str | Policy) -> Policy:
     """
     if isinstance(policy, Policy):
         return policy
-    if policy not in NAMED:
-        raise KvvizError(f"there is no policy {policy!r}; choose one of {', '.join(NAMED)} or pass a kvviz.Policy")
-    return NAMED[policy]
+    if policy in NAMED:
+        return NAMED[policy]
+    if policy not in _LATER:
+        known = ", ".join((*NAMED, *_LATER))
+        raise KvvizError(f"there is no policy {policy!r}; choose one of {known} or pass a kvviz.Policy")
+    found: Policy = getattr(import_module(_LATER[policy]), policy)
+    return found

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kvviz.engine.blockers import Blocker, BlockerCode, Decision, codes
+from kvviz.engine.blockers import Blocker, BlockerCode, Decision, codes, rules
 from kvviz.engine.rows import APPEND, IN_PLACE, VIEW, FrameRow
 from kvviz.graph.model import Node
 
@@ -30,12 +30,12 @@ def decision_of(trace: Trace, index: int) -> Decision:
     names = tuple(node.inputs[position] for position in taken)
     blockers: list[Blocker] = []
     for position, mask in masks:
-        if position not in taken:
-            blockers += (_blocker(trace, index, position, code) for code in codes(mask))
-    could_view = planned.views and not shares and node.inputs
+        blockers += (_blocker(trace, index, position, code) for code in codes(mask))
+        blockers += (_rule(trace, index, position, number) for number in rules(mask))
+    could_view = planned.views and not shares and node.inputs and trace.policy.homes is None
     if not taken and not masks and could_view and row[8]:
         blockers.append(_blocker(trace, index, planned.views[0], _no_view(trace, index, planned.views[0])))
-    elif not taken and not masks and not planned.views and not planned.control:
+    elif not taken and not masks and not planned.control and not (planned.views and trace.policy.homes is None):
         blockers.append(_blocker(trace, index, -1, BlockerCode.OP_CANNOT))
     return Decision(dispatch, names, shares, tuple(blockers))
 
@@ -50,10 +50,11 @@ def _no_view(trace: Trace, index: int, position: int) -> BlockerCode:
 
 
 def is_missed(row: tuple) -> bool:
-    """Whether an op could have run in place by kind, and memory was spent because it did not."""
-    taken, masks = row[2], row[3]
-    refused = any(position not in taken for position, _ in masks)
-    return bool(refused and (row[6] or row[7]))
+    """Whether an op could have run in place by kind, and memory was spent because it did not.
+
+    An op that was called in place and allocated all the same is one of them.
+    """
+    return bool(row[3] and (row[6] or row[7]))
 
 
 def _source(trace: Trace, index: int, output: str, where: tuple) -> str:
@@ -67,11 +68,24 @@ def _source(trace: Trace, index: int, output: str, where: tuple) -> str:
     for name in (*node.inputs, *node.captures):
         if name:
             here = placed_before(trace, row[0], name, index)
-            if here is not None and here[0] == where[0]:
+            if here is not None and here[0] == where[0] and not _died(trace, index, where[0]):
                 if name in taken:
                     return name
                 found = found or name
     return found
+
+
+def _died(trace: Trace, index: int, storage: int) -> bool:
+    """Whether a storage was freed inside the body of a control node, so that a pool could hand it out again."""
+    rows = trace.recorder.rows
+    if not rows[index][1].control:
+        return False
+    for step in range(index - 1, -1, -1):
+        if rows[step][0] == rows[index][0]:
+            break
+        if storage in rows[step][5]:
+            return True
+    return False
 
 
 def placed_before(trace: Trace, frame: int, name: str, index: int) -> tuple[int, int, tuple | None, Any] | None:
@@ -223,6 +237,15 @@ def _blocker(trace: Trace, index: int, position: int, code: BlockerCode) -> Bloc
         facts["more"] = _sizes(trace, index, name, code)
     cost = row[7] if code in (BlockerCode.NO_CAPACITY, BlockerCode.NOT_CONTIGUOUS) and row[7] else row[6]
     return Blocker(code, name, position, culprit, TEXTS[code].format(**facts), cost)
+
+
+def _rule(trace: Trace, index: int, position: int, number: int) -> Blocker:
+    """A reason that only the trace's policy has."""
+    row = trace.recorder.rows[index]
+    node = row[1].node
+    name = node.inputs[position]
+    text = trace.policy.rules[number].format(op=node.op_type, input=name, policy=trace.policy.name)
+    return Blocker(BlockerCode.POLICY, name, position, trace.policy.name, text, row[6] or row[7])
 
 
 def _sizes(trace: Trace, index: int, name: str, code: BlockerCode) -> str:

@@ -5,6 +5,8 @@ The pool decides *accounting*: which storage a new value moves into. NumPy's own
 
 from __future__ import annotations
 
+import numpy as np
+
 from kvviz.memory.storage import Storage
 
 
@@ -25,8 +27,12 @@ class Pool:
         self.hits = 0
         self.misses = 0
 
-    def take(self, nbytes: int) -> Storage | None:
-        """The smallest free storage that holds ``nbytes``, or None; the earliest freed on ties."""
+    def made(self, storage: Storage, array: np.ndarray) -> None:
+        """Take note of a storage that was made because nothing fitted."""
+
+    def take(self, array: np.ndarray) -> Storage | None:
+        """The smallest free storage that holds an array, or None; the earliest freed on ties."""
+        nbytes = array.nbytes
         if nbytes < self.smallest:
             return None
         fitting = [s for s in self.free if s.capacity >= nbytes]

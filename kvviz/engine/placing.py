@@ -1,0 +1,194 @@
+"""Ops under a policy that says itself where every output lives; NumPy memory is made to follow.
+
+The dispatch (which form of the kernel is called) and the identity (in whose storage an output is) are two facts, and
+runtimes such as rten and ONNX Runtime decide both by rules. An output that such a rule calls new is never a view here,
+and one that it calls shared belongs to its input's storage even where our kernel computed it elsewhere.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from kvviz.engine.binding import dtype_of
+from kvviz.engine.plan import KEEP, PIN
+from kvviz.engine.rows import APPEND, IN_PLACE, NEW, POOL, VIEW
+from kvviz.memory.storage import Room, Storage, address, root_of
+
+if TYPE_CHECKING:
+    from kvviz.engine.execution import Execution
+    from kvviz.engine.frame import Frame
+    from kvviz.engine.plan import PlannedNode
+
+
+class Home(NamedTuple):
+    """Where one output lives.
+
+    Attributes
+    ----------
+    how : int
+        `NEW`; `VIEW`, `IN_PLACE` or `APPEND` in the storage of the input at ``position``; `POOL` in the dead
+        ``storage``.
+    position : int
+    storage : Storage or None
+    pooled : bool
+        Whether new memory may come from the policy's pool.
+    mask : int
+        Why the input at ``position``, with which the op was called in place, could not hold the output.
+    """
+
+    how: int = NEW
+    position: int = -1
+    storage: Storage | None = None
+    pooled: bool = True
+    mask: int = 0
+
+
+FRESH = Home()
+UNPOOLED = Home(pooled=False)
+_SHARED = (VIEW, IN_PLACE, APPEND)
+
+
+def execute_placed(execution: Execution, frame: Frame, planned: PlannedNode) -> None:
+    """Run one op that has a kernel, put its outputs where the policy says, and log it."""
+    vals, stores = frame.vals, frame.stores
+    args = [vals[slot] for slot in planned.inputs]
+    policy = execution.policy
+    assert policy.homes is not None
+    taken: tuple[int, ...] = ()
+    masks: tuple[tuple[int, int], ...] = ()
+    how: dict[str, Any] = {}
+    if not planned.control:
+        taken, masks, how = policy.in_place(frame, planned, args)
+    for position in taken:
+        slot = planned.inputs[position]
+        if frame.uses[slot] >= PIN:
+            # What is handed to an op is not kept to the end of the frame.
+            frame.uses[slot] -= PIN
+    try:
+        out = planned.call(*args, **how)
+    except Exception as error:
+        out = execution.after_failure(planned, args, error)
+    outs = out if isinstance(out, tuple) else (out,)
+    homes = policy.homes(execution, frame, planned, args, outs, taken)
+    placed: list[tuple | None] = []
+    allocated = stored = 0
+    for slot, value, home in zip(planned.outputs, outs, homes):
+        if not slot:
+            placed.append(None)
+            continue
+        if value is not None and not isinstance(value, (np.ndarray, list, tuple, dict)):
+            value = np.asarray(value)
+        if home.how in _SHARED and isinstance(value, np.ndarray):
+            value, storage, grew = _share(stores[planned.inputs[home.position]], args, value, home)
+            stored += grew
+            allocated += _widen(execution, storage, value)
+            offset: int = 0
+            if value.size and isinstance(storage.root, np.ndarray):
+                offset = address(value) - address(storage.root)
+            where: tuple = (storage.id, storage.generation, home.how, value.shape, value.dtype, offset, value.strides)
+        else:
+            value, storage, more = _settle(execution, args, value, home, [stores[s] for s in planned.inputs if s])
+            allocated += more
+            stored += getattr(value, "nbytes", 0)
+            code = POOL if storage.generation else NEW
+            where = (storage.id, storage.generation, code, getattr(value, "shape", None), dtype_of(value), 0, None)
+        vals[slot] = value
+        stores[slot] = storage
+        storage.holders += 1
+        placed.append(where)
+    written, copied = stored, 0
+    if planned.cost is not None:
+        shared = any(home.how in _SHARED for home in homes)
+        written, copied = planned.cost(args, outs, shared, planned.attributes)
+    elif planned.moves or planned.views:
+        copied = written
+    masks += tuple((home.position, home.mask) for home in homes if home.mask)
+    live = execution.ledger.live
+    execution.log(frame, planned, taken, masks, tuple(placed), allocated, copied, written, live)
+
+
+def own_outputs(execution: Execution, frame: Frame) -> tuple[int, int]:
+    """Copy the outputs of a finished body that it does not own: what it captured, weights, arguments lent to it.
+
+    Returns
+    -------
+    allocated, written : int
+        Bytes.
+    """
+    plan = frame.plan
+    lent = {slot for _, slot in plan.captured}
+    allocated = written = 0
+    freed: list[int] = []
+    for slot in plan.outputs:
+        value = frame.vals[slot]
+        if (slot in lent or frame.uses[slot] >= KEEP >> 1) and isinstance(value, np.ndarray):
+            copy = np.array(value, order="C")
+            storage, more = execution.ledger.allocate(copy, False)
+            if frame.uses[slot] < KEEP >> 1:
+                execution.ledger.release(frame.stores[slot], freed)
+            frame.vals[slot], frame.stores[slot] = copy, storage
+            frame.uses[slot] = 1
+            storage.holders += 1
+            allocated += more
+            written += copy.nbytes
+    execution.recorder.note_freed(freed)
+    return allocated, written
+
+
+def _share(storage: Storage, args: list, value: np.ndarray, home: Home) -> tuple[np.ndarray, Storage, int]:
+    """Let an output live in its input's storage; returns it, the storage, and the bytes that were written."""
+    source = args[home.position]
+    if home.how == IN_PLACE and value is not source and _alike(value, source):
+        # Our kernel has no in-place form for this.
+        np.copyto(source, value)
+        value = source
+    elif root_of(value) is not storage.root:
+        # Of another type or size, which NumPy cannot put there: from now on this memory stands for the storage.
+        value = _alone(value, args)
+        storage.root = root_of(value)
+        storage.room = None
+    if home.how == VIEW:
+        return value, storage, 0
+    storage.generation += 1
+    if home.how == IN_PLACE:
+        return value, storage, value.nbytes
+    if storage.room is not None:
+        storage.room = Room(storage.room.axis, storage.room.rows, value.shape[storage.room.axis])
+    return value, storage, value.nbytes - source.nbytes
+
+
+def _alike(value: np.ndarray, source: np.ndarray) -> bool:
+    return value.shape == source.shape and value.dtype == source.dtype and source.flags.writeable
+
+
+def _settle(execution: Execution, args: list, value: Any, home: Home, among: list[Storage]) -> tuple[Any, Storage, int]:
+    """Give an output memory of its own: new, from the policy's pool, or a dead storage that the policy names."""
+    ledger = execution.ledger
+    if not isinstance(value, np.ndarray):
+        storage, _, allocated = ledger.place(value, among)
+        return value, storage, allocated
+    value = _alone(value, args)
+    if home.storage is None:
+        storage, allocated = ledger.allocate(value, home.pooled)
+        return value, storage, allocated
+    ledger.revive(home.storage, root_of(value))
+    return value, home.storage, _widen(execution, home.storage, value)
+
+
+def _alone(value: np.ndarray, args: list) -> np.ndarray:
+    """A row-major array that no other value has a part of; copied where the kernel returned an input or a view."""
+    if value.flags.owndata and value.flags.c_contiguous and not any(value is arg for arg in args):
+        return value
+    return np.array(value, order="C")
+
+
+def _widen(execution: Execution, storage: Storage, value: np.ndarray) -> int:
+    """Bytes by which a storage is too small for NumPy's element type (rten holds int64 and bool in four bytes)."""
+    more = value.nbytes - storage.capacity
+    if more <= 0:
+        return 0
+    storage.capacity += more
+    execution.ledger.grow(more)
+    return more

@@ -1,0 +1,68 @@
+"""The policy ``rten``, and ``rten(quirks=False)``: the same runtime with every quirk put right."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kvviz.engine.policy import Policy
+from kvviz.engine.rten.identity import homes
+from kvviz.engine.rten.order import PlanCache, look_ahead
+from kvviz.engine.rten.pool import RtenPool
+from kvviz.engine.rten.quirks import QUIRKS
+from kvviz.engine.rten.rule import RULES, Rules
+from kvviz.engine.schedules.rten import rten as rten_order
+from kvviz.errors import KvvizError
+
+VERSION = "c7f7bad9 (after v0.25.0)"
+_ABOUT = (
+    "rten's planner and dispatch rule: an op runs in place if every in-place input is owned and read for the last "
+    "time; there are no views, freed buffers go to a pool"
+)
+
+
+def variant(quirks: bool | Iterable[str] = True, plan_cache: bool = False) -> Policy:
+    """rten as it is, or with some of its quirks put right.
+
+    Parameters
+    ----------
+    quirks : bool or iterable of str
+        True for all of them, False for none, or the names of those to keep: see `QUIRKS`.
+    plan_cache : bool
+        Keep the last plan from run to run as a session of rten does: a later run that asks for the same outputs in
+        another order then gets the order of the first one.
+
+    Raises
+    ------
+    KvvizError
+        For a name that is not a quirk's.
+    """
+    kept = frozenset(QUIRKS if quirks is True else quirks or ())
+    unknown = kept - set(QUIRKS)
+    if unknown:
+        raise KvvizError(f"rten has no quirk {sorted(unknown)[0]!r}; its quirks are {', '.join(QUIRKS)}")
+    rules = Rules(kept)
+    schedule = rten_order if "greedy_order" in kept else look_ahead
+    return Policy(
+        _name(kept),
+        _ABOUT,
+        VERSION,
+        in_place=rules.in_place,
+        schedule=PlanCache() if plan_cache else schedule,
+        captures=rules.captures,
+        pool=RtenPool,
+        prepare=rules.prepare,
+        homes=homes,
+        growth="after",
+        rules=RULES,
+        variants=variant,
+    )
+
+
+def _name(kept: frozenset[str]) -> str:
+    dropped = [name for name in QUIRKS if name not in kept]
+    if not dropped:
+        return "rten"
+    return "rten without " + ("quirks" if len(dropped) == len(QUIRKS) else ", ".join(dropped))
+
+
+rten = variant()

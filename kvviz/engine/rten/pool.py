@@ -1,0 +1,76 @@
+"""rten's buffer pool: best fit among the buffers of one run, by element width; small buffers bypass it.
+
+rten knows elements of four bytes (float32, and int32 in place of int64 and bool) and of one byte (int8, uint8); the
+pool counts in them, whatever NumPy needs for its own types. Source: ``BufferPool`` at commit c7f7bad9.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kvviz.memory.pool import Pool
+from kvviz.memory.storage import Storage
+
+SMALLEST = 128
+
+
+def width_of(dtype: Any) -> int:
+    """Bytes of an element as rten holds it."""
+    return 1 if dtype in (np.int8, np.uint8) else 4
+
+
+class RtenPool(Pool):
+    """Freed buffers with their capacity in rten's elements.
+
+    Attributes
+    ----------
+    sizes : dict of int to (width, elements)
+        By storage id, of every buffer that was made in this run.
+    dropped : set of int
+        Storages whose buffer does not come back to the pool.
+    """
+
+    __slots__ = ("dropped", "sizes")
+
+    def __init__(self) -> None:
+        super().__init__(SMALLEST)
+        self.sizes: dict[int, tuple[int, int]] = {}
+        self.dropped: set[int] = set()
+
+    def made(self, storage: Storage, array: np.ndarray) -> None:
+        """Note the size of a buffer that was made because nothing fitted."""
+        self.sizes[storage.id] = width_of(array.dtype), array.size
+
+    def take(self, array: np.ndarray) -> Storage | None:
+        """The free buffer of the same width with the least capacity that is enough, the earliest on ties."""
+        width = width_of(array.dtype)
+        if width * array.size < self.smallest:
+            return None
+        fitting = [s for s in self.free if self.sizes[s.id][0] == width and self.sizes[s.id][1] >= array.size]
+        if not fitting:
+            self.misses += 1
+            return None
+        best = min(fitting, key=lambda s: self.sizes[s.id][1])
+        self.free.remove(best)
+        self.hits += 1
+        return best
+
+    def give(self, storage: Storage) -> None:
+        """Keep a dead buffer of 128 bytes or more."""
+        root = storage.root
+        if storage.id not in self.sizes:
+            if not isinstance(root, np.ndarray):
+                return
+            self.sizes[storage.id] = width_of(root.dtype), storage.capacity // root.itemsize
+        width, elements = self.sizes[storage.id]
+        if width * elements >= self.smallest and storage.id not in self.dropped:
+            self.free.append(storage)
+
+
+def elements_of(pool: Any, storage: Storage, array: np.ndarray) -> int:
+    """Capacity of a storage in elements, as rten's tensor in it would know it."""
+    if isinstance(pool, RtenPool) and storage.id in pool.sizes:
+        return pool.sizes[storage.id][1]
+    return storage.capacity // array.itemsize

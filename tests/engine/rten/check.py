@@ -1,0 +1,17 @@
+"""What the tests of recordings assert."""
+
+from __future__ import annotations
+
+from tests.engine.rten.compare import compare
+from tests.engine.rten.oracle import run_like
+from tests.engine.rten.records import Recording
+
+# Besides these, uses and reasons are compared in the table only: rten says them in other terms.
+ASSERTED = ("order", "dispatch", "taken", "identity", "captures", "pool", "result", "values")
+
+
+def assert_like_rten(recording: Recording) -> None:
+    """Run what was recorded, and list the first facts in which the trace differs."""
+    trace, feeds = run_like(recording)
+    wrong = [str(fact) for fact in compare(trace, recording, feeds) if fact.kind in ASSERTED]
+    assert not wrong, f"{len(wrong)} facts differ:\n" + "\n".join(wrong[:12])

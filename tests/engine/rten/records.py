@@ -1,0 +1,178 @@
+"""Recordings of rten: what it planned, ran in place and shared, read from ``tests/data/rten``."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import groupby
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parents[3]
+DATA = ROOT / "tests" / "data" / "rten"
+MODELS = ROOT / "assets" / "models"
+Record = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """One input of a run: a copy that is lent or given away (``owned``), with room for ``rows`` rows along ``axis``."""
+
+    name: str
+    array: np.ndarray
+    owned: bool
+    axis: int = 0
+    rows: int | None = None
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Recording:
+    """One run of a graph by rten.
+
+    Attributes
+    ----------
+    source : str
+        Model or scenario.
+    model : Path
+    run : int
+        Number of the run, of a model's ``ref.npz`` or of a scenario.
+    mode : str
+        Who owns the inputs.
+    outputs : tuple of str
+        The requested ones, in order.
+    records : tuple of dict
+        As described in the data's README.
+    before : Recording or None
+        The run before it in the same session.
+    stated, expected
+        Of a scenario: its inputs and results as they are written down.
+    """
+
+    source: str
+    model: Path
+    run: int
+    mode: str
+    outputs: tuple[str, ...]
+    records: tuple[Record, ...]
+    before: Recording | None = None
+    stated: tuple[Record, ...] | None = None
+    expected: Record | None = None
+
+    @property
+    def id(self) -> str:
+        """Source, run and mode in one word."""
+        return f"{self.source}-{self.run}-{self.mode}"
+
+    def __repr__(self) -> str:
+        return f"<Recording {self.id}>"
+
+    @property
+    def ops(self) -> list[Record]:
+        """The records of ops, in the order in which they were completed."""
+        return [record for record in self.records if record["t"] == "op"]
+
+    def of(self, kind: str) -> list[Record]:
+        """The records of one kind."""
+        return [record for record in self.records if record["t"] == kind]
+
+    @property
+    def given(self) -> list[Given]:
+        """The inputs, as arrays that nobody else holds."""
+        if self.stated is not None:
+            return [_stated(item) for item in self.stated]
+        arrays = _reference(self.source)
+        first = self.of("graph")[0]
+        return [_as_recorded(item, arrays[f"run{self.run}.in.{item['n']}"]) for item in first["inputs"]]
+
+    @property
+    def results(self) -> dict[str, np.ndarray]:
+        """What the requested outputs hold: rten's own results of a scenario, the stored outputs of a model."""
+        if self.expected is not None:
+            return {name: np.reshape(r["values"], r["shape"]) for name, r in self.expected.items()}
+        arrays = _reference(self.source)
+        return {name: arrays[f"run{self.run}.out.{name}"] for name in self.outputs}
+
+
+def _stated(item: Record) -> Given:
+    array = np.array(item["values"], item["dtype"]).reshape(item["shape"])
+    kind, _, room = item["mode"].partition(":")
+    axis, _, rows = room.partition(":")
+    return Given(item["name"], array, kind != "view", int(axis or 0), int(rows) if rows else None)
+
+
+def _as_recorded(item: Record, array: np.ndarray) -> Given:
+    """A cache that was given away with room has it along axis 2."""
+    size = prod(item["shape"])
+    if not item["owned"] or not size or item["cap"] <= size:
+        return Given(item["n"], array.copy(), item["owned"])
+    return Given(item["n"], array.copy(), True, 2, item["cap"] * item["shape"][2] // size)
+
+
+def sources() -> list[str]:
+    """Every model and scenario that was recorded, models first."""
+    return models() + scenarios()
+
+
+def models() -> list[str]:
+    """Names of the recorded models; of one that rten could not load there are no runs."""
+    return sorted(path.name.removesuffix(".jsonl.gz") for path in DATA.glob("*.jsonl.gz"))
+
+
+def scenarios() -> list[str]:
+    """Names of the scenarios."""
+    return sorted(path.stem for path in (DATA / "scenarios").glob("*.onnx"))
+
+
+@lru_cache(maxsize=2)
+def recordings(source: str) -> tuple[Recording, ...]:
+    """All runs of a model or a scenario."""
+    path = DATA / f"{source}.jsonl.gz"
+    return _of_model(source, path) if path.exists() else _of_scenario(source)
+
+
+def all_recordings() -> list[Recording]:
+    """All runs of all models and scenarios."""
+    return [recording for source in sources() for recording in recordings(source)]
+
+
+def _of_model(source: str, path: Path) -> tuple[Recording, ...]:
+    with gzip.open(path, "rt", encoding="utf-8") as lines:
+        records = [json.loads(line) for line in lines]
+    found = []
+    runs = (record for record in records if "run" in record)
+    for (run, mode), group in groupby(runs, key=lambda record: (record["run"], record["mode"])):
+        mine = tuple(group)
+        model = MODELS / source / "model.onnx"
+        found.append(Recording(source, model, run, mode, tuple(mine[0]["outputs"]), mine))
+    return tuple(found)
+
+
+def _of_scenario(source: str) -> tuple[Recording, ...]:
+    told = json.loads(gzip.decompress((DATA / "scenarios" / f"{source}.json.gz").read_bytes()))
+    found: list[Recording] = []
+    for number, run in enumerate(told["runs"]):
+        mode = ",".join(sorted({item["mode"] for item in run["inputs"]} - {"view"})) or "views"
+        found.append(
+            Recording(
+                source,
+                DATA / "scenarios" / f"{source}.onnx",
+                number,
+                mode,
+                tuple(run["outputs"]),
+                tuple(run["trace"]),
+                found[-1] if run["same_session_as_previous_run"] else None,
+                tuple(run["inputs"]),
+                run["results"],
+            )
+        )
+    return tuple(found)
+
+
+@lru_cache(maxsize=2)
+def _reference(source: str) -> dict[str, np.ndarray]:
+    return dict(np.load(MODELS / source / "ref.npz"))

@@ -1,0 +1,181 @@
+"""Planning events: they tell the planner's own order, every decision of it has a reason, and nothing is left out."""
+
+from __future__ import annotations
+
+import pytest
+
+import kvviz
+from kvviz.engine.plan import needed
+from kvviz.engine.schedules import NAMES, Before, Picks, PlanningEvent, model_order, named, planning_events, rten
+from kvviz.engine.schedules.events import takes_log
+from kvviz.engine.schedules.keys import graphs_of
+from kvviz.engine.schedules.rten import dependencies
+from kvviz.errors import GraphError, KvvizError
+from kvviz.graph.model import Graph, Node
+from tests.engine.graphs import graph_of
+from tests.engine.rten.records import DATA
+from tests.graph.build import MODELS
+
+FILES = [MODELS / name / "model.onnx" for name in ("o01_optimum_llama", "o08_silero_vad_sequence")]
+FILES += [MODELS / "storyteller" / "merged_if" / "model.onnx"]
+TWO = """agraph (float[4] x) => (float[4] y, float[4] z) {
+  [a] a = Relu (x)  [b] b = Transpose (a)  [c] y = Add (a, w)  [d] z = Sub (b, y)
+}"""
+
+
+def two() -> Graph:
+    return graph_of(TWO.replace("{", "<float[4] w = {1, 2, 3, 4}> {", 1))
+
+
+def picked(events: tuple[PlanningEvent, ...]) -> list[Node | None]:
+    return [event.node for event in events if event.phase == "pick"]
+
+
+def told(events: tuple[PlanningEvent, ...]) -> list[tuple[str, str, str, int]]:
+    """Action, op, value and depth of every event of the walk."""
+    walked = [event for event in events if event.phase == "walk"]
+    return [(e.action, e.node.name if e.node else "", e.value, e.depth) for e in walked]
+
+
+def reasons(name: str) -> dict[str, str]:
+    """Why each op of a recorded scenario is picked by rten's planner, by its operator."""
+    graph = kvviz.load(DATA / "scenarios" / f"{name}.onnx")
+    return {e.value: e.reason for e in planning_events(graph) if e.phase == "pick"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.parent.name)
+def test_the_order_in_the_events_is_the_schedule_s_own(name: str, path: object) -> None:
+    for _, graph in graphs_of(kvviz.load(path)):
+        outputs = [value.name for value in graph.outputs]
+        nodes = needed(graph, outputs)
+        assert picked(planning_events(graph, policy=name)) == list(named(name)(graph, nodes, outputs))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_pick_comes_from_the_frontier_and_tells_who_became_ready(name: str) -> None:
+    graph = kvviz.load(FILES[1])
+    frontier: list[Node] = []
+    for number, event in enumerate(e for e in planning_events(graph, policy=name) if e.phase == "pick"):
+        if not number:
+            frontier = list(event.frontier)
+            fed = {value.name for value in graph.inputs} | set(graph.weights) | {""}
+            assert all({*node.inputs, *node.captures} <= fed for node in frontier)
+        assert list(event.frontier) == frontier
+        assert event.node in frontier
+        assert event.planned == number + 1
+        frontier.remove(event.node)
+        frontier += event.ready
+    assert frontier == []
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.parent.name)
+def test_the_walk_looks_at_every_output_and_at_every_dependency_once(path: object) -> None:
+    for _, graph in graphs_of(kvviz.load(path)):
+        events = [event for event in planning_events(graph) if event.phase == "walk"]
+        looked = [e.value for e in events if e.action in ("visit", "skip")]
+        nodes = needed(graph, [value.name for value in graph.outputs])
+        wanted = [value.name for value in graph.outputs] + [name for node in nodes for name in dependencies(node)]
+        assert sorted(looked) == sorted(wanted)
+        for action in ("visit", "append"):
+            assert sorted(e.node.index for e in events if e.node and e.action == action) == [n.index for n in nodes]
+
+
+def test_the_walk_goes_from_each_output_to_what_it_needs_and_says_why_it_turns_back() -> None:
+    events = planning_events(two())
+    assert told(events) == [
+        ("visit", "c", "y", 0),
+        ("visit", "a", "a", 1),
+        ("skip", "a", "x", 2),
+        ("append", "a", "a", 1),
+        ("skip", "c", "w", 1),
+        ("append", "c", "y", 0),
+        ("visit", "d", "z", 0),
+        ("visit", "b", "b", 1),
+        ("skip", "b", "a", 2),
+        ("append", "b", "b", 1),
+        ("skip", "d", "y", 1),
+        ("append", "d", "z", 0),
+    ]
+    assert [event.reason for event in events if event.action == "skip"] == [
+        "x is an input of the graph",
+        "w is a weight",
+        "Relu makes a, and is in the list already",
+        "Add makes y, and is in the list already",
+    ]
+    assert [event.planned for event in events if event.action == "append"] == [1, 2, 3, 4]
+
+
+def test_outputs_that_need_no_op_are_skipped_and_captures_come_from_outside() -> None:
+    graph = graph_of(
+        """agraph (float[4] x, bool c) => (float[4] y, float[4] x) {
+          [p] p = Neg (x)
+          [if] y = If (c) <then_branch = yes () => (float[4] t) { t = Abs (p) },
+                           else_branch = no () => (float[4] e) { e = Exp (x) }>
+        }"""
+    )
+    last = [event for event in planning_events(graph) if event.phase == "walk"][-1]
+    assert (last.node, last.value, last.action) == (None, "x", "skip")
+    assert last.reason == "nothing to do for the output: x is an input of the graph"
+    body = graph.nodes[1].subgraphs["then_branch"]
+    assert [e.reason for e in planning_events(body) if e.action == "skip"] == ["p comes from outside this graph"]
+
+
+def test_rten_s_picks_tell_which_rule_decided() -> None:
+    cannot = "Transpose is the first op of the frontier that cannot run in place by kind"
+    assert reasons("t0_relu_t1")["t"] == f"{cannot}; the one before it can, and waits"
+    assert reasons("t0_relu_t1")["hh"] == "Transpose is the only op that can run"
+    oldest = [why for why in reasons("greedy_relu_where").values() if "oldest" in why]
+    assert oldest == ["all 2 ops of the frontier can run in place by kind: Relu is the oldest"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_event_has_one_sentence_that_begins_with_what_it_is_about(name: str) -> None:
+    for event in planning_events(kvviz.load(FILES[0]), policy=name):
+        assert event.reason and "\n" not in event.reason and not event.reason.endswith(".")
+        if event.phase == "pick":
+            assert event.node is not None and event.node.op_type in event.reason
+
+
+def test_the_order_of_the_outputs_counts_for_rten() -> None:
+    graph = kvviz.load(DATA / "scenarios" / "greedy_relu_where.onnx")
+    outputs = [value.name for value in graph.outputs]
+    assert picked(planning_events(graph, outputs)) != picked(planning_events(graph, outputs[::-1]))
+
+
+def test_picks_and_changed_orders_tell_why_an_op_is_where_it_is() -> None:
+    graph = two()
+    index = {node.name: node.index for node in graph.nodes}
+    picks = Picks((((), index["b"]),))
+    assert [event.reason for event in planning_events(graph, policy=picks)] == [
+        "Relu was not picked, but Transpose b needs it",
+        "Transpose was picked",
+        "Add was not picked: it follows in the model's order",
+        "Sub was not picked: it follows in the model's order",
+    ]
+    graph = graph_of("agraph (float[4] x) => (float[4] z) { [a] a = Neg (x) [b] b = Abs (x) [c] z = Add (a, b) }")
+    index = {node.name: node.index for node in graph.nodes}
+    changed = Before(model_order, (((), index["b"], index["a"]),))
+    assert [event.reason for event in planning_events(graph, policy=changed)] == [
+        "Abs runs now so that a comes after it",
+        "Neg is next in the order as it was",
+        "Add is next in the order as it was",
+    ]
+
+
+def test_where_nothing_is_changed_the_events_are_those_of_the_base() -> None:
+    graph = two()
+    assert planning_events(graph, policy=Before(rten, ())) == planning_events(graph, policy=rten)
+    assert picked(planning_events(graph, policy=Before(model_order, ()))) == list(graph.nodes)
+
+
+def test_a_policy_a_name_and_a_schedule_are_all_understood() -> None:
+    graph = two()
+    assert picked(planning_events(graph, policy=kvviz.policies.ideal)) == list(graph.nodes)
+    assert planning_events(graph, policy="model") == planning_events(graph, policy="ideal")
+    assert planning_events(graph, policy=rten) == planning_events(graph, policy="rten")
+    assert takes_log(rten) and not takes_log(model_order)
+    with pytest.raises(KvvizError, match="there is no policy 'fastest'"):
+        planning_events(graph, policy="fastest")
+    with pytest.raises(GraphError, match="no value named 'nothing'"):
+        planning_events(graph, ["nothing"])
