@@ -27,9 +27,23 @@ class Frame:
         The control node of the parent that this frame is the body of.
     control : object or None
         What that control node needs to go on when the frame is finished.
+    notes : object or None
+        What a policy remembers of this activation.
     """
 
-    __slots__ = ("caller", "control", "done", "id", "next_position", "parent", "plan", "stores", "uses", "vals")
+    __slots__ = (
+        "caller",
+        "control",
+        "done",
+        "id",
+        "next_position",
+        "notes",
+        "parent",
+        "plan",
+        "stores",
+        "uses",
+        "vals",
+    )
 
     def __init__(self, id: int, plan: Plan, parent: Frame | None = None, caller: PlannedNode | None = None) -> None:
         self.id = id
@@ -43,6 +57,7 @@ class Frame:
         self.parent = parent
         self.caller = caller
         self.control: Any = None
+        self.notes: Any = None
 
     def bind(self, slot: int, value: Any, storage: Storage) -> None:
         """Put a value into a slot and hold its storage."""

@@ -56,7 +56,23 @@ class LoopState:
 
     def clone(self, ledger: Ledger, value: Any, frame: Frame, slot: int) -> None:
         """Give an iteration its own copy of a captured value."""
+        copy, block = _cloned(value)
+        storage = ledger.new(block.nbytes, block)
+        if ledger.pool is not None:
+            ledger.pool.made(storage, block)
+        frame.bind(slot, copy, storage)
+        self.allocated += block.nbytes
+        self.cloned += block.nbytes
+
+
+def _cloned(value: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """A copy that keeps the strides, holes included, but no room behind the last element; and the block it is in."""
+    if value.flags.c_contiguous or any(stride <= 0 or stride % value.itemsize for stride in value.strides):
         copy = np.array(value, order="C")
-        frame.bind(slot, copy, ledger.new(copy.nbytes, copy))
-        self.allocated += copy.nbytes
-        self.cloned += copy.nbytes
+        return copy, copy
+    block = np.zeros(
+        1 + sum((n - 1) * stride for n, stride in zip(value.shape, value.strides)) // value.itemsize, value.dtype
+    )
+    copy = np.ndarray(value.shape, value.dtype, block, 0, value.strides)
+    copy[...] = value
+    return copy, block

@@ -34,6 +34,8 @@ class Home(NamedTuple):
     storage : Storage or None
     pooled : bool
         Whether new memory may come from the policy's pool.
+    dropped : bool
+        The buffer of the input at ``position`` is thrown away and does not come back to the pool.
     mask : int
         Why the input at ``position``, with which the op was called in place, could not hold the output.
     """
@@ -42,6 +44,7 @@ class Home(NamedTuple):
     position: int = -1
     storage: Storage | None = None
     pooled: bool = True
+    dropped: bool = False
     mask: int = 0
 
 
@@ -104,6 +107,9 @@ def execute_placed(execution: Execution, frame: Frame, planned: PlannedNode) -> 
         written, copied = planned.cost(args, outs, shared, planned.attributes)
     elif planned.moves or planned.views:
         copied = written
+    pool = execution.ledger.pool
+    if pool is not None:
+        pool.dropped.update(stores[planned.inputs[home.position]].id for home in homes if home.dropped)
     masks += tuple((home.position, home.mask) for home in homes if home.mask)
     live = execution.ledger.live
     execution.log(frame, planned, taken, masks, tuple(placed), allocated, copied, written, live)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from kvviz.engine.plan import Plan, check_outputs, needed, unsupported
 from kvviz.errors import UnsupportedOpsError
-from kvviz.graph.model import Graph
+from kvviz.graph.model import Graph, Node
 
 if TYPE_CHECKING:
     from kvviz.engine.policy import Policy
@@ -22,12 +23,25 @@ def plan_for(graph: Graph, outputs: tuple[str, ...], policy: Policy) -> Plan:
     key = (outputs, policy)
     plan = plans.get(key)
     if plan is None:
-        nodes = needed(graph, outputs)
-        plan = Plan(graph, outputs, policy.schedule(graph, nodes, outputs))
+        nodes = _last_order(plans, outputs, policy) if policy.one_plan else None
+        if nodes is None:
+            nodes = policy.schedule(graph, needed(graph, outputs), outputs)
+        plan = Plan(graph, outputs, nodes)
         if policy.prepare is not None:
             policy.prepare(plan)
         plans[key] = plan
     return plan
+
+
+def _last_order(plans: dict[tuple, Plan], outputs: tuple[str, ...], policy: Policy) -> Sequence[Node] | None:
+    """The order of the plan that a policy kept for the same set of outputs; what it kept for another set is dropped."""
+    kept = [key for key in plans if key[1] == policy]
+    for key in kept:
+        if set(key[0]) == set(outputs):
+            return [planned.node for planned in plans[key].order]
+    for key in kept:
+        del plans[key]
+    return None
 
 
 def main_plan(graph: Graph, outputs: tuple[str, ...] | None, policy: Policy) -> Plan:

@@ -46,6 +46,8 @@ class Policy:
     homes : callable or None
         ``homes(execution, frame, planned, args, outs, taken)`` says where each output lives (`kvviz.engine.placing`);
         None leaves it to the kernels.
+    one_plan : bool
+        Of each graph only the last plan is kept, and it serves the same outputs in any order.
     growth : str
         Of a decode: ``"start"`` reserves room for growing caches before the first run, ``"after"`` moves a cache that
         is full into a larger block after a run.
@@ -64,6 +66,7 @@ class Policy:
     pool: Callable[[], Pool] | None = None
     prepare: Callable[[Plan], None] | None = None
     homes: Callable[..., Any] | None = None
+    one_plan: bool = False
     growth: str = "start"
     rules: tuple[str, ...] = ()
     variants: Callable[..., Policy] | None = None

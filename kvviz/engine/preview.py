@@ -8,6 +8,7 @@ import numpy as np
 
 from kvviz.engine.frame import Frame
 from kvviz.engine.plan import PlannedNode
+from kvviz.engine.rows import NEW
 from kvviz.memory.storage import root_of
 
 if TYPE_CHECKING:
@@ -32,20 +33,23 @@ def preview(execution: Execution, frame: Frame, planned: PlannedNode) -> tuple[i
         return None, 0
     args = [frame.vals[slot] for slot in planned.inputs]
     taken: tuple[int, ...] = ()
-    if planned.watches:
+    if planned.watches or execution.placed:
         taken = execution.decide(frame, planned, args)[0]
     dying = {
         storage.id: storage.capacity
         for slot, count in planned.consumes
         if frame.uses[slot] == count and (storage := frame.stores[slot]) is not None and storage.holders == 1
     }
-    if taken:
+    if taken and not execution.placed:
         for position in taken:
             dying.pop(frame.stores[planned.inputs[position]].id, None)
         return 0, sum(dying.values())
     out = _try(planned, args)
     if out is None:
         return None, sum(dying.values())
+    homes = execution.policy.homes
+    if homes is not None:
+        return _placed(frame, planned, out, homes(execution, frame, planned, args, out, taken), dying)
     allocated = 0
     for value in out:
         if not isinstance(value, np.ndarray):
@@ -56,6 +60,17 @@ def preview(execution: Execution, frame: Frame, planned: PlannedNode) -> tuple[i
             allocated += value.nbytes
         else:
             dying.pop(lender.id, None)
+    return allocated, sum(dying.values())
+
+
+def _placed(frame: Frame, planned: PlannedNode, out: tuple, homes: Any, dying: dict[int, int]) -> tuple[int, int]:
+    """The same where the policy says in whose storage each output will be."""
+    allocated = 0
+    for value, home in zip(out, homes):
+        if home.how == NEW:
+            allocated += getattr(value, "nbytes", 0)
+        elif home.storage is None:
+            dying.pop(frame.stores[planned.inputs[home.position]].id, None)
     return allocated, sum(dying.values())
 
 

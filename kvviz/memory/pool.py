@@ -17,13 +17,19 @@ class Pool:
     ----------
     smallest : int
         Requests and storages below this many bytes bypass the pool.
+
+    Attributes
+    ----------
+    dropped : set of int
+        Ids of storages that do not come back to the pool.
     """
 
-    __slots__ = ("free", "hits", "misses", "smallest")
+    __slots__ = ("dropped", "free", "hits", "misses", "smallest")
 
     def __init__(self, smallest: int = 0) -> None:
         self.free: list[Storage] = []
         self.smallest = smallest
+        self.dropped: set[int] = set()
         self.hits = 0
         self.misses = 0
 
@@ -46,5 +52,5 @@ class Pool:
 
     def give(self, storage: Storage) -> None:
         """Keep a dead storage for later."""
-        if storage.capacity >= max(self.smallest, 1):
+        if storage.capacity >= max(self.smallest, 1) and storage.id not in self.dropped:
             self.free.append(storage)

@@ -17,19 +17,25 @@ from kvviz.engine.frame import Frame
 from kvviz.engine.placing import FRESH, UNPOOLED, Home
 from kvviz.engine.plan import PlannedNode
 from kvviz.engine.rows import APPEND, IN_PLACE, VIEW
-from kvviz.engine.rten.pool import elements_of, width_of
+from kvviz.engine.rten.pool import elements_of, type_of, width_of
 from kvviz.engine.rten.table import MICROSOFT
-from kvviz.memory.storage import grown
+from kvviz.memory.storage import address, grown
 
 if TYPE_CHECKING:
     from kvviz.engine.execution import Execution
 
-# Ops whose in-place form changes the shape only, and needs a row-major block for it.
-_RESHAPES = {"Reshape", "Flatten", "Squeeze", "Unsqueeze"}
+# Ops whose in-place form changes the shape only: with a row-major block, or whatever the layout.
+_RESHAPES = {"Reshape", "Flatten"}
+_RELABELS = {"Identity", "Squeeze", "Unsqueeze"}
 # In-place forms that return the input where they have nothing to do, and compute the result anew otherwise.
 _NO_OPS = {"Expand", "Tile", "Resize"}
 # In-place forms that walk strided data.
-_STRIDED = {"Clip", "Add", "Mul", "Sub", "Div", "Pow"}
+_STRIDED = {"Clip", "Not", "Add", "Mul", "Sub", "Div", "Pow"}
+# Ops that make strided data row-major first, with the global allocator.
+_ALONG_AXIS = {"Softmax", "LogSoftmax"}
+_NORMALIZES = {"BatchNormalization", "InstanceNormalization", "LpNormalization"}
+# Ops that give the old buffer back to the pool where they could not use it; others throw it away.
+_RETURNS = {"Concat", "Expand", "Resize", "Slice", "Add", "Mul", "Sub", "Div", "Pow"}
 # Outputs that do not come from the pool.
 _UNPOOLED = {"Range"}
 # (domain, op) to (past, present) positions, and the axis that grows.
@@ -65,7 +71,8 @@ def homes(
     """Where each output of an op lives."""
     node = planned.node
     if not taken:
-        return [UNPOOLED if node.op_type in _UNPOOLED else FRESH] * len(outs)
+        unpooled = node.op_type in _UNPOOLED or (node.op_type in _ALONG_AXIS and not _last_axis(planned, args[0]))
+        return [UNPOOLED if unpooled else FRESH] * len(outs)
     growing = _GROWS.get((node.domain, node.op_type))
     if growing is None:
         return [_home(planned, args, outs[0], taken[0])]
@@ -73,7 +80,7 @@ def homes(
     for past, present in growing:
         if past in taken and present < len(outs):
             fits = _grows(execution, frame, planned, args, outs, past, present)
-            found[present] = Home(APPEND, past) if fits else _anew(past, b.NO_CAPACITY)
+            found[present] = Home(APPEND, past) if fits else Home(position=past, mask=b.NO_CAPACITY)
     return found
 
 
@@ -84,26 +91,47 @@ def _home(planned: PlannedNode, args: list, out: Any, position: int) -> Home:
         return FRESH
     row_major = past.flags.c_contiguous
     same_shape = past.shape == out.shape
-    if kind in _RESHAPES:
-        return Home(VIEW, position) if row_major else _anew(position, b.NOT_CONTIGUOUS)
-    if kind == "Identity":
+    if kind in _RELABELS:
         return Home(VIEW, position)
+    if kind in _RESHAPES:
+        return Home(VIEW, position) if row_major else _anew(kind, position, b.NOT_CONTIGUOUS)
     if kind == "Slice":
-        return Home(VIEW, position) if _steps_are_one(args) else _anew(position, b.SHAPE_DIFFERS)
+        if not _steps_are_one(args):
+            return _anew(kind, position, b.SHAPE_DIFFERS)
+        # What is kept moves to the front of the buffer, if it does not begin there.
+        return Home(IN_PLACE if out.size and address(out) != address(past) else VIEW, position)
     if kind in ("Cast", "CastLike"):
-        if width_of(past.dtype) != width_of(out.dtype):
-            return _anew(position, b.DTYPE_DIFFERS)
-        return Home(VIEW if past.dtype == out.dtype else IN_PLACE, position)
+        return _cast(kind, past, out, position)
     if kind in _NO_OPS:
-        return Home(VIEW, position) if same_shape else _anew(position, b.SHAPE_DIFFERS)
+        return Home(VIEW, position) if same_shape else _anew(kind, position, b.SHAPE_DIFFERS)
+    if kind in _ALONG_AXIS and not _last_axis(planned, past):
+        return _anew(kind, position, b.NOT_CONTIGUOUS, pooled=False)
     if same_shape and (row_major or kind in _STRIDED):
         return Home(IN_PLACE, position)
-    return _anew(position, b.NOT_CONTIGUOUS if same_shape else b.SHAPE_DIFFERS)
+    if same_shape:
+        return _anew(kind, position, b.NOT_CONTIGUOUS, pooled=kind not in _ALONG_AXIS | _NORMALIZES)
+    return _anew(kind, position, b.SHAPE_DIFFERS)
 
 
-def _anew(position: int, mask: int) -> Home:
+def _cast(kind: str, past: np.ndarray, out: np.ndarray, position: int) -> Home:
+    if type_of(past.dtype) == type_of(out.dtype):
+        return Home(VIEW if past.dtype == out.dtype else IN_PLACE, position)
+    if width_of(past.dtype) != width_of(out.dtype):
+        return _anew(kind, position, b.DTYPE_DIFFERS)
+    if past.flags.c_contiguous:
+        return Home(IN_PLACE, position)
+    return _anew(kind, position, b.NOT_CONTIGUOUS, pooled=False)
+
+
+def _anew(kind: str, position: int, mask: int, pooled: bool = True) -> Home:
     """New memory, although the op was called in place with the input at a position."""
-    return Home(position=position, mask=mask)
+    return Home(position=position, mask=mask, pooled=pooled, dropped=kind not in _RETURNS)
+
+
+def _last_axis(planned: PlannedNode, array: np.ndarray) -> bool:
+    """Whether a softmax runs over elements that lie side by side."""
+    axis = int(planned.attributes.get("axis", -1))
+    return bool(np.moveaxis(array, axis, -1).flags.c_contiguous) if array.ndim else True
 
 
 def _steps_are_one(args: list) -> bool:

@@ -1,14 +1,13 @@
-"""Two variations of rten's planner: one that looks one op ahead, and one that remembers the last plan as rten does."""
+"""rten's planner with one quirk put right: of ops that could run in place, one goes first that can do so now."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from weakref import WeakKeyDictionary
 
 from kvviz.engine.rten.table import in_place_inputs, is_commutative
 from kvviz.engine.schedules.events import Log
 from kvviz.engine.schedules.frontier import forward, reads
-from kvviz.engine.schedules.rten import rten, walk
+from kvviz.engine.schedules.rten import walk
 from kvviz.graph.model import Graph, Node
 
 
@@ -40,21 +39,3 @@ def look_ahead(graph: Graph, nodes: Sequence[Node], outputs: Sequence[str], log:
         return position, f"{frontier[position].op_type}: {why}"
 
     return forward(walked, rule, log)
-
-
-class PlanCache:
-    """A session of rten: the last plan of each graph serves every request for the same *set* of outputs.
-
-    A request for the same outputs in another order gets the plan that was made for the first one.
-    """
-
-    def __init__(self) -> None:
-        self._last: WeakKeyDictionary[Graph, tuple[frozenset[str], Sequence[Node]]] = WeakKeyDictionary()
-
-    def __call__(
-        self, graph: Graph, nodes: Sequence[Node], outputs: Sequence[str], log: Log | None = None
-    ) -> Sequence[Node]:
-        last = self._last.get(graph)
-        if last is None or last[0] != frozenset(outputs):
-            last = self._last[graph] = frozenset(outputs), rten(graph, nodes, outputs, log)
-        return last[1]

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from kvviz.engine.policy import Policy
 from kvviz.engine.rten.identity import homes
-from kvviz.engine.rten.order import PlanCache, look_ahead
+from kvviz.engine.rten.order import look_ahead
 from kvviz.engine.rten.pool import RtenPool
 from kvviz.engine.rten.quirks import QUIRKS
 from kvviz.engine.rten.rule import RULES, Rules
@@ -20,16 +20,13 @@ _ABOUT = (
 )
 
 
-def variant(quirks: bool | Iterable[str] = True, plan_cache: bool = False) -> Policy:
+def variant(quirks: bool | Iterable[str] = True) -> Policy:
     """rten as it is, or with some of its quirks put right.
 
     Parameters
     ----------
     quirks : bool or iterable of str
         True for all of them, False for none, or the names of those to keep: see `QUIRKS`.
-    plan_cache : bool
-        Keep the last plan from run to run as a session of rten does: a later run that asks for the same outputs in
-        another order then gets the order of the first one.
 
     Raises
     ------
@@ -41,17 +38,17 @@ def variant(quirks: bool | Iterable[str] = True, plan_cache: bool = False) -> Po
     if unknown:
         raise KvvizError(f"rten has no quirk {sorted(unknown)[0]!r}; its quirks are {', '.join(QUIRKS)}")
     rules = Rules(kept)
-    schedule = rten_order if "greedy_order" in kept else look_ahead
     return Policy(
         _name(kept),
         _ABOUT,
         VERSION,
         in_place=rules.in_place,
-        schedule=PlanCache() if plan_cache else schedule,
+        schedule=rten_order if "greedy_order" in kept else look_ahead,
         captures=rules.captures,
         pool=RtenPool,
         prepare=rules.prepare,
         homes=homes,
+        one_plan="cached_plan" in kept,
         growth="after",
         rules=RULES,
         variants=variant,

@@ -16,6 +16,14 @@ from kvviz.memory.storage import Storage
 SMALLEST = 128
 
 
+def type_of(dtype: Any) -> str:
+    """rten's element type: all floats are float32, int8 and uint8 are themselves, everything else is int32."""
+    dtype = np.dtype(dtype)
+    if dtype in (np.int8, np.uint8):
+        return str(dtype.name)
+    return "int32" if dtype.kind in "iub" else "float32"
+
+
 def width_of(dtype: Any) -> int:
     """Bytes of an element as rten holds it."""
     return 1 if dtype in (np.int8, np.uint8) else 4
@@ -28,16 +36,13 @@ class RtenPool(Pool):
     ----------
     sizes : dict of int to (width, elements)
         By storage id, of every buffer that was made in this run.
-    dropped : set of int
-        Storages whose buffer does not come back to the pool.
     """
 
-    __slots__ = ("dropped", "sizes")
+    __slots__ = ("sizes",)
 
     def __init__(self) -> None:
         super().__init__(SMALLEST)
         self.sizes: dict[int, tuple[int, int]] = {}
-        self.dropped: set[int] = set()
 
     def made(self, storage: Storage, array: np.ndarray) -> None:
         """Note the size of a buffer that was made because nothing fitted."""

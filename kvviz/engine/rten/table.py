@@ -12,8 +12,8 @@ MICROSOFT = "com.microsoft"
 
 _UNARY = (
     "Abs Acos Acosh Asin Asinh Atan Atanh BitwiseNot Ceil Celu Cos Cosh Elu Erf Exp Floor Gelu HardSigmoid HardSwish "
-    "LeakyRelu Log Mish Neg Not Reciprocal Relu Round Selu Sigmoid Sign Sin Sinh Softplus Softsign Sqrt Swish Tan Tanh "
-    "ThresholdedRelu"
+    "LeakyRelu Log Mish Neg Not Reciprocal Relu Round Selu Shrink Sigmoid Sign Sin Sinh Softplus Softsign Sqrt Swish "
+    "Tan Tanh ThresholdedRelu"
 )
 _ARITHMETIC = ("Add", "Mul", "Sub", "Div", "Pow", "Clip")
 _NORMALIZATION = ("Softmax", "LogSoftmax", "BatchNormalization", "InstanceNormalization", "LpNormalization")

@@ -122,10 +122,10 @@ def fidelity(row: Row) -> float:
 def print_table(rows: Sequence[Row], details: bool = True) -> None:
     """One line a row: the number of facts compared, or how many agree of how many."""
     kinds = CORE + BESIDES
-    print(f"{'':<30}{'mode':<22}{'runs':>5}{'ops':>6}" + "".join(f"{kind:>11}" for kind in kinds) + f"{'core %':>8}")
+    print(f"{'':<30}{'mode':<22}{'runs':>5}{'ops':>6}" + "".join(f"{kind:>12}" for kind in kinds) + f"{'core %':>8}")
     sums = [total(rows, "all")] if len(rows) > 1 else []
     for row in [*(rows if details else ()), *sums]:
-        cells = "".join(f"{row.cell(kind):>11}" for kind in kinds)
+        cells = "".join(f"{row.cell(kind):>12}" for kind in kinds)
         print(f"{row.source:<30}{row.mode[:21]:<22}{row.runs:>5}{row.ops:>6}{cells}{fidelity(row):>8.2f}")
         for message in row.failed if row.source != "all" else ():
             print(f"    failed: {message}")
