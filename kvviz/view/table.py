@@ -26,7 +26,7 @@ COLUMNS = (
     ("sentence", "what happened", False, 160),
 )
 _SHOWN_ROWS = 60
-_SIZES = ("written", "copied", "allocated", "live")
+_SIZES = ("written", "copied", "allocated", "live", "peak", "above_weights", "moved_outside", "missed_bytes")
 
 
 @dataclass(frozen=True, slots=True)

@@ -134,13 +134,23 @@ def test_every_event_has_one_sentence_that_begins_with_what_it_is_about(name: st
     for event in planning_events(kvviz.load(FILES[0]), policy=name):
         assert event.reason and "\n" not in event.reason and not event.reason.endswith(".")
         if event.phase == "pick":
-            assert event.node is not None and event.node.op_type in event.reason
+            assert event.node is not None and event.reason.startswith((event.node.op_type, "all", "nothing"))
 
 
 def test_the_order_of_the_outputs_counts_for_rten() -> None:
     graph = kvviz.load(DATA / "scenarios" / "greedy_relu_where.onnx")
     outputs = [value.name for value in graph.outputs]
     assert picked(planning_events(graph, outputs)) != picked(planning_events(graph, outputs[::-1]))
+
+
+def test_onnxruntime_s_walk_gives_its_order_and_is_followed_by_the_buffers() -> None:
+    graph = kvviz.load(MODELS / "o05_dynamo_llama_op23" / "model.onnx")
+    events = planning_events(graph, policy="onnxruntime")
+    phases = list(dict.fromkeys(event.phase for event in events))
+    assert phases == ["walk", "pick", "buffer"]
+    assert picked(events) == [event.node for event in events if event.action == "append"]
+    made = [name for node in picked(events) if node for name in node.outputs if name]
+    assert [event.value for event in events if event.phase == "buffer"] == made
 
 
 def test_picks_and_changed_orders_tell_why_an_op_is_where_it_is() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cache
 
 from kvviz.engine.policy import Policy
 from kvviz.engine.rten.identity import homes
@@ -37,6 +38,11 @@ def variant(quirks: bool | Iterable[str] = True) -> Policy:
     unknown = kept - set(QUIRKS)
     if unknown:
         raise KvvizError(f"rten has no quirk {sorted(unknown)[0]!r}; its quirks are {', '.join(QUIRKS)}")
+    return _made(kept)
+
+
+@cache
+def _made(kept: frozenset[str]) -> Policy:
     rules = Rules(kept)
     return Policy(
         _name(kept),

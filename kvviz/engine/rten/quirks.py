@@ -5,8 +5,8 @@ from __future__ import annotations
 QUIRKS = {
     "greedy_order": "the planner runs ops that can run in place by kind in the order in which they became ready, "
     "although another one could overwrite its input now",
-    "cached_plan": "a plan is kept for the set of outputs: a run that asks for them in another order gets the plan made for "
-    "the first order",
+    "cached_plan": "a plan is kept for the set of outputs: a run that asks for them in another order gets "
+    "the plan made for the first one",
     "one_operand": "of a commutative op only the operand with the most elements is tried, the last one on ties; "
     "a captured value counts as empty",
     "sticky_count": "uses are counted in a byte, and 255 is never counted down: such a value is never overwritten",

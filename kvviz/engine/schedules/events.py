@@ -93,13 +93,15 @@ def planning_events(
     nodes = needed(graph, names)
     schedule = find_schedule(policy)
     events: list[PlanningEvent] = []
-    if takes_log(schedule):
-        schedule(graph, nodes, names, log=events.append)  # type: ignore[call-arg]
-    else:
-        told = f"is next in {label(schedule)}"
-        order = schedule(graph, nodes, names)
-        follow([(node, f"{node.op_type} {told}") for node in order], nodes, events.append)
-    return tuple(events)
+    telling = {"log": events.append} if takes_log(schedule) else {}
+    order = schedule(graph, nodes, names, **telling)
+    if any(event.phase == "pick" for event in events):
+        return tuple(events)
+    # A planner that has its order from the walk alone, or tells nothing: what runs is shown all the same.
+    picks: list[PlanningEvent] = []
+    follow([(node, f"{node.op_type} is next in {label(schedule)}") for node in order], nodes, picks.append)
+    walked = [event for event in events if event.phase == "walk"]
+    return (*walked, *picks, *(event for event in events if event.phase != "walk"))
 
 
 def takes_log(schedule: Schedule) -> bool:

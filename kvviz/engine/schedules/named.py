@@ -15,6 +15,7 @@ NAMES = ("model", "rten", "onnxruntime", "depth_first", "least_live")
 _LABELS = {
     "model_order": "the model's order",
     "rten": "rten's order",
+    "look_ahead": "rten's order, looking ahead",
     "depth_first": "depth-first order",
     "LeastLive": "least-live order",
     "Picks": "the picked order",

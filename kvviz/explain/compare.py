@@ -1,0 +1,231 @@
+"""The same runs under other rules, side by side: what each costs, where they part, and that the results agree.
+
+Invariant: every row of a comparison starts from the same inputs, and the caller's arrays are as before afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from kvviz.engine.policy import Policy, Schedule, find_policy
+from kvviz.engine.schedules import label, least_live, named
+from kvviz.explain.comparison.aligning import align
+from kvviz.explain.comparison.difference import Difference, first_difference
+from kvviz.explain.comparison.equality import unlike
+from kvviz.explain.comparison.runs import runner
+from kvviz.explain.summary import counts
+from kvviz.graph.model import Graph
+
+__all__ = ["Comparison", "Difference", "Row", "align", "compare", "comparison_of", "first_difference"]
+
+Schedules = Sequence[str | Schedule | None] | Mapping[str, Schedule]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What one of the compared traces comes to.
+
+    Attributes
+    ----------
+    name : str
+    policy, schedule : str
+        Names of its rules and of its order.
+    peak, above_weights : int
+        The largest number of bytes alive, with and without the weights.
+    allocated, written, copied : int
+        Bytes.
+    moved_outside : int
+        Bytes that the caller of a decode moved between runs to give caches more room; not part of ``copied``.
+    in_place, missed : int
+        Ops that ran in place, and that could have by kind but spent memory instead.
+    missed_bytes : int
+        What these spent.
+    steps : int
+    equal : bool
+        Its results are those of the first row, within 1e-5.
+    difference : str
+        What of the results differs; empty where all of it is the same.
+    """
+
+    name: str
+    policy: str
+    schedule: str
+    peak: int
+    above_weights: int
+    allocated: int
+    written: int
+    copied: int
+    moved_outside: int
+    in_place: int
+    missed: int
+    missed_bytes: int
+    steps: int
+    equal: bool
+    difference: str
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Traces of the same thing under different rules.
+
+    Attributes
+    ----------
+    rows : tuple of Row
+    traces : dict of str to Trace
+        By the names of the rows, in their order.
+    """
+
+    rows: tuple[Row, ...]
+    traces: dict[str, Any]
+
+    @property
+    def equal(self) -> bool:
+        """Whether all rows have the same results."""
+        return all(row.equal for row in self.rows)
+
+    def first_difference(self, a: str | int = 0, b: str | int = 1) -> Difference | None:
+        """The first op that two rows, given by name or number, run elsewhere or otherwise."""
+        names = self._name(a), self._name(b)
+        return first_difference(self.traces[names[0]], self.traces[names[1]], names)
+
+    def align(self, a: str | int = 0, b: str | int = 1) -> tuple[np.ndarray, np.ndarray]:
+        """For each step of one row the step of the other at which the same op ran, and back; -1 where none did."""
+        return align(self[a], self[b])
+
+    def _name(self, key: str | int) -> str:
+        return self.rows[key].name if isinstance(key, int) else key
+
+    def __getitem__(self, key: str | int) -> Any:
+        """The trace of a row, by name or number."""
+        return self.traces[self._name(key)]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __iter__(self) -> Iterator[Row]:
+        return iter(self.rows)
+
+
+def compare(
+    graph: Graph,
+    inputs: Mapping[str, Any] | None = None,
+    policies: str | Policy | Sequence[str | Policy] = ("ideal", "rten", "onnxruntime"),
+    schedules: Schedules | None = None,
+    fixes: Sequence[Any] | None = None,
+    *,
+    prompt: Any = None,
+    donate: Sequence[str] = (),
+    **options: Any,
+) -> Comparison:
+    """Run a graph under several policies and schedules, and put what they cost side by side.
+
+    Parameters
+    ----------
+    graph : Graph
+    inputs : mapping of str to array_like, optional
+        As in `kvviz.run`, or with a prompt as in `kvviz.decode`. They are the same afterwards: what a run may
+        overwrite is copied for each, with the room that `kvviz.reserve` gave it.
+    policies : sequence of str or Policy
+    schedules : sequence or mapping of str or callable, optional
+        Orders to try under each policy: names (see `kvviz.engine.schedules.named`), schedules, or None for the
+        policy's own; that is all by default. ``"least_live"`` plans with the sizes of the first row.
+    fixes : sequence of Fix, optional
+        Each is applied, and its trace is one more row.
+    prompt : str or sequence of int, optional
+        Decode from this prompt; without one the graph is run once.
+    donate : sequence of str
+        Inputs of a single run that it may overwrite.
+    **options
+        Further arguments of `kvviz.run` (``outputs``) or `kvviz.decode` (``max_new_tokens``, ``kv_capacity``,
+        ``tokenizer``, …).
+
+    Returns
+    -------
+    Comparison
+        Rows in the order of policies, schedules, fixes. If results differ, its ``equal`` is False and the row says
+        where; nothing is raised for it.
+
+    Examples
+    --------
+    >>> kvviz.compare(graph, policies=["ideal", "never"], prompt=[5, 17, 33], max_new_tokens=4)   # doctest: +SKIP
+    """
+    run = runner(graph, dict(inputs or {}), prompt, donate, options)
+    given = [policies] if isinstance(policies, (str, Policy)) else policies
+    traces: dict[str, Any] = {}
+    for policy in map(find_policy, given):
+        for name, schedule in _named(schedules):
+            if isinstance(schedule, str):
+                measured = next(iter(traces.values())) if traces else run(policy)
+                schedule = least_live(measured)
+            trace = run(policy if schedule is None else replace(policy, schedule=schedule))
+            traces[_unused(f"{policy.name} ({name})" if name else policy.name, traces)] = trace
+    for fix in fixes or ():
+        traces[_unused(f"fix: {fix.label}", traces)] = fix.apply()
+    return comparison_of(traces)
+
+
+def comparison_of(traces: Mapping[str, Any]) -> Comparison:
+    """Put traces that exist already side by side.
+
+    Parameters
+    ----------
+    traces : mapping of str to Trace
+        By the names that their rows shall have.
+    """
+    reference = next(iter(traces.values()), None)
+    return Comparison(tuple(_row(name, trace, reference) for name, trace in traces.items()), dict(traces))
+
+
+def _row(name: str, trace: Any, reference: Any) -> Row:
+    count = counts(trace)
+    weights = sum(s.capacity for s in trace.recorder.ledger.storages if s.origin == "weights")
+    equal, difference = (True, "") if trace is reference else unlike(trace, reference)
+    return Row(
+        name,
+        trace.policy.name,
+        label(trace.policy.schedule),
+        trace.peak_bytes,
+        trace.peak_bytes - weights,
+        trace.bytes_allocated,
+        trace.bytes_written,
+        trace.bytes_copied,
+        sum(run.bytes_moved_outside for run in trace.runs),
+        count.in_place,
+        count.missed,
+        count.missed_bytes,
+        len(trace.steps),
+        equal,
+        difference,
+    )
+
+
+def _named(schedules: Schedules | None) -> list[tuple[str, str | Schedule | None]]:
+    """Names of schedules with the schedules; one that has to be measured first stays a name, None is the policy's."""
+    if schedules is None:
+        return [("", None)]
+    if isinstance(schedules, str):
+        schedules = [schedules]
+    if isinstance(schedules, Mapping):
+        return list(schedules.items())
+    found: list[tuple[str, str | Schedule | None]] = []
+    for given in schedules:
+        if given is None:
+            found.append(("", None))
+        elif isinstance(given, str):
+            found.append((label(named(given)), given if given == "least_live" else named(given)))
+        else:
+            found.append((label(given), given))
+    return found
+
+
+def _unused(name: str, taken: Mapping[str, Any]) -> str:
+    """The name, with a number behind it where a row has it already."""
+    number, found = 1, name
+    while found in taken:
+        number += 1
+        found = f"{name} ({number})"
+    return found

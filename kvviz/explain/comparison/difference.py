@@ -1,0 +1,102 @@
+"""Where two traces part: the first op that one runs at another place, or in another way."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from kvviz.engine.rows import APPEND, IN_PLACE, VIEW
+from kvviz.explain.comparison.aligning import places
+from kvviz.explain.sentences import sentence
+from kvviz.explain.words import short
+
+_SHARED = (IN_PLACE, VIEW, APPEND)
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """The first op of a trace whose place or decision differs from that in another trace.
+
+    Attributes
+    ----------
+    kind : str
+        ``"order"``: another op runs there; ``"dispatch"``: one of both ran in place; ``"taken"``: other inputs were
+        handed over; ``"identity"``: an output lives elsewhere; ``"end"``: the other trace is shorter.
+    step, other : int
+        The step in this trace, and the one with the same number in the other, -1 where it is shorter.
+    run : int
+    frame : tuple of str
+    node, op_type : str
+    sentence : str
+        What each of them did.
+    """
+
+    kind: str
+    step: int
+    other: int
+    run: int
+    frame: tuple[str, ...]
+    node: str
+    op_type: str
+    sentence: str
+
+
+def first_difference(a: Any, b: Any, names: tuple[str, str] | None = None) -> Difference | None:
+    """The first op of trace ``a`` that trace ``b`` runs elsewhere or otherwise; None if there is none.
+
+    Parameters
+    ----------
+    a, b : Trace
+    names : pair of str, optional
+        What to call them; their policies' names by default.
+    """
+    if names is None:
+        names = (a.policy.name, b.policy.name) if a.policy.name != b.policy.name else ("the first", "the second")
+    ours, theirs = places(a), places(b)
+    for step, place in enumerate(ours):
+        if step >= len(theirs):
+            return _difference("end", a, step, -1, f"{_what(a, step)} did not run any more with {names[1]}")
+        if place != theirs[step]:
+            text = f"{names[0]} runs {_what(a, step)} here, {names[1]} runs {_what(b, step)}"
+            return _difference("order", a, step, step, text)
+        kind = _decided_otherwise(a, b, step)
+        if kind:
+            mine, other = (sentence(trace.steps[step], trace) for trace in (a, b))
+            text = f"{_what(a, step)}: with {names[0]}, {mine} With {names[1]}, {other}"
+            return _difference(kind, a, step, step, text)
+    return None
+
+
+def _decided_otherwise(a: Any, b: Any, step: int) -> str:
+    """What of a decision differs, or an empty string."""
+    mine, other = a.recorder.rows[step], b.recorder.rows[step]
+    if bool(mine[2]) != bool(other[2]):
+        return "dispatch"
+    if mine[2] != other[2]:
+        return "taken"
+    shared = [[where is not None and where[2] in _SHARED for where in row[4]] for row in (mine, other)]
+    if shared[0] != shared[1]:
+        return "identity"
+    # Records are made only where an output could live in one input or in another.
+    if any(shared[0]) and len(mine[1].node.inputs) > 1:
+        shares = [trace.steps[step].decision.shares for trace in (a, b)]
+        return "identity" if shares[0] != shares[1] else ""
+    return ""
+
+
+def _difference(kind: str, trace: Any, index: int, other: int, text: str) -> Difference:
+    step = trace.steps[index]
+    told = f"{_run_label(trace, step.run)}step {index:,}: {text}"
+    return Difference(kind, index, other, step.run, step.frame, step.node, step.op_type, told)
+
+
+def _what(trace: Any, index: int) -> str:
+    """Operator, frame and node of a step."""
+    step = trace.steps[index]
+    return " ".join([step.op_type, " › ".join([*(short(part, 32) for part in step.frame), short(step.node)])])
+
+
+def _run_label(trace: Any, run: int) -> str:
+    if len(trace.runs) < 2:
+        return ""
+    return f"run {run}, " if not trace.prompt else f"decode {run}, " if run else "prefill, "

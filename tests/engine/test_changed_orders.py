@@ -1,0 +1,183 @@
+"""Orders that a person made: picks that are replayed, and readers that are moved before other nodes."""
+
+from __future__ import annotations
+
+import random
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import kvviz
+from kvviz.debugger.cursor import Cursor
+from kvviz.decode.single import SingleRun
+from kvviz.engine.plan import needed
+from kvviz.engine.schedules import NAMES, Before, Picks, key_of, model_order, named, rten
+from kvviz.engine.schedules.keys import graphs_of
+from kvviz.errors import KvvizError
+from kvviz.graph.model import Graph
+from tests.engine.graphs import graph_of, numbers
+from tests.engine.random_graphs import Example, examples
+from tests.engine.test_invariants import assert_same_bits, feeds
+from tests.engine.test_schedules import FAN, assert_can_run, many, names_of, order_of, with_schedule
+from tests.graph.build import MODELS
+
+
+def shuffled(graph: Graph, example: Example, seed: int) -> kvviz.Trace:
+    """A run in which a person picked ops at random."""
+    cursor = Cursor(SingleRun(graph, feeds(example), donate=example.donate))
+    draw = random.Random(seed)
+    while True:
+        if frontier := cursor.frontier():
+            cursor.choose(draw.choice(frontier))
+        elif cursor.next().reason == "end":
+            return cursor.trace
+
+
+@many
+@given(example=examples(), seed=st.integers(0, 10**6))
+def test_picks_replay_the_order_in_which_a_person_ran_a_graph(example: Example, seed: int) -> None:
+    # given
+    graph = kvviz.load(example.model)
+    played = shuffled(graph, example, seed)
+    picks = Picks.of(played)
+    # when
+    again = kvviz.run(graph, feeds(example), donate=example.donate, policy=with_schedule(picks))
+    # then: every graph runs as in its first frame; later iterations of a loop may have been picked otherwise
+    assert_same_bits(played, again)
+    for first in {frame.graph: frame for frame in reversed(played.frames)}.values():
+        ran = [step.node_index for step in played.steps if step.frame_id == first.id]
+        assert [node.index for node in order_of(first.graph, picks)] == ran
+    assert Picks.of(again) == picks
+
+
+def test_picks_go_through_a_file_and_fit_a_model_that_was_loaded_again(tmp_path: Path) -> None:
+    path = MODELS / "o02_optimum1_merged_gpt2" / "model.onnx"
+    trace = kvviz.decode(kvviz.load(path), [5, 17], 2, policy=with_schedule(rten), progress=False)
+    picks = Picks.of(trace)
+    picks.save(tmp_path / "picks.json")
+    loaded = Picks.load(tmp_path / "picks.json")
+    assert loaded == picks and hash(loaded) == hash(picks)
+    again = kvviz.decode(kvviz.load(path), [5, 17], 2, policy=with_schedule(loaded), progress=False)
+    assert [step.node for step in again.steps] == [step.node for step in trace.steps]
+
+
+def test_picks_of_a_saved_trace_are_those_of_the_trace(tmp_path: Path) -> None:
+    graph = kvviz.load(MODELS / "storyteller" / "merged_if" / "model.onnx")
+    trace = kvviz.decode(graph, [1, 5, 9], 2, progress=False)
+    trace.save(tmp_path / "trace")
+    assert Picks.of(kvviz.Trace.load(tmp_path / "trace")) == Picks.of(trace)
+
+
+def test_what_was_not_picked_follows_in_the_model_s_order() -> None:
+    graph = graph_of(FAN)
+    indices = {node.name: node.index for node in graph.nodes}
+    assert names_of(order_of(graph, Picks((((), indices["d"]),)))) == "b d a c e"
+    assert names_of(order_of(graph, Picks(()))) == "a b c d e"
+
+
+@pytest.mark.parametrize(
+    ("picks", "message"),
+    [
+        (((((), 4), ((), 0))), "the picks run 'e' before 'a' in the main graph, but it needs that one"),
+        ((((), 99),), "the picks name node 99 in the main graph of agraph, where there is none"),
+        ((((), 0), ((), 1), ((), 0)), "the picks name node 0 in the main graph twice"),
+    ],
+)
+def test_picks_that_do_not_fit_are_refused_in_one_sentence(picks: tuple, message: str) -> None:
+    with pytest.raises(KvvizError, match=f"^{re.escape(message)}$"):
+        kvviz.run(graph_of(FAN), {"x": numbers(4)}, policy=with_schedule(Picks(picks)))
+
+
+def test_picks_of_another_model_are_refused() -> None:
+    picks = Picks.of(kvviz.run(graph_of(FAN), {"x": numbers(4)}))
+    with pytest.raises(KvvizError, match="these picks were made on another model"):
+        kvviz.run(graph_of(FAN.replace("Sin", "Cos")), {"x": numbers(4)}, policy=with_schedule(picks))
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"format": 1, "model": "", "picks": [[0, 1]]}', '{"format": 9}'])
+def test_a_file_that_holds_no_picks_is_refused(text: str, tmp_path: Path) -> None:
+    (tmp_path / "picks.json").write_text(text)
+    with pytest.raises(KvvizError, match=r"picks\.json (holds no picks|is in picks format 9)"):
+        Picks.load(tmp_path / "picks.json")
+
+
+@many
+@given(example=examples(), name=st.sampled_from(NAMES), data=st.data())
+def test_before_puts_the_reader_first_and_stays_valid_or_refuses_because_it_depends(
+    example: Example, name: str, data: st.DataObject
+) -> None:
+    graph = kvviz.load(example.model)
+    key, inner = data.draw(st.sampled_from([(k, g) for k, g in graphs_of(graph) if g.nodes]))
+    nodes = needed(inner, [value.name for value in inner.outputs])
+    reader, node = (data.draw(st.sampled_from(nodes)) for _ in range(2))
+    changed = Before(named(name), ((key, reader.index, node.index),))
+    key_of(graph)
+    if node in needed(inner, [n for n in reader.outputs if n]):
+        with pytest.raises(KvvizError, match=r"cannot run before .*: it needs what that one makes"):
+            order_of(inner, changed)
+        return
+    order = order_of(inner, changed)
+    assert_can_run(order, nodes)
+    assert order.index(reader) < order.index(node)
+    base = order_of(inner, named(name))
+    if base.index(reader) < base.index(node):
+        assert order == base
+    plain = kvviz.run(graph, example.inputs)
+    assert_same_bits(plain, kvviz.run(graph, feeds(example), donate=example.donate, policy=with_schedule(changed)))
+
+
+def test_before_moves_the_reader_and_what_it_needs_and_nothing_else() -> None:
+    graph = graph_of(FAN)
+    index = {node.name: node.index for node in graph.nodes}
+    assert names_of(order_of(graph, Before(model_order, (((), index["d"], index["a"]),)))) == "b d a c e"
+
+
+def test_what_a_reader_needs_is_moved_in_the_order_in_which_it_was() -> None:
+    graph = graph_of(
+        """agraph (float[4] x) => (float[4] y) {
+          [a] a = Neg (x)  [b] b = Sin (x)  [c] c = Abs (x)  [r] r = Add (c, b)  [y] y = Add (a, r)
+        }"""
+    )
+    index = {node.name: node.index for node in graph.nodes}
+    assert names_of(order_of(graph, Before(model_order, (((), index["r"], index["a"]),)))) == "b c r a y"
+
+
+def test_running_the_later_reader_first_lets_an_op_run_in_place() -> None:
+    # given: Relu cannot overwrite m, since Transpose reads it later
+    graph = graph_of(
+        "agraph (float[2,2] x) => (float[2,2] y) {"
+        "[m] m = Neg (x) [relu] r = Relu (m) [t] t = Transpose <perm = [1, 0]> (m) [s] s = Exp (t) [y] y = Add (r, s) }"
+    )
+    inputs = {"x": np.ones((2, 2), np.float32)}
+    index = {node.name: node.index for node in graph.nodes}
+    plain = kvviz.run(graph, inputs)
+    changed = Before(model_order, (((), index["s"], index["relu"]),))
+    # when
+    other = kvviz.run(graph, inputs, policy=with_schedule(changed))
+    # then
+    taken = [next(s for s in trace.steps if s.node == "relu").decision.taken for trace in (plain, other)]
+    assert taken == [(), ("m",)]
+    assert_same_bits(plain, other)
+
+
+def test_changes_that_contradict_each_other_are_refused() -> None:
+    graph = graph_of(FAN)
+    index = {node.name: node.index for node in graph.nodes}
+    pairs = (((), index["a"], index["b"]), ((), index["b"], index["a"]))
+    with pytest.raises(KvvizError, match=r"contradict each other: each of 'a', 'b' must run first"):
+        order_of(graph, Before(model_order, pairs))
+
+
+def test_a_change_that_names_a_missing_node_is_refused() -> None:
+    with pytest.raises(KvvizError, match="there is no node 77 in the main graph of agraph"):
+        order_of(graph_of(FAN), Before(model_order, (((), 77, 0),)))
+
+
+def test_a_change_of_which_only_one_node_is_needed_changes_nothing() -> None:
+    graph = graph_of(FAN)
+    index = {node.name: node.index for node in graph.nodes}
+    assert names_of(order_of(graph, Before(model_order, (((), index["d"], index["a"]),)), ["c"])) == "a c"

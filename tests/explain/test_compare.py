@@ -1,0 +1,338 @@
+"""Comparisons: every row is a run of its own from the same inputs, and what differs is found where it differs first."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import kvviz
+from kvviz import Policy, Trace
+from kvviz.engine.placing import Home
+from kvviz.engine.rows import VIEW
+from kvviz.engine.schedules import NAMES, depth_first, named
+from kvviz.errors import InputError, KvvizError
+from kvviz.explain.compare import align, compare, comparison_of, first_difference
+from tests.engine.graphs import graph_of, numbers, run
+from tests.engine.random_graphs import Example, examples
+from tests.engine.test_invariants import feeds
+from tests.graph.build import MODELS
+
+many = settings(max_examples=50, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+POLICIES = ["ideal", "never", "rten", "onnxruntime"]
+TWO = "agraph (float[4] x) => (float[4] z) { [a] a = Neg (x) [b] b = Abs (x) [c] c = Exp (a) [z] z = Add (c, b) }"
+GROWS = """agraph (float[1,n,2] past, float[1,1,2] new) => (float[1,m,2] present) {
+  [more] more = Tanh (new)  [append] present = Concat <axis = 1> (past, more)
+}"""
+
+
+@dataclass
+class Fix:
+    """What a comparison needs of a fix."""
+
+    label: str
+    trace: Trace
+
+    def apply(self) -> Trace:
+        return self.trace
+
+
+def decided(trace: Trace) -> list[Any]:
+    """Place and decision of every step, from its record."""
+    return [
+        (s.run, s.frame, s.node_index, s.decision.dispatch, s.decision.taken, s.decision.shares) for s in trace.steps
+    ]
+
+
+# -- rows --------------------------------------------------------------------------------------------------------------
+
+
+def test_there_is_a_row_for_every_policy_with_every_schedule_and_one_for_every_fix() -> None:
+    graph, inputs = graph_of(TWO), {"x": numbers(4)}
+    fix = Fix("run b first", kvviz.run(graph, inputs))
+    found = compare(graph, inputs, ["ideal", "never"], [None, "rten", depth_first, "least_live"], [fix, fix])
+    orders = ("", " (rten's order)", " (depth-first order)", " (least-live order)")
+    assert [row.name for row in found] == [
+        *(f"{policy}{order}" for policy in ("ideal", "never") for order in orders),
+        "fix: run b first",
+        "fix: run b first (2)",
+    ]
+    assert [row.name for row in found] == list(found.traces)
+    assert len(found) == 10 and found.equal
+    assert found[2] is found["ideal (depth-first order)"]
+    assert (found.rows[5].policy, found.rows[5].schedule) == ("never", "rten's order")
+
+
+def test_a_row_has_the_numbers_of_its_trace() -> None:
+    graph = kvviz.load(MODELS / "o05_dynamo_llama_op23" / "model.onnx")
+    found = compare(graph, policies=POLICIES, prompt=[5, 17, 33], max_new_tokens=3, kv_capacity=8)
+    weights = sum(s.capacity for s in found[0].storages if s.origin == "weights")
+    for row in found:
+        trace = found[row.name]
+        assert (row.peak, row.allocated, row.written, row.copied, row.steps) == (
+            max(step.live_bytes for step in trace.steps),
+            sum(step.allocated for step in trace.steps),
+            sum(step.written for step in trace.steps),
+            sum(step.copied for step in trace.steps),
+            len(trace.steps),
+        )
+        assert row.above_weights == row.peak - weights
+        wrote = [s for s in trace.steps if {"in place", "append"} & {out.how for out in s.outs}]
+        assert row.in_place == len(wrote)
+    assert found["ideal"].tokens == found["never"].tokens
+    assert found.rows[1].in_place == 0 < found.rows[0].in_place
+
+
+def test_without_a_word_the_runtimes_are_compared_with_what_memory_safety_allows() -> None:
+    found = compare(graph_of(TWO), {"x": numbers(4)})
+    assert [row.policy for row in found] == ["ideal", "rten", "onnxruntime"]
+    assert [row.schedule for row in found] == ["the model's order", "rten's order", "onnxruntime's order"]
+
+
+def test_other_schedules_are_really_run() -> None:
+    found = compare(graph_of(TWO), {"x": numbers(4)}, "ideal", ["model", "depth_first"])
+    ran = [" ".join(step.node for step in trace.steps) for trace in found.traces.values()]
+    assert ran == ["a b c z", "a c b z"]
+
+
+def test_a_mapping_names_the_schedules() -> None:
+    found = compare(graph_of(TWO), {"x": numbers(4)}, "ideal", {"deep": depth_first})
+    assert [row.name for row in found] == ["ideal (deep)"]
+
+
+def test_least_live_plans_with_sizes_that_were_measured() -> None:
+    found = compare(graph_of(TWO), {"x": numbers(4)}, "ideal", "least_live")
+    assert len(found) == 1
+    assert found[0].policy.schedule.sizes
+
+
+# -- inputs survive ----------------------------------------------------------------------------------------------------
+
+
+def test_donated_inputs_are_the_same_afterwards_and_every_row_could_overwrite_them() -> None:
+    inputs = {"x": numbers(4)}
+    before = inputs["x"].copy()
+    found = compare(graph_of("agraph (float[4] x) => (float[4] y) { y = Exp (x) }"), inputs, POLICIES[:3], donate="x")
+    assert inputs["x"].tobytes() == before.tobytes()
+    assert [trace.steps[0].decision.taken for trace in found.traces.values()] == [("x",), (), ("x",)]
+
+
+def test_reserved_room_is_there_in_every_row_and_the_caller_s_block_is_not_written() -> None:
+    past = kvviz.reserve(numbers(1, 3, 2), 1, 8)
+    assert past.base is not None
+    past.base[:, 3:] = 7.0
+    found = compare(
+        graph_of(GROWS), {"past": past, "new": numbers(1, 1, 2)}, "ideal", ["model", "rten"], donate=["past"]
+    )
+    for trace in found.traces.values():
+        assert [out.how for out in trace.steps[-1].outs] == ["append"]
+    assert (past.base[:, 3:] == 7.0).all()
+    assert past.shape == (1, 3, 2)
+
+
+@many
+@given(example=examples())
+def test_no_comparison_changes_an_array_of_the_caller_or_a_result(example: Example) -> None:
+    given = feeds(example)
+    before = {name: array.tobytes() for name, array in given.items()}
+    schedules = [None, "rten", "least_live"]
+    found = compare(kvviz.load(example.model), given, ["ideal", "never"], schedules, donate=example.donate)
+    assert {name: array.tobytes() for name, array in given.items()} == before
+    assert found.equal and not any(row.difference for row in found)
+
+
+def test_caches_to_start_a_decode_from_are_the_same_afterwards() -> None:
+    graph = kvviz.load(MODELS / "storyteller" / "concat" / "model.onnx")
+    first = kvviz.decode(graph, [1, 5, 9], 2, progress=False)
+    given = {cache.input: first.outputs[cache.output] for cache in first.caches}
+    before = {name: array.tobytes() for name, array in given.items()}
+    found = compare(graph, given, ["ideal", "never"], prompt=[7], max_new_tokens=3)
+    assert {name: array.tobytes() for name, array in given.items()} == before
+    assert found.equal and len(found[0].runs) == 3
+
+
+def test_donating_to_a_decode_is_refused() -> None:
+    graph = kvviz.load(MODELS / "storyteller" / "concat" / "model.onnx")
+    with pytest.raises(InputError, match="a decode donates its caches by itself"):
+        compare(graph, prompt=[1], donate=["x"])
+
+
+@pytest.mark.parametrize("wrong", [{"policies": ["fastest"]}, {"schedules": ["fastest"]}])
+def test_an_unknown_policy_or_schedule_is_refused(wrong: dict) -> None:
+    with pytest.raises(KvvizError, match="'fastest'; choose one of"):
+        compare(graph_of(TWO), {"x": numbers(4)}, **wrong)
+
+
+# -- results -----------------------------------------------------------------------------------------------------------
+
+
+def of_results(*outputs: dict[str, Any]) -> Any:
+    """A comparison of runs whose results are these."""
+    traces = {}
+    for i, results in enumerate(outputs):
+        traces[str(i)] = run(TWO, {"x": numbers(4)})
+        traces[str(i)].outputs = results
+    return comparison_of(traces)
+
+
+def test_results_that_differ_are_named_with_how_much() -> None:
+    good, far = np.ones(4, np.float32), np.array([1, 1, 1.5, 1], np.float32)
+    found = of_results({"y": good, "z": good}, {"y": good, "z": far}, {"y": good, "z": good})
+    assert not found.equal
+    assert [(row.equal, row.difference) for row in found] == [(True, ""), (False, "z differs by 0.5"), (True, "")]
+
+
+def test_results_within_the_tolerance_are_equal_and_say_how_far_they_are() -> None:
+    near = np.ones(4, np.float32) + np.float32(1e-6)
+    found = of_results({"y": np.ones(4, np.float32)}, {"y": near})
+    assert found.equal
+    assert found.rows[1].difference == "y differs by 9.5e-07"
+
+
+@pytest.mark.parametrize(
+    ("have", "want", "text"),
+    [
+        (np.arange(4), np.array([0, 1, 2, 4]), "y differs by 1"),
+        (np.ones(4, np.float32), np.ones((2, 2), np.float32), "y is float32[4], not float32[2, 2]"),
+        (np.ones(2, np.float32), np.ones(2), "y is float32[2], not float64[2]"),
+        (np.array([True]), np.array([False]), "y has other elements"),
+        (np.array(["a"], object), np.array(["b"], object), "y has other elements"),
+        ([np.ones(2)], [np.ones(2), np.ones(2)], "y has 1 elements, not 2"),
+        ([np.ones(2)], [np.zeros(2)], "y differs by 1"),
+        (None, np.ones(2), "y is of another kind"),
+        (np.array([1.0]), np.array([np.inf]), "y differs by inf"),
+        (np.array([np.nan, 1.0]), np.array([1.0, np.nan]), "y has NaN at other places"),
+    ],
+)
+def test_every_kind_of_difference_is_found(have: Any, want: Any, text: str) -> None:
+    row = of_results({"y": want}, {"y": have}).rows[1]
+    assert (row.equal, row.difference) == (False, text)
+
+
+@pytest.mark.parametrize(
+    "value", [np.array([np.nan, np.inf]), np.array([1 + 2j]), [np.ones(2)], None, np.array(["a"], object), np.ones(0)]
+)
+def test_what_is_the_same_is_equal(value: Any) -> None:
+    row = of_results({"y": value}, {"y": value.copy() if isinstance(value, np.ndarray) else value}).rows[1]
+    assert (row.equal, row.difference) == (True, "")
+
+
+def test_an_output_that_only_one_row_has_is_said_and_counts_as_no_difference() -> None:
+    one = np.ones(2)
+    row = of_results({"y": one, "z": one}, {"y": one}).rows[1]
+    assert (row.equal, row.difference) == (True, "only one of them computed z")
+
+
+def test_other_tokens_of_a_decode_are_a_difference() -> None:
+    graph = kvviz.load(MODELS / "storyteller" / "concat" / "model.onnx")
+    first, other = (kvviz.decode(graph, prompt, 3, progress=False) for prompt in ([1, 5, 9], [1, 5, 2]))
+    row = comparison_of({"one": first, "other": other}).rows[1]
+    assert not row.equal
+    assert row.difference.startswith(("tokens", "the logits of run"))
+
+
+# -- where two traces part ---------------------------------------------------------------------------------------------
+
+
+def parting(text: str, first: str, second: str, donate: tuple[str, ...] = ()) -> Any:
+    found = compare(graph_of(text), {"x": numbers(2, 2)}, [first, second], donate=donate)
+    return found.first_difference()
+
+
+def test_an_op_that_ran_in_place_with_one_policy_only_is_found() -> None:
+    found = parting("agraph (float[2,2] x) => (float[2,2] y) { [a] a = Neg (x) [b] y = Exp (a) }", "ideal", "never")
+    assert (found.kind, found.step, found.other, found.node, found.op_type) == ("dispatch", 1, 1, "b", "Exp")
+    assert found.sentence == (
+        "step 1: Exp b: with ideal, Exp overwrote a in place: B1 is now B1.1; nothing was allocated. "
+        "With never, Exp wrote 16 B to a new buffer B2; the policy 'never' runs nothing in place."
+    )
+
+
+def test_another_input_that_was_taken_over_is_found() -> None:
+    text = "agraph (float[2,2] x) => (float[2,2] y) { [a] a = Neg (x) [b] b = Exp (x) [c] y = Add (a, b) }"
+    found = parting(text, "ideal", "rten")
+    assert (found.kind, found.node) == ("taken", "c")
+
+
+def test_an_output_that_lives_elsewhere_is_found() -> None:
+    text = "agraph (float[2,2] x) => (float[2,2] y) { [t] t = Transpose <perm = [1, 0]> (x) [b] y = MatMul (t, t) }"
+    found = parting(text, "ideal", "rten")
+    assert (found.kind, found.node) == ("identity", "t")
+
+
+def test_an_output_that_lives_in_another_input_is_found() -> None:
+    # given two runtimes that differ in nothing but the input in which they let the sum live
+    def living_in(position: int) -> Policy:
+        return replace(kvviz.policies.never, name=f"in {position}", homes=lambda *_: (Home(VIEW, position),))
+
+    graph = graph_of("agraph (float[4] x, float[4] w) => (float[4] y) { y = Add (x, w) }")
+    found = compare(graph, {"x": numbers(4), "w": numbers(4)}, [living_in(0), living_in(1)]).first_difference()
+    assert found is not None
+    assert (found.kind, found.step) == ("identity", 0)
+
+
+def test_another_order_is_found() -> None:
+    found = compare(graph_of(TWO), {"x": numbers(4)}, "ideal", ["model", "depth_first"]).first_difference()
+    assert found is not None
+    assert (found.kind, found.step, found.node) == ("order", 1, "b")
+    assert found.sentence == ("step 1: ideal (the model's order) runs Abs b here, ideal (depth-first order) runs Exp c")
+
+
+def test_a_shorter_trace_is_found_and_a_longer_one_is_no_difference() -> None:
+    graph = kvviz.load(MODELS / "storyteller" / "concat" / "model.onnx")
+    short, long = (kvviz.decode(graph, [1, 5], n, progress=False) for n in (1, 2))
+    found = first_difference(long, short)
+    assert found is not None
+    assert (found.kind, found.step, found.other, found.run) == ("end", len(short.steps), -1, 1)
+    assert "decode 1" in found.sentence
+    assert first_difference(short, long) is None
+
+
+@many
+@given(example=examples(), first=st.sampled_from(POLICIES), second=st.sampled_from(POLICIES), data=st.data())
+def test_the_first_difference_is_the_first_step_whose_record_differs(
+    example: Example, first: str, second: str, data: st.DataObject
+) -> None:
+    graph = kvviz.load(example.model)
+    traces = []
+    for name in (first, second):
+        policy = kvviz.engine.policy.find_policy(name)
+        order = data.draw(st.sampled_from(NAMES))
+        traces.append(kvviz.run(graph, feeds(example), donate=example.donate, policy=with_order(policy, order)))
+    records = [decided(trace) for trace in traces]
+    differing = [i for i, pair in enumerate(zip(*records, strict=True)) if pair[0] != pair[1]]
+    found = first_difference(traces[0], traces[1])
+    assert (found and found.step) == (differing[0] if differing else None)
+
+
+def with_order(policy: Policy, name: str) -> Policy:
+    return replace(policy, schedule=named(name))
+
+
+# -- which steps belong together ---------------------------------------------------------------------------------------
+
+
+@many
+@given(example=examples(), name=st.sampled_from(NAMES))
+def test_aligned_steps_are_the_same_op_of_the_same_frame_both_ways(example: Example, name: str) -> None:
+    graph = kvviz.load(example.model)
+    a = kvviz.run(graph, feeds(example), donate=example.donate)
+    b = kvviz.run(graph, feeds(example), donate=example.donate, policy=with_order(kvviz.policies.never, name))
+    there, back = align(a, b)
+    assert len(there) == len(a.steps) and len(back) == len(b.steps)
+    assert back[there].tolist() == list(range(len(a.steps)))
+    for step in a.steps:
+        other = b.steps[int(there[step.index])]
+        assert (step.run, step.frame, step.node) == (other.run, other.frame, other.node)
+
+
+def test_a_step_that_the_other_trace_does_not_have_is_aligned_with_none() -> None:
+    graph = kvviz.load(MODELS / "storyteller" / "merged_if" / "model.onnx")
+    short, long = (kvviz.decode(graph, [1, 5], n, progress=False) for n in (1, 3))
+    there, back = align(short, long)
+    assert there.tolist() == list(range(len(short.steps)))
+    assert back.tolist() == [*there.tolist(), *[-1] * (len(long.steps) - len(short.steps))]

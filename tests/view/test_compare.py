@@ -1,0 +1,189 @@
+"""A comparison as table, text, HTML and figure: it shows the rows' own numbers, and nothing covers anything."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import pytest
+from matplotlib import pyplot as plt
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+
+import kvviz
+from kvviz.explain.compare import Comparison, compare, comparison_of
+from kvviz.explain.words import size
+from kvviz.view.compare import comparison_html, comparison_table, comparison_text, plot_comparison, weights_of
+from kvviz.view.palette import luminance
+from tests.graph.build import MODELS
+from tests.view.conftest import HOSTILE
+
+
+@pytest.fixture(autouse=True)
+def no_figures() -> Iterator[None]:
+    plt.close("all")
+    yield
+    plt.close("all")
+
+
+@pytest.fixture(scope="module")
+def many() -> Comparison:
+    """Six rows of a decode, whose weights are most of its memory."""
+    graph = kvviz.load(MODELS / "o05_dynamo_llama_op23" / "model.onnx")
+    schedules = [None, "rten", "least_live"]
+    return compare(graph, None, ["ideal", "never"], schedules, prompt=[5, 17, 33], max_new_tokens=3, kv_capacity=8)
+
+
+@pytest.fixture(scope="module")
+def moving() -> Comparison:
+    """A decode whose caches have room from the start, or are moved into larger blocks between runs."""
+    graph = kvviz.load(MODELS / "storyteller" / "concat" / "model.onnx")
+    return comparison_of(
+        {how: kvviz.decode(graph, [1, 5], 4, growth=how, kv_capacity=8, progress=False) for how in ("start", "after")}
+        | {"tight": kvviz.decode(graph, [1, 5], 4, growth="after", progress=False)}
+    )
+
+
+@pytest.fixture(scope="module")
+def hostile_rows(hostile: kvviz.Trace) -> Comparison:
+    """Rows whose names, ops and steps try to break out of every format."""
+    return comparison_of({HOSTILE[0]: hostile, HOSTILE[2]: hostile, HOSTILE[3]: hostile})
+
+
+class Tags(HTMLParser):
+    """Names of the tags, and the text, of some HTML."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.tags: set[str] = set()
+        self.text = ""
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: Any) -> None:
+        self.tags.add(tag)
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def texts(figure: Any) -> list[Any]:
+    """All texts of a figure that have a word in them."""
+    figure.canvas.draw()
+    found = []
+    for ax in figure.axes:
+        found += [*ax.texts, ax._left_title, ax.xaxis.label, ax.yaxis.label]
+        found += [t for t in ax.get_xticklabels() if ax.get_xlim()[0] <= t.get_position()[0] <= ax.get_xlim()[1]]
+        found += ax.get_yticklabels() if ax.yaxis.get_tick_params()["labelleft"] else []
+        found += ax.get_legend().get_texts() if ax.get_legend() else []
+    return [text for text in found if text.get_text()]
+
+
+def test_the_table_has_the_rows_numbers_and_shows_bytes_as_sizes(many: Comparison) -> None:
+    table = comparison_table(many)
+    assert len(table) == 6
+    for row, shown in zip(many, table, strict=True):
+        assert all(shown[key] == getattr(row, key) for key in shown if key != "results")
+        line = next(line for line in table.text().splitlines() if line.startswith(f"{row.name} "))
+        assert all(size(n) in line for n in (row.peak, row.allocated, row.written, row.copied, row.missed_bytes))
+
+
+def test_the_text_says_where_each_row_parts_from_the_first_one(many: Comparison) -> None:
+    lines = comparison_text(many).splitlines()
+    assert len(lines) == 1 + 6 + 5
+    for row, line in zip(many.rows[1:], lines[7:], strict=True):
+        found = many.first_difference(0, row.name)
+        assert found is not None
+        assert line.startswith(f"ideal and {row.name} part at {found.sentence[:60]}")
+
+
+def test_rows_that_do_not_part_and_results_that_differ_are_said() -> None:
+    graph = kvviz.load(MODELS / "storyteller" / "concat" / "model.onnx")
+    one, same, other = (kvviz.decode(graph, prompt, 2, progress=False) for prompt in ([1, 5], [1, 5], [1, 7]))
+    text = comparison_text(comparison_of({"one": one, "same": same, "other": other}))
+    assert "one and same part nowhere: every op ran in the same order and way" in text
+    assert [line.rpartition("  ")[2] for line in text.splitlines()[1:3]] == ["equal", "equal"]
+    assert " differs by " in text.splitlines()[3]
+
+
+def test_html_shows_any_name_as_text(hostile_rows: Comparison) -> None:
+    seen = Tags(comparison_html(hostile_rows))
+    assert seen.tags == {"div", "table", "caption", "thead", "tbody", "tr", "th", "td", "p"}
+    assert "alert" in seen.text
+
+
+@pytest.mark.parametrize("which", ["many", "moving"])
+def test_bars_are_as_long_as_the_numbers_behind_them(which: str, request: pytest.FixtureRequest) -> None:
+    rows = request.getfixturevalue(which)
+    figure = plot_comparison(rows)
+    keys = ["above_weights", "allocated", "written", "copied", *(["moved_outside"] if which == "moving" else [])]
+    for ax, key in zip(figure.axes[:-1], keys, strict=True):
+        assert [bar.get_width() for bar in ax.patches] == [getattr(row, key) for row in rows]
+        assert [text.get_text() for text in ax.texts] == [size(getattr(row, key)) for row in rows]
+    assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == [row.name for row in rows]
+
+
+def test_what_was_moved_between_runs_has_a_column_where_something_was(many: Comparison, moving: Comparison) -> None:
+    assert "moved outside" not in comparison_text(many)
+    assert "moved outside" in comparison_text(moving)
+    moved = [sum(run.bytes_moved_outside for run in trace.runs) for trace in moving.traces.values()]
+    assert [row["moved_outside"] for row in comparison_table(moving)] == moved
+    assert moved[0] == 0 < moved[2]
+
+
+def test_curves_are_the_live_bytes_of_every_step_each_with_a_look_of_its_own(many: Comparison) -> None:
+    ax = plot_comparison(many).axes[-1]
+    looks = set()
+    for curve, trace in zip(ax.patches, many.traces.values(), strict=True):
+        values, edges, _ = curve.get_data()
+        assert np.allclose(values * 1e3, [step.live_bytes for step in trace.steps])
+        assert (edges[0], edges[-1]) == (0, len(trace.steps))
+        looks.add((curve.get_edgecolor(), str(curve.get_linestyle())))
+    assert len(looks) == len(many)
+    assert ax.get_ylim()[0] == pytest.approx(weights_of(list(many.traces.values())) / 1e3)
+    assert "axis starts at the weights" in ax.get_title(loc="left")
+
+
+@pytest.mark.parametrize("which", ["many", "moving", "hostile_rows"])
+def test_no_text_covers_another(which: str, request: pytest.FixtureRequest) -> None:
+    figure = plot_comparison(request.getfixturevalue(which))
+    boxes = [(text.get_text(), text.get_window_extent()) for text in texts(figure)]
+    assert [(a, b) for (a, x), (b, y) in combinations(boxes, 2) if x.padded(-1).overlaps(y.padded(-1))] == []
+
+
+def test_every_number_stays_inside_the_figure(many: Comparison) -> None:
+    figure = plot_comparison(many)
+    frame = figure.bbox.padded(1)
+    for text in texts(figure):
+        box = text.get_window_extent()
+        assert frame.x0 <= box.x0 and box.x1 <= frame.x1 and frame.y0 <= box.y0 and box.y1 <= frame.y1, text
+
+
+@pytest.mark.parametrize("style", ["default", "dark_background"])
+def test_every_text_can_be_read_on_its_ground(style: str, many: Comparison) -> None:
+    with plt.style.context(style):
+        figure = plot_comparison(many)
+        ground = luminance(to_rgb(figure.axes[0].get_facecolor()))
+        for text in texts(figure):
+            assert abs(luminance(to_rgb(text.get_color())) - ground) > 0.3, text.get_text()
+
+
+def test_a_name_that_looks_like_a_formula_is_shown_as_it_is(hostile: kvviz.Trace) -> None:
+    figure = plot_comparison(comparison_of({r"$\oops{$": hostile}))
+    figure.canvas.draw()
+    assert figure.axes[0].get_yticklabels()[0].get_text() == r"\$\oops{\$"
+
+
+def test_a_given_figure_is_drawn_on_and_no_other_is_made(many: Comparison) -> None:
+    figure = Figure(figsize=(9, 5))
+    assert plot_comparison(many, figure) is figure
+    assert len(figure.axes) == 5
+    assert plt.get_fignums() == []
+
+
+def test_of_nothing_there_is_a_table_with_headings_and_a_figure_that_says_so() -> None:
+    nothing = comparison_of({})
+    assert comparison_text(nothing).split()[:2] == ["peak", "above"]
+    assert [text.get_text() for text in plot_comparison(nothing).axes[-1].texts] == ["nothing ran"]
