@@ -7,6 +7,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 from kvviz import policies
@@ -16,18 +18,23 @@ from kvviz.decode.stream import stream
 from kvviz.engine.policy import Policy
 from kvviz.engine.trace import Trace
 from kvviz.errors import KvvizError
+from kvviz.explain.compare import Comparison, compare
 from kvviz.graph.load import load
 from kvviz.memory import reserve
 
 __version__ = "0.1.0"
 __all__ = [
+    "Comparison",
     "Debugger",
     "KvvizError",
     "Policy",
     "Trace",
+    "compare",
     "debug",
     "decode",
+    "explain",
     "load",
+    "plan",
     "plot",
     "policies",
     "reserve",
@@ -36,14 +43,17 @@ __all__ = [
 ]
 
 # Drawing and Jupyter are imported when they are used first, so that the engine stays light.
-_LATER = {"plot": "kvviz.view.plots", "Debugger": "kvviz.widget:Debugger", "debug": "kvviz.widget:debug"}
+_LATER = {
+    "plot": "kvviz.view.plots",
+    "Debugger": "kvviz.widget:Debugger",
+    "debug": "kvviz.widget:debug",
+    "plan": "kvviz.widget:plan",
+}
 
 
 def __getattr__(name: str) -> Any:
     if name not in _LATER:
         raise AttributeError(f"module 'kvviz' has no attribute {name!r}")
-    from importlib import import_module
-
     module, _, attribute = _LATER[name].partition(":")
     found = import_module(module)
     return getattr(found, attribute) if attribute else found
@@ -70,6 +80,23 @@ def _to_perfetto(trace: Trace, path: Any) -> None:
     export_perfetto(trace, path)
 
 
-# A trace knows nothing of the ways to look at it; here is where they become its methods.
+def _view(name: str) -> Callable[..., Any]:
+    """A function of `kvviz.view` as a method; what draws is imported when it is used first."""
+    module, _, function = name.partition(":")
+
+    def method(self: Any, *args: Any, **options: Any) -> Any:
+        return getattr(import_module(f"kvviz.view.{module}"), function)(self, *args, **options)
+
+    return method
+
+
+# What holds data knows nothing of the ways to look at it; here is where they become its methods.
 for _name, _function in (("table", _table), ("to_html", _to_html), ("to_perfetto", _to_perfetto)):
     setattr(Trace, _name, _function)
+for _name, _place in (
+    ("__repr__", "compare:comparison_text"),
+    ("_repr_html_", "compare:comparison_html"),
+    ("table", "compare:comparison_table"),
+    ("plot", "compare:plot_comparison"),
+):
+    setattr(Comparison, _name, _view(_place))

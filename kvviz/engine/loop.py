@@ -14,7 +14,7 @@ import numpy as np
 from kvviz.engine import control, scan
 from kvviz.engine.frame import Frame
 from kvviz.engine.loop_state import LoopState
-from kvviz.engine.placing import own_outputs
+from kvviz.engine.placing import own_outputs, settle
 from kvviz.engine.plan import Plan, PlannedNode
 from kvviz.engine.rows import NEW
 from kvviz.errors import OpError
@@ -183,6 +183,13 @@ def _complete(
             state.allocated += more
             written += stacked.nbytes
             ends.append((stacked, storage))
+    copies = execution.policy.copies_state and frame is not None and planned.control == "Loop"
+    if copies:
+        ends = [
+            _own(execution, planned, parent, state, i, value) if isinstance(value, np.ndarray) else (value, storage)
+            for i, (value, storage) in enumerate(ends)
+        ]
+        written = state.cloned
     placed: list[tuple | None] = [
         control.hand_out(parent, slot, value, storage) for slot, (value, storage) in zip(planned.outputs, ends)
     ]
@@ -196,13 +203,30 @@ def _complete(
             stacked = scan.stack_batches(kept, state.batches)
         else:
             stacked = _stack(kept[::-1] if state.out_backward[i] else kept, state.out_axes[i], declared[i])
-        storage, more = execution.ledger.allocate(stacked)
-        state.allocated += more
+        if copies:
+            stacked, storage = _own(execution, planned, parent, state, state.carried + i, stacked)
+        else:
+            storage, more = execution.ledger.allocate(stacked)
+            state.allocated += more
         written += stacked.nbytes
         parent.bind(slot, stacked, storage)
         placed.append((storage.id, storage.generation, NEW, stacked.shape, stacked.dtype, 0, None))
     spent = [storage for pairs in (*state.collected, *state.finals) for _, storage in pairs]
     control.finish(execution, frame, planned, parent, tuple(placed), state.allocated, written, spent)
+
+
+def _own(
+    execution: Execution, planned: PlannedNode, parent: Frame, state: LoopState, position: int, value: np.ndarray
+) -> tuple[np.ndarray, Any]:
+    """A result of a Loop in memory of its own, where the policy wants it; what the last iteration made dies with it."""
+    assert execution.policy.homes is not None
+    outs = tuple(value if i == position else None for i in range(len(planned.outputs)))
+    home = execution.policy.homes(execution, parent, planned, [], outs, ())[position]
+    carried = position < state.carried
+    value, storage, more = settle(execution, [value] if carried else [], value, home, [])
+    state.allocated += more
+    state.cloned += value.nbytes if carried else 0
+    return value, storage
 
 
 def _stack(values: list[Any], axis: int, declared: Value) -> np.ndarray:

@@ -92,7 +92,7 @@ def execute_placed(execution: Execution, frame: Frame, planned: PlannedNode) -> 
                 offset = address(value) - address(storage.root)
             where: tuple = (storage.id, storage.generation, home.how, value.shape, value.dtype, offset, value.strides)
         else:
-            value, storage, more = _settle(execution, args, value, home, [stores[s] for s in planned.inputs if s])
+            value, storage, more = settle(execution, args, value, home, [stores[s] for s in planned.inputs if s])
             allocated += more
             stored += getattr(value, "nbytes", 0)
             code = POOL if storage.generation else NEW
@@ -169,7 +169,7 @@ def _alike(value: np.ndarray, source: np.ndarray) -> bool:
     return value.shape == source.shape and value.dtype == source.dtype and source.flags.writeable
 
 
-def _settle(execution: Execution, args: list, value: Any, home: Home, among: list[Storage]) -> tuple[Any, Storage, int]:
+def settle(execution: Execution, args: list, value: Any, home: Home, among: list[Storage]) -> tuple[Any, Storage, int]:
     """Give an output memory of its own: new, from the policy's pool, or a dead storage that the policy names."""
     ledger = execution.ledger
     if not isinstance(value, np.ndarray):
@@ -185,7 +185,8 @@ def _settle(execution: Execution, args: list, value: Any, home: Home, among: lis
 
 def _alone(value: np.ndarray, args: list) -> np.ndarray:
     """A row-major array that no other value has a part of; copied where the kernel returned an input or a view."""
-    if value.flags.owndata and value.flags.c_contiguous and not any(value is arg for arg in args):
+    given = [part for arg in args for part in (arg if isinstance(arg, (list, tuple)) else (arg,))]
+    if value.flags.owndata and value.flags.c_contiguous and not any(value is part for part in given):
         return value
     return np.array(value, order="C")
 

@@ -46,6 +46,8 @@ class Policy:
     homes : callable or None
         ``homes(execution, frame, planned, args, outs, taken)`` says where each output lives (`kvviz.engine.placing`);
         None leaves it to the kernels.
+    copies_state : bool
+        A Loop copies what it carried into memory of its own when it ends; ``homes`` says where.
     one_plan : bool
         Of each graph only the last plan is kept, and it serves the same outputs in any order.
     growth : str
@@ -66,6 +68,7 @@ class Policy:
     pool: Callable[[], Pool] | None = None
     prepare: Callable[[Plan], None] | None = None
     homes: Callable[..., Any] | None = None
+    copies_state: bool = False
     one_plan: bool = False
     growth: str = "start"
     rules: tuple[str, ...] = ()

@@ -1,0 +1,1 @@
+"""onnxruntime's CPU allocation planner, as a policy: its order, its shapes, its tables, its plan."""

@@ -1,0 +1,228 @@
+"""Shapes of onnxruntime's own operators, as its schemas infer them (version 1.31).
+
+A rule gets the node, the types of its inputs and a reader of constants, and gives one type an output. Where
+onnxruntime's own inference says less than could be known (the present of MultiHeadAttention), so do these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper, shape_inference
+
+from kvviz.graph.model import Node
+from kvviz.graph.shape_merge import tensor_of
+
+Types = Sequence[Any]
+Constant = Callable[[int], np.ndarray | None]
+Dims = list[Any]
+_Dim = onnx.TensorShapeProto.Dimension
+
+
+def _like_first(node: Node, types: Types, constant: Constant) -> list[Any]:
+    return [types[0]]
+
+
+def _layer_norm(node: Node, types: Types, constant: Constant) -> list[Any]:
+    """Y, and the deviation of each row (of the first axis only, though the operator takes all from there on)."""
+    dims = _dims(types, 0)
+    if dims:
+        dims[int(node.attributes.get("axis", -1)) % len(dims)] = _Dim(dim_value=1)
+    return [types[0], _typed(onnx.TensorProto.FLOAT, dims)]
+
+
+def _skip_layer_norm(node: Node, types: Types, constant: Constant) -> list[Any]:
+    """Output, mean, inverse deviation, and the sum that is the next residual."""
+    dims = _dims(types, 0)
+    row = _typed(onnx.TensorProto.FLOAT, [*dims[:-1], _Dim(dim_value=1)] if dims else dims)
+    return [types[0], row, row, types[0]]
+
+
+def _matmul(node: Node, types: Types, constant: Constant) -> list[Any]:
+    """A product as MatMul has it, after the transpositions that the attributes ask for."""
+    left, right = _dims(types, 0), _dims(types, 1)
+    code = _elem(types, 2) if node.op_type == "MatMulIntegerToFloat" else _elem(types, 0)
+    if left is None or right is None:
+        return [_typed(code, None)]
+    batches = bool(node.attributes.get("transBatchA")), bool(node.attributes.get("transBatchB"))
+    left = _transposed(left, bool(node.attributes.get("transA")), batches[0])
+    right = _transposed(right, bool(node.attributes.get("transB")), batches[1])
+    return [_typed(code, _product(left, right))]
+
+
+def _matmul_nbits(node: Node, types: Types, constant: Constant) -> list[Any]:
+    dims = _dims(types, 0)
+    width = _Dim(dim_value=int(node.attributes["N"]))
+    return [_typed(_elem(types, 0), None if dims is None else [*dims[:-1], width])]
+
+
+def _dequantized(node: Node, types: Types, constant: Constant) -> list[Any]:
+    return [_typed(_elem(types, 1), _dims(types, 0))]
+
+
+def _quantized(node: Node, types: Types, constant: Constant) -> list[Any]:
+    code = _elem(types, 2) or onnx.TensorProto.UINT8
+    return [_typed(code, _dims(types, 0))]
+
+
+def _gather_block(node: Node, types: Types, constant: Constant) -> list[Any]:
+    """Rows of a quantized table; several elements lie in one byte where the table is of bytes."""
+    data, indices = _dims(types, 0), _dims(types, 1)
+    code = _elem(types, 2)
+    if data is None or indices is None:
+        return [_typed(code, None)]
+    axis = int(node.attributes.get("gather_axis", 0)) % len(data)
+    packed = 1
+    if _elem(types, 0) == onnx.TensorProto.UINT8:
+        packed = 8 // int(node.attributes.get("bits", 4))
+    rows = [*data[:axis], *indices, *data[axis + 1 :]]
+    if packed > 1 and rows and rows[-1].HasField("dim_value"):
+        rows[-1] = _Dim(dim_value=rows[-1].dim_value * packed)
+    elif packed > 1 and rows:
+        rows[-1] = _Dim()
+    return [_typed(code, rows)]
+
+
+def _attention(node: Node, types: Types, constant: Constant) -> list[Any]:
+    """Packed self-attention: the width follows from the bias, the present from lengths that are numbers."""
+    rows, bias, past = _dims(types, 0), _dims(types, 2), _dims(types, 4)
+    code = _elem(types, 0)
+    if rows is None or len(rows) != 3 or not bias:
+        return [_typed(code, None), _typed(code, None)]
+    sizes = node.attributes.get("qkv_hidden_sizes")
+    width = int(sizes[2]) if sizes else bias[0].dim_value // 3
+    output = _typed(code, [rows[0], rows[1], _Dim(dim_value=width)])
+    present = None
+    if past is not None and not node.attributes.get("past_present_share_buffer"):
+        present = _longer(past, 3, rows[1])
+    return [output, _typed(code, present)]
+
+
+def _multi_head_attention(node: Node, types: Types, constant: Constant) -> list[Any]:
+    query, key, value, past = (_dims(types, i) for i in (0, 1, 2, 6))
+    code = _elem(types, 0)
+    output: Dims | None = None
+    length = _Dim()
+    if query is not None and len(query) == 5:
+        output = [query[0], query[1], _times(query[2], query[4])]
+    elif query is not None and value is not None and len(value) in (3, 4):
+        output = [query[0], query[1], value[2] if len(value) == 3 else _times(value[1], value[3])]
+        length = value[1] if len(value) == 3 else length
+    elif query is not None and key is not None and len(key) == 5:
+        output = query
+    shared = past is not None and _dims(types, 8) is not None
+    present = None if past is None or shared else _longer(past, 2, length)
+    return [_typed(code, output), *[_typed(code, present)] * 2, _typed(code, None)]
+
+
+def _group_query_attention(node: Node, types: Types, constant: Constant) -> list[Any]:
+    query, value, past = (_dims(types, i) for i in (0, 2, 3))
+    code, cache = _elem(types, 0), _elem(types, 3) or _elem(types, 0)
+    heads, kv_heads = int(node.attributes.get("num_heads", 0)), int(node.attributes.get("kv_num_heads", 0))
+    packed = heads + 2 * kv_heads
+    output: Dims | None = None
+    if query is not None and len(query) == 3:
+        output = query if value is not None else [*query[:2], _Dim(dim_value=query[2].dim_value // packed * heads)]
+    total = constant(6)
+    told = int(total.reshape(-1)[0]) if total is not None and total.size else 0
+    present: Dims | None = None
+    if past is not None and len(past) == 4:
+        present = [past[0], past[1], past[2], past[3]]
+        if not node.attributes.get("sliding_window_cache"):
+            present[2] = _present_length(node, past[2], told)
+    elif query is not None and len(query) == 3 and query[2].HasField("dim_value"):
+        length = _Dim(dim_value=told) if told > 0 else value[1] if value is not None and len(value) == 3 else query[1]
+        if not length.HasField("dim_value"):
+            length = query[1]
+        size = query[2].dim_value // (heads if value is not None else packed)
+        present = [query[0], _Dim(dim_value=kv_heads), length, _Dim(dim_value=size)]
+    scores = None
+    if query is not None and told > 0 and query[0].HasField("dim_value") and query[1].HasField("dim_value"):
+        scores = [query[0], _Dim(dim_value=heads), query[1], _Dim(dim_value=told)]
+    return [_typed(code, output), *[_typed(cache, present)] * 2, _typed(code, scores)]
+
+
+def _present_length(node: Node, past: Any, told: int) -> Any:
+    if told > 0 and past.HasField("dim_value"):
+        return _Dim(dim_value=max(told, past.dim_value))
+    empty = past.HasField("dim_value") and past.dim_value == 0 and len(node.inputs) > 6
+    return _Dim() if empty else past
+
+
+RULES: dict[tuple[str, str], Callable[..., list[Any]]] = {
+    ("", "SimplifiedLayerNormalization"): _layer_norm,
+    ("com.microsoft", "Attention"): _attention,
+    ("com.microsoft", "BiasGelu"): _like_first,
+    ("com.microsoft", "DequantizeLinear"): _dequantized,
+    ("com.microsoft", "DynamicQuantizeMatMul"): _matmul,
+    ("com.microsoft", "FastGelu"): _like_first,
+    ("com.microsoft", "FusedMatMul"): _matmul,
+    ("com.microsoft", "GatherBlockQuantized"): _gather_block,
+    ("com.microsoft", "Gelu"): _like_first,
+    ("com.microsoft", "GroupQueryAttention"): _group_query_attention,
+    ("com.microsoft", "MatMulIntegerToFloat"): _matmul,
+    ("com.microsoft", "MatMulNBits"): _matmul_nbits,
+    ("com.microsoft", "MultiHeadAttention"): _multi_head_attention,
+    ("com.microsoft", "QuantizeLinear"): _quantized,
+    ("com.microsoft", "QuickGelu"): _like_first,
+    ("com.microsoft", "RotaryEmbedding"): _like_first,
+    ("com.microsoft", "SkipLayerNormalization"): _skip_layer_norm,
+    ("com.microsoft", "SkipSimplifiedLayerNormalization"): _skip_layer_norm,
+    ("com.microsoft", "TransposeMatMul"): _matmul,
+    ("com.microsoft", "Trilu"): _like_first,
+}
+
+
+# ---- dimensions -----------------------------------------------------------------------------------------------------
+
+
+def _dims(types: Types, position: int) -> Dims | None:
+    proto = types[position] if position < len(types) else None
+    tensor = None if proto is None else tensor_of(proto)
+    return list(tensor.shape.dim) if tensor is not None and tensor.HasField("shape") else None
+
+
+def _elem(types: Types, position: int) -> int:
+    proto = types[position] if position < len(types) else None
+    tensor = None if proto is None else tensor_of(proto)
+    return 0 if tensor is None else int(tensor.elem_type)
+
+
+def _typed(code: int, dims: Dims | None) -> Any:
+    proto = helper.make_tensor_type_proto(code, None)
+    if dims is not None:
+        proto.tensor_type.shape.SetInParent()
+        proto.tensor_type.shape.dim.extend(dims)
+    return proto
+
+
+def _times(a: Any, b: Any) -> Any:
+    return _Dim(dim_value=a.dim_value * b.dim_value) if a.HasField("dim_value") and b.HasField("dim_value") else _Dim()
+
+
+def _longer(past: Dims, axis: int, more: Any) -> Dims | None:
+    """The past with more rows; nothing is known unless both lengths are numbers."""
+    if len(past) <= axis or not past[axis].HasField("dim_value") or more.dim_value <= 0:
+        return None
+    return [*past[:axis], _Dim(dim_value=past[axis].dim_value + more.dim_value), *past[axis + 1 :]]
+
+
+def _transposed(dims: Dims, swap: bool, batch: bool) -> Dims:
+    """The operand as the product reads it: with ``batch`` its first dimension stands before the last."""
+    if batch and len(dims) > 2:
+        dims = [*dims[1:-1], dims[0], dims[-1]]
+    return [*dims[:-2], dims[-1], dims[-2]] if swap and len(dims) > 1 else dims
+
+
+def _product(left: Dims, right: Dims) -> Dims | None:
+    """The shape that ONNX's MatMul infers."""
+    node = helper.make_node("MatMul", ["a", "b"], ["c"])
+    given = {"a": _typed(onnx.TensorProto.FLOAT, left), "b": _typed(onnx.TensorProto.FLOAT, right)}
+    try:
+        found = shape_inference.infer_node_outputs(onnx.defs.get_schema("MatMul", 13), node, given)
+    except shape_inference.InferenceError:
+        return None
+    return _dims([found.get("c")], 0)

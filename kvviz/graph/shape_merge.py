@@ -1,0 +1,109 @@
+"""Two statements about the type of one value, made one.
+
+Rules of ONNX's ``mergeInShapeInfo`` and ``UnionShapeInfo`` as onnxruntime 1.31 applies them to models that are not
+checked strictly: a conflict is no error, it makes a dimension unknown.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import onnx
+
+
+def merge(declared: Any | None, inferred: Any | None) -> Any | None:
+    """What the model says of a value, completed by what was found out about it.
+
+    A declared dimension stays, but a number replaces a name. Where two numbers differ, all dimensions on which the
+    two do not agree become unknown; where the ranks differ, the shape does.
+
+    Parameters
+    ----------
+    declared, inferred : onnx.TypeProto or None
+        Neither is changed. Of the elements of an inferred sequence only the type is kept, not the shape.
+
+    Returns
+    -------
+    onnx.TypeProto or None
+    """
+    if declared is None or declared.WhichOneof("value") is None:
+        return None if inferred is None else _plain(inferred)
+    if inferred is None or inferred.WhichOneof("value") != declared.WhichOneof("value"):
+        return declared
+    merged = _copy(declared)
+    mine, theirs = tensor_of(merged), tensor_of(inferred)
+    if mine is None or theirs is None:
+        return merged
+    if not mine.elem_type:
+        mine.elem_type = theirs.elem_type
+    if not theirs.HasField("shape"):
+        return merged
+    if not mine.HasField("shape"):
+        mine.shape.CopyFrom(theirs.shape)
+    elif len(mine.shape.dim) != len(theirs.shape.dim):
+        mine.ClearField("shape")
+    elif not all(_merge_dim(a, b) for a, b in zip(mine.shape.dim, theirs.shape.dim)):
+        _keep_equal(mine.shape, theirs.shape)
+    return merged
+
+
+def union(one: Any, other: Any) -> Any:
+    """A type that both are of: only dimensions on which both agree are known."""
+    both = _copy(one)
+    mine, theirs = tensor_of(both), tensor_of(other)
+    if mine is None or theirs is None or not mine.HasField("shape"):
+        return both
+    if not theirs.HasField("shape") or len(mine.shape.dim) != len(theirs.shape.dim):
+        mine.ClearField("shape")
+    else:
+        _keep_equal(mine.shape, theirs.shape)
+    return both
+
+
+def tensor_of(proto: Any) -> Any | None:
+    """The part of a TypeProto that has an element type and a shape; None for sequences and maps."""
+    kind = proto.WhichOneof("value")
+    if kind == "optional_type":
+        return tensor_of(proto.optional_type.elem_type)
+    return getattr(proto, kind) if kind in ("tensor_type", "sparse_tensor_type") else None
+
+
+def without_shape(proto: Any) -> Any:
+    """The same type, of any shape."""
+    copy = _copy(proto)
+    tensor = tensor_of(copy)
+    if tensor is not None:
+        tensor.ClearField("shape")
+    return copy
+
+
+def _plain(proto: Any) -> Any:
+    """A type without the shapes of a sequence's elements."""
+    if proto.WhichOneof("value") != "sequence_type":
+        return proto
+    copy = _copy(proto)
+    copy.sequence_type.elem_type.CopyFrom(without_shape(proto.sequence_type.elem_type))
+    return copy
+
+
+def _copy(proto: Any) -> Any:
+    copy = onnx.TypeProto()
+    copy.CopyFrom(proto)
+    return copy
+
+
+def _merge_dim(mine: Any, theirs: Any) -> bool:
+    """Put what is known of one dimension into the other; False where two numbers differ."""
+    if theirs.HasField("dim_value"):
+        if mine.HasField("dim_value"):
+            return bool(mine.dim_value == theirs.dim_value)
+        mine.dim_value = theirs.dim_value
+    elif theirs.HasField("dim_param") and mine.WhichOneof("value") is None:
+        mine.dim_param = theirs.dim_param
+    return True
+
+
+def _keep_equal(mine: Any, theirs: Any) -> None:
+    for a, b in zip(mine.dim, theirs.dim):
+        if a.WhichOneof("value") is not None and a != b:
+            a.Clear()

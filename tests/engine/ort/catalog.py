@@ -1,0 +1,241 @@
+"""Every operator that a kernel of ours knows, with inputs that onnxruntime accepts, for `tests.engine.ort.measure`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from onnx import helper
+
+from tests.engine.ort.measure import Array, Case
+
+MS = "com.microsoft"
+
+
+def some(*shape: int, dtype: Any = np.float32) -> Array:
+    """Numbers from 0.1 upwards (whole ones for integers), different for different places."""
+    size = int(np.prod(shape, dtype=np.int64))
+    numbers = np.arange(size).reshape(shape)
+    return (
+        (numbers % 5).astype(dtype)
+        if np.dtype(dtype).kind in "iub"
+        else (numbers / max(size, 1) * 0.8 + 0.1).astype(dtype)
+    )
+
+
+def ints(*values: int) -> Array:
+    return np.array(values, np.int64)
+
+
+def case(op_type: str, *inputs: Array | None, fixed: tuple[int, ...] = (), **facts: Any) -> Case:
+    """A case; keywords that are no fields of `Case` are attributes of the node."""
+    fields = {name: facts.pop(name) for name in ("domain", "outputs", "since", "until") if name in facts}
+    arrays = tuple(None if x is None else np.asarray(x) for x in inputs)
+    return Case(op_type, arrays, fixed=frozenset(fixed), attributes=facts, **fields)
+
+
+F, G, D = some(4, 4), some(4, 4) + 1, some(4, 4, dtype=np.float64)
+I, L, B, U = (some(4, 4, dtype=t) for t in (np.int32, np.int64, np.bool_, np.uint8))  # noqa: E741
+IMAGE = some(1, 4, 4, 4)
+C = some(4)
+F1, F2 = np.float32(1), np.float32(2)
+
+UNARY = (
+    "Abs Acos Asin Asinh Atan Atanh Ceil Cos Cosh Elu Erf Exp Floor HardSigmoid Hardmax Identity LeakyRelu Log"
+    " LogSoftmax LpNormalization Neg Reciprocal Relu Round Selu Shrink Sigmoid Sign Sin Sinh Softmax Softplus Softsign"
+    " Sqrt Tan Tanh ThresholdedRelu Celu Flatten Transpose IsNaN IsInf Gelu HardSwish Mish Swish"
+)
+BINARY = "Add Sub Mul Div Pow Max Min Mean Sum Equal Greater Less GreaterOrEqual LessOrEqual PRelu MatMul"
+REDUCE = (
+    "ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare"
+)
+
+
+def elementwise() -> Iterator[Case]:
+    for op in UNARY.split():
+        yield case(op, F, since={"Celu": 12, "Round": 11}.get(op, 1))
+    yield case("Acosh", G)
+    for op in BINARY.split():
+        yield case(op, F, G, since=11 if op == "Equal" else 7)
+    for op in ("Relu", "Softmax", "Sigmoid", "Identity", "Flatten", "Neg", "Abs", "Sqrt", "LogSoftmax", "Tanh"):
+        yield case(op, D, since=14)
+    for op in ("Add", "Mul", "Where", "Max"):
+        yield case(op, *([B] if op == "Where" else []), L, L + 1, since=13)
+    for op in ("Identity", "Neg", "Abs", "Relu", "Flatten", "Transpose", "Sign"):
+        yield case(op, I, since=14)
+    for op in ("And", "Or", "Xor"):
+        yield case(op, B, ~B)
+    yield case("Not", B)
+    yield case("Where", B, F, G)
+    yield case("Clip", F, until=10, min=0.2, max=0.5)
+    yield case("Clip", F, np.float32(0.2), np.float32(0.5), since=11)
+    yield case("Clip", L, np.int64(1), np.int64(3), since=12)
+    yield case("Mod", L, L + 1)
+    yield case("Mod", F, G, fmod=1)
+    yield case("BitShift", U, U, direction="LEFT")
+    for op in ("BitwiseAnd", "BitwiseOr", "BitwiseXor"):
+        yield case(op, I, I)
+    yield case("BitwiseNot", I)
+    for to in (np.int32, np.uint32, np.float64, np.bool_, np.float32):
+        yield case("Cast", F, since=9, to=helper.np_dtype_to_tensor_dtype(np.dtype(to)))
+    yield case("Cast", L, since=9, to=11)
+    yield case("Cast", B, since=9, to=2)
+    yield case("CastLike", F, I)
+    yield case("BitCast", F, to=6)
+    yield case("CumSum", F, np.array(0, np.int64))
+    yield case("CumProd", F, np.array(0, np.int64))
+    yield case("Dropout", F, until=11, since=7)
+    yield case("Dropout", F, since=12)
+    yield case("Dropout", F, outputs=2, since=12)
+    yield case("Dropout", F, np.float32(0.5), np.array(False), outputs=2, since=12)
+    yield case("QuantizeLinear", F, F1, np.uint8(0))
+    yield case("DequantizeLinear", U, F1, np.uint8(0))
+    yield case("DynamicQuantizeLinear", F, outputs=3)
+
+
+def moving() -> Iterator[Case]:
+    yield case("Reshape", F, ints(2, 8), since=5)
+    yield case("Reshape", F, ints(4, 4), since=5)
+    yield case("Squeeze", some(1, 4, 4), until=12, axes=[0])
+    yield case("Squeeze", some(1, 4, 4), ints(0), since=13)
+    yield case("Unsqueeze", F, until=12, axes=[0])
+    yield case("Unsqueeze", F, ints(0), since=13)
+    yield case("Concat", F, since=4, axis=0)
+    yield case("Expand", F, ints(4, 4))
+    yield case("Tile", F, ints(1, 1), since=6)
+    yield case("Pad", F, until=10, since=2, pads=[0, 0, 0, 0])
+    yield case("Pad", F, ints(0, 0, 0, 0), since=11)
+    yield case("Slice", F, until=9, starts=[0], ends=[4])
+    yield case("Slice", F, ints(0), ints(4), since=10)
+    yield case("Split", F, until=12, since=2, split=[4])
+    yield case("Split", F, ints(4), since=13)
+    yield case("Gather", F, ints(3, 2, 1, 0))
+    yield case("Gather", some(4, dtype=np.int64), ints(3, 2, 1, 0))
+    yield case("GatherElements", L, L % 4)
+    yield case("GatherND", F, ints(3, 2, 1, 0).reshape(4, 1))
+    yield case("Scatter", F, L % 4, G, until=10)
+    yield case("ScatterElements", F, (L % 4)[:1], G[:1])
+    yield case("ScatterElements", F, np.repeat(ints(0, 1, 2, 3)[:, None], 4, 1), G)
+    yield case("ScatterElements", D, (L % 4)[:1], D[:1], since=13)
+    yield case("ScatterND", F, ints(3, 2, 1, 0).reshape(4, 1), G)
+    yield case("TensorScatter", some(1, 4, 4), some(1, 4, 4) + 1)
+    yield case("TensorScatter", some(1, 4, 4), some(1, 1, 4), ints(2))
+    yield case("Trilu", F)
+    yield case("Trilu", L)
+    yield case("Compress", F, np.array([True] * 4), axis=0)
+    yield case("TopK", F, until=9, outputs=2, k=4)
+    yield case("TopK", F, ints(4), since=10, outputs=2)
+    yield case("Unique", some(4), outputs=4)
+    yield case("NonZero", B)
+    yield case("ArgMax", F, keepdims=1, axis=0)
+    yield case("ArgMin", F, keepdims=1, axis=0)
+    yield case("EyeLike", F)
+    yield case("OneHot", ints(0, 1), np.int64(2), np.array([0, 1], np.float32))
+    yield case("ReverseSequence", F, ints(4, 4, 4, 4))
+    yield case("DepthToSpace", IMAGE, blocksize=1)
+    yield case("SpaceToDepth", IMAGE, blocksize=1)
+    yield case("Shape", some(2, 3))
+    yield case("Shape", ints(7))
+    yield case("Size", F)
+    yield case("Range", np.int64(0), np.int64(4), np.int64(1))
+    yield case("ConstantOfShape", ints(2))
+    yield case("ArrayFeatureExtractor", F, ints(0, 1, 2, 3), domain="ai.onnx.ml")
+
+
+def computing() -> Iterator[Case]:
+    for op in REDUCE.split():
+        yield case(op, some(4, 1), until=12 if op == "ReduceSum" else 17, axes=[1])
+        yield case(op, some(4, 1), ints(1), since=13 if op == "ReduceSum" else 18)
+    yield case("Gemm", F, G, F, since=7)
+    yield case("Einsum", F, G, equation="ij,jk->ik")
+    yield case("MatMulInteger", U, U)
+    yield case("ConvInteger", U.reshape(1, 1, 4, 4), U[:1, :1].reshape(1, 1, 1, 1))
+    yield case("QLinearMatMul", U, F1, np.uint8(0), U, F1, np.uint8(0), F1, np.uint8(0))
+    image = U.reshape(1, 1, 4, 4)
+    one = np.ones((1, 1, 1, 1), np.uint8)
+    yield case("QLinearConv", image, F1, np.uint8(0), one, F1, np.uint8(0), F1, np.uint8(0))
+    yield case("Conv", IMAGE, some(4, 4, 1, 1), C)
+    yield case("ConvTranspose", IMAGE, some(4, 4, 1, 1))
+    for op in ("AveragePool", "MaxPool", "LpPool"):
+        yield case(op, IMAGE, kernel_shape=[1, 1], since=2)
+    for op in ("GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool"):
+        yield case(op, some(1, 4, 1, 1), since=2, until=21 if op == "GlobalLpPool" else 26)
+    yield case("LRN", IMAGE, size=3)
+    yield case("MeanVarianceNormalization", IMAGE)
+    yield case("InstanceNormalization", IMAGE, C, C, since=6)
+    yield case("BatchNormalization", IMAGE, C, C + 1, C + 2, C + 3, since=7)
+    yield case("BatchNormalization", IMAGE, C, C + 1, C + 2, C + 3, outputs=3, since=14, training_mode=1)
+    yield case("GroupNormalization", IMAGE, C, C, num_groups=2, since=21)
+    yield case("LayerNormalization", F, C, C)
+    yield case("RMSNormalization", F, C)
+    yield case("RotaryEmbedding", some(1, 1, 4, 4), some(1, 4, 2), some(1, 4, 2))
+    yield case("Attention", some(1, 1, 4, 4), some(1, 1, 4, 4), some(1, 1, 4, 4), since=23)
+    past = some(1, 1, 2, 4)
+    heads = [some(1, 1, 4, 4)] * 3
+    yield case("Attention", *heads, None, past, past, outputs=3, since=23)
+    for op, gates in (("RNN", 1), ("GRU", 3), ("LSTM", 4)):
+        state = [some(1, 1, 4)] * (2 if op == "LSTM" else 1)
+        weights = some(1, 4 * gates, 4)
+        outputs = 3 if op == "LSTM" else 2
+        yield case(op, some(1, 1, 4), weights, weights, None, None, *state, since=7, outputs=outputs, hidden_size=4)
+
+
+def microsoft() -> Iterator[Case]:
+    for op in ("Gelu", "QuickGelu", "FastGelu", "Trilu"):
+        yield case(op, F, domain=MS, since=21)
+    yield case("FastGelu", F, C, domain=MS, since=21)
+    yield case("BiasGelu", F, C, domain=MS, since=21)
+    yield case("FusedMatMul", F, G, domain=MS, since=21)
+    yield case("TransposeMatMul", F, G, domain=MS, since=21)
+    yield case("SimplifiedLayerNormalization", F, C, since=21)
+    row = some(1, 4, 4)
+    yield case("SkipLayerNormalization", row, row + 1, C, C, domain=MS, since=21)
+    yield case("SkipSimplifiedLayerNormalization", row, row + 1, C, domain=MS, since=21)
+    yield case("QuantizeLinear", F, F1, np.int8(0), domain=MS, since=21)
+    yield case("DequantizeLinear", U, F1, np.uint8(0), domain=MS, since=21)
+    yield case("DynamicQuantizeMatMul", F, U, np.array([1], np.float32), domain=MS, since=21)
+    yield case("MatMulIntegerToFloat", U, U, F1, F1, domain=MS, since=21)
+    table = np.zeros((16, 1, 8), np.uint8)
+    nbits: dict[str, Any] = {"K": 16, "N": 16, "block_size": 16, "bits": 4}
+    yield case("MatMulNBits", some(4, 16), table, some(16, 1), fixed=(1, 2), domain=MS, since=21, **nbits)
+    rows = np.zeros((4, 16), np.uint8)
+    quantized: dict[str, Any] = {"block_size": 16, "quantize_axis": 1, "gather_axis": 0, "bits": 8}
+    yield case("GatherBlockQuantized", rows, ints(0, 1, 2, 3), some(4, 1), domain=MS, since=21, **quantized)
+    yield case("RotaryEmbedding", some(1, 1, 4, 4), ints(0), some(4, 2), some(4, 2), domain=MS, since=21)
+    wide = some(1, 4, 8)
+    yield case("MultiHeadAttention", wide, wide, wide, num_heads=2, domain=MS, since=21)
+    past = some(1, 2, 4, 4)
+    absent = (None, None, None)
+    yield case("MultiHeadAttention", wide, wide, wide, *absent, past, past, num_heads=2, outputs=3, domain=MS, since=21)
+    shared = [some(1, 1, 8)] * 3
+    length = np.array([1], np.int32)
+    yield case("MultiHeadAttention", *shared, *absent, past, past, length, num_heads=2, outputs=3, domain=MS, since=21)
+    yield case("Attention", wide, some(8, 24), some(24), num_heads=2, domain=MS, since=21)
+    both = some(2, 1, 2, 4, 4)
+    yield case(
+        "Attention",
+        wide,
+        some(8, 24),
+        some(24),
+        None,
+        both,
+        num_heads=2,
+        outputs=2,
+        unidirectional=1,
+        domain=MS,
+        since=21,
+    )
+    query = some(1, 1, 16)
+    cache = some(1, 1, 4, 8)
+    new = some(1, 1, 8)
+    told = (np.array([3], np.int32), np.array(4, np.int32))
+    for total in (4, 5):
+        told = (np.array([total - 1], np.int32), np.array(total, np.int32))
+        yield case(
+            "GroupQueryAttention", query, new, new, cache, cache, *told,
+            num_heads=2, kv_num_heads=1, outputs=3, domain=MS, since=21,
+        )  # fmt: skip
+
+
+CASES = [*elementwise(), *moving(), *computing(), *microsoft()]

@@ -1,0 +1,114 @@
+"""The real models, named so that onnxruntime's statistics can be told apart, and the plans of a whole model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+
+import kvviz
+from kvviz.engine.ort.casts import without_duplicates
+from kvviz.engine.ort.known import known
+from kvviz.engine.ort.order import walk
+from kvviz.engine.ort.planner import AllocationPlan, MayInplace, allocation_plan
+from kvviz.engine.ort.tables import may_inplace
+from kvviz.graph.model import Graph
+from tests.graph.build import FILES, file_id
+
+IDS = [file_id(path) for path in FILES]
+
+
+def real_model(path: Path) -> onnx.ModelProto:
+    """A stored model whose nodes, and whose bodies' values, have names of their own.
+
+    The statistics count a value once by its name, and branches like to call their outputs as the If calls its own.
+    """
+    model = onnx.load(path)
+    _rename(model.graph, "", {})
+    return model
+
+
+def _rename(graph: onnx.GraphProto, prefix: str, names: Mapping[str, str]) -> None:
+    if prefix:
+        own = [v.name for v in (*graph.input, *graph.initializer)] + [
+            n for node in graph.node for n in node.output if n
+        ]
+        names = {**names, **{name: f"{prefix}/{name}" for name in own}}
+        for value in (*graph.input, *graph.output, *graph.value_info, *graph.initializer):
+            value.name = names.get(value.name, value.name)
+    for i, node in enumerate(graph.node):
+        node.name = f"{prefix}n{i}"
+        node.input[:] = [names.get(name, name) for name in node.input]
+        node.output[:] = [names.get(name, name) for name in node.output]
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.GRAPH:
+                _rename(attribute.g, f"{node.name}.{attribute.name}.", names)
+
+
+def stored_inputs(path: Path) -> list[dict[str, np.ndarray]]:
+    """Inputs of the stored runs of a model."""
+    stored = np.load(path.with_name("ref.npz"))
+    first = "encoder" if path.stem == "encoder" else "run"
+    runs: dict[str, dict[str, np.ndarray]] = {}
+    for key in stored:
+        run, _, rest = key.partition(".")
+        side, _, value = rest.partition(".")
+        if run.startswith(first) and side == "in":
+            runs.setdefault(run, {})[value] = stored[key]
+    return list(runs.values())
+
+
+def all_plans(
+    model: onnx.ModelProto | Graph,
+    mem_reuse: bool = True,
+    may: MayInplace = may_inplace,
+    listed: bool = False,
+) -> Iterator[tuple[Graph, AllocationPlan]]:
+    """The plan of every graph of a model, all of its nodes included, as onnxruntime runs them.
+
+    Parameters
+    ----------
+    model : ModelProto or Graph
+    mem_reuse : bool
+    may : callable
+        Which inputs an op may overwrite.
+    listed : bool
+        Plan the nodes in the model's order, which is wrong.
+    """
+    main = model if isinstance(model, Graph) else kvviz.load(model)
+    known(main)
+    graphs = {main: None} | {body: None for _, node in main.walk() for body in node.subgraphs.values()}
+    for graph in graphs:
+        facts, outputs = known(graph), [value.name for value in graph.outputs]
+        nodes = without_duplicates(graph, graph.nodes, outputs, facts.types).nodes
+        order = nodes if listed else walk(nodes)
+        yield graph, allocation_plan(graph, order, outputs, facts.types, facts.inside, mem_reuse, may)
+
+
+def without_dead_nodes(graph: onnx.GraphProto) -> None:
+    """Drop, at any depth, what no output of its graph needs."""
+    wanted = {value.name for value in graph.output}
+    kept: list[Any] = []
+    for node in reversed(graph.node):
+        if wanted.intersection(node.output):
+            wanted.update(node.input)
+            for attribute in node.attribute:
+                if attribute.type == onnx.AttributeProto.GRAPH:
+                    without_dead_nodes(attribute.g)
+                    wanted.update(_read_inside(attribute.g))
+            copy = onnx.NodeProto()
+            copy.CopyFrom(node)
+            kept.append(copy)
+    del graph.node[:]
+    graph.node.extend(reversed(kept))
+
+
+def _read_inside(graph: onnx.GraphProto) -> set[str]:
+    read = {value.name for value in graph.output} | {name for node in graph.node for name in node.input}
+    for node in graph.node:
+        for attribute in node.attribute:
+            read |= _read_inside(attribute.g) if attribute.type == onnx.AttributeProto.GRAPH else set()
+    return read

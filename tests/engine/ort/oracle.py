@@ -1,0 +1,88 @@
+"""What onnxruntime itself says of a model: its order, which nodes allocated, the shapes that it knew before running."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import onnx
+import onnxruntime as ort
+
+Feeds = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Observed:
+    """One run of a model in onnxruntime, nothing rewritten, one thread, one after the other.
+
+    Attributes
+    ----------
+    order : tuple of (str, int)
+        Name and index of every node that ran, in the order in which they ended, bodies included.
+    allocated : dict of str to int
+        Node name to the bytes that its outputs took anew (0: in place, a view, or a dead buffer taken over). Rounded
+        up to onnxruntime's own block size.
+    made : dict of str to tuple of int
+        Node name to the bytes of each of its tensors, absent outputs left out; of the last time that it ran.
+    outputs : list
+    """
+
+    order: tuple[tuple[str, int], ...]
+    allocated: dict[str, int]
+    made: dict[str, tuple[int, ...]]
+    outputs: list[Any]
+
+
+def options(mem_reuse: bool = True) -> ort.SessionOptions:
+    """The session options of every oracle here."""
+    chosen = ort.SessionOptions()
+    chosen.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    chosen.intra_op_num_threads = chosen.inter_op_num_threads = 1
+    chosen.enable_mem_reuse = mem_reuse
+    chosen.log_severity_level = 4
+    return chosen
+
+
+def observe(model: onnx.ModelProto, feeds: Feeds, mem_reuse: bool = True) -> Observed:
+    """Run a model once and read its profile and its memory statistics.
+
+    Node names must be unique in the whole model, bodies included.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        chosen = options(mem_reuse)
+        chosen.enable_profiling = True
+        chosen.profile_file_prefix = f"{folder}/profile"
+        chosen.add_session_config_entry("session.collect_node_memory_stats_to_file", f"{folder}/stats.csv")
+        session = ort.InferenceSession(model.SerializeToString(), chosen, providers=["CPUExecutionProvider"])
+        outputs = session.run(None, dict(feeds))
+        profile = json.loads(Path(session.end_profiling()).read_text("utf-8"))
+        rows = list(csv.reader(Path(folder, "stats.csv").read_text("utf-8").splitlines()))
+    events = [e for e in profile if e.get("cat") == "Node" and e["name"].endswith("_kernel_time")]
+    return Observed(
+        tuple((e["name"].removesuffix("_kernel_time"), int(e["args"]["node_index"])) for e in events),
+        {row[0].rpartition("_")[0]: int(row[3]) for row in rows[1:]},
+        {e["name"].removesuffix("_kernel_time"): _bytes(e["args"].get("output_type_shape", [])) for e in events},
+        outputs,
+    )
+
+
+def blocks(nbytes: int) -> int:
+    """Bytes as onnxruntime's arena counts them."""
+    return -(-nbytes // 256) * 256
+
+
+_WIDTHS = {"float": 4, "double": 8, "float16": 2, "bfloat16": 2, "bool": 1, "string": 32}
+
+
+def _bytes(types: list[dict[str, list[int]]]) -> tuple[int, ...]:
+    return tuple(_width(kind) * math.prod(shape) for entry in types for kind, shape in entry.items())
+
+
+def _width(kind: str) -> int:
+    return _WIDTHS.get(kind) or int(kind.removeprefix("u").removeprefix("int")) // 8

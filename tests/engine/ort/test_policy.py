@@ -1,0 +1,277 @@
+"""The policy ``onnxruntime`` end to end: results, memory where onnxruntime takes it, reasons, donated inputs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+
+import kvviz
+from kvviz import Trace
+from kvviz.decode.single import SingleRun
+from kvviz.engine.blockers import BlockerCode
+from kvviz.engine.ort.policy import onnxruntime as policy
+from kvviz.engine.policy import find_policy
+from kvviz.errors import OpError
+from kvviz.graph.caches import cache_pairs
+from kvviz.graph.model import Graph
+from tests.engine.ort.models import FILES, IDS, real_model, stored_inputs, without_dead_nodes
+from tests.engine.ort.oracle import observe
+from tests.engine.ort.random_models import random_model
+from tests.graph.build import graph, model, node
+
+X = {"x": np.arange(6, dtype=np.float32).reshape(2, 3) + 1}
+
+
+def run(main: Graph, feeds: dict[str, np.ndarray], rules: Any = policy, **options: Any) -> Trace:
+    return kvviz.run(main, {name: array.copy() for name, array in feeds.items()}, policy=rules, poison=True, **options)
+
+
+def disagreements(proto: onnx.ModelProto, feeds: dict, mem_reuse: bool = True) -> tuple[int, list[tuple]]:
+    """Steps compared, and those that took new memory here but not in onnxruntime, or the other way round.
+
+    Left out are steps of which the statistics tell nothing: control nodes (their bodies are told), what makes
+    sequences, and outputs of branches and of Scan bodies, which onnxruntime counts at the control node.
+    """
+    without_dead_nodes(proto.graph)
+    main = kvviz.load(proto)
+    seen, trace = observe(proto, feeds, mem_reuse).allocated, run(main, feeds, policy(mem_reuse=mem_reuse))
+    counted_outside = {
+        value.name
+        for _, it in main.walk()
+        if it.op_type in ("If", "Scan")
+        for body in it.subgraphs.values()
+        for value in body.outputs
+    }
+    compared, wrong, met = 0, [], set()
+    for step in trace.steps:
+        told = step.node in seen and step.node not in met
+        if step.op_type in ("If", "Loop", "Scan", "SequenceConstruct", "SequenceInsert") or not told:
+            continue
+        met.add(step.node)
+        if counted_outside.isdisjoint(step.outputs):
+            compared += 1
+            if (step.allocated > 0) != (seen[step.node] > 0):
+                wrong.append((step.node, step.allocated, seen[step.node]))
+    return compared, wrong
+
+
+@pytest.mark.parametrize("first", range(0, 300, 50))
+def test_random_models_take_new_memory_exactly_where_onnxruntime_does(first: int) -> None:
+    compared = 0
+    for seed in range(first, first + 50):
+        for mem_reuse in (True, False):
+            count, wrong = disagreements(*random_model(seed), mem_reuse)
+            assert wrong == [], seed
+            compared += count
+    assert compared > 1000
+
+
+def test_random_models_give_the_same_bits_as_under_ideal() -> None:
+    in_place = 0
+    for seed in range(300, 400):
+        proto, feeds = random_model(seed)
+        main = kvviz.load(proto)
+        mine, ideal = run(main, feeds), run(main, feeds, "ideal")
+        for name, value in ideal.outputs.items():
+            assert mine.outputs[name].tobytes() == value.tobytes(), (seed, name)
+        in_place += sum(step.decision.dispatch == "in_place" for step in mine.steps)
+    assert in_place > 30
+
+
+@pytest.mark.parametrize("path", FILES, ids=IDS)
+def test_real_models_take_new_memory_exactly_where_onnxruntime_does(path: Path) -> None:
+    feeds = stored_inputs(path)[-1]
+    compared, wrong = disagreements(real_model(path), feeds)
+    assert wrong == [] and compared > 20
+    main = kvviz.load(path)
+    mine, ideal = run(main, feeds), run(main, feeds, "ideal")
+    for name, value in ideal.outputs.items():
+        # A Transpose is a copy here and a view there, and BLAS sums strided operands in another order.
+        np.testing.assert_allclose(mine.outputs[name], value, rtol=1e-5, atol=1e-5)
+
+
+def test_a_decode_gives_the_tokens_of_ideal() -> None:
+    path = next(path for path, name in zip(FILES, IDS) if "tensor_scatter" in name)
+    main = kvviz.load(path)
+    prompt = np.load(path.with_name("ref.npz"))["prompt"].tolist()
+    mine, ideal = (kvviz.decode(main, prompt, 6, policy=name, progress=False) for name in ("onnxruntime", "ideal"))
+    assert mine.tokens == ideal.tokens
+
+
+# ---- what a step says -----------------------------------------------------------------------------------------------
+
+
+def test_the_plan_of_a_step_is_readable_in_onnxruntimes_words() -> None:
+    nodes = [node("Neg", "x", "n"), node("Relu", "n", "r"), node("Exp", "r", "e"), node("Reshape", "e s", "y")]
+    trace = run(kvviz.load(model(nodes, ["x float 2 3"], ["y"], opset=18, s=np.array([-1]))), X)
+    notes = [row[1].notes for row in trace.recorder.rows]
+    assert [n.kinds for n in notes] == [("kAllocate",), ("kReuse",), ("kAllocate",), ("kAllocateOutput",)]
+    assert [n.reuses for n in notes] == [("",), ("n",), ("",), ("",)]
+    assert [n.rules for n in notes] == [("",), ("MayInplace",), ("",), ("",)]
+    assert notes[1].told == "kReuse of n (MayInplace)"
+    assert [step.allocated for step in trace.steps] == [24, 0, 24, 24]
+
+
+def test_views_are_views_whoever_else_reads_them_and_relu_overwrites() -> None:
+    nodes = [node("Neg", "x", "n"), node("Relu", "n", "r"), node("Reshape", "r s", "v"), node("Exp", "v", "y")]
+    trace = run(
+        kvviz.load(model([*nodes, node("Exp", "r", "z")], ["x float 2 3"], ["y", "z"], opset=18, s=np.array([-1]))), X
+    )
+    by_op = {step.op_type: step for step in trace.steps}
+    assert by_op["Reshape"].decision.shares == {"v": "r"} and by_op["Reshape"].written == 0
+    assert by_op["Relu"].decision.dispatch == "in_place" and by_op["Relu"].decision.shares == {"r": "n"}
+
+
+def test_a_dead_buffer_is_taken_over_as_a_new_generation_of_its_storage() -> None:
+    nodes = [node("Neg", "x", "a"), node("Exp", "a", "b"), node("Neg", "b", "c"), node("Exp", "c", "y")]
+    main = kvviz.load(model(nodes, ["x float 2 3"], ["y"], opset=18))
+    trace = run(main, X)
+    assert [step.allocated for step in trace.steps] == [24, 24, 0, 24]
+    places = [row[4][0][:2] for row in trace.recorder.rows]
+    assert places[2] == (places[0][0], places[0][1] + 1)
+    without = run(main, X, policy(mem_reuse=False))
+    assert [step.allocated for step in without.steps] == [24, 24, 24, 24]
+
+
+@pytest.mark.parametrize(("x", "words"), [
+    ("x float ? 3", "neither a number nor a name"),
+    ("x float", "neither a number nor a name"),
+])  # fmt: skip
+def test_a_refusal_for_want_of_names_says_so(x: str, words: str) -> None:
+    nodes = [node("Neg", "x", "n"), node("Relu", "n", "r"), node("Exp", "r", "y")]
+    trace = run(kvviz.load(model(nodes, [x], ["y"], opset=18)), X)
+    (blocker,) = trace.steps[1].decision.blockers
+    assert blocker.code is BlockerCode.POLICY and words in blocker.message and blocker.bytes == 24
+
+
+def test_an_output_of_the_graph_has_memory_of_its_own_and_the_reason_says_so() -> None:
+    trace = run(kvviz.load(model([node("Neg", "x", "n"), node("Relu", "n", "y")], ["x float 2 3"], ["y"], opset=18)), X)
+    (blocker,) = trace.steps[1].decision.blockers
+    assert blocker.code is BlockerCode.POLICY and "output of the graph" in blocker.message
+
+
+def test_lengths_that_belie_their_name_fail_here_as_they_do_in_onnxruntime() -> None:
+    nodes = [
+        node("Neg", "x", "a"),
+        node("Exp", "a", "aa"),
+        node("Neg", "z", "b"),
+        node("Exp", "b", "bb"),
+        node("Concat", "aa bb", "y", axis=0),
+    ]
+    proto = model(nodes, ["x float n", "z float n"], ["y"], opset=18)
+    small, large = np.ones(3, np.float32), np.ones(8, np.float32)
+    session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    assert len(session.run(None, {"x": small, "z": large})[0]) == 11
+    with pytest.raises(Exception, match="Shape mismatch attempting to re-use buffer"):
+        observe(proto, {"x": large, "z": small})
+    main = kvviz.load(proto)
+    assert run(main, {"x": small, "z": large}).outputs["y"].shape == (11,)
+    with pytest.raises(OpError, match=r"'n'.*12 bytes and 32 are needed"):
+        run(main, {"x": large, "z": small})
+
+
+# ---- donated inputs -------------------------------------------------------------------------------------------------
+
+
+def scatter(extra: list | None = None, outputs: tuple[str, ...] = ("new",)) -> Graph:
+    nodes = [node("TensorScatter", "cache rows at", "new"), *(extra or [])]
+    inputs = ["cache float 1 4 2", "rows float 1 1 2", "at int64 1"]
+    return kvviz.load(model(nodes, inputs, list(outputs), opset=24))
+
+
+CACHE = {"cache": np.zeros((1, 4, 2), np.float32), "rows": np.ones((1, 1, 2), np.float32), "at": np.array([1])}
+
+
+def test_a_donated_cache_is_bound_to_both_sides_and_written_in_place() -> None:
+    kept, given = run(scatter(), CACHE), run(scatter(), CACHE, donate=["cache"])
+    (blocker,) = kept.steps[0].decision.blockers
+    assert blocker.code is BlockerCode.BORROWED_INPUT and kept.steps[0].allocated == 32
+    assert given.steps[0].decision.dispatch == "in_place" and given.steps[0].allocated == 0
+    assert given.outputs["new"].tobytes() == kept.outputs["new"].tobytes()
+
+
+def test_a_donated_cache_that_is_read_again_is_left_alone() -> None:
+    trace = run(scatter([node("ReduceSum", "cache", "sum")], ("new", "sum")), CACHE, donate=["cache"])
+    by_op = {step.op_type: step for step in trace.steps}
+    first = next(iter(trace.steps)).op_type
+    assert by_op["TensorScatter"].decision.dispatch == ("run" if first == "TensorScatter" else "in_place")
+    assert trace.outputs["sum"] == 0
+
+
+@pytest.mark.parametrize("path", FILES, ids=IDS)
+def test_donated_caches_change_no_bit_of_a_real_model(path: Path) -> None:
+    main, feeds = kvviz.load(path), stored_inputs(path)[-1]
+    caches = [pair.input for pair in cache_pairs(main) if pair.input in feeds]
+    kept, given = run(main, feeds), run(main, feeds, donate=caches)
+    assert all(given.outputs[name].tobytes() == value.tobytes() for name, value in kept.outputs.items())
+    more = given.bytes_allocated < kept.bytes_allocated
+    assert more == ("TensorScatter" in {it.op_type for it in main.nodes})
+
+
+# ---- bodies, orders, names ------------------------------------------------------------------------------------------
+
+
+def test_a_branch_computes_its_output_in_the_buffer_that_the_if_takes_over() -> None:
+    then = graph([node("Neg", "e", "b1", name="in then")], [], ["b1 float 2 3"])
+    other = graph([node("Exp", "e", "b2", name="in else")], [], ["b2 float 2 3"])
+    nodes = [node("Neg", "x", "d"), node("Exp", "d", "e"), node("If", "q", "z", then_branch=then, else_branch=other)]
+    main = kvviz.load(model([*nodes, node("Neg", "z", "y")], ["x float 2 3"], ["y"], opset=18, q=np.array(True)))
+    trace = run(main, X)
+    by_node = {step.node: step for step in trace.steps}
+    assert by_node["in then"].allocated == 0 and by_node["z"].allocated == 0
+    assert trace.recorder.rows[2][4][0][0] == trace.recorder.rows[0][4][0][0]
+
+
+def test_a_loop_copies_what_it_carried_into_memory_of_its_own() -> None:
+    body = graph([node("Identity", "c", "c2"), node("Neg", "s", "s2")], ["i int64 -", "c bool -", "s float 2 3"],
+                 ["c2 bool -", "s2 float 2 3"])  # fmt: skip
+    main = kvviz.load(model([node("Loop", "n - x", "y", body=body)], ["x float 2 3"], ["y"], opset=18, n=np.array(2)))
+    trace = run(main, X)
+    loop = trace.steps[-1]
+    # Two iterations with a counter and a condition each, and the copy.
+    assert (loop.allocated, loop.written, loop.copied) == (2 * 9 + 24, 24, 24)
+    assert trace.outputs["y"].tobytes() == X["x"].tobytes()
+
+
+def picked(main: Graph, feeds: dict[str, np.ndarray], rng: np.random.Generator) -> Trace:
+    """A run in which somebody picks what comes next at random, and first asks what each op would allocate."""
+    session = SingleRun(main, {name: array.copy() for name, array in feeds.items()}, policy=policy, poison=True)
+    session.previews = True
+    while (live := session.look_ahead()) is not None:
+        session.advance(live.frontier[int(rng.integers(len(live.frontier)))] if live.frontier else None)
+    return session.trace
+
+
+def test_an_op_that_is_run_before_its_time_overwrites_nothing_that_is_still_read() -> None:
+    nodes = [node("Neg", "x", "n"), node("Relu", "n", "r"), node("Sigmoid", "n", "s"), node("Add", "r s", "y")]
+    main = kvviz.load(model(nodes, ["x float 2 3"], ["y"], opset=18))
+    planned = run(main, X)
+    assert [step.op_type for step in planned.steps] == ["Neg", "Sigmoid", "Relu", "Add"]
+    seen = set()
+    for seed in range(8):
+        trace = picked(main, X, np.random.default_rng(seed))
+        relu = next(step for step in trace.steps if step.op_type == "Relu")
+        seen.add((relu.index, relu.decision.dispatch))
+        assert trace.outputs["y"].tobytes() == planned.outputs["y"].tobytes()
+    assert seen == {(1, "run"), (2, "in_place")}
+
+
+def test_picks_at_random_change_no_bit() -> None:
+    for seed in range(400, 430):
+        proto, feeds = random_model(seed)
+        main = kvviz.load(proto)
+        planned, trace = run(main, feeds), picked(main, feeds, np.random.default_rng(seed))
+        assert all(trace.outputs[name].tobytes() == value.tobytes() for name, value in planned.outputs.items()), seed
+
+
+def test_the_policy_has_a_name_a_version_and_one_option() -> None:
+    assert find_policy("onnxruntime") is policy is kvviz.policies.onnxruntime
+    assert policy(mem_reuse=True) is policy and policy(mem_reuse=False) is policy(mem_reuse=False)
+    assert policy.version.startswith("1.31") and "mem_reuse" in policy(mem_reuse=False).name
+    with pytest.raises(TypeError):
+        policy(speed=True)

@@ -1,0 +1,257 @@
+"""What is known of shapes before a run, against what onnxruntime itself inferred."""
+
+from __future__ import annotations
+
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+import kvviz
+from kvviz.engine.ort.casts import without_duplicates
+from kvviz.engine.ort.known import RULES
+from kvviz.graph.model import Value
+from kvviz.graph.shapes import infer
+from kvviz.graph.tensors import Weights
+from tests.engine.ort.known_shapes import inferred
+from tests.engine.ort.models import FILES, IDS, real_model
+from tests.engine.ort.random_models import random_model
+from tests.graph.build import graph, model, node
+
+Dims = tuple
+MS = "com.microsoft"
+
+
+def mismatches(proto: onnx.ModelProto) -> tuple[int, list[tuple]]:
+    """How many values were compared, and those of which onnxruntime knows something else."""
+    main = kvviz.load(proto)
+    mine, theirs = infer(main, RULES), inferred(proto, main)
+    compared, wrong = 0, []
+    for part, values in theirs.items():
+        gone = without_duplicates(part, part.nodes, [v.name for v in part.outputs], mine[part]).stands_for
+        # A Cast that is dropped leaves its value behind, with the type of what is read instead.
+        for name in [n for n in values if (n in mine[part] or n in part.producers) and n not in gone]:
+            compared += 1
+            have = mine[part].get(name, Value(name))
+            code = 0 if have.dtype is None else helper.np_dtype_to_tensor_dtype(have.dtype)
+            if (code, have.shape) != values[name]:
+                wrong.append((name, code, have.shape, values[name]))
+    return compared, wrong
+
+
+def known(proto: onnx.ModelProto, name: str) -> Dims | None:
+    """Shape of a value, after all of the model was compared with onnxruntime."""
+    assert mismatches(proto)[1] == []
+    main = kvviz.load(proto)
+    return infer(main, RULES)[main][name].shape
+
+
+@pytest.mark.parametrize("path", FILES, ids=IDS)
+def test_real_models_have_the_shapes_that_onnxruntime_infers(path: Path) -> None:
+    compared, wrong = mismatches(real_model(path))
+    assert compared > 50 and wrong == []
+
+
+def test_random_models_have_the_shapes_that_onnxruntime_infers() -> None:
+    compared = 0
+    for seed in range(6000, 6120):
+        count, wrong = mismatches(random_model(seed)[0])
+        assert wrong == [], seed
+        compared += count
+    assert compared > 4000
+
+
+@pytest.mark.parametrize(("said", "stays"), [
+    ("a 3", ("a", 3)), ("other 3", ("other", 3)), ("? 3", ("a", 3)), ("7 3", (7, 3)), ("a 4", ("a", None)),
+    ("a 3 1", None), ("", ("a", 3)),
+])  # fmt: skip
+def test_a_declared_name_stays_a_number_wins_and_a_conflict_is_unknown(said: str, stays: Dims | None) -> None:
+    proto = model([node("Neg", "x", "w"), node("Neg", "w", "y")], ["x float a 3"], ["y"])
+    if said:
+        dims: list[Any] = [int(d) if d.isdigit() else None if d == "?" else d for d in said.split()]
+        proto.graph.value_info.append(helper.make_tensor_value_info("w", onnx.TensorProto.FLOAT, dims))
+    assert known(proto, "w") == known(proto, "y") == stays
+
+
+def fill(nodes: list, x: str, **weights: Any) -> onnx.ModelProto:
+    """A model that makes a block of the shape that these nodes compute as ``d`` from an input of shape ``x``."""
+    return model([*nodes, node("ConstantOfShape", "d", "y")], [f"x float {x}"], ["y"], **weights)
+
+
+SHAPE = node("Shape", "x", "s")
+I0, I2, AX = np.array([0]), np.array(2), np.array([0])
+
+
+@pytest.mark.parametrize(("nodes", "weights", "shape"), [
+    ([node("Identity", "s", "d")], {}, (None, None, None)),
+    ([node("Cast", "s", "c", to=6), node("Cast", "c", "d", to=7)], {}, (5, 6, 4)),
+    ([node("Concat", "s s", "d", axis=0)], {}, (5, 6, 4, 5, 6, 4)),
+    ([node("Concat", "s w", "d", axis=0)], {"w": np.array([2])}, (None,) * 4),
+    ([node("Gather", "s i", "d")], {"i": I0}, (5,)),
+    ([node("Gather", "s i", "d")], {"i": np.array([0, 1])}, (None, None)),
+    ([node("Gather", "s i", "g"), node("Unsqueeze", "g a", "d")], {"i": I2, "a": AX}, (4,)),
+    ([node("Gather", "s i", "g"), node("Mul", "g g", "m"), node("Unsqueeze", "m a", "d")], {"i": I2, "a": AX}, (16,)),
+    ([node("Gather", "s i", "g"), node("Mul", "g w", "m"), node("Unsqueeze", "m a", "d")],
+     {"i": I2, "a": AX, "w": np.array(2)}, (None,)),
+    ([node("Gather", "s i", "g"), node("Gather", "s j", "h"), node("Div", "g h", "m"), node("Unsqueeze", "m a", "d")],
+     {"i": np.array(1), "j": I2, "a": AX}, (1,)),
+    ([node("Add", "s s", "d")], {}, (10, 12, 8)),
+    ([node("Add", "s w", "d")], {"w": np.array([1, 1, 1])}, (None, None, None)),
+    ([node("Gather", "s i", "g"), node("Sub", "s g", "d")], {"i": np.array([2])}, (1, 2, 0)),
+    ([node("Slice", "s a b", "d")], {"a": np.array([1]), "b": np.array([3])}, (None, None)),
+    ([node("Unsqueeze", "s a", "u"), node("Squeeze", "u a", "d")], {"a": np.array([1])}, (5, 6, 4)),
+    ([node("Size", "s", "n"), node("Unsqueeze", "n a", "d")], {"a": AX}, (120,)),
+])  # fmt: skip
+def test_values_follow_from_whole_shapes_as_far_as_onnxruntime_follows_them(
+    nodes: list, weights: dict, shape: Dims
+) -> None:
+    assert known(fill([SHAPE, *nodes], "5 6 4", **weights), "y") == shape
+
+
+def test_a_shape_with_one_unknown_dimension_tells_nothing() -> None:
+    nodes = [SHAPE, node("Gather", "s i", "d")]
+    assert known(fill(nodes, "5 b 4", i=I0), "y") == (None,)
+    assert known(fill(nodes, "5 6 4", i=I0), "y") == (5,)
+
+
+SHAPES = ("b s 16", "2 3 16", "b ? 16", "? ? ?", "")
+ONES = np.ones(16, np.float32)
+
+
+@pytest.mark.parametrize("dims", SHAPES, ids=lambda d: d or "no shape")
+def test_onnxruntimes_own_operators_have_the_shapes_that_it_infers(dims: str) -> None:
+    x, u8 = f"x float {dims}".strip(), f"u uint8 {dims or '? ? ?'}"
+    weights: dict[str, Any] = {"w": ONES, "one": np.float32(1), "zero": np.int8(0), "zu": np.uint8(0)}
+    weights |= {"B": np.zeros((5, 1, 8), np.uint8), "S": np.ones((5, 1), np.float32), "p": np.array([0])}
+    weights |= {"c": np.ones((8, 4), np.float32), "W8": np.ones((16, 7), np.int8), "bs": np.array([1], np.float32)}
+    nodes = [
+        *(node(op, "x", op, domain=MS) for op in ("FastGelu", "Gelu", "QuickGelu")),
+        node("BiasGelu", "x w", "bias", domain=MS),
+        node("SkipSimplifiedLayerNormalization", "x x w", "a - a2 a3", domain=MS),
+        node("SkipLayerNormalization", "x x w", "b b1 b2 b3", domain=MS),
+        node("SimplifiedLayerNormalization", "x w", "e e1"),
+        node("Trilu", "x", "f", domain=MS),
+        node("QuantizeLinear", "x one zero", "g", domain=MS),
+        node("DequantizeLinear", "u one zu", "h", domain=MS),
+        node("MatMulNBits", "x B S", "i", domain=MS, K=16, N=5, block_size=16, bits=4),
+        node("RotaryEmbedding", "x p c c", "j", domain=MS, num_heads=2),
+        node("DynamicQuantizeMatMul", "x W8 bs", "k", domain=MS),
+        node("MatMulIntegerToFloat", "u W8 one one", "l", domain=MS),
+    ]
+    outputs = [name for n in nodes for name in n.output if name]
+    proto = model(nodes, [x, u8], outputs, opset=21, domains=[MS], **weights)
+    assert mismatches(proto)[1] == []
+
+
+@pytest.mark.parametrize(("left", "right", "attributes"), [
+    ("b s 16", "b 16 n", {}), ("b s 16", "16 4", {}), ("2 3 16", "2 16 4", {}), ("", "16 4", {}), ("b s 16", "", {}),
+    ("b 16 s", "b 16 n", {"transA": 1}), ("b s 16", "b n 16", {"transB": 1}), ("2 3 16", "2 4 16", {"transB": 1}),
+    ("h b s 16", "h b 16 n", {"transBatchA": 1}), ("2 3 5 16", "16 2 3 4", {"transBatchB": 1}),
+    ("h b s t", "h b t n", {"transA": 1, "transBatchA": 1}), ("? ? ?", "? ? ?", {"transA": 1, "transB": 1}),
+])  # fmt: skip
+def test_a_fused_product_has_the_shape_that_onnxruntime_infers(left: str, right: str, attributes: dict) -> None:
+    inputs = [f"x float {left}".strip(), f"z float {right}".strip()]
+    nodes = [node("FusedMatMul", "x z", "y", domain=MS, **attributes)]
+    if not any("Batch" in name for name in attributes):
+        nodes.append(node("TransposeMatMul", "x z", "w", domain=MS, **attributes))
+    assert mismatches(model(nodes, inputs, [n.output[0] for n in nodes], opset=21, domains=[MS]))[1] == []
+
+
+PASTS = ("b 2 p 8", "2 2 5 8", "2 2 0 8", "", "absent")
+
+
+@pytest.mark.parametrize(("query", "past", "told"), list(product(("b s", "2 1", "? ?", ""), PASTS, (None, 7))))
+def test_attention_with_caches_has_the_shapes_that_onnxruntime_infers(query: str, past: str, told: int | None) -> None:
+    def typed(name: str, width: int) -> str:
+        return f"{name} float {query} {width}" if query else f"{name} float"
+
+    weights: dict[str, Any] = {} if told is None else {"t": np.array(told, np.int32)}
+    inputs = [typed("q", 64), typed("k", 16), typed("v", 16), typed("wide", 64), typed("packed", 96), "l int32 b"]
+    inputs += [] if told is not None else ["t int32 -"]
+    pasts = "- -"
+    if past != "absent":
+        pasts = "pk pv"
+        inputs += [f"{name} float {past}".strip() for name in ("pk", "pv")]
+    heads: dict[str, Any] = {"num_heads": 8, "kv_num_heads": 2, "domain": MS}
+    nodes = [
+        node("GroupQueryAttention", f"q k v {pasts} l t", "y0 k0 v0", **heads),
+        node("GroupQueryAttention", f"packed - - {pasts} l t", "y1 k1 v1", **heads),
+    ]
+    if past != "absent":
+        nodes.append(node("MultiHeadAttention", f"q wide wide - - - {pasts}", "y2 k2 v2", domain=MS, num_heads=8))
+    outputs = [name for n in nodes for name in n.output]
+    assert mismatches(model(nodes, inputs, outputs, opset=21, domains=[MS], **weights))[1] == []
+
+
+@pytest.mark.parametrize("dims", ["b s", "2 3", "? ?"])
+def test_lookups_and_packed_attention_have_the_shapes_that_onnxruntime_infers(dims: str) -> None:
+    rows, scales = np.zeros((10, 32), np.uint8), np.ones((10, 4), np.float32)
+    packed: dict[str, Any] = {"block_size": 16, "gather_axis": 0, "quantize_axis": 1, "domain": MS}
+    nodes = [
+        node("GatherBlockQuantized", "rows i scales", "a", bits=4, **packed),
+        node("GatherBlockQuantized", "rows i scales2", "b", bits=8, **packed),
+        node("Attention", "x W bias", "c", domain=MS, num_heads=8),
+        node("Attention", "x W bias - past", "e f", domain=MS, num_heads=8, unidirectional=1),
+        node("Attention", "x W", "g", domain=MS, num_heads=8),
+    ]
+    weights: dict[str, Any] = {
+        "rows": rows,
+        "scales": scales,
+        "scales2": scales[:, :2].copy(),
+        "bias": np.ones(192, np.float32),
+    }
+    proto = model(
+        nodes,
+        [f"i int64 {dims}", f"x float {dims} 64", "W float 64 192", f"past float 2 {dims.split()[0]} 8 5 8"],
+        ["a", "b", "c", "e", "f", "g"],
+        opset=21,
+        domains=[MS],
+        **weights,
+    )
+    assert mismatches(proto)[1] == []
+
+
+@pytest.mark.parametrize("opset", [11, 13, 16, 18, 21, 24])
+@pytest.mark.parametrize("said", ["a 4", "a ?", ""])
+def test_bodies_are_told_and_tell_what_onnxruntime_tells_them(opset: int, said: str) -> None:
+    typed = f"float {said}".strip() if said else ""
+    then = graph([node("Neg", "r", "t"), node("Relu", "t", "t2")], [], [f"t2 {typed}".strip()])
+    other = graph([node("Exp", "r", "e"), node("Relu", "e", "e2")], [], ["e2"])
+    body = graph(
+        [node("Identity", "c", "c2"), node("Add", "s r", "s2"), node("Neg", "s2", "out")],
+        ["i int64 -", "c bool -", f"s float {said}".strip()],
+        ["c2 bool -", "s2", "out"],
+    )
+    rows = graph([node("Add", "h p", "h2"), node("Neg", "h2", "o")], ["h float", "p float"], ["h2", "o"])
+    nodes = [
+        node("Neg", "x", "r"),
+        node("If", "q", "i0", then_branch=then, else_branch=other),
+        node("Loop", "m q x", "l0 l1", body=body),
+        node("Scan", "h0 x", "s0 s1", body=rows, num_scan_inputs=1),
+        node("Scan", "h1 x", "s3 s4", body=rows, num_scan_inputs=1, scan_input_axes=[1], scan_output_axes=[-1]),
+        *(node("Relu", name, f"{name}_end") for name in ("i0", "l0", "l1", "s0", "s1", "s3", "s4")),
+    ]
+    inputs = ["x float a 4", "q bool -", "m int64 -", "h0 float 4", "h1 float a"]
+    outputs = [n.output[0] for n in nodes if n.op_type == "Relu"]
+    compared, wrong = mismatches(model(nodes, inputs, outputs, opset=opset))
+    assert compared > 25 and wrong == []
+
+
+def test_the_batches_of_the_oldest_scan_are_told_apart() -> None:
+    rows = graph([node("Add", "h p", "h2"), node("Neg", "h2", "o")], ["h float", "p float"], ["h2 float", "o float"])
+    nodes = [node("Scan", "- h0 x", "s0 s1", body=rows, num_scan_inputs=1), node("Relu", "s1", "y")]
+    proto = model(nodes, ["x float b a 4", "h0 float b 4"], ["s0", "y"], opset=8)
+    proto.ir_version = 7
+    assert known(proto, "y") == ("b", "a", 4)
+
+
+def test_large_weights_are_not_read() -> None:
+    weights: dict[str, Any] = {"big": np.ones((64, 64), np.float32), "shape": np.array([8, -1])}
+    nodes = [node("MatMul", "x big", "m"), node("Reshape", "m shape", "y")]
+    main = kvviz.load(model(nodes, ["x float 2 64"], ["y"], **weights))
+    assert infer(main, RULES)[main]["y"].shape == (8, 16)
+    assert isinstance(main.weights, Weights) and set(main.weights._arrays) == {"shape"}
