@@ -19,6 +19,7 @@ const options = {
   target: ["es2022", "chrome114", "firefox115", "safari16.4"],
   charset: "utf8",
   minify: !process.argv.includes("--plain"),
+  mangleProps: /^store$/, // what every pane holds: never a key of JSON, of a trait or of the page's own objects
   legalComments: "none",
   logLevel: "warning",
 };

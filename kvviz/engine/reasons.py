@@ -244,7 +244,8 @@ def _rule(trace: Trace, index: int, position: int, number: int) -> Blocker:
     row = trace.recorder.rows[index]
     node = row[1].node
     name = node.inputs[position]
-    text = trace.policy.rules[number].format(op=node.op_type, input=name, policy=trace.policy.name)
+    known = trace.policy.rules[number] if number < len(trace.policy.rules) else "{op} did not take {input}: {policy}"
+    text = known.format(op=node.op_type, input=name, policy=trace.policy.name)
     return Blocker(BlockerCode.POLICY, name, position, trace.policy.name, text, row[6] or row[7])
 
 

@@ -15,7 +15,7 @@ from kvviz.engine.rows import HOW, FrameRow, Recorder
 from kvviz.engine.trace import Trace
 from kvviz.engine.tracefile import COLUMNS, FORMAT
 from kvviz.engine.traceshape import below, check, check_header
-from kvviz.errors import LoadError
+from kvviz.errors import KvvizError, LoadError
 from kvviz.graph.model import Graph, Node, Value
 from kvviz.memory.storage import Storage
 
@@ -86,14 +86,20 @@ def _rebuild(header: dict[str, Any], columns: dict[str, list[int]]) -> Trace:
         recorder.rows.append(row)
     peak, recorder.copied, recorder.written, recorder.allocated = header["totals"]
     recorder.ledger.peak_here = peak
-    name, about, version = header["policy"]
-    trace = Trace(recorder.frames[0].plan.graph, Policy(name, about, version), recorder, header["title"])
+    name, about, version, rules, places = header["policy"]
+    policy = Policy(name, about, version, rules=tuple(rules), homes=_recorded if places else None)
+    trace = Trace(recorder.frames[0].plan.graph, policy, recorder, header["title"])
     trace.runs = [Run(i, *values) for i, values in enumerate(header["runs"])]
     check([run.last for run in trace.runs], [below(len(recorder.rows) + 1)])
     for name, past, present, protocol, axis, runs in header["caches"]:
         trace.caches.append(Cache(name, past, present, protocol, axis, [CacheRun(*values) for values in runs]))
     trace.prompt, trace.tokens, trace.words, trace.interrupted = header["tokens"]
     return trace
+
+
+def _recorded(*_: Any) -> Any:
+    """Stands for the rule that placed the outputs: a trace from a file is not run on."""
+    raise KvvizError("this trace was loaded from a file; run the model again to run it on")
 
 
 def _graph(saved: dict[str, Any], inner: list[Graph]) -> Graph:

@@ -6,17 +6,22 @@ Invariant: nothing is fetched; the page's own policy forbids it. Without scripts
 from __future__ import annotations
 
 import base64
+import json
 import os
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
 
 from kvviz.errors import KvvizError
+from kvviz.explain.compare import align
+from kvviz.explain.summary import counts
 from kvviz.explain.words import short, size
 from kvviz.view.svg import picture
 from kvviz.view.table import steps_table
 from kvviz.view.wire import payload
+from kvviz.view.wire_pair import pair_payload, partner
+from kvviz.view.wire_plan import plan_payload
 
 # The bundle belongs to the widget, which lies above this layer: only its files are read, nothing is imported.
 STATIC = Path(__file__).resolve().parent.parent / "widget" / "static"
@@ -44,10 +49,9 @@ body {{ margin: 16px; font: 13px/1.45 system-ui, sans-serif; background: Canvas;
 <div id="kvviz-still">
 <h1>{title}</h1>
 <p>{summary}</p>
-{picture}
-{table}
+{still}
 </div>
-<script type="application/octet-stream" id="kvviz-payload">{payload}</script>
+{payloads}
 <script type="application/octet-stream" id="kvviz-module">{module}</script>
 <script>
 (async () => {{
@@ -56,9 +60,9 @@ body {{ margin: 16px; font: 13px/1.45 system-ui, sans-serif; background: Canvas;
   try {{
     const address = URL.createObjectURL(new Blob([bytes("kvviz-module")], {{ type: "text/javascript" }}));
     const page = (await import(address)).default;
-    const state = {{ payload: new DataView(bytes("kvviz-payload").buffer), edge: new DataView(new ArrayBuffer(0)),
-      cursor: {cursor}, decode_step: 0, selection: null, breakpoints: [], theme: "auto",
-      height: Math.max(560, innerHeight - 40) }};
+    const state = {{ decode_step: 0, selection: null, breakpoints: [], theme: "auto",
+      height: Math.max(560, innerHeight - 40), ...{state} }};
+    for (const name of {names}) state[name] = new DataView(bytes("kvviz-" + name).buffer);
     const model = {{ get: (name) => state[name], set: (name, value) => {{ state[name] = value; }},
       save_changes() {{}}, on() {{}}, off() {{}} }};
     page.render({{ model, el: document.getElementById("kvviz") }});
@@ -107,15 +111,128 @@ def to_html(
     )
     if len(table) < steps:
         summary += f" Of the table only the first and last {_TABLE_ROWS // 2} steps are told here."
+    return _write(
+        path,
+        trace.title,
+        summary,
+        f"{picture(trace, cursor)._repr_html_()}\n{table.html()}",
+        {"payload": payload(trace, detail=detail)},
+        {"mode": "debugger", "cursor": cursor},
+    )
+
+
+def pair_to_html(
+    before: Any,
+    after: Any,
+    labels: Sequence[str] = ("before", "after"),
+    path: str | os.PathLike[str] | None = None,
+    *,
+    step: int = -1,
+) -> str:
+    """Two traces side by side as one HTML file that needs nothing else.
+
+    Parameters
+    ----------
+    before, after : Trace
+    labels : pair of str
+        What to call them.
+    path : path, optional
+        Where to write it; an existing file is replaced.
+    step : int
+        Step of ``before`` that the page opens at; -1: before the first.
+
+    Returns
+    -------
+    str
+        The page.
+    """
+    title = f"{before.title}: {labels[0]} and {labels[1]}"
+    still = figures_table(before, after, labels)
+    payloads = {"payload": payload(before), "other": payload(after), "match": pair_payload(before, after, labels)}
+    at = partner(align(before, after)[0], step)
+    summary = f"{len(before.steps):,} and {len(after.steps):,} steps."
+    return _write(path, title, summary, still, payloads, {"mode": "pair", "cursor": step, "partner": at})
+
+
+def plan_to_html(
+    graph: Any,
+    events: Sequence[Any],
+    policy: Mapping[str, str],
+    path: str | os.PathLike[str] | None = None,
+    *,
+    event: int = -1,
+) -> str:
+    """The planning of a graph as one HTML file that needs nothing else.
+
+    Parameters
+    ----------
+    graph : Graph
+    events : sequence of PlanningEvent
+    policy : mapping
+        ``name`` and ``about``.
+    path : path, optional
+        Where to write it; an existing file is replaced.
+    event : int
+        Event that the page opens at; -1: before the first.
+
+    Returns
+    -------
+    str
+        The page.
+    """
+    picks = sum(event.action == "pick" for event in events)
+    summary = f"{picks:,} ops planned under policy {policy['name']} in {len(events):,} events."
+    payloads = {"payload": plan_payload(graph, events, policy)}
+    return _write(path, graph.name, summary, plan_table(events), payloads, {"mode": "planner", "cursor": event})
+
+
+def figures_table(before: Any, after: Any, labels: Sequence[str]) -> str:
+    """What two traces come to, as a small HTML table."""
+    figures: list[tuple[str, Callable[[int], str], list[int]]] = [
+        ("peak", size, [trace.peak_bytes for trace in (before, after)]),
+        ("copied", size, [trace.bytes_copied for trace in (before, after)]),
+        ("allocated", size, [trace.bytes_allocated for trace in (before, after)]),
+        ("in place", str, [counts(trace).in_place for trace in (before, after)]),
+    ]
+    head = "".join(f"<th>{escape(text)}</th>" for text in ("", *labels))
+    rows = [f"<tr><th>{name}</th>{''.join(f'<td>{tell(n)}</td>' for n in both)}</tr>" for name, tell, both in figures]
+    return f"<table><tr>{head}</tr>{''.join(rows)}</table>"
+
+
+def plan_table(events: Sequence[Any]) -> str:
+    """The picks of a plan with their reasons, as an HTML table; of many the first and the last."""
+    picks = [event for event in events if event.action == "pick"]
+    rows = [
+        f"<tr><td>{i}</td><td>{escape(picks[i].node.op_type)}</td><td>{escape(short(picks[i].node.name, 60))}</td>"
+        f"<td>{escape(short(picks[i].reason, 200))}</td></tr>"
+        for i in _ends(len(picks))
+    ]
+    head = "<tr><th>step</th><th>op</th><th>name</th><th>why it is next</th></tr>"
+    return f"<table>{head}{''.join(rows)}</table>"
+
+
+def _write(
+    path: str | os.PathLike[str] | None,
+    title: str,
+    summary: str,
+    still: str,
+    payloads: Mapping[str, bytes],
+    state: Mapping[str, Any],
+) -> str:
+    """Fill in the page, and write it where a path is given."""
+    blocks = [
+        f'<script type="application/octet-stream" id="kvviz-{name}">{base64.b64encode(data).decode()}</script>'
+        for name, data in payloads.items()
+    ]
     page = _PAGE.format(
-        title=escape(short(trace.title, 120)),
+        title=escape(short(title, 120)),
         summary=escape(summary),
+        still=still,
         style=_bundled("kvviz.css").decode().replace("</", "<\\/"),
         module=base64.b64encode(_bundled("kvviz.js")).decode(),
-        picture=picture(trace, cursor)._repr_html_(),
-        table=table.html(),
-        payload=base64.b64encode(payload(trace, detail=detail)).decode(),
-        cursor=cursor,
+        payloads="\n".join(blocks),
+        names=json.dumps(list(payloads)),
+        state=json.dumps(dict(state)),
     )
     if path is not None:
         Path(path).write_text(page, encoding="utf-8", errors="replace")

@@ -9,8 +9,10 @@ from bisect import bisect_left
 from collections.abc import Collection
 from typing import Any
 
+from kvviz.explain.diagnose import Report, explain
 from kvviz.view.columns import Columns, Strings, pack, unpack
 from kvviz.view.wire_graphs import Drawings, GraphTable, add_tables
+from kvviz.view.wire_report import report_header
 from kvviz.view.wire_steps import StepColumns, Values
 
 __all__ = ["FORMAT", "decode", "payload"]
@@ -60,6 +62,7 @@ class Payloads:
         self._steps = StepColumns(trace, self._tables, self._strings, self._values)
         self._drawings = Drawings(self._tables)
         self._kept: list[int] = []
+        self._report: tuple[int, Report] | None = None
 
     def tell(self, level: int = 6) -> bytes:
         """The payload as of now, compressed at a zlib level."""
@@ -81,10 +84,26 @@ class Payloads:
             "story": _story(trace),
             "caches": _caches(trace),
             "live": _live(trace, self._tables),
+            # While a trace still goes on, its diagnosis would be out of date at every step: the page asks for it.
+            "report": self.report() if trace.live is None and self._kept else None,
             "breakpoint_kinds": BREAKPOINT_KINDS,
             "strings": self._strings.table(),
         }
         return pack(header, columns, level)
+
+    def report(self, start: int = 0) -> dict[str, Any]:
+        """The diagnosis of what has run so far, as the page reads it; entries of its missed list from ``start`` on."""
+        add_tables(self._tables, self.trace.frames, self._frames.told)
+        steps = len(self.trace.recorder.rows)
+        kept = self._kept if self.detail is not None else range(steps)
+        return report_header(self.diagnosis(), self.trace, self._tables, kept, start)
+
+    def diagnosis(self) -> Report:
+        """What `kvviz.explain` says of what has run so far; worked out once for each length of the trace."""
+        steps = len(self.trace.recorder.rows)
+        if self._report is None or self._report[0] != steps:
+            self._report = (steps, explain(self.trace))
+        return self._report[1]
 
     def _take_in(self) -> None:
         """Tell the steps of runs that are over once, and those of the last run anew: its blockers may name other

@@ -133,8 +133,8 @@ class StepColumns:
             grown=grown,
         )
         why = tell_rule(hows, taken=mask > 0 or bool(taken), blockers=blockers, control=control, foreign=foreign)
-        text, reason = self.strings(sentence), self.strings(why)
-        self._steps.append((frame_id, fact.number, flags, mask, live, allocated, copied, written, text, reason))
+        text, reason, note = self.strings(sentence), self.strings(why), self.strings(told_by(planned))
+        self._steps.append((frame_id, fact.number, flags, mask, live, allocated, copied, written, text, reason, note))
         self._freed += freed
         self._out_at.append(len(self._outs))
         self._block_at.append(len(self._blocks))
@@ -142,7 +142,7 @@ class StepColumns:
 
     def write(self, columns: Columns) -> None:
         """Add the columns of all steps taken in."""
-        fields = "frame i, node i, flags i, taken i, live d, alloc d, copied d, written d, sentence i, rule i"
+        fields = "frame i, node i, flags i, taken i, live d, alloc d, copied d, written d, sentence i, rule i, note i"
         columns.rows("step", fields, self._steps)
         columns.ints("step.out", self._out_at)
         columns.rows("out", "value i, storage i, gen i, how i, offset d, bytes d, info i", self._outs)
@@ -199,6 +199,12 @@ class StepColumns:
         if len(names) > 1:
             source = (decision_of(self.trace, index).shares or {}).get(told.name) or source
         return source, grown_by(told, names, self.frames[row[0]].bindings)
+
+
+def told_by(planned: Any) -> str:
+    """What the policy's own planner says of an op, in its own words: ``"kReuse of x (MayInplace)"``; else empty."""
+    # An op read back from a file has no notes.
+    return getattr(getattr(planned, "notes", None), "told", "") or ""
 
 
 class _Fact:

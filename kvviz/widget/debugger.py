@@ -1,35 +1,28 @@
 """The `Debugger` widget: traits and messages around a headless cursor. It draws nothing and decides nothing.
 
 Recorded steps are scrubbed in the page, which never asks the kernel for them. The kernel is asked at the live edge:
-to run on, to run another op of the frontier, to test a Python condition, or for a value.
+to run on, to run another op of the frontier, to test a Python condition; and for a value, a diagnosis, or a fix.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
-import anywidget
 import traitlets
 
 from kvviz.debugger import Breakpoint, Cursor, Stop
-from kvviz.decode.loop import DecodeSession
-from kvviz.decode.single import SingleRun
-from kvviz.engine.policy import Policy
 from kvviz.engine.session import Session
 from kvviz.engine.trace import Trace
 from kvviz.errors import KvvizError
-from kvviz.graph.model import Graph
 from kvviz.view.export import to_html
 from kvviz.view.wire import Payloads
+from kvviz.widget.pair import Paired
 from kvviz.widget.peek import peek
 from kvviz.widget.still import still_bundle
 
-STATIC = Path(__file__).parent / "static"
 
-
-class Debugger(anywidget.AnyWidget):
+class Debugger(Paired):
     """Step through a trace, and run on where it ends.
 
     Parameters
@@ -50,20 +43,17 @@ class Debugger(anywidget.AnyWidget):
         ``{"kind": "node" | "storage" | "value" | "cache", "id": …, "graph": …}``. Synced.
     breakpoints : list of dict
         ``{"kind", "value", "enabled"}``; see `kvviz.debugger.Breakpoint`. Synced.
+    mode : str
+        ``"debugger"``, or ``"pair"`` while it shows a fix beside what was before. Synced.
     trace : Trace
+    fixed : Trace or None
+        The run with the fix that was applied last.
     """
 
-    _esm = STATIC / "kvviz.js"
-    _css = STATIC / "kvviz.css"
-
-    payload = traitlets.Bytes().tag(sync=True)
     edge = traitlets.Bytes().tag(sync=True)
-    cursor = traitlets.Int(-1).tag(sync=True)
     decode_step = traitlets.Int(0).tag(sync=True)
     selection = traitlets.Dict(allow_none=True, default_value=None).tag(sync=True)
     breakpoints: Any = traitlets.List().tag(sync=True)
-    theme = traitlets.Unicode("auto").tag(sync=True)
-    height = traitlets.Int(720).tag(sync=True)
 
     def __init__(self, source: Session | Trace, height: int = 720, **options: Any) -> None:
         self._cursor = Cursor(source)
@@ -71,8 +61,8 @@ class Debugger(anywidget.AnyWidget):
             self._cursor.session.previews = True
             self._cursor.session.look_ahead()
         self._payloads = Payloads(self._cursor.trace)
+        self.fixed: Trace | None = None
         super().__init__(payload=self._payloads.tell(), height=height, **options)
-        self.on_msg(self._receive)
 
     @property
     def trace(self) -> Trace:
@@ -124,6 +114,53 @@ class Debugger(anywidget.AnyWidget):
         self._cursor.position = self.cursor
         return tuple(node.name for node in self._cursor.frontier())
 
+    def fix(self, step: int, blocker: int = 0) -> Trace:
+        """Run again with the change that lets a missed op run in place, and show before and after side by side.
+
+        Parameters
+        ----------
+        step : int
+            A step at which the op was missed.
+        blocker : int
+            Which of its reasons to remove, by its place in ``report.missed[…].blockers``.
+
+        Returns
+        -------
+        Trace
+            The new run.
+
+        Raises
+        ------
+        KvvizError
+            If the step was not missed, or nothing can be changed about this reason.
+        """
+        missed = next((m for m in self._payloads.diagnosis().missed if step in m.steps), None)
+        reasons = missed.blockers if missed is not None else ()
+        change = reasons[blocker].fix if 0 <= blocker < len(reasons) else None
+        if change is None:
+            raise KvvizError(f"there is no fix for reason {blocker} of step {step}: see kvviz.explain(trace).missed")
+        return self.apply(change, step)
+
+    def apply(self, fix: Any, step: int | None = None) -> Trace:
+        """Run again with a fix of the report, and show before and after side by side.
+
+        Parameters
+        ----------
+        fix : Fix
+            Of a blocker, or of a finding about a cache.
+        step : int, optional
+            The step to look at; the present one by default.
+
+        Returns
+        -------
+        Trace
+            The new run.
+        """
+        self.fixed = after = fix.apply()
+        at = self.cursor if step is None else step
+        self._put_beside(self.trace, after, ("before", f"after: {fix.label}"), at, back=True)
+        return after
+
     def to_html(self, path: Any = None) -> str:
         """The debugger in one file that needs neither a kernel nor a network."""
         return to_html(self.trace, path)
@@ -145,20 +182,20 @@ class Debugger(anywidget.AnyWidget):
         self.decode_step = self._cursor.decode_step
         return stop
 
-    def _receive(self, _widget: Any, message: Mapping[str, Any], _buffers: Any) -> None:
-        try:
-            answer = self._answer(message)
-        except KvvizError as error:
-            answer = {"error": str(error)}
-        except Exception as error:  # the page must hear of it, whatever it was
-            answer = {"error": f"{type(error).__name__}: {error}"}
-        if answer is not None:
-            self.send({"id": message.get("id"), **answer})
-
     def _answer(self, message: Mapping[str, Any]) -> dict[str, Any] | None:
         do = message.get("do")
         if do == "value":
-            return peek(self.trace, str(message.get("value")), int(message.get("step", self.cursor)))
+            trace = self.fixed if message.get("side") and self.fixed is not None else self.trace
+            return peek(trace, str(message.get("value")), int(message.get("step", self.cursor)))
+        if do == "report":
+            start = int(message.get("from", 0))
+            return {"report": self._payloads.report(start), "from": start}
+        if do == "fix":
+            if "cache" in message:
+                self.apply(self._payloads.diagnosis().caches[int(message["cache"])].fix)
+            else:
+                self.fix(int(message["step"]), int(message["blocker"]))
+            return None
         if do == "choose":
             frame = self.trace.frames[int(message["frame"])]
             node = frame.graph.nodes[int(message["node"])]
@@ -173,7 +210,7 @@ class Debugger(anywidget.AnyWidget):
             "next_decode": self.next_decode_step,
         }
         if do not in commands:
-            return {"error": f"the page asked for {do!r}, which this version does not know"}
+            return super()._answer(message)
         commands[do]()
         return None
 
@@ -192,67 +229,5 @@ class Debugger(anywidget.AnyWidget):
     def __repr__(self) -> str:
         return f"<Debugger at step {self.cursor} of {self.trace!r}>"
 
-    def _repr_mimebundle_(self, **options: Any) -> Any:
-        bundle = super()._repr_mimebundle_(**options)
-        data, metadata = bundle if isinstance(bundle, tuple) else (bundle or {}, {})
-        return {**still_bundle(self.trace, self.cursor), **data}, metadata
-
-
-def debug(
-    graph: Graph | Trace | Session,
-    inputs: Mapping[str, Any] | None = None,
-    *,
-    prompt: Any = None,
-    outputs: Sequence[str] | None = None,
-    donate: Sequence[str] = (),
-    policy: str | Policy = "ideal",
-    max_new_tokens: int = 16,
-    kv_capacity: int | None = None,
-    tokenizer: Any = None,
-    stop_tokens: Sequence[int] = (),
-    recorded: int | None = None,
-    height: int = 720,
-) -> Debugger:
-    """Open the debugger; as a cell's last line it shows itself.
-
-    Parameters
-    ----------
-    graph : Graph, Trace or Session
-        A graph is run with ``inputs`` (one run) or ``prompt`` (a decode); a trace is looked at as it is.
-    inputs : mapping, optional
-        For one run: all inputs. For a decode: those beside the prompt and the caches.
-    prompt : str or sequence, optional
-        As in `kvviz.decode`.
-    outputs, donate, policy, max_new_tokens, kv_capacity, tokenizer, stop_tokens
-        As in `kvviz.run` and `kvviz.decode`.
-    recorded : int, optional
-        Runs to record before the debugger opens. What is left runs live, as you step into it. By default a single run
-        is left to be
-        stepped from its first op, and a decode is recorded but for its last token.
-    height : int
-        Height in px.
-
-    Returns
-    -------
-    Debugger
-
-    Examples
-    --------
-    >>> kvviz.debug(graph, prompt="once upon a time", tokenizer=words, max_new_tokens=8)
-    """
-    if isinstance(graph, (Trace, Session)):
-        return Debugger(graph, height)
-    session: Session
-    if prompt is None:
-        if inputs is None:
-            raise KvvizError("debug needs inputs={name: array} for one run, or prompt= for a decode")
-        session = SingleRun(graph, inputs, outputs, donate, policy)
-        runs = recorded or 0
-    else:
-        session = DecodeSession(graph, prompt, max_new_tokens, inputs, policy, kv_capacity, tokenizer, stop_tokens)
-        runs = max(max_new_tokens - 1, 1) if recorded is None else recorded
-    for _ in range(runs):
-        if session.execution is None and not session.next_run():
-            break
-        session.finish_run()
-    return Debugger(session, height)
+    def _still(self) -> dict[str, Any]:
+        return still_bundle(self.trace, self.cursor)

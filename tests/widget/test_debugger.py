@@ -172,7 +172,15 @@ def test_payloads_told_bit_by_bit_equal_one_told_at_the_end() -> None:
     for name in ("graphs", "drawings", "runs", "live", "caches"):
         assert grown[0][name] == fresh[0][name]
     for name, column in grown[1].items():
-        texts = name in {"block.message", "block.culprit", "block.code", "step.sentence", "step.rule", "storage.name"}
+        texts = name in {
+            "block.message",
+            "block.culprit",
+            "block.code",
+            "step.sentence",
+            "step.rule",
+            "step.note",
+            "storage.name",
+        }
         if texts or name.endswith((".info", ".label")):
             told = [[header["strings"][i] for i in columns[name]] for header, columns in (grown, fresh)]
             assert told[0] == told[1], name

@@ -1,5 +1,5 @@
 // The caches: rows reserved and valid, bytes written and copied in the present run, and a strip of rows over runs.
-import { el, hit, mark, say, set } from "./dom.js";
+import { el, mark, NUMBER, onHit, onResize, say, set, table, td } from "./dom.js";
 import { buffer, bytes, count } from "./format.js";
 import type { Change, Store, View } from "./store.js";
 import type { Cache } from "./wire.js";
@@ -14,23 +14,16 @@ export class CachesPane implements View {
   #shown = false;
 
   constructor(private host: HTMLElement, private store: Store, signal: AbortSignal) {
-    const heads: [string, string][] = [["", "cache"], ["", "kept"], ["", "rows valid / reserved"], ["kv-num", "written"], ["kv-num", "copied"], ["", "buffer"], ["", "rows over runs"]];
-    host.append(el("div", { class: "kv-scroll" }, el("table", { class: "kv-table kv-caches", "aria-label": "Caches in the present run" },
-      el("thead", {}, el("tr", {}, ...heads.map(([c, text]) => el("th", { scope: "col", class: c }, text)))), this.#body)));
-    this.#body.addEventListener("click", (event) => {
-      const row = hit(event, "cache-row");
-      if (row) store.select({ kind: "cache", id: Number(row.dataset.id) });
-    }, { signal });
-    const watch = new ResizeObserver(() => {
+    host.append(el("div.kv-scroll", {}, table("Caches in the present run", "kv-caches", ["cache", "kept", "rows valid / reserved", "written#", "copied#", "buffer", "rows over runs"], this.#body)));
+    onHit(this.#body, "cache-row", (row) => store.select({ kind: "cache", id: Number(row.dataset.id) }), signal);
+    onResize(host, () => {
       const shown = host.clientWidth > 0;
       if (shown !== this.#shown) {
         this.#shown = shown;
         this.#draw();
         this.#fill();
       }
-    });
-    watch.observe(host);
-    signal.addEventListener("abort", () => watch.disconnect());
+    }, signal);
   }
 
   update(change: Change): void {
@@ -39,7 +32,7 @@ export class CachesPane implements View {
     if (change.payload) {
       this.#rows = p.caches.map((c, i) => this.#make(c, i));
       this.#body.replaceChildren(...this.#rows.map((r) => r.root));
-      if (!this.#rows.length) this.#body.append(el("tr", {}, el("td", { colspan: 7, class: "kv-none" }, "This model keeps no cache.")));
+      if (!this.#rows.length) this.#body.append(el("tr", {}, td("This model keeps no cache.", "kv-none", { colspan: 7 })));
     }
     if (change.payload || change.look) this.#draw();
     if (change.cursor || change.payload || change.selection) this.#fill();
@@ -72,16 +65,16 @@ export class CachesPane implements View {
   }
 
   #make(c: Cache, i: number): Row {
-    const valid = el("span", { class: "kv-rows" });
-    const bar = el("i", { class: "kv-meter" });
-    const written = el("td", { class: "kv-num" });
-    const copied = el("td", { class: "kv-num" });
-    const where = el("td", { class: "kv-id" });
+    const valid = el("span.kv-rows");
+    const bar = el("i.kv-meter");
+    const written = td("", NUMBER);
+    const copied = td("", NUMBER);
+    const where = td("", "kv-id");
     const strip = el("canvas");
-    const now = el("i", { class: "kv-now" });
-    const holder = el("div", { class: "kv-strip", title: "across: runs; up: rows. Dark: written in that run, plain: valid, pale: reserved, orange: copied again" }, strip, now);
+    const now = el("i.kv-now");
+    const holder = el("div.kv-strip", { title: "across: runs; up: rows. Dark: written in that run, plain: valid, pale: reserved, orange: copied again" }, strip, now);
     const root = el("tr", { "data-kv": "cache-row", "data-id": i, title: `${c.input} → ${c.output}, axis ${c.axis}` },
-      el("td", {}, c.name), el("td", { class: "kv-soft" }, c.protocol), el("td", {}, el("div", { class: "kv-fillrow" }, valid, bar)), written, copied, where, el("td", {}, holder));
+      td(c.name), td(c.protocol, "kv-soft"), td(el("div.kv-fillrow", {}, valid, bar)), written, copied, where, td(holder));
     return { root, valid, bar, written, copied, where, strip, now };
   }
 

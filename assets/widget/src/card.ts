@@ -1,22 +1,19 @@
 // A block card of the graph pane: a header that folds, progress, bytes, and the drawing when open.
 import { el, mark, say, set } from "./dom.js";
-import { DrawingView, plainList, type Ruler } from "./drawing.js";
+import { DrawingView, plainList, type Ruler, type Scene } from "./drawing.js";
 import { bytes, plural } from "./format.js";
-import type { State } from "./replay.js";
 import type { Lit } from "./select.js";
 import type { Store } from "./store.js";
-
-export interface Scene { states: State[]; steps: Int32Array; cursor: number; lit: Lit; newFrame: boolean }
 
 export class Card {
   readonly root: HTMLElement;
   readonly nodes: number[];
   #head: HTMLButtonElement;
-  #count = el("span", { class: "kv-count" });
-  #cost = el("span", { class: "kv-cost" });
-  #bad = el("span", { class: "kv-bad" });
-  #bar = el("i", { class: "kv-progress" });
-  #body = el("div", { class: "kv-card-body" });
+  #count = el("span.kv-count");
+  #cost = el("span.kv-cost");
+  #bad = el("span.kv-bad");
+  #bar = el("i.kv-progress");
+  #body = el("div.kv-card-body");
   #view: DrawingView | null = null;
   #open = false;
   #shown = "";
@@ -24,10 +21,10 @@ export class Card {
   constructor(private store: Store, private graph: number, readonly index: number, private ruler: Ruler) {
     const block = store.t.p.graphs[graph].blocks[index];
     this.nodes = block.nodes;
-    const alike = block.alike > 1 ? el("span", { class: "kv-alike", title: `${plural(block.alike, "block")} with this drawing` }, `×${block.alike} alike`) : "";
-    this.#head = el("button", { type: "button", class: "kv-card-head", "data-kv": "block", "data-id": index, "aria-expanded": "false", title: block.path },
-      el("span", { class: "kv-caret", "aria-hidden": "true" }), el("span", { class: "kv-title" }, block.title || "graph"), alike, this.#bad, this.#cost, this.#count, this.#bar);
-    this.root = el("section", { class: "kv-card", "data-block": index }, this.#head, this.#body);
+    const alike = block.alike > 1 ? el("span.kv-alike", { title: `${plural(block.alike, "block")} with this drawing` }, `×${block.alike} alike`) : "";
+    this.#head = el("button", { class: "kv-card-head", "data-kv": "block", "data-id": index, "aria-expanded": "false", title: block.path },
+      el("span.kv-caret", { "aria-hidden": "true" }), el("span.kv-title", {}, block.title || "graph"), alike, this.#bad, this.#cost, this.#count, this.#bar);
+    this.root = el("section.kv-card", { "data-block": index }, this.#head, this.#body);
     const drawing = store.t.p.drawings[block.drawing];
     if (drawing) this.root.style.setProperty("--kv-h", `${drawing.h}px`);
   }
@@ -45,7 +42,7 @@ export class Card {
     const drawing = this.store.t.p.drawings[block.drawing];
     if (!drawing) return this.#body.append(plainList(this.nodes.length));
     this.#view ??= new DrawingView(this.store, this.graph, block, drawing, this.ruler);
-    this.#view.sync(scene.states, scene.steps, scene.cursor, true);
+    this.#view.sync({ ...scene, newFrame: true });
     this.#view.light(scene.lit.nodes, scene.lit.values);
     this.#body.append(this.#view.root);
   }
@@ -59,11 +56,11 @@ export class Card {
       if (scene.states[n] === "running") here = true;
       if (s < 0 || s > scene.cursor) continue;
       done++;
-      cost += step.alloc[s];
+      cost += step.alloc[s] ?? 0; // while planning nothing is allocated
       if (step.flags[s] & 4) bad++;
     }
     const shown = `${done} ${cost} ${bad} ${here} ${ready}`;
-    if (this.#open) this.#view?.sync(scene.states, scene.steps, scene.cursor, scene.newFrame);
+    if (this.#open) this.#view?.sync(scene);
     if (shown === this.#shown) return;
     this.#shown = shown;
     say(this.#count, `${done}/${this.nodes.length}`);

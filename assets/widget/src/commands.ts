@@ -5,8 +5,8 @@ import { describe, type Selection } from "./select.js";
 import type { Store } from "./store.js";
 
 export interface Message { do: string; [key: string]: unknown }
-/** false: there is nobody to ask. */
-export type Ask = (message: Message) => boolean;
+/** false: there is nobody to ask; `able` tells so beforehand. */
+export interface Ask { (message: Message): boolean; able(): boolean }
 
 export const NEEDS_KERNEL = "recorded: needs a running kernel";
 

@@ -1,18 +1,27 @@
 // Numbers of the timeline, apart from the canvas: the curve per pixel column, its scale, and labels that keep apart.
+import type { Scale } from "./pair.js";
 import type { Trace } from "./replay.js";
 
-export interface Curve { low: Float64Array; high: Float64Array; floor: number; top: number; from: number }
+export interface Curve { low: Float64Array; high: Float64Array; top: number; from: number; used: number }
 
-/** Least and largest live bytes per pixel column. When all of it is high, the axis starts above zero (`from`). */
-export function curve({ p, x }: Trace, width: number): Curve {
+/** Bytes and steps from end to end of the axes. When all of the curve is high, the axis starts above zero (`from`). */
+export function scaleOf({ p, x }: Trace): Scale {
+  const top = x.peak >= 0 ? p.step.live[x.peak] : 1;
+  let least = top;
+  for (let i = 0; i < p.steps; i++) if (p.step.live[i] < least) least = p.step.live[i];
+  const from = p.steps && least > top * 0.4 ? Math.max(0, Math.floor(least - (top - least) * 0.15 - top * 0.001)) : 0;
+  return { top: top > from ? top : from + 1, from, steps: p.steps };
+}
+
+/** Least and largest live bytes per pixel column; columns from `used` on are empty. */
+export function curve(t: Trace, width: number, scale: Scale = scaleOf(t)): Curve {
+  const { p } = t;
   const columns = Math.max(1, Math.floor(width));
   const low = new Float64Array(columns).fill(Infinity);
   const high = new Float64Array(columns).fill(-Infinity);
-  const n = p.steps;
-  let least = Infinity;
-  for (let i = 0; i < n; i++) {
+  const n = Math.max(1, scale.steps);
+  for (let i = 0; i < p.steps; i++) {
     const v = p.step.live[i];
-    if (v < least) least = v;
     const from = Math.floor((i / n) * columns);
     const to = Math.max(from, Math.ceil(((i + 1) / n) * columns) - 1);
     for (let c = from; c <= to && c < columns; c++) {
@@ -20,9 +29,7 @@ export function curve({ p, x }: Trace, width: number): Curve {
       if (v > high[c]) high[c] = v;
     }
   }
-  const top = x.peak >= 0 ? p.step.live[x.peak] : 1;
-  const from = n && least > top * 0.4 ? Math.max(0, least - (top - least) * 0.15 - top * 0.001) : 0;
-  return { low, high, floor: n ? least : 0, top: top > from ? top : from + 1, from };
+  return { low, high, top: scale.top, from: scale.from, used: Math.min(columns, Math.ceil((p.steps / n) * columns)) };
 }
 
 /** Centre of a step's stretch on the time axis, in pixels. */

@@ -10,16 +10,39 @@ function fill(node: Element, attributes: Attributes, children: (Node | string)[]
   node.append(...children);
 }
 
-export function el<K extends keyof HTMLElementTagNameMap>(tag: K, attributes: Attributes = {}, ...children: (Node | string)[]): HTMLElementTagNameMap[K] {
-  const node = document.createElement(tag);
+type Tag = keyof HTMLElementTagNameMap;
+type TagOf<T> = T extends `${infer K extends Tag}.${string}` ? K : T extends Tag ? T : never;
+
+/** An element; `"p.kv-soft"` gives it a class. A button sends nothing anywhere. */
+export function el<T extends Tag | `${Tag}.${string}`>(tag: T, attributes: Attributes = {}, ...children: (Node | string)[]): HTMLElementTagNameMap[TagOf<T>] {
+  const [name, ...classes] = tag.split(".");
+  const node = document.createElement(name);
+  if (classes.length) node.className = classes.join(" ");
+  if (name === "button") (node as HTMLButtonElement).type = name;
   fill(node, attributes, children);
-  return node;
+  return node as HTMLElementTagNameMap[TagOf<T>];
 }
 
 export function svg<K extends keyof SVGElementTagNameMap>(tag: K, attributes: Attributes = {}, ...children: (Node | string)[]): SVGElementTagNameMap[K] {
   const node = document.createElementNS("http://www.w3.org/2000/svg", tag);
   fill(node, attributes, children);
   return node;
+}
+
+/** A cell of a table: what it shows, a class, other attributes. */
+export function td(shown: string | Node, className?: string, attributes: Attributes = {}): HTMLElement {
+  return el("td", { class: className, ...attributes }, shown);
+}
+
+export const NUMBER = "kv-num";
+
+/** A table with headings: `"step#"` stands over numbers. A heading is also the name by which narrow layouts drop a column. */
+export function table(label: string, className: string, heads: string[], body: HTMLElement): HTMLTableElement {
+  const head = heads.map((h) => {
+    const text = h.replace("#", "");
+    return el("th", { scope: "col", class: text === h ? null : NUMBER, "data-column": text }, text);
+  });
+  return el("table", { class: `kv-table ${className}`, "aria-label": label }, el("thead", {}, el("tr", {}, ...head)), body);
 }
 
 /** Touch the page only when the text differs: a text change costs a layout, a comparison does not. */
@@ -39,14 +62,33 @@ export function set(node: HTMLElement, property: string, value: string): void {
 
 /** The button of a pane or the toolbar: `kv` is the hook of browser tests, `keys` what aria-keyshortcuts tells. */
 export function button(text: string, title: string, kv: string, click: () => void, signal: AbortSignal, keys?: string): HTMLButtonElement {
-  const node = el("button", { type: "button", title, "data-kv": kv, "aria-keyshortcuts": keys }, text);
-  node.addEventListener("click", click, { signal });
+  const node = el("button", { title, "data-kv": kv, "aria-keyshortcuts": keys }, text);
+  on(node, "click", click, signal);
   return node;
 }
 
 /** Nearest ancestor with this data-kv hook, from an event. */
 export function hit(event: Event, kv: string): HTMLElement | null {
   return (event.target as Element | null)?.closest<HTMLElement>(`[data-kv="${kv}"]`) ?? null;
+}
+
+/** Listen until the signal ends. */
+export function on<K extends keyof HTMLElementEventMap>(node: HTMLElement, event: K, call: (event: HTMLElementEventMap[K]) => void, signal: AbortSignal): void {
+  node.addEventListener(event, call, { signal });
+}
+
+/** An event, a click as a rule, on whatever inside `node` has this data-kv hook. */
+export function onHit(node: HTMLElement, kv: string, call: (found: HTMLElement) => void, signal: AbortSignal, event: "click" | "dblclick" | "pointerover" = "click"): void {
+  on(node, event, (e) => {
+    const found = hit(e, kv);
+    if (found) call(found);
+  }, signal);
+}
+
+export function onResize(node: HTMLElement, call: () => void, signal: AbortSignal): void {
+  const watch = new ResizeObserver(call);
+  watch.observe(node);
+  signal.addEventListener("abort", () => watch.disconnect());
 }
 
 /** Make `nodes` the children of `parent`, moving only those that are out of place. */

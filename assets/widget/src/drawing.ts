@@ -3,14 +3,17 @@
 import { el, mark, say, svg } from "./dom.js";
 import { opName, shape, shortName } from "./format.js";
 import { outcome, type State } from "./replay.js";
+import type { Lit } from "./select.js";
 import type { Store } from "./store.js";
 import type { Block, Drawing } from "./wire.js";
 
 /** Letter of a state, so that no state is told by colour alone. U+FE0E asks for the plain form of the sign. */
 export const LETTER: Record<State, string> = {
-  pending: "", frontier: "○", running: "▶\uFE0E", done: "", inplace: "↺", copied: "⚠\uFE0E", view: "v", foreign: "f",
+  pending: "", frontier: "○", running: "▶\uFE0E", done: "", inplace: "↺", copied: "⚠\uFE0E", view: "v", foreign: "f", path: "↓", listed: "✓\uFE0E",
 };
-export const STATE_WORDS: Record<State, string> = {
+/** What states mean in the debugger; a planner has words of its own. */
+export type StateWords = Partial<Record<State, string>>;
+export const STATE_WORDS: StateWords = {
   pending: "not run", frontier: "can run next", running: "just ran", done: "done", inplace: "ran in place",
   copied: "ran, could have been in place", view: "made a view", foreign: "ran on a foreign kernel",
 };
@@ -60,6 +63,12 @@ export function path(points: number[]): string {
   return `${d}L${points[points.length - 2]} ${points[points.length - 1]}`;
 }
 
+/** What the drawings of a graph show; `steps` tells which step ran each node in the shown frame. */
+export interface Scene {
+  states: State[]; steps: Int32Array; cursor: number; lit: Lit; newFrame: boolean;
+  captions?: string[]; // second lines of the boxes, in place of shapes
+  words?: StateWords;
+}
 interface Box { g: SVGGElement; mark: SVGTextElement; second: SVGTextElement; shape: SVGTextElement; room: number; state: State | ""; edges: number[]; name: string }
 const OP = "600 12px", SMALL = "400 10.5px";
 
@@ -132,18 +141,20 @@ export class DrawingView {
       svg("circle", { cx: x, cy: y, r: cache < 0 ? 2 : 4 }));
   }
 
-  /** Show states by node of the graph; `steps` tells which step ran each node in the shown frame. */
-  sync(states: State[], steps: Int32Array, cursor: number, newFrame: boolean): void {
+  /** Show states by node of the graph. */
+  sync(scene: Scene): void {
+    const { states, steps, captions, newFrame } = scene;
     const { p } = this.store.t;
     const stale = new Set<number>();
     this.#boxes.forEach((box, i) => {
       const node = this.block.nodes[i];
-      if (newFrame) this.#shape(box, steps[node]);
+      if (captions) say(box.shape, captions[node]);
+      else if (newFrame) this.#shape(box, steps[node]);
       const state = states[node];
       if (state === box.state && state !== "running") return;
       box.state = state;
       mark(box.g, "data-state", state);
-      mark(box.g, "aria-label", `${box.name}, ${STATE_WORDS[state]}`);
+      mark(box.g, "aria-label", `${box.name}, ${(scene.words ?? STATE_WORDS)[state]}`);
       const flags = state === "running" ? p.step.flags[steps[node]] ?? 0 : 0;
       say(box.mark, LETTER[state]);
       // what just ran shows both: that it ran, and below how it was decided
@@ -151,7 +162,7 @@ export class DrawingView {
       for (const e of box.edges) stale.add(e);
     });
     if (newFrame) this.#edges.forEach((_, e) => stale.add(e));
-    for (const e of stale) this.#edge(e, states, steps, cursor);
+    for (const e of stale) this.#edge(e, scene);
   }
 
   #shape(box: Box, step: number): void {
@@ -162,7 +173,7 @@ export class DrawingView {
     say(box.g.firstElementChild!, `${box.name}${info ? `\n${info}` : ""}`);
   }
 
-  #edge(at: number, states: State[], steps: Int32Array, cursor: number): void {
+  #edge(at: number, { states, steps, cursor }: Scene): void {
     const edge = this.#edges[at];
     const from = this.block.nodes[edge.from];
     const to = this.block.nodes[edge.to];
@@ -194,5 +205,5 @@ export class DrawingView {
 
 /** A block with no drawing (its layout was given up): its nodes as a plain list. */
 export function plainList(count: number): HTMLElement {
-  return el("div", { class: "kv-plain" }, `${count} ops, not drawn; see the table of steps`);
+  return el("div.kv-plain", {}, `${count} ops, not drawn; see the table of steps`);
 }

@@ -1,8 +1,7 @@
 // The graph pane: block cards of the shown frame's graph, stacked; the block under the cursor opens itself.
-import type { Commands } from "./commands.js";
-import { Card, type Scene } from "./card.js";
-import { button, el, hit, mark, say } from "./dom.js";
-import { Ruler } from "./drawing.js";
+import { Card } from "./card.js";
+import { button, el, hit, mark, on, onHit, say } from "./dom.js";
+import { Ruler, type Scene } from "./drawing.js";
 import { stack, stepsOf } from "./replay.js";
 import type { Change, Store, View } from "./store.js";
 
@@ -17,24 +16,24 @@ export class GraphPane implements View {
   #graph = -1;
   #frame = -1;
   #signature = "";
-  #list = el("div", { class: "kv-cards" });
-  #crumbs = el("nav", { class: "kv-crumbs", "aria-label": "call stack" });
+  #list = el("div.kv-cards");
+  #crumbs = el("nav.kv-crumbs", { "aria-label": "call stack" });
   #follow: HTMLButtonElement;
   #ruler: Ruler;
 
-  constructor(host: HTMLElement, private store: Store, commands: Commands, signal: AbortSignal) {
+  constructor(host: HTMLElement, private store: Store, choose: (node: number) => void, signal: AbortSignal) {
     this.#ruler = new Ruler(getComputedStyle(host).fontFamily || "sans-serif");
     this.#follow = button("Follow", "Open the block under the cursor and keep it in view", "follow", () => {
       store.follow = !store.follow;
       this.#sync(true);
     }, signal);
-    const tools = el("div", { class: "kv-tools" }, this.#follow,
+    const tools = el("div.kv-tools", {}, this.#follow,
       button("Unfold", "Unfold all blocks", "unfold", () => this.#all(true), signal),
       button("Fold", "Fold all blocks", "fold", () => this.#all(false), signal),
       button("100 %", "Fit the width, or true size (f)", "zoom", () => this.zoom(), signal, "f"));
     host.append(el("header", {}, this.#crumbs, tools), this.#list);
 
-    this.#list.addEventListener("click", (event) => {
+    on(this.#list, "click", (event) => {
       const head = hit(event, "block");
       if (head) return this.#toggle(Number(head.dataset.id));
       const node = hit(event, "graph-node");
@@ -42,16 +41,10 @@ export class GraphPane implements View {
       const stub = (event.target as Element).closest<HTMLElement>(".kv-stub");
       if (stub) store.select({ kind: "value", id: Number(stub.dataset.value), graph: this.#graph });
       else store.select(null);
-    }, { signal });
-    this.#list.addEventListener("dblclick", (event) => {
-      const node = hit(event, "graph-node");
-      if (node) commands.choose(Number(node.dataset.node));
-    }, { signal });
-    this.#crumbs.addEventListener("click", (event) => {
-      const crumb = hit(event, "crumb");
-      // the step of the control node is where the outer frame goes on
-      if (crumb) store.seek(Number(crumb.dataset.step));
-    }, { signal });
+    }, signal);
+    onHit(this.#list, "graph-node", (node) => choose(Number(node.dataset.node)), signal, "dblclick");
+    // the step of the control node is where the outer frame goes on
+    onHit(this.#crumbs, "crumb", (crumb) => store.seek(Number(crumb.dataset.step)), signal);
   }
 
   update(change: Change): void {
@@ -74,8 +67,8 @@ export class GraphPane implements View {
   }
 
   #scene(newFrame: boolean): Scene {
-    const { now, t, cursor } = this.store;
-    return { states: now.states, steps: stepsOf(t, now.frame), cursor, lit: now.lit, newFrame };
+    const { now, cursor } = this.store;
+    return { ...now, cursor, newFrame };
   }
 
   #sync(fresh: boolean): void {
@@ -111,8 +104,9 @@ export class GraphPane implements View {
 
   /** The node to keep in view: the one that just ran, else the first that can. */
   #focusNode(): number {
-    const { now, cursor, t } = this.store;
-    if (cursor >= 0 && t.p.step.frame[cursor] === now.frame) return t.p.step.node[cursor];
+    const { now } = this.store;
+    const ran = now.states.indexOf("running");
+    if (ran >= 0) return ran;
     return now.next === now.frame ? now.choices[0]?.node ?? -1 : -1;
   }
 
@@ -131,11 +125,11 @@ export class GraphPane implements View {
     const parts: Node[] = [];
     frames.forEach((f, i) => {
       const text = i === 0 ? p.graphs[p.frame.graph[f]].name || "main" : p.strings[p.frame.label[f]];
-      if (i > 0) parts.push(el("span", { class: "kv-sep", "aria-hidden": "true" }, "›"));
+      if (i > 0) parts.push(el("span.kv-sep", { "aria-hidden": "true" }, "›"));
       const inner = frames[i + 1];
       const back = inner === undefined ? -1 : stepsOf(t, f)[p.frame.node[inner]];
       parts.push(back >= 0
-        ? el("button", { type: "button", "data-kv": "crumb", "data-step": back, title: `Go to step ${back}, where ${text} goes on` }, text)
+        ? el("button", { "data-kv": "crumb", "data-step": back, title: `Go to step ${back}, where ${text} goes on` }, text)
         : el("span", { class: inner === undefined ? "kv-here" : "", title: text }, text));
     });
     this.#crumbs.replaceChildren(...parts);
@@ -165,15 +159,5 @@ export class GraphPane implements View {
     else delete this.#list.dataset.zoom;
     const zoom = this.#list.parentElement!.querySelector('[data-kv="zoom"]')!;
     say(zoom, full ? "Fit" : "100 %");
-  }
-
-  /** Unfold the block of a node that is to be shown (search, a jump). */
-  showNode(node: number): void {
-    const index = this.store.t.x.graphs[this.#graph]?.block[node] ?? -1;
-    const card = this.#cards[index];
-    if (!card) return;
-    this.#kept.set(`${this.#graph}:${index}`, true);
-    card.setOpen(true, this.#scene(false));
-    this.store.reveal(this.#list, card.box(node) ?? card.head, true);
   }
 }

@@ -1,6 +1,6 @@
 // The help panel: keys, and what the signs and borders of the graph and the bars mean.
 import { el } from "./dom.js";
-import { LETTER, STATE_WORDS } from "./drawing.js";
+import { LETTER, STATE_WORDS, type StateWords } from "./drawing.js";
 import { KEYS } from "./keys.js";
 import type { State } from "./replay.js";
 
@@ -15,9 +15,14 @@ const NOTES = [
 ];
 
 export function help(): HTMLElement {
-  const states = (Object.keys(LETTER) as State[]).map((s) => el("li", {}, el("span", { class: "kv-sample", "data-state": s }, LETTER[s] || "\u00A0"), STATE_WORDS[s]));
-  const bars = BARS.map(([origin, text]) => el("li", { class: "kv-mem-row", "data-origin": origin }, el("span", { class: "kv-track" }, el("i", { class: "kv-fill" })), text));
-  return el("div", { class: "kv-pop kv-help", role: "dialog", "aria-label": "Help", tabindex: -1, "data-kv": "help-panel" },
-    el("div", {}, el("h4", {}, "Keys"), el("dl", {}, ...KEYS.flatMap(([k, text]) => [el("dt", {}, el("kbd", {}, k)), el("dd", {}, text)]))),
-    el("div", {}, el("h4", {}, "Ops"), el("ul", {}, ...states), el("h4", {}, "Buffers"), el("ul", {}, ...bars), ...NOTES.map((n) => el("p", { class: "kv-soft" }, n))));
+  const bars = BARS.map(([origin, text]) => el("li.kv-mem-row", { "data-origin": origin }, el("span.kv-track", {}, el("i.kv-fill")), text));
+  return panel(KEYS, STATE_WORDS, [el("h4", {}, "Buffers"), el("ul", {}, ...bars)], NOTES);
+}
+
+/** Keys on one side; on the other the signs of the graph's boxes, more of the like, and notes. */
+export function panel(pressed: [string, string][], words: StateWords, more: Node[], notes: string[]): HTMLElement {
+  const states = Object.entries(words).map(([s, text]) => el("li", {}, el("span.kv-sample", { "data-state": s }, LETTER[s as State] || "\u00A0"), text));
+  return el("div.kv-pop.kv-help", { role: "dialog", "aria-label": "Help", tabindex: -1, "data-kv": "help-panel" },
+    el("div", {}, el("h4", {}, "Keys"), el("dl", {}, ...pressed.flatMap(([k, text]) => [el("dt", {}, el("kbd", {}, k)), el("dd", {}, text)]))),
+    el("div", {}, el("h4", {}, "Ops"), el("ul", {}, ...states), ...more, ...notes.map((n) => el("p.kv-soft", {}, n))));
 }

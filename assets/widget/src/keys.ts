@@ -1,10 +1,14 @@
 // The keyboard. It listens on the root only, and a key that was used goes no further: the notebook has keys of its own.
-import type { Commands } from "./commands.js";
-import type { Toolbar } from "./toolbar.js";
+import { on } from "./dom.js";
 
-export interface Actions { commands: Commands; toolbar: Toolbar; search(): void; help(): void; escape(): void; fit(): void; chooseSelected(): boolean }
+/** What keys do, by `KeyboardEvent.key`; `Shift+` in front of function keys. */
+export interface Keys {
+  moves: Record<string, () => void>;
+  enter?(): boolean; // whether there was something to do
+  pause(): void; // told before any other move than Space
+}
 
-/** For the help panel and for aria-keyshortcuts; F5 and F9 stay free, they belong to the browser and to JupyterLab. */
+/** For the help panel; F5 and F9 stay free, they belong to the browser and to JupyterLab. */
 export const KEYS: [string, string][] = [
   ["→ or n", "next op"], ["← or p", "previous op"], ["i", "into an If, Loop or function"], ["o", "out: to the end of this body or block"],
   ["c", "continue to the next breakpoint"], ["C", "continue backwards"], [". and ,", "same op, next or previous decode step"],
@@ -12,17 +16,8 @@ export const KEYS: [string, string][] = [
   ["Enter", "run the selected frontier op next"], ["Space", "play, pause"], ["/", "search"], ["f", "fit the graph, or true size"], ["?", "this help"], ["Esc", "clear, close"],
 ];
 
-export function keys(root: HTMLElement, a: Actions, signal: AbortSignal): void {
-  const { commands } = a;
-  const moves: Record<string, () => void> = {
-    ArrowRight: () => commands.next(), n: () => commands.next(), F10: () => commands.next(),
-    ArrowLeft: () => commands.back(), p: () => commands.back(), "Shift+F10": () => commands.back(),
-    i: () => commands.into(), F11: () => commands.into(), o: () => commands.out(), "Shift+F11": () => commands.out(),
-    c: () => commands.continue(), C: () => commands.reverse(), ".": () => commands.nextRun(), ",": () => commands.previousRun(),
-    Home: () => commands.first(), End: () => commands.last(), g: () => a.toolbar.focusGoto(), b: () => commands.toggleSelected(),
-    w: () => commands.why(), " ": () => commands.play(), "/": () => a.search(), f: () => a.fit(), "?": () => a.help(), Escape: () => a.escape(),
-  };
-  root.addEventListener("keydown", (event) => {
+export function keys(root: HTMLElement, { moves, enter, pause }: Keys, signal: AbortSignal): void {
+  on(root, "keydown", (event) => {
     const target = event.target as HTMLElement;
     const tag = target.tagName;
     const range = tag === "INPUT" && (target as HTMLInputElement).type === "range";
@@ -32,7 +27,7 @@ export function keys(root: HTMLElement, a: Actions, signal: AbortSignal): void {
       // keys that are being typed are nobody else's either
       event.stopPropagation();
       if (key === "Escape") {
-        a.escape();
+        moves.Escape();
         root.focus({ preventScroll: true });
       }
       return;
@@ -40,14 +35,14 @@ export function keys(root: HTMLElement, a: Actions, signal: AbortSignal): void {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     if (range && /^(Arrow|Home|End|Page)/.test(key)) return event.stopPropagation(); // a slider moves itself
     if ((key === " " || key === "Enter") && tag === "BUTTON") return event.stopPropagation(); // a button presses itself
-    if (key === "Enter" && a.chooseSelected()) return stop(event);
+    if (key === "Enter" && enter?.()) return stop(event);
     if (/^Page|^Arrow(Up|Down)$/.test(key)) return event.stopPropagation(); // scrolls the pane under the focus
     const move = moves[event.shiftKey && key.startsWith("F") ? `Shift+${key}` : key];
     if (!move) return;
-    if (key !== " ") commands.pause();
+    if (key !== " ") pause();
     stop(event);
     move();
-  }, { signal });
+  }, signal);
 }
 
 function stop(event: KeyboardEvent): void {

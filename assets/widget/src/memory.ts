@@ -1,5 +1,5 @@
 // The memory map: one bar per storage, its length its bytes, coloured by owner; all weights are one bar.
-import { el, hit, mark, place, say, set } from "./dom.js";
+import { el, hit, mark, on, place, say, set } from "./dom.js";
 import { bytes, count } from "./format.js";
 import { memory, scale, title, type Bar, type Memory } from "./memmap.js";
 import type { Change, Store, View } from "./store.js";
@@ -12,13 +12,13 @@ const idOf = (b: Bar) => (b.gen > 0 ? `B${b.id}.${b.gen}` : `B${b.id}`);
 
 export class MemoryPane implements View {
   readonly slow = true;
-  #total = el("span", { class: "kv-hint" });
-  #stack = el("div", { class: "kv-stack", "aria-hidden": "true" });
-  #legend = el("div", { class: "kv-legend" });
-  #list = el("div", { class: "kv-mem", role: "list", "aria-label": "Buffers" });
+  #total = el("span.kv-hint");
+  #stack = el("div.kv-stack", { "aria-hidden": "true" });
+  #legend = el("div.kv-legend");
+  #list = el("div.kv-mem", { role: "list", "aria-label": "Buffers" });
   #weights = this.#row();
-  #small = el("button", { type: "button", class: "kv-fold", "data-kv": "memory-fold" });
-  #more = el("p", { class: "kv-none" });
+  #small = el("button", { class: "kv-fold", "data-kv": "memory-fold" });
+  #more = el("p.kv-none");
   #rows = new Map<number, Row>();
   #unfold = false;
 
@@ -28,32 +28,32 @@ export class MemoryPane implements View {
       this.#stack.append(el("i", { "data-part": key }));
       this.#legend.append(el("span", { "data-part": key }, el("i", {}), `${text} `, el("b", {})));
     }
-    this.#small.addEventListener("click", () => {
+    on(this.#small, "click", () => {
       this.#unfold = !this.#unfold;
       this.#draw();
-    }, { signal });
-    this.#list.addEventListener("pointerover", (event) => {
+    }, signal);
+    on(this.#list, "pointerover", (event) => {
       const row = hit(event, "storage-bar");
       const bar = row && this.#rows.get(Number(row.dataset.id))?.bar;
       if (bar) row.title = title(store.t, bar, store.cursor);
-    }, { signal });
-    this.#list.addEventListener("click", (event) => {
+    }, signal);
+    on(this.#list, "click", (event) => {
       const row = hit(event, "storage-bar");
       const { selection } = store;
       if (!row || row === this.#weights.root) return;
       const id = Number(row.dataset.id);
       store.select(selection?.kind === "storage" && selection.id === id ? null : { kind: "storage", id });
-    }, { signal });
+    }, signal);
   }
 
   /** Buffer, bar, what lies in it, bytes. */
   #row(): Row {
-    const id = el("span", { class: "kv-id" });
-    const fill = el("i", { class: "kv-fill" });
-    const label = el("span", { class: "kv-label" });
-    const note = el("span", { class: "kv-note" });
-    const size = el("span", { class: "kv-num" });
-    const root = el("div", { class: "kv-mem-row", role: "listitem", "data-kv": "storage-bar" }, id, el("span", { class: "kv-track" }, fill), el("span", { class: "kv-text" }, label, note), size);
+    const id = el("span.kv-id");
+    const fill = el("i.kv-fill");
+    const label = el("span.kv-label");
+    const note = el("span.kv-note");
+    const size = el("span.kv-num");
+    const root = el("div.kv-mem-row", { role: "listitem", "data-kv": "storage-bar" }, id, el("span.kv-track", {}, fill), el("span.kv-text", {}, label, note), size);
     return { bar: null, root, id, fill, label, note, size, shown: "" };
   }
 

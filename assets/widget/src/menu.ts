@@ -1,7 +1,7 @@
 // The breakpoint menu: what stops Continue, and a line to add more.
 import { breakpointFor, label, type Commands } from "./commands.js";
 import { DECISIONS, storageId, type Kind } from "./debug.js";
-import { button, el, hit, say } from "./dom.js";
+import { button, el, on, onHit, say } from "./dom.js";
 import type { Change, Store, View } from "./store.js";
 
 const KINDS: [Kind, string, string][] = [
@@ -27,30 +27,27 @@ export class BreakpointMenu implements View {
     const add = button("Add", "Add this breakpoint", "breakpoint-add", () => this.#add(), signal);
     this.#names.id = `kv-ops-${Math.random().toString(36).slice(2)}`;
     this.#value.setAttribute("list", this.#names.id);
-    this.root = el("div", { class: "kv-pop kv-menu", role: "dialog", "aria-label": "Breakpoints", "data-kv": "breakpoint-menu" },
+    this.root = el("div.kv-pop.kv-menu", { role: "dialog", "aria-label": "Breakpoints", "data-kv": "breakpoint-menu" },
       el("h4", {}, "Continue stops at"), this.#list,
-      el("h4", {}, "Add"), el("div", { class: "kv-rowline" }, this.#here, missed),
-      el("div", { class: "kv-rowline" }, this.#kind, this.#value, this.#names, add));
+      el("h4", {}, "Add"), el("div.kv-rowline", {}, this.#here, missed),
+      el("div.kv-rowline", {}, this.#kind, this.#value, this.#names, add));
     this.root.hidden = true;
     host.append(this.root);
-    this.#kind.addEventListener("change", () => this.#hint(), { signal });
-    this.#value.addEventListener("keydown", (event) => {
+    on(this.#kind, "change", () => this.#hint(), signal);
+    on(this.#value, "keydown", (event) => {
       if (event.key === "Enter") this.#add();
-    }, { signal });
-    this.#list.addEventListener("change", (event) => {
+    }, signal);
+    on(this.#list, "change", (event) => {
       const at = Number((event.target as HTMLInputElement).dataset.id);
       store.setBreakpoints(store.breakpoints.map((b, i) => (i === at ? { ...b, enabled: !b.enabled } : b)));
-    }, { signal });
-    this.#list.addEventListener("click", (event) => {
-      const gone = hit(event, "breakpoint-remove");
-      if (gone) store.setBreakpoints(store.breakpoints.filter((_, i) => i !== Number(gone.dataset.id)));
-    }, { signal });
+    }, signal);
+    onHit(this.#list, "breakpoint-remove", (gone) => store.setBreakpoints(store.breakpoints.filter((_, i) => i !== Number(gone.dataset.id))), signal);
   }
 
   toggle(): void {
     this.root.hidden = !this.root.hidden;
     if (!this.root.hidden) this.#kind.focus({ preventScroll: true });
-    else this.root.closest<HTMLElement>(".kvviz")?.focus({ preventScroll: true });
+    else this.root.closest<HTMLElement>(".kv-root, .kvviz")?.focus({ preventScroll: true });
   }
 
   /** What may be written for the chosen kind: an example, and a list where there is one. */
@@ -85,8 +82,8 @@ export class BreakpointMenu implements View {
     if (change.breakpoints) {
       const rows = store.breakpoints.map((b, i) => el("li", { "data-kv": "breakpoint", "data-id": i },
         el("label", { title: label(b) }, el("input", { type: "checkbox", "data-id": i, checked: b.enabled }), el("span", {}, label(b))),
-        el("button", { type: "button", "data-kv": "breakpoint-remove", "data-id": i, "aria-label": `Remove ${label(b)}` }, "✕")));
-      this.#list.replaceChildren(...(rows.length ? rows : [el("li", { class: "kv-none" }, "nothing yet")]));
+        el("button", { "data-kv": "breakpoint-remove", "data-id": i, "aria-label": `Remove ${label(b)}` }, "✕")));
+      this.#list.replaceChildren(...(rows.length ? rows : [el("li.kv-none", {}, "nothing yet")]));
     }
     if (change.selection || change.cursor || change.payload) {
       const here = breakpointFor(store);

@@ -1,45 +1,47 @@
-// Ops that could have run in place and did not, grouped by node over all runs, worst first.
+// Ops that could have run in place and did not, grouped by node over all runs, worst first: as diagnosed by the kernel
+// where there is a report, else as the columns tell them (without fixes).
 import type { Trace } from "./replay.js";
-import { FLAG } from "./wire.js";
+import { FLAG, type Missed, type Report } from "./wire.js";
 
-export interface Missed {
-  graph: number;
-  node: number;
-  steps: number[]; // ascending
-  bytes: number; // summed over the steps
-  message: string; // of the blocker that cost most
-  code: string;
+/** Bytes that one missed step spent: new capacity, or what it moved where its capacity came from the pool. */
+export function cost({ p }: Trace, step: number): number {
+  return Math.max(p.step.alloc[step], p.step.copied[step]);
 }
 
-/** Bytes that one missed step cost: its dearest blocker, else what it allocated. */
-export function cost({ p }: Trace, step: number): { bytes: number; block: number } {
-  let block = -1;
-  for (let k = p.step.block[step]; k < p.step.block[step + 1]; k++) {
-    if (block < 0 || p.block.bytes[k] > p.block.bytes[block]) block = k;
-  }
-  const bytes = block < 0 ? 0 : p.block.bytes[block];
-  return { bytes: bytes > 0 ? bytes : p.step.alloc[step], block };
+function key(m: { graph: number; node: number }): number {
+  return m.graph * 2 ** 24 + m.node;
 }
 
-export function missed(t: Trace): Missed[] {
+export function missed(t: Trace, report?: Report | null): Missed[] {
+  const told = report?.missed ?? [];
+  if (report && told.length >= report.total) return told;
   const { p } = t;
+  const known = new Set(told.map(key));
   const groups = new Map<number, Missed & { worst: number }>();
   for (let i = 0; i < p.steps; i++) {
     if (!(p.step.flags[i] & FLAG.missed)) continue;
     const graph = p.frame.graph[p.step.frame[i]];
-    const key = graph * 2 ** 24 + p.step.node[i];
-    let entry = groups.get(key);
-    if (!entry) groups.set(key, (entry = { graph, node: p.step.node[i], steps: [], bytes: 0, message: "", code: "", worst: -1 }));
-    const { bytes, block } = cost(t, i);
+    const id = key({ graph, node: p.step.node[i] });
+    if (known.has(id)) continue;
+    let entry = groups.get(id);
+    if (!entry) groups.set(id, (entry = { graph, node: p.step.node[i], frame: "", step: i, steps: [], bytes: 0, effect: null, reasons: [], fixes: [], worst: -1 }));
+    const bytes = cost(t, i);
     entry.steps.push(i);
     entry.bytes += bytes;
-    if (bytes > entry.worst) {
-      entry.worst = bytes;
-      entry.message = block < 0 ? p.strings[p.step.rule[i]] : p.strings[p.block.message[block]];
-      entry.code = block < 0 ? "" : p.strings[p.block.code[block]];
-    }
+    if (bytes > entry.worst) [entry.worst, entry.step] = [bytes, i];
   }
-  return [...groups.values()].sort((a, b) => b.bytes - a.bytes || a.steps[0] - b.steps[0]);
+  for (const entry of groups.values()) entry.reasons = reasons(t, entry.step);
+  return [...told, ...[...groups.values()].sort((a, b) => b.bytes - a.bytes || a.steps[0] - b.steps[0])];
+}
+
+function reasons({ p }: Trace, step: number): Missed["reasons"] {
+  const frame = p.step.frame[step];
+  const g = p.graphs[p.frame.graph[frame]];
+  const inputs = g.nodes[p.step.node[step]][3];
+  return Array.from(p.block.code.subarray(p.step.block[step], p.step.block[step + 1]), (code, i) => {
+    const k = p.step.block[step] + i;
+    return { code: p.strings[code], value: g.values[inputs[p.block.input[k]]] ?? "", culprit: p.strings[p.block.culprit[k]], message: p.strings[p.block.message[k]], fix: -1 };
+  });
 }
 
 /** The next occurrence after the cursor, going round. */

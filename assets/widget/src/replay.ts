@@ -9,7 +9,8 @@ export interface Trace { p: Payload; x: Index }
 /** Where a value's bytes lie: an entry of `out` (written by a step) or of `bind` (there when the frame began). */
 export interface Place { from: "out" | "bind"; entry: number; storage: number; gen: number }
 
-export type State = "pending" | "frontier" | "running" | "done" | "inplace" | "copied" | "view" | "foreign";
+/** Of a node; `path` and `listed` are of a planner only. */
+export type State = "pending" | "frontier" | "running" | "done" | "inplace" | "copied" | "view" | "foreign" | "path" | "listed";
 
 export function runAt({ p, x }: Trace, cursor: number): number {
   if (p.steps === 0) return p.live ? p.frame.run[p.live.frame] : 0;

@@ -3,7 +3,9 @@
 import { buildIndex } from "./index.js";
 import { reveal, type Reveal } from "./dom.js";
 import { clamp, type Breakpoint } from "./debug.js";
-import { frameAt, frontier, frontierFrame, nodeStates, runAt, type State, type Trace } from "./replay.js";
+import type { StateWords } from "./drawing.js";
+import { frameAt, frontier, frontierFrame, nodeStates, runAt, stepsOf, type State, type Trace } from "./replay.js";
+import type { Scale } from "./pair.js";
 import { light, same, type Lit, type Selection } from "./select.js";
 import type { Choice, Payload } from "./wire.js";
 
@@ -18,9 +20,13 @@ export interface Now {
   frame: number; // shown
   graph: number; // of that frame
   states: State[]; // by node of that graph
+  steps: Int32Array; // by node of that graph: the step that ran it in this frame, maybe later; -1 = not recorded
   next: number; // frame of the frontier, -1 = all has run
   choices: (Choice & { step: number })[];
   lit: Lit;
+  captions?: string[];
+  words?: StateWords;
+  hint?: string; // over the frontier
 }
 
 const NONE: Change = { payload: false, cursor: false, selection: false, breakpoints: false, note: false, look: false };
@@ -31,6 +37,22 @@ function merge(into: Change, what: Partial<Change>): void {
   for (const key of Object.keys(what) as (keyof Change)[]) into[key] ||= what[key]!;
 }
 
+/** Of the debugger; a planner derives its own. */
+function present({ t, cursor, selection }: Store): Now {
+  const frame = frameAt(t, cursor);
+  const known = frame < t.p.frames;
+  return {
+    run: runAt(t, cursor),
+    frame,
+    graph: t.p.frame.graph[frame] ?? 0,
+    states: known ? nodeStates(t, frame, cursor) : [],
+    steps: known ? stepsOf(t, frame) : new Int32Array(),
+    next: frontierFrame(t, cursor),
+    choices: frontier(t, cursor),
+    lit: light(t, selection, frame, cursor),
+  };
+}
+
 export class Store {
   t: Trace;
   cursor = -1;
@@ -38,9 +60,10 @@ export class Store {
   breakpoints: Breakpoint[] = [];
   note = "";
   follow = true;
+  scale: Scale | null = null; // of the timeline, where another recording shares it
   now: Now;
   /** Told at once (not per frame) when a person changed something that other pages and Python should know. */
-  onPerson: (what: "cursor" | "selection" | "breakpoints") => void = () => {};
+  onPerson: (what: "cursor" | "selection" | "breakpoints", drag: boolean) => void = () => {};
 
   #views: View[] = [];
   #wishes: Reveal[] = [];
@@ -53,10 +76,13 @@ export class Store {
   #drag = false;
   #pending: Change | null = null;
 
-  constructor(p: Payload, cursor = -1, private later: (run: () => void) => void = (run) => requestAnimationFrame(run)) {
+  constructor(
+    p: Payload, cursor = -1, private later: (run: () => void) => void = (run) => requestAnimationFrame(run),
+    private derive: (store: Store) => Now = present,
+  ) {
     this.t = { p, x: buildIndex(p) };
     this.cursor = clamp(this.t, cursor);
-    this.now = this.#derive();
+    this.now = derive(this);
   }
 
   add(view: View): void {
@@ -84,20 +110,20 @@ export class Store {
     this.cursor = to;
     this.#changed({ cursor: true, note: this.note !== "" });
     this.note = "";
-    if (source === "person") this.onPerson("cursor");
+    if (source === "person") this.onPerson("cursor", drag);
   }
 
   select(selection: Selection | null, source: Source = "person"): void {
     if (same(selection, this.selection)) return;
     this.selection = selection;
     this.#changed({ selection: true });
-    if (source === "person") this.onPerson("selection");
+    if (source === "person") this.onPerson("selection", false);
   }
 
   setBreakpoints(list: Breakpoint[], source: Source = "person"): void {
     this.breakpoints = list;
     this.#changed({ breakpoints: true });
-    if (source === "person") this.onPerson("breakpoints");
+    if (source === "person") this.onPerson("breakpoints", false);
   }
 
   tell(note: string): void {
@@ -111,20 +137,6 @@ export class Store {
 
   get run(): number { return runAt(this.t, this.cursor); }
 
-  #derive(): Now {
-    const { t, cursor } = this;
-    const frame = frameAt(t, cursor);
-    return {
-      run: runAt(t, cursor),
-      frame,
-      graph: t.p.frame.graph[frame] ?? 0,
-      states: frame < t.p.frames ? nodeStates(t, frame, cursor) : [],
-      next: frontierFrame(t, cursor),
-      choices: frontier(t, cursor),
-      lit: light(t, this.selection, frame, cursor),
-    };
-  }
-
   #changed(what: Partial<Change>): void {
     if (this.#pending) return merge(this.#pending, what);
     this.#pending = { ...NONE, ...what };
@@ -136,7 +148,7 @@ export class Store {
     const change = this.#pending;
     if (!change) return;
     this.#pending = null;
-    if (change.payload || change.cursor || change.selection) this.now = this.#derive();
+    if (change.payload || change.cursor || change.selection) this.now = this.derive(this);
     this.#updating = true;
     for (const view of this.#views) if (!view.slow) view.update(change);
     if (this.#slow) merge(this.#slow, change);

@@ -1,23 +1,20 @@
 // The words of prompt and answer as the slider over decode steps: each word is the run that said it.
 import type { Commands } from "./commands.js";
-import { el, hit, mark, say } from "./dom.js";
+import { el, mark, on, onHit, say } from "./dom.js";
 import type { Change, Store, View } from "./store.js";
 
 export class Story implements View {
   readonly root: HTMLElement;
-  #words = el("div", { class: "kv-words", role: "group", "aria-label": "Words told so far" });
+  #words = el("div.kv-words", { role: "group", "aria-label": "Words told so far" });
   #slider = el("input", { type: "range", min: 0, step: 1, "aria-label": "Decode step", "data-kv": "decode-slider" });
-  #text = el("output", { class: "kv-run" });
+  #text = el("output.kv-run");
   #run = -2;
 
   constructor(host: HTMLElement, private store: Store, commands: Commands, signal: AbortSignal) {
-    this.root = el("div", { class: "kv-story" }, this.#words, el("div", { class: "kv-runs" }, this.#slider, this.#text));
+    this.root = el("div.kv-story", {}, this.#words, el("div.kv-runs", {}, this.#slider, this.#text));
     host.append(this.root);
-    this.#words.addEventListener("click", (event) => {
-      const word = hit(event, "story-word");
-      if (word) commands.toRun(Number(word.dataset.id));
-    }, { signal });
-    this.#slider.addEventListener("input", () => commands.toRun(this.#slider.valueAsNumber, true), { signal });
+    onHit(this.#words, "story-word", (word) => commands.toRun(Number(word.dataset.id)), signal);
+    on(this.#slider, "input", () => commands.toRun(this.#slider.valueAsNumber, true), signal);
   }
 
   update(change: Change): void {
@@ -28,10 +25,10 @@ export class Story implements View {
       // without a story the runs themselves stand in for words
       const words = p.story.length ? p.story : p.runs.map((r, run) => ({ text: r.label, run, prompt: false }));
       this.#words.replaceChildren(...words.map((w) => el("button", {
-        type: "button", tabindex: -1, class: w.prompt ? "kv-word kv-prompt" : "kv-word", "data-kv": "story-word",
+        tabindex: -1, class: w.prompt ? "kv-word kv-prompt" : "kv-word", "data-kv": "story-word",
         "data-id": w.run ?? 0, title: w.prompt ? "prompt: read in the first run" : p.runs[w.run ?? 0]?.label ?? "",
       }, w.text === "" ? "∅" : w.text)));
-      if (p.live && p.story.length) this.#words.append(el("span", { class: "kv-word kv-more", title: "more can be run" }, "…"));
+      if (p.live && p.story.length) this.#words.append(el("span.kv-word.kv-more", { title: "more can be run" }, "…"));
       this.#run = -2;
     }
     if (!change.cursor && !change.payload) return;

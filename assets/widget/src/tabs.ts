@@ -1,21 +1,18 @@
 // The tabs at the bottom: Steps, Missed, Caches, Values. Choosing the open one folds the panel away.
-import { el, hit, mark, say } from "./dom.js";
+import { el, mark, on, onHit, say } from "./dom.js";
 
 export interface Tab { id: string; title: string; panel: HTMLElement; tab: HTMLButtonElement }
 
 export class Tabs {
-  readonly bar = el("div", { class: "kv-tabs", role: "tablist", "aria-label": "Lists" });
-  readonly panels = el("div", { class: "kv-panels" });
+  readonly bar = el("div.kv-tabs", { role: "tablist", "aria-label": "Lists" });
+  readonly panels = el("div.kv-panels");
   #tabs: Tab[] = [];
   #open = "steps";
 
   constructor(host: HTMLElement, signal: AbortSignal) {
     host.append(this.bar, this.panels);
-    this.bar.addEventListener("click", (event) => {
-      const tab = hit(event, "tab");
-      if (tab) this.show(tab.dataset.id === this.#open ? "" : tab.dataset.id!);
-    }, { signal });
-    this.bar.addEventListener("keydown", (event) => {
+    onHit(this.bar, "tab", (tab) => this.show(tab.dataset.id === this.#open ? "" : tab.dataset.id!), signal);
+    on(this.bar, "keydown", (event) => {
       const by = event.key === "ArrowRight" ? 1 : event.key === "ArrowLeft" ? -1 : 0;
       const at = this.#tabs.findIndex((t) => t.tab === event.target);
       if (!by || at < 0) return;
@@ -23,12 +20,12 @@ export class Tabs {
       const next = this.#tabs[(at + by + this.#tabs.length) % this.#tabs.length];
       this.show(next.id);
       next.tab.focus();
-    }, { signal });
+    }, signal);
   }
 
   add(id: string, title: string): HTMLElement {
-    const panel = el("div", { class: "kv-panel", role: "tabpanel", "aria-label": title, "data-id": id });
-    const tab = el("button", { type: "button", role: "tab", "data-kv": "tab", "data-id": id }, title);
+    const panel = el("div.kv-panel", { role: "tabpanel", "aria-label": title, "data-id": id });
+    const tab = el("button", { role: "tab", "data-kv": "tab", "data-id": id }, title);
     this.#tabs.push({ id, title, panel, tab });
     this.bar.append(tab);
     this.panels.append(panel);

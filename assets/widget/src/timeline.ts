@@ -1,8 +1,8 @@
 // Live bytes over all steps, with the peak, the runs and the rows of the caches; the cursor is dragged on it.
 // The curve is drawn once per size and look; the cursor is an element of its own, so that dragging repaints nothing.
 // All figures stand in the legend line above the plot: text over a curve would collide with it sooner or later.
-import { at, curve, keepApart, stepAt } from "./curve.js";
-import { el, mark, say } from "./dom.js";
+import { at, curve, keepApart, scaleOf, stepAt } from "./curve.js";
+import { el, mark, on, onResize, say } from "./dom.js";
 import { bytes, count } from "./format.js";
 import type { Change, Store, View } from "./store.js";
 
@@ -10,43 +10,44 @@ const AXIS = 15; // px below the plot, for the names of the runs
 
 export class Timeline implements View {
   #canvas = el("canvas", { "aria-hidden": "true" });
-  #cursor = el("div", { class: "kv-cursor" });
+  #cursor = el("div.kv-cursor");
   #range = el("input", { type: "range", min: -1, step: 1, class: "kv-range", "data-kv": "step-slider", "aria-label": "Step" });
   #plot: HTMLElement;
-  #legend = el("div", { class: "kv-legend" });
+  #legend = el("div.kv-legend");
   #live = this.#item("live", "live");
   #peak: HTMLButtonElement;
-  #base = el("span", { class: "kv-soft" });
+  #base = el("span.kv-soft");
   #capacity = this.#item("capacity", "capacity");
   #valid = this.#item("valid", "valid");
   #width = 0;
 
   constructor(host: HTMLElement, private store: Store, signal: AbortSignal) {
-    this.#peak = el("button", { type: "button", "data-kv": "peak", title: "Go to the step with the most live bytes" });
-    this.#peak.addEventListener("click", () => store.seek(store.t.x.peak), { signal });
-    this.#plot = el("div", { class: "kv-plot", "data-kv": "timeline" }, this.#canvas, this.#cursor, this.#range);
+    this.#peak = el("button", { "data-kv": "peak", title: "Go to the step with the most live bytes" });
+    on(this.#peak, "click", () => store.seek(store.t.x.peak), signal);
+    this.#plot = el("div.kv-plot", { "data-kv": "timeline" }, this.#canvas, this.#cursor, this.#range);
     this.#legend.append(this.#live, this.#peak, this.#capacity, this.#valid, this.#base);
     host.append(this.#legend, this.#plot);
     const drag = (event: PointerEvent) => {
       const box = this.#plot.getBoundingClientRect();
-      store.seek(stepAt(event.clientX - box.left, store.t.p.steps, box.width), "person", event.type === "pointermove");
+      store.seek(stepAt(event.clientX - box.left, this.#span, box.width), "person", event.type === "pointermove");
     };
-    this.#plot.addEventListener("pointerdown", (event) => {
+    on(this.#plot, "pointerdown", (event) => {
       if (event.button !== 0) return;
       this.#plot.setPointerCapture(event.pointerId);
       drag(event);
-    }, { signal });
-    this.#plot.addEventListener("pointermove", (event) => {
+    }, signal);
+    on(this.#plot, "pointermove", (event) => {
       if (this.#plot.hasPointerCapture(event.pointerId)) drag(event);
-    }, { signal });
-    this.#range.addEventListener("input", () => store.seek(this.#range.valueAsNumber, "person", true), { signal });
-    const watch = new ResizeObserver(() => {
+    }, signal);
+    on(this.#range, "input", () => store.seek(this.#range.valueAsNumber, "person", true), signal);
+    onResize(this.#plot, () => {
       if (Math.floor(this.#plot.clientWidth) !== this.#width) this.#draw();
       this.#move();
-    });
-    watch.observe(this.#plot);
-    signal.addEventListener("abort", () => watch.disconnect());
+    }, signal);
   }
+
+  /** Steps from end to end of the axis. */
+  get #span(): number { return Math.max(1, this.store.scale?.steps ?? this.store.t.p.steps); }
 
   #item(kind: string, text: string): HTMLElement {
     return el("span", { "data-part": kind }, el("i", {}), `${text} `, el("b", {}));
@@ -62,7 +63,7 @@ export class Timeline implements View {
     const { p } = this.store.t;
     const width = this.#width;
     // a transform moves the line without a new layout
-    this.#cursor.style.transform = `translateX(${(cursor < 0 ? 0 : at(cursor, p.steps, width)).toFixed(1)}px)`;
+    this.#cursor.style.transform = `translateX(${(cursor < 0 ? 0 : at(cursor, this.#span, width)).toFixed(1)}px)`;
     mark(this.#plot, "data-step", cursor);
     this.#range.max = String(p.steps - 1);
     this.#range.value = String(cursor);
@@ -84,8 +85,8 @@ export class Timeline implements View {
     const { p, x } = t;
     const width = (this.#width = Math.floor(this.#plot.clientWidth));
     const height = Math.floor(this.#plot.clientHeight);
-    const c = curve(t, width);
-    this.#peak.replaceChildren(el("i", {}), "peak ", el("b", {}, bytes(c.top)), x.peak >= 0 ? ` at step ${count(x.peak)}` : "");
+    const c = curve(t, width, this.store.scale ?? scaleOf(t));
+    this.#peak.replaceChildren(el("i", {}), "peak ", el("b", {}, bytes(x.peak < 0 ? 0 : p.step.live[x.peak])), x.peak >= 0 ? ` at step ${count(x.peak)}` : "");
     this.#peak.disabled = x.peak < 0;
     say(this.#base, c.from > 0 ? `axis from ${bytes(c.from)}` : "");
     const context = this.#canvas.getContext("2d");
@@ -102,14 +103,14 @@ export class Timeline implements View {
     if (!p.steps) return;
     context.beginPath();
     context.moveTo(0, bottom);
-    for (let i = 0; i < width; i++) context.lineTo(i + 0.5, y(c.high[i]));
-    context.lineTo(width, bottom);
+    for (let i = 0; i < c.used; i++) context.lineTo(i + 0.5, y(c.high[i]));
+    context.lineTo(c.used, bottom);
     context.globalAlpha = 0.15;
     context.fillStyle = colour("--kv-accent");
     context.fill();
     context.globalAlpha = 1;
     context.beginPath();
-    for (let i = 0; i < width; i++) {
+    for (let i = 0; i < c.used; i++) {
       context.lineTo(i + 0.5, y(c.high[i]));
       if (c.low[i] < c.high[i]) context.lineTo(i + 0.5, y(c.low[i]));
     }
@@ -119,11 +120,12 @@ export class Timeline implements View {
     context.stroke();
     this.#caches(context, width, bottom, colour("--kv-view"));
     // peak: a mark on the curve, its figure is in the legend
-    const px = Math.max(5, Math.min(width - 5, at(x.peak, p.steps, width)));
+    const px = Math.max(5, Math.min(width - 5, at(x.peak, this.#span, width)));
+    const py = y(p.step.live[x.peak]) - 1;
     context.beginPath();
-    context.moveTo(px, 7);
-    context.lineTo(px - 5, 0);
-    context.lineTo(px + 5, 0);
+    context.moveTo(px, py);
+    context.lineTo(px - 5, py - 7);
+    context.lineTo(px + 5, py - 7);
     context.closePath();
     context.fillStyle = colour("--kv-missed");
     context.fill();
@@ -136,7 +138,7 @@ export class Timeline implements View {
     context.font = `10.5px ${family}`;
     context.textBaseline = "top";
     const short = (label: string) => label.replace(/^decode /, "");
-    const labels = p.runs.map((r) => ({ x: (r.first / Math.max(1, p.steps)) * width + 3, width: context.measureText(short(r.label)).width }));
+    const labels = p.runs.map((r) => ({ x: (r.first / this.#span) * width + 3, width: context.measureText(short(r.label)).width }));
     const keep = keepApart(labels, 10, width);
     p.runs.forEach((r, i) => {
       context.fillStyle = line;
@@ -158,8 +160,8 @@ export class Timeline implements View {
       context.beginPath();
       p.runs.forEach((r, i) => {
         if (!cache.capacity[i]) return;
-        context.lineTo((r.first / p.steps) * width, y(series[i]));
-        context.lineTo((r.last / p.steps) * width, y(series[i]));
+        context.lineTo((r.first / this.#span) * width, y(series[i]));
+        context.lineTo((r.last / this.#span) * width, y(series[i]));
       });
       context.setLineDash([...dash]);
       context.lineWidth = thick;

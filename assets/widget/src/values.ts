@@ -1,6 +1,6 @@
 // Values that exist in the shown frame at the cursor, and a look into one of them, which only the kernel can give.
 import { NEEDS_KERNEL, type Ask } from "./commands.js";
-import { el, hit, mark, say } from "./dom.js";
+import { el, mark, NUMBER, onHit, onResize, say, table, td } from "./dom.js";
 import { buffer, bytes, shape } from "./format.js";
 import { generation, placeOf } from "./replay.js";
 import type { Change, Store, View } from "./store.js";
@@ -12,28 +12,21 @@ const MOST = 400;
 export class ValuesPane implements View {
   readonly slow = true;
   #body = el("tbody");
-  #note = el("p", { class: "kv-none" });
-  #peek = el("div", { class: "kv-peek", "aria-live": "polite" });
+  #note = el("p.kv-none");
+  #peek = el("div.kv-peek", { "aria-live": "polite" });
   #stale = true;
   #asked = 0;
   #shown = false;
 
   constructor(host: HTMLElement, private store: Store, private ask: Ask, signal: AbortSignal) {
-    const heads: [string, string][] = [["", "value"], ["", "buffer"], ["", "shape"], ["kv-num", "bytes"], ["", "how it came"], ["", "still read by"]];
-    host.append(el("div", { class: "kv-split" },
-      el("div", { class: "kv-scroll" }, el("table", { class: "kv-table kv-values", "aria-label": "Values alive at the cursor" },
-        el("thead", {}, el("tr", {}, ...heads.map(([c, text]) => el("th", { scope: "col", class: c }, text)))), this.#body), this.#note),
+    host.append(el("div.kv-split", {},
+      el("div.kv-scroll", {}, table("Values alive at the cursor", "kv-values", ["value", "buffer", "shape", "bytes#", "how it came", "still read by"], this.#body), this.#note),
       this.#peek));
-    this.#body.addEventListener("click", (event) => {
-      const row = hit(event, "value-row");
-      if (row) this.#look(Number(row.dataset.id));
-    }, { signal });
-    const watch = new ResizeObserver(() => {
+    onHit(this.#body, "value-row", (row) => this.#look(Number(row.dataset.id)), signal);
+    onResize(host, () => {
       this.#shown = host.clientWidth > 0;
       this.#fill();
-    });
-    watch.observe(host);
-    signal.addEventListener("abort", () => watch.disconnect());
+    }, signal);
     say(this.#peek, "Choose a value to look into it.");
   }
 
@@ -64,9 +57,8 @@ export class ValuesPane implements View {
       const readers = x.graphs[now.graph].readers[value].filter((n) => now.states[n] === "pending" || now.states[n] === "frontier");
       const still = readers.slice(0, 3).map((n) => g.nodes[n][1]).join(", ") + (readers.length > 3 ? ` +${readers.length - 3}` : "");
       rows.push(el("tr", { "data-kv": "value-row", "data-id": value, title: name },
-        el("td", {}, name), el("td", { class: "kv-id" }, buffer(p, place.storage, place.gen)), el("td", { class: "kv-shape", title: info }, shape(info)),
-        el("td", { class: "kv-num" }, bytes(size)), el("td", { class: "kv-soft" }, how ?? ""),
-        el("td", { class: readers.length ? "" : "kv-soft" }, still || (x.graphs[now.graph].output[value] ? "an output" : "nobody"))));
+        td(name), td(buffer(p, place.storage, place.gen), "kv-id"), td(shape(info), "kv-shape", { title: info }), td(bytes(size), NUMBER), td(how ?? "", "kv-soft"),
+        td(still || (x.graphs[now.graph].output[value] ? "an output" : "nobody"), readers.length ? "" : "kv-soft")));
     });
     this.#body.replaceChildren(...rows);
     say(this.#note, hidden ? `${hidden} more` : rows.length ? "" : "No value here yet, but for weights.");
@@ -84,7 +76,7 @@ export class ValuesPane implements View {
     this.store.select({ kind: "value", id: value, graph: now.graph });
     const name = t.p.graphs[now.graph].values[value];
     const asked = this.ask({ do: "value", id: ++this.#asked, step: cursor, value: name, frame: now.frame });
-    this.#peek.replaceChildren(el("b", {}, name), el("p", { class: "kv-soft" }, asked ? "asking the kernel …" : `not ${NEEDS_KERNEL}`));
+    this.#peek.replaceChildren(el("b", {}, name), el("p.kv-soft", {}, asked ? "asking the kernel …" : `not ${NEEDS_KERNEL}`));
     if (asked) return;
     say(this.#peek.lastElementChild!, `Numbers are not in the recording; looking at them ${NEEDS_KERNEL.replace("recorded: ", "")}.`);
   }
@@ -93,24 +85,24 @@ export class ValuesPane implements View {
   show(peek: Peek): void {
     if (peek.id !== this.#asked) return; // an older question
     const name = this.#peek.firstElementChild ?? el("b");
-    if (peek.error) return this.#peek.replaceChildren(name, el("p", { class: "kv-error" }, peek.error));
+    if (peek.error) return this.#peek.replaceChildren(name, el("p.kv-error", {}, peek.error));
     const stats = Object.entries(peek.stats ?? {}).map(([k, v]) => `${k} ${number(v)}`).join(" · ");
-    this.#peek.replaceChildren(name, el("p", { class: "kv-soft" }, peek.info ?? ""), el("p", {}, stats), this.#picture(peek.rows ?? []));
+    this.#peek.replaceChildren(name, el("p.kv-soft", {}, peek.info ?? ""), el("p", {}, stats), this.#picture(peek.rows ?? []));
   }
 
   #picture(rows: (number | string | null)[][]): HTMLElement {
-    const table = el("table", { class: "kv-numbers" });
+    const grid = el("table.kv-numbers");
     const most = Math.max(1e-30, ...rows.flat().map((v) => Math.abs(Number(v))).filter(Number.isFinite));
     for (const row of rows) {
-      table.append(el("tr", {}, ...row.map((v) => {
-        const cell = el("td", { title: String(v) }, number(v));
+      grid.append(el("tr", {}, ...row.map((v) => {
+        const cell = td(number(v), "", { title: String(v) });
         const share = Math.abs(Number(v)) / most;
         cell.style.setProperty("--kv-heat", String(Number.isFinite(share) ? Math.round(share * 60) : 0));
         if (Number(v) < 0) cell.dataset.sign = "-";
         return cell;
       })));
     }
-    return el("div", { class: "kv-numbers-box" }, table);
+    return el("div.kv-numbers-box", {}, grid);
   }
 }
 

@@ -34,6 +34,25 @@ export interface Cache {
   capacity: number[]; valid: number[]; copied: number[]; written: number[]; storage: number[];
 }
 export interface Choice { node: number; alloc: number | null; frees: number | null }
+/** What could be changed, and where it belongs in the code that exports or calls the model. */
+export interface Fix { label: string; sentence: string; code: string }
+/** `fix`: position in the entry's fixes, -1 = none. */
+export interface Reason { code: string; value: string; culprit: string; message: string; fix: number }
+/** A node that could have run in place and did not; `effect`: bytes that the peak would drop, null = not worked out. */
+export interface Missed {
+  graph: number; node: number; frame: string; step: number; steps: number[]; bytes: number; effect: number | null;
+  reasons: Reason[]; fixes: Fix[];
+}
+export interface Held { storage: number; name: string; bytes: number; last: number; freed: number; reason: string }
+export interface PeakGroup { group: string; bytes: number; count: number; names: string[] }
+export interface Report {
+  steps: number; // of the trace that it is about
+  missed: Missed[]; // the first of them
+  total: number;
+  held: Held[];
+  caches: { text: string; fix: Fix | null }[];
+  peak: { bytes: number; step: number | null; groups: PeakGroup[] };
+}
 export interface Live { frame: number; frontier: Choice[] }
 
 export type Ints = Int32Array;
@@ -45,7 +64,7 @@ export interface Columns {
   storage: { capacity: Floats; origin: Ints; name: Ints; born: Ints; freed: Ints };
   step: {
     frame: Ints; node: Ints; flags: Ints; taken: Ints; live: Floats; alloc: Floats; copied: Floats; written: Floats;
-    sentence: Ints; rule: Ints; out: Ints; block: Ints; free: Ints;
+    sentence: Ints; rule: Ints; note: Ints; out: Ints; block: Ints; free: Ints;
   };
   out: { value: Ints; storage: Ints; gen: Ints; how: Ints; offset: Floats; bytes: Floats; info: Ints };
   block: { code: Ints; input: Ints; culprit: Ints; message: Ints; bytes: Floats };
@@ -62,6 +81,7 @@ export interface Header {
   story: Word[];
   caches: Cache[];
   live: Live | null;
+  report?: Report | null; // of a trace that goes on only when it is asked for
   breakpoint_kinds: string[];
   columns: Record<string, [string, number, number]>;
 }
@@ -76,14 +96,15 @@ export const ORIGINS = ["weights", "caller", "donated", "run", "pool"] as const;
 export const OUT_HOW = ["new", "in place", "view", "append", "pool"] as const;
 export const BIND_HOW = ["weight", "borrowed", "donated", "captured by reference", "captured by value", "passed"] as const;
 
-const GROUPS: { [G in keyof Columns]: (keyof Columns[G] & string)[] } = {
-  frame: ["graph", "parent", "node", "iteration", "run", "label", "bind"],
-  bind: ["value", "storage", "gen", "how", "offset", "bytes", "info"],
-  storage: ["capacity", "origin", "name", "born", "freed"],
-  step: ["frame", "node", "flags", "taken", "live", "alloc", "copied", "written", "sentence", "rule", "out", "block", "free"],
-  out: ["value", "storage", "gen", "how", "offset", "bytes", "info"],
-  block: ["code", "input", "culprit", "message", "bytes"],
-  free: ["storage"],
+/** Names of the columns by group; see kvviz/view/wire_steps.py. */
+const GROUPS: Record<keyof Columns, string> = {
+  frame: "graph parent node iteration run label bind",
+  bind: "value storage gen how offset bytes info",
+  storage: "capacity origin name born freed",
+  step: "frame node flags taken live alloc copied written sentence rule note out block free",
+  out: "value storage gen how offset bytes info",
+  block: "code input culprit message bytes",
+  free: "storage",
 };
 
 async function gunzip(bytes: Uint8Array): Promise<ArrayBuffer> {
@@ -95,25 +116,28 @@ async function gunzip(bytes: Uint8Array): Promise<ArrayBuffer> {
   }
 }
 
-function view(raw: ArrayBuffer, start: number, name: string, entry: [string, number, number] | undefined): Ints | Floats {
-  if (!entry) throw new Error(`the payload has no column ${name}`);
-  const [type, offset, length] = entry;
-  return type === "d" ? new Float64Array(raw, start + offset, length) : new Int32Array(raw, start + offset, length);
-}
-
-/** Unpacked bytes to a payload; separate from `decode` so that tests need no compression. */
-export function unpack(raw: ArrayBuffer): Payload {
+/** Header and columns of unpacked bytes; a column that is not there is empty if `lax`, else an error. */
+export function open<H extends { format: number; columns: Record<string, [string, number, number]> }>(raw: ArrayBuffer): { header: H; column: (name: string, lax?: boolean) => Ints | Floats } {
   const size = new DataView(raw).getUint32(0, true);
-  const header = JSON.parse(new TextDecoder().decode(new Uint8Array(raw, 4, size))) as Header;
+  const header = JSON.parse(new TextDecoder().decode(new Uint8Array(raw, 4, size))) as H;
   if (header.format !== 1) throw new Error(`format ${header.format} is newer than this page; update kvviz`);
   const start = Math.ceil((4 + size) / 8) * 8;
+  const column = (name: string, lax = false) => {
+    if (!header.columns[name] && !lax) throw new Error(`the payload has no column ${name}`);
+    const [type, offset, length] = header.columns[name] ?? ["i", 0, 0];
+    return type === "d" ? new Float64Array(raw, start + offset, length) : new Int32Array(raw, start + offset, length);
+  };
+  return { header, column };
+}
+
+/** Unpacked bytes to a payload; separate from `read` so that tests need no compression. `lax`: of a plan, which has no steps. */
+export function unpack(raw: ArrayBuffer, lax = false): Payload {
+  const { header, column } = open<Header>(raw);
   const columns: Record<string, Record<string, Ints | Floats>> = {};
   for (const [group, names] of Object.entries(GROUPS)) {
     columns[group] = {};
-    for (const name of names) {
-      const full = `${group}.${name}`;
-      columns[group][name] = view(raw, start, full, header.columns[full]);
-    }
+    // older recordings have no notes
+    for (const name of names.split(" ")) columns[group][name] = column(`${group}.${name}`, lax || name === "note");
   }
   const typed = columns as unknown as Columns;
   return {
@@ -125,8 +149,13 @@ export function unpack(raw: ArrayBuffer): Payload {
   };
 }
 
-/** Trait bytes (a DataView in Jupyter, an array in an export) to a payload; null for empty bytes. */
-export async function decode(bytes: DataView | Uint8Array | null | undefined): Promise<Payload | null> {
+/** Trait bytes (a DataView in Jupyter, an array in an export) unpacked; null for empty bytes. */
+export async function read(bytes: DataView | Uint8Array | null | undefined): Promise<ArrayBuffer | null> {
   if (!bytes || bytes.byteLength === 0) return null;
-  return unpack(await gunzip(new Uint8Array(bytes.buffer, bytes.byteOffset, bytes.byteLength)));
+  return gunzip(new Uint8Array(bytes.buffer, bytes.byteOffset, bytes.byteLength));
+}
+
+export async function decode(bytes: DataView | Uint8Array | null | undefined): Promise<Payload | null> {
+  const raw = await read(bytes);
+  return raw && unpack(raw);
 }

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { missed, occurrence } from "../src/missed.js";
-import { FLAG } from "../src/wire.js";
+import { FLAG, type Report } from "../src/wire.js";
 import { branches, llama } from "./mock.js";
 import { trace } from "./traces.js";
 
@@ -23,16 +23,31 @@ describe("the missed list", () => {
     expect(total).toBe(spent);
   });
 
-  test("names the blocker that cost most", () => {
+  test("gives all reasons of the step that cost most", () => {
     for (const m of list) {
-      expect(m.code).toMatch(/^[A-Z_]+$/);
-      expect(m.message).not.toBe("");
+      expect(m.steps).toContain(m.step);
+      expect(m.reasons).toHaveLength(t.p.step.block[m.step + 1] - t.p.step.block[m.step]);
+      for (const r of m.reasons) {
+        expect(r.code).toMatch(/^[A-Z_]+$/);
+        expect(r.message).not.toBe("");
+        expect(t.p.graphs[m.graph].values).toContain(r.value);
+      }
     }
   });
 
   test("keeps nodes of different graphs apart although their numbers are equal", () => {
     const two = missed(trace(branches(2)));
     expect(new Set(two.map((m) => m.graph)).size).toBe(2);
+  });
+
+  test("is the report's where there is one, and is filled up from the columns", () => {
+    const told = [{ ...list[3], bytes: 1e9, effect: 64, fixes: [{ label: "donate x", sentence: "", code: "" }] }];
+    const report: Report = { steps: t.p.steps, missed: told, total: list.length, held: [], caches: [], peak: { bytes: 0, step: null, groups: [] } };
+    const merged = missed(t, report);
+    expect(merged[0]).toBe(told[0]);
+    expect(merged).toHaveLength(list.length);
+    expect(merged.slice(1)).toEqual(list.filter((m) => m.node !== list[3].node));
+    expect(missed(t, { ...report, total: 1 })).toEqual(told);
   });
 
   test("leads to the next time after the cursor, and round to the first", () => {

@@ -26,6 +26,12 @@ describe("a payload", () => {
     expect((await decode(new DataView(larger.buffer, 5)))!.title).toBe("branches");
   });
 
+  test("saved before ops had notes has none", () => {
+    const p = unpack(branches());
+    expect(p.step.note).toHaveLength(0);
+    expect(p.strings[p.step.note[0]]).toBeUndefined();
+  });
+
   test("cut short is refused in words", async () => {
     const packed = await zip(branches());
     await expect(decode(packed.slice(0, 200))).rejects.toThrow("part of them is missing");

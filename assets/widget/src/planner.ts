@@ -1,0 +1,205 @@
+// The planner: how a runtime comes to its order of ops, event by event, on the debugger's drawings.
+import { Bar, tool } from "./bar.js";
+import { el, mark, NUMBER, on, onHit, say, set, td } from "./dom.js";
+import { count, opName, plural, shortName, shortValue } from "./format.js";
+import { FrontierPane } from "./frontier.js";
+import { GraphPane } from "./graph.js";
+import { panel } from "./help.js";
+import { keys } from "./keys.js";
+import { frontierAt, pathAt, PLAN_WORDS, planNow, readyAt, type Plan } from "./plan.js";
+import { Rows } from "./rows.js";
+import { Shell } from "./shell.js";
+import { Store, type Change } from "./store.js";
+import { listen, Writer, type Model } from "./sync.js";
+
+const KEYS: [string, string][] = [
+  ["→ or n", "next event"], ["← or p", "previous event"], [". and ,", "next, previous pick"], ["Home, End", "before the first, the last event"],
+  ["g", "go to an event by number"], ["Space", "play, pause"], ["f", "fit the graph, or true size"], ["?", "this help"], ["Esc", "clear, close"],
+];
+const NOTES = ["A plan is made before anything runs: sizes, owners and values play no part in it unless the policy says so.", "Step numbers in the plan are those at which the ops run."];
+const PLAY = 220; // ms
+
+export class Planner {
+  #store: Store;
+  #life = new AbortController();
+  #timer: ReturnType<typeof setInterval> | undefined;
+  #list: number[] = []; // events of the list beside the graph
+  #body = el("div.kv-step", { "data-kv": "event" });
+  #range = el("input", { type: "range", min: -1, step: 1, "data-kv": "event-slider", "aria-label": "Event" });
+  #phases = el("div.kv-phases", { "aria-hidden": "true" });
+
+  constructor(model: Model, root: HTMLElement, private plan: Plan) {
+    const { signal } = this.#life;
+    const { p, picks } = plan;
+    const store = (this.#store = new Store(p, model.get("cursor") ?? -1, undefined, (s) => planNow(plan, s)));
+    store.selection = model.get("selection") ?? null;
+    const writer = new Writer(model, { cursor: () => store.cursor, selection: () => store.selection }, signal);
+    store.onPerson = (what) => writer.touch(what);
+    for (const name of ["cursor", "selection"] as const) {
+      listen(model, `change:${name}`, () => {
+        if (writer.has(name)) return;
+        if (name === "cursor") store.seek(model.get(name), "model");
+        else store.select(model.get(name) ?? null, "model");
+      }, signal);
+    }
+
+    const shell = new Shell(root);
+    const by = (n: number) => () => store.seek(store.cursor + n);
+    const nextPick = () => store.seek(picks.find((e) => e > store.cursor) ?? p.steps - 1);
+    const lastPick = () => store.seek([...picks].reverse().find((e) => e < store.cursor) ?? -1);
+    const help = () => void shell.help(() => panel(KEYS, PLAN_WORDS, [], NOTES));
+    const next = tool("Next ▶\uFE0E", "The next event", "next", by(1), signal, "ArrowRight n", "Next");
+    next.classList.add("kv-go");
+    const bar = new Bar(shell.app, store, "event", [
+      [tool("◀\uFE0E", "The event before", "back", by(-1), signal, "ArrowLeft p", "Back"), next],
+      [tool("◂◂", "The pick before", "previous-pick", lastPick, signal, ",", "Previous pick"), tool("Next pick ▸▸", "The next op that is picked", "next-pick", nextPick, signal, ".")],
+    ], [tool("?", "Keys and signs", "help", help, signal, "?", "Help")], () => {
+      const done = picks.filter((e) => e <= store.cursor).length;
+      return store.cursor < plan.walk ? "walk back from the outputs" : `${count(done)} of ${count(picks.length)} picked`;
+    }, signal);
+    const main = el("div.kv-main");
+    shell.app.append(main);
+    const nothing = () => store.tell("a plan is only looked at: kvviz.debug runs ops in an order of your own");
+    const graph = new GraphPane(shell.pane("graph", "Graph", main), store, nothing, signal);
+    const side = el("div.kv-side");
+    main.append(side);
+    shell.pane("this", "This event", side).append(this.#body);
+    const frontier = new FrontierPane(shell.pane("frontier", "Frontier", side), store, nothing, signal);
+    const made = shell.pane("memory", "Plan so far", main);
+    const title = el("h3");
+    const head = el("span.kv-hint");
+    made.append(el("header", {}, title, head));
+    const order = new Rows("Plan so far", "kv-order", ["place#", "op", "name"], store, (row) => this.#planned(row), signal);
+    made.append(order.root);
+    const timeline = shell.pane("timeline", "Events");
+    timeline.append(this.#phases, this.#range);
+    on(this.#range, "input", () => store.seek(this.#range.valueAsNumber, "person", true), signal);
+    const lists = shell.pane("lists", "Lists");
+    const events = new Rows("Events", "kv-events", ["event#", "phase", "action", "op", "name", "value", "planned#", "reason"], store, (row) => this.#event(row), signal);
+    lists.append(el("div.kv-panels", {}, el("div.kv-panel", {}, events.root)));
+    shell.addStatus();
+    for (const rows of [order, events]) {
+      onHit(rows.root, "event-row", (row) => store.seek(Number(row.dataset.step)), signal);
+    }
+
+    const rest = {
+      slow: true,
+      update: (change: Change) => {
+        const { cursor } = store;
+        if (change.note || change.cursor) shell.note(store.note);
+        if (!change.cursor && !change.payload) return;
+        mark(root, "data-step", cursor);
+        // first the list that the walk makes, then the plan that comes of it
+        const list = cursor < plan.walk ? plan.appends : picks;
+        const done = list.filter((e) => e <= cursor).length;
+        say(title, list === picks ? "Plan so far" : "The walk's list so far");
+        say(head, `${count(done)} of ${plural(picks.length, "op")}`);
+        if (list !== this.#list) order.clear();
+        this.#list = list;
+        order.show(done, done - 1, Math.max(0, done - 1));
+        events.show(p.steps, cursor, Math.max(0, cursor));
+        this.#range.max = String(p.steps - 1);
+        this.#range.value = String(cursor);
+        shell.sentence(cursor < 0 ? "Before the first event." : `Event ${cursor}: ${this.#reason(cursor)}`);
+        this.#range.setAttribute("aria-valuetext", `event ${cursor} of ${p.steps}`);
+        this.#body.replaceChildren(...this.#about(cursor));
+      },
+    };
+    for (const view of [bar, frontier, graph, rest]) store.add(view);
+    const phases: [string, number][] = [["walk", plan.walk], ["picks", picks.length], ["buffers", p.steps - plan.walk - picks.length]];
+    this.#phases.append(...phases.filter(([, n]) => n).map(([text, n]) => {
+      const part = el("i", { "data-part": text }, `${text} ${count(n)}`);
+      set(part, "flex-grow", String(n));
+      return part;
+    }));
+    keys(root, {
+      moves: {
+        ArrowRight: by(1), n: by(1), F10: by(1), ArrowLeft: by(-1), p: by(-1), "Shift+F10": by(-1), ".": nextPick, ",": lastPick,
+        Home: () => store.seek(-1), End: () => store.seek(p.steps - 1), g: () => bar.focusGoto(), f: () => graph.zoom(), "?": help, " ": () => this.#play(),
+        Escape: () => {
+          if (shell.help(null)) return;
+          store.select(null);
+          store.tell("");
+        },
+      },
+      pause: () => this.#pause(),
+    }, signal);
+  }
+
+  #reason(i: number): string {
+    return `${this.plan.p.strings[this.plan.e.reason[i]]}.`; // may begin with a name, which has its own case
+  }
+
+  #name(node: number): [string, string] {
+    const g = this.plan.p.graphs[0];
+    return node < 0 ? ["–", ""] : [opName(g.nodes[node][1]), shortName(g, node)];
+  }
+
+  #about(i: number): Node[] {
+    const { plan } = this;
+    const { p, e } = plan;
+    const parts: Node[] = [el("h3", {}, "This event")];
+    if (i < 0) {
+      return [...parts, el("p.kv-big", {}, "Before the first event"),
+        el("p.kv-soft", {}, `${p.title}: ${plural(plan.picks.length, "op")} to plan under policy ${p.policy.name}; ${plural(p.steps, "event")}.`),
+        el("p.kv-soft", {}, "Press Next, or → on the keyboard. ? lists all keys.")];
+    }
+    const [op, name] = this.#name(e.node[i]);
+    const ready = readyAt(plan, i);
+    const frontier = frontierAt(plan, i).length;
+    const facts: [string, number][] = [["planned", e.planned[i]]];
+    if (i < plan.walk) facts.push(["depth", e.depth[i]]);
+    else if (frontier) facts.push(["frontier", frontier]);
+    parts.push(
+      el("p.kv-big", {}, op, el("span.kv-name", {}, name)),
+      el("p.kv-badge", { "data-state": p.strings[e.action[i]] === "pick" ? "inplace" : "view" }, p.strings[e.phase[i]] === p.strings[e.action[i]] ? "picked" : `${p.strings[e.phase[i]]}: ${p.strings[e.action[i]]}`),
+      el("p.kv-sentence", {}, this.#reason(i)),
+      el("dl.kv-facts", {}, ...facts.map(([text, n]) => el("div", {}, el("dt", {}, text), el("dd", {}, count(n))))));
+    if (e.value[i] >= 0) parts.push(el("p.kv-soft", {}, "value ", el("code", { title: p.graphs[0].values[e.value[i]] }, p.graphs[0].values[e.value[i]])));
+    const path = pathAt(plan, i).filter((n) => n !== e.node[i]).reverse();
+    if (path.length) parts.push(el("p", {}, el("b", {}, "Needed by: "), path.slice(0, 6).map((n) => this.#name(n).join(" ").trim()).join(" ‹ "), path.length > 6 ? ` and ${count(path.length - 6)} more` : ""));
+    if (ready.length) parts.push(el("p", {}, el("b", {}, "Can run from now on: "), ready.slice(0, 8).map((n) => this.#name(n).join(" ").trim()).join(", "), ready.length > 8 ? ` and ${count(ready.length - 8)} more` : ""));
+    return parts;
+  }
+
+  #planned(row: number): HTMLElement {
+    const { e } = this.plan;
+    const event = this.#list[row];
+    const [op, name] = this.#name(e.node[event]);
+    return el("tr", { "data-kv": "event-row", "data-step": event, title: this.#reason(event) }, td(count(row), NUMBER), td(op, "kv-op"), td(name));
+  }
+
+  #event(i: number): HTMLElement {
+    const { p, e } = this.plan;
+    const [op, name] = this.#name(e.node[i]);
+    const value = p.graphs[0].values[e.value[i]] ?? "";
+    const deep = td(op, "kv-op");
+    set(deep, "--kv-depth", String(Math.min(e.depth[i], 10)));
+    return el("tr", { "data-kv": "event-row", "data-step": i, "data-action": p.strings[e.action[i]] },
+      td(count(i), NUMBER), td(p.strings[e.phase[i]], "kv-soft"), td(p.strings[e.action[i]]), deep, td(name),
+      td(shortValue(value), "kv-shape", { title: value }), td(count(e.planned[i]), NUMBER), td(this.#reason(i), "", { title: this.#reason(i) }));
+  }
+
+  #play(): void {
+    if (this.#timer !== undefined) return this.#pause();
+    this.#timer = setInterval(() => {
+      if (this.#store.cursor >= this.plan.p.steps - 1) this.#pause();
+      else this.#store.seek(this.#store.cursor + 1);
+    }, PLAY);
+    this.#store.tell("playing; Space stops");
+  }
+
+  #pause(): void {
+    clearInterval(this.#timer);
+    this.#timer = undefined;
+  }
+
+  change(): boolean { return false; }
+  relook(): void { this.#store.relook(); }
+  tell(note: string): void { this.#store.tell(note); }
+  destroy(): void {
+    this.#pause();
+    this.#life.abort();
+    this.#store.destroy();
+  }
+}

@@ -1,0 +1,94 @@
+// A long table of which only the rows in view are in the page. Rows have one height, so no row needs to be measured.
+import { el, mark, onResize, place, table } from "./dom.js";
+import type { Store } from "./store.js";
+
+const ROW = 22; // px; the style sheet says the same
+
+export class Rows {
+  readonly root = el("div.kv-scroll", { tabindex: 0, role: "region" });
+  #table: HTMLElement;
+  readonly #body = el("tbody");
+  #above: HTMLElement;
+  #below: HTMLElement;
+  #rows = new Map<number, HTMLElement>(); // those in the page
+  #count = 0;
+  #now = -1;
+  #wanted = -1;
+  #first = -1;
+  #last = -1;
+  // kept here because asking the element would force a layout in the middle of an update
+  #height = 0;
+  #top = 0;
+
+  constructor(label: string, className: string, heads: string[], private store: Store, private make: (row: number) => HTMLElement, signal: AbortSignal) {
+    const gap = () => el("tr.kv-gap", { "aria-hidden": "true" }, el("td", { colspan: heads.length }));
+    this.#above = gap();
+    this.#below = gap();
+    mark(this.root, "aria-label", label);
+    this.#table = table(label, className, heads, this.#body);
+    this.root.append(this.#table);
+    this.root.addEventListener("scroll", () => {
+      this.#top = this.root.scrollTop;
+      this.#draw();
+    }, { signal, passive: true });
+    onResize(this.root, () => {
+      const hidden = this.#height === 0;
+      this.#height = this.root.clientHeight;
+      this.#top = this.root.scrollTop;
+      this.#draw();
+      if (hidden) this.#follow();
+      this.#draw();
+    }, signal);
+  }
+
+  /** Forget what the rows show: they are made anew. */
+  clear(): void {
+    this.#rows.clear();
+    this.#first = -1;
+  }
+
+  /** Show so many rows and mark the present one (-1: none); `follow`: a row to bring into view. */
+  show(count: number, now: number, follow: number | null): void {
+    if (count !== this.#count) {
+      this.#count = count;
+      this.#first = -1;
+      mark(this.#table, "aria-rowcount", count + 1);
+      this.#draw(); // gives the box its height, without which it cannot scroll
+    }
+    this.#now = now;
+    if (follow !== null) {
+      this.#wanted = follow;
+      this.#follow();
+    }
+    this.#draw();
+  }
+
+  #follow(): void {
+    const height = this.#height;
+    const top = this.#wanted * ROW;
+    if (this.#wanted < 0 || !height || (top >= this.#top && top + 2 * ROW <= this.#top + height)) return;
+    this.#top = Math.max(0, Math.min(top - height / 2 + ROW, (this.#count + 1) * ROW - height));
+    this.store.scroll(() => (this.root.scrollTop = this.#top));
+  }
+
+  #draw(): void {
+    if (!this.#height) return; // its tab is hidden
+    const first = Math.max(0, Math.floor(this.#top / ROW) - 4);
+    const last = Math.min(this.#count, Math.ceil((this.#top + this.#height) / ROW) + 4);
+    if (first !== this.#first || last !== this.#last) {
+      this.#first = first;
+      this.#last = last;
+      const rows = new Map<number, HTMLElement>();
+      for (let i = first; i < last; i++) {
+        const row = this.#rows.get(i) ?? this.make(i);
+        mark(row, "aria-rowindex", i + 2);
+        rows.set(i, row);
+      }
+      this.#rows = rows;
+      this.#above.style.height = `${first * ROW}px`;
+      this.#below.style.height = `${(this.#count - last) * ROW}px`;
+      place(this.#body, [this.#above, ...rows.values(), this.#below]);
+    }
+    for (const [i, row] of this.#rows) mark(row, "aria-current", i === this.#now ? "step" : null);
+  }
+}

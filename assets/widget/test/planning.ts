@@ -1,0 +1,46 @@
+// The planning of a small graph as a payload, written by hand.
+import { draw, pack, type Tables } from "./encode.js";
+import type { Node } from "../src/wire.js";
+
+const VALUES = ["x", "va", "vb", "vc", "y"];
+const NODES: Node[] = [
+  ["d", "Add", "", [2, 3], [4], []], ["a", "Relu", "", [0], [1], []], ["b", "Neg", "", [1], [2], []], ["c", "Abs", "", [1], [3], []],
+];
+const number = (name: string) => NODES.findIndex((n) => n[0] === name);
+
+/** phase, action, node, value, planned, depth, frontier before, ready by this. */
+const EVENTS: [string, string, string, number, number, number, string, string][] = [
+  ["walk", "visit", "d", 4, 0, 0, "", ""], ["walk", "visit", "b", 2, 0, 1, "", ""], ["walk", "visit", "a", 1, 0, 2, "", ""],
+  ["walk", "skip", "a", 0, 0, 3, "", ""], ["walk", "append", "a", 1, 1, 2, "", ""], ["walk", "append", "b", 2, 2, 1, "", ""],
+  ["walk", "visit", "c", 3, 2, 1, "", ""], ["walk", "skip", "c", 1, 2, 2, "", ""], ["walk", "append", "c", 3, 3, 1, "", ""],
+  ["walk", "append", "d", 4, 4, 0, "", ""],
+  ["pick", "pick", "a", 1, 1, 0, "a", "bc"], ["pick", "pick", "b", 2, 2, 0, "bc", ""], ["pick", "pick", "c", 3, 3, 0, "c", "d"], ["pick", "pick", "d", 4, 4, 0, "d", ""],
+];
+export const FRONTIERS = EVENTS.map((e) => e[6]);
+
+export function planning(): ArrayBuffer {
+  const strings: string[] = [];
+  const text = (s: string) => (strings.includes(s) ? strings.indexOf(s) : strings.push(s) - 1);
+  const t: Tables = { "frame.graph": [0], "frame.parent": [-1], "frame.node": [-1], "frame.iteration": [-1], "frame.run": [0], "frame.label": [text("main")], "frame.bind": [0, 0] };
+  for (const name of ["phase", "node", "value", "action", "reason", "planned", "depth", "full"]) t[`event.${name}`] = [];
+  Object.assign(t, { "event.change": [0], "event.ready": [0], "change.node": [], "ready.node": [] });
+  EVENTS.forEach(([phase, action, node, value, planned, depth, frontier, ready]) => {
+    const row = { phase: text(phase), node: number(node), value, action: text(action), reason: text(`${action} ${node}`), planned, depth };
+    for (const [name, v] of Object.entries(row)) t[`event.${name}`].push(v);
+    // the pick of b is told as a change: a leaves, b and c join; all others are told in full
+    const change = node === "b" && action === "pick";
+    t["event.full"].push(change ? 0 : 1);
+    t["change.node"].push(...(change ? [-1 - number("a"), number("b"), number("c")] : [...frontier].map(number)));
+    t["event.change"].push(t["change.node"].length);
+    t["ready.node"].push(...[...ready].map(number));
+    t["event.ready"].push(t["ready.node"].length);
+  });
+  const graph = {
+    name: "diamond", kind: "main" as const, parent: null, nodes: NODES, values: VALUES, weights: [], inputs: [0], outputs: [4], order: [1, 2, 3, 0],
+    blocks: [{ title: "", path: "", nodes: [1, 2, 3, 0], drawing: 0, alike: 1 }],
+  };
+  return pack({
+    format: 1, title: "diamond", policy: { name: "rten", about: "" }, strings, graphs: [graph], drawings: [draw(NODES, [1, 2, 3, 0], () => true)],
+    runs: [], story: [], caches: [], live: null, breakpoint_kinds: [],
+  }, t);
+}

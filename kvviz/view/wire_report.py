@@ -1,0 +1,132 @@
+"""The diagnosis of a trace as plain values for the page: what was missed and how to change it, and what was held.
+
+Invariant: the order and the numbers are the report's own; only its largest entries are told, more on demand.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from kvviz.view.wire_graphs import GraphTable
+
+MOST = 200
+_MOST_NAMES, _MOST_HELD = 12, 40
+
+
+def report_header(
+    report: Any, trace: Any, tables: Mapping[int, GraphTable], kept: Sequence[int], start: int = 0
+) -> dict[str, Any]:
+    """A report as the page reads it.
+
+    Parameters
+    ----------
+    report : Report
+        What `kvviz.explain` found about the trace.
+    trace : Trace
+    tables : mapping of int to GraphTable
+        By ``id(graph)``: the numbers of nodes.
+    kept : sequence of int
+        The steps that the payload tells, ascending; steps are numbered by their place in it.
+    start : int
+        First entry of the missed list to tell; `MOST` of them are.
+    """
+    peak = report.peak
+
+    numbers = _Numbers(kept)
+    return {
+        "steps": len(kept),
+        "missed": [_missed(m, trace, tables, numbers) for m in report.missed[start : start + MOST]],
+        "total": len(report.missed),
+        "held": [_held(h, numbers) for h in report.held_too_long[:_MOST_HELD]],
+        "caches": [{"text": finding.sentence, "fix": finding.fix and _fix(finding.fix)} for finding in report.caches],
+        "peak": {
+            "bytes": peak.bytes,
+            "step": None if peak.step is None else numbers.at(peak.step),
+            "groups": _groups(peak.parts),
+        },
+    }
+
+
+class _Numbers:
+    """Numbers of steps in a payload that may leave some out."""
+
+    def __init__(self, kept: Sequence[int]) -> None:
+        self._kept = kept
+
+    def at(self, step: int) -> int:
+        """The number of a step, or of the next one that is told."""
+        return bisect_left(self._kept, step)
+
+    def told(self, steps: Sequence[int]) -> list[int]:
+        """Numbers of those steps that are told."""
+        kept = self._kept
+        places = ((step, self.at(step)) for step in steps)
+        return [place for step, place in places if place < len(kept) and kept[place] == step]
+
+
+def _missed(entry: Any, trace: Any, tables: Mapping[int, GraphTable], numbers: _Numbers) -> dict[str, Any]:
+    row = trace.recorder.rows[entry.step]
+    table = tables[id(trace.frames[row[0]].graph)]
+    fixes: list[Any] = []
+    reasons = []
+    for blocker in entry.blockers:
+        fix = blocker.fix
+        # The reasons that stand against one input share one fix.
+        known = next((i for i, other in enumerate(fixes) if other is fix or other == fix), -1)
+        if fix is not None and known < 0:
+            known = len(fixes)
+            fixes.append(fix)
+        reasons.append(
+            {
+                "code": str(blocker.code),
+                "value": blocker.input,
+                "culprit": blocker.culprit,
+                "message": blocker.message,
+                "fix": known,
+            }
+        )
+    return {
+        "graph": table.index,
+        "node": table.node_at[id(row[1].node)],
+        "frame": " › ".join(entry.frame),
+        "step": numbers.at(entry.step),
+        "steps": numbers.told(entry.steps),
+        "bytes": entry.bytes,
+        "effect": entry.peak_effect,
+        "reasons": reasons,
+        "fixes": [_fix(fix) for fix in fixes],
+    }
+
+
+def _fix(fix: Any) -> dict[str, str]:
+    return {"label": fix.label, "sentence": fix.sentence, "code": fix.code}
+
+
+def _held(entry: Any, numbers: _Numbers) -> dict[str, Any]:
+    return {
+        "storage": entry.storage,
+        "name": entry.name,
+        "bytes": entry.bytes,
+        "last": numbers.at(entry.last_use) if entry.last_use >= 0 else -1,
+        "freed": -1 if entry.freed is None else numbers.at(entry.freed),
+        "reason": entry.reason,
+    }
+
+
+def _groups(parts: Sequence[Any]) -> list[dict[str, Any]]:
+    """Parts of the peak by group, the largest group first, with the names of its largest storages."""
+    groups: dict[str, list[Any]] = {}
+    for part in sorted(parts, key=lambda part: -part.bytes):
+        groups.setdefault(part.group, []).append(part)
+    told = [
+        {
+            "group": group,
+            "bytes": sum(part.bytes for part in members),
+            "count": len(members),
+            "names": [part.name for part in members[:_MOST_NAMES]],
+        }
+        for group, members in groups.items()
+    ]
+    return sorted(told, key=lambda group: -group["bytes"])

@@ -1,0 +1,240 @@
+"""The diagnosis in a real JupyterLab: what it lists is what the report says, and a fix that is applied works."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import nbformat
+import pytest
+from playwright.sync_api import Browser, Locator, Page, expect
+
+import kvviz
+from kvviz.widget import Debugger
+from tests.ui.conftest import from_cells, opened
+from tests.ui.page import NotebookPage
+from tests.ui.server import Jupyter
+
+pytestmark = pytest.mark.ui
+
+MODELS = Path(__file__).resolve().parents[2] / "assets" / "models"
+CELLS = [
+    """
+import kvviz
+from kvviz.explain.diagnose import explain
+graph = kvviz.load("assets/models/o01_optimum_llama/model.onnx")
+trace = kvviz.decode(graph, [5, 17, 33], 3)
+report = explain(trace)
+debugger = kvviz.debug(trace)
+debugger
+""",
+    """
+live = kvviz.debug(graph, prompt=[5, 17, 33], max_new_tokens=3, recorded=1)
+live
+""",
+    """
+from onnx import parser
+ops = "  ".join(f"v{i} = Relu(v{i - 1})" for i in range(1, 450))
+text = '<ir_version: 10, opset_import: ["" : 21]> chain (float[4] x) => (float[4] v449) { v0 = Relu(x)  ' + ops + " }"
+many = kvviz.debug(kvviz.run(kvviz.load(parser.parse_model(text)), {"x": [1, 2, 3, 4]}, policy="never", donate=["x"]))
+many
+""",
+]
+
+
+class MissedPage:
+    """Drive the missed pane of one debugger of a page."""
+
+    def __init__(self, page: Page, number: int = 0) -> None:
+        self.page = page
+        self.root = page.locator(".kvviz").nth(number)
+        self.root.scroll_into_view_if_needed()
+        expect(self.kv("sentence").first).to_be_visible()
+
+    def kv(self, name: str) -> Locator:
+        return self.root.locator(f'[data-kv="{name}"]')
+
+    def open(self) -> None:
+        tab = self.root.locator('[data-kv="tab"][data-id="missed"]')
+        if tab.get_attribute("aria-selected") != "true":
+            tab.click()
+        expect(self.kv("diagnosis")).to_be_visible()
+
+    def only_fixes(self, on: bool) -> None:
+        """List only what a fix is known for, or all."""
+        toggle = self.kv("only-fixes")
+        if (toggle.get_attribute("aria-pressed") == "true") != on:
+            toggle.click()
+
+    def row(self, number: int) -> Locator:
+        return self.root.locator(f'[data-kv="missed-row"][data-id="{number}"]')
+
+
+@pytest.fixture(scope="module")
+def notebook(browser: Browser, jupyter: Jupyter) -> Iterator[NotebookPage]:
+    nbformat.write(from_cells(CELLS), jupyter.root / "missed.ipynb")
+    with opened(browser, jupyter, "missed.ipynb", width=1700) as page:
+        page.run_all()
+        yield page
+
+
+@pytest.fixture
+def missed(notebook: NotebookPage) -> Iterator[MissedPage]:
+    page = MissedPage(notebook.page)
+    if page.kv("pair-back").count():
+        page.kv("pair-back").click()
+    page.open()
+    page.only_fixes(False)
+    yield page
+    notebook.check()
+
+
+def test_the_list_is_the_reports_own_in_its_order(notebook: NotebookPage, missed: MissedPage) -> None:
+    told = notebook.python("[[m.node, m.bytes, len(m.steps)] for m in report.missed[:6]]")
+    for number, (node, size, steps) in enumerate(told):
+        row = missed.row(number)
+        assert (row.get_attribute("title") or "").split("\n")[0].split(" in ")[0] == node
+        expect(row).to_contain_text(f"{steps}×")
+        if size < 10_000:
+            expect(row).to_contain_text(f"{size:,} B")
+    tab = missed.root.locator('[data-kv="tab"][data-id="missed"]')
+    expect(tab).to_have_text(f"Missed {notebook.python('len(report.missed)')}")
+
+
+def test_every_reason_of_a_missed_op_is_one_sentence(notebook: NotebookPage, missed: MissedPage) -> None:
+    for number in range(4):
+        # when
+        missed.row(number).click()
+        # then
+        told = notebook.python(f"[[str(b.code), b.input, b.message] for b in report.missed[{number}].blockers]")
+        reasons = missed.kv("reason")
+        expect(reasons).to_have_count(len(told))
+        shown = reasons.evaluate_all("(rows) => rows.map((row) => [row.dataset.id, row.innerText])")
+        assert sorted(code for code, _ in shown) == sorted(code for code, _, _ in told)
+        for _, _, message in told:
+            assert any(message in text for _, text in shown)
+
+
+FIRST_FIX = """next([b.fix.label, b.fix.sentence, b.fix.code, m.step, m.node] for m in report.missed
+  for b in m.blockers if b.fix is not None)"""
+
+
+def test_a_fix_is_told_with_the_change_of_code_to_copy(notebook: NotebookPage, missed: MissedPage) -> None:
+    # given
+    label, sentence, code, *_ = notebook.python(FIRST_FIX)
+    notebook.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    # when
+    missed.only_fixes(True)
+    missed.row(0).click()
+    # then
+    fix = missed.kv("fix").first
+    expect(fix).to_contain_text(label)
+    expect(fix).to_contain_text(sentence)
+    expect(fix.locator("pre")).to_have_text(code)
+    fix.locator('[data-kv="copy"]').click()
+    expect(fix.locator('[data-kv="copy"]')).to_have_text("Copied")
+    assert notebook.page.evaluate("() => navigator.clipboard.readText()") == code
+
+
+def test_applying_a_fix_shows_before_and_after_and_the_op_runs_in_place(
+    notebook: NotebookPage, missed: MissedPage
+) -> None:
+    # given
+    label, _, _, step, node = notebook.python(FIRST_FIX)
+    missed.only_fixes(True)
+    missed.row(0).click()
+    # when
+    missed.kv("fix").first.locator('[data-kv="apply"]').click()
+    # then
+    before, after = (missed.root.locator(f'.kv-half[data-side="{side}"]') for side in ("cursor", "partner"))
+    expect(after.locator("h3").first).to_have_text(f"after: {label}", timeout=60_000)
+    expect(before.locator(".kv-root")).to_have_attribute("data-step", str(step))
+    for side in (before, after):
+        expect(side.locator(".kv-this .kv-big")).to_have_attribute("title", node)
+    expect(before.locator('[data-kv="decision"]')).to_have_attribute("data-state", "copied")
+    expect(after.locator('[data-kv="decision"]')).to_have_attribute("data-state", "inplace")
+    assert notebook.python("debugger.fixed.tokens == trace.tokens")
+    notebook.screenshot("missed-applied", missed.root)
+    # and when one goes back
+    missed.kv("pair-back").click()
+    expect(before).to_have_count(0)
+    expect(missed.root).to_have_attribute("data-step", str(step))
+    assert notebook.python("debugger.mode") == "debugger"
+
+
+def test_what_was_held_at_the_peak_is_told_in_groups(notebook: NotebookPage, missed: MissedPage) -> None:
+    told = notebook.python(
+        "[sorted({p.group for p in report.peak.parts}), [h.reason for h in report.held_too_long[:3]],"
+        " [c.sentence for c in report.caches]]"
+    )
+    shares = missed.root.locator(".kv-shares li > b").all_inner_texts()
+    assert sorted(shares) == told[0]
+    held = missed.kv("held-row")
+    for row, reason in zip(held.all(), told[1]):
+        expect(row).to_contain_text(reason)
+    assert missed.kv("cache-finding").all_inner_texts() == told[2] != []
+
+
+def test_at_the_live_edge_the_diagnosis_comes_when_the_pane_is_opened(notebook: NotebookPage) -> None:
+    # given a debugger whose run goes on
+    live = MissedPage(notebook.page, 1)
+    assert notebook.python("live.trace.live is not None")
+    # when
+    live.open()
+    # then
+    expect(live.root.locator(".kv-shares li").first).to_be_visible()
+    expect(live.kv("missed-row").first).to_be_visible()
+    # and after a step the list goes on, with the diagnosis on demand
+    live.root.focus()
+    notebook.page.keyboard.press("End")
+    live.kv("next").click()
+    expect(live.kv("diagnose")).to_be_visible()
+    live.kv("diagnose").click()
+    expect(live.root.locator(".kv-shares li").first).to_be_visible()
+
+
+def test_of_a_long_list_the_first_entries_are_diagnosed_and_the_others_on_demand(notebook: NotebookPage) -> None:
+    # given
+    many = MissedPage(notebook.page, 2)
+    many.open()
+    told = many.root.locator(".kv-detail p:has(button)")
+    total = notebook.python("len(explain(many.trace).missed)")
+    assert total == 450
+    expect(told).to_contain_text("the first 200 of 450")
+    # when
+    many.kv("more-missed").click()
+    # then
+    expect(told).to_contain_text("the first 400 of 450")
+    many.kv("more-missed").click()
+    expect(told).to_have_count(0)
+    expect(many.kv("only-fixes")).to_have_text("with a fix 450")
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [600, 1000, 1400])
+def test_it_fits_its_width_in_both_themes(notebook: NotebookPage, missed: MissedPage, theme: str, width: int) -> None:
+    notebook.theme("dark" if theme == "dark" else "light")
+    missed.only_fixes(True)
+    missed.row(0).click()
+    missed.root.evaluate("(root, width) => { root.style.width = `${width}px`; }", width)
+    overflow = missed.root.evaluate("(root) => root.scrollWidth - root.clientWidth")
+    notebook.screenshot(f"missed-{theme}-{width}", missed.root)
+    missed.root.evaluate("(root) => { root.style.width = ''; }")
+    assert overflow <= 0
+
+
+def test_without_a_kernel_the_change_of_code_is_there_but_not_the_button(browser: Browser, tmp_path: Path) -> None:
+    # given
+    graph = kvviz.load(MODELS / "o01_optimum_llama" / "model.onnx")
+    Debugger(kvviz.decode(graph, [5, 17, 33], 2)).to_html(tmp_path / "trace.html")
+    page = browser.new_page()
+    page.goto((tmp_path / "trace.html").as_uri())
+    # when
+    missed = MissedPage(page)
+    missed.open()
+    missed.only_fixes(True)
+    missed.row(0).click()
+    # then
+    expect(missed.kv("fix").first.locator("pre")).to_be_visible()
+    expect(missed.kv("apply")).to_have_count(0)
+    page.close()

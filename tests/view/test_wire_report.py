@@ -1,0 +1,188 @@
+"""The diagnosis as the page reads it: numbers and texts are the report's, nodes and steps are those of the payload."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kvviz
+from kvviz.engine.blockers import Blocker, BlockerCode
+from kvviz.view import wire
+from kvviz.view.wire import Payloads
+from kvviz.view.wire_graphs import GraphTable, add_tables
+from kvviz.view.wire_plan import plan_payload
+from kvviz.view.wire_report import MOST, report_header
+
+
+def tables_of(trace: kvviz.Trace) -> dict[int, GraphTable]:
+    tables: dict[int, GraphTable] = {}
+    add_tables(tables, trace.frames)
+    return tables
+
+
+def entry(trace: kvviz.Trace, step: int, *blockers: Blocker) -> SimpleNamespace:
+    found = trace.steps[step]
+    return SimpleNamespace(
+        node=found.node, frame=found.frame, step=step, steps=(step,), bytes=64, peak_effect=32, blockers=blockers
+    )
+
+
+def report_of(trace: kvviz.Trace, *missed: SimpleNamespace) -> SimpleNamespace:
+    """A report of one's own making, with one storage held too long and a peak of three parts."""
+    parts = [
+        SimpleNamespace(group="activations", name="h", bytes=300),
+        SimpleNamespace(group="weights", name="w", bytes=500),
+        SimpleNamespace(group="activations", name="g", bytes=400),
+    ]
+    held = SimpleNamespace(storage=3, name="h", bytes=300, last_use=2, freed=None, reason="A view keeps it.")
+    peak = SimpleNamespace(bytes=1200, step=4, parts=parts)
+    return SimpleNamespace(
+        missed=missed,
+        held_too_long=(held,),
+        caches=(SimpleNamespace(sentence="B1 was thrown away", fix=None),),
+        peak=peak,
+    )
+
+
+def blocker(code: BlockerCode, input: str, fix: Any = None) -> Blocker:
+    return Blocker(code, input, 0, "Add_1", f"{input} is still read", 64, fix)
+
+
+def test_reasons_of_one_input_share_the_fix_that_removes_them_all(decoded: kvviz.Trace) -> None:
+    # given two reasons against x with one fix, and one against y that nothing removes
+    fix = SimpleNamespace(label="donate x", sentence="Then it may be overwritten.", code='run(donate=["x"])')
+    reasons = (
+        blocker(BlockerCode.NOT_LAST_USE, "x", fix),
+        blocker(BlockerCode.BORROWED_INPUT, "x", fix),
+        blocker(BlockerCode.CONSTANT, "y"),
+    )
+    # when
+    header = report_header(
+        report_of(decoded, entry(decoded, 5, *reasons)), decoded, tables_of(decoded), range(len(decoded.steps))
+    )
+    # then
+    (told,) = header["missed"]
+    assert [(r["code"], r["value"], r["fix"]) for r in told["reasons"]] == [
+        ("NOT_LAST_USE", "x", 0),
+        ("BORROWED_INPUT", "x", 0),
+        ("CONSTANT", "y", -1),
+    ]
+    assert told["fixes"] == [{"label": fix.label, "sentence": fix.sentence, "code": fix.code}]
+    assert (told["bytes"], told["effect"], told["step"]) == (64, 32, 5)
+
+
+def test_a_missed_node_has_the_numbers_that_the_payload_gives_it(branching: kvviz.Trace) -> None:
+    # given steps in the body of an If, too
+    missed = [entry(branching, step) for step in range(0, len(branching.steps), 7)]
+    header = report_header(report_of(branching, *missed), branching, tables_of(branching), range(len(branching.steps)))
+    head, _ = wire.decode(wire.payload(branching))
+    # then
+    names = [head["graphs"][told["graph"]]["nodes"][told["node"]][0] for told in header["missed"]]
+    assert names == [m.node for m in missed]
+    assert len({told["graph"] for told in header["missed"]}) > 1
+
+
+def test_only_the_first_entries_are_told_and_the_next_on_demand(decoded: kvviz.Trace) -> None:
+    missed = [entry(decoded, step) for step in range(MOST + 50)]
+    report, tables, kept = report_of(decoded, *missed), tables_of(decoded), range(len(decoded.steps))
+    first, more = (report_header(report, decoded, tables, kept, start) for start in (0, MOST))
+    assert [told["step"] for told in first["missed"]] == list(range(MOST))
+    assert [told["step"] for told in more["missed"]] == list(range(MOST, MOST + 50))
+    assert first["total"] == more["total"] == MOST + 50
+
+
+def test_parts_of_the_peak_are_told_by_group_and_sum_to_it(decoded: kvviz.Trace) -> None:
+    header = report_header(report_of(decoded), decoded, tables_of(decoded), range(len(decoded.steps)))
+    groups = header["peak"]["groups"]
+    assert [(g["group"], g["bytes"], g["count"], g["names"]) for g in groups] == [
+        ("activations", 700, 2, ["g", "h"]),
+        ("weights", 500, 1, ["w"]),
+    ]
+    assert sum(g["bytes"] for g in groups) == header["peak"]["bytes"]
+    assert header["held"][0]["freed"] == -1 and header["caches"] == [{"text": "B1 was thrown away", "fix": None}]
+
+
+def test_steps_are_numbered_as_in_a_payload_that_leaves_runs_out(decoded: kvviz.Trace) -> None:
+    # given a payload with the last run only
+    last = decoded.runs[-1]
+    kept = range(last.first, last.last)
+    again = SimpleNamespace(**{**vars(entry(decoded, last.first + 3)), "steps": (3, last.first + 3)})
+    # when
+    header = report_header(report_of(decoded, again), decoded, tables_of(decoded), kept)
+    # then
+    assert header["missed"][0]["step"] == 3
+    assert header["missed"][0]["steps"] == [3]
+    assert header["steps"] == len(kept)
+
+
+def test_a_trace_that_goes_on_is_diagnosed_only_when_it_is_asked_for(halfway: kvviz.Trace) -> None:
+    payloads = Payloads(halfway)
+    assert wire.decode(payloads.tell())[0]["report"] is None
+    told = payloads.report()
+    assert told["steps"] == len(halfway.steps)
+    assert told["total"] == len(told["missed"]) > 0
+
+
+def test_a_finished_trace_carries_its_diagnosis(copying: kvviz.Trace) -> None:
+    report = wire.decode(wire.payload(copying))[0]["report"]
+    payload = Payloads(copying)
+    sizes = [m.bytes for m in payload.diagnosis().missed]
+    assert [told["bytes"] for told in report["missed"]] == sizes[:MOST]
+    assert sum(group["bytes"] for group in report["peak"]["groups"]) == copying.peak_bytes
+
+
+def test_the_words_of_a_policys_planner_are_told_with_the_step(copying: kvviz.Trace) -> None:
+    # given
+    planned = copying.recorder.rows[10][1]
+    before, planned.notes = planned.notes, SimpleNamespace(told="kReuse of x (MayInplace)")
+    # when
+    head, columns = wire.decode(wire.payload(copying))
+    planned.notes = before
+    # then
+    told = [head["strings"][i] for i in columns["step.note"]]
+    assert told[10] == "kReuse of x (MayInplace)"
+    assert [note for i, note in enumerate(told) if copying.recorder.rows[i][1] is not planned and note] == []
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_any_sequence_of_frontiers_comes_back_from_its_changes(copying: kvviz.Trace, seed: int) -> None:
+    # given events whose frontiers grow, shrink, and are shuffled now and then
+    rng = np.random.default_rng(seed)
+    nodes = list(copying.graph.nodes[:40])
+    frontier: list[Any] = []
+    events = []
+    for _ in range(300):
+        frontier = [node for node in frontier if rng.random() < 0.8]
+        frontier += [nodes[i] for i in rng.integers(0, 40, 3) if nodes[i] not in frontier][:1]
+        if rng.random() < 0.05:
+            rng.shuffle(frontier)
+        events.append(
+            SimpleNamespace(
+                phase="pick",
+                node=None,
+                value="",
+                action="look",
+                reason="",
+                frontier=tuple(frontier),
+                planned=0,
+                depth=0,
+                ready=(),
+            )
+        )
+    # when
+    head, columns = wire.decode(plan_payload(copying.graph, events, {"name": "", "about": ""}))
+    # then
+    names = [node[0] for node in head["graphs"][0]["nodes"]]
+    now: list[int] = []
+    for i, event in enumerate(events):
+        now = [] if columns["event.full"][i] else now
+        for change in columns["change.node"][columns["event.change"][i] : columns["event.change"][i + 1]].tolist():
+            if change >= 0:
+                now.append(change)
+            else:
+                now.remove(-1 - change)
+        assert [names[node] for node in now] == [node.name for node in event.frontier]
+    assert columns["event.full"].sum() < 200
