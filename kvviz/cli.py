@@ -1,4 +1,4 @@
-"""The command line: ``kvviz report``, ``kvviz html``, ``kvviz lab``.
+"""The command line: ``kvviz report``, ``kvviz html``, ``kvviz compare``, ``kvviz lab``.
 
 What is wrong with the input is said in one line on stderr, and the exit status is 2.
 """
@@ -15,6 +15,7 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -22,16 +23,19 @@ import numpy as np
 
 import kvviz
 from kvviz.decode.made import Maker
+from kvviz.engine.schedules import NAMES
 from kvviz.errors import InputError, KvvizError
 from kvviz.explain.words import size
 from kvviz.graph.caches import cache_pairs
 from kvviz.graph.model import Graph
+from kvviz.view.compare import comparison_text, plot_comparison
 from kvviz.view.export import to_html
 from kvviz.view.perfetto import export_perfetto
 from kvviz.view.report import report, report_data
 from kvviz.view.table import steps_table
 
 _TOKENS = 16
+_POLICIES = ("ideal", "rten", "onnxruntime")
 # What these say of a run has no meaning for a trace that was saved, and for the other kind of run.
 _FOR_DECODE = ("tokens", "words")
 _FOR_ONE_RUN = ("donate", "donate_caches", "output")
@@ -105,6 +109,23 @@ def _html(options: argparse.Namespace) -> int:
     return 0
 
 
+def _compare(options: argparse.Namespace) -> int:
+    if _is_saved(options.model):
+        raise InputError(f"{options.model} is a saved trace, which cannot be run under other rules; give the model")
+    graph = kvviz.load(options.model)
+    inputs, how = _decode_arguments(graph, options) if _decodes(options) else _run_arguments(graph, options)
+    comparison = kvviz.compare(graph, inputs, options.policies or _POLICIES, options.schedules, **how)
+    if options.json:
+        rows = [asdict(row) for row in comparison]
+        print(json.dumps({"equal": comparison.equal, "rows": rows}, indent=1))
+    else:
+        print(comparison_text(comparison))
+    if options.figure:
+        plot_comparison(comparison).savefig(options.figure)
+        _wrote(options.figure)
+    return 0
+
+
 def _lab(options: argparse.Namespace) -> int:
     if importlib.util.find_spec("jupyterlab") is None:
         raise KvvizError("JupyterLab is not installed; get it with: pip install 'kvviz[lab]'")
@@ -126,8 +147,9 @@ def _trace(options: argparse.Namespace) -> Any:
         trace = kvviz.Trace.load(options.model)
     else:
         graph = kvviz.load(options.model)
-        decoding = options.prompt is not None or options.text is not None
-        trace = _decode(graph, options) if decoding else _run(graph, options)
+        make, arguments = (kvviz.decode, _decode_arguments) if _decodes(options) else (kvviz.run, _run_arguments)
+        inputs, how = arguments(graph, options)
+        trace = make(graph, inputs=inputs, policy=options.policy or "ideal", **how)
         trace.title = _title(options.model)
     if options.save:
         trace.save(options.save)
@@ -138,23 +160,26 @@ def _trace(options: argparse.Namespace) -> Any:
     return trace
 
 
-def _decode(graph: Graph, options: argparse.Namespace) -> Any:
+def _decodes(options: argparse.Namespace) -> bool:
+    return options.prompt is not None or options.text is not None
+
+
+def _decode_arguments(graph: Graph, options: argparse.Namespace) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The inputs, and the other arguments, of a decode."""
     _refuse(options, _FOR_ONE_RUN, "is for a single run; a decode donates its caches by itself")
     if options.text is not None and (options.words is None or options.prompt is not None):
         raise InputError("give --prompt with token numbers, or --text together with --words vocab.json")
-    return kvviz.decode(
-        graph,
-        options.prompt if options.text is None else options.text,
-        options.tokens or _TOKENS,
-        inputs=_inputs(graph, options, decoding=True),
-        policy=options.policy or "ideal",
-        kv_capacity=options.kv_capacity,
-        tokenizer=None if options.words is None else _words(options.words),
-        progress=sys.stderr.isatty(),
-    )
+    return _inputs(graph, options, decoding=True), {
+        "prompt": options.prompt if options.text is None else options.text,
+        "max_new_tokens": options.tokens or _TOKENS,
+        "kv_capacity": options.kv_capacity,
+        "tokenizer": None if options.words is None else _words(options.words),
+        "progress": sys.stderr.isatty(),
+    }
 
 
-def _run(graph: Graph, options: argparse.Namespace) -> Any:
+def _run_arguments(graph: Graph, options: argparse.Namespace) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The inputs, and the other arguments, of a single run."""
     _refuse(options, _FOR_DECODE, "needs --prompt or --text")
     inputs = _inputs(graph, options)
     donate = list(options.donate or ())
@@ -168,7 +193,7 @@ def _run(graph: Graph, options: argparse.Namespace) -> Any:
                 inputs[pair.input] = kvviz.reserve(inputs[pair.input], pair.axis, options.kv_capacity)
             except ValueError as error:
                 raise InputError(f"cache {pair.input!r}: {error}") from None
-    return kvviz.run(graph, inputs, options.output, tuple(dict.fromkeys(donate)), options.policy or "ideal")
+    return inputs, {"outputs": options.output, "donate": tuple(dict.fromkeys(donate))}
 
 
 def _inputs(graph: Graph, options: argparse.Namespace, decoding: bool = False) -> dict[str, Any]:
@@ -238,8 +263,16 @@ def _parser() -> argparse.ArgumentParser:
     page = commands.add_parser("html", help="write the debugger as one HTML file", allow_abbrev=False)
     page.add_argument("-o", "--out", metavar="FILE", help="where to (default: the model's name)")
     page.set_defaults(run=_html)
-    for command in (told, page):
+    side = commands.add_parser("compare", help="run a model under several policies, side by side", allow_abbrev=False)
+    side.add_argument("--policies", nargs="+", metavar="NAME", help=f"default: {' '.join(_POLICIES)}")
+    side.add_argument("--schedules", nargs="+", metavar="NAME", help=f"orders to try: {', '.join(NAMES)}")
+    side.add_argument("--json", action="store_true", help="the numbers as JSON")
+    side.add_argument("--figure", metavar="FILE", help="write the picture")
+    side.set_defaults(run=_compare)
+    for command in (told, page, side):
         _add_running(command.add_argument)
+    for command in (told, page):
+        _add_keeping(command.add_argument)
     lab = commands.add_parser("lab", help="start JupyterLab on the notebooks", allow_abbrev=False)
     lab.add_argument("folder", nargs="?", metavar="DIR", help="another folder; what follows goes to JupyterLab")
     lab.set_defaults(run=_lab)
@@ -254,11 +287,14 @@ def _add_running(add: Any) -> None:
     add("--text", help="decode from this text, with --words")
     add("--words", metavar="FILE", help="the vocabulary, a JSON list of words")
     add("--tokens", type=_positive, metavar="N", help=f"tokens to decode (default: {_TOKENS})")
-    add("--policy", metavar="NAME", help="the rules to run by (default: ideal)")
     add("--donate", action="extend", nargs="+", metavar="NAME", help="inputs that the run may overwrite")
     add("--donate-caches", action="store_true", help="donate all caches")
     add("--kv-capacity", type=_positive, metavar="N", help="rows to reserve in growing caches")
     add("--output", action="extend", nargs="+", metavar="NAME", help="values to compute, in place of all outputs")
+
+
+def _add_keeping(add: Any) -> None:
+    add("--policy", metavar="NAME", help="the rules to run by (default: ideal)")
     add("--perfetto", metavar="FILE", help="write the trace for Perfetto")
     add("--save", metavar="FILE", help="write the trace")
 

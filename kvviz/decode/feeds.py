@@ -16,7 +16,13 @@ from kvviz.memory.storage import reserve
 
 
 def first_caches(
-    graph: Graph, pairs: tuple[CachePair, ...], batch: int, capacity: int | None, given: Mapping[str, Any], rows: int
+    graph: Graph,
+    pairs: tuple[CachePair, ...],
+    batch: int,
+    capacity: int | None,
+    given: Mapping[str, Any],
+    rows: int,
+    later: bool = False,
 ) -> dict[str, np.ndarray]:
     """Empty caches for the first run: no rows for growing ones, zeros in full for static ones and states.
 
@@ -32,6 +38,8 @@ def first_caches(
         Inputs from the caller; a cache that is among them is taken from there.
     rows : int
         Rows that the whole decode will need, to check static caches.
+    later : bool
+        Growing caches get more room later: they begin with ``capacity`` rows or one, however many will be needed.
 
     Raises
     ------
@@ -52,10 +60,10 @@ def first_caches(
                 f"ask for fewer tokens or export a longer cache"
             )
         array = np.zeros(shape, value.dtype or np.float32)
-        if capacity is not None and pair.protocol == "growing" and pair.axis is not None:
-            if capacity < rows:
+        if (later or capacity is not None) and pair.protocol == "growing" and pair.axis is not None:
+            if capacity is not None and capacity < rows and not later:
                 raise InputError(f"kv_capacity is {capacity} rows, but prompt and new tokens need {rows}")
-            array = reserve(array, pair.axis, capacity)
+            array = reserve(array, pair.axis, 1 if capacity is None else capacity)
         caches[pair.input] = array
     return caches
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from kvviz.decode.feeds import control_feeds, first_caches
+from kvviz.decode.growth import make_room
 from kvviz.decode.meter import new_caches, read_meters
 from kvviz.decode.prompt import as_batch, as_tokenizer, text_of
 from kvviz.engine.policy import Policy
+from kvviz.engine.recipe import Kept, Recipe, fresh
 from kvviz.engine.session import Session
 from kvviz.engine.trace import Trace
 from kvviz.errors import InputError
@@ -41,9 +43,15 @@ class DecodeSession(Session):
         stop_tokens: Collection[int] = (),
         record: bool = True,
         poison: bool = False,
+        growth: str | None = None,
+        donate: Sequence[str] = (),
     ) -> None:
         super().__init__(graph, None, policy, record, poison)
         self.given = dict(inputs or {})
+        self.capacity = kv_capacity
+        self.growth = self.policy.growth if growth is None else growth
+        if self.growth not in ("start", "after"):
+            raise InputError(f"growth is 'start' or 'after', not {growth!r}")
         self.max_new_tokens = max_new_tokens
         self.stop_tokens = frozenset(stop_tokens)
         self.tokenizer = as_tokenizer(tokenizer)
@@ -60,11 +68,15 @@ class DecodeSession(Session):
         self.past = self._rows_given()
         self.mask = np.concatenate([np.ones((batch, self.past), np.int64), self.mask], 1)
         rows = self.past + length + max_new_tokens - 1
-        self.caches: dict[str, Any] = first_caches(graph, self.pairs, batch, kv_capacity, self.given, rows)
+        self.donated = (donate,) if isinstance(donate, str) else tuple(donate)
+        self._check_donated()
+        later = self.growth == "after"
+        self.caches: dict[str, Any] = first_caches(graph, self.pairs, batch, kv_capacity, self.given, rows, later)
         self.carried: dict[str, tuple[int, str]] = {}
         self.kept: set[str] = set()
         self.done = np.zeros(batch, bool)
         trace = self.trace
+        trace.recipe = self._recipe(prompt, rows)
         trace.caches = new_caches(self.pairs)
         trace.prompt = [int(t) for t, real in zip(self.tokens[0], self.mask[0, self.past :]) if real]
         trace.batch_tokens = [[] for _ in range(batch)]
@@ -75,16 +87,18 @@ class DecodeSession(Session):
         """Feed the tokens that are due, with the caches of the run before."""
         if len(self.trace.runs) >= self.max_new_tokens or self.done.all():
             return False
+        if self.trace.runs and self.growth == "after":
+            make_room(self.trace, self.pairs, self.caches, self.capacity)
         given = {name: value for name, value in self.given.items() if name not in self.caches}
         self.feeds = {
             **given,
             **control_feeds(self.graph, self.roles, self.tokens, self.mask, self.past, given),
             **self.caches,
         }
-        donate = [pair.input for pair in self.pairs if pair.protocol != "cross" and pair.input not in self.given]
-        if self.trace.runs:
-            donate = [pair.input for pair in self.pairs if pair.protocol != "cross"]
-        self.begin(self.feeds, donate, self.carried)
+        own = [pair.input for pair in self.pairs if pair.protocol != "cross"]
+        if not self.trace.runs:
+            own = [name for name in own if name not in self.given]
+        self.begin(self.feeds, list(dict.fromkeys((*own, *self.donated))), self.carried)
         return True
 
     def ended(self, outputs: dict[str, Any]) -> None:
@@ -109,6 +123,51 @@ class DecodeSession(Session):
         self._carry(outputs)
         self.tokens = chosen.astype(np.int64)[:, None]
         self.mask = np.concatenate([self.mask, np.ones_like(self.tokens)], 1)
+
+    def _recipe(self, prompt: Any, rows: int) -> Recipe:
+        """How to decode the same again; what the caller gave is among the inputs of the first run."""
+        options = {
+            "graph": self.graph,
+            "prompt": prompt if isinstance(prompt, str) else self._prompts(),
+            "max_new_tokens": self.max_new_tokens,
+            "policy": self.policy,
+            "kv_capacity": self.capacity,
+            "tokenizer": self.tokenizer,
+            "stop_tokens": self.stop_tokens,
+            "record": self.recorder.on,
+            "poison": self.recorder.ledger.poisoned,
+            "growth": self.growth,
+            "donate": self.donated,
+            "progress": False,
+        }
+        runs, names = self.trace.replayer.runs, tuple(self.given)
+
+        def kept() -> Kept | None:
+            return runs[0].kept if runs and runs[0] is not None else None
+
+        def given() -> dict[str, Any]:
+            inputs = fresh(kept()) if names else {}
+            return {"inputs": {name: inputs[name] for name in names}}
+
+        return Recipe("decode", decode, options, given, rows, frozenset(self._lent()), kept)
+
+    def _prompts(self) -> list[list[int]]:
+        """The prompts as lists of tokens, without padding."""
+        real = self.mask[:, self.past :].astype(bool)
+        return [row[keep].tolist() for row, keep in zip(self.tokens, real)]
+
+    def _check_donated(self) -> None:
+        """Only what no later run is fed again may be given away: inputs that are made for each run, and caches to
+        start from."""
+        lent, inputs = self._lent(), {value.name for value in self.graph.inputs}
+        for name in self.donated:
+            if name in lent or name not in inputs:
+                why = "every run is fed the same array" if name in lent else "the graph has no such input"
+                raise InputError(f"cannot donate {name!r}: {why}")
+
+    def _lent(self) -> set[str]:
+        cross = {pair.input for pair in self.pairs if pair.protocol == "cross"}
+        return cross | (self.given.keys() - {pair.input for pair in self.pairs})
 
     def _rows_given(self) -> int:
         """Rows in the growing caches that the caller gave to start from."""
@@ -145,6 +204,8 @@ def decode(
     record: bool = True,
     poison: bool = False,
     progress: bool = True,
+    growth: str | None = None,
+    donate: Sequence[str] = (),
 ) -> Trace:
     """Decode greedily and record every op of every step.
 
@@ -170,6 +231,14 @@ def decode(
         As in `kvviz.run`.
     progress : bool
         Show a progress bar when it takes longer than a second.
+    growth : str, optional
+        ``"start"``: room for growing caches is reserved once, before the first run. ``"after"``: a growing cache that
+        has no room for one more row is moved after a run, by the caller, into a block of ``max(kv_capacity, 2 × its
+        length)`` rows, and begins with ``kv_capacity`` rows or one. The bytes so moved are not copied by kernels; they
+        are counted in `Run.bytes_moved_outside`. By default what the policy says.
+    donate : sequence of str
+        Inputs made for each run (tokens, masks, positions) and given caches to start from that a run may overwrite.
+        Caches of earlier runs are donated in any case.
 
     Returns
     -------
@@ -186,7 +255,18 @@ def decode(
     from tqdm.auto import tqdm
 
     session = DecodeSession(
-        graph, prompt, max_new_tokens, inputs, policy, kv_capacity, tokenizer, stop_tokens, record, poison
+        graph,
+        prompt,
+        max_new_tokens,
+        inputs,
+        policy,
+        kv_capacity,
+        tokenizer,
+        stop_tokens,
+        record,
+        poison,
+        growth,
+        donate,
     )
     with tqdm(total=max_new_tokens, unit="token", delay=1.0, disable=not progress, leave=False) as bar:
         session.on_run_end = lambda: bar.update(1)

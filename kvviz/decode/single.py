@@ -7,6 +7,7 @@ from typing import Any
 
 from kvviz.decode.meter import new_caches, read_meters
 from kvviz.engine.policy import Policy
+from kvviz.engine.recipe import Recipe, fresh
 from kvviz.engine.session import Session
 from kvviz.engine.trace import Trace
 from kvviz.graph.caches import cache_pairs
@@ -28,7 +29,23 @@ class SingleRun(Session):
     ) -> None:
         super().__init__(graph, outputs, policy, record, poison)
         self.feeds = dict(inputs)
-        self.begin(self.feeds, (donate,) if isinstance(donate, str) else tuple(donate))
+        donate = (donate,) if isinstance(donate, str) else tuple(donate)
+        self.begin(self.feeds, donate)
+        runs = self.trace.replayer.runs
+        self.trace.recipe = Recipe(
+            "run",
+            run,
+            {
+                "graph": graph,
+                "outputs": outputs,
+                "donate": donate,
+                "policy": self.policy,
+                "record": record,
+                "poison": poison,
+            },
+            lambda: {"inputs": fresh(runs[0] and runs[0].kept)},
+            kept=lambda: runs[0] and runs[0].kept,
+        )
 
     def ended(self, outputs: dict[str, Any]) -> None:
         """Read the meters of the caches that the run carried on."""

@@ -8,6 +8,7 @@ from typing import Any
 from kvviz.decode.feeds import first_caches
 from kvviz.decode.meter import new_caches, read_meters
 from kvviz.engine.policy import Policy
+from kvviz.engine.recipe import Recipe, fresh
 from kvviz.engine.session import Session
 from kvviz.engine.trace import Trace
 from kvviz.graph.caches import cache_pairs
@@ -22,6 +23,7 @@ def stream(
     *,
     record: bool = True,
     poison: bool = False,
+    donate: Sequence[str] = (),
 ) -> Trace:
     """Run a recurrent graph over chunks of input, carrying its states along.
 
@@ -32,13 +34,19 @@ def stream(
         The inputs of each run, without the states.
     states : mapping, optional
         Where to start from; zeros by default.
+    policy : str or Policy
+    record, poison : bool
+        As in `kvviz.run`.
+    donate : sequence of str
+        Inputs that every run may overwrite: those of the chunks, and the states to start from. The states of earlier
+        runs are donated in any case.
 
     Returns
     -------
     Trace
         ``results`` has the outputs of every run that are not states.
     """
-    session = StreamSession(graph, chunks, states or {}, policy, record, poison)
+    session = StreamSession(graph, chunks, states or {}, policy, record, poison, donate)
     return session.run_to_end()
 
 
@@ -53,13 +61,16 @@ class StreamSession(Session):
         policy: str | Policy = "ideal",
         record: bool = True,
         poison: bool = False,
+        donate: Sequence[str] = (),
     ) -> None:
         super().__init__(graph, None, policy, record, poison)
         self.chunks = list(chunks)
+        self.donated = (donate,) if isinstance(donate, str) else tuple(donate)
         self.pairs = cache_pairs(graph)
         self.states: dict[str, Any] = first_caches(graph, self.pairs, 1, None, states, 0)
         self.carried: dict[str, tuple[int, str]] = {}
         self.trace.caches = new_caches(self.pairs)
+        self.trace.recipe = self._recipe(tuple(states))
 
     def next_run(self) -> bool:
         """Feed the next chunk with the states of the run before."""
@@ -67,7 +78,8 @@ class StreamSession(Session):
         if run >= len(self.chunks):
             return False
         self.feeds = {**self.chunks[run], **self.states}
-        self.begin(self.feeds, [pair.input for pair in self.pairs] if run else [], self.carried)
+        own = [pair.input for pair in self.pairs] if run else []
+        self.begin(self.feeds, list(dict.fromkeys((*own, *self.donated))), self.carried)
         return True
 
     def ended(self, outputs: dict[str, Any]) -> None:
@@ -79,3 +91,22 @@ class StreamSession(Session):
         for pair in self.pairs:
             self.states[pair.input] = outputs[pair.output]
             self.carried[pair.input] = (len(self.trace.runs) - 1, pair.output)
+
+    def _recipe(self, states: tuple[str, ...]) -> Recipe:
+        """How to run the same stream again; chunks that have not run are as the caller has them."""
+        options = {
+            "graph": self.graph,
+            "policy": self.policy,
+            "record": self.recorder.on,
+            "poison": self.recorder.ledger.poisoned,
+            "donate": self.donated,
+        }
+        runs, chunks = self.trace.replayer.runs, self.chunks
+
+        def given() -> dict[str, Any]:
+            fed = [fresh(run and run.kept) for run in runs]
+            first = fed[0] if fed else {}
+            ran = [{name: inputs[name] for name in chunk} for inputs, chunk in zip(fed, chunks)]
+            return {"chunks": [*ran, *chunks[len(ran) :]], "states": {name: first[name] for name in states}}
+
+        return Recipe("stream", stream, options, given)

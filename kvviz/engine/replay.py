@@ -6,7 +6,7 @@ Inputs are kept within a byte budget; a value that cannot be computed again is s
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from kvviz.engine import control
 from kvviz.engine.binding import Weights
 from kvviz.engine.execution import Execution
 from kvviz.engine.plan import Plan
+from kvviz.engine.recipe import Kept
 from kvviz.engine.rows import VIEW, Recorder
 from kvviz.errors import ReplayError
 
@@ -26,42 +27,38 @@ _RANDOM = {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "Rand
 Carried = Mapping[str, tuple[int, str]]
 
 
+class Fed(NamedTuple):
+    """What a run was given: the inputs, those that it may overwrite, and those that are outputs of earlier runs."""
+
+    kept: Kept
+    donate: frozenset[str]
+    carried: Carried
+
+
 class Replayer:
     """Copies of every run's inputs, within a budget.
 
     Attributes
     ----------
-    runs : list of (feeds, donate, carried) or None
+    runs : list of Fed or None
         ``carried`` maps an input to the (run, output) that it was; None where the budget was used up.
     """
 
     def __init__(self, plan: Plan, policy: Policy) -> None:
         self.plan = plan
         self.policy = policy
-        self.runs: list[tuple[dict[str, Any], frozenset[str], Carried] | None] = []
+        self.runs: list[Fed | None] = []
         self.left = BUDGET
 
     def note(self, feeds: Mapping[str, Any], donate: frozenset[str], carried: Carried) -> None:
         """Keep the inputs of a run that starts now."""
         fresh = {name: value for name, value in feeds.items() if name not in carried}
-        size = sum(_nbytes(value) for value in fresh.values())
+        size = Kept.size(fresh)
         if size > self.left:
             self.runs.append(None)
             return
         self.left -= size
-        self.runs.append(({name: _copied(value) for name, value in fresh.items()}, donate, dict(carried)))
-
-
-def _nbytes(value: Any) -> int:
-    if isinstance(value, (list, tuple)):
-        return sum(map(_nbytes, value))
-    return value.nbytes if isinstance(value, np.ndarray) else 0
-
-
-def _copied(value: Any) -> Any:
-    if isinstance(value, (list, tuple)):
-        return [_copied(element) for element in value]
-    return value.copy() if isinstance(value, np.ndarray) else value
+        self.runs.append(Fed(Kept(fresh), donate, dict(carried)))
 
 
 def value_at(trace: Trace, name: str, step: int) -> np.ndarray:
@@ -75,26 +72,27 @@ def value_at(trace: Trace, name: str, step: int) -> np.ndarray:
     frame_id = rows[step][0]
     run = trace.recorder.frames[frame_id].run
     first = run
-    while first >= 0 and (entry := replayer.runs[first]) is not None and entry[2]:
+    while first >= 0 and (entry := replayer.runs[first]) is not None and entry.carried:
         first -= 1
     if first < 0 or any(replayer.runs[k] is None for k in range(first, run + 1)):
         raise ReplayError(f"value {name!r} was not recorded: the inputs of its run were larger than the budget")
     for row in rows[trace.runs[first].first : step + 1]:
-        if _is_random(row):
+        if is_random(row):
             raise ReplayError(f"value {name!r} was not recorded: {row[1].node.name} would draw other random numbers")
     recorder = Recorder()
     weights = Weights(trace.graph, recorder.ledger)
     entries = [entry for k in range(first, run + 1) if (entry := replayer.runs[k]) is not None]
-    wanted = {source for entry in entries for source in entry[2].values()}
+    wanted = {source for entry in entries for source in entry.carried.values()}
     made: dict[tuple[int, str], Any] = {}
     for k, entry in zip(range(first, run + 1), entries):
-        feeds = {**entry[0], **{name: made[source] for name, source in entry[2].items()}}
+        feeds = {**entry.kept.values, **{name: made[source] for name, source in entry.carried.items()}}
         first_frame = next(f for f, r in enumerate(trace.recorder.frames) if r.run == k)
         frame_shift = first_frame - len(recorder.frames)
         with np.errstate(all="ignore"):
             # Nothing is overwritten in a replay, so that every value up to the step can still be read.
             execution = Execution(replayer.plan, feeds, frozenset(), replayer.policy, recorder, weights, k)
             execution.decide = _never
+            execution.placed = False
             start, stop = trace.runs[k].first, trace.runs[k].last
             for index in range(start, step + 1 if k == run else stop):
                 _repeat(execution, trace, rows[index], frame_shift)
@@ -107,7 +105,7 @@ def value_at(trace: Trace, name: str, step: int) -> np.ndarray:
     return np.array(value)
 
 
-def _is_random(row: tuple) -> bool:
+def is_random(row: tuple) -> bool:
     """Whether a step gives something else each time; a Dropout does where it is in training, else it is a view."""
     node, placed = row[1].node, row[4]
     drops = node.op_type == "Dropout" and placed[0] is not None and placed[0][2] != VIEW

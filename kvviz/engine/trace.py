@@ -40,6 +40,10 @@ class Trace:
         The run was stopped from outside; everything up to there is valid.
     live : Live or None
         What may run next, or None when all has run.
+    recipe : Recipe or None
+        How to make this trace again with a change; None for a trace that was loaded.
+    notes : dict
+        What readers of the trace worked out about it and want to keep.
     """
 
     def __init__(self, graph: Graph, policy: Policy, recorder: Recorder, title: str = "") -> None:
@@ -59,6 +63,8 @@ class Trace:
         self.interrupted = False
         self.live: Live | None = None
         self.replayer: Any = None
+        self.recipe: Any = None
+        self.notes: dict[str, Any] = {}
         self._frames: list[TraceFrame] = []
         self._lives: tuple[int, Any, list[StorageRecord]] = (-1, None, [])
         self._where: dict[tuple[int, int], int] = {}

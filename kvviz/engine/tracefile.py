@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import zipfile
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from kvviz.engine.reasons import offset_of
 from kvviz.engine.trace import Trace
 from kvviz.graph.model import Graph, Node, Value
 
-FORMAT = 1
+FORMAT = 2
 COLUMNS = ("step", "taken", "masks", "placed", "freed")
 
 
@@ -32,13 +33,19 @@ def save(trace: Trace, path: Any) -> None:
     header = {
         "format": FORMAT,
         "title": trace.title,
-        "policy": [trace.policy.name, trace.policy.about, trace.policy.version],
+        "policy": [
+            *(trace.policy.name, trace.policy.about, trace.policy.version),
+            *(list(trace.policy.rules), trace.policy.homes is not None),
+        ],
         "graphs": described,
         "plans": [_plan(plan, graphs) for plan in plans],
         "frames": [_frame(frame, number) for frame in frames],
         "storages": [[s.capacity, s.origin, s.owned] for s in trace.recorder.ledger.storages],
         "runs": [
-            [r.first, r.last, r.token, r.text, r.peak_bytes, r.bytes_copied, r.bytes_written, r.bytes_allocated]
+            [
+                *(r.first, r.last, r.token, r.text),
+                *(r.peak_bytes, r.bytes_copied, r.bytes_written, r.bytes_allocated, r.bytes_moved_outside),
+            ]
             for r in trace.runs
         ],
         "caches": [_cache(cache) for cache in trace.caches],
@@ -135,5 +142,5 @@ def _frame(frame: Any, plans: dict[int, int]) -> list[Any]:
 
 
 def _cache(cache: Any) -> list[Any]:
-    runs = [[r.capacity, r.valid, r.bytes_copied, r.bytes_written, r.storage] for r in cache.runs]
+    runs = [[getattr(run, field.name) for field in fields(run)] for run in cache.runs]
     return [cache.name, cache.input, cache.output, cache.protocol, cache.axis, runs]

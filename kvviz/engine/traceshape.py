@@ -61,8 +61,8 @@ def dim(value: Any) -> bool:
 VALUE = (str, Maybe(str), Maybe([dim]), str)
 NODE = (str, str, str, [str], [str], count, [str], int, [str], [(str, count)], Maybe(count))
 GRAPH = {"name": str, "inputs": [VALUE], "outputs": [VALUE], "weights": [str], "nodes": [NODE]}
-RUN = (count, count, Maybe(int), str, count, count, count, count)
-CACHE = (str, str, str, str, Maybe(int), [(count, count, count, count, int)])
+RUN = (count, count, Maybe(int), str, count, count, count, count, count)
+CACHE = (str, str, str, str, Maybe(int), [(count, count, count, count, int, count)])
 
 
 def check_header(header: Any) -> None:
@@ -71,7 +71,7 @@ def check_header(header: Any) -> None:
         header,
         {
             "title": str,
-            "policy": (str, str, str),
+            "policy": (str, str, str, [str], bool),
             "graphs": [GRAPH],
             "storages": [(count, str, bool)],
             "runs": [RUN],

@@ -9,6 +9,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from kvviz.engine.rows import VIEW
+from kvviz.explain.effect import live_curve
+from kvviz.explain.held import is_past_use
+from kvviz.explain.index import Index, index_of
+from kvviz.explain.lives import Key, Life
+
+GROUPS = ("weights", "inputs", "cache", "activations", "views", "held too long")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,12 +30,17 @@ class PeakPart:
         ``"weights"``, ``"caller"``, ``"donated"``, ``"run"`` or ``"pool"``.
     bytes : int
         Capacity.
+    group : str
+        ``"weights"``; ``"cache"``: it holds a cache; ``"inputs"``: others that the caller gave; of what is left
+        ``"held too long"``: nothing in it is used any more; ``"views"``: only views of what it was made for are; and
+        ``"activations"``.
     """
 
     storage: int | None
     name: str
     origin: str
     bytes: int
+    group: str = "activations"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,25 +64,31 @@ class Peak:
     run: int | None
     parts: tuple[PeakPart, ...]
 
+    @property
+    def groups(self) -> dict[str, int]:
+        """Bytes by group, in the order of `GROUPS`; empty groups are left out."""
+        sums = {group: sum(part.bytes for part in self.parts if part.group == group) for group in GROUPS}
+        return {group: nbytes for group, nbytes in sums.items() if nbytes}
+
 
 def peak(trace: Any) -> Peak:
     """When most bytes were alive, and which storages they were.
 
     Kernel scratch is not counted, as nowhere in a trace.
     """
-    rows = trace.recorder.rows
-    total = trace.peak_bytes
-    step = max(range(len(rows)), key=lambda index: rows[index][9], default=None)
-    run: int | None
+    index = index_of(trace)
+    total, rows = trace.peak_bytes, index.rows
+    step = max(range(len(rows)), key=lambda at: rows[at][9], default=None)
+    run: int | None = None
+    moment: int | None = None
     if step is not None and rows[step][9] >= total:
-        run = trace.frames[rows[step][0]].run
-        alive = _alive_at(trace, step)
+        run, moment = index.frames[rows[step][0]].run, index.moment(step)
     else:
         step = None
-        run = next((r.index for r in trace.runs if r.peak_bytes == total), None)
-        alive = {} if run is None else _alive_before(trace, run)
-    storages = trace.storages
-    parts = [PeakPart(id, name, storages[id].origin, storages[id].capacity) for id, name in alive.items()]
+        live = live_curve(index)
+        run = next((r.index for r in trace.runs if live[index.binding(r.index)] == total), None)
+        moment = None if run is None else index.binding(run)
+    parts = [] if moment is None else [_part(index, life, moment) for life in index.lives if _alive(life, moment)]
     rest = total - sum(part.bytes for part in parts)
     if rest:
         parts.append(PeakPart(None, "not recorded", "run", rest))
@@ -79,46 +96,47 @@ def peak(trace: Any) -> Peak:
     return Peak(total, step, run, tuple(found))
 
 
-def _alive_at(trace: Any, step: int) -> dict[int, str]:
-    """Storages alive while a step ran (its outputs exist, its dead inputs are not freed yet), with their values."""
-    rows = trace.recorder.rows
-    dead: set[int] = set()
-    names: dict[int, str] = {}
-    for index in range(step + 1):
-        row = rows[index]
-        for name, where in zip(row[1].node.outputs, row[4]):
-            if where is not None:
-                # A pool hands out what was freed before.
-                dead.discard(where[0])
-                if where[2] != VIEW:
-                    names[where[0]] = name
-        if index < step:
-            dead.update(row[5])
-    alive = {
-        storage.id: names.get(storage.id, storage.name)
-        for storage in trace.storages
-        # The weights of a body that never runs are held too.
-        if storage.origin == "weights" or (storage.born <= step and storage.id not in dead)
-    }
-    if rows[step][1].control and step:
-        _add_last_of_body(trace, step, alive)
-    return alive
+def _alive(life: Life, moment: int) -> bool:
+    return life.first <= moment <= life.last
 
 
-def _add_last_of_body(trace: Any, step: int, alive: dict[int, str]) -> None:
-    """Add what a body still held when its control node was completed: that died before the node's row was written,
-    and stands last in the row before."""
-    storages = trace.storages
-    missing = trace.recorder.rows[step][9] - sum(storages[id].capacity for id in alive)
-    for id in reversed(trace.recorder.rows[step - 1][5]):
-        if missing < max(storages[id].capacity, 1):
-            break
-        alive[id] = storages[id].name
-        missing -= storages[id].capacity
+def _part(index: Index, life: Life, moment: int) -> PeakPart:
+    origin = index.trace.recorder.ledger.storages[life.storage].origin
+    size = life.bytes - sum(more for at, more in life.grew if at > moment)
+    there = [key for key in index.in_storage(life.storage) if _made(index, key) <= moment]
+    made = [key for key in there if index.places[key].how != VIEW]
+    name = made[-1][1] if made else index.trace.storages[life.storage].name
+    return PeakPart(life.storage, name, origin, size, _group(index, life, moment, origin, there))
 
 
-def _alive_before(trace: Any, run: int) -> dict[int, str]:
-    """Storages alive before the first op of a run: weights and what the caller handed in."""
-    alive = {storage.id: storage.name for storage in trace.storages if storage.origin == "weights"}
-    main = next(frame for frame in trace.frames if frame.run == run and frame.parent is None)
-    return {**alive, **{bound.storage: bound.name for bound in main.bindings}}
+def _made(index: Index, key: Key) -> int:
+    """The moment from which on a value exists."""
+    place, run = index.places[key], index.frames[key[0]].run
+    return place.step + run + (index.frames[key[0]].parent is not None or not place.bound)
+
+
+def _group(index: Index, life: Life, moment: int, origin: str, there: list[Key]) -> str:
+    if origin == "weights":
+        return "weights"
+    main = index.mains[index.run_at(moment)]
+    caches = {name for cache in index.trace.caches for name in (cache.input, cache.output)}
+    mine = {name for frame, name in there if frame == main}
+    if mine & caches:
+        return "cache"
+    if any(index.places[main, name].bound in ("borrowed", "donated") for name in mine):
+        return "inputs"
+    if is_past_use(index, life, moment):
+        return "held too long"
+    return "views" if _is_for_views(index, moment, there) else "activations"
+
+
+def _is_for_views(index: Index, moment: int, there: list[Key]) -> bool:
+    """Whether what is still to be read in a storage are views, and not the values that were written there."""
+    whole = any(index.places[key].how != VIEW and _is_read(index, key, moment) for key in there)
+    return not whole and any(index.places[key].how == VIEW for key in there)
+
+
+def _is_read(index: Index, key: Key, moment: int) -> bool:
+    """Whether a value is read at a moment or later, or is handed out at the end."""
+    later = any(index.moment(step) >= moment for _, step in index.readers(*key))
+    return later or _made(index, key) == moment or key[1] in index.outputs(key[0])

@@ -6,12 +6,16 @@ Invariant: every step is counted once, and the bytes of the missed list are thos
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from kvviz.engine.blockers import Blocker, BlockerCode
 from kvviz.engine.reasons import is_missed
-from kvviz.engine.rows import APPEND, IN_PLACE, VIEW
+from kvviz.engine.rows import APPEND, IN_PLACE, NEW, POOL, VIEW
+from kvviz.explain.effect import peak_effect
+from kvviz.explain.fixes import Fix, fix_for
+from kvviz.explain.index import index_of
 
 _UNFIT = (BlockerCode.SHAPE_DIFFERS, BlockerCode.DTYPE_DIFFERS)
 
@@ -27,7 +31,7 @@ class Counts:
     views : int
         Made nothing but views of an input.
     missed : int
-        Could have run in place by kind, and spent memory because they did not (`kvviz.engine.reasons.is_missed`).
+        Could have run in place, or have been a view, by kind, and spent memory because they did not; see `is_lost`.
     cannot : int
         All others: their kind never runs in place, or there was nothing to spare.
     bodies : int
@@ -44,7 +48,7 @@ class Counts:
     missed_bytes: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Missed:
     """A node that could have run in place and did not, over all runs and iterations.
 
@@ -61,8 +65,6 @@ class Missed:
         Bytes spent in all these steps; see `spent`.
     allocated, copied : int
         Bytes of new capacity, and bytes that merely moved, in all these steps.
-    blockers : tuple of Blocker
-        What stood in the way at ``step``.
     """
 
     node: str
@@ -73,7 +75,39 @@ class Missed:
     bytes: int
     allocated: int
     copied: int
-    blockers: tuple[Blocker, ...]
+    trace: Any = field(repr=False, compare=False)
+
+    @cached_property
+    def blockers(self) -> tuple[Blocker, ...]:
+        """What stood in the way at ``step``, each with its fix, if there is one. All of an input share one fix."""
+        index = index_of(self.trace)
+        found = self.trace.steps[self.step].decision.blockers
+        return tuple(replace(b, fix=fix_for(index, self.step, b.position)) if b.position >= 0 else b for b in found)
+
+    @cached_property
+    def peak_effect(self) -> int:
+        """Bytes by which the peak would be lower if all these steps had run in place and nothing else had changed."""
+        position = next((blocker.position for blocker in self.blockers if blocker.fix is not None), None)
+        return peak_effect(index_of(self.trace), self.steps, position)
+
+    @property
+    def fix(self) -> Fix | None:
+        """The first fix among the blockers; None where there is none."""
+        return next((blocker.fix for blocker in self.blockers if blocker.fix is not None), None)
+
+
+def is_lost(trace: Any, row: tuple) -> bool:
+    """Whether memory was spent because an op did not run in place, or could not be the view that it is by kind.
+
+    A Cast to another type and the like are not lost: no layout of their input would have made them a view.
+    """
+    if is_missed(row):
+        return True
+    planned = row[1]
+    copies = bool(planned.views) and not planned.control and 0 < row[7] == row[8]
+    if row[2] or row[3] or not copies or trace.policy.homes is not None:
+        return False
+    return all(where[2] in (NEW, POOL) for where in row[4] if where is not None)
 
 
 def counts(trace: Any) -> Counts:
@@ -87,7 +121,7 @@ def counts(trace: Any) -> Counts:
     numbers = dict.fromkeys(("in_place", "views", "missed", "cannot", "bodies"), 0)
     total = 0
     for row in trace.recorder.rows:
-        kind = _kind(row)
+        kind = _kind(trace, row)
         numbers[kind] += 1
         if kind == "missed":
             total += spent(row)
@@ -111,7 +145,7 @@ def missed(trace: Any) -> tuple[Missed, ...]:
     paths = _paths(trace.frames)
     found: dict[tuple[tuple[str, ...], int], list[int]] = {}
     for index, row in enumerate(rows):
-        if is_missed(row):
+        if is_lost(trace, row):
             found.setdefault((paths[row[0]], row[1].node.index), []).append(index)
     entries = [_missed(trace, path, steps) for (path, _), steps in found.items()]
     return tuple(sorted(entries, key=lambda entry: (-entry.bytes, entry.steps[0])))
@@ -130,10 +164,10 @@ def nearest(blockers: Iterable[Blocker]) -> Blocker | None:
     return min(inputs.values(), key=lambda found: (any(b.code in _UNFIT for b in found), len(found)))[0]
 
 
-def _kind(row: tuple) -> str:
+def _kind(trace: Any, row: tuple) -> str:
     if row[1].control:
         return "bodies"
-    if is_missed(row):
+    if is_lost(trace, row):
         return "missed"
     hows = [where[2] for where in row[4] if where is not None]
     if IN_PLACE in hows or APPEND in hows:
@@ -143,17 +177,18 @@ def _kind(row: tuple) -> str:
 
 def _missed(trace: Any, path: tuple[str, ...], steps: list[int]) -> Missed:
     rows = trace.recorder.rows
-    worst = trace.steps[max(steps, key=lambda index: spent(rows[index]))]
+    worst = max(steps, key=lambda index: spent(rows[index]))
+    node = rows[worst][1].node
     return Missed(
-        worst.node,
-        worst.op_type,
+        node.name,
+        node.op_type,
         path,
         tuple(steps),
-        worst.index,
+        worst,
         sum(spent(rows[index]) for index in steps),
         sum(rows[index][6] for index in steps),
         sum(rows[index][7] for index in steps),
-        worst.decision.blockers,
+        trace,
     )
 
 

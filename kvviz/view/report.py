@@ -1,108 +1,69 @@
-"""What a trace comes to, on one screen of text, and the same numbers as plain data.
+"""The report on a trace on one screen of text, and the same numbers as plain data.
 
-Invariant: the text is made of the data; both depend on what was recorded only.
+Invariant: the text is made of the report; both depend on what was recorded only.
 """
 
 from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
-from dataclasses import asdict
+from itertools import islice
 from typing import Any
 
-from kvviz.engine.blockers import Blocker
-from kvviz.explain.peak import Peak, PeakPart, peak
-from kvviz.explain.summary import Missed, counts, missed, nearest
+from kvviz.explain.diagnose import Report, explain
+from kvviz.explain.held import Held
+from kvviz.explain.peak import Peak, PeakPart
+from kvviz.explain.summary import Missed, nearest
 from kvviz.explain.words import buffer, count, short, size
+from kvviz.view.report_data import model_facts, moved_outside, report_data, totals
 from kvviz.view.table import Table
 from kvviz.view.wire import run_label
 
+__all__ = ["report", "report_data", "report_text"]
+
 # What fits on one screen; the data has all of it.
-_RUNS, _MISSED, _PARTS, _CACHES, _WIDTH = 5, 5, 5, 8, 118
+_RUNS, _MISSED, _FIXED, _PARTS, _HELD, _FINDINGS, _CACHES = 3, 4, 3, 3, 3, 3, 4
+_LINES, _WIDTH = 44, 118
+# Entries among which those with a fix are looked for.
+_LOOKED_AT = 60
 _INDENT = " " * 12
-_INDENTED = {"initial_indent": _INDENT, "subsequent_indent": _INDENT}
 
 
 def report(trace: Any) -> str:
-    """The model, its runs, how its ops ran, what was missed, what was alive at the peak, and the caches, as text.
+    """The report on a trace as text; see `report_text`."""
+    return report_text(explain(trace))
+
+
+def report_text(found: Report) -> str:
+    """The model, its runs, how its ops ran, what was missed, the peak, what was held too long, and the caches.
 
     Parameters
     ----------
-    trace : Trace
+    found : Report
 
     Examples
     --------
-    >>> print(report(trace))                                                # doctest: +SKIP
+    >>> print(report_text(kvviz.explain(trace)))                            # doctest: +SKIP
     main_graph: 400 nodes, 242 weights of 131 kB, opset 18; policy ideal
     6,400 steps in 16 runs: peak 143 kB, 337 kB allocated, 434 kB written, 139 kB copied
     ops: 1,104 in place, 2,414 views, 912 missed, 1,970 cannot
     …
     """
-    found, top = missed(trace), peak(trace)
+    trace = found.trace
     blocks = [
-        [_model_line(trace), *_totals(trace), *_numbers(trace)],
+        [_model_line(trace), *_totals(trace), _numbers(found)],
         _runs(trace),
-        _missed_lines(trace, found),
-        _peak_lines(trace, top),
-        _cache_lines(trace),
+        _missed_lines(found.missed),
+        [*_peak_lines(trace, found.peak), *_held_lines(found.held_too_long)],
+        _findings(found),
     ]
+    used = sum(len(lines) + 1 for lines in blocks if lines)
+    blocks[-1] += _cache_lines(trace, max(_CACHES, _LINES - used))
     return "\n\n".join("\n".join(lines) for lines in blocks if lines)
 
 
-def report_data(trace: Any) -> dict[str, Any]:
-    """The report as plain values that JSON can hold; nothing is cut.
-
-    Parameters
-    ----------
-    trace : Trace
-    """
-    return {
-        "model": _model(trace),
-        "policy": trace.policy.name,
-        "interrupted": trace.interrupted,
-        "steps": len(trace.steps),
-        "totals": _totals_data(trace),
-        "in_place": asdict(counts(trace)),
-        "runs": [
-            {
-                "label": run_label(trace, run.index),
-                "steps": run.last - run.first,
-                "token": run.token,
-                "text": run.text,
-                "peak_bytes": run.peak_bytes,
-                "bytes_allocated": run.bytes_allocated,
-                "bytes_written": run.bytes_written,
-                "bytes_copied": run.bytes_copied,
-            }
-            for run in trace.runs
-        ],
-        "prompt": trace.prompt,
-        "tokens": trace.tokens,
-        "missed": [_missed_data(entry) for entry in missed(trace)],
-        "peak": asdict(peak(trace)),
-        "caches": [asdict(cache) for cache in trace.caches],
-    }
-
-
-def _model(trace: Any) -> dict[str, Any]:
-    graph = trace.graph
-    weights = [storage.capacity for storage in trace.storages if storage.origin == "weights"]
-    return {
-        "title": trace.title,
-        "nodes": len(graph.nodes),
-        "nodes_with_bodies": sum(1 for _ in graph.walk()) if _has_bodies(graph) else len(graph.nodes),
-        "weights": len(weights),
-        "weight_bytes": sum(weights),
-        "opsets": {domain or "ai.onnx": version for domain, version in graph.opsets.items()},
-    }
-
-
-def _has_bodies(graph: Any) -> bool:
-    return any(node.subgraphs or node.function is not None for node in graph.nodes)
-
-
 def _model_line(trace: Any) -> str:
-    facts = _model(trace)
+    facts = model_facts(trace)
     nodes = count(facts["nodes"], "node")
     if facts["nodes_with_bodies"] > facts["nodes"]:
         nodes += f" ({facts['nodes_with_bodies']:,} with those of bodies)"
@@ -112,28 +73,20 @@ def _model_line(trace: Any) -> str:
     return f"{short(facts['title'])}: {', '.join(parts)}; policy {trace.policy.name}"
 
 
-def _totals_data(trace: Any) -> dict[str, int]:
-    return {
-        "peak_bytes": trace.peak_bytes,
-        "bytes_allocated": trace.bytes_allocated,
-        "bytes_written": trace.bytes_written,
-        "bytes_copied": trace.bytes_copied,
-    }
-
-
 def _totals(trace: Any) -> list[str]:
-    told = [f"{size(value)} {key.split('_')[1]}" for key, value in _totals_data(trace).items() if key != "peak_bytes"]
+    told = [f"{size(value)} {key.split('_')[1]}" for key, value in totals(trace).items() if key != "peak_bytes"]
     line = f"{count(len(trace.steps), 'step')} in {count(len(trace.runs), 'run')}: peak {size(trace.peak_bytes)}, "
+    told += [f"{size(moved_outside(trace))} moved outside the graph"] if moved_outside(trace) else []
     return [line + ", ".join(told)] + (
         ["stopped from the keyboard: only what ran is counted"] if trace.interrupted else []
     )
 
 
-def _numbers(trace: Any) -> list[str]:
-    c = counts(trace)
+def _numbers(found: Report) -> str:
+    c = found.counts
     parts = [f"{c.in_place:,} in place", count(c.views, "view"), f"{c.missed:,} missed", f"{c.cannot:,} cannot"]
     parts += [count(c.bodies, "control node")] if c.bodies else []
-    return [f"ops: {', '.join(parts)}"]
+    return f"ops: {', '.join(parts)}"
 
 
 def _runs(trace: Any) -> list[str]:
@@ -147,6 +100,7 @@ def _runs(trace: Any) -> list[str]:
             "allocated": size(run.bytes_allocated),
             "written": size(run.bytes_written),
             "copied": size(run.bytes_copied),
+            "moved outside": size(run.bytes_moved_outside),
         }
         for run in trace.runs
     ]
@@ -155,7 +109,7 @@ def _runs(trace: Any) -> list[str]:
     keys = ["run", "token", "steps", "peak", "allocated", "written", "copied"]
     if all(run.token is None for run in trace.runs):
         keys.remove("token")
-    return _lines(rows, keys, {"run", "token"}, _RUNS)
+    return _lines(rows, [*keys, "moved outside"] if moved_outside(trace) else keys, {"run", "token"}, _RUNS)
 
 
 def _told_token(run: Any) -> list[str]:
@@ -164,29 +118,53 @@ def _told_token(run: Any) -> list[str]:
     return [str(run.token)] if run.text in ("", str(run.token)) else [str(run.token), repr(run.text)]
 
 
-def _missed_lines(trace: Any, found: Sequence[Missed]) -> list[str]:
+def _missed_lines(found: Sequence[Missed]) -> list[str]:
+    """The nodes that spent most, each with its reason; then the largest of the others that have a fix."""
     if not found:
         return ["nothing missed: every op that could run in place did, or had nothing to spare"]
     total = sum(entry.bytes for entry in found)
     lines = [f"missed in place: {size(total)} in {count(len(found), 'node')}"]
     for entry in found[:_MISSED]:
-        times = f" in {len(entry.steps):,} steps" if len(entry.steps) > 1 else ""
-        lines.append(f"  {size(entry.bytes):>8}  {entry.op_type} {_where(entry.frame, entry.node)}{times}")
-        reason = nearest(entry.blockers)
+        lines.append(_missed_line(entry))
+        reason = _told_reason(entry)
         if reason is not None:
-            lines += textwrap.wrap(
-                _message(entry.step, reason), _WIDTH, initial_indent=_INDENT, subsequent_indent=_INDENT
-            )
-    return lines + ([f"{_INDENT}… {count(len(found) - _MISSED, 'more node')}"] if len(found) > _MISSED else [])
+            lines.append(_INDENT + _message(entry.step, reason))
+    others = list(islice((entry for entry in found[_MISSED:_LOOKED_AT] if entry.fix is not None), _FIXED))
+    if len(found) > _MISSED:
+        told = "; the largest of them with a fix:" if others else ""
+        lines.append(f"{_INDENT}… {count(len(found) - _MISSED, 'more node')}{told}")
+    return lines + [_missed_line(entry) for entry in others]
 
 
-def _message(step: int, blocker: Blocker) -> str:
-    """A blocker's sentence with long names cut."""
-    text = blocker.message
-    for name in (blocker.input, blocker.culprit):
-        if len(name) > 60:
-            text = text.replace(name, short(name))
-    return short(f"step {step:,}: {text}", 2 * _WIDTH)
+def _missed_line(entry: Missed) -> str:
+    """Bytes, op, node, how often, what it means for the peak, and the fix in a few words."""
+    head = f"  {size(entry.bytes):>8}  {entry.op_type} "
+    tail = f" in {len(entry.steps):,} steps" if len(entry.steps) > 1 else ""
+    if entry.peak_effect:
+        tail += f"; peak {'−' if entry.peak_effect > 0 else '+'}{size(abs(entry.peak_effect))}"
+    if entry.fix is not None:
+        tail += f"; fix: {short(entry.fix.label, 50)}"
+    return head + short(_where(entry.frame, entry.node), max(_WIDTH - len(head) - len(tail), 16)) + tail
+
+
+def _told_reason(entry: Missed) -> Any:
+    """The reason that the fix removes, or else the nearest one."""
+    fixed = next((blocker for blocker in entry.blockers if blocker.fix is not None), None)
+    return fixed or nearest(entry.blockers)
+
+
+def _message(step: int, blocker: Any) -> str:
+    """A blocker's sentence on one line; names are cut before anything else is."""
+    text = ""
+    for limit in (60, 40, 28):
+        text = blocker.message
+        for name in (blocker.input, blocker.culprit):
+            if len(name) > limit:
+                text = text.replace(name, short(name, limit))
+        text = f"step {step:,}: {text}"
+        if len(text) <= _WIDTH - len(_INDENT):
+            break
+    return short(text, _WIDTH - len(_INDENT))
 
 
 def _where(frame: tuple[str, ...], node: str) -> str:
@@ -202,26 +180,44 @@ def _peak_lines(trace: Any, top: Peak) -> list[str]:
         when = f"before the first op of {run_label(trace, top.run)}"
     else:
         when = "of nothing"
-    weights = [part for part in top.parts if part.origin == "weights"]
-    others = [part for part in top.parts if part.origin != "weights"]
     lines = [f"peak: {size(top.bytes)} {when}"]
-    if weights:
-        lines.append(f"  {size(sum(part.bytes for part in weights)):>8}  weights")
+    if top.parts:
+        lines.append("  " + ", ".join(f"{group} {size(nbytes)}" for group, nbytes in top.groups.items()))
+    others = [part for part in top.parts if part.group != "weights"]
     lines += [f"  {size(part.bytes):>8}  {_part(part)}" for part in others[:_PARTS]]
-    rest = sum(part.bytes for part in others[_PARTS:])
-    return lines + (
-        [f"  {size(rest):>8}  {count(len(others) - _PARTS, 'more')}".replace("mores", "more")] if rest else []
-    )
+    rest = others[_PARTS:]
+    return lines + ([f"  {size(sum(part.bytes for part in rest)):>8}  {len(rest):,} more"] if rest else [])
 
 
 def _part(part: PeakPart) -> str:
     if part.storage is None:
         return part.name
-    origin = {"caller": ", borrowed from the caller", "donated": ", donated by the caller"}.get(part.origin, "")
-    return f"{buffer(part.storage)} {short(part.name)}{origin}"
+    told = {"caller": "borrowed from the caller", "donated": "donated by the caller"}.get(part.origin, "")
+    if part.group in ("views", "held too long"):
+        told = "kept by views" if part.group == "views" else "held too long"
+    return f"{buffer(part.storage)} {short(part.name)}" + (f", {told}" if told else "")
 
 
-def _cache_lines(trace: Any) -> list[str]:
+def _held_lines(held: Sequence[Held]) -> list[str]:
+    if not held:
+        return []
+    lines = [f"held too long: {count(len(held), 'storage')}"]
+    for one in held[:_HELD]:
+        until = "to the end" if one.freed is None else f"to step {one.freed:,}"
+        when = f"from step {one.last_use:,} {until}"
+        lines.append(f"  {size(one.bytes):>8}  " + short(f"{buffer(one.storage)} {when}: {one.reason}", _WIDTH - 12))
+    return lines
+
+
+def _findings(found: Report) -> list[str]:
+    lines: list[str] = []
+    for one in found.caches[:_FINDINGS]:
+        fix = f"; fix: {one.fix.label}" if one.fix is not None else ""
+        lines += textwrap.wrap(f"caches: {one.sentence}{fix}", _WIDTH, subsequent_indent=_INDENT)
+    return lines
+
+
+def _cache_lines(trace: Any, limit: int) -> list[str]:
     """Caches with their first and last run; copied and written are bytes of that one run."""
     rows = []
     for cache in trace.caches:
@@ -238,7 +234,7 @@ def _cache_lines(trace: Any) -> list[str]:
                     "written a run": _ends(size(first.bytes_written), size(last.bytes_written), alone),
                 }
             )
-    return _lines(rows, list(rows[0]), {"cache", "protocol"}, _CACHES) if rows else []
+    return _lines(rows, list(rows[0]), {"cache", "protocol"}, limit) if rows else []
 
 
 def _ends(first: str, last: str, alone: bool) -> str:
@@ -249,12 +245,3 @@ def _lines(rows: list[dict[str, str]], keys: Sequence[str], words: set[str], lim
     columns = tuple((key, key, key not in words, 60) for key in keys)
     # To leave out a single row would save nothing.
     return Table(rows, columns).text(limit if len(rows) > limit + 1 else len(rows)).split("\n")
-
-
-def _missed_data(entry: Missed) -> dict[str, Any]:
-    data = asdict(entry)
-    data["blockers"] = [
-        {"code": str(b.code), "input": b.input, "culprit": b.culprit, "message": b.message, "bytes": b.bytes}
-        for b in entry.blockers
-    ]
-    return data

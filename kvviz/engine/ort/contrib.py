@@ -152,10 +152,38 @@ def _present_length(node: Node, past: Any, told: int) -> Any:
     return _Dim() if empty else past
 
 
+def _linear_attention(node: Node, types: Types, constant: Constant) -> list[Any]:
+    query, value = _dims(types, 0), _dims(types, 2)
+    heads, kv_heads = int(node.attributes.get("q_num_heads", 0)), int(node.attributes.get("kv_num_heads", 0))
+    output: Dims | None = None
+    state: Dims | None = None
+    if query is not None and value is not None and len(query) == len(value) == 3 and heads > 0 and kv_heads > 0:
+        size, width = _part(query[2], heads), _part(value[2], kv_heads)
+        output = [*query[:2], _times(_Dim(dim_value=max(heads, kv_heads)), width)]
+        state = [query[0], _Dim(dim_value=kv_heads), size, width]
+    return [_typed(_elem(types, 0), output), _typed(_elem(types, 3) or _elem(types, 0), state)]
+
+
+def _causal_conv(node: Node, types: Types, constant: Constant) -> list[Any]:
+    x, weight = _dims(types, 0), _dims(types, 1)
+    state: Dims | None = None
+    if x is not None and weight is not None and len(x) > 2 and len(weight) == 3:
+        columns = _Dim()
+        if weight[2].HasField("dim_value"):
+            columns = _Dim(dim_value=(weight[2].dim_value - 1) * int(node.attributes.get("dilation", 1)))
+        state = [x[0], columns, *x[2:]] if node.attributes.get("channels_last") else [*x[:2], columns]
+    return [types[0], _typed(_elem(types, 0), state)]
+
+
+def _part(dim: Any, count: int) -> Any:
+    return _Dim(dim_value=dim.dim_value // count) if dim.HasField("dim_value") else _Dim()
+
+
 RULES: dict[tuple[str, str], Callable[..., list[Any]]] = {
     ("", "SimplifiedLayerNormalization"): _layer_norm,
     ("com.microsoft", "Attention"): _attention,
     ("com.microsoft", "BiasGelu"): _like_first,
+    ("com.microsoft", "CausalConvWithState"): _causal_conv,
     ("com.microsoft", "DequantizeLinear"): _dequantized,
     ("com.microsoft", "DynamicQuantizeMatMul"): _matmul,
     ("com.microsoft", "FastGelu"): _like_first,
@@ -163,6 +191,7 @@ RULES: dict[tuple[str, str], Callable[..., list[Any]]] = {
     ("com.microsoft", "GatherBlockQuantized"): _gather_block,
     ("com.microsoft", "Gelu"): _like_first,
     ("com.microsoft", "GroupQueryAttention"): _group_query_attention,
+    ("com.microsoft", "LinearAttention"): _linear_attention,
     ("com.microsoft", "MatMulIntegerToFloat"): _matmul,
     ("com.microsoft", "MatMulNBits"): _matmul_nbits,
     ("com.microsoft", "MultiHeadAttention"): _multi_head_attention,

@@ -1,0 +1,152 @@
+"""Changes to a run, one small value each, and what they mean for running it again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from kvviz.engine.decide import by_value
+from kvviz.engine.policy import Policy, find_policy
+from kvviz.engine.schedules import Before, GraphKey, Picks
+from kvviz.graph.model import Graph
+
+
+@dataclass(frozen=True, slots=True)
+class RunFirst:
+    """Run a reader before a node. ``graph`` is the path of their graph, both are indices in its node list."""
+
+    graph: GraphKey
+    reader: int
+    node: int
+
+
+@dataclass(frozen=True, slots=True)
+class Donate:
+    """Let the run overwrite an input."""
+
+    input: str
+
+
+@dataclass(frozen=True, slots=True)
+class ByValue:
+    """Let a branch take over captured values that nobody else needs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reserve:
+    """Put an input into a block with room for so many rows along an axis."""
+
+    input: str
+    axis: int
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """Reserve rows in every growing cache before the first run of a decode."""
+
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class GrowAfter:
+    """Move a cache that is full into a larger block after a run of a decode."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """Do not ask for an output."""
+
+    output: str
+
+
+@dataclass(frozen=True, slots=True)
+class Swap:
+    """Exchange the first two inputs of a commutative node."""
+
+    graph: GraphKey
+    node: int
+
+
+@dataclass(frozen=True, slots=True)
+class UsePolicy:
+    """Run under the rules of another policy."""
+
+    name: str
+
+
+Change = RunFirst | Donate | ByValue | Reserve | Capacity | GrowAfter | Drop | Swap | UsePolicy
+
+
+def arguments(trace: Any, changes: Sequence[Change], picked: bool = False) -> dict[str, Any]:
+    """What `kvviz.engine.recipe.Recipe.again` has to be told.
+
+    Parameters
+    ----------
+    trace : Trace
+        With a recipe.
+    changes : sequence of Change
+    picked : bool
+        The trace ran in an order that a person chose, which is to be kept.
+    """
+    found: dict[str, Any] = {}
+    options = trace.recipe.options
+    policy = _policy(trace, changes, picked)
+    if policy is not trace.policy:
+        found["policy"] = policy
+    donated = [change.input for change in changes if isinstance(change, Donate)]
+    if donated:
+        found["donate"] = list(dict.fromkeys((*options["donate"], *donated)))
+    room = {change.input: (change.axis, change.rows) for change in changes if isinstance(change, Reserve)}
+    if room:
+        found["room"] = room
+    dropped = {change.output for change in changes if isinstance(change, Drop)}
+    if dropped:
+        found["outputs"] = [name for name in asked(trace) if name not in dropped]
+    for change in changes:
+        if isinstance(change, Capacity):
+            found["kv_capacity"] = change.rows
+        elif isinstance(change, GrowAfter):
+            found["growth"] = "after"
+        elif isinstance(change, Swap):
+            found["graph"] = swapped(found.get("graph", trace.graph), change.graph, change.node)
+    return found
+
+
+def asked(trace: Any) -> tuple[str, ...]:
+    """The outputs that the caller asked for."""
+    plan = trace.recorder.frames[0].plan
+    names = {slot: name for name, slot in plan.slots.items()}
+    return tuple(names[slot] for slot in plan.outputs)
+
+
+def swapped(graph: Graph, key: GraphKey, index: int) -> Graph:
+    """A graph in which one node, maybe of a body, has its first two inputs exchanged."""
+    nodes = []
+    for node in graph.nodes:
+        if key and node.index == key[0][0]:
+            attribute = key[0][1]
+            if attribute == "function":
+                assert node.function is not None
+                node = replace(node, function=swapped(node.function, key[1:], index))
+            else:
+                body = swapped(node.subgraphs[attribute], key[1:], index)
+                node = replace(node, subgraphs={**node.subgraphs, attribute: body})
+        elif not key and node.index == index:
+            node = replace(node, inputs=(node.inputs[1], node.inputs[0], *node.inputs[2:]))
+        nodes.append(node)
+    return replace(graph, nodes=tuple(nodes))
+
+
+def _policy(trace: Any, changes: Sequence[Change], picked: bool) -> Policy:
+    policy: Policy = trace.policy
+    for change in changes:
+        if isinstance(change, UsePolicy):
+            policy = replace(find_policy(change.name), schedule=policy.schedule)
+        elif isinstance(change, ByValue):
+            policy = replace(policy, captures=by_value)
+    if picked:
+        policy = replace(policy, schedule=Picks.of(trace))
+    pairs = tuple((c.graph, c.reader, c.node) for c in changes if isinstance(c, RunFirst))
+    return replace(policy, schedule=Before(policy.schedule, pairs)) if pairs else policy

@@ -1,0 +1,238 @@
+"""What has to change so that an op is the only one left to hold the bytes of its input.
+
+The bytes of a value are free for an op if the run owns them, and if at that moment no other live value has a part of
+them. Which values do is the same in every order and for every donation: those that views connect. So it is enough to
+look at them, and at whoever reads them later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from kvviz.engine.schedules import key_of
+from kvviz.explain.changes import ByValue, Change, Donate, Drop, RunFirst
+from kvviz.explain.index import Index, grows, head_and_carried
+from kvviz.graph.model import Node
+
+
+class Unfixable(Exception):
+    """No change of a kind that is known here would do."""
+
+
+Gate = Callable[[Index, int, str], str]
+
+
+def handed_over(index: Index, frame: int, name: str, lends: bool = False) -> str:
+    """How a body takes over a value under the policy ``ideal``: an If what it captures, and all others their arguments.
+
+    Parameters
+    ----------
+    index : Index
+    frame : int
+        The body's.
+    name : str
+        Of the value, in the outer frame.
+    lends : bool
+        The policy lends captured values to branches, whoever else needs them.
+    """
+    planned = index.frames[frame].caller
+    node = planned.node
+    if planned.control == "If":
+        if name in node.inputs or (frame, name) not in index.places:
+            return ""
+        return "by value" if lends else "as it is"
+    if node.inputs.count(name) != 1 or name in node.captures or (node.op_type == "Scan" and node.opset < 9):
+        return ""
+    if planned.control != "function":
+        first = 2 if node.op_type == "Loop" else 0
+        _, carried = head_and_carried(node)
+        if name not in node.inputs[first : first + carried]:
+            return ""
+    return "as it is"
+
+
+class Clearing:
+    """The changes after which one input of a step is its own to overwrite.
+
+    Parameters
+    ----------
+    index : Index
+    step : int
+        Of an op with a kernel.
+    position : int
+        Which of its inputs.
+    gate : callable
+        ``gate(index, frame, name)`` says how a body, of which ``frame`` is an activation, can take over a value of the
+        outer frame that nobody else needs: ``"as it is"``, ``"by value"`` (if the policy captures by value) or not at
+        all.
+    other_rules : bool
+        It is to run under another policy than the one that it ran under.
+    copies_views : bool
+        The policy makes a view only of what nobody else reads: a reader that runs earlier makes a copy instead.
+
+    Raises
+    ------
+    Unfixable
+        If no change would do.
+    """
+
+    def __init__(
+        self,
+        index: Index,
+        step: int,
+        position: int,
+        gate: Gate,
+        other_rules: bool = False,
+        copies_views: bool = False,
+    ) -> None:
+        self.index = index
+        self.gate = gate
+        self.copies_views = copies_views
+        self.step = step
+        row = index.rows[step]
+        self.name: str = row[1].node.inputs[position]
+        self.path = index.path(row[0])
+        self.nodes: list[Node] = [index.frames[frame].caller.node for frame in self.path[1:]] + [row[1].node]
+        place = index.places[row[0], self.name]
+        self.shared = (place.storage, place.contents)
+        self.members = index.members[self.shared]
+        self.moved: dict[int, set[int]] = {frame: set() for frame in self.path}
+        self.changes: dict[Change, None] = {}
+        self._refuse_sequences()
+        self._ask_the_caller(place.storage)
+        for depth in range(len(self.path)):
+            self._refuse_collected(depth)
+            while self._clear_frame(depth):
+                pass
+        if other_rules or any(isinstance(change, Donate) for change in self.changes):
+            self._refuse_appends()
+
+    # -- one frame --------------------------------------------------------------------------------------------------
+
+    def _clear_frame(self, depth: int) -> bool:
+        """Let the values of a frame that have a part of the bytes be read before its node runs; True if that brought
+        new nodes in front of it."""
+        index, frame, node = self.index, self.path[depth], self.nodes[depth]
+        now = index.step_of[frame, node.index]
+        more = False
+        for member_frame, name in self.members:
+            if member_frame != frame or not self._exists(frame, name, now):
+                continue
+            if name in index.outputs(frame):
+                self._drop(frame, name)
+            readers = list(index.readers(frame, name))
+            if not readers and index.places[frame, name].bound:
+                self._fail("nobody reads it, so it is held to the end")
+            for reader, step in readers:
+                if reader is node:
+                    self._hand_over(depth, name)
+                elif step > now and reader.index not in self.moved[frame]:
+                    self._move(frame, reader, node, now)
+                    more = True
+        return more
+
+    def _exists(self, frame: int, name: str, now: int) -> bool:
+        """Whether a value exists when the frame's node runs, in the order as it will be."""
+        place = self.index.places[frame, name]
+        if place.bound or place.step < now:
+            return place.bound != "weight" or self._fail("a weight")
+        return not self.copies_views and self.index.rows[place.step][1].node.index in self.moved[frame]
+
+    def _drop(self, frame: int, name: str) -> None:
+        if self.index.frames[frame].parent is not None:
+            self._fail("a body hands it out")
+        trace = self.index.trace
+        if trace.tokens or len(trace.runs) > 1 or (trace.recipe is not None and trace.recipe.kind != "run"):
+            self._fail("the next run needs it")
+        self.changes[Drop(name)] = None
+
+    def _move(self, frame: int, reader: Node, node: Node, now: int) -> None:
+        """Let a reader run before the frame's node, with all that it needs."""
+        graph = self.index.frames[frame].plan.graph
+        stack = [reader]
+        while stack:
+            need = stack.pop()
+            if need is node:
+                self._fail("the reader needs what the node makes")
+            step = self.index.step_of.get((frame, need.index))
+            if step is None or step < now or need.index in self.moved[frame]:
+                continue
+            self.moved[frame].add(need.index)
+            stack += [graph.producers[name] for name in (*need.inputs, *need.captures) if name in graph.producers]
+        self.changes[RunFirst(key_of(graph), reader.index, node.index)] = None
+
+    def _hand_over(self, depth: int, name: str) -> None:
+        """The frame's own node reads a value: the op itself, or the control node whose body leads to the op."""
+        node = self.nodes[depth]
+        if depth == len(self.path) - 1:
+            if name != self.name or node.inputs.count(name) > 1:
+                self._fail("the op reads it twice")
+            return
+        how = self.gate(self.index, self.path[depth + 1], name)
+        if not how:
+            self._fail("the body only borrows it")
+        if how == "by value":
+            self.changes[ByValue()] = None
+
+    # -- what stands in the way whatever the order is ---------------------------------------------------------------
+
+    def _refuse_collected(self, depth: int) -> None:
+        """Scan outputs of earlier iterations are kept until the loop ends."""
+        if depth + 1 < len(self.path):
+            index, child = self.index, self.path[depth + 1]
+            for sibling in index.bodies[self.path[depth], self.nodes[depth].index]:
+                for name in index.scanned(sibling) if sibling < child else ():
+                    place = index.places.get((sibling, name))
+                    if place is not None and (place.storage, place.contents) == self.shared:
+                        self._fail("a scan output is collected")
+
+    def _refuse_appends(self) -> None:
+        """Who appends to these bytes once the run owns them has a part of them, and so has what is appended to them."""
+        index = self.index
+        if not _may_have_room(index):
+            return
+        for frame, name in self.members:
+            place = index.places[frame, name]
+            made = () if place.bound else grows(index.rows[place.step][1])
+            if any(index.rows[place.step][1].node.outputs[grow.output] == name for grow in made):
+                self._fail("it may be appended to what others read")
+            for reader, step in index.readers(frame, name):
+                pasts = [reader.inputs[grow.input] for grow in grows(index.rows[step][1])]
+                if name in pasts and (step < self.step or reader.index in self.moved.get(frame, ())):
+                    self._fail("another op may append to it")
+
+    def _refuse_sequences(self) -> None:
+        """A sequence holds its elements in ways that are not looked at here."""
+        index = self.index
+        for frame, name in self.members:
+            place = index.places[frame, name]
+            steps = [step for _, step in index.readers(frame, name)] + ([] if place.bound else [place.step])
+            for step in steps:
+                row = index.rows[step]
+                inputs = [index.places.get((row[0], given)) for given in row[1].node.inputs]
+                kinds = [p.dtype for p in inputs if p is not None] + [out[4] for out in row[4] if out is not None]
+                if any(kind in ("list", "tuple", "dict") for kind in kinds):
+                    self._fail("a sequence may hold it")
+
+    def _ask_the_caller(self, storage: int) -> None:
+        """An input that was lent must be donated, with all others in the same memory."""
+        main = self.path[0]
+        recipe = self.index.trace.recipe
+        for name, bound, _, how, *_ in self.index.frames[main].bindings:
+            if bound == storage and how == "borrowed":
+                if name in recipe.lent if recipe is not None else self.index.trace.tokens:
+                    self._fail("the caller needs it again")
+                self.changes[Donate(name)] = None
+
+    def _fail(self, why: str) -> Any:
+        raise Unfixable(why)
+
+
+def _may_have_room(index: Index) -> bool:
+    """Whether any block that this trace was given may have room to grow."""
+    recipe = index.trace.recipe
+    if recipe is None or recipe.options.get("kv_capacity") is not None or recipe.options.get("growth") == "after":
+        return True
+    kept = recipe.kept()
+    return kept is None or any(kept.room(name) is not None for name in kept.spots)

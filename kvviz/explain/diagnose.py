@@ -1,0 +1,68 @@
+"""The report on a trace: what was missed and how to change it, what the peak was made of, what was held too long.
+
+Invariant: the bytes of the missed list are those of the missed steps, and the parts of the peak sum to it. Nothing is
+run to make a report; a fix is applied when somebody asks for it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from kvviz.explain.findings import CacheFinding, cache_findings
+from kvviz.explain.held import Held, held_too_long
+from kvviz.explain.index import index_of
+from kvviz.explain.peak import Peak, peak
+from kvviz.explain.summary import Counts, Missed, counts, missed
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Report:
+    """What there is to say about a trace.
+
+    Attributes
+    ----------
+    trace : Trace
+    counts : Counts
+        How many steps ran in which way.
+    missed : tuple of Missed
+        Nodes that could have run in place and did not, the one that spent most first. Their blockers carry fixes, which
+        are found when they are read.
+    peak : Peak
+        When most bytes were alive, and whose they were.
+    held_too_long : tuple of Held
+        Storages that were kept after the last use of everything in them.
+    caches : tuple of CacheFinding
+        What happened to caches, in sentences.
+    """
+
+    trace: Any = field(compare=False)
+    counts: Counts
+    missed: tuple[Missed, ...]
+    peak: Peak
+    held_too_long: tuple[Held, ...]
+    caches: tuple[CacheFinding, ...]
+
+
+def explain(trace: Any) -> Report:
+    """Diagnose a trace.
+
+    Parameters
+    ----------
+    trace : Trace
+        Of any kind. Of one that was loaded from a file, fixes are told, but cannot be applied.
+
+    Returns
+    -------
+    Report
+
+    Examples
+    --------
+    >>> report = kvviz.explain(kvviz.decode(graph, [5, 17, 33], 8))                        # doctest: +SKIP
+    >>> report.missed[0].blockers[0].fix.label                                              # doctest: +SKIP
+    'kv_capacity=10'
+    >>> report.missed[0].blockers[0].fix.apply().bytes_copied < report.trace.bytes_copied   # doctest: +SKIP
+    True
+    """
+    index = index_of(trace)
+    return Report(trace, counts(trace), missed(trace), peak(trace), held_too_long(index), cache_findings(index))

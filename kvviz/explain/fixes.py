@@ -1,0 +1,196 @@
+"""Fixes: what to change so that an op that was refused runs in place, found without running anything.
+
+Invariant: a fix that is offered works. Where that cannot be told from the trace, there is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from kvviz.engine import decide
+from kvviz.engine.blockers import Blocker
+from kvviz.engine.replay import is_random
+from kvviz.engine.rten.rule import Rules
+from kvviz.engine.schedules import key_of
+from kvviz.errors import KvvizError
+from kvviz.explain.changes import Change, RunFirst, arguments
+from kvviz.explain.clearing import Unfixable
+from kvviz.explain.index import Index, index_of
+from kvviz.explain.ordering import check_order
+from kvviz.explain.under_ideal import appends_rows, as_refused, under_ideal
+from kvviz.explain.under_rten import under_rten
+from kvviz.explain.wording import KINDS, code_of, label_of, sentence_of
+from kvviz.explain.words import short
+
+
+@dataclass(frozen=True, slots=True)
+class Fix:
+    """A change after which an op runs in place, and nothing else about the results is different.
+
+    Attributes
+    ----------
+    kind : str
+        ``"run_first"``, ``"donate"``, ``"by_value"``, ``"reserve"``, ``"capacity"``, ``"grow_after"``, ``"drop"``,
+        ``"swap"`` or ``"policy"``: of the first change.
+    label : str
+        A few words.
+    sentence : str
+        What it does, and what it would save.
+    code : str
+        The same change in the exporter or in the calling code: one to three lines of Python.
+    changes : tuple of Change
+    """
+
+    kind: str
+    label: str
+    sentence: str
+    code: str
+    changes: tuple[Change, ...]
+    trace: Any = field(repr=False, compare=False)
+    picked: bool = field(default=False, repr=False)
+
+    def apply(self) -> Any:
+        """Run again with the change.
+
+        Returns
+        -------
+        Trace
+            Of the whole run or decode.
+
+        Raises
+        ------
+        KvvizError
+            If the trace was loaded from a file.
+        ReplayError
+            If the inputs were not kept.
+        """
+        if self.trace.recipe is None:
+            raise KvvizError(
+                "a trace that was loaded from a file cannot be run again; make it anew, then apply the fix"
+            )
+        return self.trace.recipe.again(**arguments(self.trace, self.changes, self.picked))
+
+
+def fixer(trace: Any, step: int, blocker: Blocker) -> Fix | None:
+    """The fix that removes a blocker of a step, together with all others of its input; None where there is none."""
+    return fix_for(index_of(trace), step, blocker.position) if blocker.position >= 0 else None
+
+
+def fix_for(index: Index, step: int, position: int) -> Fix | None:
+    """The fix after which a step can take over one of its inputs.
+
+    Parameters
+    ----------
+    index : Index
+    step : int
+    position : int
+        Of the input.
+    """
+    known: dict[tuple[int, int], Fix | None] = index.notes.setdefault("fixes", {})
+    if not _is_over(index, step) or _has_chance(index):
+        return None
+    if (step, position) not in known:
+        known[step, position] = _find(index, step, position)
+    return known[step, position]
+
+
+def _find(index: Index, step: int, position: int) -> Fix | None:
+    row = index.rows[step]
+    mask = dict(row[3]).get(position, 0)
+    if not mask:
+        return None
+    # Paths of bodies are known once the main graph was looked at.
+    key_of(index.trace.graph)
+    try:
+        picked = _is_picked(index, index.path(row[0]))
+        changes = _rules(index.trace)(index, step, position, mask)
+        check_order(index, step, position, changes, picked)
+    except Unfixable:
+        return None
+    return _fix(index, step, position, changes, picked) if changes else None
+
+
+def _fix(index: Index, step: int, position: int, changes: tuple[Change, ...], picked: bool) -> Fix:
+    trace, row = index.trace, index.rows[step]
+    node = row[1].node
+    appends = appends_rows(index, step, position)
+    return Fix(
+        KINDS[type(changes[0])],
+        label_of(trace.graph, changes),
+        sentence_of(trace.graph, changes, node, node.inputs[position], appends, max(row[6], row[7]))
+        + _in_exchange(index, step, position, changes),
+        code_of(trace, changes, picked),
+        changes,
+        trace,
+        picked,
+    )
+
+
+def _rules(trace: Any) -> Callable[[Index, int, int, int], tuple[Change, ...]]:
+    """By whose rules a fix is found."""
+    policy = trace.policy
+    if trace.recipe is None and policy.name != "ideal":
+        raise Unfixable("a trace that was loaded does not know its rules")
+    if isinstance(getattr(policy.in_place, "__self__", None), Rules):
+        return under_rten
+    if policy.homes is not None:
+        # Whoever does not use this runtime does without its tables.
+        from kvviz.explain import under_onnxruntime as ort
+
+        if policy.in_place is ort.in_place:
+            return ort.under_onnxruntime
+    elif policy.in_place in (decide.ideal, decide.never):
+        return under_ideal if policy.in_place is decide.never else as_refused
+    raise Unfixable("its rules are not known here")
+
+
+def _in_exchange(index: Index, step: int, position: int, changes: tuple[Change, ...]) -> str:
+    """What is lost where a reader that is to run first was the one to take over that memory."""
+    row = index.rows[step]
+    storage = index.places[row[0], row[1].node.inputs[position]].storage
+    for change in changes:
+        if isinstance(change, RunFirst) and key_of(index.frames[row[0]].plan.graph) == change.graph:
+            later = index.rows[index.step_of[row[0], change.reader]]
+            names = [later[1].node.inputs[i] for i in later[2]]
+            if any(index.places[row[0], name].storage == storage for name in names):
+                return f" In exchange {later[1].node.op_type} {short(later[1].node.name)}, which took it over, cannot."
+    return ""
+
+
+def _is_over(index: Index, step: int) -> bool:
+    """Whether the run of a step was finished, so that all who read its values are known."""
+    trace, run = index.trace, index.frames[index.rows[step][0]].run
+    return run + 1 < len(trace.runs) or (trace.live is None and not trace.interrupted)
+
+
+def _has_chance(index: Index) -> bool:
+    """Whether the model draws random numbers, so that no two runs agree."""
+    if "chance" not in index.notes:
+        index.notes["chance"] = any(is_random(row) for row in index.rows)
+    return bool(index.notes["chance"])
+
+
+def _is_picked(index: Index, path: list[int]) -> bool:
+    """Whether these frames ran in an order that a person chose; `Unfixable` if it was another one each time."""
+    if all(_order(index, frame) == _plan(index, frame) for frame in path):
+        return False
+    first = {frame.plan.graph: number for number, frame in reversed(list(enumerate(index.frames)))}
+    if any(_order(index, frame) != _order(index, first[index.frames[frame].plan.graph]) for frame in path):
+        raise Unfixable("the order was another one each time")
+    return True
+
+
+def _plan(index: Index, frame: int) -> list[int]:
+    return [planned.node.index for planned in index.frames[frame].plan.order]
+
+
+def _order(index: Index, frame: int) -> list[int]:
+    """Nodes of a frame in the order in which they ran."""
+    orders: dict[int, list[int]] = index.notes.get("orders", {})
+    if not orders:
+        orders = index.notes["orders"] = {number: [] for number in range(len(index.frames))}
+        for row in index.rows:
+            orders[row[0]].append(row[1].node.index)
+    return orders[frame]

@@ -1,0 +1,166 @@
+"""Where every value of a trace lay, who read it, and how long every storage lived: looked up once for all questions."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from typing import Any
+
+from kvviz.explain.lives import Key, Life, Place, Walk
+from kvviz.graph.model import Node
+from kvviz.ops.registry import Grow, find
+
+
+class Index:
+    """What is asked of a trace again and again.
+
+    Attributes
+    ----------
+    places : dict of Key to Place
+    members : dict of (storage, contents) to list of Key
+        Values that share bytes, in the order in which they were made.
+    step_of : dict of (frame, node index) to int
+    bodies : dict of (frame, node index) to list of int
+        Frames that a control node opened.
+    lives : list of Life
+        In order of birth.
+    moments : int
+        Number of moments in all.
+    notes : dict
+        What others worked out about this trace and want to keep.
+    """
+
+    def __init__(self, trace: Any) -> None:
+        self.trace = trace
+        self.rows = trace.recorder.rows
+        self.frames = trace.recorder.frames
+        self.places: dict[Key, Place] = {}
+        self.members: dict[tuple[int, int], list[Key]] = {}
+        self.step_of: dict[tuple[int, int], int] = {}
+        self.bodies: dict[tuple[int, int], list[int]] = {}
+        self.lives: list[Life] = []
+        self.moments = len(self.rows) + len(trace.runs)
+        self.notes: dict[str, Any] = {}
+        self._outputs: dict[int, tuple[str, ...]] = {}
+        self._lives: dict[int, list[Life]] = {}
+        self._by_storage: dict[int, list[Key]] = {}
+        self.mains = [i for i, frame in enumerate(self.frames) if frame.parent is None]
+        for number, frame in enumerate(self.frames):
+            if frame.parent is not None:
+                self.bodies.setdefault((frame.parent, frame.caller.node.index), []).append(number)
+        Walk(self).run()
+
+    # -- values -----------------------------------------------------------------------------------------------------
+
+    def moment(self, step: int) -> int:
+        """The moment of a step."""
+        return step + self.frames[self.rows[step][0]].run + 1
+
+    def binding(self, run: int) -> int:
+        """The moment before the first step of a run, when its inputs are bound."""
+        return self.trace.runs[run].first + run
+
+    def run_at(self, moment: int) -> int:
+        """The run that a moment belongs to."""
+        starts = [self.binding(run.index) for run in self.trace.runs]
+        return max(bisect_right(starts, moment) - 1, 0)
+
+    def life(self, storage: int, moment: int) -> Life:
+        """The life that a storage has at a moment."""
+        if not self._lives:
+            for life in self.lives:
+                self._lives.setdefault(life.storage, []).append(life)
+        return next(life for life in reversed(self._lives[storage]) if life.first <= moment)
+
+    def in_storage(self, storage: int) -> list[Key]:
+        """Values that ever lay in a storage, in the order in which they were made."""
+        if not self._by_storage:
+            for (number, _), keys in self.members.items():
+                self._by_storage.setdefault(number, []).extend(keys)
+        return self._by_storage.get(storage, [])
+
+    def readers(self, frame: int, name: str) -> Iterator[tuple[Node, int]]:
+        """Nodes of a frame that read a value, with their steps; those that have not run are left out."""
+        for node in self.frames[frame].plan.graph.consumers.get(name, ()):
+            step = self.step_of.get((frame, node.index))
+            if step is not None:
+                yield node, step
+
+    def path(self, frame: int) -> list[int]:
+        """Frames from the main one to this one."""
+        found = [frame]
+        while (parent := self.frames[found[-1]].parent) is not None:
+            found.append(parent)
+        return found[::-1]
+
+    def outputs(self, frame: int) -> tuple[str, ...]:
+        """Names of what a frame hands out; for a main frame what the caller asked for."""
+        plan = self.frames[frame].plan
+        named = self._outputs.get(id(plan))
+        if named is None:
+            names = {slot: name for name, slot in plan.slots.items()}
+            named = self._outputs[id(plan)] = tuple(names[slot] for slot in plan.outputs)
+        return named
+
+    def scanned(self, frame: int) -> tuple[str, ...]:
+        """Outputs of a loop body that are collected until the loop ends."""
+        row = self.frames[frame]
+        if row.iteration is None or row.caller is None:
+            return ()
+        head, carried = head_and_carried(row.caller.node)
+        return self.outputs(frame)[head // 2 + carried :]
+
+    def outer(self, frame: int, name: str) -> Key | None:
+        """The value of another frame that a body started with under this name; None for iteration numbers, slices of
+        scan inputs and the inputs of the main graph."""
+        row = self.frames[frame]
+        if row.parent is None:
+            return None
+        names = [value.name for value in row.plan.graph.inputs]
+        if name not in names:
+            return row.parent, name
+        position, node = names.index(name), row.caller.node
+        if row.iteration is None:
+            return (row.parent, node.inputs[position]) if position < len(node.inputs) else None
+        head, carried = head_and_carried(node)
+        carry = position - head
+        if not 0 <= carry < carried or (node.op_type == "Scan" and node.opset < 9):
+            return None
+        if row.iteration:
+            siblings = self.bodies[row.parent, node.index]
+            before = siblings[siblings.index(frame) - 1]
+            return before, self.outputs(before)[head // 2 + carry]
+        first = 2 if node.op_type == "Loop" else 0
+        return row.parent, node.inputs[first + carry]
+
+
+def head_and_carried(node: Node) -> tuple[int, int]:
+    """Of a Loop or Scan: body inputs before the carried values, and the number of carried values."""
+    if node.op_type == "Loop":
+        return 2, len(node.inputs) - 2
+    # A trace that was loaded does not know the attributes.
+    scanned = node.attributes.get("num_scan_inputs", len(node.inputs))
+    return 0, max(len(node.inputs) - scanned - (node.opset < 9), 0)
+
+
+def grows(planned: Any) -> tuple[Grow, ...]:
+    """Which pasts an op may extend; of a loaded trace what the table says of the operator."""
+    node = planned.node
+    if hasattr(planned, "grows"):
+        return tuple(planned.grows)
+    spec = None if planned.control or planned.foreign else find(node.domain, node.op_type, node.opset)
+    found = () if spec is None else spec.grows
+    return tuple(
+        g for g in found if g.input < len(node.inputs) and node.inputs[g.input] and g.output < len(node.outputs)
+    )
+
+
+def index_of(trace: Any) -> Index:
+    """The index of a trace, made once for as long as the trace does not grow."""
+    rows = trace.recorder.rows
+    last = rows[-1] if rows else None
+    found: tuple[int, Any, Index] | None = trace.notes.get("index")
+    # What dies between two ops is added to the row of the earlier one, so a last row may be new.
+    if found is None or found[0] != len(rows) or found[1] is not last:
+        found = trace.notes["index"] = len(rows), last, Index(trace)
+    return found[2]

@@ -1,0 +1,85 @@
+"""Whether a value is surely one row-major block: what a trace does not say of values in memory of their own.
+
+Invariant: yes is certain; where it cannot be told, the answer is no.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kvviz.explain.index import Index
+from kvviz.explain.lives import Place
+
+# Kernels whose result is row-major if all their inputs are; those that may overwrite an input belong to them too.
+_KEEPS = {
+    "ArgMax",
+    "ArgMin",
+    "Cast",
+    "Concat",
+    "ConstantOfShape",
+    "Equal",
+    "Gather",
+    "Greater",
+    "GreaterOrEqual",
+    "Less",
+    "LessOrEqual",
+    "MatMul",
+    "MatMulNBits",
+    "Range",
+    "ReduceMax",
+    "ReduceMean",
+    "ReduceMin",
+    "ReduceSum",
+    "Shape",
+}
+
+
+def is_row_major(index: Index, frame: int, name: str) -> bool:
+    """Whether a value is C-contiguous for certain."""
+    place = index.places.get((frame, name))
+    if place is None or place.shape is None:
+        return False
+    if sum(n != 1 for n in place.shape) < 2:
+        return place.strides is None or _is_packed(place)
+    if place.bound:
+        return _is_bound_packed(index, frame, name, place)
+    if place.strides is not None:
+        return _is_packed(place)
+    if index.trace.policy.homes is not None:
+        # Such a policy gives every value that is no view a row-major block.
+        return True
+    planned = index.rows[place.step][1]
+    spec = getattr(planned, "spec", None)
+    if spec is None or not (spec.overwrites or planned.node.op_type in _KEEPS):
+        return False
+    return all(is_row_major(index, frame, given) for given in planned.node.inputs if given)
+
+
+def _is_bound_packed(index: Index, frame: int, name: str, place: Place) -> bool:
+    if place.bound == "weight":
+        graph = index.frames[frame].plan.graph
+        return name in graph.weights and bool(graph.weights[name].flags.c_contiguous)
+    if place.bound in ("borrowed", "donated"):
+        recipe = index.trace.recipe
+        kept = None if recipe is None or index.frames[frame].run else recipe.kept()
+        # A carried cache of a later run is told by the run that made it.
+        if kept is None or name not in kept.values:
+            return False
+        spot = kept.spots.get(name)
+        return spot is None or _strided(place.shape, place.dtype) == spot.strides
+    outer = index.outer(frame, name)
+    return outer is not None and is_row_major(index, *outer)
+
+
+def _is_packed(place: Place) -> bool:
+    return place.strides == _strided(place.shape, place.dtype)
+
+
+def _strided(shape: Any, dtype: Any) -> tuple[int, ...]:
+    strides, size = [], np.dtype(dtype).itemsize
+    for n in reversed(shape):
+        strides.append(size)
+        size *= n
+    return tuple(reversed(strides))

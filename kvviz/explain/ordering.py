@@ -1,0 +1,69 @@
+"""Whether a change that makes a runtime plan anew still lets an op have its input for itself.
+
+Dropping an output or exchanging operands changes what a planner sees, so its whole order may be another one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from kvviz.engine.plan import needed
+from kvviz.engine.policy import Schedule, model_order
+from kvviz.engine.schedules import key_of
+from kvviz.explain.changes import Change, Drop, Swap, arguments, asked
+from kvviz.explain.clearing import Unfixable
+from kvviz.explain.index import Index
+from kvviz.explain.wording import graph_at
+from kvviz.graph.model import Graph, Node
+
+
+def check_order(index: Index, step: int, position: int, changes: Sequence[Change], picked: bool) -> None:
+    """Raise `Unfixable` if, in the order as planned anew, another op would read the input's bytes later.
+
+    Parameters
+    ----------
+    index : Index
+    step, position : int
+        The op and its input.
+    changes : sequence of Change
+    picked : bool
+        As in `kvviz.explain.changes.arguments`.
+    """
+    trace = index.trace
+    # The model's own order does not depend on what is asked for.
+    stays = Swap if trace.policy.schedule is model_order and not picked else (Drop, Swap)
+    if not any(isinstance(change, stays) for change in changes):
+        return
+    if trace.recipe is None:
+        raise Unfixable("the order cannot be told beforehand")
+    told = arguments(trace, changes, picked)
+    graph: Graph = told.get("graph", trace.graph)
+    schedule: Schedule = told.get("policy", trace.policy).schedule
+    key_of(graph)
+    row = index.rows[step]
+    path = index.path(row[0])
+    nodes = [index.frames[frame].caller.node for frame in path[1:]] + [row[1].node]
+    place = index.places[row[0], row[1].node.inputs[position]]
+    members = index.members[place.storage, place.contents]
+    for frame, node in zip(path, nodes):
+        inside = graph_at(graph, key_of(index.frames[frame].plan.graph))
+        outputs = tuple(told.get("outputs", asked(trace))) if frame == path[0] else index.outputs(frame)
+        order = schedule(inside, needed(inside, outputs), outputs)
+        names = [name for at, name in members if at == frame and _was_there(index, at, name, node)]
+        if not _is_last(inside, [n.index for n in order], node, names, outputs):
+            raise Unfixable("another op would read it later")
+
+
+def _was_there(index: Index, frame: int, name: str, node: Node) -> bool:
+    place = index.places[frame, name]
+    return bool(place.bound) or place.step < index.step_of[frame, node.index]
+
+
+def _is_last(graph: Graph, order: list[int], node: Node, names: Sequence[str], outputs: Any) -> bool:
+    """Whether no reader of these values comes after a node, and nobody asks for them."""
+    if node.index not in order:
+        return False
+    later = set(order[order.index(node.index) + 1 :])
+    read = {reader.index for name in names for reader in graph.consumers.get(name, ())}
+    return not (read & later) and not set(names) & set(outputs)

@@ -1,0 +1,76 @@
+"""What has to change so that an op runs in place where memory safety is all that is asked: the policy ``ideal``.
+
+A step that ran under ``ideal`` has the reasons written down. One that ran under ``never`` has not: its shapes and its
+layout are looked at instead.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from kvviz.engine import blockers as b
+from kvviz.engine import decide
+from kvviz.explain.changes import Change, UsePolicy
+from kvviz.explain.clearing import Clearing, Unfixable, handed_over
+from kvviz.explain.index import Index, grows
+from kvviz.explain.layout import is_row_major
+from kvviz.explain.room import make_room
+
+_HOPELESS = b.CONSTANT | b.SAME_OP_TWICE | b.SHAPE_DIFFERS | b.DTYPE_DIFFERS | b.NOT_CONTIGUOUS | b.OP_CANNOT
+
+
+def as_refused(index: Index, step: int, position: int, mask: int) -> tuple[Change, ...]:
+    """What the mask of reasons asks for."""
+    if mask & (_HOPELESS | b.POLICY) or index.rows[step][1].foreign:
+        raise Unfixable("no change of the run would do")
+    if appends_rows(index, step, position):
+        return make_room(index, step, position)
+    lends = index.trace.policy.captures is decide.by_reference
+    return tuple(Clearing(index, step, position, partial(handed_over, lends=lends)).changes)
+
+
+def under_ideal(index: Index, step: int, position: int, mask: int) -> tuple[Change, ...]:
+    """What it takes under the policy ``ideal``, for a step that ran under ``never``."""
+    use = UsePolicy("ideal")
+    if index.rows[step][1].foreign:
+        raise Unfixable("the reference kernel never runs in place")
+    if appends_rows(index, step, position):
+        return use, *make_room(index, step, position)
+    row = index.rows[step]
+    name = row[1].node.inputs[position]
+    if not any(grow.input == position for grow in grows(row[1])) and not _fits(index, step, position):
+        raise Unfixable("another shape or type")
+    if not is_row_major(index, row[0], name):
+        raise Unfixable("it may not be row-major")
+    return use, *Clearing(index, step, position, handed_over, other_rules=True).changes
+
+
+def appends_rows(index: Index, step: int, position: int) -> bool:
+    """Whether the op would make its past longer; if not, it writes into rows that are there."""
+    row = index.rows[step]
+    grow = next((g for g in grows(row[1]) if g.input == position), None)
+    if grow is None:
+        return False
+    past, present = index.places[row[0], row[1].node.inputs[position]], row[4][grow.output]
+    return present is not None and past.shape != present[3]
+
+
+def _fits(index: Index, step: int, position: int) -> bool:
+    """Whether the first output has exactly the shape and type of an input, as the kernel's table has it."""
+    row = index.rows[step]
+    planned = row[1]
+    if not any(position == i for i, _ in getattr(planned, "candidates", ())):
+        return False
+    args = [_like(index.places.get((row[0], name))) if name else None for name in planned.node.inputs]
+    fits = planned.fits
+    if fits is not None:
+        return not fits(args, position, planned.attributes)
+    return not decide.elementwise_misfit(args, position)
+
+
+def _like(place: Any) -> np.ndarray | None:
+    """An array of the shape and type of a value, without memory."""
+    return None if place is None else np.broadcast_to(np.empty((), place.dtype), place.shape)

@@ -1,0 +1,199 @@
+"""Fixes in words and in code: a label, a sentence, and the same change for whoever exports or runs the model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from kvviz.engine.policy import model_order
+from kvviz.engine.schedules import GraphKey
+from kvviz.explain.changes import (
+    ByValue,
+    Capacity,
+    Change,
+    Donate,
+    Drop,
+    GrowAfter,
+    Reserve,
+    RunFirst,
+    Swap,
+    UsePolicy,
+    asked,
+)
+from kvviz.explain.words import count, short, size
+from kvviz.graph.model import Graph, Node
+
+KINDS: dict[type, str] = {
+    RunFirst: "run_first",
+    Donate: "donate",
+    ByValue: "by_value",
+    Reserve: "reserve",
+    Capacity: "capacity",
+    GrowAfter: "grow_after",
+    Drop: "drop",
+    Swap: "swap",
+    UsePolicy: "policy",
+}
+
+
+def label_of(graph: Graph, changes: Sequence[Change]) -> str:
+    """A few words: ``donate x``, ``run Neg first``, ``kv_capacity=64``."""
+    told = []
+    readers = [_node(graph, c.graph, c.reader) for c in changes if isinstance(c, RunFirst)]
+    if readers:
+        told.append(f"run {readers[0].op_type} first" if len(readers) == 1 else f"run {len(readers)} readers first")
+    reserved = [c.input for c in changes if isinstance(c, Reserve)]
+    told += [f"reserve {count(c.rows, 'row')} for {short(c.input, 32)}" for c in changes if isinstance(c, Reserve)]
+    donated = [c.input for c in changes if isinstance(c, Donate)]
+    if donated and donated == reserved:
+        told.append("donate it")
+    elif donated:
+        told.append("donate " + _listed(donated))
+    dropped = [c.output for c in changes if isinstance(c, Drop)]
+    if dropped:
+        told.append(f"drop output {_listed(dropped)}")
+    for change in changes:
+        if isinstance(change, Capacity):
+            told.append(f"kv_capacity={change.rows}")
+        elif isinstance(change, (GrowAfter, ByValue, Swap, UsePolicy)):
+            told.append(_SHORT[type(change)](change))
+    return " and ".join(told)
+
+
+def sentence_of(graph: Graph, changes: Sequence[Change], node: Node, name: str, appends: bool, saved: int) -> str:
+    """What the changes do, and what they would save."""
+    told = []
+    firsts = [c for c in changes if isinstance(c, RunFirst)]
+    for change in firsts[:2]:
+        first, second = _node(graph, change.graph, change.reader), _node(graph, change.graph, change.node)
+        told.append(f"run {_called(first)} before {_called(second)}")
+    if len(firsts) > 2:
+        told.append(f"so too {count(len(firsts) - 2, 'other reader')}")
+    told += [_CLAUSES[type(change)](change) for change in changes if not isinstance(change, RunFirst)]
+    text = "; ".join(told)
+    does = f"appends to {short(name)}" if appends else f"works in the memory of {short(name)}"
+    return f"{text[0].upper()}{text[1:]}: then {_called(node)} {does}, which saves {size(saved)} at this step."
+
+
+def code_of(trace: Any, changes: Sequence[Change], picked: bool) -> str:
+    """The change as Python: of the model file where the model must change, else of the call."""
+    graph = trace.graph
+    lines = []
+    planned = [c for c in changes if isinstance(c, RunFirst)]
+    ordered = bool(planned) and (picked or trace.policy.schedule is not model_order)
+    if not ordered:
+        for where, node in dict.fromkeys((c.graph, c.node) for c in planned):
+            moved = _moved(graph, where, node, [c.reader for c in planned if (c.graph, c.node) == (where, node)])
+            nodes = _nodes(graph, where)
+            use = f"(nodes := {nodes})" if where else nodes
+            again = "nodes" if where else nodes
+            lines.append(f"for at, i in enumerate({moved}, {node}): {use}.insert(at, {again}.pop(i))")
+    else:
+        pairs = ", ".join(repr((c.graph, c.reader, c.node)) for c in planned)
+        base = "Picks.of(trace)" if picked else "policy.schedule"
+        lines.append(f"policy = dataclasses.replace(policy, schedule=Before({base}, ({pairs},)))")
+    for change in changes:
+        if isinstance(change, Swap):
+            lines.append(
+                f"node = {_nodes(graph, change.graph)}[{change.node}]; "
+                "node.input[0], node.input[1] = node.input[1], node.input[0]"
+            )
+        elif isinstance(change, Reserve):
+            past = f"inputs[{change.input!r}]"
+            lines.append(f"{past} = kvviz.reserve({past}, axis={change.axis}, capacity={change.rows})")
+    return "\n".join(lines + _call(trace, changes, ordered))
+
+
+def _call(trace: Any, changes: Sequence[Change], ordered: bool) -> list[str]:
+    """The call that makes the trace, with what is new about it."""
+    told = []
+    donated = [c.input for c in changes if isinstance(c, Donate)]
+    recipe = trace.recipe
+    if donated:
+        before = () if recipe is None else recipe.options["donate"]
+        told.append(f"donate={list(dict.fromkeys((*before, *donated)))}")
+    if any(isinstance(c, Drop) for c in changes):
+        dropped = {c.output for c in changes if isinstance(c, Drop)}
+        told.append(f"outputs={[name for name in asked(trace) if name not in dropped]}")
+    for change in changes:
+        if isinstance(change, (Capacity, GrowAfter, UsePolicy)):
+            told.append(_SHORT[type(change)](change))
+        elif isinstance(change, ByValue):
+            told.append("policy=dataclasses.replace(policy, captures=kvviz.policies.ideal.captures)")
+    if ordered:
+        told.append("policy=policy")
+    if not told:
+        return []
+    capacity = None if recipe is None else recipe.options.get("kv_capacity")
+    if capacity is not None and not any(isinstance(c, Capacity) for c in changes):
+        told.append(f"kv_capacity={capacity}")
+    kind = recipe.kind if recipe is not None else "decode" if trace.tokens else "run"
+    given = {"run": "graph, inputs", "decode": "graph, prompt", "stream": "graph, chunks"}[kind]
+    return [f"trace = kvviz.{kind}({given}, {', '.join(told)})"]
+
+
+_SHORT: dict[type, Callable[[Any], str]] = {
+    Capacity: lambda c: f"kv_capacity={c.rows}",
+    GrowAfter: lambda c: 'growth="after"',
+    ByValue: lambda c: "capture by value",
+    Swap: lambda c: "swap the operands",
+    UsePolicy: lambda c: f'policy="{c.name}"',
+}
+_CLAUSES: dict[type, Callable[[Any], str]] = {
+    Donate: lambda c: f"let the run overwrite the input {short(c.input)}",
+    Reserve: lambda c: f"put {short(c.input)} into a block with room for {count(c.rows, 'row')}",
+    Capacity: lambda c: f"reserve {count(c.rows, 'row')} in every growing cache before the first run",
+    GrowAfter: lambda c: "move a cache that is full into a larger block after the run",
+    ByValue: lambda c: "let branches take over what nobody else needs",
+    Drop: lambda c: f"do not ask for the output {short(c.output)}",
+    Swap: lambda c: "swap the operands",
+    UsePolicy: lambda c: f"use the policy {c.name!r}",
+}
+
+
+def _called(node: Node) -> str:
+    return f"{node.op_type} {short(node.name)}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    told = ", ".join(short(name, 32) for name in names[:2])
+    return told + (f" and {len(names) - 2} more" if len(names) > 2 else "")
+
+
+def graph_at(graph: Graph, key: GraphKey) -> Graph:
+    """The graph at a path inside a model."""
+    for index, attribute in key:
+        node = next(n for n in graph.nodes if n.index == index)
+        inner = node.function if attribute == "function" else node.subgraphs[attribute]
+        assert inner is not None
+        graph = inner
+    return graph
+
+
+def _node(graph: Graph, key: GraphKey, index: int) -> Node:
+    return next(node for node in graph_at(graph, key).nodes if node.index == index)
+
+
+def _moved(graph: Graph, key: GraphKey, node: int, readers: Sequence[int]) -> list[int]:
+    """Indices of the readers and of what they need, as far as the model lists it behind a node."""
+    inside = graph_at(graph, key)
+    found: set[int] = set()
+    stack = [_node(graph, key, reader) for reader in readers]
+    while stack:
+        need = stack.pop()
+        if need.index > node and need.index not in found:
+            found.add(need.index)
+            stack += [inside.producers[n] for n in (*need.inputs, *need.captures) if n in inside.producers]
+    return sorted(found)
+
+
+def _nodes(graph: Graph, key: GraphKey) -> str:
+    """How a model file gives the nodes of one of its graphs."""
+    text = "model.graph.node"
+    for depth, (index, attribute) in enumerate(key):
+        if attribute == "function":
+            call = _node(graph, key[:depth], index)
+            text = f"next(f for f in model.functions if f.name == {call.op_type!r}).node"
+        else:
+            text = f"next(a.g for a in {text}[{index}].attribute if a.name == {attribute!r}).node"
+    return text

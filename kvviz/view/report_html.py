@@ -1,0 +1,165 @@
+"""The report on a trace as a piece of HTML: tables that follow the notebook's theme, with neither script nor fetch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+from itertools import islice
+from typing import Any
+
+from kvviz.explain.diagnose import Report
+from kvviz.explain.peak import GROUPS, Peak
+from kvviz.explain.summary import Missed, nearest
+from kvviz.explain.words import buffer, count, short, size
+from kvviz.view.palette import OWNERS, STATES, Look
+
+_MISSED, _FIXED, _HELD, _PARTS, _LOOKED_AT = 5, 4, 3, 4, 60
+# Group of the peak to its look; each has a letter beside its hue.
+_LOOKS: dict[str, Look] = {
+    "weights": OWNERS["weights"],
+    "inputs": OWNERS["caller"],
+    "cache": OWNERS["donated"],
+    "activations": OWNERS["run"],
+    "views": OWNERS["pool"],
+    "held too long": STATES["missed"],
+}
+_LETTERS = dict(zip(GROUPS, "WIKAVH"))
+# JupyterLab aligns every cell to the right, more strongly than a class can, and strips style sheets without trust.
+_LEFT = 'style="text-align:left"'
+
+_STYLE = """
+.kvviz-report{font:13px/1.45 var(--jp-ui-font-family,system-ui,sans-serif);color:var(--jp-ui-font-color1,#1b2430);
+background:var(--jp-layout-color1,#fff);max-width:1100px;padding:8px 2px}
+.kvviz-report h4{margin:14px 0 4px;font-size:13px}
+.kvviz-report p{margin:2px 0}
+.kvviz-report .soft{color:var(--jp-ui-font-color2,#5b6675)}
+.kvviz-report table{border-collapse:collapse;width:100%;margin:0;table-layout:auto;
+font:inherit;color:inherit}
+.kvviz-report th,.kvviz-report td{border-bottom:1px solid var(--jp-border-color2,#d5dae1);padding:3px 10px 3px 0;
+text-align:left;vertical-align:top;white-space:normal;background:none;color:inherit;overflow-wrap:anywhere}
+.kvviz-report td.n,.kvviz-report th.n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap;
+overflow-wrap:normal}
+.kvviz-report td.g{white-space:nowrap;overflow-wrap:normal}
+.kvviz-report code,.kvviz-report pre{font:12px/1.4 var(--jp-code-font-family,ui-monospace,monospace);color:inherit;
+background:var(--jp-layout-color2,#eef0f3);border-radius:3px}
+.kvviz-report code{padding:0 3px}
+.kvviz-report pre{padding:6px 8px;margin:4px 0;white-space:pre-wrap}
+.kvviz-report summary{cursor:pointer}
+.kvviz-report .bar{display:flex;height:22px;border:1px solid var(--jp-border-color1,#b8c0ca);margin:4px 0}
+.kvviz-report .bar span{min-width:3px;overflow:hidden;font-size:11px;line-height:20px;text-align:center;color:#fff;
+text-shadow:0 0 2px #000;border-right:1px solid var(--jp-layout-color1,#fff)}
+.kvviz-report .key{display:inline-block;width:15px;height:15px;line-height:15px;text-align:center;font-size:10px;
+color:#fff;text-shadow:0 0 2px #000;margin-right:4px}
+"""
+
+
+def report_html(found: Report) -> str:
+    """The report as HTML.
+
+    Colours of text and ground come from the notebook's ``--jp-*`` variables, and are those of a light page elsewhere.
+
+    Parameters
+    ----------
+    found : Report
+    """
+    trace = found.trace
+    c = found.counts
+    head = (
+        f"<p><b>{escape(short(trace.title))}</b> · policy {escape(trace.policy.name)} · "
+        f"{count(len(trace.steps), 'step')} in {count(len(trace.runs), 'run')} · peak {size(trace.peak_bytes)} · "
+        f"{size(trace.bytes_allocated)} allocated · {size(trace.bytes_copied)} copied</p>"
+        f'<p class="soft">{c.in_place:,} ops in place, {count(c.views, "view")}, {c.missed:,} missed, '
+        f"{c.cannot:,} cannot</p>"
+    )
+    parts = [head, _missed(found.missed), _peak(found.peak), _held(found), _caches(found)]
+    return f'<div class="kvviz-report"><style>{_STYLE}</style>{"".join(parts)}</div>'
+
+
+def _missed(entries: Sequence[Missed]) -> str:
+    if not entries:
+        return "<h4>Missed in place</h4><p>Nothing: every op that could run in place did, or had nothing to spare.</p>"
+    total = f"{size(sum(entry.bytes for entry in entries))} in {count(len(entries), 'node')}"
+    fixed = list(islice((entry for entry in entries[_MISSED:_LOOKED_AT] if entry.fix is not None), _FIXED))
+    rows = "".join(map(_missed_row, [*entries[:_MISSED], *fixed]))
+    rest = len(entries) - len(entries[:_MISSED]) - len(fixed)
+    more = f'<p class="soft">and {count(rest, "more node")}: see <code>report.missed</code></p>' if rest > 0 else ""
+    texts = f"<th {_LEFT}>op</th><th {_LEFT}>why, and what to change</th>"
+    head = f'<tr><th class="n">bytes</th><th class="n">peak</th>{texts}</tr>'
+    return f"<h4>Missed in place: {total}</h4><table><thead>{head}</thead><tbody>{rows}</tbody></table>{more}"
+
+
+def _missed_row(entry: Missed) -> str:
+    fixed = next((blocker for blocker in entry.blockers if blocker.fix is not None), None)
+    reason = fixed or nearest(entry.blockers)
+    why = "" if reason is None else escape(short(reason.message, 200))
+    times = f' <span class="soft">in {len(entry.steps):,} steps</span>' if len(entry.steps) > 1 else ""
+    where = " › ".join([*(short(part, 32) for part in entry.frame), short(entry.node, 48)])
+    effect = entry.peak_effect or 0
+    told = "" if not effect else f"{'−' if effect > 0 else '+'}{size(abs(effect))}"
+    change = "" if fixed is None else _fix(fixed.fix)
+    return (
+        f'<tr><td class="n">{size(entry.bytes)}</td><td class="n">{told}</td>'
+        f"<td {_LEFT}><b>{escape(entry.op_type)}</b> {escape(where)}{times}</td><td {_LEFT}>{why}{change}</td></tr>"
+    )
+
+
+def _fix(fix: Any) -> str:
+    return (
+        f"<details><summary>fix: {escape(short(fix.label, 80))}</summary><p>{escape(fix.sentence)}</p>"
+        f"<pre>{escape(fix.code)}</pre></details>"
+    )
+
+
+def _peak(top: Peak) -> str:
+    if not top.bytes:
+        return ""
+    groups = top.groups
+    bar = "".join(
+        f'<span style="flex:{nbytes};background:{_LOOKS[group].light}" title="{group} {size(nbytes)}">'
+        f"{_LETTERS[group] if nbytes > top.bytes * 0.04 else ''}</span>"
+        for group, nbytes in groups.items()
+    )
+    rows = []
+    for group, nbytes in groups.items():
+        members = [part for part in top.parts if part.group == group]
+        names = ", ".join(_named(part) for part in members[:_PARTS])
+        more = f" and {len(members) - _PARTS:,} more" if len(members) > _PARTS else ""
+        key = f'<span class="key" style="background:{_LOOKS[group].light}">{_LETTERS[group]}</span>'
+        rows.append(
+            f'<tr><td class="n">{size(nbytes)}</td><td class="g" {_LEFT}>{key} {group}</td>'
+            f'<td class="soft" {_LEFT}>{escape(names)}{escape(more)}</td></tr>'
+        )
+    when = "" if top.step is None else f" at step {top.step:,}"
+    return (
+        f'<h4>Peak: {size(top.bytes)}{when}</h4><div class="bar">{bar}</div>'
+        f"<table><tbody>{''.join(rows)}</tbody></table>"
+    )
+
+
+def _named(part: Any) -> str:
+    return part.name if part.storage is None else f"{buffer(part.storage)} {short(part.name, 40)} {size(part.bytes)}"
+
+
+def _held(found: Report) -> str:
+    held = found.held_too_long
+    if not held:
+        return ""
+    rows = "".join(
+        f'<tr><td class="n">{size(one.bytes)}</td><td {_LEFT}>{buffer(one.storage)} {escape(short(one.name, 40))}</td>'
+        f'<td class="n">{one.last_use:,} → {"end" if one.freed is None else f"{one.freed:,}"}</td>'
+        f"<td {_LEFT}>{escape(one.reason)}</td></tr>"
+        for one in held[:_HELD]
+    )
+    last = f'<th class="n">steps</th><th {_LEFT}>kept because</th>'
+    head = f'<tr><th class="n">bytes</th><th {_LEFT}>buffer</th>{last}</tr>'
+    title = f"<h4>Held too long: {count(len(held), 'storage')}</h4>"
+    return f"{title}<table><thead>{head}</thead><tbody>{rows}</tbody></table>"
+
+
+def _caches(found: Report) -> str:
+    if not found.caches:
+        return ""
+    told = "".join(
+        f"<p>{escape(one.sentence)}</p>{_fix(one.fix) if one.fix is not None else ''}" for one in found.caches
+    )
+    return f"<h4>Caches</h4>{told}"

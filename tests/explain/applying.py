@@ -1,0 +1,74 @@
+"""What every offered fix must stand up to: it is applied, the op then runs in place, and no bit of a result changes."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+
+from kvviz.engine.reasons import is_missed
+from kvviz.explain.changes import Change
+from kvviz.explain.fixes import Fix, fix_for
+from kvviz.explain.index import index_of
+
+
+def step_like(trace: Any, other: Any, step: int) -> int | None:
+    """The step of another trace at which the same op of the same run and frame ran."""
+    row = trace.recorder.rows[step]
+    frame = trace.frames[row[0]]
+    for index, at in enumerate(other.recorder.rows):
+        there = other.frames[at[0]]
+        if (there.run, there.path, at[1].node.index) == (frame.run, frame.path, row[1].node.index):
+            return index
+    return None
+
+
+def offered(trace: Any) -> list[tuple[int, int, Fix]]:
+    """(step, position, fix) of every fix of every missed step."""
+    index = index_of(trace)
+    found = []
+    for step, row in enumerate(trace.recorder.rows):
+        for position, _ in row[3] if is_missed(row) else ():
+            fix = fix_for(index, step, position)
+            if fix is not None:
+                found.append((step, position, fix))
+    return found
+
+
+def same_results(before: Any, after: Any) -> bool:
+    """Whether two traces gave the same bits, as far as both gave them."""
+    results = [(before.outputs[name], value) for name, value in after.outputs.items()]
+    results += zip(before.logits, after.logits, strict=True)
+    agree = all(_bits(first) == _bits(second) for first, second in results)
+    return agree and before.batch_tokens == after.batch_tokens
+
+
+def problems(trace: Any, most: int | None = None) -> list[str]:
+    """What is wrong with the fixes of a trace; each set of changes is applied once, at most so many of them."""
+    found = offered(trace)
+    changes = list({fix.changes: fix for _, _, fix in found}.values())
+    if most is not None and len(changes) > most:
+        changes = random.Random(0).sample(changes, most)
+    applied: dict[tuple[Change, ...], Any] = {fix.changes: fix.apply() for fix in changes}
+    wrong = [f"other results: {c}" for c, after in applied.items() if not same_results(trace, after)]
+    for step, position, fix in found:
+        after = applied.get(fix.changes)
+        if after is not None and not runs_in_place(after, step_like(trace, after, step), position):
+            wrong.append(f"step {step}, input {position}: refused after {fix.changes}")
+    return wrong
+
+
+def runs_in_place(trace: Any, step: int | None, position: int) -> bool:
+    """Whether a step was called in place and nothing is said against that input any more."""
+    if step is None:
+        return False
+    row = trace.recorder.rows[step]
+    return bool(row[2]) and position not in dict(row[3])
+
+
+def _bits(value: Any) -> Any:
+    if isinstance(value, (list, tuple)):
+        return [_bits(element) for element in value]
+    array = np.asarray(value)
+    return array.dtype, array.shape, array.tobytes()

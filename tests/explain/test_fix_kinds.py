@@ -1,0 +1,261 @@
+"""Each kind of fix on a graph made for it: what it is called, what its code does, and what must not be offered."""
+
+from __future__ import annotations
+
+import dataclasses
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import kvviz
+from kvviz import Trace
+from kvviz.debugger.cursor import Cursor
+from kvviz.decode.single import SingleRun
+from kvviz.engine.policy import ideal
+from kvviz.errors import KvvizError
+from kvviz.explain.diagnose import explain
+from kvviz.explain.fixes import Fix, fixer
+from kvviz.explain.summary import Missed
+from tests.engine.blocked import CASES, Case
+from tests.engine.graphs import graph_of, numbers, proto_of, step_of
+from tests.explain.applying import problems, runs_in_place, same_results, step_like
+
+X = {"x": numbers(2, 3)}
+INSIDE = """g (float[2, 3] x) => (float[2, 3] t) <bool c = {1}> {
+    a = Exp(x)
+    [if] t = If (c) <then_branch = yes () => (float[2, 3] s) { [target] u = Relu(a) z = Neg(a) s = Add(u, z) },
+                     else_branch = no () => (float[2, 3] v) { v = Neg(x) }> }"""
+FUNCTION = """g (float[2, 3] x) => (float[2, 3] t) { a = Exp(x) [call] t = local.f(a) }
+    <domain: "local", opset_import: ["" : 21]> f (p) => (s) { [target] u = Relu(p) z = Neg(p) s = Add(u, z) }"""
+CHAIN = """g (float[1, N, 2] past, float[1, 1, 2] new) => (float[1, M, 2] t) {
+    p = Concat <axis = 1> (past, new) [target] t = Concat <axis = 1> (p, new) }"""
+RIVALS = """g (float[1, N, 2] past, float[1, 1, 2] new) => (float[1, M, 2] p, float[1, M, 2] t) {
+    p = Concat <axis = 1> (past, new) [target] t = Concat <axis = 1> (past, new) }"""
+
+# Of the graphs with one reason against their target: the label of the fix, or None where nothing can be done.
+LABELS: dict[str, str | None] = {
+    "a later op reads it": "run Neg first",
+    "the caller takes it": "drop output a",
+    "its graph gives it out": None,
+    "the caller owns it": "donate x",
+    "it is a weight": None,
+    "a branch borrows it from a later reader": "run Neg first",
+    "a branch borrows what the caller takes": "drop output a",
+    "a function borrows it from a later reader": "run Neg first",
+    "a view of it is still read": "run Neg first",
+    "this op reads a view of it too": None,
+    "this op reads it twice": None,
+    "the output is larger": None,
+    "the output has another type": None,
+    "no room is reserved": "reserve 5 rows for past",
+    "the reserved room is full": "reserve 5 rows for past",
+    "the reserved room is on another axis": "reserve 5 rows for past",
+    "the caller owns the reserved block": "donate past",
+    "it is transposed": None,
+    "the policy forbids it": 'policy="ideal"',
+}
+
+
+def made(inputs: dict[str, Any]) -> dict[str, Any]:
+    return {name: value() if callable(value) else value.copy() for name, value in inputs.items()}
+
+
+def blocked(case: Case) -> Trace:
+    return kvviz.run(graph_of(case.text, case.opset), made(case.inputs), **case.options)
+
+
+def fix_of(trace: Trace, node: str = "target") -> Fix | None:
+    """The fix of a node's first blocker, as the report gives it."""
+    return next((entry.fix for entry in explain(trace).missed if entry.node == node), None)
+
+
+def wanted(trace: Trace, node: str = "target") -> Fix:
+    fix = fix_of(trace, node)
+    assert fix is not None
+    return fix
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_fix_of_a_single_reason_takes_that_reason_away(name: str) -> None:
+    case = CASES[name]
+    trace = blocked(case)
+    step = step_of(trace, "target")
+    fixes = [fixer(trace, step.index, blocker) for blocker in step.decision.blockers if blocker.input == case.input]
+    labels = {fix and fix.label for fix in fixes}
+    assert labels == {LABELS[name]}
+    for fix in filter(None, fixes):
+        after = fix.apply()
+        again = step_of(after, "target")
+        assert again.decision.dispatch == "in_place" and case.input in again.decision.taken
+        assert not again.decision.blockers and again.allocated == 0
+        assert same_results(trace, after)
+
+
+def run_as_told(trace: Trace, text: str, code: str, inputs: dict[str, Any], opset: int, options: dict) -> Trace:
+    """Do what the code of a fix says: to the model file, to the inputs, and in the call."""
+    model, told = proto_of(text, opset), {}
+    stand_in = SimpleNamespace(
+        run=lambda graph, inputs, **new: told.update(new), reserve=kvviz.reserve, policies=kvviz.policies
+    )
+    policy = kvviz.policies.ideal
+    names = {"kvviz": stand_in, "model": model, "graph": None, "inputs": inputs, "dataclasses": dataclasses}
+    exec(code, {**names, "policy": policy})
+    return kvviz.run(kvviz.load(model), inputs, **{**options, **told})
+
+
+@pytest.mark.parametrize("name", [name for name, label in LABELS.items() if label])
+def test_the_code_of_a_fix_does_what_the_fix_does(name: str) -> None:
+    case = CASES[name]
+    trace = blocked(case)
+    fix = wanted(trace)
+    assert 1 <= len(fix.code.splitlines()) <= 3
+    after = run_as_told(trace, case.text, fix.code, made(case.inputs), case.opset, case.options)
+    assert step_of(after, "target").decision.dispatch == "in_place"
+
+
+@pytest.mark.parametrize(("text", "path"), [(INSIDE, "then_branch"), (FUNCTION, "functions")])
+def test_the_code_for_a_body_names_its_nodes(text: str, path: str) -> None:
+    trace = kvviz.run(graph_of(text), made(X))
+    fix = wanted(trace)
+    assert path in fix.code and fix.kind == "run_first"
+    after = run_as_told(trace, text, fix.code, made(X), 21, {})
+    assert step_of(after, "target").decision.dispatch == "in_place"
+    assert step_of(fix.apply(), "target").decision.dispatch == "in_place"
+
+
+def test_what_a_moved_reader_needs_moves_with_it() -> None:
+    text = """g (float[2, 3] x, float[2, 3] y) => (float[2, 3] t, float[2, 3] z) {
+        a = Exp(x) [target] t = Relu(a) b = Exp(y) c = Neg(b) z = Add(a, c) }"""
+    inputs = {**X, "y": numbers(2, 3)}
+    trace = kvviz.run(graph_of(text), made(inputs))
+    fix = wanted(trace)
+    assert fix.code == "for at, i in enumerate([2, 3, 4], 1): model.graph.node.insert(at, model.graph.node.pop(i))"
+    order = [step.op_type for step in fix.apply().steps]
+    assert order == ["Exp", "Exp", "Neg", "Add", "Relu"]
+    assert problems(trace) == []
+
+
+def test_a_reader_that_needs_the_op_cannot_run_first() -> None:
+    text = "g (float[2, 3] x) => (float[2, 3] z) { a = Exp(x) [target] t = Relu(a) z = Add(a, t) }"
+    assert fix_of(kvviz.run(graph_of(text), made(X))) is None
+
+
+def test_a_reader_that_loses_what_the_op_wins_is_named() -> None:
+    text = "g (float[2, 3] x) => (float[2, 3] t, float[2, 3] z) { a = Exp(x) [target] t = Relu(a) [late] z = Neg(a) }"
+    trace = kvviz.run(graph_of(text), made(X))
+    fix = wanted(trace)
+    assert step_of(trace, "late").decision.dispatch == "in_place"
+    assert fix.sentence.endswith("at this step. In exchange Neg late, which took it over, cannot.")
+    assert step_of(fix.apply(), "late").decision.dispatch == "run"
+    copies = text.replace("Neg(a)", "ReduceSum(a)").replace("float[2, 3] z", "float[1, 1] z")
+    assert wanted(kvviz.run(graph_of(copies), made(X))).sentence.endswith("at this step.")
+
+
+def test_one_fix_takes_away_all_reasons_of_an_input() -> None:
+    text = """g (float[2, 3] x) => (float[2, 3] t, float[2, 3] x, float[6] z) <int64[1] flat = {-1}> {
+        v = Reshape(x, flat) [target] t = Relu(x) z = Neg(v) w = Exp(x) }"""
+    trace = kvviz.run(graph_of(text), made(X))
+    step = step_of(trace, "target")
+    codes = {str(blocker.code) for blocker in step.decision.blockers}
+    assert codes == {"ALIASED", "BORROWED_INPUT", "REQUESTED_OUTPUT"}
+    (fix,) = {fixer(trace, step.index, blocker) for blocker in step.decision.blockers}
+    assert fix is not None and fix.label == "run Neg first and donate x and drop output x"
+    assert runs_in_place(fix.apply(), step_like(trace, fix.apply(), step.index), 0)
+
+
+def test_appends_that_build_on_each_other_get_room_for_all() -> None:
+    inputs = {"past": numbers(1, 4, 2), "new": numbers(1, 1, 2)}
+    trace = kvviz.run(graph_of(CHAIN), made(inputs))
+    fix = wanted(trace)
+    assert fix.label == "reserve 6 rows for past and donate it"
+    assert [step.decision.dispatch for step in fix.apply().steps] == ["in_place", "in_place"]
+
+
+def test_room_is_not_offered_to_an_op_that_comes_second() -> None:
+    inputs = {"past": numbers(1, 4, 2), "new": numbers(1, 1, 2)}
+    trace = kvviz.run(graph_of(RIVALS), made(inputs))
+    assert fix_of(trace) is None
+    assert problems(trace) == []
+
+
+def test_two_inputs_in_one_block_are_donated_together() -> None:
+    text = "g (float[3] x, float[3] y) => (float[3] t) { [early] e = Neg(y) [target] t = Relu(x) [last] s = Add(t, e) }"
+    text = text.replace("=> (float[3] t)", "=> (float[3] s)")
+    block = numbers(6)
+    trace = kvviz.run(graph_of(text), {"x": block[:3], "y": block[3:]})
+    fix = wanted(trace)
+    assert fix.label == "donate x, y"
+    assert step_of(fix.apply(), "target").decision.dispatch == "in_place"
+
+
+def test_a_policy_that_lends_captures_may_hand_them_over() -> None:
+    text = CASES["a branch borrows it from a later reader"].cure
+    lends = dataclasses.replace(ideal, name="lends", captures=kvviz.policies.never.captures)
+    trace = kvviz.run(graph_of(text), made(X), policy=lends)
+    fix = wanted(trace)
+    assert fix.kind == "by_value"
+    assert step_of(fix.apply(), "target").decision.dispatch == "in_place"
+
+
+def test_rten_is_helped_by_swapped_operands() -> None:
+    text = """g (float[2, 3] x) => (float[2, 3] z) {
+        a = Exp(x) b = Neg(x) [target] t = Add(a, b) z = Sub(t, b) }"""
+    trace = kvviz.run(graph_of(text), made(X), policy="rten")
+    step = step_of(trace, "target")
+    tried = {blocker.input: fixer(trace, step.index, blocker) for blocker in step.decision.blockers}
+    fix = tried["a"]
+    assert tried["b"] is None and fix is not None and (fix.kind, fix.label) == ("swap", "swap the operands")
+    assert step_of(fix.apply(), "target").inputs == ("b", "a")
+    for after in (fix.apply(), run_as_told(trace, text, fix.code, made(X), 21, {"policy": "rten"})):
+        assert step_of(after, "target").decision.taken == ("a",)
+    assert same_results(trace, fix.apply())
+
+
+def test_a_change_of_order_under_rten_is_told_as_a_schedule() -> None:
+    text = "g (float[2, 3] x) => (float[2, 3] t, float[2, 3] z) { a = Exp(x) [target] t = Relu(a) z = Neg(a) }"
+    trace = kvviz.run(graph_of(text), made(X), policy="rten")
+    fix = wanted(trace)
+    assert "schedule=Before(policy.schedule, (((), 2, 1),))" in fix.code
+    assert step_of(fix.apply(), "target").decision.dispatch == "in_place"
+
+
+def test_a_loaded_trace_tells_its_fixes_but_cannot_apply_them(tmp_path: Any) -> None:
+    trace = blocked(CASES["a later op reads it"])
+    trace.save(tmp_path / "trace")
+    loaded = Trace.load(tmp_path / "trace")
+    fix = wanted(loaded)
+    assert (fix.label, fix.sentence) == (wanted(trace).label, wanted(trace).sentence)
+    with pytest.raises(KvvizError, match="loaded from a file cannot be run again"):
+        fix.apply()
+
+
+def test_an_order_that_a_person_picked_is_kept_by_the_fix() -> None:
+    text = """g (float[2, 3] x) => (float[2, 3] t, float[2, 3] z, float[2, 3] y) {
+        a = Exp(x) [target] t = Relu(a) [late] z = Neg(a) [picked] y = Neg(x) }"""
+    cursor = Cursor(SingleRun(graph_of(text), made(X)))
+    cursor.choose(next(node for node in cursor.frontier() if node.name == "picked"))
+    while cursor.next().reason != "end":
+        pass
+    after = wanted(cursor.trace).apply()
+    assert [step.node for step in after.steps] == ["picked", "a", "late", "target"]
+
+
+def test_nothing_is_offered_before_a_run_is_over() -> None:
+    session = SingleRun(graph_of(CASES["a later op reads it"].text), made(X))
+    session.advance()
+    session.advance()
+    session.look_ahead()
+    assert explain(session.trace).missed and fix_of(session.trace) is None
+    session.run_to_end()
+    assert fix_of(session.trace) is not None
+
+
+def test_the_saving_that_is_told_is_that_of_the_step() -> None:
+    trace = blocked(CASES["the caller owns it"])
+    entry: Missed = explain(trace).missed[0]
+    assert entry.fix is not None and entry.fix.sentence == (
+        "Let the run overwrite the input x: then Relu target works in the memory of x, which saves 24 B at this step."
+    )
+    assert entry.peak_effect == trace.peak_bytes - entry.fix.apply().peak_bytes == 24
+    assert step_of(entry.fix.apply(), "target").outs[0].how == "in place"

@@ -1,0 +1,166 @@
+"""Fixes of real models and of random graphs: those that are offered work, whatever the policy."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import kvviz
+from kvviz import Trace
+from kvviz.engine.reasons import is_missed
+from kvviz.engine.rows import IN_PLACE
+from kvviz.explain.clearing import Clearing, handed_over
+from kvviz.explain.index import index_of
+from kvviz.graph.model import Graph
+from tests.engine.graphs import graph_of as parsed
+from tests.engine.random_graphs import Example, examples
+from tests.engine.test_invariants import feeds
+from tests.explain.applying import offered, problems
+from tests.explain.nested_graphs import nested
+from tests.graph.build import FILES, MODELS, file_id
+
+DECODERS = [path for path in FILES if path.stem == "model" and "silero" not in str(path)]
+POLICIES = ["ideal", "never", "rten", "onnxruntime"]
+calm = [HealthCheck.too_slow, HealthCheck.data_too_large]
+
+
+@cache
+def graph_of(path: Path) -> Graph:
+    return kvviz.load(path)
+
+
+def stored(path: Path, run: int) -> dict[str, np.ndarray]:
+    """The inputs of a reference run."""
+    with np.load(path.with_name("ref.npz")) as reference:
+        return {key.split(".in.")[1]: reference[key] for key in reference if key.startswith(f"run{run}.in.")}
+
+
+def decoded(path: Path, tokens: int, **options: Any) -> Trace:
+    with np.load(path.with_name("ref.npz")) as reference:
+        prompt = reference["prompt"].tolist()
+    given = {name: value for name, value in stored(path, 0).items() if name == "encoder_hidden_states"}
+    return kvviz.decode(graph_of(path), prompt, tokens, inputs=given, progress=False, **options)
+
+
+def of_example(example: Example, policy: str) -> Trace:
+    return kvviz.run(kvviz.load(example.model), feeds(example), donate=example.donate, policy=policy)
+
+
+def of_seed(seed: int, policy: str) -> Trace:
+    model, inputs, donate = nested(seed)
+    return kvviz.run(kvviz.load(model), {n: a.copy() for n, a in inputs.items()}, donate=donate, policy=policy)
+
+
+def assert_every_refusal_has_a_reason(trace: Trace) -> None:
+    missed = [step for step, row in enumerate(trace.recorder.rows) if is_missed(row)]
+    for step in missed:
+        blockers = trace.steps[step].decision.blockers
+        assert blockers and all(blocker.message and blocker.culprit for blocker in blockers)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("path", DECODERS, ids=file_id)
+def test_every_fix_of_a_decode_works(path: Path, policy: str) -> None:
+    for capacity in (None, 40):
+        trace = decoded(path, 3, policy=policy, kv_capacity=capacity)
+        assert_every_refusal_has_a_reason(trace)
+        assert problems(trace, most=None if policy == "ideal" else 8) == []
+
+
+@pytest.mark.parametrize("path", DECODERS, ids=file_id)
+def test_every_fix_of_a_stored_run_works(path: Path) -> None:
+    for number, policy in ((0, "ideal"), (1, "ideal"), (1, "never"), (1, "rten"), (1, "onnxruntime")):
+        trace = kvviz.run(graph_of(path), stored(path, number), policy=policy)
+        assert_every_refusal_has_a_reason(trace)
+        assert problems(trace, most=None if policy == "ideal" else 8) == []
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_every_fix_of_a_recurrent_model_works_in_one_run_and_in_a_stream(policy: str) -> None:
+    path = MODELS / "o08_silero_vad_sequence" / "model.onnx"
+    chunks = [{"input": stored(path, run)["input"]} for run in (0, 1)]
+    traces = [
+        kvviz.run(graph_of(path), stored(path, 1), policy=policy),
+        kvviz.stream(graph_of(path), chunks, policy=policy),
+    ]
+    for trace in traces:
+        assert_every_refusal_has_a_reason(trace)
+        assert problems(trace) == []
+
+
+def test_every_fix_of_an_encoder_works() -> None:
+    path = MODELS / "o03_optimum1_merged_whisper" / "encoder.onnx"
+    with np.load(path.with_name("ref.npz")) as reference:
+        inputs = {"input_features": reference["encoder.in.input_features"]}
+    for policy in POLICIES:
+        trace = kvviz.run(graph_of(path), inputs, policy=policy)
+        assert_every_refusal_has_a_reason(trace)
+        assert problems(trace) == []
+
+
+@settings(max_examples=500, derandomize=True, suppress_health_check=calm)
+@given(example=examples())
+def test_every_fix_of_a_random_graph_works(example: Example) -> None:
+    trace = of_example(example, "ideal")
+    assert_every_refusal_has_a_reason(trace)
+    assert problems(trace) == []
+
+
+@settings(max_examples=60, suppress_health_check=calm)
+@given(example=examples(), policy=st.sampled_from(POLICIES))
+def test_every_fix_of_any_random_graph_works_under_any_policy(example: Example, policy: str) -> None:
+    assert problems(of_example(example, policy)) == []
+
+
+@settings(max_examples=120, derandomize=True, suppress_health_check=calm)
+@given(example=examples())
+def test_every_fix_of_a_random_graph_works_under_other_policies(example: Example) -> None:
+    for policy in ("never", "rten", "onnxruntime"):
+        assert problems(of_example(example, policy)) == []
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_every_fix_of_bodies_inside_bodies_works(policy: str) -> None:
+    kinds: set[str] = set()
+    for seed in range(250):
+        trace = of_seed(seed, policy)
+        assert problems(trace) == [], f"seed {seed}"
+        kinds |= {type(change).__name__ for _, _, fix in offered(trace) for change in fix.changes}
+    wanted = {
+        "ideal": {"RunFirst", "Donate", "Drop"},
+        "never": {"UsePolicy"},
+        "rten": {"RunFirst", "Swap", "Donate", "Drop"},
+        "onnxruntime": {"RunFirst", "Donate"},
+    }
+    assert wanted[policy] <= kinds
+
+
+@given(seed=st.integers(0, 10**6), policy=st.sampled_from(POLICIES))
+@settings(max_examples=60, suppress_health_check=calm)
+def test_every_fix_of_any_bodies_inside_bodies_works(seed: int, policy: str) -> None:
+    assert problems(of_seed(seed, policy)) == []
+
+
+def test_what_ran_in_place_had_nothing_left_to_change() -> None:
+    """The reasoning behind fixes, held against the engine's own decisions."""
+    checked = 0
+    for seed in range(150):
+        trace = of_seed(seed, "ideal")
+        index = index_of(trace)
+        for step, row in enumerate(index.rows):
+            if row[2] and row[4][0][2] == IN_PLACE:
+                assert not Clearing(index, step, row[2][0], handed_over).changes
+                checked += 1
+    assert checked > 200
+
+
+def test_no_fix_is_offered_where_another_run_would_draw_other_numbers() -> None:
+    text = "g (float[2, 3] x) => (float[2, 3] t, float[2, 3] z) { a = RandomNormalLike(x) t = Relu(a) z = Neg(a) }"
+    trace = kvviz.run(parsed(text), {"x": np.ones((2, 3), np.float32)})
+    assert any(is_missed(row) for row in trace.recorder.rows) and offered(trace) == []

@@ -1,0 +1,127 @@
+"""Hazards: pairs of ops that only the schedule keeps in order, judged by running the other orders."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from onnx import TensorProto, helper
+
+import kvviz
+from kvviz.engine.bound import bind
+from kvviz.explain.hazards import hazards, is_ordered
+from kvviz.explain.orders import legal_orders, orders
+from kvviz.graph.model import Graph
+from tests.engine.graphs import graph_of, numbers, run, run_graph
+from tests.engine.random_graphs import Example, examples
+
+bound = bind(kvviz.policies.ideal, {"present": "past"})
+
+
+def scatter() -> Graph:
+    """A TensorScatter and another reader of its past, with nothing between them that says who goes first."""
+    value = helper.make_tensor_value_info
+    cache, row = [1, 2, 4, 3], [1, 2, 1, 3]
+    graph = helper.make_graph(
+        [
+            helper.make_node("TensorScatter", ["past", "update", "at"], ["present"], name="write", axis=2),
+            helper.make_node("ReduceSum", ["past"], ["before"], name="read", keepdims=0),
+        ],
+        "scatter",
+        [value("past", 1, cache), value("update", 1, row), value("at", TensorProto.INT64, [1])],
+        [value("present", 1, cache), value("before", 1, [])],
+    )
+    return kvviz.load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 24)], ir_version=10))
+
+
+FEEDS = {"past": np.zeros((1, 2, 4, 3), np.float32), "update": np.ones((1, 2, 1, 3), np.float32), "at": np.array([1])}
+
+
+def test_without_a_binding_every_legal_order_of_a_scatter_is_right() -> None:
+    found = orders(scatter(), FEEDS, donate=["past"])
+    assert [order.nodes for order in found] == [("write", "read"), ("read", "write")]
+    assert not any(order.wrong for order in found)
+    assert [order.trace.steps[order.nodes.index("write")].decision.dispatch for order in found] == ["run", "in_place"]
+
+
+def test_one_buffer_on_both_sides_makes_the_order_decide_and_the_hazard_names_both_ops() -> None:
+    first, second = orders(scatter(), FEEDS, donate=["past"], policy=bound)
+    assert first.wrong == ("before",) and second.wrong == ()
+    assert [h.kind for h in first.hazards] == ["RAW"] and [h.kind for h in second.hazards] == ["WAR"]
+    assert "ReduceSum read reads past after TensorScatter write has overwritten it" in first.hazards[0].sentence
+    assert "only the schedule runs ReduceSum read first" in second.hazards[0].sentence
+
+
+def test_the_inputs_survive_trying_every_order() -> None:
+    orders(scatter(), FEEDS, donate=["past"], policy=bound)
+    assert not FEEDS["past"].any()
+
+
+def test_a_path_of_the_graph_is_no_hazard() -> None:
+    trace = run("agraph (float[2, 3] x) => (float[2, 3] z) { y = Neg (x) z = Relu (y) }", {"x": numbers(2, 3)})
+    assert trace.steps[1].decision.taken == ("y",)
+    assert hazards(trace) == () and is_ordered(trace, 0, 1)
+
+
+def test_asking_for_the_shape_reads_no_bytes() -> None:
+    text = "agraph (float[2, 3] x) => (float[2, 3] z, int64[2] s) { y = Neg (x) s = Shape (y) z = Relu (y) }"
+    trace = run(text, {"x": numbers(2, 3)})
+    assert trace.steps[2].decision.taken == ("y",) and hazards(trace) == ()
+
+
+def test_an_append_touches_only_the_new_rows() -> None:
+    graph = graph_of(
+        "agraph (float[1, 4] past, float[1, 4] new) => (float[2, 4] present, float sum) "
+        "{ sum = ReduceSum <keepdims = 0> (past) present = Concat <axis = 0> (past, new) }"
+    )
+    past = kvviz.reserve(numbers(1, 4), 0, 8)
+    trace = run_graph(graph, {"past": past, "new": numbers(1, 4)}, donate=["past"])
+    assert trace.steps[1].decision.taken == ("past",) and hazards(trace) == ()
+
+
+def test_a_body_comes_after_what_its_condition_needs() -> None:
+    text = """
+    agraph (float[2] x) => (float[2] z)
+    {
+        n = ReduceSum <keepdims = 0> (x)
+        c = Cast <to = 9> (n)
+        y = Neg (x)
+        z = If (c) <
+            then_branch = yes () => (float[2] t) { t = Relu (y) },
+            else_branch = no () => (float[2] e) { e = Sin (y) }
+        >
+    }
+    """
+    trace = run(text, {"x": np.ones(2, np.float32)})
+    inner = next(step.index for step in trace.steps if step.frame)
+    assert is_ordered(trace, trace.steps[0].index, inner)
+    assert not is_ordered(trace, 0, next(step.index for step in trace.steps if step.node_index == 2))
+
+
+def test_legal_orders_are_counted_right() -> None:
+    graph = graph_of(
+        "agraph (float[2] x) => (float[2] d, float[2] e) { a = Neg (x) b = Relu (x) d = Add (a, b) e = Sin (b) }"
+    )
+    # a, b, d, e with a < d, b < d, b < e: five of the 24 permutations.
+    assert len(set(legal_orders(graph, ("d", "e")))) == 5
+
+
+def test_more_orders_than_the_limit_are_refused() -> None:
+    graph = graph_of(
+        "agraph (float[2] x) => (float[2] a, float[2] b, float[2] c) { a = Neg (x) b = Relu (x) c = Sin (x) }"
+    )
+    with pytest.raises(kvviz.KvvizError, match="more than 5 legal orders"):
+        orders(graph, {"x": np.ones(2, np.float32)}, limit=5)
+
+
+@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@given(example=examples())
+def test_a_run_that_is_right_has_no_raw_hazard(example: Example) -> None:
+    graph = kvviz.load(example.model)
+    given_arrays = {name: array.copy() for name, array in example.inputs.items()}
+    for policy in ("ideal", "rten"):
+        trace = kvviz.run(graph, {k: v.copy() for k, v in given_arrays.items()}, donate=example.donate, policy=policy)
+        assert not [h for h in hazards(trace) if h.kind == "RAW"]
+        for hazard in hazards(trace):
+            assert not is_ordered(trace, hazard.first, hazard.second)
+            assert hazard.first < hazard.second

@@ -1,0 +1,104 @@
+"""Storages that are held too long: each kind of holder on a graph made for it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kvviz
+from kvviz.explain.diagnose import explain
+from kvviz.explain.held import Held
+from kvviz.explain.index import index_of
+from tests.engine.graphs import graph_of, numbers
+from tests.explain.test_fixes import DECODERS, decoded
+from tests.graph.build import file_id
+
+X = {"x": numbers(2, 3)}
+TAIL = "b = Exp(y) c = Neg(b) d = Relu(c) e = Tanh(d) z = Abs(e)"
+
+
+def held(text: str, inputs: dict[str, Any] | None = None, **options: Any) -> dict[str, Held]:
+    feeds = {**X, **(inputs or {})}
+    report = explain(kvviz.run(graph_of(text), {n: np.array(a) for n, a in feeds.items()}, **options))
+    return {one.name: one for one in report.held_too_long}
+
+
+def test_an_output_of_the_run_is_held_because_it_was_asked_for() -> None:
+    found = held(
+        f"g (float[2, 3] x, float[2, 3] y) => (float[2, 3] a, float[2, 3] z) {{ a = Exp(x) {TAIL} }}", {"y": X["x"]}
+    )
+    one = found["a"]
+    assert (one.last_use, one.freed, one.bytes, one.byte_steps) == (0, None, 24, 24 * 5)
+    assert one.reason == "a is an output of the run, which the caller asked for"
+
+
+def test_a_borrowed_input_is_held_by_the_caller_and_a_donated_one_is_not() -> None:
+    text = "g (float[2, 3] x) => (float[2, 3] z) { y = Exp(x) " + TAIL + " }"
+    assert held(text)["x"].reason == "x belongs to the caller, who did not donate it"
+    assert held(text)["x"].byte_steps == 24 * 5
+    assert "x" not in held(text, donate=["x"])
+
+
+def test_an_input_that_no_op_reads_is_held_to_the_end() -> None:
+    text = "g (float[2, 3] x, float[2, 3] y) => (float[2, 3] z) { " + TAIL + " }"
+    assert held(text, {"y": X["x"]}, donate=["x", "y"])["x"].reason == "x was donated, but no op reads it"
+
+
+def test_a_small_view_keeps_a_large_block_alive() -> None:
+    text = """g (float[8, 3] x, float[2, 3] y) => (float[2, 3] z) <int64[1] o = {0}, int64[1] i = {1}> {
+        a = Exp(x) s = Slice(a, o, i) b = Exp(y) c = Neg(b) d = Relu(c) z = Add(d, s) }"""
+    one = held(text, {"x": numbers(8, 3), "y": numbers(2, 3)})["a"]
+    assert one.reason == "a small view, s of 12 B, keeps the block of 96 B alive"
+    assert (one.bytes, one.last_use, one.byte_steps) == (84, 1, 84 * 4)
+
+
+def test_an_outer_frame_holds_what_a_body_has_read_for_the_last_time() -> None:
+    text = """g (float[2, 3] x) => (float[2, 3] t, float[2, 3] w) <bool c = {1}> {
+        a = Exp(x)
+        [if] t = If (c) <then_branch = yes () => (float[2, 3] z) { y = Neg(a) b = Exp(y) z = Relu(b) },
+                         else_branch = no () => (float[2, 3] v) { v = Neg(a) }>
+        [spare] p = Neg(x) w = Relu(p) }"""
+    found = held(text, policy="never")
+    assert found["a"].reason == "an outer frame holds a while the body of if runs"
+    # Under the policy ideal the branch takes it over.
+    assert not any("outer frame" in one.reason for one in held(text).values())
+
+
+def test_scan_outputs_are_collected_until_the_loop_ends() -> None:
+    text = """g (float[2, 3] x) => (float[2, 3] y, float[3, 2, 3] s) <int64 n = {3}, bool c = {1}> {
+        [loop] y, s = Loop (n, c, x) <body = b (int64 i, bool g, float[2, 3] v)
+                                             => (bool h, float[2, 3] w, float[2, 3] e) {
+            h = Identity(g) e = Exp(v) w = Neg(v) }> }"""
+    reasons = [one.reason for one in explain(kvviz.run(graph_of(text), dict(X))).held_too_long]
+    assert not any("not recorded" in reason for reason in reasons)
+
+
+def test_the_largest_comes_first_and_what_was_asked_for_last() -> None:
+    text = "g (float[2, 3] x, float[2, 3] y) => (float[2, 3] a, float[2, 3] z) { a = Exp(x) " + TAIL + " }"
+    found = list(held(text, {"y": X["x"]}).values())
+    asked = [one.reason.endswith("which the caller asked for") for one in found]
+    assert asked == sorted(asked)
+    others = [one.byte_steps for one, last in zip(found, asked) if not last]
+    assert others == sorted(others, reverse=True)
+
+
+@pytest.mark.parametrize("policy", ["ideal", "never", "rten", "onnxruntime"])
+@pytest.mark.parametrize("path", DECODERS, ids=file_id)
+def test_whatever_is_held_in_a_decode_is_not_used_again(path: Path, policy: str) -> None:
+    trace = decoded(path, 3, policy=policy)
+    index = index_of(trace)
+    used: dict[int, list[int]] = {}
+    for step, row in enumerate(index.rows):
+        for name in () if row[1].control else row[1].node.inputs:
+            if (place := index.places.get((row[0], name))) is not None:
+                used.setdefault(place.storage, []).append(step)
+    origins = {storage.id: storage.origin for storage in trace.storages}
+    for one in explain(trace).held_too_long:
+        assert origins[one.storage] != "weights" and one.reason and one.byte_steps > 0
+        assert "not recorded" not in one.reason
+        end = len(index.rows) if one.freed is None else one.freed
+        if "small view" not in one.reason:
+            assert not any(one.last_use < step <= end for step in used.get(one.storage, ()))

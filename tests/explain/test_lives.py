@@ -1,0 +1,103 @@
+"""The lives of storages, worked out from the rows, against the bytes that the engine counted while it ran."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import kvviz
+from kvviz import Trace
+from kvviz.debugger.cursor import Cursor
+from kvviz.decode.single import SingleRun
+from kvviz.explain.diagnose import explain
+from kvviz.explain.effect import live_curve
+from kvviz.explain.index import index_of
+from tests.engine.graphs import graph_of, numbers
+from tests.engine.random_graphs import Example, examples
+from tests.explain.nested_graphs import nested
+from tests.explain.test_fixes import DECODERS, decoded, of_example
+from tests.graph.build import file_id
+
+POLICIES = ["ideal", "never", "rten", "onnxruntime"]
+SEQUENCE = """g (float[2, 3] x) => (float[2, 3] t) <int64 i = {0}> {
+    a = Exp(x) b = Neg(x) s = SequenceConstruct(a, b) c = SequenceAt(s, i) t = Relu(c) }"""
+
+
+def assert_the_curve_is_the_engine_s(trace: Trace) -> None:
+    index, live = index_of(trace), live_curve(index_of(trace))
+    assert [live[index.moment(step)] for step in range(len(index.rows))] == [row[9] for row in index.rows]
+    assert live.max() == trace.peak_bytes
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("path", DECODERS, ids=file_id)
+def test_the_bytes_alive_in_a_decode_are_those_that_were_counted(path: Path, policy: str) -> None:
+    for options in ({}, {"kv_capacity": 40}, {"growth": "after"}):
+        assert_the_curve_is_the_engine_s(decoded(path, 3, policy=policy, **options))
+
+
+@settings(max_examples=120, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@given(example=examples(), policy=st.sampled_from(POLICIES))
+def test_the_bytes_alive_in_a_random_graph_are_those_that_were_counted(example: Example, policy: str) -> None:
+    assert_the_curve_is_the_engine_s(of_example(example, policy))
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_the_bytes_alive_in_bodies_inside_bodies_are_those_that_were_counted(policy: str) -> None:
+    for seed in range(150):
+        model, inputs, donate = nested(seed)
+        given_ = {name: array.copy() for name, array in inputs.items()}
+        assert_the_curve_is_the_engine_s(kvviz.run(kvviz.load(model), given_, donate=donate, policy=policy))
+
+
+def test_the_elements_of_a_sequence_are_counted_with_it() -> None:
+    trace = kvviz.run(graph_of(SEQUENCE), {"x": numbers(2, 3)})
+    assert_the_curve_is_the_engine_s(trace)
+    assert all(
+        blocker.fix is None for entry in explain(trace).missed if entry.node == "t" for blocker in entry.blockers
+    )
+
+
+def test_values_that_share_bytes_are_told_apart_from_what_was_written_over_them() -> None:
+    text = """g (float[2, 3] x) => (float[6] z) <int64[1] flat = {-1}> {
+        a = Exp(x) v = Reshape(a, flat) b = Neg(v) z = Relu(b) }"""
+    index = index_of(kvviz.run(graph_of(text), {"x": numbers(2, 3)}))
+    a, v, b = (index.places[0, name] for name in "avb")
+    assert a.storage == v.storage == b.storage
+    assert a.contents == v.contents != b.contents
+    assert index.members[a.storage, a.contents] == [(0, "a"), (0, "v")]
+
+
+def test_a_trace_can_be_diagnosed_at_every_moment() -> None:
+    for seed in range(12):
+        model, inputs, _ = nested(seed)
+        cursor = Cursor(SingleRun(kvviz.load(model), inputs))
+        for _ in range(300):
+            report = explain(cursor.trace)
+            assert report.peak.bytes == sum(part.bytes for part in report.peak.parts)
+            assert all(entry.blockers for entry in report.missed)
+            if cursor.next().reason == "end":
+                break
+        assert_the_curve_is_the_engine_s(cursor.trace)
+
+
+def test_a_trace_without_steps_can_be_diagnosed() -> None:
+    trace = kvviz.run(graph_of("g (float[2] x) => (float[2] t) { t = Relu(x) }"), {"x": [1, 2]}, record=False)
+    report = explain(trace)
+    assert report.missed == () and report.held_too_long == ()
+    assert report.peak.bytes == trace.peak_bytes == sum(part.bytes for part in report.peak.parts)
+
+
+def test_the_index_is_made_anew_when_a_trace_has_grown() -> None:
+    text = "g (float[2] x) => (float[2] t) { a = Exp(x) t = Relu(a) }"
+    session = SingleRun(graph_of(text), {"x": np.ones(2, np.float32)})
+    session.advance()
+    first: Any = index_of(session.trace)
+    assert index_of(session.trace) is first
+    session.run_to_end()
+    assert index_of(session.trace) is not first
