@@ -31,6 +31,7 @@ def execute(path: Path) -> NotebookNode:
         kernel_name="python3",
         store_widget_state=True,
         record_timing=False,
+        coalesce_streams=True,
         resources={"metadata": {"path": str(path.parent)}},
     )
     client.execute()

@@ -19,6 +19,8 @@ from kvviz.engine.policy import Policy
 from kvviz.engine.trace import Trace
 from kvviz.errors import KvvizError
 from kvviz.explain.compare import Comparison, compare
+from kvviz.explain.diagnose import Report
+from kvviz.explain.fixes import fixer
 from kvviz.graph.load import load
 from kvviz.memory import reserve
 
@@ -27,6 +29,7 @@ __all__ = [
     "Comparison",
     "Debugger",
     "KvvizError",
+    "Pair",
     "Policy",
     "Trace",
     "compare",
@@ -46,6 +49,7 @@ __all__ = [
 _LATER = {
     "plot": "kvviz.view.plots",
     "Debugger": "kvviz.widget:Debugger",
+    "Pair": "kvviz.widget:Pair",
     "debug": "kvviz.widget:debug",
     "plan": "kvviz.widget:plan",
 }
@@ -100,3 +104,6 @@ for _name, _place in (
     ("plot", "compare:plot_comparison"),
 ):
     setattr(Comparison, _name, _view(_place))
+Trace.fixer = staticmethod(fixer)
+for _name, _place in (("__repr__", "report:report_text"), ("_repr_html_", "report_html:report_html")):
+    setattr(Report, _name, _view(_place))

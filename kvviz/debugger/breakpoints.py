@@ -92,7 +92,7 @@ def _buffer(value: int, trace: Trace, index: int) -> bool:
 def _decision(value: str, trace: Trace, index: int) -> bool:
     row = trace.recorder.rows[index]
     if value == "missed":
-        return is_missed(row)
+        return is_missed(trace, row)
     if value == "copied":
         return row[7] > 0
     if value == "view":

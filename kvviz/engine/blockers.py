@@ -5,7 +5,7 @@ While a graph runs, only a bit mask per overwritable input is kept; who the culp
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
@@ -75,8 +75,8 @@ class Blocker:
         One sentence.
     bytes : int
         What was spent because of it: bytes newly allocated or copied.
-    fix : object or None
-        A change that can be applied, where one exists.
+    found : object, callable or None
+        The fix, or ``found(blocker)`` that looks for it when it is asked for.
     """
 
     code: BlockerCode
@@ -85,7 +85,12 @@ class Blocker:
     culprit: str
     message: str
     bytes: int = 0
-    fix: Any = None
+    found: Any = field(default=None, repr=False, compare=False)
+
+    @property
+    def fix(self) -> Any:
+        """A change that can be applied so that this op runs in place, where one exists; see `kvviz.explain.fixes`."""
+        return self.found(self) if callable(self.found) else self.found
 
 
 @dataclass(frozen=True, slots=True)

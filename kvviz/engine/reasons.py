@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from kvviz.engine.blockers import Blocker, BlockerCode, Decision, codes, rules
-from kvviz.engine.rows import APPEND, IN_PLACE, VIEW, FrameRow
+from kvviz.engine.rows import APPEND, IN_PLACE, NEW, POOL, VIEW, FrameRow
 from kvviz.graph.model import Node
 
 if TYPE_CHECKING:
@@ -49,12 +50,18 @@ def _no_view(trace: Trace, index: int, position: int) -> BlockerCode:
     return BlockerCode.DTYPE_DIFFERS if changed else BlockerCode.NOT_CONTIGUOUS
 
 
-def is_missed(row: tuple) -> bool:
-    """Whether an op could have run in place by kind, and memory was spent because it did not.
+def is_missed(trace: Trace, row: tuple) -> bool:
+    """Whether an op could have run in place, or have been a view, by kind, and memory was spent because it did not.
 
-    An op that was called in place and allocated all the same is one of them.
+    An op that was called in place and allocated all the same is one of them. A Cast to another type and the like are
+    not: no layout of their input would have made them a view.
     """
-    return bool(row[3] and (row[6] or row[7]))
+    if row[3]:
+        return bool(row[6] or row[7])
+    planned = row[1]
+    if row[2] or not planned.views or planned.control or trace.policy.homes is not None:
+        return False
+    return 0 < row[7] == row[8] and all(where[2] in (NEW, POOL) for where in row[4] if where is not None)
 
 
 def _source(trace: Trace, index: int, output: str, where: tuple) -> str:
@@ -236,7 +243,12 @@ def _blocker(trace: Trace, index: int, position: int, code: BlockerCode) -> Bloc
     if code in (BlockerCode.NO_CAPACITY, BlockerCode.SHAPE_DIFFERS, BlockerCode.DTYPE_DIFFERS):
         facts["more"] = _sizes(trace, index, name, code)
     cost = row[7] if code in (BlockerCode.NO_CAPACITY, BlockerCode.NOT_CONTIGUOUS) and row[7] else row[6]
-    return Blocker(code, name, position, culprit, TEXTS[code].format(**facts), cost)
+    return Blocker(code, name, position, culprit, TEXTS[code].format(**facts), cost, _finder(trace, index))
+
+
+def _finder(trace: Trace, index: int) -> Any:
+    """What finds the fix of a blocker of a step when somebody asks for it."""
+    return partial(trace.fixer, trace, index) if trace.fixer is not None else None
 
 
 def _rule(trace: Trace, index: int, position: int, number: int) -> Blocker:
@@ -246,7 +258,7 @@ def _rule(trace: Trace, index: int, position: int, number: int) -> Blocker:
     name = node.inputs[position]
     known = trace.policy.rules[number] if number < len(trace.policy.rules) else "{op} did not take {input}: {policy}"
     text = known.format(op=node.op_type, input=name, policy=trace.policy.name)
-    return Blocker(BlockerCode.POLICY, name, position, trace.policy.name, text, row[6] or row[7])
+    return Blocker(BlockerCode.POLICY, name, position, trace.policy.name, text, row[6] or row[7], _finder(trace, index))
 
 
 def _sizes(trace: Trace, index: int, name: str, code: BlockerCode) -> str:

@@ -209,7 +209,7 @@ class CacheRun:
     stale : int
         Rows that attention was given and that hold something, but no live token: left over, evicted, or padding.
     reallocations : int
-        How often an op of the run put the cache into storage of its own.
+        Ops of the run after which the cache lay in another storage than before.
     generations : int
         The largest number of storages with a past, present or half-made version of the cache that were alive at once.
     items : tuple of Rows

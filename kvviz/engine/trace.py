@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from math import prod
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, ClassVar, overload
 
 import numpy as np
 
@@ -45,6 +45,9 @@ class Trace:
     notes : dict
         What readers of the trace worked out about it and want to keep.
     """
+
+    # ``fixer(trace, step, blocker)`` finds the fix of a blocker; explaining is not this layer's work.
+    fixer: ClassVar[Callable[..., Any] | None] = None
 
     def __init__(self, graph: Graph, policy: Policy, recorder: Recorder, title: str = "") -> None:
         self.graph = graph

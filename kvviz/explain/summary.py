@@ -6,15 +6,15 @@ Invariant: every step is counted once, and the bytes of the missed list are thos
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 from kvviz.engine.blockers import Blocker, BlockerCode
 from kvviz.engine.reasons import is_missed
-from kvviz.engine.rows import APPEND, IN_PLACE, NEW, POOL, VIEW
+from kvviz.engine.rows import APPEND, IN_PLACE, VIEW
 from kvviz.explain.effect import peak_effect
-from kvviz.explain.fixes import Fix, fix_for
+from kvviz.explain.fixes import Fix
 from kvviz.explain.index import index_of
 
 _UNFIT = (BlockerCode.SHAPE_DIFFERS, BlockerCode.DTYPE_DIFFERS)
@@ -31,7 +31,8 @@ class Counts:
     views : int
         Made nothing but views of an input.
     missed : int
-        Could have run in place, or have been a view, by kind, and spent memory because they did not; see `is_lost`.
+        Could have run in place, or have been a view, by kind, and spent memory because they did not; see
+        `kvviz.engine.reasons.is_missed`.
     cannot : int
         All others: their kind never runs in place, or there was nothing to spare.
     bodies : int
@@ -80,9 +81,7 @@ class Missed:
     @cached_property
     def blockers(self) -> tuple[Blocker, ...]:
         """What stood in the way at ``step``, each with its fix, if there is one. All of an input share one fix."""
-        index = index_of(self.trace)
-        found = self.trace.steps[self.step].decision.blockers
-        return tuple(replace(b, fix=fix_for(index, self.step, b.position)) if b.position >= 0 else b for b in found)
+        return self.trace.steps[self.step].decision.blockers
 
     @cached_property
     def peak_effect(self) -> int:
@@ -94,20 +93,6 @@ class Missed:
     def fix(self) -> Fix | None:
         """The first fix among the blockers; None where there is none."""
         return next((blocker.fix for blocker in self.blockers if blocker.fix is not None), None)
-
-
-def is_lost(trace: Any, row: tuple) -> bool:
-    """Whether memory was spent because an op did not run in place, or could not be the view that it is by kind.
-
-    A Cast to another type and the like are not lost: no layout of their input would have made them a view.
-    """
-    if is_missed(row):
-        return True
-    planned = row[1]
-    copies = bool(planned.views) and not planned.control and 0 < row[7] == row[8]
-    if row[2] or row[3] or not copies or trace.policy.homes is not None:
-        return False
-    return all(where[2] in (NEW, POOL) for where in row[4] if where is not None)
 
 
 def counts(trace: Any) -> Counts:
@@ -145,7 +130,7 @@ def missed(trace: Any) -> tuple[Missed, ...]:
     paths = _paths(trace.frames)
     found: dict[tuple[tuple[str, ...], int], list[int]] = {}
     for index, row in enumerate(rows):
-        if is_lost(trace, row):
+        if is_missed(trace, row):
             found.setdefault((paths[row[0]], row[1].node.index), []).append(index)
     entries = [_missed(trace, path, steps) for (path, _), steps in found.items()]
     return tuple(sorted(entries, key=lambda entry: (-entry.bytes, entry.steps[0])))
@@ -167,7 +152,7 @@ def nearest(blockers: Iterable[Blocker]) -> Blocker | None:
 def _kind(trace: Any, row: tuple) -> str:
     if row[1].control:
         return "bodies"
-    if is_lost(trace, row):
+    if is_missed(trace, row):
         return "missed"
     hows = [where[2] for where in row[4] if where is not None]
     if IN_PLACE in hows or APPEND in hows:

@@ -202,12 +202,14 @@ def figures_table(before: Any, after: Any, labels: Sequence[str]) -> str:
 def plan_table(events: Sequence[Any]) -> str:
     """The picks of a plan with their reasons, as an HTML table; of many the first and the last."""
     picks = [event for event in events if event.action == "pick"]
-    rows = [
-        f"<tr><td>{i}</td><td>{escape(picks[i].node.op_type)}</td><td>{escape(short(picks[i].node.name, 60))}</td>"
-        f"<td>{escape(short(picks[i].reason, 200))}</td></tr>"
-        for i in _ends(len(picks))
-    ]
-    head = "<tr><th>step</th><th>op</th><th>name</th><th>why it is next</th></tr>"
+    # JupyterLab aligns cells to the right unless they say otherwise themselves.
+    left = 'style="text-align:left"'
+    rows = []
+    for i in _ends(len(picks)):
+        texts = (picks[i].node.op_type, short(picks[i].node.name, 60), short(picks[i].reason, 200))
+        rows.append(f"<tr><td>{i}</td>{''.join(f'<td {left}>{escape(text)}</td>' for text in texts)}</tr>")
+    names = "".join(f"<th {left}>{name}</th>" for name in ("op", "name", "why it is next"))
+    head = f"<tr><th>step</th>{names}</tr>"
     return f"<table>{head}{''.join(rows)}</table>"
 
 

@@ -29,7 +29,7 @@ _SHOWN_ROWS = 60
 _SIZES = ("written", "copied", "allocated", "live", "peak", "above_weights", "moved_outside", "missed_bytes")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Table:
     """Rows of a table that shows itself in a notebook and in a terminal.
 
@@ -54,7 +54,7 @@ class Table:
     def __getitem__(self, index: int) -> dict[str, Any]:
         return self.rows[index]
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         return self.text()
 
     def text(self, limit: int = _SHOWN_ROWS) -> str:

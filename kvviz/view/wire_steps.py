@@ -103,7 +103,7 @@ class StepColumns:
         """Take in the row of one step."""
         if row[0] >= self._seen:
             self._look_at_frames()
-        frame_id, planned, taken, masks, placed, freed, allocated, copied, written, live = row
+        frame_id, planned, taken, _, placed, freed, allocated, copied, written, live = row
         fact = self._facts.get(id(planned))
         if fact is None:
             fact = self._facts[id(planned)] = _Fact(planned, self._tables[id(self.frames[frame_id].graph)])
@@ -114,7 +114,7 @@ class StepColumns:
             flags |= IN_PLACE_FLAG
             mask = sum(1 << i for i in taken if i < _LAST_POSITION)
             source, grown = self._taken_over(index, row, outs)
-        if masks and is_missed(row):
+        if is_missed(self.trace, row):
             flags |= MISSED_FLAG
         hows = [o.how for o in outs]
         if "view" in hows:

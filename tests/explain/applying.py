@@ -29,7 +29,7 @@ def offered(trace: Any) -> list[tuple[int, int, Fix]]:
     index = index_of(trace)
     found = []
     for step, row in enumerate(trace.recorder.rows):
-        for position, _ in row[3] if is_missed(row) else ():
+        for position, _ in row[3] if is_missed(trace, row) else ():
             fix = fix_for(index, step, position)
             if fix is not None:
                 found.append((step, position, fix))

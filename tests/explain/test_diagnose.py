@@ -31,7 +31,7 @@ def test_the_ranked_bytes_are_those_of_the_missed_steps(path: Path, policy: str)
     rows = trace.recorder.rows
     listed = [step for entry in report.missed for step in entry.steps]
     assert len(set(listed)) == len(listed) == report.counts.missed
-    assert {step for step, row in enumerate(rows) if is_missed(row)} <= set(listed)
+    assert {step for step, row in enumerate(rows) if is_missed(trace, row)} <= set(listed)
     total = sum(entry.bytes for entry in report.missed)
     assert total == sum(spent(rows[step]) for step in listed) == report.counts.missed_bytes
     assert [entry.bytes for entry in report.missed] == sorted((e.bytes for e in report.missed), reverse=True)

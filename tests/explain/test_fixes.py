@@ -58,7 +58,7 @@ def of_seed(seed: int, policy: str) -> Trace:
 
 
 def assert_every_refusal_has_a_reason(trace: Trace) -> None:
-    missed = [step for step, row in enumerate(trace.recorder.rows) if is_missed(row)]
+    missed = [step for step, row in enumerate(trace.recorder.rows) if is_missed(trace, row)]
     for step in missed:
         blockers = trace.steps[step].decision.blockers
         assert blockers and all(blocker.message and blocker.culprit for blocker in blockers)
@@ -163,4 +163,4 @@ def test_what_ran_in_place_had_nothing_left_to_change() -> None:
 def test_no_fix_is_offered_where_another_run_would_draw_other_numbers() -> None:
     text = "g (float[2, 3] x) => (float[2, 3] t, float[2, 3] z) { a = RandomNormalLike(x) t = Relu(a) z = Neg(a) }"
     trace = kvviz.run(parsed(text), {"x": np.ones((2, 3), np.float32)})
-    assert any(is_missed(row) for row in trace.recorder.rows) and offered(trace) == []
+    assert any(is_missed(trace, row) for row in trace.recorder.rows) and offered(trace) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -64,7 +65,10 @@ def test_it_was_committed_executed_in_order_without_errors(path: Path) -> None:
     cells = code_cells(read(path))
     assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1)), "run make notebooks"
     assert any(cell.outputs for cell in cells)
-    assert [output for cell in cells for output in cell.outputs if output.output_type == "error"] == []
+    outputs = [output for cell in cells for output in cell.outputs]
+    assert [output for output in outputs if output.output_type == "error"] == []
+    # A command line that fails raises nothing.
+    assert [text for output in outputs if "Traceback (" in (text := "".join(output.get("text", "")))] == []
 
 
 @every_notebook
@@ -72,7 +76,8 @@ def test_each_debugger_shows_a_picture_where_no_kernel_or_no_trust_is(path: Path
     """Of an untrusted notebook JupyterLab shows PNG, and HTML images with a data address; inline SVG is stripped."""
     for model, output in debuggers(read(path)):
         html = "".join(output.data.get("text/html", ""))
-        assert "image/png" in output.data or '<img src="data:image/' in html, f"widget {model} has no still picture"
+        still = re.search(r'<img [^>]*src="data:image/|<table', html)
+        assert "image/png" in output.data or still, f"widget {model} has no still picture, and no table"
 
 
 @every_notebook
@@ -80,6 +85,26 @@ def test_each_debugger_was_saved_so_that_a_trusted_notebook_shows_it_live(path: 
     notebook = read(path)
     shown = {model for model, _ in debuggers(notebook)}
     assert shown <= models(notebook).keys()
+
+
+@every_notebook
+def test_no_output_is_an_object_that_cannot_show_itself(path: Path) -> None:
+    texts = ["".join(o.get("data", {}).get("text/plain", "")) for cell in code_cells(read(path)) for o in cell.outputs]
+    assert [text for text in texts if re.search(r" at 0x[0-9a-f]+>|^\w+\(\w+=", text)] == []
+
+
+@every_notebook
+def test_it_is_small_enough_to_open_and_to_diff(path: Path) -> None:
+    assert path.stat().st_size < 1_500_000
+    assert len(list(debuggers(read(path)))) <= 3, "each live widget holds the whole page"
+
+
+@every_notebook
+def test_its_links_lead_to_notebooks_that_are_there(path: Path) -> None:
+    text = "".join(cell.source for cell in read(path).cells if cell.cell_type == "markdown")
+    links = set(re.findall(r"\]\(([^):]+\.ipynb)\)", text))
+    assert links, "it leads nowhere"
+    assert {link for link in links if not (path.parent / link).exists()} == set()
 
 
 def test_the_first_notebook_shows_a_debugger() -> None:

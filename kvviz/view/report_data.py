@@ -1,0 +1,100 @@
+"""The report on a trace as plain values, for programs.
+
+Invariant: nothing is cut, and everything goes through JSON unharmed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from kvviz.explain.diagnose import explain
+from kvviz.explain.summary import Missed
+from kvviz.view.wire import run_label
+
+
+def report_data(trace: Any) -> dict[str, Any]:
+    """The report as plain values that JSON can hold; nothing is cut.
+
+    Parameters
+    ----------
+    trace : Trace
+    """
+    found = explain(trace)
+    return {
+        "model": model_facts(trace),
+        "policy": trace.policy.name,
+        "interrupted": trace.interrupted,
+        "steps": len(trace.steps),
+        "totals": {**totals(trace), "bytes_moved_outside": moved_outside(trace)},
+        "in_place": asdict(found.counts),
+        "runs": [
+            {
+                "label": run_label(trace, run.index),
+                "steps": run.last - run.first,
+                "token": run.token,
+                "text": run.text,
+                "peak_bytes": run.peak_bytes,
+                "bytes_allocated": run.bytes_allocated,
+                "bytes_written": run.bytes_written,
+                "bytes_copied": run.bytes_copied,
+                "bytes_moved_outside": run.bytes_moved_outside,
+            }
+            for run in trace.runs
+        ],
+        "prompt": trace.prompt,
+        "tokens": trace.tokens,
+        "missed": [_missed_data(entry) for entry in found.missed],
+        "peak": {**asdict(found.peak), "groups": found.peak.groups},
+        "held_too_long": [asdict(held) for held in found.held_too_long],
+        "cache_findings": [
+            {"kind": f.kind, "caches": f.caches, "run": f.run, "bytes": f.bytes, "sentence": f.sentence}
+            | {"fix": _fix_data(f.fix)}
+            for f in found.caches
+        ],
+        "caches": [asdict(cache) for cache in trace.caches],
+    }
+
+
+def model_facts(trace: Any) -> dict[str, Any]:
+    graph = trace.graph
+    weights = [storage.capacity for storage in trace.storages if storage.origin == "weights"]
+    return {
+        "title": trace.title,
+        "nodes": len(graph.nodes),
+        "nodes_with_bodies": sum(1 for _ in graph.walk()) if _has_bodies(graph) else len(graph.nodes),
+        "weights": len(weights),
+        "weight_bytes": sum(weights),
+        "opsets": {domain or "ai.onnx": version for domain, version in graph.opsets.items()},
+    }
+
+
+def _has_bodies(graph: Any) -> bool:
+    return any(node.subgraphs or node.function is not None for node in graph.nodes)
+
+
+def totals(trace: Any) -> dict[str, int]:
+    return {
+        "peak_bytes": trace.peak_bytes,
+        "bytes_allocated": trace.bytes_allocated,
+        "bytes_written": trace.bytes_written,
+        "bytes_copied": trace.bytes_copied,
+    }
+
+
+def moved_outside(trace: Any) -> int:
+    return sum(run.bytes_moved_outside for run in trace.runs)
+
+
+def _missed_data(entry: Missed) -> dict[str, Any]:
+    names = ("node", "op_type", "frame", "steps", "step", "bytes", "allocated", "copied", "peak_effect")
+    blockers = [
+        {"code": str(b.code), "input": b.input, "culprit": b.culprit, "message": b.message, "bytes": b.bytes}
+        | {"fix": _fix_data(b.fix)}
+        for b in entry.blockers
+    ]
+    return {**{name: getattr(entry, name) for name in names}, "blockers": blockers}
+
+
+def _fix_data(fix: Any) -> dict[str, str] | None:
+    return None if fix is None else {key: getattr(fix, key) for key in ("kind", "label", "sentence", "code")}
