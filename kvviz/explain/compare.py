@@ -210,7 +210,10 @@ def _named(schedules: Schedules | None) -> list[tuple[str, str | Schedule | None
     if isinstance(schedules, str):
         schedules = [schedules]
     if isinstance(schedules, Mapping):
-        return list(schedules.items())
+        return [
+            (name, s if s in (None, "least_live") or not isinstance(s, str) else named(s))
+            for name, s in schedules.items()
+        ]
     found: list[tuple[str, str | Schedule | None]] = []
     for given in schedules:
         if given is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from kvviz.engine.blockers import NO_CAPACITY
 from kvviz.explain.effect import held_input
 from kvviz.explain.fixes import Fix, fix_for
 from kvviz.explain.index import Index
@@ -56,7 +57,8 @@ def _thrown(index: Index, cache: Any) -> list[CacheFinding]:
         if before is None or after is None or cache.axis is None or cache.protocol != "growing":
             continue
         rows, left = _rows(index, before, cache.axis), _rows(index, after, cache.axis)
-        had_room, has_room = rows > _length(before, cache.axis), left > _length(after, cache.axis)
+        had_room = rows > _length(before, cache.axis) and _is_reserved(index, run, cache, before)
+        has_room = left > _length(after, cache.axis) and _is_reserved(index, run + 1, cache, after)
         if had_room and not has_room and after.storage != before.storage:
             why = _why_thrown(index, run, cache)
             text = (
@@ -67,6 +69,16 @@ def _thrown(index: Index, cache: Any) -> list[CacheFinding]:
             capacity = index.trace.storages[before.storage].capacity
             found.append(CacheFinding("thrown away", (cache.input,), run, capacity, text, fix))
     return found
+
+
+def _is_reserved(index: Index, run: int, cache: Any, place: Place) -> bool:
+    """Whether the room behind a cache was reserved for it; a part of a larger block has room that is not its own."""
+    if 0 < run <= len(cache.runs):
+        meter = cache.runs[run - 1]
+        return bool(meter.capacity > _length(place, cache.axis) or meter.bytes_moved_outside)
+    main = index.mains[run]
+    others = (index.places.get((main, other.input)) for other in index.trace.caches if other is not cache)
+    return all(other is None or other.storage != place.storage for other in others)
 
 
 def _why_thrown(index: Index, run: int, cache: Any) -> str:
@@ -100,6 +112,7 @@ def _copied(index: Index) -> list[CacheFinding]:
     """Growing caches whose past was copied to make them longer."""
     runs: dict[str, list[int]] = {}
     total = 0
+    no_room = False
     for run in index.trace.runs:
         for growth in growths(index, run.index):
             row = index.rows[growth.steps[-1]]
@@ -107,12 +120,14 @@ def _copied(index: Index) -> list[CacheFinding]:
             if cache is not None and cache.protocol == "growing" and row[3] and row[7]:
                 runs.setdefault(growth.input, []).append(run.index)
                 total += row[7]
+                no_room = no_room or any(mask & NO_CAPACITY for _, mask in row[3])
     if not runs:
         return []
     names = tuple(runs)
     times = len({run for some in runs.values() for run in some})
     which = short(names[0]) + (f" and {count(len(names) - 1, 'other cache')}" if len(names) > 1 else "")
-    text = f"{which} had no room for new rows: {size(total)} of past rows were copied in {count(times, 'run')}"
+    why = "had no room for new rows" if no_room else "could not be appended to"
+    text = f"{which} {why}: {size(total)} of past rows were copied in {count(times, 'run')}"
     fix = next((fix for name in names if (fix := _fix(index, name, sorted(runs[name], reverse=True)))), None)
     return [CacheFinding("copied", names, min(min(some) for some in runs.values()), total, text, fix)]
 

@@ -27,7 +27,7 @@ class Counts:
     Attributes
     ----------
     in_place : int
-        Wrote into, or appended to, the storage of an input.
+        Wrote into, appended to, or took over the storage of an input.
     views : int
         Made nothing but views of an input.
     missed : int
@@ -155,7 +155,8 @@ def _kind(trace: Any, row: tuple) -> str:
     if is_missed(trace, row):
         return "missed"
     hows = [where[2] for where in row[4] if where is not None]
-    if IN_PLACE in hows or APPEND in hows:
+    # A runtime without views calls a Reshape in place, and gives it its input's buffer.
+    if IN_PLACE in hows or APPEND in hows or (row[2] and VIEW in hows):
         return "in_place"
     return "views" if hows and all(how == VIEW for how in hows) else "cannot"
 

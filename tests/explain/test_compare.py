@@ -81,8 +81,8 @@ def test_a_row_has_the_numbers_of_its_trace() -> None:
             len(trace.steps),
         )
         assert row.above_weights == row.peak - weights
-        wrote = [s for s in trace.steps if {"in place", "append"} & {out.how for out in s.outs}]
-        assert row.in_place == len(wrote)
+        kept = [s for s in trace.steps if set(s.decision.taken) & set((s.decision.shares or {}).values())]
+        assert row.in_place == len(kept)
     assert found["ideal"].tokens == found["never"].tokens
     assert found.rows[1].in_place == 0 < found.rows[0].in_place
 
