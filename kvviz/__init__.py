@@ -52,6 +52,7 @@ _LATER = {
     "Pair": "kvviz.widget:Pair",
     "debug": "kvviz.widget:debug",
     "plan": "kvviz.widget:plan",
+    "smollm2": "kvviz.smollm2",
 }
 
 

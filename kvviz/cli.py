@@ -1,4 +1,4 @@
-"""The command line: ``kvviz report``, ``kvviz html``, ``kvviz compare``, ``kvviz lab``.
+"""The command line: ``kvviz report``, ``kvviz html``, ``kvviz compare``, ``kvviz smollm2``, ``kvviz lab``.
 
 What is wrong with the input is said in one line on stderr, and the exit status is 2.
 """
@@ -28,6 +28,8 @@ from kvviz.errors import InputError, KvvizError
 from kvviz.explain.words import size
 from kvviz.graph.caches import cache_pairs
 from kvviz.graph.model import Graph
+from kvviz.smollm2.command import add_arguments as add_smollm2
+from kvviz.smollm2.command import run as run_smollm2
 from kvviz.view.compare import comparison_text, plot_comparison
 from kvviz.view.export import to_html
 from kvviz.view.perfetto import export_perfetto
@@ -273,6 +275,9 @@ def _parser() -> argparse.ArgumentParser:
         _add_running(command.add_argument)
     for command in (told, page):
         _add_keeping(command.add_argument)
+    small = commands.add_parser("smollm2", help="write SmolLM2-135M-Instruct as an ONNX model", allow_abbrev=False)
+    add_smollm2(small)
+    small.set_defaults(run=run_smollm2)
     lab = commands.add_parser("lab", help="start JupyterLab on the notebooks", allow_abbrev=False)
     lab.add_argument("folder", nargs="?", metavar="DIR", help="another folder; what follows goes to JupyterLab")
     lab.set_defaults(run=_lab)

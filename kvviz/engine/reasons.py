@@ -105,10 +105,8 @@ def placed_before(trace: Trace, frame: int, name: str, index: int) -> tuple[int,
             return None
         where = trace.recorder.rows[step][4][producer.outputs.index(name)]
         return None if where is None else (where[0], where[1], where[3], where[4])
-    for bound in trace.recorder.frames[frame].bindings:
-        if bound[0] == name:
-            return bound[1], bound[2], bound[4], bound[5]
-    return None
+    bound = trace.recorder.frames[frame].bound(name)
+    return None if bound is None else (bound[1], bound[2], bound[4], bound[5])
 
 
 def offset_of(trace: Trace, index: int) -> int:

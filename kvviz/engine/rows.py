@@ -21,7 +21,7 @@ HOW = ("new", "in place", "view", "append", "pool", "passed")
 class FrameRow:
     """What is known of one frame: its plan, who called it, which values it started with, and before which step."""
 
-    __slots__ = ("attribute", "bindings", "caller", "iteration", "opened", "parent", "plan", "run")
+    __slots__ = ("_bound", "attribute", "bindings", "caller", "iteration", "opened", "parent", "plan", "run")
 
     def __init__(
         self,
@@ -41,6 +41,13 @@ class FrameRow:
         self.run = run
         self.opened = opened
         self.bindings: tuple[tuple[Any, ...], ...] = ()
+        self._bound: dict[str, tuple[Any, ...]] | None = None
+
+    def bound(self, name: str) -> tuple[Any, ...] | None:
+        """What the frame started with under a name."""
+        if self._bound is None or len(self._bound) != len(self.bindings):
+            self._bound = {entry[0]: entry for entry in reversed(self.bindings)}
+        return self._bound.get(name)
 
     @property
     def label(self) -> str:

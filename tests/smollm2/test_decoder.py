@@ -1,0 +1,130 @@
+"""The converted graphs against a Llama in plain NumPy and against onnxruntime."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+
+import kvviz
+from kvviz.smollm2 import FORMS, convert
+from tests.smollm2.llama import Llama
+
+PROMPT = [11, 200, 45, 46, 45, 120, 7]
+COUNT = 6
+forms = pytest.mark.parametrize("form", FORMS)
+
+
+def greedy_in_onnxruntime(model: Path, prompt: list[int], count: int) -> tuple[list[int], list[np.ndarray]]:
+    """Tokens and scores of a greedy decode by onnxruntime, one thread."""
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.log_severity_level = 4
+    session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    inputs = {value.name: value for value in session.get_inputs()}
+    names = [value.name for value in session.get_outputs()]
+    past = {n: np.zeros((1, v.shape[1], 0, v.shape[3]), np.float32) for n, v in inputs.items() if n.startswith("past")}
+    tokens, scores = list(prompt), []
+    fresh, held = tokens, 0
+    for _ in range(count):
+        feeds = {
+            "input_ids": np.array([fresh]),
+            "attention_mask": np.ones((1, len(tokens)), np.int64),
+            "position_ids": np.arange(held, len(tokens))[None],
+        }
+        given = {name: value for name, value in feeds.items() if name in inputs}
+        found = dict(zip(names, session.run(None, {**given, **past})))
+        scores.append(found["logits"][0, -1])
+        past = {name: found[name.replace("past_key_values", "present")] for name in past}
+        held = len(tokens)
+        fresh = [int(scores[-1].argmax())]
+        tokens.append(fresh[0])
+    return tokens[len(prompt) :], scores
+
+
+@forms
+@pytest.mark.parametrize("capacity", [None, 32])
+def test_a_decode_gives_the_tokens_and_scores_of_a_llama_without_graph_or_cache(
+    form: str, capacity: int | None, gguf_file: Path, folders: dict[str, Path]
+) -> None:
+    tokens, scores = Llama(gguf_file).greedy(PROMPT, COUNT)
+    trace = kvviz.decode(kvviz.load(folders[form] / "model.onnx"), PROMPT, COUNT, kv_capacity=capacity, progress=False)
+    assert trace.tokens == tokens
+    np.testing.assert_allclose([row[0] for row in trace.logits], scores, atol=2e-5)
+
+
+@forms
+def test_onnxruntime_decodes_the_same_file_to_the_same_tokens(
+    form: str, gguf_file: Path, folders: dict[str, Path]
+) -> None:
+    expected, _ = Llama(gguf_file).greedy(PROMPT, COUNT)
+    tokens, scores = greedy_in_onnxruntime(folders[form] / "model.onnx", PROMPT, COUNT)
+    trace = kvviz.decode(kvviz.load(folders[form] / "model.onnx"), PROMPT, COUNT, progress=False)
+    assert tokens == expected
+    np.testing.assert_allclose([row[0] for row in trace.logits], scores, atol=2e-5)
+
+
+@forms
+def test_a_head_of_its_own_is_read_in_place_of_the_embedding(form: str, untied_file: Path, tmp_path: Path) -> None:
+    tokens, scores = Llama(untied_file).greedy(PROMPT, COUNT)
+    convert(tmp_path, form, untied_file)
+    trace = kvviz.decode(kvviz.load(tmp_path / "model.onnx"), PROMPT, COUNT, progress=False)
+    assert trace.tokens == tokens
+    np.testing.assert_allclose([row[0] for row in trace.logits], scores, atol=2e-5)
+    assert greedy_in_onnxruntime(tmp_path / "model.onnx", PROMPT, COUNT)[0] == tokens
+
+
+@pytest.mark.parametrize("form", ["concat", "attention"])
+def test_prompts_of_different_lengths_in_a_batch_are_continued_as_if_each_were_alone(
+    form: str, gguf_file: Path, folders: dict[str, Path]
+) -> None:
+    prompts, llama = [PROMPT, PROMPT[:3]], Llama(gguf_file)
+    trace = kvviz.decode(kvviz.load(folders[form] / "model.onnx"), prompts, COUNT, progress=False)
+    assert trace.batch_tokens == [llama.greedy(prompt, COUNT)[0] for prompt in prompts]
+
+
+@forms
+def test_the_caches_are_found_and_with_room_their_rows_are_appended_in_place(
+    form: str, folders: dict[str, Path]
+) -> None:
+    graph = kvviz.load(folders[form] / "model.onnx")
+    roomy = kvviz.decode(graph, PROMPT, COUNT, kv_capacity=32, progress=False)
+    tight = kvviz.decode(graph, PROMPT, COUNT, progress=False)
+    assert [cache.name for cache in roomy.caches] == ["0.key", "0.value", "1.key", "1.value"]
+    row = 2 * 16 * 4  # key heads, head size, bytes
+    for held, copied in zip(roomy.caches, tight.caches, strict=True):
+        assert held.protocol == "growing"
+        assert [run.valid for run in held.runs] == [len(PROMPT) + i for i in range(COUNT)]
+        assert [run.bytes_copied for run in held.runs] == [0] * COUNT
+        assert [run.bytes_copied for run in copied.runs[1:]] == [(len(PROMPT) + i) * row for i in range(COUNT - 1)]
+
+
+@forms
+def test_a_graph_is_valid_onnx_of_its_opset_with_modules_in_its_names(form: str, folders: dict[str, Path]) -> None:
+    path = folders[form] / "model.onnx"
+    onnx.checker.check_model(path, full_check=True)
+    proto = onnx.load(path, load_external_data=False)
+    opsets = {entry.domain: entry.version for entry in proto.opset_import}
+    assert opsets[""] == {"concat": 18, "attention": 23, "gqa": 23}[form]
+    assert ("com.microsoft" in opsets) == (form == "gqa")
+    scopes = {node.name.split("/")[1] for node in proto.graph.node}
+    assert scopes == {"model", "lm_head"}
+    assert len({node.name for node in proto.graph.node}) == len(proto.graph.node)
+    read = {name for node in proto.graph.node for name in node.input}
+    assert {weight.name for weight in proto.graph.initializer} <= read
+
+
+def test_the_forms_keep_the_cache_by_different_operators(folders: dict[str, Path]) -> None:
+    kinds = {form: {node.op_type for node in kvviz.load(folders[form] / "model.onnx").nodes} for form in FORMS}
+    assert {"Concat", "Softmax"} <= kinds["concat"] and not {"Attention", "RotaryEmbedding"} & kinds["concat"]
+    assert {"Attention", "RotaryEmbedding", "RMSNormalization"} <= kinds["attention"]
+    assert "Softmax" not in kinds["attention"] and "GroupQueryAttention" in kinds["gqa"]
+
+
+@forms
+def test_only_the_last_position_is_scored(form: str, folders: dict[str, Path]) -> None:
+    trace = kvviz.decode(kvviz.load(folders[form] / "model.onnx"), PROMPT, 1, progress=False)
+    assert trace.outputs["logits"].shape[:2] == (1, 1)

@@ -1,0 +1,78 @@
+"""The tokenizer that is read out of a GGUF file, and the prompts that it makes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import jinja2
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import kvviz
+from kvviz.errors import KvvizError
+from kvviz.smollm2 import Tokenizer, tokenizer
+from tests.smollm2.tiny import SPECIAL, TEMPLATE, TOKENS
+
+
+@pytest.fixture(scope="module")
+def words(folders: dict[str, Path]) -> Tokenizer:
+    return tokenizer(folders["concat"])
+
+
+def test_words_are_built_by_the_merges_and_digits_stay_alone(words: Tokenizer) -> None:
+    pieces = [TOKENS[token] for token in words.encode("hello world 2024")]
+    assert pieces == ["hell", "o", "Ġworld", "Ġ", "2", "0", "2", "4"]
+
+
+def test_special_tokens_are_one_token_wherever_they_stand(words: Tokenizer) -> None:
+    assert words.encode("a<|im_end|>b") == [TOKENS.index("a"), 2, TOKENS.index("b")]
+    assert [words.encode(token) for token in SPECIAL] == [[0], [1], [2]]
+    assert words.decode([1, TOKENS.index("hell"), 2]) == "<|im_start|>hell<|im_end|>"
+
+
+def test_every_text_comes_back_from_its_tokens(words: Tokenizer) -> None:
+    @given(st.text())
+    def round_trip(text: str) -> None:
+        assert words.decode(words.encode(text)) == text
+
+    round_trip()
+
+
+@pytest.mark.parametrize("system", [None, "Answer in one word."])
+def test_a_chat_prompt_is_what_the_models_template_makes(words: Tokenizer, system: str | None) -> None:
+    said = [{"role": "system", "content": system}] if system else []
+    said.append({"role": "user", "content": "hello\nworld?"})
+    expected = jinja2.Template(TEMPLATE).render(messages=said, add_generation_prompt=True)
+    assert words.chat("hello\nworld?", system) == expected
+
+
+def test_a_template_without_system_message_gives_none(words: Tokenizer) -> None:
+    bare = Tokenizer(words.inner, "<|im_end|>", "{{ '<|im_start|>' }}")
+    assert bare.chat("x") == "<|im_start|>user\nx<|im_end|>\n<|im_start|>assistant\n"
+
+
+def test_a_template_that_is_not_chatml_is_refused(words: Tokenizer) -> None:
+    with pytest.raises(KvvizError, match="ChatML"):
+        Tokenizer(words.inner, "</s>", "[INST]").chat("x")
+
+
+def test_an_answer_ends_with_its_own_token_or_that_of_a_text(words: Tokenizer) -> None:
+    assert words.stop_tokens == (2, 0)
+    assert Tokenizer(words.inner, "</s>", "").stop_tokens == (0,)
+
+
+def test_a_decode_takes_text_and_shows_words(words: Tokenizer, folders: dict[str, Path]) -> None:
+    graph = kvviz.load(folders["concat"] / "model.onnx")
+    trace = kvviz.decode(graph, words.chat("hello"), 3, tokenizer=words, progress=False)
+    assert trace.prompt == words.encode(words.chat("hello"))
+    assert trace.words is not None and trace.words[0] == "<|im_start|>" and len(trace.words) == len(trace.prompt) + 3
+
+
+def test_a_token_that_users_defined_is_found_in_text(words: Tokenizer) -> None:
+    assert words.encode("a<box>b") == [TOKENS.index("a"), TOKENS.index("<box>"), TOKENS.index("b")]
+
+
+def test_a_folder_without_tokenizer_says_how_to_make_one(tmp_path: Path) -> None:
+    with pytest.raises(KvvizError, match=r"no tokenizer\.json and no tokenizer_config\.json; write it with: python -m"):
+        tokenizer(tmp_path)
