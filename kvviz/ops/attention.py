@@ -10,14 +10,23 @@ from onnx import helper
 
 from kvviz.errors import OpError
 from kvviz.ops.arguments import same_batch
-from kvviz.ops.attention_core import append, cache_cost, cap, from_heads, scores, softmax_rows, to_heads, weigh
-from kvviz.ops.attention_mask import visible, with_mask
+from kvviz.ops.attention_core import (
+    append,
+    cache_cost,
+    cap,
+    check_pasts,
+    from_heads,
+    scores,
+    softmax_rows,
+    to_heads,
+    weigh,
+)
+from kvviz.ops.attention_mask import reaching, visible, with_mask
 from kvviz.ops.registry import Grow, op
 
 
 def _new_rows(args: list, attributes: dict) -> int:
-    key = args[1]
-    return key.shape[1] if key.ndim == 3 else key.shape[2]
+    return args[1].shape[-2] if args[1].ndim > 1 else 0
 
 
 def _cost(args: list, outs: Any, in_place: bool, attributes: dict) -> tuple[int, int]:
@@ -25,6 +34,9 @@ def _cost(args: list, outs: Any, in_place: bool, attributes: dict) -> tuple[int,
 
 
 _GROWS = tuple(Grow(past, present, lambda args, attributes: 2, _new_rows) for past, present in ((4, 1), (5, 2)))
+
+
+_PRECISIONS = (None, 1, 10, 11, 16)
 
 
 @op("Attention", since=23, views=(1, 2), grows=_GROWS, cost=_cost)
@@ -47,6 +59,7 @@ def attention(
     left_window_size=-1,
     right_window_size=-1,
     n_outputs=1,
+    opset=24,
     grown=None,
 ):
     """Scaled dot product attention, with the cache inside (past and present) or outside (``nonpad_kv_seqlen``).
@@ -56,12 +69,14 @@ def attention(
     query, key, value : ndarray
         ``(batch, heads, length, size)``, or ``(batch, length, heads·size)`` with both head counts as attributes.
     attn_mask : ndarray, optional
-        Boolean (true: may be seen) or additive; broadcasts to ``(batch, heads, queries, keys)`` and may be shorter on
-        the last axis.
+        Boolean (true: may be seen) or additive; broadcasts to ``(batch, heads, queries, keys)``. From opset 24 on it
+        may be shorter on the last axis and then hides the keys that it does not reach.
     past_key, past_value : ndarray, optional
-        ``(batch, key heads, past length, size)``; key and value are then appended to them.
+        ``(batch, key heads, past length, size)``; key and value are then appended to them. Both, and both presents as
+        outputs, or none.
     nonpad_kv_seqlen : ndarray of int64, optional
-        ``(batch,)``: rows of key and value that hold tokens, the ones just written included.
+        ``(batch,)``: rows of key and value that hold tokens, the ones just written included. The text forbids the
+        presents as outputs then; onnxruntime and exporters allow them (they are key and value), and so do we.
     grown : tuple of ndarray or None, optional
         Presents whose first rows are the pasts already.
 
@@ -70,25 +85,17 @@ def attention(
     tuple of ndarray
         ``Y``, the presents, and where asked for the product of queries and keys: raw (mode 0), after the soft cap (1),
         with the mask (2), or the probabilities (3). A query that sees no key gives zeros.
+
+    Raises
+    ------
+    OpError
+        A combination that the text or onnxruntime 1.31 forbids. Where the two differ in what they compute, the text is
+        followed: one query behind a past is causal as well (onnxruntime lets it see all keys), and hidden keys have
+        -inf in mode 2 (in onnxruntime the lowest number).
     """
-    flat = query.ndim == 3
-    if not query.ndim == key.ndim == value.ndim or query.ndim not in (3, 4):
-        raise OpError(
-            f"Q, K, V of rank {query.ndim}, {key.ndim}, {value.ndim} must all have 3 or all have 4 dimensions"
-        )
-    if flat:
-        if not q_num_heads or not kv_num_heads:
-            raise OpError("inputs of 3 dimensions need q_num_heads and kv_num_heads")
-        q, k, v = (
-            to_heads(query, q_num_heads, "Q"),
-            to_heads(key, kv_num_heads, "K"),
-            to_heads(value, kv_num_heads, "V"),
-        )
-    else:
-        q, k, v = query, key, value
-        if q_num_heads not in (None, q.shape[1]) or kv_num_heads not in (None, k.shape[1]):
-            raise OpError(f"q_num_heads {q_num_heads} and kv_num_heads {kv_num_heads} contradict the shapes of Q and K")
-    _check(q, k, v, past_key, past_value, nonpad_kv_seqlen)
+    q, k, v = _by_head(query, key, value, q_num_heads, kv_num_heads)
+    _check(q, k, v, past_key, past_value, nonpad_kv_seqlen, n_outputs)
+    _check_attributes(scale, softmax_precision, qk_matmul_output_mode if n_outputs > 3 else 0)
     if left_window_size < -1 or right_window_size < -1:
         raise OpError(f"window sizes {left_window_size} and {right_window_size} must be -1 (no bound) or more")
     past = 0
@@ -96,13 +103,15 @@ def attention(
     if past_key is not None:
         rooms = grown or (None, None)
         past = past_key.shape[2]
-        present_key = append(past_key, k, rooms[0], "past_key")
-        present_value = append(past_value, v, rooms[1], "past_value")
+        present_key = append(past_key, k, rooms[0])
+        present_value = append(past_value, v, rooms[1])
 
     batch, heads, queries, size = q.shape
     keys = present_key.shape[2]
     valid, offsets = None, [past]
     if nonpad_kv_seqlen is not None:
+        if nonpad_kv_seqlen.ndim != 1:
+            raise OpError(f"nonpad_kv_seqlen must have one dimension, but has shape {nonpad_kv_seqlen.shape}")
         valid = same_batch(nonpad_kv_seqlen, batch, "nonpad_kv_seqlen")
         _check_valid(valid, keys, attn_mask)
         offsets = [count - queries for count in valid]
@@ -110,7 +119,7 @@ def attention(
         queries,
         keys,
         offsets=offsets,
-        causal=bool(is_causal),
+        causal=is_causal == 1,
         left=left_window_size,
         right=right_window_size,
         valid=valid,
@@ -118,6 +127,8 @@ def attention(
     )
     allowed, added = seen.allowed, None
     if attn_mask is not None:
+        if opset < 24:
+            attn_mask = reaching(attn_mask, keys)
         allowed, added = with_mask(seen, attn_mask, (batch, heads, queries, keys), q.dtype)
 
     # Rows that no query may see are not read: in a static cache that is all beyond the valid length.
@@ -138,11 +149,27 @@ def attention(
         x = x.astype(helper.tensor_dtype_to_np_dtype(softmax_precision), copy=False)
     p = softmax_rows(x, guarded=allowed is not None).astype(q.dtype, copy=False)
     y = weigh(p, v_seen)
-    outputs = (from_heads(y) if flat else y, present_key, present_value, p if kept is None else kept)
+    outputs = (from_heads(y) if query.ndim == 3 else y, present_key, present_value, p if kept is None else kept)
     return outputs[:n_outputs]
 
 
-def _check(q, k, v, past_key, past_value, nonpad) -> None:
+def _by_head(query, key, value, heads: int | None, shared: int | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The three inputs as (batch, heads, length, size)."""
+    if not query.ndim == key.ndim == value.ndim or query.ndim not in (3, 4):
+        raise OpError(
+            f"Q, K, V of rank {query.ndim}, {key.ndim}, {value.ndim} must all have 3 or all have 4 dimensions"
+        )
+    if query.ndim == 4:
+        # 0 is what onnxruntime takes for "not given".
+        if heads not in (None, 0, query.shape[1]) or shared not in (None, 0, key.shape[1]):
+            raise OpError(f"q_num_heads {heads} and kv_num_heads {shared} contradict the shapes of Q and K")
+        return query, key, value
+    if not heads or not shared:
+        raise OpError("inputs of 3 dimensions need q_num_heads and kv_num_heads")
+    return to_heads(query, heads, "Q"), to_heads(key, shared, "K"), to_heads(value, shared, "V")
+
+
+def _check(q, k, v, past_key, past_value, nonpad, n_outputs: int) -> None:
     """The combinations that the operator's text forbids, each by its own rule."""
     if k.shape[:3] != v.shape[:3]:
         raise OpError(f"K of shape {k.shape} and V of shape {v.shape} differ before the last dimension")
@@ -150,12 +177,24 @@ def _check(q, k, v, past_key, past_value, nonpad) -> None:
         raise OpError(f"Q of shape {q.shape} and K of shape {k.shape} differ in batch or head size")
     if k.shape[1] == 0 or q.shape[1] % k.shape[1]:
         raise OpError(f"{q.shape[1]} query heads are not a multiple of {k.shape[1]} key heads")
-    if (past_key is None) != (past_value is None):
-        raise OpError("past_key and past_value must be given together")
-    if past_key is not None and nonpad is not None:
+    check_pasts(past_key, past_value, k, v)
+    if past_key is None:
+        return
+    if nonpad is not None:
         raise OpError(
             "nonpad_kv_seqlen counts rows of an outside cache and cannot be given with past_key and past_value"
         )
+    if n_outputs < 3:
+        raise OpError("past_key and past_value need present_key and present_value as outputs")
+
+
+def _check_attributes(scale: float | None, precision: int | None, mode: int) -> None:
+    if scale is not None and not scale > 0:
+        raise OpError(f"scale {scale} must be greater than 0: its square root goes into Q and K")
+    if precision not in _PRECISIONS:
+        raise OpError(f"softmax_precision {precision} must be 1 (float), 10 (float16), 11 (double) or 16 (bfloat16)")
+    if mode not in (0, 1, 2, 3):
+        raise OpError(f"qk_matmul_output_mode {mode} must be 0, 1, 2 or 3")
 
 
 def _check_valid(valid: list[int], keys: int, mask: np.ndarray | None) -> None:

@@ -10,9 +10,16 @@ import numpy as np
 
 from kvviz.errors import OpError
 
+# BLAS takes several times as long over a few rows times a long transposed matrix as over the same matrix, not
+# transposed, times a few columns; and longer over a large product than over its parts.
+_FEW_ROWS, _MANY_KEYS = 32, 128
+_LARGE, _PART = 1 << 20, 512
+
 
 def to_heads(x: np.ndarray, heads: int, name: str) -> np.ndarray:
     """View (batch, sequence, heads·size) as (batch, heads, sequence, size)."""
+    if x.ndim != 3:
+        raise OpError(f"{name} must have 3 dimensions, but has shape {x.shape}")
     batch, length, width = x.shape
     if heads <= 0 or width % heads:
         raise OpError(f"{name} of shape {x.shape} does not divide into {heads} heads")
@@ -38,12 +45,25 @@ def scores(q: np.ndarray, k: np.ndarray, scale: float) -> np.ndarray:
         q, k, kind = (q * root).astype(np.float32), (k * root).astype(np.float32), q.dtype
     else:
         q, kind = q * q.dtype.type(scale), None
+    rows = heads // shared * length
     if heads != shared:
-        q = q.reshape(batch, shared, heads // shared * length, size)
-    product = np.matmul(q, k.swapaxes(2, 3))
+        q = q.reshape(batch, shared, rows, size)
+    if 1 < rows <= _FEW_ROWS and k.shape[2] >= _MANY_KEYS:
+        columns = q.swapaxes(2, 3).copy()
+        product = np.empty((batch, shared, rows, k.shape[2]), q.dtype)
+        for part in _parts(rows, k.shape[2], size):
+            product[..., part] = np.matmul(k[:, :, part], columns).swapaxes(2, 3)
+    else:
+        product = np.matmul(q, k.swapaxes(2, 3))
     if kind is not None:
         product = product.astype(kind)
     return product.reshape(batch, heads, length, k.shape[2])
+
+
+def _parts(rows: int, keys: int, size: int) -> list[slice]:
+    """All keys, in parts where the product is large."""
+    step = _PART if rows * keys * size >= _LARGE else max(keys, 1)
+    return [slice(start, min(start + step, keys)) for start in range(0, max(keys, 1), step)]
 
 
 def weigh(p: np.ndarray, v: np.ndarray) -> np.ndarray:
@@ -53,7 +73,12 @@ def weigh(p: np.ndarray, v: np.ndarray) -> np.ndarray:
     half = p.dtype.itemsize < 4
     if half:
         kind, p, v = p.dtype, p.astype(np.float32), v.astype(np.float32)
-    y = np.matmul(p.reshape(batch, shared, heads // shared * length, keys), v)
+    rows = heads // shared * length
+    p = p.reshape(batch, shared, rows, keys)
+    first, *rest = _parts(rows, keys, size) if 1 < rows <= _FEW_ROWS else [slice(0, keys)]
+    y = np.matmul(p[..., first], v[:, :, first])
+    for part in rest:
+        y += np.matmul(p[..., part], v[:, :, part])
     return (y.astype(kind) if half else y).reshape(batch, heads, length, size)
 
 
@@ -99,11 +124,30 @@ def softmax_rows(x: np.ndarray, guarded: bool, sink: np.ndarray | None = None) -
     return x
 
 
-def append(past: np.ndarray, new: np.ndarray, grown: np.ndarray | None, what: str) -> np.ndarray:
+def check_pasts(key: np.ndarray | None, value: np.ndarray | None, k: np.ndarray, v: np.ndarray) -> None:
+    """A past of keys and one of values come together, hold as many rows, and take the new rows ``k`` and ``v``.
+
+    Raises
+    ------
+    OpError
+        When they do not. Nothing is written before that is known of both.
+    """
+    if key is None and value is None:
+        return
+    if key is None or value is None:
+        raise OpError("past_key and past_value must be given together")
+    for past, new, name in ((key, k, "past_key"), (value, v, "past_value")):
+        if past.ndim != 4:
+            raise OpError(f"{name} must have 4 dimensions, but has shape {past.shape}")
+        if past.shape[:2] != new.shape[:2] or past.shape[3] != new.shape[3]:
+            raise OpError(f"{name} of shape {past.shape} does not take new rows of shape {new.shape}")
+    if key.shape[2] != value.shape[2]:
+        raise OpError(f"past_key holds {key.shape[2]} rows and past_value {value.shape[2]}")
+
+
+def append(past: np.ndarray, new: np.ndarray, grown: np.ndarray | None) -> np.ndarray:
     """The past and then the new rows, along axis 2; only the new rows are written where ``grown`` holds the past."""
     batch, heads, rows, size = past.shape
-    if (new.shape[0], new.shape[1], new.shape[3]) != (batch, heads, size):
-        raise OpError(f"{what} of shape {past.shape} does not take new rows of shape {new.shape}")
     if grown is None:
         grown = np.empty((batch, heads, rows + new.shape[2], size), past.dtype)
         grown[:, :, :rows] = past

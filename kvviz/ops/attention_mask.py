@@ -92,6 +92,27 @@ def visible(
     return Visible(start, stop, allowed[0] if len(allowed) == 1 else allowed[:, None])
 
 
+def reaching(mask: np.ndarray, keys: int) -> np.ndarray:
+    """A mask of Attention-23, which broadcasts to all keys as NumPy does; only opset 24 brought shorter ones."""
+    if not mask.ndim or mask.shape[-1] == keys:
+        return mask
+    if mask.shape[-1] != 1:
+        raise OpError(f"attn_mask of shape {mask.shape} does not broadcast to {keys} keys, as it must before opset 24")
+    return np.broadcast_to(mask, (*mask.shape[:-1], keys))
+
+
+def check_bias(bias: np.ndarray | None, batch: int, heads: int, queries: int, keys: int) -> None:
+    """An attention_bias of com.microsoft has four dimensions and repeats over the first two only."""
+    if bias is not None and (
+        bias.ndim != 4
+        or bias.shape[0] not in (1, batch)
+        or bias.shape[1] not in (1, heads)
+        or bias.shape[2:] != (queries, keys)
+    ):
+        wanted = f"(1 or {batch}, 1 or {heads}, {queries}, {keys})"
+        raise OpError(f"attention_bias must have shape {wanted}, but has {bias.shape}")
+
+
 def with_mask(
     seen: Visible, mask: np.ndarray, shape: tuple[int, int, int, int], dtype: np.dtype
 ) -> tuple[np.ndarray | None, np.ndarray | None]:

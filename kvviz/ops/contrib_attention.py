@@ -13,7 +13,8 @@ import numpy as np
 
 from kvviz.errors import OpError
 from kvviz.ops.arguments import same_batch, scalar
-from kvviz.ops.attention_core import cache_cost, from_heads, to_heads
+from kvviz.ops.attention_core import cache_cost, check_pasts, from_heads, to_heads
+from kvviz.ops.attention_mask import check_bias
 from kvviz.ops.gqa_rows import Rules, attend, windowed, windowed_rows
 from kvviz.ops.registry import Grow, op
 from kvviz.ops.rotary import rotate, rows_at
@@ -22,13 +23,24 @@ _NO_BLOCK = 1 << 62
 
 
 def _growth(args: list, attributes: dict) -> int:
-    held, total, length = args[3].shape[2], int(args[6].item()), args[0].shape[1]
-    if total <= held or attributes.get("sliding_window_cache"):
+    query, past = args[0], args[3]
+    if attributes.get("sliding_window_cache") or query.ndim != 3 or past.ndim != 4:
         return 0
-    starts = [0] if length == total else [last + 1 - length for last in args[5].reshape(-1).tolist()]
+    total, last = _told(args[5], args[6], query.shape[0])
+    held, length = past.shape[2], query.shape[1]
+    if total <= held:
+        return 0
     # Sequences of unequal length write into rows that the past has already, so a past that others may read cannot be
     # extended: it counts as rows that no block has room for.
-    return total - held if min(starts) >= held else _NO_BLOCK
+    first = 0 if length == total else min(last) + 1 - length
+    return total - held if first >= held else _NO_BLOCK
+
+
+def _told(seqlens_k: np.ndarray | None, total: np.ndarray | None, batch: int) -> tuple[int, list[int]]:
+    """The total sequence length, and the index of the last row of each sequence."""
+    if seqlens_k is None or total is None:
+        raise OpError("seqlens_k and total_sequence_length must be given")
+    return int(scalar(total, "total_sequence_length")), same_batch(seqlens_k, batch, "seqlens_k")
 
 
 def _cost(args: list, outs: Any, in_place: bool, attributes: dict) -> tuple[int, int]:
@@ -97,7 +109,7 @@ def group_query_attention(
         ``(batch,)``: rows that hold tokens after this call, less 1. New rows go to the last ``length`` of them, or in
         the first prompt (``length == total_sequence_length``) to rows 0 on, the padding on the right included.
     total_sequence_length : ndarray of int32
-        The largest of those row counts.
+        The largest of those row counts: as many as fit in the past, or the past and the new rows.
     grown : tuple of ndarray or None, optional
         Presents whose first rows are the pasts already; new rows are written into them.
 
@@ -112,28 +124,39 @@ def group_query_attention(
         )
     q, k, v = _split(query, key, value, num_heads, kv_num_heads)
     batch, _, length, size = q.shape
-    total = int(scalar(total_sequence_length, "total_sequence_length"))
-    valid = [last + 1 for last in same_batch(seqlens_k, batch, "seqlens_k")]
+    total, lasts = _told(seqlens_k, total_sequence_length, batch)
+    valid = [last + 1 for last in lasts]
     starts = [0] * batch if length == total else [count - length for count in valid]
     if min(starts) < 0 or max(valid) > total:
         raise OpError(f"seqlens_k {[n - 1 for n in valid]} do not fit {length} new of {total} rows in all")
+    check_pasts(past_key, past_value, k, v)
+    held = 0 if past_key is None else past_key.shape[2]
+    if total > held and total != held + length and not sliding_window_cache:
+        raise OpError(f"a past of {held} rows and {length} new ones do not make {total} rows")
+    check_bias(attention_bias, batch, num_heads, length, total)
+    if (q_norm_weight is None) != (k_norm_weight is None):
+        raise OpError("q_norm_weight and k_norm_weight must be given together")
     if q_norm_weight is not None:
         q, k = _rms(q, q_norm_weight, qk_norm_epsilon), _rms(k, k_norm_weight, qk_norm_epsilon)
     if do_rotary:
         if cos_cache is None or sin_cache is None:
             raise OpError("do_rotary needs cos_cache and sin_cache")
+        if cos_cache.shape != sin_cache.shape or 2 * cos_cache.shape[-1] > size:
+            raise OpError(f"tables of shape {cos_cache.shape} and {sin_cache.shape} do not rotate heads of size {size}")
         places = _positions(position_ids, starts, valid, length, total)
         cos, sin = rows_at(cos_cache, places, "cos_cache")[:, None], rows_at(sin_cache, places, "sin_cache")[:, None]
         q = rotate(q, cos, sin, interleaved=rotary_interleaved)
         k = rotate(k, cos, sin, interleaved=rotary_interleaved)
     if local_window_size == 0 or local_window_size < -1:
         raise OpError(f"local_window_size {local_window_size} must be -1 (no window) or at least 1")
+    if local_window_size > 0 and not causal:
+        raise OpError(f"local_window_size {local_window_size} counts keys before a query and needs causal 1")
     rules = Rules(
         scale=scale or 1 / math.sqrt(size),
         softcap=softcap,
         causal=bool(causal),
         window=local_window_size,
-        sink=_sink(head_sink, smooth_softmax),
+        sink=_sink(head_sink, smooth_softmax, num_heads),
         bias=attention_bias,
         qk_output=qk_output,
     )
@@ -162,14 +185,18 @@ def _split(query, key, value, heads: int, shared: int) -> tuple[np.ndarray, np.n
     return q, k, v
 
 
-def _sink(head_sink: np.ndarray | None, smooth_softmax: int) -> np.ndarray | None:
+def _sink(head_sink: np.ndarray | None, smooth_softmax: int, heads: int) -> np.ndarray | None:
     """One more score a head, which takes a share of the softmax and gives no value."""
     if head_sink is not None:
+        if head_sink.shape != (heads,):
+            raise OpError(f"head_sink must have shape {(heads,)}, but has {head_sink.shape}")
         return head_sink.astype(np.float32).reshape(1, -1, 1, 1)
     return np.zeros((1, 1, 1, 1), np.float32) if smooth_softmax == 1 else None
 
 
 def _rms(x: np.ndarray, weight: np.ndarray, epsilon: float) -> np.ndarray:
+    if weight.shape != x.shape[-1:]:
+        raise OpError(f"a norm weight must have shape {x.shape[-1:]}, but has {weight.shape}")
     wide = x.astype(np.float32)
     wide /= np.sqrt(np.mean(wide * wide, axis=-1, keepdims=True) + np.float32(epsilon))
     return (wide * weight).astype(x.dtype)
@@ -177,6 +204,8 @@ def _rms(x: np.ndarray, weight: np.ndarray, epsilon: float) -> np.ndarray:
 
 def _positions(ids: np.ndarray | None, starts: list[int], valid: list[int], length: int, total: int) -> np.ndarray:
     """Positions to rotate by, ``(batch, length)``. Those of padding do not matter; onnxruntime takes 1 for them."""
+    if ids is not None and ids.shape != (len(starts), length):
+        raise OpError(f"position_ids must have shape {(len(starts), length)}, but have {ids.shape}")
     if ids is not None and length != total:
         return ids
     if ids is not None and ids.size:
@@ -193,14 +222,12 @@ def _store(
     """The present: the past's rows, and the new ones from ``starts[b]`` on. Rows that nobody wrote are 0."""
     batch, heads, length, size = new.shape
     held = 0 if past is None else past.shape[2]
-    if past is not None and (past.shape[0], past.shape[1], past.shape[3]) != (batch, heads, size):
-        raise OpError(f"a past of shape {past.shape} does not take new rows of shape {new.shape}")
     if present is None:
         present = np.empty((batch, heads, max(held, total), size), new.dtype)
         if past is not None:
             present[:, :, :held] = past
     even = len(set(starts)) == 1
-    if not even or starts[0] > held or starts[0] + length < total:
+    if not even or starts[0] + length < total:
         present[:, :, held:] = 0
     if even:
         present[:, :, starts[0] : starts[0] + length] = new

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from kvviz.errors import OpError
 from kvviz.ops.arguments import scalar
-from kvviz.ops.attention_core import append, cache_cost, from_heads, scores, softmax_rows, to_heads, weigh
+from kvviz.ops.attention_core import append, cache_cost, check_pasts, from_heads, scores, softmax_rows, to_heads, weigh
+from kvviz.ops.attention_mask import check_bias
 from kvviz.ops.registry import Grow, op
 
 
 def _new_rows(args: list) -> int:
     """Rows of keys that one call brings."""
     key = args[1] if len(args) > 1 and args[1] is not None else args[0]
-    return key.shape[2] if key.ndim == 4 else key.shape[1]
+    return key.shape[2] if key.ndim == 4 else key.shape[1] if key.ndim > 1 else 0
 
 
 def _growth(args: list, attributes: dict) -> int:
@@ -66,8 +68,9 @@ def multi_head_attention(
     bias : ndarray, optional
         Biases of the three projections, one after the other.
     key_padding_mask : ndarray of int32, optional
-        ``(batch,)`` lengths, or 1 (seen) and 0 as ``(batch, keys)`` or ``(batch, queries, keys)``. Hidden keys get
-        ``mask_filter_value`` added, so a row without any key is an average and not 0.
+        ``(batch,)`` lengths, ``(3·batch + 2,)`` lengths followed by offsets that are not read, or 1 (seen) and 0 as
+        ``(batch, keys)`` or ``(batch, queries, keys)``. Hidden keys get ``mask_filter_value`` added, so a row without
+        any key is an average and not 0.
     attention_bias : ndarray, optional
         Added to the scores.
     past_key, past_value : ndarray, optional
@@ -81,32 +84,33 @@ def multi_head_attention(
     if cache_indirection is not None:
         raise OpError("cache_indirection (beam search inside the operator) is not supported")
     q, k, v = _project(query, key, value, bias, num_heads)
-    if (past_key is None) != (past_value is None):
-        raise OpError("past_key and past_value must be given together")
-    past, present_key, present_value = 0, k, v
+    check_pasts(past_key, past_value, k, v)
+    past, queries, new = 0, q.shape[2], k.shape[2]
+    if past_key is not None:
+        past = past_key.shape[2]
+        if past_sequence_length is not None:
+            past = int(scalar(past_sequence_length, "past_sequence_length"))
+            _check_room(past_key, past, new)
+    keys = past + new
+    check_bias(attention_bias, q.shape[0], num_heads, queries, keys)
+    hide = None
+    if key_padding_mask is not None or unidirectional:
+        hide = additive_mask(key_padding_mask, q.shape[0], queries, keys, past, mask_filter_value, unidirectional)
+    # Nothing is written before all is known to fit.
+    present_key, present_value = k, v
     if past_key is not None:
         rooms = grown or (None, None)
-        if past_sequence_length is None:
-            past = past_key.shape[2]
-            present_key = append(past_key, k, rooms[0], "past_key")
-            present_value = append(past_value, v, rooms[1], "past_value")
-            k, v = present_key, present_value
-        else:
-            past = int(scalar(past_sequence_length, "past_sequence_length"))
-            present_key = _overwrite(past_key, k, past, rooms[0], "past_key")
-            present_value = _overwrite(past_value, v, past, rooms[1], "past_value")
-            total = past + k.shape[2]
-            k, v = present_key[:, :, :total], present_value[:, :, :total]
+        put = append if past_sequence_length is None else partial(_overwrite, start=past)
+        present_key, present_value = put(past_key, k, rooms[0]), put(past_value, v, rooms[1])
+        k, v = present_key[:, :, :keys], present_value[:, :, :keys]
     kind = q.dtype
     if kind.itemsize < 4:
         q, k, v = q.astype(np.float32), k.astype(np.float32), v.astype(np.float32)
     x = scores(q, k, scale or 1 / math.sqrt(q.shape[3]))
-    if key_padding_mask is not None or unidirectional:
-        x += additive_mask(
-            key_padding_mask, q.shape[0], q.shape[2], k.shape[2], past, mask_filter_value, unidirectional
-        )
     if attention_bias is not None:
         x += attention_bias
+    if hide is not None:
+        x += hide
     kept = x.copy().astype(kind, copy=False) if n_outputs > 3 else None
     y = from_heads(weigh(softmax_rows(x, guarded=False), v))
     return (y.astype(kind, copy=False), present_key, present_value, kept)[:n_outputs]
@@ -115,14 +119,18 @@ def multi_head_attention(
 def _project(query, key, value, bias, heads: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Queries, keys and values as (batch, heads, length, size), biases added."""
     if query.ndim == 5:
-        if key is not None or query.shape[2:4] != (heads, 3):
-            raise OpError(f"a packed query of shape {query.shape} must hold {heads} heads of 3, and takes no key")
+        if key is not None or value is not None or query.shape[2:4] != (heads, 3):
+            raise OpError(
+                f"a packed query of shape {query.shape} must hold {heads} heads of 3, and takes no key or value"
+            )
         parts = [query[:, :, :, i].transpose(0, 2, 1, 3) for i in range(3)]
     else:
         if key is None:
             raise OpError(f"a query of shape {query.shape} needs a key")
         parts = [to_heads(query, heads, "query")]
         if key.ndim == 5:
+            if value is not None or key.shape[2:4] != (heads, 2):
+                raise OpError(f"a packed key of shape {key.shape} must hold {heads} heads of 2, and takes no value")
             parts += [key[:, :, :, i].transpose(0, 2, 1, 3) for i in range(2)]
         elif value is None or value.ndim != key.ndim:
             raise OpError("key and value must come together, both with 3 or both with 4 dimensions")
@@ -130,26 +138,30 @@ def _project(query, key, value, bias, heads: int) -> tuple[np.ndarray, np.ndarra
             parts += [key, value]
         else:
             parts += [to_heads(key, heads, "key"), to_heads(value, heads, "value")]
+    q, k, v = parts
+    if k.shape[:3] != v.shape[:3] or q.shape[:2] != k.shape[:2] or q.shape[3] != k.shape[3]:
+        raise OpError(f"queries, keys, values by head have shapes {q.shape}, {k.shape}, {v.shape}, which do not fit")
     if bias is not None:
-        width = heads * parts[0].shape[3]
-        ends = (0, width, 2 * width, bias.shape[0])
+        width, last = heads * parts[0].shape[3], heads * parts[2].shape[3]
+        ends = (0, width, 2 * width, 2 * width + last)
+        if bias.shape != ends[3:]:
+            raise OpError(f"bias must have shape {ends[3:]}, but has {bias.shape}")
         projected = 1 if key is not None and key.ndim == 4 else 3
         for i in range(projected):
             part = parts[i]
             parts[i] = np.add(part, bias[ends[i] : ends[i + 1]].reshape(heads, 1, -1), np.empty(part.shape, part.dtype))
-    q, k, v = parts
-    if k.shape[:3] != v.shape[:3] or q.shape[:2] != k.shape[:2] or q.shape[3] != k.shape[3]:
-        raise OpError(f"queries, keys, values by head have shapes {q.shape}, {k.shape}, {v.shape}, which do not fit")
-    return q, k, v
+    return parts[0], parts[1], parts[2]
 
 
-def _overwrite(past: np.ndarray, new: np.ndarray, start: int, present: np.ndarray | None, what: str) -> np.ndarray:
+def _check_room(past: np.ndarray, start: int, rows: int) -> None:
+    if not 0 <= start <= start + rows <= past.shape[2]:
+        raise OpError(f"a past of {past.shape[2]} rows does not take rows {start} to {start + rows - 1}")
+
+
+def _overwrite(past: np.ndarray, new: np.ndarray, present: np.ndarray | None, start: int) -> np.ndarray:
     """The past with ``new`` written from row ``start`` on, in the past itself where it is given as ``present``."""
-    stop = start + new.shape[2]
-    if not 0 <= start <= stop <= past.shape[2]:
-        raise OpError(f"{what} with a capacity of {past.shape[2]} rows does not take rows {start} to {stop - 1}")
     present = past.copy() if present is None else present
-    present[:, :, start:stop] = new
+    present[:, :, start : start + new.shape[2]] = new
     return present
 
 
@@ -161,16 +173,20 @@ def additive_mask(
     Parameters
     ----------
     mask : ndarray of int32, optional
-        ``(batch,)`` ends, ``(2·batch,)`` ends and then starts, or 1 (seen) and 0 by key or by pair.
+        ``(batch,)`` ends, ``(2·batch,)`` ends and then starts, ``(3·batch + 2,)`` ends and then offsets that nobody
+        reads, or 1 (seen) and 0 by key or by pair.
     past : int
         Keys before the first query's own.
     hide : float
         What a hidden key gets; one that a causal query may not see gets the lowest number there is.
+    causal : int
+        Whether a query sees no later key. onnxruntime 1.31 leaves the last query out of it, which matters where there
+        are more keys than queries, as in cross attention.
     """
     total = np.zeros((1, 1, 1, 1), np.float32)
     if mask is not None:
-        if mask.shape == (batch,):
-            seen = (np.arange(keys) < mask.reshape(-1, 1))[:, None, None]
+        if mask.shape in ((batch,), (3 * batch + 2,)):
+            seen = (np.arange(keys) < mask[:batch, None])[:, None, None]
         elif mask.shape == (2 * batch,):
             ends, starts = mask.reshape(2, batch, 1)
             places = np.arange(keys)
@@ -180,10 +196,11 @@ def additive_mask(
         elif mask.shape == (batch, queries, keys):
             seen = (mask > 0)[:, None]
         else:
-            forms = [(batch,), (2 * batch,), (batch, keys), (batch, queries, keys)]
+            forms = [(batch,), (2 * batch,), (3 * batch + 2,), (batch, keys), (batch, queries, keys)]
             raise OpError(f"a mask of shape {mask.shape} fits none of {forms}")
         total = np.where(seen, np.float32(0), np.float32(hide))
     if causal:
         later = np.arange(keys) > np.arange(queries)[:, None] + past
+        later[-1:] = False
         total = np.where(later, np.finfo(np.float32).min, total)
     return total

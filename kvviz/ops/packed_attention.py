@@ -9,12 +9,13 @@ import numpy as np
 
 from kvviz.errors import OpError
 from kvviz.ops.attention_core import cache_cost, from_heads, scores, softmax_rows, to_heads, weigh
+from kvviz.ops.attention_mask import check_bias
 from kvviz.ops.multi_head_attention import additive_mask
 from kvviz.ops.registry import Grow, op
 
 
 def _growth(args: list, attributes: dict) -> int:
-    return args[0].shape[1]
+    return args[0].shape[1] if args[0].ndim > 1 else 0
 
 
 def _cost(args: list, outs: Any, in_place: bool, attributes: dict) -> tuple[int, int]:
@@ -66,6 +67,10 @@ def packed_attention(
     """
     if do_rotary or past_present_share_buffer or past_sequence_length is not None:
         raise OpError("do_rotary and a shared past buffer of com.microsoft.Attention are not supported")
+    if weights.ndim != 2:
+        raise OpError(f"weights must have 2 dimensions, but have shape {weights.shape}")
+    if bias is not None and bias.shape != weights.shape[1:]:
+        raise OpError(f"bias must have shape {weights.shape[1:]}, but has {bias.shape}")
     third = weights.shape[1] // 3
     widths = list(qkv_hidden_sizes or (third, third, third))
     if x.ndim != 3 or x.shape[2] != weights.shape[0] or sum(widths) != weights.shape[1]:
@@ -81,10 +86,11 @@ def packed_attention(
         present = _append(past, k, v, grown[0] if grown else None)
         k, v = present
     s = scores(q, k, scale or 1 / math.sqrt(q.shape[3]))
-    if mask_index is not None or unidirectional:
-        s += additive_mask(mask_index, q.shape[0], q.shape[2], k.shape[2], held, mask_filter_value, unidirectional)
+    check_bias(attention_bias, q.shape[0], q.shape[1], q.shape[2], k.shape[2])
     if attention_bias is not None:
         s += attention_bias
+    if mask_index is not None or unidirectional:
+        s += additive_mask(mask_index, q.shape[0], q.shape[2], k.shape[2], held, mask_filter_value, unidirectional)
     return (from_heads(weigh(softmax_rows(s, guarded=False), v)), present)[:n_outputs]
 
 

@@ -29,6 +29,8 @@ def update_cost(args: list, outs: Any, in_place: bool, attributes: dict, updates
 @op("ScatterND", overwrites=(0,), fits=always_fits, cost=update_cost)
 def scatter_nd(data, indices, updates, *, reduction="none", out=None):
     """Write slices at tuples of leading indices (the last axis of ``indices``); of several writers the last wins."""
+    if not indices.ndim:
+        raise OpError("indices of ScatterND must have at least one dimension: the index tuples")
     depth = indices.shape[-1]
     if depth > data.ndim:
         raise OpError(f"index tuples of {depth} numbers are too long for data of shape {data.shape}")

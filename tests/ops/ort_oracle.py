@@ -44,13 +44,20 @@ def one_node_model(
             for name, x in given
             if _is_plain(x)
         ],
-        [onnx.ValueInfoProto(name=name) for name in outputs],
+        [_output(op_type, i, name) for i, name in enumerate(outputs)],
         [numpy_helper.from_array(x, name) for name, x in given if not _is_plain(x)],
     )
     imports = [helper.make_opsetid("", opset)]
     if domain:
         imports.append(helper.make_opsetid(domain, 1))
     return helper.make_model(graph, ir_version=IR_VERSION, opset_imports=imports)
+
+
+def _output(op_type: str, position: int, name: str) -> onnx.ValueInfoProto:
+    """An output whose type is inferred, but for the scores of MultiHeadAttention, which may be of another type."""
+    if (op_type, position) == ("MultiHeadAttention", 3):
+        return helper.make_tensor_value_info(name, TensorProto.FLOAT, None)
+    return onnx.ValueInfoProto(name=name)
 
 
 def ort_run(

@@ -10,6 +10,7 @@ import pytest
 
 from kvviz.errors import OpError
 from tests.ops.kernels import assert_like_ort, ints, rand, run_kernel, spec_of
+from tests.ops.ort_oracle import ort_run
 from tests.ops.test_slice import room_for
 
 Q, K, V = rand(2, 4, 3, 8), rand(2, 2, 5, 8), rand(2, 2, 5, 6)
@@ -86,6 +87,15 @@ def test_the_softmax_may_run_in_another_precision() -> None:
     exact = run_kernel("Attention", [x.astype(np.float64) for x in half], opset=23)[0]
     assert y.dtype == np.float16
     np.testing.assert_allclose(y.astype(np.float64), exact, atol=5e-3)
+
+
+@pytest.mark.parametrize(("precision", "dtype"), [(10, np.float16), (16, ml_dtypes.bfloat16)])
+def test_a_softmax_of_lower_precision_is_rounded_to_it(precision: int, dtype: type) -> None:
+    p = run_kernel("Attention", [Q, K, V], 4, 23, softmax_precision=precision, qk_matmul_output_mode=3)[3]
+    exact = run_kernel("Attention", [Q, K, V], 4, 23, qk_matmul_output_mode=3)[3]
+    assert p.dtype == np.float32
+    np.testing.assert_array_equal(p, p.astype(dtype).astype(np.float32))
+    assert 0 < np.abs(p - exact).max() < 0.02
 
 
 # -- the cache inside -------------------------------------------------------------------------------------------------
@@ -256,7 +266,12 @@ ERRORS = [
     ([Q, K, V, np.zeros((3, 6), np.float32)], {}, "longer than the 5 keys"),
     ([Q, K, V, np.zeros((2, 5), np.float32)], {}, "does not broadcast"),
     ([Q, K, V, None, PAST_K[:, :1], PAST_V[:, :1]], {}, "past_key of shape .* does not take new rows"),
+    ([Q, K, V, None, PAST_K, PAST_V[:, :, :3]], {}, "past_key holds . rows and past_value ."),
+    ([Q, K, V, None, flat(PAST_K), flat(PAST_V)], {}, "past_key must have 4 dimensions"),
+    ([Q, K, V, None, None, None, ints(3, 4)[:, None]], {}, "nonpad_kv_seqlen must have one dimension"),
     ([Q, K, V], {"left_window_size": -2}, "must be -1"),
+    ([Q, K, V], {"scale": -0.5}, "scale -0.5 must be greater than 0"),
+    ([Q, K, V], {"softmax_precision": 7}, "softmax_precision 7 must be 1"),
 ]
 
 
@@ -264,3 +279,39 @@ ERRORS = [
 def test_a_forbidden_combination_names_its_rule(inputs: list, attributes: dict, message: str) -> None:
     with pytest.raises(OpError, match=message):
         run_kernel("Attention", inputs, 3, 25, **attributes)
+
+
+def test_a_past_without_presents_is_refused_as_by_onnxruntime() -> None:
+    for n_outputs in (1, 2):
+        with pytest.raises(OpError, match="need present_key and present_value as outputs"):
+            run_kernel("Attention", [Q, K, V, None, PAST_K, PAST_V], n_outputs, 24)
+        with pytest.raises(Exception, match="being null"):
+            ort_run("Attention", [Q, K, V, None, PAST_K, PAST_V], n_outputs, 24)
+
+
+def test_presents_beside_valid_lengths_are_the_keys_and_values_as_in_onnxruntime() -> None:
+    outs = assert_like_ort("Attention", [Q, K, V, None, None, None, ints(3, 4)], 3, 24, rtol=1e-4, atol=1e-5)
+    np.testing.assert_array_equal(outs[1], K)
+
+
+def test_an_unknown_mode_is_refused_where_its_output_is_asked_for() -> None:
+    attributes: dict[str, Any] = {"qk_matmul_output_mode": 4}
+    assert_like_ort("Attention", [Q, K, V], 1, 24, rtol=1e-4, atol=1e-5, **attributes)
+    with pytest.raises(OpError, match="qk_matmul_output_mode 4 must be 0, 1, 2 or 3"):
+        run_kernel("Attention", [Q, K, V], 4, 24, **attributes)
+
+
+def test_head_counts_of_0_and_a_causality_of_2_say_nothing_as_in_onnxruntime() -> None:
+    cases: list[dict[str, Any]] = [{"q_num_heads": 0, "kv_num_heads": 0}, {"is_causal": 2}]
+    for attributes in cases:
+        assert_like_ort("Attention", [Q, K, V], 1, 24, rtol=1e-4, atol=1e-5, **attributes)
+
+
+def test_only_from_opset_24_on_a_mask_may_be_shorter_than_the_keys() -> None:
+    mask = rand(3, 1)
+    broadcast = run_kernel("Attention", [Q, K, V, np.repeat(mask, 5, axis=1)], opset=23)[0]
+    np.testing.assert_array_equal(run_kernel("Attention", [Q, K, V, mask], opset=23)[0], broadcast)
+    first = run_kernel("Attention", [Q, K[:, :, :1], V[:, :, :1]], opset=24)[0]
+    np.testing.assert_allclose(run_kernel("Attention", [Q, K, V, mask], opset=24)[0], first, rtol=1e-6)
+    with pytest.raises(OpError, match="does not broadcast to 5 keys, as it must before opset 24"):
+        run_kernel("Attention", [Q, K, V, rand(3, 4)], opset=23)

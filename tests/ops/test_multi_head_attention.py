@@ -113,7 +113,7 @@ def test_the_table_says_how_many_rows_a_call_appends() -> None:
 
 
 ERRORS = [
-    ([*ONE, None, None, None, *BUFFER, ints(12)], "capacity of 12 rows does not take rows 12 to 12"),
+    ([*ONE, None, None, None, *BUFFER, ints(12)], "a past of 12 rows does not take rows 12 to 12"),
     ([*ONE, None, None, None, BUFFER[0]], "given together"),
     ([*OWN, None, seen(B, S), None, *PAST], "fits none of"),
     ([Q], "needs a key"),
@@ -121,6 +121,11 @@ ERRORS = [
     ([Q, K, V[:, :4]], "which do not fit"),
     ([rand(B, S, 30), K, V], "does not divide into 4 heads"),
     ([rand(B, S, N, 2, H)], "must hold 4 heads of 3"),
+    ([Q, rand(B, L, N, 3, H)], "must hold 4 heads of 2"),
+    ([Q, K, V, rand(3 * D + 1)], r"bias must have shape \(96,\)"),
+    ([Q, K, V, None, None, rand(N, S, L)], r"attention_bias must have shape \(1 or 2, 1 or 4, 3, 5\)"),
+    ([*OWN, None, None, None, PAST[0], PAST[1][:, :, :5]], "past_key holds . rows and past_value ."),
+    ([*ONE, None, None, None, *(b[..., :4] for b in BUFFER), ints(3)], "does not take new rows"),
 ]
 
 
@@ -128,3 +133,13 @@ ERRORS = [
 def test_an_error_names_what_does_not_fit(inputs: list, message: str) -> None:
     with pytest.raises(OpError, match=message):
         run_kernel(MHA, inputs, 3, domain=MS, num_heads=N)
+
+
+@pytest.mark.parametrize("length", [1, 2, 3])
+def test_the_last_query_sees_all_keys_of_a_longer_sequence_as_in_onnxruntime(length: int) -> None:
+    inputs = [Q[:, :length], K, V]
+    assert_like_ort(MHA, inputs, domain=MS, num_heads=N, unidirectional=1)
+    y = run_kernel(MHA, inputs, domain=MS, num_heads=N, unidirectional=1)[0]
+    free = run_kernel(MHA, inputs, domain=MS, num_heads=N)[0]
+    np.testing.assert_array_equal(y[:, -1], free[:, -1])
+    assert length == 1 or np.abs(y[:, 0] - free[:, 0]).max() > 0.01

@@ -77,6 +77,9 @@ ERRORS: list[tuple[list, dict[str, Any], str]] = [
     ([X, WEIGHTS, BIAS, None, PAST[:, :1]], {}, "a past of shape .* does not take keys"),
     ([X, WEIGHTS, BIAS, seen(B, S + 1)], {}, "fits none of"),
     ([X, WEIGHTS, BIAS, None, PAST, None, ints(2)], {}, "are not supported"),
+    ([X, WEIGHTS, BIAS[:1]], {}, r"bias must have shape \(96,\)"),
+    ([X, WEIGHTS[0], BIAS], {}, "weights must have 2 dimensions"),
+    ([X, WEIGHTS, BIAS, None, None, rand(N, S, S)], {}, "attention_bias must have shape"),
 ]
 
 

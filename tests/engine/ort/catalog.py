@@ -236,6 +236,10 @@ def microsoft() -> Iterator[Case]:
             "GroupQueryAttention", query, new, new, cache, cache, *told,
             num_heads=2, kv_num_heads=1, outputs=3, domain=MS, since=21,
         )  # fmt: skip
+    rule: dict[str, Any] = {"q_num_heads": 2, "kv_num_heads": 2, "update_rule": "linear"}
+    yield case("LinearAttention", wide, wide, wide, past, outputs=2, domain=MS, since=21, **rule)
+    columns = some(1, 4, 8)
+    yield case("CausalConvWithState", columns, some(4, 1, 3), None, some(1, 4, 2), outputs=2, domain=MS, since=21)
 
 
 CASES = [*elementwise(), *moving(), *computing(), *microsoft()]

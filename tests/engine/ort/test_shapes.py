@@ -255,3 +255,18 @@ def test_large_weights_are_not_read() -> None:
     main = kvviz.load(model(nodes, ["x float 2 64"], ["y"], **weights))
     assert infer(main, RULES)[main]["y"].shape == (8, 16)
     assert isinstance(main.weights, Weights) and set(main.weights._arrays) == {"shape"}
+
+
+@pytest.mark.parametrize("wide", ["b s 16", "2 3 16", "? ? 16", "b s d", ""])
+@pytest.mark.parametrize("weight", ["4 1 3", "4 1 k", ""])
+@pytest.mark.parametrize(("heads", "kv_heads"), [(4, 2), (2, 4)])
+def test_states_have_the_shapes_that_onnxruntime_infers(wide: str, weight: str, heads: int, kv_heads: int) -> None:
+    attributes: dict[str, Any] = {"domain": MS, "q_num_heads": heads, "kv_num_heads": kv_heads, "update_rule": "linear"}
+    nodes = [
+        node("LinearAttention", "x x x", "a b", **attributes),
+        node("CausalConvWithState", "x w", "c d", domain=MS, dilation=2),
+        node("CausalConvWithState", "x w", "e f", domain=MS, channels_last=1),
+    ]
+    inputs = [f"x float {wide}".strip(), f"w float {weight}".strip()]
+    compared, wrong = mismatches(model(nodes, inputs, ["a", "c", "e"], opset=21, domains=[MS]))
+    assert compared == 8 and wrong == []

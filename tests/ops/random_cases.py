@@ -1,0 +1,203 @@
+"""Random calls of one operator: against an oracle, on read-only inputs, and once more in place with the same bits.
+
+A call in place writes into a block that is longer than needed and holds a sentinel in every row that the past does not
+have, so that a row written past the end shows, and one that should have been written and was not.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kvviz.errors import OpError
+from tests.ops.kernel_check import same
+from tests.ops.kernels import Array, frozen, run_kernel, spec_of
+from tests.ops.ort_oracle import ort_run
+
+SPARE = 3
+SENTINEL = 77
+ONE_BLOCK = 1 << 32
+"""A call that appends more rows than this says that it cannot append at all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call of one operator.
+
+    Attributes
+    ----------
+    features : tuple of str
+        What is special about it, to be counted.
+    asked : Call or None
+        What the oracle is asked instead, where it does not take this form of the same question.
+    """
+
+    op_type: str
+    inputs: list[Array | None]
+    attributes: dict[str, Any]
+    n_outputs: int = 1
+    opset: int = 21
+    domain: str = ""
+    features: tuple[str, ...] = ()
+    asked: Call | None = None
+
+    def run(self, inputs: Sequence[Array | None], **how: Any) -> tuple:
+        return run_kernel(self.op_type, inputs, self.n_outputs, self.opset, self.domain, **self.attributes, **how)
+
+    def __str__(self) -> str:
+        shapes = [None if x is None else x.shape for x in self.inputs]
+        return f"{self.op_type}-{self.opset} {shapes} {self.attributes} {self.n_outputs} outputs {self.features}"
+
+
+Parts = Callable[[Call, Sequence[Array]], list[Array]]
+Oracle = Callable[[Call], Sequence[Array]]
+
+
+def by_ort(call: Call) -> list[Array]:
+    """What onnxruntime computes."""
+    return ort_run(call.op_type, call.inputs, call.n_outputs, call.opset, call.domain, **call.attributes)
+
+
+def whole(call: Call, outputs: Sequence[Array]) -> list[Array]:
+    """All of every output is compared."""
+    return list(outputs)
+
+
+def normals(rng: np.random.Generator, *shape: int) -> Array:
+    """Normal numbers, small enough that sums of their products are rounded alike within the tolerance everywhere."""
+    return (rng.standard_normal(shape) * 0.7).astype(np.float32)
+
+
+def trimmed(*inputs: Array | None) -> list[Array | None]:
+    """Inputs without the absent ones at the end."""
+    given = list(inputs)
+    while given[-1] is None:
+        given.pop()
+    return given
+
+
+def tally(
+    make: Callable[[int], Call],
+    count: int,
+    parts: Parts = whole,
+    oracle: Oracle = by_ort,
+    rtol: float = 1e-5,
+    atol: float = 1e-6,
+) -> Counter[str]:
+    """Make so many calls, compare each with the oracle and with itself in place; what was counted.
+
+    A call that both refuse counts as "refused by both". One that only one of them refuses fails, as does an error that
+    is not an `OpError`.
+    """
+    counts: Counter[str] = Counter()
+    wrong: list[str] = []
+    for seed in range(count):
+        call = make(seed)
+        counts.update(call.features)
+        found = _differences(call, np.random.default_rng(seed), counts, parts, oracle, rtol, atol)
+        wrong += [f"{seed}: {what} in {call}" for what in found]
+    assert not wrong, f"{len(wrong)} of {count} calls:\n" + "\n".join(wrong[:5])
+    return counts
+
+
+def _differences(
+    call: Call, rng: np.random.Generator, counts: Counter[str], parts: Parts, oracle: Oracle, rtol: float, atol: float
+) -> list[str]:
+    try:
+        wanted: Sequence[Array] | None = oracle(call.asked or call)
+    except Exception:
+        wanted = None
+    try:
+        outputs = call.run(frozen(call.inputs))
+    except OpError as error:
+        counts["refused by both"] += wanted is None
+        return [] if wanted is None else [f"refused: {error}"]
+    if wanted is None:
+        return ["refused by the oracle alone"]
+    counts["compared"] += 1
+    found = []
+    for i, (have, want) in enumerate(zip(parts(call, outputs), parts(call, wanted), strict=True)):
+        difference = differs(have, want, rtol, atol)
+        found += [f"part {i} is {difference}"] if difference else []
+    bits, taken = in_place_differs(call, outputs, rng)
+    counts["in place"] += taken > 0
+    return [*found, f"in place {bits}"] if bits else found
+
+
+def differs(have: Array, want: Array, rtol: float, atol: float) -> str:
+    """How an output differs from the oracle's; empty where it does not."""
+    if (have.shape, have.dtype) != (want.shape, want.dtype):
+        return f"{have.dtype}{have.shape} in place of {want.dtype}{want.shape}"
+    if have.dtype.kind in "iubO":
+        return "" if np.array_equal(have, want) else "other values"
+    if np.allclose(have, want, rtol=rtol, atol=atol, equal_nan=True):
+        return ""
+    with np.errstate(invalid="ignore"):
+        return f"off by {np.nanmax(np.abs(have - want)):.3g}"
+
+
+def in_place_differs(call: Call, plain: Sequence[Array], rng: np.random.Generator) -> tuple[str, int]:
+    """Run a call again with inputs taken over that the table offers: the data of a scatter, some or all of the pasts.
+
+    Returns
+    -------
+    str
+        What differs from the run that took nothing over; empty where nothing does.
+    int
+        How many inputs were taken over.
+    """
+    given, how, spare = taken_over(call, rng)
+    if not how:
+        return "", 0
+    outputs = call.run(given, **how)
+    for i, (y, want) in enumerate(zip(outputs, plain, strict=True)):
+        if not same(y, want):
+            return f"output {i} has other bits", 1
+    if "out" in how:
+        return "" if outputs[0] is how["out"] else "the output is not the input", 1
+    rooms = how["grown"]
+    for grow, room in zip(spec_of(call.op_type, call.opset, call.domain).grows, rooms):
+        if room is not None and outputs[grow.output] is not room:
+            return f"output {grow.output} is not its past", 1
+    taken = sum(room is not None for room in rooms)
+    return "rows past the end were written" if any((x != SENTINEL).any() for x in spare) else "", taken
+
+
+def taken_over(call: Call, rng: np.random.Generator) -> tuple[list[Array | None], dict[str, Any], list[Array]]:
+    """Inputs of a call in place, what the kernel is told, and rows behind the presents that it must not write."""
+    spec = spec_of(call.op_type, call.opset, call.domain)
+    given: list[Array | None] = list(frozen(call.inputs))
+    first = call.inputs[0]
+    if spec.overwrites and first is not None:
+        assert spec.overwrites == (0,) and spec.fits is not None and not spec.fits(given, 0, call.attributes)
+        given[0] = first.copy(order="C")
+        return given, {"out": given[0]}, []
+    rooms: list[Array | None] = []
+    spare: list[Array] = []
+    for grow in spec.grows:
+        past = call.inputs[grow.input] if grow.input < len(call.inputs) else None
+        rooms.append(None)
+        rows = 0 if past is None else grow.rows(call.inputs, call.attributes)
+        if past is None or grow.output >= call.n_outputs or rows > ONE_BLOCK or rng.random() < 0.2:
+            continue
+        axis = grow.axis(call.inputs, call.attributes)
+        if rows == 0 or axis >= past.ndim:
+            rooms[-1] = given[grow.input] = past.copy(order="C")
+            continue
+        held, total = past.shape[axis], past.shape[axis] + rows
+        block = np.full((*past.shape[:axis], total + SPARE, *past.shape[axis + 1 :]), SENTINEL, past.dtype)
+        own = given[grow.input] = rows_of(block, axis, 0, held)
+        own[...] = past
+        rooms[-1] = rows_of(block, axis, 0, total)
+        spare.append(rows_of(block, axis, total, total + SPARE))
+    return given, {} if all(room is None for room in rooms) else {"grown": tuple(rooms)}, spare
+
+
+def rows_of(x: Array, axis: int, start: int, stop: int) -> Array:
+    """A view of some rows along an axis."""
+    index = (*(slice(None),) * axis, slice(start, stop))
+    return x[index]

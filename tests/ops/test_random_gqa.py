@@ -1,0 +1,156 @@
+"""Random calls of com.microsoft.GroupQueryAttention against onnxruntime, with all three forms of its cache."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from tests.ops.kernels import Array
+from tests.ops.random_cases import Call, normals, tally, trimmed
+
+MS = "com.microsoft"
+GQA = "GroupQueryAttention"
+
+
+def tables(rng: np.random.Generator, rows: int, half: int) -> tuple[Array, Array]:
+    angles = rng.standard_normal((rows, half))
+    return np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
+
+
+def group_query(seed: int) -> Call:
+    rng = np.random.default_rng((seed, 5))
+
+    normal = partial(normals, rng)
+
+    def perhaps(share: float) -> bool:
+        return bool(rng.random() < share)
+
+    batch, shared, group = int(rng.integers(1, 4)), int(rng.integers(1, 4)), int(rng.integers(1, 5))
+    heads, size = shared * group, int(rng.choice([8, 16, 32]))
+    form = ("prompt", "one token", "several tokens")[int(rng.integers(0, 3))]
+    past = 0 if form == "prompt" else int(rng.integers(1, 9))
+    new = 1 if form == "one token" else int(rng.integers(1, 6))
+    if form == "several tokens" and new > 1:
+        batch = 1  # all that onnxruntime has
+    total, buffer = past + new, perhaps(0.5)
+    least = 1 if form == "prompt" else new
+    valid = [total] * batch
+    if batch > 1 and perhaps(0.5):
+        valid = [int(n) for n in rng.integers(least, total + 1, batch)]
+        valid[int(rng.integers(0, batch))] = total
+    features = [form, "buffer" if buffer else "growing", "even" if len(set(valid)) == 1 else "ragged"]
+    q, k, v = normal(batch, new, heads * size), normal(batch, new, shared * size), normal(batch, new, shared * size)
+    inputs: list[Array | None] = [q, k, v]
+    if perhaps(0.4):
+        inputs, features = [np.concatenate((q, k, v), axis=2), None, None], [*features, "packed"]
+    attributes: dict[str, Any] = {"num_heads": heads, "kv_num_heads": shared}
+    cos, sin, positions = None, None, None
+    if perhaps(0.6) and size > 8:
+        attributes |= {"do_rotary": 1, "rotary_interleaved": int(perhaps(0.5))}
+        cos, sin = tables(rng, 24, 8 if perhaps(0.3) else size // 2)
+        features.append("rotary")
+        if perhaps(0.3):
+            first = [0 if form == "prompt" else n - new for n in valid]
+            positions = np.array(first)[:, None] + np.arange(new)
+            features.append("positions")
+    causal = not perhaps(0.1)
+    for name, value, share in (
+        ("local_window_size", int(rng.integers(1, 8)), 0.3 if causal else 0.0),
+        ("softcap", float(rng.uniform(0.5, 4)), 0.3),
+        ("scale", float(rng.uniform(0.05, 1)), 0.2),
+        ("smooth_softmax", 1, 0.15),
+        ("causal", 0, 0.0 if causal else 1.0),
+    ):
+        if perhaps(share):
+            attributes[name], features = value, [*features, name]
+    bias, sink = None, None
+    if perhaps(0.25):
+        bias = normal(1 if perhaps(0.5) else batch, 1 if perhaps(0.4) else heads, new, total)
+        features.append("bias")
+    if perhaps(0.2) and "smooth_softmax" not in attributes:
+        sink, features = normal(heads), [*features, "sink"]
+    rows = total + int(rng.integers(0, 6)) if buffer else past
+    pasts = [normal(batch, shared, rows, size) for _ in range(2)]
+    given: list[Array | None] = [None, None] if rows == 0 and perhaps(0.5) else [*pasts]
+    last, count = np.array(valid, np.int32) - 1, np.array(total, np.int32)
+    last, count = last[:, None] if perhaps(0.3) else last, count.reshape(1) if perhaps(0.3) else count
+    n_outputs = 3
+    if perhaps(0.2):
+        n_outputs, attributes["qk_output"] = 4, int(rng.integers(1, 3))
+        features.append("scores")
+    inputs = trimmed(*inputs, *given, last, count, cos, sin, positions, bias, sink)
+    return Call(GQA, inputs, attributes, n_outputs, 21, MS, tuple(features))
+
+
+def valid_parts(call: Call, outputs: Sequence[Array]) -> list[Array]:
+    """What is not padding: onnxruntime leaves garbage in the outputs of padding and in rows that hold no token."""
+    query, last, total = call.inputs[0], call.inputs[5], call.inputs[6]
+    assert query is not None and last is not None and total is not None
+    new, prompt = query.shape[1], query.shape[1] == int(total.item())
+    window, parts = call.attributes.get("local_window_size", 0), []
+    for b, count in enumerate(int(n) + 1 for n in last.reshape(-1)):
+        queries, rows = min(new, count) if prompt else new, count
+        if call.attributes.get("sliding_window_cache"):
+            rows = resident(count, outputs[1].shape[2], window)
+        parts += [outputs[0][b, :queries], outputs[1][b, :, :rows], outputs[2][b, :, :rows]]
+        parts += [scores[b, :, :queries, :count] for scores in outputs[3:]]
+    # And the shapes and types of the outputs as they are.
+    return [*parts, *(np.zeros(y.shape, y.dtype) for y in outputs)]
+
+
+def resident(tokens: int, capacity: int, window: int) -> int:
+    """Rows that a cache with a window holds, by dropping a batch of rows whenever it overflows."""
+    while tokens > capacity:
+        tokens -= capacity - window + 1
+    return tokens
+
+
+def test_1000_random_calls_of_group_query_attention_agree_with_onnxruntime_in_place_and_not() -> None:
+    counts = tally(group_query, 1000, valid_parts)
+    assert counts["compared"] == 1000
+    assert counts["in place"] > 600
+    kinds = ["prompt", "one token", "several tokens", "buffer", "growing", "packed", "rotary", "local_window_size"]
+    assert min(counts[kind] for kind in kinds) > 200
+    kinds = ["ragged", "positions", "softcap", "smooth_softmax", "causal", "bias", "sink", "scores"]
+    assert min(counts[kind] for kind in kinds) > 80
+
+
+def windowed(seed: int) -> Call:
+    rng = np.random.default_rng((seed, 6))
+
+    normal = partial(normals, rng)
+
+    batch, shared, group = int(rng.integers(1, 4)), int(rng.integers(1, 3)), int(rng.integers(1, 4))
+    heads, size, capacity = shared * group, 16, int(rng.integers(1, 10))
+    prompt = rng.random() < 0.3
+    past = 0 if prompt else int(rng.integers(1, 25))
+    new = int(rng.integers(1, 15)) if prompt or batch == 1 else 1
+    total = past + new
+    valid = [total] * batch
+    if batch > 1 and not prompt and rng.random() < 0.5:
+        valid[0] = int(rng.integers(new, total + 1))
+    window = int(rng.integers(1, capacity + 1))
+    attributes: dict[str, Any] = {"num_heads": heads, "kv_num_heads": shared, "sliding_window_cache": 1}
+    attributes["local_window_size"] = window
+    cos, sin = tables(rng, 48, 8) if rng.random() < 0.5 else (None, None)
+    attributes["do_rotary"] = int(cos is not None)
+    bias = normal(1, heads, new, total) if rng.random() < 0.2 else None
+    if rng.random() < 0.3:
+        attributes["softcap"] = 2.0
+    inputs = trimmed(
+        *(normal(batch, new, n * size) for n in (heads, shared, shared)),
+        *(normal(batch, shared, capacity, size) for _ in range(2)),
+        np.array(valid, np.int32) - 1, np.array(total, np.int32), cos, sin, None, bias,
+    )  # fmt: skip
+    evicts = "evicts" if total > capacity else "fits"
+    return Call(GQA, inputs, attributes, 3, 21, MS, ("prompt" if prompt else "later", evicts))
+
+
+def test_500_random_calls_with_a_windowed_cache_agree_with_onnxruntime_in_place_and_not() -> None:
+    counts = tally(windowed, 500, valid_parts)
+    assert counts["compared"] == 500
+    assert counts["in place"] > 400
+    assert min(counts["prompt"], counts["later"], counts["evicts"], counts["fits"]) > 100

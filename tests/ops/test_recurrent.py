@@ -1,0 +1,220 @@
+"""CausalConvWithState and LinearAttention carry a state of fixed size, which they may write over."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import kvviz
+from kvviz.errors import OpError
+from tests.ops.kernels import assert_like_ort, frozen, rand, run_kernel, spec_of
+from tests.ops.ort_oracle import one_node_model, ort_run
+
+MS = "com.microsoft"
+
+
+@pytest.mark.parametrize("taps", [1, 2, 4])
+@pytest.mark.parametrize("length", [1, 3, 7])
+def test_a_convolution_in_steps_equals_one_over_all_columns(taps: int, length: int) -> None:
+    x, weight, bias = rand(2, 3, 10), rand(3, 1, taps), rand(3)
+    padded = np.pad(x, ((0, 0), (0, 0), (taps - 1, 0)))
+    whole = assert_like_ort("Conv", [padded, weight, bias], group=3)[0]
+
+    parts, state = [], None
+    for start in range(0, 10, length):
+        y, state = run_kernel("CausalConvWithState", [x[:, :, start : start + length], weight, bias, state], 2, 27)
+        parts.append(y)
+
+    np.testing.assert_allclose(np.concatenate(parts, axis=2), whole, rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(state, padded[:, :, 10:])
+    assert not np.shares_memory(state, x)
+
+
+def test_a_convolution_may_end_in_silu() -> None:
+    x, weight = rand(1, 2, 4), rand(2, 1, 3)
+    plain = run_kernel("CausalConvWithState", [x, weight], 2, 27)[0]
+    for name in ("silu", "swish"):
+        y = run_kernel("CausalConvWithState", [x, weight], 2, 27, activation=name)[0]
+        np.testing.assert_allclose(y, plain / (1 + np.exp(-plain)), rtol=1e-6)
+
+
+RULES = [("linear", False, False), ("gated", True, False), ("delta", False, True), ("gated_delta", True, True)]
+
+
+def attention_inputs(tokens: int, gated: bool, delta: bool, per_key: bool, dtype: type = np.float32) -> list:
+    decay = -np.abs(rand(2, tokens, 8 if per_key else 2)) if gated else None
+    beta = 1 / (1 + np.exp(-rand(2, tokens, 2, seed=4))) if delta else None
+    arrays = [
+        rand(2, tokens, 16),
+        rand(2, tokens, 8, seed=1),
+        rand(2, tokens, 6, seed=2),
+        rand(2, 2, 4, 3),
+        decay,
+        beta,
+    ]
+    return [None if a is None else a.astype(dtype) for a in arrays]
+
+
+def recurrence(inputs: list, scale: float) -> tuple:
+    """The recurrence with one explicit loop a batch entry, head and token; 4 query heads on 2 key heads."""
+    q, k, v, state, decay, beta = inputs
+    state, y = state.astype(np.float64), np.zeros((*q.shape[:2], 4, 3))
+    for b, h, t in np.ndindex(2, 2, q.shape[1]):
+        key, value = k[b, t, 4 * h : 4 * h + 4], v[b, t, 3 * h : 3 * h + 3].astype(np.float64)
+        s = state[b, h]
+        if decay is not None:
+            gate = decay[b, t, h : h + 1] if decay.shape[2] == 2 else decay[b, t, 4 * h : 4 * h + 4]
+            s *= np.exp(gate)[:, None]
+        if beta is not None:
+            value = beta[b, t, h] * (value - s.T @ key)
+        s += np.outer(key, value)
+        for g in (2 * h, 2 * h + 1):
+            y[b, t, g] = scale * (q[b, t, 4 * g : 4 * g + 4] @ s)
+    return y.reshape(*q.shape[:2], 12), state
+
+
+@pytest.mark.parametrize(("rule", "gated", "delta"), RULES)
+@pytest.mark.parametrize("per_key", [False, True])
+@pytest.mark.parametrize("scale", [0.0, 0.3])
+def test_linear_attention_is_its_recurrence(rule: str, gated: bool, delta: bool, per_key: bool, scale: float) -> None:
+    inputs = attention_inputs(5, gated, delta, per_key)
+    before = inputs[3].copy()
+    y, state = run_kernel(
+        "LinearAttention", inputs, 2, 27, q_num_heads=4, kv_num_heads=2, update_rule=rule, scale=scale
+    )
+    want, final = recurrence(inputs, scale or 0.5)
+    np.testing.assert_allclose(y, want, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(state, final, rtol=1e-4, atol=1e-5)
+    np.testing.assert_array_equal(inputs[3], before)
+
+
+def test_linear_attention_token_by_token_equals_all_at_once() -> None:
+    inputs = attention_inputs(6, True, True, False, np.float64)
+    heads: dict[str, Any] = {"q_num_heads": 4, "kv_num_heads": 2}
+    whole, final = run_kernel("LinearAttention", inputs, 2, 27, **heads)
+    state, parts = inputs[3], []
+    for t in range(6):
+        cut = [None if x is None else x[:, t : t + 1] for x in inputs]
+        y, state = run_kernel("LinearAttention", [*cut[:3], state, *cut[4:]], 2, 27, **heads)
+        parts.append(y)
+    np.testing.assert_allclose(np.concatenate(parts, axis=1), whole, rtol=1e-12)
+    np.testing.assert_allclose(state, final, rtol=1e-12)
+
+
+def test_states_keep_their_element_type() -> None:
+    inputs = attention_inputs(2, False, False, False, ml_dtypes.bfloat16)
+    inputs[3] = inputs[3].astype(np.float32)
+    y, state = run_kernel("LinearAttention", inputs, 2, 27, q_num_heads=4, kv_num_heads=2, update_rule="linear")
+    assert (y.dtype, state.dtype) == (ml_dtypes.bfloat16, np.float32)
+
+
+# -- in place ---------------------------------------------------------------------------------------------------------
+
+CONV: list = [rand(2, 3, 4), rand(3, 1, 6), rand(3), rand(2, 3, 5)]
+HEADS: dict[str, Any] = {"q_num_heads": 4, "kv_num_heads": 2}
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16, ml_dtypes.bfloat16])
+@pytest.mark.parametrize("row_major", [True, False])
+def test_a_state_is_written_over_with_the_same_bits(dtype: type, row_major: bool) -> None:
+    cases: list[tuple[str, list, dict[str, Any]]] = [
+        ("LinearAttention", attention_inputs(3, True, True, True, dtype), HEADS),
+        ("CausalConvWithState", [x.astype(dtype) for x in CONV], {}),
+    ]
+    for op_type, inputs, attributes in cases:
+        plain = run_kernel(op_type, frozen(inputs), 2, 27, **attributes)
+        own = inputs[3].copy() if row_major else np.asfortranarray(inputs[3])
+        assert own.flags.c_contiguous == row_major
+        written = run_kernel(op_type, [*inputs[:3], own, *inputs[4:]], 2, 27, grown=(own,), **attributes)
+        assert written[1] is own
+        for have, want in zip(written, plain, strict=True):
+            assert have.dtype == want.dtype and have.tobytes() == want.tobytes()
+
+
+@pytest.mark.parametrize("domain", ["", MS])
+@pytest.mark.parametrize("op_type", ["LinearAttention", "CausalConvWithState"])
+def test_a_run_overwrites_a_state_that_it_was_given_and_no_other(op_type: str, domain: str) -> None:
+    inputs = attention_inputs(1, True, True, False) if op_type == "LinearAttention" else CONV
+    attributes = HEADS if op_type == "LinearAttention" else {}
+    graph = kvviz.load(one_node_model(op_type, inputs, 2, 21 if domain else 27, domain, **attributes))
+    feeds = {f"x{i}": x.copy() for i, x in enumerate(inputs)}
+
+    lent = kvviz.run(graph, feeds)
+    assert [(b.code.name, b.input) for b in lent.steps[0].decision.blockers] == [("BORROWED_INPUT", "x3")]
+    assert lent.steps[0].decision.shares == {}
+    np.testing.assert_array_equal(feeds["x3"], inputs[3])
+
+    given = kvviz.run(graph, feeds, donate=["x3"])
+    assert given.steps[0].decision.shares == {"y1": "x3"}
+    assert np.shares_memory(given.outputs["y1"], feeds["x3"])
+    assert lent.bytes_allocated - given.bytes_allocated == inputs[3].nbytes
+    for name, want in lent.outputs.items():
+        assert given.outputs[name].tobytes() == want.tobytes()
+
+
+def test_a_state_costs_what_is_computed_anew_and_columns_that_stay_are_moved() -> None:
+    spec = spec_of("CausalConvWithState", 27)
+    assert [(g.input, g.output, g.rows(CONV, {})) for g in spec.grows] == [(3, 1, 0)]
+    assert spec.cost is not None
+    outs = run_kernel("CausalConvWithState", CONV, 2, 27)
+    y, state, kept = outs[0].nbytes, outs[1].nbytes, 2 * 3 * 1 * 4
+    for in_place in (False, True):
+        assert spec.cost(CONV, outs, in_place, {}) == (y + state, kept)
+    assert spec.cost(CONV[:3], run_kernel("CausalConvWithState", CONV[:3], 2, 27), False, {}) == (y + state, 0)
+    last = [x.swapaxes(1, 2) if x.ndim == 3 and i != 1 else x for i, x in enumerate(CONV)]
+    assert spec.cost(last, (outs[0], outs[1].swapaxes(1, 2)), False, {"channels_last": 1}) == (y + state, kept)
+    assert spec.cost(CONV, run_kernel("CausalConvWithState", CONV, 1, 27), False, {}) == (y, 0)
+    assert spec_of("LinearAttention", 27).cost is None
+
+
+Q = rand(1, 2, 4)
+GATES = [Q, Q, Q, None, -np.abs(rand(1, 2, 2)), np.abs(rand(1, 2, 2))]
+MISUSED: list[tuple[str, list, dict[str, Any], str]] = [
+    ("LinearAttention", [Q, Q, Q], {"update_rule": "delta"}, "'delta' needs beta"),
+    ("LinearAttention", [Q, Q, Q, None, Q], {"update_rule": "linear"}, "'linear' takes no decay"),
+    ("LinearAttention", [Q, Q, Q], {"update_rule": "odd"}, "'odd' is none of"),
+    ("LinearAttention", [Q, Q, Q], {"update_rule": "linear", "q_num_heads": 3}, "3 query heads are not a multiple of"),
+    ("LinearAttention", [Q, Q, Q, rand(1, 2, 3, 2)], {"update_rule": "linear"}, "past_state must have shape"),
+    ("LinearAttention", [Q, Q[:, :1], Q], {"update_rule": "linear"}, "do not fit together"),
+    ("LinearAttention", [Q, rand(1, 2, 5), Q], {"update_rule": "linear"}, "does not hold 2 heads"),
+    ("LinearAttention", [*GATES[:4], rand(1, 2, 6), GATES[5]], {}, r"decay must have shape \(1, 2, 2 or 4\)"),
+    ("LinearAttention", [*GATES[:5], rand(1, 2, 4)], {}, r"beta must have shape \(1, 2, 2 or 1\)"),
+    ("CausalConvWithState", [rand(1, 2, 3), rand(3, 1, 2)], {}, "does not fit an input"),
+    ("CausalConvWithState", [rand(1, 2, 3), rand(2, 1, 0)], {}, "does not fit an input"),
+    ("CausalConvWithState", [rand(1, 2, 3), rand(2, 1, 2), None, rand(1, 2, 2)], {}, r"must have shape \(1, 2, 1\)"),
+    ("CausalConvWithState", [rand(1, 2, 3), rand(2, 1, 2), rand(3)], {}, r"bias must have shape \(2,\)"),
+    ("CausalConvWithState", [rand(1, 2, 3), rand(2, 1, 2)], {"activation": "relu"}, "'relu' is none of"),
+]
+
+
+@pytest.mark.parametrize(("op_type", "inputs", "attributes", "message"), MISUSED)
+@pytest.mark.parametrize("domain", ["", MS])
+def test_misuse_is_named(op_type: str, inputs: list, attributes: dict, message: str, domain: str) -> None:
+    if op_type == "LinearAttention":
+        attributes = {"q_num_heads": 2, "kv_num_heads": 2, **attributes}
+        message = message.replace(
+            "3 query heads are not a multiple of", "3 query heads (are not|and 2 key heads do not)"
+        )
+    with pytest.raises(OpError, match=message):
+        run_kernel(op_type, inputs, 2, 27, domain, **attributes)
+
+
+LAST = {"channels_last": 1}
+ONLY_MICROSOFT: list[tuple[list, dict[str, Any], str]] = [
+    ([rand(1, 2, 3), rand(2, 1, 2)], {"state_window": 2}, "state_window 2 .* is not supported"),
+    ([rand(1, 2, 3), rand(2, 1, 2)], {"dilation": 0}, "dilation 0 must be at least 1"),
+    ([rand(1, 2, 3, 3), rand(2, 1, 2, 2)], {"ndim": 2}, "ndim 2 is not supported"),
+    ([rand(1, 3, 2), rand(2, 1, 2), None, rand(1, 2, 1)], LAST, r"past_state must have shape \(1, 1, 2\)"),
+    ([rand(1, 3), rand(2, 1, 2)], LAST, r"must be \(batch, length, channels"),
+]
+
+
+@pytest.mark.parametrize(("inputs", "attributes", "message"), ONLY_MICROSOFT)
+def test_what_onnxruntime_refuses_of_its_own_form_is_refused(inputs: list, attributes: dict, message: str) -> None:
+    with pytest.raises(OpError, match=message):
+        run_kernel("CausalConvWithState", inputs, 2, domain=MS, **attributes)
+    with pytest.raises(Exception, match="ONNXRuntimeError"):
+        ort_run("CausalConvWithState", inputs, 2, domain=MS, **attributes)
