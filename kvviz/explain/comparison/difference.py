@@ -62,6 +62,8 @@ def first_difference(a: Any, b: Any, names: tuple[str, str] | None = None) -> Di
         kind = _decided_otherwise(a, b, step)
         if kind:
             mine, other = (sentence(trace.steps[step], trace) for trace in (a, b))
+            if mine == other:
+                mine, other = (_called(trace.recorder.rows[step]) for trace in (a, b))
             text = f"{_what(a, step)}: with {names[0]}, {mine} With {names[1]}, {other}"
             return _difference(kind, a, step, step, text)
     return None
@@ -82,6 +84,11 @@ def _decided_otherwise(a: Any, b: Any, step: int) -> str:
         shares = [trace.steps[step].decision.shares for trace in (a, b)]
         return "identity" if shares[0] != shares[1] else ""
     return ""
+
+
+def _called(row: tuple) -> str:
+    """How an op was called, where its results alone do not tell."""
+    return "it is called in place." if row[2] else "it is not called in place."
 
 
 def _difference(kind: str, trace: Any, index: int, other: int, text: str) -> Difference:
