@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from kvviz.decode.protocols import fixed_rows, is_fixed
 from kvviz.errors import InputError
 from kvviz.graph.caches import CachePair
 from kvviz.graph.model import Graph, Node, Value
@@ -32,8 +33,8 @@ def first_caches(
     pairs : tuple of CachePair
     batch : int
     capacity : int or None
-        Rows to reserve for growing caches (`kvviz.reserve`), and the length of static ones whose length the model
-        leaves open.
+        Rows to reserve for growing caches (`kvviz.reserve`), and the length of those of fixed size whose length the
+        model leaves open.
     given : mapping
         Inputs from the caller; a cache that is among them is taken from there.
     rows : int
@@ -53,8 +54,8 @@ def first_caches(
         if pair.input in given:
             caches[pair.input] = np.asarray(given[pair.input])
             continue
-        shape = _cache_shape(graph, value, pair, batch, capacity)
-        if pair.protocol == "static" and pair.axis is not None and shape[pair.axis] < rows:
+        shape = _cache_shape(graph, value, pair, batch, capacity, rows)
+        if pair.protocol in ("static", "shared") and pair.axis is not None and shape[pair.axis] < rows:
             raise InputError(
                 f"cache {pair.input!r} holds {shape[pair.axis]} rows, but prompt and new tokens need {rows}; "
                 f"ask for fewer tokens or export a longer cache"
@@ -68,7 +69,9 @@ def first_caches(
     return caches
 
 
-def _cache_shape(graph: Graph, value: Value, pair: CachePair, batch: int, capacity: int | None) -> tuple[int, ...]:
+def _cache_shape(
+    graph: Graph, value: Value, pair: CachePair, batch: int, capacity: int | None, rows: int
+) -> tuple[int, ...]:
     shape: list[int] = []
     if value.shape is None:
         raise InputError(f"cache {value.name!r} has no declared shape; pass it in inputs=")
@@ -76,12 +79,7 @@ def _cache_shape(graph: Graph, value: Value, pair: CachePair, batch: int, capaci
         if isinstance(dim, int):
             shape.append(dim)
         elif axis == pair.axis:
-            if pair.protocol == "static":
-                if capacity is None:
-                    raise InputError(f"the model leaves the length of cache {value.name!r} open; pass kv_capacity=")
-                shape.append(capacity)
-            else:
-                shape.append(0)
+            shape.append(fixed_rows(graph, pair, capacity, rows) if is_fixed(pair) else 0)
         elif axis == 0 or (isinstance(dim, str) and "batch" in dim):
             shape.append(batch)
         else:
@@ -134,7 +132,13 @@ def _width(graph: Graph, name: str) -> int:
 
 
 def control_feeds(
-    graph: Graph, roles: Mapping[str, str], tokens: np.ndarray, mask: np.ndarray, past: int, given: Mapping[str, Any]
+    graph: Graph,
+    roles: Mapping[str, str],
+    tokens: np.ndarray,
+    mask: np.ndarray,
+    past: int,
+    given: Mapping[str, Any],
+    window: int | None = None,
 ) -> dict[str, Any]:
     """Every input but caches for one run.
 
@@ -150,6 +154,8 @@ def control_feeds(
         Rows that the caches hold already.
     given : mapping
         Inputs from the caller; they win.
+    window : int, optional
+        Rows of a cache that is written round and round: no more of them can hold tokens.
     """
     batch, new = tokens.shape
     position = np.maximum(mask.cumsum(1) - 1, 0)[:, past:]
@@ -159,7 +165,7 @@ def control_feeds(
         "position_ids": position,
         "cache_position": np.arange(past, past + new),
         "write_indices": np.full(batch, past),
-        "nonpad_kv_seqlen": np.full(batch, past + new),
+        "nonpad_kv_seqlen": np.full(batch, past + new if window is None else min(past + new, window)),
         "use_cache_branch": np.array([past > 0]),
         "past_sequence_length": np.array(past),
         "total_sequence_length": np.array(past + new),

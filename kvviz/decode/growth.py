@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from kvviz.engine.records import CacheRun
 from kvviz.engine.trace import Trace
 from kvviz.graph.caches import CachePair
 from kvviz.memory.storage import find_room, reserve, root_of
@@ -27,7 +29,7 @@ def make_room(trace: Trace, pairs: tuple[CachePair, ...], caches: dict[str, Any]
     capacity : int or None
         Rows of a new block at least.
     """
-    metered = {cache.input: cache.runs for cache in trace.caches}
+    metered = {cache.input: cache for cache in trace.caches}
     for pair in pairs:
         past = caches[pair.input]
         if pair.protocol != "growing" or pair.axis is None or not isinstance(past, np.ndarray):
@@ -37,5 +39,9 @@ def make_room(trace: Trace, pairs: tuple[CachePair, ...], caches: dict[str, Any]
             continue
         caches[pair.input] = reserve(past, pair.axis, max(capacity or 0, 2 * length, 1))
         trace.runs[-1].bytes_moved_outside += past.nbytes
-        if meters := metered[pair.input]:
-            meters[-1] = replace(meters[-1], bytes_moved_outside=past.nbytes)
+        if trace.recorder.on:
+            metered[pair.input].later(partial(_note, past.nbytes))
+
+
+def _note(moved: int, runs: list[CacheRun]) -> None:
+    runs[-1] = replace(runs[-1], bytes_moved_outside=moved)

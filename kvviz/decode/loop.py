@@ -9,14 +9,15 @@ import numpy as np
 
 from kvviz.decode.feeds import control_feeds, first_caches
 from kvviz.decode.growth import make_room
-from kvviz.decode.meter import new_caches, read_meters
+from kvviz.decode.meter import Fed, new_caches, read_meters
 from kvviz.decode.prompt import as_batch, as_tokenizer, text_of
+from kvviz.decode.protocols import is_fixed, kept_as, last_logits, padded_for
 from kvviz.engine.policy import Policy
 from kvviz.engine.recipe import Kept, Recipe, fresh
 from kvviz.engine.session import Session
 from kvviz.engine.trace import Trace
 from kvviz.errors import InputError
-from kvviz.graph.caches import cache_pairs, control_inputs, logits_output
+from kvviz.graph.caches import CachePair, cache_pairs, control_inputs, logits_output
 from kvviz.graph.model import Graph
 
 
@@ -25,7 +26,7 @@ class DecodeSession(Session):
 
     Parameters
     ----------
-    graph, prompt, max_new_tokens, inputs, policy, kv_capacity, tokenizer, stop_tokens
+    graph, prompt, max_new_tokens, inputs, policy, kv_capacity, tokenizer, stop_tokens, growth, donate, cache
         As in `decode`.
     record, poison
         As in `Session`.
@@ -45,6 +46,7 @@ class DecodeSession(Session):
         poison: bool = False,
         growth: str | None = None,
         donate: Sequence[str] = (),
+        cache: str = "growing",
     ) -> None:
         super().__init__(graph, None, policy, record, poison)
         self.given = dict(inputs or {})
@@ -55,7 +57,8 @@ class DecodeSession(Session):
         self.max_new_tokens = max_new_tokens
         self.stop_tokens = frozenset(stop_tokens)
         self.tokenizer = as_tokenizer(tokenizer)
-        self.pairs = cache_pairs(graph)
+        self.cache = cache
+        self.pairs = kept_as(cache_pairs(graph), cache)
         self.roles = control_inputs(graph)
         if "tokens" not in self.roles:
             raise InputError(f"{graph.name}: no input takes tokens (like input_ids); use kvviz.run for a single run")
@@ -63,7 +66,7 @@ class DecodeSession(Session):
         if logits is None:
             raise InputError(f"{graph.name}: no output looks like logits; use kvviz.run for a single run")
         self.logits = logits
-        self.tokens, self.mask = as_batch(prompt, self.tokenizer)
+        self.tokens, self.mask = padded_for(self.pairs, self.roles, *as_batch(prompt, self.tokenizer))
         batch, length = self.tokens.shape
         self.past = self._rows_given()
         self.mask = np.concatenate([np.ones((batch, self.past), np.int64), self.mask], 1)
@@ -72,6 +75,7 @@ class DecodeSession(Session):
         self._check_donated()
         later = self.growth == "after"
         self.caches: dict[str, Any] = first_caches(graph, self.pairs, batch, kv_capacity, self.given, rows, later)
+        self.window = min(filter(None, map(self._window_rows, self.pairs)), default=None)
         self.carried: dict[str, tuple[int, str]] = {}
         self.kept: set[str] = set()
         self.done = np.zeros(batch, bool)
@@ -92,7 +96,7 @@ class DecodeSession(Session):
         given = {name: value for name, value in self.given.items() if name not in self.caches}
         self.feeds = {
             **given,
-            **control_feeds(self.graph, self.roles, self.tokens, self.mask, self.past, given),
+            **control_feeds(self.graph, self.roles, self.tokens, self.mask, self.past, given, self.window),
             **self.caches,
         }
         own = [pair.input for pair in self.pairs if pair.protocol != "cross"]
@@ -106,8 +110,9 @@ class DecodeSession(Session):
         trace = self.trace
         self.past += self.tokens.shape[1]
         if trace.recorder.on:
-            read_meters(trace, self.feeds, self.past)
-        last = np.asarray(outputs[self.logits])[:, -1]
+            empty = [pair.input for pair in self.pairs if pair.input not in self.given]
+            read_meters(trace, self.feeds, Fed(self.past, self.tokens.shape[1], self.mask, empty))
+        last = last_logits(np.asarray(outputs[self.logits]), self.mask[:, -self.tokens.shape[1] :])
         trace.logits.append(last.copy())
         chosen = last.argmax(-1)
         for row, token, done in zip(trace.batch_tokens, chosen.tolist(), self.done.tolist()):
@@ -138,6 +143,7 @@ class DecodeSession(Session):
             "poison": self.recorder.ledger.poisoned,
             "growth": self.growth,
             "donate": self.donated,
+            "cache": self.cache,
             "progress": False,
         }
         runs, names = self.trace.replayer.runs, tuple(self.given)
@@ -178,6 +184,12 @@ class DecodeSession(Session):
             raise InputError(f"the caches to start from have different lengths: {sorted(lengths)} rows")
         return lengths.pop() if lengths else 0
 
+    def _window_rows(self, pair: CachePair) -> int:
+        """Rows of a cache of fixed size whose oldest tokens make way for new ones; 0 for others."""
+        if pair.protocol != "window" or pair.axis is None or not is_fixed(pair):
+            return 0
+        return int(np.shape(self.caches[pair.input])[pair.axis])
+
     def _carry(self, outputs: dict[str, Any]) -> None:
         """The outputs become the next run's caches. Cross-attention caches are written once: the first ones are kept,
         because the cached branch of a merged decoder returns empty dummies for them."""
@@ -206,6 +218,7 @@ def decode(
     progress: bool = True,
     growth: str | None = None,
     donate: Sequence[str] = (),
+    cache: str = "growing",
 ) -> Trace:
     """Decode greedily and record every op of every step.
 
@@ -215,7 +228,7 @@ def decode(
         A decoder with caches of any usual form: growing, merged (``use_cache_branch``), static, GroupQueryAttention,
         states.
     prompt : str, sequence of int, or sequence of these
-        Several prompts make a batch, padded on the left.
+        Several prompts make a batch, padded on the left; on the right for GroupQueryAttention, which counts rows.
     max_new_tokens : int
         Tokens to generate at most; the first comes from the run over the prompt.
     inputs : mapping, optional
@@ -239,6 +252,9 @@ def decode(
     donate : sequence of str
         Inputs made for each run (tokens, masks, positions) and given caches to start from that a run may overwrite.
         Caches of earlier runs are donated in any case.
+    cache : str
+        ``"growing"``, or ``"shared"``: past and present of GroupQueryAttention are one buffer of ``kv_capacity`` rows
+        (by default as many as are needed), in which rows are overwritten.
 
     Returns
     -------
@@ -267,6 +283,7 @@ def decode(
         poison,
         growth,
         donate,
+        cache,
     )
     with tqdm(total=max_new_tokens, unit="token", delay=1.0, disable=not progress, leave=False) as bar:
         session.on_run_end = lambda: bar.update(1)

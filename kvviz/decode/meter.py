@@ -1,32 +1,76 @@
-"""What a run did to each cache: rows reserved and valid, bytes moved and stored, and the storage that it lives in."""
+"""What a run did to each cache: rows reserved, valid, written and read, bytes moved and stored, and where it lives.
+
+Only what is gone later is read when a run ends; the rest is worked out from the recording when somebody looks.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from kvviz.engine.reasons import placed_before
-from kvviz.engine.records import Cache, CacheRun
-from kvviz.engine.rows import APPEND, NEW, POOL
+from kvviz.decode.book import filled
+from kvviz.decode.frames import RunFrames
+from kvviz.decode.known import Known
+from kvviz.decode.occupancy import Tokens, occupancy
+from kvviz.decode.rows import count, live, spans_of, stale
+from kvviz.decode.traffic import traffic_of
+from kvviz.decode.walk import way_of
+from kvviz.engine.records import Cache, CacheRun, Rows, Span
 from kvviz.engine.trace import Trace
-from kvviz.graph.caches import CachePair
-from kvviz.graph.model import Node
+from kvviz.graph.caches import CachePair, control_inputs
 from kvviz.memory.storage import find_room, root_of
 
-# Position of the past among the inputs, by the position of the output that carries it on.
-PAST = {
-    "Concat": {0: 0},
-    "ScatterND": {0: 0},
-    "ScatterElements": {0: 0},
-    "Scatter": {0: 0},
-    "TensorScatter": {0: 0},
-    "Attention": {1: 4, 2: 5},
-    "MultiHeadAttention": {1: 6, 2: 7},
-    "GroupQueryAttention": {1: 3, 2: 4},
-}
-MOVES = {"Transpose", "Reshape", "Identity", "Squeeze", "Unsqueeze", "Slice", "Cast", "Expand", "Flatten", "Split"}
+# Kept as they are, whatever the tokens are.
+_WHOLE = ("state", "cross")
+
+
+@dataclass(frozen=True, slots=True)
+class Fed:
+    """What a caller knows of the tokens of a run.
+
+    Attributes
+    ----------
+    valid : int or None
+        Rows that hold real tokens after it; None where only the cache can tell.
+    new : int
+        How many of them the run brought.
+    mask : ndarray or None
+        ``(batch, valid)``: 1 for tokens, 0 for padding.
+    empty : collection of str
+        Cache inputs that held no tokens when the first run began.
+    """
+
+    valid: int | None = None
+    new: int = 0
+    mask: np.ndarray | None = None
+    empty: Collection[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What is read of a cache at the end of a run, before its array may change.
+
+    Attributes
+    ----------
+    shape : tuple of int
+    axis : int or None
+        The sequence axis, where the array has one.
+    capacity : int
+        Rows that there is room for.
+    returned : bool
+        The run gave it back; else it is as it came in.
+    content : list of tuple of Span, or None
+        For a cache from the caller, in the first run: rows that are not all zeros, by batch entry.
+    """
+
+    shape: tuple[int, ...]
+    axis: int | None
+    capacity: int
+    returned: bool
+    content: list[tuple[Span, ...]] | None
 
 
 def new_caches(pairs: tuple[CachePair, ...]) -> list[Cache]:
@@ -34,7 +78,7 @@ def new_caches(pairs: tuple[CachePair, ...]) -> list[Cache]:
     return [Cache(pair.name, pair.input, pair.output, pair.protocol, pair.axis) for pair in pairs]
 
 
-def read_meters(trace: Trace, feeds: dict[str, Any], valid: int | None = None) -> None:
+def read_meters(trace: Trace, feeds: dict[str, Any], fed: Fed | None = None) -> None:
     """Add one entry for the last run to every cache of a trace.
 
     Parameters
@@ -43,97 +87,125 @@ def read_meters(trace: Trace, feeds: dict[str, Any], valid: int | None = None) -
         Its ``outputs`` are those of the run.
     feeds : dict
         The run's inputs.
-    valid : int, optional
-        Rows that hold real tokens now; the present's length where it is not given.
+    fed : Fed, optional
+        What the caller knows of the run's tokens.
     """
+    if not trace.caches:
+        return
+    fed = fed or Fed()
+    if fed.mask is not None and fed.mask.all():
+        fed = replace(fed, mask=None)
     run = len(trace.runs) - 1
-    frame = next((i for i, row in enumerate(trace.recorder.frames) if row.run == run and row.parent is None), None)
+    caches = {cache.input for cache in trace.caches}
+    note = trace.replayer.runs[run] if trace.replayer is not None else None
+    facts = _Facts(trace, run, fed, None if note is not None else _untouched(trace, run, feeds, caches), caches)
     for cache in trace.caches:
-        present = trace.outputs.get(cache.output)
-        dummy = isinstance(present, np.ndarray) and not present.size and cache.protocol == "cross"
-        if dummy or not isinstance(present, np.ndarray):
-            # Not given back, or (cross-attention in the cached branch of a merged decoder) only as an empty dummy.
-            present = feeds.get(cache.input)
-        if not isinstance(present, np.ndarray):
-            continue
-        rows = present.shape[cache.axis] if cache.axis is not None else 1
-        room = find_room(root_of(present), present)
-        capacity = room.rows if room is not None and room.axis == cache.axis else rows
-        moved = stored = 0
-        storage = -1
-        if frame is not None:
-            for copied, written in _chain(trace, frame, cache.output):
-                moved += copied
-                stored += written
-            where = placed_before(trace, frame, cache.output, len(trace.recorder.rows))
-            storage = where[0] if where else -1
-        real = rows if valid is None or cache.protocol in ("cross", "state") or cache.axis is None else min(valid, rows)
-        cache.runs.append(CacheRun(capacity, real, moved, stored, storage))
+        seen = _look(cache, trace.outputs.get(cache.output), feeds.get(cache.input), run == 0, fed)
+        if seen is not None:
+            cache.later(_Entry(facts, cache, seen))
+            if note is None:
+                # The inputs were too large to be kept, so that this is the time to read them.
+                _ = cache.runs
 
 
-def _chain(trace: Trace, frame: int, name: str) -> Iterator[tuple[int, int]]:
-    """(copied, written) of each step that carried a cache from its input to its output, last step first."""
-    rows = trace.recorder.rows
-    here = placed_before(trace, frame, name, len(rows))
-    size = _nbytes(here[2], here[3]) if here is not None else 0
-    while True:
-        graph = trace.recorder.frames[frame].plan.graph
-        node = graph.producers.get(name)
-        if node is None:
-            return
-        step = trace.step_of(frame, node.index)
-        if step is None:
-            return
-        position = node.outputs.index(name)
-        if rows[step][1].control:
-            inner = _last_body(trace, frame, node)
-            if inner is None:
-                return
-            body = trace.recorder.frames[inner].plan.graph
-            offset = 1 if node.op_type == "Loop" else 0
-            yield from _chain(trace, inner, body.outputs[position + offset].name)
-            return
-        past = PAST.get(node.op_type, {}).get(position)
-        if past is not None:
-            yield _writer(trace, frame, step, node, position, past)
-        elif node.op_type in MOVES:
-            yield rows[step][7], rows[step][8]
-            past = 0
-        else:
-            # What computed the rows may have computed more, as one projection of queries, keys and values does.
-            yield 0, min(rows[step][8], size) if len(node.outputs) == 1 else 0
-            return
-        if past >= len(node.inputs) or not node.inputs[past]:
-            return
-        name = node.inputs[past]
+def _look(cache: Cache, present: Any, past: Any, first: bool, fed: Fed) -> Seen | None:
+    dummy = isinstance(present, np.ndarray) and not present.size and cache.protocol == "cross"
+    returned = isinstance(present, np.ndarray) and not dummy
+    # Not given back, or (cross-attention in the cached branch of a merged decoder) only as an empty dummy.
+    array = present if returned else past
+    if not isinstance(array, np.ndarray):
+        return None
+    axis = cache.axis
+    if axis is not None:
+        # Where the model declares no shapes, an output may turn out to have fewer axes than its input.
+        axis = axis % array.ndim if -array.ndim <= axis < array.ndim else None
+    rows = array.shape[axis] if axis is not None else 1
+    room = find_room(root_of(array), array)
+    capacity = room.rows if axis is not None and room is not None and room.axis == axis else rows
+    given = first and axis is not None and cache.protocol not in _WHOLE and cache.input not in fed.empty
+    content = filled(array, axis) if given and axis is not None else None
+    return Seen(array.shape, axis, capacity, returned, content)
 
 
-def _writer(trace: Trace, frame: int, step: int, node: Node, position: int, past: int) -> tuple[int, int]:
-    """Bytes that a cache-writing op moved and stored for one of its presents."""
-    row = trace.recorder.rows[step]
-    if len(node.outputs) == 1:
-        return row[7], row[8]
-    where = row[4][position]
-    if where is None or where[3] is None:
-        return 0, 0
-    size = _nbytes(where[3], where[4])
-    name = node.inputs[past] if past < len(node.inputs) else ""
-    before = placed_before(trace, frame, name, step) if name else None
-    had = _nbytes(before[2], before[3]) if before is not None and before[2] is not None else 0
-    if where[2] == APPEND:
-        return 0, size - had
-    if where[2] in (NEW, POOL):
-        return had, size
-    return row[7], row[8]
+class _Facts:
+    """What the entries of all caches for one run have in common."""
+
+    def __init__(self, trace: Trace, run: int, fed: Fed, feeds: dict[str, Any] | None, caches: Collection[str]) -> None:
+        self.trace = trace
+        self.run = run
+        self.fed = fed
+        self.feeds = feeds
+        self.caches = caches
+        self._known: Known | None = None
+        self._padding: list[tuple[Span, ...]] | None = None
+
+    def known(self) -> tuple[Known, list[tuple[Span, ...]] | None]:
+        """What follows from the control inputs, and the positions of padding by batch entry."""
+        if self._known is None:
+            feeds = self.feeds
+            if feeds is None:
+                kept = self.trace.replayer.runs[self.run].kept.values
+                feeds = {name: value for name, value in kept.items() if name not in self.caches}
+            self._known = Known(self.trace, RunFrames(self.trace, self.run), feeds)
+            self._padding = _padding(self.trace, self._known, self.fed)
+        return self._known, self._padding
 
 
-def _last_body(trace: Trace, frame: int, node: Node) -> int | None:
-    found = None
-    for index, row in enumerate(trace.recorder.frames):
-        if row.parent == frame and row.caller is not None and row.caller.node is node:
-            found = index
-    return found
+class _Entry:
+    """Adds the meter of one cache after one run."""
+
+    __slots__ = ("cache", "facts", "seen")
+
+    def __init__(self, facts: _Facts, cache: Cache, seen: Seen) -> None:
+        self.facts = facts
+        self.cache = cache
+        self.seen = seen
+
+    def __call__(self, runs: list[CacheRun]) -> None:
+        seen, cache, fed = self.seen, self.cache, self.facts.fed
+        axis, whole = seen.axis, cache.protocol in _WHOLE
+        with np.errstate(all="ignore"):
+            known, padding = self.facts.known()
+            way = way_of(known.trace, known.frames, cache)
+            items: tuple[Rows, ...] = ()
+            if axis is not None and cache.protocol != "state" and (not runs or runs[-1].items):
+                base = None if fed.valid is None or whole else fed.valid - fed.new
+                tokens = Tokens(seen.shape, axis, seen.returned, seen.content, base, None if whole else padding)
+                items = occupancy(known, cache, way, tokens, runs[-1].items if runs else ())
+            traffic = traffic_of(known, cache, way, items, axis)
+        where = known.place(0, cache.output if seen.returned else cache.input)
+        rows = seen.shape[axis] if axis is not None else 1
+        valid = rows if fed.valid is None or axis is None or whole else min(fed.valid, rows)
+        runs.append(
+            CacheRun(
+                capacity=seen.capacity,
+                valid=max((count(live(item.held)) for item in items), default=valid),
+                bytes_copied=traffic.copied,
+                bytes_written=traffic.written,
+                storage=where[0] if where else -1,
+                rows_written=max((count(item.wrote) for item in items), default=int(traffic.written > 0)),
+                rows_read=max((rows if item.read is None else count(item.read) for item in items), default=rows),
+                stale=max((count(stale(item.held)) for item in items), default=0),
+                reallocations=traffic.reallocations,
+                generations=traffic.generations,
+                items=items,
+            )
+        )
 
 
-def _nbytes(shape: tuple[int, ...] | None, dtype: Any) -> int:
-    return int(np.prod(shape or (1,), dtype=np.int64)) * np.dtype(dtype).itemsize if shape is not None else 0
+def _untouched(trace: Trace, run: int, feeds: dict[str, Any], caches: Collection[str]) -> dict[str, Any]:
+    """The inputs that are as they were before the run: what was donated may be overwritten now."""
+    frames = RunFrames(trace, run).rows
+    given = {bound[0] for bound in frames[0].bindings if bound[3] == "donated"} if frames else set()
+    return {name: np.asarray(value) for name, value in feeds.items() if name not in caches and name not in given}
+
+
+def _padding(trace: Trace, known: Known, fed: Fed) -> list[tuple[Span, ...]] | None:
+    """Positions that hold padding, by batch entry; None where there is none."""
+    mask = fed.mask
+    if mask is None:
+        roles: dict[str, str] = trace.notes.setdefault("control inputs", control_inputs(trace.graph))
+        mask = known.value(0, roles["attention_mask"]) if "attention_mask" in roles else None
+    if mask is None or mask.ndim != 2 or mask.dtype.kind not in "iub" or mask.all():
+        return None
+    return [spans_of(row == 0) for row in mask]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from kvviz.engine.blockers import Decision
 from kvviz.graph.model import Graph, Node
@@ -160,6 +161,35 @@ class Run:
     bytes_moved_outside: int = 0
 
 
+Span = tuple[int, int]
+"""Rows from the first to (not including) the second."""
+
+Held = tuple[int, int, int]
+"""Rows from the first to the second that hold the tokens from the third on; -1: something that is no live token."""
+
+
+class Rows(NamedTuple):
+    """The rows of a cache after one run, for one batch entry.
+
+    Attributes
+    ----------
+    held : tuple of (start, stop, position)
+        Rows that hold something. Row ``start`` holds the token at ``position``, the next row the next token; a position
+        of -1 means no live token: left over, evicted, or padding. Rows in no span were never written.
+    wrote : tuple of (start, stop)
+        Rows that this run wrote.
+    read : tuple of (start, stop) or None
+        Rows that at least one query of this run may see; None where that follows from more than the control inputs.
+    lost : int
+        Rows of tokens that this run overwrote although its first query still attends to them.
+    """
+
+    held: tuple[Held, ...] = ()
+    wrote: tuple[Span, ...] = ()
+    read: tuple[Span, ...] | None = ()
+    lost: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class CacheRun:
     """A cache after one run.
@@ -167,13 +197,24 @@ class CacheRun:
     Attributes
     ----------
     capacity, valid : int
-        Rows that there is room for, and rows that hold real tokens.
+        Rows that there is room for, and rows that hold real tokens (of the fullest batch entry).
     bytes_copied, bytes_written : int
         What kernels moved and stored on the cache's way from its input to its output.
     storage : int
         Where it lives after the run.
     bytes_moved_outside : int
         Bytes that the caller moved after the run, to give the cache more room.
+    rows_written, rows_read : int
+        Rows that the run wrote, and rows that attention may see; where a mask is computed from more than the control
+        inputs, all that attention was given.
+    stale : int
+        Rows that attention was given and that hold something, but no live token: left over, evicted, or padding.
+    reallocations : int
+        Ops of the run after which the cache lay in another storage than before.
+    generations : int
+        The largest number of storages with a past, present or half-made version of the cache that were alive at once.
+    items : tuple of Rows
+        Rows by batch entry; a single one where all are alike, none for a state.
     """
 
     capacity: int
@@ -182,6 +223,12 @@ class CacheRun:
     bytes_written: int
     storage: int
     bytes_moved_outside: int = 0
+    rows_written: int = 0
+    rows_read: int = 0
+    stale: int = 0
+    reallocations: int = 0
+    generations: int = 1
+    items: tuple[Rows, ...] = ()
 
     @property
     def slack(self) -> int:
@@ -189,7 +236,24 @@ class CacheRun:
         return self.capacity - self.valid
 
 
-@dataclass(slots=True)
+class _Runs:
+    """The entries of a cache's meter. What a run adds is worked out when somebody looks."""
+
+    def __get__(self, cache: Cache | None, owner: type | None = None) -> list[CacheRun]:
+        if cache is None:
+            # What dataclasses take as the default of the field.
+            return ()  # type: ignore[return-value]
+        runs: list[CacheRun] = cache.__dict__["runs"]
+        waiting: list[Callable[[list[CacheRun]], None]] = cache.__dict__["waiting"]
+        while waiting:
+            waiting.pop(0)(runs)
+        return runs
+
+    def __set__(self, cache: Cache, runs: Sequence[CacheRun]) -> None:
+        cache.__dict__["runs"], cache.__dict__["waiting"] = list(runs), []
+
+
+@dataclass
 class Cache:
     """A cache input and the output that carries it on.
 
@@ -197,7 +261,8 @@ class Cache:
     ----------
     name, input, output : str
     protocol : str
-        ``"growing"``, ``"static"``, ``"state"``, ``"cross"``, …
+        ``"growing"``, ``"shared"``, ``"static"``, ``"window"``, ``"state"`` or ``"cross"``; see
+        `kvviz.graph.caches.CachePair`. ``"shared"`` is a growing cache whose past and present were one buffer.
     axis : int or None
         The sequence axis.
     runs : list of CacheRun
@@ -209,7 +274,11 @@ class Cache:
     output: str
     protocol: str
     axis: int | None
-    runs: list[CacheRun] = field(default_factory=list)
+    runs: _Runs = _Runs()
+
+    def later(self, change: Callable[[list[CacheRun]], None]) -> None:
+        """Note a change of ``runs`` that is made when they are looked at."""
+        self.__dict__["waiting"].append(change)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import zipfile
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from kvviz.engine.policy import Policy
-from kvviz.engine.records import Cache, CacheRun, Run
+from kvviz.engine.records import Cache, CacheRun, Rows, Run
 from kvviz.engine.rows import HOW, FrameRow, Recorder
 from kvviz.engine.trace import Trace
 from kvviz.engine.tracefile import COLUMNS, FORMAT
@@ -92,7 +93,7 @@ def _rebuild(header: dict[str, Any], columns: dict[str, list[int]]) -> Trace:
     trace.runs = [Run(i, *values) for i, values in enumerate(header["runs"])]
     check([run.last for run in trace.runs], [below(len(recorder.rows) + 1)])
     for name, past, present, protocol, axis, runs in header["caches"]:
-        trace.caches.append(Cache(name, past, present, protocol, axis, [CacheRun(*values) for values in runs]))
+        trace.caches.append(Cache(name, past, present, protocol, axis, [_cache_run(*values) for values in runs]))
     trace.prompt, trace.tokens, trace.words, trace.interrupted = header["tokens"]
     return trace
 
@@ -100,6 +101,19 @@ def _rebuild(header: dict[str, Any], columns: dict[str, list[int]]) -> Trace:
 def _recorded(*_: Any) -> Any:
     """Stands for the rule that placed the outputs: a trace from a file is not run on."""
     raise KvvizError("this trace was loaded from a file; run the model again to run it on")
+
+
+def _cache_run(*values: Any) -> CacheRun:
+    *numbers, items = values
+    return replace(CacheRun(*numbers), items=tuple(_rows_of_item(*item) for item in items))
+
+
+def _rows_of_item(held: Any, wrote: Any, read: Any, lost: int) -> Rows:
+    return Rows(_tuples(held), _tuples(wrote), None if read is None else _tuples(read), lost)
+
+
+def _tuples(lists: list[list[int]]) -> tuple[Any, ...]:
+    return tuple(map(tuple, lists))
 
 
 def _graph(saved: dict[str, Any], inner: list[Graph]) -> Graph:

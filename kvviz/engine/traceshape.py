@@ -62,7 +62,9 @@ VALUE = (str, Maybe(str), Maybe([dim]), str)
 NODE = (str, str, str, [str], [str], count, [str], int, [str], [(str, count)], Maybe(count))
 GRAPH = {"name": str, "inputs": [VALUE], "outputs": [VALUE], "weights": [str], "nodes": [NODE]}
 RUN = (count, count, Maybe(int), str, count, count, count, count, count)
-CACHE = (str, str, str, str, Maybe(int), [(count, count, count, count, int, count)])
+ROWS = ([(count, count, int)], [(count, count)], Maybe([(count, count)]), count)
+CACHE_RUN = (count, count, count, count, int, count, count, count, count, count, count, [ROWS])
+CACHE = (str, str, str, str, Maybe(int), [CACHE_RUN])
 
 
 def check_header(header: Any) -> None:

@@ -17,7 +17,7 @@ from kvviz.explain.summary import Missed, nearest
 from kvviz.explain.words import buffer, count, short, size
 from kvviz.view.report_data import model_facts, moved_outside, report_data, totals
 from kvviz.view.table import Table
-from kvviz.view.wire import run_label
+from kvviz.view.wire_runs import run_label
 
 __all__ = ["report", "report_data", "report_text"]
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from kvviz.explain.diagnose import explain
 from kvviz.explain.summary import Missed
-from kvviz.view.wire import run_label
+from kvviz.view.wire_runs import run_label
 
 
 def report_data(trace: Any) -> dict[str, Any]:

@@ -159,6 +159,16 @@ def test_a_window_drops_old_rows() -> None:
     assert only(pairs(cut_first, inputs, ["k_cache_out float 1 2 16 8"], **ends)).protocol == "window"
 
 
+def test_beams_that_are_sorted_before_the_append_grow_on() -> None:
+    nodes = [
+        node("Gather", "past.0.key beam_idx", "sorted", axis=0),
+        node("Concat", "sorted x", "present.0.key", axis=2),
+    ]
+    inputs = ["past.0.key float b 2 s 8", "beam_idx int64 b", "x float b 2 n 8"]
+    pair = only(pairs(nodes, inputs, ["present.0.key float b 2 t 8"]))
+    assert (pair.input, pair.protocol, pair.axis, pair.ops) == ("past.0.key", "growing", 2, ("Concat",))
+
+
 def test_a_convolutions_last_columns_are_a_state() -> None:
     nodes = [node("Concat", "past_conv.0 x", "all", axis=2), node("Slice", "all start end axes", "present_conv.0")]
     ends = {"start": np.array([-3]), "end": np.array([9999]), "axes": np.array([2])}

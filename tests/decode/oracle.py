@@ -1,0 +1,50 @@
+"""The small decoders in onnxruntime: one run, and a token loop."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+
+from tests.decode.small import HEADS, SIZE, Feeds, Small
+
+
+def session_of(proto: onnx.ModelProto) -> ort.InferenceSession:
+    """A model in onnxruntime: one thread, nothing rewritten."""
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.log_severity_level = 3
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    return ort.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
+
+
+def told(one: Small, prompt: Sequence[int], count: int) -> tuple[list[int], list[np.ndarray], Feeds]:
+    """Tokens, logits and the caches at the end, by onnxruntime."""
+    session = session_of(one.proto)
+    names = [output.name for output in session.get_outputs()]
+    caches = {name: np.zeros((1, HEADS, one.rows, SIZE), np.float32) for name in one.caches}
+    tokens, logits, past = list(prompt), [], 0
+    fresh = np.array([prompt], np.int64)
+    for _ in range(count):
+        feeds = {"input_ids": fresh, **one.controls(past, fresh.shape[1]), **caches}
+        outputs = dict(zip(names, session.run(None, feeds), strict=True))
+        past += fresh.shape[1]
+        logits.append(outputs["logits"][:, -1])
+        tokens.append(int(logits[-1].argmax()))
+        fresh = np.array([[tokens[-1]]], np.int64)
+        caches = {name: outputs[output] for name, output in one.caches.items()}
+    return tokens[len(prompt) :], logits, caches
+
+
+def in_onnxruntime(proto: Any, feeds: Feeds) -> Feeds:
+    """Outputs of one run by name."""
+    session = session_of(proto)
+    return dict(zip([output.name for output in session.get_outputs()], session.run(None, feeds), strict=True))
+
+
+def assert_close(have: np.ndarray, want: np.ndarray) -> None:
+    """Equal but for rounding."""
+    np.testing.assert_allclose(have, want, rtol=1e-4, atol=1e-4)

@@ -1,0 +1,292 @@
+"""Warnings about caches: each kind from a model or a caller that makes the mistake, and none from one that does not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import numpy_helper
+
+import kvviz
+from kvviz import Trace
+from kvviz.decode.warnings import KINDS, CacheWarning, cache_warnings
+from tests.decode.oracle import session_of
+from tests.decode.small import (
+    DECODERS,
+    HEADS,
+    NAMES,
+    ROWS,
+    SIZE,
+    WINDOW,
+    Feeds,
+    Small,
+    attend,
+    decoder,
+    each,
+    positions,
+    small,
+    tensor_scatter,
+)
+from tests.graph.build import MODELS, node
+
+PROMPT, COUNT = [3, 7, 1, 9], 6
+WRONG, WASTE = KINDS[:3], KINDS[3:]
+
+
+def decode(one: Small, prompt: Any = PROMPT, **options: Any) -> Trace:
+    return kvviz.decode(kvviz.load(one.proto), prompt, COUNT, progress=False, **{**one.options, **options})
+
+
+def of_keys(trace: Trace, *kinds: str) -> list[CacheWarning]:
+    """The warnings of some kinds about the cache of the keys."""
+    return [w for w in cache_warnings(trace) if w.kind in kinds and w.cache == "past_key_values.0.key"]
+
+
+def counted(nodes: list[Any], mode: str = "linear", rows: int = ROWS) -> Small:
+    """TensorScatter and Attention with a count of valid rows that the graph makes itself."""
+    return tensor_scatter(mode, rows, nodes)
+
+
+# The count that Attention wants is that of the rows after the write.
+AFTER = [
+    node("Shape", "input_ids", "tokens"),
+    node("Gather", "tokens one", "length"),
+    node("Add", "write_indices length", "nonpad_kv_seqlen"),
+]
+BEFORE = [node("Identity", "write_indices", "nonpad_kv_seqlen")]
+SHORT = [*AFTER[:2], node("Add", "write_indices length", "right"), node("Sub", "right one", "nonpad_kv_seqlen")]
+LONG = [*AFTER[:2], node("Add", "write_indices length", "right"), node("Add", "right one", "nonpad_kv_seqlen")]
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_a_right_decode_has_no_warning_about_its_results(name: str) -> None:
+    for policy in ("ideal", "never", "onnxruntime"):
+        assert not [w for w in cache_warnings(decode(small(name), policy=policy)) if w.kind in WRONG]
+
+
+@pytest.mark.parametrize("name", sorted(MODELS.glob("o0[1-7]*/model.onnx")), ids=lambda path: path.parent.name)
+def test_the_exported_models_have_no_warning_about_their_results(name: Path) -> None:
+    ref = np.load(name.parent / "ref.npz")
+    encoder = "encoder.out.last_hidden_state"
+    inputs = {"encoder_hidden_states": ref[encoder]} if encoder in ref else {}
+    trace = kvviz.decode(kvviz.load(name), ref["prompt"].tolist(), 3, inputs, progress=False)
+    assert {w.kind for w in cache_warnings(trace)} <= set(WASTE)
+
+
+# Results that are wrong
+
+
+def test_a_count_taken_before_the_write_hides_the_newest_row() -> None:
+    wrong, right = counted(BEFORE), counted(AFTER)
+    trace = decode(wrong)
+    (warning,) = of_keys(trace, *WRONG)
+    assert (warning.kind, warning.run, warning.runs) == ("newest row not attended", 0, COUNT)
+    assert str(warning) == (
+        "run 0 (and in 5 more runs): 0.key got rows 0 to 3, but 'nonpad_kv_seqlen' counts 0 rows, so that attention "
+        "does not read the newest token: the count was taken before the write; give 'nonpad_kv_seqlen' = 4, which is "
+        "'write_indices' and the rows written"
+    )
+    assert not of_keys(decode(right), *WRONG)
+    # It runs, and says something else: that is why it needs to be said. onnxruntime agrees on both.
+    assert trace.tokens != decode(right).tokens
+    for one in (wrong, right):
+        session, run = session_of(one.proto), decode(one)
+        feeds: Feeds = {"input_ids": np.array([PROMPT]), **one.controls(0, len(PROMPT))}
+        feeds |= {name: np.zeros((1, HEADS, ROWS, SIZE), np.float32) for name in NAMES}
+        (logits,) = session.run(["logits"], feeds)
+        np.testing.assert_allclose(run.logits[0], logits[:, -1], rtol=1e-4, atol=1e-4)
+
+
+def test_a_count_that_is_one_too_small_hides_the_newest_row_as_well() -> None:
+    (warning,) = of_keys(decode(counted(SHORT), [3, 7, 1]), *WRONG)
+    assert "'nonpad_kv_seqlen' counts 2 rows" in str(warning) and "the count was too small" in str(warning)
+
+
+def test_a_count_that_is_too_large_lets_attention_read_rows_without_tokens() -> None:
+    (warning,) = of_keys(decode(counted(LONG)), *WRONG)
+    assert (warning.kind, warning.runs) == ("stale rows attended", COUNT)
+    assert str(warning).startswith(
+        "run 0 (and in 5 more runs): attention may read row 4 of 0.key (never written), because 'nonpad_kv_seqlen' "
+        "counts 5 rows and 4 of them hold tokens; give the number of rows that hold tokens"
+    )
+
+
+def unmasked() -> Small:
+    """A static cache whose attention sees all of its rows."""
+    nodes = [
+        node("Reshape", "cache_position column", "rows4"),
+        node("Shape", "k", "newshape"),
+        node("Expand", "rows4 newshape", "at"),
+        *each("past_key_values.0.{0} at {1} -> present.0.{0}", "ScatterElements", axis=2),
+        *attend(bias="nothing"),
+    ]
+    proto = decoder(nodes, ROWS, column=np.array([1, 1, -1, 1]))
+    return Small(proto, "static", NAMES, ROWS, positions)
+
+
+def test_a_static_cache_without_a_mask_lets_attention_read_what_is_left_over() -> None:
+    left = {name: np.ones((1, HEADS, ROWS, SIZE), np.float32) for name in NAMES}
+    (empty,) = of_keys(decode(unmasked()), *WRONG)
+    assert "rows 4 to 23 of 0.key (never written), because no mask hides them; mask the rows" in str(empty)
+    (full,) = of_keys(decode(unmasked(), inputs=left, donate=list(left)), *WRONG)
+    assert "rows 4 to 23 of 0.key (no live token)" in str(full)
+    # Left over rows that a mask hides do no harm.
+    masked = decode(small("scatter_elements"), inputs=left, donate=list(left))
+    assert masked.caches[0].runs[0].stale == ROWS - len(PROMPT) and not of_keys(masked, *WRONG)
+
+
+def chunked(sizes: list[int], rows: int) -> Trace:
+    """A circular cache that is fed chunks of several tokens."""
+    one = counted(
+        [*AFTER[:2], node("Add", "write_indices length", "end"), node("Min", "end most", "nonpad_kv_seqlen")],
+        "circular",
+        rows,
+    )
+    one.proto.graph.initializer.append(numpy_helper.from_array(np.array(rows, np.int64), "most"))
+    chunks: list[Feeds] = []
+    past = 0
+    for size in sizes:
+        ids = np.arange(past, past + size)[None] % 20
+        chunks.append({"input_ids": ids, **one.controls(past, size)})
+        past += size
+    states: Feeds = {name: np.zeros((1, HEADS, rows, SIZE), np.float32) for name in NAMES}
+    return kvviz.stream(kvviz.load(one.proto), chunks, states=states)
+
+
+def test_writing_round_and_round_over_rows_in_the_window_is_told() -> None:
+    # given chunks of three: the first of three queries attends to six tokens, two of which the chunk overwrites
+    trace = chunked([3, 3, 3], WINDOW)
+    (warning,) = of_keys(trace, "live rows overwritten")
+    assert (warning.run, warning.runs) == (2, 1)
+    assert trace.caches[0].runs[2].items[0].lost == 2
+    assert str(warning) == (
+        "run 2: 3 rows were written round and round into the 6 rows of 0.key, over 2 tokens in the window of the run's "
+        "first query; feed fewer tokens at once, or make the cache 2 rows longer"
+    )
+    # That query has another result than when it comes alone; the ones before the wrap have not.
+    alone = chunked([1] * 9, WINDOW)
+    together = np.concatenate([result["logits"] for result in trace.results], 1)
+    apart = np.concatenate([result["logits"] for result in alone.results], 1)
+    close = np.isclose(together, apart, rtol=1e-3, atol=1e-3).all(axis=(0, 2)).tolist()
+    assert close[:6] == [True] * 6 and not close[6]
+    # One token at a time takes the place of the one that has just left the window; and so do chunks with more room.
+    assert not of_keys(chunked([3, 3, 1, 1, 1], WINDOW), "live rows overwritten")
+    assert not of_keys(chunked([2, 2, 2], WINDOW), "live rows overwritten")
+
+
+def test_writing_over_a_live_row_of_a_linear_cache_is_told() -> None:
+    stuck = [node("Mul", "write_indices zero", "at")]
+    nodes = [
+        *stuck,
+        *each("past_key_values.0.{0} {1} at -> present.0.{0}", "TensorScatter", axis=2),
+        *AFTER,
+        node("Attention", "q present.0.key present.0.value - - - nonpad_kv_seqlen", "y", is_causal=1),
+        node("Transpose", "y", "yt", perm=[0, 2, 1, 3]),
+        node("Reshape", "yt flat", "y3"),
+    ]
+    proto = decoder(nodes, ROWS, controls=["write_indices int64 batch"], opset=24)
+    trace = decode(Small(proto, "static", NAMES, ROWS, positions))
+    (warning,) = of_keys(trace, "live rows overwritten")
+    assert (warning.run, warning.runs) == (1, COUNT - 1)
+    assert "0.key got row 0, over 1 token that attention still reads, because of 'at'" in str(warning)
+    assert [run.valid for run in trace.caches[0].runs] == [4] * COUNT
+
+
+# Memory that is wasted
+
+
+def test_a_capacity_given_as_the_length_of_the_past_makes_the_cache_grow() -> None:
+    one = small("grouped")
+    full: Feeds = {name: np.zeros((1, HEADS, ROWS, SIZE), np.float32) for name in NAMES}
+    for name in NAMES:
+        full[name][:, :, :4] = 1
+    feeds = {"input_ids": np.array([[5]]), **one.controls(4, 1), **full}
+    right = kvviz.run(kvviz.load(one.proto), {**feeds, **{n: full[n].copy() for n in NAMES}}, donate=list(NAMES))
+    assert not cache_warnings(right)
+    feeds["total_sequence_length"] = np.array(ROWS + 1, np.int32)
+    wrong = kvviz.run(kvviz.load(one.proto), feeds, donate=list(NAMES))
+    (warning,) = of_keys(wrong, "capacity taken for length")
+    assert str(warning) == (
+        "run 0: 0.key grew from 24 to 25 rows, although 20 of them hold no token: the capacity of the past was taken "
+        "for its valid length; let total_sequence_length count tokens, so that past and present can be one buffer"
+    )
+    # The result is right all the same.
+    np.testing.assert_allclose(wrong.outputs["logits"], right.outputs["logits"], rtol=1e-5, atol=1e-5)
+
+
+def test_empty_rows_in_a_growing_past_are_told() -> None:
+    one = small("concat")
+    full: Feeds = {name: np.zeros((1, HEADS, ROWS, SIZE), np.float32) for name in NAMES}
+    for name in NAMES:
+        full[name][:, :, :4] = 1
+    ids: Feeds = {"input_ids": np.array([[5]])}
+    wrong = kvviz.run(kvviz.load(one.proto), {**ids, **positions(ROWS, 1), **full})
+    (warning,) = of_keys(wrong, "capacity taken for length")
+    assert "give the past without its empty rows" in str(warning)
+    assert [w.kind for w in of_keys(wrong, *WRONG)] == ["stale rows attended"]
+    right = kvviz.run(kvviz.load(one.proto), {**ids, **positions(4, 1), **{n: full[n][:, :, :4] for n in NAMES}})
+    assert not of_keys(right, *WRONG, "capacity taken for length")
+
+
+def test_a_reserve_that_the_first_run_throws_away_is_told_with_the_way_to_keep_it() -> None:
+    wrong = decode(small("merged"), kv_capacity=ROWS)
+    (warning,) = of_keys(wrong, "reserve thrown away")
+    assert (warning.run, warning.runs) == (0, 1)
+    assert "with room for 24 rows of 0.key was thrown away, because the branch that ran makes the cache anew" in str(
+        warning
+    )
+    right = decode(small("merged"), kv_capacity=ROWS, growth="after")
+    assert not of_keys(right, "reserve thrown away", "past copied")
+    # The advice is the one that helps.
+    assert "growth='after'" in str(warning)
+    assert all("growth='after'" in str(w) for w in of_keys(wrong, "past copied"))
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "cause", "advice"),
+    [
+        ("concat", {}, "its buffer has no room reserved", "reserve room: kv_capacity= in a decode"),
+        ("attention", {}, "its buffer has no room reserved", "reserve room: kv_capacity= in a decode"),
+        ("grouped", {"policy": "never"}, "the policy 'never' runs nothing in place", "that is a rule of the policy"),
+        ("window", {}, "its buffer has no room reserved", "keep the window in a buffer of its own size"),
+        ("scatter_nd", {}, "it is not a row-major block", "does not pay again"),
+    ],
+)
+def test_past_and_present_alive_at_once_are_told_with_the_cause(
+    name: str, options: dict[str, Any], cause: str, advice: str
+) -> None:
+    (warning,) = of_keys(decode(small(name), **options), *WASTE)
+    assert warning.kind == "past copied"
+    assert warning.runs == (1 if name == "scatter_nd" else COUNT - 1)
+    assert str(warning).startswith(f"run {warning.run}") and "2 storages with 0.key were alive at once" in str(warning)
+    assert cause in str(warning) and advice in str(warning)
+
+
+@pytest.mark.parametrize("name", ["concat", "attention", "grouped", "multi_head"])
+def test_with_room_nothing_is_to_be_said(name: str) -> None:
+    assert not cache_warnings(decode(small(name), kv_capacity=ROWS))
+
+
+def test_a_borrowed_cache_is_copied_until_it_is_given_away_with_room() -> None:
+    one = small("concat")
+    past: Feeds = {name: np.ones((1, HEADS, 4, SIZE), np.float32) for name in NAMES}
+    feeds: Feeds = {"input_ids": np.array([[5]]), **positions(4, 1)}
+    graph = kvviz.load(one.proto)
+    (both,) = of_keys(kvviz.run(graph, {**feeds, **past}), *WASTE)
+    assert "it belongs to the caller, who did not donate it, and its buffer has no room reserved" in str(both)
+    assert "donate 'past_key_values.0.key', and reserve room" in str(both)
+    roomy = {name: kvviz.reserve(array, 2, 8) for name, array in past.items()}
+    assert not cache_warnings(kvviz.run(graph, {**feeds, **roomy}, donate=list(NAMES)))
+
+
+def test_a_trace_that_was_saved_tells_the_same(tmp_path: Path) -> None:
+    for trace in (decode(counted(BEFORE)), decode(small("merged"), kv_capacity=ROWS), chunked([3, 3, 3], WINDOW)):
+        trace.save(tmp_path / "trace")
+        assert cache_warnings(Trace.load(tmp_path / "trace")) == cache_warnings(trace) != ()
+
+
+def test_warnings_come_with_those_first_that_make_results_wrong() -> None:
+    kinds = [warning.kind for warning in cache_warnings(decode(counted(BEFORE), policy="never"))]
+    assert kinds == sorted(kinds, key=KINDS.index) and kinds[0] in WRONG and kinds[-1] in WASTE

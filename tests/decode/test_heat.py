@@ -1,0 +1,225 @@
+"""Caches row by row for a picture: states of rows, and the attention that a query gave to them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kvviz
+from kvviz import Trace
+from kvviz.decode.heat import OUTSIDE, READ, RESERVED, STALE, VALID, WRAPPED, WRITTEN, Heat, as_bytes, attention, heat
+from kvviz.errors import ReplayError
+from tests.decode.small import (
+    DECODERS,
+    HEADS,
+    NAMES,
+    ROWS,
+    WIDTH,
+    WINDOW,
+    Small,
+    decoder,
+    each,
+    grouped,
+    small,
+    weights,
+)
+from tests.graph.build import node, value
+
+PROMPT, COUNT = [3, 7, 1, 9], 9
+TOTAL = len(PROMPT) + COUNT - 1
+
+
+def decode(one: Small, **options: Any) -> Trace:
+    return kvviz.decode(kvviz.load(one.proto), PROMPT, COUNT, progress=False, **{**one.options, **options})
+
+
+def shown(trace: Trace, run: int) -> Heat:
+    found = heat(trace, trace.caches[0], run)
+    assert found is not None
+    return found
+
+
+def states(trace: Trace, run: int) -> list[int]:
+    """States of the rows, which are alike for all heads."""
+    found = shown(trace, run).states
+    assert found.dtype == np.uint8 and found.shape == (HEADS, trace.caches[0].runs[run].capacity)
+    assert (found == found[0]).all()
+    return [int(state) for state in found[0]]
+
+
+# States of rows
+
+
+def test_a_cache_with_room_shows_what_is_valid_what_is_new_and_what_was_never_written() -> None:
+    trace = decode(small("concat"), kv_capacity=ROWS)
+    new, old = VALID | WRITTEN | READ, VALID | READ
+    assert states(trace, 0) == [new] * 4 + [RESERVED] * (ROWS - 4)
+    assert states(trace, 3) == [old] * 6 + [new] + [RESERVED] * (ROWS - 7)
+    assert shown(trace, 3).positions.tolist() == [0, 1, 2, 3, 4, 5, 6] + [-1] * (ROWS - 7)
+
+
+def test_a_circular_cache_shows_which_rows_were_written_over() -> None:
+    trace = decode(small("circular"))
+    new, old, again = VALID | WRITTEN | READ, VALID | READ, VALID | READ | WRAPPED
+    assert states(trace, 2) == [old] * 5 + [new]
+    # The seventh token goes to row 0, the eighth to row 1.
+    assert states(trace, 3) == [new | WRAPPED] + [old] * 5
+    assert states(trace, 4) == [again, new | WRAPPED] + [old] * 4
+    assert shown(trace, 4).positions.tolist() == [6, 7, 2, 3, 4, 5]
+
+
+def test_a_window_kept_in_order_leaves_stale_rows_and_wraps_nothing() -> None:
+    trace = decode(small("grouped_window"))
+    last = states(trace, COUNT - 1)
+    assert not any(state & WRAPPED for run in range(COUNT) for state in states(trace, run))
+    assert all(state & 3 == VALID for state in last[:WINDOW]) and last[WINDOW:] == [STALE] * 2
+
+
+def test_rows_beyond_a_local_window_are_valid_but_outside_of_it() -> None:
+    trace = decode(grouped(local_window_size=WINDOW))
+    last = states(trace, COUNT - 1)
+    assert last == [VALID | OUTSIDE] * (TOTAL - WINDOW) + [VALID | READ] * (WINDOW - 1) + [VALID | READ | WRITTEN]
+    assert trace.caches[0].runs[-1].rows_read == WINDOW
+
+
+def test_what_an_earlier_story_left_is_stale() -> None:
+    before = decode(small("tensor_scatter"))
+    left = {name: before.outputs[output] for name, output in NAMES.items()}
+    trace = kvviz.decode(kvviz.load(small("tensor_scatter").proto), [5], 2, left, donate=list(left), progress=False)
+    assert states(trace, 0) == [VALID | WRITTEN | READ] + [STALE] * (TOTAL - 1) + [RESERVED] * (ROWS - TOTAL)
+
+
+def test_padding_is_shown_for_the_batch_entry_that_has_it() -> None:
+    graph = kvviz.load(Path(__file__).parents[2] / "assets" / "models" / "storyteller" / "concat" / "model.onnx")
+    trace = kvviz.decode(graph, [[5, 6, 7, 8], [9]], 1, progress=False)
+    cache = trace.caches[0]
+    first, second = heat(trace, cache, 0, item=0), heat(trace, cache, 0, item=1)
+    assert first is not None and second is not None
+    assert (first.states == VALID | WRITTEN | READ).all()
+    assert second.states[0].tolist() == [STALE | WRITTEN] * 3 + [VALID | WRITTEN | READ]
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_the_states_say_what_the_meter_counts(name: str, tmp_path: Path) -> None:
+    trace = decode(small(name))
+    trace.save(tmp_path / "trace")
+    loaded = Trace.load(tmp_path / "trace")
+    for cache, other in zip(trace.caches, loaded.caches, strict=True):
+        for number, run in enumerate(cache.runs):
+            found, again = heat(trace, cache, number), heat(loaded, other, number)
+            assert found is not None and again is not None
+            row = found.states[0]
+            assert (row & 3 == VALID).sum() == run.valid and (row & 3 == STALE).sum() == run.stale
+            assert (row & WRITTEN != 0).sum() == run.rows_written and (row & READ != 0).sum() == run.rows_read
+            assert (row & 3 == RESERVED).sum() == run.capacity - run.valid - run.stale
+            assert ((found.positions >= 0) == (row & 3 == VALID)).all()
+            np.testing.assert_array_equal(found.states, again.states)
+            np.testing.assert_array_equal(found.positions, again.positions)
+
+
+def test_a_state_has_no_rows_to_show() -> None:
+    graph = kvviz.load(Path(__file__).parents[2] / "assets" / "models" / "o08_silero_vad_sequence" / "model.onnx")
+    trace = kvviz.stream(graph, [{"input": np.zeros((4, 576), np.float32)}])
+    assert all(heat(trace, cache, 0) is None for cache in trace.caches)
+
+
+# Attention
+
+
+def expected(tokens: list[int], query: int, seen: range) -> np.ndarray:
+    """Probabilities of one query by head, straight from the weights."""
+    w = weights()
+    x = w["E"][tokens] + w["P"][: len(tokens)]
+    q, k = (np.reshape(x @ w[name], (len(tokens), HEADS, WIDTH // HEADS)) for name in ("Wq", "Wk"))
+    scores = np.einsum("hs,thas->ht", q[query], k[:, :, None]) * w["scale"]
+    hidden = [t not in seen for t in range(len(tokens))]
+    scores[:, hidden] = -np.inf
+    scores = np.exp(scores - scores.max(axis=1, keepdims=True))
+    return np.asarray(scores / scores.sum(axis=1, keepdims=True))
+
+
+@pytest.mark.parametrize("name", ["concat", "merged", "scatter_nd", "scatter_elements", "window"])
+@pytest.mark.parametrize("run", [0, 2, COUNT - 1])
+def test_the_attention_of_a_query_falls_on_the_rows_of_its_tokens(name: str, run: int) -> None:
+    trace = decode(small(name))
+    tokens = (PROMPT + trace.tokens)[: len(PROMPT) + run]
+    for cache in trace.caches:
+        found = attention(trace, cache, run)
+        assert found is not None and found.dtype == np.float32
+        assert found.shape == (HEADS, cache.runs[run].capacity)
+        last = len(tokens) - 1
+        want = expected(tokens, last, range(max(0, last - WINDOW + 1 if name == "window" else 0), last + 1))
+        places = shown(trace, run).positions
+        for row, position in enumerate(places):
+            np.testing.assert_allclose(found[:, row], want[:, position] if position >= 0 else 0, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(found.sum(axis=1), 1, rtol=1e-5)
+
+
+def test_any_query_of_a_prompt_may_be_asked_for() -> None:
+    trace = decode(small("concat"))
+    for query in range(len(PROMPT)):
+        found = attention(trace, trace.caches[0], 0, query)
+        assert found is not None
+        np.testing.assert_allclose(found, expected(PROMPT, query, range(query + 1)), rtol=1e-4, atol=1e-5)
+    assert attention(trace, trace.caches[0], 0, len(PROMPT)) is None
+
+
+def scored(mode: int, softcap: float = 0.0) -> Small:
+    """TensorScatter and an Attention that gives its scores, at one of four stages."""
+    nodes = [
+        *each("past_key_values.0.{0} {1} write_indices -> present.0.{0}", "TensorScatter", axis=2),
+        node(
+            "Attention",
+            "q present.0.key present.0.value - - - nonpad_kv_seqlen",
+            "y - - qk",
+            is_causal=1,
+            qk_matmul_output_mode=mode,
+            softcap=softcap,
+        ),
+        node("Transpose", "y", "yt", perm=[0, 2, 1, 3]),
+        node("Reshape", "yt flat", "y3"),
+    ]
+    one = small("tensor_scatter")
+    controls = ["write_indices int64 batch", "nonpad_kv_seqlen int64 batch"]
+    proto = decoder(nodes, ROWS, controls=controls, opset=24)
+    # A value that nobody takes is gone before it can be read.
+    proto.graph.output.append(value(f"qk float batch {HEADS} length {ROWS}"))
+    return Small(proto, "static", NAMES, ROWS, one.controls)
+
+
+@pytest.mark.parametrize("mode", [0, 1, 2, 3])
+def test_scores_of_attention_become_probabilities_from_every_stage(mode: int) -> None:
+    trace = decode(scored(mode))
+    want = expected((PROMPT + trace.tokens)[: len(PROMPT) + 3], len(PROMPT) + 2, range(len(PROMPT) + 3))
+    found = attention(trace, trace.caches[0], 3)
+    assert found is not None
+    np.testing.assert_allclose(found[:, : want.shape[1]], want, rtol=1e-4, atol=1e-5)
+    assert not found[:, want.shape[1] :].any()
+
+
+def test_a_soft_cap_is_applied_to_raw_scores() -> None:
+    raw, done = (attention(t, t.caches[0], 2) for t in (decode(scored(0, 5.0)), decode(scored(3, 5.0))))
+    assert raw is not None and done is not None
+    np.testing.assert_allclose(raw, done, rtol=1e-4, atol=1e-6)
+    capped = attention(uncapped := decode(scored(3)), uncapped.caches[0], 2)
+    assert capped is not None and not np.allclose(capped, done)
+
+
+def test_attention_inside_of_an_operator_that_shows_nothing_is_not_guessed() -> None:
+    for name in ("attention", "grouped", "multi_head", "tensor_scatter"):
+        trace = decode(small(name))
+        assert attention(trace, trace.caches[0], 1) is None
+
+
+def test_attention_of_a_saved_trace_was_not_recorded(tmp_path: Path) -> None:
+    decode(small("concat")).save(tmp_path / "trace")
+    trace = Trace.load(tmp_path / "trace")
+    with pytest.raises(ReplayError, match="attention was not recorded"):
+        attention(trace, trace.caches[0], 1)
+
+
+def test_shades_go_from_none_to_all() -> None:
+    assert as_bytes(np.array([0, 0.5, 1, 1.0001], np.float32)).tolist() == [0, 128, 255, 255]

@@ -1,0 +1,127 @@
+"""What is computed again from the control inputs alone is what the run had."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kvviz
+from kvviz.decode.frames import RunFrames
+from kvviz.decode.known import Known
+from kvviz.decode.loop import DecodeSession
+from kvviz.decode.visible import sight_of
+from kvviz.decode.walk import way_of
+from tests.graph.build import MODELS, graph, model, node
+
+NAMES = [
+    "o01_optimum_llama",
+    "o02_optimum1_merged_gpt2",
+    "o03_optimum1_merged_whisper",
+    "o04_dynamo_static_llama_op18",
+    "o05_dynamo_llama_op23",
+    "o06_mobius_static_llama_op24",
+    "o07_genai_llama_int4",
+    "storyteller/attention_24",
+]
+
+
+def values_of(session: DecodeSession) -> Iterator[tuple[int, str, np.ndarray]]:
+    """(step, name, value) of what each op of a decode made, right after it ran."""
+    while session.advance():
+        execution = session.execution
+        if execution is None:
+            continue
+        row = session.recorder.rows[-1]
+        frame = next((frame for frame in execution.stack if frame.id == row[0]), None)
+        for name, slot in zip(row[1].node.outputs, row[1].outputs):
+            value = frame.vals[slot] if frame is not None and frame.vals and slot else None
+            if isinstance(value, np.ndarray) and value.size < 5000:
+                yield len(session.recorder.rows) - 1, name, np.array(value)
+
+
+def known_of(trace: Any, run: int) -> Known:
+    caches = {cache.input for cache in trace.caches}
+    kept = trace.replayer.runs[run].kept.values
+    return Known(trace, RunFrames(trace, run), {name: kept[name] for name in kept if name not in caches})
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_values_that_are_known_are_those_of_the_run(name: str) -> None:
+    ref = np.load(MODELS / name / "ref.npz")
+    encoder = "encoder.out.last_hidden_state"
+    inputs = {"encoder_hidden_states": ref[encoder]} if encoder in ref else {}
+    session = DecodeSession(kvviz.load(MODELS / name / "model.onnx"), ref["prompt"].tolist(), 2, inputs)
+    seen = list(values_of(session))
+    trace, rows = session.trace, session.recorder.rows
+    known = [known_of(trace, run) for run in range(2)]
+    found = unknown = 0
+    for step, output, want in seen:
+        one = known[trace.recorder.frames[rows[step][0]].run]
+        have = one.value(rows[step][0] - one.frames.first, output)
+        unknown += have is None
+        if have is not None:
+            found += 1
+            np.testing.assert_array_equal(have, want, err_msg=output)
+            assert have.dtype == want.dtype
+    # Masks, lengths and shapes are known; projections, norms and scores are not.
+    assert found and unknown > 20
+    products = [s for s in trace.steps if s.op_type in ("MatMul", "MatMulNBits", "Softmax", "Attention")]
+    for product in products:
+        here = known[product.run]
+        assert here.value(product.frame_id - here.frames.first, product.outputs[0]) is None
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_attention_of_every_cache_is_found_and_its_mask_known(name: str) -> None:
+    ref = np.load(MODELS / name / "ref.npz")
+    encoder = "encoder.out.last_hidden_state"
+    inputs = {"encoder_hidden_states": ref[encoder]} if encoder in ref else {}
+    trace = kvviz.decode(kvviz.load(MODELS / name / "model.onnx"), ref["prompt"].tolist(), 2, inputs, progress=False)
+    for run in range(2):
+        known = known_of(trace, run)
+        for cache in trace.caches:
+            readers = way_of(trace, known.frames, cache).readers
+            ran = [reader for reader in readers if known.step(reader.frame, reader.node.index) is not None]
+            assert len(ran) == 1, cache.name
+            assert cache.axis is not None
+            sight = sight_of(known, ran[0], cache.axis)
+            assert sight is not None
+            rows = cache.runs[run].valid
+            # Every row that is valid is seen by somebody, and the last query sees all of them.
+            assert sight.rows() == [((0, rows),)]
+            assert sight.allowed[0, -1, :rows].all()
+
+
+def test_a_loops_counter_and_what_follows_from_it_are_known_at_every_turn() -> None:
+    body = graph(
+        [
+            node("Identity", "go", "go2"),
+            node("Add", "i base", "place"),
+            node("Add", "count two", "count2"),
+            node("Neg", "x", "x2"),
+        ],
+        ["i int64 -", "go bool -", "count int64 -", "x float 2"],
+        ["go2", "count2", "x2", "place"],
+    )
+    nodes = [node("Loop", "trips - start data", "last data2 places", body=body)]
+    inputs = ["trips int64 -", "start int64 -", "base int64 -", "data float 2"]
+    proto = model(nodes, inputs, ["last int64 -", "data2 float 2", "places int64 n"], two=np.int64(2))
+    feeds = {"trips": np.array(4), "start": np.array(10), "base": np.array(7), "data": np.ones(2, np.float32)}
+    trace = kvviz.run(kvviz.load(proto), feeds)
+    known = Known(trace, RunFrames(trace, 0), {name: feeds[name] for name in feeds if name != "data"})
+    turns = known.frames.bodies(0, trace.graph.nodes[0])
+    assert [known.value(turn, "place") for turn in turns] == [7, 8, 9, 10]
+    assert [known.value(turn, "count2") for turn in turns] == [12, 14, 16, 18]
+    assert known.value(0, "last") == 18 == trace.outputs["last"]
+    assert known.value(0, "data2") is None and known.value(0, "places") is None
+
+
+def test_long_chains_of_arithmetic_need_no_deep_stack() -> None:
+    nodes = [node("Add", f"v{i} one", f"v{i + 1}") for i in range(5000)]
+    proto = model(nodes, ["v0 int64 1"], ["v5000 int64 1"], one=np.array([1]))
+    trace = kvviz.run(kvviz.load(proto), {"v0": np.array([3])})
+    known = Known(trace, RunFrames(trace, 0), {"v0": np.array([3])})
+    assert known.value(0, "v5000") == 5003

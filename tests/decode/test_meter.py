@@ -1,0 +1,368 @@
+"""The meter of a cache: which rows hold what, which are written and read, and what that costs in bytes."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import kvviz
+from kvviz import Trace
+from kvviz.decode.loop import DecodeSession
+from kvviz.decode.rows import NO_TOKEN, both, count, live, stale
+from kvviz.engine.records import Cache, CacheRun, Rows
+from kvviz.graph.model import Graph
+from tests.decode.oracle import session_of
+from tests.decode.small import DECODERS, HEADS, NAMES, ROWS, SIZE, WIDTH, WINDOW, Feeds, small, weights
+from tests.engine.ort.random_models import random_model
+
+PROMPT, COUNT = [3, 7, 1, 9], 12
+ROW = HEADS * SIZE * 4
+GROWING = ["concat", "attention", "grouped", "multi_head"]
+FIXED = ["scatter_nd", "scatter_elements", "tensor_scatter", "grouped_shared", "multi_head_shared"]
+
+
+@cache
+def loaded(name: str) -> Graph:
+    return kvviz.load(small(name).proto)
+
+
+def decode(name: str, prompt: Any = PROMPT, tokens: int = COUNT, **options: Any) -> Trace:
+    return kvviz.decode(loaded(name), prompt, tokens, progress=False, **{**small(name).options, **options})
+
+
+class Watched(DecodeSession):
+    """A decode that keeps what went into each run and what came out."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        self.fed: list[Feeds] = []
+        self.made: list[Feeds] = []
+        super().__init__(*args, **options)
+
+    def next_run(self) -> bool:
+        more = super().next_run()
+        if more:
+            self.fed.append({name: np.array(value) for name, value in self.feeds.items()})
+        return more
+
+    def ended(self, outputs: dict[str, Any]) -> None:
+        self.made.append({name: np.array(value) for name, value in outputs.items()})
+        super().ended(outputs)
+
+
+@cache
+def watched(name: str) -> Watched:
+    session = Watched(loaded(name), PROMPT, COUNT, poison=True, **small(name).options)
+    session.run_to_end()
+    return session
+
+
+def keys(tokens: list[int]) -> np.ndarray:
+    """The key of each token at its place, ``(tokens, heads, size)``, straight from the weights."""
+    w = weights()
+    rows = (w["E"][tokens] + w["P"][: len(tokens)]) @ w["Wk"]
+    return np.asarray(rows.reshape(len(tokens), HEADS, WIDTH // HEADS))
+
+
+def kept(trace: Trace, kind: str = "key") -> Cache:
+    return next(cache for cache in trace.caches if cache.output == f"present.0.{kind}")
+
+
+def item(run: CacheRun) -> Rows:
+    (only,) = run.items
+    return only
+
+
+def positions(rows: Rows) -> dict[int, int]:
+    """Row to the position of its token, -1 where it holds no live one."""
+    return {
+        row: first if first == NO_TOKEN else first + row - start
+        for start, stop, first in rows.held
+        for row in range(start, stop)
+    }
+
+
+# What the rows hold: the numbers themselves are the judge
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_each_row_holds_the_key_of_the_token_that_the_meter_says(name: str) -> None:
+    session = watched(name)
+    want = keys(PROMPT + session.trace.tokens)
+    for run, made in zip(kept(session.trace).runs, session.made, strict=True):
+        held, present = positions(item(run)), made["present.0.key"][0]
+        for row in range(present.shape[1]):
+            position = held.get(row)
+            if position is None:
+                assert not present[:, row].any()
+            elif position == NO_TOKEN:
+                assert present[:, row].any()
+            else:
+                np.testing.assert_allclose(present[:, row], want[position], rtol=1e-4, atol=1e-4)
+        assert run.valid == sum(position != NO_TOKEN for position in held.values())
+        assert run.stale == sum(position == NO_TOKEN for position in held.values())
+
+
+@pytest.mark.parametrize("name", [name for name in DECODERS if not name.startswith("window")])
+def test_the_rows_that_a_run_wrote_are_those_whose_numbers_changed(name: str) -> None:
+    session = watched(name)
+    for run, fed, made in zip(kept(session.trace).runs, session.fed, session.made, strict=True):
+        before, after = fed["past_key_values.0.key"][0], made["present.0.key"][0]
+        changed = [
+            row
+            for row in range(after.shape[1])
+            if row >= before.shape[1] or not np.array_equal(before[:, row], after[:, row])
+        ]
+        assert [row for start, stop in item(run).wrote for row in range(start, stop)] == changed
+        assert run.rows_written == len(changed)
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_attention_reads_just_the_rows_that_change_its_result(name: str) -> None:
+    session, oracle = watched(name), session_of(small(name).proto)
+    runs = kept(session.trace).runs
+    rng = np.random.default_rng(2)
+    for number in (1, 4, COUNT - 1):
+        fed, before, after = session.fed[number], positions(item(runs[number - 1])), item(runs[number])
+        assert after.read is not None
+        seen = {position for row, position in positions(after).items() if both(after.read, [(row, row + 1)])}
+        (plain,) = oracle.run(["logits"], fed)
+        for row in range(fed["past_key_values.0.key"].shape[2]):
+            position = before.get(row, NO_TOKEN)
+            if position == NO_TOKEN:
+                # Rows of a window that slides have other numbers after the run; without a token they stay hidden.
+                overwritten = name.startswith("window") or bool(both(after.wrote, [(row, row + 1)]))
+                expected = bool(both(after.read, [(row, row + 1)])) and not overwritten
+            elif position in positions(after).values():
+                expected = position in seen
+            else:
+                # It makes way in this run, and has no number after it.
+                continue
+            found = False
+            for _ in range(8):
+                changed = {past: fed[past].copy() for past in NAMES}
+                for past in NAMES:
+                    # Large enough for one of them to get all of the attention.
+                    changed[past][:, :, row] += 20 * rng.standard_normal((1, HEADS, SIZE)).astype(np.float32)
+                (other,) = oracle.run(["logits"], {**fed, **changed})
+                found = found or not np.array_equal(plain, other)
+            assert found is expected, (number, row)
+
+
+def test_a_row_that_has_just_been_written_is_read_by_the_run_that_wrote_it() -> None:
+    for name in DECODERS:
+        for run in kept(watched(name).trace).runs:
+            rows = item(run)
+            assert rows.read is not None and both(rows.wrote, rows.read)
+
+
+# Bytes, in closed form
+
+
+@pytest.mark.parametrize("name", GROWING)
+def test_a_growing_cache_without_room_copies_its_past_and_with_room_nothing(name: str) -> None:
+    tight, roomy = decode(name), decode(name, kv_capacity=ROWS)
+    lengths = [len(PROMPT) + step for step in range(COUNT)]
+    new = [len(PROMPT)] + [1] * (COUNT - 1)
+    for one in tight.caches:
+        assert [run.bytes_copied for run in one.runs] == [0] + [length * ROW for length in lengths[:-1]]
+        assert [run.bytes_written for run in one.runs] == [length * ROW for length in lengths]
+        assert [(run.capacity, run.valid, run.slack) for run in one.runs] == [(n, n, 0) for n in lengths]
+        assert [run.reallocations for run in one.runs] == [1] * COUNT
+        assert [run.generations for run in one.runs] == [1] + [2] * (COUNT - 1)
+    for one in roomy.caches:
+        assert [run.bytes_copied for run in one.runs] == [0] * COUNT
+        assert [run.bytes_written for run in one.runs] == [rows * ROW for rows in new]
+        assert [(run.capacity, run.valid, run.slack) for run in one.runs] == [(ROWS, n, ROWS - n) for n in lengths]
+        assert {(run.reallocations, run.generations) for run in one.runs} == {(0, 1)}
+        assert len({run.storage for run in one.runs}) == 1
+    for trace in (tight, roomy):
+        assert [run.rows_written for run in kept(trace).runs] == new
+        assert [run.rows_read for run in kept(trace).runs] == lengths
+
+
+@pytest.mark.parametrize("name", FIXED)
+def test_a_cache_of_fixed_size_is_written_row_by_row_or_copied_whole(name: str) -> None:
+    ideal, never = decode(name), decode(name, policy="never")
+    turned = name == "scatter_nd"
+    for one in ideal.caches:
+        # torch keeps rows first: the first run turns the cache round, and copies it for that.
+        assert [run.bytes_copied for run in one.runs] == [turned * ROWS * ROW] + [0] * (COUNT - 1)
+        assert [run.bytes_written - run.bytes_copied for run in one.runs] == [len(PROMPT) * ROW] + [ROW] * (COUNT - 1)
+        assert [run.reallocations for run in one.runs] == [int(turned)] + [0] * (COUNT - 1)
+    for one in never.caches:
+        assert {run.bytes_copied for run in one.runs} == {ROWS * ROW}
+        assert {(run.reallocations, run.generations) for run in one.runs} == {(1, 2)}
+    for trace in (ideal, never):
+        assert [run.valid for run in kept(trace).runs] == [len(PROMPT) + step for step in range(COUNT)]
+        assert {run.capacity for run in kept(trace).runs} == {ROWS}
+
+
+def test_all_kinds_of_windows_keep_the_same_tokens_in_other_rows() -> None:
+    total = len(PROMPT) + COUNT - 1
+    newest = set(range(total - WINDOW, total))
+    ends = {
+        name: item(kept(watched(name).trace).runs[-1])
+        for name in ("circular", "grouped_window", "window", "window_fixed")
+    }
+    assert {name: set(positions(rows).values()) - {NO_TOKEN} for name, rows in ends.items()} == dict.fromkeys(
+        ends, newest
+    )
+    # Round and round; moved to the front in steps, with what was evicted behind; and always in order.
+    assert positions(ends["circular"]) == {p % WINDOW: p for p in newest}
+    assert ends["grouped_window"].held == ((0, WINDOW, total - WINDOW), (WINDOW, WINDOW + 2, NO_TOKEN))
+    assert ends["window"].held == ends["window_fixed"].held == ((0, WINDOW, total - WINDOW),)
+    # A window that starts with all of its rows is filled from the end.
+    assert item(kept(watched("window_fixed").trace).runs[0]).held == ((WINDOW - len(PROMPT), WINDOW, 0),)
+
+
+def test_the_first_run_of_a_merged_decoder_leaves_the_reserved_block() -> None:
+    runs = kept(decode("merged", kv_capacity=ROWS)).runs
+    assert (runs[0].capacity, runs[0].reallocations, runs[0].generations) == (len(PROMPT), 1, 2)
+    moved = kept(decode("merged", kv_capacity=ROWS, growth="after")).runs
+    assert [run.bytes_moved_outside for run in moved] == [len(PROMPT) * ROW] + [0] * (COUNT - 1)
+    assert {(run.reallocations, run.generations, run.bytes_copied) for run in moved[1:]} == {(0, 1, 0)}
+
+
+# Invariants of all decodes
+
+
+def resident(name: str, tokens: int, capacity: int) -> int:
+    """Rows that hold a token after so many of them; GroupQueryAttention's window by onnxruntime 1.31's own words."""
+    if name == "grouped_window" and tokens > capacity:
+        step = capacity - WINDOW + 1
+        return tokens - step * -(-(tokens - capacity) // step)
+    return min(tokens, WINDOW) if name in ("circular", "window", "window_fixed") else tokens
+
+
+@given(
+    name=st.sampled_from(sorted(DECODERS)),
+    prompt=st.lists(st.integers(0, 23), min_size=1, max_size=WINDOW),
+    tokens=st.integers(1, 9),
+    policy=st.sampled_from(["ideal", "never", "rten", "onnxruntime"]),
+    room=st.sampled_from([None, ROWS]),
+    growth=st.sampled_from(["start", "after"]),
+)
+@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_the_numbers_of_a_meter_fit_together(
+    name: str, prompt: list[int], tokens: int, policy: str, room: int | None, growth: str
+) -> None:
+    if room is not None and name == "grouped_window":
+        room = WINDOW + 2
+    options: dict[str, Any] = {"policy": policy, "growth": growth} | ({"kv_capacity": room} if room else {})
+    trace = decode(name, prompt, tokens, **options)
+    assert {len(cache.runs) for cache in trace.caches} == {len(trace.runs)}
+    for one in trace.caches:
+        for number, run in enumerate(one.runs):
+            rows = item(run)
+            total = len(prompt) + number
+            assert run.stale >= 0 and run.valid > 0 and run.valid + run.stale <= run.capacity
+            assert run.slack == run.capacity - run.valid >= 0
+            assert run.valid == resident(name, total, run.capacity)
+            assert run.rows_written * ROW <= run.bytes_written
+            assert 0 < run.rows_read <= run.valid and rows.lost == 0
+            if one.protocol != "window":
+                # A window may move to the front inside of its own storage.
+                assert run.generations >= 1 + (run.bytes_copied > 0)
+                assert run.reallocations > 0 or run.bytes_copied == 0
+            assert count(live(rows.held)) == run.valid and count(stale(rows.held)) == run.stale
+            assert run.bytes_copied <= run.bytes_written
+            if one.protocol in ("growing", "shared") and run.reallocations == 0:
+                # In place: the new rows and nothing else.
+                assert (run.bytes_written, run.bytes_copied) == (run.rows_written * ROW, 0)
+        if one.protocol != "window":
+            assert sum(run.rows_written for run in one.runs) == one.runs[-1].valid
+    moved = [sum(one.runs[i].bytes_moved_outside for one in trace.caches) for i in range(len(trace.runs))]
+    assert moved == [run.bytes_moved_outside for run in trace.runs]
+    for i, whole in enumerate(trace.runs):
+        assert sum(one.runs[i].bytes_copied for one in trace.caches) <= whole.bytes_copied
+        assert sum(one.runs[i].bytes_written for one in trace.caches) <= whole.bytes_written
+
+
+# Batches, given caches, and what else may come
+
+
+def test_padding_takes_rows_that_hold_no_token() -> None:
+    graph = kvviz.load(Path(__file__).parents[2] / "assets" / "models" / "storyteller" / "concat" / "model.onnx")
+    trace = kvviz.decode(graph, [[5, 6, 7, 8], [9]], 3, progress=False)
+    for one in trace.caches:
+        for number, run in enumerate(one.runs):
+            first, second = run.items
+            assert first.held == ((0, 4 + number, 0),)
+            assert second.held == ((0, 3, NO_TOKEN), (3, 4 + number, 3))
+            assert (first.read, second.read) == (((0, 4 + number),), ((3, 4 + number),))
+            # The fullest entry counts for rows that are valid, the emptiest for those that are not.
+            assert (run.valid, run.stale) == (4 + number, 3)
+
+
+def test_rows_that_an_earlier_story_left_are_stale_until_they_are_overwritten() -> None:
+    session = watched("tensor_scatter")
+    left = {name: session.made[-1][output] for name, output in NAMES.items()}
+    trace = decode("tensor_scatter", [5, 6], 4, inputs=left, donate=list(left))
+    assert trace.tokens == decode("tensor_scatter", [5, 6], 4).tokens
+    total = len(PROMPT) + COUNT - 1
+    for one in trace.caches:
+        assert [(run.valid, run.stale) for run in one.runs] == [(2 + k, total - 2 - k) for k in range(4)]
+        assert [run.rows_read for run in one.runs] == [2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("name", ["tensor_scatter", "grouped", "scatter_nd", "concat"])
+def test_a_single_run_tells_how_full_a_given_cache_is(name: str) -> None:
+    session = watched(name)
+    rows = kept(session.trace).runs[5].capacity
+    trace = kvviz.run(loaded(name), session.fed[5])
+    (run,) = kept(trace).runs
+    want = kept(session.trace).runs[5]
+    assert (run.valid, run.rows_written, run.rows_read, run.stale) == (want.valid, 1, want.rows_read, 0)
+    assert item(run).held == item(want).held and run.capacity == rows
+
+
+def test_meters_are_the_same_whenever_they_are_looked_at(tmp_path: Path) -> None:
+    ways: list[tuple[str, dict[str, Any]]] = [
+        ("concat", {}),
+        ("merged", {"growth": "after"}),
+        ("circular", {}),
+        ("grouped_window", {}),
+    ]
+    for name, options in ways:
+        late = decode(name, **options)
+        session = DecodeSession(loaded(name), PROMPT, COUNT, **{**small(name).options, **options})
+        session.on_run_end = lambda session=session: [cache.runs for cache in session.trace.caches]
+        early = session.run_to_end()
+        late.save(tmp_path / "trace")
+        assert late.caches == early.caches == Trace.load(tmp_path / "trace").caches
+
+
+def test_meters_are_read_at_once_where_inputs_are_too_large_to_keep(monkeypatch: pytest.MonkeyPatch) -> None:
+    want = decode("tensor_scatter").caches
+    monkeypatch.setattr("kvviz.engine.replay.BUDGET", 0)
+    assert decode("tensor_scatter").caches == want
+
+
+def test_without_recording_there_are_no_meters() -> None:
+    assert not any(cache.runs for cache in decode("concat", record=False).caches)
+
+
+def test_an_output_with_fewer_axes_than_its_cache_has_no_rows() -> None:
+    # A model whose outputs declare no shapes, so that a pair is found that turns out to be none.
+    proto, feeds = random_model(1469)
+    trace = kvviz.run(kvviz.load(proto), feeds)
+    (one,) = trace.caches
+    assert one.axis is not None and trace.outputs[one.output].ndim <= one.axis
+    (run,) = one.runs
+    assert (run.capacity, run.valid, run.items) == (1, 1, ())
+
+
+def test_rows_of_zeros_were_never_written_unless_all_are_zeros() -> None:
+    feeds: Feeds = {"input_ids": np.array([[5]]), "cache_position": np.array([4])}
+    past = {name: np.zeros((1, HEADS, 4, SIZE), np.float32) for name in NAMES}
+    assert {run.valid for run in kept(kvviz.run(loaded("concat"), {**feeds, **past})).runs} == {5}
+    for array in past.values():
+        array[:, :, :2] = 1
+    (run,) = kept(kvviz.run(loaded("concat"), {**feeds, **past})).runs
+    assert (run.valid, item(run).held) == (3, ((0, 2, 0), (4, 5, 4)))

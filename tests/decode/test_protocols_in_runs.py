@@ -1,0 +1,318 @@
+"""Caches outside of a plain token loop: beams, loops inside the graph, states, the encoder's rows, joined halves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kvviz
+from kvviz import Trace
+from kvviz.graph.caches import CachePair, cache_pairs
+from tests.decode.oracle import assert_close, in_onnxruntime
+from tests.decode.small import CONCAT, HEADS, MS, NAMES, SIZE, WIDTH, Feeds, Small, concat, decoder, each, gathered
+from tests.graph.build import graph, model, node
+
+PROMPT = [3, 7, 1, 9]
+
+
+def only(proto: Any) -> CachePair:
+    (pair,) = cache_pairs(kvviz.load(proto))
+    return pair
+
+
+def streamed(proto: Any, chunks: list[Feeds], states: Feeds, pairs: dict[str, str]) -> tuple[Trace, list[Feeds]]:
+    """The same chunks here and in onnxruntime."""
+    wanted, carried = [], dict(states)
+    for chunk in chunks:
+        outputs = in_onnxruntime(proto, {**chunk, **carried})
+        carried = {input: outputs[output] for input, output in pairs.items()}
+        wanted.append(outputs)
+    trace = kvviz.stream(kvviz.load(proto), chunks, states=states, poison=True)
+    for name, value in trace.outputs.items():
+        assert_close(value, wanted[-1][name])
+    for have, want in zip(trace.results, wanted, strict=True):
+        for name, value in have.items():
+            assert_close(value, want[name])
+    return trace, wanted
+
+
+def test_beams_that_change_places_are_copied_before_they_are_appended_to() -> None:
+    orders = [[0, 1], [1, 0], [1, 1], [0, 0]]
+    chunks: list[Feeds] = []
+    for past, order in enumerate(orders):
+        ids = np.array([[past + 1], [past + 9]])
+        chunks.append({"input_ids": ids, "cache_position": np.array([past]), "beam_idx": np.array(order)})
+    states: Feeds = {name: np.zeros((2, HEADS, 0, SIZE), np.float32) for name in NAMES}
+    trace, _ = streamed(gathered().proto, chunks, states, NAMES)
+    row = 2 * HEADS * SIZE * 4
+    for kept in trace.caches:
+        assert (kept.protocol, kept.axis) == ("growing", 2)
+        assert [run.valid for run in kept.runs] == [1, 2, 3, 4]
+        # Once to sort, once to append.
+        assert [run.bytes_copied for run in kept.runs] == [2 * past * row for past in range(4)]
+        assert [run.reallocations for run in kept.runs] == [1, 2, 2, 2]
+
+
+def loop_model(body: list[Any], size: str, **constants: Any) -> Any:
+    inner = graph(
+        [node("Identity", "go", "go2"), *body, node("Mul", "new half", "new2")],
+        ["i int64 -", "go bool -", f"inner float 1 2 {size} 4", "new float 1 2 1 4"],
+        ["go2", "written", "new2"],
+    )
+    inputs = ["trips int64 -", "start int64 -", f"past float 1 2 {size} 4", "x float 1 2 1 4"]
+    outputs = [f"present float 1 2 {size if size.isdigit() else 'm'} 4", "end float 1 2 1 4"]
+    return model(
+        [node("Loop", "trips - past x", "present end", name="loop", body=inner)],
+        inputs,
+        outputs,
+        half=np.float32(0.5),
+        **constants,
+    )
+
+
+def test_a_cache_that_a_loop_carries_is_written_at_every_turn() -> None:
+    body = [
+        node("Add", "i start", "place"),
+        node("Reshape", "place ones", "place4"),
+        node("Expand", "place4 rowshape", "at"),
+        node("ScatterElements", "inner at new", "written", axis=2),
+    ]
+    proto = loop_model(body, "8", ones=np.array([1, 1, 1, 1]), rowshape=np.array([1, 2, 1, 4]))
+    assert (only(proto).protocol, only(proto).axis) == ("static", 2)
+    feeds: Feeds = {"trips": np.array(3), "start": np.array(2), "x": np.ones((1, 2, 1, 4), np.float32)}
+    feeds["past"] = np.zeros((1, 2, 8, 4), np.float32)
+    feeds["past"][:, :, :2] = 5
+    wanted = in_onnxruntime(proto, feeds)
+    for donated in (False, True):
+        mine = {**feeds, "past": feeds["past"].copy()}
+        trace = kvviz.run(kvviz.load(proto), mine, donate=["past"] if donated else (), poison=True)
+        assert_close(trace.outputs["present"], wanted["present"])
+        (run,) = trace.caches[0].runs
+        assert (run.rows_written, run.valid, run.capacity, run.stale) == (3, 5, 8, 0)
+        assert run.items[0].wrote == ((2, 5),) and run.items[0].held == ((0, 5, 0),)
+        # The first turn copies a borrowed buffer, and owns what it made.
+        assert (run.bytes_copied, run.reallocations) == ((0, 0) if donated else (feeds["past"].nbytes, 1))
+
+
+@pytest.mark.parametrize("room", [False, True])
+def test_a_cache_that_grows_in_a_loop_is_copied_at_every_turn_unless_it_has_room(room: bool) -> None:
+    proto = loop_model([node("Concat", "inner new", "written", axis=2)], "n")
+    past = np.full((1, 2, 2, 4), 5, np.float32)
+    feeds: Feeds = {"trips": np.array(3), "start": np.array(0), "x": np.ones((1, 2, 1, 4), np.float32), "past": past}
+    wanted = in_onnxruntime(proto, feeds)["present"]
+    if room:
+        feeds["past"] = kvviz.reserve(past, 2, 8)
+    trace = kvviz.run(kvviz.load(proto), feeds, donate=["past"] if room else ())
+    assert_close(trace.outputs["present"], wanted)
+    (run,) = trace.caches[0].runs
+    row = 2 * 4 * 4
+    assert (run.valid, run.rows_written, run.capacity) == (5, 3, 8 if room else 5)
+    assert run.bytes_copied == (0 if room else (2 + 3 + 4) * row)
+    assert run.bytes_written == (3 * row if room else (3 + 4 + 5) * row)
+    assert run.reallocations == (0 if room else 3)
+
+
+def test_a_recurrent_state_is_carried_from_chunk_to_chunk() -> None:
+    rng = np.random.default_rng(3)
+    weights: Any = {"W": rng.standard_normal((1, 12, 3)), "R": rng.standard_normal((1, 12, 4))}
+    proto = model(
+        [node("GRU", "x W R - - h", "y h_n", hidden_size=4)],
+        ["x float n 1 3", "h float 1 1 4"],
+        ["y float n 1 1 4", "h_n float 1 1 4"],
+        **{name: array.astype(np.float32) for name, array in weights.items()},
+    )
+    chunks: list[Feeds] = [{"x": rng.standard_normal((2, 1, 3)).astype(np.float32)} for _ in range(4)]
+    trace, _ = streamed(proto, chunks, {"h": np.zeros((1, 1, 4), np.float32)}, {"h": "h_n"})
+    (kept,) = trace.caches
+    assert (kept.protocol, kept.axis) == ("state", None)
+    assert {(run.capacity, run.valid, run.rows_written) for run in kept.runs} == {(1, 1, 1)}
+
+
+def test_a_convolutions_last_columns_are_carried_from_chunk_to_chunk() -> None:
+    rng = np.random.default_rng(4)
+    weight = rng.standard_normal((2, 1, 3)).astype(np.float32)
+    nodes = [
+        node("Concat", "past_conv.0 x", "all", axis=2),
+        node("Conv", "all weight", "y", group=2),
+        node("Slice", "all start end axes", "present_conv.0"),
+    ]
+    ends: Any = {"start": np.array([-2]), "end": np.array([1 << 30]), "axes": np.array([2])}
+    outputs = ["y float 1 2 n", "present_conv.0 float 1 2 2"]
+    proto = model(nodes, ["x float 1 2 n", "past_conv.0 float 1 2 2"], outputs, weight=weight, **ends)
+    chunks: list[Feeds] = [{"x": rng.standard_normal((1, 2, size)).astype(np.float32)} for size in (3, 1, 2, 1)]
+    pairs = {"past_conv.0": "present_conv.0"}
+    trace, wanted = streamed(proto, chunks, {"past_conv.0": np.zeros((1, 2, 2), np.float32)}, pairs)
+    assert {kept.protocol for kept in trace.caches} == {"state"}
+    # Chunks of any size give what the whole gives.
+    whole = {"x": np.concatenate([chunk["x"] for chunk in chunks], 2), "past_conv.0": np.zeros((1, 2, 2), np.float32)}
+    assert_close(np.concatenate([one["y"] for one in wanted], 2), in_onnxruntime(proto, whole)["y"])
+
+
+@pytest.mark.parametrize(
+    ("op", "inputs", "attributes", "state"),
+    [
+        (
+            "LinearAttention",
+            "x x x past - -",
+            {"q_num_heads": 2, "kv_num_heads": 2, "update_rule": "linear"},
+            (2, 4, 4),
+        ),
+        ("CausalConvWithState", "xt w - past", {}, (8, 2)),
+    ],
+)
+def test_operators_with_a_state_of_their_own_give_what_onnxruntime_gives(
+    op: str, inputs: str, attributes: Any, state: tuple[int, ...]
+) -> None:
+    rng = np.random.default_rng(5)
+    shape = " ".join(map(str, state))
+    nodes = [node("Transpose", "x", "xt", perm=[0, 2, 1]), node(op, inputs, "y present", domain=MS, **attributes)]
+    weight = rng.standard_normal((8, 1, 3)).astype(np.float32)
+    outputs = ["y", f"present float 1 {shape}"]
+    proto = model(nodes, ["x float 1 n 8", f"past float 1 {shape}"], outputs, domains=[MS], w=weight)
+    chunks: list[Feeds] = [{"x": rng.standard_normal((1, size, 8)).astype(np.float32)} for size in (3, 1, 1)]
+    trace, _ = streamed(proto, chunks, {"past": np.zeros((1, *state), np.float32)}, {"past": "present"})
+    assert [kept.protocol for kept in trace.caches] == ["state"]
+
+
+def crossed() -> Small:
+    """Self attention with Concat, and the encoder's rows: written by the first run, passed through by the others."""
+    names = [f"present.0.encoder.{kind}" for kind in ("key", "value")]
+    turn: Any = {"perm": [0, 2, 1, 3]}
+    fresh = []
+    for kind in ("key", "value"):
+        fresh += [
+            node("MatMul", f"encoder_hidden_states W{kind[0]}", f"c{kind}3"),
+            node("Reshape", f"c{kind}3 heads", f"c{kind}r"),
+            node("Transpose", f"c{kind}r", f"f{kind}", **turn),
+        ]
+    cached = each("past_key_values.0.encoder.{0} -> p{0}", "Identity")
+    choose = node(
+        "If",
+        "use_cache_branch",
+        " ".join(names),
+        name="choose",
+        then_branch=graph(cached, [], ["pkey", "pvalue"]),
+        else_branch=graph(fresh, [], ["fkey", "fvalue"]),
+    )
+    cross = [
+        node("Transpose", names[0], "ckt", perm=[0, 1, 3, 2]),
+        node("MatMul", "q ckt", "craw"),
+        node("Softmax", "craw", "cweights", axis=-1),
+        node("MatMul", f"cweights {names[1]}", "cy"),
+        node("Add", "y cy", "both"),
+        node("Transpose", "both", "botht", **turn),
+        node("Reshape", "botht flat", "y3"),
+    ]
+    base = concat()
+    own = [n for n in base.proto.graph.node if n.output[0] not in ("y3", "yt", "o", "h", "logits")]
+    start = next(i for i, n in enumerate(own) if n.op_type == "Concat")
+    shape = f"batch {HEADS} places {SIZE}"
+    controls = ["use_cache_branch bool 1", f"encoder_hidden_states float batch places {HEADS * SIZE}"]
+    controls += [f"past_key_values.0.encoder.{kind} float {shape}" for kind in ("key", "value")]
+    proto = decoder([choose, *own[start:], *cross], "past", controls=controls)
+    for name in names:
+        proto.graph.output.add().CopyFrom(model([], [f"x float {shape}"], [f"x float {shape}"]).graph.output[0])
+        proto.graph.output[-1].name = name
+    return Small(proto, "growing", NAMES, 0, lambda past, new: {})
+
+
+def test_the_encoders_rows_are_written_once_and_read_at_every_step() -> None:
+    one = crossed()
+    places = 5
+    encoder = np.random.default_rng(6).standard_normal((1, places, HEADS * SIZE)).astype(np.float32)
+    crossing = {f"past_key_values.0.encoder.{kind}": f"present.0.encoder.{kind}" for kind in ("key", "value")}
+
+    def controls(past: int, new: int) -> Feeds:
+        return {
+            "cache_position": np.arange(past, past + new),
+            "use_cache_branch": np.array([past > 0]),
+            "encoder_hidden_states": encoder,
+        }
+
+    caches: Feeds = {name: np.zeros((1, HEADS, 0, SIZE), np.float32) for name in {**NAMES, **crossing}}
+    tokens, past, fresh = [], 0, np.array([PROMPT])
+    for _ in range(6):
+        outputs = in_onnxruntime(one.proto, {"input_ids": fresh, **controls(past, fresh.shape[1]), **caches})
+        past += fresh.shape[1]
+        tokens.append(int(outputs["logits"][0, -1].argmax()))
+        fresh = np.array([tokens[-1:]])
+        caches = {input: outputs[output] for input, output in {**NAMES, **crossing}.items()}
+
+    trace = kvviz.decode(
+        kvviz.load(one.proto), PROMPT, 6, {"encoder_hidden_states": encoder}, progress=False, poison=True
+    )
+    assert trace.tokens == tokens
+    kept = {cache.input: cache for cache in trace.caches}
+    for name in crossing:
+        assert kept[name].protocol == "cross"
+        runs = kept[name].runs
+        assert [run.rows_written for run in runs] == [places, 0, 0, 0, 0, 0]
+        assert {(run.valid, run.rows_read, run.stale) for run in runs} == {(places, places, 0)}
+        assert not any(run.bytes_written or run.bytes_copied for run in runs[1:])
+        assert_close(trace.outputs[crossing[name]], caches[name])
+    assert [run.valid for run in kept["past_key_values.0.key"].runs] == [4, 5, 6, 7, 8, 9]
+
+
+def test_keys_and_values_in_one_tensor_are_appended_apart_and_joined() -> None:
+    nodes = [
+        node("Split", "past_0", "pk pv", axis=0, num_outputs=2),
+        *[node("Squeeze", f"p{c} zero", f"{c}0") for c in "kv"],
+        *[node("Neg", c, f"n{c}") for c in "kv"],
+        *[node("Concat", f"{c}0 n{c}", f"{c}1", axis=2) for c in "kv"],
+        *[node("Unsqueeze", f"{c}1 zero", f"{c}2") for c in "kv"],
+        node("Concat", "k2 v2", "present_0", axis=0),
+    ]
+    inputs = ["past_0 float 2 1 4 s 8", "k float 1 4 n 8", "v float 1 4 n 8"]
+    proto = model(nodes, inputs, ["present_0 float 2 1 4 t 8"], zero=np.array([0]))
+    rng = np.random.default_rng(8)
+    shapes = {"past_0": (2, 1, 4, 3, 8), "k": (1, 4, 2, 8), "v": (1, 4, 2, 8)}
+    feeds: Feeds = {name: rng.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
+    trace = kvviz.run(kvviz.load(proto), feeds)
+    assert_close(trace.outputs["present_0"], in_onnxruntime(proto, feeds)["present_0"])
+    (kept,) = trace.caches
+    (run,) = kept.runs
+    assert (kept.protocol, kept.axis, run.valid, run.rows_written) == ("growing", 3, 5, 2)
+    assert run.items[0].held == ((0, 5, 0),) and run.items[0].wrote == ((3, 5),)
+    # Both halves are copied to be longer, and once more to be joined.
+    written = sum(step.written for step in trace.steps if step.op_type == "Concat")
+    assert run.bytes_written == written == 2 * trace.outputs["present_0"].nbytes
+
+
+def test_one_operator_may_keep_keys_and_values_in_one_tensor() -> None:
+    rng = np.random.default_rng(9)
+    weights: Any = {"w": rng.standard_normal((WIDTH, 3 * WIDTH)), "b": rng.standard_normal(3 * WIDTH)}
+    fused = node("Attention", "x w b - past_0", "y present_0", domain=MS, num_heads=HEADS, unidirectional=1)
+    proto = model(
+        [fused],
+        [f"x float 1 n {WIDTH}", f"past_0 float 2 1 {HEADS} s {SIZE}"],
+        [f"y float 1 n {WIDTH}", f"present_0 float 2 1 {HEADS} t {SIZE}"],
+        domains=[MS],
+        **{name: array.astype(np.float32) for name, array in weights.items()},
+    )
+    chunks: list[Feeds] = [{"x": rng.standard_normal((1, size, WIDTH)).astype(np.float32)} for size in (3, 1, 1)]
+    states: Feeds = {"past_0": np.zeros((2, 1, HEADS, 0, SIZE), np.float32)}
+    trace, _ = streamed(proto, chunks, states, {"past_0": "present_0"})
+    (kept,) = trace.caches
+    row = 2 * HEADS * SIZE * 4
+    assert (kept.protocol, kept.axis) == ("growing", 3)
+    assert [(run.valid, run.rows_written, run.rows_read) for run in kept.runs] == [(3, 3, 3), (4, 1, 4), (5, 1, 5)]
+    assert [run.bytes_copied for run in kept.runs] == [0, 3 * row, 4 * row]
+    assert [run.bytes_written for run in kept.runs] == [3 * row, 4 * row, 5 * row]
+
+
+def test_rows_put_in_front_of_the_past_move_it() -> None:
+    base = [*each(CONCAT.replace("{1}", "x").replace("past_key_values.0.{0} x", "{1} past_key_values.0.{0}"), "Concat")]
+    for one in base:
+        one.attribute.extend(node("Concat", axis=2).attribute)
+    names = ["past_key_values.0.key", "past_key_values.0.value"]
+    inputs = [*(f"{name} float 1 2 s 4" for name in names), "k float 1 2 n 4", "v float 1 2 n 4"]
+    proto = model(base, inputs, [f"present.0.{kind} float 1 2 t 4" for kind in ("key", "value")])
+    feeds: Feeds = {name: np.ones((1, 2, 3, 4), np.float32) for name in names}
+    feeds |= {c: np.full((1, 2, 2, 4), 7, np.float32) for c in "kv"}
+    trace = kvviz.run(kvviz.load(proto), feeds)
+    for kept in trace.caches:
+        # The new tokens come after the three that are there, though their rows come first.
+        assert kept.runs[0].items[0].held == ((0, 2, 3), (2, 5, 0))
+        assert kept.runs[0].items[0].wrote == ((0, 2),)
