@@ -19,9 +19,11 @@ from kvviz.explain.summary import counts
 from kvviz.explain.words import short, size
 from kvviz.view.svg import picture
 from kvviz.view.table import steps_table
-from kvviz.view.wire import payload
+from kvviz.view.wire import Payloads
+from kvviz.view.wire_cache import cache_payload
 from kvviz.view.wire_pair import pair_payload, partner
 from kvviz.view.wire_plan import plan_payload
+from kvviz.view.wire_runs import few_runs
 
 # The bundle belongs to the widget, which lies above this layer: only its files are read, nothing is imported.
 STATIC = Path(__file__).resolve().parent.parent / "widget" / "static"
@@ -63,6 +65,7 @@ body {{ margin: 16px; font: 13px/1.45 system-ui, sans-serif; background: Canvas;
     const state = {{ decode_step: 0, selection: null, breakpoints: [], theme: "auto",
       height: Math.max(560, innerHeight - 40), ...{state} }};
     for (const name of {names}) state[name] = new DataView(bytes("kvviz-" + name).buffer);
+    for (const name of {texts}) state[name] = new TextDecoder().decode(bytes("kvviz-" + name));
     const model = {{ get: (name) => state[name], set: (name, value) => {{ state[name] = value; }},
       save_changes() {{}}, on() {{}}, off() {{}} }};
     page.render({{ model, el: document.getElementById("kvviz") }});
@@ -88,7 +91,8 @@ def to_html(
     path : path, optional
         Where to write it; an existing file is replaced.
     detail : collection of int, optional
-        Runs whose steps are told; all by default.
+        Runs whose steps are told. By default all, or in a long recording a few, without the diagnosis, which takes long
+        there; the totals of all runs are told.
     step : int
         Step that the page opens at; the last one by default.
 
@@ -111,13 +115,19 @@ def to_html(
     )
     if len(table) < steps:
         summary += f" Of the table only the first and last {_TABLE_ROWS // 2} steps are told here."
+    payloads = {"payload": Payloads(trace, detail).tell(lazy=few_runs(trace.runs) is not None)}
+    texts = {}
+    if trace.caches:
+        payloads["cache_data"] = cache_payload(trace)
+        texts["cache_module"] = "cache.js"
     return _write(
         path,
         trace.title,
         summary,
         f"{picture(trace, cursor)._repr_html_()}\n{table.html()}",
-        {"payload": payload(trace, detail=detail)},
+        payloads,
         {"mode": "debugger", "cursor": cursor},
+        texts=texts,
     )
 
 
@@ -148,7 +158,10 @@ def pair_to_html(
     """
     title = f"{before.title}: {labels[0]} and {labels[1]}"
     still = figures_table(before, after, labels)
-    payloads = {"payload": payload(before), "other": payload(after), "match": pair_payload(before, after, labels)}
+    first = Payloads(before)
+    second = Payloads(after, first.runs())
+    payloads = {"payload": first.tell(lazy=True), "other": second.tell(lazy=True)}
+    payloads["match"] = pair_payload(before, after, labels, False, (first.kept, second.kept))
     at = partner(align(before, after)[0], step)
     summary = f"{len(before.steps):,} and {len(after.steps):,} steps."
     return _write(path, title, summary, still, payloads, {"mode": "pair", "cursor": step, "partner": at})
@@ -183,7 +196,9 @@ def plan_to_html(
     picks = sum(event.action == "pick" for event in events)
     summary = f"{picks:,} ops planned under policy {policy['name']} in {len(events):,} events."
     payloads = {"payload": plan_payload(graph, events, policy)}
-    return _write(path, graph.name, summary, plan_table(events), payloads, {"mode": "planner", "cursor": event})
+    return _write(
+        path, graph.name, summary, plan_table(events), payloads, {"mode": "planner", "cursor": event}, "planner.js"
+    )
 
 
 def figures_table(before: Any, after: Any, labels: Sequence[str]) -> str:
@@ -220,20 +235,24 @@ def _write(
     still: str,
     payloads: Mapping[str, bytes],
     state: Mapping[str, Any],
+    module: str = "kvviz.js",
+    texts: Mapping[str, str] | None = None,
 ) -> str:
-    """Fill in the page, and write it where a path is given."""
+    """Fill in the page, and write it where a path is given; ``texts`` are files of the bundle that the state holds."""
+    told = {**payloads, **{name: _bundled(file) for name, file in (texts or {}).items()}}
     blocks = [
         f'<script type="application/octet-stream" id="kvviz-{name}">{base64.b64encode(data).decode()}</script>'
-        for name, data in payloads.items()
+        for name, data in told.items()
     ]
     page = _PAGE.format(
         title=escape(short(title, 120)),
         summary=escape(summary),
         still=still,
         style=_bundled("kvviz.css").decode().replace("</", "<\\/"),
-        module=base64.b64encode(_bundled("kvviz.js")).decode(),
+        module=base64.b64encode(_bundled(module)).decode(),
         payloads="\n".join(blocks),
         names=json.dumps(list(payloads)),
+        texts=json.dumps(list(texts or {})),
         state=json.dumps(dict(state)),
     )
     if path is not None:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from kvviz.explain.words import buffer, short, size
+from kvviz.view import several
 from kvviz.view.chart import (
     axes_and_theme,
     finish,
@@ -24,7 +25,10 @@ from kvviz.view.chart import (
     whole_numbers,
 )
 from kvviz.view.palette import OWNERS, STATES, Theme
+from kvviz.view.rowplot import rows
 from kvviz.view.wire import run_label
+
+__all__ = ["cache", "copies", "lifetimes", "memory", "protocols", "rows"]
 
 LEGEND_COLUMNS = 3
 _MOST_MARKS = 24
@@ -37,7 +41,8 @@ def memory(trace: Any, ax: Any = None) -> Any:
 
     Parameters
     ----------
-    trace : Trace
+    trace : Trace, mapping of str to Trace, or Comparison
+        Of several traces the peaks of their runs are drawn, without the weights.
     ax : matplotlib Axes, optional
         Where to draw; a new figure by default.
 
@@ -45,6 +50,9 @@ def memory(trace: Any, ax: Any = None) -> Any:
     -------
     Axes
     """
+    traces = several.traces_of(trace)
+    if traces is not None:
+        return several.held(traces, ax)
     ax, theme = axes_and_theme(ax, (8.0, 3.0))
     live = live_bytes(trace)
     unit, scale = unit_of(live.max(initial=0.0))
@@ -85,14 +93,17 @@ def cache(trace: Any, ax: Any = None) -> Any:
 
     Parameters
     ----------
-    trace : Trace
-        With caches.
+    trace : Trace, mapping of str to Trace, or Comparison
+        With caches. Of several traces the first cache of each is drawn.
     ax : matplotlib Axes, optional
 
     Returns
     -------
     Axes
     """
+    traces = several.traces_of(trace)
+    if traces is not None:
+        return several.occupancy(traces, ax)
     ax, theme = axes_and_theme(ax, (8.0, 3.0))
     groups = cache_groups(trace)
     top = 1
@@ -121,18 +132,25 @@ def cache(trace: Any, ax: Any = None) -> Any:
     return ax
 
 
-def copies(trace: Any, ax: Any = None) -> Any:
+def copies(trace: Any, ax: Any = None, *, closed: Any = None) -> Any:
     """Bytes copied, and other bytes written, by every run (every token of a decode).
 
     Parameters
     ----------
-    trace : Trace
+    trace : Trace, mapping of str to Trace, or Comparison
+        Of several traces the bytes are drawn that carrying their caches copied.
     ax : matplotlib Axes, optional
+    closed : sequence of float, callable, or mapping of str to these, optional
+        What the bytes copied should be by calculation: for every run, or as a function of its number; of several
+        traces by their names. Drawn as a thin dashed line.
 
     Returns
     -------
     Axes
     """
+    traces = several.traces_of(trace)
+    if traces is not None:
+        return several.copied(traces, ax, closed)
     ax, theme = axes_and_theme(ax, (8.0, 3.0))
     copied = np.array([run.bytes_copied for run in trace.runs], float)
     written = np.array([run.bytes_written for run in trace.runs], float)
@@ -150,12 +168,49 @@ def copies(trace: Any, ax: Any = None) -> Any:
         alpha=0.35,
         label=f"written new, {size(rest.sum())} in all",
     )
+    if closed is not None:
+        form = several.by_run(closed, len(runs))
+        ax.plot(
+            runs, form / scale, color=theme.ink, linewidth=0.8, linestyle=(0, (4, 3)), label="copied, by calculation"
+        )
     ax.set_ylim(0, (written.max(initial=0.0) / scale) * 1.25 or 1.0)
     ax.set_xlim(-0.6, max(len(runs), 1) - 0.4)
     whole_numbers(ax, "x")
     legend(ax, theme, columns=2)
     finish(ax, theme, _run_word(trace), f"bytes [{unit}]", "Bytes moved by each run")
     return ax
+
+
+def protocols(traces: Any, closed: Any = None, figure: Any = None) -> Any:
+    """Several ways to keep a cache in one figure: how they fill, what they hold, what they copy, run by run.
+
+    Parameters
+    ----------
+    traces : mapping of str to Trace, or Comparison
+    closed : mapping of str to (sequence of float or callable), optional
+        As in `copies`.
+    figure : matplotlib Figure, optional
+        An empty one to draw on; a new one by default.
+
+    Returns
+    -------
+    Figure
+
+    Examples
+    --------
+    >>> plot.protocols({"concat": grown, "reserved": appended})                # doctest: +SKIP
+    """
+    if figure is None:
+        from matplotlib import pyplot as plt
+
+        figure = plt.figure(figsize=(8.0, 8.4), layout="constrained")
+    first, second, third = figure.subplots(3, 1, sharex=True)
+    cache(traces, first)
+    memory(traces, second)
+    copies(traces, third, closed=closed)
+    for ax in (first, second):
+        ax.set_xlabel("")
+    return figure
 
 
 def lifetimes(trace: Any, ax: Any = None, limit: int = 60) -> Any:

@@ -5,13 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from kvviz.explain.compare import align, first_difference
 from kvviz.explain.summary import counts
 from kvviz.view.columns import Columns, pack
 from kvviz.view.wire import FORMAT
 
 
-def pair_payload(before: Any, after: Any, labels: Sequence[str] = ("before", "after"), back: bool = False) -> bytes:
+def pair_payload(
+    before: Any,
+    after: Any,
+    labels: Sequence[str] = ("before", "after"),
+    back: bool = False,
+    kept: tuple[Sequence[int], Sequence[int]] | None = None,
+) -> bytes:
     """What the page has to know of two traces beside their payloads.
 
     Parameters
@@ -21,12 +29,16 @@ def pair_payload(before: Any, after: Any, labels: Sequence[str] = ("before", "af
         What to call them.
     back : bool
         Whether there is a debugger that the page can go back to.
+    kept : pair of sequence of int, optional
+        Numbers of the steps that the payloads of both tell, ascending; all by default. Steps are told by their places
+        among them, but for the first difference, which keeps its numbers.
     """
     names = ("the run before", "the run after") if labels[0] == "before" else (labels[0], labels[1])
     first = first_difference(before, after, names)
     columns = Columns()
-    for name, steps in zip(("to.after", "to.before"), align(before, after)):
-        columns.ints(name, steps)
+    ways = align(before, after)
+    for side, name in enumerate(("to.after", "to.before")):
+        columns.ints(name, ways[side] if kept is None else _among(ways[side], kept[side], kept[1 - side]))
     header = {
         "format": FORMAT,
         "labels": list(labels),
@@ -50,6 +62,14 @@ def partner(to: Any, step: int) -> int:
     earlier = to[: step + 1]
     paired = earlier[earlier >= 0]
     return int(paired[-1]) if len(paired) else -1
+
+
+def _among(to: Any, own: Sequence[int], others: Sequence[int]) -> np.ndarray:
+    """Partners of the steps that are told, by place among those of the other side; -1 where it is not told."""
+    partners, told = np.asarray(to, np.int64)[np.asarray(own, np.int64)], np.asarray(others, np.int64)
+    places = np.searchsorted(told, partners)
+    found = np.isin(partners, told)
+    return np.where(found, places, -1)
 
 
 def _totals(trace: Any) -> dict[str, int]:

@@ -28,45 +28,33 @@ def report_header(
     tables : mapping of int to GraphTable
         By ``id(graph)``: the numbers of nodes.
     kept : sequence of int
-        The steps that the payload tells, ascending; steps are numbered by their place in it.
+        The steps that the payload tells, ascending. Lists of steps hold their places in it; a single step that is named
+        keeps its own number, since it may be one that is not told.
     start : int
         First entry of the missed list to tell; `MOST` of them are.
     """
     peak = report.peak
-
-    numbers = _Numbers(kept)
     return {
         "steps": len(kept),
-        "missed": [_missed(m, trace, tables, numbers) for m in report.missed[start : start + MOST]],
+        "missed": [_missed(m, trace, tables, kept) for m in report.missed[start : start + MOST]],
         "total": len(report.missed),
-        "held": [_held(h, numbers) for h in report.held_too_long[:_MOST_HELD]],
+        "held": [_held(h) for h in report.held_too_long[:_MOST_HELD]],
         "caches": [{"text": finding.sentence, "fix": finding.fix and _fix(finding.fix)} for finding in report.caches],
         "peak": {
             "bytes": peak.bytes,
-            "step": None if peak.step is None else numbers.at(peak.step),
+            "step": peak.step,
             "groups": _groups(peak.parts),
         },
     }
 
 
-class _Numbers:
-    """Numbers of steps in a payload that may leave some out."""
-
-    def __init__(self, kept: Sequence[int]) -> None:
-        self._kept = kept
-
-    def at(self, step: int) -> int:
-        """The number of a step, or of the next one that is told."""
-        return bisect_left(self._kept, step)
-
-    def told(self, steps: Sequence[int]) -> list[int]:
-        """Numbers of those steps that are told."""
-        kept = self._kept
-        places = ((step, self.at(step)) for step in steps)
-        return [place for step, place in places if place < len(kept) and kept[place] == step]
+def _told(steps: Sequence[int], kept: Sequence[int]) -> list[int]:
+    """Places of those steps that are told."""
+    places = ((step, bisect_left(kept, step)) for step in steps)
+    return [place for step, place in places if place < len(kept) and kept[place] == step]
 
 
-def _missed(entry: Any, trace: Any, tables: Mapping[int, GraphTable], numbers: _Numbers) -> dict[str, Any]:
+def _missed(entry: Any, trace: Any, tables: Mapping[int, GraphTable], kept: Sequence[int]) -> dict[str, Any]:
     row = trace.recorder.rows[entry.step]
     table = tables[id(trace.frames[row[0]].graph)]
     fixes: list[Any] = []
@@ -91,8 +79,9 @@ def _missed(entry: Any, trace: Any, tables: Mapping[int, GraphTable], numbers: _
         "graph": table.index,
         "node": table.node_at[id(row[1].node)],
         "frame": " › ".join(entry.frame),
-        "step": numbers.at(entry.step),
-        "steps": numbers.told(entry.steps),
+        "step": entry.step,
+        "steps": _told(entry.steps, kept),
+        "times": len(entry.steps),
         "bytes": entry.bytes,
         "effect": entry.peak_effect,
         "reasons": reasons,
@@ -104,13 +93,13 @@ def _fix(fix: Any) -> dict[str, str]:
     return {"label": fix.label, "sentence": fix.sentence, "code": fix.code}
 
 
-def _held(entry: Any, numbers: _Numbers) -> dict[str, Any]:
+def _held(entry: Any) -> dict[str, Any]:
     return {
         "storage": entry.storage,
         "name": entry.name,
         "bytes": entry.bytes,
-        "last": numbers.at(entry.last_use) if entry.last_use >= 0 else -1,
-        "freed": -1 if entry.freed is None else numbers.at(entry.freed),
+        "last": entry.last_use,
+        "freed": -1 if entry.freed is None else entry.freed,
         "reason": entry.reason,
     }
 

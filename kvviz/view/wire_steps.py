@@ -53,6 +53,8 @@ class StepColumns:
         By ``id(graph)``.
     strings, values
         Shared with the rest of the payload.
+    number : mapping of int to int
+        Places of the frames that are told, by their ids in the trace.
 
     Attributes
     ----------
@@ -60,8 +62,16 @@ class StepColumns:
         ``id(node)`` to the longest shape that its first output had.
     """
 
-    def __init__(self, trace: Any, tables: Mapping[int, GraphTable], strings: Strings, values: Values) -> None:
+    def __init__(
+        self,
+        trace: Any,
+        tables: Mapping[int, GraphTable],
+        strings: Strings,
+        values: Values,
+        number: Mapping[int, int],
+    ) -> None:
         self.trace = trace
+        self._number = number
         self.frames = trace.frames
         self._in_weights = in_weights(trace)
         self.strings = strings
@@ -134,7 +144,9 @@ class StepColumns:
         )
         why = tell_rule(hows, taken=mask > 0 or bool(taken), blockers=blockers, control=control, foreign=foreign)
         text, reason, note = self.strings(sentence), self.strings(why), self.strings(told_by(planned))
-        self._steps.append((frame_id, fact.number, flags, mask, live, allocated, copied, written, text, reason, note))
+        self._steps.append(
+            (self._number[frame_id], fact.number, flags, mask, live, allocated, copied, written, text, reason, note)
+        )
         self._freed += freed
         self._out_at.append(len(self._outs))
         self._block_at.append(len(self._blocks))
@@ -150,6 +162,10 @@ class StepColumns:
         columns.rows("block", "code i, input i, culprit i, message i, bytes d", self._blocks)
         columns.ints("step.free", self._free_at)
         columns.ints("free.storage", self._freed)
+
+    def storages(self) -> set[int]:
+        """Those that the steps place values in, or free."""
+        return {out[1] for out in self._outs} | set(self._freed)
 
     def _place(self, frame_id: int, fact: _Fact, placed: tuple) -> list[Out]:
         outs: list[Out] = []

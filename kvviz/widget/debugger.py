@@ -17,9 +17,13 @@ from kvviz.engine.trace import Trace
 from kvviz.errors import KvvizError
 from kvviz.view.export import to_html
 from kvviz.view.wire import Payloads
+from kvviz.view.wire_cache import cache_payload
+from kvviz.widget.page import STATIC
 from kvviz.widget.pair import Paired
-from kvviz.widget.peek import peek
+from kvviz.widget.peek import attention, peek
 from kvviz.widget.still import still_bundle
+
+CACHE_MODULE = STATIC / "cache.js"
 
 
 class Debugger(Paired):
@@ -51,6 +55,9 @@ class Debugger(Paired):
     """
 
     edge = traitlets.Bytes().tag(sync=True)
+    # The cache view: a module that the page loads, and its data, once somebody has looked at it.
+    cache_module = traitlets.Unicode("").tag(sync=True)
+    cache_data = traitlets.Bytes().tag(sync=True)
     decode_step = traitlets.Int(0).tag(sync=True)
     selection = traitlets.Dict(allow_none=True, default_value=None).tag(sync=True)
     breakpoints: Any = traitlets.List().tag(sync=True)
@@ -62,7 +69,7 @@ class Debugger(Paired):
             self._cursor.session.look_ahead()
         self._payloads = Payloads(self._cursor.trace)
         self.fixed: Trace | None = None
-        super().__init__(payload=self._payloads.tell(), height=height, **options)
+        super().__init__(payload=self._payloads.tell(lazy=True), height=height, **options)
 
     @property
     def trace(self) -> Trace:
@@ -114,6 +121,25 @@ class Debugger(Paired):
         self._cursor.position = self.cursor
         return tuple(node.name for node in self._cursor.frontier())
 
+    def detail(self, run: int) -> None:
+        """Have the steps of a run in the page.
+
+        Of a long recording the page has the steps of some runs, and the totals of all. It asks for more itself when one
+        goes there; the last few that were asked for are kept.
+
+        Parameters
+        ----------
+        run : int
+
+        Raises
+        ------
+        KvvizError
+            If there is no such run, or its steps were not recorded.
+        """
+        if self._payloads.show(run):
+            with self.hold_sync():
+                self.payload, self.edge = self._payloads.tell(lazy=True), b""
+
     def fix(self, step: int, blocker: int = 0) -> Trace:
         """Run again with the change that lets a missed op run in place, and show before and after side by side.
 
@@ -158,7 +184,7 @@ class Debugger(Paired):
         """
         self.fixed = after = fix.apply()
         at = self.cursor if step is None else step
-        self._put_beside(self.trace, after, ("before", f"after: {fix.label}"), at, back=True)
+        self._put_beside(self._payloads, after, ("before", f"after: {fix.label}"), at, back=True)
         return after
 
     def to_html(self, path: Any = None) -> str:
@@ -168,7 +194,7 @@ class Debugger(Paired):
     # -- inside -----------------------------------------------------------------------------------------------------
 
     def _do(self, command: Any) -> Stop:
-        before = len(self.trace.steps)
+        before, runs = len(self.trace.steps), self._runs_told()
         self._cursor.position = min(self.cursor, before - 1)
         self._cursor.breakpoints = [
             Breakpoint(entry["kind"], entry["value"], entry.get("enabled", True)) for entry in self.breakpoints
@@ -177,10 +203,16 @@ class Debugger(Paired):
         if len(self.trace.steps) != before:
             if self._cursor.session is not None:
                 self._cursor.session.look_ahead()
-            self.edge = self._payloads.tell(level=1)
+            self.edge = self._payloads.tell(level=1, lazy=True)
+            if self.cache_data and self._runs_told() != runs:
+                self.cache_data = cache_payload(self.trace, level=1)
         self.cursor = stop.position
         self.decode_step = self._cursor.decode_step
         return stop
+
+    def _runs_told(self) -> int:
+        """Runs that have told their caches."""
+        return max((len(cache.runs) for cache in self.trace.caches), default=0)
 
     def _answer(self, message: Mapping[str, Any]) -> dict[str, Any] | None:
         do = message.get("do")
@@ -190,6 +222,17 @@ class Debugger(Paired):
         if do == "report":
             start = int(message.get("from", 0))
             return {"report": self._payloads.report(start), "from": start}
+        if do == "cache_view":
+            with self.hold_sync():
+                self.cache_module = CACHE_MODULE.read_text("utf-8")
+                self.cache_data = cache_payload(self.trace)
+            return None
+        if do == "attention":
+            asked = (int(message[key]) for key in ("cache", "run", "query"))
+            return {"attention": attention(self.trace, *asked)}
+        if do == "detail":
+            self.detail(int(message["run"]))
+            return None
         if do == "fix":
             if "cache" in message:
                 self.apply(self._payloads.diagnosis().caches[int(message["cache"])].fix)
@@ -224,7 +267,14 @@ class Debugger(Paired):
             self.set_trait("cursor", size - 1)
             self.goto(change["new"])
         elif change["new"] >= 0:
-            self.decode_step = self.trace.frames[self.trace.recorder.rows[change["new"]][0]].run
+            run = self.trace.frames[self.trace.recorder.rows[change["new"]][0]].run
+            # The page asks for steps itself, where it stays at a run for a moment.
+            if self.mode == "debugger" and not self._following:
+                self.detail(run)
+            # In a run whose steps were not recorded the cursor stands at the last step before it.
+            here = self.trace.runs[self.decode_step : self.decode_step + 1]
+            if not any(bare.first == bare.last == change["new"] + 1 for bare in here):
+                self.decode_step = run
 
     def __repr__(self) -> str:
         return f"<Debugger at step {self.cursor} of {self.trace!r}>"

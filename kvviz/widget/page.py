@@ -1,4 +1,4 @@
-"""What all widgets of kvviz share: one bundle for the page, its look, and answers to what the page asks."""
+"""What all widgets of kvviz share: a bundle for the page, its look, and answers to what the page asks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ STATIC = Path(__file__).parent / "static"
 
 
 class Page(anywidget.AnyWidget):
-    """A widget that is drawn by kvviz's bundle.
+    """A widget that is drawn by one of kvviz's bundles.
 
     Attributes
     ----------

@@ -11,7 +11,7 @@ import traitlets
 from kvviz.engine.trace import Trace
 from kvviz.explain.compare import align
 from kvviz.view.export import pair_to_html
-from kvviz.view.wire import payload
+from kvviz.view.wire import Payloads
 from kvviz.view.wire_pair import pair_payload, partner
 from kvviz.widget.page import Page
 from kvviz.widget.peek import peek
@@ -37,11 +37,13 @@ class Paired(Page):
     _ways = (NOTHING, NOTHING)
     _following = False
 
-    def _put_beside(self, before: Trace, after: Trace, labels: Sequence[str], step: int, back: bool) -> None:
-        """Show both, at a step of the first."""
+    def _put_beside(self, first: Payloads, after: Trace, labels: Sequence[str], step: int, back: bool) -> None:
+        """Show both, at a step of the first; of long ones the steps of the same runs."""
+        before, second = first.trace, Payloads(after, first.runs())
         self._ways = align(before, after)
         with self.hold_sync():
-            self.other, self.match = payload(after), pair_payload(before, after, labels, back)
+            self.other = second.tell(lazy=True)
+            self.match = pair_payload(before, after, labels, back, (first.kept, second.kept))
             self._follow(cursor=step, partner=partner(self._ways[0], step))
             self.mode = "pair"
 
@@ -104,8 +106,9 @@ class Pair(Paired):
     ) -> None:
         self.before, self.after = before, after
         self.labels = (str(labels[0]), str(labels[1]))
-        super().__init__(payload=payload(before), height=height, **options)
-        self._put_beside(before, after, self.labels, self.cursor, back=False)
+        first = Payloads(before)
+        super().__init__(payload=first.tell(lazy=True), height=height, **options)
+        self._put_beside(first, after, self.labels, self.cursor, back=False)
 
     def to_html(self, path: Any = None) -> str:
         """Both in one file that needs neither a kernel nor a network."""

@@ -1,4 +1,4 @@
-"""A look at one value for the page: its type, its range, and a corner of its numbers."""
+"""A look at one value for the page, or at what attention weighed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from kvviz.decode.heat import attention as weights_of
 from kvviz.engine.trace import Trace
+from kvviz.errors import KvvizError
 
 SIDE = 64
 
@@ -42,3 +44,37 @@ def peek(trace: Trace, name: str, step: int) -> dict[str, Any]:
     grid = np.atleast_2d(numbers)[:SIDE, :SIDE]
     rows = [[float(v) if np.isfinite(v) else None for v in row] for row in grid]
     return {"info": info, "stats": stats, "rows": rows}
+
+
+def attention(trace: Trace, cache: int, run: int, query: int = -1) -> dict[str, Any]:
+    """What one query of a run weighed, computed again by replaying the run.
+
+    Parameters
+    ----------
+    trace : Trace
+    cache : int
+        Its place in ``trace.caches``.
+    run : int
+    query : int
+        Which token of the run; -1 is the last.
+
+    Returns
+    -------
+    dict
+        ``heads``: weights by query head and row.
+
+    Raises
+    ------
+    KvvizError
+        If the graph does not show it, or the run's inputs were not kept.
+    """
+    if not (0 <= cache < len(trace.caches) and 0 <= run < len(trace.caches[cache].runs)):
+        raise KvvizError(f"cache {cache} has no run {run}")
+    weights = weights_of(trace, trace.caches[cache], run, query)
+    if weights is None:
+        raise KvvizError(
+            "the graph does not show what attention weighed here: it is inside an operator that gives no scores, its "
+            "mask is not known, or the run has no such query"
+        )
+    rows = int(np.flatnonzero(weights.any(0)).max(initial=-1)) + 1
+    return {"heads": [[round(float(w), 5) for w in head[:rows]] for head in weights]}

@@ -13,7 +13,7 @@ from kvviz.errors import KvvizError
 from kvviz.graph.model import Graph
 from kvviz.view.export import plan_to_html
 from kvviz.view.wire_plan import plan_payload
-from kvviz.widget.page import Page
+from kvviz.widget.page import STATIC, Page
 from kvviz.widget.still import still_plan
 
 
@@ -41,6 +41,8 @@ class Planner(Page):
     order : tuple of str
         Names of the ops in the order of the plan.
     """
+
+    _esm = STATIC / "planner.js"
 
     selection = traitlets.Dict(allow_none=True, default_value=None).tag(sync=True)
 

@@ -14,9 +14,13 @@ from matplotlib.figure import Figure
 
 import kvviz
 from kvviz.engine.trace import Trace
-from kvviz.view import plots
+from kvviz.view import plots, rowplot
 from kvviz.view.chart import MOST_POINTS, thinned, unit_of
-from kvviz.view.palette import luminance
+from kvviz.view.heat import STATES, cells
+from kvviz.view.palette import LIGHT, luminance
+from tests.decode import small
+from tests.graph.build import model, node
+from tests.view.conftest import STORYTELLER
 
 CHARTS = [plots.memory, plots.cache, plots.copies, plots.lifetimes]
 
@@ -143,3 +147,170 @@ def test_units_keep_numbers_short(nbytes: float, unit: str) -> None:
 
 def test_charts_are_public() -> None:
     assert {chart.__name__ for chart in CHARTS} <= set(dir(kvviz.plot))
+
+
+# -- several traces on one Axes ---------------------------------------------------------------------------------------
+
+SEVERAL = [plots.memory, plots.cache, plots.copies]
+
+
+@pytest.fixture(scope="module")
+def ways() -> dict[str, Trace]:
+    """A decode with caches that are copied, one with room, one whose caller moves them, and one of fixed size."""
+    graph = kvviz.load(STORYTELLER / "concat" / "model.onnx")
+    fixed = kvviz.load(STORYTELLER / "tensor_scatter" / "model.onnx")
+    prompt = np.load(STORYTELLER / "concat" / "ref.npz")["prompt"][:5]
+    quiet: dict[str, Any] = {"max_new_tokens": 9, "progress": False}
+    return {
+        "copied": kvviz.decode(graph, prompt, **quiet),
+        "$reserved": kvviz.decode(graph, prompt, kv_capacity=20, **quiet),
+        "moved": kvviz.decode(graph, prompt, kv_capacity=6, growth="after", **quiet),
+        "fixed": kvviz.decode(fixed, prompt, **quiet),
+    }
+
+
+def closed_form(trace: Trace) -> list[float]:
+    """Concat copies the rows that there are, of keys and values of every layer."""
+    rows = [0, *(cache_run.valid for cache_run in trace.caches[0].runs[:-1])]
+    past = [trace.outputs[cache.output] for cache in trace.caches]
+    one = sum(array.nbytes // array.shape[cache.axis or 0] for array, cache in zip(past, trace.caches))
+    return [float(one * (count if run else 0)) for run, count in enumerate(rows)]
+
+
+@pytest.mark.parametrize("chart", SEVERAL)
+def test_several_traces_share_one_axes(chart: Callable, ways: dict[str, Trace]) -> None:
+    ax = Figure().subplots()
+    assert chart(ways, ax=ax) is ax
+    names = " ".join(text.get_text() for text in ax.get_legend().get_texts())
+    assert all(name.replace("$", r"\$") in names for name in ways)
+    assert plt.get_fignums() == []
+
+
+def curve(ax: Any, name: str) -> np.ndarray:
+    """Numbers of the line that stands for a trace."""
+    legend = ax.get_legend()
+    texts = [text.get_text() for text in legend.get_texts()]
+    place = next(i for i, text in enumerate(texts) if name in text.split(", "))
+    colour, marker = (getattr(legend.legend_handles[place], f"get_{what}")() for what in ("color", "marker"))
+    (line,) = [one for one in ax.get_lines() if one.get_color() == colour and one.get_marker() == marker]
+    return np.asarray(line.get_ydata()) * unit_of_axis(ax)
+
+
+def unit_of_axis(ax: Any) -> float:
+    return {"[kB]": 1e3, "[B]": 1.0, "[MB]": 1e6}.get(ax.get_ylabel().split()[-1], 1.0)
+
+
+def test_bytes_copied_for_the_caches_are_those_of_the_trace_and_of_the_closed_form(ways: dict[str, Trace]) -> None:
+    form = closed_form(ways["copied"])
+    ax = plots.copies(ways, closed={"copied": form, "$reserved": lambda run: 0.0})
+    told = [sum(cache.runs[run].bytes_copied for cache in ways["copied"].caches) for run in range(9)]
+    assert np.allclose(curve(ax, "copied"), told) and told[5] > 0
+    assert np.allclose(told, form)
+    dashed = [line for line in ax.get_lines() if line.get_linewidth() < 1]
+    assert [line.get_color() for line in dashed] == [dashed[0].get_color()] * 2
+    assert np.allclose(np.asarray(dashed[0].get_ydata()) * unit_of_axis(ax), form)
+    # crosses where the caller moved a cache to a larger block
+    crosses = next(line for line in ax.get_lines() if line.get_marker() == "x")
+    outside = [run.bytes_moved_outside for run in ways["moved"].runs]
+    assert list(crosses.get_xdata()) == np.flatnonzero(outside).tolist() != []
+
+
+def test_memory_of_several_traces_is_the_peak_of_every_run_above_the_weights(ways: dict[str, Trace]) -> None:
+    ax = plots.memory(ways)
+    for name, trace in ways.items():
+        weights = sum(s.capacity for s in trace.storages if s.origin == "weights")
+        shown = curve(ax, name.replace("$", r"\$"))
+        assert np.allclose(shown, [run.peak_bytes - weights for run in trace.runs])
+
+
+def test_rows_of_several_traces_are_those_of_their_first_cache(ways: dict[str, Trace]) -> None:
+    ax = plots.cache(ways)
+    for name, trace in ways.items():
+        assert list(curve(ax, name.replace("$", r"\$"))) == [told.valid for told in trace.caches[0].runs]
+    reserved = {tuple(line.get_ydata()) for line in ax.get_lines() if line.get_linewidth() == 1.0}
+    assert reserved == {tuple(told.capacity for told in trace.caches[0].runs) for trace in ways.values()}
+
+
+def test_equal_curves_are_drawn_once_with_all_their_names(ways: dict[str, Trace]) -> None:
+    ax = plots.copies({"one": ways["copied"], "two": ways["copied"], "other": ways["fixed"]})
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["one, two", "other"]
+
+
+def test_a_trace_looks_the_same_in_every_chart_of_a_figure(ways: dict[str, Trace]) -> None:
+    figure = plots.protocols(ways)
+    assert len(figure.axes) == 3
+    for ax in figure.axes:
+        handles = dict(zip((t.get_text() for t in ax.get_legend().get_texts()), ax.get_legend().legend_handles))
+        looks = {name: (h.get_color(), h.get_marker()) for name, h in handles.items()}
+        first = next(look for name, look in looks.items() if name.split(", ")[0] == "copied")
+        assert first == (handles_of(figure.axes[0])["copied"])
+
+
+def handles_of(ax: Any) -> dict[str, Any]:
+    texts = [text.get_text() for text in ax.get_legend().get_texts()]
+    shown = [(h.get_color(), h.get_marker()) for h in ax.get_legend().legend_handles]
+    return {name: look for text, look in zip(texts, shown) for name in text.split(", ")}
+
+
+def test_a_comparison_is_several_traces() -> None:
+    graph = kvviz.load(model([node("Relu", "x", "a"), node("Neg", "a", "y")], ["x float 4"], ["y float 4"]))
+    found = kvviz.compare(graph, {"x": np.ones(4, np.float32)}, ["ideal", "never"])
+    ax = plots.memory(found)
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["ideal", "never"]
+
+
+@pytest.mark.parametrize("chart", SEVERAL)
+def test_no_text_covers_another_where_there_are_several(chart: Callable, ways: dict[str, Trace]) -> None:
+    boxes = extents(chart(ways))
+    hits = [(a, b) for (a, x), (b, y) in combinations(boxes.items(), 2) if x.padded(-1).overlaps(y.padded(-1))]
+    assert hits == []
+
+
+def test_traces_without_caches_say_so(looping: Trace) -> None:
+    ax = plots.cache({"loop": looping})
+    assert [text.get_text() for text in ax.texts] == ["these traces have no caches"]
+
+
+def test_the_closed_form_of_one_trace_lies_over_its_bars(copying: Trace) -> None:
+    ax = plots.copies(copying, closed=lambda run: 1000.0 * run)
+    (line,) = ax.get_lines()
+    assert np.allclose(np.asarray(line.get_ydata()) * unit_of_axis(ax), [0, 1000, 2000, 3000])
+
+
+# -- rows of one cache ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["concat", "scatter_nd", "circular"])
+def test_every_row_of_every_run_lies_under_a_box_of_its_state(kind: str) -> None:
+    made = getattr(small, kind)()
+    trace = kvviz.decode(kvviz.load(made.proto), [1, 2, 3, 4], 9, progress=False, **made.options)
+    ax = plots.rows(trace)
+    names = [text.get_text() for text in ax.get_legend().get_texts()]
+    by_state = dict(zip(names, ax.collections, strict=True))
+    for run in range(9):
+        for start, stop, state, _, _ in cells(trace.caches[0], run):
+            for row in (start + 0.5, stop - 0.5):
+                hit = [
+                    name
+                    for name, boxes in by_state.items()
+                    if any(p.contains_point((row, run + 0.25)) for p in boxes.get_paths())
+                ]
+                assert hit == [STATES[state]]
+
+
+def test_rows_can_be_named_and_what_is_not_there_is_refused(decoded: Trace) -> None:
+    assert decoded.caches[2].name in plots.rows(decoded, decoded.caches[2].name).get_title(loc="left")
+    with pytest.raises(kvviz.KvvizError, match="there is no cache 'nothing'"):
+        plots.rows(decoded, "nothing")
+
+
+def test_states_of_rows_differ_in_more_than_their_fill(decoded: Trace) -> None:
+    kinds = {(rowplot._HATCH[state], rowplot._inks(state, LIGHT)[1]) for state in STATES}
+    assert len(kinds) == len(STATES)
+
+
+@pytest.mark.parametrize("style", ["default", "dark_background"])
+def test_no_text_of_the_rows_covers_another(style: str, decoded: Trace) -> None:
+    with plt.style.context(style):
+        boxes = extents(plots.rows(decoded))
+    assert not [(a, b) for (a, x), (b, y) in combinations(boxes.items(), 2) if x.padded(-1).overlaps(y.padded(-1))]

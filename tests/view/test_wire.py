@@ -17,6 +17,7 @@ from kvviz.graph.scope import blocks
 from kvviz.ops.registry import find
 from kvviz.view import wire
 from kvviz.view.columns import Columns, Strings, pack, unpack
+from kvviz.view.wire_frames import ORIGINS
 from tests.view.conftest import HOSTILE
 
 HOWS = ("new", "in place", "view", "append", "pool", "passed")
@@ -115,7 +116,7 @@ def test_frames_storages_runs_and_caches_are_told_in_full(trace: kvviz.Trace) ->
     for i, s in enumerate(trace.storages):
         told = [col[f"storage.{key}"][i] for key in ("capacity", "born", "freed")]
         assert told == [s.capacity, s.born, -1 if s.freed is None else s.freed]
-        assert wire.ORIGINS[col["storage.origin"][i]] == s.origin
+        assert ORIGINS[col["storage.origin"][i]] == s.origin
     assert [(r["first"], r["last"], r["peak"]) for r in head["runs"]] == [
         (r.first, r.last, r.peak_bytes) for r in trace.runs
     ]

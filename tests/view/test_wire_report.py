@@ -113,8 +113,9 @@ def test_steps_are_numbered_as_in_a_payload_that_leaves_runs_out(decoded: kvviz.
     # when
     header = report_header(report_of(decoded, again), decoded, tables_of(decoded), kept)
     # then
-    assert header["missed"][0]["step"] == 3
-    assert header["missed"][0]["steps"] == [3]
+    assert header["missed"][0]["step"] == last.first + 3, "the number by which it is known"
+    assert header["missed"][0]["steps"] == [3], "its place in the payload"
+    assert header["missed"][0]["times"] == 2, "also where it is not told"
     assert header["steps"] == len(kept)
 
 

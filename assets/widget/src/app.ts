@@ -1,5 +1,6 @@
 // Puts the debugger's panes together on one root element. It knows the store and the commands, not where they came from.
-import { CachesPane } from "./caches.js";
+import { CachesPane, type CacheSource } from "./caches.js";
+import type { Weights } from "./cacheview.js";
 import { Commands, type Ask } from "./commands.js";
 import { el, mark } from "./dom.js";
 import { FrontierPane } from "./frontier.js";
@@ -17,14 +18,20 @@ import { StepTable } from "./table.js";
 import { Tabs } from "./tabs.js";
 import { Timeline } from "./timeline.js";
 import { Toolbar } from "./toolbar.js";
+import { TotalsPane } from "./totals.js";
 import { ValuesPane, type Peek } from "./values.js";
 import type { Report } from "./wire.js";
 
 /** `hear`: an answer of the kernel. */
 export interface App { hear(answer: Answer): void; destroy(): void }
-export interface Answer extends Partial<Peek> { report?: Report; from?: number }
+export interface Answer extends Omit<Partial<Peek>, "id"> { id?: number | string; report?: Report; from?: number }
 
-export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: () => void): App {
+function sentence({ bare, cursor, number, t: { p } }: Store): string {
+  if (bare >= 0) return `${p.runs[bare].label}: its totals; its steps are not here.`;
+  return cursor < 0 ? "Before the first step." : `Step ${number}: ${p.strings[p.step.sentence[cursor]]}`;
+}
+
+export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: () => void, source: CacheSource | null = null): App {
   const life = new AbortController();
   const { signal } = life;
   const commands = new Commands(store, ask, flushTraits);
@@ -41,6 +48,7 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
   const story = new Story(app, store, commands, signal);
   const main = el("div.kv-main");
   app.append(main);
+  const totals = new TotalsPane(shell.pane("totals", "Totals of this run"), store, commands, ask, signal);
   const graph = new GraphPane(shell.pane("graph", "Graph", main), store, (node) => commands.choose(node), signal);
   const side = el("div.kv-side");
   main.append(side);
@@ -51,26 +59,26 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
   const tabs = new Tabs(shell.pane("lists", "Lists"), signal);
   const table = new StepTable(tabs.add("steps", "Steps"), store, signal);
   const missed = new MissedPane(tabs.add("missed", "Missed"), store, ask, signal);
-  const caches = new CachesPane(tabs.add("caches", "Caches"), store, signal);
+  const caches = new CachesPane(tabs.add("caches", "Caches"), store, ask, source, signal);
   const values = new ValuesPane(tabs.add("values", "Values"), store, ask, signal);
   shell.addStatus();
   const menu: BreakpointMenu = new BreakpointMenu(app, store, commands, signal);
 
   const status = {
     update(change: Change) {
-      const { p } = store.t;
       if (change.payload) {
         tabs.count("missed", missed.count);
-        tabs.count("caches", p.caches.length);
+        tabs.count("caches", store.t.p.caches.length);
       }
       if (change.cursor || change.payload) {
-        mark(root, "data-step", store.cursor);
-        shell.sentence(store.cursor < 0 ? "Before the first step." : `Step ${store.cursor}: ${p.strings[p.step.sentence[store.cursor]]}`);
+        mark(root, "data-step", store.number);
+        mark(root, "data-bare", store.bare < 0 ? null : store.bare);
+        shell.sentence(sentence(store));
       }
       if (change.note || change.cursor) shell.note(store.note);
     },
   };
-  for (const view of [toolbar, story, step, frontier, memory, timeline, missed, caches, table, values, menu, graph, status]) store.add(view);
+  for (const view of [toolbar, story, step, frontier, memory, totals, timeline, missed, caches, table, values, menu, graph, status]) store.add(view);
 
   const next = () => commands.next();
   const back = () => commands.back();
@@ -101,6 +109,7 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
   return {
     hear: (answer) => {
       if (answer.report) missed.hear(answer.report, answer.from ?? 0);
+      else if (typeof answer.id === "string") caches.hear(answer as Weights);
       else values.show(answer as Peek);
     },
     destroy: () => {

@@ -23,7 +23,7 @@ export class Bar implements View {
     this.#goto = el("input", { type: "number", min: -1, step: 1, "data-kv": "goto", "aria-label": `Go to ${unit}`, title: `Numbered from 0; type a number to go there (g)` });
     const go = () => {
       const to = this.#goto.valueAsNumber;
-      if (Number.isFinite(to)) store.seek(to);
+      if (Number.isFinite(to)) store.go(to);
       this.#number();
     };
     on(this.#goto, "change", go, signal);
@@ -44,9 +44,9 @@ export class Bar implements View {
   }
 
   #number(): void {
-    const { cursor } = this.store;
-    this.#goto.value = String(cursor);
-    set(this.#goto, "--kv-digits", String(String(cursor).length));
+    const text = String(this.store.number);
+    this.#goto.value = text;
+    set(this.#goto, "--kv-digits", String(text.length));
   }
 
   update(change: Change): void {
@@ -55,12 +55,12 @@ export class Bar implements View {
     if (change.payload) {
       say(this.#policy, `policy: ${p.policy.name}`);
       this.#policy.title = p.policy.about;
-      this.#goto.max = String(p.steps - 1);
+      this.#goto.max = String(p.total - 1);
     }
     if (!change.payload && !change.cursor) return;
     this.#number();
-    mark(this.#position, "data-step", store.cursor);
-    say(this.#of, ` of ${count(p.steps)}`);
+    mark(this.#position, "data-step", store.number);
+    say(this.#of, ` of ${count(p.total)}`);
     const where = this.where();
     say(this.#where, where ? ` · ${where}` : "");
     this.#where.title = where;

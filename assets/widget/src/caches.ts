@@ -1,29 +1,82 @@
-// The caches: rows reserved and valid, bytes written and copied in the present run, and a strip of rows over runs.
+// The caches: rows reserved and valid, bytes written and copied in the present run. The view of single rows is a module
+// of its own, loaded when this pane is first looked at; until then, and where it cannot be had, meters are all there is.
+import type { CacheView, Weights } from "./cacheview.js";
+import { NEEDS_KERNEL, type Ask } from "./commands.js";
 import { el, mark, NUMBER, onHit, onResize, say, set, table, td } from "./dom.js";
 import { buffer, bytes, count } from "./format.js";
 import type { Change, Store, View } from "./store.js";
 import type { Cache } from "./wire.js";
 
-interface Row { root: HTMLElement; valid: HTMLElement; bar: HTMLElement; written: HTMLElement; copied: HTMLElement; where: HTMLElement; strip: HTMLCanvasElement; now: HTMLElement }
-const HEIGHT = 30;
+/** Where the module's text and its data come from; `changed` is told when there are newer ones. */
+export interface CacheSource { module(): string; data(): Promise<ArrayBuffer | null>; changed(call: () => void): void }
+type Make = (host: HTMLElement, store: Store, ask: Ask, raw: ArrayBuffer, signal: AbortSignal) => CacheView;
+
+interface Row { root: HTMLElement; valid: HTMLElement; bar: HTMLElement; written: HTMLElement; copied: HTMLElement; where: HTMLElement }
+
+async function load(text: string): Promise<Make> {
+  const address = URL.createObjectURL(new Blob([text], { type: "text/javascript" }));
+  try {
+    return (await import(address)).default;
+  } finally {
+    URL.revokeObjectURL(address);
+  }
+}
 
 export class CachesPane implements View {
   readonly slow = true;
   #body = el("tbody");
+  #note = el("p.kv-none", { "data-kv": "cache-note" });
   #rows: Row[] = [];
+  #simple: HTMLElement;
   #shown = false;
+  #asked = false;
+  #view: CacheView | null = null;
+  #turn = 0;
 
-  constructor(private host: HTMLElement, private store: Store, signal: AbortSignal) {
-    host.append(el("div.kv-scroll", {}, table("Caches in the present run", "kv-caches", ["cache", "kept", "rows valid / reserved", "written#", "copied#", "buffer", "rows over runs"], this.#body)));
+  constructor(private host: HTMLElement, private store: Store, private ask: Ask, private source: CacheSource | null, private signal: AbortSignal) {
+    this.#simple = el("div.kv-scroll", {}, table("Caches in the present run", "kv-caches", ["cache", "kept", "rows valid / reserved", "written#", "copied#", "buffer"], this.#body), this.#note);
+    host.append(this.#simple);
     onHit(this.#body, "cache-row", (row) => store.select({ kind: "cache", id: Number(row.dataset.id) }), signal);
     onResize(host, () => {
       const shown = host.clientWidth > 0;
-      if (shown !== this.#shown) {
-        this.#shown = shown;
-        this.#draw();
-        this.#fill();
-      }
+      if (shown === this.#shown) return;
+      this.#shown = shown;
+      this.#fill();
+      void this.#want();
     }, signal);
+    source?.changed(() => void this.#want());
+  }
+
+  /** Load the view of single rows, or give it newer data. */
+  async #want(): Promise<void> {
+    const { source } = this;
+    if (!source || !this.#shown || !this.#rows.length) return;
+    const text = source.module();
+    if (!text) {
+      if (!this.#asked && this.ask.able()) this.#asked = this.ask({ do: "cache_view" });
+      say(this.#note, this.#asked ? "Rows are asked of the kernel …" : `Single rows are not ${NEEDS_KERNEL}.`);
+      return;
+    }
+    const mine = ++this.#turn;
+    try {
+      const raw = await source.data();
+      const make = this.#view ? null : await load(text);
+      if (!raw || mine !== this.#turn || this.signal.aborted) return; // a newer one is on its way
+      if (this.#view) this.#view.take(raw);
+      else if (make) {
+        this.#view = make(this.host, this.store, this.ask, raw, this.signal);
+        this.#simple.remove();
+        this.#tell({ payload: true, cursor: true, selection: true, breakpoints: false, note: false, look: true });
+      }
+    } catch (error) {
+      say(this.#note, `This page could not load the view of single rows. ${String(error)}`);
+    }
+  }
+
+  hear(answer: Weights): void { this.#view?.hear(answer); }
+
+  #tell(change: Change): void {
+    if (this.#shown) this.#view?.update(change);
   }
 
   update(change: Change): void {
@@ -32,14 +85,15 @@ export class CachesPane implements View {
     if (change.payload) {
       this.#rows = p.caches.map((c, i) => this.#make(c, i));
       this.#body.replaceChildren(...this.#rows.map((r) => r.root));
-      if (!this.#rows.length) this.#body.append(el("tr", {}, td("This model keeps no cache.", "kv-none", { colspan: 7 })));
+      if (!this.#rows.length) this.#body.append(el("tr", {}, td("This model keeps no cache.", "kv-none", { colspan: 6 })));
     }
-    if (change.payload || change.look) this.#draw();
-    if (change.cursor || change.payload || change.selection) this.#fill();
+    if (this.#view) this.#tell(change);
+    else if (change.cursor || change.payload || change.selection) this.#fill();
   }
 
   #fill(): void {
     if (!this.#shown) return; // its tab is hidden
+    if (this.#view) return this.#tell({ payload: true, cursor: true, selection: true, breakpoints: false, note: false, look: true });
     const { store } = this;
     const { p } = store.t;
     const { run, lit } = store.now;
@@ -58,7 +112,6 @@ export class CachesPane implements View {
       mark(row.copied, "data-zero", c.copied[run] ? null : 1);
       const storage = c.storage[told] ?? -1;
       say(row.where, buffer(p, storage));
-      row.now.style.left = `${((run + 0.5) / Math.max(1, p.runs.length)) * 100}%`;
       const chosen = store.selection?.kind === "cache" && store.selection.id === i;
       mark(row.root, "data-lit", chosen || lit.storages.has(storage) ? 1 : null);
     });
@@ -70,45 +123,8 @@ export class CachesPane implements View {
     const written = td("", NUMBER);
     const copied = td("", NUMBER);
     const where = td("", "kv-id");
-    const strip = el("canvas");
-    const now = el("i.kv-now");
-    const holder = el("div.kv-strip", { title: "across: runs; up: rows. Dark: written in that run, plain: valid, pale: reserved, orange: copied again" }, strip, now);
     const root = el("tr", { "data-kv": "cache-row", "data-id": i, title: `${c.input} → ${c.output}, axis ${c.axis}` },
-      td(c.name), td(c.protocol, "kv-soft"), td(el("div.kv-fillrow", {}, valid, bar)), written, copied, where, td(holder));
-    return { root, valid, bar, written, copied, where, strip, now };
-  }
-
-  #draw(): void {
-    const { p } = this.store.t;
-    if (!this.#shown) return;
-    const style = getComputedStyle(this.host);
-    const colour = (name: string) => style.getPropertyValue(name).trim() || "#888";
-    const [reserved, valid, fresh, again] = ["--kv-view-pale", "--kv-view-mid", "--kv-view", "--kv-missed-mid"].map(colour);
-    const most = Math.max(1, ...p.caches.flatMap((c) => c.capacity));
-    this.#rows.forEach((row, i) => {
-      const c = p.caches[i];
-      const context = row.strip.getContext("2d");
-      const width = Math.floor(row.strip.clientWidth);
-      if (!context || !width) return;
-      const ratio = globalThis.devicePixelRatio || 1;
-      row.strip.width = width * ratio;
-      row.strip.height = HEIGHT * ratio;
-      context.scale(ratio, ratio);
-      const runs = Math.max(1, c.capacity.length);
-      const gap = width / runs > 5 ? 1 : 0;
-      for (let r = 0; r < runs; r++) {
-        const x = (r / runs) * width;
-        const w = Math.max(0.5, width / runs - gap);
-        const cell = (from: number, to: number, fill: string) => {
-          if (to <= from) return;
-          context.fillStyle = fill;
-          context.fillRect(x, HEIGHT - (to / most) * HEIGHT, w, Math.max(1, ((to - from) / most) * HEIGHT));
-        };
-        const before = r > 0 ? c.valid[r - 1] : 0;
-        cell(c.valid[r], c.capacity[r], reserved);
-        cell(0, Math.min(before, c.valid[r]), c.copied[r] > 0 ? again : valid);
-        cell(before, c.valid[r], fresh);
-      }
-    });
+      td(c.name), td(c.protocol, "kv-soft"), td(el("div.kv-fillrow", {}, valid, bar)), written, copied, where);
+    return { root, valid, bar, written, copied, where };
   }
 }

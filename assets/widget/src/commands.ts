@@ -1,7 +1,8 @@
 // What buttons and keys do: a move on recorded steps when there is one, else a question to the kernel at the live edge.
 import * as debug from "./debug.js";
-import { atEdge, stepsOf } from "./replay.js";
+import { atEdge, runAt, stepsOf } from "./replay.js";
 import { describe, type Selection } from "./select.js";
+import { bare, bareRuns, numberOf } from "./steps.js";
 import type { Store } from "./store.js";
 
 export interface Message { do: string; [key: string]: unknown }
@@ -17,14 +18,36 @@ export class Commands {
   next(): void { this.#go(debug.over(this.store.t, this.store.cursor), { do: "over" }); }
   into(): void { this.#go(debug.into(this.store.t, this.store.cursor), { do: "into" }); }
   out(): void { this.#go(debug.out(this.store.t, this.store.cursor), { do: "out" }); }
-  back(): void { this.store.seek(debug.back(this.store.t, this.store.cursor)); }
-  nextRun(): void { this.#go(debug.nextRun(this.store.t, this.store.cursor), { do: "next_decode" }); }
-  previousRun(): void { this.store.seek(debug.previousRun(this.store.t, this.store.cursor)); }
+  back(): void {
+    const { store } = this;
+    // before a bare run stands the step that went before it
+    if (store.bare < 0) this.#pass(debug.back(store.t, store.cursor), -1);
+    else this.#pass(store.cursor, -1);
+  }
+  nextRun(): void {
+    const { store } = this;
+    const next = store.cursor < 0 && store.bare < 0 ? 0 : store.run + 1;
+    if (bare(store.t.p, next)) store.visit(next);
+    else this.#go(debug.inRun(store.t, store.anchor, next), { do: "next_decode" });
+  }
+  previousRun(): void {
+    const { store } = this;
+    if (store.run > 0) store.toRun(store.run - 1);
+    else store.seek(-1);
+  }
   first(): void { this.store.seek(-1); }
-  last(): void { this.store.seek(this.store.t.p.steps - 1); }
-  toRun(run: number, drag = false): void {
-    const to = debug.inRun(this.store.t, this.store.cursor, run);
-    if (to !== null) this.store.seek(to, "person", drag);
+  last(): void { this.store.go(this.store.t.p.total - 1); }
+  toRun(run: number, drag = false): void { this.store.toRun(run, "person", drag); }
+
+  /** Go to a step, but stop at a bare run that lies between here and there. */
+  #pass(to: number, by: 1 | -1): void {
+    const { store } = this;
+    const { p } = store.t;
+    const next = store.run + by;
+    const first = store.cursor < 0 && store.bare < 0;
+    const other = to < 0 ? -1 : runAt(store.t, to);
+    if (!first && other !== store.run && other !== next && bare(p, next)) store.visit(next);
+    else store.seek(to);
   }
 
   continue(): void {
@@ -36,7 +59,8 @@ export class Commands {
     }
     const stop = debug.run(store.t, store.cursor, 1, store.breakpoints);
     if (!stop.by && store.t.p.live) return this.#go(null, { do: "continue" });
-    this.#stopped(stop, "nothing stops here: end of the recording");
+    const here = bareRuns(store.t.p) ? "in the runs whose steps are here" : "end of the recording";
+    this.#stopped(stop, `nothing stops here: ${here}`);
   }
 
   reverse(): void {
@@ -50,8 +74,9 @@ export class Commands {
 
   #go(to: number | null, message: Message): void {
     const { store } = this;
-    if (to !== null) return store.seek(to);
-    store.seek(store.t.p.steps - 1);
+    if (to !== null) return this.#pass(to, 1);
+    if (bare(store.t.p, store.run + 1)) return store.visit(store.run + 1);
+    if (store.bare < 0) store.seek(store.t.p.steps - 1);
     if (!store.t.p.live) return store.tell("end of the recording: everything has run");
     this.flushTraits();
     store.tell(this.ask(message) ? "asked the kernel …" : NEEDS_KERNEL);
@@ -64,7 +89,7 @@ export class Commands {
     if (!choices.some((c) => c.node === node)) return store.tell("this op cannot run next: an input of it is missing, or it has run");
     if (!atEdge(store.t, store.cursor)) {
       const step = choices.find((c) => c.node === node)!.step;
-      store.tell(`recorded: this op ran as step ${step}; another order can be chosen at the live end or with kvviz.debug`);
+      store.tell(`recorded: this op ran as step ${numberOf(store.t, step)}; another order can be chosen at the live end or with kvviz.debug`);
       return;
     }
     this.flushTraits();
@@ -79,7 +104,7 @@ export class Commands {
     const step = chosen ? stepsOf(store.t, store.now.frame)[store.selection!.id] : store.cursor;
     if (step === undefined || step < 0) return store.tell("it has not run here, so nothing was decided yet");
     const rule = p.strings[p.step.rule[step]];
-    store.tell(`step ${step}: ${p.strings[p.step.sentence[step]]}${rule ? ` Rule: ${rule}.` : ""}`);
+    store.tell(`step ${numberOf(store.t, step)}: ${p.strings[p.step.sentence[step]]}${rule ? ` Rule: ${rule}.` : ""}`);
   }
 
   /** Add a breakpoint, or take it away when there is one just like it. */
@@ -100,7 +125,7 @@ export class Commands {
     this.#timer = setInterval(() => {
       const to = debug.over(this.store.t, this.store.cursor);
       if (to === null) this.pause();
-      else this.store.seek(to);
+      else this.#pass(to, 1);
     }, 220);
     this.store.tell("playing; Space stops");
   }

@@ -1,16 +1,26 @@
 // Numbers of the timeline, apart from the canvas: the curve per pixel column, its scale, and labels that keep apart.
 import type { Scale } from "./pair.js";
 import type { Trace } from "./replay.js";
+import { bareRuns } from "./steps.js";
 
 export interface Curve { low: Float64Array; high: Float64Array; top: number; from: number; used: number }
 
 /** Bytes and steps from end to end of the axes. When all of the curve is high, the axis starts above zero (`from`). */
 export function scaleOf({ p, x }: Trace): Scale {
-  const top = x.peak >= 0 ? p.step.live[x.peak] : 1;
+  const byRuns = bareRuns(p) > 0;
+  let top = x.peak >= 0 ? p.step.live[x.peak] : 1;
+  for (const r of byRuns ? p.runs : []) top = Math.max(top, r.peak);
   let least = top;
   for (let i = 0; i < p.steps; i++) if (p.step.live[i] < least) least = p.step.live[i];
-  const from = p.steps && least > top * 0.4 ? Math.max(0, Math.floor(least - (top - least) * 0.15 - top * 0.001)) : 0;
-  return { top: top > from ? top : from + 1, from, steps: p.steps };
+  for (const r of byRuns ? p.runs : []) least = Math.min(least, r.peak);
+  const from = (p.steps || byRuns) && least > top * 0.4 ? Math.max(0, Math.floor(least - (top - least) * 0.15 - top * 0.001)) : 0;
+  return { top: top > from ? top : from + 1, from, steps: p.steps, runs: p.runs.length, byRuns };
+}
+
+/** Bytes of a scale for what runs move: the largest of all runs, but for the first, which reads the whole prompt. */
+export function moved({ p }: Trace): number {
+  const later = p.runs.length > 2 ? p.runs.slice(1) : p.runs;
+  return Math.max(1, ...later.flatMap((r) => [r.copied, r.allocated]));
 }
 
 /** Least and largest live bytes per pixel column; columns from `used` on are empty. */
@@ -30,15 +40,6 @@ export function curve(t: Trace, width: number, scale: Scale = scaleOf(t)): Curve
     }
   }
   return { low, high, top: scale.top, from: scale.from, used: Math.min(columns, Math.ceil((p.steps / n) * columns)) };
-}
-
-/** Centre of a step's stretch on the time axis, in pixels. */
-export function at(step: number, steps: number, width: number): number {
-  return steps ? ((step + 0.5) / steps) * width : 0;
-}
-
-export function stepAt(x: number, steps: number, width: number): number {
-  return Math.max(0, Math.min(steps - 1, Math.floor((x / Math.max(1, width)) * steps)));
 }
 
 /** Which labels can be drawn without touching each other or the right end: every 1st, 2nd, 5th, 10th … as far as needed. */

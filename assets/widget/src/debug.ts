@@ -57,7 +57,7 @@ function address({ p }: Trace, f: number): string {
 export function inRun(t: Trace, cursor: number, run: number): number | null {
   const { p } = t;
   const target = p.runs[run];
-  if (!target || target.first >= p.steps) return null;
+  if (!target || target.first >= p.steps || target.first === target.last) return null;
   const end = Math.min(target.last, p.steps) - 1;
   if (cursor < 0) return end;
   const node = p.step.node[cursor];

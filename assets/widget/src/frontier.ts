@@ -2,6 +2,7 @@
 import { el, hit, mark, on, onHit, place, say } from "./dom.js";
 import { count, opName, shortName, signed } from "./format.js";
 import { atEdge } from "./replay.js";
+import { numberOf } from "./steps.js";
 import type { Change, Store, View } from "./store.js";
 
 const MOST = 60;
@@ -52,7 +53,7 @@ export class FrontierPane implements View {
       }
       const row = el("li", {
         "data-kv": "frontier-row", "data-node": c.node, "data-graph": graph, "data-step": c.step,
-        "data-next": c.node === ran ? 1 : null, title: c.step >= 0 ? `${g.nodes[c.node][0]}: ran as step ${c.step}` : g.nodes[c.node][0],
+        "data-next": c.node === ran ? 1 : null, title: c.step >= 0 ? `${g.nodes[c.node][0]}: ran as step ${numberOf(this.store.t, c.step)}` : g.nodes[c.node][0],
       },
       el("span.kv-what", {}, el("span.kv-op", {}, op), el("span.kv-name", {}, shortName(g, c.node))),
       el("span.kv-num", { title: "allocates", "data-zero": c.alloc === 0 ? 1 : null }, signed(c.alloc)),

@@ -3,6 +3,7 @@ import { Card } from "./card.js";
 import { button, el, hit, mark, on, onHit, say } from "./dom.js";
 import { Ruler, type Scene } from "./drawing.js";
 import { stack, stepsOf } from "./replay.js";
+import { numberOf } from "./steps.js";
 import type { Change, Store, View } from "./store.js";
 
 const OPEN_ALL = 60; // graphs with no more nodes than this start unfolded
@@ -129,7 +130,7 @@ export class GraphPane implements View {
       const inner = frames[i + 1];
       const back = inner === undefined ? -1 : stepsOf(t, f)[p.frame.node[inner]];
       parts.push(back >= 0
-        ? el("button", { "data-kv": "crumb", "data-step": back, title: `Go to step ${back}, where ${text} goes on` }, text)
+        ? el("button", { "data-kv": "crumb", "data-step": back, title: `Go to step ${numberOf(t, back)}, where ${text} goes on` }, text)
         : el("span", { class: inner === undefined ? "kv-here" : "", title: text }, text));
     });
     this.#crumbs.replaceChildren(...parts);

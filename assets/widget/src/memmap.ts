@@ -1,6 +1,7 @@
 // What the memory map shows at a cursor: one bar per storage, sorted by who owns it; pure, so that tests need no page.
 import { bytes, opName, shortName, shortValue } from "./format.js";
 import { alive, generation, lastOut, stack, valuesIn, type Trace } from "./replay.js";
+import { numberOf } from "./steps.js";
 import { touched } from "./select.js";
 import type { Now } from "./store.js";
 import { ORIGINS } from "./wire.js";
@@ -139,7 +140,7 @@ export function title(t: Trace, b: Bar, cursor: number): string {
   const out = lastOut(t, b.id, cursor);
   const step = out < 0 ? -1 : x.outStep[out];
   const g = step < 0 ? null : p.graphs[p.frame.graph[p.step.frame[step]]];
-  const maker = g ? `\nwritten last in step ${step} by ${opName(g.nodes[p.step.node[step]][1])} ${shortName(g, p.step.node[step])}` : "";
+  const maker = g ? `\nwritten last in step ${numberOf(t, step)} by ${opName(g.nodes[p.step.node[step]][1])} ${shortName(g, p.step.node[step])}` : "";
   const owner = { donated: "donated by the caller", caller: "borrowed from the caller", run: "owned by this run", pool: "from the run's pool", weights: "weights" }[b.origin];
   const rows = b.valid ? ` rows valid of those reserved${b.again ? "; the older ones were copied in this run" : ""}` : "";
   return `B${b.id}${b.gen ? `.${b.gen}` : ""} · ${bytes(b.capacity)} · ${owner}${b.gen ? ` · overwritten ${b.gen}×` : ""}\n${b.label} ${b.note}${rows}${maker}`;

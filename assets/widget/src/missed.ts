@@ -1,6 +1,7 @@
 // Ops that could have run in place and did not, grouped by node over all runs, worst first: as diagnosed by the kernel
 // where there is a report, else as the columns tell them (without fixes).
 import type { Trace } from "./replay.js";
+import { numberOf } from "./steps.js";
 import { FLAG, type Missed, type Report } from "./wire.js";
 
 /** Bytes that one missed step spent: new capacity, or what it moved where its capacity came from the pool. */
@@ -24,13 +25,17 @@ export function missed(t: Trace, report?: Report | null): Missed[] {
     const id = key({ graph, node: p.step.node[i] });
     if (known.has(id)) continue;
     let entry = groups.get(id);
-    if (!entry) groups.set(id, (entry = { graph, node: p.step.node[i], frame: "", step: i, steps: [], bytes: 0, effect: null, reasons: [], fixes: [], worst: -1 }));
+    if (!entry) groups.set(id, (entry = { graph, node: p.step.node[i], frame: "", step: i, steps: [], times: 0, bytes: 0, effect: null, reasons: [], fixes: [], worst: -1 }));
     const bytes = cost(t, i);
     entry.steps.push(i);
     entry.bytes += bytes;
     if (bytes > entry.worst) [entry.worst, entry.step] = [bytes, i];
   }
-  for (const entry of groups.values()) entry.reasons = reasons(t, entry.step);
+  for (const entry of groups.values()) {
+    entry.reasons = reasons(t, entry.step);
+    entry.step = numberOf(t, entry.step);
+    entry.times = entry.steps.length;
+  }
   return [...told, ...[...groups.values()].sort((a, b) => b.bytes - a.bytes || a.steps[0] - b.steps[0])];
 }
 
@@ -44,7 +49,7 @@ function reasons({ p }: Trace, step: number): Missed["reasons"] {
   });
 }
 
-/** The next occurrence after the cursor, going round. */
-export function occurrence(m: Missed, cursor: number): number {
-  return m.steps.find((s) => s > cursor) ?? m.steps[0];
+/** The next occurrence after the cursor, going round; null where none is here. */
+export function occurrence(m: Missed, cursor: number): number | null {
+  return m.steps.find((s) => s > cursor) ?? m.steps[0] ?? null;
 }

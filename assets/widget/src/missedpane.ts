@@ -5,6 +5,7 @@ import { button, el, NUMBER, onHit, onResize, say, td } from "./dom.js";
 import { bytes, count, opName, plural, shortName, shortValue, signed } from "./format.js";
 import { missed, occurrence } from "./missed.js";
 import { Rows } from "./rows.js";
+import { numberOf } from "./steps.js";
 import type { Change, Store, View } from "./store.js";
 import type { Fix, Missed, Report } from "./wire.js";
 
@@ -33,12 +34,14 @@ export class MissedPane implements View {
     host.append(el("div.kv-searchline.kv-tools", {}, this.#only), el("div.kv-diagnosis", {}, this.#rows.root, el("div.kv-findings", { tabindex: 0, role: "region", "aria-label": "Diagnosis" }, this.#detail, this.#rest)));
     onHit(this.#rows.root, "missed-row", (row) => {
       const m = this.#list[Number(row.dataset.id)];
-      store.seek(occurrence(m, store.cursor));
+      const at = occurrence(m, store.cursor);
+      if (at === null) store.go(m.step);
+      else store.seek(at);
       store.select({ kind: "node", id: m.node, graph: m.graph });
       this.#choose(Number(row.dataset.id));
     }, signal);
     onHit(this.#rest, "held-row", (row) => {
-      store.seek(Number(row.dataset.step));
+      store.go(Number(row.dataset.step));
       store.select({ kind: "storage", id: Number(row.dataset.id) });
     }, signal);
     onResize(host, () => {
@@ -88,10 +91,10 @@ export class MissedPane implements View {
     const m = this.#list[i];
     const g = p.graphs[m.graph];
     const codes = [...new Set(m.reasons.map((r) => r.code))].join(", ");
-    return el("tr", { "data-kv": "missed-row", "data-id": i, "data-node": m.node, "data-step": m.step, title: `${g.nodes[m.node][0]}${m.frame ? ` in ${m.frame}` : ""}\nsteps ${m.steps.slice(0, 12).join(", ")}${m.steps.length > 12 ? " …" : ""}` },
+    return el("tr", { "data-kv": "missed-row", "data-id": i, "data-node": m.node, "data-step": m.step, title: `${g.nodes[m.node][0]}${m.frame ? ` in ${m.frame}` : ""}\nsteps ${m.steps.slice(0, 12).map((s) => numberOf(this.store.t, s)).join(", ")}${m.times > 12 ? " …" : ""}` },
       td(el("b", {}, bytes(m.bytes)), NUMBER), td(m.effect === null ? "" : drop(m.effect), NUMBER, { "data-zero": m.effect ? null : 1 }),
       td(opName(g.nodes[m.node][1]), "kv-op"), td(shortName(g, m.node)), td(g.blocks[x.graphs[m.graph].block[m.node]]?.title ?? "", "kv-soft"),
-      td(`${count(m.steps.length)}×`, NUMBER), td(el("code", {}, codes), "", { title: codes }), td(m.fixes[0]?.label ?? "", "", { title: m.fixes[0]?.sentence }));
+      td(`${count(m.times)}×`, NUMBER), td(el("code", {}, codes), "", { title: codes }), td(m.fixes[0]?.label ?? "", "", { title: m.fixes[0]?.sentence }));
   }
 
   #choose(i: number): void {
@@ -102,7 +105,7 @@ export class MissedPane implements View {
     const peak = m.effect === null ? "" : `; the peak would ${m.effect > 0 ? `drop by ${bytes(m.effect)}` : m.effect ? `rise by ${bytes(-m.effect)}` : "stay"}`;
     const parts: Node[] = [
       el("p.kv-big", {}, opName(g.nodes[m.node][1]), el("span.kv-name", { title: g.nodes[m.node][0] }, shortName(g, m.node) || g.nodes[m.node][0])),
-      el("p.kv-soft", {}, `In place, ${m.steps.length === 1 ? "it" : `its ${plural(m.steps.length, "run")}`} would save ${bytes(m.bytes)}${peak}.${m.frame ? ` In ${m.frame}.` : ""}`),
+      el("p.kv-soft", {}, `In place, ${m.times === 1 ? "it" : `its ${plural(m.times, "run")}`} would save ${bytes(m.bytes)}${peak}.${m.frame ? ` In ${m.frame}.` : ""}`),
     ];
     // reasons of one input belong together: one fix removes them all, or none does
     const inputs = [...new Set(m.reasons.map((r) => r.value))];

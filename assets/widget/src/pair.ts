@@ -39,8 +39,8 @@ export function differences(a: Trace, b: Trace, to: Ints): number[] {
 }
 
 /** The scale on which both curves of live bytes are drawn. */
-export interface Scale { top: number; from: number; steps: number }
+export interface Scale { top: number; from: number; steps: number; runs: number; byRuns: boolean }
 
 export function common(a: Scale, b: Scale): Scale {
-  return { top: Math.max(a.top, b.top), from: Math.min(a.from, b.from), steps: Math.max(a.steps, b.steps) };
+  return { top: Math.max(a.top, b.top), from: Math.min(a.from, b.from), steps: Math.max(a.steps, b.steps), runs: Math.max(a.runs, b.runs), byRuns: a.byRuns || b.byRuns };
 }

@@ -5,6 +5,7 @@ import { button, el, mark, say } from "./dom.js";
 import { bytes, count, plural } from "./format.js";
 import { common, differences, partner, type Match, type Totals } from "./pair.js";
 import { makeRoot } from "./shell.js";
+import { bareRuns, numberOf } from "./steps.js";
 import { Store } from "./store.js";
 import { line, listen, Writer, type Model } from "./sync.js";
 import type { Payload } from "./wire.js";
@@ -43,7 +44,7 @@ export class Pair {
       el("header", {}, el("h3", {}, match.labels[side]), this.#notes[side]), roots[side]));
     root.replaceChildren(this.#header(model), el("div.kv-pair", {}, ...this.#halves));
 
-    const writer = new Writer(model, { cursor: () => a.cursor, partner: () => b.cursor }, signal);
+    const writer = new Writer(model, { cursor: () => a.number, partner: () => b.number }, signal);
     const { ask, answered } = line(model, (note) => a.tell(note), signal);
     this.#apps = SIDES.map((side) => build(roots[side], this.#stores[side], Object.assign((m: object) => ask({ ...m, side } as never), { able: () => false }), writer.flush));
     for (const side of SIDES) {
@@ -51,7 +52,8 @@ export class Pair {
       const other = this.#stores[1 - side];
       store.onPerson = (what, drag) => {
         if (what === "cursor") {
-          other.seek(partner(match.to[side], store.cursor).step, "model", drag);
+          if (store.bare >= 0) other.toRun(store.bare, "model", drag);
+          else other.seek(partner(match.to[side], store.cursor).step, "model", drag);
           writer.touch(...TRAITS);
           this.#tell(side);
         } else if (what === "breakpoints") other.setBreakpoints(store.breakpoints, "model");
@@ -60,8 +62,8 @@ export class Pair {
       listen(model, `change:${TRAITS[side]}`, () => {
         if (writer.has("cursor")) return;
         // Python has paired them already
-        a.seek(model.get("cursor"), "model");
-        b.seek(model.get("partner"), "model");
+        a.go(model.get("cursor"), "model");
+        b.go(model.get("partner"), "model");
         this.#tell(side);
       }, signal);
     }
@@ -90,7 +92,7 @@ export class Pair {
     mark(this.#halves[side], "data-near", null);
     mark(this.#halves[1 - side], "data-near", exact ? null : 1);
     say(this.#notes[side], "");
-    say(this.#notes[1 - side], exact ? "" : step < 0 ? `${node} does not run here` : `${node} does not run here: shown is step ${step}, the nearest before it`);
+    say(this.#notes[1 - side], exact ? "" : step < 0 ? `${node} does not run here` : `${node} does not run here: shown is step ${numberOf(this.#stores[1 - side].t, step)}, the nearest before it`);
   }
 
   #header(model: Model): HTMLElement {
@@ -106,20 +108,21 @@ export class Pair {
         el("dt", {}, `${text} `, el("b", {}, change(x, y, write))), el("dd", {}, `${write(x)} → ${write(y)}`));
     });
     const go = (step: number | undefined) => void (step !== undefined && a.seek(step));
+    const start = () => (first ? a.go(first.step) : go(found[0]));
     const tools = el("div.kv-group");
     const leave = el("span");
     if (back) leave.append(button("◀\uFE0E Back", "Back to the debugger", "pair-back", () => {
       model.set("mode", "debugger");
       model.save_changes();
     }, signal));
-    const at = first?.step ?? found[0];
-    if (at !== undefined) {
+    if (first || found.length) {
       tools.append(
-        button("First difference", "The first op that was decided in another way", "first-difference", () => go(at), signal),
+        button("First difference", "The first op that was decided in another way", "first-difference", start, signal),
         button("◂", "The difference before", "previous-difference", () => go(found.filter((s) => s < a.cursor).pop()), signal),
         button("▸", "The next difference", "next-difference", () => go(found.find((s) => s > a.cursor)), signal));
     }
-    const said = found.length ? `${plural(found.length, "op")} decided in another way` : "all ops decided alike";
+    const where = bareRuns(a.t.p) ? " in the runs whose steps are here" : "";
+    const said = (found.length ? `${plural(found.length, "op")} decided in another way` : "all ops decided alike") + where;
     return el("header.kv-compare.kv-bar", { "aria-label": `${labels[0]} compared with ${labels[1]}` }, leave, el("dl", {}, ...figures),
       el("div", {}, tools, el("p.kv-soft", { "data-kv": "pair-count" }, said)),
       first ? el("p.kv-first", { "data-kv": "pair-first" }, el("b", {}, "First difference "), first.sentence) : "");

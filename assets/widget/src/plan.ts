@@ -23,7 +23,7 @@ export interface Plan {
 export function unpackPlan(raw: ArrayBuffer): Plan {
   const { column } = open<Header>(raw);
   const e = Object.fromEntries(COLUMNS.map((name) => [name, column(`event.${name}`)])) as Plan["e"];
-  const p = { ...unpack(raw, true), steps: e.node.length };
+  const p = { ...unpack(raw, true), steps: e.node.length, total: e.node.length };
   const picked = new Int32Array(p.graphs[0].nodes.length).fill(-1);
   const picks: number[] = [];
   const appends: number[] = [];

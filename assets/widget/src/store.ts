@@ -2,10 +2,11 @@
 // Panes read it and are told once a frame what changed; whoever changes it says whether a person or the model did.
 import { buildIndex } from "./index.js";
 import { reveal, type Reveal } from "./dom.js";
-import { clamp, type Breakpoint } from "./debug.js";
+import { clamp, inRun, type Breakpoint } from "./debug.js";
 import type { StateWords } from "./drawing.js";
 import { frameAt, frontier, frontierFrame, nodeStates, runAt, stepsOf, type State, type Trace } from "./replay.js";
 import type { Scale } from "./pair.js";
+import { bare, findStep, numberOf } from "./steps.js";
 import { light, same, type Lit, type Selection } from "./select.js";
 import type { Choice, Payload } from "./wire.js";
 
@@ -16,7 +17,7 @@ export type Source = "person" | "model";
 
 /** What follows from trace, cursor and selection; computed once per change for all panes. */
 export interface Now {
-  run: number;
+  run: number; // also a bare one
   frame: number; // shown
   graph: number; // of that frame
   states: State[]; // by node of that graph
@@ -38,11 +39,11 @@ function merge(into: Change, what: Partial<Change>): void {
 }
 
 /** Of the debugger; a planner derives its own. */
-function present({ t, cursor, selection }: Store): Now {
+function present({ t, cursor, run, selection }: Store): Now {
   const frame = frameAt(t, cursor);
   const known = frame < t.p.frames;
   return {
-    run: runAt(t, cursor),
+    run,
     frame,
     graph: t.p.frame.graph[frame] ?? 0,
     states: known ? nodeStates(t, frame, cursor) : [],
@@ -55,7 +56,8 @@ function present({ t, cursor, selection }: Store): Now {
 
 export class Store {
   t: Trace;
-  cursor = -1;
+  cursor = -1; // place of a step; before a bare run while that is shown
+  bare = -1; // the run that is shown without its steps
   selection: Selection | null = null;
   breakpoints: Breakpoint[] = [];
   note = "";
@@ -65,6 +67,8 @@ export class Store {
   /** Told at once (not per frame) when a person changed something that other pages and Python should know. */
   onPerson: (what: "cursor" | "selection" | "breakpoints", drag: boolean) => void = () => {};
 
+  #anchor = -1; // the step that was shown last: it says which op is meant while bare runs are passed
+  #wanted: [number, Source] | null = null; // a step that is not here yet, by its number, and who wants to see it
   #views: View[] = [];
   #wishes: Reveal[] = [];
   #scrolls: (() => void)[] = [];
@@ -81,7 +85,9 @@ export class Store {
     private derive: (store: Store) => Now = present,
   ) {
     this.t = { p, x: buildIndex(p) };
-    this.cursor = clamp(this.t, cursor);
+    const { run, step } = findStep(this.t, cursor);
+    this.cursor = this.#anchor = clamp(this.t, step);
+    if (step < 0 && run >= 0) [this.bare, this.cursor] = [run, p.runs[run].first - 1];
     this.now = derive(this);
   }
 
@@ -97,17 +103,52 @@ export class Store {
   }
 
   replace(p: Payload): void {
+    const { bare: run, number: at } = this;
+    const anchor = numberOf(this.t, this.#anchor);
+    const wanted = this.#wanted;
     this.t = { p, x: buildIndex(p) };
-    this.cursor = clamp(this.t, this.cursor);
+    this.bare = -1;
+    this.cursor = Math.max(-1, findStep(this.t, anchor).step);
     this.#changed({ payload: true, cursor: true, selection: true });
+    // the steps that were waited for may be here now
+    if (wanted) this.go(...wanted);
+    else if (run >= 0) this.toRun(run, "person");
+    else this.go(at, "model");
   }
 
   /** Go to a step; `drag`: one of many positions on the way to another, so slow panes may skip it. */
   seek(cursor: number, source: Source = "person", drag = false): void {
-    const to = clamp(this.t, cursor);
-    if (to === this.cursor) return;
+    this.#move(clamp(this.t, cursor), -1, source, drag);
+  }
+
+  /** Go to the step with this number, or to its run if it is not here. */
+  go(number: number, source: Source = "person", drag = false): void {
+    const { run, step } = findStep(this.t, Math.round(number));
+    if (step >= 0 || run < 0) return this.seek(step, source, drag);
+    this.visit(run, source, drag);
+    this.#wanted = [number, source];
+  }
+
+  /** Go to the same op in a run, or only to the run if its steps are not here. */
+  toRun(run: number, source: Source = "person", drag = false): void {
+    if (bare(this.t.p, run)) return this.visit(run, source, drag);
+    const to = inRun(this.t, this.#anchor, run);
+    if (to !== null) this.seek(to, source, drag);
+  }
+
+  /** Show a run of which there are only totals. */
+  visit(run: number, source: Source = "person", drag = false): void {
+    const anchor = this.#anchor;
+    this.#move(this.t.p.runs[run].first - 1, run, source, drag);
+    this.#anchor = anchor;
+  }
+
+  #move(cursor: number, run: number, source: Source, drag: boolean): void {
+    this.#wanted = null;
+    if (cursor === this.cursor && run === this.bare) return;
     this.#drag = drag;
-    this.cursor = to;
+    this.cursor = this.#anchor = cursor;
+    this.bare = run;
     this.#changed({ cursor: true, note: this.note !== "" });
     this.note = "";
     if (source === "person") this.onPerson("cursor", drag);
@@ -135,7 +176,16 @@ export class Store {
     this.#changed({ look: true });
   }
 
-  get run(): number { return runAt(this.t, this.cursor); }
+  get run(): number { return this.bare < 0 ? runAt(this.t, this.cursor) : this.bare; }
+
+  /** The step that was shown last. */
+  get anchor(): number { return this.#anchor; }
+
+  /** The number of the step that is shown; of a bare run its last one. */
+  get number(): number {
+    const run = this.t.p.runs[this.bare];
+    return run ? run.from + run.steps - 1 : numberOf(this.t, this.cursor);
+  }
 
   #changed(what: Partial<Change>): void {
     if (this.#pending) return merge(this.#pending, what);

@@ -32,7 +32,7 @@ export class Story implements View {
       this.#run = -2;
     }
     if (!change.cursor && !change.payload) return;
-    const run = this.store.cursor < 0 ? -1 : this.store.run;
+    const run = this.store.cursor < 0 && this.store.bare < 0 ? -1 : this.store.run;
     if (run === this.#run) return;
     this.#run = run;
     const at = Math.max(0, run);

@@ -5,6 +5,7 @@ import { find } from "./search.js";
 import { outcome, type State } from "./replay.js";
 import { Rows } from "./rows.js";
 import { touched } from "./select.js";
+import { bareRuns, numberOf } from "./steps.js";
 import type { Change, Store, View } from "./store.js";
 
 const WORDS: Partial<Record<State, string>> = { inplace: "↺ in place", copied: "⚠\uFE0E not in place", view: "v view", foreign: "f foreign", done: "new buffer" };
@@ -44,8 +45,15 @@ export class StepTable implements View {
     const text = this.search.value.trim();
     this.#steps = text ? find(this.store.t, text) : null;
     this.#rows.clear();
-    say(this.#found, text ? `${count(this.#count)} of ${count(this.store.t.p.steps)} steps; Enter goes to the next` : "");
+    this.#hint();
     this.#show(true);
+  }
+
+  #hint(): void {
+    const { p } = this.store.t;
+    const left = bareRuns(p);
+    const here = left ? `steps of ${count(p.runs.length - left)} of ${count(p.runs.length)} runs are here` : "";
+    say(this.#found, this.#steps ? `${count(this.#count)} of ${count(p.steps)} steps; Enter goes to the next` : here);
   }
 
   #jump(by: 1 | -1): void {
@@ -58,6 +66,7 @@ export class StepTable implements View {
 
   update(change: Change): void {
     if (change.payload && this.#steps) this.#steps = find(this.store.t, this.search.value.trim());
+    if (change.payload) this.#hint();
     // rows can stay as they are unless what they show is another thing now
     const lit = litKey(this.store);
     if (change.payload || lit !== this.#lit) {
@@ -71,7 +80,7 @@ export class StepTable implements View {
     const { cursor } = this.store;
     // of a search the first hit that is not behind us is kept in view
     const at = this.#steps ? this.#steps.findIndex((s) => s >= cursor) : cursor;
-    this.#rows.show(this.#count, this.#steps && this.#steps[at] !== cursor ? -1 : at, follow ? (this.#steps ? at : Math.max(0, at)) : null);
+    this.#rows.show(this.#count, (this.#steps && this.#steps[at] !== cursor) || this.store.bare >= 0 ? -1 : at, follow ? (this.#steps ? at : Math.max(0, at)) : null);
   }
 
   #row(at: number): HTMLElement {
@@ -96,7 +105,7 @@ export class StepTable implements View {
     const op = td(opName(g.nodes[node][1]), "kv-op", { title: g.nodes[node][1] });
     op.style.paddingLeft = `${8 + 12 * x.depth[frame]}px`; // bodies stand in
     return el("tr", { "data-kv": "table-row", "data-step": step, "data-lit": lit ? 1 : null, title: p.strings[p.step.sentence[step]] },
-      td(String(step), NUMBER), td(p.runs[p.frame.run[frame]]?.label ?? "", "kv-soft", { "data-column": "run" }),
+      td(String(numberOf(t, step)), NUMBER), td(p.runs[p.frame.run[frame]]?.label ?? "", "kv-soft", { "data-column": "run" }),
       td(block, "kv-soft", { "data-column": "block", title: block }), op, td(shortName(g, node), "", { title: g.nodes[node][0] }),
       td(WORDS[kind] ?? "", "kv-decision", { "data-state": kind }), td(shape(info), "kv-shape", { title: info }),
       number(p.step.alloc[step]), number(p.step.copied[step]), number(p.step.written[step], "written"), number(p.step.live[step], "live"));

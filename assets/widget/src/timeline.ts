@@ -1,12 +1,23 @@
 // Live bytes over all steps, with the peak, the runs and the rows of the caches; the cursor is dragged on it.
+// Of a long recording it tells runs instead of steps: peak, bytes copied and allocated; see runline.ts.
 // The curve is drawn once per size and look; the cursor is an element of its own, so that dragging repaints nothing.
 // All figures stand in the legend line above the plot: text over a curve would collide with it sooner or later.
-import { at, curve, keepApart, scaleOf, stepAt } from "./curve.js";
+import { byRuns, position, span, under } from "./axis.js";
+import { curve, keepApart, scaleOf, type Curve } from "./curve.js";
 import { el, mark, on, onResize, say } from "./dom.js";
 import { bytes, count } from "./format.js";
+import { drawRuns, highest } from "./runline.js";
+import { numberOf } from "./steps.js";
 import type { Change, Store, View } from "./store.js";
 
 const AXIS = 15; // px below the plot, for the names of the runs
+
+/** Where to draw, and how; `y` is the height of so many bytes. */
+export interface Plot {
+  context: CanvasRenderingContext2D; width: number; bottom: number;
+  y(bytes: number): number;
+  colour(name: string): string;
+}
 
 export class Timeline implements View {
   #canvas = el("canvas", { "aria-hidden": "true" });
@@ -17,19 +28,24 @@ export class Timeline implements View {
   #live = this.#item("live", "live");
   #peak: HTMLButtonElement;
   #base = el("span.kv-soft");
+  #copied = this.#item("copied", "copied by this run");
+  #allocated = this.#item("allocated", "allocated");
   #capacity = this.#item("capacity", "capacity");
   #valid = this.#item("valid", "valid");
   #width = 0;
 
   constructor(host: HTMLElement, private store: Store, signal: AbortSignal) {
-    this.#peak = el("button", { "data-kv": "peak", title: "Go to the step with the most live bytes" });
-    on(this.#peak, "click", () => store.seek(store.t.x.peak), signal);
+    this.#peak = el("button", { "data-kv": "peak", title: "Go to where most bytes are live" });
+    on(this.#peak, "click", () => this.#toPeak(), signal);
     this.#plot = el("div.kv-plot", { "data-kv": "timeline" }, this.#canvas, this.#cursor, this.#range);
-    this.#legend.append(this.#live, this.#peak, this.#capacity, this.#valid, this.#base);
+    this.#legend.append(this.#live, this.#peak, this.#copied, this.#allocated, this.#capacity, this.#valid, this.#base);
     host.append(this.#legend, this.#plot);
     const drag = (event: PointerEvent) => {
       const box = this.#plot.getBoundingClientRect();
-      store.seek(stepAt(event.clientX - box.left, this.#span, box.width), "person", event.type === "pointermove");
+      const { run, step } = under(store, (event.clientX - box.left) / Math.max(1, box.width));
+      const moving = event.type === "pointermove";
+      if (step >= 0) store.seek(step, "person", moving);
+      else store.toRun(run, "person", moving);
     };
     on(this.#plot, "pointerdown", (event) => {
       if (event.button !== 0) return;
@@ -46,11 +62,16 @@ export class Timeline implements View {
     }, signal);
   }
 
-  /** Steps from end to end of the axis. */
-  get #span(): number { return Math.max(1, this.store.scale?.steps ?? this.store.t.p.steps); }
-
   #item(kind: string, text: string): HTMLElement {
     return el("span", { "data-part": kind }, el("i", {}), `${text} `, el("b", {}));
+  }
+
+  #toPeak(): void {
+    const { store } = this;
+    const { t } = store;
+    const run = byRuns(store) ? highest(t.p) : -1;
+    if (run < 0 || run === t.x.run[t.x.peak]) store.seek(t.x.peak);
+    else store.toRun(run);
   }
 
   update(change: Change): void {
@@ -59,17 +80,21 @@ export class Timeline implements View {
   }
 
   #move(): void {
-    const { cursor, run } = this.store;
-    const { p } = this.store.t;
-    const width = this.#width;
+    const { cursor, run, bare, t } = this.store;
+    const { p } = t;
     // a transform moves the line without a new layout
-    this.#cursor.style.transform = `translateX(${(cursor < 0 ? 0 : at(cursor, this.#span, width)).toFixed(1)}px)`;
+    this.#cursor.style.transform = `translateX(${(position(this.store) * this.#width).toFixed(1)}px)`;
     mark(this.#plot, "data-step", cursor);
     this.#range.max = String(p.steps - 1);
     this.#range.value = String(cursor);
     const node = cursor < 0 ? "before the first step" : p.graphs[p.frame.graph[p.step.frame[cursor]]].nodes[p.step.node[cursor]][0];
-    this.#range.setAttribute("aria-valuetext", `step ${cursor} of ${p.steps}, ${node}`);
+    this.#range.setAttribute("aria-valuetext", bare < 0 ? `step ${numberOf(t, cursor)} of ${p.total}, ${node}` : `${p.runs[bare].label}, totals only`);
+    this.#live.hidden = bare >= 0;
     say(this.#live.lastElementChild!, cursor < 0 ? bytes(0) : bytes(p.step.live[cursor]));
+    const totals = byRuns(this.store) ? p.runs[run] : undefined;
+    this.#copied.hidden = this.#allocated.hidden = !totals;
+    say(this.#copied.lastElementChild!, bytes(totals?.copied ?? 0));
+    say(this.#allocated.lastElementChild!, bytes(totals?.allocated ?? 0));
     const cache = p.caches[0];
     this.#capacity.hidden = this.#valid.hidden = !cache;
     if (!cache) return;
@@ -85,10 +110,14 @@ export class Timeline implements View {
     const { p, x } = t;
     const width = (this.#width = Math.floor(this.#plot.clientWidth));
     const height = Math.floor(this.#plot.clientHeight);
-    const c = curve(t, width, this.store.scale ?? scaleOf(t));
-    this.#peak.replaceChildren(el("i", {}), "peak ", el("b", {}, bytes(x.peak < 0 ? 0 : p.step.live[x.peak])), x.peak >= 0 ? ` at step ${count(x.peak)}` : "");
-    this.#peak.disabled = x.peak < 0;
-    say(this.#base, c.from > 0 ? `axis from ${bytes(c.from)}` : "");
+    const many = byRuns(this.store);
+    const scale = this.store.scale ?? scaleOf(t);
+    const top = many ? highest(p) : -1;
+    const peak = many ? p.runs[top]?.peak ?? 0 : x.peak < 0 ? 0 : p.step.live[x.peak];
+    const where = many ? p.runs[top]?.label : x.peak >= 0 ? `step ${count(x.peak)}` : "";
+    this.#peak.replaceChildren(el("i", {}), "peak ", el("b", {}, bytes(peak)), where ? ` at ${where}` : "");
+    this.#peak.disabled = !where;
+    say(this.#base, scale.from > 0 ? `axis from ${bytes(scale.from)}` : "");
     const context = this.#canvas.getContext("2d");
     if (!context || width < 10 || height < 10) return;
     const ratio = globalThis.devicePixelRatio || 1;
@@ -96,11 +125,31 @@ export class Timeline implements View {
     this.#canvas.height = height * ratio;
     context.scale(ratio, ratio);
     const style = getComputedStyle(this.#plot);
-    const colour = (name: string) => style.getPropertyValue(name).trim() || "#888";
     const bottom = height - AXIS;
-    const y = (v: number) => bottom - ((v - c.from) / (c.top - c.from)) * (bottom - 8);
-    this.#runs(context, width, bottom, colour("--kv-line"), colour("--kv-soft"), style.fontFamily);
-    if (!p.steps) return;
+    const plot: Plot = {
+      context, width, bottom,
+      y: (v) => bottom - ((v - scale.from) / (scale.top - scale.from)) * (bottom - 8),
+      colour: (name) => style.getPropertyValue(name).trim() || "#888",
+    };
+    this.#runs(plot, style.fontFamily);
+    if (many) drawRuns(this.store, plot);
+    else if (p.steps) this.#steps(plot, curve(t, width, scale));
+    else return;
+    this.#caches(plot);
+    // peak: a mark on the curve, its figure is in the legend
+    const at = (many ? top + 0.5 : x.peak + 0.5) / span(this.store);
+    const px = Math.max(5, Math.min(width - 5, at * width));
+    const py = plot.y(peak) - 1;
+    context.beginPath();
+    context.moveTo(px, py);
+    context.lineTo(px - 5, py - 7);
+    context.lineTo(px + 5, py - 7);
+    context.closePath();
+    context.fillStyle = plot.colour("--kv-missed");
+    context.fill();
+  }
+
+  #steps({ context, bottom, y, colour }: Plot, c: Curve): void {
     context.beginPath();
     context.moveTo(0, bottom);
     for (let i = 0; i < c.used; i++) context.lineTo(i + 0.5, y(c.high[i]));
@@ -118,50 +167,45 @@ export class Timeline implements View {
     context.lineJoin = "round";
     context.strokeStyle = colour("--kv-accent");
     context.stroke();
-    this.#caches(context, width, bottom, colour("--kv-view"));
-    // peak: a mark on the curve, its figure is in the legend
-    const px = Math.max(5, Math.min(width - 5, at(x.peak, this.#span, width)));
-    const py = y(p.step.live[x.peak]) - 1;
-    context.beginPath();
-    context.moveTo(px, py);
-    context.lineTo(px - 5, py - 7);
-    context.lineTo(px + 5, py - 7);
-    context.closePath();
-    context.fillStyle = colour("--kv-missed");
-    context.fill();
   }
 
-  #runs(context: CanvasRenderingContext2D, width: number, bottom: number, line: string, text: string, family: string): void {
+  /** Where a run begins, 0 to 1. */
+  #from(run: number): number {
     const { p } = this.store.t;
-    context.fillStyle = line;
+    return (byRuns(this.store) ? run : p.runs[run]?.first ?? p.steps) / span(this.store);
+  }
+
+  #runs({ context, width, bottom, colour }: Plot, family: string): void {
+    const { p } = this.store.t;
+    context.fillStyle = colour("--kv-line");
     context.fillRect(0, bottom, width, 1);
     context.font = `10.5px ${family}`;
     context.textBaseline = "top";
     const short = (label: string) => label.replace(/^decode /, "");
-    const labels = p.runs.map((r) => ({ x: (r.first / this.#span) * width + 3, width: context.measureText(short(r.label)).width }));
+    const labels = p.runs.map((r, i) => ({ x: this.#from(i) * width + 3, width: context.measureText(short(r.label)).width }));
     const keep = keepApart(labels, 10, width);
     p.runs.forEach((r, i) => {
-      context.fillStyle = line;
+      context.fillStyle = colour("--kv-line");
       // many runs: only some separators, else they become a grey area
       if (i > 0 && (keep[i] || width / p.runs.length > 24)) context.fillRect(Math.round(labels[i].x - 3), 0, 1, bottom + (keep[i] ? 6 : 0));
-      context.fillStyle = text;
+      context.fillStyle = colour("--kv-soft");
       if (keep[i] && p.runs.length > 1) context.fillText(short(r.label), labels[i].x, bottom + 3);
     });
   }
 
-  #caches(context: CanvasRenderingContext2D, width: number, bottom: number, colour: string): void {
+  #caches({ context, width, bottom, colour }: Plot): void {
     const { p } = this.store.t;
     const cache = p.caches[0];
     if (!cache) return;
     const most = Math.max(1, ...cache.capacity);
     const y = (rows: number) => bottom - (rows / most) * (bottom - 8) * 0.85;
-    context.strokeStyle = colour;
+    context.strokeStyle = colour("--kv-view");
     for (const [series, dash, thick] of [[cache.capacity, [5, 3], 1.4], [cache.valid, [], 1.8]] as const) {
       context.beginPath();
-      p.runs.forEach((r, i) => {
+      p.runs.forEach((_, i) => {
         if (!cache.capacity[i]) return;
-        context.lineTo((r.first / this.#span) * width, y(series[i]));
-        context.lineTo((r.last / this.#span) * width, y(series[i]));
+        context.lineTo(this.#from(i) * width, y(series[i]));
+        context.lineTo(this.#from(i + 1) * width, y(series[i]));
       });
       context.setLineDash([...dash]);
       context.lineWidth = thick;

@@ -34,7 +34,8 @@ export class Toolbar implements View {
   #where(): string {
     const { t, cursor, run } = this.store;
     const label = t.p.runs.length > 1 ? t.p.runs[run]?.label ?? "" : "";
-    return [label.replace(/^decode (\d+)/, "decode step $1"), placeName(t, cursor)].filter(Boolean).join(" · ");
+    const place = this.store.bare < 0 ? placeName(t, cursor) : "totals only";
+    return [label.replace(/^decode (\d+)/, "decode step $1"), place].filter(Boolean).join(" · ");
   }
 
   update(change: Change): void {
@@ -44,7 +45,7 @@ export class Toolbar implements View {
     if (change.payload || change.cursor) {
       // a hint that Next would pass over a body
       mark(this.#into, "data-on", into(t, cursor) !== over(t, cursor) ? "1" : null);
-      mark(this.#back, "aria-disabled", cursor < 0 ? "true" : null); // a disabled button would swallow keys
+      mark(this.#back, "aria-disabled", cursor < 0 && this.store.bare < 0 ? "true" : null); // a disabled button would swallow keys
     }
     if (change.breakpoints) {
       const on = breakpoints.filter((b) => b.enabled).length;

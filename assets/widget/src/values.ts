@@ -3,6 +3,7 @@ import { NEEDS_KERNEL, type Ask } from "./commands.js";
 import { el, mark, NUMBER, onHit, onResize, say, table, td } from "./dom.js";
 import { buffer, bytes, shape } from "./format.js";
 import { generation, placeOf } from "./replay.js";
+import { numberOf } from "./steps.js";
 import type { Change, Store, View } from "./store.js";
 import { BIND_HOW, OUT_HOW } from "./wire.js";
 
@@ -75,7 +76,7 @@ export class ValuesPane implements View {
     const { now, cursor, t } = this.store;
     this.store.select({ kind: "value", id: value, graph: now.graph });
     const name = t.p.graphs[now.graph].values[value];
-    const asked = this.ask({ do: "value", id: ++this.#asked, step: cursor, value: name, frame: now.frame });
+    const asked = this.ask({ do: "value", id: ++this.#asked, step: numberOf(t, cursor), value: name, frame: now.frame });
     this.#peek.replaceChildren(el("b", {}, name), el("p.kv-soft", {}, asked ? "asking the kernel …" : `not ${NEEDS_KERNEL}`));
     if (asked) return;
     say(this.#peek.lastElementChild!, `Numbers are not in the recording; looking at them ${NEEDS_KERNEL.replace("recorded: ", "")}.`);

@@ -24,8 +24,9 @@ export interface Drawing {
   edges: [number, number, number[]][];
   stubs: Stub[];
 }
+/** `first` and `last` are places among the steps that are here, equal where those of this run are not; see steps.ts. */
 export interface Run {
-  first: number; last: number; label: string; token: number | null; text: string;
+  first: number; last: number; from: number; steps: number; label: string; token: number | null; text: string;
   peak: number; copied: number; written: number; allocated: number;
 }
 export interface Word { text: string; run: number | null; prompt: boolean }
@@ -38,15 +39,18 @@ export interface Choice { node: number; alloc: number | null; frees: number | nu
 export interface Fix { label: string; sentence: string; code: string }
 /** `fix`: position in the entry's fixes, -1 = none. */
 export interface Reason { code: string; value: string; culprit: string; message: string; fix: number }
-/** A node that could have run in place and did not; `effect`: bytes that the peak would drop, null = not worked out. */
+/**
+ * A node that could have run in place and did not; `effect`: bytes that the peak would drop, null = not worked out.
+ * `step` is a number, `steps` are places: those that are here of `times` in all.
+ */
 export interface Missed {
-  graph: number; node: number; frame: string; step: number; steps: number[]; bytes: number; effect: number | null;
+  graph: number; node: number; frame: string; step: number; steps: number[]; times: number; bytes: number; effect: number | null;
   reasons: Reason[]; fixes: Fix[];
 }
 export interface Held { storage: number; name: string; bytes: number; last: number; freed: number; reason: string }
 export interface PeakGroup { group: string; bytes: number; count: number; names: string[] }
 export interface Report {
-  steps: number; // of the trace that it is about
+  steps: number; // that were here when it was made
   missed: Missed[]; // the first of them
   total: number;
   held: Held[];
@@ -74,6 +78,7 @@ export interface Header {
   format: number;
   title: string;
   policy: { name: string; about: string };
+  total: number; // steps of the whole recording
   strings: string[];
   graphs: Graph[];
   drawings: Drawing[];

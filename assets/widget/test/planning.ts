@@ -40,7 +40,7 @@ export function planning(): ArrayBuffer {
     blocks: [{ title: "", path: "", nodes: [1, 2, 3, 0], drawing: 0, alike: 1 }],
   };
   return pack({
-    format: 1, title: "diamond", policy: { name: "rten", about: "" }, strings, graphs: [graph], drawings: [draw(NODES, [1, 2, 3, 0], () => true)],
+    format: 1, title: "diamond", policy: { name: "rten", about: "" }, total: 0, strings, graphs: [graph], drawings: [draw(NODES, [1, 2, 3, 0], () => true)],
     runs: [], story: [], caches: [], live: null, breakpoint_kinds: [],
   }, t);
 }

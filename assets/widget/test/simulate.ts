@@ -106,7 +106,7 @@ export class Simulation {
     this.body(main, 0, env, length, donated, room);
     const sum = (c: string) => this.t[c].slice(first).reduce((a, b) => a + b, 0);
     this.runs.push({
-      first, last: this.steps, label, token: word === null ? null : 17 + k, text: word ?? "",
+      first, last: this.steps, from: first, steps: this.steps - first, label, token: word === null ? null : 17 + k, text: word ?? "",
       peak: Math.max(...this.t["step.live"].slice(first)), copied: sum("step.copied"), written: sum("step.written"), allocated: sum("step.alloc"),
     });
     if (word !== null) this.story.push({ text: word, run: k, prompt: false });
@@ -210,7 +210,9 @@ export class Simulation {
       for (const c of columns) this.col(c).length = Math.min(this.col(c).length, from);
     }
     for (const c of ["frame", "node", "flags", "taken", "live", "alloc", "copied", "written", "sentence", "rule"]) this.t[`step.${c}`].pop();
-    this.runs[this.runs.length - 1].last = this.steps;
+    const run = this.runs[this.runs.length - 1];
+    run.last = this.steps;
+    run.steps = run.last - run.first;
   }
 
   payload(title: string, live: Header["live"] = null): ArrayBuffer {
@@ -218,7 +220,7 @@ export class Simulation {
     this.col("frame.bind").push(this.col("bind.value").length);
     for (const c of ["block.code", "block.input", "block.culprit", "block.message", "block.bytes", "free.storage"]) this.col(c);
     return pack({
-      format: 1, title, policy: { name: "ideal", about: "in place whenever memory safety allows" }, strings: this.strings,
+      format: 1, title, policy: { name: "ideal", about: "in place whenever memory safety allows" }, total: this.steps, strings: this.strings,
       graphs: this.graphs.map(({ specs: _, ...g }) => g), drawings: this.drawings, runs: this.runs, story: this.story, caches: this.caches,
       live, breakpoint_kinds: ["node", "op", "buffer", "decision", "condition"],
     }, this.t);

@@ -1,6 +1,7 @@
 // What panes compute before they draw.
 import { describe, expect, test } from "vitest";
-import { at, curve, keepApart, stepAt } from "../src/curve.js";
+import { position, under } from "../src/axis.js";
+import { curve, keepApart } from "../src/curve.js";
 import { bytes, shortName, shortValue, signed } from "../src/format.js";
 import { memory, scale, title } from "../src/memmap.js";
 import { alive } from "../src/replay.js";
@@ -114,9 +115,13 @@ describe("the timeline", () => {
     }
   });
 
-  test("gives back the step under a pixel", () => {
-    for (const step of [0, 1, 200, 471]) expect(stepAt(at(step, 472, 971), 472, 971)).toBe(step);
-    expect([stepAt(-5, 472, 971), stepAt(5000, 472, 971)]).toEqual([0, 471]);
+  test("gives back the step under the place where its cursor stands", () => {
+    const s = new Store(t.p, -1, now);
+    for (const step of [0, 1, 200, t.p.steps - 1]) {
+      s.seek(step);
+      expect(under(s, position(s))).toEqual({ run: t.x.run[step], step });
+    }
+    expect([under(s, -5).step, under(s, 5000).step]).toEqual([0, t.p.steps - 1]);
   });
 
   test("draws only labels that do not touch each other or the end", () => {

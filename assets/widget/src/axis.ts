@@ -1,0 +1,38 @@
+// The time axis of the timeline: as many pixels for every step, or, where runs are bare, for every run.
+import { bareRuns } from "./steps.js";
+import type { Store } from "./store.js";
+
+/** Whether runs share the axis equally. */
+export function byRuns(store: Store): boolean {
+  return store.scale?.byRuns ?? bareRuns(store.t.p) > 0;
+}
+
+/** Steps, or runs, from end to end. */
+export function span(store: Store): number {
+  const { p } = store.t;
+  const { steps, runs } = store.scale ?? { steps: p.steps, runs: p.runs.length };
+  return Math.max(1, byRuns(store) ? runs : steps);
+}
+
+/** Where the cursor is, 0 to 1. */
+export function position(store: Store): number {
+  const { cursor, bare, t: { p, x } } = store;
+  if (!byRuns(store)) return cursor < 0 ? 0 : (cursor + 0.5) / span(store);
+  if (bare < 0 && cursor < 0) return 0;
+  const run = bare < 0 ? x.run[cursor] : bare;
+  const { first, last } = p.runs[run];
+  return (run + (bare < 0 ? (cursor - first + 0.5) / (last - first) : 0.5)) / span(store);
+}
+
+/** What lies at a place of the axis: a run, and its step if it is here. */
+export function under(store: Store, place: number): { run: number; step: number } {
+  const { p, x } = store.t;
+  const at = Math.max(0, Math.min(place, 1)) * span(store);
+  if (!byRuns(store)) {
+    const step = Math.min(Math.floor(at), p.steps - 1);
+    return { run: x.run[step] ?? 0, step };
+  }
+  const run = Math.min(Math.floor(at), p.runs.length - 1);
+  const { first, last } = p.runs[run] ?? { first: 0, last: 0 };
+  return { run, step: first < last ? first + Math.min(Math.floor((at - run) * (last - first)), last - first - 1) : -1 };
+}

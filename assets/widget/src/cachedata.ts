@@ -1,0 +1,94 @@
+// What the rows of the caches hold after every run, as kvviz/view/wire_cache.py tells it: spans of equal rows.
+import { upper } from "./arrays.js";
+import { open, type Floats, type Ints } from "./wire.js";
+
+export const METERS = [
+  "capacity", "valid", "slack", "rows_written", "rows_read", "stale", "lost", "bytes_copied", "bytes_written", "bytes_moved_outside", "reallocations", "generations",
+] as const;
+export type Meter = (typeof METERS)[number];
+
+/** `runs`: in how many it happened, `run` being the first. */
+export interface Warning { cache: number; run: number; runs: number; kind: string; text: string }
+/** `unit`: bytes of a row, 0 = not known; `streams`: one for each batch entry. */
+export interface CacheRows { heads: number; unit: number; streams: number[] }
+interface Header { format: number; columns: Record<string, [string, number, number]>; states: string[]; runs: string[]; caches: CacheRows[]; warnings: Warning[] }
+
+export interface CacheData extends Pick<Header, "states" | "runs" | "caches" | "warnings"> {
+  at: Ints;
+  start: Ints; stop: Ints; state: Ints; fresh: Ints; token: Ints; // by cell; fresh: this run wrote it; token: position of that in the first row, -1 = none
+  meters: Record<Meter, Floats>; // by cache and run
+  fed: Ints; // by stream and run: tokens that were seen until then
+}
+
+export function unpackCaches(raw: ArrayBuffer): CacheData {
+  const { header, column } = open<Header>(raw);
+  const { states, runs, caches, warnings } = header;
+  const ints = (name: string) => column(name) as Ints;
+  const d = {
+    states, runs, caches, warnings,
+    at: ints("cell.at"), start: ints("cell.start"), stop: ints("cell.stop"), state: ints("cell.state"), fresh: ints("cell.fresh"), token: ints("cell.token"),
+    meters: Object.fromEntries(METERS.map((name) => [name, column(`meter.${name}`)])) as CacheData["meters"],
+    fed: new Int32Array(0),
+  };
+  const n = runs.length;
+  d.fed = new Int32Array((d.at.length / (n + 1)) * n);
+  for (let i = 0; i < d.fed.length; i++) {
+    const [from, to] = cellsOf(d, Math.floor(i / n), i % n);
+    let most = i % n ? d.fed[i - 1] : 0;
+    for (let c = from; c < to; c++) if (d.token[c] >= 0) most = Math.max(most, d.token[c] + d.stop[c] - d.start[c]);
+    d.fed[i] = most;
+  }
+  return d;
+}
+
+/** Cells of a stream after a run: from the first to (not including) the second. */
+export function cellsOf(d: Pick<CacheData, "at" | "runs">, stream: number, run: number): [number, number] {
+  const i = stream * (d.runs.length + 1) + run;
+  return [d.at[i] ?? 0, d.at[i + 1] ?? 0];
+}
+
+/** The cell that a row is in after a run, -1 where the cache had no such row. */
+export function cellAt(d: CacheData, stream: number, run: number, row: number): number {
+  const [from, to] = cellsOf(d, stream, run);
+  const cell = upper(d.start, row, from, to) - 1;
+  return cell >= from && row < d.stop[cell] ? cell : -1;
+}
+
+/** The token in a row after a run: its position in the text, and the run that wrote it; null where there is none. */
+export function tokenAt(d: CacheData, stream: number, run: number, row: number): { position: number; run: number } | null {
+  const cell = cellAt(d, stream, run, row);
+  if (cell < 0 || d.token[cell] < 0) return null;
+  const position = d.token[cell] + row - d.start[cell];
+  const n = d.runs.length;
+  return { position, run: upper(d.fed, position, stream * n, stream * n + run + 1) - stream * n };
+}
+
+/** Rows of each state after a run. */
+export function counts(d: CacheData, stream: number, run: number): number[] {
+  const found = d.states.map(() => 0);
+  const [from, to] = cellsOf(d, stream, run);
+  for (let c = from; c < to; c++) found[d.state[c]] += d.stop[c] - d.start[c];
+  return found;
+}
+
+export function meter(d: CacheData, name: Meter, cache: number, run: number): number {
+  return d.meters[name][cache * d.runs.length + run] ?? 0;
+}
+
+/** The most rows that a cache had after any run: the length of its axis. */
+export function most(d: CacheData, cache: number): number {
+  let rows = 0;
+  for (let run = 0; run < d.runs.length; run++) rows = Math.max(rows, meter(d, "capacity", cache, run));
+  return rows;
+}
+
+/** The first of the rows that a run wrote; where it wrote none, the last that holds a token; 0 where none does. */
+export function newest(d: CacheData, stream: number, run: number): number {
+  const [from, to] = cellsOf(d, stream, run);
+  let row = 0;
+  for (let c = from; c < to; c++) {
+    if (d.fresh[c]) return d.start[c];
+    if (d.token[c] >= 0) row = d.stop[c] - 1;
+  }
+  return row;
+}

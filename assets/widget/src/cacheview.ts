@@ -1,0 +1,275 @@
+// The cache view: one cache at a time. Rows after the present run, rows over all runs, meters, and what is wrong.
+import { cellAt, counts, meter, most, newest, tokenAt, unpackCaches, type CacheData } from "./cachedata.js";
+import { CacheSide } from "./cacheside.js";
+import { button, el, mark, on, onHit, onResize, say } from "./dom.js";
+import { count, plural } from "./format.js";
+import { HeatMap, type Place } from "./heat.js";
+import { box, Inks, LOOKS, sized } from "./looks.js";
+import { Occupancy } from "./occupancy.js";
+import { axisOf } from "./rowaxis.js";
+import type { Ask } from "./commands.js";
+import type { Change, Store } from "./store.js";
+
+/** What the first module knows of this one; see caches.ts. */
+export interface CacheView { update(change: Change): void; take(raw: ArrayBuffer): void; hear(answer: Weights): void }
+/** The kernel's answer to `attention`: weights by query head and row. */
+export interface Weights { id: string; error?: string; attention?: { heads: number[][] } }
+
+const OCCUPANCY = [110, 260]; // px at most, small and large
+const SETTLE = 120; // ms before attention is asked for
+
+export class View implements CacheView {
+  #d: CacheData;
+  #list = el("div.kv-cache-list", { role: "listbox", "aria-label": "Caches" });
+  #choice = el("select", { "aria-label": "Cache", "data-kv": "cache-choice" });
+  #entry = el("select", { "aria-label": "Batch entry", "data-kv": "cache-entry" });
+  #title = el("h3");
+  #about = el("span.kv-hint");
+  #close: HTMLButtonElement;
+  #weigh: HTMLButtonElement;
+  #large: HTMLButtonElement;
+  #query = el("input", { type: "number", min: 0, step: 1, "aria-label": "Query of this run", title: "Which query of this run: 0 is its first token, -1 its last", value: -1, "data-kv": "query" });
+  #tip = el("p.kv-cache-tip", { "aria-live": "polite", "data-kv": "cache-tip" });
+  #legend = el("ul.kv-cache-legend");
+  #middle = el("div.kv-cache-main", { tabindex: -1 });
+  #side: CacheSide;
+  #heat: HeatMap;
+  #occupancy: Occupancy;
+  #none = el("p.kv-none");
+  #at: Place | null = null; // chosen, or moved to by keys
+  #focused = false;
+  #hover: Place | null = null;
+  #past: [number, number] | null = null; // run and row under the pointer
+  #weights = new Map<string, Weights["attention"] | string>();
+  #timer: ReturnType<typeof setTimeout> | undefined;
+  #inks: Inks | null = null;
+  #chosen = 0;
+
+  constructor(private host: HTMLElement, private kit: Store, private ask: Ask, raw: ArrayBuffer, signal: AbortSignal) {
+    this.#d = unpackCaches(raw);
+    this.#heat = new HeatMap((at, chosen) => {
+      this.#hover = at;
+      if (chosen && at) this.#at = at;
+      this.#draw();
+    }, (rows, heads) => this.#move(rows, heads), (on) => {
+      this.#focused = on;
+      this.#draw();
+    }, signal);
+    this.#occupancy = new Occupancy((run, drag) => kit.toRun(run, "person", drag), (run, row) => {
+      this.#past = row < 0 ? null : [run, row];
+      this.#tell();
+    }, signal);
+    const toggle = (text: string, title: string, kv: string) => {
+      const b: HTMLButtonElement = button(text, title, kv, () => {
+        mark(b, "aria-pressed", String(b.ariaPressed !== "true"));
+        this.#toggled();
+      }, signal);
+      mark(b, "aria-pressed", "false");
+      return b;
+    };
+    this.#close = toggle("Close-up", "Show 64 rows around the newest, or around the focus", "close-up");
+    this.#weigh = toggle("Attention", "Show what a query of this run weighed, where the model computes it as a value", "attention");
+    this.#large = toggle("Large", "Give the caches the room of graph and buffers", "cache-large");
+    on(this.#query, "change", () => this.#toggled(), signal);
+    on(this.#choice, "change", () => kit.select({ kind: "cache", id: Number(this.#choice.value) }), signal);
+    on(this.#entry, "change", () => this.#toggled(), signal);
+    onHit(this.#list, "cache-row", (row) => kit.select({ kind: "cache", id: Number(row.dataset.id) }), signal);
+    const head = el("header.kv-tools", {}, this.#choice, this.#title, this.#about, el("span.kv-group", {}, this.#entry, this.#query, this.#weigh, this.#close, this.#large));
+    this.#middle.append(head, this.#heat.root, this.#tip, this.#legend, this.#occupancy.root, this.#none);
+    this.#side = new CacheSide((run) => kit.toRun(run), signal);
+    host.append(el("div.kv-cacheview", { "data-kv": "cache-view" }, this.#list, this.#middle, this.#side.root));
+    onResize(this.#middle, () => this.#draw(), signal);
+    signal.addEventListener("abort", () => clearTimeout(this.#timer));
+    this.#fill();
+  }
+
+  take(raw: ArrayBuffer): void {
+    this.#d = unpackCaches(raw);
+    this.#fill();
+    this.#all();
+  }
+
+  hear(answer: Weights): void {
+    const [, cache, run, query] = answer.id.split(":");
+    this.#weights.set(`${cache}:${run}:${query}`, answer.attention ?? answer.error ?? "");
+    this.#draw();
+  }
+
+  update(change: Change): void {
+    if (change.look) this.#inks = null;
+    if (change.payload) this.#fill();
+    if (change.cursor || change.payload || change.selection || change.look) this.#all();
+  }
+
+  // -- what is chosen ---------------------------------------------------------------------------------------------
+
+  /** The last run that has told its caches: one that still goes on has not. */
+  get #run(): number { return Math.max(0, Math.min(this.kit.now.run, this.#d.runs.length - 1)); }
+
+  get #stream(): number {
+    const streams = this.#d.caches[this.#chosen]?.streams ?? [];
+    return streams[Math.min(Number(this.#entry.value) || 0, streams.length - 1)] ?? -1;
+  }
+
+  /** The query that is shown, as the map of answers knows it; most runs have but one. */
+  get #asked(): string { return `${this.#chosen}:${this.#run}:${this.#query.hidden ? -1 : this.#query.value || -1}`; }
+
+  /** The cell that is told of. */
+  get #place(): Place | null { return this.#hover ?? (this.#focused ? this.#at : null); }
+
+  #toggled(): void {
+    const large = this.#large.ariaPressed === "true";
+    this.host.closest<HTMLElement>(".kv-app")?.toggleAttribute("data-large", large);
+    this.#all();
+  }
+
+  #move(rows: number, heads: number): void {
+    const last = most(this.#d, this.#chosen) - 1;
+    const { row, head } = this.#at ?? { row: newest(this.#d, this.#stream, this.#run), head: 0 };
+    const clamp = (n: number, top: number) => Math.max(0, Math.min(n, top));
+    this.#at = { row: clamp(row + rows, last), head: clamp(head + heads, (this.#d.caches[this.#chosen]?.heads ?? 1) - 1) };
+    this.#draw();
+  }
+
+  // -- what is shown ----------------------------------------------------------------------------------------------
+
+  #fill(): void {
+    const { caches } = this.kit.t.p;
+    this.#choice.replaceChildren(...caches.map((c, i) => el("option", { value: i }, c.name)));
+    this.#list.replaceChildren(...caches.map((c, i) => el("button", { role: "option", "data-kv": "cache-row", "data-id": i, title: `${c.input} → ${c.output}` },
+      el("span", {}, c.name), el("i.kv-meter"), el("span.kv-num"))));
+  }
+
+  #all(): void {
+    const { selection, t: { p } } = this.kit;
+    if (selection?.kind === "cache" && this.#d.caches[selection.id]) this.#chosen = selection.id;
+    const c = p.caches[this.#chosen];
+    const entries = this.#d.caches[this.#chosen]?.streams.length ?? 0;
+    if (this.#entry.childElementCount !== entries) this.#entry.replaceChildren(...Array.from({ length: entries }, (_, i) => el("option", { value: i }, `entry ${i}`)));
+    this.#entry.hidden = entries < 2;
+    this.#choice.value = String(this.#chosen);
+    say(this.#title, c?.name ?? "");
+    say(this.#about, c ? `${c.protocol} · after ${this.#d.runs[this.#run] ?? ""}` : "");
+    this.#about.title = c ? `${c.input} → ${c.output}${c.axis === null ? "" : `, rows on axis ${c.axis}`}` : "";
+    this.#rows();
+    this.#side.show(this.#d, this.#chosen, this.#run);
+    this.#want();
+    this.#draw();
+  }
+
+  #rows(): void {
+    const d = this.#d;
+    const run = this.#run;
+    for (const [i, row] of [...this.#list.children].entries()) {
+      const [capacity, valid, written] = [meter(d, "capacity", i, run), meter(d, "valid", i, run), meter(d, "rows_written", i, run)];
+      mark(row, "aria-selected", String(i === this.#chosen));
+      mark(row, "data-warned", d.warnings.some((w) => w.cache === i) ? 1 : null);
+      say(row.lastElementChild!, `${count(valid)} / ${count(capacity)}`);
+      const bar = row.children[1] as HTMLElement;
+      bar.style.setProperty("--kv-before", String(capacity ? Math.max(0, valid - written) / capacity : 0));
+      bar.style.setProperty("--kv-valid", String(capacity ? valid / capacity : 0));
+    }
+  }
+
+  #draw(): void {
+    const d = this.#d;
+    const width = Math.floor(this.#middle.clientWidth) - 24;
+    if (width < 60) return; // its tab is hidden
+    const rows = most(d, this.#chosen);
+    const told = rows > 0 && this.#stream >= 0 && this.kit.t.p.caches[this.#chosen]?.axis !== null;
+    for (const part of [this.#heat.root, this.#occupancy.root, this.#legend, this.#tip]) part.hidden = !told;
+    for (const tool of [this.#close, this.#weigh]) tool.hidden = !told;
+    this.#none.hidden = told;
+    if (!told) return say(this.#none, this.kit.t.p.caches.length ? "A state has no rows: every run overwrites all of it. Its meters stand beside." : "This model keeps no cache.");
+    const run = this.#run;
+    const stream = this.#stream;
+    this.#inks ??= new Inks(this.host);
+    const near = this.#close.ariaPressed === "true";
+    const axis = axisOf(rows, width, near ? this.#at?.row ?? newest(d, stream, run) : null);
+    const attention = this.#weigh.ariaPressed === "true" ? this.#weights.get(this.#asked) : undefined;
+    const heads = d.caches[this.#chosen].heads;
+    const weights = typeof attention === "object" ? byHead(attention.heads, heads) : null;
+    this.#heat.draw({ d, stream, run, heads, axis, weights, at: this.#place }, this.#inks);
+    this.#occupancy.draw({ d, stream, run, axis, room: OCCUPANCY[Number(this.#large.ariaPressed === "true")] }, this.#inks);
+    const each = counts(d, stream, run);
+    this.#legends(each);
+    mark(this.#heat.root, "aria-label", `Rows of ${this.kit.t.p.caches[this.#chosen].name} after ${d.runs[run]}: ${d.states.map((s, i) => `${count(each[i])} ${s}`).join(", ")}`);
+    this.#tell();
+  }
+
+  #legends(each: number[]): void {
+    const d = this.#d;
+    if (this.#legend.childElementCount !== d.states.length || !this.#inks) this.#legend.replaceChildren();
+    for (const [i, state] of d.states.entries()) {
+      let item = this.#legend.children[i];
+      if (!item) {
+        item = el("li", { "data-kv": "cache-state", "data-id": state, title: LOOKS[state]?.about }, el("canvas"), el("span", {}, state), el("b"));
+        this.#legend.append(item);
+      }
+      const swatch = item.firstElementChild as HTMLCanvasElement;
+      if (swatch.dataset.look !== this.#inks!.colour("--kv-ink")) {
+        swatch.dataset.look = this.#inks!.colour("--kv-ink");
+        swatch.style.width = "24px";
+        const context = sized(swatch, 24, 12, this.#inks!.ratio);
+        if (context) box(context, this.#inks!, state, 0, 0, 24, 12);
+      }
+      say(item.lastElementChild!, count(each[i]));
+      mark(item, "data-zero", each[i] ? null : 1);
+    }
+  }
+
+  /** One line on the cell that is pointed at, or has the focus. */
+  #tell(): void {
+    const [run, row] = this.#past ?? [this.#run, this.#place?.row ?? -1];
+    const place = this.#past ? null : this.#place;
+    if (row < 0) return say(this.#tip, this.#hint());
+    const d = this.#d;
+    const cell = cellAt(d, this.#stream, run, row);
+    const where = `position ${count(row)}${place && d.caches[this.#chosen].heads > 1 ? `, head ${place.head}` : ""}`;
+    if (cell < 0) return say(this.#tip, `${where}: no room yet${this.#past ? ` after ${d.runs[run]}` : ""}`);
+    const state = d.states[d.state[cell]];
+    const token = tokenAt(d, this.#stream, run, row);
+    const word = token && Number(this.#entry.value || 0) === 0 ? this.kit.t.p.story[token.position]?.text : undefined;
+    const attention = this.#weigh.ariaPressed === "true" && place ? this.#weights.get(this.#asked) : undefined;
+    const weight = typeof attention === "object" ? byHead(attention.heads, d.caches[this.#chosen].heads)[place!.head]?.[row] ?? 0 : undefined;
+    say(this.#tip, [
+      `${where}${this.#past ? ` after ${d.runs[run]}` : ""}: ${LOOKS[state]?.about ?? state}`,
+      d.fresh[cell] ? (state === "written" ? "" : "written by this run") : token ? `written in ${d.runs[token.run] ?? `run ${token.run}`}` : "",
+      token ? `token ${word === undefined ? `at ${count(token.position)}` : `“${word}” at ${count(token.position)}`}` : "",
+      weight === undefined ? "" : `weight ${weight.toPrecision(2)}`,
+    ].filter(Boolean).join(" · "));
+  }
+
+  #hint(): string {
+    const told = this.#weigh.ariaPressed === "true" ? this.#weights.get(this.#asked) : undefined;
+    if (typeof told === "string") return told;
+    if (told) return `Bars: what ${this.#query.hidden ? "this run's query" : `query ${this.#query.value} of this run`} weighed; above, the mean of ${plural(told.heads.length, "head")}.`;
+    if (this.#weigh.ariaPressed === "true") return this.ask.able() ? "asking the kernel for the weights …" : "Weights are not in the recording; computing them needs a running kernel.";
+    return "Point at a row, or move over rows with the arrow keys.";
+  }
+
+  /** Ask for the weights of this run's query, once the cursor rests. */
+  #want(): void {
+    const on = this.#weigh.ariaPressed === "true";
+    const told = this.#weights.get(this.#asked);
+    const queries = meter(this.#d, "rows_written", this.#chosen, this.#run);
+    this.#query.hidden = !on || queries < 2;
+    this.#query.max = String(queries - 1);
+    this.#query.min = String(-queries);
+    clearTimeout(this.#timer);
+    if (!on || told !== undefined || !this.ask.able()) return;
+    const asked = this.#asked;
+    const [cache, run, query] = asked.split(":").map(Number);
+    this.#timer = setTimeout(() => this.ask({ do: "attention", id: `attention:${asked}`, cache, run, query }), SETTLE);
+  }
+}
+
+/** Weights by head of the cache: the mean of the query heads that share one. */
+function byHead(weights: number[][], heads: number): number[][] {
+  const share = Math.max(1, Math.round(weights.length / heads));
+  if (share === 1) return weights;
+  return Array.from({ length: heads }, (_, head) => {
+    const mine = weights.slice(head * share, (head + 1) * share);
+    return Array.from({ length: mine[0]?.length ?? 0 }, (_, row) => mine.reduce((sum, one) => sum + (one[row] ?? 0), 0) / mine.length);
+  });
+}

@@ -1,0 +1,149 @@
+// Heads × rows of one cache after one run: the state of every row, and over it what attention weighed.
+// Drawn span by span, so that 4,096 rows cost no more than ten; what is narrower than a pixel is widened, never lost.
+import { cellsOf, type CacheData } from "./cachedata.js";
+import { el, on } from "./dom.js";
+import { box, Inks, LOOKS, ORDER, outline, sized } from "./looks.js";
+import { drawAxis, LEFT, rowAt, xOf, type Axis } from "./rowaxis.js";
+
+const STRIP = 40; // px for the weights over the rows
+const NAMES = 15; // px under the cells
+const LEAST = 3; // px of a written row
+
+export interface Place { row: number; head: number }
+/** What to draw; `weights`: by head of the cache and row, null = not shown. */
+export interface Picture { d: CacheData; stream: number; run: number; heads: number; axis: Axis; weights: number[][] | null; at: Place | null }
+
+export class HeatMap {
+  readonly root: HTMLElement;
+  #canvas = el("canvas", { "data-kv": "heat" });
+  #shown: Picture | null = null;
+  #top = 0;
+  #pitch = 14;
+
+  /** `point`: a cell was pointed at (or chosen), null = no longer; `move`: by keys; `focus`: keys come here, or no longer. */
+  constructor(point: (at: Place | null, chosen: boolean) => void, move: (rows: number, heads: number) => void, focus: (on: boolean) => void, signal: AbortSignal) {
+    this.root = el("div.kv-heat", { tabindex: 0, role: "img", "aria-keyshortcuts": "ArrowLeft ArrowRight ArrowUp ArrowDown PageUp PageDown Home End" }, this.#canvas);
+    on(this.#canvas, "pointermove", (event) => point(this.#under(event), false), signal);
+    on(this.#canvas, "pointerleave", () => point(null, false), signal);
+    on(this.#canvas, "pointerdown", (event) => point(this.#under(event), true), signal);
+    on(this.root, "focus", () => focus(true), signal);
+    on(this.root, "blur", () => focus(false), signal);
+    on(this.root, "keydown", (event) => {
+      const page = 16;
+      const by = ({ ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1], PageUp: [-page, 0], PageDown: [page, 0], Home: [-Infinity, 0], End: [Infinity, 0] } as Record<string, [number, number]>)[event.key];
+      if (!by || event.ctrlKey || event.metaKey || event.altKey) return;
+      event.preventDefault();
+      event.stopPropagation();
+      move(...by);
+    }, signal);
+  }
+
+  #under(event: PointerEvent): Place | null {
+    const shown = this.#shown;
+    if (!shown) return null;
+    const row = rowAt(shown.axis, event.offsetX);
+    const head = Math.floor((event.offsetY - this.#top) / this.#pitch);
+    return row < 0 || head < 0 || head >= shown.heads ? null : { row, head };
+  }
+
+  draw(picture: Picture, inks: Inks): void {
+    this.#shown = picture;
+    const { d, stream, run, heads, axis, weights, at } = picture;
+    this.#pitch = heads <= 4 ? 18 : heads <= 12 ? 13 : heads <= 20 ? 9 : 6;
+    this.#top = 7 + (weights ? STRIP : 0);
+    const high = heads * this.#pitch;
+    const context = sized(this.#canvas, LEFT + axis.width + 2, this.#top + high + NAMES, inks.ratio);
+    if (!context) return;
+    const one = axis.width / axis.rows;
+    const [from, to] = cellsOf(d, stream, run);
+    const cells = Array.from({ length: to - from }, (_, i) => from + i).filter((c) => d.stop[c] > axis.first && d.start[c] < axis.first + axis.rows);
+    cells.sort((a, b) => ORDER.indexOf(d.states[d.state[a]]) - ORDER.indexOf(d.states[d.state[b]]) || a - b);
+    for (const c of cells) {
+      const state = d.states[d.state[c]];
+      const x = xOf(axis, d.start[c]);
+      const wide = Math.max(xOf(axis, d.stop[c]) - x, state === "reserved" ? 0 : d.fresh[c] ? LEAST : 1.5);
+      box(context, inks, state, x, this.#top, wide, high, one < 6);
+      if (d.fresh[c]) {
+        if (one < 6) outline(context, inks, LOOKS.written, x, this.#top, wide, high);
+        // a mark above, for rows of which a long cache shows little
+        context.fillStyle = inks.colour("--kv-accent");
+        context.beginPath();
+        context.moveTo(x + wide / 2, this.#top - 1);
+        context.lineTo(x + wide / 2 - 4, this.#top - 7);
+        context.lineTo(x + wide / 2 + 4, this.#top - 7);
+        context.fill();
+      }
+    }
+    this.#heads(context, inks, picture, high);
+    if (one >= 6) {
+      for (const c of cells) {
+        // what this run wrote has a thick border even where attention does not see it
+        const look = LOOKS[d.fresh[c] ? "written" : d.states[d.state[c]]];
+        for (let row = Math.max(d.start[c], axis.first); row < Math.min(d.stop[c], axis.first + axis.rows); row++) {
+          for (let head = 0; head < heads; head++) outline(context, inks, look, xOf(axis, row) + 0.5, this.#top + head * this.#pitch + 0.5, one - 1, this.#pitch - 1);
+        }
+      }
+    }
+    if (weights) this.#weights(context, inks, picture, weights);
+    if (at) {
+      context.strokeStyle = inks.colour("--kv-ink");
+      context.lineWidth = 2;
+      const wide = Math.max(one, 4);
+      context.strokeRect(xOf(axis, at.row) + one / 2 - wide / 2, this.#top + at.head * this.#pitch, wide, this.#pitch);
+    }
+    drawAxis(context, axis, this.#top + high + 3, inks.colour("--kv-soft"), inks.family);
+  }
+
+  /** Names of the heads, and lines between them. */
+  #heads(context: CanvasRenderingContext2D, inks: Inks, { heads, axis }: Picture, high: number): void {
+    context.fillStyle = inks.colour("--kv-pane");
+    for (let head = 1; head < heads; head++) context.fillRect(LEFT, this.#top + head * this.#pitch - 0.5, axis.width, 1);
+    context.font = `10.5px ${inks.family}`;
+    context.fillStyle = inks.colour("--kv-soft");
+    context.textBaseline = "middle";
+    context.textAlign = "right";
+    const every = Math.ceil(12 / this.#pitch);
+    for (let head = 0; head < heads; head += every) {
+      const text = heads === 1 ? "rows" : head === 0 ? "head 0" : String(head);
+      context.fillText(text, LEFT - 5, this.#top + (head + 0.5) * this.#pitch);
+    }
+    context.strokeStyle = inks.colour("--kv-line");
+    context.lineWidth = 1;
+    context.strokeRect(LEFT - 0.5, this.#top - 0.5, axis.width + 1, high + 1);
+  }
+
+  /** Weights of every head at the foot of its cells, and their mean in the strip above. */
+  #weights(context: CanvasRenderingContext2D, inks: Inks, { axis, heads }: Picture, weights: number[][]): void {
+    const columns = Math.min(axis.rows, Math.floor(axis.width));
+    const span = (column: number) => [axis.first + Math.floor((column / columns) * axis.rows), axis.first + Math.floor(((column + 1) / columns) * axis.rows)];
+    const wide = Math.max(1, axis.width / columns - (axis.width / columns > 4 ? 1.5 : 0));
+    const largest = (values: number[], column: number) => {
+      const [from, to] = span(column);
+      let found = 0;
+      for (let row = from; row < to; row++) found = Math.max(found, values[row] ?? 0);
+      return found;
+    };
+    const mean = weights[0]?.map((_, row) => weights.reduce((sum, one) => sum + (one[row] ?? 0), 0) / weights.length) ?? [];
+    const most = Math.max(1e-9, ...mean);
+    context.fillStyle = inks.colour("--kv-soft");
+    for (let column = 0; column < columns; column++) {
+      const h = (largest(mean, column) / most) * (STRIP - 10);
+      if (h > 0) context.fillRect(xOf(axis, span(column)[0]) + 0.5, STRIP - 4 - h, wide, Math.max(h, 0.5));
+    }
+    context.font = `10.5px ${inks.family}`;
+    context.textAlign = "right";
+    context.textBaseline = "middle";
+    context.fillStyle = inks.colour("--kv-soft");
+    context.fillText(most.toFixed(2), LEFT - 5, 10);
+    context.fillText("weight", LEFT - 5, STRIP - 10);
+    if (this.#pitch < 9) return;
+    context.fillStyle = inks.colour("--kv-ink");
+    for (let head = 0; head < Math.min(heads, weights.length); head++) {
+      const top = Math.max(1e-9, ...weights[head]);
+      for (let column = 0; column < columns; column++) {
+        const h = (largest(weights[head], column) / top) * (this.#pitch - 4);
+        if (h > 0.3) context.fillRect(xOf(axis, span(column)[0]) + 0.5, this.#top + (head + 1) * this.#pitch - 1.5 - h, Math.min(wide, 6), h);
+      }
+    }
+  }
+}

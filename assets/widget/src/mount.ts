@@ -1,0 +1,65 @@
+// What all entries of anywidget share: the root element, the traits of a mode unpacked, and what is drawn from them.
+// The same modules serve the stand-alone page (kvviz/view/export.py), whose model is a stub without `send`.
+import { el } from "./dom.js";
+import { makeRoot } from "./shell.js";
+import { listen, type Model } from "./sync.js";
+import { follow, type Theme } from "./theme.js";
+import { read } from "./wire.js";
+
+/** What is on the page; `change` takes newer bytes if it can, else it is made anew. */
+export interface Shown { change(raws: Raws): boolean; relook(): void; tell(note: string): void; destroy(): void }
+export type Raws = (ArrayBuffer | null)[];
+/** One of the things that a bundle draws, and the traits that it draws it from. */
+export interface Kind { traits: string[]; show(model: Model, root: HTMLElement, raws: Raws): Shown | null }
+
+/** anywidget's entry; `kinds` by the trait `mode`, the first one where the mode is not known. */
+export function entry(kinds: Record<string, Kind>): { render(context: { model: Model; el: HTMLElement }): () => void } {
+  return { render: ({ model, el: host }) => render(kinds, model, host) };
+}
+
+/** Draws into `host` until the returned function is called. */
+function render(kinds: Record<string, Kind>, model: Model, host: HTMLElement): () => void {
+  const life = new AbortController();
+  const { signal } = life;
+  const root = makeRoot();
+  host.append(root);
+  root.append(el("p.kv-wait", {}, "kvviz …"));
+  let shown: Shown | null = null;
+  let mode = "";
+  const size = () => root.style.setProperty("--kv-height", `${model.get("height") || 720}px`);
+  size();
+  const look = follow(root, () => (model.get("theme") as Theme) || "auto", () => shown?.relook(), signal);
+
+  let turn = 0;
+  const load = async () => {
+    const mine = ++turn;
+    try {
+      const wanted = kinds[model.get("mode")] ? model.get("mode") : Object.keys(kinds)[0];
+      const raws = await Promise.all(kinds[wanted].traits.map((name) => read(model.get(name))));
+      // a notebook may put the element into the page only after render(); text is measured in its font
+      for (let i = 0; i < 40 && !root.isConnected; i++) await new Promise((resolve) => setTimeout(resolve, 10));
+      if (mine !== turn || signal.aborted) return; // a newer one is on its way
+      if (shown && wanted === mode && shown.change(raws)) return;
+      shown?.destroy();
+      mode = wanted;
+      root.dataset.mode = mode;
+      root.replaceChildren();
+      shown = kinds[mode].show(model, root, raws);
+      if (!shown) root.replaceChildren(el("p.kv-wait", {}, "Nothing recorded yet."));
+    } catch (error) {
+      if (shown) shown.tell(String(error));
+      else root.replaceChildren(el("p.kv-wait.kv-error", { role: "alert" }, `kvviz cannot read this recording. ${String(error)}`));
+    }
+  };
+  for (const name of new Set(["mode", ...Object.values(kinds).flatMap((kind) => kind.traits)])) {
+    listen(model, `change:${name}`, () => { if (name === "mode" || kinds[mode]?.traits.includes(name)) void load(); }, signal);
+  }
+  listen(model, "change:theme", look, signal);
+  listen(model, "change:height", size, signal);
+  void load();
+  return () => {
+    life.abort();
+    shown?.destroy();
+    root.remove();
+  };
+}

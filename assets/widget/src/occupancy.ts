@@ -1,0 +1,96 @@
+// Runs × rows of one cache, a line for every run: how it grows, where its window is, and when it begins again.
+import { cellsOf, type CacheData } from "./cachedata.js";
+import { el, on } from "./dom.js";
+import { box, Inks, ORDER, sized } from "./looks.js";
+import { drawAxis, LEFT, rowAt, xOf, type Axis } from "./rowaxis.js";
+
+const NAMES = 15; // px under the lines
+const LINES = [3, 12]; // px of a line, where there is room
+
+export interface History { d: CacheData; stream: number; run: number; axis: Axis; room: number }
+
+export class Occupancy {
+  readonly root: HTMLElement;
+  #canvas = el("canvas", { "data-kv": "occupancy" });
+  #shown: History | null = null;
+  #pitch = 1;
+  #lines = el("canvas"); // all but the mark at the present run, which is what changes while runs are scrubbed
+  #drawn = "";
+  #inks: Inks | null = null;
+
+  constructor(go: (run: number, drag: boolean) => void, point: (run: number, row: number) => void, signal: AbortSignal) {
+    this.root = el("div.kv-occupancy", { "aria-hidden": "true" }, this.#canvas);
+    const run = (event: PointerEvent) => Math.max(0, Math.min(Math.floor(event.offsetY / this.#pitch), (this.#shown?.d.runs.length ?? 1) - 1));
+    on(this.#canvas, "pointerdown", (event) => {
+      if (event.button !== 0) return;
+      this.#canvas.setPointerCapture(event.pointerId);
+      go(run(event), false);
+    }, signal);
+    on(this.#canvas, "pointermove", (event) => {
+      if (this.#canvas.hasPointerCapture(event.pointerId)) go(run(event), true);
+      if (this.#shown) point(run(event), rowAt(this.#shown.axis, event.offsetX));
+    }, signal);
+    on(this.#canvas, "pointerleave", () => point(-1, -1), signal);
+  }
+
+  draw(history: History, inks: Inks): void {
+    const fresh = this.#shown?.d !== history.d || this.#inks !== inks;
+    this.#shown = history;
+    this.#inks = inks;
+    const { d, stream, run, axis, room } = history;
+    const n = d.runs.length;
+    this.#pitch = Math.min(LINES[1], Math.max(room / n, n * LINES[0] <= room * 2 ? LINES[0] : room / n));
+    const high = Math.max(1, Math.ceil(n * this.#pitch));
+    const key = `${stream} ${axis.first} ${axis.rows} ${axis.width} ${room}`;
+    if (fresh || key !== this.#drawn) this.#draw(history, high, inks);
+    this.#drawn = key;
+    const context = sized(this.#canvas, LEFT + axis.width + 2, high + NAMES, inks.ratio);
+    if (!context) return;
+    context.drawImage(this.#lines, 0, 0, LEFT + axis.width + 2, high + NAMES);
+    const y = (run + 0.5) * this.#pitch;
+    context.strokeStyle = context.fillStyle = inks.colour("--kv-ink");
+    context.lineWidth = 1.5;
+    context.strokeRect(LEFT, y - Math.max(this.#pitch, 3) / 2, axis.width, Math.max(this.#pitch, 3));
+    context.beginPath();
+    context.moveTo(LEFT - 1, y);
+    context.lineTo(LEFT - 8, y - 4);
+    context.lineTo(LEFT - 8, y + 4);
+    context.fill();
+  }
+
+  #draw({ d, stream, axis }: History, high: number, inks: Inks): void {
+    const n = d.runs.length;
+    const context = sized(this.#lines, LEFT + axis.width + 2, high + NAMES, inks.ratio);
+    if (!context) return;
+    const gap = this.#pitch >= 4 ? 1 : 0;
+    for (const state of ORDER) {
+      for (let r = 0; r < n; r++) {
+        const [from, to] = cellsOf(d, stream, r);
+        for (let c = from; c < to; c++) {
+          if (d.states[d.state[c]] !== state || d.stop[c] <= axis.first || d.start[c] >= axis.first + axis.rows) continue;
+          const x = xOf(axis, d.start[c]);
+          const wide = Math.max(xOf(axis, d.stop[c]) - x, state === "reserved" ? 0 : 1.5);
+          box(context, inks, state, x, r * this.#pitch, wide, Math.max(this.#pitch - gap, 0.7), false);
+        }
+      }
+    }
+    context.strokeStyle = inks.colour("--kv-line");
+    context.lineWidth = 1;
+    context.strokeRect(LEFT - 0.5, -0.5, axis.width + 1, high + 1);
+    this.#names(context, inks, n);
+    drawAxis(context, axis, high + 3, inks.colour("--kv-soft"), inks.family);
+  }
+
+  #names(context: CanvasRenderingContext2D, inks: Inks, n: number): void {
+    let step = 1;
+    for (let i = 0; step * this.#pitch < 13; i++) step *= [2, 2.5, 2][i % 3];
+    context.font = `10.5px ${inks.family}`;
+    context.textAlign = "right";
+    context.textBaseline = "middle";
+    context.fillStyle = inks.colour("--kv-soft");
+    for (let run = 0; run < n; run += step) {
+      const y = Math.max(6, (run + 0.5) * this.#pitch);
+      context.fillText(run === 0 ? "run 0" : String(run), LEFT - 10, y);
+    }
+  }
+}

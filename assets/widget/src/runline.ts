@@ -1,0 +1,66 @@
+// A long recording on the timeline: the peak of every run, what it copied and allocated, and which runs have steps here.
+import { moved } from "./curve.js";
+import { bare } from "./steps.js";
+import type { Store } from "./store.js";
+import { span } from "./axis.js";
+import type { Plot } from "./timeline.js";
+import type { Payload } from "./wire.js";
+
+const ROOM = 6; // px of a run from which on the steps in it can be told apart
+const SHARE = 0.45; // of the height, for bytes moved
+
+/** The run with the largest peak, -1 if there are none. */
+export function highest(p: Payload): number {
+  let top = -1;
+  p.runs.forEach((r, run) => { if (top < 0 || r.peak > p.runs[top].peak) top = run; });
+  return top;
+}
+
+export function drawRuns(store: Store, { context, width, bottom, y, colour }: Plot): void {
+  const { p } = store.t;
+  const runs = span(store);
+  const slot = width / runs;
+  const most = moved(store.t);
+  const high = (n: number) => Math.min(1, n / most) * (bottom - 8) * SHARE;
+  const line = () => {
+    context.beginPath();
+    p.runs.forEach((r, run) => {
+      context.lineTo(run * slot, y(r.peak));
+      context.lineTo((run + 1) * slot, y(r.peak));
+    });
+  };
+  line();
+  context.lineTo(p.runs.length * slot, bottom);
+  context.lineTo(0, bottom);
+  context.globalAlpha = 0.12;
+  context.fillStyle = colour("--kv-accent");
+  context.fill();
+  context.globalAlpha = 1;
+  context.fillStyle = colour("--kv-missed-mid");
+  p.runs.forEach((r, run) => {
+    if (r.copied) context.fillRect(run * slot, bottom - high(r.copied), Math.max(0.6, slot - (slot > 4 ? 1 : 0)), high(r.copied));
+  });
+  p.runs.forEach((r, run) => {
+    if (bare(p, run)) return;
+    context.fillStyle = context.strokeStyle = colour("--kv-accent");
+    context.fillRect(run * slot, bottom + 1, Math.max(2, slot), 3);
+    if (slot < ROOM) return;
+    context.beginPath();
+    for (let s = r.first; s < r.last; s++) context.lineTo((run + (s - r.first) / (r.last - r.first)) * slot, y(p.step.live[s]));
+    context.lineWidth = 0.8;
+    context.stroke();
+  });
+  line();
+  context.lineWidth = 1.3;
+  context.strokeStyle = colour("--kv-accent");
+  context.stroke();
+  context.beginPath();
+  p.runs.forEach((r, run) => {
+    context.lineTo(run * slot, bottom - high(r.allocated));
+    context.lineTo((run + 1) * slot, bottom - high(r.allocated));
+  });
+  context.setLineDash([1.5, 2.5]);
+  context.strokeStyle = colour("--kv-inplace");
+  context.stroke();
+  context.setLineDash([]);
+}

@@ -1,0 +1,118 @@
+// The rows of caches, as spans: what lies in a row, who wrote it, and where it is drawn.
+import { describe, expect, test } from "vitest";
+import { cellAt, cellsOf, counts, meter, METERS, most, newest, tokenAt, unpackCaches } from "../src/cachedata.js";
+import { LOOKS, ORDER } from "../src/looks.js";
+import { axisOf, CLOSE, LEFT, rowAt, ticks, xOf } from "../src/rowaxis.js";
+import { pack } from "./encode.js";
+
+const STATES = ["reserved", "valid", "written", "stale", "outside", "wrapped"];
+const [RESERVED, VALID, WRITTEN, STALE, OUTSIDE, WRAPPED] = STATES.keys();
+type Cell = [start: number, stop: number, state: number, fresh: number, token: number];
+
+/** Four rows, written round and round, after four runs; beside it a cache whose last row is stale. */
+const RING: Cell[][] = [
+  [[0, 3, WRITTEN, 1, 0], [3, 4, RESERVED, 0, -1]],
+  [[0, 1, OUTSIDE, 0, 0], [1, 3, VALID, 0, 1], [3, 4, WRITTEN, 1, 3]],
+  [[0, 1, WRITTEN, 1, 4], [1, 2, OUTSIDE, 0, 1], [2, 4, VALID, 0, 2]],
+  [[0, 1, WRAPPED, 0, 4], [1, 2, WRITTEN, 1, 5], [2, 3, OUTSIDE, 0, 2], [3, 4, VALID, 0, 3]],
+];
+const LEFT_OVER: Cell[][] = RING.map((_, run) => [[0, 3 + run, VALID, 0, 0], [3 + run, 9, STALE, 0, -1]]);
+
+function packed(): ArrayBuffer {
+  const streams = [RING, LEFT_OVER];
+  const cells = streams.flat(2);
+  const at: number[] = [];
+  let n = 0;
+  for (const stream of streams) {
+    for (const run of stream) {
+      at.push(n);
+      n += run.length;
+    }
+    at.push(n);
+  }
+  const parts = ["start", "stop", "state", "fresh", "token"];
+  const tables: Record<string, number[]> = { "cell.at": at };
+  parts.forEach((name, i) => (tables[`cell.${name}`] = cells.map((cell) => cell[i])));
+  for (const name of METERS) tables[`meter.${name}`] = streams.flatMap((stream) => stream.map((run) => (name === "capacity" ? run[run.length - 1][1] : 0)));
+  const caches = [{ heads: 2, unit: 64, streams: [0] }, { heads: 1, unit: 0, streams: [1, 0] }];
+  return pack({ format: 1, states: STATES, runs: ["prefill", "decode 1", "decode 2", "decode 3"], caches, warnings: [] } as never, tables);
+}
+
+const d = unpackCaches(packed());
+
+describe("a row", () => {
+  test("is in the cell that covers it, and in none beyond the capacity", () => {
+    RING.forEach((cells, run) => {
+      for (let row = 0; row < 4; row++) {
+        const cell = cellAt(d, 0, run, row);
+        const [start, stop, state] = cells.find((c) => c[0] <= row && row < c[1])!;
+        expect([d.start[cell], d.stop[cell], d.state[cell]]).toEqual([start, stop, state]);
+      }
+      expect(cellAt(d, 0, run, 4)).toBe(-1);
+    });
+  });
+
+  test("holds a token that a run wrote: the first in which it was there", () => {
+    expect(tokenAt(d, 0, 0, 2)).toEqual({ position: 2, run: 0 });
+    expect(tokenAt(d, 0, 3, 3)).toEqual({ position: 3, run: 1 });
+    expect(tokenAt(d, 0, 3, 0)).toEqual({ position: 4, run: 2 });
+    expect(tokenAt(d, 0, 3, 1)).toEqual({ position: 5, run: 3 });
+    expect(tokenAt(d, 0, 0, 3)).toBeNull();
+    expect(tokenAt(d, 1, 0, 8)).toBeNull();
+  });
+
+  test("counts once, in its state", () => {
+    RING.forEach((_, run) => expect(counts(d, 0, run).reduce((a, b) => a + b)).toBe(4));
+    expect(counts(d, 0, 3)).toEqual([0, 1, 1, 0, 1, 1]);
+  });
+
+  test("is the newest where the run wrote it, else where the last token is", () => {
+    expect([0, 1, 2, 3].map((run) => newest(d, 0, run))).toEqual([0, 3, 0, 1]);
+    expect(newest(d, 1, 2)).toBe(4);
+  });
+});
+
+test("each cache has meters and a length of its own", () => {
+  expect([most(d, 0), most(d, 1)]).toEqual([4, 9]);
+  expect(meter(d, "capacity", 1, 3)).toBe(9);
+  expect(cellsOf(d, 1, 0)).toEqual([12, 14]);
+});
+
+test("every state has a look of its own, and none rests on its fill alone", () => {
+  expect([...ORDER].sort()).toEqual([...STATES].sort());
+  const kinds = STATES.map((state) => ({ ...LOOKS[state] }));
+  expect(new Set(kinds.map((look) => look.fill)).size).toBe(STATES.length);
+  expect(new Set(kinds.map((look) => `${look.mark} ${look.dash} ${look.line}`)).size).toBe(STATES.length);
+});
+
+describe("the axis of rows", () => {
+  test("gives back the row under the pixel where it is drawn", () => {
+    for (const [rows, width] of [[10, 900], [96, 500], [700, 1300]]) {
+      const a = axisOf(rows, width, null);
+      for (const row of [0, 1, rows >> 1, rows - 1]) expect(rowAt(a, (xOf(a, row) + xOf(a, row + 1)) / 2)).toBe(row);
+      expect([rowAt(a, LEFT - 3), rowAt(a, LEFT + a.width + 1)]).toEqual([-1, -1]);
+    }
+  });
+
+  test("shows so many rows around one in a close-up, never beyond the ends", () => {
+    for (const around of [0, 5, 2000, 4095]) {
+      const a = axisOf(4096, 800, around);
+      expect(a.rows).toBe(CLOSE);
+      expect(a.first).toBeGreaterThanOrEqual(0);
+      expect(a.first + a.rows).toBeLessThanOrEqual(4096);
+      expect(around >= a.first && around < a.first + a.rows).toBe(true);
+    }
+    expect(axisOf(10, 800, 9)).toMatchObject({ first: 0, rows: 10 });
+  });
+
+  test("names rows so far apart that their numbers do not touch", () => {
+    for (const [rows, width] of [[10, 560], [24, 300], [512, 600], [4096, 560], [4096, 1300], [131072, 500]]) {
+      const a = axisOf(rows, width, null);
+      const named = ticks(a);
+      expect(named.length).toBeGreaterThan(2);
+      const pitch = ((named[1] - named[0]) / a.rows) * a.width;
+      expect(pitch).toBeGreaterThanOrEqual(7 * String(rows).length);
+      expect(named[0]).toBe(0);
+    }
+  });
+});

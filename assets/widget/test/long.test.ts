@@ -1,0 +1,172 @@
+// Long recordings: the steps of some runs are here, the totals of all; steps keep their numbers.
+import { describe, expect, test } from "vitest";
+import { byRuns, position, span, under } from "../src/axis.js";
+import { Commands, type Message } from "../src/commands.js";
+import { curve, scaleOf } from "../src/curve.js";
+import { buildIndex } from "../src/index.js";
+import { missed } from "../src/missed.js";
+import { nodeStates, placeOf } from "../src/replay.js";
+import { highest } from "../src/runline.js";
+import { bare, bareRuns, findStep, numberOf } from "../src/steps.js";
+import { Store } from "../src/store.js";
+import { unpack } from "../src/wire.js";
+import { llama } from "./mock.js";
+import { few } from "./traces.js";
+
+const RAW = llama(1, 8);
+const WHOLE = { p: unpack(RAW), x: buildIndex(unpack(RAW)) };
+const KEEP = [0, 1, 4, 7];
+const p = few(RAW, KEEP);
+const x = buildIndex(p);
+const now = (run: () => void) => run();
+
+function opened(cursor = -1): { store: Store; commands: Commands; asked: Message[]; told: string[] } {
+  const store = new Store(p, cursor, now);
+  const asked: Message[] = [];
+  const told: string[] = [];
+  store.onPerson = (what) => void told.push(what);
+  const ask = Object.assign((m: Message) => asked.push(m) > 0, { able: () => true });
+  return { store, commands: new Commands(store, ask, () => {}), asked, told };
+}
+
+describe("steps", () => {
+  test("keep the numbers that they have in the whole recording, and show the same", () => {
+    for (let step = 0; step < p.steps; step++) {
+      const number = numberOf({ p, x }, step);
+      expect(p.step.node[step]).toBe(WHOLE.p.step.node[number]);
+      expect(p.step.live[step]).toBe(WHOLE.p.step.live[number]);
+      expect(findStep({ p, x }, number)).toEqual({ run: WHOLE.x.run[number], step });
+    }
+  });
+
+  test("that are not here are known by their run", () => {
+    for (let number = 0; number < WHOLE.p.steps; number++) {
+      const run = WHOLE.x.run[number];
+      const found = findStep({ p, x }, number);
+      expect(found.run).toBe(run);
+      expect(found.step >= 0).toBe(KEEP.includes(run));
+    }
+    expect(findStep({ p, x }, WHOLE.p.steps + 99)).toEqual({ run: 7, step: p.steps - 1 });
+    expect(findStep({ p, x }, -1).step).toBe(-1);
+  });
+
+  test("have the states and places that they have in the whole recording", () => {
+    for (const step of [0, 40, p.runs[4].first + 9, p.steps - 1]) {
+      const number = numberOf({ p, x }, step);
+      const frame = p.step.frame[step];
+      expect(nodeStates({ p, x }, frame, step)).toEqual(nodeStates(WHOLE, frame, number));
+      for (let value = 0; value < p.graphs[0].values.length; value++) {
+        expect(placeOf({ p, x }, frame, value, step)?.storage).toBe(placeOf(WHOLE, frame, value, number)?.storage);
+      }
+    }
+  });
+
+  test("of a whole recording are numbered by their places", () => {
+    expect(bareRuns(WHOLE.p)).toBe(0);
+    for (const step of [-1, 0, 100]) expect(numberOf(WHOLE, step)).toBe(step);
+  });
+});
+
+describe("a bare run", () => {
+  test("is one whose steps are not here, or were never recorded; what goes on is none", () => {
+    expect(p.runs.map((_, run) => bare(p, run))).toEqual([false, false, true, true, false, true, true, false]);
+    expect(bareRuns(p)).toBe(4);
+    const never = { ...p, runs: p.runs.map((r, run) => (run === 2 ? { ...r, steps: 0 } : r)) };
+    expect(bare(never, 2)).toBe(true);
+    const begun = { ...p.runs[7], first: p.steps, last: p.steps, steps: 0, written: 0, allocated: 0 };
+    expect(bare({ ...p, runs: [...p.runs, begun] }, 8)).toBe(false);
+  });
+
+  test("is visited on the way from one run to the next, forward and back", () => {
+    const { store, commands } = opened(WHOLE.p.runs[1].last - 1);
+    const seen: number[] = [];
+    for (let i = 0; i < 3; i++) {
+      commands.next();
+      seen.push(store.bare);
+    }
+    expect(seen).toEqual([2, 3, -1]);
+    expect([store.run, store.cursor]).toEqual([4, p.runs[4].first]);
+    for (let i = 0; i < 3; i++) commands.back();
+    expect([store.bare, store.run, store.cursor]).toEqual([-1, 1, p.runs[1].last - 1]);
+  });
+
+  test("is passed by a whole run at a time, and the op stays the one that was looked at", () => {
+    const { store, commands } = opened(p.runs[1].first + 5);
+    const node = p.step.node[store.cursor];
+    for (let i = 0; i < 3; i++) commands.nextRun();
+    expect([store.run, p.step.node[store.cursor]]).toEqual([4, node]);
+    for (let i = 0; i < 3; i++) commands.previousRun();
+    expect([store.run, store.cursor]).toEqual([1, p.runs[1].first + 5]);
+  });
+
+  test("is told to Python as its last step, and a jump to one of its steps goes to it", () => {
+    const { store, told } = opened();
+    store.go(WHOLE.p.runs[3].first + 4);
+    expect([store.bare, store.run, store.number]).toEqual([3, 3, WHOLE.p.runs[3].last - 1]);
+    expect(told).toEqual(["cursor"]);
+    store.seek(0);
+    expect([store.bare, store.number]).toEqual([-1, 0]);
+  });
+
+  test("gives way to its steps when they arrive: to the one that was asked for, else to the same op", () => {
+    const { store } = opened(p.runs[1].first + 5);
+    const node = p.step.node[store.cursor];
+    store.toRun(3);
+    store.replace(few(RAW, [...KEEP, 3]));
+    expect([store.bare, store.run, store.t.p.step.node[store.cursor]]).toEqual([-1, 3, node]);
+    store.go(WHOLE.p.runs[5].first + 2);
+    store.replace(few(RAW, [0, 5, 7]));
+    expect(store.number).toBe(WHOLE.p.runs[5].first + 2);
+  });
+
+  test("is what is left of a run whose steps were taken away", () => {
+    const { store } = opened(WHOLE.p.runs[4].first + 3);
+    store.replace(few(RAW, [0, 7]));
+    expect([store.bare, store.run]).toEqual([4, 4]);
+  });
+
+  test("does not stand between the last run and the live edge", () => {
+    const { store, commands, asked } = opened(p.total - 1);
+    const begun = { ...p.runs[7], first: p.steps, last: p.steps, from: p.total, steps: 0, written: 0, allocated: 0 };
+    store.replace({ ...p, runs: [...p.runs, begun], live: { frame: p.step.frame[p.steps - 1], frontier: [] } });
+    commands.next();
+    expect(asked.map((m) => m.do)).toEqual(["over"]);
+    expect(store.bare).toBe(-1);
+  });
+
+  test("stops a walk backwards into it only where it lies between", () => {
+    const { store, commands } = opened(p.runs[1].first);
+    commands.back();
+    expect([store.bare, store.cursor]).toEqual([-1, p.runs[0].last - 1]);
+  });
+});
+
+describe("the timeline of a long recording", () => {
+  test("gives every run the same room, and the step or run under the cursor back", () => {
+    const { store } = opened();
+    expect([byRuns(store), span(store)]).toEqual([true, 8]);
+    for (const step of [0, p.runs[1].first, p.runs[4].first + 7, p.steps - 1]) {
+      store.seek(step);
+      expect(under(store, position(store))).toEqual({ run: x.run[step], step });
+    }
+    store.visit(5);
+    expect(under(store, position(store))).toEqual({ run: 5, step: -1 });
+  });
+
+  test("reaches to the highest peak of all runs", () => {
+    const high = { ...p, runs: p.runs.map((r, run) => (run === 5 ? { ...r, peak: 10 * r.peak } : r)) };
+    expect(highest(high)).toBe(5);
+    expect(scaleOf({ p: high, x }).top).toBe(high.runs[5].peak);
+    expect(curve({ p, x }, 100).top).toBe(Math.max(...p.runs.map((r) => r.peak)));
+  });
+});
+
+test("what was missed is told by number, and where it is here by place", () => {
+  const list = missed({ p, x });
+  expect(list.length).toBeGreaterThan(0);
+  for (const m of list) {
+    expect(m.steps.map((s) => numberOf({ p, x }, s))).toContain(m.step);
+    expect(WHOLE.p.step.node[m.step]).toBe(m.node);
+    expect(m.times).toBe(m.steps.length);
+  }
+});

@@ -1,0 +1,54 @@
+"""Driving the cache view of a page."""
+
+from __future__ import annotations
+
+from playwright.sync_api import Locator, Page, expect
+
+LEFT, TOP, PITCH = 46, 7, 18  # px of the cells in the heat map; a pitch for up to four heads
+SLIDE = """(slider, run) => {
+  slider.value = String(run);
+  slider.dispatchEvent(new Event("input", { bubbles: true }));
+}"""
+
+
+class CachePage:
+    """Drive the cache view of one debugger of a page."""
+
+    def __init__(self, page: Page, number: int = 0) -> None:
+        self.page = page
+        self.root = page.locator(".kvviz").nth(number)
+        self.root.scroll_into_view_if_needed()
+        expect(self.kv("sentence").first).to_be_visible()
+
+    def kv(self, name: str, **which: object) -> Locator:
+        more = "".join(f'[data-{key}="{value}"]' for key, value in which.items())
+        return self.root.locator(f'[data-kv="{name}"]{more}')
+
+    def open(self) -> None:
+        tab = self.kv("tab", id="caches")
+        if tab.get_attribute("aria-selected") != "true":
+            tab.click()
+        # comes from a kernel that may be busy
+        expect(self.kv("cache-view")).to_be_visible(timeout=30_000)
+
+    def to_run(self, run: int) -> None:
+        self.kv("decode-slider").evaluate(SLIDE, run)
+        expect(self.root.locator(".kv-run")).to_contain_text(f"· {run + 1}/")
+
+    def place(self, row: int, rows: int, head: int = 0) -> tuple[float, float]:
+        """Where a cell is in the heat map."""
+        wide = self.kv("heat").evaluate("(canvas) => canvas.clientWidth") - LEFT - 2
+        return LEFT + (row + 0.5) / rows * wide, TOP + (head + 0.5) * PITCH
+
+    def point(self, row: int, rows: int, head: int = 0) -> str:
+        """What is told of a cell that is pointed at."""
+        x, y = self.place(row, rows, head)
+        self.kv("heat").hover(position={"x": x, "y": y})
+        expect(self.kv("cache-tip")).to_contain_text(f"position {row}, head {head}:")
+        return self.kv("cache-tip").inner_text()
+
+    def states(self) -> dict[str, int]:
+        """Rows of each state, as the legend tells them."""
+        items = self.kv("cache-state")
+        texts = {item.get_attribute("data-id") or "": item.locator("b").inner_text() for item in items.all()}
+        return {state: int(text.replace(",", "")) for state, text in texts.items()}

@@ -1,0 +1,354 @@
+"""The cache view in a real JupyterLab: what it shows of a row is what the trace says of it."""
+
+from __future__ import annotations
+
+import re
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import nbformat
+import onnx
+import pytest
+from nbclient import NotebookClient
+from playwright.sync_api import Browser, expect
+
+import kvviz
+from kvviz.widget import Debugger
+from tests.decode import small
+from tests.ui.caches import CachePage
+from tests.ui.conftest import from_cells, opened
+from tests.ui.page import NotebookPage
+from tests.ui.server import Jupyter
+
+pytestmark = pytest.mark.ui
+
+MODELS = Path(__file__).resolve().parents[2] / "assets" / "models"
+CELLS = [
+    """
+import json, kvviz
+from kvviz.decode.heat import OUTSIDE, WRAPPED, WRITTEN, attention, heat
+from kvviz.decode.warnings import cache_warnings
+graph = kvviz.load("assets/models/storyteller/concat/model.onnx")
+words = json.load(open("assets/models/storyteller/vocab.json"))
+trace = kvviz.decode(graph, "once upon a time there was", 9, tokenizer=words, kv_capacity=24)
+debugger = kvviz.debug(trace)
+debugger
+""",
+    """
+ring = kvviz.debug(kvviz.decode(kvviz.load("circular.onnx"), [1, 2, 3, 4], 12))
+ring
+""",
+    """
+live = kvviz.debug(graph, prompt=[1, 5, 9], max_new_tokens=4, recorded=2)
+live
+""",
+]
+PIXEL = """(canvas, [x, y]) => {
+  const ratio = canvas.width / canvas.clientWidth;
+  return [...canvas.getContext("2d").getImageData(Math.round(x * ratio), Math.round(y * ratio), 1, 1).data];
+}"""
+
+
+@pytest.fixture(scope="module")
+def notebook(browser: Browser, jupyter: Jupyter) -> Iterator[NotebookPage]:
+    onnx.save(small.circular().proto, jupyter.root / "circular.onnx")
+    nbformat.write(from_cells(CELLS), jupyter.root / "caches.ipynb")
+    with opened(browser, jupyter, "caches.ipynb", width=1700) as page:
+        page.run_all()
+        yield page
+
+
+@pytest.fixture
+def view(notebook: NotebookPage) -> Iterator[CachePage]:
+    view = CachePage(notebook.page)
+    view.open()
+    yield view
+    notebook.page.mouse.move(0, 0)
+    notebook.check()
+
+
+def test_the_view_is_loaded_when_its_pane_is_first_looked_at(notebook: NotebookPage) -> None:
+    # given a page that has not shown its caches
+    assert notebook.python("[len(debugger.cache_module), len(debugger.cache_data)]") == [0, 0]
+    # when
+    CachePage(notebook.page).open()
+    # then it came from the kernel, and is there for whoever saves the notebook
+    module, data = notebook.python("[len(debugger.cache_module), len(debugger.cache_data)]")
+    assert 10_000 < module < 100_000 and 0 < data < 10_000
+    assert notebook.python("sorted(debugger.get_state(['cache_module', 'cache_data']))") == [
+        "cache_data",
+        "cache_module",
+    ]
+
+
+def test_a_row_that_is_pointed_at_is_told_with_its_token_and_the_run_that_wrote_it(
+    notebook: NotebookPage, view: CachePage
+) -> None:
+    for run, row, state, wrote in [
+        (0, 3, "written by this run", ""),
+        (5, 3, "holds a token", "written in prefill"),
+        (5, 8, "holds a token", "written in decode 2"),
+        (5, 11, "written by this run", ""),
+        (5, 20, "reserved, never written", ""),
+    ]:
+        view.to_run(run)
+        told = view.point(row, 24, head=1)
+        assert state in told and wrote in told
+        position = notebook.python(f"int(heat(trace, trace.caches[0], {run}).positions[{row}])")
+        assert position == (-1 if state.startswith("reserved") else row)
+        word = notebook.python(f"trace.words[{position}]")
+        assert (f"token “{word}” at {row}" in told) == (position >= 0)
+
+
+def test_the_legend_counts_what_the_trace_says(notebook: NotebookPage, view: CachePage) -> None:
+    ring = CachePage(notebook.page, 1)
+    ring.open()
+    for run in (0, 3, 11):
+        ring.to_run(run)
+        expect(ring.root.locator(".kv-cache-main .kv-hint")).to_contain_text("decode" if run else "prefill")
+        told = notebook.python(
+            "(lambda s: [int((s & 3 == 0).sum()), int((s & WRITTEN > 0).sum()), int((s & WRAPPED > 0).sum()),"
+            f" int((s & OUTSIDE > 0).sum()), len(s)])(heat(ring.trace, ring.trace.caches[0], {run}).states[0])"
+        )
+        shown = ring.states()
+        assert sum(shown.values()) == told[4] == small.WINDOW
+        assert [shown["reserved"], shown["written"], shown["outside"]] == [told[0], told[1], told[3]]
+        # one that was just written is told as that
+        assert shown["wrapped"] <= told[2] <= shown["wrapped"] + shown["written"]
+    assert ring.states()["wrapped"] > 0
+
+
+def test_states_are_drawn_in_different_ways(notebook: NotebookPage, view: CachePage) -> None:
+    # given
+    view.to_run(4)
+    cells = {"valid": 2, "written": 10, "reserved": 18}
+    notebook.page.mouse.move(0, 0)
+    expect(view.kv("cache-tip")).to_contain_text("Point at a row")
+    # when
+    fills = {}
+    for state, row in cells.items():
+        fills[state] = tuple(view.kv("heat").evaluate(PIXEL, list(view.place(row, 24, 1))))
+    # then
+    assert len(set(fills.values())) == 3, fills
+    swatches = [s.evaluate("(c) => c.toDataURL()") for s in view.kv("cache-state").locator("canvas").all()]
+    assert len(set(swatches)) == len(swatches) == 6
+
+
+def test_meters_are_those_of_the_run_and_of_all_runs(notebook: NotebookPage, view: CachePage) -> None:
+    view.to_run(6)
+    names = ["capacity", "valid", "slack", "rows_written", "rows_read", "stale", "reallocations", "generations"]
+    told = notebook.python(f"[getattr(trace.caches[0].runs[6], name) for name in {names}]")
+    for name, value in zip(names, told, strict=True):
+        expect(view.kv("meter", id=name).locator("td").first).to_have_text(f"{value:,}")
+    written, in_all = notebook.python(
+        "[[r.bytes_written for r in trace.caches[0].runs][6], sum(r.bytes_written for r in trace.caches[0].runs)]"
+    )
+    expect(view.kv("meter", id="bytes_written").locator("td").first).to_have_text(f"{written:,} B")
+    expect(view.kv("meter", id="bytes_written").locator("td").last).to_have_text(f"{in_all:,} B")
+
+
+def test_keys_move_over_rows_and_leave_the_step_alone(view: CachePage) -> None:
+    # given
+    view.to_run(3)
+    step = view.root.get_attribute("data-step")
+    heat = view.root.locator(".kv-heat")
+    # when
+    heat.focus()
+    for key in ("Home", "ArrowRight", "ArrowRight", "ArrowDown"):
+        heat.press(key)
+    # then
+    expect(view.kv("cache-tip")).to_contain_text("position 2, head 1:")
+    assert view.root.get_attribute("data-step") == step
+    expect(heat).to_have_attribute("aria-label", re.compile(r"after decode 3: .*14 reserved, 9 valid, 1 written"))
+
+
+def test_the_runs_of_a_cache_are_a_way_to_go_to_them(view: CachePage) -> None:
+    view.to_run(0)
+    view.kv("occupancy").click(position={"x": 200, "y": 5.5 * 12})
+    expect(view.root.locator(".kv-run")).to_contain_text("decode 5")
+    expect(view.root.locator(".kv-cache-main .kv-hint")).to_contain_text("after decode 5")
+
+
+def test_what_attention_weighed_comes_from_the_kernel(notebook: NotebookPage, view: CachePage) -> None:
+    # given
+    view.to_run(4)
+    weights = notebook.python("attention(trace, trace.caches[0], 4).tolist()")
+    heads = len(notebook.python("heat(trace, trace.caches[0], 4).states[:, 0].tolist()"))
+    share = len(weights) // heads
+    # when
+    view.kv("attention").click()
+    expect(view.kv("cache-tip")).to_contain_text("weighed")
+    # then
+    for row, head in ((0, 0), (5, 1), (9, 0)):
+        x, y = view.place(row, 24, head)
+        view.kv("heat").hover(position={"x": x, "y": y + 40})
+        expect(view.kv("cache-tip")).to_contain_text(f"position {row}, head {head}:")
+        told = re.search(r"weight ([\d.e-]+)", view.kv("cache-tip").inner_text())
+        mean = sum(weights[head * share + i][row] for i in range(share)) / share
+        assert told and float(told.group(1)) == pytest.approx(mean, rel=0.06, abs=1e-4)
+    notebook.screenshot("cache-attention", view.root)
+    view.kv("attention").click()
+
+
+def test_a_query_of_the_prompt_can_be_chosen(notebook: NotebookPage, view: CachePage) -> None:
+    view.to_run(0)
+    view.kv("attention").click()
+    expect(view.kv("query")).to_be_visible()
+    view.kv("query").fill("0")
+    view.kv("query").press("Enter")
+    # the first token sees itself only
+    expect(view.kv("cache-tip")).to_contain_text("query 0 of this run")
+    x, y = view.place(0, 24)
+    view.kv("heat").hover(position={"x": x, "y": y + 40})
+    expect(view.kv("cache-tip")).to_contain_text("weight 1.0")
+    view.kv("attention").click()
+
+
+def test_where_the_graph_does_not_show_weights_the_view_says_so(notebook: NotebookPage) -> None:
+    ring = CachePage(notebook.page, 1)
+    ring.open()
+    ring.kv("attention").click()
+    expect(ring.kv("cache-tip")).to_contain_text("does not show what attention weighed")
+    ring.kv("attention").click()
+
+
+def test_a_cache_that_is_chosen_is_chosen_everywhere(notebook: NotebookPage, view: CachePage) -> None:
+    view.kv("cache-row", id=3).click()
+    expect(view.root.locator(".kv-cache-main h3")).to_have_text(notebook.python("trace.caches[3].name"))
+    expect(view.root.locator('[data-kv="storage-bar"][data-lit]')).to_have_count(1)
+    assert notebook.python("debugger.selection") == {"kind": "cache", "id": 3}
+    view.kv("cache-row", id=0).click()
+
+
+def test_a_close_up_shows_the_rows_around_the_newest(view: CachePage) -> None:
+    # 24 rows are fewer than a close-up has, so that it shows them all
+    view.to_run(8)
+    view.kv("close-up").click()
+    expect(view.kv("close-up")).to_have_attribute("aria-pressed", "true")
+    assert "position 5" in view.point(5, 24)
+    view.kv("close-up").click()
+
+
+def test_large_gives_the_caches_the_room_of_the_graph(view: CachePage) -> None:
+    view.kv("cache-large").click()
+    expect(view.root.locator(".kv-main")).to_be_hidden()
+    expect(view.kv("decode-slider")).to_be_visible()
+    view.kv("tab", id="steps").click()
+    expect(view.root.locator(".kv-main")).to_be_visible()
+    view.open()
+    view.kv("cache-large").click()
+    expect(view.root.locator(".kv-main")).to_be_visible()
+
+
+def test_a_run_that_ends_is_added_to_the_view(notebook: NotebookPage) -> None:
+    # given a debugger whose third run has not begun
+    live = CachePage(notebook.page, 2)
+    live.open()
+    live.to_run(1)
+    expect(live.kv("meter", id="valid").locator("td").first).to_have_text("4")
+    # when
+    notebook.execute("live.goto(len(live.trace.steps) + 1300)")
+    # then
+    told = notebook.python("len(live.trace.caches[0].runs)")
+    assert told >= 3
+    live.to_run(told - 1)
+    expect(live.kv("meter", id="valid").locator("td").first).to_have_text(str(3 + told - 1))
+
+
+def test_warnings_are_told_with_the_run_that_they_begin_at(notebook: NotebookPage) -> None:
+    # given caches without room, which are copied at every step
+    live = CachePage(notebook.page, 2)
+    live.open()
+    (told, *_) = notebook.python("[[w.kind, w.run] for w in cache_warnings(live.trace)]")
+    warning = live.kv("cache-warning").first
+    expect(warning).to_contain_text(told[0])
+    live.to_run(0)
+    # when
+    warning.locator("button").click()
+    # then
+    expect(live.root.locator(".kv-run")).to_contain_text(f"decode {told[1]}")
+    assert live.kv("cache-row", id=0).get_attribute("data-warned") == "1"
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [600, 1000, 1400])
+def test_it_fits_its_width_in_both_themes(
+    notebook: NotebookPage, view: CachePage, theme: Literal["light", "dark"], width: int
+) -> None:
+    notebook.theme(theme)
+    view.to_run(6)
+    view.root.evaluate("(root, width) => { root.style.width = `${width}px`; }", width)
+    overflow = view.root.evaluate("(root) => root.scrollWidth - root.clientWidth")
+    main = view.root.locator(".kv-cache-main")
+    inner = main.evaluate("(box) => box.scrollWidth - box.clientWidth")
+    notebook.screenshot(f"caches-{theme}-{width}", view.root)
+    view.root.evaluate("(root) => { root.style.width = ''; }")
+    notebook.theme("light")
+    assert overflow <= 0 and inner <= 0
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("file") / "trace.html"
+    graph = kvviz.load(MODELS / "o01_optimum_llama" / "model.onnx")
+    Debugger(kvviz.decode(graph, [5, 17, 33], 4, progress=False)).to_html(path)
+    return path
+
+
+def shown(browser: Browser, file: Path) -> Any:
+    page = browser.new_page()
+    page.goto(file.as_uri())
+    return page, CachePage(page)
+
+
+def test_a_file_has_the_view_and_its_data_in_it(browser: Browser, file: Path) -> None:
+    page, view = shown(browser, file)
+    view.open()
+    expect(view.kv("heat")).to_be_visible()
+    view.to_run(2)
+    expect(view.kv("meter", id="valid").locator("td").first).to_have_text("5")
+    # but nobody who could compute what attention weighed
+    view.kv("attention").click()
+    expect(view.kv("cache-tip")).to_contain_text("needs a running kernel")
+    page.close()
+
+
+def test_without_the_view_the_simple_meters_stay(browser: Browser, file: Path, tmp_path: Path) -> None:
+    # given a notebook that was saved before anybody looked at the caches
+    text = file.read_text("utf-8").replace('["cache_module"]', "[]")
+    (tmp_path / "saved.html").write_text(text, "utf-8")
+    page, view = shown(browser, tmp_path / "saved.html")
+    # when
+    view.kv("tab", id="caches").click()
+    # then
+    expect(view.kv("cache-row").first).to_contain_text("6 / 6")
+    expect(view.kv("cache-note")).to_contain_text("needs a running kernel")
+    expect(view.kv("cache-view")).to_have_count(0)
+    page.close()
+
+
+def test_a_saved_notebook_shows_the_rows_that_were_looked_at_before(browser: Browser, jupyter: Jupyter) -> None:
+    # given a trusted notebook with two debuggers: of one somebody had opened the caches when it was saved
+    looked = "debugger._handle_custom_msg({'do': 'cache_view'}, [])"
+    cell = CELLS[0].removesuffix("debugger\n")
+    notebook = from_cells([f"{cell}{looked}\ndebugger", "closed = kvviz.debug(trace)\nclosed"])
+    resources = {"metadata": {"path": str(jupyter.root)}}
+    NotebookClient(notebook, timeout=300, store_widget_state=True, resources=resources).execute()
+    nbformat.write(notebook, jupyter.root / "saved_caches.ipynb")
+    trust = f"{jupyter.url}/api/contents/saved_caches.ipynb/trust?token={jupyter.token}"
+    urllib.request.urlopen(urllib.request.Request(trust, method="POST"), timeout=30).close()
+    with opened(browser, jupyter, "saved_caches.ipynb", width=1700) as page:
+        # when
+        view = CachePage(page.page)
+        view.open()
+        view.to_run(5)
+        # then
+        assert "written in decode 2" in view.point(8, 24)
+        expect(view.kv("meter", id="valid").locator("td").first).to_have_text("12")
+        # and the other one has its simple meters
+        closed = CachePage(page.page, 1)
+        closed.kv("tab", id="caches").click()
+        expect(closed.kv("cache-row").first).to_contain_text("/ 24")
+        expect(closed.kv("cache-note")).to_be_visible()

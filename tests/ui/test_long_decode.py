@@ -1,0 +1,209 @@
+"""A decode of 512 runs in a real JupyterLab: totals of all runs, steps of some, and of others on demand."""
+
+from __future__ import annotations
+
+import re
+import statistics
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+import nbformat
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+import kvviz
+from kvviz.view.export import to_html
+from kvviz.view.wire_runs import BUDGET
+from tests.ui.conftest import from_cells, opened
+from tests.ui.debugger import DebuggerPage
+from tests.ui.page import RESULTS
+from tests.ui.server import Jupyter
+from tests.ui.test_speed import DRAG_MS, PARTS, main_thread
+
+pytestmark = pytest.mark.ui
+
+MODELS = Path(__file__).resolve().parents[2] / "assets" / "models"
+LONG = """
+import json, kvviz
+graph = kvviz.load("assets/models/storyteller/concat/model.onnx")
+words = json.load(open("assets/models/storyteller/vocab.json"))
+trace = kvviz.decode(graph, "once upon a time there was a", 512, tokenizer=words)
+debugger = kvviz.debug(trace)
+debugger
+"""
+BETWEEN = 200  # a run whose steps are not in the page when it opens
+
+# Drag the decode slider over all runs, a move in every frame. Returns ms from frame to frame.
+DRAG = """async (root, count) => {
+  const slider = root.querySelector('[data-kv="decode-slider"]');
+  const times = [];
+  let then = await new Promise((next) => requestAnimationFrame(next));
+  for (let i = 1; i <= count; i++) {
+    slider.value = String(Math.round((i / count) * Number(slider.max)));
+    slider.dispatchEvent(new Event("input", { bubbles: true }));
+    const now = await new Promise((next) => requestAnimationFrame(next));
+    times.push(now - then);
+    then = now;
+  }
+  return times;
+}"""
+SLIDE = """(slider, run) => {
+  slider.value = String(run);
+  slider.dispatchEvent(new Event("input", { bubbles: true }));
+}"""
+
+
+def to_run(debugger: DebuggerPage, run: int) -> None:
+    debugger.kv("decode-slider").evaluate(SLIDE, run)
+
+
+@pytest.fixture(scope="module")
+def debugger(browser: Browser, jupyter: Jupyter) -> Iterator[DebuggerPage]:
+    nbformat.write(from_cells([LONG]), jupyter.root / "long.ipynb")
+    with opened(browser, jupyter, "long.ipynb") as notebook:
+        notebook.run_all()
+        yield DebuggerPage(notebook)
+
+
+def test_the_page_says_of_how_many_runs_it_has_the_steps(debugger: DebuggerPage) -> None:
+    steps, runs, told, size = debugger.python("[len(t.steps), len(t.runs), len(d._payloads.kept), len(d.payload)]")
+    assert runs == 512 and steps > 280_000
+    assert told <= BUDGET and size < 1_000_000
+    assert debugger.steps == steps
+    here = len(debugger.python("sorted(d._payloads.runs())"))
+    expect(debugger.root.locator(".kv-searchline .kv-hint").first).to_have_text(f"steps of {here} of 512 runs are here")
+
+
+def test_a_run_that_one_goes_to_is_told_by_the_kernel(debugger: DebuggerPage) -> None:
+    # given an op of the first run
+    first = debugger.python("t.runs[1].first")
+    debugger.goto(first + 40)
+    # when
+    to_run(debugger, BETWEEN)
+    # then its totals are there at once
+    expect(debugger.root).to_have_attribute("data-bare", str(BETWEEN))
+    expect(debugger.kv("step-number")).to_contain_text("totals only")
+    # and soon its steps, at the same op
+    expect(debugger.root).not_to_have_attribute("data-bare", re.compile(".*"), timeout=30_000)
+    run = debugger.python(f"[t.runs[{BETWEEN}].first, t.steps[{first + 40}].node]")
+    debugger.expect_step(run[0] + 40)
+    expect(debugger.root.locator(".kv-this .kv-big")).to_have_attribute("title", run[1])
+    expect(debugger.kv("sentence")).to_contain_text(f"Step {run[0] + 40}:")
+    assert debugger.python("[d.cursor, d.decode_step]") == [run[0] + 40, BETWEEN]
+    debugger.notebook.screenshot("long-told", debugger.root)
+
+
+def test_a_step_that_python_goes_to_is_shown_wherever_it_is(debugger: DebuggerPage) -> None:
+    number = debugger.python("t.runs[300].first + 7")
+    debugger.notebook.execute(f"debugger.goto({number})")
+    debugger.expect_step(number)
+    expect(debugger.kv("goto")).to_have_value(str(number))
+    assert debugger.python("d.decode_step") == 300
+
+
+def test_the_next_run_is_reached_by_stepping(debugger: DebuggerPage) -> None:
+    # given the last step of a run after which there are only totals
+    last = debugger.python("t.runs[1].last - 1")
+    debugger.goto(last)
+    # when
+    debugger.press("n")
+    # then
+    expect(debugger.root).to_have_attribute("data-bare", "2")
+    debugger.expect_step(debugger.python("t.runs[2].last - 1"))
+    # and what the kernel sends is the run that was gone to
+    expect(debugger.root).not_to_have_attribute("data-bare", re.compile(".*"), timeout=30_000)
+    assert debugger.python("d.decode_step") == 2
+
+
+def test_the_last_few_runs_that_were_asked_for_are_kept(debugger: DebuggerPage) -> None:
+    for run in (21, 22, 23, 24):
+        to_run(debugger, run)
+        expect(debugger.root).to_have_attribute("data-bare", str(run))
+        expect(debugger.root).not_to_have_attribute("data-bare", re.compile(".*"), timeout=30_000)
+    told = debugger.python("sorted(d._payloads.runs())")
+    assert {21, 22, 23, 24} < set(told) and BETWEEN not in told
+    assert len(debugger.python("d._payloads.kept")) < 20_000
+
+
+def test_who_passes_by_asks_for_nothing(debugger: DebuggerPage) -> None:
+    # given
+    debugger.goto(0)
+    before = debugger.python("sorted(d._payloads.runs())")
+    # when
+    for run in (*range(30, 60, 3), 0):
+        to_run(debugger, run)
+    debugger.notebook.page.wait_for_timeout(600)
+    # then
+    assert debugger.python("sorted(d._payloads.runs())") == before
+
+
+def test_dragging_over_all_runs_is_fast(debugger: DebuggerPage) -> None:
+    # given
+    page = debugger.notebook.page
+    debugger.goto(0)
+    session = page.context.new_cdp_session(page)
+    session.send("Performance.enable", {"timeDomain": "threadTicks"})
+    moves = 128
+    # when
+    before = main_thread(session)
+    waited = debugger.root.evaluate(DRAG, moves)
+    spent = [(now - then) / moves for now, then in zip(main_thread(session), before, strict=True)]
+    # then
+    told = ", ".join(f"{part.removesuffix('Duration')} {ms:.1f}" for part, ms in zip(PARTS, spent, strict=True))
+    print(f"ms a move, limit {DRAG_MS}: {told}; waited {statistics.median(waited):.1f} (median)")
+    assert spent[0] < DRAG_MS, told
+
+
+@pytest.fixture
+def exported(browser: Browser, tmp_path: Path) -> Iterator[Page]:
+    """A decode in a file, with the steps of its first and last run; of run 2 they were not even recorded."""
+    graph = kvviz.load(MODELS / "o01_optimum_llama" / "model.onnx")
+    trace = kvviz.decode(graph, [5, 17, 33], 6, progress=False)
+    trace.runs[2].last = trace.runs[2].first
+    to_html(trace, tmp_path / "trace.html", detail={0, 5})
+    page = browser.new_page()
+    page.goto((tmp_path / "trace.html").as_uri())
+    expect(page.locator('[data-kv="sentence"]')).to_be_visible()
+    yield page
+    page.close()
+
+
+@pytest.mark.parametrize(("run", "why"), [(1, "needs a running kernel"), (2, "were not recorded")])
+def test_without_a_kernel_a_run_has_its_totals_and_says_why_not_more(exported: Page, run: int, why: str) -> None:
+    exported.locator('[data-kv="decode-slider"]').evaluate(SLIDE, run)
+    expect(exported.locator('[data-kv="totals-why"]')).to_contain_text(why)
+    expect(exported.locator(f'[data-kv="run-row"][data-id="{run}"]')).to_have_attribute("aria-current", "step")
+    # and the keys go on from run to run
+    exported.locator(".kvviz").focus()
+    for expected in range(run + 1, 5):
+        exported.keyboard.press(".")
+        expect(exported.locator(".kvviz")).to_have_attribute("data-bare", str(expected))
+    exported.keyboard.press(".")
+    expect(exported.locator(".kvviz")).not_to_have_attribute("data-bare", re.compile(".*"))
+
+
+def test_totals_in_the_page_are_those_of_the_trace(exported: Page) -> None:
+    graph = kvviz.load(MODELS / "o01_optimum_llama" / "model.onnx")
+    trace = kvviz.decode(graph, [5, 17, 33], 6, progress=False)
+    exported.locator('[data-kv="decode-slider"]').evaluate(SLIDE, 3)
+    for name in ("peak", "allocated", "written", "copied"):
+        told = exported.locator(f'[data-kv="total"][data-id="{name}"] dd').first.inner_text()
+        value = trace.runs[3].peak_bytes if name == "peak" else getattr(trace.runs[3], f"bytes_{name}")
+        digits = re.sub(r"[^\d.]", "", told)
+        unit = {"B": 1, "kB": 1e3, "MB": 1e6}[told.split()[-1]]
+        assert float(digits) * unit == pytest.approx(value, rel=0.01)
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [600, 1400])
+def test_totals_fit_their_width_in_both_themes(exported: Page, theme: Literal["light", "dark"], width: int) -> None:
+    exported.emulate_media(color_scheme=theme)
+    root = exported.locator(".kvviz")
+    expect(root).to_have_attribute("data-theme", theme)
+    exported.set_viewport_size({"width": width + 40, "height": 900})
+    exported.locator('[data-kv="decode-slider"]').evaluate(SLIDE, 3)
+    expect(root).to_have_attribute("data-bare", "3")
+    root.screenshot(path=RESULTS / f"long-totals-{theme}-{width}.png")
+    assert root.evaluate("(root) => root.scrollWidth - root.clientWidth") <= 0
+    assert exported.locator('[data-kv="run-row"]').count() == 6

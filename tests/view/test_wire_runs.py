@@ -1,0 +1,203 @@
+"""Long recordings: which runs are told step by step, and that the others keep their totals."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import kvviz
+from kvviz.decode.loop import DecodeSession
+from kvviz.errors import KvvizError
+from kvviz.view import wire_runs
+from kvviz.view.wire import Payloads, decode, payload
+from kvviz.view.wire_pair import pair_payload
+from kvviz.view.wire_runs import few_runs
+from tests.view.conftest import STORYTELLER
+
+MB = 1_000_000
+
+
+@dataclass
+class Counted:
+    """A run of which only the number of steps matters."""
+
+    first: int
+    last: int
+
+
+def runs_of(sizes: list[int]) -> list[Counted]:
+    ends = np.cumsum([0, *sizes]).tolist()
+    return [Counted(first, last) for first, last in pairwise(ends)]
+
+
+@pytest.fixture(scope="module")
+def long() -> kvviz.Trace:
+    """512 runs of 554 steps each."""
+    graph = kvviz.load(STORYTELLER / "concat" / "model.onnx")
+    return kvviz.decode(graph, [1, 5, 9, 12], max_new_tokens=512, progress=False)
+
+
+@pytest.fixture
+def short_budget(monkeypatch: pytest.MonkeyPatch, decoded: kvviz.Trace) -> None:
+    """A budget that the decode of four runs exceeds."""
+    run = decoded.runs[0].last
+    monkeypatch.setattr(wire_runs, "BUDGET", 2 * run)
+
+
+@given(st.lists(st.integers(0, 2000), min_size=2, max_size=700), st.integers(1, 20_000))
+def test_the_first_and_the_last_run_are_always_told_and_the_others_fit_the_budget(
+    sizes: list[int], budget: int
+) -> None:
+    chosen = few_runs(runs_of(sizes), budget)
+    if chosen is None:
+        assert sum(sizes) <= budget
+        return
+    assert {0, len(sizes) - 1} <= chosen <= set(range(len(sizes)))
+    assert sum(sizes[i] for i in chosen - {0, len(sizes) - 1}) <= max(0, budget - sizes[0] - sizes[-1])
+    assert len(chosen) <= 9
+
+
+@given(st.integers(2, 600), st.integers(1, 1300))
+def test_the_runs_in_between_stay_while_a_recording_goes_on(count: int, size: int) -> None:
+    budget = 10 * size
+    now, then = (few_runs(runs_of([size] * n), budget) for n in (count, count + 1))
+    if now is None or then is None:
+        return
+    # at a power of two every second one is left out
+    assert now - {count - 1} <= then or then - {count} <= now
+
+
+def test_one_run_is_told_however_long_it_is() -> None:
+    assert few_runs(runs_of([500_000])) is None
+
+
+def test_512_runs_are_told_in_a_few_of_them_and_all_their_totals(long: kvviz.Trace) -> None:
+    # when
+    told = Payloads(long).tell(lazy=True)
+    head, col = decode(told)
+    # then
+    assert len(long.steps) > 280_000 and len(told) < 1 * MB
+    assert head["total"] == len(long.steps)
+    assert len(col["step.node"]) <= wire_runs.BUDGET
+    with_steps = [i for i, run in enumerate(head["runs"]) if run["last"] > run["first"]]
+    assert {0, 1, 511} < set(with_steps) and len(with_steps) < 12
+    for told_run, run in zip(head["runs"], long.runs, strict=True):
+        assert (told_run["from"], told_run["steps"]) == (run.first, run.last - run.first)
+        totals = [told_run[key] for key in ("peak", "copied", "written", "allocated")]
+        assert totals == [run.peak_bytes, run.bytes_copied, run.bytes_written, run.bytes_allocated]
+    assert [len(cache["valid"]) for cache in head["caches"]] == [512] * len(long.caches)
+
+
+def test_all_steps_of_60_000_are_under_8_mb(long: kvviz.Trace) -> None:
+    most = range(512)[: wire_runs.BUDGET // 554]
+    told = Payloads(long, most).tell(lazy=True)
+    assert len(decode(told)[1]["step.node"]) > 59_000
+    assert len(told) < 8 * MB
+
+
+def test_steps_of_a_told_run_are_those_of_the_whole_recording(decoded: kvviz.Trace) -> None:
+    whole, every = decode(payload(decoded))
+    part, some = decode(payload(decoded, detail={1, 3}))
+    kept = [i for k in (1, 3) for i in range(decoded.runs[k].first, decoded.runs[k].last)]
+    for name in ("node", "flags", "taken", "live", "alloc", "copied", "written"):
+        assert np.array_equal(some[f"step.{name}"], every[f"step.{name}"][kept]), name
+    texts = [
+        [head["strings"][i] for i in ids]
+        for head, ids in ((part, some["step.sentence"]), (whole, every["step.sentence"][kept]))
+    ]
+    assert texts[0] == texts[1]
+    # frames are numbered by their places, and are those of these runs only
+    assert sorted(set(some["frame.run"].tolist())) == [1, 3]
+    assert np.array_equal(some["frame.run"][some["step.frame"]], every["frame.run"][every["step.frame"][kept]])
+
+
+def test_a_storage_that_no_told_step_knows_keeps_its_number_only(decoded: kvviz.Trace) -> None:
+    _, col = decode(payload(decoded, detail={3}))
+    used = {*col["out.storage"].tolist(), *col["bind.storage"].tolist(), *col["free.storage"].tolist()}
+    assert len(col["storage.capacity"]) == len(decoded.storages)
+    for s in decoded.storages:
+        told = int(col["storage.capacity"][s.id])
+        assert told == (s.capacity if s.id in used else 0)
+        if s.id not in used:
+            assert col["storage.born"][s.id] == len(col["step.node"]), "it never comes to life"
+
+
+@pytest.mark.usefixtures("short_budget")
+def test_a_run_that_is_asked_for_is_told_and_the_last_few_are_kept(long: kvviz.Trace) -> None:
+    payloads = Payloads(long)
+    base = payloads.runs()
+    assert base is not None
+    for run in (20, 30, 40, 50, 60):
+        assert payloads.show(run)
+    assert not payloads.show(60), "it is told already"
+    # then
+    assert payloads.runs() == base | {30, 40, 50, 60}
+    head, col = decode(payloads.tell(lazy=True))
+    assert [run["last"] > run["first"] for run in head["runs"]][20:61:10] == [False, True, True, True, True]
+    assert payloads.kept == sorted(payloads.kept) and len(payloads.kept) == len(col["step.node"])
+    assert payloads.kept[head["runs"][40]["first"]] == long.runs[40].first
+
+
+def test_what_is_not_there_is_refused_in_a_sentence(decoded: kvviz.Trace) -> None:
+    payloads = Payloads(decoded)
+    with pytest.raises(KvvizError, match="run 9 does not exist; there are 4"):
+        payloads.show(9)
+    assert not payloads.show(2)
+
+
+@pytest.mark.usefixtures("short_budget")
+def test_what_goes_on_is_told_however_long_it_was_before(decoded: kvviz.Trace) -> None:
+    # given a decode that is longer than the budget, in the middle of a run
+    session = DecodeSession(decoded.graph, [1, 2, 3], 9)
+    payloads = Payloads(session.trace)
+    for steps in (5 * 60, 9, 60, 31):
+        for _ in range(steps):
+            session.advance()
+        session.look_ahead()
+        # when
+        grown, col = decode(payloads.tell())
+        fresh, same = decode(payload(session.trace))
+        # then
+        for name in ("graphs", "drawings", "runs", "live", "caches", "total"):
+            assert grown[name] == fresh[name]
+        assert np.array_equal(col["step.node"], same["step.node"])
+        assert np.array_equal(col["step.frame"], same["step.frame"])
+        runs = col["frame.run"][col["step.frame"]]
+        assert 0 in runs and len(session.trace.runs) - 1 in col["frame.run"]
+        assert grown["live"]["frame"] < len(col["frame.run"])
+
+
+def test_the_diagnosis_of_a_long_recording_waits_until_it_is_asked_for(decoded: kvviz.Trace) -> None:
+    payloads = Payloads(decoded, {0, 3})
+    assert decode(payloads.tell(lazy=True))[0]["report"] is None
+    report = payloads.report()
+    assert report["steps"] == len(payloads.kept)
+    assert decode(payloads.tell(lazy=True))[0]["report"] == report
+    # places in the payload, numbers of the recording
+    for missed in report["missed"]:
+        numbers = [payloads.kept[place] for place in missed["steps"]]
+        assert all(decoded.steps[i].node == decoded.steps[missed["step"]].node for i in numbers)
+
+
+def test_two_long_recordings_are_paired_by_the_places_of_their_steps(copying: kvviz.Trace) -> None:
+    # given
+    graph = copying.graph
+    after = kvviz.decode(graph, [5, 17, 33], max_new_tokens=4, kv_capacity=16)
+    first, second = Payloads(copying, {0, 2}), Payloads(after, {0, 2})
+    first.tell()
+    second.tell()
+    # when
+    _, col = decode(pair_payload(copying, after, kept=(first.kept, second.kept)))
+    # then
+    assert len(col["to.after"]) == len(first.kept)
+    paired = [(i, int(j)) for i, j in enumerate(col["to.after"]) if j >= 0]
+    assert len(paired) > 100
+    for i, j in paired:
+        a, b = copying.steps[first.kept[i]], after.steps[second.kept[j]]
+        assert (a.node, a.run, a.frame) == (b.node, b.run, b.frame)
+        assert col["to.before"][j] == i

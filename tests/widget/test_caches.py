@@ -1,0 +1,175 @@
+"""Caches and long recordings in the debugger, without a browser: what the page asks for, and what it is told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kvviz
+from kvviz.decode.heat import attention
+from kvviz.view import wire_runs
+from kvviz.view.columns import unpack
+from kvviz.view.wire import decode
+from kvviz.view.wire_cache import cache_payload
+from kvviz.widget import Debugger
+from kvviz.widget.page import STATIC
+from tests.decode import small
+
+MODELS = Path(__file__).parents[2] / "assets" / "models"
+
+
+@pytest.fixture(scope="module")
+def story() -> kvviz.Trace:
+    graph = kvviz.load(MODELS / "o01_optimum_llama" / "model.onnx")
+    return kvviz.decode(graph, [5, 17, 33], 8, kv_capacity=16, progress=False)
+
+
+@pytest.fixture
+def long(story: kvviz.Trace, monkeypatch: pytest.MonkeyPatch) -> Debugger:
+    """A debugger whose page cannot have all steps."""
+    monkeypatch.setattr(wire_runs, "BUDGET", 2 * story.runs[0].last)
+    return Debugger(story)
+
+
+def ask(debugger: Debugger, **message: Any) -> list[dict[str, Any]]:
+    """What the debugger sends to the page when the page sends a message."""
+    sent: list[dict[str, Any]] = []
+    debugger.send = lambda content, buffers=None: sent.append(content)
+    debugger._handle_custom_msg(message, [])
+    return sent
+
+
+def told_runs(debugger: Debugger) -> list[int]:
+    header, _ = decode(debugger.edge or debugger.payload)
+    return [i for i, run in enumerate(header["runs"]) if run["last"] > run["first"]]
+
+
+def test_the_view_of_single_rows_comes_when_it_is_asked_for(story: kvviz.Trace) -> None:
+    # given
+    debugger = Debugger(story)
+    assert debugger.cache_module == "" and debugger.cache_data == b""
+    # when
+    assert ask(debugger, do="cache_view") == []
+    # then
+    assert debugger.cache_module == (STATIC / "cache.js").read_text("utf-8")
+    assert debugger.cache_data == cache_payload(story)
+    assert {"cache_module", "cache_data"} <= set(debugger.get_state()), "a saved notebook has them"
+
+
+def test_a_run_that_ends_is_told_to_a_view_that_is_open() -> None:
+    # given
+    graph = kvviz.load(MODELS / "o01_optimum_llama" / "model.onnx")
+    debugger = kvviz.debug(graph, prompt=[5, 17, 33], max_new_tokens=4, recorded=1)
+    closed = kvviz.debug(graph, prompt=[5, 17, 33], max_new_tokens=4, recorded=1)
+    ask(debugger, do="cache_view")
+    before = debugger.cache_data
+    # when it goes on, but the run does not end
+    debugger.goto(len(debugger.trace.steps) + 3)
+    assert debugger.cache_data == before
+    # and when it does
+    debugger.goto(len(debugger.trace.steps) + 450)
+    closed.goto(len(closed.trace.steps) + 450)
+    # then
+    header, columns = unpack(debugger.cache_data)
+    assert len(header["runs"]) == len(debugger.trace.runs) >= 3
+    assert columns["meter.valid"].reshape(len(debugger.trace.caches), -1)[0, 1] == 4
+    assert closed.cache_data == b"", "nobody has looked"
+
+
+def test_what_attention_weighed_is_told_by_query_head() -> None:
+    trace = kvviz.decode(kvviz.load(small.concat().proto), [1, 2, 3, 4], 5, progress=False)
+    debugger = Debugger(trace)
+    for run, query in ((0, 0), (0, -1), (3, -1)):
+        (answer,) = ask(debugger, do="attention", id="attention:0:0:0", cache=0, run=run, query=query)
+        told = np.array(answer["attention"]["heads"])
+        weights = attention(trace, trace.caches[0], run, query)
+        assert weights is not None
+        assert np.allclose(told, weights[:, : told.shape[1]], atol=1e-5)
+        assert not weights[:, told.shape[1] :].any()
+        assert answer["id"] == "attention:0:0:0"
+
+
+@pytest.mark.parametrize(
+    ("message", "told"),
+    [
+        ({"do": "attention", "cache": 0, "run": 1, "query": -1}, "does not show what attention weighed"),
+        ({"do": "attention", "cache": 9, "run": 1, "query": -1}, "cache 9 has no run 1"),
+        ({"do": "attention", "cache": 0, "run": 99, "query": -1}, "cache 0 has no run 99"),
+        ({"do": "attention", "cache": 0, "run": 1, "query": 7}, "no such query"),
+        ({"do": "detail", "run": 99}, "run 99 does not exist; there are 5"),
+    ],
+)
+def test_what_cannot_be_told_is_refused_in_a_sentence(message: dict[str, Any], told: str) -> None:
+    made = small.concat() if message.get("query") == 7 else small.attention()
+    debugger = Debugger(kvviz.decode(kvviz.load(made.proto), [1, 2, 3], 5, progress=False))
+    (answer,) = ask(debugger, id=3, **message)
+    assert told in answer["error"]
+
+
+def test_the_steps_of_a_run_come_when_they_are_asked_for(long: Debugger) -> None:
+    # given
+    before = told_runs(long)
+    assert before == [0, 7]
+    # when
+    assert ask(long, do="detail", run=4) == []
+    # then
+    assert told_runs(long) == [0, 4, 7]
+    header, columns = decode(long.payload)
+    run = long.trace.runs[4]
+    names = [header["graphs"][0]["nodes"][n][0] for n in columns["step.node"][header["runs"][4]["first"] :]]
+    assert names[:50] == [step.node for step in long.trace.steps[run.first : run.first + 50]]
+
+
+def test_a_cursor_that_python_moves_has_its_steps_in_the_page(long: Debugger) -> None:
+    long.cursor = long.trace.runs[3].first + 9
+    assert long.decode_step == 3
+    assert 3 in told_runs(long)
+
+
+def test_a_cursor_that_the_page_moves_asks_for_nothing_by_itself(long: Debugger) -> None:
+    long.set_state({"cursor": long.trace.runs[5].last - 1, "decode_step": 5})
+    assert long.decode_step == 5
+    assert told_runs(long) == [0, 7]
+
+
+def test_a_run_without_steps_keeps_its_number_while_the_cursor_stands_before_it(
+    story: kvviz.Trace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # given a run whose steps were not recorded
+    monkeypatch.setattr(story.runs[3], "last", story.runs[3].first)
+    debugger = Debugger(story)
+    # when the page goes to it
+    debugger.set_state({"cursor": story.runs[3].first - 1, "decode_step": 3})
+    # then
+    assert (debugger.cursor, debugger.decode_step) == (story.runs[3].first - 1, 3)
+    (answer,) = ask(debugger, do="detail", id=1, run=3)
+    assert "steps of decode 3 were not recorded" in answer["error"]
+
+
+def test_a_long_trace_is_not_diagnosed_before_somebody_wants_to_know(long: Debugger) -> None:
+    assert decode(long.payload)[0]["report"] is None
+    (answer,) = ask(long, do="report")
+    assert answer["report"]["steps"] == len(decode(long.payload)[1]["step.node"])
+    ask(long, do="detail", run=2)
+    assert decode(long.payload)[0]["report"]["total"] == answer["report"]["total"]
+
+
+def test_before_and_after_of_long_traces_show_the_same_runs(long: Debugger) -> None:
+    # given
+    long.detail(4)
+    (answer,) = ask(long, do="report")
+    entry = next(m for m in answer["report"]["missed"] if m["fixes"])
+    # when
+    ask(long, do="fix", step=entry["step"], blocker=next(i for i, r in enumerate(entry["reasons"]) if r["fix"] >= 0))
+    # then
+    assert long.mode == "pair"
+    heads = [decode(payload) for payload in (long.payload, long.other)]
+    runs = [[i for i, run in enumerate(head["runs"]) if run["last"] > run["first"]] for head, _ in heads]
+    assert runs[0] == runs[1] == [0, 4, 7]
+    match = decode(long.match)[1]
+    assert len(match["to.after"]) == len(heads[0][1]["step.node"])
+    assert len(match["to.before"]) == len(heads[1][1]["step.node"])
+    assert (match["to.after"] >= 0).mean() > 0.9
