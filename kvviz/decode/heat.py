@@ -109,9 +109,11 @@ def attention(trace: Trace, cache: Cache, run: int, query: int = -1, item: int =
     Raises
     ------
     ReplayError
-        If the run's inputs were not kept.
+        If the run's inputs or steps were not kept.
     """
     frames = RunFrames(trace, run)
+    if not frames.rows:
+        raise ReplayError(f"attention was not recorded: the steps of run {run} were not kept")
     replayer = trace.replayer
     if replayer is None or replayer.runs[run] is None:
         raise ReplayError("attention was not recorded: the inputs of that run are not there")
@@ -151,7 +153,8 @@ def _mark_read(states: np.ndarray, rows: Rows) -> None:
 
 def _heads(trace: Trace, cache: Cache, run: int) -> int:
     """Heads that share a row: the axis in front of the rows, where the heads are apart."""
-    frames = RunFrames(trace, run)
+    # Of a run whose steps were not kept there are no shapes; heads do not change.
+    frames = RunFrames(trace, run if trace.runs[run].last > trace.runs[run].first else 0)
     known = Known(trace, frames, {})
     shape = known.shape(0, cache.output) or known.shape(0, cache.input)
     axis = cache.axis or 0

@@ -12,6 +12,7 @@ from kvviz.decode.growth import make_room
 from kvviz.decode.meter import Fed, new_caches, read_meters
 from kvviz.decode.prompt import as_batch, as_tokenizer, text_of
 from kvviz.decode.protocols import is_fixed, kept_as, last_logits, padded_for
+from kvviz.engine.detail import Detail
 from kvviz.engine.policy import Policy
 from kvviz.engine.recipe import Kept, Recipe, fresh
 from kvviz.engine.session import Session
@@ -26,7 +27,7 @@ class DecodeSession(Session):
 
     Parameters
     ----------
-    graph, prompt, max_new_tokens, inputs, policy, kv_capacity, tokenizer, stop_tokens, growth, donate, cache
+    graph, prompt, max_new_tokens, inputs, policy, kv_capacity, tokenizer, stop_tokens, growth, donate, cache, detail
         As in `decode`.
     record, poison
         As in `Session`.
@@ -47,6 +48,7 @@ class DecodeSession(Session):
         growth: str | None = None,
         donate: Sequence[str] = (),
         cache: str = "growing",
+        detail: Collection[int] | None = None,
     ) -> None:
         super().__init__(graph, None, policy, record, poison)
         self.given = dict(inputs or {})
@@ -80,12 +82,14 @@ class DecodeSession(Session):
         self.kept: set[str] = set()
         self.done = np.zeros(batch, bool)
         trace = self.trace
+        self.told = None if detail is None or not record else frozenset((0, *detail))
         trace.recipe = self._recipe(prompt, rows)
         trace.caches = new_caches(self.pairs)
         trace.prompt = [int(t) for t, real in zip(self.tokens[0], self.mask[0, self.past :]) if real]
         trace.batch_tokens = [[] for _ in range(batch)]
         trace.words = text_of(self.tokenizer, trace.prompt)
         self.feeds: dict[str, Any] = {}
+        self.detail = Detail(trace)
 
     def next_run(self) -> bool:
         """Feed the tokens that are due, with the caches of the run before."""
@@ -102,6 +106,7 @@ class DecodeSession(Session):
         own = [pair.input for pair in self.pairs if pair.protocol != "cross"]
         if not self.trace.runs:
             own = [name for name in own if name not in self.given]
+        self.detail.begin()
         self.begin(self.feeds, list(dict.fromkeys((*own, *self.donated))), self.carried)
         return True
 
@@ -126,8 +131,18 @@ class DecodeSession(Session):
             trace.words.append(run.text)
         self.done |= np.isin(chosen, list(self.stop_tokens))
         self._carry(outputs)
+        self._keep_or_forget(run.index)
         self.tokens = chosen.astype(np.int64)[:, None]
         self.mask = np.concatenate([self.mask, np.ones_like(self.tokens)], 1)
+
+    def _keep_or_forget(self, run: int) -> None:
+        """Let go of the steps of a run that was not asked for; what the meters need of them is read before."""
+        if self.told is None or run in self.told:
+            self.detail.keep()
+            return
+        for cache in self.trace.caches:
+            _ = cache.runs
+        self.detail.forget()
 
     def _recipe(self, prompt: Any, rows: int) -> Recipe:
         """How to decode the same again; what the caller gave is among the inputs of the first run."""
@@ -144,6 +159,7 @@ class DecodeSession(Session):
             "growth": self.growth,
             "donate": self.donated,
             "cache": self.cache,
+            "detail": self.told,
             "progress": False,
         }
         runs, names = self.trace.replayer.runs, tuple(self.given)
@@ -219,6 +235,7 @@ def decode(
     growth: str | None = None,
     donate: Sequence[str] = (),
     cache: str = "growing",
+    detail: Collection[int] | None = None,
 ) -> Trace:
     """Decode greedily and record every op of every step.
 
@@ -255,13 +272,15 @@ def decode(
     cache : str
         ``"growing"``, or ``"shared"``: past and present of GroupQueryAttention are one buffer of ``kv_capacity`` rows
         (by default as many as are needed), in which rows are overwritten.
+    detail : collection of int, optional
+        Numbers of the runs whose steps are kept, beside the first; by default of all. Totals, tokens and cache meters
+        are kept of every run. A long decode of a large model needs some hundred bytes a step.
 
     Returns
     -------
     Trace
         With ``tokens``, ``words``, ``caches``, and ``logits`` (one array of shape (batch, vocabulary) a run). Caches
-        are donated from run
-        to run. Stopping it from the keyboard leaves a trace of what ran, with ``interrupted`` set.
+        are donated from run to run. Stopping it from the keyboard leaves a trace of what ran, with ``interrupted`` set.
 
     Examples
     --------
@@ -284,6 +303,7 @@ def decode(
         growth,
         donate,
         cache,
+        detail,
     )
     with tqdm(total=max_new_tokens, unit="token", delay=1.0, disable=not progress, leave=False) as bar:
         session.on_run_end = lambda: bar.update(1)

@@ -62,7 +62,8 @@ def cache_warnings(trace: Trace) -> tuple[CacheWarning, ...]:
     Returns
     -------
     tuple of CacheWarning
-        One for each cache, kind and cause. Rows whose masks follow from more than the control inputs are not judged.
+        One for each cache, kind and cause. Rows whose masks follow from more than the control inputs are not judged,
+        nor are runs whose steps were not kept.
 
     Examples
     --------
@@ -76,6 +77,8 @@ def cache_warnings(trace: Trace) -> tuple[CacheWarning, ...]:
             if cache.protocol in ("state", "cross") or cache.axis is None:
                 continue
             for run, entry in enumerate(cache.runs):
+                if not frames[run].rows:
+                    continue
                 told = tell(Scene(trace, frames[run], cache, entry))
                 if told is not None:
                     found.setdefault((kind, cache.input, told[0]), []).append((run, told))

@@ -124,11 +124,11 @@ class Ledger:
         """Drop what the caller held after the run before; returns the storages that it did not give back."""
         freed: list[int] = []
         handed, self.handed = self.handed, {}
-        # The arrays are the caller's: what the run lets go of here may still be read there.
-        poisoned, self.poisoned = self.poisoned, False
+        # The arrays are the caller's: what is let go of here may still be read there, and is nothing for a pool.
+        poisoned, self.poisoned, pool, self.pool = self.poisoned, False, self.pool, None
         for storage in handed.values():
             self.release(storage, freed)
-        self.poisoned = poisoned
+        self.poisoned, self.pool = poisoned, pool
         self.lent = [storage for storage in given.values() if not storage.owned]
         return freed
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from kvviz.engine.blockers import Decision
@@ -201,7 +201,7 @@ class CacheRun:
     bytes_copied, bytes_written : int
         What kernels moved and stored on the cache's way from its input to its output.
     storage : int
-        Where it lives after the run.
+        Where it lives after the run; -1 where that is not known, as of runs whose steps were not kept.
     bytes_moved_outside : int
         Bytes that the caller moved after the run, to give the cache more room.
     rows_written, rows_read : int
@@ -275,6 +275,11 @@ class Cache:
     protocol: str
     axis: int | None
     runs: _Runs = _Runs()
+
+    def unplace(self, since: int) -> None:
+        """Let the last entry not tell where the cache lives, if its storage has got another number."""
+        if self.runs and self.runs[-1].storage >= since:
+            self.runs[-1:] = [replace(self.runs[-1], storage=-1)]
 
     def later(self, change: Callable[[list[CacheRun]], None]) -> None:
         """Note a change of ``runs`` that is made when they are looked at."""

@@ -5,7 +5,7 @@ Inputs are kept within a byte budget; a value that cannot be computed again is s
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from kvviz.engine.trace import Trace
 
 BUDGET = 256 << 20
+# Every so many runs the carried inputs are kept as well, where they are small, so that a replay is never long.
+_STRIDE = 64
 _RANDOM = {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
 Carried = Mapping[str, tuple[int, str]]
 
@@ -49,9 +51,12 @@ class Replayer:
         self.policy = policy
         self.runs: list[Fed | None] = []
         self.left = BUDGET
+        self._whole = 0
 
     def note(self, feeds: Mapping[str, Any], donate: frozenset[str], carried: Carried) -> None:
         """Keep the inputs of a run that starts now."""
+        if len(self.runs) - self._whole >= _STRIDE and Kept.size(feeds) <= self.left // 8:
+            self._whole, carried = len(self.runs), {}
         fresh = {name: value for name, value in feeds.items() if name not in carried}
         size = Kept.size(fresh)
         if size > self.left:
@@ -76,9 +81,9 @@ def value_at(trace: Trace, name: str, step: int) -> np.ndarray:
         first -= 1
     if first < 0 or any(replayer.runs[k] is None for k in range(first, run + 1)):
         raise ReplayError(f"value {name!r} was not recorded: the inputs of its run were larger than the budget")
-    for row in rows[trace.runs[first].first : step + 1]:
-        if is_random(row):
-            raise ReplayError(f"value {name!r} was not recorded: {row[1].node.name} would draw other random numbers")
+    random = next(_random_nodes(trace, first, run, step), None)
+    if random is not None:
+        raise ReplayError(f"value {name!r} was not recorded: {random} would draw other random numbers")
     recorder = Recorder()
     weights = Weights(trace.graph, recorder.ledger)
     entries = [entry for k in range(first, run + 1) if (entry := replayer.runs[k]) is not None]
@@ -86,7 +91,7 @@ def value_at(trace: Trace, name: str, step: int) -> np.ndarray:
     made: dict[tuple[int, str], Any] = {}
     for k, entry in zip(range(first, run + 1), entries):
         feeds = {**entry.kept.values, **{name: made[source] for name, source in entry.carried.items()}}
-        first_frame = next(f for f, r in enumerate(trace.recorder.frames) if r.run == k)
+        first_frame = next((f for f, r in enumerate(trace.recorder.frames) if r.run == k), 0)
         frame_shift = first_frame - len(recorder.frames)
         with np.errstate(all="ignore"):
             # Nothing is overwritten in a replay, so that every value up to the step can still be read.
@@ -97,12 +102,25 @@ def value_at(trace: Trace, name: str, step: int) -> np.ndarray:
             for index in range(start, step + 1 if k == run else stop):
                 _repeat(execution, trace, rows[index], frame_shift)
             if k < run:
-                execution.settle()
+                # A run whose steps were not kept went in the order of the plan.
+                while execution.step():
+                    pass
                 made.update({(k, n): v for n, v in execution.outputs().items() if (k, n) in wanted})
     value = _find(execution, frame_id - frame_shift, name)
     if value is None:
         raise ReplayError(f"value {name!r} does not exist any more after step {step}")
     return np.array(value)
+
+
+def _random_nodes(trace: Trace, first: int, run: int, step: int) -> Iterator[str]:
+    """Names of nodes that a replay of these runs would get other numbers from."""
+    for row in trace.recorder.rows[trace.runs[first].first : step + 1]:
+        if is_random(row):
+            yield row[1].node.name
+    if any(trace.runs[k].first == trace.runs[k].last for k in range(first, run)):
+        for _, node in trace.graph.walk():
+            if node.op_type in {*_RANDOM, "Dropout"} and "seed" not in node.attributes:
+                yield node.name
 
 
 def is_random(row: tuple) -> bool:

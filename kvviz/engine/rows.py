@@ -1,8 +1,7 @@
 """What is written down while running: one tuple a step, one record a frame. Everything else is derived later.
 
 A row is ``(frame, planned, taken, masks, placed, freed, allocated, copied, written, live)``; ``placed`` has one entry
-an
-output, ``(storage, generation, how, shape, dtype, offset, strides)`` or None for an absent output.
+an output, ``(storage, generation, how, shape, dtype, offset, strides)`` or None for an absent output.
 """
 
 from __future__ import annotations
@@ -65,9 +64,11 @@ class Recorder:
     ----------
     on : bool
         Whether steps are written down (byte totals are counted either way).
+    untold : int or None
+        While a run begins after one whose steps were dropped: the first storage that no step knows of.
     """
 
-    __slots__ = ("allocated", "copied", "frames", "ledger", "on", "rows", "written")
+    __slots__ = ("allocated", "copied", "frames", "ledger", "on", "rows", "untold", "written")
 
     def __init__(self, on: bool = True, poisoned: bool = False) -> None:
         self.on = on
@@ -77,9 +78,15 @@ class Recorder:
         self.written = 0
         self.copied = 0
         self.allocated = 0
+        self.untold: int | None = None
 
     def note_freed(self, freed: list[int]) -> None:
         """Write storages that died between two ops to the row of the earlier one."""
+        if self.untold is not None:
+            for storage in (storage for storage in freed if storage >= self.untold):
+                # Nothing tells when it was made, so that it must not seem to be there still.
+                self.ledger.storages[storage].capacity = 0
+            freed = [storage for storage in freed if storage < self.untold]
         if freed and self.rows:
             last = self.rows[-1]
             self.rows[-1] = (*last[:5], (*last[5], *freed), *last[6:])

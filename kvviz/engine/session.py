@@ -68,6 +68,7 @@ class Session:
             self.execution = Execution(
                 self.plan, checked, frozenset(donate), self.policy, self.recorder, self.weights, run
             )
+        self.recorder.untold = None
         self.recorder.ledger.peak_here = self.recorder.ledger.live
         self.trace.runs.append(Run(run, len(self.recorder.rows), len(self.recorder.rows)))
         self._before = self._totals()

@@ -163,6 +163,14 @@ class Trace:
         self._where_upto = len(rows)
         return self._where.get((frame, node_index))
 
+    def forget(self, frame: int, rows: Sequence[Any]) -> None:
+        """Drop what was derived from the last frames and their rows, which are gone."""
+        del self._frames[frame:]
+        for row in rows:
+            self._where.pop((row[0], row[1].node.index), None)
+        self._where_upto = min(self._where_upto, len(self.recorder.rows))
+        self._lives = (-1, None, [])
+
     def value(self, name: str, step: int | None = None) -> np.ndarray:
         """A value as it was right after a step, computed again by replaying that run up to there.
 

@@ -52,7 +52,9 @@ def cache_findings(index: Index) -> tuple[CacheFinding, ...]:
 def _thrown(index: Index, cache: Any) -> list[CacheFinding]:
     """Runs after which a reserved block was gone, although the next run could have appended to it."""
     found = []
-    for run in range(len(index.mains) - 1):
+    for run in index.mains:
+        if run + 1 not in index.mains:
+            continue
         before, after = (index.places.get((index.mains[run + i], cache.input)) for i in (0, 1))
         if before is None or after is None or cache.axis is None or cache.protocol != "growing":
             continue

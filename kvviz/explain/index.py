@@ -24,6 +24,8 @@ class Index:
         Frames that a control node opened.
     lives : list of Life
         In order of birth.
+    mains : dict of int to int
+        The main frame of every run whose steps were kept.
     moments : int
         Number of moments in all.
     notes : dict
@@ -44,7 +46,7 @@ class Index:
         self._outputs: dict[int, tuple[str, ...]] = {}
         self._lives: dict[int, list[Life]] = {}
         self._by_storage: dict[int, list[Key]] = {}
-        self.mains = [i for i, frame in enumerate(self.frames) if frame.parent is None]
+        self.mains = {frame.run: i for i, frame in enumerate(self.frames) if frame.parent is None}
         for number, frame in enumerate(self.frames):
             if frame.parent is not None:
                 self.bodies.setdefault((frame.parent, frame.caller.node.index), []).append(number)

@@ -86,8 +86,11 @@ def peak(trace: Any) -> Peak:
     else:
         step = None
         live = live_curve(index)
-        run = next((r.index for r in trace.runs if live[index.binding(r.index)] == total), None)
+        run = next((run for run in index.mains if live[index.binding(run)] == total), None)
         moment = None if run is None else index.binding(run)
+        if run is None:
+            # In a run whose steps were not kept.
+            run = next((r.index for r in trace.runs if r.first == r.last and r.peak_bytes == total), None)
     parts = [] if moment is None else [_part(index, life, moment) for life in index.lives if _alive(life, moment)]
     rest = total - sum(part.bytes for part in parts)
     if rest:

@@ -69,6 +69,8 @@ def make_room(index: Index, step: int, position: int) -> tuple[Change, ...]:
     rivals = [other for other in growths(index, growth.run) if other.input == growth.input]
     if any(other.steps[-1] < step and other.steps[-1] not in growth.steps for other in rivals):
         raise Unfixable("another op appends first")
+    if sum(other.steps[-1] == step for other in rivals) > 1:
+        raise Unfixable("the op would append to it twice")
     # Those who append to what this op makes need room behind it.
     rows = max(other.rows for other in rivals if other.steps[: len(growth.steps)] == growth.steps)
     recipe = index.trace.recipe
@@ -81,7 +83,7 @@ def make_room(index: Index, step: int, position: int) -> tuple[Change, ...]:
     changes: list[Change] = []
     if not _has_room(index, growth, rows):
         changes.append(Reserve(growth.input, growth.axis, rows))
-    elif borrowed and _shares(index, main, growth.input):
+    elif _shares(index, main, growth.input):
         raise Unfixable("other inputs share the block")
     if borrowed:
         changes.append(Donate(growth.input))
@@ -212,6 +214,9 @@ def _reserved(index: Index, cache: Any) -> int:
 
 def _carries_on(index: Index, cache: Any, run: int) -> bool:
     """Whether the present of a run lies in the block of its past, if that has room."""
+    if run not in index.mains:
+        # Its steps were not kept; it went as the others did.
+        return True
     main = index.mains[run]
     steps: list[int] = []
     try:

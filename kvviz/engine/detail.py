@@ -1,0 +1,57 @@
+"""Letting go of the steps of runs that nobody wants to look at: a long decode keeps its totals, and steps of some runs.
+
+What is left is a whole trace: storages of forgotten runs are gone but for those that outlive them, and those are
+numbered anew, so that numbers stay places in the ledger.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+
+from kvviz.engine.trace import Trace
+
+
+class Detail:
+    """Keeps the steps of a run, or forgets them.
+
+    Parameters
+    ----------
+    trace : Trace
+        Of which the last run may be forgotten when it is over.
+    """
+
+    def __init__(self, trace: Trace) -> None:
+        self.trace = trace
+        # Number of the first storage that no kept step knows of; None after a run that was kept.
+        self._since: int | None = None
+
+    def begin(self) -> None:
+        """Note that a run is about to begin."""
+        if self._since is None:
+            self._since = len(self.trace.recorder.ledger.storages)
+
+    def keep(self) -> None:
+        """The run that is over stays as it is."""
+        self._since = None
+
+    def forget(self) -> None:
+        """Drop the steps of the run that is over; its totals stay."""
+        trace, recorder, since = self.trace, self.trace.recorder, self._since
+        assert since is not None
+        run = trace.runs[-1]
+        first = bisect_left(recorder.frames, run.index, key=lambda frame: frame.run)
+        gone = recorder.rows[run.first :]
+        del recorder.rows[run.first :], recorder.frames[first:]
+        run.last = run.first
+        trace.forget(first, gone)
+        # What kept steps made, and this run let go of, died after the last of them.
+        recorder.note_freed([storage for row in gone for storage in row[5] if storage < since])
+        recorder.untold = since
+        storages = recorder.ledger.storages
+        alive = [storage for storage in storages[since:] if storage.holders or storage.root is not None]
+        del storages[since:]
+        for storage in alive:
+            storage.id = len(storages)
+            storages.append(storage)
+        for cache in trace.caches:
+            cache.unplace(since)
