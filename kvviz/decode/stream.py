@@ -67,6 +67,7 @@ class StreamSession(Session):
         self.chunks = list(chunks)
         self.donated = (donate,) if isinstance(donate, str) else tuple(donate)
         self.pairs = cache_pairs(graph)
+        self.given = frozenset(states)
         self.states: dict[str, Any] = first_caches(graph, self.pairs, 1, None, states, 0)
         self.carried: dict[str, tuple[int, str]] = {}
         self.trace.caches = new_caches(self.pairs)
@@ -78,7 +79,8 @@ class StreamSession(Session):
         if run >= len(self.chunks):
             return False
         self.feeds = {**self.chunks[run], **self.states}
-        own = [pair.input for pair in self.pairs] if run else []
+        # What the first run starts with is the caller's, unless zeros were made for it.
+        own = [pair.input for pair in self.pairs if run or pair.input not in self.given]
         self.begin(self.feeds, list(dict.fromkeys((*own, *self.donated))), self.carried)
         return True
 

@@ -100,7 +100,7 @@ def value_at(trace: Trace, name: str, step: int) -> np.ndarray:
             execution.placed = False
             start, stop = trace.runs[k].first, trace.runs[k].last
             for index in range(start, step + 1 if k == run else stop):
-                _repeat(execution, trace, rows[index], frame_shift)
+                _repeat(execution, trace, rows[index], frame_shift, k == run and index == step)
             if k < run:
                 # A run whose steps were not kept went in the order of the plan.
                 while execution.step():
@@ -134,8 +134,8 @@ def _never(frame: Any, planned: Any, args: list) -> tuple:
     return (), (), {}
 
 
-def _repeat(execution: Any, trace: Trace, row: tuple, frame_shift: int) -> None:
-    """Run the op of a recorded row, entering the bodies that lead to it."""
+def _repeat(execution: Any, trace: Trace, row: tuple, frame_shift: int, hold: bool) -> None:
+    """Run the op of a recorded row, entering the bodies that lead to it; ``hold`` also what nobody reads of it."""
     planned = row[1]
     target = row[0] - frame_shift
     while execution.stack[-1].id < target:
@@ -147,6 +147,10 @@ def _repeat(execution: Any, trace: Trace, row: tuple, frame_shift: int) -> None:
         while trace.recorder.frames[inner].parent != frame.id + frame_shift:
             inner = trace.recorder.frames[inner].parent
         control.enter(execution, frame, trace.recorder.frames[inner].caller)
+    if hold:
+        frame = next(f for f in execution.stack if f.id == target)
+        for slot in planned.outputs:
+            frame.uses[slot] += 1
     execution.step(planned if execution.stack[-1].id == target else None)
 
 

@@ -43,6 +43,7 @@ class Index:
         self.lives: list[Life] = []
         self.moments = len(self.rows) + len(trace.runs)
         self.notes: dict[str, Any] = {}
+        self._starts = [self.binding(run.index) for run in trace.runs]
         self._outputs: dict[int, tuple[str, ...]] = {}
         self._lives: dict[int, list[Life]] = {}
         self._by_storage: dict[int, list[Key]] = {}
@@ -64,8 +65,7 @@ class Index:
 
     def run_at(self, moment: int) -> int:
         """The run that a moment belongs to."""
-        starts = [self.binding(run.index) for run in self.trace.runs]
-        return max(bisect_right(starts, moment) - 1, 0)
+        return max(bisect_right(self._starts, moment) - 1, 0)
 
     def life(self, storage: int, moment: int) -> Life:
         """The life that a storage has at a moment."""

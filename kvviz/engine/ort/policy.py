@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from kvviz.engine import blockers as b
 from kvviz.engine.decide import NOTHING, Verdict, elementwise_misfit, overwrite_mask
 from kvviz.engine.frame import Frame
 from kvviz.engine.ort import refusal
@@ -45,12 +46,22 @@ def in_place(frame: Frame, planned: PlannedNode, args: list) -> Verdict:
     if position < 0:
         position = notes.bound
         if position < 0 or frame.stores[planned.inputs[position]].origin != "donated":
-            return (), notes.masks, NOTHING
+            return (), _masks(frame, planned, notes), NOTHING
     slot = planned.inputs[position]
     storage = frame.stores[slot]
     if frame.uses[slot] != 1 or storage.holders != 1 or not storage.owned:
         return (), ((position, overwrite_mask(frame, planned, args, position, slot)),), NOTHING
     return (position,), (), _keywords(planned, args, position)
+
+
+def _masks(frame: Frame, planned: PlannedNode, notes: Notes) -> tuple[tuple[int, int], ...]:
+    """The plan's reasons. It takes every input of the graph for the caller's; of one that was donated, others count."""
+    return tuple(
+        (position, mask & ~b.BORROWED_INPUT or mask)
+        if mask & b.BORROWED_INPUT and frame.stores[planned.inputs[position]].origin == "donated"
+        else (position, mask)
+        for position, mask in notes.masks
+    )
 
 
 def _keywords(planned: PlannedNode, args: list, position: int) -> dict[str, Any]:

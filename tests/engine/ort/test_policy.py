@@ -203,6 +203,13 @@ def test_a_donated_cache_that_is_read_again_is_left_alone() -> None:
     assert trace.outputs["sum"] == 0
 
 
+def test_of_a_donated_cache_that_is_read_again_it_is_not_said_that_it_was_lent() -> None:
+    graph = scatter([node("Mul", "cache new", "both")], ("new", "both"))
+    lent, given = (run(graph, CACHE, donate=names).steps[0].decision.blockers for names in ([], ["cache"]))
+    left = BlockerCode.NOT_LAST_USE, BlockerCode.POLICY
+    assert {b.code for b in lent} == {*left, BlockerCode.BORROWED_INPUT} and {b.code for b in given} == set(left)
+
+
 @pytest.mark.parametrize("path", FILES, ids=IDS)
 def test_donated_caches_change_no_bit_of_a_real_model(path: Path) -> None:
     main, feeds = kvviz.load(path), stored_inputs(path)[-1]
