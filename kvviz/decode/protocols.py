@@ -82,7 +82,7 @@ def padded_for(
 
 def last_logits(logits: np.ndarray, mask: np.ndarray) -> np.ndarray:
     """The scores of the token after the last real one of each sequence, ``(batch, vocabulary)``."""
-    if logits.shape[1] != mask.shape[1]:
+    if logits.shape[1] != mask.shape[1] or logits.shape[1] == 1:
         return logits[:, -1]
     last = mask.shape[1] - 1 - np.argmax(mask[:, ::-1] != 0, axis=1)
     return logits[np.arange(len(logits)), last]

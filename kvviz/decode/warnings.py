@@ -118,8 +118,8 @@ def _are(item: Rows, wrong: tuple) -> str:
 
 def _length_or_mask(scene: Scene, item: Rows) -> tuple[str, str]:
     """What lets attention see so many rows, and what it should be."""
-    tokens = count(live(item.held))
     seen = max((stop for _, stop in item.read or ()), default=0)
+    tokens = count(both(live(item.held), [(0, seen)]))
     for reader in scene.readers:
         given = reader.node.inputs
         op = reader.node.op_type

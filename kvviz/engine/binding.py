@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kvviz.engine.frame import Frame
-from kvviz.engine.ledger import Ledger
+from kvviz.engine.ledger import Ledger, Roots
 from kvviz.engine.plan import KEEP, Plan
 from kvviz.errors import InputError
 from kvviz.graph.model import Graph, Value
@@ -22,38 +22,32 @@ class Weights:
     """The weights of a model and of all its subgraphs, in one ledger; the model holds them for good."""
 
     def __init__(self, graph: Graph, ledger: Ledger) -> None:
-        self._known: dict[int, Storage] = {}
+        self._known = Roots()
         self._ledger = ledger
-        self._of_plan: dict[int, list[tuple[int, Any, Storage]]] = {}
+        self._of_plan: dict[int, tuple[list[Any], list[Any]]] = {}
         self._described: dict[int, tuple[tuple, ...]] = {}
         for inner in _graphs(graph):
             for value in inner.weights.values():
                 ledger.adopt(value, "weights", False, self._known)
 
     def bind(self, frame: Frame) -> None:
-        """Put a plan's weights into their slots."""
+        """Put a plan's weights into the slots of a frame that has just been opened."""
         bound = self._of_plan.get(id(frame.plan))
         if bound is None:
             weights = frame.plan.graph.weights
-            bound = [
-                (slot, value, self._ledger.adopt(value, "weights", False, self._known))
-                for name, slot in frame.plan.weights
-                for value in (weights[name],)
-            ]
-            self._of_plan[id(frame.plan)] = bound
-        vals, stores = frame.vals, frame.stores
-        for slot, value, storage in bound:
-            vals[slot] = value
-            stores[slot] = storage
+            for name, slot in frame.plan.weights:
+                value = frame.vals[slot] = weights[name]
+                frame.stores[slot] = self._ledger.adopt(value, "weights", False, self._known)
+            self._of_plan[id(frame.plan)] = frame.vals.copy(), frame.stores.copy()
+            return
+        frame.vals[:], frame.stores[:] = bound
 
     def described(self, plan: Plan) -> tuple[tuple, ...]:
         """The trace's records of a plan's weights, made once."""
         records = self._described.get(id(plan))
         if records is None:
-            names = plan.names
-            records = tuple(
-                describe(names[slot], value, storage, "weight") for slot, value, storage in self._of_plan[id(plan)]
-            )
+            values, stores = self._of_plan[id(plan)]
+            records = tuple(describe(name, values[slot], stores[slot], "weight") for name, slot in plan.weights)
             self._described[id(plan)] = records
         return records
 
@@ -163,7 +157,7 @@ def bind_inputs(execution: Execution, feeds: Mapping[str, Any], donate: frozense
     """Bind the inputs to the main frame; inputs that share memory share a storage."""
     frame: Frame = execution.main
     plan: Plan = frame.plan
-    known: dict[int, Storage] = {}
+    known = Roots()
     how: list[tuple[str, int, str]] = []
     # Borrowed ones first: a block that is given twice is borrowed if one side borrows it.
     for name in sorted(feeds, key=lambda n: n in donate):

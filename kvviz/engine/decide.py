@@ -18,6 +18,7 @@ from kvviz.memory.storage import grown
 from kvviz.ops.registry import Grow
 
 NOTHING: dict[str, Any] = {}
+ONLY = tuple((position,) for position in range(64))  # what is written down of an op that takes over one input
 Verdict = tuple[tuple[int, ...], tuple[tuple[int, int], ...], dict[str, Any]]
 _REASON = {"": 0, "shape": b.SHAPE_DIFFERS, "dtype": b.DTYPE_DIFFERS}
 
@@ -27,9 +28,9 @@ def ideal(frame: Frame, planned: PlannedNode, args: list) -> Verdict:
 
     An input may be overwritten if this op is its last reader, the run owns its storage, no other live value shares
     that storage, and it is a row-major block of exactly the output's shape and dtype. (Row-major, because the last
-    bit of
-    a reduction may depend on the memory layout, and a policy must never change a result.) A past may be appended to
-    if the run owns it and its reserved block has room: rows that exist are not touched, so other readers do no harm.
+    bit of a reduction may depend on the memory layout, and a policy must never change a result.) A past may be
+    appended to if the run owns it and its reserved block has room: rows that exist are not touched, so other readers
+    do no harm. Two pasts of one op are never extended into one room.
     """
     uses, stores = frame.uses, frame.stores
     for position, slot in planned.candidates:
@@ -41,10 +42,18 @@ def ideal(frame: Frame, planned: PlannedNode, args: list) -> Verdict:
             if not misfit:
                 flags = array.flags
                 if flags.c_contiguous and flags.writeable:
-                    return (position,), (), {"out": array}
+                    return ONLY[position], (), {"out": array}
     if planned.grows:
         return _grow(frame, planned, args)
-    return (), tuple([(i, overwrite_mask(frame, planned, args, i, s)) for i, s in planned.candidates]), NOTHING
+    masks = tuple([(i, overwrite_mask(frame, planned, args, i, s)) for i, s in planned.candidates])
+    return (), _as_before(planned, masks), NOTHING
+
+
+def _as_before(planned: PlannedNode, masks: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
+    """Refusals, as one record with those of the last step of this node where they are the same, as most often."""
+    if masks != planned.refusals:
+        planned.refusals = masks
+    return planned.refusals
 
 
 def never(frame: Frame, planned: PlannedNode, args: list) -> Verdict:
@@ -77,15 +86,15 @@ def by_reference(frame: Frame, planned: PlannedNode) -> frozenset[int]:
 
 def elementwise_misfit(args: list, position: int) -> str:
     """``"shape"`` if broadcasting the inputs gives another shape than that of one of them, else empty."""
-    shape = args[position].shape
-    rank = len(shape)
+    array = args[position]
+    shape = array.shape
     for other in args:
-        if other is None:
+        if other is None or other is array:
             continue
         theirs = other.shape
         if not theirs or theirs == shape:
             continue
-        extra = rank - len(theirs)
+        extra = len(shape) - len(theirs)
         if extra < 0:
             return "shape"
         for n, m in zip(theirs, shape[extra:]):
@@ -97,12 +106,14 @@ def elementwise_misfit(args: list, position: int) -> str:
 def overwrite_mask(frame: Frame, planned: PlannedNode, args: list, position: int, slot: int) -> int:
     """Every reason why an input cannot be overwritten by this op."""
     array = args[position]
-    mask = _ownership_mask(frame, planned, slot)
+    mask = b.CONSTANT if frame.stores[slot].origin == "weights" else _ownership_mask(frame, planned, slot)
     if isinstance(array, np.ndarray):
         fits = planned.fits
         misfit = fits(args, position, planned.attributes) if fits else elementwise_misfit(args, position)
-        mask |= _REASON[misfit]
-        if not array.flags.c_contiguous or (not array.flags.writeable and not mask & (b.CONSTANT | b.BORROWED_INPUT)):
+        if misfit:
+            mask |= _REASON[misfit]
+        flags = array.flags
+        if not flags.c_contiguous or (not flags.writeable and not mask & (b.CONSTANT | b.BORROWED_INPUT)):
             mask |= b.NOT_CONTIGUOUS
     return mask
 
@@ -136,20 +147,46 @@ def _ownership_mask(frame: Frame, planned: PlannedNode, slot: int) -> int:
 
 def _grow(frame: Frame, planned: PlannedNode, args: list) -> Verdict:
     """Append to, or write rows inside, each past of this op for itself."""
+    if len(planned.grows) == 1:
+        grow = planned.grows[0]
+        if args[grow.input] is None:
+            return (), (), NOTHING
+        mask, present = _grow_one(frame, planned, args, grow, args[grow.input])
+        if present is None:
+            return (), _as_before(planned, ((grow.input, mask),)), NOTHING
+        return ONLY[grow.input], (), {"grown": (present,)}
     taken, masks, presents = [], [], []
     for grow in planned.grows:
         present = None
         past = args[grow.input]
         if past is not None:
             mask, present = _grow_one(frame, planned, args, grow, past)
+            if twice := _grown_twice(frame, planned, grow, present):
+                mask, present = mask | twice, None
             if present is None:
                 masks.append((grow.input, mask))
             else:
                 taken.append(grow.input)
         presents.append(present)
     if not taken:
-        return (), tuple(masks), NOTHING
+        return (), _as_before(planned, tuple(masks)), NOTHING
     return tuple(taken), tuple(masks), {"grown": tuple(presents)}
+
+
+def _rows_are_in_order(past: np.ndarray) -> bool:
+    """Whether the rows of a buffer lie as in a new one, so that products with them are rounded alike."""
+    size = past.itemsize
+    return past.ndim < 2 or past.strides[-2:] == (size * past.shape[-1], size)
+
+
+def _grown_twice(frame: Frame, planned: PlannedNode, grow: Grow, present: np.ndarray | None) -> int:
+    """Why two pasts of one op cannot both be extended: they are one value, or lie in front of the same room."""
+    slot = planned.inputs[grow.input]
+    others = [planned.inputs[other.input] for other in planned.grows if other is not grow]
+    if slot in others:
+        return b.SAME_OP_TWICE
+    storage = frame.stores[slot]
+    return b.ALIASED if present is not None and any(frame.stores[other] is storage for other in others) else 0
 
 
 def _grow_one(
@@ -164,6 +201,8 @@ def _grow_one(
         return mask | b.NO_CAPACITY, None
     if rows == 0:
         mask = _ownership_mask(frame, planned, slot)
+        if not _rows_are_in_order(past):
+            mask |= b.NOT_CONTIGUOUS
         return mask, (past if not mask and past.flags.writeable else None)
     mask = b.CONSTANT if storage.origin == "weights" else 0 if storage.owned else b.BORROWED_INPUT
     axis = grow.axis(args, planned.attributes)

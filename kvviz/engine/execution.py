@@ -12,14 +12,15 @@ from typing import Any
 import numpy as np
 
 from kvviz.engine import control
-from kvviz.engine.binding import Weights, bind_inputs, collect_outputs, describe, dtype_of
+from kvviz.engine.binding import Weights, bind_inputs, collect_outputs, describe
 from kvviz.engine.frame import Frame
+from kvviz.engine.outputs import lender, place_outputs, strides_of
 from kvviz.engine.placing import execute_placed
 from kvviz.engine.plan import Plan, PlannedNode
 from kvviz.engine.policy import Policy
-from kvviz.engine.rows import APPEND, IN_PLACE, NEW, POOL, VIEW, FrameRow, Recorder
+from kvviz.engine.rows import IN_PLACE, NEW, POOL, VIEW, FrameRow, Recorder
 from kvviz.errors import KvvizError, LimitError, OpError
-from kvviz.memory.storage import Storage, address
+from kvviz.memory.storage import address
 from kvviz.ops import foreign
 from kvviz.ops.decline import Decline
 
@@ -81,19 +82,24 @@ class Execution:
             return False
         while True:
             frame = self.stack[-1]
-            planned = choice or frame.following()
-            choice = None
-            if planned is None:
-                if frame is self.main:
-                    self.finished = True
-                    return False
-                if control.leave(self, frame):
-                    return True
-            elif planned.control:
-                if control.enter(self, frame, planned):
-                    return True
+            if choice is not None:
+                planned, choice = choice, None
             else:
+                # What `Frame.following` does, written out.
+                position = frame.done.find(0, frame.next_position)
+                if position < 0:
+                    if frame is self.main:
+                        self.finished = True
+                        return False
+                    if control.leave(self, frame):
+                        return True
+                    continue
+                frame.next_position = position
+                planned = frame.plan.order[position]
+            if not planned.control:
                 self.execute(frame, planned)
+                return True
+            if control.enter(self, frame, planned):
                 return True
 
     def settle(self) -> None:
@@ -131,9 +137,9 @@ class Execution:
         if self.placed:
             execute_placed(self, frame, planned)
             return
-        vals = frame.vals
-        fetch = planned.fetch
-        args = fetch(vals) if fetch is not None else [vals[slot] for slot in planned.inputs]
+        vals, stores = frame.vals, frame.stores
+        fetch, lone = planned.fetch, planned.lone_input
+        args = fetch(vals) if fetch is not None else (vals[lone],) if lone >= 0 else ()
         taken: tuple[int, ...] = ()
         masks: tuple[tuple[int, int], ...] = ()
         placed: tuple
@@ -146,49 +152,50 @@ class Execution:
         except Exception as error:
             out = self.after_failure(planned, args, error)
             taken = ()
-        if planned.plain and taken and out is args[taken[0]]:
-            # Overwritten in place: the storage changes hands, nothing is allocated.
-            position = taken[0]
-            storage = frame.stores[planned.inputs[position]]
-            storage.generation += 1
-            slot = planned.outputs[0]
-            vals[slot] = out
-            frame.stores[slot] = storage
-            storage.holders += 1
-            placed = ((storage.id, storage.generation, IN_PLACE, out.shape, out.dtype, None, None),)
-            allocated = copied = 0
-            cost = planned.cost
-            written = out.nbytes if cost is None else cost(args, (out,), True, planned.attributes)[0]
-        elif (
-            planned.lone_view
-            and type(out) is np.ndarray
-            and (shared := self._viewed(frame, planned, args, out)) is not None
-        ):
-            # A view of its first input: nothing is written, the storage gets one more value.
-            slot = planned.outputs[0]
-            vals[slot] = out
-            frame.stores[slot] = shared
-            shared.holders += 1
-            offset = address(out) - address(shared.root) if planned.slides and self.recorder.on and out.size else None
-            placed = ((shared.id, shared.generation, VIEW, out.shape, out.dtype, offset, out.strides),)
-            allocated = copied = written = 0
-        elif planned.plain and not taken and type(out) is np.ndarray:
-            # The common case, written out: one output in memory of its own.
-            storage, allocated = self.ledger.allocate(out)
-            slot = planned.outputs[0]
-            vals[slot] = out
-            frame.stores[slot] = storage
-            storage.holders = 1
-            generation = storage.generation
-            placed = ((storage.id, generation, POOL if generation else NEW, out.shape, out.dtype, 0, None),)
-            if planned.cost is None:
-                written = out.nbytes
-                copied = written if planned.moves else 0
-            else:
-                written, copied = planned.cost(args, (out,), False, planned.attributes)
+        ledger = self.ledger
+        if not planned.plain or type(out) is not np.ndarray:
+            placed, allocated, written, copied = place_outputs(ledger, frame, planned, args, out, taken)
         else:
-            placed, allocated, written, copied = self._place_all(frame, planned, args, out, taken)
-        self.log(frame, planned, taken, masks, placed, allocated, copied, written, self.ledger.live)
+            shape = out.shape
+            if shape == planned.shape:
+                shape = planned.shape
+            else:
+                planned.shape = shape
+            slot = planned.outputs[0]
+            if taken and out is not args[taken[0]]:
+                placed, allocated, written, copied = place_outputs(ledger, frame, planned, args, out, taken)
+                storage = stores[slot]
+            elif taken:
+                # Overwritten in place: the storage changes hands, nothing is allocated.
+                storage = stores[planned.inputs[taken[0]]]
+                storage.generation += 1
+                storage.holders += 1
+                placed = ((storage.id, storage.generation, IN_PLACE, shape, out.dtype, None, None),)
+                allocated = copied = 0
+                cost = planned.cost
+                written = out.nbytes if cost is None else cost(args, (out,), True, planned.attributes)[0]
+            elif planned.lone_view and (storage := lender(frame, planned, args, out)) is not None:
+                # A view of its first input: nothing is written, the storage gets one more value.
+                storage.holders += 1
+                slides = planned.slides and self.recorder.on and out.size
+                offset = address(out) - address(storage.root) if slides else None
+                strides = strides_of(planned, out)
+                placed = ((storage.id, storage.generation, VIEW, shape, out.dtype, offset, strides),)
+                allocated = copied = written = 0
+            else:
+                # The common case: one output in memory of its own.
+                storage, allocated = ledger.allocate(out)
+                storage.holders = 1
+                generation = storage.generation
+                placed = ((storage.id, generation, POOL if generation else NEW, shape, out.dtype, 0, None),)
+                if planned.cost is None:
+                    written = allocated or out.nbytes
+                    copied = written if planned.moves else 0
+                else:
+                    written, copied = planned.cost(args, (out,), False, planned.attributes)
+            vals[slot] = out
+            stores[slot] = storage
+        self.log(frame, planned, taken, masks, placed, allocated, copied, written, ledger.live)
 
     def log(
         self,
@@ -204,21 +211,23 @@ class Execution:
     ) -> None:
         """Count the readings of a completed op, free what is dead, and append its row."""
         frame.done[planned.position] = 1
-        vals, uses, stores = frame.vals, frame.uses, frame.stores
-        freed: list[int] = []
-        for slot, count in planned.consumes:
-            left = uses[slot] - count
+        vals, uses, stores, ledger = frame.vals, frame.uses, frame.stores, self.ledger
+        freed: list[int] | tuple[()] = ()
+        for slot in planned.spends if planned.spends is not None else self._read_out(frame, planned):
+            left = uses[slot] - 1
             uses[slot] = left
             if left == 0 and (storage := stores[slot]) is not None:
                 vals[slot] = stores[slot] = None
                 if storage.holders > 1:
                     storage.holders -= 1
                 else:
-                    self.ledger.release(storage, freed)
+                    freed = freed or []
+                    ledger.release(storage, freed)
         for slot in planned.outputs:
             if uses[slot] == 0 and slot and (storage := stores[slot]) is not None:
                 vals[slot] = stores[slot] = None
-                self.ledger.release(storage, freed)
+                freed = freed or []
+                ledger.release(storage, freed)
         recorder = self.recorder
         recorder.written += written
         recorder.copied += copied
@@ -228,83 +237,13 @@ class Execution:
                 (frame.id, planned, taken, masks, placed, tuple(freed), allocated, copied, written, live)
             )
 
-    def _viewed(self, frame: Frame, planned: PlannedNode, args: list, out: np.ndarray) -> Storage | None:
-        """The storage of an op's first input, if its output lies there."""
-        storage = frame.stores[planned.inputs[planned.views[0]]]
-        if out is args[planned.views[0]]:
-            return storage
-        base = out.base
-        if base is None:
-            return None
-        root = storage.root
-        while base is not root:
-            if not isinstance(base, np.ndarray):
-                return None
-            base = base.base
-        return storage
+    def _read_out(self, frame: Frame, planned: PlannedNode) -> list[int]:
+        """Count all readings of a step but one for each value that it read; returns the slots of these values."""
+        for slot, count in planned.consumes:
+            frame.uses[slot] -= count - 1
+        return [slot for slot, _ in planned.consumes]
 
-    def _place_all(
-        self, frame: Frame, planned: PlannedNode, args: list, out: Any, taken: tuple[int, ...]
-    ) -> tuple[tuple, int, int, int]:
-        """Find the storage of each output (in place, a view, new), and count bytes."""
-        outs = out if isinstance(out, tuple) else (out,)
-        stores, ledger = frame.stores, self.ledger
-        if taken or planned.views:
-            sources = taken + planned.views
-        else:
-            sources = tuple(range(len(args))) if planned.foreign or planned.spec is None else ()
-        among = [stores[slot] for i in sources if i < len(args) and (slot := planned.inputs[i])]
-        placed: list[tuple | None] = []
-        allocated = written = 0
-        for slot, value in zip(planned.outputs, outs):
-            if not slot:
-                placed.append(None)
-                continue
-            if value is not None and not isinstance(value, (np.ndarray, list, tuple, dict)):
-                value = np.asarray(value)
-            storage, shared, more = ledger.place(value, among)
-            allocated += more
-            offset, strides, code = 0, None, NEW
-            if shared is None:
-                written += getattr(value, "nbytes", 0)
-            else:
-                code, grew = self._how_shared(planned, args, value, shared, taken)
-                written += grew
-                strides = value.strides
-                if shared.root is not None and value.size:
-                    offset = address(value) - address(shared.root)
-                if code != VIEW:
-                    storage.generation += 1
-            frame.vals[slot] = value
-            stores[slot] = storage
-            storage.holders += 1
-            placed.append(
-                (storage.id, storage.generation, code, getattr(value, "shape", None), dtype_of(value), offset, strides)
-            )
-        copied = 0
-        if planned.cost is not None:
-            written, copied = planned.cost(args, outs, bool(taken), planned.attributes)
-        elif planned.moves:
-            copied = written
-        return tuple(placed), allocated, written, copied
-
-    def _how_shared(
-        self, planned: PlannedNode, args: list, value: np.ndarray, shared: Storage, taken: tuple[int, ...]
-    ) -> tuple[int, int]:
-        """How an output came to lie in an input's storage, and the bytes that were written there."""
-        for position in taken:
-            past = args[position]
-            elsewhere = shared.root is None or not np.may_share_memory(past, value)
-            if elsewhere and past.size:
-                continue
-            if value.shape == past.shape:
-                return IN_PLACE, value.nbytes
-            if shared.room is not None:
-                shared.room.filled = value.shape[shared.room.axis]
-            return APPEND, value.nbytes - past.nbytes
-        return VIEW, 0
-
-    def after_failure(self, planned: PlannedNode, args: list, error: Exception) -> Any:
+    def after_failure(self, planned: PlannedNode, args: Sequence[Any], error: Exception) -> Any:
         """Fall back to the reference evaluator's kernel where ours declines; otherwise say what failed."""
         node = planned.node
         if isinstance(error, Decline) and foreign.foreign_available(node.domain, node.op_type, node.opset):

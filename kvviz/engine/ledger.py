@@ -10,7 +10,21 @@ from typing import Any
 import numpy as np
 
 from kvviz.memory.pool import Pool
-from kvviz.memory.storage import Reserved, Storage, find_room, poison, root_of
+from kvviz.memory.storage import Reserved, Room, Storage, find_room, poison, root_of
+
+
+class Roots(dict[int, Storage]):
+    """Storages by the id of their root, while values from outside are adopted.
+
+    Attributes
+    ----------
+    borrowers : list of Storage
+        Those whose root has its bytes from elsewhere (a mapped file, another library), so that others may overlap it.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.borrowers: list[Storage] = []
 
 
 class Ledger:
@@ -86,7 +100,7 @@ class Ledger:
         self.live += nbytes
         self.peak_here = max(self.peak_here, self.live)
 
-    def adopt(self, value: Any, origin: str, owned: bool, known: dict[int, Storage]) -> Storage:
+    def adopt(self, value: Any, origin: str, owned: bool, known: Roots) -> Storage:
         """The storage of a value from outside; values that share a root in ``known`` share a storage.
 
         A storage that is not owned is held once more, by whoever lent it.
@@ -103,14 +117,16 @@ class Ledger:
                     storage.whole = root.nbytes <= value.nbytes or isinstance(root, Reserved)
                 storage.owned = owned
                 storage.holders += not owned
-                storage.room = None
+                storage.room = find_room(root, value)
                 known[id(root)] = storage
-            elif not owned and storage.owned:
+                if not root.flags.owndata:
+                    known.borrowers.append(storage)
+                return storage
+            if not owned and storage.owned:
                 # One block given both as donated and as borrowed: the caller still counts on it.
                 storage.owned = False
                 storage.holders += 1
-            if storage.room is None:
-                storage.room = find_room(root, value)
+            storage.room = _behind_both(storage.room, find_room(root, value))
             return storage
         storage = self.new(0, None, origin, False)
         storage.holders += 1
@@ -195,11 +211,17 @@ class Ledger:
         storage.parts = ()
 
 
-def _overlapping(root: np.ndarray, known: dict[int, Storage]) -> Storage | None:
+def _overlapping(root: np.ndarray, known: Roots) -> Storage | None:
     """A storage in the same memory: two arrays over one foreign buffer have no NumPy root in common."""
-    alone = root.flags.owndata
-    for storage in known.values():
-        other = storage.root
-        if isinstance(other, np.ndarray) and not (alone and other.flags.owndata) and np.may_share_memory(root, other):
+    # Two arrays that own their bytes cannot overlap.
+    for storage in known.borrowers if root.flags.owndata else known.values():
+        if isinstance(storage.root, np.ndarray) and np.may_share_memory(root, storage.root):
             return storage
     return None
+
+
+def _behind_both(one: Room | None, other: Room | None) -> Room | None:
+    """The room behind two values of one block: what the longer one leaves, and none where one of them cannot grow."""
+    if one is None or other is None:
+        return None
+    return one if one.filled >= other.filled else other

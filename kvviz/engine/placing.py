@@ -62,14 +62,15 @@ def execute_placed(execution: Execution, frame: Frame, planned: PlannedNode) -> 
     taken: tuple[int, ...] = ()
     masks: tuple[tuple[int, int], ...] = ()
     how: dict[str, Any] = {}
-    if not planned.control:
-        taken, masks, how = policy.in_place(frame, planned, args)
-    for position in taken:
-        slot = planned.inputs[position]
-        if frame.uses[slot] >= PIN:
-            # What is handed to an op is not kept to the end of the frame.
-            frame.uses[slot] -= PIN
     try:
+        if not planned.control:
+            # How many rows a past gets is asked here already, and what does not fit is found then.
+            taken, masks, how = policy.in_place(frame, planned, args)
+        for position in taken:
+            slot = planned.inputs[position]
+            if frame.uses[slot] >= PIN:
+                # What is handed to an op is not kept to the end of the frame.
+                frame.uses[slot] -= PIN
         out = planned.call(*args, **how)
     except Exception as error:
         out = execution.after_failure(planned, args, error)

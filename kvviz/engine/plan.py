@@ -53,6 +53,7 @@ class PlannedNode:
         "foreign",
         "grows",
         "inputs",
+        "lone_input",
         "lone_view",
         "moves",
         "node",
@@ -61,8 +62,12 @@ class PlannedNode:
         "plain",
         "position",
         "reads",
+        "refusals",
+        "shape",
         "slides",
         "spec",
+        "spends",
+        "strides",
         "views",
         "watches",
     )
@@ -74,6 +79,7 @@ class PlannedNode:
         self.inputs = tuple(slot(name) for name in node.inputs)
         # One call for all arguments; a getter of a single slot would not give a tuple.
         self.fetch = itemgetter(*self.inputs) if len(self.inputs) > 1 else None
+        self.lone_input = self.inputs[0] if len(self.inputs) == 1 else -1
         self.outputs = tuple(slot(name) for name in node.outputs)
         self.captures = tuple((name, slot(name)) for name in node.captures)
         counts = Counter(s for s in self.inputs if s)
@@ -104,6 +110,13 @@ class PlannedNode:
         self.plain = lone and self.views in ((), (0,))
         self.lone_view = lone and self.views == (0,)
         self.slides = node.op_type not in SAME_START
+        # What the last step of this node wrote down, to be written down again where it is the same: that keeps a
+        # trace of many runs small.
+        self.shape: tuple[int, ...] | None = None
+        self.strides: tuple[int, ...] | None = None
+        self.refusals: tuple[tuple[int, int], ...] = ()
+        # The slots that a step reads once and may let go of; None where it reads one twice.
+        self.spends: tuple[int, ...] | None = None
 
     def _find_kernel(self) -> None:
         node = self.node
@@ -178,6 +191,12 @@ class Plan:
         self.notes: Any = None
         for _, slot in self.weights:
             self.uses[slot] += KEEP
+        # A weight is never let go of, but where the caller may give a value in its place.
+        given = {self.slots.get(value.name) for value in graph.overridable}
+        fixed = {slot for _, slot in self.weights if slot not in given}
+        for planned in self.order:
+            if not planned.control and all(count == 1 for _, count in planned.consumes):
+                planned.spends = tuple(slot for slot, _ in planned.consumes if slot not in fixed)
 
     def _slot(self, name: str) -> int:
         slot = self.slots.get(name)

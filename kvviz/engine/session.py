@@ -125,6 +125,7 @@ class Session:
                         pass
             finally:
                 if collecting:
+                    _put_with_the_old()
                     gc.enable()
             self._note_run()
             self._end_run()
@@ -199,3 +200,14 @@ class Session:
         self.ended(outputs)
         if self.on_run_end is not None:
             self.on_run_end()
+
+
+def _put_with_the_old() -> None:
+    """Count all objects as old ones for the collector, without its walking the thousands that a run has written down.
+
+    They are looked at in its next full collection, which comes when others have piled up. Where somebody has frozen
+    objects, to thaw them is not for us.
+    """
+    if not gc.get_freeze_count():
+        gc.freeze()
+        gc.unfreeze()

@@ -75,5 +75,5 @@ def same_batch(lengths: np.ndarray, batch: int, what: str) -> list[int]:
         When the tensor does not hold ``batch`` numbers.
     """
     if lengths.size != batch:
-        raise OpError(f"{what} holds {lengths.size} numbers for a batch of {batch}")
+        raise OpError(f"{what} holds {lengths.size} numbers for a batch of {batch}: give one for each entry")
     return lengths.reshape(-1).tolist()

@@ -98,16 +98,9 @@ def attention(
     _check_attributes(scale, softmax_precision, qk_matmul_output_mode if n_outputs > 3 else 0)
     if left_window_size < -1 or right_window_size < -1:
         raise OpError(f"window sizes {left_window_size} and {right_window_size} must be -1 (no bound) or more")
-    past = 0
-    present_key, present_value = k, v
-    if past_key is not None:
-        rooms = grown or (None, None)
-        past = past_key.shape[2]
-        present_key = append(past_key, k, rooms[0])
-        present_value = append(past_value, v, rooms[1])
-
+    past = 0 if past_key is None else past_key.shape[2]
     batch, heads, queries, size = q.shape
-    keys = present_key.shape[2]
+    keys = past + k.shape[2]
     valid, offsets = None, [past]
     if nonpad_kv_seqlen is not None:
         if nonpad_kv_seqlen.ndim != 1:
@@ -131,6 +124,11 @@ def attention(
             attn_mask = reaching(attn_mask, keys)
         allowed, added = with_mask(seen, attn_mask, (batch, heads, queries, keys), q.dtype)
 
+    # Nothing is written before all is known to fit.
+    present_key, present_value = k, v
+    if past_key is not None:
+        rooms = grown or (None, None)
+        present_key, present_value = append(past_key, k, rooms[0]), append(past_value, v, rooms[1])
     # Rows that no query may see are not read: in a static cache that is all beyond the valid length.
     k_seen, v_seen = present_key[:, :, seen.start : seen.stop], present_value[:, :, seen.start : seen.stop]
     x = scores(q, k_seen, 1 / math.sqrt(size) if scale is None else scale)

@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 
 from kvviz.errors import OpError
+from kvviz.ops.product import FEW_ROWS, product
 
-# BLAS takes several times as long over a few rows times a long transposed matrix as over the same matrix, not
-# transposed, times a few columns; and longer over a large product than over its parts.
-_FEW_ROWS, _MANY_KEYS = 32, 128
+# BLAS takes longer over a few rows times a very large matrix than over its parts.
 _LARGE, _PART = 1 << 20, 512
 
 
@@ -48,16 +47,10 @@ def scores(q: np.ndarray, k: np.ndarray, scale: float) -> np.ndarray:
     rows = heads // shared * length
     if heads != shared:
         q = q.reshape(batch, shared, rows, size)
-    if 1 < rows <= _FEW_ROWS and k.shape[2] >= _MANY_KEYS:
-        columns = q.swapaxes(2, 3).copy()
-        product = np.empty((batch, shared, rows, k.shape[2]), q.dtype)
-        for part in _parts(rows, k.shape[2], size):
-            product[..., part] = np.matmul(k[:, :, part], columns).swapaxes(2, 3)
-    else:
-        product = np.matmul(q, k.swapaxes(2, 3))
+    found = product(q, k.swapaxes(2, 3))
     if kind is not None:
-        product = product.astype(kind)
-    return product.reshape(batch, heads, length, k.shape[2])
+        found = found.astype(kind)
+    return found.reshape(batch, heads, length, k.shape[2])
 
 
 def _parts(rows: int, keys: int, size: int) -> list[slice]:
@@ -75,7 +68,7 @@ def weigh(p: np.ndarray, v: np.ndarray) -> np.ndarray:
         kind, p, v = p.dtype, p.astype(np.float32), v.astype(np.float32)
     rows = heads // shared * length
     p = p.reshape(batch, shared, rows, keys)
-    first, *rest = _parts(rows, keys, size) if 1 < rows <= _FEW_ROWS else [slice(0, keys)]
+    first, *rest = _parts(rows, keys, size) if 1 < rows <= FEW_ROWS else [slice(0, keys)]
     y = np.matmul(p[..., first], v[:, :, first])
     for part in rest:
         y += np.matmul(p[..., part], v[:, :, part])

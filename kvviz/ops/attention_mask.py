@@ -151,6 +151,9 @@ def with_mask(
     part = mask[..., seen.start : seen.stop]
     if mask.dtype == np.bool_:
         return part if allowed is None else allowed & part, None
+    if not part.any():
+        # Nothing but zeros, as in a decode step without padding: to add them would be two more passes.
+        return allowed, None
     added = part.astype(dtype, copy=False)
     finite = added != -np.inf
     if not finite.all():

@@ -52,21 +52,24 @@ def tensor_scatter(past, update, write_indices=None, *, axis=-2, mode="linear", 
         raise OpError(f"axis {axis} must name a dimension after the batch of a cache of shape {past.shape}")
     shape, new = past.shape, update.shape
     if len(new) != rank or new[:place] != shape[:place] or new[place + 1 :] != shape[place + 1 :]:
-        raise OpError(f"update of shape {new} and cache of shape {shape} differ off axis {place}")
+        raise OpError(
+            f"update of shape {new} and cache of shape {shape} differ off axis {place}, where they must be the same"
+        )
     if update.dtype != past.dtype:
         raise OpError(f"update has dtype {update.dtype} and the cache {past.dtype}")
     if write_indices is not None and write_indices.ndim != 1:
         raise OpError(f"write_indices must have one dimension, but has shape {write_indices.shape}")
     capacity, rows = shape[place], new[place]
     if rows > capacity:
-        raise OpError(f"an update of {rows} rows is longer than the cache's capacity of {capacity}")
+        raise OpError(f"an update of {rows} rows is longer than the cache's capacity of {capacity}: write it in parts")
     starts = [0] * shape[0] if write_indices is None else same_batch(write_indices, shape[0], "write_indices")
     for b, start in enumerate(starts):
         if start < 0:
-            raise OpError(f"write index {start} of batch entry {b} is negative")
+            raise OpError(f"write index {start} of batch entry {b} is negative: rows count from 0")
         if mode == "linear" and start + rows > capacity:
             raise OpError(
-                f"batch entry {b} would write rows {start} to {start + rows - 1} of a cache with capacity {capacity}"
+                f"batch entry {b} would write rows {start} to {start + rows - 1} of a cache with capacity {capacity}: "
+                f"start at row {capacity - rows} or before, make the cache longer, or use mode 'circular'"
             )
     if mode == "circular":
         starts = [start % capacity for start in starts] if capacity else starts

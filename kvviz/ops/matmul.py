@@ -6,18 +6,19 @@ import numpy as np
 
 from kvviz.errors import OpError
 from kvviz.ops.numeric import FLOAT64, contiguous, in_float32, is_narrow
+from kvviz.ops.product import product
 from kvviz.ops.registry import op
 
 
 @op("MatMul")
 def matmul(a, b):
     """Matrix product with broadcast batches, as ``numpy.matmul``."""
-    if a.dtype.char not in "fd" and is_narrow(a):
+    if a.dtype.char in "fd":
+        y = product(a, b)
+    elif is_narrow(a):
         return in_float32(matmul, a, b)
-    if b.ndim == 2 and a.ndim > 2 and a.shape[0] != 1 and a.size and a.flags.c_contiguous:
-        # One product of tall matrices, where NumPy would make one small product an entry of the batch.
-        return np.matmul(a.reshape(-1, a.shape[-1]), b).reshape(*a.shape[:-1], b.shape[1])
-    y = np.matmul(a, b)
+    else:
+        y = np.matmul(a, b)
     return y if y.flags.c_contiguous else y.copy()
 
 
@@ -28,7 +29,7 @@ def gemm(a, b, c=None, *, alpha=1.0, beta=1.0, transA=0, transB=0, broadcast=1):
         return in_float32(gemm, a, b, c, alpha=alpha, beta=beta, transA=transA, transB=transB)
     if a.ndim != 2 or b.ndim != 2:
         raise OpError(f"Gemm multiplies two matrices, but has {a.shape} and {b.shape}")
-    y = np.matmul(a.T if transA else a, b.T if transB else b)
+    y = product(a.T if transA else a, b.T if transB else b)
     if alpha != 1.0:
         np.multiply(y, np.asarray(alpha, y.dtype) if y.dtype.kind == "f" else int(alpha), y)
     if c is not None and beta != 0.0:
@@ -58,7 +59,7 @@ def fused_matmul(a, b, *, alpha=1.0, transA=0, transB=0, transBatchA=0, transBat
             transBatchA=transBatchA,
             transBatchB=transBatchB,
         )
-    y = np.matmul(_turned(a, transA, transBatchA), _turned(b, transB, transBatchB))
+    y = product(_turned(a, transA, transBatchA), _turned(b, transB, transBatchB))
     if alpha != 1.0:
         y = np.multiply(y, np.asarray(alpha, y.dtype))
     return contiguous(y)

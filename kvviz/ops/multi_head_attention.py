@@ -111,7 +111,9 @@ def multi_head_attention(
         x += attention_bias
     if hide is not None:
         x += hide
-    kept = x.copy().astype(kind, copy=False) if n_outputs > 3 else None
+    with np.errstate(over="ignore"):
+        # The lowest number of a mask is none of half precision.
+        kept = x.copy().astype(kind, copy=False) if n_outputs > 3 else None
     y = from_heads(weigh(softmax_rows(x, guarded=False), v))
     return (y.astype(kind, copy=False), present_key, present_value, kept)[:n_outputs]
 

@@ -74,14 +74,17 @@ def keeps(args: list, position: int, attributes: dict) -> str:
 
 def spreads(args: list, position: int, attributes: dict) -> str:
     """The output has this input's dtype; its shape only if all other inputs broadcast to it."""
-    shape = args[position].shape
-    rank = len(shape)
+    array = args[position]
+    shape = array.shape
     for other in args:
-        if other is None or other.shape == shape:
+        if other is None or other is array:
             continue
-        if other.ndim > rank:
+        theirs = other.shape
+        if not theirs or theirs == shape:
+            continue
+        if len(theirs) > len(shape):
             return "shape"
-        for have, want in zip(reversed(other.shape), reversed(shape)):
+        for have, want in zip(reversed(theirs), reversed(shape)):
             if have != 1 and have != want:
                 return "shape"
     return ""

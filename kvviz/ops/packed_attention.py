@@ -80,17 +80,21 @@ def packed_attention(
         projected += bias
     ends = (0, widths[0], widths[0] + widths[1], sum(widths))
     q, k, v = (to_heads(projected[..., ends[i] : ends[i + 1]], num_heads, "the projection") for i in range(3))
-    held, present = 0, None
+    held = 0 if past is None else past.shape[3]
+    queries, keys, hide = q.shape[2], held + k.shape[2], None
+    check_bias(attention_bias, q.shape[0], q.shape[1], queries, keys)
+    if mask_index is not None or unidirectional:
+        hide = additive_mask(mask_index, q.shape[0], queries, keys, held, mask_filter_value, unidirectional)
+    # Nothing is written before all is known to fit.
+    present = None
     if past is not None or n_outputs > 1:
-        held = 0 if past is None else past.shape[3]
         present = _append(past, k, v, grown[0] if grown else None)
         k, v = present
     s = scores(q, k, scale or 1 / math.sqrt(q.shape[3]))
-    check_bias(attention_bias, q.shape[0], q.shape[1], q.shape[2], k.shape[2])
     if attention_bias is not None:
         s += attention_bias
-    if mask_index is not None or unidirectional:
-        s += additive_mask(mask_index, q.shape[0], q.shape[2], k.shape[2], held, mask_filter_value, unidirectional)
+    if hide is not None:
+        s += hide
     return (from_heads(weigh(softmax_rows(s, guarded=False), v)), present)[:n_outputs]
 
 

@@ -14,6 +14,11 @@ from kvviz.ops.registry import Grow, op
 _BEFORE = [(slice(None),) * axis for axis in range(8)]
 
 
+def _before(axis: int) -> tuple[slice, ...]:
+    """The index of all that lies in front of an axis."""
+    return _BEFORE[axis] if axis < 8 else (slice(None),) * axis
+
+
 @op("Slice", views=(0,), moves=True)
 def slice_(x, first=None, last=None, where=None, step=None, *, starts=None, ends=None, axes=None):
     """Slice-1 (attributes) to 13. Bounds are clamped to the axis; a negative step runs backwards."""
@@ -54,12 +59,12 @@ def split(x, lengths=None, *, axis=0, split=None, num_outputs=None, n_outputs=No
             raise OpError(f"axis {axis} of length {total} does not split into {parts} parts")
     if sum(sizes) != total or min(sizes, default=0) < 0:
         raise OpError(f"lengths {sizes} do not add up to {total}, the length of axis {axis}")
-    before = (slice(None),) * axis
-    outputs, start = [], 0
+    before, outputs, start = _before(axis), [], 0
     for size in sizes:
-        part = (*before, slice(start, start + size))
+        end = start + size
+        part = (*before, slice(start, end))
         outputs.append(x[part])
-        start += size
+        start = end
     return tuple(outputs)
 
 
@@ -69,13 +74,17 @@ def _concat_axis(args: list, attributes: dict) -> int:
 
 def _concat_rows(args: list, attributes: dict) -> int:
     axis = _concat_axis(args, attributes)
+    if len(args) == 2:
+        rows: int = args[1].shape[axis]
+        return rows
     return sum(x.shape[axis] for x in args[1:])
 
 
 def _concat_cost(args: list, outs: Any, in_place: bool, attributes: dict) -> tuple[int, int]:
     """What an append would have left where it is, the first operand, is what counts as copied."""
-    first, everything = args[0].nbytes, sum(x.nbytes for x in args)
-    return (everything - first, 0) if in_place else (everything, first)
+    first = args[0].nbytes
+    others = args[1].nbytes if len(args) == 2 else sum(x.nbytes for x in args[1:])
+    return (others, 0) if in_place else (first + others, first)
 
 
 @op("Concat", moves=True, grows=(Grow(0, 0, _concat_axis, _concat_rows),), cost=_concat_cost)
@@ -89,11 +98,11 @@ def concat(*xs, axis=1, grown=None):
                 result = np.concatenate(xs, axis, out=np.empty(result.shape, result.dtype))
             return result
         present = grown[0]
-        before = (slice(None),) * counted(axis, present.ndim)
+        axis = counted(axis, present.ndim)
         start = xs[0].shape[axis]
         for x in xs[1:]:
             end = start + x.shape[axis]
-            rows = (*before, slice(start, end))
+            rows = (*_before(axis), slice(start, end))
             present[rows] = x
             start = end
         return present

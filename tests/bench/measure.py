@@ -49,7 +49,7 @@ def kvviz_turn(graph: Graph, prompt: Sequence[int], tokens: int, record: bool) -
         while session.next_run():
             session.finish_run()
             ends.append(time.process_time())
-        return _typical(ends)
+        return typical(ends)
 
     return turn
 
@@ -62,12 +62,12 @@ def runtime_turn(run: Callable[[None, Feeds], Any], feeds: Sequence[Feeds]) -> T
         for feed in feeds:
             run(None, feed)
             ends.append(time.process_time())
-        return _typical(ends)
+        return typical(ends)
 
     return turn
 
 
-def _typical(ends: Sequence[float]) -> float:
+def typical(ends: Sequence[float]) -> float:
     """Median time of the runs but the first."""
     return statistics.median(end - begin for begin, end in itertools.pairwise(ends[1:]))
 

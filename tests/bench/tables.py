@@ -24,6 +24,7 @@ from tests.bench.measure import (
     reference_evaluator,
     runtime_turn,
 )
+from tests.bench.tell import hold, row
 
 MODELS = Path(__file__).resolve().parents[2] / "assets" / "models"
 SMALL = ("o01_optimum_llama", "o02_optimum1_merged_gpt2", "storyteller/concat")
@@ -51,27 +52,27 @@ def everything(rounds: int) -> int:
     made, difference = large(max(rounds // 3, 3))
     times["made: 8 layers, 512 wide"] = made
     head = [ON, OFF, REFERENCE, ORT]
-    _row("model", head)
+    row("model", head)
     for name, found in times.items():
-        _row(name, [f"{statistics.median(found[who]):.3f}" if who in found else "" for who in head])
+        row(name, [f"{statistics.median(found[who]):.3f}" if who in found else "" for who in head])
     print(f"\nmade model: largest difference of logits from onnxruntime {difference:.1e} (limit 1e-03)")
     print("\nratios, median over the rounds")
     llama = times[SMALL[0]]
     over = [
-        _hold(f"{SMALL[0]}: trace on / onnx.reference", ratio(llama, ON, REFERENCE), AGAINST_REFERENCE),
-        _hold(f"{SMALL[0]}: trace on / trace off", ratio(llama, ON, OFF), RECORDING),
-        _hold("made model: trace on / trace off - 1", ratio(made, ON, OFF) - 1, RECORDING_LARGE),
+        hold(f"{SMALL[0]}: trace on / onnx.reference", ratio(llama, ON, REFERENCE), AGAINST_REFERENCE),
+        hold(f"{SMALL[0]}: trace on / trace off", ratio(llama, ON, OFF), RECORDING),
+        hold("made model: trace on / trace off - 1", ratio(made, ON, OFF) - 1, RECORDING_LARGE),
     ]
     for name in SMALL[1:]:
-        _hold(f"{name}: trace on / onnx.reference", ratio(times[name], ON, REFERENCE))
-        _hold(f"{name}: trace on / trace off", ratio(times[name], ON, OFF))
+        hold(f"{name}: trace on / onnx.reference", ratio(times[name], ON, REFERENCE))
+        hold(f"{name}: trace on / trace off", ratio(times[name], ON, OFF))
     for name, found in times.items():
-        _hold(f"{name}: trace on / onnxruntime", ratio(found, ON, ORT))
+        hold(f"{name}: trace on / onnxruntime", ratio(found, ON, ORT))
     print(f"\nthe page of {TOKENS} tokens, ms by the clock")
-    _row("model", ["payload kB", "payload ms", "layout ms"])
+    row("model", ["payload kB", "payload ms", "layout ms"])
     for name in SMALL:
         nbytes, took, layout = page_figures(kvviz.load(_path(name)), _prompt(name), TOKENS)
-        _row(name, [f"{nbytes / 1e3:.0f}", f"{took:.0f}", f"{layout:.0f}"])
+        row(name, [f"{nbytes / 1e3:.0f}", f"{took:.0f}", f"{layout:.0f}"])
     return sum(over) + (difference > 1e-3)
 
 
@@ -111,15 +112,3 @@ def _path(name: str) -> str:
 
 def _prompt(name: str) -> list[int]:
     return np.load(MODELS / name / "ref.npz")["prompt"].tolist()
-
-
-def _row(name: str, cells: Sequence[str]) -> None:
-    print(f"{name:<28}" + "".join(f"{cell:>18}" for cell in cells))
-
-
-def _hold(name: str, figure: float, limit: float | None = None) -> bool:
-    """Print a figure, and whether it is over its limit."""
-    over = limit is not None and figure > limit
-    told = "" if limit is None else f"   limit {limit:.2f}: {'over limit' if over else 'within limit'}"
-    print(f"{name:<56}{figure:>8.2f}{told}")
-    return over

@@ -135,7 +135,7 @@ def _value(name: str, shape: Shape | None = None) -> onnx.ValueInfoProto:
     return onnx.ValueInfoProto(name=name) if shape is None else helper.make_tensor_value_info(name, 1, shape)
 
 
-def _inside_if(sketch: Sketch, outputs: list[str], inputs: list[str]) -> tuple[list[onnx.NodeProto], list[str]]:
+def inside_if(sketch: Sketch, outputs: list[str], inputs: list[str]) -> tuple[list[onnx.NodeProto], list[str]]:
     """All of it in a branch; one more op outside reads the first input."""
     results = [f"{name}_out" for name in outputs]
     then = helper.make_graph(sketch.nodes, "then", [], [_value(n, sketch.shapes[n]) for n in outputs])
@@ -148,7 +148,7 @@ def _inside_if(sketch: Sketch, outputs: list[str], inputs: list[str]) -> tuple[l
     return [branch, after], [*results, "after"]
 
 
-def _inside_loop(sketch: Sketch, outputs: list[str], inputs: list[str]) -> tuple[list[onnx.NodeProto], list[str]]:
+def inside_loop(sketch: Sketch, outputs: list[str], inputs: list[str]) -> tuple[list[onnx.NodeProto], list[str]]:
     """All of it in a body that runs three times and carries the first input along; other outputs are stacked."""
     first = inputs[0]
     next_state = next((n for n in reversed(sketch.made) if sketch.shapes[n] == sketch.shapes[first]), f"{first}_in")
@@ -182,9 +182,9 @@ def examples(draw: Any) -> Example:
     around = draw(st.sampled_from(["flat", "flat", "if", "loop"]))
     nodes, results = sketch.nodes, outputs
     if around == "if":
-        nodes, results = _inside_if(sketch, outputs, inputs)
+        nodes, results = inside_if(sketch, outputs, inputs)
     elif around == "loop":
-        nodes, results = _inside_loop(sketch, outputs, inputs)
+        nodes, results = inside_loop(sketch, outputs, inputs)
     sketch.weights |= {"k_true": np.array(True), "k_trips": np.array(3), "k_shape": np.array([1])}
     tensors = [numpy_helper.from_array(array, name) for name, array in sketch.weights.items()]
     values = [_value(name, sketch.shapes[name]) for name in inputs]

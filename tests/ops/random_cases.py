@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -78,6 +78,12 @@ def trimmed(*inputs: Array | None) -> list[Array | None]:
     while given[-1] is None:
         given.pop()
     return given
+
+
+def cast(call: Call, dtype: type) -> Call:
+    """The same call with its numbers in another precision."""
+    inputs = [x.astype(dtype) if x is not None and x.dtype == np.float32 else x for x in call.inputs]
+    return replace(call, inputs=inputs, asked=None if call.asked is None else cast(call.asked, dtype))
 
 
 def tally(

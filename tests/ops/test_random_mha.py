@@ -12,10 +12,12 @@ from typing import Any
 import numpy as np
 
 from tests.ops.kernels import Array
-from tests.ops.random_cases import Call, normals, tally, trimmed
+from tests.ops.random_cases import Call, cast, normals, tally, trimmed
 
 MS = "com.microsoft"
 FORMS = ("self", "cross", "packed", "packed keys", "by head", "past", "buffer")
+# A past more often than not: that is what can be in place.
+TURNS = (*FORMS, "past", "buffer")
 
 
 def seen(rng: np.random.Generator, form: str, batch: int, queries: int, keys: int) -> Array | None:
@@ -45,7 +47,7 @@ def multi_head(seed: int) -> Call:
     def perhaps(share: float) -> bool:
         return bool(rng.random() < share)
 
-    form = FORMS[seed % len(FORMS)]
+    form = TURNS[seed % len(TURNS)]
     batch, heads, size = int(rng.integers(1, 4)), int(rng.integers(1, 5)), int(rng.choice([4, 8, 16]))
     value_size = int(rng.integers(1, 17)) if form in ("self", "cross") and perhaps(0.5) else size
     queries = int(rng.integers(1, 6))
@@ -87,14 +89,22 @@ def multi_head(seed: int) -> Call:
     return replace(call, asked=replace(call, inputs=trimmed(q, k, v, *more))) if "packed" in form else call
 
 
-def test_1050_random_calls_of_multi_head_attention_agree_with_onnxruntime_in_place_and_not() -> None:
-    counts = tally(multi_head, 1050)
-    assert counts["compared"] == 1050
-    assert counts["in place"] > 250
-    assert {counts[form] for form in FORMS} == {150}
+def test_1350_random_calls_of_multi_head_attention_agree_with_onnxruntime_in_place_and_not() -> None:
+    counts = tally(multi_head, 1350)
+    assert counts["compared"] == 1350
+    assert counts["in place"] > 500
+    assert {counts[form] for form in FORMS} == {150, 300}
     kinds = ["no mask", "lengths", "lengths and offsets", "mask of keys", "mask of pairs", "bias", "added", "causal"]
     assert min(counts[kind] for kind in kinds) > 150
     assert counts["4 outputs"] > 100
+
+
+def test_300_random_calls_in_half_precision_agree_with_onnxruntime_in_place_and_not() -> None:
+    # Of which type the scores are is said by the model, in onnxruntime.
+    counts = tally(
+        lambda seed: cast(multi_head(seed), np.float16), 300, lambda call, ys: list(ys[:3]), rtol=2e-2, atol=8e-3
+    )
+    assert counts["compared"] == 300 and counts["in place"] > 100
 
 
 def packed(seed: int) -> Call:
@@ -128,9 +138,9 @@ def packed(seed: int) -> Call:
     return Call("Attention", inputs, attributes, n_outputs, 21, MS, features)
 
 
-def test_600_random_calls_of_packed_attention_agree_with_onnxruntime_in_place_and_not() -> None:
-    counts = tally(packed, 600)
-    assert counts["compared"] == 600
-    assert counts["in place"] > 150
+def test_1200_random_calls_of_packed_attention_agree_with_onnxruntime_in_place_and_not() -> None:
+    counts = tally(packed, 1200)
+    assert counts["compared"] == 1200
+    assert counts["in place"] > 450
     kinds = ("past", "no past", "no mask", "lengths", "ends and starts", "mask of keys", "mask of pairs")
-    assert min(counts[kind] for kind in kinds) > 80
+    assert min(counts[kind] for kind in kinds) > 160

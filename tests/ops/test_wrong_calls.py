@@ -36,6 +36,12 @@ def reshaped(call: Call, rng: np.random.Generator) -> Call:
     return replace(call, inputs=inputs)
 
 
+def whole_blocks(how: dict) -> list[np.ndarray]:
+    """All of the memory that a call in place may write to, room behind a past included."""
+    rooms = [how["out"]] if "out" in how else [room for room in how.get("grown", ()) if room is not None]
+    return [room if room.base is None else room.base for room in rooms]
+
+
 MAKERS: list[Callable[[int], Call]] = [
     attention, group_query, windowed, multi_head, packed, scatter_elements, scatter_nd, tensor_scatter,
     lambda seed: linear(seed, ""), lambda seed: linear(seed, MS), lambda seed: conv(seed, ""),
@@ -53,8 +59,10 @@ def test_of_300_calls_with_a_wrong_shape_each_that_fails_says_why_and_writes_not
         call = reshaped(make(seed), rng)
         before = [None if x is None else x.copy() for x in call.inputs]
         given: list = []
+        blocks: list[tuple[np.ndarray, np.ndarray]] = []
         try:
             given, how, _ = taken_over(call, rng)
+            blocks = [(block, block.copy()) for block in whole_blocks(how)]
             call.run(given, **how)
             counts["ran"] += 1
         except OpError as error:
@@ -62,4 +70,6 @@ def test_of_300_calls_with_a_wrong_shape_each_that_fails_says_why_and_writes_not
             assert len(str(error)) > 15
             for x, old in zip(given, before):
                 assert x is None or old is None or same(x, old), f"{seed}: {error} in {call}"
+            for block, old in blocks:
+                assert same(block, old), f"{seed}: {error} in {call}, behind the past"
     assert counts["refused"] > 150 and sum(counts.values()) == 300

@@ -187,6 +187,10 @@ def _present(frame: Frame, planned: PlannedNode, args: list, grow: Any) -> np.nd
     room = storage.room
     if past is None or room is None or room.axis != grow.axis(args, planned.attributes):
         return None
-    rows = grow.rows(args, planned.attributes)
-    fits = room.filled == past.shape[room.axis] and room.filled + rows <= room.rows
-    return grown(storage, past, rows) if fits and past.strides == storage.root.strides else None
+    rows, axis, root = grow.rows(args, planned.attributes), room.axis, storage.root
+    if past.strides != root.strides or past.dtype != root.dtype:
+        return None
+    if past.shape[:axis] != root.shape[:axis] or past.shape[axis + 1 :] != root.shape[axis + 1 :]:
+        return None
+    fits = room.filled == past.shape[axis] and room.filled + rows <= room.rows
+    return grown(storage, past, rows) if fits else None
