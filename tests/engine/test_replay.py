@@ -109,8 +109,8 @@ def test_values_of_every_iteration_are_those_that_the_loop_stacks() -> None:
             bool on, float[2] w, float[2] so, float[2] to) {
             on = Identity(go) [sin] p = Sin(v) so = Identity(p) [neg] w = Neg(p) to = Identity(w) }> }"""
     trace = run(text, {"x": numbers(2), "n": np.array(5)})
-    for name, node, stacked in (("p", "sin", "s"), ("w", "neg", "t")):
-        indices = [s.index for s in trace.steps if s.node == node]
+    for name, by, stacked in (("p", "sin", "s"), ("w", "neg", "t")):
+        indices = [s.index for s in trace.steps if s.node == by]
         values = [trace.value(name, index) for index in indices]
         np.testing.assert_array_equal(values, trace.outputs[stacked])
     carried = [trace.value("v", s.index) for s in trace.steps if s.node == "on"]

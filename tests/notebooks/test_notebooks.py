@@ -11,6 +11,7 @@ from typing import Any
 import nbformat
 import pytest
 from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError
 from nbformat import NotebookNode
 
 from tests.ui.server import isolated
@@ -49,12 +50,13 @@ def debuggers(notebook: NotebookNode) -> Iterator[tuple[str, NotebookNode]]:
 def test_it_runs_from_top_to_bottom(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # given a copy, with the models beside it
     shutil.copytree(ROOT / "notebooks", tmp_path / "notebooks")
-    (tmp_path / "assets").symlink_to(ROOT / "assets")
+    for folder in ("assets", "build"):
+        (tmp_path / folder).symlink_to(ROOT / folder)
     for name, value in isolated(tmp_path / "home").items():
         monkeypatch.setenv(name, value)
-    folder = {"metadata": {"path": str(tmp_path / "notebooks")}}
+    here = {"metadata": {"path": str(tmp_path / "notebooks")}}
     # when
-    done = NotebookClient(read(path), timeout=600, kernel_name="python3", resources=folder).execute()
+    done = NotebookClient(read(path), timeout=600, kernel_name="python3", resources=here).execute()
     # then
     assert [output for cell in code_cells(done) for output in cell.outputs if output.output_type == "error"] == []
     assert len(list(debuggers(done))) == len(list(debuggers(read(path)))), "run make notebooks"
@@ -109,3 +111,12 @@ def test_its_links_lead_to_notebooks_that_are_there(path: Path) -> None:
 
 def test_the_first_notebook_shows_a_debugger() -> None:
     assert list(debuggers(read(ROOT / "notebooks" / "00_quickstart.ipynb")))
+
+
+def test_without_the_real_model_its_notebook_says_in_one_line_how_to_make_it(tmp_path: Path) -> None:
+    notebook, here = read(ROOT / "notebooks" / "07_real_llm.ipynb"), {"metadata": {"path": str(tmp_path)}}
+    client = NotebookClient(notebook, timeout=300, kernel_name="python3", resources=here)
+    with pytest.raises(CellExecutionError, match="type: make smollm2"):
+        client.execute()
+    (error,) = code_cells(notebook)[0].outputs
+    assert error["traceback"] == [error["evalue"]]

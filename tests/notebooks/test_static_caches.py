@@ -1,0 +1,138 @@
+"""What the notebook on static and circular caches claims, held against onnxruntime and against its own print-outs."""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+from onnx import helper, parser
+
+import kvviz
+from kvviz.engine.bound import bind
+from kvviz.explain.orders import orders
+from tests.decode.oracle import session_of
+
+ROOT = Path(__file__).resolve().parents[2]
+NOTEBOOK = ROOT / "notebooks" / "06_static_and_circular_caches.ipynb"
+FORM = ROOT / "assets" / "models" / "storyteller" / "tensor_scatter"
+CELLS = [cell for cell in nbformat.read(NOTEBOOK, as_version=4).cells if cell.cell_type == "code"]
+
+
+def from_the_notebook(name: str, **needs: Any) -> Callable[..., Any]:
+    """A function as the notebook defines it, with the constants of its cell; nothing else of the cell runs."""
+    source = next(cell.source for cell in CELLS if f"def {name}(" in cell.source)
+    kept = [part for part in ast.parse(source).body if _defines(part)]
+    scope: dict[str, Any] = {**needs, "np": np, "onnx": onnx, "helper": helper, "parser": parser, "kvviz": kvviz}
+    exec(compile(ast.Module(kept, []), NOTEBOOK.name, "exec"), scope)
+    found: Callable[..., Any] = scope[name]
+    return found
+
+
+def _defines(part: ast.stmt) -> bool:
+    constant = isinstance(part, ast.Assign) and all(isinstance(t, ast.Name) and t.id.isupper() for t in part.targets)
+    return constant or isinstance(part, ast.FunctionDef)
+
+
+def printed() -> str:
+    return "".join(out.get("text", "") for cell in CELLS for out in cell.outputs if out.output_type == "stream")
+
+
+def in_onnxruntime(proto: onnx.ModelProto, prompt: list[int], count: int, rows: int) -> list[int]:
+    """The story with a circular cache, each run a call of onnxruntime."""
+    session = session_of(proto)
+    names = [output.name for output in session.get_outputs()]
+    kept = {one.name: np.zeros((1, rows, 32), np.float32) for one in session.get_inputs() if "cache" in one.name}
+    new, past, tokens = prompt, 0, []
+    for _ in range(count):
+        feeds = {"input_ids": np.array([new]), "position_ids": np.arange(past, past + len(new))[None]}
+        feeds |= {"write_indices": np.array([past]), "nonpad_kv_seqlen": np.array([min(past + len(new), rows)])}
+        outputs = dict(zip(names, session.run(None, {**feeds, **kept}), strict=True))
+        past += len(new)
+        new = [int(outputs["logits"][0, -1].argmax())]
+        tokens += new
+        kept = {name: outputs[f"updated_{name}"] for name in kept}
+    return tokens
+
+
+def test_every_claim_that_it_prints_is_true() -> None:
+    text = printed()
+    assert len(re.findall(r"\bTrue\b", text)) >= 9
+    assert not re.search(r"\bFalse\b", text)
+
+
+@pytest.mark.parametrize("rows", [96, 48, 13])
+def test_a_circular_cache_of_any_size_tells_what_onnxruntime_tells(rows: int) -> None:
+    # given the notebook's own circular model
+    ring = from_the_notebook("ring", folder=FORM.parent)
+    reference = np.load(FORM / "ref.npz")
+    prompt, truth = reference["prompt"].ravel().tolist(), reference["tokens"][:73].tolist()
+    # when
+    trace = kvviz.decode(kvviz.load(ring(rows)), prompt, 73, progress=False, poison=True)
+    # then
+    assert trace.tokens == in_onnxruntime(ring(rows, show=False), prompt, 73, rows)
+    assert (trace.tokens == truth) == (rows == 96)
+    assert not any(run.bytes_copied for cache in trace.caches for run in cache.runs)
+
+
+def test_the_lost_row_of_the_animal_and_no_other_brings_the_animal_back() -> None:
+    # given the story in a cache of 48 rows, which forgets it
+    vocabulary = json.loads((FORM.parent / "vocab.json").read_text())
+    reference = np.load(FORM / "ref.npz")
+    prompt, truth = reference["prompt"].ravel().tolist(), reference["tokens"]
+    graph = kvviz.load(FORM / "model.onnx")
+    told: dict[str, Any] = {"prompt": prompt, "max_new_tokens": 73, "tokenizer": vocabulary, "progress": False}
+    whole = kvviz.decode(graph, **told)
+    small = kvviz.decode(kvviz.load(from_the_notebook("ring", folder=FORM.parent)(48)), **told)
+    run = next(i for i, (have, want) in enumerate(zip(small.tokens, truth)) if have != want)
+    # when
+    needs = {"P": len(prompt), "vocabulary": vocabulary, "scatter": whole, "graphs": {"tensor_scatter": graph}}
+    said = from_the_notebook("put_back", **needs)(small, run)
+    # then
+    assert vocabulary[small.tokens[run]] != vocabulary[truth[run]] == "owl"
+    assert [position for position, chances in said.items() if chances.argmax() == truth[run]] == [9]
+    assert whole.words is not None and whole.words[9] == "owl"
+
+
+def test_onnxruntime_gives_the_wrong_sums_that_the_hazards_announce() -> None:
+    # given the contract's graph, past and present one buffer
+    listed = from_the_notebook("listed")
+    feeds = {"past": np.zeros((1, 2, 4, 3), np.float32), "row": np.ones((1, 2, 1, 3), np.float32), "at": np.array([1])}
+    # when kvviz runs it in every legal order, and onnxruntime in those that listings and modes give
+    bound = bind(kvviz.policies.ideal, {"present": "past"})
+    found = orders(kvviz.load(listed("write", "old", "new")), feeds, donate=["past"], policy=bound)
+    seen = set()
+    for names, way in itertools.product(itertools.permutations(("write", "old", "new")), (0, 1)):
+        if names.index("write") > names.index("new"):
+            continue
+        seen.add(_sum_before(listed(*names), feeds, way))
+    # then a named RAW is a wrong result, no RAW is a right one, and onnxruntime gives both
+    for order in found:
+        assert any(h.kind == "RAW" for h in order.hazards) == ("before" in order.wrong)
+    assert seen == {float(order.trace.outputs["before"]) for order in found} == {0.0, 6.0}
+
+
+def _sum_before(proto: onnx.ModelProto, feeds: dict[str, np.ndarray], way: int) -> float:
+    options = ort.SessionOptions()
+    options.log_severity_level = 4
+    options.execution_order = (ort.ExecutionOrder.DEFAULT, ort.ExecutionOrder.PRIORITY_BASED)[way]
+    session = ort.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    past = ort.OrtValue.ortvalue_from_numpy(feeds["past"].copy())
+    binding = session.io_binding()
+    binding.bind_ortvalue_input("past", past)
+    binding.bind_ortvalue_output("present", past)
+    for name in ("row", "at"):
+        binding.bind_cpu_input(name, feeds[name])
+    for name in ("before", "after"):
+        binding.bind_output(name)
+    session.run_with_iobinding(binding)
+    return float(binding.copy_outputs_to_cpu()[1])

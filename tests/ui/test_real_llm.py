@@ -1,0 +1,188 @@
+"""SmolLM2 in a real JupyterLab: 512 runs of a model with 30 layers and 60 caches open, scrub, and can be read."""
+
+from __future__ import annotations
+
+import re
+import statistics
+from collections.abc import Iterator
+from typing import Literal
+
+import nbformat
+import pytest
+from playwright.sync_api import Browser, Locator, expect
+
+from tests.smollm2.real import BUILD, real_folder
+from tests.ui import test_long_decode, test_speed
+from tests.ui.caches import CachePage
+from tests.ui.conftest import from_cells, opened
+from tests.ui.debugger import DebuggerPage
+from tests.ui.server import Jupyter
+from tests.ui.test_long_decode import to_run
+from tests.ui.test_speed import DRAG_MS, PARTS, STEP_MS, main_thread
+
+pytestmark = [pytest.mark.ui, pytest.mark.slow]
+
+RUNS, ROOM, PROMPT = 512, 562, 51
+TOLD = (1, 2, 64, 128, 256, 384, 500, 511)
+OPS = 1705
+GUIDE = f"""
+import kvviz
+from kvviz.decode.heat import attention
+graph = kvviz.load("build/smollm2/model.onnx")
+words = kvviz.smollm2.tokenizer("build/smollm2")
+prompt = words.chat("Write a travel guide to Paris: what to see, what to eat, and how to get around.")
+trace = kvviz.decode(graph, prompt, {RUNS}, tokenizer=words, kv_capacity={ROOM}, detail={TOLD}, progress=False)
+debugger = kvviz.debug(trace)
+debugger
+"""
+BARE = 300  # a run whose steps were not kept
+STEPWISE = 500
+
+
+@pytest.fixture(scope="module")
+def debugger(browser: Browser, jupyter: Jupyter) -> Iterator[DebuggerPage]:
+    real_folder()
+    (jupyter.root / "build").symlink_to(BUILD)
+    nbformat.write(from_cells([GUIDE]), jupyter.root / "guide.ipynb")
+    with opened(browser, jupyter, "guide.ipynb", width=1700) as notebook:
+        notebook.run_all()
+        yield DebuggerPage(notebook)
+
+
+@pytest.fixture
+def caches(debugger: DebuggerPage) -> Iterator[CachePage]:
+    view = CachePage(debugger.notebook.page)
+    view.open()
+    yield view
+    debugger.notebook.page.mouse.move(0, 0)
+    debugger.notebook.check()
+
+
+def test_the_page_gets_all_runs_in_less_than_8_mb(debugger: DebuggerPage) -> None:
+    runs, steps, size = debugger.python("[len(t.runs), len(t.steps), len(d.payload)]")
+    assert [runs, steps] == [RUNS, (len(TOLD) + 1) * OPS]
+    assert size < 8_000_000
+    assert debugger.steps == steps
+    expect(debugger.root).to_contain_text("Paris")
+
+
+def test_a_run_without_steps_says_totals_only(debugger: DebuggerPage) -> None:
+    to_run(debugger, BARE)
+    expect(debugger.root).to_have_attribute("data-bare", str(BARE))
+    expect(debugger.kv("step-number")).to_contain_text("totals only")
+    expect(debugger.kv("totals-why")).to_contain_text("were not recorded")
+    row = debugger.root.locator(f'[data-kv="run-row"][data-id="{BARE}"]')
+    expect(row).to_have_attribute("aria-current", "step")
+
+
+def test_a_run_with_detail_shows_its_steps(debugger: DebuggerPage) -> None:
+    # given
+    first = debugger.python(f"t.runs[{STEPWISE}].first")
+    # when
+    to_run(debugger, STEPWISE)
+    # then
+    expect(debugger.root).not_to_have_attribute("data-bare", re.compile(".*"))
+    assert first <= debugger.step < first + OPS
+    # and of the op that writes the first cache the page says that nothing was moved
+    step = debugger.python(
+        "next(s.index for s in t.steps[t.runs[500].first : t.runs[500].last] if t.caches[0].output in s.outputs)"
+    )
+    debugger.goto(step)
+    expect(debugger.kv("sentence")).to_contain_text("appended 1 row")
+
+
+MOVES = {"step": (test_speed.PRESS, STEP_MS), "drag": (test_speed.DRAG, DRAG_MS)}
+
+
+@pytest.mark.parametrize("open_blocks", [False, True], ids=["folded", "unfolded"])
+@pytest.mark.parametrize(("script", "limit"), MOVES.values(), ids=MOVES)
+def test_moving_the_cursor_is_fast(debugger: DebuggerPage, script: str, limit: float, open_blocks: bool) -> None:
+    debugger.kv("unfold" if open_blocks else "fold").click()
+    debugger.goto(debugger.python("t.runs[256].first"))
+    assert cost_of(debugger, script, 120, limit) < limit
+
+
+def test_dragging_over_all_runs_is_fast(debugger: DebuggerPage) -> None:
+    debugger.goto(0)
+    assert cost_of(debugger, test_long_decode.DRAG, 128, DRAG_MS) < DRAG_MS
+
+
+def test_dragging_over_all_runs_is_fast_with_the_caches_in_view(debugger: DebuggerPage, caches: CachePage) -> None:
+    caches.to_run(0)
+    assert cost_of(debugger, test_long_decode.DRAG, 128, DRAG_MS) < DRAG_MS
+
+
+def cost_of(debugger: DebuggerPage, script: str, moves: int, limit: float) -> float:
+    """Milliseconds of the page's main thread for each of so many moves."""
+    page = debugger.notebook.page
+    session = page.context.new_cdp_session(page)
+    session.send("Performance.enable", {"timeDomain": "threadTicks"})
+    before = main_thread(session)
+    waited = debugger.root.evaluate(script, moves)
+    spent = [(now - then) / moves for now, then in zip(main_thread(session), before, strict=True)]
+    told = ", ".join(f"{part.removesuffix('Duration')} {ms:.1f}" for part, ms in zip(PARTS, spent, strict=True))
+    print(f"ms a move, limit {limit:.1f}: {told}; waited {statistics.median(waited):.1f} (median)")
+    return spent[0]
+
+
+def test_sixty_caches_are_listed_and_each_row_of_one_can_be_read(debugger: DebuggerPage, caches: CachePage) -> None:
+    # given
+    caches.to_run(STEPWISE)
+    expect(caches.kv("cache-row")).to_have_count(60)
+    # then the legend says how it is filled
+    states = caches.states()
+    assert sum(states.values()) == ROOM
+    assert states["written"] == 1 and states["reserved"] == ROOM - PROMPT - STEPWISE
+    # and each row tells its token, in every head
+    for row, state in ((PROMPT + STEPWISE - 1, "written by this run"), (10, "holds a token"), (560, "never written")):
+        for head in (0, 2):
+            told = caches.point(row, ROOM, head)
+            assert state in told
+            if row < PROMPT + STEPWISE:
+                assert f"token “{debugger.python(f't.words[{row}].strip()')}" in told.replace("“ ", "“")
+
+
+def test_what_attention_weighed_is_told_of_runs_with_steps_only(debugger: DebuggerPage, caches: CachePage) -> None:
+    # given
+    caches.to_run(STEPWISE)
+    weights = debugger.notebook.python(f"attention(trace, trace.caches[0], {STEPWISE}).tolist()")
+    assert len(weights) == 9
+    # when
+    caches.kv("attention").click()
+    expect(caches.kv("cache-tip")).to_contain_text("weighed", timeout=60_000)
+    # then the first of the three key heads has the mean of its three query heads
+    x, y = caches.place(PROMPT + STEPWISE - 1, ROOM)
+    caches.kv("heat").hover(position={"x": x, "y": y + 40})
+    told = re.search(r"weight ([\d.e-]+)", caches.kv("cache-tip").inner_text())
+    mean = sum(head[PROMPT + STEPWISE - 1] for head in weights[:3]) / 3
+    assert told and float(told.group(1)) == pytest.approx(mean, rel=0.06, abs=1e-4)
+    # and of a run without steps it says why there is nothing
+    debugger.notebook.page.mouse.move(0, 0)
+    caches.to_run(BARE)
+    expect(caches.kv("cache-tip")).to_contain_text("not recorded")
+    caches.kv("attention").click()
+
+
+def readable(box: Locator) -> bool:
+    """Nothing of a part lies outside of it sideways."""
+    return bool(box.evaluate("(root) => root.scrollWidth - root.clientWidth") <= 0)
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [700, 1400])
+@pytest.mark.parametrize("pane", ["steps", "totals", "caches"])
+def test_it_fits_its_width_in_both_themes(
+    debugger: DebuggerPage, theme: Literal["light", "dark"], width: int, pane: str
+) -> None:
+    notebook = debugger.notebook
+    notebook.theme(theme)
+    tab = debugger.root.locator(f'[data-kv="tab"][data-id="{"caches" if pane == "caches" else "steps"}"]')
+    if tab.get_attribute("aria-selected") != "true":
+        tab.click()
+    to_run(debugger, BARE if pane == "totals" else STEPWISE)
+    debugger.root.evaluate("(root, width) => { root.style.width = `${width}px`; }", width)
+    fits = readable(debugger.root)
+    notebook.screenshot(f"llm-{pane}-{theme}-{width}", debugger.root)
+    debugger.root.evaluate("(root) => { root.style.width = ''; }")
+    notebook.theme("light")
+    assert fits
