@@ -143,14 +143,20 @@ def next_reader(trace: Trace, frame: int, name: str, index: int, but: Node | Non
     return reader, step
 
 
-def _culprit(trace: Trace, index: int, name: str, code: BlockerCode) -> str:
-    row = trace.recorder.rows[index]
-    frame = row[0]
+def _culprit(trace: Trace, index: int, name: str, code: BlockerCode) -> tuple[str, int | None]:
+    """Who stands in the way, and at which step, where it is an op that has run."""
+    frame = trace.recorder.rows[index][0]
     if code is BlockerCode.NOT_LAST_USE:
-        reader, step = next_reader(trace, frame, name, index)
-        return reader if step is None else f"{reader} (step {step})"
+        return next_reader(trace, frame, name, index)
     if code is BlockerCode.CAPTURED_BY_REFERENCE:
         return _outer_reader(trace, frame, name, index)
+    return _owner(trace, index, name, code), None
+
+
+def _owner(trace: Trace, index: int, name: str, code: BlockerCode) -> str:
+    """Who stands in the way and is no later reader."""
+    row = trace.recorder.rows[index]
+    frame = row[0]
     if code is BlockerCode.ALIASED:
         return _alias(trace, index, name)
     if code is BlockerCode.REQUESTED_OUTPUT:
@@ -169,24 +175,24 @@ def _culprit(trace: Trace, index: int, name: str, code: BlockerCode) -> str:
     return name
 
 
-def _outer_reader(trace: Trace, frame: int, name: str, index: int) -> str:
+def _outer_reader(trace: Trace, frame: int, name: str, index: int) -> tuple[str, int | None]:
     """Who still needs a value that a body only borrows: a later reader outside, or the next iteration of the loop."""
     row = trace.recorder.frames[frame]
     if row.parent is None or row.caller is None:
-        return "the caller"
+        return "the caller", None
     caller, parent = row.caller.node, trace.recorder.frames[row.parent]
     outer = _name_outside(row, name)
     if row.iteration is not None and not outer:
-        return f"the next iteration of {caller.name}"
+        return f"the next iteration of {caller.name}", None
     outer = outer or name
     reader, step = next_reader(trace, row.parent, outer, index, but=caller)
     if reader:
-        return reader if step is None else f"{reader} (step {step})"
+        return reader, step
     if parent.plan.slots.get(outer) in parent.plan.is_output:
-        return parent.caller.node.name if parent.caller is not None else "the caller"
+        return parent.caller.node.name if parent.caller is not None else "the caller", None
     if any(bound[0] == outer and bound[3].startswith("captured") for bound in parent.bindings):
         return _outer_reader(trace, row.parent, outer, index)
-    return caller.name
+    return caller.name, None
 
 
 def _name_outside(row: FrameRow, name: str) -> str:
@@ -236,8 +242,9 @@ def _blocker(trace: Trace, index: int, position: int, code: BlockerCode) -> Bloc
     row = trace.recorder.rows[index]
     node = row[1].node
     name = node.inputs[position] if position >= 0 else ""
-    culprit = _culprit(trace, index, name, code)
-    facts = {"op": node.op_type, "input": name, "culprit": culprit, "policy": trace.policy.name, "more": ""}
+    culprit, step = _culprit(trace, index, name, code)
+    called = culprit if step is None else f"{culprit} (step {step})"
+    facts = {"op": node.op_type, "input": name, "culprit": called, "policy": trace.policy.name, "more": ""}
     if code in (BlockerCode.NO_CAPACITY, BlockerCode.SHAPE_DIFFERS, BlockerCode.DTYPE_DIFFERS):
         facts["more"] = _sizes(trace, index, name, code)
     cost = row[7] if code in (BlockerCode.NO_CAPACITY, BlockerCode.NOT_CONTIGUOUS) and row[7] else row[6]

@@ -14,6 +14,7 @@ from kvviz.explain.held import Held, held_too_long
 from kvviz.explain.index import index_of
 from kvviz.explain.peak import Peak, peak
 from kvviz.explain.summary import Counts, Missed, counts, missed
+from kvviz.explain.warned import with_warnings
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -33,7 +34,7 @@ class Report:
     held_too_long : tuple of Held
         Storages that were kept after the last use of everything in them.
     caches : tuple of CacheFinding
-        What happened to caches, in sentences.
+        What happened to caches, in sentences: what may make results wrong first.
     """
 
     trace: Any = field(compare=False)
@@ -65,4 +66,5 @@ def explain(trace: Any) -> Report:
     True
     """
     index = index_of(trace)
-    return Report(trace, counts(trace), missed(trace), peak(trace), held_too_long(index), cache_findings(index))
+    caches = with_warnings(trace, cache_findings(index))
+    return Report(trace, counts(trace), missed(trace), peak(trace), held_too_long(index), caches)

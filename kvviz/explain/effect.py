@@ -113,7 +113,10 @@ def _groups(index: Index, steps: Sequence[int], wanted: int | None) -> list[list
 def _end(index: Index, life: Life) -> int:
     """The last moment of a storage that the run owns: what the caller lent and nobody hands out dies when it was read
     for the last time."""
-    main = index.mains[index.run_at(life.last)]
+    main = index.mains.get(index.run_at(life.last))
+    if main is None:
+        # It outlived the steps that were kept.
+        return life.last
     frame = index.frames[main]
     lent = [bound[0] for bound in frame.bindings if bound[1] == life.storage and bound[3] == "borrowed"]
     if not lent or any(not frame.plan.graph.consumers.get(name) for name in lent):

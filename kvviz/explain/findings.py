@@ -9,6 +9,7 @@ from kvviz.engine.blockers import NO_CAPACITY
 from kvviz.explain.effect import held_input
 from kvviz.explain.fixes import Fix, fix_for
 from kvviz.explain.index import Index
+from kvviz.explain.kept import keeps_all
 from kvviz.explain.lives import Place, nbytes
 from kvviz.explain.room import growths
 from kvviz.explain.words import buffer, count, short, size
@@ -21,13 +22,13 @@ class CacheFinding:
     Attributes
     ----------
     kind : str
-        ``"thrown away"``, ``"copied"`` or ``"moved"``.
+        ``"thrown away"``, ``"copied"`` or ``"moved"``, or the kind of a `kvviz.decode.warnings.CacheWarning`.
     caches : tuple of str
         Inputs of the caches.
     run : int
         The run in which it happened, or began.
     bytes : int
-        Bytes of the blocks that were thrown away, or bytes copied or moved in all runs.
+        Bytes of the blocks that were thrown away, or bytes copied or moved in all runs; 0 for a warning.
     sentence : str
     fix : Fix or None
     """
@@ -129,7 +130,8 @@ def _copied(index: Index) -> list[CacheFinding]:
     times = len({run for some in runs.values() for run in some})
     which = short(names[0]) + (f" and {count(len(names) - 1, 'other cache')}" if len(names) > 1 else "")
     why = "had no room for new rows" if no_room else "could not be appended to"
-    text = f"{which} {why}: {size(total)} of past rows were copied in {count(times, 'run')}"
+    told = "" if keeps_all(index.trace) else f" of the {len(index.mains):,} whose steps were kept"
+    text = f"{which} {why}: {size(total)} of past rows were copied in {count(times, 'run')}{told}"
     fix = next((fix for name in names if (fix := _fix(index, name, sorted(runs[name], reverse=True)))), None)
     return [CacheFinding("copied", names, min(min(some) for some in runs.values()), total, text, fix)]
 

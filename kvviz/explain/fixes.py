@@ -15,9 +15,10 @@ from kvviz.engine.replay import is_random
 from kvviz.engine.rten.rule import Rules
 from kvviz.engine.schedules import key_of
 from kvviz.errors import KvvizError
-from kvviz.explain.changes import Change, RunFirst, arguments
+from kvviz.explain.changes import Change, GrowAfter, RunFirst, arguments
 from kvviz.explain.clearing import Unfixable
 from kvviz.explain.index import Index, index_of
+from kvviz.explain.lives import nbytes
 from kvviz.explain.ordering import check_order
 from kvviz.explain.under_ideal import appends_rows, as_refused, under_ideal
 from kvviz.explain.under_rten import under_rten
@@ -41,6 +42,8 @@ class Fix:
     code : str
         The same change in the exporter or in the calling code: one to three lines of Python.
     changes : tuple of Change
+    saves : int
+        Bytes saved at this step, less those that a reader which is to run first has to spend in exchange.
     """
 
     kind: str
@@ -50,6 +53,7 @@ class Fix:
     changes: tuple[Change, ...]
     trace: Any = field(repr=False, compare=False)
     picked: bool = field(default=False, repr=False)
+    saves: int = field(default=0, compare=False)
 
     def apply(self) -> Any:
         """Run again with the change.
@@ -116,15 +120,19 @@ def _fix(index: Index, step: int, position: int, changes: tuple[Change, ...], pi
     trace, row = index.trace, index.rows[step]
     node = row[1].node
     appends = appends_rows(index, step, position)
+    saved = max(row[6], row[7])
+    lost, exchange = _in_exchange(index, step, position, changes)
+    told = " In sum nothing is saved." if lost >= saved else ""
+    told += _stays(trace, changes)
     return Fix(
         KINDS[type(changes[0])],
         label_of(trace.graph, changes),
-        sentence_of(trace.graph, changes, node, node.inputs[position], appends, max(row[6], row[7]))
-        + _in_exchange(index, step, position, changes),
+        sentence_of(trace.graph, changes, node, node.inputs[position], appends, saved) + exchange + told,
         code_of(trace, changes, picked),
         changes,
         trace,
         picked,
+        saved - lost,
     )
 
 
@@ -146,17 +154,30 @@ def _rules(trace: Any) -> Callable[[Index, int, int, int], tuple[Change, ...]]:
     raise Unfixable("its rules are not known here")
 
 
-def _in_exchange(index: Index, step: int, position: int, changes: tuple[Change, ...]) -> str:
-    """What is lost where a reader that is to run first was the one to take over that memory."""
+def _stays(trace: Any, changes: tuple[Change, ...]) -> str:
+    """What an earlier ``kv_capacity`` means where caches are moved when they are full: fewer moves."""
+    capacity = None if trace.recipe is None else trace.recipe.options.get("kv_capacity")
+    if capacity is None or not any(isinstance(change, GrowAfter) for change in changes):
+        return ""
+    return f" kv_capacity={capacity} stays: a larger block then has at least so many rows, and is moved less often."
+
+
+def _in_exchange(index: Index, step: int, position: int, changes: tuple[Change, ...]) -> tuple[int, str]:
+    """What is lost where a reader that is to run first was the one to take over that memory: bytes, and a sentence."""
     row = index.rows[step]
     storage = index.places[row[0], row[1].node.inputs[position]].storage
+    lost, told = 0, ""
     for change in changes:
         if isinstance(change, RunFirst) and key_of(index.frames[row[0]].plan.graph) == change.graph:
             later = index.rows[index.step_of[row[0], change.reader]]
             names = [later[1].node.inputs[i] for i in later[2]]
             if any(index.places[row[0], name].storage == storage for name in names):
-                return f" In exchange {later[1].node.op_type} {short(later[1].node.name)}, which took it over, cannot."
-    return ""
+                told = (
+                    told
+                    or f" In exchange {later[1].node.op_type} {short(later[1].node.name)}, which took it over, cannot."
+                )
+                lost += sum(nbytes(out[3], out[4]) for out in later[4] if out is not None and out[0] == storage)
+    return lost, told
 
 
 def _is_over(index: Index, step: int) -> bool:

@@ -14,7 +14,7 @@ from kvviz.explain.held import is_past_use
 from kvviz.explain.index import Index, index_of
 from kvviz.explain.lives import Key, Life
 
-GROUPS = ("weights", "inputs", "cache", "activations", "views", "held too long")
+GROUPS = ("weights", "inputs", "cache", "activations", "views", "held too long", "not recorded")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class PeakPart:
     group : str
         ``"weights"``; ``"cache"``: it holds a cache; ``"inputs"``: others that the caller gave; of what is left
         ``"held too long"``: nothing in it is used any more; ``"views"``: only views of what it was made for are; and
-        ``"activations"``.
+        ``"activations"``. ``"not recorded"``: the peak was in a run whose steps were not kept.
     """
 
     storage: int | None
@@ -52,7 +52,7 @@ class Peak:
     bytes : int
         ``trace.peak_bytes``.
     step : int or None
-        The op that ran then; None where no op ran.
+        The op that ran then; None where no op ran, and in a run whose steps were not kept.
     run : int or None
         Its run; None for an empty trace.
     parts : tuple of PeakPart
@@ -88,15 +88,27 @@ def peak(trace: Any) -> Peak:
         live = live_curve(index)
         run = next((run for run in index.mains if live[index.binding(run)] == total), None)
         moment = None if run is None else index.binding(run)
-        if run is None:
-            # In a run whose steps were not kept.
-            run = next((r.index for r in trace.runs if r.first == r.last and r.peak_bytes == total), None)
+    if run is None:
+        return _forgotten(index, total)
     parts = [] if moment is None else [_part(index, life, moment) for life in index.lives if _alive(life, moment)]
     rest = total - sum(part.bytes for part in parts)
     if rest:
         parts.append(PeakPart(None, "not recorded", "run", rest))
     found = sorted((part for part in parts if part.bytes), key=lambda part: -part.bytes)
     return Peak(total, step, run, tuple(found))
+
+
+def _forgotten(index: Index, total: int) -> Peak:
+    """The peak of a run whose steps were not kept: weights are known to be there, of the rest only the bytes."""
+    runs = index.trace.runs
+    run = next((run.index for run in runs if run.first == run.last and run.peak_bytes == total), None)
+    storages = index.trace.recorder.ledger.storages
+    lives = [life for life in index.lives if run is not None and storages[life.storage].origin == "weights"]
+    parts = [_part(index, life, life.last) for life in lives]
+    rest = total - sum(part.bytes for part in parts)
+    parts.append(PeakPart(None, "not recorded", "run", rest, "activations" if run is None else "not recorded"))
+    found = sorted((part for part in parts if part.bytes), key=lambda part: -part.bytes)
+    return Peak(total, None, run, tuple(found))
 
 
 def _alive(life: Life, moment: int) -> bool:

@@ -13,6 +13,7 @@ from typing import Any
 from kvviz.engine.blockers import Blocker, BlockerCode
 from kvviz.engine.reasons import is_missed
 from kvviz.engine.rows import APPEND, IN_PLACE, VIEW
+from kvviz.explain.clones import Clone, clones, reasons
 from kvviz.explain.effect import peak_effect
 from kvviz.explain.fixes import Fix
 from kvviz.explain.index import index_of
@@ -38,7 +39,7 @@ class Counts:
     bodies : int
         Control nodes (If, Loop, Scan, local functions), whose work is done by the steps of their bodies.
     missed_bytes : int
-        Bytes that the missed ones spent; see `spent`.
+        Bytes that the missed ones spent, see `spent`, and those of captured values that a Loop copied.
     """
 
     in_place: int = 0
@@ -51,7 +52,8 @@ class Counts:
 
 @dataclass(frozen=True)
 class Missed:
-    """A node that could have run in place and did not, over all runs and iterations.
+    """A node that could have run in place and did not, over all runs and iterations; or a Loop that copied captured
+    values for its iterations.
 
     Attributes
     ----------
@@ -66,6 +68,8 @@ class Missed:
         Bytes spent in all these steps; see `spent`.
     allocated, copied : int
         Bytes of new capacity, and bytes that merely moved, in all these steps.
+    clones : tuple of Clone
+        What a Loop copied for its iterations at ``step``; empty for all others.
     """
 
     node: str
@@ -77,11 +81,14 @@ class Missed:
     allocated: int
     copied: int
     trace: Any = field(repr=False, compare=False)
+    clones: tuple[Clone, ...] = ()
 
     @cached_property
     def blockers(self) -> tuple[Blocker, ...]:
         """What stood in the way at ``step``, each with its fix, if there is one. All of an input share one fix."""
-        return self.trace.steps[self.step].decision.blockers
+        if self.clones:
+            return reasons(self.trace, self.step, self.clones)
+        return distinct(self.trace.steps[self.step].decision.blockers)
 
     @cached_property
     def peak_effect(self) -> int:
@@ -91,8 +98,9 @@ class Missed:
 
     @property
     def fix(self) -> Fix | None:
-        """The first fix among the blockers; None where there is none."""
-        return next((blocker.fix for blocker in self.blockers if blocker.fix is not None), None)
+        """The first fix among the blockers that saves memory, else the first; None where there is none."""
+        fixes = [fix for blocker in self.blockers if (fix := blocker.fix) is not None]
+        return next((fix for fix in fixes if fix.saves > 0), fixes[0] if fixes else None)
 
 
 def counts(trace: Any) -> Counts:
@@ -110,6 +118,7 @@ def counts(trace: Any) -> Counts:
         numbers[kind] += 1
         if kind == "missed":
             total += spent(row)
+    total += sum(clone.bytes for copied in clones(trace).values() for clone in copied)
     return Counts(**numbers, missed_bytes=total)
 
 
@@ -133,7 +142,24 @@ def missed(trace: Any) -> tuple[Missed, ...]:
         if is_missed(trace, row):
             found.setdefault((paths[row[0]], row[1].node.index), []).append(index)
     entries = [_missed(trace, path, steps) for (path, _), steps in found.items()]
+    entries += _copying_loops(trace, paths)
     return tuple(sorted(entries, key=lambda entry: (-entry.bytes, entry.steps[0])))
+
+
+def distinct(blockers: Iterable[Blocker]) -> tuple[Blocker, ...]:
+    """Each reason once: an op that reads a value at two of its inputs is refused at both for the same reason."""
+    return tuple({(b.code, b.input, b.message): b for b in reversed(tuple(blockers))}.values())[::-1]
+
+
+def best_fixes(entries: Iterable[Missed], most: int) -> list[Missed]:
+    """Those that have a fix, at most so many: first those whose fix saves memory, all told."""
+    saving: list[Missed] = []
+    vain: list[Missed] = []
+    for entry in entries:
+        # To find a fix takes time, so no more are looked for than are wanted.
+        if len(saving) < most and entry.fix is not None:
+            (saving if entry.fix.saves > 0 else vain).append(entry)
+    return [*saving, *vain][:most]
 
 
 def nearest(blockers: Iterable[Blocker]) -> Blocker | None:
@@ -176,6 +202,24 @@ def _missed(trace: Any, path: tuple[str, ...], steps: list[int]) -> Missed:
         sum(rows[index][7] for index in steps),
         trace,
     )
+
+
+def _copying_loops(trace: Any, paths: list[tuple[str, ...]]) -> list[Missed]:
+    """Loops that copied captured values for their iterations."""
+    rows = trace.recorder.rows
+    copied = clones(trace)
+    found: dict[tuple[tuple[str, ...], int], list[int]] = {}
+    for step in copied:
+        found.setdefault((paths[rows[step][0]], rows[step][1].node.index), []).append(step)
+    entries = []
+    for (path, _), steps in found.items():
+        sizes = {step: sum(clone.bytes for clone in copied[step]) for step in sorted(steps)}
+        worst, total = max(sizes, key=sizes.__getitem__), sum(sizes.values())
+        node = rows[worst][1].node
+        entries.append(
+            Missed(node.name, node.op_type, path, tuple(sizes), worst, total, total, total, trace, copied[worst])
+        )
+    return entries
 
 
 def _paths(frames: list[Any]) -> list[tuple[str, ...]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from kvviz.engine.policy import model_order
+from kvviz.engine.policy import find_policy, ideal, model_order
 from kvviz.engine.schedules import GraphKey
 from kvviz.explain.changes import (
     ByValue,
@@ -22,6 +22,8 @@ from kvviz.explain.changes import (
 )
 from kvviz.explain.words import count, short, size
 from kvviz.graph.model import Graph, Node
+
+NAMED_POLICIES = ("ideal", "rten", "onnxruntime", "never")
 
 KINDS: dict[type, str] = {
     RunFirst: "run_first",
@@ -124,12 +126,28 @@ def _call(trace: Any, changes: Sequence[Change], ordered: bool) -> list[str]:
         told.append("policy=policy")
     if not told:
         return []
-    capacity = None if recipe is None else recipe.options.get("kv_capacity")
-    if capacity is not None and not any(isinstance(c, Capacity) for c in changes):
-        told.append(f"kv_capacity={capacity}")
+    told += _as_before(trace, {text.partition("=")[0] for text in told})
     kind = recipe.kind if recipe is not None else "decode" if trace.tokens else "run"
     given = {"run": "graph, inputs", "decode": "graph, prompt", "stream": "graph, chunks"}[kind]
     return [f"trace = kvviz.{kind}({given}, {', '.join(told)})"]
+
+
+def _as_before(trace: Any, changed: set[str]) -> list[str]:
+    """Options that the trace was made with and that stay, as far as they are not the usual ones."""
+    recipe, policy = trace.recipe, trace.policy
+    options = {} if recipe is None else recipe.options
+    named = policy is not ideal and policy.name in NAMED_POLICIES and policy is find_policy(policy.name)
+    kept = {
+        "max_new_tokens": repr(options.get("max_new_tokens"))
+        if recipe is not None and recipe.kind == "decode"
+        else "None",
+        "policy": repr(policy.name) if named else "None",
+        "kv_capacity": repr(options.get("kv_capacity")),
+        "growth": repr(options.get("growth") if options.get("growth") != policy.growth else None),
+        "cache": repr(options.get("cache") if options.get("cache") != "growing" else None),
+        "tokenizer": "tokenizer" if options.get("tokenizer") is not None else "None",
+    }
+    return [f"{name}={text}" for name, text in kept.items() if text != "None" and name not in changed]
 
 
 _SHORT: dict[type, Callable[[Any], str]] = {

@@ -15,6 +15,10 @@ from kvviz.view.palette import DARK, LIGHT, OWNERS, STATES, Look, Theme, luminan
 
 # More points than a chart has pixels would only cost time.
 MOST_POINTS = 3000
+# Of a legend, in points: handle and its distance, distance of columns; and how much of its width a chart may gain yet.
+_SWATCH, _GAP, _SLACK = 21.0, 11.2, 1.0
+# Points that there are for names beside a chart.
+_BESIDE = 25.0
 
 
 def axes_and_theme(ax: Any, inches: tuple[float, float]) -> tuple[Any, Theme]:
@@ -40,12 +44,57 @@ def finish(ax: Any, theme: Theme, x: str, y: str, title: str) -> None:
     if key is not None:
         columns = max(getattr(key, "_ncols", 1), 1)
         rows = -(-len(key.get_texts()) // columns)
-    ax.set_title(title, loc="left", color=theme.ink, fontsize=10, fontweight="bold", pad=6 + 16 * rows)
+    look = {"fontsize": 10, "fontweight": "bold", "va": "bottom"}
+    ax.set_title(_wrapped(ax, title), loc="left", color=theme.ink, pad=6 + 2.5 * bool(rows) + 13.5 * rows, **look)
+
+
+def _wrapped(ax: Any, title: str) -> str:
+    """A title in so many lines that none is wider than its chart."""
+    lines: list[str] = []
+    room, _ = points_of(ax)
+    for word in title.split(" "):
+        longer = f"{lines[-1]} {word}" if lines else word
+        if lines and text_width(longer, 10, "bold") <= room * _SLACK:
+            lines[-1] = longer
+        else:
+            lines.append(word)
+    return "\n".join(lines)
+
+
+def points_of(ax: Any) -> tuple[float, float]:
+    """Width and height of a chart in points, as it is placed now; a layout that comes later changes little of it."""
+    box, dots = ax.get_window_extent(), ax.figure.dpi / 72
+    names = [tick.get_text() for tick in ax.get_yticklabels()]
+    # A layout takes room from the chart for long names beside it.
+    beside = max((text_width(name, 7) for name in names), default=0.0) - _BESIDE
+    return box.width / dots - max(beside, 0.0), box.height / dots
+
+
+def text_width(text: str, points: float, weight: str = "normal") -> float:
+    """Width of a text in points, without drawing it."""
+    from matplotlib.font_manager import FontProperties
+    from matplotlib.textpath import text_to_path
+
+    # A dollar sign that stands for itself is written with a backslash.
+    plain = text.replace(r"\$", "$")
+    width, _, _ = text_to_path.get_text_width_height_descent(plain, FontProperties(size=points, weight=weight), False)
+    return float(width)
+
+
+def _columns(ax: Any, most: int, labels: list[str]) -> int:
+    """Columns of a legend that is no wider than its chart; labels are dealt to them as matplotlib does."""
+    widths = [text_width(label, 8) + _SWATCH for label in labels]
+    for columns in range(min(most, max(len(labels), 1)), 1, -1):
+        wide = [max(column) for column in np.array_split(widths, columns)]
+        if sum(wide) + _GAP * (len(wide) - 1) <= points_of(ax)[0] * _SLACK:
+            return columns
+    return 1
 
 
 def legend(ax: Any, theme: Theme, columns: int, handles: tuple[list[Any], list[str]] | None = None) -> None:
-    """A legend between the title and the chart, so that it covers no data."""
+    """A legend between the title and the chart, so that it covers no data; in fewer columns where it is narrow."""
     given = {} if handles is None else {"handles": handles[0], "labels": handles[1]}
+    columns = _columns(ax, columns, ax.get_legend_handles_labels()[1] if handles is None else handles[1])
     ax.legend(
         loc="lower left",
         bbox_to_anchor=(-0.01, 1.0),

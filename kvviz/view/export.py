@@ -15,6 +15,7 @@ from typing import Any
 
 from kvviz.errors import KvvizError
 from kvviz.explain.compare import align
+from kvviz.explain.kept import keeps_all, told_steps
 from kvviz.explain.summary import counts
 from kvviz.explain.words import short, size
 from kvviz.view.svg import picture
@@ -110,7 +111,8 @@ def to_html(
     cursor = range(steps)[step] if steps else -1
     table = steps_table(trace, _ends(steps))
     summary = (
-        f"{steps:,} steps in {len(trace.runs):,} runs under policy {trace.policy.name}; peak {size(trace.peak_bytes)}, "
+        f"{told_steps(trace)}, policy {trace.policy.name}; {'' if keeps_all(trace) else 'of all runs: '}"
+        f"peak {size(trace.peak_bytes)}, "
         f"{size(trace.bytes_copied)} copied, {size(trace.bytes_allocated)} allocated."
     )
     if len(table) < steps:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from kvviz.explain.kept import in_kept_runs, keeps_all
 from kvviz.explain.words import buffer, short, size
 from kvviz.view import several
 from kvviz.view.chart import (
@@ -18,7 +19,9 @@ from kvviz.view.chart import (
     hue_of,
     hues,
     legend,
+    points_of,
     say,
+    text_width,
     thinned,
     thousands,
     unit_of,
@@ -84,6 +87,7 @@ def memory(trace: Any, ax: Any = None) -> Any:
             color=theme.ink,
         )
     note = f" (axis starts at the weights, {size(weights)})" if floor else ""
+    note += "" if keeps_all(trace) else f", {in_kept_runs(trace)}"
     finish(ax, theme, "step", f"live bytes [{unit}]", f"Memory of {short(trace.title, 50)}{note}")
     return ax
 
@@ -254,7 +258,8 @@ def lifetimes(trace: Any, ax: Any = None, limit: int = 60) -> Any:
     ax.set_xlim(0, end)
     thousands(ax)
     ax.set_ylim(len(shown) - 0.4 if shown else 1, -0.6)
-    every = -(-len(shown) // 60) or 1
+    # A name needs nine points; title and legend take some of the height.
+    every = max(-(-len(shown) // max(int(points_of(ax)[1] * 0.8 / 9), 1)), 1)
     names = [f"{buffer(s.id)} · {size(s.capacity)}" for s in shown]
     ax.set_yticks(range(0, len(shown), every), names[::every], fontsize=7)
     _run_marks(ax, trace, theme, text=False)
@@ -284,17 +289,22 @@ def live_bytes(trace: Any) -> np.ndarray:
 
 
 def _run_marks(ax: Any, trace: Any, theme: Theme, text: bool = True) -> None:
-    """A thin line where each run begins; of many runs every second, fifth … one has its name."""
+    """A thin line where each run with steps begins; of many runs every second, fifth … one has its name."""
+    runs = [run for run in trace.runs if run.last > run.first]
     if len(trace.runs) < 2:
         return
-    every = next(n for n in (1, 2, 5, 10, 20, 50, 100, 500, 10**9) if len(trace.runs) <= n * _MOST_MARKS)
-    for run in trace.runs[::every]:
+    every = next(n for n in (1, 2, 5, 10, 20, 50, 100, 500, 10**9) if len(runs) <= n * _MOST_MARKS)
+    for run in runs[::every]:
         ax.axvline(run.first, color=theme.line, linewidth=0.8, zorder=0)
     if not text:
         return
-    named = next(n for n in (1, 2, 5, 10, 20, 50, 100, 500, 10**9) if len(trace.runs) <= n * 12)
-    for run in trace.runs[::named]:
+    named = next(n for n in (1, 2, 5, 10, 20, 50, 100, 500, 10**9) if len(runs) <= n * 12)
+    scale, free = points_of(ax)[0] / max(len(trace.steps), 1), 0.0
+    for run in runs[::named]:
+        if run.first * scale < free:
+            continue
         word = short(run.text.strip(), 10) if run.text.strip() else run_label(trace, run.index).removeprefix("decode ")
+        free = run.first * scale + text_width(word, 7) + 6
         ax.annotate(
             word,
             (run.first, 0),

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
-from itertools import islice
 from typing import Any
 
 from kvviz.explain.diagnose import Report, explain
-from kvviz.explain.held import Held
+from kvviz.explain.held_groups import held_groups
+from kvviz.explain.kept import in_kept_runs, keeps_all, kept_runs, told_steps
 from kvviz.explain.peak import Peak, PeakPart
-from kvviz.explain.summary import Missed, nearest
+from kvviz.explain.summary import Missed, best_fixes, nearest
 from kvviz.explain.words import buffer, count, short, size
-from kvviz.view.report_data import model_facts, moved_outside, report_data, totals
+from kvviz.view.report_data import before_or_in, model_facts, moved_outside, report_data, totals
 from kvviz.view.table import Table
 from kvviz.view.wire_runs import run_label
 
@@ -24,6 +24,8 @@ __all__ = ["report", "report_data", "report_text"]
 # What fits on one screen; the data has all of it.
 _RUNS, _MISSED, _FIXED, _PARTS, _HELD, _FINDINGS, _CACHES = 3, 4, 3, 3, 3, 3, 4
 _LINES, _WIDTH = 44, 118
+# Of many runs with steps so many from the start are told, and the last one.
+_KEPT = 4
 # Entries among which those with a fix are looked for.
 _LOOKED_AT = 60
 _INDENT = " " * 12
@@ -53,8 +55,8 @@ def report_text(found: Report) -> str:
     blocks = [
         [_model_line(trace), *_totals(trace), _numbers(found)],
         _runs(trace),
-        _missed_lines(found.missed),
-        [*_peak_lines(trace, found.peak), *_held_lines(found.held_too_long)],
+        _missed_lines(trace, found.missed),
+        [*_peak_lines(trace, found.peak), *_held_lines(found)],
         _findings(found),
     ]
     used = sum(len(lines) + 1 for lines in blocks if lines)
@@ -75,7 +77,9 @@ def _model_line(trace: Any) -> str:
 
 def _totals(trace: Any) -> list[str]:
     told = [f"{size(value)} {key.split('_')[1]}" for key, value in totals(trace).items() if key != "peak_bytes"]
-    line = f"{count(len(trace.steps), 'step')} in {count(len(trace.runs), 'run')}: peak {size(trace.peak_bytes)}, "
+    # Steps may have been kept of some runs; the bytes are those of all.
+    whose = "" if keeps_all(trace) else f"; all {count(len(trace.runs), 'run')}"
+    line = f"{told_steps(trace)}{whose}: peak {size(trace.peak_bytes)}, "
     told += [f"{size(moved_outside(trace))} moved outside the graph"] if moved_outside(trace) else []
     return [line + ", ".join(told)] + (
         ["stopped from the keyboard: only what ran is counted"] if trace.interrupted else []
@@ -86,30 +90,50 @@ def _numbers(found: Report) -> str:
     c = found.counts
     parts = [f"{c.in_place:,} in place", count(c.views, "view"), f"{c.missed:,} missed", f"{c.cannot:,} cannot"]
     parts += [count(c.bodies, "control node")] if c.bodies else []
-    return f"ops: {', '.join(parts)}"
+    return f"ops: {', '.join(parts)}{_kept(found.trace)}"
+
+
+def _kept(trace: Any) -> str:
+    """Behind sums over steps: of which runs they are, if not of all."""
+    return "" if keeps_all(trace) else f", {in_kept_runs(trace)}"
 
 
 def _runs(trace: Any) -> list[str]:
-    """Runs, of many the first and the last ones."""
-    rows = [
-        {
-            "run": run_label(trace, run.index),
-            "token": " ".join(short(part, 24) for part in _told_token(run)),
-            "steps": f"{run.last - run.first:,}",
-            "peak": size(run.peak_bytes),
-            "allocated": size(run.bytes_allocated),
-            "written": size(run.bytes_written),
-            "copied": size(run.bytes_copied),
-            "moved outside": size(run.bytes_moved_outside),
-        }
-        for run in trace.runs
-    ]
-    if len(rows) < 2:
+    """Runs, of many the first and the last ones; where steps of some were kept, those first."""
+    if len(trace.runs) < 2:
         return []
     keys = ["run", "token", "steps", "peak", "allocated", "written", "copied"]
     if all(run.token is None for run in trace.runs):
         keys.remove("token")
-    return _lines(rows, [*keys, "moved outside"] if moved_outside(trace) else keys, {"run", "token"}, _RUNS)
+    keys += ["moved outside"] if moved_outside(trace) else []
+    if keeps_all(trace):
+        rows = [_run_row(trace, [run], run_label(trace, run.index)) for run in trace.runs]
+        return _lines(rows, keys, {"run", "token"}, _RUNS)
+    kept = [trace.runs[run] for run in kept_runs(trace)]
+    ends = [*kept[:_KEPT], *kept[max(_KEPT, len(kept) - 1) :]]
+    ends += [] if trace.runs[-1] in kept else [trace.runs[-1]]
+    rest = [run for run in trace.runs if run not in kept and run not in ends]
+    rows = [_run_row(trace, [run], run_label(trace, run.index)) for run in ends]
+    rows += [_run_row(trace, rest, count(len(rest), "other"))] if rest else []
+    lines = _lines(rows, keys, {"run", "token"}, len(rows))
+    if len(kept) > _KEPT + 1:
+        lines.insert(1 + _KEPT, f"… {len(kept) - _KEPT - 1:,} more with steps …")
+    return lines
+
+
+def _run_row(trace: Any, runs: Sequence[Any], label: str) -> dict[str, str]:
+    """What a run comes to, or several together: the largest peak, and sums of bytes."""
+    steps = sum(run.last - run.first for run in runs)
+    return {
+        "run": label,
+        "token": " ".join(short(part, 24) for part in _told_token(runs[0])) if len(runs) == 1 else "",
+        "steps": f"{steps:,}" if steps or keeps_all(trace) else "not kept",
+        "peak": size(max(run.peak_bytes for run in runs)),
+        "allocated": size(sum(run.bytes_allocated for run in runs)),
+        "written": size(sum(run.bytes_written for run in runs)),
+        "copied": size(sum(run.bytes_copied for run in runs)),
+        "moved outside": size(sum(run.bytes_moved_outside for run in runs)),
+    }
 
 
 def _told_token(run: Any) -> list[str]:
@@ -118,18 +142,18 @@ def _told_token(run: Any) -> list[str]:
     return [str(run.token)] if run.text in ("", str(run.token)) else [str(run.token), repr(run.text)]
 
 
-def _missed_lines(found: Sequence[Missed]) -> list[str]:
+def _missed_lines(trace: Any, found: Sequence[Missed]) -> list[str]:
     """The nodes that spent most, each with its reason; then the largest of the others that have a fix."""
     if not found:
-        return ["nothing missed: every op that could run in place did, or had nothing to spare"]
+        return [f"nothing missed: every op that could run in place did, or had nothing to spare{_kept(trace)}"]
     total = sum(entry.bytes for entry in found)
-    lines = [f"missed in place: {size(total)} in {count(len(found), 'node')}"]
+    lines = [f"missed in place: {size(total)} in {count(len(found), 'node')}{_kept(trace)}"]
     for entry in found[:_MISSED]:
         lines.append(_missed_line(entry))
         reason = _told_reason(entry)
         if reason is not None:
             lines.append(_INDENT + _message(entry.step, reason))
-    others = list(islice((entry for entry in found[_MISSED:_LOOKED_AT] if entry.fix is not None), _FIXED))
+    others = best_fixes(found[_MISSED:_LOOKED_AT], _FIXED)
     if len(found) > _MISSED:
         told = "; the largest of them with a fix:" if others else ""
         lines.append(f"{_INDENT}… {count(len(found) - _MISSED, 'more node')}{told}")
@@ -140,10 +164,11 @@ def _missed_line(entry: Missed) -> str:
     """Bytes, op, node, how often, what it means for the peak, and the fix in a few words."""
     head = f"  {size(entry.bytes):>8}  {entry.op_type} "
     tail = f" in {len(entry.steps):,} steps" if len(entry.steps) > 1 else ""
-    if entry.peak_effect:
+    vain = entry.fix is not None and entry.fix.saves <= 0
+    if entry.peak_effect and not vain:
         tail += f"; peak {'−' if entry.peak_effect > 0 else '+'}{size(abs(entry.peak_effect))}"
     if entry.fix is not None:
-        tail += f"; fix: {short(entry.fix.label, 50)}"
+        tail += f"; fix: {short(entry.fix.label, 50)}" + (" (saves nothing in sum)" if vain else "")
     return head + short(_where(entry.frame, entry.node), max(_WIDTH - len(head) - len(tail), 16)) + tail
 
 
@@ -173,20 +198,28 @@ def _where(frame: tuple[str, ...], node: str) -> str:
 
 def _peak_lines(trace: Any, top: Peak) -> list[str]:
     if top.step is not None:
-        step = trace.steps[top.step]
-        label, place = run_label(trace, step.run), _where(step.frame, step.node)
-        when = f"at step {top.step:,} of {len(trace.steps):,} ({label}, {step.op_type} {place})"
+        when = _at_step(trace, top.step)
     elif top.run is not None:
-        when = f"before the first op of {run_label(trace, top.run)}"
+        when = before_or_in(trace, top.run)
     else:
         when = "of nothing"
     lines = [f"peak: {size(top.bytes)} {when}"]
     if top.parts:
         lines.append("  " + ", ".join(f"{group} {size(nbytes)}" for group, nbytes in top.groups.items()))
+    if "not recorded" in top.groups:
+        rows = trace.recorder.rows
+        highest = max(range(len(rows)), key=lambda step: rows[step][9])
+        return [*lines, f"  of the steps that were kept: {size(rows[highest][9])} {_at_step(trace, highest)}"]
     others = [part for part in top.parts if part.group != "weights"]
     lines += [f"  {size(part.bytes):>8}  {_part(part)}" for part in others[:_PARTS]]
     rest = others[_PARTS:]
     return lines + ([f"  {size(sum(part.bytes for part in rest)):>8}  {len(rest):,} more"] if rest else [])
+
+
+def _at_step(trace: Any, number: int) -> str:
+    step = trace.steps[number]
+    label, place = run_label(trace, step.run), _where(step.frame, step.node)
+    return f"at step {number:,} of {len(trace.steps):,} ({label}, {step.op_type} {place})"
 
 
 def _part(part: PeakPart) -> str:
@@ -198,15 +231,22 @@ def _part(part: PeakPart) -> str:
     return f"{buffer(part.storage)} {short(part.name)}" + (f", {told}" if told else "")
 
 
-def _held_lines(held: Sequence[Held]) -> list[str]:
+def _held_lines(found: Report) -> list[str]:
+    held = found.held_too_long
     if not held:
         return []
-    lines = [f"held too long: {count(len(held), 'storage')}"]
-    for one in held[:_HELD]:
+    lines = [f"held too long: {count(len(held), 'storage')}{_kept(found.trace)}"]
+    groups, rest = held_groups(found.trace, held)
+    for group in groups[:_HELD]:
+        one = group.worst
         until = "to the end" if one.freed is None else f"to step {one.freed:,}"
-        when = f"from step {one.last_use:,} {until}"
+        when = f"from step {one.last_use:,} {until}" + (f", and {group.times - 1:,} more" if group.times > 1 else "")
         lines.append(f"  {size(one.bytes):>8}  " + short(f"{buffer(one.storage)} {when}: {one.reason}", _WIDTH - 12))
-    return lines
+    others = groups[_HELD:]
+    if others:
+        total, times = sum(group.bytes for group in others), sum(group.times for group in others)
+        lines.append(f"  {size(total):>8}  in {count(times, 'other')}")
+    return [*lines, f"{_INDENT}{rest}"] if rest is not None else lines
 
 
 def _findings(found: Report) -> list[str]:

@@ -9,6 +9,7 @@ from dataclasses import asdict
 from typing import Any
 
 from kvviz.explain.diagnose import explain
+from kvviz.explain.kept import kept_runs
 from kvviz.explain.summary import Missed
 from kvviz.view.wire_runs import run_label
 
@@ -21,17 +22,20 @@ def report_data(trace: Any) -> dict[str, Any]:
     trace : Trace
     """
     found = explain(trace)
+    kept = frozenset(kept_runs(trace))
     return {
         "model": model_facts(trace),
         "policy": trace.policy.name,
         "interrupted": trace.interrupted,
         "steps": len(trace.steps),
+        "runs_kept": len(kept_runs(trace)),
         "totals": {**totals(trace), "bytes_moved_outside": moved_outside(trace)},
         "in_place": asdict(found.counts),
         "runs": [
             {
                 "label": run_label(trace, run.index),
                 "steps": run.last - run.first,
+                "kept": run.index in kept,
                 "token": run.token,
                 "text": run.text,
                 "peak_bytes": run.peak_bytes,
@@ -86,6 +90,14 @@ def moved_outside(trace: Any) -> int:
     return sum(run.bytes_moved_outside for run in trace.runs)
 
 
+def before_or_in(trace: Any, run: int) -> str:
+    """When the peak of a run was that no step tells: before its first op, or at a step that was not kept."""
+    label = run_label(trace, run)
+    if run in kept_runs(trace):
+        return f"before the first op of {label}"
+    return f"in {label}, whose steps were not kept"
+
+
 def _missed_data(entry: Missed) -> dict[str, Any]:
     names = ("node", "op_type", "frame", "steps", "step", "bytes", "allocated", "copied", "peak_effect")
     blockers = [
@@ -96,5 +108,6 @@ def _missed_data(entry: Missed) -> dict[str, Any]:
     return {**{name: getattr(entry, name) for name in names}, "blockers": blockers}
 
 
-def _fix_data(fix: Any) -> dict[str, str] | None:
-    return None if fix is None else {key: getattr(fix, key) for key in ("kind", "label", "sentence", "code")}
+def _fix_data(fix: Any) -> dict[str, Any] | None:
+    names = ("kind", "label", "sentence", "code", "saves")
+    return None if fix is None else {name: getattr(fix, name) for name in names}

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from html import escape
-from itertools import islice
 from typing import Any
 
 from kvviz.explain.diagnose import Report
+from kvviz.explain.held_groups import HeldGroup, held_groups
+from kvviz.explain.kept import in_kept_runs, keeps_all, told_steps
 from kvviz.explain.peak import GROUPS, Peak
-from kvviz.explain.summary import Missed, nearest
+from kvviz.explain.summary import Missed, best_fixes, nearest
 from kvviz.explain.words import buffer, count, short, size
 from kvviz.view.palette import OWNERS, STATES, Look
+from kvviz.view.report_data import before_or_in
 
 _MISSED, _FIXED, _HELD, _PARTS, _LOOKED_AT = 5, 4, 3, 4, 60
 # Group of the peak to its look; each has a letter beside its hue.
@@ -22,8 +24,9 @@ _LOOKS: dict[str, Look] = {
     "activations": OWNERS["run"],
     "views": OWNERS["pool"],
     "held too long": STATES["missed"],
+    "not recorded": OWNERS["pool"],
 }
-_LETTERS = dict(zip(GROUPS, "WIKAVH"))
+_LETTERS = dict(zip(GROUPS, "WIKAVHN"))
 # JupyterLab aligns every cell to the right, more strongly than a class can, and strips style sheets without trust.
 _LEFT = 'style="text-align:left"'
 
@@ -64,22 +67,28 @@ def report_html(found: Report) -> str:
     """
     trace = found.trace
     c = found.counts
+    whose = "" if keeps_all(trace) else f"all {count(len(trace.runs), 'run')}: "
     head = (
         f"<p><b>{escape(short(trace.title))}</b> · policy {escape(trace.policy.name)} · "
-        f"{count(len(trace.steps), 'step')} in {count(len(trace.runs), 'run')} · peak {size(trace.peak_bytes)} · "
+        f"{told_steps(trace)} · {whose}peak {size(trace.peak_bytes)} · "
         f"{size(trace.bytes_allocated)} allocated · {size(trace.bytes_copied)} copied</p>"
         f'<p class="soft">{c.in_place:,} ops in place, {count(c.views, "view")}, {c.missed:,} missed, '
-        f"{c.cannot:,} cannot</p>"
+        f"{c.cannot:,} cannot{_kept(trace)}</p>"
     )
-    parts = [head, _missed(found.missed), _peak(found.peak), _held(found), _caches(found)]
+    parts = [head, _missed(trace, found.missed), _peak(trace, found.peak), _held(found), _caches(found)]
     return f'<div class="kvviz-report"><style>{_STYLE}</style>{"".join(parts)}</div>'
 
 
-def _missed(entries: Sequence[Missed]) -> str:
+def _kept(trace: Any) -> str:
+    """Behind sums over steps: of which runs they are, if not of all."""
+    return "" if keeps_all(trace) else f", {in_kept_runs(trace)}"
+
+
+def _missed(trace: Any, entries: Sequence[Missed]) -> str:
     if not entries:
         return "<h4>Missed in place</h4><p>Nothing: every op that could run in place did, or had nothing to spare.</p>"
-    total = f"{size(sum(entry.bytes for entry in entries))} in {count(len(entries), 'node')}"
-    fixed = list(islice((entry for entry in entries[_MISSED:_LOOKED_AT] if entry.fix is not None), _FIXED))
+    total = f"{size(sum(entry.bytes for entry in entries))} in {count(len(entries), 'node')}{_kept(trace)}"
+    fixed = best_fixes(entries[_MISSED:_LOOKED_AT], _FIXED)
     rows = "".join(map(_missed_row, [*entries[:_MISSED], *fixed]))
     rest = len(entries) - len(entries[:_MISSED]) - len(fixed)
     more = f'<p class="soft">and {count(rest, "more node")}: see <code>report.missed</code></p>' if rest > 0 else ""
@@ -110,7 +119,7 @@ def _fix(fix: Any) -> str:
     )
 
 
-def _peak(top: Peak) -> str:
+def _peak(trace: Any, top: Peak) -> str:
     if not top.bytes:
         return ""
     groups = top.groups
@@ -129,7 +138,8 @@ def _peak(top: Peak) -> str:
             f'<tr><td class="n">{size(nbytes)}</td><td class="g" {_LEFT}>{key} {group}</td>'
             f'<td class="soft" {_LEFT}>{escape(names)}{escape(more)}</td></tr>'
         )
-    when = "" if top.step is None else f" at step {top.step:,}"
+    when = "" if top.run is None else f" {before_or_in(trace, top.run)}"
+    when = when if top.step is None else f" at step {top.step:,}"
     return (
         f'<h4>Peak: {size(top.bytes)}{when}</h4><div class="bar">{bar}</div>'
         f"<table><tbody>{''.join(rows)}</tbody></table>"
@@ -144,16 +154,26 @@ def _held(found: Report) -> str:
     held = found.held_too_long
     if not held:
         return ""
-    rows = "".join(
-        f'<tr><td class="n">{size(one.bytes)}</td><td {_LEFT}>{buffer(one.storage)} {escape(short(one.name, 40))}</td>'
-        f'<td class="n">{one.last_use:,} → {"end" if one.freed is None else f"{one.freed:,}"}</td>'
-        f"<td {_LEFT}>{escape(one.reason)}</td></tr>"
-        for one in held[:_HELD]
-    )
+    groups, rest = held_groups(found.trace, held)
+    rows = "".join(map(_held_row, groups[:_HELD]))
+    others = sum(group.times for group in groups[_HELD:])
+    more = [f"{others:,} more: see <code>report.held_too_long</code>"] if others else []
+    more += [str(rest)] if rest is not None else []
+    foot = f'<p class="soft">and {"; ".join(more)}</p>' if more else ""
     last = f'<th class="n">steps</th><th {_LEFT}>kept because</th>'
     head = f'<tr><th class="n">bytes</th><th {_LEFT}>buffer</th>{last}</tr>'
-    title = f"<h4>Held too long: {count(len(held), 'storage')}</h4>"
-    return f"{title}<table><thead>{head}</thead><tbody>{rows}</tbody></table>"
+    title = f"<h4>Held too long: {count(len(held), 'storage')}{_kept(found.trace)}</h4>"
+    return f"{title}<table><thead>{head}</thead><tbody>{rows}</tbody></table>{foot}" if rows else title + foot
+
+
+def _held_row(group: HeldGroup) -> str:
+    one = group.worst
+    times = f' <span class="soft">and {group.times - 1:,} more</span>' if group.times > 1 else ""
+    return (
+        f'<tr><td class="n">{size(one.bytes)}</td><td {_LEFT}>{buffer(one.storage)} {escape(short(one.name, 40))}'
+        f'{times}</td><td class="n">{one.last_use:,} → {"end" if one.freed is None else f"{one.freed:,}"}</td>'
+        f"<td {_LEFT}>{escape(one.reason)}</td></tr>"
+    )
 
 
 def _caches(found: Report) -> str:

@@ -9,6 +9,7 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from kvviz.explain.held_groups import HeldGroup, held_groups
 from kvviz.view.wire_graphs import GraphTable
 
 MOST = 200
@@ -34,11 +35,13 @@ def report_header(
         First entry of the missed list to tell; `MOST` of them are.
     """
     peak = report.peak
+    held, rest = held_groups(trace, report.held_too_long)
     return {
         "steps": len(kept),
         "missed": [_missed(m, trace, tables, kept) for m in report.missed[start : start + MOST]],
         "total": len(report.missed),
-        "held": [_held(h) for h in report.held_too_long[:_MOST_HELD]],
+        "held": [_held(group) for group in held[:_MOST_HELD]],
+        "held_rest": "" if rest is None else str(rest),
         "caches": [{"text": finding.sentence, "fix": finding.fix and _fix(finding.fix)} for finding in report.caches],
         "peak": {
             "bytes": peak.bytes,
@@ -89,12 +92,14 @@ def _missed(entry: Any, trace: Any, tables: Mapping[int, GraphTable], kept: Sequ
     }
 
 
-def _fix(fix: Any) -> dict[str, str]:
-    return {"label": fix.label, "sentence": fix.sentence, "code": fix.code}
+def _fix(fix: Any) -> dict[str, Any]:
+    return {"label": fix.label, "sentence": fix.sentence, "code": fix.code, "saves": fix.saves}
 
 
-def _held(entry: Any) -> dict[str, Any]:
+def _held(group: HeldGroup) -> dict[str, Any]:
+    entry = group.worst
     return {
+        "times": group.times,
         "storage": entry.storage,
         "name": entry.name,
         "bytes": entry.bytes,

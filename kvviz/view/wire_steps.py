@@ -15,12 +15,14 @@ from kvviz.engine.blockers import Blocker, BlockerCode
 from kvviz.engine.reasons import decision_of, is_missed
 from kvviz.engine.rows import HOW
 from kvviz.explain.sentences import grown_by, in_weights
+from kvviz.explain.summary import distinct
 from kvviz.explain.telling import UNKNOWN, Grown, Out, main_output, tell, tell_rule
 from kvviz.explain.words import dims
 from kvviz.view.columns import Columns, Strings
 from kvviz.view.wire_graphs import GraphTable
 
 IN_PLACE_FLAG, FOREIGN_FLAG, MISSED_FLAG, CONTROL_FLAG, VIEW_FLAG = 1, 2, 4, 8, 16
+NOT_SAVED = "its words are not saved with a trace; run the model again to read them"
 # A payload has 31 bits for positions; an op that takes over an input beyond them tells it in its sentence only.
 _LAST_POSITION = 31
 
@@ -143,7 +145,7 @@ class StepColumns:
             grown=grown,
         )
         why = tell_rule(hows, taken=mask > 0 or bool(taken), blockers=blockers, control=control, foreign=foreign)
-        text, reason, note = self.strings(sentence), self.strings(why), self.strings(told_by(planned))
+        text, reason, note = self.strings(sentence), self.strings(why), self.strings(self._noted(planned))
         self._steps.append(
             (self._number[frame_id], fact.number, flags, mask, live, allocated, copied, written, text, reason, note)
         )
@@ -196,7 +198,7 @@ class StepColumns:
                 self._blocks.append((*fact.cannot, row[6]))
                 return ()
         strings = self.strings
-        blockers = decision_of(self.trace, index).blockers
+        blockers = distinct(decision_of(self.trace, index).blockers)
         for b in blockers:
             told = (strings(b.code.value), b.position, strings(b.culprit), strings(b.message))
             self._blocks.append((*told, b.bytes))
@@ -204,6 +206,11 @@ class StepColumns:
                 # An op without an in-place form: the same at every run, but for the bytes.
                 fact.cannot = told
         return blockers
+
+    def _noted(self, planned: Any) -> str:
+        """What the planner says of an op; of a planner whose words are not saved, that they are not here."""
+        lost = not hasattr(planned, "notes") and self.trace.policy.name.startswith("onnxruntime")
+        return NOT_SAVED if lost and not planned.control else told_by(planned)
 
     def _taken_over(self, index: int, row: tuple, outs: Sequence[Out]) -> tuple[str, Grown]:
         """The input whose storage the told output took over, and what an append added."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from kvviz.decode.loop import DecodeSession
@@ -27,7 +27,10 @@ def debug(
     max_new_tokens: int = 16,
     kv_capacity: int | None = None,
     tokenizer: Any = None,
-    stop_tokens: Sequence[int] = (),
+    stop_tokens: Collection[int] = (),
+    growth: str | None = None,
+    cache: str = "growing",
+    detail: Collection[int] | None = None,
     recorded: int | None = None,
     height: int = 720,
 ) -> Debugger:
@@ -41,12 +44,15 @@ def debug(
         For one run: all inputs. For a decode: those beside the prompt and the caches.
     prompt : str or sequence, optional
         As in `kvviz.decode`.
-    outputs, donate, policy, max_new_tokens, kv_capacity, tokenizer, stop_tokens
+    outputs, policy
+        As in `kvviz.run`; a decode computes all outputs.
+    donate
         As in `kvviz.run` and `kvviz.decode`.
+    max_new_tokens, kv_capacity, tokenizer, stop_tokens, growth, cache, detail
+        As in `kvviz.decode`; for a decode only. Of runs that are stepped through live the steps are always kept.
     recorded : int, optional
         Runs to record before the debugger opens. What is left runs live, as you step into it. By default a single run
-        is left to be
-        stepped from its first op, and a decode is recorded but for its last token.
+        is left to be stepped from its first op, and a decode is recorded but for its last token.
     height : int
         Height in px.
 
@@ -54,9 +60,15 @@ def debug(
     -------
     Debugger
 
+    Raises
+    ------
+    KvvizError
+        If an option does not belong to the kind of run, or if there is nothing to run.
+
     Examples
     --------
     >>> kvviz.debug(graph, prompt="once upon a time", tokenizer=words, max_new_tokens=8)
+    >>> kvviz.debug(graph, prompt=[5, 17, 33], growth="after", kv_capacity=8)   # doctest: +SKIP
     """
     if isinstance(graph, (Trace, Session)):
         return Debugger(graph, height)
@@ -64,11 +76,30 @@ def debug(
     if prompt is None:
         if inputs is None:
             raise KvvizError("debug needs inputs={name: array} for one run, or prompt= for a decode")
+        if kv_capacity is not None or growth is not None or detail is not None or cache != "growing":
+            raise KvvizError("kv_capacity, growth, cache and detail are for a decode, which needs prompt=")
         session = SingleRun(graph, inputs, outputs, donate, policy)
         runs = recorded or 0
     else:
-        session = DecodeSession(graph, prompt, max_new_tokens, inputs, policy, kv_capacity, tokenizer, stop_tokens)
+        if outputs is not None:
+            raise KvvizError("outputs= is for one run; a decode computes all outputs")
         runs = max(max_new_tokens - 1, 1) if recorded is None else recorded
+        # Who steps through a run wants to see its steps.
+        kept = None if detail is None else {*detail, *range(runs, max_new_tokens)}
+        session = DecodeSession(
+            graph,
+            prompt,
+            max_new_tokens,
+            inputs,
+            policy,
+            kv_capacity,
+            tokenizer,
+            stop_tokens,
+            growth=growth,
+            donate=donate,
+            cache=cache,
+            detail=kept,
+        )
     for _ in range(runs):
         if session.execution is None and not session.next_run():
             break

@@ -6,12 +6,13 @@ tokens, and both are measured over the same number of runs after the first.
 
 from __future__ import annotations
 
+import gc
 import json
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ import onnxruntime
 import kvviz
 from kvviz.decode.loop import DecodeSession
 from kvviz.graph.model import Graph
-from tests.bench.measure import OFF, ON, ORT, Turn, in_turns, onnxruntime_session, ratio, typical
+from tests.bench.measure import OFF, ON, ORT, onnxruntime_session, ratio
 from tests.bench.tell import hold, row
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -40,7 +41,7 @@ def smollm2(rounds: int) -> int:
     if not models:
         print("not measured: build/smollm2 is not there; `make smollm2` writes it")
         return 0
-    print(f"ms of processor time a token, one thread, median of {rounds} rounds in turns")
+    print(f"ms of processor time a token, one thread, median of {rounds} rounds, token by token in turns")
     row("", [ON, OFF, ORT])
     found = {form: _measured(form, model, rounds) for form, model in models.items()}
     over = 0
@@ -57,52 +58,64 @@ def smollm2(rounds: int) -> int:
 def _measured(form: str, model: Path, rounds: int) -> tuple[float, float, bool]:
     """Both ratios of one form, and whether both contestants chose the same tokens."""
     graph, session = kvviz.load(model), onnxruntime_session(str(model))
-    short = in_turns(_turns(graph, session, PROMPT, SHORT, {}), rounds)
+    short, tokens = _in_turns(graph, session, PROMPT, SHORT, {}, rounds)
     _times(f"{form}, {SHORT} tokens", short)
-    long = in_turns(_turns(graph, session, PROMPT[:1], LONG_TOKENS, _past(graph, LONG)), rounds)
+    long, _ = _in_turns(graph, session, PROMPT[:1], LONG_TOKENS, _past(graph, LONG), rounds)
     _times(f"{form}, behind {LONG:,}", long)
-    same = _tokens(graph, PROMPT, SHORT, {}) == _ort_tokens(session, PROMPT, SHORT, {})[0]
-    return ratio(short, ON, ORT), ratio(long, ON, ORT), same
+    return ratio(short, ON, ORT), ratio(long, ON, ORT), tokens[ON] == tokens[ORT]
 
 
 def _times(name: str, found: Mapping[str, Sequence[float]]) -> None:
     row(name, [f"{statistics.median(found[who]):.2f}" for who in (ON, OFF, ORT)])
 
 
-def _turns(
-    graph: Graph, session: onnxruntime.InferenceSession, prompt: Sequence[int], tokens: int, past: Caches
-) -> dict[str, Turn]:
-    def by_kvviz(record: bool) -> Turn:
-        return lambda: typical(_decoded(graph, prompt, tokens, past, record)[1])
+def _in_turns(
+    graph: Graph,
+    session: onnxruntime.InferenceSession,
+    prompt: Sequence[int],
+    tokens: int,
+    past: Caches,
+    rounds: int,
+) -> tuple[dict[str, list[float]], dict[str, list[int]]]:
+    """Milliseconds of every token but the first, and the tokens, of each contestant.
 
-    def by_onnxruntime() -> float:
-        return typical(_ort_tokens(session, prompt, tokens, past)[1])
+    They take turns token by token: what disturbs the machine for a second then hits all of them alike, and each finds
+    the processor's caches as the weights of another one left them.
+    """
+    times: dict[str, list[float]] = {ON: [], OFF: [], ORT: []}
+    chosen: dict[str, list[int]] = {}
+    for _ in range(rounds):
+        gc.collect()
+        chosen = {name: [] for name in times}
+        decodes = {
+            ON: _by_kvviz(graph, prompt, tokens, past, True),
+            OFF: _by_kvviz(graph, prompt, tokens, past, False),
+            ORT: _by_onnxruntime(session, prompt, tokens, past),
+        }
+        for number in range(tokens):
+            for name, decode in decodes.items():
+                begin = time.process_time()
+                chosen[name].append(next(decode))
+                took = time.process_time() - begin
+                if number:
+                    times[name].append(took * 1e3)
+    return times, chosen
 
-    return {ON: by_kvviz(True), OFF: by_kvviz(False), ORT: by_onnxruntime}
 
-
-def _tokens(graph: Graph, prompt: Sequence[int], tokens: int, past: Caches) -> list[int]:
-    return _decoded(graph, prompt, tokens, past, True)[0]
-
-
-def _decoded(
-    graph: Graph, prompt: Sequence[int], tokens: int, past: Caches, record: bool
-) -> tuple[list[int], list[float]]:
-    """Tokens by kvviz with room for all rows, and the time at the end of each run."""
+def _by_kvviz(graph: Graph, prompt: Sequence[int], tokens: int, past: Caches, record: bool) -> Iterator[int]:
+    """Tokens by kvviz, with room for all rows."""
     rows = max((array.shape[2] for array in past.values()), default=0) + len(prompt) + tokens
     caches = {name: kvviz.reserve(array, 2, rows) for name, array in past.items()}
     donate = tuple(caches)
     session = DecodeSession(graph, list(prompt), tokens, caches, kv_capacity=rows, record=record, donate=donate)
-    ends = [time.process_time()]
     while session.next_run():
         session.finish_run()
-        ends.append(time.process_time())
-    return session.trace.tokens, ends
+        yield session.trace.tokens[-1]
 
 
-def _ort_tokens(
+def _by_onnxruntime(
     session: onnxruntime.InferenceSession, prompt: Sequence[int], tokens: int, past: Caches
-) -> tuple[list[int], list[float]]:
+) -> Iterator[int]:
     """The same by onnxruntime, in a loop as one would write it."""
     inputs = [value.name for value in session.get_inputs()]
     outputs = [value.name for value in session.get_outputs()]
@@ -112,19 +125,17 @@ def _ort_tokens(
         for name in inputs
         if name.startswith("past_key_values")
     }
-    rows, due, chosen = max((array.shape[2] for array in past.values()), default=0), np.array([prompt]), []
-    ends = [time.process_time()]
+    rows, due = max((array.shape[2] for array in past.values()), default=0), np.array([prompt])
     for _ in range(tokens):
         new = due.shape[1]
         feeds = {"input_ids": due, "attention_mask": np.ones((1, rows + new), np.int64), **caches}
         if "position_ids" in inputs:
             feeds["position_ids"] = np.arange(rows, rows + new)[None]
         found = dict(zip(outputs, session.run(None, feeds)))
-        chosen.append(int(found["logits"][0, -1].argmax()))
+        token = int(found["logits"][0, -1].argmax())
         caches = {name: found[name.replace("past_key_values", "present")] for name in caches}
-        rows, due = rows + new, np.array([[chosen[-1]]])
-        ends.append(time.process_time())
-    return chosen, ends
+        rows, due = rows + new, np.array([[token]])
+        yield token
 
 
 def _past(graph: Graph, rows: int) -> dict[str, np.ndarray]:

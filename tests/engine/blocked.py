@@ -58,7 +58,7 @@ APPEND = (
 )
 
 CASES = {
-    "a later op reads it": Case("NOT_LAST_USE", "later (step 2)", LATER % "a", LATER % "x"),
+    "a later op reads it": Case("NOT_LAST_USE", "later", LATER % "a", LATER % "x"),
     "the caller takes it": Case("REQUESTED_OUTPUT", "the caller", TWO % ", float[2, 3] a", TWO % ""),
     "its graph gives it out": Case("REQUESTED_OUTPUT", "if", KEPT_INSIDE % "a", KEPT_INSIDE % "o"),
     "the caller owns it": Case(
@@ -79,13 +79,13 @@ CASES = {
         cured_inputs={"w": np.array([1, -2], np.float32)},
     ),
     "a branch borrows it from a later reader": Case(
-        "CAPTURED_BY_REFERENCE", "later (step 3)", BRANCH % "a", BRANCH % "x"
+        "CAPTURED_BY_REFERENCE", "later", BRANCH % "a", BRANCH % "x"
     ),
     "a branch borrows what the caller takes": Case(
         "CAPTURED_BY_REFERENCE", "the caller", TAKEN_OUT % ", float[2, 3] a", TAKEN_OUT % ""
     ),
     "a function borrows it from a later reader": Case(
-        "CAPTURED_BY_REFERENCE", "later (step 3)", FUNCTION % "a", FUNCTION % "x", input="p"
+        "CAPTURED_BY_REFERENCE", "later", FUNCTION % "a", FUNCTION % "x", input="p"
     ),
     "a view of it is still read": Case("ALIASED", "v", ALIAS % "a", ALIAS % "x"),
     "this op reads a view of it too": Case("ALIASED", "v", ALIAS_ITSELF % "a", ALIAS_ITSELF % "b"),

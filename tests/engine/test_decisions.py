@@ -74,7 +74,7 @@ def test_all_reasons_are_collected_not_only_the_first() -> None:
     expected = {
         "SAME_OP_TWICE": "target",
         "REQUESTED_OUTPUT": "the caller",
-        "NOT_LAST_USE": "later (step 2)",
+        "NOT_LAST_USE": "later",
         "ALIASED": "x",
         "BORROWED_INPUT": "the caller",
         "NOT_CONTIGUOUS": "v",

@@ -119,7 +119,7 @@ def test_an_initial_value_that_nobody_else_reads_is_passed_in_and_overwritten() 
     )
     trace = assert_like_ort(text, feeds())
     first = step_of(trace, "w").decision
-    assert [(b.code, b.culprit) for b in first.blockers] == [("CAPTURED_BY_REFERENCE", "z (step 10)")]
+    assert [(b.code, b.culprit) for b in first.blockers] == [("CAPTURED_BY_REFERENCE", "z")]
 
 
 def test_a_value_that_is_carried_and_scanned_is_not_overwritten() -> None:

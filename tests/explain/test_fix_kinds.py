@@ -20,6 +20,7 @@ from kvviz.explain.summary import Missed
 from tests.engine.blocked import CASES, Case
 from tests.engine.graphs import graph_of, numbers, proto_of, step_of
 from tests.explain.applying import problems, runs_in_place, same_results, step_like
+from tests.graph.build import MODELS
 
 X = {"x": numbers(2, 3)}
 INSIDE = """g (float[2, 3] x) => (float[2, 3] t) <bool c = {1}> {
@@ -146,10 +147,13 @@ def test_a_reader_that_loses_what_the_op_wins_is_named() -> None:
     trace = kvviz.run(graph_of(text), made(X))
     fix = wanted(trace)
     assert step_of(trace, "late").decision.dispatch == "in_place"
-    assert fix.sentence.endswith("at this step. In exchange Neg late, which took it over, cannot.")
+    told = "at this step. In exchange Neg late, which took it over, cannot. In sum nothing is saved."
+    assert fix.sentence.endswith(told)
+    assert fix.saves == 0 == trace.bytes_allocated - fix.apply().bytes_allocated
     assert step_of(fix.apply(), "late").decision.dispatch == "run"
     copies = text.replace("Neg(a)", "ReduceSum(a)").replace("float[2, 3] z", "float[1, 1] z")
-    assert wanted(kvviz.run(graph_of(copies), made(X))).sentence.endswith("at this step.")
+    pays = wanted(kvviz.run(graph_of(copies), made(X)))
+    assert pays.sentence.endswith("at this step.") and pays.saves == 24
 
 
 def test_one_fix_takes_away_all_reasons_of_an_input() -> None:
@@ -259,3 +263,30 @@ def test_the_saving_that_is_told_is_that_of_the_step() -> None:
     )
     assert entry.peak_effect == trace.peak_bytes - entry.fix.apply().peak_bytes == 24
     assert step_of(entry.fix.apply(), "target").outs[0].how == "in place"
+
+
+def test_room_after_a_run_keeps_the_capacity_and_says_so() -> None:
+    graph = kvviz.load(MODELS / "storyteller" / "merged_if" / "model.onnx")
+    options: dict[str, Any] = {"max_new_tokens": 9, "progress": False}
+    trace = kvviz.decode(graph, [1, 5, 9], kv_capacity=16, **options)
+    fix = next(entry.fix for entry in explain(trace).missed if entry.fix and entry.fix.kind == "grow_after")
+    # when
+    after = fix.apply()
+    # then caches are moved once, into blocks of the capacity; without it again and again
+    without = kvviz.decode(graph, [1, 5, 9], growth="after", **options)
+    moves = [sum(run.bytes_moved_outside > 0 for run in made.runs) for made in (after, without)]
+    assert moves == [1, 2] and after.caches[0].runs[-1].capacity == 16
+    assert after.bytes_copied == without.bytes_copied < trace.bytes_copied
+    # and the fix says what it does
+    call = 'kvviz.decode(graph, prompt, growth="after", max_new_tokens=9, kv_capacity=16)'
+    assert fix.code == f"trace = {call}" and "kv_capacity=16 stays" in fix.sentence
+    told = eval(fix.code.partition(" = ")[2], {"kvviz": kvviz, "graph": graph, "prompt": [1, 5, 9]})
+    assert told.bytes_copied == after.bytes_copied and told.tokens == after.tokens
+
+
+def test_the_code_of_a_fix_names_the_options_that_stay() -> None:
+    graph = kvviz.load(MODELS / "storyteller" / "concat" / "model.onnx")
+    trace = kvviz.decode(graph, [1, 5, 9], 4, policy="rten", tokenizer=None, growth="start", progress=False)
+    fix = next(entry.fix for entry in explain(trace).missed if entry.fix and entry.fix.kind == "capacity")
+    made = eval(fix.code.partition(" = ")[2], {"kvviz": kvviz, "graph": graph, "prompt": [1, 5, 9]})
+    assert (made.policy.name, made.tokens, made.bytes_copied) == ("rten", trace.tokens, fix.apply().bytes_copied)

@@ -11,6 +11,7 @@ import pytest
 import kvviz
 from kvviz.explain.diagnose import explain
 from kvviz.explain.held import Held
+from kvviz.explain.held_groups import held_groups
 from kvviz.explain.index import index_of
 from tests.engine.graphs import graph_of, numbers
 from tests.explain.test_fixes import DECODERS, decoded
@@ -102,3 +103,27 @@ def test_whatever_is_held_in_a_decode_is_not_used_again(path: Path, policy: str)
         end = len(index.rows) if one.freed is None else one.freed
         if "small view" not in one.reason:
             assert not any(one.last_use < step <= end for step in used.get(one.storage, ()))
+
+
+def test_the_same_of_many_runs_is_told_once_and_small_storages_in_one_sum() -> None:
+    path = next(path for path in DECODERS if "o01" in str(path))
+    trace = decoded(path, 4)
+    every = explain(trace).held_too_long
+    # when
+    groups, rest = held_groups(trace, every)
+    # then each is counted once
+    assert rest is not None
+    assert sum(group.times for group in groups) + rest.times == len(every)
+    assert sum(group.bytes for group in groups) + rest.bytes == sum(one.bytes for one in every)
+    assert len({(group.worst.name, group.worst.reason) for group in groups}) == len(groups) < len(every)
+    mask = next(group for group in groups if group.worst.name == "attention_mask")
+    assert mask.times == 4 and mask.worst == next(one for one in every if one.name == "attention_mask")
+    # and what is told is larger than what is not
+    assert rest.largest < min(group.worst.bytes for group in groups)
+    assert f"{rest.times} small storages, " in str(rest)
+
+
+def test_of_a_graph_in_which_all_is_small_everything_is_told() -> None:
+    trace = kvviz.run(graph_of("g (float[2, 3] x) => (float[2, 3] z) { y = Exp(x) " + TAIL + " }"), X)
+    groups, rest = held_groups(trace, explain(trace).held_too_long)
+    assert [group.worst.name for group in groups] == ["x"] and rest is None

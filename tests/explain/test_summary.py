@@ -12,7 +12,7 @@ import pytest
 import kvviz
 from kvviz.engine.blockers import Blocker, BlockerCode
 from kvviz.explain.peak import Peak, peak
-from kvviz.explain.summary import counts, missed, nearest
+from kvviz.explain.summary import best_fixes, counts, missed, nearest
 from kvviz.graph.caches import cache_pairs
 from kvviz.memory.pool import Pool
 from tests.graph.build import FILES, MODELS, file_id, graph, model, node
@@ -165,3 +165,62 @@ def test_the_reason_told_first_is_that_of_the_input_nearest_to_being_taken() -> 
     assert nearest([shape]) is shape
     assert nearest([later, borrowed, blocker(BlockerCode.CONSTANT, 2)]).position == 2  # type: ignore[union-attr]
     assert nearest([]) is None
+
+
+def test_a_reason_is_told_once_for_an_op_that_reads_a_value_twice() -> None:
+    nodes = [node("Exp", "x", "a"), node("Mul", "a a", "b", name="square"), node("Neg", "b", "y")]
+    trace = kvviz.run(kvviz.load(model(nodes, ["x float 8"], ["y float 8"])), {"x": np.ones(8, np.float32)})
+    square = next(entry for entry in missed(trace) if entry.node == "square")
+    codes = [str(blocker.code) for blocker in trace.steps[square.step].decision.blockers]
+    assert codes.count("SAME_OP_TWICE") == 2
+    assert [str(blocker.code) for blocker in square.blockers] == ["SAME_OP_TWICE"]
+
+
+def test_fixes_that_save_nothing_in_sum_come_after_those_that_do() -> None:
+    # given: Neg and Abs of one value, of which the later one took it over, and before them an op that could save
+    nodes = [
+        node("Relu", "x", "a"),
+        node("Neg", "a", "b", name="exchange"),
+        node("Abs", "a", "c", name="late"),
+        node("Exp", "z", "d", name="saves"),
+        node("ReduceSum", "z", "e", keepdims=0),
+    ]
+    inputs = {"x": np.ones(8, np.float32), "z": np.ones(4, np.float32)}
+    outputs = ["b float 8", "c float 8", "d float 4", "e float -"]
+    trace = kvviz.run(kvviz.load(model(nodes, ["x float 8", "z float 4"], outputs)), inputs, donate=["x", "z"])
+    entries = missed(trace)
+    assert [(entry.node, entry.bytes, entry.fix and entry.fix.saves) for entry in entries] == [
+        ("exchange", 32, 0),
+        ("saves", 16, 16),
+    ]
+    # when
+    found = best_fixes(entries, 4)
+    # then
+    assert [entry.node for entry in found] == ["saves", "exchange"]
+    assert best_fixes(entries, 1) == [entries[1]]
+
+
+def test_captured_values_that_a_loop_copies_are_listed_with_their_bytes_and_the_rule() -> None:
+    body = graph(
+        [node("Identity", "go", "go_on"), node("Neg", "outer", "n", name="neg"), node("Add", "carried n", "more")],
+        ["i int64 -", "go bool -", "carried float 4"],
+        ["go_on bool -", "more float 4"],
+    )
+    nodes = [node("Relu", "x", "outer"), node("Loop", "trips - x", "y", body=body, name="loop")]
+    loaded = kvviz.load(model(nodes, ["x float 4"], ["y float 4"], trips=np.array(3)))
+    trace = kvviz.run(loaded, {"x": np.ones(4, np.float32)}, policy="rten")
+    # given a body that takes over a copy in every turn
+    row = next(row for row in trace.recorder.rows if row[1].node.name == "loop")
+    assert row[1].control == "Loop" and row[6] >= row[7] >= 3 * 16
+    # when
+    (entry,) = [entry for entry in missed(trace) if entry.node == "loop"]
+    # then
+    assert (entry.bytes, entry.allocated, entry.copied, entry.op_type) == (48, 48, 48, "Loop")
+    (reason,) = entry.blockers
+    assert (str(reason.code), reason.input, reason.bytes, reason.fix) == ("POLICY", "outer", 48, None)
+    assert reason.message.startswith("Loop copied outer for 3 iterations: the policy 'rten' gives every iteration")
+    assert sum(one.bytes for one in missed(trace)) == counts(trace).missed_bytes
+    assert entry.peak_effect == 0
+    # and under rules that lend it nothing is copied
+    other = kvviz.run(loaded, {"x": np.ones(4, np.float32)}, policy="ideal")
+    assert not [entry for entry in missed(other) if entry.node == "loop"]

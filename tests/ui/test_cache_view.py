@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import statistics
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -45,6 +46,19 @@ live = kvviz.debug(graph, prompt=[1, 5, 9], max_new_tokens=4, recorded=2)
 live
 """,
 ]
+POINT = """async (canvas) => {
+  const box = canvas.getBoundingClientRect();
+  const spent = [];
+  for (let i = 0; i < 40; i++) {
+    const [clientX, clientY] = [box.left + 60 + (i / 40) * (box.width - 80), box.top + 12 + (i % 2) * 18];
+    const began = performance.now();
+    canvas.dispatchEvent(new PointerEvent("pointermove", { clientX, clientY, bubbles: true }));
+    document.body.getBoundingClientRect();
+    spent.push(performance.now() - began);
+    await new Promise((done) => requestAnimationFrame(done));
+  }
+  return spent;
+}"""
 PIXEL = """(canvas, [x, y]) => {
   const ratio = canvas.width / canvas.clientWidth;
   return [...canvas.getContext("2d").getImageData(Math.round(x * ratio), Math.round(y * ratio), 1, 1).data];
@@ -81,6 +95,38 @@ def test_the_view_is_loaded_when_its_pane_is_first_looked_at(notebook: NotebookP
         "cache_data",
         "cache_module",
     ]
+
+
+def test_graph_and_step_keep_their_place_when_the_pane_is_opened(notebook: NotebookPage, view: CachePage) -> None:
+    # given the list of steps, and the graph above it
+    view.to_run(5)
+    view.kv("tab", id="steps").click()
+    graph, side = (view.root.locator(f".kv-{name}") for name in ("graph", "this"))
+    tall = graph.evaluate("(pane) => pane.clientHeight")
+    # when
+    view.open()
+    # then a good part of the graph is left, with the op that just ran in it, and the step can be read
+    assert graph.evaluate("(pane) => pane.clientHeight") > max(200, 0.5 * tall)
+    running = view.root.locator('[data-kv="graph-node"][data-state="running"]')
+    expect(running).to_be_in_viewport()
+    hidden = """(node) => {
+      const [box, edge] = [node, node.closest(".kv-cards")].map((one) => one.getBoundingClientRect());
+      return box.top < edge.top || box.bottom > edge.bottom;
+    }"""
+    notebook.page.wait_for_timeout(300)
+    assert not running.evaluate(hidden)
+    assert side.evaluate("(pane) => pane.clientHeight") > 180
+    expect(view.root.locator(".kv-frontier")).to_be_hidden()
+    view.kv("tab", id="steps").click()
+    expect(view.root.locator(".kv-frontier")).to_be_visible()
+    view.open()
+
+
+def test_pointing_at_rows_is_quick(view: CachePage) -> None:
+    view.to_run(8)
+    spent = view.kv("heat").evaluate(POINT)
+    print(f"ms a move: {spent}")
+    assert statistics.median(spent) < 50
 
 
 def test_a_row_that_is_pointed_at_is_told_with_its_token_and_the_run_that_wrote_it(
@@ -149,6 +195,19 @@ def test_meters_are_those_of_the_run_and_of_all_runs(notebook: NotebookPage, vie
     expect(view.kv("meter", id="bytes_written").locator("td").last).to_have_text(f"{in_all:,} B")
 
 
+def test_what_a_run_did_to_a_cache_is_told_in_a_sentence(notebook: NotebookPage, view: CachePage) -> None:
+    view.to_run(6)
+    before, capacity = notebook.python("[trace.caches[0].runs[5].valid, trace.caches[0].runs[5].capacity]")
+    expect(view.kv("cache-cost")).to_have_text(
+        f"Decode 6 wrote 1 row and copied none: {before} of {capacity} rows were valid before."
+    )
+    view.to_run(0)
+    rows = notebook.python("trace.caches[0].runs[0].rows_written")
+    expect(view.kv("cache-cost")).to_have_text(f"Prefill wrote {rows} rows and copied none: no row was valid before.")
+    # the verdict stands right below
+    assert view.root.locator(".kv-cache-side > *").nth(1).get_attribute("data-kv") == "cache-warnings"
+
+
 def test_keys_move_over_rows_and_leave_the_step_alone(view: CachePage) -> None:
     # given
     view.to_run(3)
@@ -166,7 +225,8 @@ def test_keys_move_over_rows_and_leave_the_step_alone(view: CachePage) -> None:
 
 def test_the_runs_of_a_cache_are_a_way_to_go_to_them(view: CachePage) -> None:
     view.to_run(0)
-    view.kv("occupancy").click(position={"x": 200, "y": 5.5 * 12})
+    pitch = (view.kv("occupancy").evaluate("(canvas) => canvas.clientHeight") - 15) / 9
+    view.kv("occupancy").click(position={"x": 200, "y": 5.5 * pitch})
     expect(view.root.locator(".kv-run")).to_contain_text("decode 5")
     expect(view.root.locator(".kv-cache-main .kv-hint")).to_contain_text("after decode 5")
 

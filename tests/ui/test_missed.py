@@ -22,6 +22,7 @@ CELLS = [
     """
 import kvviz
 from kvviz.explain.diagnose import explain
+from kvviz.explain.held_groups import held_groups
 graph = kvviz.load("assets/models/o01_optimum_llama/model.onnx")
 trace = kvviz.decode(graph, [5, 17, 33], 3)
 report = explain(trace)
@@ -38,6 +39,12 @@ ops = "  ".join(f"v{i} = Relu(v{i - 1})" for i in range(1, 450))
 text = '<ir_version: 10, opset_import: ["" : 21]> chain (float[4] x) => (float[4] v449) { v0 = Relu(x)  ' + ops + " }"
 many = kvviz.debug(kvviz.run(kvviz.load(parser.parse_model(text)), {"x": [1, 2, 3, 4]}, policy="never", donate=["x"]))
 many
+""",
+    """
+ops = "  ".join(f"v{i} = Relu(v{i - 1})" for i in range(1, 6))
+text = '<ir_version: 10, opset_import: ["" : 21]> short (float[400] x) => (float[400] v5) { v0 = Relu(x)  ' + ops + " }"
+stepped = kvviz.debug(kvviz.load(parser.parse_model(text)), {"x": [1.0] * 400}, policy="never")
+stepped
 """,
 ]
 
@@ -164,14 +171,18 @@ def test_applying_a_fix_shows_before_and_after_and_the_op_runs_in_place(
 
 def test_what_was_held_at_the_peak_is_told_in_groups(notebook: NotebookPage, missed: MissedPage) -> None:
     told = notebook.python(
-        "[sorted({p.group for p in report.peak.parts}), [h.reason for h in report.held_too_long[:3]],"
-        " [c.sentence for c in report.caches]]"
+        "(lambda groups, rest: [sorted({p.group for p in report.peak.parts}),"
+        " [[g.worst.reason, g.times] for g in groups],"
+        " [c.sentence for c in report.caches], str(rest)])(*held_groups(trace, report.held_too_long))"
     )
     shares = missed.root.locator(".kv-shares li > b").all_inner_texts()
     assert sorted(shares) == told[0]
     held = missed.kv("held-row")
-    for row, reason in zip(held.all(), told[1]):
-        expect(row).to_contain_text(reason)
+    assert held.count() == len(told[1])
+    for row, (reason, times) in zip(held.all(), told[1][:6]):
+        expect(row).to_contain_text(reason + (f", and {times - 1} more like it" if times > 1 else ""))
+    # what is small is told in one line
+    expect(missed.root.locator(".kv-detail", has_text=f"And {told[3]}.")).to_have_count(1)
     assert missed.kv("cache-finding").all_inner_texts() == told[2] != []
 
 
@@ -191,6 +202,32 @@ def test_at_the_live_edge_the_diagnosis_comes_when_the_pane_is_opened(notebook: 
     expect(live.kv("diagnose")).to_be_visible()
     live.kv("diagnose").click()
     expect(live.root.locator(".kv-shares li").first).to_be_visible()
+
+
+def test_while_a_run_goes_on_the_list_its_number_and_the_live_bytes_follow(notebook: NotebookPage) -> None:
+    # given a run before its first op: what it was given is there
+    page = MissedPage(notebook.page, 3)
+    bound = notebook.python("stepped.trace.recorder.ledger.live")
+    live = page.root.locator('.kv-timeline [data-part="live"] b')
+    assert bound == 1600
+    expect(live).to_have_text(f"{bound:,} B")
+    expect(page.root.locator(".kv-memory > header .kv-hint")).to_have_text(f"{bound:,} B held before the first step")
+    page.open()
+    tab = page.root.locator('[data-kv="tab"][data-id="missed"]')
+    expect(tab).to_have_text("Missed")
+    for step in range(6):
+        # when
+        page.kv("next").click()
+        # then
+        expect(page.root).to_have_attribute("data-step", str(step))
+        told = notebook.python("[m.node for m in explain(stepped.trace).missed]")
+        assert len(told) == step + 1
+        expect(tab).to_have_text(f"Missed {step + 1}")
+        rows = page.kv("missed-row")
+        expect(rows).to_have_count(step + 1)
+        names = rows.evaluate_all("(rows) => rows.map((row) => row.title.split('\\n')[0])")
+        assert sorted(names) == sorted(told)
+        expect(live).to_have_text(f"{notebook.python('stepped.trace.steps[-1].live_bytes'):,} B")
 
 
 def test_of_a_long_list_the_first_entries_are_diagnosed_and_the_others_on_demand(notebook: NotebookPage) -> None:

@@ -55,6 +55,13 @@ def copying() -> kvviz.Trace:
 
 
 @pytest.fixture(scope="session")
+def sparse() -> kvviz.Trace:
+    """Thirty runs of a storyteller whose caches grow; the steps of nine were kept, and the last is not among them."""
+    graph = kvviz.load(STORYTELLER / "concat" / "model.onnx")
+    return kvviz.decode(graph, [1, 5, 9], 30, tokenizer=WORDS, detail=range(3, 27, 3), progress=False)
+
+
+@pytest.fixture(scope="session")
 def branching() -> kvviz.Trace:
     """Two tokens of a model whose work is done in the branches of one If."""
     graph = kvviz.load(STORYTELLER / "merged_if" / "model.onnx")
@@ -96,7 +103,7 @@ def halfway() -> kvviz.Trace:
     return session.trace
 
 
-@pytest.fixture(params=["decoded", "copying", "branching", "looping", "hostile", "halfway"])
+@pytest.fixture(params=["decoded", "copying", "sparse", "branching", "looping", "hostile", "halfway"])
 def trace(request: pytest.FixtureRequest) -> Any:
     """Each of the traces in turn."""
     return request.getfixturevalue(request.param)

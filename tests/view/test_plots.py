@@ -266,6 +266,59 @@ def test_no_text_covers_another_where_there_are_several(chart: Callable, ways: d
     assert hits == []
 
 
+def figure_texts(figure: Any) -> list[tuple[str, Any]]:
+    """Words and places of all titles, names and legends of a figure, without ticks beyond the ends of their axis."""
+    found = []
+    for ax in figure.axes:
+        beyond = set()
+        for axis, ends in ((ax.xaxis, ax.get_xlim()), (ax.yaxis, ax.get_ylim())):
+            places = zip(axis.get_ticklabels(), axis.get_ticklocs())
+            beyond |= {tick.get_text() for tick, at in places if not min(ends) <= at <= max(ends)}
+        found += [(text, box) for text, box in extents(ax).items() if text.partition("@")[0] not in beyond]
+    return found
+
+
+@pytest.mark.parametrize("size", [(4.0, 3.0), (8.0, 3.0), (13.0, 3.0)])
+@pytest.mark.parametrize("chart", [*CHARTS, plots.rows])
+def test_no_text_covers_another_or_leaves_the_figure_at_any_size(
+    chart: Callable, size: tuple[float, float], ways: dict[str, Trace]
+) -> None:
+    for source in [ways["copied"], ways] if chart in SEVERAL else [ways["copied"]]:
+        ax = plt.figure(figsize=size, layout="constrained").subplots()
+        chart(source, ax=ax)
+        check_texts(ax.figure)
+
+
+@pytest.mark.parametrize("layout", ["constrained", "tight"])
+def test_charts_side_by_side_leave_each_other_room(layout: str, ways: dict[str, Trace]) -> None:
+    charts: list[tuple[Any, ...]] = [
+        (plots.memory, plots.cache, plots.copies),
+        (plots.lifetimes, plots.rows, plots.memory),
+    ]
+    for source, three in [(ways["copied"], charts[0]), (ways["copied"], charts[1]), (ways, charts[0])]:
+        figure = plt.figure(figsize=(13.0, 3.0), layout=layout)
+        for chart, ax in zip(three, figure.subplots(1, 3)):
+            chart(source, ax=ax)
+        check_texts(figure)
+
+
+def check_texts(figure: Any) -> None:
+    """No text lies over another, and all are inside the figure."""
+    boxes = figure_texts(figure)
+    wide, high = figure.get_size_inches() * figure.dpi
+    hits = [(a, b) for (a, x), (b, y) in combinations(boxes, 2) if x.padded(-1).overlaps(y.padded(-1))]
+    assert hits == []
+    assert [a for a, x in boxes if x.x0 < -1 or x.y0 < -1 or x.x1 > wide + 1 or x.y1 > high + 1] == []
+
+
+def test_of_runs_without_steps_the_memory_chart_draws_no_marks(sparse: Trace) -> None:
+    ax = plots.memory(sparse)
+    kept = [run for run in sparse.runs if run.last > run.first]
+    marks = [line for line in ax.get_lines() if len(line.get_xdata()) == 2]
+    assert [line.get_xdata()[0] for line in marks] == [run.first for run in kept]
+    assert "in the 9 runs whose steps were kept" in ax.get_title(loc="left").replace("\n", " ")
+
+
 def test_traces_without_caches_say_so(looping: Trace) -> None:
     ax = plots.cache({"loop": looping})
     assert [text.get_text() for text in ax.texts] == ["these traces have no caches"]

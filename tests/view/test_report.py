@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import json
 import re
+from html import escape
 from pathlib import Path
 
 import numpy as np
 
 import kvviz
+from kvviz.decode.warnings import cache_warnings
 from kvviz.explain.diagnose import explain
+from kvviz.explain.held_groups import held_groups
 from kvviz.explain.peak import peak
 from kvviz.explain.summary import missed
 from kvviz.explain.words import size
 from kvviz.view.report import report, report_data
+from kvviz.view.report_html import report_html
+from tests.decode.small import ROWS, tensor_scatter
 from tests.graph.build import MODELS, model, node
 
 
@@ -34,13 +39,16 @@ def test_the_data_is_json_and_has_the_trace_s_own_numbers(trace: kvviz.Trace) ->
     data = json.loads(json.dumps(report_data(trace)))
     # then
     assert data["steps"] == len(trace.steps) == sum(run["steps"] for run in data["runs"])
+    # of a run whose steps were not kept only the totals are there
+    bare = [run for run in data["runs"] if not run["kept"]]
     assert data["totals"] == {
         "peak_bytes": trace.peak_bytes,
-        "bytes_allocated": sum(step.allocated for step in trace.steps),
-        "bytes_written": sum(step.written for step in trace.steps),
-        "bytes_copied": sum(step.copied for step in trace.steps),
+        "bytes_allocated": sum(step.allocated for step in trace.steps) + sum(run["bytes_allocated"] for run in bare),
+        "bytes_written": sum(step.written for step in trace.steps) + sum(run["bytes_written"] for run in bare),
+        "bytes_copied": sum(step.copied for step in trace.steps) + sum(run["bytes_copied"] for run in bare),
         "bytes_moved_outside": sum(run["bytes_moved_outside"] for run in data["runs"]),
     }
+    assert data["runs_kept"] == len(data["runs"]) - len(bare) > 0
     assert sum(data["peak"]["groups"].values()) == trace.peak_bytes
     assert len(data["held_too_long"]) == len(explain(trace).held_too_long)
     assert sum(part["bytes"] for part in data["peak"]["parts"]) == trace.peak_bytes
@@ -78,6 +86,70 @@ def test_of_many_runs_the_first_and_the_last_ones_are_listed() -> None:
     ]
 
 
+def test_where_steps_of_some_runs_were_kept_the_head_says_of_how_many_and_whose_the_bytes_are(
+    sparse: kvviz.Trace,
+) -> None:
+    _, second, third = report(sparse).split("\n")[:3]
+    kept = [run for run in sparse.runs if run.last > run.first]
+    assert len(kept) == 9
+    start = f"{len(sparse.steps):,} steps of 9 of 30 runs were kept; all 30 runs: peak {size(sparse.peak_bytes)}, "
+    assert second.startswith(start + size(sum(run.bytes_allocated for run in sparse.runs)))
+    assert third.endswith(", in the 9 runs whose steps were kept")
+    assert block(report(sparse), "missed")[0].endswith(" nodes, in the 9 runs whose steps were kept")
+    copied = " ".join(line.strip() for line in block(report(sparse), "caches"))
+    assert " of past rows were copied in 8 runs of the 9 whose steps were kept; " in copied
+
+
+def test_the_table_of_runs_begins_with_those_that_have_steps(sparse: kvviz.Trace) -> None:
+    lines = block(report(sparse), "run ")
+    assert [re.split(r"\s{2,}", line)[0] for line in lines[1:]] == [
+        "prefill",
+        *("decode 3", "decode 6", "decode 9"),
+        "… 4 more with steps …",
+        *("decode 24", "decode 29"),
+        "20 others",
+    ]
+    others = [run for run in sparse.runs[:-1] if run.last == run.first]
+    told = re.split(r"\s{2,}", lines[-1])
+    sums = [size(sum(getattr(run, f"bytes_{name}") for run in others)) for name in ("allocated", "written", "copied")]
+    assert told == ["20 others", "not kept", size(max(run.peak_bytes for run in others)), *sums]
+    assert "not kept" in lines[-2] and size(sparse.runs[-1].bytes_allocated) in lines[-2]
+
+
+def test_a_peak_in_a_run_without_steps_is_said_to_be_there(sparse: kvviz.Trace) -> None:
+    found = peak(sparse)
+    assert found.step is None and sparse.runs[found.run or 0].peak_bytes == found.bytes
+    assert sum(found.groups.values()) == found.bytes and set(found.groups) == {"weights", "not recorded"}
+    head, _, third, *_ = block(report(sparse), "peak")
+    assert head == f"peak: {size(sparse.peak_bytes)} in decode 29, whose steps were not kept"
+    highest = max(sparse.steps, key=lambda step: step.live_bytes)
+    told = f"of the steps that were kept: {size(highest.live_bytes)} at step {highest.index:,} of "
+    assert third.strip().startswith(told)
+
+
+def test_warnings_about_caches_are_told_once_and_those_first_that_make_results_wrong() -> None:
+    early = [node("Identity", "write_indices", "nonpad_kv_seqlen")]
+    trace = tensor_scatter("linear", ROWS, early)
+    decoded = kvviz.decode(kvviz.load(trace.proto), [3, 7, 1, 9], 6, policy="never", progress=False, **trace.options)
+    kinds = [warning.kind for warning in cache_warnings(decoded)]
+    assert kinds.count("newest row not attended") == 2 and "past copied" in kinds
+    # when
+    found = explain(decoded).caches
+    # then
+    assert [one.kind for one in found] == ["newest row not attended", "past copied"]
+    first = next(w for w in cache_warnings(decoded) if w.kind == "newest row not attended")
+    assert found[0].sentence == f"{first.sentence} (so with 1 other cache)" and len(found[0].caches) == 2
+    told = " ".join(line.strip() for line in block(report(decoded), "caches"))
+    assert first.sentence in told
+    assert [one["kind"] for one in report_data(decoded)["cache_findings"]] == [one.kind for one in found]
+    assert escape(first.sentence, quote=True) in report_html(explain(decoded))
+
+
+def test_what_a_finding_says_with_its_fix_no_warning_says_again(copying: kvviz.Trace) -> None:
+    assert {warning.kind for warning in cache_warnings(copying)} == {"past copied"}
+    assert [one.kind for one in explain(copying).caches] == ["copied"]
+
+
 def test_the_missed_list_begins_with_the_node_that_spent_most_and_tells_why(copying: kvviz.Trace) -> None:
     worst = missed(copying)[0]
     head, line, *why = block(report(copying), "missed")
@@ -93,7 +165,8 @@ def test_the_effect_on_the_peak_and_the_fix_stand_on_the_line_of_the_node() -> N
     trace = kvviz.run(kvviz.load(model(nodes, ["x float 8"], ["b float 8", "y float 8"])), inputs)
     lines = block(report(trace), "missed")
     assert "      32 B  Relu a; peak −32 B; fix: donate x" in lines
-    assert "      32 B  Neg first; peak −32 B; fix: run Abs first" in lines
+    # Abs took that memory over, and would have to allocate instead
+    assert "      32 B  Neg first; fix: run Abs first (saves nothing in sum)" in lines
 
 
 def test_of_many_nodes_those_with_a_fix_are_told_too(copying: kvviz.Trace) -> None:
@@ -105,7 +178,14 @@ def test_of_many_nodes_those_with_a_fix_are_told_too(copying: kvviz.Trace) -> No
 def test_what_was_held_too_long_and_what_happened_to_caches_is_told(branching: kvviz.Trace) -> None:
     lines = block(report(branching), "peak")
     head = next(i for i, line in enumerate(lines) if line.startswith("held too long: "))
-    assert len(lines) - head == 4
+    groups, rest = held_groups(branching, explain(branching).held_too_long)
+    assert rest is not None and len(groups) > 3
+    assert [line.split("  ")[-1].split()[0] for line in lines[head + 1 : head + 4]] == [
+        f"B{group.worst.storage}" for group in groups[:3]
+    ]
+    others = sum(group.bytes for group in groups[3:]), sum(group.times for group in groups[3:])
+    assert lines[head + 4].strip() == f"{size(others[0])}  in {others[1]} others"
+    assert lines[head + 5].strip() == str(rest) and len(lines) - head == 6
     assert "caches: " in block(report(branching), "caches")[0]
 
 

@@ -13,12 +13,14 @@ import pytest
 import kvviz
 from kvviz.decode.loop import DecodeSession
 from kvviz.explain.sentences import is_control, rule, sentence
+from kvviz.explain.summary import distinct
 from kvviz.graph.scope import blocks
 from kvviz.ops.registry import find
 from kvviz.view import wire
 from kvviz.view.columns import Columns, Strings, pack, unpack
 from kvviz.view.wire_frames import ORIGINS
-from tests.view.conftest import HOSTILE
+from kvviz.view.wire_steps import NOT_SAVED
+from tests.view.conftest import HOSTILE, STORYTELLER
 
 HOWS = ("new", "in place", "view", "append", "pool", "passed")
 
@@ -82,7 +84,7 @@ def test_every_blocker_and_every_freed_storage_is_told(trace: kvviz.Trace) -> No
             )
             for j in parts(col["step.block"], i)
         ]
-        found = step.decision.blockers
+        found = distinct(step.decision.blockers)
         assert told == [(b.code.value, b.position, b.culprit, b.message, b.bytes) for b in found]
         assert [col["free.storage"][j] for j in parts(col["step.free"], i)] == list(step.freed)
 
@@ -274,3 +276,17 @@ def test_texts_are_numbered_in_order_of_first_use() -> None:
     strings = Strings()
     assert [strings(t) for t in ("b", "a", "b")] == [0, 1, 0]
     assert strings.table() == ["b", "a"]
+
+
+@pytest.mark.parametrize(("policy", "said"), [("onnxruntime", True), ("rten", False), ("ideal", False)])
+def test_plan_words_that_a_file_does_not_have_are_said_to_be_missing(policy: str, said: bool, tmp_path: Path) -> None:
+    # given
+    graph = kvviz.load(STORYTELLER / "concat" / "model.onnx")
+    trace = kvviz.decode(graph, [1, 5, 9], 2, policy=policy, progress=False)
+    trace.save(tmp_path / "trace")
+    # when
+    told, again = (wire.decode(wire.payload(one)) for one in (trace, kvviz.Trace.load(tmp_path / "trace")))
+    # then
+    words, left = ({head["strings"][n] for n in col["step.note"]} for head, col in (told, again))
+    assert NOT_SAVED not in words and any("kReuse" in word for word in words) == said
+    assert left == ({NOT_SAVED} if said else {""})

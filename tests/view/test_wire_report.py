@@ -53,7 +53,7 @@ def blocker(code: BlockerCode, input: str, fix: Any = None) -> Blocker:
 
 def test_reasons_of_one_input_share_the_fix_that_removes_them_all(decoded: kvviz.Trace) -> None:
     # given two reasons against x with one fix, and one against y that nothing removes
-    fix = SimpleNamespace(label="donate x", sentence="Then it may be overwritten.", code='run(donate=["x"])')
+    fix = SimpleNamespace(label="donate x", sentence="Then it may be overwritten.", code='run(donate=["x"])', saves=64)
     reasons = (
         blocker(BlockerCode.NOT_LAST_USE, "x", fix),
         blocker(BlockerCode.BORROWED_INPUT, "x", fix),
@@ -70,7 +70,7 @@ def test_reasons_of_one_input_share_the_fix_that_removes_them_all(decoded: kvviz
         ("BORROWED_INPUT", "x", 0),
         ("CONSTANT", "y", -1),
     ]
-    assert told["fixes"] == [{"label": fix.label, "sentence": fix.sentence, "code": fix.code}]
+    assert told["fixes"] == [{"label": fix.label, "sentence": fix.sentence, "code": fix.code, "saves": 64}]
     assert (told["bytes"], told["effect"], told["step"]) == (64, 32, 5)
 
 

@@ -12,6 +12,7 @@ import traitlets
 from onnx import parser
 
 import kvviz
+from kvviz.errors import KvvizError
 from kvviz.view.wire import decode, payload
 from kvviz.widget import Debugger
 
@@ -186,3 +187,44 @@ def test_payloads_told_bit_by_bit_equal_one_told_at_the_end() -> None:
             assert told[0] == told[1], name
         else:
             assert np.array_equal(column, fresh[1][name]), name
+
+
+def test_a_decode_is_opened_with_every_option_that_a_decode_takes() -> None:
+    graph = kvviz.load(MODELS / "o01_optimum_llama" / "model.onnx")
+    names = ["input_ids", "attention_mask"]
+    options: dict[str, Any] = {"growth": "after", "donate": names, "kv_capacity": 4}
+    whole = kvviz.decode(graph, [7, 70, 21], 6, progress=False, **options)
+    # when all but the last run are recorded, with the steps of one of them
+    debugger = kvviz.debug(graph, prompt=[7, 70, 21], max_new_tokens=6, detail={2}, **options)
+    # then
+    trace = debugger.trace
+    assert [run.index for run in trace.runs if run.last > run.first] == [0, 2]
+    assert [run.bytes_moved_outside for run in trace.runs[:4]] == [run.bytes_moved_outside for run in whole.runs[:4]]
+    assert sum(run.bytes_moved_outside for run in trace.runs) > 0
+    assert {bound.how for bound in trace.frames[0].bindings if bound.name in names} == {"donated"}
+    # and the run that is stepped through live stays
+    debugger.resume()
+    assert trace.tokens == whole.tokens
+    assert [run.index for run in trace.runs if run.last > run.first] == [0, 2, 5]
+
+
+def test_a_cache_can_be_shared_in_a_debugger_too() -> None:
+    graph = kvviz.load(MODELS / "storyteller" / "gqa" / "model.onnx")
+    debugger = kvviz.debug(graph, prompt=[1, 5, 9], max_new_tokens=3, cache="shared", recorded=3)
+    whole = kvviz.decode(graph, [1, 5, 9], 3, cache="shared", progress=False)
+    assert [cache.protocol for cache in debugger.trace.caches] == [cache.protocol for cache in whole.caches]
+    assert debugger.trace.bytes_copied == whole.bytes_copied
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"inputs": {"x": np.zeros(4, np.float32)}, "growth": "after"}, "are for a decode"),
+        ({"inputs": {"x": np.zeros(4, np.float32)}, "kv_capacity": 8}, "are for a decode"),
+        ({"prompt": [1], "outputs": ["y"]}, "computes all outputs"),
+        ({}, "inputs="),
+    ],
+)
+def test_options_of_the_other_kind_of_run_are_refused(options: dict[str, Any], why: str) -> None:
+    with pytest.raises(KvvizError, match=why):
+        kvviz.debug(small(), **options)

@@ -58,7 +58,7 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
   const timeline = new Timeline(shell.pane("timeline", "Timeline"), store, signal);
   const tabs = new Tabs(shell.pane("lists", "Lists"), signal);
   const table = new StepTable(tabs.add("steps", "Steps"), store, signal);
-  const missed = new MissedPane(tabs.add("missed", "Missed"), store, ask, signal);
+  const missed = new MissedPane(tabs.add("missed", "Missed"), store, ask, (n) => tabs.count("missed", n), signal);
   const caches = new CachesPane(tabs.add("caches", "Caches"), store, ask, source, signal);
   const values = new ValuesPane(tabs.add("values", "Values"), store, ask, signal);
   shell.addStatus();
@@ -66,10 +66,7 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
 
   const status = {
     update(change: Change) {
-      if (change.payload) {
-        tabs.count("missed", missed.count);
-        tabs.count("caches", store.t.p.caches.length);
-      }
+      if (change.payload) tabs.count("caches", store.t.p.caches.length);
       if (change.cursor || change.payload) {
         mark(root, "data-step", store.number);
         mark(root, "data-bare", store.bare < 0 ? null : store.bare);

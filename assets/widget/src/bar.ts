@@ -1,6 +1,6 @@
 // The bar at the top: groups of buttons, the present position as a number that can be typed, the policy.
 import { button, el, mark, on, say, set } from "./dom.js";
-import { count } from "./format.js";
+import { count, plural } from "./format.js";
 import type { Change, Store, View } from "./store.js";
 
 /** A button of the bar; `keys` are told in its title. */
@@ -60,7 +60,9 @@ export class Bar implements View {
     if (!change.payload && !change.cursor) return;
     this.#number();
     mark(this.#position, "data-step", store.number);
-    say(this.#of, ` of ${count(p.total)}`);
+    const kept = p.runs.filter((r) => r.steps).length;
+    const some = kept > 0 && p.runs.some((r) => !r.steps && r.written);
+    say(this.#of, ` of ${count(p.total)}${some ? ` kept, in ${count(kept)} of ${plural(p.runs.length, "run")}` : ""}`);
     const where = this.where();
     say(this.#where, where ? ` · ${where}` : "");
     this.#where.title = where;

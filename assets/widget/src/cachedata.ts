@@ -1,5 +1,6 @@
 // What the rows of the caches hold after every run, as kvviz/view/wire_cache.py tells it: spans of equal rows.
 import { upper } from "./arrays.js";
+import { bytes, count, plural } from "./format.js";
 import { open, type Floats, type Ints } from "./wire.js";
 
 export const METERS = [
@@ -73,6 +74,19 @@ export function counts(d: CacheData, stream: number, run: number): number[] {
 
 export function meter(d: CacheData, name: Meter, cache: number, run: number): number {
   return d.meters[name][cache * d.runs.length + run] ?? 0;
+}
+
+/** What a run did to a cache, in one sentence. */
+export function cost(d: CacheData, cache: number, run: number, protocol: string): string {
+  const of = (name: Meter, at = run) => meter(d, name, cache, at);
+  const label = (d.runs[run] ?? "").replace(/^./, (letter) => letter.toUpperCase());
+  if (!label) return "";
+  const [rows, copied, moved, unit] = [of("rows_written"), of("bytes_copied"), of("bytes_moved_outside"), d.caches[cache]?.unit ?? 0];
+  if (protocol === "state") return `${label} wrote ${bytes(of("bytes_written"))}${copied ? ` and copied ${bytes(copied)} of them` : ""}: a state is written anew by every run.`;
+  const told = unit > 0 && copied % unit === 0 ? `${plural(copied / unit, "row")} (${bytes(copied)})` : bytes(copied);
+  const before = run > 0 ? of("valid", run - 1) : 0;
+  const found = before ? `${count(before)} of ${plural(of("capacity", run - 1), "row")} were valid before` : "no row was valid before";
+  return `${label} wrote ${rows ? plural(rows, "row") : "no row"} and copied ${copied ? told : "none"}: ${found}.${moved ? ` After it the caller moved ${bytes(moved)} to make room.` : ""}`;
 }
 
 /** The most rows that a cache had after any run: the length of its axis. */

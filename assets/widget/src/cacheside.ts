@@ -1,6 +1,6 @@
 // Beside the rows of a cache: its meters for one run and for all, and what is wrong with it.
-import { meter, METERS, type CacheData, type Meter } from "./cachedata.js";
-import { el, onHit, td } from "./dom.js";
+import { cost, meter, METERS, type CacheData, type Meter } from "./cachedata.js";
+import { el, onHit, say, td } from "./dom.js";
 import { bytes, count, plural } from "./format.js";
 
 /** Meters in words; those with a sum add up over the runs. */
@@ -17,15 +17,18 @@ const BAD = new Set<Meter>(["stale", "lost", "bytes_copied", "bytes_moved_outsid
 export class CacheSide {
   readonly root: HTMLElement;
   #meters = el("tbody");
+  #cost = el("p.kv-cache-cost", { "data-kv": "cache-cost" });
   #warnings = el("ul.kv-cache-warnings", { "data-kv": "cache-warnings" });
 
   constructor(go: (run: number) => void, signal: AbortSignal) {
     const head = ["", "this run", "all runs"].map((text) => el("th", { scope: "col" }, text));
-    this.root = el("div.kv-cache-side", {}, el("table.kv-cache-meters", { "aria-label": "Meters of this cache" }, el("thead", {}, el("tr", {}, ...head)), this.#meters), this.#warnings);
+    this.root = el("div.kv-cache-side", {}, this.#cost, el("table.kv-cache-meters", { "aria-label": "Meters of this cache" }, el("thead", {}, el("tr", {}, ...head)), this.#meters));
+    this.#cost.after(this.#warnings);
     onHit(this.#warnings, "cache-run", (link) => go(Number(link.dataset.run)), signal);
   }
 
-  show(d: CacheData, cache: number, run: number): void {
+  show(d: CacheData, cache: number, run: number, protocol: string): void {
+    say(this.#cost, cost(d, cache, run, protocol));
     this.#meters.replaceChildren(...METERS.map((name) => {
       const [text, title, sums] = WORDS[name];
       const write = name.startsWith("bytes") ? bytes : count;

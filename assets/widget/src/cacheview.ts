@@ -15,8 +15,9 @@ export interface CacheView { update(change: Change): void; take(raw: ArrayBuffer
 /** The kernel's answer to `attention`: weights by query head and row. */
 export interface Weights { id: string; error?: string; attention?: { heads: number[][] } }
 
-const OCCUPANCY = [110, 260]; // px at most, small and large
+const OCCUPANCY = [56, 420]; // px of the runs, at least and at most: they get what the pane has left
 const SETTLE = 120; // ms before attention is asked for
+const BELOW = 26; // px for the axis under the runs, and the pane's own edge
 
 export class View implements CacheView {
   #d: CacheData;
@@ -44,6 +45,7 @@ export class View implements CacheView {
   #timer: ReturnType<typeof setTimeout> | undefined;
   #inks: Inks | null = null;
   #chosen = 0;
+  #room = 0; // px for the runs, 0 = to be measured
 
   constructor(private host: HTMLElement, private kit: Store, private ask: Ask, raw: ArrayBuffer, signal: AbortSignal) {
     this.#d = unpackCaches(raw);
@@ -78,7 +80,10 @@ export class View implements CacheView {
     this.#middle.append(head, this.#heat.root, this.#tip, this.#legend, this.#occupancy.root, this.#none);
     this.#side = new CacheSide((run) => kit.toRun(run), signal);
     host.append(el("div.kv-cacheview", { "data-kv": "cache-view" }, this.#list, this.#middle, this.#side.root));
-    onResize(this.#middle, () => this.#draw(), signal);
+    onResize(this.#middle, () => {
+      this.#room = 0;
+      this.#draw();
+    }, signal);
     signal.addEventListener("abort", () => clearTimeout(this.#timer));
     this.#fill();
   }
@@ -120,6 +125,7 @@ export class View implements CacheView {
   #toggled(): void {
     const large = this.#large.ariaPressed === "true";
     this.host.closest<HTMLElement>(".kv-app")?.toggleAttribute("data-large", large);
+    this.#room = 0;
     this.#all();
   }
 
@@ -135,14 +141,22 @@ export class View implements CacheView {
 
   #fill(): void {
     const { caches } = this.kit.t.p;
+    // keys and values of a layer stand together, apart from the next layer
+    const layer = (i: number) => caches[i]?.name.replace(/\.?[^.]*$/, "");
+    this.#room = 0;
     this.#choice.replaceChildren(...caches.map((c, i) => el("option", { value: i }, c.name)));
-    this.#list.replaceChildren(...caches.map((c, i) => el("button", { role: "option", "data-kv": "cache-row", "data-id": i, title: `${c.input} → ${c.output}` },
+    this.#list.replaceChildren(...caches.map((c, i) => el("button", { role: "option", "data-kv": "cache-row", "data-id": i, title: `${c.input} → ${c.output}`, "data-first": i && layer(i) !== layer(i - 1) ? 1 : null },
       el("span", {}, c.name), el("i.kv-meter"), el("span.kv-num"))));
   }
 
   #all(): void {
     const { selection, t: { p } } = this.kit;
-    if (selection?.kind === "cache" && this.#d.caches[selection.id]) this.#chosen = selection.id;
+    if (selection?.kind === "cache" && this.#d.caches[selection.id] && selection.id !== this.#chosen) {
+      this.#chosen = selection.id;
+      this.#room = 0;
+      const row = this.#list.children[this.#chosen];
+      if (row) this.kit.reveal(this.#list, row);
+    }
     const c = p.caches[this.#chosen];
     const entries = this.#d.caches[this.#chosen]?.streams.length ?? 0;
     if (this.#entry.childElementCount !== entries) this.#entry.replaceChildren(...Array.from({ length: entries }, (_, i) => el("option", { value: i }, `entry ${i}`)));
@@ -152,7 +166,7 @@ export class View implements CacheView {
     say(this.#about, c ? `${c.protocol} · after ${this.#d.runs[this.#run] ?? ""}` : "");
     this.#about.title = c ? `${c.input} → ${c.output}${c.axis === null ? "" : `, rows on axis ${c.axis}`}` : "";
     this.#rows();
-    this.#side.show(this.#d, this.#chosen, this.#run);
+    this.#side.show(this.#d, this.#chosen, this.#run, c?.protocol ?? "");
     this.#want();
     this.#draw();
   }
@@ -190,11 +204,19 @@ export class View implements CacheView {
     const heads = d.caches[this.#chosen].heads;
     const weights = typeof attention === "object" ? byHead(attention.heads, heads) : null;
     this.#heat.draw({ d, stream, run, heads, axis, weights, at: this.#place }, this.#inks);
-    this.#occupancy.draw({ d, stream, run, axis, room: OCCUPANCY[Number(this.#large.ariaPressed === "true")] }, this.#inks);
     const each = counts(d, stream, run);
     this.#legends(each);
+    this.#room ||= this.#left();
+    this.#occupancy.draw({ d, stream, run, axis, room: this.#room }, this.#inks);
     mark(this.#heat.root, "aria-label", `Rows of ${this.kit.t.p.caches[this.#chosen].name} after ${d.runs[run]}: ${d.states.map((s, i) => `${count(each[i])} ${s}`).join(", ")}`);
     this.#tell();
+  }
+
+  /** Height that is left for the runs, below what stands over them; measured when the pane changes, not while pointing. */
+  #left(): number {
+    const { top } = this.#middle.getBoundingClientRect();
+    const above = this.#occupancy.root.getBoundingClientRect().top - top + this.#middle.scrollTop;
+    return Math.max(OCCUPANCY[0], Math.min(OCCUPANCY[1], Math.floor(this.#middle.clientHeight - above) - BELOW));
   }
 
   #legends(each: number[]): void {

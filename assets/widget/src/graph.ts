@@ -1,6 +1,6 @@
 // The graph pane: block cards of the shown frame's graph, stacked; the block under the cursor opens itself.
 import { Card } from "./card.js";
-import { button, el, hit, mark, on, onHit, say } from "./dom.js";
+import { button, el, hit, mark, on, onHit, onResize, say } from "./dom.js";
 import { Ruler, type Scene } from "./drawing.js";
 import { stack, stepsOf } from "./replay.js";
 import { numberOf } from "./steps.js";
@@ -33,6 +33,7 @@ export class GraphPane implements View {
       button("Fold", "Fold all blocks", "fold", () => this.#all(false), signal),
       button("100 %", "Fit the width, or true size (f)", "zoom", () => this.zoom(), signal, "f"));
     host.append(el("header", {}, this.#crumbs, tools), this.#list);
+    onResize(this.#list, () => this.#keep(), signal);
 
     on(this.#list, "click", (event) => {
       const head = hit(event, "block");
@@ -99,8 +100,15 @@ export class GraphPane implements View {
     }
     mark(this.#follow, "aria-pressed", String(store.follow));
     if (changed) this.#path();
-    const card = this.#cards[here];
-    if (store.follow && card) store.reveal(this.#list, card.box(node) ?? card.head, true);
+    this.#keep();
+  }
+
+  /** Keep the block under the cursor in view, also when the pane gets another size. */
+  #keep(): void {
+    const { now, t, follow } = this.store;
+    const node = this.#focusNode();
+    const card = this.#cards[t.x.graphs[now.graph]?.block[node] ?? -1];
+    if (follow && card) this.store.reveal(this.#list, card.box(node) ?? card.head, true);
   }
 
   /** The node to keep in view: the one that just ran, else the first that can. */

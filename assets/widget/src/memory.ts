@@ -68,7 +68,7 @@ export class MemoryPane implements View {
     const m = memory(t, now, cursor, this.#unfold, now.lit.storages);
     const full = scale(t, now.run);
     const total = m.held.weights + m.held.caches + m.held.caller + m.held.run;
-    say(this.#total, `${bytes(total)} held after this step`);
+    say(this.#total, `${bytes(total)} held ${cursor < 0 ? "before the first" : "after this"} step`);
     PARTS.forEach(([key], i) => {
       (this.#stack.children[i] as HTMLElement).style.flexGrow = String(m.held[key]);
       say(this.#legend.children[i].lastElementChild!, bytes(m.held[key]));

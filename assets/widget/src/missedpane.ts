@@ -24,7 +24,8 @@ export class MissedPane implements View {
   #detail = el("div.kv-detail", { "aria-live": "polite", "data-kv": "diagnosis" });
   #rest = el("div.kv-detail");
 
-  constructor(host: HTMLElement, private store: Store, private ask: Ask, private signal: AbortSignal) {
+  /** `counted` is told how many entries the list has, whenever that may have changed. */
+  constructor(host: HTMLElement, private store: Store, private ask: Ask, private counted: (entries: number) => void, private signal: AbortSignal) {
     this.#only = button("", "List only what a fix is known for", "only-fixes", () => {
       this.#only.ariaPressed = String(this.#only.ariaPressed !== "true");
       this.#chosen = 0;
@@ -50,8 +51,6 @@ export class MissedPane implements View {
     }, signal);
   }
 
-  get count(): number { return this.#all.length; }
-
   /** A report from the kernel; `from` > 0: more entries of the one that is shown. */
   hear(report: Report, from: number): void {
     if (report.steps !== this.store.t.p.steps) return; // it has run on since
@@ -76,7 +75,9 @@ export class MissedPane implements View {
 
   #fill(): void {
     this.#all = missed(this.store.t, this.#report);
-    const fixed = this.#all.filter((m) => m.fixes.length);
+    this.counted(this.#all.length);
+    // what saves nothing in sum comes last
+    const fixed = this.#all.filter((m) => m.fixes.length).sort((a, b) => vain(a) - vain(b));
     this.#list = this.#only.ariaPressed === "true" && fixed.length ? fixed : this.#all;
     say(this.#only, `with a fix ${count(fixed.length)}`);
     this.#only.hidden = !fixed.length;
@@ -153,8 +154,9 @@ export class MissedPane implements View {
     });
     if (r?.held.length) {
       parts.push(el("h4", {}, "Held too long"), el("ul.kv-held", {}, ...r.held.map((h) => el("li", { "data-kv": "held-row", "data-id": h.storage, "data-step": h.last, title: `${h.last < 0 ? "Not used by any step" : `Last used by step ${h.last}`}, ${h.freed < 0 ? "never freed" : `freed by step ${h.freed}`}` },
-        el("div", {}, el("code", {}, `B${h.storage}`), el("b", {}, h.name), el("span.kv-num", {}, bytes(h.bytes))), el("p.kv-soft", {}, h.reason)))));
+        el("div", {}, el("code", {}, `B${h.storage}`), el("b", {}, h.name), el("span.kv-num", {}, bytes(h.bytes))), el("p.kv-soft", {}, h.reason + (h.times > 1 ? `, and ${count(h.times - 1)} more like it` : ""))))));
     }
+    if (r?.held_rest) parts.push(el("p.kv-soft", {}, `${r.held.length ? "And" : "Held too long:"} ${r.held_rest}.`));
     if (r) {
       parts.push(el("h4", {}, `At the peak: ${bytes(r.peak.bytes)}${r.peak.step === null ? "" : `, step ${count(r.peak.step)}`}`), el("ul.kv-shares", {}, ...r.peak.groups.map((g) => {
         const share = el("i");
@@ -178,6 +180,11 @@ export class MissedPane implements View {
     if (selected && lit >= 0 && lit !== this.#chosen) this.#choose(lit);
     this.#rows.show(this.#list.length, now, lit >= 0 && selected ? lit : null);
   }
+}
+
+/** Whether what a fix saves is spent elsewhere. */
+function vain(m: Missed): number {
+  return Number(m.fixes.every((fix) => fix.saves <= 0));
 }
 
 /** What the peak would change by, were it to drop by this much. */

@@ -5,7 +5,7 @@ import { box, Inks, ORDER, sized } from "./looks.js";
 import { drawAxis, LEFT, rowAt, xOf, type Axis } from "./rowaxis.js";
 
 const NAMES = 15; // px under the lines
-const LINES = [3, 12]; // px of a line, where there is room
+const LINE = 12; // px of a line at most
 
 export interface History { d: CacheData; stream: number; run: number; axis: Axis; room: number }
 
@@ -39,7 +39,7 @@ export class Occupancy {
     this.#inks = inks;
     const { d, stream, run, axis, room } = history;
     const n = d.runs.length;
-    this.#pitch = Math.min(LINES[1], Math.max(room / n, n * LINES[0] <= room * 2 ? LINES[0] : room / n));
+    this.#pitch = Math.min(LINE, room / n);
     const high = Math.max(1, Math.ceil(n * this.#pitch));
     const key = `${stream} ${axis.first} ${axis.rows} ${axis.width} ${room}`;
     if (fresh || key !== this.#drawn) this.#draw(history, high, inks);

@@ -157,6 +157,11 @@ export function alive({ p, x }: Trace, cursor: number): number[] {
   return found;
 }
 
+/** Bytes that are alive at the cursor: while a step ran, or, before the first one, of what its run was given. */
+export function liveAt(t: Trace, cursor: number): number {
+  return cursor < 0 ? alive(t, cursor).reduce((sum, s) => sum + t.p.storage.capacity[s], 0) : t.p.step.live[cursor];
+}
+
 /** Position in `x.outs.ids` behind the last entry of storage `s` that the cursor has passed. */
 function outsUntil({ x }: Trace, s: number, cursor: number): number {
   let from = x.outs.start[s];

@@ -7,6 +7,7 @@ import { curve, keepApart, scaleOf, type Curve } from "./curve.js";
 import { el, mark, on, onResize, say } from "./dom.js";
 import { bytes, count } from "./format.js";
 import { drawRuns, highest } from "./runline.js";
+import { liveAt } from "./replay.js";
 import { numberOf } from "./steps.js";
 import type { Change, Store, View } from "./store.js";
 
@@ -90,7 +91,7 @@ export class Timeline implements View {
     const node = cursor < 0 ? "before the first step" : p.graphs[p.frame.graph[p.step.frame[cursor]]].nodes[p.step.node[cursor]][0];
     this.#range.setAttribute("aria-valuetext", bare < 0 ? `step ${numberOf(t, cursor)} of ${p.total}, ${node}` : `${p.runs[bare].label}, totals only`);
     this.#live.hidden = bare >= 0;
-    say(this.#live.lastElementChild!, cursor < 0 ? bytes(0) : bytes(p.step.live[cursor]));
+    say(this.#live.lastElementChild!, bytes(liveAt(t, cursor)));
     const totals = byRuns(this.store) ? p.runs[run] : undefined;
     this.#copied.hidden = this.#allocated.hidden = !totals;
     say(this.#copied.lastElementChild!, bytes(totals?.copied ?? 0));

@@ -36,7 +36,7 @@ export interface Cache {
 }
 export interface Choice { node: number; alloc: number | null; frees: number | null }
 /** What could be changed, and where it belongs in the code that exports or calls the model. */
-export interface Fix { label: string; sentence: string; code: string }
+export interface Fix { label: string; sentence: string; code: string; saves: number }
 /** `fix`: position in the entry's fixes, -1 = none. */
 export interface Reason { code: string; value: string; culprit: string; message: string; fix: number }
 /**
@@ -47,13 +47,14 @@ export interface Missed {
   graph: number; node: number; frame: string; step: number; steps: number[]; times: number; bytes: number; effect: number | null;
   reasons: Reason[]; fixes: Fix[];
 }
-export interface Held { storage: number; name: string; bytes: number; last: number; freed: number; reason: string }
+export interface Held { times: number; storage: number; name: string; bytes: number; last: number; freed: number; reason: string }
 export interface PeakGroup { group: string; bytes: number; count: number; names: string[] }
 export interface Report {
   steps: number; // that were here when it was made
   missed: Missed[]; // the first of them
   total: number;
   held: Held[];
+  held_rest: string; // what is too small to be told
   caches: { text: string; fix: Fix | null }[];
   peak: { bytes: number; step: number | null; groups: PeakGroup[] };
 }

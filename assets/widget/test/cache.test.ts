@@ -1,6 +1,6 @@
 // The rows of caches, as spans: what lies in a row, who wrote it, and where it is drawn.
 import { describe, expect, test } from "vitest";
-import { cellAt, cellsOf, counts, meter, METERS, most, newest, tokenAt, unpackCaches } from "../src/cachedata.js";
+import { cellAt, cellsOf, cost, counts, meter, METERS, most, newest, tokenAt, unpackCaches } from "../src/cachedata.js";
 import { LOOKS, ORDER } from "../src/looks.js";
 import { axisOf, CLOSE, LEFT, rowAt, ticks, xOf } from "../src/rowaxis.js";
 import { pack } from "./encode.js";
@@ -76,6 +76,29 @@ test("each cache has meters and a length of its own", () => {
   expect([most(d, 0), most(d, 1)]).toEqual([4, 9]);
   expect(meter(d, "capacity", 1, 3)).toBe(9);
   expect(cellsOf(d, 1, 0)).toEqual([12, 14]);
+});
+
+describe("what a run did", () => {
+  const told = (values: Record<string, number[]>, unit = 64, protocol = "growing") => {
+    const runs = ["prefill", "decode 1"];
+    const meters = Object.fromEntries(METERS.map((name) => [name, Float64Array.from(values[name] ?? [0, 0])]));
+    const one = { ...d, runs, caches: [{ heads: 1, unit, streams: [0] }], meters } as unknown as typeof d;
+    return [0, 1].map((run) => cost(one, 0, run, protocol));
+  };
+  test("is told in rows, and what was copied in bytes too", () => {
+    expect(told({ rows_written: [3, 1], bytes_copied: [0, 192], valid: [3, 4], capacity: [3, 4] })).toEqual([
+      "Prefill wrote 3 rows and copied none: no row was valid before.",
+      "Decode 1 wrote 1 row and copied 3 rows (192 B): 3 of 3 rows were valid before.",
+    ]);
+  });
+  test("is told in bytes where those of a row are not known, with what the caller moved", () => {
+    expect(told({ rows_written: [3, 1], bytes_copied: [0, 192], valid: [3, 4], capacity: [8, 8], bytes_moved_outside: [0, 256] }, 0)[1]).toBe(
+      "Decode 1 wrote 1 row and copied 192 B: 3 of 8 rows were valid before. After it the caller moved 256 B to make room.",
+    );
+  });
+  test("of a state is all of it", () => {
+    expect(told({ bytes_written: [512, 512] }, 0, "state")[1]).toBe("Decode 1 wrote 512 B: a state is written anew by every run.");
+  });
 });
 
 test("every state has a look of its own, and none rests on its fill alone", () => {

@@ -41,8 +41,8 @@ describe("the missed list", () => {
   });
 
   test("is the report's where there is one, and is filled up from the columns", () => {
-    const told = [{ ...list[3], bytes: 1e9, effect: 64, fixes: [{ label: "donate x", sentence: "", code: "" }] }];
-    const report: Report = { steps: t.p.steps, missed: told, total: list.length, held: [], caches: [], peak: { bytes: 0, step: null, groups: [] } };
+    const told = [{ ...list[3], bytes: 1e9, effect: 64, fixes: [{ label: "donate x", sentence: "", code: "", saves: 1 }] }];
+    const report: Report = { steps: t.p.steps, missed: told, total: list.length, held: [], held_rest: "", caches: [], peak: { bytes: 0, step: null, groups: [] } };
     const merged = missed(t, report);
     expect(merged[0]).toBe(told[0]);
     expect(merged).toHaveLength(list.length);
