@@ -78,9 +78,7 @@ CASES = {
         cured_options={"donate": ["w"]},
         cured_inputs={"w": np.array([1, -2], np.float32)},
     ),
-    "a branch borrows it from a later reader": Case(
-        "CAPTURED_BY_REFERENCE", "later", BRANCH % "a", BRANCH % "x"
-    ),
+    "a branch borrows it from a later reader": Case("CAPTURED_BY_REFERENCE", "later", BRANCH % "a", BRANCH % "x"),
     "a branch borrows what the caller takes": Case(
         "CAPTURED_BY_REFERENCE", "the caller", TAKEN_OUT % ", float[2, 3] a", TAKEN_OUT % ""
     ),
