@@ -118,13 +118,24 @@ def _end(index: Index, life: Life) -> int:
         # It outlived the steps that were kept.
         return life.last
     frame = index.frames[main]
-    lent = [bound[0] for bound in frame.bindings if bound[1] == life.storage and bound[3] == "borrowed"]
+    lent = _lent(index, main).get(life.storage, ())
     if not lent or any(not frame.plan.graph.consumers.get(name) for name in lent):
         return life.last
     handed_out = (index.places.get((main, name)) for name in index.outputs(main))
     if any(place is not None and place.storage == life.storage for place in handed_out):
         return life.last
     return index.moment(life.used) if life.used < len(index.rows) else life.last
+
+
+def _lent(index: Index, main: int) -> dict[int, list[str]]:
+    """Names of what a main frame borrows, by storage; looked up once."""
+    known: dict[int, dict[int, list[str]]] = index.notes.setdefault("lent", {})
+    if main not in known:
+        found = known[main] = {}
+        for bound in index.frames[main].bindings:
+            if bound[3] == "borrowed":
+                found.setdefault(bound[1], []).append(bound[0])
+    return known[main]
 
 
 def _add(curve: Curve, life: Life, sign: int) -> None:
