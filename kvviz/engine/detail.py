@@ -45,7 +45,9 @@ class Detail:
         run.last = run.first
         trace.forget(first, gone)
         # What kept steps made, and this run let go of, died after the last of them.
-        recorder.note_freed([storage for row in gone for storage in row[5] if storage < since])
+        died = [storage for row in gone for storage in row[5] if storage < since]
+        recorder.note_freed(died)
+        recorder.later.update(died)
         recorder.untold = since
         storages = recorder.ledger.storages
         alive = [storage for storage in storages[since:] if storage.holders or storage.root is not None]

@@ -66,9 +66,11 @@ class Recorder:
         Whether steps are written down (byte totals are counted either way).
     untold : int or None
         While a run begins after one whose steps were dropped: the first storage that no step knows of.
+    later : set of int
+        Storages that died in a run whose steps were dropped. They are written to the last row before it.
     """
 
-    __slots__ = ("allocated", "copied", "frames", "ledger", "on", "rows", "untold", "written")
+    __slots__ = ("allocated", "copied", "frames", "later", "ledger", "on", "rows", "untold", "written")
 
     def __init__(self, on: bool = True, poisoned: bool = False) -> None:
         self.on = on
@@ -79,6 +81,7 @@ class Recorder:
         self.copied = 0
         self.allocated = 0
         self.untold: int | None = None
+        self.later: set[int] = set()
 
     def note_freed(self, freed: list[int]) -> None:
         """Write storages that died between two ops to the row of the earlier one."""

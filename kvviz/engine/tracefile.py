@@ -17,7 +17,7 @@ from kvviz.engine.reasons import offset_of
 from kvviz.engine.trace import Trace
 from kvviz.graph.model import Graph, Node, Value
 
-FORMAT = 2
+FORMAT = 3
 COLUMNS = ("step", "taken", "masks", "placed", "freed")
 
 
@@ -41,6 +41,7 @@ def save(trace: Trace, path: Any) -> None:
         "plans": [_plan(plan, graphs) for plan in plans],
         "frames": [_frame(frame, number) for frame in frames],
         "storages": [[s.capacity, s.origin, s.owned] for s in trace.recorder.ledger.storages],
+        "later": sorted(trace.recorder.later),
         "runs": [
             [
                 *(r.first, r.last, r.token, r.text),

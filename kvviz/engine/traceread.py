@@ -79,6 +79,7 @@ def _rebuild(header: dict[str, Any], columns: dict[str, list[int]]) -> Trace:
         graphs.append(_graph(graph, graphs))
     plans = [_plan(graphs[graph], order, outputs) for graph, order, outputs in header["plans"]]
     recorder = Recorder()
+    recorder.later.update(header["later"])
     for capacity, origin, owned in header["storages"]:
         recorder.ledger.storages.append(Storage(len(recorder.ledger.storages), capacity, None, origin, owned))
     for frame in header["frames"]:

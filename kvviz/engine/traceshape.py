@@ -87,6 +87,7 @@ def check_header(header: Any) -> None:
     planned = (count, str, bool, [count])
     check(header["plans"], [(below(len(header["graphs"])), [planned], [str])])
     bound = (str, below(len(header["storages"])), count, str, Maybe([count]), str, count)
+    check(header["later"], [below(len(header["storages"]))])
     plan, run = below(len(header["plans"])), below(len(header["runs"]))
     check(header["frames"], [(plan, Maybe(count), Maybe(count), str, Maybe(count), run, count, [bound])])
     check(len(header["frames"]), lambda frames: frames > 0)

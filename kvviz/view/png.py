@@ -8,12 +8,16 @@ from typing import Any
 from kvviz.explain.sentences import sentence
 from kvviz.explain.words import short, size
 from kvviz.view import plots
+from kvviz.view.chart import points_of, text_width
 from kvviz.view.palette import LIGHT
 
 WIDTH, DPI = 9.0, 100
 LEFT, RIGHT, HEAD, GAP = 0.72, 0.16, 0.62, 0.5
 _MEMORY, _CACHE, _LEGEND, _LINE = 1.7, 1.5, 0.25, 0.23
 _STEPS = 8
+# Of a sentence: characters at most, points of a letter, where it begins as a share of the width, and how much of the
+# rest it may take: letters are drawn on whole pixels, up to a fiftieth wider than they measure.
+_MOST, _SIZE, _INDENT, _SLACK = 122, 8.5, 0.06, 0.98
 
 
 def still(trace: Any, step: int | None = None) -> bytes:
@@ -73,10 +77,19 @@ def _words(ax: Any, told: list[Any], trace: Any) -> None:
     ax.set_xlim(0, 1)
     ax.set_ylim(max(len(told), 1), -1)
     ax.set_title("The last steps", loc="left", fontsize=10, fontweight="bold", color=LIGHT.ink, pad=0)
+    room = points_of(ax)[0] * (1 - _INDENT) * _SLACK
     for row, step in enumerate(told):
         weight = "bold" if row == len(told) - 1 else "normal"
-        ax.text(0.0, row, f"{step.index:,}", ha="left", va="center", fontsize=8.5, color=LIGHT.soft)
-        text = short(sentence(step, trace), 122)
-        ax.text(0.06, row, text, ha="left", va="center", fontsize=8.5, color=LIGHT.ink, fontweight=weight)
+        ax.text(0.0, row, f"{step.index:,}", ha="left", va="center", fontsize=_SIZE, color=LIGHT.soft)
+        text = _cut(sentence(step, trace), room, weight)
+        ax.text(_INDENT, row, text, ha="left", va="center", fontsize=_SIZE, color=LIGHT.ink, fontweight=weight)
     if not told:
-        ax.text(0.0, 0, "nothing has run yet", ha="left", va="center", fontsize=8.5, color=LIGHT.soft)
+        ax.text(0.0, 0, "nothing has run yet", ha="left", va="center", fontsize=_SIZE, color=LIGHT.soft)
+
+
+def _cut(text: str, room: float, weight: str) -> str:
+    """A sentence cut in the middle until it is no wider than so many points."""
+    limit = _MOST
+    while (wide := text_width(told := short(text, limit), _SIZE, weight)) > room:
+        limit = min(int(limit * room / wide), len(told) - 1)
+    return told

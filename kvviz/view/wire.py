@@ -94,7 +94,7 @@ class Payloads:
         self._frames.write(columns)
         self._steps.write(columns)
         used = None if whole else self._frames.storages() | self._steps.storages()
-        storage_columns(trace.storages, self.kept, used, self._strings, columns)
+        storage_columns(trace.storages, self.kept, used, trace.recorder.later, self._strings, columns)
         for node, text in self._steps.shapes.items():
             if len(text) > len(self._shapes.get(node, "")):
                 self._shapes[node] = text

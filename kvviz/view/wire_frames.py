@@ -70,9 +70,15 @@ class FrameColumns:
 
 
 def storage_columns(
-    storages: Sequence[Any], kept: Sequence[int], used: Collection[int] | None, strings: Strings, columns: Columns
+    storages: Sequence[Any],
+    kept: Sequence[int],
+    used: Collection[int] | None,
+    later: Collection[int],
+    strings: Strings,
+    columns: Columns,
 ) -> None:
-    """Add the columns of all storages; one that no step that is told knows (``used``) keeps its number only."""
+    """Add the columns of all storages; one that no step that is told knows (``used``) keeps its number only, and one
+    of ``later`` outlives the step that it was written to."""
     steps = len(kept)
     whole = used is None
 
@@ -92,7 +98,7 @@ def storage_columns(
                 ORIGINS.index(s.origin),
                 strings(s.name),
                 -1 if s.born < 0 else moved(s.born),
-                -1 if s.freed is None else moved(s.freed),
+                -1 if s.freed is None else moved(s.freed + (s.id in later)),
             )
             for s in storages
         ],

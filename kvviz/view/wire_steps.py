@@ -149,7 +149,9 @@ class StepColumns:
         self._steps.append(
             (self._number[frame_id], fact.number, flags, mask, live, allocated, copied, written, text, reason, note)
         )
-        self._freed += freed
+        later = self.trace.recorder.later
+        # What outlived this step, and died in a run of which there are no steps, is not freed by it.
+        self._freed += [storage for storage in freed if storage not in later] if later else freed
         self._out_at.append(len(self._outs))
         self._block_at.append(len(self._blocks))
         self._free_at.append(len(self._freed))

@@ -142,3 +142,16 @@ def test_values_of_a_late_run_do_not_need_the_first_one() -> None:
     starts = [run for run, fed in enumerate(trace.replayer.runs) if not fed.carried]
     assert starts == [0, 64, 128]
     assert np.array_equal(trace.value("logits", trace.runs[139].last - 1), whole.outputs["logits"])
+
+
+def test_the_page_shows_what_a_run_hands_on_as_held_at_its_end() -> None:
+    trace = story("concat", detail={3})
+    _, columns = unpack(payload(trace))
+    last = trace.runs[3].last - 1
+    at = columns["step.free"]
+    freed = set(columns["free.storage"][at[last] : at[last + 1]])
+    presents = {entry.storage for entry in (cache.runs[3] for cache in trace.caches)}
+    assert presents and not freed & presents
+    assert all(columns["storage.freed"][storage] > last for storage in presents)
+    # in the records the step is the last one that knew of them
+    assert presents <= set(trace.steps[last].freed)

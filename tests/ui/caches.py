@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from playwright.sync_api import Locator, Page, expect
 
 LEFT, TOP, PITCH = 46, 7, 18  # px of the cells in the heat map; a pitch for up to four heads
@@ -33,7 +35,11 @@ class CachePage:
 
     def to_run(self, run: int) -> None:
         self.kv("decode-slider").evaluate(SLIDE, run)
-        expect(self.root.locator(".kv-run")).to_contain_text(f"· {run + 1}/")
+        label = self.root.locator(".kv-run")
+        expect(label).to_contain_text(f"· {run + 1}/")
+        # the view of rows is drawn later than what is small
+        told = re.escape(label.inner_text().partition(" · ")[0])
+        expect(self.kv("cache-view").locator("header .kv-hint").first).to_have_text(re.compile(f"after {told}$"))
 
     def place(self, row: int, rows: int, head: int = 0) -> tuple[float, float]:
         """Where a cell is in the heat map."""
@@ -49,6 +55,5 @@ class CachePage:
 
     def states(self) -> dict[str, int]:
         """Rows of each state, as the legend tells them."""
-        items = self.kv("cache-state")
-        texts = {item.get_attribute("data-id") or "": item.locator("b").inner_text() for item in items.all()}
-        return {state: int(text.replace(",", "")) for state, text in texts.items()}
+        read = "(all) => all.map((item) => [item.dataset.id, item.querySelector('b').textContent])"
+        return {state: int(text.replace(",", "")) for state, text in self.kv("cache-state").evaluate_all(read)}

@@ -13,6 +13,8 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 import kvviz
+from kvviz.engine.trace import Trace
+from kvviz.explain.diagnose import explain
 from kvviz.view.export import to_html
 from kvviz.view.wire_runs import BUDGET
 from tests.ui.conftest import from_cells, opened
@@ -48,6 +50,7 @@ DRAG = """async (root, count) => {
   }
   return times;
 }"""
+CUT = "(box) => box.scrollWidth - box.clientWidth"
 SLIDE = """(slider, run) => {
   slider.value = String(run);
   slider.dispatchEvent(new Event("input", { bubbles: true }));
@@ -193,6 +196,60 @@ def test_totals_in_the_page_are_those_of_the_trace(exported: Page) -> None:
         digits = re.sub(r"[^\d.]", "", told)
         unit = {"B": 1, "kB": 1e3, "MB": 1e6}[told.split()[-1]]
         assert float(digits) * unit == pytest.approx(value, rel=0.01)
+
+
+@pytest.fixture(scope="module")
+def sparse(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Trace, Page]]:
+    """120 runs without room in a file, with the steps of the first one and two more; run 57 ends a line."""
+    graph = kvviz.load(MODELS / "storyteller" / "concat" / "model.onnx")
+    trace = kvviz.decode(graph, [5, 17, 33], 120, detail=(1, 119), progress=False)
+    trace.runs[57].text = "\n"
+    assert trace.words is not None
+    trace.words[60] = "\n"
+    path = tmp_path_factory.mktemp("sparse") / "trace.html"
+    to_html(trace, path)
+    page = browser.new_page()
+    page.goto(path.as_uri())
+    expect(page.locator('[data-kv="sentence"]')).to_be_visible()
+    yield trace, page
+    page.close()
+
+
+def test_buffers_count_as_caches_what_the_peak_of_the_report_does(sparse: tuple[Trace, Page]) -> None:
+    trace, page = sparse
+    page.set_viewport_size({"width": 1440, "height": 900})
+    peak = explain(trace).peak
+    assert peak.step is not None and peak.groups["cache"] > 10_000
+    page.locator('[data-kv="goto"]').fill(str(peak.step))
+    page.locator('[data-kv="goto"]').press("Enter")
+    expect(page.locator(".kvviz")).to_have_attribute("data-step", str(peak.step))
+    told = page.locator('.kv-memory .kv-legend [data-part="caches"] b').inner_text()
+    assert float(told.removesuffix(" kB")) * 1000 == pytest.approx(peak.groups["cache"], rel=0.005)
+    # and before its first cache is made, run 119 has those that it was given
+    first = trace.runs[119].first
+    page.locator('[data-kv="goto"]').fill(str(first))
+    page.locator('[data-kv="goto"]').press("Enter")
+    expect(page.locator('.kv-mem-row[data-origin="cache"]')).to_have_count(len(trace.caches))
+
+
+@pytest.mark.parametrize("width", [640, 700, 860, 1400])
+def test_nothing_of_runs_is_cut_off_at_any_width(sparse: tuple[Trace, Page], width: int) -> None:
+    page = sparse[1]
+    page.set_viewport_size({"width": width + 36, "height": 900})
+    page.locator('[data-kv="decode-slider"]').evaluate(SLIDE, 57)
+    row = page.locator('[data-kv="run-row"][data-id="57"]')
+    expect(row).to_have_attribute("aria-current", "step")
+    # the end of a line has a sign
+    expect(row.locator("td").nth(1)).to_have_text("⏎")
+    expect(page.locator('[data-kv="story-word"][data-id="57"]')).to_have_text("⏎")
+    # no column of the totals is out of sight, no number of a run is cut, and no text touches the tabs
+    assert page.locator(".kv-totals .kv-scroll").evaluate(CUT) == 0
+    assert [
+        cut for cut in page.locator('.kv-steps td[data-column="run"]').evaluate_all(f"(all) => all.map({CUT})") if cut
+    ] == []
+    last = page.locator('[data-kv="tab"]').last.bounding_box()
+    hint = page.locator(".kv-searchline .kv-hint").first.bounding_box()
+    assert last and (hint is None or hint["x"] >= last["x"] + last["width"] + 10)
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])

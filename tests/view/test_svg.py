@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import base64
+import io
 import xml.etree.ElementTree as ET
 
+import numpy as np
 import pytest
+from matplotlib.image import imread
 
 import kvviz
 from kvviz.engine.trace import Trace
+from kvviz.view import png
 from kvviz.view.palette import LIGHT, STATES
 from kvviz.view.png import still
 from kvviz.view.sketch import OP_PITCH
@@ -120,10 +124,21 @@ def test_lines_are_broken_at_blanks_and_never_too_long(text: str) -> None:
 
 
 def test_the_png_is_small_and_as_wide_as_a_notebook(trace: Trace) -> None:
-    png = still(trace)
-    width = int.from_bytes(png[16:20], "big")
-    assert png.startswith(b"\x89PNG\r\n") and len(png) < LIMIT
+    data = still(trace)
+    width = int.from_bytes(data[16:20], "big")
+    assert data.startswith(b"\x89PNG\r\n") and len(data) < LIMIT
     assert width == 900
+
+
+def test_no_sentence_of_the_png_runs_out_at_its_edge(decoded: Trace, monkeypatch: pytest.MonkeyPatch) -> None:
+    # given sentences of wide letters, the last of which is bold
+    monkeypatch.setattr(png, "sentence", lambda step, _: f"Concat copied {'W' * 20 * (step.index % 7 + 1)} to B1")
+    # when
+    pixels = imread(io.BytesIO(still(decoded)))
+    # then there are letters far to the right, and none in the margin
+    words = np.abs(pixels[-180:] - pixels[-1, 0]).max(axis=(0, 2)) > 0.02
+    edge = words.nonzero()[0].max()
+    assert 840 < edge < 900 - 100 * png.RIGHT + 4
 
 
 def test_kvviz_draws_without_a_display() -> None:

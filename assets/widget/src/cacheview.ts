@@ -2,7 +2,7 @@
 import { cellAt, counts, meter, most, newest, tokenAt, unpackCaches, type CacheData } from "./cachedata.js";
 import { CacheSide } from "./cacheside.js";
 import { button, el, mark, on, onHit, onResize, say } from "./dom.js";
-import { count, plural } from "./format.js";
+import { count, plural, visible } from "./format.js";
 import { HeatMap, type Place } from "./heat.js";
 import { box, Inks, LOOKS, sized } from "./looks.js";
 import { Occupancy } from "./occupancy.js";
@@ -251,13 +251,13 @@ export class View implements CacheView {
     if (cell < 0) return say(this.#tip, `${where}: no room yet${this.#past ? ` after ${d.runs[run]}` : ""}`);
     const state = d.states[d.state[cell]];
     const token = tokenAt(d, this.#stream, run, row);
-    const word = token && Number(this.#entry.value || 0) === 0 ? this.kit.t.p.story[token.position]?.text : undefined;
+    const said = token && Number(this.#entry.value || 0) === 0 ? this.kit.t.p.story[token.position] : undefined;
     const attention = this.#weigh.ariaPressed === "true" && place ? this.#weights.get(this.#asked) : undefined;
     const weight = typeof attention === "object" ? byHead(attention.heads, d.caches[this.#chosen].heads)[place!.head]?.[row] ?? 0 : undefined;
     say(this.#tip, [
       `${where}${this.#past ? ` after ${d.runs[run]}` : ""}: ${LOOKS[state]?.about ?? state}`,
       d.fresh[cell] ? (state === "written" ? "" : "written by this run") : token ? `written in ${d.runs[token.run] ?? `run ${token.run}`}` : "",
-      token ? `token ${word === undefined ? `at ${count(token.position)}` : `“${word}” at ${count(token.position)}`}` : "",
+      token ? `token ${said ? `“${visible(said.text)}” ` : ""}at ${count(token.position)}` : "",
       weight === undefined ? "" : `weight ${weight.toPrecision(2)}`,
     ].filter(Boolean).join(" · "));
   }

@@ -88,6 +88,11 @@ export function shortValue(name: string): string {
   return parts.length > 2 ? parts.slice(-2).join(mark) : name;
 }
 
+/** A token as it is shown: the end of a line has a sign. */
+export function visible(text: string): string {
+  return text.replace(/\n/g, "⏎");
+}
+
 export function plural(n: number, word: string): string {
   return `${count(n)} ${word}${n === 1 ? "" : "s"}`;
 }

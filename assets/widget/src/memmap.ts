@@ -50,14 +50,17 @@ export function scale(t: Trace, run: number): number {
 }
 
 interface CacheRow { cache: number; before: number; valid: number; capacity: number; again: boolean }
-/** By storage: which cache lies in it now, and how many rows of it hold tokens. */
-function cachesNow(t: Trace, run: number, cursor: number): Map<number, CacheRow> {
+/** By storage: which cache lies in it now, and how many rows of it hold tokens. `main`: the frame of the whole run. */
+function cachesNow(t: Trace, main: number, run: number, cursor: number): Map<number, CacheRow> {
   const { p, x } = t;
   const rows = new Map<number, CacheRow>();
+  const given = new Map<string, number>(); // the run before may not tell where it left its caches: this run knows what it got
+  for (let b = p.frame.bind[main]; b < p.frame.bind[main + 1]; b++) given.set(p.graphs[p.frame.graph[main]].values[p.bind.value[b]], p.bind.storage[b]);
   p.caches.forEach((c, cache) => {
     const s = c.storage[run];
-    const before = run > 0 ? c.valid[run - 1] : 0;
-    if (run > 0 && c.storage[run - 1] >= 0) rows.set(c.storage[run - 1], { cache, before, valid: before, capacity: c.capacity[run - 1], again: false });
+    const before = c.valid[run - 1] ?? 0;
+    const past = given.get(c.input);
+    if (past !== undefined) rows.set(past, { cache, before, valid: before, capacity: c.capacity[past === s ? run : run - 1] ?? 0, again: false });
     const out = s === undefined || s < 0 ? -1 : lastOut(t, s, cursor);
     if (out >= 0 && x.outStep[out] >= p.runs[run].first) {
       rows.set(s, { cache, before, valid: c.valid[run], capacity: c.capacity[run], again: before > 0 && c.copied[run] > 0 });
@@ -85,7 +88,7 @@ function describe(t: Trace, s: number, cursor: number, frames: number[]): { labe
 export function memory(t: Trace, now: Now, cursor: number, unfold: boolean, keep: Set<number>): Memory {
   const { p, x } = t;
   const frames = stack(t, now.frame);
-  const caches = cachesNow(t, now.run, cursor);
+  const caches = cachesNow(t, frames[0], now.run, cursor);
   const use = new Map<number, "read" | "written">();
   const freed = new Set<number>();
   if (cursor >= 0) {
@@ -122,7 +125,7 @@ export function memory(t: Trace, now: Now, cursor: number, unfold: boolean, keep
     const written = use.get(s) === "written";
     const flags = written ? p.step.flags[cursor] : 0;
     const state: Bar["state"] = freed.has(s) ? "freed" : flags & 1 ? "inplace" : flags & 4 ? "copied" : written && x.born[s] === cursor ? "new" : "";
-    const rows = row ? `${row.valid !== row.before && row.before > 0 ? `${row.before}→` : ""}${row.valid}\u2009/\u2009${row.capacity}` : "";
+    const rows = row?.capacity ? `${row.valid !== row.before && row.before > 0 ? `${row.before}→` : ""}${row.valid}\u2009/\u2009${row.capacity}` : "";
     const note = state === "freed" ? "freed" : row ? rows : state === "copied" ? "missed" : state === "new" ? "new" : gen > 0 ? `↺ ${gen}×` : "";
     bars.push({
       id: s, gen, capacity, origin: ORIGINS[p.storage.origin[s]], cache: row?.cache ?? -1, state, use: use.get(s) ?? "",

@@ -1,6 +1,7 @@
 // The axis that the heat map and the occupancy share: rows of a cache from left to right.
 
 export const LEFT = 46; // px for the names of heads and runs
+const GAP = 8; // px between numbers
 export const CLOSE = 64; // rows of a close-up
 
 export interface Axis { first: number; rows: number; width: number }
@@ -32,16 +33,20 @@ export function ticks(a: Axis): number[] {
   return found;
 }
 
+/** The names of `ticks`. The last one is moved in from the end; where it would then touch its neighbour it is left out. */
 export function drawAxis(context: CanvasRenderingContext2D, a: Axis, y: number, colour: string, family: string): void {
   context.font = `10.5px ${family}`;
   context.fillStyle = colour;
   context.textBaseline = "top";
   context.textAlign = "left";
   const half = a.width / a.rows / 2;
+  let end = -Infinity;
   for (const row of ticks(a)) {
     const text = String(row);
     const wide = context.measureText(text).width;
     const x = Math.max(LEFT, Math.min(xOf(a, row) + (half > 4 ? half - wide / 2 : -wide / 2 + half), LEFT + a.width - wide));
+    if (x < end + GAP) continue;
     context.fillText(text, x, y);
+    end = x + wide;
   }
 }

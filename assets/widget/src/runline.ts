@@ -6,6 +6,7 @@ import { span } from "./axis.js";
 import type { Plot } from "./timeline.js";
 import type { Payload } from "./wire.js";
 
+export const MARK = 5; // px below the line: of these a mark takes all but the first and last
 const ROOM = 6; // px of a run from which on the steps in it can be told apart
 const SHARE = 0.45; // of the height, for bytes moved
 
@@ -43,7 +44,7 @@ export function drawRuns(store: Store, { context, width, bottom, y, colour }: Pl
   p.runs.forEach((r, run) => {
     if (bare(p, run)) return;
     context.fillStyle = context.strokeStyle = colour("--kv-accent");
-    context.fillRect(run * slot, bottom + 1, Math.max(2, slot), 3);
+    context.fillRect(run * slot, bottom + 1, Math.max(2, slot), MARK - 2);
     if (slot < ROOM) return;
     context.beginPath();
     for (let s = r.first; s < r.last; s++) context.lineTo((run + (s - r.first) / (r.last - r.first)) * slot, y(p.step.live[s]));

@@ -1,6 +1,7 @@
 // The words of prompt and answer as the slider over decode steps: each word is the run that said it.
 import type { Commands } from "./commands.js";
 import { el, mark, on, onHit, say } from "./dom.js";
+import { visible } from "./format.js";
 import type { Change, Store, View } from "./store.js";
 
 export class Story implements View {
@@ -27,7 +28,7 @@ export class Story implements View {
       this.#words.replaceChildren(...words.map((w) => el("button", {
         tabindex: -1, class: w.prompt ? "kv-word kv-prompt" : "kv-word", "data-kv": "story-word",
         "data-id": w.run ?? 0, title: w.prompt ? "prompt: read in the first run" : p.runs[w.run ?? 0]?.label ?? "",
-      }, w.text === "" ? "∅" : w.text)));
+      }, visible(w.text) || "∅")));
       if (p.live && p.story.length) this.#words.append(el("span.kv-word.kv-more", { title: "more can be run" }, "…"));
       this.#run = -2;
     }

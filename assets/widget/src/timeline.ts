@@ -6,12 +6,12 @@ import { byRuns, position, span, under } from "./axis.js";
 import { curve, keepApart, scaleOf, type Curve } from "./curve.js";
 import { el, mark, on, onResize, say } from "./dom.js";
 import { bytes, count } from "./format.js";
-import { drawRuns, highest } from "./runline.js";
+import { drawRuns, highest, MARK } from "./runline.js";
 import { liveAt } from "./replay.js";
 import { numberOf } from "./steps.js";
 import type { Change, Store, View } from "./store.js";
 
-const AXIS = 15; // px below the plot, for the names of the runs
+const AXIS = 18; // px below the plot, for the names of the runs and the marks of those with steps
 
 /** Where to draw, and how; `y` is the height of so many bytes. */
 export interface Plot {
@@ -190,7 +190,7 @@ export class Timeline implements View {
       // many runs: only some separators, else they become a grey area
       if (i > 0 && (keep[i] || width / p.runs.length > 24)) context.fillRect(Math.round(labels[i].x - 3), 0, 1, bottom + (keep[i] ? 6 : 0));
       context.fillStyle = colour("--kv-soft");
-      if (keep[i] && p.runs.length > 1) context.fillText(short(r.label), labels[i].x, bottom + 3);
+      if (keep[i] && p.runs.length > 1) context.fillText(short(r.label), labels[i].x, bottom + MARK);
     });
   }
 

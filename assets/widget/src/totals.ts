@@ -2,7 +2,7 @@
 // A kernel is asked for the steps as soon as the run is looked at for a moment.
 import { NEEDS_KERNEL, type Ask, type Commands } from "./commands.js";
 import { button, el, NUMBER, onHit, td } from "./dom.js";
-import { bytes, count, plural, signed } from "./format.js";
+import { bytes, count, plural, signed, visible } from "./format.js";
 import { Rows } from "./rows.js";
 import { bare } from "./steps.js";
 import type { Change, Store, View } from "./store.js";
@@ -50,7 +50,7 @@ export class TotalsPane implements View {
     const { p } = this.store.t;
     const r = p.runs[run];
     const here = !bare(p, run);
-    return el("tr", { "data-kv": "run-row", "data-id": run }, td(r.label), td(r.text.trim(), "kv-soft"),
+    return el("tr", { "data-kv": "run-row", "data-id": run }, td(r.label), td(visible(r.text).trim(), "kv-soft"),
       td(here ? count(r.steps) : r.steps ? "not here" : "not recorded", here ? NUMBER : "kv-num kv-soft"), ...FIGURES.map(([key]) => td(bytes(r[key]), NUMBER, { "data-zero": r[key] ? null : 1 })));
   }
 
@@ -64,7 +64,7 @@ export class TotalsPane implements View {
     const near = [this.#nearest(run, -1), this.#nearest(run, 1)].filter((n) => n >= 0);
     return [
       el("h3", {}, "Totals only"),
-      el("p.kv-big", {}, r.label, el("span.kv-name", {}, r.text.trim())),
+      el("p.kv-big", {}, r.label, el("span.kv-name", {}, visible(r.text).trim())),
       el("p.kv-soft", { "data-kv": "totals-why" }, why),
       el("dl.kv-facts", {}, ...FIGURES.map(([key, text]) => el("div", { "data-kv": "total", "data-id": key }, el("dt", {}, text), el("dd", {}, bytes(r[key])),
         el("dd.kv-soft", {}, before && r[key] !== before[key] ? signed(r[key] - before[key]) : "")))),

@@ -2,7 +2,7 @@
 import { describe, expect, test } from "vitest";
 import { cellAt, cellsOf, cost, counts, meter, METERS, most, newest, tokenAt, unpackCaches } from "../src/cachedata.js";
 import { LOOKS, ORDER } from "../src/looks.js";
-import { axisOf, CLOSE, LEFT, rowAt, ticks, xOf } from "../src/rowaxis.js";
+import { axisOf, CLOSE, drawAxis, LEFT, rowAt, ticks, xOf } from "../src/rowaxis.js";
 import { pack } from "./encode.js";
 
 const STATES = ["reserved", "valid", "written", "stale", "outside", "wrapped"];
@@ -138,4 +138,19 @@ describe("the axis of rows", () => {
       expect(named[0]).toBe(0);
     }
   });
+});
+
+test("the numbers under an axis keep apart and inside it, whatever its length and width", () => {
+  for (const rows of [17, 64, 100, 562, 563, 600, 1000, 4096, 9999]) {
+    for (const width of [200, 333, 940, 941]) {
+      const axis = axisOf(rows, width, null);
+      const drawn: [number, number][] = [];
+      const context = { measureText: (text: string) => ({ width: 6.7 * text.length }), fillText: (text: string, x: number) => void drawn.push([x, x + 6.7 * text.length]) };
+      drawAxis(context as never, axis, 0, "", "");
+      expect(drawn.length).toBeGreaterThan(1);
+      for (let i = 1; i < drawn.length; i++) expect(drawn[i][0] - drawn[i - 1][1]).toBeGreaterThanOrEqual(8);
+      expect(drawn[0][0]).toBeGreaterThanOrEqual(LEFT);
+      expect(drawn[drawn.length - 1][1]).toBeLessThanOrEqual(LEFT + axis.width + 0.01);
+    }
+  }
 });

@@ -4,6 +4,7 @@ import { byRuns, position, span, under } from "../src/axis.js";
 import { Commands, type Message } from "../src/commands.js";
 import { curve, scaleOf } from "../src/curve.js";
 import { buildIndex } from "../src/index.js";
+import { memory } from "../src/memmap.js";
 import { missed } from "../src/missed.js";
 import { nodeStates, placeOf } from "../src/replay.js";
 import { highest } from "../src/runline.js";
@@ -159,6 +160,18 @@ describe("the timeline of a long recording", () => {
     expect(scaleOf({ p: high, x }).top).toBe(high.runs[5].peak);
     expect(curve({ p, x }, 100).top).toBe(Math.max(...p.runs.map((r) => r.peak)));
   });
+});
+
+test("caches of a run are told as such where the run before does not say where it left them", () => {
+  const caches = p.caches.map((c) => ({ ...c, storage: c.storage.map((s, run) => (KEEP.includes(run) ? s : -1)) }));
+  const store = new Store({ ...p, caches }, p.runs[4].from, now);
+  const main = p.step.frame[p.runs[4].first];
+  const pasts = p.caches.map((c) => placeOf({ p, x }, main, p.graphs[0].values.indexOf(c.input), -1)!.storage);
+  const { bars, held } = memory(store.t, store.now, store.cursor, false, new Set());
+  expect(new Set(pasts).size).toBe(2);
+  expect(held.caches).toBe(pasts.reduce((sum, s) => sum + p.storage.capacity[s], 0));
+  expect(bars.filter((b) => b.cache >= 0).map((b) => b.id).sort()).toEqual([...pasts].sort());
+  expect(bars.find((b) => b.id === pasts[0])!.note).toBe(`${p.caches[0].valid[3]}\u2009/\u2009${p.caches[0].capacity[3]}`);
 });
 
 test("what was missed is told by number, and where it is here by place", () => {

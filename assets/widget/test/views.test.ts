@@ -2,7 +2,7 @@
 import { describe, expect, test } from "vitest";
 import { position, under } from "../src/axis.js";
 import { curve, keepApart } from "../src/curve.js";
-import { bytes, shortName, shortValue, signed } from "../src/format.js";
+import { bytes, shortName, shortValue, signed, visible } from "../src/format.js";
 import { memory, scale, title } from "../src/memmap.js";
 import { alive } from "../src/replay.js";
 import { find } from "../src/search.js";
@@ -192,6 +192,10 @@ describe("texts", () => {
   test("bytes are exact while they are short", () => {
     expect([0, 2176, 9999, 12_345, 2_310_000, 999_600].map(bytes)).toEqual(["0 B", "2,176 B", "9,999 B", "12.3 kB", "2.31 MB", "1.00 MB"]);
     expect([signed(0), signed(128), signed(-32), signed(null)]).toEqual(["+0 B", "+128 B", "−32 B", ""]);
+  });
+
+  test("the end of a line has a sign, in a token too", () => {
+    expect(["\n", ".\n\n", " a"].map(visible)).toEqual(["⏎", ".⏎⏎", " a"]);
   });
 
   test("a node's short name is what tells it apart in its block", () => {
