@@ -55,8 +55,8 @@ def test_a_file_that_is_not_there_is_said_to_be_missing(tmp_path: Path) -> None:
 
 
 def test_a_trace_of_another_format_is_refused(saved: bytes, tmp_path: Path) -> None:
-    newer = rewritten(saved, "header.json", lambda text: text.replace(b'"format": 2', b'"format": 3'))
-    assert "has trace format 3; this version reads 2" in fails(newer, tmp_path / "x")
+    newer = rewritten(saved, "header.json", lambda text: text.replace(b'"format": 3', b'"format": 4'))
+    assert "has trace format 4; this version reads 3" in fails(newer, tmp_path / "x")
 
 
 def test_an_archive_that_unpacks_to_gigabytes_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
