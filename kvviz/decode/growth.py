@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from kvviz.engine.records import CacheRun
+from kvviz.engine.records import Cache, CacheRun
 from kvviz.engine.trace import Trace
 from kvviz.graph.caches import CachePair
 from kvviz.memory.storage import find_room, reserve, root_of
@@ -43,5 +43,5 @@ def make_room(trace: Trace, pairs: tuple[CachePair, ...], caches: dict[str, Any]
             metered[pair.input].later(partial(_note, past.nbytes))
 
 
-def _note(moved: int, runs: list[CacheRun]) -> None:
+def _note(moved: int, _: Cache, runs: list[CacheRun]) -> None:
     runs[-1] = replace(runs[-1], bytes_moved_outside=moved)

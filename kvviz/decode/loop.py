@@ -13,9 +13,10 @@ from kvviz.decode.meter import Fed, new_caches, read_meters
 from kvviz.decode.prompt import as_batch, as_tokenizer, text_of
 from kvviz.decode.protocols import is_fixed, kept_as, last_logits, padded_for
 from kvviz.engine.detail import Detail
+from kvviz.engine.interrupts import held_back
 from kvviz.engine.policy import Policy
 from kvviz.engine.recipe import Kept, Recipe, fresh
-from kvviz.engine.session import Session
+from kvviz.engine.session import Session, heard
 from kvviz.engine.trace import Trace
 from kvviz.errors import InputError
 from kvviz.graph.caches import CachePair, cache_pairs, control_inputs, logits_output
@@ -89,7 +90,7 @@ class DecodeSession(Session):
         trace.batch_tokens = [[] for _ in range(batch)]
         trace.words = text_of(self.tokenizer, trace.prompt)
         self.feeds: dict[str, Any] = {}
-        self.detail = Detail(trace)
+        self.detail = Detail()
 
     def next_run(self) -> bool:
         """Feed the tokens that are due, with the caches of the run before."""
@@ -106,7 +107,7 @@ class DecodeSession(Session):
         own = [pair.input for pair in self.pairs if pair.protocol != "cross"]
         if not self.trace.runs:
             own = [name for name in own if name not in self.given]
-        self.detail.begin()
+        self.detail.begin(self.trace)
         self.begin(self.feeds, list(dict.fromkeys((*own, *self.donated))), self.carried)
         return True
 
@@ -142,7 +143,7 @@ class DecodeSession(Session):
             return
         for cache in self.trace.caches:
             _ = cache.runs
-        self.detail.forget()
+        self.detail.forget(self.trace)
 
     def _recipe(self, prompt: Any, rows: int) -> Recipe:
         """How to decode the same again; what the caller gave is among the inputs of the first run."""
@@ -160,7 +161,6 @@ class DecodeSession(Session):
             "donate": self.donated,
             "cache": self.cache,
             "detail": self.told,
-            "progress": False,
         }
         runs, names = self.trace.replayer.runs, tuple(self.given)
 
@@ -171,7 +171,7 @@ class DecodeSession(Session):
             inputs = fresh(kept()) if names else {}
             return {"inputs": {name: inputs[name] for name in names}}
 
-        return Recipe("decode", decode, options, given, rows, frozenset(self._lent()), kept)
+        return Recipe("decode", DecodeSession, options, given, rows, frozenset(self._lent()), kept)
 
     def _prompts(self) -> list[list[int]]:
         """The prompts as lists of tokens, without padding."""
@@ -287,24 +287,26 @@ def decode(
     >>> trace = kvviz.decode(graph, "once upon a time", 12, tokenizer=words, kv_capacity=32)
     >>> print(*trace.words)
     """
-    from tqdm.auto import tqdm
+    with held_back():
+        from tqdm.auto import tqdm
 
-    session = DecodeSession(
-        graph,
-        prompt,
-        max_new_tokens,
-        inputs,
-        policy,
-        kv_capacity,
-        tokenizer,
-        stop_tokens,
-        record,
-        poison,
-        growth,
-        donate,
-        cache,
-        detail,
-    )
-    with tqdm(total=max_new_tokens, unit="token", delay=1.0, disable=not progress, leave=False) as bar:
-        session.on_run_end = lambda: bar.update(1)
-        return session.run_to_end()
+        session = DecodeSession(
+            graph,
+            prompt,
+            max_new_tokens,
+            inputs,
+            policy,
+            kv_capacity,
+            tokenizer,
+            stop_tokens,
+            record,
+            poison,
+            growth,
+            donate,
+            cache,
+            detail,
+        )
+        with tqdm(total=max_new_tokens, unit="token", delay=1.0, disable=not progress, leave=False) as bar:
+            session.on_run_end = lambda: bar.update(1)
+            session.run_to_end()
+        return heard(session.trace)

@@ -97,11 +97,12 @@ def read_meters(trace: Trace, feeds: dict[str, Any], fed: Fed | None = None) -> 
     run = len(trace.runs) - 1
     caches = {cache.input for cache in trace.caches}
     note = trace.replayer.runs[run] if trace.replayer is not None else None
-    facts = _Facts(trace, run, fed, None if note is not None else _untouched(trace, run, feeds, caches), caches)
+    recording = trace.notes.get("meters") or trace.notes.setdefault("meters", trace.apart())
+    facts = _Facts(recording, run, fed, None if note is not None else _untouched(trace, run, feeds, caches), caches)
     for cache in trace.caches:
         seen = _look(cache, trace.outputs.get(cache.output), feeds.get(cache.input), run == 0, fed)
         if seen is not None:
-            cache.later(_Entry(facts, cache, seen))
+            cache.later(_Entry(facts, seen))
             if note is None:
                 # The inputs were too large to be kept, so that this is the time to read them.
                 _ = cache.runs
@@ -153,15 +154,14 @@ class _Facts:
 class _Entry:
     """Adds the meter of one cache after one run."""
 
-    __slots__ = ("cache", "facts", "seen")
+    __slots__ = ("facts", "seen")
 
-    def __init__(self, facts: _Facts, cache: Cache, seen: Seen) -> None:
+    def __init__(self, facts: _Facts, seen: Seen) -> None:
         self.facts = facts
-        self.cache = cache
         self.seen = seen
 
-    def __call__(self, runs: list[CacheRun]) -> None:
-        seen, cache, fed = self.seen, self.cache, self.facts.fed
+    def __call__(self, cache: Cache, runs: list[CacheRun]) -> None:
+        seen, fed = self.seen, self.facts.fed
         axis, whole = seen.axis, cache.protocol in _WHOLE
         with np.errstate(all="ignore"):
             known, padding = self.facts.known()

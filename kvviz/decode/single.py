@@ -8,7 +8,7 @@ from typing import Any
 from kvviz.decode.meter import new_caches, read_meters
 from kvviz.engine.policy import Policy
 from kvviz.engine.recipe import Recipe, fresh
-from kvviz.engine.session import Session
+from kvviz.engine.session import Session, run_session
 from kvviz.engine.trace import Trace
 from kvviz.graph.caches import cache_pairs
 from kvviz.graph.model import Graph
@@ -34,7 +34,7 @@ class SingleRun(Session):
         runs = self.trace.replayer.runs
         self.trace.recipe = Recipe(
             "run",
-            run,
+            SingleRun,
             {
                 "graph": graph,
                 "outputs": outputs,
@@ -100,4 +100,4 @@ def run(
     >>> trace.outputs["y"].shape
     (2, 3)
     """
-    return SingleRun(graph, inputs, outputs, donate, policy, record, poison).run_to_end()
+    return run_session(SingleRun, graph, inputs, outputs, donate, policy, record, poison)

@@ -9,7 +9,7 @@ from kvviz.decode.feeds import first_caches
 from kvviz.decode.meter import new_caches, read_meters
 from kvviz.engine.policy import Policy
 from kvviz.engine.recipe import Recipe, fresh
-from kvviz.engine.session import Session
+from kvviz.engine.session import Session, run_session
 from kvviz.engine.trace import Trace
 from kvviz.graph.caches import cache_pairs
 from kvviz.graph.model import Graph
@@ -46,8 +46,7 @@ def stream(
     Trace
         ``results`` has the outputs of every run that are not states.
     """
-    session = StreamSession(graph, chunks, states or {}, policy, record, poison, donate)
-    return session.run_to_end()
+    return run_session(StreamSession, graph, chunks, states or {}, policy, record, poison, donate)
 
 
 class StreamSession(Session):
@@ -111,4 +110,4 @@ class StreamSession(Session):
             ran = [{name: inputs[name] for name in chunk} for inputs, chunk in zip(fed, chunks)]
             return {"chunks": [*ran, *chunks[len(ran) :]], "states": {name: first[name] for name in states}}
 
-        return Recipe("stream", stream, options, given)
+        return Recipe("stream", StreamSession, options, given)

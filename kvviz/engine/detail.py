@@ -12,31 +12,24 @@ from kvviz.engine.trace import Trace
 
 
 class Detail:
-    """Keeps the steps of a run, or forgets them.
+    """Keeps the steps of a run, or forgets them."""
 
-    Parameters
-    ----------
-    trace : Trace
-        Of which the last run may be forgotten when it is over.
-    """
-
-    def __init__(self, trace: Trace) -> None:
-        self.trace = trace
+    def __init__(self) -> None:
         # Number of the first storage that no kept step knows of; None after a run that was kept.
         self._since: int | None = None
 
-    def begin(self) -> None:
+    def begin(self, trace: Trace) -> None:
         """Note that a run is about to begin."""
         if self._since is None:
-            self._since = len(self.trace.recorder.ledger.storages)
+            self._since = len(trace.recorder.ledger.storages)
 
     def keep(self) -> None:
         """The run that is over stays as it is."""
         self._since = None
 
-    def forget(self) -> None:
+    def forget(self, trace: Trace) -> None:
         """Drop the steps of the run that is over; its totals stay."""
-        trace, recorder, since = self.trace, self.trace.recorder, self._since
+        recorder, since = trace.recorder, self._since
         assert since is not None
         run = trace.runs[-1]
         first = bisect_left(recorder.frames, run.index, key=lambda frame: frame.run)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import cache, partial
 from operator import itemgetter
 from typing import Any
+from weakref import ref
 
 from kvviz.errors import GraphError, UnsupportedOpsError
 from kvviz.graph.model import Graph, Node
@@ -168,7 +169,7 @@ class Plan:
     """
 
     def __init__(self, graph: Graph, outputs: Sequence[str], nodes: Sequence[Node]) -> None:
-        self.graph = graph
+        self._graph = ref(graph)
         self.slots: dict[str, int] = {"": ABSENT}
         self.names: list[str] = [""]
         self.order = tuple(PlannedNode(node, i, self._slot) for i, node in enumerate(nodes))
@@ -197,6 +198,13 @@ class Plan:
         for planned in self.order:
             if not planned.control and all(count == 1 for _, count in planned.consumes):
                 planned.spends = tuple(slot for slot, _ in planned.consumes if slot not in fixed)
+
+    @property
+    def graph(self) -> Graph:
+        """The graph, which keeps its plans and not the other way round; whoever runs a plan holds it."""
+        graph = self._graph()
+        assert graph is not None
+        return graph
 
     def _slot(self, name: str) -> int:
         slot = self.slots.get(name)

@@ -16,6 +16,7 @@ from kvviz.errors import ReplayError
 from kvviz.memory.storage import Reserved, address, reserve, root_of
 
 if TYPE_CHECKING:
+    from kvviz.engine.session import Session
     from kvviz.engine.trace import Trace
 
 
@@ -100,8 +101,8 @@ class Recipe:
     ----------
     kind : str
         ``"run"``, ``"decode"`` or ``"stream"``.
-    start : callable
-        ``start(**inputs, **options)`` makes the trace.
+    begin : callable
+        ``begin(**inputs, **options)`` makes a session.
     options : mapping
         Keyword arguments other than the inputs.
     given : callable
@@ -116,7 +117,7 @@ class Recipe:
     """
 
     kind: str
-    start: Callable[..., Trace]
+    begin: Callable[..., Session]
     options: Mapping[str, Any]
     given: Callable[[], dict[str, Any]]
     rows: int = 0
@@ -124,14 +125,18 @@ class Recipe:
     kept: Callable[[], Kept | None] = lambda: None
 
     def again(self, *, room: Mapping[str, tuple[int, int]] | None = None, **changes: Any) -> Trace:
-        """Run once more from the same inputs.
+        """Run once more from the same inputs; see `session`."""
+        return self.session(room=room, **changes).run_to_end()
+
+    def session(self, *, room: Mapping[str, tuple[int, int]] | None = None, **changes: Any) -> Session:
+        """A session that begins with the same inputs.
 
         Parameters
         ----------
         room : mapping of str to (axis, rows), optional
             Inputs that are to be put into a block with room to grow.
         **changes
-            Options that differ: ``policy``, ``donate``, ``outputs``, ``graph``, and what else ``start`` takes.
+            Options that differ: ``policy``, ``donate``, ``outputs``, ``graph``, and what else ``begin`` takes.
 
         Raises
         ------
@@ -141,7 +146,7 @@ class Recipe:
         inputs = self.given()
         for name, (axis, rows) in (room or {}).items():
             inputs["inputs"][name] = reserve(inputs["inputs"][name], axis, rows)
-        return self.start(**{**self.options, **inputs, **changes})
+        return self.begin(**{**self.options, **inputs, **changes})
 
 
 NOT_KEPT = "the run cannot be repeated: its inputs were larger than the budget for keeping them"

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from kvviz.engine.blockers import Decision
+from kvviz.engine.interrupts import held_back
 from kvviz.graph.model import Graph, Node
 
 
@@ -244,9 +245,11 @@ class _Runs:
             # What dataclasses take as the default of the field.
             return ()  # type: ignore[return-value]
         runs: list[CacheRun] = cache.__dict__["runs"]
-        waiting: list[Callable[[list[CacheRun]], None]] = cache.__dict__["waiting"]
-        while waiting:
-            waiting.pop(0)(runs)
+        waiting: list[Callable[[Cache, list[CacheRun]], None]] = cache.__dict__["waiting"]
+        if waiting:
+            with held_back():
+                while waiting:
+                    waiting.pop(0)(cache, runs)
         return runs
 
     def __set__(self, cache: Cache, runs: Sequence[CacheRun]) -> None:
@@ -281,8 +284,8 @@ class Cache:
         if self.runs and self.runs[-1].storage >= since:
             self.runs[-1:] = [replace(self.runs[-1], storage=-1)]
 
-    def later(self, change: Callable[[list[CacheRun]], None]) -> None:
-        """Note a change of ``runs`` that is made when they are looked at."""
+    def later(self, change: Callable[[Cache, list[CacheRun]], None]) -> None:
+        """Note a change of ``runs`` that is made when they are looked at; it is given this cache and the list."""
         self.__dict__["waiting"].append(change)
 
 

@@ -100,7 +100,7 @@ def value_at(trace: Trace, name: str, step: int) -> np.ndarray:
             execution.placed = False
             start, stop = trace.runs[k].first, trace.runs[k].last
             for index in range(start, step + 1 if k == run else stop):
-                _repeat(execution, trace, rows[index], frame_shift, k == run and index == step)
+                repeat(execution, trace, rows[index], frame_shift, k == run and index == step)
             if k < run:
                 # A run whose steps were not kept went in the order of the plan.
                 while execution.step():
@@ -134,7 +134,7 @@ def _never(frame: Any, planned: Any, args: list) -> tuple:
     return (), (), {}
 
 
-def _repeat(execution: Any, trace: Trace, row: tuple, frame_shift: int, hold: bool) -> None:
+def repeat(execution: Any, trace: Trace, row: tuple, frame_shift: int = 0, hold: bool = False) -> None:
     """Run the op of a recorded row, entering the bodies that lead to it; ``hold`` also what nobody reads of it."""
     planned = row[1]
     target = row[0] - frame_shift

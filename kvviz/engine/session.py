@@ -6,22 +6,24 @@ A debugger, the widget and `run` all drive a session; it appends to one trace.
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
 
 from kvviz.engine.binding import Weights, check_inputs, end_run
 from kvviz.engine.execution import Execution
+from kvviz.engine.interrupts import WAITING, deliver, held_back
 from kvviz.engine.plan import PlannedNode
 from kvviz.engine.planning import main_plan
 from kvviz.engine.policy import Policy, find_policy
 from kvviz.engine.preview import preview
 from kvviz.engine.records import Live, Run
-from kvviz.engine.replay import Carried, Replayer
+from kvviz.engine.replay import Carried, Replayer, repeat
 from kvviz.engine.rows import Recorder
 from kvviz.engine.trace import Trace
-from kvviz.errors import KvvizError
+from kvviz.errors import KvvizError, ReplayError
 from kvviz.graph.model import Graph, Node
 
 
@@ -58,6 +60,7 @@ class Session:
         self.execution: Execution | None = None
         self.previews = False  # whether `look_ahead` also tells what each op would allocate and free
         self.on_run_end: Callable[[], Any] | None = None
+        self._torn = ""  # why the session cannot go on
 
     def begin(self, feeds: Mapping[str, Any], donate: Sequence[str], carried: Carried | None = None) -> None:
         """Start a run. ``carried`` tells which inputs are outputs of earlier runs."""
@@ -86,67 +89,79 @@ class Session:
         KvvizError
             If that op is not in the frontier.
         """
-        while True:
-            if self.execution is None and not self.next_run():
-                self.trace.live = None
-                return False
-            execution = self.execution
-            assert execution is not None
-            with np.errstate(all="ignore"):
-                moved = execution.step(self._pick(choice))
-            self._note_run()
-            if moved:
-                return True
-            self._end_run()
+        with held_back(), self._mended():
+            while True:
+                if self.execution is None and not self.next_run():
+                    self.trace.live = None
+                    return False
+                execution = self.execution
+                assert execution is not None
+                with np.errstate(all="ignore"):
+                    moved = execution.step(self._pick(choice))
+                self._note_run()
+                if moved:
+                    return True
+                self._end_run()
 
     def run_to_end(self) -> Trace:
         """Run everything that is left. Stopping it from the keyboard leaves a valid trace of what ran, to be run on."""
-        self.trace.interrupted = False
-        try:
-            while self.execution is not None or self.next_run():
-                self.finish_run()
-        except KeyboardInterrupt:
-            self.trace.interrupted = True
-            if self.execution is not None:
-                self._note_run()
-        self.trace.live = None
-        return self.trace
+        trace = self.trace
+        trace.interrupted = False
+        with held_back():
+            try:
+                while True:
+                    deliver()
+                    with self._mended():
+                        if self.execution is None and not self.next_run():
+                            break
+                    self.finish_run()
+            except KeyboardInterrupt:
+                trace.interrupted = True
+                if self.execution is not None:
+                    self._note_run()
+            trace.live = None
+            return heard(trace)
 
     def finish_run(self) -> None:
         """Run the present run to its end."""
-        execution = self.execution
-        if execution is not None:
-            # Rows are tuples without cycles: the collector would only walk the growing trace again and again.
-            collecting = gc.isenabled()
-            gc.disable()
+        # Rows are tuples without cycles: the collector would only walk the growing trace again and again.
+        collecting = gc.isenabled()
+        with held_back():
             try:
-                with np.errstate(all="ignore"):
-                    while execution.step():
-                        pass
+                gc.disable()
+                while (execution := self.execution) is not None:
+                    with self._mended():
+                        with np.errstate(all="ignore"):
+                            while execution.step():
+                                if WAITING:
+                                    break
+                        self._note_run()
+                        if execution.finished:
+                            self._end_run()
+                    deliver()
             finally:
                 if collecting:
                     _put_with_the_old()
                     gc.enable()
-            self._note_run()
-            self._end_run()
 
     def look_ahead(self) -> Live | None:
         """Find out what may run next (entering bodies and starting the next run where that is what comes next)."""
-        while True:
-            if self.execution is None and not self.next_run():
-                self.trace.live = None
-                break
-            execution = self.execution
-            assert execution is not None
-            execution.settle()
-            if not execution.finished:
-                frame = execution.frame
-                ready = frame.frontier()
-                costs = tuple(preview(execution, frame, p) for p in ready) if self.previews else ()
-                self.trace.live = Live(frame.id, tuple(p.node for p in ready), costs)
-                break
-            self._end_run()
-        return self.trace.live
+        with held_back(), self._mended():
+            while True:
+                if self.execution is None and not self.next_run():
+                    self.trace.live = None
+                    break
+                execution = self.execution
+                assert execution is not None
+                execution.settle()
+                if not execution.finished:
+                    frame = execution.frame
+                    ready = frame.frontier()
+                    costs = tuple(preview(execution, frame, p) for p in ready) if self.previews else ()
+                    self.trace.live = Live(frame.id, tuple(p.node for p in ready), costs)
+                    break
+                self._end_run()
+            return self.trace.live
 
     @property
     def run_is_over(self) -> bool:
@@ -162,6 +177,47 @@ class Session:
 
     def ended(self, outputs: dict[str, Any]) -> None:
         """Take a finished run's outputs."""
+
+    # -- what an exception from outside tore ------------------------------------------------------------------------
+
+    @contextmanager
+    def _mended(self) -> Iterator[None]:
+        """Where something other than an error stops a step half-way, put things as they were before that step.
+
+        `held_back` keeps signals away. A debugger or a tracing function may raise all the same.
+        """
+        if self._torn:
+            raise KvvizError(self._torn)
+        try:
+            yield
+        except Exception:
+            raise
+        except BaseException:
+            self._torn = "the run was stopped inside of an op, and its inputs were not kept: it has to be started anew"
+            with suppress(ReplayError):
+                self._mend()
+            raise
+
+    def _mend(self) -> None:
+        """Run the whole steps again in a new session, and go on with what that has made."""
+        trace, bell, previews = self.trace, self.on_run_end, self.previews
+        again: Session = trace.recipe.session()
+        rows, runs = trace.recorder.rows, trace.runs
+        for k, run in enumerate(runs):
+            if again.execution is None and not again.next_run():
+                break
+            execution = again.execution
+            assert execution is not None
+            last = k + 1 == len(runs)
+            with np.errstate(all="ignore"):
+                for row in rows[run.first : None if last else runs[k + 1].first]:
+                    repeat(execution, trace, row)
+            again._note_run()
+            if not last:
+                again.finish_run()
+        new = again.trace
+        vars(self).update(vars(again), trace=trace, on_run_end=bell, previews=previews)
+        vars(trace).update(vars(new))
 
     # -- inside -----------------------------------------------------------------------------------------------------
 
@@ -200,6 +256,21 @@ class Session:
         self.ended(outputs)
         if self.on_run_end is not None:
             self.on_run_end()
+
+
+def heard(trace: Trace) -> Trace:
+    """Note on a trace that is done an interrupt that came too late to stop it, so that the trace is not lost."""
+    try:
+        deliver()
+    except KeyboardInterrupt:
+        trace.interrupted = True
+    return trace
+
+
+def run_session(kind: Callable[..., Session], *arguments: Any) -> Trace:
+    """Make a session and run it to its end; an interrupt at any time gives a trace of what ran."""
+    with held_back():
+        return kind(*arguments).run_to_end()
 
 
 def _put_with_the_old() -> None:

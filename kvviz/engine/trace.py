@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from copy import copy
 from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar, overload
 
@@ -170,6 +171,13 @@ class Trace:
             self._where.pop((row[0], row[1].node.index), None)
         self._where_upto = min(self._where_upto, len(self.recorder.rows))
         self._lives = (-1, None, [])
+
+    def apart(self) -> Trace:
+        """The same recording, for what the trace itself keeps: that must not hold the trace, or neither is ever freed
+        but by a full collection."""
+        twin = copy(self)
+        twin.notes, twin.caches = {}, []
+        return twin
 
     def value(self, name: str, step: int | None = None) -> np.ndarray:
         """A value as it was right after a step, computed again by replaying that run up to there.

@@ -33,7 +33,8 @@ class Index:
     """
 
     def __init__(self, trace: Any) -> None:
-        self.trace = trace
+        self.trace = trace.apart()
+        self.trace.caches = trace.caches
         self.rows = trace.recorder.rows
         self.frames = trace.recorder.frames
         self.places: dict[Key, Place] = {}

@@ -1,0 +1,243 @@
+"""A step is done whole or not at all, whenever and however somebody stops it."""
+
+from __future__ import annotations
+
+import random
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kvviz
+from kvviz import Trace
+from kvviz.decode.loop import DecodeSession
+from kvviz.decode.single import SingleRun
+from kvviz.engine.session import Session
+from tests.decode.small import small
+from tests.engine.graphs import graph_of
+
+PROMPT, TOKENS = [3, 1, 4, 1, 5], 4
+PACKAGE = str(Path(kvviz.__file__).parent)
+# A signal is held back until the step is done; what a debugger or a tracing function raises arrives at once.
+BY_SIGNAL, RAISED = "by signal", "raised"
+
+
+class Lines:
+    """Counts the lines of kvviz that run, and interrupts at one of them."""
+
+    def __init__(self, at: int = -1, way: str = BY_SIGNAL) -> None:
+        self.at, self.way, self.seen = at, way, 0
+
+    def __call__(self, frame: FrameType, event: str, argument: Any) -> Any:
+        name = frame.f_code.co_filename
+        # What puts back handlers and the collector cannot itself be stopped half-way.
+        restores = name.endswith("interrupts.py") or frame.f_code.co_name == "_put_with_the_old"
+        if not name.startswith(PACKAGE) or restores:
+            return None
+        if event == "line":
+            self.seen += 1
+            if self.seen == self.at + 1:
+                if self.way == RAISED:
+                    raise KeyboardInterrupt
+                signal.raise_signal(signal.SIGINT)
+        return self
+
+    @contextmanager
+    def counted(self) -> Iterator[None]:
+        before = sys.gettrace()
+        sys.settrace(self)
+        try:
+            yield
+        except KeyboardInterrupt:
+            assert self.way == RAISED or self.at >= 0
+        finally:
+            sys.settrace(before)
+
+
+def lines_of(action: Callable[[], Any]) -> int:
+    lines = Lines()
+    with lines.counted():
+        action()
+    return lines.seen
+
+
+def look_at(trace: Trace) -> None:
+    """Every reader works on what ran."""
+    assert len(trace.table().rows) == len(trace.steps)
+    assert {where.storage for step in trace.steps for where in step.outs} <= {s.id for s in trace.storages}
+    assert all(frame.run < len(trace.runs) for frame in trace.frames)
+    assert all(len(cache.runs) <= len(trace.runs) for cache in trace.caches)
+    repr(kvviz.explain(trace))
+    kvviz.hazards(trace)
+
+
+def told(trace: Trace) -> list[Any]:
+    """All that must be as if nobody had interrupted."""
+    rows = [(s.node, s.frame, s.decision.dispatch, s.outs, s.freed, s.live_bytes) for s in trace.steps]
+    runs = [(run.first, run.last, run.token, run.peak_bytes, run.bytes_copied) for run in trace.runs]
+    return [trace.tokens, rows, runs, trace.storages, [cache.runs for cache in trace.caches], trace.peak_bytes]
+
+
+def adding_twice() -> Session:
+    graph = graph_of("""g (float[4] x, float[4] o) => (float[4] b) { a = Add(x, o)  b = Add(a, o) }""")
+    return SingleRun(graph, {"x": np.ones(4, np.float32), "o": np.ones(4, np.float32)}, donate=["x"])
+
+
+LOOP = """g (float[4] x) => (float[4] y, float[3, 4] all) {
+    n = Constant <value = int64 {3}> ()
+    y, all = Loop (n, , x) <body = b (int64 i, bool c, float[4] s) => (bool d, float[4] t, float[4] u) {
+        d = Identity(c)  h = Neg(s)  t = Relu(h)  u = Add(t, s) }>
+}"""
+
+
+def looping() -> Session:
+    return SingleRun(graph_of(LOOP), {"x": np.arange(4, dtype=np.float32)}, donate=["x"])
+
+
+def decoding(form: str = "concat") -> Session:
+    return DecodeSession(kvviz.load(small(form).proto), PROMPT, TOKENS, **{"kv_capacity": 16, **small(form).options})
+
+
+@pytest.mark.parametrize("way", [BY_SIGNAL, RAISED])
+@pytest.mark.parametrize("begin", [adding_twice, looping], ids=["two ops in place", "a loop"])
+def test_a_run_that_is_interrupted_at_any_line_and_run_on_gives_what_it_gives_at_once(
+    begin: Callable[[], Session], way: str
+) -> None:
+    whole = begin().run_to_end()
+    count = lines_of(begin().run_to_end)
+    interrupted, every = 0, 1 + count // 400
+    for at in range(0, count, every):
+        session = begin()
+        with Lines(at, way).counted():
+            session.run_to_end()
+        interrupted += session.trace.interrupted
+        if at % 7 == 0 and at < 700:
+            look_at(session.trace)
+        trace = session.run_to_end()
+        assert not trace.interrupted and told(trace) == told(whole)
+        for name, value in whole.outputs.items():
+            np.testing.assert_array_equal(trace.outputs[name], value)
+    assert interrupted > count // every // 2
+
+
+@pytest.mark.parametrize("way", [BY_SIGNAL, RAISED])
+def test_one_op_stepped_over_is_done_whole_or_not_at_all_at_any_line(way: str) -> None:
+    whole = decoding().run_to_end()
+    append = next(s.index for s in whole.steps if s.run == 2 and s.outs and s.outs[0].how == "append")
+
+    def before_it() -> Session:
+        session = decoding()
+        while len(session.trace.steps) < append:
+            session.advance()
+        return session
+
+    for at in range(lines_of(before_it().advance)):
+        session = before_it()
+        with Lines(at, way).counted():
+            session.advance()
+        assert len(session.trace.steps) in (append, append + 1)
+        if at % 9 == 0:
+            look_at(session.trace)
+        assert told(session.run_to_end()) == told(whole)
+
+
+@pytest.mark.parametrize("form", ["concat", "merged", "scatter_nd", "grouped_shared"])
+def test_interrupted_at_random_lines_a_decode_goes_on_with_the_same_tokens(form: str) -> None:
+    whole = decoding(form).run_to_end()
+    lines, choose = lines_of(decoding(form).run_to_end), random.Random(form)
+    for turn in range(30):
+        session = decoding(form)
+        for _ in range(turn % 3 + 1):
+            with Lines(choose.randrange(lines), (BY_SIGNAL, RAISED)[turn % 2]).counted():
+                session.run_to_end()
+            if turn % 3 == 0:
+                look_at(session.trace)
+        assert told(session.run_to_end()) == told(whole)
+
+
+# A destructor that the interrupt came in cannot raise it.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_thousand_interrupts_at_random_times_each_give_a_trace_that_can_be_read() -> None:
+    graph = kvviz.load(small("concat").proto)
+    whole = kvviz.decode(graph, PROMPT, TOKENS, kv_capacity=16, progress=False)
+    begin = time.perf_counter()
+    kvviz.decode(graph, PROMPT, TOKENS, kv_capacity=16, progress=False)
+    took, choose, interrupted = time.perf_counter() - begin, random.Random(0), 0
+    outside = 0
+
+    def stop(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, stop)
+    try:
+        for turn in range(1000):
+            try:
+                signal.setitimer(signal.ITIMER_REAL, choose.uniform(1e-5, took))
+                trace = kvviz.decode(graph, PROMPT, TOKENS, kv_capacity=16, progress=False)
+                signal.setitimer(signal.ITIMER_REAL, 0)
+            except KeyboardInterrupt:
+                # Before the call began, or after it had returned.
+                outside += 1
+                continue
+            interrupted += trace.interrupted
+            assert trace.tokens == whole.tokens[: len(trace.tokens)]
+            assert trace.interrupted or trace.tokens == whole.tokens
+            if turn % 20 == 0:
+                look_at(trace)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert interrupted > 500 and outside < 50
+
+
+def test_an_interrupt_is_heard_between_two_ops_and_its_handler_is_the_callers_again() -> None:
+    session, handler = decoding(), signal.getsignal(signal.SIGINT)
+    for _ in range(5):
+        session.advance()
+    with pytest.raises(KeyboardInterrupt), Interrupting(session, "Softmax"):
+        session.finish_run()
+    assert session.trace.steps[-1].op_type == "Softmax"
+    assert signal.getsignal(signal.SIGINT) is handler
+
+
+def test_a_step_on_another_thread_leaves_the_handlers_alone() -> None:
+    session, handler = adding_twice(), signal.getsignal(signal.SIGINT)
+    thread = threading.Thread(target=session.run_to_end)
+    thread.start()
+    thread.join()
+    assert session.trace.outputs["b"].tolist() == [3] * 4 and signal.getsignal(signal.SIGINT) is handler
+
+
+class Interrupting:
+    """Sends SIGINT while the kernel of an operator runs."""
+
+    def __init__(self, session: Session, op: str) -> None:
+        self.planned = next(p for p in session.plan.order if p.node.op_type == op)
+        self.kernel = self.planned.call
+
+    def __enter__(self) -> None:
+        def call(*args: Any, **options: Any) -> Any:
+            signal.raise_signal(signal.SIGINT)
+            return self.kernel(*args, **options)
+
+        self.planned.call = call
+
+    def __exit__(self, *_: object) -> None:
+        self.planned.call = self.kernel
+
+
+def test_where_inputs_were_not_kept_a_torn_run_says_that_it_has_to_be_started_anew(monkeypatch: Any) -> None:
+    monkeypatch.setattr("kvviz.engine.replay.BUDGET", 0)
+    session = adding_twice()
+    lines = lines_of(adding_twice().run_to_end)
+    with Lines(lines // 2, RAISED).counted():
+        session.run_to_end()
+    with pytest.raises(kvviz.KvvizError, match="started anew"):
+        session.run_to_end()
