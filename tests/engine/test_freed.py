@@ -1,0 +1,101 @@
+"""What nobody holds is freed at once: graphs, plans and traces hold no cycles that wait for a full collection."""
+
+from __future__ import annotations
+
+import gc
+import resource
+import sys
+import weakref
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kvviz
+from kvviz import Trace
+from tests.graph.build import MODELS, model, node
+
+PROMPT = [1, 2, 3]
+
+
+@pytest.fixture(autouse=True)
+def without_collector() -> Iterator[None]:
+    """Only counts of references free anything here."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def decoded(policy: str = "ideal", path: Path = MODELS / "storyteller" / "concat" / "model.onnx") -> Trace:
+    return kvviz.decode(kvviz.load(path), PROMPT, 2, policy=policy, progress=False)
+
+
+def apply_fixes(trace: Trace) -> None:
+    fixes = {type(entry.fix.changes[0]): entry.fix for entry in kvviz.explain(trace).missed if entry.fix}
+    assert [fix.apply().tokens for fix in fixes.values()]
+
+
+READERS: dict[str, Callable[[Trace], Any]] = {
+    "nothing": lambda trace: None,
+    "steps": lambda trace: (list(trace.steps), trace.storages, trace.frames),
+    "caches": lambda trace: [cache.runs for cache in trace.caches],
+    "explain": lambda trace: repr(kvviz.explain(trace)),
+    "fixes": apply_fixes,
+    "hazards": kvviz.hazards,
+    "warnings": kvviz.cache_warnings,
+    "table": lambda trace: repr(trace.table()),
+    "value": lambda trace: trace.value(trace.steps[5].outs[0].name, 5),
+    "html": lambda trace: trace.to_html(),
+    "compare": lambda trace: repr(kvviz.compare(trace.graph, prompt=PROMPT, max_new_tokens=2)),
+}
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_a_trace_and_its_graph_are_freed_when_the_last_name_goes(reader: str) -> None:
+    trace = decoded()
+    READERS[reader](trace)
+    refs = weakref.ref(trace), weakref.ref(trace.graph)
+    del trace
+    assert [ref() for ref in refs] == [None, None]
+
+
+@pytest.mark.parametrize("policy", ["never", "rten", "onnxruntime"])
+@pytest.mark.parametrize("name", ["storyteller/concat", "storyteller/merged_if"])
+def test_under_every_policy(policy: str, name: str) -> None:
+    trace = decoded(policy, MODELS / name / "model.onnx")
+    repr(kvviz.explain(trace))
+    refs = weakref.ref(trace), weakref.ref(trace.graph)
+    del trace
+    assert [ref() for ref in refs] == [None, None]
+
+
+def test_a_loaded_trace_is_freed_as_well(tmp_path: Path) -> None:
+    decoded().save(tmp_path / "trace")
+    trace = Trace.load(tmp_path / "trace")
+    repr(kvviz.explain(trace))
+    refs = weakref.ref(trace), weakref.ref(trace.graph)
+    del trace
+    assert [ref() for ref in refs] == [None, None]
+
+
+def test_three_hundred_times_load_run_explain_and_drop_take_no_more_memory_than_ten() -> None:
+    weight = np.ones((512, 512), np.float32)
+    proto = model([node("MatMul", "x w", "y"), node("Relu", "y", "z")], ["x float 1 512"], ["z float 1 512"], w=weight)
+    data, x = proto.SerializeToString(), np.ones((1, 512), np.float32)
+
+    def once() -> None:
+        repr(kvviz.explain(kvviz.run(kvviz.load(data), {"x": x})))
+
+    def peak() -> int:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // (1 if sys.platform == "darwin" else 1024)
+
+    for _ in range(10):
+        once()
+    before = peak()
+    for _ in range(290):
+        once()
+    # In MB; the weights alone are 300.
+    assert peak() - before < 30
