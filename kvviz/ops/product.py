@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from kvviz.ops.product_ways import fastest_ways
+
 FEW_ROWS = 32
 # BLAS takes several times as long over a few rows times a large transposed matrix as over that matrix, not transposed,
 # times a few columns; and longer over a very large product than over its parts.
@@ -24,8 +26,9 @@ def product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     Notes
     -----
     One row times a matrix takes as long as the matrix takes to come from memory. BLAS reads four or eight rows of it
-    side by side, each too short for the processor to see that it goes on. Read row by row the matrix is one long
-    stream, which takes 0.5 to 0.8 of the time (NumPy 2.4 with OpenBLAS 0.3.31, Zen 4, rows of 0.4 to 12 kB).
+    side by side, each too short for some processors to see that it goes on. Read row by row the matrix is one long
+    stream, which takes 0.5 to 0.8 of the time on one (NumPy 2.4 with OpenBLAS 0.3.31, Zen 4, rows of 0.4 to 12 kB)
+    and more time on another: `kvviz.ops.product_ways` measures which.
     """
     if a.ndim < 2 or b.ndim < 2 or a.dtype != b.dtype:
         return np.matmul(a, b)
@@ -37,18 +40,20 @@ def product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
             # One product of tall matrices, where NumPy would make one small product an entry of the batch.
             return np.matmul(a.reshape(-1, size), b).reshape(*a.shape[:-1], b.shape[1])
     if 1 < rows <= FEW_ROWS and rows * size * b.shape[-1] >= _TURNED and b.strides[-2] == b.itemsize:
-        return _few_rows(a, b)
+        return _few_rows(a, b) if fastest_ways().chosen["few rows"] == "turned" else np.matmul(a, b)
     return np.matmul(a, b)
 
 
 def _one_row(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     across, along = b.strides
     rows, columns = b.shape
-    if along == b.itemsize and across == along * columns and _SHORT <= across <= _LONG:
+    by_rows = along == b.itemsize and across == along * columns and _SHORT <= across <= _LONG
+    by_columns = across == b.itemsize and along == across * rows and along >= _SHORT
+    if by_rows and fastest_ways().of_row(across) == "einsum":
         y = np.empty((*a.shape[:-1], columns), a.dtype)
         np.einsum("k,kn->n", a.reshape(-1), b, out=y.reshape(-1))
         return y
-    if across == b.itemsize and along == across * rows and along >= _SHORT:
+    if by_columns and fastest_ways().of_row(along, transposed=True) == "vecdot":
         y = np.empty((*a.shape[:-1], columns), a.dtype)
         np.vecdot(b.T, a.reshape(-1), out=y.reshape(-1))
         return y
