@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kvviz.engine.frame import Frame
-from kvviz.engine.ledger import Ledger, Roots
+from kvviz.engine.ledger import Roots
 from kvviz.engine.plan import KEEP, Plan
 from kvviz.errors import InputError
 from kvviz.graph.model import Graph, Value
@@ -16,40 +16,6 @@ from kvviz.memory.storage import Storage, address
 
 if TYPE_CHECKING:
     from kvviz.engine.execution import Execution
-
-
-class Weights:
-    """The weights of a model and of all its subgraphs, in one ledger; the model holds them for good."""
-
-    def __init__(self, graph: Graph, ledger: Ledger) -> None:
-        self._known = Roots()
-        self._ledger = ledger
-        self._of_plan: dict[int, tuple[list[Any], list[Any]]] = {}
-        self._described: dict[int, tuple[tuple, ...]] = {}
-        for inner in _graphs(graph):
-            for value in inner.weights.values():
-                ledger.adopt(value, "weights", False, self._known)
-
-    def bind(self, frame: Frame) -> None:
-        """Put a plan's weights into the slots of a frame that has just been opened."""
-        bound = self._of_plan.get(id(frame.plan))
-        if bound is None:
-            weights = frame.plan.graph.weights
-            for name, slot in frame.plan.weights:
-                value = frame.vals[slot] = weights[name]
-                frame.stores[slot] = self._ledger.adopt(value, "weights", False, self._known)
-            self._of_plan[id(frame.plan)] = frame.vals.copy(), frame.stores.copy()
-            return
-        frame.vals[:], frame.stores[:] = bound
-
-    def described(self, plan: Plan) -> tuple[tuple, ...]:
-        """The trace's records of a plan's weights, made once."""
-        records = self._described.get(id(plan))
-        if records is None:
-            values, stores = self._of_plan[id(plan)]
-            records = tuple(describe(name, values[slot], stores[slot], "weight") for name, slot in plan.weights)
-            self._described[id(plan)] = records
-        return records
 
 
 def describe(name: str, value: Any, storage: Storage, how: str) -> tuple:
@@ -63,14 +29,6 @@ def describe(name: str, value: Any, storage: Storage, how: str) -> tuple:
 def dtype_of(value: Any) -> Any:
     """Element type of an array; the kind of anything else."""
     return value.dtype if isinstance(value, np.ndarray) else type(value).__name__
-
-
-def _graphs(graph: Graph) -> Sequence[Graph]:
-    seen = {id(graph): graph}
-    for _, node in graph.walk():
-        for inner in (*node.subgraphs.values(), *((node.function,) if node.function else ())):
-            seen.setdefault(id(inner), inner)
-    return list(seen.values())
 
 
 def check_inputs(graph: Graph, inputs: Mapping[str, Any], donate: Sequence[str] = ()) -> dict[str, Any]:

@@ -12,13 +12,14 @@ from typing import Any
 import numpy as np
 
 from kvviz.engine import control
-from kvviz.engine.binding import Weights, bind_inputs, collect_outputs, describe
+from kvviz.engine.binding import bind_inputs, collect_outputs, describe
 from kvviz.engine.frame import Frame
 from kvviz.engine.outputs import lender, place_outputs, strides_of
 from kvviz.engine.placing import execute_placed
 from kvviz.engine.plan import Plan, PlannedNode
 from kvviz.engine.policy import Policy
 from kvviz.engine.rows import IN_PLACE, NEW, POOL, VIEW, FrameRow, Recorder
+from kvviz.engine.weights import Weights
 from kvviz.errors import KvvizError, LimitError, OpError
 from kvviz.memory.storage import address
 from kvviz.ops import foreign

@@ -100,6 +100,12 @@ class Ledger:
         self.live += nbytes
         self.peak_here = max(self.peak_here, self.live)
 
+    def lend(self, capacity: int, root: np.ndarray) -> Storage:
+        """A storage that the model holds: weights."""
+        storage = self.new(capacity, root, "weights", False)
+        storage.holders = 1
+        return storage
+
     def adopt(self, value: Any, origin: str, owned: bool, known: Roots) -> Storage:
         """The storage of a value from outside; values that share a root in ``known`` share a storage.
 
@@ -108,7 +114,7 @@ class Ledger:
         if isinstance(value, np.ndarray):
             root = root_of(value)
             storage = known.get(id(root))
-            if storage is None and origin != "weights":
+            if storage is None:
                 storage = _overlapping(root, known)
             if storage is None:
                 storage = self.handed.get(id(root))

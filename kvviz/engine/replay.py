@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from kvviz.engine import control
-from kvviz.engine.binding import Weights
 from kvviz.engine.execution import Execution
 from kvviz.engine.plan import Plan
 from kvviz.engine.recipe import Kept
 from kvviz.engine.rows import VIEW, Recorder
+from kvviz.engine.weights import Weights
 from kvviz.errors import ReplayError
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from kvviz.engine.binding import Weights, check_inputs, end_run
+from kvviz.engine.binding import check_inputs, end_run
 from kvviz.engine.execution import Execution
 from kvviz.engine.interrupts import WAITING, deliver, held_back
 from kvviz.engine.plan import PlannedNode
@@ -23,6 +23,7 @@ from kvviz.engine.records import Live, Run
 from kvviz.engine.replay import Carried, Replayer, repeat
 from kvviz.engine.rows import Recorder
 from kvviz.engine.trace import Trace
+from kvviz.engine.weights import Weights
 from kvviz.errors import KvvizError, ReplayError
 from kvviz.graph.model import Graph, Node
 

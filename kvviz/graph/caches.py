@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from weakref import WeakKeyDictionary
 
 from kvviz.graph import cache_names as names
 from kvviz.graph.cache_axis import sequence_axis
@@ -67,6 +68,16 @@ def cache_pairs(graph: Graph) -> tuple[CachePair, ...]:
     >>> cache_pairs(load("model.onnx"))[0]                                  # doctest: +SKIP
     CachePair(name='0.key', input='past_key_values.0.key', output='present.0.key', protocol='growing', axis=2, ...)
     """
+    found = _PAIRS.get(graph)
+    if found is None:
+        found = _PAIRS[graph] = _find_pairs(graph)
+    return found
+
+
+_PAIRS: WeakKeyDictionary[Graph, tuple[CachePair, ...]] = WeakKeyDictionary()
+
+
+def _find_pairs(graph: Graph) -> tuple[CachePair, ...]:
     inputs = {value.name: value for value in graph.inputs}
     outputs = {value.name: value for value in graph.outputs}
     made = {name: list(writes(Frame(graph), name)) for name in outputs}

@@ -26,6 +26,7 @@ from kvviz.view.wire import payload
 Feeds = dict[str, np.ndarray]
 Turn = Callable[[], float]
 ON, OFF, REFERENCE, ORT = "kvviz, trace on", "kvviz, trace off", "onnx.reference", "onnxruntime"
+ALONE = "kvviz.run alone"
 
 
 def decode_feeds(

@@ -12,6 +12,7 @@ import kvviz
 from kvviz.ops.product_ways import fastest_ways
 from tests.bench.decoder import Size, decoder
 from tests.bench.measure import (
+    ALONE,
     OFF,
     ON,
     ORT,
@@ -32,7 +33,7 @@ SMALL = ("o01_optimum_llama", "o02_optimum1_merged_gpt2", "storyteller/concat")
 TOKENS = 16
 MADE_PROMPT = [3, 1415, 926, 5358, 979, 3238, 4626, 433]
 
-AGAINST_REFERENCE, RECORDING, RECORDING_LARGE = 0.4, 2.0, 0.15
+AGAINST_REFERENCE, ALONE_LIMIT, RECORDING, RECORDING_LARGE = 0.4, 0.4, 2.0, 0.15
 
 
 def everything(rounds: int) -> int:
@@ -56,7 +57,7 @@ def everything(rounds: int) -> int:
     times = {name: small(name, rounds) for name in SMALL}
     made, difference = large(max(rounds // 3, 3))
     times["made: 8 layers, 512 wide"] = made
-    head = [ON, OFF, REFERENCE, ORT]
+    head = [ON, OFF, ALONE, REFERENCE, ORT]
     row("model", head)
     for name, found in times.items():
         row(name, [f"{statistics.median(found[who]):.3f}" if who in found else "" for who in head])
@@ -66,6 +67,10 @@ def everything(rounds: int) -> int:
     over = [
         hold(f"{SMALL[0]}: trace on / onnx.reference", ratio(llama, ON, REFERENCE), AGAINST_REFERENCE),
         hold(f"{SMALL[0]}: trace on / trace off", ratio(llama, ON, OFF), RECORDING),
+        *(
+            hold(f"{n}: kvviz.run alone / onnx.reference", ratio(times[n], ALONE, REFERENCE), ALONE_LIMIT)
+            for n in SMALL
+        ),
         hold("made model: trace on / trace off - 1", ratio(made, ON, OFF) - 1, RECORDING_LARGE),
     ]
     for name in SMALL[1:]:
@@ -88,6 +93,7 @@ def small(name: str, rounds: int) -> Mapping[str, Sequence[float]]:
     turns = {
         ON: kvviz_turn(graph, prompt, TOKENS, record=True),
         OFF: kvviz_turn(graph, prompt, TOKENS, record=False),
+        ALONE: runtime_turn(lambda _, feed: kvviz.run(graph, feed), feeds),
         REFERENCE: runtime_turn(reference_evaluator(_path(name)).run, feeds),
         ORT: runtime_turn(onnxruntime_session(_path(name)).run, feeds),
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import random
 import signal
 import sys
@@ -28,6 +29,13 @@ PROMPT, TOKENS = [3, 1, 4, 1, 5], 4
 PACKAGE = str(Path(kvviz.__file__).parent)
 # A signal is held back until the step is done; what a debugger or a tracing function raises arrives at once.
 BY_SIGNAL, RAISED = "by signal", "raised"
+
+
+@pytest.fixture(autouse=True)
+def collector() -> Iterator[None]:
+    """What is raised into the very line that would switch the collector on again leaves it off."""
+    yield
+    gc.enable()
 
 
 class Lines:

@@ -75,8 +75,8 @@ def test_one_row_is_multiplied_in_the_way_that_was_measured_to_be_the_fastest(wa
 def test_what_is_measured_is_chosen_once_a_process_and_the_fastest_is_taken() -> None:
     ways = fastest_ways()
     assert fastest_ways() is ways
-    for product, way in ways.chosen.items():
-        speeds = {name: speed for (of, name), speed in ways.speeds.items() if of == product}
+    for name, way in ways.chosen.items():
+        speeds = {other: speed for (of, other), speed in ways.speeds.items() if of == name}
         assert way in speeds and len(speeds) == 2 and speeds[way] == max(speeds.values())
 
 

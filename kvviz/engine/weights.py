@@ -1,0 +1,88 @@
+"""The weights of a model in the storages of a trace. What they are is worked out once for a graph.
+
+A weight has the same number in every trace of its model: weights come first.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from kvviz.engine.frame import Frame
+from kvviz.engine.ledger import Ledger
+from kvviz.engine.plan import Plan
+from kvviz.graph.model import Graph
+from kvviz.memory.storage import Storage, address, root_of
+
+Described = tuple[tuple[Any, ...], ...]
+
+
+class _Table:
+    """The blocks of memory that hold a model's weights, at any depth, and which weight lies in which.
+
+    Attributes
+    ----------
+    blocks : list of (int, ndarray)
+        Bytes and root of each.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self.blocks: list[tuple[int, np.ndarray]] = []
+        self._numbers: dict[int, int] = {}
+        self._plans: WeakKeyDictionary[Plan, tuple[list[Any], list[tuple[int, int]], Described]] = WeakKeyDictionary()
+        graphs = {graph: None} | {
+            inner: None
+            for _, node in graph.walk()
+            for inner in (*node.subgraphs.values(), *((node.function,) if node.function else ()))
+        }
+        for inner in graphs:
+            for value in inner.weights.values():
+                root = root_of(value)
+                if self._numbers.setdefault(id(root), len(self.blocks)) == len(self.blocks):
+                    self.blocks.append((max(root.nbytes, value.nbytes), root))
+
+    def bound(self, plan: Plan) -> tuple[list[Any], list[tuple[int, int]], Described]:
+        """Values by slot, (slot, number of the storage), and the trace's records of a plan's weights."""
+        found = self._plans.get(plan)
+        if found is None:
+            weights = plan.graph.weights
+            values: list[Any] = [None] * len(plan.names)
+            places, described = [], []
+            for name, slot in plan.weights:
+                value = values[slot] = weights[name]
+                root = root_of(value)
+                number = self._numbers[id(root)]
+                offset = address(value) - address(root) if value.size else 0
+                places.append((slot, number))
+                described.append((name, number, 0, "weight", value.shape, value.dtype, offset))
+            found = self._plans[plan] = values, places, tuple(described)
+        return found
+
+
+_TABLES: WeakKeyDictionary[Graph, _Table] = WeakKeyDictionary()
+
+
+class Weights:
+    """The weights of a model and of all its subgraphs, in one ledger; the model holds them for good."""
+
+    def __init__(self, graph: Graph, ledger: Ledger) -> None:
+        self._table = _TABLES.get(graph) or _TABLES.setdefault(graph, _Table(graph))
+        self._storages = [ledger.lend(capacity, root) for capacity, root in self._table.blocks]
+        self._bound: dict[Plan, tuple[list[Any], list[Storage | None]]] = {}
+
+    def bind(self, frame: Frame) -> None:
+        """Put a plan's weights into the slots of a frame that has just been opened."""
+        bound = self._bound.get(frame.plan)
+        if bound is None:
+            values, places, _ = self._table.bound(frame.plan)
+            stores: list[Storage | None] = [None] * len(values)
+            for slot, number in places:
+                stores[slot] = self._storages[number]
+            bound = self._bound[frame.plan] = values, stores
+        frame.vals[:], frame.stores[:] = bound
+
+    def described(self, plan: Plan) -> Described:
+        """The trace's records of a plan's weights."""
+        return self._table.bound(plan)[2]
