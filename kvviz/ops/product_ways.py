@@ -63,16 +63,8 @@ def fastest_ways() -> Ways:
 def _contests(memory: np.ndarray) -> Sequence[tuple[str, Products, Sequence[np.ndarray]]]:
     contests: list[tuple[str, Products, Sequence[np.ndarray]]] = []
     for name, width in _WIDTHS.items():
-        row, out = np.full(width, 0.5, np.float32), np.empty(width, np.float32)
         matrices = list(memory[: memory.size // width**2 * width**2].reshape(-1, width, width))
-        by_rows: Products = {
-            "einsum": lambda b, row=row, out=out: np.einsum("k,kn->n", row, b, out=out),
-            "matmul": lambda b, row=row: np.matmul(row[None], b),
-        }
-        by_columns: Products = {
-            "vecdot": lambda b, row=row, out=out: np.vecdot(b, row, out=out),
-            "matmul": lambda b, row=row: np.matmul(row[None], b.T),
-        }
+        by_rows, by_columns = _of_row(width)
         contests.append((f"row × {name}", by_rows, matrices))
         contests.append((f"row × {name}, transposed", by_columns, matrices))
     few, count = np.full((_HEADS, _ROWS, _LENGTH), 0.5, np.float32), _HEADS * _KEYS * _LENGTH
@@ -82,6 +74,15 @@ def _contests(memory: np.ndarray) -> Sequence[tuple[str, Products, Sequence[np.n
         "matmul": lambda b: np.matmul(few, b.swapaxes(1, 2)),
     }
     return [*contests, ("few rows", turned, keys)]
+
+
+def _of_row(width: int) -> tuple[Products, Products]:
+    """One row times a matrix, and times a transposed one."""
+    row, out = np.full(width, 0.5, np.float32), np.empty(width, np.float32)
+    return (
+        {"einsum": lambda b: np.einsum("k,kn->n", row, b, out=out), "matmul": lambda b: np.matmul(row[None], b)},
+        {"vecdot": lambda b: np.vecdot(b, row, out=out), "matmul": lambda b: np.matmul(row[None], b.T)},
+    )
 
 
 def _in_turns(ways: Products, operands: Sequence[np.ndarray]) -> dict[str, float]:

@@ -15,6 +15,9 @@ import pytest
 
 import kvviz
 from kvviz import Trace
+from kvviz.explain.diagnose import explain
+from kvviz.view.export import to_html
+from kvviz.view.table import steps_table
 from tests.graph.build import MODELS, model, node
 
 PROMPT = [1, 2, 3]
@@ -34,7 +37,7 @@ def decoded(policy: str = "ideal", path: Path = MODELS / "storyteller" / "concat
 
 
 def apply_fixes(trace: Trace) -> None:
-    fixes = {type(entry.fix.changes[0]): entry.fix for entry in kvviz.explain(trace).missed if entry.fix}
+    fixes = {type(entry.fix.changes[0]): entry.fix for entry in explain(trace).missed if entry.fix}
     assert [fix.apply().tokens for fix in fixes.values()]
 
 
@@ -42,13 +45,13 @@ READERS: dict[str, Callable[[Trace], Any]] = {
     "nothing": lambda trace: None,
     "steps": lambda trace: (list(trace.steps), trace.storages, trace.frames),
     "caches": lambda trace: [cache.runs for cache in trace.caches],
-    "explain": lambda trace: repr(kvviz.explain(trace)),
+    "explain": lambda trace: repr(explain(trace)),
     "fixes": apply_fixes,
     "hazards": kvviz.hazards,
     "warnings": kvviz.cache_warnings,
-    "table": lambda trace: repr(trace.table()),
+    "table": lambda trace: repr(steps_table(trace, None)),
     "value": lambda trace: trace.value(trace.steps[5].outs[0].name, 5),
-    "html": lambda trace: trace.to_html(),
+    "html": lambda trace: to_html(trace),
     "compare": lambda trace: repr(kvviz.compare(trace.graph, prompt=PROMPT, max_new_tokens=2)),
 }
 
@@ -66,7 +69,7 @@ def test_a_trace_and_its_graph_are_freed_when_the_last_name_goes(reader: str) ->
 @pytest.mark.parametrize("name", ["storyteller/concat", "storyteller/merged_if"])
 def test_under_every_policy(policy: str, name: str) -> None:
     trace = decoded(policy, MODELS / name / "model.onnx")
-    repr(kvviz.explain(trace))
+    repr(explain(trace))
     refs = weakref.ref(trace), weakref.ref(trace.graph)
     del trace
     assert [ref() for ref in refs] == [None, None]
@@ -75,7 +78,7 @@ def test_under_every_policy(policy: str, name: str) -> None:
 def test_a_loaded_trace_is_freed_as_well(tmp_path: Path) -> None:
     decoded().save(tmp_path / "trace")
     trace = Trace.load(tmp_path / "trace")
-    repr(kvviz.explain(trace))
+    repr(explain(trace))
     refs = weakref.ref(trace), weakref.ref(trace.graph)
     del trace
     assert [ref() for ref in refs] == [None, None]
@@ -87,7 +90,7 @@ def test_three_hundred_times_load_run_explain_and_drop_take_no_more_memory_than_
     data, x = proto.SerializeToString(), np.ones((1, 512), np.float32)
 
     def once() -> None:
-        repr(kvviz.explain(kvviz.run(kvviz.load(data), {"x": x})))
+        repr(explain(kvviz.run(kvviz.load(data), {"x": x})))
 
     def peak() -> int:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // (1 if sys.platform == "darwin" else 1024)

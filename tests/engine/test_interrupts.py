@@ -22,6 +22,8 @@ from kvviz import Trace
 from kvviz.decode.loop import DecodeSession
 from kvviz.decode.single import SingleRun
 from kvviz.engine.session import Session
+from kvviz.explain.diagnose import explain
+from kvviz.view.table import steps_table
 from tests.decode.small import small
 from tests.engine.graphs import graph_of
 
@@ -79,11 +81,11 @@ def lines_of(action: Callable[[], Any]) -> int:
 
 def look_at(trace: Trace) -> None:
     """Every reader works on what ran."""
-    assert len(trace.table().rows) == len(trace.steps)
+    assert len(steps_table(trace, None).rows) == len(trace.steps)
     assert {where.storage for step in trace.steps for where in step.outs} <= {s.id for s in trace.storages}
     assert all(frame.run < len(trace.runs) for frame in trace.frames)
     assert all(len(cache.runs) <= len(trace.runs) for cache in trace.caches)
-    repr(kvviz.explain(trace))
+    repr(explain(trace))
     kvviz.hazards(trace)
 
 
