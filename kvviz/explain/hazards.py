@@ -1,42 +1,47 @@
 """Hazards: two ops that touch the same bytes, one of them writing, and that only the schedule keeps in order.
 
-An op that overwrites a value in place relies on all its other readers having run. Where a path of the graph says so,
-the order is certain; where only the schedule does, another legal order would give another result. Reading a value
-after its bytes were overwritten is such a pair too, and that run is wrong already.
+A hazard is named by the order that the graph's meaning asks for, not by the order that was recorded. An op that
+overwrites a value in place relies on all its other readers having run: they must read before it writes (WAR). Where a
+path of the graph says so, the order is certain; where only the schedule does, another legal order would give another
+result. If a reader came after its value was overwritten, that order is broken: still a WAR, and the result is wrong.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from kvviz.engine.reasons import offset_of
-from kvviz.engine.rows import APPEND, IN_PLACE, NEW, PASSED, POOL, VIEW
 from kvviz.explain.index import Index, index_of
+from kvviz.explain.reachability import Reachability
+from kvviz.explain.touches import Touch, Touches, overlap
 
-# What these ask of a value is not in its bytes.
-_SHAPE_ONLY = {"Shape", "Size"}
-_WORK: Any = 20_000  # beyond this, bytes are taken to overlap
+# So many touches are looked at one by one, more of them together.
+_FEW = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Hazard:
-    """A pair of steps of one run that only the schedule keeps in order.
+    """A pair of steps of one run that only the schedule keeps in order, or did not keep.
 
     Attributes
     ----------
     kind : str
-        ``"WAR"``: the first reads what the second overwrites. ``"RAW"``: the second reads bytes that the first has
-        overwritten, so it does not see what the graph says. ``"WAW"``: both write.
+        By the order that is required. ``"WAR"``: one step must read before the other overwrites what it reads.
+        ``"WAW"``: both write, and it matters whose bytes stay. That a step must read what another one wrote (RAW) is
+        what the edges of a graph say, and no hazard.
     first, second : int
         Steps, in the order in which they ran.
     storage : int
     value : str
         The value whose bytes they share: the one that is read, or for WAW the one that is written last.
     sentence : str
+    broken : bool
+        The recorded order is not the required one: the first step overwrote what the second reads, which so does not
+        see what the graph says.
     """
 
     kind: str
@@ -45,16 +50,7 @@ class Hazard:
     storage: int
     value: str
     sentence: str
-
-
-class Access(NamedTuple):
-    """One step's reading or writing of bytes; ``made`` is the step from which on the value that is read exists."""
-
-    step: int
-    writes: bool
-    array: np.ndarray
-    value: str
-    made: int
+    broken: bool = False
 
 
 def hazards(trace: Any, run: int | None = None) -> tuple[Hazard, ...]:
@@ -72,186 +68,116 @@ def hazards(trace: Any, run: int | None = None) -> tuple[Hazard, ...]:
 
     Examples
     --------
-    >>> [h.sentence for h in hazards(trace) if h.kind == "RAW"]             # doctest: +SKIP
+    >>> [h.sentence for h in hazards(trace) if h.broken]                    # doctest: +SKIP
     ['ReduceSum reads past after TensorScatter has overwritten it: it does not see what the graph says']
     """
     index = index_of(trace)
-    runs = trace.runs if run is None else [trace.runs[run]]
-    found: list[Hazard] = []
-    for part in runs:
-        before = _reach(index, part.first, part.last)
-        for accesses in _accesses(index, part.first, part.last):
-            found += _pairs(trace, accesses, before, part.first)
-    return tuple(sorted(set(found), key=lambda h: (h.second, h.first, h.kind)))
+    found: set[Hazard] = set()
+    for part in trace.runs if run is None else [trace.runs[run]]:
+        for storage, touches in Touches(index, part.first, part.last):
+            # Who made the storage comes before all who use it.
+            if any(touch.writes for touch in touches[1:]):
+                found.update(_Pairs(index, part.index, storage, touches))
+    return tuple(sorted(found, key=lambda h: (h.second, h.first, h.kind, h.value)))
 
 
 def is_ordered(trace: Any, first: int, second: int) -> bool:
     """Whether a path of the graph leads from one step of a run to a later one."""
-    run = trace.runs[trace.frames[trace.recorder.rows[second][0]].run]
-    reach = _reach(index_of(trace), run.first, run.last)
-    return bool(reach[second - run.first] >> (first - run.first) & 1)
+    index = index_of(trace)
+    return _reachability(index, index.frames[index.rows[second][0]].run).ordered(first, second)
 
 
-def _pairs(trace: Any, accesses: list[Access], before: list[int], first: int) -> Iterator[Hazard]:
-    for j, late in enumerate(accesses):
-        for early in accesses[:j]:
-            if early.step == late.step or not (early.writes or late.writes):
-                continue
-            if before[late.step - first] >> (early.step - first) & 1:
-                continue
-            kind = "WAW" if early.writes and late.writes else "RAW" if early.writes else "WAR"
-            # What was written before the value was made is gone, whoever wrote it.
-            if (kind == "RAW" and early.step <= late.made) or not _overlap(early.array, late.array):
-                continue
-            yield _hazard(trace, kind, early, late)
+def _reachability(index: Index, run: int) -> Reachability:
+    if ("reachability", run) not in index.notes:
+        index.notes["reachability", run] = Reachability(index, run)
+    found: Reachability = index.notes["reachability", run]
+    return found
 
 
-def _hazard(trace: Any, kind: str, early: Access, late: Access) -> Hazard:
-    rows = trace.recorder.rows
-    one, two = rows[early.step][1].node, rows[late.step][1].node
-    a, b = (f"{one.op_type} {one.name}", f"{two.op_type} {two.name}") if one.name != two.name else (one.name, two.name)
-    if kind == "WAR":
-        value = early.value
-        text = f"{b} overwrites {value}, which {a} reads: only the schedule runs {a} first"
-    elif kind == "RAW":
-        value = late.value
-        text = f"{b} reads {value} after {a} has overwritten it: it does not see what the graph says"
-    else:
-        value = late.value
+class _Pairs:
+    """The hazards in one storage.
+
+    What the graph has before the write that made a value, it has before all that use the value. So a write is compared
+    with what came after its source, and with what was not ordered before the source; not with all of the past.
+    """
+
+    def __init__(self, index: Index, run: int, storage: int, touches: Sequence[Touch]) -> None:
+        self.index = index
+        self.run = run
+        self.storage = storage
+        self.touches = touches
+        self.writes = [number for number, touch in enumerate(touches) if touch.writes]
+        self.bounds = np.array([touch.region[:2] for touch in touches], np.int64).reshape(-1, 2)
+        # Of a write: the earlier touches that the graph may not have before it.
+        self.open: dict[int, Sequence[int]] = {}
+
+    def __iter__(self) -> Iterator[Hazard]:
+        for number, touch in enumerate(self.touches):
+            if touch.writes:
+                yield from self._write(number, touch)
+            else:
+                yield from self._read(number, touch)
+
+    def _read(self, number: int, late: Touch) -> Iterator[Hazard]:
+        """Writes between the one that made a value and one that reads it."""
+        between = self.writes[bisect_right(self.writes, late.source) : bisect_right(self.writes, number)]
+        for early in self._near(between, late):
+            if late.made < self.touches[early].step < late.step:
+                yield _broken(self.index, self.storage, self.touches[early], late)
+
+    def _write(self, number: int, late: Touch) -> Iterator[Hazard]:
+        # Only one write takes over what another one made, so this is asked for once.
+        earlier = self.open.pop(late.source, None)
+        if earlier is None:
+            earlier = range(late.source)
+        since = range(late.source + 1, number)
+        rivals = [*self._near(earlier, late), *self._near(since, late)]
+        rivals = [rival for rival in rivals if self.touches[rival].step < late.step]
+        steps = {self.touches[rival].step for rival in rivals}
+        before = _reachability(self.index, self.run).before(steps, late.step) if steps else set()
+        self.open[number] = self._left(earlier, since, {r for r in rivals if self.touches[r].step in before}, late)
+        for rival in rivals:
+            early = self.touches[rival]
+            if early.step not in before:
+                yield _hidden(self.index, self.storage, early, late)
+
+    def _near(self, numbers: Sequence[int], late: Touch) -> Iterable[int]:
+        """Those of the touches that have bytes in common with another one."""
+        if len(numbers) > _FEW:
+            chosen = np.asarray(numbers)
+            low, high = self.bounds[chosen].T
+            numbers = chosen[(low < late.region.high) & (high > late.region.low)].tolist()
+        for number in numbers:
+            region = self.touches[number].region
+            if region.low < late.region.high and region.high > late.region.low and overlap(region, late.region):
+                yield number
+
+    def _left(self, earlier: Sequence[int], since: range, ordered: set[int], late: Touch) -> Sequence[int]:
+        """What a write leaves to those that come after it: all that it is not known to come after."""
+        gone = {number for number in since if self.touches[number].step == late.step} | ordered
+        if len(earlier) + len(since) <= _FEW:
+            return [number for part in (earlier, since) for number in part if number not in gone]
+        joined = np.concatenate([np.asarray(earlier, np.int32), np.asarray(since, np.int32)])
+        return joined[~np.isin(joined, list(gone))] if gone else joined
+
+
+def _hidden(index: Index, storage: int, early: Touch, late: Touch) -> Hazard:
+    a, b = _called(index, early, late)
+    if early.writes:
         text = f"{a} and {b} write the same bytes: only the schedule says whose stay"
-    storage = next(where[0] for where in rows[late.step if late.writes else early.step][4] if where is not None)
-    return Hazard(kind, early.step, late.step, storage, value, text)
+        return Hazard("WAW", early.step, late.step, storage, late.value, text)
+    text = f"{b} overwrites {early.value}, which {a} reads: only the schedule runs {a} first"
+    return Hazard("WAR", early.step, late.step, storage, early.value, text)
 
 
-def _reach(index: Index, first: int, last: int) -> list[int]:
-    """For each step of a run, as bits, the steps that the graph says come before it."""
-    rows = index.rows
-    before: list[int] = []
-    done: dict[int, int] = {}
-    for step in range(first, last):
-        number, planned = rows[step][0], rows[step][1]
-        bits = _gate(index, number, before, done, first)
-        for name in (*planned.node.inputs, *planned.node.captures):
-            bits |= _made_by(index, number, name, before, first)
-        if planned.control:
-            # A control node is complete when its bodies are.
-            for body in index.bodies.get((number, planned.node.index), ()):
-                bits |= done.get(body, 0)
-        before.append(bits)
-        done[number] = done.get(number, 0) | bits | 1 << (step - first)
-    return before
+def _broken(index: Index, storage: int, early: Touch, late: Touch) -> Hazard:
+    a, b = _called(index, early, late)
+    text = f"{b} reads {late.value} after {a} has overwritten it: it does not see what the graph says"
+    return Hazard("WAR", early.step, late.step, storage, late.value, text, broken=True)
 
 
-def _gate(index: Index, number: int, before: list[int], done: dict[int, int], first: int) -> int:
-    """Steps that come before everything in a body: what its node reads, and the iteration before."""
-    row = index.frames[number]
-    if row.parent is None:
-        return 0
-    bits = _gate(index, row.parent, before, done, first)
-    head = 1 if row.caller.node.op_type == "If" else 2 if row.caller.node.op_type == "Loop" else 0
-    for name in row.caller.node.inputs[:head]:
-        bits |= _made_by(index, row.parent, name, before, first)
-    if row.iteration:
-        siblings = index.bodies[row.parent, row.caller.node.index]
-        bits |= done.get(siblings[siblings.index(number) - 1], 0)
-    return bits
-
-
-def _made_by(index: Index, number: int, name: str, before: list[int], first: int) -> int:
-    """The step that made a value, in whichever frame, and all that came before it."""
-    key: tuple[int, str] | None = (number, name)
-    while key is not None and name:
-        producer = index.frames[key[0]].plan.graph.producers.get(key[1])
-        if producer is not None:
-            step = index.step_of.get((key[0], producer.index))
-            if step is None or not first <= step < first + len(before):
-                return 0
-            return before[step - first] | 1 << (step - first)
-        key = index.outer(*key)
-    return 0
-
-
-def _accesses(index: Index, first: int, last: int) -> Iterator[list[Access]]:
-    """Who touched the bytes of each storage, in order; a storage that a pool hands out again begins anew."""
-    found: dict[int, list[Access]] = {}
-    blocks: dict[int, np.ndarray] = {}
-    strides = _strides(index, first, last)
-    for step in range(first, last):
-        number, planned, placed = index.rows[step][0], index.rows[step][1], index.rows[step][4]
-        made = [where for where in placed if where is not None]
-        if planned.control or all(where[2] in (VIEW, PASSED) for where in made):
-            continue
-        taken = {planned.node.inputs[i] for i in index.rows[step][2]}
-        for name in dict.fromkeys(planned.node.inputs):
-            place = index.places.get((number, name)) if name else None
-            skip = planned.node.op_type in _SHAPE_ONLY or (planned.node.op_type == "Concat" and name in taken)
-            if place is None or place.shape is None or skip or place.bound == "weight":
-                continue
-            array = _array(index, blocks, place.storage, _offset(index, number, name), place, strides)
-            found.setdefault(place.storage, []).append(Access(step, False, array, name, place.step - (place.how < 0)))
-        for name, where in zip(planned.node.outputs, placed):
-            if where is None or where[2] in (VIEW, PASSED) or where[3] is None:
-                continue
-            if where[2] == POOL and where[0] in found:
-                yield found.pop(where[0])
-            place = index.places[number, name]
-            array = _array(index, blocks, where[0], where[5] or 0, place, strides)
-            if where[2] == APPEND:
-                array = _new_rows(index, number, planned.node, taken, array)
-            if where[2] in (IN_PLACE, APPEND, NEW, POOL):
-                found.setdefault(where[0], []).append(Access(step, True, array, name, step))
-    yield from found.values()
-
-
-def _strides(index: Index, first: int, last: int) -> dict[int, tuple[int, ...]]:
-    """The strides of each block that an op appended to; a past that the caller gave has them too."""
-    rows = (row for row in index.rows[first:last] if row[2])
-    return {w[0]: w[6] for row in rows for w in row[4] if w is not None and w[2] == APPEND and w[6] is not None}
-
-
-def _offset(index: Index, number: int, name: str) -> int:
-    """Bytes from the start of its storage to a value."""
-    producer = index.frames[number].plan.graph.producers.get(name)
-    step = None if producer is None else index.step_of.get((number, producer.index))
-    if producer is None or step is None:
-        return next((bound[6] for bound in index.frames[number].bindings if bound[0] == name), 0)
-    where = index.rows[step][4][producer.outputs.index(name)]
-    return offset_of(index.trace, step) if where[5] is None else where[5]
-
-
-def _array(
-    index: Index, blocks: dict[int, np.ndarray], storage: int, offset: int, place: Any, strides: dict[int, tuple]
-) -> np.ndarray:
-    """An array with the addresses of a value; its block is never touched, so it costs no memory."""
-    shape, dtype = place.shape, np.dtype(place.dtype)
-    dtype = np.dtype(np.intp) if dtype.hasobject else dtype
-    own = place.strides
-    if own is None and storage in strides and len(strides[storage]) == len(shape):
-        own = strides[storage]
-    block = blocks.get(storage)
-    if block is None:
-        block = blocks[storage] = np.empty(index.trace.recorder.ledger.storages[storage].capacity, np.uint8)
-    try:
-        return np.ndarray(shape, dtype, block, offset, own)
-    except (TypeError, ValueError):
-        return block  # its true place is not known: all of the block
-
-
-def _new_rows(index: Index, number: int, node: Any, taken: set[str], present: np.ndarray) -> np.ndarray:
-    """The part of a present that an append wrote."""
-    pasts = [index.places[number, name].shape for name in taken if (number, name) in index.places]
-    for past in pasts:
-        if past is not None and len(past) == present.ndim:
-            axes = [axis for axis, (n, m) in enumerate(zip(past, present.shape)) if n != m]
-            if len(axes) == 1:
-                return present[(slice(None),) * axes[0] + (slice(past[axes[0]], None),)]
-    return present
-
-
-def _overlap(one: np.ndarray, two: np.ndarray) -> bool:
-    if not np.may_share_memory(one, two):
-        return False
-    try:
-        return np.shares_memory(one, two, max_work=_WORK)
-    except np.exceptions.TooHardError:
-        return True
+def _called(index: Index, early: Touch, late: Touch) -> tuple[str, str]:
+    one, two = index.rows[early.step][1].node, index.rows[late.step][1].node
+    if one.name == two.name:
+        return one.name, two.name
+    return f"{one.op_type} {one.name}", f"{two.op_type} {two.name}"

@@ -22,6 +22,10 @@ class Index:
     step_of : dict of (frame, node index) to int
     bodies : dict of (frame, node index) to list of int
         Frames that a control node opened.
+    before : dict of int to int
+        Of a frame that is not the first one of its control node: the frame of the iteration before.
+    by_run : dict of int to list of int
+        Frames of every run.
     lives : list of Life
         In order of birth.
     mains : dict of int to int
@@ -41,17 +45,24 @@ class Index:
         self.members: dict[tuple[int, int], list[Key]] = {}
         self.step_of: dict[tuple[int, int], int] = {}
         self.bodies: dict[tuple[int, int], list[int]] = {}
+        self.before: dict[int, int] = {}
+        self.by_run: dict[int, list[int]] = {}
         self.lives: list[Life] = []
         self.moments = len(self.rows) + len(trace.runs)
         self.notes: dict[str, Any] = {}
         self._starts = [self.binding(run.index) for run in trace.runs]
         self._outputs: dict[int, tuple[str, ...]] = {}
+        self._inputs: dict[int, dict[str, int]] = {}
         self._lives: dict[int, list[Life]] = {}
         self._by_storage: dict[int, list[Key]] = {}
         self.mains = {frame.run: i for i, frame in enumerate(self.frames) if frame.parent is None}
         for number, frame in enumerate(self.frames):
+            self.by_run.setdefault(frame.run, []).append(number)
             if frame.parent is not None:
-                self.bodies.setdefault((frame.parent, frame.caller.node.index), []).append(number)
+                siblings = self.bodies.setdefault((frame.parent, frame.caller.node.index), [])
+                if siblings:
+                    self.before[number] = siblings[-1]
+                siblings.append(number)
         Walk(self).run()
 
     # -- values -----------------------------------------------------------------------------------------------------
@@ -119,10 +130,10 @@ class Index:
         row = self.frames[frame]
         if row.parent is None:
             return None
-        names = [value.name for value in row.plan.graph.inputs]
-        if name not in names:
+        position = self._position(row.plan, name)
+        if position is None:
             return row.parent, name
-        position, node = names.index(name), row.caller.node
+        node = row.caller.node
         if row.iteration is None:
             return (row.parent, node.inputs[position]) if position < len(node.inputs) else None
         head, carried = head_and_carried(node)
@@ -130,11 +141,18 @@ class Index:
         if not 0 <= carry < carried or (node.op_type == "Scan" and node.opset < 9):
             return None
         if row.iteration:
-            siblings = self.bodies[row.parent, node.index]
-            before = siblings[siblings.index(frame) - 1]
+            before = self.before[frame]
             return before, self.outputs(before)[head // 2 + carry]
         first = 2 if node.op_type == "Loop" else 0
         return row.parent, node.inputs[first + carry]
+
+    def _position(self, plan: Any, name: str) -> int | None:
+        """Which of a body's inputs a name is."""
+        known = self._inputs.get(id(plan))
+        if known is None:
+            names = [value.name for value in plan.graph.inputs]
+            known = self._inputs[id(plan)] = {name: i for i, name in reversed(list(enumerate(names)))}
+        return known.get(name)
 
 
 def head_and_carried(node: Node) -> tuple[int, int]:

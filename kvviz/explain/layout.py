@@ -68,16 +68,17 @@ def _is_bound_packed(index: Index, frame: int, name: str, place: Place) -> bool:
         if kept is None or name not in kept.values:
             return False
         spot = kept.spots.get(name)
-        return spot is None or _strided(place.shape, place.dtype) == spot.strides
+        return spot is None or packed_strides(place.shape, place.dtype) == spot.strides
     outer = index.outer(frame, name)
     return outer is not None and is_row_major(index, *outer)
 
 
 def _is_packed(place: Place) -> bool:
-    return place.strides == _strided(place.shape, place.dtype)
+    return place.strides == packed_strides(place.shape, place.dtype)
 
 
-def _strided(shape: Any, dtype: Any) -> tuple[int, ...]:
+def packed_strides(shape: Any, dtype: Any) -> tuple[int, ...]:
+    """Strides in bytes of a row-major block."""
     strides, size = [], np.dtype(dtype).itemsize
     for n in reversed(shape):
         strides.append(size)

@@ -33,6 +33,8 @@ class Place(NamedTuple):
     shape : tuple of int or None
     dtype : object
     strides : tuple of int or None
+    offset : int
+        Bytes from the start of the storage.
     """
 
     storage: int
@@ -43,6 +45,7 @@ class Place(NamedTuple):
     shape: tuple[int, ...] | None
     dtype: Any
     strides: tuple[int, ...] | None
+    offset: int = 0
 
 
 class Life(NamedTuple):
@@ -104,9 +107,13 @@ class Walk:
     def _bind(self, number: int) -> None:
         index, frame = self.index, self.index.frames[number]
         moment = index.binding(frame.run) if frame.parent is None else frame.opened + frame.run + 1
-        for name, storage, _, how, shape, dtype, _ in frame.bindings:
+        for name, storage, _, how, shape, dtype, offset in frame.bindings:
             self._begin(storage, moment, frame.opened)
-            self._place(number, name, storage, -1, how, frame.opened, shape, dtype, None)
+            outer = None if frame.parent is None or how == "weight" else index.places.get(index.outer(number, name))
+            # In the memory that it had outside it is laid out as it was there.
+            kept = outer is not None and outer.storage == storage and outer.shape == shape
+            strides = outer.strides if outer is not None and kept else None
+            self._place((number, name), storage, -1, how, frame.opened, shape, dtype, strides, offset)
 
     def _row(self, step: int, row: tuple) -> None:
         index, places = self.index, self.index.places
@@ -129,14 +136,18 @@ class Walk:
         for name, where in zip(node.outputs, placed):
             if where is None:
                 continue
-            storage, _, how, shape, dtype, _, strides = where
+            storage, _, how, shape, dtype, offset, strides = where
             if storage not in self.open:
                 self._begin(storage, moment, step)
             if how in (NEW, POOL, IN_PLACE):
                 self._renew(storage)
             if how != PASSED:
                 self.used[storage] = step
-            self._place(number, name, storage, how, "", step, shape, dtype, strides)
+            if offset is None:
+                # It begins where that begins which it overwrote, or is a view of.
+                source = places.get((number, node.inputs[row[2][0] if row[2] else 0]))
+                offset = 0 if source is None else source.offset
+            self._place((number, name), storage, how, "", step, shape, dtype, strides, offset)
         if row[6] and not planned.control:
             self._note_growth(row, moment)
         for storage in freed:
@@ -178,11 +189,11 @@ class Walk:
         self.contents[storage] = self.numbers
 
     def _place(
-        self, frame: int, name: str, storage: int, how: int, bound: str, step: int, shape: Any, dtype: Any, strides: Any
+        self, key: Key, storage: int, how: int, bound: str, step: int, shape: Any, dtype: Any, strides: Any, offset: int
     ) -> None:
         contents = self.contents[storage]
-        self.index.places[frame, name] = Place(storage, contents, how, bound, step, shape, dtype, strides)
-        self.index.members.setdefault((storage, contents), []).append((frame, name))
+        self.index.places[key] = Place(storage, contents, how, bound, step, shape, dtype, strides, offset)
+        self.index.members.setdefault((storage, contents), []).append(key)
 
     def _anonymous(self) -> set[int]:
         """Storages that no value is recorded to lie in: elements of sequences."""
