@@ -119,7 +119,7 @@ class StepColumns:
         fact = self._facts.get(id(planned))
         if fact is None:
             fact = self._facts[id(planned)] = _Fact(planned, self._tables[id(self.frames[frame_id].graph)])
-        outs = self._place(frame_id, fact, placed)
+        outs = self._place(frame_id, fact, placed, taken)
         blockers = self._refuse(index, row, fact)
         source, grown, flags, mask = "", UNKNOWN, fact.flags, 0
         if taken:
@@ -171,15 +171,16 @@ class StepColumns:
         """Those that the steps place values in, or free."""
         return {out[1] for out in self._outs} | set(self._freed)
 
-    def _place(self, frame_id: int, fact: _Fact, placed: tuple) -> list[Out]:
+    def _place(self, frame_id: int, fact: _Fact, placed: tuple, taken: tuple[int, ...]) -> list[Out]:
         outs: list[Out] = []
         for (name, number), where in zip(fact.outputs, placed):
             if where is None:
                 continue
             storage, generation, how, shape, dtype, offset, _ = where
             if offset is None:
-                # The row leaves it open: a view that starts where the op's first input does.
-                offset = self._offsets.get((frame_id, fact.first), 0)
+                # The row leaves it open: it starts where that does which the op overwrote, or is a view of.
+                source = fact.planned.node.inputs[taken[0]] if taken else fact.first
+                offset = self._offsets.get((frame_id, source), 0)
             if offset:
                 self._offsets[frame_id, name] = offset
             info, nbytes, text = self.values(shape, dtype)

@@ -20,6 +20,7 @@ from kvviz.view import wire
 from kvviz.view.columns import Columns, Strings, pack, unpack
 from kvviz.view.wire_frames import ORIGINS
 from kvviz.view.wire_steps import NOT_SAVED
+from tests.engine.graphs import run
 from tests.view.conftest import HOSTILE, STORYTELLER
 
 HOWS = ("new", "in place", "view", "append", "pool", "passed")
@@ -68,6 +69,17 @@ def test_every_output_is_told_with_its_place(trace: kvviz.Trace) -> None:
                 dtype, _, shape = info.partition(" ")
                 assert dtype == out.dtype
                 assert prod(json.loads(shape)) * np.dtype(dtype).itemsize == out.nbytes
+
+
+def test_a_second_input_overwritten_behind_the_start_of_its_storage_is_told_with_its_place() -> None:
+    trace = run(
+        "agraph (float[4] x, float[2] k) => (float[2] p, float[2] q) "
+        "{ half = Constant <value_ints = [2, 2]> () a, b = Split <axis = 0> (x, half) p = Neg (a) q = Add (k, b) }",
+        {"x": np.ones(4, np.float32), "k": np.ones(2, np.float32)},
+        donate=["x"],
+    )
+    assert trace.steps[2].decision.taken == ("b",) and trace.steps[2].outs[0].offset == 8
+    test_every_output_is_told_with_its_place(trace)
 
 
 def test_every_blocker_and_every_freed_storage_is_told(trace: kvviz.Trace) -> None:
