@@ -15,6 +15,10 @@ Writes = tuple[Held, ...]
 """Rows that one batch entry gets: (start, stop, number of the first of them among the new tokens)."""
 
 
+class Unknown(Exception):
+    """The rows that an op wrote follow from more than the control inputs."""
+
+
 @dataclass(slots=True)
 class Book:
     """What the rows of a cache hold, by batch entry, while a run goes over them.
@@ -44,7 +48,15 @@ class Book:
     lost: list[int] = field(default_factory=list)
 
     def spread(self, entries: int) -> None:
-        """Keep account of so many batch entries, where only one was kept for all."""
+        """Keep account of so many batch entries, where only one was kept for all.
+
+        Raises
+        ------
+        Unknown
+            If account is kept of another number of them: an op on the way cut or joined the batch.
+        """
+        if entries > 1 and len(self.held) not in (1, entries):
+            raise Unknown
         for name in ("held", "wrote", "lost"):
             kept = getattr(self, name)
             if len(kept) == 1 and entries > 1:
@@ -160,6 +172,8 @@ def pick_rows(book: Book, rows: Sequence[int]) -> None:
 def pick_entries(book: Book, entries: Sequence[int]) -> None:
     """Batch entry i becomes what entry ``entries[i]`` was."""
     if len(book.held) > 1:
+        if max(entries, default=-1) >= len(book.held) or not entries:
+            raise Unknown
         for name in ("held", "wrote", "lost"):
             kept = getattr(book, name)
             setattr(book, name, [kept[entry] for entry in entries])
@@ -177,4 +191,5 @@ def filled(array: np.ndarray, axis: int) -> list[tuple[Span, ...]]:
     batch = batch_axis(array.shape, axis)
     flags = (array != 0).any(axis=tuple(place for place in range(array.ndim) if place not in (batch, axis)))
     found = [spans_of(row) for row in np.atleast_2d(flags)]
-    return found[:1] if len(set(found)) == 1 else found
+    # A batch of none has no rows to tell.
+    return (found[:1] or [()]) if len(set(found)) <= 1 else found

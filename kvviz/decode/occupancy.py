@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kvviz.decode.book import Book
+from kvviz.decode.book import Book, Unknown
 from kvviz.decode.known import Known
 from kvviz.decode.rows import NO_TOKEN, both, drop, minus, put, union
 from kvviz.decode.visible import sight_of, window_of
 from kvviz.decode.ways import Way
-from kvviz.decode.writes import Unknown, replay
+from kvviz.decode.writes import replay
 from kvviz.engine.records import Cache, Rows, Span
 
 _END = 1 << 62
@@ -73,12 +73,12 @@ def occupancy(known: Known, cache: Cache, way: Way, tokens: Tokens, before: tupl
             replay(known, way, book, cache.output, axis, past[axis] if past else 0)
         else:
             book.held, book.wrote, book.lost = [((0, tokens.shape[axis], 0),)], [()], [0]
+        if book.given and tokens.content is not None:
+            _compare(book, tokens.content, tokens.shape[axis])
+        read = _read(known, way, axis)
+        book.spread(1 if read is None else len(read))
     except Unknown:
         return ()
-    if book.given and tokens.content is not None:
-        _compare(book, tokens.content, tokens.shape[axis])
-    read = _read(known, way, axis)
-    book.spread(1 if read is None else len(read))
     reads: list[tuple[Span, ...] | None] = [None] if read is None else [*read]
     reads = reads * (len(book.held) // len(reads))
     items = [Rows(*entry) for entry in zip(book.held, book.wrote, reads, book.lost)]

@@ -9,6 +9,7 @@ import numpy as np
 
 from kvviz.decode.book import (
     Book,
+    Unknown,
     batch_axis,
     pick_entries,
     pick_rows,
@@ -22,10 +23,6 @@ from kvviz.decode.known import Known
 from kvviz.decode.rows import NO_TOKEN, without
 from kvviz.decode.ways import Link, Way
 from kvviz.graph.model import Node
-
-
-class Unknown(Exception):
-    """The rows that an op wrote follow from more than the control inputs."""
 
 
 def replay(known: Known, way: Way, book: Book, output: str, axis: int, rows: int) -> None:
@@ -63,9 +60,8 @@ def replay(known: Known, way: Way, book: Book, output: str, axis: int, rows: int
             if link.kind != "join":
                 at = _apply(known, link, book, at)
         after = known.shape(0, output)
-        outside = after is not None and at is not None and any(held[-1][1] > after[axis] for held in book.held if held)
-        if at != axis or outside:
-            # The output turns its axes another way than the input, so that the same axis counts something else.
+        # The output may turn its axes another way than the input, so that the same axis counts something else.
+        if at != axis or (after is not None and any(held[-1][1] > after[axis] for held in book.held if held)):
             raise Unknown
     if book.padding is not None:
         book.spread(len(book.padding))

@@ -146,6 +146,27 @@ class Index:
         first = 2 if node.op_type == "Loop" else 0
         return row.parent, node.inputs[first + carry]
 
+    def inner(self, frame: int, name: str) -> Key | None:
+        """The value of a body that a control node handed out under this name, or the initial value where a loop had no
+        iteration; None for what it made itself, as scan outputs."""
+        place = self.places[frame, name]
+        row = self.rows[place.step]
+        node = row[1].node
+        position, bodies = node.outputs.index(name), self.bodies.get((frame, node.index))
+        if not bodies:
+            first = 2 if row[1].control == "Loop" else int(node.opset < 9)
+            carried = head_and_carried(node)[1]
+            initial = (frame, node.inputs[first + position]) if position < carried else None
+            # A policy may copy it.
+            given = None if initial is None else self.places.get(initial)
+            return initial if given is not None and given.storage == place.storage else None
+        last = bodies[-1]
+        names = self.outputs(last)
+        if self.frames[last].iteration is not None:
+            names = names[head_and_carried(node)[0] // 2 :]
+        scanned = position >= len(names) or names[position] in self.scanned(last)
+        return None if scanned else (last, names[position])
+
     def _position(self, plan: Any, name: str) -> int | None:
         """Which of a body's inputs a name is."""
         known = self._inputs.get(id(plan))

@@ -136,12 +136,10 @@ def _source(index: Index, frame: int, name: str, axis: int, steps: list[int]) ->
         row = index.rows[place.step]
         node = row[1].node
         if row[1].control:
-            last = index.bodies[frame, node.index][-1]
-            outputs = index.outputs(last)
-            position = node.outputs.index(name) + (node.op_type == "Loop")
-            if position >= len(outputs) or outputs[position] in index.scanned(last):
+            inner = index.inner(frame, name)
+            if inner is None:
                 return None
-            frame, name = last, outputs[position]
+            frame, name = inner
         elif place.how == VIEW and node.op_type in _SAME:
             name = node.inputs[0]
         else:

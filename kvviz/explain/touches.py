@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kvviz.engine.rows import APPEND, PASSED, POOL, VIEW
-from kvviz.explain.index import Index, head_and_carried
+from kvviz.explain.index import Index
 from kvviz.explain.layout import packed_strides
 from kvviz.explain.lives import Key
 
@@ -89,13 +89,16 @@ class Touches:
             node = planned.node
             if not planned.control and any(where and where[2] not in (VIEW, PASSED) for where in placed):
                 self._read(step, number, node, taken)
-            for i, (name, where) in enumerate(zip(node.outputs, placed)):
+            for name, where in zip(node.outputs, placed):
                 if where is None:
                     continue
                 if where[2] == VIEW:
                     self._sources[number, name] = self._source_in(where[0], number, node.inputs)
                 elif where[2] == PASSED:
-                    self._sources[number, name] = self._handed_out(where[0], number, node, i)
+                    inner = self.index.inner(number, name)
+                    self._sources[number, name] = (
+                        self._source(inner) if inner is not None else self._source_in(where[0], number, node.inputs)
+                    )
                 else:
                     if where[2] == POOL and where[0] in self._found:
                         yield where[0], self._found.pop(where[0])
@@ -158,16 +161,6 @@ class Touches:
             found = _Source(None if place is None else self._found.get(place.storage), -1, self.first - 1)
         self._sources.update(dict.fromkeys(asked, found))
         return found
-
-    def _handed_out(self, storage: int, number: int, node: Any, position: int) -> _Source:
-        """The source of what a control node gives out: that of what its last body made."""
-        bodies = self.index.bodies.get((number, node.index))
-        if not bodies:
-            return self._source_in(storage, number, node.inputs)
-        names = self.index.outputs(bodies[-1])
-        if self.index.frames[bodies[-1]].iteration is not None:
-            names = names[head_and_carried(node)[0] // 2 :]
-        return self._source((bodies[-1], names[position]))
 
     # -- bytes ------------------------------------------------------------------------------------------------------
 
