@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable
 from functools import partial
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -111,36 +113,58 @@ def placed_before(trace: Trace, frame: int, name: str, index: int) -> tuple[int,
 
 def offset_of(trace: Trace, index: int) -> int:
     """Bytes from the start of its storage to what a step viewed or overwrote: where that began, this begins."""
-    frame = trace.recorder.rows[index][0]
-    producers = trace.recorder.frames[frame].plan.graph.producers
-    while True:
-        row = trace.recorder.rows[index]
+    rows, frames = trace.recorder.rows, trace.recorder.frames
+    known: dict[int, int] = _looked_up(trace, "offsets", dict)
+    asked: list[int] = []
+    found = 0
+    while index not in known:
+        asked.append(index)
+        row = rows[index]
         name = row[1].node.inputs[row[2][0] if row[2] else 0]
-        producer = producers.get(name)
-        step = None if producer is None else trace.step_of(frame, producer.index)
+        producer = frames[row[0]].plan.graph.producers.get(name)
+        step = None if producer is None else trace.step_of(row[0], producer.index)
         if producer is None or step is None:
-            return next((bound[6] for bound in trace.recorder.frames[frame].bindings if bound[0] == name), 0)
-        where = trace.recorder.rows[step][4][producer.outputs.index(name)]
+            bound = frames[row[0]].bound(name)
+            found = 0 if bound is None else bound[6]
+            break
+        where = rows[step][4][producer.outputs.index(name)]
         if where is None or where[5] is not None:
-            return 0 if where is None else where[5]
+            found = 0 if where is None else where[5]
+            break
         index = step
+    else:
+        found = known[index]
+    known.update(dict.fromkeys(asked, found))
+    return found
 
 
 def next_reader(trace: Trace, frame: int, name: str, index: int, but: Node | None = None) -> tuple[str, int | None]:
     """The op that reads a value next after a step: (node name, its step or None if it has not run)."""
-    plan = trace.recorder.frames[frame].plan
-    steps: list[tuple[bool, int, str, int | None]] = []
-    for node in plan.graph.consumers.get(name, ()):
+    known = _looked_up(trace, "readers", dict)
+    found: tuple[list[tuple[int, Node]], list[Node]] | None = known.get((frame, name))
+    if found is None:
+        plan = trace.recorder.frames[frame].plan
+        nodes = plan.graph.consumers.get(name, ())
+        steps = [(trace.step_of(frame, node.index), node) for node in nodes]
+        ran = sorted(((step, node) for step, node in steps if step is not None), key=lambda pair: pair[0])
+        due = [node for step, node in steps if step is None]
+        planned = {id(one.node) for one in plan.order} if due else set()
+        found = known[frame, name] = ran, [node for node in due if id(node) in planned]
+    ran, due = found
+    for step, node in ran[bisect_right(ran, index, key=lambda pair: pair[0]) :]:
         if node is not but:
-            step = trace.step_of(frame, node.index)
-            if step is not None and step > index:
-                steps.append((False, step, node.name, step))
-            elif step is None and any(planned.node is node for planned in plan.order):
-                steps.append((True, 0, node.name, None))
-    if not steps:
-        return "", None
-    _, _, reader, step = min(steps, key=lambda found: found[:2])
-    return reader, step
+            return node.name, step
+    return next(((node.name, None) for node in due if node is not but), ("", None))
+
+
+def _looked_up(trace: Trace, what: str, make: Callable[[], Any]) -> Any:
+    """What was looked up in the rows of a trace, as long as it has no others."""
+    rows = trace.recorder.rows
+    last = rows[-1] if rows else None
+    found = trace.notes.get(what)
+    if found is None or found[0] != len(rows) or found[1] is not last:
+        found = trace.notes[what] = len(rows), last, make()
+    return found[2]
 
 
 def _culprit(trace: Trace, index: int, name: str, code: BlockerCode) -> tuple[str, int | None]:
@@ -216,20 +240,29 @@ def _alias(trace: Trace, index: int, name: str) -> str:
     if here is None:
         return ""
     run = frames[frame].run
-    for step in range(index - 1, -1, -1):
-        row = rows[step]
-        if frames[row[0]].run != run:
-            break
-        for output, where in zip(row[1].node.outputs, row[4]):
-            shares = where is not None and where[0] == here[0] and output != name
-            if shares and _is_needed(trace, row[0], output, index):
-                return output
+    placed = _looked_up(trace, f"placed in {run}", partial(_placed, trace, run)).get(here[0], [])
+    for step, output in reversed(placed[: bisect_left(placed, (index, ""))]):
+        if output != name and _is_needed(trace, rows[step][0], output, index):
+            return output
     while frame is not None:
         for bound in frames[frame].bindings:
             if bound[1] == here[0] and bound[0] != name and _is_needed(trace, frame, bound[0], index):
                 return bound[0]
         frame = frames[frame].parent
     return "another view"
+
+
+def _placed(trace: Trace, run: int) -> dict[int, list[tuple[int, str]]]:
+    """By storage the steps of a run that put an output there, with its name; of one step the first output last."""
+    frames, rows = trace.recorder.frames, trace.recorder.rows
+    found: dict[int, list[tuple[int, str]]] = {}
+    for step in range(trace.runs[run].first, len(rows)):
+        if frames[rows[step][0]].run != run:
+            break
+        for output, where in reversed(list(zip(rows[step][1].node.outputs, rows[step][4]))):
+            if where is not None:
+                found.setdefault(where[0], []).append((step, output))
+    return found
 
 
 def _is_needed(trace: Trace, frame: int, name: str, index: int) -> bool:

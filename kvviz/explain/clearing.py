@@ -149,16 +149,17 @@ class Clearing:
 
     def _move(self, frame: int, reader: Node, node: Node, now: int) -> None:
         """Let a reader run before the frame's node, with all that it needs."""
-        graph = self.index.frames[frame].plan.graph
+        graph, moved = self.index.frames[frame].plan.graph, self.moved[frame]
+        steps = self.index.step_of
         stack = [reader]
         while stack:
             need = stack.pop()
             if need is node:
                 self._fail("the reader needs what the node makes")
-            step = self.index.step_of.get((frame, need.index))
-            if step is None or step < now or need.index in self.moved[frame]:
+            step = steps.get((frame, need.index))
+            if step is None or step < now or need.index in moved:
                 continue
-            self.moved[frame].add(need.index)
+            moved.add(need.index)
             stack += [graph.producers[name] for name in (*need.inputs, *need.captures) if name in graph.producers]
         self.changes[RunFirst(key_of(graph), reader.index, node.index)] = None
 
@@ -204,16 +205,27 @@ class Clearing:
 
     def _refuse_sequences(self) -> None:
         """A sequence holds its elements in ways that are not looked at here."""
+        known: dict[tuple[int, int], bool] = self.index.notes.setdefault("sequences", {})
+        if self.shared not in known:
+            known[self.shared] = self._meets_sequence()
+        if known[self.shared]:
+            self._fail("a sequence may hold it")
+
+    def _meets_sequence(self) -> bool:
+        """Whether an op that made or read these bytes read or made a sequence."""
         index = self.index
+        steps: set[int] = set()
         for frame, name in self.members:
             place = index.places[frame, name]
-            steps = [step for _, step in index.readers(frame, name)] + ([] if place.bound else [place.step])
-            for step in steps:
-                row = index.rows[step]
-                inputs = [index.places.get((row[0], given)) for given in row[1].node.inputs]
-                kinds = [p.dtype for p in inputs if p is not None] + [out[4] for out in row[4] if out is not None]
-                if any(kind in ("list", "tuple", "dict") for kind in kinds):
-                    self._fail("a sequence may hold it")
+            steps.update(step for _, step in index.readers(frame, name))
+            steps.update(() if place.bound else (place.step,))
+        for row in (index.rows[step] for step in steps):
+            given = (index.places.get((row[0], name)) for name in row[1].node.inputs)
+            kinds = [place.dtype for place in given if place is not None]
+            kinds += [out[4] for out in row[4] if out is not None]
+            if any(isinstance(kind, str) and kind in ("list", "tuple", "dict") for kind in kinds):
+                return True
+        return False
 
     def _ask_the_caller(self, storage: int) -> None:
         """An input that was lent must be donated, with all others in the same memory."""

@@ -167,8 +167,9 @@ def _in_exchange(index: Index, step: int, position: int, changes: tuple[Change, 
     row = index.rows[step]
     storage = index.places[row[0], row[1].node.inputs[position]].storage
     lost, told = 0, ""
+    key = key_of(index.frames[row[0]].plan.graph)
     for change in changes:
-        if isinstance(change, RunFirst) and key_of(index.frames[row[0]].plan.graph) == change.graph:
+        if isinstance(change, RunFirst) and change.graph == key:
             later = index.rows[index.step_of[row[0], change.reader]]
             names = [later[1].node.inputs[i] for i in later[2]]
             if any(index.places[row[0], name].storage == storage for name in names):

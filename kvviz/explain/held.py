@@ -6,6 +6,7 @@ view is still in use counts too, less that view. Weights are left out: the model
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 
 from kvviz.explain.index import Index
@@ -91,13 +92,8 @@ def _kept_by_a_view(index: Index, life: Life, members: list[Key], name: str) -> 
 
 def _members(index: Index, life: Life) -> list[Key]:
     """Values that lay in a storage during one of its lives, in the order in which they were made."""
-    found = []
-    for key in index.in_storage(life.storage):
-        place = index.places[key]
-        moment = place.step + index.frames[key[0]].run + (not place.bound)
-        if life.first <= moment + 1 and moment <= life.last:
-            found.append(key)
-    return found
+    keys, moments = index.in_storage(life.storage), index.made_in(life.storage)
+    return keys[bisect_left(moments, life.first - 1) : bisect_right(moments, life.last)]
 
 
 def _last_use(index: Index, key: Key) -> int:

@@ -55,6 +55,7 @@ class Index:
         self._inputs: dict[int, dict[str, int]] = {}
         self._lives: dict[int, list[Life]] = {}
         self._by_storage: dict[int, list[Key]] = {}
+        self._made: dict[int, list[int]] = {}
         self.mains = {frame.run: i for i, frame in enumerate(self.frames) if frame.parent is None}
         for number, frame in enumerate(self.frames):
             self.by_run.setdefault(frame.run, []).append(number)
@@ -92,6 +93,13 @@ class Index:
             for (number, _), keys in self.members.items():
                 self._by_storage.setdefault(number, []).extend(keys)
         return self._by_storage.get(storage, [])
+
+    def made_in(self, storage: int) -> list[int]:
+        """When these values were made: moments, in order. What a frame is given counts from the step before it."""
+        if storage not in self._made:
+            places = [(self.places[key], self.frames[key[0]].run) for key in self.in_storage(storage)]
+            self._made[storage] = [place.step + run + (not place.bound) for place, run in places]
+        return self._made[storage]
 
     def readers(self, frame: int, name: str) -> Iterator[tuple[Node, int]]:
         """Nodes of a frame that read a value, with their steps; those that have not run are left out."""

@@ -152,14 +152,36 @@ def distinct(blockers: Iterable[Blocker]) -> tuple[Blocker, ...]:
 
 
 def best_fixes(entries: Iterable[Missed], most: int) -> list[Missed]:
-    """Those that have a fix, at most so many: first those whose fix saves memory, all told."""
+    """Those that have a fix, at most so many: first those whose fix saves memory, all told.
+
+    One op can have the bytes of a value for itself. Where that saves nothing because another op has them now, it saves
+    nothing for any other op either, and the fix is told once.
+    """
     saving: list[Missed] = []
     vain: list[Missed] = []
+    told: set[tuple[int, int]] = set()
     for entry in entries:
         # To find a fix takes time, so no more are looked for than are wanted.
-        if len(saving) < most and entry.fix is not None:
-            (saving if entry.fix.saves > 0 else vain).append(entry)
+        if len(saving) == most:
+            break
+        wanted = _wanted(entry)
+        if wanted and wanted <= told:
+            continue
+        if entry.fix is not None and entry.fix.saves > 0:
+            saving.append(entry)
+        elif entry.fix is not None:
+            vain.append(entry)
+            told |= wanted
     return [*saving, *vain][:most]
+
+
+def _wanted(entry: Missed) -> set[tuple[int, int]]:
+    """The bytes that an op could have taken over: storages with the number of their contents."""
+    index = index_of(entry.trace)
+    row = index.rows[entry.step]
+    names = (row[1].node.inputs[position] for position, _ in row[3])
+    places = [place for name in names if (place := index.places.get((row[0], name))) is not None]
+    return {(place.storage, place.contents) for place in places}
 
 
 def nearest(blockers: Iterable[Blocker]) -> Blocker | None:

@@ -41,9 +41,11 @@ KINDS: dict[type, str] = {
 def label_of(graph: Graph, changes: Sequence[Change]) -> str:
     """A few words: ``donate x``, ``run Neg first``, ``kv_capacity=64``."""
     told = []
-    readers = [_node(graph, c.graph, c.reader) for c in changes if isinstance(c, RunFirst)]
-    if readers:
-        told.append(f"run {readers[0].op_type} first" if len(readers) == 1 else f"run {len(readers)} readers first")
+    firsts = [c for c in changes if isinstance(c, RunFirst)]
+    if len(firsts) == 1:
+        told.append(f"run {_node(graph, firsts[0].graph, firsts[0].reader).op_type} first")
+    elif firsts:
+        told.append(f"run {len(firsts)} readers first")
     reserved = [c.input for c in changes if isinstance(c, Reserve)]
     told += [f"reserve {count(c.rows, 'row')} for {short(c.input, 32)}" for c in changes if isinstance(c, Reserve)]
     donated = [c.input for c in changes if isinstance(c, Donate)]
@@ -84,8 +86,11 @@ def code_of(trace: Any, changes: Sequence[Change], picked: bool) -> str:
     planned = [c for c in changes if isinstance(c, RunFirst)]
     ordered = bool(planned) and (picked or trace.policy.schedule is not model_order)
     if not ordered:
-        for where, node in dict.fromkeys((c.graph, c.node) for c in planned):
-            moved = _moved(graph, where, node, [c.reader for c in planned if (c.graph, c.node) == (where, node)])
+        moves: dict[tuple[GraphKey, int], list[int]] = {}
+        for change in planned:
+            moves.setdefault((change.graph, change.node), []).append(change.reader)
+        for (where, node), readers in moves.items():
+            moved = _moved(graph, where, node, readers)
             nodes = _nodes(graph, where)
             use = f"(nodes := {nodes})" if where else nodes
             again = "nodes" if where else nodes
@@ -181,7 +186,7 @@ def _listed(names: Sequence[str]) -> str:
 def graph_at(graph: Graph, key: GraphKey) -> Graph:
     """The graph at a path inside a model."""
     for index, attribute in key:
-        node = next(n for n in graph.nodes if n.index == index)
+        node = graph.by_index[index]
         inner = node.function if attribute == "function" else node.subgraphs[attribute]
         assert inner is not None
         graph = inner
@@ -189,14 +194,14 @@ def graph_at(graph: Graph, key: GraphKey) -> Graph:
 
 
 def _node(graph: Graph, key: GraphKey, index: int) -> Node:
-    return next(node for node in graph_at(graph, key).nodes if node.index == index)
+    return graph_at(graph, key).by_index[index]
 
 
 def _moved(graph: Graph, key: GraphKey, node: int, readers: Sequence[int]) -> list[int]:
     """Indices of the readers and of what they need, as far as the model lists it behind a node."""
     inside = graph_at(graph, key)
     found: set[int] = set()
-    stack = [_node(graph, key, reader) for reader in readers]
+    stack = [inside.by_index[reader] for reader in readers]
     while stack:
         need = stack.pop()
         if need.index > node and need.index not in found:

@@ -128,6 +128,11 @@ class Graph:
     captures: tuple[str, ...] = ()
 
     @cached_property
+    def by_index(self) -> dict[int, Node]:
+        """Nodes by their place in the model's own list."""
+        return {node.index: node for node in self.nodes}
+
+    @cached_property
     def producers(self) -> dict[str, Node]:
         """Value name to the node that makes it."""
         return {name: node for node in self.nodes for name in node.outputs if name}

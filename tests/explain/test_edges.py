@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -66,7 +67,7 @@ def test_a_cache_that_is_sliced_to_nothing_has_meters(order: str, axis: int) -> 
     }
     wanted = order.split(", ")
     names = ["past_key", "middle", "present_key"] if len(wanted) > 1 else ["past_key", "present_key"]
-    body = "\n".join(ops[op].format(*pair) for op, pair in zip(wanted, zip(names, names[1:])))
+    body = "\n".join(ops[op].format(*pair) for op, pair in zip(wanted, pairwise(names)))
     text = f"""g (float[b, 2, n, 3] past_key, int64[p, 4] at, float[p] new, float[b, 2, 1, 3] row)
         => (float[d, e, f, h] present_key) <int64[1] o = {{0}}, int64[1] axis = {{{axis}}}> {{ {body} }}"""
     empty = wanted[0] == "slice"
