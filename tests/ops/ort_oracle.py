@@ -22,6 +22,15 @@ _BY_ORT_NAME = {
     "tensor(uint4)": TensorProto.UINT4,
 }
 
+_SATURATES = frozenset(
+    {"DynamicQuantizeLSTM", "DynamicQuantizeMatMul", "MatMulInteger", "MatMulIntegerToFloat", "QLinearConv"}
+)
+"""Products of unsigned with signed bytes, which onnxruntime saturates on x86 without VNNI.
+
+It multiplies exactly on every machine where ``session.x64quantprecision`` is set, the signed weights are constants, and
+the rewriting of level 2 is on: that makes the weights unsigned.
+"""
+
 Inputs = Sequence[np.ndarray | None]
 
 
@@ -31,21 +40,23 @@ def one_node_model(
     """A model of one node whose inputs are ``x0, x1, …`` and whose outputs are ``y0, y1, …``.
 
     An input that is None becomes the empty name, which is ONNX's absent optional input. Shapes are those of the inputs.
-    Inputs of a type that NumPy lacks (bfloat16, float8, int4) become initializers.
+    Inputs of a type that NumPy lacks (bfloat16, float8, int4) become initializers, as do signed weights of a product
+    that is exact only then.
     """
     names = [f"x{i}" if x is not None else "" for i, x in enumerate(inputs)]
     outputs = [f"y{i}" for i in range(n_outputs)]
     given = [(name, np.asarray(x)) for name, x in zip(names, inputs) if x is not None]
+    fixed = [not _is_fed(op_type, i, x) for i, x in enumerate(inputs) if x is not None]
     graph = helper.make_graph(
         [helper.make_node(op_type, names, outputs, domain=domain, **attributes)],
         "one",
         [
             helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(x.dtype), x.shape)
-            for name, x in given
-            if _is_plain(x)
+            for (name, x), constant in zip(given, fixed)
+            if not constant
         ],
         [_output(op_type, i, name) for i, name in enumerate(outputs)],
-        [numpy_helper.from_array(x, name) for name, x in given if not _is_plain(x)],
+        [numpy_helper.from_array(x, name) for (name, x), constant in zip(given, fixed) if constant],
     )
     imports = [helper.make_opsetid("", opset)]
     if domain:
@@ -87,11 +98,11 @@ def ort_run(
     [4.0, 6.0]
     """
     model = one_node_model(op_type, inputs, n_outputs, opset, domain, **attributes)
-    session = _session(model.SerializeToString(deterministic=True))
+    session = _session(model.SerializeToString(deterministic=True), op_type in _SATURATES)
     exotic = {arg.name: _BY_ORT_NAME[arg.type] for arg in session.get_outputs() if arg.type in _BY_ORT_NAME}
     if exotic:
         session = _session(_with_float_outputs(model, exotic).SerializeToString(deterministic=True))
-    feeds = {f"x{i}": np.asarray(x) for i, x in enumerate(inputs) if x is not None and _is_plain(x)}
+    feeds = {f"x{i}": np.asarray(x) for i, x in enumerate(inputs) if x is not None and _is_fed(op_type, i, x)}
     results = session.run(None, feeds)
     for i, result in enumerate(results):
         if f"y{i}" in exotic:
@@ -99,8 +110,11 @@ def ort_run(
     return results
 
 
-def _is_plain(x: np.ndarray) -> bool:
-    return np.asarray(x).dtype.type.__module__ == "numpy"
+def _is_fed(op_type: str, position: int, x: np.ndarray) -> bool:
+    """Whether an input is one of the model's, not an initializer."""
+    dtype = np.asarray(x).dtype
+    signed_weight = position > 0 and dtype == np.int8 and op_type in _SATURATES
+    return dtype.type.__module__ == "numpy" and not signed_weight
 
 
 def _with_float_outputs(model: ModelProto, exotic: dict[str, int]) -> ModelProto:
@@ -115,10 +129,13 @@ def _with_float_outputs(model: ModelProto, exotic: dict[str, int]) -> ModelProto
 
 
 @lru_cache(maxsize=256)
-def _session(model: bytes) -> onnxruntime.InferenceSession:
+def _session(model: bytes, exact_bytes: bool = False) -> onnxruntime.InferenceSession:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     options.inter_op_num_threads = 1
     options.log_severity_level = 4
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    levels = onnxruntime.GraphOptimizationLevel
+    options.graph_optimization_level = levels.ORT_ENABLE_EXTENDED if exact_bytes else levels.ORT_DISABLE_ALL
+    if exact_bytes:
+        options.add_session_config_entry("session.x64quantprecision", "1")
     return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])

@@ -266,6 +266,25 @@ def test_products_of_bytes_agree_with_onnxruntime(dtype, columns):
             check("MatMulIntegerToFloat", inputs, domain=MICROSOFT, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8])
+def test_products_of_bytes_are_exact_where_pairs_of_them_exceed_16_bits(dtype):
+    # Two products of 255 and 127 exceed an int16, into which processors without VNNI add them up.
+    a = np.full((3, 8), 255, np.uint8)
+    b = np.full((8, 2), np.iinfo(dtype).max, dtype)
+    b[:, 1] = np.iinfo(dtype).min
+    exact = a.astype(np.int64) @ b.astype(np.int64)
+    one, zero, none = np.float32(1), np.asarray(0, np.uint8), np.asarray(0, dtype)
+    assert np.array_equal(run("MatMulInteger", [a, b])[0], exact)
+    assert np.array_equal(run("MatMulIntegerToFloat", [a, b, one, one, zero, none], domain=MICROSOFT)[0], exact)
+    coarse = np.float32(4096)
+    (y,) = run("QLinearMatMul", [a, one, zero, b, one, none, coarse, np.asarray(128, np.uint8)])
+    assert np.array_equal(y, np.clip(np.rint(exact / 4096) + 128, 0, 255))
+    image, filters = a.reshape(3, 8, 1, 1), np.ascontiguousarray(b.T).reshape(2, 8, 1, 1)
+    assert np.array_equal(run("ConvInteger", [image, filters])[0][..., 0, 0], exact)
+    layer = [image, one, zero, filters, one, none, coarse, np.asarray(128, np.uint8)]
+    assert np.array_equal(run("QLinearConv", layer)[0][..., 0, 0], np.clip(np.rint(exact / 4096) + 128, 0, 255))
+
+
 def test_quantised_layers_agree_with_onnxruntime():
     x, w = whole(0, 255, (1, 3, 7, 7), np.uint8), whole(0, 255, (4, 3, 3, 3), np.uint8, 1)
     x_zero, w_zero, scale = np.asarray(5, np.uint8), np.asarray(9, np.uint8), np.asarray(0.02, np.float32)
