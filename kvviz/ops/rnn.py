@@ -5,7 +5,7 @@ The products of the input with W are made for all steps at once; only the produc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from kvviz.ops.numeric import in_float32, is_narrow
 from kvviz.ops.registry import op
 from kvviz.ops.rnn_activation import activations_of, clipped
 
+Product = Callable[[np.ndarray], np.ndarray]
 Step = Callable[[np.ndarray, tuple[np.ndarray, ...]], tuple[np.ndarray, ...]]
 
 
@@ -44,17 +45,30 @@ def lstm(
             activation_alpha=activation_alpha, activation_beta=activation_beta, activations=activations, clip=clip,
             direction=direction, input_forget=input_forget, layout=layout,
         )  # fmt: skip
-    hidden = r.shape[-1]
     functions = activations_of(("Sigmoid", "Tanh", "Tanh"), activations, activation_alpha, activation_beta, w.shape[0])
+    return lstm_layer(
+        x, [_times_matrix(m.T) for m in w], [_times_matrix(m.T) for m in r], r.shape[-1], b, sequence_lens,
+        (initial_h, initial_c), p, functions, clip, direction, input_forget, layout,
+    )  # fmt: skip
+
+
+def _times_matrix(matrix: np.ndarray) -> Product:
+    return lambda x: np.matmul(x, matrix)
+
+
+def lstm_layer(
+    x, from_input, from_past, hidden, b, lengths, initial, p, functions, clip, direction, input_forget=0, layout=0
+):
+    """An LSTM whose products with W and R are made by one function a direction."""
 
     def step_of(d: int) -> Step:
         f, g, h = functions[3 * d : 3 * d + 3]
-        weights = r[d].T
+        through = from_past[d]
         peep = None if p is None else p[d].reshape(3, hidden)
 
         def step(gates, state):
             past, cell = state
-            gates = gates + past @ weights
+            gates = gates + through(past)
             gates_i, gates_o, gates_f, gates_c = (gates[..., k * hidden : (k + 1) * hidden] for k in range(4))
             if peep is not None:
                 gates_i, gates_f = gates_i + peep[0] * cell, gates_f + peep[2] * cell
@@ -68,7 +82,7 @@ def lstm(
         return step
 
     bias = None if b is None else b[:, : 4 * hidden] + b[:, 4 * hidden :]
-    return _layer(x, w, bias, sequence_lens, (initial_h, initial_c), step_of, direction, hidden, layout)
+    return _layer(x, from_input, bias, lengths, initial, step_of, direction, hidden, layout)
 
 
 @op("GRU", since=7)
@@ -122,7 +136,8 @@ def gru(
         # The recurrent bias of the hidden gate stays apart: the reset gate may act on it.
         bias = b[:, : 3 * hidden].copy()
         bias[:, : 2 * hidden] += b[:, 3 * hidden : 5 * hidden]
-    return _layer(x, w, bias, sequence_lens, (initial_h,), step_of, direction, hidden, layout)
+    from_input = [_times_matrix(m.T) for m in w]
+    return _layer(x, from_input, bias, sequence_lens, (initial_h,), step_of, direction, hidden, layout)
 
 
 @op("RNN", since=7)
@@ -157,49 +172,63 @@ def rnn(
         return lambda gates, state: (functions[d](clipped(gates + state[0] @ weights, clip)),)
 
     bias = None if b is None else b[:, :hidden] + b[:, hidden:]
-    return _layer(x, w, bias, sequence_lens, (initial_h,), step_of, direction, hidden, layout)
+    from_input = [_times_matrix(m.T) for m in w]
+    return _layer(x, from_input, bias, sequence_lens, (initial_h,), step_of, direction, hidden, layout)
 
 
-def _layer(x, w, bias, lengths, initial, step_of, direction, hidden, layout):
+def _layer(x, from_input, bias, lengths, initial, step_of, direction, hidden, layout):
     """Run every direction; returns Y and the last state of each kind.
 
     Layout 0 has X (steps, batch, in), Y (steps, directions, batch, hidden) and states (directions, batch, hidden);
     layout 1 has the batch first in all of them.
     """
     directions = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}.get(direction)
-    if directions is None or len(directions) != w.shape[0]:
-        raise OpError(f"direction {direction!r} does not fit weights for {w.shape[0]} directions")
+    if directions is None or len(directions) != len(from_input):
+        raise OpError(f"direction {direction!r} does not fit weights for {len(from_input)} directions")
     if layout:
         x = x.swapaxes(0, 1)
         initial = tuple(None if s is None else s.swapaxes(0, 1) for s in initial)
     steps, batch = x.shape[:2]
+    if lengths is not None and (lengths.size != batch or (lengths < 0).any() or (lengths > steps).any()):
+        raise OpError(f"sequence_lens {lengths.tolist()} must be {batch} numbers from 0 to {steps}, one a batch entry")
+    ends = None if lengths is None or bool((lengths == steps).all()) else lengths.reshape(batch, 1)
     y = np.zeros((steps, len(directions), batch, hidden), x.dtype)
     last = [np.zeros((len(directions), batch, hidden), x.dtype) for _ in initial]
+    # What lies behind the longest row is read by nobody, and may not widen the range of a quantised input.
+    used = steps if ends is None else int(ends.max(initial=0))
     for d, backwards in enumerate(directions):
-        gates = np.matmul(x, w[d].T)
+        gates = from_input[d](x[:used])
         if bias is not None:
             gates += bias[d]
+        if backwards:
+            gates = _turned(gates, ends)
         state = tuple(np.zeros((batch, hidden), x.dtype) if s is None else s[d] for s in initial)
         step = step_of(d)
-        for t, running in _times(steps, batch, lengths, backwards):
-            new = step(gates[t], state)
-            if running is not None:
-                new = tuple(np.where(running, n, s) for n, s in zip(new, state))
-                y[t, d] = np.where(running, new[0], 0)
-            else:
-                y[t, d] = new[0]
-            state = new
-        for final, s in zip(last, state):
-            final[d] = s
+        made = y[:, d]
+        for t in range(used):
+            state = step(gates[t], state)
+            if ends is None:
+                made[t] = state[0]
+                continue
+            for final, s in zip(last, state):
+                np.copyto(final[d], s, where=ends == t + 1)
+            # Rows that have ended go on as 0: what is worked out over the whole batch, a range, sees them so.
+            made[t] = np.where(ends > t, state[0], 0)
+            state = (made[t], *state[1:])
+        if backwards:
+            made[:used] = _turned(made[:used], ends).copy()
+        if ends is None:
+            for final, s in zip(last, state):
+                final[d] = s
     if layout:
         y = np.ascontiguousarray(y.transpose(2, 0, 1, 3))
         last = [np.ascontiguousarray(s.swapaxes(0, 1)) for s in last]
     return (y, *last)
 
 
-def _times(steps, batch, lengths, backwards) -> Iterator[tuple[int, np.ndarray | None]]:
-    """The time steps in order, each with the column of rows that are still within their length (None: all)."""
-    order = range(steps - 1, -1, -1) if backwards else range(steps)
-    whole = lengths is None or bool((lengths >= steps).all())
-    for t in order:
-        yield t, None if whole else (lengths.reshape(batch, 1) > t)
+def _turned(rows: np.ndarray, ends: np.ndarray | None) -> np.ndarray:
+    """Each batch entry's rows in the opposite order, up to where it ends."""
+    if ends is None:
+        return rows[::-1]
+    order = np.arange(len(rows))[:, None]
+    return rows[np.where(order < ends.T, ends.T - 1 - order, order), np.arange(rows.shape[1])]

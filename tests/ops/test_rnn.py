@@ -50,7 +50,7 @@ def compared(name, inputs, **attributes):
 
 @pytest.mark.parametrize("name", GATES)
 @pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
-@pytest.mark.parametrize("lengths", [None, [5, 5, 5], [3, 5, 1]], ids=str)
+@pytest.mark.parametrize("lengths", [None, [5, 5, 5], [3, 5, 1], [0, 4, 2]], ids=str)
 @pytest.mark.parametrize("state", [False, True])
 def test_layers_agree_with_onnxruntime(name, direction, lengths, state):
     compared(name, layer(name, direction, lengths=lengths, state=state), direction=direction)

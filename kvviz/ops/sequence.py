@@ -1,0 +1,63 @@
+"""Sequences of tensors: their elements are shared, never copied."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kvviz.errors import OpError
+from kvviz.ops.arguments import counted, scalar
+from kvviz.ops.registry import op
+
+
+def _place(position: np.ndarray, length: int, last: int) -> int:
+    """A position counted from 0; negative ones count from the end of the sequence.
+
+    Raises
+    ------
+    OpError
+        When it lies outside ``[-length, last]``.
+    """
+    place = int(scalar(position, "position"))
+    if not -length <= place <= last:
+        raise OpError(f"position {place} is out of range for a sequence of {length} tensors: use {-length} to {last}")
+    return place + length if place < 0 else place
+
+
+@op("SequenceInsert", views=(0, 1))
+def sequence_insert(sequence, tensor, position=None):
+    """The sequence with a tensor put before ``position``; without one, or at its length, behind the last."""
+    place = len(sequence) if position is None else _place(position, len(sequence), len(sequence))
+    return [*sequence[:place], tensor, *sequence[place:]]
+
+
+@op("SequenceErase", views=(0,))
+def sequence_erase(sequence, position=None):
+    """The sequence without the tensor at ``position``, or without its last."""
+    if not sequence:
+        raise OpError("an empty sequence has no tensor to erase")
+    place = len(sequence) - 1 if position is None else _place(position, len(sequence), len(sequence) - 1)
+    return [*sequence[:place], *sequence[place + 1 :]]
+
+
+@op("SplitToSequence", views=(0,), moves=True)
+def split_to_sequence(x, split=None, *, axis=0, keepdims=1):
+    """Views of a tensor: of given lengths, of one length (the last may be shorter), or one an index.
+
+    Only the last of these drops the axis, where ``keepdims`` is 0.
+    """
+    axis = counted(axis, x.ndim)
+    total = x.shape[axis]
+    before = (slice(None),) * axis
+    if split is None:
+        return [x[(*before, slice(i, i + 1) if keepdims else i)] for i in range(total)]
+    if split.ndim == 0:
+        length = int(split)
+        if length < 1:
+            raise OpError(f"a split of {length} is no length: it must be 1 or more")
+        bounds = [*range(0, total, length), total]
+    else:
+        lengths = split.tolist()
+        if min(lengths, default=0) < 0 or sum(lengths) != total:
+            raise OpError(f"lengths {lengths} do not add up to {total}, the length of axis {axis}")
+        bounds = [0, *np.cumsum(lengths, dtype=np.int64).tolist()]
+    return [x[(*before, slice(b, e))] for b, e in zip(bounds, bounds[1:])]

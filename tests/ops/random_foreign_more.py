@@ -1,0 +1,313 @@
+"""More makers of random calls: images, windows and transforms, and the operators of ai.onnx.ml."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tests.ops.random_foreign import ML, Asked, Rng, asks, i64, normal, shape, some, words
+
+
+@asks("AffineGrid")
+def affine_grid(rng: Rng) -> Asked:
+    n, planes = int(rng.integers(1, 3)), int(rng.integers(2, 4))
+    size = i64(n, 2, *shape(rng, planes, 1, 5))
+    return Asked([normal(rng, n, planes, planes + 1), size], {"align_corners": int(rng.integers(0, 2))})
+
+
+@asks("Col2Im")
+def col2im(rng: Rng) -> Asked:
+    block, image = shape(rng, 2, 1, 4), shape(rng, 2, 3, 7)
+    strides, dilations, pads = shape(rng, 2, 1, 3), shape(rng, 2, 1, 3), shape(rng, 4, 0, 2)
+    count = 1
+    for i in range(2):
+        count *= max((image[i] + pads[i] + pads[i + 2] - dilations[i] * (block[i] - 1) - 1) // strides[i] + 1, 0)
+    x = normal(rng, 2, 3 * block[0] * block[1], count)
+    return Asked([x, i64(*image), i64(*block)], {"strides": strides, "dilations": dilations, "pads": pads})
+
+
+@asks("CumProd")
+def cum_prod(rng: Rng) -> Asked:
+    x = normal(rng, *shape(rng, 2))
+    return Asked([x, np.array(rng.integers(-2, 2))], {"exclusive": int(rng.integers(2)), "reverse": 0}, opset=26)
+
+
+@asks("Det")
+def det(rng: Rng) -> Asked:
+    n = int(rng.integers(1, 5))
+    return Asked([normal(rng, *shape(rng, int(rng.integers(0, 3))), n, n)])
+
+
+@asks("DeformConv")
+def deform_conv(rng: Rng) -> Asked:
+    group, offset_group = some(rng, (1, 1), (2, 1), (1, 2), (2, 2))
+    kernel, strides, dilations = shape(rng, 2, 1, 4), shape(rng, 2, 1, 3), shape(rng, 2, 1, 3)
+    pads, image = shape(rng, 4, 0, 3), shape(rng, 2, 4, 8)
+    out = [
+        (image[i] + pads[i] + pads[i + 2] - dilations[i] * (kernel[i] - 1) - 1) // strides[i] + 1 for i in range(2)
+    ]
+    taps = kernel[0] * kernel[1]
+    inputs = [normal(rng, 2, 4, *image), normal(rng, 2 * group, 4 // group, *kernel)]
+    inputs.append(normal(rng, 2, 2 * offset_group * taps, *out))
+    bias = normal(rng, 2 * group) if rng.random() < 0.5 else None
+    mask = normal(rng, 2, offset_group * taps, *out) if rng.random() < 0.5 else None
+    inputs += [bias, mask] if mask is not None else [bias] if bias is not None else []
+    attributes = {"group": group, "offset_group": offset_group, "strides": strides, "dilations": dilations}
+    return Asked(inputs, {**attributes, "pads": pads}, opset=19)
+
+
+@asks("GridSample")
+def grid_sample(rng: Rng) -> Asked:
+    planes = int(rng.integers(2, 4))
+    mode = some(rng, "linear", "nearest", "cubic" if planes == 2 else "linear")
+    attributes: dict[str, Any] = {"mode": mode, "align_corners": int(rng.integers(2))}
+    attributes["padding_mode"] = some(rng, "zeros", "border", "reflection")
+    grid = rng.uniform(-1.6, 1.6, (2, *shape(rng, planes), planes)).astype(np.float32)
+    return Asked([normal(rng, 2, 2, *shape(rng, planes, 1, 6)), grid], attributes)
+
+
+@asks("MaxUnpool")
+def max_unpool(rng: Rng) -> Asked:
+    kernel = shape(rng, 2, 1, 4)
+    strides = kernel if rng.random() < 0.7 else tuple(int(rng.integers(1, k + 1)) for k in kernel)
+    n = shape(rng, 2, 1, 4)
+    full = [(n[i] - 1) * strides[i] + kernel[i] for i in range(2)]
+    where = np.stack(
+        [rng.permutation(3 * full[0] * full[1])[: n[0] * n[1] * 3].reshape(3, *n) for _ in range(2)]
+    )
+    attributes: dict[str, Any] = {"kernel_shape": kernel, "strides": strides}
+    inputs = [normal(rng, 2, 3, *n), where.astype(np.int64)]
+    if rng.random() < 0.4:
+        inputs.append(i64(2, 3, full[0] + int(rng.integers(0, 3)), full[1] + int(rng.integers(0, 3))))
+    return Asked(inputs, attributes)
+
+
+@asks("NonMaxSuppression")
+def non_max_suppression(rng: Rng) -> Asked:
+    batch, classes, n = shape(rng, 3, 1, 7)
+    corners = np.sort(rng.uniform(0, 4, (batch, n, 2, 2)), axis=2).astype(np.float32)
+    center = int(rng.integers(2))
+    boxes = corners.reshape(batch, n, 4)
+    if center:
+        boxes = np.concatenate([corners.mean(2), corners[:, :, 1] - corners[:, :, 0]], 2)
+    elif rng.random() < 0.4:
+        boxes = boxes[..., [2, 3, 0, 1]]
+    inputs: list[Any] = [boxes, rng.random((batch, classes, n)).astype(np.float32)]
+    if rng.random() < 0.8:
+        inputs.append(np.array([rng.integers(0, 5)]) if rng.random() < 0.5 else np.array(rng.integers(0, 5)))
+        if rng.random() < 0.8:
+            inputs.append(np.array([rng.random()], np.float32))
+            if rng.random() < 0.6:
+                inputs.append(np.array([rng.random()], np.float32))
+    return Asked(inputs, {"center_point_box": center}, opset=11)
+
+
+@asks("RoiAlign")
+def roi_align(rng: Rng) -> Asked:
+    n = int(rng.integers(0, 4))
+    corners = np.sort(rng.uniform(-2, 12, (n, 2, 2)), axis=1).astype(np.float32).reshape(n, 4)
+    attributes: dict[str, Any] = {"mode": some(rng, "avg", "max"), "sampling_ratio": int(rng.integers(0, 4))}
+    attributes |= {"output_height": int(rng.integers(1, 4)), "output_width": int(rng.integers(1, 4))}
+    attributes["spatial_scale"] = some(rng, 1.0, 0.5)
+    attributes["coordinate_transformation_mode"] = some(rng, "half_pixel", "output_half_pixel")
+    return Asked([normal(rng, 2, 3, 6, 7), corners, rng.integers(0, 2, n)], attributes, opset=16)
+
+
+def resized(rng: Rng, upsample: bool = False) -> Asked:
+    rank = int(rng.integers(1, 5))
+    x = normal(rng, *shape(rng, rank, 1, 6))
+    mode = some(rng, "nearest", "linear", "cubic")
+    attributes: dict[str, Any] = {"mode": mode}
+    if rng.random() < 0.8:
+        choices = ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric", "half_pixel_symmetric")
+        attributes["coordinate_transformation_mode"] = some(rng, *choices, "tf_crop_and_resize")
+    if mode == "nearest" and rng.random() < 0.8:
+        attributes["nearest_mode"] = some(rng, "round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
+    if mode == "cubic":
+        attributes["cubic_coeff_a"] = some(rng, -0.75, -0.5)
+        attributes["exclude_outside"] = int(rng.integers(2))
+    if mode != "nearest" and rng.random() < 0.3:
+        attributes["antialias"] = 1
+    axes = list(range(rank))
+    if rng.random() < 0.3:
+        axes = rng.permutation(rank)[: int(rng.integers(1, rank + 1))].tolist()
+        attributes["axes"] = [int(a) - some(rng, 0, rank) for a in axes]
+    if mode != "nearest" and rank > 2 and len(axes) == rank:
+        # The runtime interpolates over the last two axes only, or all but the first and the last.
+        axes_resized = {rank - 1, rank - 2}
+    else:
+        axes_resized = set(axes)
+    roi = None
+    if attributes.get("coordinate_transformation_mode") == "tf_crop_and_resize":
+        begin = rng.uniform(-0.2, 0.6, len(axes))
+        roi = np.concatenate([begin, begin + rng.uniform(0.1, 0.6, len(axes))]).astype(np.float32)
+        attributes["extrapolation_value"] = some(rng, 0.0, 7.5)
+    if rng.random() < 0.5:
+        scales = [float(some(rng, 0.5, 2.0, 1.5, 0.7, 1.0, 3.1)) if a in axes_resized else 1.0 for a in axes]
+        return Asked([x, roi, np.array(scales, np.float32)], attributes, opset=19)
+    sizes = [int(rng.integers(1, 9)) if a in axes_resized else x.shape[a] for a in axes]
+    if rng.random() < 0.2:
+        attributes["keep_aspect_ratio_policy"] = some(rng, "not_larger", "not_smaller", "stretch")
+    return Asked([x, roi, None, i64(*sizes)], attributes, opset=19)
+
+
+@asks("Resize")
+def resize(rng: Rng) -> Asked:
+    return resized(rng)
+
+
+@asks("Upsample")
+def upsample(rng: Rng) -> Asked:
+    rank = int(rng.integers(1, 5))
+    mode = some(rng, "nearest", "linear")
+    scales = [1.0] * rank
+    for axis in range(max(rank - 2, 0) if mode == "linear" else 0, rank):
+        scales[axis] = float(some(rng, 1.0, 2.0, 1.5, 2.7))
+    return Asked([normal(rng, *shape(rng, rank, 1, 6)), np.array(scales, np.float32)], {"mode": mode}, opset=9)
+
+
+def window(rng: Rng) -> Asked:
+    attributes: dict[str, Any] = {}
+    if rng.random() < 0.7:
+        attributes["periodic"] = int(rng.integers(2))
+    if rng.random() < 0.3:
+        attributes["output_datatype"] = some(rng, 1, 11, 7)
+    return Asked([np.array(rng.integers(1, 12), some(rng, np.int64, np.int32))], attributes, opset=17)
+
+
+for _name in ("BlackmanWindow", "HammingWindow", "HannWindow"):
+    asks(_name)(window)
+
+
+@asks("MelWeightMatrix")
+def mel(rng: Rng) -> Asked:
+    low = float(rng.uniform(0, 500))
+    numbers: list[Any] = [rng.integers(2, 10), some(rng, 16, 64, 128), some(rng, 8000, 16000)]
+    inputs = [np.array(int(n), np.int64) for n in numbers]
+    inputs += [np.array(low, np.float32), np.array(low + rng.uniform(500, 3000), np.float32)]
+    return Asked(inputs, {}, opset=17)
+
+
+@asks("DFT")
+def dft(rng: Rng) -> Asked:
+    old = rng.random() < 0.4
+    rank = int(rng.integers(2, 5))
+    inverse, onesided = some(rng, (0, 0), (0, 1), (1, 0), (1, 1))
+    parts = 1 if onesided and not inverse else int(rng.integers(1, 3))
+    x = normal(rng, *shape(rng, rank - 1, 1, 9), parts)
+    axis = int(rng.integers(-rank, rank - 1))
+    if axis == -1 or axis == rank - 1:
+        axis = -2
+    length = np.array(rng.integers(1, 10), np.int64) if rng.random() < 0.4 else None
+    attributes = {"inverse": inverse, "onesided": onesided}
+    if old:
+        return Asked([x] if length is None else [x, length], {**attributes, "axis": axis}, opset=17)
+    return Asked([x, length, np.array(axis)], attributes, opset=20)
+
+
+@asks("STFT")
+def stft(rng: Rng) -> Asked:
+    parts, onesided = some(rng, (1, 1), (1, 0), (2, 0))
+    batch, length, size = int(rng.integers(1, 3)), int(rng.integers(12, 40)), int(rng.integers(3, 12))
+    signal = normal(rng, batch, length, parts) if parts == 2 or rng.random() < 0.6 else normal(rng, batch, length)
+    frame = np.array(size, np.int64)
+    kind = some(rng, "window", "frame", "both")
+    inputs: list[Any] = [signal, np.array(rng.integers(1, 6), np.int64)]
+    inputs.append(None if kind == "frame" else normal(rng, size))
+    inputs += [] if kind == "window" else [frame]
+    return Asked(inputs, {"onesided": onesided}, opset=17)
+
+
+# -- ai.onnx.ml -------------------------------------------------------------------------------------------------------
+
+
+@asks("Binarizer")
+def binarizer(rng: Rng) -> Asked:
+    return Asked([normal(rng, *shape(rng, 2))], {"threshold": float(rng.normal())}, domain=ML)
+
+
+@asks("FeatureVectorizer")
+def feature_vectorizer(rng: Rng) -> Asked:
+    rows, widths = int(rng.integers(1, 4)), shape(rng, int(rng.integers(1, 4)), 1, 4)
+    return Asked([normal(rng, rows, w) for w in widths], {"inputdimensions": widths}, domain=ML, ml=1)
+
+
+@asks("Imputer")
+def imputer(rng: Rng) -> Asked:
+    x = normal(rng, 3, 4).round(0)
+    missing = some(rng, 0.0, 1.0, float("nan"))
+    x[rng.random((3, 4)) < 0.3] = missing
+    values = [float(v) for v in rng.normal(size=some(rng, 1, 4))]
+    return Asked([x], {"imputed_value_floats": values, "replaced_value_float": missing}, domain=ML, ml=1)
+
+
+@asks("LabelEncoder")
+def label_encoder(rng: Rng) -> Asked:
+    keys, values = rng.permutation(6)[:4], rng.permutation(9)[:4]
+    kind = some(rng, ("strings", "int64s"), ("int64s", "strings"), ("int64s", "floats"), ("floats", "floats"))
+    how = {"strings": lambda v: [f"w{n}" for n in v], "int64s": lambda v: [int(n) for n in v]}
+    how["floats"] = lambda v: [float(n) for n in v]
+    attributes: dict[str, Any] = {f"keys_{kind[0]}": how[kind[0]](keys), f"values_{kind[1]}": how[kind[1]](values)}
+    if rng.random() < 0.5:
+        name = {"strings": "default_string", "int64s": "default_int64", "floats": "default_float"}[kind[1]]
+        attributes[name] = how[kind[1]]([77])[0]
+    x = rng.integers(0, 8, shape(rng, 2))
+    if kind[0] == "strings":
+        return Asked([np.array([f"w{n}" for n in x.reshape(-1)], object).reshape(x.shape)], attributes, domain=ML, ml=2)
+    return Asked([x.astype(np.float32) if kind[0] == "floats" else x], attributes, domain=ML, ml=2)
+
+
+POST = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
+
+
+@asks("LinearRegressor")
+def linear_regressor(rng: Rng) -> Asked:
+    targets, width = int(rng.integers(1, 4)), int(rng.integers(1, 5))
+    attributes: dict[str, Any] = {"targets": targets, "coefficients": rng.normal(size=targets * width).tolist()}
+    if rng.random() < 0.6:
+        attributes["intercepts"] = rng.normal(size=targets).tolist()
+    if rng.random() < 0.6:
+        attributes["post_transform"] = some(rng, *POST[:4])
+    return Asked([normal(rng, 3, width)], attributes, domain=ML, ml=1)
+
+
+@asks("LinearClassifier")
+def linear_classifier(rng: Rng) -> Asked:
+    classes, width = int(rng.integers(2, 5)), int(rng.integers(1, 5))
+    rows = classes if classes > 2 or rng.random() < 0.5 else 1
+    attributes: dict[str, Any] = {"coefficients": rng.normal(size=rows * width).tolist()}
+    attributes["intercepts"] = rng.normal(size=rows).tolist()
+    labels = rng.permutation(9)[:classes]
+    if rng.random() < 0.5:
+        attributes["classlabels_ints"] = [int(n) for n in labels]
+    else:
+        attributes["classlabels_strings"] = [f"w{n}" for n in labels]
+    if rng.random() < 0.6:
+        attributes["post_transform"] = some(rng, *POST[:4])
+    return Asked([normal(rng, 3, width)], attributes, 2, domain=ML, ml=1)
+
+
+@asks("Normalizer")
+def normalizer(rng: Rng) -> Asked:
+    x = normal(rng, *some(rng, (3, 4), (1, 3)))
+    x[0] *= some(rng, 0, 1)
+    return Asked([x], {"norm": some(rng, "MAX", "L1", "L2")}, domain=ML, ml=1)
+
+
+@asks("OneHotEncoder")
+def one_hot_encoder(rng: Rng) -> Asked:
+    zeros = {"zeros": int(rng.integers(2))} if rng.random() < 0.6 else {}
+    if rng.random() < 0.5:
+        cats = [int(n) for n in rng.permutation(6)[:4]]
+        x = rng.integers(0, 7, shape(rng, 2))
+        return Asked([some(rng, x, x.astype(np.float32))], {"cats_int64s": cats, **zeros}, domain=ML, ml=1)
+    return Asked([words(rng, *shape(rng, 2))], {"cats_strings": ["", "The", "THE", "a"], **zeros}, domain=ML, ml=1)
+
+
+@asks("Scaler")
+def scaler(rng: Rng) -> Asked:
+    n, m = some(rng, (1, 1), (4, 4))
+    offset, scale = rng.normal(size=n).tolist(), rng.normal(size=m).tolist()
+    x = normal(rng, 3, 4)
+    return Asked([some(rng, x, (x * 5).astype(np.int64))], {"offset": offset, "scale": scale}, domain=ML, ml=1)

@@ -1,0 +1,112 @@
+"""DynamicQuantizeLSTM against onnxruntime: random calls, and what its own quantisation makes of a model."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from onnxruntime.quantization import QuantType, quantize_dynamic
+
+import kvviz
+from kvviz.errors import OpError
+from tests.ops.ort_oracle import _session
+from tests.ops.random_cases import Call, by_ort, normals
+
+MS = "com.microsoft"
+
+
+def quantised_lstm(seed: int) -> Call:
+    rng = np.random.default_rng((seed, 31))
+    direction = ("forward", "reverse", "bidirectional")[seed % 3]
+    ways = 2 if direction == "bidirectional" else 1
+    steps, batch, size, hidden = (int(n) for n in rng.integers(1, 6, 4) + (0, 0, 3, 2))
+    dtype = np.dtype(np.int8 if rng.random() < 0.5 else np.uint8)
+    low, high = np.iinfo(dtype).min, int(np.iinfo(dtype).max) + 1
+    w = rng.integers(low, high, (ways, size, 4 * hidden)).astype(dtype)
+    r = rng.integers(low, high, (ways, hidden, 4 * hidden)).astype(dtype)
+    by_column = rng.random() < 0.4
+    per = (ways, 4 * hidden) if by_column else (ways,)
+    parameters = []
+    for _ in range(2):
+        parameters.append(rng.uniform(0.002, 0.01, per).astype(np.float32))
+        zero = 0 if by_column or rng.random() < 0.4 else rng.integers(low // 4, high // 4, per)
+        parameters.append(np.broadcast_to(np.asarray(zero, dtype), per).copy())
+
+    def maybe(share: float, *shape: int) -> np.ndarray | None:
+        return normals(rng, *shape) if rng.random() < share else None
+
+    optional: list[np.ndarray | None] = [maybe(0.6, ways, 8 * hidden)]
+    optional.append(rng.integers(0, steps + 1, batch).astype(np.int32) if rng.random() < 0.5 else None)
+    optional += [maybe(0.4, ways, batch, hidden), maybe(0.4, ways, batch, hidden), maybe(0.3, ways, 3 * hidden)]
+    attributes: dict = {"direction": direction, "hidden_size": hidden}
+    if rng.random() < 0.2:
+        attributes["clip"] = float(rng.uniform(0.5, 2))
+    if rng.random() < 0.2:
+        attributes["input_forget"] = 1
+    features = [direction, dtype.name, "by column" if by_column else "by direction"]
+    features += [what for what, x in zip(("bias", "lengths", "h", "c", "peepholes"), optional) if x is not None]
+    features += [name for name in ("clip", "input_forget") if name in attributes]
+    inputs = [normals(rng, steps, batch, size), w, r, *optional, *parameters]
+    return Call("DynamicQuantizeLSTM", inputs, attributes, 3, 21, MS, tuple(features))
+
+
+def test_300_random_calls_agree_with_onnxruntime():
+    counts: Counter[str] = Counter()
+    for seed in range(300):
+        call = quantised_lstm(seed)
+        counts.update(call.features)
+        for have, want in zip(call.run(call.inputs), by_ort(call), strict=True):
+            assert (have.shape, have.dtype) == (want.shape, want.dtype), call
+            off = np.abs(have - want).max()
+            # A number that lies between two whole ones may be rounded the other way after another tanh.
+            assert off < 2e-2, f"{seed}: off by {off} in {call}"
+            counts["close"] += off < 1e-5
+    assert counts["close"] > 0.98 * 900, counts
+    kinds = {"forward", "reverse", "bidirectional", "int8", "uint8", "by column", "by direction"}
+    kinds |= {"bias", "lengths", "h", "c", "peepholes", "clip", "input_forget"}
+    assert min(counts[kind] for kind in kinds) > 40, counts
+
+
+@pytest.mark.parametrize("weight_type", [QuantType.QInt8, QuantType.QUInt8])
+@pytest.mark.parametrize("direction", ["forward", "bidirectional"])
+def test_an_lstm_that_was_quantised_dynamically_runs_as_in_onnxruntime(tmp_path: Path, weight_type, direction):
+    # given
+    rng, ways, hidden = np.random.default_rng(1), 2 if direction == "bidirectional" else 1, 6
+    weights = {"w": normals(rng, ways, 4 * hidden, 5), "r": normals(rng, ways, 4 * hidden, hidden)}
+    node = helper.make_node("LSTM", ["x", "w", "r"], ["y", "h"], direction=direction, hidden_size=hidden)
+    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [7, 2, 5])]
+    outputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in ("y", "h")]
+    given = [numpy_helper.from_array(array, name) for name, array in weights.items()]
+    graph = helper.make_graph([node], "g", inputs, outputs, given)
+    onnx.save(helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 17)]), tmp_path / "a.onnx")
+    quantize_dynamic(tmp_path / "a.onnx", tmp_path / "b.onnx", weight_type=weight_type)
+    feeds = {"x": normals(rng, 7, 2, 5)}
+    # when
+    trace = kvviz.run(kvviz.load(tmp_path / "b.onnx"), feeds)
+    # then
+    assert [step.op_type for step in trace.steps] == ["DynamicQuantizeLSTM"]
+    wanted = _session((tmp_path / "b.onnx").read_bytes(), exact_bytes=True).run(["y", "h"], feeds)
+    for name, want in zip(("y", "h"), wanted):
+        np.testing.assert_allclose(trace.outputs[name], want, rtol=1e-4, atol=1e-4)
+
+
+def test_scales_of_another_shape_are_refused():
+    call = quantised_lstm(0)
+    inputs = list(call.inputs)
+    inputs[8] = np.ones(3, np.float32)
+    with pytest.raises(OpError, match=r"W_scale has shape \(3,\)"):
+        call.run(inputs)
+    with pytest.raises(OpError, match="R_zero_point is absent"):
+        call.run(call.inputs[:-1])
+
+
+@pytest.mark.parametrize("lengths", [[3], [1, 2, 9], [-1, 2, 1]], ids=str)
+def test_lengths_that_do_not_fit_are_refused(lengths):
+    call = quantised_lstm(0)
+    x, w, r = normals(np.random.default_rng(0), 4, 3, call.inputs[1].shape[1]), *call.inputs[1:3]
+    with pytest.raises(OpError, match=r"sequence_lens .* must be 3 numbers from 0 to 4"):
+        call.run([x, w, r, None, np.array(lengths, np.int32), None, None, None, *call.inputs[8:]])
