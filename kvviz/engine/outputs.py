@@ -15,6 +15,7 @@ from kvviz.engine.frame import Frame
 from kvviz.engine.ledger import Ledger
 from kvviz.engine.plan import PlannedNode
 from kvviz.engine.rows import APPEND, IN_PLACE, NEW, VIEW
+from kvviz.errors import OpError
 from kvviz.memory.storage import Storage, address
 
 Placing = tuple[tuple, int, int, int]
@@ -43,6 +44,24 @@ def strides_of(planned: PlannedNode, out: np.ndarray) -> tuple[int, ...] | None:
     return planned.strides
 
 
+def every_output(planned: PlannedNode, out: Any) -> tuple:
+    """What a kernel returned, one entry an output.
+
+    Raises
+    ------
+    OpError
+        When the node names more outputs than its operator has.
+    """
+    outs = out if isinstance(out, tuple) else (out,)
+    if any(planned.outputs[len(outs) :]):
+        node, made = planned.node, len(outs)
+        raise OpError(
+            f"node {node.name!r} ({node.qualified_op}) names {len(node.outputs)} outputs "
+            f"({', '.join(node.outputs)}), but the operator makes {made}: remove {', '.join(node.outputs[made:])}"
+        )
+    return outs
+
+
 def place_outputs(
     ledger: Ledger, frame: Frame, planned: PlannedNode, args: Sequence[Any], out: Any, taken: tuple[int, ...]
 ) -> Placing:
@@ -57,7 +76,7 @@ def place_outputs(
     """
     if taken and planned.plain and planned.grows and type(out) is np.ndarray:
         return _appended(frame, planned, args, out, taken[0])
-    outs = out if isinstance(out, tuple) else (out,)
+    outs = every_output(planned, out)
     stores = frame.stores
     if taken or planned.views:
         sources = taken + planned.views

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from kvviz.engine.binding import dtype_of
+from kvviz.engine.outputs import every_output
 from kvviz.engine.plan import KEEP, PIN
 from kvviz.engine.rows import APPEND, IN_PLACE, NEW, POOL, VIEW
 from kvviz.memory.storage import Room, Storage, address, root_of
@@ -74,7 +75,7 @@ def execute_placed(execution: Execution, frame: Frame, planned: PlannedNode) -> 
         out = planned.call(*args, **how)
     except Exception as error:
         out = execution.after_failure(planned, args, error)
-    outs = out if isinstance(out, tuple) else (out,)
+    outs = every_output(planned, out)
     homes = policy.homes(execution, frame, planned, args, outs, taken)
     placed: list[tuple | None] = []
     allocated = stored = 0

@@ -41,7 +41,11 @@ def wrapped(indices: np.ndarray, length: int, axis: int) -> np.ndarray:
 def gather(x, indices, *, axis=0):
     """Take slices along one axis; the axis is replaced by the shape of the indices."""
     try:
-        if x.flags.c_contiguous:
+        if not x.size and indices.size:
+            # NumPy does not look at the indices where there is nothing to take, nor at the rank of a scalar below.
+            counted(axis, x.ndim)
+            wrapped(indices, x.shape[axis], axis)
+        if x.flags.c_contiguous and x.ndim:
             result = x.take(indices, axis)
         else:
             # take() would first copy all of a strided operand, say of a cache with room or of a transposed weight.
@@ -109,6 +113,8 @@ def one_hot(indices, depth, values, *, axis=-1):
     check_size((*indices.shape, n), values.dtype)
     # Indices in [-depth, -1] count from the end; others out of range match nothing and leave a row of off values.
     wanted = np.where(indices < 0, indices + n, indices)
+    if values.shape != (2,):
+        raise OpError(f"values must be the off and the on value, two numbers, but have shape {values.shape}")
     ramp = np.arange(n).reshape((n,) + (1,) * (indices.ndim - place))
     return np.where(np.ascontiguousarray(np.expand_dims(wanted, place) == ramp), values[1], values[0])
 

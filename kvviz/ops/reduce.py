@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from kvviz.ops.arguments import ints
+from kvviz.ops.arguments import counted, ints
 from kvviz.ops.numeric import FLOAT32, FLOAT64
 from kvviz.ops.registry import op
 
@@ -26,7 +26,11 @@ def _reducing(*names: str) -> Callable[[Callable], Callable]:
                 axes = tuple(ints(where, axes) or ())
             if not axes:
                 axes = () if noop_with_empty_axes else None
-            y = body(x, axes, keepdims != 0)
+            try:
+                y = body(x, axes, keepdims != 0)
+            except ValueError:
+                # An axis that is out of range, or named twice, which runtimes take.
+                y = body(x, axes and tuple({counted(axis, x.ndim): 0 for axis in axes}), keepdims != 0)
             return y if y.flags.c_contiguous else y.copy()
 
         kernel.__name__ = body.__name__

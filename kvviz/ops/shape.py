@@ -22,6 +22,9 @@ def reshape(x, target=None, *, shape=None, allowzero=0):
             raise OpError(f"shape {sizes} keeps a dimension that a tensor of shape {x.shape} does not have")
         sizes = [kept if size == 0 else size for size, kept in zip(sizes, (*x.shape, *sizes[x.ndim :]))]
     try:
+        # NumPy takes every negative length for one to infer.
+        if any(size < -1 for size in sizes):
+            raise ValueError
         return x.reshape(sizes)
     except ValueError:
         raise OpError(f"a tensor of shape {x.shape} cannot be reshaped to {sizes}") from None
@@ -59,7 +62,7 @@ def squeeze(x, where=None, *, axes=None):
         return x.reshape(x.shape[: places[0]] + x.shape[places[0] + 1 :])
     if not places:
         return x.reshape([size for size in x.shape if size != 1])
-    drop = distinct(places, x.ndim)
+    drop = {counted(axis, x.ndim, "axes") for axis in places}
     for axis in drop:
         if x.shape[axis] != 1:
             raise OpError(f"axis {axis} of a tensor of shape {x.shape} has length {x.shape[axis]}, not 1")
@@ -70,6 +73,8 @@ def squeeze(x, where=None, *, axes=None):
 def transpose(x, *, perm=None):
     """Permute the dimensions; without ``perm`` reverse them."""
     try:
+        if perm is not None and any(axis < 0 for axis in perm):
+            raise ValueError
         return x.transpose(perm)
     except ValueError:
         raise OpError(f"perm {perm} does not permute the dimensions of a tensor of shape {x.shape}") from None
@@ -182,6 +187,10 @@ def reverse_sequence(x, lengths, *, batch_axis=1, time_axis=0):
     """Reverse the first ``lengths[b]`` rows of each batch entry; the two axes are 0 and 1 in either order."""
     batch, time = counted(batch_axis, x.ndim, "batch_axis"), counted(time_axis, x.ndim, "time_axis")
     y = x.copy()
+    if batch == time or max(batch, time) > 1:
+        raise OpError(f"batch_axis {batch_axis} and time_axis {time_axis} must be 0 and 1, in either order")
+    if lengths.shape != (x.shape[batch],):
+        raise OpError(f"sequence_lens of shape {lengths.shape} must hold one length for each of {x.shape[batch]} entries")
     rows, result = np.moveaxis(x, (batch, time), (0, 1)), np.moveaxis(y, (batch, time), (0, 1))
     for b, length in enumerate(lengths.tolist()):
         if not 0 <= length <= x.shape[time]:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from kvviz.errors import OpError
-from kvviz.ops.arguments import counted, distinct, ints
+from kvviz.ops.arguments import counted, distinct, ints, scalar
 from kvviz.ops.limits import check_size
 from kvviz.ops.registry import Grow, op
 
@@ -59,6 +59,8 @@ def split(x, lengths=None, *, axis=0, split=None, num_outputs=None, n_outputs=No
             raise OpError(f"axis {axis} of length {total} does not split into {parts} parts")
     if sum(sizes) != total or min(sizes, default=0) < 0:
         raise OpError(f"lengths {sizes} do not add up to {total}, the length of axis {axis}")
+    if n_outputs is not None and len(sizes) != n_outputs:
+        raise OpError(f"a split into {len(sizes)} parts, {sizes}, does not fit a node that names {n_outputs} outputs")
     before, outputs, start = _before(axis), [], 0
     for size in sizes:
         end = start + size
@@ -128,7 +130,7 @@ def pad(x, amounts=None, fill=None, where=None, *, mode="constant", value=0.0, p
     befores, afters = [max(b, 0) for b in befores], [max(a, 0) for a in afters]
     check_size((b + n + a for b, n, a in zip(befores, core.shape, afters)), x.dtype)
     if mode == "constant":
-        constant = value if fill is None else fill.reshape(-1)[0]
+        constant = value if fill is None else scalar(fill, "constant_value")
         result = np.full([b + n + a for b, n, a in zip(befores, core.shape, afters)], constant, x.dtype)
         result[tuple(slice(b, b + n) for b, n in zip(befores, core.shape))] = core
         return result
