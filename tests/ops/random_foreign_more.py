@@ -114,10 +114,11 @@ def roi_align(rng: Rng) -> Asked:
     return Asked([normal(rng, 2, 3, 6, 7), corners, rng.integers(0, 2, n)], attributes, opset=16)
 
 
-def resized(rng: Rng, upsample: bool = False) -> Asked:
-    rank = int(rng.integers(1, 5))
-    x = normal(rng, *shape(rng, rank, 1, 6))
+def resized(rng: Rng) -> Asked:
+    """What onnxruntime takes: interpolation over the last two axes (one of them before channels), or over any of 3."""
     mode = some(rng, "nearest", "linear", "cubic")
+    rank = int(rng.integers(1, 5)) if mode == "nearest" else some(rng, 2, 4) if mode == "cubic" else some(rng, 2, 3, 4)
+    x = normal(rng, *shape(rng, rank, 1, 7))
     attributes: dict[str, Any] = {"mode": mode}
     if rng.random() < 0.8:
         choices = ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric", "half_pixel_symmetric")
@@ -129,25 +130,33 @@ def resized(rng: Rng, upsample: bool = False) -> Asked:
         attributes["exclude_outside"] = int(rng.integers(2))
     if mode != "nearest" and rng.random() < 0.3:
         attributes["antialias"] = 1
+    free = list(range(rank)) if mode == "nearest" else [rank - 2, rank - 1]
     axes = list(range(rank))
     if rng.random() < 0.3:
-        axes = rng.permutation(rank)[: int(rng.integers(1, rank + 1))].tolist()
+        axes = sorted(rng.permutation(free)[: int(rng.integers(1, len(free) + 1))].tolist())
         attributes["axes"] = [int(a) - some(rng, 0, rank) for a in axes]
-    if mode != "nearest" and rank > 2 and len(axes) == rank:
-        # The runtime interpolates over the last two axes only, or all but the first and the last.
-        axes_resized = {rank - 1, rank - 2}
-    else:
-        axes_resized = set(axes)
     roi = None
     if attributes.get("coordinate_transformation_mode") == "tf_crop_and_resize":
         begin = rng.uniform(-0.2, 0.6, len(axes))
-        roi = np.concatenate([begin, begin + rng.uniform(0.1, 0.6, len(axes))]).astype(np.float32)
+        end = begin + rng.uniform(0.1, 0.6, len(axes))
+        fixed = [axis not in free for axis in axes]
+        begin[fixed], end[fixed] = 0, 1
+        roi = np.concatenate([begin, end]).astype(np.float32)
         attributes["extrapolation_value"] = some(rng, 0.0, 7.5)
     if rng.random() < 0.5:
-        scales = [float(some(rng, 0.5, 2.0, 1.5, 0.7, 1.0, 3.1)) if a in axes_resized else 1.0 for a in axes]
+        same = 1.9 if roi is not None else 1.0
+        scales = [float(some(rng, 0.5, 2.0, 1.5, 0.7, same, 3.1)) if a in free else 1.0 for a in axes]
         return Asked([x, roi, np.array(scales, np.float32)], attributes, opset=19)
-    sizes = [int(rng.integers(1, 9)) if a in axes_resized else x.shape[a] for a in axes]
-    if rng.random() < 0.2:
+    sizes = [int(rng.integers(1, 9)) if a in free else x.shape[a] for a in axes]
+    if roi is not None:
+        # An axis that keeps its length is not cropped by onnxruntime.
+        sizes = [n + (n == x.shape[a] and a in free) for n, a in zip(sizes, axes)]
+    elif mode == "nearest" and attributes.get("coordinate_transformation_mode") == "half_pixel_symmetric":
+        # Its coordinates are rounded another way there in the last bit, which decides between two elements.
+        del attributes["coordinate_transformation_mode"]
+    elif rng.random() < 0.2 and set(axes) <= set(free):
+        # The policy overlooks negative axes there.
+        attributes["axes"] = axes
         attributes["keep_aspect_ratio_policy"] = some(rng, "not_larger", "not_smaller", "stretch")
     return Asked([x, roi, None, i64(*sizes)], attributes, opset=19)
 
