@@ -204,11 +204,14 @@ def dft(rng: Rng) -> Asked:
     rank = int(rng.integers(2, 5))
     inverse, onesided = some(rng, (0, 0), (0, 1), (1, 0), (1, 1))
     parts = 1 if onesided and not inverse else int(rng.integers(1, 3))
-    x = normal(rng, *shape(rng, rank - 1, 1, 9), parts)
+    x = normal(rng, *shape(rng, rank - 1, 2 if inverse and onesided else 1, 9), parts)
     axis = int(rng.integers(-rank, rank - 1))
     if axis == -1 or axis == rank - 1:
         axis = -2
     length = np.array(rng.integers(1, 10), np.int64) if rng.random() < 0.4 else None
+    if length is not None and inverse and onesided:
+        # What a spectrum longer than one side means there depends on how much longer it is.
+        length += 2 * x.shape[axis]
     attributes = {"inverse": inverse, "onesided": onesided}
     if old:
         return Asked([x] if length is None else [x, length], {**attributes, "axis": axis}, opset=17)
