@@ -116,7 +116,7 @@ def one_hot(indices, depth, values, *, axis=-1):
     if values.shape != (2,):
         raise OpError(f"values must be the off and the on value, two numbers, but have shape {values.shape}")
     ramp = np.arange(n).reshape((n,) + (1,) * (indices.ndim - place))
-    return np.where(np.ascontiguousarray(np.expand_dims(wanted, place) == ramp), values[1], values[0])
+    return np.where(np.ascontiguousarray(np.expand_dims(wanted, place) == ramp), values[1:], values[:1])
 
 
 @op("NonZero")

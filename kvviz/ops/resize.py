@@ -176,7 +176,7 @@ def _coordinates(length, made, factor, region, how):
 
 
 def _taps(at, length, factor, way):
-    """For each output element the input elements it is made of and their weights, (made, taps); None for weights of 1."""
+    """For each output element the input elements it is made of, (made, taps), and their weights; None if all are 1."""
     if way.mode == "nearest":
         return _nearest(at, factor, way.nearest).astype(np.int64).clip(0, length - 1)[:, None], None
     spread = 1 if way.mode == "linear" else 2

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 
 from kvviz.errors import OpError
@@ -60,4 +62,4 @@ def split_to_sequence(x, split=None, *, axis=0, keepdims=1):
         if min(lengths, default=0) < 0 or sum(lengths) != total:
             raise OpError(f"lengths {lengths} do not add up to {total}, the length of axis {axis}")
         bounds = [0, *np.cumsum(lengths, dtype=np.int64).tolist()]
-    return [x[(*before, slice(b, e))] for b, e in zip(bounds, bounds[1:])]
+    return [x[(*before, slice(b, e))] for b, e in pairwise(bounds)]

@@ -92,6 +92,8 @@ def expand(x, target):
     sizes = tuple(target.tolist())
     if sizes == x.shape:
         return x
+    if sizes and min(sizes) < 0:
+        raise OpError(f"a length of {list(sizes)} is negative")
     missing = len(sizes) - x.ndim
     shape, strides = list(sizes[:missing]) if missing > 0 else [], [0] * max(missing, 0)
     wanted = sizes[missing:] if missing >= 0 else (1,) * -missing + sizes
@@ -190,7 +192,9 @@ def reverse_sequence(x, lengths, *, batch_axis=1, time_axis=0):
     if batch == time or max(batch, time) > 1:
         raise OpError(f"batch_axis {batch_axis} and time_axis {time_axis} must be 0 and 1, in either order")
     if lengths.shape != (x.shape[batch],):
-        raise OpError(f"sequence_lens of shape {lengths.shape} must hold one length for each of {x.shape[batch]} entries")
+        raise OpError(
+            f"sequence_lens of shape {lengths.shape} must hold one length for each of {x.shape[batch]} entries"
+        )
     rows, result = np.moveaxis(x, (batch, time), (0, 1)), np.moveaxis(y, (batch, time), (0, 1))
     for b, length in enumerate(lengths.tolist()):
         if not 0 <= length <= x.shape[time]:

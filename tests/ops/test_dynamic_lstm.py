@@ -23,7 +23,7 @@ def quantised_lstm(seed: int) -> Call:
     rng = np.random.default_rng((seed, 31))
     direction = ("forward", "reverse", "bidirectional")[seed % 3]
     ways = 2 if direction == "bidirectional" else 1
-    steps, batch, size, hidden = (int(n) for n in rng.integers(1, 6, 4) + (0, 0, 3, 2))
+    steps, batch, size, hidden = (int(n) + more for n, more in zip(rng.integers(1, 6, 4), (0, 0, 3, 2)))
     dtype = np.dtype(np.int8 if rng.random() < 0.5 else np.uint8)
     low, high = np.iinfo(dtype).min, int(np.iinfo(dtype).max) + 1
     w = rng.integers(low, high, (ways, size, 4 * hidden)).astype(dtype)

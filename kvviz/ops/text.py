@@ -1,0 +1,116 @@
+"""Strings: splitting, matching, normalising, and counting n-grams."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from kvviz.errors import OpError
+from kvviz.ops.numeric import FLOAT32
+from kvviz.ops.registry import op
+
+
+@op("StringSplit")
+def string_split(x, *, delimiter="", maxsplit=None):
+    """The parts of each string along a new last axis, filled up with empty ones, and how many each has.
+
+    Without a delimiter strings are split at white space. An empty string has no part, as in onnxruntime.
+    """
+    most = -1 if maxsplit is None else maxsplit
+    found = [_parts(text, delimiter, most) for text in x.reshape(-1).tolist()]
+    width = max(map(len, found), default=0)
+    y = np.full((len(found), width), "", object)
+    for row, parts in zip(y, found):
+        row[: len(parts)] = parts
+    return y.reshape(*x.shape, width), np.array([len(parts) for parts in found], np.int64).reshape(x.shape)
+
+
+def _parts(text: str, delimiter: str, most: int) -> list[str]:
+    if delimiter:
+        return text.split(delimiter, most) if text else []
+    return text.strip().split(None, most)
+
+
+@op("StringNormalizer", since=10)
+def string_normalizer(x, *, case_change_action="NONE", is_case_sensitive=0, locale="", stopwords=()):
+    """The strings of a row without the stop words, in capitals or small letters; one empty string where none is left.
+
+    Letters change as Unicode says, whatever the locale.
+    """
+    if x.ndim not in (1, 2) or (x.ndim == 2 and len(x) != 1):
+        raise OpError(f"the input must have shape (n,) or (1, n), but has {x.shape}")
+    change = {"NONE": str, "LOWER": str.lower, "UPPER": str.upper}.get(case_change_action)
+    if change is None:
+        raise OpError(f"case_change_action {case_change_action!r} is none of NONE, LOWER, UPPER")
+    key = str if is_case_sensitive else str.lower
+    unwanted = {key(word) for word in stopwords}
+    kept = [change(text) for text in x.reshape(-1).tolist() if key(text) not in unwanted] or [""]
+    return np.array(kept, object).reshape(*x.shape[:-1], len(kept))
+
+
+@op("RegexFullMatch")
+def regex_full_match(x, *, pattern=""):
+    r"""Whether each whole string matches. Classes such as ``\w`` are those of ASCII, as in RE2."""
+    try:
+        matcher = re.compile(pattern, re.ASCII)
+    except re.error as error:
+        raise OpError(f"pattern {pattern!r} is no regular expression: {error}") from None
+    found = [matcher.fullmatch(text) is not None for text in x.reshape(-1).tolist()]
+    return np.array(found, np.bool_).reshape(x.shape)
+
+
+@op("TfIdfVectorizer")
+def tfidf_vectorizer(
+    x,
+    *,
+    max_gram_length,
+    max_skip_count,
+    min_gram_length,
+    mode,
+    ngram_counts,
+    ngram_indexes,
+    pool_int64s=(),
+    pool_strings=(),
+    weights=(),
+):
+    """How often each n-gram of the pool occurs in each row, with up to ``max_skip_count`` items skipped between two.
+
+    IDF gives its weight where it occurs at all, TFIDF the weight times the count; without weights they are 1.
+    """
+    if mode not in ("TF", "IDF", "TFIDF"):
+        raise OpError(f"mode {mode!r} is none of TF, IDF, TFIDF")
+    if x.ndim not in (1, 2):
+        raise OpError(f"the input must have 1 or 2 dimensions, but has shape {x.shape}")
+    wanted = _pool(list(pool_strings) or list(pool_int64s), ngram_counts, min_gram_length, max_gram_length)
+    if wanted and max(wanted.values()) >= len(ngram_indexes):
+        raise OpError(f"{len(ngram_indexes)} ngram_indexes do not name a place for every n-gram of the pool")
+    width = max(ngram_indexes) + 1
+    rows = x.reshape(-1, x.shape[-1]).tolist()
+    y = np.zeros((len(rows), width), FLOAT32)
+    for row, items in zip(y, rows):
+        for length in range(min_gram_length, max_gram_length + 1):
+            # Skipping means nothing to single items.
+            for step in range(1, (max_skip_count + 1 if length > 1 else 1) + 1):
+                for start in range(len(items) - (length - 1) * step):
+                    place = wanted.get(tuple(items[start : start + (length - 1) * step + 1 : step]))
+                    if place is not None:
+                        row[ngram_indexes[place]] += 1
+    if mode != "TF":
+        factor = np.ones(width, FLOAT32)
+        if weights:
+            factor[list(ngram_indexes)] = weights
+        y = (y > 0) * factor if mode == "IDF" else y * factor
+    return y.astype(FLOAT32, copy=False).reshape(*x.shape[:-1], width)
+
+
+def _pool(items: list, counts: tuple[int, ...], least: int, most: int) -> dict[tuple, int]:
+    """The number of each n-gram of a length from ``least`` to ``most``, in the order of the pool."""
+    found: dict[tuple, int] = {}
+    number = 0
+    for length, (start, end) in enumerate(zip(counts, (*counts[1:], len(items))), 1):
+        for place in range(start, end, length):
+            if least <= length <= most:
+                found.setdefault(tuple(items[place : place + length]), number)
+            number += 1
+    return found
