@@ -91,7 +91,7 @@ def test_a_node_with_more_outputs_than_its_operator_is_refused(op_type: str, mad
         kvviz.run(kvviz.load(model), {"x": rand(2, 2)}, policy=policy)
 
 
-def test_a_sequence_of_maps_goes_through_the_whole_of_a_trace(tmp_path) -> None:
+def test_a_sequence_of_maps_goes_through_the_whole_of_a_trace(tmp_path):
     # given
     asked = Asked([rand(2, 3)], {"classlabels_strings": ["a", "b", "c"]}, domain="ai.onnx.ml", ml=1)
     trace = kvviz.run(kvviz.load(model_of("ZipMap", asked)), {"x0": asked.inputs[0]})
