@@ -7,12 +7,11 @@ import { unpackMatch } from "./pair.js";
 import type { Selection } from "./select.js";
 import { Store } from "./store.js";
 import { line, listen, Writer, type Model } from "./sync.js";
-import { read, unpack, type Payload } from "./wire.js";
+import { patch, read, unpack, type Payload } from "./wire.js";
 
-/** What was told last: the edge, where there is one, is always newer. */
+/** The payload with what changed since, if anything did. */
 function newest(payload: ArrayBuffer | null, edge: ArrayBuffer | null): Payload | null {
-  const raw = edge ?? payload;
-  return raw && unpack(raw);
+  return payload && unpack(edge ? patch(payload, edge) : payload);
 }
 
 function showDebugger(model: Model, root: HTMLElement, first: Payload): Shown {
