@@ -97,10 +97,10 @@ def compressed(told: Mapping[str, bytes], level: int = 6) -> bytes:
     return gzip.compress(b"".join(told.values()), level, mtime=0)
 
 
-def unpack(payload: bytes, change: bytes = b"") -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Header and columns of a payload, the inverse of `pack`; ``change`` is what changed in it since, if anything did."""
+def unpack(payload: bytes, *changes: bytes) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Header and columns of a payload, the inverse of `pack`; ``changes`` are put in one after the other."""
     raw = gzip.decompress(payload)
-    if change:
+    for change in filter(None, changes):
         raw = patched(raw, change)
     size = int.from_bytes(raw[:4], "little")
     header = json.loads(raw[4 : 4 + size])

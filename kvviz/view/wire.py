@@ -26,8 +26,8 @@ FORMAT = 1
 BREAKPOINT_KINDS = ("node", "op", "buffer", "decision", "condition")
 # Of the runs that the page asked for, so many are kept.
 _MOST_ASKED = 4
-# What changed is told up to this share of the payload, or so many bytes.
-_SHARE, _SMALL = 0.125, 4096
+# What changed in the payload is told up to this share of it, and what changed since then up to so many bytes.
+_SHARE, _SMALL = 0.25, 3000
 
 decode = unpack
 
@@ -75,7 +75,8 @@ class Payloads:
         self._shapes: dict[int, str] = {}
         self._drawings = Drawings(self._tables)
         self._report: tuple[int, Report] | None = None
-        self._whole: tuple[dict[str, bytes], int] | None = None
+        # What the page has: the payload, and that with the edge put in; unpacked, with their sizes as sent.
+        self._bases: list[tuple[dict[str, bytes], int]] = []
         self._begin()
 
     def tell(self, level: int = 6, lazy: bool = False) -> bytes:
@@ -91,22 +92,36 @@ class Payloads:
         """
         told = self._tell(lazy)
         whole = compressed(told, level)
-        self._whole = (told, len(whole))
+        self._bases = [(told, len(whole))]
         return whole
 
-    def change(self, level: int = 1, lazy: bool = False) -> bytes | None:
-        """What changed since the last payload, see `kvviz.view.delta`; None where a new payload is hardly more.
+    def change(self, level: int = 1, lazy: bool = False) -> tuple[bytes | None, bytes] | None:
+        """What changed since, see `kvviz.view.delta`; None where a new payload is hardly more.
 
         Parameters
         ----------
         level, lazy
             As in `tell`.
+
+        Returns
+        -------
+        edge : bytes or None
+            What changed in the last payload; None: what was said of that last still stands.
+        latest : bytes
+            What changed in the two of them together, empty if nothing did.
         """
-        if self._whole is None:
-            return None
-        old, size = self._whole
-        changed = delta(old, self._tell(lazy), HEADER, level)
-        return changed if len(changed) < max(size * _SHARE, _SMALL) else None
+        told = self._tell(lazy)
+        if len(self._bases) > 1:
+            latest = delta(self._bases[1][0], told, HEADER, level)
+            if len(latest) < _SMALL:
+                return None, latest
+        if self._bases:
+            whole, size = self._bases[0]
+            edge = delta(whole, told, HEADER, level)
+            if len(edge) < max(size * _SHARE, _SMALL):
+                self._bases[1:] = [(told, len(edge))]
+                return edge, b""
+        return None
 
     def _tell(self, lazy: bool) -> dict[str, bytes]:
         trace, columns = self.trace, Columns()

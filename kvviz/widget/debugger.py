@@ -54,8 +54,9 @@ class Debugger(Paired):
         The run with the fix that was applied last.
     """
 
-    # What changed in the payload since it was told.
+    # What changed in the payload since it was told, and what has changed since then.
     edge = traitlets.Bytes().tag(sync=True)
+    latest = traitlets.Bytes().tag(sync=True)
     # The cache view: a module that the page loads, and its data, once somebody has looked at it.
     cache_module = traitlets.Unicode("").tag(sync=True)
     cache_data = traitlets.Bytes().tag(sync=True)
@@ -139,7 +140,7 @@ class Debugger(Paired):
         """
         if self._payloads.show(run):
             with self.hold_sync():
-                self.payload, self.edge = self._payloads.tell(lazy=True), b""
+                self.payload, self.edge, self.latest = self._payloads.tell(lazy=True), b"", b""
 
     def fix(self, step: int, blocker: int = 0) -> Trace:
         """Run again with the change that lets a missed op run in place, and show before and after side by side.
@@ -212,12 +213,14 @@ class Debugger(Paired):
         return stop
 
     def _tell_edge(self) -> None:
-        """Send what changed since the payload. Both together are all that the page, or a saved notebook, needs."""
+        """Send what changed. The payload and its changes are together all that the page, or a saved notebook, needs."""
         change = self._payloads.change(lazy=True)
         with self.hold_sync():
             if change is None:
-                self.payload, change = self._payloads.tell(level=1, lazy=True), b""
-            self.edge = change
+                self.payload, change = self._payloads.tell(level=1, lazy=True), (b"", b"")
+            edge, self.latest = change
+            if edge is not None:
+                self.edge = edge
 
     def _runs_told(self) -> int:
         """Runs that have told their caches."""

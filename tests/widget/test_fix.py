@@ -150,4 +150,6 @@ def test_the_diagnosis_of_a_run_that_goes_on_is_sent_when_it_is_asked_for(story:
     # and once it has run to its end, it is part of what the page has
     debugger.resume()
     assert debugger.trace.live is None
-    assert decode(debugger.payload, debugger.edge)[0]["report"]["total"] == len(explain(debugger.trace).missed)
+    assert decode(debugger.payload, debugger.edge, debugger.latest)[0]["report"]["total"] == len(
+        explain(debugger.trace).missed
+    )
