@@ -20,7 +20,8 @@ const options = {
   target: ["es2022", "chrome114", "firefox115", "safari16.4"],
   charset: "utf8",
   minify: !process.argv.includes("--plain"),
-  mangleProps: /^store$/, // what every pane holds: never a key of JSON, of a trait or of the page's own objects
+  // what panes hold and call: never a key of JSON, of a trait or of the page's own objects
+  mangleProps: /^(store|tell|seek|toRun|choices|outStep|blockStep|bindFrame|byBirth|setBreakpoints|flushTraits|onPerson)$/,
   legalComments: "none",
   logLevel: "warning",
 };

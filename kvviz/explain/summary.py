@@ -103,8 +103,14 @@ class Missed:
         return next((fix for fix in fixes if fix.saves > 0), fixes[0] if fixes else None)
 
 
-def counts(trace: Any) -> Counts:
+def counts(trace: Any, runs: int | None = None) -> Counts:
     """How the steps of a trace ran.
+
+    Parameters
+    ----------
+    trace : Trace
+    runs : int, optional
+        Count the steps of so many runs, from the first on; of all by default.
 
     Examples
     --------
@@ -113,12 +119,13 @@ def counts(trace: Any) -> Counts:
     """
     numbers = dict.fromkeys(("in_place", "views", "missed", "cannot", "bodies"), 0)
     total = 0
-    for row in trace.recorder.rows:
+    end = len(trace.recorder.rows) if runs is None else trace.runs[runs - 1].last if runs else 0
+    for row in trace.recorder.rows[:end]:
         kind = _kind(trace, row)
         numbers[kind] += 1
         if kind == "missed":
             total += spent(row)
-    total += sum(clone.bytes for copied in clones(trace).values() for clone in copied)
+    total += sum(clone.bytes for step, copied in clones(trace).items() if step < end for clone in copied)
     return Counts(**numbers, missed_bytes=total)
 
 

@@ -14,7 +14,10 @@ from typing import Any
 
 import numpy as np
 
+from kvviz.view.delta import patched
+
 INT, FLOAT = "i", "d"
+HEADER = "header."
 _DTYPES: dict[str, np.dtype] = {INT: np.dtype("<i4"), FLOAT: np.dtype("<f8")}
 
 
@@ -62,23 +65,43 @@ class Columns:
         self.arrays[name] = (kind, np.asarray(data, dtype=_DTYPES[kind]))
 
 
-def pack(header: Mapping[str, Any], columns: Columns, level: int = 6) -> bytes:
-    """Header and columns as compressed bytes; the table of columns becomes ``header["columns"]``."""
-    table, blocks, offset = {}, [], 0
+def parts(header: Mapping[str, Any], columns: Columns) -> dict[str, bytes]:
+    """A payload before it is compressed, by the parts of it that change apart from each other: each entry of the header
+    (their names begin with ``HEADER``), and each column. The table of columns becomes ``header["columns"]``."""
+    table, blocks, offset = {}, {}, 0
     for name, (kind, array) in columns.arrays.items():
         data = array.tobytes()
         table[name] = [kind, offset, len(array)]
-        blocks += [data, bytes(-len(data) % 8)]
-        offset += len(data) + -len(data) % 8
-    text = json.dumps({**header, "columns": table}, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    raw = text.encode("utf-8", "replace")
-    raw += b" " * (-(4 + len(raw)) % 8)
-    return gzip.compress(b"".join([len(raw).to_bytes(4, "little"), raw, *blocks]), level, mtime=0)
+        blocks[name] = data + bytes(-len(data) % 8)
+        offset += len(blocks[name])
+    texts = {}
+    for key, value in {**header, "columns": table}.items():
+        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+        texts[HEADER + key] = b"%s%s:%s" % (
+            b"," if texts else b"{",
+            json.dumps(key).encode(),
+            text.encode("utf-8", "replace"),
+        )
+    size = sum(map(len, texts.values())) + 1
+    pad = -(4 + size) % 8
+    return {HEADER + "size": (size + pad).to_bytes(4, "little"), **texts, HEADER + "end": b"}" + b" " * pad, **blocks}
 
 
-def unpack(payload: bytes) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Header and columns of a payload; the inverse of `pack`."""
+def pack(header: Mapping[str, Any], columns: Columns, level: int = 6) -> bytes:
+    """Header and columns as compressed bytes."""
+    return compressed(parts(header, columns), level)
+
+
+def compressed(told: Mapping[str, bytes], level: int = 6) -> bytes:
+    """The parts of a payload as compressed bytes."""
+    return gzip.compress(b"".join(told.values()), level, mtime=0)
+
+
+def unpack(payload: bytes, *changes: bytes) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Header and columns of a payload, the inverse of `pack`; ``changes`` are put in one after the other."""
     raw = gzip.decompress(payload)
+    for change in filter(None, changes):
+        raw = patched(raw, change)
     size = int.from_bytes(raw[:4], "little")
     header = json.loads(raw[4 : 4 + size])
     start = 4 + size

@@ -15,8 +15,8 @@ from typing import Any
 
 from kvviz.errors import KvvizError
 from kvviz.explain.compare import align
+from kvviz.explain.comparison.alike import alike
 from kvviz.explain.kept import keeps_all, told_steps
-from kvviz.explain.summary import counts
 from kvviz.explain.words import short, size
 from kvviz.view.svg import picture
 from kvviz.view.table import steps_table
@@ -204,16 +204,21 @@ def plan_to_html(
 
 
 def figures_table(before: Any, after: Any, labels: Sequence[str]) -> str:
-    """What two traces come to, as a small HTML table."""
-    figures: list[tuple[str, Callable[[int], str], list[int]]] = [
-        ("peak", size, [trace.peak_bytes for trace in (before, after)]),
-        ("copied", size, [trace.bytes_copied for trace in (before, after)]),
-        ("allocated", size, [trace.bytes_allocated for trace in (before, after)]),
-        ("in place", str, [counts(trace).in_place for trace in (before, after)]),
+    """What two traces come to in the runs that both have finished, as a small HTML table."""
+    told = alike(before, after)
+    figures: list[tuple[str, str, Callable[[int], str]]] = [
+        ("peak", "peak", size),
+        ("copied", "copied", size),
+        ("allocated", "allocated", size),
+        ("in place", "in_place", str),
     ]
     head = "".join(f"<th>{escape(text)}</th>" for text in ("", *labels))
-    rows = [f"<tr><th>{name}</th>{''.join(f'<td>{tell(n)}</td>' for n in both)}</tr>" for name, tell, both in figures]
-    return f"<table><tr>{head}</tr>{''.join(rows)}</table>"
+    rows = []
+    for name, key, tell in figures:
+        cells = "".join(f"<td>{tell(getattr(side, key))}</td>" for side in (told.first, told.second))
+        rows.append(f"<tr><th>{name}</th>{cells}</tr>")
+    note = f"<caption>{told.note}</caption>" if told.note else ""
+    return f"<table>{note}<tr>{head}</tr>{''.join(rows)}</table>"
 
 
 def plan_table(events: Sequence[Any]) -> str:

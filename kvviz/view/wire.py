@@ -12,7 +12,8 @@ from typing import Any
 
 from kvviz.errors import KvvizError
 from kvviz.explain.diagnose import Report, explain
-from kvviz.view.columns import Columns, Strings, pack, unpack
+from kvviz.view.columns import HEADER, Columns, Strings, compressed, parts, unpack
+from kvviz.view.delta import delta
 from kvviz.view.wire_frames import FrameColumns, storage_columns
 from kvviz.view.wire_graphs import Drawings, GraphTable, add_tables
 from kvviz.view.wire_report import report_header
@@ -25,6 +26,8 @@ FORMAT = 1
 BREAKPOINT_KINDS = ("node", "op", "buffer", "decision", "condition")
 # Of the runs that the page asked for, so many are kept.
 _MOST_ASKED = 4
+# What changed in the payload is told up to this share of it, and what changed since then up to so many bytes.
+_SHARE, _SMALL = 0.25, 3000
 
 decode = unpack
 
@@ -72,6 +75,8 @@ class Payloads:
         self._shapes: dict[int, str] = {}
         self._drawings = Drawings(self._tables)
         self._report: tuple[int, Report] | None = None
+        # What the page has: the payload, and that with the edge put in; unpacked, with their sizes as sent.
+        self._bases: list[tuple[dict[str, bytes], int]] = []
         self._begin()
 
     def tell(self, level: int = 6, lazy: bool = False) -> bytes:
@@ -85,6 +90,40 @@ class Payloads:
             Leave out the diagnosis of a recording of which not all steps are told, if it was not made before: the page
             asks for it.
         """
+        told = self._tell(lazy)
+        whole = compressed(told, level)
+        self._bases = [(told, len(whole))]
+        return whole
+
+    def change(self, level: int = 1, lazy: bool = False) -> tuple[bytes | None, bytes] | None:
+        """What changed since, see `kvviz.view.delta`; None where a new payload is hardly more.
+
+        Parameters
+        ----------
+        level, lazy
+            As in `tell`.
+
+        Returns
+        -------
+        edge : bytes or None
+            What changed in the last payload; None: what was said of that last still stands.
+        latest : bytes
+            What changed in the two of them together, empty if nothing did.
+        """
+        told = self._tell(lazy)
+        if len(self._bases) > 1:
+            latest = delta(self._bases[1][0], told, HEADER, level)
+            if len(latest) < _SMALL:
+                return None, latest
+        if self._bases:
+            whole, size = self._bases[0]
+            edge = delta(whole, told, HEADER, level)
+            if len(edge) < max(size * _SHARE, _SMALL):
+                self._bases[1:] = [(told, len(edge))]
+                return edge, b""
+        return None
+
+    def _tell(self, lazy: bool) -> dict[str, bytes]:
         trace, columns = self.trace, Columns()
         self._look_at_frames()
         self._take_in()
@@ -114,7 +153,7 @@ class Payloads:
             "breakpoint_kinds": BREAKPOINT_KINDS,
             "strings": self._strings.table(),
         }
-        return pack(header, columns, level)
+        return parts(header, columns)
 
     def show(self, run: int) -> bool:
         """Tell the steps of one more run from now on; of the runs so asked for, the last few are kept.

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
 from kvviz.explain.compare import align, first_difference
-from kvviz.explain.summary import counts
+from kvviz.explain.comparison.alike import alike
 from kvviz.view.columns import Columns, pack
 from kvviz.view.wire import FORMAT
 
@@ -39,10 +40,16 @@ def pair_payload(
     ways = align(before, after)
     for side, name in enumerate(("to.after", "to.before")):
         columns.ints(name, ways[side] if kept is None else _among(ways[side], kept[side], kept[1 - side]))
+    told = alike(before, after)
+    if first is not None and told.runs is not None and first.step >= before.runs[told.runs - 1].last:
+        # It ends there for no other reason than that it has not run any further.
+        first = None
     header = {
         "format": FORMAT,
         "labels": list(labels),
-        "totals": [_totals(before), _totals(after)],
+        "totals": [asdict(told.first), asdict(told.second)],
+        "note": told.note,
+        "runs": told.runs,
         "first": None if first is None else {"step": first.step, "partner": first.other, "sentence": first.sentence},
         "back": back,
     }
@@ -70,15 +77,3 @@ def _among(to: Any, own: Sequence[int], others: Sequence[int]) -> np.ndarray:
     places = np.searchsorted(told, partners)
     found = np.isin(partners, told)
     return np.where(found, places, -1)
-
-
-def _totals(trace: Any) -> dict[str, int]:
-    count = counts(trace)
-    return {
-        "peak": trace.peak_bytes,
-        "copied": trace.bytes_copied,
-        "allocated": trace.bytes_allocated,
-        "in_place": count.in_place,
-        "missed": count.missed,
-        "steps": len(trace.steps),
-    }

@@ -54,7 +54,9 @@ class Debugger(Paired):
         The run with the fix that was applied last.
     """
 
+    # What changed in the payload since it was told, and what has changed since then.
     edge = traitlets.Bytes().tag(sync=True)
+    latest = traitlets.Bytes().tag(sync=True)
     # The cache view: a module that the page loads, and its data, once somebody has looked at it.
     cache_module = traitlets.Unicode("").tag(sync=True)
     cache_data = traitlets.Bytes().tag(sync=True)
@@ -138,7 +140,7 @@ class Debugger(Paired):
         """
         if self._payloads.show(run):
             with self.hold_sync():
-                self.payload, self.edge = self._payloads.tell(lazy=True), b""
+                self.payload, self.edge, self.latest = self._payloads.tell(lazy=True), b"", b""
 
     def fix(self, step: int, blocker: int = 0) -> Trace:
         """Run again with the change that lets a missed op run in place, and show before and after side by side.
@@ -203,12 +205,22 @@ class Debugger(Paired):
         if len(self.trace.steps) != before:
             if self._cursor.session is not None:
                 self._cursor.session.look_ahead()
-            self.edge = self._payloads.tell(level=1, lazy=True)
+            self._tell_edge()
             if self.cache_data and self._runs_told() != runs:
                 self.cache_data = cache_payload(self.trace, level=1)
         self.cursor = stop.position
         self.decode_step = self._cursor.decode_step
         return stop
+
+    def _tell_edge(self) -> None:
+        """Send what changed. The payload and its changes are together all that the page, or a saved notebook, needs."""
+        change = self._payloads.change(lazy=True)
+        with self.hold_sync():
+            if change is None:
+                self.payload, change = self._payloads.tell(level=1, lazy=True), (b"", b"")
+            edge, self.latest = change
+            if edge is not None:
+                self.edge = edge
 
     def _runs_told(self) -> int:
         """Runs that have told their caches."""

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import anywidget
 import traitlets
+from IPython.display import display
 
 from kvviz.errors import KvvizError
+from kvviz.widget.still import saved
 
 STATIC = Path(__file__).parent / "static"
 
@@ -29,6 +32,8 @@ class Page(anywidget.AnyWidget):
         ``"auto"``, ``"light"`` or ``"dark"``. Synced.
     height : int
         In px. Synced.
+    still : str
+        By which the page knows the saved picture beside it. Synced.
     """
 
     _esm = STATIC / "kvviz.js"
@@ -39,9 +44,10 @@ class Page(anywidget.AnyWidget):
     cursor = traitlets.Int(-1).tag(sync=True)
     theme = traitlets.Unicode("auto").tag(sync=True)
     height = traitlets.Int(720).tag(sync=True)
+    still = traitlets.Unicode().tag(sync=True)
 
     def __init__(self, **traits: Any) -> None:
-        super().__init__(**traits)
+        super().__init__(still=uuid4().hex, **traits)
         self.on_msg(self._receive)
 
     def _receive(self, _widget: Any, message: Mapping[str, Any], _buffers: Any) -> None:
@@ -62,6 +68,15 @@ class Page(anywidget.AnyWidget):
         bundle = super()._repr_mimebundle_(**options)
         data, metadata = bundle if isinstance(bundle, tuple) else (bundle or {}, {})
         return {**self._still(), **data}, metadata
+
+    def _ipython_display_(self) -> None:
+        """Show the page, and behind it in an output of its own what a reader sees where the page cannot be."""
+        bundle, metadata = self._repr_mimebundle_()
+        still = self._still()
+        page = {kind: data for kind, data in bundle.items() if kind not in still or kind == "text/plain"}
+        display(page, metadata=metadata, raw=True)
+        if still.keys() - {"text/plain"}:
+            display(saved(self.still, still), raw=True)
 
     def _still(self) -> dict[str, Any]:
         """What a reader without a kernel sees, by mime type."""

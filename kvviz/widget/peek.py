@@ -19,9 +19,9 @@ def peek(trace: Trace, name: str, step: int) -> dict[str, Any]:
     Returns
     -------
     dict
-        ``info`` (type and shape), ``stats`` (min, max, mean, and the number of NaN), ``rows`` (at most 64 × 64
-        numbers: the last two axes, the
-        first entry of all others).
+        ``info`` (type and shape), ``stats`` (smallest and largest number, the mean of the finite ones, how many are NaN
+        and how many infinite), ``rows`` (at most 64 × 64 numbers: the last two axes, the first entry of all others).
+        JSON has no infinity: an infinite number is told as ``"inf"`` or ``"-inf"``, and NaN among the rows as None.
 
     Raises
     ------
@@ -33,17 +33,33 @@ def peek(trace: Trace, name: str, step: int) -> dict[str, Any]:
     if array.dtype == object or array.dtype.kind in "USO":
         return {"info": info, "stats": {}, "rows": [[str(v) for v in array.reshape(-1)[:SIDE]]]}
     numbers = array.astype(np.float64) if array.dtype.kind != "c" else np.abs(array)
-    stats: dict[str, float | int] = {}
-    if numbers.size:
-        finite = numbers[np.isfinite(numbers)]
-        if finite.size:
-            stats = {"min": float(finite.min()), "max": float(finite.max()), "mean": float(finite.mean())}
-        stats["nan"] = int(np.isnan(numbers).sum())
+    stats = _stats(numbers)
     while numbers.ndim > 2:
         numbers = numbers[0] if numbers.shape[0] else numbers.reshape(0, 0)
     grid = np.atleast_2d(numbers)[:SIDE, :SIDE]
-    rows = [[float(v) if np.isfinite(v) else None for v in row] for row in grid]
+    rows = [[_told(v) for v in row] for row in grid]
     return {"info": info, "stats": stats, "rows": rows}
+
+
+def _stats(numbers: np.ndarray) -> dict[str, float | str]:
+    present = numbers[~np.isnan(numbers)]
+    finite = present[np.isfinite(present)]
+    stats: dict[str, float | str] = {}
+    if present.size:
+        stats = {"min": _told(present.min()), "max": _told(present.max())}
+    if finite.size:
+        stats["mean" if finite.size == numbers.size else "mean of the finite"] = float(finite.mean())
+    if numbers.size:
+        stats["nan"] = numbers.size - present.size
+    stats |= {name: n for name in ("inf", "-inf") if (n := int((present == float(name)).sum()))}
+    return stats
+
+
+def _told(number: Any) -> Any:
+    """A number as JSON can hold it."""
+    if np.isfinite(number):
+        return float(number)
+    return None if np.isnan(number) else str(float(number))
 
 
 def attention(trace: Trace, cache: int, run: int, query: int = -1) -> dict[str, Any]:
@@ -77,4 +93,4 @@ def attention(trace: Trace, cache: int, run: int, query: int = -1) -> dict[str, 
             "mask is not known, or the run has no such query"
         )
     rows = int(np.flatnonzero(weights.any(0)).max(initial=-1)) + 1
-    return {"heads": [[round(float(w), 5) for w in head[:rows]] for head in weights]}
+    return {"heads": [[_told(round(float(w), 5)) for w in head[:rows]] for head in weights]}

@@ -43,7 +43,7 @@ def ask(debugger: Debugger, **message: Any) -> list[dict[str, Any]]:
 
 
 def told_runs(debugger: Debugger) -> list[int]:
-    header, _ = decode(debugger.edge or debugger.payload)
+    header, _ = decode(debugger.payload, debugger.edge, debugger.latest)
     return [i for i, run in enumerate(header["runs"]) if run["last"] > run["first"]]
 
 

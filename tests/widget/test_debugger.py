@@ -74,7 +74,7 @@ def test_stepping_past_the_recorded_end_executes_and_tells_the_page(paused: Debu
     # then
     assert answers == []
     assert paused.cursor == 0 and len(paused.trace.steps) == 1
-    assert decode(paused.edge)[0]["runs"][0]["last"] == 1
+    assert decode(paused.payload, paused.edge, paused.latest)[0]["runs"][0]["last"] == 1
 
 
 def test_choosing_a_frontier_op_in_the_page_runs_that_one(paused: Debugger) -> None:
@@ -167,7 +167,7 @@ def test_payloads_told_bit_by_bit_equal_one_told_at_the_end() -> None:
     # when
     for _ in range(5):
         debugger.goto(debugger.cursor + 150)
-    grown, fresh = decode(debugger.edge), decode(payload(debugger.trace))
+    grown, fresh = decode(debugger.payload, debugger.edge, debugger.latest), decode(payload(debugger.trace))
     # then
     assert len(debugger.trace.runs) == 3
     for name in ("graphs", "drawings", "runs", "live", "caches"):

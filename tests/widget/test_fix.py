@@ -58,6 +58,32 @@ def test_a_fix_that_the_page_asks_for_is_shown_beside_what_was_before(debugger: 
     assert len(decode(debugger.other)[1]["step.node"]) == len(after.steps)
 
 
+def test_a_fix_of_a_run_that_goes_on_is_compared_over_the_runs_that_both_have_finished(story: kvviz.Trace) -> None:
+    # given a debugger that leaves the last token to be run live, some ops into it
+    debugger = kvviz.debug(story.graph, prompt=[5, 17, 33], max_new_tokens=4)
+    debugger.goto(len(story.steps) + 20)
+    fix = next(finding.fix for finding in explain(debugger.trace).caches if finding.fix is not None)
+    # when
+    after = debugger.apply(fix)
+    # then what is told of it is what those three runs come to where they are all that ran
+    header, _ = decode(debugger.match)
+    before, fixed = header["totals"]
+    assert len(story.runs) == 3 and len(after.runs) == 4
+    assert [before["copied"], before["allocated"]] == [story.bytes_copied, story.bytes_allocated]
+    assert before["peak"] == story.peak_bytes
+    assert before["steps"] == fixed["steps"] == len(story.steps)
+    assert fixed["copied"] == sum(run.bytes_copied for run in after.runs[:3])
+    assert fixed["copied"] < before["copied"] < debugger.trace.bytes_copied
+    assert header["note"] == "figures of the 3 runs that both have finished"
+    # and once the debugger has run to its end, all is counted
+    debugger.mode = "debugger"
+    debugger.resume()
+    debugger.apply(fix)
+    header, _ = decode(debugger.match)
+    assert header["note"] == ""
+    assert [told["copied"] for told in header["totals"]] == [debugger.trace.bytes_copied, after.bytes_copied]
+
+
 def test_any_step_at_which_the_op_was_missed_may_be_named(debugger: Debugger) -> None:
     missed, blocker = with_fix(debugger.trace)
     other = next(step for step in missed.steps if step != missed.step)
@@ -124,4 +150,6 @@ def test_the_diagnosis_of_a_run_that_goes_on_is_sent_when_it_is_asked_for(story:
     # and once it has run to its end, it is part of what the page has
     debugger.resume()
     assert debugger.trace.live is None
-    assert decode(debugger.edge)[0]["report"]["total"] == len(explain(debugger.trace).missed)
+    assert decode(debugger.payload, debugger.edge, debugger.latest)[0]["report"]["total"] == len(
+        explain(debugger.trace).missed
+    )

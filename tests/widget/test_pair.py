@@ -60,12 +60,16 @@ def test_what_the_page_moved_is_not_moved_again(pair: Pair) -> None:
     assert (pair.cursor, pair.partner) == (12, 40)
 
 
-def test_the_page_is_told_the_steps_and_the_figures_of_both(pair: Pair) -> None:
-    # given
+def test_the_page_is_told_the_steps_of_both_and_the_figures_of_the_runs_that_both_have(pair: Pair) -> None:
+    # given the first trace as it would be without the run that only it has
     header, columns = decode(pair.match)
+    shorter = kvviz.decode(pair.before.graph, [5, 17, 33], 3)
     # then
     assert header["labels"] == ["tight", "with room"]
-    for told, trace in zip(header["totals"], (pair.before, pair.after), strict=True):
+    assert header["note"] == "figures of the 3 runs that both have finished"
+    assert header["note"] in pair._repr_mimebundle_()[0]["text/html"]
+    assert header["first"]["step"] < len(shorter.steps)
+    for told, trace in zip(header["totals"], (shorter, pair.after), strict=True):
         assert told["peak"] == trace.peak_bytes
         assert told["copied"] == trace.bytes_copied
         assert told["allocated"] == trace.bytes_allocated

@@ -49,7 +49,7 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
   const main = el("div.kv-main");
   app.append(main);
   const totals = new TotalsPane(shell.pane("totals", "Totals of this run"), store, commands, ask, signal);
-  const graph = new GraphPane(shell.pane("graph", "Graph", main), store, (node) => commands.choose(node), signal);
+  const graph = new GraphPane(shell.pane("graph", "Graph", main), store, (node) => commands.choose(node, store.now.graph), signal);
   const side = el("div.kv-side");
   main.append(side);
   const step = new StepPane(shell.pane("this", "This step", side), store, signal);
@@ -97,7 +97,7 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
     enter: () => {
       const s = store.selection;
       if (s?.kind !== "node" || !store.now.choices.some((c) => c.node === s.id)) return false;
-      commands.choose(s.id);
+      commands.choose(s.id, s.graph ?? store.now.graph);
       return true;
     },
     pause: () => commands.pause(),

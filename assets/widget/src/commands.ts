@@ -83,10 +83,11 @@ export class Commands {
   }
 
   /** Run this node next; a person may only choose where nothing has been recorded yet. */
-  choose(node: number): void {
+  choose(node: number, graph?: number): void {
     const { store } = this;
     const { next, choices } = store.now;
-    if (!choices.some((c) => c.node === node)) return store.tell("this op cannot run next: an input of it is missing, or it has run");
+    // in the graph that is shown the same number may be another node
+    if ((graph ?? store.t.p.frame.graph[next]) !== store.t.p.frame.graph[next] || !choices.some((c) => c.node === node)) return store.tell("this op cannot run next: an input of it is missing, or it has run");
     if (!atEdge(store.t, store.cursor)) {
       const step = choices.find((c) => c.node === node)!.step;
       store.tell(`recorded: this op ran as step ${numberOf(store.t, step)}; another order can be chosen at the live end or with kvviz.debug`);

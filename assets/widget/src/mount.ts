@@ -22,7 +22,9 @@ function render(kinds: Record<string, Kind>, model: Model, host: HTMLElement): (
   const life = new AbortController();
   const { signal } = life;
   const root = makeRoot();
-  host.append(root);
+  // while the page is here, the saved picture of it is not needed; see kvviz/widget/still.py
+  const hidden = el("style", {}, `[data-kv-still="${model.get("still")}"]{display:none}`);
+  host.append(hidden, root);
   root.append(el("p.kv-wait", {}, "kvviz …"));
   let shown: Shown | null = null;
   let mode = "";
@@ -60,6 +62,7 @@ function render(kinds: Record<string, Kind>, model: Model, host: HTMLElement): (
   return () => {
     life.abort();
     shown?.destroy();
+    hidden.remove();
     root.remove();
   };
 }

@@ -6,7 +6,9 @@ export interface Totals { peak: number; copied: number; allocated: number; in_pl
 /** What Python says of both, see kvviz/view/wire_pair.py. `to`: by step of one side, the step of the other; -1 = none. */
 export interface Match {
   labels: [string, string];
-  totals: [Totals, Totals];
+  totals: [Totals, Totals]; // of the first `runs`, null = of all
+  runs: number | null;
+  note: string; // which they are
   first: { step: number; partner: number; sentence: string } | null;
   back: boolean; // whether there is a debugger to go back to
   to: [Ints, Ints];
@@ -25,11 +27,11 @@ export function partner(to: Ints, step: number): { step: number; exact: boolean 
 
 const KINDS = FLAG.inPlace | FLAG.missed | FLAG.view | FLAG.foreign;
 
-/** Steps of `a` that `b` does not have, or decided in another way: dispatch, inputs taken, where outputs live. */
-export function differences(a: Trace, b: Trace, to: Ints): number[] {
+/** Steps of the first `runs` of `a` that `b` does not have, or decided in another way: dispatch, inputs taken, where outputs live. */
+export function differences(a: Trace, b: Trace, to: Ints, runs: number | null = null): number[] {
   const hows = ({ p }: Trace, s: number) => p.out.how.subarray(p.step.out[s], p.step.out[s + 1]).join();
   const found: number[] = [];
-  for (let s = 0; s < a.p.steps; s++) {
+  for (let s = 0; s < (a.p.runs[runs ?? -1]?.first ?? a.p.steps); s++) {
     const other = to[s] ?? -1;
     const same = other >= 0 && ((a.p.step.flags[s] ^ b.p.step.flags[other]) & KINDS) === 0
       && a.p.step.taken[s] === b.p.step.taken[other] && hows(a, s) === hows(b, other);

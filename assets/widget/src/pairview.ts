@@ -97,9 +97,9 @@ export class Pair {
 
   #header(model: Model): HTMLElement {
     const { signal } = this.#life;
-    const { labels, totals, first, back } = this.match;
+    const { labels, totals, first, back, runs, note } = this.match;
     const [a, b] = this.#stores;
-    const found = differences(a.t, b.t, this.match.to[0]);
+    const found = differences(a.t, b.t, this.match.to[0], runs);
     // figures of recordings of different length are not like for like: say so
     const figures = FIGURES.filter(([key]) => key !== "steps" || totals[0].steps !== totals[1].steps).map(([key, text, write]) => {
       const [x, y] = [totals[0][key], totals[1][key]];
@@ -122,7 +122,7 @@ export class Pair {
         button("▸", "The next difference", "next-difference", () => go(found.find((s) => s > a.cursor)), signal));
     }
     const where = bareRuns(a.t.p) ? " in the runs whose steps are here" : "";
-    const said = (found.length ? `${plural(found.length, "op")} decided in another way` : "all ops decided alike") + where;
+    const said = (found.length ? `${plural(found.length, "op")} decided in another way` : "all ops decided alike") + where + (note ? `; ${note}` : "");
     return el("header.kv-compare.kv-bar", { "aria-label": `${labels[0]} compared with ${labels[1]}` }, leave, el("dl", {}, ...figures),
       el("div", {}, tools, el("p.kv-soft", { "data-kv": "pair-count" }, said)),
       first ? el("p.kv-first", { "data-kv": "pair-first" }, el("b", {}, "First difference "), first.sentence) : "");

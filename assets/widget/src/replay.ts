@@ -27,15 +27,11 @@ export function atEdge({ p }: Trace, cursor: number): boolean {
   return p.live !== null && cursor >= p.steps - 1;
 }
 
-/**
- * The frame to show: the one of the step that just ran, so that this step is always on screen. At the live edge it is
- * the frame that goes on, unless that belongs to the next run: a finished run stays in view until something runs.
- */
+/** The frame to show: the one of the step that just ran, so that this step is always on screen; see `frontierFrame`. */
 export function frameAt(t: Trace, cursor: number): number {
-  const { p, x } = t;
-  if (atEdge(t, cursor) && (cursor < 0 || p.frame.run[p.live!.frame] === x.run[cursor])) return p.live!.frame;
-  if (cursor < 0) return p.steps ? root(t, p.step.frame[0]) : 0;
-  return p.step.frame[Math.min(cursor, p.steps - 1)];
+  const { p } = t;
+  if (cursor >= 0) return p.step.frame[Math.min(cursor, p.steps - 1)];
+  return atEdge(t, cursor) ? p.live!.frame : p.steps ? root(t, p.step.frame[0]) : 0;
 }
 
 /** The frame whose nodes are candidates: the shown one, or where things go on once that one is complete; -1 = all has run. */

@@ -12,7 +12,8 @@ export function numberOf({ p, x }: Trace, step: number): number {
 
 /** The run of the step with this number, and its place; -1 where it is not there. */
 export function findStep({ p }: Trace, number: number): { run: number; step: number } {
-  if (number < 0 || !p.runs.length) return { run: -1, step: number };
+  // where nothing has run yet, Python may be a step ahead: what it ran is on its way
+  if (number < 0 || !p.total || !p.runs.length) return { run: -1, step: number };
   // several runs begin at one number where the earlier ones have no steps
   const known = Math.min(number, p.total - 1);
   const run = Math.max(0, upper(p.runs.map((r) => r.from), known) - 1);

@@ -7,12 +7,11 @@ import { unpackMatch } from "./pair.js";
 import type { Selection } from "./select.js";
 import { Store } from "./store.js";
 import { line, listen, Writer, type Model } from "./sync.js";
-import { read, unpack, type Payload } from "./wire.js";
+import { patch, read, unpack, type Payload } from "./wire.js";
 
-/** What was told last: the edge, where there is one, is always newer. */
-function newest(payload: ArrayBuffer | null, edge: ArrayBuffer | null): Payload | null {
-  const raw = edge ?? payload;
-  return raw && unpack(raw);
+/** The payload with what changed in it since. */
+function newest(payload: ArrayBuffer | null, ...changes: (ArrayBuffer | null)[]): Payload | null {
+  return payload && unpack(changes.reduce<ArrayBuffer>((raw, change) => (change ? patch(raw, change) : raw), payload));
 }
 
 function showDebugger(model: Model, root: HTMLElement, first: Payload): Shown {
@@ -60,8 +59,8 @@ function showDebugger(model: Model, root: HTMLElement, first: Payload): Shown {
     settled();
   }, signal);
   return {
-    change: ([payload, edge]) => {
-      const p = newest(payload, edge);
+    change: ([payload, ...changes]) => {
+      const p = newest(payload, ...changes);
       if (!p) return false;
       store.replace(p);
       settled();
@@ -80,16 +79,16 @@ function showDebugger(model: Model, root: HTMLElement, first: Payload): Shown {
 
 export default entry({
   debugger: {
-    traits: ["payload", "edge"],
-    show(model, root, [payload, edge]) {
-      const p = newest(payload, edge);
+    traits: ["payload", "edge", "latest"],
+    show(model, root, [payload, ...changes]) {
+      const p = newest(payload, ...changes);
       return p && showDebugger(model, root, p);
     },
   },
   pair: {
-    traits: ["payload", "edge", "other", "match"],
-    show(model, root, [payload, edge, other, match]) {
-      const p = newest(payload, edge);
+    traits: ["payload", "edge", "latest", "other", "match"],
+    show(model, root, [payload, edge, latest, other, match]) {
+      const p = newest(payload, edge, latest);
       return p && other && match && new Pair(model, root, [p, unpack(other)], unpackMatch(match));
     },
   },

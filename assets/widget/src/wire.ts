@@ -155,10 +155,30 @@ export function unpack(raw: ArrayBuffer, lax = false): Payload {
   };
 }
 
-/** Trait bytes (a DataView in Jupyter, an array in an export) unpacked; null for empty bytes. */
+const opened = new WeakMap<object, Promise<ArrayBuffer>>();
+/** Trait bytes (a DataView in Jupyter, an array in an export) unpacked, once; null for empty bytes. */
 export async function read(bytes: DataView | Uint8Array | null | undefined): Promise<ArrayBuffer | null> {
-  if (!bytes || bytes.byteLength === 0) return null;
-  return gunzip(new Uint8Array(bytes.buffer, bytes.byteOffset, bytes.byteLength));
+  if (!bytes?.byteLength) return null;
+  let raw = opened.get(bytes);
+  if (!raw) opened.set(bytes, (raw = gunzip(new Uint8Array(bytes.buffer, bytes.byteOffset, bytes.byteLength))));
+  return raw;
+}
+
+/** Unpacked bytes of a later payload, from an earlier one and what changed since; see kvviz/view/delta.py. */
+export function patch(old: ArrayBuffer, change: ArrayBuffer): ArrayBuffer {
+  const [was, size, pieces] = new Int32Array(change, 0, 3);
+  if (was !== old.byteLength) throw new Error("what changed is of another recording");
+  const at = new Int32Array(change, 12, 2 * pieces);
+  const made = new Uint8Array(size);
+  let done = 0;
+  let fresh = 12 + 8 * pieces;
+  for (let i = 0; i < 2 * pieces; i += 2) {
+    const length = at[i + 1];
+    made.set(at[i] < 0 ? new Uint8Array(change, fresh, length) : new Uint8Array(old, at[i], length), done);
+    if (at[i] < 0) fresh += length;
+    done += length;
+  }
+  return made.buffer;
 }
 
 export async function decode(bytes: DataView | Uint8Array | null | undefined): Promise<Payload | null> {

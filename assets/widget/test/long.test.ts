@@ -11,7 +11,7 @@ import { highest } from "../src/runline.js";
 import { bare, bareRuns, findStep, numberOf } from "../src/steps.js";
 import { Store } from "../src/store.js";
 import { unpack } from "../src/wire.js";
-import { llama } from "./mock.js";
+import { branches, llama } from "./mock.js";
 import { few } from "./traces.js";
 
 const RAW = llama(1, 8);
@@ -49,6 +49,16 @@ describe("steps", () => {
     }
     expect(findStep({ p, x }, WHOLE.p.steps + 99)).toEqual({ run: 7, step: p.steps - 1 });
     expect(findStep({ p, x }, -1).step).toBe(-1);
+  });
+
+  test("that have run and are still on their way from the kernel are waited for", () => {
+    const empty = { ...few(RAW, []), total: 0, runs: [{ ...p.runs[0], first: 0, last: 0, from: 0, steps: 0 }], live: { frame: 0, frontier: [] } };
+    const store = new Store(empty, -1, now);
+    store.go(0, "model");
+    expect([store.bare, store.number]).toEqual([-1, -1]);
+    store.replace(p);
+    store.go(0, "model");
+    expect(store.number).toBe(0);
   });
 
   test("have the states and places that they have in the whole recording", () => {
@@ -160,6 +170,18 @@ describe("the timeline of a long recording", () => {
     expect(scaleOf({ p: high, x }).top).toBe(high.runs[5].peak);
     expect(curve({ p, x }, 100).top).toBe(Math.max(...p.runs.map((r) => r.peak)));
   });
+});
+
+test("an op of another graph than the frontier's cannot be chosen by its number", () => {
+  const t = branches(1, true);
+  const store = new Store(unpack(t), unpack(t).steps - 1, now);
+  const asked: Message[] = [];
+  const commands = new Commands(store, Object.assign((m: Message) => asked.push(m) > 0, { able: () => true }), () => {});
+  const { node } = store.now.choices[0];
+  commands.choose(node, 3);
+  expect(asked).toEqual([]);
+  commands.choose(node, 0);
+  expect(asked).toEqual([{ do: "choose", node, frame: store.now.next }]);
 });
 
 test("caches of a run are told as such where the run before does not say where it left them", () => {

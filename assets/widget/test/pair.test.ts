@@ -50,6 +50,12 @@ describe("two recordings", () => {
     expect(differences(a, b, pairs(a, b))).toEqual([]);
   });
 
+  test("differ nowhere in the runs that both have finished, where one only went on", () => {
+    const [a, b] = [trace(branches(3)), trace(branches(2))];
+    expect(differences(a, b, pairs(a, b)).length).toBe(a.p.runs[2].last - a.p.runs[2].first);
+    expect(differences(a, b, pairs(a, b), 2)).toEqual([]);
+  });
+
   test("differ where an op ran in place on one side only, and where it is missing", () => {
     const [a, b] = [trace(branches(3)), trace(branches(2))];
     const one = stepOf(a, "neg");

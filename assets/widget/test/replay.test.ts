@@ -71,12 +71,15 @@ describe("where we are", () => {
     expect(decode.p.frame.run[frontierFrame(decode, last)]).toBe(3);
   });
 
-  test("is the live frame at the end of what is recorded", () => {
+  test("is still that one at the end of what is recorded, where another frame goes on", () => {
     const live = trace(branches(2, true));
     const last = live.p.steps - 1;
     expect(atEdge(live, last)).toBe(true);
-    expect(frameAt(live, last)).toBe(live.p.live!.frame);
     expect(frontier(live, last)).toEqual([{ node: 4, alloc: 0, frees: 512, step: -1 }]);
+    const goesOn = live.p.frame.graph.lastIndexOf(3); // an iteration of the loop
+    const entered = { ...live, p: { ...live.p, live: { frame: goesOn, frontier: [] } } };
+    expect(frameAt(entered, last)).toBe(live.p.step.frame[last]);
+    expect(frontierFrame(entered, last)).toBe(goesOn);
   });
 });
 
