@@ -84,8 +84,9 @@ def _cache_shape(
         else:
             length = cache_dimension(graph, pair, axis)
             if length is None:
+                called = "without a name" if dim is None else repr(dim)
                 raise InputError(
-                    f"cache {value.name!r} has a dimension {'?' if dim is None else dim!r} that the model does not fix; "
+                    f"cache {value.name!r} has a dimension {called} that the model does not fix; "
                     "pass that cache in inputs= (with 0 rows)"
                 )
             shape.append(length)

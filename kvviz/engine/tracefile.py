@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from kvviz.atomic_write import replacing
 from kvviz.engine.reasons import offset_of
 from kvviz.engine.trace import Trace
 from kvviz.graph.model import Graph, Node, Value
@@ -56,7 +57,7 @@ def save(trace: Trace, path: Any) -> None:
     strings: dict[str, int] = {}
     columns = _columns(trace, strings)
     header["strings"] = list(strings)
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+    with replacing(path) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("header.json", json.dumps(header))
         for name in COLUMNS:
             archive.writestr(f"{name}.i64", np.array(columns[name], "<i8").tobytes())
