@@ -89,6 +89,7 @@ class Reader:
             value_info={text(v.name): value_type(text(v.name), v.type, self.source) for v in proto.value_info},
             source=self.source.label,
             folder=None if self.source.folder is None else os.path.abspath(self.source.folder),
+            files=self.source.files,
             proto=whole or proto,
             overridable=tuple(v for v in declared if v.name in weights),
             captures=captures,
