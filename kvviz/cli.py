@@ -23,7 +23,7 @@ import numpy as np
 
 import kvviz
 from kvviz.atomic_write import replacing
-from kvviz.decode.made import Maker
+from kvviz.decode.synthetic_inputs import Maker
 from kvviz.engine.schedules import NAMES
 from kvviz.errors import InputError, KvvizError
 from kvviz.explain.words import size
@@ -215,7 +215,8 @@ def _inputs(graph: Graph, options: argparse.Namespace, decoding: bool = False) -
     maker = Maker(graph, dict(options.dim or ()), _arrays(options.inputs), decoding)
     missing = maker.open_dims()
     if missing:
-        line = shlex.join([*options.line, "--dim", *(f"{name}={length}" for name, length in missing.items())])
+        fitting = maker.proposed()
+        line = shlex.join([*options.line, "--dim", *(f"{name}={length}" for name, length in fitting.items())])
         raise InputError(f"the model leaves {', '.join(missing)} open; give a length, for example: kvviz {line}")
     return maker.make()
 

@@ -157,8 +157,9 @@ def _fitted(value: Value, array: np.ndarray) -> np.ndarray:
     rank = len(value.shape)
     if array.ndim < rank:
         array = array.reshape((1,) * (rank - array.ndim) + array.shape)
-    elif array.ndim > rank and array.size == 1:
-        array = array.reshape((1,) * rank)
+    while array.ndim > rank and array.shape[0] == 1:
+        # A batch of one that the graph does not know of.
+        array = array[0]
     if rank == 2 and isinstance(value.shape[1], int) and array.shape[1] < value.shape[1]:
         array = np.pad(array, ((0, 0), (0, value.shape[1] - array.shape[1])))
     return array

@@ -17,7 +17,6 @@ from kvviz.graph import load
 from tests.decode.small import small
 from tests.graph.test_bad_models import adding, external
 
-
 CUT_SHORT = r"^the data file '.*w\.data' of '.*m\.onnx' was cut short .* need 16 bytes and it has 8; .* load the model"
 
 
