@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from kvviz.engine.packed_file import Packed
 from kvviz.engine.policy import Policy
 from kvviz.engine.records import Cache, CacheRun, Rows, Run
 from kvviz.engine.rows import HOW, FrameRow, Recorder
@@ -19,9 +20,6 @@ from kvviz.engine.traceshape import below, check, check_header
 from kvviz.errors import KvvizError, LoadError
 from kvviz.graph.model import Graph, Node, Value
 from kvviz.memory.storage import Storage
-
-LIMIT = 1 << 30
-"""Largest trace that is read, in bytes after unpacking."""
 
 
 class SavedNode:
@@ -55,17 +53,22 @@ def load(path: Any) -> Trace:
     """Read a trace that `save` wrote; see `Trace.load`."""
     try:
         with zipfile.ZipFile(path) as archive:
-            if sum(entry.file_size for entry in archive.infolist()) > LIMIT:
-                raise LoadError(f"{path} is larger than {LIMIT:,} bytes when it is unpacked")
-            header = json.loads(archive.read("header.json"))
-            columns = {name: np.frombuffer(archive.read(f"{name}.i64"), "<i8").tolist() for name in COLUMNS}
-        if header["format"] != FORMAT:
-            raise LoadError(f"{path} has trace format {header['format']}; this version reads {FORMAT}")
-        return _rebuild(header, columns)
+            packed = Packed(archive, path)
+            members = {"header.json": packed.read("header.json")}
+            header = json.loads(members["header.json"])
+            if header["format"] != FORMAT:
+                raise LoadError(f"{path} has trace format {str(header['format'])[:40]}; this version reads {FORMAT}")
+            members |= {f"{name}.i64": packed.read(f"{name}.i64") for name in COLUMNS}
+            packed.check(members)
+        return _rebuild(header, {name: np.frombuffer(members[f"{name}.i64"], "<i8").tolist() for name in COLUMNS})
     except FileNotFoundError:
         raise LoadError(f"there is no file {path}") from None
     except LoadError:
         raise
+    except OSError as error:
+        raise LoadError(f"{path} cannot be read: {error.strerror or error}") from None
+    except MemoryError:
+        raise LoadError(f"{path} needs more memory than there is") from None
     except Exception as error:
         # A damaged file can fail in dozens of ways, in zlib, in JSON or here; to the reader they are all one.
         detail = f"{type(error).__name__}: {error}"[:200]
