@@ -15,6 +15,7 @@ from kvviz.engine.policy import Policy
 from kvviz.engine.records import Cache, CacheRun, Rows, Run
 from kvviz.engine.rows import HOW, FrameRow, Recorder
 from kvviz.engine.trace import Trace
+from kvviz.engine.tracecheck import check_trace
 from kvviz.engine.tracefile import COLUMNS, FORMAT
 from kvviz.engine.traceshape import below, check, check_header
 from kvviz.errors import KvvizError, LoadError
@@ -99,6 +100,7 @@ def _rebuild(header: dict[str, Any], columns: dict[str, list[int]]) -> Trace:
     for name, past, present, protocol, axis, runs in header["caches"]:
         trace.caches.append(Cache(name, past, present, protocol, axis, [_cache_run(*values) for values in runs]))
     trace.prompt, trace.tokens, trace.words, trace.interrupted = header["tokens"]
+    check_trace(trace)
     return trace
 
 
@@ -141,7 +143,12 @@ def _plan(graph: Graph, order: list[Any], outputs: list[str]) -> SavedPlan:
     planned = []
     for position, (place, control, foreign, views) in enumerate(order):
         check(place, below(len(graph.nodes)))
-        check(views, [below(len(graph.nodes[place].inputs))])
+        node = graph.nodes[place]
+        check(views, [below(len(node.inputs))])
+        # A function that has a kernel of ours is no control node, as some operators with a body are none.
+        entered = "function" if node.function is not None else node.op_type if node.subgraphs else ""
+        must = node.subgraphs and node.op_type in ("If", "Loop", "Scan") and not node.domain
+        check(control, ((entered,) if must else ("", entered)).__contains__)
         planned.append(SavedNode(graph.nodes[place], position, control, foreign, views))
     return SavedPlan(graph, planned, outputs)
 
@@ -166,7 +173,8 @@ def _bound(name: str, storage: int, generation: int, how: str, shape: Any, dtype
 def _dtype(name: str, shape: tuple[int, ...] | None) -> str:
     """The name of an element type, checked; what has no shape is a sequence or an optional, with any name."""
     if shape is not None:
-        np.dtype(name)
+        # NumPy takes many abbreviations and descriptions; what was written is the name of one type.
+        check(name, lambda name: len(name) > 2 and str(np.dtype(name)) == name)
     return name
 
 
@@ -199,6 +207,7 @@ def _unpack(numbers: Iterator[int], strings: list[str], storages: int) -> tuple 
     generation, how, name, offset = (next(numbers) for _ in range(4))
     shape, strides = (_unpack_list(numbers) for _ in range(2))
     check(storage, below(storages))
+    check(generation, below(1 << 31))
     check(how, below(len(HOW)))
     check(name, below(len(strings)))
     check(list(shape or ()), [lambda length: length >= 0])
