@@ -16,6 +16,8 @@ import nbformat
 from nbclient import NotebookClient
 from nbformat import NotebookNode
 
+from kvviz.atomic_write import write_text
+
 WIDGETS = "application/vnd.jupyter.widget-state+json"
 
 
@@ -53,7 +55,7 @@ def main(paths: list[str]) -> int:
         print(f"running {name}", flush=True)
         notebook = settle(execute(path))
         nbformat.validate(notebook)
-        nbformat.write(notebook, path)
+        write_text(path, nbformat.writes(notebook).rstrip("\n") + "\n")
     return 0
 
 

@@ -15,6 +15,7 @@ from kvviz import policies
 from kvviz.decode.loop import decode
 from kvviz.decode.single import run
 from kvviz.decode.stream import stream
+from kvviz.decode.synthetic_inputs import inputs
 from kvviz.decode.warnings import cache_warnings
 from kvviz.engine.policy import Policy
 from kvviz.engine.trace import Trace
@@ -40,6 +41,7 @@ __all__ = [
     "decode",
     "explain",
     "hazards",
+    "inputs",
     "load",
     "plan",
     "plot",

@@ -22,7 +22,8 @@ from typing import Any
 import numpy as np
 
 import kvviz
-from kvviz.decode.made import Maker
+from kvviz.atomic_write import replacing
+from kvviz.decode.synthetic_inputs import Maker
 from kvviz.engine.schedules import NAMES
 from kvviz.errors import InputError, KvvizError
 from kvviz.explain.words import size
@@ -123,9 +124,20 @@ def _compare(options: argparse.Namespace) -> int:
     else:
         print(comparison_text(comparison))
     if options.figure:
-        plot_comparison(comparison).savefig(options.figure)
-        _wrote(options.figure)
+        _wrote(_drawn(plot_comparison(comparison), options.figure))
     return 0
+
+
+def _drawn(figure: Any, path: str) -> str:
+    """Write a figure in the format that its name asks for, or else as PNG; its path."""
+    path = path if Path(path).suffix else f"{path}.png"
+    format = Path(path).suffix[1:]
+    known = figure.canvas.get_supported_filetypes()
+    if format.lower() not in known:
+        raise InputError(f"cannot draw {path}: the formats of figures are {', '.join(sorted(known))}")
+    with replacing(path) as file:
+        figure.savefig(file, format=format)
+    return path
 
 
 def _lab(options: argparse.Namespace) -> int:
@@ -203,7 +215,8 @@ def _inputs(graph: Graph, options: argparse.Namespace, decoding: bool = False) -
     maker = Maker(graph, dict(options.dim or ()), _arrays(options.inputs), decoding)
     missing = maker.open_dims()
     if missing:
-        line = shlex.join([*options.line, "--dim", *(f"{name}={length}" for name, length in missing.items())])
+        fitting = maker.proposed()
+        line = shlex.join([*options.line, "--dim", *(f"{name}={length}" for name, length in fitting.items())])
         raise InputError(f"the model leaves {', '.join(missing)} open; give a length, for example: kvviz {line}")
     return maker.make()
 

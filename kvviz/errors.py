@@ -35,5 +35,9 @@ class LimitError(KvvizError):
     """A tensor would be larger than the set limit."""
 
 
+class SaveError(KvvizError):
+    """A file could not be written; what was there before is as it was."""
+
+
 class ReplayError(KvvizError):
     """A past value was asked for that was not recorded and cannot be computed again."""

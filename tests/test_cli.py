@@ -14,6 +14,8 @@ import pytest
 
 import kvviz
 from kvviz import cli
+from tests.decode.small import small
+from tests.decode.test_plausible_inputs import with_logits
 from tests.graph.build import MODELS, model, node
 
 LLAMA = str(MODELS / "o01_optimum_llama" / "model.onnx")
@@ -148,6 +150,40 @@ def test_what_a_decode_needs_beside_tokens_is_made_up_too(capsys: pytest.Capture
     assert "encoder_sequence_length" in line
     text = ran(capsys, "report", whisper, "--prompt", "1,2", "--tokens", "2", "--dim", "encoder_sequence_length=20")
     assert "0.encoder.key    cross" in text
+
+
+def test_a_model_that_declares_negative_lengths_is_reported_with_lengths_by_place(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    # given
+    proto = model([node("Relu", "x", "y")], ["x float n 3"], ["y float n 3"])
+    for value in (*proto.graph.input, *proto.graph.output):
+        value.type.tensor_type.shape.dim[0].dim_value = -1
+    path = tmp_path / "free.onnx"
+    onnx.save(proto, path)
+    # when
+    line = failed(capsys, "report", str(path))
+    # then
+    assert line.endswith("--dim x.0=1")
+    assert "24 B written" in ran(capsys, "report", str(path), "--dim", "x.0=2")
+
+
+def test_lengths_are_proposed_that_the_graph_takes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "window.onnx"
+    weights: Any = {"w": np.ones((1, 1, 40), np.float32)}
+    onnx.save(model([node("Conv", "x w", "y")], ["x float batch 1 samples"], ["y float ? 1 ?"], **weights), path)
+    proposed = failed(capsys, "report", str(path)).partition("for example: kvviz ")[2].split()
+    assert proposed[-2:] == ["batch=1", "samples=48"]
+    ran(capsys, *proposed)
+
+
+def test_a_decoder_with_logits_of_the_last_token_alone_is_reported(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "last.onnx"
+    onnx.save(with_logits("last"), path)
+    data = json.loads(ran(capsys, "report", str(path), "--prompt", "3,1,4", "--tokens", "4", "--json"))
+    assert data["tokens"] == kvviz.decode(kvviz.load(small("concat").proto), [3, 1, 4], 4).tokens
 
 
 # -- what is wrong ----------------------------------------------------------------------------------------------------

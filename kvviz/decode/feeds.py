@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from kvviz.decode.cache_size import cache_dimension
 from kvviz.decode.protocols import fixed_rows, is_fixed
 from kvviz.errors import InputError
 from kvviz.graph.caches import CachePair
-from kvviz.graph.model import Graph, Node, Value
+from kvviz.graph.model import Graph, Value
 from kvviz.memory.storage import reserve
 
 
@@ -83,52 +82,15 @@ def _cache_shape(
         elif axis == 0 or (isinstance(dim, str) and "batch" in dim):
             shape.append(batch)
         else:
-            shape.append(_head_size(graph, value, dim))
+            length = cache_dimension(graph, pair, axis)
+            if length is None:
+                called = "without a name" if dim is None else repr(dim)
+                raise InputError(
+                    f"cache {value.name!r} has a dimension {called} that the model does not fix; "
+                    "pass that cache in inputs= (with 0 rows)"
+                )
+            shape.append(length)
     return tuple(shape)
-
-
-def _head_size(graph: Graph, value: Value, dim: Any) -> int:
-    """A cache dimension that the model leaves symbolic: from genai_config.json, or from the key projection's
-    weights."""
-    config = Path(graph.source).with_name("genai_config.json") if graph.source else None
-    if config is not None and config.is_file():
-        try:
-            return int(json.loads(config.read_text())["model"]["decoder"]["head_size"])
-        except (KeyError, TypeError, ValueError):
-            pass
-    for node in graph.nodes:
-        if node.op_type in ("GroupQueryAttention", "MultiHeadAttention", "Attention"):
-            size = _projected(graph, node)
-            if size:
-                return size
-    raise InputError(
-        f"cache {value.name!r} has a dimension {dim!r} that the model does not fix; "
-        "pass that cache in inputs= (with 0 rows)"
-    )
-
-
-def _projected(graph: Graph, node: Node) -> int:
-    attributes = node.attributes
-    heads = attributes.get("num_heads") or attributes.get("q_num_heads")
-    kv_heads = attributes.get("kv_num_heads") or heads
-    packed = not (len(node.inputs) > 1 and node.inputs[1])
-    width = _width(graph, node.inputs[0 if packed else 1])
-    parts = (heads or 0) + 2 * (kv_heads or 0) if packed else kv_heads or 0
-    return width // parts if width and parts else 0
-
-
-def _width(graph: Graph, name: str) -> int:
-    for _ in range(6):
-        node = graph.producers.get(name)
-        if node is None:
-            return 0
-        if node.op_type == "MatMulNBits":
-            return int(node.attributes["N"])
-        if node.op_type in ("MatMul", "Gemm") and node.inputs[1] in graph.weights:
-            shape = graph.weights[node.inputs[1]].shape
-            return int(shape[0] if node.attributes.get("transB") else shape[-1])
-        name = node.inputs[0]
-    return 0
 
 
 def control_feeds(
@@ -195,8 +157,9 @@ def _fitted(value: Value, array: np.ndarray) -> np.ndarray:
     rank = len(value.shape)
     if array.ndim < rank:
         array = array.reshape((1,) * (rank - array.ndim) + array.shape)
-    elif array.ndim > rank and array.size == 1:
-        array = array.reshape((1,) * rank)
+    while array.ndim > rank and array.shape[0] == 1:
+        # A batch of one that the graph does not know of.
+        array = array[0]
     if rank == 2 and isinstance(value.shape[1], int) and array.shape[1] < value.shape[1]:
         array = np.pad(array, ((0, 0), (0, value.shape[1] - array.shape[1])))
     return array

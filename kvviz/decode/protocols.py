@@ -81,7 +81,32 @@ def padded_for(
 
 
 def last_logits(logits: np.ndarray, mask: np.ndarray) -> np.ndarray:
-    """The scores of the token after the last real one of each sequence, ``(batch, vocabulary)``."""
+    """The scores of the token after the last real one of each sequence, ``(batch, vocabulary)``.
+
+    Parameters
+    ----------
+    logits : ndarray
+        ``(batch, length, vocabulary)``, of all tokens or the last ones; ``(batch, vocabulary)`` of the last token;
+        ``(batch × length, vocabulary)`` or, of a batch of one, ``(vocabulary,)``.
+    mask : ndarray, shape (batch, new)
+        1 for the tokens of this run that are real.
+
+    Raises
+    ------
+    InputError
+        If the logits have another shape.
+    """
+    (batch, new), shape = mask.shape, list(logits.shape)
+    if logits.ndim == 1:
+        logits = logits[None]
+    if logits.ndim == 2:
+        rows = new if len(logits) == batch * new else 1
+        logits = logits.reshape(-1, rows, logits.shape[-1])
+    if logits.ndim != 3 or len(logits) != batch or not logits.shape[1]:
+        raise InputError(
+            f"logits of shape {shape} do not tell the next tokens of {batch} sequence{'s' * (batch > 1)} "
+            f"of {new}; they must be (batch, length, vocabulary) or (batch, vocabulary): use kvviz.run for single runs"
+        )
     if logits.shape[1] != mask.shape[1] or logits.shape[1] == 1:
         return logits[:, -1]
     last = mask.shape[1] - 1 - np.argmax(mask[:, ::-1] != 0, axis=1)

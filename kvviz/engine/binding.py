@@ -47,7 +47,11 @@ def check_inputs(graph: Graph, inputs: Mapping[str, Any], donate: Sequence[str] 
     InputError
         One sentence that names every unknown or missing input, or the input whose dtype, rank or fixed dimension
         differs.
+    LoadError
+        A file that weights lie in was cut short.
     """
+    if graph.files is not None:
+        graph.files.check()
     declared = {value.name: value for value in (*graph.inputs, *graph.overridable)}
     unknown = [name for name in inputs if name not in declared]
     if unknown:

@@ -15,6 +15,8 @@ Row = tuple[Any, ...]
 
 NEW, IN_PLACE, VIEW, APPEND, POOL, PASSED = range(6)
 HOW = ("new", "in place", "view", "append", "pool", "passed")
+BINDINGS = ("weight", "borrowed", "donated", "captured by reference", "captured by value", "passed")
+"""How a frame came by the values that it starts with."""
 
 
 class FrameRow:

@@ -199,7 +199,15 @@ class Trace:
         return value_at(self, name, len(self.steps) - 1 if step is None else step)
 
     def save(self, path: Any) -> None:
-        """Write the trace (not the model's weights) to one file; see `Trace.load`."""
+        """Write the trace (not the model's weights) to one file; see `Trace.load`.
+
+        An old file is replaced when the new one is complete.
+
+        Raises
+        ------
+        SaveError
+            If the file cannot be written; the old one is as it was.
+        """
         from kvviz.engine.tracefile import save
 
         save(self, path)

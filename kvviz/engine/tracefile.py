@@ -7,12 +7,12 @@ The header has ``graphs`` (inner ones first), ``plans`` (which nodes of a graph 
 from __future__ import annotations
 
 import json
-import zipfile
 from dataclasses import fields
 from typing import Any
 
 import numpy as np
 
+from kvviz.engine.packed_file import write_packed
 from kvviz.engine.reasons import offset_of
 from kvviz.engine.trace import Trace
 from kvviz.graph.model import Graph, Node, Value
@@ -56,10 +56,8 @@ def save(trace: Trace, path: Any) -> None:
     strings: dict[str, int] = {}
     columns = _columns(trace, strings)
     header["strings"] = list(strings)
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("header.json", json.dumps(header))
-        for name in COLUMNS:
-            archive.writestr(f"{name}.i64", np.array(columns[name], "<i8").tobytes())
+    numbers = {f"{name}.i64": np.array(columns[name], "<i8").tobytes() for name in COLUMNS}
+    write_packed(path, {"header.json": json.dumps(header).encode(), **numbers})
 
 
 def _columns(trace: Trace, strings: dict[str, int]) -> dict[str, list[int]]:

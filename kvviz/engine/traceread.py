@@ -10,18 +10,17 @@ from typing import Any
 
 import numpy as np
 
+from kvviz.engine.packed_file import Packed
 from kvviz.engine.policy import Policy
 from kvviz.engine.records import Cache, CacheRun, Rows, Run
 from kvviz.engine.rows import HOW, FrameRow, Recorder
 from kvviz.engine.trace import Trace
+from kvviz.engine.tracecheck import check_trace
 from kvviz.engine.tracefile import COLUMNS, FORMAT
 from kvviz.engine.traceshape import below, check, check_header
 from kvviz.errors import KvvizError, LoadError
 from kvviz.graph.model import Graph, Node, Value
 from kvviz.memory.storage import Storage
-
-LIMIT = 1 << 30
-"""Largest trace that is read, in bytes after unpacking."""
 
 
 class SavedNode:
@@ -55,17 +54,22 @@ def load(path: Any) -> Trace:
     """Read a trace that `save` wrote; see `Trace.load`."""
     try:
         with zipfile.ZipFile(path) as archive:
-            if sum(entry.file_size for entry in archive.infolist()) > LIMIT:
-                raise LoadError(f"{path} is larger than {LIMIT:,} bytes when it is unpacked")
-            header = json.loads(archive.read("header.json"))
-            columns = {name: np.frombuffer(archive.read(f"{name}.i64"), "<i8").tolist() for name in COLUMNS}
-        if header["format"] != FORMAT:
-            raise LoadError(f"{path} has trace format {header['format']}; this version reads {FORMAT}")
-        return _rebuild(header, columns)
+            packed = Packed(archive, path)
+            members = {"header.json": packed.read("header.json")}
+            header = json.loads(members["header.json"])
+            if header["format"] != FORMAT:
+                raise LoadError(f"{path} has trace format {str(header['format'])[:40]}; this version reads {FORMAT}")
+            members |= {f"{name}.i64": packed.read(f"{name}.i64") for name in COLUMNS}
+            packed.check(members)
+        return _rebuild(header, {name: np.frombuffer(members[f"{name}.i64"], "<i8").tolist() for name in COLUMNS})
     except FileNotFoundError:
         raise LoadError(f"there is no file {path}") from None
     except LoadError:
         raise
+    except OSError as error:
+        raise LoadError(f"{path} cannot be read: {error.strerror or error}") from None
+    except MemoryError:
+        raise LoadError(f"{path} needs more memory than there is") from None
     except Exception as error:
         # A damaged file can fail in dozens of ways, in zlib, in JSON or here; to the reader they are all one.
         detail = f"{type(error).__name__}: {error}"[:200]
@@ -96,6 +100,7 @@ def _rebuild(header: dict[str, Any], columns: dict[str, list[int]]) -> Trace:
     for name, past, present, protocol, axis, runs in header["caches"]:
         trace.caches.append(Cache(name, past, present, protocol, axis, [_cache_run(*values) for values in runs]))
     trace.prompt, trace.tokens, trace.words, trace.interrupted = header["tokens"]
+    check_trace(trace)
     return trace
 
 
@@ -138,7 +143,12 @@ def _plan(graph: Graph, order: list[Any], outputs: list[str]) -> SavedPlan:
     planned = []
     for position, (place, control, foreign, views) in enumerate(order):
         check(place, below(len(graph.nodes)))
-        check(views, [below(len(graph.nodes[place].inputs))])
+        node = graph.nodes[place]
+        check(views, [below(len(node.inputs))])
+        # A function that has a kernel of ours is no control node, as some operators with a body are none.
+        entered = "function" if node.function is not None else node.op_type if node.subgraphs else ""
+        must = node.subgraphs and node.op_type in ("If", "Loop", "Scan") and not node.domain
+        check(control, ((entered,) if must else ("", entered)).__contains__)
         planned.append(SavedNode(graph.nodes[place], position, control, foreign, views))
     return SavedPlan(graph, planned, outputs)
 
@@ -163,7 +173,8 @@ def _bound(name: str, storage: int, generation: int, how: str, shape: Any, dtype
 def _dtype(name: str, shape: tuple[int, ...] | None) -> str:
     """The name of an element type, checked; what has no shape is a sequence or an optional, with any name."""
     if shape is not None:
-        np.dtype(name)
+        # NumPy takes many abbreviations and descriptions; what was written is the name of one type.
+        check(name, lambda name: len(name) > 2 and str(np.dtype(name)) == name)
     return name
 
 
@@ -196,6 +207,7 @@ def _unpack(numbers: Iterator[int], strings: list[str], storages: int) -> tuple 
     generation, how, name, offset = (next(numbers) for _ in range(4))
     shape, strides = (_unpack_list(numbers) for _ in range(2))
     check(storage, below(storages))
+    check(generation, below(1 << 31))
     check(how, below(len(HOW)))
     check(name, below(len(strings)))
     check(list(shape or ()), [lambda length: length >= 0])

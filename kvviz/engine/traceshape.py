@@ -50,7 +50,7 @@ def below(limit: int) -> Callable[[Any], bool]:
 
 def count(value: Any) -> bool:
     """A whole number that is not negative."""
-    return type(value) is int and value >= 0
+    return type(value) is int and 0 <= value < 1 << 48
 
 
 def dim(value: Any) -> bool:

@@ -68,6 +68,8 @@ class Weights:
     """The weights of a model and of all its subgraphs, in one ledger; the model holds them for good."""
 
     def __init__(self, graph: Graph, ledger: Ledger) -> None:
+        if graph.files is not None:
+            graph.files.check()
         self._table = _TABLES.get(graph) or _TABLES.setdefault(graph, _Table(graph))
         self._storages = [ledger.lend(capacity, root) for capacity, root in self._table.blocks]
         self._bound: dict[Plan, tuple[list[Any], list[Storage | None]]] = {}

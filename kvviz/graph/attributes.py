@@ -98,7 +98,8 @@ def value_type(name: str, proto: Any, source: Source, what: str = "") -> Value:
 
 def _dim(proto: Any) -> Dim:
     if proto.HasField("dim_value"):
-        return int(proto.dim_value)
+        # A negative length says that it is free, as onnxruntime reads it (1.31, and exporters of Keras).
+        return int(proto.dim_value) if proto.dim_value >= 0 else None
     return text(proto.dim_param) or None
 
 

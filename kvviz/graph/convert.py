@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from typing import Any
 
@@ -87,6 +88,8 @@ class Reader:
             opsets=opsets,
             value_info={text(v.name): value_type(text(v.name), v.type, self.source) for v in proto.value_info},
             source=self.source.label,
+            folder=None if self.source.folder is None else os.path.abspath(self.source.folder),
+            files=self.source.files,
             proto=whole or proto,
             overridable=tuple(v for v in declared if v.name in weights),
             captures=captures,

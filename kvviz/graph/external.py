@@ -9,6 +9,7 @@ from pathlib import PurePosixPath, PureWindowsPath
 from typing import Any
 
 from kvviz.errors import LoadError
+from kvviz.graph.data_files import DataFiles
 from kvviz.graph.names import quoted
 
 DEFAULT_LIMIT = 8 << 30
@@ -31,6 +32,8 @@ class Source:
         Largest size of one tensor, in bytes.
     held : mapping
         Location to tensor, for weights that exist in memory already.
+    files : DataFiles
+        The data files that were found, mapped when they are read first.
     """
 
     label: str
@@ -38,6 +41,10 @@ class Source:
     real_folder: str | None = None
     limit: int = DEFAULT_LIMIT
     held: Mapping[str, Any] = field(default_factory=dict)
+    files: DataFiles = field(default_factory=DataFiles)
+
+    def __post_init__(self) -> None:
+        self.files.label = self.label
 
 
 def find_external(entries: Mapping[str, str], nbytes: int, what: str, source: Source) -> tuple[str, int]:
@@ -89,6 +96,7 @@ def find_external(entries: Mapping[str, str], nbytes: int, what: str, source: So
             f"{what} of {source.label} lies at bytes {offset:,} to {offset + length:,} of {quoted(location)}, "
             f"which has only {size:,}; the data file is cut short or belongs to another model, get it again"
         )
+    source.files.need(path, offset + length)
     return path, offset
 
 

@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from kvviz.graph.data_files import DataFiles
+
 Dim = int | str | None
 
 
@@ -105,7 +107,11 @@ class Graph:
     value_info : mapping of str to Value
         What the model declares about inner values.
     source : str
-        Where it was loaded from, for messages.
+        Where it was loaded from, for messages (a path is quoted and may be shortened).
+    folder : str or None
+        Absolute path of the folder that the model file is in; None where it did not come from a file.
+    files : DataFiles or None
+        The files that its weights lie in outside of the model file.
     proto : onnx.ModelProto, onnx.GraphProto or None
         The model itself, or (in a subgraph or function body) its graph, kept for kernels of the reference evaluator.
     overridable : tuple of Value
@@ -123,6 +129,8 @@ class Graph:
     opsets: Mapping[str, int] = field(default_factory=dict)
     value_info: Mapping[str, Value] = field(default_factory=dict)
     source: str = ""
+    folder: str | None = None
+    files: DataFiles | None = None
     proto: Any = None
     overridable: tuple[Value, ...] = ()
     captures: tuple[str, ...] = ()

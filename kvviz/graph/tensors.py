@@ -12,6 +12,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from kvviz.errors import LimitError, LoadError
+from kvviz.graph.data_files import DataFiles
 from kvviz.graph.external import Source, find_external
 from kvviz.graph.model import Value
 from kvviz.graph.names import quoted, text
@@ -35,11 +36,14 @@ class Tensor:
         Size in the model's own encoding (two 4-bit elements a byte), in bytes.
     read : callable
         Gives the array.
+    files : DataFiles or None
+        What the array lies in, where that is a mapped file.
     """
 
     value: Value
     nbytes: int
     read: Callable[[], np.ndarray]
+    files: DataFiles | None = None
 
 
 @dataclass(slots=True)
@@ -60,6 +64,8 @@ class Weights(Mapping[str, np.ndarray]):
         array = self._arrays.get(name)
         if array is None:
             array = self._arrays[name] = frozen(self.tensors[name].read())
+        elif (files := self.tensors[name].files) is not None:
+            files.check()
         return array
 
     def __iter__(self) -> Iterator[str]:
@@ -136,7 +142,7 @@ def read_tensor(proto: Any, source: Source, what: str = "", name: str = "") -> T
     size, nbytes = _declared_size(dims, proto.data_type, dtype, what, source)
     value = Value(name or proto.name, dtype, dims)
     if proto.data_location == _T.EXTERNAL:
-        return Tensor(value, nbytes, _external(proto, source, what, dtype, nbytes))
+        return Tensor(value, nbytes, _external(proto, source, what, dtype, nbytes), source.files)
     _check_inline(proto, size, nbytes, what, source)
     if proto.data_type == _T.STRING:
         return Tensor(value, nbytes, _guarded(lambda: _strings(proto, what, source), what, source))
@@ -220,7 +226,7 @@ def _external(proto: Any, source: Source, what: str, dtype: np.dtype, nbytes: in
     def mapped() -> np.ndarray:
         if not nbytes:
             return np.zeros(tuple(proto.dims), dtype)
-        data = np.asarray(np.memmap(path, np.uint8, "r", offset, (nbytes,)))
+        data = source.files.read(path, offset, nbytes)
         if proto.data_type in _PACKED:
             inline = _T(data_type=proto.data_type, dims=proto.dims, raw_data=data.tobytes())
             return numpy_helper.to_array(inline)

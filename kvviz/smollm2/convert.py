@@ -8,11 +8,14 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
+from kvviz.atomic_write import replacing_files
 from kvviz.errors import InputError
 from kvviz.smollm2.checkpoint import PACKAGE, Checkpoint, installed
 from kvviz.smollm2.decoder import FORMS, decoder
 from kvviz.smollm2.store import Store
 from kvviz.smollm2.vocabulary import write_tokenizer
+
+_MODEL = "model.onnx"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,16 +61,19 @@ def convert(
         raise InputError(f"there is no form {form!r}; there are {', '.join(FORMS)}")
     checkpoint = Checkpoint(installed() if gguf is None else gguf)
     target = Path(folder)
-    target.mkdir(parents=True, exist_ok=True)
-    model = target / "model.onnx"
-    # The model is written last, so that a folder with a model is complete.
-    model.unlink(missing_ok=True)
-    write_tokenizer(checkpoint, target)
-    with Store(target / "model.onnx.data") as store:
-        proto = decoder(checkpoint, FORMS[form], store)
-    _write_origin(checkpoint, target, own=gguf is None)
-    model.write_bytes(proto.SerializeToString())
-    return Converted(model, len(proto.graph.node), store.nbytes)
+    own = gguf is None
+    # The model comes last, so that a folder with a model is complete; until all is written, the old one stays.
+    with replacing_files(target, last=_MODEL) as staged:
+        write_tokenizer(checkpoint, staged)
+        with Store(staged / f"{_MODEL}.data") as store:
+            proto = decoder(checkpoint, FORMS[form], store)
+        _write_origin(checkpoint, staged, own)
+        (staged / _MODEL).write_bytes(proto.SerializeToString())
+        nbytes = store.nbytes
+    if not own:
+        # The licence of an earlier model says nothing of this one.
+        (target / "LICENSE").unlink(missing_ok=True)
+    return Converted(target / _MODEL, len(proto.graph.node), nbytes)
 
 
 def _write_origin(checkpoint: Checkpoint, folder: Path, own: bool) -> None:
@@ -78,14 +84,12 @@ def _write_origin(checkpoint: Checkpoint, folder: Path, own: bool) -> None:
         f"Licence: {checkpoint.get('general.license', 'not said in the file')}.",
         f"Source: {checkpoint.path.name}, SHA-256 {_sha256(checkpoint.path)},",
     ]
-    licence = folder / "LICENSE"
-    licence.unlink(missing_ok=True)
     if own:
         distribution = metadata.distribution(PACKAGE)
         lines.append(f"from the Python package {PACKAGE} {distribution.version}.")
         for file in distribution.files or ():
             if file.name.startswith("LICENSE"):
-                licence.write_bytes(Path(str(file.locate())).read_bytes())
+                (folder / "LICENSE").write_bytes(Path(str(file.locate())).read_bytes())
     else:
         lines.append("given by whoever converted it.")
     lines += [

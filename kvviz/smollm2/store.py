@@ -17,14 +17,13 @@ class Store:
     Parameters
     ----------
     path : Path
-        The file; it is made anew. The model has to lie in the same folder.
+        A file that is not there yet. The model has to lie in the same folder.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        # A file that somebody has mapped must not change under them: it goes, and another one comes.
-        path.unlink(missing_ok=True)
-        self._file = path.open("wb")
+        # Never one that is there: a file that somebody has mapped must not change under them.
+        self._file = path.open("xb")
 
     def __enter__(self) -> Store:
         return self

@@ -13,6 +13,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from kvviz.atomic_write import write_text
 from kvviz.errors import KvvizError
 from kvviz.explain.compare import align
 from kvviz.explain.comparison.alike import alike
@@ -263,7 +264,7 @@ def _write(
         state=json.dumps(dict(state)),
     )
     if path is not None:
-        Path(path).write_text(page, encoding="utf-8", errors="replace")
+        write_text(path, page)
     return page
 
 

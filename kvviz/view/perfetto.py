@@ -9,6 +9,7 @@ import json
 import os
 from typing import Any
 
+from kvviz.atomic_write import write_text
 from kvviz.explain.sentences import sentence
 from kvviz.explain.words import buffer, short
 from kvviz.view.table import memory_word
@@ -27,8 +28,8 @@ def export_perfetto(trace: Any, path: str | os.PathLike[str]) -> None:
     path : path
         File to write; an existing one is replaced.
     """
-    with open(path, "w", encoding="utf-8", errors="replace") as file:
-        json.dump({"traceEvents": perfetto_events(trace), "displayTimeUnit": "ms"}, file, separators=(",", ":"))
+    told = {"traceEvents": perfetto_events(trace), "displayTimeUnit": "ms"}
+    write_text(path, json.dumps(told, separators=(",", ":")))
 
 
 def perfetto_events(trace: Any) -> list[dict[str, Any]]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import random
+import tracemalloc
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -13,8 +15,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import kvviz
 from kvviz import Trace
+from kvviz.engine.packed_file import Packed, checksum, write_packed
 from kvviz.errors import LoadError
+from tests.decode.small import small
+from tests.engine.changed_traces import changed_members, read_in_every_way
 from tests.engine.test_trace import make
 
 
@@ -25,13 +31,26 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     return path.read_bytes()
 
 
+@pytest.fixture(scope="module")
+def decoded(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    path = tmp_path_factory.mktemp("traces") / "decode"
+    kvviz.decode(kvviz.load(small("concat").proto), [3, 1, 4], 3, kv_capacity=8).save(path)
+    return path.read_bytes()
+
+
 def rewritten(data: bytes, name: str, change: Any) -> bytes:
     """The archive with one member changed."""
+    with zipfile.ZipFile(io.BytesIO(data)) as source:
+        members = {entry: source.read(entry) for entry in source.namelist()}
+    members[name] = change(members[name])
+    return signed(members)
+
+
+def signed(members: dict[str, bytes]) -> bytes:
+    """An archive whose checksum is right, as whoever means to deceive would write it."""
+    members.pop("sha256", None)
     target = io.BytesIO()
-    with zipfile.ZipFile(io.BytesIO(data)) as source, zipfile.ZipFile(target, "w") as copy:
-        for entry in source.namelist():
-            content = source.read(entry)
-            copy.writestr(entry, change(content) if entry == name else content)
+    write_packed(target, members)
     return target.getvalue()
 
 
@@ -59,12 +78,55 @@ def test_a_trace_of_another_format_is_refused(saved: bytes, tmp_path: Path) -> N
     assert "has trace format 4; this version reads 3" in fails(newer, tmp_path / "x")
 
 
-def test_an_archive_that_unpacks_to_gigabytes_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kvviz.engine.traceread.LIMIT", 1 << 20)
+@pytest.mark.parametrize("member", ["header.json", "step.i64", "freed.i64"])
+def test_an_archive_that_unpacks_to_gigabytes_is_not_unpacked(member: str, saved: bytes, tmp_path: Path) -> None:
+    # given: some kilobytes that would become 200 MB, with a checksum that is right
+    with zipfile.ZipFile(io.BytesIO(saved)) as source:
+        members = {entry: source.read(entry) for entry in source.namelist() if entry != "sha256"}
+    members[member] = members[member][:1] + bytes(200 << 20)
     bomb = io.BytesIO()
     with zipfile.ZipFile(bomb, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("header.json", b" " * (1 << 21))
-    assert "is larger than 1,048,576 bytes" in fails(bomb.getvalue(), tmp_path / "x")
+        for name, content in members.items():
+            archive.writestr(name, content)
+        archive.writestr("sha256", checksum(members))
+    assert len(bomb.getvalue()) < 1 << 19
+    members.clear()
+    # when
+    tracemalloc.start()
+    message = fails(bomb.getvalue(), tmp_path / "x")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    # then
+    assert "more than 64 times as many" in message
+    assert peak < 8 << 20
+
+
+def test_a_directory_that_lies_about_sizes_does_not_unpack_either(saved: bytes, tmp_path: Path) -> None:
+    bomb = io.BytesIO()
+    with zipfile.ZipFile(bomb, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("header.json", bytes(100 << 20))
+        archive.filelist[0].compress_size <<= 6
+    assert "less than its members need" in fails(bomb.getvalue(), tmp_path / "x")
+
+
+def test_a_trace_that_packs_too_well_is_read_again(tmp_path: Path) -> None:
+    members = {"header.json": b" " * (8 << 20), "step.i64": b"12345678" * 10}
+    write_packed(tmp_path / "x", members)
+    with zipfile.ZipFile(tmp_path / "x") as archive:
+        packed = Packed(archive, tmp_path / "x")
+        assert {name: packed.read(name) for name in members} == members
+        packed.check(members)
+
+
+def test_a_change_without_a_new_checksum_is_told_as_a_change(saved: bytes, tmp_path: Path) -> None:
+    with zipfile.ZipFile(io.BytesIO(saved)) as source:
+        members = {entry: source.read(entry) for entry in source.namelist()}
+    members["header.json"] = members["header.json"].replace(b'"title": "', b'"title": "un')
+    changed = io.BytesIO()
+    with zipfile.ZipFile(changed, "w") as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+    assert "was changed after it was written" in fails(changed.getvalue(), tmp_path / "x")
 
 
 PLACES: list[tuple[tuple, Any]] = [
@@ -148,5 +210,20 @@ def test_whatever_bytes_are_damaged_the_result_is_a_trace_or_one_error(
         trace = Trace.load(path)
     except LoadError:
         return
-    assert len(list(trace.steps)) == len(trace.recorder.rows)
-    assert trace.storages and trace.frames
+    read_in_every_way(trace)
+
+
+@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("kind", ["loop", "decode"])
+def test_a_trace_changed_with_a_new_checksum_is_refused_or_read_by_every_reader(
+    kind: str, seed: int, saved: bytes, decoded: bytes, tmp_path: Path
+) -> None:
+    with zipfile.ZipFile(io.BytesIO(saved if kind == "loop" else decoded)) as source:
+        members = {entry: source.read(entry) for entry in source.namelist()}
+    (tmp_path / "x").write_bytes(signed(changed_members(members, random.Random(f"{kind} {seed}"))))
+    try:
+        trace = Trace.load(tmp_path / "x")
+    except LoadError as error:
+        assert "\n" not in str(error)
+        return
+    read_in_every_way(trace)

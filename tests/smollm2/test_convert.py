@@ -145,11 +145,12 @@ def test_what_would_be_converted_wrongly_is_refused_and_leaves_no_model(tiny: Ti
     assert not (tmp_path / "out" / "model.onnx").exists()
 
 
-def test_a_conversion_that_fails_leaves_no_model_of_an_earlier_one(gguf_file: Path, tmp_path: Path) -> None:
+def test_a_conversion_that_fails_leaves_an_earlier_one_whole(gguf_file: Path, tmp_path: Path) -> None:
     convert(tmp_path, "concat", gguf_file)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     with pytest.raises(LoadError):
-        convert(tmp_path, "concat", write_tiny(tmp_path / "x.gguf", Tiny(without=("output_norm.weight",))))
-    assert not (tmp_path / "model.onnx").exists()
+        convert(tmp_path, "concat", write_tiny(tmp_path.parent / "x.gguf", Tiny(without=("output_norm.weight",))))
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
 @pytest.mark.parametrize("content", [b"", b"GGUF", b"not a model at all", b"GGUF\x63\0\0\0" + bytes(16)])

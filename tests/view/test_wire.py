@@ -15,10 +15,10 @@ from kvviz.decode.loop import DecodeSession
 from kvviz.explain.sentences import is_control, rule, sentence
 from kvviz.explain.summary import distinct
 from kvviz.graph.scope import blocks
+from kvviz.memory.storage import ORIGINS
 from kvviz.ops.registry import find
 from kvviz.view import wire
 from kvviz.view.columns import Columns, Strings, pack, unpack
-from kvviz.view.wire_frames import ORIGINS
 from kvviz.view.wire_steps import NOT_SAVED
 from tests.engine.graphs import run
 from tests.view.conftest import HOSTILE, STORYTELLER

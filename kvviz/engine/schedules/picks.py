@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from kvviz.atomic_write import write_text
 from kvviz.engine.schedules.events import Log
 from kvviz.engine.schedules.frontier import follow, makers, pull, reads
 from kvviz.engine.schedules.keys import GraphKey, fingerprint, key_of, told
@@ -92,7 +93,7 @@ class Picks:
     def save(self, path: Any) -> None:
         """Write the picks to a JSON file."""
         data = {"format": FORMAT, "model": self.model, "picks": self.picks}
-        Path(path).write_text(json.dumps(data), "utf-8")
+        write_text(path, json.dumps(data))
 
     @classmethod
     def load(cls, path: Any) -> Picks:

@@ -1,0 +1,125 @@
+"""Writing files so that an old one stays whole until the new one is: write beside it, then rename.
+
+Invariant: whatever stops a write (a full disk, an interrupt, an error in what is written), the path holds either the
+old contents or all of the new ones, and nothing is left beside it.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO, Any
+
+from kvviz.errors import SaveError
+
+
+@contextmanager
+def replacing(path: Any) -> Iterator[IO[bytes]]:
+    """A binary file to write; it takes the place of ``path`` when the block ends without an error.
+
+    A link is followed, and the permissions of an old file are kept. What is no regular file (a pipe, a terminal), and
+    an open file in place of a path, is written to directly.
+
+    Raises
+    ------
+    SaveError
+        If the file cannot be written; the old one is as it was.
+
+    Examples
+    --------
+    >>> with replacing("report.json") as file:                                  # doctest: +SKIP
+    ...     file.write(b"{}")
+    """
+    if hasattr(path, "write"):
+        yield path
+        return
+    with _told(path):
+        target = os.path.realpath(os.fsdecode(path))
+        if os.path.exists(target) and not os.path.isfile(target) and not os.path.isdir(target):
+            with open(target, "wb") as file:
+                yield file
+            return
+        mode = _mode(target)
+        beside = os.path.join(os.path.dirname(target), _name())
+        # Only a name that nobody has yet: whatever lies there, or links from there, is not ours.
+        number = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
+        try:
+            with os.fdopen(number, "wb") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            if mode is not None:
+                os.chmod(beside, mode)
+            os.replace(beside, target)
+        except BaseException:
+            _removed(beside)
+            raise
+
+
+@contextmanager
+def replacing_files(folder: Path, last: str) -> Iterator[Path]:
+    """A folder to write several files into that belong together; they move to ``folder`` when all of them are there,
+    and the one called ``last``, which makes the others complete, at the end.
+
+    Raises
+    ------
+    SaveError
+        If something cannot be written; the old files are as they were.
+    """
+    with _told(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        staged = folder / _name()
+        staged.mkdir()
+        try:
+            yield staged
+            for file in sorted(staged.iterdir(), key=lambda made: made.name == last):
+                os.replace(file, folder / file.name)
+        finally:
+            shutil.rmtree(staged, ignore_errors=True)
+
+
+def write_text(path: Any, text: str) -> None:
+    """Replace a file by a text in UTF-8; letters that cannot be encoded become question marks."""
+    with replacing(path) as file:
+        file.write(text.encode("utf-8", "replace"))
+
+
+@contextmanager
+def _told(path: Any) -> Iterator[None]:
+    """One sentence for whatever the operating system has against it."""
+    try:
+        yield
+    except SaveError:
+        raise
+    except OSError as error:
+        why = error.strerror or " ".join(str(error).split()) or type(error).__name__
+        name = os.fsdecode(path) if isinstance(path, (str, bytes, os.PathLike)) else str(path)
+        raise SaveError(f"cannot write {name}: {why}; what was there before is unchanged") from error
+
+
+def _mode(target: str) -> int | None:
+    """Permissions of the file that is replaced; None where there is none."""
+    try:
+        found = os.stat(target)
+    except FileNotFoundError:
+        return None
+    if stat.S_ISDIR(found.st_mode):
+        raise IsADirectoryError(0, "Is a directory")
+    if not os.access(target, os.W_OK):
+        raise PermissionError(0, "it is read-only")
+    return stat.S_IMODE(found.st_mode)
+
+
+def _name() -> str:
+    # Short, so that it fits wherever the file's own name did, and hidden from listings and watchers of *.html.
+    return f".kvviz-{secrets.token_hex(6)}.part"
+
+
+def _removed(path: str) -> None:
+    with suppress(FileNotFoundError):
+        os.unlink(path)

@@ -1,0 +1,129 @@
+"""Symbolic dimensions: which names they hold, and how long they are once the names are known.
+
+A dimension is a number, a name, a sum or product of names such as ``past + new``, or has no name at all. Each can also
+be told by its place: ``x.0`` is the first dimension of input x.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable, Mapping
+
+from kvviz.errors import InputError
+from kvviz.graph.model import Graph, Value
+
+_OPERATIONS: dict[type, Callable[[int, int], int]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.floordiv,
+    ast.FloorDiv: operator.floordiv,
+}
+_LONGEST = 1 << 40
+
+
+def place(value: Value, axis: int) -> str:
+    """How a dimension is named by its place."""
+    return f"{value.name}.{axis}"
+
+
+class Dimensions:
+    """Lengths of the symbolic dimensions of a graph's inputs, as far as they are known.
+
+    Parameters
+    ----------
+    graph : Graph
+    told : mapping of str to int
+        By name or by place. A place counts for itself, and for its name where nobody tells that.
+
+    Raises
+    ------
+    InputError
+        If the graph has no such dimension, or the length is no length.
+    """
+
+    def __init__(self, graph: Graph, told: Mapping[str, int]) -> None:
+        self.lengths: dict[str, int] = {}
+        self._plain = {d for v in (*graph.inputs, *graph.outputs) for d in v.shape or () if isinstance(d, str)}
+        places = {place(value, axis): dim for value in graph.inputs for axis, dim in enumerate(value.shape or ())}
+        named = {name for dim in places.values() if isinstance(dim, str) for name in (dim, *self.names(dim))}
+        for name, length in told.items():
+            self._check(name, length, places, named)
+            self.lengths[name] = int(length)
+        for name in told:
+            dim = places.get(name)
+            if isinstance(dim, str) and name not in named:
+                self.lengths.setdefault(dim, int(told[name]))
+
+    def _check(self, name: str, length: int, places: Mapping[str, object], named: set[str]) -> None:
+        if name not in places and name not in named:
+            known = sorted(named) + [at for at, dim in places.items() if dim is None]
+            has = f"; it has {', '.join(known)}" if known else ": all of its inputs have a fixed shape"
+            raise InputError(f"the model has no dimension named {name!r}{has}")
+        if isinstance(length, bool) or not hasattr(length, "__index__") or not 0 <= int(length) < _LONGEST:
+            raise InputError(f"dimension {name!r} cannot be {length!r}: a length is a whole number from 0 on")
+        fixed = places.get(name)
+        if isinstance(fixed, int) and fixed != length:
+            raise InputError(f"dimension {name!r} cannot be {length}: the model fixes it at {fixed}")
+
+    def learn(self, value: Value, axis: int, length: int) -> None:
+        """Take over a length that follows from elsewhere, unless it was told."""
+        dim = (value.shape or ())[axis]
+        if not isinstance(dim, int):
+            self.lengths.setdefault(place(value, axis) if dim is None else dim, length)
+
+    def unknown(self, value: Value, axis: int) -> list[str]:
+        """Names that the length of a dimension still hangs on."""
+        dim = (value.shape or ())[axis]
+        if isinstance(dim, int) or place(value, axis) in self.lengths or dim in self.lengths:
+            return []
+        return [name for name in self.names(dim) if name not in self.lengths] if dim else [place(value, axis)]
+
+    def length(self, value: Value, axis: int) -> int:
+        """The length of a dimension.
+
+        Raises
+        ------
+        InputError
+            If a sum or product comes to no length.
+        """
+        dim = (value.shape or ())[axis]
+        if isinstance(dim, int):
+            return dim
+        known = self.lengths.get(place(value, axis), self.lengths.get(str(dim)))
+        if known is not None:
+            return known
+        try:
+            length = _evaluate(ast.parse(str(dim), mode="eval").body, self.lengths)
+        except ZeroDivisionError:
+            length = -1
+        if not 0 <= length < _LONGEST:
+            told = ", ".join(f"{name}={self.lengths[name]}" for name in self.names(dim))
+            raise InputError(f"dimension {axis} of input {value.name!r} is {dim}, which is no length with {told}")
+        return length
+
+    def names(self, dim: str | None) -> list[str]:
+        """The names in a dimension such as ``past + new``; the whole where it is no sum or product of names."""
+        if dim is None:
+            return []
+        try:
+            tree = ast.parse(dim, mode="eval").body
+            found = list(dict.fromkeys(node.id for node in ast.walk(tree) if isinstance(node, ast.Name)))
+            _evaluate(tree, dict.fromkeys(found, 1))
+        except (SyntaxError, ValueError, KeyError, ZeroDivisionError, RecursionError, MemoryError):
+            return [dim]
+        # A hyphen joins words: batch-size is a difference only where batch and size are dimensions as well.
+        if " " not in dim and "-" in dim and len(found) > 1 and not self._plain.issuperset(found):
+            return [dim]
+        return found or [dim]
+
+
+def _evaluate(tree: ast.expr, lengths: Mapping[str, int]) -> int:
+    if isinstance(tree, ast.Name):
+        return lengths[tree.id]
+    if isinstance(tree, ast.Constant) and type(tree.value) is int:
+        return tree.value
+    if isinstance(tree, ast.BinOp) and type(tree.op) in _OPERATIONS:
+        return _OPERATIONS[type(tree.op)](_evaluate(tree.left, lengths), _evaluate(tree.right, lengths))
+    raise ValueError("not a sum or product of names and numbers")

@@ -1,0 +1,264 @@
+"""Inputs made from what a graph declares, for those who have a model and nothing to feed it.
+
+Numbers are seeded, so that the same model and dimensions give the same inputs every time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from kvviz.decode import plausible
+from kvviz.decode.dimensions import Dimensions, place
+from kvviz.decode.feeds import control_feeds, first_caches
+from kvviz.decode.fitting_lengths import fitting
+from kvviz.errors import InputError
+from kvviz.graph.caches import CachePair, cache_pairs, control_inputs
+from kvviz.graph.external import DEFAULT_LIMIT
+from kvviz.graph.model import Graph, Value
+
+# Inputs that follow from the tokens of a run and the rows of its caches; see `kvviz.decode.feeds.control_feeds`.
+_FOLLOW = {
+    "attention_mask",
+    "position_ids",
+    "cache_position",
+    "write_indices",
+    "nonpad_kv_seqlen",
+    "use_cache_branch",
+    "past_sequence_length",
+    "total_sequence_length",
+    "seqlens_k",
+    "num_logits_to_keep",
+}
+_PAST_ROWS = 4
+_TOKENS = 8
+_ELSEWHERE = 4
+
+
+def inputs(
+    graph: Graph, dims: Mapping[str, int] | None = None, given: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Arrays for every input of a graph, made from what it declares and how it uses them.
+
+    Token numbers are within the embedding that they are looked up in, masks are ones, positions count from 0 (or on
+    from the rows of the caches), lengths are those of what they measure, other numbers are random with a fixed seed.
+
+    Parameters
+    ----------
+    graph : Graph
+        From `kvviz.load`.
+    dims : mapping of str to int, optional
+        Lengths of dimensions by name (``"batch"``) or place (``"x.0"``: the first one of input x). The others are
+        chosen: a batch of 1, one new token after 4 rows of a growing cache, some 4 to 8 elsewhere; more where the graph
+        is run for a try and a window or a convolution needs it.
+    given : mapping, optional
+        Inputs that are there already. They are taken as they are, and their shapes tell dimensions.
+
+    Returns
+    -------
+    dict of str to ndarray
+        What `kvviz.run` takes.
+
+    Raises
+    ------
+    InputError
+        If ``dims`` names a dimension that the graph does not have or that has another length, or if an input cannot be
+        made (a sequence, an unknown rank, more than 8 GiB).
+
+    Examples
+    --------
+    >>> graph = kvviz.load("assets/models/storyteller/concat/model.onnx")
+    >>> {name: array.shape for name, array in kvviz.inputs(graph, {"batch": 2}).items()}
+    """
+    maker = Maker(graph, dims or {}, given or {})
+    return maker.filled(maker.proposed()).make()
+
+
+class Maker:
+    """Makes the inputs that a caller did not give.
+
+    Parameters
+    ----------
+    graph : Graph
+    dims : mapping of str to int
+        Lengths of symbolic dimensions by name; ``"x.0"`` is the first one of input x.
+    given : mapping
+        Inputs that are there already; their shapes tell dimensions too.
+    decoding : bool
+        The inputs are for a decode, which makes tokens, caches and all that follows from them by itself.
+
+    Raises
+    ------
+    InputError
+        If ``dims`` names a dimension that the graph does not have, or an input cannot be made.
+    """
+
+    def __init__(self, graph: Graph, dims: Mapping[str, int], given: Mapping[str, Any], decoding: bool = False) -> None:
+        self.graph = graph
+        self.given = given
+        self.told = dict(dims)
+        self.decoding = decoding
+        self.pairs = {pair.input: pair for pair in cache_pairs(graph)}
+        roles = control_inputs(graph)
+        self.roles = roles if "tokens" in roles or "embeddings" in roles else {}
+        follow = {name for role, name in self.roles.items() if role in _FOLLOW}
+        if decoding:
+            follow |= {self.roles.get("tokens", ""), *self.pairs}
+        wanted = [v for v in graph.inputs if v.name not in given and v.name not in follow and v.kind != "optional"]
+        for value in wanted:
+            if value.kind != "tensor" or value.dtype is None or value.shape is None:
+                raise InputError(f"input {value.name!r} ({value.kind}) cannot be made up; give it with the inputs")
+        self.wanted = wanted
+        self.dims = Dimensions(graph, dims)
+        self._learn()
+
+    def open_dims(self) -> dict[str, int]:
+        """Dimensions that nobody told yet, each with a length that would do for a first try."""
+        missing: dict[str, int] = {}
+        for value in self.wanted:
+            for axis in range(len(value.shape or ())):
+                for name in self.dims.unknown(value, axis):
+                    missing.setdefault(name, self._likely(value, axis, name))
+        past = [name for name in self._past_names() if name in missing]
+        return {name: length for name, length in missing.items() if name not in past[1:]}
+
+    def proposed(self) -> dict[str, int]:
+        """The open dimensions with lengths that the graph was seen to take, where windows make demands on them."""
+        first = self.open_dims()
+        keep = {*self._past_names(), *(name for name in first if "batch" in name.lower()), *self._batches()}
+        free = [name for name in first if name not in keep]
+        if self.decoding:
+            return first
+        return fitting(self.graph, first, free, lambda lengths: self.filled(lengths).make())
+
+    def filled(self, lengths: Mapping[str, int]) -> Maker:
+        """The same with more dimensions told."""
+        return Maker(self.graph, {**self.told, **lengths}, self.given, self.decoding)
+
+    def make(self, seed: int = 0) -> dict[str, Any]:
+        """The given inputs and the made ones.
+
+        Raises
+        ------
+        InputError
+            If dimensions are open.
+        """
+        missing = self.open_dims()
+        if missing:
+            raise InputError(f"the lengths of these dimensions are not known: {', '.join(missing)}")
+        random = np.random.default_rng(seed)
+        shapes = {value.name: self._shape(value) for value in self.wanted}
+        scene = plausible.Scene(self.graph, self.roles, self._measured(shapes))
+        made = {value.name: plausible.array(scene, value, shapes[value.name], random) for value in self.wanted}
+        feeds = {**made, **self.given}
+        tokens = self._tokens(feeds)
+        if tokens is not None:
+            past = self._past_rows(feeds)
+            mask = np.ones((len(tokens), past + tokens.shape[1]), np.int64)
+            feeds = {**control_feeds(self.graph, self.roles, tokens, mask, past, feeds), **feeds}
+        return {name: feeds[name] for name in (*(n for n in self._declared if n in feeds), *self.given)}
+
+    # -- dimensions ---------------------------------------------------------------------------------------------------
+
+    def _learn(self) -> None:
+        """Dimensions that need not be asked for."""
+        for value in self.graph.inputs:
+            if value.name in self.given and value.shape is not None:
+                for axis, length in enumerate(np.shape(self.given[value.name])[: len(value.shape)]):
+                    self.dims.learn(value, axis, length)
+        if self.decoding:
+            tokens = self._declared.get(self.roles.get("tokens", ""))
+            if tokens is not None and tokens.shape:
+                self.dims.learn(tokens, 0, 1)
+        for value in self.wanted:
+            if value.name in self.pairs:
+                self._learn_size(value, self.pairs[value.name])
+        past = self._past_names()
+        length = next((self.dims.lengths[name] for name in past if name in self.dims.lengths), None)
+        if length is not None:
+            self.dims.lengths.update({name: length for name in past if name not in self.dims.lengths})
+
+    @cached_property
+    def _declared(self) -> dict[str, Value]:
+        return {value.name: value for value in self.graph.inputs}
+
+    def _learn_size(self, value: Value, pair: CachePair) -> None:
+        """What the model or its configuration says of a cache's size, beside batch and rows."""
+        try:
+            shape = first_caches(self.graph, (pair,), 1, None, {}, 0)[value.name].shape
+        except InputError:
+            return
+        for axis, dim in enumerate(value.shape or ()):
+            if axis not in (0, pair.axis) and isinstance(dim, str) and "batch" not in dim:
+                self.dims.learn(value, axis, shape[axis])
+
+    def _past_names(self) -> list[str]:
+        """Names of the row dimension of growing caches: exporters give each cache its own, but they are one length."""
+        names = []
+        for value in self.wanted:
+            pair = self.pairs.get(value.name)
+            if pair is not None and pair.protocol == "growing" and pair.axis is not None and value.shape:
+                dim = value.shape[pair.axis]
+                if dim is None:
+                    names.append(place(value, pair.axis))
+                elif isinstance(dim, str) and self.dims.names(dim) == [dim]:
+                    names.append(dim)
+        return list(dict.fromkeys(names))
+
+    def _batches(self) -> set[str]:
+        """Names of first dimensions that are a batch, whatever they are called."""
+        found = set()
+        for value in self.wanted:
+            if value.shape and plausible.is_batch(value):
+                found.update(self.dims.unknown(value, 0))
+        return found
+
+    def _likely(self, value: Value, axis: int, name: str) -> int:
+        if "batch" in name.lower() or (axis == 0 and name in self._batches()):
+            return 1
+        pair = self.pairs.get(value.name)
+        if pair is not None and axis == pair.axis:
+            return _PAST_ROWS
+        if value.name in (self.roles.get("tokens"), self.roles.get("embeddings")):
+            return 1 if self.pairs else _TOKENS
+        return _ELSEWHERE
+
+    def _shape(self, value: Value) -> tuple[int, ...]:
+        shape = tuple(self.dims.length(value, axis) for axis in range(len(value.shape or ())))
+        nbytes = np.dtype(value.dtype).itemsize
+        for length in shape:
+            nbytes *= length
+        if nbytes > DEFAULT_LIMIT:
+            raise InputError(
+                f"input {value.name!r} of shape {list(shape)} would have {nbytes:,} bytes; give shorter dimensions"
+            )
+        return shape
+
+    def _past_rows(self, feeds: Mapping[str, Any]) -> int:
+        for name, pair in self.pairs.items():
+            if pair.protocol == "growing" and pair.axis is not None and name in feeds:
+                return int(np.shape(feeds[name])[pair.axis])
+        return 0
+
+    def _tokens(self, feeds: Mapping[str, Any]) -> np.ndarray | None:
+        """The tokens of the run as (batch, length), or as many zeros where it is fed embeddings; None without both."""
+        tokens = feeds.get(self.roles.get("tokens", ""))
+        if tokens is not None:
+            array = np.asarray(tokens)
+            return array.reshape(1, -1) if array.ndim < 2 else array.reshape(len(array), -1)
+        embeddings = np.shape(feeds.get(self.roles.get("embeddings", ""), ()))
+        return np.zeros(embeddings[:2], np.int64) if len(embeddings) == 3 else None
+
+    def _measured(self, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
+        """For each input with rows of something the length of its longest open dimension beside the batch."""
+        found = {}
+        for value in self.graph.inputs:
+            shape = np.shape(self.given[value.name]) if value.name in self.given else shapes.get(value.name, ())
+            if len(shape) < 2 or value.name in self.pairs or value.shape is None:
+                continue
+            open_axes = [axis for axis, dim in enumerate(value.shape) if axis and not isinstance(dim, int)]
+            found[value.name] = max(shape[axis] for axis in open_axes or range(1, len(shape)))
+        return found

@@ -1,0 +1,96 @@
+"""Members of a file in a zip archive, with a checksum over all of them, read within bounds.
+
+A file of this kind is untrusted: what is unpacked is bounded by what lies in the file, so that a small one cannot fill
+the memory, and whatever was changed since it was written shows in the checksum.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import zipfile
+import zlib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from kvviz.atomic_write import replacing
+from kvviz.errors import LoadError
+
+_CHECKSUM = "sha256"
+# A member unpacks to no more than this many times its packed bytes, and some; real ones come to 5 to 60 times.
+_RATIO = 64
+_FREE = 1 << 20
+_PACKINGS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+
+
+def write_packed(path: Any, members: Mapping[str, bytes]) -> None:
+    """Write members to a file (`kvviz.atomic_write.replacing`); those that pack too well to be read again are not
+    packed."""
+    with replacing(path) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in members.items():
+            packs = len(data) <= _FREE or len(zlib.compress(data, 6)) * _RATIO + _FREE > len(data)
+            archive.writestr(name, data, zipfile.ZIP_DEFLATED if packs else zipfile.ZIP_STORED)
+        archive.writestr(_CHECKSUM, checksum(members))
+
+
+def checksum(members: Mapping[str, bytes]) -> str:
+    """SHA-256 over names and contents, in the order of the names."""
+    digest = hashlib.sha256()
+    for name in sorted(members):
+        digest.update(f"{name} {len(members[name])}\n".encode())
+        digest.update(members[name])
+    return digest.hexdigest()
+
+
+class Packed:
+    """An archive that is open for reading.
+
+    Parameters
+    ----------
+    archive : zipfile.ZipFile
+    path : object
+        How messages name the file.
+    """
+
+    def __init__(self, archive: zipfile.ZipFile, path: Any) -> None:
+        self.path = path
+        self._archive = archive
+        self._entries = {entry.filename: entry for entry in archive.infolist()}
+        if len(self._entries) != len(archive.infolist()):
+            raise LoadError(f"{path} holds two members of one name: it was changed after it was written")
+        # The directory of an archive may say anything; no members together are larger than the file.
+        there = archive.fp.seek(0, 2) if archive.fp is not None else 0
+        if sum(entry.compress_size for entry in archive.infolist()) > there:
+            raise LoadError(f"{path} has {there:,} bytes, less than its members need: it was cut short or changed")
+
+    def read(self, name: str) -> bytes:
+        """The contents of a member.
+
+        Raises
+        ------
+        LoadError
+            It is not there, or larger than the bytes in the file can be.
+        """
+        entry = self._entries.get(name)
+        if entry is None:
+            raise LoadError(f"{self.path} has no member {name}: it is no trace of kvviz, or only a part of one")
+        if entry.compress_type not in _PACKINGS or entry.flag_bits & 0x1:
+            raise LoadError(f"{self.path} packs its member {name} in a way that kvviz does not write")
+        if entry.file_size > entry.compress_size * _RATIO + _FREE:
+            raise LoadError(
+                f"{self.path} would unpack {entry.compress_size:,} bytes of its member {name} to {entry.file_size:,}, "
+                f"more than {_RATIO} times as many: it is no trace that kvviz wrote"
+            )
+        # A reader of zip files stops at the size that was declared, so that this is the bound of what is read.
+        with self._archive.open(entry) as member:
+            return member.read(entry.file_size)
+
+    def check(self, members: Mapping[str, bytes], extra: Iterable[str] = ()) -> None:
+        """Raise LoadError unless these are all members, as they were written."""
+        if checksum(members).encode() != self.read(_CHECKSUM):
+            raise LoadError(
+                f"{self.path} was changed after it was written: its contents do not agree with its checksum; "
+                "save the trace again"
+            )
+        others = self._entries.keys() - members.keys() - {_CHECKSUM, *extra}
+        if others:
+            raise LoadError(f"{self.path} holds the unknown member {min(others)}: it was changed after it was written")

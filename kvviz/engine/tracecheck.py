@@ -1,0 +1,116 @@
+"""Whether a trace that was read from a file makes sense as a whole, so that its readers need not doubt it.
+
+A file may be changed by somebody who also renews its checksum. Names that nothing made, steps outside of every run or
+values that do not fit into their storage would break readers far from here, each in its own way.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from kvviz.engine.rows import APPEND, BINDINGS, NEW
+from kvviz.engine.trace import Trace
+from kvviz.memory.storage import ORIGINS
+
+LARGEST = 1 << 48
+"""No count, size or offset in a trace is larger."""
+
+
+def check_trace(trace: Trace) -> None:
+    """Raise ValueError, with what is wrong, unless a trace is consistent."""
+    rows, frames, storages = trace.recorder.rows, trace.recorder.frames, trace.recorder.ledger.storages
+    for storage in storages:
+        _expect(storage.origin in ORIGINS, f"origin {storage.origin!r}")
+        _expect(0 <= storage.capacity < LARGEST, f"a storage of {storage.capacity} bytes")
+    _check_runs(trace)
+    known: list[set[str]] = []
+    opened = 0
+    for number, frame in enumerate(frames):
+        _expect(opened <= frame.opened <= len(rows), f"frame {number} opened at step {frame.opened}")
+        opened = frame.opened
+        _expect((frame.caller is None) == (frame.parent is None), f"frame {number} without a caller")
+        _expect(frame.parent is None or frames[frame.parent].run == frame.run, f"frame {number} in another run")
+        for _, storage, generation, how, shape, dtype, offset in frame.bindings:
+            _expect(how in BINDINGS, f"binding {how!r}")
+            _expect(generation < 1 << 31, f"generation {generation}")
+            _check_place(storages[storage].capacity, False, shape, dtype, offset, None)
+        known.append({bound[0] for bound in frame.bindings})
+    seen: set[tuple[int, int]] = set()
+    for index, row in enumerate(rows):
+        number, planned, taken, _, placed, _, *counts = row
+        run = trace.runs[frames[number].run]
+        _expect(run.first <= index < run.last and frames[number].opened <= index, f"step {index} outside of its run")
+        _expect(all(-LARGEST < count < LARGEST for count in counts), f"a number of step {index}")
+        _expect((number, planned.position) not in seen, f"step {index}, which ran before")
+        seen.add((number, planned.position))
+        unmade = {name for name in planned.node.inputs if name} - known[number]
+        _expect(not unmade, f"step {index} reading {min(unmade, default='')!r}, which nothing made")
+        _expect(not taken or any(where is not None for where in placed), f"step {index} without an output")
+        for name, where in zip(planned.node.outputs, placed):
+            if where is not None and name:
+                _check_place(storages[where[0]].capacity, where[2] in (NEW, APPEND), *where[3:])
+                known[number].add(name)
+    _check_caches(trace)
+
+
+def _check_runs(trace: Trace) -> None:
+    last = 0
+    for run in trace.runs:
+        _expect(last <= run.first <= run.last <= len(trace.recorder.rows), f"run {run.index} of other steps")
+        last = run.last
+    _expect(last == len(trace.recorder.rows), "steps after the last run")
+
+
+def _check_place(
+    capacity: int, whole: bool, shape: Sequence[int] | None, dtype: Any, offset: int, strides: Any
+) -> None:
+    """A value lies inside of its storage; ``whole``: where no strides are told, its elements lie side by side."""
+    if shape is None:
+        return
+    _expect(len(shape) <= 64 and (strides is None or len(strides) == len(shape)), "a shape")
+    _expect(-LARGEST < offset < LARGEST and math.prod(shape) < LARGEST, f"a value at {offset}")
+    size = np.dtype(dtype).itemsize
+    low = high = offset
+    if math.prod(shape):
+        if strides is None:
+            # A view may show the same bytes again and again, and rten, to which truths and numbers of eight bytes are
+            # of one size, puts the ones where the others were.
+            high += math.prod(shape) * size if whole else size
+        else:
+            low += sum((length - 1) * stride for length, stride in zip(shape, strides) if stride < 0)
+            high += sum((length - 1) * stride for length, stride in zip(shape, strides) if stride > 0) + size
+    _expect(low >= 0 and high <= capacity, f"a value at bytes {low} to {high} of {capacity}")
+
+
+def _check_caches(trace: Trace) -> None:
+    """Every cache is an input and an output of the main graph, as often as there are runs, on an axis that it has."""
+    graph = trace.graph
+    inputs, outputs = ({value.name: value for value in values} for values in (graph.inputs, graph.outputs))
+    for cache in trace.caches:
+        _expect(cache.input in inputs and cache.output in outputs, f"cache {cache.name!r}")
+        _expect(len(cache.runs) <= len(trace.runs), f"cache {cache.name!r} in {len(cache.runs)} runs")
+        for run in cache.runs:
+            spans = [span[:2] for rows in run.items for span in (*rows.held, *rows.wrote, *(rows.read or ()))]
+            _expect(all(0 <= a <= b <= run.capacity for a, b in spans), f"rows of cache {cache.name!r}")
+        if cache.axis is not None:
+            shapes = [*_shapes_of(trace, (cache.input, cache.output)), inputs[cache.input].shape]
+            ranks = {len(shape) for shape in shapes if shape is not None}
+            _expect(cache.axis >= 0 and all(cache.axis < rank for rank in ranks), f"axis {cache.axis} of a cache")
+
+
+def _shapes_of(trace: Trace, names: tuple[str, ...]) -> Iterable[Sequence[int] | None]:
+    mains = {number for number, frame in enumerate(trace.recorder.frames) if frame.parent is None}
+    for number in mains:
+        yield from (bound[4] for bound in trace.recorder.frames[number].bindings if bound[0] in names)
+    for row in trace.recorder.rows:
+        if row[0] in mains:
+            yield from (w[3] for name, w in zip(row[1].node.outputs, row[4]) if w is not None and name in names)
+
+
+def _expect(holds: bool, what: str) -> None:
+    if not holds:
+        raise ValueError(f"it tells of {what}")

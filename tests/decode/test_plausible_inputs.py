@@ -1,0 +1,282 @@
+"""What made-up inputs hold and how long they are: within look-ups, of ones, rising, long enough for windows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+import kvviz
+from kvviz.errors import InputError
+from tests.decode.small import small
+from tests.graph.build import graph, model, node, run_in_onnxruntime
+
+ROWS: Any = np.ones((3, 2), np.float32)
+
+
+def taken(proto: onnx.ModelProto, dims: dict[str, int] | None = None, **given: Any) -> dict[str, Any]:
+    """The inputs made for a model, which kvviz and onnxruntime both run on with equal results."""
+    loaded = kvviz.load(proto)
+    feeds = kvviz.inputs(loaded, dims, given)
+    outputs = kvviz.run(loaded, feeds).outputs
+    for value, expected in zip(outputs.values(), run_in_onnxruntime(proto, **feeds)):
+        np.testing.assert_allclose(value, expected, rtol=1e-4, atol=1e-4)
+    return feeds
+
+
+def free(proto: onnx.ModelProto, axis: int, length: int = -1, place: int = 0) -> onnx.ModelProto:
+    """The model with a dimension of an input declared as a number."""
+    proto.graph.input[place].type.tensor_type.shape.dim[axis].dim_value = length
+    return proto
+
+
+# -- numbers that are looked up ---------------------------------------------------------------------------------------
+
+LOOK_UPS = {
+    "directly": [node("Gather", "rows ids", "y")],
+    "on the last axis": [node("Gather", "wide ids", "y", axis=1)],
+    "cast and reshaped": [
+        node("Cast", "ids", "c", to=6),
+        node("Unsqueeze", "c zero", "u"),
+        node("Gather", "rows u", "y"),
+    ],
+    "one more": [node("Add", "ids one", "more"), node("Gather", "rows more", "y")],
+    "one less": [node("Sub", "ids one", "less"), node("Add", "less one", "same"), node("Gather", "rows same", "y")],
+    "in a branch": [
+        node(
+            "If",
+            "yes",
+            "y",
+            then_branch=graph([node("Gather", "rows ids", "t")], [], ["t"]),
+            else_branch=graph([node("Gather", "rows ids", "e")], [], ["e"]),
+        )
+    ],
+    "as one of many": [node("OneHot", "ids three offon", "y")],
+}
+
+
+@pytest.mark.parametrize("how", LOOK_UPS)
+def test_numbers_stay_within_what_they_are_looked_up_in(how: str) -> None:
+    constants = {"one": np.int64(1), "zero": np.array([0]), "three": np.int64(3), "yes": np.array(True)}
+    proto = model(
+        LOOK_UPS[how],
+        ["ids int64 length"],
+        ["y float"],
+        rows=ROWS,
+        wide=ROWS.T.copy(),
+        offon=np.array([0, 1], np.float32),
+        **constants,
+    )
+    for value in proto.graph.output:
+        value.type.tensor_type.elem_type = 1
+    ids = kvviz.inputs(kvviz.load(proto), {"length": 64})["ids"]
+    kvviz.run(kvviz.load(proto), {"ids": ids})
+    run_in_onnxruntime(proto, ids=ids)
+    highest = {"one more": 1}.get(how, 2)
+    assert (ids.min(), ids.max()) == (0, highest)
+
+
+def test_tokens_stay_within_a_small_embedding_whatever_the_logits_say() -> None:
+    nodes = [node("Gather", "rows input_ids", "e"), node("MatMul", "e out", "logits")]
+    proto = model(nodes, ["input_ids int64 b s"], ["logits float b s 90"], rows=ROWS, out=np.ones((2, 90), np.float32))
+    assert taken(proto, {"s": 50})["input_ids"].max() == 2
+
+
+# -- names that say something -----------------------------------------------------------------------------------------
+
+
+def test_masks_positions_segments_and_lengths_mean_what_they_are_called() -> None:
+    names = [
+        "attention_mask int64 batch length",
+        "position_ids int64 batch length",
+        "token_type_ids int64 batch length",
+    ]
+    names += ["padding_mask bool batch length", "audio_signal float batch 3 frames", "audio_length int64 batch"]
+    names += ["bias_mask float batch length", "noise_scale float -", "sr int64 -"]
+    inputs = ["input_ids int64 batch length", *names]
+    nodes = [node("Identity", name.split()[0], f"o_{name.split()[0]}") for name in inputs]
+    outputs = [f"o_{name}" for name in inputs]
+    made = taken(model(nodes, inputs, outputs), {"length": 5, "frames": 30})
+    # then
+    assert made["input_ids"].shape == (1, 5)
+    assert made["attention_mask"].tolist() == [[1] * 5]
+    assert made["padding_mask"].tolist() == [[True] * 5]
+    assert made["bias_mask"].tolist() == [[1.0] * 5]
+    assert made["position_ids"].tolist() == [[0, 1, 2, 3, 4]]
+    assert made["token_type_ids"].tolist() == [[0] * 5]
+    assert made["audio_length"].tolist() == [30]
+    assert made["noise_scale"].tolist() == 1.0
+    assert made["sr"].tolist() == 16_000
+
+
+# -- lengths ----------------------------------------------------------------------------------------------------------
+
+
+def kernel(*shape: int) -> np.ndarray:
+    return np.full(shape, 0.1, np.float32)
+
+
+WINDOWS: dict[str, Any] = {
+    "a long kernel": model(
+        [node("Conv", "x w", "y", strides=[5])], ["x float batch 1 samples"], ["y float batch 2 m"], w=kernel(2, 1, 40)
+    ),
+    "halved five times": model(
+        [
+            node("Conv", "x w", "a", strides=[8, 8]),
+            node("Conv", "a v", "b", strides=[4, 4]),
+            node("MaxPool", "b", "y", kernel_shape=[3, 3]),
+        ],
+        ["x float ? 3 ? ?"],
+        ["y float ? 2 ? ?"],
+        w=kernel(2, 3, 8, 8),
+        v=kernel(2, 2, 4, 4),
+    ),
+    "a size that a table fixes": model(
+        [node("Conv", "x w", "a", strides=[16, 16]), node("Flatten", "a", "f"), node("MatMul", "f t", "y")],
+        ["x float N 1 H W"],
+        ["y float N 2"],
+        w=kernel(1, 1, 16, 16),
+        t=kernel(196, 2),
+    ),
+    "a reflected edge": model(
+        [node("Pad", "x pads", "p", mode="reflect"), node("Conv", "p w", "y")],
+        ["x float batch 1 samples"],
+        ["y float batch 1 m"],
+        pads=np.array([0, 0, 20, 0, 0, 20]),
+        w=kernel(1, 1, 3),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WINDOWS)
+def test_lengths_grow_until_every_window_fits(name: str) -> None:
+    x = taken(WINDOWS[name])["x"]
+    assert len(x) == 1
+    if name == "a size that a table fixes":
+        assert x.shape == (1, 1, 224, 224)
+
+
+def test_a_length_that_was_told_is_not_changed_for_a_window() -> None:
+    loaded = kvviz.load(WINDOWS["a long kernel"])
+    assert kvviz.inputs(loaded, {"samples": 7})["x"].shape == (1, 1, 7)
+    assert kvviz.inputs(loaded, given={"x": np.ones((2, 1, 9), np.float32)})["x"].shape == (2, 1, 9)
+
+
+def test_a_graph_that_no_length_fits_gives_the_first_lengths() -> None:
+    nodes = [node("Conv", "x w", "c"), node("MatMul", "c t", "y")]
+    proto = model(nodes, ["x float batch 1 n"], ["y float batch 1 2"], w=kernel(1, 1, 3), t=kernel(5, 2))
+    assert kvviz.inputs(kvviz.load(proto))["x"].shape == (1, 1, 4)
+
+
+# -- dimensions -------------------------------------------------------------------------------------------------------
+
+
+def test_dimensions_are_told_by_name_and_by_place() -> None:
+    proto = model(
+        [node("MatMul", "x w", "y"), node("Identity", "z", "u")],
+        ["x float n n", "z float n ?"],
+        ["y float ? 4", "u float ? ?"],
+        w=np.ones((3, 4), np.float32),
+    )
+    shapes = {name: array.shape for name, array in taken(proto, {"n": 3, "z.1": 5}).items()}
+    assert shapes == {"x": (3, 3), "z": (3, 5)}
+    # one name for two lengths: a place counts for itself
+    shapes = {name: array.shape for name, array in taken(proto, {"x.0": 2, "x.1": 3, "z.1": 5}).items()}
+    assert shapes == {"x": (2, 3), "z": (2, 5)}
+
+
+@pytest.mark.parametrize("length", [-1, -7])
+def test_a_negative_length_is_a_free_one_as_for_onnxruntime(length: int) -> None:
+    proto = free(model([node("Relu", "x", "y")], ["x float n 3"], ["y float ? 3"]), 0, length)
+    assert kvviz.load(proto).inputs[0].shape == (None, 3)
+    assert taken(proto, {"x.0": 5})["x"].shape == (5, 3)
+    assert taken(proto)["x"].shape == (1, 3)
+
+
+@pytest.mark.parametrize(
+    ("declared", "dims", "told"),
+    [
+        ("n 3", {"m": 2}, "no dimension named 'm'; it has n"),
+        ("n 3", {"x.2": 2}, "no dimension named 'x.2'; it has n"),
+        ("n 3", {"x.1": 2}, "'x.1' cannot be 2: the model fixes it at 3"),
+        ("n 3", {"n": -1}, "'n' cannot be -1: a length is a whole number"),
+        ("n 3", {"n": 1.5}, "'n' cannot be 1.5: a length is a whole number"),
+        ("n 3", {"n": True}, "'n' cannot be True: a length is a whole number"),
+        ("n 3", {"n": 10**30}, "a length is a whole number"),
+        ("n 3", {"n": 10**11}, "would have 1,200,000,000,000 bytes; give shorter dimensions"),
+        ("2 3", {"n": 1}, "no dimension named 'n': all of its inputs have a fixed shape"),
+    ],
+)
+def test_a_dimension_that_cannot_be_is_refused_in_one_sentence(declared: str, dims: Any, told: str) -> None:
+    loaded = kvviz.load(model([node("Relu", "x", "y")], [f"x float {declared}"], ["y float ? 3"]))
+    with pytest.raises(InputError) as caught:
+        kvviz.inputs(loaded, dims)
+    assert told in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("dim", "dims", "told"),
+    [("past - new", {"past": 1, "new": 4}, "past=1, new=4"), ("8 / past", {"past": 0}, "no length with past=0")],
+)
+def test_a_sum_that_comes_to_no_length_is_refused(dim: str, dims: dict[str, int], told: str) -> None:
+    proto = model([node("Relu", "x", "y")], ["x float n"], ["y float ?"])
+    proto.graph.input[0].type.tensor_type.shape.dim[0].dim_param = dim
+    with pytest.raises(InputError, match=told):
+        kvviz.inputs(kvviz.load(proto), dims)
+
+
+def test_a_hyphen_in_a_name_is_no_difference() -> None:
+    proto = model([node("Relu", "x", "y")], ["x float n 2"], ["y float ? 2"])
+    proto.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "batch-size"
+    assert taken(proto)["x"].shape == (1, 2)
+    assert taken(proto, {"batch-size": 3})["x"].shape == (3, 2)
+
+
+def test_given_arrays_are_taken_as_they_are_and_tell_dimensions() -> None:
+    proto = model([node("Add", "x z", "y")], ["x float n 2", "z float n 2"], ["y float n 2"])
+    x = np.full((4, 2), np.nan, np.float32)
+    made = kvviz.inputs(kvviz.load(proto), given={"x": x})
+    assert made["x"] is x
+    assert made["z"].shape == (4, 2)
+
+
+# -- logits without a length ------------------------------------------------------------------------------------------
+
+
+def with_logits(shape: str) -> onnx.ModelProto:
+    """The growing decoder with its logits in another shape."""
+    proto = onnx.ModelProto.FromString(small("concat").proto.SerializeToString())
+    proto.graph.node[-1].output[0] = "all"
+    last = [node("Gather", "all end", "logits", axis=1)]
+    flat = [node("Reshape", "all rows", "logits")]
+    one = [node("Gather", "all end", "final", axis=1), node("Gather", "final begin", "logits")]
+    proto.graph.node.extend({"last": last, "flat": flat, "one": one}[shape])
+    for name, array in {"end": np.int64(-1), "rows": np.array([-1, 24]), "begin": np.int64(0)}.items():
+        proto.graph.initializer.append(onnx.numpy_helper.from_array(np.asarray(array), name))
+    dims = {"last": ["batch", 24], "flat": ["any", 24], "one": [24]}[shape]
+    proto.graph.output[0].CopyFrom(onnx.helper.make_tensor_value_info("logits", 1, dims))
+    return proto
+
+
+@pytest.mark.parametrize("shape", ["last", "flat", "one"])
+def test_a_decode_reads_logits_without_a_length(shape: str) -> None:
+    expected = kvviz.decode(kvviz.load(small("concat").proto), [3, 1, 4], 6)
+    trace = kvviz.decode(kvviz.load(with_logits(shape)), [3, 1, 4], 6)
+    assert trace.tokens == expected.tokens
+    for got, wanted in zip(trace.logits, expected.logits):
+        np.testing.assert_array_equal(got, wanted)
+
+
+def test_logits_of_a_batch_without_a_length_are_those_of_the_last_tokens() -> None:
+    prompts = [[3, 1, 4], [1, 5, 9]]
+    expected = kvviz.decode(kvviz.load(small("concat").proto), prompts, 6)
+    for shape in ("last", "flat"):
+        assert kvviz.decode(kvviz.load(with_logits(shape)), prompts, 6).batch_tokens == expected.batch_tokens
+
+
+def test_logits_that_tell_no_next_token_are_one_clear_error() -> None:
+    with pytest.raises(InputError, match=r"logits of shape \[24\] do not tell the next tokens of 2 sequences"):
+        kvviz.decode(kvviz.load(with_logits("one")), [[3, 1, 4], [1, 5, 9]], 6)

@@ -1,0 +1,85 @@
+"""Random changes of a trace file, and every way to read what comes of them."""
+
+from __future__ import annotations
+
+import io
+import json
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+import kvviz
+
+_VALUES: tuple[Any, ...] = (
+    *(None, True, False, -1, 0, 1, 2, 3, 7, 100, 2**31, 2**62, 2**63, 10**30, 1.5),
+    *("", "x", "float32", "float31", [], {}, [0], [[]], [1, 2, 3], ["a"]),
+)
+_NUMBERS = (-1, 0, 1, 2, 3, 5, 100, 2**31, 2**62, -(2**62))
+
+
+def changed_members(members: dict[str, bytes], choose: random.Random) -> dict[str, bytes]:
+    """A file's members with one thing changed: a value of the header, or a number of a column."""
+    changed = dict(members)
+    if choose.random() < 0.5:
+        header = json.loads(members["header.json"])
+        section = choose.choice(list(header))
+        _change(header, choose.choice(list(_paths(header[section], (section,)))), choose)
+        changed["header.json"] = json.dumps(header).encode()
+        return changed
+    name = choose.choice([name for name, data in members.items() if name.endswith(".i64") and data])
+    numbers = np.frombuffer(members[name], "<i8").copy()
+    place, how = choose.randrange(len(numbers)), choose.random()
+    if how < 0.1:
+        numbers = np.delete(numbers, place)
+    elif how < 0.2:
+        numbers = np.insert(numbers, place, numbers[choose.randrange(len(numbers))])
+    elif how < 0.7:
+        numbers[place] += choose.choice((-2, -1, 1, 2, 8, 1000))
+    else:
+        numbers[place] = choose.choice(_NUMBERS)
+    changed[name] = numbers.tobytes()
+    return changed
+
+
+def read_in_every_way(trace: kvviz.Trace) -> None:
+    """Whatever reads a trace, short of drawing pictures."""
+    for step in trace.steps:
+        assert step.index >= 0
+        _ = step.inputs, step.outputs, step.decision, step.freed, step.frame, step.node, step.op_type, step.foreign
+        _ = [(out.name, out.nbytes, out.shape, out.strides) for out in step.outs]
+    assert all(storage.capacity >= 0 and storage.name is not None for storage in trace.storages)
+    _ = [(frame.path, frame.bindings) for frame in trace.frames], [cache.runs for cache in trace.caches]
+    report = kvviz.explain(trace)
+    assert repr(report) and repr(trace) and repr(trace.table())
+    kvviz.hazards(trace)
+    kvviz.cache_warnings(trace)
+    trace.save(io.BytesIO())
+    trace.to_html(io.BytesIO())
+    trace.to_perfetto(io.BytesIO())
+
+
+def _paths(value: Any, path: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
+    yield path
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, inner in items:
+        yield from _paths(inner, (*path, key))
+
+
+def _change(header: dict[str, Any], path: tuple[Any, ...], choose: random.Random) -> None:
+    *outer, last = path
+    held: Any = header
+    for key in outer:
+        held = held[key]
+    old, how = held[last], choose.random()
+    if how < 0.1:
+        del held[last]
+    elif how < 0.2 and isinstance(held, list):
+        held.insert(last, choose.choice(held))
+    elif how < 0.6 and type(old) is int:
+        held[last] = old + choose.choice((-2, -1, 1, 2, 1000))
+    elif how < 0.6 and type(old) is str:
+        held[last] = choose.choice(("", "a", f"{old}x", "weights", "run"))
+    else:
+        held[last] = choose.choice(_VALUES)
