@@ -39,6 +39,8 @@ class Policy:
     captures : callable
         ``captures(frame, planned)`` names the slots of a frame that the body of a control node takes over;
         see `kvviz.engine.control`.
+    rewrite : callable or None
+        ``rewrite(graph, outputs)`` gives the main graph as the runtime has it before it plans; None leaves it alone.
     pool : callable or None
         Makes the pool of one run; None hands out new storages only.
     prepare : callable or None
@@ -50,6 +52,8 @@ class Policy:
         A Loop copies what it carried into memory of its own when it ends; ``homes`` says where.
     one_plan : bool
         Of each graph only the last plan is kept, and it serves the same outputs in any order.
+    feeds_inner : bool
+        A run may be given values that the graph makes, by their names.
     growth : str
         Of a decode: ``"start"`` reserves room for growing caches before the first run, ``"after"`` moves a cache that
         is full into a larger block after a run.
@@ -65,11 +69,13 @@ class Policy:
     in_place: Callable[..., Any] = decide.ideal
     schedule: Schedule = model_order
     captures: Callable[..., Any] = decide.by_value
+    rewrite: Callable[[Graph, Sequence[str]], Graph] | None = None
     pool: Callable[[], Pool] | None = None
     prepare: Callable[[Plan], None] | None = None
     homes: Callable[..., Any] | None = None
     copies_state: bool = False
     one_plan: bool = False
+    feeds_inner: bool = False
     growth: str = "start"
     rules: tuple[str, ...] = ()
     variants: Callable[..., Policy] | None = None
