@@ -8,6 +8,15 @@ const here = (path) => fileURLToPath(new URL(path, import.meta.url));
 const LIMIT = 100_000; // bytes: a module is stored once per widget in a saved notebook
 const MODULES = { kvviz: "widget", planner: "planwidget", cache: "cachewidget" };
 
+// Sphinx themes and their like style what lies inside an article by selectors of up to nine classes: an id is above all of them.
+const apart = {
+  name: "apart",
+  setup: (build) => build.onLoad({ filter: /\.css$/ }, async ({ path }) => ({
+    contents: (await readFile(path, "utf8")).replace(/\.kvviz(?![-\w])/g, ".kvviz:not(#_)"),
+    loader: "css",
+  })),
+};
+
 const options = {
   entryPoints: [
     ...Object.entries(MODULES).map(([out, name]) => ({ in: here(`src/${name}.ts`), out })),
@@ -20,7 +29,9 @@ const options = {
   target: ["es2022", "chrome114", "firefox115", "safari16.4"],
   charset: "utf8",
   minify: !process.argv.includes("--plain"),
-  mangleProps: /^store$/, // what every pane holds: never a key of JSON, of a trait or of the page's own objects
+  plugins: [apart],
+  // names of our own: never a key of JSON, of a trait or of the page's own objects
+  mangleProps: /^(store|setBreakpoints|flushTraits|toggleSelected|onPerson|outStep|bindFrame|ruler|inPlace|relook|commands|choices)$/,
   legalComments: "none",
   logLevel: "warning",
 };
