@@ -85,10 +85,15 @@ def from_page(entries: Any) -> tuple[list[Breakpoint], list[dict[str, Any]]]:
     """
     points, told = [], []
     for entry in entries:
-        known = dict(entry) if isinstance(entry, Mapping) else {"kind": "", "value": str(entry)[:80]}
-        known.pop("error", None)
+        given = entry if isinstance(entry, Mapping) else {"value": entry}
+        kind, value, enabled = given.get("kind", ""), given.get("value"), bool(given.get("enabled", True))
+        known = {
+            "kind": str(kind)[:20],
+            "value": value if isinstance(value, (str, int)) else _shown(value),
+            "enabled": enabled,
+        }
         try:
-            points.append(Breakpoint(known.get("kind", ""), known.get("value"), bool(known.get("enabled", True))))
+            points.append(Breakpoint(kind, value, enabled))
         except KvvizError as error:
             known["error"] = str(error)
         told.append(known)
