@@ -69,8 +69,7 @@ def check_look(shown: Page, theme: str) -> None:
     root = shown.locator(".kvviz")
     expect(root).to_have_attribute("data-theme", theme)
     contrasts = root.evaluate(CONTRAST)
-    # Solarized, whose own text has 4.1 on its ground, is among the hosts
-    assert contrasts[0] > 4 and min(contrasts) > 4
+    assert contrasts[0] > 7 and min(contrasts) > 4.5
 
 
 @pytest.mark.parametrize("name", DARK)
