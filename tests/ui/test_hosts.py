@@ -11,6 +11,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 import kvviz
+from kvviz.view.export import to_html
 from tests.ui.hosts import DARK, LIGHT, SPHINX, Host, bare, page
 
 pytestmark = pytest.mark.ui
@@ -44,7 +45,7 @@ LOOKS = """(root) => [root, ...root.querySelectorAll("*")].map((node) => {
 @pytest.fixture(scope="module")
 def file() -> str:
     graph = kvviz.load(MODELS / "o01_optimum_llama" / "model.onnx")
-    return kvviz.decode(graph, [5, 17, 33], 2, progress=False).to_html()
+    return to_html(kvviz.decode(graph, [5, 17, 33], 2, progress=False))
 
 
 Show = Callable[..., Page]
