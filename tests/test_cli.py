@@ -303,3 +303,12 @@ def test_a_reader_that_has_seen_enough_is_no_error() -> None:
         process.stdout.close()
         assert process.stderr.read() == ""
     assert process.returncode == 0
+
+
+@pytest.mark.parametrize("package", ["graphviz", "pygraphviz", "matplotlib", "anywidget"])
+def test_a_report_needs_none_of_the_packages_that_draw(package: str) -> None:
+    code = f"import sys; sys.modules[{package!r}] = None; from kvviz import cli; sys.exit(cli.main(sys.argv[1:]))"
+    command = [sys.executable, "-c", code, "report", LLAMA, "--prompt", "5,17", "--tokens", "2"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "o01_optimum_llama" in done.stdout

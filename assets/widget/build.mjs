@@ -5,8 +5,17 @@ import { fileURLToPath } from "node:url";
 import * as esbuild from "esbuild";
 
 const here = (path) => fileURLToPath(new URL(path, import.meta.url));
-const LIMIT = 100_000; // bytes: a module is stored once per widget in a saved notebook
+const LIMIT = 120_000; // bytes: a module is stored once per widget in a saved notebook
 const MODULES = { kvviz: "widget", planner: "planwidget", cache: "cachewidget" };
+
+// Sphinx themes and their like style what lies inside an article by selectors of up to nine classes: an id is above all of them.
+const apart = {
+  name: "apart",
+  setup: (build) => build.onLoad({ filter: /\.css$/ }, async ({ path }) => ({
+    contents: (await readFile(path, "utf8")).replace(/\.kvviz(?![-\w])/g, ".kvviz:not(#_)"),
+    loader: "css",
+  })),
+};
 
 const options = {
   entryPoints: [
@@ -20,8 +29,7 @@ const options = {
   target: ["es2022", "chrome114", "firefox115", "safari16.4"],
   charset: "utf8",
   minify: !process.argv.includes("--plain"),
-  // what panes hold and call: never a key of JSON, of a trait or of the page's own objects
-  mangleProps: /^(store|tell|seek|toRun|choices|outStep|blockStep|bindFrame|byBirth|setBreakpoints|flushTraits|onPerson)$/,
+  plugins: [apart],
   legalComments: "none",
   logLevel: "warning",
 };

@@ -1,19 +1,22 @@
-"""Where to stop: at a node, an op type, a buffer, a decision, or when a Python condition holds."""
+"""Where to stop: at a node, an op type, a buffer, a decision, or when a condition holds."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
+from kvviz.debugger.conditions import read_condition
 from kvviz.engine.reasons import is_missed
 from kvviz.engine.records import Step
 from kvviz.engine.trace import Trace
 from kvviz.errors import KvvizError
+from kvviz.graph.names import quoted
 
 KINDS = ("node", "op", "buffer", "decision", "condition")
 DECISIONS = ("missed", "in_place", "run", "copied", "view", "foreign")
-_NAMES: dict[str, Any] = {"abs": abs, "all": all, "any": any, "len": len, "max": max, "min": min, "sum": sum}
+_read = lru_cache(maxsize=256)(read_condition)
 
 
 @dataclass(slots=True)
@@ -26,8 +29,8 @@ class Breakpoint:
         ``"node"`` (value: its name), ``"op"`` (op type), ``"buffer"`` (storage id: stop when it is written, shared or
         freed),
         ``"decision"`` (``"missed"``, ``"in_place"``, ``"run"``, ``"copied"``, ``"view"``, ``"foreign"``) or
-        ``"condition"``
-        (a function of a `Step`, or a Python expression over ``step``).
+        ``"condition"`` (a function of a `Step`, or text with comparisons over its fields such as
+        ``"copied > 1000 and op_type == 'Concat'"``; see `kvviz.debugger.conditions`).
     value : object
     enabled : bool
     ignore : int
@@ -44,18 +47,20 @@ class Breakpoint:
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
-            raise KvvizError(f"there is no breakpoint of kind {self.kind!r}; choose one of {', '.join(KINDS)}")
+            raise KvvizError(f"there is no breakpoint of kind {_shown(self.kind)}; choose one of {', '.join(KINDS)}")
         if self.kind == "decision" and self.value not in DECISIONS:
-            raise KvvizError(f"there is no decision {self.value!r}; choose one of {', '.join(DECISIONS)}")
+            raise KvvizError(f"there is no decision {_shown(self.value)}; choose one of {', '.join(DECISIONS)}")
         if self.kind in ("node", "op") and not isinstance(self.value, str):
-            raise KvvizError(f"a breakpoint of kind {self.kind!r} takes a name, not {self.value!r}")
+            raise KvvizError(f"a breakpoint of kind {self.kind!r} takes a name, not {_shown(self.value)}")
         if self.kind == "buffer":
             number = str(self.value).removeprefix("B").split(".")[0]
-            if not number.isdecimal():
-                raise KvvizError(f"{self.value!r} is not a buffer; give its number, like B12")
+            if not number.isdecimal() or len(number) > 18:
+                raise KvvizError(f"{_shown(self.value)} is not a buffer; give its number, like B12")
             self.value = int(number)
         if self.kind == "condition" and not callable(self.value):
-            _check_condition(self.value)
+            if not isinstance(self.value, str):
+                raise KvvizError(f"a condition is text or a function of a step, not {_shown(self.value)}")
+            _read(self.value)
 
     def matches(self, trace: Trace, index: int) -> bool:
         """Whether a step is one to stop at; counts hits."""
@@ -65,14 +70,39 @@ class Breakpoint:
         return self.hits > self.ignore
 
 
-def _check_condition(text: Any) -> None:
-    if not isinstance(text, str):
-        raise KvvizError(f"a condition is a Python expression or a function of a step, not {text!r}")
-    try:
-        compile(text, "<breakpoint>", "eval")
-    except (SyntaxError, ValueError) as error:
-        detail = error.msg if isinstance(error, SyntaxError) else error
-        raise KvvizError(f"the condition {text!r} is not a Python expression: {detail}") from None
+def from_page(entries: Any) -> tuple[list[Breakpoint], list[dict[str, Any]]]:
+    """Breakpoints from what a page sent: those that make sense, and all entries with what is wrong with the others.
+
+    Parameters
+    ----------
+    entries : sequence of mapping
+        ``{"kind", "value", "enabled"}``. Nothing is believed about them.
+
+    Returns
+    -------
+    (list of Breakpoint, list of dict)
+        The entries have ``"error"``, one sentence, where they cannot be used.
+    """
+    points, told = [], []
+    for entry in entries:
+        given = entry if isinstance(entry, Mapping) else {"value": entry}
+        kind, value, enabled = given.get("kind", ""), given.get("value"), bool(given.get("enabled", True))
+        known = {
+            "kind": str(kind)[:20],
+            "value": value if isinstance(value, (str, int)) else _shown(value),
+            "enabled": enabled,
+        }
+        try:
+            points.append(Breakpoint(kind, value, enabled))
+        except KvvizError as error:
+            known["error"] = str(error)
+        told.append(known)
+    return points, told
+
+
+def _shown(value: Any) -> str:
+    """A value as messages show it; what a page sends may be long."""
+    return quoted(value) if isinstance(value, str) else repr(value)[:120]
 
 
 def _node(value: str, trace: Trace, index: int) -> bool:
@@ -104,12 +134,12 @@ def _decision(value: str, trace: Trace, index: int) -> bool:
 
 def _condition(value: str | Callable[[Step], bool], trace: Trace, index: int) -> bool:
     step = trace.steps[index]
+    if isinstance(value, str):
+        return _read(value)(step)
     try:
-        if callable(value):
-            return bool(value(step))
-        return bool(eval(value, {"__builtins__": {}, **_NAMES}, {"step": step, "trace": trace}))
+        return bool(value(step))
     except Exception as error:
-        name = repr(value) if isinstance(value, str) else getattr(value, "__name__", repr(value))
+        name = getattr(value, "__name__", repr(value))
         raise KvvizError(f"the condition {name} failed at step {index}: {type(error).__name__}: {error}") from None
 
 

@@ -11,6 +11,7 @@ import onnx
 from kvviz.errors import GraphError, LimitError, LoadError
 from kvviz.graph.attributes import attribute, constant, value_type
 from kvviz.graph.drafts import Draft, draft, free_names, in_running_order, metadata, own_names, unique_names
+from kvviz.graph.expansion import extents
 from kvviz.graph.external import Source
 from kvviz.graph.functions import FunctionKey, body_of_call, call_key, function_key, plain_domain
 from kvviz.graph.model import Graph, Node, Value
@@ -25,6 +26,12 @@ MAX_NESTING = 64
 
 MAX_NODES = 1_000_000
 """Nodes of a model with every function call spelled out; stops functions that multiply without end."""
+
+MAX_CALLS = 100_000
+"""Function calls spelled out: each costs a body of its own, some 0.2 ms of reading, however small it is."""
+
+MAX_COPIED = 1 << 30
+"""Bytes of all those bodies, whose tensors are copied for each."""
 
 
 class Reader:
@@ -41,34 +48,32 @@ class Reader:
     def __init__(self, source: Source, functions: Iterable[Any] = ()) -> None:
         self.source = source
         self.functions: dict[FunctionKey, Any] = {function_key(f): f for f in functions}
-        self._calls: list[FunctionKey] = []
-        self._nodes = 0
-        self._depth = 0
+        self._copied = 0
 
-    def graph(
-        self, proto: Any, opsets: dict[str, int], outer: tuple[frozenset[str], ...] = (), whole: Any = None
-    ) -> Graph:
-        """Read one graph and all that it contains.
+    def main(self, model: Any, opsets: dict[str, int]) -> Graph:
+        """Read a model's main graph and all that it contains; ``Graph.proto`` holds the model.
 
         Parameters
         ----------
-        proto : onnx.GraphProto
-            The graph.
+        model : onnx.ModelProto
+            The model.
         opsets : dict of str to int
             Versions in force.
-        outer : tuple of frozenset of str
-            Names that each enclosing graph defines, outermost first.
-        whole : onnx.ModelProto, optional
-            The model, for its main graph; ``Graph.proto`` holds it then.
 
         Raises
         ------
         GraphError
             A cycle, a name that nothing or more than one thing makes, or a function that calls itself.
         LoadError, LimitError
-            Damaged tensors and attributes, or more nesting or nodes than the limits above.
+            Damaged tensors and attributes, or more than the limits above.
         """
-        self._enter(len(proto.node))
+        self._check_extent(model.graph)
+        return self._graph(model.graph, opsets, (), model)
+
+    def _graph(
+        self, proto: Any, opsets: dict[str, int], outer: tuple[frozenset[str], ...] = (), whole: Any = None
+    ) -> Graph:
+        """Read one graph; ``outer`` has the names that each enclosing graph defines, outermost first."""
         where = f"graph {quoted(text(proto.name))} of {self.source.label}"
         weights = self._weights(proto, where)
         declared = self._declared(proto, where)
@@ -78,7 +83,6 @@ class Reader:
             self._fill(node, opsets, (*outer, own))
         outputs = tuple(value_type(text(info.name), info.type, self.source) for info in proto.output)
         captures = free_names(where, drafts, outputs, own, frozenset().union(*outer))
-        self._depth -= 1
         return Graph(
             name=text(proto.name),
             inputs=tuple(v for v in declared if v.name not in weights),
@@ -95,15 +99,21 @@ class Reader:
             captures=captures,
         )
 
-    def _enter(self, nodes: int) -> None:
-        self._depth += 1
-        self._nodes += nodes
-        if self._depth > MAX_NESTING:
+    def _check_extent(self, proto: Any) -> None:
+        """Refuse what is too large to be built, before any of it is."""
+        whole, parts = extents(proto, self.functions, self.source.label)
+        if whole.depth > MAX_NESTING:
             raise LoadError(f"{self.source.label} nests subgraphs and function calls more than {MAX_NESTING} deep")
-        if self._nodes > MAX_NODES:
-            raise LimitError(
-                f"{self.source.label} has more than {MAX_NODES:,} nodes once its functions are spelled out"
-            )
+        for what, most in (("nodes", MAX_NODES), ("calls", MAX_CALLS)):
+            amount = getattr(whole, what)
+            if amount > most:
+                # The first function that is too large on its own is where to look.
+                large = ((name, getattr(part, what)) for (_, name, _), part in parts.items())
+                culprits = [f"; function {quoted(name)} alone has {_number(own)}" for name, own in large if own > most]
+                raise LimitError(
+                    f"{self.source.label} has {_number(amount)} {what} once every call of its functions is spelled "
+                    f"out, more than the {most:,} {what} that kvviz reads{''.join(culprits[:1])}"
+                )
 
     def _weights(self, proto: Any, where: str) -> Weights:
         weights = Weights()
@@ -151,9 +161,9 @@ class Reader:
             if proto.ref_attr_name:
                 raise GraphError(f"{node.label} of {self.source.label} refers to a function's attribute outside of one")
             if proto.type == _A.GRAPH:
-                node.subgraphs[name] = self.graph(proto.g, opsets, visible)
+                node.subgraphs[name] = self._graph(proto.g, opsets, visible)
             elif proto.type == _A.GRAPHS:
-                inner = [self.graph(graph, opsets, visible) for graph in proto.graphs]
+                inner = [self._graph(graph, opsets, visible) for graph in proto.graphs]
                 node.subgraphs |= {f"{name}[{i}]": graph for i, graph in enumerate(inner)}
             else:
                 node.attributes[name] = attribute(proto, node.label, self.source)
@@ -165,25 +175,25 @@ class Reader:
     def _body(self, node: Draft, function: Any, opsets: dict[str, int]) -> Graph:
         """The function's body as this node calls it."""
         key = function_key(function)
-        if key in self._calls:
-            circle = " → ".join(quoted(name)[1:-1] for _, name, _ in [*self._calls[self._calls.index(key) :], key])
-            raise GraphError(f"function {quoted(key[1])} of {self.source.label} calls itself: {circle}")
         for kind, formal, actual in (("input", function.input, node.inputs), ("output", function.output, node.outputs)):
             if len(actual) > len(formal):
                 raise GraphError(
                     f"{node.label} of {self.source.label} has {len(actual)} {kind}s, "
                     f"but the function it calls has {len(formal)}"
                 )
-        self._calls.append(key)
         try:
             proto = body_of_call(function, node.proto)
+            self._copied += proto.ByteSize()
         except Exception as error:  # protobuf copies by writing and reading, and reads only about 100 levels
             raise LoadError(
                 f"function {quoted(key[1])} of {self.source.label} nests its subgraphs too deeply"
             ) from error
-        body = self.graph(proto, {**opsets, **read_opsets(function.opset_import)})
-        self._calls.pop()
-        return body
+        if self._copied > MAX_COPIED:
+            raise LimitError(
+                f"the functions of {self.source.label} take more than {MAX_COPIED:,} bytes once every call is spelled "
+                f"out; {node.label} calls {quoted(key[1])}: give large constants to it as inputs"
+            )
+        return self._graph(proto, {**opsets, **read_opsets(function.opset_import)})
 
     def _nodes_of(self, drafts: list[Draft], opsets: dict[str, int]) -> tuple[Node, ...]:
         names = unique_names(drafts)
@@ -217,6 +227,10 @@ class Reader:
 def read_opsets(imports: Iterable[Any]) -> dict[str, int]:
     """Domain to version, from the opset imports of a model or function."""
     return {plain_domain(entry.domain): int(entry.version) for entry in imports}
+
+
+def _number(amount: int) -> str:
+    return f"{amount:,}" if amount < 10**15 else f"about 10^{len(str(amount)) - 1}"
 
 
 def node_proto(graph: Graph, node: Node) -> Any:

@@ -86,17 +86,18 @@ class Cutter:
         self, path: Scope, units: list[tuple[Scope, list[Group]]], rest: list[int], parts: dict[Scope, list[int]]
     ) -> list[Group]:
         """Add the nodes outside of the large modules: each between the modules that it depends on and the next."""
-        slots = self._slots(path, [parts[part] for part, _ in units], rest)
+        slots, between = self._slots(path, [parts[part] for part, _ in units], rest)
         home = {i: group for _, inner in units for group in inner for i in group.members}
         pieces: list[list[int]] = [[] for _ in range(len(units) + 1)]
         for i in rest:
-            # A node between two nodes of one module goes with the module, as it fits neither before nor after.
-            if any(slots[j] <= slots[i] and j in home for j in self.feeds[i] if j in slots):
-                last = max(j for j in self.needs[i] if j in home)
-                home[i] = home[last]
-                home[i].members = sorted([*home[i].members, i])
+            if i in between:
+                home[i] = home[max(j for j in self.needs[i] if j in home)]
+                home[i].members.append(i)
             else:
                 pieces[slots[i]].append(i)
+        for _, inner in units:
+            for group in inner:
+                group.members.sort()
         groups: list[Group] = []
         for slot, piece in enumerate(pieces):
             before = groups[-1] if groups else None
@@ -118,22 +119,29 @@ class Cutter:
             groups += after
         return groups
 
-    def _slots(self, path: Scope, units: list[list[int]], rest: list[int]) -> dict[int, int]:
-        """Place of each node among the large modules: their number, or that of the last one it depends on."""
+    def _slots(self, path: Scope, units: list[list[int]], rest: list[int]) -> tuple[dict[int, int], set[int]]:
+        """Place of each node among the large modules: their number, or that of the last one it depends on.
+
+        The nodes of the second answer lie between nodes of one module, directly or through each other. They go with
+        the module, as they fit neither before nor after it; each needs a node of the module or another such node.
+        """
         slots = {i: slot for slot, unit in enumerate(units, 1) for i in unit}
+        inside = set().union(*units)
         for i in rest:
             slots[i] = max((slots.get(j, 0) for j in self.needs[i]), default=0)
+        for i in reversed(rest):
+            if any(slots[j] <= slots[i] for j in self.feeds[i] if j in inside):
+                inside.add(i)
         # A small module stays together, as late as its last node, where its readers allow that.
         latest: dict[str, int] = {}
         for i in rest:
             name = self._child(path, i)
             latest[name] = max(latest.get(name, 0), slots[i])
-        large = set().union(*units)
         for i in reversed(rest):
-            if name := self._child(path, i):
-                readers = [slots[j] - (j in large) for j in self.feeds[i] if j in slots]
+            if i not in inside and (name := self._child(path, i)):
+                readers = [slots[j] - (j in inside) for j in self.feeds[i] if j in slots]
                 slots[i] = max(slots[i], min([latest[name], *readers]))
-        return slots
+        return slots, inside.intersection(rest)
 
     def _child(self, path: Scope, i: int) -> str:
         """Module directly below the path that a node is in; empty for the path's own nodes."""

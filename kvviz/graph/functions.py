@@ -69,7 +69,7 @@ def _resolve(graph: Any, given: dict[str, Any], absent: set[str]) -> None:
             del node.attribute[:]
             node.attribute.extend(a for a in kept if a is not None)
         for a in node.attribute:
-            for inner in _subgraphs(a):
+            for inner in subgraphs(a):
                 _resolve(inner, given, absent - _defined(inner))
 
 
@@ -87,7 +87,8 @@ def _resolved(attribute: Any, given: dict[str, Any]) -> Any | None:
     return copy
 
 
-def _subgraphs(attribute: Any) -> list[Any]:
+def subgraphs(attribute: Any) -> list[Any]:
+    """The graphs that an attribute holds."""
     if attribute.type == onnx.AttributeProto.GRAPH:
         return [attribute.g]
     return list(attribute.graphs)

@@ -97,7 +97,7 @@ def _read(proto: Any, source: Source, name: str | None) -> Graph:
             f"{source.label} uses version {opsets['']} of the ONNX operators; kvviz reads {low} to {high}, "
             "so convert it with onnx.version_converter"
         )
-    graph = Reader(source, proto.functions).graph(proto.graph, opsets, whole=proto)
+    graph = Reader(source, proto.functions).main(proto, opsets)
     return graph if name is None else replace(graph, name=name)
 
 

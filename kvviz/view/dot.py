@@ -6,16 +6,27 @@ Splines are poly-lines: ``ortho`` aborts and ``curved`` takes minutes on graphs 
 
 from __future__ import annotations
 
-import graphviz
+from typing import TYPE_CHECKING
 
 from kvviz.view.sketch import Sketch
+
+if TYPE_CHECKING:
+    import graphviz
 
 INCH = 72.0
 NODE_GAP, RANK_GAP = 14, 24
 
 
 def digraph(sketch: Sketch) -> graphviz.Digraph:
-    """A ``graphviz.Digraph`` of a sketch: fixed box sizes, no labels, edges without arrow heads."""
+    """A ``graphviz.Digraph`` of a sketch: fixed box sizes, no labels, edges without arrow heads.
+
+    Raises
+    ------
+    ImportError
+        Where the package is missing or broken: only drawings need it, so it is imported for them.
+    """
+    import graphviz
+
     graph = graphviz.Digraph(
         "block",
         graph_attr={

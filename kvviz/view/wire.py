@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
+from kvviz.debugger.breakpoints import KINDS
 from kvviz.errors import KvvizError
 from kvviz.explain.diagnose import Report, explain
 from kvviz.view.columns import HEADER, Columns, Strings, compressed, parts, unpack
@@ -23,7 +24,6 @@ from kvviz.view.wire_steps import StepColumns, Values
 __all__ = ["FORMAT", "Payloads", "decode", "payload", "run_label"]
 
 FORMAT = 1
-BREAKPOINT_KINDS = ("node", "op", "buffer", "decision", "condition")
 # Of the runs that the page asked for, so many are kept.
 _MOST_ASKED = 4
 # What changed in the payload is told up to this share of it, and what changed since then up to so many bytes.
@@ -150,7 +150,7 @@ class Payloads:
             "caches": caches_header(trace),
             "live": self._live(),
             "report": self.report() if diagnosed else None,
-            "breakpoint_kinds": BREAKPOINT_KINDS,
+            "breakpoint_kinds": KINDS,
             "strings": self._strings.table(),
         }
         return parts(header, columns)

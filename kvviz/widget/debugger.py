@@ -1,7 +1,7 @@
 """The `Debugger` widget: traits and messages around a headless cursor. It draws nothing and decides nothing.
 
 Recorded steps are scrubbed in the page, which never asks the kernel for them. The kernel is asked at the live edge:
-to run on, to run another op of the frontier, to test a Python condition; and for a value, a diagnosis, or a fix.
+to run on, to run another op of the frontier, to test a condition; and for a value, a diagnosis, or a fix.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from typing import Any
 
 import traitlets
 
-from kvviz.debugger import Breakpoint, Cursor, Stop
+from kvviz.debugger import Cursor, Stop
+from kvviz.debugger.breakpoints import from_page
 from kvviz.engine.session import Session
 from kvviz.engine.trace import Trace
 from kvviz.errors import KvvizError
@@ -46,7 +47,8 @@ class Debugger(Paired):
     selection : dict or None
         ``{"kind": "node" | "storage" | "value" | "cache", "id": …, "graph": …}``. Synced.
     breakpoints : list of dict
-        ``{"kind", "value", "enabled"}``; see `kvviz.debugger.Breakpoint`. Synced.
+        ``{"kind", "value", "enabled"}``; see `kvviz.debugger.Breakpoint`. Those that cannot be used get an ``"error"``
+        that says why, and are passed over. Synced.
     mode : str
         ``"debugger"``, or ``"pair"`` while it shows a fix beside what was before. Synced.
     trace : Trace
@@ -198,9 +200,7 @@ class Debugger(Paired):
     def _do(self, command: Any) -> Stop:
         before, runs = len(self.trace.steps), self._runs_told()
         self._cursor.position = min(self.cursor, before - 1)
-        self._cursor.breakpoints = [
-            Breakpoint(entry["kind"], entry["value"], entry.get("enabled", True)) for entry in self.breakpoints
-        ]
+        self._cursor.breakpoints, _ = from_page(self.breakpoints)
         stop: Stop = command()
         if len(self.trace.steps) != before:
             if self._cursor.session is not None:
@@ -268,6 +268,11 @@ class Debugger(Paired):
             return super()._answer(message)
         commands[do]()
         return None
+
+    @traitlets.validate("breakpoints")
+    def _checked(self, proposal: Any) -> Any:
+        """Say at each breakpoint what is wrong with it, in the page as well."""
+        return from_page(proposal["value"])[1]
 
     @traitlets.observe("cursor")
     def _moved(self, change: Any) -> None:

@@ -86,26 +86,9 @@ def test_a_condition_is_an_expression_over_the_step_or_a_function_of_it() -> Non
         return step.live_bytes > 50 and bool(step.frame)
 
     assert stops("bodies", Breakpoint("condition", deep)) == expected
-    largest = "max(out.nbytes for out in step.outs) == 8 and len(trace.steps) > 0"
-    assert stops("bodies", Breakpoint("condition", largest)) == where(
+    assert stops("bodies", Breakpoint("condition", "max(step.outs.nbytes) == 8")) == where(
         "bodies", lambda s: max(out.nbytes for out in s.outs) == 8
     )
-
-
-def test_a_condition_that_is_no_expression_is_refused_at_once() -> None:
-    with pytest.raises(KvvizError, match="the condition 'step =' is not a Python expression"):
-        Breakpoint("condition", "step =")
-    with pytest.raises(KvvizError, match="is not a Python expression"):
-        Breakpoint("condition", "a\0b")
-
-
-@pytest.mark.parametrize("condition", ["step.colour == 1", "1 / 0", "__import__('os')", "open('x')", "step.frame[5]"])
-def test_a_condition_that_fails_says_where_and_why(condition: str) -> None:
-    cursor = recorded("flat")
-    cursor.breakpoints = [Breakpoint("condition", condition)]
-    with pytest.raises(KvvizError, match=r"the condition .* failed at step 0: \w+Error: "):
-        cursor.resume()
-    assert cursor.position == 0
 
 
 def test_a_function_that_fails_is_told_as_a_condition_that_fails() -> None:
@@ -157,7 +140,7 @@ def test_reverse_continue_goes_back_to_the_hit_before() -> None:
         ("buffer", None, "None is not a buffer"),
         ("node", 5, "a breakpoint of kind 'node' takes a name, not 5"),
         ("op", None, "a breakpoint of kind 'op' takes a name, not None"),
-        ("condition", 7, "a condition is a Python expression or a function of a step, not 7"),
+        ("condition", 7, "a condition is text or a function of a step, not 7"),
     ],
 )
 def test_a_breakpoint_that_makes_no_sense_is_refused(kind: str, value: Any, message: str) -> None:

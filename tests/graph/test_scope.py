@@ -251,6 +251,54 @@ def test_a_shape_node_far_ahead_of_its_layer_does_not_pull_the_layer_up() -> Non
     assert len(parts[1].nodes) == 11
 
 
+def module_chain(*names: str) -> Graph:
+    """A chain of Negs with these names."""
+    nodes = [node("Neg", f"v{i}", f"v{i + 1}", name=name) for i, name in enumerate(names)]
+    return load(model(nodes, ["v0 float 1"], [f"v{len(names)} float 1"]))
+
+
+@pytest.mark.parametrize("outside", [1, 2, 5])
+def test_nodes_between_two_halves_of_a_module_go_with_it(outside: int) -> None:
+    halves = [f"/m/Relu_{i}" for i in range(10)]
+    between = [f"/Neg_{i}" for i in range(outside)]
+    (only,) = blocks(module_chain(*halves[:5], *between, *halves[5:]))
+    assert (only.title, [n.name for n in only.nodes]) == ("m", [*halves[:5], *between, *halves[5:]])
+
+
+def test_a_small_module_that_feeds_such_nodes_stays_before_the_module() -> None:
+    # given a module whose halves are joined by a sum that also reads a small module, which ends late elsewhere
+    nodes = [node("Neg", f"v{i}", f"v{i + 1}", name=f"/m/A{i}") for i in range(5)]
+    nodes += [node("Neg", "x", "s", name="/small/First"), node("Add", "v5 s", "w0", name="/Add")]
+    nodes += [node("Neg", f"w{i}", f"w{i + 1}", name=f"/m/B{i}") for i in range(5)]
+    nodes += [node("Neg", "w5", "y", name="/small/Last")]
+    parts = blocks(load(model(nodes, ["v0 float 1", "x float 1"], ["y float 1"])))
+    # then all are there and no value flows upward
+    assert sorted(n.name for b in parts for n in b.nodes) == sorted(n.name for n in nodes)
+    assert upward(parts) == []
+
+
+@st.composite
+def named_nodes(draw: st.DrawFn) -> list[tuple[str, list[int]]]:
+    """Module names in any order, and for each node the earlier nodes (or the input, 0) that it reads."""
+    modules = draw(st.lists(st.sampled_from(["", "/m", "/m/a", "/h.0", "/h.1", "/h.1/mlp", "/k"]), min_size=1))
+    runs = draw(st.lists(st.tuples(st.sampled_from(modules), st.integers(1, 12)), min_size=1, max_size=9))
+    names = [module for module, length in runs for _ in range(length)]
+    return [
+        (f"{module}/Op{i}", draw(st.lists(st.integers(max(0, i - 9), i), min_size=1, max_size=2)))
+        for i, module in enumerate(names)
+    ]
+
+
+@given(named_nodes())
+def test_any_hierarchy_of_names_falls_into_blocks(drawn: list[tuple[str, list[int]]]) -> None:
+    nodes = [
+        node("Sum", " ".join(f"v{j}" for j in reads), f"v{i + 1}", name=name) for i, (name, reads) in enumerate(drawn)
+    ]
+    parts = blocks(load(model(nodes, ["v0 float 1"], [f"v{len(nodes)} float 1"])))
+    assert sorted(n.name for b in parts for n in b.nodes) == sorted(n.name for n in nodes)
+    assert max(len(b.nodes) for b in parts) <= MOST
+
+
 # Structural keys
 
 

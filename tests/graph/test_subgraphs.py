@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import itertools
+import time
 
 import numpy as np
 import onnx
 import pytest
-from onnx import helper
+from onnx import helper, numpy_helper
 
 from kvviz.errors import GraphError, LimitError, LoadError
 from kvviz.graph import Graph, convert, load
 from kvviz.graph.convert import node_proto
+from kvviz.graph.expansion import extents
+from kvviz.graph.functions import function_key
 from tests.graph.build import MODELS, graph, model, node, run_in_onnxruntime
 
 
@@ -216,17 +219,73 @@ def test_a_call_with_too_many_inputs_is_an_error() -> None:
         load(model([call], ["x float 1"], ["y float 1"], functions=[body], domains=["local"]))
 
 
-def test_functions_that_multiply_without_end_are_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
-    # given ten functions that call the next one ten times: ten billion nodes
-    monkeypatch.setattr(convert, "MAX_NODES", 5_000)
-    functions = [function("F9", "x", "y", [node("Relu", "x", "y")])]
-    for level in range(8, -1, -1):
-        names = ["x", *(f"t{i}" for i in range(9)), "y"]
+def calling(levels: int, times: int) -> onnx.ModelProto:
+    """A model that calls F0, where each function calls the next one so often, and the last one is a Relu."""
+    functions = [function(f"F{levels - 1}", "x", "y", [node("Relu", "x", "y")])]
+    for level in range(levels - 2, -1, -1):
+        names = ["x", *(f"t{i}" for i in range(times - 1)), "y"]
         calls = [node(f"F{level + 1}", a, b, domain="local") for a, b in itertools.pairwise(names)]
         functions.append(function(f"F{level}", "x", "y", calls))
     call = node("F0", "x", "y", domain="local")
-    with pytest.raises(LimitError, match="5,000 nodes"):
-        load(model([call], ["x float 1"], ["y float 1"], functions=functions, domains=["local"]))
+    return model([call], ["x float 1"], ["y float 1"], functions=functions, domains=["local"])
+
+
+@pytest.mark.parametrize(
+    ("levels", "times", "words"),
+    [
+        (26, 2, r"100,663,295 nodes .* 1,000,000 nodes .*'F6' alone has 1,572,862"),
+        (17, 2, r"131,071 calls .* 100,000 calls .*'F0' alone has 131,070"),
+        (60, 100, r"about 10\^118 nodes"),
+        (2_000, 2, "more than 64 deep"),
+    ],
+)
+def test_functions_that_multiply_are_counted_and_refused_before_anything_is_built(
+    levels: int, times: int, words: str
+) -> None:
+    data = calling(levels, times).SerializeToString()
+    began = time.perf_counter()
+    with pytest.raises((LoadError, LimitError), match=words):
+        load(data)
+    # building them takes minutes, and counting milliseconds
+    assert time.perf_counter() - began < 2
+
+
+def test_functions_within_the_limits_are_spelled_out_as_often_as_they_are_counted() -> None:
+    loaded = load(calling(6, 3))
+    bodies = [loaded.nodes[0].function]
+    for body in bodies:
+        assert body is not None
+        bodies += [n.function for n in body.nodes if n.function is not None]
+    found, _ = extents(calling(6, 3).graph, {function_key(f): f for f in calling(6, 3).functions}, "the model")
+    assert (found.calls, found.depth) == (len(bodies), 7) == (1 + 3 + 9 + 27 + 81 + 243, 7)
+    assert found.nodes == 1 + sum(len(body.nodes) for body in bodies if body)
+
+
+def test_a_circle_behind_many_calls_is_found_first_and_told_in_the_order_of_the_calls() -> None:
+    proto = calling(20, 2)
+    ring = [function(a, "x", "y", [node(b, "x", "y", domain="local")]) for a, b in ("AB", "BC", "CA")]
+    proto.functions.extend(ring)
+    proto.functions[0].node[0].domain, proto.functions[0].node[0].op_type = "local", "A"
+    with pytest.raises(GraphError, match="A → B → C → A"):
+        load(proto)
+    # but functions that nothing calls are nobody's fault
+    proto.functions[0].node[0].op_type = "Nothing"
+    with pytest.raises(LimitError, match="nodes"):
+        load(proto)
+
+
+def test_constants_of_functions_are_not_copied_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    # given a megabyte that is handed down as an attribute, into every one of 1,023 bodies
+    monkeypatch.setattr(convert, "MAX_COPIED", 20_000_000)
+    table = helper.make_attribute("table", numpy_helper.from_array(np.zeros(250_000, np.float32)))
+    proto = calling(10, 2)
+    for body in proto.functions:
+        body.attribute.append("table")
+        for call in body.node:
+            with_reference(call, "table", "table", onnx.AttributeProto.TENSOR)
+    proto.graph.node[0].attribute.append(table)
+    with pytest.raises(LimitError, match=r"20,000,000 bytes .*'F"):
+        load(proto)
 
 
 @pytest.mark.parametrize("levels", [100, 1000])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -38,6 +39,16 @@ def test_every_block_of_every_model_is_drawn_without_overlap(
     for sketch, drawing in zip(sketches, drawings, strict=True):
         check(sketch, drawing)
         assert drawing.engine == (engine if len(sketch.sizes) > 1 else "layered")
+
+
+def test_without_the_graphviz_package_blocks_are_drawn_by_the_built_in_layout(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KVVIZ_DOT", "pygraphviz")
+    assert layout([DIAMOND])[0].engine == "pygraphviz"
+    forget()
+    monkeypatch.setitem(sys.modules, "graphviz", None)
+    (drawing,) = layout([DIAMOND])
+    check(DIAMOND, drawing)
+    assert drawing.engine == "layered"
 
 
 @given(any_sketch())

@@ -145,6 +145,37 @@ def test_breakpoints_of_the_page_stop_the_run(paused: Debugger) -> None:
     assert paused.trace.steps[paused.cursor].op_type == "Add"
 
 
+def test_breakpoints_that_cannot_be_used_say_so_and_hold_up_nothing(paused: Debugger) -> None:
+    sent: list[Any] = [
+        {"kind": "condition", "value": "__import__('os').system('true')", "enabled": True},
+        {"kind": "decision", "value": ["maybe"], "enabled": True},
+        {"kind": "op"},
+        {"value": 3},
+        "nonsense",
+        {"kind": "buffer", "value": "9" * 5000, "enabled": True},
+        {"kind": "op", "value": "Neg", "enabled": True, "error": "not any more"},
+    ]
+    # when the page sends them, and asks to run on
+    paused.set_state({"breakpoints": sent})
+    answers_to(paused, {"do": "continue"})
+    # then each has its error where it stands, and the good one stops
+    errors = [entry.get("error", "") for entry in paused.breakpoints]
+    assert "'.system('true')' is not understood" in errors[0]
+    assert "there is no decision ['maybe']" in errors[1]
+    assert all(errors[:-1]) and errors[-1] == ""
+    assert max(map(len, errors)) < 300
+    # and the page can show every one of them
+    assert all(isinstance(e["kind"], str) and isinstance(e["value"], (str, int)) for e in paused.breakpoints)
+    assert paused.trace.steps[paused.cursor].op_type == "Neg"
+
+
+def test_the_page_hears_of_errors_in_what_it_sent(paused: Debugger, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[Any] = []
+    monkeypatch.setattr(paused, "send_state", lambda key=None: told.append(key))
+    paused.set_state({"breakpoints": [{"kind": "condition", "value": "1 +", "enabled": True}]})
+    assert any("breakpoints" in (key or ()) for key in told)
+
+
 def test_the_cursor_can_be_observed(story: kvviz.Trace) -> None:
     debugger, seen = Debugger(story), []
     debugger.observe(lambda change: seen.append(change["new"]), names="cursor")

@@ -52,8 +52,8 @@ export class Commands {
 
   continue(): void {
     const { store } = this;
-    // a condition is Python, so only the kernel can look for it
-    if (store.breakpoints.some((b) => b.enabled && b.kind === "condition")) {
+    // only the kernel reads conditions
+    if (store.breakpoints.some((b) => b.enabled && b.kind === "condition" && !b.error)) {
       this.flushTraits();
       if (this.ask({ do: "continue", cursor: store.cursor })) return store.tell("asked the kernel to continue …");
     }

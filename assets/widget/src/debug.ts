@@ -4,7 +4,8 @@ import { frameAt, runAt, type Trace } from "./replay.js";
 import { FLAG } from "./wire.js";
 
 export type Kind = "node" | "op" | "buffer" | "decision" | "condition";
-export interface Breakpoint { kind: Kind; value: string | number; enabled: boolean }
+/** `error`: what the kernel cannot make of it. */
+export interface Breakpoint { kind: Kind; value: string | number; enabled: boolean; error?: string }
 
 function depthAt(t: Trace, cursor: number): number {
   return cursor < 0 ? 0 : t.x.depth[t.p.step.frame[cursor]];
@@ -89,7 +90,7 @@ export function storageId(text: string | number): number {
 /** The decisions that Python's debugger knows too. */
 export const DECISIONS = ["missed", "in_place", "run", "copied", "view", "foreign"];
 
-/** A test of one step for one breakpoint. Conditions are Python and are asked of the kernel, so they never hit here. */
+/** A test of one step for one breakpoint. Conditions are asked of the kernel, so they never hit here. */
 export function predicate({ p }: Trace, b: Breakpoint): (step: number) => boolean {
   const node = (i: number) => p.graphs[p.frame.graph[p.step.frame[i]]].nodes[p.step.node[i]];
   const text = String(b.value).toLowerCase();

@@ -9,7 +9,7 @@ const KINDS: [Kind, string, string][] = [
   ["node", "node", "name of a node"],
   ["buffer", "buffer", "B12"],
   ["decision", "decision", "missed"],
-  ["condition", "condition (Python)", "step.copied > 1000"],
+  ["condition", "condition", "copied > 1000 and run == 2"],
 ];
 
 export class BreakpointMenu implements View {
@@ -69,7 +69,6 @@ export class BreakpointMenu implements View {
     if (kind === "buffer" && Number.isNaN(storageId(text))) return this.store.tell(`${text} is not a buffer; write B12`);
     this.commands.toggle(kind, kind === "buffer" ? storageId(text) : text);
     this.#value.value = "";
-    if (kind === "condition") this.store.tell("a condition is looked at by the kernel");
   }
 
   update(change: Change): void {
@@ -82,7 +81,8 @@ export class BreakpointMenu implements View {
     if (change.breakpoints) {
       const rows = store.breakpoints.map((b, i) => el("li", { "data-kv": "breakpoint", "data-id": i },
         el("label", { title: label(b) }, el("input", { type: "checkbox", "data-id": i, checked: b.enabled }), el("span", {}, label(b))),
-        el("button", { "data-kv": "breakpoint-remove", "data-id": i, "aria-label": `Remove ${label(b)}` }, "✕")));
+        el("button", { "data-kv": "breakpoint-remove", "data-id": i, "aria-label": `Remove ${label(b)}` }, "✕"),
+        ...(b.error ? [el("p.kv-error", { role: "alert" }, b.error)] : [])));
       this.#list.replaceChildren(...(rows.length ? rows : [el("li.kv-none", {}, "nothing yet")]));
     }
     if (change.selection || change.cursor || change.payload) {

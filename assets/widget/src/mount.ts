@@ -40,6 +40,7 @@ function render(kinds: Record<string, Kind>, model: Model, host: HTMLElement): (
       const raws = await Promise.all(kinds[wanted].traits.map((name) => read(model.get(name))));
       // a notebook may put the element into the page only after render(); text is measured in its font
       for (let i = 0; i < 40 && !root.isConnected; i++) await new Promise((resolve) => setTimeout(resolve, 10));
+      look(); // only now there is something behind it
       if (mine !== turn || signal.aborted) return; // a newer one is on its way
       if (shown && wanted === mode && shown.change(raws)) return;
       shown?.destroy();
