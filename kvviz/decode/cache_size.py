@@ -80,7 +80,7 @@ def _from_attention(graph: Graph, node: Node, op: CacheOp, axis: int, rank: int)
         return _width(graph, name) // (heads + 2 * kv_heads if packed else kv_heads)
     if (node.op_type, node.domain) != ("Attention", "com.microsoft"):
         return 0
-    sizes = given.get("qkv_hidden_sizes") or ()
+    sizes: Any = given.get("qkv_hidden_sizes") or ()
     if len(sizes) == 3:
         return int(sizes[1]) // heads
     weights = _shape(graph, node.inputs[1])
