@@ -78,10 +78,13 @@ def _from_attention(graph: Graph, node: Node, op: CacheOp, axis: int, rank: int)
         return shape[-1] if isinstance(shape[-1], int) else 0
     if projected:
         return _width(graph, name) // (heads + 2 * kv_heads if packed else kv_heads)
-    weights = _shape(graph, node.inputs[1]) if (node.op_type, node.domain) == ("Attention", "com.microsoft") else ()
-    sizes = given.get("qkv_hidden_sizes") or ()
-    width = int(sizes[1]) if len(sizes) == 3 else (weights[-1] // 3 if weights and isinstance(weights[-1], int) else 0)
-    return width // heads
+    if (node.op_type, node.domain) != ("Attention", "com.microsoft"):
+        return 0
+    sizes: Any = given.get("qkv_hidden_sizes") or ()
+    if len(sizes) == 3:
+        return int(sizes[1]) // heads
+    weights = _shape(graph, node.inputs[1])
+    return weights[-1] // 3 // heads if weights and isinstance(weights[-1], int) else 0
 
 
 def _width(graph: Graph, name: str) -> int:

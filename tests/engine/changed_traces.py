@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 
 import kvviz
+from kvviz.explain.diagnose import explain
+from kvviz.explain.hazards import hazards
 
 _VALUES: tuple[Any, ...] = (
     *(None, True, False, -1, 0, 1, 2, 3, 7, 100, 2**31, 2**62, 2**63, 10**30, 1.5),
@@ -43,7 +45,7 @@ def changed_members(members: dict[str, bytes], choose: random.Random) -> dict[st
     return changed
 
 
-def read_in_every_way(trace: kvviz.Trace) -> None:
+def read_in_every_way(trace: Any) -> None:
     """Whatever reads a trace, short of drawing pictures."""
     for step in trace.steps:
         assert step.index >= 0
@@ -51,9 +53,9 @@ def read_in_every_way(trace: kvviz.Trace) -> None:
         _ = [(out.name, out.nbytes, out.shape, out.strides) for out in step.outs]
     assert all(storage.capacity >= 0 and storage.name is not None for storage in trace.storages)
     _ = [(frame.path, frame.bindings) for frame in trace.frames], [cache.runs for cache in trace.caches]
-    report = kvviz.explain(trace)
+    report = explain(trace)
     assert repr(report) and repr(trace) and repr(trace.table())
-    kvviz.hazards(trace)
+    hazards(trace)
     kvviz.cache_warnings(trace)
     trace.save(io.BytesIO())
     trace.to_html(io.BytesIO())
