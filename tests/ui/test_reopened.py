@@ -54,6 +54,7 @@ def test_the_saved_picture_stands_where_the_page_cannot_be(browser: Browser, jup
             expect(cell.get_by_text("Run this cell again")).to_be_visible()
             for error in cell.get_by_text("Error displaying widget").all():
                 expect(error).to_be_hidden()
+        notebook.page.locator(".jp-CodeCell").first.scroll_into_view_if_needed()
         notebook.screenshot(f"reopened-{trusted}")
         # and when it is run again, the page is back and the picture has gone
         notebook.run_all()
