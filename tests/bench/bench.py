@@ -25,11 +25,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.environ[name] = "1"
     sys.path.insert(0, str(ROOT))
     from tests.bench.agreement import agreement_table
+    from tests.bench.growth import growth_table
     from tests.bench.smollm2 import smollm2
     from tests.bench.tables import everything
 
     rounds = max(options.rounds, 1)
-    over = everything(rounds) + smollm2(max(rounds // 3, 3)) + agreement_table()
+    over = everything(rounds) + smollm2(max(rounds // 3, 3)) + growth_table() + agreement_table()
     return 1 if options.strict and over else 0
 
 

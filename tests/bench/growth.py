@@ -1,0 +1,117 @@
+"""How the time of running, explaining and looking for hazards grows with the number of ops: time(2n) / time(n)."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper
+
+import kvviz
+from kvviz.view.report import report_text
+from tests.bench.tell import hold, row
+
+LIMIT = 3.0
+SIZES = {"chain": 20_000, "wide": 5_000, "loop": 2_500}
+_TRIES = 3
+Made = tuple[onnx.ModelProto, dict[str, np.ndarray]]
+
+
+def growth_table() -> int:
+    """Measure and print; figures over their limit are counted."""
+    print("\nseconds at two sizes, the best of three: ops of a chain, readers of one value, iterations of a loop")
+    row("", ["n", "time(n)", "time(2n)"])
+    over = 0
+    for name, size in SIZES.items():
+        for policy in ("ideal", "rten"):
+            over += _line(f"{name}: run under {policy}", size, partial(_running, name, policy))
+        over += _line(f"{name}: explain", size, partial(_looking, name, _told))
+        over += _line(f"{name}: hazards", size, partial(_looking, name, kvviz.hazards))
+    return over
+
+
+def growth(size: int, measured: Callable[[int], Callable[[], Any]]) -> tuple[float, float]:
+    """Seconds of processor time at a size and at twice the size, of several tries the best."""
+    return _best(measured(size)), _best(measured(2 * size))
+
+
+def made(name: str, size: int) -> Made:
+    """A graph of one of the shapes, of about so many ops or with so many iterations, and inputs for it."""
+    return {"chain": _chain, "wide": _wide, "loop": _loop}[name](size)
+
+
+def _line(name: str, size: int, measured: Callable[[int], Callable[[], Any]]) -> bool:
+    short, long = growth(size, measured)
+    row(name, [f"{size:,}", f"{short:.2f}", f"{long:.2f}"])
+    return hold(f"{name}: time(2n) / time(n)", long / short, LIMIT)
+
+
+def _running(name: str, policy: str, size: int) -> Callable[[], Any]:
+    model, inputs = made(name, size)
+    graph = kvviz.load(model)
+    return lambda: kvviz.run(graph, inputs, policy=policy)
+
+
+def _looking(name: str, look: Callable[[Any], Any], size: int) -> Callable[[], Any]:
+    trace = _running(name, "ideal", size)()
+
+    def anew() -> Any:
+        trace.notes.clear()
+        return look(trace)
+
+    return anew
+
+
+def _told(trace: Any) -> str:
+    return report_text(kvviz.explain(trace))
+
+
+def _best(call: Callable[[], Any]) -> float:
+    times = []
+    for _ in range(_TRIES):
+        gc.collect()
+        start = time.process_time()
+        call()
+        times.append(time.process_time() - start)
+    return max(min(times), 1e-9)
+
+
+def _chain(size: int) -> Made:
+    names = ["x", *(f"v{i}" for i in range(size))]
+    nodes = [helper.make_node("Neg", [names[i]], [names[i + 1]]) for i in range(size)]
+    return _model(nodes, ["x"], names[-1])
+
+
+def _wide(size: int) -> Made:
+    """One value that all read, and one op that reads what each made of it."""
+    nodes = [helper.make_node("Relu", ["x"], [f"a{i}"]) for i in range(size)]
+    nodes += [helper.make_node("Neg", [f"a{i}"], [f"b{i}"]) for i in range(size)]
+    return _model([*nodes, helper.make_node("Sum", [f"b{i}" for i in range(size)], ["y"])], ["x"], "y")
+
+
+def _loop(size: int) -> Made:
+    value = helper.make_tensor_value_info
+    nodes = [
+        helper.make_node("Identity", ["go"], ["go_on"]),
+        helper.make_node("Add", ["v", "k"], ["w"]),
+        helper.make_node("Neg", ["w"], ["next"]),
+        helper.make_node("ReduceSum", ["next"], ["sum"], keepdims=0),
+    ]
+    inside = [value("i", TensorProto.INT64, []), value("go", TensorProto.BOOL, []), value("v", TensorProto.FLOAT, [8])]
+    outputs = [value("go_on", TensorProto.BOOL, []), *(value(n, TensorProto.FLOAT, None) for n in ("next", "sum"))]
+    body = helper.make_graph(nodes, "body", inside, outputs)
+    times = helper.make_node("Constant", [], ["times"], value_int=size)
+    return _model([times, helper.make_node("Loop", ["times", "", "x"], ["y", "sums"], body=body)], ["x", "k"], "y")
+
+
+def _model(nodes: list[onnx.NodeProto], inputs: list[str], output: str) -> Made:
+    value = helper.make_tensor_value_info
+    given = [value(name, TensorProto.FLOAT, [8]) for name in inputs]
+    graph = helper.make_graph(nodes, "made", given, [value(output, TensorProto.FLOAT, None)])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    return model, {name: np.ones(8, np.float32) for name in inputs}
