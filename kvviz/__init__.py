@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kvviz import policies
 from kvviz.decode.loop import decode
@@ -26,6 +26,11 @@ from kvviz.explain.fixes import fixer
 from kvviz.explain.hazards import hazards
 from kvviz.graph.load import load
 from kvviz.memory import reserve
+
+if TYPE_CHECKING:
+    from kvviz.explain.diagnose import explain
+    from kvviz.view import plots as plot
+    from kvviz.widget import Debugger, Pair, debug, plan
 
 __version__ = "0.1.0"
 __all__ = [

@@ -49,6 +49,11 @@ class Trace:
 
     # ``fixer(trace, step, blocker)`` finds the fix of a blocker; explaining is not this layer's work.
     fixer: ClassVar[Callable[..., Any] | None] = None
+    if TYPE_CHECKING:
+        # Ways to look at a trace, which `kvviz` adds: what holds data does not draw.
+        def table(self, steps: Any = None) -> Any: ...
+        def to_html(self, path: Any = None) -> str: ...
+        def to_perfetto(self, path: Any) -> None: ...
 
     def __init__(self, graph: Graph, policy: Policy, recorder: Recorder, title: str = "") -> None:
         self.graph = graph

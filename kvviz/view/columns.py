@@ -74,7 +74,7 @@ def parts(header: Mapping[str, Any], columns: Columns) -> dict[str, bytes]:
         table[name] = [kind, offset, len(array)]
         blocks[name] = data + bytes(-len(data) % 8)
         offset += len(blocks[name])
-    texts = {}
+    texts: dict[str, bytes] = {}
     for key, value in {**header, "columns": table}.items():
         text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
         texts[HEADER + key] = b"%s%s:%s" % (

@@ -96,7 +96,7 @@ def lines(call: Callable[[], Any]) -> int:
     return count
 
 
-POLICIES = {
+POLICIES: dict[str, str | kvviz.Policy] = {
     "ideal": "ideal",
     "rten": "rten",
     "rten without quirks": policies.rten(quirks=()),

@@ -89,7 +89,8 @@ def test_a_chain_inside_a_branch_is_run_as_there() -> None:
 
 def test_the_planning_that_is_told_is_the_order_that_is_run() -> None:
     main = kvviz.load(chain(3, "Abs"))
-    picks = [event.node.name for event in planning_events(main, policy="onnxruntime") if event.action == "pick"]
+    events = planning_events(main, policy="onnxruntime")
+    picks = [event.node.name for event in events if event.node is not None and event.action == "pick"]
     assert picks == [step.node for step in kvviz.run(main, X, policy="onnxruntime").steps]
 
 
