@@ -212,8 +212,17 @@ class Cursor:
     # -- inside -----------------------------------------------------------------------------------------------------
 
     def _forward(self) -> bool:
-        if self.at_edge and (self.session is None or not self.session.advance()):
-            return False
+        if self.at_edge:
+            if self.session is None:
+                return False
+            before = len(self.trace.steps)
+            try:
+                if not self.session.advance():
+                    return False
+            finally:
+                # A step that is interrupted is whole, or has not begun.
+                self.position += len(self.trace.steps) - before
+            return True
         self.position += 1
         return True
 

@@ -201,15 +201,18 @@ class Debugger(Paired):
         before, runs = len(self.trace.steps), self._runs_told()
         self._cursor.position = min(self.cursor, before - 1)
         self._cursor.breakpoints, _ = from_page(self.breakpoints)
-        stop: Stop = command()
-        if len(self.trace.steps) != before:
-            if self._cursor.session is not None:
-                self._cursor.session.look_ahead()
-            self._tell_edge()
-            if self.cache_data and self._runs_told() != runs:
-                self.cache_data = cache_payload(self.trace, level=1)
-        self.cursor = stop.position
-        self.decode_step = self._cursor.decode_step
+        try:
+            stop: Stop = command()
+        finally:
+            # What ran before an error or an interrupt is shown as well.
+            if len(self.trace.steps) != before:
+                if self._cursor.session is not None:
+                    self._cursor.session.look_ahead()
+                self._tell_edge()
+                if self.cache_data and self._runs_told() != runs:
+                    self.cache_data = cache_payload(self.trace, level=1)
+            self.cursor = self._cursor.position
+            self.decode_step = self._cursor.decode_step
         return stop
 
     def _tell_edge(self) -> None:

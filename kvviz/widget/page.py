@@ -55,6 +55,8 @@ class Page(anywidget.AnyWidget):
             answer = self._answer(message)
         except KvvizError as error:
             answer = {"error": str(error)}
+        except KeyboardInterrupt:  # of what the page asked for: there is nobody else to tell
+            answer = {"error": "stopped from the keyboard; what ran until then is here"}
         except Exception as error:  # the page must hear of it, whatever it was
             answer = {"error": f"{type(error).__name__}: {error}"}
         if answer is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -259,3 +260,21 @@ def test_a_cache_can_be_shared_in_a_debugger_too() -> None:
 def test_options_of_the_other_kind_of_run_are_refused(options: dict[str, Any], why: str) -> None:
     with pytest.raises(KvvizError, match=why):
         kvviz.debug(small(), **options)
+
+
+def test_an_interrupt_of_a_long_command_shows_what_ran_and_tells_the_page(paused: Debugger) -> None:
+    # given somebody who presses Stop while the first op runs
+    planned = paused._cursor.session.plan.order[0]
+    kernel = planned.call
+    planned.call = lambda *args: (signal.raise_signal(signal.SIGINT), kernel(*args))[1]
+    # when the page asks to run on
+    sent = answers_to(paused, {"do": "continue", "id": 1})
+    planned.call = kernel
+    # then
+    assert sent == [{"id": 1, "side": 0, "error": "stopped from the keyboard; what ran until then is here"}]
+    assert [step.node for step in paused.trace.steps] == ["a"] and paused.cursor == 0
+    _, columns = decode(paused.payload, paused.edge, paused.latest)
+    assert len(columns["step.node"]) == 1
+    # and it can be run on
+    assert answers_to(paused, {"do": "continue"}) == [] and paused.cursor == 2
+    np.testing.assert_array_equal(paused.trace.outputs["y"], [0, 0, 0, 0])
