@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from kvviz.engine import blockers as b
-from kvviz.engine.plan import KEEP, PIN
 from kvviz.engine.rows import IN_PLACE, VIEW
 from kvviz.engine.rten.rule import NOT_TRIED
 from kvviz.engine.schedules import key_of
@@ -112,8 +111,7 @@ def handed_over(index: Index, frame: int, name: str) -> str:
     slot = parent.slots.get(name, 0)
     if planned.control != "If" or name in planned.node.inputs or (frame, name) not in index.places:
         return ""
-    pinned = (parent.uses[slot] % KEEP) // PIN and slot not in parent.notes.captured
-    return "as it is" if planned.reads.get(slot) == 1 and not pinned else ""
+    return "as it is" if planned.reads.get(slot) == 1 and slot not in parent.notes.sticky else ""
 
 
 def _holds_output(index: Index, step: int, position: int) -> bool:

@@ -63,7 +63,6 @@ class Rules:
 
     def prepare(self, plan: Plan) -> None:
         """Count uses as rten does, and look up what each node declares."""
-        plan.notes = PlanNotes(frozenset(slot for _, slot in plan.captured))
         local = _local_names(plan.graph)
         for planned in plan.order:
             declared = in_place_inputs(planned.node)
@@ -73,6 +72,11 @@ class Rules:
             planned.notes = Notes(present, commutative)
             if planned.control:
                 self._recount(plan, planned, local)
+        sticky = (slot for slot, count in enumerate(plan.uses) if STICKY <= count % KEEP < PIN)
+        plan.notes = PlanNotes(
+            frozenset(slot for _, slot in plan.captured),
+            frozenset(sticky if "sticky_count" in self.quirks else ()),
+        )
         self._pin(plan)
 
     def _recount(self, plan: Plan, planned: PlannedNode, local: frozenset[str]) -> None:
@@ -95,10 +99,8 @@ class Rules:
                 for slot in planned.outputs:
                     if slot and not uses[slot]:
                         uses[slot] = PIN
-        if "sticky_count" in self.quirks:
-            for slot, count in enumerate(uses):
-                if STICKY <= count < PIN:
-                    uses[slot] = STICKY + PIN
+        for slot in plan.notes.sticky:
+            uses[slot] += PIN
         if "kept_captures" in self.quirks:
             for _, slot in plan.captured:
                 uses[slot] += PIN
@@ -161,13 +163,13 @@ class Rules:
         if left >= KEEP >> 1:
             left -= KEEP
             mask |= b.CAPTURED_BY_REFERENCE | self._why_lent(frame, slot)
-        pinned, left = divmod(left, PIN)
+        left %= PIN
         if slot in plan.is_output:
             mask |= b.REQUESTED_OUTPUT
             left -= 1
-        if pinned and left >= STICKY - 1 and slot not in plan.notes.captured:
+        if slot in plan.notes.sticky:
             mask |= SATURATED
-        elif left > here:
+        if left > here:
             mask |= b.NOT_LAST_USE
         if here > 1:
             mask |= COUNTED_TWICE if planned.control else b.SAME_OP_TWICE
@@ -195,9 +197,18 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class PlanNotes:
-    """Slots of a plan that stand for values of an outer graph."""
+    """What the rules need to know of a plan.
+
+    Attributes
+    ----------
+    captured : frozenset of int
+        Slots that stand for values of an outer graph.
+    sticky : frozenset of int
+        Slots of so many uses that their count stays where it is.
+    """
 
     captured: frozenset[int]
+    sticky: frozenset[int]
 
 
 def _local_names(graph: Graph) -> frozenset[str]:
