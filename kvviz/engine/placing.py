@@ -39,6 +39,8 @@ class Home(NamedTuple):
         The buffer of the input at ``position`` is thrown away and does not come back to the pool.
     mask : int
         Why the input at ``position``, with which the op was called in place, could not hold the output.
+    elements : int
+        Of new memory: for how many elements it has room, where that is more than the output has.
     """
 
     how: int = NEW
@@ -47,6 +49,7 @@ class Home(NamedTuple):
     pooled: bool = True
     dropped: bool = False
     mask: int = 0
+    elements: int = 0
 
 
 FRESH = Home()
@@ -88,7 +91,7 @@ def execute_placed(execution: Execution, frame: Frame, planned: PlannedNode) -> 
         if home.how in _SHARED and isinstance(value, np.ndarray):
             value, storage, grew = _share(stores[planned.inputs[home.position]], args, value, home)
             stored += grew
-            allocated += _widen(execution, storage, value)
+            allocated += _widen(execution, storage, value.nbytes)
             offset: int = 0
             if value.size and isinstance(storage.root, np.ndarray):
                 offset = address(value) - address(storage.root)
@@ -180,9 +183,13 @@ def settle(execution: Execution, args: list, value: Any, home: Home, among: list
     value = _alone(value, args)
     if home.storage is None:
         storage, allocated = ledger.allocate(value, home.pooled)
+        if home.elements > value.size and not storage.generation:
+            allocated += _widen(execution, storage, home.elements * value.itemsize)
+            if ledger.pool is not None:
+                ledger.pool.made(storage, value)  # once more, as it is larger now
         return value, storage, allocated
     ledger.revive(home.storage, root_of(value))
-    return value, home.storage, _widen(execution, home.storage, value)
+    return value, home.storage, _widen(execution, home.storage, value.nbytes)
 
 
 def _alone(value: np.ndarray, args: list) -> np.ndarray:
@@ -193,9 +200,12 @@ def _alone(value: np.ndarray, args: list) -> np.ndarray:
     return np.array(value, order="C")
 
 
-def _widen(execution: Execution, storage: Storage, value: np.ndarray) -> int:
-    """Bytes by which a storage is too small for NumPy's element type (rten holds int64 and bool in four bytes)."""
-    more = value.nbytes - storage.capacity
+def _widen(execution: Execution, storage: Storage, nbytes: int) -> int:
+    """Make a storage as large as is needed, and tell by how much it grew.
+
+    It may be too small for NumPy's element type (rten holds int64 and bool in four bytes).
+    """
+    more = nbytes - storage.capacity
     if more <= 0:
         return 0
     storage.capacity += more

@@ -36,8 +36,8 @@ _ALONG_AXIS = {"Softmax", "LogSoftmax"}
 _NORMALIZES = {"BatchNormalization", "InstanceNormalization", "LpNormalization"}
 # Ops that give the old buffer back to the pool where they could not use it; others throw it away.
 _RETURNS = {"Concat", "Expand", "Resize", "Slice", "Add", "Mul", "Sub", "Div", "Pow"}
-# Outputs that do not come from the pool.
-_UNPOOLED = {"Range"}
+# Ops whose output has room for more elements than it has.
+_ROOMY = {"Range", "Shape"}
 # (domain, op) to (past, present) positions, and the axis that grows.
 _GROWS: dict[tuple[str, str], tuple[tuple[int, int], ...]] = {
     ("", "Concat"): ((0, 0),),
@@ -71,8 +71,9 @@ def homes(
     """Where each output of an op lives."""
     node = planned.node
     if not taken:
-        unpooled = node.op_type in _UNPOOLED or (node.op_type in _ALONG_AXIS and not _last_axis(planned, args[0]))
-        return [UNPOOLED if unpooled else FRESH] * len(outs)
+        if node.op_type in _ALONG_AXIS and not _last_axis(planned, args[0]):
+            return [UNPOOLED]
+        return [_roomy(node.op_type, args, outs[0])] if node.op_type in _ROOMY else [FRESH] * len(outs)
     growing = _GROWS.get((node.domain, node.op_type))
     if growing is None:
         return [_home(planned, args, outs[0], taken[0])]
@@ -82,6 +83,15 @@ def homes(
             fits = _grows(execution, frame, planned, args, outs, past, present)
             found[present] = Home(APPEND, past) if fits else Home(position=past, mask=b.NO_CAPACITY)
     return found
+
+
+def _roomy(kind: str, args: list, out: Any) -> Home:
+    """Memory of an output that leaves some of it unused, so that a later Concat may find room there."""
+    if kind == "Shape":
+        # As many elements as the input has dimensions, however few of them are asked for.
+        return Home(elements=np.ndim(args[0]))
+    # Pushed one by one to a vector that does not come from the pool: it begins with room for four, and doubles.
+    return Home(pooled=False, elements=max(4, 1 << (out.size - 1).bit_length()) if out.size else 0)
 
 
 def _home(planned: PlannedNode, args: list, out: Any, position: int) -> Home:

@@ -46,7 +46,7 @@ class RtenPool(Pool):
 
     def made(self, storage: Storage, array: np.ndarray) -> None:
         """Note the size of a buffer that was made because nothing fitted."""
-        self.sizes[storage.id] = width_of(array.dtype), array.size
+        self.sizes[storage.id] = width_of(array.dtype), storage.capacity // max(array.itemsize, 1)
 
     def take(self, array: np.ndarray) -> Storage | None:
         """The free buffer of the same width with the least capacity that is enough, the earliest on ties."""

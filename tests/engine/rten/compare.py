@@ -154,9 +154,17 @@ def _output(
         theirs: Any = "pool" if out["how"] == "pool_hit" else "new"
         ours: Any = how
         if theirs == ours == "pool" and out["dtype"] == "tensor(f32)":
-            theirs = f"pool, {4 * out['cap']} bytes"
-            ours = f"pool, {trace.storages[placed.storage].capacity} bytes"
+            theirs = f"pool, {out['cap']} elements"
+            ours = f"pool, {_elements(trace, placed.storage)} elements"
         yield Fact("pool*" if scratch else "pool", *where, name, theirs, ours)
+
+
+def _elements(trace: Trace, storage: int) -> int:
+    """Four-byte elements of a storage: as many as it has of the type that it was made for, if that is a wider one."""
+    bound = (b for frame in trace.frames for b in frame.bindings)
+    made = (out for step in trace.steps for out in step.outs)
+    first = next(value for value in (*bound, *made) if value.storage == storage)
+    return trace.storages[storage].capacity // max(np.dtype(first.dtype).itemsize, 4)
 
 
 def _reasons(step: Step, op: Record, where: tuple[str, int, str, str], why: str) -> Iterator[Fact]:
