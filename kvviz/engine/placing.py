@@ -93,7 +93,7 @@ def execute_placed(execution: Execution, frame: Frame, planned: PlannedNode) -> 
             stored += grew
             allocated += _widen(execution, storage, value.nbytes)
             offset: int = 0
-            if value.size and isinstance(storage.root, np.ndarray):
+            if value.size and isinstance(storage.root, np.ndarray) and root_of(value) is storage.root:
                 offset = address(value) - address(storage.root)
             where: tuple = (storage.id, storage.generation, home.how, value.shape, value.dtype, offset, value.strides)
         else:
@@ -158,8 +158,10 @@ def _share(storage: Storage, args: list, value: np.ndarray, home: Home) -> tuple
     elif root_of(value) is not storage.root:
         # Of another type or size, which NumPy cannot put there: from now on this memory stands for the storage.
         value = _alone(value, args)
-        storage.root = root_of(value)
-        storage.room = None
+        if home.how != VIEW or (storage.owned and storage.holders == 1):
+            # Other values, and the caller, keep what is there: it must still be known for this storage's.
+            storage.root = root_of(value)
+            storage.room = None
     if home.how == VIEW:
         return value, storage, 0
     storage.generation += 1

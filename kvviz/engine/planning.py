@@ -61,4 +61,4 @@ def main_plan(graph: Graph, outputs: tuple[str, ...] | None, policy: Policy) -> 
         _CHECKED[graph] = True
     names = tuple(value.name for value in graph.outputs) if outputs is None else outputs
     check_outputs(graph, names)
-    return plan_for(graph, names, policy)
+    return plan_for(policy.rewrite(graph, names) if policy.rewrite else graph, names, policy)

@@ -39,6 +39,8 @@ class Policy:
     captures : callable
         ``captures(frame, planned)`` names the slots of a frame that the body of a control node takes over;
         see `kvviz.engine.control`.
+    rewrite : callable or None
+        ``rewrite(graph, outputs)`` gives the main graph as the runtime has it before it plans; None leaves it alone.
     pool : callable or None
         Makes the pool of one run; None hands out new storages only.
     prepare : callable or None
@@ -65,6 +67,7 @@ class Policy:
     in_place: Callable[..., Any] = decide.ideal
     schedule: Schedule = model_order
     captures: Callable[..., Any] = decide.by_value
+    rewrite: Callable[[Graph, Sequence[str]], Graph] | None = None
     pool: Callable[[], Pool] | None = None
     prepare: Callable[[Plan], None] | None = None
     homes: Callable[..., Any] | None = None

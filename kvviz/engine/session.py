@@ -51,9 +51,9 @@ class Session:
         record: bool = True,
         poison: bool = False,
     ) -> None:
-        self.graph = graph
         self.policy = find_policy(policy)
         self.plan = main_plan(graph, None if outputs is None else tuple(outputs), self.policy)
+        self.graph = graph = self.plan.graph  # as the policy has it
         self.recorder = Recorder(record, poison)
         self.weights = Weights(graph, self.recorder.ledger)
         self.trace = Trace(graph, self.policy, self.recorder)

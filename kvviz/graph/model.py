@@ -141,6 +141,11 @@ class Graph:
         return {node.index: node for node in self.nodes}
 
     @cached_property
+    def derived(self) -> dict[Any, Graph]:
+        """Graphs that were made from this one, by what was changed; they are kept as long as it lives."""
+        return {}
+
+    @cached_property
     def producers(self) -> dict[str, Node]:
         """Value name to the node that makes it."""
         return {name: node for node in self.nodes for name in node.outputs if name}

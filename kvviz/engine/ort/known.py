@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections import ChainMap
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from weakref import WeakKeyDictionary
 
 from kvviz.engine.ort import contrib
 from kvviz.engine.ort.values import propagate
-from kvviz.graph.model import Graph, Value
+from kvviz.graph.model import Graph, Node, Value
 from kvviz.graph.shapes import Rules, infer
 
 RULES = Rules(contrib.RULES, propagate)
@@ -29,10 +29,13 @@ class Known:
         Of its own values and of those that it captures.
     inside : str
         Operator whose body it is: ``"If"``, ``"Loop"``, ``"Scan"``, ``"function"``, or empty.
+    written : mapping of int to Node
+        Of a graph whose nodes were changed: those of the model, by index.
     """
 
     types: Mapping[str, Value]
     inside: str = ""
+    written: Mapping[int, Node] = field(default_factory=dict)
 
 
 _KNOWN: WeakKeyDictionary[Graph, Known] = WeakKeyDictionary()
@@ -45,6 +48,11 @@ def known(graph: Graph) -> Known:
         _keep(graph, "", {}, infer(graph, RULES))
         found = _KNOWN[graph]
     return found
+
+
+def adopt(graph: Graph, original: Graph) -> None:
+    """Let what is known of a graph hold for one that was made from it: the same values, made by changed nodes."""
+    _KNOWN[graph] = replace(known(original), written={node.index: node for node in original.nodes})
 
 
 def _keep(graph: Graph, inside: str, outer: Mapping[str, Value], inferred: Mapping[Graph, Mapping[str, Value]]) -> None:

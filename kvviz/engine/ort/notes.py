@@ -8,7 +8,7 @@ from typing import Any
 
 from kvviz.engine import blockers as b
 from kvviz.engine.ort import refusal, telling
-from kvviz.engine.ort.casts import is_cast, is_unsafe, without_duplicates
+from kvviz.engine.ort.casts import is_cast, is_unsafe
 from kvviz.engine.ort.known import known
 from kvviz.engine.ort.planner import (
     ALIAS,
@@ -20,6 +20,7 @@ from kvviz.engine.ort.planner import (
     Buffer,
     allocation_plan,
 )
+from kvviz.engine.ort.rewiring import remaining
 from kvviz.engine.plan import Plan, PlannedNode
 from kvviz.graph.model import Graph, Node, Value
 
@@ -83,7 +84,7 @@ def take_notes(plan: Plan, mem_reuse: bool = True) -> None:
     """
     graph, facts = plan.graph, known(plan.graph)
     outputs = [plan.names[slot] for slot in plan.outputs]
-    rewritten = without_duplicates(graph, [planned.node for planned in plan.order], outputs, facts.types)
+    rewritten = remaining(graph, [planned.node for planned in plan.order], outputs)
     left = {node.index: node for node in rewritten.nodes}
     order = [left[planned.node.index] for planned in plan.order if planned.node.index in left]
     allocations = allocation_plan(graph, order, outputs, facts.types, facts.inside, mem_reuse)
@@ -104,11 +105,11 @@ def _of_removed(node: Node) -> Notes:
 
 
 def _is_idle(graph: Graph, node: Node, types: Mapping[str, Value]) -> bool:
-    """Whether nothing is lost if a Cast that onnxruntime removes does nothing: what reads it casts again."""
+    """Whether nothing is lost if a Cast that onnxruntime removes does nothing: it has nothing to do, or what reads it casts again."""
     source, target = (types.get(name) for name in (node.inputs[0], node.outputs[0]))
     if source is None or target is None or is_unsafe(source.dtype, target.dtype):
         return False
-    return all(is_cast(reader) for reader in graph.consumers.get(node.outputs[0], ()))
+    return source.dtype == target.dtype or all(is_cast(reader) for reader in graph.consumers.get(node.outputs[0], ()))
 
 
 def _idle(value: Any) -> Any:

@@ -10,8 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from kvviz.engine.ort import telling
-from kvviz.engine.ort.casts import without_duplicates
-from kvviz.engine.ort.known import known
+from kvviz.engine.ort.rewiring import remaining
 from kvviz.engine.schedules.events import Log, PlanningEvent, planning_events
 from kvviz.graph.model import Graph, Node
 
@@ -67,12 +66,15 @@ def events(graph: Graph, outputs: Sequence[str] | None = None) -> tuple[Planning
 def _schedule(
     graph: Graph, nodes: Sequence[Node], outputs: Sequence[str], log: Log | None, mem_reuse: bool
 ) -> Sequence[Node]:
-    rewritten = without_duplicates(graph, nodes, outputs, known(graph).types)
+    rewritten = remaining(graph, nodes, outputs)
     tell = None if log is None else _of_originals(nodes, log)
     order = walk(rewritten.nodes, tell)
     if tell is not None:
         telling.tell_buffers(graph, order, outputs, tell, mem_reuse)
-    return list(_with_casts(order, nodes)) if rewritten.stands_for else order
+    if rewritten.stands_for:
+        return list(_with_casts(order, nodes))
+    given = {node.index: node for node in nodes}
+    return [given[node.index] for node in order]
 
 
 def _of_originals(nodes: Sequence[Node], log: Log) -> Log:

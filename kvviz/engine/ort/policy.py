@@ -24,6 +24,7 @@ from kvviz.engine.ort import refusal
 from kvviz.engine.ort.notes import Notes, take_notes
 from kvviz.engine.ort.order import schedule, schedule_without_reuse
 from kvviz.engine.ort.places import homes, remember
+from kvviz.engine.ort.rewiring import rewired
 from kvviz.engine.plan import PlannedNode
 from kvviz.engine.policy import Policy
 
@@ -100,6 +101,7 @@ def _made(mem_reuse: bool) -> Policy:
         in_place=in_place,
         schedule=schedule if mem_reuse else schedule_without_reuse,
         captures=lend,
+        rewrite=rewired,
         prepare=partial(take_notes, mem_reuse=mem_reuse),
         homes=homes,
         copies_state=True,

@@ -86,12 +86,14 @@ def planning_events(
     ['Shape_0', 'Add_1']
     """
     from kvviz.engine.schedules.frontier import follow
-    from kvviz.engine.schedules.named import find_schedule, label
+    from kvviz.engine.schedules.named import find_rewrite, find_schedule, label
 
     names = tuple(value.name for value in graph.outputs) if outputs is None else tuple(outputs)
     check_outputs(graph, names)
-    nodes = needed(graph, names)
     schedule = find_schedule(policy)
+    rewrite = find_rewrite(policy)
+    graph = rewrite(graph, names) if rewrite else graph
+    nodes = needed(graph, names)
     events: list[PlanningEvent] = []
     telling = {"log": events.append} if takes_log(schedule) else {}
     order = schedule(graph, nodes, names, **telling)

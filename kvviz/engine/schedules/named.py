@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kvviz.engine.schedules.greedy import depth_first, least_live
@@ -10,6 +11,7 @@ from kvviz.errors import KvvizError
 
 if TYPE_CHECKING:
     from kvviz.engine.policy import Policy, Schedule
+    from kvviz.graph.model import Graph
 
 NAMES = ("model", "rten", "onnxruntime", "depth_first", "least_live")
 _LABELS = {
@@ -57,6 +59,15 @@ def find_schedule(given: str | Policy | Schedule) -> Schedule:
     if not isinstance(given, str):
         return given
     return named(given) if given in NAMES else find_policy(given).schedule
+
+
+def find_rewrite(given: str | Policy | Schedule) -> Callable[[Graph, Sequence[str]], Graph] | None:
+    """How a policy, or the one of that name, changes a graph before it plans; None for a schedule alone."""
+    from kvviz.engine.policy import Policy, find_policy
+
+    if isinstance(given, str) and (given == "onnxruntime" or given not in NAMES):
+        given = find_policy(given)
+    return given.rewrite if isinstance(given, Policy) else None
 
 
 def label(schedule: Any) -> str:

@@ -137,6 +137,22 @@ def cast(body: Body) -> None:
         body.add("Cast", [x.name], (to, x.shape), to=helper.np_dtype_to_tensor_dtype(np.dtype(to)))
 
 
+def casts(body: Body) -> None:
+    """Casts that read each other, most of them to the type that is there already, with readers of their own."""
+    x, maker = body.choose(TO), body.maker
+    if x is None:
+        return
+    chain = [x]
+    for _ in range(int(maker.rng.integers(2, 5))):
+        source = chain[-1] if maker.chance(0.8) else maker.pick(chain)
+        to = source.dtype if maker.chance(0.6) else maker.pick((x.dtype, *TO))
+        code = helper.np_dtype_to_tensor_dtype(np.dtype(to))
+        chain += body.add("Cast", [source.name], (to, source.shape), to=code)
+    for value in chain:
+        for _ in range(int(maker.rng.integers(3))):
+            body.add(maker.pick(("Neg", "Abs", "Sign")), [value.name], (value.dtype, value.shape))
+
+
 def view(body: Body) -> None:
     x = body.choose((*FLOATS, np.int64, np.int32))
     if x is None:
@@ -334,7 +350,7 @@ def typed(maker: Maker, value: Val) -> onnx.ValueInfoProto:
     return helper.make_tensor_value_info(value.name, code, declared(maker, value.shape) if value.shape else [])
 
 
-def random_model(seed: int, length: int = 14) -> tuple[onnx.ModelProto, dict[str, Array]]:
+def random_model(seed: int, length: int = 14, chains: bool = False) -> tuple[onnx.ModelProto, dict[str, Array]]:
     """A model and inputs for it.
 
     Parameters
@@ -342,6 +358,8 @@ def random_model(seed: int, length: int = 14) -> tuple[onnx.ModelProto, dict[str
     seed : int
     length : int
         Ops of the main graph, about.
+    chains : bool
+        Whether every third step is a chain of Casts.
     """
     rng = np.random.default_rng(seed)
     maker = Maker(rng, {"b": 2, "s": 3, "t": 3, "d": 4})
@@ -362,7 +380,7 @@ def random_model(seed: int, length: int = 14) -> tuple[onnx.ModelProto, dict[str
         maker.feeds[value.name] = rng.standard_normal(dims).astype(np.float32) * 0.5 + 1
         body.values.append(value)
     for _ in range(length):
-        maker.pick(STEPS)(body)
+        (casts if chains and maker.chance(0.34) else maker.pick(STEPS))(body)
     made = [v for v in body.values if v.name not in maker.feeds]
     read = {name for node in body.nodes for name in node.input}
     ends = [v for v in made if v.name not in read]

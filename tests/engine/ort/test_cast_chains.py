@@ -1,0 +1,132 @@
+"""Chains of Casts, many of them to the type that is there already: what onnxruntime runs, when, and in which memory.
+
+Of two Casts that lead back to where they began onnxruntime removes the second one, whose readers then read what the
+first one reads. So the first one, where something else reads it, may come later, and may overwrite what it reads.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+
+import kvviz
+from kvviz.engine.schedules import planning_events
+from tests.engine.ort.judge import Verdict, judge
+from tests.engine.ort.oracle import observe
+from tests.engine.ort.random_models import random_model
+from tests.engine.ort.test_policy import disagreements
+from tests.graph.build import graph, model, node
+
+I64 = 7
+X = {"x": np.arange(6).reshape(2, 3)}
+
+
+def chain(casts: int, first: str = "") -> onnx.ModelProto:
+    """int64 Casts to int64, each with a Neg that reads it, and perhaps an op before."""
+    begin = [node(first, "x", "v0", name="begin")] if first else []
+    names = ["v0" if first else "x", *(f"v{i + 1}" for i in range(casts))]
+    nodes = []
+    for i in range(casts):
+        nodes.append(node("Cast", names[i], names[i + 1], name=f"cast{i}", to=I64))
+        nodes.append(node("Neg", names[i + 1], f"y{i}", name=f"neg{i}"))
+    return model([*begin, *nodes], ["x int64 2 3"], [f"y{i}" for i in range(casts)])
+
+
+def assert_as_there(proto: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> kvviz.Trace:
+    """Run a model in both: the order of what runs there, and which nodes take new memory, are the same."""
+    main, seen = kvviz.load(proto), observe(proto, feeds)
+    trace, ideal = (kvviz.run(main, feeds, policy=policy, poison=True) for policy in ("onnxruntime", "ideal"))
+    ran = list(dict.fromkeys(name for name, _ in seen.order))
+    assert list(dict.fromkeys(step.node for step in trace.steps if step.node in set(ran))) == ran
+    assert disagreements(proto, feeds)[1] == []
+    for wanted, (name, value) in zip(seen.outputs, trace.outputs.items()):
+        assert value.tobytes() == ideal.outputs[name].tobytes()
+        if value.dtype == wanted.dtype == np.int64 and feeds is X:
+            assert value.tobytes() == wanted.tobytes()
+    return trace
+
+
+def test_readers_of_a_removed_cast_do_not_wait_for_the_one_before_it() -> None:
+    trace = assert_as_there(chain(2), X)
+    assert [step.node for step in trace.steps] == ["cast1", "neg1", "cast0", "neg0"]
+    assert [step.allocated for step in trace.steps] == [0, 48, 48, 48]
+    assert trace.steps[0].inputs == ("x",) and trace.steps[0].decision.shares == {"v2": "x"}
+
+
+def test_of_three_casts_the_first_one_takes_over_memory() -> None:
+    allocated = {step.node: step.allocated for step in assert_as_there(chain(3), X).steps}
+    assert allocated == {"cast0": 0, "cast1": 0, "cast2": 48, "neg0": 48, "neg1": 48, "neg2": 48}
+    trace = assert_as_there(chain(3, "Abs"), X)
+    (cast,) = [step for step in trace.steps if step.node == "cast0"]
+    assert cast.decision.dispatch == "in_place" and cast.decision.shares == {"v1": "v0"}
+
+
+@pytest.mark.parametrize("first", ["", "Abs"])
+@pytest.mark.parametrize("wanted", ["v1", "v2", "v1 v2", "v3 v2"])
+def test_casts_that_are_outputs_stay(first: str, wanted: str) -> None:
+    proto = chain(3, first)
+    proto.graph.output.extend(onnx.ValueInfoProto(name=name) for name in wanted.split())
+    assert_as_there(proto, X)
+
+
+def test_a_chain_inside_a_branch_is_run_as_there() -> None:
+    inner = [
+        node("Neg", "x", "b0", name="inner"),
+        node("Cast", "b0", "b1", name="one", to=I64),
+        node("Cast", "b1", "b2", name="two", to=I64),
+        node("Abs", "b1", "c1", name="of one"),
+        node("Abs", "b2", "c2", name="of two"),
+        node("Add", "c1 c2", "b3", name="sum"),
+    ]
+    then, other = graph(inner, [], ["b3 int64 2 3"]), graph([node("Neg", "x", "e", name="e")], [], ["e int64 2 3"])
+    branch = node("If", "c", "y", name="if", then_branch=then, else_branch=other)
+    assert_as_there(model([branch], ["x int64 2 3", "c bool"], ["y"]), {**X, "c": np.array(True)})
+
+
+def test_the_planning_that_is_told_is_the_order_that_is_run() -> None:
+    main = kvviz.load(chain(3, "Abs"))
+    picks = [event.node.name for event in planning_events(main, policy="onnxruntime") if event.action == "pick"]
+    assert picks == [step.node for step in kvviz.run(main, X, policy="onnxruntime").steps]
+
+
+def test_a_trace_of_rewired_casts_is_the_same_from_a_file(tmp_path: Path) -> None:
+    # given
+    trace = kvviz.run(kvviz.load(chain(3, "Abs")), X, policy="onnxruntime")
+    # when
+    trace.save(tmp_path / "trace")
+    saved = kvviz.Trace.load(tmp_path / "trace")
+    # then
+    told = [(step.node, step.inputs, step.allocated, step.decision.shares) for step in trace.steps]
+    assert [(step.node, step.inputs, step.allocated, step.decision.shares) for step in saved.steps] == told
+    assert [one.bytes for one in kvviz.explain(saved).missed] == [one.bytes for one in kvviz.explain(trace).missed]
+    assert kvviz.hazards(trace) == kvviz.hazards(saved)
+
+
+def test_the_graph_that_was_given_is_left_as_it_is() -> None:
+    main = kvviz.load(chain(3))
+    before = [graph_node.inputs for graph_node in main.nodes]
+    kvviz.run(main, X, policy="onnxruntime")
+    assert [graph_node.inputs for graph_node in main.nodes] == before
+    assert [step.node for step in kvviz.run(main, X).steps] == ["cast0", "neg0", "cast1", "neg1", "cast2", "neg2"]
+
+
+@pytest.mark.parametrize("first", range(0, 200, 50))
+def test_random_chains_run_as_there(first: int) -> None:
+    # given: models full of chains, with several readers, with outputs in them, some of them in bodies
+    verdict, compared = Verdict(), 0
+    for seed in range(first, first + 50):
+        proto, feeds = random_model(seed, 7, chains=True)
+        try:
+            observe(proto, feeds)
+        except onnxruntime.capi.onnxruntime_pybind11_state.Fail:
+            continue  # it removes a Cast although a body reads it
+        # then
+        judge(proto, feeds, verdict)
+        assert disagreements(proto, feeds)[1] == [], seed  # which drops the nodes that no output needs
+        assert_as_there(proto, feeds)
+        compared += 1
+    assert verdict.wrong == [] and verdict.decisions > 1500 and compared > 40
