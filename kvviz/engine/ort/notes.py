@@ -105,7 +105,10 @@ def _of_removed(node: Node) -> Notes:
 
 
 def _is_idle(graph: Graph, node: Node, types: Mapping[str, Value]) -> bool:
-    """Whether nothing is lost if a Cast that onnxruntime removes does nothing: it has nothing to do, or what reads it casts again."""
+    """Whether nothing is lost if a Cast that onnxruntime removes does nothing.
+
+    It has nothing to do, or what reads it casts again.
+    """
     source, target = (types.get(name) for name in (node.inputs[0], node.outputs[0]))
     if source is None or target is None or is_unsafe(source.dtype, target.dtype):
         return False

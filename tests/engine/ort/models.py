@@ -93,7 +93,7 @@ def without_dead_nodes(graph: onnx.GraphProto) -> None:
     wanted = {value.name for value in graph.output}
     kept: list[Any] = []
     for node in reversed(graph.node):
-        if wanted.intersection(node.output):
+        if wanted.intersection(filter(None, node.output)):
             wanted.update(node.input)
             for attribute in node.attribute:
                 if attribute.type == onnx.AttributeProto.GRAPH:
