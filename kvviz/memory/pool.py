@@ -5,6 +5,8 @@ The pool decides *accounting*: which storage a new value moves into. NumPy's own
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
+
 import numpy as np
 
 from kvviz.memory.storage import Storage
@@ -20,15 +22,18 @@ class Pool:
 
     Attributes
     ----------
+    shelves : dict of int to list of (int, int, Storage)
+        Freed storages of each kind, with size and a number in the order of coming; sorted.
     dropped : set of int
         Ids of storages that do not come back to the pool.
     """
 
-    __slots__ = ("dropped", "free", "hits", "misses", "smallest")
+    __slots__ = ("_kept", "dropped", "hits", "misses", "shelves", "smallest")
 
     def __init__(self, smallest: int = 0) -> None:
-        self.free: list[Storage] = []
+        self.shelves: dict[int, list[tuple[int, int, Storage]]] = {}
         self.smallest = smallest
+        self._kept = 0
         self.dropped: set[int] = set()
         self.hits = 0
         self.misses = 0
@@ -38,19 +43,24 @@ class Pool:
 
     def take(self, array: np.ndarray) -> Storage | None:
         """The smallest free storage that holds an array, or None; the earliest freed on ties."""
-        nbytes = array.nbytes
-        if nbytes < self.smallest:
-            return None
-        fitting = [s for s in self.free if s.capacity >= nbytes]
-        if not fitting:
-            self.misses += 1
-            return None
-        best = min(fitting, key=lambda s: s.capacity)
-        self.free.remove(best)
-        self.hits += 1
-        return best
+        return None if array.nbytes < self.smallest else self.best(0, array.nbytes)
 
     def give(self, storage: Storage) -> None:
         """Keep a dead storage for later."""
         if storage.capacity >= max(self.smallest, 1) and storage.id not in self.dropped:
-            self.free.append(storage)
+            self.keep(0, storage.capacity, storage)
+
+    def keep(self, shelf: int, size: int, storage: Storage) -> None:
+        """Put a storage among those of one kind."""
+        self._kept += 1
+        insort(self.shelves.setdefault(shelf, []), (size, self._kept, storage))
+
+    def best(self, shelf: int, size: int) -> Storage | None:
+        """Take out the smallest storage of a kind that is large enough, the earliest on ties."""
+        kept = self.shelves.get(shelf, [])
+        place = bisect_left(kept, (size,))
+        if place == len(kept):
+            self.misses += 1
+            return None
+        self.hits += 1
+        return kept.pop(place)[2]

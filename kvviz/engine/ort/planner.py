@@ -126,9 +126,11 @@ class _Planner:
         self.outputs = frozenset(outputs)
         self.mem_reuse = mem_reuse
         self.may_inplace = may_inplace
-        self.free: list[str] = []  # roots of dead buffers, the one that died last in front
+        self.free: dict[
+            refusal.Size, list[str]
+        ] = {}  # roots of dead buffers by size, the one that died last at the end
         self.buffers: dict[str, Buffer] = {}
-        self.members: dict[str, list[str]] = {}
+        self.needed: Counter[str] = Counter()  # of each buffer, how many of its values are read again or wanted
         self.uses: Counter[str] = Counter()
         self.reads: Counter[str] = Counter()  # readings left of each value, for the reasons
         made = {name for node in order for name in node.outputs}
@@ -147,31 +149,33 @@ class _Planner:
 
     def plan(self, node: Node) -> None:
         """Plan the outputs of the next node, and let go of what it read last."""
+        pairs = self._pairs(node)
         for j, name in enumerate(node.outputs):
             if name:
-                self._place(node, j, name)
+                self._place(node, pairs[j], name)
         for name in (*node.inputs, *node.captures):
             if name:
                 self.reads[name] -= 1
+                if not self._is_needed(name):
+                    self.needed[self.buffers[name].root] -= 1
                 self._release(name)
         for name in node.outputs:
             if name:
                 self._release(name)
 
-    def _place(self, node: Node, j: int, name: str) -> None:
+    def _place(self, node: Node, pairs: list[tuple[int, bool]], name: str) -> None:
         refused: list[tuple[int, int]] = []
-        pairs = self._pairs(node)
         if name in self.outputs:
             shared = node.op_type == "Identity" and self.inside == "Loop" and self._is_lent(node.inputs[0])
             if shared:
                 # The state of a loop that its body only hands on; what is the iteration number is overwritten.
                 self._reuse(node.inputs[0], name, SHARE, ALIAS, 0, ())
                 return
-            for i, must in pairs[j]:
+            for i, must in pairs:
                 refused.append((i, refusal.OUTPUT | (0 if must else self._refusal(node, i, name))))
             self._own(name, ALLOCATE_OUTPUT, tuple(refused))
             return
-        for i, must in pairs[j]:
+        for i, must in pairs:
             mask = 0 if must else self._refusal(node, i, name)
             if not mask:
                 self._reuse(node.inputs[i], name, REUSE, ALIAS if must else MAY_INPLACE, i, ())
@@ -181,7 +185,6 @@ class _Planner:
         if dead is None:
             self._own(name, ALLOCATE, tuple(refused))
         else:
-            self.free.remove(dead)
             self._reuse(dead, name, REUSE, FREELIST, -1, tuple(refused))
 
     def _pairs(self, node: Node) -> dict[int, list[tuple[int, bool]]]:
@@ -201,22 +204,23 @@ class _Planner:
         root = self.buffers[name].root
         mask = 0
         if self.uses[root] > 1:
-            mask = refusal.ownership(
-                name,
-                self.members[root],
-                self.reads,
-                Counter(n for n in (*node.inputs, *node.captures) if n),
-                self.outputs,
-            )
+            here = node.inputs.count(name) + node.captures.count(name)
+            others = self.needed[root] - self._is_needed(name)
+            mask = refusal.ownership(self.reads[name], here, name in self.outputs, others)
             mask |= refusal.lent(self.buffers[root].kind, bool(self.inside))
         return mask | refusal.size(self.types.get(name), self.types.get(output))
 
     def _dead(self, name: str) -> str | None:
-        """A dead buffer of the size of a value, the one that died last; none for what nobody reads, nor for scalars."""
+        """Take a dead buffer of the size of a value, the one that died last; for scalars and what nobody reads none."""
         mine = self.types.get(name)
         if not self.mem_reuse or not self.reads[name] or mine is None or not mine.shape:
             return None
-        return next((root for root in self.free if not refusal.size(self.types.get(root), mine)), None)
+        size = refusal.size_of(mine)
+        dead = self.free.get(size) if size else None
+        return dead.pop() if dead else None
+
+    def _is_needed(self, name: str) -> bool:
+        return self.reads[name] > 0 or name in self.outputs
 
     def _is_lent(self, name: str) -> bool:
         inputs = self.graph.inputs
@@ -224,18 +228,20 @@ class _Planner:
 
     def _own(self, name: str, kind: str, refused: tuple[tuple[int, int], ...] = ()) -> None:
         self.buffers[name] = Buffer(name, kind, name, refused=refused)
-        self.members[name] = [name]
+        self.needed[name] = int(self._is_needed(name))
 
     def _reuse(
         self, source: str, name: str, kind: str, rule: str, position: int, refused: tuple[tuple[int, int], ...]
     ) -> None:
         root = self.buffers[source].root
         self.buffers[name] = Buffer(name, kind, root, rule, position, refused)
-        self.members[root].append(name)
+        self.needed[root] += self._is_needed(name)
         self.uses[root] += self.uses[name]
 
     def _release(self, name: str) -> None:
         root = self.buffers[name].root
         self.uses[root] -= 1
         if self.uses[root] == 0:
-            self.free.insert(0, root)
+            size = refusal.size_of(self.types.get(root))
+            if size:
+                self.free.setdefault(size, []).append(root)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-
 from kvviz.engine import blockers as b
 from kvviz.graph.model import Dim, Value
 
@@ -14,37 +12,30 @@ RULES = (
     "{op} cannot overwrite {input}: {policy} compares lengths by name before it runs, and here the names differ",
     "{op} cannot overwrite {input}: {policy} never uses memory of strings again",
 )
+Size = tuple[int, tuple[Dim, ...]]
 OUTPUT, UNKNOWN, NAMES, TEXT = (b.rule(number) for number in range(len(RULES)))
 
 
-def ownership(
-    name: str,
-    members: Sequence[str],
-    reads: Mapping[str, int],
-    here: Mapping[str, int],
-    outputs: Collection[str],
-) -> int:
+def ownership(reads: int, here: int, wanted: bool, others: int) -> int:
     """Who else needs the buffer of an input.
 
     Parameters
     ----------
-    name : str
-        The input.
-    members : sequence of str
-        All values that have or had that buffer.
-    reads : mapping of str to int
-        Readings left of each value, those of this op included.
-    here : mapping of str to int
+    reads : int
+        Readings left of the input, those of this op included.
+    here : int
         Readings by this op.
-    outputs : collection of str
-        Of the graph.
+    wanted : bool
+        Whether the input is an output of the graph.
+    others : int
+        Other values in that buffer that are read again, or outputs of the graph.
     """
-    mask = b.REQUESTED_OUTPUT if name in outputs else 0
-    if here[name] > 1:
+    mask = b.REQUESTED_OUTPUT if wanted else 0
+    if here > 1:
         mask |= b.SAME_OP_TWICE
-    if reads[name] > here[name]:
+    if reads > here:
         mask |= b.NOT_LAST_USE
-    if any(reads[other] > 0 or other in outputs for other in members if other != name):
+    if others > 0:
         mask |= b.ALIASED
     return mask
 
@@ -76,6 +67,15 @@ def size(one: Value | None, other: Value | None) -> int:
     for a, c in zip(one.shape, other.shape):
         mask |= _dim(a, c)
     return mask
+
+
+def size_of(value: Value | None) -> Size | None:
+    """What two values have in common for which `size` has no reason; None where it has one whatever the other is."""
+    if value is None or value.kind != "tensor" or value.dtype is None or value.shape is None:
+        return None
+    if value.dtype.kind == "O" or None in value.shape:
+        return None
+    return value.dtype.itemsize, value.shape
 
 
 def _dim(a: Dim, c: Dim) -> int:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from kvviz.engine.rten.table import in_place_inputs, is_commutative
 from kvviz.engine.schedules.events import Log
 from kvviz.engine.schedules.frontier import forward, reads
 from kvviz.engine.schedules.rten import walk
 from kvviz.graph.model import Graph, Node
+
+_WHY = (
+    "it cannot run in place by kind",
+    "it is the last reader of what it may overwrite",
+    "none can overwrite its input now: it is the oldest",
+)
 
 
 def look_ahead(graph: Graph, nodes: Sequence[Node], outputs: Sequence[str], log: Log | None = None) -> Sequence[Node]:
@@ -18,6 +24,7 @@ def look_ahead(graph: Graph, nodes: Sequence[Node], outputs: Sequence[str], log:
     for node in walked:
         for name in reads(node):
             waiting.setdefault(name, set()).add(node.index)
+    by_index = {node.index: node for node in walked}
     kept = {*outputs, *graph.weights}
 
     def is_free(node: Node) -> bool:
@@ -26,16 +33,18 @@ def look_ahead(graph: Graph, nodes: Sequence[Node], outputs: Sequence[str], log:
         names = [node.inputs[i] for i in positions if i < len(node.inputs) and node.inputs[i] not in kept]
         return any(name and waiting[name] == {node.index} and node.inputs.count(name) == 1 for name in names)
 
-    def rule(frontier: Sequence[Node]) -> tuple[int, str]:
-        position = next((i for i, node in enumerate(frontier) if not in_place_inputs(node)), None)
-        why = "it cannot run in place by kind"
-        if position is None:
-            position = next((i for i, node in enumerate(frontier) if is_free(node)), None)
-            why = "it is the last reader of what it may overwrite"
-        if position is None:
-            position, why = 0, "none can overwrite its input now: it is the oldest"
-        for name in reads(frontier[position]):
-            waiting[name].discard(frontier[position].index)
-        return position, f"{frontier[position].op_type}: {why}"
+    def rank(node: Node) -> int:
+        return 0 if not in_place_inputs(node) else 1 if is_free(node) else 2
 
-    return forward(walked, rule, log)
+    def changed(node: Node) -> Iterator[Node]:
+        """Ops that are the last readers of a value now that a node has run."""
+        for name in reads(node):
+            waiting[name].discard(node.index)
+            if len(waiting[name]) == 1:
+                yield by_index[next(iter(waiting[name]))]
+
+    def why(frontier: Sequence[Node], position: int) -> str:
+        node = frontier[position]
+        return f"{node.op_type}: {_WHY[rank(node)]}"
+
+    return forward(walked, rank, why, log, changed)

@@ -51,16 +51,7 @@ class RtenPool(Pool):
     def take(self, array: np.ndarray) -> Storage | None:
         """The free buffer of the same width with the least capacity that is enough, the earliest on ties."""
         width = width_of(array.dtype)
-        if width * array.size < self.smallest:
-            return None
-        fitting = [s for s in self.free if self.sizes[s.id][0] == width and self.sizes[s.id][1] >= array.size]
-        if not fitting:
-            self.misses += 1
-            return None
-        best = min(fitting, key=lambda s: self.sizes[s.id][1])
-        self.free.remove(best)
-        self.hits += 1
-        return best
+        return None if width * array.size < self.smallest else self.best(width, array.size)
 
     def give(self, storage: Storage) -> None:
         """Keep a dead buffer of 128 bytes or more."""
@@ -71,7 +62,7 @@ class RtenPool(Pool):
             self.sizes[storage.id] = width_of(root.dtype), storage.capacity // root.itemsize
         width, elements = self.sizes[storage.id]
         if width * elements >= self.smallest and storage.id not in self.dropped:
-            self.free.append(storage)
+            self.keep(width, elements, storage)
 
 
 def elements_of(pool: Any, storage: Storage, array: np.ndarray) -> int:

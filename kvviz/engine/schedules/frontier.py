@@ -1,13 +1,19 @@
-"""The frontier while planning: ops whose inputs are all made, of which a rule picks one after the other."""
+"""The frontier while planning: ops whose inputs are all made, of which the one of the least rank goes next."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from heapq import heappop, heappush
+from typing import Any
 
 from kvviz.engine.schedules.events import Log, PlanningEvent
+from kvviz.errors import GraphError
 from kvviz.graph.model import Node
 
-Rule = Callable[[Sequence[Node]], tuple[int, str]]
+Rank = Callable[[Node], Any]
+Why = Callable[[Sequence[Node], int], str]
+Changed = Callable[[Node], Iterable[Node]]
+AGAIN = 64
 
 
 class Circle(Exception):
@@ -29,46 +35,122 @@ def makers(nodes: Sequence[Node]) -> dict[str, Node]:
     return {name: node for node in nodes for name in node.outputs if name}
 
 
-def forward(nodes: Sequence[Node], rule: Rule, log: Log | None = None) -> list[Node]:
+def forward(
+    nodes: Sequence[Node],
+    rank: Rank,
+    why: Why,
+    log: Log | None = None,
+    changed: Changed | None = None,
+    given: Collection[str] = (),
+) -> list[Node]:
     """Plan by picking from the frontier until nothing is left.
 
     Ops enter the frontier at its end: first those that can run at once, in the order given; then, after each pick, the
-    readers of what it made, output by output, in the order given.
+    readers of what it made, output by output, in the order given. The op of the least rank goes next, of equal ones
+    the oldest. It takes about as long as there are nodes and edges, however wide the frontier is.
 
     Parameters
     ----------
     nodes : sequence of Node
         All nodes to plan.
-    rule : callable
-        ``rule(frontier)`` gives the position of the op to run next, and a sentence that says why that one.
+    rank : callable
+        ``rank(node)`` of an op that is in the frontier; it is asked for when the op enters.
+    why : callable
+        ``why(frontier, position)`` says in one sentence why that op is picked; it is asked only for a log.
     log : callable, optional
         Is told every pick.
+    changed : callable, optional
+        ``changed(node)`` is told every pick, and gives the ops whose rank is another one because of it.
+    given : collection of str
+        Values that are there from the start, although one of the nodes makes them, too. Who reads one runs again
+        when it is made, as rten has it.
+
+    Raises
+    ------
+    GraphError
+        If ops would run again and again because of values that are given and made, more often than makes sense.
     """
     made = makers(nodes)
     readers: dict[str, list[Node]] = {}
     missing: dict[int, int] = {}
     for node in nodes:
-        awaited = [name for name in reads(node) if name in made]
-        missing[node.index] = len(awaited)
-        for name in awaited:
+        names = [name for name in reads(node) if name in made]
+        missing[node.index] = sum(name not in given for name in names)
+        for name in names:
             readers.setdefault(name, []).append(node)
-    frontier = [node for node in nodes if not missing[node.index]]
+    frontier = _Frontier(rank)
+    for node in nodes:
+        if not missing[node.index]:
+            frontier.add(node)
+    resolved = set(given)
     order: list[Node] = []
-    while frontier:
-        position, why = rule(frontier)
-        before = tuple(frontier) if log else ()
-        node = frontier.pop(position)
+    while frontier.waiting:
+        node, before, position = frontier.pick(log is not None)
+        reason = why(before, position) if log else ""
         order.append(node)
+        if len(order) > AGAIN * len(nodes):
+            raise GraphError(
+                f"the values that were given make ops run more than {AGAIN} times each: give fewer of them"
+            )
+        for other in changed(node) if changed else ():
+            frontier.rank_anew(other)
         outputs = [name for name in node.outputs if name]
         for name in outputs:
+            if name not in resolved:
+                resolved.add(name)
+                for reader in readers.get(name, ()):
+                    missing[reader.index] -= 1
+        entered = []
+        for name in outputs:
             for reader in readers.get(name, ()):
-                missing[reader.index] -= 1
-        ready = {r.index: r for name in outputs for r in readers.get(name, ()) if not missing[r.index]}
-        frontier += ready.values()
+                if not missing[reader.index] and frontier.add(reader):
+                    entered.append(reader)
         if log:
-            entered = tuple(ready.values())
-            log(PlanningEvent("pick", node, first_output(node), "pick", why, before, len(order), 0, entered))
+            ready = tuple(entered)
+            log(PlanningEvent("pick", node, first_output(node), "pick", reason, before, len(order), 0, ready))
     return order
+
+
+class _Frontier:
+    """Ops that can run, oldest first, and a heap of them by rank. An entry of the heap whose rank is old is passed."""
+
+    def __init__(self, rank: Rank) -> None:
+        self.rank = rank
+        self.waiting: dict[int, Node] = {}
+        self._entries: dict[int, tuple[Any, int, int]] = {}  # (rank, arrival, node index), as it is valid
+        self._heap: list[tuple[Any, int, int]] = []
+        self._arrived = 0
+
+    def add(self, node: Node) -> bool:
+        """Let an op enter; False if it is there already."""
+        if node.index in self.waiting:
+            return False
+        self.waiting[node.index] = node
+        self._push(node, self._arrived)
+        self._arrived += 1
+        return True
+
+    def rank_anew(self, node: Node) -> None:
+        """Ask again for the rank of an op, if it is here."""
+        if node.index in self.waiting:
+            self._push(node, self._entries[node.index][1])
+
+    def pick(self, told: bool) -> tuple[Node, tuple[Node, ...], int]:
+        """Take out the op that goes next; if it is to be told, with the frontier before that and its place in it."""
+        while True:
+            entry = heappop(self._heap)
+            index = entry[2]
+            if self._entries.get(index) == entry:
+                break
+        before = tuple(self.waiting.values()) if told else ()
+        position = list(self.waiting).index(index) if told else -1
+        del self._entries[index]
+        return self.waiting.pop(index), before, position
+
+    def _push(self, node: Node, arrival: int) -> None:
+        entry = (self.rank(node), arrival, node.index)
+        self._entries[node.index] = entry
+        heappush(self._heap, entry)
 
 
 def follow(order: Sequence[tuple[Node, str]], nodes: Sequence[Node], log: Log | None = None) -> list[Node]:
@@ -84,13 +166,12 @@ def follow(order: Sequence[tuple[Node, str]], nodes: Sequence[Node], log: Log | 
     """
     if log is None:
         return [node for node, _ in order]
-    left = iter(order)
+    places = {node.index: place for place, (node, _) in enumerate(order)}
 
-    def rule(frontier: Sequence[Node]) -> tuple[int, str]:
-        node, why = next(left)
-        return frontier.index(node), why
+    def why(frontier: Sequence[Node], position: int) -> str:
+        return order[places[frontier[position].index]][1]
 
-    return forward(nodes, rule, log)
+    return forward(nodes, lambda node: places[node.index], why, log)
 
 
 def pull(order: Sequence[Node], needs: Mapping[int, Sequence[Node]]) -> Iterator[tuple[Node, Node]]:

@@ -21,22 +21,25 @@ def depth_first(graph: Graph, nodes: Sequence[Node], outputs: Sequence[str], log
     """Run a reader of what was made last, as soon as one can run; of several the first in the model's order."""
     place = {node.index: i for i, node in enumerate(nodes)}
     since: dict[int, int] = {}
-    picked = 0
+    picked: list[Node] = []
 
-    def rule(frontier: Sequence[Node]) -> tuple[int, str]:
-        nonlocal picked
-        for node in frontier:
-            since.setdefault(node.index, picked)
-        latest = max(range(len(frontier)), key=lambda i: (since[frontier[i].index], -place[frontier[i].index]))
-        op, age = frontier[latest].op_type, picked - since[frontier[latest].index]
-        picked += 1
+    def rank(node: Node) -> tuple[int, int]:
+        since[node.index] = len(picked)
+        return -len(picked), place[node.index]
+
+    def changed(node: Node) -> tuple[Node, ...]:
+        picked.append(node)
+        return ()
+
+    def why(frontier: Sequence[Node], position: int) -> str:
+        node = frontier[position]
         if len(frontier) == 1:
-            return latest, f"{op} is the only op that can run"
-        if age == 0 and picked > 1:
-            return latest, f"{op} reads what was made just now"
-        return latest, f"nothing can go on from what was made just now: {op} became ready last"
+            return f"{node.op_type} is the only op that can run"
+        if picked and since[node.index] == len(picked):
+            return f"{node.op_type} reads what was made just now"
+        return f"nothing can go on from what was made just now: {node.op_type} became ready last"
 
-    return forward(nodes, rule, log)
+    return forward(nodes, rank, why, log, changed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,16 +71,16 @@ class LeastLive:
         unit = "B" if measured else "values"
         place = {node.index: i for i, node in enumerate(nodes)}
 
-        def rule(frontier: Sequence[Node]) -> tuple[int, str]:
-            best = min(range(len(frontier)), key=lambda i: (books.change(frontier[i]), place[frontier[i].index]))
-            node = frontier[best]
-            change = books.change(node)
-            books.run(node)
-            if len(frontier) == 1:
-                return best, f"{node.op_type} is the only op that can run"
-            return best, f"{node.op_type} leaves the least alive: {change:+,} {unit}"
+        def rank(node: Node) -> tuple[int, int]:
+            return books.change(node), place[node.index]
 
-        return forward(nodes, rule, log)
+        def why(frontier: Sequence[Node], position: int) -> str:
+            node = frontier[position]
+            if len(frontier) == 1:
+                return f"{node.op_type} is the only op that can run"
+            return f"{node.op_type} leaves the least alive: {books.change(node):+,} {unit}"
+
+        return forward(nodes, rank, why, log, books.run)
 
 
 def least_live(trace: Any = None) -> LeastLive:
@@ -127,7 +130,7 @@ class _Books:
             self.size[home] = max(size, self.size.get(home, 0))
         made = {name for node in nodes for name in node.outputs if name}
         self.left: dict[str, int] = {}
-        self.readers: dict[str, list[int]] = {}
+        self.readers: dict[str, list[Node]] = {}
         self._reads: dict[int, tuple[str, ...]] = {}
         self._changes: dict[int, int] = {}
         for node in nodes:
@@ -135,7 +138,7 @@ class _Books:
             self._reads[node.index] = tuple(home for home in homes if home)
             for home in self._reads[node.index]:
                 self.left[home] = self.left.get(home, 0) + 1
-                self.readers.setdefault(home, []).append(node.index)
+                self.readers.setdefault(home, []).append(node)
         for home in {self._home(name) for name in outputs}:
             # Never released: the caller takes it.
             self.left[home] = self.left.get(home, 0) + len(nodes) + 1
@@ -150,13 +153,16 @@ class _Books:
             self._changes[node.index] = known
         return known
 
-    def run(self, node: Node) -> None:
-        """Note that a node has run."""
+    def run(self, node: Node) -> list[Node]:
+        """Note that a node has run; returns the nodes that would change the bytes alive otherwise now."""
+        changed = []
         for home in self._reads[node.index]:
             self.left[home] -= 1
             if self.left[home] == 1:
-                for reader in self.readers[home]:
-                    self._changes.pop(reader, None)
+                changed += [
+                    reader for reader in self.readers[home] if self._changes.pop(reader.index, None) is not None
+                ]
+        return changed
 
     def _home(self, name: str) -> str:
         return self.home.get(name, name)

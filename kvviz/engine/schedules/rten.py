@@ -30,19 +30,20 @@ def rten(graph: Graph, nodes: Sequence[Node], outputs: Sequence[str], log: Log |
     walked = walk(graph, nodes, outputs, log)
     waits = {node.index for node in walked if in_place_inputs(node)}
 
-    def rule(frontier: Sequence[Node]) -> tuple[int, str]:
-        position = next((i for i, node in enumerate(frontier) if node.index not in waits), None)
-        op = frontier[position or 0].op_type
+    def why(frontier: Sequence[Node], position: int) -> str:
+        op = frontier[position].op_type
         if len(frontier) == 1:
-            return 0, f"{op} is the only op that can run"
-        if position is None:
-            return 0, f"all {len(frontier)} ops of the frontier can run in place by kind: {op} is the oldest"
-        why = f"{op} is the first op of the frontier that cannot run in place by kind"
+            return f"{op} is the only op that can run"
+        if frontier[position].index in waits:
+            return f"all {len(frontier)} ops of the frontier can run in place by kind: {op} is the oldest"
+        told = f"{op} is the first op of the frontier that cannot run in place by kind"
         if position:
-            why += f"; the {position} before it can, and wait" if position > 1 else "; the one before it can, and waits"
-        return position, why
+            told += (
+                f"; the {position} before it can, and wait" if position > 1 else "; the one before it can, and waits"
+            )
+        return told
 
-    return forward(walked, rule, log)
+    return forward(walked, lambda node: node.index in waits, why, log)
 
 
 def walk(graph: Graph, nodes: Sequence[Node], outputs: Sequence[str], log: Log | None = None) -> list[Node]:
