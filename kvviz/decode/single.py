@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kvviz.decode.meter import new_caches, read_meters
-from kvviz.engine.policy import Policy
+from kvviz.engine.inner_feeds import beginning_at
+from kvviz.engine.policy import Policy, find_policy
 from kvviz.engine.recipe import Recipe, fresh
 from kvviz.engine.session import Session, run_session
 from kvviz.engine.trace import Trace
@@ -27,7 +28,8 @@ class SingleRun(Session):
         record: bool = True,
         poison: bool = False,
     ) -> None:
-        super().__init__(graph, outputs, policy, record, poison)
+        begun = beginning_at(graph, inputs, outputs, find_policy(policy))
+        super().__init__(begun, outputs, policy, record, poison)
         self.feeds = dict(inputs)
         donate = (donate,) if isinstance(donate, str) else tuple(donate)
         self.begin(self.feeds, donate)
@@ -72,7 +74,8 @@ def run(
     graph : Graph
         From `kvviz.load`.
     inputs : mapping of str to array_like
-        By name. Only donated ones may change.
+        By name. Only donated ones may change. The policy ``rten`` takes inner values, too: what only made them
+        does not run, and inputs that nothing else reads may be left out.
     outputs : sequence of str, optional
         Values to compute (any value of the main graph); the graph's outputs by default.
     donate : sequence of str

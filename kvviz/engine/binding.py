@@ -55,7 +55,9 @@ def check_inputs(graph: Graph, inputs: Mapping[str, Any], donate: Sequence[str] 
     declared = {value.name: value for value in (*graph.inputs, *graph.overridable)}
     unknown = [name for name in inputs if name not in declared]
     if unknown:
-        raise InputError(f"the graph has no input named {_names(unknown)}; its inputs are {_names(declared)}")
+        inner = [name for name in unknown if name in graph.producers]
+        why = f" ({_names(inner)} is made inside; only the policy rten takes such values)" if inner else ""
+        raise InputError(f"the graph has no input named {_names(unknown)}{why}; its inputs are {_names(declared)}")
     missing = [value.name for value in graph.inputs if value.name not in inputs and value.kind != "optional"]
     if missing:
         details = ", ".join(f"{name} {_describe(declared[name])}" for name in missing)

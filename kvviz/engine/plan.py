@@ -216,7 +216,8 @@ class Plan:
 
 def needed(graph: Graph, outputs: Sequence[str]) -> list[Node]:
     """The nodes that the outputs need, in the model's order."""
-    wanted, stack = set(), list(outputs)
+    # What is given is not made: see `kvviz.engine.inner_feeds`.
+    wanted, stack = {value.name for value in graph.inputs}, list(outputs)
     nodes: set[int] = set()
     producers = graph.producers
     while stack:

@@ -52,6 +52,8 @@ class Policy:
         A Loop copies what it carried into memory of its own when it ends; ``homes`` says where.
     one_plan : bool
         Of each graph only the last plan is kept, and it serves the same outputs in any order.
+    feeds_inner : bool
+        A run may be given values that the graph makes, by their names.
     growth : str
         Of a decode: ``"start"`` reserves room for growing caches before the first run, ``"after"`` moves a cache that
         is full into a larger block after a run.
@@ -73,6 +75,7 @@ class Policy:
     homes: Callable[..., Any] | None = None
     copies_state: bool = False
     one_plan: bool = False
+    feeds_inner: bool = False
     growth: str = "start"
     rules: tuple[str, ...] = ()
     variants: Callable[..., Policy] | None = None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -105,16 +106,16 @@ POLICIES = {
 }
 
 
-@pytest.mark.parametrize(
-    "make", [wide, chain, many_readers, many_dead, unnamed, many_views, tree], ids=lambda f: f.__name__
-)
+GRAPHS = (wide, chain, many_readers, many_dead, unnamed, many_views, tree)
+
+
+@pytest.mark.parametrize("make", GRAPHS, ids=lambda make: make.__name__)
 @pytest.mark.parametrize("policy", POLICIES)
 def test_twice_the_nodes_are_about_twice_the_work(make: Callable[[int], onnx.ModelProto], policy: str) -> None:
-    work = []
     kvviz.run(kvviz.load(make(4)), X, policy=POLICIES[policy])  # what is worked out once for all graphs
+    work = []
     for n in (150, 300):
-        graph = kvviz.load(make(n))
-        first, again = (lines(lambda: kvviz.run(graph, X, policy=POLICIES[policy])) for _ in range(2))
-        work.append((first, again))
+        run = partial(kvviz.run, kvviz.load(make(n)), X, policy=POLICIES[policy])
+        work.append((lines(run), lines(run)))
     (first, again), (first_of_two, again_of_two) = work
     assert first_of_two / first < MOST and again_of_two / again < MOST

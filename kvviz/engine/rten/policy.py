@@ -55,6 +55,7 @@ def _made(kept: frozenset[str]) -> Policy:
         prepare=rules.prepare,
         homes=homes,
         one_plan="cached_plan" in kept,
+        feeds_inner=True,
         growth="after",
         rules=RULES,
         variants=variant,

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from heapq import heappop, heappush
 from typing import Any
 
 from kvviz.engine.schedules.events import Log, PlanningEvent
-from kvviz.errors import GraphError
 from kvviz.graph.model import Node
 
 Rank = Callable[[Node], Any]
 Why = Callable[[Sequence[Node], int], str]
 Changed = Callable[[Node], Iterable[Node]]
-AGAIN = 64
 
 
 class Circle(Exception):
@@ -41,7 +39,6 @@ def forward(
     why: Why,
     log: Log | None = None,
     changed: Changed | None = None,
-    given: Collection[str] = (),
 ) -> list[Node]:
     """Plan by picking from the frontier until nothing is left.
 
@@ -61,45 +58,30 @@ def forward(
         Is told every pick.
     changed : callable, optional
         ``changed(node)`` is told every pick, and gives the ops whose rank is another one because of it.
-    given : collection of str
-        Values that are there from the start, although one of the nodes makes them, too. Who reads one runs again
-        when it is made, as rten has it.
-
-    Raises
-    ------
-    GraphError
-        If ops would run again and again because of values that are given and made, more often than makes sense.
     """
     made = makers(nodes)
     readers: dict[str, list[Node]] = {}
     missing: dict[int, int] = {}
     for node in nodes:
         names = [name for name in reads(node) if name in made]
-        missing[node.index] = sum(name not in given for name in names)
+        missing[node.index] = len(names)
         for name in names:
             readers.setdefault(name, []).append(node)
     frontier = _Frontier(rank)
     for node in nodes:
         if not missing[node.index]:
             frontier.add(node)
-    resolved = set(given)
     order: list[Node] = []
     while frontier.waiting:
         node, before, position = frontier.pick(log is not None)
         reason = why(before, position) if log else ""
         order.append(node)
-        if len(order) > AGAIN * len(nodes):
-            raise GraphError(
-                f"the values that were given make ops run more than {AGAIN} times each: give fewer of them"
-            )
         for other in changed(node) if changed else ():
             frontier.rank_anew(other)
         outputs = [name for name in node.outputs if name]
         for name in outputs:
-            if name not in resolved:
-                resolved.add(name)
-                for reader in readers.get(name, ()):
-                    missing[reader.index] -= 1
+            for reader in readers.get(name, ()):
+                missing[reader.index] -= 1
         entered = []
         for name in outputs:
             for reader in readers.get(name, ()):
