@@ -102,3 +102,17 @@ def test_three_hundred_times_load_run_explain_and_drop_take_no_more_memory_than_
         once()
     # In MB; the weights alone are 300.
     assert peak() - before < 30
+
+
+@pytest.mark.parametrize("policy", ["onnxruntime", "rten"])
+def test_a_graph_that_was_changed_for_a_run_is_freed_with_the_one_it_was_made_from(policy: str) -> None:
+    # given: a Cast that onnxruntime rewires, and an inner value that rten is given
+    casts = [node("Cast", "x", "a", to=7), node("Neg", "a", "y"), node("Cast", "a", "b", to=7), node("Neg", "b", "z")]
+    graph = kvviz.load(model(casts, ["x int64 3"], ["y", "z"]))
+    trace = kvviz.run(graph, {"x" if policy == "onnxruntime" else "a": np.arange(3)}, policy=policy)
+    assert trace.graph is not graph
+    # when
+    refs = [weakref.ref(it) for it in (trace, trace.graph, graph)]
+    del trace, graph
+    # then
+    assert [ref() for ref in refs] == [None, None, None]

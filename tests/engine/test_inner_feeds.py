@@ -9,6 +9,7 @@ import pytest
 
 import kvviz
 from kvviz.errors import InputError
+from kvviz.explain.diagnose import explain
 from kvviz.graph.model import Graph
 from tests.graph.build import model, node
 
@@ -88,7 +89,7 @@ def test_readers_take_such_a_trace_as_any_other(tmp_path: Path) -> None:
     # then
     assert [step.node for step in saved.steps] == ["second", "y"]
     assert kvviz.hazards(saved) == kvviz.hazards(trace)
-    (missed,) = [one for one in kvviz.explain(trace).missed if one.node == "second"]
+    (missed,) = [one for one in explain(trace).missed if one.node == "second"]
     fixed = missed.blockers[0].fix.apply()
     assert fixed.steps[0].decision.dispatch == "in_place"
     assert np.array_equal(fixed.outputs["y"], trace.outputs["y"])

@@ -52,7 +52,7 @@ def known(graph: Graph) -> Known:
 
 def adopt(graph: Graph, original: Graph) -> None:
     """Let what is known of a graph hold for one that was made from it: the same values, made by changed nodes."""
-    _KNOWN[graph] = replace(known(original), written={node.index: node for node in original.nodes})
+    _KNOWN[graph] = replace(known(original), written=original.by_index)
 
 
 def _keep(graph: Graph, inside: str, outer: Mapping[str, Value], inferred: Mapping[Graph, Mapping[str, Value]]) -> None:

@@ -15,6 +15,7 @@ import pytest
 
 import kvviz
 from kvviz.engine.schedules import planning_events
+from kvviz.explain.diagnose import explain
 from tests.engine.ort.judge import Verdict, judge
 from tests.engine.ort.oracle import observe
 from tests.engine.ort.random_models import random_model
@@ -103,7 +104,7 @@ def test_a_trace_of_rewired_casts_is_the_same_from_a_file(tmp_path: Path) -> Non
     # then
     told = [(step.node, step.inputs, step.allocated, step.decision.shares) for step in trace.steps]
     assert [(step.node, step.inputs, step.allocated, step.decision.shares) for step in saved.steps] == told
-    assert [one.bytes for one in kvviz.explain(saved).missed] == [one.bytes for one in kvviz.explain(trace).missed]
+    assert [one.bytes for one in explain(saved).missed] == [one.bytes for one in explain(trace).missed]
     assert kvviz.hazards(trace) == kvviz.hazards(saved)
 
 
