@@ -25,6 +25,11 @@ def _place(position: np.ndarray, length: int, last: int) -> int:
     return place + length if place < 0 else place
 
 
+def _part(x: np.ndarray, axis: int, where: slice | int) -> np.ndarray:
+    index = (*(slice(None),) * axis, where)
+    return x[index]
+
+
 @op("SequenceInsert", views=(0, 1))
 def sequence_insert(sequence, tensor, position=None):
     """The sequence with a tensor put before ``position``; without one, or at its length, behind the last."""
@@ -49,9 +54,8 @@ def split_to_sequence(x, split=None, *, axis=0, keepdims=1):
     """
     axis = counted(axis, x.ndim)
     total = x.shape[axis]
-    before = (slice(None),) * axis
     if split is None:
-        return [x[(*before, slice(i, i + 1) if keepdims else i)] for i in range(total)]
+        return [_part(x, axis, slice(i, i + 1) if keepdims else i) for i in range(total)]
     if split.ndim == 0:
         length = int(split)
         if length < 1:
@@ -62,4 +66,4 @@ def split_to_sequence(x, split=None, *, axis=0, keepdims=1):
         if min(lengths, default=0) < 0 or sum(lengths) != total:
             raise OpError(f"lengths {lengths} do not add up to {total}, the length of axis {axis}")
         bounds = [0, *np.cumsum(lengths, dtype=np.int64).tolist()]
-    return [x[(*before, slice(b, e))] for b, e in pairwise(bounds)]
+    return [_part(x, axis, slice(b, e)) for b, e in pairwise(bounds)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 import numpy as np
 
@@ -40,7 +41,8 @@ def string_normalizer(x, *, case_change_action="NONE", is_case_sensitive=0, loca
     """
     if x.ndim not in (1, 2) or (x.ndim == 2 and len(x) != 1):
         raise OpError(f"the input must have shape (n,) or (1, n), but has {x.shape}")
-    change = {"NONE": str, "LOWER": str.lower, "UPPER": str.upper}.get(case_change_action)
+    changes: dict[str, Callable[[str], str]] = {"NONE": str, "LOWER": str.lower, "UPPER": str.upper}
+    change = changes.get(case_change_action)
     if change is None:
         raise OpError(f"case_change_action {case_change_action!r} is none of NONE, LOWER, UPPER")
     key = str if is_case_sensitive else str.lower

@@ -97,8 +97,8 @@ def difference(have: Any, want: Any, rtol: float, atol: float) -> str:
             return f"{have} in place of {want}"
         return next(filter(None, (difference(h, w, rtol, atol) for h, w in zip(have, want))), "")
     if isinstance(want, dict):
-        labels = list(have) == list(want)
-        return "" if labels and np.allclose(list(have.values()), list(want.values()), rtol, atol) else "another map"
+        same = set(have) == set(want) and all(np.isclose(have[label], want[label], rtol, atol) for label in want)
+        return "" if same else "another map"
     if have.shape != want.shape or have.dtype != want.dtype:
         return f"{have.dtype}{have.shape} in place of {want.dtype}{want.shape}"
     if want.dtype.kind in "iubO":

@@ -46,7 +46,7 @@ def deform_conv(rng: Rng) -> Asked:
     pads, image = shape(rng, 4, 0, 3), shape(rng, 2, 4, 8)
     out = [(image[i] + pads[i] + pads[i + 2] - dilations[i] * (kernel[i] - 1) - 1) // strides[i] + 1 for i in range(2)]
     taps = kernel[0] * kernel[1]
-    inputs = [normal(rng, 2, 4, *image), normal(rng, 2 * group, 4 // group, *kernel)]
+    inputs: list[Any] = [normal(rng, 2, 4, *image), normal(rng, 2 * group, 4 // group, *kernel)]
     inputs.append(normal(rng, 2, 2 * offset_group * taps, *out))
     bias = normal(rng, 2 * group) if rng.random() < 0.5 else None
     mask = normal(rng, 2, offset_group * taps, *out) if rng.random() < 0.5 else None

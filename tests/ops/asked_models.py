@@ -34,12 +34,14 @@ def imputer(rng: Rng) -> Asked:
 def label_encoder(rng: Rng) -> Asked:
     keys, values = rng.permutation(6)[:4], rng.permutation(9)[:4]
     kind = some(rng, ("strings", "int64s"), ("int64s", "strings"), ("int64s", "floats"), ("floats", "floats"))
-    how = {"strings": lambda v: [f"w{n}" for n in v], "int64s": lambda v: [int(n) for n in v]}
-    how["floats"] = lambda v: [float(n) for n in v]
-    attributes: dict[str, Any] = {f"keys_{kind[0]}": how[kind[0]](keys), f"values_{kind[1]}": how[kind[1]](values)}
+    how: dict[str, Any] = {"strings": "w{}".format, "int64s": int, "floats": float}
+    attributes: dict[str, Any] = {
+        f"keys_{kind[0]}": [*map(how[kind[0]], keys)],
+        f"values_{kind[1]}": [*map(how[kind[1]], values)],
+    }
     if rng.random() < 0.5:
         name = {"strings": "default_string", "int64s": "default_int64", "floats": "default_float"}[kind[1]]
-        attributes[name] = how[kind[1]]([77])[0]
+        attributes[name] = how[kind[1]](77)
     x = rng.integers(0, 8, shape(rng, 2))
     if kind[0] == "strings":
         return Asked([np.array([f"w{n}" for n in x.reshape(-1)], object).reshape(x.shape)], attributes, domain=ML, ml=2)
