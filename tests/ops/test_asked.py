@@ -94,7 +94,8 @@ def test_a_node_with_more_outputs_than_its_operator_is_refused(op_type: str, mad
 def test_a_sequence_of_maps_goes_through_the_whole_of_a_trace(tmp_path):
     # given
     asked = Asked([rand(2, 3)], {"classlabels_strings": ["a", "b", "c"]}, domain="ai.onnx.ml", ml=1)
-    trace = kvviz.run(kvviz.load(model_of("ZipMap", asked)), {"x0": asked.inputs[0]})
+    api: Any = kvviz
+    trace = api.run(api.load(model_of("ZipMap", asked)), {"x0": asked.inputs[0]})
     # when
     trace.save(tmp_path / "a.kvviz")
     trace.to_html(tmp_path / "a.html")
@@ -103,5 +104,5 @@ def test_a_sequence_of_maps_goes_through_the_whole_of_a_trace(tmp_path):
     np.testing.assert_allclose([list(row.values()) for row in trace.outputs["y0"]], asked.inputs[0])
     assert trace.steps[0].allocated == 0 and not trace.steps[0].foreign
     assert "ZipMap" in str(trace.table()) and "ZipMap" in (tmp_path / "a.html").read_text("utf-8")
-    assert kvviz.Trace.load(tmp_path / "a.kvviz").steps[0].op_type == "ZipMap"
-    assert kvviz.explain(trace).missed == ()
+    assert api.Trace.load(tmp_path / "a.kvviz").steps[0].op_type == "ZipMap"
+    assert api.explain(trace).missed == ()
