@@ -1,0 +1,103 @@
+"""Writes that go to whole entries, heads or columns of a cache, and inputs that are gone when a meter is read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kvviz
+from kvviz import Trace
+from kvviz.engine.records import CacheRun
+from tests.decode.small import NAMES, ROWS, small, tensor_scatter
+from tests.graph.build import model, node
+
+SHAPE = (1, 2, 5, 3)
+
+
+def only_run(trace: Trace, output: str = "cache_out") -> CacheRun:
+    (cache,) = (cache for cache in trace.caches if cache.output == output)
+    (run,) = cache.runs
+    return run
+
+
+def rows_that_changed(before: np.ndarray, after: np.ndarray) -> list[int]:
+    return [row for row in range(SHAPE[2]) if not np.array_equal(before[:, :, row], after[:, :, row])]
+
+
+def rows_of(spans: Any) -> list[int]:
+    return [row for start, stop in spans for row in range(start, stop)]
+
+
+@pytest.mark.parametrize(
+    "at",
+    [[[0]], [[0, 0], [0, 1]], [[0, 1]], [[0, 0, 3], [0, 1, 3]], [[0, 1, 4], [0, 1, 2]]],
+    ids=["an entry", "all heads", "a head", "a row of all heads", "two rows of a head"],
+)
+def test_a_scatter_by_fewer_indices_than_reach_the_rows_writes_all_rows(at: list[list[int]]) -> None:
+    # given a cache of which all rows hold something, and indices that name an entry, heads in it, or rows in heads
+    nodes = [node("ScatterND", "cache at new", "cache_out")]
+    proto = model(nodes, ["cache float 1 2 5 3", "at int64 n k", "new float"], ["cache_out float 1 2 5 3"])
+    cache, depth = np.ones(SHAPE, np.float32), len(at[0])
+    new = np.full((len(at), *SHAPE[depth:]), 2, np.float32)
+    # when they are overwritten
+    trace = kvviz.run(kvviz.load(proto), {"cache": cache, "at": np.array(at), "new": new})
+    # then those rows are written whose numbers have changed
+    run = only_run(trace)
+    changed = rows_that_changed(cache, trace.outputs["cache_out"])
+    assert [rows_of(item.wrote) for item in run.items] == [changed]
+    assert run.rows_written == len(changed)
+
+
+def test_a_scatter_along_another_axis_writes_as_many_rows_as_it_has_indices_for() -> None:
+    # given a cache that is first scattered into along its last axis, in two of its rows, and then along its rows
+    nodes = [
+        node("ScatterElements", "cache columns first", "half", axis=3),
+        node("ScatterElements", "half rows second", "cache_out", axis=2),
+    ]
+    inputs = ["cache float 1 2 5 3", "columns int64 1 2 2 1", "first float 1 2 2 1", "rows int64 1 2 1 3"]
+    proto = model(nodes, [*inputs, "second float 1 2 1 3"], ["cache_out float 1 2 5 3"])
+    cache = np.ones(SHAPE, np.float32)
+    feeds = {
+        "columns": np.full((1, 2, 2, 1), 2),
+        "first": np.full((1, 2, 2, 1), 7, np.float32),
+        "rows": np.full((1, 2, 1, 3), 4),
+        "second": np.full((1, 2, 1, 3), 9, np.float32),
+    }
+    trace = kvviz.run(kvviz.load(proto), {"cache": cache, **feeds})
+    run = only_run(trace)
+    assert [rows_of(item.wrote) for item in run.items] == [rows_that_changed(cache, trace.outputs["cache_out"])]
+
+
+@pytest.mark.parametrize("donate", [(), ("write_indices",)])
+def test_a_meter_does_not_read_an_input_that_the_run_has_overwritten(
+    donate: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # given a decoder that counts its rows on in the memory of an input, and no room to keep inputs
+    monkeypatch.setattr("kvviz.engine.replay.BUDGET", 0)
+    count = [node("Add", "write_indices step", "nonpad_kv_seqlen")]
+    made = tensor_scatter(count=count)
+    proto = made.proto
+    proto.graph.initializer.append(model([], step=np.array([1])).graph.initializer[0])
+    feeds: dict[str, Any] = {"input_ids": np.array([[5]]), "cache_position": np.array([4])}
+    for name in NAMES:
+        feeds[name] = np.zeros((1, 2, ROWS, 16), np.float32)
+        feeds[name][:, :, :4] = 1
+    at = np.array([4])
+    # when it runs
+    trace = kvviz.run(kvviz.load(proto), {**feeds, "write_indices": at}, donate=donate)
+    (add,) = (step for step in trace.steps if step.op_type == "Add" and "step" in step.inputs)
+    assert (add.decision.taken, at.item()) == ((donate, 5) if donate else ((), 4))
+    # then the meter names the row that was written, or none, but never the one behind it
+    run = only_run(trace, "present.0.key")
+    assert run.rows_written == 1
+    assert [item.wrote for item in run.items] == ([] if donate else [((4, 5),)])
+
+
+def test_the_row_of_a_donated_counter_is_known_where_inputs_are_kept() -> None:
+    made = small("tensor_scatter")
+    feeds: dict[str, Any] = {"input_ids": np.array([[5]]), **made.controls(4, 1)}
+    feeds |= {name: np.ones((1, 2, ROWS, 16), np.float32) for name in NAMES}
+    trace = kvviz.run(kvviz.load(made.proto), feeds, donate=list(feeds))
+    assert [item.wrote for item in only_run(trace, "present.0.key").items] == [((4, 5),)]
