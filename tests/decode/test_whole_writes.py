@@ -101,3 +101,17 @@ def test_the_row_of_a_donated_counter_is_known_where_inputs_are_kept() -> None:
     feeds |= {name: np.ones((1, 2, ROWS, 16), np.float32) for name in NAMES}
     trace = kvviz.run(kvviz.load(made.proto), feeds, donate=list(feeds))
     assert [item.wrote for item in only_run(trace, "present.0.key").items] == [((4, 5),)]
+
+
+def test_rows_are_followed_where_an_entry_is_picked_by_a_single_number() -> None:
+    # given a past of which a Gather takes the first entry, with one axis less, before it is appended to
+    nodes = [
+        node("Gather", "past zero", "first", axis=0),
+        node("Concat", "first new", "grown", axis=1),
+        node("Unsqueeze", "grown front", "present"),
+    ]
+    inputs, outputs = ["past float 1 2 s 4", "new float 2 n 4"], ["present float 1 2 t 4"]
+    proto = model(nodes, inputs, outputs, zero=np.array(0), front=np.array([0]))
+    past, new = np.ones((1, 2, 5, 4), np.float32), np.ones((2, 1, 4), np.float32)
+    run = only_run(kvviz.run(kvviz.load(proto), {"past": past, "new": new}), "present")
+    assert [(item.held, item.wrote) for item in run.items] == [(((0, 6, 0),), ((5, 6),))]

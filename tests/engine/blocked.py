@@ -123,6 +123,7 @@ CASES = {
         options={"donate": ["past"]},
         cured_options={"donate": ["past"]},
         cured_inputs={"past": lambda: kvviz.reserve(PAST, 1, 5)},
+        message=": it holds 4 rows along axis 1, and 5 are needed",
     ),
     "the reserved room is full": Case(
         "NO_CAPACITY",

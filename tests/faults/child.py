@@ -41,10 +41,15 @@ def run_pytest(root: Path, arguments: list[str], plugin: object, seconds: float,
     if not child:
         status = 70
         try:
-            _become(root, log)
+            become(root, log)
             status = int(pytest.main(["-q", "-p", "no:cacheprovider", *arguments], plugins=[plugin]))
         finally:
             os._exit(status)
+    return wait_for(child, seconds)
+
+
+def wait_for(child: int, seconds: float) -> int | None:
+    """The exit status of a child that leads a group, or None where the time was over; nothing of it is left."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         pid, status = os.waitpid(child, os.WNOHANG)
@@ -57,7 +62,8 @@ def run_pytest(root: Path, arguments: list[str], plugin: object, seconds: float,
     return None
 
 
-def _become(root: Path, log: Path) -> None:
+def become(root: Path, log: Path) -> None:
+    """Make a forked process one that knows nothing of the project but the copy."""
     os.setsid()
     os.chdir(root)
     for name in [name for name in sys.modules if name.split(".")[0] in ("tests", "kvviz")]:

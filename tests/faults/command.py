@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.faults.mutate import Fault, faults_in
-from tests.faults.table import ROOT, files
+from tests.faults.table import ROOT, files, test_files
 
 _NOT_COPIED = shutil.ignore_patterns(
     ".git", ".venv", "node_modules", "build", ".mypy_cache", ".ruff_cache", "notebooks"
@@ -27,9 +27,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
     parser.add_argument("--count", type=int, default=300, help="faults to put in (default: 300)")
     parser.add_argument("--seed", type=int, default=1, help="which ones (default: 1)")
+    parser.add_argument("--skip", type=int, default=0, help="how many of them were tried already (default: 0)")
     parser.add_argument("--file", default="", help="only in files whose path holds this text")
     parser.add_argument("--line", default="", help="only in lines that hold this text")
     parser.add_argument("--limit", type=float, default=90.0, help="seconds for a fault (default: 90)")
+    parser.add_argument("--cold", action="store_true", help="import everything anew for every fault")
     parser.add_argument("--strict", type=float, metavar="PERCENT", help="fail where fewer are noticed")
     parser.add_argument("--out", type=Path, default=ROOT / "build" / "faults.txt", help="where the report goes")
     options = parser.parse_args(arguments)
@@ -60,21 +62,22 @@ def _run(options: argparse.Namespace) -> int:
     paths = files(ROOT)
     found = [fault for path in paths for fault in faults_in(path, (ROOT / path).read_text("utf-8"))]
     found = [fault for fault in found if options.file in fault.path and options.line in fault.before]
-    drawn = draw(found, options.count, options.seed)
+    drawn = draw(found, options.count, options.seed)[options.skip :]
     print(f"{len(drawn)} of {len(found)} faults in {len(paths)} files, seed {options.seed}", flush=True)
     warm_up()
     with tempfile.TemporaryDirectory(prefix="kvviz-faults-") as folder:
-        report, share = _try_all(drawn, paths, Path(folder), options.limit)
+        report, share = _try_all(drawn, paths, Path(folder), options.limit, options.cold)
     options.out.parent.mkdir(parents=True, exist_ok=True)
     options.out.write_text("\n".join(report) + "\n", "utf-8")
     return 1 if options.strict is not None and share < options.strict else 0
 
 
-def _try_all(drawn: list[Fault], paths: list[str], folder: Path, limit: float) -> tuple[list[str], float]:
+def _try_all(drawn: list[Fault], paths: list[str], folder: Path, limit: float, cold: bool) -> tuple[list[str], float]:
     """Try every fault in a copy of the project; gives the report, and how many in a hundred were noticed."""
     from tests.faults.cover import measured
     from tests.faults.equivalent import EQUIVALENT
     from tests.faults.probes import Probes
+    from tests.faults.template import Template
     from tests.faults.trial import try_fault
 
     probes, log = Probes(), folder / "log.txt"
@@ -84,11 +87,12 @@ def _try_all(drawn: list[Fault], paths: list[str], folder: Path, limit: float) -
     cover = measured(root, probes, ROOT / "build" / "faults-cover.npz", log)
     shutil.rmtree(root)
     root = shutil.copytree(ROOT, folder / "faulty", ignore=_NOT_COPIED)
+    template = None if cold else Template(root, test_files(ROOT), folder / "template.txt")
     report: list[str] = []
     noticed = same = 0
     start = time.monotonic()
     for number, fault in enumerate(drawn, 1):
-        outcome = try_fault(root, fault, cover, probes, limit, log)
+        outcome = try_fault(root, fault, cover, probes, limit, log, template)
         reason = EQUIVALENT.get(fault.key, "")
         noticed += outcome.noticed
         same += not outcome.noticed and bool(reason)
@@ -105,11 +109,11 @@ def _try_all(drawn: list[Fault], paths: list[str], folder: Path, limit: float) -
         ]
         report += lines
         print("\n".join(lines), flush=True)
+    if template is not None:
+        template.end()
     count, minutes = len(drawn), (time.monotonic() - start) / 60
     share, others = 100 * noticed / max(count, 1), 100 * noticed / max(count - same, 1)
-    told = (
-        f"{noticed} of {count} noticed: {share:.1f} %; {same} others change nothing; without them {others:.1f} %"
-    )
+    told = f"{noticed} of {count} noticed: {share:.1f} %; {same} others change nothing; without them {others:.1f} %"
     report.append(f"{told}; {minutes:.0f} minutes")
     print(report[-1])
     return report, share

@@ -22,12 +22,15 @@ class Probes:
     ----------
     of : dict of (str, Place) to int
         The probe in front of a statement, by file and place; statements outside of functions have none.
+    entry : dict of (str, Place) to int
+        The first probe of a function, by file and place of its ``def``.
     files : list of str
         By probe, the file that it is in.
     """
 
     def __init__(self) -> None:
         self.of: dict[tuple[str, Place], int] = {}
+        self.entry: dict[tuple[str, Place], int] = {}
         self.files: list[str] = []
 
     def put(self, path: str, source: str) -> str:
@@ -35,7 +38,10 @@ class Probes:
         tree = ast.parse(source)
         for node in ast.walk(tree):
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                number = len(self.files)
                 node.body = self._block(path, node.body)
+                if number < len(self.files):
+                    self.entry[path, (node.lineno, node.col_offset)] = number
         head = f"import builtins as _builtins\n{SEEN} = getattr(_builtins, {SEEN!r}, None) or bytearray(1 << 20)"
         after = next((i for i, one in enumerate(tree.body) if not _opens_file(one)), len(tree.body))
         tree.body[after:after] = ast.parse(head).body
