@@ -115,3 +115,22 @@ def test_rows_are_followed_where_an_entry_is_picked_by_a_single_number() -> None
     past, new = np.ones((1, 2, 5, 4), np.float32), np.ones((2, 1, 4), np.float32)
     run = only_run(kvviz.run(kvviz.load(proto), {"past": past, "new": new}), "present")
     assert [(item.held, item.wrote) for item in run.items] == [(((0, 6, 0),), ((5, 6),))]
+
+
+@pytest.mark.parametrize("policy", ["ideal", "never", "onnxruntime", "rten"])
+def test_a_cache_that_is_one_of_many_outputs_was_written_where_it_has_memory_of_its_own(policy: str) -> None:
+    # given an operator that gives back keys and values but takes no past
+    names = "y present.0.key present.0.value"
+    nodes = [node("MultiHeadAttention", "q k v", names, domain="com.microsoft", num_heads=2)]
+    pasts = [f"past_key_values.0.{kind} float 1 2 s 4" for kind in ("key", "value")]
+    inputs = [*(f"{name} float 1 n 8" for name in "qkv"), *pasts]
+    outputs = ["y float 1 n 8", *(f"present.0.{kind} float 1 2 n 4" for kind in ("key", "value"))]
+    feeds: dict[str, Any] = {name: np.ones((1, 3, 8), np.float32) for name in "qkv"}
+    feeds |= {past.split()[0]: np.zeros((1, 2, 0, 4), np.float32) for past in pasts}
+    trace = kvviz.run(kvviz.load(model(nodes, inputs, outputs, domains=["com.microsoft"])), feeds, policy=policy)
+    # then each of them counts what was stored for it alone
+    (step,) = trace.steps
+    want = {out.name: out.nbytes if out.how == "new" else 0 for out in step.outs[1:]}
+    assert {cache.output: cache.runs[0].bytes_written for cache in trace.caches} == want
+    assert [cache.runs[0].bytes_copied for cache in trace.caches] == [0, 0]
+    assert {cache.runs[0].rows_written for cache in trace.caches} == {3}

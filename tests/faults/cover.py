@@ -85,7 +85,7 @@ class Meter:
 
 def measured(root: Path, probes: Probes, kept: Path, log: Path) -> Cover:
     """The cover of a copy of the project with probes in it, from a file where it still holds."""
-    base = _digest([*table.ROOT.glob("kvviz/**/*.py"), *_helpers(table.ROOT)])
+    base = _digest([*table.ROOT.glob("kvviz/**/*.py")])
     cover = _read(kept) if kept.exists() else Cover()
     if cover.base != base:
         cover = Cover(base=base)
@@ -112,11 +112,6 @@ def measured(root: Path, probes: Probes, kept: Path, log: Path) -> Cover:
 
 def _file(test: str) -> str:
     return test.split("::")[0]
-
-
-def _helpers(root: Path) -> list[Path]:
-    found = [path for path in root.glob("tests/**/*.py") if not path.name.startswith("test_")]
-    return [path for path in found if not str(path.relative_to(root)).startswith(table.NOT_TESTS)]
 
 
 def _digest(paths: list[Path]) -> str:
