@@ -36,7 +36,7 @@ def packed(shape: str) -> Any:
     nodes = [node("Attention", "x w b mask past", "y present", domain=MS, num_heads=HEADS)]
     inputs = [f"x float {BATCH} {NEW} {WIDTH}", f"mask int32 {shape}", f"past float 2 {BATCH} {HEADS} past {SIZE}"]
     outputs = [f"y float {BATCH} {NEW} {WIDTH}", f"present float 2 {BATCH} {HEADS} total {SIZE}"]
-    weights = {"w": numbers(WIDTH, 3 * WIDTH, seed=5), "b": numbers(3 * WIDTH, seed=6)}
+    weights: Feeds = {"w": numbers(WIDTH, 3 * WIDTH, seed=5), "b": numbers(3 * WIDTH, seed=6)}
     return model(nodes, inputs, outputs, domains=[MS], **weights)
 
 
