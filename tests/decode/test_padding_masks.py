@@ -9,7 +9,7 @@ import pytest
 
 import kvviz
 from kvviz import Trace
-from tests.decode.small import MS, Feeds
+from tests.decode.small import MS, ROWS, Feeds, attend, causal, decoder, each
 from tests.engine.graphs import numbers, ort_run
 from tests.graph.build import model, node
 
@@ -95,3 +95,50 @@ def test_rows_that_a_padding_mask_hides_are_not_read(case: str) -> None:
     expected = rows_that_count(proto, feeds)
     assert [rows & set(range(PAST)) for rows in rows_read(trace)] == expected
     assert any(0 < len(rows) < PAST for rows in expected)
+
+
+WHERE = {
+    "the scores where they are seen": ([node("Where", "seen scaled hide", "scores")], True),
+    "a low number where they are not": (
+        [node("Not", "seen", "unseen"), node("Where", "unseen hide scaled", "scores")],
+        True,
+    ),
+    "a high number taken off": (
+        [node("Where", "seen nothing high", "penalty"), node("Sub", "scaled penalty", "scores")],
+        True,
+    ),
+    "scores taken off a low number": (
+        [
+            node("Mul", "scaled minus", "less"),
+            node("Sub", "bias less", "scores"),
+        ],
+        True,
+    ),
+    "a high number added": (
+        [node("Where", "seen nothing high", "bonus"), node("Add", "scaled bonus", "scores")],
+        False,
+    ),
+    "a number that hides nothing": ([node("Where", "seen scaled nothing", "scores")], False),
+}
+
+
+@pytest.mark.parametrize("case", WHERE)
+def test_a_choice_between_scores_and_a_number_hides_rows_where_the_number_is_low_enough(case: str) -> None:
+    # given a static cache of which a Where puts a number in place of the scores of later rows
+    chosen, hides = WHERE[case]
+    nodes = [one for one in attend() if "scores" not in one.output]
+    place = next(number for number, one in enumerate(nodes) if "scores" in one.input)
+    nodes[place:place] = chosen
+    numbers_used = {"high": np.float32(1e9), "minus": np.float32(-1)}
+    written = [
+        node("Reshape", "cache_position column", "rows4"),
+        node("Shape", "k", "newshape"),
+        node("Expand", "rows4 newshape", "at"),
+        *each("past_key_values.0.{0} at {1} -> present.0.{0}", "ScatterElements", axis=2),
+    ]
+    proto = decoder([*written, *causal(), *nodes], ROWS, column=np.array([1, 1, -1, 1]), **numbers_used)
+    # when tokens are made
+    trace = kvviz.decode(kvviz.load(proto), [3, 7, 1, 9], 4, progress=False)
+    # then the rows of later tokens are read only where they have a weight
+    for cache in trace.caches:
+        assert [run.rows_read for run in cache.runs] == [4 + run if hides else ROWS for run in range(4)]

@@ -92,24 +92,25 @@ def _try_all(
     root = shutil.copytree(ROOT, folder / "faulty", ignore=_NOT_COPIED)
     template = None if cold else Template(root, test_files(ROOT), folder / "template.txt")
     report: list[str] = []
+    by: list[str] = []
     noticed = same = 0
     start = time.monotonic()
     for number, fault in enumerate(drawn, 1):
         reason = EQUIVALENT.get(fault.key, "")
         known = Outcome(False, "", reason, 0.0) if reason and not doubt else None
-        outcome = known or try_fault(root, fault, cover, probes, limit, log, template)
+        outcome = known or try_fault(root, fault, cover, probes, limit, log, template, by)
         noticed += outcome.noticed
         same += not outcome.noticed and bool(reason)
         word = "noticed" if outcome.noticed else "equivalent" if reason else "NOT NOTICED"
-        by = f"{outcome.by}: {outcome.why}" if outcome.noticed else reason or outcome.why
+        why = f"{outcome.by}: {outcome.why}" if outcome.noticed else reason or outcome.why
         if outcome.noticed and reason:
-            by += " (it is listed as equivalent, and is not)"
+            why += " (it is listed as equivalent, and is not)"
         where = f"{fault.path}:{fault.line} {fault.function}"
         lines = [
             f"{number:4} {word}: {where} ({fault.kind}, {outcome.seconds:.0f} s)",
             f"       - {fault.before}",
             f"       + {fault.after}",
-            f"       {by[:200]}",
+            f"       {why[:200]}",
         ]
         report += lines
         print("\n".join(lines), flush=True)

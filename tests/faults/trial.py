@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -64,9 +65,19 @@ def tests_for(fault: Fault, cover: Cover, probes: Probes) -> tuple[list[str], li
 
 
 def try_fault(
-    root: Path, fault: Fault, cover: Cover, probes: Probes, limit: float, log: Path, template: Template | None = None
+    root: Path,
+    fault: Fault,
+    cover: Cover,
+    probes: Probes,
+    limit: float,
+    log: Path,
+    template: Template | None,
+    noticed: list[str],
 ) -> Outcome:
-    """Put a fault into the copy, run tests until one fails or the time is over, and take it out again."""
+    """Put a fault into the copy, run tests until one fails or the time is over, and take it out again.
+
+    The test that noticed it is added to ``noticed``, as it may notice the next one as well.
+    """
     start = time.monotonic()
     path = root / fault.path
     source = path.read_text("utf-8")
@@ -78,7 +89,7 @@ def try_fault(
     looks = [first, _by_file(fault, later, cover), _by_file(fault, others, cover)]
     inside = (fault.path, fault.statement) in probes.of
     if inside and template is not None:
-        looks = [[*_in_turn(fault, direct, cover), *_in_turn(fault, others, cover)]]
+        looks = [[*_in_turn(fault, direct, cover, noticed), *_in_turn(fault, others, cover, [])]]
     try:
         path.write_text(faulty, "utf-8")
         for one in compiled:
@@ -97,6 +108,7 @@ def try_fault(
                 status = run_pytest(root, list(dict.fromkeys(map(_file, tests))), Chosen(tests, out), left, log)
             found = _noticed(status, out)
             if found is not None:
+                noticed.append(found[0])
                 return Outcome(True, *found, time.monotonic() - start)
     finally:
         path.write_text(source, "utf-8")
@@ -127,15 +139,24 @@ def _first_look(fault: Fault, direct: list[str], cover: Cover) -> list[str]:
     return [name for file in ranked[:_FILES] for name in by_file[file]]
 
 
-def _in_turn(fault: Fault, tests: list[str], cover: Cover) -> list[str]:
-    """The quickest tests of every file, the nearest files first; then the next ones of every file, and so on."""
+def _in_turn(fault: Fault, tests: list[str], cover: Cover, noticed: list[str]) -> list[str]:
+    """First tests that noticed other faults. Then the quickest ones of every file, then its next ones, and so on.
+
+    Of the files the nearest come first, and of these the ones of which the most tests reach the fault.
+    """
+    reach, count = (Counter(map(_file, names)) for names in (tests, cover.tests))
     spent: dict[str, float] = {}
-    rank: dict[str, tuple[int, int, str]] = {}
+    rank: dict[str, tuple[int, int, float, str]] = {}
     for name in tests:
         file = _file(name)
-        rank[name] = int(spent.get(file, 0.0) / _SECONDS), _distance(fault, file), file
+        turn = int(spent.get(file, 0.0) / _SECONDS)
+        rank[name] = turn, _distance(fault, file), -reach[file] / count[file], file
         spent[file] = spent.get(file, 0.0) + cover.tests[name][0]
-    return sorted(tests, key=rank.__getitem__)
+    among = set(tests)
+    before = [name for name in dict.fromkeys(reversed(noticed)) if name in among]
+    # The nearest first, the latest first.
+    before.sort(key=lambda name: _distance(fault, _file(name)))
+    return list(dict.fromkeys([*before, *sorted(tests, key=rank.__getitem__)]))
 
 
 def _distance(fault: Fault, file: str) -> int:
