@@ -28,6 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--count", type=int, default=300, help="faults to put in (default: 300)")
     parser.add_argument("--seed", type=int, default=1, help="which ones (default: 1)")
     parser.add_argument("--skip", type=int, default=0, help="how many of them were tried already (default: 0)")
+    parser.add_argument("--again", type=Path, help="a report: try those again that were not noticed")
     parser.add_argument("--file", default="", help="only in files whose path holds this text")
     parser.add_argument("--line", default="", help="only in lines that hold this text")
     parser.add_argument("--limit", type=float, default=90.0, help="seconds for a fault (default: 90)")
@@ -57,13 +58,27 @@ def draw(found: Sequence[Fault], count: int, seed: int) -> list[Fault]:
     return drawn
 
 
+def not_noticed(report: str) -> set[tuple[str, str, str]]:
+    """File, line before and line after of the faults that a report calls not noticed."""
+    lines = report.splitlines()
+    places = [place for place, line in enumerate(lines) if "NOT NOTICED: " in line]
+    return {
+        (lines[i].split("NOT NOTICED: ")[1].split(":")[0], lines[i + 1].strip()[2:], lines[i + 2].strip()[2:])
+        for i in places
+    }
+
+
 def _run(options: argparse.Namespace) -> int:
     from tests.faults.child import warm_up
 
     paths = files(ROOT)
     found = [fault for path in paths for fault in faults_in(path, (ROOT / path).read_text("utf-8"))]
     found = [fault for fault in found if options.file in fault.path and options.line in fault.before]
-    drawn = draw(found, options.count, options.seed)[options.skip :]
+    if options.again is None:
+        drawn = draw(found, options.count, options.seed)[options.skip :]
+    else:
+        wanted = not_noticed(options.again.read_text("utf-8"))
+        drawn = [fault for fault in found if (fault.path, fault.before, fault.after) in wanted]
     print(f"{len(drawn)} of {len(found)} faults in {len(paths)} files, seed {options.seed}", flush=True)
     warm_up()
     with tempfile.TemporaryDirectory(prefix="kvviz-faults-") as folder:
