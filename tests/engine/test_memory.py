@@ -194,6 +194,7 @@ def test_a_pool_hands_freed_storages_out_again() -> None:
 
 def test_a_pool_passes_small_requests_by_and_takes_the_best_fit() -> None:
     assert run(CHAIN, X, policy=pooled(SIZE + 1)).bytes_allocated == 4 * SIZE
+    assert run(CHAIN, X, policy=pooled(SIZE)).bytes_allocated == 2 * SIZE
     text = """g (float[4, 8] x) => (float[1] y) <int64[1] z = {0}, int64[1] o = {1}> {
         a = Concat <axis = 0> (x, x) b = Exp(x) c = ReduceMax(a, z) d = ReduceMax(b, z) e = Neg(c) f = Mul(d, e)
         g = ReduceMax <keepdims = 0> (f) y = Unsqueeze(g, z) }"""

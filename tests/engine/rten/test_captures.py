@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
+import kvviz
 from kvviz import Trace
+from tests.decode.small import HEADS, NAMES, SIZE, small
 from tests.engine.graphs import numbers, ort_run, proto_of, run, step_of
 
 BLOCK = 256  # bytes of float[64]
@@ -88,3 +92,18 @@ def test_a_loop_copies_what_it_is_handed_over_for_every_iteration() -> None:
     assert outer in loop.freed
     # Beside the input and the outer value: the initial value, this iteration's copy and the last iteration's.
     assert [step.live_bytes // BLOCK for step in inner] == [4, 5, 5]
+
+
+@pytest.mark.parametrize("lengths", [[5, 5], [5, 3]])
+def test_a_grouped_past_is_appended_to_where_every_entry_of_the_batch_is_full(lengths: list[int]) -> None:
+    # given a batch of two whose pasts are all rows of the block, or of which one holds fewer
+    made = small("grouped")
+    rows = (2, HEADS, 5, SIZE)
+    feeds: dict[str, Any] = {name: kvviz.reserve(numbers(*rows), 2, 12) for name in NAMES}
+    feeds |= {"input_ids": np.array([[3], [4]]), "cache_position": np.array([5])}
+    feeds |= {"seqlens_k": np.array(lengths, np.int32), "total_sequence_length": np.array(6, np.int32)}
+    trace = kvviz.run(kvviz.load(made.proto), feeds, donate=list(NAMES), policy="rten")
+    step = next(step for step in trace.steps if step.op_type == "GroupQueryAttention")
+    # then rten extends the past only in the first case
+    assert [out.how for out in step.outs[1:]] == (["append"] * 2 if lengths == [5, 5] else ["new"] * 2)
+    assert step.decision.dispatch == "in_place"
