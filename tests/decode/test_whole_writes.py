@@ -134,3 +134,17 @@ def test_a_cache_that_is_one_of_many_outputs_was_written_where_it_has_memory_of_
     assert {cache.output: cache.runs[0].bytes_written for cache in trace.caches} == want
     assert [cache.runs[0].bytes_copied for cache in trace.caches] == [0, 0]
     assert {cache.runs[0].rows_written for cache in trace.caches} == {3}
+
+
+def test_a_cache_that_is_written_from_an_earlier_row_on_goes_back_to_that_token() -> None:
+    # given a stream that writes five rows, then the third of them once more
+    made = small("tensor_scatter")
+    chunks = [{"input_ids": np.array([[3, 7, 1, 9, 4]]), **made.controls(0, 5)}]
+    chunks += [{"input_ids": np.array([[8]]), **made.controls(2, 1)}]
+    states = {name: np.zeros((1, 2, ROWS, 16), np.float32) for name in NAMES}
+    trace = kvviz.stream(kvviz.load(made.proto), chunks, states=states)
+    # then that row holds the token of its own place, and not one behind the others
+    for cache in trace.caches:
+        first, second = (run.items[0] for run in cache.runs)
+        assert (first.held, first.wrote) == (((0, 5, 0),), ((0, 5),))
+        assert (second.held, second.wrote) == (((0, 5, 0),), ((2, 3),))
