@@ -148,3 +148,13 @@ def test_a_cache_that_is_written_from_an_earlier_row_on_goes_back_to_that_token(
         first, second = (run.items[0] for run in cache.runs)
         assert (first.held, first.wrote) == (((0, 5, 0),), ((0, 5),))
         assert (second.held, second.wrote) == (((0, 5, 0),), ((2, 3),))
+
+
+@pytest.mark.parametrize("axis", [0, -2])
+def test_an_axis_that_is_counted_from_the_end_is_the_same_where_no_shapes_are_declared(axis: int) -> None:
+    nodes = [node("Neg", "n", "m"), node("Concat", "past m", "present", axis=axis)]
+    proto = model(nodes, ["past float", "n float"], ["present float"])
+    feeds = {"past": np.ones((5, 3), np.float32), "n": np.ones((2, 3), np.float32)}
+    run = only_run(kvviz.run(kvviz.load(proto), feeds), "present")
+    assert (run.capacity, run.valid, run.rows_written) == (7, 7, 2)
+    assert [(item.held, item.wrote) for item in run.items] == [(((0, 7, 0),), ((5, 7),))]

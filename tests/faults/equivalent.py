@@ -28,4 +28,10 @@ EQUIVALENT: dict[tuple[str, str, str, str], str] = {
         "self.plain = lone and self.views in ((), (0,))",
         "self.plain = lone and self.views in ((), (1,))",
     ): "views go the long way, which writes down the same",
+    (
+        "kvviz/decode/writes.py",
+        "replay",
+        "if shape is None or axis >= len(shape):",
+        "if shape is None or (axis > len(shape)):",
+    ): "an axis that the output does not have was taken for none before",
 }
