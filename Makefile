@@ -4,6 +4,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 LAB_ARGS ?=
+FAULTS_ARGS ?= --count 300 --seed 1
 PYTEST_ARGS ?=
 PY := $(VENV)/bin/python
 FRONT := assets/widget
@@ -23,12 +24,13 @@ NODE := $(shell node -p 'const [a, b] = process.versions.node.split(".").map(Num
   a > 22 || (a == 22 && b >= 12) || (a == 20 && b >= 19)' 2>/dev/null)
 NODE_READY := $(FRONT)/node_modules/ready-$(shell cat $(FRONT)/package-lock.json 2>/dev/null | cksum | cut -d ' ' -f 1)
 
-.PHONY: help lab test check bench install notebooks smollm2 widget clean oracle browser front front-check
+.PHONY: help lab test check faults bench install notebooks smollm2 widget clean oracle browser front front-check
 
 help:
 	@echo "make lab        open the first notebook in JupyterLab"
 	@echo "make test       run all tests: Python, notebooks, browser, front end"
 	@echo "make check      lint, format, types, layers"
+	@echo "make faults     put small faults into the engine and see whether the tests notice"
 	@echo "make bench      measure against onnxruntime and the reference evaluator"
 	@echo "make install    install kvviz with JupyterLab and onnxruntime into $(VENV)"
 	@echo "make notebooks  execute the notebooks in place"
@@ -48,6 +50,9 @@ check: $(READY)-dev front-check
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy
 	$(PY) -m pytest -q tests/test_layers.py tests/test_house_rules.py
+
+faults: $(READY)-dev
+	$(PY) -m tests.faults $(FAULTS_ARGS)
 
 bench: $(READY)-dev $(LLM)/model.onnx $(LLM)-attention/model.onnx
 	$(ONE_THREAD) $(PY) -m tests.bench

@@ -51,6 +51,8 @@ FUNCTION = """g (float[2, 3] x) => (float[2, 3] t, float[2, 3] z) {
     <domain: "local", opset_import: ["" : 21]> f (p) => (q) { [target] q = Relu(p) }"""
 ALIAS = """g (float[2, 3] x) => (float[2, 3] t, float[6] z) <int64[1] flat = {-1}> {
     a = Exp(x) v = Reshape(%s, flat) [target] t = Relu(a) z = Neg(v) }"""
+ALIAS_BESIDE = """g (float[2, 3] x) => (float[2, 3] t, float[6] z, float[2, 3] y) <int64[1] flat = {-1}> {
+    a = Exp(x) v = Reshape(%s, flat) w = Exp(x) [target] t = Relu(a) z = Neg(v) y = Neg(w) }"""
 ALIAS_ITSELF = """g (float[2, 3] x) => (float[2, 3] t) <int64[1] first = {0}, int64[1] one = {1}> {
     a = Exp(x) b = Exp(x) v = Slice(%s, first, one) [target] t = Add(a, v) }"""
 APPEND = (
@@ -86,6 +88,9 @@ CASES = {
         "CAPTURED_BY_REFERENCE", "later", FUNCTION % "a", FUNCTION % "x", input="p"
     ),
     "a view of it is still read": Case("ALIASED", "v", ALIAS % "a", ALIAS % "x"),
+    "a view of it is still read, and something else as well": Case(
+        "ALIASED", "v", ALIAS_BESIDE % "a", ALIAS_BESIDE % "x"
+    ),
     "this op reads a view of it too": Case("ALIASED", "v", ALIAS_ITSELF % "a", ALIAS_ITSELF % "b"),
     "this op reads it twice": Case(
         "SAME_OP_TWICE",
@@ -123,6 +128,7 @@ CASES = {
         options={"donate": ["past"]},
         cured_options={"donate": ["past"]},
         cured_inputs={"past": lambda: kvviz.reserve(PAST, 1, 5)},
+        message=": it holds 4 rows along axis 1, and 5 are needed",
     ),
     "the reserved room is full": Case(
         "NO_CAPACITY",

@@ -136,3 +136,15 @@ def test_a_reader_that_has_not_run_yet_is_a_culprit_by_its_name() -> None:
 def test_every_code_that_the_two_policies_can_give_is_shown_here() -> None:
     shown = {case.code for case in CASES.values()} | {"OP_CANNOT"}
     assert {str(code) for code in BlockerCode} - shown == {"OTHER_INPUT_BUSY"}
+
+
+def test_what_is_no_view_says_whether_type_or_layout_is_why() -> None:
+    cast = run("g (float[2, 3] x) => (float16[2, 3] t) { [target] t = Cast <to = 10> (x) }", X)
+    text = "g (float[2, 3] x) => (float[6] t) <int64[1] n = {6}> { a = Transpose(x) [target] t = Reshape(a, n) }"
+    reshape = run(text, X)
+    found = [step_of(trace, "target").decision.blockers for trace in (cast, reshape)]
+    assert [[(b.code, b.input) for b in blockers] for blockers in found] == [
+        [("DTYPE_DIFFERS", "x")],
+        [("NOT_CONTIGUOUS", "a")],
+    ]
+    assert found[0][0].message.endswith("it holds float32, the output float16")

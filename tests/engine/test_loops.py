@@ -202,10 +202,12 @@ def test_scan_inputs_of_different_lengths_are_refused() -> None:
         run(text, {"u": numbers(3), "v": numbers(4)})
 
 
-def scan_8(lengths: bool) -> tuple[Trace, list]:
+def scan_8(lengths: bool, backward: bool = False) -> tuple[Trace, list]:
     body = proto_of(SCAN.format(shape="float[5, 2]", out="float[5, 2]", more="")).graph.node[0].attribute[1].g
     inputs = {"x": numbers(3, 2), "u": numbers(3, 5, 2)} | ({"n": np.array([5, 2, 3])} if lengths else {})
-    node = helper.make_node("Scan", ["n" if lengths else "", "x", "u"], ["y", "s"], num_scan_inputs=1, body=body)
+    more = {"directions": [1]} if backward else {}
+    names = ["n" if lengths else "", "x", "u"]
+    node = helper.make_node("Scan", names, ["y", "s"], num_scan_inputs=1, body=body, **more)
     values = [
         helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(v.dtype), v.shape)
         for name, v in inputs.items()
@@ -221,8 +223,9 @@ def scan_8(lengths: bool) -> tuple[Trace, list]:
 
 
 @pytest.mark.parametrize("lengths", [False, True])
-def test_a_scan_of_opset_8_runs_each_item_of_its_batch_from_its_own_state(lengths: bool) -> None:
-    trace, expected = scan_8(lengths)
+@pytest.mark.parametrize("backward", [False, True])
+def test_a_scan_of_opset_8_runs_each_item_of_its_batch_from_its_own_state(lengths: bool, backward: bool) -> None:
+    trace, expected = scan_8(lengths, backward)
     for have, want in zip(trace.outputs.values(), expected, strict=True):
         np.testing.assert_allclose(have, want, rtol=1e-5, atol=1e-6)
     assert len(trace.frames) == 1 + (10 if lengths else 15)

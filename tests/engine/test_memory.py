@@ -194,6 +194,7 @@ def test_a_pool_hands_freed_storages_out_again() -> None:
 
 def test_a_pool_passes_small_requests_by_and_takes_the_best_fit() -> None:
     assert run(CHAIN, X, policy=pooled(SIZE + 1)).bytes_allocated == 4 * SIZE
+    assert run(CHAIN, X, policy=pooled(SIZE)).bytes_allocated == 2 * SIZE
     text = """g (float[4, 8] x) => (float[1] y) <int64[1] z = {0}, int64[1] o = {1}> {
         a = Concat <axis = 0> (x, x) b = Exp(x) c = ReduceMax(a, z) d = ReduceMax(b, z) e = Neg(c) f = Mul(d, e)
         g = ReduceMax <keepdims = 0> (f) y = Unsqueeze(g, z) }"""
@@ -221,3 +222,14 @@ def test_a_dead_storage_is_overwritten_with_a_pattern_in_poison_mode() -> None:
         trace = kvviz.run(graph_of(text), {"x": given}, donate=["x"], poison=True)
         assert set(given.tobytes()) == {POISON}
         np.testing.assert_allclose(trace.outputs["y"], X["x"].sum(0), rtol=1e-5)
+
+
+@pytest.mark.parametrize("policy", ["ideal", "never"])
+def test_an_op_of_many_outputs_writes_all_of_them_wherever_they_lie(policy: str) -> None:
+    text = """g (float[4, 8] x, float[8] s) => (float[4, 8] y, float[4, 1] m, float[4, 1] i) {
+        a = Exp(x) [norm] y, m, i = LayerNormalization(a, s) }"""
+    step = step_of(run(text, {"x": numbers(4, 8), "s": numbers(8)}, policy=policy), "norm")
+    in_place = policy == "ideal"
+    assert [out.how for out in step.outs] == ["in place" if in_place else "new", "new", "new"]
+    assert (step.written, step.copied) == (128 + 16 + 16, 0)
+    assert step.allocated == step.written - 128 * in_place

@@ -171,3 +171,43 @@ def test_sequences_hold_their_elements_and_free_them_together() -> None:
     trace = run(text, {"x": numbers(4)})
     np.testing.assert_array_equal(trace.outputs["y"], -numbers(4))
     assert max(s.live_bytes for s in trace.steps) == trace.peak_bytes
+
+
+PARTS = {
+    "made": ("g (float[64] x) => (float[64] y)", "a = Exp(x) b = Neg(x) s = SequenceConstruct(a, b)"),
+    "inserted": (
+        "g (float[64] x) => (float[64] y)",
+        "a = Exp(x) b = Neg(x) r = SequenceConstruct(a) s = SequenceInsert(r, b)",
+    ),
+    "split": ("g (float[128] x) => (float[64] y)", "w = Neg(x) s = SplitToSequence <axis = 0> (w, half)"),
+}
+
+
+@pytest.mark.parametrize("kind", PARTS)
+def test_a_part_dies_with_its_sequence_and_lives_on_where_it_was_taken_out(kind: str) -> None:
+    # given a sequence of which one part is taken out, by the sequence's last reader, and read on
+    head, body = PARTS[kind]
+    constants = "<int64 one = {1}, int64[2] half = {64, 64}>"
+    text = f"{head} {constants} {{ {body} c = SequenceAt(s, one) d = Exp(c) y = Neg(d) }}"
+    x = numbers(128 if kind == "split" else 64)
+    # when it runs
+    trace = run(text, {"x": x})
+    np.testing.assert_array_equal(trace.outputs["y"], -np.exp(-x[-64:]))
+    # then the sequence and its other part go with that reader, and the part belongs to the run alone
+    taking, after, last = trace.steps[-3:]
+    freed = {storage.name for storage in trace.storages if storage.id in taking.freed}
+    assert freed == {"made": {"s", "a"}, "inserted": {"s", "a"}, "split": {"s"}}[kind]
+    assert (after.decision.taken, last.decision.taken) == (("c",), ("d",))
+    # and nothing that the run made is held at the end but what holds the output
+    left = {storage.name for storage in trace.storages if storage.freed is None and storage.origin == "run"}
+    assert left == {"w" if kind == "split" else "b"}
+
+
+@pytest.mark.parametrize("donate", [[], ["s"]])
+def test_parts_of_a_given_sequence_stay_alive_with_it(donate: list[str]) -> None:
+    text = "g (seq(float[64]) s) => (float[64] y) <int64 one = {1}> { c = SequenceAt(s, one) d = Exp(c) y = Neg(d) }"
+    parts = [numbers(64), numbers(64, seed=1)]
+    trace = kvviz.run(graph_of(text), {"s": parts}, donate=donate, poison=True)
+    np.testing.assert_array_equal(trace.outputs["y"], -np.exp(numbers(64, seed=1)))
+    assert [step.live_bytes for step in trace.steps] == [8 + 2 * 256, 8 + 3 * 256, 8 + 3 * 256]
+    assert not any(step.freed for step in trace.steps)

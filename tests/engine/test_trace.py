@@ -12,7 +12,7 @@ import pytest
 import kvviz
 from kvviz import Trace
 from kvviz.engine.records import Step
-from tests.engine.graphs import numbers, run
+from tests.engine.graphs import graph_of, numbers, run
 from tests.engine.test_control import FUNCTIONS, NESTED
 from tests.graph.build import MODELS
 
@@ -109,3 +109,16 @@ def test_rows_of_a_run_are_found_by_its_marks() -> None:
     trace = make("concat")
     assert [(r.first, r.last) for r in trace.runs] == [(554 * k, 554 * (k + 1)) for k in range(3)]
     assert {s.run for s in trace.steps[trace.runs[1].first : trace.runs[1].last]} == {1}
+
+
+def test_a_loaded_graph_knows_the_types_of_its_values(tmp_path: Path) -> None:
+    text = """g (float16[n, 2] x, int64 i, seq(float[2]) s) => (float16[n, 2] y, float[2] t) {
+        y = Neg(x) t = SequenceAt(s, i) }"""
+    feeds = {"x": numbers(3, 2, dtype=np.float16), "i": np.array(0), "s": [numbers(2)]}
+    kvviz.run(graph_of(text), feeds).save(tmp_path / "a")
+    graph = Trace.load(tmp_path / "a").graph
+    known = [(value.name, value.dtype, value.shape) for value in (*graph.inputs, *graph.outputs)]
+    half, single, number = (np.dtype(name) for name in ("float16", "float32", "int64"))
+    assert known[:2] == [("x", half, ("n", 2)), ("i", number, ())]
+    assert known[3:] == [("y", half, ("n", 2)), ("t", single, (2,))]
+    assert [value.kind == graph.inputs[0].kind for value in graph.inputs] == [True, True, False]

@@ -195,6 +195,15 @@ def test_what_merely_joins_inputs_is_no_cache() -> None:
     assert pairs(nodes, ["input_ids int64 b s", "n int64 b 1"], ["sequences int64 b t"]) == {}
 
 
+@pytest.mark.parametrize(("kind", "is_cache"), [("float", True), ("bool", True), ("uint8", True), ("int64", False)])
+def test_flags_and_bytes_may_be_a_cache_and_wider_integers_are_counts(kind: str, is_cache: bool) -> None:
+    # given something that is made longer by what was computed, without a telling name
+    computed = node("Not", "x", "fresh") if kind == "bool" else node("Mul", "x x", "fresh")
+    nodes = [computed, node("Concat", "kept fresh", "longer", axis=1)]
+    found = pairs(nodes, [f"kept {kind} b s 4", f"x {kind} b n 4"], [f"longer {kind} b t 4"])
+    assert [(pair.output, pair.protocol, pair.axis) for pair in found.values()] == [("longer", "growing", 1)] * is_cache
+
+
 @given(st.permutations([0, 1, 2, 3]), st.integers(0, 3))
 def test_the_axis_of_a_scatter_is_seen_through_transposes(perm: list[int], rows: int) -> None:
     # given a cache whose rows lie on any axis, moved to the front, scattered into and moved back

@@ -270,3 +270,25 @@ def test_states_have_the_shapes_that_onnxruntime_infers(wide: str, weight: str, 
     inputs = [f"x float {wide}".strip(), f"w float {weight}".strip()]
     compared, wrong = mismatches(model(nodes, inputs, ["a", "c", "e"], opset=21, domains=[MS]))
     assert compared == 8 and wrong == []
+
+
+@pytest.mark.parametrize("dims", ["b s", "2 3", "? ?"])
+@pytest.mark.parametrize("past", ["p", "5", "?", "absent"])
+def test_every_form_of_multi_head_attention_has_the_shapes_that_onnxruntime_infers(dims: str, past: str) -> None:
+    batch = dims.split()[0]
+    given = "k v" if past == "absent" else "k v - - - pk pv"
+    heads: dict[str, Any] = {"domain": MS, "num_heads": 8}
+    nodes = [
+        node("MultiHeadAttention", f"q {given}", "y0 k0 v0", **heads),
+        node("MultiHeadAttention", "q crossk crossv", "y1", **heads),
+        node("MultiHeadAttention", "q pair", "y2", **heads),
+        node("MultiHeadAttention", "whole", "y3", **heads),
+    ]
+    inputs = [f"{name} float {dims} 64" for name in "qkv"]
+    inputs += [f"cross{name} float {batch} 8 t 8" for name in "kv"]
+    inputs += [f"pair float {batch} t 8 2 8", f"whole float {dims} 8 3 8"]
+    if past != "absent":
+        inputs += [f"{name} float {batch} 8 {past} 8" for name in ("pk", "pv")]
+    outputs = ["y0", "y1", "y2", "y3"]
+    compared, wrong = mismatches(model(nodes, inputs, outputs, opset=21, domains=[MS]))
+    assert compared >= 10 and wrong == []

@@ -1,0 +1,160 @@
+"""Writes that go to whole entries, heads or columns of a cache, and inputs that are gone when a meter is read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kvviz
+from kvviz import Trace
+from kvviz.engine.records import CacheRun
+from tests.decode.small import NAMES, ROWS, small, tensor_scatter
+from tests.graph.build import model, node
+
+SHAPE = (1, 2, 5, 3)
+
+
+def only_run(trace: Trace, output: str = "cache_out") -> CacheRun:
+    (cache,) = (cache for cache in trace.caches if cache.output == output)
+    (run,) = cache.runs
+    return run
+
+
+def rows_that_changed(before: np.ndarray, after: np.ndarray) -> list[int]:
+    return [row for row in range(SHAPE[2]) if not np.array_equal(before[:, :, row], after[:, :, row])]
+
+
+def rows_of(spans: Any) -> list[int]:
+    return [row for start, stop in spans for row in range(start, stop)]
+
+
+@pytest.mark.parametrize(
+    "at",
+    [[[0]], [[0, 0], [0, 1]], [[0, 1]], [[0, 0, 3], [0, 1, 3]], [[0, 1, 4], [0, 1, 2]]],
+    ids=["an entry", "all heads", "a head", "a row of all heads", "two rows of a head"],
+)
+def test_a_scatter_by_fewer_indices_than_reach_the_rows_writes_all_rows(at: list[list[int]]) -> None:
+    # given a cache of which all rows hold something, and indices that name an entry, heads in it, or rows in heads
+    nodes = [node("ScatterND", "cache at new", "cache_out")]
+    proto = model(nodes, ["cache float 1 2 5 3", "at int64 n k", "new float"], ["cache_out float 1 2 5 3"])
+    cache, depth = np.ones(SHAPE, np.float32), len(at[0])
+    new = np.full((len(at), *SHAPE[depth:]), 2, np.float32)
+    # when they are overwritten
+    trace = kvviz.run(kvviz.load(proto), {"cache": cache, "at": np.array(at), "new": new})
+    # then those rows are written whose numbers have changed
+    run = only_run(trace)
+    changed = rows_that_changed(cache, trace.outputs["cache_out"])
+    assert [rows_of(item.wrote) for item in run.items] == [changed]
+    assert run.rows_written == len(changed)
+
+
+def test_a_scatter_along_another_axis_writes_as_many_rows_as_it_has_indices_for() -> None:
+    # given a cache that is first scattered into along its last axis, in two of its rows, and then along its rows
+    nodes = [
+        node("ScatterElements", "cache columns first", "half", axis=3),
+        node("ScatterElements", "half rows second", "cache_out", axis=2),
+    ]
+    inputs = ["cache float 1 2 5 3", "columns int64 1 2 2 1", "first float 1 2 2 1", "rows int64 1 2 1 3"]
+    proto = model(nodes, [*inputs, "second float 1 2 1 3"], ["cache_out float 1 2 5 3"])
+    cache = np.ones(SHAPE, np.float32)
+    feeds = {
+        "columns": np.full((1, 2, 2, 1), 2),
+        "first": np.full((1, 2, 2, 1), 7, np.float32),
+        "rows": np.full((1, 2, 1, 3), 4),
+        "second": np.full((1, 2, 1, 3), 9, np.float32),
+    }
+    trace = kvviz.run(kvviz.load(proto), {"cache": cache, **feeds})
+    run = only_run(trace)
+    assert [rows_of(item.wrote) for item in run.items] == [rows_that_changed(cache, trace.outputs["cache_out"])]
+
+
+@pytest.mark.parametrize("donate", [(), ("write_indices",)])
+def test_a_meter_does_not_read_an_input_that_the_run_has_overwritten(
+    donate: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # given a decoder that counts its rows on in the memory of an input, and no room to keep inputs
+    monkeypatch.setattr("kvviz.engine.replay.BUDGET", 0)
+    count = [node("Add", "write_indices step", "nonpad_kv_seqlen")]
+    made = tensor_scatter(count=count)
+    proto = made.proto
+    proto.graph.initializer.append(model([], step=np.array([1])).graph.initializer[0])
+    feeds: dict[str, Any] = {"input_ids": np.array([[5]]), "cache_position": np.array([4])}
+    for name in NAMES:
+        feeds[name] = np.zeros((1, 2, ROWS, 16), np.float32)
+        feeds[name][:, :, :4] = 1
+    at = np.array([4])
+    # when it runs
+    trace = kvviz.run(kvviz.load(proto), {**feeds, "write_indices": at}, donate=donate)
+    (add,) = (step for step in trace.steps if step.op_type == "Add" and "step" in step.inputs)
+    assert (add.decision.taken, at.item()) == ((donate, 5) if donate else ((), 4))
+    # then the meter names the row that was written, or none, but never the one behind it
+    run = only_run(trace, "present.0.key")
+    assert run.rows_written == 1
+    assert [item.wrote for item in run.items] == ([] if donate else [((4, 5),)])
+
+
+def test_the_row_of_a_donated_counter_is_known_where_inputs_are_kept() -> None:
+    made = small("tensor_scatter")
+    feeds: dict[str, Any] = {"input_ids": np.array([[5]]), **made.controls(4, 1)}
+    feeds |= {name: np.ones((1, 2, ROWS, 16), np.float32) for name in NAMES}
+    trace = kvviz.run(kvviz.load(made.proto), feeds, donate=list(feeds))
+    assert [item.wrote for item in only_run(trace, "present.0.key").items] == [((4, 5),)]
+
+
+def test_rows_are_followed_where_an_entry_is_picked_by_a_single_number() -> None:
+    # given a past of which a Gather takes the first entry, with one axis less, before it is appended to
+    nodes = [
+        node("Gather", "past zero", "first", axis=0),
+        node("Concat", "first new", "grown", axis=1),
+        node("Unsqueeze", "grown front", "present"),
+    ]
+    inputs, outputs = ["past float 1 2 s 4", "new float 2 n 4"], ["present float 1 2 t 4"]
+    proto = model(nodes, inputs, outputs, zero=np.array(0), front=np.array([0]))
+    past, new = np.ones((1, 2, 5, 4), np.float32), np.ones((2, 1, 4), np.float32)
+    run = only_run(kvviz.run(kvviz.load(proto), {"past": past, "new": new}), "present")
+    assert [(item.held, item.wrote) for item in run.items] == [(((0, 6, 0),), ((5, 6),))]
+
+
+@pytest.mark.parametrize("policy", ["ideal", "never", "onnxruntime", "rten"])
+def test_a_cache_that_is_one_of_many_outputs_was_written_where_it_has_memory_of_its_own(policy: str) -> None:
+    # given an operator that gives back keys and values but takes no past
+    names = "y present.0.key present.0.value"
+    nodes = [node("MultiHeadAttention", "q k v", names, domain="com.microsoft", num_heads=2)]
+    pasts = [f"past_key_values.0.{kind} float 1 2 s 4" for kind in ("key", "value")]
+    inputs = [*(f"{name} float 1 n 8" for name in "qkv"), *pasts]
+    outputs = ["y float 1 n 8", *(f"present.0.{kind} float 1 2 n 4" for kind in ("key", "value"))]
+    feeds: dict[str, Any] = {name: np.ones((1, 3, 8), np.float32) for name in "qkv"}
+    feeds |= {past.split()[0]: np.zeros((1, 2, 0, 4), np.float32) for past in pasts}
+    trace = kvviz.run(kvviz.load(model(nodes, inputs, outputs, domains=["com.microsoft"])), feeds, policy=policy)
+    # then each of them counts what was stored for it alone
+    (step,) = trace.steps
+    want = {out.name: out.nbytes if out.how == "new" else 0 for out in step.outs[1:]}
+    assert {cache.output: cache.runs[0].bytes_written for cache in trace.caches} == want
+    assert [cache.runs[0].bytes_copied for cache in trace.caches] == [0, 0]
+    assert {cache.runs[0].rows_written for cache in trace.caches} == {3}
+
+
+def test_a_cache_that_is_written_from_an_earlier_row_on_goes_back_to_that_token() -> None:
+    # given a stream that writes five rows, then the third of them once more
+    made = small("tensor_scatter")
+    chunks = [{"input_ids": np.array([[3, 7, 1, 9, 4]]), **made.controls(0, 5)}]
+    chunks += [{"input_ids": np.array([[8]]), **made.controls(2, 1)}]
+    states = {name: np.zeros((1, 2, ROWS, 16), np.float32) for name in NAMES}
+    trace = kvviz.stream(kvviz.load(made.proto), chunks, states=states)
+    # then that row holds the token of its own place, and not one behind the others
+    for cache in trace.caches:
+        first, second = (run.items[0] for run in cache.runs)
+        assert (first.held, first.wrote) == (((0, 5, 0),), ((0, 5),))
+        assert (second.held, second.wrote) == (((0, 5, 0),), ((2, 3),))
+
+
+@pytest.mark.parametrize("axis", [0, -2])
+def test_an_axis_that_is_counted_from_the_end_is_the_same_where_no_shapes_are_declared(axis: int) -> None:
+    nodes = [node("Neg", "n", "m"), node("Concat", "past m", "present", axis=axis)]
+    proto = model(nodes, ["past float", "n float"], ["present float"])
+    feeds = {"past": np.ones((5, 3), np.float32), "n": np.ones((2, 3), np.float32)}
+    run = only_run(kvviz.run(kvviz.load(proto), feeds), "present")
+    assert (run.capacity, run.valid, run.rows_written) == (7, 7, 2)
+    assert [(item.held, item.wrote) for item in run.items] == [(((0, 7, 0),), ((5, 7),))]

@@ -1,0 +1,109 @@
+"""What the policy `rten` hands over to a body, who owns it afterwards, and why it was only lent elsewhere."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kvviz
+from kvviz import Trace
+from tests.decode.small import HEADS, NAMES, SIZE, small
+from tests.engine.graphs import numbers, ort_run, proto_of, run, step_of
+
+BLOCK = 256  # bytes of float[64]
+BRANCH = """g (float[64] x) => (float[64] y) <bool c = {1}> { a = Exp(x)
+    [if] y = If (c) <then_branch = t () => (float[64] u) { [inner] p = Neg(a) u = Exp(p) },
+                     else_branch = e () => (float[64] v) { v = Neg(%s) }> }"""
+NESTED = """g (float[64] x) => (float[64] y) <bool c = {1}> { a = Exp(x)
+    [if] y = If (c) <then_branch = t () => (float[64] u) {
+        u = If(c) <then_branch = tt () => (float[64] w) { [inner] w = Neg(a) },
+                   else_branch = te () => (float[64] z) { z = Exp(x) }> },
+                     else_branch = e () => (float[64] v) { v = Neg(x) }> }"""
+LOOP = """g (float[64] x) => (float[64] y) <int64 n = {3}, bool c = {1}> { a = Exp(x) i = Neg(x)
+    [loop] y = Loop (n, c, i) <body = b (int64 k, bool go, float[64] s) => (bool on, float[64] u) {
+        on = Identity(go) [inner] p = Neg(a) u = Add(s, p) }> }"""
+
+
+def traced(text: str) -> Trace:
+    """Run under rten, with the numbers of onnxruntime."""
+    trace = run(text, {"x": numbers(64)}, policy="rten")
+    (expected,) = ort_run(proto_of(text), {"x": numbers(64)})
+    np.testing.assert_allclose(trace.outputs["y"], expected, rtol=1e-5)
+    return trace
+
+
+def how(trace: Trace, name: str) -> list[str]:
+    return [bound.how for frame in trace.frames for bound in frame.bindings if bound.name == name]
+
+
+def test_a_value_that_only_the_branch_reads_moves_into_it_and_is_overwritten_there() -> None:
+    trace = traced(BRANCH % "x")
+    assert how(trace, "a") == ["captured by value"]
+    assert step_of(trace, "inner").decision.taken == ("a",)
+    # Nothing but the input, the condition and this one block is ever alive, and the block is the result.
+    assert {step.live_bytes for step in trace.steps} == {2 * BLOCK + 1} == {trace.peak_bytes}
+    assert not any(step.freed for step in trace.steps)
+    assert step_of(trace, "if").outs[0].storage == step_of(trace, "a").outs[0].storage
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (BRANCH % "a", "rten counts a captured value once for each body that names it, so it was lent"),
+        (NESTED, "rten hands captured values over by one level only"),
+    ],
+    ids=["named by both branches", "two levels down"],
+)
+def test_a_value_that_rten_lends_to_a_body_outlives_it_and_the_rule_is_named(text: str, reason: str) -> None:
+    trace = traced(text)
+    assert how(trace, "a")[-1] == "captured by reference"
+    lent, rule = step_of(trace, "inner").decision.blockers
+    assert (lent.code, lent.culprit) == ("CAPTURED_BY_REFERENCE", "if")
+    assert (rule.code, rule.culprit) == ("POLICY", "rten") and reason in rule.message
+    # The block lives until the If is done, beside the one that the body made.
+    assert step_of(trace, "inner").live_bytes == step_of(trace, "if").live_bytes == 3 * BLOCK + 1
+    assert step_of(trace, "if").freed == (step_of(trace, "a").outs[0].storage,)
+
+
+def test_a_value_that_is_lent_because_others_read_it_has_no_rule_to_name() -> None:
+    # given a value that a later op reads as well
+    text = (BRANCH % "x").replace("=> (float[64] y)", "=> (float[64] y, float[64] z)").removesuffix("}")
+    trace = run(text + "[later] z = Neg(a) }", {"x": numbers(64)}, policy="rten")
+    assert how(trace, "a") == ["captured by reference"]
+    (blocker,) = step_of(trace, "inner").decision.blockers
+    assert (blocker.code, blocker.culprit) == ("CAPTURED_BY_REFERENCE", "later")
+    assert step_of(trace, "later").decision.taken == ("a",)
+    np.testing.assert_allclose(trace.outputs["y"], np.exp(-np.exp(numbers(64))), rtol=1e-5)
+    np.testing.assert_allclose(trace.outputs["z"], -np.exp(numbers(64)), rtol=1e-5)
+
+
+def test_a_loop_copies_what_it_is_handed_over_for_every_iteration() -> None:
+    trace = traced(LOOP)
+    assert how(trace, "a") == ["captured by value"] * 3
+    outer = step_of(trace, "a").outs[0].storage
+    inner = [step for step in trace.steps if step.node == "inner"]
+    # Each iteration overwrites a copy of its own; the outer value stays as it is until the loop is done.
+    assert [step.decision.taken for step in inner] == [("a",)] * 3
+    assert len({step.outs[0].storage for step in inner} | {outer}) == 4
+    loop = step_of(trace, "loop")
+    assert (loop.copied, loop.written) == (3 * BLOCK, 3 * BLOCK)
+    assert outer in loop.freed
+    # Beside the input and the outer value: the initial value, this iteration's copy and the last iteration's.
+    assert [step.live_bytes // BLOCK for step in inner] == [4, 5, 5]
+
+
+@pytest.mark.parametrize("lengths", [[5, 5], [5, 3]])
+def test_a_grouped_past_is_appended_to_where_every_entry_of_the_batch_is_full(lengths: list[int]) -> None:
+    # given a batch of two whose pasts are all rows of the block, or of which one holds fewer
+    made = small("grouped")
+    rows = (2, HEADS, 5, SIZE)
+    feeds: dict[str, Any] = {name: kvviz.reserve(numbers(*rows), 2, 12) for name in NAMES}
+    feeds |= {"input_ids": np.array([[3], [4]]), "cache_position": np.array([5])}
+    feeds |= {"seqlens_k": np.array(lengths, np.int32), "total_sequence_length": np.array(6, np.int32)}
+    trace = kvviz.run(kvviz.load(made.proto), feeds, donate=list(NAMES), policy="rten")
+    step = next(step for step in trace.steps if step.op_type == "GroupQueryAttention")
+    # then rten extends the past only in the first case
+    assert [out.how for out in step.outs[1:]] == (["append"] * 2 if lengths == [5, 5] else ["new"] * 2)
+    assert step.decision.dispatch == "in_place"
