@@ -175,6 +175,9 @@ class Trace:
         for row in rows:
             self._where.pop((row[0], row[1].node.index), None)
         self._where_upto = min(self._where_upto, len(self.recorder.rows))
+        if "meters" in self.notes:
+            # The recording that the meters hold has counts of its own.
+            self.notes["meters"].forget(frame, rows)
         self._lives = (-1, None, [])
 
     def apart(self) -> Trace:
