@@ -264,9 +264,16 @@ def test_options_of_the_other_kind_of_run_are_refused(options: dict[str, Any], w
 
 def test_an_interrupt_of_a_long_command_shows_what_ran_and_tells_the_page(paused: Debugger) -> None:
     # given somebody who presses Stop while the first op runs
-    planned = paused._cursor.session.plan.order[0]
+    session = paused._cursor.session
+    assert session is not None
+    planned = session.plan.order[0]
     kernel = planned.call
-    planned.call = lambda *args: (signal.raise_signal(signal.SIGINT), kernel(*args))[1]
+
+    def stopped(*args: Any) -> Any:
+        signal.raise_signal(signal.SIGINT)
+        return kernel(*args)
+
+    planned.call = stopped
     # when the page asks to run on
     sent = answers_to(paused, {"do": "continue", "id": 1})
     planned.call = kernel
