@@ -181,6 +181,28 @@ def computing() -> Iterator[Case]:
         yield case(op, some(1, 1, 4), weights, weights, None, None, *state, since=7, outputs=outputs, hidden_size=4)
 
 
+def sampling() -> Iterator[Case]:
+    """What moves over places, boxes and frequencies, and the models of ai.onnx.ml."""
+    scales = np.array([1, 1, 2, 0.5], np.float32)
+    yield case("Resize", IMAGE, None, scales, since=13)
+    yield case("Resize", IMAGE, None, scales, since=13, mode="linear")
+    yield case("Upsample", IMAGE, np.ones(4, np.float32), since=9, until=9)
+    yield case("GridSample", IMAGE, some(1, 4, 4, 2), since=16)
+    yield case("AffineGrid", some(1, 2, 3), ints(1, 1, 2, 2), since=20)
+    yield case("DFT", some(1, 4, 2), since=17)
+    yield case("STFT", some(1, 8, 1), np.int64(2), some(4), since=17)
+    yield case("NonMaxSuppression", some(1, 4, 4), some(1, 1, 4), ints(3), since=10)
+    grams: dict[str, Any] = {"ngram_counts": [0], "ngram_indexes": [0, 1], "pool_int64s": [1, 2], "mode": "TF"}
+    yield case("TfIdfVectorizer", L, min_gram_length=1, max_gram_length=1, max_skip_count=0, **grams)
+    ml: dict[str, Any] = {"domain": "ai.onnx.ml", "since": 21}
+    numbers = [0.5, 0.25, 1.0, 2.0]
+    yield case("LinearRegressor", F, coefficients=numbers * 4, targets=4, **ml)
+    told: dict[str, Any] = {"coefficients": numbers * 4, "intercepts": numbers, "classlabels_ints": [1, 2, 3, 4]}
+    yield case("LinearClassifier", F, outputs=2, **told, **ml)
+    yield case("Normalizer", F, norm="L2", **ml)
+    yield case("Scaler", F, offset=[0.5], scale=[2.0], **ml)
+
+
 def microsoft() -> Iterator[Case]:
     for op in ("Gelu", "QuickGelu", "FastGelu", "Trilu"):
         yield case(op, F, domain=MS, since=21)
@@ -236,10 +258,14 @@ def microsoft() -> Iterator[Case]:
             "GroupQueryAttention", query, new, new, cache, cache, *told,
             num_heads=2, kv_num_heads=1, outputs=3, domain=MS, since=21,
         )  # fmt: skip
+    gates, scale, zero = np.ones((1, 4, 16), np.uint8), some(1), np.zeros(1, np.uint8)
+    lstm = (some(2, 1, 4), gates, gates, *[None] * 5, scale, zero, scale, zero)
+    weights = (1, 2, 8, 9, 10, 11)
+    yield case("DynamicQuantizeLSTM", *lstm, fixed=weights, outputs=3, hidden_size=4, domain=MS, since=21)
     rule: dict[str, Any] = {"q_num_heads": 2, "kv_num_heads": 2, "update_rule": "linear"}
     yield case("LinearAttention", wide, wide, wide, past, outputs=2, domain=MS, since=21, **rule)
     columns = some(1, 4, 8)
     yield case("CausalConvWithState", columns, some(4, 1, 3), None, some(1, 4, 2), outputs=2, domain=MS, since=21)
 
 
-CASES = [*elementwise(), *moving(), *computing(), *microsoft()]
+CASES = [*elementwise(), *moving(), *computing(), *sampling(), *microsoft()]
