@@ -11,7 +11,7 @@ import kvviz
 from kvviz import Trace
 from kvviz.engine.records import CacheRun
 from tests.decode.small import NAMES, ROWS, small, tensor_scatter
-from tests.graph.build import model, node
+from tests.graph.build import graph, model, node
 
 SHAPE = (1, 2, 5, 3)
 
@@ -158,3 +158,21 @@ def test_an_axis_that_is_counted_from_the_end_is_the_same_where_no_shapes_are_de
     run = only_run(kvviz.run(kvviz.load(proto), feeds), "present")
     assert (run.capacity, run.valid, run.rows_written) == (7, 7, 2)
     assert [(item.held, item.wrote) for item in run.items] == [(((0, 7, 0),), ((5, 7),))]
+
+
+@pytest.mark.parametrize("later", [False, True])
+def test_a_row_that_a_branch_chooses_is_known(later: bool) -> None:
+    # given a start row that comes out of an If, and a cache that is written there
+    then = graph([node("Add", "at one", "there")], [], ["there int64 1"])
+    other = graph([node("Identity", "at", "here")], [], ["here int64 1"])
+    nodes = [
+        node("If", "later", "start", then_branch=then, else_branch=other),
+        node("TensorScatter", "cache new start", "cache_out", axis=2),
+    ]
+    inputs = ["cache float 1 2 5 3", "new float 1 2 1 3", "at int64 1", "later bool -"]
+    proto = model(nodes, inputs, ["cache_out float 1 2 5 3"], opset=24, one=np.array([1]))
+    cache, new = np.ones(SHAPE, np.float32), np.full((1, 2, 1, 3), 2, np.float32)
+    feeds = {"cache": cache, "new": new, "at": np.array([2]), "later": np.array(later)}
+    trace = kvviz.run(kvviz.load(proto), feeds)
+    assert [rows_of(item.wrote) for item in only_run(trace).items] == [[2 + later]]
+    assert rows_that_changed(cache, trace.outputs["cache_out"]) == [2 + later]

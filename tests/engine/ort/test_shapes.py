@@ -292,3 +292,14 @@ def test_every_form_of_multi_head_attention_has_the_shapes_that_onnxruntime_infe
     outputs = ["y0", "y1", "y2", "y3"]
     compared, wrong = mismatches(model(nodes, inputs, outputs, opset=21, domains=[MS]))
     assert compared >= 10 and wrong == []
+
+
+@pytest.mark.parametrize("past", ["p", "5", "?"])
+def test_a_window_that_is_kept_in_place_has_the_length_of_its_past(past: str) -> None:
+    names = "q k v pk pv l t"
+    attributes: dict[str, Any] = {"domain": MS, "num_heads": 8, "kv_num_heads": 8, "local_window_size": 4}
+    made = node("GroupQueryAttention", names, "y present.key present.value", sliding_window_cache=1, **attributes)
+    inputs = [*(f"{name} float 2 3 64" for name in "qkv"), *(f"p{name} float 2 8 {past} 8" for name in "kv")]
+    inputs += ["l int32 2", "t int32 1"]
+    proto = model([made], inputs, ["y", "present.key", "present.value"], opset=21, domains=[MS])
+    assert known(proto, "present.key") == (2, 8, {"p": "p", "5": 5, "?": None}[past], 8)
