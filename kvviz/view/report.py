@@ -22,7 +22,7 @@ from kvviz.view.wire_runs import run_label
 __all__ = ["report", "report_data", "report_text"]
 
 # What fits on one screen; the data has all of it.
-_RUNS, _MISSED, _FIXED, _PARTS, _HELD, _FINDINGS, _CACHES = 3, 4, 3, 3, 3, 3, 2
+_RUNS, _MISSED, _FIXED, _PARTS, _HELD, _FINDINGS, _CACHES = 3, 4, 3, 3, 3, 3, 4
 _LINES, _WIDTH = 44, 118
 # Of many runs with steps so many from the start are told, and the last one.
 _KEPT = 4
@@ -247,8 +247,8 @@ def _held_lines(found: Report) -> list[str]:
     groups, rest = held_groups(found.trace, held)
     for group in groups[:_HELD]:
         one = group.worst
-        until = "to the end" if one.freed is None else f"to step {one.freed:,}"
-        when = f"from step {one.last_use:,} {until}" + (f", and {group.times - 1:,} more" if group.times > 1 else "")
+        until = "the end" if one.freed is None else f"{one.freed:,}"
+        when = f"steps {one.last_use:,} to {until}" + (f", and {group.times - 1:,} more" if group.times > 1 else "")
         told = f"{buffer(one.storage)} {when}: {one.reason}"
         lines += _reason(told, (one.name, short(one.name)), f"  {size(one.bytes):>8}  ")
     others = groups[_HELD:]
