@@ -23,7 +23,7 @@ __all__ = ["report", "report_data", "report_text"]
 
 # What fits on one screen; the data has all of it.
 _RUNS, _MISSED, _FIXED, _PARTS, _HELD, _FINDINGS, _CACHES = 3, 4, 3, 3, 3, 3, 4
-_LINES, _WIDTH = 44, 118
+_LINES, _WIDTH = 48, 118
 # Of many runs with steps so many from the start are told, and the last one.
 _KEPT = 4
 # Entries among which those with a fix are looked for.
