@@ -44,6 +44,8 @@ class Row:
         Ops that ran in place, and that could have by kind but spent memory instead.
     missed_bytes : int
         What these spent.
+    cannot, cannot_bytes : int
+        Ops that cannot run in place by kind under the policy, and what they spent: who can do less misses less.
     steps : int
     equal : bool
         Its results are those of the first row, within 1e-5.
@@ -63,6 +65,8 @@ class Row:
     in_place: int
     missed: int
     missed_bytes: int
+    cannot: int
+    cannot_bytes: int
     steps: int
     equal: bool
     difference: str
@@ -197,6 +201,8 @@ def _row(name: str, trace: Any, reference: Any) -> Row:
         count.in_place,
         count.missed,
         count.missed_bytes,
+        count.cannot,
+        count.cannot_bytes,
         len(trace.steps),
         equal,
         difference,

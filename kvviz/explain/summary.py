@@ -35,11 +35,13 @@ class Counts:
         Could have run in place, or have been a view, by kind, and spent memory because they did not; see
         `kvviz.engine.reasons.is_missed`.
     cannot : int
-        All others: their kind never runs in place, or there was nothing to spare.
+        All others: their kind never runs in place under the policy, or there was nothing to spare.
     bodies : int
         Control nodes (If, Loop, Scan, local functions), whose work is done by the steps of their bodies.
     missed_bytes : int
         Bytes that the missed ones spent, see `spent`, and those of captured values that a Loop copied.
+    cannot_bytes : int
+        What those spent that cannot: a runtime whose Concat never appends misses nothing, and pays all the same.
     """
 
     in_place: int = 0
@@ -48,6 +50,7 @@ class Counts:
     cannot: int = 0
     bodies: int = 0
     missed_bytes: int = 0
+    cannot_bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -115,22 +118,24 @@ def counts(trace: Any, runs: int | None = None) -> Counts:
     Examples
     --------
     >>> counts(trace)                                                       # doctest: +SKIP
-    Counts(in_place=51, views=125, missed=38, cannot=186, bodies=0, missed_bytes=9016)
+    Counts(in_place=51, views=125, missed=38, cannot=186, bodies=0, missed_bytes=9016, …)
     """
     numbers = dict.fromkeys(("in_place", "views", "missed", "cannot", "bodies"), 0)
-    total = 0
+    total = cannot = 0
     end = len(trace.recorder.rows) if runs is None else trace.runs[runs - 1].last if runs else 0
     for row in trace.recorder.rows[:end]:
         kind = _kind(trace, row)
         numbers[kind] += 1
         if kind == "missed":
             total += spent(row)
+        elif kind == "cannot":
+            cannot += spent(row)
     total += sum(clone.bytes for step, copied in clones(trace).items() if step < end for clone in copied)
-    return Counts(**numbers, missed_bytes=total)
+    return Counts(**numbers, missed_bytes=total, cannot_bytes=cannot)
 
 
 def spent(row: tuple) -> int:
-    """Bytes that a missed step spent: new capacity, or what it moved where its capacity came from the pool."""
+    """Bytes that a step spent on its outputs: new capacity, or what it moved where its capacity came from the pool."""
     return max(row[6], row[7])
 
 

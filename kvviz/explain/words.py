@@ -5,7 +5,7 @@ Invariant: the same number is written the same way everywhere.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 _UNITS = (("kB", 1e3), ("MB", 1e6), ("GB", 1e9))
 
@@ -50,8 +50,27 @@ def dims(shape: Sequence[object] | None) -> str:
 
 def short(text: str, limit: int = 60) -> str:
     """Text cut in the middle to at most ``limit`` characters, control characters made visible."""
-    clean = text if text.isprintable() else "".join(c if c.isprintable() else "·" for c in text)
+    clean = visible(text)
     if len(clean) <= limit:
         return clean
     head = (limit - 1) * 2 // 3
     return f"{clean[:head]}…{clean[len(clean) - (limit - 1 - head) :]}"
+
+
+def visible(text: str) -> str:
+    """Text with its control characters made visible."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else "·" for c in text)
+
+
+def with_short_names(text: str, names: Iterable[str], limit: int) -> str:
+    """A sentence in which long names are cut; its own words never are.
+
+    Examples
+    --------
+    >>> with_short_names("Add cannot overwrite /layers.0/input: Neg still reads it", ["/layers.0/input"], 12)
+    'Add cannot overwrite /layers…nput: Neg still reads it'
+    """
+    for name in sorted(set(names), key=len, reverse=True):
+        if len(name) > limit:
+            text = text.replace(name, short(name, limit))
+    return visible(text)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any
 
-from kvviz.explain.words import short, size
+from kvviz.explain.words import short, size, visible
 from kvviz.view.chart import axes_and_theme, finish, hues, legend, say, thinned, thousands, unit_of
 from kvviz.view.plots import live_bytes
 from kvviz.view.table import Table
@@ -22,8 +22,9 @@ COLUMNS = (
     ("in_place", "in place", True, 8),
     ("missed", "missed", True, 8),
     ("missed_bytes", "spent by missed", True, 15),
+    ("cannot_bytes", "by what cannot", True, 15),
     ("steps", "steps", True, 8),
-    ("results", "results", False, 60),
+    ("results", "results", False, 120),
 )
 _BARS = (
     ("above_weights", "peak above weights"),
@@ -122,7 +123,7 @@ def _partings(comparison: Any) -> list[str]:
     for row in comparison.rows[1:]:
         found = comparison.first_difference(0, row.name)
         told = f"at {found.sentence}" if found else "nowhere: every op ran in the same order and way"
-        lines.append(f"{comparison.rows[0].name} and {row.name} part {short(told, 400)}")
+        lines.append(f"{comparison.rows[0].name} and {row.name} part {visible(told)}")
     return lines
 
 

@@ -14,7 +14,7 @@ from kvviz.explain.held_groups import held_groups
 from kvviz.explain.kept import in_kept_runs, keeps_all, kept_runs, told_steps
 from kvviz.explain.peak import Peak, PeakPart
 from kvviz.explain.summary import Missed, best_fixes, nearest
-from kvviz.explain.words import buffer, count, short, size
+from kvviz.explain.words import buffer, count, short, size, with_short_names
 from kvviz.view.report_data import before_or_in, model_facts, moved_outside, report_data, totals
 from kvviz.view.table import Table
 from kvviz.view.wire_runs import run_label
@@ -23,7 +23,7 @@ __all__ = ["report", "report_data", "report_text"]
 
 # What fits on one screen; the data has all of it.
 _RUNS, _MISSED, _FIXED, _PARTS, _HELD, _FINDINGS, _CACHES = 3, 4, 3, 3, 3, 3, 4
-_LINES, _WIDTH = 44, 118
+_LINES, _WIDTH = 48, 118
 # Of many runs with steps so many from the start are told, and the last one.
 _KEPT = 4
 # Entries among which those with a fix are looked for.
@@ -55,7 +55,7 @@ def report_text(found: Report) -> str:
     blocks = [
         [_model_line(trace), *_totals(trace), _numbers(found)],
         _runs(trace),
-        _missed_lines(trace, found.missed),
+        _missed_lines(found),
         [*_peak_lines(trace, found.peak), *_held_lines(found)],
         _findings(found),
     ]
@@ -142,22 +142,25 @@ def _told_token(run: Any) -> list[str]:
     return [str(run.token)] if run.text in ("", str(run.token)) else [str(run.token), repr(run.text)]
 
 
-def _missed_lines(trace: Any, found: Sequence[Missed]) -> list[str]:
+def _missed_lines(report: Report) -> list[str]:
     """The nodes that spent most, each with its reason; then the largest of the others that have a fix."""
+    trace, found = report.trace, report.missed
+    cannot = report.counts.cannot_bytes
+    others = f"; ops that cannot by kind spent {size(cannot)}" if cannot else ""
     if not found:
-        return [f"nothing missed: every op that could run in place did, or had nothing to spare{_kept(trace)}"]
+        return [f"nothing missed: every op that could run in place did, or had nothing to spare{others}{_kept(trace)}"]
     total = sum(entry.bytes for entry in found)
-    lines = [f"missed in place: {size(total)} in {count(len(found), 'node')}{_kept(trace)}"]
+    lines = [f"missed in place: {size(total)} in {count(len(found), 'node')}{others}{_kept(trace)}"]
     for entry in found[:_MISSED]:
         lines.append(_missed_line(entry))
         reason = _told_reason(entry)
         if reason is not None:
-            lines.append(_INDENT + _message(entry.step, reason))
-    others = best_fixes(found[_MISSED:_LOOKED_AT], _FIXED)
+            lines += _message(entry.step, reason)
+    more = best_fixes(found[_MISSED:_LOOKED_AT], _FIXED)
     if len(found) > _MISSED:
-        told = "; the largest of them with a fix:" if others else ""
+        told = "; the largest of them with a fix:" if more else ""
         lines.append(f"{_INDENT}… {count(len(found) - _MISSED, 'more node')}{told}")
-    return lines + [_missed_line(entry) for entry in others]
+    return lines + [_missed_line(entry) for entry in more]
 
 
 def _missed_line(entry: Missed) -> str:
@@ -178,18 +181,23 @@ def _told_reason(entry: Missed) -> Any:
     return fixed or nearest(entry.blockers)
 
 
-def _message(step: int, blocker: Any) -> str:
-    """A blocker's sentence on one line; names are cut before anything else is."""
-    text = ""
+def _message(step: int, blocker: Any) -> list[str]:
+    """A blocker's sentence."""
+    return _reason(f"step {step:,}: {blocker.message}", (blocker.input, blocker.culprit), _INDENT)
+
+
+def _reason(text: str, names: Sequence[str], first: str) -> list[str]:
+    """A sentence on one line; names are cut where it is too long for that, and what is still too long is wrapped."""
+    cut = text
     for limit in (60, 40, 28):
-        text = blocker.message
-        for name in (blocker.input, blocker.culprit):
-            if len(name) > limit:
-                text = text.replace(name, short(name, limit))
-        text = f"step {step:,}: {text}"
-        if len(text) <= _WIDTH - len(_INDENT):
+        cut = with_short_names(text, names, limit)
+        if len(first) + len(cut) <= _WIDTH:
             break
-    return short(text, _WIDTH - len(_INDENT))
+    return _wrapped(cut, _INDENT, first)
+
+
+def _wrapped(text: str, indent: str, first: str) -> list[str]:
+    return textwrap.wrap(text, _WIDTH, initial_indent=first, subsequent_indent=indent)
 
 
 def _where(frame: tuple[str, ...], node: str) -> str:
@@ -239,9 +247,10 @@ def _held_lines(found: Report) -> list[str]:
     groups, rest = held_groups(found.trace, held)
     for group in groups[:_HELD]:
         one = group.worst
-        until = "to the end" if one.freed is None else f"to step {one.freed:,}"
-        when = f"from step {one.last_use:,} {until}" + (f", and {group.times - 1:,} more" if group.times > 1 else "")
-        lines.append(f"  {size(one.bytes):>8}  " + short(f"{buffer(one.storage)} {when}: {one.reason}", _WIDTH - 12))
+        until = "the end" if one.freed is None else f"{one.freed:,}"
+        when = f"steps {one.last_use:,} to {until}" + (f", and {group.times - 1:,} more" if group.times > 1 else "")
+        told = f"{buffer(one.storage)} {when}: {one.reason}"
+        lines += _reason(told, (one.name, short(one.name)), f"  {size(one.bytes):>8}  ")
     others = groups[_HELD:]
     if others:
         total, times = sum(group.bytes for group in others), sum(group.times for group in others)
@@ -253,7 +262,7 @@ def _findings(found: Report) -> list[str]:
     lines: list[str] = []
     for one in found.caches[:_FINDINGS]:
         fix = f"; fix: {one.fix.label}" if one.fix is not None else ""
-        lines += textwrap.wrap(f"caches: {one.sentence}{fix}", _WIDTH, subsequent_indent=_INDENT)
+        lines += _wrapped(f"caches: {one.sentence}{fix}", _INDENT, "")
     return lines
 
 

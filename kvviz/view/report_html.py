@@ -11,7 +11,7 @@ from kvviz.explain.held_groups import HeldGroup, held_groups
 from kvviz.explain.kept import in_kept_runs, keeps_all, told_steps
 from kvviz.explain.peak import GROUPS, Peak
 from kvviz.explain.summary import Missed, best_fixes, nearest
-from kvviz.explain.words import buffer, count, short, size
+from kvviz.explain.words import buffer, count, short, size, with_short_names
 from kvviz.view.palette import OWNERS, STATES, Look
 from kvviz.view.report_data import before_or_in
 
@@ -73,7 +73,7 @@ def report_html(found: Report) -> str:
         f"{told_steps(trace)} · {whose}peak {size(trace.peak_bytes)} · "
         f"{size(trace.bytes_allocated)} allocated · {size(trace.bytes_copied)} copied</p>"
         f'<p class="soft">{c.in_place:,} ops in place, {count(c.views, "view")}, {c.missed:,} missed, '
-        f"{c.cannot:,} cannot{_kept(trace)}</p>"
+        f"{c.cannot:,} cannot, which spent {size(c.cannot_bytes)}{_kept(trace)}</p>"
     )
     parts = [head, _missed(trace, found.missed), _peak(trace, found.peak), _held(found), _caches(found)]
     return f'<div class="kvviz-report"><style>{_STYLE}</style>{"".join(parts)}</div>'
@@ -100,7 +100,7 @@ def _missed(trace: Any, entries: Sequence[Missed]) -> str:
 def _missed_row(entry: Missed) -> str:
     fixed = next((blocker for blocker in entry.blockers if blocker.fix is not None), None)
     reason = fixed or nearest(entry.blockers)
-    why = "" if reason is None else escape(short(reason.message, 200))
+    why = "" if reason is None else escape(with_short_names(reason.message, (reason.input, reason.culprit), 60))
     times = f' <span class="soft">in {len(entry.steps):,} steps</span>' if len(entry.steps) > 1 else ""
     where = " › ".join([*(short(part, 32) for part in entry.frame), short(entry.node, 48)])
     effect = entry.peak_effect or 0

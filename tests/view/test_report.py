@@ -14,7 +14,7 @@ from kvviz.decode.warnings import cache_warnings
 from kvviz.explain.diagnose import explain
 from kvviz.explain.held_groups import held_groups
 from kvviz.explain.peak import peak
-from kvviz.explain.summary import missed
+from kvviz.explain.summary import counts, missed
 from kvviz.explain.words import size
 from kvviz.view.report import report, report_data
 from kvviz.view.report_html import report_html
@@ -95,7 +95,7 @@ def test_where_steps_of_some_runs_were_kept_the_head_says_of_how_many_and_whose_
     start = f"{len(sparse.steps):,} steps of 9 of 30 runs were kept; all 30 runs: peak {size(sparse.peak_bytes)}, "
     assert second.startswith(start + size(sum(run.bytes_allocated for run in sparse.runs)))
     assert third.endswith(", in the 9 runs whose steps were kept")
-    assert block(report(sparse), "missed")[0].endswith(" nodes, in the 9 runs whose steps were kept")
+    assert block(report(sparse), "missed")[0].endswith(" kB, in the 9 runs whose steps were kept")
     copied = " ".join(line.strip() for line in block(report(sparse), "caches"))
     assert " of past rows were copied in 8 runs of the 9 whose steps were kept; " in copied
 
@@ -153,7 +153,8 @@ def test_what_a_finding_says_with_its_fix_no_warning_says_again(copying: kvviz.T
 def test_the_missed_list_begins_with_the_node_that_spent_most_and_tells_why(copying: kvviz.Trace) -> None:
     worst = missed(copying)[0]
     head, line, *why = block(report(copying), "missed")
-    assert head == f"missed in place: {size(sum(e.bytes for e in missed(copying)))} in {len(missed(copying))} nodes"
+    told = f"missed in place: {size(sum(e.bytes for e in missed(copying)))} in {len(missed(copying))} nodes"
+    assert head == f"{told}; ops that cannot by kind spent {size(counts(copying).cannot_bytes)}"
     told = [*size(worst.bytes).split(), worst.op_type, worst.node, *f"in {len(worst.steps)} steps".split()]
     assert line.partition(";")[0].split() == told
     assert why[0].lstrip().startswith(f"step {worst.step:,}: {worst.op_type} cannot ")
@@ -180,12 +181,13 @@ def test_what_was_held_too_long_and_what_happened_to_caches_is_told(branching: k
     head = next(i for i, line in enumerate(lines) if line.startswith("held too long: "))
     groups, rest = held_groups(branching, explain(branching).held_too_long)
     assert rest is not None and len(groups) > 3
-    assert [line.split("  ")[-1].split()[0] for line in lines[head + 1 : head + 4]] == [
-        f"B{group.worst.storage}" for group in groups[:3]
-    ]
+    # A long reason goes on in the next line.
+    told = " ".join(lines[head + 1 :]).split()
+    assert [word for word in told if re.fullmatch(r"B\d+", word)] == [f"B{group.worst.storage}" for group in groups[:3]]
+    assert all(group.worst.reason in " ".join(told) for group in groups[:3])
     others = sum(group.bytes for group in groups[3:]), sum(group.times for group in groups[3:])
-    assert lines[head + 4].strip() == f"{size(others[0])}  in {others[1]} others"
-    assert lines[head + 5].strip() == str(rest) and len(lines) - head == 6
+    assert lines[-2].strip() == f"{size(others[0])}  in {others[1]} others"
+    assert lines[-1].strip() == str(rest)
     assert "caches: " in block(report(branching), "caches")[0]
 
 
@@ -230,3 +232,42 @@ def test_an_interrupted_trace_is_called_so() -> None:
     trace = kvviz.run(graph, {"x": np.ones(4, np.float32)})
     trace.interrupted = True
     assert "stopped from the keyboard" in report(trace)
+
+
+def test_names_are_cut_and_reasons_never_are() -> None:
+    # given ops with long names under a policy whose reasons are long, too
+    long = "/model/decoder/layers.0/self_attn/a_rather_long_name_of_a_value_as_exporters_make_them"
+    nodes = [node("Exp", "x", f"{long}/{i}", name=f"exp{i}") for i in range(3)]
+    nodes += [node("Relu", f"{long}/{i}", f"{long}/relu/{i}", name=f"{long}/Relu_{i}") for i in range(3)]
+    nodes.append(node("Concat", " ".join(f"{long}/relu/{i}" for i in range(3)), "y", axis=0))
+    trace = kvviz.run(
+        kvviz.load(model(nodes, ["x float ?"], ["y float ?"])), {"x": np.ones(9, np.float32)}, policy="onnxruntime"
+    )
+    found = explain(trace)
+    reasons = [blocker.message.partition(": ")[2] for entry in found.missed for blocker in entry.blockers]
+    assert len(reasons) >= 3 and all("neither a number nor a name" in reason for reason in reasons)
+    # then
+    lines = report(trace).split("\n")
+    assert max(map(len, lines)) <= 118
+    for told in (" ".join(" ".join(lines).split()), report_html(found)):
+        assert told.count("neither a number nor a name") == told.count("plans before it runs") == len(found.missed)
+        assert "/model/decoder/layers.0" in told and long not in told
+
+
+def test_what_cannot_run_in_place_by_kind_is_told_with_its_bytes() -> None:
+    # given two runtimes, of which only one can append
+    graph = kvviz.load(
+        model(
+            [node("Concat", "past new", "present", axis=0)], ["past float n 4", "new float 1 4"], ["present float m 4"]
+        )
+    )
+    inputs = {"past": np.ones((7, 4), np.float32), "new": np.ones((1, 4), np.float32)}
+    # when
+    compared = kvviz.compare(graph, inputs, policies=["ideal", "onnxruntime"])
+    able, unable = compared.rows
+    # then
+    assert (able.missed, able.missed_bytes, able.cannot_bytes) == (1, 128, 0)
+    assert (unable.missed, unable.missed_bytes, unable.cannot, unable.cannot_bytes) == (0, 0, 1, 128)
+    assert "by what cannot" in str(compared) and "128 B" in str(compared).split("\n")[2]
+    assert "ops that cannot by kind spent 128 B" in report(compared["onnxruntime"])
+    assert "cannot, which spent 128 B" in report_html(explain(compared["onnxruntime"]))

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from kvviz.explain.words import short
+
 TOLERANCE = 1e-5
 
 
@@ -25,15 +27,15 @@ def unlike(trace: Any, reference: Any) -> tuple[bool, str]:
     for name, have, want in _results(trace, reference):
         difference = _difference(have, want)
         if isinstance(difference, str):
-            return False, f"{name} {difference}"
+            return False, f"{short(name, 40)} {difference}"
         size, within = difference
         if size > worst or (not within and equal):
-            worst, text = size, f"{name} differs by {size:.2g}"
+            worst, text = size, f"{short(name, 40)} differs by {size:.2g}"
         equal = equal and within
     missing = [name for name in reference.outputs if name not in trace.outputs]
     missing += [name for name in trace.outputs if name not in reference.outputs]
     if missing and not text:
-        text = f"only one of them computed {', '.join(missing[:3])}"
+        text = f"only one of them computed {', '.join(short(name, 40) for name in missing[:3])}"
     return equal, text
 
 
