@@ -53,6 +53,8 @@ class Reachability:
             self._when[start] = index.frames[number].opened - self.first - 1
             self._when[start + 1] = max(self._when[start], ends[number][-1] if len(ends[number]) > 1 else -1)
         self._walks = (self._walk(True), self._walk(False)) if self.steps else ()
+        # It is kept by the index, and must not keep it in turn.
+        del self.index
 
     def ordered(self, first: int, second: int) -> bool:
         """Whether a path of the graph leads from one step of the run to a later one."""
