@@ -70,13 +70,20 @@ class Swap:
 
 
 @dataclass(frozen=True, slots=True)
+class FixDims:
+    """Write the lengths of free dimensions into the model: (input, axis, length) of each."""
+
+    dims: tuple[tuple[str, int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class UsePolicy:
     """Run under the rules of another policy."""
 
     name: str
 
 
-Change = RunFirst | Donate | ByValue | Reserve | Capacity | GrowAfter | Drop | Swap | UsePolicy
+Change = RunFirst | Donate | ByValue | Reserve | Capacity | GrowAfter | Drop | Swap | FixDims | UsePolicy
 
 
 def arguments(trace: Any, changes: Sequence[Change], picked: bool = False) -> dict[str, Any]:
@@ -111,6 +118,8 @@ def arguments(trace: Any, changes: Sequence[Change], picked: bool = False) -> di
             found["growth"] = "after"
         elif isinstance(change, Swap):
             found["graph"] = swapped(found.get("graph", trace.graph), change.graph, change.node)
+        elif isinstance(change, FixDims):
+            found["graph"] = with_dims(found.get("graph", trace.graph), change.dims)
     return found
 
 
@@ -137,6 +146,37 @@ def swapped(graph: Graph, key: GraphKey, index: int) -> Graph:
             node = replace(node, inputs=(node.inputs[1], node.inputs[0], *node.inputs[2:]))
         nodes.append(node)
     return replace(graph, nodes=tuple(nodes))
+
+
+def with_dims(graph: Graph, dims: Sequence[tuple[str, int, int]]) -> Graph:
+    """A model whose inputs have these lengths: (input, axis, length).
+
+    Its bodies are graphs of their own, because what is known of a body follows from the model around it.
+    """
+    lengths = {(name, axis): length for name, axis, length in dims}
+    inputs = tuple(
+        value
+        if value.shape is None
+        else replace(value, shape=tuple(lengths.get((value.name, axis), dim) for axis, dim in enumerate(value.shape)))
+        for value in graph.inputs
+    )
+    return replace(_anew(graph, {}), inputs=inputs)
+
+
+def _anew(graph: Graph, made: dict[int, Graph]) -> Graph:
+    if id(graph) not in made:
+        nodes = [
+            replace(
+                node,
+                subgraphs={name: _anew(body, made) for name, body in node.subgraphs.items()},
+                function=None if node.function is None else _anew(node.function, made),
+            )
+            if node.subgraphs or node.function is not None
+            else node
+            for node in graph.nodes
+        ]
+        made[id(graph)] = replace(graph, nodes=tuple(nodes))
+    return made[id(graph)]
 
 
 def _policy(trace: Any, changes: Sequence[Change], picked: bool) -> Policy:

@@ -34,7 +34,7 @@ class Fix:
     ----------
     kind : str
         ``"run_first"``, ``"donate"``, ``"by_value"``, ``"reserve"``, ``"capacity"``, ``"grow_after"``, ``"drop"``,
-        ``"swap"`` or ``"policy"``: of the first change.
+        ``"swap"``, ``"fix_dims"`` or ``"policy"``: of the first change.
     label : str
         A few words.
     sentence : str

@@ -1,20 +1,29 @@
 """What has to change so that onnxruntime's planner lets an op overwrite its input: the plan is made anew to see.
 
 Bodies never own what they capture, so only values of the op's own graph can be freed for it; and the outputs of a
-graph have memory of their own, unless the caller binds one buffer to an input and an output.
+graph have memory of their own, unless the caller binds one buffer to an input and an output. Sizes are compared before
+anything runs, so a dimension without a number or a name may be all that stands in the way: then numbers are given.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 from kvviz.engine import blockers as b
+from kvviz.engine.ort import refusal
+from kvviz.engine.ort.known import known
 from kvviz.engine.ort.policy import in_place
 from kvviz.engine.plan import Plan, needed
-from kvviz.explain.changes import Change, Donate, arguments, asked
+from kvviz.explain.changes import Change, Donate, FixDims, arguments, asked
 from kvviz.explain.clearing import Clearing, Unfixable
 from kvviz.explain.index import Index
+from kvviz.explain.kept import keeps_all
+from kvviz.explain.wording import graph_at
+from kvviz.graph.model import Graph
 
 __all__ = ["in_place", "under_onnxruntime"]
 
+_NOT_KNOWN = refusal.UNKNOWN | refusal.NAMES
 _CLEARED = b.NOT_LAST_USE | b.REQUESTED_OUTPUT | b.BORROWED_INPUT | b.ALIASED
 
 
@@ -33,24 +42,65 @@ def under_onnxruntime(index: Index, step: int, position: int, mask: int) -> tupl
     Unfixable
         If no change would do.
     """
-    if mask & ~_CLEARED or index.trace.recipe is None:
+    if mask & ~(_CLEARED | _NOT_KNOWN) or index.trace.recipe is None:
         raise Unfixable("no change of the run would do")
     changes = tuple(Clearing(index, step, position, lambda *_: "").changes)
+    if mask & _NOT_KNOWN:
+        changes = (FixDims(_free_dims(index)), *changes)
     if not _is_planned_in_place(index, step, position, changes):
         raise Unfixable("the plan would still give it its own memory")
     return changes
 
 
+def _free_dims(index: Index) -> tuple[tuple[str, int, int], ...]:
+    """Dimensions of the model's inputs without a number, with the length that they had in every run."""
+    trace = index.trace
+    if "free dims" not in index.notes:
+        given = [{bound[0]: bound[4] for bound in index.frames[main].bindings} for main in index.mains.values()]
+        found = []
+        for value in trace.graph.inputs if keeps_all(trace) else ():
+            shapes = {shapes.get(value.name) for shapes in given}
+            for axis, dim in enumerate(value.shape or ()):
+                lengths = {None if shape is None else shape[axis] for shape in shapes}
+                if not isinstance(dim, int) and len(lengths) == 1 and None not in lengths:
+                    found.append((value.name, axis, lengths.pop()))
+        index.notes["free dims"] = tuple(found)
+    dims: tuple[tuple[str, int, int], ...] = index.notes["free dims"]
+    if not dims:
+        raise Unfixable("no dimension is free, or none has the same length in every run")
+    return dims
+
+
 def _is_planned_in_place(index: Index, step: int, position: int, changes: tuple[Change, ...]) -> bool:
-    trace, row = index.trace, index.rows[step]
-    told = arguments(trace, changes)
-    policy = told.get("policy", trace.policy)
-    graph = index.frames[row[0]].plan.graph
-    is_main = index.frames[row[0]].parent is None
-    outputs = tuple(told.get("outputs", asked(trace))) if is_main else index.outputs(row[0])
-    plan = Plan(graph, outputs, policy.schedule(graph, needed(graph, outputs), outputs))
-    policy.prepare(plan)
-    notes = next(planned.notes for planned in plan.order if planned.node.index == row[1].node.index)
+    row = index.rows[step]
+    plans: dict[Any, dict[int, Any]] = index.notes.setdefault("onnxruntime's plans", {})
+    key = changes, id(index.frames[row[0]].plan)
+    if key not in plans:
+        plans[key] = _planned(index, row[0], changes)
+    notes = plans[key][row[1].node.index]
     if notes.take >= 0:
         return bool(notes.take == position)
     return notes.bound == position and any(isinstance(change, Donate) for change in changes)
+
+
+def _planned(index: Index, frame: int, changes: tuple[Change, ...]) -> dict[int, Any]:
+    """What onnxruntime would note of the nodes of a frame's graph after the changes, by their indices."""
+    trace = index.trace
+    told = arguments(trace, changes)
+    policy = told.get("policy", trace.policy)
+    main = tuple(told.get("outputs", asked(trace)))
+    graph: Graph = index.frames[frame].plan.graph
+    if "graph" in told:
+        changed = told["graph"]
+        # Of bodies the planner knows what follows from the whole model.
+        known(changed)
+        changed = policy.rewrite(changed, main) if policy.rewrite else changed
+        above = [index.frames[number] for number in index.path(frame)[1:]]
+        path = [
+            (row.caller.node.index, row.attribute if row.caller.control != "function" else "function") for row in above
+        ]
+        graph = graph_at(changed, tuple(path))
+    outputs = main if index.frames[frame].parent is None else index.outputs(frame)
+    plan = Plan(graph, outputs, policy.schedule(graph, needed(graph, outputs), outputs))
+    policy.prepare(plan)
+    return {planned.node.index: planned.notes for planned in plan.order}

@@ -13,6 +13,7 @@ from kvviz.explain.changes import (
     Change,
     Donate,
     Drop,
+    FixDims,
     GrowAfter,
     Reserve,
     RunFirst,
@@ -34,6 +35,7 @@ KINDS: dict[type, str] = {
     GrowAfter: "grow_after",
     Drop: "drop",
     Swap: "swap",
+    FixDims: "fix_dims",
     UsePolicy: "policy",
 }
 
@@ -59,7 +61,7 @@ def label_of(graph: Graph, changes: Sequence[Change]) -> str:
     for change in changes:
         if isinstance(change, Capacity):
             told.append(f"kv_capacity={change.rows}")
-        elif isinstance(change, (GrowAfter, ByValue, Swap, UsePolicy)):
+        elif isinstance(change, (GrowAfter, ByValue, Swap, FixDims, UsePolicy)):
             told.append(_SHORT[type(change)](change))
     return " and ".join(told)
 
@@ -104,6 +106,11 @@ def code_of(trace: Any, changes: Sequence[Change], picked: bool) -> str:
             lines.append(
                 f"node = {_nodes(graph, change.graph)}[{change.node}]; "
                 "node.input[0], node.input[1] = node.input[1], node.input[0]"
+            )
+        elif isinstance(change, FixDims):
+            lines.append(
+                f"for name, axis, length in {list(change.dims)}: next(v for v in model.graph.input if v.name == name)"
+                ".type.tensor_type.shape.dim[axis].dim_value = length"
             )
         elif isinstance(change, Reserve):
             past = f"inputs[{change.input!r}]"
@@ -160,6 +167,7 @@ _SHORT: dict[type, Callable[[Any], str]] = {
     GrowAfter: lambda c: 'growth="after"',
     ByValue: lambda c: "capture by value",
     Swap: lambda c: "swap the operands",
+    FixDims: lambda c: "fix the free dimensions",
     UsePolicy: lambda c: f'policy="{c.name}"',
 }
 _CLAUSES: dict[type, Callable[[Any], str]] = {
@@ -170,12 +178,17 @@ _CLAUSES: dict[type, Callable[[Any], str]] = {
     ByValue: lambda c: "let branches take over what nobody else needs",
     Drop: lambda c: f"do not ask for the output {short(c.output)}",
     Swap: lambda c: "swap the operands",
+    FixDims: lambda c: f"write the lengths of this run into the free dimensions of {_sized(c)}",
     UsePolicy: lambda c: f"use the policy {c.name!r}",
 }
 
 
 def _called(node: Node) -> str:
     return f"{node.op_type} {short(node.name)}"
+
+
+def _sized(change: FixDims) -> str:
+    return _listed(list(dict.fromkeys(name for name, *_ in change.dims)))
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -75,12 +75,33 @@ def infer(graph: Graph, rules: Rules = ONNX_RULES) -> dict[Graph, dict[str, Valu
     ('batch', 's', 64)
     """
     walk = _Walk(rules, graph)
-    walk.graph(graph, [], {}, {})
+    walk.graph(graph, _numbered(graph), {}, {})
     source = Source(graph.source)
     return {
         inner: {name: value_type(name, proto, source) for name, proto in types.items() if proto is not None}
         for inner, types in walk.found.items()
     }
+
+
+def _numbered(graph: Graph) -> list[Any]:
+    """Types of the main graph's inputs, with numbers where the graph has them and its file has not."""
+    declared = {value.name: value.type for value in _graph_proto(graph).input}
+    found: list[Any] = []
+    for value in graph.inputs:
+        proto = declared.get(value.name)
+        dims = () if proto is None else tuple(proto.tensor_type.shape.dim)
+        numbers = [(axis, n) for axis, n in enumerate(value.shape or ()) if isinstance(n, int)]
+        free = [(axis, n) for axis, n in numbers if axis < len(dims) and not dims[axis].HasField("dim_value")]
+        if free:
+            proto = onnx.TypeProto.FromString(proto.SerializeToString())
+            for axis, n in free:
+                proto.tensor_type.shape.dim[axis].dim_value = n
+        found.append(proto if free else None)
+    return found
+
+
+def _graph_proto(graph: Graph) -> Any:
+    return graph.proto.graph if isinstance(graph.proto, onnx.ModelProto) else graph.proto
 
 
 class _Walk:
@@ -96,7 +117,7 @@ class _Walk:
     ) -> list[Any]:
         """Infer one graph; ``arguments`` are the types of its inputs as far as its caller knows them."""
         own = self.found.setdefault(graph, {})
-        proto = graph.proto.graph if isinstance(graph.proto, onnx.ModelProto) else graph.proto
+        proto = _graph_proto(graph)
         for value in (*proto.input, *proto.output, *proto.value_info):
             own[value.name] = merge(value.type if value.HasField("type") else None, own.get(value.name))
         for value, given in zip(graph.inputs, arguments):
