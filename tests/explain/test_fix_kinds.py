@@ -45,6 +45,7 @@ LABELS: dict[str, str | None] = {
     "a branch borrows what the caller takes": "drop output a",
     "a function borrows it from a later reader": "run Neg first",
     "a view of it is still read": "run Neg first",
+    "a view of it is still read, and something else as well": "run Neg first",
     "this op reads a view of it too": None,
     "this op reads it twice": None,
     "the output is larger": None,
