@@ -40,4 +40,16 @@ EQUIVALENT: dict[tuple[str, str, str, str], str] = {
         "if axes and axis is not None and -len(axes) <= axis < len(axes) and axes[axis] is not None:",
         "if axes and axis is not None and (-len(axes) <= axis <= len(axes)) and axes[axis] is not None:",
     ): "the axis of an op lies inside of its output",
+    (
+        "kvviz/engine/decide.py",
+        "overwrite_mask",
+        "if misfit:",
+        "if True:",
+    ): "no misfit adds no reason",
+    (
+        "kvviz/engine/ort/places.py",
+        "_dead",
+        "return Home(POOL, -1, storage)",
+        "return (Home(-1, POOL, storage))",
+    ): "of a home that names a storage nothing else is read",
 }
