@@ -187,3 +187,11 @@ def test_a_sequence_is_kept_as_it_was() -> None:
     trace = kvviz.run(graph, {"s": given})
     given[1][:] = 0
     np.testing.assert_array_equal(trace.value("y"), numbers(2, seed=1))
+
+
+@pytest.mark.parametrize("policy", ["ideal", "never", "rten", "onnxruntime"])
+def test_a_dropout_that_is_not_in_training_is_computed_again(policy: str) -> None:
+    trace = run(
+        "g (float[4] x) => (float[4] y) { a = Exp(x) d = Dropout(a) y = Neg(d) }", {"x": INPUT["x"][0]}, policy=policy
+    )
+    np.testing.assert_array_equal(trace.value("y", 2), -np.exp(INPUT["x"][0]))
