@@ -56,6 +56,14 @@ class LoopState:
 
     def clone(self, ledger: Ledger, value: Any, frame: Frame, slot: int) -> None:
         """Give an iteration its own copy of a captured value."""
+        if not isinstance(value, np.ndarray):
+            # A sequence, each of its elements for itself.
+            parts = [np.array(part, order="C") for part in value] if isinstance(value, (list, tuple)) else value
+            storage, _, allocated = ledger.place(parts, [])
+            frame.bind(slot, parts, storage)
+            self.allocated += allocated
+            self.cloned += allocated
+            return
         copy, block = _cloned(value)
         storage = ledger.new(block.nbytes, block)
         if ledger.pool is not None:
