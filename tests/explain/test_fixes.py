@@ -187,3 +187,9 @@ def test_an_input_in_the_same_memory_is_not_dropped_with_an_output() -> None:
     text = "g (float[4] a, float[4] b) => (float[4] y, float[4] z) { z = Transpose(b) y = Softmax(a) }"
     trace = kvviz.run(parsed(text), {"a": block[:4], "b": block[4:]}, donate=["a"])
     assert problems(trace) == []
+
+
+def test_to_donate_is_not_offered_where_an_input_that_no_op_reads_lies_in_the_same_memory() -> None:
+    block = np.arange(6, dtype=np.float32)
+    text = "g (float[4] x, float[4] w) => (float[4] y) <float[4] w = {1, 2, 3, 4}> { y = Ceil(x) }"
+    assert offered(kvviz.run(parsed(text), {"x": block[:4], "w": block[2:]})) == []
