@@ -103,7 +103,8 @@ class _Books:
         self.size: dict[str, int] = {}
         for _, home, nbytes in values:
             self.size[home] = max(nbytes, self.size.get(home, 0))
-        self.reads = {node.index: {home for name in reads(node) if (home := self.home.get(name))} for node in nodes}
+        homes = ((node.index, (self.home.get(name, "") for name in reads(node))) for node in nodes)
+        self.reads = {index: {where for where in found if where} for index, found in homes}
         self.kept = {self.home.get(name, name) for name in outputs}
         self.inside = _inside(index)
         self.start = self._start(index)

@@ -91,8 +91,8 @@ def code_of(trace: Any, changes: Sequence[Change], picked: bool) -> str:
     ordered = bool(planned) and (picked or trace.policy.schedule is not model_order)
     if not ordered:
         moves: dict[tuple[GraphKey, int], list[int]] = {}
-        for change in planned:
-            moves.setdefault((change.graph, change.node), []).append(change.reader)
+        for first in planned:
+            moves.setdefault((first.graph, first.node), []).append(first.reader)
         for (where, node), readers in moves.items():
             moved = _moved(graph, where, node, readers)
             nodes = _nodes(graph, where)
