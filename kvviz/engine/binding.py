@@ -12,7 +12,7 @@ from kvviz.engine.ledger import Roots
 from kvviz.engine.plan import KEEP, Plan
 from kvviz.errors import InputError
 from kvviz.graph.model import Graph, Value
-from kvviz.memory.storage import Storage, address
+from kvviz.memory.storage import Storage, offset_in
 
 if TYPE_CHECKING:
     from kvviz.engine.execution import Execution
@@ -20,9 +20,7 @@ if TYPE_CHECKING:
 
 def describe(name: str, value: Any, storage: Storage, how: str) -> tuple:
     """The trace's record of a value that exists when a frame starts."""
-    offset = 0
-    if isinstance(value, np.ndarray) and value.size and isinstance(storage.root, np.ndarray):
-        offset = 0 if value is storage.root else address(value) - address(storage.root)
+    offset = offset_in(storage, value) if isinstance(value, np.ndarray) else 0
     return name, storage.id, storage.generation, how, getattr(value, "shape", None), dtype_of(value), offset
 
 
@@ -124,13 +122,16 @@ def bind_inputs(execution: Execution, feeds: Mapping[str, Any], donate: frozense
     known = Roots()
     how: list[tuple[str, int, str]] = []
     # Borrowed ones first: a block that is given twice is borrowed if one side borrows it.
+    unread = [value for name, value in feeds.items() if name not in donate and plan.slots.get(name) is None]
     for name in sorted(feeds, key=lambda n: n in donate):
         slot = plan.slots.get(name)
         if slot is None:
             continue
         donated = name in donate
         value = feeds[name]
-        storage = execution.ledger.adopt(value, "donated" if donated else "caller", donated, known)
+        # The caller counts on what was borrowed even if no op reads it.
+        owned = donated and not (unread and _touches(value, unread))
+        storage = execution.ledger.adopt(value, "donated" if owned else "caller", owned, known)
         if frame.uses[slot] >= KEEP:
             # The caller's value takes the place of a weight, and is let go after its last reading as any other.
             frame.uses[slot] -= KEEP
@@ -139,6 +140,14 @@ def bind_inputs(execution: Execution, feeds: Mapping[str, Any], donate: frozense
     dropped = execution.ledger.begin_run(known)
     execution.recorder.note_freed(dropped)
     execution.note_bindings(frame, how)
+
+
+def _touches(value: Any, others: Sequence[Any]) -> bool:
+    """Whether a value may have memory in common with one of the others."""
+    found = value if isinstance(value, (list, tuple)) else (value,)
+    theirs = [part for other in others for part in (other if isinstance(other, (list, tuple)) else (other,))]
+    arrays = [part for part in theirs if isinstance(part, np.ndarray)]
+    return any(np.may_share_memory(part, other) for part in found if isinstance(part, np.ndarray) for other in arrays)
 
 
 def collect_outputs(execution: Execution) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from kvviz.engine.planning import plan_for
 from kvviz.engine.rows import PASSED
 from kvviz.errors import OpError
 from kvviz.graph.model import Graph
-from kvviz.memory.storage import Storage, address
+from kvviz.memory.storage import Storage, offset_in
 
 if TYPE_CHECKING:
     from kvviz.engine.execution import Execution
@@ -107,7 +107,7 @@ def hand_out(parent: Frame, slot: int, value: Any, storage: Storage | None) -> t
 def passed(value: Any, storage: Storage) -> tuple:
     """The trace's record of a value that moved between frames."""
     if isinstance(value, np.ndarray):
-        offset = address(value) - address(storage.root) if value.size and storage.root is not None else 0
+        offset = offset_in(storage, value)
         return (storage.id, storage.generation, PASSED, value.shape, value.dtype, offset, value.strides)
     return (storage.id, storage.generation, PASSED, None, type(value).__name__, 0, None)
 

@@ -284,6 +284,10 @@ class Execution:
         if self.recorder.on:
             noted = [describe(name, frame.vals[slot], frame.stores[slot], manner) for name, slot, manner in how]
             weights = self.weights.described(frame.plan)
+            if frame.parent is None and frame.plan.graph.overridable:
+                # The caller may give a value in the place of a weight.
+                given = {name for name, *_ in how}
+                weights = tuple(weight for weight in weights if weight[0] not in given)
             self.recorder.frames[frame.id].bindings = (*weights, *noted)
 
 

@@ -87,7 +87,12 @@ class Ledger:
             self.pool.made(storage, array)
             return storage, nbytes
         self.revive(found, root)
-        return found, 0
+        # A pool that counts in elements of its own may think of it as larger than NumPy's elements are.
+        more = max(nbytes - found.capacity, 0)
+        if more:
+            found.capacity += more
+            self.grow(more)
+        return found, more
 
     def revive(self, storage: Storage, root: Any) -> None:
         """Give a dead storage new contents."""

@@ -16,7 +16,7 @@ from kvviz.engine.frame import Frame
 from kvviz.engine.loop_state import LoopState
 from kvviz.engine.placing import own_outputs, settle
 from kvviz.engine.plan import Plan, PlannedNode
-from kvviz.engine.rows import NEW
+from kvviz.engine.rows import NEW, POOL
 from kvviz.errors import OpError
 from kvviz.graph.model import Value
 
@@ -30,7 +30,7 @@ def enter(execution: Execution, frame: Frame, planned: PlannedNode) -> bool:
     if not go_on:
         ends = [(frame.vals[slot], frame.stores[slot]) for slot in initial]
         if execution.placed:
-            ends = [_copy(execution, state, value) for value, _ in ends]
+            ends = [_copy(execution, state, value, storage) for value, storage in ends]
         _complete(execution, None, planned, frame, state, ends)
         return True
     child = _open(execution, frame, planned, state)
@@ -48,8 +48,10 @@ def enter(execution: Execution, frame: Frame, planned: PlannedNode) -> bool:
     return False
 
 
-def _copy(execution: Execution, state: LoopState, value: Any) -> tuple[Any, Any]:
+def _copy(execution: Execution, state: LoopState, value: Any, storage: Any) -> tuple[Any, Any]:
     """An initial value as the result of a loop of zero trips, where a policy hands out nothing that is lent."""
+    if not isinstance(value, np.ndarray):
+        return value, storage
     copy = np.array(value, order="C")
     storage, allocated = execution.ledger.allocate(copy, False)
     state.allocated += allocated
@@ -190,9 +192,12 @@ def _complete(
             for i, (value, storage) in enumerate(ends)
         ]
         written = state.cloned
-    placed: list[tuple | None] = [
-        control.hand_out(parent, slot, value, storage) for slot, (value, storage) in zip(planned.outputs, ends)
-    ]
+    # What was copied is not what the body handed out.
+    own = copies or bool(state.finals) or (frame is None and execution.placed)
+    placed: list[tuple | None] = []
+    for slot, (value, storage) in zip(planned.outputs, ends):
+        handed = control.hand_out(parent, slot, value, storage)
+        placed.append(_made(value, storage) if own and slot and isinstance(value, np.ndarray) else handed)
     declared = state.plan.graph.outputs[len(state.plan.outputs) - len(state.collected) :]
     for i, slot in enumerate(planned.outputs[state.carried :]):
         if not slot:
@@ -210,9 +215,15 @@ def _complete(
             state.allocated += more
         written += stacked.nbytes
         parent.bind(slot, stacked, storage)
-        placed.append((storage.id, storage.generation, NEW, stacked.shape, stacked.dtype, 0, None))
+        placed.append(_made(stacked, storage))
     spent = [storage for pairs in (*state.collected, *state.finals) for _, storage in pairs]
     control.finish(execution, frame, planned, parent, tuple(placed), state.allocated, written, spent)
+
+
+def _made(value: np.ndarray, storage: Any) -> tuple:
+    """The trace's record of what a Loop or Scan made itself."""
+    how = POOL if storage.generation else NEW
+    return storage.id, storage.generation, how, value.shape, value.dtype, 0, None
 
 
 def _own(

@@ -17,6 +17,7 @@ from kvviz.engine.recipe import Kept
 from kvviz.engine.rows import VIEW, Recorder
 from kvviz.engine.weights import Weights
 from kvviz.errors import ReplayError
+from kvviz.graph.model import Node
 
 if TYPE_CHECKING:
     from kvviz.engine.policy import Policy
@@ -119,15 +120,20 @@ def _random_nodes(trace: Trace, first: int, run: int, step: int) -> Iterator[str
             yield row[1].node.name
     if any(trace.runs[k].first == trace.runs[k].last for k in range(first, run)):
         for _, node in trace.graph.walk():
-            if node.op_type in {*_RANDOM, "Dropout"} and "seed" not in node.attributes:
+            if (node.op_type in _RANDOM or _may_drop(node)) and "seed" not in node.attributes:
                 yield node.name
 
 
 def is_random(row: tuple) -> bool:
     """Whether a step gives something else each time; a Dropout does where it is in training, else it is a view."""
     node, placed = row[1].node, row[4]
-    drops = node.op_type == "Dropout" and placed[0] is not None and placed[0][2] != VIEW
+    drops = _may_drop(node) and placed[0] is not None and placed[0][2] != VIEW
     return (drops or node.op_type in _RANDOM) and "seed" not in node.attributes
+
+
+def _may_drop(node: Node) -> bool:
+    """Whether a Dropout asks if it is in training; otherwise it is not, though a runtime may copy its input."""
+    return node.op_type == "Dropout" and len(node.inputs) > 2 and bool(node.inputs[2])
 
 
 def _never(frame: Any, planned: Any, args: list) -> tuple:

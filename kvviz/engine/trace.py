@@ -156,8 +156,12 @@ class Trace:
         records = []
         born, name = -1, ""
         for s in self.recorder.ledger.storages:
-            # The elements of a sequence follow it, and are known by its name.
-            born, name = made.get(s.id, (born, name))
+            if s.origin == "weights":
+                # The model holds them all from the beginning, those of a body too; what no frame was given has no name.
+                born, name = -1, made.get(s.id, (-1, ""))[1]
+            else:
+                # The elements of a sequence follow it, and are known by its name.
+                born, name = made.get(s.id, (born, name))
             records.append(StorageRecord(s.id, s.capacity, "host", s.origin, name, born, freed.get(s.id)))
         return records
 

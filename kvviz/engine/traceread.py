@@ -124,11 +124,14 @@ def _tuples(lists: list[list[int]]) -> tuple[Any, ...]:
 
 def _graph(saved: dict[str, Any], inner: list[Graph]) -> Graph:
     nodes = []
-    for name, op, domain, inputs, outputs, index, captures, opset, scope, subgraphs, function in saved["nodes"]:
+    for name, op, domain, inputs, outputs, index, captures, opset, scope, subgraphs, function, scanned in saved[
+        "nodes"
+    ]:
         bodies = {attribute: inner[number] for attribute, number in subgraphs}
         body = None if function is None else inner[function]
         inputs, outputs, captures, scope = (tuple(names) for names in (inputs, outputs, captures, scope))
-        nodes.append(Node(name, op, domain, inputs, outputs, index, {}, bodies, captures, opset, body, scope))
+        attributes = {} if scanned is None else {"num_scan_inputs": scanned}
+        nodes.append(Node(name, op, domain, inputs, outputs, index, attributes, bodies, captures, opset, body, scope))
     ends = [tuple(_value(*value) for value in saved[key]) for key in ("inputs", "outputs")]
     # Of the weights only the names were kept.
     weights = {name: np.empty(0) for name in saved["weights"]}

@@ -99,12 +99,17 @@ class Clearing:
         self.members = index.members[self.shared]
         self.moved: dict[int, set[int]] = {frame: set() for frame in self.path}
         self.changes: dict[Change, None] = {}
+        if index.trace.recorder.ledger.storages[place.storage].origin == "weights":
+            # Of a body that is over, too: an If may hand out a constant.
+            self._fail("a weight")
         self._refuse_sequences()
         self._ask_the_caller(place.storage)
         for depth in range(len(self.path)):
             self._refuse_collected(depth)
             while self._clear_frame(depth):
                 pass
+        if any(isinstance(change, Drop) for change in self.changes):
+            self._refuse_unread()
         if other_rules or any(isinstance(change, Donate) for change in self.changes):
             self._refuse_appends()
 
@@ -187,6 +192,15 @@ class Clearing:
                     place = index.places.get((sibling, name))
                     if place is not None and (place.storage, place.contents) == self.shared:
                         self._fail("a scan output is collected")
+
+    def _refuse_unread(self) -> None:
+        """Another input in that memory may be read for the sake of a dropped output only; then nobody lets it go."""
+        for frame, name in self.members:
+            bound = self.index.places[frame, name].bound
+            if bound in ("borrowed", "donated") and (frame, name) != (self.path[-1], self.name):
+                nodes = [node for node, _ in self.index.readers(frame, name)]
+                if frame == self.path[0] and not any(node in self.nodes for node in nodes):
+                    self._fail("another input in its memory may not be read any more")
 
     def _refuse_appends(self) -> None:
         """Who appends to these bytes once the run owns them has a part of them, and so has what is appended to them."""

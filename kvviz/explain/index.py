@@ -188,7 +188,6 @@ def head_and_carried(node: Node) -> tuple[int, int]:
     """Of a Loop or Scan: body inputs before the carried values, and the number of carried values."""
     if node.op_type == "Loop":
         return 2, len(node.inputs) - 2
-    # A trace that was loaded does not know the attributes.
     scanned = node.attributes.get("num_scan_inputs", len(node.inputs))
     return 0, max(len(node.inputs) - scanned - (node.opset < 9), 0)
 

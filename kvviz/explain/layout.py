@@ -41,10 +41,10 @@ def is_row_major(index: Index, frame: int, name: str) -> bool:
     place = index.places.get((frame, name))
     if place is None or place.shape is None:
         return False
-    if sum(n != 1 for n in place.shape) < 2:
-        return place.strides is None or _is_packed(place)
     if place.bound:
         return _is_bound_packed(index, frame, name, place)
+    if sum(n != 1 for n in place.shape) < 2:
+        return place.strides is None or _is_packed(place)
     if place.strides is not None:
         return _is_packed(place)
     if index.trace.policy.homes is not None:
@@ -68,13 +68,24 @@ def _is_bound_packed(index: Index, frame: int, name: str, place: Place) -> bool:
         if kept is None or name not in kept.values:
             return False
         spot = kept.spots.get(name)
-        return spot is None or packed_strides(place.shape, place.dtype) == spot.strides
+        return spot is None or _are_packed(spot.strides, place)
     outer = index.outer(frame, name)
-    return outer is not None and is_row_major(index, *outer)
+    if outer is None:
+        # An iteration number, or a slice of what a Scan reads.
+        return not place.shape
+    return is_row_major(index, *outer)
 
 
 def _is_packed(place: Place) -> bool:
-    return place.strides == packed_strides(place.shape, place.dtype)
+    return place.strides is not None and _are_packed(place.strides, place)
+
+
+def _are_packed(strides: tuple[int, ...], place: Place) -> bool:
+    """Whether these are the strides of a row-major block, where there is a step to make."""
+    packed = packed_strides(place.shape, place.dtype)
+    return 0 in (place.shape or ()) or all(
+        n == 1 or one == two for n, one, two in zip(place.shape or (), strides, packed)
+    )
 
 
 def packed_strides(shape: Any, dtype: Any) -> tuple[int, ...]:

@@ -93,7 +93,7 @@ class Touches:
                 if where is None:
                     continue
                 if where[2] == VIEW:
-                    self._sources[number, name] = self._source_in(where[0], number, node.inputs)
+                    self._sources[number, name] = self._viewed(where[0], number, node.inputs)
                 elif where[2] == PASSED:
                     inner = self.index.inner(number, name)
                     self._sources[number, name] = (
@@ -133,6 +133,21 @@ class Touches:
 
     # -- which write made a value -----------------------------------------------------------------------------------
 
+    def _viewed(self, storage: int, number: int, names: Any) -> _Source:
+        places = (self.index.places.get((number, name)) for name in names if name)
+        if any(place is not None and place.storage == storage for place in places):
+            return self._source_in(storage, number, names)
+        # An element of a sequence: nobody writes to what a sequence holds, so the last write made it.
+        return self._last_write(storage, self.last)
+
+    def _last_write(self, storage: int, before: int) -> _Source:
+        touches = self._found.get(storage)
+        for number in reversed(range(len(touches or ()))):
+            touch = (touches or [])[number]
+            if touch.writes and touch.step < before:
+                return _Source(touches, number, touch.step)
+        return _Source(touches, -1, self.first - 1)
+
     def _source_in(self, storage: int, number: int, names: Any) -> _Source:
         """The last write that made one of these values, of those that lie in a storage."""
         touches = self._found.get(storage)
@@ -158,7 +173,8 @@ class Touches:
             found = self._sources[outer]
         else:
             place = self.index.places.get(asked[-1])
-            found = _Source(None if place is None else self._found.get(place.storage), -1, self.first - 1)
+            # A slice of what a Scan reads shows what was there when its iteration began.
+            found = _Source(None, -1, self.first - 1) if place is None else self._last_write(place.storage, place.step)
         self._sources.update(dict.fromkeys(asked, found))
         return found
 

@@ -129,8 +129,7 @@ def _holds_output(index: Index, step: int, position: int) -> bool:
         elif name in weights and place.bound == "weight":
             args.append(weights[name])
         else:
-            array = np.empty(place.shape, place.dtype)
-            args.append(array if is_row_major(index, row[0], name) else array.T.copy().T)
+            args.append(_array(place, is_row_major(index, row[0], name)))
     if planned.node.op_type == "Slice" and any(
         arg is not None and name not in weights for name, arg in _steps(planned, args)
     ):
@@ -138,6 +137,15 @@ def _holds_output(index: Index, step: int, position: int) -> bool:
     outs = tuple(None if out is None else np.empty(out[3] or (), out[4]) for out in row[4])
     homes = index.trace.policy.homes(None, None, planned, args, outs, (position,))
     return homes[0].how in (VIEW, IN_PLACE)
+
+
+def _array(place: Any, row_major: bool) -> np.ndarray:
+    """An array like a value. What may not be row-major is taken to be transposed, and a vector to have gaps."""
+    if row_major:
+        return np.empty(place.shape, place.dtype)
+    if sum(n != 1 for n in place.shape) < 2:
+        return np.empty((*place.shape, 2), place.dtype)[..., 0]
+    return np.empty(place.shape[::-1], place.dtype).T
 
 
 def _steps(planned: Any, args: list[Any]) -> list[tuple[str, Any]]:

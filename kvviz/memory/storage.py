@@ -160,6 +160,18 @@ def address(array: np.ndarray) -> int:
     return array.__array_interface__["data"][0]
 
 
+def offset_in(storage: Storage, value: np.ndarray) -> int:
+    """Bytes from the start of a storage to a value.
+
+    0 where NumPy has the value elsewhere: a runtime may show it as a view that NumPy had to copy.
+    """
+    root = storage.root
+    if value is root or not value.size or not isinstance(root, np.ndarray):
+        return 0
+    offset = address(value) - address(root)
+    return offset if 0 <= offset < max(root.nbytes, storage.capacity) else 0
+
+
 def _place_of_pointer() -> int:
     """Where in an array object its pointer to the data lies; 0 if it is not where NumPy's C interface puts it.
 

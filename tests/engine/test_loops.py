@@ -239,3 +239,29 @@ def test_scan_outputs_whose_shapes_differ_between_iterations_are_refused() -> No
     text = text.replace("<int64 h = {3}", "<float h = {3}")
     with pytest.raises(kvviz.KvvizError, match="scan output 'u' has different shapes in different iterations"):
         run(text, feeds())
+
+
+@pytest.mark.parametrize("policy", ["ideal", "never", "rten", "onnxruntime"])
+def test_a_loop_of_no_trips_hands_on_a_sequence(policy: str) -> None:
+    text = """g (float[2] x, int64 n) => (seq(float[2]) y) { s = SequenceConstruct(x, x)
+        y = Loop (n, "", s) <body = b (int64 i, bool go, seq(float[2]) v) => (bool on, seq(float[2]) w)
+            { on = Identity(go) w = SequenceInsert(v, x) }> }"""
+    output = run(text, {"x": numbers(2), "n": np.array(0)}, policy=policy).outputs["y"]
+    assert isinstance(output, list) and len(output) == 2
+
+
+@pytest.mark.parametrize("policy", ["rten", "onnxruntime"])
+def test_what_a_loop_puts_into_a_block_of_the_pool_says_so(policy: str) -> None:
+    # given: five blocks are free when the Loop stacks as many bytes, or copies what it carried
+    text = """g (float[64] x, int64 n) => (float[1] y, float[1] z) <int64[1] o = {0}> {
+        a1 = Exp(x) a2 = Sin(x) a3 = Cos(x) a4 = Neg(x) a5 = Abs(x) a6 = Sum(a1, a2, a3, a4, a5) d = ReduceSum(a6, o)
+        x2 = Add(x, d) f, s = Loop (n, "", x2) <
+            body = b (int64 i, bool go, float[64] v) => (bool on, float[64] w, float[64] p) {
+                on = Identity(go) w = Sin(v) p = Cos(v) }>
+        e = ReduceSum(f, o) y = Add(d, e) z = ReduceSum(s, o) }"""
+    trace = run(text, {"x": numbers(64), "n": np.array(1)}, policy=policy)
+    freed: set[int] = set()
+    for step in trace.steps:
+        reused = {out.how for out in step.outs if out.storage in freed}
+        assert reused <= {"pool"}
+        freed = freed - {out.storage for out in step.outs} | set(step.freed)

@@ -233,3 +233,15 @@ def test_an_op_of_many_outputs_writes_all_of_them_wherever_they_lie(policy: str)
     assert [out.how for out in step.outs] == ["in place" if in_place else "new", "new", "new"]
     assert (step.written, step.copied) == (128 + 16 + 16, 0)
     assert step.allocated == step.written - 128 * in_place
+
+
+def test_a_block_that_the_pool_of_rten_thinks_is_larger_becomes_larger() -> None:
+    """rten holds a bool in four bytes: its buffer has room for as many floats, NumPy's has not."""
+    # given: c is free when y needs as many elements
+    text = """g (bool[64] x, float[64] v) => (float[1] s, float[64] y) <int64[1] o = {0}> {
+        c = And(x, x) w = Where(c, v, v) s = ReduceSum(w, o) y = Sign(v) }"""
+    trace = run(text, {"x": numbers(64) > 0, "v": numbers(64)}, policy="rten")
+    assert [step.outs[0].how for step in trace.steps][-1] == "pool"
+    for step in trace.steps:
+        for out in step.outs:
+            assert out.offset + out.nbytes <= trace.storages[out.storage].capacity

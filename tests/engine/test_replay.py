@@ -201,3 +201,11 @@ def test_values_of_a_run_that_carries_nothing_on_are_those_of_its_own_inputs() -
         steps = {out.name: step.index for step in trace.steps[recorded.first : recorded.last] for out in step.outs}
         np.testing.assert_array_equal(trace.value("a", steps["a"]), np.exp(chunk["x"]))
         np.testing.assert_array_equal(trace.value("p", steps["p"]), -np.exp(chunk["x"]))
+
+
+@pytest.mark.parametrize("policy", ["ideal", "never", "rten", "onnxruntime"])
+def test_a_dropout_that_is_not_in_training_is_computed_again(policy: str) -> None:
+    trace = run(
+        "g (float[4] x) => (float[4] y) { a = Exp(x) d = Dropout(a) y = Neg(d) }", {"x": INPUT["x"][0]}, policy=policy
+    )
+    np.testing.assert_array_equal(trace.value("y", 2), -np.exp(INPUT["x"][0]))

@@ -12,7 +12,7 @@ import pytest
 import kvviz
 from kvviz import Trace
 from kvviz.engine.records import Step
-from tests.engine.graphs import graph_of, numbers, run
+from tests.engine.graphs import graph_of, numbers, run, run_graph
 from tests.engine.test_control import FUNCTIONS, NESTED
 from tests.graph.build import MODELS
 
@@ -122,3 +122,22 @@ def test_a_loaded_graph_knows_the_types_of_its_values(tmp_path: Path) -> None:
     assert known[:2] == [("x", half, ("n", 2)), ("i", number, ())]
     assert known[3:] == [("y", half, ("n", 2)), ("t", single, (2,))]
     assert [value.kind == graph.inputs[0].kind for value in graph.inputs] == [True, True, False]
+
+
+def test_a_value_given_in_the_place_of_a_weight_is_what_the_op_overwrote() -> None:
+    graph = graph_of("g (float[2] x, float[2] w) => (float[2] y) <float[2] w = {1, 2}> { y = Add(w, x) }")
+    trace = run_graph(graph, {"x": numbers(2), "w": numbers(2, seed=1)}, donate=["w"])
+    assert trace.steps[0].decision.shares == {"y": "w"}
+    assert [(bound.name, bound.how) for bound in trace.frames[0].bindings] == [("x", "borrowed"), ("w", "donated")]
+
+
+def test_the_weights_of_a_body_are_alive_before_it_is_entered() -> None:
+    trace = run(
+        """g (float[2] x, bool c) => (float[2] y) { a = Exp(x)
+            y = If (c) <then_branch = t () => (float[2] p) <float[2] w = {1, 2}> { p = Add(a, w) },
+                        else_branch = e () => (float[2] q) <float[2] v = {3, 4}> { q = Add(a, v) }> }""",
+        {"x": numbers(2), "c": np.array(True)},
+    )
+    weights = [storage for storage in trace.storages if storage.origin == "weights"]
+    assert [(storage.name, storage.born) for storage in weights] == [("w", -1), ("", -1)]
+    assert trace.steps[0].live_bytes == sum(s.capacity for s in trace.storages if s.born < 1)

@@ -164,3 +164,26 @@ def test_no_fix_is_offered_where_another_run_would_draw_other_numbers() -> None:
     text = "g (float[2, 3] x) => (float[2, 3] t, float[2, 3] z) { a = RandomNormalLike(x) t = Relu(a) z = Neg(a) }"
     trace = kvviz.run(parsed(text), {"x": np.ones((2, 3), np.float32)})
     assert any(is_missed(trace, row) for row in trace.recorder.rows) and offered(trace) == []
+
+
+def test_nothing_is_offered_for_a_constant_that_an_if_hands_out() -> None:
+    text = """g (bool c) => (float[2] y) <float[2] k = {1, 2}> {
+        a = If (c) <then_branch = t () => (float[2] p) { p = Identity(k) },
+                    else_branch = e () => (float[2] q) <float[2] w = {3, 4}> { q = Identity(w) }>
+        y = Relu(a) }"""
+    trace = kvviz.run(parsed(text), {"c": np.array(False)}, policy="never")
+    assert offered(trace) == []
+
+
+@pytest.mark.parametrize("policy", ["ideal", "never", "rten"])
+def test_nothing_is_offered_for_a_vector_with_gaps(policy: str) -> None:
+    text = "g (float[4] x) => (float[4] y, float[2, 2] z) <int64[2] s = {2, 2}> { y = Ceil(x) z = Reshape(x, s) }"
+    given = {"x": np.arange(8, dtype=np.float32)[::2]}
+    assert problems(kvviz.run(parsed(text), given, policy=policy)) == []
+
+
+def test_an_input_in_the_same_memory_is_not_dropped_with_an_output() -> None:
+    block = np.arange(8, dtype=np.float32)
+    text = "g (float[4] a, float[4] b) => (float[4] y, float[4] z) { z = Transpose(b) y = Softmax(a) }"
+    trace = kvviz.run(parsed(text), {"a": block[:4], "b": block[4:]}, donate=["a"])
+    assert problems(trace) == []

@@ -169,3 +169,18 @@ def test_reading_what_an_ancestor_has_overwritten_is_a_broken_war_in_every_order
     assert order.wrong == ("sum",)
     assert [(h.kind, h.broken, h.value) for h in order.hazards] == [("WAR", True, "past")]
     assert "after Neg write has overwritten it" in order.hazards[0].sentence
+
+
+def test_an_element_of_a_sequence_is_what_was_put_there() -> None:
+    text = """g (float[4] x, int64 i) => (float[4] y) {
+        a = Exp(x) s = SequenceConstruct(a) e = SequenceAt(s, i) y = Neg(e) }"""
+    trace = run(text, {"x": numbers(4), "i": np.array(0)})
+    assert trace.steps[3].decision.taken == ("e",) and hazards(trace) == ()
+
+
+def test_a_slice_of_a_scan_shows_what_was_made_before_the_scan() -> None:
+    text = """g (float[3, 2] x, float[2] s) => (float[2] y, float[3, 2] z) { e = Exp(x) a = Neg(e)
+        y, z = Scan <num_scan_inputs = 1, body = b (float[2] v, float[2] r) => (float[2] w, float[2] o)
+            { w = Add(v, r) o = Relu(r) }> (s, a) }"""
+    for policy in ("ideal", "never", "rten", "onnxruntime"):
+        assert hazards(run(text, {"x": numbers(3, 2), "s": numbers(2)}, policy=policy)) == ()

@@ -1,0 +1,202 @@
+"""Nodes that move elements or show them in another shape, and those that take or put them by indices."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from tests.outside.plain_ops import fixed
+from tests.outside.scopes import Scope, Val
+
+FAR = 2**62
+
+
+def _ints(s: Scope, *numbers: int) -> Val:
+    return s.constant(np.array(numbers, np.int64))
+
+
+def reshape(s: Scope) -> None:
+    value = s.pick(fixed)
+    if value is None:
+        return
+    size, r = prod(value.shape), s.random
+    ways: list[tuple[int, ...]] = [(size,), (1, size), (size, 1), value.shape[::-1]]
+    ways += [(size // n, n) for n in (2, 3) if size and size % n == 0]
+    shape = r.choice(ways)
+    asked = list(shape)
+    if size and asked and r.random() < 0.4:
+        asked[r.randrange(len(asked))] = -1
+    if r.random() < 0.2:
+        # The shape is that of another value, worked out while the model runs.
+        other = s.pick(lambda v: fixed(v) and prod(v.shape) == size)
+        if other is not None:
+            s.make("Reshape", [value, s.emit("Shape", [other.name])[0]], replace(value, shape=other.shape))
+            return
+    zero = {"allowzero": 1} if 0 in shape else {}
+    s.make("Reshape", [value, _ints(s, *asked)], replace(value, shape=shape), **zero)
+
+
+def transpose(s: Scope) -> None:
+    value = s.pick(lambda v: v.rank > 0)
+    if value is None:
+        return
+    order = list(range(value.rank))
+    s.random.shuffle(order)
+    grows = (value.grows[0] + "t" + "".join(map(str, order)), order.index(value.grows[1])) if value.grows else None
+    like = replace(value, shape=tuple(value.shape[i] for i in order), grows=grows)
+    s.make("Transpose", [value], like, perm=order)
+
+
+def slice_some(s: Scope) -> None:
+    value = s.pick(lambda v: v.rank > 0)
+    if value is None:
+        return
+    r = s.random
+    axis, step = r.randrange(value.rank), r.choice((1, 1, 1, 2, -1, -2))
+    n = value.shape[axis]
+    if value.grows and value.grows[1] == axis:
+        if step not in (1, -1):
+            return
+        start, stop = (0, FAR) if step > 0 else (-1, -FAR)
+        like = value
+    else:
+        start, stop = (
+            (r.randrange(0, n + 1), r.choice((n, FAR, -1, n - 1))) if step > 0 else (-1, r.choice((-FAR, 0, -n)))
+        )
+        length = len(range(n)[slice(start, None if stop <= -FAR else stop, step)])
+        like = replace(value, shape=(*value.shape[:axis], length, *value.shape[axis + 1 :]))
+        if like.grows:
+            like = replace(
+                like,
+                grows=(f"{value.grows[0] if value.grows else ''}s{axis}_{length}", like.grows[1] if like.grows else 0),
+            )
+    numbers: list[Any] = [_ints(s, n) for n in (start, stop, axis - value.rank * r.randrange(2))]
+    if axis == 0 and step == 1 and r.random() < 0.4:
+        numbers = numbers[:2]
+    elif step != 1 or r.random() < 0.3:
+        numbers.append(_ints(s, step))
+    s.make("Slice", [value, *numbers], like)
+
+
+def unsqueeze(s: Scope) -> None:
+    value = s.pick(lambda v: fixed(v) and v.rank < 5)
+    if value is None:
+        return
+    if 1 in value.shape and s.random.random() < 0.5:
+        axis = value.shape.index(1)
+        s.make(
+            "Squeeze", [value, _ints(s, axis)], replace(value, shape=(*value.shape[:axis], *value.shape[axis + 1 :]))
+        )
+        return
+    axis = s.random.randrange(value.rank + 1)
+    s.make("Unsqueeze", [value, _ints(s, axis)], replace(value, shape=(*value.shape[:axis], 1, *value.shape[axis:])))
+
+
+def flatten(s: Scope) -> None:
+    value = s.pick(fixed)
+    if value is not None:
+        axis = s.random.randrange(value.rank + 1)
+        shape = (prod(value.shape[:axis]), prod(value.shape[axis:]))
+        s.make("Flatten", [value], replace(value, shape=shape), axis=axis)
+
+
+def expand(s: Scope) -> None:
+    value = s.pick(lambda v: fixed(v) and prod(v.shape) < 200 and v.rank < 5)
+    if value is None:
+        return
+    shape = tuple(n if n != 1 else s.random.choice((1, 2, 3)) for n in value.shape)
+    if s.random.random() < 0.3:
+        shape = (2, *shape)
+    if s.random.random() < 0.8:
+        s.make("Expand", [value, _ints(s, *shape)], replace(value, shape=shape))
+    elif value.rank:
+        times = [s.random.choice((1, 1, 2)) for _ in value.shape]
+        s.make(
+            "Tile", [value, _ints(s, *times)], replace(value, shape=tuple(n * t for n, t in zip(value.shape, times)))
+        )
+
+
+def split(s: Scope) -> None:
+    value = s.pick(lambda v: v.rank > 0 and v.grows is None)
+    if value is None:
+        return
+    axis = s.random.randrange(value.rank)
+    n = value.shape[axis]
+    first = s.random.randrange(0, n + 1)
+    parts = [first, n - first] if s.random.random() < 0.7 else [0, first, n - first]
+    names = s.emit("Split", [value.name, _ints(s, *parts).name], len(parts), axis=axis)
+    for name, part in zip(names, parts):
+        s.add(replace(value, name=name, shape=(*value.shape[:axis], part, *value.shape[axis + 1 :])))
+
+
+def identity(s: Scope) -> None:
+    value = s.pick(lambda v: True)
+    if value is not None:
+        s.make(
+            s.random.choice(("Identity", "Identity", "Dropout")) if value.dtype == "float32" else "Identity",
+            [value],
+            value,
+        )
+
+
+def concat(s: Scope) -> None:
+    value = s.pick(lambda v: v.rank > 0 and prod(v.shape) < 500)
+    if value is None:
+        return
+    axis = value.grows[1] if value.grows else s.random.randrange(value.rank)
+    rest = (value.shape[:axis], value.shape[axis + 1 :])
+
+    def joins(v: Val) -> bool:
+        return (
+            fixed(v)
+            and v.dtype == value.dtype
+            and v.rank == value.rank
+            and (v.shape[:axis], v.shape[axis + 1 :]) == rest
+        )
+
+    more = [s.pick(joins) or value for _ in range(s.random.choice((1, 1, 2)))]
+    if value.grows:
+        more = [v if fixed(v) else s.constant(s.numbers(value.dtype, (*rest[0], 1, *rest[1]))) for v in more]
+    length = sum(v.shape[axis] for v in more)
+    grows = (f"{value.grows[0]}c{length}", axis) if value.grows else None
+    parts = [value, *more]
+    if s.random.random() < 0.25 and not value.grows:
+        s.random.shuffle(parts)
+    like = Val("", value.dtype, (*rest[0], value.shape[axis] + length, *rest[1]), all(v.exact for v in parts))
+    like = replace(like, big=max(v.big for v in parts), grows=grows)
+    s.make("Concat", parts, like, axis=axis - value.rank * s.random.randrange(2))
+
+
+def pad(s: Scope) -> None:
+    value = s.pick(lambda v: v.rank > 0 and fixed(v) and v.dtype in ("float32", "int64", "float64", "int32"))
+    if value is None or 0 in value.shape:
+        return
+    ends = [s.random.choice((0, 0, 1, 2)) for _ in range(2 * value.rank)]
+    mode = s.random.choice(("constant", "constant", "edge"))
+    if mode == "constant" and s.random.random() < 0.3 and value.shape[0] > 1:
+        ends[0] = -1
+    shape = tuple(n + ends[i] + ends[i + value.rank] for i, n in enumerate(value.shape))
+    s.make("Pad", [value, _ints(s, *ends)], replace(value, shape=shape), mode=mode)
+
+
+def about_shape(s: Scope) -> None:
+    value = s.pick(fixed)
+    if value is None:
+        return
+    way = s.random.randrange(4)
+    if way == 0 and value.rank:
+        s.make("Shape", [value], Val("", "int64", (value.rank,), big=3000.0))
+    elif way == 1:
+        s.make("Size", [value], Val("", "int64", (), big=3000.0))
+    elif value.rank:
+        (shape,) = s.emit("Shape", [value.name])
+        if way == 2:
+            n = value.shape[0]
+            (length,) = s.emit("Gather", [shape, s.constant(np.array(0, np.int64)).name])
+            ends = [s.constant(np.array(k, np.int64)) for k in (0, 1)]
+            s.make("Range", [ends[0], length, ends[1]], Val("", "int64", (n,), big=max(n, 1)))
+        else:
+            s.make("ConstantOfShape", [shape], Val("", "float32", value.shape, big=1.0))

@@ -1,0 +1,148 @@
+"""What is asked of a trace afterwards: the report and its fixes, hazards, the file, and values of the past."""
+
+from __future__ import annotations
+
+import io
+from contextlib import suppress
+from dataclasses import fields
+from random import Random
+from typing import Any
+
+import numpy as np
+
+import kvviz
+from kvviz.errors import ReplayError
+from tests.outside import pairs
+
+
+def same(one: Any, two: Any) -> bool:
+    """Whether two results have the same bits."""
+    if isinstance(one, (list, tuple)):
+        return len(one) == len(two) and all(same(a, b) for a, b in zip(one, two))
+    one, two = np.asarray(one), np.asarray(two)
+    return one.dtype == two.dtype and one.shape == two.shape and one.tobytes() == two.tobytes()
+
+
+def _like(trace: Any, other: Any, index: int) -> Any:
+    step = trace.steps[index]
+    key = (step.run, step.frame, step.node_index)
+    return next((s for s in other.steps if (s.run, s.frame, s.node_index) == key), None)
+
+
+def report(trace: Any, r: Random, most: int) -> list[str]:
+    """The report agrees with the steps, and what it offers works."""
+    found = kvviz.explain(trace)
+    wrong = []
+    text = repr(found) + found._repr_html_()  # type: ignore[attr-defined]
+    if not text:
+        wrong.append("the report says nothing")
+    if found.counts.missed_bytes != sum(entry.bytes for entry in found.missed):
+        wrong.append(f"{found.counts.missed_bytes} bytes missed; the entries' sum differs")
+    if sum(part.bytes for part in found.peak.parts) != found.peak.bytes or found.peak.bytes != trace.peak_bytes:
+        wrong.append("the parts of the peak do not sum to it")
+    steps = [index for entry in found.missed if not entry.clones for index in entry.steps]
+    if len(steps) != len(set(steps)):
+        wrong.append("a step is missed twice")
+    offers = []
+    for entry in found.missed:
+        if not entry.blockers or any(not blocker.message for blocker in entry.blockers):
+            wrong.append(f"{entry.node} is missed without a reason")
+        if entry.clones:
+            continue
+        spent = sum(max(trace.steps[i].allocated, trace.steps[i].copied) for i in entry.steps)
+        if spent != entry.bytes:
+            wrong.append(f"{entry.node}: {entry.bytes} bytes missed, its steps spent {spent}")
+        for index in entry.steps:
+            blockers = trace.steps[index].decision.blockers
+            if not blockers:
+                wrong.append(f"step {index} is missed without a reason")
+            offers += [(index, blocker) for blocker in blockers if blocker.fix is not None]
+        if entry.peak_effect > trace.peak_bytes:
+            wrong.append(f"{entry.node}: an effect of {entry.peak_effect} on a peak of {trace.peak_bytes}")
+    for index, blocker in r.sample(offers, min(len(offers), most)):
+        wrong += _apply(trace, index, blocker)
+    return wrong
+
+
+def _apply(trace: Any, index: int, blocker: Any) -> list[str]:
+    fix = blocker.fix
+    told = f"step {index} ({trace.steps[index].op_type}), {blocker.code}, fix {fix.label!r}"
+    after = fix.apply()
+    step = _like(trace, after, index)
+    wrong = []
+    if step is None:
+        return [f"{told}: the step is not there any more"]
+    # Of two inputs that a policy alone refused, the op takes over one.
+    blocked = {b.input for b in step.decision.blockers}
+    if step.decision.dispatch != "in_place" or blocker.input in blocked:
+        codes = [b.code.value for b in step.decision.blockers]
+        wrong.append(f"{told}: still {step.decision.dispatch}, taken {step.decision.taken}, blockers {codes}")
+    for name, value in after.outputs.items():
+        if name in trace.outputs and not same(value, trace.outputs[name]):
+            wrong.append(f"{told}: {name} differs")
+    return wrong
+
+
+def hazard_pairs(trace: Any, feeds: dict[str, np.ndarray]) -> list[str]:
+    """The hazards are those that trying every pair finds."""
+    found = kvviz.hazards(trace)
+    if any(not hazard.sentence for hazard in found):
+        return ["a hazard says nothing"]
+    if any(hazard.broken for hazard in found):
+        return [f"broken: {hazard.sentence}" for hazard in found if hazard.broken]
+    want = pairs.expected(trace, feeds) if trace.policy.name in ("ideal", "never") else None
+    if want is None:
+        return []
+    have = {(h.kind, h.first, h.second, h.storage) for h in found}
+    return [f"hazards: {sorted(have - want)} too many, {sorted(want - have)} missing"] if have != want else []
+
+
+def file(trace: Any) -> list[str]:
+    """A trace that went through a file says the same."""
+    place = io.BytesIO()
+    trace.save(place)
+    place.seek(0)
+    loaded = kvviz.Trace.load(place)
+    wrong = []
+    for one, two in zip(trace.steps, loaded.steps, strict=True):
+        for name in (f.name for f in fields(one)):
+            if name == "graph_node":
+                continue
+            if getattr(one, name) != getattr(two, name):
+                wrong.append(f"from a file step {one.index}.{name} is {getattr(two, name)}, not {getattr(one, name)}")
+    if trace.storages != loaded.storages:
+        wrong.append("from a file the storages differ")
+    if [(f.path, f.bindings) for f in trace.frames] != [(f.path, f.bindings) for f in loaded.frames]:
+        wrong.append("from a file the frames differ")
+    if _plain(kvviz.explain(trace)) != _plain(kvviz.explain(loaded)):
+        wrong.append("from a file the report differs")
+    if kvviz.hazards(trace) != kvviz.hazards(loaded):
+        wrong.append("from a file the hazards differ")
+    if repr(trace) != repr(loaded) or repr(trace.table()) != repr(loaded.table()):
+        wrong.append("from a file the table differs")
+    return wrong
+
+
+def _plain(found: Any) -> tuple[Any, ...]:
+    """What a report says, without what can be done about it: a loaded trace cannot be run again."""
+    missed = [(m.node, m.frame, m.steps, m.bytes, m.clones, [b.message for b in m.blockers]) for m in found.missed]
+    return missed, found.peak, found.held_too_long, found.counts, [c.sentence for c in found.caches]
+
+
+def values(trace: Any, wanted: dict[str, Any], r: Random, close: Any) -> list[str]:
+    """Values of the past are those that the judge computes."""
+    wrong = []
+    main = [step for step in trace.steps if not step.frame]
+    for step in r.sample(main, min(3, len(main))):
+        for name in step.outputs:
+            if name in wanted and isinstance(wanted[name], np.ndarray):
+                wrong += close(f"value({name!r}, {step.index})", trace.value(name, step.index), name)
+        name = r.choice(list(wanted))
+        with suppress(ReplayError):
+            wrong += close(f"value({name!r}, {step.index})", trace.value(name, step.index), name)
+    inner = [step for step in trace.steps if step.frame]
+    for step in r.sample(inner, min(2, len(inner))):
+        for out in step.outs:
+            if out.shape is not None and trace.value(out.name, step.index).shape != out.shape:
+                wrong.append(f"value({out.name!r}, {step.index}) has another shape than {out.shape}")
+    return wrong
