@@ -103,10 +103,10 @@ def test_no_lock_file_of_uv_is_committed() -> None:
     assert "uv.lock" in (ROOT / ".gitignore").read_text("utf-8").split()
 
 
-def test_the_front_end_module_stays_under_100_kb() -> None:
+def test_the_front_end_module_stays_under_120_kb() -> None:
     sizes = {path.name: path.stat().st_size for path in (ROOT / "kvviz" / "widget" / "static").glob("*.js")}
     assert sizes, "no bundle: run make widget"
-    assert {name: size for name, size in sizes.items() if size >= 100_000} == {}
+    assert {name: size for name, size in sizes.items() if size >= 120_000} == {}
 
 
 def test_importing_kvviz_is_light(record_property: Callable[[str, object], None]) -> None:

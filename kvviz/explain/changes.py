@@ -70,6 +70,15 @@ class Swap:
 
 
 @dataclass(frozen=True, slots=True)
+class Reorder:
+    """Run in another order: its name, the Python that makes such a schedule, and the order itself."""
+
+    name: str
+    code: str
+    order: Picks
+
+
+@dataclass(frozen=True, slots=True)
 class FixDims:
     """Write the lengths of free dimensions into the model: (input, axis, length) of each."""
 
@@ -83,7 +92,7 @@ class UsePolicy:
     name: str
 
 
-Change = RunFirst | Donate | ByValue | Reserve | Capacity | GrowAfter | Drop | Swap | FixDims | UsePolicy
+Change = RunFirst | Donate | ByValue | Reserve | Capacity | GrowAfter | Drop | Swap | FixDims | Reorder | UsePolicy
 
 
 def arguments(trace: Any, changes: Sequence[Change], picked: bool = False) -> dict[str, Any]:
@@ -186,6 +195,8 @@ def _policy(trace: Any, changes: Sequence[Change], picked: bool) -> Policy:
             policy = replace(find_policy(change.name), schedule=policy.schedule)
         elif isinstance(change, ByValue):
             policy = replace(policy, captures=by_value)
+        elif isinstance(change, Reorder):
+            policy = replace(policy, schedule=change.order)
     if picked:
         policy = replace(policy, schedule=Picks.of(trace))
     pairs = tuple((c.graph, c.reader, c.node) for c in changes if isinstance(c, RunFirst))

@@ -12,6 +12,7 @@ from typing import Any
 from kvviz.explain.findings import CacheFinding, cache_findings
 from kvviz.explain.held import Held, held_too_long
 from kvviz.explain.index import index_of
+from kvviz.explain.lower_peak import OtherOrder, lower_peak
 from kvviz.explain.peak import Peak, peak
 from kvviz.explain.summary import Counts, Missed, counts, missed
 from kvviz.explain.warned import with_warnings
@@ -35,6 +36,8 @@ class Report:
         Storages that were kept after the last use of everything in them.
     caches : tuple of CacheFinding
         What happened to caches, in sentences: what may make results wrong first.
+    other_order : OtherOrder or None
+        An order of the main graph whose peak is much lower, with the fix that runs in it.
     """
 
     trace: Any = field(compare=False)
@@ -43,6 +46,7 @@ class Report:
     peak: Peak
     held_too_long: tuple[Held, ...]
     caches: tuple[CacheFinding, ...]
+    other_order: OtherOrder | None = None
 
 
 def explain(trace: Any) -> Report:
@@ -67,4 +71,4 @@ def explain(trace: Any) -> Report:
     """
     index = index_of(trace)
     caches = with_warnings(trace, cache_findings(index))
-    return Report(trace, counts(trace), missed(trace), peak(trace), held_too_long(index), caches)
+    return Report(trace, counts(trace), missed(trace), peak(trace), held_too_long(index), caches, lower_peak(index))

@@ -34,7 +34,7 @@ class Fix:
     ----------
     kind : str
         ``"run_first"``, ``"donate"``, ``"by_value"``, ``"reserve"``, ``"capacity"``, ``"grow_after"``, ``"drop"``,
-        ``"swap"``, ``"fix_dims"`` or ``"policy"``: of the first change.
+        ``"swap"``, ``"fix_dims"``, ``"policy"`` or ``"reorder"``: of the first change.
     label : str
         A few words.
     sentence : str
@@ -93,7 +93,7 @@ def fix_for(index: Index, step: int, position: int) -> Fix | None:
         Of the input.
     """
     known: dict[tuple[int, int], Fix | None] = index.notes.setdefault("fixes", {})
-    if not _is_over(index, step) or _has_chance(index):
+    if not is_repeatable(index, step):
         return None
     if (step, position) not in known:
         known[step, position] = _find(index, step, position)
@@ -179,6 +179,11 @@ def _in_exchange(index: Index, step: int, position: int, changes: tuple[Change, 
                 )
                 lost += sum(nbytes(out[3], out[4]) for out in later[4] if out is not None and out[0] == storage)
     return lost, told
+
+
+def is_repeatable(index: Index, step: int) -> bool:
+    """Whether the run of a step was finished, and another run would give the same results."""
+    return _is_over(index, step) and not _has_chance(index)
 
 
 def _is_over(index: Index, step: int) -> bool:

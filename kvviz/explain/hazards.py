@@ -11,7 +11,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -88,10 +88,10 @@ def is_ordered(trace: Any, first: int, second: int) -> bool:
 
 
 def _reachability(index: Index, run: int) -> Reachability:
-    if ("reachability", run) not in index.notes:
-        index.notes["reachability", run] = Reachability(index, run)
-    found: Reachability = index.notes["reachability", run]
-    return found
+    known: dict[int, Reachability] = index.notes.setdefault("reachability", {})
+    if run not in known:
+        known[run] = Reachability(index, run)
+    return known[run]
 
 
 class _Pairs:
@@ -158,7 +158,8 @@ class _Pairs:
         if len(earlier) + len(since) <= _FEW:
             return [number for part in (earlier, since) for number in part if number not in gone]
         joined = np.concatenate([np.asarray(earlier, np.int32), np.asarray(since, np.int32)])
-        return joined[~np.isin(joined, list(gone))] if gone else joined
+        left: Any = joined[~np.isin(joined, list(gone))] if gone else joined
+        return cast(Sequence[int], left)
 
 
 def _hidden(index: Index, storage: int, early: Touch, late: Touch) -> Hazard:

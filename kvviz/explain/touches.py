@@ -76,7 +76,7 @@ class Touches:
         self.first, self.last = first, last
         self._found: dict[int, list[Touch]] = {}
         # For every value the list that its storage had then, and the number of the write in it that made the bytes.
-        self._sources: dict[Key, tuple[list[Touch] | None, int]] = {}
+        self._sources: dict[Key, _Source] = {}
         rows = (row for row in index.rows[first:last] if row[2])
         made = (where for row in rows for where in row[4] if where is not None)
         # The strides of each block that an op appended to; a past that the caller gave has them too.
@@ -213,9 +213,9 @@ def overlap(one: Region, two: Region) -> bool:
     low, high = min(one.low, two.low), max(one.high, two.high)
     # The block is never touched, so it costs no memory.
     block = np.empty(high - low, np.uint8)
-    arrays = [np.ndarray(r.shape, r.dtype, block, r.offset - low, r.strides) for r in (one, two)]
+    first, second = (np.ndarray(r.shape, r.dtype, block, r.offset - low, r.strides) for r in (one, two))
     try:
-        return np.shares_memory(*arrays, max_work=_WORK)
+        return np.shares_memory(first, second, max_work=_WORK)
     except np.exceptions.TooHardError:
         return True
 

@@ -15,6 +15,7 @@ from kvviz.explain.changes import (
     Drop,
     FixDims,
     GrowAfter,
+    Reorder,
     Reserve,
     RunFirst,
     Swap,
@@ -36,6 +37,7 @@ KINDS: dict[type, str] = {
     Drop: "drop",
     Swap: "swap",
     FixDims: "fix_dims",
+    Reorder: "reorder",
     UsePolicy: "policy",
 }
 
@@ -61,7 +63,7 @@ def label_of(graph: Graph, changes: Sequence[Change]) -> str:
     for change in changes:
         if isinstance(change, Capacity):
             told.append(f"kv_capacity={change.rows}")
-        elif isinstance(change, (GrowAfter, ByValue, Swap, FixDims, UsePolicy)):
+        elif isinstance(change, (GrowAfter, ByValue, Swap, FixDims, Reorder, UsePolicy)):
             told.append(_SHORT[type(change)](change))
     return " and ".join(told)
 
@@ -89,8 +91,8 @@ def code_of(trace: Any, changes: Sequence[Change], picked: bool) -> str:
     ordered = bool(planned) and (picked or trace.policy.schedule is not model_order)
     if not ordered:
         moves: dict[tuple[GraphKey, int], list[int]] = {}
-        for change in planned:
-            moves.setdefault((change.graph, change.node), []).append(change.reader)
+        for first in planned:
+            moves.setdefault((first.graph, first.node), []).append(first.reader)
         for (where, node), readers in moves.items():
             moved = _moved(graph, where, node, readers)
             nodes = _nodes(graph, where)
@@ -102,7 +104,9 @@ def code_of(trace: Any, changes: Sequence[Change], picked: bool) -> str:
         base = "Picks.of(trace)" if picked else "policy.schedule"
         lines.append(f"policy = dataclasses.replace(policy, schedule=Before({base}, ({pairs},)))")
     for change in changes:
-        if isinstance(change, Swap):
+        if isinstance(change, Reorder):
+            lines.append(f"policy = dataclasses.replace(policy, schedule={change.code})")
+        elif isinstance(change, Swap):
             lines.append(
                 f"node = {_nodes(graph, change.graph)}[{change.node}]; "
                 "node.input[0], node.input[1] = node.input[1], node.input[0]"
@@ -115,6 +119,7 @@ def code_of(trace: Any, changes: Sequence[Change], picked: bool) -> str:
         elif isinstance(change, Reserve):
             past = f"inputs[{change.input!r}]"
             lines.append(f"{past} = kvviz.reserve({past}, axis={change.axis}, capacity={change.rows})")
+    ordered = ordered or any(isinstance(change, Reorder) for change in changes)
     return "\n".join(lines + _call(trace, changes, ordered))
 
 
@@ -168,6 +173,7 @@ _SHORT: dict[type, Callable[[Any], str]] = {
     ByValue: lambda c: "capture by value",
     Swap: lambda c: "swap the operands",
     FixDims: lambda c: "fix the free dimensions",
+    Reorder: lambda c: f"run in {c.name}",
     UsePolicy: lambda c: f'policy="{c.name}"',
 }
 _CLAUSES: dict[type, Callable[[Any], str]] = {

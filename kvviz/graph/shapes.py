@@ -92,7 +92,7 @@ def _numbered(graph: Graph) -> list[Any]:
         dims = () if proto is None else tuple(proto.tensor_type.shape.dim)
         numbers = [(axis, n) for axis, n in enumerate(value.shape or ()) if isinstance(n, int)]
         free = [(axis, n) for axis, n in numbers if axis < len(dims) and not dims[axis].HasField("dim_value")]
-        if free:
+        if proto is not None and free:
             proto = onnx.TypeProto.FromString(proto.SerializeToString())
             for axis, n in free:
                 proto.tensor_type.shape.dim[axis].dim_value = n

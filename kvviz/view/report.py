@@ -56,7 +56,7 @@ def report_text(found: Report) -> str:
         [_model_line(trace), *_totals(trace), _numbers(found)],
         _runs(trace),
         _missed_lines(found),
-        [*_peak_lines(trace, found.peak), *_held_lines(found)],
+        [*_peak_lines(trace, found.peak), *_order_lines(found), *_held_lines(found)],
         _findings(found),
     ]
     used = sum(len(lines) + 1 for lines in blocks if lines)
@@ -237,6 +237,13 @@ def _part(part: PeakPart) -> str:
     if part.group in ("views", "held too long"):
         told = "kept by views" if part.group == "views" else "held too long"
     return f"{buffer(part.storage)} {short(part.name)}" + (f", {told}" if told else "")
+
+
+def _order_lines(found: Report) -> list[str]:
+    other = found.other_order
+    if other is None:
+        return []
+    return _wrapped(f"  another order needs less: at most {size(other.bytes)}; fix: {other.fix.label}", _INDENT, "")
 
 
 def _held_lines(found: Report) -> list[str]:

@@ -50,6 +50,12 @@ def report_data(trace: Any) -> dict[str, Any]:
         "tokens": trace.tokens,
         "missed": [_missed_data(entry) for entry in found.missed],
         "peak": {**asdict(found.peak), "groups": found.peak.groups},
+        "other_order": found.other_order
+        and {
+            "name": found.other_order.name,
+            "bytes": found.other_order.bytes,
+            "fix": _fix_data(found.other_order.fix),
+        },
         "held_too_long": [asdict(held) for held in found.held_too_long],
         "cache_findings": [
             {"kind": f.kind, "caches": f.caches, "run": f.run, "bytes": f.bytes, "sentence": f.sentence}

@@ -75,7 +75,7 @@ def report_html(found: Report) -> str:
         f'<p class="soft">{c.in_place:,} ops in place, {count(c.views, "view")}, {c.missed:,} missed, '
         f"{c.cannot:,} cannot, which spent {size(c.cannot_bytes)}{_kept(trace)}</p>"
     )
-    parts = [head, _missed(trace, found.missed), _peak(trace, found.peak), _held(found), _caches(found)]
+    parts = [head, _missed(trace, found.missed), _peak(trace, found.peak), _order(found), _held(found), _caches(found)]
     return f'<div class="kvviz-report"><style>{_STYLE}</style>{"".join(parts)}</div>'
 
 
@@ -148,6 +148,13 @@ def _peak(trace: Any, top: Peak) -> str:
 
 def _named(part: Any) -> str:
     return part.name if part.storage is None else f"{buffer(part.storage)} {short(part.name, 40)} {size(part.bytes)}"
+
+
+def _order(found: Report) -> str:
+    other = found.other_order
+    if other is None:
+        return ""
+    return f"<p>Another order needs less: at most {size(other.bytes)}.</p>{_fix(other.fix)}"
 
 
 def _held(found: Report) -> str:

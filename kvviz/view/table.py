@@ -26,8 +26,17 @@ COLUMNS = (
     ("sentence", "what happened", False, 160),
 )
 _SHOWN_ROWS = 60
-_SIZES = ("written", "copied", "allocated", "live", "peak", "above_weights", "moved_outside")
-_SIZES += ("missed_bytes", "cannot_bytes")
+_SIZES = {
+    "written",
+    "copied",
+    "allocated",
+    "live",
+    "peak",
+    "above_weights",
+    "moved_outside",
+    "missed_bytes",
+    "cannot_bytes",
+}
 
 
 @dataclass(frozen=True, slots=True, repr=False)

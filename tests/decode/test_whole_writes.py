@@ -32,17 +32,17 @@ def rows_of(spans: Any) -> list[int]:
 
 @pytest.mark.parametrize(
     "at",
-    [[[0]], [[0, 0], [0, 1]], [[0, 1]], [[0, 0, 3], [0, 1, 3]], [[0, 1, 4], [0, 1, 2]]],
-    ids=["an entry", "all heads", "a head", "a row of all heads", "two rows of a head"],
+    [[[0]], [[0, 0], [0, 1]], [[0, 1]], [[0, 0, 3], [0, 1, 3]], [[0, 1, 4], [0, 1, 2]], [[[0, 0, 3]], [[0, 1, 3]]]],
+    ids=["an entry", "all heads", "a head", "a row of all heads", "two rows of a head", "a row of each head"],
 )
-def test_a_scatter_by_fewer_indices_than_reach_the_rows_writes_all_rows(at: list[list[int]]) -> None:
+def test_a_scatter_by_fewer_indices_than_reach_the_rows_writes_all_rows(at: list) -> None:
     # given a cache of which all rows hold something, and indices that name an entry, heads in it, or rows in heads
     nodes = [node("ScatterND", "cache at new", "cache_out")]
-    proto = model(nodes, ["cache float 1 2 5 3", "at int64 n k", "new float"], ["cache_out float 1 2 5 3"])
-    cache, depth = np.ones(SHAPE, np.float32), len(at[0])
-    new = np.full((len(at), *SHAPE[depth:]), 2, np.float32)
+    proto = model(nodes, ["cache float 1 2 5 3", "at int64", "new float"], ["cache_out float 1 2 5 3"])
+    cache, places = np.ones(SHAPE, np.float32), np.array(at)
+    new = np.full((*places.shape[:-1], *SHAPE[places.shape[-1] :]), 2, np.float32)
     # when they are overwritten
-    trace = kvviz.run(kvviz.load(proto), {"cache": cache, "at": np.array(at), "new": new})
+    trace = kvviz.run(kvviz.load(proto), {"cache": cache, "at": places, "new": new})
     # then those rows are written whose numbers have changed
     run = only_run(trace)
     changed = rows_that_changed(cache, trace.outputs["cache_out"])

@@ -189,6 +189,20 @@ def test_a_sequence_is_kept_as_it_was() -> None:
     np.testing.assert_array_equal(trace.value("y"), numbers(2, seed=1))
 
 
+def test_values_of_a_run_that_carries_nothing_on_are_those_of_its_own_inputs() -> None:
+    # given a stream whose chunks have nothing to do with each other, with a branch in every run
+    text = """g (float[4] x) => (float[4] y) <bool c = {1}> { a = Exp(x)
+        y = If (c) <then_branch = t () => (float[4] u) { p = Neg(a) u = Exp(p) },
+                    else_branch = e () => (float[4] v) { v = Neg(a) }> }"""
+    chunks = [{"x": numbers(4, seed=seed)} for seed in range(3)]
+    trace = kvviz.stream(graph_of(text), chunks)
+    # then what is read of each run, inside of the branch and out, follows from that run's chunk
+    for chunk, recorded in zip(chunks, trace.runs, strict=True):
+        steps = {out.name: step.index for step in trace.steps[recorded.first : recorded.last] for out in step.outs}
+        np.testing.assert_array_equal(trace.value("a", steps["a"]), np.exp(chunk["x"]))
+        np.testing.assert_array_equal(trace.value("p", steps["p"]), -np.exp(chunk["x"]))
+
+
 @pytest.mark.parametrize("policy", ["ideal", "never", "rten", "onnxruntime"])
 def test_a_dropout_that_is_not_in_training_is_computed_again(policy: str) -> None:
     trace = run(

@@ -10,6 +10,7 @@ import pytest
 
 import kvviz
 from kvviz.engine.reasons import is_missed
+from kvviz.view.report_html import report_html
 from tests.engine.graphs import graph_of, numbers
 from tests.explain.applying import problems
 
@@ -27,7 +28,7 @@ REPEATED = """g (float[1] x, float[k] rows) => (float[m] z) <int64[1] three = {3
 def assert_can_be_looked_at(trace: kvviz.Trace) -> None:
     """Every reader gets through, every missed op has a reason, and every fix works."""
     report = kvviz.explain(trace)
-    assert "peak" in str(report) and "Peak" in report._repr_html_()
+    assert "peak" in str(report) and "Peak" in report_html(report)
     assert trace.to_html() and len(trace.table()) == len(trace.steps)
     assert all(run.capacity >= 0 for cache in trace.caches for run in cache.runs)
     for entry in report.missed:

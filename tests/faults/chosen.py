@@ -11,7 +11,7 @@ from types import FrameType
 
 import pytest
 
-# How long a test may take: this many times as long as without a fault, and so many seconds on top.
+# What a test may take of the processor: this many times as long as without a fault, and so many seconds on top.
 _SLOWER, _MORE = 8.0, 10.0
 
 
@@ -33,7 +33,7 @@ class Chosen:
 
     def pytest_configure(self) -> None:
         quick_examples()
-        signal.signal(signal.SIGALRM, self._over)
+        signal.signal(signal.SIGPROF, self._over)
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed:
@@ -46,9 +46,9 @@ class Chosen:
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
         self.now = item.nodeid
-        signal.setitimer(signal.ITIMER_REAL, _SLOWER * self.tests[item.nodeid] + _MORE)
+        signal.setitimer(signal.ITIMER_PROF, _SLOWER * self.tests[item.nodeid] + _MORE)
         result = yield
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.setitimer(signal.ITIMER_PROF, 0)
         return result
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:

@@ -52,4 +52,22 @@ EQUIVALENT: dict[tuple[str, str, str, str], str] = {
         "return Home(POOL, -1, storage)",
         "return (Home(-1, POOL, storage))",
     ): "of a home that names a storage nothing else is read",
+    (
+        "kvviz/decode/rows.py",
+        "runs_of",
+        "if found and found[-1][1] == row and found[-1][2] + row - found[-1][0] == number:",
+        "if found and found[-1][1] == row and (found[-1][2] + row - found[-1][0] != number):",
+    ): "rows that follow each other stay spans of their own, which are joined where they are stored",
+    (
+        "kvviz/decode/walk.py",
+        "_Walk._sources",
+        "if given:",
+        "if True:",
+    ): "a Concat has no input that is absent",
+    (
+        "kvviz/engine/plan.py",
+        "PlannedNode.__init__",
+        "self.lone_input = self.inputs[0] if len(self.inputs) == 1 else -1",
+        "self.lone_input = self.inputs[0] if len(self.inputs) == 1 else (1)",
+    ): "an op without inputs runs on the reference evaluator's kernel, which names its inputs and so gets none",
 }

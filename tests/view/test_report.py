@@ -153,8 +153,8 @@ def test_what_a_finding_says_with_its_fix_no_warning_says_again(copying: kvviz.T
 def test_the_missed_list_begins_with_the_node_that_spent_most_and_tells_why(copying: kvviz.Trace) -> None:
     worst = missed(copying)[0]
     head, line, *why = block(report(copying), "missed")
-    told = f"missed in place: {size(sum(e.bytes for e in missed(copying)))} in {len(missed(copying))} nodes"
-    assert head == f"{told}; ops that cannot by kind spent {size(counts(copying).cannot_bytes)}"
+    spent = f"missed in place: {size(sum(e.bytes for e in missed(copying)))} in {len(missed(copying))} nodes"
+    assert head == f"{spent}; ops that cannot by kind spent {size(counts(copying).cannot_bytes)}"
     told = [*size(worst.bytes).split(), worst.op_type, worst.node, *f"in {len(worst.steps)} steps".split()]
     assert line.partition(";")[0].split() == told
     assert why[0].lstrip().startswith(f"step {worst.step:,}: {worst.op_type} cannot ")
