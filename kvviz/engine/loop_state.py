@@ -56,13 +56,26 @@ class LoopState:
 
     def clone(self, ledger: Ledger, value: Any, frame: Frame, slot: int) -> None:
         """Give an iteration its own copy of a captured value."""
+        if not isinstance(value, np.ndarray):
+            # A sequence, each of its elements for itself.
+            parts = [np.array(part, order="C") for part in value] if isinstance(value, (list, tuple)) else value
+            storage = ledger.new(0, None)
+            if isinstance(parts, list):
+                storage.parts = tuple(self._block(ledger, part) for part in parts)
+            for part in storage.parts:
+                part.holders += 1
+            frame.bind(slot, parts, storage)
+            return
         copy, block = _cloned(value)
+        frame.bind(slot, copy, self._block(ledger, block))
+
+    def _block(self, ledger: Ledger, block: np.ndarray) -> Storage:
         storage = ledger.new(block.nbytes, block)
         if ledger.pool is not None:
             ledger.pool.made(storage, block)
-        frame.bind(slot, copy, storage)
         self.allocated += block.nbytes
         self.cloned += block.nbytes
+        return storage
 
 
 def _cloned(value: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

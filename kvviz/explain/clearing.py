@@ -250,6 +250,19 @@ class Clearing:
                 if name in recipe.lent if recipe is not None else self.index.trace.tokens:
                     self._fail("the caller needs it again")
                 self.changes[Donate(name)] = None
+        self._refuse_lent_memory(storage)
+
+    def _refuse_lent_memory(self, storage: int) -> None:
+        """What no op reads is no value of the run, but its memory is still the caller's."""
+        recipe = self.index.trace.recipe
+        kept = None if recipe is None else recipe.kept()
+        if kept is None:
+            return
+        bindings = self.index.frames[self.path[0]].bindings
+        blocks = {kept.spots[name].block for name, bound, *_ in bindings if bound == storage and name in kept.spots}
+        unread = kept.spots.keys() - {name for name, *_ in bindings} - set(recipe.options.get("donate", ()))
+        if any(kept.spots[name].block in blocks for name in unread):
+            self._fail("an input that no op reads lies in the same memory")
 
     def _fail(self, why: str) -> Any:
         raise Unfixable(why)

@@ -13,13 +13,12 @@ from kvviz.engine.rows import APPEND, NEW, POOL, VIEW
 from kvviz.explain.changes import Capacity, Change, Donate, GrowAfter, Reserve
 from kvviz.explain.clearing import Unfixable
 from kvviz.explain.index import Index, grows
-from kvviz.explain.lives import nbytes
+from kvviz.explain.lives import Place, nbytes
+from kvviz.graph.model import Node
 from kvviz.ops.registry import Grow
 
 # What may be said of a past that only lacks room.
 _FIXABLE = b.NO_CAPACITY | b.BORROWED_INPUT | b.POLICY
-# Views that leave shape and strides as they are.
-_SAME = {"Identity"}
 
 
 class Growth:
@@ -140,7 +139,7 @@ def _source(index: Index, frame: int, name: str, axis: int, steps: list[int]) ->
             if inner is None:
                 return None
             frame, name = inner
-        elif place.how == VIEW and node.op_type in _SAME:
+        elif place.how == VIEW and _is_same(node, place, index.places.get((frame, node.inputs[0]))):
             name = node.inputs[0]
         else:
             grow = next((g for g in grows(row[1]) if node.outputs[g.output] == name), None)
@@ -151,6 +150,14 @@ def _source(index: Index, frame: int, name: str, axis: int, steps: list[int]) ->
                 return None
             steps.append(place.step)
             name = node.inputs[grow.input]
+
+
+def _is_same(node: Node, view: Place, viewed: Place | None) -> bool:
+    """Whether a view leaves shape and strides as they are, as that of a Cast to the same type does."""
+    if viewed is None or (view.shape, view.offset, str(view.dtype)) != (viewed.shape, viewed.offset, str(viewed.dtype)):
+        return False
+    axes = list(range(len(view.shape or ())))
+    return node.op_type != "Transpose" or list(node.attributes.get("perm", axes[::-1])) == axes
 
 
 def _grown(past: tuple[int, ...] | None, present: tuple[int, ...] | None) -> tuple[int, int]:

@@ -265,3 +265,12 @@ def test_what_a_loop_puts_into_a_block_of_the_pool_says_so(policy: str) -> None:
         reused = {out.how for out in step.outs if out.storage in freed}
         assert reused <= {"pool"}
         freed = freed - {out.storage for out in step.outs} | set(step.freed)
+
+
+@pytest.mark.parametrize("policy", ["ideal", "never", "rten", "onnxruntime"])
+def test_a_body_reads_a_sequence_of_the_outer_graph(policy: str) -> None:
+    text = """g (float[2] x, int64 n) => (float[2] y) <int64 o = {0}> { s = SequenceConstruct(x, x)
+        y = Loop (n, "", x) <body = b (int64 i, bool go, float[2] v) => (bool on, float[2] w)
+            { on = Identity(go) e = SequenceAt(s, o) w = Add(v, e) }> }"""
+    trace = run(text, {"x": numbers(2), "n": np.array(2)}, policy=policy)
+    np.testing.assert_array_equal(trace.outputs["y"], numbers(2) + numbers(2) + numbers(2))

@@ -187,3 +187,18 @@ def test_an_input_in_the_same_memory_is_not_dropped_with_an_output() -> None:
     text = "g (float[4] a, float[4] b) => (float[4] y, float[4] z) { z = Transpose(b) y = Softmax(a) }"
     trace = kvviz.run(parsed(text), {"a": block[:4], "b": block[4:]}, donate=["a"])
     assert problems(trace) == []
+
+
+def test_to_donate_is_not_offered_where_an_input_that_no_op_reads_lies_in_the_same_memory() -> None:
+    block = np.arange(6, dtype=np.float32)
+    text = "g (float[4] x, float[4] w) => (float[4] y) <float[4] w = {1, 2, 3, 4}> { y = Ceil(x) }"
+    assert offered(kvviz.run(parsed(text), {"x": block[:4], "w": block[2:]})) == []
+
+
+@pytest.mark.parametrize("view", ["Cast <to = 1> (x)", "Transpose <perm = [0, 1]> (x)", "Reshape (x, s)"])
+def test_no_room_is_offered_that_an_op_on_a_like_view_takes_first(view: str) -> None:
+    text = f"""g (float[2, 3] x) => (float[3, 3] y, float[3, 3] z) <float[1, 3] w = {{4, 5, 6}},
+        float[1, 3] r = {{1, 2, 3}}, int64[2] s = {{2, 3}}> {{
+        v = {view} y = Concat <axis = 0> (v, w) z = Concat <axis = 0> (x, r) }}"""
+    for policy in ("ideal", "never"):
+        assert problems(kvviz.run(parsed(text), {"x": np.ones((2, 3), np.float32)}, policy=policy)) == []
