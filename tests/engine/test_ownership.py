@@ -72,7 +72,7 @@ def test_memory_that_is_donated_and_borrowed_at_once_is_borrowed(
     trace = kvviz.run(graph_of(TWO), {"x": x, "y": y}, donate=["x"], poison=True)
     np.testing.assert_array_equal(y, before)
     np.testing.assert_array_equal(trace.outputs["q"], np.exp(before))
-    assert [b.code for b in trace.steps[0].decision.blockers] == ["BORROWED_INPUT"]
+    assert [b.code for b in trace.steps[0].decision.blockers] == ["BORROWED_INPUT", "ALIASED"]
 
 
 @pytest.mark.parametrize("overlap", OVERLAPS)
