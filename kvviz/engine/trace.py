@@ -11,7 +11,7 @@ import numpy as np
 
 from kvviz.engine.reasons import decision_of, offset_of
 from kvviz.engine.records import Cache, Live, Placed, Run, Step, StorageRecord, TraceFrame
-from kvviz.engine.rows import HOW, NEW, Recorder
+from kvviz.engine.rows import HOW, POOL, VIEW, Recorder
 from kvviz.graph.model import Graph
 
 if TYPE_CHECKING:
@@ -141,12 +141,14 @@ class Trace:
     def _storage_records(self) -> list[StorageRecord]:
         made: dict[int, tuple[int, str]] = {}
         freed: dict[int, int] = {}
+        named: set[int] = set()
         for index, row in enumerate(self.recorder.rows):
             for output, where in zip(row[1].node.outputs, row[4]):
                 if where is not None:
-                    if where[2] == NEW:
-                        # All others were there before, if only as elements of a sequence.
-                        made.setdefault(where[0], (index, output))
+                    if where[0] not in named and where[2] not in (POOL, VIEW):
+                        made[where[0]] = index, output
+                    # What is a view first, or out of the pool, was there before, if only as an element of a sequence.
+                    named.add(where[0])
                     freed.pop(where[0], None)
             for storage in row[5]:
                 freed[storage] = index

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kvviz.engine.rows import IN_PLACE, NEW, PASSED, POOL
+from kvviz.engine.rows import IN_PLACE, NEW, PASSED, POOL, VIEW
 
 Key = tuple[int, str]
 """A value: number of its frame, and its name there."""
@@ -198,7 +198,10 @@ class Walk:
     def _anonymous(self) -> set[int]:
         """Storages that no value is recorded to lie in: elements of sequences."""
         index = self.index
+        first: dict[int, int] = {}
+        for where in (where for row in index.rows for where in row[4] if where is not None):
+            first.setdefault(where[0], where[2])
         # What was an element may be viewed, or handed out by a pool, later on.
-        named = {where[0] for row in index.rows for where in row[4] if where is not None and where[2] == NEW}
+        named = {storage for storage, how in first.items() if how not in (POOL, VIEW)}
         named.update(bound[1] for frame in index.frames for bound in frame.bindings)
         return {storage.id for storage in index.trace.recorder.ledger.storages} - named
