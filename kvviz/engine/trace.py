@@ -11,7 +11,7 @@ import numpy as np
 
 from kvviz.engine.reasons import decision_of, offset_of
 from kvviz.engine.records import Cache, Live, Placed, Run, Step, StorageRecord, TraceFrame
-from kvviz.engine.rows import HOW, Recorder
+from kvviz.engine.rows import HOW, NEW, Recorder
 from kvviz.graph.model import Graph
 
 if TYPE_CHECKING:
@@ -144,7 +144,9 @@ class Trace:
         for index, row in enumerate(self.recorder.rows):
             for output, where in zip(row[1].node.outputs, row[4]):
                 if where is not None:
-                    made.setdefault(where[0], (index, output))
+                    if where[2] == NEW:
+                        # All others were there before, if only as elements of a sequence.
+                        made.setdefault(where[0], (index, output))
                     freed.pop(where[0], None)
             for storage in row[5]:
                 freed[storage] = index

@@ -198,6 +198,7 @@ class Walk:
     def _anonymous(self) -> set[int]:
         """Storages that no value is recorded to lie in: elements of sequences."""
         index = self.index
-        named = {where[0] for row in index.rows for where in row[4] if where is not None}
+        # What was an element may be viewed, or handed out by a pool, later on.
+        named = {where[0] for row in index.rows for where in row[4] if where is not None and where[2] == NEW}
         named.update(bound[1] for frame in index.frames for bound in frame.bindings)
         return {storage.id for storage in index.trace.recorder.ledger.storages} - named

@@ -141,3 +141,18 @@ def test_the_weights_of_a_body_are_alive_before_it_is_entered() -> None:
     weights = [storage for storage in trace.storages if storage.origin == "weights"]
     assert [(storage.name, storage.born) for storage in weights] == [("w", -1), ("", -1)]
     assert trace.steps[0].live_bytes == sum(s.capacity for s in trace.storages if s.born < 1)
+
+
+def test_an_element_of_a_sequence_is_as_old_as_the_sequence() -> None:
+    # given: rten copies s for each iteration, and the pool hands out the elements of the copy
+    text = """g (float[64] x, int64 n) => (float[64] y) <int64 o = {0}> { s = SequenceConstruct(x, x)
+        y = Loop (n, "", x) <body = b (int64 i, bool go, float[64] v) => (bool on, float[64] w)
+            { on = Identity(go) u = Sin(v) p = Cos(v) q = Sum(u, p, v) e = SequenceAt(s, o) w = Add(q, e) }> }"""
+    trace = run(text, {"x": numbers(64), "n": np.array(2)}, policy="rten")
+    # then
+    copies = [bound.storage for frame in trace.frames for bound in frame.bindings if bound.how == "captured by value"]
+    assert len(copies) == 2
+    for copy in copies:
+        assert len({(trace.storages[copy + k].name, trace.storages[copy + k].born) for k in range(3)}) == 1
+    peak = kvviz.explain(trace).peak
+    assert peak.bytes == trace.peak_bytes == sum(part.bytes for part in peak.parts)
