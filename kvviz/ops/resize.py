@@ -158,7 +158,9 @@ def _coordinates(length, made, factor, region, how):
     if how == "asymmetric":
         return at / factor
     if how == "align_corners":
-        return at * np.float32(length - 1) / np.float32(made - 1) if made > 1 else np.zeros(made, FLOAT32)
+        # ONNX's own cases take the length before it is rounded down; onnxruntime takes it afterwards.
+        resized = np.float32(length * float(factor))
+        return at * np.float32(length - 1) / (resized - one) if resized != 1 else np.zeros(made, FLOAT32)
     if how == "tf_crop_and_resize":
         start, end = region
         if made == 1:

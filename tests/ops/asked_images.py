@@ -139,7 +139,10 @@ def resized(rng: Rng) -> Asked:
         attributes["extrapolation_value"] = some(rng, 0.0, 7.5)
     if rng.random() < 0.5:
         same = 1.9 if roi is not None else 1.0
-        scales = [float(some(rng, 0.5, 2.0, 1.5, 0.7, same, 3.1)) if a in free else 1.0 for a in axes]
+        # Lengths that have to be rounded are rounded there before corners are aligned, against ONNX's own cases.
+        whole = attributes.get("coordinate_transformation_mode") == "align_corners"
+        factors = (1.0, 2.0, 3.0) if whole else (0.5, 2.0, 1.5, 0.7, same, 3.1)
+        scales = [float(some(rng, *factors)) if a in free else 1.0 for a in axes]
         return Asked([x, roi, np.array(scales, np.float32)], attributes, opset=19)
     sizes = [int(rng.integers(1, 9)) if a in free else x.shape[a] for a in axes]
     if roi is not None:
