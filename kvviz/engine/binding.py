@@ -151,23 +151,28 @@ def _touches(value: Any, others: Sequence[Any]) -> bool:
 
 
 def collect_outputs(execution: Execution) -> dict[str, Any]:
-    """Outputs by name. One that lives in memory of the caller or of the model is handed over as a copy (not
-    counted)."""
+    """Outputs by name. One that lives in memory of the caller or of the model, or of another output, is handed over as
+    a copy (not counted): who donates it to a later run donates nothing else."""
     frame = execution.main
-    results = {}
+    results: dict[str, Any] = {}
+    given: dict[int, list[np.ndarray]] = {}
     for slot in frame.plan.outputs:
         value, storage = frame.vals[slot], frame.stores[slot]
         if storage is not None:
-            value = _handed_over(value, storage)
+            value = _handed_over(value, storage, given)
         results[frame.plan.names[slot]] = value
     return results
 
 
-def _handed_over(value: Any, storage: Storage) -> Any:
+def _handed_over(value: Any, storage: Storage, given: dict[int, list[np.ndarray]]) -> Any:
     if isinstance(value, np.ndarray):
-        return value if storage.owned else value.copy()
+        others = given.setdefault(storage.id, [])
+        if not storage.owned or any(np.may_share_memory(value, other) for other in others):
+            return value.copy()
+        others.append(value)
+        return value
     if isinstance(value, (list, tuple)) and len(value) == len(storage.parts):
-        return [_handed_over(element, part) for element, part in zip(value, storage.parts)]
+        return [_handed_over(element, part, given) for element, part in zip(value, storage.parts)]
     return value
 
 

@@ -134,6 +134,16 @@ def test_what_is_handed_back_is_not_written_by_the_next_run() -> None:
         np.testing.assert_array_equal(first.outputs[name], output)
 
 
+@pytest.mark.parametrize("body", ["p = Relu(x) q = Identity(p)", "q = Relu(x) p = Reshape(q, s)"])
+@pytest.mark.parametrize("policy", ["ideal", "rten", "onnxruntime"])
+def test_an_output_keeps_its_numbers_when_another_one_is_donated(body: str, policy: str) -> None:
+    text = f"g (float[4] x) => (float[4] p, float[4] q) <int64[1] s = {{4}}> {{ {body} }}"
+    x = numbers(4)
+    outputs = kvviz.run(graph_of(text), {"x": x}, policy=policy).outputs
+    kvviz.run(graph_of("n (float[4] p) => (float[4] r) { r = Neg(p) }"), {"p": outputs["p"]}, donate=["p"])
+    np.testing.assert_array_equal(outputs["q"], np.maximum(x, 0))
+
+
 def test_a_decode_does_not_write_to_the_caches_that_the_caller_gave() -> None:
     graph = graph_of("""g (int64[1, S] input_ids, float[1, 1, P, 2] past_key)
         => (float[1, S, 4] logits, float[1, 1, T, 2] present_key) <float[4, 2] e = {1, 0, 0, 1, 2, 1, 1, 3},
