@@ -5,6 +5,7 @@ Kernel scratch is not counted.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -105,11 +106,13 @@ class Ledger:
         self.live += nbytes
         self.peak_here = max(self.peak_here, self.live)
 
-    def lend(self, capacity: int, root: np.ndarray) -> Storage:
-        """A storage that the model holds: weights."""
-        storage = self.new(capacity, root, "weights", False)
-        storage.holders = 1
-        return storage
+    def lend(self, blocks: Sequence[tuple[int, np.ndarray]]) -> list[Storage]:
+        """Storages of the weights, which the model holds, by (bytes, root). It takes much of a short run."""
+        first = len(self.storages)
+        lent = [Storage(id, size, root, "weights", False, 1) for id, (size, root) in enumerate(blocks, first)]
+        self.storages += lent
+        self.grow(sum([size for size, _ in blocks]))
+        return lent
 
     def adopt(self, value: Any, origin: str, owned: bool, known: Roots) -> Storage:
         """The storage of a value from outside; values that share a root in ``known`` share a storage.

@@ -71,7 +71,7 @@ class Weights:
         if graph.files is not None:
             graph.files.check()
         self._table = _TABLES.get(graph) or _TABLES.setdefault(graph, _Table(graph))
-        self._storages = [ledger.lend(capacity, root) for capacity, root in self._table.blocks]
+        self._storages = ledger.lend(self._table.blocks)
         self._bound: dict[Plan, tuple[list[Any], list[Storage | None]]] = {}
 
     def bind(self, frame: Frame) -> None:

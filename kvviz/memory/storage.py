@@ -62,13 +62,15 @@ class Storage:
 
     __slots__ = ("capacity", "generation", "holders", "id", "origin", "owned", "parts", "room", "root", "whole")
 
-    def __init__(self, id: int, capacity: int, root: Any, origin: str = "run", owned: bool = True) -> None:
+    def __init__(
+        self, id: int, capacity: int, root: Any, origin: str = "run", owned: bool = True, holders: int = 0
+    ) -> None:
         self.id = id
         self.capacity = capacity
         self.root = root
         self.origin = origin
         self.owned = owned
-        self.holders = 0
+        self.holders = holders
         self.generation = 0
         self.room: Room | None = None
         self.parts: tuple[Storage, ...] = ()
