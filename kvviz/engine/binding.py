@@ -12,7 +12,7 @@ from kvviz.engine.ledger import Roots
 from kvviz.engine.plan import KEEP, Plan
 from kvviz.errors import InputError
 from kvviz.graph.model import Graph, Value
-from kvviz.memory.storage import Storage, offset_in
+from kvviz.memory.storage import Storage, offset_in, repeats
 
 if TYPE_CHECKING:
     from kvviz.engine.execution import Execution
@@ -68,6 +68,10 @@ def check_inputs(graph: Graph, inputs: Mapping[str, Any], donate: Sequence[str] 
         value = checked[name]
         if isinstance(value, np.ndarray) and not value.flags.writeable:
             raise InputError(f"input {name!r} is donated, but its array is read-only; pass a copy or do not donate it")
+        if isinstance(value, np.ndarray) and repeats(value):
+            raise InputError(
+                f"input {name!r} is donated, but elements of its array share memory; pass a copy or do not donate it"
+            )
     return checked
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from kvviz.engine import blockers as b
 from kvviz.engine.frame import Frame
 from kvviz.engine.plan import KEEP, PlannedNode
-from kvviz.memory.storage import grown
+from kvviz.memory.storage import grown, repeats
 from kvviz.ops.registry import Grow
 
 NOTHING: dict[str, Any] = {}
@@ -179,11 +179,6 @@ def _rows_are_in_order(past: np.ndarray) -> bool:
     return past.ndim < 2 or past.strides[-2:] == (size * past.shape[-1], size)
 
 
-def _repeats(past: np.ndarray) -> bool:
-    """Whether elements share memory, as after Expand: such a value cannot be written to, whoever owns it."""
-    return any(n > 1 and not stride for n, stride in zip(past.shape, past.strides))
-
-
 def _grown_twice(frame: Frame, planned: PlannedNode, grow: Grow, present: np.ndarray | None) -> int:
     """Why two pasts of one op cannot both be extended: they are one value, or lie in front of the same room."""
     slot = planned.inputs[grow.input]
@@ -206,7 +201,7 @@ def _grow_one(
         return mask | b.NO_CAPACITY, None
     if rows == 0:
         mask = _ownership_mask(frame, planned, slot)
-        if not _rows_are_in_order(past) or _repeats(past) or not (mask or past.flags.writeable):
+        if not _rows_are_in_order(past) or repeats(past) or not (mask or past.flags.writeable):
             mask |= b.NOT_CONTIGUOUS
         return mask, (None if mask else past)
     mask = b.CONSTANT if storage.origin == "weights" else 0 if storage.owned else b.BORROWED_INPUT

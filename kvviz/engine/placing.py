@@ -15,7 +15,7 @@ from kvviz.engine.binding import dtype_of
 from kvviz.engine.outputs import every_output
 from kvviz.engine.plan import KEEP, PIN
 from kvviz.engine.rows import APPEND, IN_PLACE, NEW, POOL, VIEW
-from kvviz.memory.storage import Room, Storage, address, root_of
+from kvviz.memory.storage import Room, Storage, address, offset_in, root_of
 
 if TYPE_CHECKING:
     from kvviz.engine.execution import Execution
@@ -89,13 +89,21 @@ def execute_placed(execution: Execution, frame: Frame, planned: PlannedNode) -> 
         if value is not None and not isinstance(value, (np.ndarray, list, tuple, dict)):
             value = np.asarray(value)
         if home.how in _SHARED and isinstance(value, np.ndarray):
-            value, storage, grew = _share(stores[planned.inputs[home.position]], args, value, home)
-            stored += grew
-            allocated += _widen(execution, storage, value.nbytes)
-            offset: int = 0
-            if value.size and isinstance(storage.root, np.ndarray) and root_of(value) is storage.root:
-                offset = address(value) - address(storage.root)
-            where: tuple = (storage.id, storage.generation, home.how, value.shape, value.dtype, offset, value.strides)
+            storage = stores[planned.inputs[home.position]]
+            shown, offset = value, 0
+            if home.how == VIEW and value.dtype != args[home.position].dtype:
+                # A Cast that the runtime has removed: there is nothing but what it was to convert.
+                source = args[home.position]
+                shown = source if source.nbytes <= storage.capacity else storage.root
+                offset = offset_in(storage, shown)
+            else:
+                value, grew = _share(storage, args, value, home)
+                stored += grew
+                allocated += _widen(execution, storage, value.nbytes)
+                shown = value
+                if value.size and isinstance(storage.root, np.ndarray) and root_of(value) is storage.root:
+                    offset = address(value) - address(storage.root)
+            where: tuple = (storage.id, storage.generation, home.how, shown.shape, shown.dtype, offset, shown.strides)
         else:
             value, storage, more = settle(execution, args, value, home, [stores[s] for s in planned.inputs if s])
             allocated += more
@@ -148,8 +156,8 @@ def own_outputs(execution: Execution, frame: Frame) -> tuple[int, int]:
     return allocated, written
 
 
-def _share(storage: Storage, args: list, value: np.ndarray, home: Home) -> tuple[np.ndarray, Storage, int]:
-    """Let an output live in its input's storage; returns it, the storage, and the bytes that were written."""
+def _share(storage: Storage, args: list, value: np.ndarray, home: Home) -> tuple[np.ndarray, int]:
+    """Let an output live in its input's storage; returns it, and the bytes that were written."""
     source = args[home.position]
     if home.how == IN_PLACE and value is not source and _alike(value, source):
         # Our kernel has no in-place form for this.
@@ -163,13 +171,13 @@ def _share(storage: Storage, args: list, value: np.ndarray, home: Home) -> tuple
             storage.root = root_of(value)
             storage.room = None
     if home.how == VIEW:
-        return value, storage, 0
+        return value, 0
     storage.generation += 1
     if home.how == IN_PLACE:
-        return value, storage, value.nbytes
+        return value, value.nbytes
     if storage.room is not None:
         storage.room = Room(storage.room.axis, storage.room.rows, value.shape[storage.room.axis])
-    return value, storage, value.nbytes - source.nbytes
+    return value, value.nbytes - source.nbytes
 
 
 def _alike(value: np.ndarray, source: np.ndarray) -> bool:

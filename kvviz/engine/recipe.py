@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kvviz.errors import ReplayError
-from kvviz.memory.storage import Reserved, address, reserve, root_of
+from kvviz.memory.storage import Reserved, address, repeats, reserve, root_of
 
 if TYPE_CHECKING:
     from kvviz.engine.session import Session
@@ -174,7 +174,7 @@ def _copied(value: Any) -> Any:
 def _spot(array: np.ndarray, blocks: dict[int, int]) -> Spot | None:
     """Where an array lies in its root; None where a copy by itself says all: objects, and roots with gaps."""
     root = root_of(array)
-    if array.dtype.hasobject or not root.size:
+    if array.dtype.hasobject or not root.size or repeats(array):
         return None
     low, high = np.lib.array_utils.byte_bounds(root)
     if high - low != root.nbytes:

@@ -128,7 +128,7 @@ def _source(index: Index, frame: int, name: str, axis: int, steps: list[int]) ->
             if place.bound in ("borrowed", "donated"):
                 return name
             outer = index.outer(frame, name)
-            if outer is None or place.bound == "weight":
+            if outer is None or place.bound == "weight" or _is_clone(place, index.places.get(outer)):
                 return None
             frame, name = outer
             continue
@@ -152,9 +152,17 @@ def _source(index: Index, frame: int, name: str, axis: int, steps: list[int]) ->
             name = node.inputs[grow.input]
 
 
+def _is_clone(place: Place, outer: Place | None) -> bool:
+    """Whether a frame was given a block of its own, which has no room whatever the outer one has."""
+    return place.bound == "captured by value" and outer is not None and place.storage != outer.storage
+
+
 def _is_same(node: Node, view: Place, viewed: Place | None) -> bool:
     """Whether a view leaves shape and strides as they are, as that of a Cast to the same type does."""
     if viewed is None or (view.shape, view.offset, str(view.dtype)) != (viewed.shape, viewed.offset, str(viewed.dtype)):
+        return False
+    if any(stride < 0 for stride in view.strides or ()):
+        # A single row is reversed, too, and a block with room is not.
         return False
     axes = list(range(len(view.shape or ())))
     return node.op_type != "Transpose" or list(node.attributes.get("perm", axes[::-1])) == axes

@@ -81,6 +81,16 @@ class Storage:
         return f"<B{self.id}{generation} {self.capacity} B {self.origin}, {self.holders} holders>"
 
 
+def repeats(array: np.ndarray) -> bool:
+    """Whether elements of an array share memory, as after Expand: it cannot be written to, whoever owns it."""
+    reach = 0
+    for stride, length in sorted((abs(stride), n) for n, stride in zip(array.shape, array.strides) if n > 1):
+        if stride < reach + array.itemsize:
+            return bool(array.size)
+        reach += stride * (length - 1)
+    return False
+
+
 def root_of(array: np.ndarray) -> np.ndarray:
     """The array that owns the bytes which ``array`` views (itself, if it owns them)."""
     base = array.base

@@ -33,6 +33,20 @@ def test_donated_inputs_are_the_only_arrays_that_change(donate: list[str]) -> No
         assert np.shares_memory(trace.outputs[output], array) == (name in donate)
 
 
+@pytest.mark.parametrize("policy", ["ideal", "rten", "onnxruntime"])
+def test_an_array_whose_elements_share_memory_cannot_be_donated(policy: str) -> None:
+    for strides in ((0, 4), (4, 4)):
+        x = np.lib.stride_tricks.as_strided(numbers(8), (2, 4), strides)
+        graph = graph_of("g (float[2, 4] x) => (float[2, 4] y) <float[4] w = {1, 2, 3, 4}> { y = Add(x, w) }")
+        np.testing.assert_array_equal(
+            kvviz.run(graph, {"x": x}, policy=policy).outputs["y"], x + np.arange(1, 5, dtype=np.float32)
+        )
+        with pytest.raises(
+            kvviz.InputError, match="'x' is donated, but elements of its array share memory; pass a copy"
+        ):
+            kvviz.run(graph, {"x": x}, donate=["x"], policy=policy)
+
+
 def test_a_read_only_array_can_be_borrowed() -> None:
     x = numbers(4)
     x.flags.writeable = False

@@ -202,3 +202,28 @@ def test_no_room_is_offered_that_an_op_on_a_like_view_takes_first(view: str) -> 
         v = {view} y = Concat <axis = 0> (v, w) z = Concat <axis = 0> (x, r) }}"""
     for policy in ("ideal", "never"):
         assert problems(kvviz.run(parsed(text), {"x": np.ones((2, 3), np.float32)}, policy=policy)) == []
+
+
+def test_no_room_is_offered_for_what_every_iteration_gets_a_copy_of() -> None:
+    text = """g (float[2] x) => (float[N] y) <int64 n = {2}, bool go = {1}, float[1] w = {5}> {
+        y = Loop (n, go) <body = b (int64 i, bool c) => (bool d, float[M] s) { d = Identity(c)
+            s = Concat <axis = 0> (x, w) }> }"""
+    for policy in ("rten", "ideal"):
+        trace = kvviz.run(parsed(text), {"x": np.ones(2, np.float32)}, donate=["x"], policy=policy)
+        assert any(step.op_type == "Concat" for step in trace.steps) and problems(trace) == []
+
+
+def test_no_room_is_offered_for_a_single_row_that_is_reversed() -> None:
+    text = """g (float[1] x) => (float[2] y)
+        <int64[1] m = {-1}, int64[1] e = {-9}, int64[1] z = {0}, float[1] w = {5}> {
+        v = Slice (x, m, e, z, m) y = Concat <axis = 0> (v, w) }"""
+    for policy in ("ideal", "never"):
+        assert problems(kvviz.run(parsed(text), {"x": np.ones(1, np.float32)}, policy=policy)) == []
+
+
+@pytest.mark.parametrize("policy", ["never", "rten"])
+def test_to_donate_an_array_whose_rows_are_one_gives_the_run_a_copy(policy: str) -> None:
+    text = "g (float[3] w, float[2, 3] x) => (float[2, 3] y) { y = Add (x, w) }"
+    feeds = {"w": np.arange(3, dtype=np.float32), "x": np.broadcast_to(np.ones(3, np.float32), (2, 3))}
+    trace = kvviz.run(parsed(text), feeds, policy=policy)
+    assert offered(trace) and problems(trace) == []

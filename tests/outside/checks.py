@@ -129,7 +129,9 @@ def _policy(
     given = {name: np.array(value) for name, value in one.feeds()[0].items()}
     for name, have in trace.outputs.items():
         wrong += judge.compare(name, have, first.get(name, given.get(name)), name)
-        if name in told and not readers.same(have, told[name]):
+        # rten overwrites strided data where it lies, and a product's last bit hangs on how far apart the rows are.
+        exact = policy != "rten" or all(np.asarray(value).flags.c_contiguous for value in feeds.values())
+        if exact and name in told and not readers.same(have, told[name]):
             wrong.append(f"{name} has other bits than under {POLICIES[0]}")
         told.setdefault(name, [a.copy() for a in have] if isinstance(have, list) else np.array(have))
     if set(trace.outputs) != set(one.outputs or [o.name for o in one.model.graph.output]):
@@ -146,7 +148,7 @@ def _policy(
     poisoned = _run(one, graph, policy, feeds, poison=True)
     wrong += [f"poisoned: {line}" for line in _guards(guards)]
     for name, have in poisoned.outputs.items():
-        if not readers.same(have, told[name]):
+        if not readers.same(have, trace.outputs[name]):
             wrong.append(f"{name} has other bits when poisoned")
     if one.next_feeds:
         wrong += _chain(one, graph, judge, policy, poisoned, count)

@@ -66,6 +66,26 @@ def test_of_three_casts_the_first_one_takes_over_memory() -> None:
     assert cast.decision.dispatch == "in_place" and cast.decision.shares == {"v1": "v0"}
 
 
+def test_a_widening_cast_that_is_removed_takes_no_memory(tmp_path: Path) -> None:
+    # given: int32 to int64 to double, which onnxruntime makes one Cast
+    nodes = [
+        node("Transpose", "x", "t", name="t"),
+        node("Cast", "t", "v", name="first", to=I64),
+        node("Cast", "v", "y", name="second", to=11),
+    ]
+    proto, x = model(nodes, ["x int32 2 3"], ["y"]), {"x": np.arange(6, dtype=np.int32).reshape(2, 3)}
+    # when
+    trace = assert_as_there(proto, x)
+    trace.save(tmp_path / "trace")
+    # then
+    for told in (trace, kvviz.Trace.load(tmp_path / "trace")):
+        assert [step.allocated for step in told.steps] == [24, 0, 48]
+        assert [step.live_bytes for step in told.steps] == [48, 48, 96]
+        assert [storage.capacity for storage in told.storages] == [24, 24, 48]
+        (where,) = told.steps[1].outs
+        assert (where.storage, where.how, where.dtype, where.nbytes) == (1, "view", "int32", 24)
+
+
 @pytest.mark.parametrize("first", ["", "Abs"])
 @pytest.mark.parametrize("wanted", ["v1", "v2", "v1 v2", "v3 v2"])
 def test_casts_that_are_outputs_stay(first: str, wanted: str) -> None:
