@@ -9,6 +9,7 @@ import pytest
 
 import kvviz
 from kvviz.decode.loop import DecodeSession
+from kvviz.errors import InputError
 from tests.engine.graphs import graph_of, numbers, proto_of, run, run_graph
 
 TWO = "g (float[4] x, float[4] y) => (float[4] p, float[4] q) { p = Neg(x) q = Exp(y) }"
@@ -41,9 +42,7 @@ def test_an_array_whose_elements_share_memory_cannot_be_donated(policy: str) -> 
         np.testing.assert_array_equal(
             kvviz.run(graph, {"x": x}, policy=policy).outputs["y"], x + np.arange(1, 5, dtype=np.float32)
         )
-        with pytest.raises(
-            kvviz.InputError, match="'x' is donated, but elements of its array share memory; pass a copy"
-        ):
+        with pytest.raises(InputError, match="'x' is donated, but elements of its array share memory; pass a copy"):
             kvviz.run(graph, {"x": x}, donate=["x"], policy=policy)
 
 
