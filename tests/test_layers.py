@@ -15,6 +15,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("kvviz.errors",),
     ("kvviz.atomic_write",),
     ("kvviz.graph", "kvviz.memory", "kvviz.smollm2"),
+    ("kvviz.trace",),
     ("kvviz.ops",),
     ("kvviz.engine",),
     ("kvviz.decode", "kvviz.ggml", "kvviz.device"),

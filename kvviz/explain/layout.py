@@ -50,16 +50,15 @@ def is_row_major(index: Index, frame: int, name: str) -> bool:
     if index.trace.policy.homes is not None:
         # Such a policy gives every value that is no view a row-major block.
         return True
-    planned = index.rows[place.step][1]
-    spec = getattr(planned, "spec", None)
-    if spec is None or not (spec.overwrites or planned.node.op_type in _KEEPS):
+    op = index.rows[place.step].op
+    if op.control or op.foreign or not (op.overwrites or op.node.op_type in _KEEPS):
         return False
-    return all(is_row_major(index, frame, given) for given in planned.node.inputs if given)
+    return all(is_row_major(index, frame, given) for given in op.node.inputs if given)
 
 
 def _is_bound_packed(index: Index, frame: int, name: str, place: Place) -> bool:
     if place.bound == "weight":
-        graph = index.frames[frame].plan.graph
+        graph = index.frames[frame].program.graph
         return name in graph.weights and bool(graph.weights[name].flags.c_contiguous)
     if place.bound in ("borrowed", "donated"):
         recipe = index.trace.recipe

@@ -42,12 +42,12 @@ def check_order(index: Index, step: int, position: int, changes: Sequence[Change
     schedule: Schedule = told.get("policy", trace.policy).schedule
     key_of(graph)
     row = index.rows[step]
-    path = index.path(row[0])
-    nodes = [index.frames[frame].caller.node for frame in path[1:]] + [row[1].node]
-    place = index.places[row[0], row[1].node.inputs[position]]
+    path = index.path(row.frame)
+    nodes = [index.frames[frame].caller.node for frame in path[1:]] + [row.op.node]
+    place = index.places[row.frame, row.op.node.inputs[position]]
     members = index.members[place.storage, place.contents]
     for frame, node in zip(path, nodes):
-        inside = graph_at(graph, key_of(index.frames[frame].plan.graph))
+        inside = graph_at(graph, key_of(index.frames[frame].program.graph))
         outputs = tuple(told.get("outputs", asked(trace))) if frame == path[0] else index.outputs(frame)
         order = schedule(inside, needed(inside, outputs), outputs)
         names = [name for at, name in members if at == frame and _was_there(index, at, name, node)]
