@@ -13,7 +13,6 @@ from kvviz.decode.meter import Fed, new_caches, read_meters
 from kvviz.decode.prompt import as_batch, as_tokenizer, text_of
 from kvviz.decode.protocols import is_fixed, kept_as, last_logits, padded_for
 from kvviz.engine.detail import Detail
-from kvviz.engine.interrupts import held_back
 from kvviz.engine.policy import Policy
 from kvviz.engine.recipe import Kept, Recipe, fresh
 from kvviz.engine.session import Session, heard
@@ -21,6 +20,7 @@ from kvviz.engine.trace import Trace
 from kvviz.errors import InputError
 from kvviz.graph.caches import CachePair, cache_pairs, control_inputs, logits_output
 from kvviz.graph.model import Graph
+from kvviz.interrupts import held_back
 
 
 class DecodeSession(Session):

@@ -236,7 +236,7 @@ class Execution:
         log.copied += copied
         log.allocated += allocated
         if self.recorder.on:
-            log.add(frame.id, planned.record, taken, masks, placed, freed, allocated, copied, written, live)
+            log.write((frame.id, planned.record, taken, masks, placed, freed, allocated, copied, written, live))
 
     def _read_out(self, frame: Frame, planned: PlannedNode) -> list[int]:
         """Count all readings of a step but one for each value that it read; returns the slots of these values."""

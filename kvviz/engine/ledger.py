@@ -126,9 +126,9 @@ class Ledger:
         first = len(self.storages)
         lent = [Storage(id, size, root, "weights", False, 1) for id, (size, root) in enumerate(blocks, first)]
         self.storages += lent
-        for size, _ in blocks:
-            self.facts.add(size, "weights")
-        self.grow(sum([size for size, _ in blocks]))
+        sizes = [size for size, _ in blocks]
+        self.facts.extend(sizes, "weights")
+        self.grow(sum(sizes))
         return lent
 
     def adopt(self, value: Any, origin: str, owned: bool, known: Roots) -> Storage:

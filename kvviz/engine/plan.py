@@ -179,6 +179,7 @@ class Plan:
 
     def __init__(self, graph: Graph, outputs: Sequence[str], nodes: Sequence[Node]) -> None:
         self._graph = ref(graph)
+        self._told: tuple[tuple[OpNode, ...], tuple[str, ...]] | None = None
         self.slots: dict[str, int] = {"": ABSENT}
         self.names: list[str] = [""]
         self.order = tuple(PlannedNode(node, i, self._slot) for i, node in enumerate(nodes))
@@ -214,6 +215,13 @@ class Plan:
         graph = self._graph()
         assert graph is not None
         return graph
+
+    def told(self) -> tuple[tuple[OpNode, ...], tuple[str, ...]]:
+        """What the log tells of the nodes and of the outputs."""
+        if self._told is None:
+            records = tuple([planned.record for planned in self.order])
+            self._told = records, tuple([self.names[slot] for slot in self.outputs])
+        return self._told
 
     def _slot(self, name: str) -> int:
         slot = self.slots.get(name)

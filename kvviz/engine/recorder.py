@@ -34,8 +34,7 @@ class Recorder:
         """What the log tells of a plan."""
         found = self._programs.get(plan)
         if found is None:
-            outputs = [plan.names[slot] for slot in plan.outputs]
-            found = self._programs[plan] = Program(plan.graph, [planned.record for planned in plan.order], outputs)
+            found = self._programs[plan] = Program(plan.graph, *plan.told())
         return found
 
     def note_freed(self, freed: list[int]) -> None:

@@ -14,7 +14,6 @@ import numpy as np
 
 from kvviz.engine.binding import check_inputs, end_run
 from kvviz.engine.execution import Execution
-from kvviz.engine.interrupts import WAITING, deliver, held_back
 from kvviz.engine.plan import PlannedNode
 from kvviz.engine.planning import main_plan
 from kvviz.engine.policy import Policy, find_policy
@@ -26,6 +25,10 @@ from kvviz.engine.trace import Trace
 from kvviz.engine.weights import Weights
 from kvviz.errors import KvvizError, ReplayError
 from kvviz.graph.model import Graph, Node
+from kvviz.interrupts import WAITING, deliver, held_back
+
+# Ops that are left as they were written down, which is fast, before they are packed, which is small.
+_UNSETTLED = 1 << 14
 
 
 class Session:
@@ -62,6 +65,7 @@ class Session:
         self.execution: Execution | None = None
         self.previews = False  # whether `look_ahead` also tells what each op would allocate and free
         self.on_run_end: Callable[[], Any] | None = None
+        self._settled = 0  # ops that lie in the columns of the log
         self._torn = ""  # why the session cannot go on
 
     def begin(self, feeds: Mapping[str, Any], donate: Sequence[str], carried: Carried | None = None) -> None:
@@ -123,6 +127,9 @@ class Session:
                 if self.execution is not None:
                     self._note_run()
             trace.live = None
+            if len(trace.runs) > 1:
+                with self._mended():
+                    self.log.settle()
             return heard(trace)
 
     def finish_run(self) -> None:
@@ -257,6 +264,9 @@ class Session:
         outputs = self.execution.outputs()
         self.trace.outputs = outputs
         end_run(self.execution)
+        if len(self.log) - self._settled > _UNSETTLED:
+            self.log.settle()
+            self._settled = len(self.log)
         self.execution = None
         self.ended(outputs)
         if self.on_run_end is not None:

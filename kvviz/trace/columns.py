@@ -25,6 +25,7 @@ _LARGEST = 1 << 48
 
 def pack(log: Log, node_number: Mapping[int, int]) -> tuple[dict[str, bytes], list[Any], list[Any]]:
     """Columns, refusals and forms of a log; ``node_number`` has the number of each `OpNode` by its id."""
+    log.settle()
     refusals: dict[Any, int] = {}
     forms: dict[Any, int] = {}
     ops, taken, masks = (log.facts[k::FACTS] for k in range(FACTS))

@@ -8,15 +8,20 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from operator import itemgetter
 from typing import Any, overload
 
+import numpy as np
+
+from kvviz.interrupts import held_back
 from kvviz.trace.events import FrameEvent, Op, Output
 from kvviz.trace.storages import Storages
 
 OP, FACTS, OUT, FORM, FREE = 6, 3, 4, 3, 2
 """Entries of one event in each column."""
 _KEPT = 1 << 15
+_ABSENT = (-1, 0, 0, None, None, 0, None)
 
 
 class Log(Sequence[Op]):
@@ -30,10 +35,14 @@ class Log(Sequence[Op]):
         Bytes in all; the peak is of the runs so far.
     later : set of int
         Storages that died in a run whose steps were dropped: with the last op before it.
+    write : callable
+        ``write(op)`` appends a tuple of all that `Op` has; its outputs are tuples of all that `Output` has.
     """
 
     __slots__ = (
+        "_freed",
         "_kept",
+        "_rows",
         "allocated",
         "copied",
         "facts",
@@ -45,6 +54,7 @@ class Log(Sequence[Op]):
         "outs",
         "peak",
         "storages",
+        "write",
         "written",
     )
 
@@ -59,49 +69,52 @@ class Log(Sequence[Op]):
         self.facts: list[Any] = []  # node, taken, masks
         self.frees = array("q")  # op, storage
         self.numbers = array("q")  # frame, allocated, copied, written, live, outputs so far
+        # What was written down lately, as it came; `write` is all that a step pays.
+        self._rows: list[tuple] = []
+        self._freed: list[tuple[int, int]] = []
+        self.write: Callable[[tuple], None] = self._rows.append
         self._kept: dict[int, Op] = {}
 
-    def add(
-        self,
-        frame: int,
-        op: Any,
-        taken: tuple[int, ...],
-        masks: tuple[tuple[int, int], ...],
-        outs: Sequence[tuple | None],
-        freed: Sequence[int],
-        allocated: int,
-        copied: int,
-        written: int,
-        live: int,
-    ) -> None:
-        """Write an op down; see `Op`."""
-        numbers, forms = self.outs, self.forms
-        for out in outs:
-            if out is None:
-                numbers.extend((-1, 0, 0, 0))
-                forms.extend((None, None, None))
-            else:
-                storage, generation, how, shape, dtype, offset, strides = out
-                numbers.extend((storage, generation, how, -1 if offset is None else offset))
-                forms.extend((shape, dtype, strides))
-        self.facts.extend((op, taken, masks))
-        if freed:
-            self.free(freed, len(self))
-        self.numbers.extend((frame, allocated, copied, written, live, len(numbers) >> 2))
-
-    def free(self, storages: Sequence[int], op: int | None = None) -> None:
-        """Write down that storages died, with an op or, as a rule, after the last one."""
-        at = len(self) - 1 if op is None else op
+    def free(self, storages: Sequence[int]) -> None:
+        """Write down storages that died after the last op."""
+        at = len(self) - 1
         self._kept.pop(at, None)
         for storage in storages:
-            self.frees.extend((at, storage))
+            self._freed.append((at, storage))
+
+    def settle(self) -> None:
+        """Put what was written down lately into the columns."""
+        with held_back():
+            if self._rows:
+                self._pack(self._rows)
+                self._rows.clear()
+            if self._freed:
+                for pair in sorted(self._freed, key=itemgetter(0)):
+                    self.frees.extend(pair)
+                self._freed.clear()
+
+    def _pack(self, rows: list[tuple]) -> None:
+        first = len(self.numbers) // OP
+        frames, ops, taken, masks, outs, freed, allocated, copied, written, live = zip(*rows)
+        flat = [_ABSENT if out is None else out for found in outs for out in found]
+        ends = np.cumsum(list(map(len, outs))) + len(self.outs) // OUT
+        self.numbers.frombytes(_side_by_side(frames, allocated, copied, written, live, ends).tobytes())
+        self.facts += _in_turns(ops, taken, masks)
+        if flat:
+            storages, generations, hows, shapes, dtypes, offsets, strides = zip(*flat)
+            known = [-1 if offset is None else offset for offset in offsets]
+            self.outs.frombytes(_side_by_side(storages, generations, hows, known).tobytes())
+            self.forms += _in_turns(shapes, dtypes, strides)
+        # Those that died with an op come before those that died after it.
+        self._freed[:0] = [(first + at, storage) for at, died in enumerate(freed) if died for storage in died]
 
     def __len__(self) -> int:
-        return len(self.numbers) // OP
+        return len(self.numbers) // OP + len(self._rows)
 
     @property
     def version(self) -> tuple[int, int]:
         """Something else whenever something was written."""
+        self.settle()
         return len(self.numbers), len(self.frees)
 
     @overload
@@ -112,6 +125,8 @@ class Log(Sequence[Op]):
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
         kept = self._kept
+        if self._rows or self._freed:
+            self.settle()
         found = kept.get(index)
         if found is None:
             size = len(self)
@@ -155,15 +170,31 @@ class Log(Sequence[Op]):
 
     def column(self, name: str) -> Sequence[int]:
         """One number of every op: ``frame``, ``allocated``, ``copied``, ``written`` or ``live``."""
+        self.settle()
         return self.numbers[("frame", "allocated", "copied", "written", "live").index(name) :: OP]
 
     def cut(self, ops: int, frames: int) -> None:
         """Drop the last ops and frames."""
+        self.settle()
         last = self.numbers[ops * OP - 1] if ops else 0
         del self.outs[last * OUT :], self.forms[last * FORM :]
         del self.facts[ops * FACTS :], self.numbers[ops * OP :], self.frames[frames:]
         del self.frees[bisect_left(_Every(self.frees), ops) * FREE :]
         self._kept.clear()
+
+
+def _side_by_side(*columns: Any) -> np.ndarray:
+    made = np.empty((len(columns[0]), len(columns)), np.int64)
+    for place, column in enumerate(columns):
+        made[:, place] = np.asarray(column)
+    return made
+
+
+def _in_turns(*columns: Sequence[Any]) -> list[Any]:
+    made: list[Any] = [None] * (len(columns) * len(columns[0]))
+    for place, column in enumerate(columns):
+        made[place :: len(columns)] = column
+    return made
 
 
 class _Every(Sequence[int]):

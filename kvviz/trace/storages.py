@@ -40,6 +40,11 @@ class Storages(Sequence[StorageFacts]):
         self.capacities.append(capacity)
         self.origins.append(ORIGINS.index(origin))
 
+    def extend(self, capacities: Sequence[int], origin: str) -> None:
+        """Several more, all from one."""
+        self.capacities.extend(capacities)
+        self.origins.extend([ORIGINS.index(origin)] * len(capacities))
+
     def cut(self, count: int) -> None:
         """Drop all but the first."""
         del self.capacities[count:], self.origins[count:]
