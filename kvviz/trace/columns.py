@@ -85,9 +85,9 @@ def unpack(
     _within(capacity, 0, _LARGEST, "capacity")
     _within(origin, 0, len(ORIGINS), "origin")
     for number, refusal in {tuple(pair) for pair in fact.tolist()}:
-        inputs = len(nodes[number].node.inputs)
+        given = {position for position, name in enumerate(nodes[number].node.inputs) if name}
         taken, masks = refusals[refusal]
-        _expect(all(0 <= i < inputs for i in (*taken, *(i for i, _ in masks))), "an input that the node does not have")
+        _expect(given.issuperset((*taken, *(i for i, _ in masks))), "an input that the node does not have")
     log.numbers, log.outs, log.frees = (_array(column) for column in (op, out, free))
     log.facts = [part for n, r in fact.tolist() for part in (nodes[n], *refusals[r])]
     nothing = (None, None, None)

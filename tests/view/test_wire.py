@@ -15,8 +15,8 @@ from kvviz.decode.loop import DecodeSession
 from kvviz.explain.sentences import is_control, rule, sentence
 from kvviz.explain.summary import distinct
 from kvviz.graph.scope import blocks
-from kvviz.memory.storage import ORIGINS
 from kvviz.ops.registry import find
+from kvviz.trace.storages import ORIGINS
 from kvviz.view import wire
 from kvviz.view.columns import Columns, Strings, pack, unpack
 from tests.engine.graphs import run
