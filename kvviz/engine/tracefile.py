@@ -17,7 +17,7 @@ from kvviz.engine.reasons import offset_of
 from kvviz.engine.trace import Trace
 from kvviz.graph.model import Graph, Node, Value
 
-FORMAT = 4
+FORMAT = 5
 COLUMNS = ("step", "taken", "masks", "placed", "freed")
 
 
@@ -119,8 +119,9 @@ def _node(node: Node, numbers: dict[int, int], described: list[dict[str, Any]]) 
         node.scope,
         [[name, _add_graph(graph, numbers, described)] for name, graph in node.subgraphs.items()],
         None if node.function is None else _add_graph(node.function, numbers, described),
-        # Of the attributes, what says which values a body carries on.
-        node.attributes.get("num_scan_inputs"),
+        # Of the attributes, what says which values a body carries on, and whether a view is laid out as what it views.
+        node.attributes.get("num_scan_inputs") if node.qualified_op == "Scan" else None,
+        node.attributes.get("perm") if node.qualified_op == "Transpose" else None,
     ]
 
 

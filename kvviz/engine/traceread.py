@@ -124,13 +124,13 @@ def _tuples(lists: list[list[int]]) -> tuple[Any, ...]:
 
 def _graph(saved: dict[str, Any], inner: list[Graph]) -> Graph:
     nodes = []
-    for name, op, domain, inputs, outputs, index, captures, opset, scope, subgraphs, function, scanned in saved[
+    for name, op, domain, inputs, outputs, index, captures, opset, scope, subgraphs, function, scanned, perm in saved[
         "nodes"
     ]:
         bodies = {attribute: inner[number] for attribute, number in subgraphs}
         body = None if function is None else inner[function]
         inputs, outputs, captures, scope = (tuple(names) for names in (inputs, outputs, captures, scope))
-        attributes = {} if scanned is None else {"num_scan_inputs": scanned}
+        attributes = {key: value for key, value in (("num_scan_inputs", scanned), ("perm", perm)) if value is not None}
         nodes.append(Node(name, op, domain, inputs, outputs, index, attributes, bodies, captures, opset, body, scope))
     ends = [tuple(_value(*value) for value in saved[key]) for key in ("inputs", "outputs")]
     # Of the weights only the names were kept.

@@ -59,7 +59,7 @@ def dim(value: Any) -> bool:
 
 
 VALUE = (str, Maybe(str), Maybe([dim]), str)
-NODE = (str, str, str, [str], [str], count, [str], int, [str], [(str, count)], Maybe(count), Maybe(count))
+NODE = (str, str, str, [str], [str], count, [str], int, [str], [(str, count)], Maybe(count), Maybe(count), Maybe([int]))
 GRAPH = {"name": str, "inputs": [VALUE], "outputs": [VALUE], "weights": [str], "nodes": [NODE]}
 RUN = (count, count, Maybe(int), str, count, count, count, count, count)
 ROWS = ([(count, count, int)], [(count, count)], Maybe([(count, count)]), count)
