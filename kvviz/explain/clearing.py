@@ -245,17 +245,19 @@ class Clearing:
         """An input that was lent must be donated, with all others in the same memory."""
         main = self.path[0]
         recipe = self.index.trace.recipe
+        kept = None if recipe is None else recipe.kept()
         for name, bound, _, how, *_ in self.index.frames[main].bindings:
             if bound == storage and how == "borrowed":
                 if name in recipe.lent if recipe is not None else self.index.trace.tokens:
                     self._fail("the caller needs it again")
+                if kept is not None and name in kept.spots and kept.spots[name].repeats:
+                    self._fail("elements of its array share memory, so it cannot be donated")
                 self.changes[Donate(name)] = None
-        self._refuse_lent_memory(storage)
+        self._refuse_lent_memory(storage, kept)
 
-    def _refuse_lent_memory(self, storage: int) -> None:
+    def _refuse_lent_memory(self, storage: int, kept: Any) -> None:
         """What no op reads is no value of the run, but its memory is still the caller's."""
         recipe = self.index.trace.recipe
-        kept = None if recipe is None else recipe.kept()
         if kept is None:
             return
         bindings = self.index.frames[self.path[0]].bindings
