@@ -74,7 +74,9 @@ class Kept:
         together = Counter(spot.block for _, spot in found if spot is not None)
         for name, spot in found:
             # What fills a plain block alone needs no place in it.
-            if spot is not None and (spot.reserved or together[spot.block] > 1 or not _fills(feeds[name], spot)):
+            if spot is not None and (
+                spot.reserved or together[spot.block] > 1 or not _fills(feeds[name], self.values[name], spot)
+            ):
                 self.spots[name] = spot
         self.alike = all(spot is not None or feeds[name].flags.c_contiguous for name, spot in found)
 
@@ -193,8 +195,8 @@ def _spot(array: np.ndarray, blocks: dict[int, int]) -> Spot | None:
     return Spot(block, root.nbytes, offset, array.strides, reserved, repeats(array))
 
 
-def _fills(array: np.ndarray, spot: Spot) -> bool:
-    return array.nbytes == spot.size and array.flags.c_contiguous
+def _fills(array: np.ndarray, copy: np.ndarray, spot: Spot) -> bool:
+    return array.nbytes == spot.size and array.strides == copy.strides
 
 
 def _put(value: np.ndarray, spot: Spot, blocks: dict[int, np.ndarray]) -> np.ndarray:

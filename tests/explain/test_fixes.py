@@ -243,3 +243,30 @@ def test_no_fix_is_offered_where_inputs_cannot_be_laid_out_again_as_they_were(po
     trace, packed = (kvviz.run(graph, {"x": given}, policy=policy) for given in (x, x.copy()))
     # then
     assert offered(trace) == [] and problems(packed) == [] and (offered(packed) or policy == "onnxruntime")
+
+
+@pytest.mark.parametrize("wide", [2, 0])
+def test_no_fix_lets_an_op_without_new_rows_take_a_row_that_lies_as_no_new_one_does(wide: int) -> None:
+    # given: a single row in a wider block, or at a new axis, which has a step of 0; and one that lies as usual
+    graph = parsed("""g (float[1, 3] x) => (float[1, 3] y) <float[0, 3] none = {}> {
+        y = Concat <axis = 0> (x, none) }""")
+    block = np.arange(3 + wide, dtype=np.float32)
+    odd = block.reshape(1, -1)[:, :3] if wide else block[None]
+    # when
+    traces = [kvviz.run(graph, {"x": x}, policy="never") for x in (odd, block[:3].reshape(1, 3).copy())]
+    # then
+    assert [len(offered(trace)) for trace in traces] == [0, 1]
+    assert [problems(trace) for trace in traces] == [[], []]
+
+
+def test_no_output_is_dropped_for_an_op_whose_input_would_then_be_appended_to_its_past() -> None:
+    # given: two ops that append; once "f" need not be kept, rten runs the other one first, and "f" gets the room
+    graph = parsed("""g (float[4, p] x) => (float[4, p] s, float[4, q] f, float[4, q] c, float[4, q] y)
+        <float[4, 1] w = {1, 2, 3, 4}> {
+        s = Softplus (x) c = Concat <axis = 1> (x, w) f = Concat <axis = 1> (x, w) y = Elu (f) }""")
+    x = kvviz.reserve(np.ones((4, 4), np.float32), 1, 9)
+    # when
+    trace = kvviz.run(graph, {"x": x}, donate=["x"], policy="rten")
+    # then
+    assert [step.op_type for step in trace.steps if step.decision.taken] == ["Concat"]
+    assert problems(trace) == []
