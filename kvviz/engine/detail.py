@@ -42,6 +42,7 @@ class Detail:
         recorder.note_freed(died)
         recorder.later.update(died)
         recorder.untold = since
+        recorder.grew = [(min(at, run.first), grown, more) for at, grown, more in recorder.grew if grown.id < since]
         storages = recorder.ledger.storages
         alive = [storage for storage in storages[since:] if storage.holders or storage.root is not None]
         del storages[since:]

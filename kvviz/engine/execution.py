@@ -233,6 +233,8 @@ class Execution:
         recorder.written += written
         recorder.copied += copied
         recorder.allocated += allocated
+        if ledger.grown:
+            recorder.note_growth()
         if recorder.on:
             recorder.rows.append(
                 (frame.id, planned, taken, masks, placed, tuple(freed), allocated, copied, written, live)

@@ -39,11 +39,13 @@ class Ledger:
     handed : dict of int to Storage
         By the id of their root: what the caller holds between two runs.
     pool : Pool or None
+    grown : list of (Storage, int)
+        Bytes by which storages that were there became larger, since somebody wrote that down.
     poisoned : bool
         Overwrite dead storages of the run with a pattern.
     """
 
-    __slots__ = ("_peak", "handed", "lent", "live", "peak_here", "poisoned", "pool", "storages")
+    __slots__ = ("_peak", "grown", "handed", "lent", "live", "peak_here", "poisoned", "pool", "storages")
 
     def __init__(self, poisoned: bool = False) -> None:
         self.storages: list[Storage] = []
@@ -53,6 +55,7 @@ class Ledger:
         self.handed: dict[int, Storage] = {}
         self.lent: list[Storage] = []
         self.pool: Pool | None = None
+        self.grown: list[tuple[Storage, int]] = []
         self.poisoned = poisoned
 
     def new(self, capacity: int, root: Any, origin: str = "run", owned: bool = True) -> Storage:
@@ -89,11 +92,17 @@ class Ledger:
             return storage, nbytes
         self.revive(found, root)
         # A pool that counts in elements of its own may think of it as larger than NumPy's elements are.
-        more = max(nbytes - found.capacity, 0)
-        if more:
-            found.capacity += more
-            self.grow(more)
-        return found, more
+        return found, self.widen(found, nbytes)
+
+    def widen(self, storage: Storage, nbytes: int) -> int:
+        """Make a storage as large as is needed, and tell by how much it grew."""
+        more = nbytes - storage.capacity
+        if more <= 0:
+            return 0
+        storage.capacity += more
+        self.grow(more)
+        self.grown.append((storage, more))
+        return more
 
     def revive(self, storage: Storage, root: Any) -> None:
         """Give a dead storage new contents."""

@@ -10,6 +10,7 @@ from typing import Any
 
 from kvviz.engine.ledger import Ledger
 from kvviz.engine.plan import Plan, PlannedNode
+from kvviz.memory.storage import Storage
 
 Row = tuple[Any, ...]
 
@@ -70,9 +71,11 @@ class Recorder:
         While a run begins after one whose steps were dropped: the first storage that no step knows of.
     later : set of int
         Storages that died in a run whose steps were dropped. They are written to the last row before it.
+    grew : list of (int, Storage, int)
+        Steps at which storages became larger, and the bytes by which they did; their capacity is that at the end.
     """
 
-    __slots__ = ("allocated", "copied", "frames", "later", "ledger", "on", "rows", "untold", "written")
+    __slots__ = ("allocated", "copied", "frames", "grew", "later", "ledger", "on", "rows", "untold", "written")
 
     def __init__(self, on: bool = True, poisoned: bool = False) -> None:
         self.on = on
@@ -84,6 +87,14 @@ class Recorder:
         self.allocated = 0
         self.untold: int | None = None
         self.later: set[int] = set()
+        self.grew: list[tuple[int, Storage, int]] = []
+
+    def note_growth(self) -> None:
+        """Write down what the step that comes next in the rows made larger."""
+        grown = self.ledger.grown
+        if self.on:
+            self.grew += [(len(self.rows), storage, more) for storage, more in grown]
+        grown.clear()
 
     def note_freed(self, freed: list[int]) -> None:
         """Write storages that died between two ops to the row of the earlier one."""

@@ -150,13 +150,16 @@ class Trace:
                     # What is a view first, or out of the pool, was there before, if only as an element of a sequence.
                     named.add(where[0])
                     freed.pop(where[0], None)
-            for storage in row[5]:
-                freed[storage] = index
+            for dead in row[5]:
+                freed[dead] = index
         for frame in self.recorder.frames:
             for bound in frame.bindings:
                 # What a frame finds when it is opened is older than the step that comes next.
                 if bound[1] not in made or frame.opened <= made[bound[1]][0]:
                     made[bound[1]] = (frame.opened - (frame.opened == 0), bound[0])
+        grew: dict[int, tuple[tuple[int, int], ...]] = {}
+        for index, storage, more in self.recorder.grew:
+            grew[storage.id] = (*grew.get(storage.id, ()), (index, more))
         records = []
         born, name = -1, ""
         for s in self.recorder.ledger.storages:
@@ -166,7 +169,9 @@ class Trace:
             else:
                 # The elements of a sequence follow it, and are known by its name.
                 born, name = made.get(s.id, (born, name))
-            records.append(StorageRecord(s.id, s.capacity, "host", s.origin, name, born, freed.get(s.id)))
+            records.append(
+                StorageRecord(s.id, s.capacity, "host", s.origin, name, born, freed.get(s.id), grew.get(s.id, ()))
+            )
         return records
 
     def step_of(self, frame: int, node_index: int) -> int | None:

@@ -7,6 +7,7 @@ values that do not fit into their storage would break readers far from here, eac
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -27,6 +28,7 @@ def check_trace(trace: Trace) -> None:
         _expect(storage.origin in ORIGINS, f"origin {storage.origin!r}")
         _expect(0 <= storage.capacity < LARGEST, f"a storage of {storage.capacity} bytes")
     _check_runs(trace)
+    _check_growth(trace)
     known: list[set[str]] = []
     opened = 0
     for number, frame in enumerate(frames):
@@ -63,6 +65,16 @@ def _check_runs(trace: Trace) -> None:
         _expect(last <= run.first <= run.last <= len(trace.recorder.rows), f"run {run.index} of other steps")
         last = run.last
     _expect(last == len(trace.recorder.rows), "steps after the last run")
+
+
+def _check_growth(trace: Trace) -> None:
+    """Storages grow one step after the other, and no storage by more than it has at the end."""
+    last, grown = 0, Counter[int]()
+    for step, storage, more in trace.recorder.grew:
+        _expect(last <= step <= len(trace.recorder.rows), f"a storage that grew at step {step}")
+        last = step
+        grown[storage.id] += more
+        _expect(grown[storage.id] <= storage.capacity, f"a storage that grew by {more} bytes")
 
 
 def _check_place(

@@ -42,6 +42,7 @@ def save(trace: Trace, path: Any) -> None:
         "frames": [_frame(frame, number) for frame in frames],
         "storages": [[s.capacity, s.origin, s.owned] for s in trace.recorder.ledger.storages],
         "later": sorted(trace.recorder.later),
+        "grew": [[step, storage.id, more] for step, storage, more in trace.recorder.grew],
         "runs": [
             [
                 *(r.first, r.last, r.token, r.text),

@@ -86,6 +86,7 @@ def _rebuild(header: dict[str, Any], columns: dict[str, list[int]]) -> Trace:
     recorder.later.update(header["later"])
     for capacity, origin, owned in header["storages"]:
         recorder.ledger.storages.append(Storage(len(recorder.ledger.storages), capacity, None, origin, owned))
+    recorder.grew += [(step, recorder.ledger.storages[storage], more) for step, storage, more in header["grew"]]
     for frame in header["frames"]:
         recorder.frames.append(_frame(frame, plans, recorder.frames))
     for row in _rows(columns, header["strings"], recorder):

@@ -88,6 +88,7 @@ def check_header(header: Any) -> None:
     check(header["plans"], [(below(len(header["graphs"])), [planned], [str])])
     bound = (str, below(len(header["storages"])), count, str, Maybe([count]), str, count)
     check(header["later"], [below(len(header["storages"]))])
+    check(header["grew"], [(count, below(len(header["storages"])), count)])
     plan, run = below(len(header["plans"])), below(len(header["runs"]))
     check(header["frames"], [(plan, Maybe(count), Maybe(count), str, Maybe(count), run, count, [bound])])
     check(len(header["frames"]), lambda frames: frames > 0)
