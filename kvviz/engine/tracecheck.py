@@ -112,9 +112,9 @@ def _check_caches(trace: Trace) -> None:
             spans = [span[:2] for rows in run.items for span in (*rows.held, *rows.wrote, *(rows.read or ()))]
             _expect(all(0 <= a <= b <= run.capacity for a, b in spans), f"rows of cache {cache.name!r}")
         if cache.axis is not None:
-            shapes = [*_shapes_of(trace, (cache.input, cache.output))]
-            shapes += inputs[cache.input].shape, outputs[cache.output].shape
-            ranks = [len(shape) for shape in shapes if shape is not None]
+            shapes = _shapes_of(trace, (cache.input, cache.output))
+            declared = inputs[cache.input].shape, outputs[cache.output].shape
+            ranks = [len(shape) for shape in (*shapes, *declared) if shape is not None]
             _expect(0 <= cache.axis < max(ranks, default=LARGEST), f"axis {cache.axis} of a cache")
 
 
