@@ -270,3 +270,18 @@ def test_no_output_is_dropped_for_an_op_whose_input_would_then_be_appended_to_it
     # then
     assert [step.op_type for step in trace.steps if step.decision.taken] == ["Concat"]
     assert problems(trace) == []
+
+
+@pytest.mark.parametrize("policy", ["ideal", "never"])
+def test_what_a_dropped_output_alone_needs_moves_no_other_reader(policy: str) -> None:
+    # given: "If" needs "Exp"; without "f" it does not run, and "Exp" has to be asked for by itself
+    graph = parsed("""g (float[2, 3] x, bool c) => (float[2, 3] y, float[2, 3] q, float[2, 3] f) {
+        v = Identity (x) u = Identity (x) y = Neg (x) [exp] q = Exp (u)
+        f = If (c) <then_branch = t () => (float[2, 3] p) { k = Abs (q) p = Identity (v) },
+                    else_branch = e () => (float[2, 3] o) { l = Abs (q) o = Identity (v) }> }""")
+    # when
+    trace = kvviz.run(graph, {"x": np.ones((2, 3), np.float32), "c": np.array(True)}, donate=["x"], policy=policy)
+    # then
+    labels = [fix.label for step, _, fix in offered(trace) if trace.steps[step].op_type == "Neg"]
+    assert [label.partition(" and policy")[0] for label in labels] == ["run Exp first and drop output f"]
+    assert problems(trace) == []
