@@ -173,10 +173,9 @@ def _grow(frame: Frame, planned: PlannedNode, args: list) -> Verdict:
     return tuple(taken), tuple(masks), {"grown": tuple(presents)}
 
 
-def _rows_are_in_order(past: np.ndarray) -> bool:
+def rows_are_in_order(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> bool:
     """Whether the rows of a buffer lie as in a new one, so that products with them are rounded alike."""
-    size = past.itemsize
-    return past.ndim < 2 or past.strides[-2:] == (size * past.shape[-1], size)
+    return len(shape) < 2 or strides[-2:] == (itemsize * shape[-1], itemsize)
 
 
 def _grown_twice(frame: Frame, planned: PlannedNode, grow: Grow, present: np.ndarray | None) -> int:
@@ -201,7 +200,11 @@ def _grow_one(
         return mask | b.NO_CAPACITY, None
     if rows == 0:
         mask = _ownership_mask(frame, planned, slot)
-        if not _rows_are_in_order(past) or repeats(past) or not (mask or past.flags.writeable):
+        if (
+            not rows_are_in_order(past.shape, past.strides, past.itemsize)
+            or repeats(past)
+            or not (mask or past.flags.writeable)
+        ):
             mask |= b.NOT_CONTIGUOUS
         return mask, (None if mask else past)
     mask = b.CONSTANT if storage.origin == "weights" else 0 if storage.owned else b.BORROWED_INPUT

@@ -43,6 +43,7 @@ class Detail:
         recorder.note_freed(died)
         log.later.update(died)
         recorder.untold = since
+        log.grew = [grown for grown in log.grew if grown[1] < since]
         recorder.ledger.renumber(since)
         for cache in trace.caches:
             cache.unplace(since)

@@ -235,6 +235,8 @@ class Execution:
         log.written += written
         log.copied += copied
         log.allocated += allocated
+        if ledger.grown:
+            self.recorder.note_growth()
         if self.recorder.on:
             log.write((frame.id, planned.record, taken, masks, placed, freed, allocated, copied, written, live))
 

@@ -40,6 +40,8 @@ class Ledger:
         By id; None for those that died in earlier runs.
     live, peak_here : int
         Bytes alive now, and the largest number so far in this run.
+    grown : list of (Storage, int)
+        Bytes by which storages that were there became larger, since somebody wrote that down.
     handed : dict of int to Storage
         By the id of their root: what the caller holds between two runs.
     pool : Pool or None
@@ -47,7 +49,19 @@ class Ledger:
         Overwrite dead storages of the run with a pattern.
     """
 
-    __slots__ = ("_ended", "_peak", "facts", "handed", "lent", "live", "peak_here", "poisoned", "pool", "storages")
+    __slots__ = (
+        "_ended",
+        "_peak",
+        "facts",
+        "grown",
+        "handed",
+        "lent",
+        "live",
+        "peak_here",
+        "poisoned",
+        "pool",
+        "storages",
+    )
 
     def __init__(self, facts: Storages, poisoned: bool = False) -> None:
         self.facts = facts
@@ -56,6 +70,7 @@ class Ledger:
         self.peak_here = 0
         self._peak = 0
         self._ended = 0  # storages at the end of the run before
+        self.grown: list[tuple[Storage, int]] = []
         self.handed: dict[int, Storage] = {}
         self.lent: list[Storage] = []
         self.pool: Pool | None = None
@@ -99,16 +114,18 @@ class Ledger:
             return storage, nbytes
         self.revive(found, root)
         # A pool that counts in elements of its own may think of it as larger than NumPy's elements are.
-        more = max(nbytes - found.capacity, 0)
-        if more:
-            self.widen(found, more)
-        return found, more
+        return found, self.widen(found, nbytes)
 
-    def widen(self, storage: Storage, nbytes: int) -> None:
-        """Make a storage larger."""
-        storage.capacity += nbytes
+    def widen(self, storage: Storage, nbytes: int) -> int:
+        """Make a storage as large as is needed, and tell by how much it grew."""
+        more = nbytes - storage.capacity
+        if more <= 0:
+            return 0
+        storage.capacity += more
         self.facts.capacities[storage.id] = storage.capacity
-        self.grow(nbytes)
+        self.grow(more)
+        self.grown.append((storage, more))
+        return more
 
     def revive(self, storage: Storage, root: Any) -> None:
         """Give a dead storage new contents."""

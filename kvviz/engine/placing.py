@@ -99,7 +99,8 @@ def execute_placed(execution: Execution, frame: Frame, planned: PlannedNode) -> 
             else:
                 value, grew = _share(storage, args, value, home)
                 stored += grew
-                allocated += _widen(execution, storage, value.nbytes)
+                # It may be too small for NumPy's element type: rten holds int64 and bool in four bytes.
+                allocated += execution.ledger.widen(storage, value.nbytes)
                 shown = value
                 if value.size and isinstance(storage.root, np.ndarray) and root_of(value) is storage.root:
                     offset = address(value) - address(storage.root)
@@ -194,12 +195,12 @@ def settle(execution: Execution, args: list, value: Any, home: Home, among: list
     if home.storage is None:
         storage, allocated = ledger.allocate(value, home.pooled)
         if home.elements > value.size and not storage.generation:
-            allocated += _widen(execution, storage, home.elements * value.itemsize)
+            allocated += ledger.widen(storage, home.elements * value.itemsize)
             if ledger.pool is not None:
                 ledger.pool.made(storage, value)  # once more, as it is larger now
         return value, storage, allocated
     ledger.revive(home.storage, root_of(value))
-    return value, home.storage, _widen(execution, home.storage, value.nbytes)
+    return value, home.storage, ledger.widen(home.storage, value.nbytes)
 
 
 def _alone(value: np.ndarray, args: list) -> np.ndarray:
@@ -208,15 +209,3 @@ def _alone(value: np.ndarray, args: list) -> np.ndarray:
     if value.flags.owndata and value.flags.c_contiguous and not any(value is part for part in given):
         return value
     return np.array(value, order="C")
-
-
-def _widen(execution: Execution, storage: Storage, nbytes: int) -> int:
-    """Make a storage as large as is needed, and tell by how much it grew.
-
-    It may be too small for NumPy's element type (rten holds int64 and bool in four bytes).
-    """
-    more = nbytes - storage.capacity
-    if more <= 0:
-        return 0
-    execution.ledger.widen(storage, more)
-    return more

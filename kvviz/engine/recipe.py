@@ -35,6 +35,8 @@ class Spot:
     strides : tuple of int
     reserved : tuple of (shape, dtype, axis) or None
         For a block that `kvviz.reserve` made.
+    repeats : bool
+        Elements of the array share memory, so that it cannot be donated.
     """
 
     block: int
@@ -42,6 +44,7 @@ class Spot:
     offset: int
     strides: tuple[int, ...]
     reserved: tuple[tuple[int, ...], Any, int] | None = None
+    repeats: bool = False
 
 
 class Kept:
@@ -55,9 +58,13 @@ class Kept:
     ----------
     values : dict
         The copies, packed; not to be written to.
+    spots : dict
+        Where those lay that did not fill a plain block alone.
+    alike : bool
+        Fresh arrays lie as the given ones did. Else another run may make a view where this one had to copy.
     """
 
-    __slots__ = ("spots", "values")
+    __slots__ = ("alike", "spots", "values")
 
     def __init__(self, feeds: Mapping[str, Any]) -> None:
         self.values = {name: _copied(value) for name, value in feeds.items()}
@@ -67,8 +74,11 @@ class Kept:
         together = Counter(spot.block for _, spot in found if spot is not None)
         for name, spot in found:
             # What fills a plain block alone needs no place in it.
-            if spot is not None and (spot.reserved or together[spot.block] > 1 or not _fills(feeds[name], spot)):
+            if spot is not None and (
+                spot.reserved or together[spot.block] > 1 or not _fills(feeds[name], self.values[name], spot)
+            ):
                 self.spots[name] = spot
+        self.alike = all(spot is not None or feeds[name].flags.c_contiguous for name, spot in found)
 
     @staticmethod
     def size(feeds: Mapping[str, Any]) -> int:
@@ -174,7 +184,7 @@ def _copied(value: Any) -> Any:
 def _spot(array: np.ndarray, blocks: dict[int, int]) -> Spot | None:
     """Where an array lies in its root; None where a copy by itself says all: objects, and roots with gaps."""
     root = root_of(array)
-    if array.dtype.hasobject or not root.size or repeats(array):
+    if array.dtype.hasobject or not root.size:
         return None
     low, high = np.lib.array_utils.byte_bounds(root)
     if high - low != root.nbytes:
@@ -182,11 +192,11 @@ def _spot(array: np.ndarray, blocks: dict[int, int]) -> Spot | None:
     offset = address(array) - low if array.size else 0
     reserved = (root.shape, root.dtype, root.grow_axis) if isinstance(root, Reserved) else None
     block = blocks.setdefault(id(root), len(blocks))
-    return Spot(block, root.nbytes, offset, array.strides, reserved)
+    return Spot(block, root.nbytes, offset, array.strides, reserved, repeats(array))
 
 
-def _fills(array: np.ndarray, spot: Spot) -> bool:
-    return array.nbytes == spot.size and array.flags.c_contiguous
+def _fills(array: np.ndarray, copy: np.ndarray, spot: Spot) -> bool:
+    return array.nbytes == spot.size and array.strides == copy.strides
 
 
 def _put(value: np.ndarray, spot: Spot, blocks: dict[int, np.ndarray]) -> np.ndarray:

@@ -37,6 +37,13 @@ class Recorder:
             found = self._programs[plan] = Program(plan.graph, *plan.told())
         return found
 
+    def note_growth(self) -> None:
+        """Write down what the op that is written next made larger."""
+        grown = self.ledger.grown
+        if self.on:
+            self.log.grew += [(len(self.log), storage.id, more) for storage, more in grown]
+        grown.clear()
+
     def note_freed(self, freed: list[int]) -> None:
         """Write down storages that died between two ops."""
         if self.untold is not None:

@@ -121,7 +121,8 @@ class TraceFrame:
 class StorageRecord:
     """One storage over its life: the step that made it or before which it came from outside, and the one it died with.
 
-    ``born`` is -1 for what is there before the first step of all, ``freed`` is None while it lives.
+    ``born`` is -1 for what is there before the first step of all, ``freed`` is None while it lives. ``capacity`` is
+    that at the end; ``grew`` has (step, bytes) of every time that a runtime made the block larger.
     """
 
     id: int
@@ -131,6 +132,7 @@ class StorageRecord:
     name: str
     born: int
     freed: int | None
+    grew: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(slots=True)

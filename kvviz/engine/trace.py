@@ -165,6 +165,9 @@ class Trace:
                 # What a frame finds when it is opened is older than the step that comes next.
                 if bound.storage not in made or frame.opened <= made[bound.storage][0]:
                     made[bound.storage] = (frame.opened - (frame.opened == 0), bound.name)
+        grew: dict[int, tuple[tuple[int, int], ...]] = {}
+        for index, grown, more in self.log.grew:
+            grew[grown] = (*grew.get(grown, ()), (index, more))
         records = []
         born, name = -1, ""
         for s in self.log.storages:
@@ -174,7 +177,8 @@ class Trace:
             else:
                 # The elements of a sequence follow it, and are known by its name.
                 born, name = made.get(s.id, (born, name))
-            records.append(StorageRecord(s.id, s.capacity, "host", s.origin, name, born, freed.get(s.id)))
+            died, larger = freed.get(s.id), grew.get(s.id, ())
+            records.append(StorageRecord(s.id, s.capacity, "host", s.origin, name, born, died, larger))
         return records
 
     def step_of(self, frame: int, node_index: int) -> int | None:

@@ -7,6 +7,7 @@ values that do not fit into their storage would break readers far from here, eac
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -25,6 +26,7 @@ def check_trace(trace: Trace) -> None:
     rows, frames, storages = trace.log, trace.log.frames, trace.log.storages
     _expect(all(storage < len(storages) for storage in trace.log.later), "a storage that there is not")
     _check_runs(trace)
+    _check_growth(trace)
     known: list[set[str]] = []
     opened = 0
     for number, frame in enumerate(frames):
@@ -67,6 +69,17 @@ def _check_runs(trace: Trace) -> None:
     _expect(last == len(trace.log), "steps after the last run")
 
 
+def _check_growth(trace: Trace) -> None:
+    """Storages grow one step after the other, and no storage by more than it has at the end."""
+    last, grown = 0, Counter[int]()
+    for step, storage, more in trace.log.grew:
+        _expect(last <= step <= len(trace.log), f"a storage that grew at step {step}")
+        last = step
+        grown[storage] += more
+        _expect(storage < len(trace.log.storages), f"storage {storage}")
+        _expect(grown[storage] <= trace.log.storages[storage].capacity, f"a storage that grew by {more} bytes")
+
+
 def _check_place(
     capacity: int, whole: bool, shape: Sequence[int] | None, dtype: Any, offset: int, strides: Any
 ) -> None:
@@ -89,7 +102,10 @@ def _check_place(
 
 
 def _check_caches(trace: Trace) -> None:
-    """Every cache is an input and an output of the main graph, as often as there are runs, on an axis that it has."""
+    """Every cache is an input and an output of the main graph, as often as there are runs, on an axis that it has.
+
+    Where a model declares no shapes, one of the two may turn out to have fewer axes than the other.
+    """
     graph = trace.graph
     inputs, outputs = ({value.name: value for value in values} for values in (graph.inputs, graph.outputs))
     for cache in trace.caches:
@@ -99,9 +115,10 @@ def _check_caches(trace: Trace) -> None:
             spans = [span[:2] for rows in run.items for span in (*rows.held, *rows.wrote, *(rows.read or ()))]
             _expect(all(0 <= a <= b <= run.capacity for a, b in spans), f"rows of cache {cache.name!r}")
         if cache.axis is not None:
-            shapes = [*_shapes_of(trace, (cache.input, cache.output)), inputs[cache.input].shape]
-            ranks = {len(shape) for shape in shapes if shape is not None}
-            _expect(cache.axis >= 0 and all(cache.axis < rank for rank in ranks), f"axis {cache.axis} of a cache")
+            shapes = _shapes_of(trace, (cache.input, cache.output))
+            declared = inputs[cache.input].shape, outputs[cache.output].shape
+            ranks = [len(shape) for shape in (*shapes, *declared) if shape is not None]
+            _expect(0 <= cache.axis < max(ranks, default=LARGEST), f"axis {cache.axis} of a cache")
 
 
 def _shapes_of(trace: Trace, names: tuple[str, ...]) -> Iterable[Sequence[int] | None]:

@@ -49,6 +49,7 @@ def save(trace: Trace, path: Any) -> None:
         "forms": forms,
         "frames": [_frame(frame, number) for frame in log.frames],
         "later": sorted(log.later),
+        "grew": log.grew,
         "runs": [
             [
                 *(r.first, r.last, r.token, r.text),

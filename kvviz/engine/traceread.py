@@ -60,6 +60,7 @@ def _rebuild(header: dict[str, Any], columns: dict[str, bytes]) -> Trace:
     programs = [_program(number, header, of_program[number], nodes) for number in range(len(of_program))]
     log = Log()
     log.later.update(header["later"])
+    log.grew += map(tuple, header["grew"])
     for frame in header["frames"]:
         log.frames.append(_frame(frame, programs, log.frames))
     refusals = [(tuple(taken), _tuples(masks)) for taken, masks in header["refusals"]]

@@ -102,6 +102,7 @@ def check_header(header: Any) -> None:
     check(header["programs"], [(graph, [below(len(header["nodes"]))], [str])])
     check(header["nodes"], [(program, count, count, str, bool, [count], [count], [(count, count)], str)])
     check(header["later"], [count])
+    check(header["grew"], [(count, count, count)])
     bound = (str, count, count, str, Maybe([count]), str, count)
     check(header["frames"], [(program, Maybe(count), Maybe(count), str, Maybe(count), run, count, [bound])])
     check(len(header["frames"]), lambda frames: frames > 0)

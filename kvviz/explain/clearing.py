@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from kvviz.engine.plan import needed
 from kvviz.engine.schedules import key_of
 from kvviz.explain.changes import ByValue, Change, Donate, Drop, RunFirst
 from kvviz.explain.index import Index, head_and_carried
@@ -97,21 +98,41 @@ class Clearing:
         place = index.places[row.frame, self.name]
         self.shared = (place.storage, place.contents)
         self.members = index.members[self.shared]
-        self.moved: dict[int, set[int]] = {frame: set() for frame in self.path}
-        self.changes: dict[Change, None] = {}
         if index.trace.log.storages[place.storage].origin == "weights":
             # Of a body that is over, too: an If may hand out a constant.
             self._fail("a weight")
         self._refuse_sequences()
-        self._ask_the_caller(place.storage)
+        self.dropped: dict[Change, None] = {}
+        # Nodes of the main graph that nobody needs without the outputs that are dropped: they read nothing, and what
+        # only they need is not moved with them.
+        self.gone: frozenset[int] = frozenset()
+        self._clear(place.storage)
+        while (gone := self._not_needed()) != self.gone:
+            self.gone = gone
+            self._clear(place.storage)
+        if self.nodes[0].index in self.gone:
+            self._fail("the op would not run")
+        if self.dropped:
+            self._refuse_unread()
+        if other_rules or any(isinstance(change, Donate) for change in self.changes):
+            self._refuse_appends()
+
+    def _clear(self, storage: int) -> None:
+        self.moved: dict[int, set[int]] = {frame: set() for frame in self.path}
+        self.changes: dict[Change, None] = {}
+        self._ask_the_caller(storage)
         for depth in range(len(self.path)):
             self._refuse_collected(depth)
             while self._clear_frame(depth):
                 pass
-        if any(isinstance(change, Drop) for change in self.changes):
-            self._refuse_unread()
-        if other_rules or any(isinstance(change, Donate) for change in self.changes):
-            self._refuse_appends()
+        self.changes |= self.dropped
+
+    def _not_needed(self) -> frozenset[int]:
+        if not self.dropped:
+            return frozenset()
+        plan = self.index.frames[self.path[0]].program
+        left = needed(plan.graph, [name for name in self.index.outputs(self.path[0]) if Drop(name) not in self.dropped])
+        return frozenset(planned.node.index for planned in plan.order) - {node.index for node in left}
 
     # -- one frame --------------------------------------------------------------------------------------------------
 
@@ -130,6 +151,8 @@ class Clearing:
             if not readers and index.places[frame, name].bound:
                 self._fail("nobody reads it, so it is held to the end")
             for reader, step in readers:
+                if not depth and reader.index in self.gone:
+                    continue
                 if reader is node:
                     self._hand_over(depth, name)
                 elif step > now and reader.index not in self.moved[frame]:
@@ -150,7 +173,7 @@ class Clearing:
         trace = self.index.trace
         if trace.tokens or len(trace.runs) > 1 or (trace.recipe is not None and trace.recipe.kind != "run"):
             self._fail("the next run needs it")
-        self.changes[Drop(name)] = None
+        self.dropped[Drop(name)] = None
 
     def _move(self, frame: int, reader: Node, node: Node, now: int) -> None:
         """Let a reader run before the frame's node, with all that it needs."""
@@ -245,17 +268,19 @@ class Clearing:
         """An input that was lent must be donated, with all others in the same memory."""
         main = self.path[0]
         recipe = self.index.trace.recipe
+        kept = None if recipe is None else recipe.kept()
         for name, bound, _, how, *_ in self.index.frames[main].bindings:
             if bound == storage and how == "borrowed":
                 if name in recipe.lent if recipe is not None else self.index.trace.tokens:
                     self._fail("the caller needs it again")
+                if kept is not None and name in kept.spots and kept.spots[name].repeats:
+                    self._fail("elements of its array share memory, so it cannot be donated")
                 self.changes[Donate(name)] = None
-        self._refuse_lent_memory(storage)
+        self._refuse_lent_memory(storage, kept)
 
-    def _refuse_lent_memory(self, storage: int) -> None:
+    def _refuse_lent_memory(self, storage: int, kept: Any) -> None:
         """What no op reads is no value of the run, but its memory is still the caller's."""
         recipe = self.index.trace.recipe
-        kept = None if recipe is None else recipe.kept()
         if kept is None:
             return
         bindings = self.index.frames[self.path[0]].bindings

@@ -59,6 +59,9 @@ def _thrown(index: Index, cache: Any) -> list[CacheFinding]:
         before, after = (index.places.get((index.mains[run + i], cache.input)) for i in (0, 1))
         if before is None or after is None or cache.axis is None or cache.protocol != "growing":
             continue
+        if any(cache.axis >= len(place.shape or ()) for place in (before, after)):
+            # Where the model declares no shapes, a value may turn out to have fewer axes.
+            continue
         rows, left = _rows(index, before, cache.axis), _rows(index, after, cache.axis)
         had_room = rows > _length(before, cache.axis) and _is_reserved(index, run, cache, before)
         has_room = left > _length(after, cache.axis) and _is_reserved(index, run + 1, cache, after)
@@ -165,7 +168,8 @@ def _fix(index: Index, name: str, runs: Any) -> Fix | None:
 
 
 def _length(place: Place, axis: int) -> int:
-    return 0 if place.shape is None else place.shape[axis]
+    assert place.shape is not None
+    return place.shape[axis]
 
 
 def _rows(index: Index, place: Place, axis: int) -> int:

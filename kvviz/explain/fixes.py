@@ -184,8 +184,15 @@ def _in_exchange(index: Index, step: int, position: int, changes: tuple[Change, 
 
 
 def is_repeatable(index: Index, step: int) -> bool:
-    """Whether the run of a step was finished, and another run would give the same results."""
-    return _is_over(index, step) and not _has_chance(index)
+    """Whether the run of a step was finished, and another run would do the same and give the same results."""
+    return _is_over(index, step) and not _has_chance(index) and _is_alike(index)
+
+
+def _is_alike(index: Index) -> bool:
+    """Whether the inputs of another run lie as those of this one did; of a loaded trace the caller knows."""
+    recipe = index.trace.recipe
+    kept = None if recipe is None else recipe.kept()
+    return kept is None or bool(kept.alike)
 
 
 def _is_over(index: Index, step: int) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from kvviz.engine.decide import rows_are_in_order
 from kvviz.explain.index import Index
 from kvviz.explain.lives import Place
 
@@ -36,27 +37,36 @@ _KEEPS = {
 }
 
 
-def is_row_major(index: Index, frame: int, name: str) -> bool:
-    """Whether a value is C-contiguous for certain."""
+def is_row_major(index: Index, frame: int, name: str, in_order: bool = False) -> bool:
+    """Whether a value is C-contiguous for certain.
+
+    Parameters
+    ----------
+    index : Index
+    frame : int
+    name : str
+    in_order : bool
+        Its rows must lie as `kvviz.engine.decide.rows_are_in_order` asks, too, which looks at a single row as well.
+    """
     place = index.places.get((frame, name))
     if place is None or place.shape is None:
         return False
     if place.bound:
-        return _is_bound_packed(index, frame, name, place)
-    if sum(n != 1 for n in place.shape) < 2:
-        return place.strides is None or _is_packed(place)
+        return _is_bound_packed(index, frame, name, place, in_order)
     if place.strides is not None:
-        return _is_packed(place)
+        return _are_packed(place.strides, place, in_order)
+    if sum(n != 1 for n in place.shape) < 2 and not in_order:
+        return True
     if index.trace.policy.homes is not None:
         # Such a policy gives every value that is no view a row-major block.
         return True
     op = index.rows[place.step].op
     if op.control or op.foreign or not (op.overwrites or op.node.op_type in _KEEPS):
         return False
-    return all(is_row_major(index, frame, given) for given in op.node.inputs if given)
+    return all(is_row_major(index, frame, given, in_order) for given in op.node.inputs if given)
 
 
-def _is_bound_packed(index: Index, frame: int, name: str, place: Place) -> bool:
+def _is_bound_packed(index: Index, frame: int, name: str, place: Place, in_order: bool) -> bool:
     if place.bound == "weight":
         graph = index.frames[frame].program.graph
         return name in graph.weights and bool(graph.weights[name].flags.c_contiguous)
@@ -67,20 +77,18 @@ def _is_bound_packed(index: Index, frame: int, name: str, place: Place) -> bool:
         if kept is None or name not in kept.values:
             return False
         spot = kept.spots.get(name)
-        return spot is None or _are_packed(spot.strides, place)
+        return spot is None or _are_packed(spot.strides, place, in_order)
     outer = index.outer(frame, name)
     if outer is None:
         # An iteration number, or a slice of what a Scan reads.
         return not place.shape
-    return is_row_major(index, *outer)
+    return is_row_major(index, *outer, in_order)
 
 
-def _is_packed(place: Place) -> bool:
-    return place.strides is not None and _are_packed(place.strides, place)
-
-
-def _are_packed(strides: tuple[int, ...], place: Place) -> bool:
+def _are_packed(strides: tuple[int, ...], place: Place, in_order: bool) -> bool:
     """Whether these are the strides of a row-major block, where there is a step to make."""
+    if in_order and not rows_are_in_order(place.shape or (), strides, np.dtype(place.dtype).itemsize):
+        return False
     packed = packed_strides(place.shape, place.dtype)
     return 0 in (place.shape or ()) or all(
         n == 1 or one == two for n, one, two in zip(place.shape or (), strides, packed)

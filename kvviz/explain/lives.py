@@ -80,7 +80,7 @@ class Walk:
         self.contents: dict[int, int] = {}
         self.used: dict[int, int] = {}
         self.open: dict[int, tuple[int, int]] = {}
-        self.grew: dict[int, list[tuple[int, int]]] = {}
+        self.grew = self._growth()
         self.anonymous = self._anonymous()
         self.numbers = 0
 
@@ -148,20 +148,17 @@ class Walk:
                 source = places.get((number, node.inputs[row.taken[0] if row.taken else 0]))
                 offset = 0 if source is None else source.offset
             self._place((number, name), storage, how, "", step, shape, dtype, strides, offset)
-        if row.allocated and not planned.control:
-            self._note_growth(row, moment)
         for storage in freed:
             self._close(storage, step, moment)
 
-    def _note_growth(self, row: Op, moment: int) -> None:
-        """What an op allocated beside new storages made the one that it wrote to larger."""
-        made = [where for where in row.outs if where is not None]
-        more = row.allocated - sum(
-            nbytes(where.shape, where.dtype) for where in made if where.how == NEW and where.shape is not None
-        )
-        kept = [where.storage for where in made if where.how not in (NEW, PASSED)]
-        if more > 0 and kept:
-            self.grew.setdefault(kept[0], []).append((moment, more))
+    def _growth(self) -> dict[int, list[tuple[int, int]]]:
+        """(moment, bytes) of every time that a storage was made larger."""
+        index = self.index
+        grew: dict[int, list[tuple[int, int]]] = {}
+        for step, storage, more in index.trace.log.grew:
+            moment = index.moment(step) if step < len(index.rows) else index.moments - 1
+            grew.setdefault(storage, []).append((moment, more))
+        return grew
 
     def _begin(self, storage: int, moment: int, born: int) -> None:
         if storage in self.open:
@@ -178,7 +175,7 @@ class Walk:
         if storage not in self.open:
             return
         first, born = self.open.pop(storage)
-        grew = tuple(event for event in self.grew.get(storage, ()) if event[0] >= first)
+        grew = tuple(event for event in self.grew.get(storage, ()) if first <= event[0] <= moment)
         self.index.lives.append(Life(storage, first, moment, born, self.used[storage], step, 0, grew))
 
     def _bytes(self, life: Life) -> int:

@@ -42,9 +42,10 @@ def under_ideal(index: Index, step: int, position: int, mask: int) -> tuple[Chan
         return use, *make_room(index, step, position)
     row = index.rows[step]
     name = row.op.node.inputs[position]
-    if not any(grow.input == position for grow in row.op.grows) and not _fits(index, step, position):
+    grown = any(grow.input == position for grow in row.op.grows)
+    if not grown and not _fits(index, step, position):
         raise Unfixable("another shape or type")
-    if not is_row_major(index, row.frame, name):
+    if not is_row_major(index, row.frame, name, in_order=grown):
         raise Unfixable("it may not be row-major")
     return use, *Clearing(index, step, position, handed_over, other_rules=True).changes
 

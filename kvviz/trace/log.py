@@ -35,6 +35,9 @@ class Log(Sequence[Op]):
         Bytes in all; the peak is of the runs so far.
     later : set of int
         Storages that died in a run whose steps were dropped: with the last op before it.
+    grew : list of (int, int, int)
+        Ops at which storages became larger, the storages, and the bytes by which they did; their capacity is that at
+        the end.
     write : callable
         ``write(op)`` appends a tuple of all that `Op` has; its outputs are tuples of all that `Output` has.
     """
@@ -49,6 +52,7 @@ class Log(Sequence[Op]):
         "forms",
         "frames",
         "frees",
+        "grew",
         "later",
         "numbers",
         "outs",
@@ -63,6 +67,7 @@ class Log(Sequence[Op]):
         self.storages = Storages()
         self.allocated = self.copied = self.written = self.peak = 0
         self.later: set[int] = set()
+        self.grew: list[tuple[int, int, int]] = []
         # Columns: only what packs a log into a file looks at them.
         self.outs = array("q")  # storage (-1: an absent output), generation, how, offset (-1: that of the input)
         self.forms: list[Any] = []  # shape, dtype, strides
@@ -180,6 +185,7 @@ class Log(Sequence[Op]):
         del self.outs[last * OUT :], self.forms[last * FORM :]
         del self.facts[ops * FACTS :], self.numbers[ops * OP :], self.frames[frames:]
         del self.frees[bisect_left(_Every(self.frees), ops) * FREE :]
+        self.grew = [(min(at, ops), storage, more) for at, storage, more in self.grew]
         self._kept.clear()
 
 

@@ -348,7 +348,7 @@ def test_without_recording_there_are_no_meters() -> None:
     assert not any(cache.runs for cache in decode("concat", record=False).caches)
 
 
-def test_an_output_with_fewer_axes_than_its_cache_has_no_rows() -> None:
+def test_an_output_with_fewer_axes_than_its_cache_has_no_rows(tmp_path: Path) -> None:
     # A model whose outputs declare no shapes, so that a pair is found that turns out to be none.
     proto, feeds = random_model(1469)
     trace = kvviz.run(kvviz.load(proto), feeds)
@@ -356,6 +356,8 @@ def test_an_output_with_fewer_axes_than_its_cache_has_no_rows() -> None:
     assert one.axis is not None and trace.outputs[one.output].ndim <= one.axis
     (run,) = one.runs
     assert (run.capacity, run.valid, run.items) == (1, 1, ())
+    trace.save(tmp_path / "trace")
+    assert Trace.load(tmp_path / "trace").caches == [one]
 
 
 def test_rows_of_zeros_were_never_written_unless_all_are_zeros() -> None:

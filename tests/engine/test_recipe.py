@@ -39,14 +39,15 @@ def test_kept_arrays_share_memory_as_the_given_ones_did() -> None:
         "d": alone,
         "e": turned,
         "f": [alone, alone],
+        "g": np.broadcast_to(block[2:4], (3, 2)),
     }
     fresh = Kept(given).fresh()
-    for name in "abcde":
+    for name in "abcdeg":
         np.testing.assert_array_equal(fresh[name], given[name])
         assert fresh[name].strides == given[name].strides
         assert not np.shares_memory(fresh[name], given[name])
         assert root_of(fresh[name]).nbytes == root_of(given[name]).nbytes
-    assert root_of(fresh["a"]) is root_of(fresh["b"]) is root_of(fresh["c"])
+    assert root_of(fresh["a"]) is root_of(fresh["b"]) is root_of(fresh["c"]) is root_of(fresh["g"])
     assert np.shares_memory(fresh["a"], fresh["b"]) and not np.shares_memory(fresh["a"], fresh["d"])
     assert [element.tolist() for element in fresh["f"]] == [alone.tolist()] * 2
 

@@ -139,3 +139,20 @@ def test_a_trace_of_two_thousand_nodes_is_diagnosed_and_told_within_two_seconds(
     text = report_text(report)
     assert time.process_time() - start < 2
     assert len(report.missed) > 100 and "fix: " in text
+
+
+@pytest.mark.parametrize(("perm", "copied"), [("0, 1, 2", "112 B"), ("1, 0, 2", "48 B")])
+def test_rows_that_went_through_a_transpose_are_counted_from_a_file_as_before(
+    perm: str, copied: str, tmp_path: Path
+) -> None:
+    # given: a past that is made longer twice, and in between is turned, or stays as it is
+    graph = graph_of(f"""g (float[2, 2, past] x) => (float[2, 2, more] y, float[2, 2, most] z)
+        <float[2, 2, 1] w = {{1, 2, 3, 4}}> {{
+        a = Concat <axis = -1> (x, w) y = Transpose <perm = [{perm}]> (a) z = Concat <axis = 2> (y, w) }}""")
+    # when
+    trace = kvviz.run(graph, {"x": np.zeros((2, 2, 3), np.float32)})
+    trace.save(tmp_path / "trace")
+    # then
+    for told in (trace, Trace.load(tmp_path / "trace")):
+        (found,) = explain(told).caches
+        assert found.kind == "copied" and f"{copied} of past rows were copied" in str(found)

@@ -221,9 +221,67 @@ def test_no_room_is_offered_for_a_single_row_that_is_reversed() -> None:
         assert problems(kvviz.run(parsed(text), {"x": np.ones(1, np.float32)}, policy=policy)) == []
 
 
-@pytest.mark.parametrize("policy", ["never", "rten"])
-def test_to_donate_an_array_whose_rows_are_one_gives_the_run_a_copy(policy: str) -> None:
-    text = "g (float[3] w, float[2, 3] x) => (float[2, 3] y) { y = Add (x, w) }"
+@pytest.mark.parametrize("policy", POLICIES)
+def test_no_fix_donates_an_array_whose_rows_are_one(policy: str) -> None:
+    # given: an input that a run refuses to be donated; packed it would be viewed by Flatten, and no longer copied
+    graph = parsed("""g (float[2, 3] x, float[3] w) => (float[1, 6] f, float[2, 3] n, float[2, 3] y) {
+        f = Flatten <axis = 0> (x) n = Neg(x) y = Add (x, w) }""")
     feeds = {"w": np.arange(3, dtype=np.float32), "x": np.broadcast_to(np.ones(3, np.float32), (2, 3))}
-    trace = kvviz.run(parsed(text), feeds, policy=policy)
-    assert offered(trace) and problems(trace) == []
+    # when
+    trace = kvviz.run(graph, feeds, policy=policy)
+    # then
+    assert not [fix.label for _, _, fix in offered(trace) if "donate x" in fix.label] and problems(trace) == []
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_no_fix_is_offered_where_inputs_cannot_be_laid_out_again_as_they_were(policy: str) -> None:
+    # given: rows in a block of their own that has gaps
+    graph = parsed("g (float[2, 3] x) => (float[2, 3] y, float[6] n, float[6] e) <int64[1] m = {-1}> {"
+                   "f = Reshape (x, m) n = Neg (f) e = Exp (f) y = Neg (x) }")  # fmt: skip
+    x = np.lib.stride_tricks.as_strided(np.arange(9, dtype=np.float32), (2, 3), (20, 4))
+    # when
+    trace, packed = (kvviz.run(graph, {"x": given}, policy=policy) for given in (x, x.copy()))
+    # then
+    assert offered(trace) == [] and problems(packed) == [] and (offered(packed) or policy == "onnxruntime")
+
+
+@pytest.mark.parametrize("wide", [2, 0])
+def test_no_fix_lets_an_op_without_new_rows_take_a_row_that_lies_as_no_new_one_does(wide: int) -> None:
+    # given: a single row in a wider block, or at a new axis, which has a step of 0; and one that lies as usual
+    graph = parsed("""g (float[1, 3] x) => (float[1, 3] y) <float[0, 3] none = {}> {
+        y = Concat <axis = 0> (x, none) }""")
+    block = np.arange(3 + wide, dtype=np.float32)
+    odd = block.reshape(1, -1)[:, :3] if wide else block[None]
+    # when
+    traces = [kvviz.run(graph, {"x": x}, policy="never") for x in (odd, block[:3].reshape(1, 3).copy())]
+    # then
+    assert [len(offered(trace)) for trace in traces] == [0, 1]
+    assert [problems(trace) for trace in traces] == [[], []]
+
+
+def test_no_output_is_dropped_for_an_op_whose_input_would_then_be_appended_to_its_past() -> None:
+    # given: two ops that append; once "f" need not be kept, rten runs the other one first, and "f" gets the room
+    graph = parsed("""g (float[4, p] x) => (float[4, p] s, float[4, q] f, float[4, q] c, float[4, q] y)
+        <float[4, 1] w = {1, 2, 3, 4}> {
+        s = Softplus (x) c = Concat <axis = 1> (x, w) f = Concat <axis = 1> (x, w) y = Elu (f) }""")
+    x = kvviz.reserve(np.ones((4, 4), np.float32), 1, 9)
+    # when
+    trace = kvviz.run(graph, {"x": x}, donate=["x"], policy="rten")
+    # then
+    assert [step.op_type for step in trace.steps if step.decision.taken] == ["Concat"]
+    assert problems(trace) == []
+
+
+@pytest.mark.parametrize("policy", ["ideal", "never"])
+def test_what_a_dropped_output_alone_needs_moves_no_other_reader(policy: str) -> None:
+    # given: "If" needs "Exp"; without "f" it does not run, and "Exp" has to be asked for by itself
+    graph = parsed("""g (float[2, 3] x, bool c) => (float[2, 3] y, float[2, 3] q, float[2, 3] f) {
+        v = Identity (x) u = Identity (x) y = Neg (x) [exp] q = Exp (u)
+        f = If (c) <then_branch = t () => (float[2, 3] p) { k = Abs (q) p = Identity (v) },
+                    else_branch = e () => (float[2, 3] o) { l = Abs (q) o = Identity (v) }> }""")
+    # when
+    trace = kvviz.run(graph, {"x": np.ones((2, 3), np.float32), "c": np.array(True)}, donate=["x"], policy=policy)
+    # then
+    labels = [fix.label for step, _, fix in offered(trace) if trace.steps[step].op_type == "Neg"]
+    assert [label.partition(" and policy")[0] for label in labels] == ["run Exp first and drop output f"]
+    assert problems(trace) == []

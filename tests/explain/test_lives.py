@@ -101,3 +101,25 @@ def test_the_index_is_made_anew_when_a_trace_has_grown() -> None:
     assert index_of(session.trace) is first
     session.run_to_end()
     assert index_of(session.trace) is not first
+
+
+@pytest.mark.parametrize(("trips", "capacity"), [(3, 288), (4, 384)])
+def test_what_a_loop_puts_together_may_make_the_buffer_larger_that_it_is_put_into(
+    trips: int, capacity: int, tmp_path: Path
+) -> None:
+    # given: in rten 36 whole numbers fit into a buffer that held 48 floats; in NumPy they have eight bytes each
+    text = """g (float[48] x, int64 n, int64[12] i) => (float[1] m, int64[12] e, int64[k, 12] s) {
+        a = Exp(x) m = ReduceMax(a) r = Cast <to = 7> (m) c = Add(i, r)
+        e, s = Loop (n, "", c) <body = b (int64 j, bool go, int64[12] v) => (bool on, int64[12] w, int64[12] u)
+            { on = Identity(go) w = Neg(v) u = Abs(v) }> }"""
+    feeds = {"x": numbers(48), "n": np.array(trips), "i": np.arange(12)}
+    # when
+    trace = kvviz.run(graph_of(text), feeds, policy="rten")
+    trace.save(tmp_path / "trace")
+    # then
+    for told in (trace, Trace.load(tmp_path / "trace")):
+        (block,) = [storage for storage in told.storages if storage.name == "a"]
+        loop = next(step for step in told.steps if step.op_type == "Loop")
+        assert block.capacity == capacity and loop.outs[1].storage == block.id
+        assert block.grew == ((loop.index, capacity - 192),)
+        assert_the_curve_is_the_engine_s(told)

@@ -32,18 +32,16 @@ def _memory(trace: Any) -> list[str]:
     parents = {frame.id: frame.parent for frame in trace.frames}
     generation: dict[int, int] = {}
     once: set[int] = set()
-    room = {id: s.capacity for id, s in storages.items()}
-    grown: dict[int, dict[int, int]] = {}
-    for step in reversed(trace.steps):
-        # A runtime may make the block of an input larger for an output; then its capacity is that at the end.
-        more = step.allocated - sum(room[out.storage] for out in step.outs if out.how == "new")
-        kept = [out.storage for out in step.outs if out.how in ("in place", "append", "pool")]
-        if more > 0 and kept and not step.graph_node.subgraphs:
-            grown[step.index] = {kept[0]: room[kept[0]]}
-            room[kept[0]] -= more
+    # A runtime may make a block larger for an output; then its capacity is that at the end.
+    room = {id: s.capacity - sum(more for _, more in s.grew) for id, s in storages.items()}
+    grown: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    for s in storages.values():
+        for index, more in s.grew:
+            grown[index].append((s.id, more))
     for step in trace.steps:
         alive |= born[step.index] | {out.storage for out in step.outs if out.how == "pool"}
-        room.update(grown.get(step.index, {}))
+        for id, more in grown[step.index]:
+            room[id] += more
         live = sum(room[id] for id in alive)
         if live != step.live_bytes:
             wrong.append(f"step {step.index}: {step.live_bytes} bytes live, by the storages {live}")
