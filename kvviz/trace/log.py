@@ -9,6 +9,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from operator import itemgetter
 from typing import Any, overload
 
@@ -20,7 +21,7 @@ from kvviz.trace.storages import Storages
 
 OP, FACTS, OUT, FORM, FREE = 6, 3, 4, 3, 2
 """Entries of one event in each column."""
-_KEPT = 1 << 15
+_KEPT, _BLOCK = 1 << 15, 1 << 8
 _ABSENT = (-1, 0, 0, None, None, 0, None)
 
 
@@ -129,49 +130,51 @@ class Log(Sequence[Op]):
     def __getitem__(self, index: int | slice) -> Op | list[Op]:
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
-        kept = self._kept
         if self._rows or self._freed:
             self.settle()
-        found = kept.get(index)
+        found = self._kept.get(index)
         if found is None:
             size = len(self)
             if not -size <= index < size:
                 raise IndexError(index)
             index %= size
-            found = kept.get(index)
-            if found is None:
-                if len(kept) >= _KEPT:
-                    kept.clear()
-                found = kept[index] = self._made(index)
+            if index not in self._kept:
+                if len(self._kept) >= _KEPT:
+                    self._kept.clear()
+                # Its neighbours will be asked for, too.
+                first = index - index % _BLOCK
+                made = self._made(first, min(first + _BLOCK, size))
+                self._kept.update(enumerate(made, first))
+            found = self._kept[index]
         return found
 
     def __iter__(self) -> Iterator[Op]:
-        return map(self.__getitem__, range(len(self)))
+        self.settle()
+        for first in range(0, len(self), _BLOCK):
+            yield from self._made(first, min(first + _BLOCK, len(self)))
 
-    def _made(self, index: int) -> Op:
-        at = index * OP
-        frame, allocated, copied, written, live, last = self.numbers[at : at + OP]
-        first = self.numbers[at - 1] if index else 0
-        node, taken, masks = self.facts[index * FACTS : (index + 1) * FACTS]
-        outs = tuple([self._out(number) for number in range(first, last)])
-        return Op(frame, node, taken, masks, outs, self.freed(index), allocated, copied, written, live)
+    def _made(self, first: int, stop: int) -> Iterator[Op]:
+        """The ops from one place to another."""
+        numbers = self.numbers[first * OP : stop * OP].tolist()
+        begin = self.numbers[first * OP - 1] if first else 0
+        ends = numbers[OP - 1 :: OP]
+        places, forms = (column[begin * w : ends[-1] * w] for column, w in ((self.outs, OUT), (self.forms, FORM)))
+        offsets = [None if offset < 0 else offset for offset in places[3::OUT]]
+        columns = (*(places[k::OUT] for k in range(3)), forms[::FORM], forms[1::FORM], offsets, forms[2::FORM])
+        outs = [None if out.storage < 0 else out for out in map(Output._make, zip(*columns))]
+        parts = [tuple(outs[a - begin : b - begin]) for a, b in pairwise((begin, *ends))]
+        facts = self.facts[first * FACTS : stop * FACTS]
+        sums = (numbers[k::OP] for k in range(1, OP - 1))
+        freed = self._died(first, stop)
+        return map(Op._make, zip(numbers[::OP], *(facts[k::FACTS] for k in range(FACTS)), parts, freed, *sums))
 
-    def _out(self, number: int) -> Output | None:
-        storage, generation, how, offset = self.outs[number * OUT : (number + 1) * OUT]
-        if storage < 0:
-            return None
-        shape, dtype, strides = self.forms[number * FORM : (number + 1) * FORM]
-        return Output(storage, generation, how, shape, dtype, None if offset < 0 else offset, strides)
-
-    def freed(self, index: int) -> tuple[int, ...]:
-        """Storages that died with an op or after it."""
-        free = self.frees
-        at = bisect_left(_Every(free), index)
-        found = []
-        while at * FREE < len(free) and free[at * FREE] == index:
-            found.append(free[at * FREE + 1])
-            at += 1
-        return tuple(found)
+    def _died(self, first: int, stop: int) -> list[tuple[int, ...]]:
+        """Storages that died with each of these ops or after it."""
+        low, high = (bisect_left(_Every(self.frees), op) * FREE for op in (first, stop))
+        found: list[tuple[int, ...]] = [()] * (stop - first)
+        for op, storage in zip(self.frees[low:high:FREE], self.frees[low + 1 : high : FREE]):
+            found[op - first] += (storage,)
+        return found
 
     def column(self, name: str) -> Sequence[int]:
         """One number of every op: ``frame``, ``allocated``, ``copied``, ``written`` or ``live``."""
