@@ -122,7 +122,7 @@ class Ledger:
         if more <= 0:
             return 0
         storage.capacity += more
-        self.facts.capacities[storage.id] = storage.capacity
+        self.facts.resize(storage.id, storage.capacity)
         self.grow(more)
         self.grown.append((storage, more))
         return more

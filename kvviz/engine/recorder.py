@@ -49,7 +49,7 @@ class Recorder:
         if self.untold is not None:
             for storage in (storage for storage in freed if storage >= self.untold):
                 # Nothing tells when it was made, so that it must not seem to be there still.
-                self.log.storages.capacities[storage] = 0
+                self.log.storages.resize(storage, 0)
             freed = [storage for storage in freed if storage < self.untold]
         if freed and len(self.log):
             self.log.free(freed)

@@ -5,13 +5,13 @@ A debugger, the widget and `run` all drive a session; it appends to one trace.
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
 
+from kvviz.collector import unwatched
 from kvviz.engine.binding import check_inputs, end_run
 from kvviz.engine.execution import Execution
 from kvviz.engine.plan import PlannedNode
@@ -134,25 +134,17 @@ class Session:
 
     def finish_run(self) -> None:
         """Run the present run to its end."""
-        # Rows are tuples without cycles: the collector would only walk the growing trace again and again.
-        collecting = gc.isenabled()
-        with held_back():
-            try:
-                gc.disable()
-                while (execution := self.execution) is not None:
-                    with self._mended():
-                        with np.errstate(all="ignore"):
-                            while execution.step():
-                                if WAITING:
-                                    break
-                        self._note_run()
-                        if execution.finished:
-                            self._end_run()
-                    deliver()
-            finally:
-                if collecting:
-                    _put_with_the_old()
-                    gc.enable()
+        with held_back(), unwatched():
+            while (execution := self.execution) is not None:
+                with self._mended():
+                    with np.errstate(all="ignore"):
+                        while execution.step():
+                            if WAITING:
+                                break
+                    self._note_run()
+                    if execution.finished:
+                        self._end_run()
+                deliver()
 
     def look_ahead(self) -> Live | None:
         """Find out what may run next (entering bodies and starting the next run where that is what comes next)."""
@@ -286,14 +278,3 @@ def run_session(kind: Callable[..., Session], *arguments: Any) -> Trace:
     """Make a session and run it to its end; an interrupt at any time gives a trace of what ran."""
     with held_back():
         return kind(*arguments).run_to_end()
-
-
-def _put_with_the_old() -> None:
-    """Count all objects as old ones for the collector, without its walking the thousands that a run has written down.
-
-    They are looked at in its next full collection, which comes when others have piled up. Where somebody has frozen
-    objects, to thaw them is not for us.
-    """
-    if not gc.get_freeze_count():
-        gc.freeze()
-        gc.unfreeze()

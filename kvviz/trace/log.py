@@ -15,13 +15,15 @@ from typing import Any, overload
 
 import numpy as np
 
+from kvviz.collector import unwatched
 from kvviz.interrupts import held_back
 from kvviz.trace.events import FrameEvent, Op, Output
 from kvviz.trace.storages import Storages
 
 OP, FACTS, OUT, FORM, FREE = 6, 3, 4, 3, 2
 """Entries of one event in each column."""
-_KEPT, _BLOCK = 1 << 15, 1 << 8
+# Ops that are kept once they were made, and how many are made together.
+_KEPT, _BLOCK = 1 << 17, 1 << 8
 _ABSENT = (-1, 0, 0, None, None, 0, None)
 
 
@@ -44,8 +46,9 @@ class Log(Sequence[Op]):
     """
 
     __slots__ = (
+        "_blocks",
         "_freed",
-        "_kept",
+        "_ops",
         "_rows",
         "allocated",
         "copied",
@@ -79,18 +82,22 @@ class Log(Sequence[Op]):
         self._rows: list[tuple] = []
         self._freed: list[tuple[int, int]] = []
         self.write: Callable[[tuple], None] = self._rows.append
-        self._kept: dict[int, Op] = {}
+        self._ops: list[Op] = []
+        self._blocks: dict[int, list[Op]] = {}
 
     def free(self, storages: Sequence[int]) -> None:
         """Write down storages that died after the last op."""
         at = len(self) - 1
-        self._kept.pop(at, None)
+        del self._ops[at:]
         for storage in storages:
             self._freed.append((at, storage))
 
     def settle(self) -> None:
         """Put what was written down lately into the columns."""
+        if not self._rows and not self._freed:
+            return
         with held_back():
+            self._blocks.clear()
             if self._rows:
                 self._pack(self._rows)
                 self._rows.clear()
@@ -128,30 +135,42 @@ class Log(Sequence[Op]):
     @overload
     def __getitem__(self, index: slice) -> list[Op]: ...
     def __getitem__(self, index: int | slice) -> Op | list[Op]:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
         if self._rows or self._freed:
             self.settle()
-        found = self._kept.get(index)
-        if found is None:
-            size = len(self)
-            if not -size <= index < size:
-                raise IndexError(index)
-            index %= size
-            if index not in self._kept:
-                if len(self._kept) >= _KEPT:
-                    self._kept.clear()
-                # Its neighbours will be asked for, too.
-                first = index - index % _BLOCK
-                made = self._made(first, min(first + _BLOCK, size))
-                self._kept.update(enumerate(made, first))
-            found = self._kept[index]
-        return found
+        made, size = self._ops, len(self.numbers) // OP
+        if len(made) == size:
+            return made[index]
+        if size <= _KEPT:
+            with unwatched():
+                made += self._made(len(made), size)
+            return made[index]
+        if isinstance(index, slice):
+            return list(self._between(*index.indices(size)))
+        if not -size <= index < size:
+            raise IndexError(index)
+        return self._of_many(index % size)
 
     def __iter__(self) -> Iterator[Op]:
         self.settle()
-        for first in range(0, len(self), _BLOCK):
-            yield from self._made(first, min(first + _BLOCK, len(self)))
+        return iter(self[:]) if len(self) <= _KEPT else self._between(0, len(self), 1)
+
+    def _between(self, first: int, stop: int, step: int) -> Iterator[Op]:
+        if step != 1:
+            yield from map(self._of_many, range(first, stop, step))
+            return
+        for at in range(first, stop, _BLOCK):
+            yield from self._made(at, min(at + _BLOCK, stop))
+
+    def _of_many(self, index: int) -> Op:
+        """An op of a log that is too long to keep all of them; its neighbours will be asked for, too."""
+        first = index - index % _BLOCK
+        block = self._blocks.get(first)
+        if block is None:
+            if len(self._blocks) >= _KEPT // _BLOCK:
+                self._blocks.clear()
+            size = len(self.numbers) // OP
+            block = self._blocks[first] = list(self._made(first, min(first + _BLOCK, size)))
+        return block[index - first]
 
     def _made(self, first: int, stop: int) -> Iterator[Op]:
         """The ops from one place to another."""
@@ -189,7 +208,8 @@ class Log(Sequence[Op]):
         del self.facts[ops * FACTS :], self.numbers[ops * OP :], self.frames[frames:]
         del self.frees[bisect_left(_Every(self.frees), ops) * FREE :]
         self.grew = [(min(at, ops), storage, more) for at, storage, more in self.grew]
-        self._kept.clear()
+        del self._ops[ops:]
+        self._blocks.clear()
 
 
 def _side_by_side(*columns: Any) -> np.ndarray:

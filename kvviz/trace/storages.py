@@ -29,11 +29,12 @@ class Storages(Sequence[StorageFacts]):
         Places in `ORIGINS`.
     """
 
-    __slots__ = ("capacities", "origins")
+    __slots__ = ("_made", "capacities", "origins")
 
     def __init__(self) -> None:
         self.capacities = array("q")
         self.origins = array("b")
+        self._made: list[StorageFacts] = []
 
     def add(self, capacity: int, origin: str) -> None:
         """One more."""
@@ -45,9 +46,14 @@ class Storages(Sequence[StorageFacts]):
         self.capacities.extend(capacities)
         self.origins.extend([ORIGINS.index(origin)] * len(capacities))
 
+    def resize(self, id: int, capacity: int) -> None:
+        """Another capacity than before."""
+        self.capacities[id] = capacity
+        del self._made[id:]
+
     def cut(self, count: int) -> None:
         """Drop all but the first."""
-        del self.capacities[count:], self.origins[count:]
+        del self.capacities[count:], self.origins[count:], self._made[count:]
 
     def __len__(self) -> int:
         return len(self.capacities)
@@ -57,9 +63,11 @@ class Storages(Sequence[StorageFacts]):
     @overload
     def __getitem__(self, index: slice) -> list[StorageFacts]: ...
     def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
-        return StorageFacts(index % len(self.capacities), self.capacities[index], ORIGINS[self.origins[index]])
+        made, size = self._made, len(self.capacities)
+        if len(made) < size:
+            origins = (ORIGINS[origin] for origin in self.origins[len(made) :])
+            made += map(StorageFacts._make, zip(range(len(made), size), self.capacities[len(made) :], origins))
+        return made[index]
 
     def __iter__(self) -> Iterator[StorageFacts]:
-        return map(self.__getitem__, range(len(self)))
+        return iter(self[:])
