@@ -93,6 +93,7 @@ def unpack(
     nothing = (None, None, None)
     log.forms = [part for here, n in zip(there.tolist(), form.tolist()) for part in (forms[n] if here else nothing)]
     log.storages.capacities, log.storages.origins = _array(capacity), array("b", origin.tolist())
+    log.columns_are_whole()
 
 
 def _array(column: np.ndarray) -> array[int]:

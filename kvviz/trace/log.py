@@ -50,6 +50,7 @@ class Log(Sequence[Op]):
         "_freed",
         "_ops",
         "_rows",
+        "_whole",
         "allocated",
         "copied",
         "facts",
@@ -82,6 +83,7 @@ class Log(Sequence[Op]):
         self._rows: list[tuple] = []
         self._freed: list[tuple[int, int]] = []
         self.write: Callable[[tuple], None] = self._rows.append
+        self._whole = (0, 0, 0)  # ops, outputs and frees in the columns
         self._ops: list[Op] = []
         self._blocks: dict[int, list[Op]] = {}
 
@@ -93,24 +95,30 @@ class Log(Sequence[Op]):
             self._freed.append((at, storage))
 
     def settle(self) -> None:
-        """Put what was written down lately into the columns."""
+        """Put what was written down lately into the columns.
+
+        Whatever is raised in here, even by a function that traces the lines, it is done whole or not at all.
+        """
         if not self._rows and not self._freed:
             return
         with held_back():
+            first, outs, frees = self._whole
+            # Left by a try that was stopped.
+            del self.numbers[first * OP :], self.facts[first * FACTS :], self.frees[frees * FREE :]
+            del self.outs[outs * OUT :], self.forms[outs * FORM :]
             self._blocks.clear()
-            if self._rows:
-                self._pack(self._rows)
-                self._rows.clear()
-            if self._freed:
-                for pair in sorted(self._freed, key=itemgetter(0)):
-                    self.frees.extend(pair)
-                self._freed.clear()
+            died = self._pack(self._rows) if self._rows else []
+            # Those that died with an op come before those that died after it.
+            self.frees.extend(part for pair in sorted((*died, *self._freed), key=itemgetter(0)) for part in pair)
+            whole = len(self.numbers) // OP, len(self.outs) // OUT, len(self.frees) // FREE
+            self._whole, self._rows[:], self._freed[:] = whole, (), ()
 
-    def _pack(self, rows: list[tuple]) -> None:
-        first = len(self.numbers) // OP
+    def _pack(self, rows: list[tuple]) -> list[tuple[int, int]]:
+        """Put ops into the columns; gives (op, storage) of what died with them."""
         frames, ops, taken, masks, outs, freed, allocated, copied, written, live = zip(*rows)
         flat = [_ABSENT if out is None else out for found in outs for out in found]
         ends = np.cumsum(list(map(len, outs))) + len(self.outs) // OUT
+        first = len(self.numbers) // OP
         self.numbers.frombytes(_side_by_side(frames, allocated, copied, written, live, ends).tobytes())
         self.facts += _in_turns(ops, taken, masks)
         if flat:
@@ -118,17 +126,16 @@ class Log(Sequence[Op]):
             known = [-1 if offset is None else offset for offset in offsets]
             self.outs.frombytes(_side_by_side(storages, generations, hows, known).tobytes())
             self.forms += _in_turns(shapes, dtypes, strides)
-        # Those that died with an op come before those that died after it.
-        self._freed[:0] = [(first + at, storage) for at, died in enumerate(freed) if died for storage in died]
+        return [(op, storage) for op, died in enumerate(freed, first) if died for storage in died]
 
     def __len__(self) -> int:
-        return len(self.numbers) // OP + len(self._rows)
+        return self._whole[0] + len(self._rows)
 
     @property
-    def version(self) -> tuple[int, int]:
+    def version(self) -> tuple[int, int, int]:
         """Something else whenever something was written."""
         self.settle()
-        return len(self.numbers), len(self.frees)
+        return self._whole
 
     @overload
     def __getitem__(self, index: int) -> Op: ...
@@ -137,7 +144,7 @@ class Log(Sequence[Op]):
     def __getitem__(self, index: int | slice) -> Op | list[Op]:
         if self._rows or self._freed:
             self.settle()
-        made, size = self._ops, len(self.numbers) // OP
+        made, size = self._ops, self._whole[0]
         if len(made) == size:
             return made[index]
         if size <= _KEPT:
@@ -168,7 +175,7 @@ class Log(Sequence[Op]):
         if block is None:
             if len(self._blocks) >= _KEPT // _BLOCK:
                 self._blocks.clear()
-            size = len(self.numbers) // OP
+            size = self._whole[0]
             block = self._blocks[first] = list(self._made(first, min(first + _BLOCK, size)))
         return block[index - first]
 
@@ -195,6 +202,10 @@ class Log(Sequence[Op]):
             found[op - first] += (storage,)
         return found
 
+    def columns_are_whole(self) -> None:
+        """Take note of what is in the columns, after they were changed from outside."""
+        self._whole = len(self.numbers) // OP, len(self.outs) // OUT, len(self.frees) // FREE
+
     def column(self, name: str) -> Sequence[int]:
         """One number of every op: ``frame``, ``allocated``, ``copied``, ``written`` or ``live``."""
         self.settle()
@@ -210,6 +221,7 @@ class Log(Sequence[Op]):
         self.grew = [(min(at, ops), storage, more) for at, storage, more in self.grew]
         del self._ops[ops:]
         self._blocks.clear()
+        self.columns_are_whole()
 
 
 def _side_by_side(*columns: Any) -> np.ndarray:
