@@ -291,3 +291,10 @@ def test_the_code_of_a_fix_names_the_options_that_stay() -> None:
     fix = next(entry.fix for entry in explain(trace).missed if entry.fix and entry.fix.kind == "capacity")
     made = eval(fix.code.partition(" = ")[2], {"kvviz": kvviz, "graph": graph, "prompt": [1, 5, 9]})
     assert (made.policy.name, made.tokens, made.bytes_copied) == ("rten", trace.tokens, fix.apply().bytes_copied)
+
+
+def test_fixes_of_two_runs_that_change_the_same_are_equal() -> None:
+    names = ["a later op reads it", "a later op reads it", "the caller takes it"]
+    first, again, other = (wanted(blocked(CASES[name])) for name in names)
+    assert first == again and len({first, again}) == 1
+    assert first != other
