@@ -298,3 +298,13 @@ def test_fixes_of_two_runs_that_change_the_same_are_equal() -> None:
     first, again, other = (wanted(blocked(CASES[name])) for name in names)
     assert first == again and len({first, again}) == 1
     assert first != other
+
+
+def test_room_for_a_later_one_of_the_values_that_a_loop_carries_is_reserved_at_its_own_input() -> None:
+    text = """g (float[2, 3] x, float[2, 3] past) => (float[2, 3] y, float[M, 3] t)
+        <int64 n = {1}, bool go = {1}, float[1, 3] w = {1, 2, 3}> {
+        y, t = Loop (n, go, x, past) <body = b (int64 i, bool c, float[2, 3] v, float[K, 3] p)
+            => (bool d, float[2, 3] u, float[L, 3] q) {
+            d = Identity(c) u = Neg(v) [target] q = Concat <axis = 0> (p, w) }> }"""
+    trace = kvviz.run(graph_of(text), X | {"past": numbers(2, 3)}, donate=["x", "past"])
+    assert wanted(trace).label == "reserve 3 rows for past" and problems(trace) == []

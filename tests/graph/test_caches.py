@@ -362,3 +362,16 @@ def test_a_scatter_at_places_of_several_numbers_writes_along_the_last_of_them(ro
     (pair,) = cache_pairs(load(model(nodes, inputs, ["cache_out float 3 4 5 6"])))
     # then its rows are not taken to be where caches have them as a rule
     assert (pair.axis, pair.protocol) == (rows, "static")
+
+
+@pytest.mark.parametrize("axis", [0, 1, -3, -4])
+def test_what_grows_on_an_axis_of_fixed_length_is_no_cache(axis: int) -> None:
+    # given images that are joined along an axis counted from the front or from the end
+    nodes = [node("Relu", "a", "r"), node("Concat", "a r", "c", axis=axis)]
+    # when that axis is of fixed length, or of any
+    shapes = [[length if place == axis % 4 else 5 for place in range(4)] for length in (4, 8, "n", "m")]
+    before, longer, any_before, any_longer = (" ".join(map(str, shape)) for shape in shapes)
+    fixed = pairs(nodes, [f"a float {before}"], [f"c float {longer}"])
+    free = pairs(nodes, [f"a float {any_before}"], [f"c float {any_longer}"])
+    # then it is one only where the next run may be given more
+    assert fixed == {} and only(free).output == "c"
