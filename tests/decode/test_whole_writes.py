@@ -176,3 +176,31 @@ def test_a_row_that_a_branch_chooses_is_known(later: bool) -> None:
     trace = kvviz.run(kvviz.load(proto), feeds)
     assert [rows_of(item.wrote) for item in only_run(trace).items] == [[2 + later]]
     assert rows_that_changed(cache, trace.outputs["cache_out"]) == [2 + later]
+
+
+@pytest.mark.parametrize("more", [1, 2])
+def test_a_row_has_as_many_bytes_whatever_axes_a_cache_has_more_than_its_op(more: int) -> None:
+    # given a buffer of 24 rows with axes of length 1 ahead, which are taken away for the operator and added again
+    nodes = [node("Squeeze", f"past_{kind} ahead", f"{kind}_before") for kind in ("key", "value")]
+    nodes.append(
+        node("GroupQueryAttention", "q k v key_before value_before last total", "y key_after value_after",
+             domain="com.microsoft", num_heads=2, kv_num_heads=2)
+    )  # fmt: skip
+    nodes += [node("Unsqueeze", f"{kind}_after ahead", f"present_{kind}") for kind in ("key", "value")]
+    shape = [*[1] * more, 1, 2, 24, 16]
+    caches = [f"{{}}_{kind} float {' '.join(map(str, shape))}" for kind in ("key", "value")]
+    inputs = [*(f"{one} float 1 1 32" for one in "qkv"), "last int32 1", "total int32 -"]
+    inputs += [text.format("past") for text in caches]
+    outputs = ["y float 1 1 32", *(text.format("present") for text in caches)]
+    proto = model(nodes, inputs, outputs, domains=["com.microsoft"], ahead=np.arange(more))
+    past = {name: np.zeros(shape, np.float32) for name in ("past_key", "past_value")}
+    for array in past.values():
+        array[..., :5, :] = 1
+    feeds = {one: np.ones((1, 1, 32), np.float32) for one in "qkv"}
+    counts = {"last": np.array([5], np.int32), "total": np.array(6, np.int32)}
+    # when a sixth row is written in place
+    trace = kvviz.run(kvviz.load(proto), {**feeds, **counts, **past}, donate=list(past))
+    # then that is one of 16 numbers for each of two heads
+    for kind in ("key", "value"):
+        run = only_run(trace, f"present_{kind}")
+        assert (run.rows_written, run.bytes_written, run.bytes_copied) == (1, 2 * 16 * 4, 0)
