@@ -204,3 +204,27 @@ def test_a_row_has_as_many_bytes_whatever_axes_a_cache_has_more_than_its_op(more
     for kind in ("key", "value"):
         run = only_run(trace, f"present_{kind}")
         assert (run.rows_written, run.bytes_written, run.bytes_copied) == (1, 2 * 16 * 4, 0)
+
+
+def test_what_a_scan_collects_is_not_taken_for_what_its_last_turn_made() -> None:
+    # given a cache of two entries, which a Loop or a Scan makes longer one by one and puts together at the end
+    longer = [node("Gather", "past_key.0 i", "mine", axis=0), node("Gather", "new i", "fresh", axis=0)]
+    longer.append(node("Concat", "mine fresh", "longer", axis=0))
+    turn = graph([*longer, node("Identity", "go", "on")], ["i int64 -", "go bool -"], ["on bool -", "longer float t 4"])
+    scanned = graph(longer, ["i int64 -"], ["longer float t 4"])
+    loops = [
+        node("Loop", "two true", "present_key.0", body=turn),
+        node("Scan", "places", "present_key.0", body=scanned, num_scan_inputs=1),
+    ]
+    inputs = ["past_key.0 float 2 p 4", "new float 2 1 4"]
+    weights: dict[str, Any] = {"two": np.array(2), "true": np.array(True), "places": np.arange(2)}
+    feeds = {"past_key.0": np.ones((2, 3, 4), np.float32), "new": np.ones((2, 1, 4), np.float32)}
+    # when they run
+    traces = [
+        kvviz.run(kvviz.load(model([loop], inputs, ["present_key.0 float 2 t 4"], **weights)), feeds) for loop in loops
+    ]
+    # then they do the same and are measured alike: by no turn, as each made a part of it
+    np.testing.assert_array_equal(*(trace.outputs["present_key.0"] for trace in traces))
+    looped, scan = (only_run(trace, "present_key.0") for trace in traces)
+    for name in ("items", "capacity", "valid", "rows_written", "bytes_written", "bytes_copied", "reallocations"):
+        assert getattr(looped, name) == getattr(scan, name)
