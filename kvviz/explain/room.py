@@ -221,8 +221,10 @@ def _is_given(index: Index, cache: Any) -> bool:
     recipe, place = index.trace.recipe, index.places[index.mains[0], cache.input]
     if place.bound == "borrowed":
         return True
+    if recipe is not None:
+        return cache.input in recipe.options["donate"]
     # Of a loaded trace only the rows are known, and what a decode makes itself has none yet.
-    return bool(place.shape[cache.axis] if recipe is None else cache.input in recipe.options["donate"])
+    return place.shape is not None and place.shape[cache.axis] > 0
 
 
 def _reserved(index: Index, cache: Any) -> int:

@@ -228,3 +228,23 @@ def test_what_a_scan_collects_is_not_taken_for_what_its_last_turn_made() -> None
     looped, scan = (only_run(trace, "present_key.0") for trace in traces)
     for name in ("items", "capacity", "valid", "rows_written", "bytes_written", "bytes_copied", "reallocations"):
         assert getattr(looped, name) == getattr(scan, name)
+
+
+def test_a_cache_that_a_scan_carries_is_measured_in_all_turns() -> None:
+    # given a Scan that writes one row in each of two turns
+    body = graph(
+        [node("ScatterElements", "cache at new", "cache2", axis=1)],
+        ["cache float 1 6 4", "at int64 1 1 4", "new float 1 1 4"],
+        ["cache2 float 1 6 4"],
+    )
+    nodes = [node("Scan", "past_key.0 rows fresh", "present_key.0", body=body, num_scan_inputs=2)]
+    inputs = ["past_key.0 float 1 6 4", "rows int64 2 1 1 4", "fresh float 2 1 1 4"]
+    loaded = kvviz.load(model(nodes, inputs, ["present_key.0 float 1 6 4"]))
+    rows, fresh = np.array([2, 3]).repeat(4).reshape(2, 1, 1, 4), np.ones((2, 1, 1, 4), np.float32)
+    # when it may overwrite the cache, or not
+    for donate, copied in (["past_key.0"], 0), ([], 6 * 16):
+        past = np.zeros((1, 6, 4), np.float32)
+        trace = kvviz.run(loaded, {"past_key.0": past, "rows": rows, "fresh": fresh}, donate=donate)
+        # then both rows are counted, and the copy that the first turn made
+        run = only_run(trace, "present_key.0")
+        assert (run.bytes_copied, run.bytes_written, run.reallocations) == (copied, copied + 2 * 16, int(not donate))
