@@ -94,7 +94,10 @@ def _bytes(
         return 0, size - had
     if where.how in (APPEND, IN_PLACE):
         wrote = max((count(item.wrote) for item in items), default=0)
-        shape = where.shape or ()
+        shape, present = where.shape or (), known.place(0, cache.output)
+        if present is not None and len(present.shape or ()) != len(shape):
+            # Views behind it add axes or take them away.
+            shape = present.shape or ()
         length = shape[axis] if axis is not None and axis < len(shape) else 0
         return 0, size // length * wrote if length else size
     return min(had, size), size

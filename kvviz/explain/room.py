@@ -204,7 +204,7 @@ def _in_decode(index: Index, growth: Growth) -> tuple[Change, ...]:
     rows = recipe.rows if recipe is not None else max(run.valid for run in cache.runs)
     loaded = {"growth": "start", "kv_capacity": _reserved(index, cache)}
     options: Any = loaded if recipe is None else recipe.options
-    given = index.places[index.mains[0], cache.input].bound == "borrowed"
+    given = _is_given(index, cache)
     if not growth.run:
         if given or (options["kv_capacity"] or 0) >= growth.rows:
             raise Unfixable("it has room, or was given without")
@@ -214,6 +214,17 @@ def _in_decode(index: Index, growth: Growth) -> tuple[Change, ...]:
     if not given and all(_carries_on(index, cache, run) for run in range(growth.run)):
         return () if (options["kv_capacity"] or 0) >= rows else (Capacity(rows),)
     return (GrowAfter(),)
+
+
+def _is_given(index: Index, cache: Any) -> bool:
+    """Whether a cache came from the caller, lent or donated; a capacity is for those that a decode makes itself."""
+    recipe, place = index.trace.recipe, index.places[index.mains[0], cache.input]
+    if place.bound == "borrowed":
+        return True
+    if recipe is not None:
+        return cache.input in recipe.options["donate"]
+    # Of a loaded trace only the rows are known, and what a decode makes itself has none yet.
+    return place.shape is not None and place.shape[cache.axis] > 0
 
 
 def _reserved(index: Index, cache: Any) -> int:

@@ -265,3 +265,23 @@ def test_a_circular_cache_that_is_full_counts_its_capacity() -> None:
         found = told(trace)
         assert [warning.kind for warning in found] == kinds
         assert [(warning.run, warning.runs) for warning in found] == [(5, 1)] * len(kinds)
+
+
+def test_the_newest_row_of_a_write_past_the_end_is_the_one_at_the_front() -> None:
+    # given: a circular cache of six rows, and two tokens for the last of them and the first
+    inputs = "q present.0.key present.0.value seen"
+    nodes = [*each(SCATTER, "TensorScatter", axis=2, mode="circular"), node("Attention", inputs, "y"), *BACK]
+    controls = ["write_indices int64 batch", "seen bool length 6"]
+    graph = kvviz.load(decoder(nodes, 6, controls=controls, opset=24))
+    caches = {name: np.ones((1, HEADS, 6, SIZE), np.float32) for name in NAMES}
+    for name in NAMES:
+        caches[name][:, :, 5] = 0
+    ids = {"input_ids": np.array([[3, 4]]), **positions(5, 2), "write_indices": np.array([5])}
+    for hidden, row in ((5, None), (0, 0)):
+        seen = np.ones((2, 6), bool)
+        seen[:, hidden] = False
+        # when one of the two rows is hidden
+        trace = kvviz.run(graph, {**ids, "seen": seen, **{name: array.copy() for name, array in caches.items()}})
+        found = [str(warning) for warning in told(trace) if warning.kind == "newest row not attended"]
+        # then only that of the second token is missed
+        assert ["does not read row 0 of 0.key" in text for text in found] == [True] * (row is not None)

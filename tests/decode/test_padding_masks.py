@@ -142,3 +142,34 @@ def test_a_choice_between_scores_and_a_number_hides_rows_where_the_number_is_low
     # then the rows of later tokens are read only where they have a weight
     for cache in trace.caches:
         assert [run.rows_read for run in cache.runs] == [4 + run if hides else ROWS for run in range(4)]
+
+
+CUTS: dict[str, tuple[str, str, Feeds, int, set[int]]] = {
+    "a part of it": ("Slice", "present_{} from to rows", {}, 5, {1, 2, 4, 5}),
+    "rows ahead": ("Concat", "sink present_{}", {"axis": 2}, KEYS + 2, {1, 2, 3, 4, 5, 6}),
+    "rows behind": ("Concat", "present_{} sink", {"axis": 2}, KEYS + 2, {0, 1, 3, 4, 5, 6}),
+}
+
+
+@pytest.mark.parametrize("case", CUTS)
+def test_rows_keep_their_numbers_where_attention_gets_a_part_of_a_cache_or_more_than_it(case: str) -> None:
+    # given keys that are a part of a cache's rows, or these and two more, and a mask that hides the third key
+    op, names, attributes, keys, expected = CUTS[case]
+    nodes = []
+    for kind in ("key", "value"):
+        nodes.append(node("Concat", f"past_{kind} {kind[0]}", f"present_{kind}", axis=2))
+        nodes.append(node(op, names.format(kind), f"all_{kind}", **attributes))
+    nodes += attend("all_key", "all_value", "mask")[:6]
+    shape = f"float {BATCH} {HEADS} {{}} {SIZE}"
+    inputs = [*(f"{one} {shape.format(NEW)}" for one in "qkv"), f"mask float {keys}"]
+    inputs += [f"past_{kind} {shape.format('past')}" for kind in ("key", "value")]
+    outputs = [f"y {shape.format(NEW)}", *(f"present_{kind} {shape.format('total')}" for kind in ("key", "value"))]
+    ends: Feeds = {"from": np.array([1]), "to": np.array([6]), "rows": np.array([2])}
+    weights: Feeds = {**ends, "sink": numbers(BATCH, HEADS, 2, SIZE), "scale": np.float32(1)}
+    proto = model(nodes, inputs, outputs, **weights)
+    feeds = feeds_of(proto, np.where(np.arange(keys) == 2, -1e9, 0).astype(np.float32))
+    # when it runs
+    trace = kvviz.run(kvviz.load(proto), feeds)
+    # then all other rows of the cache are read, of the past just those that count for onnxruntime
+    assert rows_read(trace) == [expected] * BATCH
+    assert rows_that_count(proto, feeds) == [expected & set(range(PAST))] * BATCH

@@ -176,3 +176,75 @@ def test_a_row_that_a_branch_chooses_is_known(later: bool) -> None:
     trace = kvviz.run(kvviz.load(proto), feeds)
     assert [rows_of(item.wrote) for item in only_run(trace).items] == [[2 + later]]
     assert rows_that_changed(cache, trace.outputs["cache_out"]) == [2 + later]
+
+
+@pytest.mark.parametrize("more", [1, 2])
+def test_a_row_has_as_many_bytes_whatever_axes_a_cache_has_more_than_its_op(more: int) -> None:
+    # given a buffer of 24 rows with axes of length 1 ahead, which are taken away for the operator and added again
+    nodes = [node("Squeeze", f"past_{kind} ahead", f"{kind}_before") for kind in ("key", "value")]
+    nodes.append(
+        node("GroupQueryAttention", "q k v key_before value_before last total", "y key_after value_after",
+             domain="com.microsoft", num_heads=2, kv_num_heads=2)
+    )  # fmt: skip
+    nodes += [node("Unsqueeze", f"{kind}_after ahead", f"present_{kind}") for kind in ("key", "value")]
+    shape = [*[1] * more, 1, 2, 24, 16]
+    caches = [f"{{}}_{kind} float {' '.join(map(str, shape))}" for kind in ("key", "value")]
+    inputs = [*(f"{one} float 1 1 32" for one in "qkv"), "last int32 1", "total int32 -"]
+    inputs += [text.format("past") for text in caches]
+    outputs = ["y float 1 1 32", *(text.format("present") for text in caches)]
+    proto = model(nodes, inputs, outputs, domains=["com.microsoft"], ahead=np.arange(more))
+    past = {name: np.zeros(shape, np.float32) for name in ("past_key", "past_value")}
+    for array in past.values():
+        array[..., :5, :] = 1
+    feeds = {one: np.ones((1, 1, 32), np.float32) for one in "qkv"}
+    counts = {"last": np.array([5], np.int32), "total": np.array(6, np.int32)}
+    # when a sixth row is written in place
+    trace = kvviz.run(kvviz.load(proto), {**feeds, **counts, **past}, donate=list(past))
+    # then that is one of 16 numbers for each of two heads
+    for kind in ("key", "value"):
+        run = only_run(trace, f"present_{kind}")
+        assert (run.rows_written, run.bytes_written, run.bytes_copied) == (1, 2 * 16 * 4, 0)
+
+
+def test_what_a_scan_collects_is_not_taken_for_what_its_last_turn_made() -> None:
+    # given a cache of two entries, which a Loop or a Scan makes longer one by one and puts together at the end
+    longer = [node("Gather", "past_key.0 i", "mine", axis=0), node("Gather", "new i", "fresh", axis=0)]
+    longer.append(node("Concat", "mine fresh", "longer", axis=0))
+    turn = graph([*longer, node("Identity", "go", "on")], ["i int64 -", "go bool -"], ["on bool -", "longer float t 4"])
+    scanned = graph(longer, ["i int64 -"], ["longer float t 4"])
+    loops = [
+        node("Loop", "two true", "present_key.0", body=turn),
+        node("Scan", "places", "present_key.0", body=scanned, num_scan_inputs=1),
+    ]
+    inputs = ["past_key.0 float 2 p 4", "new float 2 1 4"]
+    weights: dict[str, Any] = {"two": np.array(2), "true": np.array(True), "places": np.arange(2)}
+    feeds = {"past_key.0": np.ones((2, 3, 4), np.float32), "new": np.ones((2, 1, 4), np.float32)}
+    # when they run
+    traces = [
+        kvviz.run(kvviz.load(model([loop], inputs, ["present_key.0 float 2 t 4"], **weights)), feeds) for loop in loops
+    ]
+    # then they do the same and are measured alike: by no turn, as each made a part of it
+    np.testing.assert_array_equal(*(trace.outputs["present_key.0"] for trace in traces))
+    looped, scan = (only_run(trace, "present_key.0") for trace in traces)
+    for name in ("items", "capacity", "valid", "rows_written", "bytes_written", "bytes_copied", "reallocations"):
+        assert getattr(looped, name) == getattr(scan, name)
+
+
+def test_a_cache_that_a_scan_carries_is_measured_in_all_turns() -> None:
+    # given a Scan that writes one row in each of two turns
+    body = graph(
+        [node("ScatterElements", "cache at new", "cache2", axis=1)],
+        ["cache float 1 6 4", "at int64 1 1 4", "new float 1 1 4"],
+        ["cache2 float 1 6 4"],
+    )
+    nodes = [node("Scan", "past_key.0 rows fresh", "present_key.0", body=body, num_scan_inputs=2)]
+    inputs = ["past_key.0 float 1 6 4", "rows int64 2 1 1 4", "fresh float 2 1 1 4"]
+    loaded = kvviz.load(model(nodes, inputs, ["present_key.0 float 1 6 4"]))
+    rows, fresh = np.array([2, 3]).repeat(4).reshape(2, 1, 1, 4), np.ones((2, 1, 1, 4), np.float32)
+    # when it may overwrite the cache, or not
+    for donate, copied in (["past_key.0"], 0), ([], 6 * 16):
+        past = np.zeros((1, 6, 4), np.float32)
+        trace = kvviz.run(loaded, {"past_key.0": past, "rows": rows, "fresh": fresh}, donate=donate)
+        # then both rows are counted, and the copy that the first turn made
+        run = only_run(trace, "present_key.0")
+        assert (run.bytes_copied, run.bytes_written, run.reallocations) == (copied, copied + 2 * 16, int(not donate))

@@ -6,6 +6,7 @@ import dataclasses
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 import kvviz
@@ -17,9 +18,10 @@ from kvviz.errors import KvvizError
 from kvviz.explain.diagnose import explain
 from kvviz.explain.fixes import Fix, fixer
 from kvviz.explain.summary import Missed
+from tests.decode.small import HEADS, NAMES, SIZE, concat
 from tests.engine.blocked import CASES, Case
 from tests.engine.graphs import graph_of, numbers, proto_of, step_of
-from tests.explain.applying import problems, runs_in_place, same_results, step_like
+from tests.explain.applying import offered, problems, runs_in_place, same_results, step_like
 from tests.graph.build import MODELS
 
 X = {"x": numbers(2, 3)}
@@ -285,9 +287,46 @@ def test_room_after_a_run_keeps_the_capacity_and_says_so() -> None:
     assert told.bytes_copied == after.bytes_copied and told.tokens == after.tokens
 
 
+@pytest.mark.parametrize("room", [0, 2])
+@pytest.mark.parametrize("rows", [0, 4])
+@pytest.mark.parametrize("donated", [False, True])
+def test_no_capacity_is_offered_for_caches_that_the_caller_gave(
+    donated: bool, rows: int, room: int, tmp_path: Any
+) -> None:
+    # given: a decode that begins with caches of the caller's, for which a capacity is not meant
+    past = {name: np.ones((1, HEADS, rows, SIZE), np.float32) for name in NAMES}
+    inputs = {name: kvviz.reserve(array, 2, rows + room) if room else array for name, array in past.items()}
+    # when
+    trace = kvviz.decode(kvviz.load(concat().proto), [3, 7], 4, inputs, donate=list(NAMES) * donated, progress=False)
+    trace.save(tmp_path / "trace")
+    # then
+    # A loaded trace does not tell an empty cache of the caller's from one of the decode's own.
+    for one in (trace, Trace.load(tmp_path / "trace") if rows else trace):
+        kinds = {fix.kind for _, _, fix in offered(one)}
+        assert kinds == {"grow_after"}
+    assert problems(trace) == []
+
+
 def test_the_code_of_a_fix_names_the_options_that_stay() -> None:
     graph = kvviz.load(MODELS / "storyteller" / "concat" / "model.onnx")
     trace = kvviz.decode(graph, [1, 5, 9], 4, policy="rten", tokenizer=None, growth="start", progress=False)
     fix = next(entry.fix for entry in explain(trace).missed if entry.fix and entry.fix.kind == "capacity")
     made = eval(fix.code.partition(" = ")[2], {"kvviz": kvviz, "graph": graph, "prompt": [1, 5, 9]})
     assert (made.policy.name, made.tokens, made.bytes_copied) == ("rten", trace.tokens, fix.apply().bytes_copied)
+
+
+def test_fixes_of_two_runs_that_change_the_same_are_equal() -> None:
+    names = ["a later op reads it", "a later op reads it", "the caller takes it"]
+    first, again, other = (wanted(blocked(CASES[name])) for name in names)
+    assert first == again and len({first, again}) == 1
+    assert first != other
+
+
+def test_room_for_a_later_one_of_the_values_that_a_loop_carries_is_reserved_at_its_own_input() -> None:
+    text = """g (float[2, 3] x, float[2, 3] past) => (float[2, 3] y, float[M, 3] t)
+        <int64 n = {1}, bool go = {1}, float[1, 3] w = {1, 2, 3}> {
+        y, t = Loop (n, go, x, past) <body = b (int64 i, bool c, float[2, 3] v, float[K, 3] p)
+            => (bool d, float[2, 3] u, float[L, 3] q) {
+            d = Identity(c) u = Neg(v) [target] q = Concat <axis = 0> (p, w) }> }"""
+    trace = kvviz.run(graph_of(text), X | {"past": numbers(2, 3)}, donate=["x", "past"])
+    assert wanted(trace).label == "reserve 3 rows for past" and problems(trace) == []

@@ -285,3 +285,17 @@ def test_what_a_dropped_output_alone_needs_moves_no_other_reader(policy: str) ->
     labels = [fix.label for step, _, fix in offered(trace) if trace.steps[step].op_type == "Neg"]
     assert [label.partition(" and policy")[0] for label in labels] == ["run Exp first and drop output f"]
     assert problems(trace) == []
+
+
+@pytest.mark.parametrize("policy", ["ideal", "never", "rten"])
+def test_no_fix_is_offered_for_what_a_sequence_holds(policy: str) -> None:
+    # given: an input that could be donated, were it not an element of a sequence that is handed out
+    text = "g (float[64] x) => (float[64] y, {}) {{ s = {} (x) y = Neg(x) }}"
+    kinds = [("seq(float[64]) s", "SequenceConstruct"), ("float[64] s", "Abs")]
+    # when
+    held, free = (
+        kvviz.run(parsed(text.format(*kind)), {"x": np.ones(64, np.float32)}, policy=policy) for kind in kinds
+    )
+    # then
+    assert offered(held) == [] and problems(held) == []
+    assert offered(free) and problems(free) == []

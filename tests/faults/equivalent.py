@@ -100,4 +100,10 @@ EQUIVALENT: dict[tuple[str, str, str, str], str] = {
         "packs = len(data) <= _FREE or len(zlib.compress(data, 6)) * _RATIO + _FREE > len(data)",
         "packs = len(data) <= _FREE or (len(zlib.compress(data, 6)) * _RATIO - _FREE) > len(data)",
     ): "what is near the bound is not packed, and read all the same",
+    (
+        "kvviz/decode/occupancy.py",
+        "occupancy",
+        "reads = reads * (len(book.held) // len(reads))",
+        "reads = reads * ((len(book.held) * len(reads)))",
+    ): "the entries past the last one of the cache are not paired with any",
 }

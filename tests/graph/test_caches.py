@@ -349,3 +349,29 @@ def test_joins_of_joins_do_not_take_forever() -> None:
     nodes += [node("Concat", " ".join([f"v{i}"] * 5 + [f"w{i}"] * 5), f"v{i + 1}", axis=1) for i in range(40)]
     nodes += [node("Neg", f"v{i}", f"w{i}") for i in range(40)]
     assert pairs(nodes, ["x float 1 s"], ["v40 float 1 t"]) == {}
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+def test_a_scatter_at_places_of_several_numbers_writes_along_the_last_of_them(rows: int) -> None:
+    # given places of which the last number is a row, and those before it entries, heads and the like
+    parts = [f"place{axis}" for axis in range(rows + 1)]
+    nodes = [node("Concat", " ".join(parts), "where", axis=-1), node("ScatterND", "cache where update", "cache_out")]
+    update = " ".join(["1", *["3", "4", "5", "6"][rows + 1 :]])
+    inputs = ["cache float 3 4 5 6", f"update float {update}", *(f"{part} int64 1 1" for part in parts)]
+    # when the pair is looked for
+    (pair,) = cache_pairs(load(model(nodes, inputs, ["cache_out float 3 4 5 6"])))
+    # then its rows are not taken to be where caches have them as a rule
+    assert (pair.axis, pair.protocol) == (rows, "static")
+
+
+@pytest.mark.parametrize("axis", [0, 1, -3, -4])
+def test_what_grows_on_an_axis_of_fixed_length_is_no_cache(axis: int) -> None:
+    # given images that are joined along an axis counted from the front or from the end
+    nodes = [node("Relu", "a", "r"), node("Concat", "a r", "c", axis=axis)]
+    # when that axis is of fixed length, or of any
+    shapes = [[length if place == axis % 4 else 5 for place in range(4)] for length in (4, 8, "n", "m")]
+    before, longer, any_before, any_longer = (" ".join(map(str, shape)) for shape in shapes)
+    fixed = pairs(nodes, [f"a float {before}"], [f"c float {longer}"])
+    free = pairs(nodes, [f"a float {any_before}"], [f"c float {any_longer}"])
+    # then it is one only where the next run may be given more
+    assert fixed == {} and only(free).output == "c"
