@@ -23,7 +23,7 @@ def capacities(trace: Trace) -> list[int]:
     for frame in trace.log.frames:
         for bound in frame.bindings if frame.parent is None else ():
             if bound.name == cache.input:
-                shape = [n for axis, n in enumerate(bound.shape) if axis != cache.axis]
+                shape = [n for axis, n in enumerate(bound.shape or ()) if axis != cache.axis]
                 row = int(np.prod(shape)) * np.dtype(bound.dtype).itemsize
                 found.append(trace.storages[bound.storage].capacity // row)
     return found

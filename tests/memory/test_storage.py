@@ -11,6 +11,7 @@ import kvviz
 from kvviz.engine.ledger import Ledger, Roots
 from kvviz.memory import storage
 from kvviz.memory.storage import Reserved, address, find_room, root_of
+from kvviz.trace.storages import Storages
 
 WHOLE = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
 ARRAYS = {
@@ -49,7 +50,7 @@ def test_only_what_begins_its_reserved_block_and_fills_its_other_axes_may_grow()
 
 def test_arrays_over_one_foreign_buffer_are_one_storage_and_others_are_not() -> None:
     # given
-    ledger, known, buffer = Ledger(), Roots(), mmap.mmap(-1, 64)
+    ledger, known, buffer = Ledger(Storages()), Roots(), mmap.mmap(-1, 64)
     first, second, apart = (np.frombuffer(buffer, np.int8, 16, offset) for offset in (0, 8, 32))
     own = np.zeros(16, np.int8)
     # when

@@ -75,7 +75,7 @@ def test_an_output_that_nobody_reads_dies_at_once_here() -> None:
     nodes = [node("TopK", "x k", "v i", name="topk"), node("Neg", "v", "y", name="neg")]
     _, trace = both(model(nodes, ["x float 2 3"], ["y"], opset=18, k=np.array([3])))
     (_, indices) = trace.log[0].outs
-    assert indices.storage in trace.log[0].freed
+    assert indices is not None and indices.storage in trace.log[0].freed
 
 
 def test_a_scan_allocates_its_slices_here() -> None:

@@ -134,7 +134,7 @@ def test_a_dead_buffer_is_taken_over_as_a_new_generation_of_its_storage() -> Non
     main = kvviz.load(model(nodes, ["x float 2 3"], ["y"], opset=18))
     trace = run(main, X)
     assert [step.allocated for step in trace.steps] == [24, 24, 0, 24]
-    places = [row.outs[0][:2] for row in trace.log]
+    places = [(step.outs[0].storage, step.outs[0].generation) for step in trace.steps]
     assert places[2] == (places[0][0], places[0][1] + 1)
     without = run(main, X, policy(mem_reuse=False))
     assert [step.allocated for step in without.steps] == [24, 24, 24, 24]
@@ -233,7 +233,7 @@ def test_a_branch_computes_its_output_in_the_buffer_that_the_if_takes_over() -> 
     trace = run(main, X)
     by_node = {step.node: step for step in trace.steps}
     assert by_node["in then"].allocated == 0 and by_node["z"].allocated == 0
-    assert trace.log[2].outs[0].storage == trace.log[0].outs[0].storage
+    assert trace.steps[2].outs[0].storage == trace.steps[0].outs[0].storage
 
 
 def test_a_loop_copies_what_it_carried_into_memory_of_its_own() -> None:
