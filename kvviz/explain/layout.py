@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from kvviz.engine.decide import rows_are_in_order
+from kvviz.engine.rows import VIEW
 from kvviz.explain.index import Index
 from kvviz.explain.lives import Place
 
@@ -103,3 +104,30 @@ def packed_strides(shape: Any, dtype: Any) -> tuple[int, ...]:
         strides.append(size)
         size *= n
     return tuple(reversed(strides))
+
+
+def is_spread(index: Index, frame: int, name: str) -> bool:
+    """Whether a value is an Expand's view or a part of one: nobody may write to it, however few elements it has."""
+    while (place := index.places.get((frame, name))) is not None:
+        found: tuple[int, str] | None
+        if place.bound:
+            found = None if place.bound == "weight" else index.outer(frame, name)
+        elif index.rows[place.step][1].control:
+            found = index.inner(frame, name)
+        elif place.how == VIEW:
+            planned = index.rows[place.step][1]
+            given = [planned.node.inputs[position] for position in planned.views]
+            found = next(((frame, one) for one in given if _lies_in(index, frame, one, place)), None)
+            if found is not None and planned.node.op_type == "Expand" and index.places[found].shape != place.shape:
+                return True
+        else:
+            found = None
+        if found is None or not _lies_in(index, *found, place):
+            return False
+        frame, name = found
+    return False
+
+
+def _lies_in(index: Index, frame: int, name: str, place: Place) -> bool:
+    other = index.places.get((frame, name))
+    return other is not None and other.storage == place.storage

@@ -16,7 +16,7 @@ from kvviz.engine import decide
 from kvviz.explain.changes import Change, UsePolicy
 from kvviz.explain.clearing import Clearing, Unfixable, handed_over
 from kvviz.explain.index import Index, grows
-from kvviz.explain.layout import is_row_major
+from kvviz.explain.layout import is_row_major, is_spread
 from kvviz.explain.room import make_room
 
 _HOPELESS = b.CONSTANT | b.SAME_OP_TWICE | b.SHAPE_DIFFERS | b.DTYPE_DIFFERS | b.NOT_CONTIGUOUS | b.OP_CANNOT
@@ -24,10 +24,14 @@ _HOPELESS = b.CONSTANT | b.SAME_OP_TWICE | b.SHAPE_DIFFERS | b.DTYPE_DIFFERS | b
 
 def as_refused(index: Index, step: int, position: int, mask: int) -> tuple[Change, ...]:
     """What the mask of reasons asks for."""
-    if mask & (_HOPELESS | b.POLICY) or index.rows[step][1].foreign:
+    row = index.rows[step]
+    if mask & (_HOPELESS | b.POLICY) or row[1].foreign:
         raise Unfixable("no change of the run would do")
     if appends_rows(index, step, position):
         return make_room(index, step, position)
+    if is_spread(index, row[0], row[1].node.inputs[position]):
+        # Of what the caller lent that is not among the reasons.
+        raise Unfixable("an Expand made it")
     lends = index.trace.policy.captures is decide.by_reference
     return tuple(Clearing(index, step, position, partial(handed_over, lends=lends)).changes)
 
@@ -44,7 +48,7 @@ def under_ideal(index: Index, step: int, position: int, mask: int) -> tuple[Chan
     grown = any(grow.input == position for grow in grows(row[1]))
     if not grown and not _fits(index, step, position):
         raise Unfixable("another shape or type")
-    if not is_row_major(index, row[0], name, in_order=grown):
+    if not is_row_major(index, row[0], name, in_order=grown) or is_spread(index, row[0], name):
         raise Unfixable("it may not be row-major")
     return use, *Clearing(index, step, position, handed_over, other_rules=True).changes
 

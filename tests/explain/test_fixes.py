@@ -285,3 +285,17 @@ def test_what_a_dropped_output_alone_needs_moves_no_other_reader(policy: str) ->
     labels = [fix.label for step, _, fix in offered(trace) if trace.steps[step].op_type == "Neg"]
     assert [label.partition(" and policy")[0] for label in labels] == ["run Exp first and drop output f"]
     assert problems(trace) == []
+
+
+@pytest.mark.parametrize("policy", ["ideal", "never"])
+@pytest.mark.parametrize("part", ["Identity (s)", "Slice (s, zero, one, zero)", "Reshape (d, one)"])
+def test_no_fix_writes_to_what_expand_spread_however_small_the_part(part: str, policy: str) -> None:
+    # given: an input that could be donated, and a single element of what it was spread to
+    graph = parsed(f"""g (float[1] x) => (float[1] y)
+        <int64[1] zero = {{0}}, int64[1] one = {{1}}, int64[2] two = {{1, 1}}> {{
+        d = Expand (x, two) s = Squeeze (d, zero) v = {part} y = Neg (v) }}""")
+    # when
+    trace = kvviz.run(graph, {"x": np.ones(1, np.float32)}, policy=policy)
+    # then
+    neg = trace.steps[-1]
+    assert neg.decision.blockers and neg.decision.dispatch == "run" and problems(trace) == []
