@@ -106,30 +106,30 @@ def _shown(value: Any) -> str:
 
 
 def _node(value: str, trace: Trace, index: int) -> bool:
-    return trace.recorder.rows[index][1].node.name == value
+    return trace.log[index].op.node.name == value
 
 
 def _op(value: str, trace: Trace, index: int) -> bool:
-    node = trace.recorder.rows[index][1].node
+    node = trace.log[index].op.node
     return value in (node.op_type, node.qualified_op)
 
 
 def _buffer(value: int, trace: Trace, index: int) -> bool:
-    row = trace.recorder.rows[index]
-    return value in row[5] or any(where is not None and where[0] == value for where in row[4])
+    row = trace.log[index]
+    return value in row.freed or any(where is not None and where.storage == value for where in row.outs)
 
 
 def _decision(value: str, trace: Trace, index: int) -> bool:
-    row = trace.recorder.rows[index]
+    row = trace.log[index]
     if value == "missed":
         return is_missed(trace, row)
     if value == "copied":
-        return row[7] > 0
+        return row.copied > 0
     if value == "view":
-        return any(where is not None and where[2] == 2 for where in row[4])
+        return any(where is not None and where.how == 2 for where in row.outs)
     if value == "foreign":
-        return bool(row[1].foreign)
-    return bool(row[2]) == (value == "in_place")
+        return bool(row.op.foreign)
+    return bool(row.taken) == (value == "in_place")
 
 
 def _condition(value: str | Callable[[Step], bool], trace: Trace, index: int) -> bool:

@@ -153,11 +153,11 @@ class Cursor:
         if here is None:
             return self._end_of_run()
         wanted, node = here.run + 1, here.graph_node
-        rows, frames = self.trace.recorder.rows, self.trace.recorder.frames
+        rows, frames = self.trace.log, self.trace.log.frames
 
         def arrived(index: int) -> bool:
             row = rows[index]
-            return frames[row[0]].run == wanted and (row[1].node is node or self._ends_run(index, wanted))
+            return frames[row.frame].run == wanted and (row.op.node is node or self._ends_run(index, wanted))
 
         return self._move(arrived)
 
@@ -168,10 +168,10 @@ class Cursor:
             self.position = -1
             return Stop("start", -1)
         run = self.trace.runs[here.run - 1]
-        rows = self.trace.recorder.rows
+        rows = self.trace.log
         self.position = run.last - 1
         for index in range(run.first, run.last):
-            if rows[index][1].node is here.graph_node:
+            if rows[index].op.node is here.graph_node:
                 self.position = index
         return Stop("step", self.position)
 
@@ -244,7 +244,7 @@ class Cursor:
             frame = next(f for f in self.trace.frames if f.parent is None)
             cut = enumerate(blocks(self.trace.graph, frame.order))
             self._blocks = {id(node): number for number, block in cut for node in block.nodes}
-        return self._blocks.get(id(self.trace.recorder.rows[self.position][1].node), -1)
+        return self._blocks.get(id(self.trace.log[self.position].op.node), -1)
 
     def _depth(self) -> int:
         return depth_of(self.trace, self.position) if self.position >= 0 else 0
@@ -262,7 +262,7 @@ class Cursor:
 
     def _ends_run(self, index: int, run: int) -> bool:
         """Whether a step is the last one of its run."""
-        rows, frames = self.trace.recorder.rows, self.trace.recorder.frames
+        rows, frames = self.trace.log, self.trace.log.frames
         if index + 1 < len(rows):
-            return frames[rows[index + 1][0]].run != run
+            return frames[rows[index + 1].frame].run != run
         return self.session is None or self.session.run_is_over

@@ -10,7 +10,7 @@ from kvviz.graph.model import Node
 
 def depth_of(trace: Trace, index: int) -> int:
     """How many bodies a step is inside of."""
-    return len(trace.frames[trace.recorder.rows[index][0]].path)
+    return len(trace.frames[trace.log[index].frame].path)
 
 
 def frame_id_after(trace: Trace, position: int) -> int | None:
@@ -18,18 +18,18 @@ def frame_id_after(trace: Trace, position: int) -> int | None:
 
     An op that closes a body is not in it: there the frame is that body, with nothing left in its frontier.
     """
-    rows = trace.recorder.rows
+    rows = trace.log
     if position + 1 >= len(rows):
         return trace.live.frame if trace.live else None
     row = rows[position + 1]
-    if row[1].control and position >= 0:
+    if row.op.control and position >= 0:
         # The node completes next: we are still inside its last body, if it had one.
-        inner = rows[position][0]
-        while inner is not None and inner != row[0]:
-            if trace.frames[inner].parent == row[0] and trace.frames[inner].node is row[1].node:
+        inner: int | None = rows[position].frame
+        while inner is not None and inner != row.frame:
+            if trace.frames[inner].parent == row.frame and trace.frames[inner].node is row.op.node:
                 return inner
             inner = trace.frames[inner].parent
-    return row[0]
+    return row.frame
 
 
 def frame_after(trace: Trace, position: int) -> tuple[str, ...]:
@@ -45,7 +45,7 @@ def frontier_after(trace: Trace, position: int) -> tuple[Node, ...]:
     frame = frame_id_after(trace, position)
     if frame is None:
         return ()
-    if position + 1 >= len(trace.recorder.rows) and trace.live is not None:
+    if position + 1 >= len(trace.log) and trace.live is not None:
         return trace.live.frontier
     record = trace.frames[frame]
     done = {
@@ -66,11 +66,10 @@ def place_of(trace: Trace, name: str, position: int) -> Placed | None:
     """Where a value of the present frame, or of one around it, lives at a position."""
     frame: int | None = frame_id_after(trace, position)
     if frame is None:
-        frame = trace.recorder.rows[position][0] if position >= 0 else 0
+        frame = trace.log[position].frame if position >= 0 else 0
     while frame is not None:
         where = placed_before(trace, frame, name, position)
         if where is not None:
-            storage, generation, shape, dtype = where
-            return Placed(name, storage, generation, "", shape, str(dtype))
+            return Placed(name, where.storage, where.generation, "", where.shape, str(where.dtype))
         frame = trace.frames[frame].parent
     return None

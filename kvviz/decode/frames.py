@@ -28,20 +28,20 @@ class RunFrames:
         Number of the run.
     first : int
         Number of the main frame in the trace.
-    rows : list of FrameRow
+    rows : list of FrameEvent
         The main frame, then the others in the order in which they were opened.
     signature : tuple
         Equal for two runs in which the same graphs were entered in the same order.
     """
 
     def __init__(self, trace: Trace, run: int) -> None:
-        frames = trace.recorder.frames
+        frames = trace.log.frames
         first, stop = (side(frames, run, key=lambda row: row.run) for side in (bisect_left, bisect_right))
         self.run = run
         self.first = first
         self.rows = frames[first:stop]
         self.signature = tuple(
-            (id(row.plan), None if row.parent is None else row.parent - first, row.iteration) for row in self.rows
+            (id(row.program), None if row.parent is None else row.parent - first, row.iteration) for row in self.rows
         )
         self._bodies: dict[tuple[int, int], list[int]] = {}
         for number, row in enumerate(self.rows):
@@ -50,7 +50,7 @@ class RunFrames:
 
     def graph(self, frame: int) -> Graph:
         """The graph that a frame runs."""
-        graph: Graph = self.rows[frame].plan.graph
+        graph: Graph = self.rows[frame].program.graph
         return graph
 
     def bodies(self, frame: int, node: Node) -> list[int]:

@@ -39,7 +39,7 @@ def make_room(trace: Trace, pairs: tuple[CachePair, ...], caches: dict[str, Any]
             continue
         caches[pair.input] = reserve(past, pair.axis, max(capacity or 0, 2 * length, 1))
         trace.runs[-1].bytes_moved_outside += past.nbytes
-        if trace.recorder.on:
+        if pair.input in metered:
             metered[pair.input].later(partial(_note, past.nbytes))
 
 

@@ -13,8 +13,10 @@ from typing import Any
 import numpy as np
 
 from kvviz.decode.frames import RunFrames, Spot
+from kvviz.engine.plan import PlannedNode
 from kvviz.engine.trace import Trace
 from kvviz.graph.model import Node
+from kvviz.trace.events import Bind, Output
 
 LARGEST = 1 << 24
 """Elements of the largest value that is computed again."""
@@ -48,6 +50,7 @@ class Known:
         self.trace = trace
         self.frames = frames
         self.sights: dict[Any, Any] = {}
+        self._kernels: dict[int, Callable[..., Any]] = {}
         self._feeds = feeds
         self._values: dict[Spot, np.ndarray | None] = {}
         self._died: dict[int, list[int]] | None = None
@@ -56,17 +59,16 @@ class Known:
             frames.signature, {}
         )
 
-    def place(self, frame: int, name: str) -> tuple[int, tuple[int, ...] | None, Any] | None:
-        """Where a value that is no weight was put: its storage, shape and element type; None where it was not made."""
+    def place(self, frame: int, name: str) -> Output | Bind | None:
+        """Where a value that is no weight was put; None where it was not made."""
         node = self.frames.graph(frame).producers.get(name)
         if node is not None:
             step = self.trace.step_of(self.frames.first + frame, node.index)
-            where = None if step is None else self.trace.recorder.rows[step][4][node.outputs.index(name)]
-            return None if where is None else (where[0], where[3], where[4])
+            return None if step is None else self.trace.log[step].outs[node.outputs.index(name)]
         # Weights come first among what a frame starts with, and there are many.
         for bound in reversed(self.frames.rows[frame].bindings):
-            if bound[0] == name:
-                return bound[1], bound[4], bound[5]
+            if bound.name == name:
+                return bound
         return None
 
     def shape(self, frame: int, name: str) -> tuple[int, ...] | None:
@@ -75,7 +77,14 @@ class Known:
         if weight is not None:
             return weight.shape
         place = self.place(frame, name)
-        return None if place is None else place[1]
+        return None if place is None else place.shape
+
+    def kernel(self, node: Node) -> Callable[..., Any]:
+        """What computes a node."""
+        found = self._kernels.get(id(node))
+        if found is None:
+            found = self._kernels[id(node)] = PlannedNode(node, 0, lambda name: bool(name)).call
+        return found
 
     def step(self, frame: int, index: int) -> int | None:
         """The step at which a node of a frame ran."""
@@ -85,10 +94,10 @@ class Known:
         """The step at which a storage was freed first from a step on; beyond the last step where it was not."""
         run = self.trace.runs[self.frames.run]
         if self._died is None:
-            rows = self.trace.recorder.rows
+            rows = self.trace.log
             self._died = {}
             for step in range(run.first, run.last):
-                for freed in rows[step][5]:
+                for freed in rows[step].freed:
                     self._died.setdefault(freed, []).append(step)
         # A pool may hand the same storage out again and again.
         return next((step for step in self._died.get(storage, ()) if step >= born), run.last)
@@ -189,13 +198,13 @@ def _computed(known: Known, frame: int, node: Node, position: int, *given: np.nd
     step = known.step(frame, node.index)
     if step is None:
         return None
-    row = known.trace.recorder.rows[step]
-    where = row[4][position]
-    if where is None or where[3] is None or prod(where[3]) > LARGEST:
+    row = known.trace.log[step]
+    where = row.outs[position]
+    if where is None or where.shape is None or prod(where.shape) > LARGEST:
         return None
     if len(given) < len(node.inputs):
         left = iter(given)
         given = tuple(next(left) if name else None for name in node.inputs)  # type: ignore[misc]
-    made = row[1].call(*given)
+    made = known.kernel(node)(*given)
     out = made[position] if isinstance(made, tuple) else made
     return np.asarray(out) if isinstance(out, (np.ndarray, np.generic)) else None

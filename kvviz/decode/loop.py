@@ -13,7 +13,6 @@ from kvviz.decode.meter import Fed, new_caches, read_meters
 from kvviz.decode.prompt import as_batch, as_tokenizer, text_of
 from kvviz.decode.protocols import is_fixed, kept_as, last_logits, padded_for
 from kvviz.engine.detail import Detail
-from kvviz.engine.interrupts import held_back
 from kvviz.engine.policy import Policy
 from kvviz.engine.recipe import Kept, Recipe, fresh
 from kvviz.engine.session import Session, heard
@@ -21,6 +20,7 @@ from kvviz.engine.trace import Trace
 from kvviz.errors import InputError
 from kvviz.graph.caches import CachePair, cache_pairs, control_inputs, logits_output
 from kvviz.graph.model import Graph
+from kvviz.interrupts import held_back
 
 
 class DecodeSession(Session):
@@ -115,7 +115,7 @@ class DecodeSession(Session):
         """Pick the next tokens, read the meters, and carry the caches on."""
         trace = self.trace
         self.past += self.tokens.shape[1]
-        if trace.recorder.on:
+        if self.recorder.on:
             empty = [pair.input for pair in self.pairs if pair.input not in self.given]
             read_meters(trace, self.feeds, Fed(self.past, self.tokens.shape[1], self.mask, empty))
         last = last_logits(np.asarray(outputs[self.logits]), self.mask[:, -self.tokens.shape[1] :])
@@ -143,7 +143,7 @@ class DecodeSession(Session):
             return
         for cache in self.trace.caches:
             _ = cache.runs
-        self.detail.forget(self.trace)
+        self.detail.forget(self.trace, self.recorder)
 
     def _recipe(self, prompt: Any, rows: int) -> Recipe:
         """How to decode the same again; what the caller gave is among the inputs of the first run."""

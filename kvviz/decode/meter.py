@@ -181,7 +181,7 @@ class _Entry:
                 valid=max((count(live(item.held)) for item in items), default=valid),
                 bytes_copied=traffic.copied,
                 bytes_written=traffic.written,
-                storage=where[0] if where else -1,
+                storage=where.storage if where is not None else -1,
                 rows_written=max((count(item.wrote) for item in items), default=int(traffic.written > 0)),
                 rows_read=max((rows if item.read is None else count(item.read) for item in items), default=rows),
                 stale=max((count(stale(item.held)) for item in items), default=0),
@@ -195,7 +195,7 @@ class _Entry:
 def _untouched(trace: Trace, run: int, feeds: dict[str, Any], caches: Collection[str]) -> dict[str, Any]:
     """The inputs that are as they were before the run: what was donated may be overwritten now."""
     frames = RunFrames(trace, run).rows
-    given = {bound[0] for bound in frames[0].bindings if bound[3] == "donated"} if frames else set()
+    given = {bound.name for bound in frames[0].bindings if bound.how == "donated"} if frames else set()
     return {name: np.asarray(value) for name, value in feeds.items() if name not in caches and name not in given}
 
 

@@ -67,11 +67,11 @@ class Scene:
     def past_block(self) -> tuple[int, int, str] | None:
         """The storage that the cache came in: number, rows that fit into it, and whether it was donated."""
         for bound in reversed(self.frames.rows[0].bindings):
-            if bound[0] == self.cache.input and bound[4] is not None and self.cache.axis is not None:
-                rest = prod(n for place, n in enumerate(bound[4]) if place != self.cache.axis)
-                row = rest * _itemsize(bound[5])
-                capacity = self.trace.recorder.ledger.storages[bound[1]].capacity
-                return bound[1], capacity // row if row else 0, bound[3]
+            if bound.name == self.cache.input and bound.shape is not None and self.cache.axis is not None:
+                rest = prod(n for place, n in enumerate(bound.shape) if place != self.cache.axis)
+                row = rest * _itemsize(bound.dtype)
+                capacity = self.trace.log.storages[bound.storage].capacity
+                return bound.storage, capacity // row if row else 0, bound.how
         return None
 
     @property
@@ -104,11 +104,11 @@ class Scene:
         return self.trace.step_of(self.frames.first + frame, index)
 
     def _shape(self, name: str) -> int | None:
-        place = placed_before(self.trace, self.frames.first, name, len(self.trace.recorder.rows))
+        place = placed_before(self.trace, self.frames.first, name, len(self.trace.log))
         axis = self.cache.axis
-        if place is None or place[2] is None or axis is None or not -len(place[2]) <= axis < len(place[2]):
+        if place is None or place.shape is None or axis is None or not -len(place.shape) <= axis < len(place.shape):
             return None
-        length: int = place[2][axis]
+        length: int = place.shape[axis]
         return length
 
 

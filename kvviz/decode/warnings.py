@@ -14,9 +14,9 @@ from kvviz.decode.scene import Scene, rows_text, spans_text, tokens_text
 from kvviz.engine.blockers import BlockerCode
 from kvviz.engine.reasons import decision_of
 from kvviz.engine.records import Rows
-from kvviz.engine.rows import APPEND, IN_PLACE, VIEW
 from kvviz.engine.trace import Trace
 from kvviz.graph.names import quoted
+from kvviz.trace.events import APPEND, IN_PLACE, VIEW
 
 Told = tuple[str, str, str]
 """The cause in a word, what happened and why, and what to do."""
@@ -246,10 +246,10 @@ def _copied(scene: Scene) -> Told | None:
 
 def _refused(scene: Scene) -> tuple[str, str]:
     """Why the first op that moved the cache to another storage did not stay in the old one, and what would help."""
-    rows = scene.trace.recorder.rows
+    rows = scene.trace.log
     for step, link in scene.writers:
-        where = rows[step][4][link.output]
-        if where is None or where[2] in (IN_PLACE, VIEW, APPEND) or not rows[step][7]:
+        where = rows[step].outs[link.output]
+        if where is None or where.how in (IN_PLACE, VIEW, APPEND) or not rows[step].copied:
             continue
         node = link.node
         past = node.inputs[link.past] if link.past >= 0 else ""

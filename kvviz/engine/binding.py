@@ -13,15 +13,16 @@ from kvviz.engine.plan import KEEP, Plan
 from kvviz.errors import InputError
 from kvviz.graph.model import Graph, Value
 from kvviz.memory.storage import Storage, offset_in, repeats
+from kvviz.trace.events import Bind
 
 if TYPE_CHECKING:
     from kvviz.engine.execution import Execution
 
 
-def describe(name: str, value: Any, storage: Storage, how: str) -> tuple:
+def describe(name: str, value: Any, storage: Storage, how: str) -> Bind:
     """The trace's record of a value that exists when a frame starts."""
     offset = offset_in(storage, value) if isinstance(value, np.ndarray) else 0
-    return name, storage.id, storage.generation, how, getattr(value, "shape", None), dtype_of(value), offset
+    return Bind(name, storage.id, storage.generation, how, getattr(value, "shape", None), dtype_of(value), offset)
 
 
 def dtype_of(value: Any) -> Any:

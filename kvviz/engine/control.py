@@ -15,10 +15,10 @@ from kvviz.engine.frame import Frame
 from kvviz.engine.placing import own_outputs
 from kvviz.engine.plan import KEEP, Plan, PlannedNode
 from kvviz.engine.planning import plan_for
-from kvviz.engine.rows import PASSED
 from kvviz.errors import OpError
 from kvviz.graph.model import Graph
 from kvviz.memory.storage import Storage, offset_in
+from kvviz.trace.events import PASSED
 
 if TYPE_CHECKING:
     from kvviz.engine.execution import Execution
@@ -79,7 +79,7 @@ def finish(
         execution.stack.pop()
     for storage in spent:
         execution.ledger.release(storage, freed)
-    execution.log(parent, planned, (), (), placed, allocated, written, written, live)
+    execution.note(parent, planned, (), (), placed, allocated, written, written, live)
     execution.recorder.note_freed(freed)
 
 

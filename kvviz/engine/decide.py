@@ -59,7 +59,7 @@ def _as_before(planned: PlannedNode, masks: tuple[tuple[int, int], ...]) -> tupl
 def never(frame: Frame, planned: PlannedNode, args: list) -> Verdict:
     """Nothing runs in place; the only reason given is the policy."""
     positions = [i for i, _ in planned.candidates] or [g.input for g in planned.grows if args[g.input] is not None]
-    return (), tuple((i, b.POLICY) for i in positions), NOTHING
+    return (), _as_before(planned, tuple([(i, b.POLICY) for i in positions])), NOTHING
 
 
 def by_value(frame: Frame, planned: PlannedNode) -> frozenset[int]:

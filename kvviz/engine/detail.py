@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 
+from kvviz.engine.recorder import Recorder
 from kvviz.engine.trace import Trace
 
 
@@ -21,33 +22,28 @@ class Detail:
     def begin(self, trace: Trace) -> None:
         """Note that a run is about to begin."""
         if self._since is None:
-            self._since = len(trace.recorder.ledger.storages)
+            self._since = len(trace.log.storages)
 
     def keep(self) -> None:
         """The run that is over stays as it is."""
         self._since = None
 
-    def forget(self, trace: Trace) -> None:
+    def forget(self, trace: Trace, recorder: Recorder) -> None:
         """Drop the steps of the run that is over; its totals stay."""
-        recorder, since = trace.recorder, self._since
+        log, since = trace.log, self._since
         assert since is not None
         run = trace.runs[-1]
-        first = bisect_left(recorder.frames, run.index, key=lambda frame: frame.run)
-        gone = recorder.rows[run.first :]
-        del recorder.rows[run.first :], recorder.frames[first:]
+        first = bisect_left(log.frames, run.index, key=lambda frame: frame.run)
+        gone = log[run.first :]
+        log.cut(run.first, first)
         run.last = run.first
         trace.forget(first, gone)
         # What kept steps made, and this run let go of, died after the last of them.
-        died = [storage for row in gone for storage in row[5] if storage < since]
+        died = [storage for op in gone for storage in op.freed if storage < since]
         recorder.note_freed(died)
-        recorder.later.update(died)
+        log.later.update(died)
         recorder.untold = since
-        recorder.grew = [(min(at, run.first), grown, more) for at, grown, more in recorder.grew if grown.id < since]
-        storages = recorder.ledger.storages
-        alive = [storage for storage in storages[since:] if storage.holders or storage.root is not None]
-        del storages[since:]
-        for storage in alive:
-            storage.id = len(storages)
-            storages.append(storage)
+        log.grew = [grown for grown in log.grew if grown[1] < since]
+        recorder.ledger.renumber(since)
         for cache in trace.caches:
             cache.unplace(since)

@@ -18,12 +18,13 @@ from kvviz.engine.outputs import lender, place_outputs, strides_of
 from kvviz.engine.placing import execute_placed
 from kvviz.engine.plan import Plan, PlannedNode
 from kvviz.engine.policy import Policy
-from kvviz.engine.rows import IN_PLACE, NEW, POOL, VIEW, FrameRow, Recorder
+from kvviz.engine.recorder import Recorder
 from kvviz.engine.weights import Weights
 from kvviz.errors import KvvizError, LimitError, OpError
 from kvviz.memory.storage import address
 from kvviz.ops import foreign
 from kvviz.ops.decline import Decline
+from kvviz.trace.events import IN_PLACE, NEW, POOL, VIEW, FrameEvent
 
 
 class Execution:
@@ -59,6 +60,7 @@ class Execution:
         self.policy = policy
         self.recorder = recorder
         self.ledger = recorder.ledger
+        self.log = recorder.log
         self.weights = weights
         self.run_index = run
         self.decide = policy.in_place
@@ -196,9 +198,9 @@ class Execution:
                     written, copied = planned.cost(args, (out,), False, planned.attributes)
             vals[slot] = out
             stores[slot] = storage
-        self.log(frame, planned, taken, masks, placed, allocated, copied, written, ledger.live)
+        self.note(frame, planned, taken, masks, placed, allocated, copied, written, ledger.live)
 
-    def log(
+    def note(
         self,
         frame: Frame,
         planned: PlannedNode,
@@ -229,16 +231,14 @@ class Execution:
                 vals[slot] = stores[slot] = None
                 freed = freed or []
                 ledger.release(storage, freed)
-        recorder = self.recorder
-        recorder.written += written
-        recorder.copied += copied
-        recorder.allocated += allocated
+        log = self.log
+        log.written += written
+        log.copied += copied
+        log.allocated += allocated
         if ledger.grown:
-            recorder.note_growth()
-        if recorder.on:
-            recorder.rows.append(
-                (frame.id, planned, taken, masks, placed, tuple(freed), allocated, copied, written, live)
-            )
+            self.recorder.note_growth()
+        if self.recorder.on:
+            log.write((frame.id, planned.record, taken, masks, placed, freed, allocated, copied, written, live))
 
     def _read_out(self, frame: Frame, planned: PlannedNode) -> list[int]:
         """Count all readings of a step but one for each value that it read; returns the slots of these values."""
@@ -254,6 +254,7 @@ class Execution:
             planned.foreign, planned.plain, planned.watches, planned.lone_view = True, False, False, False
             planned.spec, planned.cost, planned.moves = None, None, False
             planned.views, planned.candidates, planned.grows = (), (), ()
+            planned.note_record()
             try:
                 return planned.call(*args)
             except Exception as again:
@@ -274,10 +275,11 @@ class Execution:
         self, plan: Plan, parent: Frame | None, caller: PlannedNode | None, attribute: str, iteration: int | None
     ) -> Frame:
         """A new activation of a plan, with its weights bound."""
-        recorder = self.recorder
-        frame = Frame(len(recorder.frames), plan, parent, caller)
-        outer, opened = parent.id if parent else None, len(recorder.rows)
-        recorder.frames.append(FrameRow(plan, outer, caller, attribute, iteration, self.run_index, opened))
+        frames = self.log.frames
+        frame = Frame(len(frames), plan, parent, caller)
+        program, outer = self.recorder.program(plan), parent.id if parent else None
+        entered = caller.record if caller else None
+        frames.append(FrameEvent(program, outer, entered, attribute, iteration, self.run_index, len(self.log)))
         self.weights.bind(frame)
         return frame
 
@@ -289,8 +291,8 @@ class Execution:
             if frame.parent is None and frame.plan.graph.overridable:
                 # The caller may give a value in the place of a weight.
                 given = {name for name, *_ in how}
-                weights = tuple(weight for weight in weights if weight[0] not in given)
-            self.recorder.frames[frame.id].bindings = (*weights, *noted)
+                weights = tuple(weight for weight in weights if weight.name not in given)
+            self.log.frames[frame.id].bindings = (*weights, *noted)
 
 
 def _brief(value: Any) -> str:

@@ -12,6 +12,7 @@ import numpy as np
 
 from kvviz.memory.pool import Pool
 from kvviz.memory.storage import Reserved, Room, Storage, find_room, poison, root_of
+from kvviz.trace.storages import RUN, Storages
 
 
 class Roots(dict[int, Storage]):
@@ -33,35 +34,53 @@ class Ledger:
 
     Attributes
     ----------
-    storages : list of Storage
+    facts : Storages
+        What the log tells of all storages of the trace.
+    storages : list of Storage or None
+        By id; None for those that died in earlier runs.
     live, peak_here : int
         Bytes alive now, and the largest number so far in this run.
+    grown : list of (Storage, int)
+        Bytes by which storages that were there became larger, since somebody wrote that down.
     handed : dict of int to Storage
         By the id of their root: what the caller holds between two runs.
     pool : Pool or None
-    grown : list of (Storage, int)
-        Bytes by which storages that were there became larger, since somebody wrote that down.
     poisoned : bool
         Overwrite dead storages of the run with a pattern.
     """
 
-    __slots__ = ("_peak", "grown", "handed", "lent", "live", "peak_here", "poisoned", "pool", "storages")
+    __slots__ = (
+        "_ended",
+        "_peak",
+        "facts",
+        "grown",
+        "handed",
+        "lent",
+        "live",
+        "peak_here",
+        "poisoned",
+        "pool",
+        "storages",
+    )
 
-    def __init__(self, poisoned: bool = False) -> None:
-        self.storages: list[Storage] = []
+    def __init__(self, facts: Storages, poisoned: bool = False) -> None:
+        self.facts = facts
+        self.storages: list[Storage | None] = []
         self.live = 0
         self.peak_here = 0
         self._peak = 0
+        self._ended = 0  # storages at the end of the run before
+        self.grown: list[tuple[Storage, int]] = []
         self.handed: dict[int, Storage] = {}
         self.lent: list[Storage] = []
         self.pool: Pool | None = None
-        self.grown: list[tuple[Storage, int]] = []
         self.poisoned = poisoned
 
     def new(self, capacity: int, root: Any, origin: str = "run", owned: bool = True) -> Storage:
         """A storage that nobody holds yet."""
         storage = Storage(len(self.storages), capacity, root, origin, owned)
         self.storages.append(storage)
+        self.facts.add(capacity, origin)
         self.live += capacity
         if self.live > self.peak_here:
             self.peak_here = self.live
@@ -81,6 +100,9 @@ class Ledger:
             storages = self.storages
             storage = Storage(len(storages), nbytes, root)
             storages.append(storage)
+            facts = self.facts
+            facts.capacities.append(nbytes)
+            facts.origins.append(RUN)
             live = self.live = self.live + nbytes
             if live > self.peak_here:
                 self.peak_here = live
@@ -100,6 +122,7 @@ class Ledger:
         if more <= 0:
             return 0
         storage.capacity += more
+        self.facts.capacities[storage.id] = storage.capacity
         self.grow(more)
         self.grown.append((storage, more))
         return more
@@ -120,7 +143,9 @@ class Ledger:
         first = len(self.storages)
         lent = [Storage(id, size, root, "weights", False, 1) for id, (size, root) in enumerate(blocks, first)]
         self.storages += lent
-        self.grow(sum([size for size, _ in blocks]))
+        sizes = [size for size, _ in blocks]
+        self.facts.extend(sizes, "weights")
+        self.grow(sum(sizes))
         return lent
 
     def adopt(self, value: Any, origin: str, owned: bool, known: Roots) -> Storage:
@@ -192,7 +217,23 @@ class Ledger:
             self.release(storage, freed)
         self.poisoned = poisoned
         self._peak = max(self._peak, self.peak_here)
+        for number in range(self._ended, len(self.storages)):
+            made = self.storages[number]
+            if made is not None and not made.holders and made.root is None:
+                self.storages[number] = None
+        self._ended = len(self.storages)
         return freed
+
+    def renumber(self, since: int) -> None:
+        """Forget the storages from a number on that are dead, and number the others anew."""
+        alive = [s for s in self.storages[since:] if s is not None and (s.holders or s.root is not None)]
+        del self.storages[since:]
+        self.facts.cut(since)
+        for storage in alive:
+            storage.id = len(self.storages)
+            self.storages.append(storage)
+            self.facts.add(storage.capacity, storage.origin)
+        self._ended = len(self.storages)
 
     def place(self, value: Any, among: list[Storage]) -> tuple[Storage, Storage | None, int]:
         """Where an output lives: (its storage, the input storage that it shares or None, bytes allocated)."""

@@ -16,9 +16,9 @@ from kvviz.engine.frame import Frame
 from kvviz.engine.loop_state import LoopState
 from kvviz.engine.placing import own_outputs, settle
 from kvviz.engine.plan import Plan, PlannedNode
-from kvviz.engine.rows import NEW, POOL
 from kvviz.errors import OpError
 from kvviz.graph.model import Value
+from kvviz.trace.events import NEW, POOL
 
 if TYPE_CHECKING:
     from kvviz.engine.execution import Execution

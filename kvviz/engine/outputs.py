@@ -14,9 +14,9 @@ from kvviz.engine.binding import dtype_of
 from kvviz.engine.frame import Frame
 from kvviz.engine.ledger import Ledger
 from kvviz.engine.plan import PlannedNode
-from kvviz.engine.rows import APPEND, IN_PLACE, NEW, VIEW
 from kvviz.errors import OpError
 from kvviz.memory.storage import Storage, address
+from kvviz.trace.events import APPEND, IN_PLACE, NEW, VIEW
 
 Placing = tuple[tuple, int, int, int]
 _KEPT_AS_IT_IS = (np.ndarray, list, tuple, dict)

@@ -14,8 +14,8 @@ import numpy as np
 from kvviz.engine.binding import dtype_of
 from kvviz.engine.outputs import every_output
 from kvviz.engine.plan import KEEP, PIN
-from kvviz.engine.rows import APPEND, IN_PLACE, NEW, POOL, VIEW
 from kvviz.memory.storage import Room, Storage, address, offset_in, root_of
+from kvviz.trace.events import APPEND, IN_PLACE, NEW, POOL, VIEW
 
 if TYPE_CHECKING:
     from kvviz.engine.execution import Execution
@@ -126,7 +126,7 @@ def execute_placed(execution: Execution, frame: Frame, planned: PlannedNode) -> 
         pool.dropped.update(stores[planned.inputs[home.position]].id for home in homes if home.dropped)
     masks += tuple((home.position, home.mask) for home in homes if home.mask)
     live = execution.ledger.live
-    execution.log(frame, planned, taken, masks, tuple(placed), allocated, copied, written, live)
+    execution.note(frame, planned, taken, masks, tuple(placed), allocated, copied, written, live)
 
 
 def own_outputs(execution: Execution, frame: Frame) -> tuple[int, int]:

@@ -17,6 +17,7 @@ from kvviz.errors import GraphError, UnsupportedOpsError
 from kvviz.graph.model import Graph, Node
 from kvviz.ops import foreign
 from kvviz.ops.registry import Grow, OpSpec, find
+from kvviz.trace.program import OpNode
 
 CONTROL = {"If", "Loop", "Scan"}
 KEEP = 1 << 30  # use count of a value that a frame never releases: weights, captures by reference
@@ -63,6 +64,7 @@ class PlannedNode:
         "plain",
         "position",
         "reads",
+        "record",
         "refusals",
         "shape",
         "slides",
@@ -103,6 +105,7 @@ class PlannedNode:
         self.depends: tuple[int, ...] = ()
         if not self.control:
             self._find_kernel()
+        self.note_record()
         self.cost = self.spec.cost if self.spec else None
         self.moves = self.spec is not None and self.spec.moves
         # Whether the op has anything to decide, and whether its one output is simply new memory: the two fast paths.
@@ -118,6 +121,12 @@ class PlannedNode:
         self.refusals: tuple[tuple[int, int], ...] = ()
         # The slots that a step reads once and may let go of; None where it reads one twice.
         self.spends: tuple[int, ...] | None = None
+
+    def note_record(self, note: str = "") -> None:
+        """Work out what the log tells of this node."""
+        grows = [(grow.input, grow.output) for grow in self.grows]
+        overwrites = [position for position, _ in self.candidates]
+        self.record = OpNode(self.node, self.position, self.control, self.foreign, self.views, overwrites, grows, note)
 
     def _find_kernel(self) -> None:
         node = self.node
@@ -170,6 +179,7 @@ class Plan:
 
     def __init__(self, graph: Graph, outputs: Sequence[str], nodes: Sequence[Node]) -> None:
         self._graph = ref(graph)
+        self._told: tuple[tuple[OpNode, ...], tuple[str, ...]] | None = None
         self.slots: dict[str, int] = {"": ABSENT}
         self.names: list[str] = [""]
         self.order = tuple(PlannedNode(node, i, self._slot) for i, node in enumerate(nodes))
@@ -205,6 +215,13 @@ class Plan:
         graph = self._graph()
         assert graph is not None
         return graph
+
+    def told(self) -> tuple[tuple[OpNode, ...], tuple[str, ...]]:
+        """What the log tells of the nodes and of the outputs."""
+        if self._told is None:
+            records = tuple([planned.record for planned in self.order])
+            self._told = records, tuple([self.names[slot] for slot in self.outputs])
+        return self._told
 
     def _slot(self, name: str) -> int:
         slot = self.slots.get(name)

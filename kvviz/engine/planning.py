@@ -29,6 +29,9 @@ def plan_for(graph: Graph, outputs: tuple[str, ...], policy: Policy) -> Plan:
         plan = Plan(graph, outputs, nodes)
         if policy.prepare is not None:
             policy.prepare(plan)
+            for planned in plan.order:
+                if note := getattr(planned.notes, "told", ""):
+                    planned.note_record(note)
         plans[key] = plan
     return plan
 

@@ -8,8 +8,8 @@ import numpy as np
 
 from kvviz.engine.frame import Frame
 from kvviz.engine.plan import PlannedNode
-from kvviz.engine.rows import NEW
 from kvviz.memory.storage import root_of
+from kvviz.trace.events import NEW
 
 if TYPE_CHECKING:
     from kvviz.engine.execution import Execution

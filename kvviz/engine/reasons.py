@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kvviz.engine.blockers import Blocker, BlockerCode, Decision, codes, rules
-from kvviz.engine.rows import APPEND, IN_PLACE, NEW, POOL, VIEW, FrameRow
 from kvviz.graph.model import Node
+from kvviz.trace.events import APPEND, IN_PLACE, NEW, POOL, VIEW, Bind, FrameEvent, Op, Output
 
 if TYPE_CHECKING:
     from kvviz.engine.trace import Trace
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 def decision_of(trace: Trace, index: int) -> Decision:
     """The decision of one step, with a blocker for every reason."""
-    row = trace.recorder.rows[index]
-    planned, taken, masks, placed = row[1], row[2], row[3], row[4]
+    row = trace.log[index]
+    planned, taken, masks, placed = row.op, row.taken, row.masks, row.outs
     node = planned.node
     shares = {}
     for name, where in zip(node.outputs, placed):
@@ -36,7 +36,7 @@ def decision_of(trace: Trace, index: int) -> Decision:
         blockers += (_blocker(trace, index, position, code) for code in codes(mask))
         blockers += (_rule(trace, index, position, number) for number in rules(mask))
     could_view = planned.views and not shares and node.inputs and trace.policy.homes is None
-    if not taken and not masks and could_view and row[8]:
+    if not taken and not masks and could_view and row.written:
         blockers.append(_blocker(trace, index, planned.views[0], _no_view(trace, index, planned.views[0])))
     elif not taken and not masks and not planned.control and not (planned.views and trace.policy.homes is None):
         blockers.append(_blocker(trace, index, -1, BlockerCode.OP_CANNOT))
@@ -45,39 +45,39 @@ def decision_of(trace: Trace, index: int) -> Decision:
 
 def _no_view(trace: Trace, index: int, position: int) -> BlockerCode:
     """Why an op that may return a view wrote its output: another element type (Cast), or the layout of its input."""
-    row = trace.recorder.rows[index]
-    here = placed_before(trace, row[0], row[1].node.inputs[position], index)
-    out = row[4][0]
-    changed = here is not None and out is not None and here[2] is not None and str(here[3]) != str(out[4])
+    row = trace.log[index]
+    here = placed_before(trace, row.frame, row.op.node.inputs[position], index)
+    out = row.outs[0]
+    changed = here is not None and out is not None and here.shape is not None and str(here.dtype) != str(out.dtype)
     return BlockerCode.DTYPE_DIFFERS if changed else BlockerCode.NOT_CONTIGUOUS
 
 
-def is_missed(trace: Trace, row: tuple) -> bool:
+def is_missed(trace: Trace, row: Op) -> bool:
     """Whether an op could have run in place, or have been a view, by kind, and memory was spent because it did not.
 
     An op that was called in place and allocated all the same is one of them. A Cast to another type and the like are
     not: no layout of their input would have made them a view.
     """
-    if row[3]:
-        return bool(row[6] or row[7])
-    planned = row[1]
-    if row[2] or not planned.views or planned.control or trace.policy.homes is not None:
+    if row.masks:
+        return bool(row.allocated or row.copied)
+    planned = row.op
+    if row.taken or not planned.views or planned.control or trace.policy.homes is not None:
         return False
-    return 0 < row[7] == row[8] and all(where[2] in (NEW, POOL) for where in row[4] if where is not None)
+    return 0 < row.copied == row.written and all(where.how in (NEW, POOL) for where in row.outs if where is not None)
 
 
-def _source(trace: Trace, index: int, output: str, where: tuple) -> str:
+def _source(trace: Trace, index: int, output: str, where: Output) -> str:
     """The input (or capture) of a step in whose storage one of its outputs lives, or an empty string."""
-    row = trace.recorder.rows[index]
-    node = row[1].node
-    if where[2] not in (IN_PLACE, VIEW, APPEND) and not row[1].control:
+    row = trace.log[index]
+    node = row.op.node
+    if where.how not in (IN_PLACE, VIEW, APPEND) and not row.op.control:
         return ""
-    taken = {node.inputs[position] for position in row[2]}
+    taken = {node.inputs[position] for position in row.taken}
     found = ""
     for name in (*node.inputs, *node.captures):
         if name:
-            here = placed_before(trace, row[0], name, index)
-            if here is not None and here[0] == where[0] and not _died(trace, index, where[0]):
+            here = placed_before(trace, row.frame, name, index)
+            if here is not None and here.storage == where.storage and not _died(trace, index, where.storage):
                 if name in taken:
                     return name
                 found = found or name
@@ -86,50 +86,48 @@ def _source(trace: Trace, index: int, output: str, where: tuple) -> str:
 
 def _died(trace: Trace, index: int, storage: int) -> bool:
     """Whether a storage was freed inside the body of a control node, so that a pool could hand it out again."""
-    rows = trace.recorder.rows
-    if not rows[index][1].control:
+    rows = trace.log
+    if not rows[index].op.control:
         return False
     for step in range(index - 1, -1, -1):
-        if rows[step][0] == rows[index][0]:
+        if rows[step].frame == rows[index].frame:
             break
-        if storage in rows[step][5]:
+        if storage in rows[step].freed:
             return True
     return False
 
 
-def placed_before(trace: Trace, frame: int, name: str, index: int) -> tuple[int, int, tuple | None, Any] | None:
-    """Where a value of a frame lies as of a step: (storage, generation, shape, dtype), or None."""
-    graph = trace.recorder.frames[frame].plan.graph
+def placed_before(trace: Trace, frame: int, name: str, index: int) -> Output | Bind | None:
+    """Where a value of a frame lies as of a step, or None."""
+    graph = trace.log.frames[frame].program.graph
     producer = graph.producers.get(name)
     if producer is not None:
         step = trace.step_of(frame, producer.index)
         if step is None or step > index:
             return None
-        where = trace.recorder.rows[step][4][producer.outputs.index(name)]
-        return None if where is None else (where[0], where[1], where[3], where[4])
-    bound = trace.recorder.frames[frame].bound(name)
-    return None if bound is None else (bound[1], bound[2], bound[4], bound[5])
+        return trace.log[step].outs[producer.outputs.index(name)]
+    return trace.log.frames[frame].bound(name)
 
 
 def offset_of(trace: Trace, index: int) -> int:
     """Bytes from the start of its storage to what a step viewed or overwrote: where that began, this begins."""
-    rows, frames = trace.recorder.rows, trace.recorder.frames
+    rows, frames = trace.log, trace.log.frames
     known: dict[int, int] = _looked_up(trace, "offsets", dict)
     asked: list[int] = []
     found = 0
     while index not in known:
         asked.append(index)
         row = rows[index]
-        name = row[1].node.inputs[row[2][0] if row[2] else 0]
-        producer = frames[row[0]].plan.graph.producers.get(name)
-        step = None if producer is None else trace.step_of(row[0], producer.index)
+        name = row.op.node.inputs[row.taken[0] if row.taken else 0]
+        producer = frames[row.frame].program.graph.producers.get(name)
+        step = None if producer is None else trace.step_of(row.frame, producer.index)
         if producer is None or step is None:
-            bound = frames[row[0]].bound(name)
-            found = 0 if bound is None else bound[6]
+            bound = frames[row.frame].bound(name)
+            found = 0 if bound is None else bound.offset
             break
-        where = rows[step][4][producer.outputs.index(name)]
-        if where is None or where[5] is not None:
-            found = 0 if where is None else where[5]
+        where = rows[step].outs[producer.outputs.index(name)]
+        if where is None or where.offset is not None:
+            found = 0 if where is None else where.offset
             break
         index = step
     else:
@@ -143,7 +141,7 @@ def next_reader(trace: Trace, frame: int, name: str, index: int, but: Node | Non
     known = _looked_up(trace, "readers", dict)
     found: tuple[list[tuple[int, Node]], list[Node]] | None = known.get((frame, name))
     if found is None:
-        plan = trace.recorder.frames[frame].plan
+        plan = trace.log.frames[frame].program
         nodes = plan.graph.consumers.get(name, ())
         steps = [(trace.step_of(frame, node.index), node) for node in nodes]
         ran = sorted(((step, node) for step, node in steps if step is not None), key=lambda pair: pair[0])
@@ -159,17 +157,15 @@ def next_reader(trace: Trace, frame: int, name: str, index: int, but: Node | Non
 
 def _looked_up(trace: Trace, what: str, make: Callable[[], Any]) -> Any:
     """What was looked up in the rows of a trace, as long as it has no others."""
-    rows = trace.recorder.rows
-    last = rows[-1] if rows else None
     found = trace.notes.get(what)
-    if found is None or found[0] != len(rows) or found[1] is not last:
-        found = trace.notes[what] = len(rows), last, make()
-    return found[2]
+    if found is None or found[0] != trace.log.version:
+        found = trace.notes[what] = trace.log.version, make()
+    return found[1]
 
 
 def _culprit(trace: Trace, index: int, name: str, code: BlockerCode) -> tuple[str, int | None]:
     """Who stands in the way, and at which step, where it is an op that has run."""
-    frame = trace.recorder.rows[index][0]
+    frame = trace.log[index].frame
     if code is BlockerCode.NOT_LAST_USE:
         return next_reader(trace, frame, name, index)
     if code is BlockerCode.CAPTURED_BY_REFERENCE:
@@ -179,12 +175,12 @@ def _culprit(trace: Trace, index: int, name: str, code: BlockerCode) -> tuple[st
 
 def _owner(trace: Trace, index: int, name: str, code: BlockerCode) -> str:
     """Who stands in the way and is no later reader."""
-    row = trace.recorder.rows[index]
-    frame = row[0]
+    row = trace.log[index]
+    frame = row.frame
     if code is BlockerCode.ALIASED:
         return _alias(trace, index, name)
     if code is BlockerCode.REQUESTED_OUTPUT:
-        caller = trace.recorder.frames[frame].caller
+        caller = trace.log.frames[frame].caller
         return caller.node.name if caller is not None else "the caller"
     if code is BlockerCode.BORROWED_INPUT:
         return "the caller"
@@ -193,18 +189,18 @@ def _owner(trace: Trace, index: int, name: str, code: BlockerCode) -> str:
     if code is BlockerCode.NO_CAPACITY:
         return f"the buffer of {name}"
     if code is BlockerCode.OP_CANNOT:
-        return row[1].node.op_type
+        return row.op.node.op_type
     if code is BlockerCode.SAME_OP_TWICE:
-        return row[1].node.name
+        return row.op.node.name
     return name
 
 
 def _outer_reader(trace: Trace, frame: int, name: str, index: int) -> tuple[str, int | None]:
     """Who still needs a value that a body only borrows: a later reader outside, or the next iteration of the loop."""
-    row = trace.recorder.frames[frame]
+    row = trace.log.frames[frame]
     if row.parent is None or row.caller is None:
         return "the caller", None
-    caller, parent = row.caller.node, trace.recorder.frames[row.parent]
+    caller, parent = row.caller.node, trace.log.frames[row.parent]
     outer = _name_outside(row, name)
     if row.iteration is not None and not outer:
         return f"the next iteration of {caller.name}", None
@@ -212,18 +208,18 @@ def _outer_reader(trace: Trace, frame: int, name: str, index: int) -> tuple[str,
     reader, step = next_reader(trace, row.parent, outer, index, but=caller)
     if reader:
         return reader, step
-    if parent.plan.slots.get(outer) in parent.plan.is_output:
+    if outer in parent.program.wanted:
         return parent.caller.node.name if parent.caller is not None else "the caller", None
-    if any(bound[0] == outer and bound[3].startswith("captured") for bound in parent.bindings):
+    if any(bound.name == outer and bound.how.startswith("captured") for bound in parent.bindings):
         return _outer_reader(trace, row.parent, outer, index)
     return caller.name, None
 
 
-def _name_outside(row: FrameRow, name: str) -> str:
+def _name_outside(row: FrameEvent, name: str) -> str:
     """What an argument of a body is called where it comes from; empty for a capture, which keeps its name."""
     assert row.caller is not None
     node = row.caller.node
-    inputs = [value.name for value in row.plan.graph.inputs]
+    inputs = [value.name for value in row.program.graph.inputs]
     if name not in inputs:
         return ""
     # Scan-8 has the sequence lengths in front of what its body takes.
@@ -233,54 +229,53 @@ def _name_outside(row: FrameRow, name: str) -> str:
 
 def _alias(trace: Trace, index: int, name: str) -> str:
     """Another value in the same storage that is still needed, by this op or after it."""
-    frames, rows = trace.recorder.frames, trace.recorder.rows
-    frame: int | None = rows[index][0]
+    frames, rows = trace.log.frames, trace.log
+    frame: int | None = rows[index].frame
     assert frame is not None
     here = placed_before(trace, frame, name, index)
     if here is None:
         return ""
     run = frames[frame].run
-    placed = _looked_up(trace, f"placed in {run}", partial(_placed, trace, run)).get(here[0], [])
+    placed = _looked_up(trace, f"placed in {run}", partial(_placed, trace, run)).get(here.storage, [])
     for step, output in reversed(placed[: bisect_left(placed, (index, ""))]):
-        if output != name and _is_needed(trace, rows[step][0], output, index):
+        if output != name and _is_needed(trace, rows[step].frame, output, index):
             return output
     while frame is not None:
         for bound in frames[frame].bindings:
-            if bound[1] == here[0] and bound[0] != name and _is_needed(trace, frame, bound[0], index):
-                return bound[0]
+            if bound.storage == here.storage and bound.name != name and _is_needed(trace, frame, bound.name, index):
+                return bound.name
         frame = frames[frame].parent
     return "another view"
 
 
 def _placed(trace: Trace, run: int) -> dict[int, list[tuple[int, str]]]:
     """By storage the steps of a run that put an output there, with its name; of one step the first output last."""
-    frames, rows = trace.recorder.frames, trace.recorder.rows
+    frames, rows = trace.log.frames, trace.log
     found: dict[int, list[tuple[int, str]]] = {}
     for step in range(trace.runs[run].first, len(rows)):
-        if frames[rows[step][0]].run != run:
+        if frames[rows[step].frame].run != run:
             break
-        for output, where in reversed(list(zip(rows[step][1].node.outputs, rows[step][4]))):
+        for output, where in reversed(list(zip(rows[step].op.node.outputs, rows[step].outs))):
             if where is not None:
-                found.setdefault(where[0], []).append((step, output))
+                found.setdefault(where.storage, []).append((step, output))
     return found
 
 
 def _is_needed(trace: Trace, frame: int, name: str, index: int) -> bool:
     """Whether a value is an output of its graph, or is read at a step or later."""
-    plan = trace.recorder.frames[frame].plan
-    return plan.slots.get(name) in plan.is_output or bool(next_reader(trace, frame, name, index - 1)[0])
+    return name in trace.log.frames[frame].program.wanted or bool(next_reader(trace, frame, name, index - 1)[0])
 
 
 def _blocker(trace: Trace, index: int, position: int, code: BlockerCode) -> Blocker:
-    row = trace.recorder.rows[index]
-    node = row[1].node
+    row = trace.log[index]
+    node = row.op.node
     name = node.inputs[position] if position >= 0 else ""
     culprit, step = _culprit(trace, index, name, code)
     called = culprit if step is None else f"{culprit} (step {step})"
     facts = {"op": node.op_type, "input": name, "culprit": called, "policy": trace.policy.name, "more": ""}
     if code in (BlockerCode.NO_CAPACITY, BlockerCode.SHAPE_DIFFERS, BlockerCode.DTYPE_DIFFERS):
         facts["more"] = _sizes(trace, index, name, code)
-    cost = row[7] if code in (BlockerCode.NO_CAPACITY, BlockerCode.NOT_CONTIGUOUS) and row[7] else row[6]
+    cost = row.copied if code in (BlockerCode.NO_CAPACITY, BlockerCode.NOT_CONTIGUOUS) and row.copied else row.allocated
     return Blocker(code, name, position, culprit, TEXTS[code].format(**facts), cost, _finder(trace, index))
 
 
@@ -291,30 +286,32 @@ def _finder(trace: Trace, index: int) -> Any:
 
 def _rule(trace: Trace, index: int, position: int, number: int) -> Blocker:
     """A reason that only the trace's policy has."""
-    row = trace.recorder.rows[index]
-    node = row[1].node
+    row = trace.log[index]
+    node = row.op.node
     name = node.inputs[position]
     known = trace.policy.rules[number] if number < len(trace.policy.rules) else "{op} did not take {input}: {policy}"
     text = known.format(op=node.op_type, input=name, policy=trace.policy.name)
-    return Blocker(BlockerCode.POLICY, name, position, trace.policy.name, text, row[6] or row[7], _finder(trace, index))
+    return Blocker(
+        BlockerCode.POLICY, name, position, trace.policy.name, text, row.allocated or row.copied, _finder(trace, index)
+    )
 
 
 def _sizes(trace: Trace, index: int, name: str, code: BlockerCode) -> str:
-    row = trace.recorder.rows[index]
-    here = placed_before(trace, row[0], name, index)
-    out = next((p for p in row[4] if p is not None), None)
-    if here is None or out is None or here[2] is None or out[3] is None:
+    row = trace.log[index]
+    here = placed_before(trace, row.frame, name, index)
+    out = next((p for p in row.outs if p is not None), None)
+    if here is None or out is None or here.shape is None or out.shape is None:
         return ""
     if code is BlockerCode.DTYPE_DIFFERS:
-        return f": it holds {here[3]}, the output {out[4]}"
+        return f": it holds {here.dtype}, the output {out.dtype}"
     if code is BlockerCode.SHAPE_DIFFERS:
-        return f": it is {list(here[2])}, the output {list(out[3])}"
-    axis = next((i for i, (n, m) in enumerate(zip(here[2], out[3])) if n != m), None)
-    if axis is None or not here[2][axis]:
+        return f": it is {list(here.shape)}, the output {list(out.shape)}"
+    axis = next((i for i, (n, m) in enumerate(zip(here.shape, out.shape)) if n != m), None)
+    if axis is None or not here.shape[axis]:
         return ""
-    size = prod(here[2]) * np.dtype(here[3]).itemsize
-    have = trace.recorder.ledger.storages[here[0]].capacity * here[2][axis] // size if size else 0
-    return f": it holds {have} rows along axis {axis}, and {out[3][axis]} are needed"
+    size = prod(here.shape) * np.dtype(here.dtype).itemsize
+    have = trace.log.storages[here.storage].capacity * here.shape[axis] // size if size else 0
+    return f": it holds {have} rows along axis {axis}, and {out.shape[axis]} are needed"
 
 
 TEXTS = {

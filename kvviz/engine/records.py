@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from kvviz.engine.blockers import Decision
-from kvviz.engine.interrupts import held_back
 from kvviz.graph.model import Graph, Node
+from kvviz.interrupts import held_back
 
 
 @dataclass(frozen=True, slots=True)

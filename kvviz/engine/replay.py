@@ -14,10 +14,11 @@ from kvviz.engine import control
 from kvviz.engine.execution import Execution
 from kvviz.engine.plan import Plan
 from kvviz.engine.recipe import Kept
-from kvviz.engine.rows import VIEW, Recorder
+from kvviz.engine.recorder import Recorder
 from kvviz.engine.weights import Weights
 from kvviz.errors import ReplayError
 from kvviz.graph.model import Node
+from kvviz.trace.events import VIEW, Op
 
 if TYPE_CHECKING:
     from kvviz.engine.policy import Policy
@@ -72,11 +73,11 @@ def value_at(trace: Trace, name: str, step: int) -> np.ndarray:
     replayer: Replayer | None = trace.replayer
     if replayer is None:
         raise ReplayError("values were not recorded: this trace was loaded from a file")
-    rows = trace.recorder.rows
+    rows = trace.log
     if not 0 <= step < len(rows):
         raise ReplayError(f"step {step} does not exist; the trace has {len(rows)} steps")
-    frame_id = rows[step][0]
-    run = trace.recorder.frames[frame_id].run
+    frame_id = rows[step].frame
+    run = trace.log.frames[frame_id].run
     first = run
     while first >= 0 and (entry := replayer.runs[first]) is not None and entry.carried:
         first -= 1
@@ -92,8 +93,8 @@ def value_at(trace: Trace, name: str, step: int) -> np.ndarray:
     made: dict[tuple[int, str], Any] = {}
     for k, entry in zip(range(first, run + 1), entries):
         feeds = {**entry.kept.values, **{name: made[source] for name, source in entry.carried.items()}}
-        first_frame = next((f for f, r in enumerate(trace.recorder.frames) if r.run == k), 0)
-        frame_shift = first_frame - len(recorder.frames)
+        first_frame = next((f for f, r in enumerate(trace.log.frames) if r.run == k), 0)
+        frame_shift = first_frame - len(recorder.log.frames)
         with np.errstate(all="ignore"):
             # Nothing is overwritten in a replay, so that every value up to the step can still be read.
             execution = Execution(replayer.plan, feeds, frozenset(), replayer.policy, recorder, weights, k)
@@ -115,18 +116,18 @@ def value_at(trace: Trace, name: str, step: int) -> np.ndarray:
 
 def _random_nodes(trace: Trace, first: int, run: int, step: int) -> Iterator[str]:
     """Names of nodes that a replay of these runs would get other numbers from."""
-    for row in trace.recorder.rows[trace.runs[first].first : step + 1]:
+    for row in trace.log[trace.runs[first].first : step + 1]:
         if is_random(row):
-            yield row[1].node.name
+            yield row.op.node.name
     if any(trace.runs[k].first == trace.runs[k].last for k in range(first, run)):
         for _, node in trace.graph.walk():
             if (node.op_type in _RANDOM or _may_drop(node)) and "seed" not in node.attributes:
                 yield node.name
 
 
-def is_random(row: tuple) -> bool:
+def is_random(row: Op) -> bool:
     """Whether a step gives something else each time; a Dropout does where it is in training, else it is a view."""
-    node, placed = row[1].node, row[4]
+    node, placed = row.op.node, row.outs
     drops = _may_drop(node) and placed[0] is not None and placed[0][2] != VIEW
     return (drops or node.op_type in _RANDOM) and "seed" not in node.attributes
 
@@ -140,21 +141,22 @@ def _never(frame: Any, planned: Any, args: list) -> tuple:
     return (), (), {}
 
 
-def repeat(execution: Any, trace: Trace, row: tuple, frame_shift: int = 0, hold: bool = False) -> None:
+def repeat(execution: Any, trace: Trace, row: Op, frame_shift: int = 0, hold: bool = False) -> None:
     """Run the op of a recorded row, entering the bodies that lead to it; ``hold`` also what nobody reads of it."""
-    planned = row[1]
-    target = row[0] - frame_shift
+    target = row.frame - frame_shift
     while execution.stack[-1].id < target:
         frame = execution.stack[-1]
         if frame.following() is None:
             execution.settle()
             continue
-        inner = row[0]
-        while trace.recorder.frames[inner].parent != frame.id + frame_shift:
-            inner = trace.recorder.frames[inner].parent
-        control.enter(execution, frame, trace.recorder.frames[inner].caller)
+        inner = trace.log.frames[row.frame]
+        while inner.parent is not None and inner.parent != frame.id + frame_shift:
+            inner = trace.log.frames[inner.parent]
+        assert inner.caller is not None
+        control.enter(execution, frame, frame.plan.order[inner.caller.position])
+    frame = next(f for f in execution.stack if f.id == target)
+    planned = frame.plan.order[row.op.position]
     if hold:
-        frame = next(f for f in execution.stack if f.id == target)
         for slot in planned.outputs:
             frame.uses[slot] += 1
     execution.step(planned if execution.stack[-1].id == target else None)

@@ -14,18 +14,21 @@ import numpy as np
 
 from kvviz.engine.binding import check_inputs, end_run
 from kvviz.engine.execution import Execution
-from kvviz.engine.interrupts import WAITING, deliver, held_back
 from kvviz.engine.plan import PlannedNode
 from kvviz.engine.planning import main_plan
 from kvviz.engine.policy import Policy, find_policy
 from kvviz.engine.preview import preview
+from kvviz.engine.recorder import Recorder
 from kvviz.engine.records import Live, Run
 from kvviz.engine.replay import Carried, Replayer, repeat
-from kvviz.engine.rows import Recorder
 from kvviz.engine.trace import Trace
 from kvviz.engine.weights import Weights
 from kvviz.errors import KvvizError, ReplayError
 from kvviz.graph.model import Graph, Node
+from kvviz.interrupts import WAITING, deliver, held_back
+
+# Ops that are left as they were written down, which is fast, before they are packed, which is small.
+_UNSETTLED = 1 << 14
 
 
 class Session:
@@ -56,11 +59,13 @@ class Session:
         self.graph = graph = self.plan.graph  # as the policy has it
         self.recorder = Recorder(record, poison)
         self.weights = Weights(graph, self.recorder.ledger)
-        self.trace = Trace(graph, self.policy, self.recorder)
+        self.log = self.recorder.log
+        self.trace = Trace(graph, self.policy, self.log)
         self.trace.replayer = Replayer(self.plan, self.policy)
         self.execution: Execution | None = None
         self.previews = False  # whether `look_ahead` also tells what each op would allocate and free
         self.on_run_end: Callable[[], Any] | None = None
+        self._settled = 0  # ops that lie in the columns of the log
         self._torn = ""  # why the session cannot go on
 
     def begin(self, feeds: Mapping[str, Any], donate: Sequence[str], carried: Carried | None = None) -> None:
@@ -74,8 +79,9 @@ class Session:
             )
         self.recorder.untold = None
         self.recorder.ledger.peak_here = self.recorder.ledger.live
-        self.trace.runs.append(Run(run, len(self.recorder.rows), len(self.recorder.rows)))
+        self.trace.runs.append(Run(run, len(self.log), len(self.log)))
         self._before = self._totals()
+        self.log.peak = self.recorder.ledger.peak
 
     def advance(self, choice: Node | None = None) -> bool:
         """Complete one more op, starting the next run where one is due; False when there is nothing left.
@@ -121,6 +127,9 @@ class Session:
                 if self.execution is not None:
                     self._note_run()
             trace.live = None
+            if len(trace.runs) > 1:
+                with self._mended():
+                    self.log.settle()
             return heard(trace)
 
     def finish_run(self) -> None:
@@ -155,6 +164,7 @@ class Session:
                 execution = self.execution
                 assert execution is not None
                 execution.settle()
+                self.log.peak = self.recorder.ledger.peak
                 if not execution.finished:
                     frame = execution.frame
                     ready = frame.frontier()
@@ -203,7 +213,7 @@ class Session:
         """Run the whole steps again in a new session, and go on with what that has made."""
         trace, bell, previews = self.trace, self.on_run_end, self.previews
         again: Session = trace.recipe.session()
-        rows, runs = trace.recorder.rows, trace.runs
+        rows, runs = trace.log, trace.runs
         for k, run in enumerate(runs):
             if again.execution is None and not again.next_run():
                 break
@@ -235,11 +245,11 @@ class Session:
         raise KvvizError(f"node {choice.name!r} cannot run next; the frontier is {names}")
 
     def _totals(self) -> tuple[int, int, int]:
-        return self.recorder.copied, self.recorder.written, self.recorder.allocated
+        return self.log.copied, self.log.written, self.log.allocated
 
     def _note_run(self) -> None:
         run, before = self.trace.runs[-1], self._before
-        run.last = len(self.recorder.rows)
+        run.last = len(self.log)
         copied, written, allocated = self._totals()
         run.bytes_copied, run.bytes_written, run.bytes_allocated = (
             copied - before[0],
@@ -247,12 +257,16 @@ class Session:
             allocated - before[2],
         )
         run.peak_bytes = self.recorder.ledger.peak_here
+        self.log.peak = self.recorder.ledger.peak
 
     def _end_run(self) -> None:
         assert self.execution is not None
         outputs = self.execution.outputs()
         self.trace.outputs = outputs
         end_run(self.execution)
+        if len(self.log) - self._settled > _UNSETTLED:
+            self.log.settle()
+            self._settled = len(self.log)
         self.execution = None
         self.ended(outputs)
         if self.on_run_end is not None:

@@ -11,8 +11,9 @@ import numpy as np
 
 from kvviz.engine.reasons import decision_of, offset_of
 from kvviz.engine.records import Cache, Live, Placed, Run, Step, StorageRecord, TraceFrame
-from kvviz.engine.rows import HOW, POOL, VIEW, Recorder
 from kvviz.graph.model import Graph
+from kvviz.trace.events import HOW, POOL, VIEW
+from kvviz.trace.log import Log
 
 if TYPE_CHECKING:
     from kvviz.engine.policy import Policy
@@ -55,10 +56,10 @@ class Trace:
         def to_html(self, path: Any = None) -> str: ...
         def to_perfetto(self, path: Any) -> None: ...
 
-    def __init__(self, graph: Graph, policy: Policy, recorder: Recorder, title: str = "") -> None:
+    def __init__(self, graph: Graph, policy: Policy, log: Log, title: str = "") -> None:
         self.graph = graph
         self.policy = policy
-        self.recorder = recorder
+        self.log = log
         self.title = title or graph.name
         self.runs: list[Run] = []
         self.caches: list[Cache] = []
@@ -75,7 +76,7 @@ class Trace:
         self.recipe: Any = None
         self.notes: dict[str, Any] = {}
         self._frames: list[TraceFrame] = []
-        self._lives: tuple[int, Any, list[StorageRecord]] = (-1, None, [])
+        self._lives: tuple[Any, list[StorageRecord]] = (None, [])
         self._where: dict[tuple[int, int], int] = {}
         self._where_upto = 0
 
@@ -84,22 +85,22 @@ class Trace:
     @property
     def peak_bytes(self) -> int:
         """The largest number of bytes alive at any time (weights and the caller's arrays counted)."""
-        return self.recorder.ledger.peak
+        return self.log.peak
 
     @property
     def bytes_copied(self) -> int:
         """Bytes that kernels merely moved."""
-        return self.recorder.copied
+        return self.log.copied
 
     @property
     def bytes_written(self) -> int:
         """Bytes that kernels stored."""
-        return self.recorder.written
+        return self.log.written
 
     @property
     def bytes_allocated(self) -> int:
         """Bytes of new storage capacity."""
-        return self.recorder.allocated
+        return self.log.allocated
 
     # -- records ----------------------------------------------------------------------------------------------------
 
@@ -111,7 +112,7 @@ class Trace:
     @property
     def frames(self) -> list[TraceFrame]:
         """All activations of graphs, in the order in which they were opened."""
-        rows = self.recorder.frames
+        rows = self.log.frames
         for id in range(len(self._frames), len(rows)):
             row = rows[id]
             path = () if row.parent is None else (*self._frames[row.parent].path, row.label)
@@ -119,11 +120,20 @@ class Trace:
                 Placed(name, storage, generation, how, shape, str(dtype), offset, None, _nbytes(shape, dtype))
                 for name, storage, generation, how, shape, dtype, offset in row.bindings
             )
-            order = tuple(planned.node for planned in row.plan.order)
+            order = tuple(planned.node for planned in row.program.order)
             node = row.caller.node if row.caller else None
             self._frames.append(
                 TraceFrame(
-                    id, row.plan.graph, row.parent, node, row.attribute, row.iteration, row.run, path, order, bindings
+                    id,
+                    row.program.graph,
+                    row.parent,
+                    node,
+                    row.attribute,
+                    row.iteration,
+                    row.run,
+                    path,
+                    order,
+                    bindings,
                 )
             )
         return self._frames
@@ -131,54 +141,51 @@ class Trace:
     @property
     def storages(self) -> list[StorageRecord]:
         """All storages, by id, with the value that first lived there and when they were born and freed."""
-        rows = self.recorder.rows
-        # What dies between two ops is added to the row of the earlier one, so a last row may be new.
-        last = rows[-1] if rows else None
-        if self._lives[0] != len(rows) or self._lives[1] is not last:
-            self._lives = (len(rows), last, self._storage_records())
-        return self._lives[2]
+        version = self.log.version
+        if self._lives[0] != version:
+            self._lives = (version, self._storage_records())
+        return self._lives[1]
 
     def _storage_records(self) -> list[StorageRecord]:
         made: dict[int, tuple[int, str]] = {}
         freed: dict[int, int] = {}
         named: set[int] = set()
-        for index, row in enumerate(self.recorder.rows):
-            for output, where in zip(row[1].node.outputs, row[4]):
+        for index, row in enumerate(self.log):
+            for output, where in zip(row.op.node.outputs, row.outs):
                 if where is not None:
-                    if where[0] not in named and where[2] not in (POOL, VIEW):
-                        made[where[0]] = index, output
+                    if where.storage not in named and where.how not in (POOL, VIEW):
+                        made[where.storage] = index, output
                     # What is a view first, or out of the pool, was there before, if only as an element of a sequence.
-                    named.add(where[0])
-                    freed.pop(where[0], None)
-            for dead in row[5]:
-                freed[dead] = index
-        for frame in self.recorder.frames:
+                    named.add(where.storage)
+                    freed.pop(where.storage, None)
+            for storage in row.freed:
+                freed[storage] = index
+        for frame in self.log.frames:
             for bound in frame.bindings:
                 # What a frame finds when it is opened is older than the step that comes next.
-                if bound[1] not in made or frame.opened <= made[bound[1]][0]:
-                    made[bound[1]] = (frame.opened - (frame.opened == 0), bound[0])
+                if bound.storage not in made or frame.opened <= made[bound.storage][0]:
+                    made[bound.storage] = (frame.opened - (frame.opened == 0), bound.name)
         grew: dict[int, tuple[tuple[int, int], ...]] = {}
-        for index, storage, more in self.recorder.grew:
-            grew[storage.id] = (*grew.get(storage.id, ()), (index, more))
+        for index, grown, more in self.log.grew:
+            grew[grown] = (*grew.get(grown, ()), (index, more))
         records = []
         born, name = -1, ""
-        for s in self.recorder.ledger.storages:
+        for s in self.log.storages:
             if s.origin == "weights":
                 # The model holds them all from the beginning, those of a body too; what no frame was given has no name.
                 born, name = -1, made.get(s.id, (-1, ""))[1]
             else:
                 # The elements of a sequence follow it, and are known by its name.
                 born, name = made.get(s.id, (born, name))
-            records.append(
-                StorageRecord(s.id, s.capacity, "host", s.origin, name, born, freed.get(s.id), grew.get(s.id, ()))
-            )
+            died, larger = freed.get(s.id), grew.get(s.id, ())
+            records.append(StorageRecord(s.id, s.capacity, "host", s.origin, name, born, died, larger))
         return records
 
     def step_of(self, frame: int, node_index: int) -> int | None:
         """The step at which a node of a frame ran, or None if it has not."""
-        rows = self.recorder.rows
+        rows = self.log
         for index in range(self._where_upto, len(rows)):
-            self._where[rows[index][0], rows[index][1].node.index] = index
+            self._where[rows[index].frame, rows[index].op.node.index] = index
         self._where_upto = len(rows)
         return self._where.get((frame, node_index))
 
@@ -186,12 +193,12 @@ class Trace:
         """Drop what was derived from the last frames and their rows, which are gone."""
         del self._frames[frame:]
         for row in rows:
-            self._where.pop((row[0], row[1].node.index), None)
-        self._where_upto = min(self._where_upto, len(self.recorder.rows))
+            self._where.pop((row.frame, row.op.node.index), None)
+        self._where_upto = min(self._where_upto, len(self.log))
         if "meters" in self.notes:
             # The recording that the meters hold has counts of its own.
             self.notes["meters"].forget(frame, rows)
-        self._lives = (-1, None, [])
+        self._lives = (None, [])
 
     def apart(self) -> Trace:
         """The same recording, for what the trace itself keeps: that must not hold the trace, or neither is ever freed
@@ -255,7 +262,7 @@ class Steps(Sequence[Step]):
         self._trace = trace
 
     def __len__(self) -> int:
-        return len(self._trace.recorder.rows)
+        return len(self._trace.log)
 
     @overload
     def __getitem__(self, index: int) -> Step: ...
@@ -276,7 +283,7 @@ class Steps(Sequence[Step]):
 
 def make_step(trace: Trace, index: int) -> Step:
     """The record of one step."""
-    frame_id, planned, *_, freed, allocated, copied, written, live = trace.recorder.rows[index]
+    frame_id, planned, *_, freed, allocated, copied, written, live = trace.log[index]
     node = planned.node
     frame = trace.frames[frame_id]
     return Step(
@@ -303,8 +310,8 @@ def make_step(trace: Trace, index: int) -> Step:
 
 def outs_of(trace: Trace, index: int) -> Iterator[Placed]:
     """Records of where a step's outputs live."""
-    row = trace.recorder.rows[index]
-    for name, where in zip(row[1].node.outputs, row[4]):
+    row = trace.log[index]
+    for name, where in zip(row.op.node.outputs, row.outs):
         if where is not None:
             storage, generation, how, shape, dtype, offset, strides = where
             if offset is None:

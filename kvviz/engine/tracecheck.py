@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from kvviz.engine.rows import APPEND, BINDINGS, NEW
+from kvviz.engine.reasons import offset_of
 from kvviz.engine.trace import Trace
-from kvviz.memory.storage import ORIGINS
+from kvviz.trace.events import APPEND, BINDINGS, NEW
 
 LARGEST = 1 << 48
 """No count, size or offset in a trace is larger."""
@@ -23,10 +23,8 @@ LARGEST = 1 << 48
 
 def check_trace(trace: Trace) -> None:
     """Raise ValueError, with what is wrong, unless a trace is consistent."""
-    rows, frames, storages = trace.recorder.rows, trace.recorder.frames, trace.recorder.ledger.storages
-    for storage in storages:
-        _expect(storage.origin in ORIGINS, f"origin {storage.origin!r}")
-        _expect(0 <= storage.capacity < LARGEST, f"a storage of {storage.capacity} bytes")
+    rows, frames, storages = trace.log, trace.log.frames, trace.log.storages
+    _expect(all(storage < len(storages) for storage in trace.log.later), "a storage that there is not")
     _check_runs(trace)
     _check_growth(trace)
     known: list[set[str]] = []
@@ -39,14 +37,16 @@ def check_trace(trace: Trace) -> None:
         for _, storage, generation, how, shape, dtype, offset in frame.bindings:
             _expect(how in BINDINGS, f"binding {how!r}")
             _expect(generation < 1 << 31, f"generation {generation}")
+            _expect(storage < len(storages), f"storage {storage}")
             _check_place(storages[storage].capacity, False, shape, dtype, offset, None)
-        known.append({bound[0] for bound in frame.bindings})
+        known.append({bound.name for bound in frame.bindings})
     seen: set[tuple[int, int]] = set()
     for index, row in enumerate(rows):
         number, planned, taken, _, placed, _, *counts = row
         run = trace.runs[frames[number].run]
         _expect(run.first <= index < run.last and frames[number].opened <= index, f"step {index} outside of its run")
         _expect(all(-LARGEST < count < LARGEST for count in counts), f"a number of step {index}")
+        _expect(planned.node in frames[number].program.graph.nodes, f"step {index} of another graph")
         _expect((number, planned.position) not in seen, f"step {index}, which ran before")
         seen.add((number, planned.position))
         unmade = {name for name in planned.node.inputs if name} - known[number]
@@ -54,7 +54,9 @@ def check_trace(trace: Trace) -> None:
         _expect(not taken or any(where is not None for where in placed), f"step {index} without an output")
         for name, where in zip(planned.node.outputs, placed):
             if where is not None and name:
-                _check_place(storages[where[0]].capacity, where[2] in (NEW, APPEND), *where[3:])
+                offset = offset_of(trace, index) if where.offset is None else where.offset
+                whole = where.how in (NEW, APPEND)
+                _check_place(storages[where.storage].capacity, whole, where.shape, where.dtype, offset, where.strides)
                 known[number].add(name)
     _check_caches(trace)
 
@@ -62,19 +64,20 @@ def check_trace(trace: Trace) -> None:
 def _check_runs(trace: Trace) -> None:
     last = 0
     for run in trace.runs:
-        _expect(last <= run.first <= run.last <= len(trace.recorder.rows), f"run {run.index} of other steps")
+        _expect(last <= run.first <= run.last <= len(trace.log), f"run {run.index} of other steps")
         last = run.last
-    _expect(last == len(trace.recorder.rows), "steps after the last run")
+    _expect(last == len(trace.log), "steps after the last run")
 
 
 def _check_growth(trace: Trace) -> None:
     """Storages grow one step after the other, and no storage by more than it has at the end."""
     last, grown = 0, Counter[int]()
-    for step, storage, more in trace.recorder.grew:
-        _expect(last <= step <= len(trace.recorder.rows), f"a storage that grew at step {step}")
+    for step, storage, more in trace.log.grew:
+        _expect(last <= step <= len(trace.log), f"a storage that grew at step {step}")
         last = step
-        grown[storage.id] += more
-        _expect(grown[storage.id] <= storage.capacity, f"a storage that grew by {more} bytes")
+        grown[storage] += more
+        _expect(storage < len(trace.log.storages), f"storage {storage}")
+        _expect(grown[storage] <= trace.log.storages[storage].capacity, f"a storage that grew by {more} bytes")
 
 
 def _check_place(
@@ -119,12 +122,12 @@ def _check_caches(trace: Trace) -> None:
 
 
 def _shapes_of(trace: Trace, names: tuple[str, ...]) -> Iterable[Sequence[int] | None]:
-    mains = {number for number, frame in enumerate(trace.recorder.frames) if frame.parent is None}
+    mains = {number for number, frame in enumerate(trace.log.frames) if frame.parent is None}
     for number in mains:
-        yield from (bound[4] for bound in trace.recorder.frames[number].bindings if bound[0] in names)
-    for row in trace.recorder.rows:
-        if row[0] in mains:
-            yield from (w[3] for name, w in zip(row[1].node.outputs, row[4]) if w is not None and name in names)
+        yield from (bound.shape for bound in trace.log.frames[number].bindings if bound.name in names)
+    for row in trace.log:
+        if row.frame in mains:
+            yield from (w.shape for name, w in zip(row.op.node.outputs, row.outs) if w is not None and name in names)
 
 
 def _expect(holds: bool, what: str) -> None:

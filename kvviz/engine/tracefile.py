@@ -1,7 +1,7 @@
 """Writing a trace to one file: a zip with a JSON header (graphs without weights, frames, runs) and integer columns.
 
-The header has ``graphs`` (inner ones first), ``plans`` (which nodes of a graph ran, in which order), ``frames``,
-``storages``, ``runs`` and ``caches``; the columns hold the rows, ten numbers a step and lists of varying length.
+The header has ``graphs`` (inner ones first), ``nodes`` (what is told of each that was to run), ``programs`` (which of
+them, in which order), ``frames``, ``runs`` and ``caches``, and the tables of `kvviz.trace.columns`.
 """
 
 from __future__ import annotations
@@ -10,26 +10,31 @@ import json
 from dataclasses import fields
 from typing import Any
 
-import numpy as np
-
 from kvviz.engine.packed_file import write_packed
-from kvviz.engine.reasons import offset_of
 from kvviz.engine.trace import Trace
 from kvviz.graph.model import Graph, Node, Value
+from kvviz.trace.columns import pack
+from kvviz.trace.program import OpNode, Program
 
 FORMAT = 5
-COLUMNS = ("step", "taken", "masks", "placed", "freed")
+# Elements of the longest attribute that is kept: what says how an op works, and no weights.
+_LONGEST = 64
 
 
 def save(trace: Trace, path: Any) -> None:
     """Write a trace to a file; see `Trace.save`."""
-    frames = trace.recorder.frames
-    plans = list({id(frame.plan): frame.plan for frame in frames}.values())
-    number = {id(plan): i for i, plan in enumerate(plans)}
+    log = trace.log
+    programs = list({id(frame.program): frame.program for frame in log.frames}.values())
+    number = {id(program): i for i, program in enumerate(programs)}
     graphs: dict[int, int] = {}
     described: list[dict[str, Any]] = []
-    for plan in plans:
-        _add_graph(plan.graph, graphs, described)
+    for program in programs:
+        _add_graph(program.graph, graphs, described)
+    nodes = {id(op): (op, number[id(program)]) for program in programs for op in program.order}
+    # An op whose kernel declined ran on another one.
+    nodes |= {id(op.op): (op.op, number[id(log.frames[op.frame].program)]) for op in log if id(op.op) not in nodes}
+    numbers = {key: i for i, key in enumerate(nodes)}
+    columns, refusals, forms = pack(log, numbers)
     header = {
         "format": FORMAT,
         "title": trace.title,
@@ -38,11 +43,13 @@ def save(trace: Trace, path: Any) -> None:
             *(list(trace.policy.rules), trace.policy.homes is not None),
         ],
         "graphs": described,
-        "plans": [_plan(plan, graphs) for plan in plans],
-        "frames": [_frame(frame, number) for frame in frames],
-        "storages": [[s.capacity, s.origin, s.owned] for s in trace.recorder.ledger.storages],
-        "later": sorted(trace.recorder.later),
-        "grew": [[step, storage.id, more] for step, storage, more in trace.recorder.grew],
+        "programs": [_program(program, graphs, numbers) for program in programs],
+        "nodes": [_op_node(op, programs[program], program) for op, program in nodes.values()],
+        "refusals": refusals,
+        "forms": forms,
+        "frames": [_frame(frame, number) for frame in log.frames],
+        "later": sorted(log.later),
+        "grew": log.grew,
         "runs": [
             [
                 *(r.first, r.last, r.token, r.text),
@@ -54,39 +61,18 @@ def save(trace: Trace, path: Any) -> None:
         "totals": [trace.peak_bytes, trace.bytes_copied, trace.bytes_written, trace.bytes_allocated],
         "tokens": [trace.prompt, trace.tokens, trace.words, trace.interrupted],
     }
-    strings: dict[str, int] = {}
-    columns = _columns(trace, strings)
-    header["strings"] = list(strings)
-    numbers = {f"{name}.i64": np.array(columns[name], "<i8").tobytes() for name in COLUMNS}
-    write_packed(path, {"header.json": json.dumps(header).encode(), **numbers})
+    members = {f"{name}.i64": column for name, column in columns.items()}
+    write_packed(path, {"header.json": json.dumps(header).encode(), **members})
 
 
-def _columns(trace: Trace, strings: dict[str, int]) -> dict[str, list[int]]:
-    columns: dict[str, list[int]] = {name: [] for name in COLUMNS}
-    for index, row in enumerate(trace.recorder.rows):
-        frame, planned, taken, masks, placed, freed, allocated, copied, written, live = row
-        outputs = len(planned.node.outputs)
-        counts = (len(taken), len(masks), outputs, len(freed))
-        columns["step"] += (frame, planned.position, allocated, copied, written, live, *counts)
-        columns["taken"] += taken
-        columns["freed"] += freed
-        for mask in masks:
-            columns["masks"] += mask
-        for where in (*placed, *(None,) * (outputs - len(placed))):
-            if where is not None and where[5] is None:
-                where = (*where[:5], offset_of(trace, index), *where[6:])
-            columns["placed"] += _pack(where, strings)
-    return columns
+def _program(program: Program, graphs: dict[int, int], numbers: dict[int, int]) -> list[Any]:
+    return [graphs[id(program.graph)], [numbers[id(op)] for op in program.order], program.outputs]
 
 
-def _pack(where: tuple | None, strings: dict[str, int]) -> list[int]:
-    if where is None:
-        return [-1]
-    storage, generation, how, shape, dtype, offset, strides = where
-    name = strings.setdefault(str(dtype), len(strings))
-    shaped = [-1] if shape is None else [len(shape), *shape]
-    strided = [-1] if strides is None else [len(strides), *strides]
-    return [storage, generation, how, name, offset, *shaped, *strided]
+def _op_node(op: OpNode, program: Program, number: int) -> list[Any]:
+    # Nodes are listed in the order of their graph, mostly.
+    place = next(i for i, node in enumerate(program.graph.nodes) if node is op.node)
+    return [number, place, op.position, op.control, op.foreign, op.views, op.overwrites, op.grows, op.note]
 
 
 def _add_graph(graph: Graph, numbers: dict[int, int], described: list[dict[str, Any]]) -> int:
@@ -120,27 +106,25 @@ def _node(node: Node, numbers: dict[int, int], described: list[dict[str, Any]]) 
         node.scope,
         [[name, _add_graph(graph, numbers, described)] for name, graph in node.subgraphs.items()],
         None if node.function is None else _add_graph(node.function, numbers, described),
-        # Of the attributes, what says which values a body carries on, and whether a view is laid out as what it views.
-        node.attributes.get("num_scan_inputs") if node.qualified_op == "Scan" else None,
-        node.attributes.get("perm") if node.qualified_op == "Transpose" else None,
+        {name: value for name, value in node.attributes.items() if _is_plain(value)},
     ]
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether an attribute can be written as text; tensors, and what is as large, are left out."""
+    if isinstance(value, tuple):
+        return len(value) <= _LONGEST and all(isinstance(part, (int, float, str)) for part in value)
+    return isinstance(value, (int, float)) or (isinstance(value, str) and len(value) <= _LONGEST)
 
 
 def _value(value: Value) -> list[Any]:
     return [value.name, None if value.dtype is None else str(value.dtype), value.shape, value.kind]
 
 
-def _plan(plan: Any, graphs: dict[int, int]) -> list[Any]:
-    places = {id(node): i for i, node in enumerate(plan.graph.nodes)}
-    names = {slot: name for name, slot in plan.slots.items()}
-    order = [[places[id(p.node)], p.control, p.foreign, p.views] for p in plan.order]
-    return [graphs[id(plan.graph)], order, [names[slot] for slot in plan.outputs]]
-
-
-def _frame(frame: Any, plans: dict[int, int]) -> list[Any]:
+def _frame(frame: Any, programs: dict[int, int]) -> list[Any]:
     caller = frame.caller.position if frame.caller else None
-    bindings = [[b[0], b[1], b[2], b[3], b[4], str(b[5]), b[6]] for b in frame.bindings]
-    where = [plans[id(frame.plan)], frame.parent, caller]
+    bindings = [bind._replace(dtype=str(bind.dtype)) for bind in frame.bindings]
+    where = [programs[id(frame.program)], frame.parent, caller]
     return [*where, frame.attribute, frame.iteration, frame.run, frame.opened, bindings]
 
 

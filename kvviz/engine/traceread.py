@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import zipfile
-from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,41 +12,16 @@ import numpy as np
 from kvviz.engine.packed_file import Packed
 from kvviz.engine.policy import Policy
 from kvviz.engine.records import Cache, CacheRun, Rows, Run
-from kvviz.engine.rows import HOW, FrameRow, Recorder
 from kvviz.engine.trace import Trace
 from kvviz.engine.tracecheck import check_trace
-from kvviz.engine.tracefile import COLUMNS, FORMAT
+from kvviz.engine.tracefile import FORMAT
 from kvviz.engine.traceshape import below, check, check_header
 from kvviz.errors import KvvizError, LoadError
 from kvviz.graph.model import Graph, Node, Value
-from kvviz.memory.storage import Storage
-
-
-class SavedNode:
-    """What a row needs to know of a planned node, when the plan itself is gone."""
-
-    __slots__ = ("control", "foreign", "node", "position", "views")
-
-    def __init__(self, node: Node, position: int, control: str, foreign: bool, views: Sequence[int]) -> None:
-        self.node = node
-        self.position = position
-        self.control = control
-        self.foreign = foreign
-        self.views = tuple(views)
-
-
-class SavedPlan:
-    """What a frame needs to know of its plan, when the plan itself is gone."""
-
-    __slots__ = ("graph", "is_output", "order", "outputs", "slots")
-
-    def __init__(self, graph: Graph, order: Sequence[SavedNode], outputs: Sequence[str]) -> None:
-        self.graph = graph
-        self.order = tuple(order)
-        self.outputs = tuple(outputs)
-        named = (name for node in graph.nodes for name in (*node.inputs, *node.outputs))
-        self.slots = {name: name for name in (*named, *outputs)}
-        self.is_output = frozenset(outputs)
+from kvviz.trace.columns import COLUMNS, unpack
+from kvviz.trace.events import Bind, FrameEvent
+from kvviz.trace.log import Log
+from kvviz.trace.program import OpNode, Program
 
 
 def load(path: Any) -> Trace:
@@ -61,7 +35,7 @@ def load(path: Any) -> Trace:
                 raise LoadError(f"{path} has trace format {str(header['format'])[:40]}; this version reads {FORMAT}")
             members |= {f"{name}.i64": packed.read(f"{name}.i64") for name in COLUMNS}
             packed.check(members)
-        return _rebuild(header, {name: np.frombuffer(members[f"{name}.i64"], "<i8").tolist() for name in COLUMNS})
+        return _rebuild(header, {name: members[f"{name}.i64"] for name in COLUMNS})
     except FileNotFoundError:
         raise LoadError(f"there is no file {path}") from None
     except LoadError:
@@ -76,28 +50,28 @@ def load(path: Any) -> Trace:
         raise LoadError(f"{path} is not a trace of kvviz, or it is damaged ({detail})") from None
 
 
-def _rebuild(header: dict[str, Any], columns: dict[str, list[int]]) -> Trace:
+def _rebuild(header: dict[str, Any], columns: dict[str, bytes]) -> Trace:
     check_header(header)
     graphs: list[Graph] = []
     for graph in header["graphs"]:
         graphs.append(_graph(graph, graphs))
-    plans = [_plan(graphs[graph], order, outputs) for graph, order, outputs in header["plans"]]
-    recorder = Recorder()
-    recorder.later.update(header["later"])
-    for capacity, origin, owned in header["storages"]:
-        recorder.ledger.storages.append(Storage(len(recorder.ledger.storages), capacity, None, origin, owned))
-    recorder.grew += [(step, recorder.ledger.storages[storage], more) for step, storage, more in header["grew"]]
+    of_program = [graphs[graph] for graph, _, _ in header["programs"]]
+    nodes = [_op_node(of_program[program], *told) for program, *told in header["nodes"]]
+    programs = [_program(number, header, of_program[number], nodes) for number in range(len(of_program))]
+    log = Log()
+    log.later.update(header["later"])
+    log.grew += map(tuple, header["grew"])
     for frame in header["frames"]:
-        recorder.frames.append(_frame(frame, plans, recorder.frames))
-    for row in _rows(columns, header["strings"], recorder):
-        recorder.rows.append(row)
-    peak, recorder.copied, recorder.written, recorder.allocated = header["totals"]
-    recorder.ledger.peak_here = peak
+        log.frames.append(_frame(frame, programs, log.frames))
+    refusals = [(tuple(taken), _tuples(masks)) for taken, masks in header["refusals"]]
+    forms = [_form(*form) for form in header["forms"]]
+    unpack(log, columns, nodes, refusals, forms)
+    log.peak, log.copied, log.written, log.allocated = header["totals"]
     name, about, version, rules, places = header["policy"]
     policy = Policy(name, about, version, rules=tuple(rules), homes=_recorded if places else None)
-    trace = Trace(recorder.frames[0].plan.graph, policy, recorder, header["title"])
+    trace = Trace(log.frames[0].program.graph, policy, log, header["title"])
     trace.runs = [Run(i, *values) for i, values in enumerate(header["runs"])]
-    check([run.last for run in trace.runs], [below(len(recorder.rows) + 1)])
+    check([run.last for run in trace.runs], [below(len(log) + 1)])
     for name, past, present, protocol, axis, runs in header["caches"]:
         trace.caches.append(Cache(name, past, present, protocol, axis, [_cache_run(*values) for values in runs]))
     trace.prompt, trace.tokens, trace.words, trace.interrupted = header["tokens"]
@@ -125,13 +99,11 @@ def _tuples(lists: list[list[int]]) -> tuple[Any, ...]:
 
 def _graph(saved: dict[str, Any], inner: list[Graph]) -> Graph:
     nodes = []
-    for name, op, domain, inputs, outputs, index, captures, opset, scope, subgraphs, function, scanned, perm in saved[
-        "nodes"
-    ]:
+    for name, op, domain, inputs, outputs, index, captures, opset, scope, subgraphs, function, kept in saved["nodes"]:
         bodies = {attribute: inner[number] for attribute, number in subgraphs}
         body = None if function is None else inner[function]
         inputs, outputs, captures, scope = (tuple(names) for names in (inputs, outputs, captures, scope))
-        attributes = {key: value for key, value in (("num_scan_inputs", scanned), ("perm", perm)) if value is not None}
+        attributes = {key: tuple(value) if isinstance(value, list) else value for key, value in kept.items()}
         nodes.append(Node(name, op, domain, inputs, outputs, index, attributes, bodies, captures, opset, body, scope))
     ends = [tuple(_value(*value) for value in saved[key]) for key in ("inputs", "outputs")]
     # Of the weights only the names were kept.
@@ -143,35 +115,55 @@ def _value(name: str, dtype: str | None, shape: list[Any] | None, kind: str) -> 
     return Value(name, None if dtype is None else np.dtype(dtype), None if shape is None else tuple(shape), kind)
 
 
-def _plan(graph: Graph, order: list[Any], outputs: list[str]) -> SavedPlan:
-    planned = []
-    for position, (place, control, foreign, views) in enumerate(order):
-        check(place, below(len(graph.nodes)))
-        node = graph.nodes[place]
-        check(views, [below(len(node.inputs))])
-        # A function that has a kernel of ours is no control node, as some operators with a body are none.
-        entered = "function" if node.function is not None else node.op_type if node.subgraphs else ""
-        must = node.subgraphs and node.op_type in ("If", "Loop", "Scan") and not node.domain
-        check(control, ((entered,) if must else ("", entered)).__contains__)
-        planned.append(SavedNode(graph.nodes[place], position, control, foreign, views))
-    return SavedPlan(graph, planned, outputs)
+def _op_node(
+    graph: Graph,
+    place: int,
+    position: int,
+    control: str,
+    foreign: bool,
+    views: Any,
+    overwrites: Any,
+    grows: Any,
+    note: str,
+) -> OpNode:
+    check(place, below(len(graph.nodes)))
+    node = graph.nodes[place]
+    check([*views, *overwrites], [below(len(node.inputs))])
+    check(grows, [(below(len(node.inputs)), below(len(node.outputs)))])
+    # A function that has a kernel of ours is no control node, as some operators with a body are none.
+    entered = "function" if node.function is not None else node.op_type if node.subgraphs else ""
+    must = node.subgraphs and node.op_type in ("If", "Loop", "Scan") and not node.domain
+    check(control, ((entered,) if must else ("", entered)).__contains__)
+    return OpNode(node, position, control, foreign, views, overwrites, grows, note)
 
 
-def _frame(saved: list[Any], plans: list[SavedPlan], before: list[FrameRow]) -> FrameRow:
-    plan, parent, caller, attribute, iteration, run, opened, bindings = saved
+def _program(number: int, header: dict[str, Any], graph: Graph, nodes: list[OpNode]) -> Program:
+    _, order, outputs = header["programs"][number]
+    check([header["nodes"][node][0] for node in order], [lambda program: program == number])
+    check([nodes[node].position for node in order], lambda positions: positions == list(range(len(order))))
+    return Program(graph, [nodes[node] for node in order], outputs)
+
+
+def _form(shape: Any, dtype: str | None, strides: Any) -> tuple[Any, Any, Any]:
+    shape = None if shape is None else tuple(shape)
+    return shape, None if dtype is None else _dtype(dtype, shape), None if strides is None else tuple(strides)
+
+
+def _frame(saved: list[Any], programs: list[Program], before: list[FrameEvent]) -> FrameEvent:
+    program, parent, caller, attribute, iteration, run, opened, bindings = saved
     calling = None
     if parent is not None:
         check(parent, below(len(before)))
-        check(caller, below(len(before[parent].plan.order)))
-        calling = before[parent].plan.order[caller]
-    frame = FrameRow(plans[plan], parent, calling, attribute, iteration, run, opened)
+        check(caller, below(len(before[parent].program.order)))
+        calling = before[parent].program.order[caller]
+    frame = FrameEvent(programs[program], parent, calling, attribute, iteration, run, opened)
     frame.bindings = tuple(_bound(*bound) for bound in bindings)
     return frame
 
 
-def _bound(name: str, storage: int, generation: int, how: str, shape: Any, dtype: str, offset: int) -> tuple:
+def _bound(name: str, storage: int, generation: int, how: str, shape: Any, dtype: str, offset: int) -> Bind:
     shape = None if shape is None else tuple(shape)
-    return name, storage, generation, how, shape, _dtype(dtype, shape), offset
+    return Bind(name, storage, generation, how, shape, _dtype(dtype, shape), offset)
 
 
 def _dtype(name: str, shape: tuple[int, ...] | None) -> str:
@@ -180,44 +172,3 @@ def _dtype(name: str, shape: tuple[int, ...] | None) -> str:
         # NumPy takes many abbreviations and descriptions; what was written is the name of one type.
         check(name, lambda name: len(name) > 2 and str(np.dtype(name)) == name)
     return name
-
-
-def _rows(columns: dict[str, list[int]], strings: list[str], recorder: Recorder) -> Iterator[tuple]:
-    step, rest = columns["step"], {name: iter(values) for name, values in columns.items()}
-    storages = len(recorder.ledger.storages)
-    for at in range(0, len(step), 10):
-        frame, position, allocated, copied, written, live, *counts = step[at : at + 10]
-        check((frame, *counts), lambda numbers: min(numbers) >= 0)
-        order = recorder.frames[frame].plan.order
-        check(position, below(len(order)))
-        node = order[position].node
-        taken = tuple(next(rest["taken"]) for _ in range(counts[0]))
-        masks = tuple((next(rest["masks"]), next(rest["masks"])) for _ in range(counts[1]))
-        placed = tuple(_unpack(rest["placed"], strings, storages) for _ in range(counts[2]))
-        freed = tuple(next(rest["freed"]) for _ in range(counts[3]))
-        check([*taken, *(position for position, _ in masks)], [below(len(node.inputs))])
-        check([mask for _, mask in masks], [lambda mask: mask >= 0])
-        check([*freed], [below(storages)])
-        check(counts[2], range(len(node.outputs), len(node.outputs) + 1).__contains__)
-        yield frame, order[position], taken, masks, placed, freed, allocated, copied, written, live
-    for name in COLUMNS[1:]:
-        check(next(rest[name], None), lambda left: left is None)
-
-
-def _unpack(numbers: Iterator[int], strings: list[str], storages: int) -> tuple | None:
-    storage = next(numbers)
-    if storage < 0:
-        return None
-    generation, how, name, offset = (next(numbers) for _ in range(4))
-    shape, strides = (_unpack_list(numbers) for _ in range(2))
-    check(storage, below(storages))
-    check(generation, below(1 << 31))
-    check(how, below(len(HOW)))
-    check(name, below(len(strings)))
-    check(list(shape or ()), [lambda length: length >= 0])
-    return storage, generation, how, shape, _dtype(strings[name], shape), offset, strides
-
-
-def _unpack_list(numbers: Iterator[int]) -> tuple[int, ...] | None:
-    size = next(numbers)
-    return None if size < 0 else tuple(next(numbers) for _ in range(size))

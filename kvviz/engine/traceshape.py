@@ -53,13 +53,27 @@ def count(value: Any) -> bool:
     return type(value) is int and 0 <= value < 1 << 48
 
 
+def mask(value: Any) -> bool:
+    """Bits of reasons."""
+    return type(value) is int and 0 <= value < 1 << 62
+
+
 def dim(value: Any) -> bool:
     """A length, the name of a symbolic dimension, or unknown."""
     return value is None or type(value) is str or count(value)
 
 
+def plain(value: Any) -> bool:
+    """Attributes: numbers, texts, and short lists of these."""
+    kinds = (int, float, str)
+    return type(value) is dict and all(
+        type(part) in kinds or (type(part) is list and len(part) <= 64 and all(type(one) in kinds for one in part))
+        for part in value.values()
+    )
+
+
 VALUE = (str, Maybe(str), Maybe([dim]), str)
-NODE = (str, str, str, [str], [str], count, [str], int, [str], [(str, count)], Maybe(count), Maybe(count), Maybe([int]))
+NODE = (str, str, str, [str], [str], count, [str], int, [str], [(str, count)], Maybe(count), plain)
 GRAPH = {"name": str, "inputs": [VALUE], "outputs": [VALUE], "weights": [str], "nodes": [NODE]}
 RUN = (count, count, Maybe(int), str, count, count, count, count, count)
 ROWS = ([(count, count, int)], [(count, count)], Maybe([(count, count)]), count)
@@ -75,22 +89,22 @@ def check_header(header: Any) -> None:
             "title": str,
             "policy": (str, str, str, [str], bool),
             "graphs": [GRAPH],
-            "storages": [(count, str, bool)],
             "runs": [RUN],
             "caches": [CACHE],
             "totals": (count, count, count, count),
             "tokens": ([int], [int], Maybe([str]), bool),
-            "strings": [str],
+            "refusals": [([count], [(count, mask)])],
+            "forms": [(Maybe([count]), Maybe(str), Maybe([int]))],
         },
     )
     _check_nesting(header["graphs"])
-    planned = (count, str, bool, [count])
-    check(header["plans"], [(below(len(header["graphs"])), [planned], [str])])
-    bound = (str, below(len(header["storages"])), count, str, Maybe([count]), str, count)
-    check(header["later"], [below(len(header["storages"]))])
-    check(header["grew"], [(count, below(len(header["storages"])), count)])
-    plan, run = below(len(header["plans"])), below(len(header["runs"]))
-    check(header["frames"], [(plan, Maybe(count), Maybe(count), str, Maybe(count), run, count, [bound])])
+    graph, program, run = (below(len(header[name])) for name in ("graphs", "programs", "runs"))
+    check(header["programs"], [(graph, [below(len(header["nodes"]))], [str])])
+    check(header["nodes"], [(program, count, count, str, bool, [count], [count], [(count, count)], str)])
+    check(header["later"], [count])
+    check(header["grew"], [(count, count, count)])
+    bound = (str, count, count, str, Maybe([count]), str, count)
+    check(header["frames"], [(program, Maybe(count), Maybe(count), str, Maybe(count), run, count, [bound])])
     check(len(header["frames"]), lambda frames: frames > 0)
 
 

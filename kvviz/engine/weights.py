@@ -15,8 +15,9 @@ from kvviz.engine.ledger import Ledger
 from kvviz.engine.plan import Plan
 from kvviz.graph.model import Graph
 from kvviz.memory.storage import Storage, address, root_of
+from kvviz.trace.events import Bind
 
-Described = tuple[tuple[Any, ...], ...]
+Described = tuple[Bind, ...]
 
 
 class _Table:
@@ -56,7 +57,7 @@ class _Table:
                 number = self._numbers[id(root)]
                 offset = address(value) - address(root) if value.size else 0
                 places.append((slot, number))
-                described.append((name, number, 0, "weight", value.shape, value.dtype, offset))
+                described.append(Bind(name, number, 0, "weight", value.shape, value.dtype, offset))
             found = self._plans[plan] = values, places, tuple(described)
         return found
 

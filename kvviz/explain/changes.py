@@ -134,9 +134,8 @@ def arguments(trace: Any, changes: Sequence[Change], picked: bool = False) -> di
 
 def asked(trace: Any) -> tuple[str, ...]:
     """The outputs that the caller asked for."""
-    plan = trace.recorder.frames[0].plan
-    names = {slot: name for name, slot in plan.slots.items()}
-    return tuple(names[slot] for slot in plan.outputs)
+    outputs: tuple[str, ...] = trace.log.frames[0].program.outputs
+    return outputs
 
 
 def swapped(graph: Graph, key: GraphKey, index: int) -> Graph:

@@ -13,7 +13,7 @@ from typing import Any
 from kvviz.engine.plan import needed
 from kvviz.engine.schedules import key_of
 from kvviz.explain.changes import ByValue, Change, Donate, Drop, RunFirst
-from kvviz.explain.index import Index, grows, head_and_carried
+from kvviz.explain.index import Index, head_and_carried
 from kvviz.graph.model import Node
 
 
@@ -92,13 +92,13 @@ class Clearing:
         self.copies_views = copies_views
         self.step = step
         row = index.rows[step]
-        self.name: str = row[1].node.inputs[position]
-        self.path = index.path(row[0])
-        self.nodes: list[Node] = [index.frames[frame].caller.node for frame in self.path[1:]] + [row[1].node]
-        place = index.places[row[0], self.name]
+        self.name: str = row.op.node.inputs[position]
+        self.path = index.path(row.frame)
+        self.nodes: list[Node] = [index.frames[frame].caller.node for frame in self.path[1:]] + [row.op.node]
+        place = index.places[row.frame, self.name]
         self.shared = (place.storage, place.contents)
         self.members = index.members[self.shared]
-        if index.trace.recorder.ledger.storages[place.storage].origin == "weights":
+        if index.trace.log.storages[place.storage].origin == "weights":
             # Of a body that is over, too: an If may hand out a constant.
             self._fail("a weight")
         self._refuse_sequences()
@@ -130,7 +130,7 @@ class Clearing:
     def _not_needed(self) -> frozenset[int]:
         if not self.dropped:
             return frozenset()
-        plan = self.index.frames[self.path[0]].plan
+        plan = self.index.frames[self.path[0]].program
         left = needed(plan.graph, [name for name in self.index.outputs(self.path[0]) if Drop(name) not in self.dropped])
         return frozenset(planned.node.index for planned in plan.order) - {node.index for node in left}
 
@@ -165,7 +165,7 @@ class Clearing:
         place = self.index.places[frame, name]
         if place.bound or place.step < now:
             return place.bound != "weight" or self._fail("a weight")
-        return not self.copies_views and self.index.rows[place.step][1].node.index in self.moved[frame]
+        return not self.copies_views and self.index.rows[place.step].op.node.index in self.moved[frame]
 
     def _drop(self, frame: int, name: str) -> None:
         if self.index.frames[frame].parent is not None:
@@ -177,7 +177,7 @@ class Clearing:
 
     def _move(self, frame: int, reader: Node, node: Node, now: int) -> None:
         """Let a reader run before the frame's node, with all that it needs."""
-        graph, moved = self.index.frames[frame].plan.graph, self.moved[frame]
+        graph, moved = self.index.frames[frame].program.graph, self.moved[frame]
         steps = self.index.step_of
         stack = [reader]
         while stack:
@@ -232,11 +232,11 @@ class Clearing:
             return
         for frame, name in self.members:
             place = index.places[frame, name]
-            made = () if place.bound else grows(index.rows[place.step][1])
-            if any(index.rows[place.step][1].node.outputs[grow.output] == name for grow in made):
+            made = () if place.bound else index.rows[place.step].op.grows
+            if any(index.rows[place.step].op.node.outputs[grow.output] == name for grow in made):
                 self._fail("it may be appended to what others read")
             for reader, step in index.readers(frame, name):
-                pasts = [reader.inputs[grow.input] for grow in grows(index.rows[step][1])]
+                pasts = [reader.inputs[grow.input] for grow in index.rows[step].op.grows]
                 if name in pasts and (step < self.step or reader.index in self.moved.get(frame, ())):
                     self._fail("another op may append to it")
 
@@ -257,9 +257,9 @@ class Clearing:
             steps.update(step for _, step in index.readers(frame, name))
             steps.update(() if place.bound else (place.step,))
         for row in (index.rows[step] for step in steps):
-            given = (index.places.get((row[0], name)) for name in row[1].node.inputs)
+            given = (index.places.get((row.frame, name)) for name in row.op.node.inputs)
             kinds = [place.dtype for place in given if place is not None]
-            kinds += [out[4] for out in row[4] if out is not None]
+            kinds += [out.dtype for out in row.outs if out is not None]
             if any(isinstance(kind, str) and kind in ("list", "tuple", "dict") for kind in kinds):
                 return True
         return False

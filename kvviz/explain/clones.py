@@ -40,9 +40,9 @@ def clones(trace: Any) -> dict[int, tuple[Clone, ...]]:
     ----------
     trace : Trace
     """
-    storages = trace.recorder.ledger.storages
+    storages = trace.log.storages
     found: dict[int, dict[str, list[int]]] = {}
-    for frame in trace.recorder.frames:
+    for frame in trace.log.frames:
         if frame.parent is None or frame.iteration is None:
             continue
         step = trace.step_of(frame.parent, frame.caller.node.index)
@@ -59,7 +59,7 @@ def clones(trace: Any) -> dict[int, tuple[Clone, ...]]:
 
 def reasons(trace: Any, step: int, copied: tuple[Clone, ...]) -> tuple[Blocker, ...]:
     """Why a Loop copied these values: the rule of the policy, one reason for each value."""
-    node, policy = trace.recorder.rows[step][1].node, trace.policy.name
+    node, policy = trace.log[step].op.node, trace.policy.name
     return tuple(
         Blocker(
             BlockerCode.POLICY,

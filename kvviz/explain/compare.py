@@ -186,7 +186,7 @@ def comparison_of(traces: Mapping[str, Any]) -> Comparison:
 
 def _row(name: str, trace: Any, reference: Any) -> Row:
     count = counts(trace)
-    weights = sum(s.capacity for s in trace.recorder.ledger.storages if s.origin == "weights")
+    weights = sum(s.capacity for s in trace.log.storages if s.origin == "weights")
     equal, difference = (True, "") if trace is reference else unlike(trace, reference)
     return Row(
         name,

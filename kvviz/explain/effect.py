@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from kvviz.engine.rows import NEW, POOL
-from kvviz.explain.index import Index, grows
+from kvviz.explain.index import Index
 from kvviz.explain.lives import Life, nbytes
+from kvviz.trace.events import NEW, POOL
 
 Curve = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -62,30 +62,32 @@ def held_input(index: Index, step: int) -> int | None:
     """The input of a missed step whose storage would have held the output: the one with the fewest reasons against it;
     None where none could have held it."""
     row = index.rows[step]
-    fitting = [(bin(mask).count("1"), position) for position, mask in row[3] if _homes(index, step, position)]
-    if not row[3] and row[1].views and _homes(index, step, row[1].views[0]):
-        return int(row[1].views[0])
+    fitting = [(bin(mask).count("1"), position) for position, mask in row.masks if _homes(index, step, position)]
+    if not row.masks and row.op.views and _homes(index, step, row.op.views[0]):
+        return int(row.op.views[0])
     return min(fitting)[1] if fitting else None
 
 
 def _homes(index: Index, step: int, position: int) -> list[int]:
     """Storages of the outputs that could have lived in an input's storage."""
     row = index.rows[step]
-    node = row[1].node
-    past = index.places.get((row[0], node.inputs[position]))
+    node = row.op.node
+    past = index.places.get((row.frame, node.inputs[position]))
     if past is None or past.shape is None or past.bound == "weight":
         return []
-    fresh = [i for i, out in enumerate(row[4]) if out is not None and out[2] in (NEW, POOL) and out[3] is not None]
-    grown = [grow.output for grow in grows(row[1]) if grow.input == position]
+    fresh = [
+        i for i, out in enumerate(row.outs) if out is not None and out.how in (NEW, POOL) and out.shape is not None
+    ]
+    grown = [grow.output for grow in row.op.grows if grow.input == position]
     if grown:
-        return [row[4][i][0] for i in grown if i in fresh]
-    if not row[3]:
+        return [row.outs[i].storage for i in grown if i in fresh]
+    if not row.masks:
         # What was repeated without memory, as by Expand, does not fit where it came from.
         room = index.life(past.storage, index.moment(step)).bytes
-        return [row[4][i][0] for i in fresh if nbytes(row[4][i][3], row[4][i][4]) <= room]
-    out = row[4][0]
-    fits = 0 in fresh and out[3] == past.shape and nbytes(out[3], out[4]) == nbytes(past.shape, past.dtype)
-    return [out[0]] if fits else []
+        return [row.outs[i].storage for i in fresh if nbytes(row.outs[i].shape, row.outs[i].dtype) <= room]
+    out = row.outs[0]
+    fits = 0 in fresh and out.shape == past.shape and nbytes(out.shape, out.dtype) == nbytes(past.shape, past.dtype)
+    return [out.storage] if fits else []
 
 
 def _groups(index: Index, steps: Sequence[int], wanted: int | None) -> list[list[Life]]:
@@ -96,7 +98,7 @@ def _groups(index: Index, steps: Sequence[int], wanted: int | None) -> list[list
         if position is None:
             continue
         row, moment = index.rows[step], index.moment(step)
-        place = index.places[row[0], row[1].node.inputs[position]]
+        place = index.places[row.frame, row.op.node.inputs[position]]
         for storage in (place.storage, *_homes(index, step, position)):
             life = index.life(storage, moment)
             group_of.setdefault(life, [life])
@@ -119,7 +121,7 @@ def _end(index: Index, life: Life) -> int:
         return life.last
     frame = index.frames[main]
     lent = _lent(index, main).get(life.storage, ())
-    if not lent or any(not frame.plan.graph.consumers.get(name) for name in lent):
+    if not lent or any(not frame.program.graph.consumers.get(name) for name in lent):
         return life.last
     handed_out = (index.places.get((main, name)) for name in index.outputs(main))
     if any(place is not None and place.storage == life.storage for place in handed_out):
@@ -133,8 +135,8 @@ def _lent(index: Index, main: int) -> dict[int, list[str]]:
     if main not in known:
         found = known[main] = {}
         for bound in index.frames[main].bindings:
-            if bound[3] == "borrowed":
-                found.setdefault(bound[1], []).append(bound[0])
+            if bound.how == "borrowed":
+                found.setdefault(bound.storage, []).append(bound.name)
     return known[main]
 
 

@@ -94,7 +94,7 @@ def _why_thrown(index: Index, run: int, cache: Any) -> str:
         return "no op read it"
     for node, step in readers:
         bodies = index.bodies.get((main, node.index), ())
-        if not index.rows[step][1].control or any((body, cache.input) in index.places for body in bodies):
+        if not index.rows[step].op.control or any((body, cache.input) in index.places for body in bodies):
             return f"{node.op_type} {short(node.name)} put the cache elsewhere"
     return "the branch that ran did not use it"
 
@@ -123,10 +123,10 @@ def _copied(index: Index) -> list[CacheFinding]:
         for growth in growths(index, run.index):
             row = index.rows[growth.steps[-1]]
             cache = next((c for c in index.trace.caches if c.input == growth.input), None)
-            if cache is not None and cache.protocol == "growing" and row[3] and row[7]:
+            if cache is not None and cache.protocol == "growing" and row.masks and row.copied:
                 runs.setdefault(growth.input, []).append(run.index)
-                total += row[7]
-                no_room = no_room or any(mask & NO_CAPACITY for _, mask in row[3])
+                total += row.copied
+                no_room = no_room or any(mask & NO_CAPACITY for _, mask in row.masks)
     if not runs:
         return []
     names = tuple(runs)
@@ -159,7 +159,7 @@ def _fix(index: Index, name: str, runs: Any) -> Fix | None:
     for run in runs:
         for growth in growths(index, run):
             step = growth.steps[-1]
-            if growth.input == name and index.rows[step][3]:
+            if growth.input == name and index.rows[step].masks:
                 position = held_input(index, step)
                 fix = None if position is None else fix_for(index, step, position)
                 if fix is not None:

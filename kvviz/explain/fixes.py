@@ -102,13 +102,13 @@ def fix_for(index: Index, step: int, position: int) -> Fix | None:
 
 def _find(index: Index, step: int, position: int) -> Fix | None:
     row = index.rows[step]
-    mask = dict(row[3]).get(position, 0)
+    mask = dict(row.masks).get(position, 0)
     if not mask:
         return None
     # Paths of bodies are known once the main graph was looked at.
     key_of(index.trace.graph)
     try:
-        picked = _is_picked(index, index.path(row[0]))
+        picked = _is_picked(index, index.path(row.frame))
         changes = _rules(index.trace)(index, step, position, mask)
         check_order(index, step, position, changes, picked)
     except Unfixable:
@@ -118,9 +118,9 @@ def _find(index: Index, step: int, position: int) -> Fix | None:
 
 def _fix(index: Index, step: int, position: int, changes: tuple[Change, ...], picked: bool) -> Fix:
     trace, row = index.trace, index.rows[step]
-    node = row[1].node
+    node = row.op.node
     appends = appends_rows(index, step, position)
-    saved = max(row[6], row[7])
+    saved = max(row.allocated, row.copied)
     lost, exchange = _in_exchange(index, step, position, changes)
     told = " In sum nothing is saved." if lost >= saved else ""
     told += _stays(trace, changes)
@@ -165,19 +165,21 @@ def _stays(trace: Any, changes: tuple[Change, ...]) -> str:
 def _in_exchange(index: Index, step: int, position: int, changes: tuple[Change, ...]) -> tuple[int, str]:
     """What is lost where a reader that is to run first was the one to take over that memory: bytes, and a sentence."""
     row = index.rows[step]
-    storage = index.places[row[0], row[1].node.inputs[position]].storage
+    storage = index.places[row.frame, row.op.node.inputs[position]].storage
     lost, told = 0, ""
-    key = key_of(index.frames[row[0]].plan.graph)
+    key = key_of(index.frames[row.frame].program.graph)
     for change in changes:
         if isinstance(change, RunFirst) and change.graph == key:
-            later = index.rows[index.step_of[row[0], change.reader]]
-            names = [later[1].node.inputs[i] for i in later[2]]
-            if any(index.places[row[0], name].storage == storage for name in names):
+            later = index.rows[index.step_of[row.frame, change.reader]]
+            names = [later.op.node.inputs[i] for i in later.taken]
+            if any(index.places[row.frame, name].storage == storage for name in names):
                 told = (
                     told
-                    or f" In exchange {later[1].node.op_type} {short(later[1].node.name)}, which took it over, cannot."
+                    or f" In exchange {later.op.node.op_type} {short(later.op.node.name)}, which took it over, cannot."
                 )
-                lost += sum(nbytes(out[3], out[4]) for out in later[4] if out is not None and out[0] == storage)
+                lost += sum(
+                    nbytes(out.shape, out.dtype) for out in later.outs if out is not None and out.storage == storage
+                )
     return lost, told
 
 
@@ -195,7 +197,7 @@ def _is_alike(index: Index) -> bool:
 
 def _is_over(index: Index, step: int) -> bool:
     """Whether the run of a step was finished, so that all who read its values are known."""
-    trace, run = index.trace, index.frames[index.rows[step][0]].run
+    trace, run = index.trace, index.frames[index.rows[step].frame].run
     return run + 1 < len(trace.runs) or (trace.live is None and not trace.interrupted)
 
 
@@ -210,14 +212,14 @@ def _is_picked(index: Index, path: list[int]) -> bool:
     """Whether these frames ran in an order that a person chose; `Unfixable` if it was another one each time."""
     if all(_order(index, frame) == _plan(index, frame) for frame in path):
         return False
-    first = {frame.plan.graph: number for number, frame in reversed(list(enumerate(index.frames)))}
-    if any(_order(index, frame) != _order(index, first[index.frames[frame].plan.graph]) for frame in path):
+    first = {frame.program.graph: number for number, frame in reversed(list(enumerate(index.frames)))}
+    if any(_order(index, frame) != _order(index, first[index.frames[frame].program.graph]) for frame in path):
         raise Unfixable("the order was another one each time")
     return True
 
 
 def _plan(index: Index, frame: int) -> list[int]:
-    return [planned.node.index for planned in index.frames[frame].plan.order]
+    return [planned.node.index for planned in index.frames[frame].program.order]
 
 
 def _order(index: Index, frame: int) -> list[int]:
@@ -226,5 +228,5 @@ def _order(index: Index, frame: int) -> list[int]:
     if not orders:
         orders = index.notes["orders"] = {number: [] for number in range(len(index.frames))}
         for row in index.rows:
-            orders[row[0]].append(row[1].node.index)
+            orders[row.frame].append(row.op.node.index)
     return orders[frame]

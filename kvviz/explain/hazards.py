@@ -84,7 +84,7 @@ def hazards(trace: Any, run: int | None = None) -> tuple[Hazard, ...]:
 def is_ordered(trace: Any, first: int, second: int) -> bool:
     """Whether a path of the graph leads from one step of a run to a later one."""
     index = index_of(trace)
-    return _reachability(index, index.frames[index.rows[second][0]].run).ordered(first, second)
+    return _reachability(index, index.frames[index.rows[second].frame].run).ordered(first, second)
 
 
 def _reachability(index: Index, run: int) -> Reachability:
@@ -178,7 +178,7 @@ def _broken(index: Index, storage: int, early: Touch, late: Touch) -> Hazard:
 
 
 def _called(index: Index, early: Touch, late: Touch) -> tuple[str, str]:
-    one, two = index.rows[early.step][1].node, index.rows[late.step][1].node
+    one, two = index.rows[early.step].op.node, index.rows[late.step].op.node
     if one.name == two.name:
         return one.name, two.name
     return f"{one.op_type} {one.name}", f"{two.op_type} {two.name}"

@@ -51,7 +51,7 @@ class Held:
 def held_too_long(index: Index) -> tuple[Held, ...]:
     """Every storage that was held too long, by byte-steps; what the caller asked for comes last."""
     found = []
-    storages = index.trace.recorder.ledger.storages
+    storages = index.trace.log.storages
     for life in index.lives:
         if storages[life.storage].origin != "weights" and life.bytes:
             held = _held(index, life)
@@ -100,7 +100,7 @@ def _last_use(index: Index, key: Key) -> int:
     """The last step that read or made a value; bodies read what they captured themselves."""
     frame, name = key
     place = index.places[key]
-    steps = [step for node, step in index.readers(frame, name) if not index.rows[step][1].control]
+    steps = [step for node, step in index.readers(frame, name) if not index.rows[step].op.control]
     return max([*steps, place.step])
 
 
@@ -136,7 +136,7 @@ def _held_by_a_frame(index: Index, frame: int, name: str, end: int) -> str:
     if name in index.scanned(frame):
         return f"{short(row.caller.node.name)} collects {short(name)} of every iteration until it ends"
     for node, step in index.readers(frame, name):
-        if index.rows[step][1].control and step >= end:
+        if index.rows[step].op.control and step >= end:
             return f"an outer frame holds {short(name)} while the body of {short(node.name)} runs"
     if row.parent is not None and name in index.outputs(frame):
         return f"{short(name)} is an output of the body of {short(row.caller.node.name)}"

@@ -8,7 +8,6 @@ from typing import Any
 
 from kvviz.explain.lives import Key, Life, Place, Walk
 from kvviz.graph.model import Node
-from kvviz.ops.registry import Grow, find
 
 
 class Index:
@@ -39,8 +38,8 @@ class Index:
     def __init__(self, trace: Any) -> None:
         self.trace = trace.apart()
         self.trace.caches = trace.caches
-        self.rows = trace.recorder.rows
-        self.frames = trace.recorder.frames
+        self.rows = list(trace.log)
+        self.frames = trace.log.frames
         self.places: dict[Key, Place] = {}
         self.members: dict[tuple[int, int], list[Key]] = {}
         self.step_of: dict[tuple[int, int], int] = {}
@@ -51,7 +50,6 @@ class Index:
         self.moments = len(self.rows) + len(trace.runs)
         self.notes: dict[str, Any] = {}
         self._starts = [self.binding(run.index) for run in trace.runs]
-        self._outputs: dict[int, tuple[str, ...]] = {}
         self._inputs: dict[int, dict[str, int]] = {}
         self._lives: dict[int, list[Life]] = {}
         self._by_storage: dict[int, list[Key]] = {}
@@ -70,7 +68,7 @@ class Index:
 
     def moment(self, step: int) -> int:
         """The moment of a step."""
-        return step + self.frames[self.rows[step][0]].run + 1
+        return step + self.frames[self.rows[step].frame].run + 1
 
     def binding(self, run: int) -> int:
         """The moment before the first step of a run, when its inputs are bound."""
@@ -103,7 +101,7 @@ class Index:
 
     def readers(self, frame: int, name: str) -> Iterator[tuple[Node, int]]:
         """Nodes of a frame that read a value, with their steps; those that have not run are left out."""
-        for node in self.frames[frame].plan.graph.consumers.get(name, ()):
+        for node in self.frames[frame].program.graph.consumers.get(name, ()):
             step = self.step_of.get((frame, node.index))
             if step is not None:
                 yield node, step
@@ -117,12 +115,7 @@ class Index:
 
     def outputs(self, frame: int) -> tuple[str, ...]:
         """Names of what a frame hands out; for a main frame what the caller asked for."""
-        plan = self.frames[frame].plan
-        named = self._outputs.get(id(plan))
-        if named is None:
-            names = {slot: name for name, slot in plan.slots.items()}
-            named = self._outputs[id(plan)] = tuple(names[slot] for slot in plan.outputs)
-        return named
+        return self.frames[frame].program.outputs
 
     def scanned(self, frame: int) -> tuple[str, ...]:
         """Outputs of a loop body that are collected until the loop ends."""
@@ -138,7 +131,7 @@ class Index:
         row = self.frames[frame]
         if row.parent is None:
             return None
-        position = self._position(row.plan, name)
+        position = self._position(row.program, name)
         if position is None:
             return row.parent, name
         node = row.caller.node
@@ -159,10 +152,10 @@ class Index:
         iteration; None for what it made itself, as scan outputs."""
         place = self.places[frame, name]
         row = self.rows[place.step]
-        node = row[1].node
+        node = row.op.node
         position, bodies = node.outputs.index(name), self.bodies.get((frame, node.index))
         if not bodies:
-            first = 2 if row[1].control == "Loop" else int(node.opset < 9)
+            first = 2 if row.op.control == "Loop" else int(node.opset < 9)
             carried = head_and_carried(node)[1]
             initial = (frame, node.inputs[first + position]) if position < carried else None
             # A policy may copy it.
@@ -192,24 +185,9 @@ def head_and_carried(node: Node) -> tuple[int, int]:
     return 0, max(len(node.inputs) - scanned - (node.opset < 9), 0)
 
 
-def grows(planned: Any) -> tuple[Grow, ...]:
-    """Which pasts an op may extend; of a loaded trace what the table says of the operator."""
-    node = planned.node
-    if hasattr(planned, "grows"):
-        return tuple(planned.grows)
-    spec = None if planned.control or planned.foreign else find(node.domain, node.op_type, node.opset)
-    found = () if spec is None else spec.grows
-    return tuple(
-        g for g in found if g.input < len(node.inputs) and node.inputs[g.input] and g.output < len(node.outputs)
-    )
-
-
 def index_of(trace: Any) -> Index:
     """The index of a trace, made once for as long as the trace does not grow."""
-    rows = trace.recorder.rows
-    last = rows[-1] if rows else None
-    found: tuple[int, Any, Index] | None = trace.notes.get("index")
-    # What dies between two ops is added to the row of the earlier one, so a last row may be new.
-    if found is None or found[0] != len(rows) or found[1] is not last:
-        found = trace.notes["index"] = len(rows), last, Index(trace)
-    return found[2]
+    found: tuple[Any, Index] | None = trace.notes.get("index")
+    if found is None or found[0] != trace.log.version:
+        found = trace.notes["index"] = trace.log.version, Index(trace)
+    return found[1]

@@ -18,7 +18,7 @@ def kept_runs(trace: Any) -> tuple[int, ...]:
 
 def keeps_all(trace: Any) -> bool:
     """Whether every run has its steps, or, as where nothing was recorded, none has."""
-    return len(kept_runs(trace)) == len(trace.runs) or not trace.recorder.rows
+    return len(kept_runs(trace)) == len(trace.runs) or not trace.log
 
 
 def told_steps(trace: Any) -> str:

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from kvviz.engine.decide import rows_are_in_order
-from kvviz.engine.rows import VIEW
 from kvviz.explain.index import Index
 from kvviz.explain.lives import Place
+from kvviz.trace.events import VIEW
 
 # Kernels whose result is row-major if all their inputs are; those that may overwrite an input belong to them too.
 _KEEPS = {
@@ -61,16 +61,15 @@ def is_row_major(index: Index, frame: int, name: str, in_order: bool = False) ->
     if index.trace.policy.homes is not None:
         # Such a policy gives every value that is no view a row-major block.
         return True
-    planned = index.rows[place.step][1]
-    spec = getattr(planned, "spec", None)
-    if spec is None or not (spec.overwrites or planned.node.op_type in _KEEPS):
+    op = index.rows[place.step].op
+    if op.control or op.foreign or not (op.overwrites or op.node.op_type in _KEEPS):
         return False
-    return all(is_row_major(index, frame, given, in_order) for given in planned.node.inputs if given)
+    return all(is_row_major(index, frame, given, in_order) for given in op.node.inputs if given)
 
 
 def _is_bound_packed(index: Index, frame: int, name: str, place: Place, in_order: bool) -> bool:
     if place.bound == "weight":
-        graph = index.frames[frame].plan.graph
+        graph = index.frames[frame].program.graph
         return name in graph.weights and bool(graph.weights[name].flags.c_contiguous)
     if place.bound in ("borrowed", "donated"):
         recipe = index.trace.recipe
@@ -112,13 +111,13 @@ def is_spread(index: Index, frame: int, name: str) -> bool:
         found: tuple[int, str] | None
         if place.bound:
             found = None if place.bound == "weight" else index.outer(frame, name)
-        elif index.rows[place.step][1].control:
+        elif index.rows[place.step].op.control:
             found = index.inner(frame, name)
         elif place.how == VIEW:
-            planned = index.rows[place.step][1]
-            given = [planned.node.inputs[position] for position in planned.views]
+            op = index.rows[place.step].op
+            given = [op.node.inputs[position] for position in op.views]
             found = next(((frame, one) for one in given if _lies_in(index, frame, one, place)), None)
-            if found is not None and planned.node.op_type == "Expand" and index.places[found].shape != place.shape:
+            if found is not None and op.node.op_type == "Expand" and index.places[found].shape != place.shape:
                 return True
         else:
             found = None

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kvviz.engine.rows import IN_PLACE, NEW, PASSED, POOL, VIEW
+from kvviz.trace.events import IN_PLACE, NEW, PASSED, POOL, VIEW, Op
 
 Key = tuple[int, str]
 """A value: number of its frame, and its name there."""
@@ -88,7 +88,7 @@ class Walk:
         index = self.index
         rows, frames = index.rows, index.frames
         opened = 0
-        for storage in index.trace.recorder.ledger.storages:
+        for storage in index.trace.log.storages:
             if storage.origin == "weights":
                 # Those of a body that never runs are held too.
                 self._begin(storage.id, 0, -1)
@@ -115,9 +115,9 @@ class Walk:
             strides = outer.strides if outer is not None and kept else None
             self._place((number, name), storage, -1, how, frame.opened, shape, dtype, strides, offset)
 
-    def _row(self, step: int, row: tuple) -> None:
+    def _row(self, step: int, row: Op) -> None:
         index, places = self.index, self.index.places
-        number, planned, placed, freed = row[0], row[1], row[4], row[5]
+        number, planned, placed, freed = row.frame, row.op, row.outs, row.freed
         node = planned.node
         index.step_of[number, node.index] = step
         moment = step + index.frames[number].run + 1
@@ -145,7 +145,7 @@ class Walk:
                 self.used[storage] = step
             if offset is None:
                 # It begins where that begins which it overwrote, or is a view of.
-                source = places.get((number, node.inputs[row[2][0] if row[2] else 0]))
+                source = places.get((number, node.inputs[row.taken[0] if row.taken else 0]))
                 offset = 0 if source is None else source.offset
             self._place((number, name), storage, how, "", step, shape, dtype, strides, offset)
         for storage in freed:
@@ -155,9 +155,9 @@ class Walk:
         """(moment, bytes) of every time that a storage was made larger."""
         index = self.index
         grew: dict[int, list[tuple[int, int]]] = {}
-        for step, storage, more in index.trace.recorder.grew:
+        for step, storage, more in index.trace.log.grew:
             moment = index.moment(step) if step < len(index.rows) else index.moments - 1
-            grew.setdefault(storage.id, []).append((moment, more))
+            grew.setdefault(storage, []).append((moment, more))
         return grew
 
     def _begin(self, storage: int, moment: int, born: int) -> None:
@@ -181,7 +181,7 @@ class Walk:
     def _bytes(self, life: Life) -> int:
         """Capacity at the end of a life: what the storage has now, less what it grew by later on."""
         later = sum(nbytes for moment, nbytes in self.grew.get(life.storage, ()) if moment > life.last)
-        return self.index.trace.recorder.ledger.storages[life.storage].capacity - later
+        return self.index.trace.log.storages[life.storage].capacity - later
 
     def _renew(self, storage: int) -> None:
         self.numbers += 1
@@ -198,9 +198,9 @@ class Walk:
         """Storages that no value is recorded to lie in: elements of sequences."""
         index = self.index
         first: dict[int, int] = {}
-        for where in (where for row in index.rows for where in row[4] if where is not None):
-            first.setdefault(where[0], where[2])
+        for where in (where for row in index.rows for where in row.outs if where is not None):
+            first.setdefault(where.storage, where.how)
         # What was an element may be viewed, or handed out by a pool, later on.
         named = {storage for storage, how in first.items() if how not in (POOL, VIEW)}
-        named.update(bound[1] for frame in index.frames for bound in frame.bindings)
-        return {storage.id for storage in index.trace.recorder.ledger.storages} - named
+        named.update(bound.storage for frame in index.frames for bound in frame.bindings)
+        return {storage.id for storage in index.trace.log.storages} - named

@@ -61,8 +61,8 @@ def lower_peak(index: Index) -> OtherOrder | None:
         return None
     if not index.rows or not keeps_all(trace) or not is_repeatable(index, len(index.rows) - 1):
         return None
-    weights = sum(s.capacity for s in trace.recorder.ledger.storages if s.origin == "weights")
-    graph, outputs = index.frames[0].plan.graph, asked(trace)
+    weights = sum(s.capacity for s in trace.log.storages if s.origin == "weights")
+    graph, outputs = index.frames[0].program.graph, asked(trace)
     nodes = needed(graph, outputs)
     measured = least_live(trace)
     books = _Books(index, measured, nodes, outputs)
@@ -98,7 +98,7 @@ class _Books:
     """What is alive while the main graph runs in some order, from the sizes that its values had."""
 
     def __init__(self, index: Index, measured: LeastLive, nodes: Sequence[Node], outputs: Sequence[str]) -> None:
-        values = dict(measured.sizes).get(key_of(index.frames[0].plan.graph), ())
+        values = dict(measured.sizes).get(key_of(index.frames[0].program.graph), ())
         self.home = {name: home for name, home, _ in values}
         self.size: dict[str, int] = {}
         for _, home, nbytes in values:
@@ -133,8 +133,8 @@ class _Books:
         given = {name for name, home in self.home.items() if home == name}
         most = 0
         for run, main in index.mains.items():
-            bound = {b[1]: b[0] for b in reversed(index.frames[main].bindings) if b[0] in given}
-            storages = index.trace.recorder.ledger.storages
+            bound = {b.storage: b.name for b in reversed(index.frames[main].bindings) if b.name in given}
+            storages = index.trace.log.storages
             own = sum(storages[number].capacity for number in bound)
             most = max(most, int(live[index.binding(run)]) - own + sum(self.size[name] for name in bound.values()))
         return most
@@ -144,7 +144,7 @@ def _inside(index: Index) -> dict[int, int]:
     """Bytes that the bodies of each control node of the main graph had alive at most, by node."""
     curve = np.zeros(index.moments + 1, np.int64)
     for life in index.lives:
-        if 0 <= life.born < len(index.rows) and index.frames[index.rows[life.born][0]].parent is not None:
+        if 0 <= life.born < len(index.rows) and index.frames[index.rows[life.born].frame].parent is not None:
             curve[life.first] += life.bytes
             curve[life.last + 1] -= life.bytes
     alive = np.cumsum(curve)

@@ -14,8 +14,9 @@ from kvviz.engine.rten.rule import Rules
 from kvviz.engine.schedules import key_of
 from kvviz.explain.changes import Change, Drop, Swap, arguments, asked
 from kvviz.explain.clearing import Unfixable
-from kvviz.explain.index import Index, grows
+from kvviz.explain.index import Index
 from kvviz.explain.layout import is_row_major
+from kvviz.explain.plans import planned_of
 from kvviz.explain.wording import graph_at
 from kvviz.graph.model import Graph, Node
 
@@ -44,23 +45,23 @@ def check_order(index: Index, step: int, position: int, changes: Sequence[Change
     schedule: Schedule = told.get("policy", trace.policy).schedule
     key_of(graph)
     row = index.rows[step]
-    path = index.path(row[0])
-    nodes = [index.frames[frame].caller.node for frame in path[1:]] + [row[1].node]
-    place = index.places[row[0], row[1].node.inputs[position]]
+    path = index.path(row.frame)
+    nodes = [index.frames[frame].caller.node for frame in path[1:]] + [row.op.node]
+    place = index.places[row.frame, row.op.node.inputs[position]]
     members = index.members[place.storage, place.contents]
     moved = False
     for frame, node in zip(path, nodes):
-        inside = graph_at(graph, key_of(index.frames[frame].plan.graph))
+        inside = graph_at(graph, key_of(index.frames[frame].program.graph))
         outputs = tuple(told.get("outputs", asked(trace))) if frame == path[0] else index.outputs(frame)
         order = schedule(inside, needed(inside, outputs), outputs)
-        moved = moved or [n.index for n in order] != [planned.node.index for planned in index.frames[frame].plan.order]
+        moved = moved or [n.index for n in order] != [op.node.index for op in index.frames[frame].program.order]
         names = [name for at, name in members if at == frame and _was_there(index, at, name, node)]
         if not _is_last(inside, [n.index for n in order], node, names, outputs):
             raise Unfixable("another op would read it later")
     rules = getattr(trace.policy.in_place, "__self__", None)
     plans = trace.policy.homes is not None and not isinstance(rules, Rules)
     # What has planned all memory beforehand never leaves gaps.
-    if moved and not plans and not _is_always_row_major(index, row[0], row[1].node.inputs[position]):
+    if moved and not plans and not _is_always_row_major(index, row.frame, row.op.node.inputs[position]):
         raise Unfixable("it may be laid out in another way")
 
 
@@ -89,13 +90,14 @@ def _is_always_row_major(index: Index, frame: int, name: str) -> bool:
             elif not is_row_major(index, *key):
                 return False
             continue
-        planned = index.rows[place.step][1]
+        row = index.rows[place.step]
+        planned = planned_of(index, row)
         node = planned.node
         # What may be run in place by the rules of a runtime is in its notes, and nothing else is a view there.
         noted = getattr(planned.notes, "candidates", None)
         taken = (*planned.views, *(i for i, _ in planned.candidates)) if noted is None else tuple(i for i, _ in noted)
         cuts = bool(planned.views and taken) and node.op_type not in _ROW_MAJOR_VIEWS
-        if planned.control or grows(planned) or cuts:
+        if planned.control or planned.grows or cuts:
             return False
         stack += [(key[0], node.inputs[position]) for position in taken]
     return True

@@ -8,11 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from kvviz.engine.rows import VIEW
 from kvviz.explain.effect import live_curve
 from kvviz.explain.held import is_past_use
 from kvviz.explain.index import Index, index_of
 from kvviz.explain.lives import Key, Life
+from kvviz.trace.events import VIEW
 
 GROUPS = ("weights", "inputs", "cache", "activations", "views", "held too long", "not recorded")
 
@@ -78,11 +78,11 @@ def peak(trace: Any) -> Peak:
     """
     index = index_of(trace)
     total, rows = trace.peak_bytes, index.rows
-    step = max(range(len(rows)), key=lambda at: rows[at][9], default=None)
+    step = max(range(len(rows)), key=lambda at: rows[at].live, default=None)
     run: int | None = None
     moment: int | None = None
-    if step is not None and rows[step][9] >= total:
-        run, moment = index.frames[rows[step][0]].run, index.moment(step)
+    if step is not None and rows[step].live >= total:
+        run, moment = index.frames[rows[step].frame].run, index.moment(step)
     else:
         step = None
         live = live_curve(index)
@@ -102,7 +102,7 @@ def _forgotten(index: Index, total: int) -> Peak:
     """The peak of a run whose steps were not kept: weights are known to be there, of the rest only the bytes."""
     runs = index.trace.runs
     run = next((run.index for run in runs if run.first == run.last and run.peak_bytes == total), None)
-    storages = index.trace.recorder.ledger.storages
+    storages = index.trace.log.storages
     lives = [life for life in index.lives if run is not None and storages[life.storage].origin == "weights"]
     parts = [_part(index, life, life.last) for life in lives]
     rest = total - sum(part.bytes for part in parts)
@@ -116,7 +116,7 @@ def _alive(life: Life, moment: int) -> bool:
 
 
 def _part(index: Index, life: Life, moment: int) -> PeakPart:
-    origin = index.trace.recorder.ledger.storages[life.storage].origin
+    origin = index.trace.log.storages[life.storage].origin
     size = life.bytes - sum(more for at, more in life.grew if at > moment)
     there = [key for key in index.in_storage(life.storage) if _made(index, key) <= moment]
     made = [key for key in there if index.places[key].how != VIEW]

@@ -132,7 +132,7 @@ class Reachability:
                 found = self._makers[key]
                 break
             asked.append(key)
-            producer = index.frames[key[0]].plan.graph.producers.get(key[1])
+            producer = index.frames[key[0]].program.graph.producers.get(key[1])
             if producer is not None:
                 step = index.step_of.get((key[0], producer.index), -1)
                 found = step - self.first if self.first <= step < self.first + self.steps else -1

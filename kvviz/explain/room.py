@@ -9,13 +9,13 @@ from __future__ import annotations
 from typing import Any
 
 from kvviz.engine import blockers as b
-from kvviz.engine.rows import APPEND, NEW, POOL, VIEW
 from kvviz.explain.changes import Capacity, Change, Donate, GrowAfter, Reserve
 from kvviz.explain.clearing import Unfixable
-from kvviz.explain.index import Index, grows
+from kvviz.explain.index import Index
 from kvviz.explain.lives import Place, nbytes
 from kvviz.graph.model import Node
 from kvviz.ops.registry import Grow
+from kvviz.trace.events import APPEND, NEW, POOL, VIEW
 
 # What may be said of a past that only lacks room.
 _FIXABLE = b.NO_CAPACITY | b.BORROWED_INPUT | b.POLICY
@@ -39,11 +39,11 @@ class Growth:
 
     def __init__(self, index: Index, step: int, grow: Grow) -> None:
         row = index.rows[step]
-        past = index.places[row[0], row[1].node.inputs[grow.input]]
-        self.axis, self.rows = _grown(past.shape, row[4][grow.output][3])
-        self.run = index.frames[row[0]].run
+        past = index.places[row.frame, row.op.node.inputs[grow.input]]
+        self.axis, self.rows = _grown(past.shape, row.outs[grow.output].shape)
+        self.run = index.frames[row.frame].run
         steps = [step]
-        found = _source(index, row[0], row[1].node.inputs[grow.input], self.axis, steps)
+        found = _source(index, row.frame, row.op.node.inputs[grow.input], self.axis, steps)
         if found is None:
             raise Unfixable("the past is no input")
         self.input = found
@@ -59,8 +59,8 @@ def make_room(index: Index, step: int, position: int) -> tuple[Change, ...]:
         If no change would do.
     """
     row = index.rows[step]
-    grow = next((g for g in grows(row[1]) if g.input == position), None)
-    if grow is None or grow.output >= len(row[4]) or row[4][grow.output] is None:
+    grow = next((g for g in row.op.grows if g.input == position), None)
+    if grow is None or grow.output >= len(row.outs) or row.outs[grow.output] is None:
         raise Unfixable("the op does not append here")
     growth = Growth(index, step, grow)
     for earlier in growth.steps:
@@ -77,7 +77,7 @@ def make_room(index: Index, step: int, position: int) -> tuple[Change, ...]:
         return _in_decode(index, growth)
     if recipe is not None and recipe.kind != "run":
         raise Unfixable("the chunks of a stream are not reserved")
-    main = index.path(row[0])[0]
+    main = index.path(row.frame)[0]
     borrowed = index.places[main, growth.input].bound == "borrowed"
     changes: list[Change] = []
     if not _has_room(index, growth, rows):
@@ -92,10 +92,10 @@ def make_room(index: Index, step: int, position: int) -> tuple[Change, ...]:
 def _check_link(index: Index, step: int) -> None:
     """An op that is to append must lack nothing but room."""
     row = index.rows[step]
-    if any(mask & ~_FIXABLE for _, mask in row[3]):
+    if any(mask & ~_FIXABLE for _, mask in row.masks):
         raise Unfixable("an op on the way cannot append")
-    node = row[1].node
-    past = index.places[row[0], node.inputs[grows(row[1])[0].input]]
+    node = row.op.node
+    past = index.places[row.frame, node.inputs[row.op.grows[0].input]]
     if node.op_type == "GroupQueryAttention" and past.shape is not None and past.shape[0] != 1:
         # Sequences of unequal length write into rows that the past has already.
         raise Unfixable("a batch need not append")
@@ -109,8 +109,8 @@ def growths(index: Index, run: int) -> list[Growth]:
         first, last = index.trace.runs[run].first, index.trace.runs[run].last
         for step in range(first, last):
             row = index.rows[step]
-            for grow in grows(row[1]):
-                if grow.output < len(row[4]) and row[4][grow.output] is not None:
+            for grow in row.op.grows:
+                if grow.output < len(row.outs) and row.outs[grow.output] is not None:
                     try:
                         known[run].append(Growth(index, step, grow))
                     except Unfixable:
@@ -133,8 +133,8 @@ def _source(index: Index, frame: int, name: str, axis: int, steps: list[int]) ->
             frame, name = outer
             continue
         row = index.rows[place.step]
-        node = row[1].node
-        if row[1].control:
+        node = row.op.node
+        if row.op.control:
             inner = index.inner(frame, name)
             if inner is None:
                 return None
@@ -142,7 +142,7 @@ def _source(index: Index, frame: int, name: str, axis: int, steps: list[int]) ->
         elif place.how == VIEW and _is_same(node, place, index.places.get((frame, node.inputs[0]))):
             name = node.inputs[0]
         else:
-            grow = next((g for g in grows(row[1]) if node.outputs[g.output] == name), None)
+            grow = next((g for g in row.op.grows if node.outputs[g.output] == name), None)
             if grow is None or place.how not in (APPEND, NEW, POOL):
                 return None
             past = index.places[frame, node.inputs[grow.input]]
@@ -189,7 +189,7 @@ def _has_room(index: Index, growth: Growth, rows: int) -> bool:
 def _shares(index: Index, main: int, name: str) -> bool:
     """Whether another input lies in the same memory."""
     storage = index.places[main, name].storage
-    return sum(bound[1] == storage for bound in index.frames[main].bindings) > 1
+    return sum(bound.storage == storage for bound in index.frames[main].bindings) > 1
 
 
 # -- decode -------------------------------------------------------------------------------------------------------

@@ -83,7 +83,7 @@ def grown_by(out: Out, taken: Iterable[str], bindings: Iterable[Any]) -> Grown:
 
 def in_weights(trace: Any) -> Callable[[int], bool]:
     """Tells of a storage whether it belongs to the model; of those no reader needs the number."""
-    storages = trace.recorder.ledger.storages
+    storages = trace.log.storages
     return lambda storage: storages[storage].origin == "weights"
 
 

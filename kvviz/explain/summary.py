@@ -12,11 +12,11 @@ from typing import Any
 
 from kvviz.engine.blockers import Blocker, BlockerCode
 from kvviz.engine.reasons import is_missed
-from kvviz.engine.rows import APPEND, IN_PLACE, VIEW
 from kvviz.explain.clones import Clone, clones, reasons
 from kvviz.explain.effect import peak_effect
 from kvviz.explain.fixes import Fix
 from kvviz.explain.index import index_of
+from kvviz.trace.events import APPEND, IN_PLACE, VIEW, Op
 
 _UNFIT = (BlockerCode.SHAPE_DIFFERS, BlockerCode.DTYPE_DIFFERS)
 
@@ -122,8 +122,8 @@ def counts(trace: Any, runs: int | None = None) -> Counts:
     """
     numbers = dict.fromkeys(("in_place", "views", "missed", "cannot", "bodies"), 0)
     total = cannot = 0
-    end = len(trace.recorder.rows) if runs is None else trace.runs[runs - 1].last if runs else 0
-    for row in trace.recorder.rows[:end]:
+    end = len(trace.log) if runs is None else trace.runs[runs - 1].last if runs else 0
+    for row in trace.log[:end]:
         kind = _kind(trace, row)
         numbers[kind] += 1
         if kind == "missed":
@@ -134,9 +134,9 @@ def counts(trace: Any, runs: int | None = None) -> Counts:
     return Counts(**numbers, missed_bytes=total, cannot_bytes=cannot)
 
 
-def spent(row: tuple) -> int:
+def spent(row: Op) -> int:
     """Bytes that a step spent on its outputs: new capacity, or what it moved where its capacity came from the pool."""
-    return max(row[6], row[7])
+    return max(row.allocated, row.copied)
 
 
 def missed(trace: Any) -> tuple[Missed, ...]:
@@ -147,12 +147,12 @@ def missed(trace: Any) -> tuple[Missed, ...]:
     trace : Trace
         The same node in different runs, or in iterations of a loop, is one entry.
     """
-    rows = trace.recorder.rows
+    rows = trace.log
     paths = _paths(trace.frames)
     found: dict[tuple[tuple[str, ...], int], list[int]] = {}
     for index, row in enumerate(rows):
         if is_missed(trace, row):
-            found.setdefault((paths[row[0]], row[1].node.index), []).append(index)
+            found.setdefault((paths[row.frame], row.op.node.index), []).append(index)
     entries = [_missed(trace, path, steps) for (path, _), steps in found.items()]
     entries += _copying_loops(trace, paths)
     return tuple(sorted(entries, key=lambda entry: (-entry.bytes, entry.steps[0])))
@@ -191,8 +191,8 @@ def _wanted(entry: Missed) -> set[tuple[int, int]]:
     """The bytes that an op could have taken over: storages with the number of their contents."""
     index = index_of(entry.trace)
     row = index.rows[entry.step]
-    names = (row[1].node.inputs[position] for position, _ in row[3])
-    places = [place for name in names if (place := index.places.get((row[0], name))) is not None]
+    names = (row.op.node.inputs[position] for position, _ in row.masks)
+    places = [place for name in names if (place := index.places.get((row.frame, name))) is not None]
     return {(place.storage, place.contents) for place in places}
 
 
@@ -209,22 +209,22 @@ def nearest(blockers: Iterable[Blocker]) -> Blocker | None:
     return min(inputs.values(), key=lambda found: (any(b.code in _UNFIT for b in found), len(found)))[0]
 
 
-def _kind(trace: Any, row: tuple) -> str:
-    if row[1].control:
+def _kind(trace: Any, row: Op) -> str:
+    if row.op.control:
         return "bodies"
     if is_missed(trace, row):
         return "missed"
-    hows = [where[2] for where in row[4] if where is not None]
+    hows = [where.how for where in row.outs if where is not None]
     # A runtime without views calls a Reshape in place, and gives it its input's buffer.
-    if IN_PLACE in hows or APPEND in hows or (row[2] and VIEW in hows):
+    if IN_PLACE in hows or APPEND in hows or (row.taken and VIEW in hows):
         return "in_place"
     return "views" if hows and all(how == VIEW for how in hows) else "cannot"
 
 
 def _missed(trace: Any, path: tuple[str, ...], steps: list[int]) -> Missed:
-    rows = trace.recorder.rows
+    rows = trace.log
     worst = max(steps, key=lambda index: spent(rows[index]))
-    node = rows[worst][1].node
+    node = rows[worst].op.node
     return Missed(
         node.name,
         node.op_type,
@@ -232,24 +232,24 @@ def _missed(trace: Any, path: tuple[str, ...], steps: list[int]) -> Missed:
         tuple(steps),
         worst,
         sum(spent(rows[index]) for index in steps),
-        sum(rows[index][6] for index in steps),
-        sum(rows[index][7] for index in steps),
+        sum(rows[index].allocated for index in steps),
+        sum(rows[index].copied for index in steps),
         trace,
     )
 
 
 def _copying_loops(trace: Any, paths: list[tuple[str, ...]]) -> list[Missed]:
     """Loops that copied captured values for their iterations."""
-    rows = trace.recorder.rows
+    rows = trace.log
     copied = clones(trace)
     found: dict[tuple[tuple[str, ...], int], list[int]] = {}
     for step in copied:
-        found.setdefault((paths[rows[step][0]], rows[step][1].node.index), []).append(step)
+        found.setdefault((paths[rows[step].frame], rows[step].op.node.index), []).append(step)
     entries = []
     for (path, _), steps in found.items():
         sizes = {step: sum(clone.bytes for clone in copied[step]) for step in sorted(steps)}
         worst, total = max(sizes, key=sizes.__getitem__), sum(sizes.values())
-        node = rows[worst][1].node
+        node = rows[worst].op.node
         entries.append(
             Missed(node.name, node.op_type, path, tuple(sizes), worst, total, total, total, trace, copied[worst])
         )

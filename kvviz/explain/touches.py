@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kvviz.engine.rows import APPEND, PASSED, POOL, VIEW
 from kvviz.explain.index import Index
 from kvviz.explain.layout import packed_strides
 from kvviz.explain.lives import Key
+from kvviz.trace.events import APPEND, PASSED, POOL, VIEW, Output
 
 # What these ask of a value is not in its bytes.
 _SHAPE_ONLY = {"Shape", "Size"}
@@ -77,31 +77,35 @@ class Touches:
         self._found: dict[int, list[Touch]] = {}
         # For every value the list that its storage had then, and the number of the write in it that made the bytes.
         self._sources: dict[Key, _Source] = {}
-        rows = (row for row in index.rows[first:last] if row[2])
-        made = (where for row in rows for where in row[4] if where is not None)
+        rows = (row for row in index.rows[first:last] if row.taken)
+        made = (where for row in rows for where in row.outs if where is not None)
         # The strides of each block that an op appended to; a past that the caller gave has them too.
-        self._strides = {where[0]: where[6] for where in made if where[2] == APPEND and where[6] is not None}
+        self._strides = {
+            where.storage: where.strides for where in made if where.how == APPEND and where.strides is not None
+        }
 
     def __iter__(self) -> Iterator[tuple[int, list[Touch]]]:
         """(storage, its touches); a storage that a pool hands out again begins anew."""
         for step in range(self.first, self.last):
             number, planned, taken, _, placed = self.index.rows[step][:5]
             node = planned.node
-            if not planned.control and any(where and where[2] not in (VIEW, PASSED) for where in placed):
+            if not planned.control and any(where and where.how not in (VIEW, PASSED) for where in placed):
                 self._read(step, number, node, taken)
             for name, where in zip(node.outputs, placed):
                 if where is None:
                     continue
-                if where[2] == VIEW:
-                    self._sources[number, name] = self._viewed(where[0], number, node.inputs)
-                elif where[2] == PASSED:
+                if where.how == VIEW:
+                    self._sources[number, name] = self._viewed(where.storage, number, node.inputs)
+                elif where.how == PASSED:
                     inner = self.index.inner(number, name)
                     self._sources[number, name] = (
-                        self._source(inner) if inner is not None else self._source_in(where[0], number, node.inputs)
+                        self._source(inner)
+                        if inner is not None
+                        else self._source_in(where.storage, number, node.inputs)
                     )
                 else:
-                    if where[2] == POOL and where[0] in self._found:
-                        yield where[0], self._found.pop(where[0])
+                    if where.how == POOL and where.storage in self._found:
+                        yield where.storage, self._found.pop(where.storage)
                     self._write(step, number, name, where, node, taken)
         yield from self._found.items()
 
@@ -116,12 +120,12 @@ class Touches:
                 source = self._source_in(place.storage, number, (name,))
                 self._note(place.storage, Touch(step, False, name, self._region(place), *source[1:]))
 
-    def _write(self, step: int, number: int, name: str, where: tuple, node: Any, taken: tuple[int, ...]) -> None:
+    def _write(self, step: int, number: int, name: str, where: Output, node: Any, taken: tuple[int, ...]) -> None:
         place = self.index.places[number, name]
         if place.shape is None:
             return
         region = self._region(place)
-        if where[2] == APPEND:
+        if where.how == APPEND:
             region = self._new_rows(number, [node.inputs[t] for t in taken], region)
         source = self._source_in(place.storage, number, node.inputs)
         self._note(place.storage, Touch(step, True, name, region, *source[1:]))
@@ -188,7 +192,7 @@ class Touches:
         if strides is None:
             strides = appended if len(appended) == len(shape) else packed_strides(shape, dtype)
         region = _bounded(place.offset, shape, dtype, strides)
-        capacity = self.index.trace.recorder.ledger.storages[place.storage].capacity
+        capacity = self.index.trace.log.storages[place.storage].capacity
         if region.low < 0 or region.high > capacity:
             # Its true place is not known: all of the block.
             return Region(0, capacity, 0, (capacity,), np.dtype(np.uint8), (1,))

@@ -15,8 +15,9 @@ from kvviz.engine import blockers as b
 from kvviz.engine import decide
 from kvviz.explain.changes import Change, UsePolicy
 from kvviz.explain.clearing import Clearing, Unfixable, handed_over
-from kvviz.explain.index import Index, grows
+from kvviz.explain.index import Index
 from kvviz.explain.layout import is_row_major, is_spread
+from kvviz.explain.plans import planned_of
 from kvviz.explain.room import make_room
 
 _HOPELESS = b.CONSTANT | b.SAME_OP_TWICE | b.SHAPE_DIFFERS | b.DTYPE_DIFFERS | b.NOT_CONTIGUOUS | b.OP_CANNOT
@@ -25,11 +26,11 @@ _HOPELESS = b.CONSTANT | b.SAME_OP_TWICE | b.SHAPE_DIFFERS | b.DTYPE_DIFFERS | b
 def as_refused(index: Index, step: int, position: int, mask: int) -> tuple[Change, ...]:
     """What the mask of reasons asks for."""
     row = index.rows[step]
-    if mask & (_HOPELESS | b.POLICY) or row[1].foreign:
+    if mask & (_HOPELESS | b.POLICY) or row.op.foreign:
         raise Unfixable("no change of the run would do")
     if appends_rows(index, step, position):
         return make_room(index, step, position)
-    if is_spread(index, row[0], row[1].node.inputs[position]):
+    if is_spread(index, row.frame, row.op.node.inputs[position]):
         # Of what the caller lent that is not among the reasons.
         raise Unfixable("an Expand made it")
     lends = index.trace.policy.captures is decide.by_reference
@@ -39,16 +40,16 @@ def as_refused(index: Index, step: int, position: int, mask: int) -> tuple[Chang
 def under_ideal(index: Index, step: int, position: int, mask: int) -> tuple[Change, ...]:
     """What it takes under the policy ``ideal``, for a step that ran under ``never``."""
     use = UsePolicy("ideal")
-    if index.rows[step][1].foreign:
+    if index.rows[step].op.foreign:
         raise Unfixable("the reference kernel never runs in place")
     if appends_rows(index, step, position):
         return use, *make_room(index, step, position)
     row = index.rows[step]
-    name = row[1].node.inputs[position]
-    grown = any(grow.input == position for grow in grows(row[1]))
+    name = row.op.node.inputs[position]
+    grown = any(grow.input == position for grow in row.op.grows)
     if not grown and not _fits(index, step, position):
         raise Unfixable("another shape or type")
-    if not is_row_major(index, row[0], name, in_order=grown) or is_spread(index, row[0], name):
+    if not is_row_major(index, row.frame, name, in_order=grown) or is_spread(index, row.frame, name):
         raise Unfixable("it may not be row-major")
     return use, *Clearing(index, step, position, handed_over, other_rules=True).changes
 
@@ -56,23 +57,22 @@ def under_ideal(index: Index, step: int, position: int, mask: int) -> tuple[Chan
 def appends_rows(index: Index, step: int, position: int) -> bool:
     """Whether the op would make its past longer; if not, it writes into rows that are there."""
     row = index.rows[step]
-    grow = next((g for g in grows(row[1]) if g.input == position), None)
+    grow = next((g for g in row.op.grows if g.input == position), None)
     if grow is None:
         return False
-    past, present = index.places[row[0], row[1].node.inputs[position]], row[4][grow.output]
-    return present is not None and past.shape != present[3]
+    past, present = index.places[row.frame, row.op.node.inputs[position]], row.outs[grow.output]
+    return present is not None and past.shape != present.shape
 
 
 def _fits(index: Index, step: int, position: int) -> bool:
     """Whether the first output has exactly the shape and type of an input, as the kernel's table has it."""
     row = index.rows[step]
-    planned = row[1]
-    if not any(position == i for i, _ in getattr(planned, "candidates", ())):
+    if position not in row.op.overwrites:
         return False
-    args = [_like(index.places.get((row[0], name))) if name else None for name in planned.node.inputs]
-    fits = planned.fits
-    if fits is not None:
-        return not fits(args, position, planned.attributes)
+    args = [_like(index.places.get((row.frame, name))) if name else None for name in row.op.node.inputs]
+    planned = planned_of(index, row)
+    if planned.fits is not None:
+        return not planned.fits(args, position, planned.attributes)
     return not decide.elementwise_misfit(args, position)
 
 

@@ -56,7 +56,7 @@ def _free_dims(index: Index) -> tuple[tuple[str, int, int], ...]:
     """Dimensions of the model's inputs without a number, with the length that they had in every run."""
     trace = index.trace
     if "free dims" not in index.notes:
-        given = [{bound[0]: bound[4] for bound in index.frames[main].bindings} for main in index.mains.values()]
+        given = [{bound.name: bound.shape for bound in index.frames[main].bindings} for main in index.mains.values()]
         found = []
         for value in trace.graph.inputs if keeps_all(trace) else ():
             shapes = {shapes.get(value.name) for shapes in given}
@@ -74,10 +74,10 @@ def _free_dims(index: Index) -> tuple[tuple[str, int, int], ...]:
 def _is_planned_in_place(index: Index, step: int, position: int, changes: tuple[Change, ...]) -> bool:
     row = index.rows[step]
     plans: dict[Any, dict[int, Any]] = index.notes.setdefault("onnxruntime's plans", {})
-    key = changes, id(index.frames[row[0]].plan)
+    key = changes, id(index.frames[row.frame].program)
     if key not in plans:
-        plans[key] = _planned(index, row[0], changes)
-    notes = plans[key][row[1].node.index]
+        plans[key] = _planned(index, row.frame, changes)
+    notes = plans[key][row.op.node.index]
     if notes.take >= 0:
         return bool(notes.take == position)
     return notes.bound == position and any(isinstance(change, Donate) for change in changes)
@@ -89,7 +89,7 @@ def _planned(index: Index, frame: int, changes: tuple[Change, ...]) -> dict[int,
     told = arguments(trace, changes)
     policy = told.get("policy", trace.policy)
     main = tuple(told.get("outputs", asked(trace)))
-    graph: Graph = index.frames[frame].plan.graph
+    graph: Graph = index.frames[frame].program.graph
     if "graph" in told:
         changed = told["graph"]
         # Of bodies the planner knows what follows from the whole model.

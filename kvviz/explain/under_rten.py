@@ -11,14 +11,15 @@ from typing import Any
 import numpy as np
 
 from kvviz.engine import blockers as b
-from kvviz.engine.rows import IN_PLACE, VIEW
 from kvviz.engine.rten.rule import NOT_TRIED
 from kvviz.engine.schedules import key_of
 from kvviz.explain.changes import Change, Donate, Swap
 from kvviz.explain.clearing import Clearing, Unfixable
-from kvviz.explain.index import Index, grows
+from kvviz.explain.index import Index
 from kvviz.explain.layout import is_row_major
+from kvviz.explain.plans import plan_of, planned_of
 from kvviz.explain.room import make_room
+from kvviz.trace.events import IN_PLACE, VIEW
 
 _CLEARED = b.NOT_LAST_USE | b.REQUESTED_OUTPUT | b.BORROWED_INPUT | b.CAPTURED_BY_REFERENCE | b.ALIASED
 _NOTHING = b.OTHER_INPUT_BUSY | NOT_TRIED
@@ -40,17 +41,17 @@ def under_rten(index: Index, step: int, position: int, mask: int) -> tuple[Chang
         If no change would do.
     """
     row = index.rows[step]
-    if row[2]:
+    if row.taken:
         if mask != b.NO_CAPACITY:
             raise Unfixable("its buffer cannot hold the output")
         return make_room(index, step, position)
-    notes = row[1].notes
+    notes = planned_of(index, row).notes
     if notes.commutative:
         return _for_one_operand(index, step, position)
     changes: dict[Change, None] = {}
     for i, _ in notes.candidates:
         changes.update(dict.fromkeys(_free(index, step, i)))
-    if any(grow.input == position for grow in grows(row[1])):
+    if any(grow.input == position for grow in row.op.grows):
         changes.update(dict.fromkeys(make_room(index, step, position)))
     elif not _holds_output(index, step, position):
         raise Unfixable("its buffer could not hold the output")
@@ -66,28 +67,28 @@ def _for_one_operand(index: Index, step: int, position: int) -> tuple[Change, ..
     if "one_operand" not in policy.in_place.__self__.quirks:
         return changes
     donated = {change.input for change in changes if isinstance(change, Donate)}
-    scores = {i: _elements(index, step, i, donated) for i, _ in row[1].notes.candidates}
+    scores = {i: _elements(index, step, i, donated) for i, _ in planned_of(index, row).notes.candidates}
     tried = max(scores, key=lambda i: (scores[i], i))
     if tried == position:
         return changes
     if sorted(scores) != [0, 1] or scores[0] != scores[1]:
         raise Unfixable("the other operand is larger")
-    return (*changes, Swap(key_of(index.frames[row[0]].plan.graph), row[1].node.index))
+    return (*changes, Swap(key_of(index.frames[row.frame].program.graph), row.op.node.index))
 
 
 def _elements(index: Index, step: int, position: int, donated: set[str]) -> int:
     """Elements of an operand that rten takes for its own; captured and lent ones count as empty."""
     row = index.rows[step]
-    name = row[1].node.inputs[position]
-    place = index.places[row[0], name]
-    plan = index.frames[row[0]].plan
+    name = row.op.node.inputs[position]
+    place = index.places[row.frame, name]
+    plan = plan_of(index, row.frame)
     if (
         place.shape is None
         or plan.slots[name] in plan.notes.captured
         or place.bound in ("weight", "captured by reference")
     ):
         return 0
-    main = index.path(row[0])[0]
+    main = index.path(row.frame)[0]
     for bound, storage, _, how, *_ in index.frames[main].bindings:
         if storage == place.storage and (how == "weight" or (how == "borrowed" and bound not in donated)):
             return 0
@@ -96,7 +97,7 @@ def _elements(index: Index, step: int, position: int, donated: set[str]) -> int:
 
 def _free(index: Index, step: int, position: int) -> tuple[Change, ...]:
     """The changes after which an input has no other use, and belongs to this run."""
-    mask = dict(index.rows[step][3]).get(position, 0) & ~_NOTHING
+    mask = dict(index.rows[step].masks).get(position, 0) & ~_NOTHING
     if mask & ~_CLEARED:
         raise Unfixable("no change of the run would do")
     if not mask:
@@ -107,21 +108,22 @@ def _free(index: Index, step: int, position: int) -> tuple[Change, ...]:
 def handed_over(index: Index, frame: int, name: str) -> str:
     """How a body takes over a value of the outer frame: an If what one of its bodies names, once."""
     row = index.frames[frame]
-    planned, parent = row.caller, index.frames[row.parent].plan
-    slot = parent.slots.get(name, 0)
-    if planned.control != "If" or name in planned.node.inputs or (frame, name) not in index.places:
+    caller = row.caller
+    if caller.control != "If" or name in caller.node.inputs or (frame, name) not in index.places:
         return ""
+    parent = plan_of(index, row.parent)
+    planned, slot = parent.order[caller.position], parent.slots.get(name, 0)
     return "as it is" if planned.reads.get(slot) == 1 and slot not in parent.notes.sticky else ""
 
 
 def _holds_output(index: Index, step: int, position: int) -> bool:
     """Whether the output would live in an input's buffer, as the policy's own rule says of arrays of the same kind."""
     row = index.rows[step]
-    planned = row[1]
-    weights = index.frames[row[0]].plan.graph.weights
+    planned = planned_of(index, row)
+    weights = index.frames[row.frame].program.graph.weights
     args: list[Any] = []
     for name in planned.node.inputs:
-        place = index.places.get((row[0], name))
+        place = index.places.get((row.frame, name))
         if place is None:
             args.append(None)
         elif place.shape is None:
@@ -129,12 +131,12 @@ def _holds_output(index: Index, step: int, position: int) -> bool:
         elif name in weights and place.bound == "weight":
             args.append(weights[name])
         else:
-            args.append(_array(place, is_row_major(index, row[0], name)))
+            args.append(_array(place, is_row_major(index, row.frame, name)))
     if planned.node.op_type == "Slice" and any(
         arg is not None and name not in weights for name, arg in _steps(planned, args)
     ):
         return False
-    outs = tuple(None if out is None else np.empty(out[3] or (), out[4]) for out in row[4])
+    outs = tuple(None if out is None else np.empty(out.shape or (), out.dtype) for out in row.outs)
     homes = index.trace.policy.homes(None, None, planned, args, outs, (position,))
     return homes[0].how in (VIEW, IN_PLACE)
 

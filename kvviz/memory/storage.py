@@ -12,9 +12,6 @@ from typing import Any
 
 import numpy as np
 
-ORIGINS = ("weights", "caller", "donated", "run", "pool")
-"""Whom the memory of a storage is from."""
-
 
 class Reserved(np.ndarray):
     """The owner of a reserved block; arrays made by `reserve` are plain views into it."""

@@ -100,9 +100,7 @@ def plot_comparison(comparison: Any, figure: Any = None) -> Any:
 
 def weights_of(traces: Sequence[Any]) -> int:
     """Bytes of weights that all traces hold, whatever their rules."""
-    return min(
-        (sum(s.capacity for s in t.recorder.ledger.storages if s.origin == "weights") for t in traces), default=0
-    )
+    return min((sum(s.capacity for s in t.log.storages if s.origin == "weights") for t in traces), default=0)
 
 
 def _used(columns: tuple[Any, ...], comparison: Any) -> tuple[Any, ...]:

@@ -70,8 +70,8 @@ def _body_starts(trace: Any) -> dict[tuple[int, int], int]:
     frames = trace.frames
     starts: dict[tuple[int, int], int] = {}
     seen: set[int] = set()
-    for index, row in enumerate(trace.recorder.rows):
-        frame = frames[row[0]]
+    for index, row in enumerate(trace.log):
+        frame = frames[row.frame]
         while frame.parent is not None and frame.id not in seen:
             seen.add(frame.id)
             starts.setdefault((frame.parent, id(frame.node)), index)

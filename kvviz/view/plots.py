@@ -65,7 +65,7 @@ def memory(trace: Any, ax: Any = None) -> Any:
     if low is not high:
         ax.step(steps, low, where="post", color=theme.accent, linewidth=0.5, alpha=0.6)
     top = high.max(initial=0.0)
-    weights = sum(s.capacity for s in trace.recorder.ledger.storages if s.origin == "weights")
+    weights = sum(s.capacity for s in trace.log.storages if s.origin == "weights")
     floor = weights / scale if len(live) and 2 * weights > live.max() else 0.0
     ax.set_xlim(0, max(len(live), 1))
     thousands(ax)
@@ -285,7 +285,7 @@ def cache_groups(trace: Any) -> dict[tuple[tuple[int, ...], tuple[int, ...]], li
 
 def live_bytes(trace: Any) -> np.ndarray:
     """Bytes alive at every step, as floats."""
-    return np.fromiter((row[9] for row in trace.recorder.rows), float, len(trace.recorder.rows))
+    return np.fromiter((row.live for row in trace.log), float, len(trace.log))
 
 
 def _run_marks(ax: Any, trace: Any, theme: Theme, text: bool = True) -> None:

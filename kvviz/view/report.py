@@ -215,9 +215,9 @@ def _peak_lines(trace: Any, top: Peak) -> list[str]:
     if top.parts:
         lines.append("  " + ", ".join(f"{group} {size(nbytes)}" for group, nbytes in top.groups.items()))
     if "not recorded" in top.groups:
-        rows = trace.recorder.rows
-        highest = max(range(len(rows)), key=lambda step: rows[step][9])
-        return [*lines, f"  of the steps that were kept: {size(rows[highest][9])} {_at_step(trace, highest)}"]
+        rows = trace.log
+        highest = max(range(len(rows)), key=lambda step: rows[step].live)
+        return [*lines, f"  of the steps that were kept: {size(rows[highest].live)} {_at_step(trace, highest)}"]
     others = [part for part in top.parts if part.group != "weights"]
     lines += [f"  {size(part.bytes):>8}  {_part(part)}" for part in others[:_PARTS]]
     rest = others[_PARTS:]

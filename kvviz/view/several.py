@@ -169,7 +169,7 @@ def _rows(trace: Any) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _above_weights(trace: Any) -> np.ndarray:
-    weights = sum(s.capacity for s in trace.recorder.ledger.storages if s.origin == "weights")
+    weights = sum(s.capacity for s in trace.log.storages if s.origin == "weights")
     return np.array([run.peak_bytes - weights for run in trace.runs], float)
 
 

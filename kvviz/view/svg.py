@@ -143,7 +143,7 @@ def _state(trace: Any, frame: Any, node: Node, now: int) -> str:
             return "in_place"
         if any(o.how == "view" for o in step.outs):
             return "view"
-        return "missed" if is_missed(trace, trace.recorder.rows[index]) else "done"
+        return "missed" if is_missed(trace, trace.log[index]) else "done"
     makers = frame.graph.producers
     for name in (*node.inputs, *node.captures):
         if name in makers:

@@ -127,13 +127,13 @@ class Payloads:
         trace, columns = self.trace, Columns()
         self._look_at_frames()
         self._take_in()
-        whole = len(self.kept) == len(trace.recorder.rows)
+        whole = len(self.kept) == len(trace.log)
         # While a trace still goes on, its diagnosis would be out of date at every step: the page asks for it.
         diagnosed = trace.live is None and self.kept and (whole or self._report is not None or not lazy)
         self._frames.write(columns)
         self._steps.write(columns)
         used = None if whole else self._frames.storages() | self._steps.storages()
-        storage_columns(trace.storages, self.kept, used, trace.recorder.later, self._strings, columns)
+        storage_columns(trace.storages, self.kept, used, trace.log.later, self._strings, columns)
         for node, text in self._steps.shapes.items():
             if len(text) > len(self._shapes.get(node, "")):
                 self._shapes[node] = text
@@ -142,7 +142,7 @@ class Payloads:
             "format": FORMAT,
             "title": trace.title,
             "policy": {"name": trace.policy.name, "about": trace.policy.about},
-            "total": len(trace.recorder.rows),
+            "total": len(trace.log),
             "graphs": graphs,
             "drawings": drawings,
             "runs": runs_header(trace, self.kept),
@@ -187,13 +187,13 @@ class Payloads:
     def report(self, start: int = 0) -> dict[str, Any]:
         """The diagnosis of what has run so far, as the page reads it; entries of its missed list from ``start`` on."""
         self._look_at_frames()
-        steps = len(self.trace.recorder.rows)
+        steps = len(self.trace.log)
         kept = range(steps) if self.runs() is None else self.kept
         return report_header(self.diagnosis(), self.trace, self._tables, kept, start)
 
     def diagnosis(self) -> Report:
         """What `kvviz.explain` says of what has run so far; worked out once for each length of the trace."""
-        steps = len(self.trace.recorder.rows)
+        steps = len(self.trace.log)
         if self._report is None or self._report[0] != steps:
             self._report = (steps, explain(self.trace))
         return self._report[1]
@@ -233,7 +233,7 @@ class Payloads:
         again = wanted[len(over) :]
         self._frames.rewind(again[0] if again else len(self.trace.runs))
         del self.kept[self._steps.rewind() :]
-        rows = self.trace.recorder.rows
+        rows = self.trace.log
         for run in again:
             self._frames.add(self._frames_of.get(run, ()))
             if run == wanted[-1]:

@@ -6,8 +6,8 @@ from bisect import bisect_left
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from kvviz.engine.rows import BINDINGS
-from kvviz.memory.storage import ORIGINS
+from kvviz.trace.events import BINDINGS
+from kvviz.trace.storages import ORIGINS
 from kvviz.view.columns import Columns, Strings
 from kvviz.view.wire_graphs import GraphTable
 from kvviz.view.wire_steps import Values

@@ -58,8 +58,8 @@ def _told(steps: Sequence[int], kept: Sequence[int]) -> list[int]:
 
 
 def _missed(entry: Any, trace: Any, tables: Mapping[int, GraphTable], kept: Sequence[int]) -> dict[str, Any]:
-    row = trace.recorder.rows[entry.step]
-    table = tables[id(trace.frames[row[0]].graph)]
+    row = trace.log[entry.step]
+    table = tables[id(trace.frames[row.frame].graph)]
     fixes: list[Any] = []
     reasons = []
     for blocker in entry.blockers:
@@ -80,7 +80,7 @@ def _missed(entry: Any, trace: Any, tables: Mapping[int, GraphTable], kept: Sequ
         )
     return {
         "graph": table.index,
-        "node": table.node_at[id(row[1].node)],
+        "node": table.node_at[id(row.op.node)],
         "frame": " › ".join(entry.frame),
         "step": entry.step,
         "steps": _told(entry.steps, kept),

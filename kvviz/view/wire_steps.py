@@ -13,16 +13,15 @@ import numpy as np
 
 from kvviz.engine.blockers import Blocker, BlockerCode
 from kvviz.engine.reasons import decision_of, is_missed
-from kvviz.engine.rows import HOW
 from kvviz.explain.sentences import grown_by, in_weights
 from kvviz.explain.summary import distinct
 from kvviz.explain.telling import UNKNOWN, Grown, Out, main_output, tell, tell_rule
 from kvviz.explain.words import dims
+from kvviz.trace.events import HOW, Op
 from kvviz.view.columns import Columns, Strings
 from kvviz.view.wire_graphs import GraphTable
 
 IN_PLACE_FLAG, FOREIGN_FLAG, MISSED_FLAG, CONTROL_FLAG, VIEW_FLAG = 1, 2, 4, 8, 16
-NOT_SAVED = "its words are not saved with a trace; run the model again to read them"
 # A payload has 31 bits for positions; an op that takes over an input beyond them tells it in its sentence only.
 _LAST_POSITION = 31
 
@@ -111,9 +110,9 @@ class StepColumns:
             self._offsets.update({(frame.id, b.name): b.offset for b in frame.bindings if b.offset})
         self._seen = len(self.frames)
 
-    def add(self, index: int, row: tuple) -> None:
+    def add(self, index: int, row: Op) -> None:
         """Take in the row of one step."""
-        if row[0] >= self._seen:
+        if row.frame >= self._seen:
             self._look_at_frames()
         frame_id, planned, taken, _, placed, freed, allocated, copied, written, live = row
         fact = self._facts.get(id(planned))
@@ -145,11 +144,11 @@ class StepColumns:
             grown=grown,
         )
         why = tell_rule(hows, taken=mask > 0 or bool(taken), blockers=blockers, control=control, foreign=foreign)
-        text, reason, note = self.strings(sentence), self.strings(why), self.strings(self._noted(planned))
+        text, reason, note = self.strings(sentence), self.strings(why), self.strings(planned.note)
         self._steps.append(
             (self._number[frame_id], fact.number, flags, mask, live, allocated, copied, written, text, reason, note)
         )
-        later = self.trace.recorder.later
+        later = self.trace.log.later
         # What outlived this step, and died in a run of which there are no steps, is not freed by it.
         self._freed += [storage for storage in freed if storage not in later] if later else freed
         self._out_at.append(len(self._outs))
@@ -191,14 +190,14 @@ class StepColumns:
             self._outs.append((number, storage, generation, how, offset, nbytes, info))
         return outs
 
-    def _refuse(self, index: int, row: tuple, fact: _Fact) -> tuple[Blocker, ...]:
+    def _refuse(self, index: int, row: Op, fact: _Fact) -> tuple[Blocker, ...]:
         """Note the blockers of a step. Asking the trace is slow, so what is known without it is not asked."""
-        taken, masks, written = row[2], row[3], row[8]
+        taken, masks, written = row.taken, row.masks, row.written
         if not masks:
             if taken or fact.planned.control or (fact.planned.views and not written):
                 return ()
             if fact.cannot is not None:
-                self._blocks.append((*fact.cannot, row[6]))
+                self._blocks.append((*fact.cannot, row.allocated))
                 return ()
         strings = self.strings
         blockers = distinct(decision_of(self.trace, index).blockers)
@@ -210,27 +209,16 @@ class StepColumns:
                 fact.cannot = told
         return blockers
 
-    def _noted(self, planned: Any) -> str:
-        """What the planner says of an op; of a planner whose words are not saved, that they are not here."""
-        lost = not hasattr(planned, "notes") and self.trace.policy.name.startswith("onnxruntime")
-        return NOT_SAVED if lost and not planned.control else told_by(planned)
-
-    def _taken_over(self, index: int, row: tuple, outs: Sequence[Out]) -> tuple[str, Grown]:
+    def _taken_over(self, index: int, row: Op, outs: Sequence[Out]) -> tuple[str, Grown]:
         """The input whose storage the told output took over, and what an append added."""
         if not outs:
             return "", UNKNOWN
-        names = [row[1].node.inputs[i] for i in row[2]]
+        names = [row.op.node.inputs[i] for i in row.taken]
         told = outs[main_output([o.how for o in outs])]
         source = names[0]
         if len(names) > 1:
             source = (decision_of(self.trace, index).shares or {}).get(told.name) or source
-        return source, grown_by(told, names, self.frames[row[0]].bindings)
-
-
-def told_by(planned: Any) -> str:
-    """What the policy's own planner says of an op, in its own words: ``"kReuse of x (MayInplace)"``; else empty."""
-    # An op read back from a file has no notes.
-    return getattr(getattr(planned, "notes", None), "told", "") or ""
+        return source, grown_by(told, names, self.frames[row.frame].bindings)
 
 
 class _Fact:

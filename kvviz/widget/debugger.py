@@ -287,7 +287,7 @@ class Debugger(Paired):
             self.set_trait("cursor", size - 1)
             self.goto(change["new"])
         elif change["new"] >= 0:
-            run = self.trace.frames[self.trace.recorder.rows[change["new"]][0]].run
+            run = self.trace.frames[self.trace.log[change["new"]][0]].run
             # The page asks for steps itself, where it stays at a run for a moment.
             if self.mode == "debugger" and not self._following:
                 self.detail(run)

@@ -130,9 +130,9 @@ def test_a_recipe_keeps_the_same_runs() -> None:
 def test_the_ledger_does_not_grow_with_forgotten_runs() -> None:
     few, many = (story("concat", detail=(), kv_capacity=80) for _ in range(2))
     longer = kvviz.decode(few.graph, few.prompt, 60, kv_capacity=80, detail=(), progress=False)
-    assert len(longer.recorder.rows) == len(many.recorder.rows)
-    assert len(longer.recorder.ledger.storages) == len(many.recorder.ledger.storages)
-    assert len(longer.recorder.frames) == len(many.recorder.frames) == 1
+    assert len(longer.log) == len(many.log)
+    assert len(longer.log.storages) == len(many.log.storages)
+    assert len(longer.log.frames) == len(many.log.frames) == 1
 
 
 def test_values_of_a_late_run_do_not_need_the_first_one() -> None:

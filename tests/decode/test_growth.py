@@ -20,12 +20,12 @@ def capacities(trace: Trace) -> list[int]:
     """Rows of the block that each run finds its first cache in."""
     cache = trace.caches[0]
     found = []
-    for frame in trace.recorder.frames:
+    for frame in trace.log.frames:
         for bound in frame.bindings if frame.parent is None else ():
-            if bound[0] == cache.input:
-                shape = [n for axis, n in enumerate(bound[4]) if axis != cache.axis]
-                row = int(np.prod(shape)) * np.dtype(bound[5]).itemsize
-                found.append(trace.storages[bound[1]].capacity // row)
+            if bound.name == cache.input:
+                shape = [n for axis, n in enumerate(bound.shape) if axis != cache.axis]
+                row = int(np.prod(shape)) * np.dtype(bound.dtype).itemsize
+                found.append(trace.storages[bound.storage].capacity // row)
     return found
 
 

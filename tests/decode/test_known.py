@@ -34,12 +34,13 @@ def values_of(session: DecodeSession) -> Iterator[tuple[int, str, np.ndarray]]:
         execution = session.execution
         if execution is None:
             continue
-        row = session.recorder.rows[-1]
-        frame = next((frame for frame in execution.stack if frame.id == row[0]), None)
-        for name, slot in zip(row[1].node.outputs, row[1].outputs):
-            value = frame.vals[slot] if frame is not None and frame.vals and slot else None
+        row = session.log[-1]
+        frame = next((frame for frame in execution.stack if frame.id == row.frame), None)
+        for name in row.op.node.outputs:
+            slot = frame.plan.slots[name] if frame is not None and frame.vals else 0
+            value = frame.vals[slot] if frame is not None and slot else None
             if isinstance(value, np.ndarray) and value.size < 5000:
-                yield len(session.recorder.rows) - 1, name, np.array(value)
+                yield len(session.log) - 1, name, np.array(value)
 
 
 def known_of(trace: Any, run: int) -> Known:
@@ -55,12 +56,12 @@ def test_values_that_are_known_are_those_of_the_run(name: str) -> None:
     inputs = {"encoder_hidden_states": ref[encoder]} if encoder in ref else {}
     session = DecodeSession(kvviz.load(MODELS / name / "model.onnx"), ref["prompt"].tolist(), 2, inputs)
     seen = list(values_of(session))
-    trace, rows = session.trace, session.recorder.rows
+    trace, rows = session.trace, session.log
     known = [known_of(trace, run) for run in range(2)]
     found = unknown = 0
     for step, output, want in seen:
-        one = known[trace.recorder.frames[rows[step][0]].run]
-        have = one.value(rows[step][0] - one.frames.first, output)
+        one = known[trace.log.frames[rows[step].frame].run]
+        have = one.value(rows[step].frame - one.frames.first, output)
         unknown += have is None
         if have is not None:
             found += 1

@@ -168,3 +168,12 @@ def test_prompts_of_unequal_length_need_an_input_that_tells_padding() -> None:
     with pytest.raises(InputError, match="the graph has no attention_mask to tell it from tokens"):
         kvviz.decode(scatter, [[5, 6, 7], [8]], 2, progress=False)
     assert len(kvviz.decode(scatter, [[5, 6, 7], [8, 9, 10]], 2, progress=False).batch_tokens) == 2
+
+
+def test_rten_takes_keys_and_values_of_multi_head_attention() -> None:
+    # Its in-place inputs are 6 and 7 (rten, src/ops/attention/contrib.rs): both presents are where their pasts were.
+    one = small("multi_head")
+    graph = kvviz.load(one.proto)
+    trace = kvviz.decode(graph, [3, 1, 4], 3, policy="rten", kv_capacity=8, **one.options)
+    attended = [step for step in trace.steps if step.op_type == "MultiHeadAttention"]
+    assert attended[-1].decision.taken == ("past_key_values.0.key", "past_key_values.0.value")

@@ -229,6 +229,11 @@ def test_a_scan_of_opset_8_runs_each_item_of_its_batch_from_its_own_state(length
     for have, want in zip(trace.outputs.values(), expected, strict=True):
         np.testing.assert_allclose(have, want, rtol=1e-5, atol=1e-6)
     assert len(trace.frames) == 1 + (10 if lengths else 15)
+    # Each state dies once, whether it is the last one of its item or not; what is left is the caller's.
+    died = [storage for step in trace.steps for storage in step.freed]
+    assert len(died) == len(set(died))
+    left = {storage.name for storage in trace.storages if storage.freed is None and storage.origin == "run"}
+    assert left <= {"y", "s"}
 
 
 def test_scan_outputs_whose_shapes_differ_between_iterations_are_refused() -> None:

@@ -150,6 +150,7 @@ def test_an_element_of_a_sequence_is_as_old_as_the_sequence() -> None:
             { on = Identity(go) u = Sin(v) p = Cos(v) q = Sum(u, p, v) e = SequenceAt(s, o) w = Add(q, e) }> }"""
     trace = run(text, {"x": numbers(64), "n": np.array(2)}, policy="rten")
     # then
+    assert all(out.nbytes == 0 for out in trace.steps[0].outs)
     copies = [bound.storage for frame in trace.frames for bound in frame.bindings if bound.how == "captured by value"]
     assert len(copies) == 2
     for copy in copies:

@@ -15,11 +15,11 @@ from kvviz.explain.index import index_of
 
 def step_like(trace: Any, other: Any, step: int) -> int | None:
     """The step of another trace at which the same op of the same run and frame ran."""
-    row = trace.recorder.rows[step]
-    frame = trace.frames[row[0]]
-    for index, at in enumerate(other.recorder.rows):
-        there = other.frames[at[0]]
-        if (there.run, there.path, at[1].node.index) == (frame.run, frame.path, row[1].node.index):
+    row = trace.log[step]
+    frame = trace.frames[row.frame]
+    for index, at in enumerate(other.log):
+        there = other.frames[at.frame]
+        if (there.run, there.path, at.op.node.index) == (frame.run, frame.path, row.op.node.index):
             return index
     return None
 
@@ -28,8 +28,8 @@ def offered(trace: Any) -> list[tuple[int, int, Fix]]:
     """(step, position, fix) of every fix of every missed step."""
     index = index_of(trace)
     found = []
-    for step, row in enumerate(trace.recorder.rows):
-        for position, _ in row[3] if is_missed(trace, row) else ():
+    for step, row in enumerate(trace.log):
+        for position, _ in row.masks if is_missed(trace, row) else ():
             fix = fix_for(index, step, position)
             if fix is not None:
                 found.append((step, position, fix))
@@ -63,8 +63,8 @@ def runs_in_place(trace: Any, step: int | None, position: int) -> bool:
     """Whether a step was called in place and nothing is said against that input any more."""
     if step is None:
         return False
-    row = trace.recorder.rows[step]
-    return bool(row[2]) and position not in dict(row[3])
+    row = trace.log[step]
+    return bool(row.taken) and position not in dict(row.masks)
 
 
 def _bits(value: Any) -> Any:

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 import kvviz
 from kvviz import Policy, Trace
 from kvviz.engine.placing import Home
-from kvviz.engine.rows import VIEW
 from kvviz.engine.schedules import NAMES, depth_first, named
 from kvviz.errors import InputError, KvvizError
 from kvviz.explain.compare import align, compare, comparison_of, first_difference
+from kvviz.trace.events import VIEW
 from tests.engine.graphs import graph_of, numbers, run
 from tests.engine.random_graphs import Example, examples
 from tests.engine.test_invariants import feeds

@@ -28,7 +28,7 @@ MERGED = MODELS / "storyteller" / "merged_if" / "model.onnx"
 def test_the_ranked_bytes_are_those_of_the_missed_steps(path: Path, policy: str) -> None:
     trace = decoded(path, 3, policy=policy)
     report = explain(trace)
-    rows = trace.recorder.rows
+    rows = trace.log
     listed = [step for entry in report.missed for step in entry.steps]
     assert len(set(listed)) == len(listed) == report.counts.missed
     assert {step for step, row in enumerate(rows) if is_missed(trace, row)} <= set(listed)
@@ -84,7 +84,7 @@ def test_a_reserved_block_that_the_first_branch_throws_away_is_told_and_the_fix_
     graph = kvviz.load(MERGED)
     trace = kvviz.decode(graph, [1, 5, 9], 8, kv_capacity=64, progress=False)
     thrown, copied = explain(trace).caches
-    block = next(bound[1] for bound in trace.recorder.frames[0].bindings if bound[0] == "past_key_values.0.key")
+    block = next(bound.storage for bound in trace.log.frames[0].bindings if bound.name == "past_key_values.0.key")
     assert str(thrown).startswith(
         f"the reserved block B{block} of past_key_values.0.key (64 rows) was thrown away in run 0: "
         "the branch that ran did not use it"

@@ -87,6 +87,6 @@ def test_a_past_that_repeats_one_element_is_refused_for_a_reason(policy: str, ro
     trace = kvviz.run(graph_of(REPEATED), {"x": numbers(1), "rows": numbers(rows)}, policy=policy)
     assert_can_be_looked_at(trace)
     if policy == "ideal" and not rows:
-        assert is_missed(trace, trace.recorder.rows[2])
+        assert is_missed(trace, trace.log[2])
         (blocker,) = trace.steps[2].decision.blockers
         assert (blocker.code, blocker.input) == ("NOT_CONTIGUOUS", "e")

@@ -24,13 +24,13 @@ _QUIET = (Donate, Reserve, ByValue)
 
 def changes_this_op_only(before: Trace, after: Trace, entry: Missed) -> bool:
     """Whether all steps of an op ran in place after a fix, and every other step did what it did before."""
-    if len(before.recorder.rows) != len(after.recorder.rows):
+    if len(before.log) != len(after.log):
         return False
-    for step, (old, new) in enumerate(zip(before.recorder.rows, after.recorder.rows)):
+    for step, (old, new) in enumerate(zip(before.log, after.log)):
         if step in entry.steps:
-            if not new[2]:
+            if not new.taken:
                 return False
-        elif (old[2], [p and p[2] for p in old[4]]) != (new[2], [p and p[2] for p in new[4]]):
+        elif (old.taken, [p and p.how for p in old.outs]) != (new.taken, [p and p.how for p in new.outs]):
             return False
     return True
 

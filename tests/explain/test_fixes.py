@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 import kvviz
 from kvviz import Trace
 from kvviz.engine.reasons import is_missed
-from kvviz.engine.rows import IN_PLACE
 from kvviz.explain.clearing import Clearing, handed_over
 from kvviz.explain.index import index_of
 from kvviz.graph.model import Graph
+from kvviz.trace.events import IN_PLACE
 from tests.engine.graphs import graph_of as parsed
 from tests.engine.random_graphs import Example, examples
 from tests.engine.test_invariants import feeds
@@ -58,7 +58,7 @@ def of_seed(seed: int, policy: str) -> Trace:
 
 
 def assert_every_refusal_has_a_reason(trace: Trace) -> None:
-    missed = [step for step, row in enumerate(trace.recorder.rows) if is_missed(trace, row)]
+    missed = [step for step, row in enumerate(trace.log) if is_missed(trace, row)]
     for step in missed:
         blockers = trace.steps[step].decision.blockers
         assert blockers and all(blocker.message and blocker.culprit for blocker in blockers)
@@ -154,8 +154,8 @@ def test_what_ran_in_place_had_nothing_left_to_change() -> None:
         trace = of_seed(seed, "ideal")
         index = index_of(trace)
         for step, row in enumerate(index.rows):
-            if row[2] and row[4][0][2] == IN_PLACE:
-                assert not Clearing(index, step, row[2][0], handed_over).changes
+            if row.taken and row.outs[0].how == IN_PLACE:
+                assert not Clearing(index, step, row.taken[0], handed_over).changes
                 checked += 1
     assert checked > 200
 
@@ -163,7 +163,7 @@ def test_what_ran_in_place_had_nothing_left_to_change() -> None:
 def test_no_fix_is_offered_where_another_run_would_draw_other_numbers() -> None:
     text = "g (float[2, 3] x) => (float[2, 3] t, float[2, 3] z) { a = RandomNormalLike(x) t = Relu(a) z = Neg(a) }"
     trace = kvviz.run(parsed(text), {"x": np.ones((2, 3), np.float32)})
-    assert any(is_missed(trace, row) for row in trace.recorder.rows) and offered(trace) == []
+    assert any(is_missed(trace, row) for row in trace.log) and offered(trace) == []
 
 
 def test_nothing_is_offered_for_a_constant_that_an_if_hands_out() -> None:

@@ -93,8 +93,8 @@ def test_whatever_is_held_in_a_decode_is_not_used_again(path: Path, policy: str)
     index = index_of(trace)
     used: dict[int, list[int]] = {}
     for step, row in enumerate(index.rows):
-        for name in () if row[1].control else row[1].node.inputs:
-            if (place := index.places.get((row[0], name))) is not None:
+        for name in () if row.op.control else row.op.node.inputs:
+            if (place := index.places.get((row.frame, name))) is not None:
                 used.setdefault(place.storage, []).append(step)
     origins = {storage.id: storage.origin for storage in trace.storages}
     for one in explain(trace).held_too_long:

@@ -25,7 +25,7 @@ Flags = dict[tuple[int, str], bool]
 def seen(monkeypatch: pytest.MonkeyPatch) -> Flags:
     """Of every value that an op makes: whether it is row-major."""
     flags: Flags = {}
-    log = Execution.log
+    log = Execution.note
 
     def spying(execution: Execution, frame: Frame, planned: PlannedNode, *rest: object) -> None:
         for name, slot in zip(planned.node.outputs, planned.outputs):
@@ -33,7 +33,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> Flags:
                 flags[frame.id, name] = bool(frame.vals[slot].flags.c_contiguous)
         log(execution, frame, planned, *rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Execution, "log", spying)
+    monkeypatch.setattr(Execution, "note", spying)
     return flags
 
 

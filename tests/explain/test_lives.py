@@ -30,7 +30,7 @@ SEQUENCE = """g (float[2, 3] x) => (float[2, 3] t) <int64 i = {0}> {
 
 def assert_the_curve_is_the_engine_s(trace: Trace) -> None:
     index, live = index_of(trace), live_curve(index_of(trace))
-    assert [live[index.moment(step)] for step in range(len(index.rows))] == [row[9] for row in index.rows]
+    assert [live[index.moment(step)] for step in range(len(index.rows))] == [row.live for row in index.rows]
     assert live.max() == trace.peak_bytes
 
 

@@ -210,8 +210,8 @@ def test_captured_values_that_a_loop_copies_are_listed_with_their_bytes_and_the_
     loaded = kvviz.load(model(nodes, ["x float 4"], ["y float 4"], trips=np.array(3)))
     trace = kvviz.run(loaded, {"x": np.ones(4, np.float32)}, policy="rten")
     # given a body that takes over a copy in every turn
-    row = next(row for row in trace.recorder.rows if row[1].node.name == "loop")
-    assert row[1].control == "Loop" and row[6] >= row[7] >= 3 * 16
+    row = next(row for row in trace.log if row.op.node.name == "loop")
+    assert row.op.control == "Loop" and row.allocated >= row.copied >= 3 * 16
     # when
     (entry,) = [entry for entry in missed(trace) if entry.node == "loop"]
     # then

@@ -70,4 +70,34 @@ EQUIVALENT: dict[tuple[str, str, str, str], str] = {
         "self.lone_input = self.inputs[0] if len(self.inputs) == 1 else -1",
         "self.lone_input = self.inputs[0] if len(self.inputs) == 1 else (1)",
     ): "an op without inputs runs on the reference evaluator's kernel, which names its inputs and so gets none",
+    (
+        "kvviz/engine/plan.py",
+        "",
+        "KEEP = 1 << 30 # use count of a value that a frame never releases: weights, captures by reference",
+        "KEEP = 2 << 30 # use count of a value that a frame never releases: weights, captures by reference",
+    ): "a larger number that no count reaches",
+    (
+        "kvviz/engine/records.py",
+        "CacheRun",
+        "stale: int = 0",
+        "stale: int = 1",
+    ): "every producer gives it",
+    (
+        "kvviz/engine/records.py",
+        "Step",
+        "foreign: bool = False",
+        "foreign: bool = True",
+    ): "every producer gives it",
+    (
+        "kvviz/engine/ort/notes.py",
+        "Notes",
+        "bound: int = -1",
+        "bound: int = -2",
+    ): "no position is negative",
+    (
+        "kvviz/engine/packed_file.py",
+        "write_packed",
+        "packs = len(data) <= _FREE or len(zlib.compress(data, 6)) * _RATIO + _FREE > len(data)",
+        "packs = len(data) <= _FREE or (len(zlib.compress(data, 6)) * _RATIO - _FREE) > len(data)",
+    ): "what is near the bound is not packed, and read all the same",
 }

@@ -9,6 +9,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+import kvviz
 from kvviz.errors import OpError, UnsupportedOpsError
 from kvviz.graph.load import load
 from kvviz.graph.model import Node
@@ -185,3 +186,12 @@ def test_attributes_of_every_kind_survive_the_way_back_to_protobuf() -> None:
         if attribute.type == onnx.AttributeProto.TENSOR:
             have, want = (numpy_helper.to_array(tensor).tolist() for tensor in (have, want))
         assert have == want
+
+
+def test_an_attribute_that_our_kernel_does_not_know_is_left_to_the_reference_evaluator() -> None:
+    node = helper.make_node("Neg", ["x"], ["y"], mystery=3)
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in "xy"]
+    graph = helper.make_graph([node], "g", values[:1], values[1:])
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    trace = kvviz.run(load(proto), {"x": np.array([1, -2], np.float32)})
+    assert trace.steps[0].foreign and trace.outputs["y"].tolist() == [-1, 2]

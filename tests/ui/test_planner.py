@@ -190,7 +190,7 @@ def test_a_step_shows_what_the_policys_planner_says_of_it(browser: Browser, tmp_
         root.locator('[data-kv="goto"]').fill(str(step))
         root.locator('[data-kv="goto"]').press("Enter")
         # then
-        told = trace.recorder.rows[step][1].notes.told
+        told = trace.log[step].op.note
         assert told.startswith("k")
         expect(root.locator('[data-kv="plan-note"]')).to_have_text(f"Plan {told}")
     page.close()

@@ -110,7 +110,7 @@ def test_it_can_be_read_on_a_dark_page_because_it_brings_its_own_ground(decoded:
 
 
 def test_a_trace_that_has_not_begun_has_a_picture(decoded: Trace) -> None:
-    empty = Trace(decoded.graph, decoded.policy, type(decoded.recorder)())
+    empty = Trace(decoded.graph, decoded.policy, type(decoded.log)())
     assert "nothing has run yet" in picture(empty).svg
     assert still(empty).startswith(b"\x89PNG")
 

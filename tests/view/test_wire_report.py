@@ -137,15 +137,15 @@ def test_a_finished_trace_carries_its_diagnosis(copying: kvviz.Trace) -> None:
 
 def test_the_words_of_a_policys_planner_are_told_with_the_step(copying: kvviz.Trace) -> None:
     # given
-    planned = copying.recorder.rows[10][1]
-    before, planned.notes = planned.notes, SimpleNamespace(told="kReuse of x (MayInplace)")
+    op = copying.log[10].op
+    op.note = "kReuse of x (MayInplace)"
     # when
     head, columns = wire.decode(wire.payload(copying))
-    planned.notes = before
+    op.note = ""
     # then
     told = [head["strings"][i] for i in columns["step.note"]]
     assert told[10] == "kReuse of x (MayInplace)"
-    assert [note for i, note in enumerate(told) if copying.recorder.rows[i][1] is not planned and note] == []
+    assert [note for i, note in enumerate(told) if copying.log[i].op is not op and note] == []
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -12,9 +12,9 @@ from kvviz.engine.ort.notes import Notes
 from kvviz.engine.ort.planner import ALIAS, ALLOCATE_OUTPUT, FREELIST, MAY_INPLACE, Buffer
 from kvviz.engine.placing import FRESH, Home
 from kvviz.engine.plan import PlannedNode
-from kvviz.engine.rows import IN_PLACE, POOL, VIEW
 from kvviz.errors import OpError
 from kvviz.memory.storage import Storage
+from kvviz.trace.events import IN_PLACE, POOL, VIEW
 
 if TYPE_CHECKING:
     from kvviz.engine.execution import Execution
@@ -79,8 +79,8 @@ def _dead(execution: Execution, frame: Frame, planned: PlannedNode, buffer: Buff
         number = _recorded(execution, frame, buffer.root)
     if number is None or number >= len(execution.ledger.storages) or not isinstance(out, np.ndarray):
         return FRESH
-    storage: Storage = execution.ledger.storages[number]
-    if storage.holders or not storage.owned:
+    storage = execution.ledger.storages[number]
+    if storage is None or storage.holders or not storage.owned:
         return FRESH
     if storage.capacity < out.nbytes:
         raise OpError(_mismatch(frame, planned, buffer, out, storage))
@@ -89,10 +89,10 @@ def _dead(execution: Execution, frame: Frame, planned: PlannedNode, buffer: Buff
 
 def _recorded(execution: Execution, frame: Frame, name: str) -> int | None:
     """Where a control node put an output that nobody reads."""
-    for row in reversed(execution.recorder.rows):
-        if row[0] == frame.id and name in row[1].node.outputs:
-            where = row[4][row[1].node.outputs.index(name)]
-            return None if where is None else where[0]
+    for row in reversed(execution.log):
+        if row.frame == frame.id and name in row.op.node.outputs:
+            where = row.outs[row.op.node.outputs.index(name)]
+            return None if where is None else where.storage
     return None
 
 

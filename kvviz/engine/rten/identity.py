@@ -16,10 +16,10 @@ from kvviz.engine.decide import NOTHING, elementwise_misfit
 from kvviz.engine.frame import Frame
 from kvviz.engine.placing import FRESH, UNPOOLED, Home
 from kvviz.engine.plan import PlannedNode
-from kvviz.engine.rows import APPEND, IN_PLACE, VIEW
 from kvviz.engine.rten.pool import elements_of, type_of, width_of
 from kvviz.engine.rten.table import MICROSOFT
 from kvviz.memory.storage import address, grown
+from kvviz.trace.events import APPEND, IN_PLACE, VIEW
 
 if TYPE_CHECKING:
     from kvviz.engine.execution import Execution

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kvviz.engine.rows import PASSED, VIEW
 from kvviz.engine.schedules.events import Log
 from kvviz.engine.schedules.frontier import forward, reads
 from kvviz.engine.schedules.keys import GraphKey, key_of
 from kvviz.graph.model import Graph, Node
+from kvviz.trace.events import PASSED, VIEW
 
 # Value name, the value in whose memory it lies, and the bytes of that memory ("" and 0: not the run's to free).
 Measured = tuple[str, str, int]
@@ -95,7 +95,7 @@ def least_live(trace: Any = None) -> LeastLive:
         return LeastLive()
     key_of(trace.graph)
     keys = [key_of(frame.graph) for frame in trace.frames]
-    storages = trace.recorder.ledger.storages
+    storages = trace.log.storages
     found: dict[GraphKey, dict[str, Measured]] = {key: {} for key in keys}
     homes: dict[tuple[int, int, int], str] = {}
 
@@ -110,13 +110,13 @@ def least_live(trace: Any = None) -> LeastLive:
             home = bound.name if bound.how in _FREED else ""
             home = homes.setdefault((frame.id, bound.storage, bound.generation), home)
             note(frame.id, bound.name, bound.storage, home)
-    for row in trace.recorder.rows:
-        for name, where in zip(row[1].node.outputs, row[4]):
+    for row in trace.log:
+        for name, where in zip(row.op.node.outputs, row.outs):
             if where is not None:
-                here = (row[0], where[0], where[1])
-                home = homes.get(here, name) if where[2] in (VIEW, PASSED) else name
+                here = (row.frame, where.storage, where.generation)
+                home = homes.get(here, name) if where.how in (VIEW, PASSED) else name
                 homes[here] = home
-                note(row[0], name, where[0], home)
+                note(row.frame, name, where.storage, home)
     return LeastLive(tuple((key, tuple(values.values())) for key, values in found.items()))
 
 

@@ -87,8 +87,8 @@ class Picks:
         for frame in trace.frames:
             first.setdefault(frame.graph, frame.id)
         keys = {frame: key_of(inner) for inner, frame in first.items()}
-        rows = trace.recorder.rows
-        return cls(tuple((keys[row[0]], row[1].node.index) for row in rows if row[0] in keys), fingerprint(graph))
+        rows = trace.log
+        return cls(tuple((keys[row.frame], row.op.node.index) for row in rows if row.frame in keys), fingerprint(graph))
 
     def save(self, path: Any) -> None:
         """Write the picks to a JSON file."""

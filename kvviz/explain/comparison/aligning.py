@@ -30,7 +30,7 @@ def align(a: Any, b: Any) -> tuple[np.ndarray, np.ndarray]:
 def places(trace: Any) -> list[Place]:
     """Run, frame path and node index of every step."""
     frames = [(frame.run, frame.path) for frame in trace.frames]
-    return [(*frames[row[0]], row[1].node.index) for row in trace.recorder.rows]
+    return [(*frames[row.frame], row.op.node.index) for row in trace.log]
 
 
 def _lookup(wanted: list[Place], among: list[Place]) -> np.ndarray:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from kvviz.engine.rows import APPEND, IN_PLACE, VIEW
 from kvviz.explain.comparison.aligning import places
 from kvviz.explain.sentences import sentence
 from kvviz.explain.words import short
+from kvviz.trace.events import APPEND, IN_PLACE, VIEW, Op
 
 _SHARED = (IN_PLACE, VIEW, APPEND)
 
@@ -63,7 +63,7 @@ def first_difference(a: Any, b: Any, names: tuple[str, str] | None = None) -> Di
         if kind:
             mine, other = (sentence(trace.steps[step], trace) for trace in (a, b))
             if mine == other:
-                mine, other = (_called(trace.recorder.rows[step]) for trace in (a, b))
+                mine, other = (_called(trace.log[step]) for trace in (a, b))
             text = f"{_what(a, step)}: with {names[0]}, {mine} With {names[1]}, {other}"
             return _difference(kind, a, step, step, text)
     return None
@@ -71,24 +71,24 @@ def first_difference(a: Any, b: Any, names: tuple[str, str] | None = None) -> Di
 
 def _decided_otherwise(a: Any, b: Any, step: int) -> str:
     """What of a decision differs, or an empty string."""
-    mine, other = a.recorder.rows[step], b.recorder.rows[step]
-    if bool(mine[2]) != bool(other[2]):
+    mine, other = a.log[step], b.log[step]
+    if bool(mine.taken) != bool(other.taken):
         return "dispatch"
-    if mine[2] != other[2]:
+    if mine.taken != other.taken:
         return "taken"
-    shared = [[where is not None and where[2] in _SHARED for where in row[4]] for row in (mine, other)]
+    shared = [[where is not None and where.how in _SHARED for where in row.outs] for row in (mine, other)]
     if shared[0] != shared[1]:
         return "identity"
-    # Records are made only where an output could live in one input or in another.
-    if any(shared[0]) and len(mine[1].node.inputs) > 1:
+    # Records are made only where an output could live in one input or in another, or came out of a body.
+    if mine.op.control or (any(shared[0]) and len(mine.op.node.inputs) > 1):
         shares = [trace.steps[step].decision.shares for trace in (a, b)]
         return "identity" if shares[0] != shares[1] else ""
     return ""
 
 
-def _called(row: tuple) -> str:
+def _called(row: Op) -> str:
     """How an op was called, where its results alone do not tell."""
-    return "it is called in place." if row[2] else "it is not called in place."
+    return "it is called in place." if row.taken else "it is not called in place."
 
 
 def _difference(kind: str, trace: Any, index: int, other: int, text: str) -> Difference:

@@ -74,8 +74,8 @@ def test_a_dequantized_value_is_made_once_for_each_reader_there() -> None:
 def test_an_output_that_nobody_reads_dies_at_once_here() -> None:
     nodes = [node("TopK", "x k", "v i", name="topk"), node("Neg", "v", "y", name="neg")]
     _, trace = both(model(nodes, ["x float 2 3"], ["y"], opset=18, k=np.array([3])))
-    (_, indices) = trace.recorder.rows[0][4]
-    assert indices[0] in trace.recorder.rows[0][5]
+    (_, indices) = trace.log[0].outs
+    assert indices.storage in trace.log[0].freed
 
 
 def test_a_scan_allocates_its_slices_here() -> None:

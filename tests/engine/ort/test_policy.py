@@ -17,6 +17,8 @@ from kvviz.engine.blockers import BlockerCode
 from kvviz.engine.ort.policy import onnxruntime as policy
 from kvviz.engine.policy import find_policy
 from kvviz.errors import OpError
+from kvviz.explain.index import index_of
+from kvviz.explain.plans import planned_of
 from kvviz.graph.caches import cache_pairs
 from kvviz.graph.model import Graph
 from tests.engine.ort.models import FILES, IDS, real_model, stored_inputs, without_dead_nodes
@@ -109,11 +111,11 @@ def test_a_decode_gives_the_tokens_of_ideal() -> None:
 def test_the_plan_of_a_step_is_readable_in_onnxruntimes_words() -> None:
     nodes = [node("Neg", "x", "n"), node("Relu", "n", "r"), node("Exp", "r", "e"), node("Reshape", "e s", "y")]
     trace = run(kvviz.load(model(nodes, ["x float 2 3"], ["y"], opset=18, s=np.array([-1]))), X)
-    notes = [row[1].notes for row in trace.recorder.rows]
+    notes = [planned_of(index_of(trace), row).notes for row in trace.log]
     assert [n.kinds for n in notes] == [("kAllocate",), ("kReuse",), ("kAllocate",), ("kAllocateOutput",)]
     assert [n.reuses for n in notes] == [("",), ("n",), ("",), ("",)]
     assert [n.rules for n in notes] == [("",), ("MayInplace",), ("",), ("",)]
-    assert notes[1].told == "kReuse of n (MayInplace)"
+    assert trace.log[1].op.note == "kReuse of n (MayInplace)"
     assert [step.allocated for step in trace.steps] == [24, 0, 24, 24]
 
 
@@ -132,7 +134,7 @@ def test_a_dead_buffer_is_taken_over_as_a_new_generation_of_its_storage() -> Non
     main = kvviz.load(model(nodes, ["x float 2 3"], ["y"], opset=18))
     trace = run(main, X)
     assert [step.allocated for step in trace.steps] == [24, 24, 0, 24]
-    places = [row[4][0][:2] for row in trace.recorder.rows]
+    places = [row.outs[0][:2] for row in trace.log]
     assert places[2] == (places[0][0], places[0][1] + 1)
     without = run(main, X, policy(mem_reuse=False))
     assert [step.allocated for step in without.steps] == [24, 24, 24, 24]
@@ -231,7 +233,7 @@ def test_a_branch_computes_its_output_in_the_buffer_that_the_if_takes_over() -> 
     trace = run(main, X)
     by_node = {step.node: step for step in trace.steps}
     assert by_node["in then"].allocated == 0 and by_node["z"].allocated == 0
-    assert trace.recorder.rows[2][4][0][0] == trace.recorder.rows[0][4][0][0]
+    assert trace.log[2].outs[0].storage == trace.log[0].outs[0].storage
 
 
 def test_a_loop_copies_what_it_carried_into_memory_of_its_own() -> None:

@@ -104,6 +104,11 @@ I0, I2, AX = np.array([0]), np.array(2), np.array([0])
     ([node("Gather", "s i", "g"), node("Sub", "s g", "d")], {"i": np.array([2])}, (1, 2, 0)),
     ([node("Slice", "s a b", "d")], {"a": np.array([1]), "b": np.array([3])}, (None, None)),
     ([node("Unsqueeze", "s a", "u"), node("Squeeze", "u a", "d")], {"a": np.array([1])}, (5, 6, 4)),
+    ([node("Unsqueeze", "s a", "u"), node("Squeeze", "u", "d")], {"a": np.array([1])}, (5, 6, 4)),
+    ([node("Shape", "w", "a"), node("Unsqueeze", "s a", "u"), node("Squeeze", "u b", "d")],
+     {"w": np.zeros(1, np.float32), "b": np.array([1])}, (None, None, None)),
+    ([node("Gather", "s i", "g"), node("Gather", "s j", "h"), node("Div", "g h", "d")],
+     {"i": np.array([1]), "j": np.array([2])}, (1,)),
     ([node("Size", "s", "n"), node("Unsqueeze", "n a", "d")], {"a": AX}, (120,)),
 ])  # fmt: skip
 def test_values_follow_from_whole_shapes_as_far_as_onnxruntime_follows_them(

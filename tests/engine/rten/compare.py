@@ -10,6 +10,7 @@ import numpy as np
 
 from kvviz import Trace
 from kvviz.engine.plan import KEEP, PIN
+from kvviz.engine.planning import plan_for
 from kvviz.engine.reasons import placed_before
 from kvviz.engine.records import Placed, Step, TraceFrame
 from tests.engine.rten.fact import Fact
@@ -101,7 +102,8 @@ def _captures(frame: TraceFrame | None, graph: Record, names: list[str]) -> Iter
 def _uses(trace: Trace, frame: TraceFrame | None, counts: Record) -> Iterator[Fact]:
     if frame is None:
         return
-    plan = trace.recorder.frames[frame.id].plan
+    program = trace.log.frames[frame.id].program
+    plan = plan_for(program.graph, program.outputs, trace.policy)
     for name, count in counts["rc"].items():
         uses = plan.uses[plan.slots[name]] if name in plan.slots else KEEP
         if uses < KEEP >> 1:
@@ -116,7 +118,7 @@ def _has_scratch(op: Record) -> bool:
 
 def _op(trace: Trace, step: Step, op: Record, scratch: bool) -> Iterator[Fact]:
     where = (op["path"], op["step"], *_who(op))
-    positions = list(trace.recorder.rows[step.index][2])
+    positions = list(trace.log[step.index].taken)
     candidates = " ".join(
         f"{c['n']}@{c['pos']}:{c['src']},rc={c['rc']},{'takeable' if c['takeable'] else 'not takeable'}"
         for c in op["cand"]
@@ -205,7 +207,7 @@ def _freed(trace: Trace, step: Step, op: Record, released: set[str]) -> Fact:
 def _homes(trace: Trace, step: Step) -> dict[str, int]:
     """The storage of each input of a step."""
     found = {name: placed_before(trace, step.frame_id, name, step.index) for name in step.inputs if name}
-    return {name: here[0] for name, here in found.items() if here is not None}
+    return {name: here.storage for name, here in found.items() if here is not None}
 
 
 def _results(trace: Trace, recording: Recording, feeds: Mapping[str, np.ndarray]) -> Iterator[Fact]:

@@ -1,0 +1,55 @@
+"""What the engine writes down while it runs: a log, and the ledger of the storages in it."""
+
+from __future__ import annotations
+
+from kvviz.engine.ledger import Ledger
+from kvviz.engine.plan import Plan
+from kvviz.trace.log import Log
+from kvviz.trace.program import Program
+
+
+class Recorder:
+    """The writer of a log.
+
+    Attributes
+    ----------
+    on : bool
+        Whether steps are written down (byte totals are counted either way).
+    log : Log
+    ledger : Ledger
+    untold : int or None
+        While a run begins after one whose steps were dropped: the first storage that no step knows of.
+    """
+
+    __slots__ = ("_programs", "ledger", "log", "on", "untold")
+
+    def __init__(self, on: bool = True, poisoned: bool = False) -> None:
+        self.on = on
+        self.log = Log()
+        self.ledger = Ledger(self.log.storages, poisoned)
+        self.untold: int | None = None
+        self._programs: dict[Plan, Program] = {}
+
+    def program(self, plan: Plan) -> Program:
+        """What the log tells of a plan."""
+        found = self._programs.get(plan)
+        if found is None:
+            found = self._programs[plan] = Program(plan.graph, *plan.told())
+        return found
+
+    def note_growth(self) -> None:
+        """Write down what the op that is written next made larger."""
+        grown = self.ledger.grown
+        if self.on:
+            self.log.grew += [(len(self.log), storage.id, more) for storage, more in grown]
+        grown.clear()
+
+    def note_freed(self, freed: list[int]) -> None:
+        """Write down storages that died between two ops."""
+        if self.untold is not None:
+            for storage in (storage for storage in freed if storage >= self.untold):
+                # Nothing tells when it was made, so that it must not seem to be there still.
+                self.log.storages.capacities[storage] = 0
+            freed = [storage for storage in freed if storage < self.untold]
+        if freed and len(self.log):
+            self.log.free(freed)

@@ -1,0 +1,219 @@
+"""The log: columns that grow at their ends. What is written is never changed; `Op` events are made when somebody reads.
+
+Columns of numbers take 8 bytes an entry, columns of objects a reference to something that many events share, so that
+an op of one output takes some 150 bytes.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+from operator import itemgetter
+from typing import Any, overload
+
+import numpy as np
+
+from kvviz.interrupts import held_back
+from kvviz.trace.events import FrameEvent, Op, Output
+from kvviz.trace.storages import Storages
+
+OP, FACTS, OUT, FORM, FREE = 6, 3, 4, 3, 2
+"""Entries of one event in each column."""
+_KEPT, _BLOCK = 1 << 15, 1 << 8
+_ABSENT = (-1, 0, 0, None, None, 0, None)
+
+
+class Log(Sequence[Op]):
+    """The ops of a trace, in the order in which they were completed, and the frames that they ran in.
+
+    Attributes
+    ----------
+    frames : list of FrameEvent
+    storages : Storages
+    allocated, copied, written, peak : int
+        Bytes in all; the peak is of the runs so far.
+    later : set of int
+        Storages that died in a run whose steps were dropped: with the last op before it.
+    grew : list of (int, int, int)
+        Ops at which storages became larger, the storages, and the bytes by which they did; their capacity is that at
+        the end.
+    write : callable
+        ``write(op)`` appends a tuple of all that `Op` has; its outputs are tuples of all that `Output` has.
+    """
+
+    __slots__ = (
+        "_freed",
+        "_kept",
+        "_rows",
+        "allocated",
+        "copied",
+        "facts",
+        "forms",
+        "frames",
+        "frees",
+        "grew",
+        "later",
+        "numbers",
+        "outs",
+        "peak",
+        "storages",
+        "write",
+        "written",
+    )
+
+    def __init__(self) -> None:
+        self.frames: list[FrameEvent] = []
+        self.storages = Storages()
+        self.allocated = self.copied = self.written = self.peak = 0
+        self.later: set[int] = set()
+        self.grew: list[tuple[int, int, int]] = []
+        # Columns: only what packs a log into a file looks at them.
+        self.outs = array("q")  # storage (-1: an absent output), generation, how, offset (-1: that of the input)
+        self.forms: list[Any] = []  # shape, dtype, strides
+        self.facts: list[Any] = []  # node, taken, masks
+        self.frees = array("q")  # op, storage
+        self.numbers = array("q")  # frame, allocated, copied, written, live, outputs so far
+        # What was written down lately, as it came; `write` is all that a step pays.
+        self._rows: list[tuple] = []
+        self._freed: list[tuple[int, int]] = []
+        self.write: Callable[[tuple], None] = self._rows.append
+        self._kept: dict[int, Op] = {}
+
+    def free(self, storages: Sequence[int]) -> None:
+        """Write down storages that died after the last op."""
+        at = len(self) - 1
+        self._kept.pop(at, None)
+        for storage in storages:
+            self._freed.append((at, storage))
+
+    def settle(self) -> None:
+        """Put what was written down lately into the columns."""
+        with held_back():
+            if self._rows:
+                self._pack(self._rows)
+                self._rows.clear()
+            if self._freed:
+                for pair in sorted(self._freed, key=itemgetter(0)):
+                    self.frees.extend(pair)
+                self._freed.clear()
+
+    def _pack(self, rows: list[tuple]) -> None:
+        first = len(self.numbers) // OP
+        frames, ops, taken, masks, outs, freed, allocated, copied, written, live = zip(*rows)
+        flat = [_ABSENT if out is None else out for found in outs for out in found]
+        ends = np.cumsum(list(map(len, outs))) + len(self.outs) // OUT
+        self.numbers.frombytes(_side_by_side(frames, allocated, copied, written, live, ends).tobytes())
+        self.facts += _in_turns(ops, taken, masks)
+        if flat:
+            storages, generations, hows, shapes, dtypes, offsets, strides = zip(*flat)
+            known = [-1 if offset is None else offset for offset in offsets]
+            self.outs.frombytes(_side_by_side(storages, generations, hows, known).tobytes())
+            self.forms += _in_turns(shapes, dtypes, strides)
+        # Those that died with an op come before those that died after it.
+        self._freed[:0] = [(first + at, storage) for at, died in enumerate(freed) if died for storage in died]
+
+    def __len__(self) -> int:
+        return len(self.numbers) // OP + len(self._rows)
+
+    @property
+    def version(self) -> tuple[int, int]:
+        """Something else whenever something was written."""
+        self.settle()
+        return len(self.numbers), len(self.frees)
+
+    @overload
+    def __getitem__(self, index: int) -> Op: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Op]: ...
+    def __getitem__(self, index: int | slice) -> Op | list[Op]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        if self._rows or self._freed:
+            self.settle()
+        found = self._kept.get(index)
+        if found is None:
+            size = len(self)
+            if not -size <= index < size:
+                raise IndexError(index)
+            index %= size
+            if index not in self._kept:
+                if len(self._kept) >= _KEPT:
+                    self._kept.clear()
+                # Its neighbours will be asked for, too.
+                first = index - index % _BLOCK
+                made = self._made(first, min(first + _BLOCK, size))
+                self._kept.update(enumerate(made, first))
+            found = self._kept[index]
+        return found
+
+    def __iter__(self) -> Iterator[Op]:
+        self.settle()
+        for first in range(0, len(self), _BLOCK):
+            yield from self._made(first, min(first + _BLOCK, len(self)))
+
+    def _made(self, first: int, stop: int) -> Iterator[Op]:
+        """The ops from one place to another."""
+        numbers = self.numbers[first * OP : stop * OP].tolist()
+        begin = self.numbers[first * OP - 1] if first else 0
+        ends = numbers[OP - 1 :: OP]
+        places, forms = (column[begin * w : ends[-1] * w] for column, w in ((self.outs, OUT), (self.forms, FORM)))
+        offsets = [None if offset < 0 else offset for offset in places[3::OUT]]
+        columns = (*(places[k::OUT] for k in range(3)), forms[::FORM], forms[1::FORM], offsets, forms[2::FORM])
+        outs = [None if out.storage < 0 else out for out in map(Output._make, zip(*columns))]
+        parts = [tuple(outs[a - begin : b - begin]) for a, b in pairwise((begin, *ends))]
+        facts = self.facts[first * FACTS : stop * FACTS]
+        sums = (numbers[k::OP] for k in range(1, OP - 1))
+        freed = self._died(first, stop)
+        return map(Op._make, zip(numbers[::OP], *(facts[k::FACTS] for k in range(FACTS)), parts, freed, *sums))
+
+    def _died(self, first: int, stop: int) -> list[tuple[int, ...]]:
+        """Storages that died with each of these ops or after it."""
+        low, high = (bisect_left(_Every(self.frees), op) * FREE for op in (first, stop))
+        found: list[tuple[int, ...]] = [()] * (stop - first)
+        for op, storage in zip(self.frees[low:high:FREE], self.frees[low + 1 : high : FREE]):
+            found[op - first] += (storage,)
+        return found
+
+    def column(self, name: str) -> Sequence[int]:
+        """One number of every op: ``frame``, ``allocated``, ``copied``, ``written`` or ``live``."""
+        self.settle()
+        return self.numbers[("frame", "allocated", "copied", "written", "live").index(name) :: OP]
+
+    def cut(self, ops: int, frames: int) -> None:
+        """Drop the last ops and frames."""
+        self.settle()
+        last = self.numbers[ops * OP - 1] if ops else 0
+        del self.outs[last * OUT :], self.forms[last * FORM :]
+        del self.facts[ops * FACTS :], self.numbers[ops * OP :], self.frames[frames:]
+        del self.frees[bisect_left(_Every(self.frees), ops) * FREE :]
+        self.grew = [(min(at, ops), storage, more) for at, storage, more in self.grew]
+        self._kept.clear()
+
+
+def _side_by_side(*columns: Any) -> np.ndarray:
+    made = np.empty((len(columns[0]), len(columns)), np.int64)
+    for place, column in enumerate(columns):
+        made[:, place] = np.asarray(column)
+    return made
+
+
+def _in_turns(*columns: Sequence[Any]) -> list[Any]:
+    made: list[Any] = [None] * (len(columns) * len(columns[0]))
+    for place, column in enumerate(columns):
+        made[place :: len(columns)] = column
+    return made
+
+
+class _Every(Sequence[int]):
+    """The ops of the column of frees, to be searched."""
+
+    def __init__(self, free: array[int]) -> None:
+        self._free = free
+
+    def __len__(self) -> int:
+        return len(self._free) // FREE
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._free[index * FREE]

@@ -1,0 +1,80 @@
+"""What was to run: the nodes of a graph that the outputs need, in their order, and what a reader must know of each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from kvviz.graph.model import Graph, Node
+
+
+class Grows(NamedTuple):
+    """An input that an op may append to, and the output that this gives, by their positions."""
+
+    input: int
+    output: int
+
+
+class OpNode:
+    """A node as a producer runs it.
+
+    Attributes
+    ----------
+    node : Node
+    position : int
+        Its place in the program's order.
+    control : str
+        ``"If"``, ``"Loop"``, ``"Scan"`` or ``"function"`` where it enters bodies, else empty.
+    foreign : bool
+        It runs on a kernel of the reference evaluator.
+    views : tuple of int
+        Inputs that its first output may be a view of.
+    overwrites : tuple of int
+        Inputs that its first output may take over.
+    grows : tuple of Grows
+    note : str
+        What the runtime's own planner says of it.
+    """
+
+    __slots__ = ("control", "foreign", "grows", "node", "note", "overwrites", "position", "views")
+
+    def __init__(
+        self,
+        node: Node,
+        position: int,
+        control: str = "",
+        foreign: bool = False,
+        views: Sequence[int] = (),
+        overwrites: Sequence[int] = (),
+        grows: Sequence[tuple[int, int]] = (),
+        note: str = "",
+    ) -> None:
+        self.node = node
+        self.position = position
+        self.control = control
+        self.foreign = foreign
+        self.views = tuple(views)
+        self.overwrites = tuple(overwrites)
+        self.grows = tuple(Grows(*pair) for pair in grows)
+        self.note = note
+
+
+class Program:
+    """The nodes of one graph that are to run, in order, and the values that are wanted of it.
+
+    Attributes
+    ----------
+    graph : Graph
+    order : tuple of OpNode
+    outputs : tuple of str
+    wanted : frozenset of str
+        The outputs as a set.
+    """
+
+    __slots__ = ("graph", "order", "outputs", "wanted")
+
+    def __init__(self, graph: Graph, order: Sequence[OpNode], outputs: Sequence[str]) -> None:
+        self.graph = graph
+        self.order = tuple(order)
+        self.outputs = tuple(outputs)
+        self.wanted = frozenset(outputs)
