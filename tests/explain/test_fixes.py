@@ -299,3 +299,15 @@ def test_no_fix_writes_to_what_expand_spread_however_small_the_part(part: str, p
     # then
     neg = trace.steps[-1]
     assert neg.decision.blockers and neg.decision.dispatch == "run" and problems(trace) == []
+
+
+@pytest.mark.parametrize("policy", ["ideal", "never"])
+def test_no_output_is_dropped_where_another_op_would_then_append(policy: str) -> None:
+    # given: "f" and "g" would both append to "x", and the first one does
+    graph = parsed("""g (float[p] x, float[1] w) => (float[p] y, float[q] f, float[q] g) {
+        y = Neg (x) f = Concat <axis = 0> (x, w) g = Concat <axis = 0> (x, w) }""")
+    feeds = {"x": kvviz.reserve(np.ones(3, np.float32), 0, 4), "w": np.ones(1, np.float32)}
+    # when
+    trace = kvviz.run(graph, feeds, donate=["x"], policy=policy)
+    # then
+    assert trace.steps[0].decision.blockers and problems(trace) == []
