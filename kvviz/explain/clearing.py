@@ -114,7 +114,7 @@ class Clearing:
             self._fail("the op would not run")
         if self.dropped:
             self._refuse_unread()
-        if other_rules or any(isinstance(change, Donate) for change in self.changes):
+        if other_rules or self.gone or any(isinstance(change, Donate) for change in self.changes):
             self._refuse_appends()
 
     def _clear(self, storage: int) -> None:
@@ -226,7 +226,8 @@ class Clearing:
                     self._fail("another input in its memory may not be read any more")
 
     def _refuse_appends(self) -> None:
-        """Who appends to these bytes once the run owns them has a part of them, and so has what is appended to them."""
+        """Who appends to these bytes once the run owns them, or once nobody else does so first, has a part of them, and
+        so has what is appended to them."""
         index = self.index
         if not _may_have_room(index):
             return

@@ -12,6 +12,7 @@ import numpy as np
 from kvviz.engine.decide import rows_are_in_order
 from kvviz.explain.index import Index
 from kvviz.explain.lives import Place
+from kvviz.trace.events import VIEW
 
 # Kernels whose result is row-major if all their inputs are; those that may overwrite an input belong to them too.
 _KEEPS = {
@@ -102,3 +103,30 @@ def packed_strides(shape: Any, dtype: Any) -> tuple[int, ...]:
         strides.append(size)
         size *= n
     return tuple(reversed(strides))
+
+
+def is_spread(index: Index, frame: int, name: str) -> bool:
+    """Whether a value is an Expand's view or a part of one: nobody may write to it, however few elements it has."""
+    while (place := index.places.get((frame, name))) is not None:
+        found: tuple[int, str] | None
+        if place.bound:
+            found = None if place.bound == "weight" else index.outer(frame, name)
+        elif index.rows[place.step].op.control:
+            found = index.inner(frame, name)
+        elif place.how == VIEW:
+            op = index.rows[place.step].op
+            given = [op.node.inputs[position] for position in op.views]
+            found = next(((frame, one) for one in given if _lies_in(index, frame, one, place)), None)
+            if found is not None and op.node.op_type == "Expand" and index.places[found].shape != place.shape:
+                return True
+        else:
+            found = None
+        if found is None or not _lies_in(index, *found, place):
+            return False
+        frame, name = found
+    return False
+
+
+def _lies_in(index: Index, frame: int, name: str, place: Place) -> bool:
+    other = index.places.get((frame, name))
+    return other is not None and other.storage == place.storage

@@ -16,7 +16,7 @@ from kvviz.engine import decide
 from kvviz.explain.changes import Change, UsePolicy
 from kvviz.explain.clearing import Clearing, Unfixable, handed_over
 from kvviz.explain.index import Index
-from kvviz.explain.layout import is_row_major
+from kvviz.explain.layout import is_row_major, is_spread
 from kvviz.explain.plans import planned_of
 from kvviz.explain.room import make_room
 
@@ -25,10 +25,14 @@ _HOPELESS = b.CONSTANT | b.SAME_OP_TWICE | b.SHAPE_DIFFERS | b.DTYPE_DIFFERS | b
 
 def as_refused(index: Index, step: int, position: int, mask: int) -> tuple[Change, ...]:
     """What the mask of reasons asks for."""
-    if mask & (_HOPELESS | b.POLICY) or index.rows[step].op.foreign:
+    row = index.rows[step]
+    if mask & (_HOPELESS | b.POLICY) or row.op.foreign:
         raise Unfixable("no change of the run would do")
     if appends_rows(index, step, position):
         return make_room(index, step, position)
+    if is_spread(index, row.frame, row.op.node.inputs[position]):
+        # Of what the caller lent that is not among the reasons.
+        raise Unfixable("an Expand made it")
     lends = index.trace.policy.captures is decide.by_reference
     return tuple(Clearing(index, step, position, partial(handed_over, lends=lends)).changes)
 
@@ -45,7 +49,7 @@ def under_ideal(index: Index, step: int, position: int, mask: int) -> tuple[Chan
     grown = any(grow.input == position for grow in row.op.grows)
     if not grown and not _fits(index, step, position):
         raise Unfixable("another shape or type")
-    if not is_row_major(index, row.frame, name, in_order=grown):
+    if not is_row_major(index, row.frame, name, in_order=grown) or is_spread(index, row.frame, name):
         raise Unfixable("it may not be row-major")
     return use, *Clearing(index, step, position, handed_over, other_rules=True).changes
 

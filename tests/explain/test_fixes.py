@@ -299,3 +299,29 @@ def test_no_fix_is_offered_for_what_a_sequence_holds(policy: str) -> None:
     # then
     assert offered(held) == [] and problems(held) == []
     assert offered(free) and problems(free) == []
+
+
+@pytest.mark.parametrize("policy", ["ideal", "never"])
+@pytest.mark.parametrize("part", ["Identity (s)", "Slice (s, zero, one, zero)", "Reshape (d, one)"])
+def test_no_fix_writes_to_what_expand_spread_however_small_the_part(part: str, policy: str) -> None:
+    # given: an input that could be donated, and a single element of what it was spread to
+    graph = parsed(f"""g (float[1] x) => (float[1] y)
+        <int64[1] zero = {{0}}, int64[1] one = {{1}}, int64[2] two = {{1, 1}}> {{
+        d = Expand (x, two) s = Squeeze (d, zero) v = {part} y = Neg (v) }}""")
+    # when
+    trace = kvviz.run(graph, {"x": np.ones(1, np.float32)}, policy=policy)
+    # then
+    neg = trace.steps[-1]
+    assert neg.decision.blockers and neg.decision.dispatch == "run" and problems(trace) == []
+
+
+@pytest.mark.parametrize("policy", ["ideal", "never"])
+def test_no_output_is_dropped_where_another_op_would_then_append(policy: str) -> None:
+    # given: "f" and "g" would both append to "x", and the first one does
+    graph = parsed("""g (float[p] x, float[1] w) => (float[p] y, float[q] f, float[q] g) {
+        y = Neg (x) f = Concat <axis = 0> (x, w) g = Concat <axis = 0> (x, w) }""")
+    feeds = {"x": kvviz.reserve(np.ones(3, np.float32), 0, 4), "w": np.ones(1, np.float32)}
+    # when
+    trace = kvviz.run(graph, feeds, donate=["x"], policy=policy)
+    # then
+    assert trace.steps[0].decision.blockers and problems(trace) == []
