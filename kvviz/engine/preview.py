@@ -8,6 +8,7 @@ import numpy as np
 
 from kvviz.engine.frame import Frame
 from kvviz.engine.plan import PlannedNode
+from kvviz.memory.pool import Pool
 from kvviz.memory.storage import root_of
 from kvviz.trace.events import NEW
 
@@ -49,7 +50,8 @@ def preview(execution: Execution, frame: Frame, planned: PlannedNode) -> tuple[i
         return None, sum(dying.values())
     homes = execution.policy.homes
     if homes is not None:
-        return _placed(frame, planned, out, homes(execution, frame, planned, args, out, taken), dying)
+        pool = execution.ledger.pool
+        return _placed(frame, planned, out, homes(execution, frame, planned, args, out, taken), dying, pool)
     allocated = 0
     for value in out:
         if not isinstance(value, np.ndarray):
@@ -63,12 +65,16 @@ def preview(execution: Execution, frame: Frame, planned: PlannedNode) -> tuple[i
     return allocated, sum(dying.values())
 
 
-def _placed(frame: Frame, planned: PlannedNode, out: tuple, homes: Any, dying: dict[int, int]) -> tuple[int, int]:
+def _placed(
+    frame: Frame, planned: PlannedNode, out: tuple, homes: Any, dying: dict[int, int], pool: Pool | None
+) -> tuple[int, int]:
     """The same where the policy says in whose storage each output will be."""
     allocated = 0
     for value, home in zip(out, homes):
+        if home.how == NEW and home.pooled and pool is not None and isinstance(value, np.ndarray) and pool.has(value):
+            continue
         if home.how == NEW:
-            allocated += getattr(value, "nbytes", 0)
+            allocated += max(getattr(value, "nbytes", 0), home.elements * getattr(value, "itemsize", 0))
         elif home.storage is None:
             dying.pop(frame.stores[planned.inputs[home.position]].id, None)
     return allocated, sum(dying.values())
@@ -82,7 +88,9 @@ def _try(planned: PlannedNode, args: list) -> tuple[Any, ...] | None:
             out = planned.call(*args)
     except Exception:
         return None  # the error is told when the op really runs
-    return out if isinstance(out, tuple) else (out,)
+    # Of scalars NumPy makes what is no array.
+    outs = out if isinstance(out, tuple) else (out,)
+    return tuple(np.asarray(value) if isinstance(value, np.generic) else value for value in outs)
 
 
 def _root(frame: Frame, slot: int) -> Any:

@@ -43,7 +43,19 @@ class Pool:
 
     def take(self, array: np.ndarray) -> Storage | None:
         """The smallest free storage that holds an array, or None; the earliest freed on ties."""
-        return None if array.nbytes < self.smallest else self.best(0, array.nbytes)
+        asked = self.asked(array)
+        return None if asked is None else self.best(*asked)
+
+    def asked(self, array: np.ndarray) -> tuple[int, int] | None:
+        """The kind and the size of what would hold an array; None for what bypasses the pool."""
+        return None if array.nbytes < self.smallest else (0, array.nbytes)
+
+    def has(self, array: np.ndarray) -> bool:
+        """Whether there is a free storage that holds an array."""
+        asked = self.asked(array)
+        kept = [] if asked is None else self.shelves.get(asked[0], [])
+        # The last one is the largest.
+        return asked is not None and bool(kept) and kept[-1][0] >= asked[1]
 
     def give(self, storage: Storage) -> None:
         """Keep a dead storage for later."""

@@ -24,6 +24,7 @@ from kvviz.engine.schedules import (
     least_live,
     model_order,
     named,
+    planning_events,
     rten,
 )
 from kvviz.engine.schedules.keys import graphs_of
@@ -194,6 +195,20 @@ def test_depth_first_follows_what_was_made_last_and_then_goes_back() -> None:
     graph = graph_of(FAN)
     assert names_of(order_of(graph, model_order)) == "a b c d e"
     assert names_of(order_of(graph, depth_first)) == "a c b d e"
+
+
+def test_depth_first_says_what_an_op_goes_on_from() -> None:
+    graph = graph_of(
+        "g (float[2] x) => (float[2] d, float[2] e) { a = Neg(x) b = Exp(x) c = Relu(a) d = Abs(c) e = Neg(b) }"
+    )
+    events = [event for event in planning_events(graph, policy=depth_first) if event.action == "pick"]
+    assert [(event.node.outputs[0], event.reason) for event in events if event.node is not None] == [
+        ("a", "nothing can go on from what was made just now: Neg became ready last"),
+        ("c", "Relu reads what was made just now"),
+        ("d", "Abs reads what was made just now"),
+        ("b", "Exp is the only op that can run"),
+        ("e", "Neg is the only op that can run"),
+    ]
 
 
 def alive_after(graph: Graph, example: Example, path: Sequence[Node]) -> int:

@@ -106,4 +106,22 @@ EQUIVALENT: dict[tuple[str, str, str, str], str] = {
         "reads = reads * (len(book.held) // len(reads))",
         "reads = reads * ((len(book.held) * len(reads)))",
     ): "the entries past the last one of the cache are not paired with any",
+    (
+        "kvviz/engine/plan.py",
+        "",
+        "KEEP = 1 << 30 # use count of a value that a frame never releases: weights, captures by reference",
+        "KEEP = 1 << 31 # use count of a value that a frame never releases: weights, captures by reference",
+    ): "a larger number that no count reaches",
+    (
+        "kvviz/engine/records.py",
+        "CacheRun",
+        "reallocations: int = 0",
+        "reallocations: int = 1",
+    ): "every producer gives it",
+    (
+        "kvviz/engine/ort/contrib.py",
+        "_gather_block",
+        'packed = 8 // int(node.attributes.get("bits", 4))',
+        'packed = 9 // int(node.attributes.get("bits", 4))',
+    ): "of 2, 4 and 8 bits as many go into nine as into eight",
 }

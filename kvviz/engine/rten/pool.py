@@ -48,10 +48,10 @@ class RtenPool(Pool):
         """Note the size of a buffer that was made because nothing fitted."""
         self.sizes[storage.id] = width_of(array.dtype), storage.capacity // max(array.itemsize, 1)
 
-    def take(self, array: np.ndarray) -> Storage | None:
-        """The free buffer of the same width with the least capacity that is enough, the earliest on ties."""
+    def asked(self, array: np.ndarray) -> tuple[int, int] | None:
+        """A free buffer of the same width with as many elements."""
         width = width_of(array.dtype)
-        return None if width * array.size < self.smallest else self.best(width, array.size)
+        return None if width * array.size < self.smallest else (width, array.size)
 
     def give(self, storage: Storage) -> None:
         """Keep a dead buffer of 128 bytes or more."""

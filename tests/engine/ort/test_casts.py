@@ -9,7 +9,7 @@ import onnx
 import pytest
 
 import kvviz
-from kvviz.engine.ort.casts import without_duplicates
+from kvviz.engine.ort.casts import is_unsafe, without_duplicates
 from kvviz.engine.ort.known import known
 from kvviz.engine.ort.order import schedule
 from tests.engine.ort.oracle import observe
@@ -83,3 +83,13 @@ def test_a_dropped_cast_still_runs_here_before_what_reads_it() -> None:
     assert [n.name for n in schedule(main, main.nodes, ["y"])] == ["begin", "cast0", "cast1", "end"]
     trace = kvviz.run(main, FEEDS, policy="onnxruntime")
     assert [step.allocated for step in trace.steps] == [24, 0, 0, 24]
+
+
+@pytest.mark.parametrize(("source", "target", "unsafe"), [
+    ("uint8", "uint8", False), ("uint8", "uint16", False), ("uint16", "uint8", True), ("uint8", "int8", True),
+    ("uint8", "int16", False), ("int8", "uint16", True), ("int64", "float32", True), ("int16", "float32", False),
+    ("float32", "int64", True), ("float16", "float32", False), ("bool", "uint8", False),
+])  # fmt: skip
+def test_a_cast_is_unsafe_where_the_target_lacks_bits_or_a_sign(source: str, target: str, unsafe: bool) -> None:
+    # as its RemoveDuplicateCastTransformer reckons
+    assert is_unsafe(np.dtype(source), np.dtype(target)) is unsafe
