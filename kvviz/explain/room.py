@@ -161,7 +161,7 @@ def _is_same(node: Node, view: Place, viewed: Place | None) -> bool:
     """Whether a view leaves shape and strides as they are, as that of a Cast to the same type does."""
     if viewed is None or (view.shape, view.offset, str(view.dtype)) != (viewed.shape, viewed.offset, str(viewed.dtype)):
         return False
-    if any(stride < 0 for stride in view.strides or ()):
+    if node.op_type == "Slice" and any(stride < 0 for stride in view.strides or ()):
         # A single row is reversed, too, and a block with room is not.
         return False
     axes = list(range(len(view.shape or ())))

@@ -325,3 +325,11 @@ def test_no_output_is_dropped_where_another_op_would_then_append(policy: str) ->
     trace = kvviz.run(graph, feeds, donate=["x"], policy=policy)
     # then
     assert trace.steps[0].decision.blockers and problems(trace) == []
+
+
+def test_no_room_is_offered_that_an_op_takes_first_which_reads_a_reversed_input_by_another_name() -> None:
+    text = """g (float[2, 1] x) => (float[3, 1] y, float[3, 1] z) <float[1, 1] w = {4}, float[1, 1] r = {1}> {
+        v = Identity(x) y = Concat <axis = 0> (v, w) z = Concat <axis = 0> (x, r) }"""
+    for policy in ("ideal", "never"):
+        x = np.arange(2, dtype=np.float32).reshape(2, 1)[::-1]
+        assert problems(kvviz.run(parsed(text), {"x": x}, donate=["x"], policy=policy)) == []
