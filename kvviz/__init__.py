@@ -75,6 +75,10 @@ def __getattr__(name: str) -> Any:
     return getattr(found, attribute) if attribute else found
 
 
+def __dir__() -> list[str]:
+    return sorted({*__all__, *_LATER, *(name for name in globals() if name.startswith("__"))})
+
+
 def _table(trace: Trace, steps: Any = None) -> Any:
     """The steps as a table that prints, shows itself in a notebook, and has ``rows``."""
     from kvviz.view.table import steps_table
