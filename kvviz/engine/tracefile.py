@@ -86,6 +86,7 @@ def _add_graph(graph: Graph, numbers: dict[int, int], described: list[dict[str, 
             "inputs": [_value(value) for value in graph.inputs],
             "outputs": [_value(value) for value in graph.outputs],
             "weights": list(graph.weights),
+            "opsets": dict(graph.opsets),
             "nodes": nodes,
         }
     )

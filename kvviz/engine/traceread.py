@@ -108,7 +108,7 @@ def _graph(saved: dict[str, Any], inner: list[Graph]) -> Graph:
     ends = [tuple(_value(*value) for value in saved[key]) for key in ("inputs", "outputs")]
     # Of the weights only the names were kept.
     weights = {name: np.empty(0) for name in saved["weights"]}
-    return Graph(saved["name"], ends[0], ends[1], tuple(nodes), weights)
+    return Graph(saved["name"], ends[0], ends[1], tuple(nodes), weights, opsets=saved["opsets"])
 
 
 def _value(name: str, dtype: str | None, shape: list[Any] | None, kind: str) -> Value:

@@ -72,9 +72,14 @@ def plain(value: Any) -> bool:
     )
 
 
+def opsets(value: Any) -> bool:
+    """Versions by domain."""
+    return type(value) is dict and all(count(version) for version in value.values())
+
+
 VALUE = (str, Maybe(str), Maybe([dim]), str)
 NODE = (str, str, str, [str], [str], count, [str], int, [str], [(str, count)], Maybe(count), plain)
-GRAPH = {"name": str, "inputs": [VALUE], "outputs": [VALUE], "weights": [str], "nodes": [NODE]}
+GRAPH = {"name": str, "inputs": [VALUE], "outputs": [VALUE], "weights": [str], "opsets": opsets, "nodes": [NODE]}
 RUN = (count, count, Maybe(int), str, count, count, count, count, count)
 ROWS = ([(count, count, int)], [(count, count)], Maybe([(count, count)]), count)
 CACHE_RUN = (count, count, count, count, int, count, count, count, count, count, count, [ROWS])

@@ -114,7 +114,7 @@ def test_a_loaded_trace_is_diagnosed_alike(path: Path, tmp_path: Path) -> None:
     assert told.missed == again.missed and told.peak == again.peak and told.held_too_long == again.held_too_long
     fixes, loaded = ([[b.fix and b.fix.label for b in e.blockers] for e in r.missed] for r in (told, again))
     assert fixes == loaded
-    assert list(map(str, told.caches)) == list(map(str, again.caches))
+    assert list(map(str, told.caches)) == list(map(str, again.caches)) and repr(told) == repr(again)
 
 
 def wide(length: int) -> Any:
