@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from copy import copy
+from io import BytesIO
 from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar, overload
 
@@ -203,7 +203,8 @@ class Trace:
     def apart(self) -> Trace:
         """The same recording, for what the trace itself keeps: that must not hold the trace, or neither is ever freed
         but by a full collection."""
-        twin = copy(self)
+        twin = Trace.__new__(Trace)
+        vars(twin).update(vars(self))
         twin.notes, twin.caches = {}, []
         return twin
 
@@ -247,10 +248,22 @@ class Trace:
 
         return load(path)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled as a file holds it, with what the last run returned: it can be looked at, but not run on."""
+        file = BytesIO()
+        self.save(file)
+        return _unpickled, (file.getvalue(), self.outputs, self.logits, self.batch_tokens)
+
     def __repr__(self) -> str:
         runs = f"{len(self.runs)} run{'s' * (len(self.runs) != 1)}"
         size = f"{len(self.steps):,} steps, {runs}, peak {self.peak_bytes:,} B"
         return f"<Trace of {self.title!r}: {size}, policy {self.policy.name}>"
+
+
+def _unpickled(file: bytes, outputs: dict[str, Any], logits: list[np.ndarray], tokens: list[list[int]]) -> Trace:
+    trace = Trace.load(BytesIO(file))
+    trace.outputs, trace.logits, trace.batch_tokens = outputs, logits, tokens
+    return trace
 
 
 class Steps(Sequence[Step]):

@@ -48,6 +48,10 @@ class Report:
     caches: tuple[CacheFinding, ...]
     other_order: OtherOrder | None = None
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled as its trace, which is diagnosed anew: fixes are found when they are read."""
+        return explain, (self.trace,)
+
 
 def explain(trace: Any) -> Report:
     """Diagnose a trace.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -157,3 +158,18 @@ def test_an_element_of_a_sequence_is_as_old_as_the_sequence() -> None:
         assert len({(trace.storages[copy + k].name, trace.storages[copy + k].born) for k in range(3)}) == 1
     peak = kvviz.explain(trace).peak
     assert peak.bytes == trace.peak_bytes == sum(part.bytes for part in peak.parts)
+
+
+def test_a_trace_and_its_report_are_pickled_as_a_file_holds_them() -> None:
+    # given
+    graph = kvviz.load(MODELS / "storyteller" / "concat" / "model.onnx")
+    trace = kvviz.decode(graph, [1, 5, 9], 3, kv_capacity=8, progress=False)
+    # when
+    again, report = pickle.loads(pickle.dumps((trace, kvviz.explain(trace))))
+    # then
+    assert [(s.node, s.outs, s.freed, s.decision) for s in again.steps] == [
+        (s.node, s.outs, s.freed, s.decision) for s in trace.steps
+    ]
+    assert again.tokens == trace.tokens and again.outputs.keys() == trace.outputs.keys()
+    assert all(np.array_equal(again.outputs[name], value) for name, value in trace.outputs.items())
+    assert repr(report) == repr(kvviz.explain(trace)) and report.missed == kvviz.explain(trace).missed
