@@ -6,6 +6,7 @@ was neither copied, nor viewed in another way, nor extended by somebody else.
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 from kvviz.engine import blockers as b
@@ -17,6 +18,8 @@ from kvviz.graph.model import Node
 from kvviz.ops.registry import Grow
 from kvviz.trace.events import APPEND, NEW, POOL, VIEW
 
+# Where a policy places outputs, they view what is packed, and copy everything else.
+_PACKS = ("Reshape", "Flatten")
 # What may be said of a past that only lacks room.
 _FIXABLE = b.NO_CAPACITY | b.BORROWED_INPUT | b.POLICY
 
@@ -140,6 +143,9 @@ def _source(index: Index, frame: int, name: str, axis: int, steps: list[int]) ->
                 return None
             frame, name = inner
         elif place.how == VIEW and _is_same(node, place, index.places.get((frame, node.inputs[0]))):
+            if index.trace.policy.homes is not None and node.op_type in _PACKS and prod(place.shape[:axis]) > 1:
+                # Between the rows of a block with room there are gaps, which these ops close in a new block.
+                return None
             name = node.inputs[0]
         else:
             grow = next((g for g in row.op.grows if node.outputs[g.output] == name), None)

@@ -333,3 +333,14 @@ def test_no_room_is_offered_that_an_op_takes_first_which_reads_a_reversed_input_
     for policy in ("ideal", "never"):
         x = np.arange(2, dtype=np.float32).reshape(2, 1)[::-1]
         assert problems(kvviz.run(parsed(text), {"x": x}, donate=["x"], policy=policy)) == []
+
+
+@pytest.mark.parametrize("view", ["Reshape (x, s)", "Flatten (x)", "Identity (x)"])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_no_room_is_offered_whose_gaps_an_op_on_the_way_would_close(view: str, axis: int) -> None:
+    text = f"""g (float[2, 3] x) => (float[n, m] y) <float[2, 3] w = {{1, 2, 3, 4, 5, 6}}, int64[2] s = {{2, 3}}> {{
+        v = {view} y = Concat <axis = {axis}> (v, w) }}"""
+    for policy in ("rten", "ideal", "never"):
+        trace = kvviz.run(parsed(text), {"x": np.ones((2, 3), np.float32)}, donate=["x"], policy=policy)
+        assert problems(trace) == []
+        assert offered(trace) or (policy, axis, view[0]) in {("rten", 1, "R"), ("rten", 1, "F")}
