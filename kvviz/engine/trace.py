@@ -149,21 +149,21 @@ class Trace:
     def _storage_records(self) -> list[StorageRecord]:
         made: dict[int, tuple[int, str]] = {}
         freed: dict[int, int] = {}
-        named: set[int] = set()
+        named: dict[int, int] = {}
         for index, row in enumerate(self.log):
             for output, where in zip(row.op.node.outputs, row.outs):
                 if where is not None:
                     if where.storage not in named and where.how not in (POOL, VIEW):
                         made[where.storage] = index, output
                     # What is a view first, or out of the pool, was there before, if only as an element of a sequence.
-                    named.add(where.storage)
+                    named.setdefault(where.storage, index)
                     freed.pop(where.storage, None)
             for storage in row.freed:
                 freed[storage] = index
         for frame in self.log.frames:
             for bound in frame.bindings:
                 # What a frame finds when it is opened is older than the step that comes next.
-                if bound.storage not in made or frame.opened <= made[bound.storage][0]:
+                if frame.opened <= made.get(bound.storage, (named.get(bound.storage, frame.opened), ""))[0]:
                     made[bound.storage] = (frame.opened - (frame.opened == 0), bound.name)
         grew: dict[int, tuple[tuple[int, int], ...]] = {}
         for index, grown, more in self.log.grew:

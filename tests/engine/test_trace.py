@@ -144,16 +144,17 @@ def test_the_weights_of_a_body_are_alive_before_it_is_entered() -> None:
     assert trace.steps[0].live_bytes == sum(s.capacity for s in trace.storages if s.born < 1)
 
 
-def test_an_element_of_a_sequence_is_as_old_as_the_sequence() -> None:
+@pytest.mark.parametrize("handed", ["Add(q, e)", "Identity(e)"])
+def test_an_element_of_a_sequence_is_as_old_as_the_sequence(handed: str) -> None:
     # given: rten copies s for each iteration, and the pool hands out the elements of the copy
-    text = """g (float[64] x, int64 n) => (float[64] y) <int64 o = {0}> { s = SequenceConstruct(x, x)
+    text = f"""g (float[64] x, int64 n) => (float[64] y) <int64 o = {{0}}> {{ s = SequenceConstruct(x, x)
         y = Loop (n, "", x) <body = b (int64 i, bool go, float[64] v) => (bool on, float[64] w)
-            { on = Identity(go) u = Sin(v) p = Cos(v) q = Sum(u, p, v) e = SequenceAt(s, o) w = Add(q, e) }> }"""
-    trace = run(text, {"x": numbers(64), "n": np.array(2)}, policy="rten")
+            {{ on = Identity(go) u = Sin(v) p = Cos(v) q = Sum(u, p, v) e = SequenceAt(s, o) w = {handed} }}> }}"""
+    trace = run(text, {"x": numbers(64), "n": np.array(4)}, policy="rten")
     # then
     assert all(out.nbytes == 0 for out in trace.steps[0].outs)
     copies = [bound.storage for frame in trace.frames for bound in frame.bindings if bound.how == "captured by value"]
-    assert len(copies) == 2
+    assert len(copies) == 4
     for copy in copies:
         assert len({(trace.storages[copy + k].name, trace.storages[copy + k].born) for k in range(3)}) == 1
     peak = kvviz.explain(trace).peak
