@@ -207,7 +207,7 @@ def test_at_the_live_edge_the_diagnosis_comes_when_the_pane_is_opened(notebook: 
 def test_while_a_run_goes_on_the_list_its_number_and_the_live_bytes_follow(notebook: NotebookPage) -> None:
     # given a run before its first op: what it was given is there
     page = MissedPage(notebook.page, 3)
-    bound = notebook.python("stepped.session.recorder.ledger.live")
+    bound = notebook.python("sum(storage.capacity for storage in stepped.trace.storages)")
     live = page.root.locator('.kv-timeline [data-part="live"] b')
     assert bound == 1600
     expect(live).to_have_text(f"{bound:,} B")
