@@ -5,7 +5,7 @@ Kernel scratch is not counted.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,8 @@ import numpy as np
 from kvviz.memory.pool import Pool
 from kvviz.memory.storage import Reserved, Room, Storage, find_room, poison, root_of
 from kvviz.trace.storages import RUN, Storages
+
+NO_HOMES: Mapping[int, Storage] = {}
 
 
 class Roots(dict[int, Storage]):
@@ -235,10 +237,18 @@ class Ledger:
             self.facts.add(storage.capacity, storage.origin)
         self._ended = len(self.storages)
 
-    def place(self, value: Any, among: list[Storage]) -> tuple[Storage, Storage | None, int]:
-        """Where an output lives: (its storage, the input storage that it shares or None, bytes allocated)."""
+    def place(
+        self, value: Any, among: list[Storage], homes: Mapping[int, Storage] = NO_HOMES
+    ) -> tuple[Storage, Storage | None, int]:
+        """Where an output lives: (its storage, the input storage that it shares or None, bytes allocated).
+
+        ``homes`` has storages by the id of a root that is not theirs.
+        """
         if isinstance(value, np.ndarray):
             root = root_of(value)
+            home = homes.get(id(root))
+            if home is not None:
+                return home, home, 0
             for storage in among:
                 if storage.root is root:
                     return storage, storage, 0
@@ -251,7 +261,7 @@ class Ledger:
         if isinstance(value, (list, tuple)):
             parts: list[Storage] = []
             for element in value:
-                part, _, more = self.place(element, [*among, *parts])
+                part, _, more = self.place(element, [*among, *parts], homes)
                 part.holders += 1
                 parts.append(part)
                 allocated += more

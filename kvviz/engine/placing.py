@@ -189,7 +189,10 @@ def settle(execution: Execution, args: list, value: Any, home: Home, among: list
     """Give an output memory of its own: new, from the policy's pool, or a dead storage that the policy names."""
     ledger = execution.ledger
     if not isinstance(value, np.ndarray):
-        storage, _, allocated = ledger.place(value, among)
+        # A view may lie elsewhere in NumPy: whose it is its storage tells, and not its memory.
+        arrays = (part for part in args if part is not None)
+        homes = {id(root_of(a)): s for a, s in zip(arrays, among) if isinstance(a, np.ndarray)}
+        storage, _, allocated = ledger.place(value, among, homes)
         return value, storage, allocated
     value = _alone(value, args)
     if home.storage is None:

@@ -248,3 +248,15 @@ def test_a_borrowed_array_keeps_its_bytes_though_no_op_reads_it() -> None:
     # then
     np.testing.assert_array_equal(feeds["y"], before)
     assert [blocker.code for blocker in trace.steps[0].decision.blockers] == ["BORROWED_INPUT"]
+
+
+def test_an_element_of_a_sequence_belongs_to_the_input_that_it_views_though_it_lies_elsewhere() -> None:
+    # given: in onnxruntime a Reshape is a view, which NumPy has to copy where the caller's array has gaps
+    text = """g (float[2, 3] x) => (float[6] y, float[6] z) <int64[1] m = {-1}, int64 o = {0}> {
+        v = Reshape(x, m) s = SequenceConstruct(v, v) e = SequenceAt(s, o) z = Neg(e) y = Mul(v, z) }"""
+    x = numbers(3, 2).T
+    # when
+    trace = kvviz.run(graph_of(text), {"x": x}, policy="onnxruntime", poison=True)
+    # then
+    np.testing.assert_array_equal(trace.outputs["y"], -np.square(x.ravel()))
+    np.testing.assert_array_equal(trace.outputs["z"], -x.ravel())
