@@ -182,7 +182,7 @@ def _chain(one: Case, graph: Any, judge: Judge, policy: str, trace: Any, count: 
         guards = [g for g in guards if g[0] not in given]
         donate = [n for n in feeds if (n in one.donate or n in one.next_feeds) and feeds[n].flags.writeable]
         if any(_may_overflow(value) for value in feeds.values()):
-            # ONNX says nothing of sums that do not fit: ReduceSum stops at the largest int32 in onnxruntime, NumPy wraps.
+            # ONNX says nothing of sums that do not fit: onnxruntime's ReduceSum stops at the largest one, NumPy wraps.
             break
         want = judge.run(feeds)
         kept = {name: np.array(feeds[name]) for name in feeds}
