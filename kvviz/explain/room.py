@@ -193,7 +193,12 @@ def _has_room(index: Index, growth: Growth, rows: int) -> bool:
 
 
 def _shares(index: Index, main: int, name: str) -> bool:
-    """Whether another input lies in the same memory."""
+    """Whether another input lies in the same memory, be it one that no op reads."""
+    recipe = index.trace.recipe
+    kept = recipe.kept() if recipe is not None else None
+    spots = {} if kept is None else kept.spots
+    if name in spots and any(other.block == spots[name].block for given, other in spots.items() if given != name):
+        return True
     storage = index.places[main, name].storage
     return sum(bound.storage == storage for bound in index.frames[main].bindings) > 1
 

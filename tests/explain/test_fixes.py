@@ -344,3 +344,12 @@ def test_no_room_is_offered_whose_gaps_an_op_on_the_way_would_close(view: str, a
         trace = kvviz.run(parsed(text), {"x": np.ones((2, 3), np.float32)}, donate=["x"], policy=policy)
         assert problems(trace) == []
         assert offered(trace) or (policy, axis, view[0]) in {("rten", 1, "R"), ("rten", 1, "F")}
+
+
+@pytest.mark.parametrize("policy", ["ideal", "never"])
+def test_no_append_is_offered_to_a_block_that_an_input_lies_in_which_no_op_reads(policy: str) -> None:
+    text = """g (float[2, 3] x, float[2, 3] u) => (float[2, 4] y) <float[2, 3] u = {1, 2, 3, 4, 5, 6},
+        float[2, 1] w = {7, 8}> { y = Concat <axis = 1> (x, w) }"""
+    block = kvviz.reserve(np.ones((2, 3), np.float32), 1, 5)
+    trace = kvviz.run(parsed(text), {"x": block, "u": block[:]}, donate=["x"], policy=policy)
+    assert problems(trace) == []
