@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
 
+# Whoever starts the tests in the background may have the keyboard's interrupt ignored, which some of them raise.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 # Before numpy is imported: one BLAS thread, so that sums and timings do not depend on the machine's cores.
 for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(variable, "1")

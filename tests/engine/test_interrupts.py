@@ -36,10 +36,7 @@ BY_SIGNAL, RAISED = "by signal", "raised"
 @pytest.fixture(autouse=True)
 def collector() -> Iterator[None]:
     """What is raised into the very line that would switch the collector on again leaves it off."""
-    # Whoever starts the tests in the background may have had it ignored.
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
-    signal.signal(signal.SIGINT, before)
     gc.enable()
 
 
