@@ -14,7 +14,7 @@ import numpy as np
 from kvviz.engine import blockers as b
 from kvviz.engine.frame import Frame
 from kvviz.engine.plan import KEEP, PlannedNode
-from kvviz.memory.storage import grown, repeats
+from kvviz.memory.storage import grown, is_start, repeats
 from kvviz.ops.registry import Grow
 
 NOTHING: dict[str, Any] = {}
@@ -214,10 +214,7 @@ def _grow_one(
         or room.axis != axis
         or room.filled != past.shape[axis]
         or room.filled + rows > room.rows
-        or past.strides != storage.root.strides
-        or past.shape[:axis] != storage.root.shape[:axis]
-        or past.shape[axis + 1 :] != storage.root.shape[axis + 1 :]
-        or past.dtype != storage.root.dtype
+        or not is_start(storage, past)
     ):
         return mask | b.NO_CAPACITY, None
     return mask, (None if mask else grown(storage, past, rows))

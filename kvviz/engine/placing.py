@@ -97,7 +97,8 @@ def execute_placed(execution: Execution, frame: Frame, planned: PlannedNode) -> 
                 shown = source if source.nbytes <= storage.capacity else storage.root
                 offset = offset_in(storage, shown)
             else:
-                value, grew = _share(storage, args, value, home)
+                dies = frame.uses[planned.inputs[home.position]] == 1
+                value, grew = _share(storage, args, value, home, dies)
                 stored += grew
                 # It may be too small for NumPy's element type: rten holds int64 and bool in four bytes.
                 allocated += execution.ledger.widen(storage, value.nbytes)
@@ -157,8 +158,8 @@ def own_outputs(execution: Execution, frame: Frame) -> tuple[int, int]:
     return allocated, written
 
 
-def _share(storage: Storage, args: list, value: np.ndarray, home: Home) -> tuple[np.ndarray, int]:
-    """Let an output live in its input's storage; returns it, and the bytes that were written."""
+def _share(storage: Storage, args: list, value: np.ndarray, home: Home, dies: bool) -> tuple[np.ndarray, int]:
+    """Let an output live in the storage of its input, which may die here; returns it, and the bytes written."""
     source = args[home.position]
     if home.how == IN_PLACE and value is not source and _alike(value, source):
         # Our kernel has no in-place form for this.
@@ -167,8 +168,8 @@ def _share(storage: Storage, args: list, value: np.ndarray, home: Home) -> tuple
     elif root_of(value) is not storage.root:
         # Of another type or size, which NumPy cannot put there: from now on this memory stands for the storage.
         value = _alone(value, args)
-        if home.how != VIEW or (storage.owned and storage.holders == 1):
-            # Other values, and the caller, keep what is there: it must still be known for this storage's.
+        if home.how != VIEW or (dies and storage.owned and storage.holders == 1):
+            # What reads the input later, other values, and the caller keep what is there: it must stay known for ours.
             storage.root = root_of(value)
             storage.room = None
     if home.how == VIEW:

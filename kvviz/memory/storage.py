@@ -155,6 +155,18 @@ def find_room(root: Any, array: np.ndarray) -> Room | None:
     return Room(axis, full[axis], shape[axis])
 
 
+def is_start(storage: Storage, array: np.ndarray) -> bool:
+    """Whether an array is the first rows of a block with room: all other lengths agree, and strides where it steps."""
+    assert storage.room is not None
+    root, axis, shape = storage.root, storage.room.axis, array.shape
+    if array.dtype != root.dtype or shape[:axis] != root.shape[:axis] or shape[axis + 1 :] != root.shape[axis + 1 :]:
+        return False
+    if array.strides == root.strides:
+        return True
+    # A Reshape may tell other strides of an axis along which there is but one.
+    return all(n == 1 or one == two for n, one, two in zip(shape, array.strides, root.strides))
+
+
 def grown(storage: Storage, array: np.ndarray, rows: int) -> np.ndarray:
     """The present: ``array`` and ``rows`` more rows of its reserved block, as one view; nothing is written."""
     assert storage.room is not None

@@ -30,6 +30,7 @@ def product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     stream, which takes 0.5 to 0.8 of the time on one (NumPy 2.4 with OpenBLAS 0.3.31, Zen 4, rows of 0.4 to 12 kB)
     and more time on another: `kvviz.ops.product_ways` measures which.
     """
+    a, b = _readable(a), _readable(b)
     if a.ndim < 2 or b.ndim < 2 or a.dtype != b.dtype:
         return np.matmul(a, b)
     rows, size = a.shape[-2:]
@@ -42,6 +43,17 @@ def product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     if 1 < rows <= FEW_ROWS and rows * size * b.shape[-1] >= _TURNED and b.strides[-2] == b.itemsize:
         return _few_rows(a, b) if fastest_ways().chosen["few rows"] == "turned" else np.matmul(a, b)
     return np.matmul(a, b)
+
+
+def _readable(x: np.ndarray) -> np.ndarray:
+    """An operand as BLAS can read it.
+
+    Of reversed or spread out elements NumPy makes sums of its own, which are rounded in another way: then a policy that
+    views what another copies would have other bits.
+    """
+    if not x.ndim or x.itemsize in x.strides[-2:]:
+        return x
+    return x.copy()
 
 
 def _one_row(a: np.ndarray, b: np.ndarray) -> np.ndarray:

@@ -260,3 +260,18 @@ def test_an_element_of_a_sequence_belongs_to_the_input_that_it_views_though_it_l
     # then
     np.testing.assert_array_equal(trace.outputs["y"], -np.square(x.ravel()))
     np.testing.assert_array_equal(trace.outputs["z"], -x.ravel())
+
+
+def test_an_op_in_place_writes_where_its_input_lies_though_a_view_of_it_lies_elsewhere() -> None:
+    # given: a reversed array, of which NumPy has to copy what onnxruntime views
+    text = """g (float[4, 2] x) => (float[4, 2] y, float[8] z) <int64[1] m = {-1}> {
+        y = Softplus(x) v = Reshape(x, m) z = Softplus(v) }"""
+    x = numbers(11, 2)[4:0:-1]
+    before = x.copy()
+    # when
+    trace = kvviz.run(graph_of(text), {"x": x}, donate=["x"], policy="onnxruntime")
+    # then
+    made = {out.name: out for step in trace.steps for out in step.outs}
+    assert (made["y"].how, made["y"].storage, made["y"].offset) == ("in place", made["v"].storage, 32)
+    np.testing.assert_allclose(trace.outputs["y"], np.log1p(np.exp(before)), rtol=1e-6)
+    np.testing.assert_array_equal(trace.outputs["z"], trace.outputs["y"].ravel())

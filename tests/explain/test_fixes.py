@@ -353,3 +353,11 @@ def test_no_append_is_offered_to_a_block_that_an_input_lies_in_which_no_op_reads
     block = kvviz.reserve(np.ones((2, 3), np.float32), 1, 5)
     trace = kvviz.run(parsed(text), {"x": block, "u": block[:]}, donate=["x"], policy=policy)
     assert problems(trace) == []
+
+
+@pytest.mark.parametrize("policy", ["ideal", "never"])
+def test_room_behind_a_single_entry_stays_room_though_a_reshape_tells_other_strides(policy: str) -> None:
+    text = """g (float[1, 2, 1] x) => (float[1, n, 1] y) <int64[3] s = {-1, 2, 1}> {
+        v = Reshape (x, s) y = Concat <axis = 1> (v, v) }"""
+    trace = kvviz.run(parsed(text), {"x": np.ones((1, 2, 1), np.float32)}, donate=["x"], policy=policy)
+    assert offered(trace) and problems(trace) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import Any
 from unittest.mock import patch
 
 import numpy as np
@@ -128,3 +129,13 @@ def test_operands_that_do_not_fit_are_refused_as_by_numpy() -> None:
     for a, b in ((normal(256, 2), normal(512, 512)), (normal(1, 511), normal(512, 512)), (normal(3, 4), normal(3, 4))):
         with pytest.raises(ValueError, match="mismatch"):
             product(a, b)
+
+
+@pytest.mark.parametrize("spread", [lambda x: x[..., ::-1].copy()[..., ::-1], lambda x: np.repeat(x, 2, -1)[..., ::2]])
+@pytest.mark.parametrize("shapes", [((5,), (5, 3)), ((3, 5), (5,)), ((3, 5), (5, 4)), ((2, 1, 5), (2, 5, 4))])
+def test_reversed_and_spread_out_operands_give_the_bits_of_packed_ones(spread: Any, shapes: Any) -> None:
+    for _ in range(50):
+        a, b = (normal(*shape) for shape in shapes)
+        expected = product(a, b)
+        for one, two in ((spread(a), b), (a, spread(b)), (spread(a), spread(b))):
+            np.testing.assert_array_equal(product(one, two), expected)

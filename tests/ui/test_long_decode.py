@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import statistics
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
@@ -17,11 +16,11 @@ from kvviz.engine.trace import Trace
 from kvviz.explain.diagnose import explain
 from kvviz.view.export import to_html
 from kvviz.view.wire_runs import BUDGET
+from tests.ui import pace
 from tests.ui.conftest import from_cells, opened
 from tests.ui.debugger import DebuggerPage
 from tests.ui.page import RESULTS
 from tests.ui.server import Jupyter
-from tests.ui.test_speed import DRAG_MS, PARTS, main_thread
 
 pytestmark = pytest.mark.ui
 
@@ -142,20 +141,8 @@ def test_who_passes_by_asks_for_nothing(debugger: DebuggerPage) -> None:
 
 
 def test_dragging_over_all_runs_is_fast(debugger: DebuggerPage) -> None:
-    # given
-    page = debugger.notebook.page
     debugger.goto(0)
-    session = page.context.new_cdp_session(page)
-    session.send("Performance.enable", {"timeDomain": "threadTicks"})
-    moves = 128
-    # when
-    before = main_thread(session)
-    waited = debugger.root.evaluate(DRAG, moves)
-    spent = [(now - then) / moves for now, then in zip(main_thread(session), before, strict=True)]
-    # then
-    told = ", ".join(f"{part.removesuffix('Duration')} {ms:.1f}" for part, ms in zip(PARTS, spent, strict=True))
-    print(f"ms a move, limit {DRAG_MS}: {told}; waited {statistics.median(waited):.1f} (median)")
-    assert spent[0] < DRAG_MS, told
+    assert pace.cost_of(debugger, DRAG, 128) < pace.DRAG
 
 
 @pytest.fixture

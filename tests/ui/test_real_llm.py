@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import statistics
 from collections.abc import Iterator
 from typing import Literal
 
@@ -12,13 +11,12 @@ import pytest
 from playwright.sync_api import Browser, Locator, expect
 
 from tests.smollm2.real import BUILD, real_folder
-from tests.ui import test_long_decode, test_speed
+from tests.ui import pace, test_long_decode, test_speed
 from tests.ui.caches import CachePage
 from tests.ui.conftest import from_cells, opened
 from tests.ui.debugger import DebuggerPage
 from tests.ui.server import Jupyter
 from tests.ui.test_long_decode import to_run
-from tests.ui.test_speed import DRAG_MS, PARTS, STEP_MS, main_thread
 
 pytestmark = [pytest.mark.ui, pytest.mark.slow]
 
@@ -91,7 +89,7 @@ def test_a_run_with_detail_shows_its_steps(debugger: DebuggerPage) -> None:
     expect(debugger.kv("sentence")).to_contain_text("appended 1 row")
 
 
-MOVES = {"step": (test_speed.PRESS, STEP_MS), "drag": (test_speed.DRAG, DRAG_MS)}
+MOVES = {"step": (test_speed.PRESS, pace.STEP), "drag": (test_speed.DRAG, pace.DRAG)}
 
 
 @pytest.mark.parametrize("open_blocks", [False, True], ids=["folded", "unfolded"])
@@ -99,30 +97,17 @@ MOVES = {"step": (test_speed.PRESS, STEP_MS), "drag": (test_speed.DRAG, DRAG_MS)
 def test_moving_the_cursor_is_fast(debugger: DebuggerPage, script: str, limit: float, open_blocks: bool) -> None:
     debugger.kv("unfold" if open_blocks else "fold").click()
     debugger.goto(debugger.python("t.runs[256].first"))
-    assert cost_of(debugger, script, 120, limit) < limit
+    assert pace.cost_of(debugger, script, 120) < limit
 
 
 def test_dragging_over_all_runs_is_fast(debugger: DebuggerPage) -> None:
     debugger.goto(0)
-    assert cost_of(debugger, test_long_decode.DRAG, 128, DRAG_MS) < DRAG_MS
+    assert pace.cost_of(debugger, test_long_decode.DRAG, 128) < pace.DRAG
 
 
 def test_dragging_over_all_runs_is_fast_with_the_caches_in_view(debugger: DebuggerPage, caches: CachePage) -> None:
     caches.to_run(0)
-    assert cost_of(debugger, test_long_decode.DRAG, 128, DRAG_MS) < DRAG_MS
-
-
-def cost_of(debugger: DebuggerPage, script: str, moves: int, limit: float) -> float:
-    """Milliseconds of the page's main thread for each of so many moves."""
-    page = debugger.notebook.page
-    session = page.context.new_cdp_session(page)
-    session.send("Performance.enable", {"timeDomain": "threadTicks"})
-    before = main_thread(session)
-    waited = debugger.root.evaluate(script, moves)
-    spent = [(now - then) / moves for now, then in zip(main_thread(session), before, strict=True)]
-    told = ", ".join(f"{part.removesuffix('Duration')} {ms:.1f}" for part, ms in zip(PARTS, spent, strict=True))
-    print(f"ms a move, limit {limit:.1f}: {told}; waited {statistics.median(waited):.1f} (median)")
-    return spent[0]
+    assert pace.cost_of(debugger, test_long_decode.DRAG, 128) < pace.DRAG
 
 
 def test_sixty_caches_are_listed_and_each_row_of_one_can_be_read(debugger: DebuggerPage, caches: CachePage) -> None:

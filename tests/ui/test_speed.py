@@ -1,26 +1,22 @@
 """Stepping and scrubbing in the page, without the kernel, on the largest model that we have, with every block open.
 
-Judged by the processor time of the page's main thread, which depends less on what else the machine does just now.
 Chromium draws in software here, on the same cores, so this is a floor for a machine with a screen.
 """
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Iterator
 
 import nbformat
 import pytest
-from playwright.sync_api import Browser, CDPSession
+from playwright.sync_api import Browser
 
+from tests.ui import pace
 from tests.ui.conftest import from_cells, opened
 from tests.ui.debugger import DebuggerPage
 from tests.ui.server import Jupyter
 
 pytestmark = pytest.mark.ui
-
-STEP_MS = 50
-DRAG_MS = 100  # a hand that drags must not get ahead of the page by more than it notices
 
 LARGEST = """
 import kvviz
@@ -58,15 +54,6 @@ DRAG = """async (root, count) => {
 }"""
 
 
-PARTS = ("TaskDuration", "ScriptDuration", "LayoutDuration", "RecalcStyleDuration")
-
-
-def main_thread(session: CDPSession) -> list[float]:
-    """Processor time in ms that the page's main thread has spent so far: in all, and on scripts, layout and style."""
-    metrics = {metric["name"]: metric["value"] for metric in session.send("Performance.getMetrics")["metrics"]}
-    return [1000 * float(metrics[part]) for part in PARTS]
-
-
 @pytest.fixture(scope="module")
 def debugger(browser: Browser, jupyter: Jupyter) -> Iterator[DebuggerPage]:
     """The debugger on the largest model, all blocks unfolded."""
@@ -78,20 +65,13 @@ def debugger(browser: Browser, jupyter: Jupyter) -> Iterator[DebuggerPage]:
         yield debugger
 
 
-@pytest.mark.parametrize(("script", "limit"), [(PRESS, STEP_MS), (DRAG, DRAG_MS)], ids=["step", "drag"])
+@pytest.mark.parametrize(("script", "limit"), [(PRESS, pace.STEP), (DRAG, pace.DRAG)], ids=["step", "drag"])
 def test_moving_the_cursor_is_fast(debugger: DebuggerPage, script: str, limit: float) -> None:
     # given
-    page = debugger.notebook.page
     debugger.goto(debugger.python("t.runs[3].first"))
-    session = page.context.new_cdp_session(page)
-    session.send("Performance.enable", {"timeDomain": "threadTicks"})
     moves = 120
     # when
-    before = main_thread(session)
-    waited = debugger.root.evaluate(script, moves)
-    spent = [(now - then) / moves for now, then in zip(main_thread(session), before, strict=True)]
+    cost = pace.cost_of(debugger, script, moves)
     # then
-    told = ", ".join(f"{part.removesuffix('Duration')} {ms:.1f}" for part, ms in zip(PARTS, spent, strict=True))
-    print(f"ms a move, limit {limit:.1f}: {told}; waited {statistics.median(waited):.1f} (median)")
     assert debugger.step >= moves
-    assert spent[0] < limit, told
+    assert cost < limit

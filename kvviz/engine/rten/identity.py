@@ -18,7 +18,7 @@ from kvviz.engine.placing import FRESH, UNPOOLED, Home
 from kvviz.engine.plan import PlannedNode
 from kvviz.engine.rten.pool import elements_of, type_of, width_of
 from kvviz.engine.rten.table import MICROSOFT
-from kvviz.memory.storage import address, grown
+from kvviz.memory.storage import address, grown, is_start
 from kvviz.trace.events import APPEND, IN_PLACE, VIEW
 
 if TYPE_CHECKING:
@@ -197,10 +197,6 @@ def _present(frame: Frame, planned: PlannedNode, args: list, grow: Any) -> np.nd
     room = storage.room
     if past is None or room is None or room.axis != grow.axis(args, planned.attributes):
         return None
-    rows, axis, root = grow.rows(args, planned.attributes), room.axis, storage.root
-    if past.strides != root.strides or past.dtype != root.dtype:
-        return None
-    if past.shape[:axis] != root.shape[:axis] or past.shape[axis + 1 :] != root.shape[axis + 1 :]:
-        return None
-    fits = room.filled == past.shape[axis] and room.filled + rows <= room.rows
-    return grown(storage, past, rows) if fits else None
+    rows = grow.rows(args, planned.attributes)
+    fits = room.filled == past.shape[room.axis] and room.filled + rows <= room.rows
+    return grown(storage, past, rows) if fits and is_start(storage, past) else None
