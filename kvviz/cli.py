@@ -24,18 +24,18 @@ import numpy as np
 import kvviz
 from kvviz.atomic_write import replacing
 from kvviz.decode.synthetic_inputs import Maker
-from kvviz.engine.schedules import NAMES
 from kvviz.errors import InputError, KvvizError
-from kvviz.explain.words import size
-from kvviz.graph.caches import cache_pairs
+from kvviz.explain.units import size
+from kvviz.graph.cache_pairs import cache_pairs
 from kvviz.graph.model import Graph
+from kvviz.runtimes.named_schedules import NAMES
 from kvviz.smollm2.command import add_arguments as add_smollm2
 from kvviz.smollm2.command import run as run_smollm2
-from kvviz.view.compare import comparison_text, plot_comparison
+from kvviz.view.comparison_view import comparison_text, plot_comparison
 from kvviz.view.export import to_html
 from kvviz.view.perfetto import export_perfetto
-from kvviz.view.report import report, report_data
-from kvviz.view.table import steps_table
+from kvviz.view.report_text import report
+from kvviz.view.steps_table import steps_table
 
 _TOKENS = 16
 _POLICIES = ("ideal", "rten", "onnxruntime")
@@ -95,7 +95,7 @@ def _report(options: argparse.Namespace) -> int:
     trace = _trace(options)
     table = steps_table(trace) if options.steps else None
     if options.json:
-        data = report_data(trace)
+        data = trace.explain().to_dict()
         print(json.dumps(data if table is None else {**data, "table": table.rows}, indent=1))
     else:
         print(report(trace))

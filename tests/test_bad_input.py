@@ -10,7 +10,7 @@ import pytest
 from IPython.core.interactiveshell import InteractiveShell
 
 import kvviz
-from kvviz.decode.single import SingleRun
+from kvviz.decode.single_run import SingleRun
 from kvviz.engine.planning import main_plan
 from kvviz.engine.policy import ideal
 from kvviz.errors import (

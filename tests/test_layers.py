@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import ast
+import re
+from collections import Counter
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
+
+from kvviz.late import late
 
 ROOT = Path(__file__).resolve().parent.parent
 
 # From the bottom up. A package may import from itself and from the rows before its own, not from its neighbours.
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("kvviz.errors",),
-    ("kvviz.atomic_write", "kvviz.collector", "kvviz.interrupts"),
+    ("kvviz.atomic_write", "kvviz.collector", "kvviz.interrupts", "kvviz.late"),
     ("kvviz.graph", "kvviz.memory", "kvviz.smollm2"),
     ("kvviz.trace",),
     ("kvviz.ops",),
+    ("kvviz.caches",),
     ("kvviz.engine",),
+    ("kvviz.runtimes",),
     ("kvviz.decode", "kvviz.ggml", "kvviz.device"),
     ("kvviz.debugger",),
     ("kvviz.explain",),
@@ -27,9 +34,6 @@ LAYERS: tuple[tuple[str, ...], ...] = (
 )
 TOP = len(LAYERS) - 1
 LAYER = {package: number for number, row in enumerate(LAYERS) for package in row}
-
-# (module, module that it may import although it lies higher). Trace's conveniences are bound in kvviz/__init__.py.
-EXCEPTIONS: frozenset[tuple[str, str]] = frozenset()
 
 
 def package_of(module: str) -> str:
@@ -69,7 +73,7 @@ def upward(source: str, module: str, is_package: bool = False) -> list[tuple[int
     own = package_of(module)
     found = []
     for line, name in imported(ast.parse(source), module, is_package):
-        if name.split(".")[0] != "kvviz" or (module, name) in EXCEPTIONS:
+        if name.split(".")[0] != "kvviz":
             continue
         target = package_of(name)
         below = LAYER.get(target, TOP) < LAYER.get(own, TOP)
@@ -101,7 +105,7 @@ def test_imports_point_downwards(path: Path) -> None:
         ("kvviz.ops.add", "import kvviz"),
         ("kvviz.ops.add", "from kvviz import load"),
         ("kvviz.ops.add", "import importlib\nimportlib.import_module('kvviz.view.html')"),
-        ("kvviz.ops.add", "if TYPE_CHECKING:\n    from kvviz.engine.trace import Trace"),
+        ("kvviz.ops.add", "if TYPE_CHECKING:\n    from kvviz.engine.session import Session"),
         ("kvviz.graph.model", "from kvviz.memory import storage"),
         ("kvviz.errors", "from kvviz.graph.model import Node"),
     ],
@@ -115,7 +119,7 @@ def test_an_import_that_points_up_or_sideways_is_found(module: str, source: str)
     [
         ("kvviz.ops.add", "from kvviz.errors import GraphError\nfrom kvviz.graph.model import Node"),
         ("kvviz.ops.add", "from . import registry\nfrom .registry import op\nfrom ..memory import storage"),
-        ("kvviz.widget.debugger", "from kvviz.view import wire"),
+        ("kvviz.widget.debugger_widget", "from kvviz.view import wire"),
         ("kvviz.cli", "import kvviz\nfrom kvviz import plot"),
         ("kvviz.errors", "import numpy"),
     ],
@@ -124,8 +128,29 @@ def test_an_import_that_points_down_is_let_through(module: str, source: str) -> 
     assert not upward(source, module)
 
 
-def test_exceptions_are_few_and_all_needed() -> None:
-    assert len(EXCEPTIONS) <= 3
-    for module, name in EXCEPTIONS:
-        path = ROOT.joinpath(*module.split(".")).with_suffix(".py")
-        assert name in {found for _, found in imported(ast.parse(path.read_text("utf-8")), module, False)}
+def test_no_module_imports_itself_by_way_of_others() -> None:
+    names = {module_of(path): path for path in FILES}
+    graph = {}
+    for module, path in names.items():
+        found = (name for _, name in imported(ast.parse(path.read_text("utf-8")), module, path.name == "__init__.py"))
+        graph[module] = {name for name in found if name in names and name != module}
+    TopologicalSorter(graph).prepare()  # raises CycleError
+
+
+def test_a_base_name_stands_once() -> None:
+    count = Counter(path.stem for path in FILES if not path.stem.startswith("__"))
+    assert [name for name, times in count.items() if times > 1] == []
+
+
+# What holds data has methods that draw it, which are found by name when they are called.
+HOLDERS = {"trace/recording.py", "trace/reasons.py", "explain/diagnose.py", "explain/compare.py"}
+
+
+def test_only_what_holds_data_asks_for_functions_by_name_and_they_are_there() -> None:
+    asked: dict[str, list[str]] = {}
+    for path in FILES:
+        for place in re.findall(r'\blate\("([^"]+)"\)', path.read_text("utf-8")):
+            asked.setdefault(path.relative_to(ROOT / "kvviz").as_posix(), []).append(place)
+    assert asked.keys() == HOLDERS
+    for place in (place for places in asked.values() for place in places):
+        assert callable(late(place))

@@ -12,9 +12,9 @@ import pytest
 
 import kvviz
 from kvviz import Trace
-from kvviz.engine.records import Cache
-from kvviz.graph.caches import cache_pairs
+from kvviz.graph.cache_pairs import cache_pairs
 from kvviz.graph.model import Graph
+from kvviz.trace.records import Cache
 
 ROOT = Path(__file__).resolve().parent.parent / "assets" / "models"
 EXPORTED = [

@@ -8,11 +8,11 @@ from functools import lru_cache
 from typing import Any
 
 from kvviz.debugger.conditions import read_condition
-from kvviz.engine.reasons import is_missed
-from kvviz.engine.records import Step
-from kvviz.engine.trace import Trace
 from kvviz.errors import KvvizError
 from kvviz.graph.names import quoted
+from kvviz.trace.reasons import is_missed
+from kvviz.trace.recording import Trace
+from kvviz.trace.records import Step
 
 KINDS = ("node", "op", "buffer", "decision", "condition")
 DECISIONS = ("missed", "in_place", "run", "copied", "view", "foreign")

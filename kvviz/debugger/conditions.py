@@ -18,9 +18,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kvviz.engine.records import Step
 from kvviz.errors import KvvizError
 from kvviz.graph.names import quoted
+from kvviz.trace.records import Step
 
 LONGEST = 500
 DEEPEST = 20

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 
 from kvviz.debugger.breakpoints import Breakpoint
 from kvviz.debugger.state import depth_of, frame_after, frontier_after, place_of
-from kvviz.engine.records import Placed, Step
 from kvviz.engine.session import Session
-from kvviz.engine.trace import Trace
 from kvviz.errors import KvvizError
+from kvviz.graph.blocks import blocks
 from kvviz.graph.model import Node
-from kvviz.graph.scope import blocks
+from kvviz.trace.recording import Trace
+from kvviz.trace.records import Placed, Step
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from kvviz.engine.reasons import placed_before
-from kvviz.engine.records import Placed
-from kvviz.engine.trace import Trace
 from kvviz.graph.model import Node
+from kvviz.trace.reasons import placed_before
+from kvviz.trace.recording import Trace
+from kvviz.trace.records import Placed
 
 
 def depth_of(trace: Trace, index: int) -> int:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from kvviz.decode.single import run
+from kvviz.decode.single_run import run
 from kvviz.errors import KvvizError, OpError
 from kvviz.graph.model import Graph
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kvviz.engine.ort.known import known
 from kvviz.graph.model import Graph, Node
+from kvviz.runtimes.ort.known_types import known
 
 # Operators whose first output holds the same numbers as their first input.
 _SAME = frozenset(

@@ -11,16 +11,16 @@ from typing import Any
 
 import numpy as np
 
-from kvviz.decode import plausible
-from kvviz.decode.dimensions import Dimensions, place
-from kvviz.decode.feeds import control_feeds, first_caches
+from kvviz.decode import plausible_values
 from kvviz.decode.fitting_lengths import fitting
+from kvviz.decode.run_inputs import control_feeds, first_caches
+from kvviz.decode.symbolic_dimensions import Dimensions, place
 from kvviz.errors import InputError
-from kvviz.graph.caches import CachePair, cache_pairs, control_inputs
+from kvviz.graph.cache_pairs import CachePair, cache_pairs, control_inputs
 from kvviz.graph.external import DEFAULT_LIMIT
 from kvviz.graph.model import Graph, Value
 
-# Inputs that follow from the tokens of a run and the rows of its caches; see `kvviz.decode.feeds.control_feeds`.
+# Inputs that follow from the tokens of a run and the rows of its caches; see `kvviz.decode.run_inputs.control_feeds`.
 _FOLLOW = {
     "attention_mask",
     "position_ids",
@@ -151,8 +151,8 @@ class Maker:
             raise InputError(f"the lengths of these dimensions are not known: {', '.join(missing)}")
         random = np.random.default_rng(seed)
         shapes = {value.name: self._shape(value) for value in self.wanted}
-        scene = plausible.Scene(self.graph, self.roles, self._measured(shapes))
-        made = {value.name: plausible.array(scene, value, shapes[value.name], random) for value in self.wanted}
+        scene = plausible_values.Scene(self.graph, self.roles, self._measured(shapes))
+        made = {value.name: plausible_values.array(scene, value, shapes[value.name], random) for value in self.wanted}
         feeds = {**made, **self.given}
         tokens = self._tokens(feeds)
         if tokens is not None:
@@ -212,7 +212,7 @@ class Maker:
         """Names of first dimensions that are a batch, whatever they are called."""
         found = set()
         for value in self.wanted:
-            if value.shape and plausible.is_batch(value):
+            if value.shape and plausible_values.is_batch(value):
                 found.update(self.dims.unknown(value, 0))
         return found
 

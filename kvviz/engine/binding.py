@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -14,9 +14,6 @@ from kvviz.errors import InputError
 from kvviz.graph.model import Graph, Value
 from kvviz.memory.storage import Storage, offset_in, repeats
 from kvviz.trace.events import Bind
-
-if TYPE_CHECKING:
-    from kvviz.engine.execution import Execution
 
 
 def describe(name: str, value: Any, storage: Storage, how: str) -> Bind:
@@ -120,7 +117,7 @@ def _converted(given: Any, dtype: np.dtype | None) -> np.ndarray:
     return np.asarray(given, dtype=dtype)
 
 
-def bind_inputs(execution: Execution, feeds: Mapping[str, Any], donate: frozenset[str]) -> None:
+def bind_inputs(execution: Any, feeds: Mapping[str, Any], donate: frozenset[str]) -> None:
     """Bind the inputs to the main frame; inputs that share memory share a storage."""
     frame: Frame = execution.main
     plan: Plan = frame.plan
@@ -155,7 +152,7 @@ def _touches(value: Any, others: Sequence[Any]) -> bool:
     return any(np.may_share_memory(part, other) for part in found if isinstance(part, np.ndarray) for other in arrays)
 
 
-def collect_outputs(execution: Execution) -> dict[str, Any]:
+def collect_outputs(execution: Any) -> dict[str, Any]:
     """Outputs by name. One that lives in memory of the caller or of the model, or of another output, is handed over as
     a copy (not counted): who donates it to a later run donates nothing else."""
     frame = execution.main
@@ -194,7 +191,7 @@ def _describe(value: Value) -> str:
     return f"{value.dtype or 'tensor'}{shape}"
 
 
-def end_run(execution: Execution) -> None:
+def end_run(execution: Any) -> None:
     """Let go of everything that the main frame holds; the outputs belong to the caller from now on."""
     frame = execution.main
     kept = [frame.stores[slot] for slot in frame.plan.outputs if frame.stores[slot] is not None]

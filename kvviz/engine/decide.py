@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from kvviz.engine import blockers as b
 from kvviz.engine.frame import Frame
 from kvviz.engine.plan import KEEP, PlannedNode
 from kvviz.memory.storage import grown, is_start, repeats
 from kvviz.ops.registry import Grow
+from kvviz.trace import blockers as b
 
 NOTHING: dict[str, Any] = {}
 ONLY = tuple((position,) for position in range(64))  # what is written down of an op that takes over one input

@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from kvviz.engine import control
+from kvviz.engine import control_flow
 from kvviz.engine.binding import bind_inputs, collect_outputs, describe
 from kvviz.engine.frame import Frame
-from kvviz.engine.outputs import lender, place_outputs, strides_of
-from kvviz.engine.placing import execute_placed
+from kvviz.engine.kernel_outputs import lender, place_outputs, strides_of
+from kvviz.engine.placed_outputs import execute_placed
 from kvviz.engine.plan import Plan, PlannedNode
 from kvviz.engine.policy import Policy
 from kvviz.engine.recorder import Recorder
@@ -94,7 +94,7 @@ class Execution:
                     if frame is self.main:
                         self.finished = True
                         return False
-                    if control.leave(self, frame):
+                    if control_flow.leave(self, frame):
                         return True
                     continue
                 frame.next_position = position
@@ -102,7 +102,7 @@ class Execution:
             if not planned.control:
                 self.execute(frame, planned)
                 return True
-            if control.enter(self, frame, planned):
+            if control_flow.enter(self, frame, planned):
                 return True
 
     def settle(self) -> None:
@@ -115,12 +115,12 @@ class Execution:
             frame = self.stack[-1]
             planned = frame.following()
             if planned is None:
-                if not control.goes_on(frame):
+                if not control_flow.goes_on(frame):
                     self.finished = frame is self.main
                     return
-                control.leave(self, frame)
-            elif control.has_body(frame, planned) and len(frame.frontier()) == 1:
-                control.enter(self, frame, planned)
+                control_flow.leave(self, frame)
+            elif control_flow.has_body(frame, planned) and len(frame.frontier()) == 1:
+                control_flow.enter(self, frame, planned)
             else:
                 return
 

@@ -5,17 +5,16 @@ A plan is made once for (graph, outputs, policy) and used by every run of a deco
 
 from __future__ import annotations
 
-import inspect
 from collections import Counter
 from collections.abc import Callable, Sequence
-from functools import cache, partial
 from operator import itemgetter
 from typing import Any
 from weakref import ref
 
-from kvviz.errors import GraphError, UnsupportedOpsError
+from kvviz.errors import GraphError
 from kvviz.graph.model import Graph, Node
 from kvviz.ops import foreign
+from kvviz.ops.kernel_of import kernel_of
 from kvviz.ops.registry import Grow, OpSpec, find
 from kvviz.trace.program import OpNode
 
@@ -129,38 +128,16 @@ class PlannedNode:
         self.record = OpNode(self.node, self.position, self.control, self.foreign, self.views, overwrites, grows, note)
 
     def _find_kernel(self) -> None:
-        node = self.node
-        spec = find(node.domain, node.op_type, node.opset)
-        n_outputs = len(node.outputs)
-        if spec is not None:
-            accepted = _keywords(spec.kernel)
-            unknown = [name for name in node.attributes if name not in accepted and name not in _HARMLESS]
-            if not unknown:
-                keywords = {name: value for name, value in node.attributes.items() if name in accepted}
-                if "n_outputs" in spec.wants:
-                    keywords["n_outputs"] = n_outputs
-                if "opset" in spec.wants:
-                    keywords["opset"] = node.opset
-                self.spec = spec
-                self.call = partial(spec.kernel, **keywords) if keywords else spec.kernel
-                self.attributes = {**_defaults(spec.kernel), **keywords}
-                self.views = spec.views
-                self.fits = spec.fits
-                given = range(len(self.inputs))
-                self.candidates = tuple((i, self.inputs[i]) for i in spec.overwrites if i in given and self.inputs[i])
-                self.grows = tuple(
-                    g
-                    for g in spec.grows
-                    if g.input < len(self.inputs) and self.inputs[g.input] and g.output < n_outputs
-                )
-                return
-            if not foreign.foreign_available(node.domain, node.op_type, node.opset):
-                raise UnsupportedOpsError(
-                    f"node {node.name!r} ({node.qualified_op}) has attributes that no kernel knows: "
-                    f"{', '.join(unknown)}"
-                )
-        self.foreign = True
-        self.call = foreign.foreign_kernel(node, n_outputs)
+        kernel = kernel_of(self.node)
+        self.call, self.spec, self.attributes = kernel
+        self.foreign = kernel.spec is None
+        if kernel.spec is None:
+            return
+        spec, given, outputs = kernel.spec, range(len(self.inputs)), len(self.node.outputs)
+        self.views = spec.views
+        self.fits = spec.fits
+        self.candidates = tuple((i, self.inputs[i]) for i in spec.overwrites if i in given and self.inputs[i])
+        self.grows = tuple(g for g in spec.grows if g.input in given and self.inputs[g.input] and g.output < outputs)
 
 
 class Plan:
@@ -269,22 +246,6 @@ def unsupported(graph: Graph) -> list[str]:
         if not foreign.foreign_available(node.domain, node.op_type, node.opset):
             missing[f"{node.qualified_op} (opset {node.opset})"] += 1
     return [f"{name} ×{count}" for name, count in missing.items()]
-
-
-# Attributes that say nothing about the result: left over from old opsets, or hints for a particular runtime.
-_HARMLESS = {"consumed_inputs"}
-
-
-@cache
-def _keywords(kernel: Callable) -> frozenset[str]:
-    parameters = inspect.signature(kernel).parameters.values()
-    return frozenset(p.name for p in parameters if p.kind is p.KEYWORD_ONLY)
-
-
-@cache
-def _defaults(kernel: Callable) -> dict[str, Any]:
-    parameters = inspect.signature(kernel).parameters.values()
-    return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY and p.default is not p.empty}
 
 
 def _no_kernel(*_: Any) -> Any:

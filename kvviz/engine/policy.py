@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Any
 
 from kvviz.engine import decide
@@ -38,7 +37,7 @@ class Policy:
         ``schedule(graph, nodes, outputs)`` puts the needed nodes in order.
     captures : callable
         ``captures(frame, planned)`` names the slots of a frame that the body of a control node takes over;
-        see `kvviz.engine.control`.
+        see `kvviz.engine.body_frames`.
     rewrite : callable or None
         ``rewrite(graph, outputs)`` gives the main graph as the runtime has it before it plans; None leaves it alone.
     pool : callable or None
@@ -46,8 +45,8 @@ class Policy:
     prepare : callable or None
         ``prepare(plan)`` is called once for every plan; it may leave ``notes`` on the plan and its nodes.
     homes : callable or None
-        ``homes(execution, frame, planned, args, outs, taken)`` says where each output lives (`kvviz.engine.placing`);
-        None leaves it to the kernels.
+        ``homes(execution, frame, planned, args, outs, taken)`` says where each output lives ; None leaves it to the
+        kernels. See `kvviz.engine.placed_outputs`.
     copies_state : bool
         A Loop copies what it carried into memory of its own when it ends; ``homes`` says where.
     one_plan : bool
@@ -58,7 +57,7 @@ class Policy:
         Of a decode: ``"start"`` reserves room for growing caches before the first run, ``"after"`` moves a cache that
         is full into a larger block after a run.
     rules : tuple of str
-        Sentences for reasons that only this policy has; see `kvviz.engine.blockers.rule`.
+        Sentences for reasons that only this policy has; see `kvviz.trace.blockers.rule`.
     variants : callable or None
         What calling the policy does: ``policies.rten(quirks=False)``.
     """
@@ -80,6 +79,11 @@ class Policy:
     rules: tuple[str, ...] = ()
     variants: Callable[..., Policy] | None = None
 
+    @property
+    def places_outputs(self) -> bool:
+        """Whether it says itself where each output lives."""
+        return self.homes is not None
+
     def __call__(self, **options: Any) -> Policy:
         """The same runtime with other options, where it has any."""
         if self.variants is None:
@@ -94,25 +98,3 @@ ideal = Policy("ideal", "in place whenever memory safety allows it; nodes in the
 never = Policy(
     "never", "every op allocates its outputs; views stay views", in_place=decide.never, captures=decide.by_reference
 )
-# Runtimes build on this module, so they are imported when they are asked for.
-_LATER = {"rten": "kvviz.engine.rten.policy", "onnxruntime": "kvviz.engine.ort.policy"}
-NAMED = {policy.name: policy for policy in (ideal, never)}
-
-
-def find_policy(policy: str | Policy) -> Policy:
-    """The policy of that name; a `Policy` is passed through.
-
-    Raises
-    ------
-    KvvizError
-        If no policy has that name.
-    """
-    if isinstance(policy, Policy):
-        return policy
-    if policy in NAMED:
-        return NAMED[policy]
-    if policy not in _LATER:
-        known = ", ".join((*NAMED, *_LATER))
-        raise KvvizError(f"there is no policy {policy!r}; choose one of {known} or pass a kvviz.Policy")
-    found: Policy = getattr(import_module(_LATER[policy]), policy)
-    return found

@@ -16,8 +16,7 @@ from kvviz.errors import ReplayError
 from kvviz.memory.storage import Reserved, address, repeats, reserve, root_of
 
 if TYPE_CHECKING:
-    from kvviz.engine.session import Session
-    from kvviz.engine.trace import Trace
+    from kvviz.trace.recording import Trace
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +126,7 @@ class Recipe:
     """
 
     kind: str
-    begin: Callable[..., Session]
+    begin: Callable[..., Any]
     options: Mapping[str, Any]
     given: Callable[[], dict[str, Any]]
     rows: int = 0
@@ -138,7 +137,7 @@ class Recipe:
         """Run once more from the same inputs; see `session`."""
         return self.session(room=room, **changes).run_to_end()
 
-    def session(self, *, room: Mapping[str, tuple[int, int]] | None = None, **changes: Any) -> Session:
+    def session(self, *, room: Mapping[str, tuple[int, int]] | None = None, **changes: Any) -> Any:
         """A session that begins with the same inputs.
 
         Parameters

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from kvviz.engine import control
+from kvviz.engine import control_flow
 from kvviz.engine.execution import Execution
 from kvviz.engine.plan import Plan
 from kvviz.engine.recipe import Kept
@@ -22,7 +22,7 @@ from kvviz.trace.events import VIEW, Op
 
 if TYPE_CHECKING:
     from kvviz.engine.policy import Policy
-    from kvviz.engine.trace import Trace
+    from kvviz.trace.recording import Trace
 
 BUDGET = 256 << 20
 # Every so many runs the carried inputs are kept as well, where they are small, so that a replay is never long.
@@ -67,12 +67,12 @@ class Replayer:
         self.left -= size
         self.runs.append(Fed(Kept(fresh), donate, dict(carried)))
 
+    def value(self, trace: Trace, name: str, step: int) -> np.ndarray:
+        """A value of the step's frame as it was right after that step; see `Trace.value`."""
+        return _value_at(self, trace, name, step)
 
-def value_at(trace: Trace, name: str, step: int) -> np.ndarray:
-    """A value of the step's frame as it was right after that step."""
-    replayer: Replayer | None = trace.replayer
-    if replayer is None:
-        raise ReplayError("values were not recorded: this trace was loaded from a file")
+
+def _value_at(replayer: Replayer, trace: Trace, name: str, step: int) -> np.ndarray:
     rows = trace.log
     if not 0 <= step < len(rows):
         raise ReplayError(f"step {step} does not exist; the trace has {len(rows)} steps")
@@ -153,7 +153,7 @@ def repeat(execution: Any, trace: Trace, row: Op, frame_shift: int = 0, hold: bo
         while inner.parent is not None and inner.parent != frame.id + frame_shift:
             inner = trace.log.frames[inner.parent]
         assert inner.caller is not None
-        control.enter(execution, frame, frame.plan.order[inner.caller.position])
+        control_flow.enter(execution, frame, frame.plan.order[inner.caller.position])
     frame = next(f for f in execution.stack if f.id == target)
     planned = frame.plan.order[row.op.position]
     if hold:

@@ -16,16 +16,16 @@ from kvviz.engine.binding import check_inputs, end_run
 from kvviz.engine.execution import Execution
 from kvviz.engine.plan import PlannedNode
 from kvviz.engine.planning import main_plan
-from kvviz.engine.policy import Policy, find_policy
+from kvviz.engine.policy import Policy, ideal
 from kvviz.engine.preview import preview
 from kvviz.engine.recorder import Recorder
-from kvviz.engine.records import Live, Run
 from kvviz.engine.replay import Carried, Replayer, repeat
-from kvviz.engine.trace import Trace
 from kvviz.engine.weights import Weights
 from kvviz.errors import KvvizError, ReplayError
 from kvviz.graph.model import Graph, Node
 from kvviz.interrupts import WAITING, deliver, held_back
+from kvviz.trace.recording import Trace
+from kvviz.trace.records import Live, Run
 
 # Ops that are left as they were written down, which is fast, before they are packed, which is small.
 _UNSETTLED = 1 << 14
@@ -39,7 +39,7 @@ class Session:
     graph : Graph
     outputs : sequence of str, optional
         Values to compute; the graph's outputs by default.
-    policy : str or Policy
+    policy : Policy
     record : bool
         Whether to write the steps down.
     poison : bool
@@ -50,11 +50,11 @@ class Session:
         self,
         graph: Graph,
         outputs: Sequence[str] | None = None,
-        policy: str | Policy = "ideal",
+        policy: Policy = ideal,
         record: bool = True,
         poison: bool = False,
     ) -> None:
-        self.policy = find_policy(policy)
+        self.policy = policy
         self.plan = main_plan(graph, None if outputs is None else tuple(outputs), self.policy)
         self.graph = graph = self.plan.graph  # as the policy has it
         self.recorder = Recorder(record, poison)

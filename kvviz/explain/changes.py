@@ -7,9 +7,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kvviz.engine.decide import by_value
-from kvviz.engine.policy import Policy, find_policy
-from kvviz.engine.schedules import Before, GraphKey, Picks
+from kvviz.engine.policy import Policy
+from kvviz.explain.policy_of import rules_of
 from kvviz.graph.model import Graph
+from kvviz.runtimes.named_policies import find_policy
+from kvviz.runtimes.schedules import Before, GraphKey, Picks
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +111,7 @@ def arguments(trace: Any, changes: Sequence[Change], picked: bool = False) -> di
     found: dict[str, Any] = {}
     options = trace.recipe.options
     policy = _policy(trace, changes, picked)
-    if policy is not trace.policy:
+    if policy is not rules_of(trace):
         found["policy"] = policy
     donated = [change.input for change in changes if isinstance(change, Donate)]
     if donated:
@@ -188,7 +190,7 @@ def _anew(graph: Graph, made: dict[int, Graph]) -> Graph:
 
 
 def _policy(trace: Any, changes: Sequence[Change], picked: bool) -> Policy:
-    policy: Policy = trace.policy
+    policy = rules_of(trace)
     for change in changes:
         if isinstance(change, UsePolicy):
             policy = replace(find_policy(change.name), schedule=policy.schedule)

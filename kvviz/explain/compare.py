@@ -11,14 +11,18 @@ from typing import Any
 
 import numpy as np
 
-from kvviz.engine.policy import Policy, Schedule, find_policy
-from kvviz.engine.schedules import label, least_live, named
+from kvviz.engine.policy import Policy, Schedule
 from kvviz.explain.comparison.aligning import align
 from kvviz.explain.comparison.difference import Difference, first_difference
 from kvviz.explain.comparison.equality import unlike
 from kvviz.explain.comparison.runs import runner
+from kvviz.explain.policy_of import rules_of
 from kvviz.explain.summary import counts
 from kvviz.graph.model import Graph
+from kvviz.late import late
+from kvviz.runtimes.named_policies import find_policy
+from kvviz.runtimes.named_schedules import label, named
+from kvviz.runtimes.schedules import least_live
 
 __all__ = ["Comparison", "Difference", "Row", "align", "compare", "comparison_of", "first_difference"]
 
@@ -72,7 +76,7 @@ class Row:
     difference: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Comparison:
     """Traces of the same thing under different rules.
 
@@ -113,6 +117,22 @@ class Comparison:
     def __iter__(self) -> Iterator[Row]:
         return iter(self.rows)
 
+    def table(self) -> Any:
+        """The rows as a table that prints, shows itself in a notebook, and has ``rows``."""
+        return late("view.comparison_view:comparison_table")(self)
+
+    def plot(self, figure: Any = None) -> Any:
+        """Bars of what each row costs, and the live bytes of all over their steps; returns the matplotlib figure."""
+        return late("view.comparison_view:plot_comparison")(self, figure)
+
+    def __repr__(self) -> str:
+        text: str = late("view.comparison_view:comparison_text")(self)
+        return text
+
+    def _repr_html_(self) -> str:
+        html: str = late("view.comparison_view:comparison_html")(self)
+        return html
+
 
 def compare(
     graph: Graph,
@@ -135,7 +155,7 @@ def compare(
         overwrite is copied for each, with the room that `kvviz.reserve` gave it.
     policies : sequence of str or Policy
     schedules : sequence or mapping of str or callable, optional
-        Orders to try under each policy: names (see `kvviz.engine.schedules.named`), schedules, or None for the
+        Orders to try under each policy: names (see `kvviz.runtimes.named_schedules`), schedules, or None for the
         policy's own; that is all by default. ``"least_live"`` plans with the sizes of the first row.
     fixes : sequence of Fix, optional
         Each is applied, and its trace is one more row.
@@ -191,7 +211,7 @@ def _row(name: str, trace: Any, reference: Any) -> Row:
     return Row(
         name,
         trace.policy.name,
-        label(trace.policy.schedule),
+        label(rules_of(trace).schedule),
         trace.peak_bytes,
         trace.peak_bytes - weights,
         trace.bytes_allocated,

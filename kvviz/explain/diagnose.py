@@ -9,13 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from kvviz.explain.findings import CacheFinding, cache_findings
-from kvviz.explain.held import Held, held_too_long
-from kvviz.explain.index import index_of
+from kvviz.explain.cache_findings import CacheFinding, cache_findings
+from kvviz.explain.cache_notices import with_warnings
 from kvviz.explain.lower_peak import OtherOrder, lower_peak
 from kvviz.explain.peak import Peak, peak
+from kvviz.explain.retention import Held, held_too_long
 from kvviz.explain.summary import Counts, Missed, counts, missed
-from kvviz.explain.warned import with_warnings
+from kvviz.late import late
+from kvviz.trace.value_index import index_of
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -51,6 +52,19 @@ class Report:
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled as its trace, which is diagnosed anew: fixes are found when they are read."""
         return explain, (self.trace,)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain values, ready for JSON."""
+        data: dict[str, Any] = late("view.report_data:report_data")(self)
+        return data
+
+    def __repr__(self) -> str:
+        text: str = late("view.report_text:report_text")(self)
+        return text
+
+    def _repr_html_(self) -> str:
+        html: str = late("view.report_html:report_html")(self)
+        return html
 
 
 def explain(trace: Any) -> Report:

@@ -10,20 +10,21 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kvviz.engine import decide
-from kvviz.engine.blockers import Blocker
 from kvviz.engine.replay import is_random
-from kvviz.engine.rten.rule import Rules
-from kvviz.engine.schedules import key_of
 from kvviz.errors import KvvizError
 from kvviz.explain.changes import Change, GrowAfter, RunFirst, arguments
-from kvviz.explain.clearing import Unfixable
-from kvviz.explain.index import Index, index_of
-from kvviz.explain.lives import nbytes
-from kvviz.explain.ordering import check_order
+from kvviz.explain.fix_wording import KINDS, code_of, label_of, sentence_of
+from kvviz.explain.policy_of import policy_of
+from kvviz.explain.reordering import check_order
+from kvviz.explain.sole_use import Unfixable
 from kvviz.explain.under_ideal import appends_rows, as_refused, under_ideal
 from kvviz.explain.under_rten import under_rten
-from kvviz.explain.wording import KINDS, code_of, label_of, sentence_of
-from kvviz.explain.words import short
+from kvviz.explain.units import short
+from kvviz.runtimes.rten.dispatch_rule import Rules
+from kvviz.runtimes.schedules import key_of
+from kvviz.trace.blockers import Blocker
+from kvviz.trace.lifetimes import nbytes
+from kvviz.trace.value_index import Index, index_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,12 +139,12 @@ def _fix(index: Index, step: int, position: int, changes: tuple[Change, ...], pi
 
 def _rules(trace: Any) -> Callable[[Index, int, int, int], tuple[Change, ...]]:
     """By whose rules a fix is found."""
-    policy = trace.policy
-    if trace.recipe is None and policy.name != "ideal":
+    policy = policy_of(trace)
+    if policy is None or (trace.recipe is None and policy.name != "ideal"):
         raise Unfixable("a trace that was loaded does not know its rules")
     if isinstance(getattr(policy.in_place, "__self__", None), Rules):
         return under_rten
-    if policy.homes is not None:
+    if policy.places_outputs:
         # Whoever does not use this runtime does without its tables.
         from kvviz.explain import under_onnxruntime as ort
 

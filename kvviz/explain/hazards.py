@@ -15,9 +15,9 @@ from typing import Any, cast
 
 import numpy as np
 
-from kvviz.explain.index import Index, index_of
-from kvviz.explain.reachability import Reachability
-from kvviz.explain.touches import Touch, Touches, overlap
+from kvviz.trace.accesses import Touch, Touches, overlap
+from kvviz.trace.step_order import Reachability
+from kvviz.trace.value_index import Index, index_of
 
 # So many touches are looked at one by one, more of them together.
 _FEW = 16

@@ -14,17 +14,18 @@ import numpy as np
 
 from kvviz.engine import decide
 from kvviz.engine.plan import needed
-from kvviz.engine.policy import Schedule
-from kvviz.engine.schedules import LeastLive, Picks, depth_first, key_of, least_live, model_order
-from kvviz.engine.schedules.frontier import reads
+from kvviz.engine.policy import Schedule, model_order
 from kvviz.explain.changes import Reorder, asked
-from kvviz.explain.effect import live_curve
+from kvviz.explain.fix_wording import KINDS, code_of, label_of
 from kvviz.explain.fixes import Fix, is_repeatable
-from kvviz.explain.index import Index
-from kvviz.explain.kept import keeps_all
-from kvviz.explain.wording import KINDS, code_of, label_of
-from kvviz.explain.words import size
+from kvviz.explain.kept_runs import keeps_all
+from kvviz.explain.peak_effect import live_curve
+from kvviz.explain.policy_of import policy_of
+from kvviz.explain.units import size
 from kvviz.graph.model import Node
+from kvviz.runtimes.schedules import LeastLive, Picks, depth_first, key_of, least_live
+from kvviz.runtimes.schedules.frontier import reads
+from kvviz.trace.value_index import Index
 
 # Of what is alive beside the weights at most this part must be left, and of the whole peak at least this part saved.
 _MUCH, _WORTH = 2 / 3, 1 / 20
@@ -56,8 +57,8 @@ def lower_peak(index: Index) -> OtherOrder | None:
 
     Only where memory safety alone decides (``ideal``, ``never``): elsewhere the order changes the rules' decisions.
     """
-    trace = index.trace
-    if trace.policy.in_place not in (decide.ideal, decide.never) or trace.policy.homes is not None:
+    trace, policy = index.trace, policy_of(index.trace)
+    if policy is None or policy.in_place not in (decide.ideal, decide.never) or policy.places_outputs:
         return None
     if not index.rows or not keeps_all(trace) or not is_repeatable(index, len(index.rows) - 1):
         return None
@@ -67,9 +68,9 @@ def lower_peak(index: Index) -> OtherOrder | None:
     measured = least_live(trace)
     books = _Books(index, measured, nodes, outputs)
     orders: list[tuple[str, str, Schedule]] = [
-        ("least-live order", "kvviz.engine.schedules.least_live(trace)", measured),
-        ("depth-first order", "kvviz.engine.schedules.depth_first", depth_first),
-        ("the model's order", "kvviz.engine.schedules.model_order", model_order),
+        ("least-live order", "kvviz.runtimes.schedules.least_live(trace)", measured),
+        ("depth-first order", "kvviz.runtimes.schedules.depth_first", depth_first),
+        ("the model's order", "kvviz.runtimes.schedules.model_order", model_order),
     ]
     best: tuple[int, str, str, Sequence[Node]] | None = None
     for name, code, schedule in orders:

@@ -8,11 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from kvviz.explain.effect import live_curve
-from kvviz.explain.held import is_past_use
-from kvviz.explain.index import Index, index_of
-from kvviz.explain.lives import Key, Life
+from kvviz.explain.peak_effect import live_curve
+from kvviz.explain.retention import is_past_use
 from kvviz.trace.events import VIEW
+from kvviz.trace.lifetimes import Key, Life
+from kvviz.trace.value_index import Index, index_of
 
 GROUPS = ("weights", "inputs", "cache", "activations", "views", "held too long", "not recorded")
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from kvviz.engine.plan import Plan, PlannedNode
 from kvviz.engine.planning import plan_for
-from kvviz.explain.index import Index
+from kvviz.explain.policy_of import rules_of
 from kvviz.trace.events import Op
+from kvviz.trace.value_index import Index
 
 
 def plan_of(index: Index, frame: int) -> Plan:
     """The plan of a frame; the very object that ran, while its graph lives."""
     program = index.frames[frame].program
-    return plan_for(program.graph, program.outputs, index.trace.policy)
+    return plan_for(program.graph, program.outputs, rules_of(index.trace))
 
 
 def planned_of(index: Index, op: Op) -> PlannedNode:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from kvviz.explain.telling import UNKNOWN, Grown, Out, main_output, tell, tell_rule
+from kvviz.explain.phrases import UNKNOWN, Grown, Out, main_output, tell, tell_rule
 from kvviz.graph.model import Node
 from kvviz.ops.registry import find
 

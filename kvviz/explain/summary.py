@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from kvviz.engine.blockers import Blocker, BlockerCode
-from kvviz.engine.reasons import is_missed
-from kvviz.explain.clones import Clone, clones, reasons
-from kvviz.explain.effect import peak_effect
 from kvviz.explain.fixes import Fix
-from kvviz.explain.index import index_of
+from kvviz.explain.loop_clones import Clone, clones, reasons
+from kvviz.explain.peak_effect import peak_effect
+from kvviz.trace.blockers import Blocker, BlockerCode
 from kvviz.trace.events import APPEND, IN_PLACE, VIEW, Op
+from kvviz.trace.reasons import is_missed
+from kvviz.trace.value_index import index_of
 
 _UNFIT = (BlockerCode.SHAPE_DIFFERS, BlockerCode.DTYPE_DIFFERS)
 
@@ -33,7 +33,7 @@ class Counts:
         Made nothing but views of an input.
     missed : int
         Could have run in place, or have been a view, by kind, and spent memory because they did not; see
-        `kvviz.engine.reasons.is_missed`.
+        `kvviz.trace.reasons.is_missed`.
     cannot : int
         All others: their kind never runs in place under the policy, or there was nothing to spare.
     bodies : int

@@ -11,14 +11,15 @@ from typing import Any
 
 import numpy as np
 
-from kvviz.engine import blockers as b
 from kvviz.engine import decide
+from kvviz.explain.append_room import make_room
 from kvviz.explain.changes import Change, UsePolicy
-from kvviz.explain.clearing import Clearing, Unfixable, handed_over
-from kvviz.explain.index import Index
-from kvviz.explain.layout import is_row_major, is_spread
 from kvviz.explain.plans import planned_of
-from kvviz.explain.room import make_room
+from kvviz.explain.policy_of import rules_of
+from kvviz.explain.row_major import is_row_major, is_spread
+from kvviz.explain.sole_use import Clearing, Unfixable, handed_over
+from kvviz.trace import blockers as b
+from kvviz.trace.value_index import Index
 
 _HOPELESS = b.CONSTANT | b.SAME_OP_TWICE | b.SHAPE_DIFFERS | b.DTYPE_DIFFERS | b.NOT_CONTIGUOUS | b.OP_CANNOT
 
@@ -33,7 +34,7 @@ def as_refused(index: Index, step: int, position: int, mask: int) -> tuple[Chang
     if is_spread(index, row.frame, row.op.node.inputs[position]):
         # Of what the caller lent that is not among the reasons.
         raise Unfixable("an Expand made it")
-    lends = index.trace.policy.captures is decide.by_reference
+    lends = rules_of(index.trace).captures is decide.by_reference
     return tuple(Clearing(index, step, position, partial(handed_over, lends=lends)).changes)
 
 

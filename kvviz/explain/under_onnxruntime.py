@@ -9,17 +9,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from kvviz.engine import blockers as b
-from kvviz.engine.ort import refusal
-from kvviz.engine.ort.known import known
-from kvviz.engine.ort.policy import in_place
 from kvviz.engine.plan import Plan, needed
 from kvviz.explain.changes import Change, Donate, FixDims, arguments, asked
-from kvviz.explain.clearing import Clearing, Unfixable
-from kvviz.explain.index import Index
-from kvviz.explain.kept import keeps_all
-from kvviz.explain.wording import graph_at
+from kvviz.explain.fix_wording import graph_at
+from kvviz.explain.kept_runs import keeps_all
+from kvviz.explain.policy_of import rules_of
+from kvviz.explain.sole_use import Clearing, Unfixable
 from kvviz.graph.model import Graph
+from kvviz.runtimes.ort import refusal
+from kvviz.runtimes.ort.known_types import known
+from kvviz.runtimes.ort.ort_policy import in_place
+from kvviz.trace import blockers as b
+from kvviz.trace.value_index import Index
 
 __all__ = ["in_place", "under_onnxruntime"]
 
@@ -87,7 +88,7 @@ def _planned(index: Index, frame: int, changes: tuple[Change, ...]) -> dict[int,
     """What onnxruntime would note of the nodes of a frame's graph after the changes, by their indices."""
     trace = index.trace
     told = arguments(trace, changes)
-    policy = told.get("policy", trace.policy)
+    policy = told.get("policy", rules_of(trace))
     main = tuple(told.get("outputs", asked(trace)))
     graph: Graph = index.frames[frame].program.graph
     if "graph" in told:

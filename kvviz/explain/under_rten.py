@@ -10,16 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from kvviz.engine import blockers as b
-from kvviz.engine.rten.rule import NOT_TRIED
-from kvviz.engine.schedules import key_of
+from kvviz.explain.append_room import make_room
 from kvviz.explain.changes import Change, Donate, Swap
-from kvviz.explain.clearing import Clearing, Unfixable
-from kvviz.explain.index import Index
-from kvviz.explain.layout import is_row_major
 from kvviz.explain.plans import plan_of, planned_of
-from kvviz.explain.room import make_room
+from kvviz.explain.policy_of import rules_of
+from kvviz.explain.row_major import is_row_major
+from kvviz.explain.sole_use import Clearing, Unfixable
+from kvviz.runtimes.rten.dispatch_rule import NOT_TRIED
+from kvviz.runtimes.schedules import key_of
+from kvviz.trace import blockers as b
 from kvviz.trace.events import IN_PLACE, VIEW
+from kvviz.trace.value_index import Index
 
 _CLEARED = b.NOT_LAST_USE | b.REQUESTED_OUTPUT | b.BORROWED_INPUT | b.CAPTURED_BY_REFERENCE | b.ALIASED
 _NOTHING = b.OTHER_INPUT_BUSY | NOT_TRIED
@@ -60,7 +61,8 @@ def under_rten(index: Index, step: int, position: int, mask: int) -> tuple[Chang
 
 def _for_one_operand(index: Index, step: int, position: int) -> tuple[Change, ...]:
     """A commutative op tries the operand with the most elements, of equal ones the last."""
-    row, policy = index.rows[step], index.trace.policy
+    row = index.rows[step]
+    policy: Any = rules_of(index.trace)
     changes = _free(index, step, position)
     if not _holds_output(index, step, position):
         raise Unfixable("its buffer could not hold the output")
@@ -137,7 +139,8 @@ def _holds_output(index: Index, step: int, position: int) -> bool:
     ):
         return False
     outs = tuple(None if out is None else np.empty(out.shape or (), out.dtype) for out in row.outs)
-    homes = index.trace.policy.homes(None, None, planned, args, outs, (position,))
+    policy: Any = rules_of(index.trace)
+    homes = policy.homes(None, None, planned, args, outs, (position,))
     return homes[0].how in (VIEW, IN_PLACE)
 
 

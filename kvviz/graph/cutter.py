@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from kvviz.graph.model import Node
-from kvviz.graph.narrow import narrow_sections
-from kvviz.graph.order import topological
-from kvviz.graph.paths import Scope, common_path
+from kvviz.graph.module_paths import Scope, common_path
+from kvviz.graph.narrow_points import narrow_sections
+from kvviz.graph.topological_order import topological
 
 MOST = 60
 """Nodes in a block at most: what one drawing can show legibly."""

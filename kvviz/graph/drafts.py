@@ -9,7 +9,7 @@ from typing import Any
 from kvviz.errors import GraphError
 from kvviz.graph.model import Graph, Value
 from kvviz.graph.names import quoted, text
-from kvviz.graph.order import find_cycle, topological
+from kvviz.graph.topological_order import find_cycle, topological
 
 
 @dataclass(slots=True)

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import onnx
 
 from kvviz.errors import LoadError
-from kvviz.graph.convert import Reader, read_opsets
 from kvviz.graph.external import DEFAULT_LIMIT, Source
+from kvviz.graph.from_onnx import Reader, read_opsets
 from kvviz.graph.model import Graph
 from kvviz.graph.names import quoted
 

@@ -19,8 +19,8 @@ from onnx import helper, numpy_helper, shape_inference
 
 from kvviz.graph import shapes_control
 from kvviz.graph.attributes import value_type
-from kvviz.graph.convert import node_proto
 from kvviz.graph.external import Source
+from kvviz.graph.from_onnx import node_proto
 from kvviz.graph.model import Graph, Node, Value
 from kvviz.graph.shape_merge import merge
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from kvviz.errors import OpError
-from kvviz.ops.kept import Kept
+from kvviz.ops.derived_results import Kept
 from kvviz.ops.numeric import FLOAT32
 from kvviz.ops.registry import op
 

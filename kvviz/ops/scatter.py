@@ -9,7 +9,7 @@ import numpy as np
 
 from kvviz.errors import OpError
 from kvviz.ops.arguments import counted
-from kvviz.ops.index import check_within, element_grid, wrapped
+from kvviz.ops.gather import check_within, element_grid, wrapped
 from kvviz.ops.registry import op
 
 _REDUCE: dict[str, Any] = {"add": np.add, "mul": np.multiply, "min": np.minimum, "max": np.maximum}

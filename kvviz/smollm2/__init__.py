@@ -10,8 +10,8 @@
 
 from __future__ import annotations
 
-from kvviz.smollm2.convert import convert
 from kvviz.smollm2.decoder import FORMS
+from kvviz.smollm2.gguf_to_onnx import convert
 from kvviz.smollm2.vocabulary import Tokenizer, tokenizer
 
 __all__ = ["FORMS", "Tokenizer", "convert", "tokenizer"]

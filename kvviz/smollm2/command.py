@@ -7,8 +7,8 @@ import sys
 from collections.abc import Sequence
 
 from kvviz.errors import KvvizError
-from kvviz.smollm2.convert import convert
 from kvviz.smollm2.decoder import FORMS
+from kvviz.smollm2.gguf_to_onnx import convert
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

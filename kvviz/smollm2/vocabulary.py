@@ -75,7 +75,7 @@ class Tokenizer:
 
 
 def tokenizer(folder: str | os.PathLike[str]) -> Tokenizer:
-    """Read the tokenizer that `kvviz.smollm2.convert` wrote.
+    """Read the tokenizer that `kvviz.smollm2.gguf_to_onnx` wrote.
 
     Parameters
     ----------

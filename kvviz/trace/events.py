@@ -62,7 +62,7 @@ class Op(NamedTuple):
     taken : tuple of int
         Positions of the inputs with which it was called in place.
     masks : tuple of (int, int)
-        By position of an input, why it was not: bits of `kvviz.engine.blockers`.
+        By position of an input, why it was not: bits of `kvviz.trace.blockers`.
     outs : tuple of Output or None
         One for each output; None for an absent one.
     freed : tuple of int

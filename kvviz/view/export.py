@@ -17,15 +17,15 @@ from kvviz.atomic_write import write_text
 from kvviz.errors import KvvizError
 from kvviz.explain.compare import align
 from kvviz.explain.comparison.alike import alike
-from kvviz.explain.kept import keeps_all, told_steps
-from kvviz.explain.words import short, size
+from kvviz.explain.kept_runs import keeps_all, told_steps
+from kvviz.explain.units import short, size
+from kvviz.view.payload import Payloads
+from kvviz.view.payload_cache_rows import cache_payload
+from kvviz.view.payload_pair import pair_payload, partner
+from kvviz.view.payload_plan import plan_payload
+from kvviz.view.payload_runs import few_runs
+from kvviz.view.steps_table import steps_table
 from kvviz.view.svg import picture
-from kvviz.view.table import steps_table
-from kvviz.view.wire import Payloads
-from kvviz.view.wire_cache import cache_payload
-from kvviz.view.wire_pair import pair_payload, partner
-from kvviz.view.wire_plan import plan_payload
-from kvviz.view.wire_runs import few_runs
 
 # The bundle belongs to the widget, which lies above this layer: only its files are read, nothing is imported.
 STATIC = Path(__file__).resolve().parent.parent / "widget" / "static"

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from kvviz.explain.kept import in_kept_runs, keeps_all
-from kvviz.explain.words import buffer, short, size
-from kvviz.view import several
-from kvviz.view.chart import (
+from kvviz.explain.kept_runs import in_kept_runs, keeps_all
+from kvviz.explain.units import buffer, short, size
+from kvviz.view import many_traces
+from kvviz.view.chart_axes import (
     axes_and_theme,
     finish,
     hue_of,
@@ -28,8 +28,8 @@ from kvviz.view.chart import (
     whole_numbers,
 )
 from kvviz.view.palette import OWNERS, STATES, Theme
+from kvviz.view.payload import run_label
 from kvviz.view.rowplot import rows
-from kvviz.view.wire import run_label
 
 __all__ = ["cache", "copies", "lifetimes", "memory", "protocols", "rows"]
 
@@ -53,9 +53,9 @@ def memory(trace: Any, ax: Any = None) -> Any:
     -------
     Axes
     """
-    traces = several.traces_of(trace)
+    traces = many_traces.traces_of(trace)
     if traces is not None:
-        return several.held(traces, ax)
+        return many_traces.held(traces, ax)
     ax, theme = axes_and_theme(ax, (8.0, 3.0))
     live = live_bytes(trace)
     unit, scale = unit_of(live.max(initial=0.0))
@@ -105,9 +105,9 @@ def cache(trace: Any, ax: Any = None) -> Any:
     -------
     Axes
     """
-    traces = several.traces_of(trace)
+    traces = many_traces.traces_of(trace)
     if traces is not None:
-        return several.occupancy(traces, ax)
+        return many_traces.occupancy(traces, ax)
     ax, theme = axes_and_theme(ax, (8.0, 3.0))
     groups = cache_groups(trace)
     top = 1
@@ -152,9 +152,9 @@ def copies(trace: Any, ax: Any = None, *, closed: Any = None) -> Any:
     -------
     Axes
     """
-    traces = several.traces_of(trace)
+    traces = many_traces.traces_of(trace)
     if traces is not None:
-        return several.copied(traces, ax, closed)
+        return many_traces.copied(traces, ax, closed)
     ax, theme = axes_and_theme(ax, (8.0, 3.0))
     copied = np.array([run.bytes_copied for run in trace.runs], float)
     written = np.array([run.bytes_written for run in trace.runs], float)
@@ -173,7 +173,7 @@ def copies(trace: Any, ax: Any = None, *, closed: Any = None) -> Any:
         label=f"written new, {size(rest.sum())} in all",
     )
     if closed is not None:
-        form = several.by_run(closed, len(runs))
+        form = many_traces.by_run(closed, len(runs))
         ax.plot(
             runs, form / scale, color=theme.ink, linewidth=0.8, linestyle=(0, (4, 3)), label="copied, by calculation"
         )

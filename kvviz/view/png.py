@@ -6,9 +6,9 @@ import io
 from typing import Any
 
 from kvviz.explain.sentences import sentence
-from kvviz.explain.words import short, size
+from kvviz.explain.units import short, size
 from kvviz.view import plots
-from kvviz.view.chart import points_of, text_width
+from kvviz.view.chart_axes import points_of, text_width
 from kvviz.view.palette import LIGHT
 
 WIDTH, DPI = 9.0, 100

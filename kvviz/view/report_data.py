@@ -8,20 +8,15 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from kvviz.explain.diagnose import explain
-from kvviz.explain.kept import kept_runs
+from kvviz.explain.diagnose import Report
+from kvviz.explain.kept_runs import kept_runs
 from kvviz.explain.summary import Missed
-from kvviz.view.wire_runs import run_label
+from kvviz.view.payload_runs import run_label
 
 
-def report_data(trace: Any) -> dict[str, Any]:
-    """The report as plain values that JSON can hold; nothing is cut.
-
-    Parameters
-    ----------
-    trace : Trace
-    """
-    found = explain(trace)
+def report_data(found: Report) -> dict[str, Any]:
+    """The report as plain values that JSON can hold; nothing is cut."""
+    trace = found.trace
     kept = frozenset(kept_runs(trace))
     return {
         "model": model_facts(trace),

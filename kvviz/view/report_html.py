@@ -7,11 +7,11 @@ from html import escape
 from typing import Any
 
 from kvviz.explain.diagnose import Report
-from kvviz.explain.held_groups import HeldGroup, held_groups
-from kvviz.explain.kept import in_kept_runs, keeps_all, told_steps
+from kvviz.explain.kept_runs import in_kept_runs, keeps_all, told_steps
 from kvviz.explain.peak import GROUPS, Peak
+from kvviz.explain.retention_groups import HeldGroup, held_groups
 from kvviz.explain.summary import Missed, best_fixes, nearest
-from kvviz.explain.words import buffer, count, short, size, with_short_names
+from kvviz.explain.units import buffer, count, short, size, with_short_names
 from kvviz.view.palette import OWNERS, STATES, Look
 from kvviz.view.report_data import before_or_in
 

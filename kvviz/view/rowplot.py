@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from kvviz.errors import KvvizError
-from kvviz.explain.words import short
-from kvviz.view.chart import axes_and_theme, finish, hue_of, legend, say, whole_numbers
-from kvviz.view.heat import STATES, cells
+from kvviz.explain.units import short
+from kvviz.view.chart_axes import axes_and_theme, finish, hue_of, legend, say, whole_numbers
+from kvviz.view.heat_cells import STATES, cells
 from kvviz.view.palette import OWNERS, Theme, mix
 from kvviz.view.palette import STATES as LOOKS
 

@@ -12,15 +12,15 @@ from dataclasses import dataclass
 from typing import Any
 from xml.sax.saxutils import escape, quoteattr
 
-from kvviz.engine.reasons import is_missed
 from kvviz.explain.sentences import sentence
-from kvviz.explain.words import dims, short
+from kvviz.explain.units import dims, short
+from kvviz.graph.blocks import blocks
 from kvviz.graph.model import Node
-from kvviz.graph.scope import blocks
-from kvviz.view.layout import Drawing, layout
+from kvviz.trace.reasons import is_missed
+from kvviz.view.block_layout import Drawing, layout
 from kvviz.view.palette import LIGHT, STATES, Look, mix
+from kvviz.view.payload import run_label
 from kvviz.view.sketch import OP_PITCH, SHAPE_PITCH, sketch
-from kvviz.view.wire import run_label
 
 # Of a larger block only the nodes next to the step are drawn: more would be too small to read.
 LARGEST_BLOCK, WINDOW = 60, 40

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from kvviz.decode.heat import attention as weights_of
-from kvviz.engine.trace import Trace
+from kvviz.caches.cache_heat import attention as weights_of
 from kvviz.errors import KvvizError
+from kvviz.trace.recording import Trace
 
 SIDE = 64
 

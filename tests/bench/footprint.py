@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 import kvviz
-from kvviz.decode.loop import DecodeSession
+from kvviz.decode.token_loop import DecodeSession
 
 PROMPT = (1, 2, 3, 4)
 

@@ -18,10 +18,10 @@ import numpy as np
 import onnxruntime
 from onnx.reference import ReferenceEvaluator
 
-from kvviz.decode.loop import DecodeSession
+from kvviz.decode.token_loop import DecodeSession
 from kvviz.graph.model import Graph
-from kvviz.view.layout import forget
-from kvviz.view.wire import payload
+from kvviz.view.block_layout import forget
+from kvviz.view.payload import payload
 
 Feeds = dict[str, np.ndarray]
 Turn = Callable[[], float]

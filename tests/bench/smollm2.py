@@ -20,7 +20,7 @@ import numpy as np
 import onnxruntime
 
 import kvviz
-from kvviz.decode.loop import DecodeSession
+from kvviz.decode.token_loop import DecodeSession
 from kvviz.graph.model import Graph
 from tests.bench.measure import OFF, ON, ORT, onnxruntime_session, ratio
 from tests.bench.tell import hold, row

@@ -9,12 +9,12 @@ import numpy as np
 
 import kvviz
 from kvviz.debugger.cursor import Cursor
-from kvviz.decode.loop import DecodeSession
-from kvviz.decode.single import SingleRun
-from kvviz.engine.records import Step
+from kvviz.decode.single_run import SingleRun
+from kvviz.decode.token_loop import DecodeSession
 from kvviz.engine.session import Session
-from kvviz.engine.trace import Trace
 from kvviz.graph.model import Graph, Node
+from kvviz.trace.recording import Trace
+from kvviz.trace.records import Step
 from tests.engine.graphs import graph_of, numbers
 from tests.graph.build import MODELS
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from kvviz.debugger.breakpoints import DECISIONS, KINDS, Breakpoint
-from kvviz.engine.records import Step
 from kvviz.errors import KvvizError
+from kvviz.trace.records import Step
 from tests.debugger.cursors import live, recorded, recording
 
 

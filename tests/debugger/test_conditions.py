@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from kvviz.debugger import Breakpoint
 from kvviz.debugger.conditions import FIELDS, read_condition
-from kvviz.engine.records import Step
 from kvviz.errors import KvvizError
+from kvviz.trace.records import Step
 from tests.debugger.cursors import recording
 
 SAID: list[tuple[str, Callable[[Step], Any]]] = [

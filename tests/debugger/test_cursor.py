@@ -10,10 +10,10 @@ import pytest
 import kvviz
 from kvviz.debugger.cursor import Cursor, Stop
 from kvviz.debugger.state import frontier_after, place_of
-from kvviz.decode.single import SingleRun
-from kvviz.engine.records import Step
+from kvviz.decode.single_run import SingleRun
 from kvviz.errors import KvvizError
-from kvviz.graph.scope import blocks
+from kvviz.graph.blocks import blocks
+from kvviz.trace.records import Step
 from tests.debugger.cursors import ORDER, graph, live, ready, recorded, recording
 from tests.engine.graphs import graph_of, numbers
 

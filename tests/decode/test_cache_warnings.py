@@ -11,7 +11,7 @@ from onnx import numpy_helper
 
 import kvviz
 from kvviz import Trace
-from kvviz.decode.warnings import KINDS, CacheWarning, cache_warnings
+from kvviz.caches.cache_warnings import KINDS, CacheWarning, cache_warnings
 from tests.decode.oracle import session_of
 from tests.decode.small import (
     DECODERS,

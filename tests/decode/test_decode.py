@@ -13,9 +13,9 @@ import pytest
 
 import kvviz
 from kvviz import Trace
-from kvviz.decode.loop import DecodeSession
 from kvviz.decode.prompt import Words
-from kvviz.decode.single import SingleRun
+from kvviz.decode.single_run import SingleRun
+from kvviz.decode.token_loop import DecodeSession
 from kvviz.graph.model import Graph
 from tests.graph.build import MODELS
 
@@ -219,7 +219,7 @@ def test_an_interrupt_before_anything_ran_leaves_an_empty_trace(monkeypatch: pyt
     def stop(*args: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(sys.modules["kvviz.decode.loop"], "control_feeds", stop)
+    monkeypatch.setattr(sys.modules["kvviz.decode.token_loop"], "control_feeds", stop)
     trace = decode(TOKENS)
     assert trace.interrupted and len(trace.steps) == 0 and trace.tokens == []
 

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 import kvviz
-from kvviz.decode.heat import attention, heat
-from kvviz.decode.warnings import cache_warnings
+from kvviz.caches.cache_heat import attention, heat
+from kvviz.caches.cache_warnings import cache_warnings
 from kvviz.errors import ReplayError
 from kvviz.explain.diagnose import explain
-from kvviz.view.columns import unpack
-from kvviz.view.wire import payload
+from kvviz.view.packed_columns import unpack
+from kvviz.view.payload import payload
 
 STORIES = Path(__file__).resolve().parents[2] / "assets" / "models" / "storyteller"
 WORDS = json.loads((STORIES / "vocab.json").read_text())

@@ -10,7 +10,19 @@ import pytest
 
 import kvviz
 from kvviz import Trace
-from kvviz.decode.heat import OUTSIDE, READ, RESERVED, STALE, VALID, WRAPPED, WRITTEN, Heat, as_bytes, attention, heat
+from kvviz.caches.cache_heat import (
+    OUTSIDE,
+    READ,
+    RESERVED,
+    STALE,
+    VALID,
+    WRAPPED,
+    WRITTEN,
+    Heat,
+    as_bytes,
+    attention,
+    heat,
+)
 from kvviz.errors import ReplayError
 from tests.decode.small import (
     DECODERS,

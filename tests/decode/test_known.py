@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 import kvviz
-from kvviz.decode.frames import RunFrames
-from kvviz.decode.known import Known
-from kvviz.decode.loop import DecodeSession
-from kvviz.decode.visible import sight_of
-from kvviz.decode.walk import way_of
+from kvviz.caches.control_values import Known
+from kvviz.caches.path_search import way_of
+from kvviz.caches.value_flow import RunFrames
+from kvviz.caches.visible_rows import sight_of
+from kvviz.decode.token_loop import DecodeSession
 from tests.graph.build import MODELS, graph, model, node
 
 NAMES = [

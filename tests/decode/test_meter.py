@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 import kvviz
 from kvviz import Trace
-from kvviz.decode.loop import DecodeSession
-from kvviz.decode.rows import NO_TOKEN, both, count, live, stale
-from kvviz.engine.records import Cache, CacheRun, Rows
+from kvviz.caches.row_spans import NO_TOKEN, both, count, live, stale
+from kvviz.decode.token_loop import DecodeSession
 from kvviz.graph.model import Graph
+from kvviz.trace.records import Cache, CacheRun, Rows
 from tests.decode.oracle import session_of
 from tests.decode.small import DECODERS, HEADS, NAMES, ROWS, SIZE, WIDTH, WINDOW, Feeds, small, weights
 from tests.engine.ort.random_models import random_model

@@ -12,7 +12,7 @@ import pytest
 
 import kvviz
 from kvviz import Trace
-from kvviz.decode.warnings import KINDS, CacheWarning, cache_warnings
+from kvviz.caches.cache_warnings import KINDS, CacheWarning, cache_warnings
 from tests.decode.small import (
     HEADS,
     MS,

@@ -9,7 +9,7 @@ import pytest
 
 import kvviz
 from kvviz import Trace
-from kvviz.engine.records import CacheRun
+from kvviz.trace.records import CacheRun
 from tests.decode.small import NAMES, ROWS, small, tensor_scatter
 from tests.graph.build import graph, model, node
 

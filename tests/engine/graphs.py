@@ -12,8 +12,8 @@ import onnxruntime
 
 import kvviz
 from kvviz import Trace
-from kvviz.engine.records import Step
 from kvviz.graph.model import Graph
+from kvviz.trace.records import Step
 
 
 def proto_of(text: str, opset: int = 21) -> onnx.ModelProto:

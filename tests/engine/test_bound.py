@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 import kvviz
-from kvviz.engine.bound import bind
+from kvviz.engine.io_binding import bind
 from tests.engine.graphs import graph_of, numbers, run_graph
 
 GRAPH = """

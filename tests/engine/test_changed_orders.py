@@ -13,12 +13,15 @@ from hypothesis import strategies as st
 
 import kvviz
 from kvviz.debugger.cursor import Cursor
-from kvviz.decode.single import SingleRun
+from kvviz.decode.single_run import SingleRun
 from kvviz.engine.plan import needed
-from kvviz.engine.schedules import NAMES, Before, Picks, key_of, model_order, named, rten
-from kvviz.engine.schedules.keys import graphs_of
+from kvviz.engine.policy import model_order
 from kvviz.errors import KvvizError
 from kvviz.graph.model import Graph
+from kvviz.runtimes.named_schedules import NAMES, named
+from kvviz.runtimes.rten.rten_planner import rten
+from kvviz.runtimes.schedules import Before, Picks, key_of
+from kvviz.runtimes.schedules.graph_keys import graphs_of
 from tests.engine.graphs import graph_of, numbers
 from tests.engine.random_graphs import Example, examples
 from tests.engine.test_invariants import assert_same_bits, feeds

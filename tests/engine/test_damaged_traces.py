@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 import kvviz
 from kvviz import Trace
-from kvviz.engine.packed_file import Packed, checksum, write_packed
 from kvviz.errors import LoadError
-from kvviz.trace.columns import COLUMNS
+from kvviz.trace.log_columns import COLUMNS
+from kvviz.trace.packed_file import Packed, checksum, write_packed
 from tests.decode.small import small
 from tests.engine.changed_traces import changed_members, read_in_every_way
 from tests.engine.test_trace import make

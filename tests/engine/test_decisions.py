@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from kvviz.decode.single import SingleRun
-from kvviz.engine.blockers import BlockerCode
+from kvviz.decode.single_run import SingleRun
+from kvviz.trace.blockers import BlockerCode
 from tests.engine.blocked import CASES, LATER, Case, X
 from tests.engine.graphs import graph_of, numbers, run, step_of
 

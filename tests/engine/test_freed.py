@@ -17,7 +17,7 @@ import kvviz
 from kvviz import Trace
 from kvviz.explain.diagnose import explain
 from kvviz.view.export import to_html
-from kvviz.view.table import steps_table
+from kvviz.view.steps_table import steps_table
 from tests.graph.build import MODELS, model, node
 
 PROMPT = [1, 2, 3]

@@ -19,11 +19,11 @@ import pytest
 
 import kvviz
 from kvviz import Trace
-from kvviz.decode.loop import DecodeSession
-from kvviz.decode.single import SingleRun
+from kvviz.decode.single_run import SingleRun
+from kvviz.decode.token_loop import DecodeSession
 from kvviz.engine.session import Session
 from kvviz.explain.diagnose import explain
-from kvviz.view.table import steps_table
+from kvviz.view.steps_table import steps_table
 from tests.decode.small import small
 from tests.engine.graphs import graph_of
 

@@ -17,7 +17,7 @@ import pytest
 
 import kvviz
 from kvviz import policies
-from kvviz.engine.schedules import depth_first, least_live
+from kvviz.runtimes.schedules import depth_first, least_live
 from tests.engine.test_schedules import with_schedule
 from tests.graph.build import model, node
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import kvviz
-from kvviz.decode.loop import DecodeSession
+from kvviz.decode.token_loop import DecodeSession
 from kvviz.errors import InputError
 from tests.engine.graphs import graph_of, numbers, proto_of, run, run_graph
 

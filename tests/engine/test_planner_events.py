@@ -6,12 +6,14 @@ import pytest
 
 import kvviz
 from kvviz.engine.plan import needed
-from kvviz.engine.schedules import NAMES, Before, Picks, PlanningEvent, model_order, named, planning_events, rten
-from kvviz.engine.schedules.events import takes_log
-from kvviz.engine.schedules.keys import graphs_of
-from kvviz.engine.schedules.rten import dependencies
+from kvviz.engine.policy import model_order
 from kvviz.errors import GraphError, KvvizError
 from kvviz.graph.model import Graph, Node
+from kvviz.runtimes.named_schedules import NAMES, named, planning_events
+from kvviz.runtimes.rten.rten_planner import dependencies, rten
+from kvviz.runtimes.schedules import Before, Picks, PlanningEvent
+from kvviz.runtimes.schedules.graph_keys import graphs_of
+from kvviz.runtimes.schedules.planning_events import takes_log
 from tests.engine.graphs import graph_of
 from tests.engine.rten.records import DATA
 from tests.graph.build import MODELS

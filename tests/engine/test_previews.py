@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import kvviz
-from kvviz.decode.loop import DecodeSession
-from kvviz.decode.single import SingleRun
+from kvviz.decode.single_run import SingleRun
+from kvviz.decode.token_loop import DecodeSession
 from kvviz.engine.session import Session
 from tests.engine.graphs import graph_of, numbers
 from tests.graph.build import MODELS

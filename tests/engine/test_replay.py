@@ -11,8 +11,8 @@ import pytest
 import kvviz
 from kvviz import Trace
 from kvviz.debugger.cursor import Cursor
-from kvviz.decode.loop import DecodeSession
-from kvviz.decode.single import SingleRun
+from kvviz.decode.single_run import SingleRun
+from kvviz.decode.token_loop import DecodeSession
 from kvviz.engine import replay
 from kvviz.errors import ReplayError
 from tests.engine.graphs import graph_of, numbers, run

@@ -18,14 +18,16 @@ import pytest
 
 import kvviz
 from kvviz.debugger.cursor import Cursor
-from kvviz.decode.single import SingleRun
+from kvviz.decode.single_run import SingleRun
 from kvviz.engine.decide import NOTHING, Verdict, elementwise_misfit, never
 from kvviz.engine.frame import Frame
 from kvviz.engine.plan import PlannedNode
-from kvviz.engine.policy import Policy, find_policy
-from kvviz.engine.schedules import NAMES, Picks, named
-from kvviz.explain.orders import legal_orders
+from kvviz.engine.policy import Policy
+from kvviz.explain.peak_orders import legal_orders
 from kvviz.graph.model import Graph
+from kvviz.runtimes.named_policies import find_policy
+from kvviz.runtimes.named_schedules import NAMES, named
+from kvviz.runtimes.schedules import Picks
 from tests.engine.cache_graphs import LAYOUTS, CacheExample, cache_example
 from tests.engine.cache_layouts import given
 from tests.engine.graphs import graph_of, numbers, ort_run, proto_of

@@ -12,7 +12,7 @@ import pytest
 
 import kvviz
 from kvviz import Trace
-from kvviz.engine.records import Step
+from kvviz.trace.records import Step
 from tests.engine.graphs import graph_of, numbers, run, run_graph
 from tests.engine.test_control import FUNCTIONS, NESTED
 from tests.graph.build import MODELS

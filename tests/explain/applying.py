@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from kvviz.engine.reasons import is_missed
 from kvviz.explain.changes import Change
 from kvviz.explain.fixes import Fix, fix_for
-from kvviz.explain.index import index_of
+from kvviz.trace.reasons import is_missed
+from kvviz.trace.value_index import index_of
 
 
 def step_like(trace: Any, other: Any, step: int) -> int | None:

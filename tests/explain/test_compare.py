@@ -12,10 +12,12 @@ from hypothesis import strategies as st
 
 import kvviz
 from kvviz import Policy, Trace
-from kvviz.engine.placing import Home
-from kvviz.engine.schedules import NAMES, depth_first, named
+from kvviz.engine.placed_outputs import Home
 from kvviz.errors import InputError, KvvizError
 from kvviz.explain.compare import align, compare, comparison_of, first_difference
+from kvviz.runtimes.named_policies import find_policy
+from kvviz.runtimes.named_schedules import NAMES, named
+from kvviz.runtimes.schedules import depth_first
 from kvviz.trace.events import VIEW
 from tests.engine.graphs import graph_of, numbers, run
 from tests.engine.random_graphs import Example, examples
@@ -300,7 +302,7 @@ def test_the_first_difference_is_the_first_step_whose_record_differs(
     graph = kvviz.load(example.model)
     traces = []
     for name in (first, second):
-        policy = kvviz.engine.policy.find_policy(name)
+        policy = find_policy(name)
         order = data.draw(st.sampled_from(NAMES))
         traces.append(kvviz.run(graph, feeds(example), donate=example.donate, policy=with_order(policy, order)))
     records = [decided(trace) for trace in traces]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import kvviz
-from kvviz.engine.reasons import is_missed
+from kvviz.trace.reasons import is_missed
 from kvviz.view.report_html import report_html
 from tests.engine.graphs import graph_of, numbers
 from tests.explain.applying import problems

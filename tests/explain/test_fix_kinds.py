@@ -12,7 +12,7 @@ import pytest
 import kvviz
 from kvviz import Trace
 from kvviz.debugger.cursor import Cursor
-from kvviz.decode.single import SingleRun
+from kvviz.decode.single_run import SingleRun
 from kvviz.engine.policy import ideal
 from kvviz.errors import KvvizError
 from kvviz.explain.diagnose import explain

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 import kvviz
 from kvviz import Trace
-from kvviz.engine.reasons import is_missed
-from kvviz.explain.clearing import Clearing, handed_over
-from kvviz.explain.index import index_of
+from kvviz.explain.sole_use import Clearing, handed_over
 from kvviz.graph.model import Graph
 from kvviz.trace.events import IN_PLACE
+from kvviz.trace.reasons import is_missed
+from kvviz.trace.value_index import index_of
 from tests.engine.graphs import graph_of as parsed
 from tests.engine.random_graphs import Example, examples
 from tests.engine.test_invariants import feeds

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import kvviz
-from kvviz.view.report import report_text
+from kvviz.view.report_text import report_text
 from tests.bench.growth import made
 
 SIZES = {"chain": 2_000, "wide": 700, "loop": 400}

@@ -10,9 +10,9 @@ import pytest
 
 import kvviz
 from kvviz.explain.diagnose import explain
-from kvviz.explain.held import Held
-from kvviz.explain.held_groups import held_groups
-from kvviz.explain.index import index_of
+from kvviz.explain.retention import Held
+from kvviz.explain.retention_groups import held_groups
+from kvviz.trace.value_index import index_of
 from tests.engine.graphs import graph_of, numbers
 from tests.explain.test_fixes import DECODERS, decoded
 from tests.graph.build import file_id

@@ -12,8 +12,8 @@ from kvviz import Trace
 from kvviz.engine.execution import Execution
 from kvviz.engine.frame import Frame
 from kvviz.engine.plan import PlannedNode
-from kvviz.explain.index import index_of
-from kvviz.explain.layout import is_row_major
+from kvviz.explain.row_major import is_row_major
+from kvviz.trace.value_index import index_of
 from tests.engine.graphs import graph_of, numbers
 from tests.explain.test_fixes import DECODERS, POLICIES, decoded, of_seed
 from tests.graph.build import file_id

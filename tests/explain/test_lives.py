@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 import kvviz
 from kvviz import Trace
 from kvviz.debugger.cursor import Cursor
-from kvviz.decode.single import SingleRun
+from kvviz.decode.single_run import SingleRun
 from kvviz.explain.diagnose import explain
-from kvviz.explain.effect import live_curve
-from kvviz.explain.index import index_of
+from kvviz.explain.peak_effect import live_curve
+from kvviz.trace.value_index import index_of
 from tests.engine.graphs import graph_of, numbers
 from tests.engine.random_graphs import Example, examples
 from tests.explain.nested_graphs import nested

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 import kvviz
 from kvviz.explain import lower_peak
 from kvviz.explain.diagnose import Report
-from kvviz.view.report import report_data, report_text
 from kvviz.view.report_html import report_html
+from kvviz.view.report_text import report_text
 from tests.engine.random_graphs import Example, examples
 from tests.engine.test_invariants import feeds
 from tests.explain.applying import same_results
@@ -52,7 +52,7 @@ def test_a_graph_in_breadth_first_order_is_told_of_an_order_that_needs_much_less
     assert kvviz.explain(after).other_order is None
     for told in (report_text(report), report_html(report)):
         assert "nother order needs less" in told and "run in least-live order" in told
-    assert report_data(report.trace)["other_order"]["bytes"] == other.bytes
+    assert report.to_dict()["other_order"]["bytes"] == other.bytes
 
 
 def test_the_code_of_the_fix_runs_in_that_order() -> None:

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 import kvviz
-from kvviz.engine.blockers import Blocker, BlockerCode
 from kvviz.explain.peak import Peak, peak
 from kvviz.explain.summary import best_fixes, counts, missed, nearest
-from kvviz.graph.caches import cache_pairs
+from kvviz.graph.cache_pairs import cache_pairs
 from kvviz.memory.pool import Pool
+from kvviz.trace.blockers import Blocker, BlockerCode
 from tests.graph.build import FILES, MODELS, file_id, graph, model, node
 
 DECODERS = [path for path in FILES if path.stem == "model" and "silero" not in str(path)]

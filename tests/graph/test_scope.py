@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvviz.graph import Graph, Node, load
-from kvviz.graph.narrow import narrow_sections
-from kvviz.graph.paths import module_paths, split_path
-from kvviz.graph.scope import MOST, Block, blocks, repeats
-from kvviz.graph.structure import structural_key
+from kvviz.graph.blocks import MOST, Block, blocks, repeats
+from kvviz.graph.module_paths import module_paths, split_path
+from kvviz.graph.narrow_points import narrow_sections
+from kvviz.graph.structural_keys import structural_key
 from tests.graph.build import FILES, MODELS, file_id, graph, model, node
 
 

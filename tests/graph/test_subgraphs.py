@@ -11,9 +11,9 @@ import pytest
 from onnx import helper, numpy_helper
 
 from kvviz.errors import GraphError, LimitError, LoadError
-from kvviz.graph import Graph, convert, load
-from kvviz.graph.convert import node_proto
-from kvviz.graph.expansion import extents
+from kvviz.graph import Graph, from_onnx, load
+from kvviz.graph.from_onnx import node_proto
+from kvviz.graph.function_expansion import extents
 from kvviz.graph.functions import function_key
 from tests.graph.build import MODELS, graph, model, node, run_in_onnxruntime
 
@@ -276,7 +276,7 @@ def test_a_circle_behind_many_calls_is_found_first_and_told_in_the_order_of_the_
 
 def test_constants_of_functions_are_not_copied_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
     # given a megabyte that is handed down as an attribute, into every one of 1,023 bodies
-    monkeypatch.setattr(convert, "MAX_COPIED", 20_000_000)
+    monkeypatch.setattr(from_onnx, "MAX_COPIED", 20_000_000)
     table = helper.make_attribute("table", numpy_helper.from_array(np.zeros(250_000, np.float32)))
     proto = calling(10, 2)
     for body in proto.functions:

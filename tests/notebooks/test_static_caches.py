@@ -18,8 +18,8 @@ import pytest
 from onnx import helper, parser
 
 import kvviz
-from kvviz.engine.bound import bind
-from kvviz.explain.orders import orders
+from kvviz.engine.io_binding import bind
+from kvviz.explain.peak_orders import orders
 from tests.decode.oracle import session_of
 
 ROOT = Path(__file__).resolve().parents[2]

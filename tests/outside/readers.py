@@ -33,7 +33,7 @@ def report(trace: Any, r: Random, most: int) -> list[str]:
     """The report agrees with the steps, and what it offers works."""
     found = kvviz.explain(trace)
     wrong = []
-    text = repr(found) + found._repr_html_()  # type: ignore[attr-defined]
+    text = repr(found) + found._repr_html_()
     if not text:
         wrong.append("the report says nothing")
     if found.counts.missed_bytes != sum(entry.bytes for entry in found.missed):

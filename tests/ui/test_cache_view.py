@@ -25,8 +25,8 @@ MODELS = Path(__file__).resolve().parents[2] / "assets" / "models"
 CELLS = [
     """
 import json, kvviz
-from kvviz.decode.heat import OUTSIDE, WRAPPED, WRITTEN, attention, heat
-from kvviz.decode.warnings import cache_warnings
+from kvviz.caches.cache_heat import OUTSIDE, WRAPPED, WRITTEN, attention, heat
+from kvviz.caches.cache_warnings import cache_warnings
 graph = kvviz.load("assets/models/storyteller/concat/model.onnx")
 words = json.load(open("assets/models/storyteller/vocab.json"))
 trace = kvviz.decode(graph, "once upon a time there was", 9, tokenizer=words, kv_capacity=24)

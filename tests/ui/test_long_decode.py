@@ -12,10 +12,10 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 import kvviz
-from kvviz.engine.trace import Trace
 from kvviz.explain.diagnose import explain
+from kvviz.trace.recording import Trace
 from kvviz.view.export import to_html
-from kvviz.view.wire_runs import BUDGET
+from kvviz.view.payload_runs import BUDGET
 from tests.ui import pace
 from tests.ui.conftest import from_cells, opened
 from tests.ui.debugger import DebuggerPage

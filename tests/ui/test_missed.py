@@ -22,7 +22,7 @@ CELLS = [
     """
 import kvviz
 from kvviz.explain.diagnose import explain
-from kvviz.explain.held_groups import held_groups
+from kvviz.explain.retention_groups import held_groups
 graph = kvviz.load("assets/models/o01_optimum_llama/model.onnx")
 trace = kvviz.decode(graph, [5, 17, 33], 3)
 report = explain(trace)

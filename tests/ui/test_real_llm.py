@@ -25,7 +25,7 @@ TOLD = (1, 2, 64, 128, 256, 384, 500, 511)
 OPS = 1705
 GUIDE = f"""
 import kvviz
-from kvviz.decode.heat import attention
+from kvviz.caches.cache_heat import attention
 graph = kvviz.load("build/smollm2/model.onnx")
 words = kvviz.smollm2.tokenizer("build/smollm2")
 prompt = words.chat("Write a travel guide to Paris: what to see, what to eat, and how to get around.")

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import kvviz
-from kvviz.decode.loop import DecodeSession
+from kvviz.decode.token_loop import DecodeSession
 from tests.graph.build import MODELS, graph, model, node
 
 STORYTELLER = MODELS / "storyteller"

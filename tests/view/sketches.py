@@ -8,8 +8,8 @@ from pathlib import Path
 from hypothesis import strategies as st
 
 import kvviz
-from kvviz.graph.scope import blocks
-from kvviz.view.layout import Drawing
+from kvviz.graph.blocks import blocks
+from kvviz.view.block_layout import Drawing
 from kvviz.view.sketch import Sketch, sketch
 
 # A stand-in for the `dot` program: real Graphviz behind the same command line.

@@ -9,8 +9,8 @@ import pytest
 
 import kvviz
 from kvviz.errors import KvvizError
-from kvviz.view.delta import delta, patched
-from kvviz.view.wire import decode, payload
+from kvviz.view.payload import decode, payload
+from kvviz.view.payload_delta import delta, patched
 from tests.graph.build import MODELS
 
 TEXT = "text."

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from kvviz.engine.trace import Trace
 from kvviz.errors import KvvizError
+from kvviz.trace.recording import Trace
 from kvviz.view import export
 from kvviz.view.export import to_html
+from kvviz.view.payload import decode, payload
 from kvviz.view.perfetto import export_perfetto, perfetto_events
-from kvviz.view.wire import decode, payload
 from tests.ui.browser import chromium, find_browser
 from tests.view.conftest import HOSTILE
 

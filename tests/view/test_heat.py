@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import kvviz
-from kvviz.decode import heat as oracle
-from kvviz.engine.records import Cache, CacheRun
-from kvviz.view.heat import RESERVED, STATES, VALID, cells, entries_of, heads_of
+from kvviz.caches import cache_heat as oracle
+from kvviz.trace.records import Cache, CacheRun
+from kvviz.view.heat_cells import RESERVED, STATES, VALID, cells, entries_of, heads_of
 from tests.decode import small
 from tests.view.conftest import STORYTELLER
 
@@ -19,7 +19,7 @@ KINDS = ("concat", "merged", "scatter_nd", "circular", "attention")
 
 
 def meaning(bits: int) -> str:
-    """The name of a state of `kvviz.decode.heat`."""
+    """The name of a state of `kvviz.caches.cache_heat`."""
     if bits & 3 != oracle.VALID:
         return {oracle.RESERVED: "reserved", oracle.STALE: "stale"}[bits & 3]
     named = {oracle.OUTSIDE: "outside", oracle.WRITTEN: "written", oracle.WRAPPED: "wrapped"}

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 
 import kvviz
-from kvviz.view import layout as module
+from kvviz.view import block_layout as module
+from kvviz.view.block_layout import forget, layout
 from kvviz.view.engines import Engine, engines, parse_plain, run_engine
 from kvviz.view.layered import layered
-from kvviz.view.layout import forget, layout
 from kvviz.view.sketch import Sketch
 from tests.view.sketches import DIAMOND, FAKE_DOT, any_sketch, check, program, sketches_of
 

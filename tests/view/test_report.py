@@ -10,14 +10,14 @@ from pathlib import Path
 import numpy as np
 
 import kvviz
-from kvviz.decode.warnings import cache_warnings
+from kvviz.caches.cache_warnings import cache_warnings
 from kvviz.explain.diagnose import explain
-from kvviz.explain.held_groups import held_groups
 from kvviz.explain.peak import peak
+from kvviz.explain.retention_groups import held_groups
 from kvviz.explain.summary import counts, missed
-from kvviz.explain.words import size
-from kvviz.view.report import report, report_data
+from kvviz.explain.units import size
 from kvviz.view.report_html import report_html
+from kvviz.view.report_text import report
 from tests.decode.small import ROWS, tensor_scatter
 from tests.graph.build import MODELS, model, node
 
@@ -36,7 +36,7 @@ def test_a_report_fits_on_a_screen_whatever_the_names_are(trace: kvviz.Trace) ->
 
 def test_the_data_is_json_and_has_the_trace_s_own_numbers(trace: kvviz.Trace) -> None:
     # when
-    data = json.loads(json.dumps(report_data(trace)))
+    data = json.loads(json.dumps(kvviz.explain(trace).to_dict()))
     # then
     assert data["steps"] == len(trace.steps) == sum(run["steps"] for run in data["runs"])
     # of a run whose steps were not kept only the totals are there
@@ -141,7 +141,7 @@ def test_warnings_about_caches_are_told_once_and_those_first_that_make_results_w
     assert found[0].sentence == f"{first.sentence} (so with 1 other cache)" and len(found[0].caches) == 2
     told = " ".join(line.strip() for line in block(report(decoded), "caches"))
     assert first.sentence in told
-    assert [one["kind"] for one in report_data(decoded)["cache_findings"]] == [one.kind for one in found]
+    assert [one["kind"] for one in kvviz.explain(decoded).to_dict()["cache_findings"]] == [one.kind for one in found]
     assert escape(first.sentence, quote=True) in report_html(explain(decoded))
 
 

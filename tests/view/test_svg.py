@@ -11,7 +11,7 @@ import pytest
 from matplotlib.image import imread
 
 import kvviz
-from kvviz.engine.trace import Trace
+from kvviz.trace.recording import Trace
 from kvviz.view import png
 from kvviz.view.palette import LIGHT, STATES
 from kvviz.view.png import still

@@ -8,9 +8,9 @@ from types import ModuleType
 
 import pytest
 
-from kvviz.engine.trace import Trace
 from kvviz.explain.sentences import sentence
-from kvviz.view.table import COLUMNS, Table, steps_table
+from kvviz.trace.recording import Trace
+from kvviz.view.steps_table import COLUMNS, Table, steps_table
 
 
 class Cells(HTMLParser):

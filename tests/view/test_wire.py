@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 
 import kvviz
-from kvviz.decode.loop import DecodeSession
+from kvviz.decode.token_loop import DecodeSession
 from kvviz.explain.sentences import is_control, rule, sentence
 from kvviz.explain.summary import distinct
-from kvviz.graph.scope import blocks
+from kvviz.graph.blocks import blocks
 from kvviz.ops.registry import find
 from kvviz.trace.storages import ORIGINS
-from kvviz.view import wire
-from kvviz.view.columns import Columns, Strings, pack, unpack
+from kvviz.view import payload
+from kvviz.view.packed_columns import Columns, Strings, pack, unpack
 from tests.engine.graphs import run
 from tests.view.conftest import HOSTILE, STORYTELLER
 
@@ -31,7 +31,7 @@ def parts(offsets: np.ndarray, i: int) -> range:
 
 def test_every_step_is_told_as_its_record_says(trace: kvviz.Trace) -> None:
     # given
-    head, col = wire.decode(wire.payload(trace))
+    head, col = payload.decode(payload.payload(trace))
     text = head["strings"]
     # then
     assert len(col["step.node"]) == len(trace.steps)
@@ -47,7 +47,7 @@ def test_every_step_is_told_as_its_record_says(trace: kvviz.Trace) -> None:
 
 
 def test_every_output_is_told_with_its_place(trace: kvviz.Trace) -> None:
-    head, col = wire.decode(wire.payload(trace))
+    head, col = payload.decode(payload.payload(trace))
     for i, step in enumerate(trace.steps):
         graph = head["graphs"][col["frame.graph"][col["step.frame"][i]]]
         told = [
@@ -82,7 +82,7 @@ def test_a_second_input_overwritten_behind_the_start_of_its_storage_is_told_with
 
 
 def test_every_blocker_and_every_freed_storage_is_told(trace: kvviz.Trace) -> None:
-    head, col = wire.decode(wire.payload(trace))
+    head, col = payload.decode(payload.payload(trace))
     text = head["strings"]
     for i, step in enumerate(trace.steps):
         told = [
@@ -102,7 +102,7 @@ def test_every_blocker_and_every_freed_storage_is_told(trace: kvviz.Trace) -> No
 
 
 def test_flags_say_what_the_decision_says(trace: kvviz.Trace) -> None:
-    _, col = wire.decode(wire.payload(trace))
+    _, col = payload.decode(payload.payload(trace))
     for i, step in enumerate(trace.steps):
         flags = col["step.flags"][i]
         assert bool(flags & 1) == (step.decision.dispatch == "in_place")
@@ -120,7 +120,7 @@ def test_flags_say_what_the_decision_says(trace: kvviz.Trace) -> None:
 
 
 def test_frames_storages_runs_and_caches_are_told_in_full(trace: kvviz.Trace) -> None:
-    head, col = wire.decode(wire.payload(trace))
+    head, col = payload.decode(payload.payload(trace))
     for i, frame in enumerate(trace.frames):
         assert col["frame.parent"][i] == (-1 if frame.parent is None else frame.parent)
         assert col["frame.iteration"][i] == (-1 if frame.iteration is None else frame.iteration)
@@ -141,7 +141,7 @@ def test_frames_storages_runs_and_caches_are_told_in_full(trace: kvviz.Trace) ->
 
 
 def test_blocks_share_out_the_nodes_that_run_and_each_has_a_drawing_of_its_size(trace: kvviz.Trace) -> None:
-    head, _ = wire.decode(wire.payload(trace))
+    head, _ = payload.decode(payload.payload(trace))
     uses = [0] * len(head["drawings"])
     for graph in head["graphs"]:
         members = [n for block in graph["blocks"] for n in block["nodes"]]
@@ -165,14 +165,14 @@ def test_blocks_share_out_the_nodes_that_run_and_each_has_a_drawing_of_its_size(
 
 
 def test_equal_layers_share_one_drawing(decoded: kvviz.Trace) -> None:
-    head, _ = wire.decode(wire.payload(decoded))
+    head, _ = payload.decode(payload.payload(decoded))
     layers = [b["drawing"] for b in head["graphs"][0]["blocks"] if "mlp" in b["title"]]
     assert len(layers) == len([b for b in blocks(decoded.graph) if "mlp" in b.title]) > 1
     assert len(set(layers)) < len(layers)
 
 
 def test_the_story_names_for_every_word_the_run_that_said_it(decoded: kvviz.Trace) -> None:
-    head, _ = wire.decode(wire.payload(decoded))
+    head, _ = payload.decode(payload.payload(decoded))
     story = head["story"]
     assert [word["text"] for word in story] == decoded.words
     assert [word["run"] for word in story] == [None] * len(decoded.prompt) + list(range(len(decoded.tokens)))
@@ -181,7 +181,7 @@ def test_the_story_names_for_every_word_the_run_that_said_it(decoded: kvviz.Trac
 
 
 def test_the_live_edge_names_the_ops_that_can_run(halfway: kvviz.Trace) -> None:
-    head, _ = wire.decode(wire.payload(halfway))
+    head, _ = payload.decode(payload.payload(halfway))
     assert halfway.live is not None
     nodes = head["graphs"][0]["nodes"]
     told = [nodes[choice["node"]][0] for choice in head["live"]["frontier"]]
@@ -195,7 +195,7 @@ def test_the_live_edge_says_what_each_op_would_allocate_and_free(decoded: kvviz.
     for _ in range(60):
         session.advance()
     session.look_ahead()
-    head, _ = wire.decode(wire.payload(session.trace))
+    head, _ = payload.decode(payload.payload(session.trace))
     (choice, *_) = head["live"]["frontier"]
     # when that op is run
     session.advance()
@@ -208,10 +208,10 @@ def test_the_live_edge_says_what_each_op_would_allocate_and_free(decoded: kvviz.
 
 def test_a_trace_from_a_file_gives_the_same_page(trace: kvviz.Trace, tmp_path: Path) -> None:
     trace.save(tmp_path / "trace")
-    head, columns = wire.decode(wire.payload(trace))
-    back, same = wire.decode(wire.payload(kvviz.Trace.load(tmp_path / "trace")))
+    head, columns = payload.decode(payload.payload(trace))
+    back, same = payload.decode(payload.payload(kvviz.Trace.load(tmp_path / "trace")))
     # only going on is not possible, so that a trace that was still going on is diagnosed at once
-    report, told = head.pop("report") or wire.Payloads(trace).report(), back.pop("report")
+    report, told = head.pop("report") or payload.Payloads(trace).report(), back.pop("report")
     assert back == {**head, "live": None}
     # a file does not say with what arguments the run was made, and so not all of the code that would change them
     keys = ("node", "graph", "bytes", "effect", "step", "steps")
@@ -222,15 +222,15 @@ def test_a_trace_from_a_file_gives_the_same_page(trace: kvviz.Trace, tmp_path: P
 
 
 def test_a_finished_trace_has_no_live_edge(decoded: kvviz.Trace) -> None:
-    assert wire.decode(wire.payload(decoded))[0]["live"] is None
+    assert payload.decode(payload.payload(decoded))[0]["live"] is None
 
 
 def test_the_same_trace_gives_the_same_bytes(trace: kvviz.Trace) -> None:
-    assert wire.payload(trace) == wire.payload(trace)
+    assert payload.payload(trace) == payload.payload(trace)
 
 
 def test_columns_start_where_typed_arrays_can(trace: kvviz.Trace) -> None:
-    raw = gzip.decompress(wire.payload(trace))
+    raw = gzip.decompress(payload.payload(trace))
     size = int.from_bytes(raw[:4], "little")
     head = json.loads(raw[4 : 4 + size])
     assert (4 + size) % 8 == 0
@@ -242,7 +242,7 @@ def test_columns_start_where_typed_arrays_can(trace: kvviz.Trace) -> None:
 
 
 def test_left_out_runs_keep_their_totals_but_no_steps(decoded: kvviz.Trace) -> None:
-    head, col = wire.decode(wire.payload(decoded, detail={0, 3}))
+    head, col = payload.decode(payload.payload(decoded, detail={0, 3}))
     runs = decoded.runs
     assert len(col["step.node"]) == sum(runs[k].last - runs[k].first for k in (0, 3))
     assert [r["last"] - r["first"] for r in head["runs"][1:3]] == [0, 0]
@@ -253,7 +253,7 @@ def test_left_out_runs_keep_their_totals_but_no_steps(decoded: kvviz.Trace) -> N
 
 
 def test_hostile_names_arrive_unchanged(hostile: kvviz.Trace) -> None:
-    head, _ = wire.decode(wire.payload(hostile))
+    head, _ = payload.decode(payload.payload(hostile))
     assert [node[0] for node in head["graphs"][0]["nodes"]] == list(HOSTILE)
     assert max(map(len, head["strings"])) < 400
 
@@ -263,7 +263,7 @@ def test_a_trace_without_steps_has_a_payload(decoded: kvviz.Trace) -> None:
     session = DecodeSession(decoded.graph, [1, 2], 1)
     session.look_ahead()
     # then
-    head, col = wire.decode(wire.payload(session.trace))
+    head, col = payload.decode(payload.payload(session.trace))
     assert len(col["step.node"]) == 0 and len(col["out.value"]) == 0
     assert head["graphs"][0]["order"] != []
 
@@ -298,7 +298,7 @@ def test_the_planners_words_are_the_same_from_a_file(policy: str, said: bool, tm
     trace = kvviz.decode(graph, [1, 5, 9], 2, policy=policy, progress=False)
     trace.save(tmp_path / "trace")
     # when
-    told, again = (wire.decode(wire.payload(one)) for one in (trace, kvviz.Trace.load(tmp_path / "trace")))
+    told, again = (payload.decode(payload.payload(one)) for one in (trace, kvviz.Trace.load(tmp_path / "trace")))
     # then
     words, left = ({head["strings"][n] for n in col["step.note"]} for head, col in (told, again))
     assert any("kReuse" in word for word in words) == said

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 import kvviz
-from kvviz.decode.warnings import cache_warnings
-from kvviz.engine.records import Cache, CacheRun, Rows
-from kvviz.view.columns import unpack
-from kvviz.view.heat import STATES, cells, entries_of
-from kvviz.view.wire_cache import METERS, cache_payload
+from kvviz.caches.cache_warnings import cache_warnings
+from kvviz.trace.records import Cache, CacheRun, Rows
+from kvviz.view.heat_cells import STATES, cells, entries_of
+from kvviz.view.packed_columns import unpack
+from kvviz.view.payload_cache_rows import METERS, cache_payload
 from tests.decode import small
 from tests.view.conftest import STORYTELLER
 

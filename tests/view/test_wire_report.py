@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 import kvviz
-from kvviz.engine.blockers import Blocker, BlockerCode
-from kvviz.view import wire
-from kvviz.view.wire import Payloads
-from kvviz.view.wire_graphs import GraphTable, add_tables
-from kvviz.view.wire_plan import plan_payload
-from kvviz.view.wire_report import MOST, report_header
+from kvviz.trace.blockers import Blocker, BlockerCode
+from kvviz.view import payload
+from kvviz.view.payload import Payloads
+from kvviz.view.payload_graphs import GraphTable, add_tables
+from kvviz.view.payload_plan import plan_payload
+from kvviz.view.payload_report import MOST, report_header
 
 
 def tables_of(trace: kvviz.Trace) -> dict[int, GraphTable]:
@@ -78,7 +78,7 @@ def test_a_missed_node_has_the_numbers_that_the_payload_gives_it(branching: kvvi
     # given steps in the body of an If, too
     missed = [entry(branching, step) for step in range(0, len(branching.steps), 7)]
     header = report_header(report_of(branching, *missed), branching, tables_of(branching), range(len(branching.steps)))
-    head, _ = wire.decode(wire.payload(branching))
+    head, _ = payload.decode(payload.payload(branching))
     # then
     names = [head["graphs"][told["graph"]]["nodes"][told["node"]][0] for told in header["missed"]]
     assert names == [m.node for m in missed]
@@ -121,16 +121,16 @@ def test_steps_are_numbered_as_in_a_payload_that_leaves_runs_out(decoded: kvviz.
 
 def test_a_trace_that_goes_on_is_diagnosed_only_when_it_is_asked_for(halfway: kvviz.Trace) -> None:
     payloads = Payloads(halfway)
-    assert wire.decode(payloads.tell())[0]["report"] is None
+    assert payload.decode(payloads.tell())[0]["report"] is None
     told = payloads.report()
     assert told["steps"] == len(halfway.steps)
     assert told["total"] == len(told["missed"]) > 0
 
 
 def test_a_finished_trace_carries_its_diagnosis(copying: kvviz.Trace) -> None:
-    report = wire.decode(wire.payload(copying))[0]["report"]
-    payload = Payloads(copying)
-    sizes = [m.bytes for m in payload.diagnosis().missed]
+    report = payload.decode(payload.payload(copying))[0]["report"]
+    payloads = Payloads(copying)
+    sizes = [m.bytes for m in payloads.diagnosis().missed]
     assert [told["bytes"] for told in report["missed"]] == sizes[:MOST]
     assert sum(group["bytes"] for group in report["peak"]["groups"]) == copying.peak_bytes
 
@@ -140,7 +140,7 @@ def test_the_words_of_a_policys_planner_are_told_with_the_step(copying: kvviz.Tr
     op = copying.log[10].op
     op.note = "kReuse of x (MayInplace)"
     # when
-    head, columns = wire.decode(wire.payload(copying))
+    head, columns = payload.decode(payload.payload(copying))
     op.note = ""
     # then
     told = [head["strings"][i] for i in columns["step.note"]]
@@ -174,7 +174,7 @@ def test_any_sequence_of_frontiers_comes_back_from_its_changes(copying: kvviz.Tr
             )
         )
     # when
-    head, columns = wire.decode(plan_payload(copying.graph, events, {"name": "", "about": ""}))
+    head, columns = payload.decode(plan_payload(copying.graph, events, {"name": "", "about": ""}))
     # then
     names = [node[0] for node in head["graphs"][0]["nodes"]]
     now: list[int] = []

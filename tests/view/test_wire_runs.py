@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import kvviz
-from kvviz.decode.loop import DecodeSession
+from kvviz.decode.token_loop import DecodeSession
 from kvviz.errors import KvvizError
-from kvviz.view import wire_runs
-from kvviz.view.wire import Payloads, decode, payload
-from kvviz.view.wire_pair import pair_payload
-from kvviz.view.wire_runs import few_runs
+from kvviz.view import payload_runs
+from kvviz.view.payload import Payloads, decode, payload
+from kvviz.view.payload_pair import pair_payload
+from kvviz.view.payload_runs import few_runs
 from tests.view.conftest import STORYTELLER
 
 MB = 1_000_000
@@ -46,7 +46,7 @@ def long() -> kvviz.Trace:
 def short_budget(monkeypatch: pytest.MonkeyPatch, decoded: kvviz.Trace) -> None:
     """A budget that the decode of four runs exceeds."""
     run = decoded.runs[0].last
-    monkeypatch.setattr(wire_runs, "BUDGET", 2 * run)
+    monkeypatch.setattr(payload_runs, "BUDGET", 2 * run)
 
 
 @given(st.lists(st.integers(0, 2000), min_size=2, max_size=700), st.integers(1, 20_000))
@@ -83,7 +83,7 @@ def test_512_runs_are_told_in_a_few_of_them_and_all_their_totals(long: kvviz.Tra
     # then
     assert len(long.steps) > 280_000 and len(told) < 1 * MB
     assert head["total"] == len(long.steps)
-    assert len(col["step.node"]) <= wire_runs.BUDGET
+    assert len(col["step.node"]) <= payload_runs.BUDGET
     with_steps = [i for i, run in enumerate(head["runs"]) if run["last"] > run["first"]]
     assert {0, 1, 511} < set(with_steps) and len(with_steps) < 12
     for told_run, run in zip(head["runs"], long.runs, strict=True):
@@ -94,7 +94,7 @@ def test_512_runs_are_told_in_a_few_of_them_and_all_their_totals(long: kvviz.Tra
 
 
 def test_all_steps_of_60_000_are_under_8_mb(long: kvviz.Trace) -> None:
-    most = range(512)[: wire_runs.BUDGET // 554]
+    most = range(512)[: payload_runs.BUDGET // 554]
     told = Payloads(long, most).tell(lazy=True)
     assert len(decode(told)[1]["step.node"]) > 59_000
     assert len(told) < 8 * MB

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 import kvviz
-from kvviz.decode.heat import attention
-from kvviz.view import wire_runs
-from kvviz.view.columns import unpack
-from kvviz.view.wire import decode
-from kvviz.view.wire_cache import cache_payload
+from kvviz.caches.cache_heat import attention
+from kvviz.view import payload_runs
+from kvviz.view.packed_columns import unpack
+from kvviz.view.payload import decode
+from kvviz.view.payload_cache_rows import cache_payload
 from kvviz.widget import Debugger
-from kvviz.widget.page import STATIC
+from kvviz.widget.page_widget import STATIC
 from tests.decode import small
 
 MODELS = Path(__file__).parents[2] / "assets" / "models"
@@ -30,7 +30,7 @@ def story() -> kvviz.Trace:
 @pytest.fixture
 def long(story: kvviz.Trace, monkeypatch: pytest.MonkeyPatch) -> Debugger:
     """A debugger whose page cannot have all steps."""
-    monkeypatch.setattr(wire_runs, "BUDGET", 2 * story.runs[0].last)
+    monkeypatch.setattr(payload_runs, "BUDGET", 2 * story.runs[0].last)
     return Debugger(story)
 
 

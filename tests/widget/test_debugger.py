@@ -14,7 +14,7 @@ from onnx import parser
 
 import kvviz
 from kvviz.errors import KvvizError
-from kvviz.view.wire import decode, payload
+from kvviz.view.payload import decode, payload
 from kvviz.widget import Debugger
 
 MODELS = Path(__file__).parents[2] / "assets" / "models"

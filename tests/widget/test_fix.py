@@ -9,7 +9,7 @@ import pytest
 
 import kvviz
 from kvviz.explain.diagnose import explain
-from kvviz.view.wire import decode
+from kvviz.view.payload import decode
 from kvviz.widget import Debugger
 
 MODELS = Path(__file__).parents[2] / "assets" / "models"

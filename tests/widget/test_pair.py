@@ -10,7 +10,7 @@ import pytest
 from onnx import parser
 
 import kvviz
-from kvviz.view.wire import decode
+from kvviz.view.payload import decode
 from kvviz.widget import Pair
 
 MODELS = Path(__file__).parents[2] / "assets" / "models"

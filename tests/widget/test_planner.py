@@ -9,9 +9,10 @@ import pytest
 
 import kvviz
 from kvviz.engine.plan import needed
-from kvviz.engine.schedules import named, planning_events
 from kvviz.errors import GraphError, KvvizError
-from kvviz.view.wire import decode
+from kvviz.runtimes.named_policies import NAMED
+from kvviz.runtimes.named_schedules import named, planning_events
+from kvviz.view.payload import decode
 from kvviz.widget import Planner, plan
 
 MODELS = Path(__file__).parents[2] / "assets" / "models"
@@ -66,7 +67,7 @@ def test_the_page_is_told_every_event_of_the_planning(graph: kvviz.graph.Graph, 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_the_picks_are_the_order_in_which_the_schedule_runs_the_ops(graph: kvviz.graph.Graph, policy: str) -> None:
     outputs = tuple(value.name for value in graph.outputs)
-    schedule = kvviz.engine.policy.NAMED[policy].schedule if policy == "ideal" else named(policy)
+    schedule = NAMED[policy].schedule if policy == "ideal" else named(policy)
     wanted = schedule(graph, needed(graph, outputs), outputs)
     assert Planner(graph, policy=policy).order == tuple(node.name for node in wanted)
 

@@ -1,4 +1,4 @@
-// What the rows of the caches hold after every run, as kvviz/view/wire_cache.py tells it: spans of equal rows.
+// What the rows of the caches hold after every run, as kvviz/view/payload_cache_rows.py tells it: spans of equal rows.
 import { upper } from "./arrays.js";
 import { bytes, count, plural } from "./format.js";
 import { open, type Floats, type Ints } from "./wire.js";

@@ -22,7 +22,7 @@ function render(kinds: Record<string, Kind>, model: Model, host: HTMLElement): (
   const life = new AbortController();
   const { signal } = life;
   const root = makeRoot();
-  // while the page is here, the saved picture of it is not needed; see kvviz/widget/still.py
+  // while the page is here, the saved picture of it is not needed; see kvviz/widget/still_image.py
   const hidden = el("style", {}, `[data-kv-still="${model.get("still")}"]{display:none}`);
   host.append(hidden, root);
   root.append(el("p.kv-wait", {}, "kvviz …"));

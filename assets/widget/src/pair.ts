@@ -3,7 +3,7 @@ import type { Trace } from "./replay.js";
 import { FLAG, open, type Ints } from "./wire.js";
 
 export interface Totals { peak: number; copied: number; allocated: number; in_place: number; missed: number; steps: number }
-/** What Python says of both, see kvviz/view/wire_pair.py. `to`: by step of one side, the step of the other; -1 = none. */
+/** What Python says of both, see kvviz/view/payload_pair.py. `to`: by step of one side, the step of the other; -1 = none. */
 export interface Match {
   labels: [string, string];
   totals: [Totals, Totals]; // of the first `runs`, null = of all

@@ -1,4 +1,4 @@
-// Decodes a payload: gzip( uint32 header length | header JSON | columns ), see kvviz/view/wire.py.
+// Decodes a payload: gzip( uint32 header length | header JSON | columns ), see kvviz/view/payload.py.
 // Everything after this file reads typed arrays; no object is made per step.
 
 /** name, op type, scope path, inputs, outputs, captured values (positions in the graph's `values`, -1 = absent). */
@@ -102,7 +102,7 @@ export const ORIGINS = ["weights", "caller", "donated", "run", "pool"] as const;
 export const OUT_HOW = ["new", "in place", "view", "append", "pool"] as const;
 export const BIND_HOW = ["weight", "borrowed", "donated", "captured by reference", "captured by value", "passed"] as const;
 
-/** Names of the columns by group; see kvviz/view/wire_steps.py. */
+/** Names of the columns by group; see kvviz/view/payload_steps.py. */
 const GROUPS: Record<keyof Columns, string> = {
   frame: "graph parent node iteration run label bind",
   bind: "value storage gen how offset bytes info",
@@ -164,7 +164,7 @@ export async function read(bytes: DataView | Uint8Array | null | undefined): Pro
   return raw;
 }
 
-/** Unpacked bytes of a later payload, from an earlier one and what changed since; see kvviz/view/delta.py. */
+/** Unpacked bytes of a later payload, from an earlier one and what changed since; see kvviz/view/payload_delta.py. */
 export function patch(old: ArrayBuffer, change: ArrayBuffer): ArrayBuffer {
   const [was, size, pieces] = new Int32Array(change, 0, 3);
   if (was !== old.byteLength) throw new Error("what changed is of another recording");

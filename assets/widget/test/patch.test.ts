@@ -4,7 +4,7 @@ import { patch } from "../src/wire.js";
 
 const bytes = (...list: number[]) => Uint8Array.from(list).buffer;
 
-/** Pieces of an earlier array of bytes (start, length) and new ones (-1, the bytes), as kvviz/view/delta.py writes them. */
+/** Pieces of an earlier array of bytes (start, length) and new ones (-1, the bytes), as kvviz/view/payload_delta.py writes them. */
 function change(was: number, size: number, pieces: [number, number | number[]][]): ArrayBuffer {
   const fresh = pieces.flatMap(([, what]) => (Array.isArray(what) ? what : []));
   const head = [was, size, pieces.length, ...pieces.flatMap(([at, what]) => [at, Array.isArray(what) ? what.length : what])];

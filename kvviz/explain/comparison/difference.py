@@ -7,7 +7,7 @@ from typing import Any
 
 from kvviz.explain.comparison.aligning import places
 from kvviz.explain.sentences import sentence
-from kvviz.explain.words import short
+from kvviz.explain.units import short
 from kvviz.trace.events import APPEND, IN_PLACE, VIEW, Op
 
 _SHARED = (IN_PLACE, VIEW, APPEND)

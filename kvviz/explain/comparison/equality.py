@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from kvviz.explain.words import short
+from kvviz.explain.units import short
 
 TOLERANCE = 1e-5
 

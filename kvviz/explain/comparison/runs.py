@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from kvviz.decode.loop import decode
-from kvviz.decode.single import run
+from kvviz.decode.single_run import run
+from kvviz.decode.token_loop import decode
 from kvviz.engine.policy import Policy
 from kvviz.errors import InputError
 from kvviz.graph.model import Graph

@@ -10,9 +10,9 @@ import numpy as np
 import onnx
 
 import kvviz
-from kvviz.engine.ort.known import known
-from kvviz.engine.ort.planner import ALLOCATE, ALLOCATE_OUTPUT, MayInplace
-from kvviz.engine.ort.tables import may_inplace
+from kvviz.runtimes.ort.allocation_plan import ALLOCATE, ALLOCATE_OUTPUT, MayInplace
+from kvviz.runtimes.ort.known_types import known
+from kvviz.runtimes.ort.ort_operators import may_inplace
 from tests.engine.ort.models import all_plans
 from tests.engine.ort.oracle import blocks, observe
 

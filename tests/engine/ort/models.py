@@ -10,12 +10,12 @@ import numpy as np
 import onnx
 
 import kvviz
-from kvviz.engine.ort.casts import without_duplicates
-from kvviz.engine.ort.known import known
-from kvviz.engine.ort.order import walk
-from kvviz.engine.ort.planner import AllocationPlan, MayInplace, allocation_plan
-from kvviz.engine.ort.tables import may_inplace
 from kvviz.graph.model import Graph
+from kvviz.runtimes.ort.allocation_plan import AllocationPlan, MayInplace, allocation_plan
+from kvviz.runtimes.ort.known_types import known
+from kvviz.runtimes.ort.ort_operators import may_inplace
+from kvviz.runtimes.ort.ort_order import walk
+from kvviz.runtimes.ort.removed_casts import without_duplicates
 from tests.graph.build import FILES, file_id
 
 IDS = [file_id(path) for path in FILES]

@@ -14,8 +14,8 @@ import onnxruntime
 import pytest
 
 import kvviz
-from kvviz.engine.schedules import planning_events
 from kvviz.explain.diagnose import explain
+from kvviz.runtimes.named_schedules import planning_events
 from tests.engine.ort.judge import Verdict, judge
 from tests.engine.ort.oracle import observe
 from tests.engine.ort.random_models import random_model

@@ -9,9 +9,9 @@ import onnx
 import pytest
 
 import kvviz
-from kvviz.engine.ort.casts import is_unsafe, without_duplicates
-from kvviz.engine.ort.known import known
-from kvviz.engine.ort.order import schedule
+from kvviz.runtimes.ort.known_types import known
+from kvviz.runtimes.ort.ort_order import schedule
+from kvviz.runtimes.ort.removed_casts import is_unsafe, without_duplicates
 from tests.engine.ort.oracle import observe
 from tests.graph.build import model, node
 

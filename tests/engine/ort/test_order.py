@@ -8,9 +8,9 @@ import onnx
 import pytest
 
 import kvviz
-from kvviz.engine.ort.order import schedule
 from kvviz.engine.plan import needed
 from kvviz.graph.model import Graph
+from kvviz.runtimes.ort.ort_order import schedule
 from tests.engine.ort.models import FILES, IDS, all_plans, real_model, stored_inputs, without_dead_nodes
 from tests.engine.ort.oracle import observe
 from tests.engine.ort.random_models import random_model

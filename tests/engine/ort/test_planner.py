@@ -9,9 +9,9 @@ import numpy as np
 import onnx
 import pytest
 
-from kvviz.engine import blockers as b
-from kvviz.engine.ort import refusal
-from kvviz.engine.ort.planner import (
+from kvviz.graph.model import Node
+from kvviz.runtimes.ort import refusal
+from kvviz.runtimes.ort.allocation_plan import (
     ALLOCATE,
     ALLOCATE_OUTPUT,
     PRE_EXISTING,
@@ -21,8 +21,8 @@ from kvviz.engine.ort.planner import (
     AllocationPlan,
     Buffer,
 )
-from kvviz.engine.ort.tables import Pairs, may_inplace
-from kvviz.graph.model import Node
+from kvviz.runtimes.ort.ort_operators import Pairs, may_inplace
+from kvviz.trace import blockers as b
 from tests.engine.ort.judge import Verdict, judge
 from tests.engine.ort.models import FILES, IDS, all_plans, real_model, stored_inputs
 from tests.engine.ort.random_models import random_model

@@ -12,15 +12,15 @@ import pytest
 
 import kvviz
 from kvviz import Trace
-from kvviz.decode.single import SingleRun
-from kvviz.engine.blockers import BlockerCode
-from kvviz.engine.ort.policy import onnxruntime as policy
-from kvviz.engine.policy import find_policy
+from kvviz.decode.single_run import SingleRun
 from kvviz.errors import OpError
-from kvviz.explain.index import index_of
 from kvviz.explain.plans import planned_of
-from kvviz.graph.caches import cache_pairs
+from kvviz.graph.cache_pairs import cache_pairs
 from kvviz.graph.model import Graph
+from kvviz.runtimes.named_policies import find_policy
+from kvviz.runtimes.ort.ort_policy import onnxruntime as policy
+from kvviz.trace.blockers import BlockerCode
+from kvviz.trace.value_index import index_of
 from tests.engine.ort.models import FILES, IDS, real_model, stored_inputs, without_dead_nodes
 from tests.engine.ort.oracle import observe
 from tests.engine.ort.random_models import random_model

@@ -12,11 +12,11 @@ import pytest
 from onnx import helper
 
 import kvviz
-from kvviz.engine.ort.casts import without_duplicates
-from kvviz.engine.ort.known import RULES
 from kvviz.graph.model import Value
 from kvviz.graph.shapes import infer
 from kvviz.graph.tensors import Weights
+from kvviz.runtimes.ort.known_types import RULES
+from kvviz.runtimes.ort.removed_casts import without_duplicates
 from tests.engine.ort.known_shapes import inferred
 from tests.engine.ort.models import FILES, IDS, real_model
 from tests.engine.ort.random_models import random_model

@@ -7,13 +7,19 @@ from typing import Any
 import numpy as np
 
 import kvviz
-from kvviz.engine.ort.order import events, schedule
-from kvviz.engine.ort.policy import onnxruntime as policy
 from kvviz.engine.plan import needed
-from kvviz.engine.schedules.events import planning_events
 from kvviz.graph.model import Graph
+from kvviz.runtimes.named_schedules import planning_events
+from kvviz.runtimes.ort.ort_order import schedule
+from kvviz.runtimes.ort.ort_policy import onnxruntime as policy
+from kvviz.runtimes.schedules import PlanningEvent
 from tests.engine.ort.random_models import random_model
 from tests.graph.build import model, node
+
+
+def events(graph: kvviz.graph.Graph) -> tuple[PlanningEvent, ...]:
+    """What onnxruntime's planner does, step by step."""
+    return planning_events(graph, policy="onnxruntime")
 
 
 def small() -> Graph:

@@ -11,8 +11,8 @@ import numpy as np
 from kvviz import Trace
 from kvviz.engine.plan import KEEP, PIN
 from kvviz.engine.planning import plan_for
-from kvviz.engine.reasons import placed_before
-from kvviz.engine.records import Placed, Step, TraceFrame
+from kvviz.trace.reasons import placed_before
+from kvviz.trace.records import Placed, Step, TraceFrame
 from tests.engine.rten.fact import Fact
 from tests.engine.rten.records import Record, Recording
 

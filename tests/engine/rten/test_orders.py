@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import kvviz
-from kvviz.engine.rten.quirks import QUIRKS
+from kvviz.runtimes.rten.quirks import QUIRKS
 from tests.engine.graphs import numbers, run
 
 # Of a there are two readers that could overwrite it, and neither may go first for nothing; of b there is one.

@@ -1,0 +1,132 @@
+"""What a sentence about a cache in one run needs to know: its rows, its blocks, who writes it and who reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from math import prod
+
+import numpy as np
+
+from kvviz.caches.cache_paths import Link, Reader, Way
+from kvviz.caches.path_search import way_of
+from kvviz.caches.value_flow import RunFrames
+from kvviz.graph.names import quoted
+from kvviz.trace.reasons import placed_before
+from kvviz.trace.recording import Trace
+from kvviz.trace.records import Cache, CacheRun, Span
+
+# The input that says which rows are written, by operator.
+_INDEX = {"TensorScatter": 2, "ScatterND": 1, "ScatterElements": 1, "MultiHeadAttention": 8, "GroupQueryAttention": 5}
+
+
+class Scene:
+    """One cache in one run.
+
+    Parameters
+    ----------
+    trace : Trace
+    frames : RunFrames
+    cache : Cache
+    entry : CacheRun
+    """
+
+    def __init__(self, trace: Trace, frames: RunFrames, cache: Cache, entry: CacheRun) -> None:
+        self.trace = trace
+        self.frames = frames
+        self.cache = cache
+        self.entry = entry
+
+    @property
+    def run(self) -> int:
+        """Number of the run."""
+        return self.frames.run
+
+    @cached_property
+    def way(self) -> Way:
+        """How the cache went through the run."""
+        return way_of(self.trace, self.frames, self.cache)
+
+    @property
+    def first_way(self) -> Way:
+        """How the cache went through the first run."""
+        return way_of(self.trace, RunFrames(self.trace, 0), self.cache)
+
+    @property
+    def rows(self) -> int:
+        """Rows of the cache after the run, without those that are only reserved."""
+        shape = self._shape(self.cache.output)
+        return self.entry.capacity if shape is None else shape
+
+    @property
+    def past_rows(self) -> int | None:
+        """Rows of the cache as it came in."""
+        return self._shape(self.cache.input)
+
+    @property
+    def past_block(self) -> tuple[int, int, str] | None:
+        """The storage that the cache came in: number, rows that fit into it, and whether it was donated."""
+        for bound in reversed(self.frames.rows[0].bindings):
+            if bound.name == self.cache.input and bound.shape is not None and self.cache.axis is not None:
+                rest = prod(n for place, n in enumerate(bound.shape) if place != self.cache.axis)
+                row = rest * _itemsize(bound.dtype)
+                capacity = self.trace.log.storages[bound.storage].capacity
+                return bound.storage, capacity // row if row else 0, bound.how
+        return None
+
+    @property
+    def readers(self) -> list[Reader]:
+        """The attentions that ran."""
+        return [reader for reader in self.way.readers if self.step(reader.frame, reader.node.index) is not None]
+
+    @property
+    def writers(self) -> list[tuple[int, Link]]:
+        """The ops that carried the cache on, with their steps, in order."""
+        found = [(self.step(link.frame, link.node.index), link) for link in self.way.links]
+        return sorted(((step, link) for step, link in found if step is not None), key=lambda one: one[0])
+
+    def reads_what_it_wrote(self) -> bool:
+        """Whether attention gets the cache with the run's new rows in it, and not apart from them."""
+        return bool(self.readers) and not any(
+            link.kind == "write" and link.node is not reader.node for reader in self.readers for link in reader.after
+        )
+
+    def index_input(self) -> str:
+        """The value that says which rows are written."""
+        for _, link in self.writers:
+            place = _INDEX.get(link.node.op_type)
+            if link.kind == "write" and place is not None and place < len(link.node.inputs) and link.node.inputs[place]:
+                return quoted(link.node.inputs[place], 60)
+        return "the index"
+
+    def step(self, frame: int, index: int) -> int | None:
+        """The step at which a node of a frame ran."""
+        return self.trace.step_of(self.frames.first + frame, index)
+
+    def _shape(self, name: str) -> int | None:
+        place = placed_before(self.trace, self.frames.first, name, len(self.trace.log))
+        axis = self.cache.axis
+        if place is None or place.shape is None or axis is None or not -len(place.shape) <= axis < len(place.shape):
+            return None
+        length: int = place.shape[axis]
+        return length
+
+
+def rows_text(number: int) -> str:
+    """``1 row``, ``1,024 rows``."""
+    return f"{number:,} row{'s' * (number != 1)}"
+
+
+def tokens_text(number: int) -> str:
+    """``1 token``, ``1,024 tokens``."""
+    return f"{number:,} token{'s' * (number != 1)}"
+
+
+def spans_text(spans: Sequence[Span]) -> str:
+    """``row 3``, ``rows 3 to 7, row 9``; the first three of many."""
+    parts = [f"row {a}" if b - a == 1 else f"rows {a} to {b - 1}" for a, b in spans[:3]]
+    return ", ".join(parts) + (", …" if len(spans) > 3 else "")
+
+
+def _itemsize(dtype: object) -> int:
+    return int(np.dtype(str(dtype)).itemsize)

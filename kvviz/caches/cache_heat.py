@@ -1,0 +1,195 @@
+"""Caches row by row, for a picture: what each row is after a run, and how much attention a query gave to it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kvviz.caches.cache_paths import Reader
+from kvviz.caches.control_values import Known
+from kvviz.caches.path_search import way_of
+from kvviz.caches.row_spans import NO_TOKEN, minus
+from kvviz.caches.value_flow import RunFrames
+from kvviz.caches.visible_rows import Sight, cut_of, sight_of
+from kvviz.errors import ReplayError
+from kvviz.trace.recording import Trace
+from kvviz.trace.records import Cache, Rows
+
+RESERVED, VALID, STALE = 0, 1, 2
+"""What a row is: never written; holds a live token; holds something else. The other bits say more."""
+
+WRITTEN, OUTSIDE, WRAPPED, READ = 4, 8, 16, 32
+"""Written in this run; holds a live token that no query of the run sees; its token took the place of an older one; at
+least one query may see it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Heat:
+    """A cache after one run.
+
+    Attributes
+    ----------
+    states : ndarray of uint8, shape (heads, capacity)
+        One of `RESERVED`, `VALID` and `STALE`, with `WRITTEN`, `OUTSIDE`, `WRAPPED` and `READ` added.
+    positions : ndarray of int32, shape (capacity,)
+        The position of the token in each row; -1 where there is none.
+    """
+
+    states: np.ndarray
+    positions: np.ndarray
+
+
+def heat(trace: Trace, cache: Cache, run: int, item: int = 0) -> Heat | None:
+    """The state of every row of a cache after a run.
+
+    Parameters
+    ----------
+    trace : Trace
+        Also one that was saved and loaded.
+    cache : Cache
+        One of ``trace.caches``.
+    run : int
+    item : int
+        Batch entry.
+
+    Returns
+    -------
+    Heat or None
+        None for states, and where the rows that were written follow from more than the control inputs.
+
+    Examples
+    --------
+    >>> picture = heat(trace, trace.caches[0], run=3)                       # doctest: +SKIP
+    >>> (picture.states & 3 == VALID).sum(axis=1)                           # doctest: +SKIP
+    array([14, 14])
+    """
+    entry = cache.runs[run]
+    if not entry.items or cache.axis is None:
+        return None
+    rows = entry.items[item if len(entry.items) > 1 else 0]
+    states = np.zeros(entry.capacity, np.uint8)
+    positions = np.full(entry.capacity, -1, np.int32)
+    for start, stop, position in rows.held:
+        states[start:stop] = STALE if position == NO_TOKEN else VALID
+        if position != NO_TOKEN:
+            positions[start:stop] = np.arange(position, position + stop - start)
+    for start, stop in rows.wrote:
+        states[start:stop] |= WRITTEN
+    _mark_read(states, rows)
+    if cache.protocol == "window":
+        # In a cache that is written round and round a row's first token has the row's own number.
+        turned = np.arange(entry.capacity)
+        states[(positions >= entry.capacity) & (positions % max(entry.capacity, 1) == turned)] |= WRAPPED
+    return Heat(np.tile(states, (_heads(trace, cache, run), 1)), positions)
+
+
+def attention(trace: Trace, cache: Cache, run: int, query: int = -1, item: int = 0) -> np.ndarray | None:
+    """How much attention one query of a run gave to each row of a cache.
+
+    The run is repeated up to the attention (`Trace.value`), so this works for traces of this session.
+
+    Parameters
+    ----------
+    trace : Trace
+    cache : Cache
+    run : int
+    query : int
+        Which token of the run; -1 is the last.
+    item : int
+        Batch entry.
+
+    Returns
+    -------
+    ndarray of float32, shape (heads, capacity), or None
+        By query head. None where the graph does not show it: where attention is inside an operator that does not give
+        its scores (``qk_matmul_output`` of Attention, ``output_qk`` of GroupQueryAttention), or its mask is not known.
+
+    Raises
+    ------
+    ReplayError
+        If the run's inputs or steps were not kept.
+    """
+    frames = RunFrames(trace, run)
+    if not frames.rows:
+        raise ReplayError(f"attention was not recorded: the steps of run {run} were not kept")
+    replayer = trace.replayer
+    if replayer is None or replayer.runs[run] is None:
+        raise ReplayError("attention was not recorded: the inputs of that run are not there")
+    caches = {one.input for one in trace.caches}
+    feeds = {name: value for name, value in replayer.runs[run].kept.values.items() if name not in caches}
+    known = Known(trace, frames, feeds)
+    for reader in way_of(trace, frames, cache).readers:
+        step = known.step(reader.frame, reader.node.index)
+        if step is None or cache.axis is None:
+            continue
+        sight = sight_of(known, reader, cache.axis)
+        weights = _weights(trace, reader, step, sight)
+        if weights is None or not -weights.shape[2] <= query < weights.shape[2]:
+            continue
+        start, keys = cut_of(known, reader, cache.axis, weights.shape[3])
+        shown = np.zeros((weights.shape[1], cache.runs[run].capacity), np.float32)
+        low, high = max(start, 0), min(start + keys, shown.shape[1])
+        shown[:, low:high] = weights[item, :, query, low - start : high - start]
+        return shown
+    return None
+
+
+def as_bytes(weights: np.ndarray) -> np.ndarray:
+    """Attention as shades from 0 to 255, for a picture."""
+    return np.rint(np.clip(weights, 0, 1) * 255).astype(np.uint8)
+
+
+def _mark_read(states: np.ndarray, rows: Rows) -> None:
+    if rows.read is None:
+        return
+    for start, stop in rows.read:
+        states[start:stop] |= READ
+    held = [(start, stop) for start, stop, position in rows.held if position != NO_TOKEN]
+    for start, stop in minus(held, rows.read):
+        states[start:stop] |= OUTSIDE
+
+
+def _heads(trace: Trace, cache: Cache, run: int) -> int:
+    """Heads that share a row: the axis in front of the rows, where the heads are apart."""
+    # Of a run whose steps were not kept there are no shapes; heads do not change.
+    frames = RunFrames(trace, run if trace.runs[run].last > trace.runs[run].first else 0)
+    known = Known(trace, frames, {})
+    shape = known.shape(0, cache.output) or known.shape(0, cache.input)
+    axis = cache.axis or 0
+    return shape[axis - 1] if shape is not None and axis >= 2 and axis < len(shape) else 1
+
+
+def _weights(trace: Trace, reader: Reader, step: int, sight: Sight | None) -> np.ndarray | None:
+    """Probabilities, ``(batch, heads, queries, keys)``, from what the attention shows."""
+    node = reader.node
+    if reader.kind == "softmax":
+        found = trace.value(node.outputs[0], step)
+        return found if found.ndim == 4 else None
+    place = {"Attention": 3, "GroupQueryAttention": 3, "MultiHeadAttention": 3}.get(node.op_type, 0)
+    if not 0 < place < len(node.outputs) or not node.outputs[place]:
+        return None
+    shown: Any = trace.value(node.outputs[place], step).astype(np.float32)
+    given = node.attributes
+    if node.op_type == "Attention":
+        stage = int(given.get("qk_matmul_output_mode", 0))
+        if stage == 0 and given.get("softcap", 0.0):
+            cap = np.float32(given["softcap"])
+            shown = cap * np.tanh(shown / cap)
+        done, masked = stage == 3, stage == 2
+        plain = len(node.inputs) <= 3 or not node.inputs[3]
+    elif node.op_type == "GroupQueryAttention":
+        done, masked, plain = int(given.get("qk_output", 0)) == 2, False, True
+    else:
+        done, masked, plain = False, True, True
+    if done:
+        return shown
+    if not masked:
+        if sight is None or not plain:
+            return None
+        shown = np.where(sight.allowed[:, None], shown, np.float32(-np.inf))
+    top = np.max(shown, axis=-1, keepdims=True, initial=-np.inf)
+    weights = np.exp(shown - np.where(np.isfinite(top), top, 0))
+    total = weights.sum(axis=-1, keepdims=True)
+    return np.divide(weights, total, out=np.zeros_like(weights), where=total > 0)

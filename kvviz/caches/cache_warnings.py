@@ -1,0 +1,302 @@
+"""What is wrong, or wasteful, with the caches of a trace: each with its cause and what to do about it.
+
+Everything is read from the meters and the recording, so a trace that was saved tells the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from kvviz.caches.cache_facts import Scene, rows_text, spans_text, tokens_text
+from kvviz.caches.row_spans import NO_TOKEN, both, count, live, minus, stale
+from kvviz.caches.value_flow import RunFrames
+from kvviz.graph.names import quoted
+from kvviz.trace.blockers import BlockerCode
+from kvviz.trace.events import APPEND, IN_PLACE, VIEW
+from kvviz.trace.reasons import decision_of
+from kvviz.trace.recording import Trace
+from kvviz.trace.records import Rows
+
+Told = tuple[str, str, str]
+"""The cause in a word, what happened and why, and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class CacheWarning:
+    """One thing that is wrong with a cache; ``str()`` of it is the sentence.
+
+    Attributes
+    ----------
+    kind : str
+        ``"stale rows attended"``, ``"newest row not attended"``, ``"live rows overwritten"``, ``"capacity taken for
+        length"``, ``"reserve thrown away"`` or ``"past copied"``.
+    cache : str
+        The input that the cache is.
+    run : int
+        The run in which it happened first.
+    runs : int
+        In how many runs it happened by the same cause.
+    sentence : str
+        What happened, why, and what to do.
+    """
+
+    kind: str
+    cache: str
+    run: int
+    runs: int
+    sentence: str
+
+    def __str__(self) -> str:
+        return self.sentence
+
+
+def cache_warnings(trace: Trace) -> tuple[CacheWarning, ...]:
+    """Everything that is wrong with the caches of a trace: by kind, those first that make results wrong.
+
+    Parameters
+    ----------
+    trace : Trace
+        Also one that was saved and loaded.
+
+    Returns
+    -------
+    tuple of CacheWarning
+        One for each cache, kind and cause. Rows whose masks follow from more than the control inputs are not judged,
+        nor are runs whose steps were not kept.
+
+    Examples
+    --------
+    >>> for warning in cache_warnings(trace):                               # doctest: +SKIP
+    ...     print(warning)
+    """
+    frames = [RunFrames(trace, run.index) for run in trace.runs]
+    found: dict[tuple[str, str, str], list[tuple[int, Told]]] = {}
+    for kind, tell in _KINDS.items():
+        for cache in trace.caches:
+            if cache.protocol in ("state", "cross") or cache.axis is None:
+                continue
+            for run, entry in enumerate(cache.runs):
+                if not frames[run].rows:
+                    continue
+                told = tell(Scene(trace, frames[run], cache, entry))
+                if told is not None:
+                    found.setdefault((kind, cache.input, told[0]), []).append((run, told))
+    return tuple(
+        CacheWarning(kind, cache, runs[0][0], len(runs), _sentence(runs)) for (kind, cache, _), runs in found.items()
+    )
+
+
+def _sentence(runs: list[tuple[int, Told]]) -> str:
+    first, (_, happened, advice) = runs[0]
+    more = len(runs) - 1
+    again = f" (and in {more} more run{'s' * (more > 1)})" if more else ""
+    return f"run {first}{again}: {happened}; {advice}"
+
+
+# -- results that may be wrong ----------------------------------------------------------------------------------------
+
+
+def _stale(scene: Scene) -> Told | None:
+    """Attention may read rows that hold no live token."""
+    for item in scene.entry.items:
+        wrong = minus(item.read or (), live(item.held))
+        if wrong:
+            why, advice = _length_or_mask(scene, item)
+            text = f"attention may read {spans_text(wrong)} of {scene.cache.name} ({_are(item, wrong)}), because {why}"
+            return why.split()[0], text, advice
+    return None
+
+
+def _are(item: Rows, wrong: tuple) -> str:
+    """What rows without a live token are."""
+    dead = count(both(wrong, stale(item.held)))
+    if not dead:
+        return "never written"
+    return "no live token" if dead == count(wrong) else "no live token, or never written"
+
+
+def _length_or_mask(scene: Scene, item: Rows) -> tuple[str, str]:
+    """What lets attention see so many rows, and what it should be."""
+    seen = max((stop for _, stop in item.read or ()), default=0)
+    tokens = count(both(live(item.held), [(0, seen)]))
+    for reader in scene.readers:
+        given = reader.node.inputs
+        op = reader.node.op_type
+        for place, name in enumerate(given):
+            counts = (op, place) in (("Attention", 6), ("GroupQueryAttention", 5)) and bool(name)
+            if counts:
+                return (
+                    f"{quoted(name, 60)} counts {rows_text(seen)} and {tokens} of them hold tokens",
+                    "give the number of rows that hold tokens once the run has written its own",
+                )
+    return "no mask hides them", "mask the rows that hold no token, or give attention the number of valid rows"
+
+
+def _hidden(scene: Scene) -> Told | None:
+    """The run's last token is not attended to: as a rule the count of valid rows was taken before the write."""
+    if not scene.reads_what_it_wrote():
+        return None
+    for item in scene.entry.items:
+        newest = _newest(item)
+        if item.read is None or newest is None or both(item.read, [(newest, newest + 1)]):
+            continue
+        wrote = spans_text(item.wrote)
+        seen = max((stop for _, stop in item.read), default=0)
+        counted = next((r.node.inputs[6] for r in scene.readers if _counts(r.node)), "")
+        if not counted:
+            text = f"attention does not read {spans_text(((newest, newest + 1),))} of {scene.cache.name}, just written"
+            advice = "let the mask end after the row of the last token, which is the place of the last query"
+            return "mask", f"{text}, because the mask or causality hides it", advice
+        early = seen == min(start for start, _ in item.wrote)
+        text = (
+            f"{scene.cache.name} got {wrote}, but {quoted(counted, 60)} counts {rows_text(seen)}, so that attention "
+            f"does not read the newest token: the count was {'taken before the write' if early else 'too small'}"
+        )
+        index = scene.index_input()
+        return "count", text, f"give {quoted(counted, 60)} = {newest + 1}, which is {index} and the rows written"
+    return None
+
+
+def _counts(node: object) -> bool:
+    inputs, op, domain = node.inputs, node.op_type, node.domain  # type: ignore[attr-defined]
+    return (op, domain) == ("Attention", "") and len(inputs) > 6 and bool(inputs[6])
+
+
+def _newest(item: Rows) -> int | None:
+    """The row that the run's last token was written to."""
+    written = [
+        (position + stop - 1 - start, stop - 1)
+        for a, b, first in item.held
+        if first != NO_TOKEN
+        for start, stop, position in ((low, high, first + low - a) for low, high in both(item.wrote, [(a, b)]))
+    ]
+    return max(written)[1] if written else None
+
+
+def _overwritten(scene: Scene) -> Told | None:
+    """Tokens were overwritten that the run's first query still attends to."""
+    item = max(scene.entry.items, key=lambda one: one.lost, default=None)
+    if item is None or not item.lost:
+        return None
+    name, lost, wrote = scene.cache.name, tokens_text(item.lost), spans_text(item.wrote)
+    if scene.cache.protocol == "window":
+        text = (
+            f"{rows_text(count(item.wrote))} were written round and round into the {rows_text(scene.rows)} of {name}, "
+            f"over {lost} in the window of the run's first query"
+        )
+        return "wrap", text, f"feed fewer tokens at once, or make the cache {rows_text(item.lost)} longer"
+    text = f"{name} got {wrote}, over {lost} that attention still reads, because of {scene.index_input()}"
+    return "index", text, "write behind the rows that hold tokens"
+
+
+# -- memory that is wasted --------------------------------------------------------------------------------------------
+
+
+def _capacity(scene: Scene) -> Told | None:
+    """A cache grew although it has free rows: its capacity was taken for its valid length."""
+    had, has, items = scene.past_rows, scene.rows, scene.entry.items
+    if scene.cache.protocol != "growing" or not items or had is None or has <= had:
+        return None
+    free = []
+    for item in items:
+        tokens = live(item.held)
+        # Padding in front of the first token is no gap.
+        free.append(count(minus([(tokens[0][0], has)], tokens)) if tokens else 0)
+    if not min(free):
+        return None
+    text = (
+        f"{scene.cache.name} grew from {had} to {rows_text(has)}, although {min(free)} of them hold no token: the "
+        f"capacity of the past was taken for its valid length"
+    )
+    if any(link.node.op_type == "GroupQueryAttention" for _, link in scene.writers):
+        advice = "let total_sequence_length count tokens, so that past and present can be one buffer"
+    else:
+        advice = "give the past without its empty rows, in a block of kvviz.reserve where it should have room"
+    return "grew", text, advice
+
+
+def _thrown(scene: Scene) -> Told | None:
+    """A block with room for more rows came in, and the cache left it."""
+    block, had = scene.past_block, scene.past_rows
+    # A caller who makes room after the run has followed the advice.
+    if scene.cache.protocol != "growing" or block is None or had is None or scene.entry.bytes_moved_outside:
+        return None
+    storage, room, how = block
+    if how != "donated" or room <= had or scene.entry.storage == storage or scene.entry.capacity > scene.rows:
+        return None
+    text = f"the block B{storage} with room for {rows_text(room)} of {scene.cache.name} was thrown away"
+    if not scene.way.reached:
+        why, advice = "because the branch that ran makes the cache anew", "reserve room after that run: growth='after'"
+    else:
+        why, advice = _refused(scene)
+    return "thrown", f"{text}, {why}", advice
+
+
+def _copied(scene: Scene) -> Told | None:
+    """Past and present were alive at once, and rows were copied from one to the other."""
+    if not scene.entry.bytes_copied or scene.entry.generations < 2 or not scene.way.reached or not scene.past_rows:
+        return None
+    why, advice = _refused(scene)
+    text = (
+        f"{scene.entry.generations} storages with {scene.cache.name} were alive at once and its rows were copied, {why}"
+    )
+    return why, text, advice
+
+
+def _refused(scene: Scene) -> tuple[str, str]:
+    """Why the first op that moved the cache to another storage did not stay in the old one, and what would help."""
+    rows = scene.trace.log
+    for step, link in scene.writers:
+        where = rows[step].outs[link.output]
+        if where is None or where.how in (IN_PLACE, VIEW, APPEND) or not rows[step].copied:
+            continue
+        node = link.node
+        past = node.inputs[link.past] if link.past >= 0 else ""
+        blockers = [b for b in decision_of(scene.trace, step).blockers if b.input in ("", past)]
+        if blockers:
+            causes = [_cause(blocker.code, blocker.message) for blocker in blockers]
+            # The messages begin alike: which op could not do what to which value.
+            causes[1:] = [cause.partition(": ")[2] or cause for cause in causes[1:]]
+            advice = dict.fromkeys(_advice(blocker.code, blocker.culprit, scene) for blocker in blockers)
+            return f"because {', and '.join(causes)}", ", and ".join(advice)
+        return f"because {node.qualified_op} {quoted(node.name, 60)} always makes a copy", "use another operator there"
+    return "because an op made the cache anew", "let the op that writes the cache read the past itself"
+
+
+def _cause(code: BlockerCode, message: str) -> str:
+    # Lengths differ from run to run, and are no other cause.
+    return message.partition(": it holds ")[0] if code is BlockerCode.NO_CAPACITY else message
+
+
+def _advice(code: BlockerCode, culprit: str, scene: Scene) -> str:
+    name = quoted(scene.cache.input, 60)
+    if code is BlockerCode.NO_CAPACITY and scene.cache.protocol == "window":
+        return "keep the window in a buffer of its own size, where new rows take the place of the oldest"
+    if code is BlockerCode.NO_CAPACITY and scene.run and not scene.first_way.reached:
+        return "reserve room after the first run, which makes the cache anew: growth='after'"
+    if code is BlockerCode.NOT_CONTIGUOUS:
+        return "a run that finds the cache in that layout does not pay again"
+    if code is BlockerCode.NO_CAPACITY:
+        return f"reserve room: kv_capacity= in a decode, kvviz.reserve for {name} in a run"
+    if code is BlockerCode.BORROWED_INPUT:
+        return f"donate {name}"
+    if code in (BlockerCode.NOT_LAST_USE, BlockerCode.CAPTURED_BY_REFERENCE, BlockerCode.ALIASED):
+        return f"let {culprit or 'the other reader'} read before the cache is written"
+    if code is BlockerCode.POLICY:
+        return "that is a rule of the policy"
+    if code is BlockerCode.REQUESTED_OUTPUT:
+        return "do not ask for the past as an output"
+    return "no change of the inputs helps here"
+
+
+_KINDS: dict[str, Callable[[Scene], Told | None]] = {
+    "stale rows attended": _stale,
+    "newest row not attended": _hidden,
+    "live rows overwritten": _overwritten,
+    "capacity taken for length": _capacity,
+    "reserve thrown away": _thrown,
+    "past copied": _copied,
+}
+KINDS = tuple(_KINDS)
+"""The kinds of warnings, those first that make results wrong."""

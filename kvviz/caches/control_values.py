@@ -1,0 +1,210 @@
+"""What follows from the control inputs of a run: masks, lengths and positions, computed again from these alone.
+
+Only arithmetic on indices and masks is repeated, with the kernels that ran and the shapes that were recorded. Whatever
+depends on the network's numbers is unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from kvviz.caches.value_flow import RunFrames, Spot
+from kvviz.graph.model import Node
+from kvviz.ops.kernel_of import kernel_of
+from kvviz.trace.events import Bind, Output
+from kvviz.trace.recording import Trace
+
+LARGEST = 1 << 24
+"""Elements of the largest value that is computed again."""
+
+# What exporters make masks and positions with. Products of matrices, norms and activations are not among them, so that
+# the network itself is never repeated.
+_OPS = """
+Abs Add And ArgMax ArgMin BitwiseAnd BitwiseNot BitwiseOr Cast CastLike Ceil Clip Concat ConstantOfShape CumSum Div
+Equal Expand Flatten Floor Gather GatherElements GatherND Greater GreaterOrEqual Identity IsInf IsNaN Less LessOrEqual
+Log Max Min Mod Mul Neg NonZero Not OneHot Or Pad Pow Range ReduceMax ReduceMin ReduceSum Reshape ScatterElements
+ScatterND Sign Slice Split Squeeze Sub Tile Transpose Trilu Unsqueeze Where Xor
+"""
+_ARITHMETIC = frozenset(_OPS.split())
+# How a value is settled, and from which others it is computed.
+Rule = tuple[Callable[..., Any], tuple[Any, ...], tuple[Spot, ...]]
+
+
+class Known:
+    """Values of one run that its control inputs and recorded shapes determine.
+
+    Parameters
+    ----------
+    trace : Trace
+    frames : RunFrames
+        Of that run.
+    feeds : mapping
+        Inputs of the run as they were before it; caches left out.
+    """
+
+    def __init__(self, trace: Trace, frames: RunFrames, feeds: Mapping[str, Any]) -> None:
+        self.trace = trace
+        self.frames = frames
+        self.sights: dict[Any, Any] = {}
+        self._kernels: dict[int, Callable[..., Any]] = {}
+        self._feeds = feeds
+        self._values: dict[Spot, np.ndarray | None] = {}
+        self._died: dict[int, list[int]] | None = None
+        # Runs that opened the same frames settle the same values in the same order.
+        self._orders: dict[Spot, tuple[tuple[Spot, Rule], ...]] = trace.notes.setdefault("known orders", {}).setdefault(
+            frames.signature, {}
+        )
+
+    def place(self, frame: int, name: str) -> Output | Bind | None:
+        """Where a value that is no weight was put; None where it was not made."""
+        node = self.frames.graph(frame).producers.get(name)
+        if node is not None:
+            step = self.trace.step_of(self.frames.first + frame, node.index)
+            return None if step is None else self.trace.log[step].outs[node.outputs.index(name)]
+        # Weights come first among what a frame starts with, and there are many.
+        for bound in reversed(self.frames.rows[frame].bindings):
+            if bound.name == name:
+                return bound
+        return None
+
+    def shape(self, frame: int, name: str) -> tuple[int, ...] | None:
+        """The recorded shape of a value; None where it was not made."""
+        weight = self.frames.graph(frame).weights.get(name)
+        if weight is not None:
+            return weight.shape
+        place = self.place(frame, name)
+        return None if place is None else place.shape
+
+    def kernel(self, node: Node) -> Callable[..., Any]:
+        """What computes a node."""
+        found = self._kernels.get(id(node))
+        if found is None:
+            found = self._kernels[id(node)] = kernel_of(node).call
+        return found
+
+    def step(self, frame: int, index: int) -> int | None:
+        """The step at which a node of a frame ran."""
+        return self.trace.step_of(self.frames.first + frame, index)
+
+    def died(self, storage: int, born: int) -> int:
+        """The step at which a storage was freed first from a step on; beyond the last step where it was not."""
+        run = self.trace.runs[self.frames.run]
+        if self._died is None:
+            rows = self.trace.log
+            self._died = {}
+            for step in range(run.first, run.last):
+                for freed in rows[step].freed:
+                    self._died.setdefault(freed, []).append(step)
+        # A pool may hand the same storage out again and again.
+        return next((step for step in self._died.get(storage, ()) if step >= born), run.last)
+
+    def value(self, frame: int, name: str) -> np.ndarray | None:
+        """A value, or None where more than the control inputs decides it."""
+        spot = (frame, name)
+        values = self._values
+        if spot not in values:
+            order = self._orders.get(spot)
+            if order is None:
+                order = self._orders[spot] = self._order(spot)
+            for place, (settle, facts, needs) in order:
+                if place not in values:
+                    given = [values[need] for need in needs]
+                    known = not needs or not any(value is None for value in given)
+                    values[place] = settle(self, *facts, *given) if known else None
+        return values[spot]
+
+    def _order(self, spot: Spot) -> tuple[tuple[Spot, Rule], ...]:
+        """All values that a value is computed from, each after those that it needs itself."""
+        order: dict[Spot, Rule] = {}
+        rules: dict[Spot, Rule] = {}
+        stack = [spot]
+        while stack:
+            place = stack[-1]
+            if place in order:
+                stack.pop()
+                continue
+            rule = rules.get(place)
+            if rule is None:
+                rule = rules[place] = self._rule(*place)
+                missing = [need for need in rule[2] if need not in order]
+                if missing:
+                    stack += missing
+                    continue
+            order[place] = rule
+            stack.pop()
+        return tuple(order.items())
+
+    def _rule(self, frame: int, name: str) -> Rule:
+        """How to settle one value."""
+        graph = self.frames.graph(frame)
+        if name in graph.weights and (frame or name not in self._feeds):
+            return _constant, (graph.weights[name],), ()
+        node = graph.producers.get(name)
+        if node is None:
+            outer = self.frames.outside(frame, name)
+            return (_same, (), (outer,)) if outer is not None else self._given(frame, name)
+        position = node.outputs.index(name)
+        if self.frames.bodies(frame, node) or (node.op_type == "Loop" and not node.domain):
+            inner = self.frames.inside(frame, node, position)
+            return (_constant, (None,), ()) if inner is None else (_same, (), (inner,))
+        if node.op_type in ("Shape", "Size") and not node.domain:
+            return _measured, (frame, node), ()
+        if node.op_type not in _ARITHMETIC or node.domain:
+            return _constant, (None,), ()
+        return _computed, (frame, node, position), tuple((frame, given) for given in node.inputs if given)
+
+    def _given(self, frame: int, name: str) -> Rule:
+        row = self.frames.rows[frame]
+        if row.parent is None:
+            return _fed, (name,), ()
+        inputs = self.frames.graph(frame).inputs
+        # The first input of a Loop's body counts its turns.
+        counts = row.caller is not None and row.caller.node.op_type == "Loop" and inputs and inputs[0].name == name
+        count = None if row.iteration is None or not counts else np.array(row.iteration, np.int64)
+        return _constant, (count,), ()
+
+    def given(self, name: str) -> np.ndarray | None:
+        """An input of the run, if it is no cache."""
+        value = self._feeds.get(name)
+        return value if isinstance(value, np.ndarray) else None
+
+
+def _constant(known: Known, value: np.ndarray | None) -> np.ndarray | None:
+    return value
+
+
+def _same(known: Known, value: np.ndarray) -> np.ndarray:
+    return value
+
+
+def _fed(known: Known, name: str) -> np.ndarray | None:
+    return known.given(name)
+
+
+def _measured(known: Known, frame: int, node: Node) -> np.ndarray | None:
+    shape = known.shape(frame, node.inputs[0])
+    if shape is None:
+        return None
+    if node.op_type == "Size":
+        return np.array(prod(shape), np.int64)
+    return np.array(shape[node.attributes.get("start", 0) : node.attributes.get("end")], np.int64)
+
+
+def _computed(known: Known, frame: int, node: Node, position: int, *given: np.ndarray) -> np.ndarray | None:
+    step = known.step(frame, node.index)
+    if step is None:
+        return None
+    row = known.trace.log[step]
+    where = row.outs[position]
+    if where is None or where.shape is None or prod(where.shape) > LARGEST:
+        return None
+    if len(given) < len(node.inputs):
+        left = iter(given)
+        given = tuple(next(left) if name else None for name in node.inputs)  # type: ignore[misc]
+    made = known.kernel(node)(*given)
+    out = made[position] if isinstance(made, tuple) else made
+    return np.asarray(out) if isinstance(out, (np.ndarray, np.generic)) else None

@@ -1,0 +1,248 @@
+"""Which rows the ops of one run wrote, and which tokens the rows hold since: the way of a cache, replayed on spans."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+import numpy as np
+
+from kvviz.caches.cache_paths import Link, Way
+from kvviz.caches.control_values import Known
+from kvviz.caches.row_contents import (
+    Book,
+    Unknown,
+    batch_axis,
+    pick_entries,
+    pick_rows,
+    renumber,
+    store,
+    store_at,
+    store_rows,
+    store_window,
+)
+from kvviz.caches.row_spans import NO_TOKEN, without
+from kvviz.graph.model import Node
+
+
+def replay(known: Known, way: Way, book: Book, output: str, axis: int, rows: int) -> None:
+    """Apply the ops of a run to a book.
+
+    Parameters
+    ----------
+    known : Known
+    way : Way
+    book : Book
+    output : str
+        The cache's output.
+    axis : int
+        The sequence axis of input and output.
+    rows : int
+        Length of the input along it.
+
+    Raises
+    ------
+    Unknown
+    """
+    book.wrote, book.lost = [()] * len(book.held), [0] * len(book.held)
+    if book.given and book.held == [()] and not any(_overwrites(link.node) for link in way.spine):
+        book.held = [((0, rows, 0),)] if rows else [()]
+    if way.spine and way.spine[0].kind == "make":
+        # The rows come from no past: all of them are new.
+        shape = known.shape(0, output)
+        if shape is None or axis >= len(shape):
+            raise Unknown
+        book.held, book.given = [()] * len(book.held), False
+        store(book, [((0, shape[axis], 0),)], 0)
+    else:
+        at: int | None = axis
+        for link in way.spine:
+            if link.kind != "join":
+                at = _apply(known, link, book, at)
+        after = known.shape(0, output)
+        # The output may turn its axes another way than the input, so that the same axis counts something else.
+        if at != axis or (after is not None and any(held[-1][1] > after[axis] for held in book.held if held)):
+            raise Unknown
+    if book.padding is not None:
+        book.spread(len(book.padding))
+        padded = zip(book.held, book.padding if len(book.padding) > 1 else book.padding * len(book.held))
+        book.held = [without(held, positions) for held, positions in padded]
+
+
+def _overwrites(node: Node) -> bool:
+    """Whether an op writes inside of what it is given, so that not all of that need hold tokens."""
+    if node.op_type == "MultiHeadAttention":
+        return len(node.inputs) > 8 and bool(node.inputs[8])
+    return node.op_type in ("TensorScatter", "ScatterND", "ScatterElements", "Scatter", "GroupQueryAttention")
+
+
+def _apply(known: Known, link: Link, book: Book, axis: int | None) -> int | None:
+    """One op that carries the cache on; returns the sequence axis of what it made."""
+    node = link.node
+    before = known.shape(link.frame, node.inputs[link.past])
+    after = known.shape(link.frame, node.outputs[link.output])
+    if before is None or after is None or axis is None or axis >= len(before):
+        raise Unknown
+    if link.kind == "write":
+        _write(known, link, book, before, after, axis)
+        return axis
+    if node.op_type == "Slice":
+        first = first_kept(known, link.frame, node, before[axis], after[axis], axis)
+        renumber(book, -first, after[axis])
+    elif node.op_type == "Gather":
+        _gather(known, link, book, before, axis)
+    return _axis_after(known, link.frame, node, before, after, axis)
+
+
+def _gather(known: Known, link: Link, book: Book, before: Sequence[int], axis: int) -> None:
+    """Beams change places, or rows are picked."""
+    node = link.node
+    along = node.attributes.get("axis", 0) % len(before)
+    if along not in (axis, batch_axis(before, axis)):
+        return
+    indices = known.value(link.frame, node.inputs[1])
+    if indices is None:
+        if along != axis and len({*book.held}) == 1:
+            return
+        raise Unknown
+    picked = [int(place) % before[along] for place in np.ravel(indices)]
+    if along == axis:
+        pick_rows(book, picked)
+    else:
+        pick_entries(book, picked)
+
+
+# -- writing ----------------------------------------------------------------------------------------------------------
+
+
+def _write(known: Known, link: Link, book: Book, before: Sequence[int], after: Sequence[int], axis: int) -> None:
+    node, frame = link.node, link.frame
+    if node.op_type == "Concat":
+        if node.attributes.get("axis", 1) % len(before) != axis:
+            return
+        ahead = _rows_ahead(known, frame, node, link.past, axis)
+        new = after[axis] - before[axis] - ahead
+        renumber(book, ahead, after[axis])
+        end = ahead + before[axis]
+        store(book, [((0, ahead, 0), (end, end + new, ahead))], before[axis])
+    elif node.op_type == "TensorScatter":
+        update = known.shape(frame, node.inputs[1])
+        starts = _starts(known, frame, node, 2)
+        if update is None or starts is None:
+            raise Unknown
+        circular = node.attributes.get("mode") == "circular"
+        store_at(book, starts, update[axis], before[axis], circular)
+    elif node.op_type in ("ScatterND", "ScatterElements", "Scatter"):
+        store_rows(book, _scattered(known, frame, node, before, axis))
+    elif node.op_type == "GroupQueryAttention":
+        _store_grouped(known, link, book, before[axis])
+    elif node.op_type == "MultiHeadAttention" and len(node.inputs) > 8 and node.inputs[8]:
+        starts, keys = _starts(known, frame, node, 8), _new_keys(known, frame, node)
+        if starts is None or keys is None:
+            raise Unknown
+        store_at(book, starts, keys, before[axis], False)
+    elif after[axis] >= before[axis] and node.op_type not in ("SparseAttention", "PagedAttention"):
+        store(book, [((before[axis], after[axis], 0),)], before[axis])
+    else:
+        raise Unknown
+
+
+def _store_grouped(known: Known, link: Link, book: Book, held: int) -> None:
+    """GroupQueryAttention: rows by ``seqlens_k`` and ``total_sequence_length``, or a window kept by compaction."""
+    node, frame = link.node, link.frame
+    query = known.shape(frame, node.inputs[0])
+    last, total = known.value(frame, node.inputs[5]), known.value(frame, node.inputs[6])
+    if query is None or last is None or total is None:
+        raise Unknown
+    length = query[1]
+    valid = [int(n) + 1 for n in np.ravel(last)]
+    starts = [0 if length == int(total.item()) else n - length for n in valid]
+    book.spread(1 if len(set(valid)) == 1 else len(valid))
+    if node.attributes.get("sliding_window_cache"):
+        store_window(book, starts, valid, held, node.attributes.get("local_window_size", -1))
+        return
+    if book.given and not any(book.held):
+        book.held = [((0, start, 0),) if start else () for start in starts[: len(book.held)]]
+    writes = []
+    for start, stop in list(zip(starts, valid))[: len(book.held)]:
+        real = min(start + length, max(stop, start))
+        padding = ((real, start + length, NO_TOKEN),) if real < start + length else ()
+        writes.append(((start, real, 0), *padding))
+    store(book, writes, min(starts))
+
+
+# -- lengths and indices ----------------------------------------------------------------------------------------------
+
+
+def _starts(known: Known, frame: int, node: Node, place: int) -> list[int] | None:
+    """Start rows from an input: one where all batch entries have the same; row 0 where the input is absent."""
+    name = node.inputs[place] if place < len(node.inputs) else ""
+    if not name:
+        return [0]
+    array = known.value(frame, name)
+    if array is None:
+        return None
+    starts = [int(start) for start in np.ravel(array)]
+    return starts[:1] if len(set(starts)) == 1 else starts
+
+
+def _scattered(known: Known, frame: int, node: Node, shape: Sequence[int], axis: int) -> list[int]:
+    """Rows that ScatterND or ScatterElements addresses, each once, in order."""
+    indices = known.value(frame, node.inputs[1])
+    if indices is None:
+        raise Unknown
+    if node.op_type == "ScatterND":
+        if axis >= indices.shape[-1]:
+            return list(range(shape[axis]))
+        indices = indices[..., axis]
+    elif node.attributes.get("axis", 0) % len(shape) != axis:
+        return list(range(indices.shape[axis]))
+    return [int(row) % shape[axis] for row in dict.fromkeys(np.ravel(indices).tolist())] if shape[axis] else []
+
+
+def _new_keys(known: Known, frame: int, node: Node) -> int | None:
+    """Rows of keys that one MultiHeadAttention brings."""
+    name = node.inputs[1] if len(node.inputs) > 1 and node.inputs[1] else node.inputs[0]
+    shape = known.shape(frame, name)
+    return None if shape is None else shape[2 if len(shape) == 4 else 1]
+
+
+def _rows_ahead(known: Known, frame: int, node: Node, place: int, axis: int) -> int:
+    """Rows that a Concat puts in front of one of its inputs."""
+    shapes = [known.shape(frame, name) for name in node.inputs[:place]]
+    return sum(shape[axis] if shape else 0 for shape in shapes)
+
+
+def first_kept(known: Known, frame: int, node: Node, before: int, after: int, axis: int) -> int:
+    """The first row that a Slice keeps; the newest rows, where its start is not known."""
+    if before == after:
+        return 0
+    starts, axes = node.attributes.get("starts"), node.attributes.get("axes")
+    if starts is None and len(node.inputs) > 1:
+        starts = known.value(frame, node.inputs[1])
+    if axes is None and len(node.inputs) > 3 and node.inputs[3]:
+        axes = known.value(frame, node.inputs[3])
+    if starts is not None:
+        rank = len(known.shape(frame, node.inputs[0]) or ())
+        places = range(len(np.ravel(starts))) if axes is None else [int(one) % rank for one in np.ravel(axes)]
+        start = next((int(one) for place, one in zip(places, np.ravel(starts)) if place == axis), 0)
+        return min(max(start + before if start < 0 else start, 0), before - after)
+    return before - after
+
+
+def _axis_after(
+    known: Known, frame: int, node: Node, before: Sequence[int], after: Sequence[int], axis: int
+) -> int | None:
+    """Where the sequence axis is after a view."""
+    if node.op_type == "Transpose":
+        perm = node.attributes.get("perm") or tuple(reversed(range(len(before))))
+        return list(perm).index(axis)
+    if node.op_type == "Gather":
+        along = node.attributes.get("axis", 0) % len(before)
+        return axis if along >= axis else axis + len(after) - len(before)
+    if node.op_type not in ("Reshape", "Flatten", "Squeeze", "Unsqueeze"):
+        return axis
+    # Dimensions in front of it are joined or split, but hold as many elements together.
+    ahead = prod(before[:axis])
+    found = [i for i, size in enumerate(after) if size == before[axis] and prod(after[:i]) == ahead]
+    return min(found, key=lambda i: abs(i - axis), default=None)

@@ -1,0 +1,260 @@
+"""Which rows of a cache the attention of a run may see: from lengths and windows, and from masks that are known."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kvviz.caches.cache_paths import MS, Reader
+from kvviz.caches.control_values import Known
+from kvviz.caches.known_masks import HIDDEN, of_softmax, with_mask
+from kvviz.caches.row_spans import spans_of
+from kvviz.caches.row_writes import first_kept
+from kvviz.graph.model import Node
+from kvviz.ops.attention_mask import visible
+from kvviz.ops.gqa_rows import resident
+from kvviz.trace.records import Span
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """What the queries of one attention may see of a cache.
+
+    Attributes
+    ----------
+    allowed : ndarray of bool, shape (batch or 1, queries, keys)
+    start : int
+        The cache's row (after the run) that key 0 is; negative where earlier rows have left the cache.
+    keys : int
+        How many of the keys are rows of the cache.
+    """
+
+    allowed: np.ndarray
+    start: int
+    keys: int
+
+    def rows(self) -> list[tuple[Span, ...]]:
+        """Rows that at least one query may see, by batch entry; one entry where all are alike."""
+        seen = self.allowed[..., : self.keys].any(axis=1)
+        found = [spans_of(row) for row in np.atleast_2d(seen)]
+        found = found[:1] if len(set(found)) == 1 else found
+        return [tuple((a + self.start, b + self.start) for a, b in spans) for spans in found]
+
+
+def sight_of(known: Known, reader: Reader, axis: int) -> Sight | None:
+    """What a reader may see; None where its mask follows from more than the control inputs, or it did not run.
+
+    Parameters
+    ----------
+    known : Known
+    reader : Reader
+    axis : int
+        The sequence axis of the cache.
+    """
+    if known.step(reader.frame, reader.node.index) is None:
+        return None
+    # Keys and values are read by the same attention.
+    place = (reader.frame, reader.node.index)
+    if place not in known.sights:
+        known.sights[place] = _allowed(known, reader)
+    allowed = known.sights[place]
+    if allowed is None:
+        return None
+    start, keys = cut_of(known, reader, axis, allowed.shape[-1])
+    return Sight(allowed, start, keys)
+
+
+def cut_of(known: Known, reader: Reader, axis: int, keys: int) -> tuple[int, int]:
+    """The cache's row (after the run) that a reader's key 0 is, and how many of its keys are rows of the cache."""
+    start = -_dropped(known, reader, axis)
+    if reader.node.op_type == "GroupQueryAttention" and reader.node.attributes.get("sliding_window_cache"):
+        start -= _evicted(known, reader)
+    for frame, node, name in reader.cuts:
+        start, keys = _through(known, frame, node, name, start, keys)
+    return start, keys
+
+
+def _allowed(known: Known, reader: Reader) -> np.ndarray | None:
+    """What the queries of an attention may see of its keys, ``(batch or 1, queries, keys)``."""
+    if reader.kind == "softmax":
+        return of_softmax(known, reader.frame, reader.node)
+    return None if reader.kind == "product" else _of_operator(known, reader)
+
+
+def window_of(reader: Reader) -> int:
+    """Tokens that a query sees at most by the operator's attributes, its own included; 0 for no limit."""
+    given = reader.node.attributes
+    if given.get("left_window_size", -1) >= 0:
+        return int(given["left_window_size"]) + 1
+    return max(int(given.get("local_window_size", 0)), 0)
+
+
+def _dropped(known: Known, reader: Reader, axis: int) -> int:
+    """Rows at the front that left the cache after it was read."""
+    gone = 0
+    for link in reader.after:
+        before = known.shape(link.frame, link.node.inputs[link.past]) if link.past >= 0 else None
+        after = known.shape(link.frame, link.node.outputs[link.output])
+        if link.node.op_type == "Slice" and before and after and axis < len(before):
+            gone += first_kept(known, link.frame, link.node, before[axis], after[axis], axis)
+    return gone
+
+
+def _through(known: Known, frame: int, node: Node, name: str, start: int, keys: int) -> tuple[int, int]:
+    """A Slice or a Concat between the cache and the attention."""
+    before, after = known.shape(frame, name), known.shape(frame, node.outputs[0])
+    if before is None or after is None or len(before) != len(after):
+        return start, keys
+    axis = next((i for i, (n, m) in enumerate(zip(before, after)) if n != m), None)
+    # Slices and joins of the heads' own dimension do not concern rows.
+    if axis is None or after[axis] != keys:
+        return start, keys
+    if node.op_type == "Slice":
+        return start + first_kept(known, frame, node, before[axis], after[axis], axis), keys
+    shapes = [known.shape(frame, given) for given in node.inputs[: node.inputs.index(name)]]
+    ahead = sum(shape[axis] for shape in shapes if shape)
+    return (start, min(keys, before[axis])) if not ahead else (start - ahead, keys)
+
+
+# -- attention inside an operator -------------------------------------------------------------------------------------
+
+
+def _of_operator(known: Known, reader: Reader) -> np.ndarray | None:
+    node = reader.node
+    if node.op_type == "GroupQueryAttention":
+        return _of_grouped(known, reader)
+    if (node.domain, node.op_type) == ("", "Attention"):
+        return _of_attention(known, reader)
+    if (node.domain, node.op_type) in ((MS, "MultiHeadAttention"), (MS, "Attention")):
+        return _of_contrib(known, reader)
+    return None
+
+
+def _of_attention(known: Known, reader: Reader) -> np.ndarray | None:
+    frame, node = reader.frame, reader.node
+    query, key = (known.shape(frame, node.inputs[place]) for place in (0, 1))
+    if query is None or key is None:
+        return None
+    queries, keys = query[-2], key[-2]
+    past = known.shape(frame, _input(node, 4))
+    offsets = [0 if past is None else past[2]]
+    keys += offsets[0]
+    valid = None
+    if _input(node, 6):
+        counts = known.value(frame, _input(node, 6))
+        if counts is None:
+            return None
+        valid = [int(count) for count in np.ravel(counts)]
+        offsets = [count - queries for count in valid]
+    given = node.attributes
+    allowed = _bounds(
+        queries,
+        keys,
+        offsets,
+        bool(given.get("is_causal", 0)),
+        given.get("left_window_size", -1),
+        given.get("right_window_size", -1),
+        valid,
+    )
+    return with_mask(known, frame, _input(node, 3), allowed)
+
+
+def _of_grouped(known: Known, reader: Reader) -> np.ndarray | None:
+    frame, node = reader.frame, reader.node
+    query = known.shape(frame, node.inputs[0])
+    last, whole = known.value(frame, node.inputs[5]), known.value(frame, node.inputs[6])
+    past = known.shape(frame, _input(node, 3))
+    if query is None or last is None or whole is None:
+        return None
+    length, total = query[1], int(whole.item())
+    valid = [int(n) + 1 for n in np.ravel(last)]
+    starts = [0] * len(valid) if length == total else [n - length for n in valid]
+    window = node.attributes.get("local_window_size", -1)
+    causal = bool(node.attributes.get("causal", 1))
+    if node.attributes.get("sliding_window_cache") and past is not None:
+        if len(set(valid)) > 1:
+            return None
+        held = resident(starts[0], past[2], window)
+        starts, valid = [held], [held + valid[0] - starts[0]]
+        total = valid[0]
+    allowed = _bounds(length, total, starts, causal, window - 1 if window > 0 else -1, -1, valid)
+    return with_mask(known, frame, _input(node, 10), allowed)
+
+
+def _of_contrib(known: Known, reader: Reader) -> np.ndarray | None:
+    frame, node = reader.frame, reader.node
+    inside = node.op_type == "Attention"
+    query = known.shape(frame, node.inputs[0])
+    shape = known.shape(frame, node.outputs[1]) if len(node.outputs) > 1 and node.outputs[1] else None
+    if shape is None and _input(node, 1) and not inside:
+        shape = known.shape(frame, node.inputs[1])
+    if query is None or shape is None:
+        return None
+    queries, keys = query[1], shape[-2] if len(shape) != 3 else shape[1]
+    past = keys - queries
+    if not inside and _input(node, 8):
+        start = known.value(frame, _input(node, 8))
+        if start is None:
+            return None
+        past = int(start.item())
+        keys = past + queries
+    causal = bool(node.attributes.get("unidirectional", 0))
+    allowed = _bounds(queries, keys, [past], causal, -1, -1, None)
+    mask, bias = (3, 5) if inside else (4, 5)
+    if _input(node, mask):
+        seen = known.value(frame, _input(node, mask))
+        if seen is None or node.attributes.get("mask_filter_value", -10000.0) > HIDDEN:
+            return None
+        padded = _padding(seen, query[0], queries, keys)
+        if padded is None:
+            return None
+        allowed = allowed & padded
+    return with_mask(known, frame, _input(node, bias), allowed)
+
+
+def _padding(mask: np.ndarray, batch: int, queries: int, keys: int) -> np.ndarray | None:
+    """Keys that a mask of onnxruntime's encoder operators leaves: counts, counts and starts, or flags."""
+    places = np.arange(keys)
+    if mask.shape == (batch, keys):
+        return (mask > 0)[:, None]
+    if mask.shape == (batch, queries, keys):
+        return mask > 0
+    if mask.shape in ((batch,), (3 * batch + 2,)):
+        return (places < mask[:batch, None])[:, None]
+    if mask.shape == (2 * batch,):
+        ends, starts = mask.reshape(2, batch, 1)
+        return ((places < ends) & (places >= starts))[:, None]
+    return None
+
+
+def _evicted(known: Known, reader: Reader) -> int:
+    """Rows that GroupQueryAttention drops from a window after it has read them."""
+    frame, node = reader.frame, reader.node
+    past = known.shape(frame, _input(node, 3))
+    query, last, whole = (
+        known.shape(frame, node.inputs[0]),
+        known.value(frame, node.inputs[5]),
+        known.value(frame, node.inputs[6]),
+    )
+    assert past is not None and query is not None and last is not None and whole is not None
+    after = int(np.ravel(last)[0]) + 1
+    before = 0 if query[1] == int(whole.item()) else after - query[1]
+    window = node.attributes.get("local_window_size", -1)
+    return resident(before, past[2], window) + after - before - resident(after, past[2], window)
+
+
+def _bounds(
+    queries: int, keys: int, offsets: list[int], causal: bool, left: int, right: int, valid: list[int] | None
+) -> np.ndarray:
+    """``(batch or 1, queries, keys)``."""
+    seen = visible(queries, keys, offsets=offsets, causal=causal, left=left, right=right, valid=valid, trim=False)
+    if seen.stop <= seen.start or seen.allowed is None:
+        return np.full((1, queries, keys), seen.stop > seen.start)
+    allowed = seen.allowed.reshape(-1, *seen.allowed.shape[-2:])
+    return allowed if allowed.shape[1] == queries else np.broadcast_to(allowed, (len(allowed), queries, keys))
+
+
+def _input(node: Any, place: int) -> str:
+    return node.inputs[place] if place < len(node.inputs) else ""

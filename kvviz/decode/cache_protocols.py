@@ -1,0 +1,156 @@
+"""How a cache is kept where the graph leaves a choice, and how many rows one of fixed size has."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from kvviz.errors import InputError
+from kvviz.graph.cache_pairs import CachePair
+from kvviz.graph.model import Graph
+
+CACHES = ("growing", "shared")
+_GROUPED = "com.microsoft.GroupQueryAttention"
+
+
+def kept_as(pairs: tuple[CachePair, ...], cache: str) -> tuple[CachePair, ...]:
+    """The pairs of a decode whose caches grow, or whose past and present are one buffer of full capacity.
+
+    GroupQueryAttention (onnxruntime 1.31) takes both: a past that is longer than ``total_sequence_length`` asks for is
+    a buffer, and the present has its shape.
+
+    Parameters
+    ----------
+    pairs : tuple of CachePair
+    cache : str
+        ``"growing"`` or ``"shared"``.
+
+    Raises
+    ------
+    InputError
+        If no cache of the graph can be shared, or the word is another one.
+    """
+    if cache not in CACHES:
+        raise InputError(f"cache is 'growing' or 'shared', not {cache!r}")
+    if cache == "growing":
+        return pairs
+    shared = tuple(replace(pair, protocol="shared") if _may_share(pair) else pair for pair in pairs)
+    if shared == pairs:
+        kinds = ", ".join(sorted({op for pair in pairs for op in writers(pair)})) or "nothing"
+        raise InputError(
+            f"no cache of this graph can be shared: its caches are written by {kinds}; "
+            "only those of GroupQueryAttention may be one buffer for past and present"
+        )
+    return shared
+
+
+def padded_for(
+    pairs: tuple[CachePair, ...], roles: Mapping[str, str], tokens: np.ndarray, mask: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Prompts of unequal length with their padding where the graph can tell it from tokens.
+
+    A mask hides padding on the left. GroupQueryAttention has no mask: it counts rows from the first one on, so that
+    padding must come last.
+
+    Parameters
+    ----------
+    pairs : tuple of CachePair
+    roles : mapping of str to str
+        The control inputs.
+    tokens, mask : ndarray of int64, shape (batch, length)
+        Padded on the left; 1 for tokens, 0 for padding.
+
+    Raises
+    ------
+    InputError
+        If the graph has no input that tells padding apart.
+    """
+    if mask.all():
+        return tokens, mask
+    if any(_GROUPED in writers(pair) for pair in pairs):
+        order = np.argsort(1 - mask, axis=1, kind="stable")
+        return np.take_along_axis(tokens, order, 1), np.take_along_axis(mask, order, 1)
+    if "attention_mask" not in roles:
+        raise InputError(
+            "prompts of unequal length need padding, and the graph has no attention_mask to tell it from tokens; "
+            "decode them one by one"
+        )
+    return tokens, mask
+
+
+def last_logits(logits: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    """The scores of the token after the last real one of each sequence, ``(batch, vocabulary)``.
+
+    Parameters
+    ----------
+    logits : ndarray
+        ``(batch, length, vocabulary)``, of all tokens or the last ones; ``(batch, vocabulary)`` of the last token;
+        ``(batch × length, vocabulary)`` or, of a batch of one, ``(vocabulary,)``.
+    mask : ndarray, shape (batch, new)
+        1 for the tokens of this run that are real.
+
+    Raises
+    ------
+    InputError
+        If the logits have another shape.
+    """
+    (batch, new), shape = mask.shape, list(logits.shape)
+    if logits.ndim == 1:
+        logits = logits[None]
+    if logits.ndim == 2:
+        rows = new if len(logits) == batch * new else 1
+        logits = logits.reshape(-1, rows, logits.shape[-1])
+    if logits.ndim != 3 or len(logits) != batch or not logits.shape[1]:
+        raise InputError(
+            f"logits of shape {shape} do not tell the next tokens of {batch} sequence{'s' * (batch > 1)} "
+            f"of {new}; they must be (batch, length, vocabulary) or (batch, vocabulary): use kvviz.run for single runs"
+        )
+    if logits.shape[1] != mask.shape[1] or logits.shape[1] == 1:
+        return logits[:, -1]
+    last = mask.shape[1] - 1 - np.argmax(mask[:, ::-1] != 0, axis=1)
+    return logits[np.arange(len(logits)), last]
+
+
+def writers(pair: CachePair) -> tuple[str, ...]:
+    """Operators that write a cache, with their domain where that is not ONNX's own, one for each branch."""
+    return tuple(ops.split("<-")[-1] for ops in pair.ops)
+
+
+def is_fixed(pair: CachePair) -> bool:
+    """Whether the cache has a fixed number of rows, which are overwritten."""
+    if pair.protocol == "window":
+        return any(op in ("TensorScatter", _GROUPED) for op in writers(pair))
+    return pair.protocol in ("static", "shared")
+
+
+def fixed_rows(graph: Graph, pair: CachePair, capacity: int | None, rows: int) -> int:
+    """Rows of a cache of fixed size whose length the model leaves open.
+
+    Parameters
+    ----------
+    graph : Graph
+    pair : CachePair
+    capacity : int or None
+        What the caller asks for.
+    rows : int
+        What the decode will need.
+
+    Raises
+    ------
+    InputError
+        If nobody tells.
+    """
+    if capacity is not None:
+        return capacity
+    if pair.protocol == "shared":
+        return rows
+    windows = [node.attributes.get("local_window_size", -1) for node in graph.nodes if node.name in pair.writer]
+    if pair.protocol == "window" and max(windows, default=-1) > 0:
+        return int(max(windows))
+    raise InputError(f"the model leaves the length of cache {pair.input!r} open; pass kv_capacity=")
+
+
+def _may_share(pair: CachePair) -> bool:
+    return pair.protocol == "growing" and set(writers(pair)) == {_GROUPED}

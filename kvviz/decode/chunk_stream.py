@@ -1,0 +1,114 @@
+"""Recurrent graphs fed chunk by chunk: the states go from run to run, as the caches of a decoder do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from kvviz.caches.cache_meter import new_caches, read_meters
+from kvviz.decode.run_inputs import first_caches
+from kvviz.engine.policy import Policy
+from kvviz.engine.recipe import Recipe, fresh
+from kvviz.engine.session import Session, run_session
+from kvviz.graph.cache_pairs import cache_pairs
+from kvviz.graph.model import Graph
+from kvviz.runtimes.named_policies import find_policy
+from kvviz.trace.recording import Trace
+
+
+def stream(
+    graph: Graph,
+    chunks: Sequence[Mapping[str, Any]],
+    states: Mapping[str, Any] | None = None,
+    policy: str | Policy = "ideal",
+    *,
+    record: bool = True,
+    poison: bool = False,
+    donate: Sequence[str] = (),
+) -> Trace:
+    """Run a recurrent graph over chunks of input, carrying its states along.
+
+    Parameters
+    ----------
+    graph : Graph
+    chunks : sequence of mappings
+        The inputs of each run, without the states.
+    states : mapping, optional
+        Where to start from; zeros by default.
+    policy : str or Policy
+    record, poison : bool
+        As in `kvviz.run`.
+    donate : sequence of str
+        Inputs that every run may overwrite: those of the chunks, and the states to start from. The states of earlier
+        runs are donated in any case.
+
+    Returns
+    -------
+    Trace
+        ``results`` has the outputs of every run that are not states.
+    """
+    return run_session(StreamSession, graph, chunks, states or {}, policy, record, poison, donate)
+
+
+class StreamSession(Session):
+    """A recurrent graph fed chunk by chunk; see `stream`."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        chunks: Sequence[Mapping[str, Any]],
+        states: Mapping[str, Any],
+        policy: str | Policy = "ideal",
+        record: bool = True,
+        poison: bool = False,
+        donate: Sequence[str] = (),
+    ) -> None:
+        super().__init__(graph, None, find_policy(policy), record, poison)
+        self.chunks = list(chunks)
+        self.donated = (donate,) if isinstance(donate, str) else tuple(donate)
+        self.pairs = cache_pairs(graph)
+        self.given = frozenset(states)
+        self.states: dict[str, Any] = first_caches(graph, self.pairs, 1, None, states, 0)
+        self.carried: dict[str, tuple[int, str]] = {}
+        self.trace.caches = new_caches(self.pairs)
+        self.trace.recipe = self._recipe(tuple(states))
+
+    def next_run(self) -> bool:
+        """Feed the next chunk with the states of the run before."""
+        run = len(self.trace.runs)
+        if run >= len(self.chunks):
+            return False
+        self.feeds = {**self.chunks[run], **self.states}
+        # What the first run starts with is the caller's, unless zeros were made for it.
+        own = [pair.input for pair in self.pairs if run or pair.input not in self.given]
+        self.begin(self.feeds, list(dict.fromkeys((*own, *self.donated))), self.carried)
+        return True
+
+    def ended(self, outputs: dict[str, Any]) -> None:
+        """Keep the results, and carry the states on."""
+        if self.recorder.on:
+            read_meters(self.trace, self.feeds)
+        carried = {pair.output for pair in self.pairs}
+        self.trace.results.append({name: value for name, value in outputs.items() if name not in carried})
+        for pair in self.pairs:
+            self.states[pair.input] = outputs[pair.output]
+            self.carried[pair.input] = (len(self.trace.runs) - 1, pair.output)
+
+    def _recipe(self, states: tuple[str, ...]) -> Recipe:
+        """How to run the same stream again; chunks that have not run are as the caller has them."""
+        options = {
+            "graph": self.graph,
+            "policy": self.policy,
+            "record": self.recorder.on,
+            "poison": self.recorder.ledger.poisoned,
+            "donate": self.donated,
+        }
+        runs, chunks = self.trace.replayer.runs, self.chunks
+
+        def given() -> dict[str, Any]:
+            fed = [fresh(run and run.kept) for run in runs]
+            first = fed[0] if fed else {}
+            ran = [{name: inputs[name] for name in chunk} for inputs, chunk in zip(fed, chunks)]
+            return {"chunks": [*ran, *chunks[len(ran) :]], "states": {name: first[name] for name in states}}
+
+        return Recipe("stream", StreamSession, options, given)

@@ -1,0 +1,106 @@
+"""What an input holds that nobody gave: its name, its type and what the graph does with it tell what would do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from kvviz.decode.index_range import index_range
+from kvviz.graph.cache_pairs import logits_output
+from kvviz.graph.model import Graph, Value
+
+_LARGEST_TOKEN = 100
+_MASK = re.compile(r"mask", re.IGNORECASE)
+_POSITIONS = re.compile(r"(^|[._])pos(ition)?s?($|[._])|position", re.IGNORECASE)
+_SEGMENTS = re.compile(r"token_type|segment", re.IGNORECASE)
+_LENGTHS = re.compile(r"^(.*?)[._]?(len|lens|length|lengths|seqlen|seqlens|num_frames)$", re.IGNORECASE)
+_RATES = re.compile(r"^(sr|sample_?rate|sampling_?rate)$", re.IGNORECASE)
+_FACTORS = re.compile(r"(^|_)(scales?|speed|temperature|ratio|rate|alpha)$", re.IGNORECASE)
+_NOT_A_BATCH = re.compile(r"seq|len|time|frame|step|row|past|token|height|width|channel", re.IGNORECASE)
+_SAMPLE_RATE = 16_000
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """What is made together.
+
+    Attributes
+    ----------
+    graph : Graph
+    roles : mapping of str to str
+        Control inputs of a decoder, by role.
+    measured : mapping of str to int
+        Input to the length of its rows, for inputs that tell it.
+    """
+
+    graph: Graph
+    roles: Mapping[str, str]
+    measured: Mapping[str, int]
+
+
+def array(scene: Scene, value: Value, shape: tuple[int, ...], random: np.random.Generator) -> np.ndarray:
+    """An input of a declared type and a shape."""
+    dtype = np.dtype(value.dtype)
+    if dtype.kind == "O":
+        return np.full(shape, "", object)
+    if _MASK.search(value.name):
+        return np.ones(shape, dtype)
+    if dtype.kind == "b":
+        return np.zeros(shape, dtype)
+    if dtype.kind in "iu":
+        return _integers(scene, value, shape, random).astype(dtype)
+    if len(shape) <= 1 and _FACTORS.search(value.name):
+        return np.ones(shape, dtype)
+    return random.standard_normal(shape).astype(dtype)
+
+
+def is_batch(value: Value) -> bool:
+    """Whether the first dimension of an input is a batch, by its name or, where it has none, by the rank."""
+    dim = (value.shape or (1,))[0]
+    if isinstance(dim, int):
+        return False
+    if dim is None:
+        return len(value.shape or ()) >= 2
+    if "batch" in dim.lower() or dim in ("N", "B", "b", "bs", "bsz"):
+        return True
+    return len(value.shape or ()) >= 4 and not _NOT_A_BATCH.search(dim)
+
+
+def _integers(scene: Scene, value: Value, shape: tuple[int, ...], random: np.random.Generator) -> np.ndarray:
+    name = value.name
+    bounds = index_range(scene.graph, name)
+    low, high = (bounds.low, bounds.high) if bounds else (0, None)
+    if name == scene.roles.get("tokens"):
+        most = _vocabulary(scene.graph) if high is None else high
+        return random.integers(low, min(max(_LARGEST_TOKEN, low + 1), most), shape)
+    if _SEGMENTS.search(name):
+        return np.full(shape, low)
+    if _POSITIONS.search(name):
+        counted = np.arange(low, low + (shape[-1] if shape else 1))
+        return np.broadcast_to(counted if high is None else np.minimum(counted, high - 1), shape or (1,)).reshape(shape)
+    if high is not None:
+        return random.integers(low, min(high, low + _LARGEST_TOKEN), shape)
+    if _RATES.match(name):
+        return np.full(shape, _SAMPLE_RATE)
+    measure = _LENGTHS.match(name)
+    if measure is not None and len(shape) <= 1 and scene.measured:
+        return np.full(shape, _measured_by(measure[1], scene.measured))
+    pixels = value.dtype == np.uint8 and len(shape) >= 3
+    return random.integers(0, 256 if pixels else 2, shape)
+
+
+def _measured_by(stem: str, measured: Mapping[str, int]) -> int:
+    """The length of the input that a name speaks of (``audio_length`` of ``audio_signal``), or else of the first."""
+    related = [n for n in measured if stem and (n.startswith(stem) or stem.startswith(n))]
+    return measured[related[0]] if related else next(iter(measured.values()))
+
+
+def _vocabulary(graph: Graph) -> int:
+    """Tokens are smaller than this, and than the vocabulary as far as the model declares it."""
+    logits = logits_output(graph)
+    shape = next((value.shape for value in graph.outputs if value.name == logits), None)
+    last = shape[-1] if shape else None
+    return last if isinstance(last, int) and last > 0 else _LARGEST_TOKEN

@@ -1,0 +1,165 @@
+"""Inputs of each run of a decode loop, from what the graph declares: caches, masks, positions, flags."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from kvviz.decode.cache_dimensions import cache_dimension
+from kvviz.decode.cache_protocols import fixed_rows, is_fixed
+from kvviz.errors import InputError
+from kvviz.graph.cache_pairs import CachePair
+from kvviz.graph.model import Graph, Value
+from kvviz.memory.storage import reserve
+
+
+def first_caches(
+    graph: Graph,
+    pairs: tuple[CachePair, ...],
+    batch: int,
+    capacity: int | None,
+    given: Mapping[str, Any],
+    rows: int,
+    later: bool = False,
+) -> dict[str, np.ndarray]:
+    """Empty caches for the first run: no rows for growing ones, zeros in full for static ones and states.
+
+    Parameters
+    ----------
+    graph : Graph
+    pairs : tuple of CachePair
+    batch : int
+    capacity : int or None
+        Rows to reserve for growing caches (`kvviz.reserve`), and the length of those of fixed size whose length the
+        model leaves open.
+    given : mapping
+        Inputs from the caller; a cache that is among them is taken from there.
+    rows : int
+        Rows that the whole decode will need, to check static caches.
+    later : bool
+        Growing caches get more room later: they begin with ``capacity`` rows or one, however many will be needed.
+
+    Raises
+    ------
+    InputError
+        If a static cache is too small, or a dimension cannot be told.
+    """
+    declared = {value.name: value for value in graph.inputs}
+    caches: dict[str, np.ndarray] = {}
+    for pair in pairs:
+        value = declared[pair.input]
+        if pair.input in given:
+            caches[pair.input] = np.asarray(given[pair.input])
+            continue
+        shape = _cache_shape(graph, value, pair, batch, capacity, rows)
+        if pair.protocol in ("static", "shared") and pair.axis is not None and shape[pair.axis] < rows:
+            raise InputError(
+                f"cache {pair.input!r} holds {shape[pair.axis]} rows, but prompt and new tokens need {rows}; "
+                f"ask for fewer tokens or export a longer cache"
+            )
+        array = np.zeros(shape, value.dtype or np.float32)
+        if (later or capacity is not None) and pair.protocol == "growing" and pair.axis is not None:
+            if capacity is not None and capacity < rows and not later:
+                raise InputError(f"kv_capacity is {capacity} rows, but prompt and new tokens need {rows}")
+            array = reserve(array, pair.axis, 1 if capacity is None else capacity)
+        caches[pair.input] = array
+    return caches
+
+
+def _cache_shape(
+    graph: Graph, value: Value, pair: CachePair, batch: int, capacity: int | None, rows: int
+) -> tuple[int, ...]:
+    shape: list[int] = []
+    if value.shape is None:
+        raise InputError(f"cache {value.name!r} has no declared shape; pass it in inputs=")
+    for axis, dim in enumerate(value.shape):
+        if isinstance(dim, int):
+            shape.append(dim)
+        elif axis == pair.axis:
+            shape.append(fixed_rows(graph, pair, capacity, rows) if is_fixed(pair) else 0)
+        elif axis == 0 or (isinstance(dim, str) and "batch" in dim):
+            shape.append(batch)
+        else:
+            length = cache_dimension(graph, pair, axis)
+            if length is None:
+                called = "without a name" if dim is None else repr(dim)
+                raise InputError(
+                    f"cache {value.name!r} has a dimension {called} that the model does not fix; "
+                    "pass that cache in inputs= (with 0 rows)"
+                )
+            shape.append(length)
+    return tuple(shape)
+
+
+def control_feeds(
+    graph: Graph,
+    roles: Mapping[str, str],
+    tokens: np.ndarray,
+    mask: np.ndarray,
+    past: int,
+    given: Mapping[str, Any],
+    window: int | None = None,
+) -> dict[str, Any]:
+    """Every input but caches for one run.
+
+    Parameters
+    ----------
+    roles : mapping of str to str
+        Role to input name, from `kvviz.graph.cache_pairs.control_inputs`.
+    tokens : ndarray of int64, shape (batch, new)
+        The tokens of this run.
+    mask : ndarray of int64, shape (batch, past + new)
+        1 for tokens, 0 for padding.
+    past : int
+        Rows that the caches hold already.
+    given : mapping
+        Inputs from the caller; they win.
+    window : int, optional
+        Rows of a cache that is written round and round: no more of them can hold tokens.
+    """
+    batch, new = tokens.shape
+    position = np.maximum(mask.cumsum(1) - 1, 0)[:, past:]
+    by_role = {
+        "tokens": tokens,
+        "attention_mask": mask,
+        "position_ids": position,
+        "cache_position": np.arange(past, past + new),
+        "write_indices": np.full(batch, past),
+        "nonpad_kv_seqlen": np.full(batch, past + new if window is None else min(past + new, window)),
+        "use_cache_branch": np.array([past > 0]),
+        "past_sequence_length": np.array(past),
+        "total_sequence_length": np.array(past + new),
+        "seqlens_k": mask.sum(1) - 1,
+        "num_logits_to_keep": np.array(1),
+    }
+    declared = {value.name: value for value in graph.inputs}
+    feeds: dict[str, Any] = {}
+    for role, name in roles.items():
+        value = declared.get(name)
+        if value is None or name in given or role not in by_role:
+            continue
+        feeds[name] = _fitted(value, by_role[role])
+    encoder = roles.get("encoder_hidden_states")
+    wants_mask = roles.get("encoder_attention_mask")
+    if encoder is not None and encoder in given and wants_mask and wants_mask not in given:
+        length = np.asarray(given[encoder]).shape[1]
+        feeds[wants_mask] = _fitted(declared[wants_mask], np.ones((batch, length)))
+    return feeds
+
+
+def _fitted(value: Value, array: np.ndarray) -> np.ndarray:
+    """An input in the dtype and rank that the graph declares; a mask is padded to a fixed length."""
+    array = np.asarray(array).astype(value.dtype or np.int64)
+    if value.shape is None:
+        return array
+    rank = len(value.shape)
+    if array.ndim < rank:
+        array = array.reshape((1,) * (rank - array.ndim) + array.shape)
+    while array.ndim > rank and array.shape[0] == 1:
+        # A batch of one that the graph does not know of.
+        array = array[0]
+    if rank == 2 and isinstance(value.shape[1], int) and array.shape[1] < value.shape[1]:
+        array = np.pad(array, ((0, 0), (0, value.shape[1] - array.shape[1])))
+    return array

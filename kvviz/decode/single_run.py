@@ -1,0 +1,108 @@
+"""One run of a graph, with its cache meters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from kvviz.caches.cache_meter import new_caches, read_meters
+from kvviz.engine.inner_feeds import beginning_at
+from kvviz.engine.policy import Policy
+from kvviz.engine.recipe import Recipe, fresh
+from kvviz.engine.session import Session, run_session
+from kvviz.graph.cache_pairs import cache_pairs
+from kvviz.graph.model import Graph
+from kvviz.runtimes.named_policies import find_policy
+from kvviz.trace.recording import Trace
+
+
+class SingleRun(Session):
+    """One run that can be advanced op by op; parameters as in `run`."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        inputs: Mapping[str, Any],
+        outputs: Sequence[str] | None = None,
+        donate: Sequence[str] = (),
+        policy: str | Policy = "ideal",
+        record: bool = True,
+        poison: bool = False,
+    ) -> None:
+        policy = find_policy(policy)
+        begun = beginning_at(graph, inputs, outputs, policy)
+        super().__init__(begun, outputs, policy, record, poison)
+        self.feeds = dict(inputs)
+        donate = (donate,) if isinstance(donate, str) else tuple(donate)
+        self.begin(self.feeds, donate)
+        runs = self.trace.replayer.runs
+        self.trace.recipe = Recipe(
+            "run",
+            SingleRun,
+            {
+                "graph": graph,
+                "outputs": outputs,
+                "donate": donate,
+                "policy": self.policy,
+                "record": record,
+                "poison": poison,
+            },
+            lambda: {"inputs": fresh(runs[0] and runs[0].kept)},
+            kept=lambda: runs[0] and runs[0].kept,
+        )
+
+    def ended(self, outputs: dict[str, Any]) -> None:
+        """Read the meters of the caches that the run carried on."""
+        if self.recorder.on:
+            pairs = tuple(pair for pair in cache_pairs(self.graph) if pair.output in outputs)
+            self.trace.caches = new_caches(pairs)
+            read_meters(self.trace, self.feeds)
+
+
+def run(
+    graph: Graph,
+    inputs: Mapping[str, Any],
+    outputs: Sequence[str] | None = None,
+    donate: Sequence[str] = (),
+    policy: str | Policy = "ideal",
+    *,
+    record: bool = True,
+    poison: bool = False,
+) -> Trace:
+    """Run a graph once and record what it does to memory.
+
+    Parameters
+    ----------
+    graph : Graph
+        From `kvviz.load`.
+    inputs : mapping of str to array_like
+        By name. Only donated ones may change. The policy ``rten`` takes inner values, too: what only made them
+        does not run, and inputs that nothing else reads may be left out.
+    outputs : sequence of str, optional
+        Values to compute (any value of the main graph); the graph's outputs by default.
+    donate : sequence of str
+        Inputs that the run may overwrite, or append to where they come from `kvviz.reserve`.
+    policy : str or Policy
+        ``"ideal"``, ``"never"``, or a `kvviz.Policy`.
+    record : bool
+        False counts bytes but writes no steps down.
+    poison : bool
+        Overwrite freed storages with a pattern, to catch a use after free.
+
+    Returns
+    -------
+    Trace
+        With ``outputs``. If the run was stopped from the keyboard, ``interrupted`` is set and the trace holds what ran.
+
+    Raises
+    ------
+    InputError, UnsupportedOpsError, GraphError, OpError
+        One sentence each; nothing was changed by an input error.
+
+    Examples
+    --------
+    >>> trace = kvviz.run(graph, {"x": np.ones((2, 3), np.float32)}, donate=["x"])
+    >>> trace.outputs["y"].shape
+    (2, 3)
+    """
+    return run_session(SingleRun, graph, inputs, outputs, donate, policy, record, poison)

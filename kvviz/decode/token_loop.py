@@ -1,0 +1,313 @@
+"""The token loop: run the graph once for the prompt and once for every token, carrying the caches along."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from kvviz.caches.cache_meter import Fed, new_caches, read_meters
+from kvviz.decode.cache_growth import make_room
+from kvviz.decode.cache_protocols import is_fixed, kept_as, last_logits, padded_for
+from kvviz.decode.prompt import as_batch, as_tokenizer, text_of
+from kvviz.decode.run_inputs import control_feeds, first_caches
+from kvviz.engine.kept_detail import Detail
+from kvviz.engine.policy import Policy
+from kvviz.engine.recipe import Kept, Recipe, fresh
+from kvviz.engine.session import Session, heard
+from kvviz.errors import InputError
+from kvviz.graph.cache_pairs import CachePair, cache_pairs, control_inputs, logits_output
+from kvviz.graph.model import Graph
+from kvviz.interrupts import held_back
+from kvviz.runtimes.named_policies import find_policy
+from kvviz.trace.recording import Trace
+
+
+class DecodeSession(Session):
+    """A greedy decode that can be advanced op by op; the next run begins when the one before is done.
+
+    Parameters
+    ----------
+    graph, prompt, max_new_tokens, inputs, policy, kv_capacity, tokenizer, stop_tokens, growth, donate, cache, detail
+        As in `decode`.
+    record, poison
+        As in `Session`.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        prompt: Any,
+        max_new_tokens: int = 16,
+        inputs: Mapping[str, Any] | None = None,
+        policy: str | Policy = "ideal",
+        kv_capacity: int | None = None,
+        tokenizer: Any = None,
+        stop_tokens: Collection[int] = (),
+        record: bool = True,
+        poison: bool = False,
+        growth: str | None = None,
+        donate: Sequence[str] = (),
+        cache: str = "growing",
+        detail: Collection[int] | None = None,
+    ) -> None:
+        super().__init__(graph, None, find_policy(policy), record, poison)
+        self.given = dict(inputs or {})
+        self.capacity = kv_capacity
+        self.growth = self.policy.growth if growth is None else growth
+        if self.growth not in ("start", "after"):
+            raise InputError(f"growth is 'start' or 'after', not {growth!r}")
+        self.max_new_tokens = max_new_tokens
+        self.stop_tokens = frozenset(stop_tokens)
+        self.tokenizer = as_tokenizer(tokenizer)
+        self.cache = cache
+        self.pairs = kept_as(cache_pairs(graph), cache)
+        self.roles = control_inputs(graph)
+        if "tokens" not in self.roles:
+            raise InputError(f"{graph.name}: no input takes tokens (like input_ids); use kvviz.run for a single run")
+        logits = logits_output(graph)
+        if logits is None:
+            raise InputError(f"{graph.name}: no output looks like logits; use kvviz.run for a single run")
+        self.logits = logits
+        self.tokens, self.mask = padded_for(self.pairs, self.roles, *as_batch(prompt, self.tokenizer))
+        batch, length = self.tokens.shape
+        self.past = self._rows_given()
+        self.mask = np.concatenate([np.ones((batch, self.past), np.int64), self.mask], 1)
+        rows = self.past + length + max_new_tokens - 1
+        self.donated = (donate,) if isinstance(donate, str) else tuple(donate)
+        self._check_donated()
+        later = self.growth == "after"
+        self.caches: dict[str, Any] = first_caches(graph, self.pairs, batch, kv_capacity, self.given, rows, later)
+        self.window = min(filter(None, map(self._window_rows, self.pairs)), default=None)
+        self.carried: dict[str, tuple[int, str]] = {}
+        self.kept: set[str] = set()
+        self.done = np.zeros(batch, bool)
+        trace = self.trace
+        self.told = None if detail is None or not record else frozenset((0, *detail))
+        trace.recipe = self._recipe(prompt, rows)
+        trace.caches = new_caches(self.pairs)
+        trace.prompt = [int(t) for t, real in zip(self.tokens[0], self.mask[0, self.past :]) if real]
+        trace.batch_tokens = [[] for _ in range(batch)]
+        trace.words = text_of(self.tokenizer, trace.prompt)
+        self.feeds: dict[str, Any] = {}
+        self.detail = Detail()
+
+    def next_run(self) -> bool:
+        """Feed the tokens that are due, with the caches of the run before."""
+        if len(self.trace.runs) >= self.max_new_tokens or self.done.all():
+            return False
+        if self.trace.runs and self.growth == "after":
+            make_room(self.trace, self.pairs, self.caches, self.capacity)
+        given = {name: value for name, value in self.given.items() if name not in self.caches}
+        self.feeds = {
+            **given,
+            **control_feeds(self.graph, self.roles, self.tokens, self.mask, self.past, given, self.window),
+            **self.caches,
+        }
+        own = [pair.input for pair in self.pairs if pair.protocol != "cross"]
+        if not self.trace.runs:
+            own = [name for name in own if name not in self.given]
+        self.detail.begin(self.trace)
+        self.begin(self.feeds, list(dict.fromkeys((*own, *self.donated))), self.carried)
+        return True
+
+    def ended(self, outputs: dict[str, Any]) -> None:
+        """Pick the next tokens, read the meters, and carry the caches on."""
+        trace = self.trace
+        self.past += self.tokens.shape[1]
+        if self.recorder.on:
+            empty = [pair.input for pair in self.pairs if pair.input not in self.given]
+            read_meters(trace, self.feeds, Fed(self.past, self.tokens.shape[1], self.mask, empty))
+        last = last_logits(np.asarray(outputs[self.logits]), self.mask[:, -self.tokens.shape[1] :])
+        trace.logits.append(last.copy())
+        chosen = last.argmax(-1)
+        for row, token, done in zip(trace.batch_tokens, chosen.tolist(), self.done.tolist()):
+            if not done:
+                row.append(token)
+        trace.tokens = trace.batch_tokens[0]
+        run = trace.runs[-1]
+        run.token = int(chosen[0])
+        run.text = text_of(self.tokenizer, [run.token])[0]
+        if trace.words is not None and not self.done[0]:
+            trace.words.append(run.text)
+        self.done |= np.isin(chosen, list(self.stop_tokens))
+        self._carry(outputs)
+        self._keep_or_forget(run.index)
+        self.tokens = chosen.astype(np.int64)[:, None]
+        self.mask = np.concatenate([self.mask, np.ones_like(self.tokens)], 1)
+
+    def _keep_or_forget(self, run: int) -> None:
+        """Let go of the steps of a run that was not asked for; what the meters need of them is read before."""
+        if self.told is None or run in self.told:
+            self.detail.keep()
+            return
+        for cache in self.trace.caches:
+            _ = cache.runs
+        self.detail.forget(self.trace, self.recorder)
+
+    def _recipe(self, prompt: Any, rows: int) -> Recipe:
+        """How to decode the same again; what the caller gave is among the inputs of the first run."""
+        options = {
+            "graph": self.graph,
+            "prompt": prompt if isinstance(prompt, str) else self._prompts(),
+            "max_new_tokens": self.max_new_tokens,
+            "policy": self.policy,
+            "kv_capacity": self.capacity,
+            "tokenizer": self.tokenizer,
+            "stop_tokens": self.stop_tokens,
+            "record": self.recorder.on,
+            "poison": self.recorder.ledger.poisoned,
+            "growth": self.growth,
+            "donate": self.donated,
+            "cache": self.cache,
+            "detail": self.told,
+        }
+        runs, names = self.trace.replayer.runs, tuple(self.given)
+
+        def kept() -> Kept | None:
+            return runs[0].kept if runs and runs[0] is not None else None
+
+        def given() -> dict[str, Any]:
+            inputs = fresh(kept()) if names else {}
+            return {"inputs": {name: inputs[name] for name in names}}
+
+        return Recipe("decode", DecodeSession, options, given, rows, frozenset(self._lent()), kept)
+
+    def _prompts(self) -> list[list[int]]:
+        """The prompts as lists of tokens, without padding."""
+        real = self.mask[:, self.past :].astype(bool)
+        return [row[keep].tolist() for row, keep in zip(self.tokens, real)]
+
+    def _check_donated(self) -> None:
+        """Only what no later run is fed again may be given away: inputs that are made for each run, and caches to
+        start from."""
+        lent, inputs = self._lent(), {value.name for value in self.graph.inputs}
+        for name in self.donated:
+            if name in lent or name not in inputs:
+                why = "every run is fed the same array" if name in lent else "the graph has no such input"
+                raise InputError(f"cannot donate {name!r}: {why}")
+
+    def _lent(self) -> set[str]:
+        cross = {pair.input for pair in self.pairs if pair.protocol == "cross"}
+        return cross | (self.given.keys() - {pair.input for pair in self.pairs})
+
+    def _rows_given(self) -> int:
+        """Rows in the growing caches that the caller gave to start from."""
+        growing = [pair for pair in self.pairs if pair.protocol == "growing" and pair.axis is not None]
+        shapes = [(np.shape(self.given[pair.input]), pair.axis or 0) for pair in growing if pair.input in self.given]
+        lengths = {shape[axis] for shape, axis in shapes if axis < len(shape)}
+        if len(lengths) > 1:
+            raise InputError(f"the caches to start from have different lengths: {sorted(lengths)} rows")
+        return lengths.pop() if lengths else 0
+
+    def _window_rows(self, pair: CachePair) -> int:
+        """Rows of a cache of fixed size whose oldest tokens make way for new ones; 0 for others."""
+        if pair.protocol != "window" or pair.axis is None or not is_fixed(pair):
+            return 0
+        return int(np.shape(self.caches[pair.input])[pair.axis])
+
+    def _carry(self, outputs: dict[str, Any]) -> None:
+        """The outputs become the next run's caches. Cross-attention caches are written once: the first ones are kept,
+        because the cached branch of a merged decoder returns empty dummies for them."""
+        for pair in self.pairs:
+            present = outputs.get(pair.output)
+            if present is None or pair.input in self.kept:
+                continue
+            self.caches[pair.input] = present
+            self.carried[pair.input] = (len(self.trace.runs) - 1, pair.output)
+            if pair.protocol == "cross" and np.size(present):
+                self.kept.add(pair.input)
+
+
+def decode(
+    graph: Graph,
+    prompt: Any,
+    max_new_tokens: int = 16,
+    inputs: Mapping[str, Any] | None = None,
+    policy: str | Policy = "ideal",
+    kv_capacity: int | None = None,
+    tokenizer: Any = None,
+    *,
+    stop_tokens: Collection[int] = (),
+    record: bool = True,
+    poison: bool = False,
+    progress: bool = True,
+    growth: str | None = None,
+    donate: Sequence[str] = (),
+    cache: str = "growing",
+    detail: Collection[int] | None = None,
+) -> Trace:
+    """Decode greedily and record every op of every step.
+
+    Parameters
+    ----------
+    graph : Graph
+        A decoder with caches of any usual form: growing, merged (``use_cache_branch``), static, GroupQueryAttention,
+        states.
+    prompt : str, sequence of int, or sequence of these
+        Several prompts make a batch, padded on the left; on the right for GroupQueryAttention, which counts rows.
+    max_new_tokens : int
+        Tokens to generate at most; the first comes from the run over the prompt.
+    inputs : mapping, optional
+        Further inputs, as ``encoder_hidden_states``, or caches to start from.
+    policy : str or Policy
+    kv_capacity : int, optional
+        Rows to reserve in growing caches, so that new rows are appended in place.
+    tokenizer : list of str, or object with encode and decode, optional
+        To take text as prompt and show tokens as words.
+    stop_tokens : collection of int
+        Tokens that end the decode.
+    record, poison : bool
+        As in `kvviz.run`.
+    progress : bool
+        Show a progress bar when it takes longer than a second.
+    growth : str, optional
+        ``"start"``: room for growing caches is reserved once, before the first run. ``"after"``: a growing cache that
+        has no room for one more row is moved after a run, by the caller, into a block of ``max(kv_capacity, 2 × its
+        length)`` rows, and begins with ``kv_capacity`` rows or one. The bytes so moved are not copied by kernels; they
+        are counted in `Run.bytes_moved_outside`. By default what the policy says.
+    donate : sequence of str
+        Inputs made for each run (tokens, masks, positions) and given caches to start from that a run may overwrite.
+        Caches of earlier runs are donated in any case.
+    cache : str
+        ``"growing"``, or ``"shared"``: past and present of GroupQueryAttention are one buffer of ``kv_capacity`` rows
+        (by default as many as are needed), in which rows are overwritten.
+    detail : collection of int, optional
+        Numbers of the runs whose steps are kept, beside the first; by default of all. Totals, tokens and cache meters
+        are kept of every run. A long decode of a large model needs some hundred bytes a step.
+
+    Returns
+    -------
+    Trace
+        With ``tokens``, ``words``, ``caches``, and ``logits`` (one array of shape (batch, vocabulary) a run). Caches
+        are donated from run to run. Stopping it from the keyboard leaves a trace of what ran, with ``interrupted`` set.
+
+    Examples
+    --------
+    >>> trace = kvviz.decode(graph, "once upon a time", 12, tokenizer=words, kv_capacity=32)
+    >>> print(*trace.words)
+    """
+    with held_back():
+        from tqdm.auto import tqdm
+
+        session = DecodeSession(
+            graph,
+            prompt,
+            max_new_tokens,
+            inputs,
+            policy,
+            kv_capacity,
+            tokenizer,
+            stop_tokens,
+            record,
+            poison,
+            growth,
+            donate,
+            cache,
+            detail,
+        )
+        with tqdm(total=max_new_tokens, unit="token", delay=1.0, disable=not progress, leave=False) as bar:
+            session.on_run_end = lambda: bar.update(1)
+            session.run_to_end()
+        return heard(session.trace)

@@ -1,0 +1,248 @@
+"""Loop and Scan: bodies that are entered again and again.
+
+Rules: ONNX Loop-1…25 and Scan-8…25. An absent trip count means "no limit", an absent condition "true"; zero trips
+give the
+initial values and empty scan outputs. Scan outputs are stacked along a new axis when the loop is done.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kvviz.engine import body_frames, scan_slices
+from kvviz.engine.frame import Frame
+from kvviz.engine.loop_state import LoopState
+from kvviz.engine.placed_outputs import own_outputs, settle
+from kvviz.engine.plan import Plan, PlannedNode
+from kvviz.errors import OpError
+from kvviz.graph.model import Value
+from kvviz.trace.events import NEW, POOL
+
+
+def enter(execution: Any, frame: Frame, planned: PlannedNode) -> bool:
+    """Start a Loop or Scan: open its first iteration; True if there is none and it is complete at once."""
+    state, initial, go_on = _start(frame, planned, body_frames.body_plan(execution, planned.node.subgraphs["body"]))
+    if not go_on:
+        ends = [(frame.vals[slot], frame.stores[slot]) for slot in initial]
+        if execution.placed:
+            ends = [_copy(execution, state, value, storage) for value, storage in ends]
+        _complete(execution, None, planned, frame, state, ends)
+        return True
+    child = _open(execution, frame, planned, state)
+    state.taken = execution.policy.captures(frame, planned)
+    noted = body_frames.capture(execution, child, state.plan, frame, planned, state.taken)
+    if state.restarts:
+        noted += scan_slices.restart(child, state)
+    else:
+        for i, outer in enumerate(initial):
+            slot = state.plan.inputs[state.head + i]
+            how = body_frames.pass_argument(frame, outer, child, slot, state.taken)
+            if how:
+                noted.append((state.plan.names[slot], slot, how))
+    _feed(execution, child, state, noted)
+    return False
+
+
+def _copy(execution: Any, state: LoopState, value: Any, storage: Any) -> tuple[Any, Any]:
+    """An initial value as the result of a loop of zero trips, where a policy hands out nothing that is lent."""
+    if not isinstance(value, np.ndarray):
+        return value, storage
+    copy = np.array(value, order="C")
+    storage, allocated = execution.ledger.allocate(copy, False)
+    state.allocated += allocated
+    state.cloned += copy.nbytes
+    return copy, storage
+
+
+def has_iterations(frame: Frame, planned: PlannedNode) -> bool:
+    """Whether a Loop or Scan that would start now runs its body at all."""
+    if planned.control == "Loop":
+        limit, condition = _loop_head(frame, planned)
+        return limit != 0 and condition
+    return scan_slices.trips(frame, planned) > 0
+
+
+def goes_on(frame: Frame) -> bool:
+    """Whether another iteration follows a finished one."""
+    state, planned = frame.control, frame.caller
+    assert planned is not None
+    if planned.control == "Loop" and not bool(np.reshape(frame.vals[state.plan.outputs[0]], ())):
+        return False
+    return state.trips is None or state.iteration + 1 < state.trips
+
+
+def leave(execution: Any, frame: Frame) -> bool:
+    """End of an iteration: open the next one (False), or complete the node (True)."""
+    state, planned, parent = frame.control, frame.caller, frame.parent
+    assert planned is not None and parent is not None
+    more = goes_on(frame)
+    if execution.placed:
+        allocated, written = own_outputs(execution, frame)
+        state.allocated += allocated
+        state.cloned += written
+    outs = [(frame.vals[slot], frame.stores[slot]) for slot in state.plan.outputs[state.head > 0 :]]
+    carried, scanned = outs[: state.carried], outs[state.carried :]
+    for kept, (value, storage) in zip(state.collected, scanned):
+        storage.holders += 1
+        kept.append((value, storage))
+    state.iteration += 1
+    if state.restarts and (not more or state.iteration in state.restarts):
+        for _, storage in carried:
+            storage.holders += 1
+        state.finals.append(carried)
+    if not more:
+        _complete(execution, frame, planned, parent, state, carried)
+        return True
+    child = _open(execution, parent, planned, state)
+    noted = body_frames.capture(execution, child, state.plan, parent, planned, state.taken)
+    if state.iteration in state.restarts:
+        noted += scan_slices.restart(child, state)
+    else:
+        for i, (value, storage) in enumerate(carried):
+            slot = state.plan.inputs[state.head + i]
+            child.bind(slot, value, storage)
+            noted.append((state.plan.names[slot], slot, "passed"))
+    execution.recorder.note_freed(body_frames.close(execution, frame))
+    execution.stack.pop()
+    _feed(execution, child, state, noted)
+    return False
+
+
+def _start(frame: Frame, planned: PlannedNode, plan: Plan) -> tuple[LoopState, tuple[int, ...], bool]:
+    if planned.control == "Loop":
+        return _start_loop(frame, planned, plan)
+    state = scan_slices.start(frame, planned, plan)
+    return (
+        state,
+        planned.inputs[len(planned.inputs) - len(state.sliced) - state.carried :][: state.carried],
+        bool(state.trips),
+    )
+
+
+def _loop_head(frame: Frame, planned: PlannedNode) -> tuple[int | None, bool]:
+    slots = (*planned.inputs, 0, 0)
+    limit, condition = frame.vals[slots[0]], frame.vals[slots[1]]
+    trips = None if limit is None else max(int(np.reshape(limit, ())), 0)
+    return trips, condition is None or bool(np.reshape(condition, ()))
+
+
+def _start_loop(frame: Frame, planned: PlannedNode, plan: Plan) -> tuple[LoopState, tuple[int, ...], bool]:
+    trips, condition = _loop_head(frame, planned)
+    initial = planned.inputs[2:]
+    outputs = len(plan.outputs) - 1 - len(initial)
+    if len(plan.inputs) != len(initial) + 2 or outputs < 0:
+        raise OpError(
+            f"node {planned.node.name!r} (Loop) carries {len(initial)} values, but its body has "
+            f"{len(plan.inputs)} inputs and {len(plan.outputs)} outputs"
+        )
+    state = LoopState(plan, trips, 2, len(initial), outputs)
+    return state, initial, trips != 0 and condition
+
+
+def _open(execution: Any, parent: Frame, planned: PlannedNode, state: LoopState) -> Frame:
+    child = execution.open_frame(state.plan, parent, planned, "body", state.iteration)
+    child.control = state
+    return child
+
+
+def _feed(execution: Any, child: Frame, state: LoopState, noted: list[tuple[str, int, str]]) -> None:
+    """Bind the iteration number and condition (Loop) or this iteration's slices (Scan), and enter the frame."""
+    plan = state.plan
+    if state.head:
+        for slot, value in zip(plan.inputs, (np.array(state.iteration, np.int64), np.array(True))):
+            storage = execution.ledger.new(value.nbytes, value)
+            state.allocated += value.nbytes
+            child.bind(slot, value, storage)
+            noted.append((plan.names[slot], slot, "passed"))
+    noted += scan_slices.slices(child, state)
+    execution.note_bindings(child, noted)
+    execution.stack.append(child)
+
+
+def _complete(
+    execution: Any,
+    frame: Frame | None,
+    planned: PlannedNode,
+    parent: Frame,
+    state: LoopState,
+    ends: list[tuple[Any, Any]],
+) -> None:
+    """Bind the final values and the stacked scan outputs, and log the node."""
+    written = state.cloned
+    if state.finals:
+        ends = []
+        for slot, values in zip(planned.outputs, zip(*state.finals)):
+            if not slot:
+                ends.append((None, None))
+                continue
+            stacked = np.stack([value for value, _ in values])
+            storage, more = execution.ledger.allocate(stacked)
+            state.allocated += more
+            written += stacked.nbytes
+            ends.append((stacked, storage))
+    copies = execution.policy.copies_state and frame is not None and planned.control == "Loop"
+    if copies:
+        ends = [
+            _own(execution, planned, parent, state, i, value) if isinstance(value, np.ndarray) else (value, storage)
+            for i, (value, storage) in enumerate(ends)
+        ]
+        written = state.cloned
+    # What was copied is not what the body handed out.
+    own = copies or bool(state.finals) or (frame is None and execution.placed)
+    placed: list[tuple | None] = []
+    for slot, (value, storage) in zip(planned.outputs, ends):
+        handed = body_frames.hand_out(parent, slot, value, storage)
+        placed.append(_made(value, storage) if own and slot and isinstance(value, np.ndarray) else handed)
+    declared = state.plan.graph.outputs[len(state.plan.outputs) - len(state.collected) :]
+    for i, slot in enumerate(planned.outputs[state.carried :]):
+        if not slot:
+            placed.append(None)
+            continue
+        kept = [value for value, _ in state.collected[i]]
+        if state.batches:
+            stacked = scan_slices.stack_batches(kept, state.batches)
+        else:
+            stacked = _stack(kept[::-1] if state.out_backward[i] else kept, state.out_axes[i], declared[i])
+        if copies:
+            stacked, storage = _own(execution, planned, parent, state, state.carried + i, stacked)
+        else:
+            storage, more = execution.ledger.allocate(stacked)
+            state.allocated += more
+        written += stacked.nbytes
+        parent.bind(slot, stacked, storage)
+        placed.append(_made(stacked, storage))
+    spent = [storage for pairs in (*state.collected, *state.finals) for _, storage in pairs]
+    body_frames.finish(execution, frame, planned, parent, tuple(placed), state.allocated, written, spent)
+
+
+def _made(value: np.ndarray, storage: Any) -> tuple:
+    """The trace's record of what a Loop or Scan made itself."""
+    how = POOL if storage.generation else NEW
+    return storage.id, storage.generation, how, value.shape, value.dtype, 0, None
+
+
+def _own(
+    execution: Any, planned: PlannedNode, parent: Frame, state: LoopState, position: int, value: np.ndarray
+) -> tuple[np.ndarray, Any]:
+    """A result of a Loop in memory of its own, where the policy wants it; what the last iteration made dies with it."""
+    assert execution.policy.homes is not None
+    outs = tuple(value if i == position else None for i in range(len(planned.outputs)))
+    home = execution.policy.homes(execution, parent, planned, [], outs, ())[position]
+    carried = position < state.carried
+    value, storage, more = settle(execution, [value] if carried else [], value, home, [])
+    state.allocated += more
+    state.cloned += value.nbytes if carried else 0
+    return value, storage
+
+
+def _stack(values: list[Any], axis: int, declared: Value) -> np.ndarray:
+    if not values:
+        shape = tuple(dim if isinstance(dim, int) else 0 for dim in declared.shape or ())
+        return np.empty((0, *shape), declared.dtype or np.float32)
+    try:
+        return np.ascontiguousarray(np.stack(values, axis))
+    except ValueError:
+        shapes = sorted({value.shape for value in values})
+        raise OpError(f"scan output {declared.name!r} has different shapes in different iterations: {shapes}") from None

@@ -1,0 +1,179 @@
+"""What happened to the caches of a decode that their meters do not say: blocks thrown away, copies, moves outside."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from kvviz.explain.append_room import growths
+from kvviz.explain.fixes import Fix, fix_for
+from kvviz.explain.kept_runs import keeps_all
+from kvviz.explain.peak_effect import held_input
+from kvviz.explain.units import buffer, count, short, size
+from kvviz.trace.blockers import NO_CAPACITY
+from kvviz.trace.lifetimes import Place, nbytes
+from kvviz.trace.value_index import Index
+
+
+@dataclass(frozen=True, slots=True)
+class CacheFinding:
+    """One thing to know about some caches; ``str()`` of it is the sentence.
+
+    Attributes
+    ----------
+    kind : str
+        ``"thrown away"``, ``"copied"`` or ``"moved"``, or the kind of a `kvviz.caches.cache_warnings.CacheWarning`.
+    caches : tuple of str
+        Inputs of the caches.
+    run : int
+        The run in which it happened, or began.
+    bytes : int
+        Bytes of the blocks that were thrown away, or bytes copied or moved in all runs; 0 for a warning.
+    sentence : str
+    fix : Fix or None
+    """
+
+    kind: str
+    caches: tuple[str, ...]
+    run: int
+    bytes: int
+    sentence: str
+    fix: Fix | None = None
+
+    def __str__(self) -> str:
+        return self.sentence
+
+
+def cache_findings(index: Index) -> tuple[CacheFinding, ...]:
+    """What is to be said about the caches of a trace, the gravest first."""
+    thrown = [found for cache in index.trace.caches for found in _thrown(index, cache)]
+    return (*_together(thrown), *_copied(index), *_moved(index))
+
+
+def _thrown(index: Index, cache: Any) -> list[CacheFinding]:
+    """Runs after which a reserved block was gone, although the next run could have appended to it."""
+    found = []
+    for run in index.mains:
+        if run + 1 not in index.mains:
+            continue
+        before, after = (index.places.get((index.mains[run + i], cache.input)) for i in (0, 1))
+        if before is None or after is None or cache.axis is None or cache.protocol != "growing":
+            continue
+        if any(cache.axis >= len(place.shape or ()) for place in (before, after)):
+            # Where the model declares no shapes, a value may turn out to have fewer axes.
+            continue
+        rows, left = _rows(index, before, cache.axis), _rows(index, after, cache.axis)
+        had_room = rows > _length(before, cache.axis) and _is_reserved(index, run, cache, before)
+        has_room = left > _length(after, cache.axis) and _is_reserved(index, run + 1, cache, after)
+        if had_room and not has_room and after.storage != before.storage:
+            why = _why_thrown(index, run, cache)
+            text = (
+                f"the reserved block {buffer(before.storage)} of {short(cache.input)} ({count(rows, 'row')}) was "
+                f"thrown away in run {run}: {why}"
+            )
+            fix = _fix(index, cache.input, range(run + 1, len(index.trace.runs)))
+            capacity = index.trace.storages[before.storage].capacity
+            found.append(CacheFinding("thrown away", (cache.input,), run, capacity, text, fix))
+    return found
+
+
+def _is_reserved(index: Index, run: int, cache: Any, place: Place) -> bool:
+    """Whether the room behind a cache was reserved for it; a part of a larger block has room that is not its own."""
+    if 0 < run <= len(cache.runs):
+        meter = cache.runs[run - 1]
+        return bool(meter.capacity > _length(place, cache.axis) or meter.bytes_moved_outside)
+    main = index.mains[run]
+    others = (index.places.get((main, other.input)) for other in index.trace.caches if other is not cache)
+    return all(other is None or other.storage != place.storage for other in others)
+
+
+def _why_thrown(index: Index, run: int, cache: Any) -> str:
+    main = index.mains[run]
+    readers = list(index.readers(main, cache.input))
+    if not readers:
+        return "no op read it"
+    for node, step in readers:
+        bodies = index.bodies.get((main, node.index), ())
+        if not index.rows[step].op.control or any((body, cache.input) in index.places for body in bodies):
+            return f"{node.op_type} {short(node.name)} put the cache elsewhere"
+    return "the branch that ran did not use it"
+
+
+def _together(found: list[CacheFinding]) -> list[CacheFinding]:
+    """One finding for all caches to which the same happened in the same run."""
+    groups: dict[tuple[int, str], list[CacheFinding]] = {}
+    for one in found:
+        groups.setdefault((one.run, one.sentence.partition("thrown away")[2]), []).append(one)
+    told = []
+    for group in groups.values():
+        more = len(group) - 1
+        text = group[0].sentence + (f"; so were those of {count(more, 'other cache')}" if more else "")
+        caches = tuple(name for one in group for name in one.caches)
+        fix = next((one.fix for one in group if one.fix is not None), None)
+        told.append(CacheFinding("thrown away", caches, group[0].run, sum(one.bytes for one in group), text, fix))
+    return told
+
+
+def _copied(index: Index) -> list[CacheFinding]:
+    """Growing caches whose past was copied to make them longer."""
+    runs: dict[str, list[int]] = {}
+    total = 0
+    no_room = False
+    for run in index.trace.runs:
+        for growth in growths(index, run.index):
+            row = index.rows[growth.steps[-1]]
+            cache = next((c for c in index.trace.caches if c.input == growth.input), None)
+            if cache is not None and cache.protocol == "growing" and row.masks and row.copied:
+                runs.setdefault(growth.input, []).append(run.index)
+                total += row.copied
+                no_room = no_room or any(mask & NO_CAPACITY for _, mask in row.masks)
+    if not runs:
+        return []
+    names = tuple(runs)
+    times = len({run for some in runs.values() for run in some})
+    which = short(names[0]) + (f" and {count(len(names) - 1, 'other cache')}" if len(names) > 1 else "")
+    why = "had no room for new rows" if no_room else "could not be appended to"
+    told = "" if keeps_all(index.trace) else f" of the {len(index.mains):,} whose steps were kept"
+    text = f"{which} {why}: {size(total)} of past rows were copied in {count(times, 'run')}{told}"
+    fix = next((fix for name in names if (fix := _fix(index, name, sorted(runs[name], reverse=True)))), None)
+    return [CacheFinding("copied", names, min(min(some) for some in runs.values()), total, text, fix)]
+
+
+def _moved(index: Index) -> list[CacheFinding]:
+    """Bytes that the caller moved to give caches more room."""
+    runs = [run for run in index.trace.runs if run.bytes_moved_outside]
+    if not runs:
+        return []
+    total = sum(run.bytes_moved_outside for run in runs)
+    names = tuple(c.input for c in index.trace.caches if any(run.bytes_moved_outside for run in c.runs))
+    after = ", ".join(str(run.index) for run in runs[:4]) + (", …" if len(runs) > 4 else "")
+    text = (
+        f"the caller moved {size(total)} of {count(len(names), 'cache')} into larger blocks after "
+        f"run{'s' * (len(runs) > 1)} {after}; no kernel copied that"
+    )
+    return [CacheFinding("moved", names, runs[0].index, total, text)]
+
+
+def _fix(index: Index, name: str, runs: Any) -> Fix | None:
+    """The fix of the first op in these runs that copied a cache to make it longer."""
+    for run in runs:
+        for growth in growths(index, run):
+            step = growth.steps[-1]
+            if growth.input == name and index.rows[step].masks:
+                position = held_input(index, step)
+                fix = None if position is None else fix_for(index, step, position)
+                if fix is not None:
+                    return fix
+    return None
+
+
+def _length(place: Place, axis: int) -> int:
+    assert place.shape is not None
+    return place.shape[axis]
+
+
+def _rows(index: Index, place: Place, axis: int) -> int:
+    """Rows that fit into the block of a cache."""
+    row = tuple(n for at, n in enumerate(place.shape or ()) if at != axis)
+    per_row = nbytes(row, place.dtype)
+    return int(index.trace.storages[place.storage].capacity // per_row) if per_row else 0

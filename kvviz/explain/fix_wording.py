@@ -1,0 +1,243 @@
+"""Fixes in words and in code: a label, a sentence, and the same change for whoever exports or runs the model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from kvviz.engine.policy import ideal, model_order
+from kvviz.explain.changes import (
+    ByValue,
+    Capacity,
+    Change,
+    Donate,
+    Drop,
+    FixDims,
+    GrowAfter,
+    Reorder,
+    Reserve,
+    RunFirst,
+    Swap,
+    UsePolicy,
+    asked,
+)
+from kvviz.explain.policy_of import rules_of
+from kvviz.explain.units import count, short, size
+from kvviz.graph.model import Graph, Node
+from kvviz.runtimes.named_policies import find_policy
+from kvviz.runtimes.schedules import GraphKey
+
+NAMED_POLICIES = ("ideal", "rten", "onnxruntime", "never")
+
+KINDS: dict[type, str] = {
+    RunFirst: "run_first",
+    Donate: "donate",
+    ByValue: "by_value",
+    Reserve: "reserve",
+    Capacity: "capacity",
+    GrowAfter: "grow_after",
+    Drop: "drop",
+    Swap: "swap",
+    FixDims: "fix_dims",
+    Reorder: "reorder",
+    UsePolicy: "policy",
+}
+
+
+def label_of(graph: Graph, changes: Sequence[Change]) -> str:
+    """A few words: ``donate x``, ``run Neg first``, ``kv_capacity=64``."""
+    told = []
+    firsts = [c for c in changes if isinstance(c, RunFirst)]
+    if len(firsts) == 1:
+        told.append(f"run {_node(graph, firsts[0].graph, firsts[0].reader).op_type} first")
+    elif firsts:
+        told.append(f"run {len(firsts)} readers first")
+    reserved = [c.input for c in changes if isinstance(c, Reserve)]
+    told += [f"reserve {count(c.rows, 'row')} for {short(c.input, 32)}" for c in changes if isinstance(c, Reserve)]
+    donated = [c.input for c in changes if isinstance(c, Donate)]
+    if donated and donated == reserved:
+        told.append("donate it")
+    elif donated:
+        told.append("donate " + _listed(donated))
+    dropped = [c.output for c in changes if isinstance(c, Drop)]
+    if dropped:
+        told.append(f"drop output {_listed(dropped)}")
+    for change in changes:
+        if isinstance(change, Capacity):
+            told.append(f"kv_capacity={change.rows}")
+        elif isinstance(change, (GrowAfter, ByValue, Swap, FixDims, Reorder, UsePolicy)):
+            told.append(_SHORT[type(change)](change))
+    return " and ".join(told)
+
+
+def sentence_of(graph: Graph, changes: Sequence[Change], node: Node, name: str, appends: bool, saved: int) -> str:
+    """What the changes do, and what they would save."""
+    told = []
+    firsts = [c for c in changes if isinstance(c, RunFirst)]
+    for change in firsts[:2]:
+        first, second = _node(graph, change.graph, change.reader), _node(graph, change.graph, change.node)
+        told.append(f"run {_called(first)} before {_called(second)}")
+    if len(firsts) > 2:
+        told.append(f"so too {count(len(firsts) - 2, 'other reader')}")
+    told += [_CLAUSES[type(change)](change) for change in changes if not isinstance(change, RunFirst)]
+    text = "; ".join(told)
+    does = f"appends to {short(name)}" if appends else f"works in the memory of {short(name)}"
+    return f"{text[0].upper()}{text[1:]}: then {_called(node)} {does}, which saves {size(saved)} at this step."
+
+
+def code_of(trace: Any, changes: Sequence[Change], picked: bool) -> str:
+    """The change as Python: of the model file where the model must change, else of the call."""
+    graph = trace.graph
+    lines = []
+    planned = [c for c in changes if isinstance(c, RunFirst)]
+    ordered = bool(planned) and (picked or rules_of(trace).schedule is not model_order)
+    if not ordered:
+        moves: dict[tuple[GraphKey, int], list[int]] = {}
+        for first in planned:
+            moves.setdefault((first.graph, first.node), []).append(first.reader)
+        for (where, node), readers in moves.items():
+            moved = _moved(graph, where, node, readers)
+            nodes = _nodes(graph, where)
+            use = f"(nodes := {nodes})" if where else nodes
+            again = "nodes" if where else nodes
+            lines.append(f"for at, i in enumerate({moved}, {node}): {use}.insert(at, {again}.pop(i))")
+    else:
+        pairs = ", ".join(repr((c.graph, c.reader, c.node)) for c in planned)
+        base = "Picks.of(trace)" if picked else "policy.schedule"
+        lines.append(f"policy = dataclasses.replace(policy, schedule=Before({base}, ({pairs},)))")
+    for change in changes:
+        if isinstance(change, Reorder):
+            lines.append(f"policy = dataclasses.replace(policy, schedule={change.code})")
+        elif isinstance(change, Swap):
+            lines.append(
+                f"node = {_nodes(graph, change.graph)}[{change.node}]; "
+                "node.input[0], node.input[1] = node.input[1], node.input[0]"
+            )
+        elif isinstance(change, FixDims):
+            lines.append(
+                f"for name, axis, length in {list(change.dims)}: next(v for v in model.graph.input if v.name == name)"
+                ".type.tensor_type.shape.dim[axis].dim_value = length"
+            )
+        elif isinstance(change, Reserve):
+            past = f"inputs[{change.input!r}]"
+            lines.append(f"{past} = kvviz.reserve({past}, axis={change.axis}, capacity={change.rows})")
+    ordered = ordered or any(isinstance(change, Reorder) for change in changes)
+    return "\n".join(lines + _call(trace, changes, ordered))
+
+
+def _call(trace: Any, changes: Sequence[Change], ordered: bool) -> list[str]:
+    """The call that makes the trace, with what is new about it."""
+    told = []
+    donated = [c.input for c in changes if isinstance(c, Donate)]
+    recipe = trace.recipe
+    if donated:
+        before = () if recipe is None else recipe.options["donate"]
+        told.append(f"donate={list(dict.fromkeys((*before, *donated)))}")
+    if any(isinstance(c, Drop) for c in changes):
+        dropped = {c.output for c in changes if isinstance(c, Drop)}
+        told.append(f"outputs={[name for name in asked(trace) if name not in dropped]}")
+    for change in changes:
+        if isinstance(change, (Capacity, GrowAfter, UsePolicy)):
+            told.append(_SHORT[type(change)](change))
+        elif isinstance(change, ByValue):
+            told.append("policy=dataclasses.replace(policy, captures=kvviz.policies.ideal.captures)")
+    if ordered:
+        told.append("policy=policy")
+    if not told:
+        return []
+    told += _as_before(trace, {text.partition("=")[0] for text in told})
+    kind = recipe.kind if recipe is not None else "decode" if trace.tokens else "run"
+    given = {"run": "graph, inputs", "decode": "graph, prompt", "stream": "graph, chunks"}[kind]
+    return [f"trace = kvviz.{kind}({given}, {', '.join(told)})"]
+
+
+def _as_before(trace: Any, changed: set[str]) -> list[str]:
+    """Options that the trace was made with and that stay, as far as they are not the usual ones."""
+    recipe, policy = trace.recipe, rules_of(trace)
+    options = {} if recipe is None else recipe.options
+    named = policy is not ideal and policy.name in NAMED_POLICIES and policy is find_policy(policy.name)
+    kept = {
+        "max_new_tokens": repr(options.get("max_new_tokens"))
+        if recipe is not None and recipe.kind == "decode"
+        else "None",
+        "policy": repr(policy.name) if named else "None",
+        "kv_capacity": repr(options.get("kv_capacity")),
+        "growth": repr(options.get("growth") if options.get("growth") != policy.growth else None),
+        "cache": repr(options.get("cache") if options.get("cache") != "growing" else None),
+        "tokenizer": "tokenizer" if options.get("tokenizer") is not None else "None",
+    }
+    return [f"{name}={text}" for name, text in kept.items() if text != "None" and name not in changed]
+
+
+_SHORT: dict[type, Callable[[Any], str]] = {
+    Capacity: lambda c: f"kv_capacity={c.rows}",
+    GrowAfter: lambda c: 'growth="after"',
+    ByValue: lambda c: "capture by value",
+    Swap: lambda c: "swap the operands",
+    FixDims: lambda c: "fix the free dimensions",
+    Reorder: lambda c: f"run in {c.name}",
+    UsePolicy: lambda c: f'policy="{c.name}"',
+}
+_CLAUSES: dict[type, Callable[[Any], str]] = {
+    Donate: lambda c: f"let the run overwrite the input {short(c.input)}",
+    Reserve: lambda c: f"put {short(c.input)} into a block with room for {count(c.rows, 'row')}",
+    Capacity: lambda c: f"reserve {count(c.rows, 'row')} in every growing cache before the first run",
+    GrowAfter: lambda c: "move a cache that is full into a larger block after the run",
+    ByValue: lambda c: "let branches take over what nobody else needs",
+    Drop: lambda c: f"do not ask for the output {short(c.output)}",
+    Swap: lambda c: "swap the operands",
+    FixDims: lambda c: f"write the lengths of this run into the free dimensions of {_sized(c)}",
+    UsePolicy: lambda c: f"use the policy {c.name!r}",
+}
+
+
+def _called(node: Node) -> str:
+    return f"{node.op_type} {short(node.name)}"
+
+
+def _sized(change: FixDims) -> str:
+    return _listed(list(dict.fromkeys(name for name, *_ in change.dims)))
+
+
+def _listed(names: Sequence[str]) -> str:
+    told = ", ".join(short(name, 32) for name in names[:2])
+    return told + (f" and {len(names) - 2} more" if len(names) > 2 else "")
+
+
+def graph_at(graph: Graph, key: GraphKey) -> Graph:
+    """The graph at a path inside a model."""
+    for index, attribute in key:
+        node = graph.by_index[index]
+        inner = node.function if attribute == "function" else node.subgraphs[attribute]
+        assert inner is not None
+        graph = inner
+    return graph
+
+
+def _node(graph: Graph, key: GraphKey, index: int) -> Node:
+    return graph_at(graph, key).by_index[index]
+
+
+def _moved(graph: Graph, key: GraphKey, node: int, readers: Sequence[int]) -> list[int]:
+    """Indices of the readers and of what they need, as far as the model lists it behind a node."""
+    inside = graph_at(graph, key)
+    found: set[int] = set()
+    stack = [inside.by_index[reader] for reader in readers]
+    while stack:
+        need = stack.pop()
+        if need.index > node and need.index not in found:
+            found.add(need.index)
+            stack += [inside.producers[n] for n in (*need.inputs, *need.captures) if n in inside.producers]
+    return sorted(found)
+
+
+def _nodes(graph: Graph, key: GraphKey) -> str:
+    """How a model file gives the nodes of one of its graphs."""
+    text = "model.graph.node"
+    for depth, (index, attribute) in enumerate(key):
+        if attribute == "function":
+            call = _node(graph, key[:depth], index)
+            text = f"next(f for f in model.functions if f.name == {call.op_type!r}).node"
+        else:
+            text = f"next(a.g for a in {text}[{index}].attribute if a.name == {attribute!r}).node"
+    return text

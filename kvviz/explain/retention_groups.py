@@ -1,0 +1,72 @@
+"""What was held too long, as a reader wants it: the same thing of many runs once, and what is small in one sum.
+
+Invariant: the groups and the rest have every storage of the list, each once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kvviz.explain.retention import Held
+from kvviz.explain.units import count, size
+
+# Of the largest number of bytes beside the weights; less than that nobody needs to look at.
+_WORTH = 1 / 200
+
+
+@dataclass(frozen=True, slots=True)
+class HeldGroup:
+    """Storages that one reason kept for one value, in one or many runs.
+
+    Attributes
+    ----------
+    worst : Held
+        The one with the most byte-steps.
+    times : int
+        How many there were.
+    bytes : int
+        Of all of them.
+    """
+
+    worst: Held
+    times: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """Storages that are too small to be told one by one; ``str()`` of it is the line."""
+
+    times: int
+    bytes: int
+    largest: int
+
+    def __str__(self) -> str:
+        each = f", none above {size(self.largest)}" if self.times > 1 else ""
+        return f"{count(self.times, 'small storage')}, {size(self.bytes)} in all{each}"
+
+
+def held_groups(trace: Any, held: Sequence[Held]) -> tuple[tuple[HeldGroup, ...], Rest | None]:
+    """The storages of the list by value and reason, in its order, and the sum of those that do not matter.
+
+    Parameters
+    ----------
+    trace : Trace
+    held : sequence of Held
+        As `kvviz.explain.retention.held_too_long` tells them.
+    """
+    weights = sum(storage.capacity for storage in trace.storages if storage.origin == "weights")
+    least = (trace.peak_bytes - weights) * _WORTH
+    found: dict[tuple[str, str], list[Held]] = {}
+    small: list[Held] = []
+    for one in held:
+        if one.bytes < least:
+            small.append(one)
+        else:
+            found.setdefault((one.name, one.reason), []).append(one)
+    groups = tuple(HeldGroup(same[0], len(same), sum(one.bytes for one in same)) for same in found.values())
+    if not small:
+        return groups, None
+    return groups, Rest(len(small), sum(one.bytes for one in small), max(one.bytes for one in small))

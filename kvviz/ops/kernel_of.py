@@ -1,0 +1,73 @@
+"""The kernel of a node: one of ours where it knows all of the node's attributes, else the reference evaluator's."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from functools import cache, partial
+from typing import Any, NamedTuple
+
+from kvviz.errors import UnsupportedOpsError
+from kvviz.graph.model import Node
+from kvviz.ops import foreign
+from kvviz.ops.registry import OpSpec, find
+
+# Attributes that say nothing about the result: left over from old opsets, or hints for a particular runtime.
+_HARMLESS = {"consumed_inputs"}
+
+
+class Kernel(NamedTuple):
+    """What computes a node.
+
+    Attributes
+    ----------
+    call : callable
+        Takes the inputs, and ``out=`` and the like where the kernel has them.
+    spec : OpSpec or None
+        What the op may do to its inputs; None for a kernel of the reference evaluator.
+    attributes : dict
+        The node's, with the kernel's defaults.
+    """
+
+    call: Callable[..., Any]
+    spec: OpSpec | None
+    attributes: dict[str, Any]
+
+
+def kernel_of(node: Node) -> Kernel:
+    """Find the kernel of a node that is no control node.
+
+    Raises
+    ------
+    UnsupportedOpsError
+        If none knows the operator, or its attributes.
+    """
+    spec = find(node.domain, node.op_type, node.opset)
+    if spec is not None:
+        accepted = _keywords(spec.kernel)
+        unknown = [name for name in node.attributes if name not in accepted and name not in _HARMLESS]
+        if not unknown:
+            keywords = {name: value for name, value in node.attributes.items() if name in accepted}
+            if "n_outputs" in spec.wants:
+                keywords["n_outputs"] = len(node.outputs)
+            if "opset" in spec.wants:
+                keywords["opset"] = node.opset
+            call = partial(spec.kernel, **keywords) if keywords else spec.kernel
+            return Kernel(call, spec, {**_defaults(spec.kernel), **keywords})
+        if not foreign.foreign_available(node.domain, node.op_type, node.opset):
+            raise UnsupportedOpsError(
+                f"node {node.name!r} ({node.qualified_op}) has attributes that no kernel knows: {', '.join(unknown)}"
+            )
+    return Kernel(foreign.foreign_kernel(node, len(node.outputs)), None, dict(node.attributes))
+
+
+@cache
+def _keywords(kernel: Callable) -> frozenset[str]:
+    parameters = inspect.signature(kernel).parameters.values()
+    return frozenset(p.name for p in parameters if p.kind is p.KEYWORD_ONLY)
+
+
+@cache
+def _defaults(kernel: Callable) -> dict[str, Any]:
+    parameters = inspect.signature(kernel).parameters.values()
+    return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY and p.default is not p.empty}

@@ -1,0 +1,66 @@
+"""What onnxruntime knows of a graph before it plans: types of all values, and whose body it is.
+
+Bodies are planned one at a time, but their types follow from the whole model. So they are inferred together, when the
+main graph is asked for first, and kept as long as the graphs live.
+"""
+
+from __future__ import annotations
+
+from collections import ChainMap
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from weakref import WeakKeyDictionary
+
+from kvviz.graph.model import Graph, Node, Value
+from kvviz.graph.shapes import Rules, infer
+from kvviz.runtimes.ort import contrib_shapes
+from kvviz.runtimes.ort.shape_values import propagate
+
+RULES = Rules(contrib_shapes.RULES, propagate)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Known:
+    """What is known of one graph.
+
+    Attributes
+    ----------
+    types : mapping of str to Value
+        Of its own values and of those that it captures.
+    inside : str
+        Operator whose body it is: ``"If"``, ``"Loop"``, ``"Scan"``, ``"function"``, or empty.
+    written : mapping of int to Node
+        Of a graph whose nodes were changed: those of the model, by index.
+    """
+
+    types: Mapping[str, Value]
+    inside: str = ""
+    written: Mapping[int, Node] = field(default_factory=dict)
+
+
+_KNOWN: WeakKeyDictionary[Graph, Known] = WeakKeyDictionary()
+
+
+def known(graph: Graph) -> Known:
+    """What is known of a graph; of a body only if its main graph was asked for before, else as if it stood alone."""
+    found = _KNOWN.get(graph)
+    if found is None:
+        _keep(graph, "", {}, infer(graph, RULES))
+        found = _KNOWN[graph]
+    return found
+
+
+def adopt(graph: Graph, original: Graph) -> None:
+    """Let what is known of a graph hold for one that was made from it: the same values, made by changed nodes."""
+    _KNOWN[graph] = replace(known(original), written=original.by_index)
+
+
+def _keep(graph: Graph, inside: str, outer: Mapping[str, Value], inferred: Mapping[Graph, Mapping[str, Value]]) -> None:
+    own = dict(inferred.get(graph, {}))
+    types: Mapping[str, Value] = ChainMap(own, dict(outer)) if outer else own
+    _KNOWN[graph] = Known(types, inside)
+    for node in graph.nodes:
+        for body in node.subgraphs.values():
+            _keep(body, node.op_type, types, inferred)
+        if node.function is not None:
+            _keep(node.function, "function", {}, inferred)

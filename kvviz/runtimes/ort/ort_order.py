@@ -1,0 +1,124 @@
+"""onnxruntime's own order of execution: a depth-first walk upwards from the nodes that nothing follows.
+
+It is not the model's order, and it decides who reads a value last. Nodes that no output needs are walked too where
+they are given, and because such a node is always an end of the graph, it tends to come early.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from kvviz.graph.model import Graph, Node
+from kvviz.runtimes.ort import planning_story
+from kvviz.runtimes.ort.rewiring import remaining
+from kvviz.runtimes.schedules.planning_events import Log, PlanningEvent
+
+
+def schedule(graph: Graph, nodes: Sequence[Node], outputs: Sequence[str], log: Log | None = None) -> Sequence[Node]:
+    """Nodes in the order in which onnxruntime runs them.
+
+    Parameters
+    ----------
+    graph : Graph
+        The graph that the nodes are in.
+    nodes : sequence of Node
+        Those that run. onnxruntime runs all nodes of a graph; give ``graph.nodes`` to have its very order, or only the
+        needed ones to have the order of the model without the others.
+    outputs : sequence of str
+        What is wanted.
+    log : callable, optional
+        Is told every step of the walk, and then where each output will live.
+
+    Returns
+    -------
+    sequence of Node
+        A topological order. A Cast that onnxruntime removes runs just before what reads it.
+
+    Notes
+    -----
+    Rule of onnxruntime 1.31 (``ExecutionOrder::DEFAULT``): nodes without a follower go on a stack in the model's
+    order, and so do, when a node is met for the first time, the makers of what it reads; a node runs when everything
+    that was put above it is done. So of two makers the one that the model lists later comes first.
+    """
+    return _schedule(graph, nodes, outputs, log, True)
+
+
+def schedule_without_reuse(
+    graph: Graph, nodes: Sequence[Node], outputs: Sequence[str], log: Log | None = None
+) -> Sequence[Node]:
+    """The same order; the log is told the plan that lets dead buffers be."""
+    return _schedule(graph, nodes, outputs, log, False)
+
+
+def _schedule(
+    graph: Graph, nodes: Sequence[Node], outputs: Sequence[str], log: Log | None, mem_reuse: bool
+) -> Sequence[Node]:
+    rewritten = remaining(graph, nodes, outputs)
+    tell = None if log is None else _of_originals(nodes, log)
+    order = walk(rewritten.nodes, tell)
+    if tell is not None:
+        planning_story.tell_buffers(graph, order, outputs, tell, mem_reuse)
+    if rewritten.stands_for:
+        return list(_with_casts(order, nodes))
+    given = {node.index: node for node in nodes}
+    return [given[node.index] for node in order]
+
+
+def _of_originals(nodes: Sequence[Node], log: Log) -> Log:
+    """A log that names the nodes of the model where it is told of rewritten ones."""
+    originals = {node.index: node for node in nodes}
+
+    def tell(event: PlanningEvent) -> None:
+        log(event if event.node is None else replace(event, node=originals[event.node.index]))
+
+    return tell
+
+
+def walk(nodes: Sequence[Node], log: Log | None = None) -> list[Node]:
+    """The walk itself, over nodes whose inputs are as onnxruntime has them."""
+    makers = {name: node for node in nodes for name in node.outputs if name}
+    above = {
+        node.index: sorted({makers[n].index for n in (*node.inputs, *node.captures) if n in makers}) for node in nodes
+    }
+    followed = {index for indices in above.values() for index in indices}
+    by_index = {node.index: node for node in nodes}
+    # (node, the one whose makers brought it here, depth); -1 for an end of the graph
+    stack = [(index, -1, 0, False) for index in sorted(by_index) if index not in followed]
+    order: list[Node] = []
+    met: set[int] = set()
+    while stack:
+        index, reader, depth, leaving = stack.pop()
+        node = by_index[index]
+        if leaving:
+            order.append(node)
+        if log is not None:
+            log(planning_story.walked(node, by_index.get(reader), depth, leaving, index in met, len(order)))
+        if leaving or index in met:
+            continue
+        met.add(index)
+        stack.append((index, reader, depth, True))
+        stack += [(i, index, depth + 1, False) for i in above[index] if i not in met]
+    return order
+
+
+def _with_casts(order: Sequence[Node], nodes: Sequence[Node]) -> Iterator[Node]:
+    """The given nodes in an order of the rewritten ones, removed Casts put in before what reads them.
+
+    A removed Cast reads what it is written to read. Where that is made later in the order (it was cast, cast back, and
+    is needed in both types) its maker comes earlier here.
+    """
+    originals = {node.index: node for node in nodes}
+    makers = {name: node for node in nodes for name in node.outputs if name}
+    done: set[int] = set()
+    for node in order:
+        pending = [originals[node.index]] if node.index not in done else []
+        while pending:
+            last = pending[-1]
+            before = (makers[name] for name in (*last.inputs, *last.captures) if name in makers)
+            missing = next((maker for maker in before if maker.index not in done), None)
+            if missing is None:
+                done.add(last.index)
+                yield pending.pop()
+            else:
+                pending.append(missing)

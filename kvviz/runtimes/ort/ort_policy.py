@@ -1,0 +1,113 @@
+"""The policy ``onnxruntime``: its CPU allocation planner, carried out on our kernels.
+
+The plan says where every output will live before anything runs. What it calls in place is dispatched in place, what
+it gives a dead buffer moves into that storage, and every op that only relabels is a view.
+
+Not followed (`tests/engine/ort/test_limits.py` shows each): nodes that no output needs are not run here. Local
+functions, and operators that onnxruntime only has as functions, are one frame or one op here, while it spells them out
+in the graph around. It puts Casts around float16 operators that it lacks, and gives every reader of a DequantizeLinear
+one of its own. Outputs that nobody reads die at once here and at the end of the run there; a Scan writes its slices
+straight into the result there.
+"""
+
+from __future__ import annotations
+
+from functools import cache, partial
+from typing import Any
+
+import numpy as np
+
+from kvviz.engine.decide import NOTHING, Verdict, elementwise_misfit, overwrite_mask
+from kvviz.engine.frame import Frame
+from kvviz.engine.plan import PlannedNode
+from kvviz.engine.policy import Policy
+from kvviz.runtimes.ort import refusal
+from kvviz.runtimes.ort.ort_order import schedule, schedule_without_reuse
+from kvviz.runtimes.ort.planned_buffers import homes, remember
+from kvviz.runtimes.ort.planned_nodes import Notes, take_notes
+from kvviz.runtimes.ort.rewiring import rewired
+from kvviz.trace import blockers as b
+
+VERSION = "1.31.1"
+_ABOUT = (
+    "onnxruntime's CPU allocation planner with graph optimisations off and one thread: its order; in place only where "
+    "the kernel says so and nobody else needs the input; dead buffers of the same size are taken over; outputs of the "
+    "graph have memory of their own, unless the input that such an op overwrites is donated (one buffer bound to both)"
+)
+
+
+def in_place(frame: Frame, planned: PlannedNode, args: list) -> Verdict:
+    """The dispatch that the plan says.
+
+    It is checked once more that nobody needs the input: a person may have chosen another order.
+    """
+    notes: Notes = planned.notes
+    remember(frame, planned)
+    position = notes.take
+    if position < 0:
+        position = notes.bound
+        if position < 0 or frame.stores[planned.inputs[position]].origin != "donated":
+            return (), _masks(frame, planned, notes), NOTHING
+    slot = planned.inputs[position]
+    storage = frame.stores[slot]
+    if frame.uses[slot] != 1 or storage.holders != 1 or not storage.owned:
+        return (), ((position, overwrite_mask(frame, planned, args, position, slot)),), NOTHING
+    return (position,), (), _keywords(planned, args, position)
+
+
+def _masks(frame: Frame, planned: PlannedNode, notes: Notes) -> tuple[tuple[int, int], ...]:
+    """The plan's reasons. It takes every input of the graph for the caller's; of one that was donated, others count."""
+    return tuple(
+        (position, mask & ~b.BORROWED_INPUT or mask)
+        if mask & b.BORROWED_INPUT and frame.stores[planned.inputs[position]].origin == "donated"
+        else (position, mask)
+        for position, mask in notes.masks
+    )
+
+
+def _keywords(planned: PlannedNode, args: list, position: int) -> dict[str, Any]:
+    """``out=`` where our kernel can write into its input; elsewhere the result is moved there."""
+    spec, array = planned.spec, args[position]
+    if spec is None or position not in spec.overwrites or "out" not in spec.wants or not isinstance(array, np.ndarray):
+        return NOTHING
+    misfit = planned.fits(args, position, planned.attributes) if planned.fits else elementwise_misfit(args, position)
+    return NOTHING if misfit or not array.flags.c_contiguous or not array.flags.writeable else {"out": array}
+
+
+def lend(frame: Frame, planned: PlannedNode) -> frozenset[int]:
+    """Bodies take nothing over: what they capture and what they are given belongs to the graph outside."""
+    remember(frame, planned)
+    return frozenset()
+
+
+def variant(mem_reuse: bool = True) -> Policy:
+    """onnxruntime with a session option changed.
+
+    Parameters
+    ----------
+    mem_reuse : bool
+        ``SessionOptions.enable_mem_reuse``: whether dead buffers are taken over. It has no effect on what runs in
+        place.
+    """
+    return _made(bool(mem_reuse))
+
+
+@cache
+def _made(mem_reuse: bool) -> Policy:
+    return Policy(
+        "onnxruntime" if mem_reuse else "onnxruntime without mem_reuse",
+        _ABOUT,
+        VERSION,
+        in_place=in_place,
+        schedule=schedule if mem_reuse else schedule_without_reuse,
+        captures=lend,
+        rewrite=rewired,
+        prepare=partial(take_notes, mem_reuse=mem_reuse),
+        homes=homes,
+        copies_state=True,
+        rules=refusal.RULES,
+        variants=variant,
+    )
+
+
+onnxruntime = variant()

@@ -1,0 +1,108 @@
+"""Why onnxruntime's planner does not let an op overwrite an input, as bits of `kvviz.trace.blockers`."""
+
+from __future__ import annotations
+
+from kvviz.graph.model import Dim, Value
+from kvviz.trace import blockers as b
+
+RULES = (
+    "{op} cannot overwrite {input}: what it makes is an output of the graph, and {policy} gives those their own memory",
+    "{op} cannot overwrite {input}: {policy} plans before it runs, and does not know then that both have one size, "
+    "because a dimension has neither a number nor a name",
+    "{op} cannot overwrite {input}: {policy} compares lengths by name before it runs, and here the names differ",
+    "{op} cannot overwrite {input}: {policy} never uses memory of strings again",
+)
+Size = tuple[int, tuple[Dim, ...]]
+OUTPUT, UNKNOWN, NAMES, TEXT = (b.rule(number) for number in range(len(RULES)))
+
+
+def ownership(reads: int, here: int, wanted: bool, others: int) -> int:
+    """Who else needs the buffer of an input.
+
+    Parameters
+    ----------
+    reads : int
+        Readings left of the input, those of this op included.
+    here : int
+        Readings by this op.
+    wanted : bool
+        Whether the input is an output of the graph.
+    others : int
+        Other values in that buffer that are read again, or outputs of the graph.
+    """
+    mask = b.REQUESTED_OUTPUT if wanted else 0
+    if here > 1:
+        mask |= b.SAME_OP_TWICE
+    if reads > here:
+        mask |= b.NOT_LAST_USE
+    if others > 0:
+        mask |= b.ALIASED
+    return mask
+
+
+def lent(kind: str, inside: bool) -> int:
+    """Whose a buffer is that no use count frees."""
+    if kind == "kAllocateStatically":
+        return b.CONSTANT
+    if kind == "kPreExisting":
+        return b.CAPTURED_BY_REFERENCE if inside else b.BORROWED_INPUT
+    return 0
+
+
+def size(one: Value | None, other: Value | None) -> int:
+    """Why two values do not count as being of one size; 0 where they do.
+
+    Elements of one size and dimensions that are equal, each by number or by name. Not compared is the number of bytes:
+    4 by 8 is not 8 by 4.
+    """
+    if one is None or other is None or one.kind != "tensor" or other.kind != "tensor":
+        return UNKNOWN
+    if one.dtype is None or other.dtype is None or one.shape is None or other.shape is None:
+        return UNKNOWN
+    mask = TEXT if "O" in (one.dtype.kind, other.dtype.kind) else 0
+    if one.dtype.itemsize != other.dtype.itemsize:
+        mask |= b.DTYPE_DIFFERS
+    if len(one.shape) != len(other.shape):
+        return mask | b.SHAPE_DIFFERS
+    for a, c in zip(one.shape, other.shape):
+        mask |= _dim(a, c)
+    return mask
+
+
+def size_of(value: Value | None) -> Size | None:
+    """What two values have in common for which `size` has no reason; None where it has one whatever the other is."""
+    if value is None or value.kind != "tensor" or value.dtype is None or value.shape is None:
+        return None
+    if value.dtype.kind == "O" or None in value.shape:
+        return None
+    return value.dtype.itemsize, value.shape
+
+
+def _dim(a: Dim, c: Dim) -> int:
+    if a is None or c is None:
+        return UNKNOWN
+    if a == c:
+        return 0
+    return b.SHAPE_DIFFERS if isinstance(a, int) and isinstance(c, int) else NAMES
+
+
+_WORDS = {
+    b.NOT_LAST_USE: "it is read again later",
+    b.REQUESTED_OUTPUT: "it is an output of the graph",
+    b.BORROWED_INPUT: "it belongs to the caller",
+    b.CONSTANT: "it is a weight",
+    b.CAPTURED_BY_REFERENCE: "it is lent from outside this body",
+    b.ALIASED: "another value lives in its buffer",
+    b.SAME_OP_TWICE: "the op reads it twice",
+    b.SHAPE_DIFFERS: "the shapes differ",
+    b.DTYPE_DIFFERS: "the elements are of another size",
+    OUTPUT: "the result is an output of the graph",
+    UNKNOWN: "a dimension has neither a number nor a name",
+    NAMES: "the dimensions have different names",
+    TEXT: "it holds strings",
+}
+
+
+def words(mask: int) -> list[str]:
+    """The reasons in a bit mask, each in a few words."""
+    return [text for bit, text in _WORDS.items() if mask & bit]

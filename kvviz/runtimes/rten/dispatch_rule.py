@@ -1,0 +1,227 @@
+"""rten's use counts and its dispatch rule: when an op is called in place, and with which inputs.
+
+An op is called in place if *every* in-place input that is present has a use count of 1 and belongs to this run. A
+commutative op tries one operand only: the one with the most elements, the last one on ties. Counts are kept in a byte:
+255 is never counted down. Source: ``Graph::run_plan`` and ``NodeRefCount`` at commit c7f7bad9.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kvviz.engine.decide import NOTHING, Verdict
+from kvviz.engine.frame import Frame
+from kvviz.engine.plan import KEEP, PIN, Plan, PlannedNode
+from kvviz.graph.model import Graph, Node
+from kvviz.runtimes.rten import output_identity
+from kvviz.runtimes.rten.quirks import QUIRKS
+from kvviz.runtimes.rten.rten_operators import in_place_inputs, is_commutative
+from kvviz.trace import blockers as b
+
+STICKY = 255
+RULES = (
+    "rten tries only one operand of a commutative op, the one with the most elements and the last one on ties: "
+    "{input} was not tried",
+    "{op} cannot overwrite {input}: rten counts its uses in a byte, and 255 is never counted down",
+    "{op} cannot overwrite {input}: rten counts a captured value once for each body that names it, "
+    "so it was lent and not handed over",
+    "{op} cannot overwrite {input}: rten hands captured values over by one level only",
+    "{op} cannot overwrite {input}: a Loop of rten never owns its inputs, so its first iteration borrows them",
+)
+NOT_TRIED, SATURATED, COUNTED_TWICE, TWO_LEVELS, LOOP_LENDS = (b.rule(number) for number in range(len(RULES)))
+
+
+@dataclass(frozen=True, slots=True)
+class Notes:
+    """What the rules need to know of a planned node.
+
+    Attributes
+    ----------
+    candidates : tuple of (position, slot)
+        In-place inputs that are present; all operands for a commutative op.
+    commutative : bool
+    """
+
+    candidates: tuple[tuple[int, int], ...]
+    commutative: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """The rules, with all or some of rten's quirks.
+
+    Attributes
+    ----------
+    quirks : frozenset of str
+        Of `kvviz.runtimes.rten.quirks.QUIRKS`.
+    """
+
+    quirks: frozenset[str] = frozenset(QUIRKS)
+
+    def prepare(self, plan: Plan) -> None:
+        """Count uses as rten does, and look up what each node declares."""
+        local = _local_names(plan.graph)
+        for planned in plan.order:
+            declared = in_place_inputs(planned.node)
+            commutative = is_commutative(planned.node) and bool(declared)
+            positions = tuple(range(len(planned.inputs))) if commutative else declared
+            present = tuple((i, planned.inputs[i]) for i in positions if i < len(planned.inputs) and planned.inputs[i])
+            planned.notes = Notes(present, commutative)
+            if planned.control:
+                self._recount(plan, planned, local)
+        sticky = (slot for slot, count in enumerate(plan.uses) if STICKY <= count % KEEP < PIN)
+        plan.notes = PlanNotes(
+            frozenset(slot for _, slot in plan.captured),
+            frozenset(sticky if "sticky_count" in self.quirks else ()),
+        )
+        self._pin(plan)
+
+    def _recount(self, plan: Plan, planned: PlannedNode, local: frozenset[str]) -> None:
+        """Count captured values once for each body that names them, and only those that this graph has a node for."""
+        for slot, count in planned.consumes:
+            plan.uses[slot] -= count
+        reads = {slot: planned.inputs.count(slot) for slot in planned.inputs if slot}
+        for name, slot in planned.captures:
+            if (name in local or "one_level" not in self.quirks) and slot not in planned.inputs:
+                reads[slot] = _times_captured(planned.node, name) if "counted_twice" in self.quirks else 1
+        planned.reads = {**{slot: 0 for _, slot in planned.captures}, **reads}
+        planned.consumes = tuple(reads.items())
+        for slot, count in planned.consumes:
+            plan.uses[slot] += count
+
+    def _pin(self, plan: Plan) -> None:
+        uses = plan.uses
+        if "unread_outputs" in self.quirks:
+            for planned in plan.order:
+                for slot in planned.outputs:
+                    if slot and not uses[slot]:
+                        uses[slot] = PIN
+        for slot in plan.notes.sticky:
+            uses[slot] += PIN
+        if "kept_captures" in self.quirks:
+            for _, slot in plan.captured:
+                uses[slot] += PIN
+
+    def in_place(self, frame: Frame, planned: PlannedNode, args: list) -> Verdict:
+        """The dispatch of one op."""
+        notes: Notes = planned.notes
+        candidates = notes.candidates
+        if not candidates:
+            return (), (), NOTHING
+        if notes.commutative:
+            candidates = self._operand(frame, planned, args)
+        refused = tuple([(i, mask) for i, slot in candidates if (mask := self._mask(frame, planned, slot))])
+        if not refused:
+            taken = tuple([i for i, _ in candidates])
+            return taken, (), output_identity.keywords(frame, planned, args, taken)
+        busy = dict(refused)
+        if notes.commutative:
+            rest = {i: self._mask(frame, planned, s) or NOT_TRIED for i, s in notes.candidates if i not in busy}
+            return (), tuple(sorted({**busy, **rest}.items())), NOTHING
+        others = {i: b.OTHER_INPUT_BUSY for i, _ in candidates if i not in busy}
+        return (), tuple(sorted({**others, **busy}.items())), NOTHING
+
+    def captures(self, frame: Frame, planned: PlannedNode) -> frozenset[int]:
+        """Captured values that move into the bodies of a control node: not its inputs, used once, and owned here."""
+        if planned.control != "If" and not (planned.control == "Loop" and "loop_copies" in self.quirks):
+            return frozenset()
+        reads = planned.reads
+        return frozenset(
+            slot
+            for _, slot in planned.captures
+            if slot not in planned.inputs and reads[slot] and not self._mask(frame, planned, slot)
+        )
+
+    def _operand(self, frame: Frame, planned: PlannedNode, args: list) -> tuple[tuple[int, int], ...]:
+        """The one operand that is tried."""
+        candidates: tuple[tuple[int, int], ...] = planned.notes.candidates
+        if "one_operand" not in self.quirks:
+            free = [c for c in candidates if not self._mask(frame, planned, c[1])]
+            candidates = tuple(free) or candidates
+        scores = [self._score(frame, args[i], slot) for i, slot in candidates]
+        best = max(range(len(scores)), key=lambda n: (scores[n], n))
+        return (candidates[best],)
+
+    def _score(self, frame: Frame, value: Any, slot: int) -> int:
+        """Elements of a value that this graph's run made or was given; 0 for any other."""
+        lent = frame.uses[slot] >= KEEP >> 1 or not frame.stores[slot].owned
+        if lent or ("one_operand" in self.quirks and slot in frame.plan.notes.captured):
+            return 0
+        return value.size if isinstance(value, np.ndarray) else len(value)
+
+    def _mask(self, frame: Frame, planned: PlannedNode, slot: int) -> int:
+        """Every reason why an op cannot take a value; 0 if it can."""
+        storage = frame.stores[slot]
+        if storage is None or storage.origin == "weights":
+            return b.CONSTANT
+        plan = frame.plan
+        left, here = frame.uses[slot], planned.reads.get(slot, 0)
+        mask = 0
+        if left >= KEEP >> 1:
+            left -= KEEP
+            mask |= b.CAPTURED_BY_REFERENCE | self._why_lent(frame, slot)
+        left %= PIN
+        if slot in plan.is_output:
+            mask |= b.REQUESTED_OUTPUT
+            left -= 1
+        if slot in plan.notes.sticky:
+            mask |= SATURATED
+        if left > here:
+            mask |= b.NOT_LAST_USE
+        if here > 1:
+            mask |= COUNTED_TWICE if planned.control else b.SAME_OP_TWICE
+        if not storage.owned:
+            mask |= b.BORROWED_INPUT
+        if storage.holders > 1 + (not storage.owned):
+            mask |= b.ALIASED
+        return mask
+
+    def _why_lent(self, frame: Frame, slot: int) -> int:
+        """The quirk because of which a value was lent to a body, if it was one."""
+        parent, caller = frame.parent, frame.caller
+        if parent is None or caller is None:
+            return 0
+        if slot in frame.plan.inputs:
+            return LOOP_LENDS
+        outer = parent.plan.slots.get(frame.plan.names[slot])
+        if outer is None or parent.stores[outer] is None:
+            return 0
+        if not caller.reads.get(outer):
+            return TWO_LEVELS
+        mask = self._mask(parent, caller, outer)
+        return mask & COUNTED_TWICE if not mask & ~COUNTED_TWICE else 0
+
+
+@dataclass(frozen=True, slots=True)
+class PlanNotes:
+    """What the rules need to know of a plan.
+
+    Attributes
+    ----------
+    captured : frozenset of int
+        Slots that stand for values of an outer graph.
+    sticky : frozenset of int
+        Slots of so many uses that their count stays where it is.
+    """
+
+    captured: frozenset[int]
+    sticky: frozenset[int]
+
+
+def _local_names(graph: Graph) -> frozenset[str]:
+    """Names that a graph has a node for: its own values, and outer ones that an op of it reads directly."""
+    own = {value.name for value in graph.inputs} | set(graph.producers) | set(graph.weights)
+    read = {name for node in graph.nodes for name in node.inputs if name}
+    return frozenset(own | read | {value.name for value in graph.outputs})
+
+
+def _times_captured(node: Node, name: str) -> int:
+    """How many bodies of a node, and bodies of their nodes, name a value: rten does not merge them."""
+    times = 0
+    for body in node.subgraphs.values():
+        times += any(name in inner.inputs for inner in body.nodes) or any(value.name == name for value in body.outputs)
+        times += sum(_times_captured(inner, name) for inner in body.nodes if inner.subgraphs)
+    return times

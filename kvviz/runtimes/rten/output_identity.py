@@ -1,0 +1,202 @@
+"""Where the output of an op lives in rten: called in place is one thing, the same buffer another.
+
+An op that was called in place still allocates if the buffer cannot hold the result: a Concat without room, a Reshape
+of strided data, an element type of another width. Source: ``run_in_place`` of each operator and ``Tensor::append``,
+``has_capacity`` of rten-tensor at commit c7f7bad9.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from kvviz.engine.decide import NOTHING, elementwise_misfit
+from kvviz.engine.frame import Frame
+from kvviz.engine.placed_outputs import FRESH, UNPOOLED, Home
+from kvviz.engine.plan import PlannedNode
+from kvviz.memory.storage import address, grown, is_start
+from kvviz.runtimes.rten.buffer_pool import elements_of, type_of, width_of
+from kvviz.runtimes.rten.rten_operators import MICROSOFT
+from kvviz.trace import blockers as b
+from kvviz.trace.events import APPEND, IN_PLACE, VIEW
+
+if TYPE_CHECKING:
+    from kvviz.engine.execution import Execution
+
+# Ops whose in-place form changes the shape only: with a row-major block, or whatever the layout.
+_RESHAPES = {"Reshape", "Flatten"}
+_RELABELS = {"Identity", "Squeeze", "Unsqueeze"}
+# In-place forms that return the input where they have nothing to do, and compute the result anew otherwise.
+_NO_OPS = {"Expand", "Tile", "Resize"}
+# In-place forms that walk strided data.
+_STRIDED = {"Clip", "Not", "Add", "Mul", "Sub", "Div", "Pow"}
+# Ops that make strided data row-major first, with the global allocator.
+_ALONG_AXIS = {"Softmax", "LogSoftmax"}
+_NORMALIZES = {"BatchNormalization", "InstanceNormalization", "LpNormalization"}
+# Ops that give the old buffer back to the pool where they could not use it; others throw it away.
+_RETURNS = {"Concat", "Expand", "Resize", "Slice", "Add", "Mul", "Sub", "Div", "Pow"}
+# Ops whose output has room for more elements than it has.
+_ROOMY = {"Range", "Shape"}
+# (domain, op) to (past, present) positions, and the axis that grows.
+_GROWS: dict[tuple[str, str], tuple[tuple[int, int], ...]] = {
+    ("", "Concat"): ((0, 0),),
+    ("", "Attention"): ((4, 1), (5, 2)),
+    (MICROSOFT, "MultiHeadAttention"): ((6, 1), (7, 2)),
+    (MICROSOFT, "GroupQueryAttention"): ((3, 1), (4, 2)),
+}
+
+
+def keywords(frame: Frame, planned: PlannedNode, args: list, taken: tuple[int, ...]) -> dict[str, Any]:
+    """What our kernel is told, so that it does in NumPy what rten's does in its buffers; empty where it cannot."""
+    spec = planned.spec
+    if spec is None:
+        return NOTHING
+    if planned.grows:
+        presents = tuple(_present(frame, planned, args, g) if g.input in taken else None for g in planned.grows)
+        return {"grown": presents} if any(p is not None for p in presents) else NOTHING
+    position = taken[0]
+    array = args[position]
+    if position not in spec.overwrites or "out" not in spec.wants or not isinstance(array, np.ndarray):
+        return NOTHING
+    misfit = planned.fits(args, position, planned.attributes) if planned.fits else elementwise_misfit(args, position)
+    if misfit or not array.flags.c_contiguous or not array.flags.writeable:
+        return NOTHING
+    return {"out": array}
+
+
+def homes(
+    execution: Execution, frame: Frame, planned: PlannedNode, args: list, outs: tuple, taken: tuple[int, ...]
+) -> list[Home]:
+    """Where each output of an op lives."""
+    node = planned.node
+    if not taken:
+        if node.op_type in _ALONG_AXIS and not _last_axis(planned, args[0]):
+            return [UNPOOLED]
+        return [_roomy(node.op_type, args, outs[0])] if node.op_type in _ROOMY else [FRESH] * len(outs)
+    growing = _GROWS.get((node.domain, node.op_type))
+    if growing is None:
+        return [_home(planned, args, outs[0], taken[0])]
+    found = [FRESH] * len(outs)
+    for past, present in growing:
+        if past in taken and present < len(outs):
+            fits = _grows(execution, frame, planned, args, outs, past, present)
+            found[present] = Home(APPEND, past) if fits else Home(position=past, mask=b.NO_CAPACITY)
+    return found
+
+
+def _roomy(kind: str, args: list, out: Any) -> Home:
+    """Memory of an output that leaves some of it unused, so that a later Concat may find room there."""
+    if kind == "Shape":
+        # As many elements as the input has dimensions, however few of them are asked for.
+        return Home(elements=np.ndim(args[0]))
+    # Pushed one by one to a vector that does not come from the pool: it begins with room for four, and doubles.
+    return Home(pooled=False, elements=max(4, 1 << (out.size - 1).bit_length()) if out.size else 0)
+
+
+def _home(planned: PlannedNode, args: list, out: Any, position: int) -> Home:
+    """Where the one output of an op that was called in place lives."""
+    kind, past = planned.node.op_type, args[position]
+    if not isinstance(past, np.ndarray) or not isinstance(out, np.ndarray):
+        return FRESH
+    row_major = past.flags.c_contiguous
+    same_shape = past.shape == out.shape
+    if kind in _RELABELS:
+        return Home(VIEW, position)
+    if kind in _RESHAPES:
+        return Home(VIEW, position) if row_major else _anew(kind, position, b.NOT_CONTIGUOUS)
+    if kind == "Slice":
+        if not _steps_are_one(args):
+            return _anew(kind, position, b.SHAPE_DIFFERS)
+        # What is kept moves to the front of the buffer, if it does not begin there.
+        return Home(IN_PLACE if out.size and address(out) != address(past) else VIEW, position)
+    if kind in ("Cast", "CastLike"):
+        return _cast(kind, past, out, position)
+    if kind in _NO_OPS:
+        return Home(VIEW, position) if same_shape else _anew(kind, position, b.SHAPE_DIFFERS)
+    if kind in _ALONG_AXIS and not _last_axis(planned, past):
+        return _anew(kind, position, b.NOT_CONTIGUOUS, pooled=False)
+    if same_shape and (row_major or kind in _STRIDED):
+        return Home(IN_PLACE, position)
+    if same_shape:
+        return _anew(kind, position, b.NOT_CONTIGUOUS, pooled=kind not in _ALONG_AXIS | _NORMALIZES)
+    return _anew(kind, position, b.SHAPE_DIFFERS)
+
+
+def _cast(kind: str, past: np.ndarray, out: np.ndarray, position: int) -> Home:
+    if type_of(past.dtype) == type_of(out.dtype):
+        return Home(VIEW if past.dtype == out.dtype else IN_PLACE, position)
+    if width_of(past.dtype) != width_of(out.dtype):
+        return _anew(kind, position, b.DTYPE_DIFFERS)
+    if past.flags.c_contiguous:
+        return Home(IN_PLACE, position)
+    return _anew(kind, position, b.NOT_CONTIGUOUS, pooled=False)
+
+
+def _anew(kind: str, position: int, mask: int, pooled: bool = True) -> Home:
+    """New memory, although the op was called in place with the input at a position."""
+    return Home(position=position, mask=mask, pooled=pooled, dropped=kind not in _RETURNS)
+
+
+def _last_axis(planned: PlannedNode, array: np.ndarray) -> bool:
+    """Whether a softmax runs over elements that lie side by side."""
+    axis = int(planned.attributes.get("axis", -1))
+    return bool(np.moveaxis(array, axis, -1).flags.c_contiguous) if array.ndim else True
+
+
+def _steps_are_one(args: list) -> bool:
+    return len(args) < 5 or args[4] is None or bool((np.asarray(args[4]) == 1).all())
+
+
+def _grows(
+    execution: Execution, frame: Frame, planned: PlannedNode, args: list, outs: tuple, past: int, present: int
+) -> bool:
+    """Whether a past has room for its present."""
+    before, after = args[past], outs[present]
+    if not isinstance(before, np.ndarray) or before.ndim != after.ndim:
+        return False
+    axis = int(planned.attributes.get("axis", 0)) % after.ndim if planned.node.op_type == "Concat" else 2
+    if planned.node.op_type == "GroupQueryAttention" and not _appends(args):
+        return False
+    capacity = elements_of(execution.ledger.pool, frame.stores[planned.inputs[past]], before)
+    return has_capacity(before, axis, after.shape[axis], capacity)
+
+
+def _appends(args: list) -> bool:
+    """Whether GroupQueryAttention only appends: every batch item's past is as long as the past's sequence axis."""
+    past, lengths, new = args[3], args[5], args[0]
+    if past is None or lengths is None:
+        return False
+    return bool((np.asarray(lengths).reshape(-1) + 1 - new.shape[1] == past.shape[2]).all())
+
+
+def has_capacity(array: np.ndarray, axis: int, length: int, capacity: int) -> bool:
+    """Whether a tensor can become ``length`` long along an axis where it lies, in a buffer of so many elements.
+
+    The strides stay: the last element must lie inside the buffer, and no two elements may meet.
+    """
+    shape = list(array.shape)
+    shape[axis] = length
+    if 0 in shape:
+        return True
+    strides = [stride // array.itemsize for stride in array.strides]
+    if 1 + sum((n - 1) * stride for n, stride in zip(shape, strides)) > capacity:
+        return False
+    reach = 0
+    for stride, n in sorted((stride, n) for stride, n in zip(strides, shape) if n != 1):
+        if stride <= reach:
+            return False
+        reach += (n - 1) * stride
+    return True
+
+
+def _present(frame: Frame, planned: PlannedNode, args: list, grow: Any) -> np.ndarray | None:
+    """The room of a block made by `kvviz.reserve` that the present takes, if there is any."""
+    past = args[grow.input]
+    storage = frame.stores[planned.inputs[grow.input]]
+    room = storage.room
+    if past is None or room is None or room.axis != grow.axis(args, planned.attributes):
+        return None
+    rows = grow.rows(args, planned.attributes)
+    fits = room.filled == past.shape[room.axis] and room.filled + rows <= room.rows
+    return grown(storage, past, rows) if fits and is_start(storage, past) else None

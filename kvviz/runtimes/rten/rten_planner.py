@@ -1,0 +1,111 @@
+"""rten's planner: a walk backward from the outputs, then a forward pass that runs first what cannot run in place.
+
+Source: ``src/graph/planner.rs`` and the model loader of rten at commit c7f7bad9. Sizes, owners and reuse play no part;
+whether an op "can run in place" is a property of its operator alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from kvviz.graph.model import Graph, Node
+from kvviz.runtimes.rten.rten_operators import in_place_inputs
+from kvviz.runtimes.schedules.frontier import first_output, forward, makers
+from kvviz.runtimes.schedules.planning_events import Log, PlanningEvent
+
+
+def rten(graph: Graph, nodes: Sequence[Node], outputs: Sequence[str], log: Log | None = None) -> Sequence[Node]:
+    """The order in which rten runs a graph.
+
+    Parameters
+    ----------
+    graph : Graph
+    nodes : sequence of Node
+        The needed ones.
+    outputs : sequence of str
+        In the order in which they are asked for, which may change the plan.
+    log : callable, optional
+        Is told every visit of the walk and every pick.
+    """
+    walked = walk(graph, nodes, outputs, log)
+    waits = {node.index for node in walked if in_place_inputs(node)}
+
+    def why(frontier: Sequence[Node], position: int) -> str:
+        op = frontier[position].op_type
+        if len(frontier) == 1:
+            return f"{op} is the only op that can run"
+        if frontier[position].index in waits:
+            return f"all {len(frontier)} ops of the frontier can run in place by kind: {op} is the oldest"
+        told = f"{op} is the first op of the frontier that cannot run in place by kind"
+        if position:
+            told += (
+                f"; the {position} before it can, and wait" if position > 1 else "; the one before it can, and waits"
+            )
+        return told
+
+    return forward(walked, lambda node: node.index in waits, why, log)
+
+
+def walk(graph: Graph, nodes: Sequence[Node], outputs: Sequence[str], log: Log | None = None) -> list[Node]:
+    """The first half: backward from each output, depth first; an op is appended when all that it reads is resolved."""
+    made_by = makers(nodes)
+    listed: dict[int, Node] = {}
+    fed = {value.name for value in graph.inputs}
+
+    def resolved(name: str) -> str:
+        """Why a value needs no visit, or an empty string."""
+        maker = made_by.get(name)
+        if maker is not None:
+            return f"{maker.op_type} makes {name}, and is in the list already" if maker.index in listed else ""
+        if name in fed:
+            return f"{name} is an input of the graph"
+        return f"{name} is a weight" if name in graph.weights else f"{name} comes from outside this graph"
+
+    def say(node: Node | None, value: str, action: str, reason: str, depth: int) -> None:
+        if log:
+            log(PlanningEvent("walk", node, value, action, reason, (), len(listed), depth))
+
+    for output in outputs:
+        known = resolved(output)
+        if known:
+            say(None, output, "skip", f"nothing to do for the output: {known}", 0)
+            continue
+        goal = made_by[output]
+        say(goal, output, "visit", f"{output} is wanted as an output", 0)
+        stack = [(goal, iter(dependencies(goal)))]
+        while stack:
+            node, rest = stack[-1]
+            for name in rest:
+                known = resolved(name)
+                if known:
+                    say(node, name, "skip", known, len(stack))
+                    continue
+                maker = made_by[name]
+                say(maker, name, "visit", f"{node.op_type} needs {name}", len(stack))
+                stack.append((maker, iter(dependencies(maker))))
+                break
+            else:
+                stack.pop()
+                listed[node.index] = node
+                say(node, first_output(node), "append", f"all that {node.op_type} needs is resolved", len(stack))
+    return list(listed.values())
+
+
+def dependencies(node: Node) -> list[str]:
+    """What a node reads, in rten's order: inputs (twice where they are read twice), then what its bodies capture."""
+    inputs = [name for name in node.inputs if name]
+    captured = dict.fromkeys((*_captured(node), *node.captures))
+    return inputs + [name for name in captured if name not in node.inputs]
+
+
+def _captured(node: Node) -> Iterator[str]:
+    """Names that the bodies of a node take from outside, body by body, each body's own before those of bodies in it."""
+    # An If has its branches in this order, whatever the order of its attributes in the file.
+    bodies = sorted(node.subgraphs.items(), key=lambda item: item[0] == "else_branch")
+    for _, body in bodies:
+        # The loader meets the nodes in the order of the file.
+        inner = sorted(body.nodes, key=lambda n: n.index)
+        free = set(body.captures)
+        yield from (name for n in inner for name in n.inputs if name in free)
+        for n in inner:
+            yield from (name for name in _captured(n) if name in free)

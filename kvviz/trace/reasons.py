@@ -1,0 +1,332 @@
+"""From bit masks to reasons: who stood in the way, read from the trace when somebody asks."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable
+from functools import partial
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from kvviz.graph.model import Node
+from kvviz.late import late
+from kvviz.trace.blockers import Blocker, BlockerCode, Decision, codes, rules
+from kvviz.trace.events import APPEND, IN_PLACE, NEW, POOL, VIEW, Bind, FrameEvent, Op, Output
+
+
+def decision_of(trace: Any, index: int) -> Decision:
+    """The decision of one step, with a blocker for every reason."""
+    row = trace.log[index]
+    planned, taken, masks, placed = row.op, row.taken, row.masks, row.outs
+    node = planned.node
+    shares = {}
+    for name, where in zip(node.outputs, placed):
+        if where is not None:
+            source = _source(trace, index, name, where)
+            if source:
+                shares[name] = source
+    dispatch = "in_place" if taken else "run"
+    names = tuple(node.inputs[position] for position in taken)
+    blockers: list[Blocker] = []
+    for position, mask in masks:
+        blockers += (_blocker(trace, index, position, code) for code in codes(mask))
+        blockers += (_rule(trace, index, position, number) for number in rules(mask))
+    could_view = planned.views and not shares and node.inputs and not trace.policy.places_outputs
+    if not taken and not masks and could_view and row.written:
+        blockers.append(_blocker(trace, index, planned.views[0], _no_view(trace, index, planned.views[0])))
+    elif not taken and not masks and not planned.control and not (planned.views and not trace.policy.places_outputs):
+        blockers.append(_blocker(trace, index, -1, BlockerCode.OP_CANNOT))
+    return Decision(dispatch, names, shares, tuple(blockers))
+
+
+def _no_view(trace: Any, index: int, position: int) -> BlockerCode:
+    """Why an op that may return a view wrote its output: another element type (Cast), or the layout of its input."""
+    row = trace.log[index]
+    here = placed_before(trace, row.frame, row.op.node.inputs[position], index)
+    out = row.outs[0]
+    changed = here is not None and out is not None and here.shape is not None and str(here.dtype) != str(out.dtype)
+    return BlockerCode.DTYPE_DIFFERS if changed else BlockerCode.NOT_CONTIGUOUS
+
+
+def is_missed(trace: Any, row: Op) -> bool:
+    """Whether an op could have run in place, or have been a view, by kind, and memory was spent because it did not.
+
+    An op that was called in place and allocated all the same is one of them. A Cast to another type and the like are
+    not: no layout of their input would have made them a view.
+    """
+    if row.masks:
+        return bool(row.allocated or row.copied)
+    planned = row.op
+    if row.taken or not planned.views or planned.control or trace.policy.places_outputs:
+        return False
+    return 0 < row.copied == row.written and all(where.how in (NEW, POOL) for where in row.outs if where is not None)
+
+
+def _source(trace: Any, index: int, output: str, where: Output) -> str:
+    """The input (or capture) of a step in whose storage one of its outputs lives, or an empty string."""
+    row = trace.log[index]
+    node = row.op.node
+    if where.how not in (IN_PLACE, VIEW, APPEND) and not row.op.control:
+        return ""
+    taken = {node.inputs[position] for position in row.taken}
+    found = ""
+    for name in (*node.inputs, *node.captures):
+        if name:
+            here = placed_before(trace, row.frame, name, index)
+            if here is not None and here.storage == where.storage and not _died(trace, index, where.storage):
+                if name in taken:
+                    return name
+                found = found or name
+    return found
+
+
+def _died(trace: Any, index: int, storage: int) -> bool:
+    """Whether a storage was freed inside the body of a control node, so that a pool could hand it out again."""
+    rows = trace.log
+    if not rows[index].op.control:
+        return False
+    for step in range(index - 1, -1, -1):
+        if rows[step].frame == rows[index].frame:
+            break
+        if storage in rows[step].freed:
+            return True
+    return False
+
+
+def placed_before(trace: Any, frame: int, name: str, index: int) -> Output | Bind | None:
+    """Where a value of a frame lies as of a step, or None."""
+    graph = trace.log.frames[frame].program.graph
+    producer = graph.producers.get(name)
+    if producer is not None:
+        step = trace.step_of(frame, producer.index)
+        if step is None or step > index:
+            return None
+        return trace.log[step].outs[producer.outputs.index(name)]
+    return trace.log.frames[frame].bound(name)
+
+
+def offset_of(trace: Any, index: int) -> int:
+    """Bytes from the start of its storage to what a step viewed or overwrote: where that began, this begins."""
+    rows, frames = trace.log, trace.log.frames
+    known: dict[int, int] = _looked_up(trace, "offsets", dict)
+    asked: list[int] = []
+    found = 0
+    while index not in known:
+        asked.append(index)
+        row = rows[index]
+        name = row.op.node.inputs[row.taken[0] if row.taken else 0]
+        producer = frames[row.frame].program.graph.producers.get(name)
+        step = None if producer is None else trace.step_of(row.frame, producer.index)
+        if producer is None or step is None:
+            bound = frames[row.frame].bound(name)
+            found = 0 if bound is None else bound.offset
+            break
+        where = rows[step].outs[producer.outputs.index(name)]
+        if where is None or where.offset is not None:
+            found = 0 if where is None else where.offset
+            break
+        index = step
+    else:
+        found = known[index]
+    known.update(dict.fromkeys(asked, found))
+    return found
+
+
+def next_reader(trace: Any, frame: int, name: str, index: int, but: Node | None = None) -> tuple[str, int | None]:
+    """The op that reads a value next after a step: (node name, its step or None if it has not run)."""
+    known = _looked_up(trace, "readers", dict)
+    found: tuple[list[tuple[int, Node]], list[Node]] | None = known.get((frame, name))
+    if found is None:
+        plan = trace.log.frames[frame].program
+        nodes = plan.graph.consumers.get(name, ())
+        steps = [(trace.step_of(frame, node.index), node) for node in nodes]
+        ran = sorted(((step, node) for step, node in steps if step is not None), key=lambda pair: pair[0])
+        due = [node for step, node in steps if step is None]
+        planned = {id(one.node) for one in plan.order} if due else set()
+        found = known[frame, name] = ran, [node for node in due if id(node) in planned]
+    ran, due = found
+    for step, node in ran[bisect_right(ran, index, key=lambda pair: pair[0]) :]:
+        if node is not but:
+            return node.name, step
+    return next(((node.name, None) for node in due if node is not but), ("", None))
+
+
+def _looked_up(trace: Any, what: str, make: Callable[[], Any]) -> Any:
+    """What was looked up in the rows of a trace, as long as it has no others."""
+    found = trace.notes.get(what)
+    if found is None or found[0] != trace.log.version:
+        found = trace.notes[what] = trace.log.version, make()
+    return found[1]
+
+
+def _culprit(trace: Any, index: int, name: str, code: BlockerCode) -> tuple[str, int | None]:
+    """Who stands in the way, and at which step, where it is an op that has run."""
+    frame = trace.log[index].frame
+    if code is BlockerCode.NOT_LAST_USE:
+        return next_reader(trace, frame, name, index)
+    if code is BlockerCode.CAPTURED_BY_REFERENCE:
+        return _outer_reader(trace, frame, name, index)
+    return _owner(trace, index, name, code), None
+
+
+def _owner(trace: Any, index: int, name: str, code: BlockerCode) -> str:
+    """Who stands in the way and is no later reader."""
+    row = trace.log[index]
+    frame = row.frame
+    if code is BlockerCode.ALIASED:
+        return _alias(trace, index, name)
+    if code is BlockerCode.REQUESTED_OUTPUT:
+        caller = trace.log.frames[frame].caller
+        return caller.node.name if caller is not None else "the caller"
+    if code is BlockerCode.BORROWED_INPUT:
+        return "the caller"
+    if code is BlockerCode.POLICY:
+        return trace.policy.name
+    if code is BlockerCode.NO_CAPACITY:
+        return f"the buffer of {name}"
+    if code is BlockerCode.OP_CANNOT:
+        return row.op.node.op_type
+    if code is BlockerCode.SAME_OP_TWICE:
+        return row.op.node.name
+    return name
+
+
+def _outer_reader(trace: Any, frame: int, name: str, index: int) -> tuple[str, int | None]:
+    """Who still needs a value that a body only borrows: a later reader outside, or the next iteration of the loop."""
+    row = trace.log.frames[frame]
+    if row.parent is None or row.caller is None:
+        return "the caller", None
+    caller, parent = row.caller.node, trace.log.frames[row.parent]
+    outer = _name_outside(row, name)
+    if row.iteration is not None and not outer:
+        return f"the next iteration of {caller.name}", None
+    outer = outer or name
+    reader, step = next_reader(trace, row.parent, outer, index, but=caller)
+    if reader:
+        return reader, step
+    if outer in parent.program.wanted:
+        return parent.caller.node.name if parent.caller is not None else "the caller", None
+    if any(bound.name == outer and bound.how.startswith("captured") for bound in parent.bindings):
+        return _outer_reader(trace, row.parent, outer, index)
+    return caller.name, None
+
+
+def _name_outside(row: FrameEvent, name: str) -> str:
+    """What an argument of a body is called where it comes from; empty for a capture, which keeps its name."""
+    assert row.caller is not None
+    node = row.caller.node
+    inputs = [value.name for value in row.program.graph.inputs]
+    if name not in inputs:
+        return ""
+    # Scan-8 has the sequence lengths in front of what its body takes.
+    position = inputs.index(name) + (node.op_type == "Scan" and node.opset < 9)
+    return node.inputs[position] if position < len(node.inputs) else ""
+
+
+def _alias(trace: Any, index: int, name: str) -> str:
+    """Another value in the same storage that is still needed, by this op or after it."""
+    frames, rows = trace.log.frames, trace.log
+    frame: int | None = rows[index].frame
+    assert frame is not None
+    here = placed_before(trace, frame, name, index)
+    if here is None:
+        return ""
+    run = frames[frame].run
+    placed = _looked_up(trace, f"placed in {run}", partial(_placed, trace, run)).get(here.storage, [])
+    for step, output in reversed(placed[: bisect_left(placed, (index, ""))]):
+        if output != name and _is_needed(trace, rows[step].frame, output, index):
+            return output
+    while frame is not None:
+        for bound in frames[frame].bindings:
+            if bound.storage == here.storage and bound.name != name and _is_needed(trace, frame, bound.name, index):
+                return bound.name
+        frame = frames[frame].parent
+    return "another view"
+
+
+def _placed(trace: Any, run: int) -> dict[int, list[tuple[int, str]]]:
+    """By storage the steps of a run that put an output there, with its name; of one step the first output last."""
+    frames, rows = trace.log.frames, trace.log
+    found: dict[int, list[tuple[int, str]]] = {}
+    for step in range(trace.runs[run].first, len(rows)):
+        if frames[rows[step].frame].run != run:
+            break
+        for output, where in reversed(list(zip(rows[step].op.node.outputs, rows[step].outs))):
+            if where is not None:
+                found.setdefault(where.storage, []).append((step, output))
+    return found
+
+
+def _is_needed(trace: Any, frame: int, name: str, index: int) -> bool:
+    """Whether a value is an output of its graph, or is read at a step or later."""
+    return name in trace.log.frames[frame].program.wanted or bool(next_reader(trace, frame, name, index - 1)[0])
+
+
+def _blocker(trace: Any, index: int, position: int, code: BlockerCode) -> Blocker:
+    row = trace.log[index]
+    node = row.op.node
+    name = node.inputs[position] if position >= 0 else ""
+    culprit, step = _culprit(trace, index, name, code)
+    called = culprit if step is None else f"{culprit} (step {step})"
+    facts = {"op": node.op_type, "input": name, "culprit": called, "policy": trace.policy.name, "more": ""}
+    if code in (BlockerCode.NO_CAPACITY, BlockerCode.SHAPE_DIFFERS, BlockerCode.DTYPE_DIFFERS):
+        facts["more"] = _sizes(trace, index, name, code)
+    cost = row.copied if code in (BlockerCode.NO_CAPACITY, BlockerCode.NOT_CONTIGUOUS) and row.copied else row.allocated
+    return Blocker(code, name, position, culprit, TEXTS[code].format(**facts), cost, _finder(trace, index))
+
+
+def _finder(trace: Any, index: int) -> Any:
+    """What finds the fix of a blocker of a step when somebody asks for it."""
+    return partial(late("explain.fixes:fixer"), trace, index)
+
+
+def _rule(trace: Any, index: int, position: int, number: int) -> Blocker:
+    """A reason that only the trace's policy has."""
+    row = trace.log[index]
+    node = row.op.node
+    name = node.inputs[position]
+    known = trace.policy.rules[number] if number < len(trace.policy.rules) else "{op} did not take {input}: {policy}"
+    text = known.format(op=node.op_type, input=name, policy=trace.policy.name)
+    return Blocker(
+        BlockerCode.POLICY, name, position, trace.policy.name, text, row.allocated or row.copied, _finder(trace, index)
+    )
+
+
+def _sizes(trace: Any, index: int, name: str, code: BlockerCode) -> str:
+    row = trace.log[index]
+    here = placed_before(trace, row.frame, name, index)
+    out = next((p for p in row.outs if p is not None), None)
+    if here is None or out is None or here.shape is None or out.shape is None:
+        return ""
+    if code is BlockerCode.DTYPE_DIFFERS:
+        return f": it holds {here.dtype}, the output {out.dtype}"
+    if code is BlockerCode.SHAPE_DIFFERS:
+        return f": it is {list(here.shape)}, the output {list(out.shape)}"
+    axis = next((i for i, (n, m) in enumerate(zip(here.shape, out.shape)) if n != m), None)
+    if axis is None or not here.shape[axis]:
+        return ""
+    size = prod(here.shape) * np.dtype(here.dtype).itemsize
+    have = trace.log.storages[here.storage].capacity * here.shape[axis] // size if size else 0
+    return f": it holds {have} rows along axis {axis}, and {out.shape[axis]} are needed"
+
+
+TEXTS = {
+    BlockerCode.NOT_LAST_USE: "{op} cannot overwrite {input}: {culprit} still reads it",
+    BlockerCode.REQUESTED_OUTPUT: "{op} cannot overwrite {input}: {culprit} takes it as an output",
+    BlockerCode.BORROWED_INPUT: "{op} cannot overwrite {input}: it belongs to the caller, who did not donate it",
+    BlockerCode.CONSTANT: "{op} cannot overwrite {input}: it is a weight of the model",
+    BlockerCode.CAPTURED_BY_REFERENCE: (
+        "{op} cannot overwrite {input}: it is lent from outside this subgraph, where {culprit} needs it"
+    ),
+    BlockerCode.ALIASED: "{op} cannot overwrite {input}: {culprit} lives in the same storage",
+    BlockerCode.SAME_OP_TWICE: "{op} cannot overwrite {input}: it reads that value twice",
+    BlockerCode.SHAPE_DIFFERS: "{op} cannot overwrite {input}: its shape is not that of the output{more}",
+    BlockerCode.DTYPE_DIFFERS: "{op} cannot overwrite {input}: its type is not that of the output{more}",
+    BlockerCode.NO_CAPACITY: "{op} cannot append to {input}: its buffer has no room reserved{more}",
+    BlockerCode.NOT_CONTIGUOUS: "{op} cannot reuse {input}: it is not a row-major block",
+    BlockerCode.OTHER_INPUT_BUSY: "{op} cannot overwrite {input}: another of its inputs could not be taken over",
+    BlockerCode.OP_CANNOT: "{op} never runs in place",
+    BlockerCode.POLICY: "the policy {policy!r} runs nothing in place",
+}

@@ -1,0 +1,347 @@
+"""The trace: all that views know of a run. Rows are written once and never change; records are derived from them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from io import BytesIO
+from math import prod
+from typing import Any, overload
+
+import numpy as np
+
+from kvviz.errors import ReplayError
+from kvviz.graph.model import Graph
+from kvviz.late import late
+from kvviz.trace.events import HOW, POOL, VIEW
+from kvviz.trace.log import Log
+from kvviz.trace.reasons import decision_of, offset_of
+from kvviz.trace.records import Cache, Live, Placed, Run, Step, StorageRecord, TraceFrame
+from kvviz.trace.trace_reader import load
+from kvviz.trace.trace_writer import save
+
+
+class Trace:
+    """A recording of one or more runs of a graph.
+
+    Attributes
+    ----------
+    graph : Graph
+    policy : Policy or PolicyFacts
+        The facts alone of a trace that was loaded.
+    title : str
+    steps : sequence of Step
+    frames : list of TraceFrame
+    storages : list of StorageRecord
+    runs : list of Run
+    caches : list of Cache
+    outputs : dict of str to ndarray
+        What the last run returned.
+    prompt, tokens : list of int
+        In a decode: the prompt and the generated tokens (batch item 0).
+    words : list of str or None
+        Texts of prompt and tokens together.
+    interrupted : bool
+        The run was stopped from outside; everything up to there is valid.
+    live : Live or None
+        What may run next, or None when all has run.
+    recipe : Recipe or None
+        How to make this trace again with a change; None for a trace that was loaded.
+    notes : dict
+        What readers of the trace worked out about it and want to keep.
+    """
+
+    def __init__(self, graph: Graph, policy: Any, log: Log, title: str = "") -> None:
+        self.graph = graph
+        self.policy = policy
+        self.log = log
+        self.title = title or graph.name
+        self.runs: list[Run] = []
+        self.caches: list[Cache] = []
+        self.outputs: dict[str, Any] = {}
+        self.prompt: list[int] = []
+        self.tokens: list[int] = []
+        self.batch_tokens: list[list[int]] = []
+        self.logits: list[np.ndarray] = []
+        self.results: list[dict[str, Any]] = []
+        self.words: list[str] | None = None
+        self.interrupted = False
+        self.live: Live | None = None
+        self.replayer: Any = None
+        self.recipe: Any = None
+        self.notes: dict[str, Any] = {}
+        self._frames: list[TraceFrame] = []
+        self._lives: tuple[Any, list[StorageRecord]] = (None, [])
+        self._where: dict[tuple[int, int], int] = {}
+        self._where_upto = 0
+
+    # -- totals -----------------------------------------------------------------------------------------------------
+
+    @property
+    def peak_bytes(self) -> int:
+        """The largest number of bytes alive at any time (weights and the caller's arrays counted)."""
+        return self.log.peak
+
+    @property
+    def bytes_copied(self) -> int:
+        """Bytes that kernels merely moved."""
+        return self.log.copied
+
+    @property
+    def bytes_written(self) -> int:
+        """Bytes that kernels stored."""
+        return self.log.written
+
+    @property
+    def bytes_allocated(self) -> int:
+        """Bytes of new storage capacity."""
+        return self.log.allocated
+
+    # -- records ----------------------------------------------------------------------------------------------------
+
+    @property
+    def steps(self) -> Steps:
+        """All steps, in the order in which they were completed."""
+        return Steps(self)
+
+    @property
+    def frames(self) -> list[TraceFrame]:
+        """All activations of graphs, in the order in which they were opened."""
+        rows = self.log.frames
+        for id in range(len(self._frames), len(rows)):
+            row = rows[id]
+            path = () if row.parent is None else (*self._frames[row.parent].path, row.label)
+            bindings = tuple(
+                Placed(name, storage, generation, how, shape, str(dtype), offset, None, _nbytes(shape, dtype))
+                for name, storage, generation, how, shape, dtype, offset in row.bindings
+            )
+            order = tuple(planned.node for planned in row.program.order)
+            node = row.caller.node if row.caller else None
+            self._frames.append(
+                TraceFrame(
+                    id,
+                    row.program.graph,
+                    row.parent,
+                    node,
+                    row.attribute,
+                    row.iteration,
+                    row.run,
+                    path,
+                    order,
+                    bindings,
+                )
+            )
+        return self._frames
+
+    @property
+    def storages(self) -> list[StorageRecord]:
+        """All storages, by id, with the value that first lived there and when they were born and freed."""
+        version = self.log.version
+        if self._lives[0] != version:
+            self._lives = (version, self._storage_records())
+        return self._lives[1]
+
+    def _storage_records(self) -> list[StorageRecord]:
+        made: dict[int, tuple[int, str]] = {}
+        freed: dict[int, int] = {}
+        named: dict[int, int] = {}
+        for index, row in enumerate(self.log):
+            for output, where in zip(row.op.node.outputs, row.outs):
+                if where is not None:
+                    if where.storage not in named and where.how not in (POOL, VIEW):
+                        made[where.storage] = index, output
+                    # What is a view first, or out of the pool, was there before, if only as an element of a sequence.
+                    named.setdefault(where.storage, index)
+                    freed.pop(where.storage, None)
+            for storage in row.freed:
+                freed[storage] = index
+        for frame in self.log.frames:
+            for bound in frame.bindings:
+                # What a frame finds when it is opened is older than the step that comes next.
+                if frame.opened <= made.get(bound.storage, (named.get(bound.storage, frame.opened), ""))[0]:
+                    made[bound.storage] = (frame.opened - (frame.opened == 0), bound.name)
+        grew: dict[int, tuple[tuple[int, int], ...]] = {}
+        for index, grown, more in self.log.grew:
+            grew[grown] = (*grew.get(grown, ()), (index, more))
+        records = []
+        born, name = -1, ""
+        for s in self.log.storages:
+            if s.origin == "weights":
+                # The model holds them all from the beginning, those of a body too; what no frame was given has no name.
+                born, name = -1, made.get(s.id, (-1, ""))[1]
+            else:
+                # The elements of a sequence follow it, and are known by its name.
+                born, name = made.get(s.id, (born, name))
+            died, larger = freed.get(s.id), grew.get(s.id, ())
+            records.append(StorageRecord(s.id, s.capacity, "host", s.origin, name, born, died, larger))
+        return records
+
+    def step_of(self, frame: int, node_index: int) -> int | None:
+        """The step at which a node of a frame ran, or None if it has not."""
+        rows = self.log
+        for index in range(self._where_upto, len(rows)):
+            self._where[rows[index].frame, rows[index].op.node.index] = index
+        self._where_upto = len(rows)
+        return self._where.get((frame, node_index))
+
+    def forget(self, frame: int, rows: Sequence[Any]) -> None:
+        """Drop what was derived from the last frames and their rows, which are gone."""
+        del self._frames[frame:]
+        for row in rows:
+            self._where.pop((row.frame, row.op.node.index), None)
+        self._where_upto = min(self._where_upto, len(self.log))
+        if "meters" in self.notes:
+            # The recording that the meters hold has counts of its own.
+            self.notes["meters"].forget(frame, rows)
+        self._lives = (None, [])
+
+    def apart(self) -> Trace:
+        """The same recording, for what the trace itself keeps: that must not hold the trace, or neither is ever freed
+        but by a full collection."""
+        twin = Trace.__new__(Trace)
+        vars(twin).update(vars(self))
+        twin.notes, twin.caches = {}, []
+        return twin
+
+    def value(self, name: str, step: int | None = None) -> np.ndarray:
+        """A value as it was right after a step, computed again by replaying that run up to there.
+
+        Parameters
+        ----------
+        name : str
+            Value name in the step's frame.
+        step : int, optional
+            The last one by default.
+
+        Raises
+        ------
+        ReplayError
+            If the run's inputs were not kept, or the value does not exist there.
+        """
+        if self.replayer is None:
+            raise ReplayError("values were not recorded: this trace was loaded from a file")
+        found: np.ndarray = self.replayer.value(self, name, len(self.steps) - 1 if step is None else step)
+        return found
+
+    def save(self, path: Any) -> None:
+        """Write the trace (not the model's weights) to one file; see `Trace.load`.
+
+        An old file is replaced when the new one is complete.
+
+        Raises
+        ------
+        SaveError
+            If the file cannot be written; the old one is as it was.
+        """
+        save(self, path)
+
+    @staticmethod
+    def load(path: Any) -> Trace:
+        """Read a trace that `save` wrote. It can be looked at in every way, but not run on."""
+        return load(path, Trace)
+
+    def explain(self) -> Any:
+        """The report on the trace; see `kvviz.explain`."""
+        return late("explain.diagnose:explain")(self)
+
+    def table(self, steps: Any = None) -> Any:
+        """The steps as a table that prints, shows itself in a notebook, and has ``rows``."""
+        return late("view.steps_table:steps_table")(self, steps)
+
+    def to_html(self, path: Any = None) -> str:
+        """The debugger over this trace in one file that needs neither a kernel nor a network."""
+        page: str = late("view.export:to_html")(self, path)
+        return page
+
+    def to_perfetto(self, path: Any) -> None:
+        """Write the trace for Perfetto or chrome://tracing: slices by op, counters for memory and caches."""
+        late("view.perfetto:export_perfetto")(self, path)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled as a file holds it, with what the last run returned: it can be looked at, but not run on."""
+        file = BytesIO()
+        self.save(file)
+        return _unpickled, (file.getvalue(), self.outputs, self.logits, self.batch_tokens)
+
+    def __repr__(self) -> str:
+        runs = f"{len(self.runs)} run{'s' * (len(self.runs) != 1)}"
+        size = f"{len(self.steps):,} steps, {runs}, peak {self.peak_bytes:,} B"
+        return f"<Trace of {self.title!r}: {size}, policy {self.policy.name}>"
+
+
+def _unpickled(file: bytes, outputs: dict[str, Any], logits: list[np.ndarray], tokens: list[list[int]]) -> Trace:
+    trace = Trace.load(BytesIO(file))
+    trace.outputs, trace.logits, trace.batch_tokens = outputs, logits, tokens
+    return trace
+
+
+class Steps(Sequence[Step]):
+    """The steps of a trace as a sequence; each `Step` is made when it is asked for."""
+
+    __slots__ = ("_trace",)
+
+    def __init__(self, trace: Trace) -> None:
+        self._trace = trace
+
+    def __len__(self) -> int:
+        return len(self._trace.log)
+
+    @overload
+    def __getitem__(self, index: int) -> Step: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Step]: ...
+    def __getitem__(self, index: int | slice) -> Step | list[Step]:
+        if isinstance(index, slice):
+            return [make_step(self._trace, i) for i in range(*index.indices(len(self)))]
+        size = len(self)
+        if not -size <= index < size:
+            raise IndexError(f"step {index} does not exist; the trace has {size} steps")
+        return make_step(self._trace, index % size)
+
+    def __iter__(self) -> Iterator[Step]:
+        for index in range(len(self)):
+            yield make_step(self._trace, index)
+
+
+def make_step(trace: Trace, index: int) -> Step:
+    """The record of one step."""
+    frame_id, planned, *_, freed, allocated, copied, written, live = trace.log[index]
+    node = planned.node
+    frame = trace.frames[frame_id]
+    return Step(
+        index=index,
+        run=frame.run,
+        frame=frame.path,
+        frame_id=frame_id,
+        node=node.name,
+        node_index=node.index,
+        graph_node=node,
+        op_type=node.op_type,
+        inputs=node.inputs,
+        outputs=node.outputs,
+        decision=decision_of(trace, index),
+        live_bytes=live,
+        allocated=allocated,
+        copied=copied,
+        written=written,
+        outs=tuple(outs_of(trace, index)),
+        freed=freed,
+        foreign=planned.foreign,
+    )
+
+
+def outs_of(trace: Trace, index: int) -> Iterator[Placed]:
+    """Records of where a step's outputs live."""
+    row = trace.log[index]
+    for name, where in zip(row.op.node.outputs, row.outs):
+        if where is not None:
+            storage, generation, how, shape, dtype, offset, strides = where
+            if offset is None:
+                offset = offset_of(trace, index)
+            nbytes = _nbytes(shape, dtype)
+            yield Placed(name, storage, generation, HOW[how], shape, str(dtype), offset, strides, nbytes)
+
+
+def _nbytes(shape: tuple[int, ...] | None, dtype: Any) -> int:
+    if shape is None:
+        return 0
+    return prod(shape) * np.dtype(dtype).itemsize

@@ -1,0 +1,169 @@
+"""Reading a saved trace. Nothing in the file is executed, and every index, name and count is checked."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from kvviz.errors import LoadError
+from kvviz.graph.model import Graph, Node, Value
+from kvviz.trace.events import Bind, FrameEvent
+from kvviz.trace.header_schema import below, check, check_header
+from kvviz.trace.log import Log
+from kvviz.trace.log_columns import COLUMNS, unpack
+from kvviz.trace.packed_file import Packed
+from kvviz.trace.policy_facts import PolicyFacts
+from kvviz.trace.program import OpNode, Program
+from kvviz.trace.records import Cache, CacheRun, Rows, Run
+from kvviz.trace.trace_check import check_trace
+from kvviz.trace.trace_writer import FORMAT
+
+
+def load(path: Any, make: Callable[..., Any]) -> Any:
+    """Read a trace that `save` wrote; see `Trace.load`, which is ``make``."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            packed = Packed(archive, path)
+            members = {"header.json": packed.read("header.json")}
+            header = json.loads(members["header.json"])
+            if header["format"] != FORMAT:
+                raise LoadError(f"{path} has trace format {str(header['format'])[:40]}; this version reads {FORMAT}")
+            members |= {f"{name}.i64": packed.read(f"{name}.i64") for name in COLUMNS}
+            packed.check(members)
+        return _rebuild(header, {name: members[f"{name}.i64"] for name in COLUMNS}, make)
+    except FileNotFoundError:
+        raise LoadError(f"there is no file {path}") from None
+    except LoadError:
+        raise
+    except OSError as error:
+        raise LoadError(f"{path} cannot be read: {error.strerror or error}") from None
+    except MemoryError:
+        raise LoadError(f"{path} needs more memory than there is") from None
+    except Exception as error:
+        # A damaged file can fail in dozens of ways, in zlib, in JSON or here; to the reader they are all one.
+        detail = f"{type(error).__name__}: {error}"[:200]
+        raise LoadError(f"{path} is not a trace of kvviz, or it is damaged ({detail})") from None
+
+
+def _rebuild(header: dict[str, Any], columns: dict[str, bytes], make: Callable[..., Any]) -> Any:
+    check_header(header)
+    graphs: list[Graph] = []
+    for graph in header["graphs"]:
+        graphs.append(_graph(graph, graphs))
+    of_program = [graphs[graph] for graph, _, _ in header["programs"]]
+    nodes = [_op_node(of_program[program], *told) for program, *told in header["nodes"]]
+    programs = [_program(number, header, of_program[number], nodes) for number in range(len(of_program))]
+    log = Log()
+    log.later.update(header["later"])
+    log.grew += map(tuple, header["grew"])
+    for frame in header["frames"]:
+        log.frames.append(_frame(frame, programs, log.frames))
+    refusals = [(tuple(taken), _tuples(masks)) for taken, masks in header["refusals"]]
+    forms = [_form(*form) for form in header["forms"]]
+    unpack(log, columns, nodes, refusals, forms)
+    log.peak, log.copied, log.written, log.allocated = header["totals"]
+    name, about, version, rules, places = header["policy"]
+    policy = PolicyFacts(name, about, version, tuple(rules), places)
+    trace = make(log.frames[0].program.graph, policy, log, header["title"])
+    trace.runs = [Run(i, *values) for i, values in enumerate(header["runs"])]
+    check([run.last for run in trace.runs], [below(len(log) + 1)])
+    for name, past, present, protocol, axis, runs in header["caches"]:
+        trace.caches.append(Cache(name, past, present, protocol, axis, [_cache_run(*values) for values in runs]))
+    trace.prompt, trace.tokens, trace.words, trace.interrupted = header["tokens"]
+    check_trace(trace)
+    return trace
+
+
+def _cache_run(*values: Any) -> CacheRun:
+    *numbers, items = values
+    return replace(CacheRun(*numbers), items=tuple(_rows_of_item(*item) for item in items))
+
+
+def _rows_of_item(held: Any, wrote: Any, read: Any, lost: int) -> Rows:
+    return Rows(_tuples(held), _tuples(wrote), None if read is None else _tuples(read), lost)
+
+
+def _tuples(lists: list[list[int]]) -> tuple[Any, ...]:
+    return tuple(map(tuple, lists))
+
+
+def _graph(saved: dict[str, Any], inner: list[Graph]) -> Graph:
+    nodes = []
+    for name, op, domain, inputs, outputs, index, captures, opset, scope, subgraphs, function, kept in saved["nodes"]:
+        bodies = {attribute: inner[number] for attribute, number in subgraphs}
+        body = None if function is None else inner[function]
+        inputs, outputs, captures, scope = (tuple(names) for names in (inputs, outputs, captures, scope))
+        attributes = {key: tuple(value) if isinstance(value, list) else value for key, value in kept.items()}
+        nodes.append(Node(name, op, domain, inputs, outputs, index, attributes, bodies, captures, opset, body, scope))
+    ends = [tuple(_value(*value) for value in saved[key]) for key in ("inputs", "outputs")]
+    # Of the weights only the names were kept.
+    weights = {name: np.empty(0) for name in saved["weights"]}
+    return Graph(saved["name"], ends[0], ends[1], tuple(nodes), weights, opsets=saved["opsets"])
+
+
+def _value(name: str, dtype: str | None, shape: list[Any] | None, kind: str) -> Value:
+    return Value(name, None if dtype is None else np.dtype(dtype), None if shape is None else tuple(shape), kind)
+
+
+def _op_node(
+    graph: Graph,
+    place: int,
+    position: int,
+    control: str,
+    foreign: bool,
+    views: Any,
+    overwrites: Any,
+    grows: Any,
+    note: str,
+) -> OpNode:
+    check(place, below(len(graph.nodes)))
+    node = graph.nodes[place]
+    check([*views, *overwrites], [below(len(node.inputs))])
+    check(grows, [(below(len(node.inputs)), below(len(node.outputs)))])
+    # A function that has a kernel of ours is no control node, as some operators with a body are none.
+    entered = "function" if node.function is not None else node.op_type if node.subgraphs else ""
+    must = node.subgraphs and node.op_type in ("If", "Loop", "Scan") and not node.domain
+    check(control, ((entered,) if must else ("", entered)).__contains__)
+    return OpNode(node, position, control, foreign, views, overwrites, grows, note)
+
+
+def _program(number: int, header: dict[str, Any], graph: Graph, nodes: list[OpNode]) -> Program:
+    _, order, outputs = header["programs"][number]
+    check([header["nodes"][node][0] for node in order], [lambda program: program == number])
+    check([nodes[node].position for node in order], lambda positions: positions == list(range(len(order))))
+    return Program(graph, [nodes[node] for node in order], outputs)
+
+
+def _form(shape: Any, dtype: str | None, strides: Any) -> tuple[Any, Any, Any]:
+    shape = None if shape is None else tuple(shape)
+    return shape, None if dtype is None else _dtype(dtype, shape), None if strides is None else tuple(strides)
+
+
+def _frame(saved: list[Any], programs: list[Program], before: list[FrameEvent]) -> FrameEvent:
+    program, parent, caller, attribute, iteration, run, opened, bindings = saved
+    calling = None
+    if parent is not None:
+        check(parent, below(len(before)))
+        check(caller, below(len(before[parent].program.order)))
+        calling = before[parent].program.order[caller]
+    frame = FrameEvent(programs[program], parent, calling, attribute, iteration, run, opened)
+    frame.bindings = tuple(_bound(*bound) for bound in bindings)
+    return frame
+
+
+def _bound(name: str, storage: int, generation: int, how: str, shape: Any, dtype: str, offset: int) -> Bind:
+    shape = None if shape is None else tuple(shape)
+    return Bind(name, storage, generation, how, shape, _dtype(dtype, shape), offset)
+
+
+def _dtype(name: str, shape: tuple[int, ...] | None) -> str:
+    """The name of an element type, checked; what has no shape is a sequence or an optional, with any name."""
+    if shape is not None:
+        # NumPy takes many abbreviations and descriptions; what was written is the name of one type.
+        check(name, lambda name: len(name) > 2 and str(np.dtype(name)) == name)
+    return name

@@ -1,0 +1,133 @@
+"""Writing a trace to one file: a zip with a JSON header (graphs without weights, frames, runs) and integer columns.
+
+The header has ``graphs`` (inner ones first), ``nodes`` (what is told of each that was to run), ``programs`` (which of
+them, in which order), ``frames``, ``runs`` and ``caches``, and the tables of `kvviz.trace.log_columns`.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+from typing import Any
+
+from kvviz.graph.model import Graph, Node, Value
+from kvviz.trace.log_columns import pack
+from kvviz.trace.packed_file import write_packed
+from kvviz.trace.program import OpNode, Program
+
+FORMAT = 5
+# Elements of the longest attribute that is kept: what says how an op works, and no weights.
+_LONGEST = 64
+
+
+def save(trace: Any, path: Any) -> None:
+    """Write a trace to a file; see `Trace.save`."""
+    log = trace.log
+    programs = list({id(frame.program): frame.program for frame in log.frames}.values())
+    number = {id(program): i for i, program in enumerate(programs)}
+    graphs: dict[int, int] = {}
+    described: list[dict[str, Any]] = []
+    for program in programs:
+        _add_graph(program.graph, graphs, described)
+    nodes = {id(op): (op, number[id(program)]) for program in programs for op in program.order}
+    # An op whose kernel declined ran on another one.
+    nodes |= {id(op.op): (op.op, number[id(log.frames[op.frame].program)]) for op in log if id(op.op) not in nodes}
+    numbers = {key: i for i, key in enumerate(nodes)}
+    columns, refusals, forms = pack(log, numbers)
+    header = {
+        "format": FORMAT,
+        "title": trace.title,
+        "policy": [
+            *(trace.policy.name, trace.policy.about, trace.policy.version),
+            *(list(trace.policy.rules), trace.policy.places_outputs),
+        ],
+        "graphs": described,
+        "programs": [_program(program, graphs, numbers) for program in programs],
+        "nodes": [_op_node(op, programs[program], program) for op, program in nodes.values()],
+        "refusals": refusals,
+        "forms": forms,
+        "frames": [_frame(frame, number) for frame in log.frames],
+        "later": sorted(log.later),
+        "grew": log.grew,
+        "runs": [
+            [
+                *(r.first, r.last, r.token, r.text),
+                *(r.peak_bytes, r.bytes_copied, r.bytes_written, r.bytes_allocated, r.bytes_moved_outside),
+            ]
+            for r in trace.runs
+        ],
+        "caches": [_cache(cache) for cache in trace.caches],
+        "totals": [trace.peak_bytes, trace.bytes_copied, trace.bytes_written, trace.bytes_allocated],
+        "tokens": [trace.prompt, trace.tokens, trace.words, trace.interrupted],
+    }
+    members = {f"{name}.i64": column for name, column in columns.items()}
+    write_packed(path, {"header.json": json.dumps(header).encode(), **members})
+
+
+def _program(program: Program, graphs: dict[int, int], numbers: dict[int, int]) -> list[Any]:
+    return [graphs[id(program.graph)], [numbers[id(op)] for op in program.order], program.outputs]
+
+
+def _op_node(op: OpNode, program: Program, number: int) -> list[Any]:
+    # Nodes are listed in the order of their graph, mostly.
+    place = next(i for i, node in enumerate(program.graph.nodes) if node is op.node)
+    return [number, place, op.position, op.control, op.foreign, op.views, op.overwrites, op.grows, op.note]
+
+
+def _add_graph(graph: Graph, numbers: dict[int, int], described: list[dict[str, Any]]) -> int:
+    """Number of a graph in the file; it is described after the ones inside it."""
+    if id(graph) in numbers:
+        return numbers[id(graph)]
+    nodes = [_node(node, numbers, described) for node in graph.nodes]
+    described.append(
+        {
+            "name": graph.name,
+            "inputs": [_value(value) for value in graph.inputs],
+            "outputs": [_value(value) for value in graph.outputs],
+            "weights": list(graph.weights),
+            "opsets": dict(graph.opsets),
+            "nodes": nodes,
+        }
+    )
+    numbers[id(graph)] = len(described) - 1
+    return len(described) - 1
+
+
+def _node(node: Node, numbers: dict[int, int], described: list[dict[str, Any]]) -> list[Any]:
+    return [
+        node.name,
+        node.op_type,
+        node.domain,
+        node.inputs,
+        node.outputs,
+        node.index,
+        node.captures,
+        node.opset,
+        node.scope,
+        [[name, _add_graph(graph, numbers, described)] for name, graph in node.subgraphs.items()],
+        None if node.function is None else _add_graph(node.function, numbers, described),
+        {name: value for name, value in node.attributes.items() if _is_plain(value)},
+    ]
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether an attribute can be written as text; tensors, and what is as large, are left out."""
+    if isinstance(value, tuple):
+        return len(value) <= _LONGEST and all(isinstance(part, (int, float, str)) for part in value)
+    return isinstance(value, (int, float)) or (isinstance(value, str) and len(value) <= _LONGEST)
+
+
+def _value(value: Value) -> list[Any]:
+    return [value.name, None if value.dtype is None else str(value.dtype), value.shape, value.kind]
+
+
+def _frame(frame: Any, programs: dict[int, int]) -> list[Any]:
+    caller = frame.caller.position if frame.caller else None
+    bindings = [bind._replace(dtype=str(bind.dtype)) for bind in frame.bindings]
+    where = [programs[id(frame.program)], frame.parent, caller]
+    return [*where, frame.attribute, frame.iteration, frame.run, frame.opened, bindings]
+
+
+def _cache(cache: Any) -> list[Any]:
+    runs = [[getattr(run, field.name) for field in fields(run)] for run in cache.runs]
+    return [cache.name, cache.input, cache.output, cache.protocol, cache.axis, runs]

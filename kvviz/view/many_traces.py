@@ -1,0 +1,189 @@
+"""Charts of several traces on one Axes: how their caches fill, what they hold and what they copy, run by run.
+
+Each trace has a hue, a kind of dashes and a marker of its own; traces whose numbers are equal share one line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from kvviz.explain.units import short
+from kvviz.view.chart_axes import axes_and_theme, finish, hues, legend, say, unit_of, whole_numbers
+from kvviz.view.palette import Theme
+
+# Bytes for every run: numbers, or a function of the run's number.
+Closed = Callable[[int], float] | Sequence[float]
+
+_DASHES = ("-", (0, (6, 2)), (0, (2, 1.5)), (0, (6, 2, 1.5, 2)))
+_MARKERS = "osD^vPX"
+_NAME = 40
+_MOST_MARKERS = 40
+
+
+def traces_of(source: Any) -> dict[str, Any] | None:
+    """Traces by name of a mapping or a Comparison; None for a single trace."""
+    traces = getattr(source, "traces", source)
+    return dict(traces) if isinstance(traces, Mapping) else None
+
+
+def occupancy(traces: Mapping[str, Any], ax: Any = None) -> Any:
+    """Rows valid and rows reserved after every run, of the first cache of each trace that has rows.
+
+    Parameters
+    ----------
+    traces : mapping of str to Trace
+    ax : matplotlib Axes, optional
+
+    Returns
+    -------
+    Axes
+    """
+    ax, theme = axes_and_theme(ax, (8.0, 3.0))
+    told = {name: _rows(trace) for name, trace in traces.items() if _rows(trace)[0].size}
+    lines, names, top = [], [], 1.0
+    for label, (valid, capacity), look in _lines(told, theme):
+        mine = ax.plot(valid, **look, drawstyle="steps-mid")
+        ax.plot(capacity, color=look["color"], linewidth=1.0, linestyle=(0, (5, 3)), drawstyle="steps-mid")
+        lines += mine
+        names.append(label)
+        top = max(top, capacity.max(initial=0))
+    ax.set_ylim(0, top * 1.08)
+    whole_numbers(ax, "both")
+    return _done(ax, theme, lines, names, "rows", "Cache rows: thin dashes reserved, line valid", traces)
+
+
+def held(traces: Mapping[str, Any], ax: Any = None) -> Any:
+    """The largest number of bytes alive in every run, without the weights.
+
+    Parameters
+    ----------
+    traces : mapping of str to Trace
+    ax : matplotlib Axes, optional
+
+    Returns
+    -------
+    Axes
+    """
+    ax, theme = axes_and_theme(ax, (8.0, 3.0))
+    told = {name: (_above_weights(trace),) for name, trace in traces.items() if trace.runs}
+    return _bytes(ax, theme, told, {}, "peak above weights", "Memory of each run", traces)
+
+
+def copied(traces: Mapping[str, Any], ax: Any = None, closed: Any = None) -> Any:
+    """Bytes that kernels copied to carry the caches through every run; crosses for what the caller moved outside.
+
+    Parameters
+    ----------
+    traces : mapping of str to Trace
+    ax : matplotlib Axes, optional
+    closed : mapping of str to (sequence of float or callable), optional
+        What the bytes should be by calculation, by the name of the trace: for every run, or as a function of its
+        number. Drawn as a thin dashed line.
+
+    Returns
+    -------
+    Axes
+    """
+    ax, theme = axes_and_theme(ax, (8.0, 3.0))
+    told = {name: _moved(trace) for name, trace in traces.items() if trace.runs}
+    return _bytes(ax, theme, told, dict(closed or {}), "bytes", "Bytes copied by each run to carry the caches", traces)
+
+
+def _bytes(
+    ax: Any,
+    theme: Theme,
+    told: Mapping[str, tuple[np.ndarray, ...]],
+    closed: Mapping[str, Closed],
+    what: str,
+    title: str,
+    traces: Mapping[str, Any],
+) -> Any:
+    by_name = {name: by_run(form, len(told[name][0])) for name, form in closed.items() if name in told}
+    top = max(
+        (float(series.max(initial=0.0)) for all_of in (*told.values(), [*by_name.values()]) for series in all_of),
+        default=0.0,
+    )
+    unit, scale = unit_of(top)
+    lines, names = [], []
+    for label, (values, *outside), look in _lines(told, theme):
+        lines += ax.plot(values / scale, **look)
+        names.append(label)
+        moved = outside[0] if outside else np.zeros(0)
+        runs = np.flatnonzero(moved)
+        if len(runs):
+            lines += ax.plot(runs, moved[runs] / scale, "x", color=look["color"], markersize=6)
+            names.append("moved by the caller")
+    for i, form in enumerate(by_name.values()):
+        line = ax.plot(form / scale, color=theme.ink, linewidth=0.8, linestyle=(0, (4, 3)), zorder=5)
+        if not i:
+            lines += line
+            names.append("by calculation")
+    ax.set_ylim(0, top / scale * 1.12 or 1.0)
+    whole_numbers(ax, "x")
+    return _done(ax, theme, lines, names, f"{what} [{unit}]", title, traces)
+
+
+def _lines(
+    told: Mapping[str, tuple[np.ndarray, ...]], theme: Theme
+) -> Iterator[tuple[str, tuple[np.ndarray, ...], dict[str, Any]]]:
+    """Names that share their numbers, the numbers, and how to draw them: as the first of them looks in every chart."""
+    groups: dict[tuple[bytes, ...], list[str]] = {}
+    for name, series in told.items():
+        groups.setdefault(tuple(one.tobytes() for one in series), []).append(name)
+    places = {name: (i, hue) for (i, name), hue in zip(enumerate(told), hues(theme))}
+    for names in groups.values():
+        series, (i, hue) = told[names[0]], places[names[0]]
+        every = -(-len(series[0]) // _MOST_MARKERS) or 1
+        look = {
+            "color": hue,
+            "linestyle": _DASHES[i % len(_DASHES)],
+            "linewidth": 1.7,
+            "marker": _MARKERS[i % len(_MARKERS)],
+            "markersize": 3.5,
+            # not all at the same places, so that none hides another
+            "markevery": (i % every, every),
+        }
+        # A dollar sign would begin a formula.
+        yield ", ".join(short(name, _NAME) for name in names).replace("$", r"\$"), series, look
+
+
+def _done(
+    ax: Any, theme: Theme, lines: list[Any], names: list[str], y: str, title: str, traces: Mapping[str, Any]
+) -> Any:
+    if lines:
+        legend(ax, theme, columns=2 if max(map(len, names)) > 30 else 3, handles=(lines, names))
+    else:
+        say(ax, theme, "these traces have no caches")
+    decodes = any(trace.prompt for trace in traces.values())
+    finish(ax, theme, "decode step (0 is the prefill)" if decodes else "run", y, title)
+    return ax
+
+
+def _rows(trace: Any) -> tuple[np.ndarray, np.ndarray]:
+    cache = next((c for c in trace.caches if c.axis is not None and c.protocol not in ("state", "cross")), None)
+    runs = cache.runs if cache is not None else []
+    return np.array([r.valid for r in runs], float), np.array([r.capacity for r in runs], float)
+
+
+def _above_weights(trace: Any) -> np.ndarray:
+    weights = sum(s.capacity for s in trace.log.storages if s.origin == "weights")
+    return np.array([run.peak_bytes - weights for run in trace.runs], float)
+
+
+def _moved(trace: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Bytes copied by kernels, and moved by the caller, for all caches of a trace; of the runs where it has none."""
+    if not trace.caches:
+        return np.array([run.bytes_copied for run in trace.runs], float), np.zeros(len(trace.runs))
+    both = np.zeros((2, len(trace.runs)))
+    for cache in trace.caches:
+        for run, told in enumerate(cache.runs):
+            both[:, run] += told.bytes_copied, told.bytes_moved_outside
+    return both[0], both[1]
+
+
+def by_run(form: Closed, runs: int) -> np.ndarray:
+    """Numbers for every run, from numbers or a function."""
+    return np.array([form(run) for run in range(runs)] if callable(form) else form, float)

@@ -1,0 +1,262 @@
+"""A trace as the bytes that the page reads: graphs, drawings, runs and caches in a header, steps in columns.
+
+Invariant: equal traces give equal bytes. The format is numbered; the page refuses numbers that it does not know.
+A long recording tells the totals of all its runs, and the steps of some: frames and steps are then numbered by their
+place among those that are told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from kvviz.debugger.breakpoints import KINDS
+from kvviz.errors import KvvizError
+from kvviz.explain.diagnose import Report, explain
+from kvviz.view.packed_columns import HEADER, Columns, Strings, compressed, parts, unpack
+from kvviz.view.payload_delta import delta
+from kvviz.view.payload_frames import FrameColumns, storage_columns
+from kvviz.view.payload_graphs import Drawings, GraphTable, add_tables
+from kvviz.view.payload_report import report_header
+from kvviz.view.payload_runs import caches_header, few_runs, run_label, runs_header, story_header
+from kvviz.view.payload_steps import StepColumns, Values
+
+__all__ = ["FORMAT", "Payloads", "decode", "payload", "run_label"]
+
+FORMAT = 1
+# Of the runs that the page asked for, so many are kept.
+_MOST_ASKED = 4
+# What changed in the payload is told up to this share of it, and what changed since then up to so many bytes.
+_SHARE, _SMALL = 0.25, 3000
+
+decode = unpack
+
+
+def payload(trace: Any, *, detail: Collection[int] | None = None) -> bytes:
+    """The trace as compressed bytes.
+
+    Parameters
+    ----------
+    trace : Trace
+    detail : collection of int, optional
+        Runs whose steps are told, all or, in a long recording, the few that `few_runs` names by default. Of the others
+        only the totals are kept.
+
+    Returns
+    -------
+    bytes
+        See `kvviz.view.packed_columns` for the layout; `decode` reads it back.
+    """
+    return Payloads(trace, detail).tell()
+
+
+class Payloads:
+    """Payloads of a trace that grows: what is over is worked out once, the run that goes on each time.
+
+    Parameters
+    ----------
+    trace : Trace
+    detail : collection of int, optional
+        As in `payload`.
+
+    Attributes
+    ----------
+    kept : list of int
+        Numbers of the steps that were told last, ascending.
+    """
+
+    def __init__(self, trace: Any, detail: Collection[int] | None = None) -> None:
+        self.trace = trace
+        self.detail = detail
+        self._asked: list[int] = []
+        self._tables: dict[int, GraphTable] = {}
+        self._frames_of: dict[int, list[Any]] = {}
+        self._seen = 0
+        self._shapes: dict[int, str] = {}
+        self._drawings = Drawings(self._tables)
+        self._report: tuple[int, Report] | None = None
+        # What the page has: the payload, and that with the edge put in; unpacked, with their sizes as sent.
+        self._bases: list[tuple[dict[str, bytes], int]] = []
+        self._begin()
+
+    def tell(self, level: int = 6, lazy: bool = False) -> bytes:
+        """The payload as of now.
+
+        Parameters
+        ----------
+        level : int
+            Of zlib.
+        lazy : bool
+            Leave out the diagnosis of a recording of which not all steps are told, if it was not made before: the page
+            asks for it.
+        """
+        told = self._tell(lazy)
+        whole = compressed(told, level)
+        self._bases = [(told, len(whole))]
+        return whole
+
+    def change(self, level: int = 1, lazy: bool = False) -> tuple[bytes | None, bytes] | None:
+        """What changed since, see `kvviz.view.payload_delta`; None where a new payload is hardly more.
+
+        Parameters
+        ----------
+        level, lazy
+            As in `tell`.
+
+        Returns
+        -------
+        edge : bytes or None
+            What changed in the last payload; None: what was said of that last still stands.
+        latest : bytes
+            What changed in the two of them together, empty if nothing did.
+        """
+        told = self._tell(lazy)
+        if len(self._bases) > 1:
+            latest = delta(self._bases[1][0], told, HEADER, level)
+            if len(latest) < _SMALL:
+                return None, latest
+        if self._bases:
+            whole, size = self._bases[0]
+            edge = delta(whole, told, HEADER, level)
+            if len(edge) < max(size * _SHARE, _SMALL):
+                self._bases[1:] = [(told, len(edge))]
+                return edge, b""
+        return None
+
+    def _tell(self, lazy: bool) -> dict[str, bytes]:
+        trace, columns = self.trace, Columns()
+        self._look_at_frames()
+        self._take_in()
+        whole = len(self.kept) == len(trace.log)
+        # While a trace still goes on, its diagnosis would be out of date at every step: the page asks for it.
+        diagnosed = trace.live is None and self.kept and (whole or self._report is not None or not lazy)
+        self._frames.write(columns)
+        self._steps.write(columns)
+        used = None if whole else self._frames.storages() | self._steps.storages()
+        storage_columns(trace.storages, self.kept, used, trace.log.later, self._strings, columns)
+        for node, text in self._steps.shapes.items():
+            if len(text) > len(self._shapes.get(node, "")):
+                self._shapes[node] = text
+        graphs, drawings = self._drawings.headers(self._shapes)
+        header = {
+            "format": FORMAT,
+            "title": trace.title,
+            "policy": {"name": trace.policy.name, "about": trace.policy.about},
+            "total": len(trace.log),
+            "graphs": graphs,
+            "drawings": drawings,
+            "runs": runs_header(trace, self.kept),
+            "story": story_header(trace),
+            "caches": caches_header(trace),
+            "live": self._live(),
+            "report": self.report() if diagnosed else None,
+            "breakpoint_kinds": KINDS,
+            "strings": self._strings.table(),
+        }
+        return parts(header, columns)
+
+    def show(self, run: int) -> bool:
+        """Tell the steps of one more run from now on; of the runs so asked for, the last few are kept.
+
+        Returns
+        -------
+        bool
+            Whether that changes anything.
+
+        Raises
+        ------
+        KvvizError
+            If there is no such run, or its steps were not recorded.
+        """
+        runs = self.trace.runs
+        if not 0 <= run < len(runs):
+            raise KvvizError(f"run {run} does not exist; there are {len(runs)}, numbered from 0")
+        if runs[run].first == runs[run].last:
+            raise KvvizError(f"the steps of {run_label(self.trace, run)} were not recorded, only its totals")
+        if run in self._wanted():
+            return False
+        self._asked = [*self._asked, run][-_MOST_ASKED:]
+        return True
+
+    def runs(self) -> frozenset[int] | None:
+        """Runs whose steps are told; None: all."""
+        told = self._wanted()
+        with_steps = sum(run.last > run.first for run in self.trace.runs)
+        return None if len(told) == with_steps else frozenset(told)
+
+    def report(self, start: int = 0) -> dict[str, Any]:
+        """The diagnosis of what has run so far, as the page reads it; entries of its missed list from ``start`` on."""
+        self._look_at_frames()
+        steps = len(self.trace.log)
+        kept = range(steps) if self.runs() is None else self.kept
+        return report_header(self.diagnosis(), self.trace, self._tables, kept, start)
+
+    def diagnosis(self) -> Report:
+        """What `kvviz.explain` says of what has run so far; worked out once for each length of the trace."""
+        steps = len(self.trace.log)
+        if self._report is None or self._report[0] != steps:
+            self._report = (steps, explain(self.trace))
+        return self._report[1]
+
+    def _begin(self) -> None:
+        """Forget all columns."""
+        self._strings = Strings()
+        values = Values(self._strings)
+        self._frames = FrameColumns(self._tables, self._strings, values)
+        self._steps = StepColumns(self.trace, self._tables, self._strings, values, self._frames.number)
+        self.kept: list[int] = []
+        self._told: list[int] = []
+
+    def _look_at_frames(self) -> None:
+        frames = self.trace.frames
+        add_tables(self._tables, frames, self._seen)
+        for frame in frames[self._seen :]:
+            self._frames_of.setdefault(frame.run, []).append(frame)
+        self._seen = len(frames)
+
+    def _wanted(self) -> list[int]:
+        """Runs whose steps are to be told, ascending."""
+        runs = self.trace.runs
+        detail = few_runs(runs) if self.detail is None else self.detail
+        chosen = range(len(runs)) if detail is None else {*detail, *self._asked}
+        # What goes on must be there, and what came right before it.
+        live = len(runs) - 2 if self.trace.live is not None else len(runs)
+        return [run.index for run in runs if run.last > run.first and (run.index in chosen or run.index >= live)]
+
+    def _take_in(self) -> None:
+        """Tell the steps of runs that are over once, and those of the last one anew: its blockers may name other
+        culprits now, and its last step may have freed more."""
+        wanted, over = self._wanted(), self._told[:-1]
+        if wanted[: len(over)] != over:
+            self._begin()
+            over = []
+        again = wanted[len(over) :]
+        self._frames.rewind(again[0] if again else len(self.trace.runs))
+        del self.kept[self._steps.rewind() :]
+        rows = self.trace.log
+        for run in again:
+            self._frames.add(self._frames_of.get(run, ()))
+            if run == wanted[-1]:
+                self._steps.mark()
+            first, last = self.trace.runs[run].first, self.trace.runs[run].last
+            self.kept += range(first, last)
+            for index in range(first, last):
+                self._steps.add(index, rows[index])
+        begun = len(self.trace.runs) - 1
+        if begun not in wanted and self.trace.live is not None:
+            self._frames.add(self._frames_of.get(begun, ()))
+        self._told = wanted
+
+    def _live(self) -> dict[str, Any] | None:
+        trace, live = self.trace, self.trace.live
+        if live is None:
+            return None
+        table = self._tables[id(trace.frames[live.frame].graph)]
+        costs = live.costs or ((None, 0),) * len(live.frontier)
+        return {
+            "frame": self._frames.number[live.frame],
+            "frontier": [
+                {"node": table.node_at[id(node)], "alloc": allocates, "frees": frees}
+                for node, (allocates, frees) in zip(live.frontier, costs)
+            ],
+        }

@@ -1,0 +1,112 @@
+"""The caches of a trace as the bytes that the cache view reads: the state of every row after every run, and meters.
+
+Invariant: caches whose rows went through the same are told once. Rows are told as spans, so that 4,096 of them cost no
+more than ten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from kvviz.caches.cache_warnings import cache_warnings
+from kvviz.view.heat_cells import STATES, Cell, cells, entries_of, heads_of
+from kvviz.view.packed_columns import Columns, pack
+from kvviz.view.payload_runs import run_label
+
+FORMAT = 1
+# Bytes and rows of one run; the page adds up over the runs what can be added up.
+METERS = (
+    "capacity",
+    "valid",
+    "slack",
+    "rows_written",
+    "rows_read",
+    "stale",
+    "lost",
+    "bytes_copied",
+    "bytes_written",
+    "bytes_moved_outside",
+    "reallocations",
+    "generations",
+)
+_PARTS = ("start", "stop", "state", "fresh", "token")
+
+
+def cache_payload(trace: Any, level: int = 6) -> bytes:
+    """The caches as compressed bytes; `kvviz.view.packed_columns.unpack` reads them back.
+
+    Parameters
+    ----------
+    trace : Trace
+    level : int
+        Of zlib.
+
+    Returns
+    -------
+    bytes
+        The header has ``caches`` (for each: ``heads``, ``unit`` (bytes of a row), and ``streams``, one number for each
+        batch entry), ``runs`` (labels), ``states`` and ``warnings``. Columns ``cell.*`` hold the cells of all streams
+        back to back; those of stream ``s`` after run ``r`` are at ``cell.at[s * (runs + 1) + r]`` to the next one.
+        ``meter.*`` has one value for each cache and run.
+    """
+    runs = len(trace.runs)
+    streams: dict[tuple[tuple[Cell, ...], ...], int] = {}
+    caches = []
+    for cache in trace.caches:
+        told = []
+        for entry in range(entries_of(cache)):
+            rows = tuple(cells(cache, run, entry) for run in range(runs))
+            told.append(streams.setdefault(rows, len(streams)))
+        caches.append({"heads": heads_of(trace, cache), "unit": _row_bytes(cache), "streams": told})
+    columns = Columns()
+    _cell_columns(list(streams), columns)
+    for name in METERS:
+        columns.floats(f"meter.{name}", [_meter(cache, run, name) for cache in trace.caches for run in range(runs)])
+    header = {
+        "format": FORMAT,
+        "states": STATES,
+        "runs": [run_label(trace, run) for run in range(runs)],
+        "caches": caches,
+        "warnings": _warnings(trace),
+    }
+    return pack(header, columns, level)
+
+
+def _cell_columns(streams: Sequence[Sequence[Sequence[Cell]]], columns: Columns) -> None:
+    every: list[Cell] = []
+    at = []
+    for stream in streams:
+        for rows in stream:
+            at.append(len(every))
+            every += rows
+        at.append(len(every))
+    columns.ints("cell.at", at)
+    for place, name in enumerate(_PARTS):
+        columns.ints(f"cell.{name}", [cell[place] for cell in every])
+
+
+def _meter(cache: Any, run: int, name: str) -> float:
+    if run >= len(cache.runs):
+        return 0.0
+    told = cache.runs[run]
+    if name == "lost":
+        return float(max((item.lost for item in told.items), default=0))
+    return float(getattr(told, name))
+
+
+def _row_bytes(cache: Any) -> int:
+    """Bytes of one row, as far as the runs tell: what the first run wrote without copying is whole rows."""
+    for told in cache.runs:
+        fresh = told.bytes_written - told.bytes_copied
+        if told.rows_written and fresh > 0 and fresh % told.rows_written == 0:
+            return int(fresh // told.rows_written)
+    return 0
+
+
+def _warnings(trace: Any) -> list[dict[str, Any]]:
+    at = {cache.input: i for i, cache in enumerate(trace.caches)}
+    return [
+        {"cache": at[w.cache], "run": w.run, "runs": w.runs, "kind": w.kind, "text": w.sentence}
+        for w in cache_warnings(trace)
+    ]

@@ -1,0 +1,186 @@
+"""Graphs of a trace as tables of numbers, and the drawings of their blocks.
+
+Invariant: a node's number is its place in its graph's ``nodes``; a value's number its place in that graph's ``values``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from kvviz.graph.blocks import Block, blocks
+from kvviz.graph.model import Graph, Node
+from kvviz.view.block_layout import Drawing, layout
+from kvviz.view.sketch import Sketch, sketch
+
+
+class GraphTable:
+    """Numbers for the nodes and values of one graph.
+
+    Attributes
+    ----------
+    index : int
+        The graph's own number.
+    node_at : dict of int to int
+        ``id(node)`` to number.
+    value_at : dict of str to int
+    order : list of Node
+        Nodes that run, in plan order.
+    """
+
+    def __init__(self, graph: Graph, index: int, kind: str, parent: tuple[int, int] | None) -> None:
+        self.graph = graph
+        self.index = index
+        self.kind = kind
+        self.parent = parent
+        self.node_at = {id(node): i for i, node in enumerate(graph.nodes)}
+        self.value_at: dict[str, int] = {}
+        self.order: dict[int, Node] = {}
+        self.blocks: tuple[Block, ...] = ()
+        for value in (*graph.inputs, *graph.outputs):
+            self.value(value.name)
+        for node in graph.nodes:
+            for name in (*node.inputs, *node.outputs, *node.captures):
+                self.value(name)
+
+    def value(self, name: str) -> int:
+        """Number of a value, -1 for an absent one."""
+        return self.value_at.setdefault(name, len(self.value_at)) if name else -1
+
+    def ordered(self, nodes: Sequence[Node]) -> None:
+        """Note which nodes run; the first order that is told is kept, later ones only add to it."""
+        for node in nodes:
+            self.order.setdefault(id(node), node)
+
+    def header(self, drawing: Mapping[int, int], alike: Sequence[int]) -> dict[str, Any]:
+        """The graph's entry in the payload's header."""
+        graph, value = self.graph, self.value
+        nodes = [
+            [
+                node.name,
+                node.op_type,
+                "/".join(node.scope),
+                [value(name) for name in node.inputs],
+                [value(name) for name in node.outputs],
+                [value(name) for name in node.captures],
+            ]
+            for node in graph.nodes
+        ]
+        parts = [
+            {
+                "title": block.title,
+                "path": "/".join(block.path),
+                "nodes": [self.node_at[id(node)] for node in block.nodes],
+                "drawing": drawing[i],
+                "alike": alike[drawing[i]],
+            }
+            for i, block in enumerate(self.blocks)
+        ]
+        return {
+            "name": graph.name,
+            "kind": self.kind,
+            "parent": list(self.parent) if self.parent else None,
+            "nodes": nodes,
+            "values": list(self.value_at),
+            "weights": [i for name, i in self.value_at.items() if name in graph.weights],
+            "inputs": [value(v.name) for v in graph.inputs],
+            "outputs": [value(v.name) for v in graph.outputs],
+            "order": [self.node_at[key] for key in self.order],
+            "blocks": parts,
+        }
+
+
+def add_tables(tables: dict[int, GraphTable], frames: Sequence[Any], start: int = 0) -> None:
+    """Add a table for every graph that was entered since frame ``start``, by ``id(graph)``, outermost first."""
+    for frame in frames[start:]:
+        table = tables.get(id(frame.graph))
+        if table is None:
+            parent = None
+            if frame.parent is not None:
+                outer = tables[id(frames[frame.parent].graph)]
+                parent = (outer.index, outer.node_at[id(frame.node)])
+            table = GraphTable(frame.graph, len(tables), frame.attribute or "main", parent)
+            tables[id(frame.graph)] = table
+            table.ordered(frame.order)
+        elif len(frame.order) != len(table.order):
+            table.ordered(frame.order)
+
+
+class Drawings:
+    """Drawings of all blocks, made again only when a graph or a shape was added.
+
+    Parameters
+    ----------
+    tables : dict of int to GraphTable
+        May grow between calls.
+    """
+
+    def __init__(self, tables: Mapping[int, GraphTable]) -> None:
+        self._tables = tables
+        self._drawn: tuple[Any, list[dict[int, int]], list[int], list[dict[str, Any]]] | None = None
+
+    def headers(self, shapes: Mapping[int, str]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        """Headers of all graphs and the drawings that their blocks share.
+
+        Parameters
+        ----------
+        shapes : mapping of int to str
+            ``id(node)`` to the shape that its box shows.
+
+        Returns
+        -------
+        graphs, drawings : list of dict
+            As the payload's header has them.
+        """
+        tables = list(self._tables.values())
+        state = ([len(table.order) for table in tables], dict(shapes))
+        if self._drawn is None or self._drawn[0] != state:
+            self._drawn = (state, *_draw(tables, shapes))
+        _, chosen, alike, drawings = self._drawn
+        return [table.header(mine, alike) for table, mine in zip(tables, chosen)], drawings
+
+
+def _draw(
+    tables: Sequence[GraphTable], shapes: Mapping[int, str]
+) -> tuple[list[dict[int, int]], list[int], list[dict[str, Any]]]:
+    """For each graph the drawing of each block; how many blocks share each drawing; the drawings."""
+    kinds: dict[Any, int] = {}
+    sketches: list[Sketch] = []
+    alike: list[int] = []
+    chosen: list[dict[int, int]] = []
+    for table in tables:
+        table.blocks = tuple(blocks(table.graph, tuple(table.order.values())))
+        running = {node.index for node in table.order.values()}
+        mine: dict[int, int] = {}
+        for i, block in enumerate(table.blocks):
+            made = sketch(table.graph, block.nodes, lambda node: shapes.get(id(node), ""), running)
+            # Blocks of one make share a drawing even where a shape is longer in one of them: the widest box counts.
+            kind = (tuple(node.op_type for node in block.nodes), made.links, made.stubs)
+            at = kinds.setdefault(kind, len(sketches))
+            if at == len(sketches):
+                sketches.append(made)
+                alike.append(0)
+            elif made.sizes != sketches[at].sizes:
+                widest = tuple((max(a[0], b[0]), a[1]) for a, b in zip(made.sizes, sketches[at].sizes))
+                sketches[at] = Sketch(widest, made.links, made.stubs)
+            alike[at] += 1
+            mine[i] = at
+        chosen.append(mine)
+    return chosen, alike, [drawing_header(d) for d in layout(sketches)]
+
+
+def drawing_header(drawing: Drawing) -> dict[str, Any]:
+    """A drawing as the payload's header has it; numbers without a fraction are written without one."""
+    return {
+        "w": drawing.w,
+        "h": drawing.h,
+        "boxes": [[_short(n) for n in box] for box in drawing.boxes],
+        "edges": [[a, b, [_short(n) for n in points]] for a, b, points in drawing.edges],
+        "stubs": [[box, side, _short(x), _short(y), slot] for box, side, x, y, slot in drawing.stubs],
+        "engine": drawing.engine,
+    }
+
+
+def _short(number: float) -> float:
+    whole = int(number)
+    return whole if whole == number else number

@@ -1,0 +1,126 @@
+"""The diagnosis of a trace as plain values for the page: what was missed and how to change it, and what was held.
+
+Invariant: the order and the numbers are the report's own; only its largest entries are told, more on demand.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from kvviz.explain.retention_groups import HeldGroup, held_groups
+from kvviz.view.payload_graphs import GraphTable
+
+MOST = 200
+_MOST_NAMES, _MOST_HELD = 12, 40
+
+
+def report_header(
+    report: Any, trace: Any, tables: Mapping[int, GraphTable], kept: Sequence[int], start: int = 0
+) -> dict[str, Any]:
+    """A report as the page reads it.
+
+    Parameters
+    ----------
+    report : Report
+        What `kvviz.explain` found about the trace.
+    trace : Trace
+    tables : mapping of int to GraphTable
+        By ``id(graph)``: the numbers of nodes.
+    kept : sequence of int
+        The steps that the payload tells, ascending. Lists of steps hold their places in it; a single step that is named
+        keeps its own number, since it may be one that is not told.
+    start : int
+        First entry of the missed list to tell; `MOST` of them are.
+    """
+    peak = report.peak
+    held, rest = held_groups(trace, report.held_too_long)
+    return {
+        "steps": len(kept),
+        "missed": [_missed(m, trace, tables, kept) for m in report.missed[start : start + MOST]],
+        "total": len(report.missed),
+        "held": [_held(group) for group in held[:_MOST_HELD]],
+        "held_rest": "" if rest is None else str(rest),
+        "caches": [{"text": finding.sentence, "fix": finding.fix and _fix(finding.fix)} for finding in report.caches],
+        "peak": {
+            "bytes": peak.bytes,
+            "step": peak.step,
+            "groups": _groups(peak.parts),
+        },
+    }
+
+
+def _told(steps: Sequence[int], kept: Sequence[int]) -> list[int]:
+    """Places of those steps that are told."""
+    places = ((step, bisect_left(kept, step)) for step in steps)
+    return [place for step, place in places if place < len(kept) and kept[place] == step]
+
+
+def _missed(entry: Any, trace: Any, tables: Mapping[int, GraphTable], kept: Sequence[int]) -> dict[str, Any]:
+    row = trace.log[entry.step]
+    table = tables[id(trace.frames[row.frame].graph)]
+    fixes: list[Any] = []
+    reasons = []
+    for blocker in entry.blockers:
+        fix = blocker.fix
+        # The reasons that stand against one input share one fix.
+        known = next((i for i, other in enumerate(fixes) if other is fix or other == fix), -1)
+        if fix is not None and known < 0:
+            known = len(fixes)
+            fixes.append(fix)
+        reasons.append(
+            {
+                "code": str(blocker.code),
+                "value": blocker.input,
+                "culprit": blocker.culprit,
+                "message": blocker.message,
+                "fix": known,
+            }
+        )
+    return {
+        "graph": table.index,
+        "node": table.node_at[id(row.op.node)],
+        "frame": " › ".join(entry.frame),
+        "step": entry.step,
+        "steps": _told(entry.steps, kept),
+        "times": len(entry.steps),
+        "bytes": entry.bytes,
+        "effect": entry.peak_effect,
+        "reasons": reasons,
+        "fixes": [_fix(fix) for fix in fixes],
+    }
+
+
+def _fix(fix: Any) -> dict[str, Any]:
+    return {"label": fix.label, "sentence": fix.sentence, "code": fix.code, "saves": fix.saves}
+
+
+def _held(group: HeldGroup) -> dict[str, Any]:
+    entry = group.worst
+    return {
+        "times": group.times,
+        "storage": entry.storage,
+        "name": entry.name,
+        "bytes": entry.bytes,
+        "last": entry.last_use,
+        "freed": -1 if entry.freed is None else entry.freed,
+        "reason": entry.reason,
+    }
+
+
+def _groups(parts: Sequence[Any]) -> list[dict[str, Any]]:
+    """Parts of the peak by group, the largest group first, with the names of its largest storages."""
+    groups: dict[str, list[Any]] = {}
+    for part in sorted(parts, key=lambda part: -part.bytes):
+        groups.setdefault(part.group, []).append(part)
+    told = [
+        {
+            "group": group,
+            "bytes": sum(part.bytes for part in members),
+            "count": len(members),
+            "names": [part.name for part in members[:_MOST_NAMES]],
+        }
+        for group, members in groups.items()
+    ]
+    return sorted(told, key=lambda group: -group["bytes"])

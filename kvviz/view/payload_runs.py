@@ -1,0 +1,116 @@
+"""Which runs a payload tells step by step, and what it tells of every run: totals, words and caches.
+
+Invariant: the totals of all runs are told, whether or not their steps are.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from typing import Any
+
+# Steps that a payload tells at most by default; 60,000 are about 1.5 MB of it, and a second of work for the page.
+BUDGET = 60_000
+# Of a longer recording the first runs are told, the last one, and so many in between.
+_BETWEEN = 6
+
+
+def few_runs(runs: Sequence[Any], budget: int | None = None) -> frozenset[int] | None:
+    """Runs whose steps to tell where there are too many of them.
+
+    Those in between are multiples of a power of two, so that they stay the same while a recording goes on.
+
+    Parameters
+    ----------
+    runs : sequence of Run
+    budget : int, optional
+        Steps; `BUDGET` by default.
+
+    Returns
+    -------
+    frozenset of int or None
+        The first two runs, the last one, and some in between; None: all of them fit.
+    """
+    budget = BUDGET if budget is None else budget
+    if sum(run.last - run.first for run in runs) <= budget or len(runs) < 2:
+        return None
+    stride = 1
+    while len(runs) > stride * _BETWEEN:
+        stride *= 2
+    last = len(runs) - 1
+    chosen = [0, last]
+    left = budget - sum(runs[i].last - runs[i].first for i in chosen)
+    for i in dict.fromkeys((1, *range(stride, last, stride))):
+        if 0 < i < last and (left := left - (runs[i].last - runs[i].first)) >= 0:
+            chosen.append(i)
+    return frozenset(chosen)
+
+
+def run_label(trace: Any, run: int) -> str:
+    """``"prefill"``, ``"decode 3"``; ``"run"`` or ``"run 3"`` where there are no tokens."""
+    if trace.prompt:
+        return f"decode {run}" if run else "prefill"
+    return f"run {run}" if len(trace.runs) > 1 else "run"
+
+
+def runs_header(trace: Any, kept: Sequence[int]) -> list[dict[str, Any]]:
+    """Totals of every run.
+
+    Parameters
+    ----------
+    trace : Trace
+    kept : sequence of int
+        Numbers of the steps that are told, ascending. ``first`` and ``last`` are places among them, equal for a run
+        whose steps are not told; ``from`` is the number of its first step, and ``steps`` how many were recorded.
+    """
+    return [
+        {
+            "first": bisect_left(kept, run.first),
+            "last": bisect_left(kept, run.last),
+            "from": run.first,
+            "steps": run.last - run.first,
+            "label": run_label(trace, run.index),
+            "token": run.token,
+            "text": run.text,
+            "peak": run.peak_bytes,
+            "copied": run.bytes_copied,
+            "written": run.bytes_written,
+            "allocated": run.bytes_allocated,
+        }
+        for run in trace.runs
+    ]
+
+
+def story_header(trace: Any) -> list[dict[str, Any]]:
+    """Words of the prompt, then of every token with the run that produced it."""
+    tokens = [*trace.prompt, *trace.tokens]
+    words = list(trace.words or ())
+    words += [str(token) for token in tokens[len(words) :]]
+    makers = [run.index for run in trace.runs if run.token is not None]
+    return [
+        {
+            "text": word,
+            "run": makers[i - len(trace.prompt)] if 0 <= i - len(trace.prompt) < len(makers) else None,
+            "prompt": i < len(trace.prompt),
+        }
+        for i, word in enumerate(words[: len(tokens)])
+    ]
+
+
+def caches_header(trace: Any) -> list[dict[str, Any]]:
+    """The meters of every cache that all panes show, by run; `kvviz.view.payload_cache_rows` has more."""
+    return [
+        {
+            "name": cache.name,
+            "input": cache.input,
+            "output": cache.output,
+            "protocol": cache.protocol,
+            "axis": cache.axis,
+            "capacity": [r.capacity for r in cache.runs],
+            "valid": [r.valid for r in cache.runs],
+            "copied": [r.bytes_copied for r in cache.runs],
+            "written": [r.bytes_written for r in cache.runs],
+            "storage": [r.storage for r in cache.runs],
+        }
+        for cache in trace.caches
+    ]

@@ -1,0 +1,239 @@
+"""Steps of a trace as columns. Reads the recorder's rows, not `Step` records: a payload tells tens of thousands.
+
+Invariant: what is told of a step here equals what its `Step` record and `explain.sentences` say; a test compares them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from kvviz.explain.phrases import UNKNOWN, Grown, Out, main_output, tell, tell_rule
+from kvviz.explain.sentences import grown_by, in_weights
+from kvviz.explain.summary import distinct
+from kvviz.explain.units import dims
+from kvviz.trace.blockers import Blocker, BlockerCode
+from kvviz.trace.events import HOW, Op
+from kvviz.trace.reasons import decision_of, is_missed
+from kvviz.view.packed_columns import Columns, Strings
+from kvviz.view.payload_graphs import GraphTable
+
+IN_PLACE_FLAG, FOREIGN_FLAG, MISSED_FLAG, CONTROL_FLAG, VIEW_FLAG = 1, 2, 4, 8, 16
+# A payload has 31 bits for positions; an op that takes over an input beyond them tells it in its sentence only.
+_LAST_POSITION = 31
+
+
+class Values:
+    """Shape, type and size of values, worked out once for each (shape, dtype)."""
+
+    def __init__(self, strings: Strings) -> None:
+        self._strings = strings
+        self._known: dict[tuple[Any, Any], tuple[int, int, str]] = {}
+
+    def __call__(self, shape: Any, dtype: Any) -> tuple[int, int, str]:
+        """Number of the text ``float32 [1,4]``, bytes, and the shape alone as text."""
+        key = (shape, dtype)
+        found = self._known.get(key)
+        if found is None:
+            text = dims(shape)
+            nbytes = 0 if shape is None else prod(shape) * np.dtype(dtype).itemsize
+            found = self._known[key] = (self._strings(f"{dtype} {text}".strip()), nbytes, text)
+        return found
+
+
+class StepColumns:
+    """Gathers what is told of steps, one by one, and then writes it out as columns.
+
+    Parameters
+    ----------
+    trace : Trace
+    tables : mapping of int to GraphTable
+        By ``id(graph)``.
+    strings, values
+        Shared with the rest of the payload.
+    number : mapping of int to int
+        Places of the frames that are told, by their ids in the trace.
+
+    Attributes
+    ----------
+    shapes : dict of int to str
+        ``id(node)`` to the longest shape that its first output had.
+    """
+
+    def __init__(
+        self,
+        trace: Any,
+        tables: Mapping[int, GraphTable],
+        strings: Strings,
+        values: Values,
+        number: Mapping[int, int],
+    ) -> None:
+        self.trace = trace
+        self._number = number
+        self.frames = trace.frames
+        self._in_weights = in_weights(trace)
+        self.strings = strings
+        self.values = values
+        self.shapes: dict[int, str] = {}
+        self._tables = tables
+        self._facts: dict[int, _Fact] = {}
+        self._bodies: dict[tuple[int, int], list[Any]] = {}
+        # Offsets that are not 0, of values by (frame, name).
+        self._offsets: dict[tuple[int, str], int] = {}
+        self._seen = 0
+        self._marked = (0, 0, 0, 0)
+        self._steps: list[tuple] = []
+        self._outs: list[tuple] = []
+        self._blocks: list[tuple] = []
+        self._freed: list[int] = []
+        self._out_at, self._block_at, self._free_at = [0], [0], [0]
+
+    def mark(self) -> None:
+        """Note that what comes from here on may be told again."""
+        self._marked = (len(self._steps), len(self._outs), len(self._blocks), len(self._freed))
+
+    def rewind(self) -> int:
+        """Forget what was taken in since the mark; the number of steps that stay."""
+        steps, outs, blocks, freed = self._marked
+        del self._steps[steps:], self._outs[outs:], self._blocks[blocks:], self._freed[freed:]
+        for offsets in (self._out_at, self._block_at, self._free_at):
+            del offsets[steps + 1 :]
+        return steps
+
+    def _look_at_frames(self) -> None:
+        for frame in self.frames[self._seen :]:
+            if frame.parent is not None:
+                self._bodies.setdefault((frame.parent, id(frame.node)), []).append(frame)
+            self._offsets.update({(frame.id, b.name): b.offset for b in frame.bindings if b.offset})
+        self._seen = len(self.frames)
+
+    def add(self, index: int, row: Op) -> None:
+        """Take in the row of one step."""
+        if row.frame >= self._seen:
+            self._look_at_frames()
+        frame_id, planned, taken, _, placed, freed, allocated, copied, written, live = row
+        fact = self._facts.get(id(planned))
+        if fact is None:
+            fact = self._facts[id(planned)] = _Fact(planned, self._tables[id(self.frames[frame_id].graph)])
+        outs = self._place(frame_id, fact, placed, taken)
+        blockers = self._refuse(index, row, fact)
+        source, grown, flags, mask = "", UNKNOWN, fact.flags, 0
+        if taken:
+            flags |= IN_PLACE_FLAG
+            mask = sum(1 << i for i in taken if i < _LAST_POSITION)
+            source, grown = self._taken_over(index, row, outs)
+        if is_missed(self.trace, row):
+            flags |= MISSED_FLAG
+        hows = [o.how for o in outs]
+        if "view" in hows:
+            flags |= VIEW_FLAG
+        foreign, control = planned.foreign, bool(planned.control)
+        sentence = tell(
+            fact.op,
+            outs,
+            blockers=blockers,
+            source=source,
+            copied=copied,
+            written=written,
+            allocated=allocated,
+            foreign=foreign,
+            bodies=self._bodies.get((frame_id, fact.key), ()) if control else None,
+            grown=grown,
+        )
+        why = tell_rule(hows, taken=mask > 0 or bool(taken), blockers=blockers, control=control, foreign=foreign)
+        text, reason, note = self.strings(sentence), self.strings(why), self.strings(planned.note)
+        self._steps.append(
+            (self._number[frame_id], fact.number, flags, mask, live, allocated, copied, written, text, reason, note)
+        )
+        later = self.trace.log.later
+        # What outlived this step, and died in a run of which there are no steps, is not freed by it.
+        self._freed += [storage for storage in freed if storage not in later] if later else freed
+        self._out_at.append(len(self._outs))
+        self._block_at.append(len(self._blocks))
+        self._free_at.append(len(self._freed))
+
+    def write(self, columns: Columns) -> None:
+        """Add the columns of all steps taken in."""
+        fields = "frame i, node i, flags i, taken i, live d, alloc d, copied d, written d, sentence i, rule i, note i"
+        columns.rows("step", fields, self._steps)
+        columns.ints("step.out", self._out_at)
+        columns.rows("out", "value i, storage i, gen i, how i, offset d, bytes d, info i", self._outs)
+        columns.ints("step.block", self._block_at)
+        columns.rows("block", "code i, input i, culprit i, message i, bytes d", self._blocks)
+        columns.ints("step.free", self._free_at)
+        columns.ints("free.storage", self._freed)
+
+    def storages(self) -> set[int]:
+        """Those that the steps place values in, or free."""
+        return {out[1] for out in self._outs} | set(self._freed)
+
+    def _place(self, frame_id: int, fact: _Fact, placed: tuple, taken: tuple[int, ...]) -> list[Out]:
+        outs: list[Out] = []
+        for (name, number), where in zip(fact.outputs, placed):
+            if where is None:
+                continue
+            storage, generation, how, shape, dtype, offset, _ = where
+            if offset is None:
+                # The row leaves it open: it starts where that does which the op overwrote, or is a view of.
+                source = fact.planned.node.inputs[taken[0]] if taken else fact.first
+                offset = self._offsets.get((frame_id, source), 0)
+            if offset:
+                self._offsets[frame_id, name] = offset
+            info, nbytes, text = self.values(shape, dtype)
+            if not outs and len(text) > fact.longest:
+                fact.longest = len(text)
+                self.shapes[fact.key] = text
+            outs.append(Out(name, storage, generation, HOW[how], nbytes, shape, self._in_weights(storage)))
+            self._outs.append((number, storage, generation, how, offset, nbytes, info))
+        return outs
+
+    def _refuse(self, index: int, row: Op, fact: _Fact) -> tuple[Blocker, ...]:
+        """Note the blockers of a step. Asking the trace is slow, so what is known without it is not asked."""
+        taken, masks, written = row.taken, row.masks, row.written
+        if not masks:
+            if taken or fact.planned.control or (fact.planned.views and not written):
+                return ()
+            if fact.cannot is not None:
+                self._blocks.append((*fact.cannot, row.allocated))
+                return ()
+        strings = self.strings
+        blockers = distinct(decision_of(self.trace, index).blockers)
+        for b in blockers:
+            told = (strings(b.code.value), b.position, strings(b.culprit), strings(b.message))
+            self._blocks.append((*told, b.bytes))
+            if b.code is BlockerCode.OP_CANNOT:
+                # An op without an in-place form: the same at every run, but for the bytes.
+                fact.cannot = told
+        return blockers
+
+    def _taken_over(self, index: int, row: Op, outs: Sequence[Out]) -> tuple[str, Grown]:
+        """The input whose storage the told output took over, and what an append added."""
+        if not outs:
+            return "", UNKNOWN
+        names = [row.op.node.inputs[i] for i in row.taken]
+        told = outs[main_output([o.how for o in outs])]
+        source = names[0]
+        if len(names) > 1:
+            source = (decision_of(self.trace, index).shares or {}).get(told.name) or source
+        return source, grown_by(told, names, self.frames[row.frame].bindings)
+
+
+class _Fact:
+    """What does not change from one run of a planned node to the next."""
+
+    __slots__ = ("cannot", "first", "flags", "key", "longest", "number", "op", "outputs", "planned")
+
+    def __init__(self, planned: Any, table: GraphTable) -> None:
+        node = planned.node
+        self.planned = planned
+        self.op = node.op_type
+        self.first = node.inputs[0] if node.inputs else ""
+        self.key = id(node)
+        self.number = table.node_at[self.key]
+        self.outputs = [(name, table.value(name)) for name in node.outputs]
+        self.flags = (FOREIGN_FLAG if planned.foreign else 0) | (CONTROL_FLAG if planned.control else 0)
+        self.longest = 0
+        self.cannot: tuple[int, int, int, int] | None = None

@@ -1,0 +1,303 @@
+"""The `Debugger` widget: traits and messages around a headless cursor. It draws nothing and decides nothing.
+
+Recorded steps are scrubbed in the page, which never asks the kernel for them. The kernel is asked at the live edge:
+to run on, to run another op of the frontier, to test a condition; and for a value, a diagnosis, or a fix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import traitlets
+
+from kvviz.debugger import Cursor, Stop
+from kvviz.debugger.breakpoints import from_page
+from kvviz.engine.session import Session
+from kvviz.errors import KvvizError
+from kvviz.trace.recording import Trace
+from kvviz.view.export import to_html
+from kvviz.view.payload import Payloads
+from kvviz.view.payload_cache_rows import cache_payload
+from kvviz.widget.page_widget import STATIC
+from kvviz.widget.pair_widget import Paired
+from kvviz.widget.peek import attention, peek
+from kvviz.widget.still_image import still_bundle
+
+CACHE_MODULE = STATIC / "cache.js"
+
+
+class Debugger(Paired):
+    """Step through a trace, and run on where it ends.
+
+    Parameters
+    ----------
+    source : Session or Trace
+        A session can be run on; a trace is only looked at.
+    height : int
+        Height of the widget in px.
+
+    Attributes
+    ----------
+    cursor : int
+        Number of the step that was completed last; -1 before the first. Synced: set it, observe it, or link two
+        debuggers by it.
+    decode_step : int
+        Number of the run that the cursor is in. Synced.
+    selection : dict or None
+        ``{"kind": "node" | "storage" | "value" | "cache", "id": …, "graph": …}``. Synced.
+    breakpoints : list of dict
+        ``{"kind", "value", "enabled"}``; see `kvviz.debugger.Breakpoint`. Those that cannot be used get an ``"error"``
+        that says why, and are passed over. Synced.
+    mode : str
+        ``"debugger"``, or ``"pair"`` while it shows a fix beside what was before. Synced.
+    trace : Trace
+    fixed : Trace or None
+        The run with the fix that was applied last.
+    """
+
+    # What changed in the payload since it was told, and what has changed since then.
+    edge = traitlets.Bytes().tag(sync=True)
+    latest = traitlets.Bytes().tag(sync=True)
+    # The cache view: a module that the page loads, and its data, once somebody has looked at it.
+    cache_module = traitlets.Unicode("").tag(sync=True)
+    cache_data = traitlets.Bytes().tag(sync=True)
+    decode_step = traitlets.Int(0).tag(sync=True)
+    selection = traitlets.Dict(allow_none=True, default_value=None).tag(sync=True)
+    breakpoints: Any = traitlets.List().tag(sync=True)
+
+    def __init__(self, source: Session | Trace, height: int = 720, **options: Any) -> None:
+        self._cursor = Cursor(source)
+        if self._cursor.session is not None:
+            self._cursor.session.previews = True
+            self._cursor.session.look_ahead()
+        self._payloads = Payloads(self._cursor.trace)
+        self.fixed: Trace | None = None
+        super().__init__(payload=self._payloads.tell(lazy=True), height=height, **options)
+
+    @property
+    def trace(self) -> Trace:
+        """The trace that is shown."""
+        return self._cursor.trace
+
+    # -- the same commands as in the page ---------------------------------------------------------------------------
+
+    def next(self) -> Stop:
+        """Complete the next op of this frame, bodies included."""
+        return self._do(self._cursor.next)
+
+    def into(self) -> Stop:
+        """Complete one more op, wherever it is: the first one of a body, where a body comes next."""
+        return self._do(self._cursor.into)
+
+    over = next
+
+    def out(self) -> Stop:
+        """Run until this frame's node is complete; in a main graph, to the end of the block that comes next."""
+        return self._do(self._cursor.out)
+
+    def back(self) -> Stop:
+        """Back to the op before in this frame."""
+        return self._do(self._cursor.back)
+
+    def resume(self) -> Stop:
+        """Go on to the next breakpoint, or to the end."""
+        return self._do(self._cursor.resume)
+
+    def reverse(self) -> Stop:
+        """Go back to the last breakpoint, or to the start."""
+        return self._do(self._cursor.reverse)
+
+    def next_decode_step(self) -> Stop:
+        """Go to the same op in the next run."""
+        return self._do(self._cursor.next_decode_step)
+
+    def goto(self, position: int) -> Stop:
+        """Go to a step by its number, running on if it has not run yet."""
+        return self._do(lambda: self._cursor.goto(position))
+
+    def choose(self, node: Any) -> Stop:
+        """Run an op of the frontier next."""
+        return self._do(lambda: self._cursor.choose(node))
+
+    def frontier(self) -> tuple[str, ...]:
+        """Names of the ops that may run next."""
+        self._cursor.position = self.cursor
+        return tuple(node.name for node in self._cursor.frontier())
+
+    def detail(self, run: int) -> None:
+        """Have the steps of a run in the page.
+
+        Of a long recording the page has the steps of some runs, and the totals of all. It asks for more itself when one
+        goes there; the last few that were asked for are kept.
+
+        Parameters
+        ----------
+        run : int
+
+        Raises
+        ------
+        KvvizError
+            If there is no such run, or its steps were not recorded.
+        """
+        if self._payloads.show(run):
+            with self.hold_sync():
+                self.payload, self.edge, self.latest = self._payloads.tell(lazy=True), b"", b""
+
+    def fix(self, step: int, blocker: int = 0) -> Trace:
+        """Run again with the change that lets a missed op run in place, and show before and after side by side.
+
+        Parameters
+        ----------
+        step : int
+            A step at which the op was missed.
+        blocker : int
+            Which of its reasons to remove, by its place in ``report.missed[…].blockers``.
+
+        Returns
+        -------
+        Trace
+            The new run.
+
+        Raises
+        ------
+        KvvizError
+            If the step was not missed, or nothing can be changed about this reason.
+        """
+        missed = next((m for m in self._payloads.diagnosis().missed if step in m.steps), None)
+        reasons = missed.blockers if missed is not None else ()
+        change = reasons[blocker].fix if 0 <= blocker < len(reasons) else None
+        if change is None:
+            raise KvvizError(f"there is no fix for reason {blocker} of step {step}: see kvviz.explain(trace).missed")
+        return self.apply(change, step)
+
+    def apply(self, fix: Any, step: int | None = None) -> Trace:
+        """Run again with a fix of the report, and show before and after side by side.
+
+        Parameters
+        ----------
+        fix : Fix
+            Of a blocker, or of a finding about a cache.
+        step : int, optional
+            The step to look at; the present one by default.
+
+        Returns
+        -------
+        Trace
+            The new run.
+        """
+        self.fixed = after = fix.apply()
+        at = self.cursor if step is None else step
+        self._put_beside(self._payloads, after, ("before", f"after: {fix.label}"), at, back=True)
+        return after
+
+    def to_html(self, path: Any = None) -> str:
+        """The debugger in one file that needs neither a kernel nor a network."""
+        return to_html(self.trace, path)
+
+    # -- inside -----------------------------------------------------------------------------------------------------
+
+    def _do(self, command: Any) -> Stop:
+        before, runs = len(self.trace.steps), self._runs_told()
+        self._cursor.position = min(self.cursor, before - 1)
+        self._cursor.breakpoints, _ = from_page(self.breakpoints)
+        try:
+            stop: Stop = command()
+        finally:
+            # What ran before an error or an interrupt is shown as well.
+            if len(self.trace.steps) != before:
+                if self._cursor.session is not None:
+                    self._cursor.session.look_ahead()
+                self._tell_edge()
+                if self.cache_data and self._runs_told() != runs:
+                    self.cache_data = cache_payload(self.trace, level=1)
+            self.cursor = self._cursor.position
+            self.decode_step = self._cursor.decode_step
+        return stop
+
+    def _tell_edge(self) -> None:
+        """Send what changed. The payload and its changes are together all that the page, or a saved notebook, needs."""
+        change = self._payloads.change(lazy=True)
+        with self.hold_sync():
+            if change is None:
+                self.payload, change = self._payloads.tell(level=1, lazy=True), (b"", b"")
+            edge, self.latest = change
+            if edge is not None:
+                self.edge = edge
+
+    def _runs_told(self) -> int:
+        """Runs that have told their caches."""
+        return max((len(cache.runs) for cache in self.trace.caches), default=0)
+
+    def _answer(self, message: Mapping[str, Any]) -> dict[str, Any] | None:
+        do = message.get("do")
+        if do == "value":
+            trace = self.fixed if message.get("side") and self.fixed is not None else self.trace
+            return peek(trace, str(message.get("value")), int(message.get("step", self.cursor)))
+        if do == "report":
+            start = int(message.get("from", 0))
+            return {"report": self._payloads.report(start), "from": start}
+        if do == "cache_view":
+            with self.hold_sync():
+                self.cache_module = CACHE_MODULE.read_text("utf-8")
+                self.cache_data = cache_payload(self.trace)
+            return None
+        if do == "attention":
+            asked = (int(message[key]) for key in ("cache", "run", "query"))
+            return {"attention": attention(self.trace, *asked)}
+        if do == "detail":
+            self.detail(int(message["run"]))
+            return None
+        if do == "fix":
+            if "cache" in message:
+                self.apply(self._payloads.diagnosis().caches[int(message["cache"])].fix)
+            else:
+                self.fix(int(message["step"]), int(message["blocker"]))
+            return None
+        if do == "choose":
+            frame = self.trace.frames[int(message["frame"])]
+            node = frame.graph.nodes[int(message["node"])]
+            self.choose(node)
+            return None
+        commands = {
+            "next": self.next,
+            "over": self.next,
+            "into": self.into,
+            "out": self.out,
+            "continue": self.resume,
+            "next_decode": self.next_decode_step,
+        }
+        if do not in commands:
+            return super()._answer(message)
+        commands[do]()
+        return None
+
+    @traitlets.validate("breakpoints")
+    def _checked(self, proposal: Any) -> Any:
+        """Say at each breakpoint what is wrong with it, in the page as well."""
+        return from_page(proposal["value"])[1]
+
+    @traitlets.observe("cursor")
+    def _moved(self, change: Any) -> None:
+        """Keep the decode step with a cursor that was set from outside, and run on if it was set past the end."""
+        if not hasattr(self, "_cursor"):
+            return
+        size = len(self.trace.steps)
+        if change["new"] >= size:
+            self.set_trait("cursor", size - 1)
+            self.goto(change["new"])
+        elif change["new"] >= 0:
+            run = self.trace.frames[self.trace.log[change["new"]][0]].run
+            # The page asks for steps itself, where it stays at a run for a moment.
+            if self.mode == "debugger" and not self._following:
+                self.detail(run)
+            # In a run whose steps were not recorded the cursor stands at the last step before it.
+            here = self.trace.runs[self.decode_step : self.decode_step + 1]
+            if not any(bare.first == bare.last == change["new"] + 1 for bare in here):
+                self.decode_step = run
+
+    def __repr__(self) -> str:
+        return f"<Debugger at step {self.cursor} of {self.trace!r}>"
+
+    def _still(self) -> dict[str, Any]:
+        return still_bundle(self.trace, self.cursor)

@@ -1,0 +1,130 @@
+"""Open the debugger, or the planner, on a graph: what people call."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from kvviz.decode.single_run import SingleRun
+from kvviz.decode.token_loop import DecodeSession
+from kvviz.engine.policy import Policy, Schedule
+from kvviz.engine.session import Session
+from kvviz.errors import KvvizError
+from kvviz.graph.model import Graph
+from kvviz.trace.recording import Trace
+from kvviz.widget.debugger_widget import Debugger
+from kvviz.widget.planner_widget import Planner
+
+
+def debug(
+    graph: Graph | Trace | Session,
+    inputs: Mapping[str, Any] | None = None,
+    *,
+    prompt: Any = None,
+    outputs: Sequence[str] | None = None,
+    donate: Sequence[str] = (),
+    policy: str | Policy = "ideal",
+    max_new_tokens: int = 16,
+    kv_capacity: int | None = None,
+    tokenizer: Any = None,
+    stop_tokens: Collection[int] = (),
+    growth: str | None = None,
+    cache: str = "growing",
+    detail: Collection[int] | None = None,
+    recorded: int | None = None,
+    height: int = 720,
+) -> Debugger:
+    """Open the debugger; as a cell's last line it shows itself.
+
+    Parameters
+    ----------
+    graph : Graph, Trace or Session
+        A graph is run with ``inputs`` (one run) or ``prompt`` (a decode); a trace is looked at as it is.
+    inputs : mapping, optional
+        For one run: all inputs. For a decode: those beside the prompt and the caches.
+    prompt : str or sequence, optional
+        As in `kvviz.decode`.
+    outputs, policy
+        As in `kvviz.run`; a decode computes all outputs.
+    donate
+        As in `kvviz.run` and `kvviz.decode`.
+    max_new_tokens, kv_capacity, tokenizer, stop_tokens, growth, cache, detail
+        As in `kvviz.decode`; for a decode only. Of runs that are stepped through live the steps are always kept.
+    recorded : int, optional
+        Runs to record before the debugger opens. What is left runs live, as you step into it. By default a single run
+        is left to be stepped from its first op, and a decode is recorded but for its last token.
+    height : int
+        Height in px.
+
+    Returns
+    -------
+    Debugger
+
+    Raises
+    ------
+    KvvizError
+        If an option does not belong to the kind of run, or if there is nothing to run.
+
+    Examples
+    --------
+    >>> kvviz.debug(graph, prompt="once upon a time", tokenizer=words, max_new_tokens=8)
+    >>> kvviz.debug(graph, prompt=[5, 17, 33], growth="after", kv_capacity=8)   # doctest: +SKIP
+    """
+    if isinstance(graph, (Trace, Session)):
+        return Debugger(graph, height)
+    session: Session
+    if prompt is None:
+        if inputs is None:
+            raise KvvizError("debug needs inputs={name: array} for one run, or prompt= for a decode")
+        if kv_capacity is not None or growth is not None or detail is not None or cache != "growing":
+            raise KvvizError("kv_capacity, growth, cache and detail are for a decode, which needs prompt=")
+        session = SingleRun(graph, inputs, outputs, donate, policy)
+        runs = recorded or 0
+    else:
+        if outputs is not None:
+            raise KvvizError("outputs= is for one run; a decode computes all outputs")
+        runs = max(max_new_tokens - 1, 1) if recorded is None else recorded
+        # Who steps through a run wants to see its steps.
+        kept = None if detail is None else {*detail, *range(runs, max_new_tokens)}
+        session = DecodeSession(
+            graph,
+            prompt,
+            max_new_tokens,
+            inputs,
+            policy,
+            kv_capacity,
+            tokenizer,
+            stop_tokens,
+            growth=growth,
+            donate=donate,
+            cache=cache,
+            detail=kept,
+        )
+    for _ in range(runs):
+        if session.execution is None and not session.next_run():
+            break
+        session.finish_run()
+    return Debugger(session, height)
+
+
+def plan(
+    graph: Graph, outputs: Sequence[str] | None = None, policy: str | Policy | Schedule = "rten", height: int = 720
+) -> Planner:
+    """Watch how a runtime comes to its order of ops; as a cell's last line it shows itself.
+
+    Parameters
+    ----------
+    graph : Graph
+        Also a body.
+    outputs : sequence of str, optional
+        What is wanted; the graph's outputs by default.
+    policy : str, Policy or schedule
+        Whose planner; see `kvviz.runtimes.named_schedules` for the names.
+    height : int
+        Height in px.
+
+    Examples
+    --------
+    >>> kvviz.plan(graph, policy="rten")                                   # doctest: +SKIP
+    """
+    return Planner(graph, outputs, policy, height)

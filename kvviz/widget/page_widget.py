@@ -1,0 +1,85 @@
+"""What all widgets of kvviz share: a bundle for the page, its look, and answers to what the page asks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import anywidget
+import traitlets
+from IPython.display import display
+
+from kvviz.errors import KvvizError
+from kvviz.widget.still_image import saved
+
+STATIC = Path(__file__).parent / "static"
+
+
+class Page(anywidget.AnyWidget):
+    """A widget that is drawn by one of kvviz's bundles.
+
+    Attributes
+    ----------
+    mode : str
+        What the bundle draws: ``"debugger"``, ``"pair"`` or ``"planner"``. Synced.
+    payload : bytes
+        What it draws it from. Synced.
+    cursor : int
+        Number of the step, or planning event, that is shown; -1 before the first. Synced.
+    theme : str
+        ``"auto"``, ``"light"`` or ``"dark"``. Synced.
+    height : int
+        In px. Synced.
+    still : str
+        By which the page knows the saved picture beside it. Synced.
+    """
+
+    _esm = STATIC / "kvviz.js"
+    _css = STATIC / "kvviz.css"
+
+    mode = traitlets.Unicode("debugger").tag(sync=True)
+    payload = traitlets.Bytes().tag(sync=True)
+    cursor = traitlets.Int(-1).tag(sync=True)
+    theme = traitlets.Unicode("auto").tag(sync=True)
+    height = traitlets.Int(720).tag(sync=True)
+    still = traitlets.Unicode().tag(sync=True)
+
+    def __init__(self, **traits: Any) -> None:
+        super().__init__(still=uuid4().hex, **traits)
+        self.on_msg(self._receive)
+
+    def _receive(self, _widget: Any, message: Mapping[str, Any], _buffers: Any) -> None:
+        try:
+            answer = self._answer(message)
+        except KvvizError as error:
+            answer = {"error": str(error)}
+        except KeyboardInterrupt:  # of what the page asked for: there is nobody else to tell
+            answer = {"error": "stopped from the keyboard; what ran until then is here"}
+        except Exception as error:  # the page must hear of it, whatever it was
+            answer = {"error": f"{type(error).__name__}: {error}"}
+        if answer is not None:
+            self.send({"id": message.get("id"), "side": message.get("side", 0), **answer})
+
+    def _answer(self, message: Mapping[str, Any]) -> dict[str, Any] | None:
+        """What to send back to the page; nothing where a trait says it."""
+        return {"error": f"the page asked for {message.get('do')!r}, which this version does not know"}
+
+    def _repr_mimebundle_(self, **options: Any) -> Any:
+        bundle = super()._repr_mimebundle_(**options)
+        data, metadata = bundle if isinstance(bundle, tuple) else (bundle or {}, {})
+        return {**self._still(), **data}, metadata
+
+    def _ipython_display_(self) -> None:
+        """Show the page, and behind it in an output of its own what a reader sees where the page cannot be."""
+        bundle, metadata = self._repr_mimebundle_()
+        still = self._still()
+        page = {kind: data for kind, data in bundle.items() if kind not in still or kind == "text/plain"}
+        display(page, metadata=metadata, raw=True)
+        if still.keys() - {"text/plain"}:
+            display(saved(self.still, still), raw=True)
+
+    def _still(self) -> dict[str, Any]:
+        """What a reader without a kernel sees, by mime type."""
+        return {"text/plain": repr(self)}

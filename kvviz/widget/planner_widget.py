@@ -1,0 +1,101 @@
+"""The `Planner` widget: how a runtime comes to its order of ops, event by event."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import traitlets
+
+from kvviz.engine.policy import Policy, Schedule
+from kvviz.errors import KvvizError
+from kvviz.graph.model import Graph
+from kvviz.runtimes.named_policies import find_policy
+from kvviz.runtimes.named_schedules import label, planning_events
+from kvviz.view.export import plan_to_html
+from kvviz.view.payload_plan import plan_payload
+from kvviz.widget.page_widget import STATIC, Page
+from kvviz.widget.still_image import still_plan
+
+
+class Planner(Page):
+    """Step through the planning of a graph.
+
+    Parameters
+    ----------
+    graph : Graph
+        Also a body.
+    outputs : sequence of str, optional
+        What is wanted; the graph's outputs by default.
+    policy : str, Policy or schedule
+        Whose planner.
+    height : int
+        Height in px.
+
+    Attributes
+    ----------
+    cursor : int
+        Number of the event that is shown; -1 before the first. Synced.
+    selection : dict or None
+        ``{"kind": "node", "id": …, "graph": 0}``. Synced.
+    events : tuple of PlanningEvent
+    order : tuple of str
+        Names of the ops in the order of the plan.
+    """
+
+    _esm = STATIC / "planner.js"
+
+    selection = traitlets.Dict(allow_none=True, default_value=None).tag(sync=True)
+
+    def __init__(
+        self,
+        graph: Graph,
+        outputs: Sequence[str] | None = None,
+        policy: str | Policy | Schedule = "rten",
+        height: int = 720,
+        **options: Any,
+    ) -> None:
+        self.graph = graph
+        self.events = planning_events(graph, outputs, policy)
+        self.policy = about(policy)
+        payload = plan_payload(graph, self.events, self.policy)
+        super().__init__(mode="planner", payload=payload, height=height, **options)
+
+    @property
+    def order(self) -> tuple[str, ...]:
+        """Names of the ops in the order in which they will run."""
+        return tuple(event.node.name for event in self.events if event.action == "pick" and event.node is not None)
+
+    def goto(self, event: int) -> None:
+        """Show an event by its number; -1 is before the first.
+
+        Raises
+        ------
+        KvvizError
+            If there is no such event.
+        """
+        if not -1 <= event < len(self.events):
+            raise KvvizError(f"event {event} does not exist; there are {len(self.events)}, numbered from 0")
+        self.cursor = event
+
+    def to_html(self, path: Any = None) -> str:
+        """The planner in one file that needs neither a kernel nor a network."""
+        return plan_to_html(self.graph, self.events, self.policy, path, event=self.cursor)
+
+    def _still(self) -> dict[str, Any]:
+        return still_plan(repr(self), self.events)
+
+    def __repr__(self) -> str:
+        return f"<Planner at event {self.cursor} of {len(self.events)}: {len(self.order)} ops, {self.policy['name']}>"
+
+
+def about(policy: str | Policy | Schedule) -> dict[str, str]:
+    """Name of a policy or schedule, and a sentence on it where it has one."""
+    if isinstance(policy, str):
+        try:
+            policy = find_policy(policy)
+        except KvvizError:  # the name of a schedule
+            return {"name": str(policy), "about": ""}
+    if isinstance(policy, Policy):
+        return {"name": policy.name, "about": policy.about}
+    return {"name": label(policy), "about": ""}
