@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import prod
 from typing import Any
-
-import numpy as np
 
 from kvviz.caches.cache_paths import Link, Way
 from kvviz.caches.control_values import Known
 from kvviz.caches.row_spans import count
+from kvviz.trace.element_types import nbytes as size_of
 from kvviz.trace.events import APPEND, IN_PLACE, NEW, POOL, VIEW
 from kvviz.trace.records import Cache, Rows
 
@@ -123,4 +121,4 @@ def _alive_at_once(known: Known, cache: Cache, storages: dict[int, int]) -> int:
 
 def nbytes(shape: tuple[int, ...] | None, dtype: Any) -> int:
     """Bytes of a value with a shape; 0 for others."""
-    return 0 if shape is None else prod(shape) * np.dtype(dtype).itemsize
+    return size_of(shape, dtype)

@@ -84,6 +84,11 @@ class Policy:
         """Whether it says itself where each output lives."""
         return self.homes is not None
 
+    @property
+    def decides(self) -> bool:
+        """It asks of each op whether it may run in place."""
+        return True
+
     def __call__(self, **options: Any) -> Policy:
         """The same runtime with other options, where it has any."""
         if self.variants is None:

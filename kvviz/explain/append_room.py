@@ -14,8 +14,9 @@ from kvviz.explain.sole_use import Unfixable
 from kvviz.graph.model import Node
 from kvviz.ops.registry import Grow
 from kvviz.trace import blockers as b
+from kvviz.trace.element_types import nbytes
 from kvviz.trace.events import APPEND, NEW, POOL, VIEW
-from kvviz.trace.lifetimes import Place, nbytes
+from kvviz.trace.lifetimes import Place
 from kvviz.trace.value_index import Index
 
 # Where a policy places outputs, they view what is packed, and copy everything else.

@@ -11,7 +11,8 @@ from kvviz.explain.kept_runs import keeps_all
 from kvviz.explain.peak_effect import held_input
 from kvviz.explain.units import buffer, count, short, size
 from kvviz.trace.blockers import NO_CAPACITY
-from kvviz.trace.lifetimes import Place, nbytes
+from kvviz.trace.element_types import nbytes
+from kvviz.trace.lifetimes import Place
 from kvviz.trace.value_index import Index
 
 

@@ -23,7 +23,7 @@ from kvviz.explain.units import short
 from kvviz.runtimes.rten.dispatch_rule import Rules
 from kvviz.runtimes.schedules import key_of
 from kvviz.trace.blockers import Blocker
-from kvviz.trace.lifetimes import nbytes
+from kvviz.trace.element_types import nbytes
 from kvviz.trace.value_index import Index, index_of
 
 

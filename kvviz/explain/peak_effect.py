@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from kvviz.trace.element_types import nbytes
 from kvviz.trace.events import NEW, POOL
-from kvviz.trace.lifetimes import Life, nbytes
+from kvviz.trace.lifetimes import Life
 from kvviz.trace.value_index import Index
 
 Curve = np.ndarray[Any, np.dtype[np.int64]]

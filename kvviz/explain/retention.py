@@ -10,7 +10,8 @@ from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 
 from kvviz.explain.units import short, size
-from kvviz.trace.lifetimes import Key, Life, nbytes
+from kvviz.trace.element_types import nbytes
+from kvviz.trace.lifetimes import Key, Life
 from kvviz.trace.value_index import Index
 
 # A view is small if it is at most this part of its block.
@@ -106,6 +107,9 @@ def _last_use(index: Index, key: Key) -> int:
 
 def _reason(index: Index, life: Life, members: list[Key], end: int) -> str:
     """Who held a storage last."""
+    told = _told(index, life)
+    if told:
+        return told
     for frame, name in members:
         if index.frames[frame].parent is None:
             text = _held_by_the_caller(index, life, frame, name)
@@ -117,7 +121,22 @@ def _reason(index: Index, life: Life, members: list[Key], end: int) -> str:
             return text
     if index.trace.policy.places_outputs:
         return f"the policy {index.trace.policy.name!r} keeps it to the end of its graph"
+    if not index.trace.policy.decides:
+        return "the recording never frees it"
     return "something that is not recorded holds it, as a sequence does"
+
+
+def _told(index: Index, life: Life) -> str:
+    """What the producer said of letting it go."""
+    frees = [free for free in index.trace.log.declared.frees if free.storage == life.storage]
+    refused = next((free for free in reversed(frees) if not free.done), None)
+    if refused is not None:
+        return f"it was to be freed after step {refused.after}, which was refused: {refused.why or 'no reason is told'}"
+    if frees:
+        return f"the recording frees it then: {frees[-1].why}"
+    if life.freed is not None and not index.trace.policy.decides:
+        return "the recording frees it then"
+    return ""
 
 
 def _held_by_the_caller(index: Index, life: Life, frame: int, name: str) -> str:

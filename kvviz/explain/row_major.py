@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from kvviz.engine.decide import rows_are_in_order
+from kvviz.trace.element_types import unit
 from kvviz.trace.events import VIEW
 from kvviz.trace.lifetimes import Place
 from kvviz.trace.regions import packed_strides
@@ -89,7 +90,7 @@ def _are_packed(strides: tuple[int, ...], place: Place, in_order: bool) -> bool:
     """Whether these are the strides of a row-major block, where there is a step to make."""
     if in_order and not rows_are_in_order(place.shape or (), strides, np.dtype(place.dtype).itemsize):
         return False
-    packed = packed_strides(place.shape, place.dtype)
+    packed = packed_strides(*unit(place.shape or (), place.dtype))
     return 0 in (place.shape or ()) or all(
         n == 1 or one == two for n, one, two in zip(place.shape or (), strides, packed)
     )

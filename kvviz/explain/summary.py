@@ -106,6 +106,10 @@ class Missed:
         return next((fix for fix in fixes if fix.saves > 0), fixes[0] if fixes else None)
 
 
+NOT_ASKED = "the recording says where outputs lie, and not what else could have run in place"
+"""What takes the place of the missed ops in a report on a trace whose runtime gave no reasons."""
+
+
 def counts(trace: Any, runs: int | None = None) -> Counts:
     """How the steps of a trace ran.
 

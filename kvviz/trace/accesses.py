@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from kvviz.trace.element_types import unit
 from kvviz.trace.events import APPEND, PASSED, POOL, VIEW, Output
 from kvviz.trace.lifetimes import Key
 from kvviz.trace.regions import packed_strides
@@ -190,7 +191,7 @@ class Touches:
         strides = place.strides
         appended = self._strides.get(place.storage, ())
         if strides is None:
-            strides = appended if len(appended) == len(shape) else packed_strides(shape, dtype)
+            strides = appended if len(appended) == len(shape) else packed_strides(*unit(shape, dtype))
         region = _bounded(place.offset, shape, dtype, strides)
         capacity = self.index.trace.log.storages[place.storage].capacity
         if region.low < 0 or region.high > capacity:

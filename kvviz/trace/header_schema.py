@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -77,6 +78,11 @@ def opsets(value: Any) -> bool:
     return type(value) is dict and all(count(version) for version in value.values())
 
 
+def moment(value: Any) -> bool:
+    """A finite number on some clock."""
+    return type(value) in (int, float) and abs(value) < math.inf
+
+
 VALUE = (str, Maybe(str), Maybe([dim]), str)
 NODE = (str, str, str, [str], [str], count, [str], int, [str], [(str, count)], Maybe(count), plain)
 GRAPH = {"name": str, "inputs": [VALUE], "outputs": [VALUE], "weights": [str], "opsets": opsets, "nodes": [NODE]}
@@ -85,6 +91,11 @@ ROWS = ([(count, count, int)], [(count, count)], Maybe([(count, count)]), count)
 CACHE_RUN = (count, count, count, count, int, count, count, count, count, count, count, [ROWS])
 CACHE = (str, str, str, str, Maybe(int), [CACHE_RUN])
 
+ACCESS = (count, bool, str, count, [count], str, Maybe([int]))
+TIME = (count, str, moment, moment)
+PLACE = (count, str, str, Maybe(count))
+FREE = (count, count, bool, str)
+
 
 def check_header(header: Any) -> None:
     """Raise ValueError or KeyError unless a trace's header is whole, and every number in it points to something."""
@@ -92,10 +103,11 @@ def check_header(header: Any) -> None:
         header,
         {
             "title": str,
-            "policy": (str, str, str, [str], bool),
+            "policy": (str, str, str, [str], bool, bool),
             "graphs": [GRAPH],
             "runs": [RUN],
             "caches": [CACHE],
+            "declared": {"accesses": [(count, [ACCESS])], "times": [TIME], "places": [PLACE], "frees": [FREE]},
             "totals": (count, count, count, count),
             "tokens": ([int], [int], Maybe([str]), bool),
             "refusals": [([count], [(count, mask)])],

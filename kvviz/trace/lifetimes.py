@@ -5,10 +5,7 @@ Invariant: at every step the storages that are alive here have as many bytes as 
 
 from __future__ import annotations
 
-from math import prod
 from typing import Any, NamedTuple
-
-import numpy as np
 
 from kvviz.trace.events import IN_PLACE, NEW, PASSED, POOL, VIEW, Op
 
@@ -65,11 +62,6 @@ class Life(NamedTuple):
     freed: int | None
     bytes: int
     grew: tuple[tuple[int, int], ...] = ()
-
-
-def nbytes(shape: tuple[int, ...] | None, dtype: Any) -> int:
-    """Bytes of a value; 0 for sequences and optionals."""
-    return 0 if shape is None else prod(shape) * np.dtype(dtype).itemsize
 
 
 class Walk:

@@ -17,6 +17,7 @@ import numpy as np
 
 from kvviz.collector import unwatched
 from kvviz.interrupts import held_back
+from kvviz.trace.declared import Declared
 from kvviz.trace.events import FrameEvent, Op, Output
 from kvviz.trace.storages import Storages
 
@@ -34,6 +35,8 @@ class Log(Sequence[Op]):
     ----------
     frames : list of FrameEvent
     storages : Storages
+    declared : Declared
+        What only some producers tell.
     allocated, copied, written, peak : int
         Bytes in all; the peak is of the runs so far.
     later : set of int
@@ -53,6 +56,7 @@ class Log(Sequence[Op]):
         "_whole",
         "allocated",
         "copied",
+        "declared",
         "facts",
         "forms",
         "frames",
@@ -70,6 +74,7 @@ class Log(Sequence[Op]):
     def __init__(self) -> None:
         self.frames: list[FrameEvent] = []
         self.storages = Storages()
+        self.declared = Declared()
         self.allocated = self.copied = self.written = self.peak = 0
         self.later: set[int] = set()
         self.grew: list[tuple[int, int, int]] = []

@@ -16,6 +16,8 @@ class PolicyFacts:
         Sentences for reasons that only this policy has.
     places_outputs : bool
         It says itself where each output lives.
+    decides : bool
+        It asked of each op whether it may run in place; a recording of another runtime tells what happened, not why.
     """
 
     name: str
@@ -23,3 +25,4 @@ class PolicyFacts:
     version: str = ""
     rules: tuple[str, ...] = ()
     places_outputs: bool = False
+    decides: bool = True

@@ -5,14 +5,12 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from functools import partial
-from math import prod
 from typing import Any
-
-import numpy as np
 
 from kvviz.graph.model import Node
 from kvviz.late import late
 from kvviz.trace.blockers import Blocker, BlockerCode, Decision, codes, rules
+from kvviz.trace.element_types import nbytes
 from kvviz.trace.events import APPEND, IN_PLACE, NEW, POOL, VIEW, Bind, FrameEvent, Op, Output
 
 
@@ -33,6 +31,8 @@ def decision_of(trace: Any, index: int) -> Decision:
     for position, mask in masks:
         blockers += (_blocker(trace, index, position, code) for code in codes(mask))
         blockers += (_rule(trace, index, position, number) for number in rules(mask))
+    if not trace.policy.decides:
+        return Decision(dispatch, names, shares, ())
     could_view = planned.views and not shares and node.inputs and not trace.policy.places_outputs
     if not taken and not masks and could_view and row.written:
         blockers.append(_blocker(trace, index, planned.views[0], _no_view(trace, index, planned.views[0])))
@@ -307,7 +307,7 @@ def _sizes(trace: Any, index: int, name: str, code: BlockerCode) -> str:
     axis = next((i for i, (n, m) in enumerate(zip(here.shape, out.shape)) if n != m), None)
     if axis is None or not here.shape[axis]:
         return ""
-    size = prod(here.shape) * np.dtype(here.dtype).itemsize
+    size = nbytes(here.shape, here.dtype)
     have = trace.log.storages[here.storage].capacity * here.shape[axis] // size if size else 0
     return f": it holds {have} rows along axis {axis}, and {out.shape[axis]} are needed"
 

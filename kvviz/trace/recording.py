@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from io import BytesIO
-from math import prod
 from typing import Any, overload
 
 import numpy as np
@@ -12,12 +11,16 @@ import numpy as np
 from kvviz.errors import ReplayError
 from kvviz.graph.model import Graph
 from kvviz.late import late
+from kvviz.trace.declared import Place
+from kvviz.trace.element_types import nbytes
 from kvviz.trace.events import HOW, POOL, VIEW
 from kvviz.trace.log import Log
 from kvviz.trace.reasons import decision_of, offset_of
 from kvviz.trace.records import Cache, Live, Placed, Run, Step, StorageRecord, TraceFrame
 from kvviz.trace.trace_reader import load
 from kvviz.trace.trace_writer import save
+
+_HOST = Place("host", "", None)
 
 
 class Trace:
@@ -111,7 +114,7 @@ class Trace:
             row = rows[id]
             path = () if row.parent is None else (*self._frames[row.parent].path, row.label)
             bindings = tuple(
-                Placed(name, storage, generation, how, shape, str(dtype), offset, None, _nbytes(shape, dtype))
+                Placed(name, storage, generation, how, shape, str(dtype), offset, None, nbytes(shape, dtype))
                 for name, storage, generation, how, shape, dtype, offset in row.bindings
             )
             order = tuple(planned.node for planned in row.program.order)
@@ -163,6 +166,7 @@ class Trace:
         for index, grown, more in self.log.grew:
             grew[grown] = (*grew.get(grown, ()), (index, more))
         records = []
+        places = self.log.declared.places
         born, name = -1, ""
         for s in self.log.storages:
             if s.origin == "weights":
@@ -172,7 +176,12 @@ class Trace:
                 # The elements of a sequence follow it, and are known by its name.
                 born, name = made.get(s.id, (born, name))
             died, larger = freed.get(s.id), grew.get(s.id, ())
-            records.append(StorageRecord(s.id, s.capacity, "host", s.origin, name, born, died, larger))
+            place = places.get(s.id, _HOST)
+            records.append(
+                StorageRecord(
+                    s.id, s.capacity, place.space, s.origin, name, born, died, larger, place.arena, place.address
+                )
+            )
         return records
 
     def step_of(self, frame: int, node_index: int) -> int | None:
@@ -337,11 +346,5 @@ def outs_of(trace: Trace, index: int) -> Iterator[Placed]:
             storage, generation, how, shape, dtype, offset, strides = where
             if offset is None:
                 offset = offset_of(trace, index)
-            nbytes = _nbytes(shape, dtype)
-            yield Placed(name, storage, generation, HOW[how], shape, str(dtype), offset, strides, nbytes)
-
-
-def _nbytes(shape: tuple[int, ...] | None, dtype: Any) -> int:
-    if shape is None:
-        return 0
-    return prod(shape) * np.dtype(dtype).itemsize
+            size = nbytes(shape, dtype)
+            yield Placed(name, storage, generation, HOW[how], shape, str(dtype), offset, strides, size)

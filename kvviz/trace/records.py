@@ -122,7 +122,8 @@ class StorageRecord:
     """One storage over its life: the step that made it or before which it came from outside, and the one it died with.
 
     ``born`` is -1 for what is there before the first step of all, ``freed`` is None while it lives. ``capacity`` is
-    that at the end; ``grew`` has (step, bytes) of every time that a runtime made the block larger.
+    that at the end; ``grew`` has (step, bytes) of every time that a runtime made the block larger. ``space`` is
+    ``"host"``, ``"dram"`` …; ``arena`` and ``address`` say where in it, if the producer told.
     """
 
     id: int
@@ -133,6 +134,8 @@ class StorageRecord:
     born: int
     freed: int | None
     grew: tuple[tuple[int, int], ...] = ()
+    arena: str = ""
+    address: int | None = None
 
 
 @dataclass(slots=True)

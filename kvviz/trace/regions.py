@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 
-
-def packed_strides(shape: Any, dtype: Any) -> tuple[int, ...]:
-    """Strides in bytes of a row-major block."""
-    strides, size = [], np.dtype(dtype).itemsize
+def packed_strides(shape: Any, size: int) -> tuple[int, ...]:
+    """Strides in bytes of a row-major block of elements of so many bytes."""
+    strides = []
     for n in reversed(shape):
         strides.append(size)
         size *= n

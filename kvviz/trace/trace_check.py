@@ -11,8 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import numpy as np
-
+from kvviz.trace.element_types import unit
 from kvviz.trace.events import APPEND, BINDINGS, NEW
 from kvviz.trace.reasons import offset_of
 
@@ -26,6 +25,7 @@ def check_trace(trace: Any) -> None:
     _expect(all(storage < len(storages) for storage in trace.log.later), "a storage that there is not")
     _check_runs(trace)
     _check_growth(trace)
+    _check_declared(trace)
     known: list[set[str]] = []
     opened = 0
     for number, frame in enumerate(frames):
@@ -60,6 +60,20 @@ def check_trace(trace: Any) -> None:
     _check_caches(trace)
 
 
+def _check_declared(trace: Any) -> None:
+    """Everything that was declared is about an op and a storage that there are."""
+    declared, ops, storages = trace.log.declared, len(trace.log), trace.log.storages
+    told = (*declared.accesses, *declared.times, *(free.after for free in declared.frees))
+    _expect(all(op < ops for op in told), "an op that there is not")
+    touched = [access for accesses in declared.accesses.values() for access in accesses]
+    named = (*(a.storage for a in touched), *declared.places, *(free.storage for free in declared.frees))
+    _expect(all(storage < len(storages) for storage in named), "a storage that there is not")
+    for access in touched:
+        capacity = storages[access.storage].capacity
+        _check_place(capacity, True, access.shape, access.dtype, access.offset, access.strides)
+    _expect(all(timing.start <= timing.end for timing in declared.times.values()), "an op that ends before it starts")
+
+
 def _check_runs(trace: Any) -> None:
     last = 0
     for run in trace.runs:
@@ -87,7 +101,7 @@ def _check_place(
         return
     _expect(len(shape) <= 64 and (strides is None or len(strides) == len(shape)), "a shape")
     _expect(-LARGEST < offset < LARGEST and math.prod(shape) < LARGEST, f"a value at {offset}")
-    size = np.dtype(dtype).itemsize
+    shape, size = unit(tuple(shape), dtype)
     low = high = offset
     if math.prod(shape):
         if strides is None:

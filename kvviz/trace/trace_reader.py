@@ -12,6 +12,8 @@ import numpy as np
 
 from kvviz.errors import LoadError
 from kvviz.graph.model import Graph, Node, Value
+from kvviz.trace.declared import Access, Declared, Free, Place, Timing
+from kvviz.trace.element_types import is_known
 from kvviz.trace.events import Bind, FrameEvent
 from kvviz.trace.header_schema import below, check, check_header
 from kvviz.trace.log import Log
@@ -61,14 +63,15 @@ def _rebuild(header: dict[str, Any], columns: dict[str, bytes], make: Callable[.
     log = Log()
     log.later.update(header["later"])
     log.grew += map(tuple, header["grew"])
+    log.declared = _declared(header["declared"])
     for frame in header["frames"]:
         log.frames.append(_frame(frame, programs, log.frames))
     refusals = [(tuple(taken), _tuples(masks)) for taken, masks in header["refusals"]]
     forms = [_form(*form) for form in header["forms"]]
     unpack(log, columns, nodes, refusals, forms)
     log.peak, log.copied, log.written, log.allocated = header["totals"]
-    name, about, version, rules, places = header["policy"]
-    policy = PolicyFacts(name, about, version, tuple(rules), places)
+    name, about, version, rules, places, decides = header["policy"]
+    policy = PolicyFacts(name, about, version, tuple(rules), places, decides)
     trace = make(log.frames[0].program.graph, policy, log, header["title"])
     trace.runs = [Run(i, *values) for i, values in enumerate(header["runs"])]
     check([run.last for run in trace.runs], [below(len(log) + 1)])
@@ -161,9 +164,25 @@ def _bound(name: str, storage: int, generation: int, how: str, shape: Any, dtype
     return Bind(name, storage, generation, how, shape, _dtype(dtype, shape), offset)
 
 
+def _declared(saved: dict[str, list[Any]]) -> Declared:
+    return Declared(
+        {op: tuple(_access(*access) for access in accesses) for op, accesses in saved["accesses"]},
+        {op: Timing(*timing) for op, *timing in saved["times"]},
+        {storage: Place(*place) for storage, *place in saved["places"]},
+        [Free(*free) for free in saved["frees"]],
+    )
+
+
+def _access(storage: int, writes: bool, value: str, offset: int, shape: Any, dtype: str, strides: Any) -> Access:
+    shape = tuple(shape)
+    return Access(
+        storage, writes, value, offset, shape, _dtype(dtype, shape), None if strides is None else tuple(strides)
+    )
+
+
 def _dtype(name: str, shape: tuple[int, ...] | None) -> str:
     """The name of an element type, checked; what has no shape is a sequence or an optional, with any name."""
     if shape is not None:
         # NumPy takes many abbreviations and descriptions; what was written is the name of one type.
-        check(name, lambda name: len(name) > 2 and str(np.dtype(name)) == name)
+        check(name, lambda name: len(name) > 2 and is_known(name))
     return name

@@ -15,7 +15,7 @@ from kvviz.trace.log_columns import pack
 from kvviz.trace.packed_file import write_packed
 from kvviz.trace.program import OpNode, Program
 
-FORMAT = 5
+FORMAT = 6
 # Elements of the longest attribute that is kept: what says how an op works, and no weights.
 _LONGEST = 64
 
@@ -39,7 +39,7 @@ def save(trace: Any, path: Any) -> None:
         "title": trace.title,
         "policy": [
             *(trace.policy.name, trace.policy.about, trace.policy.version),
-            *(list(trace.policy.rules), trace.policy.places_outputs),
+            *(list(trace.policy.rules), trace.policy.places_outputs, trace.policy.decides),
         ],
         "graphs": described,
         "programs": [_program(program, graphs, numbers) for program in programs],
@@ -56,6 +56,7 @@ def save(trace: Any, path: Any) -> None:
             ]
             for r in trace.runs
         ],
+        "declared": log.declared.as_lists(),
         "caches": [_cache(cache) for cache in trace.caches],
         "totals": [trace.peak_bytes, trace.bytes_copied, trace.bytes_written, trace.bytes_allocated],
         "tokens": [trace.prompt, trace.tokens, trace.words, trace.interrupted],

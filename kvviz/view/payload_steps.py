@@ -6,16 +6,14 @@ Invariant: what is told of a step here equals what its `Step` record and `explai
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import prod
 from typing import Any
-
-import numpy as np
 
 from kvviz.explain.phrases import UNKNOWN, Grown, Out, main_output, tell, tell_rule
 from kvviz.explain.sentences import grown_by, in_weights
 from kvviz.explain.summary import distinct
 from kvviz.explain.units import dims
 from kvviz.trace.blockers import Blocker, BlockerCode
+from kvviz.trace.element_types import nbytes as size_of
 from kvviz.trace.events import HOW, Op
 from kvviz.trace.reasons import decision_of, is_missed
 from kvviz.view.packed_columns import Columns, Strings
@@ -39,7 +37,7 @@ class Values:
         found = self._known.get(key)
         if found is None:
             text = dims(shape)
-            nbytes = 0 if shape is None else prod(shape) * np.dtype(dtype).itemsize
+            nbytes = size_of(shape, dtype)
             found = self._known[key] = (self._strings(f"{dtype} {text}".strip()), nbytes, text)
         return found
 
@@ -143,7 +141,8 @@ class StepColumns:
             bodies=self._bodies.get((frame_id, fact.key), ()) if control else None,
             grown=grown,
         )
-        why = tell_rule(hows, taken=mask > 0 or bool(taken), blockers=blockers, control=control, foreign=foreign)
+        facts = {"taken": mask > 0 or bool(taken), "control": control, "foreign": foreign}
+        why = tell_rule(hows, blockers=blockers, **facts) if self.trace.policy.decides else ""
         text, reason, note = self.strings(sentence), self.strings(why), self.strings(planned.note)
         self._steps.append(
             (self._number[frame_id], fact.number, flags, mask, live, allocated, copied, written, text, reason, note)

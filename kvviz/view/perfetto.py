@@ -1,6 +1,7 @@
 """A trace as Chrome trace JSON, which Perfetto and chrome://tracing open.
 
-One microsecond stands for one step: time on the axis is the order of ops, not how long they took.
+Where the recording tells no times, one microsecond stands for one step: time is the order of ops, not how long they
+took. Ops that have times lie on the track of their lane.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from kvviz.view.steps_table import memory_word
 
 _PROCESS = 1
 _RUNS = 0
+_LANES = 1000  # tracks of lanes come behind those of frames
 
 
 def export_perfetto(trace: Any, path: str | os.PathLike[str]) -> None:
@@ -40,10 +42,13 @@ def perfetto_events(trace: Any) -> list[dict[str, Any]]:
     depths = sorted({len(frame.path) for frame in frames})
     events += [_name("thread_name", depth + 1, f"depth {depth}" if depth else "main graph") for depth in depths]
     for run in trace.runs:
-        if run.last > run.first:
+        if run.last > run.first and not trace.log.declared.times:
             args = {"peak bytes": run.peak_bytes, "bytes copied": run.bytes_copied, "bytes written": run.bytes_written}
             events.append(_slice(run_label(trace, run.index), _RUNS, run.first, run.last - run.first, args))
     starts = _body_starts(trace)
+    times = trace.log.declared.times
+    lanes = {lane: _LANES + i for i, lane in enumerate(dict.fromkeys(timing.lane for timing in times.values()))}
+    events += [_name("thread_name", track, lane or "ops") for lane, track in lanes.items()]
     for step in trace.steps:
         # A control node is logged after the ops of its body: its slice begins where the first of them began.
         start = starts.get((step.frame_id, id(step.graph_node)), step.index)
@@ -55,8 +60,13 @@ def perfetto_events(trace: Any) -> list[dict[str, Any]]:
             "copied": step.copied,
             "what": sentence(step, trace),
         }
-        events.append(_slice(step.op_type, len(step.frame) + 1, start, step.index + 1 - start, args))
-        events.append(_counter("live bytes", step.index, {"bytes": step.live_bytes}))
+        timing = times.get(step.index)
+        if timing is None:
+            events.append(_slice(step.op_type, len(step.frame) + 1, start, step.index + 1 - start, args))
+        else:
+            events.append(_slice(step.op_type, lanes[timing.lane], timing.start, timing.end - timing.start, args))
+        at = step.index if timing is None else timing.start
+        events.append(_counter("live bytes", at, {"bytes": step.live_bytes}))
     for cache in trace.caches:
         for run, rows in zip(trace.runs, cache.runs):
             events.append(
@@ -83,9 +93,9 @@ def _name(kind: str, track: int, name: str) -> dict[str, Any]:
     return {"ph": "M", "pid": _PROCESS, "tid": track, "name": kind, "args": {"name": name}}
 
 
-def _slice(name: str, track: int, start: int, length: int, args: dict[str, Any]) -> dict[str, Any]:
+def _slice(name: str, track: int, start: float, length: float, args: dict[str, Any]) -> dict[str, Any]:
     return {"ph": "X", "pid": _PROCESS, "tid": track, "name": name, "ts": start, "dur": length, "args": args}
 
 
-def _counter(name: str, at: int, values: dict[str, int]) -> dict[str, Any]:
+def _counter(name: str, at: float, values: dict[str, int]) -> dict[str, Any]:
     return {"ph": "C", "pid": _PROCESS, "tid": _RUNS, "name": name, "ts": at, "args": values}

@@ -10,7 +10,7 @@ from kvviz.explain.diagnose import Report
 from kvviz.explain.kept_runs import in_kept_runs, keeps_all, told_steps
 from kvviz.explain.peak import GROUPS, Peak
 from kvviz.explain.retention_groups import HeldGroup, held_groups
-from kvviz.explain.summary import Missed, best_fixes, nearest
+from kvviz.explain.summary import NOT_ASKED, Missed, best_fixes, nearest
 from kvviz.explain.units import buffer, count, short, size, with_short_names
 from kvviz.view.palette import OWNERS, STATES, Look
 from kvviz.view.report_data import before_or_in
@@ -72,8 +72,9 @@ def report_html(found: Report) -> str:
         f"<p><b>{escape(short(trace.title))}</b> · policy {escape(trace.policy.name)} · "
         f"{told_steps(trace)} · {whose}peak {size(trace.peak_bytes)} · "
         f"{size(trace.bytes_allocated)} allocated · {size(trace.bytes_copied)} copied</p>"
-        f'<p class="soft">{c.in_place:,} ops in place, {count(c.views, "view")}, {c.missed:,} missed, '
-        f"{c.cannot:,} cannot, which spent {size(c.cannot_bytes)}{_kept(trace)}</p>"
+        f'<p class="soft">{c.in_place:,} ops in place, {count(c.views, "view")}, '
+        + (f"{c.missed:,} missed, {c.cannot:,} cannot, which spent " if trace.policy.decides else f"{c.cannot:,} with ")
+        + f"{size(c.cannot_bytes)}{'' if trace.policy.decides else ' of new memory'}{_kept(trace)}</p>"
     )
     parts = [head, _missed(trace, found.missed), _peak(trace, found.peak), _order(found), _held(found), _caches(found)]
     return f'<div class="kvviz-report"><style>{_STYLE}</style>{"".join(parts)}</div>'
@@ -85,6 +86,8 @@ def _kept(trace: Any) -> str:
 
 
 def _missed(trace: Any, entries: Sequence[Missed]) -> str:
+    if not trace.policy.decides:
+        return f"<h4>Missed in place</h4><p>{NOT_ASKED.capitalize()}.</p>"
     if not entries:
         return "<h4>Missed in place</h4><p>Nothing: every op that could run in place did, or had nothing to spare.</p>"
     total = f"{size(sum(entry.bytes for entry in entries))} in {count(len(entries), 'node')}{_kept(trace)}"

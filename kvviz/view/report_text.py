@@ -13,7 +13,7 @@ from kvviz.explain.diagnose import Report, explain
 from kvviz.explain.kept_runs import in_kept_runs, keeps_all, kept_runs, told_steps
 from kvviz.explain.peak import Peak, PeakPart
 from kvviz.explain.retention_groups import held_groups
-from kvviz.explain.summary import Missed, best_fixes, nearest
+from kvviz.explain.summary import NOT_ASKED, Missed, best_fixes, nearest
 from kvviz.explain.units import buffer, count, short, size, with_short_names
 from kvviz.view.payload_runs import run_label
 from kvviz.view.report_data import before_or_in, model_facts, moved_outside, totals
@@ -88,7 +88,12 @@ def _totals(trace: Any) -> list[str]:
 
 def _numbers(found: Report) -> str:
     c = found.counts
-    parts = [f"{c.in_place:,} in place", count(c.views, "view"), f"{c.missed:,} missed", f"{c.cannot:,} cannot"]
+    parts = [f"{c.in_place:,} in place", count(c.views, "view")]
+    parts += (
+        [f"{c.missed:,} missed", f"{c.cannot:,} cannot"]
+        if found.trace.policy.decides
+        else [f"{c.cannot:,} with new memory"]
+    )
     parts += [count(c.bodies, "control node")] if c.bodies else []
     return f"ops: {', '.join(parts)}{_kept(found.trace)}"
 
@@ -146,6 +151,8 @@ def _missed_lines(report: Report) -> list[str]:
     """The nodes that spent most, each with its reason; then the largest of the others that have a fix."""
     trace, found = report.trace, report.missed
     cannot = report.counts.cannot_bytes
+    if not trace.policy.decides:
+        return [f"missed in place: {NOT_ASKED}"]
     others = f"; ops that cannot by kind spent {size(cannot)}" if cannot else ""
     if not found:
         return [f"nothing missed: every op that could run in place did, or had nothing to spare{others}{_kept(trace)}"]

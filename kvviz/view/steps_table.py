@@ -25,6 +25,8 @@ COLUMNS = (
     ("live", "live", True, 12),
     ("sentence", "what happened", False, 160),
 )
+# Of a recording that tells when its ops ran.
+_TIMES = (("lane", "lane", False, 16), ("start", "start", True, 12), ("end", "end", True, 12))
 _SHOWN_ROWS = 60
 _SIZES = {
     "written",
@@ -128,11 +130,13 @@ def steps_table(trace: Any, steps: Iterable[int] | None = None) -> Table:
         Which ones, by index; all by default.
     """
     wanted = range(len(trace.steps)) if steps is None else steps
-    return Table([step_row(trace, trace.steps[i]) for i in wanted], title=trace.title)
+    columns = (*COLUMNS[:-1], *_TIMES, COLUMNS[-1]) if trace.log.declared.times else COLUMNS
+    return Table([step_row(trace, trace.steps[i]) for i in wanted], columns, trace.title)
 
 
 def step_row(trace: Any, step: Any) -> dict[str, Any]:
     """One step as plain values."""
+    timing = trace.log.declared.times.get(step.index)
     return {
         "step": step.index,
         "run": step.run,
@@ -145,6 +149,7 @@ def step_row(trace: Any, step: Any) -> dict[str, Any]:
         "copied": step.copied,
         "allocated": step.allocated,
         "live": step.live_bytes,
+        **({} if timing is None else timing._asdict()),
         "sentence": sentence(step, trace),
     }
 

@@ -1,0 +1,57 @@
+"""Element types of values: NumPy's, and block types, which pack several elements into some bytes together.
+
+Sizes of block types: the ``block_*`` structs of ggml (``ggml/src/ggml-common.h``), each with its static assertion.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+
+BLOCKS: dict[str, tuple[int, int]] = {
+    "q4_0": (32, 18),
+    "q4_1": (32, 20),
+    "q5_0": (32, 22),
+    "q5_1": (32, 24),
+    "q8_0": (32, 34),
+    "q8_1": (32, 36),
+    "q2_K": (256, 84),
+    "q3_K": (256, 110),
+    "q4_K": (256, 144),
+    "q5_K": (256, 176),
+    "q6_K": (256, 210),
+    "q8_K": (256, 292),
+    "iq4_nl": (32, 18),
+    "mxfp4": (32, 17),
+}
+"""Block types: elements of a block, which lie along the last axis, and its bytes."""
+
+
+def nbytes(shape: tuple[int, ...] | None, dtype: Any) -> int:
+    """Bytes of a row-major value; 0 for what is no tensor."""
+    if shape is None:
+        return 0
+    block = BLOCKS.get(dtype) if isinstance(dtype, str) else None
+    if block is None:
+        return prod(shape) * np.dtype(dtype).itemsize
+    return prod(shape[:-1]) * -(-shape[-1] // block[0]) * block[1] if shape else block[1]
+
+
+def unit(shape: tuple[int, ...], dtype: Any) -> tuple[tuple[int, ...], int]:
+    """A shape in whole blocks and the bytes of one; the shape itself and the bytes of an element for other types."""
+    block = BLOCKS.get(dtype) if isinstance(dtype, str) else None
+    if block is None:
+        return shape, np.dtype(dtype).itemsize
+    return (*shape[:-1], -(-shape[-1] // block[0])) if shape else (1,), block[1]
+
+
+def is_known(dtype: str) -> bool:
+    """Whether a name is a block type, or a full one of NumPy's."""
+    if dtype in BLOCKS:
+        return True
+    try:
+        return str(np.dtype(dtype)) == dtype
+    except TypeError:
+        return False

@@ -1,0 +1,314 @@
+"""Writing a trace by hand: for any runtime that can tell which op touched which bytes.
+
+A writer is told storages, values in them, and ops; `Writer.finish` gives a `Trace` that every reader takes. Nothing is
+inferred: an op writes what it is said to write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from kvviz.errors import KvvizError
+from kvviz.graph.model import Graph, Node, Value
+from kvviz.trace.declared import Access, Free, Place, Timing
+from kvviz.trace.element_types import BLOCKS, is_known, nbytes, unit
+from kvviz.trace.events import BINDINGS, IN_PLACE, NEW, VIEW, Bind, FrameEvent
+from kvviz.trace.log import Log
+from kvviz.trace.policy_facts import PolicyFacts
+from kvviz.trace.program import OpNode, Program
+from kvviz.trace.recording import Trace
+from kvviz.trace.records import Run
+from kvviz.trace.regions import packed_strides
+
+
+class Writer:
+    """Collects what a runtime did, and makes a trace of it.
+
+    Parameters
+    ----------
+    title : str
+    runtime, about : str
+        Who decided where outputs lie, and one sentence on it.
+
+    Examples
+    --------
+    >>> w = Writer("one copy")
+    >>> cache = w.value("cache", (8,), "float32", w.storage(32, origin="caller"))
+    >>> w.bind(cache, "donated")
+    >>> row = w.value("row", (2,), "float32")
+    >>> w.op("NEW", outputs=[row])
+    0
+    >>> view = w.value("cache (view)", (2,), "float32", w.storage_of(cache), offset=8)
+    >>> w.op("CPY", inputs=[row, cache], reads=[row], outputs=[view], writes=[view])
+    1
+    >>> w.finish([view]).steps[1].outs[0].how
+    'in place'
+    """
+
+    def __init__(self, title: str, runtime: str = "recorded", about: str = "") -> None:
+        self.title = title
+        self.policy = PolicyFacts(runtime, about, decides=False)
+        self.log = Log()
+        self._names: list[str] = []  # of values, by id
+        self._labels: dict[str, int] = {}
+        self._where: list[tuple[int, int, tuple[int, ...], Any, Any]] = []  # storage, offset, shape, dtype, strides
+        self._generation: dict[int, int] = {}
+        self._alive: set[int] = set()
+        self._live = 0
+        self._runs: list[_Run] = []
+        self._ops = 0
+        self._freed: dict[int, list[int]] = {}
+        self._bound: dict[int, str] = {}
+
+    def storage(
+        self,
+        nbytes: int,
+        *,
+        origin: str = "run",
+        space: str = "host",
+        arena: str = "",
+        address: int | None = None,
+    ) -> int:
+        """A block of memory; two lives at one address of an arena are two storages.
+
+        Parameters
+        ----------
+        nbytes : int
+            Its capacity.
+        origin : str
+            ``"weights"``, ``"caller"``, ``"donated"``, ``"run"`` or ``"pool"``.
+        space, arena, address
+            Where it lies, if not simply in the host's memory.
+        """
+        if nbytes < 0:
+            raise KvvizError(f"a storage of {nbytes} bytes")
+        self.log.storages.add(nbytes, origin)
+        number = len(self.log.storages) - 1
+        if (space, arena, address) != ("host", "", None):
+            self.log.declared.places[number] = Place(space, arena, address)
+        return number
+
+    def value(
+        self,
+        name: str,
+        shape: Sequence[int],
+        dtype: Any,
+        storage: int | None = None,
+        offset: int = 0,
+        strides: Sequence[int] | None = None,
+    ) -> int:
+        """A value in a storage, by default in one of its own; names may repeat.
+
+        Parameters
+        ----------
+        shape : sequence of int
+            In elements.
+        dtype : str or numpy.dtype
+            NumPy's types, and block types such as ``"q8_0"``.
+        offset : int
+            Bytes from the start of the storage.
+        strides : sequence of int, optional
+            In bytes; of a block type the last one is from block to block. A row-major block by default.
+
+        Raises
+        ------
+        KvvizError
+            If the type is not known or the value does not lie in its storage.
+        """
+        if not is_known(str(dtype)):
+            raise KvvizError(f"value {name!r} has the unknown element type {dtype!r}")
+        shape, dtype = tuple(shape), str(dtype)
+        size = nbytes(shape, dtype)
+        if storage is None:
+            storage = self.storage(size)
+        steps, item = unit(shape, dtype)
+        reach = size if strides is None else sum((n - 1) * abs(s) for n, s in zip(steps, strides)) + item
+        if not 0 <= offset <= self.log.storages[storage].capacity - reach * bool(size):
+            held = self.log.storages[storage].capacity
+            raise KvvizError(f"value {name!r} lies at bytes {offset} to {offset + reach} of {held} in B{storage}")
+        times = self._labels[name] = self._labels.get(name, 0) + 1
+        self._names.append(name if times == 1 else f"{name}#{times}")
+        self._where.append((storage, offset, shape, dtype, None if strides is None else tuple(strides)))
+        return len(self._names) - 1
+
+    def storage_of(self, value: int) -> int:
+        """The storage that a value lies in."""
+        return self._where[value][0]
+
+    def begin_run(self, text: str = "") -> None:
+        """Begin another run: a forward pass, or a program given to a device. What was bound stays bound."""
+        if self._runs and not self._runs[-1].rows:
+            self._runs.pop()
+        self._runs.append(_Run(self._ops, text))
+
+    def bind(self, value: int, how: str = "borrowed") -> None:
+        """A value that runs start with: a ``"weight"``, ``"borrowed"``, ``"donated"``, or ``"passed"`` by a run."""
+        if how not in BINDINGS:
+            raise KvvizError(f"a value is bound as one of {', '.join(BINDINGS)}, not {how!r}")
+        self._hold(self._where[value][0])
+        self._bound[value] = how
+
+    def _use(self, value: int) -> None:
+        """Let the run begin with a value that it reads and does not make."""
+        run = self._run()
+        if value not in run.made and value not in run.bound:
+            if value not in self._bound:
+                self.bind(value, "passed" if any(value in earlier.made for earlier in self._runs) else "borrowed")
+            storage, offset, shape, dtype, _ = self._where[value]
+            generation = self._generation.get(storage, 0)
+            how = self._bound[value]
+            run.bound[value] = Bind(self._names[value], storage, generation, how, shape, dtype, offset)
+
+    def op(
+        self,
+        op_type: str,
+        inputs: Sequence[int] = (),
+        outputs: Sequence[int] = (),
+        *,
+        name: str = "",
+        reads: Sequence[int] | None = None,
+        writes: Sequence[int] | None = None,
+        copied: int = 0,
+        lane: str = "",
+        start: float | None = None,
+        end: float | None = None,
+    ) -> int:
+        """An op that ran; gives its step.
+
+        Parameters
+        ----------
+        inputs : sequence of int
+            Values that it depends on: the edges that the graph declares.
+        outputs : sequence of int
+            Values that it makes. One in a storage that is used already and that is not written is a view.
+        reads, writes : sequence of int, optional
+            Values whose bytes it touches; by default all inputs, and the outputs whose storages are new.
+        copied : int
+            Bytes that it merely moved.
+        lane, start, end
+            Where and when it ran on the timeline, where time is not the step number.
+        """
+        run = self._run()
+        for value in inputs:
+            self._use(value)
+        fresh = [value for value in outputs if self._where[value][0] not in self._alive]
+        writes = fresh if writes is None else writes
+        allocated = sum(self._hold(self._where[value][0]) for value in fresh)
+        placed = []
+        for value in outputs:
+            storage, offset, shape, dtype, strides = self._where[value]
+            how = NEW if value in fresh else IN_PLACE if value in writes else VIEW
+            if how == IN_PLACE:
+                self._generation[storage] = self._generation.get(storage, 0) + 1
+            told = strides if how == NEW or strides is not None else packed_strides(*unit(shape, dtype))
+            placed.append((storage, self._generation.get(storage, 0), how, shape, dtype, offset, told))
+        name = name or (self._names[outputs[0]] if outputs else op_type)
+        times = run.names[name] = run.names.get(name, 0) + 1
+        node = Node(
+            name if times == 1 else f"{name}#{times}",
+            op_type,
+            "",
+            tuple(self._names[value] for value in inputs),
+            tuple(self._names[value] for value in outputs),
+            len(run.nodes),
+        )
+        run.nodes.append(node)
+        run.made.update(outputs)
+        step = self._ops
+        self._ops += 1
+        touched = [(value, False) for value in (inputs if reads is None else reads)] + [(v, True) for v in writes]
+        self.log.declared.accesses[step] = tuple(self._access(value, written) for value, written in touched)
+        if start is not None and end is not None:
+            self.log.declared.times[step] = Timing(lane, start, end)
+        written = sum(nbytes(*self._where[value][2:4]) for value in writes)
+        over = {storage for storage, _, how, *_ in placed if how == IN_PLACE}
+        taken = [i for i, value in enumerate(inputs) if self._where[value][0] in over][:1]
+        run.rows.append((tuple(taken), tuple(placed), allocated, copied, written, self._live))
+        run.peak = max(run.peak, self._live)
+        return step
+
+    def transfer(self, source: int, target: int, *, lane: str = "", start: float = 0.0, end: float = 0.0) -> int:
+        """Bytes that went from one space to another; an op of its own, all of whose bytes are copied."""
+        size = nbytes(*self._where[target][2:4])
+        return self.op("transfer", [source], [target], copied=size, lane=lane, start=start, end=end)
+
+    def free(self, storage: int, why: str = "", done: bool = True) -> None:
+        """A storage that is let go after the last op, or, where it is not ``done``, was asked to be and stays."""
+        if storage not in self._alive:
+            raise KvvizError(f"B{storage} is not alive")
+        if why or not done:
+            self.log.declared.frees.append(Free(self._ops - 1, storage, done, why))
+        if done:
+            self._alive.discard(storage)
+            self._live -= self.log.storages[storage].capacity
+            self._freed.setdefault(self._ops - 1, []).append(storage)
+
+    def finish(self, outputs: Sequence[int] = ()) -> Trace:
+        """The trace; ``outputs`` are the values that the last run hands out."""
+        names = tuple(self._names[value] for value in outputs)
+        log, runs = self.log, []
+        for number, run in enumerate(self._runs):
+            last = names if run is self._runs[-1] else ()
+            graph = self._graph(run, last)
+            program = Program(graph, [OpNode(node, i) for i, node in enumerate(graph.nodes)], last)
+            frame = FrameEvent(program, None, None, "", None, number, run.first)
+            frame.bindings = tuple(run.bound.values())
+            log.frames.append(frame)
+            for step, (op, (taken, placed, *counts)) in enumerate(zip(program.order, run.rows), run.first):
+                log.write((number, op, taken, (), placed, tuple(self._freed.get(step, ())), *counts))
+            allocated, copied, written = (sum(row[k] for row in run.rows) for k in (2, 3, 4))
+            stop = run.first + len(run.rows)
+            runs.append(Run(number, run.first, stop, None, run.text, run.peak, copied, written, allocated))
+            log.allocated, log.copied = log.allocated + allocated, log.copied + copied
+            log.written, log.peak = log.written + written, max(log.peak, run.peak)
+        if not runs:
+            raise KvvizError(f"{self.title!r} has no op")
+        trace = Trace(log.frames[0].program.graph, self.policy, log, self.title)
+        trace.runs = runs
+        return trace
+
+    def _graph(self, run: _Run, outputs: tuple[str, ...]) -> Graph:
+        bound = [(bind.name, bind) for bind in run.bound.values()]
+        inputs = tuple(Value(name, _numpy(bind.dtype), bind.shape) for name, bind in bound if bind.how != "weight")
+        weights = {name: np.empty(0) for name, bind in bound if bind.how == "weight"}
+        return Graph(self.title, inputs, tuple(map(Value, outputs)), tuple(run.nodes), weights)
+
+    def _run(self) -> _Run:
+        if not self._runs:
+            self.begin_run()
+        return self._runs[-1]
+
+    def _hold(self, storage: int) -> int:
+        """Bytes that come alive with a storage; 0 where it is alive already."""
+        if storage in self._alive:
+            return 0
+        self._alive.add(storage)
+        self._live += self.log.storages[storage].capacity
+        return self.log.storages[storage].capacity
+
+    def _access(self, value: int, writes: bool) -> Access:
+        storage, *where = self._where[value]
+        return Access(storage, writes, self._names[value], *where)
+
+
+class _Run:
+    """A run while it is written."""
+
+    __slots__ = ("bound", "first", "made", "names", "nodes", "peak", "rows", "text")
+
+    def __init__(self, first: int, text: str) -> None:
+        self.first = first
+        self.text = text
+        self.bound: dict[int, Bind] = {}
+        self.made: set[int] = set()
+        self.nodes: list[Node] = []
+        self.rows: list[tuple[Any, ...]] = []
+        self.names: dict[str, int] = {}
+        self.peak = 0
+
+
+def _numpy(dtype: Any) -> np.dtype | None:
+    return None if dtype in BLOCKS else np.dtype(dtype)
