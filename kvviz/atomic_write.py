@@ -25,15 +25,7 @@ def replacing(path: Any) -> Iterator[IO[bytes]]:
     A link is followed, and the permissions of an old file are kept. What is no regular file (a pipe, a terminal), and
     an open file in place of a path, is written to directly.
 
-    Raises
-    ------
-    SaveError
-        If the file cannot be written; the old one is as it was.
-
-    Examples
-    --------
-    >>> with replacing("report.json") as file:                                  # doctest: +SKIP
-    ...     file.write(b"{}")
+    Raises `SaveError`: if the file cannot be written; the old one is as it was.
     """
     if hasattr(path, "write"):
         yield path
@@ -66,10 +58,7 @@ def replacing_files(folder: Path, last: str) -> Iterator[Path]:
     """A folder to write several files into that belong together; they move to ``folder`` when all of them are there,
     and the one called ``last``, which makes the others complete, at the end.
 
-    Raises
-    ------
-    SaveError
-        If something cannot be written; the old files are as they were.
+    Raises `SaveError`: if something cannot be written; the old files are as they were.
     """
     with _told(folder):
         folder.mkdir(parents=True, exist_ok=True)

@@ -48,15 +48,9 @@ _FOR_RUNNING = ("inputs", "dim", "prompt", "text", "policy", "kv_capacity", *_FO
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line.
 
-    Parameters
-    ----------
-    arguments : sequence of str, optional
-        Without the program's name; those of the process by default.
+    ``arguments``: without the program's name; those of the process by default.
 
-    Returns
-    -------
-    int
-        Exit status: 0, or 2 where the input was wrong.
+    Returns exit status: 0, or 2 where the input was wrong.
     """
     line, rest = list(sys.argv[1:] if arguments is None else arguments), []
     if line[:1] == ["lab"] and line[1:] not in (["-h"], ["--help"]):

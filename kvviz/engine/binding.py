@@ -30,21 +30,12 @@ def dtype_of(value: Any) -> Any:
 def check_inputs(graph: Graph, inputs: Mapping[str, Any], donate: Sequence[str] = ()) -> dict[str, Any]:
     """The inputs of a run as arrays, checked against what the graph declares.
 
-    Parameters
-    ----------
-    graph : Graph
-    inputs : mapping of str to array_like
-        By name; lists and scalars are converted to the declared dtype, arrays are taken as they are.
-    donate : sequence of str
-        Inputs that the run may overwrite.
+    ``inputs``: by name; lists and scalars are converted to the declared dtype, arrays are taken as they are.
+    ``donate``: inputs that the run may overwrite.
 
-    Raises
-    ------
-    InputError
-        One sentence that names every unknown or missing input, or the input whose dtype, rank or fixed dimension
-        differs.
-    LoadError
-        A file that weights lie in was cut short.
+    Raises `InputError`: one sentence that names every unknown or missing input, or the input whose dtype, rank or
+      fixed dimension differs.
+    Raises `LoadError`: A file that weights lie in was cut short.
     """
     if graph.files is not None:
         graph.files.check()

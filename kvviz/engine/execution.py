@@ -30,21 +30,12 @@ from kvviz.trace.events import IN_PLACE, NEW, POOL, VIEW, FrameEvent
 class Execution:
     """One run of a graph, advanced op by op.
 
-    Parameters
-    ----------
-    plan : Plan
-        The main graph's plan.
-    feeds : mapping of str to ndarray
-        Inputs, already validated.
-    donate : set of str
-        Inputs that the run may overwrite.
-    policy : Policy
-    recorder : Recorder
-        Where rows go; its ledger holds the storages.
-    weights : Weights
-        The model's weights, bound to the same ledger.
-    run : int
-        Number of this run in the trace.
+    ``plan``: the main graph's plan.
+    ``feeds``: inputs, already validated.
+    ``donate``: inputs that the run may overwrite.
+    ``recorder``: where rows go; its ledger holds the storages.
+    ``weights``: the model's weights, bound to the same ledger.
+    ``run``: number of this run in the trace.
     """
 
     def __init__(
@@ -76,10 +67,7 @@ class Execution:
     def step(self, choice: PlannedNode | None = None) -> bool:
         """Complete one more op; False when nothing was left to run.
 
-        Parameters
-        ----------
-        choice : PlannedNode, optional
-            A node of the current frame's frontier, to run in place of the next one in plan order.
+        ``choice``: a node of the current frame's frontier, to run in place of the next one in plan order.
         """
         if self.finished:
             return False

@@ -11,24 +11,13 @@ from kvviz.memory.storage import Storage
 class Frame:
     """Values by slot while one graph runs.
 
-    Attributes
-    ----------
-    id : int
-        Number in the trace.
-    plan : Plan
-    vals, stores : list
-        Value and storage of each slot; None where it does not exist (yet, or any more).
-    uses : list of int
-        Readings left. `KEEP` or more: this frame never releases the value (weights, captures by reference).
-    done : bytearray
-        1 for every planned node that has run.
-    parent : Frame or None
-    caller : PlannedNode or None
-        The control node of the parent that this frame is the body of.
-    control : object or None
-        What that control node needs to go on when the frame is finished.
-    notes : object or None
-        What a policy remembers of this activation.
+    ``id``: number in the trace.
+    ``vals, stores``: value and storage of each slot; None where it does not exist (yet, or any more).
+    ``uses``: readings left. `KEEP` or more: this frame never releases the value (weights, captures by reference).
+    ``done``: 1 for every planned node that has run.
+    ``caller``: the control node of the parent that this frame is the body of.
+    ``control``: what that control node needs to go on when the frame is finished.
+    ``notes``: what a policy remembers of this activation.
     """
 
     __slots__ = (

@@ -18,22 +18,12 @@ from kvviz.graph.shapes import infer
 def beginning_at(graph: Graph, given: Iterable[str], outputs: Sequence[str] | None, policy: Policy) -> Graph:
     """The graph that a run computes which is given some inner values; the graph itself where there are none.
 
-    Parameters
-    ----------
-    graph : Graph
-    given : iterable of str
-        Names of all values that the run is given.
-    outputs : sequence of str, optional
-        What is wanted; the graph's outputs by default.
-    policy : Policy
+    ``given``: names of all values that the run is given.
+    ``outputs``: what is wanted; the graph's outputs by default.
 
-    Raises
-    ------
-    InputError
-        If an op must run although one of its outputs is given: rten runs what reads that value twice then, once with
-        the given one and once with the one that is made.
-    GraphError
-        For an output that the graph does not have.
+    Raises `InputError`: if an op must run although one of its outputs is given: rten runs what reads that value twice
+      then, once with the given one and once with the one that is made.
+    Raises `GraphError`: for an output that the graph does not have.
     """
     given = frozenset(given)
     declared = {value.name for value in (*graph.inputs, *graph.overridable)}

@@ -17,13 +17,7 @@ from kvviz.engine.policy import Policy
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """A dispatch rule that obeys bindings first, and else asks another rule.
-
-    Attributes
-    ----------
-    rule : callable
-    pairs : tuple of (output, input)
-    """
+    """A dispatch rule that obeys bindings first, and else asks another rule."""
 
     rule: Callable[..., Any]
     pairs: tuple[tuple[str, str], ...]

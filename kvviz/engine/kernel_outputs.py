@@ -47,10 +47,7 @@ def strides_of(planned: PlannedNode, out: np.ndarray) -> tuple[int, ...] | None:
 def every_output(planned: PlannedNode, out: Any) -> tuple:
     """What a kernel returned, one entry an output.
 
-    Raises
-    ------
-    OpError
-        When the node names more outputs than its operator has.
+    Raises `OpError`: when the node names more outputs than its operator has.
     """
     outs = out if isinstance(out, tuple) else (out,)
     if any(planned.outputs[len(outs) :]):
@@ -67,12 +64,8 @@ def place_outputs(
 ) -> Placing:
     """Put outputs into their slots.
 
-    Returns
-    -------
-    placed : tuple
-        One entry an output for the trace; see `kvviz.engine.rows`.
-    allocated, written, copied : int
-        Bytes.
+    ``placed``: one entry an output for the trace; see `kvviz.engine.rows`.
+    ``allocated, written, copied``: bytes.
     """
     if taken and planned.plain and planned.grows and type(out) is np.ndarray:
         return _appended(frame, planned, args, out, taken[0])

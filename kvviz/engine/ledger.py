@@ -20,10 +20,8 @@ NO_HOMES: Mapping[int, Storage] = {}
 class Roots(dict[int, Storage]):
     """Storages by the id of their root, while values from outside are adopted.
 
-    Attributes
-    ----------
-    borrowers : list of Storage
-        Those whose root has its bytes from elsewhere (a mapped file, another library), so that others may overlap it.
+    ``borrowers``: those whose root has its bytes from elsewhere (a mapped file, another library), so that others may
+      overlap it.
     """
 
     def __init__(self) -> None:
@@ -34,21 +32,12 @@ class Roots(dict[int, Storage]):
 class Ledger:
     """Every storage of a trace, in order of id, and how many bytes are alive.
 
-    Attributes
-    ----------
-    facts : Storages
-        What the log tells of all storages of the trace.
-    storages : list of Storage or None
-        By id; None for those that died in earlier runs.
-    live, peak_here : int
-        Bytes alive now, and the largest number so far in this run.
-    grown : list of (Storage, int)
-        Bytes by which storages that were there became larger, since somebody wrote that down.
-    handed : dict of int to Storage
-        By the id of their root: what the caller holds between two runs.
-    pool : Pool or None
-    poisoned : bool
-        Overwrite dead storages of the run with a pattern.
+    ``facts``: what the log tells of all storages of the trace.
+    ``storages``: by id; None for those that died in earlier runs.
+    ``live, peak_here``: bytes alive now, and the largest number so far in this run.
+    ``grown``: bytes by which storages that were there became larger, since somebody wrote that down.
+    ``handed``: by the id of their root: what the caller holds between two runs.
+    ``poisoned``: overwrite dead storages of the run with a pattern.
     """
 
     __slots__ = (

@@ -15,26 +15,15 @@ from kvviz.memory.storage import Storage
 class LoopState:
     """What a running Loop or Scan remembers between iterations.
 
-    Attributes
-    ----------
-    trips : int or None
-        Iterations at most.
-    head : int
-        Body inputs before the carried values: 2 for Loop (iteration, condition), 0 for Scan.
-    carried : int
-        Number of carried values (Loop) or state variables (Scan).
-    collected : list of list
-        For each scan output the (value, storage) of every iteration.
-    sliced : list of (slot of the parent, array, axis, backward)
-        Scan inputs.
-    restarts : dict of int to list of (slot of the parent, ndarray)
-        Scan-8 only: iterations that begin a new batch item, with the state variables that they begin with.
-    finals : list of list of (value, storage)
-        Scan-8 only: the state variables that each batch item ended with.
-    taken : frozenset of int
-        Slots of the parent that the policy lets the body take over.
-    allocated, cloned : int
-        Bytes of new capacity for the loop's own values, and of copies of captured values.
+    ``trips``: iterations at most.
+    ``head``: body inputs before the carried values: 2 for Loop (iteration, condition), 0 for Scan.
+    ``carried``: number of carried values (Loop) or state variables (Scan).
+    ``collected``: for each scan output the (value, storage) of every iteration.
+    ``sliced``: scan inputs.
+    ``restarts``: scan-8 only: iterations that begin a new batch item, with the state variables that they begin with.
+    ``finals``: scan-8 only: the state variables that each batch item ended with.
+    ``taken``: slots of the parent that the policy lets the body take over.
+    ``allocated, cloned``: bytes of new capacity for the loop's own values, and of copies of captured values.
     """
 
     def __init__(self, plan: Plan, trips: int | None, head: int, carried: int, outputs: int) -> None:

@@ -25,21 +25,12 @@ if TYPE_CHECKING:
 class Home(NamedTuple):
     """Where one output lives.
 
-    Attributes
-    ----------
-    how : int
-        `NEW`; `VIEW`, `IN_PLACE` or `APPEND` in the storage of the input at ``position``; `POOL` in the dead
-        ``storage``.
-    position : int
-    storage : Storage or None
-    pooled : bool
-        Whether new memory may come from the policy's pool.
-    dropped : bool
-        The buffer of the input at ``position`` is thrown away and does not come back to the pool.
-    mask : int
-        Why the input at ``position``, with which the op was called in place, could not hold the output.
-    elements : int
-        Of new memory: for how many elements it has room, where that is more than the output has.
+    ``how``: `NEW`; `VIEW`, `IN_PLACE` or `APPEND` in the storage of the input at ``position``; `POOL` in the dead
+      ``storage``.
+    ``pooled``: whether new memory may come from the policy's pool.
+    ``dropped``: the buffer of the input at ``position`` is thrown away and does not come back to the pool.
+    ``mask``: why the input at ``position``, with which the op was called in place, could not hold the output.
+    ``elements``: of new memory: for how many elements it has room, where that is more than the output has.
     """
 
     how: int = NEW
@@ -132,10 +123,7 @@ def execute_placed(execution: Any, frame: Frame, planned: PlannedNode) -> None:
 def own_outputs(execution: Any, frame: Frame) -> tuple[int, int]:
     """Copy the outputs of a finished body that it does not own: what it captured, weights, arguments lent to it.
 
-    Returns
-    -------
-    allocated, written : int
-        Bytes.
+    ``allocated, written``: bytes.
     """
     plan = frame.plan
     lent = {slot for _, slot in plan.captured}

@@ -143,15 +143,9 @@ class PlannedNode:
 class Plan:
     """The nodes of one graph that the requested outputs need, ready to run.
 
-    Attributes
-    ----------
-    graph : Graph
-    order : tuple of PlannedNode
-        In the order of running.
-    slots : dict of str to int
-        Value name to slot.
-    uses : list of int
-        Readings of each slot in one activation, plus one for a requested output.
+    ``order``: in the order of running.
+    ``slots``: value name to slot.
+    ``uses``: readings of each slot in one activation, plus one for a requested output.
     """
 
     def __init__(self, graph: Graph, outputs: Sequence[str], nodes: Sequence[Node]) -> None:

@@ -50,12 +50,8 @@ def _last_order(plans: dict[tuple, Plan], outputs: tuple[str, ...], policy: Poli
 def main_plan(graph: Graph, outputs: tuple[str, ...] | None, policy: Policy) -> Plan:
     """The plan of a whole model, after checking that every operator has a kernel and every output exists.
 
-    Raises
-    ------
-    UnsupportedOpsError
-        With all operators that have no kernel, at any depth.
-    GraphError
-        For an output that the graph does not have.
+    Raises `UnsupportedOpsError`: with all operators that have no kernel, at any depth.
+    Raises `GraphError`: for an output that the graph does not have.
     """
     if graph not in _CHECKED:
         missing = unsupported(graph)

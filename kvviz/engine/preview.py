@@ -22,13 +22,8 @@ TRIED_BYTES = 1 << 22
 def preview(execution: Execution, frame: Frame, planned: PlannedNode) -> tuple[int | None, int]:
     """Bytes that a ready node would allocate (None if unknown) and free.
 
-    Parameters
-    ----------
-    execution : Execution
-    frame : Frame
-        The frame that runs now.
-    planned : PlannedNode
-        A node of its frontier.
+    ``frame``: the frame that runs now.
+    ``planned``: a node of its frontier.
     """
     if planned.control:
         return None, 0

@@ -23,19 +23,11 @@ if TYPE_CHECKING:
 class Spot:
     """Where an array lay in its block.
 
-    Attributes
-    ----------
-    block : int
-        Arrays of one block have the same number.
-    size : int
-        Bytes of the block.
-    offset : int
-        Bytes from its start.
-    strides : tuple of int
-    reserved : tuple of (shape, dtype, axis) or None
-        For a block that `kvviz.reserve` made.
-    repeats : bool
-        Elements of the array share memory, so that it cannot be donated.
+    ``block``: arrays of one block have the same number.
+    ``size``: bytes of the block.
+    ``offset``: bytes from its start.
+    ``reserved``: for a block that `kvviz.reserve` made.
+    ``repeats``: elements of the array share memory, so that it cannot be donated.
     """
 
     block: int
@@ -49,18 +41,9 @@ class Spot:
 class Kept:
     """Copies of the arrays that a run was given, and how they shared memory.
 
-    Parameters
-    ----------
-    feeds : mapping of str to array, sequence or other value
-
-    Attributes
-    ----------
-    values : dict
-        The copies, packed; not to be written to.
-    spots : dict
-        Where those lay that did not fill a plain block alone.
-    alike : bool
-        Fresh arrays lie as the given ones did. Else another run may make a view where this one had to copy.
+    ``values``: the copies, packed; not to be written to.
+    ``spots``: where those lay that did not fill a plain block alone.
+    ``alike``: fresh arrays lie as the given ones did. Else another run may make a view where this one had to copy.
     """
 
     __slots__ = ("alike", "spots", "values")
@@ -106,23 +89,14 @@ class Kept:
 class Recipe:
     """How a trace was made.
 
-    Attributes
-    ----------
-    kind : str
-        ``"run"``, ``"decode"`` or ``"stream"``.
-    begin : callable
-        ``begin(**inputs, **options)`` makes a session.
-    options : mapping
-        Keyword arguments other than the inputs.
-    given : callable
-        ``given()`` gives the inputs as keyword arguments, fresh for one run; it raises `ReplayError` where they were
-        not kept.
-    rows : int
-        In a decode: rows that a cache holds at its end.
-    lent : frozenset of str
-        Inputs that later runs are fed again, so that none may overwrite them.
-    kept : callable
-        ``kept()`` gives the `Kept` inputs that the caller passed, or None where they were not kept.
+    ``kind``: ``"run"``, ``"decode"`` or ``"stream"``.
+    ``begin``: ``begin(**inputs, **options)`` makes a session.
+    ``options``: keyword arguments other than the inputs.
+    ``given``: ``given()`` gives the inputs as keyword arguments, fresh for one run; it raises `ReplayError` where
+      they were not kept.
+    ``rows``: in a decode: rows that a cache holds at its end.
+    ``lent``: inputs that later runs are fed again, so that none may overwrite them.
+    ``kept``: ``kept()`` gives the `Kept` inputs that the caller passed, or None where they were not kept.
     """
 
     kind: str
@@ -140,17 +114,11 @@ class Recipe:
     def session(self, *, room: Mapping[str, tuple[int, int]] | None = None, **changes: Any) -> Any:
         """A session that begins with the same inputs.
 
-        Parameters
-        ----------
-        room : mapping of str to (axis, rows), optional
-            Inputs that are to be put into a block with room to grow.
-        **changes
-            Options that differ: ``policy``, ``donate``, ``outputs``, ``graph``, and what else ``begin`` takes.
+        ``room``: inputs that are to be put into a block with room to grow.
+        ``**changes``: options that differ: ``policy``, ``donate``, ``outputs``, ``graph``, and what else ``begin``
+          takes.
 
-        Raises
-        ------
-        ReplayError
-            If the inputs were larger than the budget for keeping them.
+        Raises `ReplayError`: if the inputs were larger than the budget for keeping them.
         """
         inputs = self.given()
         for name, (axis, rows) in (room or {}).items():

@@ -11,14 +11,8 @@ from kvviz.trace.program import Program
 class Recorder:
     """The writer of a log.
 
-    Attributes
-    ----------
-    on : bool
-        Whether steps are written down (byte totals are counted either way).
-    log : Log
-    ledger : Ledger
-    untold : int or None
-        While a run begins after one whose steps were dropped: the first storage that no step knows of.
+    ``on``: whether steps are written down (byte totals are counted either way).
+    ``untold``: while a run begins after one whose steps were dropped: the first storage that no step knows of.
     """
 
     __slots__ = ("_programs", "ledger", "log", "on", "untold")

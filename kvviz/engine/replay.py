@@ -42,10 +42,7 @@ class Fed(NamedTuple):
 class Replayer:
     """Copies of every run's inputs, within a budget.
 
-    Attributes
-    ----------
-    runs : list of Fed or None
-        ``carried`` maps an input to the (run, output) that it was; None where the budget was used up.
+    ``runs``: ``carried`` maps an input to the (run, output) that it was; None where the budget was used up.
     """
 
     def __init__(self, plan: Plan, policy: Policy) -> None:

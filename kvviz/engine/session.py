@@ -34,16 +34,9 @@ _UNSETTLED = 1 << 14
 class Session:
     """One run of a graph that can be advanced; a decode loop overrides `next_run`.
 
-    Parameters
-    ----------
-    graph : Graph
-    outputs : sequence of str, optional
-        Values to compute; the graph's outputs by default.
-    policy : Policy
-    record : bool
-        Whether to write the steps down.
-    poison : bool
-        Overwrite freed storages with a pattern, to catch a use after free.
+    ``outputs``: values to compute; the graph's outputs by default.
+    ``record``: whether to write the steps down.
+    ``poison``: overwrite freed storages with a pattern, to catch a use after free.
     """
 
     def __init__(
@@ -86,15 +79,9 @@ class Session:
     def advance(self, choice: Node | None = None) -> bool:
         """Complete one more op, starting the next run where one is due; False when there is nothing left.
 
-        Parameters
-        ----------
-        choice : Node, optional
-            An op of the frontier to run next, instead of the first one.
+        ``choice``: an op of the frontier to run next, instead of the first one.
 
-        Raises
-        ------
-        KvvizError
-            If that op is not in the frontier.
+        Raises `KvvizError`: if that op is not in the frontier.
         """
         with held_back(), self._mended():
             while True:

@@ -23,10 +23,7 @@ Described = tuple[Bind, ...]
 class _Table:
     """The blocks of memory that hold a model's weights, at any depth, and which weight lies in which.
 
-    Attributes
-    ----------
-    blocks : list of (int, ndarray)
-        Bytes and root of each.
+    ``blocks``: bytes and root of each.
     """
 
     def __init__(self, graph: Graph) -> None:

@@ -38,10 +38,7 @@ _LABELS = {
 def named(name: str) -> Schedule:
     """The schedule of a name: ``model``, ``rten``, ``onnxruntime``, ``depth_first`` or ``least_live``.
 
-    Raises
-    ------
-    KvvizError
-        If no schedule has that name.
+    Raises `KvvizError`: if no schedule has that name.
     """
     if name not in _NAMED:
         raise KvvizError(f"there is no schedule {name!r}; choose one of {', '.join(NAMES)}")
@@ -77,26 +74,12 @@ def planning_events(
 ) -> tuple[PlanningEvent, ...]:
     """Plan a graph and tell every step of it.
 
-    Parameters
-    ----------
-    graph : Graph
-        Also a body: its captures are there already.
-    outputs : sequence of str, optional
-        What is wanted; the graph's outputs by default. Their order may change the plan.
-    policy : str, Policy or schedule
-        Whose planner: a policy, the name of one, a schedule, or the name of one.
+    ``graph``: also a body: its captures are there already.
+    ``outputs``: what is wanted; the graph's outputs by default. Their order may change the plan.
+    ``policy``: whose planner: a policy, the name of one, a schedule, or the name of one.
 
-    Raises
-    ------
-    GraphError
-        For an output that the graph does not have.
-    KvvizError
-        For a name that no policy or schedule has.
-
-    Examples
-    --------
-    >>> [event.node.name for event in planning_events(graph) if event.action == "pick"]     # doctest: +SKIP
-    ['Shape_0', 'Add_1']
+    Raises `GraphError`: for an output that the graph does not have.
+    Raises `KvvizError`: for a name that no policy or schedule has.
     """
 
     names = tuple(value.name for value in graph.outputs) if outputs is None else tuple(outputs)

@@ -20,20 +20,12 @@ STATIC = Path(__file__).parent / "static"
 class Page(anywidget.AnyWidget):
     """A widget that is drawn by one of kvviz's bundles.
 
-    Attributes
-    ----------
-    mode : str
-        What the bundle draws: ``"debugger"``, ``"pair"`` or ``"planner"``. Synced.
-    payload : bytes
-        What it draws it from. Synced.
-    cursor : int
-        Number of the step, or planning event, that is shown; -1 before the first. Synced.
-    theme : str
-        ``"auto"``, ``"light"`` or ``"dark"``. Synced.
-    height : int
-        In px. Synced.
-    still : str
-        By which the page knows the saved picture beside it. Synced.
+    ``mode``: what the bundle draws: ``"debugger"``, ``"pair"`` or ``"planner"``. Synced.
+    ``payload``: what it draws it from. Synced.
+    ``cursor``: number of the step, or planning event, that is shown; -1 before the first. Synced.
+    ``theme``: ``"auto"``, ``"light"`` or ``"dark"``. Synced.
+    ``height``: in px. Synced.
+    ``still``: by which the page knows the saved picture beside it. Synced.
     """
 
     _esm = STATIC / "kvviz.js"

@@ -23,10 +23,7 @@ NOTHING: np.ndarray = np.empty(0, np.int64)
 class Paired(Page):
     """A page that can show a second trace beside its own.
 
-    Attributes
-    ----------
-    partner : int
-        Step of the second trace that is shown beside ``cursor``. Synced: set either, the other follows.
+    ``partner``: step of the second trace that is shown beside ``cursor``. Synced: set either, the other follows.
     """
 
     other = traitlets.Bytes().tag(sync=True)

@@ -16,17 +16,12 @@ SIDE = 64
 def peek(trace: Trace, name: str, step: int) -> dict[str, Any]:
     """A value after a step, computed again by replaying its run.
 
-    Returns
-    -------
-    dict
-        ``info`` (type and shape), ``stats`` (smallest and largest number, the mean of the finite ones, how many are NaN
-        and how many infinite), ``rows`` (at most 64 × 64 numbers: the last two axes, the first entry of all others).
-        JSON has no infinity: an infinite number is told as ``"inf"`` or ``"-inf"``, and NaN among the rows as None.
+    Returns ``info`` (type and shape), ``stats`` (smallest and largest number, the mean of the finite ones, how many
+      are NaN and how many infinite), ``rows`` (at most 64 × 64 numbers: the last two axes, the first entry of all
+      others). JSON has no infinity: an infinite number is told as ``"inf"`` or ``"-inf"``, and NaN among the rows as
+      None.
 
-    Raises
-    ------
-    ReplayError
-        If it was not recorded.
+    Raises `ReplayError`: if it was not recorded.
     """
     array = trace.value(name, step)
     info = f"{array.dtype} {list(array.shape)}"
@@ -65,24 +60,12 @@ def _told(number: Any) -> Any:
 def attention(trace: Trace, cache: int, run: int, query: int = -1) -> dict[str, Any]:
     """What one query of a run weighed, computed again by replaying the run.
 
-    Parameters
-    ----------
-    trace : Trace
-    cache : int
-        Its place in ``trace.caches``.
-    run : int
-    query : int
-        Which token of the run; -1 is the last.
+    ``cache``: its place in ``trace.caches``.
+    ``query``: which token of the run; -1 is the last.
 
-    Returns
-    -------
-    dict
-        ``heads``: weights by query head and row.
+    Returns ``heads``: weights by query head and row.
 
-    Raises
-    ------
-    KvvizError
-        If the graph does not show it, or the run's inputs were not kept.
+    Raises `KvvizError`: if the graph does not show it, or the run's inputs were not kept.
     """
     if not (0 <= cache < len(trace.caches) and 0 <= run < len(trace.caches[cache].runs)):
         raise KvvizError(f"cache {cache} has no run {run}")

@@ -21,26 +21,14 @@ from kvviz.widget.still_image import still_plan
 class Planner(Page):
     """Step through the planning of a graph.
 
-    Parameters
-    ----------
-    graph : Graph
-        Also a body.
-    outputs : sequence of str, optional
-        What is wanted; the graph's outputs by default.
-    policy : str, Policy or schedule
-        Whose planner.
-    height : int
-        Height in px.
+    ``graph``: also a body.
+    ``outputs``: what is wanted; the graph's outputs by default.
+    ``policy``: whose planner.
+    ``height``: height in px.
 
-    Attributes
-    ----------
-    cursor : int
-        Number of the event that is shown; -1 before the first. Synced.
-    selection : dict or None
-        ``{"kind": "node", "id": …, "graph": 0}``. Synced.
-    events : tuple of PlanningEvent
-    order : tuple of str
-        Names of the ops in the order of the plan.
+    ``cursor``: number of the event that is shown; -1 before the first. Synced.
+    ``selection``: ``{"kind": "node", "id": …, "graph": 0}``. Synced.
+    ``order``: names of the ops in the order of the plan.
     """
 
     _esm = STATIC / "planner.js"
@@ -69,10 +57,7 @@ class Planner(Page):
     def goto(self, event: int) -> None:
         """Show an event by its number; -1 is before the first.
 
-        Raises
-        ------
-        KvvizError
-            If there is no such event.
+        Raises `KvvizError`: if there is no such event.
         """
         if not -1 <= event < len(self.events):
             raise KvvizError(f"event {event} does not exist; there are {len(self.events)}, numbered from 0")

@@ -31,12 +31,8 @@ _LOOK = (
 def saved(key: str, bundle: Mapping[str, Any]) -> dict[str, Any]:
     """Mime type to data of the output that stands behind a widget's own.
 
-    Parameters
-    ----------
-    key : str
-        By which the page knows this picture.
-    bundle : mapping of str
-        The picture or table by mime type.
+    ``key``: by which the page knows this picture.
+    ``bundle``: the picture or table by mime type.
     """
     look = _LOOK.format(still=f'[data-kv-still="{key}"]')
     note = f'<p style="font-size:small;opacity:.75">{_NOTE}</p>'

@@ -28,21 +28,13 @@ MayInplace = Callable[[Node, np.dtype | None], ort_operators.Pairs]
 class Buffer:
     """The plan of one value.
 
-    Attributes
-    ----------
-    value : str
-    kind : str
-        In onnxruntime's words: ``kAllocate``, ``kAllocateOutput``, ``kReuse``, ``kShare``, ``kPreExisting`` or
-        ``kAllocateStatically``.
-    root : str
-        The value whose buffer it has; its own name where it has one of its own.
-    rule : str
-        Of a reuse: ``"Alias"``, ``"MayInplace"`` or ``"freelist"``.
-    position : int
-        Of an alias or in-place reuse: the input through which, -1 else.
-    refused : tuple of (int, int)
-        Input positions that the op could have taken over, each with a bit mask of all reasons against it
-        (`kvviz.trace.blockers`, and `kvviz.runtimes.ort.refusal` for the planner's own).
+    ``kind``: in onnxruntime's words: ``kAllocate``, ``kAllocateOutput``, ``kReuse``, ``kShare``, ``kPreExisting`` or
+      ``kAllocateStatically``.
+    ``root``: the value whose buffer it has; its own name where it has one of its own.
+    ``rule``: of a reuse: ``"Alias"``, ``"MayInplace"`` or ``"freelist"``.
+    ``position``: of an alias or in-place reuse: the input through which, -1 else.
+    ``refused``: input positions that the op could have taken over, each with a bit mask of all reasons against it
+      (`kvviz.trace.blockers`, and `kvviz.runtimes.ort.refusal` for the planner's own).
     """
 
     value: str
@@ -57,14 +49,9 @@ class Buffer:
 class AllocationPlan:
     """What onnxruntime plans for one graph.
 
-    Attributes
-    ----------
-    order : tuple of Node
-        As they run, with inputs renamed where a Cast before them is gone.
-    buffers : mapping of str to Buffer
-        Of every value that the nodes make or read.
-    stands_for : mapping of str to str
-        Outputs of Casts that onnxruntime removes to the values that are read instead.
+    ``order``: as they run, with inputs renamed where a Cast before them is gone.
+    ``buffers``: of every value that the nodes make or read.
+    ``stands_for``: outputs of Casts that onnxruntime removes to the values that are read instead.
     """
 
     order: tuple[Node, ...]
@@ -83,23 +70,14 @@ def allocation_plan(
 ) -> AllocationPlan:
     """Plan the buffers of one graph.
 
-    Parameters
-    ----------
-    graph : Graph
-        The main graph, or a body.
-    order : sequence of Node
-        What runs, in running order.
-    outputs : sequence of str
-        Values that are wanted.
-    types : mapping of str to Value
-        What is known of values beforehand; dimensions as numbers or names.
-    inside : str
-        Operator of the node that a body belongs to.
-    mem_reuse : bool
-        Session option ``enable_mem_reuse``: whether buffers that died are taken over. Running in place is not
-        affected by it.
-    may_inplace : callable
-        Which inputs an operator may overwrite.
+    ``graph``: the main graph, or a body.
+    ``order``: what runs, in running order.
+    ``outputs``: values that are wanted.
+    ``types``: what is known of values beforehand; dimensions as numbers or names.
+    ``inside``: operator of the node that a body belongs to.
+    ``mem_reuse``: session option ``enable_mem_reuse``: whether buffers that died are taken over. Running in place is
+      not affected by it.
+    ``may_inplace``: which inputs an operator may overwrite.
     """
     planner = _Planner(graph, order, outputs, types, inside, mem_reuse, may_inplace)
     for node in order:

@@ -23,14 +23,9 @@ RULES = Rules(contrib_shapes.RULES, propagate)
 class Known:
     """What is known of one graph.
 
-    Attributes
-    ----------
-    types : mapping of str to Value
-        Of its own values and of those that it captures.
-    inside : str
-        Operator whose body it is: ``"If"``, ``"Loop"``, ``"Scan"``, ``"function"``, or empty.
-    written : mapping of int to Node
-        Of a graph whose nodes were changed: those of the model, by index.
+    ``types``: of its own values and of those that it captures.
+    ``inside``: operator whose body it is: ``"If"``, ``"Loop"``, ``"Scan"``, ``"function"``, or empty.
+    ``written``: of a graph whose nodes were changed: those of the model, by index.
     """
 
     types: Mapping[str, Value]

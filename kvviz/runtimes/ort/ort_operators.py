@@ -43,11 +43,7 @@ def alias(node: Node) -> Pairs:
 def may_inplace(node: Node, dtype: np.dtype | None = None) -> Pairs:
     """Pairs (input, output) where the output may overwrite the input if nobody else reads that any more.
 
-    Parameters
-    ----------
-    node : Node
-    dtype : numpy.dtype, optional
-        Element type of its first input.
+    ``dtype``: element type of its first input.
     """
     key = node.domain, node.op_type
     if key in _NOT_FOR_DOUBLES and dtype == np.float64:

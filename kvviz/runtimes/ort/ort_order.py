@@ -18,25 +18,14 @@ from kvviz.runtimes.schedules.planning_events import Log, PlanningEvent
 def schedule(graph: Graph, nodes: Sequence[Node], outputs: Sequence[str], log: Log | None = None) -> Sequence[Node]:
     """Nodes in the order in which onnxruntime runs them.
 
-    Parameters
-    ----------
-    graph : Graph
-        The graph that the nodes are in.
-    nodes : sequence of Node
-        Those that run. onnxruntime runs all nodes of a graph; give ``graph.nodes`` to have its very order, or only the
-        needed ones to have the order of the model without the others.
-    outputs : sequence of str
-        What is wanted.
-    log : callable, optional
-        Is told every step of the walk, and then where each output will live.
+    ``graph``: the graph that the nodes are in.
+    ``nodes``: those that run. onnxruntime runs all nodes of a graph; give ``graph.nodes`` to have its very order, or
+      only the needed ones to have the order of the model without the others.
+    ``outputs``: what is wanted.
+    ``log``: is told every step of the walk, and then where each output will live.
 
-    Returns
-    -------
-    sequence of Node
-        A topological order. A Cast that onnxruntime removes runs just before what reads it.
+    Returns a topological order. A Cast that onnxruntime removes runs just before what reads it.
 
-    Notes
-    -----
     Rule of onnxruntime 1.31 (``ExecutionOrder::DEFAULT``): nodes without a follower go on a stack in the model's
     order, and so do, when a node is met for the first time, the makers of what it reads; a node runs when everything
     that was put above it is done. So of two makers the one that the model lists later comes first.

@@ -83,11 +83,8 @@ def lend(frame: Frame, planned: PlannedNode) -> frozenset[int]:
 def variant(mem_reuse: bool = True) -> Policy:
     """onnxruntime with a session option changed.
 
-    Parameters
-    ----------
-    mem_reuse : bool
-        ``SessionOptions.enable_mem_reuse``: whether dead buffers are taken over. It has no effect on what runs in
-        place.
+    ``mem_reuse``: ``SessionOptions.enable_mem_reuse``: whether dead buffers are taken over. It has no effect on what
+      runs in place.
     """
     return _made(bool(mem_reuse))
 

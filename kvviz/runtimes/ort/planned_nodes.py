@@ -29,20 +29,13 @@ from kvviz.trace import blockers as b
 class Notes:
     """The plan of one node.
 
-    Attributes
-    ----------
-    buffers : tuple of Buffer or None
-        One an output, None for an absent one.
-    take : int
-        Input that the op overwrites, -1 if none.
-    bound : int
-        Input that it overwrites if the caller donates it: one buffer bound to an input and an output of the graph.
-    masks : tuple of (int, int)
-        Input positions that it could overwrite but does not, with all reasons.
-    reads, makes : tuple of (int, str)
-        Slots that it reads, and outputs that it makes, whose buffers are taken over when they are dead.
-    removed : bool
-        A Cast that onnxruntime takes out of the model: here it runs, but costs nothing.
+    ``buffers``: one an output, None for an absent one.
+    ``take``: input that the op overwrites, -1 if none.
+    ``bound``: input that it overwrites if the caller donates it: one buffer bound to an input and an output of the
+      graph.
+    ``masks``: input positions that it could overwrite but does not, with all reasons.
+    ``reads, makes``: slots that it reads, and outputs that it makes, whose buffers are taken over when they are dead.
+    ``removed``: a Cast that onnxruntime takes out of the model: here it runs, but costs nothing.
     """
 
     buffers: tuple[Buffer | None, ...]

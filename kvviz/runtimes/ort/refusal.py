@@ -19,16 +19,10 @@ OUTPUT, UNKNOWN, NAMES, TEXT = (b.rule(number) for number in range(len(RULES)))
 def ownership(reads: int, here: int, wanted: bool, others: int) -> int:
     """Who else needs the buffer of an input.
 
-    Parameters
-    ----------
-    reads : int
-        Readings left of the input, those of this op included.
-    here : int
-        Readings by this op.
-    wanted : bool
-        Whether the input is an output of the graph.
-    others : int
-        Other values in that buffer that are read again, or outputs of the graph.
+    ``reads``: readings left of the input, those of this op included.
+    ``here``: readings by this op.
+    ``wanted``: whether the input is an output of the graph.
+    ``others``: other values in that buffer that are read again, or outputs of the graph.
     """
     mask = b.REQUESTED_OUTPUT if wanted else 0
     if here > 1:

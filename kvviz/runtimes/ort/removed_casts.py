@@ -22,12 +22,8 @@ _BITS = {"bool": 1, "bfloat16": 16}
 class Rewritten:
     """The nodes that onnxruntime plans.
 
-    Attributes
-    ----------
-    nodes : tuple of Node
-        With inputs renamed where a Cast before them is gone.
-    stands_for : mapping of str to str
-        Output of a Cast that is gone to the value that its readers read instead.
+    ``nodes``: with inputs renamed where a Cast before them is gone.
+    ``stands_for``: output of a Cast that is gone to the value that its readers read instead.
     """
 
     nodes: tuple[Node, ...]
@@ -37,15 +33,9 @@ class Rewritten:
 def without_duplicates(graph: Graph, nodes: Sequence[Node], outputs: Sequence[str], types: Types) -> Rewritten:
     """Leave out the Casts that onnxruntime leaves out.
 
-    Parameters
-    ----------
-    graph : Graph
-    nodes : sequence of Node
-        Those of its nodes that are planned.
-    outputs : sequence of str
-        Values that are wanted: a Cast that makes one stays.
-    types : mapping of str to Value
-        As inferred.
+    ``nodes``: those of its nodes that are planned.
+    ``outputs``: values that are wanted: a Cast that makes one stays.
+    ``types``: as inferred.
     """
     if sum(is_cast(node) for node in nodes) < 2:
         return Rewritten(tuple(nodes), {})

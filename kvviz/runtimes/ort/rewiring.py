@@ -19,12 +19,8 @@ from kvviz.runtimes.ort.removed_casts import Rewritten, without_duplicates
 def rewired(graph: Graph, outputs: Sequence[str]) -> Graph:
     """A model in which removed Casts read what they stand for, at any depth; the model itself where all do already.
 
-    Parameters
-    ----------
-    graph : Graph
-        A main graph.
-    outputs : sequence of str
-        What is wanted.
+    ``graph``: a main graph.
+    ``outputs``: what is wanted.
     """
     key = ("onnxruntime", tuple(outputs))
     found = graph.derived.get(key)

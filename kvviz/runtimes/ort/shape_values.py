@@ -22,15 +22,9 @@ Known = Sequence[np.ndarray | None]
 def propagate(node: Node, types: Sequence[Any], known: Known, constant: Constant) -> np.ndarray | None:
     """The value of a node's output, as a scalar or a list of numbers; None where onnxruntime does not know it.
 
-    Parameters
-    ----------
-    node : Node
-    types : sequence of onnx.TypeProto or None
-        Of its inputs.
-    known : sequence of ndarray or None
-        What this function gave for its inputs.
-    constant : callable
-        ``constant(position)`` gives a small weight.
+    ``types``: of its inputs.
+    ``known``: what this function gave for its inputs.
+    ``constant``: ``constant(position)`` gives a small weight.
     """
     rule = _RULES.get(node.op_type) if not node.domain else None
     return None if rule is None or not node.inputs else rule(node, types, known, constant)

@@ -32,10 +32,7 @@ def width_of(dtype: Any) -> int:
 class RtenPool(Pool):
     """Freed buffers with their capacity in rten's elements.
 
-    Attributes
-    ----------
-    sizes : dict of int to (width, elements)
-        By storage id, of every buffer that was made in this run.
+    ``sizes``: by storage id, of every buffer that was made in this run.
     """
 
     __slots__ = ("sizes",)

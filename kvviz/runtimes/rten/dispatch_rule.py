@@ -38,11 +38,7 @@ NOT_TRIED, SATURATED, COUNTED_TWICE, TWO_LEVELS, LOOP_LENDS = (b.rule(number) fo
 class Notes:
     """What the rules need to know of a planned node.
 
-    Attributes
-    ----------
-    candidates : tuple of (position, slot)
-        In-place inputs that are present; all operands for a commutative op.
-    commutative : bool
+    ``candidates``: in-place inputs that are present; all operands for a commutative op.
     """
 
     candidates: tuple[tuple[int, int], ...]
@@ -53,10 +49,7 @@ class Notes:
 class Rules:
     """The rules, with all or some of rten's quirks.
 
-    Attributes
-    ----------
-    quirks : frozenset of str
-        Of `kvviz.runtimes.rten.quirks.QUIRKS`.
+    ``quirks``: of `kvviz.runtimes.rten.quirks.QUIRKS`.
     """
 
     quirks: frozenset[str] = frozenset(QUIRKS)
@@ -199,12 +192,8 @@ class Rules:
 class PlanNotes:
     """What the rules need to know of a plan.
 
-    Attributes
-    ----------
-    captured : frozenset of int
-        Slots that stand for values of an outer graph.
-    sticky : frozenset of int
-        Slots of so many uses that their count stays where it is.
+    ``captured``: slots that stand for values of an outer graph.
+    ``sticky``: slots of so many uses that their count stays where it is.
     """
 
     captured: frozenset[int]

@@ -17,15 +17,9 @@ from kvviz.runtimes.schedules.planning_events import Log, PlanningEvent
 def rten(graph: Graph, nodes: Sequence[Node], outputs: Sequence[str], log: Log | None = None) -> Sequence[Node]:
     """The order in which rten runs a graph.
 
-    Parameters
-    ----------
-    graph : Graph
-    nodes : sequence of Node
-        The needed ones.
-    outputs : sequence of str
-        In the order in which they are asked for, which may change the plan.
-    log : callable, optional
-        Is told every visit of the walk and every pick.
+    ``nodes``: the needed ones.
+    ``outputs``: in the order in which they are asked for, which may change the plan.
+    ``log``: is told every visit of the walk and every pick.
     """
     walked = walk(graph, nodes, outputs, log)
     waits = {node.index for node in walked if in_place_inputs(node)}

@@ -24,15 +24,9 @@ _ABOUT = (
 def variant(quirks: bool | Iterable[str] = True) -> Policy:
     """rten as it is, or with some of its quirks put right.
 
-    Parameters
-    ----------
-    quirks : bool or iterable of str
-        True for all of them, False for none, or the names of those to keep: see `QUIRKS`.
+    ``quirks``: true for all of them, False for none, or the names of those to keep: see `QUIRKS`.
 
-    Raises
-    ------
-    KvvizError
-        For a name that is not a quirk's.
+    Raises `KvvizError`: for a name that is not a quirk's.
     """
     kept = frozenset(QUIRKS if quirks is True else quirks or ())
     unknown = kept - set(QUIRKS)

@@ -20,13 +20,9 @@ if TYPE_CHECKING:
 class Before:
     """A schedule that follows another one, but runs given readers, and what they need, before given nodes.
 
-    Attributes
-    ----------
-    base : callable
-        The schedule to follow.
-    pairs : tuple of (GraphKey, int, int)
-        Path of a graph, index of the reader, index of the node that must wait for it. A pair of which a run needs only
-        one node changes nothing.
+    ``base``: the schedule to follow.
+    ``pairs``: path of a graph, index of the reader, index of the node that must wait for it. A pair of which a run
+      needs only one node changes nothing.
     """
 
     base: Schedule
@@ -37,10 +33,8 @@ class Before:
     ) -> Sequence[Node]:
         """Put nodes in order.
 
-        Raises
-        ------
-        KvvizError
-            If a reader needs what its node makes, the pairs contradict each other, or a node does not exist.
+        Raises `KvvizError`: if a reader needs what its node makes, the pairs contradict each other, or a node does
+          not exist.
         """
         key = key_of(graph)
         pairs = [(reader, node) for where, reader, node in self.pairs if where == key]

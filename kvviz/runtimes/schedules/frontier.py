@@ -46,18 +46,11 @@ def forward(
     readers of what it made, output by output, in the order given. The op of the least rank goes next, of equal ones
     the oldest. It takes about as long as there are nodes and edges, however wide the frontier is.
 
-    Parameters
-    ----------
-    nodes : sequence of Node
-        All nodes to plan.
-    rank : callable
-        ``rank(node)`` of an op that is in the frontier; it is asked for when the op enters.
-    why : callable
-        ``why(frontier, position)`` says in one sentence why that op is picked; it is asked only for a log.
-    log : callable, optional
-        Is told every pick.
-    changed : callable, optional
-        ``changed(node)`` is told every pick, and gives the ops whose rank is another one because of it.
+    ``nodes``: all nodes to plan.
+    ``rank``: ``rank(node)`` of an op that is in the frontier; it is asked for when the op enters.
+    ``why``: ``why(frontier, position)`` says in one sentence why that op is picked; it is asked only for a log.
+    ``log``: is told every pick.
+    ``changed``: ``changed(node)`` is told every pick, and gives the ops whose rank is another one because of it.
     """
     made = makers(nodes)
     readers: dict[str, list[Node]] = {}
@@ -138,13 +131,8 @@ class _Frontier:
 def follow(order: Sequence[tuple[Node, str]], nodes: Sequence[Node], log: Log | None = None) -> list[Node]:
     """Run through an order that is decided already, and tell it as picks from the frontier.
 
-    Parameters
-    ----------
-    order : sequence of (Node, str)
-        Every node once, in an order in which they can run, with the reason for its place.
-    nodes : sequence of Node
-        The same nodes in the model's order.
-    log : callable, optional
+    ``order``: every node once, in an order in which they can run, with the reason for its place.
+    ``nodes``: the same nodes in the model's order.
     """
     if log is None:
         return [node for node, _ in order]
@@ -159,21 +147,11 @@ def follow(order: Sequence[tuple[Node, str]], nodes: Sequence[Node], log: Log | 
 def pull(order: Sequence[Node], needs: Mapping[int, Sequence[Node]]) -> Iterator[tuple[Node, Node]]:
     """Follow an order, but run before each node whatever it needs that has not run yet.
 
-    Parameters
-    ----------
-    order : sequence of Node
-    needs : mapping of int to sequence of Node
-        Node index to the nodes that must run before it, in the order in which they are pulled.
+    ``needs``: node index to the nodes that must run before it, in the order in which they are pulled.
 
-    Yields
-    ------
-    node, goal : Node
-        The next node, and the one of ``order`` for whose sake it runs now (often itself).
+    ``node, goal``: the next node, and the one of ``order`` for whose sake it runs now (often itself).
 
-    Raises
-    ------
-    Circle
-        If nodes need each other.
+    Raises `Circle`: if nodes need each other.
     """
     done: set[int] = set()
     for goal in order:

@@ -48,11 +48,8 @@ class LeastLive:
 
     Greedy: it does not look ahead. What a body captures by reference, a borrowed input or a weight frees nothing.
 
-    Attributes
-    ----------
-    sizes : tuple of (GraphKey, tuple of (str, str, int))
-        For each graph of a model that was measured: value, the value in whose memory it lies (itself, or what it is a
-        view of), and bytes. Values that are not there, or all where it is empty, count as 1.
+    ``sizes``: for each graph of a model that was measured: value, the value in whose memory it lies (itself, or what
+      it is a view of), and bytes. Values that are not there, or all where it is empty, count as 1.
     """
 
     sizes: tuple[tuple[GraphKey, tuple[Measured, ...]], ...] = ()
@@ -86,10 +83,7 @@ class LeastLive:
 def least_live(trace: Any = None) -> LeastLive:
     """The schedule `LeastLive`, with the sizes that values had in a trace.
 
-    Parameters
-    ----------
-    trace : Trace, optional
-        Of the same model. Of a value that had several sizes (a cache that grows) the largest counts.
+    ``trace``: of the same model. Of a value that had several sizes (a cache that grows) the largest counts.
     """
     if trace is None:
         return LeastLive()

@@ -25,17 +25,8 @@ class Picks:
     A node that was not picked runs when a picked one needs it, else at the end, in the model's order; one that the
     wanted outputs do not need is left out.
 
-    Attributes
-    ----------
-    picks : tuple of (GraphKey, int)
-        Path of a graph (see `kvviz.runtimes.schedules.graph_keys.GraphKey`) and node index.
-    model : str
-        Fingerprint of the model that they were made on; empty where that is not checked.
-
-    Examples
-    --------
-    >>> picks = Picks.of(trace)                                             # doctest: +SKIP
-    >>> policy = dataclasses.replace(kvviz.policies.ideal, schedule=picks)  # doctest: +SKIP
+    ``picks``: path of a graph (see `kvviz.runtimes.schedules.graph_keys.GraphKey`) and node index.
+    ``model``: fingerprint of the model that they were made on; empty where that is not checked.
     """
 
     picks: tuple[tuple[GraphKey, int], ...]
@@ -53,10 +44,7 @@ class Picks:
     ) -> Sequence[Node]:
         """Put nodes in order.
 
-        Raises
-        ------
-        KvvizError
-            If the picks do not fit the model, or run a node before one that it needs.
+        Raises `KvvizError`: if the picks do not fit the model, or run a node before one that it needs.
         """
         picked = self._picked(graph)
         places = {index: place for place, index in enumerate(picked)}
@@ -99,10 +87,7 @@ class Picks:
     def load(cls, path: Any) -> Picks:
         """Read picks that `save` wrote.
 
-        Raises
-        ------
-        KvvizError
-            If the file holds something else.
+        Raises `KvvizError`: if the file holds something else.
         """
         try:
             data = json.loads(Path(path).read_text("utf-8"))

@@ -20,28 +20,17 @@ if TYPE_CHECKING:
 class PlanningEvent:
     """One thing that a planner did.
 
-    Attributes
-    ----------
-    phase : str
-        ``"walk"``: backward from the outputs; ``"pick"``: forward, an op from the frontier; ``"buffer"``: where an
-        output will live.
-    node : Node or None
-        The op that it is about: visited, appended or picked; for a skipped value the op that reads it, None where it
-        is an output of the graph.
-    value : str
-        The value that led here, or for an op that is appended or picked, the first one that it makes.
-    action : str
-        Of the walk ``"visit"``, ``"skip"`` or ``"append"``; of the picks ``"pick"``.
-    reason : str
-        One sentence.
-    frontier : tuple of Node
-        Before a pick: the ops that could run, oldest first.
-    planned : int
-        Ops in the walk's list, or in the plan, once this is done.
-    depth : int
-        Of the walk: how many ops lie between here and the output.
-    ready : tuple of Node
-        Ops that can run from now on because of this pick.
+    ``phase``: ``"walk"``: backward from the outputs; ``"pick"``: forward, an op from the frontier; ``"buffer"``:
+      where an output will live.
+    ``node``: the op that it is about: visited, appended or picked; for a skipped value the op that reads it, None
+      where it is an output of the graph.
+    ``value``: the value that led here, or for an op that is appended or picked, the first one that it makes.
+    ``action``: of the walk ``"visit"``, ``"skip"`` or ``"append"``; of the picks ``"pick"``.
+    ``reason``: one sentence.
+    ``frontier``: before a pick: the ops that could run, oldest first.
+    ``planned``: ops in the walk's list, or in the plan, once this is done.
+    ``depth``: of the walk: how many ops lie between here and the output.
+    ``ready``: ops that can run from now on because of this pick.
     """
 
     phase: str
