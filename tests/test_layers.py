@@ -120,7 +120,7 @@ def test_an_import_that_points_up_or_sideways_is_found(module: str, source: str)
         ("kvviz.ops.add", "from kvviz.errors import GraphError\nfrom kvviz.graph.model import Node"),
         ("kvviz.ops.add", "from . import registry\nfrom .registry import op\nfrom ..memory import storage"),
         ("kvviz.widget.debugger_widget", "from kvviz.view import wire"),
-        ("kvviz.cli", "import kvviz\nfrom kvviz import plot"),
+        ("kvviz.cli.commands", "import kvviz\nfrom kvviz import plot"),
         ("kvviz.errors", "import numpy"),
     ],
 )

@@ -1,0 +1,54 @@
+"""The command line: ``kvviz report``, ``kvviz html``, ``kvviz compare``, ``kvviz smollm2``, ``kvviz lab``.
+
+What is wrong with the input is said in one line on stderr, and the exit status is 2.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from collections.abc import Sequence
+
+from kvviz.cli.options import parser
+from kvviz.errors import KvvizError
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line.
+
+    ``arguments``: without the program's name; those of the process by default.
+
+    Returns exit status: 0, or 2 where the input was wrong.
+    """
+    line, rest = list(sys.argv[1:] if arguments is None else arguments), []
+    if line[:1] == ["lab"] and line[1:] not in (["-h"], ["--help"]):
+        # After the folder, everything is JupyterLab's own.
+        cut = 1 + (len(line) > 1 and not line[1].startswith("-"))
+        line, rest = line[:cut], line[cut:]
+    options = parser().parse_args(line)
+    options.line, options.rest = line, rest
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # A model may be named in letters that this terminal does not have.
+        sys.stdout.reconfigure(errors="replace")
+    try:
+        status = options.run(options)
+        sys.stdout.flush()
+        return status
+    except KvvizError as error:
+        return _fail(str(error))
+    except BrokenPipeError:
+        # Whoever read the output has seen enough; what is still buffered has nowhere to go.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except OSError as error:
+        return _fail(f"{error.filename or 'a file'}: {error.strerror or error}")
+    except MemoryError as error:
+        return _fail(f"this needs more memory than there is: {error}")
+    except KeyboardInterrupt:
+        return 130
+
+
+def _fail(message: str) -> int:
+    print(f"kvviz: {' '.join(message.split())}", file=sys.stderr)
+    return 2

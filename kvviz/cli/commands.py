@@ -1,0 +1,94 @@
+"""What each command does."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import kvviz
+from kvviz.atomic_write import replacing
+from kvviz.cli.model_runs import (
+    POLICIES,
+    decode_arguments,
+    decodes,
+    is_saved,
+    run_arguments,
+    say_written,
+    title_of,
+    trace_of,
+)
+from kvviz.errors import InputError, KvvizError
+from kvviz.view.comparison_view import comparison_text, plot_comparison
+from kvviz.view.export import to_html
+from kvviz.view.report_text import report
+from kvviz.view.steps_table import steps_table
+
+
+def report_command(options: argparse.Namespace) -> int:
+    trace = trace_of(options)
+    table = steps_table(trace) if options.steps else None
+    if options.json:
+        data = trace.explain().to_dict()
+        print(json.dumps(data if table is None else {**data, "table": table.rows}, indent=1))
+    else:
+        print(report(trace))
+        if table is not None:
+            print("\n" + table.text(len(table)))
+    return 0
+
+
+def html_command(options: argparse.Namespace) -> int:
+    trace = trace_of(options)
+    path = options.out or f"{title_of(options.model)}.html"
+    to_html(trace, path)
+    say_written(path)
+    return 0
+
+
+def compare_command(options: argparse.Namespace) -> int:
+    if is_saved(options.model):
+        raise InputError(f"{options.model} is a saved trace, which cannot be run under other rules; give the model")
+    graph = kvviz.load(options.model)
+    inputs, how = decode_arguments(graph, options) if decodes(options) else run_arguments(graph, options)
+    comparison = kvviz.compare(graph, inputs, options.policies or POLICIES, options.schedules, **how)
+    if options.json:
+        rows = [asdict(row) for row in comparison]
+        print(json.dumps({"equal": comparison.equal, "rows": rows}, indent=1))
+    else:
+        print(comparison_text(comparison))
+    if options.figure:
+        say_written(_drawn(plot_comparison(comparison), options.figure))
+    return 0
+
+
+def _drawn(figure: Any, path: str) -> str:
+    """Write a figure in the format that its name asks for, or else as PNG; its path."""
+    path = path if Path(path).suffix else f"{path}.png"
+    format = Path(path).suffix[1:]
+    known = figure.canvas.get_supported_filetypes()
+    if format.lower() not in known:
+        raise InputError(f"cannot draw {path}: the formats of figures are {', '.join(sorted(known))}")
+    with replacing(path) as file:
+        figure.savefig(file, format=format)
+    return path
+
+
+def lab_command(options: argparse.Namespace) -> int:
+    if importlib.util.find_spec("jupyterlab") is None:
+        raise KvvizError("JupyterLab is not installed; get it with: pip install 'kvviz[lab]'")
+    # The notebooks here, else those of the checkout that kvviz was installed from, else this folder.
+    places = [Path("notebooks"), Path(kvviz.__file__).resolve().parent.parent / "notebooks", Path()]
+    folder = Path(options.folder) if options.folder else next(place for place in places if place.is_dir())
+    if not folder.is_dir():
+        raise KvvizError(f"there is no folder {str(folder)!r}")
+    command = [sys.executable, "-m", "jupyterlab", f"--ServerApp.root_dir={folder.resolve()}", *options.rest]
+    if getattr(os, "getuid", lambda: 1)() == 0:
+        command.append("--allow-root")
+    return subprocess.run(command).returncode

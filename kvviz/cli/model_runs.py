@@ -1,0 +1,141 @@
+"""Traces for the commands: read from a file, or made by running a model as the options say."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shlex
+import sys
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import kvviz
+from kvviz.decode.synthetic_inputs import Maker
+from kvviz.errors import InputError
+from kvviz.explain.units import size
+from kvviz.graph.cache_pairs import cache_pairs
+from kvviz.graph.model import Graph
+from kvviz.view.perfetto import export_perfetto
+
+TOKENS = 16
+POLICIES = ("ideal", "rten", "onnxruntime")
+# What these say of a run has no meaning for a trace that was saved, and for the other kind of run.
+_FOR_DECODE = ("tokens", "words")
+_FOR_ONE_RUN = ("donate", "donate_caches", "output")
+_FOR_RUNNING = ("inputs", "dim", "prompt", "text", "policy", "kv_capacity", *_FOR_DECODE, *_FOR_ONE_RUN)
+
+
+def trace_of(options: argparse.Namespace) -> Any:
+    """The trace that a command is about: read from a file, or made by running the model."""
+    if is_saved(options.model):
+        _refuse(options, _FOR_RUNNING, f"cannot be used here: {options.model} is a saved trace, nothing is run")
+        trace = kvviz.Trace.load(options.model)
+    else:
+        graph = kvviz.load(options.model)
+        make, arguments = (kvviz.decode, decode_arguments) if decodes(options) else (kvviz.run, run_arguments)
+        inputs, how = arguments(graph, options)
+        trace = make(graph, inputs=inputs, policy=options.policy or "ideal", **how)
+        trace.title = title_of(options.model)
+    if options.save:
+        trace.save(options.save)
+        say_written(options.save)
+    if options.perfetto:
+        export_perfetto(trace, options.perfetto)
+        say_written(options.perfetto)
+    return trace
+
+
+def decodes(options: argparse.Namespace) -> bool:
+    return options.prompt is not None or options.text is not None
+
+
+def decode_arguments(graph: Graph, options: argparse.Namespace) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The inputs, and the other arguments, of a decode."""
+    _refuse(options, _FOR_ONE_RUN, "is for a single run; a decode donates its caches by itself")
+    if options.text is not None and (options.words is None or options.prompt is not None):
+        raise InputError("give --prompt with token numbers, or --text together with --words vocab.json")
+    return _inputs(graph, options, decoding=True), {
+        "prompt": options.prompt if options.text is None else options.text,
+        "max_new_tokens": options.tokens or TOKENS,
+        "kv_capacity": options.kv_capacity,
+        "tokenizer": None if options.words is None else _words(options.words),
+        "progress": sys.stderr.isatty(),
+    }
+
+
+def run_arguments(graph: Graph, options: argparse.Namespace) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The inputs, and the other arguments, of a single run."""
+    _refuse(options, _FOR_DECODE, "needs --prompt or --text")
+    inputs = _inputs(graph, options)
+    donate = list(options.donate or ())
+    for pair in cache_pairs(graph):
+        if pair.protocol == "cross" or pair.input not in inputs:
+            continue
+        if options.donate_caches:
+            donate.append(pair.input)
+        if options.kv_capacity is not None and pair.protocol == "growing" and pair.axis is not None:
+            try:
+                inputs[pair.input] = kvviz.reserve(inputs[pair.input], pair.axis, options.kv_capacity)
+            except ValueError as error:
+                raise InputError(f"cache {pair.input!r}: {error}") from None
+    return inputs, {"outputs": options.output, "donate": tuple(dict.fromkeys(donate))}
+
+
+def _inputs(graph: Graph, options: argparse.Namespace, decoding: bool = False) -> dict[str, Any]:
+    """The inputs of the npz file, and the others made from what the graph declares."""
+    maker = Maker(graph, dict(options.dim or ()), _arrays(options.inputs), decoding)
+    missing = maker.open_dims()
+    if missing:
+        fitting = maker.proposed()
+        line = shlex.join([*options.line, "--dim", *(f"{name}={length}" for name, length in fitting.items())])
+        raise InputError(f"the model leaves {', '.join(missing)} open; give a length, for example: kvviz {line}")
+    return maker.make()
+
+
+def _arrays(path: str | None) -> dict[str, np.ndarray]:
+    if path is None:
+        return {}
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            return {name: archive[name] for name in archive.files}
+    except (ValueError, AttributeError, TypeError, EOFError, zipfile.BadZipFile):
+        raise InputError(f"{path} is not an .npz file of plain arrays, as numpy.savez writes it") from None
+
+
+def _words(path: str) -> list[str]:
+    try:
+        found = json.loads(Path(path).read_text("utf-8"))
+    except ValueError as error:
+        raise InputError(f"{path} is not JSON ({error})") from None
+    if not isinstance(found, list) or not all(isinstance(word, str) for word in found):
+        raise InputError(f"{path} is not a vocabulary: it must be a JSON list of words")
+    return found
+
+
+def _refuse(options: argparse.Namespace, names: Sequence[str], why: str) -> None:
+    given = [f"--{name.replace('_', '-')}" for name in names if getattr(options, name) not in (None, False)]
+    if given:
+        raise InputError(f"{', '.join(given)} {why}")
+
+
+def is_saved(path: str) -> bool:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return "header.json" in archive.namelist()
+    except (OSError, zipfile.BadZipFile):
+        return False
+
+
+def title_of(path: str) -> str:
+    """A model's file name, or that of its folder where all models are called the same."""
+    place = Path(path)
+    return place.resolve().parent.name if place.stem == "model" else place.stem
+
+
+def say_written(path: str) -> None:
+    print(f"wrote {path} ({size(os.path.getsize(path))})", file=sys.stderr)

@@ -1,0 +1,85 @@
+"""The options of the command line."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+import kvviz
+from kvviz.cli.commands import compare_command, html_command, lab_command, report_command
+from kvviz.cli.model_runs import POLICIES, TOKENS
+from kvviz.runtimes.named_schedules import NAMES
+from kvviz.smollm2.command import add_arguments as add_smollm2
+from kvviz.smollm2.command import run as run_smollm2
+
+
+def parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="kvviz", description="See what running an ONNX model does to memory.", allow_abbrev=False
+    )
+    parser.add_argument("--version", action="version", version=f"kvviz {kvviz.__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    told = commands.add_parser("report", help="run a model and say what it did, on one screen", allow_abbrev=False)
+    told.add_argument("--steps", action="store_true", help="also the table of all steps")
+    told.add_argument("--json", action="store_true", help="the numbers as JSON")
+    told.set_defaults(run=report_command)
+    page = commands.add_parser("html", help="write the debugger as one HTML file", allow_abbrev=False)
+    page.add_argument("-o", "--out", metavar="FILE", help="where to (default: the model's name)")
+    page.set_defaults(run=html_command)
+    side = commands.add_parser("compare", help="run a model under several policies, side by side", allow_abbrev=False)
+    side.add_argument("--policies", nargs="+", metavar="NAME", help=f"default: {' '.join(POLICIES)}")
+    side.add_argument("--schedules", nargs="+", metavar="NAME", help=f"orders to try: {', '.join(NAMES)}")
+    side.add_argument("--json", action="store_true", help="the numbers as JSON")
+    side.add_argument("--figure", metavar="FILE", help="write the picture")
+    side.set_defaults(run=compare_command)
+    for command in (told, page, side):
+        _add_running(command.add_argument)
+    for command in (told, page):
+        _add_keeping(command.add_argument)
+    small = commands.add_parser("smollm2", help="write SmolLM2-135M-Instruct as an ONNX model", allow_abbrev=False)
+    add_smollm2(small)
+    small.set_defaults(run=run_smollm2)
+    lab = commands.add_parser("lab", help="start JupyterLab on the notebooks", allow_abbrev=False)
+    lab.add_argument("folder", nargs="?", metavar="DIR", help="another folder; what follows goes to JupyterLab")
+    lab.set_defaults(run=lab_command)
+    return parser
+
+
+def _add_running(add: Any) -> None:
+    add("model", metavar="MODEL", help="an .onnx file, or a trace written by --save")
+    add("--inputs", metavar="FILE", help="inputs by name, in an .npz file; the others are made up")
+    add("--dim", type=_dim, action="extend", nargs="+", metavar="NAME=N", help="length of a symbolic dimension")
+    add("--prompt", type=_prompt, metavar="5,17,33", help="decode from these tokens")
+    add("--text", help="decode from this text, with --words")
+    add("--words", metavar="FILE", help="the vocabulary, a JSON list of words")
+    add("--tokens", type=_positive, metavar="N", help=f"tokens to decode (default: {TOKENS})")
+    add("--donate", action="extend", nargs="+", metavar="NAME", help="inputs that the run may overwrite")
+    add("--donate-caches", action="store_true", help="donate all caches")
+    add("--kv-capacity", type=_positive, metavar="N", help="rows to reserve in growing caches")
+    add("--output", action="extend", nargs="+", metavar="NAME", help="values to compute, in place of all outputs")
+
+
+def _add_keeping(add: Any) -> None:
+    add("--policy", metavar="NAME", help="the rules to run by (default: ideal)")
+    add("--perfetto", metavar="FILE", help="write the trace for Perfetto")
+    add("--save", metavar="FILE", help="write the trace")
+
+
+def _dim(text: str) -> tuple[str, int]:
+    name, _, length = text.rpartition("=")
+    if not name or not length.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not of the form name=length")
+    return name, int(length)
+
+
+def _prompt(text: str) -> list[int]:
+    try:
+        return [int(token) for token in text.replace(",", " ").split()]
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list of token numbers like 5,17,33") from None
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a positive number")
+    return int(text)
