@@ -263,7 +263,7 @@ def test_lab_starts_jupyterlab_in_a_folder_and_hands_options_on(
         commands.append(command)
         return subprocess.CompletedProcess(command, 3)
 
-    monkeypatch.setattr(cli.subprocess, "run", run)
+    monkeypatch.setattr(cli.commands.subprocess, "run", run)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "notebooks").mkdir()
     # when
@@ -278,7 +278,7 @@ def test_lab_starts_jupyterlab_in_a_folder_and_hands_options_on(
 def test_lab_says_what_to_install_where_jupyterlab_is_missing(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cli.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(cli.commands.importlib.util, "find_spec", lambda name: None)
     assert "pip install 'kvviz[lab]'" in failed(capsys, "lab")
 
 
