@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import matplotlib.pyplot as plt
 import pytest
@@ -141,3 +143,11 @@ def test_what_cannot_be_is_refused_with_a_sentence() -> None:
         w.finish()
     with pytest.raises(KvvizError, match="'x' has the unknown element type 'q7'"):
         w.value("x", (4,), "q7")
+
+
+def test_the_producer_in_the_guide_for_contributors_writes_this_trace() -> None:
+    guide = (Path(__file__).parents[2] / ".github" / "CONTRIBUTING.md").read_text("utf-8")
+    (code,) = re.findall(r"```python\n(.*?)```", guide, re.DOTALL)
+    found: dict[str, Any] = {}
+    exec(code, found)
+    assert repr(found["trace"].table()) == repr(copy_into_view().table())
