@@ -16,44 +16,20 @@ __all__ = ["MOST", "Block", "blocks", "repeats"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Block:
-    """A part of a graph that is drawn as one.
+    """A part of a graph that is drawn as one."""
 
-    Attributes
-    ----------
-    title : str
-        For people, e.g. ``"layer 1 · self_attn"``.
-    path : tuple of str
-        Module path that all its nodes have in common.
-    nodes : tuple of Node
-        In the order given to ``blocks``.
-    key : str
-        Equal for blocks of equal structure (operators and wiring; names and attribute values do not count).
-    """
-
-    title: str
-    path: Scope
+    title: str  # e.g. ``"layer 1 · self_attn"``
+    path: Scope  # module path that all its nodes have in common
     nodes: tuple[Node, ...]
-    key: str
+    key: str  # equal for blocks of equal structure; names and attribute values do not count
 
 
 def blocks(graph: Graph, order: Sequence[Node] | None = None) -> tuple[Block, ...]:
-    """Cut a graph into blocks of at most ``MOST`` nodes.
+    """Cut a graph into blocks of at most ``MOST`` nodes, ``order`` being the nodes as a schedule ran them.
 
-    Every node is in exactly one block. Blocks come in the order of their first node, but after the blocks whose values
-    they read, so that values flow downward (but for rare modules that need each other). Layers (numbered modules) are
-    never mixed. A graph without module paths is cut where few values are alive.
-
-    Parameters
-    ----------
-    graph : Graph
-        Also a subgraph or a function's body.
-    order : sequence of Node, optional
-        The nodes in another order, as a schedule ran them.
-
-    Examples
-    --------
-    >>> [block.title for block in blocks(load("model.onnx"))][:3]         # doctest: +SKIP
-    ['model, embed_tokens', 'rotary_emb', 'layer 0 · input_layernorm']
+    Every node is in exactly one block. Blocks come in the order of their first node, but after those whose values they
+    read (but for rare modules that need each other). Layers (numbered modules) are never mixed. A graph without module
+    paths is cut where few values are alive.
     """
     nodes = graph.nodes if order is None else tuple(order)
     if not nodes:

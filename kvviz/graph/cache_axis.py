@@ -11,17 +11,7 @@ from kvviz.graph.trace_back import Frame, Write, constant
 
 
 def sequence_axis(before: Value, after: Value, carrying: Sequence[Write], protocol: str) -> int | None:
-    """The sequence axis of a cache, counted from 0: where its writer works, seen through the views behind it.
-
-    Parameters
-    ----------
-    before, after : Value
-        The input and the output.
-    carrying : sequence of Write
-        The writers that carry the input on.
-    protocol : str
-        How the cache is kept; the lengths of a cross cache do not tell its axis.
-    """
+    """The sequence axis of a cache, from 0: where its writers work, seen through the views behind them."""
     shape = after.shape if after.shape is not None else before.shape
     if shape is None:
         return next((write.axis for write in carrying if not write.chain), None)

@@ -22,24 +22,12 @@ _KIND_WORD = re.compile(r"[A-Za-z]+(?:_[A-Za-z]+)*")
 
 
 def canonical_input(name: str) -> str:
-    """A cache input's name without what says "before".
-
-    Examples
-    --------
-    >>> canonical_input("past_key_values.0.key"), canonical_input("rnn_states_prev")
-    ('C.0.key', 'rnn_states')
-    """
+    """A cache input's name without what says "before": ``past_key_values.0.key`` gives ``C.0.key``."""
     return _INPUT_END.sub("", _INPUT_START.sub("C", name))
 
 
 def canonical_output(name: str) -> str:
-    """A cache output's name without what says "after".
-
-    Examples
-    --------
-    >>> canonical_output("present.0.key"), canonical_output("updated_key_cache.0")
-    ('C.0.key', 'key_cache.0')
-    """
+    """A cache output's name without what says "after": ``present.0.key`` gives ``C.0.key``."""
     return _OUTPUT_END.sub("", _OUTPUT_START.sub("C", _OUTPUT_START_WORD.sub("", name)))
 
 
@@ -68,13 +56,7 @@ def looks_like_cross(name: str) -> bool:
 
 
 def short_name(input_name: str) -> str:
-    """What to call a cache on screen: its layer, then what it holds.
-
-    Examples
-    --------
-    >>> short_name("past_key_values.0.key"), short_name("past_value_cross_3"), short_name("h")
-    ('0.key', '3.cross.value', 'h')
-    """
+    """Layer, then what a cache holds: ``past_value_cross_3`` gives ``3.cross.value``."""
     rest = canonical_input(input_name)
     rest = rest[1:].lstrip("._") if rest != input_name and rest.startswith("C") else rest
     digits = re.search(r"\d+", rest)

@@ -18,55 +18,30 @@ __all__ = ["CachePair", "cache_pairs", "control_inputs", "logits_output"]
 class CachePair:
     """A cache: an input of the graph and the output that becomes this input in the next run.
 
-    Attributes
-    ----------
-    name : str
-        For people: layer, then what it holds, e.g. ``"0.key"``, ``"3.cross.value"``; ``"h"`` where there are no layers.
-    input, output : str
-        Names in the graph.
-    protocol : str
-        ``"growing"`` (each run gives a longer one), ``"static"`` (fixed size, rows are overwritten), ``"window"``
-        (old rows leave at one end), ``"state"`` (fixed size, all of it is overwritten) or ``"cross"`` (the encoder's,
-        the same at every step). GroupQueryAttention counts as growing: whether it shares one buffer shows when it runs.
-    axis : int or None
-        The sequence axis, counted from 0; None for states, paged caches, and where nothing tells.
-    writer : tuple of str
-        Names of the nodes that make the output, one for each branch that it may come from; for a weight the node whose
-        branch it is in, and ``""`` for an input of the graph.
-    ops : tuple of str
-        For each writer the operators from the output back to it, e.g. ``"Transpose<-ScatterND"``; ``"Constant"`` for a
-        weight and ``"Input"`` for the input itself.
-    frames : tuple of tuple of str
-        For each writer the frames that it is in, e.g. ``("optimum::if[then_branch]",)``; empty for the main graph.
+    Its protocol is ``"growing"`` (each run gives a longer one), ``"static"`` (fixed size, rows are overwritten),
+    ``"window"`` (old rows leave at one end), ``"state"`` (fixed size, all of it is overwritten) or ``"cross"`` (the
+    encoder's, the same at every step). GroupQueryAttention counts as growing: whether it shares one buffer shows when
+    it runs.
     """
 
-    name: str
+    name: str  # layer, then what it holds: ``"0.key"``, ``"3.cross.value"``
     input: str
     output: str
     protocol: str
-    axis: int | None
-    writer: tuple[str, ...] = ()
+    axis: int | None  # the sequence axis, from 0; None for states, paged caches, and where nothing tells
+    writer: tuple[str, ...] = ()  # nodes that make the output, one a branch; ``""`` for an input of the graph
+    # operators from the output back to each writer: ``"Transpose<-ScatterND"``, ``"Constant"``, ``"Input"``
     ops: tuple[str, ...] = ()
-    frames: tuple[tuple[str, ...], ...] = ()
+    frames: tuple[tuple[str, ...], ...] = ()  # frames that each writer is in: ``("optimum::if[then_branch]",)``
 
 
 def cache_pairs(graph: Graph) -> tuple[CachePair, ...]:
-    """Find the caches of a graph, in the order of its inputs.
+    """Find the caches of a main graph, in the order of its inputs.
 
     First by structure: the output is made by an operator that appends to, scatters into or overwrites something that
     comes, through views, branches, loops and functions, from an input. Then by name, for what is left: the conventions
     of optimum, onnxruntime-genai, mobius, Olive, transformers.js, NeMo and torch.onnx. Then by order and shape, for
     cache inputs whose outputs have no telling name.
-
-    Parameters
-    ----------
-    graph : Graph
-        A main graph.
-
-    Examples
-    --------
-    >>> cache_pairs(load("model.onnx"))[0]                                  # doctest: +SKIP
-    CachePair(name='0.key', input='past_key_values.0.key', output='present.0.key', protocol='growing', axis=2, ...)
     """
     found = _PAIRS.get(graph)
     if found is None:

@@ -31,19 +31,10 @@ _LOGITS = ("logits", "lm_logits", "decoder_logits", "prediction_scores", "scores
 
 
 def control_inputs(graph: Graph) -> dict[str, str]:
-    """Role to input name, for the inputs that are no caches.
+    """Role to input name, for the inputs that are no caches: ``{"tokens": "input_ids", …}``.
 
-    The roles are ``tokens``, ``embeddings``, ``attention_mask``, ``position_ids``, ``use_cache_branch``,
-    ``cache_position``, ``write_indices``, ``nonpad_kv_seqlen``, ``encoder_hidden_states``, ``encoder_attention_mask``,
-    ``past_sequence_length``, ``current_sequence_length``, ``total_sequence_length``, ``seqlens_k``,
-    ``num_logits_to_keep``, ``token_type_ids``, ``beam_width``, ``cache_indirection`` and ``block_table``; each is there
-    only where the graph has it. An input of another name counts as the tokens where it is the only one that can be:
-    integers of shape (batch, sequence).
-
-    Examples
-    --------
-    >>> control_inputs(load("model.onnx"))                                  # doctest: +SKIP
-    {'tokens': 'input_ids', 'attention_mask': 'attention_mask', 'position_ids': 'position_ids'}
+    An input of another name counts as the tokens where it is the only one that can be: integers of shape (batch,
+    sequence).
     """
     by_name = {value.name.lower(): value for value in graph.inputs}
     roles: dict[str, str] = {}

@@ -36,13 +36,7 @@ class Group:
 
 
 class Cutter:
-    """The nodes in order, and what is known about all of them.
-
-    Parameters
-    ----------
-    nodes : sequence of Node
-        In running order.
-    """
+    """The nodes in running order, and what is known about all of them."""
 
     def __init__(self, nodes: Sequence[Node]) -> None:
         self.nodes = nodes

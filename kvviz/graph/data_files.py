@@ -17,17 +17,10 @@ from kvviz.graph.names import quoted
 
 @dataclass(slots=True)
 class DataFiles:
-    """The data files of one model.
-
-    Attributes
-    ----------
-    label : str
-        Path or kind of the model, for messages.
-    needed : dict of str to int
-        Path to the bytes that the file must have for all weights in it.
-    """
+    """The data files of one model."""
 
     label: str = ""
+    # path to the bytes that the file must have for all weights in it
     needed: dict[str, int] = field(default_factory=dict)
     _mapped: dict[str, mmap.mmap] = field(default_factory=dict)
 
@@ -36,15 +29,7 @@ class DataFiles:
         self.needed[path] = max(end, self.needed.get(path, 0))
 
     def read(self, path: str, offset: int, nbytes: int) -> np.ndarray:
-        """Bytes of a file as a read-only array over its mapping.
-
-        Raises
-        ------
-        LoadError
-            The file has become too short.
-        OSError
-            It cannot be opened.
-        """
+        """Bytes of a file as a read-only array over its mapping; a LoadError where the file has become too short."""
         mapped = self._mapped.get(path)
         if mapped is None:
             with open(path, "rb") as file:

@@ -17,29 +17,14 @@ DEFAULT_LIMIT = 8 << 30
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where a model came from and what may be read for it.
+    """Where a model came from and what may be read for it."""
 
-    Attributes
-    ----------
-    label : str
-        Path or kind of the model, for messages.
-    folder : str or None
-        Folder that external data lies in; None where there is none (bytes, a proto).
-    real_folder : str or None
-        The folder that the model file itself is in once links are followed. Download caches keep model and data as
-        links into one folder, which is as good as the first.
-    limit : int
-        Largest size of one tensor, in bytes.
-    held : mapping
-        Location to tensor, for weights that exist in memory already.
-    files : DataFiles
-        The data files that were found, mapped when they are read first.
-    """
-
-    label: str
-    folder: str | None = None
+    label: str  # path or kind of the model, for messages
+    folder: str | None = None  # where external data lies; None for bytes and protos
+    # that of the model file once links are followed: download caches keep model and data as links into one folder
     real_folder: str | None = None
-    limit: int = DEFAULT_LIMIT
+    limit: int = DEFAULT_LIMIT  # largest size of one tensor, in bytes
+    # location to tensor, for weights that exist in memory already
     held: Mapping[str, Any] = field(default_factory=dict)
     files: DataFiles = field(default_factory=DataFiles)
 
@@ -48,26 +33,10 @@ class Source:
 
 
 def find_external(entries: Mapping[str, str], nbytes: int, what: str, source: Source) -> tuple[str, int]:
-    """The absolute path and the offset of a weight's external data.
+    """The absolute path and the offset of a weight's external data, ``entries``.
 
     The rules follow the ONNX specification: a relative path, inside the model's folder even after links are followed,
     to a regular file that is long enough.
-
-    Parameters
-    ----------
-    entries : mapping of str to str
-        The ``external_data`` of the tensor: ``location``, ``offset`` and ``length`` (in bytes).
-    nbytes : int
-        Size that the tensor's shape and type need.
-    what : str
-        How messages name the tensor.
-    source : Source
-        The model it belongs to.
-
-    Raises
-    ------
-    LoadError
-        One of the rules is broken.
     """
     location = entries.get("location", "")
     if source.folder is None:

@@ -35,15 +35,7 @@ MAX_COPIED = 1 << 30
 
 
 class Reader:
-    """Turns the graphs of one model into ``Graph`` objects.
-
-    Parameters
-    ----------
-    source : Source
-        The model, for messages and external data.
-    functions : iterable of onnx.FunctionProto
-        The model-local functions.
-    """
+    """Turns the graphs of one model into ``Graph`` objects."""
 
     def __init__(self, source: Source, functions: Iterable[Any] = ()) -> None:
         self.source = source
@@ -51,22 +43,7 @@ class Reader:
         self._copied = 0
 
     def main(self, model: Any, opsets: dict[str, int]) -> Graph:
-        """Read a model's main graph and all that it contains; ``Graph.proto`` holds the model.
-
-        Parameters
-        ----------
-        model : onnx.ModelProto
-            The model.
-        opsets : dict of str to int
-            Versions in force.
-
-        Raises
-        ------
-        GraphError
-            A cycle, a name that nothing or more than one thing makes, or a function that calls itself.
-        LoadError, LimitError
-            Damaged tensors and attributes, or more than the limits above.
-        """
+        """Read a model's main graph and all that it contains; ``Graph.proto`` holds the model."""
         self._check_extent(model.graph)
         return self._graph(model.graph, opsets, (), model)
 
@@ -234,14 +211,6 @@ def _number(amount: int) -> str:
 
 
 def node_proto(graph: Graph, node: Node) -> Any:
-    """The NodeProto behind a node, with the attribute references of a function body filled in.
-
-    Parameters
-    ----------
-    graph : Graph
-        The graph that the node is in.
-    node : Node
-        One of its nodes.
-    """
+    """The NodeProto behind a node of a graph, with the attribute references of a function body filled in."""
     proto = graph.proto.graph if isinstance(graph.proto, onnx.ModelProto) else graph.proto
     return proto.node[node.index]

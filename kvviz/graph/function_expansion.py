@@ -14,21 +14,11 @@ from kvviz.graph.topological_order import find_cycle, topological
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """What a graph or function comes to with all that it calls.
+    """What a graph or function comes to with all that it calls."""
 
-    Attributes
-    ----------
-    nodes : int
-        Nodes at any depth, each body once for each of its calls.
-    calls : int
-        Bodies among them.
-    depth : int
-        Graphs within each other.
-    """
-
-    nodes: int
-    calls: int = 0
-    depth: int = 1
+    nodes: int  # at any depth, each body once for each of its calls
+    calls: int = 0  # bodies among them
+    depth: int = 1  # graphs within each other
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,27 +31,7 @@ class _Own:
 
 
 def extents(graph: Any, functions: Mapping[FunctionKey, Any], label: str) -> tuple[Extent, dict[FunctionKey, Extent]]:
-    """Extent of a main graph, and of each function that it reaches.
-
-    Parameters
-    ----------
-    graph : onnx.GraphProto
-        The main graph.
-    functions : mapping of FunctionKey to onnx.FunctionProto
-        The model's functions.
-    label : str
-        What messages call the model.
-
-    Returns
-    -------
-    (Extent, dict of FunctionKey to Extent)
-        The functions in an order in which each comes after those that it calls.
-
-    Raises
-    ------
-    GraphError
-        A function that calls itself.
-    """
+    """Extent of a main graph, and of each function that it reaches, those that it calls first."""
     main = _own(graph, functions)
     own: dict[FunctionKey, _Own] = {}
     waiting = [key for key, _ in main.calls]

@@ -27,23 +27,11 @@ def call_key(node: Any) -> FunctionKey:
 
 
 def body_of_call(function: Any, call: Any) -> Any:
-    """The graph that a call of a model-local function runs.
+    """The graph that a call of a model-local function runs, with an input and an output for each that it declares.
 
     Attribute references (at any depth of subgraphs) take the value that the call gives, else the function's default,
     else they are left out, as the ONNX specification says. Inputs that the call leaves out become absent inputs
     (``""``) of the nodes that read them.
-
-    Parameters
-    ----------
-    function : onnx.FunctionProto
-        The function.
-    call : onnx.NodeProto
-        The node that calls it.
-
-    Returns
-    -------
-    onnx.GraphProto
-        Inputs and outputs by position, one for each that the function declares.
     """
     given = {a.name: a for a in function.attribute_proto}
     given |= {a.name: a for a in call.attribute}

@@ -8,28 +8,10 @@ from collections.abc import Sequence
 
 
 def narrow_sections(needs: Sequence[Sequence[int]], target: float, most: int) -> list[tuple[int, int]]:
-    """Sections of about equal size with as few values as possible passing from one to the next.
+    """Sections (start, end) of about equal size with as few values as possible passing from one to the next.
 
-    Parameters
-    ----------
-    needs : sequence of sequence of int
-        For each node, in running order, the positions of the nodes whose values it reads.
-    target : float
-        Size to aim at.
-    most : int
-        Largest size; at least 1.5 times ``target``, or a size that divides the list into equal parts.
-
-    Returns
-    -------
-    list of (int, int)
-        Start and end (exclusive) of each section.
-
-    Examples
-    --------
-    A pair of nodes, one edge, and another pair:
-
-    >>> narrow_sections([[], [0], [], [2]], 2, 3)
-    [(0, 2), (2, 4)]
+    ``needs`` has for each node, in running order, the positions of the nodes whose values it reads; ``most`` is at
+    least 1.5 times ``target``, or a size that divides the list into equal parts.
     """
     size, least = len(needs), max(1, int(target) // 2)
     crossing = values_alive(needs)

@@ -12,19 +12,11 @@ import onnx
 
 
 def merge(declared: Any | None, inferred: Any | None) -> Any | None:
-    """What the model says of a value, completed by what was found out about it.
+    """What the model says of a value, completed by what was found out about it; neither is changed.
 
-    A declared dimension stays, but a number replaces a name. Where two numbers differ, all dimensions on which the
-    two do not agree become unknown; where the ranks differ, the shape does.
-
-    Parameters
-    ----------
-    declared, inferred : onnx.TypeProto or None
-        Neither is changed. Of the elements of an inferred sequence only the type is kept, not the shape.
-
-    Returns
-    -------
-    onnx.TypeProto or None
+    A declared dimension stays, but a number replaces a name. Where two numbers differ, all dimensions on which the two
+    do not agree become unknown; where the ranks differ, the shape does. Of the elements of an inferred sequence only
+    the type is kept.
     """
     if declared is None or declared.WhichOneof("value") is None:
         return None if inferred is None else _plain(inferred)

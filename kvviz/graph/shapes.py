@@ -32,14 +32,10 @@ _SMALL = 1024
 class Rules:
     """What an inference knows beyond ONNX's schemas.
 
-    Attributes
-    ----------
-    extra : mapping of (str, str) to callable
-        (domain, operator) to ``rule(node, types, constant)``: one TypeProto or None an output. ``types`` has one
-        TypeProto or None an input; ``constant(position)`` gives a small constant input as an array, or None.
-    propagate : callable or None
-        ``propagate(node, types, known, constant)`` gives the value of output 0 where it follows from shapes;
-        ``known`` has what followed so of each input, or None.
+    ``extra`` maps (domain, operator) to ``rule(node, types, constant)``, which gives one TypeProto or None an output:
+    ``types`` has one an input, ``constant(position)`` gives a small constant input as an array, or None.
+    ``propagate(node, types, known, constant)`` gives the value of output 0 where it follows from shapes; ``known`` has
+    what followed so of each input, or None.
     """
 
     extra: Mapping[tuple[str, str], Callable[..., Sequence[Any]]] = field(default_factory=dict)
@@ -50,29 +46,11 @@ ONNX_RULES = Rules()
 
 
 def infer(graph: Graph, rules: Rules = ONNX_RULES) -> dict[Graph, dict[str, Value]]:
-    """What is known of every value of a graph and of all its subgraphs and function bodies.
+    """What is known of every value of a model's graph and of all its subgraphs and function bodies, but not of
+    captures.
 
-    Parameters
-    ----------
-    graph : Graph
-        A model's main graph.
-    rules : Rules
-        Operators that ONNX does not define, and propagation of values.
-
-    Returns
-    -------
-    dict of Graph to dict of str to Value
-        For each graph its own values by name, but not those that it captures.
-
-    Notes
-    -----
     A declared name of a dimension stays although inference finds another; a number replaces a name; where two numbers
     differ the dimension is unknown (onnxruntime 1.31; see `kvviz.graph.shape_merge`).
-
-    Examples
-    --------
-    >>> infer(graph)[graph]["hidden"].shape                                    # doctest: +SKIP
-    ('batch', 's', 64)
     """
     walk = _Walk(rules, graph)
     walk.graph(graph, _numbered(graph), {}, {})

@@ -11,24 +11,12 @@ _COMMUTATIVE = frozenset({"Add", "Mul", "And", "Or", "Xor", "Equal", "Max", "Min
 
 
 def structural_key(nodes: Sequence[Node], weights: Container[str]) -> str:
-    """A hash of the operators and the wiring of some nodes.
+    """A hash (16 hexadecimal digits) of the operators and the wiring of some nodes.
 
     Each node is described by everything that leads to it and everything that follows from it inside the group
     (Weisfeiler-Lehman colouring along a directed acyclic graph), so the order of independent nodes does not matter.
-    Names, attribute values,
-    shapes and the order of operands of commutative operators do not count; subgraphs do.
-
-    Parameters
-    ----------
-    nodes : sequence of Node
-        In running order.
-    weights : container of str
-        Names that are weights: reading a weight is told apart from reading a value from elsewhere.
-
-    Returns
-    -------
-    str
-        16 hexadecimal digits.
+    Names, attribute values, shapes and the order of operands of commutative operators do not count; subgraphs do, and
+    so does whether a value from outside is a weight.
     """
     maker = {name: (i, k) for i, node in enumerate(nodes) for k, name in enumerate(node.outputs) if name}
     reads = [(*node.inputs, *node.captures) for node in nodes]

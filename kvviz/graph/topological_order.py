@@ -7,25 +7,11 @@ from collections.abc import Sequence
 
 
 def topological(reads: Sequence[Sequence[str]], makes: Sequence[Sequence[str]]) -> list[int] | None:
-    """Order in which nodes can run.
+    """Order in which nodes can run, by the value names they read and make; None where they depend on each other in a
+    circle.
 
-    Among the nodes that could come next the earliest of the given order does, so a list that is sorted already stays
-    as it is. Names that no node makes are taken as given.
-
-    Parameters
-    ----------
-    reads, makes : sequence of sequence of str
-        Value names that each node reads and makes.
-
-    Returns
-    -------
-    list of int or None
-        Positions in running order, or None where the nodes depend on each other in a circle.
-
-    Examples
-    --------
-    >>> topological([["b"], ["x"]], [["c"], ["b"]])
-    [1, 0]
+    Among the nodes that could come next the earliest of the given order does, so a list that is sorted already stays as
+    it is. Names that no node makes are taken as given.
     """
     waits, followers = _dependencies(reads, makes)
     left = [len(w) for w in waits]
