@@ -13,20 +13,7 @@ from kvviz.memory.storage import Storage
 
 
 class Pool:
-    """Freed storages of one run.
-
-    Parameters
-    ----------
-    smallest : int
-        Requests and storages below this many bytes bypass the pool.
-
-    Attributes
-    ----------
-    shelves : dict of int to list of (int, int, Storage)
-        Freed storages of each kind, with size and a number in the order of coming; sorted.
-    dropped : set of int
-        Ids of storages that do not come back to the pool.
-    """
+    """Freed storages of one run; those below ``smallest`` bytes bypass the pool."""
 
     __slots__ = ("_kept", "dropped", "hits", "misses", "shelves", "smallest")
 

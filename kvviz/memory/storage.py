@@ -33,28 +33,9 @@ class Room:
 class Storage:
     """One block of memory.
 
-    Attributes
-    ----------
-    id : int
-        Number shown as ``B12``.
-    capacity : int
-        Size in bytes, reserved room included.
-    root : object
-        The array at the bottom of every view's base chain; None for sequences and once the storage is dead.
-    origin : str
-        ``"weights"``, ``"caller"`` (borrowed), ``"donated"``, ``"run"`` or ``"pool"``.
-    owned : bool
-        The run may overwrite it once nobody else reads it.
-    holders : int
-        See the module's invariant.
-    generation : int
-        How often its contents were overwritten in place.
-    room : Room or None
-        Where values may grow, for a block made by `reserve`.
-    parts : tuple of Storage
-        For a sequence: the storages of its elements, each held once.
-    whole : bool
-        The run was given all of it; False where a caller donated a part of a larger array.
+    ``root`` is the array at the bottom of every view's base chain, None for sequences and once the storage is dead.
+    ``origin`` is ``"weights"``, ``"caller"`` (borrowed), ``"donated"``, ``"run"`` or ``"pool"``. For ``holders`` see
+    the module's invariant.
     """
 
     __slots__ = ("capacity", "generation", "holders", "id", "origin", "owned", "parts", "room", "root", "whole")
@@ -62,16 +43,16 @@ class Storage:
     def __init__(
         self, id: int, capacity: int, root: Any, origin: str = "run", owned: bool = True, holders: int = 0
     ) -> None:
-        self.id = id
-        self.capacity = capacity
+        self.id = id  # shown as ``B12``
+        self.capacity = capacity  # bytes, reserved room included
         self.root = root
         self.origin = origin
-        self.owned = owned
+        self.owned = owned  # the run may overwrite it once nobody else reads it
         self.holders = holders
-        self.generation = 0
-        self.room: Room | None = None
-        self.parts: tuple[Storage, ...] = ()
-        self.whole = True
+        self.generation = 0  # how often its contents were overwritten in place
+        self.room: Room | None = None  # where values may grow, for a block made by `reserve`
+        self.parts: tuple[Storage, ...] = ()  # for a sequence: the storages of its elements, each held once
+        self.whole = True  # the run was given all of it; False where a caller donated a part of a larger array
 
     def __repr__(self) -> str:
         generation = f".{self.generation}" if self.generation else ""
