@@ -12,18 +12,7 @@ from kvviz.smollm2.store import Store
 
 
 class Builder:
-    """Nodes, and the weights that they read.
-
-    Parameters
-    ----------
-    store : Store
-        Where large weights go.
-
-    Attributes
-    ----------
-    scope : str
-        Module path that the next nodes are in, as ``"/model/layers.0/mlp"``.
-    """
+    """Nodes, and the weights that they read; large ones go to the store."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
@@ -33,18 +22,8 @@ class Builder:
         self._names: dict[str, int] = {}
 
     def op(self, op: str, *inputs: str, name: str = "", output: str = "", domain: str = "", **attributes: Any) -> str:
-        """Add a node of one output, and give that output's name.
-
-        Parameters
-        ----------
-        op : str
-            Operator.
-        *inputs : str
-            Names of values; ``""`` stands for an absent one.
-        name : str
-            The module within the scope that the node is all of, as ``"q_proj"``.
-        output : str
-            Name of the output, where the graph has one for it.
+        """Add a node of one output, and give that output's name; ``name`` is the module within the scope, as
+        ``"q_proj"``.
         """
         return self.node(op, inputs, (output,), name, domain, **attributes)[0]
 

@@ -34,12 +34,9 @@ class _Parts:
 def decoder(checkpoint: Checkpoint, form: Form, store: Store) -> ModelProto:
     """Build the graph, writing weights to the store as they are read.
 
-    Returns
-    -------
-    ModelProto
-        Inputs ``input_ids``, ``attention_mask`` and, but for ``gqa``, ``position_ids``, all int64 ``(batch, …)``, and
-        ``past_key_values.N.key|value``, float32 ``(batch, key heads, past, head size)``. Outputs ``logits`` of the last
-        position, float32 ``(batch, 1, vocabulary)``, and ``present.N.key|value``.
+    Inputs ``input_ids``, ``attention_mask`` and, but for ``gqa``, ``position_ids``, all int64 ``(batch, …)``, and
+    ``past_key_values.N.key|value``, float32 ``(batch, key heads, past, head size)``. Outputs ``logits`` of the last
+    position, float32 ``(batch, 1, vocabulary)``, and ``present.N.key|value``.
     """
     build = Builder(store)
     parts, shape = _Parts(checkpoint, form, build), checkpoint.shape

@@ -17,39 +17,23 @@ Shared = tuple[str, ...]
 class Form:
     """One way to write the decoder.
 
-    Attributes
-    ----------
-    name : str
-    opset, ir_version : int
-        Version of the ONNX operators, and of the file format that came with it.
-    inputs : tuple of str
-        Inputs that are no caches.
-    prepare : callable
-        ``prepare(build, shape)`` adds what all layers share, and gives its values.
-    norm : callable
-        ``norm(build, x, rest, weight, epsilon)`` adds an RMS norm of ``x``, or of ``x + rest`` where ``rest`` is not
-        empty, and gives the normed values and what they are the norm of.
-    attend : callable
-        ``attend(build, shape, layer, projected, shared)`` adds rotary embedding, cache and attention to queries, keys
-        and values of shape ``(batch, new, heads·size)``, and gives the shape of the queries back.
-    microsoft : bool
-        It uses operators of onnxruntime.
-    packed : bool
-        Queries, keys and values are projected by one product and stay side by side.
-    adds_in_norm : bool
-        Residual sums are left to the norm after them.
+    ``prepare(build, shape)`` adds what all layers share, and gives its values. ``norm(build, x, rest, weight,
+    epsilon)`` adds an RMS norm of ``x``, or of ``x + rest`` where ``rest`` is not empty, and gives the normed values
+    and what they are the norm of. ``attend(build, shape, layer, projected, shared)`` adds rotary embedding, cache and
+    attention to queries, keys and values of shape ``(batch, new, heads·size)``, and gives the shape of the queries
+    back.
     """
 
     name: str
     opset: int
     ir_version: int
-    inputs: tuple[str, ...]
+    inputs: tuple[str, ...]  # those that are no caches
     prepare: Callable[[Builder, Shape], Shared]
     norm: Callable[[Builder, str, str, str, float], tuple[str, str]]
     attend: Callable[[Builder, Shape, int, tuple[str, ...], Shared], str]
-    microsoft: bool = False
-    packed: bool = False
-    adds_in_norm: bool = False
+    microsoft: bool = False  # it uses operators of onnxruntime
+    packed: bool = False  # queries, keys and values are projected by one product and stay side by side
+    adds_in_norm: bool = False  # residual sums are left to the norm after them
 
 
 def caches(layer: int) -> tuple[tuple[str, str], tuple[str, str]]:

@@ -12,13 +12,7 @@ PAGE = 4096
 
 
 class Store:
-    """A file that arrays are appended to, for models with external data.
-
-    Parameters
-    ----------
-    path : Path
-        A file that is not there yet. The model has to lie in the same folder.
-    """
+    """A file, not there yet, that arrays are appended to, for a model with external data in the same folder."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -32,13 +26,7 @@ class Store:
         self._file.close()
 
     def add(self, name: str, array: np.ndarray) -> TensorProto:
-        """Write an array, in C order and little-endian, at the next multiple of 4096 bytes.
-
-        Returns
-        -------
-        TensorProto
-            An initializer of that name that points to it.
-        """
+        """Write an array, in C order and little-endian, at the next multiple of 4096 bytes; gives its initializer."""
         array = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
         self._file.write(bytes(-self._file.tell() % PAGE))
         entries = {"location": self.path.name, "offset": self._file.tell(), "length": array.nbytes}
