@@ -21,15 +21,7 @@ from kvviz.trace.records import Placed, Step
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Why and where the cursor stopped.
-
-    Attributes
-    ----------
-    reason : str
-        ``"step"``, ``"breakpoint"``, ``"end"`` (nothing left to run) or ``"start"``.
-    position : int
-    breakpoint : Breakpoint or None
-    """
+    """Why (``"start"``, ``"step"``, ``"breakpoint"`` or, with nothing left to run, ``"end"``) and where it stopped."""
 
     reason: str
     position: int
@@ -39,17 +31,7 @@ class Stop:
 class Cursor:
     """A position in a trace, with everything that a debugger does to it.
 
-    Parameters
-    ----------
-    source : Session or Trace
-        A session runs on when the cursor passes its recorded end; a trace alone ends there.
-
-    Examples
-    --------
-    >>> cursor = Cursor(Session(graph))
-    >>> cursor.breakpoints.append(Breakpoint("op", "Softmax"))
-    >>> cursor.resume().reason
-    'breakpoint'
+    A session runs on when the cursor passes its recorded end; a trace alone ends there.
     """
 
     def __init__(self, source: Session | Trace) -> None:
@@ -185,13 +167,7 @@ class Cursor:
         return self._move(lambda index: index >= position)
 
     def choose(self, node: Node | str) -> Stop:
-        """Run an op of the frontier next, in place of the first one. Only at the live edge.
-
-        Raises
-        ------
-        KvvizError
-            If the cursor is not at the end of what is recorded, or the op is not in the frontier.
-        """
+        """Run an op of the frontier next, in place of the first one; only at the end of what is recorded."""
         if self.session is None or (self.trace.live is None and self.session.look_ahead() is None):
             raise KvvizError("nothing is left to run: a choice is possible only while the graph runs")
         if not self.at_edge:
