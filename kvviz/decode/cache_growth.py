@@ -17,17 +17,8 @@ from kvviz.trace.records import Cache, CacheRun
 def make_room(trace: Trace, pairs: tuple[CachePair, ...], caches: dict[str, Any], capacity: int | None) -> None:
     """Move growing caches that are full into blocks of twice their length, or of ``capacity`` rows if that is more.
 
-    The bytes so moved are noted in the last run of the trace and in the meters of its caches. rten-generate does the
-    same after every run (commit c7f7bad9).
-
-    Parameters
-    ----------
-    trace : Trace
-    pairs : tuple of CachePair
-    caches : dict of str to ndarray
-        The caches of the next run by input; moved ones are replaced.
-    capacity : int or None
-        Rows of a new block at least.
+    Moved ones are replaced in ``caches``. The bytes so moved are noted in the last run of the trace and in the meters
+    of its caches. rten-generate does the same after every run (commit c7f7bad9).
     """
     metered = {cache.input: cache for cache in trace.caches}
     for pair in pairs:

@@ -16,21 +16,10 @@ _GROUPED = "com.microsoft.GroupQueryAttention"
 
 
 def kept_as(pairs: tuple[CachePair, ...], cache: str) -> tuple[CachePair, ...]:
-    """The pairs of a decode whose caches grow, or whose past and present are one buffer of full capacity.
+    """The pairs of a decode whose caches grow (``"growing"``), or whose past and present are one buffer (``"shared"``).
 
     GroupQueryAttention (onnxruntime 1.31) takes both: a past that is longer than ``total_sequence_length`` asks for is
     a buffer, and the present has its shape.
-
-    Parameters
-    ----------
-    pairs : tuple of CachePair
-    cache : str
-        ``"growing"`` or ``"shared"``.
-
-    Raises
-    ------
-    InputError
-        If no cache of the graph can be shared, or the word is another one.
     """
     if cache not in CACHES:
         raise InputError(f"cache is 'growing' or 'shared', not {cache!r}")
@@ -49,23 +38,10 @@ def kept_as(pairs: tuple[CachePair, ...], cache: str) -> tuple[CachePair, ...]:
 def padded_for(
     pairs: tuple[CachePair, ...], roles: Mapping[str, str], tokens: np.ndarray, mask: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Prompts of unequal length with their padding where the graph can tell it from tokens.
+    """Prompts of unequal length, padded on the left, with their padding where the graph can tell it from tokens.
 
     A mask hides padding on the left. GroupQueryAttention has no mask: it counts rows from the first one on, so that
     padding must come last.
-
-    Parameters
-    ----------
-    pairs : tuple of CachePair
-    roles : mapping of str to str
-        The control inputs.
-    tokens, mask : ndarray of int64, shape (batch, length)
-        Padded on the left; 1 for tokens, 0 for padding.
-
-    Raises
-    ------
-    InputError
-        If the graph has no input that tells padding apart.
     """
     if mask.all():
         return tokens, mask
@@ -83,18 +59,8 @@ def padded_for(
 def last_logits(logits: np.ndarray, mask: np.ndarray) -> np.ndarray:
     """The scores of the token after the last real one of each sequence, ``(batch, vocabulary)``.
 
-    Parameters
-    ----------
-    logits : ndarray
-        ``(batch, length, vocabulary)``, of all tokens or the last ones; ``(batch, vocabulary)`` of the last token;
-        ``(batch × length, vocabulary)`` or, of a batch of one, ``(vocabulary,)``.
-    mask : ndarray, shape (batch, new)
-        1 for the tokens of this run that are real.
-
-    Raises
-    ------
-    InputError
-        If the logits have another shape.
+    Logits are ``(batch, length, vocabulary)``, of all tokens or the last ones; ``(batch, vocabulary)`` of the last
+    token; ``(batch × length, vocabulary)`` or, of a batch of one, ``(vocabulary,)``.
     """
     (batch, new), shape = mask.shape, list(logits.shape)
     if logits.ndim == 1:
@@ -126,21 +92,8 @@ def is_fixed(pair: CachePair) -> bool:
 
 
 def fixed_rows(graph: Graph, pair: CachePair, capacity: int | None, rows: int) -> int:
-    """Rows of a cache of fixed size whose length the model leaves open.
-
-    Parameters
-    ----------
-    graph : Graph
-    pair : CachePair
-    capacity : int or None
-        What the caller asks for.
-    rows : int
-        What the decode will need.
-
-    Raises
-    ------
-    InputError
-        If nobody tells.
+    """Rows of a cache of fixed size: the model's, else the caller's capacity; ``rows`` are those that the decode will
+    need.
     """
     if capacity is not None:
         return capacity

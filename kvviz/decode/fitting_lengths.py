@@ -30,22 +30,9 @@ def has_windows(graph: Graph) -> bool:
 def fitting(
     graph: Graph, lengths: Mapping[str, int], free: list[str], make: Callable[[Mapping[str, int]], dict[str, Any]]
 ) -> dict[str, int]:
-    """Lengths with which the graph runs: those given, or else the first larger ones.
+    """Lengths with which the graph runs: those given, or else the first larger ones of the ``free`` dimensions.
 
-    Parameters
-    ----------
-    graph : Graph
-    lengths : mapping of str to int
-        What to try first.
-    free : list of str
-        Dimensions that may be longer; they grow together.
-    make : callable
-        Gives the inputs for some lengths.
-
-    Returns
-    -------
-    dict of str to int
-        ``lengths`` where nothing fits, so that the run itself says what is wrong.
+    Where nothing fits they stay as given, so that the run itself says what is wrong.
     """
     first = dict(lengths)
     if not free or not has_windows(graph):

@@ -40,16 +40,8 @@ class IndexRange:
 
 
 def index_range(graph: Graph, name: str) -> IndexRange | None:
-    """What an input may hold so that every look-up finds something; None where nothing is looked up by it.
+    """What an input of integers may hold so that every look-up finds something; None where nothing is looked up by it.
 
-    Parameters
-    ----------
-    graph : Graph
-    name : str
-        An input of integers.
-
-    Notes
-    -----
     The input is followed through views, casts and sums with a constant, into subgraphs and functions, to the look-ups
     (Gather, GatherElements, GatherND, onnxruntime's EmbedLayerNormalization and GatherBlockQuantized) and OneHot.
     """

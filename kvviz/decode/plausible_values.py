@@ -25,20 +25,11 @@ _SAMPLE_RATE = 16_000
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """What is made together.
-
-    Attributes
-    ----------
-    graph : Graph
-    roles : mapping of str to str
-        Control inputs of a decoder, by role.
-    measured : mapping of str to int
-        Input to the length of its rows, for inputs that tell it.
-    """
+    """What is made together."""
 
     graph: Graph
-    roles: Mapping[str, str]
-    measured: Mapping[str, int]
+    roles: Mapping[str, str]  # control inputs of a decoder, by role
+    measured: Mapping[str, int]  # input to the length of its rows, for inputs that tell it
 
 
 def array(scene: Scene, value: Value, shape: tuple[int, ...], random: np.random.Generator) -> np.ndarray:

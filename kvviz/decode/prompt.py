@@ -14,15 +14,7 @@ _KINDS = "a prompt is a text, a list of token numbers, or a list of such lists"
 
 
 class Words:
-    """A tokenizer for a vocabulary of words, one token each.
-
-    Parameters
-    ----------
-    words : sequence of str
-        Index to word.
-    start : int or None
-        Token put before every text; the index of ``"<s>"`` by default, where there is one.
-    """
+    """A tokenizer for a vocabulary of words, one token each; texts begin with ``start``, by default ``"<s>"``."""
 
     def __init__(self, words: Sequence[str], start: int | None = None) -> None:
         self.words = list(words)
@@ -60,19 +52,7 @@ def text_of(tokenizer: Any, tokens: Sequence[int]) -> list[str]:
 
 
 def as_batch(prompt: Any, tokenizer: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Prompts as one block of tokens, and the mask that tells tokens from padding.
-
-    Parameters
-    ----------
-    prompt : str, sequence of int, or sequence of these
-        Several prompts make a batch; shorter ones are padded on the left with token 0.
-    tokenizer : object or None
-        With ``encode``; needed for text.
-
-    Returns
-    -------
-    tokens, mask : ndarray of int64, shape (batch, length)
-    """
+    """Prompts as one block of tokens, padded on the left with token 0, and the mask that tells tokens from padding."""
     if not isinstance(prompt, str):
         try:
             prompt = prompt.tolist() if isinstance(prompt, np.ndarray) else list(prompt)

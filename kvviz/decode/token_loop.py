@@ -27,12 +27,7 @@ from kvviz.trace.recording import Trace
 class DecodeSession(Session):
     """A greedy decode that can be advanced op by op; the next run begins when the one before is done.
 
-    Parameters
-    ----------
-    graph, prompt, max_new_tokens, inputs, policy, kv_capacity, tokenizer, stop_tokens, growth, donate, cache, detail
-        As in `decode`.
-    record, poison
-        As in `Session`.
+    Arguments are those of `decode` and of `Session`.
     """
 
     def __init__(
