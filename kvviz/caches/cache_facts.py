@@ -21,15 +21,7 @@ _INDEX = {"TensorScatter": 2, "ScatterND": 1, "ScatterElements": 1, "MultiHeadAt
 
 
 class Scene:
-    """One cache in one run.
-
-    Parameters
-    ----------
-    trace : Trace
-    frames : RunFrames
-    cache : Cache
-    entry : CacheRun
-    """
+    """One cache in one run."""
 
     def __init__(self, trace: Trace, frames: RunFrames, cache: Cache, entry: CacheRun) -> None:
         self.trace = trace

@@ -29,46 +29,22 @@ _WHOLE = ("state", "cross")
 
 @dataclass(frozen=True, slots=True)
 class Fed:
-    """What a caller knows of the tokens of a run.
+    """What a caller knows of the tokens of a run."""
 
-    Attributes
-    ----------
-    valid : int or None
-        Rows that hold real tokens after it; None where only the cache can tell.
-    new : int
-        How many of them the run brought.
-    mask : ndarray or None
-        ``(batch, valid)``: 1 for tokens, 0 for padding.
-    empty : collection of str
-        Cache inputs that held no tokens when the first run began.
-    """
-
-    valid: int | None = None
-    new: int = 0
-    mask: np.ndarray | None = None
-    empty: Collection[str] = ()
+    valid: int | None = None  # rows that hold real tokens after it; None where only the cache can tell
+    new: int = 0  # how many of them the run brought
+    mask: np.ndarray | None = None  # ``(batch, valid)``: 1 for tokens, 0 for padding
+    empty: Collection[str] = ()  # cache inputs that held no tokens when the first run began
 
 
 class Seen(NamedTuple):
-    """What is read of a cache at the end of a run, before its array may change.
-
-    Attributes
-    ----------
-    shape : tuple of int
-    axis : int or None
-        The sequence axis, where the array has one.
-    capacity : int
-        Rows that there is room for.
-    returned : bool
-        The run gave it back; else it is as it came in.
-    content : list of tuple of Span, or None
-        For a cache from the caller, in the first run: rows that are not all zeros, by batch entry.
-    """
+    """What is read of a cache at the end of a run, before its array may change."""
 
     shape: tuple[int, ...]
-    axis: int | None
-    capacity: int
-    returned: bool
+    axis: int | None  # the sequence axis, where the array has one
+    capacity: int  # rows that there is room for
+    returned: bool  # the run gave it back; else it is as it came in
+    # of a caller's cache in the first run: rows that are not all zeros, by batch entry
     content: list[tuple[Span, ...]] | None
 
 
@@ -78,17 +54,7 @@ def new_caches(pairs: tuple[CachePair, ...]) -> list[Cache]:
 
 
 def read_meters(trace: Trace, feeds: dict[str, Any], fed: Fed | None = None) -> None:
-    """Add one entry for the last run to every cache of a trace.
-
-    Parameters
-    ----------
-    trace : Trace
-        Its ``outputs`` are those of the run.
-    feeds : dict
-        The run's inputs.
-    fed : Fed, optional
-        What the caller knows of the run's tokens.
-    """
+    """Add one entry for the last run, which got ``feeds``, to every cache of a trace."""
     if not trace.caches:
         return
     fed = fed or Fed()

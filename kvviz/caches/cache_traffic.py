@@ -15,37 +15,16 @@ from kvviz.trace.records import Cache, Rows
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """What the ops on the way of a cache did in one run.
+    """What the ops on the way of a cache did in one run."""
 
-    Attributes
-    ----------
-    copied, written : int
-        Bytes.
-    reallocations : int
-        Ops after which the cache lay in another storage than before.
-    generations : int
-        Storages with a version of the cache that were alive at once, at most.
-    """
-
-    copied: int = 0
-    written: int = 0
-    reallocations: int = 0
-    generations: int = 1
+    copied: int = 0  # bytes
+    written: int = 0  # bytes
+    reallocations: int = 0  # ops after which the cache lay in another storage than before
+    generations: int = 1  # storages with a version of the cache that were alive at once, at most
 
 
 def traffic_of(known: Known, cache: Cache, way: Way, items: tuple[Rows, ...], axis: int | None) -> Traffic:
-    """Add up what the links of a way did.
-
-    Parameters
-    ----------
-    known : Known
-    cache : Cache
-    way : Way
-    items : tuple of Rows
-        What the run did to the cache's rows, where that is known.
-    axis : int or None
-        The sequence axis.
-    """
+    """Add up what the links of a way did; ``items`` is what the run did to the cache's rows, where that is known."""
     rows = known.trace.log
     copied = written = reallocations = 0
     storages: dict[int, int] = {}

@@ -24,28 +24,13 @@ Told = tuple[str, str, str]
 
 @dataclass(frozen=True, slots=True)
 class CacheWarning:
-    """One thing that is wrong with a cache; ``str()`` of it is the sentence.
+    """One thing that is wrong with a cache; ``str()`` of it is the sentence."""
 
-    Attributes
-    ----------
-    kind : str
-        ``"stale rows attended"``, ``"newest row not attended"``, ``"live rows overwritten"``, ``"capacity taken for
-        length"``, ``"reserve thrown away"`` or ``"past copied"``.
-    cache : str
-        The input that the cache is.
-    run : int
-        The run in which it happened first.
-    runs : int
-        In how many runs it happened by the same cause.
-    sentence : str
-        What happened, why, and what to do.
-    """
-
-    kind: str
-    cache: str
-    run: int
-    runs: int
-    sentence: str
+    kind: str  # one of `KINDS`
+    cache: str  # the input that the cache is
+    run: int  # the run in which it happened first
+    runs: int  # in how many runs it happened by the same cause
+    sentence: str  # what happened, why, and what to do
 
     def __str__(self) -> str:
         return self.sentence

@@ -35,15 +35,8 @@ Rule = tuple[Callable[..., Any], tuple[Any, ...], tuple[Spot, ...]]
 
 
 class Known:
-    """Values of one run that its control inputs and recorded shapes determine.
-
-    Parameters
-    ----------
-    trace : Trace
-    frames : RunFrames
-        Of that run.
-    feeds : mapping
-        Inputs of the run as they were before it; caches left out.
+    """Values of one run that its control inputs and recorded shapes determine; ``feeds`` are its inputs without the
+    caches.
     """
 
     def __init__(self, trace: Trace, frames: RunFrames, feeds: Mapping[str, Any]) -> None:

@@ -17,44 +17,20 @@ _END = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """What is known of a cache and of the tokens in it.
+    """What is known of a cache and of the tokens in it."""
 
-    Attributes
-    ----------
-    shape : tuple of int
-        Of the cache after the run.
-    axis : int
-        Its sequence axis.
-    returned : bool
-        The run gave it back; else it is as it came in.
-    content : list of tuple of Span, or None
-        For a cache from the caller: rows that are not all zeros, by batch entry.
-    base : int or None
-        Position of the run's first token; None where the tokens follow those in the cache.
-    padding : list of tuple of Span, or None
-        Positions that are padding, by batch entry.
-    """
-
-    shape: tuple[int, ...]
-    axis: int
-    returned: bool
-    content: list[tuple[Span, ...]] | None
-    base: int | None
-    padding: list[tuple[Span, ...]] | None
+    shape: tuple[int, ...]  # of the cache after the run
+    axis: int  # its sequence axis
+    returned: bool  # the run gave it back; else it is as it came in
+    content: list[tuple[Span, ...]] | None  # of a cache from the caller: rows that are not all zeros, by batch entry
+    base: int | None  # position of the run's first token; None where the tokens follow those in the cache
+    padding: list[tuple[Span, ...]] | None  # positions that are padding, by batch entry
 
 
 def occupancy(known: Known, cache: Cache, way: Way, tokens: Tokens, before: tuple[Rows, ...]) -> tuple[Rows, ...]:
     """The rows of a cache after a run, by batch entry; empty where that follows from more than the control inputs.
 
-    Parameters
-    ----------
-    known : Known
-    cache : Cache
-    way : Way
-        How the cache went through the run.
-    tokens : Tokens
-    before : tuple of Rows
-        The same after the run before; empty for the first.
+    ``before`` is the same after the run before; empty for the first.
     """
     axis = tokens.axis
     past = known.shape(0, cache.input)

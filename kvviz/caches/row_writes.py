@@ -26,24 +26,7 @@ from kvviz.graph.model import Node
 
 
 def replay(known: Known, way: Way, book: Book, output: str, axis: int, rows: int) -> None:
-    """Apply the ops of a run to a book.
-
-    Parameters
-    ----------
-    known : Known
-    way : Way
-    book : Book
-    output : str
-        The cache's output.
-    axis : int
-        The sequence axis of input and output.
-    rows : int
-        Length of the input along it.
-
-    Raises
-    ------
-    Unknown
-    """
+    """Apply the ops of a run to a book; ``rows`` is the length of the cache's input."""
     book.wrote, book.lost = [()] * len(book.held), [0] * len(book.held)
     if book.given and book.held == [()] and not any(_overwrites(link.node) for link in way.spine):
         book.held = [((0, rows, 0),)] if rows else [()]

@@ -15,34 +15,17 @@ Spot = tuple[int, str]
 
 
 class RunFrames:
-    """The frames that a run opened.
-
-    Parameters
-    ----------
-    trace : Trace
-    run : int
-
-    Attributes
-    ----------
-    run : int
-        Number of the run.
-    first : int
-        Number of the main frame in the trace.
-    rows : list of FrameEvent
-        The main frame, then the others in the order in which they were opened.
-    signature : tuple
-        Equal for two runs in which the same graphs were entered in the same order.
-    """
+    """The frames that a run opened: the main frame, then the others in the order in which they were opened."""
 
     def __init__(self, trace: Trace, run: int) -> None:
         frames = trace.log.frames
         first, stop = (side(frames, run, key=lambda row: row.run) for side in (bisect_left, bisect_right))
         self.run = run
-        self.first = first
+        self.first = first  # number of the main frame in the trace
         self.rows = frames[first:stop]
         self.signature = tuple(
             (id(row.program), None if row.parent is None else row.parent - first, row.iteration) for row in self.rows
-        )
+        )  # equal for two runs in which the same graphs were entered in the same order
         self._bodies: dict[tuple[int, int], list[int]] = {}
         for number, row in enumerate(self.rows):
             if row.parent is not None and row.caller is not None:

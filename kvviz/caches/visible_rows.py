@@ -20,20 +20,11 @@ from kvviz.trace.records import Span
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """What the queries of one attention may see of a cache.
+    """What the queries of one attention may see of a cache."""
 
-    Attributes
-    ----------
-    allowed : ndarray of bool, shape (batch or 1, queries, keys)
-    start : int
-        The cache's row (after the run) that key 0 is; negative where earlier rows have left the cache.
-    keys : int
-        How many of the keys are rows of the cache.
-    """
-
-    allowed: np.ndarray
-    start: int
-    keys: int
+    allowed: np.ndarray  # ``(batch or 1, queries, keys)``
+    start: int  # the cache's row (after the run) that key 0 is; negative where earlier rows have left the cache
+    keys: int  # how many of the keys are rows of the cache
 
     def rows(self) -> list[tuple[Span, ...]]:
         """Rows that at least one query may see, by batch entry; one entry where all are alike."""
@@ -44,15 +35,7 @@ class Sight:
 
 
 def sight_of(known: Known, reader: Reader, axis: int) -> Sight | None:
-    """What a reader may see; None where its mask follows from more than the control inputs, or it did not run.
-
-    Parameters
-    ----------
-    known : Known
-    reader : Reader
-    axis : int
-        The sequence axis of the cache.
-    """
+    """What a reader may see; None where its mask follows from more than the control inputs, or it did not run."""
     if known.step(reader.frame, reader.node.index) is None:
         return None
     # Keys and values are read by the same attention.
