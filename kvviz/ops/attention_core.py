@@ -87,14 +87,8 @@ def cap(x: np.ndarray, softcap: float) -> np.ndarray:
 def softmax_rows(x: np.ndarray, guarded: bool, sink: np.ndarray | None = None) -> np.ndarray:
     """Softmax of the last axis, in place.
 
-    Parameters
-    ----------
-    x : ndarray
-        Scores; a hidden key has -inf.
-    guarded : bool
-        Whether a row may be -inf throughout; it then becomes 0 and not NaN.
-    sink : ndarray, optional
-        One more score a row that takes its share and gives no value; broadcasts to the row maxima.
+    ``guarded``: a row may be -inf throughout; it then becomes 0 and not NaN. ``sink``: one more score a row that takes
+    its share and gives no value.
     """
     if x.shape[-1] == 0:
         return x
@@ -120,10 +114,7 @@ def softmax_rows(x: np.ndarray, guarded: bool, sink: np.ndarray | None = None) -
 def check_pasts(key: np.ndarray | None, value: np.ndarray | None, k: np.ndarray, v: np.ndarray) -> None:
     """A past of keys and one of values come together, hold as many rows, and take the new rows ``k`` and ``v``.
 
-    Raises
-    ------
-    OpError
-        When they do not. Nothing is written before that is known of both.
+    Nothing is written before that is known of both.
     """
     if key is None and value is None:
         return
@@ -153,16 +144,8 @@ def cache_cost(
 ) -> tuple[int, int]:
     """Bytes (written, copied) by an operator that keeps its cache inside.
 
-    Parameters
-    ----------
-    args, outs : sequence of ndarray
-        What went in and came out.
-    pairs : sequence of (int, int)
-        Input position of a past, output position of its present.
-    sources : sequence of int
-        Inputs that a present may be a view of, where there is no past.
-    new : int
-        Bytes of new rows that each present takes.
+    ``pairs`` are the positions of pasts and their presents; ``sources`` the inputs that a present may be a view of,
+    where there is no past; ``new`` the bytes of new rows that each present takes.
     """
     outs = outs if isinstance(outs, (tuple, list)) else (outs,)
     caches = {output: position for position, output in pairs}

@@ -10,16 +10,11 @@ Parts = tuple["np.ndarray | None", ...]
 
 
 class Kept:
-    """A bounded table from tuples of read-only arrays to what was computed from them.
+    """A bounded table from tuples of read-only arrays to what was computed from them, of ``budget`` bytes in all.
 
-    An entry goes when the first of its arrays is freed. Arrays that somebody can write to are never kept, nor are
-    views of such arrays: what was made from them could be out of date. What does not fit in the budget is not kept
-    either; older entries stay, since weights are used in the same order again and again.
-
-    Parameters
-    ----------
-    budget : int
-        Bytes that the kept results may have in all.
+    An entry goes when the first of its arrays is freed. Arrays that somebody can write to are never kept, nor are views
+    of such arrays: what was made from them could be out of date. What does not fit in the budget is not kept either;
+    older entries stay, since weights are used in the same order again and again.
     """
 
     def __init__(self, budget: int) -> None:

@@ -52,13 +52,7 @@ def dynamic_quantize_lstm(
 
 
 def _parameters(weights: np.ndarray, scale: np.ndarray | None, zero_point: np.ndarray | None, what: str) -> tuple:
-    """Scales and zero points, one entry a direction.
-
-    Raises
-    ------
-    OpError
-        When one of them is absent or has another shape.
-    """
+    """Scales and zero points, one entry a direction."""
     directions, _, columns = weights.shape
     found = []
     for parameter, name in ((scale, "scale"), (zero_point, "zero_point")):

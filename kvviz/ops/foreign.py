@@ -23,37 +23,16 @@ _CONTROL = frozenset({"If", "Loop", "Scan"})
 
 @cache
 def foreign_available(domain: str, op_type: str, opset: int) -> bool:
-    """Whether the reference evaluator can run an operator.
-
-    Examples
-    --------
-    >>> foreign_available("", "Det", 22), foreign_available("com.microsoft", "FastGelu", 1)
-    (True, False)
-    """
+    """Whether the reference evaluator can run an operator."""
     if domain == "" and op_type in _CONTROL:
         return False
     return _kernel_class(domain, op_type, opset) is not None or _function_schema(domain, op_type, opset) is not None
 
 
 def foreign_kernel(node: Node, n_outputs: int | None = None) -> Callable[..., tuple]:
-    """A callable that runs one node on the reference evaluator's kernel.
+    """A callable from arrays to a tuple of arrays that runs one node on the reference evaluator's kernel.
 
-    Parameters
-    ----------
-    node : Node
-        The node, with its attributes and subgraphs.
-    n_outputs : int, optional
-        How many outputs to return; by default as many as the node names.
-
-    Returns
-    -------
-    callable
-        ``kernel(*arrays)`` gives a tuple of arrays (or lists, for sequences). None stands for an absent input.
-
-    Raises
-    ------
-    UnsupportedOpsError
-        The reference evaluator has neither a kernel nor a function body, or the node's subgraphs read outer values.
+    None stands for an absent input, a list for a sequence; ``n_outputs`` is by default as many as the node names.
     """
     wanted = len(node.outputs) if n_outputs is None else n_outputs
     if not foreign_available(node.domain, node.op_type, node.opset):

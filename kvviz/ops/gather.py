@@ -18,13 +18,7 @@ def outside(indices: np.ndarray, length: int, axis: int) -> OpError:
 
 
 def wrapped(indices: np.ndarray, length: int, axis: int) -> np.ndarray:
-    """Indices counted from 0, as a fresh array where any was negative.
-
-    Raises
-    ------
-    OpError
-        When one lies outside ``[-length, length - 1]``.
-    """
+    """Indices counted from 0, as a fresh array where any was negative."""
     if indices.size == 0:
         return indices.astype(np.int64)
     if indices.size <= 16:

@@ -34,12 +34,7 @@ def attend(
 ) -> tuple[np.ndarray, np.ndarray | None]:
     """Attention of queries at rows ``starts[b] …`` over the first ``valid[b]`` rows; half precisions in float32.
 
-    Returns
-    -------
-    y : ndarray
-        ``(batch, heads, queries, size)``.
-    kept : ndarray or None
-        Scores before (``qk_output`` 1, hidden keys 0) or after (2) the softmax, where asked for.
+    With it the scores before (``qk_output`` 1, hidden keys 0) or after (2) the softmax, where asked for.
     """
     left = rules.window - 1 if rules.window > 0 else -1
     offsets = starts if len(set(starts)) > 1 else starts[:1]

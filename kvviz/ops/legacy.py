@@ -13,13 +13,7 @@ from kvviz.ops.registry import op
 
 
 def _aligned(a: np.ndarray, b: np.ndarray, axis: int | None, broadcast: int) -> np.ndarray:
-    """B in a shape that NumPy broadcasts to A's.
-
-    Raises
-    ------
-    OpError
-        When B does not match A there, or differs at all without ``broadcast``.
-    """
+    """B in a shape that NumPy broadcasts to A's."""
     if a.shape == b.shape:
         return b
     start = a.ndim - b.ndim if axis is None else axis + a.ndim * (axis < 0)

@@ -14,18 +14,7 @@ MAX_BYTES = 1 << 33
 
 
 def check_size(shape: Iterable[int], dtype: np.dtype) -> None:
-    """Refuse a tensor that would only end in swapping, or in a MemoryError much later.
-
-    Parameters
-    ----------
-    shape : iterable of int
-    dtype : numpy.dtype
-
-    Raises
-    ------
-    LimitError
-        It would have more than `MAX_BYTES` bytes.
-    """
+    """Refuse a tensor that would only end in swapping, or in a MemoryError much later."""
     lengths = tuple(shape)
     size = math.prod(lengths) * dtype.itemsize
     if size > MAX_BYTES:

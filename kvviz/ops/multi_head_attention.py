@@ -58,28 +58,12 @@ def multi_head_attention(
 ):
     """Multi-head attention without output projection (onnxruntime 1.31).
 
-    Parameters
-    ----------
-    query : ndarray
-        ``(batch, queries, heads·size)``, or queries, keys and values packed as ``(batch, queries, heads, 3, size)``.
-    key, value : ndarray, optional
-        ``(batch, keys, heads·size)``; or keys and values packed as ``(batch, keys, heads, 2, size)``; or both as
-        ``(batch, heads, keys, size)``, a cache of cross attention that takes no bias.
-    bias : ndarray, optional
-        Biases of the three projections, one after the other.
-    key_padding_mask : ndarray of int32, optional
-        ``(batch,)`` lengths, ``(3·batch + 2,)`` lengths followed by offsets that are not read, or 1 (seen) and 0 as
-        ``(batch, keys)`` or ``(batch, queries, keys)``. Hidden keys get ``mask_filter_value`` added, so a row without
-        any key is an average and not 0.
-    attention_bias : ndarray, optional
-        Added to the scores.
-    past_key, past_value : ndarray, optional
-        ``(batch, heads, rows, size)``; the new rows follow, or with ``past_sequence_length`` overwrite rows from there.
-
-    Returns
-    -------
-    tuple of ndarray
-        The output ``(batch, queries, heads·value size)``, both presents, and the scores before the softmax.
+    ``query`` may hold queries, keys and values packed as ``(batch, queries, heads, 3, size)``; ``key`` keys and values
+    as ``(batch, keys, heads, 2, size)``; or both are ``(batch, heads, keys, size)``, a cache of cross attention that
+    takes no bias. ``bias``: those of the three projections, one after the other. New rows follow the pasts ``(batch,
+    heads, rows, size)``, or with ``past_sequence_length`` overwrite rows from there. Hidden keys get
+    ``mask_filter_value`` added, so a row without any key is an average and not 0. The last output is the scores before
+    the softmax.
     """
     if cache_indirection is not None:
         raise OpError("cache_indirection (beam search inside the operator) is not supported")
@@ -172,18 +156,10 @@ def additive_mask(
 ) -> np.ndarray:
     """What to add to the scores, broadcasting to ``(batch, heads, queries, keys)``.
 
-    Parameters
-    ----------
-    mask : ndarray of int32, optional
-        ``(batch,)`` ends, ``(2·batch,)`` ends and then starts, ``(3·batch + 2,)`` ends and then offsets that nobody
-        reads, or 1 (seen) and 0 by key or by pair.
-    past : int
-        Keys before the first query's own.
-    hide : float
-        What a hidden key gets; one that a causal query may not see gets the lowest number there is.
-    causal : int
-        Whether a query sees no later key. onnxruntime 1.31 leaves the last query out of it, which matters where there
-        are more keys than queries, as in cross attention.
+    The mask has ``(batch,)`` ends, ``(2·batch,)`` ends and then starts, ``(3·batch + 2,)`` ends and then offsets that
+    nobody reads, or 1 (seen) and 0 by key or by pair. ``past`` counts keys before the first query's own. A hidden key
+    gets ``hide``, one that a causal query may not see the lowest number there is. onnxruntime 1.31 leaves the last
+    query out of causality, which matters where there are more keys than queries, as in cross attention.
     """
     total = np.zeros((1, 1, 1, 1), np.float32)
     if mask is not None:

@@ -103,13 +103,7 @@ def _zero_points(zero_points, n, blocks, bits):
 
 
 def unpacked(packed: np.ndarray, bits: int, count: int) -> np.ndarray:
-    """The first ``count`` unsigned numbers of each row of bytes, low bits first, as uint8.
-
-    Raises
-    ------
-    OpError
-        When ``bits`` is not 2, 4 or 8.
-    """
+    """The first ``count`` unsigned numbers of each row of bytes, low bits first, as uint8."""
     if bits == 8:
         return packed[..., :count]
     if bits not in (2, 4):

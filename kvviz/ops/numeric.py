@@ -31,20 +31,9 @@ def constant(value: float, dtype: np.dtype | str) -> np.ndarray:
 
 
 def in_float32(kernel: Callable, *args: Any, out: np.ndarray | None = None, **attributes: Any) -> Any:
-    """Run a kernel on float32 copies of narrow floats and round its results once.
+    """Run a kernel on float32 copies of narrow floats and round its results once, the first one into ``out``.
 
     Half precision, bfloat16 and float8 would lose a bit at each step of a formula, which no runtime does.
-
-    Parameters
-    ----------
-    kernel : callable
-        A kernel; it is called without ``out``.
-    *args
-        Its inputs. Those of a narrow float dtype are widened, all others go in as they are.
-    out : ndarray or None
-        Takes the first result.
-    **attributes
-        Its attributes.
     """
     dtype = args[0].dtype
     wide = [a.astype(FLOAT32) if isinstance(a, np.ndarray) and is_narrow(a) else a for a in args]

@@ -23,12 +23,10 @@ _SHORT, _LONG = 384, 12 << 10
 def product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """``numpy.matmul(a, b)`` for numbers of any dtype; the result may be in any order.
 
-    Notes
-    -----
     One row times a matrix takes as long as the matrix takes to come from memory. BLAS reads four or eight rows of it
     side by side, each too short for some processors to see that it goes on. Read row by row the matrix is one long
-    stream, which takes 0.5 to 0.8 of the time on one (NumPy 2.4 with OpenBLAS 0.3.31, Zen 4, rows of 0.4 to 12 kB)
-    and more time on another: `kvviz.ops.product_ways` measures which.
+    stream, which takes 0.5 to 0.8 of the time on one (NumPy 2.4 with OpenBLAS 0.3.31, Zen 4, rows of 0.4 to 12 kB) and
+    more time on another: `kvviz.ops.product_ways` measures which.
     """
     a, b = _readable(a), _readable(b)
     if a.ndim < 2 or b.ndim < 2 or a.dtype != b.dtype:

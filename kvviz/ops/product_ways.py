@@ -25,16 +25,11 @@ Products = dict[str, Callable[[np.ndarray], object]]
 
 @dataclass(frozen=True, slots=True)
 class Ways:
-    """What is the fastest, and how fast.
+    """What is the fastest way of each product, and how many bytes of the matrix each way reads a second.
 
-    Attributes
-    ----------
-    chosen : dict of str to str
-        By product: ``"row × narrow"`` and ``"row × wide"``, one row times a matrix (``"einsum"`` or ``"matmul"``);
-        ``"row × narrow, transposed"`` and the same for wide (``"vecdot"`` or ``"matmul"``); ``"few rows"``, times a
-        large transposed matrix (``"turned"``, the transpose of the other product, or ``"matmul"``).
-    speeds : dict of (str, str) to float
-        Bytes of the matrix read a second, by product and way.
+    Products: ``"row × narrow"`` and ``"row × wide"``, one row times a matrix (``"einsum"`` or ``"matmul"``); ``"row ×
+    narrow, transposed"`` and the same for wide (``"vecdot"`` or ``"matmul"``); ``"few rows"``, times a large transposed
+    matrix (``"turned"``, the transpose of the other product, or ``"matmul"``).
     """
 
     chosen: dict[str, str]

@@ -56,13 +56,7 @@ def _working(x):
 
 
 def spread(parameter, shape, axis, block_size):
-    """A scale or zero point in a shape that broadcasts to ``shape``.
-
-    Raises
-    ------
-    OpError
-        When its length fits neither the axis nor its blocks.
-    """
+    """A scale or zero point in a shape that broadcasts to ``shape``."""
     if parameter.size == 1 and parameter.ndim <= 1:
         return parameter.reshape(())
     axis = counted(axis, len(shape))

@@ -36,26 +36,12 @@ def linear_attention(
 ):
     """Recurrent attention whose cache is one matrix a head, overwritten at every token (LinearAttention-27).
 
-    Per token: ``S ← exp(g)·S``, then ``S ← S + k ⊗ β(v − Sᵀk)`` (or ``k ⊗ v``), then ``o = scale · qᵀS``.
-    The recurrence is computed in float32 at least; ``chunk_size`` is a hint for parallel hardware.
+    Per token: ``S ← exp(g)·S``, then ``S ← S + k ⊗ β(v − Sᵀk)`` (or ``k ⊗ v``), then ``o = scale · qᵀS``. The
+    recurrence is computed in float32 at least; ``chunk_size`` is a hint for parallel hardware.
 
-    Parameters
-    ----------
-    query, key, value : ndarray
-        ``(batch, tokens, heads·size)``.
-    past_state : ndarray, optional
-        ``(batch, kv_heads, key size, value size)``.
-    decay : ndarray, optional
-        ``g``, ``(batch, tokens, kv_heads)`` or ``(batch, tokens, kv_heads·key size)``; for the gated rules.
-    beta : ndarray, optional
-        ``(batch, tokens, kv_heads)`` or ``(batch, tokens, 1)``; for the delta rules.
-    grown : tuple of ndarray or None, optional
-        The past state itself, when it may be overwritten.
-
-    Returns
-    -------
-    tuple of ndarray
-        The output ``(batch, tokens, q_heads·value size)`` and the new state.
+    The state is ``(batch, kv_heads, key size, value size)``, ``grown`` the past state itself, when it may be
+    overwritten. ``decay`` (``g``, for the gated rules) is ``(batch, tokens, kv_heads)`` or ``(batch, tokens,
+    kv_heads·key size)``, ``beta`` (for the delta rules) ``(batch, tokens, kv_heads)`` or ``(batch, tokens, 1)``.
     """
     if kv_num_heads <= 0 or q_num_heads <= 0 or q_num_heads % kv_num_heads:
         raise OpError(f"{q_num_heads} query heads are not a multiple of {kv_num_heads} key heads")
@@ -80,12 +66,8 @@ def linear_attention_ms(
     state_window=0,
     grown=None,
 ):
-    """com.microsoft's form, which also takes more key heads than query heads.
-
-    Returns
-    -------
-    tuple of ndarray
-        The output ``(batch, tokens, heads·value size)`` for the larger number of heads, and the new state.
+    """com.microsoft's form, which also takes more key heads than query heads: the output has the larger number of
+    heads.
     """
     most, least = max(q_num_heads, kv_num_heads), min(q_num_heads, kv_num_heads)
     if least <= 0 or most % least:

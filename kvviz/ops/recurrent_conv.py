@@ -28,27 +28,11 @@ def _conv_cost(args: list, outs: Any, in_place: bool, attributes: dict) -> tuple
 
 @op("CausalConvWithState", since=27, grows=STATE, cost=_conv_cost)
 def causal_conv_with_state(x, weight, bias=None, past_state=None, *, activation="none", n_outputs=2, grown=None):
-    """Depthwise convolution over past and present columns (CausalConvWithState-27).
+    """Depthwise convolution over past and present columns (CausalConvWithState-27), and the last ``k - 1`` columns
+    seen.
 
-    Parameters
-    ----------
-    x : ndarray
-        ``(batch, channels, length)``.
-    weight : ndarray
-        ``(channels, 1, k)``.
-    bias : ndarray, optional
-        ``(channels,)``.
-    past_state : ndarray, optional
-        The ``k - 1`` columns before ``x``, ``(batch, channels, k - 1)``; zeros when absent.
-    activation : str
-        ``"none"``, ``"silu"`` or ``"swish"`` (the same function).
-    grown : tuple of ndarray or None, optional
-        The past state itself, when it may be overwritten.
-
-    Returns
-    -------
-    tuple of ndarray
-        The output, shaped as ``x``, and the last ``k - 1`` columns seen.
+    ``x`` is ``(batch, channels, length)``, ``weight`` ``(channels, 1, k)``; ``grown`` the past state itself, when it
+    may be overwritten. ``"silu"`` and ``"swish"`` are the same function.
     """
     return _convolve(x, weight, bias, past_state, activation, 1, grown)[:n_outputs]
 
@@ -70,17 +54,7 @@ def causal_conv_with_state_ms(
 ):
     """com.microsoft's form: taps ``dilation`` columns apart, and channels last.
 
-    Parameters
-    ----------
-    x : ndarray
-        ``(batch, channels, length)``, or with ``channels_last`` ``(batch, length, …)``.
-    past_state : ndarray, optional
-        The ``(k - 1)·dilation`` columns before ``x``, in the layout of ``x``.
-
-    Returns
-    -------
-    tuple of ndarray
-        The output, shaped as ``x``, and as many columns as a state has.
+    The state has ``(k - 1)·dilation`` columns, in the layout of ``x``.
     """
     if ndim != 1:
         raise OpError(f"ndim {ndim} is not supported: the convolution runs over one dimension")

@@ -36,11 +36,6 @@ def activations_of(
     """One function for each name and direction.
 
     Alphas and betas are lists without gaps: each activation that takes one uses up the next, as in onnxruntime.
-
-    Raises
-    ------
-    OpError
-        When a name is unknown.
     """
     if names is None or not len(names):
         names = tuple(default) * directions

@@ -9,23 +9,9 @@ from kvviz.ops.registry import op
 
 
 def rotate(x, cos, sin, *, interleaved, out=None):
-    """Rotate the leading elements of the last axis by pairs; the rest pass unchanged.
+    """Rotate the leading ``2·half`` elements of the last axis by pairs; the rest pass unchanged.
 
-    Parameters
-    ----------
-    x : ndarray
-        ``(…, head size)``.
-    cos, sin : ndarray
-        ``(…, half)``, broadcasting to ``x`` but for the last axis; ``2·half`` elements are rotated.
-    interleaved : int
-        Pairs are neighbours (true) or half the rotated width apart (false).
-    out : ndarray, optional
-        Where to write, of the shape of ``x``.
-
-    Returns
-    -------
-    ndarray
-        A new array in C order, or ``out``.
+    ``cos`` and ``sin`` are ``(…, half)``. Pairs are neighbours (``interleaved``) or half the rotated width apart.
     """
     half = cos.shape[-1]
     width = 2 * half
@@ -51,13 +37,7 @@ def rotate(x, cos, sin, *, interleaved, out=None):
 
 
 def rows_at(cache, positions, what):
-    """Rows of a (positions, half) table.
-
-    Raises
-    ------
-    OpError
-        When a position is negative or past the end.
-    """
+    """Rows of a (positions, half) table."""
     if cache.ndim != 2:
         raise OpError(f"{what} must have two dimensions when positions are given, but has shape {cache.shape}")
     if positions.size == 1:

@@ -12,13 +12,7 @@ from kvviz.ops.registry import op
 
 
 def _place(position: np.ndarray, length: int, last: int) -> int:
-    """A position counted from 0; negative ones count from the end of the sequence.
-
-    Raises
-    ------
-    OpError
-        When it lies outside ``[-length, last]``.
-    """
+    """A position counted from 0; negative ones count from the end of the sequence."""
     place = int(scalar(position, "position"))
     if not -length <= place <= last:
         raise OpError(f"position {place} is out of range for a sequence of {length} tensors: use {-length} to {last}")

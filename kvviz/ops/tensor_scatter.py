@@ -19,29 +19,10 @@ def _update_cost(args: list, outs: object, in_place: bool, attributes: dict) -> 
 def tensor_scatter(past, update, write_indices=None, *, axis=-2, mode="linear", out=None):
     """Write ``update`` into a cache of fixed capacity, from one row a batch entry on (TensorScatter-24).
 
-    Parameters
-    ----------
-    past : ndarray
-        The cache, ``(batch, …, capacity, …)`` with the capacity on ``axis``.
-    update : ndarray
-        The same shape but for ``axis``, where it is not longer.
-    write_indices : ndarray of int64, optional
-        ``(batch,)``: the first row written; 0 when absent.
-    mode : str
-        ``"linear"`` refuses to run past the end; ``"circular"`` takes row numbers modulo the capacity.
-    out : ndarray, optional
-        The cache itself, when it may be overwritten.
-
-    Raises
-    ------
-    OpError
-        Nothing is written then. onnxruntime 1.31 refuses the same: axis 0, shapes that differ off the axis, an update
-        longer than the cache, one index too many or too few, a negative index, and in linear mode an overrun.
-
-    Notes
-    -----
-    The text leaves open what a circular write does whose first row lies beyond the capacity; as in onnxruntime, that
-    row number is taken modulo the capacity too.
+    ``out`` is the cache itself, when it may be overwritten. Nothing is written where onnxruntime 1.31 refuses: axis 0,
+    shapes that differ off the axis, an update longer than the cache, one index too many or too few, a negative index,
+    and in linear mode an overrun. The text leaves open what a circular write does whose first row lies beyond the
+    capacity; as in onnxruntime, that row number is taken modulo the capacity too.
     """
     if mode not in ("linear", "circular"):
         raise OpError(f"mode {mode!r} is neither linear nor circular")

@@ -18,24 +18,14 @@ def spatial(slices: Iterable[slice]) -> tuple[slice, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """One geometry: a kernel moved over padded spatial axes.
-
-    Attributes
-    ----------
-    kernel, strides, dilations : tuple of int
-        One number a spatial axis.
-    begins, ends : tuple of int
-        Padding before and after; ``ends`` includes what rounding up adds.
-    output : tuple of int
-        Positions a spatial axis.
-    """
+    """One geometry: a kernel moved over padded spatial axes, with one number an axis."""
 
     kernel: tuple[int, ...]
     strides: tuple[int, ...]
     dilations: tuple[int, ...]
-    begins: tuple[int, ...]
-    ends: tuple[int, ...]
-    output: tuple[int, ...]
+    begins: tuple[int, ...]  # padding before
+    ends: tuple[int, ...]  # padding after, with what rounding up adds
+    output: tuple[int, ...]  # positions
 
     def padded(self, x: np.ndarray, fill: float) -> np.ndarray:
         """``x`` with the padding of this geometry; ``x`` itself where there is none."""
@@ -74,13 +64,7 @@ class Window:
 
 
 def window(x, kernel, *, strides=None, dilations=None, pads=None, auto_pad="NOTSET", ceil_mode=0) -> Window:
-    """The geometry of a convolution or pool from its attributes.
-
-    Raises
-    ------
-    OpError
-        When the kernel has another rank than the spatial axes, or a window does not fit.
-    """
+    """The geometry of a convolution or pool from its attributes."""
     rank = x.ndim - 2
     if len(kernel) != rank:
         raise OpError(f"a kernel of shape {tuple(kernel)} does not fit a tensor of shape {x.shape}")
