@@ -17,11 +17,8 @@ _A = onnx.AttributeProto
 
 
 def attribute(proto: Any, node: str, source: Source) -> Any:
-    """Value of an attribute that is not a graph.
-
-    Numbers and strings become Python's own (bytes that are not UTF-8 stay bytes), lists become tuples, tensors
-    read-only arrays, sparse ones dense, and types a nameless ``Value``.
-    """
+    """Value of an attribute that is not a graph. Numbers and strings become Python's own (bytes that are not UTF-8 stay
+    bytes), lists become tuples, tensors read-only arrays, sparse ones dense, and types a nameless ``Value``."""
     what = f"attribute {quoted(text(proto.name))} of {node}"
     kind = proto.type or _guess(proto)
     simple = _SIMPLE.get(kind)
@@ -60,7 +57,6 @@ def constant(node: Any, name: str, source: Source) -> Tensor:
 
 
 def value_type(name: str, proto: Any, source: Source, what: str = "") -> Value:
-    """A TypeProto as a ``Value``: kind, element type and shape."""
     what = what or f"value {quoted(name)}"
     kind = proto.WhichOneof("value")
     if kind in ("sequence_type", "optional_type"):

@@ -16,8 +16,6 @@ __all__ = ["MOST", "Block", "blocks", "repeats"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Block:
-    """A part of a graph that is drawn as one."""
-
     title: str  # e.g. ``"layer 1 · self_attn"``
     path: Scope  # module path that all its nodes have in common
     nodes: tuple[Node, ...]

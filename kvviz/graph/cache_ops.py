@@ -53,10 +53,8 @@ PICKS = frozenset({"Split", "Gather", "Expand", "DequantizeLinear", "QuantizeLin
 
 
 def cache_ops(node: Node) -> tuple[CacheOp, ...]:
-    """The cache outputs of a node by its operator and attributes; empty for operators that write none.
-
-    Concat is not in here: any of its inputs may be the past.
-    """
+    """The cache outputs of a node by its operator and attributes; empty for operators that write none. Concat is not in
+    here: any of its inputs may be the past."""
     if not node.domain and node.op_type in _SCATTERS:
         return _scatter(node)
     found = _TABLE.get((node.domain, node.op_type), ())

@@ -31,11 +31,8 @@ _LOGITS = ("logits", "lm_logits", "decoder_logits", "prediction_scores", "scores
 
 
 def control_inputs(graph: Graph) -> dict[str, str]:
-    """Role to input name, for the inputs that are no caches: ``{"tokens": "input_ids", …}``.
-
-    An input of another name counts as the tokens where it is the only one that can be: integers of shape (batch,
-    sequence).
-    """
+    """Role to input name, for the inputs that are no caches: ``{"tokens": "input_ids", …}``. An input of another name
+    counts as the tokens where it is the only one that can be: integers of shape (batch, sequence)."""
     by_name = {value.name.lower(): value for value in graph.inputs}
     roles: dict[str, str] = {}
     for role, candidates, kinds in _ROLES:
@@ -52,11 +49,9 @@ def control_inputs(graph: Graph) -> dict[str, str]:
 
 
 def logits_output(graph: Graph) -> str | None:
-    """Name of the output that scores the next token; None where the graph has no such output.
-
-    An output called ``logits`` (or an older word for it), else, if the graph reads tokens, its only floating-point
-    output of rank 2 or 3 whose name does not speak of a cache.
-    """
+    """Name of the output that scores the next token; None where the graph has no such output. An output called
+    ``logits`` (or an older word for it), else, if the graph reads tokens, its only floating-point output of rank 2 or 3
+    whose name does not speak of a cache."""
     by_name = {value.name.lower(): value.name for value in graph.outputs}
     for name in _LOGITS:
         if name in by_name:

@@ -114,11 +114,9 @@ class Cutter:
         return groups
 
     def _slots(self, path: Scope, units: list[list[int]], rest: list[int]) -> tuple[dict[int, int], set[int]]:
-        """Place of each node among the large modules: their number, or that of the last one it depends on.
-
-        The nodes of the second answer lie between nodes of one module, directly or through each other. They go with
-        the module, as they fit neither before nor after it; each needs a node of the module or another such node.
-        """
+        """Place of each node among the large modules: their number, or that of the last one it depends on. The nodes of
+        the second answer lie between nodes of one module, directly or through each other. They go with the module, as
+        they fit neither before nor after it; each needs a node of the module or another such node."""
         slots = {i: slot for slot, unit in enumerate(units, 1) for i in unit}
         inside = set().union(*units)
         for i in rest:

@@ -17,8 +17,6 @@ from kvviz.graph.names import quoted
 
 @dataclass(slots=True)
 class DataFiles:
-    """The data files of one model."""
-
     label: str = ""
     # path to the bytes that the file must have for all weights in it
     needed: dict[str, int] = field(default_factory=dict)

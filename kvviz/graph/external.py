@@ -33,11 +33,9 @@ class Source:
 
 
 def find_external(entries: Mapping[str, str], nbytes: int, what: str, source: Source) -> tuple[str, int]:
-    """The absolute path and the offset of a weight's external data, ``entries``.
-
-    The rules follow the ONNX specification: a relative path, inside the model's folder even after links are followed,
-    to a regular file that is long enough.
-    """
+    """The absolute path and the offset of a weight's external data, ``entries``. The rules follow the ONNX
+    specification: a relative path, inside the model's folder even after links are followed, to a regular file that is
+    long enough."""
     location = entries.get("location", "")
     if source.folder is None:
         raise LoadError(

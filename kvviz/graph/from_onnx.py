@@ -105,7 +105,6 @@ class Reader:
         return weights
 
     def _declared(self, proto: Any, where: str) -> list[Value]:
-        """The inputs as the model lists them, weights among them included."""
         values: dict[str, Value] = {}
         for info in proto.input:
             name = text(info.name)

@@ -17,7 +17,6 @@ def plain_domain(domain: str | bytes) -> str:
 
 
 def function_key(proto: Any) -> FunctionKey:
-    """(domain, name, overload) of a function."""
     return plain_domain(proto.domain), text(proto.name), text(proto.overload)
 
 

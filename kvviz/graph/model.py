@@ -30,8 +30,6 @@ class Value:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Node:
-    """One operator call."""
-
     name: str  # the model's, or that of the first output; never empty, unique in its graph
     op_type: str
     domain: str  # the default domain is the empty string
@@ -74,7 +72,6 @@ class Graph:
 
     @cached_property
     def by_index(self) -> dict[int, Node]:
-        """Nodes by their place in the model's own list."""
         return {node.index: node for node in self.nodes}
 
     @cached_property
@@ -84,7 +81,6 @@ class Graph:
 
     @cached_property
     def producers(self) -> dict[str, Node]:
-        """Value name to the node that makes it."""
         return {name: node for node in self.nodes for name in node.outputs if name}
 
     @cached_property

@@ -8,11 +8,9 @@ from collections.abc import Sequence
 
 
 def narrow_sections(needs: Sequence[Sequence[int]], target: float, most: int) -> list[tuple[int, int]]:
-    """Sections (start, end) of about equal size with as few values as possible passing from one to the next.
-
-    ``needs`` has for each node, in running order, the positions of the nodes whose values it reads; ``most`` is at
-    least 1.5 times ``target``, or a size that divides the list into equal parts.
-    """
+    """Sections (start, end) of about equal size with as few values as possible passing from one to the next. ``needs``
+    has for each node, in running order, the positions of the nodes whose values it reads; ``most`` is at least 1.5
+    times ``target``, or a size that divides the list into equal parts."""
     size, least = len(needs), max(1, int(target) // 2)
     crossing = values_alive(needs)
     # best[i]: the cheapest way to cut the first i nodes, and where its last section starts.

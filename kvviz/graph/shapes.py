@@ -47,11 +47,8 @@ ONNX_RULES = Rules()
 
 def infer(graph: Graph, rules: Rules = ONNX_RULES) -> dict[Graph, dict[str, Value]]:
     """What is known of every value of a model's graph and of all its subgraphs and function bodies, but not of
-    captures.
-
-    A declared name of a dimension stays although inference finds another; a number replaces a name; where two numbers
-    differ the dimension is unknown (onnxruntime 1.31; see `kvviz.graph.shape_merge`).
-    """
+    captures. A declared name of a dimension stays although inference finds another; a number replaces a name; where two
+    numbers differ the dimension is unknown (onnxruntime 1.31; see `kvviz.graph.shape_merge`)."""
     walk = _Walk(rules, graph)
     walk.graph(graph, _numbered(graph), {}, {})
     source = Source(graph.source)

@@ -68,7 +68,6 @@ class Weights(Mapping[str, np.ndarray]):
 
 
 def frozen(array: np.ndarray) -> np.ndarray:
-    """The array itself or a view of it that cannot be written through; never a copy."""
     if array.flags.writeable:
         array = array.view()
         array.flags.writeable = False
@@ -93,10 +92,8 @@ def element_type(code: int, what: str, source: Source) -> np.dtype | None:
 
 
 def read_tensor(proto: Any, source: Source, what: str = "", name: str = "") -> Tensor:
-    """Check a TensorProto and give it as a weight.
-
-    Nothing is read from external files here, but their existence, place and size are checked.
-    """
+    """Check a TensorProto and give it as a weight. Nothing is read from external files here, but their existence, place
+    and size are checked."""
     what = what or f"weight {quoted(text(proto.name))}"
     dims = tuple(proto.dims)
     dtype = element_type(proto.data_type, what, source)

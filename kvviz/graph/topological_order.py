@@ -8,11 +8,8 @@ from collections.abc import Sequence
 
 def topological(reads: Sequence[Sequence[str]], makes: Sequence[Sequence[str]]) -> list[int] | None:
     """Order in which nodes can run, by the value names they read and make; None where they depend on each other in a
-    circle.
-
-    Among the nodes that could come next the earliest of the given order does, so a list that is sorted already stays as
-    it is. Names that no node makes are taken as given.
-    """
+    circle. Among the nodes that could come next the earliest of the given order does, so a list that is sorted already
+    stays as it is. Names that no node makes are taken as given."""
     waits, followers = _dependencies(reads, makes)
     left = [len(w) for w in waits]
     ready = [i for i, count in enumerate(left) if not count]
