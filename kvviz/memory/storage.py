@@ -31,12 +31,9 @@ class Room:
 
 
 class Storage:
-    """One block of memory.
-
-    ``root`` is the array at the bottom of every view's base chain, None for sequences and once the storage is dead.
-    ``origin`` is ``"weights"``, ``"caller"`` (borrowed), ``"donated"``, ``"run"`` or ``"pool"``. For ``holders`` see
-    the module's invariant.
-    """
+    """One block of memory. ``root`` is the array at the bottom of every view's base chain, None for sequences and once
+    the storage is dead. ``origin`` is ``"weights"``, ``"caller"`` (borrowed), ``"donated"``, ``"run"`` or ``"pool"``.
+    For ``holders`` see the module's invariant."""
 
     __slots__ = ("capacity", "generation", "holders", "id", "origin", "owned", "parts", "room", "root", "whole")
 
@@ -163,10 +160,8 @@ def address(array: np.ndarray) -> int:
 
 
 def offset_in(storage: Storage, value: np.ndarray) -> int:
-    """Bytes from the start of a storage to a value.
-
-    0 where NumPy has the value elsewhere: a runtime may show it as a view that NumPy had to copy.
-    """
+    """Bytes from the start of a storage to a value. 0 where NumPy has the value elsewhere: a runtime may show it as a
+    view that NumPy had to copy."""
     root = storage.root
     if value is root or not value.size or not isinstance(root, np.ndarray):
         return 0
@@ -175,11 +170,9 @@ def offset_in(storage: Storage, value: np.ndarray) -> int:
 
 
 def _place_of_pointer() -> int:
-    """Where in an array object its pointer to the data lies; 0 if it is not where NumPy's C interface puts it.
-
-    That is right behind the head of every object. It is looked at some hundred times a decode step, and asking
-    ``__array_interface__`` takes twenty times as long. Other implementations of Python, and debug builds, are asked.
-    """
+    """Where in an array object its pointer to the data lies; 0 if it is not where NumPy's C interface puts it. That is
+    right behind the head of every object. It is looked at some hundred times a decode step, and asking
+    ``__array_interface__`` takes twenty times as long. Other implementations of Python, and debug builds, are asked."""
     head = object.__basicsize__
     if sys.implementation.name != "cpython" or np.ndarray.__basicsize__ < 2 * head:
         return 0
