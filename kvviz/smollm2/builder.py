@@ -23,8 +23,7 @@ class Builder:
 
     def op(self, op: str, *inputs: str, name: str = "", output: str = "", domain: str = "", **attributes: Any) -> str:
         """Add a node of one output, and give that output's name; ``name`` is the module within the scope, as
-        ``"q_proj"``.
-        """
+        ``"q_proj"``."""
         return self.node(op, inputs, (output,), name, domain, **attributes)[0]
 
     def node(
@@ -43,7 +42,6 @@ class Builder:
         return made
 
     def weight(self, name: str, array: np.ndarray) -> str:
-        """Keep a large weight in the store."""
         self.weights[name] = self.store.add(name, array)
         return name
 
@@ -54,7 +52,6 @@ class Builder:
         return name
 
     def ints(self, *values: int) -> str:
-        """A vector of int64, for shapes and axes."""
         return self.constant(f"ints.{'_'.join(map(str, values))}", np.array(values, np.int64))
 
     def _unique(self, name: str) -> str:

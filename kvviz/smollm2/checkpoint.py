@@ -20,8 +20,6 @@ _FAMILY = "llama"
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Sizes of a decoder of the Llama family."""
-
     layers: int
     hidden: int
     inner: int  # width of the feed-forward part
@@ -61,7 +59,6 @@ class Checkpoint:
             raise LoadError(f"{self.path} has a {key} that is not UTF-8: {error}") from None
 
     def vector(self, name: str) -> np.ndarray:
-        """A weight of one dimension, float32."""
         return self._read(name, self.shape.hidden)
 
     def matrix(self, name: str, inputs: int, outputs: int, turned_heads: int = 0) -> np.ndarray:
@@ -146,7 +143,6 @@ def installed() -> Path:
 
 
 def needed(module: str) -> Any:
-    """Import a package that only this converter needs."""
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:

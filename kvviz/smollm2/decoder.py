@@ -20,8 +20,6 @@ FORMS: dict[str, Form] = {form.name: form for form in (CONCAT, ATTENTION, GQA)}
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """What every part of the decoder is made from."""
-
     checkpoint: Checkpoint
     form: Form
     build: Builder
@@ -59,11 +57,9 @@ def decoder(checkpoint: Checkpoint, form: Form, store: Store) -> ModelProto:
 
 
 def _embedding(parts: _Parts) -> tuple[str, str]:
-    """Rows of the tokens, and the weight that they come from if the head reads it too.
-
-    A tied weight is kept once and the way the head reads it, ``(hidden, vocabulary)``: a product with one row is about
-    twice as fast so, and tokens are only a few columns to gather.
-    """
+    """Rows of the tokens, and the weight that they come from if the head reads it too. A tied weight is kept once and
+    the way the head reads it, ``(hidden, vocabulary)``: a product with one row is about twice as fast so, and tokens
+    are only a few columns to gather."""
     build, shape = parts.build, parts.shape
     build.scope = "/model/embed_tokens"
     weight = parts.checkpoint.matrix("token_embd.weight", shape.hidden, shape.vocabulary)

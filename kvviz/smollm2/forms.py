@@ -44,11 +44,9 @@ def caches(layer: int) -> tuple[tuple[str, str], tuple[str, str]]:
 
 
 def mask_bias(build: Builder) -> str:
-    """Add what hides keys: 0 where a query may look and the lowest float32 elsewhere, ``(batch, 1, new, total)``.
-
-    A query sees the tokens up to its own that the mask does not call padding. Not minus infinity: the rows of padding
-    see nothing, and would be NaN.
-    """
+    """Add what hides keys: 0 where a query may look and the lowest float32 elsewhere, ``(batch, 1, new, total)``. A
+    query sees the tokens up to its own that the mask does not call padding. Not minus infinity: the rows of padding see
+    nothing, and would be NaN."""
     build.scope = "/model/mask"
     total = build.op("Squeeze", build.op("Shape", "attention_mask", start=1, end=2))
     past = build.op("Shape", caches(0)[0][0], start=2, end=3)

@@ -43,5 +43,4 @@ class Store:
 
     @property
     def nbytes(self) -> int:
-        """Length of the file so far, gaps included."""
         return self._file.tell() if not self._file.closed else self.path.stat().st_size

@@ -42,8 +42,7 @@ class Tokenizer:
 
     def chat(self, text: str, system: str | None = None) -> str:
         """The prompt that asks the model to answer a text; ``system`` is by default what the template says, if
-        anything.
-        """
+        anything."""
         if "<|im_start|>" not in self.template:
             raise KvvizError("the model's chat template is not ChatML; write the prompt by hand")
         told = _DEFAULT_SYSTEM.search(self.template) if system is None else None
