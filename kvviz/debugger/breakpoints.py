@@ -62,9 +62,7 @@ class Breakpoint:
 
 def from_page(entries: Any) -> tuple[list[Breakpoint], list[dict[str, Any]]]:
     """Breakpoints from what a page sent, and all entries, with ``"error"``, one sentence, where they cannot be used.
-
-    Entries are ``{"kind", "value", "enabled"}``; nothing is believed about them.
-    """
+    Entries are ``{"kind", "value", "enabled"}``; nothing is believed about them."""
     points, told = [], []
     for entry in entries:
         given = entry if isinstance(entry, Mapping) else {"value": entry}

@@ -87,11 +87,8 @@ class _Part:
 
 
 def read_condition(text: str) -> Callable[[Step], bool]:
-    """What a condition says, as a function of a step that never fails.
-
-    The text has comparisons over the fields of a `Step`, joined by ``and``, ``or``, ``not``; of any other text the
-    KvvizError says what is wrong, and where.
-    """
+    """What a condition says, as a function of a step that never fails. The text has comparisons over the fields of a
+    `Step`, joined by ``and``, ``or``, ``not``; of any other text the KvvizError says what is wrong, and where."""
     try:
         value = _Reader(text).whole().value
     except _Unclear as error:

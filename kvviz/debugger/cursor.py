@@ -29,10 +29,8 @@ class Stop:
 
 
 class Cursor:
-    """A position in a trace, with everything that a debugger does to it.
-
-    A session runs on when the cursor passes its recorded end; a trace alone ends there.
-    """
+    """A position in a trace, with everything that a debugger does to it. A session runs on when the cursor passes its
+    recorded end; a trace alone ends there."""
 
     def __init__(self, source: Session | Trace) -> None:
         self.session = source if isinstance(source, Session) else None

@@ -14,10 +14,8 @@ def depth_of(trace: Trace, index: int) -> int:
 
 
 def frame_id_after(trace: Trace, position: int) -> int | None:
-    """The frame of the op that runs next, or None at the end.
-
-    An op that closes a body is not in it: there the frame is that body, with nothing left in its frontier.
-    """
+    """The frame of the op that runs next, or None at the end. An op that closes a body is not in it: there the frame is
+    that body, with nothing left in its frontier."""
     rows = trace.log
     if position + 1 >= len(rows):
         return trace.live.frame if trace.live else None
