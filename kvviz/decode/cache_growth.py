@@ -16,10 +16,8 @@ from kvviz.trace.records import Cache, CacheRun
 
 def make_room(trace: Trace, pairs: tuple[CachePair, ...], caches: dict[str, Any], capacity: int | None) -> None:
     """Move growing caches that are full into blocks of twice their length, or of ``capacity`` rows if that is more.
-
     Moved ones are replaced in ``caches``. The bytes so moved are noted in the last run of the trace and in the meters
-    of its caches. rten-generate does the same after every run (commit c7f7bad9).
-    """
+    of its caches. rten-generate does the same after every run (commit c7f7bad9)."""
     metered = {cache.input: cache for cache in trace.caches}
     for pair in pairs:
         past = caches[pair.input]

@@ -17,10 +17,8 @@ _GROUPED = "com.microsoft.GroupQueryAttention"
 
 def kept_as(pairs: tuple[CachePair, ...], cache: str) -> tuple[CachePair, ...]:
     """The pairs of a decode whose caches grow (``"growing"``), or whose past and present are one buffer (``"shared"``).
-
     GroupQueryAttention (onnxruntime 1.31) takes both: a past that is longer than ``total_sequence_length`` asks for is
-    a buffer, and the present has its shape.
-    """
+    a buffer, and the present has its shape."""
     if cache not in CACHES:
         raise InputError(f"cache is 'growing' or 'shared', not {cache!r}")
     if cache == "growing":
@@ -38,11 +36,9 @@ def kept_as(pairs: tuple[CachePair, ...], cache: str) -> tuple[CachePair, ...]:
 def padded_for(
     pairs: tuple[CachePair, ...], roles: Mapping[str, str], tokens: np.ndarray, mask: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Prompts of unequal length, padded on the left, with their padding where the graph can tell it from tokens.
-
-    A mask hides padding on the left. GroupQueryAttention has no mask: it counts rows from the first one on, so that
-    padding must come last.
-    """
+    """Prompts of unequal length, padded on the left, with their padding where the graph can tell it from tokens. A mask
+    hides padding on the left. GroupQueryAttention has no mask: it counts rows from the first one on, so that padding
+    must come last."""
     if mask.all():
         return tokens, mask
     if any(_GROUPED in writers(pair) for pair in pairs):
@@ -57,11 +53,9 @@ def padded_for(
 
 
 def last_logits(logits: np.ndarray, mask: np.ndarray) -> np.ndarray:
-    """The scores of the token after the last real one of each sequence, ``(batch, vocabulary)``.
-
-    Logits are ``(batch, length, vocabulary)``, of all tokens or the last ones; ``(batch, vocabulary)`` of the last
-    token; ``(batch × length, vocabulary)`` or, of a batch of one, ``(vocabulary,)``.
-    """
+    """The scores of the token after the last real one of each sequence, ``(batch, vocabulary)``. Logits are ``(batch,
+    length, vocabulary)``, of all tokens or the last ones; ``(batch, vocabulary)`` of the last token; ``(batch × length,
+    vocabulary)`` or, of a batch of one, ``(vocabulary,)``."""
     (batch, new), shape = mask.shape, list(logits.shape)
     if logits.ndim == 1:
         logits = logits[None]
@@ -93,8 +87,7 @@ def is_fixed(pair: CachePair) -> bool:
 
 def fixed_rows(graph: Graph, pair: CachePair, capacity: int | None, rows: int) -> int:
     """Rows of a cache of fixed size: the model's, else the caller's capacity; ``rows`` are those that the decode will
-    need.
-    """
+    need."""
     if capacity is not None:
         return capacity
     if pair.protocol == "shared":

@@ -30,10 +30,8 @@ def has_windows(graph: Graph) -> bool:
 def fitting(
     graph: Graph, lengths: Mapping[str, int], free: list[str], make: Callable[[Mapping[str, int]], dict[str, Any]]
 ) -> dict[str, int]:
-    """Lengths with which the graph runs: those given, or else the first larger ones of the ``free`` dimensions.
-
-    Where nothing fits they stay as given, so that the run itself says what is wrong.
-    """
+    """Lengths with which the graph runs: those given, or else the first larger ones of the ``free`` dimensions. Where
+    nothing fits they stay as given, so that the run itself says what is wrong."""
     first = dict(lengths)
     if not free or not has_windows(graph):
         return first

@@ -41,10 +41,8 @@ class IndexRange:
 
 def index_range(graph: Graph, name: str) -> IndexRange | None:
     """What an input of integers may hold so that every look-up finds something; None where nothing is looked up by it.
-
     The input is followed through views, casts and sums with a constant, into subgraphs and functions, to the look-ups
-    (Gather, GatherElements, GatherND, onnxruntime's EmbedLayerNormalization and GatherBlockQuantized) and OneHot.
-    """
+    (Gather, GatherElements, GatherND, onnxruntime's EmbedLayerNormalization and GatherBlockQuantized) and OneHot."""
     # Asked for first, so that what is known of the bodies includes what they take from here.
     known(graph)
     low, high = 0, None

@@ -25,15 +25,12 @@ _SAMPLE_RATE = 16_000
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """What is made together."""
-
     graph: Graph
     roles: Mapping[str, str]  # control inputs of a decoder, by role
     measured: Mapping[str, int]  # input to the length of its rows, for inputs that tell it
 
 
 def array(scene: Scene, value: Value, shape: tuple[int, ...], random: np.random.Generator) -> np.ndarray:
-    """An input of a declared type and a shape."""
     dtype = np.dtype(value.dtype)
     if dtype.kind == "O":
         return np.full(shape, "", object)

@@ -22,7 +22,6 @@ class Words:
         self.start = self.ids.get("<s>") if start is None else start
 
     def encode(self, text: str) -> list[int]:
-        """Tokens of a text, split at blanks."""
         unknown = [word for word in text.split() if word not in self.ids]
         if unknown:
             raise InputError(
@@ -31,7 +30,6 @@ class Words:
         return ([] if self.start is None else [self.start]) + [self.ids[word] for word in text.split()]
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """Text of some tokens, with a blank between words."""
         return " ".join(self.words[t] if 0 <= t < len(self.words) else f"<{t}>" for t in tokens)
 
 

@@ -86,11 +86,8 @@ def control_feeds(
     given: Mapping[str, Any],
     window: int | None = None,
 ) -> dict[str, Any]:
-    """Every input but caches for one run; those of the caller, ``given``, win.
-
-    ``mask`` is ``(batch, past + new)``. ``window``: rows of a cache that is written round and round, so that no more of
-    them can hold tokens.
-    """
+    """Every input but caches for one run; those of the caller, ``given``, win. ``mask`` is ``(batch, past + new)``.
+    ``window``: rows of a cache that is written round and round, so that no more of them can hold tokens."""
     batch, new = tokens.shape
     position = np.maximum(mask.cumsum(1) - 1, 0)[:, past:]
     by_role = {

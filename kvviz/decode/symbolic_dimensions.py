@@ -29,10 +29,8 @@ def place(value: Value, axis: int) -> str:
 
 
 class Dimensions:
-    """Lengths of the symbolic dimensions of a graph's inputs, as far as they are known.
-
-    They are told by name or by place; a place counts for itself, and for its name where nobody tells that.
-    """
+    """Lengths of the symbolic dimensions of a graph's inputs, as far as they are known. They are told by name or by
+    place; a place counts for itself, and for its name where nobody tells that."""
 
     def __init__(self, graph: Graph, told: Mapping[str, int]) -> None:
         self.lengths: dict[str, int] = {}
@@ -72,7 +70,6 @@ class Dimensions:
         return [name for name in self.names(dim) if name not in self.lengths] if dim else [place(value, axis)]
 
     def length(self, value: Value, axis: int) -> int:
-        """The length of a dimension."""
         dim = (value.shape or ())[axis]
         if isinstance(dim, int):
             return dim

@@ -25,10 +25,8 @@ from kvviz.trace.recording import Trace
 
 
 class DecodeSession(Session):
-    """A greedy decode that can be advanced op by op; the next run begins when the one before is done.
-
-    Arguments are those of `decode` and of `Session`.
-    """
+    """A greedy decode that can be advanced op by op; the next run begins when the one before is done. Arguments are
+    those of `decode` and of `Session`."""
 
     def __init__(
         self,
@@ -170,7 +168,6 @@ class DecodeSession(Session):
         return Recipe("decode", DecodeSession, options, given, rows, frozenset(self._lent()), kept)
 
     def _prompts(self) -> list[list[int]]:
-        """The prompts as lists of tokens, without padding."""
         real = self.mask[:, self.past :].astype(bool)
         return [row[keep].tolist() for row, keep in zip(self.tokens, real)]
 
