@@ -21,8 +21,6 @@ _INDEX = {"TensorScatter": 2, "ScatterND": 1, "ScatterElements": 1, "MultiHeadAt
 
 
 class Scene:
-    """One cache in one run."""
-
     def __init__(self, trace: Trace, frames: RunFrames, cache: Cache, entry: CacheRun) -> None:
         self.trace = trace
         self.frames = frames
@@ -31,17 +29,14 @@ class Scene:
 
     @property
     def run(self) -> int:
-        """Number of the run."""
         return self.frames.run
 
     @cached_property
     def way(self) -> Way:
-        """How the cache went through the run."""
         return way_of(self.trace, self.frames, self.cache)
 
     @property
     def first_way(self) -> Way:
-        """How the cache went through the first run."""
         return way_of(self.trace, RunFrames(self.trace, 0), self.cache)
 
     @property
@@ -52,7 +47,6 @@ class Scene:
 
     @property
     def past_rows(self) -> int | None:
-        """Rows of the cache as it came in."""
         return self._shape(self.cache.input)
 
     @property
@@ -68,7 +62,6 @@ class Scene:
 
     @property
     def readers(self) -> list[Reader]:
-        """The attentions that ran."""
         return [reader for reader in self.way.readers if self.step(reader.frame, reader.node.index) is not None]
 
     @property
@@ -92,7 +85,6 @@ class Scene:
         return "the index"
 
     def step(self, frame: int, index: int) -> int | None:
-        """The step at which a node of a frame ran."""
         return self.trace.step_of(self.frames.first + frame, index)
 
     def _shape(self, name: str) -> int | None:

@@ -27,21 +27,17 @@ least one query may see it."""
 
 @dataclass(frozen=True, slots=True)
 class Heat:
-    """A cache after one run.
-
-    ``states``, (heads, capacity), has one of `RESERVED`, `VALID` and `STALE`, with `WRITTEN`, `OUTSIDE`, `WRAPPED` and
-    `READ` added; ``positions``, (capacity,), the position of the token in each row, -1 where there is none.
-    """
+    """A cache after one run. ``states``, (heads, capacity), has one of `RESERVED`, `VALID` and `STALE`, with `WRITTEN`,
+    `OUTSIDE`, `WRAPPED` and `READ` added; ``positions``, (capacity,), the position of the token in each row, -1 where
+    there is none."""
 
     states: np.ndarray
     positions: np.ndarray
 
 
 def heat(trace: Trace, cache: Cache, run: int, item: int = 0) -> Heat | None:
-    """The state of every row of a cache after a run, for one batch entry.
-
-    None for states, and where the rows that were written follow from more than the control inputs.
-    """
+    """The state of every row of a cache after a run, for one batch entry. None for states, and where the rows that were
+    written follow from more than the control inputs."""
     entry = cache.runs[run]
     if not entry.items or cache.axis is None:
         return None

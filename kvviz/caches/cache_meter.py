@@ -29,8 +29,6 @@ _WHOLE = ("state", "cross")
 
 @dataclass(frozen=True, slots=True)
 class Fed:
-    """What a caller knows of the tokens of a run."""
-
     valid: int | None = None  # rows that hold real tokens after it; None where only the cache can tell
     new: int = 0  # how many of them the run brought
     mask: np.ndarray | None = None  # ``(batch, valid)``: 1 for tokens, 0 for padding
@@ -49,7 +47,6 @@ class Seen(NamedTuple):
 
 
 def new_caches(pairs: tuple[CachePair, ...]) -> list[Cache]:
-    """Empty meters, one a cache pair."""
     return [Cache(pair.name, pair.input, pair.output, pair.protocol, pair.axis) for pair in pairs]
 
 
@@ -94,8 +91,6 @@ def _look(cache: Cache, present: Any, past: Any, first: bool, fed: Fed) -> Seen 
 
 
 class _Facts:
-    """What the entries of all caches for one run have in common."""
-
     def __init__(self, trace: Trace, run: int, fed: Fed, feeds: dict[str, Any] | None, caches: Collection[str]) -> None:
         self.trace = trace
         self.run = run
@@ -118,8 +113,6 @@ class _Facts:
 
 
 class _Entry:
-    """Adds the meter of one cache after one run."""
-
     __slots__ = ("facts", "seen")
 
     def __init__(self, facts: _Facts, seen: Seen) -> None:

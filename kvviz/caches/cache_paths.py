@@ -11,11 +11,8 @@ MS = "com.microsoft"
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """One op on the way of a cache.
-
-    Its kind is ``"write"`` (adds or overwrites rows), ``"move"`` (a view, or the same rows in another order or place),
-    ``"join"`` (puts parts together that were written apart) or ``"make"``.
-    """
+    """One op on the way of a cache. Its kind is ``"write"`` (adds or overwrites rows), ``"move"`` (a view, or the same
+    rows in another order or place), ``"join"`` (puts parts together that were written apart) or ``"make"``."""
 
     frame: int  # number of its frame within the run
     node: Node
@@ -26,11 +23,9 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """An attention that reads a cache: an operator with attention inside, a Softmax, or a product without one.
-
-    Its kind is ``"past"`` (the operator keeps the cache itself), ``"keys"`` (it is given keys or values),
-    ``"softmax"``, or ``"product"``.
-    """
+    """An attention that reads a cache: an operator with attention inside, a Softmax, or a product without one. Its kind
+    is ``"past"`` (the operator keeps the cache itself), ``"keys"`` (it is given keys or values), ``"softmax"``, or
+    ``"product"``."""
 
     frame: int
     node: Node

@@ -15,8 +15,6 @@ from kvviz.trace.records import Cache, Rows
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """What the ops on the way of a cache did in one run."""
-
     copied: int = 0  # bytes
     written: int = 0  # bytes
     reallocations: int = 0  # ops after which the cache lay in another storage than before
@@ -50,7 +48,6 @@ def traffic_of(known: Known, cache: Cache, way: Way, items: tuple[Rows, ...], ax
 def _bytes(
     known: Known, link: Link, step: int, cache: Cache, items: tuple[Rows, ...], axis: int | None
 ) -> tuple[int, int]:
-    """(copied, written) by one op for the cache alone."""
     row = known.trace.log[step]
     node, where = link.node, row.outs[link.output]
     size = 0 if where is None else nbytes(where.shape, where.dtype)
@@ -99,5 +96,4 @@ def _alive_at_once(known: Known, cache: Cache, storages: dict[int, int]) -> int:
 
 
 def nbytes(shape: tuple[int, ...] | None, dtype: Any) -> int:
-    """Bytes of a value with a shape; 0 for others."""
     return size_of(shape, dtype)

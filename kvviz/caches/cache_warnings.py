@@ -94,7 +94,6 @@ def _stale(scene: Scene) -> Told | None:
 
 
 def _are(item: Rows, wrong: tuple) -> str:
-    """What rows without a live token are."""
     dead = count(both(wrong, stale(item.held)))
     if not dead:
         return "never written"
@@ -149,7 +148,6 @@ def _counts(node: object) -> bool:
 
 
 def _newest(item: Rows) -> int | None:
-    """The row that the run's last token was written to."""
     written = [
         (position + stop - 1 - start, stop - 1)
         for a, b, first in item.held

@@ -36,8 +36,7 @@ Rule = tuple[Callable[..., Any], tuple[Any, ...], tuple[Spot, ...]]
 
 class Known:
     """Values of one run that its control inputs and recorded shapes determine; ``feeds`` are its inputs without the
-    caches.
-    """
+    caches."""
 
     def __init__(self, trace: Trace, frames: RunFrames, feeds: Mapping[str, Any]) -> None:
         self.trace = trace
@@ -73,14 +72,12 @@ class Known:
         return None if place is None else place.shape
 
     def kernel(self, node: Node) -> Callable[..., Any]:
-        """What computes a node."""
         found = self._kernels.get(id(node))
         if found is None:
             found = self._kernels[id(node)] = kernel_of(node).call
         return found
 
     def step(self, frame: int, index: int) -> int | None:
-        """The step at which a node of a frame ran."""
         return self.trace.step_of(self.frames.first + frame, index)
 
     def died(self, storage: int, born: int) -> int:
@@ -132,7 +129,6 @@ class Known:
         return tuple(order.items())
 
     def _rule(self, frame: int, name: str) -> Rule:
-        """How to settle one value."""
         graph = self.frames.graph(frame)
         if name in graph.weights and (frame or name not in self._feeds):
             return _constant, (graph.weights[name],), ()
@@ -161,7 +157,6 @@ class Known:
         return _constant, (count,), ()
 
     def given(self, name: str) -> np.ndarray | None:
-        """An input of the run, if it is no cache."""
         value = self._feeds.get(name)
         return value if isinstance(value, np.ndarray) else None
 

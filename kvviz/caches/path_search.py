@@ -123,7 +123,6 @@ class _Walk:
             yield (frame, node.inputs[position]), Link(frame, node, position, position, "move")
 
     def _reached(self) -> set[Spot]:
-        """The values that carry the input on."""
         onward: dict[Spot, list[Spot]] = {}
         for spot, sources in self.before.items():
             for source, _ in sources:

@@ -33,10 +33,8 @@ class Book:
     lost: list[int] = field(default_factory=list)
 
     def spread(self, entries: int) -> None:
-        """Keep account of so many batch entries, where only one was kept for all.
-
-        Unknown where account is kept of another number: an op on the way cut or joined the batch.
-        """
+        """Keep account of so many batch entries, where only one was kept for all. Unknown where account is kept of
+        another number: an op on the way cut or joined the batch."""
         if entries > 1 and len(self.held) not in (1, entries):
             raise Unknown
         for name in ("held", "wrote", "lost"):
@@ -46,11 +44,9 @@ class Book:
 
 
 def store(book: Book, writes: list[Writes], start: int, *, circular: int = 0, base: int | None = None) -> None:
-    """Put new tokens into their rows, by batch entry or alike for all.
-
-    ``start`` is the position of the first new token where nothing else tells, ``base`` where the book does not say (by
-    default they follow those that are held); ``circular`` the capacity of a cache that is written round and round.
-    """
+    """Put new tokens into their rows, by batch entry or alike for all. ``start`` is the position of the first new token
+    where nothing else tells, ``base`` where the book does not say (by default they follow those that are held);
+    ``circular`` the capacity of a cache that is written round and round."""
     book.spread(len(writes))
     for entry, rows in enumerate(writes * len(book.held) if len(writes) == 1 else writes):
         held = book.held[entry]

@@ -17,8 +17,6 @@ _END = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """What is known of a cache and of the tokens in it."""
-
     shape: tuple[int, ...]  # of the cache after the run
     axis: int  # its sequence axis
     returned: bool  # the run gave it back; else it is as it came in
@@ -29,9 +27,7 @@ class Tokens:
 
 def occupancy(known: Known, cache: Cache, way: Way, tokens: Tokens, before: tuple[Rows, ...]) -> tuple[Rows, ...]:
     """The rows of a cache after a run, by batch entry; empty where that follows from more than the control inputs.
-
-    ``before`` is the same after the run before; empty for the first.
-    """
+    ``before`` is the same after the run before; empty for the first."""
     axis = tokens.axis
     past = known.shape(0, cache.input)
     if past is not None and axis >= len(past):
@@ -62,10 +58,8 @@ def occupancy(known: Known, cache: Cache, way: Way, tokens: Tokens, before: tupl
 
 
 def _compare(book: Book, content: list[tuple[Span, ...]], rows: int) -> None:
-    """Compare what a cache from the caller should hold with its contents: rows of zeros were never written.
-
-    Where all of it is zeros the lengths are believed: somebody tries the graph with no numbers of their own.
-    """
+    """Compare what a cache from the caller should hold with its contents: rows of zeros were never written. Where all
+    of it is zeros the lengths are believed: somebody tries the graph with no numbers of their own."""
     book.spread(len(content))
     for entry, (held, wrote) in enumerate(zip(book.held, book.wrote)):
         here = content[entry if len(content) > 1 else 0]

@@ -32,7 +32,6 @@ class RunFrames:
                 self._bodies.setdefault((row.parent - first, id(row.caller.node)), []).append(number)
 
     def graph(self, frame: int) -> Graph:
-        """The graph that a frame runs."""
         graph: Graph = self.rows[frame].program.graph
         return graph
 

@@ -231,7 +231,6 @@ def _evicted(known: Known, reader: Reader) -> int:
 def _bounds(
     queries: int, keys: int, offsets: list[int], causal: bool, left: int, right: int, valid: list[int] | None
 ) -> np.ndarray:
-    """``(batch or 1, queries, keys)``."""
     seen = visible(queries, keys, offsets=offsets, causal=causal, left=left, right=right, valid=valid, trim=False)
     if seen.stop <= seen.start or seen.allowed is None:
         return np.full((1, queries, keys), seen.stop > seen.start)
