@@ -11,7 +11,6 @@ from kvviz.ops.registry import op
 
 @op("Relu", overwrites=(0,))
 def relu(x, *, out=None):
-    """The larger of ``x`` and 0."""
     y = np.maximum(x, constant(0, x.dtype), out=out)
     return y if y.flags.c_contiguous else y.copy()
 
@@ -30,7 +29,6 @@ def sigmoid(x, *, out=None):
 
 @op("Swish", since=24, overwrites=(0,))
 def swish(x, *, alpha=1.0, out=None):
-    """x σ(αx)."""
     char = x.dtype.char
     if char not in "fd":
         return in_float32(swish, x, alpha=alpha, out=out)
@@ -59,7 +57,6 @@ def swiglu(gate, value, *, alpha=1.0, out=None):
 
 @op("LeakyRelu", overwrites=(0,))
 def leaky_relu(x, *, alpha=0.01, out=None):
-    """``x``, or αx where that is negative."""
     return _sloped(x, np.asarray(alpha, x.dtype), out)
 
 
@@ -84,19 +81,16 @@ def _put(y, values, where):
 
 @op("Elu", overwrites=(0,))
 def elu(x, *, alpha=1.0, out=None):
-    """``x``, or α(exp(x) - 1) where that is negative."""
     return _exponential(x, 1.0, alpha, 1.0, out)
 
 
 @op("Celu", since=12, overwrites=(0,))
 def celu(x, *, alpha=1.0, out=None):
-    """``x``, or α(exp(x / α) - 1) where that is negative."""
     return _exponential(x, alpha, alpha, 1.0, out)
 
 
 @op("Selu", since=6, overwrites=(0,))
 def selu(x, *, alpha=1.6732631921768188, gamma=1.0507010221481323, out=None):
-    """γ times Elu."""
     return _exponential(x, 1.0, alpha, gamma, out)
 
 
@@ -113,7 +107,6 @@ def _exponential(x, divisor, alpha, gamma, out):
 
 @op("ThresholdedRelu", since=10, overwrites=(0,))
 def thresholded_relu(x, *, alpha=1.0, out=None):
-    """``x`` where it is above α, else 0."""
     low = np.logical_not(np.greater(x, np.asarray(alpha, x.dtype)))
     return _put(x.copy() if out is None else out, np.zeros((), x.dtype), low)
 
@@ -133,7 +126,6 @@ def shrink(x, *, bias=0.0, lambd=0.5, out=None):
 
 @op("HardSigmoid", overwrites=(0,))
 def hard_sigmoid(x, *, alpha=0.2, beta=0.5, out=None):
-    """αx + β within [0, 1]."""
     if x.dtype.char not in "fd":
         return in_float32(hard_sigmoid, x, alpha=alpha, beta=beta, out=out)
     y = np.multiply(x, alpha, blank(x) if out is None else out)
@@ -144,7 +136,6 @@ def hard_sigmoid(x, *, alpha=0.2, beta=0.5, out=None):
 
 @op("HardSwish", since=14, overwrites=(0,))
 def hard_swish(x, *, out=None):
-    """x times (x / 6 + 1/2) within [0, 1]."""
     if x.dtype.char not in "fd":
         return in_float32(hard_swish, x, out=out)
     t = hard_sigmoid(x, alpha=1 / 6, beta=0.5)
@@ -161,7 +152,6 @@ def softplus(x, *, out=None):
 
 @op("Softsign", overwrites=(0,))
 def softsign(x, *, out=None):
-    """x / (1 + |x|)."""
     if x.dtype.char not in "fd":
         return in_float32(softsign, x, out=out)
     t = np.absolute(x, blank(x))
@@ -171,7 +161,6 @@ def softsign(x, *, out=None):
 
 @op("Mish", since=18, overwrites=(0,))
 def mish(x, *, out=None):
-    """x tanh(softplus(x))."""
     if x.dtype.char not in "fd":
         return in_float32(mish, x, out=out)
     t = np.logaddexp(x, 0.0, blank(x))

@@ -36,11 +36,9 @@ def visible(
     valid: Sequence[int] | None = None,
     trim: bool = True,
 ) -> Visible:
-    """The keys that causality, a window and the count of ``valid`` rows leave to each query.
-
-    ``offsets`` has the position of query 0 among the keys, once or by batch entry. A query sees ``left`` keys before
-    and ``right`` keys after its own; -1 is no bound. ``trim``: the span may be narrower than all keys.
-    """
+    """The keys that causality, a window and the count of ``valid`` rows leave to each query. ``offsets`` has the
+    position of query 0 among the keys, once or by batch entry. A query sees ``left`` keys before and ``right`` keys
+    after its own; -1 is no bound. ``trim``: the span may be narrower than all keys."""
     if not causal and left < 0 and right < 0 and valid is None:
         return Visible(0, keys)
     if trim and queries == 1 and len(offsets) == 1 and (valid is None or len(valid) == 1):
@@ -97,11 +95,9 @@ def check_bias(bias: np.ndarray | None, batch: int, heads: int, queries: int, ke
 def with_mask(
     seen: Visible, mask: np.ndarray, shape: tuple[int, int, int, int], dtype: np.dtype
 ) -> tuple[np.ndarray | None, np.ndarray | None]:
-    """Join a mask tensor, of booleans or numbers to add, to what lengths allow: (allowed, added) over the span.
-
-    A mask that is shorter on the last axis hides the keys that it does not reach. A key with -inf to add counts as not
-    allowed, so that rows without any key are known. ``shape`` is that of the scores before the span is cut out.
-    """
+    """Join a mask tensor, of booleans or numbers to add, to what lengths allow: (allowed, added) over the span. A mask
+    that is shorter on the last axis hides the keys that it does not reach. A key with -inf to add counts as not
+    allowed, so that rows without any key are known. ``shape`` is that of the scores before the span is cut out."""
     keys = shape[3]
     reach = mask.shape[-1] if mask.ndim else 0
     if reach > keys:

@@ -107,7 +107,6 @@ def group_norm(x, scale, bias, *, num_groups, epsilon=1e-5, stash_type=1, out=No
 
 @op("GroupNormalization", since=18, overwrites=(0,), fits=keeps)
 def group_norm_18(x, scale, bias, *, num_groups, epsilon=1e-5, out=None):
-    """Opset 18: scale and bias by group."""
     size = x.shape[1] // num_groups
     return group_norm(x, scale.repeat(size), bias.repeat(size), num_groups=num_groups, epsilon=epsilon, out=out)
 
@@ -127,7 +126,6 @@ def lp_norm(x, *, axis=-1, p=2, out=None):
 
 @op("LRN", overwrites=(0,))
 def local_response_norm(x, *, size, alpha=1e-4, beta=0.75, bias=1.0, out=None):
-    """Divide by a power of the sum of squares over the neighbouring channels."""
     if is_narrow(x):
         return in_float32(local_response_norm, x, size=size, alpha=alpha, beta=beta, bias=bias, out=out)
     squares = np.multiply(x, x)

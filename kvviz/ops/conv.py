@@ -33,7 +33,6 @@ def conv(x, w, bias=None, *, auto_pad="NOTSET", dilations=None, group=1, kernel_
 
 
 def _by_product(x, w, group, geometry):
-    """One matrix product a group over all windows side by side."""
     batch, length = x.shape[0], math.prod(geometry.output)
     taps = math.prod(w.shape[1:])
     if length == math.prod(x.shape[2:]) and max(geometry.kernel, default=1) == 1:

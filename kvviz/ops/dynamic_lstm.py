@@ -52,7 +52,6 @@ def dynamic_quantize_lstm(
 
 
 def _parameters(weights: np.ndarray, scale: np.ndarray | None, zero_point: np.ndarray | None, what: str) -> tuple:
-    """Scales and zero points, one entry a direction."""
     directions, _, columns = weights.shape
     found = []
     for parameter, name in ((scale, "scale"), (zero_point, "zero_point")):
@@ -64,7 +63,6 @@ def _parameters(weights: np.ndarray, scale: np.ndarray | None, zero_point: np.nd
 
 
 def _quantised_product(matrix: np.ndarray, scale: np.ndarray, zero_point: np.ndarray) -> Product:
-    """The product of floats, quantised by their own range, with a matrix of bytes."""
     whole, scale = centred(matrix, zero_point, -1), scale.astype(FLOAT64)
 
     def product(x: np.ndarray) -> np.ndarray:

@@ -11,7 +11,6 @@ from kvviz.ops.registry import op
 
 
 def _writing(ufunc: np.ufunc) -> Callable:
-    """A kernel that may write over either operand."""
 
     def kernel(a, b, *, out=None):
         y = ufunc(a, b, out)

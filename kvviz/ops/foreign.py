@@ -23,17 +23,14 @@ _CONTROL = frozenset({"If", "Loop", "Scan"})
 
 @cache
 def foreign_available(domain: str, op_type: str, opset: int) -> bool:
-    """Whether the reference evaluator can run an operator."""
     if domain == "" and op_type in _CONTROL:
         return False
     return _kernel_class(domain, op_type, opset) is not None or _function_schema(domain, op_type, opset) is not None
 
 
 def foreign_kernel(node: Node, n_outputs: int | None = None) -> Callable[..., tuple]:
-    """A callable from arrays to a tuple of arrays that runs one node on the reference evaluator's kernel.
-
-    None stands for an absent input, a list for a sequence; ``n_outputs`` is by default as many as the node names.
-    """
+    """A callable from arrays to a tuple of arrays that runs one node on the reference evaluator's kernel. None stands
+    for an absent input, a list for a sequence; ``n_outputs`` is by default as many as the node names."""
     wanted = len(node.outputs) if n_outputs is None else n_outputs
     if not foreign_available(node.domain, node.op_type, node.opset):
         raise UnsupportedOpsError(f"neither kvviz nor onnx.reference has a kernel for {_words(node)}")
@@ -155,7 +152,6 @@ def _body_for(node: Node, schema: Any, arrays: tuple) -> onnx.FunctionProto:
 
 
 def node_proto(node: Node) -> onnx.NodeProto:
-    """The node as protobuf again, with its subgraphs."""
     proto = helper.make_node(node.op_type, node.inputs, node.outputs, node.name, domain=node.domain)
     schema = None
     if onnx.defs.has(node.op_type, node.opset, node.domain):

@@ -16,16 +16,13 @@ from kvviz.ops.registry import op
 
 @op("DFT", since=20)
 def dft(x, dft_length=None, axis=None, *, inverse=0, onesided=0):
-    """The transform along an axis, cut or padded with zeros to ``dft_length``.
-
-    A one-sided one keeps the first half of a real signal's spectrum; its inverse makes the real signal again.
-    """
+    """The transform along an axis, cut or padded with zeros to ``dft_length``. A one-sided one keeps the first half of
+    a real signal's spectrum; its inverse makes the real signal again."""
     return _dft(x, dft_length, -2 if axis is None else int(scalar(axis, "axis")), inverse, onesided)
 
 
 @op("DFT", since=17)
 def dft_by_attribute(x, dft_length=None, *, axis=1, inverse=0, onesided=0):
-    """DFT-17: the axis is an attribute."""
     return _dft(x, dft_length, axis, inverse, onesided)
 
 
@@ -81,12 +78,10 @@ def stft(signal, frame_step, window=None, frame_length=None, *, onesided=1):
 
 
 def _complex(x: np.ndarray) -> np.ndarray:
-    """The numbers of an array of 1 part or 2, real or complex."""
     return x[..., 0] if x.shape[-1] == 1 else x[..., 0] + 1j * x[..., 1]
 
 
 def _pairs(numbers: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """Complex numbers as pairs along a last axis."""
     y = np.empty((*numbers.shape, 2), dtype)
     y[..., 0], y[..., 1] = numbers.real, numbers.imag
     return y

@@ -134,9 +134,7 @@ def compress(x, condition, *, axis=None):
 @op("Unique")
 def unique(x, *, axis=None, sorted=1):
     """Distinct elements or slices, where each first stands, which each entry is, and how often each occurs.
-
-    ``sorted=0`` keeps the order of first appearance.
-    """
+    ``sorted=0`` keeps the order of first appearance."""
     if axis is not None:
         axis = counted(axis, x.ndim)
     values, first, inverse, counts = np.unique(x, return_index=True, return_inverse=True, return_counts=True, axis=axis)

@@ -22,10 +22,8 @@ _exact = np.frompyfunc(math.erf, 1, 1)
 
 
 def fill_erf(x, y):
-    """Write the error function of ``x`` to ``y``, which may be ``x``; float32 or float64, both in C order.
-
-    float32 goes by blocks that stay in the cache, evaluated in float64 as the quotient would lose two bits in float32.
-    """
+    """Write the error function of ``x`` to ``y``, which may be ``x``; float32 or float64, both in C order. float32 goes
+    by blocks that stay in the cache, evaluated in float64 as the quotient would lose two bits in float32."""
     if x.dtype == FLOAT64:
         y[...] = _exact(x)
         return
@@ -57,7 +55,6 @@ def _rational_erf(x):
 
 @op("Erf", since=9, overwrites=(0,))
 def erf(x, *, out=None):
-    """The error function."""
     if x.dtype.char not in "fd":
         if x.dtype.kind in "iu":
             return rounded(erf(x.astype(FLOAT64)), x.dtype, out)
@@ -93,7 +90,6 @@ def _gelu_tanh(x, out):
 @op("Gelu", since=20, overwrites=(0,))
 @op("Gelu", domain=MICROSOFT, overwrites=(0,))
 def gelu(x, *, approximate="none", out=None):
-    """Gelu-20, exact or by tanh; the contrib operator has only the exact form."""
     if x.dtype.char not in "fd":
         return in_float32(gelu, x, approximate=approximate, out=out)
     return (_gelu_tanh if approximate == "tanh" else _gelu_erf)(x, out)

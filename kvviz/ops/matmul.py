@@ -12,7 +12,6 @@ from kvviz.ops.registry import op
 
 @op("MatMul")
 def matmul(a, b):
-    """Matrix product with broadcast batches, as ``numpy.matmul``."""
     if a.dtype.char in "fd":
         y = product(a, b)
     elif is_narrow(a):
@@ -44,10 +43,8 @@ def gemm(a, b, c=None, *, alpha=1.0, beta=1.0, transA=0, transB=0, broadcast=1):
 
 @op("FusedMatMul", "TransposeMatMul", domain="com.microsoft")
 def fused_matmul(a, b, *, alpha=1.0, transA=0, transB=0, transBatchA=0, transBatchB=0):
-    """alpha A B after transposing: ``trans`` swaps the last two axes, ``transBatch`` moves axis 0 to the third last.
-
-    A vector is not transposed.
-    """
+    """alpha A B after transposing: ``trans`` swaps the last two axes, ``transBatch`` moves axis 0 to the third last. A
+    vector is not transposed."""
     if is_narrow(a):
         return in_float32(
             fused_matmul,
@@ -92,7 +89,6 @@ def centred(x, zero_point, along):
 
 @op("Einsum", since=12)
 def einsum(*inputs, equation):
-    """Sum of products by Einstein's convention."""
     equation = equation.replace(" ", "")
     if is_narrow(inputs[0]):
         return in_float32(einsum, *inputs, equation=equation)

@@ -16,7 +16,6 @@ from kvviz.ops.registry import Grow, op
 
 
 def _new_rows(args: list) -> int:
-    """Rows of keys that one call brings."""
     key = args[1] if len(args) > 1 and args[1] is not None else args[0]
     return key.shape[2] if key.ndim == 4 else key.shape[1] if key.ndim > 1 else 0
 

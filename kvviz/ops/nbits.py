@@ -34,12 +34,9 @@ def matmul_nbits(
     accuracy_level=0,
     weight_prepacked=0,
 ):
-    """``a`` times the transpose of the quantised (N, K) matrix ``b``, in float32.
-
-    At ``accuracy_level`` 4, onnxruntime's CPU kernel also rounds the rows of ``a`` to int8 in blocks, where weights of
-    4 or 8 bits are constant (MLAS CompInt8); so do we. Weights of the model are read-only arrays, which tells them
-    from inputs.
-    """
+    """``a`` times the transpose of the quantised (N, K) matrix ``b``, in float32. At ``accuracy_level`` 4,
+    onnxruntime's CPU kernel also rounds the rows of ``a`` to int8 in blocks, where weights of 4 or 8 bits are constant
+    (MLAS CompInt8); so do we. Weights of the model are read-only arrays, which tells them from inputs."""
     if weight_prepacked:
         raise OpError("MatMulNBits: weights in a device's own layout cannot be read")
     parts = (b, scales, zero_points, g_idx)
@@ -117,10 +114,8 @@ def unpacked(packed: np.ndarray, bits: int, count: int) -> np.ndarray:
 def gather_block_quantized(
     data, indices, scales, zero_points=None, *, bits=4, block_size=128, gather_axis=0, quantize_axis=1
 ):
-    """Gather slices of a quantised tensor and make floats of those only, in the dtype of the scales.
-
-    uint8 data hold ``8 / bits`` numbers a byte along the last axis, with the middle of the range as zero point.
-    """
+    """Gather slices of a quantised tensor and make floats of those only, in the dtype of the scales. uint8 data hold
+    ``8 / bits`` numbers a byte along the last axis, with the middle of the range as zero point."""
     gather_axis %= data.ndim
     quantize_axis %= data.ndim
     length = data.shape[gather_axis]

@@ -18,7 +18,6 @@ def contiguous(y: Any) -> Any:
 
 
 def blank(x: np.ndarray) -> np.ndarray:
-    """An array to fill, in C order, with the shape and dtype of ``x``."""
     return np.empty(x.shape, x.dtype)
 
 
@@ -31,10 +30,8 @@ def constant(value: float, dtype: np.dtype | str) -> np.ndarray:
 
 
 def in_float32(kernel: Callable, *args: Any, out: np.ndarray | None = None, **attributes: Any) -> Any:
-    """Run a kernel on float32 copies of narrow floats and round its results once, the first one into ``out``.
-
-    Half precision, bfloat16 and float8 would lose a bit at each step of a formula, which no runtime does.
-    """
+    """Run a kernel on float32 copies of narrow floats and round its results once, the first one into ``out``. Half
+    precision, bfloat16 and float8 would lose a bit at each step of a formula, which no runtime does."""
     dtype = args[0].dtype
     wide = [a.astype(FLOAT32) if isinstance(a, np.ndarray) and is_narrow(a) else a for a in args]
     result = kernel(*wide, **attributes)

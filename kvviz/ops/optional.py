@@ -16,7 +16,6 @@ def optional(x=None, *, type=None):
 
 @op("OptionalGetElement", views=(0,))
 def optional_get_element(x):
-    """What an optional holds."""
     if x is None:
         raise OpError("the optional is empty, so there is no element to get")
     return x
@@ -24,5 +23,4 @@ def optional_get_element(x):
 
 @op("OptionalHasElement")
 def optional_has_element(x=None):
-    """Whether an optional holds anything."""
     return np.array(x is not None)

@@ -24,7 +24,6 @@ def max_pool(
     strides=None,
     n_outputs=1,
 ):
-    """Largest element of each window; output 1 is its index in the flat tensor, row- or column-major."""
     geometry = window(
         x, kernel_shape, strides=strides, dilations=dilations, pads=pads, auto_pad=auto_pad, ceil_mode=ceil_mode
     )
@@ -116,7 +115,6 @@ def _summed(padded, geometry):
 
 @op("LpPool", since=2)
 def lp_pool(x, *, kernel_shape, auto_pad="NOTSET", ceil_mode=0, dilations=None, p=2, pads=None, strides=None):
-    """Lp norm of each window."""
     if is_narrow(x):
         return in_float32(
             lp_pool,
@@ -138,7 +136,6 @@ def lp_pool(x, *, kernel_shape, auto_pad="NOTSET", ceil_mode=0, dilations=None, 
 
 @op("GlobalAveragePool")
 def global_average_pool(x):
-    """Mean of each channel over all positions."""
     if is_narrow(x):
         return in_float32(global_average_pool, x)
     return contiguous(x.mean(tuple(range(2, x.ndim)), keepdims=True))
@@ -146,13 +143,11 @@ def global_average_pool(x):
 
 @op("GlobalMaxPool")
 def global_max_pool(x):
-    """Largest element of each channel."""
     return contiguous(np.maximum.reduce(x, tuple(range(2, x.ndim)), None, None, True))
 
 
 @op("GlobalLpPool", since=2)
 def global_lp_pool(x, *, p=2):
-    """Lp norm of each channel."""
     if is_narrow(x):
         return in_float32(global_lp_pool, x, p=p)
     total = np.add.reduce(np.absolute(x) ** p, tuple(range(2, x.ndim)), None, None, True)

@@ -44,11 +44,8 @@ def product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def _readable(x: np.ndarray) -> np.ndarray:
-    """An operand as BLAS can read it.
-
-    Of reversed or spread out elements NumPy makes sums of its own, which are rounded in another way: then a policy that
-    views what another copies would have other bits.
-    """
+    """An operand as BLAS can read it. Of reversed or spread out elements NumPy makes sums of its own, which are rounded
+    in another way: then a policy that views what another copies would have other bits."""
     if not x.ndim or x.itemsize in x.strides[-2:]:
         return x
     return x.copy()

@@ -72,7 +72,6 @@ def _contests(memory: np.ndarray) -> Sequence[tuple[str, Products, Sequence[np.n
 
 
 def _of_row(width: int) -> tuple[Products, Products]:
-    """One row times a matrix, and times a transposed one."""
     row, out = np.full(width, 0.5, np.float32), np.empty(width, np.float32)
     return (
         {"einsum": lambda b: np.einsum("k,kn->n", row, b, out=out), "matmul": lambda b: np.matmul(row[None], b)},

@@ -14,7 +14,6 @@ MICROSOFT = "com.microsoft"
 
 
 def _column(parameter):
-    """One number a row of a matrix, as a column; a single number as it is."""
     return parameter[..., None] if parameter.ndim else parameter
 
 
@@ -35,7 +34,6 @@ def qlinear_matmul(a, a_scale, a_zero_point, b, b_scale, b_zero_point, y_scale, 
 
 @op("MatMulIntegerToFloat", domain=MICROSOFT)
 def matmul_integer_to_float(a, b, a_scale, b_scale, a_zero_point=None, b_zero_point=None, bias=None):
-    """MatMulInteger, scaled to floats, plus a bias."""
     product = np.matmul(centred(a, a_zero_point, -2), centred(b, b_zero_point, -1))
     scale = (_column(a_scale) if a_scale.size > 1 else a_scale.reshape(())).astype(FLOAT64)
     y = product * (scale * b_scale.astype(FLOAT64))

@@ -67,8 +67,7 @@ def linear_attention_ms(
     grown=None,
 ):
     """com.microsoft's form, which also takes more key heads than query heads: the output has the larger number of
-    heads.
-    """
+    heads."""
     most, least = max(q_num_heads, kv_num_heads), min(q_num_heads, kv_num_heads)
     if least <= 0 or most % least:
         raise OpError(f"{q_num_heads} query heads and {kv_num_heads} key heads do not divide each other")

@@ -29,11 +29,8 @@ def _conv_cost(args: list, outs: Any, in_place: bool, attributes: dict) -> tuple
 @op("CausalConvWithState", since=27, grows=STATE, cost=_conv_cost)
 def causal_conv_with_state(x, weight, bias=None, past_state=None, *, activation="none", n_outputs=2, grown=None):
     """Depthwise convolution over past and present columns (CausalConvWithState-27), and the last ``k - 1`` columns
-    seen.
-
-    ``x`` is ``(batch, channels, length)``, ``weight`` ``(channels, 1, k)``; ``grown`` the past state itself, when it
-    may be overwritten. ``"silu"`` and ``"swish"`` are the same function.
-    """
+    seen. ``x`` is ``(batch, channels, length)``, ``weight`` ``(channels, 1, k)``; ``grown`` the past state itself, when
+    it may be overwritten. ``"silu"`` and ``"swish"`` are the same function."""
     return _convolve(x, weight, bias, past_state, activation, 1, grown)[:n_outputs]
 
 
@@ -52,10 +49,8 @@ def causal_conv_with_state_ms(
     n_outputs=2,
     grown=None,
 ):
-    """com.microsoft's form: taps ``dilation`` columns apart, and channels last.
-
-    The state has ``(k - 1)·dilation`` columns, in the layout of ``x``.
-    """
+    """com.microsoft's form: taps ``dilation`` columns apart, and channels last. The state has ``(k - 1)·dilation``
+    columns, in the layout of ``x``."""
     if ndim != 1:
         raise OpError(f"ndim {ndim} is not supported: the convolution runs over one dimension")
     if dilation < 1:

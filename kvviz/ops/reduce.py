@@ -70,7 +70,6 @@ def reduce_mean(x, axes, keep):
 
 @_reducing("ReduceProd")
 def reduce_product(x, axes, keep):
-    """Product."""
     return _product(x, axes, _room(x.dtype), None, keep).astype(x.dtype, copy=False)
 
 
@@ -100,27 +99,23 @@ def _edge(dtype: np.dtype, sign: int) -> np.ndarray:
 
 @_reducing("ReduceL1")
 def reduce_l1(x, axes, keep):
-    """Sum of absolute values."""
     return _sum(np.absolute(x), axes, _room(x.dtype), None, keep).astype(x.dtype, copy=False)
 
 
 @_reducing("ReduceSumSquare")
 def reduce_sum_square(x, axes, keep):
-    """Sum of squares."""
     x, dtype = x.astype(_room(x.dtype), copy=False), x.dtype
     return _sum(np.multiply(x, x), axes, x.dtype, None, keep).astype(dtype, copy=False)
 
 
 @_reducing("ReduceL2")
 def reduce_l2(x, axes, keep):
-    """Root of the sum of squares."""
     x, dtype = _fractional(x), x.dtype
     return np.sqrt(_sum(np.multiply(x, x), axes, None, None, keep)).astype(dtype, copy=False)
 
 
 @_reducing("ReduceLogSum")
 def reduce_log_sum(x, axes, keep):
-    """Logarithm of the sum."""
     x, dtype = _fractional(x), x.dtype
     return np.log(_sum(x, axes, None, None, keep)).astype(dtype, copy=False)
 

@@ -17,8 +17,6 @@ from kvviz.ops.registry import op
 
 @dataclass(frozen=True, slots=True)
 class _Way:
-    """How the attributes say that coordinates and weights are found."""
-
     mode: str
     coordinates: str
     nearest: str
@@ -45,10 +43,8 @@ def resize(
     axes=None,
     keep_aspect_ratio_policy="stretch",
 ):
-    """Resize-11 to 19, in any mode, over any axes, by scales or to sizes.
-
-    An axis that keeps its length is cropped like the others; onnxruntime leaves it alone.
-    """
+    """Resize-11 to 19, in any mode, over any axes, by scales or to sizes. An axis that keeps its length is cropped like
+    the others; onnxruntime leaves it alone."""
     places = list(range(x.ndim)) if axes is None else distinct(axes, x.ndim)
     by_scale = scales is not None and scales.size > 0
     if by_scale == (sizes is not None and sizes.size > 0):
@@ -93,7 +89,6 @@ def upsample(x, scales, *, mode="nearest"):
 
 @op("Upsample", since=7, moves=True)
 def upsample_by_attribute(x, *, scales, mode="nearest"):
-    """Upsample-7: the scales are an attribute."""
     return upsample(x, np.array(scales, FLOAT32), mode=mode)
 
 
@@ -223,7 +218,6 @@ def _cubic(far, a):
 
 
 def _along(x, axis, index, weights):
-    """The weighted sums along one axis."""
     if weights is None:
         return x.take(index[:, 0], axis)
     if index.shape[1] > 4:

@@ -157,7 +157,6 @@ def rnn(
     hidden_size=None,
     layout=0,
 ):
-    """Elman network: one gate."""
     if is_narrow(x):
         return in_float32(
             rnn, x, w, r, b, sequence_lens, initial_h,
@@ -177,11 +176,8 @@ def rnn(
 
 
 def _layer(x, from_input, bias, lengths, initial, step_of, direction, hidden, layout):
-    """Run every direction; returns Y and the last state of each kind.
-
-    Layout 0 has X (steps, batch, in), Y (steps, directions, batch, hidden) and states (directions, batch, hidden);
-    layout 1 has the batch first in all of them.
-    """
+    """Run every direction; returns Y and the last state of each kind. Layout 0 has X (steps, batch, in), Y (steps,
+    directions, batch, hidden) and states (directions, batch, hidden); layout 1 has the batch first in all of them."""
     directions = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}.get(direction)
     if directions is None or len(directions) != len(from_input):
         raise OpError(f"direction {direction!r} does not fit weights for {len(from_input)} directions")

@@ -33,10 +33,8 @@ def activations_of(
     betas: Sequence[float] | None,
     directions: int,
 ) -> list[Activation]:
-    """One function for each name and direction.
-
-    Alphas and betas are lists without gaps: each activation that takes one uses up the next, as in onnxruntime.
-    """
+    """One function for each name and direction. Alphas and betas are lists without gaps: each activation that takes one
+    uses up the next, as in onnxruntime."""
     if names is None or not len(names):
         names = tuple(default) * directions
     left_alpha, left_beta = list(alphas or ()), list(betas or ())

@@ -42,10 +42,8 @@ def sequence_erase(sequence, position=None):
 
 @op("SplitToSequence", views=(0,), moves=True)
 def split_to_sequence(x, split=None, *, axis=0, keepdims=1):
-    """Views of a tensor: of given lengths, of one length (the last may be shorter), or one an index.
-
-    Only the last of these drops the axis, where ``keepdims`` is 0.
-    """
+    """Views of a tensor: of given lengths, of one length (the last may be shorter), or one an index. Only the last of
+    these drops the axis, where ``keepdims`` is 0."""
     axis = counted(axis, x.ndim)
     total = x.shape[axis]
     if split is None:

@@ -71,7 +71,6 @@ def squeeze(x, where=None, *, axes=None):
 
 @op("Transpose", views=(0,), moves=True)
 def transpose(x, *, perm=None):
-    """Permute the dimensions; without ``perm`` reverse them."""
     try:
         if perm is not None and any(axis < 0 for axis in perm):
             raise ValueError
@@ -88,7 +87,6 @@ def identity(x):
 
 @op("Expand", views=(0,), moves=True)
 def expand(x, target):
-    """Broadcast both ways. The result is a read-only view with strides of 0."""
     sizes = tuple(target.tolist())
     if sizes == x.shape:
         return x
@@ -174,7 +172,6 @@ def depth_to_space(x, *, blocksize, mode="DCR"):
 
 @op("SpaceToDepth", moves=True)
 def space_to_depth(x, *, blocksize, mode="DCR"):
-    """The inverse of DepthToSpace: (N, C, H, W) to (N, C·b², H/b, W/b)."""
     n, c, h, w = _image(x)
     b = blocksize
     if h % b or w % b:

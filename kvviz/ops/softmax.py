@@ -29,10 +29,8 @@ def _flattened(kernel):
 
 @op("Softmax", since=13, overwrites=(0,))
 def softmax(x, *, axis=-1, out=None):
-    """Exponentials along one axis, scaled to the sum 1. A row of -inf gives NaN, as ONNX has it.
-
-    float16 is computed in float16, as the node tests of ONNX expect it.
-    """
+    """Exponentials along one axis, scaled to the sum 1. A row of -inf gives NaN, as ONNX has it. float16 is computed in
+    float16, as the node tests of ONNX expect it."""
     if x.dtype.char not in "efd":
         return in_float32(softmax, x, axis=axis, out=out)
     y = blank(x) if out is None else out

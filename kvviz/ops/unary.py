@@ -11,7 +11,6 @@ from kvviz.ops.registry import op
 
 
 def _writing(ufunc: np.ufunc) -> Callable:
-    """A kernel that may write over its operand."""
 
     def kernel(x, *, out=None):
         y = ufunc(x, out)
@@ -52,7 +51,6 @@ for _name, _since, _ufunc in (
 
 @op("IsNaN", since=9)
 def is_nan(x):
-    """Where the element is not a number."""
     return contiguous(np.isnan(x))
 
 

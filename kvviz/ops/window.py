@@ -64,7 +64,6 @@ class Window:
 
 
 def window(x, kernel, *, strides=None, dilations=None, pads=None, auto_pad="NOTSET", ceil_mode=0) -> Window:
-    """The geometry of a convolution or pool from its attributes."""
     rank = x.ndim - 2
     if len(kernel) != rank:
         raise OpError(f"a kernel of shape {tuple(kernel)} does not fit a tensor of shape {x.shape}")
