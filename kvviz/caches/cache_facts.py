@@ -8,9 +8,8 @@ from math import prod
 
 import numpy as np
 
-from kvviz.caches.cache_paths import Link, Reader, Way
 from kvviz.caches.path_search import way_of
-from kvviz.caches.value_flow import RunFrames
+from kvviz.caches.value_flow import Link, Reader, RunFrames, Way
 from kvviz.graph.names import quoted
 from kvviz.trace.reasons import placed_before
 from kvviz.trace.recording import Trace

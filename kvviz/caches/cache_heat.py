@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from kvviz.caches.cache_paths import Reader
 from kvviz.caches.control_values import Known
 from kvviz.caches.path_search import way_of
 from kvviz.caches.row_spans import NO_TOKEN, minus
-from kvviz.caches.value_flow import RunFrames
+from kvviz.caches.value_flow import Reader, RunFrames
 from kvviz.caches.visible_rows import Sight, cut_of, sight_of
 from kvviz.errors import ReplayError
 from kvviz.trace.recording import Trace

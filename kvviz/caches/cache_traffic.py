@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from kvviz.caches.cache_paths import Link, Way
 from kvviz.caches.control_values import Known
 from kvviz.caches.row_spans import count
+from kvviz.caches.value_flow import Link, Way
 from kvviz.trace.element_types import nbytes as size_of
 from kvviz.trace.events import APPEND, IN_PLACE, NEW, POOL, VIEW
 from kvviz.trace.records import Cache, Rows

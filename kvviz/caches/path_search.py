@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from kvviz.caches.cache_paths import MS, Link, Reader, Way
-from kvviz.caches.value_flow import RunFrames, Spot
+from kvviz.caches.value_flow import MS, Link, Reader, RunFrames, Spot, Way
 from kvviz.graph.cache_ops import PICKS, VIEWS, cache_ops
 from kvviz.graph.model import Node
 from kvviz.trace.recording import Trace

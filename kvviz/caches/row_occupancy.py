@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kvviz.caches.cache_paths import Way
 from kvviz.caches.control_values import Known
 from kvviz.caches.row_contents import Book, Unknown
 from kvviz.caches.row_spans import NO_TOKEN, both, drop, minus, put, union
 from kvviz.caches.row_writes import replay
+from kvviz.caches.value_flow import Way
 from kvviz.caches.visible_rows import sight_of, window_of
 from kvviz.trace.records import Cache, Rows, Span
 

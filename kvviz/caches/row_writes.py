@@ -7,7 +7,6 @@ from math import prod
 
 import numpy as np
 
-from kvviz.caches.cache_paths import Link, Way
 from kvviz.caches.control_values import Known
 from kvviz.caches.row_contents import (
     Book,
@@ -22,6 +21,7 @@ from kvviz.caches.row_contents import (
     store_window,
 )
 from kvviz.caches.row_spans import NO_TOKEN, without
+from kvviz.caches.value_flow import Link, Way
 from kvviz.graph.model import Node
 
 

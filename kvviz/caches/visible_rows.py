@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from kvviz.caches.cache_paths import MS, Reader
 from kvviz.caches.control_values import Known
 from kvviz.caches.known_masks import HIDDEN, of_softmax, with_mask
 from kvviz.caches.row_spans import spans_of
 from kvviz.caches.row_writes import first_kept
+from kvviz.caches.value_flow import MS, Reader
 from kvviz.graph.model import Node
 from kvviz.ops.attention_mask import visible
 from kvviz.ops.gqa_rows import resident

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from kvviz.caches.cache_meter import Fed, new_caches, read_meters
-from kvviz.decode.cache_growth import make_room
-from kvviz.decode.cache_protocols import is_fixed, kept_as, last_logits, padded_for
+from kvviz.decode.cache_protocols import is_fixed, kept_as, last_logits, make_room, padded_for
 from kvviz.decode.prompt import as_batch, as_tokenizer, text_of
 from kvviz.decode.run_inputs import control_feeds, first_caches
 from kvviz.engine.kept_detail import Detail

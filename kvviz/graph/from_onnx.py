@@ -12,8 +12,7 @@ from kvviz.errors import GraphError, LimitError, LoadError
 from kvviz.graph.attributes import attribute, constant, value_type
 from kvviz.graph.drafts import Draft, draft, free_names, in_running_order, metadata, own_names, unique_names
 from kvviz.graph.external import Source
-from kvviz.graph.function_expansion import extents
-from kvviz.graph.functions import FunctionKey, body_of_call, call_key, function_key, plain_domain
+from kvviz.graph.functions import FunctionKey, body_of_call, call_key, extents, function_key, plain_domain
 from kvviz.graph.model import Graph, Node, Value
 from kvviz.graph.module_paths import Scope, module_paths
 from kvviz.graph.names import quoted, text

@@ -1,12 +1,13 @@
-"""How kernels read small integer arguments: axes, shapes and lengths that arrive as tensors or as attributes."""
+"""How kernels read small integer arguments (axes, shapes, lengths), and the size that no single tensor may have."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 import numpy as np
 
-from kvviz.errors import OpError
+from kvviz.errors import LimitError, OpError
 
 
 def ints(tensor: np.ndarray | None, attribute: Iterable[int] | int | None = None) -> list[int] | None:
@@ -46,3 +47,15 @@ def same_batch(lengths: np.ndarray, batch: int, what: str) -> list[int]:
     if lengths.size != batch:
         raise OpError(f"{what} holds {lengths.size} numbers for a batch of {batch}: give one for each entry")
     return lengths.reshape(-1).tolist()
+
+
+MAX_BYTES = 1 << 33
+"""8 GiB, as for a tensor of a model that is loaded."""
+
+
+def check_size(shape: Iterable[int], dtype: np.dtype) -> None:
+    """Refuse a tensor that would only end in swapping, or in a MemoryError much later."""
+    lengths = tuple(shape)
+    size = math.prod(lengths) * dtype.itemsize
+    if size > MAX_BYTES:
+        raise LimitError(f"a tensor of shape {lengths} would take {size:,} bytes; the limit is {MAX_BYTES:,}")

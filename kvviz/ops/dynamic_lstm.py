@@ -9,8 +9,7 @@ from kvviz.ops.matmul import centred
 from kvviz.ops.numeric import FLOAT64
 from kvviz.ops.quant import dynamic_uint8
 from kvviz.ops.registry import op
-from kvviz.ops.rnn import Product, lstm_layer
-from kvviz.ops.rnn_activation import activations_of
+from kvviz.ops.rnn import Product, activations_of, lstm_layer
 
 
 @op("DynamicQuantizeLSTM", domain="com.microsoft")

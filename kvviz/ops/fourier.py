@@ -8,8 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from kvviz.errors import OpError
-from kvviz.ops.arguments import counted, scalar
-from kvviz.ops.limits import check_size
+from kvviz.ops.arguments import check_size, counted, scalar
 from kvviz.ops.numeric import in_float32, is_narrow
 from kvviz.ops.registry import op
 

@@ -9,8 +9,7 @@ import numpy as np
 from onnx import helper
 
 from kvviz.errors import OpError
-from kvviz.ops.arguments import scalar
-from kvviz.ops.limits import check_size
+from kvviz.ops.arguments import check_size, scalar
 from kvviz.ops.registry import op
 
 

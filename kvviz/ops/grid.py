@@ -7,7 +7,7 @@ from itertools import product
 import numpy as np
 
 from kvviz.errors import OpError
-from kvviz.ops.limits import check_size
+from kvviz.ops.arguments import check_size
 from kvviz.ops.numeric import FLOAT32, in_float32, is_narrow
 from kvviz.ops.registry import op
 

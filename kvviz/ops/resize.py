@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from kvviz.errors import OpError
-from kvviz.ops.arguments import counted, distinct
-from kvviz.ops.limits import check_size
+from kvviz.ops.arguments import check_size, counted, distinct
 from kvviz.ops.numeric import FLOAT32, FLOAT64
 from kvviz.ops.quant import whole_limits
 from kvviz.ops.registry import op

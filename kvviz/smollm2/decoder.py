@@ -7,12 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from onnx import ModelProto, TensorProto, ValueInfoProto, helper
 
-from kvviz.smollm2.builder import Builder
+from kvviz.smollm2.builder import Builder, Store
 from kvviz.smollm2.checkpoint import Checkpoint, Shape
-from kvviz.smollm2.forms import Form, Shared
-from kvviz.smollm2.fused import ATTENTION, GQA
-from kvviz.smollm2.plain import CONCAT
-from kvviz.smollm2.store import Store
+from kvviz.smollm2.forms import ATTENTION, CONCAT, GQA, Form, Shared
 
 FORMS: dict[str, Form] = {form.name: form for form in (CONCAT, ATTENTION, GQA)}
 """Ways of keeping the cache: ``concat``, ``attention``, ``gqa``."""
