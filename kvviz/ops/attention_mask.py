@@ -71,6 +71,23 @@ def visible(
     return Visible(start, stop, allowed[0] if len(allowed) == 1 else allowed[:, None])
 
 
+def padding_seen(mask: np.ndarray, batch: int, queries: int, keys: int) -> np.ndarray | None:
+    """Keys that a mask of onnxruntime's encoder operators leaves, ``(batch, 1 or queries, keys)``; None for other forms
+    than ``(batch,)`` ends, ``(2·batch,)`` ends and then starts, ``(3·batch + 2,)`` ends and then offsets that nobody
+    reads, or 1 (seen) and 0 by key or by pair."""
+    places = np.arange(keys)
+    if mask.shape == (batch, keys):
+        return (mask > 0)[:, None]
+    if mask.shape == (batch, queries, keys):
+        return mask > 0
+    if mask.shape in ((batch,), (3 * batch + 2,)):
+        return (places < mask[:batch, None])[:, None]
+    if mask.shape == (2 * batch,):
+        ends, starts = mask.reshape(2, batch, 1)
+        return ((places < ends) & (places >= starts))[:, None]
+    return None
+
+
 def reaching(mask: np.ndarray, keys: int) -> np.ndarray:
     """A mask of Attention-23, which broadcasts to all keys as NumPy does; only opset 24 brought shorter ones."""
     if not mask.ndim or mask.shape[-1] == keys:

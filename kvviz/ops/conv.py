@@ -7,21 +7,18 @@ import math
 import numpy as np
 
 from kvviz.errors import OpError
-from kvviz.ops.numeric import in_float32, is_narrow
+from kvviz.ops.numeric import rounded_once
 from kvviz.ops.registry import op
 from kvviz.ops.window import Window, spatial, window
 
 
 @op("Conv")
+@rounded_once
 def conv(x, w, bias=None, *, auto_pad="NOTSET", dilations=None, group=1, kernel_shape=None, pads=None, strides=None):
     """Convolution over any number of spatial axes; weights are (out, in / group, kernel…)."""
-    if is_narrow(x):
-        return in_float32(
-            conv, x, w, bias, auto_pad=auto_pad, dilations=dilations, group=group, pads=pads, strides=strides
-        )
     if w.ndim != x.ndim or w.shape[1] * group != x.shape[1]:
         raise OpError(f"Conv: weights {w.shape} in {group} groups do not fit an input of shape {x.shape}")
-    geometry = window(x, w.shape[2:], strides=strides, dilations=dilations, pads=pads, auto_pad=auto_pad)
+    geometry = window(x, w.shape[2:], strides, dilations, pads, auto_pad)
     padded = geometry.padded(x, 0)
     if w.shape[1] == 1 and w.shape[0] == group and group > 1:
         y = _depthwise(padded, w, geometry)
@@ -57,6 +54,7 @@ def _depthwise(x, w, geometry):
 
 
 @op("ConvTranspose")
+@rounded_once
 def conv_transpose(
     x,
     w,
@@ -72,20 +70,6 @@ def conv_transpose(
     strides=None,
 ):
     """Conv backwards: each element adds its multiple of the kernel; weights are (in, out / group, kernel…)."""
-    if is_narrow(x):
-        return in_float32(
-            conv_transpose,
-            x,
-            w,
-            bias,
-            auto_pad=auto_pad,
-            dilations=dilations,
-            group=group,
-            output_padding=output_padding,
-            output_shape=output_shape,
-            pads=pads,
-            strides=strides,
-        )
     rank = x.ndim - 2
     kernel, sizes = w.shape[2:], x.shape[2:]
     strides = tuple(strides or (1,) * rank)

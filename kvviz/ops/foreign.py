@@ -15,7 +15,8 @@ import onnx
 from onnx import helper, numpy_helper
 
 from kvviz.errors import OpError, UnsupportedOpsError
-from kvviz.graph.model import Graph, Node, Value
+from kvviz.graph.from_onnx import graph_proto
+from kvviz.graph.model import Node, Value
 
 # Their kernels ask for the values of the outer graph; the engine runs these operators itself.
 _CONTROL = frozenset({"If", "Loop", "Scan"})
@@ -162,12 +163,8 @@ def node_proto(node: Node) -> onnx.NodeProto:
         kind = int(declared.type.value) if declared is not None and isinstance(value, tuple) and not value else None
         proto.attribute.append(helper.make_attribute(name, _for_proto(value), attr_type=kind))
     for name, graph in node.subgraphs.items():
-        proto.attribute.append(helper.make_attribute(name, _graph_proto(graph)))
+        proto.attribute.append(helper.make_attribute(name, graph_proto(graph)))
     return proto
-
-
-def _graph_proto(graph: Graph) -> onnx.GraphProto:
-    return graph.proto.graph if isinstance(graph.proto, onnx.ModelProto) else graph.proto
 
 
 def _for_proto(value: Any) -> Any:

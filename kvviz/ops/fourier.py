@@ -9,7 +9,7 @@ import numpy as np
 
 from kvviz.errors import OpError
 from kvviz.ops.arguments import check_size, counted, scalar
-from kvviz.ops.numeric import in_float32, is_narrow
+from kvviz.ops.numeric import rounded_once
 from kvviz.ops.registry import op
 
 
@@ -25,9 +25,8 @@ def dft_by_attribute(x, dft_length=None, *, axis=1, inverse=0, onesided=0):
     return _dft(x, dft_length, axis, inverse, onesided)
 
 
+@rounded_once
 def _dft(x, dft_length, axis, inverse, onesided):
-    if is_narrow(x):
-        return in_float32(_dft, x, dft_length, axis, inverse, onesided)
     along = counted(axis, x.ndim)
     if x.ndim < 2 or x.shape[-1] not in (1, 2):
         raise OpError(f"a tensor of shape {x.shape} holds no numbers of 1 part or 2 along its last axis")
@@ -53,10 +52,9 @@ def _dft(x, dft_length, axis, inverse, onesided):
 
 
 @op("STFT", since=17)
+@rounded_once
 def stft(signal, frame_step, window=None, frame_length=None, *, onesided=1):
     """The transforms of overlapping frames, (batch, frames, bins, 2), of a signal (batch, length[, 1 or 2])."""
-    if is_narrow(signal):
-        return in_float32(stft, signal, frame_step, window, frame_length, onesided=onesided)
     if signal.ndim not in (2, 3) or (signal.ndim == 3 and signal.shape[2] not in (1, 2)):
         raise OpError(f"a signal must be (batch, length), with 1 or 2 parts a number behind, but is {signal.shape}")
     numbers = signal if signal.ndim == 2 else _complex(signal)

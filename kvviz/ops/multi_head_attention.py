@@ -11,7 +11,7 @@ import numpy as np
 from kvviz.errors import OpError
 from kvviz.ops.arguments import scalar
 from kvviz.ops.attention_core import append, cache_cost, check_pasts, from_heads, scores, softmax_rows, to_heads, weigh
-from kvviz.ops.attention_mask import check_bias
+from kvviz.ops.attention_mask import check_bias, padding_seen
 from kvviz.ops.registry import Grow, op
 
 
@@ -153,29 +153,19 @@ def _overwrite(past: np.ndarray, new: np.ndarray, present: np.ndarray | None, st
 def additive_mask(
     mask: np.ndarray | None, batch: int, queries: int, keys: int, past: int, hide: float, causal: int
 ) -> np.ndarray:
-    """What to add to the scores, broadcasting to ``(batch, heads, queries, keys)``.
+    """What to add to the scores, broadcasting to ``(batch, heads, queries, keys)``, for a mask as in `padding_seen`.
 
-    The mask has ``(batch,)`` ends, ``(2·batch,)`` ends and then starts, ``(3·batch + 2,)`` ends and then offsets that
-    nobody reads, or 1 (seen) and 0 by key or by pair. ``past`` counts keys before the first query's own. A hidden key
-    gets ``hide``, one that a causal query may not see the lowest number there is. onnxruntime 1.31 leaves the last
-    query out of causality, which matters where there are more keys than queries, as in cross attention.
+    ``past`` counts keys before the first query's own. A hidden key gets ``hide``, one that a causal query may not see
+    the lowest number there is. onnxruntime 1.31 leaves the last query out of causality, which matters where there are
+    more keys than queries, as in cross attention.
     """
     total = np.zeros((1, 1, 1, 1), np.float32)
     if mask is not None:
-        if mask.shape in ((batch,), (3 * batch + 2,)):
-            seen = (np.arange(keys) < mask[:batch, None])[:, None, None]
-        elif mask.shape == (2 * batch,):
-            ends, starts = mask.reshape(2, batch, 1)
-            places = np.arange(keys)
-            seen = ((places < ends) & (places >= starts))[:, None, None]
-        elif mask.shape == (batch, keys):
-            seen = (mask > 0)[:, None, None]
-        elif mask.shape == (batch, queries, keys):
-            seen = (mask > 0)[:, None]
-        else:
+        seen = padding_seen(mask, batch, queries, keys)
+        if seen is None:
             forms = [(batch,), (2 * batch,), (3 * batch + 2,), (batch, keys), (batch, queries, keys)]
             raise OpError(f"a mask of shape {mask.shape} fits none of {forms}")
-        total = np.where(seen, np.float32(0), np.float32(hide))
+        total = np.where(seen[:, None], np.float32(0), np.float32(hide))
     if causal:
         later = np.arange(keys) > np.arange(queries)[:, None] + past
         later[-1:] = False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, wraps
 from typing import Any
 
 import numpy as np
@@ -38,6 +38,16 @@ def in_float32(kernel: Callable, *args: Any, out: np.ndarray | None = None, **at
     if isinstance(result, tuple):
         return tuple(None if y is None else rounded(y, dtype, out if i == 0 else None) for i, y in enumerate(result))
     return rounded(result, dtype, out)
+
+
+def rounded_once(kernel: Callable) -> Callable:
+    """The kernel, run `in_float32` where its first input is a narrow float."""
+
+    @wraps(kernel)
+    def either(x: np.ndarray, *others: Any, **attributes: Any) -> Any:
+        return in_float32(kernel, x, *others, **attributes) if is_narrow(x) else kernel(x, *others, **attributes)
+
+    return either
 
 
 def is_narrow(x: np.ndarray) -> bool:

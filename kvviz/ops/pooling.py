@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from kvviz.ops.numeric import contiguous, in_float32, is_narrow
+from kvviz.ops.numeric import contiguous, rounded_once
 from kvviz.ops.registry import op
 from kvviz.ops.window import spatial, window
 
@@ -24,9 +24,7 @@ def max_pool(
     strides=None,
     n_outputs=1,
 ):
-    geometry = window(
-        x, kernel_shape, strides=strides, dilations=dilations, pads=pads, auto_pad=auto_pad, ceil_mode=ceil_mode
-    )
+    geometry = window(x, kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
     lowest = np.iinfo(x.dtype).min if x.dtype.kind in "iu" else -np.inf
     padded = geometry.padded(x, lowest)
     if n_outputs > 1:
@@ -59,6 +57,7 @@ def _with_indices(x, padded, geometry, storage_order):
 
 
 @op("AveragePool")
+@rounded_once
 def average_pool(
     x,
     *,
@@ -71,21 +70,7 @@ def average_pool(
     strides=None,
 ):
     """Mean of each window, counting the padding or not; what rounding up adds beyond it never counts."""
-    if is_narrow(x):
-        return in_float32(
-            average_pool,
-            x,
-            kernel_shape=kernel_shape,
-            auto_pad=auto_pad,
-            ceil_mode=ceil_mode,
-            count_include_pad=count_include_pad,
-            dilations=dilations,
-            pads=pads,
-            strides=strides,
-        )
-    geometry = window(
-        x, kernel_shape, strides=strides, dilations=dilations, pads=pads, auto_pad=auto_pad, ceil_mode=ceil_mode
-    )
+    geometry = window(x, kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
     y = _summed(geometry.padded(x, 0), geometry)
     if not any(geometry.begins) and not any(geometry.ends):
         return np.divide(y, math.prod(geometry.kernel), y)
@@ -114,30 +99,16 @@ def _summed(padded, geometry):
 
 
 @op("LpPool", since=2)
+@rounded_once
 def lp_pool(x, *, kernel_shape, auto_pad="NOTSET", ceil_mode=0, dilations=None, p=2, pads=None, strides=None):
-    if is_narrow(x):
-        return in_float32(
-            lp_pool,
-            x,
-            kernel_shape=kernel_shape,
-            auto_pad=auto_pad,
-            ceil_mode=ceil_mode,
-            dilations=dilations,
-            p=p,
-            pads=pads,
-            strides=strides,
-        )
-    geometry = window(
-        x, kernel_shape, strides=strides, dilations=dilations, pads=pads, auto_pad=auto_pad, ceil_mode=ceil_mode
-    )
+    geometry = window(x, kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
     y = _summed(geometry.padded(np.absolute(x) ** p, 0), geometry)
     return np.power(y, 1.0 / p, y)
 
 
 @op("GlobalAveragePool")
+@rounded_once
 def global_average_pool(x):
-    if is_narrow(x):
-        return in_float32(global_average_pool, x)
     return contiguous(x.mean(tuple(range(2, x.ndim)), keepdims=True))
 
 
@@ -147,8 +118,7 @@ def global_max_pool(x):
 
 
 @op("GlobalLpPool", since=2)
+@rounded_once
 def global_lp_pool(x, *, p=2):
-    if is_narrow(x):
-        return in_float32(global_lp_pool, x, p=p)
     total = np.add.reduce(np.absolute(x) ** p, tuple(range(2, x.ndim)), None, None, True)
     return np.power(total, 1.0 / p, total)

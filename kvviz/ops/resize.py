@@ -186,7 +186,7 @@ def _taps(at, length, factor, way):
         first, count = np.floor(at) - (spread - 1), 2 * spread
     index = first.astype(np.int64)[:, None] + np.arange(count)
     far = np.abs(index.astype(FLOAT32) - at[:, None]) * stretch
-    weights = np.maximum(1 - far, 0) if way.mode == "linear" else _cubic(far, np.float32(way.cubic))
+    weights = np.maximum(1 - far, 0) if way.mode == "linear" else cubic(far, np.float32(way.cubic))
     if way.exclude_outside:
         weights = np.where((index < 0) | (index >= length), np.float32(0), weights)
     if way.exclude_outside or shrinks:
@@ -209,7 +209,7 @@ def _nearest(at, factor, how):
     raise OpError(f"nearest_mode {how!r} is none of round_prefer_floor, round_prefer_ceil, floor, ceil")
 
 
-def _cubic(far, a):
+def cubic(far, a):
     """Keys' cubic kernel at a distance of 0 or more."""
     near = ((a + 2) * far - (a + 3)) * far * far + 1
     tail = ((a * far - 5 * a) * far + 8 * a) * far - 4 * a

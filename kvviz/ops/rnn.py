@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from kvviz.errors import OpError
-from kvviz.ops.numeric import in_float32, is_narrow
+from kvviz.ops.numeric import rounded_once
 from kvviz.ops.registry import op
 
 Activation = Callable[[np.ndarray], np.ndarray]
@@ -71,6 +71,7 @@ Step = Callable[[np.ndarray, tuple[np.ndarray, ...]], tuple[np.ndarray, ...]]
 
 
 @op("LSTM", since=7)
+@rounded_once
 def lstm(
     x,
     w,
@@ -91,12 +92,6 @@ def lstm(
     layout=0,
 ):
     """Long short-term memory. Gates lie as input, output, forget, cell; peepholes as input, output, forget."""
-    if is_narrow(x):
-        return in_float32(
-            lstm, x, w, r, b, sequence_lens, initial_h, initial_c, p,
-            activation_alpha=activation_alpha, activation_beta=activation_beta, activations=activations, clip=clip,
-            direction=direction, input_forget=input_forget, layout=layout,
-        )  # fmt: skip
     functions = activations_of(("Sigmoid", "Tanh", "Tanh"), activations, activation_alpha, activation_beta, w.shape[0])
     return lstm_layer(
         x, [_times_matrix(m.T) for m in w], [_times_matrix(m.T) for m in r], r.shape[-1], b, sequence_lens,
@@ -138,6 +133,7 @@ def lstm_layer(
 
 
 @op("GRU", since=7)
+@rounded_once
 def gru(
     x,
     w,
@@ -156,12 +152,6 @@ def gru(
     linear_before_reset=0,
 ):
     """Gated recurrent unit. Gates lie as update, reset, hidden; ``linear_before_reset`` is cuDNN's variant."""
-    if is_narrow(x):
-        return in_float32(
-            gru, x, w, r, b, sequence_lens, initial_h,
-            activation_alpha=activation_alpha, activation_beta=activation_beta, activations=activations, clip=clip,
-            direction=direction, layout=layout, linear_before_reset=linear_before_reset,
-        )  # fmt: skip
     hidden = r.shape[-1]
     functions = activations_of(("Sigmoid", "Tanh"), activations, activation_alpha, activation_beta, w.shape[0])
 
@@ -193,6 +183,7 @@ def gru(
 
 
 @op("RNN", since=7)
+@rounded_once
 def rnn(
     x,
     w,
@@ -209,12 +200,6 @@ def rnn(
     hidden_size=None,
     layout=0,
 ):
-    if is_narrow(x):
-        return in_float32(
-            rnn, x, w, r, b, sequence_lens, initial_h,
-            activation_alpha=activation_alpha, activation_beta=activation_beta, activations=activations, clip=clip,
-            direction=direction, layout=layout,
-        )  # fmt: skip
     hidden = r.shape[-1]
     functions = activations_of(("Tanh",), activations, activation_alpha, activation_beta, w.shape[0])
 

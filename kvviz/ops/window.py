@@ -63,7 +63,7 @@ class Window:
         )
 
 
-def window(x, kernel, *, strides=None, dilations=None, pads=None, auto_pad="NOTSET", ceil_mode=0) -> Window:
+def window(x, kernel, strides=None, dilations=None, pads=None, auto_pad="NOTSET", ceil_mode=0) -> Window:
     rank = x.ndim - 2
     if len(kernel) != rank:
         raise OpError(f"a kernel of shape {tuple(kernel)} does not fit a tensor of shape {x.shape}")
