@@ -43,7 +43,7 @@ class Known:
         self.frames = frames
         self.sights: dict[Any, Any] = {}
         self._kernels: dict[int, Callable[..., Any]] = {}
-        self._feeds = feeds
+        self.feeds = feeds
         self._values: dict[Spot, np.ndarray | None] = {}
         self._died: dict[int, list[int]] | None = None
         # Runs that opened the same frames settle the same values in the same order.
@@ -130,7 +130,7 @@ class Known:
 
     def _rule(self, frame: int, name: str) -> Rule:
         graph = self.frames.graph(frame)
-        if name in graph.weights and (frame or name not in self._feeds):
+        if name in graph.weights and (frame or name not in self.feeds):
             return _constant, (graph.weights[name],), ()
         node = graph.producers.get(name)
         if node is None:
@@ -156,10 +156,6 @@ class Known:
         count = None if row.iteration is None or not counts else np.array(row.iteration, np.int64)
         return _constant, (count,), ()
 
-    def given(self, name: str) -> np.ndarray | None:
-        value = self._feeds.get(name)
-        return value if isinstance(value, np.ndarray) else None
-
 
 def _constant(known: Known, value: np.ndarray | None) -> np.ndarray | None:
     return value
@@ -170,7 +166,8 @@ def _same(known: Known, value: np.ndarray) -> np.ndarray:
 
 
 def _fed(known: Known, name: str) -> np.ndarray | None:
-    return known.given(name)
+    value = known.feeds.get(name)
+    return value if isinstance(value, np.ndarray) else None
 
 
 def _measured(known: Known, frame: int, node: Node) -> np.ndarray | None:

@@ -41,22 +41,16 @@ def way_of(trace: Trace, frames: RunFrames, cache: Cache) -> Way:
     return known[key]
 
 
-class _Chain:
-    """Links from a value on to the cache's output, as a list that shares its tails."""
+_Chain = tuple[Link, Any]
+"""Links from a value on to the cache's output, each with those behind it, so that tails are shared; None ends it."""
 
-    __slots__ = ("link", "rest")
 
-    def __init__(self, link: Link, rest: _Chain | None) -> None:
-        self.link = link
-        self.rest = rest
-
-    @staticmethod
-    def links(chain: _Chain | None) -> tuple[Link, ...]:
-        found = []
-        while chain is not None:
-            found.append(chain.link)
-            chain = chain.rest
-        return tuple(reversed(found))
+def _links(chain: _Chain | None) -> tuple[Link, ...]:
+    found = []
+    while chain is not None:
+        link, chain = chain
+        found.append(link)
+    return tuple(reversed(found))
 
 
 class _Walk:
@@ -90,7 +84,7 @@ class _Walk:
             self.after[spot] = chain
             self.before[spot] = list(self._sources(*spot))
             for source, link in self.before[spot]:
-                stack.append((source, chain if link is None else _Chain(link, chain)))
+                stack.append((source, chain if link is None else (link, chain)))
 
     def _sources(self, frame: int, name: str) -> Iterator[tuple[Spot, Link | None]]:
         """The values that a value may carry on, each with the op in between."""
@@ -185,7 +179,7 @@ class _Walk:
     def _readers(self, spots: list[Spot]) -> Iterator[Reader]:
         found: dict[tuple[int, int], Reader] = {}
         for spot in spots:
-            after = _Chain.links(self.after.get(spot))
+            after = _links(self.after.get(spot))
             for reader in self._follow(spot, after):
                 found.setdefault((reader.frame, id(reader.node)), reader)
         yield from found.values()

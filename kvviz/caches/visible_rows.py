@@ -13,7 +13,7 @@ from kvviz.caches.row_spans import spans_of
 from kvviz.caches.row_writes import first_kept
 from kvviz.caches.value_flow import MS, Reader
 from kvviz.graph.model import Node
-from kvviz.ops.attention_mask import visible
+from kvviz.ops.attention_mask import padding_seen, visible
 from kvviz.ops.gqa_rows import resident
 from kvviz.trace.records import Span
 
@@ -190,26 +190,11 @@ def _of_contrib(known: Known, reader: Reader) -> np.ndarray | None:
         seen = known.value(frame, _input(node, mask))
         if seen is None or node.attributes.get("mask_filter_value", -10000.0) > HIDDEN:
             return None
-        padded = _padding(seen, query[0], queries, keys)
+        padded = padding_seen(seen, query[0], queries, keys)
         if padded is None:
             return None
         allowed = allowed & padded
     return with_mask(known, frame, _input(node, bias), allowed)
-
-
-def _padding(mask: np.ndarray, batch: int, queries: int, keys: int) -> np.ndarray | None:
-    """Keys that a mask of onnxruntime's encoder operators leaves: counts, counts and starts, or flags."""
-    places = np.arange(keys)
-    if mask.shape == (batch, keys):
-        return (mask > 0)[:, None]
-    if mask.shape == (batch, queries, keys):
-        return mask > 0
-    if mask.shape in ((batch,), (3 * batch + 2,)):
-        return (places < mask[:batch, None])[:, None]
-    if mask.shape == (2 * batch,):
-        ends, starts = mask.reshape(2, batch, 1)
-        return ((places < ends) & (places >= starts))[:, None]
-    return None
 
 
 def _evicted(known: Known, reader: Reader) -> int:

@@ -131,7 +131,9 @@ class Cursor:
         """Go to the same op in the next run; to that run's end if the op does not run there."""
         here = self.step
         if here is None:
-            return self._end_of_run()
+            following = self.position + 1
+            ahead = self.trace.steps[following].run if following < len(self.trace.steps) else len(self.trace.runs) - 1
+            return self._move(lambda index: self._ends_run(index, ahead))
         wanted, node = here.run + 1, here.graph_node
         rows, frames = self.trace.log, self.trace.log.frames
 
@@ -222,17 +224,6 @@ class Cursor:
 
     def _depth(self) -> int:
         return depth_of(self.trace, self.position) if self.position >= 0 else 0
-
-    def _run_ahead(self) -> int:
-        following = self.position + 1
-        if following < len(self.trace.steps):
-            return self.trace.steps[following].run
-        return len(self.trace.runs) - 1
-
-    def _end_of_run(self) -> Stop:
-        run = self._run_ahead()
-
-        return self._move(lambda index: self._ends_run(index, run))
 
     def _ends_run(self, index: int, run: int) -> bool:
         """Whether a step is the last one of its run."""

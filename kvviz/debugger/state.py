@@ -33,9 +33,7 @@ def frame_id_after(trace: Trace, position: int) -> int | None:
 def frame_after(trace: Trace, position: int) -> tuple[str, ...]:
     """Path of the frame of the op that runs next; of the last one at the end."""
     frame = frame_id_after(trace, position)
-    if frame is None:
-        return ()
-    return trace.frames[frame].path
+    return () if frame is None else trace.frames[frame].path
 
 
 def frontier_after(trace: Trace, position: int) -> tuple[Node, ...]:

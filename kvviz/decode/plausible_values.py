@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from kvviz.graph.cache_ops import VIEWS
 from kvviz.graph.cache_pairs import logits_output
 from kvviz.graph.model import Graph, Node, Value
 from kvviz.runtimes.ort.known_types import known
@@ -95,21 +96,7 @@ def _vocabulary(graph: Graph) -> int:
 
 
 # Operators whose first output holds the same numbers as their first input.
-_SAME = frozenset(
-    {
-        "Cast",
-        "CastLike",
-        "Expand",
-        "Flatten",
-        "Identity",
-        "Reshape",
-        "Slice",
-        "Squeeze",
-        "Tile",
-        "Transpose",
-        "Unsqueeze",
-    }
-)
+_SAME = VIEWS | {"Expand", "Tile"}
 _LOOK_UPS = frozenset({"Gather", "GatherElements", "GatherND", "GatherBlockQuantized"})
 # Which input of EmbedLayerNormalization (com.microsoft) is looked up in which.
 _EMBEDDED = {0: 2, 1: 4, 7: 3}

@@ -208,7 +208,10 @@ def _number(amount: int) -> str:
     return f"{amount:,}" if amount < 10**15 else f"about 10^{len(str(amount)) - 1}"
 
 
+def graph_proto(graph: Graph) -> Any:
+    """The GraphProto behind a graph, with the attribute references of a function body filled in."""
+    return graph.proto.graph if isinstance(graph.proto, onnx.ModelProto) else graph.proto
+
+
 def node_proto(graph: Graph, node: Node) -> Any:
-    """The NodeProto behind a node of a graph, with the attribute references of a function body filled in."""
-    proto = graph.proto.graph if isinstance(graph.proto, onnx.ModelProto) else graph.proto
-    return proto.node[node.index]
+    return graph_proto(graph).node[node.index]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,17 +66,10 @@ def _resolve(graph: Any, given: dict[str, Any], absent: set[str]) -> None:
 
 
 def _resolved(attribute: Any, given: dict[str, Any]) -> Any | None:
-    if not attribute.ref_attr_name:
-        copy = onnx.AttributeProto()
-        copy.CopyFrom(attribute)
-        return copy
-    value = given.get(attribute.ref_attr_name)
-    if value is None:
-        return None
-    copy = onnx.AttributeProto()
-    copy.CopyFrom(value)
-    copy.name = attribute.name
-    return copy
+    value = deepcopy(given.get(attribute.ref_attr_name) if attribute.ref_attr_name else attribute)
+    if value is not None:
+        value.name = attribute.name
+    return value
 
 
 def subgraphs(attribute: Any) -> list[Any]:

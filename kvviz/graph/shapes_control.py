@@ -72,11 +72,8 @@ _Dimension = onnx.TensorShapeProto.Dimension
 
 def _dim(proto: Any | None, axis: int) -> Any | None:
     tensor = None if proto is None else tensor_of(proto)
-    return (
-        tensor.shape.dim[axis]
-        if tensor is not None and -len(tensor.shape.dim) <= axis < len(tensor.shape.dim)
-        else None
-    )
+    dims = () if tensor is None else tensor.shape.dim
+    return dims[axis] if -len(dims) <= axis < len(dims) else None
 
 
 def _common(dims: Sequence[Any]) -> Any:
