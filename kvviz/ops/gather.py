@@ -32,7 +32,6 @@ def wrapped(indices: np.ndarray, length: int, axis: int) -> np.ndarray:
 
 @op("Gather", moves=True)
 def gather(x, indices, *, axis=0):
-    """Take slices along one axis; the axis is replaced by the shape of the indices."""
     try:
         if not x.size and indices.size:
             # NumPy does not look at the indices where there is nothing to take, nor at the rank of a scalar below.

@@ -38,19 +38,19 @@ def _rational_erf(x):
     np.minimum(x, _REACH, out=x)
     np.maximum(x, -_REACH, out=x)
     u = x * x
-    p = u * _P[0]
-    for c in _P[1:-1]:
-        p += c
-        p *= u
-    p += _P[-1]
+    p = _polynomial(_P, u)
     p *= x
-    q = u * _Q[0]
-    for c in _Q[1:-1]:
-        q += c
-        q *= u
-    q += _Q[-1]
-    p /= q
+    p /= _polynomial(_Q, u)
     return p
+
+
+def _polynomial(coefficients, u):
+    y = u * coefficients[0]
+    for c in coefficients[1:-1]:
+        y += c
+        y *= u
+    y += coefficients[-1]
+    return y
 
 
 @op("Erf", since=9, overwrites=(0,))

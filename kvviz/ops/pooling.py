@@ -6,9 +6,9 @@ import math
 
 import numpy as np
 
+from kvviz.ops.conv import spatial, window
 from kvviz.ops.numeric import contiguous, rounded_once
 from kvviz.ops.registry import op
-from kvviz.ops.window import spatial, window
 
 
 @op("MaxPool")
@@ -29,11 +29,7 @@ def max_pool(
     padded = geometry.padded(x, lowest)
     if n_outputs > 1:
         return _with_indices(x, padded, geometry, storage_order)
-    taps = geometry.taps(padded)
-    y = np.array(next(taps), order="C")
-    for tap in taps:
-        np.maximum(y, tap, out=y)
-    return y
+    return _folded(np.maximum, padded, geometry)
 
 
 def _with_indices(x, padded, geometry, storage_order):
@@ -71,7 +67,7 @@ def average_pool(
 ):
     """Mean of each window, counting the padding or not; what rounding up adds beyond it never counts."""
     geometry = window(x, kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
-    y = _summed(geometry.padded(x, 0), geometry)
+    y = _folded(np.add, geometry.padded(x, 0), geometry)
     if not any(geometry.begins) and not any(geometry.ends):
         return np.divide(y, math.prod(geometry.kernel), y)
     return np.divide(y, _counts(x, geometry, pads, auto_pad, count_include_pad), y)
@@ -86,15 +82,15 @@ def _counts(x, geometry, pads, auto_pad, include):
         room = [b + n + e for b, n, e in zip(geometry.begins, x.shape[2:], geometry.ends)]
         ones = np.zeros((1, 1, *room), x.dtype)
         ones[spatial(slice(b + n + e) for b, n, e in zip(geometry.begins, x.shape[2:], ends))] = 1
-        return _summed(ones, geometry)
-    return _summed(geometry.padded(ones, 0), geometry)
+        return _folded(np.add, ones, geometry)
+    return _folded(np.add, geometry.padded(ones, 0), geometry)
 
 
-def _summed(padded, geometry):
+def _folded(ufunc, padded, geometry):
     taps = geometry.taps(padded)
     y = np.array(next(taps), order="C")
     for tap in taps:
-        np.add(y, tap, y)
+        ufunc(y, tap, out=y)
     return y
 
 
@@ -102,7 +98,7 @@ def _summed(padded, geometry):
 @rounded_once
 def lp_pool(x, *, kernel_shape, auto_pad="NOTSET", ceil_mode=0, dilations=None, p=2, pads=None, strides=None):
     geometry = window(x, kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
-    y = _summed(geometry.padded(np.absolute(x) ** p, 0), geometry)
+    y = _folded(np.add, geometry.padded(np.absolute(x) ** p, 0), geometry)
     return np.power(y, 1.0 / p, y)
 
 

@@ -48,7 +48,6 @@ def top_k(x, k, *, axis=-1, largest=1, sorted=1):
 
 @op("TopK", since=10)
 def top_k_largest(x, k, *, axis=-1):
-    """TopK-10: the largest, sorted."""
     return top_k(x, k, axis=axis)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -174,7 +175,9 @@ def _coordinates(length, made, factor, region, how):
 def _taps(at, length, factor, way):
     """For each output element the input elements it is made of, (made, taps), and their weights; None if all are 1."""
     if way.mode == "nearest":
-        return _nearest(at, factor, way.nearest).astype(np.int64).clip(0, length - 1)[:, None], None
+        if way.nearest not in _NEAREST:
+            raise OpError(f"nearest_mode {way.nearest!r} is none of round_prefer_floor, round_prefer_ceil, floor, ceil")
+        return _NEAREST[way.nearest](at, factor).astype(np.int64).clip(0, length - 1)[:, None], None
     spread = 1 if way.mode == "linear" else 2
     shrinks = way.antialias and factor < 1
     stretch = np.float32(factor) if shrinks else np.float32(1)
@@ -195,18 +198,13 @@ def _taps(at, length, factor, way):
     return index.clip(0, length - 1), weights
 
 
-def _nearest(at, factor, how):
-    if how == "round_prefer_floor":
-        return np.ceil(at - np.float32(0.5))
-    if how == "round_prefer_ceil":
-        return np.floor(at + np.float32(0.5))
-    if how == "floor":
-        return np.floor(at)
-    if how == "ceil":
-        return np.ceil(at)
-    if how == "simple":
-        return np.ceil(at) if factor < 1 else np.trunc(at)
-    raise OpError(f"nearest_mode {how!r} is none of round_prefer_floor, round_prefer_ceil, floor, ceil")
+_NEAREST: dict[str, Callable] = {
+    "round_prefer_floor": lambda at, factor: np.ceil(at - np.float32(0.5)),
+    "round_prefer_ceil": lambda at, factor: np.floor(at + np.float32(0.5)),
+    "floor": lambda at, factor: np.floor(at),
+    "ceil": lambda at, factor: np.ceil(at),
+    "simple": lambda at, factor: np.ceil(at) if factor < 1 else np.trunc(at),
+}
 
 
 def cubic(far, a):

@@ -41,7 +41,6 @@ def flatten(x, *, axis=1):
 
 @op("Unsqueeze", views=(0,), moves=True)
 def unsqueeze(x, where=None, *, axes=None):
-    """Insert dimensions of length 1; axes count in the result."""
     places = ints(where, axes) or []
     rank = x.ndim + len(places)
     sizes = list(x.shape)
@@ -55,7 +54,6 @@ def unsqueeze(x, where=None, *, axes=None):
 
 @op("Squeeze", views=(0,), moves=True)
 def squeeze(x, where=None, *, axes=None):
-    """Drop dimensions of length 1: those named, or all."""
     places = ints(where, axes)
     if places and len(places) == 1 and 0 <= places[0] < x.ndim and x.shape[places[0]] == 1:
         return x.reshape(x.shape[: places[0]] + x.shape[places[0] + 1 :])
@@ -80,7 +78,6 @@ def transpose(x, *, perm=None):
 
 @op("Identity", views=(0,), moves=True)
 def identity(x):
-    """The input itself: tensor, sequence or optional."""
     return x
 
 
@@ -134,13 +131,11 @@ def tile(x, repeats, along=None):
 
 @op("Shape")
 def shape_of(x, *, start=0, end=None):
-    """Lengths of the dimensions ``start`` to ``end``, clamped as Python slices are."""
     return np.array(x.shape[start:end], np.int64)
 
 
 @op("Size")
 def size_of(x):
-    """Number of elements, a scalar."""
     return np.array(x.size, np.int64)
 
 
