@@ -131,16 +131,9 @@ def _of_attention(known: Known, reader: Reader) -> np.ndarray | None:
             return None
         valid = [int(count) for count in np.ravel(counts)]
         offsets = [count - queries for count in valid]
-    given = node.attributes
-    allowed = _bounds(
-        queries,
-        keys,
-        offsets,
-        bool(given.get("is_causal", 0)),
-        given.get("left_window_size", -1),
-        given.get("right_window_size", -1),
-        valid,
-    )
+    causal = bool(node.attributes.get("is_causal", 0))
+    left, right = (node.attributes.get(f"{side}_window_size", -1) for side in ("left", "right"))
+    allowed = _bounds(queries, keys, offsets, causal, left, right, valid)
     return with_mask(known, frame, _input(node, 3), allowed)
 
 
@@ -201,11 +194,8 @@ def _evicted(known: Known, reader: Reader) -> int:
     """Rows that GroupQueryAttention drops from a window after it has read them."""
     frame, node = reader.frame, reader.node
     past = known.shape(frame, _input(node, 3))
-    query, last, whole = (
-        known.shape(frame, node.inputs[0]),
-        known.value(frame, node.inputs[5]),
-        known.value(frame, node.inputs[6]),
-    )
+    query = known.shape(frame, node.inputs[0])
+    last, whole = known.value(frame, node.inputs[5]), known.value(frame, node.inputs[6])
     assert past is not None and query is not None and last is not None and whole is not None
     after = int(np.ravel(last)[0]) + 1
     before = 0 if query[1] == int(whole.item()) else after - query[1]

@@ -49,7 +49,6 @@ class Cursor:
 
     @property
     def at_edge(self) -> bool:
-        """Whether the cursor is at the end of what is recorded."""
         return self.position == len(self.trace.steps) - 1
 
     @property

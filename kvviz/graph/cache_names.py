@@ -1,10 +1,10 @@
-"""What the names of inputs and outputs say: which is a cache, which output carries on which of them, what the others mean."""
+"""What names of inputs and outputs say: which is a cache, which output carries it on, and what the others mean."""
 
 from __future__ import annotations
 
 import re
-from kvviz.graph.model import Graph, Value
 
+from kvviz.graph.model import Graph, Value
 
 _INPUT_START = re.compile(r"^(past_key_values|past_states|past|input(?=_state))(?=[._\d]|$)")
 _OUTPUT_START = re.compile(r"^(present_key_values|present_states|present|past_key_values|output(?=_state))(?=[._\d]|$)")

@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from kvviz.graph import cache_names as names
-from kvviz.graph.control_inputs import control_inputs, logits_output
+from kvviz.graph.cache_names import control_inputs, logits_output
 from kvviz.graph.model import Graph, Node, Value
 from kvviz.graph.trace_back import Frame, Write, constant, writes
 

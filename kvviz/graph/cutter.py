@@ -70,8 +70,6 @@ class Group:
 
 
 class Cutter:
-    """The nodes in running order, and what is known about all of them."""
-
     def __init__(self, nodes: Sequence[Node]) -> None:
         self.nodes = nodes
         self.place = {id(node): i for i, node in enumerate(nodes)}

@@ -1,4 +1,4 @@
-"""External data: which file a weight may be read from, whether it holds what the model says, and whether it is still there.
+"""External data: which file a weight may be read from, and whether it holds, and still holds, what the model says.
 
 Reading a mapped page that its file no longer has ends the process, with no exception that could be caught. So the
 length of a file is asked for again before what was mapped is used: when a weight is taken, and when a run starts.
@@ -7,14 +7,16 @@ length of a file is asked for again before what was mapped is used: when a weigh
 from __future__ import annotations
 
 import mmap
-from dataclasses import dataclass, field
-import numpy as np
-from kvviz.errors import LoadError
-from kvviz.graph.names import quoted
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import PurePosixPath, PureWindowsPath
 from typing import Any
+
+import numpy as np
+
+from kvviz.errors import LoadError
+from kvviz.graph.names import quoted
 
 
 @dataclass(slots=True)

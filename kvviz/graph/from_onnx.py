@@ -130,7 +130,6 @@ class Reader:
         return drafts
 
     def _fill(self, node: Draft, opsets: dict[str, int], visible: tuple[frozenset[str], ...]) -> None:
-        """Attributes, subgraphs and the function body of a node."""
         for proto in node.proto.attribute:
             name = text(proto.name)
             if proto.ref_attr_name:
@@ -148,7 +147,6 @@ class Reader:
             node.function = self._body(node, function, opsets)
 
     def _body(self, node: Draft, function: Any, opsets: dict[str, int]) -> Graph:
-        """The function's body as this node calls it."""
         key = function_key(function)
         for kind, formal, actual in (("input", function.input, node.inputs), ("output", function.output, node.outputs)):
             if len(actual) > len(formal):
@@ -200,7 +198,6 @@ class Reader:
 
 
 def read_opsets(imports: Iterable[Any]) -> dict[str, int]:
-    """Domain to version, from the opset imports of a model or function."""
     return {plain_domain(entry.domain): int(entry.version) for entry in imports}
 
 

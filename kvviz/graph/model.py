@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from kvviz.graph.data_files import DataFiles
+from kvviz.graph.external import DataFiles
 
 Dim = int | str | None
 

@@ -138,7 +138,6 @@ def _neighbours(inputs: Sequence[Sequence[str]], outputs: Sequence[Sequence[str]
 
 
 def common_path(scopes: Sequence[Scope]) -> Scope:
-    """The longest path that all scopes begin with."""
     if not scopes:
         return ()
     low, high = min(scopes), max(scopes)

@@ -60,7 +60,6 @@ def tensor_of(proto: Any) -> Any | None:
 
 
 def without_shape(proto: Any) -> Any:
-    """The same type, of any shape."""
     copy = deepcopy(proto)
     tensor = tensor_of(copy)
     if tensor is not None:

@@ -77,8 +77,6 @@ def _numbered(graph: Graph) -> list[Any]:
 
 
 class _Walk:
-    """One inference: its rules, and what it found so far."""
-
     def __init__(self, rules: Rules, main: Graph) -> None:
         self.rules = rules
         self.found: dict[Graph, dict[str, Any]] = {}

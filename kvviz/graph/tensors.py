@@ -12,8 +12,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from kvviz.errors import LimitError, LoadError
-from kvviz.graph.data_files import DataFiles
-from kvviz.graph.external import Source, find_external
+from kvviz.graph.external import DataFiles, Source, find_external
 from kvviz.graph.model import Value
 from kvviz.graph.names import quoted, text
 
