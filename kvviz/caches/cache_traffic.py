@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from kvviz.caches.control_values import Known
 from kvviz.caches.row_spans import count
 from kvviz.caches.value_flow import Link, Way
-from kvviz.trace.element_types import nbytes as size_of
+from kvviz.trace.element_types import nbytes
 from kvviz.trace.events import APPEND, IN_PLACE, NEW, POOL, VIEW
 from kvviz.trace.records import Cache, Rows
 
@@ -93,7 +92,3 @@ def _alive_at_once(known: Known, cache: Cache, storages: dict[int, int]) -> int:
         born[past.storage] = -1
     alive = [(start, known.died(storage, start)) for storage, start in born.items()]
     return max(sum(a <= at <= b for a, b in alive) for at, _ in alive)
-
-
-def nbytes(shape: tuple[int, ...] | None, dtype: Any) -> int:
-    return size_of(shape, dtype)
