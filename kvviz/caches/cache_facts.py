@@ -54,7 +54,7 @@ class Scene:
         for bound in reversed(self.frames.rows[0].bindings):
             if bound.name == self.cache.input and bound.shape is not None and self.cache.axis is not None:
                 rest = prod(n for place, n in enumerate(bound.shape) if place != self.cache.axis)
-                row = rest * _itemsize(bound.dtype)
+                row = rest * np.dtype(str(bound.dtype)).itemsize
                 capacity = self.trace.log.storages[bound.storage].capacity
                 return bound.storage, capacity // row if row else 0, bound.how
         return None
@@ -109,7 +109,3 @@ def spans_text(spans: Sequence[Span]) -> str:
     """``row 3``, ``rows 3 to 7, row 9``; the first three of many."""
     parts = [f"row {a}" if b - a == 1 else f"rows {a} to {b - 1}" for a, b in spans[:3]]
     return ", ".join(parts) + (", …" if len(spans) > 3 else "")
-
-
-def _itemsize(dtype: object) -> int:
-    return int(np.dtype(str(dtype)).itemsize)

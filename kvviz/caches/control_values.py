@@ -131,19 +131,19 @@ class Known:
     def _rule(self, frame: int, name: str) -> Rule:
         graph = self.frames.graph(frame)
         if name in graph.weights and (frame or name not in self.feeds):
-            return _constant, (graph.weights[name],), ()
+            return _settled, (graph.weights[name],), ()
         node = graph.producers.get(name)
         if node is None:
             outer = self.frames.outside(frame, name)
-            return (_same, (), (outer,)) if outer is not None else self._given(frame, name)
+            return (_settled, (), (outer,)) if outer is not None else self._given(frame, name)
         position = node.outputs.index(name)
         if self.frames.bodies(frame, node) or (node.op_type == "Loop" and not node.domain):
             inner = self.frames.inside(frame, node, position)
-            return (_constant, (None,), ()) if inner is None else (_same, (), (inner,))
+            return (_settled, (None,), ()) if inner is None else (_settled, (), (inner,))
         if node.op_type in ("Shape", "Size") and not node.domain:
             return _measured, (frame, node), ()
         if node.op_type not in _ARITHMETIC or node.domain:
-            return _constant, (None,), ()
+            return _settled, (None,), ()
         return _computed, (frame, node, position), tuple((frame, given) for given in node.inputs if given)
 
     def _given(self, frame: int, name: str) -> Rule:
@@ -154,14 +154,10 @@ class Known:
         # The first input of a Loop's body counts its turns.
         counts = row.caller is not None and row.caller.node.op_type == "Loop" and inputs and inputs[0].name == name
         count = None if row.iteration is None or not counts else np.array(row.iteration, np.int64)
-        return _constant, (count,), ()
+        return _settled, (count,), ()
 
 
-def _constant(known: Known, value: np.ndarray | None) -> np.ndarray | None:
-    return value
-
-
-def _same(known: Known, value: np.ndarray) -> np.ndarray:
+def _settled(known: Known, value: np.ndarray | None) -> np.ndarray | None:
     return value
 
 

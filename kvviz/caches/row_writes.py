@@ -106,7 +106,7 @@ def _write(known: Known, link: Link, book: Book, before: Sequence[int], after: S
     if node.op_type == "Concat":
         if node.attributes.get("axis", 1) % len(before) != axis:
             return
-        ahead = _rows_ahead(known, frame, node, link.past, axis)
+        ahead = rows_ahead(known, frame, node, link.past, axis)
         new = after[axis] - before[axis] - ahead
         renumber(book, ahead, after[axis])
         end = ahead + before[axis]
@@ -185,7 +185,7 @@ def _new_keys(known: Known, frame: int, node: Node) -> int:
     return shape[2 if len(shape) == 4 else 1]
 
 
-def _rows_ahead(known: Known, frame: int, node: Node, place: int, axis: int) -> int:
+def rows_ahead(known: Known, frame: int, node: Node, place: int, axis: int) -> int:
     """Rows that a Concat puts in front of one of its inputs."""
     shapes = [known.shape(frame, name) for name in node.inputs[:place]]
     return sum(shape[axis] if shape else 0 for shape in shapes)

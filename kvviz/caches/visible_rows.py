@@ -10,7 +10,7 @@ import numpy as np
 from kvviz.caches.control_values import Known
 from kvviz.caches.known_masks import HIDDEN, of_softmax, with_mask
 from kvviz.caches.row_spans import spans_of
-from kvviz.caches.row_writes import first_kept
+from kvviz.caches.row_writes import first_kept, rows_ahead
 from kvviz.caches.value_flow import MS, Reader
 from kvviz.graph.model import Node
 from kvviz.ops.attention_mask import padding_seen, visible
@@ -96,8 +96,7 @@ def _through(known: Known, frame: int, node: Node, name: str, start: int, keys: 
         return start, keys
     if node.op_type == "Slice":
         return start + first_kept(known, frame, node, before[axis], after[axis], axis), keys
-    shapes = [known.shape(frame, given) for given in node.inputs[: node.inputs.index(name)]]
-    ahead = sum(shape[axis] for shape in shapes if shape)
+    ahead = rows_ahead(known, frame, node, node.inputs.index(name), axis)
     return (start, min(keys, before[axis])) if not ahead else (start - ahead, keys)
 
 

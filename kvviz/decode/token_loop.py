@@ -140,9 +140,11 @@ class DecodeSession(Session):
 
     def _recipe(self, prompt: Any, rows: int) -> Recipe:
         """How to decode the same again; what the caller gave is among the inputs of the first run."""
+        real = self.mask[:, self.past :].astype(bool)
+        unpadded = [row[keep].tolist() for row, keep in zip(self.tokens, real)]
         options = {
             "graph": self.graph,
-            "prompt": prompt if isinstance(prompt, str) else self._prompts(),
+            "prompt": prompt if isinstance(prompt, str) else unpadded,
             "max_new_tokens": self.max_new_tokens,
             "policy": self.policy,
             "kv_capacity": self.capacity,
@@ -165,10 +167,6 @@ class DecodeSession(Session):
             return {"inputs": {name: inputs[name] for name in names}}
 
         return Recipe("decode", DecodeSession, options, given, rows, frozenset(self._lent()), kept)
-
-    def _prompts(self) -> list[list[int]]:
-        real = self.mask[:, self.past :].astype(bool)
-        return [row[keep].tolist() for row, keep in zip(self.tokens, real)]
 
     def _check_donated(self) -> None:
         """Only what no later run is fed again may be given away: inputs that are made for each run, and caches to

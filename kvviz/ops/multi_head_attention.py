@@ -73,7 +73,8 @@ def multi_head_attention(
         past = past_key.shape[2]
         if past_sequence_length is not None:
             past = int(scalar(past_sequence_length, "past_sequence_length"))
-            _check_room(past_key, past, new)
+            if not 0 <= past <= past + new <= past_key.shape[2]:
+                raise OpError(f"a past of {past_key.shape[2]} rows does not take rows {past} to {past + new - 1}")
     keys = past + new
     check_bias(attention_bias, q.shape[0], num_heads, queries, keys)
     hide = None
@@ -136,11 +137,6 @@ def _project(query, key, value, bias, heads: int) -> tuple[np.ndarray, np.ndarra
             part = parts[i]
             parts[i] = np.add(part, bias[ends[i] : ends[i + 1]].reshape(heads, 1, -1), np.empty(part.shape, part.dtype))
     return parts[0], parts[1], parts[2]
-
-
-def _check_room(past: np.ndarray, start: int, rows: int) -> None:
-    if not 0 <= start <= start + rows <= past.shape[2]:
-        raise OpError(f"a past of {past.shape[2]} rows does not take rows {start} to {start + rows - 1}")
 
 
 def _overwrite(past: np.ndarray, new: np.ndarray, present: np.ndarray | None, start: int) -> np.ndarray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,14 +11,10 @@ import numpy as np
 from kvviz.errors import OpError
 from kvviz.ops.arguments import counted, same_batch
 from kvviz.ops.gather import check_within, element_grid, wrapped
+from kvviz.ops.numeric import keeps
 from kvviz.ops.registry import op
 
 _REDUCE: dict[str, Any] = {"add": np.add, "mul": np.multiply, "min": np.minimum, "max": np.maximum}
-
-
-def always_fits(args: list, position: int, attributes: dict) -> str:
-    """The output of a scatter has the shape and dtype of its data."""
-    return ""
 
 
 def update_cost(args: list, outs: Any, in_place: bool, attributes: dict, updates: int = 2) -> tuple[int, int]:
@@ -26,7 +23,7 @@ def update_cost(args: list, outs: Any, in_place: bool, attributes: dict, updates
     return (new, 0) if in_place else (args[0].nbytes + new, args[0].nbytes)
 
 
-@op("ScatterND", overwrites=(0,), fits=always_fits, cost=update_cost)
+@op("ScatterND", overwrites=(0,), fits=keeps, cost=update_cost)
 def scatter_nd(data, indices, updates, *, reduction="none", out=None):
     """Write slices at tuples of leading indices (the last axis of ``indices``); of several writers the last wins."""
     if not indices.ndim:
@@ -54,7 +51,7 @@ def scatter_nd(data, indices, updates, *, reduction="none", out=None):
     return y
 
 
-@op("ScatterElements", "Scatter", overwrites=(0,), fits=always_fits, cost=update_cost)
+@op("ScatterElements", "Scatter", overwrites=(0,), fits=keeps, cost=update_cost)
 def scatter_elements(data, indices, updates, *, axis=0, reduction="none", out=None):
     """Write element by element along one axis. Of several writers of an element the last one wins."""
     if indices.shape != updates.shape:
@@ -80,12 +77,7 @@ def _write(y: np.ndarray, index: tuple[np.ndarray, ...], updates: np.ndarray, re
         _REDUCE[reduction].at(y, index, updates)
 
 
-def _update_cost(args: list, outs: object, in_place: bool, attributes: dict) -> tuple[int, int]:
-    cache, update = args[0].nbytes, args[1].nbytes
-    return (update, 0) if in_place else (cache + update, cache)
-
-
-@op("TensorScatter", since=24, overwrites=(0,), fits=always_fits, cost=_update_cost)
+@op("TensorScatter", since=24, overwrites=(0,), fits=keeps, cost=partial(update_cost, updates=1))
 def tensor_scatter(past, update, write_indices=None, *, axis=-2, mode="linear", out=None):
     """Write ``update`` into a cache of fixed capacity, from one row a batch entry on (TensorScatter-24).
 
