@@ -8,9 +8,8 @@ from math import prod
 
 import numpy as np
 
-from kvviz.caches.cache_paths import Link, Reader, Way
 from kvviz.caches.path_search import way_of
-from kvviz.caches.value_flow import RunFrames
+from kvviz.caches.value_flow import Link, Reader, RunFrames, Way
 from kvviz.graph.names import quoted
 from kvviz.trace.reasons import placed_before
 from kvviz.trace.recording import Trace
@@ -21,16 +20,6 @@ _INDEX = {"TensorScatter": 2, "ScatterND": 1, "ScatterElements": 1, "MultiHeadAt
 
 
 class Scene:
-    """One cache in one run.
-
-    Parameters
-    ----------
-    trace : Trace
-    frames : RunFrames
-    cache : Cache
-    entry : CacheRun
-    """
-
     def __init__(self, trace: Trace, frames: RunFrames, cache: Cache, entry: CacheRun) -> None:
         self.trace = trace
         self.frames = frames
@@ -39,17 +28,14 @@ class Scene:
 
     @property
     def run(self) -> int:
-        """Number of the run."""
         return self.frames.run
 
     @cached_property
     def way(self) -> Way:
-        """How the cache went through the run."""
         return way_of(self.trace, self.frames, self.cache)
 
     @property
     def first_way(self) -> Way:
-        """How the cache went through the first run."""
         return way_of(self.trace, RunFrames(self.trace, 0), self.cache)
 
     @property
@@ -60,7 +46,6 @@ class Scene:
 
     @property
     def past_rows(self) -> int | None:
-        """Rows of the cache as it came in."""
         return self._shape(self.cache.input)
 
     @property
@@ -69,14 +54,13 @@ class Scene:
         for bound in reversed(self.frames.rows[0].bindings):
             if bound.name == self.cache.input and bound.shape is not None and self.cache.axis is not None:
                 rest = prod(n for place, n in enumerate(bound.shape) if place != self.cache.axis)
-                row = rest * _itemsize(bound.dtype)
+                row = rest * np.dtype(str(bound.dtype)).itemsize
                 capacity = self.trace.log.storages[bound.storage].capacity
                 return bound.storage, capacity // row if row else 0, bound.how
         return None
 
     @property
     def readers(self) -> list[Reader]:
-        """The attentions that ran."""
         return [reader for reader in self.way.readers if self.step(reader.frame, reader.node.index) is not None]
 
     @property
@@ -100,7 +84,6 @@ class Scene:
         return "the index"
 
     def step(self, frame: int, index: int) -> int | None:
-        """The step at which a node of a frame ran."""
         return self.trace.step_of(self.frames.first + frame, index)
 
     def _shape(self, name: str) -> int | None:
@@ -126,7 +109,3 @@ def spans_text(spans: Sequence[Span]) -> str:
     """``row 3``, ``rows 3 to 7, row 9``; the first three of many."""
     parts = [f"row {a}" if b - a == 1 else f"rows {a} to {b - 1}" for a, b in spans[:3]]
     return ", ".join(parts) + (", …" if len(spans) > 3 else "")
-
-
-def _itemsize(dtype: object) -> int:
-    return int(np.dtype(str(dtype)).itemsize)

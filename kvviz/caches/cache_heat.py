@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from kvviz.caches.cache_paths import Reader
 from kvviz.caches.control_values import Known
 from kvviz.caches.path_search import way_of
 from kvviz.caches.row_spans import NO_TOKEN, minus
-from kvviz.caches.value_flow import RunFrames
+from kvviz.caches.value_flow import Reader, RunFrames
 from kvviz.caches.visible_rows import Sight, cut_of, sight_of
 from kvviz.errors import ReplayError
 from kvviz.trace.recording import Trace
@@ -27,44 +26,17 @@ least one query may see it."""
 
 @dataclass(frozen=True, slots=True)
 class Heat:
-    """A cache after one run.
-
-    Attributes
-    ----------
-    states : ndarray of uint8, shape (heads, capacity)
-        One of `RESERVED`, `VALID` and `STALE`, with `WRITTEN`, `OUTSIDE`, `WRAPPED` and `READ` added.
-    positions : ndarray of int32, shape (capacity,)
-        The position of the token in each row; -1 where there is none.
-    """
+    """A cache after one run. ``states``, (heads, capacity), has one of `RESERVED`, `VALID` and `STALE`, with `WRITTEN`,
+    `OUTSIDE`, `WRAPPED` and `READ` added; ``positions``, (capacity,), the position of the token in each row, -1 where
+    there is none."""
 
     states: np.ndarray
     positions: np.ndarray
 
 
 def heat(trace: Trace, cache: Cache, run: int, item: int = 0) -> Heat | None:
-    """The state of every row of a cache after a run.
-
-    Parameters
-    ----------
-    trace : Trace
-        Also one that was saved and loaded.
-    cache : Cache
-        One of ``trace.caches``.
-    run : int
-    item : int
-        Batch entry.
-
-    Returns
-    -------
-    Heat or None
-        None for states, and where the rows that were written follow from more than the control inputs.
-
-    Examples
-    --------
-    >>> picture = heat(trace, trace.caches[0], run=3)                       # doctest: +SKIP
-    >>> (picture.states & 3 == VALID).sum(axis=1)                           # doctest: +SKIP
-    array([14, 14])
-    """
+    """The state of every row of a cache after a run, for one batch entry. None for states, and where the rows that were
+    written follow from more than the control inputs."""
     entry = cache.runs[run]
     if not entry.items or cache.axis is None:
         return None
@@ -86,30 +58,11 @@ def heat(trace: Trace, cache: Cache, run: int, item: int = 0) -> Heat | None:
 
 
 def attention(trace: Trace, cache: Cache, run: int, query: int = -1, item: int = 0) -> np.ndarray | None:
-    """How much attention one query of a run gave to each row of a cache.
+    """How much attention one query of a run gave to each row of a cache, ``(heads, capacity)``, by query head.
 
-    The run is repeated up to the attention (`Trace.value`), so this works for traces of this session.
-
-    Parameters
-    ----------
-    trace : Trace
-    cache : Cache
-    run : int
-    query : int
-        Which token of the run; -1 is the last.
-    item : int
-        Batch entry.
-
-    Returns
-    -------
-    ndarray of float32, shape (heads, capacity), or None
-        By query head. None where the graph does not show it: where attention is inside an operator that does not give
-        its scores (``qk_matmul_output`` of Attention, ``output_qk`` of GroupQueryAttention), or its mask is not known.
-
-    Raises
-    ------
-    ReplayError
-        If the run's inputs or steps were not kept.
+    The run is repeated up to the attention (`Trace.value`), so this works for traces of this session. None where the
+    graph does not show it: where attention is inside an operator that does not give its scores (``qk_matmul_output`` of
+    Attention, ``output_qk`` of GroupQueryAttention), or its mask is not known.
     """
     frames = RunFrames(trace, run)
     if not frames.rows:

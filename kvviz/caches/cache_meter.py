@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,66 +30,29 @@ _WHOLE = ("state", "cross")
 
 @dataclass(frozen=True, slots=True)
 class Fed:
-    """What a caller knows of the tokens of a run.
-
-    Attributes
-    ----------
-    valid : int or None
-        Rows that hold real tokens after it; None where only the cache can tell.
-    new : int
-        How many of them the run brought.
-    mask : ndarray or None
-        ``(batch, valid)``: 1 for tokens, 0 for padding.
-    empty : collection of str
-        Cache inputs that held no tokens when the first run began.
-    """
-
-    valid: int | None = None
-    new: int = 0
-    mask: np.ndarray | None = None
-    empty: Collection[str] = ()
+    valid: int | None = None  # rows that hold real tokens after it; None where only the cache can tell
+    new: int = 0  # how many of them the run brought
+    mask: np.ndarray | None = None  # ``(batch, valid)``: 1 for tokens, 0 for padding
+    empty: Collection[str] = ()  # cache inputs that held no tokens when the first run began
 
 
 class Seen(NamedTuple):
-    """What is read of a cache at the end of a run, before its array may change.
-
-    Attributes
-    ----------
-    shape : tuple of int
-    axis : int or None
-        The sequence axis, where the array has one.
-    capacity : int
-        Rows that there is room for.
-    returned : bool
-        The run gave it back; else it is as it came in.
-    content : list of tuple of Span, or None
-        For a cache from the caller, in the first run: rows that are not all zeros, by batch entry.
-    """
+    """What is read of a cache at the end of a run, before its array may change."""
 
     shape: tuple[int, ...]
-    axis: int | None
-    capacity: int
-    returned: bool
+    axis: int | None  # the sequence axis, where the array has one
+    capacity: int  # rows that there is room for
+    returned: bool  # the run gave it back; else it is as it came in
+    # of a caller's cache in the first run: rows that are not all zeros, by batch entry
     content: list[tuple[Span, ...]] | None
 
 
 def new_caches(pairs: tuple[CachePair, ...]) -> list[Cache]:
-    """Empty meters, one a cache pair."""
     return [Cache(pair.name, pair.input, pair.output, pair.protocol, pair.axis) for pair in pairs]
 
 
 def read_meters(trace: Trace, feeds: dict[str, Any], fed: Fed | None = None) -> None:
-    """Add one entry for the last run to every cache of a trace.
-
-    Parameters
-    ----------
-    trace : Trace
-        Its ``outputs`` are those of the run.
-    feeds : dict
-        The run's inputs.
-    fed : Fed, optional
-        What the caller knows of the run's tokens.
-    """
+    """Add one entry for the last run, which got ``feeds``, to every cache of a trace."""
     if not trace.caches:
         return
     fed = fed or Fed()
@@ -102,7 +66,7 @@ def read_meters(trace: Trace, feeds: dict[str, Any], fed: Fed | None = None) -> 
     for cache in trace.caches:
         seen = _look(cache, trace.outputs.get(cache.output), feeds.get(cache.input), run == 0, fed)
         if seen is not None:
-            cache.later(_Entry(facts, seen))
+            cache.later(partial(_enter, facts, seen))
             if note is None:
                 # The inputs were too large to be kept, so that this is the time to read them.
                 _ = cache.runs
@@ -127,69 +91,65 @@ def _look(cache: Cache, present: Any, past: Any, first: bool, fed: Fed) -> Seen 
     return Seen(array.shape, axis, capacity, returned, content)
 
 
+@dataclass
 class _Facts:
-    """What the entries of all caches for one run have in common."""
+    trace: Trace
+    run: int
+    fed: Fed
+    feeds: dict[str, Any] | None
+    caches: Collection[str]
 
-    def __init__(self, trace: Trace, run: int, fed: Fed, feeds: dict[str, Any] | None, caches: Collection[str]) -> None:
-        self.trace = trace
-        self.run = run
-        self.fed = fed
-        self.feeds = feeds
-        self.caches = caches
-        self._known: Known | None = None
-        self._padding: list[tuple[Span, ...]] | None = None
+    @cached_property
+    def known(self) -> Known:
+        """What follows from the control inputs."""
+        feeds = self.feeds
+        if feeds is None:
+            kept = self.trace.replayer.runs[self.run].kept.values
+            feeds = {name: value for name, value in kept.items() if name not in self.caches}
+        return Known(self.trace, RunFrames(self.trace, self.run), feeds)
 
-    def known(self) -> tuple[Known, list[tuple[Span, ...]] | None]:
-        """What follows from the control inputs, and the positions of padding by batch entry."""
-        if self._known is None:
-            feeds = self.feeds
-            if feeds is None:
-                kept = self.trace.replayer.runs[self.run].kept.values
-                feeds = {name: value for name, value in kept.items() if name not in self.caches}
-            self._known = Known(self.trace, RunFrames(self.trace, self.run), feeds)
-            self._padding = _padding(self.trace, self._known, self.fed)
-        return self._known, self._padding
+    @cached_property
+    def padding(self) -> list[tuple[Span, ...]] | None:
+        """Positions that hold padding, by batch entry; None where there is none."""
+        mask = self.fed.mask
+        if mask is None:
+            roles: dict[str, str] = self.trace.notes.setdefault("control inputs", control_inputs(self.trace.graph))
+            mask = self.known.value(0, roles["attention_mask"]) if "attention_mask" in roles else None
+        if mask is None or mask.ndim != 2 or mask.dtype.kind not in "iub" or mask.all():
+            return None
+        return [spans_of(row == 0) for row in mask]
 
 
-class _Entry:
-    """Adds the meter of one cache after one run."""
-
-    __slots__ = ("facts", "seen")
-
-    def __init__(self, facts: _Facts, seen: Seen) -> None:
-        self.facts = facts
-        self.seen = seen
-
-    def __call__(self, cache: Cache, runs: list[CacheRun]) -> None:
-        seen, fed = self.seen, self.facts.fed
-        axis, whole = seen.axis, cache.protocol in _WHOLE
-        with np.errstate(all="ignore"):
-            known, padding = self.facts.known()
-            way = way_of(known.trace, known.frames, cache)
-            items: tuple[Rows, ...] = ()
-            if axis is not None and cache.protocol != "state" and (not runs or runs[-1].items):
-                base = None if fed.valid is None or whole else fed.valid - fed.new
-                tokens = Tokens(seen.shape, axis, seen.returned, seen.content, base, None if whole else padding)
-                items = occupancy(known, cache, way, tokens, runs[-1].items if runs else ())
-            traffic = traffic_of(known, cache, way, items, axis)
-        where = known.place(0, cache.output if seen.returned else cache.input)
-        rows = seen.shape[axis] if axis is not None else 1
-        valid = rows if fed.valid is None or axis is None or whole else min(fed.valid, rows)
-        runs.append(
-            CacheRun(
-                capacity=seen.capacity,
-                valid=max((count(live(item.held)) for item in items), default=valid),
-                bytes_copied=traffic.copied,
-                bytes_written=traffic.written,
-                storage=where.storage if where is not None else -1,
-                rows_written=max((count(item.wrote) for item in items), default=int(traffic.written > 0)),
-                rows_read=max((rows if item.read is None else count(item.read) for item in items), default=rows),
-                stale=max((count(stale(item.held)) for item in items), default=0),
-                reallocations=traffic.reallocations,
-                generations=traffic.generations,
-                items=items,
-            )
+def _enter(facts: _Facts, seen: Seen, cache: Cache, runs: list[CacheRun]) -> None:
+    """Add the meter of one cache after one run."""
+    fed, axis, whole = facts.fed, seen.axis, cache.protocol in _WHOLE
+    with np.errstate(all="ignore"):
+        known = facts.known
+        way = way_of(known.trace, known.frames, cache)
+        items: tuple[Rows, ...] = ()
+        if axis is not None and cache.protocol != "state" and (not runs or runs[-1].items):
+            base = None if fed.valid is None or whole else fed.valid - fed.new
+            tokens = Tokens(seen.shape, axis, seen.returned, seen.content, base, None if whole else facts.padding)
+            items = occupancy(known, cache, way, tokens, runs[-1].items if runs else ())
+        traffic = traffic_of(known, cache, way, items, axis)
+    where = known.place(0, cache.output if seen.returned else cache.input)
+    rows = seen.shape[axis] if axis is not None else 1
+    valid = rows if fed.valid is None or axis is None or whole else min(fed.valid, rows)
+    runs.append(
+        CacheRun(
+            capacity=seen.capacity,
+            valid=max((count(live(item.held)) for item in items), default=valid),
+            bytes_copied=traffic.copied,
+            bytes_written=traffic.written,
+            storage=where.storage if where is not None else -1,
+            rows_written=max((count(item.wrote) for item in items), default=int(traffic.written > 0)),
+            rows_read=max((rows if item.read is None else count(item.read) for item in items), default=rows),
+            stale=max((count(stale(item.held)) for item in items), default=0),
+            reallocations=traffic.reallocations,
+            generations=traffic.generations,
+            items=items,
         )
+    )
 
 
 def _untouched(trace: Trace, run: int, feeds: dict[str, Any], caches: Collection[str]) -> dict[str, Any]:
@@ -197,14 +157,3 @@ def _untouched(trace: Trace, run: int, feeds: dict[str, Any], caches: Collection
     frames = RunFrames(trace, run).rows
     given = {bound.name for bound in frames[0].bindings if bound.how == "donated"} if frames else set()
     return {name: np.asarray(value) for name, value in feeds.items() if name not in caches and name not in given}
-
-
-def _padding(trace: Trace, known: Known, fed: Fed) -> list[tuple[Span, ...]] | None:
-    """Positions that hold padding, by batch entry; None where there is none."""
-    mask = fed.mask
-    if mask is None:
-        roles: dict[str, str] = trace.notes.setdefault("control inputs", control_inputs(trace.graph))
-        mask = known.value(0, roles["attention_mask"]) if "attention_mask" in roles else None
-    if mask is None or mask.ndim != 2 or mask.dtype.kind not in "iub" or mask.all():
-        return None
-    return [spans_of(row == 0) for row in mask]

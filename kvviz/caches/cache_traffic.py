@@ -3,49 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
-from kvviz.caches.cache_paths import Link, Way
 from kvviz.caches.control_values import Known
 from kvviz.caches.row_spans import count
-from kvviz.trace.element_types import nbytes as size_of
+from kvviz.caches.value_flow import Link, Way
+from kvviz.trace.element_types import nbytes
 from kvviz.trace.events import APPEND, IN_PLACE, NEW, POOL, VIEW
 from kvviz.trace.records import Cache, Rows
 
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """What the ops on the way of a cache did in one run.
-
-    Attributes
-    ----------
-    copied, written : int
-        Bytes.
-    reallocations : int
-        Ops after which the cache lay in another storage than before.
-    generations : int
-        Storages with a version of the cache that were alive at once, at most.
-    """
-
-    copied: int = 0
-    written: int = 0
-    reallocations: int = 0
-    generations: int = 1
+    copied: int = 0  # bytes
+    written: int = 0  # bytes
+    reallocations: int = 0  # ops after which the cache lay in another storage than before
+    generations: int = 1  # storages with a version of the cache that were alive at once, at most
 
 
 def traffic_of(known: Known, cache: Cache, way: Way, items: tuple[Rows, ...], axis: int | None) -> Traffic:
-    """Add up what the links of a way did.
-
-    Parameters
-    ----------
-    known : Known
-    cache : Cache
-    way : Way
-    items : tuple of Rows
-        What the run did to the cache's rows, where that is known.
-    axis : int or None
-        The sequence axis.
-    """
+    """Add up what the links of a way did; ``items`` is what the run did to the cache's rows, where that is known."""
     rows = known.trace.log
     copied = written = reallocations = 0
     storages: dict[int, int] = {}
@@ -71,7 +47,6 @@ def traffic_of(known: Known, cache: Cache, way: Way, items: tuple[Rows, ...], ax
 def _bytes(
     known: Known, link: Link, step: int, cache: Cache, items: tuple[Rows, ...], axis: int | None
 ) -> tuple[int, int]:
-    """(copied, written) by one op for the cache alone."""
     row = known.trace.log[step]
     node, where = link.node, row.outs[link.output]
     size = 0 if where is None else nbytes(where.shape, where.dtype)
@@ -117,8 +92,3 @@ def _alive_at_once(known: Known, cache: Cache, storages: dict[int, int]) -> int:
         born[past.storage] = -1
     alive = [(start, known.died(storage, start)) for storage, start in born.items()]
     return max(sum(a <= at <= b for a, b in alive) for at, _ in alive)
-
-
-def nbytes(shape: tuple[int, ...] | None, dtype: Any) -> int:
-    """Bytes of a value with a shape; 0 for others."""
-    return size_of(shape, dtype)

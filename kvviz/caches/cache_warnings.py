@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from kvviz.caches.cache_facts import Scene, rows_text, spans_text, tokens_text
 from kvviz.caches.row_spans import NO_TOKEN, both, count, live, minus, stale
 from kvviz.caches.value_flow import RunFrames
+from kvviz.graph.model import Node
 from kvviz.graph.names import quoted
 from kvviz.trace.blockers import BlockerCode
 from kvviz.trace.events import APPEND, IN_PLACE, VIEW
@@ -24,28 +25,13 @@ Told = tuple[str, str, str]
 
 @dataclass(frozen=True, slots=True)
 class CacheWarning:
-    """One thing that is wrong with a cache; ``str()`` of it is the sentence.
+    """One thing that is wrong with a cache; ``str()`` of it is the sentence."""
 
-    Attributes
-    ----------
-    kind : str
-        ``"stale rows attended"``, ``"newest row not attended"``, ``"live rows overwritten"``, ``"capacity taken for
-        length"``, ``"reserve thrown away"`` or ``"past copied"``.
-    cache : str
-        The input that the cache is.
-    run : int
-        The run in which it happened first.
-    runs : int
-        In how many runs it happened by the same cause.
-    sentence : str
-        What happened, why, and what to do.
-    """
-
-    kind: str
-    cache: str
-    run: int
-    runs: int
-    sentence: str
+    kind: str  # one of `KINDS`
+    cache: str  # the input that the cache is
+    run: int  # the run in which it happened first
+    runs: int  # in how many runs it happened by the same cause
+    sentence: str  # what happened, why, and what to do
 
     def __str__(self) -> str:
         return self.sentence
@@ -109,7 +95,6 @@ def _stale(scene: Scene) -> Told | None:
 
 
 def _are(item: Rows, wrong: tuple) -> str:
-    """What rows without a live token are."""
     dead = count(both(wrong, stale(item.held)))
     if not dead:
         return "never written"
@@ -121,11 +106,8 @@ def _length_or_mask(scene: Scene, item: Rows) -> tuple[str, str]:
     seen = max((stop for _, stop in item.read or ()), default=0)
     tokens = count(both(live(item.held), [(0, seen)]))
     for reader in scene.readers:
-        given = reader.node.inputs
-        op = reader.node.op_type
-        for place, name in enumerate(given):
-            counts = (op, place) in (("Attention", 6), ("GroupQueryAttention", 5)) and bool(name)
-            if counts:
+        for place, name in enumerate(reader.node.inputs):
+            if (reader.node.op_type, place) in (("Attention", 6), ("GroupQueryAttention", 5)) and name:
                 return (
                     f"{quoted(name, 60)} counts {rows_text(seen)} and {tokens} of them hold tokens",
                     "give the number of rows that hold tokens once the run has written its own",
@@ -158,13 +140,11 @@ def _hidden(scene: Scene) -> Told | None:
     return None
 
 
-def _counts(node: object) -> bool:
-    inputs, op, domain = node.inputs, node.op_type, node.domain  # type: ignore[attr-defined]
-    return (op, domain) == ("Attention", "") and len(inputs) > 6 and bool(inputs[6])
+def _counts(node: Node) -> bool:
+    return (node.op_type, node.domain) == ("Attention", "") and len(node.inputs) > 6 and bool(node.inputs[6])
 
 
 def _newest(item: Rows) -> int | None:
-    """The row that the run's last token was written to."""
     written = [
         (position + stop - 1 - start, stop - 1)
         for a, b, first in item.held

@@ -35,23 +35,15 @@ Rule = tuple[Callable[..., Any], tuple[Any, ...], tuple[Spot, ...]]
 
 
 class Known:
-    """Values of one run that its control inputs and recorded shapes determine.
-
-    Parameters
-    ----------
-    trace : Trace
-    frames : RunFrames
-        Of that run.
-    feeds : mapping
-        Inputs of the run as they were before it; caches left out.
-    """
+    """Values of one run that its control inputs and recorded shapes determine; ``feeds`` are its inputs without the
+    caches."""
 
     def __init__(self, trace: Trace, frames: RunFrames, feeds: Mapping[str, Any]) -> None:
         self.trace = trace
         self.frames = frames
         self.sights: dict[Any, Any] = {}
         self._kernels: dict[int, Callable[..., Any]] = {}
-        self._feeds = feeds
+        self.feeds = feeds
         self._values: dict[Spot, np.ndarray | None] = {}
         self._died: dict[int, list[int]] | None = None
         # Runs that opened the same frames settle the same values in the same order.
@@ -80,14 +72,12 @@ class Known:
         return None if place is None else place.shape
 
     def kernel(self, node: Node) -> Callable[..., Any]:
-        """What computes a node."""
         found = self._kernels.get(id(node))
         if found is None:
             found = self._kernels[id(node)] = kernel_of(node).call
         return found
 
     def step(self, frame: int, index: int) -> int | None:
-        """The step at which a node of a frame ran."""
         return self.trace.step_of(self.frames.first + frame, index)
 
     def died(self, storage: int, born: int) -> int:
@@ -139,22 +129,21 @@ class Known:
         return tuple(order.items())
 
     def _rule(self, frame: int, name: str) -> Rule:
-        """How to settle one value."""
         graph = self.frames.graph(frame)
-        if name in graph.weights and (frame or name not in self._feeds):
-            return _constant, (graph.weights[name],), ()
+        if name in graph.weights and (frame or name not in self.feeds):
+            return _settled, (graph.weights[name],), ()
         node = graph.producers.get(name)
         if node is None:
             outer = self.frames.outside(frame, name)
-            return (_same, (), (outer,)) if outer is not None else self._given(frame, name)
+            return (_settled, (), (outer,)) if outer is not None else self._given(frame, name)
         position = node.outputs.index(name)
         if self.frames.bodies(frame, node) or (node.op_type == "Loop" and not node.domain):
             inner = self.frames.inside(frame, node, position)
-            return (_constant, (None,), ()) if inner is None else (_same, (), (inner,))
+            return (_settled, (None,), ()) if inner is None else (_settled, (), (inner,))
         if node.op_type in ("Shape", "Size") and not node.domain:
             return _measured, (frame, node), ()
         if node.op_type not in _ARITHMETIC or node.domain:
-            return _constant, (None,), ()
+            return _settled, (None,), ()
         return _computed, (frame, node, position), tuple((frame, given) for given in node.inputs if given)
 
     def _given(self, frame: int, name: str) -> Rule:
@@ -165,24 +154,16 @@ class Known:
         # The first input of a Loop's body counts its turns.
         counts = row.caller is not None and row.caller.node.op_type == "Loop" and inputs and inputs[0].name == name
         count = None if row.iteration is None or not counts else np.array(row.iteration, np.int64)
-        return _constant, (count,), ()
-
-    def given(self, name: str) -> np.ndarray | None:
-        """An input of the run, if it is no cache."""
-        value = self._feeds.get(name)
-        return value if isinstance(value, np.ndarray) else None
+        return _settled, (count,), ()
 
 
-def _constant(known: Known, value: np.ndarray | None) -> np.ndarray | None:
-    return value
-
-
-def _same(known: Known, value: np.ndarray) -> np.ndarray:
+def _settled(known: Known, value: np.ndarray | None) -> np.ndarray | None:
     return value
 
 
 def _fed(known: Known, name: str) -> np.ndarray | None:
-    return known.given(name)
+    value = known.feeds.get(name)
+    return value if isinstance(value, np.ndarray) else None
 
 
 def _measured(known: Known, frame: int, node: Node) -> np.ndarray | None:

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from kvviz.caches.cache_paths import MS, Link, Reader, Way
-from kvviz.caches.value_flow import RunFrames, Spot
+from kvviz.caches.value_flow import MS, Link, Reader, RunFrames, Spot, Way
 from kvviz.graph.cache_ops import PICKS, VIEWS, cache_ops
 from kvviz.graph.model import Node
 from kvviz.trace.recording import Trace
@@ -42,22 +41,16 @@ def way_of(trace: Trace, frames: RunFrames, cache: Cache) -> Way:
     return known[key]
 
 
-class _Chain:
-    """Links from a value on to the cache's output, as a list that shares its tails."""
+_Chain = tuple[Link, Any]
+"""Links from a value on to the cache's output, each with those behind it, so that tails are shared; None ends it."""
 
-    __slots__ = ("link", "rest")
 
-    def __init__(self, link: Link, rest: _Chain | None) -> None:
-        self.link = link
-        self.rest = rest
-
-    @staticmethod
-    def links(chain: _Chain | None) -> tuple[Link, ...]:
-        found = []
-        while chain is not None:
-            found.append(chain.link)
-            chain = chain.rest
-        return tuple(reversed(found))
+def _links(chain: _Chain | None) -> tuple[Link, ...]:
+    found = []
+    while chain is not None:
+        link, chain = chain
+        found.append(link)
+    return tuple(reversed(found))
 
 
 class _Walk:
@@ -91,7 +84,7 @@ class _Walk:
             self.after[spot] = chain
             self.before[spot] = list(self._sources(*spot))
             for source, link in self.before[spot]:
-                stack.append((source, chain if link is None else _Chain(link, chain)))
+                stack.append((source, chain if link is None else (link, chain)))
 
     def _sources(self, frame: int, name: str) -> Iterator[tuple[Spot, Link | None]]:
         """The values that a value may carry on, each with the op in between."""
@@ -123,7 +116,6 @@ class _Walk:
             yield (frame, node.inputs[position]), Link(frame, node, position, position, "move")
 
     def _reached(self) -> set[Spot]:
-        """The values that carry the input on."""
         onward: dict[Spot, list[Spot]] = {}
         for spot, sources in self.before.items():
             for source, _ in sources:
@@ -187,7 +179,7 @@ class _Walk:
     def _readers(self, spots: list[Spot]) -> Iterator[Reader]:
         found: dict[tuple[int, int], Reader] = {}
         for spot in spots:
-            after = _Chain.links(self.after.get(spot))
+            after = _links(self.after.get(spot))
             for reader in self._follow(spot, after):
                 found.setdefault((reader.frame, id(reader.node)), reader)
         yield from found.values()

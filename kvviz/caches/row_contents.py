@@ -21,40 +21,20 @@ class Unknown(Exception):
 
 @dataclass(slots=True)
 class Book:
-    """What the rows of a cache hold, by batch entry, while a run goes over them.
+    """What the rows of a cache hold, by batch entry, while a run goes over them."""
 
-    Attributes
-    ----------
-    held : list of tuple of Held
-        One entry where all batch entries are alike.
-    given : bool
-        The cache came from the caller, and nothing is known of its rows yet but how many there are.
-    base : int or None
-        Position of the run's first token; where it is None the tokens follow the ones that are there.
-    padding : list of tuple of Span, or None
-        Positions that are padding, by batch entry.
-    window : int
-        Tokens that a query sees at most, its own included; 0 for no limit.
-    wrote, lost : list
-        What this run did.
-    """
-
-    held: list[tuple[Held, ...]]
-    given: bool = False
+    held: list[tuple[Held, ...]]  # one entry where all batch entries are alike
+    given: bool = False  # the cache came from the caller, and nothing is known of its rows yet but how many there are
+    # position of the run's first token; where it is None the tokens follow the ones that are there
     base: int | None = None
-    padding: list[tuple[Span, ...]] | None = None
-    window: int = 0
+    padding: list[tuple[Span, ...]] | None = None  # positions that are padding, by batch entry
+    window: int = 0  # tokens that a query sees at most, its own included; 0 for no limit
     wrote: list[tuple[Span, ...]] = field(default_factory=list)
     lost: list[int] = field(default_factory=list)
 
     def spread(self, entries: int) -> None:
-        """Keep account of so many batch entries, where only one was kept for all.
-
-        Raises
-        ------
-        Unknown
-            If account is kept of another number of them: an op on the way cut or joined the batch.
-        """
+        """Keep account of so many batch entries, where only one was kept for all. Unknown where account is kept of
+        another number: an op on the way cut or joined the batch."""
         if entries > 1 and len(self.held) not in (1, entries):
             raise Unknown
         for name in ("held", "wrote", "lost"):
@@ -64,20 +44,9 @@ class Book:
 
 
 def store(book: Book, writes: list[Writes], start: int, *, circular: int = 0, base: int | None = None) -> None:
-    """Put new tokens into their rows.
-
-    Parameters
-    ----------
-    book : Book
-    writes : list of Writes
-        By batch entry, or one for all.
-    start : int
-        Position of the first new token where nothing else tells.
-    circular : int
-        The capacity of a cache that is written round and round; 0 for others.
-    base : int, optional
-        Position of the first new token where the book does not say; by default they follow those that are held.
-    """
+    """Put new tokens into their rows, by batch entry or alike for all. ``start`` is the position of the first new token
+    where nothing else tells, ``base`` where the book does not say (by default they follow those that are held);
+    ``circular`` the capacity of a cache that is written round and round."""
     book.spread(len(writes))
     for entry, rows in enumerate(writes * len(book.held) if len(writes) == 1 else writes):
         held = book.held[entry]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kvviz.caches.cache_paths import Way
 from kvviz.caches.control_values import Known
 from kvviz.caches.row_contents import Book, Unknown
 from kvviz.caches.row_spans import NO_TOKEN, both, drop, minus, put, union
 from kvviz.caches.row_writes import replay
+from kvviz.caches.value_flow import Way
 from kvviz.caches.visible_rows import sight_of, window_of
 from kvviz.trace.records import Cache, Rows, Span
 
@@ -17,45 +17,17 @@ _END = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """What is known of a cache and of the tokens in it.
-
-    Attributes
-    ----------
-    shape : tuple of int
-        Of the cache after the run.
-    axis : int
-        Its sequence axis.
-    returned : bool
-        The run gave it back; else it is as it came in.
-    content : list of tuple of Span, or None
-        For a cache from the caller: rows that are not all zeros, by batch entry.
-    base : int or None
-        Position of the run's first token; None where the tokens follow those in the cache.
-    padding : list of tuple of Span, or None
-        Positions that are padding, by batch entry.
-    """
-
-    shape: tuple[int, ...]
-    axis: int
-    returned: bool
-    content: list[tuple[Span, ...]] | None
-    base: int | None
-    padding: list[tuple[Span, ...]] | None
+    shape: tuple[int, ...]  # of the cache after the run
+    axis: int  # its sequence axis
+    returned: bool  # the run gave it back; else it is as it came in
+    content: list[tuple[Span, ...]] | None  # of a cache from the caller: rows that are not all zeros, by batch entry
+    base: int | None  # position of the run's first token; None where the tokens follow those in the cache
+    padding: list[tuple[Span, ...]] | None  # positions that are padding, by batch entry
 
 
 def occupancy(known: Known, cache: Cache, way: Way, tokens: Tokens, before: tuple[Rows, ...]) -> tuple[Rows, ...]:
     """The rows of a cache after a run, by batch entry; empty where that follows from more than the control inputs.
-
-    Parameters
-    ----------
-    known : Known
-    cache : Cache
-    way : Way
-        How the cache went through the run.
-    tokens : Tokens
-    before : tuple of Rows
-        The same after the run before; empty for the first.
-    """
+    ``before`` is the same after the run before; empty for the first."""
     axis = tokens.axis
     past = known.shape(0, cache.input)
     if past is not None and axis >= len(past):
@@ -86,10 +58,8 @@ def occupancy(known: Known, cache: Cache, way: Way, tokens: Tokens, before: tupl
 
 
 def _compare(book: Book, content: list[tuple[Span, ...]], rows: int) -> None:
-    """Compare what a cache from the caller should hold with its contents: rows of zeros were never written.
-
-    Where all of it is zeros the lengths are believed: somebody tries the graph with no numbers of their own.
-    """
+    """Compare what a cache from the caller should hold with its contents: rows of zeros were never written. Where all
+    of it is zeros the lengths are believed: somebody tries the graph with no numbers of their own."""
     book.spread(len(content))
     for entry, (held, wrote) in enumerate(zip(book.held, book.wrote)):
         here = content[entry if len(content) > 1 else 0]

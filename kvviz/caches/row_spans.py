@@ -66,12 +66,10 @@ def without(held: Sequence[Held], positions: Sequence[Span]) -> tuple[Held, ...]
 
 
 def count(spans: Iterable[Sequence[int]]) -> int:
-    """Rows in spans."""
     return sum(span[1] - span[0] for span in spans)
 
 
 def live(held: Iterable[Held]) -> tuple[Span, ...]:
-    """Rows that hold live tokens."""
     return union((start, stop) for start, stop, position in held if position != NO_TOKEN)
 
 
@@ -92,13 +90,11 @@ def union(spans: Iterable[Sequence[int]]) -> tuple[Span, ...]:
 
 
 def both(first: Iterable[Sequence[int]], second: Iterable[Sequence[int]]) -> tuple[Span, ...]:
-    """Rows that are in a span of each."""
     others = union(second)
     return tuple((max(a, c), min(b, d)) for a, b in union(first) for c, d in others if max(a, c) < min(b, d))
 
 
 def minus(spans: Iterable[Sequence[int]], others: Iterable[Sequence[int]]) -> tuple[Span, ...]:
-    """Rows of the first spans that are in none of the others."""
     found = list(union(spans))
     for low, high in union(others):
         found = [

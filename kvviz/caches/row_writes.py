@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
+from typing import TypeVar
 
 import numpy as np
 
-from kvviz.caches.cache_paths import Link, Way
 from kvviz.caches.control_values import Known
 from kvviz.caches.row_contents import (
     Book,
@@ -22,28 +22,14 @@ from kvviz.caches.row_contents import (
     store_window,
 )
 from kvviz.caches.row_spans import NO_TOKEN, without
+from kvviz.caches.value_flow import Link, Way
 from kvviz.graph.model import Node
+
+Fact = TypeVar("Fact")
 
 
 def replay(known: Known, way: Way, book: Book, output: str, axis: int, rows: int) -> None:
-    """Apply the ops of a run to a book.
-
-    Parameters
-    ----------
-    known : Known
-    way : Way
-    book : Book
-    output : str
-        The cache's output.
-    axis : int
-        The sequence axis of input and output.
-    rows : int
-        Length of the input along it.
-
-    Raises
-    ------
-    Unknown
-    """
+    """Apply the ops of a run to a book; ``rows`` is the length of the cache's input."""
     book.wrote, book.lost = [()] * len(book.held), [0] * len(book.held)
     if book.given and book.held == [()] and not any(_overwrites(link.node) for link in way.spine):
         book.held = [((0, rows, 0),)] if rows else [()]
@@ -120,27 +106,21 @@ def _write(known: Known, link: Link, book: Book, before: Sequence[int], after: S
     if node.op_type == "Concat":
         if node.attributes.get("axis", 1) % len(before) != axis:
             return
-        ahead = _rows_ahead(known, frame, node, link.past, axis)
+        ahead = rows_ahead(known, frame, node, link.past, axis)
         new = after[axis] - before[axis] - ahead
         renumber(book, ahead, after[axis])
         end = ahead + before[axis]
         store(book, [((0, ahead, 0), (end, end + new, ahead))], before[axis])
     elif node.op_type == "TensorScatter":
-        update = known.shape(frame, node.inputs[1])
-        starts = _starts(known, frame, node, 2)
-        if update is None or starts is None:
-            raise Unknown
+        update = _sure(known.shape(frame, node.inputs[1]))
         circular = node.attributes.get("mode") == "circular"
-        store_at(book, starts, update[axis], before[axis], circular)
+        store_at(book, _starts(known, frame, node, 2), update[axis], before[axis], circular)
     elif node.op_type in ("ScatterND", "ScatterElements", "Scatter"):
         store_rows(book, _scattered(known, frame, node, before, axis))
     elif node.op_type == "GroupQueryAttention":
         _store_grouped(known, link, book, before[axis])
     elif node.op_type == "MultiHeadAttention" and len(node.inputs) > 8 and node.inputs[8]:
-        starts, keys = _starts(known, frame, node, 8), _new_keys(known, frame, node)
-        if starts is None or keys is None:
-            raise Unknown
-        store_at(book, starts, keys, before[axis], False)
+        store_at(book, _starts(known, frame, node, 8), _new_keys(known, frame, node), before[axis], False)
     elif after[axis] >= before[axis] and node.op_type not in ("SparseAttention", "PagedAttention"):
         store(book, [((before[axis], after[axis], 0),)], before[axis])
     else:
@@ -150,11 +130,8 @@ def _write(known: Known, link: Link, book: Book, before: Sequence[int], after: S
 def _store_grouped(known: Known, link: Link, book: Book, held: int) -> None:
     """GroupQueryAttention: rows by ``seqlens_k`` and ``total_sequence_length``, or a window kept by compaction."""
     node, frame = link.node, link.frame
-    query = known.shape(frame, node.inputs[0])
-    last, total = known.value(frame, node.inputs[5]), known.value(frame, node.inputs[6])
-    if query is None or last is None or total is None:
-        raise Unknown
-    length = query[1]
+    length = _sure(known.shape(frame, node.inputs[0]))[1]
+    last, total = (_sure(known.value(frame, node.inputs[place])) for place in (5, 6))
     valid = [int(n) + 1 for n in np.ravel(last)]
     starts = [0 if length == int(total.item()) else n - length for n in valid]
     book.spread(1 if len(set(valid)) == 1 else len(valid))
@@ -174,23 +151,24 @@ def _store_grouped(known: Known, link: Link, book: Book, held: int) -> None:
 # -- lengths and indices ----------------------------------------------------------------------------------------------
 
 
-def _starts(known: Known, frame: int, node: Node, place: int) -> list[int] | None:
+def _sure(fact: Fact | None) -> Fact:
+    if fact is None:
+        raise Unknown
+    return fact
+
+
+def _starts(known: Known, frame: int, node: Node, place: int) -> list[int]:
     """Start rows from an input: one where all batch entries have the same; row 0 where the input is absent."""
     name = node.inputs[place] if place < len(node.inputs) else ""
     if not name:
         return [0]
-    array = known.value(frame, name)
-    if array is None:
-        return None
-    starts = [int(start) for start in np.ravel(array)]
+    starts = [int(start) for start in np.ravel(_sure(known.value(frame, name)))]
     return starts[:1] if len(set(starts)) == 1 else starts
 
 
 def _scattered(known: Known, frame: int, node: Node, shape: Sequence[int], axis: int) -> list[int]:
     """Rows that ScatterND or ScatterElements addresses, each once, in order."""
-    indices = known.value(frame, node.inputs[1])
-    if indices is None:
-        raise Unknown
+    indices = _sure(known.value(frame, node.inputs[1]))
     if node.op_type == "ScatterND":
         if axis >= indices.shape[-1]:
             return list(range(shape[axis]))
@@ -200,14 +178,14 @@ def _scattered(known: Known, frame: int, node: Node, shape: Sequence[int], axis:
     return [int(row) % shape[axis] for row in dict.fromkeys(np.ravel(indices).tolist())] if shape[axis] else []
 
 
-def _new_keys(known: Known, frame: int, node: Node) -> int | None:
+def _new_keys(known: Known, frame: int, node: Node) -> int:
     """Rows of keys that one MultiHeadAttention brings."""
     name = node.inputs[1] if len(node.inputs) > 1 and node.inputs[1] else node.inputs[0]
-    shape = known.shape(frame, name)
-    return None if shape is None else shape[2 if len(shape) == 4 else 1]
+    shape = _sure(known.shape(frame, name))
+    return shape[2 if len(shape) == 4 else 1]
 
 
-def _rows_ahead(known: Known, frame: int, node: Node, place: int, axis: int) -> int:
+def rows_ahead(known: Known, frame: int, node: Node, place: int, axis: int) -> int:
     """Rows that a Concat puts in front of one of its inputs."""
     shapes = [known.shape(frame, name) for name in node.inputs[:place]]
     return sum(shape[axis] if shape else 0 for shape in shapes)

@@ -1,4 +1,5 @@
-"""The frames of one run and how values pass between them: into branches, through loop iterations, out of functions.
+"""The frames of one run, how values pass between them (into branches, through loops, out of functions), and the way
+of a cache through them.
 
 Frames are numbered within their run, so that runs which opened the same frames can share what was found out.
 """
@@ -6,6 +7,7 @@ Frames are numbered within their run, so that runs which opened the same frames 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from dataclasses import dataclass
 
 from kvviz.graph.model import Graph, Node
 from kvviz.trace.recording import Trace
@@ -15,41 +17,23 @@ Spot = tuple[int, str]
 
 
 class RunFrames:
-    """The frames that a run opened.
-
-    Parameters
-    ----------
-    trace : Trace
-    run : int
-
-    Attributes
-    ----------
-    run : int
-        Number of the run.
-    first : int
-        Number of the main frame in the trace.
-    rows : list of FrameEvent
-        The main frame, then the others in the order in which they were opened.
-    signature : tuple
-        Equal for two runs in which the same graphs were entered in the same order.
-    """
+    """The frames that a run opened: the main frame, then the others in the order in which they were opened."""
 
     def __init__(self, trace: Trace, run: int) -> None:
         frames = trace.log.frames
         first, stop = (side(frames, run, key=lambda row: row.run) for side in (bisect_left, bisect_right))
         self.run = run
-        self.first = first
+        self.first = first  # number of the main frame in the trace
         self.rows = frames[first:stop]
         self.signature = tuple(
             (id(row.program), None if row.parent is None else row.parent - first, row.iteration) for row in self.rows
-        )
+        )  # equal for two runs in which the same graphs were entered in the same order
         self._bodies: dict[tuple[int, int], list[int]] = {}
         for number, row in enumerate(self.rows):
             if row.parent is not None and row.caller is not None:
                 self._bodies.setdefault((row.parent - first, id(row.caller.node)), []).append(number)
 
     def graph(self, frame: int) -> Graph:
-        """The graph that a frame runs."""
         graph: Graph = self.rows[frame].program.graph
         return graph
 
@@ -113,3 +97,43 @@ def _states(node: Node) -> int:
     """How many inputs of a Scan are carried from turn to turn; 0 where a saved trace does not tell."""
     scanned = node.attributes.get("num_scan_inputs")
     return 0 if scanned is None else len(node.inputs) - int(scanned)
+
+
+MS = "com.microsoft"
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """One op on the way of a cache. Its kind is ``"write"`` (adds or overwrites rows), ``"move"`` (a view, or the same
+    rows in another order or place), ``"join"`` (puts parts together that were written apart) or ``"make"``."""
+
+    frame: int  # number of its frame within the run
+    node: Node
+    output: int  # position of the output that carries the cache on
+    past: int  # position of the input that it carries on; -1 where it makes the rows from nothing
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """An attention that reads a cache: an operator with attention inside, a Softmax, or a product without one. Its kind
+    is ``"past"`` (the operator keeps the cache itself), ``"keys"`` (it is given keys or values), ``"softmax"``, or
+    ``"product"``."""
+
+    frame: int
+    node: Node
+    kind: str
+    # what happened to the cache between the value that is read and the cache's output, last op first
+    after: tuple[Link, ...]
+    # Slices and Concats between that value and the attention: frame, node, which of its inputs it comes from
+    cuts: tuple[tuple[int, Node, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How a cache went through a run."""
+
+    links: tuple[Link, ...]  # without an order; each runs at a step of its own
+    spine: tuple[Link, ...]  # in order from the input on, one way only where parts are written apart and joined again
+    reached: bool  # whether the output goes back to the input at all
+    readers: tuple[Reader, ...]

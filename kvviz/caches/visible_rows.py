@@ -7,33 +7,24 @@ from typing import Any
 
 import numpy as np
 
-from kvviz.caches.cache_paths import MS, Reader
 from kvviz.caches.control_values import Known
 from kvviz.caches.known_masks import HIDDEN, of_softmax, with_mask
 from kvviz.caches.row_spans import spans_of
-from kvviz.caches.row_writes import first_kept
+from kvviz.caches.row_writes import first_kept, rows_ahead
+from kvviz.caches.value_flow import MS, Reader
 from kvviz.graph.model import Node
-from kvviz.ops.attention_mask import visible
+from kvviz.ops.attention_mask import padding_seen, visible
 from kvviz.ops.gqa_rows import resident
 from kvviz.trace.records import Span
 
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """What the queries of one attention may see of a cache.
+    """What the queries of one attention may see of a cache."""
 
-    Attributes
-    ----------
-    allowed : ndarray of bool, shape (batch or 1, queries, keys)
-    start : int
-        The cache's row (after the run) that key 0 is; negative where earlier rows have left the cache.
-    keys : int
-        How many of the keys are rows of the cache.
-    """
-
-    allowed: np.ndarray
-    start: int
-    keys: int
+    allowed: np.ndarray  # ``(batch or 1, queries, keys)``
+    start: int  # the cache's row (after the run) that key 0 is; negative where earlier rows have left the cache
+    keys: int  # how many of the keys are rows of the cache
 
     def rows(self) -> list[tuple[Span, ...]]:
         """Rows that at least one query may see, by batch entry; one entry where all are alike."""
@@ -44,15 +35,7 @@ class Sight:
 
 
 def sight_of(known: Known, reader: Reader, axis: int) -> Sight | None:
-    """What a reader may see; None where its mask follows from more than the control inputs, or it did not run.
-
-    Parameters
-    ----------
-    known : Known
-    reader : Reader
-    axis : int
-        The sequence axis of the cache.
-    """
+    """What a reader may see; None where its mask follows from more than the control inputs, or it did not run."""
     if known.step(reader.frame, reader.node.index) is None:
         return None
     # Keys and values are read by the same attention.
@@ -113,8 +96,7 @@ def _through(known: Known, frame: int, node: Node, name: str, start: int, keys: 
         return start, keys
     if node.op_type == "Slice":
         return start + first_kept(known, frame, node, before[axis], after[axis], axis), keys
-    shapes = [known.shape(frame, given) for given in node.inputs[: node.inputs.index(name)]]
-    ahead = sum(shape[axis] for shape in shapes if shape)
+    ahead = rows_ahead(known, frame, node, node.inputs.index(name), axis)
     return (start, min(keys, before[axis])) if not ahead else (start - ahead, keys)
 
 
@@ -148,16 +130,9 @@ def _of_attention(known: Known, reader: Reader) -> np.ndarray | None:
             return None
         valid = [int(count) for count in np.ravel(counts)]
         offsets = [count - queries for count in valid]
-    given = node.attributes
-    allowed = _bounds(
-        queries,
-        keys,
-        offsets,
-        bool(given.get("is_causal", 0)),
-        given.get("left_window_size", -1),
-        given.get("right_window_size", -1),
-        valid,
-    )
+    causal = bool(node.attributes.get("is_causal", 0))
+    left, right = (node.attributes.get(f"{side}_window_size", -1) for side in ("left", "right"))
+    allowed = _bounds(queries, keys, offsets, causal, left, right, valid)
     return with_mask(known, frame, _input(node, 3), allowed)
 
 
@@ -207,37 +182,19 @@ def _of_contrib(known: Known, reader: Reader) -> np.ndarray | None:
         seen = known.value(frame, _input(node, mask))
         if seen is None or node.attributes.get("mask_filter_value", -10000.0) > HIDDEN:
             return None
-        padded = _padding(seen, query[0], queries, keys)
+        padded = padding_seen(seen, query[0], queries, keys)
         if padded is None:
             return None
         allowed = allowed & padded
     return with_mask(known, frame, _input(node, bias), allowed)
 
 
-def _padding(mask: np.ndarray, batch: int, queries: int, keys: int) -> np.ndarray | None:
-    """Keys that a mask of onnxruntime's encoder operators leaves: counts, counts and starts, or flags."""
-    places = np.arange(keys)
-    if mask.shape == (batch, keys):
-        return (mask > 0)[:, None]
-    if mask.shape == (batch, queries, keys):
-        return mask > 0
-    if mask.shape in ((batch,), (3 * batch + 2,)):
-        return (places < mask[:batch, None])[:, None]
-    if mask.shape == (2 * batch,):
-        ends, starts = mask.reshape(2, batch, 1)
-        return ((places < ends) & (places >= starts))[:, None]
-    return None
-
-
 def _evicted(known: Known, reader: Reader) -> int:
     """Rows that GroupQueryAttention drops from a window after it has read them."""
     frame, node = reader.frame, reader.node
     past = known.shape(frame, _input(node, 3))
-    query, last, whole = (
-        known.shape(frame, node.inputs[0]),
-        known.value(frame, node.inputs[5]),
-        known.value(frame, node.inputs[6]),
-    )
+    query = known.shape(frame, node.inputs[0])
+    last, whole = known.value(frame, node.inputs[5]), known.value(frame, node.inputs[6])
     assert past is not None and query is not None and last is not None and whole is not None
     after = int(np.ravel(last)[0]) + 1
     before = 0 if query[1] == int(whole.item()) else after - query[1]
@@ -248,7 +205,6 @@ def _evicted(known: Known, reader: Reader) -> int:
 def _bounds(
     queries: int, keys: int, offsets: list[int], causal: bool, left: int, right: int, valid: list[int] | None
 ) -> np.ndarray:
-    """``(batch or 1, queries, keys)``."""
     seen = visible(queries, keys, offsets=offsets, causal=causal, left=left, right=right, valid=valid, trim=False)
     if seen.stop <= seen.start or seen.allowed is None:
         return np.full((1, queries, keys), seen.stop > seen.start)

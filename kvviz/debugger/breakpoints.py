@@ -23,27 +23,17 @@ _read = lru_cache(maxsize=256)(read_condition)
 class Breakpoint:
     """One reason to stop.
 
-    Attributes
-    ----------
-    kind : str
-        ``"node"`` (value: its name), ``"op"`` (op type), ``"buffer"`` (storage id: stop when it is written, shared or
-        freed),
-        ``"decision"`` (``"missed"``, ``"in_place"``, ``"run"``, ``"copied"``, ``"view"``, ``"foreign"``) or
-        ``"condition"`` (a function of a `Step`, or text with comparisons over its fields such as
-        ``"copied > 1000 and op_type == 'Concat'"``; see `kvviz.debugger.conditions`).
-    value : object
-    enabled : bool
-    ignore : int
-        Hits to pass before the first stop.
-    hits : int
-        How often it matched so far.
+    By kind the value is: ``"node"``: its name; ``"op"``: the op type; ``"buffer"``: a storage's id (stop when it is
+    written, shared or freed); ``"decision"``: ``"missed"``, ``"in_place"``, ``"run"``, ``"copied"``, ``"view"`` or
+    ``"foreign"``; ``"condition"``: a function of a `Step`, or text with comparisons over its fields such as ``"copied >
+    1000 and op_type == 'Concat'"`` (see `kvviz.debugger.conditions`).
     """
 
     kind: str
     value: Any
     enabled: bool = True
-    ignore: int = 0
-    hits: int = 0
+    ignore: int = 0  # hits to pass before the first stop
+    hits: int = 0  # how often it matched so far
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -71,18 +61,8 @@ class Breakpoint:
 
 
 def from_page(entries: Any) -> tuple[list[Breakpoint], list[dict[str, Any]]]:
-    """Breakpoints from what a page sent: those that make sense, and all entries with what is wrong with the others.
-
-    Parameters
-    ----------
-    entries : sequence of mapping
-        ``{"kind", "value", "enabled"}``. Nothing is believed about them.
-
-    Returns
-    -------
-    (list of Breakpoint, list of dict)
-        The entries have ``"error"``, one sentence, where they cannot be used.
-    """
+    """Breakpoints from what a page sent, and all entries, with ``"error"``, one sentence, where they cannot be used.
+    Entries are ``{"kind", "value", "enabled"}``; nothing is believed about them."""
     points, told = [], []
     for entry in entries:
         given = entry if isinstance(entry, Mapping) else {"value": entry}

@@ -87,24 +87,8 @@ class _Part:
 
 
 def read_condition(text: str) -> Callable[[Step], bool]:
-    """What a condition says, as a function of a step.
-
-    Parameters
-    ----------
-    text : str
-        Comparisons over the fields of a `Step`, joined by ``and``, ``or``, ``not``. The function never fails.
-
-    Raises
-    ------
-    KvvizError
-        The text is something else; the message says what, and where.
-
-    Examples
-    --------
-    >>> condition = read_condition("copied > 1000 and op_type in ('Concat', 'Split')")
-    >>> condition(trace.steps[0])                                                # doctest: +SKIP
-    False
-    """
+    """What a condition says, as a function of a step that never fails. The text has comparisons over the fields of a
+    `Step`, joined by ``and``, ``or``, ``not``; of any other text the KvvizError says what is wrong, and where."""
     try:
         value = _Reader(text).whole().value
     except _Unclear as error:

@@ -21,15 +21,7 @@ from kvviz.trace.records import Placed, Step
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Why and where the cursor stopped.
-
-    Attributes
-    ----------
-    reason : str
-        ``"step"``, ``"breakpoint"``, ``"end"`` (nothing left to run) or ``"start"``.
-    position : int
-    breakpoint : Breakpoint or None
-    """
+    """Why (``"start"``, ``"step"``, ``"breakpoint"`` or, with nothing left to run, ``"end"``) and where it stopped."""
 
     reason: str
     position: int
@@ -37,20 +29,8 @@ class Stop:
 
 
 class Cursor:
-    """A position in a trace, with everything that a debugger does to it.
-
-    Parameters
-    ----------
-    source : Session or Trace
-        A session runs on when the cursor passes its recorded end; a trace alone ends there.
-
-    Examples
-    --------
-    >>> cursor = Cursor(Session(graph))
-    >>> cursor.breakpoints.append(Breakpoint("op", "Softmax"))
-    >>> cursor.resume().reason
-    'breakpoint'
-    """
+    """A position in a trace, with everything that a debugger does to it. A session runs on when the cursor passes its
+    recorded end; a trace alone ends there."""
 
     def __init__(self, source: Session | Trace) -> None:
         self.session = source if isinstance(source, Session) else None
@@ -69,7 +49,6 @@ class Cursor:
 
     @property
     def at_edge(self) -> bool:
-        """Whether the cursor is at the end of what is recorded."""
         return self.position == len(self.trace.steps) - 1
 
     @property
@@ -151,7 +130,9 @@ class Cursor:
         """Go to the same op in the next run; to that run's end if the op does not run there."""
         here = self.step
         if here is None:
-            return self._end_of_run()
+            following = self.position + 1
+            ahead = self.trace.steps[following].run if following < len(self.trace.steps) else len(self.trace.runs) - 1
+            return self._move(lambda index: self._ends_run(index, ahead))
         wanted, node = here.run + 1, here.graph_node
         rows, frames = self.trace.log, self.trace.log.frames
 
@@ -185,13 +166,7 @@ class Cursor:
         return self._move(lambda index: index >= position)
 
     def choose(self, node: Node | str) -> Stop:
-        """Run an op of the frontier next, in place of the first one. Only at the live edge.
-
-        Raises
-        ------
-        KvvizError
-            If the cursor is not at the end of what is recorded, or the op is not in the frontier.
-        """
+        """Run an op of the frontier next, in place of the first one; only at the end of what is recorded."""
         if self.session is None or (self.trace.live is None and self.session.look_ahead() is None):
             raise KvvizError("nothing is left to run: a choice is possible only while the graph runs")
         if not self.at_edge:
@@ -248,17 +223,6 @@ class Cursor:
 
     def _depth(self) -> int:
         return depth_of(self.trace, self.position) if self.position >= 0 else 0
-
-    def _run_ahead(self) -> int:
-        following = self.position + 1
-        if following < len(self.trace.steps):
-            return self.trace.steps[following].run
-        return len(self.trace.runs) - 1
-
-    def _end_of_run(self) -> Stop:
-        run = self._run_ahead()
-
-        return self._move(lambda index: self._ends_run(index, run))
 
     def _ends_run(self, index: int, run: int) -> bool:
         """Whether a step is the last one of its run."""

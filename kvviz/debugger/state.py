@@ -14,10 +14,8 @@ def depth_of(trace: Trace, index: int) -> int:
 
 
 def frame_id_after(trace: Trace, position: int) -> int | None:
-    """The frame of the op that runs next, or None at the end.
-
-    An op that closes a body is not in it: there the frame is that body, with nothing left in its frontier.
-    """
+    """The frame of the op that runs next, or None at the end. An op that closes a body is not in it: there the frame is
+    that body, with nothing left in its frontier."""
     rows = trace.log
     if position + 1 >= len(rows):
         return trace.live.frame if trace.live else None
@@ -35,9 +33,7 @@ def frame_id_after(trace: Trace, position: int) -> int | None:
 def frame_after(trace: Trace, position: int) -> tuple[str, ...]:
     """Path of the frame of the op that runs next; of the last one at the end."""
     frame = frame_id_after(trace, position)
-    if frame is None:
-        return ()
-    return trace.frames[frame].path
+    return () if frame is None else trace.frames[frame].path
 
 
 def frontier_after(trace: Trace, position: int) -> tuple[Node, ...]:

@@ -28,15 +28,7 @@ _FARTHEST = 12
 
 
 def cache_dimension(graph: Graph, pair: CachePair, axis: int) -> int | None:
-    """Length of a dimension of a cache that is neither batch nor rows; None where nothing tells.
-
-    Parameters
-    ----------
-    graph : Graph
-    pair : CachePair
-    axis : int
-        Counted from 0, of the cache input.
-    """
+    """Length of a dimension of a cache that is neither batch nor rows; None where nothing tells."""
     present = known(graph).types.get(pair.output)
     if present is not None and present.shape is not None and axis < len(present.shape):
         length = present.shape[axis]

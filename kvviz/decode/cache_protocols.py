@@ -1,37 +1,29 @@
-"""How a cache is kept where the graph leaves a choice, and how many rows one of fixed size has."""
+"""How a cache is kept where the graph leaves a choice: rows of those of fixed size, and room for those that grow."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
 import numpy as np
 
 from kvviz.errors import InputError
 from kvviz.graph.cache_pairs import CachePair
 from kvviz.graph.model import Graph
+from kvviz.memory.storage import find_room, reserve, root_of
+from kvviz.trace.recording import Trace
+from kvviz.trace.records import Cache, CacheRun
 
 CACHES = ("growing", "shared")
 _GROUPED = "com.microsoft.GroupQueryAttention"
 
 
 def kept_as(pairs: tuple[CachePair, ...], cache: str) -> tuple[CachePair, ...]:
-    """The pairs of a decode whose caches grow, or whose past and present are one buffer of full capacity.
-
+    """The pairs of a decode whose caches grow (``"growing"``), or whose past and present are one buffer (``"shared"``).
     GroupQueryAttention (onnxruntime 1.31) takes both: a past that is longer than ``total_sequence_length`` asks for is
-    a buffer, and the present has its shape.
-
-    Parameters
-    ----------
-    pairs : tuple of CachePair
-    cache : str
-        ``"growing"`` or ``"shared"``.
-
-    Raises
-    ------
-    InputError
-        If no cache of the graph can be shared, or the word is another one.
-    """
+    a buffer, and the present has its shape."""
     if cache not in CACHES:
         raise InputError(f"cache is 'growing' or 'shared', not {cache!r}")
     if cache == "growing":
@@ -49,24 +41,9 @@ def kept_as(pairs: tuple[CachePair, ...], cache: str) -> tuple[CachePair, ...]:
 def padded_for(
     pairs: tuple[CachePair, ...], roles: Mapping[str, str], tokens: np.ndarray, mask: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Prompts of unequal length with their padding where the graph can tell it from tokens.
-
-    A mask hides padding on the left. GroupQueryAttention has no mask: it counts rows from the first one on, so that
-    padding must come last.
-
-    Parameters
-    ----------
-    pairs : tuple of CachePair
-    roles : mapping of str to str
-        The control inputs.
-    tokens, mask : ndarray of int64, shape (batch, length)
-        Padded on the left; 1 for tokens, 0 for padding.
-
-    Raises
-    ------
-    InputError
-        If the graph has no input that tells padding apart.
-    """
+    """Prompts of unequal length, padded on the left, with their padding where the graph can tell it from tokens. A mask
+    hides padding on the left. GroupQueryAttention has no mask: it counts rows from the first one on, so that padding
+    must come last."""
     if mask.all():
         return tokens, mask
     if any(_GROUPED in writers(pair) for pair in pairs):
@@ -81,21 +58,9 @@ def padded_for(
 
 
 def last_logits(logits: np.ndarray, mask: np.ndarray) -> np.ndarray:
-    """The scores of the token after the last real one of each sequence, ``(batch, vocabulary)``.
-
-    Parameters
-    ----------
-    logits : ndarray
-        ``(batch, length, vocabulary)``, of all tokens or the last ones; ``(batch, vocabulary)`` of the last token;
-        ``(batch × length, vocabulary)`` or, of a batch of one, ``(vocabulary,)``.
-    mask : ndarray, shape (batch, new)
-        1 for the tokens of this run that are real.
-
-    Raises
-    ------
-    InputError
-        If the logits have another shape.
-    """
+    """The scores of the token after the last real one of each sequence, ``(batch, vocabulary)``. Logits are ``(batch,
+    length, vocabulary)``, of all tokens or the last ones; ``(batch, vocabulary)`` of the last token; ``(batch × length,
+    vocabulary)`` or, of a batch of one, ``(vocabulary,)``."""
     (batch, new), shape = mask.shape, list(logits.shape)
     if logits.ndim == 1:
         logits = logits[None]
@@ -126,22 +91,8 @@ def is_fixed(pair: CachePair) -> bool:
 
 
 def fixed_rows(graph: Graph, pair: CachePair, capacity: int | None, rows: int) -> int:
-    """Rows of a cache of fixed size whose length the model leaves open.
-
-    Parameters
-    ----------
-    graph : Graph
-    pair : CachePair
-    capacity : int or None
-        What the caller asks for.
-    rows : int
-        What the decode will need.
-
-    Raises
-    ------
-    InputError
-        If nobody tells.
-    """
+    """Rows of a cache of fixed size: the model's, else the caller's capacity; ``rows`` are those that the decode will
+    need."""
     if capacity is not None:
         return capacity
     if pair.protocol == "shared":
@@ -154,3 +105,25 @@ def fixed_rows(graph: Graph, pair: CachePair, capacity: int | None, rows: int) -
 
 def _may_share(pair: CachePair) -> bool:
     return pair.protocol == "growing" and set(writers(pair)) == {_GROUPED}
+
+
+def make_room(trace: Trace, pairs: tuple[CachePair, ...], caches: dict[str, Any], capacity: int | None) -> None:
+    """Move growing caches that are full into blocks of twice their length, or of ``capacity`` rows if that is more.
+    Moved ones are replaced in ``caches``. The bytes so moved are noted in the last run of the trace and in the meters
+    of its caches. rten-generate does the same after every run (commit c7f7bad9)."""
+    metered = {cache.input: cache for cache in trace.caches}
+    for pair in pairs:
+        past = caches[pair.input]
+        if pair.protocol != "growing" or pair.axis is None or not isinstance(past, np.ndarray):
+            continue
+        room, length = find_room(root_of(past), past), past.shape[pair.axis]
+        if room is not None and room.axis == pair.axis and room.rows > length:
+            continue
+        caches[pair.input] = reserve(past, pair.axis, max(capacity or 0, 2 * length, 1))
+        trace.runs[-1].bytes_moved_outside += past.nbytes
+        if pair.input in metered:
+            metered[pair.input].later(partial(_note, past.nbytes))
+
+
+def _note(moved: int, _: Cache, runs: list[CacheRun]) -> None:
+    runs[-1] = replace(runs[-1], bytes_moved_outside=moved)

@@ -85,7 +85,6 @@ class StreamSession(Session):
         return True
 
     def ended(self, outputs: dict[str, Any]) -> None:
-        """Keep the results, and carry the states on."""
         if self.recorder.on:
             read_meters(self.trace, self.feeds)
         carried = {pair.output for pair in self.pairs}

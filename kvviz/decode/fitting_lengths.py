@@ -22,33 +22,14 @@ _LADDER = (16, 32, 48, 64, 96, 128, 192, 224, 256, 299, 320, 384, 448, 512, 640,
 _LARGEST = 1 << 22
 
 
-def has_windows(graph: Graph) -> bool:
-    """Whether an operator looks at several places at once, so that an input may be too small for it."""
-    return any(node.op_type in _WINDOWS for _, node in graph.walk())
-
-
 def fitting(
     graph: Graph, lengths: Mapping[str, int], free: list[str], make: Callable[[Mapping[str, int]], dict[str, Any]]
 ) -> dict[str, int]:
-    """Lengths with which the graph runs: those given, or else the first larger ones.
-
-    Parameters
-    ----------
-    graph : Graph
-    lengths : mapping of str to int
-        What to try first.
-    free : list of str
-        Dimensions that may be longer; they grow together.
-    make : callable
-        Gives the inputs for some lengths.
-
-    Returns
-    -------
-    dict of str to int
-        ``lengths`` where nothing fits, so that the run itself says what is wrong.
-    """
+    """Lengths with which the graph runs: those given, or else the first larger ones of the ``free`` dimensions. Where
+    nothing fits they stay as given, so that the run itself says what is wrong."""
     first = dict(lengths)
-    if not free or not has_windows(graph):
+    # Only an operator that looks at several places at once may find an input too small.
+    if not free or not any(node.op_type in _WINDOWS for _, node in graph.walk()):
         return first
     for tried in _candidates(first, free):
         feeds = make(tried)

@@ -14,15 +14,7 @@ _KINDS = "a prompt is a text, a list of token numbers, or a list of such lists"
 
 
 class Words:
-    """A tokenizer for a vocabulary of words, one token each.
-
-    Parameters
-    ----------
-    words : sequence of str
-        Index to word.
-    start : int or None
-        Token put before every text; the index of ``"<s>"`` by default, where there is one.
-    """
+    """A tokenizer for a vocabulary of words, one token each; texts begin with ``start``, by default ``"<s>"``."""
 
     def __init__(self, words: Sequence[str], start: int | None = None) -> None:
         self.words = list(words)
@@ -30,7 +22,6 @@ class Words:
         self.start = self.ids.get("<s>") if start is None else start
 
     def encode(self, text: str) -> list[int]:
-        """Tokens of a text, split at blanks."""
         unknown = [word for word in text.split() if word not in self.ids]
         if unknown:
             raise InputError(
@@ -39,7 +30,6 @@ class Words:
         return ([] if self.start is None else [self.start]) + [self.ids[word] for word in text.split()]
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """Text of some tokens, with a blank between words."""
         return " ".join(self.words[t] if 0 <= t < len(self.words) else f"<{t}>" for t in tokens)
 
 
@@ -60,19 +50,7 @@ def text_of(tokenizer: Any, tokens: Sequence[int]) -> list[str]:
 
 
 def as_batch(prompt: Any, tokenizer: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Prompts as one block of tokens, and the mask that tells tokens from padding.
-
-    Parameters
-    ----------
-    prompt : str, sequence of int, or sequence of these
-        Several prompts make a batch; shorter ones are padded on the left with token 0.
-    tokenizer : object or None
-        With ``encode``; needed for text.
-
-    Returns
-    -------
-    tokens, mask : ndarray of int64, shape (batch, length)
-    """
+    """Prompts as one block of tokens, padded on the left with token 0, and the mask that tells tokens from padding."""
     if not isinstance(prompt, str):
         try:
             prompt = prompt.tolist() if isinstance(prompt, np.ndarray) else list(prompt)

@@ -26,25 +26,9 @@ def first_caches(
 ) -> dict[str, np.ndarray]:
     """Empty caches for the first run: no rows for growing ones, zeros in full for static ones and states.
 
-    Parameters
-    ----------
-    graph : Graph
-    pairs : tuple of CachePair
-    batch : int
-    capacity : int or None
-        Rows to reserve for growing caches (`kvviz.reserve`), and the length of those of fixed size whose length the
-        model leaves open.
-    given : mapping
-        Inputs from the caller; a cache that is among them is taken from there.
-    rows : int
-        Rows that the whole decode will need, to check static caches.
-    later : bool
-        Growing caches get more room later: they begin with ``capacity`` rows or one, however many will be needed.
-
-    Raises
-    ------
-    InputError
-        If a static cache is too small, or a dimension cannot be told.
+    ``capacity`` is how many rows to reserve for growing caches, and the length of those of fixed size whose length the
+    model leaves open; ``rows`` what the whole decode will need. ``later``: growing caches get more room later, and
+    begin with ``capacity`` rows or one.
     """
     declared = {value.name: value for value in graph.inputs}
     caches: dict[str, np.ndarray] = {}
@@ -102,23 +86,8 @@ def control_feeds(
     given: Mapping[str, Any],
     window: int | None = None,
 ) -> dict[str, Any]:
-    """Every input but caches for one run.
-
-    Parameters
-    ----------
-    roles : mapping of str to str
-        Role to input name, from `kvviz.graph.cache_pairs.control_inputs`.
-    tokens : ndarray of int64, shape (batch, new)
-        The tokens of this run.
-    mask : ndarray of int64, shape (batch, past + new)
-        1 for tokens, 0 for padding.
-    past : int
-        Rows that the caches hold already.
-    given : mapping
-        Inputs from the caller; they win.
-    window : int, optional
-        Rows of a cache that is written round and round: no more of them can hold tokens.
-    """
+    """Every input but caches for one run; those of the caller, ``given``, win. ``mask`` is ``(batch, past + new)``.
+    ``window``: rows of a cache that is written round and round, so that no more of them can hold tokens."""
     batch, new = tokens.shape
     position = np.maximum(mask.cumsum(1) - 1, 0)[:, past:]
     by_role = {

@@ -52,7 +52,6 @@ class SingleRun(Session):
         )
 
     def ended(self, outputs: dict[str, Any]) -> None:
-        """Read the meters of the caches that the run carried on."""
         if self.recorder.on:
             pairs = tuple(pair for pair in cache_pairs(self.graph) if pair.output in outputs)
             self.trace.caches = new_caches(pairs)

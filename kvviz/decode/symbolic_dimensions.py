@@ -29,19 +29,8 @@ def place(value: Value, axis: int) -> str:
 
 
 class Dimensions:
-    """Lengths of the symbolic dimensions of a graph's inputs, as far as they are known.
-
-    Parameters
-    ----------
-    graph : Graph
-    told : mapping of str to int
-        By name or by place. A place counts for itself, and for its name where nobody tells that.
-
-    Raises
-    ------
-    InputError
-        If the graph has no such dimension, or the length is no length.
-    """
+    """Lengths of the symbolic dimensions of a graph's inputs, as far as they are known. They are told by name or by
+    place; a place counts for itself, and for its name where nobody tells that."""
 
     def __init__(self, graph: Graph, told: Mapping[str, int]) -> None:
         self.lengths: dict[str, int] = {}
@@ -81,13 +70,6 @@ class Dimensions:
         return [name for name in self.names(dim) if name not in self.lengths] if dim else [place(value, axis)]
 
     def length(self, value: Value, axis: int) -> int:
-        """The length of a dimension.
-
-        Raises
-        ------
-        InputError
-            If a sum or product comes to no length.
-        """
         dim = (value.shape or ())[axis]
         if isinstance(dim, int):
             return dim

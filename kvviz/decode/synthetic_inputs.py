@@ -78,23 +78,8 @@ def inputs(
 
 
 class Maker:
-    """Makes the inputs that a caller did not give.
-
-    Parameters
-    ----------
-    graph : Graph
-    dims : mapping of str to int
-        Lengths of symbolic dimensions by name; ``"x.0"`` is the first one of input x.
-    given : mapping
-        Inputs that are there already; their shapes tell dimensions too.
-    decoding : bool
-        The inputs are for a decode, which makes tokens, caches and all that follows from them by itself.
-
-    Raises
-    ------
-    InputError
-        If ``dims`` names a dimension that the graph does not have, or an input cannot be made.
-    """
+    """Makes the inputs that a caller did not give; ``dims`` as in `inputs`. ``decoding``: they are for a decode, which
+    makes tokens, caches and all that follows from them by itself."""
 
     def __init__(self, graph: Graph, dims: Mapping[str, int], given: Mapping[str, Any], decoding: bool = False) -> None:
         self.graph = graph
@@ -135,17 +120,9 @@ class Maker:
         return fitting(self.graph, first, free, lambda lengths: self.filled(lengths).make())
 
     def filled(self, lengths: Mapping[str, int]) -> Maker:
-        """The same with more dimensions told."""
         return Maker(self.graph, {**self.told, **lengths}, self.given, self.decoding)
 
     def make(self, seed: int = 0) -> dict[str, Any]:
-        """The given inputs and the made ones.
-
-        Raises
-        ------
-        InputError
-            If dimensions are open.
-        """
         missing = self.open_dims()
         if missing:
             raise InputError(f"the lengths of these dimensions are not known: {', '.join(missing)}")

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from kvviz.caches.cache_meter import Fed, new_caches, read_meters
-from kvviz.decode.cache_growth import make_room
-from kvviz.decode.cache_protocols import is_fixed, kept_as, last_logits, padded_for
+from kvviz.decode.cache_protocols import is_fixed, kept_as, last_logits, make_room, padded_for
 from kvviz.decode.prompt import as_batch, as_tokenizer, text_of
 from kvviz.decode.run_inputs import control_feeds, first_caches
 from kvviz.engine.kept_detail import Detail
@@ -25,15 +24,8 @@ from kvviz.trace.recording import Trace
 
 
 class DecodeSession(Session):
-    """A greedy decode that can be advanced op by op; the next run begins when the one before is done.
-
-    Parameters
-    ----------
-    graph, prompt, max_new_tokens, inputs, policy, kv_capacity, tokenizer, stop_tokens, growth, donate, cache, detail
-        As in `decode`.
-    record, poison
-        As in `Session`.
-    """
+    """A greedy decode that can be advanced op by op; the next run begins when the one before is done. Arguments are
+    those of `decode` and of `Session`."""
 
     def __init__(
         self,
@@ -148,9 +140,11 @@ class DecodeSession(Session):
 
     def _recipe(self, prompt: Any, rows: int) -> Recipe:
         """How to decode the same again; what the caller gave is among the inputs of the first run."""
+        real = self.mask[:, self.past :].astype(bool)
+        unpadded = [row[keep].tolist() for row, keep in zip(self.tokens, real)]
         options = {
             "graph": self.graph,
-            "prompt": prompt if isinstance(prompt, str) else self._prompts(),
+            "prompt": prompt if isinstance(prompt, str) else unpadded,
             "max_new_tokens": self.max_new_tokens,
             "policy": self.policy,
             "kv_capacity": self.capacity,
@@ -173,11 +167,6 @@ class DecodeSession(Session):
             return {"inputs": {name: inputs[name] for name in names}}
 
         return Recipe("decode", DecodeSession, options, given, rows, frozenset(self._lent()), kept)
-
-    def _prompts(self) -> list[list[int]]:
-        """The prompts as lists of tokens, without padding."""
-        real = self.mask[:, self.past :].astype(bool)
-        return [row[keep].tolist() for row, keep in zip(self.tokens, real)]
 
     def _check_donated(self) -> None:
         """Only what no later run is fed again may be given away: inputs that are made for each run, and caches to

@@ -17,25 +17,8 @@ _A = onnx.AttributeProto
 
 
 def attribute(proto: Any, node: str, source: Source) -> Any:
-    """Value of an attribute that is not a graph.
-
-    Integers, floats and strings become Python's own (bytes that are not UTF-8 stay bytes), lists become tuples,
-    tensors become read-only arrays, sparse ones dense, and types become a nameless ``Value``.
-
-    Parameters
-    ----------
-    proto : onnx.AttributeProto
-        The attribute.
-    node : str
-        How messages name its node.
-    source : Source
-        The model it belongs to.
-
-    Raises
-    ------
-    LoadError
-        The attribute has a kind that ONNX does not define, or its tensor is damaged.
-    """
+    """Value of an attribute that is not a graph. Numbers and strings become Python's own (bytes that are not UTF-8 stay
+    bytes), lists become tuples, tensors read-only arrays, sparse ones dense, and types a nameless ``Value``."""
     what = f"attribute {quoted(text(proto.name))} of {node}"
     kind = proto.type or _guess(proto)
     simple = _SIMPLE.get(kind)
@@ -59,17 +42,7 @@ def attribute(proto: Any, node: str, source: Source) -> Any:
 
 
 def constant(node: Any, name: str, source: Source) -> Tensor:
-    """The weight that a Constant node stands for.
-
-    Parameters
-    ----------
-    node : onnx.NodeProto
-        The node; all seven forms of ONNX's Constant are known.
-    name : str
-        The value it makes.
-    source : Source
-        The model it belongs to.
-    """
+    """The weight that a Constant node stands for, in any of the seven forms of ONNX's Constant."""
     what = f"constant {quoted(name)}"
     for proto in node.attribute:
         if proto.name == "value":
@@ -84,7 +57,6 @@ def constant(node: Any, name: str, source: Source) -> Tensor:
 
 
 def value_type(name: str, proto: Any, source: Source, what: str = "") -> Value:
-    """A TypeProto as a ``Value``: kind, element type and shape."""
     what = what or f"value {quoted(name)}"
     kind = proto.WhichOneof("value")
     if kind in ("sequence_type", "optional_type"):

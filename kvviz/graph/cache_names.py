@@ -1,8 +1,10 @@
-"""Which output carries on which cache input, by name: the conventions of the exporters, made alike."""
+"""What names of inputs and outputs say: which is a cache, which output carries it on, and what the others mean."""
 
 from __future__ import annotations
 
 import re
+
+from kvviz.graph.model import Graph, Value
 
 _INPUT_START = re.compile(r"^(past_key_values|past_states|past|input(?=_state))(?=[._\d]|$)")
 _OUTPUT_START = re.compile(r"^(present_key_values|present_states|present|past_key_values|output(?=_state))(?=[._\d]|$)")
@@ -22,24 +24,12 @@ _KIND_WORD = re.compile(r"[A-Za-z]+(?:_[A-Za-z]+)*")
 
 
 def canonical_input(name: str) -> str:
-    """A cache input's name without what says "before".
-
-    Examples
-    --------
-    >>> canonical_input("past_key_values.0.key"), canonical_input("rnn_states_prev")
-    ('C.0.key', 'rnn_states')
-    """
+    """A cache input's name without what says "before": ``past_key_values.0.key`` gives ``C.0.key``."""
     return _INPUT_END.sub("", _INPUT_START.sub("C", name))
 
 
 def canonical_output(name: str) -> str:
-    """A cache output's name without what says "after".
-
-    Examples
-    --------
-    >>> canonical_output("present.0.key"), canonical_output("updated_key_cache.0")
-    ('C.0.key', 'key_cache.0')
-    """
+    """A cache output's name without what says "after": ``present.0.key`` gives ``C.0.key``."""
     return _OUTPUT_END.sub("", _OUTPUT_START.sub("C", _OUTPUT_START_WORD.sub("", name)))
 
 
@@ -68,13 +58,7 @@ def looks_like_cross(name: str) -> bool:
 
 
 def short_name(input_name: str) -> str:
-    """What to call a cache on screen: its layer, then what it holds.
-
-    Examples
-    --------
-    >>> short_name("past_key_values.0.key"), short_name("past_value_cross_3"), short_name("h")
-    ('0.key', '3.cross.value', 'h')
-    """
+    """Layer, then what a cache holds: ``past_value_cross_3`` gives ``3.cross.value``."""
     rest = canonical_input(input_name)
     rest = rest[1:].lstrip("._") if rest != input_name and rest.startswith("C") else rest
     digits = re.search(r"\d+", rest)
@@ -85,3 +69,69 @@ def short_name(input_name: str) -> str:
     if words[:1] in (["key"], ["value"]) and words[1:] not in ([], ["value"]):
         words = [*words[1:], words[0]]
     return ".".join([digits[0], *words])
+
+
+# Role, names in order of preference, and NumPy's kinds of element types that fit ("" for any).
+_ROLES: tuple[tuple[str, tuple[str, ...], str], ...] = (
+    ("tokens", ("input_ids", "decoder_input_ids", "token_ids", "input_tokens", "tokens", "ids", "input"), "iu"),
+    ("embeddings", ("inputs_embeds", "input_embeds", "decoder_inputs_embeds"), ""),
+    ("attention_mask", ("attention_mask", "decoder_attention_mask", "attn_mask", "mask"), ""),
+    ("position_ids", ("position_ids", "decoder_position_ids", "positions", "position", "pos_ids"), "iu"),
+    ("token_type_ids", ("token_type_ids", "segment_ids"), "iu"),
+    ("use_cache_branch", ("use_cache_branch",), ""),
+    ("cache_position", ("cache_position", "cache_positions", "input_pos"), "iu"),
+    ("write_indices", ("write_indices",), "iu"),
+    ("nonpad_kv_seqlen", ("nonpad_kv_seqlen", "nonpad_kv_seqlens"), "iu"),
+    ("encoder_hidden_states", ("encoder_hidden_states", "encoder_outputs", "encoder_last_hidden_state"), ""),
+    ("encoder_attention_mask", ("encoder_attention_mask",), ""),
+    ("past_sequence_length", ("past_sequence_length", "past_key_values_length", "past_seq_len", "past_length"), "iu"),
+    ("current_sequence_length", ("current_sequence_length",), "iu"),
+    ("total_sequence_length", ("total_sequence_length", "total_seq_len", "total_seq_length"), "iu"),
+    ("seqlens_k", ("seqlens_k", "seqlen_k"), "iu"),
+    ("num_logits_to_keep", ("num_logits_to_keep", "logits_to_keep"), "iu"),
+    ("beam_width", ("beam_width",), "iu"),
+    ("cache_indirection", ("cache_indirection",), "iu"),
+    ("block_table", ("block_table",), "iu"),
+)
+_LOGITS = ("logits", "lm_logits", "decoder_logits", "prediction_scores", "scores")
+
+
+def control_inputs(graph: Graph) -> dict[str, str]:
+    """Role to input name, for the inputs that are no caches: ``{"tokens": "input_ids", …}``. An input of another name
+    counts as the tokens where it is the only one that can be: integers of shape (batch, sequence)."""
+    by_name = {value.name.lower(): value for value in graph.inputs}
+    roles: dict[str, str] = {}
+    for role, candidates, kinds in _ROLES:
+        value = next((by_name[n] for n in candidates if n in by_name and _fits(by_name[n], kinds)), None)
+        if value is not None:
+            roles[role] = value.name
+    if "tokens" not in roles and "embeddings" not in roles:
+        taken = set(roles.values())
+        free = [v for v in graph.inputs if v.name not in taken and not looks_like_cache(v.name)]
+        free = [v for v in free if v.dtype is not None and v.dtype.kind in "iu" and v.shape and len(v.shape) == 2]
+        if len(free) == 1:
+            roles = {"tokens": free[0].name, **roles}
+    return roles
+
+
+def logits_output(graph: Graph) -> str | None:
+    """Name of the output that scores the next token; None where the graph has no such output. An output called
+    ``logits`` (or an older word for it), else, if the graph reads tokens, its only floating-point output of rank 2 or 3
+    whose name does not speak of a cache."""
+    by_name = {value.name.lower(): value.name for value in graph.outputs}
+    for name in _LOGITS:
+        if name in by_name:
+            return by_name[name]
+    named = [value.name for value in graph.outputs if "logits" in value.name.lower()]
+    if named:
+        return named[0]
+    if "tokens" not in control_inputs(graph):
+        return None
+    free = [v for v in graph.outputs if v.kind == "tensor" and not looks_like_cache(v.name)]
+    free = [v for v in free if v.dtype is None or v.dtype.kind not in "iubO"]
+    free = [v for v in free if v.shape is None or len(v.shape) in (2, 3)]
+    return free[0].name if len(free) == 1 else None
+
+
+def _fits(value: Value, kinds: str) -> bool:
+    return not kinds or value.dtype is None or value.dtype.kind in kinds

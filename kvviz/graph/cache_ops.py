@@ -11,22 +11,12 @@ _MS = "com.microsoft"
 
 @dataclass(frozen=True, slots=True)
 class CacheOp:
-    """One output of an operator that carries a cache on.
+    """One output of an operator that carries a cache on."""
 
-    Attributes
-    ----------
-    past, present : int
-        Positions of the input and of the output.
-    axis : int or None
-        Sequence axis, from 0 or (negative) from the end; None where there is none.
-    protocol : str
-        ``"growing"``, ``"static"``, ``"window"`` or ``"state"``.
-    """
-
-    past: int
-    present: int
-    axis: int | None
-    protocol: str
+    past: int  # position of the input
+    present: int  # position of the output
+    axis: int | None  # sequence axis, from 0 or (negative) from the end
+    protocol: str  # ``"growing"``, ``"static"``, ``"window"`` or ``"state"``
 
 
 def _pairs(protocol: str, axis: int | None, *pairs: tuple[int, int]) -> tuple[CacheOp, ...]:
@@ -63,10 +53,8 @@ PICKS = frozenset({"Split", "Gather", "Expand", "DequantizeLinear", "QuantizeLin
 
 
 def cache_ops(node: Node) -> tuple[CacheOp, ...]:
-    """The cache outputs of a node by its operator and attributes; empty for operators that write none.
-
-    Concat is not in here: any of its inputs may be the past.
-    """
+    """The cache outputs of a node by its operator and attributes; empty for operators that write none. Concat is not in
+    here: any of its inputs may be the past."""
     if not node.domain and node.op_type in _SCATTERS:
         return _scatter(node)
     found = _TABLE.get((node.domain, node.op_type), ())

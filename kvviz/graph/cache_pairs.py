@@ -1,15 +1,17 @@
-"""Cache pairs: which output of one run is which input of the next, how it is kept, and who writes it."""
+"""Cache pairs: which output of one run is which input of the next, how and along which axis it grows, who writes it."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
+import numpy as np
+
 from kvviz.graph import cache_names as names
-from kvviz.graph.cache_axis import sequence_axis
-from kvviz.graph.control_inputs import control_inputs, logits_output
-from kvviz.graph.model import Graph, Value
-from kvviz.graph.trace_back import Frame, Write, writes
+from kvviz.graph.cache_names import control_inputs, logits_output
+from kvviz.graph.model import Graph, Node, Value
+from kvviz.graph.trace_back import Frame, Write, constant, writes
 
 __all__ = ["CachePair", "cache_pairs", "control_inputs", "logits_output"]
 
@@ -18,55 +20,30 @@ __all__ = ["CachePair", "cache_pairs", "control_inputs", "logits_output"]
 class CachePair:
     """A cache: an input of the graph and the output that becomes this input in the next run.
 
-    Attributes
-    ----------
-    name : str
-        For people: layer, then what it holds, e.g. ``"0.key"``, ``"3.cross.value"``; ``"h"`` where there are no layers.
-    input, output : str
-        Names in the graph.
-    protocol : str
-        ``"growing"`` (each run gives a longer one), ``"static"`` (fixed size, rows are overwritten), ``"window"``
-        (old rows leave at one end), ``"state"`` (fixed size, all of it is overwritten) or ``"cross"`` (the encoder's,
-        the same at every step). GroupQueryAttention counts as growing: whether it shares one buffer shows when it runs.
-    axis : int or None
-        The sequence axis, counted from 0; None for states, paged caches, and where nothing tells.
-    writer : tuple of str
-        Names of the nodes that make the output, one for each branch that it may come from; for a weight the node whose
-        branch it is in, and ``""`` for an input of the graph.
-    ops : tuple of str
-        For each writer the operators from the output back to it, e.g. ``"Transpose<-ScatterND"``; ``"Constant"`` for a
-        weight and ``"Input"`` for the input itself.
-    frames : tuple of tuple of str
-        For each writer the frames that it is in, e.g. ``("optimum::if[then_branch]",)``; empty for the main graph.
+    Its protocol is ``"growing"`` (each run gives a longer one), ``"static"`` (fixed size, rows are overwritten),
+    ``"window"`` (old rows leave at one end), ``"state"`` (fixed size, all of it is overwritten) or ``"cross"`` (the
+    encoder's, the same at every step). GroupQueryAttention counts as growing: whether it shares one buffer shows when
+    it runs.
     """
 
-    name: str
+    name: str  # layer, then what it holds: ``"0.key"``, ``"3.cross.value"``
     input: str
     output: str
     protocol: str
-    axis: int | None
-    writer: tuple[str, ...] = ()
+    axis: int | None  # the sequence axis, from 0; None for states, paged caches, and where nothing tells
+    writer: tuple[str, ...] = ()  # nodes that make the output, one a branch; ``""`` for an input of the graph
+    # operators from the output back to each writer: ``"Transpose<-ScatterND"``, ``"Constant"``, ``"Input"``
     ops: tuple[str, ...] = ()
-    frames: tuple[tuple[str, ...], ...] = ()
+    frames: tuple[tuple[str, ...], ...] = ()  # frames that each writer is in: ``("optimum::if[then_branch]",)``
 
 
 def cache_pairs(graph: Graph) -> tuple[CachePair, ...]:
-    """Find the caches of a graph, in the order of its inputs.
+    """Find the caches of a main graph, in the order of its inputs.
 
     First by structure: the output is made by an operator that appends to, scatters into or overwrites something that
     comes, through views, branches, loops and functions, from an input. Then by name, for what is left: the conventions
     of optimum, onnxruntime-genai, mobius, Olive, transformers.js, NeMo and torch.onnx. Then by order and shape, for
     cache inputs whose outputs have no telling name.
-
-    Parameters
-    ----------
-    graph : Graph
-        A main graph.
-
-    Examples
-    --------
-    >>> cache_pairs(load("model.onnx"))[0]                                  # doctest: +SKIP
-    CachePair(name='0.key', input='past_key_values.0.key', output='present.0.key', protocol='growing', axis=2, ...)
     """
     found = _PAIRS.get(graph)
     if found is None:
@@ -209,3 +186,73 @@ def _protocol(before: Value, after: Value, carrying: list[Write]) -> str:
     if names.looks_like_state(before.name) or names.looks_like_state(after.name):
         return "state"
     return "static" if before.shape is not None and before.shape == after.shape else "growing"
+
+
+def sequence_axis(before: Value, after: Value, carrying: Sequence[Write], protocol: str) -> int | None:
+    """The sequence axis of a cache, from 0: where its writers work, seen through the views behind them."""
+    shape = after.shape if after.shape is not None else before.shape
+    if shape is None:
+        return next((write.axis for write in carrying if not write.chain), None)
+    for write in carrying:
+        if write.node is not None:
+            if write.axis is None:
+                return None
+            axes = _axes_at(write, len(shape))
+            axis = _scattered_axis(write) if write.node.op_type == "ScatterND" else write.axis
+            if axes and axis is not None and -len(axes) <= axis < len(axes) and axes[axis] is not None:
+                return axes[axis]
+    if before.shape and after.shape and protocol != "cross":
+        different = [i for i, (a, b) in enumerate(zip(before.shape, after.shape)) if a != b]
+        if len(different) == 1:
+            return different[0]
+    # Where all else fails, the layout that exporters use: (batch, heads, rows, size), packed, or both halves in one.
+    return {3: 1, 4: 2, 5: 3}.get(len(shape))
+
+
+def _axes_at(write: Write, rank: int) -> list[int | None]:
+    """For each axis of the writer's output the axis of the cache that it becomes; empty where that is unclear."""
+    axes: list[int | None] = list(range(rank))
+    for node in write.chain:
+        if node.op_type == "Transpose":
+            perm = node.attributes.get("perm") or tuple(reversed(range(len(axes))))
+            if sorted(perm) != list(range(len(axes))):
+                return []
+            inner: list[int | None] = [None] * len(axes)
+            for place, axis in enumerate(perm):
+                inner[axis] = axes[place]
+            axes = inner
+        elif node.op_type in ("Unsqueeze", "Squeeze"):
+            places = _places(write.frame, node)
+            if places is None:
+                return []
+            full = len(axes) + (len(places) if node.op_type == "Squeeze" else 0)
+            there = {place % full for place in places} if full else set()
+            if node.op_type == "Unsqueeze":
+                axes = [axis for place, axis in enumerate(axes) if place not in there]
+            else:
+                left = iter(axes)
+                axes = [None if place in there else next(left, None) for place in range(full)]
+        elif node.op_type in ("Reshape", "Flatten"):
+            return []
+    return axes
+
+
+def _places(frame: Frame, node: Node) -> list[int] | None:
+    if "axes" in node.attributes:
+        return [int(axis) for axis in node.attributes["axes"]]
+    array = constant(frame, node.inputs[1]) if len(node.inputs) > 1 and node.inputs[1] else None
+    return None if array is None else [int(axis) for axis in np.ravel(array)]
+
+
+def _scattered_axis(write: Write) -> int | None:
+    """The last axis that ScatterND's indices address; None where their length is not known."""
+    assert write.node is not None
+    frame, name = write.frame, write.node.inputs[1]
+    maker = frame.graph.producers.get(name)
+    if maker is not None and maker.op_type == "Unsqueeze":
+        return 0
+    if maker is not None and maker.op_type == "Concat":
+        return len(maker.inputs) - 1
+    array = constant(frame, name)
+    shape = array.shape if array is not None else getattr(frame.graph.value_info.get(name), "shape", None)
+    return shape[-1] - 1 if shape and isinstance(shape[-1], int) else None

@@ -1,7 +1,8 @@
-"""Cutting: which nodes go together, and what to call them."""
+"""Cutting: which nodes go together, and what to call them; long lists are cut where few values are alive."""
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from collections import Counter
@@ -10,8 +11,41 @@ from dataclasses import dataclass, field
 
 from kvviz.graph.model import Node
 from kvviz.graph.module_paths import Scope, common_path
-from kvviz.graph.narrow_points import narrow_sections
 from kvviz.graph.topological_order import topological
+
+
+def narrow_sections(needs: Sequence[Sequence[int]], target: float, most: int) -> list[tuple[int, int]]:
+    """Sections (start, end) of about equal size with as few values as possible passing from one to the next. ``needs``
+    has for each node, in running order, the positions of the nodes whose values it reads; ``most`` is at least 1.5
+    times ``target``, or a size that divides the list into equal parts."""
+    size, least = len(needs), max(1, int(target) // 2)
+    crossing = values_alive(needs)
+    # best[i]: the cheapest way to cut the first i nodes, and where its last section starts.
+    best: list[tuple[float, int]] = [(0.0, 0)] + [(math.inf, 0)] * size
+    for end in range(least, size + 1):
+        for start in range(max(0, end - most), end - least + 1):
+            uneven = ((end - start) / target - 1) ** 2
+            cost = best[start][0] + (crossing[end] if end < size else 0) + 4 * uneven
+            if cost < best[end][0]:
+                best[end] = (cost, start)
+    cuts = [size]
+    while cuts[-1]:
+        cuts.append(best[cuts[-1]][1])
+    return list(itertools.pairwise(reversed(cuts)))
+
+
+def values_alive(needs: Sequence[Sequence[int]]) -> list[int]:
+    """Nodes before each gap (0: before the first node) whose values are read after it."""
+    last: dict[int, int] = {}
+    for i, names in enumerate(needs):
+        for j in names:
+            last[j] = i
+    change = [0] * (len(needs) + 1)
+    for first, end in last.items():
+        change[first + 1] += 1
+        change[end + 1] -= 1
+    return list(itertools.accumulate(change))
+
 
 MOST = 60
 """Nodes in a block at most: what one drawing can show legibly."""
@@ -36,14 +70,6 @@ class Group:
 
 
 class Cutter:
-    """The nodes in order, and what is known about all of them.
-
-    Parameters
-    ----------
-    nodes : sequence of Node
-        In running order.
-    """
-
     def __init__(self, nodes: Sequence[Node]) -> None:
         self.nodes = nodes
         self.place = {id(node): i for i, node in enumerate(nodes)}
@@ -120,11 +146,9 @@ class Cutter:
         return groups
 
     def _slots(self, path: Scope, units: list[list[int]], rest: list[int]) -> tuple[dict[int, int], set[int]]:
-        """Place of each node among the large modules: their number, or that of the last one it depends on.
-
-        The nodes of the second answer lie between nodes of one module, directly or through each other. They go with
-        the module, as they fit neither before nor after it; each needs a node of the module or another such node.
-        """
+        """Place of each node among the large modules: their number, or that of the last one it depends on. The nodes of
+        the second answer lie between nodes of one module, directly or through each other. They go with the module, as
+        they fit neither before nor after it; each needs a node of the module or another such node."""
         slots = {i: slot for slot, unit in enumerate(units, 1) for i in unit}
         inside = set().union(*units)
         for i in rest:

@@ -29,7 +29,6 @@ class Draft:
 
     @property
     def label(self) -> str:
-        """How messages name the node."""
         return f"node {quoted(self.name or self.first_output)} ({quoted(self.op_type)[1:-1]})"
 
     @property
@@ -39,7 +38,6 @@ class Draft:
 
 
 def draft(proto: Any, index: int) -> Draft:
-    """Start a node from its NodeProto and its position in the model's list."""
     inputs, outputs = tuple(map(text, proto.input)), tuple(map(text, proto.output))
     return Draft(proto, index, text(proto.name), text(proto.op_type), inputs, outputs)
 
@@ -110,5 +108,4 @@ def unique_names(drafts: Sequence[Draft]) -> list[str]:
 
 
 def metadata(proto: Any) -> Mapping[str, str]:
-    """The ``metadata_props`` of a node."""
     return {text(entry.key): text(entry.value) for entry in proto.metadata_props}

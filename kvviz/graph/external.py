@@ -1,45 +1,73 @@
-"""External data: which file a weight may be read from, and whether it really holds what the model says."""
+"""External data: which file a weight may be read from, and whether it holds, and still holds, what the model says.
+
+Reading a mapped page that its file no longer has ends the process, with no exception that could be caught. So the
+length of a file is asked for again before what was mapped is used: when a weight is taken, and when a run starts.
+"""
 
 from __future__ import annotations
 
+import mmap
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath, PureWindowsPath
 from typing import Any
 
+import numpy as np
+
 from kvviz.errors import LoadError
-from kvviz.graph.data_files import DataFiles
 from kvviz.graph.names import quoted
+
+
+@dataclass(slots=True)
+class DataFiles:
+    label: str = ""
+    # path to the bytes that the file must have for all weights in it
+    needed: dict[str, int] = field(default_factory=dict)
+    _mapped: dict[str, mmap.mmap] = field(default_factory=dict)
+
+    def need(self, path: str, end: int) -> None:
+        """Note that a weight ends at this byte."""
+        self.needed[path] = max(end, self.needed.get(path, 0))
+
+    def read(self, path: str, offset: int, nbytes: int) -> np.ndarray:
+        """Bytes of a file as a read-only array over its mapping; a LoadError where the file has become too short."""
+        mapped = self._mapped.get(path)
+        if mapped is None:
+            with open(path, "rb") as file:
+                self._compare(path, file.seek(0, 2))
+                mapped = self._mapped[path] = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        self.check()
+        return np.ndarray((nbytes,), np.uint8, mapped, offset)
+
+    def check(self) -> None:
+        """Raise LoadError if a file that is mapped was cut short since; about a microsecond a file."""
+        for path, mapped in self._mapped.items():
+            # The file that was mapped, whatever has its name now: to replace a file by another one is no harm.
+            self._compare(path, mapped.size())
+
+    def _compare(self, path: str, size: int) -> None:
+        needed = self.needed.get(path, 0)
+        if size < needed:
+            raise LoadError(
+                f"the data file {quoted(path)} of {self.label} was cut short after the model was loaded: its weights "
+                f"need {needed:,} bytes and it has {size:,}; get it again and load the model anew"
+            )
+
 
 DEFAULT_LIMIT = 8 << 30
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where a model came from and what may be read for it.
+    """Where a model came from and what may be read for it."""
 
-    Attributes
-    ----------
-    label : str
-        Path or kind of the model, for messages.
-    folder : str or None
-        Folder that external data lies in; None where there is none (bytes, a proto).
-    real_folder : str or None
-        The folder that the model file itself is in once links are followed. Download caches keep model and data as
-        links into one folder, which is as good as the first.
-    limit : int
-        Largest size of one tensor, in bytes.
-    held : mapping
-        Location to tensor, for weights that exist in memory already.
-    files : DataFiles
-        The data files that were found, mapped when they are read first.
-    """
-
-    label: str
-    folder: str | None = None
+    label: str  # path or kind of the model, for messages
+    folder: str | None = None  # where external data lies; None for bytes and protos
+    # that of the model file once links are followed: download caches keep model and data as links into one folder
     real_folder: str | None = None
-    limit: int = DEFAULT_LIMIT
+    limit: int = DEFAULT_LIMIT  # largest size of one tensor, in bytes
+    # location to tensor, for weights that exist in memory already
     held: Mapping[str, Any] = field(default_factory=dict)
     files: DataFiles = field(default_factory=DataFiles)
 
@@ -48,27 +76,9 @@ class Source:
 
 
 def find_external(entries: Mapping[str, str], nbytes: int, what: str, source: Source) -> tuple[str, int]:
-    """The absolute path and the offset of a weight's external data.
-
-    The rules follow the ONNX specification: a relative path, inside the model's folder even after links are followed,
-    to a regular file that is long enough.
-
-    Parameters
-    ----------
-    entries : mapping of str to str
-        The ``external_data`` of the tensor: ``location``, ``offset`` and ``length`` (in bytes).
-    nbytes : int
-        Size that the tensor's shape and type need.
-    what : str
-        How messages name the tensor.
-    source : Source
-        The model it belongs to.
-
-    Raises
-    ------
-    LoadError
-        One of the rules is broken.
-    """
+    """The absolute path and the offset of a weight's external data, ``entries``. The rules follow the ONNX
+    specification: a relative path, inside the model's folder even after links are followed, to a regular file that is
+    long enough."""
     location = entries.get("location", "")
     if source.folder is None:
         raise LoadError(

@@ -12,8 +12,7 @@ from kvviz.errors import GraphError, LimitError, LoadError
 from kvviz.graph.attributes import attribute, constant, value_type
 from kvviz.graph.drafts import Draft, draft, free_names, in_running_order, metadata, own_names, unique_names
 from kvviz.graph.external import Source
-from kvviz.graph.function_expansion import extents
-from kvviz.graph.functions import FunctionKey, body_of_call, call_key, function_key, plain_domain
+from kvviz.graph.functions import FunctionKey, body_of_call, call_key, extents, function_key, plain_domain
 from kvviz.graph.model import Graph, Node, Value
 from kvviz.graph.module_paths import Scope, module_paths
 from kvviz.graph.names import quoted, text
@@ -35,15 +34,7 @@ MAX_COPIED = 1 << 30
 
 
 class Reader:
-    """Turns the graphs of one model into ``Graph`` objects.
-
-    Parameters
-    ----------
-    source : Source
-        The model, for messages and external data.
-    functions : iterable of onnx.FunctionProto
-        The model-local functions.
-    """
+    """Turns the graphs of one model into ``Graph`` objects."""
 
     def __init__(self, source: Source, functions: Iterable[Any] = ()) -> None:
         self.source = source
@@ -51,22 +42,7 @@ class Reader:
         self._copied = 0
 
     def main(self, model: Any, opsets: dict[str, int]) -> Graph:
-        """Read a model's main graph and all that it contains; ``Graph.proto`` holds the model.
-
-        Parameters
-        ----------
-        model : onnx.ModelProto
-            The model.
-        opsets : dict of str to int
-            Versions in force.
-
-        Raises
-        ------
-        GraphError
-            A cycle, a name that nothing or more than one thing makes, or a function that calls itself.
-        LoadError, LimitError
-            Damaged tensors and attributes, or more than the limits above.
-        """
+        """Read a model's main graph and all that it contains; ``Graph.proto`` holds the model."""
         self._check_extent(model.graph)
         return self._graph(model.graph, opsets, (), model)
 
@@ -128,7 +104,6 @@ class Reader:
         return weights
 
     def _declared(self, proto: Any, where: str) -> list[Value]:
-        """The inputs as the model lists them, weights among them included."""
         values: dict[str, Value] = {}
         for info in proto.input:
             name = text(info.name)
@@ -155,7 +130,6 @@ class Reader:
         return drafts
 
     def _fill(self, node: Draft, opsets: dict[str, int], visible: tuple[frozenset[str], ...]) -> None:
-        """Attributes, subgraphs and the function body of a node."""
         for proto in node.proto.attribute:
             name = text(proto.name)
             if proto.ref_attr_name:
@@ -173,7 +147,6 @@ class Reader:
             node.function = self._body(node, function, opsets)
 
     def _body(self, node: Draft, function: Any, opsets: dict[str, int]) -> Graph:
-        """The function's body as this node calls it."""
         key = function_key(function)
         for kind, formal, actual in (("input", function.input, node.inputs), ("output", function.output, node.outputs)):
             if len(actual) > len(formal):
@@ -225,7 +198,6 @@ class Reader:
 
 
 def read_opsets(imports: Iterable[Any]) -> dict[str, int]:
-    """Domain to version, from the opset imports of a model or function."""
     return {plain_domain(entry.domain): int(entry.version) for entry in imports}
 
 
@@ -233,15 +205,10 @@ def _number(amount: int) -> str:
     return f"{amount:,}" if amount < 10**15 else f"about 10^{len(str(amount)) - 1}"
 
 
-def node_proto(graph: Graph, node: Node) -> Any:
-    """The NodeProto behind a node, with the attribute references of a function body filled in.
+def graph_proto(graph: Graph) -> Any:
+    """The GraphProto behind a graph, with the attribute references of a function body filled in."""
+    return graph.proto.graph if isinstance(graph.proto, onnx.ModelProto) else graph.proto
 
-    Parameters
-    ----------
-    graph : Graph
-        The graph that the node is in.
-    node : Node
-        One of its nodes.
-    """
-    proto = graph.proto.graph if isinstance(graph.proto, onnx.ModelProto) else graph.proto
-    return proto.node[node.index]
+
+def node_proto(graph: Graph, node: Node) -> Any:
+    return graph_proto(graph).node[node.index]

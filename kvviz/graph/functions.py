@@ -1,12 +1,17 @@
-"""Model-local functions: the body of one call, with the call's own attributes put in."""
+"""Model-local functions: the body of one call, and how large a model becomes when every call is spelled out."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from copy import deepcopy
+from dataclasses import dataclass
 from typing import Any
 
 import onnx
 
-from kvviz.graph.names import text
+from kvviz.errors import GraphError
+from kvviz.graph.names import quoted, text
+from kvviz.graph.topological_order import find_cycle, topological
 
 FunctionKey = tuple[str, str, str]
 
@@ -17,7 +22,6 @@ def plain_domain(domain: str | bytes) -> str:
 
 
 def function_key(proto: Any) -> FunctionKey:
-    """(domain, name, overload) of a function."""
     return plain_domain(proto.domain), text(proto.name), text(proto.overload)
 
 
@@ -27,23 +31,11 @@ def call_key(node: Any) -> FunctionKey:
 
 
 def body_of_call(function: Any, call: Any) -> Any:
-    """The graph that a call of a model-local function runs.
+    """The graph that a call of a model-local function runs, with an input and an output for each that it declares.
 
     Attribute references (at any depth of subgraphs) take the value that the call gives, else the function's default,
     else they are left out, as the ONNX specification says. Inputs that the call leaves out become absent inputs
     (``""``) of the nodes that read them.
-
-    Parameters
-    ----------
-    function : onnx.FunctionProto
-        The function.
-    call : onnx.NodeProto
-        The node that calls it.
-
-    Returns
-    -------
-    onnx.GraphProto
-        Inputs and outputs by position, one for each that the function declares.
     """
     given = {a.name: a for a in function.attribute_proto}
     given |= {a.name: a for a in call.attribute}
@@ -74,17 +66,10 @@ def _resolve(graph: Any, given: dict[str, Any], absent: set[str]) -> None:
 
 
 def _resolved(attribute: Any, given: dict[str, Any]) -> Any | None:
-    if not attribute.ref_attr_name:
-        copy = onnx.AttributeProto()
-        copy.CopyFrom(attribute)
-        return copy
-    value = given.get(attribute.ref_attr_name)
-    if value is None:
-        return None
-    copy = onnx.AttributeProto()
-    copy.CopyFrom(value)
-    copy.name = attribute.name
-    return copy
+    value = deepcopy(given.get(attribute.ref_attr_name) if attribute.ref_attr_name else attribute)
+    if value is not None:
+        value.name = attribute.name
+    return value
 
 
 def subgraphs(attribute: Any) -> list[Any]:
@@ -97,3 +82,79 @@ def subgraphs(attribute: Any) -> list[Any]:
 def _defined(graph: Any) -> set[str]:
     names = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
     return names.union(*(node.output for node in graph.node))
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """What a graph or function comes to with all that it calls."""
+
+    nodes: int  # at any depth, each body once for each of its calls
+    calls: int = 0  # bodies among them
+    depth: int = 1  # graphs within each other
+
+
+@dataclass(frozen=True, slots=True)
+class _Own:
+    """What one graph or function says itself: nodes, levels of subgraphs, and calls with the level they stand at."""
+
+    nodes: int
+    depth: int
+    calls: tuple[tuple[FunctionKey, int], ...]
+
+
+def extents(graph: Any, functions: Mapping[FunctionKey, Any], label: str) -> tuple[Extent, dict[FunctionKey, Extent]]:
+    """Extent of a main graph, and of each function that it reaches, those that it calls first."""
+    main = _own(graph, functions)
+    own: dict[FunctionKey, _Own] = {}
+    waiting = [key for key, _ in main.calls]
+    while waiting:
+        key = waiting.pop()
+        if key not in own:
+            own[key] = _own(functions[key], functions)
+            waiting += [called for called, _ in own[key].calls]
+    found: dict[FunctionKey, Extent] = {}
+    for key in _callees_first(own, label):
+        found[key] = _sum(own[key], found)
+    return _sum(main, found), found
+
+
+def _own(root: Any, functions: Mapping[FunctionKey, Any]) -> _Own:
+    count, deepest = 0, 1
+    calls: list[tuple[FunctionKey, int]] = []
+    # Not by recursion: a proto in memory may nest thousands of levels.
+    stack = [(root, 1)]
+    while stack:
+        graph, depth = stack.pop()
+        count += len(graph.node)
+        deepest = max(deepest, depth)
+        for node in graph.node:
+            stack += [(inner, depth + 1) for attribute in node.attribute for inner in subgraphs(attribute)]
+            # Constant nodes become weights, whatever functions there are.
+            if functions and (node.op_type != "Constant" or plain_domain(node.domain)):
+                key = call_key(node)
+                if key in functions:
+                    calls.append((key, depth))
+    return _Own(count, deepest, tuple(calls))
+
+
+def _callees_first(own: Mapping[FunctionKey, _Own], label: str) -> list[FunctionKey]:
+    keys = list(own)
+    number = {key: str(i) for i, key in enumerate(keys)}
+    reads = [list(dict.fromkeys(number[called] for called, _ in own[key].calls)) for key in keys]
+    makes = [[number[key]] for key in keys]
+    order = topological(reads, makes)
+    if order is not None:
+        return [keys[i] for i in order]
+    circle = [keys[i] for i in reversed(find_cycle(reads, makes))]
+    names = [quoted(name)[1:-1] for _, name, _ in (*circle[:8], circle[0])]
+    more = f" ({len(circle) - 8} more functions lie between)" if len(circle) > 8 else ""
+    raise GraphError(f"function {quoted(circle[0][1])} of {label} calls itself: {' → '.join(names)}{more}")
+
+
+def _sum(own: _Own, found: Mapping[FunctionKey, Extent]) -> Extent:
+    called = [(found[key], depth) for key, depth in own.calls]
+    return Extent(
+        own.nodes + sum(extent.nodes for extent, _ in called),
+        len(called) + sum(extent.calls for extent, _ in called),
+        max([own.depth, *(depth + extent.depth for extent, depth in called)]),
+    )

@@ -102,7 +102,6 @@ def _read(proto: Any, source: Source, name: str | None) -> Graph:
 
 
 def _proto(model: Any, limit: int) -> tuple[Any, Source]:
-    """The model as protobuf, and where it came from."""
     if isinstance(model, onnx.ModelProto):
         return model, Source("the given ModelProto", limit=limit)
     # Whoever has such a model has imported onnx_ir; nobody else need wait for it.

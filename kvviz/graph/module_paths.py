@@ -26,17 +26,6 @@ def module_paths(
 ) -> list[Scope]:
     """Module path of every node of a graph, outermost module first; ``()`` where nothing tells.
 
-    Parameters
-    ----------
-    names : sequence of str
-        Node names.
-    inputs, outputs : sequence of sequence of str
-        Value names that each node reads and makes.
-    metadata : sequence of mapping
-        ``metadata_props`` of each node.
-
-    Notes
-    -----
     Sources, the first that says something wins: metadata of torch.onnx (``pkg.torch.onnx.name_scopes``), onnxscript
     (``pkg.onnxscript.name_scopes``) and ``namespace``; node names like ``/model/layers.0/mlp/MatMul``; value names of
     that kind. A node that says nothing takes the path that the nodes around it have in common.
@@ -48,13 +37,7 @@ def module_paths(
 
 
 def split_path(text: str) -> Scope:
-    """A module path as parts, a number kept with the part that it counts.
-
-    Examples
-    --------
-    >>> split_path("/model/layers.0/self_attn"), split_path("model.layers.0.mlp")
-    (('model', 'layers.0', 'self_attn'), ('model', 'layers.0', 'mlp'))
-    """
+    """A module path as parts, a number kept with the part that it counts: ``("model", "layers.0", "self_attn")``."""
     parts: list[str] = []
     separator = "/" if "/" in text else "."
     for part in text.split(separator):
@@ -155,13 +138,6 @@ def _neighbours(inputs: Sequence[Sequence[str]], outputs: Sequence[Sequence[str]
 
 
 def common_path(scopes: Sequence[Scope]) -> Scope:
-    """The longest path that all scopes begin with.
-
-    Examples
-    --------
-    >>> common_path([("model", "layers.0", "mlp"), ("model", "layers.0")])
-    ('model', 'layers.0')
-    """
     if not scopes:
         return ()
     low, high = min(scopes), max(scopes)

@@ -9,13 +9,7 @@ def text(name: str | bytes) -> str:
 
 
 def quoted(name: str, longest: int = 120) -> str:
-    """A name in quotes for messages: on one line, and without its middle where it is longer than ``longest``.
-
-    Examples
-    --------
-    >>> quoted("model/add"), len(quoted("n" * 10_000))
-    ("'model/add'", 123)
-    """
+    """A name in quotes for messages: on one line, and without its middle where it is longer than ``longest``."""
     if len(name) > longest:
         name = f"{name[: longest // 2]}…{name[-longest // 2 :]}"
     line = "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in name)

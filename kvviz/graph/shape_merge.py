@@ -6,31 +6,22 @@ checked strictly: a conflict is no error, it makes a dimension unknown.
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import Any
-
-import onnx
 
 
 def merge(declared: Any | None, inferred: Any | None) -> Any | None:
-    """What the model says of a value, completed by what was found out about it.
+    """What the model says of a value, completed by what was found out about it; neither is changed.
 
-    A declared dimension stays, but a number replaces a name. Where two numbers differ, all dimensions on which the
-    two do not agree become unknown; where the ranks differ, the shape does.
-
-    Parameters
-    ----------
-    declared, inferred : onnx.TypeProto or None
-        Neither is changed. Of the elements of an inferred sequence only the type is kept, not the shape.
-
-    Returns
-    -------
-    onnx.TypeProto or None
+    A declared dimension stays, but a number replaces a name. Where two numbers differ, all dimensions on which the two
+    do not agree become unknown; where the ranks differ, the shape does. Of the elements of an inferred sequence only
+    the type is kept.
     """
     if declared is None or declared.WhichOneof("value") is None:
         return None if inferred is None else _plain(inferred)
     if inferred is None or inferred.WhichOneof("value") != declared.WhichOneof("value"):
         return declared
-    merged = _copy(declared)
+    merged = deepcopy(declared)
     mine, theirs = tensor_of(merged), tensor_of(inferred)
     if mine is None or theirs is None:
         return merged
@@ -49,7 +40,7 @@ def merge(declared: Any | None, inferred: Any | None) -> Any | None:
 
 def union(one: Any, other: Any) -> Any:
     """A type that both are of: only dimensions on which both agree are known."""
-    both = _copy(one)
+    both = deepcopy(one)
     mine, theirs = tensor_of(both), tensor_of(other)
     if mine is None or theirs is None or not mine.HasField("shape"):
         return both
@@ -69,8 +60,7 @@ def tensor_of(proto: Any) -> Any | None:
 
 
 def without_shape(proto: Any) -> Any:
-    """The same type, of any shape."""
-    copy = _copy(proto)
+    copy = deepcopy(proto)
     tensor = tensor_of(copy)
     if tensor is not None:
         tensor.ClearField("shape")
@@ -81,14 +71,8 @@ def _plain(proto: Any) -> Any:
     """A type without the shapes of a sequence's elements."""
     if proto.WhichOneof("value") != "sequence_type":
         return proto
-    copy = _copy(proto)
+    copy = deepcopy(proto)
     copy.sequence_type.elem_type.CopyFrom(without_shape(proto.sequence_type.elem_type))
-    return copy
-
-
-def _copy(proto: Any) -> Any:
-    copy = onnx.TypeProto()
-    copy.CopyFrom(proto)
     return copy
 
 

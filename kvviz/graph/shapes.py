@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -20,7 +21,7 @@ from onnx import helper, numpy_helper, shape_inference
 from kvviz.graph import shapes_control
 from kvviz.graph.attributes import value_type
 from kvviz.graph.external import Source
-from kvviz.graph.from_onnx import node_proto
+from kvviz.graph.from_onnx import graph_proto, node_proto
 from kvviz.graph.model import Graph, Node, Value
 from kvviz.graph.shape_merge import merge
 
@@ -32,14 +33,10 @@ _SMALL = 1024
 class Rules:
     """What an inference knows beyond ONNX's schemas.
 
-    Attributes
-    ----------
-    extra : mapping of (str, str) to callable
-        (domain, operator) to ``rule(node, types, constant)``: one TypeProto or None an output. ``types`` has one
-        TypeProto or None an input; ``constant(position)`` gives a small constant input as an array, or None.
-    propagate : callable or None
-        ``propagate(node, types, known, constant)`` gives the value of output 0 where it follows from shapes;
-        ``known`` has what followed so of each input, or None.
+    ``extra`` maps (domain, operator) to ``rule(node, types, constant)``, which gives one TypeProto or None an output:
+    ``types`` has one an input, ``constant(position)`` gives a small constant input as an array, or None.
+    ``propagate(node, types, known, constant)`` gives the value of output 0 where it follows from shapes; ``known`` has
+    what followed so of each input, or None.
     """
 
     extra: Mapping[tuple[str, str], Callable[..., Sequence[Any]]] = field(default_factory=dict)
@@ -50,30 +47,9 @@ ONNX_RULES = Rules()
 
 
 def infer(graph: Graph, rules: Rules = ONNX_RULES) -> dict[Graph, dict[str, Value]]:
-    """What is known of every value of a graph and of all its subgraphs and function bodies.
-
-    Parameters
-    ----------
-    graph : Graph
-        A model's main graph.
-    rules : Rules
-        Operators that ONNX does not define, and propagation of values.
-
-    Returns
-    -------
-    dict of Graph to dict of str to Value
-        For each graph its own values by name, but not those that it captures.
-
-    Notes
-    -----
-    A declared name of a dimension stays although inference finds another; a number replaces a name; where two numbers
-    differ the dimension is unknown (onnxruntime 1.31; see `kvviz.graph.shape_merge`).
-
-    Examples
-    --------
-    >>> infer(graph)[graph]["hidden"].shape                                    # doctest: +SKIP
-    ('batch', 's', 64)
-    """
+    """What is known of every value of a model's graph and of all its subgraphs and function bodies, but not of
+    captures. A declared name of a dimension stays although inference finds another; a number replaces a name; where two
+    numbers differ the dimension is unknown (onnxruntime 1.31; see `kvviz.graph.shape_merge`)."""
     walk = _Walk(rules, graph)
     walk.graph(graph, _numbered(graph), {}, {})
     source = Source(graph.source)
@@ -85,7 +61,7 @@ def infer(graph: Graph, rules: Rules = ONNX_RULES) -> dict[Graph, dict[str, Valu
 
 def _numbered(graph: Graph) -> list[Any]:
     """Types of the main graph's inputs, with numbers where the graph has them and its file has not."""
-    declared = {value.name: value.type for value in _graph_proto(graph).input}
+    declared = {value.name: value.type for value in graph_proto(graph).input}
     found: list[Any] = []
     for value in graph.inputs:
         proto = declared.get(value.name)
@@ -93,20 +69,14 @@ def _numbered(graph: Graph) -> list[Any]:
         numbers = [(axis, n) for axis, n in enumerate(value.shape or ()) if isinstance(n, int)]
         free = [(axis, n) for axis, n in numbers if axis < len(dims) and not dims[axis].HasField("dim_value")]
         if proto is not None and free:
-            proto = onnx.TypeProto.FromString(proto.SerializeToString())
+            proto = deepcopy(proto)
             for axis, n in free:
                 proto.tensor_type.shape.dim[axis].dim_value = n
         found.append(proto if free else None)
     return found
 
 
-def _graph_proto(graph: Graph) -> Any:
-    return graph.proto.graph if isinstance(graph.proto, onnx.ModelProto) else graph.proto
-
-
 class _Walk:
-    """One inference: its rules, and what it found so far."""
-
     def __init__(self, rules: Rules, main: Graph) -> None:
         self.rules = rules
         self.found: dict[Graph, dict[str, Any]] = {}
@@ -117,7 +87,7 @@ class _Walk:
     ) -> list[Any]:
         """Infer one graph; ``arguments`` are the types of its inputs as far as its caller knows them."""
         own = self.found.setdefault(graph, {})
-        proto = _graph_proto(graph)
+        proto = graph_proto(graph)
         for value in (*proto.input, *proto.output, *proto.value_info):
             own[value.name] = merge(value.type if value.HasField("type") else None, own.get(value.name))
         for value, given in zip(graph.inputs, arguments):
@@ -158,7 +128,8 @@ class _Walk:
             return []
         proto = node_proto(scope.graph, node)
         if tuple(proto.input) != node.inputs:
-            proto = _rewired(proto, node)
+            proto = deepcopy(proto)
+            proto.input[:] = node.inputs
         imports = [helper.make_opsetid(domain, version) for domain, version in scope.graph.opsets.items()]
         try:
             found = shape_inference.infer_node_outputs(
@@ -215,13 +186,6 @@ def _weight_type(graph: Graph, name: str) -> Any:
     value = _weight(graph, name)
     code = helper.np_dtype_to_tensor_dtype(value.dtype) if value.dtype is not None else 0
     return helper.make_tensor_type_proto(code, value.shape)
-
-
-def _rewired(proto: Any, node: Node) -> Any:
-    copy = onnx.NodeProto()
-    copy.CopyFrom(proto)
-    copy.input[:] = node.inputs
-    return copy
 
 
 @lru_cache(maxsize=1024)

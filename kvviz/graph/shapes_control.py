@@ -15,19 +15,11 @@ Walk = Callable[[Graph, Sequence[Any]], list[Any]]
 
 
 def infer(node: Node, types: Sequence[Any], walk: Walk) -> list[Any]:
-    """Types of the outputs of a control node.
+    """Types of the outputs of a control node; ``walk(body, types)`` infers a body and gives the types of its outputs.
 
     Rules of ONNX If-1…25, Loop-1…25 and Scan-8…25: branches of an If agree on what both say; what a Loop carries has
     any shape, inside and outside, but for what the body declares; its scans have a new first dimension of unknown
     length, those of a Scan have the length of what is scanned.
-
-    Parameters
-    ----------
-    node : Node
-    types : sequence of onnx.TypeProto or None
-        One an input.
-    walk : callable
-        ``walk(body, types)`` infers a body and gives the types of its outputs.
     """
     if node.op_type == "If":
         branches = [walk(node.subgraphs[name], []) for name in ("then_branch", "else_branch") if name in node.subgraphs]
@@ -80,11 +72,8 @@ _Dimension = onnx.TensorShapeProto.Dimension
 
 def _dim(proto: Any | None, axis: int) -> Any | None:
     tensor = None if proto is None else tensor_of(proto)
-    return (
-        tensor.shape.dim[axis]
-        if tensor is not None and -len(tensor.shape.dim) <= axis < len(tensor.shape.dim)
-        else None
-    )
+    dims = () if tensor is None else tensor.shape.dim
+    return dims[axis] if -len(dims) <= axis < len(dims) else None
 
 
 def _common(dims: Sequence[Any]) -> Any:

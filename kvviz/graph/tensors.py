@@ -12,8 +12,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from kvviz.errors import LimitError, LoadError
-from kvviz.graph.data_files import DataFiles
-from kvviz.graph.external import Source, find_external
+from kvviz.graph.external import DataFiles, Source, find_external
 from kvviz.graph.model import Value
 from kvviz.graph.names import quoted, text
 
@@ -26,36 +25,17 @@ _PACKED |= {code: 6 for name, code in _T.DataType.items() if name.startswith("FL
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """A weight that was checked but perhaps not read yet.
-
-    Attributes
-    ----------
-    value : Value
-        Name, element type and shape.
-    nbytes : int
-        Size in the model's own encoding (two 4-bit elements a byte), in bytes.
-    read : callable
-        Gives the array.
-    files : DataFiles or None
-        What the array lies in, where that is a mapped file.
-    """
+    """A weight that was checked but perhaps not read yet."""
 
     value: Value
-    nbytes: int
+    nbytes: int  # size in the model's own encoding (two 4-bit elements a byte)
     read: Callable[[], np.ndarray]
-    files: DataFiles | None = None
+    files: DataFiles | None = None  # what the array lies in, where that is a mapped file
 
 
 @dataclass(slots=True)
 class Weights(Mapping[str, np.ndarray]):
-    """Mapping of weight names to read-only arrays; each is read on first use and then kept.
-
-    Examples
-    --------
-    >>> weights = Weights({"w": held("w", np.ones(3))})
-    >>> weights["w"].flags.writeable
-    False
-    """
+    """Mapping of weight names to read-only arrays; each is read on first use and then kept."""
 
     tensors: dict[str, Tensor] = field(default_factory=dict)
     _arrays: dict[str, np.ndarray] = field(default_factory=dict)
@@ -87,7 +67,6 @@ class Weights(Mapping[str, np.ndarray]):
 
 
 def frozen(array: np.ndarray) -> np.ndarray:
-    """The array itself or a view of it that cannot be written through; never a copy."""
     if array.flags.writeable:
         array = array.view()
         array.flags.writeable = False
@@ -112,28 +91,8 @@ def element_type(code: int, what: str, source: Source) -> np.dtype | None:
 
 
 def read_tensor(proto: Any, source: Source, what: str = "", name: str = "") -> Tensor:
-    """Check a TensorProto and give it as a weight.
-
-    Nothing is read from external files here, but their existence, place and size are checked.
-
-    Parameters
-    ----------
-    proto : onnx.TensorProto
-        The tensor.
-    source : Source
-        Where the model came from, and the size limit.
-    what : str
-        How messages name the tensor; its own name by default.
-    name : str
-        Name of the weight; the tensor's own name by default.
-
-    Raises
-    ------
-    LoadError
-        Data and shape disagree, or external data is missing, unsafe or too short.
-    LimitError
-        The declared size passes ``source.limit``.
-    """
+    """Check a TensorProto and give it as a weight. Nothing is read from external files here, but their existence, place
+    and size are checked."""
     what = what or f"weight {quoted(text(proto.name))}"
     dims = tuple(proto.dims)
     dtype = element_type(proto.data_type, what, source)

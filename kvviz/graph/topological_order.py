@@ -4,74 +4,42 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
+from graphlib import CycleError, TopologicalSorter
+
+Names = Sequence[Sequence[str]]
 
 
-def topological(reads: Sequence[Sequence[str]], makes: Sequence[Sequence[str]]) -> list[int] | None:
-    """Order in which nodes can run.
-
-    Among the nodes that could come next the earliest of the given order does, so a list that is sorted already stays
-    as it is. Names that no node makes are taken as given.
-
-    Parameters
-    ----------
-    reads, makes : sequence of sequence of str
-        Value names that each node reads and makes.
-
-    Returns
-    -------
-    list of int or None
-        Positions in running order, or None where the nodes depend on each other in a circle.
-
-    Examples
-    --------
-    >>> topological([["b"], ["x"]], [["c"], ["b"]])
-    [1, 0]
-    """
-    waits, followers = _dependencies(reads, makes)
-    left = [len(w) for w in waits]
-    ready = [i for i, count in enumerate(left) if not count]
+def topological(reads: Names, makes: Names) -> list[int] | None:
+    """Order in which nodes can run, by the value names they read and make; None where they depend on each other in a
+    circle. Among the nodes that could come next the earliest of the given order does, so a list that is sorted already
+    stays as it is. Names that no node makes are taken as given."""
+    sorter = _sorter(reads, makes)
+    try:
+        sorter.prepare()
+    except CycleError:
+        return None
+    ready = list(sorter.get_ready())
+    heapq.heapify(ready)
     order: list[int] = []
     while ready:
-        i = heapq.heappop(ready)
-        order.append(i)
-        for j in followers[i]:
-            left[j] -= 1
-            if not left[j]:
-                heapq.heappush(ready, j)
-    return order if len(order) == len(left) else None
+        order.append(heapq.heappop(ready))
+        sorter.done(order[-1])
+        for node in sorter.get_ready():
+            heapq.heappush(ready, node)
+    return order
 
 
-def find_cycle(reads: Sequence[Sequence[str]], makes: Sequence[Sequence[str]]) -> list[int]:
-    """Positions of nodes along one circle; empty where there is none."""
-    waits, followers = _dependencies(reads, makes)
-    left = [len(w) for w in waits]
-    ready = [i for i, count in enumerate(left) if not count]
-    while ready:
-        for j in followers[ready.pop()]:
-            left[j] -= 1
-            if not left[j]:
-                ready.append(j)
-    stuck = {i for i, count in enumerate(left) if count}
-    if not stuck:
-        return []
-    # Every stuck node waits for a stuck node, so walking back must meet a node twice.
-    path: list[int] = []
-    seen: dict[int, int] = {}
-    node = min(stuck)
-    while node not in seen:
-        seen[node] = len(path)
-        path.append(node)
-        node = min(waits[node] & stuck)
-    return path[seen[node] :][::-1]
+def find_cycle(reads: Names, makes: Names) -> list[int]:
+    """Positions of nodes along one circle, each before one that waits for it, the first node last; empty for none."""
+    try:
+        _sorter(reads, makes).prepare()
+    except CycleError as error:
+        circle: list[int] = error.args[1][:-1]
+        last = circle.index(min(circle)) + 1
+        return circle[last:] + circle[:last]
+    return []
 
 
-def _dependencies(
-    reads: Sequence[Sequence[str]], makes: Sequence[Sequence[str]]
-) -> tuple[list[set[int]], list[list[int]]]:
+def _sorter(reads: Names, makes: Names) -> TopologicalSorter[int]:
     maker = {name: i for i, names in enumerate(makes) for name in names if name}
-    waits = [{maker[name] for name in names if name in maker} for names in reads]
-    followers: list[list[int]] = [[] for _ in waits]
-    for i, w in enumerate(waits):
-        for j in w:
-            followers[j].append(i)
-    return waits, followers
+    return TopologicalSorter({i: {maker[name] for name in names if name in maker} for i, names in enumerate(reads)})

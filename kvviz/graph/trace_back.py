@@ -32,34 +32,16 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """What made a value, once views are looked through.
-
-    Attributes
-    ----------
-    frame : Frame
-        Where it was made.
-    node : Node or None
-        The node that made it; None for a weight or an input of the main graph.
-    chain : tuple of Node
-        The views between it and the value, last one first.
-    roots : tuple of (str, bool)
-        Inputs of the main graph that it carries on, each with whether only a part (a slice) of it.
-    axis : int or None
-        Axis of the node's output along which rows are added or written.
-    protocol : str
-        ``"growing"``, ``"static"``, ``"window"``, ``"state"``; ``"pass"`` for an input passed through and ``""`` for a
-        value that carries nothing on.
-    evidence : str
-        How much the operator alone says: ``"op"`` where it exists to write caches, ``"append"`` where something
-        computed is appended to an input, ``""`` where names must agree.
-    """
+    """What made a value, once views are looked through."""
 
     frame: Frame
-    node: Node | None
-    chain: tuple[Node, ...]
+    node: Node | None  # None for a weight or an input of the main graph
+    chain: tuple[Node, ...]  # the views between it and the value, last one first
+    # inputs of the main graph that it carries on, each with whether only a part (a slice) of it
     roots: tuple[tuple[str, bool], ...] = ()
-    axis: int | None = None
-    protocol: str = ""
+    axis: int | None = None  # axis of the node's output along which rows are added or written
+    protocol: str = ""  # as of a CachePair; ``"pass"`` for an input passed through, ``""`` for what carries nothing on
+    # ``"op"``: it exists to write caches; ``"append"``: it appends to an input; ``""``: names must agree
     evidence: str = ""
 
     @property

@@ -13,20 +13,7 @@ from kvviz.memory.storage import Storage
 
 
 class Pool:
-    """Freed storages of one run.
-
-    Parameters
-    ----------
-    smallest : int
-        Requests and storages below this many bytes bypass the pool.
-
-    Attributes
-    ----------
-    shelves : dict of int to list of (int, int, Storage)
-        Freed storages of each kind, with size and a number in the order of coming; sorted.
-    dropped : set of int
-        Ids of storages that do not come back to the pool.
-    """
+    """Freed storages of one run; those below ``smallest`` bytes bypass the pool."""
 
     __slots__ = ("_kept", "dropped", "hits", "misses", "shelves", "smallest")
 
@@ -51,19 +38,16 @@ class Pool:
         return None if array.nbytes < self.smallest else (0, array.nbytes)
 
     def has(self, array: np.ndarray) -> bool:
-        """Whether there is a free storage that holds an array."""
         asked = self.asked(array)
         kept = [] if asked is None else self.shelves.get(asked[0], [])
         # The last one is the largest.
         return asked is not None and bool(kept) and kept[-1][0] >= asked[1]
 
     def give(self, storage: Storage) -> None:
-        """Keep a dead storage for later."""
         if storage.capacity >= max(self.smallest, 1) and storage.id not in self.dropped:
             self.keep(0, storage.capacity, storage)
 
     def keep(self, shelf: int, size: int, storage: Storage) -> None:
-        """Put a storage among those of one kind."""
         self._kept += 1
         insort(self.shelves.setdefault(shelf, []), (size, self._kept, storage))
 

@@ -31,47 +31,25 @@ class Room:
 
 
 class Storage:
-    """One block of memory.
-
-    Attributes
-    ----------
-    id : int
-        Number shown as ``B12``.
-    capacity : int
-        Size in bytes, reserved room included.
-    root : object
-        The array at the bottom of every view's base chain; None for sequences and once the storage is dead.
-    origin : str
-        ``"weights"``, ``"caller"`` (borrowed), ``"donated"``, ``"run"`` or ``"pool"``.
-    owned : bool
-        The run may overwrite it once nobody else reads it.
-    holders : int
-        See the module's invariant.
-    generation : int
-        How often its contents were overwritten in place.
-    room : Room or None
-        Where values may grow, for a block made by `reserve`.
-    parts : tuple of Storage
-        For a sequence: the storages of its elements, each held once.
-    whole : bool
-        The run was given all of it; False where a caller donated a part of a larger array.
-    """
+    """One block of memory. ``root`` is the array at the bottom of every view's base chain, None for sequences and once
+    the storage is dead. ``origin`` is ``"weights"``, ``"caller"`` (borrowed), ``"donated"``, ``"run"`` or ``"pool"``.
+    For ``holders`` see the module's invariant."""
 
     __slots__ = ("capacity", "generation", "holders", "id", "origin", "owned", "parts", "room", "root", "whole")
 
     def __init__(
         self, id: int, capacity: int, root: Any, origin: str = "run", owned: bool = True, holders: int = 0
     ) -> None:
-        self.id = id
-        self.capacity = capacity
+        self.id = id  # shown as ``B12``
+        self.capacity = capacity  # bytes, reserved room included
         self.root = root
         self.origin = origin
-        self.owned = owned
+        self.owned = owned  # the run may overwrite it once nobody else reads it
         self.holders = holders
-        self.generation = 0
-        self.room: Room | None = None
-        self.parts: tuple[Storage, ...] = ()
-        self.whole = True
+        self.generation = 0  # how often its contents were overwritten in place
+        self.room: Room | None = None  # where values may grow, for a block made by `reserve`
+        self.parts: tuple[Storage, ...] = ()  # for a sequence: the storages of its elements, each held once
+        self.whole = True  # the run was given all of it; False where a caller donated a part of a larger array
 
     def __repr__(self) -> str:
         generation = f".{self.generation}" if self.generation else ""
@@ -182,10 +160,8 @@ def address(array: np.ndarray) -> int:
 
 
 def offset_in(storage: Storage, value: np.ndarray) -> int:
-    """Bytes from the start of a storage to a value.
-
-    0 where NumPy has the value elsewhere: a runtime may show it as a view that NumPy had to copy.
-    """
+    """Bytes from the start of a storage to a value. 0 where NumPy has the value elsewhere: a runtime may show it as a
+    view that NumPy had to copy."""
     root = storage.root
     if value is root or not value.size or not isinstance(root, np.ndarray):
         return 0
@@ -194,11 +170,9 @@ def offset_in(storage: Storage, value: np.ndarray) -> int:
 
 
 def _place_of_pointer() -> int:
-    """Where in an array object its pointer to the data lies; 0 if it is not where NumPy's C interface puts it.
-
-    That is right behind the head of every object. It is looked at some hundred times a decode step, and asking
-    ``__array_interface__`` takes twenty times as long. Other implementations of Python, and debug builds, are asked.
-    """
+    """Where in an array object its pointer to the data lies; 0 if it is not where NumPy's C interface puts it. That is
+    right behind the head of every object. It is looked at some hundred times a decode step, and asking
+    ``__array_interface__`` takes twenty times as long. Other implementations of Python, and debug builds, are asked."""
     head = object.__basicsize__
     if sys.implementation.name != "cpython" or np.ndarray.__basicsize__ < 2 * head:
         return 0

@@ -1,17 +1,19 @@
-"""Activations of one tensor, and the gates that multiply two."""
+"""Activations of one tensor, Softmax and its kin in both meanings of ``axis``, and the gates that multiply two."""
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 
 from kvviz.errors import OpError
+from kvviz.ops.arguments import counted
 from kvviz.ops.numeric import blank, constant, contiguous, in_float32, keeps, spreads
 from kvviz.ops.registry import op
 
 
 @op("Relu", overwrites=(0,))
 def relu(x, *, out=None):
-    """The larger of ``x`` and 0."""
     y = np.maximum(x, constant(0, x.dtype), out=out)
     return y if y.flags.c_contiguous else y.copy()
 
@@ -30,7 +32,6 @@ def sigmoid(x, *, out=None):
 
 @op("Swish", since=24, overwrites=(0,))
 def swish(x, *, alpha=1.0, out=None):
-    """x σ(αx)."""
     char = x.dtype.char
     if char not in "fd":
         return in_float32(swish, x, alpha=alpha, out=out)
@@ -59,13 +60,11 @@ def swiglu(gate, value, *, alpha=1.0, out=None):
 
 @op("LeakyRelu", overwrites=(0,))
 def leaky_relu(x, *, alpha=0.01, out=None):
-    """``x``, or αx where that is negative."""
     return _sloped(x, np.asarray(alpha, x.dtype), out)
 
 
 @op("PRelu", since=7, overwrites=(0,), fits=keeps)
 def prelu(x, slope, *, out=None):
-    """``x``, or its product with a slope that broadcasts to it where ``x`` is negative."""
     if slope.ndim > x.ndim or spreads([x, slope], 0, {}):
         raise OpError(f"a slope of shape {slope.shape} does not broadcast to {x.shape}")
     return _sloped(x, slope, out)
@@ -84,19 +83,16 @@ def _put(y, values, where):
 
 @op("Elu", overwrites=(0,))
 def elu(x, *, alpha=1.0, out=None):
-    """``x``, or α(exp(x) - 1) where that is negative."""
     return _exponential(x, 1.0, alpha, 1.0, out)
 
 
 @op("Celu", since=12, overwrites=(0,))
 def celu(x, *, alpha=1.0, out=None):
-    """``x``, or α(exp(x / α) - 1) where that is negative."""
     return _exponential(x, alpha, alpha, 1.0, out)
 
 
 @op("Selu", since=6, overwrites=(0,))
 def selu(x, *, alpha=1.6732631921768188, gamma=1.0507010221481323, out=None):
-    """γ times Elu."""
     return _exponential(x, 1.0, alpha, gamma, out)
 
 
@@ -113,7 +109,6 @@ def _exponential(x, divisor, alpha, gamma, out):
 
 @op("ThresholdedRelu", since=10, overwrites=(0,))
 def thresholded_relu(x, *, alpha=1.0, out=None):
-    """``x`` where it is above α, else 0."""
     low = np.logical_not(np.greater(x, np.asarray(alpha, x.dtype)))
     return _put(x.copy() if out is None else out, np.zeros((), x.dtype), low)
 
@@ -133,7 +128,6 @@ def shrink(x, *, bias=0.0, lambd=0.5, out=None):
 
 @op("HardSigmoid", overwrites=(0,))
 def hard_sigmoid(x, *, alpha=0.2, beta=0.5, out=None):
-    """αx + β within [0, 1]."""
     if x.dtype.char not in "fd":
         return in_float32(hard_sigmoid, x, alpha=alpha, beta=beta, out=out)
     y = np.multiply(x, alpha, blank(x) if out is None else out)
@@ -144,7 +138,6 @@ def hard_sigmoid(x, *, alpha=0.2, beta=0.5, out=None):
 
 @op("HardSwish", since=14, overwrites=(0,))
 def hard_swish(x, *, out=None):
-    """x times (x / 6 + 1/2) within [0, 1]."""
     if x.dtype.char not in "fd":
         return in_float32(hard_swish, x, out=out)
     t = hard_sigmoid(x, alpha=1 / 6, beta=0.5)
@@ -161,7 +154,6 @@ def softplus(x, *, out=None):
 
 @op("Softsign", overwrites=(0,))
 def softsign(x, *, out=None):
-    """x / (1 + |x|)."""
     if x.dtype.char not in "fd":
         return in_float32(softsign, x, out=out)
     t = np.absolute(x, blank(x))
@@ -171,9 +163,68 @@ def softsign(x, *, out=None):
 
 @op("Mish", since=18, overwrites=(0,))
 def mish(x, *, out=None):
-    """x tanh(softplus(x))."""
     if x.dtype.char not in "fd":
         return in_float32(mish, x, out=out)
     t = np.logaddexp(x, 0.0, blank(x))
     np.tanh(t, t)
     return np.multiply(x, t, t if out is None else out)
+
+
+_largest = np.maximum.reduce
+_sum = np.add.reduce
+
+
+def _flattened(kernel):
+    """The meaning up to opset 12: the tensor counts as a matrix, split before ``axis`` (1 by default)."""
+
+    def flat(x, *, axis=1, out=None):
+        axis = counted(axis, x.ndim) if x.ndim else 0
+        matrix = (math.prod(x.shape[:axis]), math.prod(x.shape[axis:]))
+        y = kernel(x.reshape(matrix), axis=1, out=None if out is None else out.reshape(matrix))
+        return y.reshape(x.shape) if out is None else out
+
+    flat.__name__ = f"flat_{kernel.__name__}"
+    return flat
+
+
+@op("Softmax", since=13, overwrites=(0,))
+def softmax(x, *, axis=-1, out=None):
+    """Exponentials along one axis, scaled to the sum 1. A row of -inf gives NaN, as ONNX has it. float16 is computed in
+    float16, as the node tests of ONNX expect it."""
+    if x.dtype.char not in "efd":
+        return in_float32(softmax, x, axis=axis, out=out)
+    y = blank(x) if out is None else out
+    if not x.size:
+        return y
+    np.subtract(x, _largest(x, axis, None, None, True), y)
+    np.exp(y, y)
+    return np.divide(y, _sum(y, axis, None, None, True), y)
+
+
+@op("LogSoftmax", since=13, overwrites=(0,))
+def log_softmax(x, *, axis=-1, out=None):
+    """Logarithm of softmax, without the detour over numbers that underflow."""
+    if x.dtype.char not in "fd":
+        return in_float32(log_softmax, x, axis=axis, out=out)
+    y = blank(x) if out is None else out
+    if not x.size:
+        return y
+    np.subtract(x, _largest(x, axis, None, None, True), y)
+    return np.subtract(y, np.log(_sum(np.exp(y), axis, None, None, True)), y)
+
+
+@op("Hardmax", since=13, overwrites=(0,))
+def hardmax(x, *, axis=-1, out=None):
+    """1 at the first of the largest elements along one axis, else 0."""
+    y = blank(x) if out is None else out
+    if not x.size:
+        return y
+    first = np.expand_dims(x.argmax(axis), axis)
+    y[...] = 0
+    np.put_along_axis(y, first, np.ones((), x.dtype), axis)
+    return y
+
+
+op("Softmax", since=1, overwrites=(0,))(_flattened(softmax))
+op("LogSoftmax", since=1, overwrites=(0,))(_flattened(log_softmax))
+op("Hardmax", since=1, overwrites=(0,))(_flattened(hardmax))

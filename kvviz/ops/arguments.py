@@ -1,29 +1,17 @@
-"""How kernels read small integer arguments: axes, shapes and lengths that arrive as tensors or as attributes."""
+"""How kernels read small integer arguments (axes, shapes, lengths), and the size that no single tensor may have."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 import numpy as np
 
-from kvviz.errors import OpError
+from kvviz.errors import LimitError, OpError
 
 
 def ints(tensor: np.ndarray | None, attribute: Iterable[int] | int | None = None) -> list[int] | None:
-    """The integers of an argument that is an input in some opsets and an attribute in others.
-
-    Parameters
-    ----------
-    tensor : ndarray or None
-        The input form; a scalar counts as one integer.
-    attribute : iterable of int, int or None
-        The attribute form, used where the input is absent.
-
-    Returns
-    -------
-    list of int or None
-        None when both are absent.
-    """
+    """The integers of an argument that is an input in some opsets and an attribute in others."""
     if tensor is not None:
         values = tensor.tolist()
         return values if isinstance(values, list) else [values]
@@ -40,26 +28,14 @@ def scalar(tensor: np.ndarray, what: str) -> int | float:
 
 
 def counted(axis: int, rank: int, what: str = "axis") -> int:
-    """An axis counted from 0; negative ones count from the end.
-
-    Raises
-    ------
-    OpError
-        When the axis lies outside ``[-rank, rank - 1]``.
-    """
+    """An axis counted from 0; negative ones count from the end."""
     if not -rank <= axis < rank:
         raise OpError(f"{what} {axis} is out of range for a tensor of rank {rank}")
     return axis + rank if axis < 0 else axis
 
 
 def distinct(axes: Iterable[int], rank: int, what: str = "axes") -> list[int]:
-    """Axes counted from 0, each once, in the order given.
-
-    Raises
-    ------
-    OpError
-        When one is out of range or named twice.
-    """
+    """Axes counted from 0, each once, in the order given."""
     result = [counted(axis, rank, what) for axis in axes]
     if len(set(result)) != len(result):
         raise OpError(f"{what} {result} name one axis twice")
@@ -67,13 +43,19 @@ def distinct(axes: Iterable[int], rank: int, what: str = "axes") -> list[int]:
 
 
 def same_batch(lengths: np.ndarray, batch: int, what: str) -> list[int]:
-    """One integer a batch entry.
-
-    Raises
-    ------
-    OpError
-        When the tensor does not hold ``batch`` numbers.
-    """
+    """One integer a batch entry."""
     if lengths.size != batch:
         raise OpError(f"{what} holds {lengths.size} numbers for a batch of {batch}: give one for each entry")
     return lengths.reshape(-1).tolist()
+
+
+MAX_BYTES = 1 << 33
+"""8 GiB, as for a tensor of a model that is loaded."""
+
+
+def check_size(shape: Iterable[int], dtype: np.dtype) -> None:
+    """Refuse a tensor that would only end in swapping, or in a MemoryError much later."""
+    lengths = tuple(shape)
+    size = math.prod(lengths) * dtype.itemsize
+    if size > MAX_BYTES:
+        raise LimitError(f"a tensor of shape {lengths} would take {size:,} bytes; the limit is {MAX_BYTES:,}")

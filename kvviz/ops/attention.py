@@ -64,34 +64,14 @@ def attention(
 ):
     """Scaled dot product attention, with the cache inside (past and present) or outside (``nonpad_kv_seqlen``).
 
-    Parameters
-    ----------
-    query, key, value : ndarray
-        ``(batch, heads, length, size)``, or ``(batch, length, heads·size)`` with both head counts as attributes.
-    attn_mask : ndarray, optional
-        Boolean (true: may be seen) or additive; broadcasts to ``(batch, heads, queries, keys)``. From opset 24 on it
-        may be shorter on the last axis and then hides the keys that it does not reach.
-    past_key, past_value : ndarray, optional
-        ``(batch, key heads, past length, size)``; key and value are then appended to them. Both, and both presents as
-        outputs, or none.
-    nonpad_kv_seqlen : ndarray of int64, optional
-        ``(batch,)``: rows of key and value that hold tokens, the ones just written included. The text forbids the
-        presents as outputs then; onnxruntime and exporters allow them (they are key and value), and so do we.
-    grown : tuple of ndarray or None, optional
-        Presents whose first rows are the pasts already.
+    From opset 24 on ``attn_mask`` may be shorter on the last axis and then hides the keys that it does not reach. With
+    ``nonpad_kv_seqlen`` the text forbids the presents as outputs; onnxruntime and exporters allow them (they are key
+    and value), and so do we. ``grown`` are presents whose first rows are the pasts already. A query that sees no key
+    gives zeros.
 
-    Returns
-    -------
-    tuple of ndarray
-        ``Y``, the presents, and where asked for the product of queries and keys: raw (mode 0), after the soft cap (1),
-        with the mask (2), or the probabilities (3). A query that sees no key gives zeros.
-
-    Raises
-    ------
-    OpError
-        A combination that the text or onnxruntime 1.31 forbids. Where the two differ in what they compute, the text is
-        followed: one query behind a past is causal as well (onnxruntime lets it see all keys), and hidden keys have
-        -inf in mode 2 (in onnxruntime the lowest number).
+    Combinations that the text or onnxruntime 1.31 forbids are refused. Where the two differ in what they compute, the
+    text is followed: one query behind a past is causal as well (onnxruntime lets it see all keys), and hidden keys have
+    -inf in mode 2 (in onnxruntime the lowest number).
     """
     q, k, v = _by_head(query, key, value, q_num_heads, kv_num_heads)
     _check(q, k, v, past_key, past_value, nonpad_kv_seqlen, n_outputs)

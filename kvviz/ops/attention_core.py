@@ -26,17 +26,14 @@ def to_heads(x: np.ndarray, heads: int, name: str) -> np.ndarray:
 
 
 def from_heads(x: np.ndarray) -> np.ndarray:
-    """The inverse of ``to_heads``, in C order."""
     batch, heads, length, size = x.shape
     return x.transpose(0, 2, 1, 3).reshape(batch, length, heads * size)
 
 
 def scores(q: np.ndarray, k: np.ndarray, scale: float) -> np.ndarray:
-    """Scaled products of queries and keys, ``(batch, query heads, queries, keys)``.
-
-    Query heads that share a key head are folded into the rows of one product, so keys are never repeated in memory.
-    Half precisions follow ONNX step by step: √scale into both sides, the product rounded once.
-    """
+    """Scaled products of queries and keys, ``(batch, query heads, queries, keys)``. Query heads that share a key head
+    are folded into the rows of one product, so keys are never repeated in memory. Half precisions follow ONNX step by
+    step: √scale into both sides, the product rounded once."""
     batch, heads, length, size = q.shape
     shared = k.shape[1]
     if q.dtype.itemsize < 4:
@@ -76,7 +73,6 @@ def weigh(p: np.ndarray, v: np.ndarray) -> np.ndarray:
 
 
 def cap(x: np.ndarray, softcap: float) -> np.ndarray:
-    """``softcap · tanh(x / softcap)``, in place."""
     limit = x.dtype.type(softcap)
     x /= limit
     np.tanh(x, out=x)
@@ -85,17 +81,8 @@ def cap(x: np.ndarray, softcap: float) -> np.ndarray:
 
 
 def softmax_rows(x: np.ndarray, guarded: bool, sink: np.ndarray | None = None) -> np.ndarray:
-    """Softmax of the last axis, in place.
-
-    Parameters
-    ----------
-    x : ndarray
-        Scores; a hidden key has -inf.
-    guarded : bool
-        Whether a row may be -inf throughout; it then becomes 0 and not NaN.
-    sink : ndarray, optional
-        One more score a row that takes its share and gives no value; broadcasts to the row maxima.
-    """
+    """Softmax of the last axis, in place. ``guarded``: a row may be -inf throughout; it then becomes 0 and not NaN.
+    ``sink``: one more score a row that takes its share and gives no value."""
     if x.shape[-1] == 0:
         return x
     top = np.maximum.reduce(x, axis=-1, keepdims=True)
@@ -118,13 +105,8 @@ def softmax_rows(x: np.ndarray, guarded: bool, sink: np.ndarray | None = None) -
 
 
 def check_pasts(key: np.ndarray | None, value: np.ndarray | None, k: np.ndarray, v: np.ndarray) -> None:
-    """A past of keys and one of values come together, hold as many rows, and take the new rows ``k`` and ``v``.
-
-    Raises
-    ------
-    OpError
-        When they do not. Nothing is written before that is known of both.
-    """
+    """A past of keys and one of values come together, hold as many rows, and take the new rows ``k`` and ``v``. Nothing
+    is written before that is known of both."""
     if key is None and value is None:
         return
     if key is None or value is None:
@@ -151,19 +133,9 @@ def append(past: np.ndarray, new: np.ndarray, grown: np.ndarray | None) -> np.nd
 def cache_cost(
     args: Sequence[Any], outs: Any, pairs: Sequence[tuple[int, int]], sources: Sequence[int], new: int
 ) -> tuple[int, int]:
-    """Bytes (written, copied) by an operator that keeps its cache inside.
-
-    Parameters
-    ----------
-    args, outs : sequence of ndarray
-        What went in and came out.
-    pairs : sequence of (int, int)
-        Input position of a past, output position of its present.
-    sources : sequence of int
-        Inputs that a present may be a view of, where there is no past.
-    new : int
-        Bytes of new rows that each present takes.
-    """
+    """Bytes (written, copied) by an operator that keeps its cache inside. ``pairs`` are the positions of pasts and
+    their presents; ``sources`` the inputs that a present may be a view of, where there is no past; ``new`` the bytes of
+    new rows that each present takes."""
     outs = outs if isinstance(outs, (tuple, list)) else (outs,)
     caches = {output: position for position, output in pairs}
     written = copied = 0

@@ -17,18 +17,11 @@ from kvviz.errors import OpError
 
 @dataclass(frozen=True, slots=True)
 class Visible:
-    """What the queries of one call may see.
-
-    Attributes
-    ----------
-    start, stop : int
-        No query sees a key outside these; the others need not be read at all.
-    allowed : ndarray of bool or None
-        ``(queries, stop - start)`` or ``(batch, 1, queries, stop - start)``; None when all of the span is seen by all.
-    """
+    """What the queries of one call may see; keys outside ``start`` and ``stop`` need not be read."""
 
     start: int
     stop: int
+    # ``(queries, stop - start)`` or ``(batch, 1, queries, stop - start)``; None where all see all of the span
     allowed: np.ndarray | None = None
 
 
@@ -43,23 +36,9 @@ def visible(
     valid: Sequence[int] | None = None,
     trim: bool = True,
 ) -> Visible:
-    """The keys that causality, a window and the count of valid rows leave to each query.
-
-    Parameters
-    ----------
-    queries, keys : int
-        Lengths.
-    offsets : sequence of int
-        Position of query 0 among the keys: one number, or one a batch entry.
-    causal : bool
-        A query sees no later key.
-    left, right : int
-        How many keys before and after its own a query sees; -1 is no bound.
-    valid : sequence of int, optional
-        Number of rows that hold keys, one a batch entry.
-    trim : bool
-        Whether the span may be narrower than all keys.
-    """
+    """The keys that causality, a window and the count of ``valid`` rows leave to each query. ``offsets`` has the
+    position of query 0 among the keys, once or by batch entry. A query sees ``left`` keys before and ``right`` keys
+    after its own; -1 is no bound. ``trim``: the span may be narrower than all keys."""
     if not causal and left < 0 and right < 0 and valid is None:
         return Visible(0, keys)
     if trim and queries == 1 and len(offsets) == 1 and (valid is None or len(valid) == 1):
@@ -92,6 +71,23 @@ def visible(
     return Visible(start, stop, allowed[0] if len(allowed) == 1 else allowed[:, None])
 
 
+def padding_seen(mask: np.ndarray, batch: int, queries: int, keys: int) -> np.ndarray | None:
+    """Keys that a mask of onnxruntime's encoder operators leaves, ``(batch, 1 or queries, keys)``; None for other forms
+    than ``(batch,)`` ends, ``(2·batch,)`` ends and then starts, ``(3·batch + 2,)`` ends and then offsets that nobody
+    reads, or 1 (seen) and 0 by key or by pair."""
+    places = np.arange(keys)
+    if mask.shape == (batch, keys):
+        return (mask > 0)[:, None]
+    if mask.shape == (batch, queries, keys):
+        return mask > 0
+    if mask.shape in ((batch,), (3 * batch + 2,)):
+        return (places < mask[:batch, None])[:, None]
+    if mask.shape == (2 * batch,):
+        ends, starts = mask.reshape(2, batch, 1)
+        return ((places < ends) & (places >= starts))[:, None]
+    return None
+
+
 def reaching(mask: np.ndarray, keys: int) -> np.ndarray:
     """A mask of Attention-23, which broadcasts to all keys as NumPy does; only opset 24 brought shorter ones."""
     if not mask.ndim or mask.shape[-1] == keys:
@@ -116,25 +112,9 @@ def check_bias(bias: np.ndarray | None, batch: int, heads: int, queries: int, ke
 def with_mask(
     seen: Visible, mask: np.ndarray, shape: tuple[int, int, int, int], dtype: np.dtype
 ) -> tuple[np.ndarray | None, np.ndarray | None]:
-    """Join a mask tensor to what lengths allow.
-
-    Parameters
-    ----------
-    seen : Visible
-        The span and what is allowed in it.
-    mask : ndarray
-        Booleans (true: may be seen) or numbers to add; broadcasts to ``shape``, or is shorter on the last axis, and
-        then hides the keys that it does not reach.
-    shape : tuple of int
-        ``(batch, heads, queries, keys)`` of the scores before the span is cut out.
-    dtype : numpy.dtype
-        Type of the scores.
-
-    Returns
-    -------
-    allowed, added : ndarray or None
-        Both over the span. A key with -inf to add counts as not allowed, so that rows without any key are known.
-    """
+    """Join a mask tensor, of booleans or numbers to add, to what lengths allow: (allowed, added) over the span. A mask
+    that is shorter on the last axis hides the keys that it does not reach. A key with -inf to add counts as not
+    allowed, so that rows without any key are known. ``shape`` is that of the scores before the span is cut out."""
     keys = shape[3]
     reach = mask.shape[-1] if mask.ndim else 0
     if reach > keys:

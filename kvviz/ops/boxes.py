@@ -19,10 +19,8 @@ def non_max_suppression(
     *,
     center_point_box=0,
 ):
-    """Triples (batch, class, box) of the best boxes that do not overlap a better one of their class.
-
-    Boxes are (batch, n, 4): two opposite corners, or centre, width and height. Scores are (batch, classes, n).
-    """
+    """Triples (batch, class, box) of the best boxes that do not overlap a better one of their class. Boxes are (batch,
+    n, 4): two opposite corners, or centre, width and height. Scores are (batch, classes, n)."""
     if boxes.ndim != 3 or boxes.shape[2] != 4 or scores.ndim != 3:
         raise OpError(f"boxes of shape {boxes.shape} must be (batch, n, 4), scores of {scores.shape} 3-dimensional")
     if scores.shape[::2] != boxes.shape[:2]:
@@ -42,7 +40,6 @@ def non_max_suppression(
 
 
 def _corners(boxes, centred):
-    """Lower and upper corners of all boxes, and their areas."""
     if centred:
         half = boxes[..., 2:] / 2
         low, high = boxes[..., :2] - half, boxes[..., :2] + half

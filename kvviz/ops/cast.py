@@ -38,7 +38,6 @@ def cast(x, *, to, saturate=1, round_mode="up"):
 
 @op("CastLike", since=15, views=(0,))
 def cast_like(x, target, *, saturate=1, round_mode="up"):
-    """Convert to the dtype of ``target``."""
     return converted(x, target.dtype, saturate, round_mode)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from kvviz.errors import OpError
 from kvviz.ops.norm import deviation, mean
-from kvviz.ops.numeric import blank, in_float32, is_narrow, keeps
+from kvviz.ops.numeric import blank, in_float32, is_narrow, keeps, rounded_once
 from kvviz.ops.registry import op
 
 
@@ -78,10 +78,9 @@ def _normalised(x, scale, bias, mean, var, epsilon, out):
 
 
 @op("InstanceNormalization", overwrites=(0,), fits=keeps)
+@rounded_once
 def instance_norm(x, scale, bias, *, epsilon=1e-5, out=None):
     """Mean 0 and variance 1 over the positions of each channel of each sample, then scale and bias by channel."""
-    if is_narrow(x):
-        return in_float32(instance_norm, x, scale, bias, epsilon=epsilon, out=out)
     axes = tuple(range(2, x.ndim))
     y = np.subtract(x, mean(x, axes), blank(x) if out is None else out)
     np.divide(y, deviation(y, axes, epsilon), y)
@@ -90,10 +89,9 @@ def instance_norm(x, scale, bias, *, epsilon=1e-5, out=None):
 
 
 @op("GroupNormalization", since=21, overwrites=(0,), fits=keeps)
+@rounded_once
 def group_norm(x, scale, bias, *, num_groups, epsilon=1e-5, stash_type=1, out=None):
     """Mean 0 and variance 1 over each group of channels; scale and bias by channel."""
-    if is_narrow(x):
-        return in_float32(group_norm, x, scale, bias, num_groups=num_groups, epsilon=epsilon, out=out)
     if x.shape[1] % num_groups:
         raise OpError(f"{x.shape[1]} channels do not divide into {num_groups} groups")
     y = blank(x) if out is None else out
@@ -107,16 +105,14 @@ def group_norm(x, scale, bias, *, num_groups, epsilon=1e-5, stash_type=1, out=No
 
 @op("GroupNormalization", since=18, overwrites=(0,), fits=keeps)
 def group_norm_18(x, scale, bias, *, num_groups, epsilon=1e-5, out=None):
-    """Opset 18: scale and bias by group."""
     size = x.shape[1] // num_groups
     return group_norm(x, scale.repeat(size), bias.repeat(size), num_groups=num_groups, epsilon=epsilon, out=out)
 
 
 @op("LpNormalization", overwrites=(0,))
+@rounded_once
 def lp_norm(x, *, axis=-1, p=2, out=None):
     """Divide by the sum of absolute values, or the root of that of squares, along an axis; zeros stay zero."""
-    if is_narrow(x):
-        return in_float32(lp_norm, x, axis=axis, p=p, out=out)
     size = np.absolute(x) if p == 1 else np.multiply(x, x)
     norm = np.add.reduce(size, axis, None, None, True)
     if p == 2:
@@ -126,10 +122,8 @@ def lp_norm(x, *, axis=-1, p=2, out=None):
 
 
 @op("LRN", overwrites=(0,))
+@rounded_once
 def local_response_norm(x, *, size, alpha=1e-4, beta=0.75, bias=1.0, out=None):
-    """Divide by a power of the sum of squares over the neighbouring channels."""
-    if is_narrow(x):
-        return in_float32(local_response_norm, x, size=size, alpha=alpha, beta=beta, bias=bias, out=out)
     squares = np.multiply(x, x)
     total = np.zeros(x.shape, x.dtype)
     channels, before = x.shape[1], (size - 1) // 2
@@ -143,10 +137,9 @@ def local_response_norm(x, *, size, alpha=1e-4, beta=0.75, bias=1.0, out=None):
 
 
 @op("MeanVarianceNormalization", since=9, overwrites=(0,))
+@rounded_once
 def mean_variance_norm(x, *, axes=(0, 2, 3), out=None):
     """Mean 0 and deviation 1 over the axes; 1e-9 keeps constants from dividing by zero, as in the function body."""
-    if is_narrow(x):
-        return in_float32(mean_variance_norm, x, axes=axes, out=out)
     y = np.subtract(x, mean(x, tuple(axes)), blank(x) if out is None else out)
     root = deviation(y, tuple(axes), 0.0)
     return np.divide(y, np.add(root, 1e-9, root), y)

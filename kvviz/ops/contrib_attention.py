@@ -97,26 +97,11 @@ def group_query_attention(
 ):
     """Grouped query attention with its cache (onnxruntime 1.31).
 
-    Parameters
-    ----------
-    query : ndarray
-        ``(batch, length, heads·size)``, or with queries, keys and values side by side when ``key`` is absent.
-    key, value : ndarray, optional
-        ``(batch, length, key heads·size)``.
-    past_key, past_value : ndarray, optional
-        ``(batch, key heads, rows, size)``: the past itself, or a buffer with room.
-    seqlens_k : ndarray of int32
-        ``(batch,)``: rows that hold tokens after this call, less 1. New rows go to the last ``length`` of them, or in
-        the first prompt (``length == total_sequence_length``) to rows 0 on, the padding on the right included.
-    total_sequence_length : ndarray of int32
-        The largest of those row counts: as many as fit in the past, or the past and the new rows.
-    grown : tuple of ndarray or None, optional
-        Presents whose first rows are the pasts already; new rows are written into them.
-
-    Returns
-    -------
-    tuple of ndarray
-        The output ``(batch, length, heads·size)``, both presents, and where asked for the scores.
+    ``query`` holds queries, keys and values side by side when ``key`` is absent. The pasts are ``(batch, key heads,
+    rows, size)``: the past itself, or a buffer with room. ``seqlens_k``: rows that hold tokens after this call, less 1;
+    new rows go to the last ``length`` of them, or in the first prompt (``length == total_sequence_length``) to rows 0
+    on, the padding on the right included. ``total_sequence_length`` is the largest of those row counts: as many as fit
+    in the past, or the past and the new rows. ``grown`` are presents whose first rows are the pasts already.
     """
     if k_quant_type != "NONE" or v_quant_type != "NONE" or k_scale is not None or v_scale is not None:
         raise OpError(

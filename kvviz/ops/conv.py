@@ -1,27 +1,107 @@
-"""Convolutions as matrix products over gathered windows."""
+"""Convolutions as matrix products over gathered windows, and these windows over the spatial axes, which pools share."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 
 from kvviz.errors import OpError
-from kvviz.ops.numeric import in_float32, is_narrow
+from kvviz.ops.numeric import rounded_once
 from kvviz.ops.registry import op
-from kvviz.ops.window import Window, spatial, window
+
+
+def spatial(slices: Iterable[slice]) -> tuple[slice, ...]:
+    """An index of whole batches and channels, and of the slices on the spatial axes."""
+    return (slice(None), slice(None), *slices)
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """One geometry: a kernel moved over padded spatial axes, with one number an axis."""
+
+    kernel: tuple[int, ...]
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    begins: tuple[int, ...]  # padding before
+    ends: tuple[int, ...]  # padding after, with what rounding up adds
+    output: tuple[int, ...]  # positions
+
+    def padded(self, x: np.ndarray, fill: float) -> np.ndarray:
+        """``x`` with the padding of this geometry; ``x`` itself where there is none."""
+        if not any(self.begins) and not any(self.ends):
+            return x
+        sizes = [b + n + e for b, n, e in zip(self.begins, x.shape[2:], self.ends)]
+        y = np.full((*x.shape[:2], *sizes), fill, x.dtype)
+        # A negative padding crops.
+        inner = spatial(slice(max(b, 0), max(b, 0) + n + min(b, 0) + min(e, 0)) for b, n, e in self._with(x))
+        outer = spatial(slice(max(-b, 0), n - max(-e, 0)) for b, n, e in self._with(x))
+        y[inner] = x[outer]
+        return y
+
+    def _with(self, x):
+        return zip(self.begins, x.shape[2:], self.ends)
+
+    def taps(self, padded: np.ndarray):
+        """For each place in the kernel, in order: the view of what it meets at every position."""
+        for place in product(*map(range, self.kernel)):
+            met = zip(place, self.dilations, self.output, self.strides)
+            yield padded[spatial(slice(k * d, k * d + (n - 1) * s + 1, s) for k, d, n, s in met)]
+
+    def columns(self, padded: np.ndarray) -> np.ndarray:
+        """A read-only view (batch, channel, kernel…, position…) of the padded tensor."""
+        steps = padded.strides[2:]
+        return np.lib.stride_tricks.as_strided(
+            padded,
+            (*padded.shape[:2], *self.kernel, *self.output),
+            (
+                *padded.strides[:2],
+                *(step * d for step, d in zip(steps, self.dilations)),
+                *(step * s for step, s in zip(steps, self.strides)),
+            ),
+            writeable=False,
+        )
+
+
+def window(x, kernel, strides=None, dilations=None, pads=None, auto_pad="NOTSET", ceil_mode=0) -> Window:
+    rank = x.ndim - 2
+    if len(kernel) != rank:
+        raise OpError(f"a kernel of shape {tuple(kernel)} does not fit a tensor of shape {x.shape}")
+    strides = tuple(strides or (1,) * rank)
+    dilations = tuple(dilations or (1,) * rank)
+    reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilations)]
+    sizes = x.shape[2:]
+    if auto_pad in ("SAME_UPPER", "SAME_LOWER"):
+        output = tuple(-(-n // s) for n, s in zip(sizes, strides))
+        total = [max((o - 1) * s + r - n, 0) for o, s, r, n in zip(output, strides, reach, sizes)]
+        half = [t // 2 if auto_pad == "SAME_UPPER" else t - t // 2 for t in total]
+        return Window(tuple(kernel), strides, dilations, tuple(half), tuple(t - h for t, h in zip(total, half)), output)
+    pads = tuple(pads or (0,) * (2 * rank)) if auto_pad in ("NOTSET", "") else (0,) * (2 * rank)
+    begins, ends = pads[:rank], list(pads[rank:])
+    output_sizes = []
+    for i, (n, s, r) in enumerate(zip(sizes, strides, reach)):
+        room = n + begins[i] + ends[i] - r
+        if room < 0 and not ceil_mode:
+            raise OpError(f"a window of {r} does not fit spatial axis {i} of {x.shape} with pads {pads}")
+        count = (-(-room // s) if ceil_mode else room // s) + 1
+        # Rounded up, the last window must still start inside the input or the padding before it.
+        if ceil_mode and (count - 1) * s >= n + begins[i]:
+            count -= 1
+        output_sizes.append(count)
+        ends[i] = max(ends[i], (count - 1) * s + r - n - begins[i])
+    return Window(tuple(kernel), strides, dilations, begins, tuple(ends), tuple(output_sizes))
 
 
 @op("Conv")
+@rounded_once
 def conv(x, w, bias=None, *, auto_pad="NOTSET", dilations=None, group=1, kernel_shape=None, pads=None, strides=None):
     """Convolution over any number of spatial axes; weights are (out, in / group, kernel…)."""
-    if is_narrow(x):
-        return in_float32(
-            conv, x, w, bias, auto_pad=auto_pad, dilations=dilations, group=group, pads=pads, strides=strides
-        )
     if w.ndim != x.ndim or w.shape[1] * group != x.shape[1]:
         raise OpError(f"Conv: weights {w.shape} in {group} groups do not fit an input of shape {x.shape}")
-    geometry = window(x, w.shape[2:], strides=strides, dilations=dilations, pads=pads, auto_pad=auto_pad)
+    geometry = window(x, w.shape[2:], strides, dilations, pads, auto_pad)
     padded = geometry.padded(x, 0)
     if w.shape[1] == 1 and w.shape[0] == group and group > 1:
         y = _depthwise(padded, w, geometry)
@@ -33,7 +113,6 @@ def conv(x, w, bias=None, *, auto_pad="NOTSET", dilations=None, group=1, kernel_
 
 
 def _by_product(x, w, group, geometry):
-    """One matrix product a group over all windows side by side."""
     batch, length = x.shape[0], math.prod(geometry.output)
     taps = math.prod(w.shape[1:])
     if length == math.prod(x.shape[2:]) and max(geometry.kernel, default=1) == 1:
@@ -58,6 +137,7 @@ def _depthwise(x, w, geometry):
 
 
 @op("ConvTranspose")
+@rounded_once
 def conv_transpose(
     x,
     w,
@@ -73,20 +153,6 @@ def conv_transpose(
     strides=None,
 ):
     """Conv backwards: each element adds its multiple of the kernel; weights are (in, out / group, kernel…)."""
-    if is_narrow(x):
-        return in_float32(
-            conv_transpose,
-            x,
-            w,
-            bias,
-            auto_pad=auto_pad,
-            dilations=dilations,
-            group=group,
-            output_padding=output_padding,
-            output_shape=output_shape,
-            pads=pads,
-            strides=strides,
-        )
     rank = x.ndim - 2
     kernel, sizes = w.shape[2:], x.shape[2:]
     strides = tuple(strides or (1,) * rank)

@@ -1,4 +1,4 @@
-"""Arithmetic, comparison and logic of two tensors, with multidirectional broadcasting (opset 7 on)."""
+"""Functions of one element or two: arithmetic, comparison, logic, exponentials, rounding."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 import numpy as np
 
-from kvviz.ops.numeric import FLOAT64, contiguous, spreads
+from kvviz.errors import OpError
+from kvviz.ops.numeric import FLOAT64, contiguous, keeps, spreads
 from kvviz.ops.registry import op
 
 
 def _writing(ufunc: np.ufunc) -> Callable:
-    """A kernel that may write over either operand."""
 
     def kernel(a, b, *, out=None):
         y = ufunc(a, b, out)
@@ -115,3 +115,101 @@ def _integer_power(x, exponent, out):
 def bit_shift(x, by, *, direction, out=None):
     """Shift bits; a shift by the whole width or more gives zero, or the sign to the right."""
     return contiguous((np.left_shift if direction == "LEFT" else np.right_shift)(x, by, out))
+
+
+def _writing_over(ufunc: np.ufunc) -> Callable:
+
+    def kernel(x, *, out=None):
+        y = ufunc(x, out)
+        return y if y.flags.c_contiguous else y.copy()
+
+    kernel.__name__ = ufunc.__name__
+    return kernel
+
+
+for _name, _since, _ufunc in (
+    ("Abs", 1, np.absolute),
+    ("Neg", 1, np.negative),
+    ("Sqrt", 1, np.sqrt),
+    ("Exp", 1, np.exp),
+    ("Log", 1, np.log),
+    ("Reciprocal", 1, np.reciprocal),
+    ("Tanh", 1, np.tanh),
+    ("Floor", 1, np.floor),
+    ("Ceil", 1, np.ceil),
+    ("Round", 11, np.rint),
+    ("Sign", 9, np.sign),
+    ("Sin", 7, np.sin),
+    ("Cos", 7, np.cos),
+    ("Tan", 7, np.tan),
+    ("Asin", 7, np.arcsin),
+    ("Acos", 7, np.arccos),
+    ("Atan", 7, np.arctan),
+    ("Sinh", 9, np.sinh),
+    ("Cosh", 9, np.cosh),
+    ("Asinh", 9, np.arcsinh),
+    ("Acosh", 9, np.arccosh),
+    ("Atanh", 9, np.arctanh),
+    ("Not", 1, np.logical_not),
+    ("BitwiseNot", 18, np.invert),
+):
+    op(_name, since=_since, overwrites=(0,))(_writing_over(_ufunc))
+
+
+@op("IsNaN", since=9)
+def is_nan(x):
+    return contiguous(np.isnan(x))
+
+
+@op("IsInf", since=10)
+def is_inf(x, *, detect_negative=1, detect_positive=1):
+    y = np.isinf(x)
+    if not (detect_negative and detect_positive):
+        y = np.logical_and(y, x < 0 if detect_negative else x > 0)
+        if not (detect_negative or detect_positive):
+            y = np.zeros(x.shape, bool)
+    return contiguous(y)
+
+
+def _aligned(a: np.ndarray, b: np.ndarray, axis: int | None, broadcast: int) -> np.ndarray:
+    """B in a shape that NumPy broadcasts to A's."""
+    if a.shape == b.shape:
+        return b
+    start = a.ndim - b.ndim if axis is None else axis + a.ndim * (axis < 0)
+    fits = start >= 0 and all(n in (1, m) for n, m in zip(b.shape, a.shape[start:]))
+    if b.size == 1 and broadcast:
+        return b.reshape(())
+    if not (broadcast and fits and start + b.ndim <= a.ndim):
+        raise OpError(f"an operand of shape {b.shape} cannot be broadcast to {a.shape} from axis {axis}")
+    return b.reshape(*b.shape, *(1,) * (a.ndim - start - b.ndim))
+
+
+def _old(apply: Callable) -> Callable:
+    def kernel(a, b, *, axis=None, broadcast=0, out=None):
+        return contiguous(apply(a, _aligned(a, b, axis, broadcast), out=out))
+
+    kernel.__name__ = f"old_{apply.__name__}"
+    return kernel
+
+
+def _old_test(apply: Callable) -> Callable:
+    def kernel(a, b, *, axis=None, broadcast=0):
+        return contiguous(apply(a, _aligned(a, b, axis, broadcast)))
+
+    kernel.__name__ = f"old_{apply.__name__}"
+    return kernel
+
+
+for _name, _apply in (
+    ("Add", np.add),
+    ("Sub", np.subtract),
+    ("Mul", np.multiply),
+    ("Div", div),
+    ("Pow", power),
+    ("And", np.logical_and),
+    ("Or", np.logical_or),
+    ("Xor", np.logical_xor),
+):
+    op(_name, since=1, overwrites=(0,), fits=keeps)(_old(_apply))
+for _name, _apply in (("Equal", np.equal), ("Greater", np.greater), ("Less", np.less)):
+    op(_name, since=1)(_old_test(_apply))

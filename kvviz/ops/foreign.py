@@ -15,7 +15,8 @@ import onnx
 from onnx import helper, numpy_helper
 
 from kvviz.errors import OpError, UnsupportedOpsError
-from kvviz.graph.model import Graph, Node, Value
+from kvviz.graph.from_onnx import graph_proto
+from kvviz.graph.model import Node, Value
 
 # Their kernels ask for the values of the outer graph; the engine runs these operators itself.
 _CONTROL = frozenset({"If", "Loop", "Scan"})
@@ -23,38 +24,14 @@ _CONTROL = frozenset({"If", "Loop", "Scan"})
 
 @cache
 def foreign_available(domain: str, op_type: str, opset: int) -> bool:
-    """Whether the reference evaluator can run an operator.
-
-    Examples
-    --------
-    >>> foreign_available("", "Det", 22), foreign_available("com.microsoft", "FastGelu", 1)
-    (True, False)
-    """
     if domain == "" and op_type in _CONTROL:
         return False
     return _kernel_class(domain, op_type, opset) is not None or _function_schema(domain, op_type, opset) is not None
 
 
 def foreign_kernel(node: Node, n_outputs: int | None = None) -> Callable[..., tuple]:
-    """A callable that runs one node on the reference evaluator's kernel.
-
-    Parameters
-    ----------
-    node : Node
-        The node, with its attributes and subgraphs.
-    n_outputs : int, optional
-        How many outputs to return; by default as many as the node names.
-
-    Returns
-    -------
-    callable
-        ``kernel(*arrays)`` gives a tuple of arrays (or lists, for sequences). None stands for an absent input.
-
-    Raises
-    ------
-    UnsupportedOpsError
-        The reference evaluator has neither a kernel nor a function body, or the node's subgraphs read outer values.
-    """
+    """A callable from arrays to a tuple of arrays that runs one node on the reference evaluator's kernel. None stands
+    for an absent input, a list for a sequence; ``n_outputs`` is by default as many as the node names."""
     wanted = len(node.outputs) if n_outputs is None else n_outputs
     if not foreign_available(node.domain, node.op_type, node.opset):
         raise UnsupportedOpsError(f"neither kvviz nor onnx.reference has a kernel for {_words(node)}")
@@ -176,7 +153,6 @@ def _body_for(node: Node, schema: Any, arrays: tuple) -> onnx.FunctionProto:
 
 
 def node_proto(node: Node) -> onnx.NodeProto:
-    """The node as protobuf again, with its subgraphs."""
     proto = helper.make_node(node.op_type, node.inputs, node.outputs, node.name, domain=node.domain)
     schema = None
     if onnx.defs.has(node.op_type, node.opset, node.domain):
@@ -187,12 +163,8 @@ def node_proto(node: Node) -> onnx.NodeProto:
         kind = int(declared.type.value) if declared is not None and isinstance(value, tuple) and not value else None
         proto.attribute.append(helper.make_attribute(name, _for_proto(value), attr_type=kind))
     for name, graph in node.subgraphs.items():
-        proto.attribute.append(helper.make_attribute(name, _graph_proto(graph)))
+        proto.attribute.append(helper.make_attribute(name, graph_proto(graph)))
     return proto
-
-
-def _graph_proto(graph: Graph) -> onnx.GraphProto:
-    return graph.proto.graph if isinstance(graph.proto, onnx.ModelProto) else graph.proto
 
 
 def _for_proto(value: Any) -> Any:

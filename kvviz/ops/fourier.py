@@ -8,30 +8,25 @@ from __future__ import annotations
 import numpy as np
 
 from kvviz.errors import OpError
-from kvviz.ops.arguments import counted, scalar
-from kvviz.ops.limits import check_size
-from kvviz.ops.numeric import in_float32, is_narrow
+from kvviz.ops.arguments import check_size, counted, scalar
+from kvviz.ops.numeric import rounded_once
 from kvviz.ops.registry import op
 
 
 @op("DFT", since=20)
 def dft(x, dft_length=None, axis=None, *, inverse=0, onesided=0):
-    """The transform along an axis, cut or padded with zeros to ``dft_length``.
-
-    A one-sided one keeps the first half of a real signal's spectrum; its inverse makes the real signal again.
-    """
+    """The transform along an axis, cut or padded with zeros to ``dft_length``. A one-sided one keeps the first half of
+    a real signal's spectrum; its inverse makes the real signal again."""
     return _dft(x, dft_length, -2 if axis is None else int(scalar(axis, "axis")), inverse, onesided)
 
 
 @op("DFT", since=17)
 def dft_by_attribute(x, dft_length=None, *, axis=1, inverse=0, onesided=0):
-    """DFT-17: the axis is an attribute."""
     return _dft(x, dft_length, axis, inverse, onesided)
 
 
+@rounded_once
 def _dft(x, dft_length, axis, inverse, onesided):
-    if is_narrow(x):
-        return in_float32(_dft, x, dft_length, axis, inverse, onesided)
     along = counted(axis, x.ndim)
     if x.ndim < 2 or x.shape[-1] not in (1, 2):
         raise OpError(f"a tensor of shape {x.shape} holds no numbers of 1 part or 2 along its last axis")
@@ -57,10 +52,9 @@ def _dft(x, dft_length, axis, inverse, onesided):
 
 
 @op("STFT", since=17)
+@rounded_once
 def stft(signal, frame_step, window=None, frame_length=None, *, onesided=1):
     """The transforms of overlapping frames, (batch, frames, bins, 2), of a signal (batch, length[, 1 or 2])."""
-    if is_narrow(signal):
-        return in_float32(stft, signal, frame_step, window, frame_length, onesided=onesided)
     if signal.ndim not in (2, 3) or (signal.ndim == 3 and signal.shape[2] not in (1, 2)):
         raise OpError(f"a signal must be (batch, length), with 1 or 2 parts a number behind, but is {signal.shape}")
     numbers = signal if signal.ndim == 2 else _complex(signal)
@@ -81,12 +75,10 @@ def stft(signal, frame_step, window=None, frame_length=None, *, onesided=1):
 
 
 def _complex(x: np.ndarray) -> np.ndarray:
-    """The numbers of an array of 1 part or 2, real or complex."""
     return x[..., 0] if x.shape[-1] == 1 else x[..., 0] + 1j * x[..., 1]
 
 
 def _pairs(numbers: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """Complex numbers as pairs along a last axis."""
     y = np.empty((*numbers.shape, 2), dtype)
     y[..., 0], y[..., 1] = numbers.real, numbers.imag
     return y

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from kvviz.errors import OpError
-from kvviz.ops.arguments import counted, scalar
-from kvviz.ops.limits import check_size
+from kvviz.ops.arguments import check_size, counted, scalar
 from kvviz.ops.registry import op
 
 
@@ -18,13 +17,7 @@ def outside(indices: np.ndarray, length: int, axis: int) -> OpError:
 
 
 def wrapped(indices: np.ndarray, length: int, axis: int) -> np.ndarray:
-    """Indices counted from 0, as a fresh array where any was negative.
-
-    Raises
-    ------
-    OpError
-        When one lies outside ``[-length, length - 1]``.
-    """
+    """Indices counted from 0, as a fresh array where any was negative."""
     if indices.size == 0:
         return indices.astype(np.int64)
     if indices.size <= 16:
@@ -39,7 +32,6 @@ def wrapped(indices: np.ndarray, length: int, axis: int) -> np.ndarray:
 
 @op("Gather", moves=True)
 def gather(x, indices, *, axis=0):
-    """Take slices along one axis; the axis is replaced by the shape of the indices."""
     try:
         if not x.size and indices.size:
             # NumPy does not look at the indices where there is nothing to take, nor at the rank of a scalar below.
@@ -140,9 +132,7 @@ def compress(x, condition, *, axis=None):
 @op("Unique")
 def unique(x, *, axis=None, sorted=1):
     """Distinct elements or slices, where each first stands, which each entry is, and how often each occurs.
-
-    ``sorted=0`` keeps the order of first appearance.
-    """
+    ``sorted=0`` keeps the order of first appearance."""
     if axis is not None:
         axis = counted(axis, x.ndim)
     values, first, inverse, counts = np.unique(x, return_index=True, return_inverse=True, return_counts=True, axis=axis)

@@ -22,10 +22,8 @@ _exact = np.frompyfunc(math.erf, 1, 1)
 
 
 def fill_erf(x, y):
-    """Write the error function of ``x`` to ``y``, which may be ``x``; float32 or float64, both in C order.
-
-    float32 goes by blocks that stay in the cache, evaluated in float64 as the quotient would lose two bits in float32.
-    """
+    """Write the error function of ``x`` to ``y``, which may be ``x``; float32 or float64, both in C order. float32 goes
+    by blocks that stay in the cache, evaluated in float64 as the quotient would lose two bits in float32."""
     if x.dtype == FLOAT64:
         y[...] = _exact(x)
         return
@@ -40,24 +38,23 @@ def _rational_erf(x):
     np.minimum(x, _REACH, out=x)
     np.maximum(x, -_REACH, out=x)
     u = x * x
-    p = u * _P[0]
-    for c in _P[1:-1]:
-        p += c
-        p *= u
-    p += _P[-1]
+    p = _polynomial(_P, u)
     p *= x
-    q = u * _Q[0]
-    for c in _Q[1:-1]:
-        q += c
-        q *= u
-    q += _Q[-1]
-    p /= q
+    p /= _polynomial(_Q, u)
     return p
+
+
+def _polynomial(coefficients, u):
+    y = u * coefficients[0]
+    for c in coefficients[1:-1]:
+        y += c
+        y *= u
+    y += coefficients[-1]
+    return y
 
 
 @op("Erf", since=9, overwrites=(0,))
 def erf(x, *, out=None):
-    """The error function."""
     if x.dtype.char not in "fd":
         if x.dtype.kind in "iu":
             return rounded(erf(x.astype(FLOAT64)), x.dtype, out)
@@ -93,7 +90,6 @@ def _gelu_tanh(x, out):
 @op("Gelu", since=20, overwrites=(0,))
 @op("Gelu", domain=MICROSOFT, overwrites=(0,))
 def gelu(x, *, approximate="none", out=None):
-    """Gelu-20, exact or by tanh; the contrib operator has only the exact form."""
     if x.dtype.char not in "fd":
         return in_float32(gelu, x, approximate=approximate, out=out)
     return (_gelu_tanh if approximate == "tanh" else _gelu_erf)(x, out)

@@ -9,8 +9,7 @@ import numpy as np
 from onnx import helper
 
 from kvviz.errors import OpError
-from kvviz.ops.arguments import scalar
-from kvviz.ops.limits import check_size
+from kvviz.ops.arguments import check_size, scalar
 from kvviz.ops.registry import op
 
 
@@ -32,7 +31,6 @@ def range_(start, limit, delta, *, stash_type=1):
 
 @op("ConstantOfShape")
 def constant_of_shape(shape, *, value=None):
-    """A tensor of one value, 0 in float32 unless told otherwise."""
     sizes = shape.tolist()
     if any(size < 0 for size in sizes):
         raise OpError(f"a dimension of shape {sizes} is negative")
@@ -47,7 +45,6 @@ def constant_of_shape(shape, *, value=None):
 
 @op("EyeLike")
 def eye_like(x, *, dtype=None, k=0):
-    """Ones on the ``k``-th diagonal, in the shape of a matrix and in its type unless ``dtype`` names another."""
     if x.ndim != 2:
         raise OpError(f"the input must be a matrix, but has shape {x.shape}")
     return np.eye(*x.shape, k=k, dtype=x.dtype if dtype is None else helper.tensor_dtype_to_np_dtype(dtype))

@@ -32,15 +32,8 @@ class Rules:
 def attend(
     q: np.ndarray, k: np.ndarray, v: np.ndarray, starts: Sequence[int], valid: Sequence[int], rules: Rules
 ) -> tuple[np.ndarray, np.ndarray | None]:
-    """Attention of queries at rows ``starts[b] …`` over the first ``valid[b]`` rows; half precisions in float32.
-
-    Returns
-    -------
-    y : ndarray
-        ``(batch, heads, queries, size)``.
-    kept : ndarray or None
-        Scores before (``qk_output`` 1, hidden keys 0) or after (2) the softmax, where asked for.
-    """
+    """Attention of queries at rows ``starts[b] …`` over the first ``valid[b]`` rows; half precisions in float32. With
+    it the scores before (``qk_output`` 1, hidden keys 0) or after (2) the softmax, where asked for."""
     left = rules.window - 1 if rules.window > 0 else -1
     offsets = starts if len(set(starts)) > 1 else starts[:1]
     rows = valid if min(valid) < k.shape[2] else None

@@ -7,18 +7,18 @@ from itertools import product
 import numpy as np
 
 from kvviz.errors import OpError
-from kvviz.ops.limits import check_size
-from kvviz.ops.numeric import FLOAT32, in_float32, is_narrow
+from kvviz.ops.arguments import check_size
+from kvviz.ops.numeric import FLOAT32, rounded_once
 from kvviz.ops.registry import op
+from kvviz.ops.resize import cubic
 
 _MODES = {"bilinear": "linear", "bicubic": "cubic", "linear": "linear", "cubic": "cubic", "nearest": "nearest"}
 
 
 @op("GridSample", since=16)
+@rounded_once
 def grid_sample(x, grid, *, mode="linear", padding_mode="zeros", align_corners=0):
     """Samples of x (N, C, D1 … Dr) at places (N, d1 … dr, r) in [-1, 1], named from the last axis to the first."""
-    if is_narrow(x):
-        return in_float32(grid_sample, x, grid, mode=mode, padding_mode=padding_mode, align_corners=align_corners)
     rank, how = x.ndim - 2, _MODES.get(mode)
     if grid.ndim != x.ndim or grid.shape[-1] != rank or len(grid) != len(x):
         raise OpError(f"a grid of shape {grid.shape} does not name places in a tensor of shape {x.shape}")
@@ -58,7 +58,7 @@ def _taps(at, length, how, padding, corners):
         bases = [(first, 1 - (at - first)), (first + 1, at - first)]
     else:
         first = np.floor(at) - 1
-        bases = [(first + k, _cubic(np.abs(first + k - at))) for k in range(4)]
+        bases = [(first + k, cubic(np.abs(first + k - at), -0.75)) for k in range(4)]
     for index, share in bases:
         inside = (index >= 0) & (index <= length - 1)
         if padding == "zeros":
@@ -80,16 +80,10 @@ def _reflected(at, low, high):
     return np.where(from_low, low + rest, high - rest).astype(at.dtype)
 
 
-def _cubic(far, a=-0.75):
-    near = ((a + 2) * far - (a + 3)) * far * far + 1
-    return np.where(far <= 1, near, ((a * far - 5 * a) * far + 8 * a) * far - 4 * a)
-
-
 @op("AffineGrid", since=20)
+@rounded_once
 def affine_grid(theta, size, *, align_corners=0):
     """The places (N, d1 … dr, r) of a grid of ``size`` (N, C, d1 … dr) after an affine map theta (N, r, r + 1)."""
-    if is_narrow(theta):
-        return in_float32(affine_grid, theta, size, align_corners=align_corners)
     lengths = size.tolist()[2:]
     rank = len(lengths)
     if rank not in (2, 3) or theta.shape != (size[0], rank, rank + 1) or min(lengths) < 1:

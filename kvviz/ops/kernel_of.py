@@ -17,31 +17,12 @@ _HARMLESS = {"consumed_inputs"}
 
 
 class Kernel(NamedTuple):
-    """What computes a node.
-
-    Attributes
-    ----------
-    call : callable
-        Takes the inputs, and ``out=`` and the like where the kernel has them.
-    spec : OpSpec or None
-        What the op may do to its inputs; None for a kernel of the reference evaluator.
-    attributes : dict
-        The node's, with the kernel's defaults.
-    """
-
-    call: Callable[..., Any]
-    spec: OpSpec | None
-    attributes: dict[str, Any]
+    call: Callable[..., Any]  # takes the inputs, and ``out=`` and the like where the kernel has them
+    spec: OpSpec | None  # what the op may do to its inputs; None for the reference evaluator's
+    attributes: dict[str, Any]  # the node's, with the kernel's defaults
 
 
 def kernel_of(node: Node) -> Kernel:
-    """Find the kernel of a node that is no control node.
-
-    Raises
-    ------
-    UnsupportedOpsError
-        If none knows the operator, or its attributes.
-    """
     spec = find(node.domain, node.op_type, node.opset)
     if spec is not None:
         accepted = _keywords(spec.kernel)

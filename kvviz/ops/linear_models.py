@@ -23,7 +23,6 @@ def _scores(x, coefficients, intercepts, rows):
 
 
 def _transformed(y, how):
-    """Scores after ``post_transform``."""
     if how == "LOGISTIC":
         return (1 / (1 + np.exp(-y))).astype(FLOAT32)
     if how in ("SOFTMAX", "SOFTMAX_ZERO"):

@@ -5,14 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from kvviz.errors import OpError
-from kvviz.ops.numeric import FLOAT64, contiguous, in_float32, is_narrow
+from kvviz.ops.numeric import FLOAT64, contiguous, in_float32, is_narrow, rounded_once
 from kvviz.ops.product import product
 from kvviz.ops.registry import op
 
 
 @op("MatMul")
 def matmul(a, b):
-    """Matrix product with broadcast batches, as ``numpy.matmul``."""
     if a.dtype.char in "fd":
         y = product(a, b)
     elif is_narrow(a):
@@ -43,22 +42,10 @@ def gemm(a, b, c=None, *, alpha=1.0, beta=1.0, transA=0, transB=0, broadcast=1):
 
 
 @op("FusedMatMul", "TransposeMatMul", domain="com.microsoft")
+@rounded_once
 def fused_matmul(a, b, *, alpha=1.0, transA=0, transB=0, transBatchA=0, transBatchB=0):
-    """alpha A B after transposing: ``trans`` swaps the last two axes, ``transBatch`` moves axis 0 to the third last.
-
-    A vector is not transposed.
-    """
-    if is_narrow(a):
-        return in_float32(
-            fused_matmul,
-            a,
-            b,
-            alpha=alpha,
-            transA=transA,
-            transB=transB,
-            transBatchA=transBatchA,
-            transBatchB=transBatchB,
-        )
+    """alpha A B after transposing: ``trans`` swaps the last two axes, ``transBatch`` moves axis 0 to the third last. A
+    vector is not transposed."""
     y = product(_turned(a, transA, transBatchA), _turned(b, transB, transBatchB))
     if alpha != 1.0:
         y = np.multiply(y, np.asarray(alpha, y.dtype))
@@ -92,7 +79,6 @@ def centred(x, zero_point, along):
 
 @op("Einsum", since=12)
 def einsum(*inputs, equation):
-    """Sum of products by Einstein's convention."""
     equation = equation.replace(" ", "")
     if is_narrow(inputs[0]):
         return in_float32(einsum, *inputs, equation=equation)

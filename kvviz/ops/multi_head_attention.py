@@ -11,12 +11,11 @@ import numpy as np
 from kvviz.errors import OpError
 from kvviz.ops.arguments import scalar
 from kvviz.ops.attention_core import append, cache_cost, check_pasts, from_heads, scores, softmax_rows, to_heads, weigh
-from kvviz.ops.attention_mask import check_bias
+from kvviz.ops.attention_mask import check_bias, padding_seen
 from kvviz.ops.registry import Grow, op
 
 
 def _new_rows(args: list) -> int:
-    """Rows of keys that one call brings."""
     key = args[1] if len(args) > 1 and args[1] is not None else args[0]
     return key.shape[2] if key.ndim == 4 else key.shape[1] if key.ndim > 1 else 0
 
@@ -58,28 +57,12 @@ def multi_head_attention(
 ):
     """Multi-head attention without output projection (onnxruntime 1.31).
 
-    Parameters
-    ----------
-    query : ndarray
-        ``(batch, queries, heads·size)``, or queries, keys and values packed as ``(batch, queries, heads, 3, size)``.
-    key, value : ndarray, optional
-        ``(batch, keys, heads·size)``; or keys and values packed as ``(batch, keys, heads, 2, size)``; or both as
-        ``(batch, heads, keys, size)``, a cache of cross attention that takes no bias.
-    bias : ndarray, optional
-        Biases of the three projections, one after the other.
-    key_padding_mask : ndarray of int32, optional
-        ``(batch,)`` lengths, ``(3·batch + 2,)`` lengths followed by offsets that are not read, or 1 (seen) and 0 as
-        ``(batch, keys)`` or ``(batch, queries, keys)``. Hidden keys get ``mask_filter_value`` added, so a row without
-        any key is an average and not 0.
-    attention_bias : ndarray, optional
-        Added to the scores.
-    past_key, past_value : ndarray, optional
-        ``(batch, heads, rows, size)``; the new rows follow, or with ``past_sequence_length`` overwrite rows from there.
-
-    Returns
-    -------
-    tuple of ndarray
-        The output ``(batch, queries, heads·value size)``, both presents, and the scores before the softmax.
+    ``query`` may hold queries, keys and values packed as ``(batch, queries, heads, 3, size)``; ``key`` keys and values
+    as ``(batch, keys, heads, 2, size)``; or both are ``(batch, heads, keys, size)``, a cache of cross attention that
+    takes no bias. ``bias``: those of the three projections, one after the other. New rows follow the pasts ``(batch,
+    heads, rows, size)``, or with ``past_sequence_length`` overwrite rows from there. Hidden keys get
+    ``mask_filter_value`` added, so a row without any key is an average and not 0. The last output is the scores before
+    the softmax.
     """
     if cache_indirection is not None:
         raise OpError("cache_indirection (beam search inside the operator) is not supported")
@@ -90,7 +73,8 @@ def multi_head_attention(
         past = past_key.shape[2]
         if past_sequence_length is not None:
             past = int(scalar(past_sequence_length, "past_sequence_length"))
-            _check_room(past_key, past, new)
+            if not 0 <= past <= past + new <= past_key.shape[2]:
+                raise OpError(f"a past of {past_key.shape[2]} rows does not take rows {past} to {past + new - 1}")
     keys = past + new
     check_bias(attention_bias, q.shape[0], num_heads, queries, keys)
     hide = None
@@ -155,11 +139,6 @@ def _project(query, key, value, bias, heads: int) -> tuple[np.ndarray, np.ndarra
     return parts[0], parts[1], parts[2]
 
 
-def _check_room(past: np.ndarray, start: int, rows: int) -> None:
-    if not 0 <= start <= start + rows <= past.shape[2]:
-        raise OpError(f"a past of {past.shape[2]} rows does not take rows {start} to {start + rows - 1}")
-
-
 def _overwrite(past: np.ndarray, new: np.ndarray, present: np.ndarray | None, start: int) -> np.ndarray:
     """The past with ``new`` written from row ``start`` on, in the past itself where it is given as ``present``."""
     present = past.copy() if present is None else present
@@ -170,37 +149,19 @@ def _overwrite(past: np.ndarray, new: np.ndarray, present: np.ndarray | None, st
 def additive_mask(
     mask: np.ndarray | None, batch: int, queries: int, keys: int, past: int, hide: float, causal: int
 ) -> np.ndarray:
-    """What to add to the scores, broadcasting to ``(batch, heads, queries, keys)``.
+    """What to add to the scores, broadcasting to ``(batch, heads, queries, keys)``, for a mask as in `padding_seen`.
 
-    Parameters
-    ----------
-    mask : ndarray of int32, optional
-        ``(batch,)`` ends, ``(2·batch,)`` ends and then starts, ``(3·batch + 2,)`` ends and then offsets that nobody
-        reads, or 1 (seen) and 0 by key or by pair.
-    past : int
-        Keys before the first query's own.
-    hide : float
-        What a hidden key gets; one that a causal query may not see gets the lowest number there is.
-    causal : int
-        Whether a query sees no later key. onnxruntime 1.31 leaves the last query out of it, which matters where there
-        are more keys than queries, as in cross attention.
+    ``past`` counts keys before the first query's own. A hidden key gets ``hide``, one that a causal query may not see
+    the lowest number there is. onnxruntime 1.31 leaves the last query out of causality, which matters where there are
+    more keys than queries, as in cross attention.
     """
     total = np.zeros((1, 1, 1, 1), np.float32)
     if mask is not None:
-        if mask.shape in ((batch,), (3 * batch + 2,)):
-            seen = (np.arange(keys) < mask[:batch, None])[:, None, None]
-        elif mask.shape == (2 * batch,):
-            ends, starts = mask.reshape(2, batch, 1)
-            places = np.arange(keys)
-            seen = ((places < ends) & (places >= starts))[:, None, None]
-        elif mask.shape == (batch, keys):
-            seen = (mask > 0)[:, None, None]
-        elif mask.shape == (batch, queries, keys):
-            seen = (mask > 0)[:, None]
-        else:
+        seen = padding_seen(mask, batch, queries, keys)
+        if seen is None:
             forms = [(batch,), (2 * batch,), (3 * batch + 2,), (batch, keys), (batch, queries, keys)]
             raise OpError(f"a mask of shape {mask.shape} fits none of {forms}")
-        total = np.where(seen, np.float32(0), np.float32(hide))
+        total = np.where(seen[:, None], np.float32(0), np.float32(hide))
     if causal:
         later = np.arange(keys) > np.arange(queries)[:, None] + past
         later[-1:] = False

@@ -1,16 +1,68 @@
 """Weights of 2, 4 or 8 bits in blocks along the inner axis: MatMulNBits and GatherBlockQuantized.
 
 The low bits of a byte come first. Numbers are unsigned; without zero points the middle of the range stands for 0.
+What weights unpack to is kept for as long as they live.
 """
 
 from __future__ import annotations
 
+import weakref
+
 import numpy as np
 
 from kvviz.errors import OpError
-from kvviz.ops.derived_results import Kept
 from kvviz.ops.numeric import FLOAT32
 from kvviz.ops.registry import op
+
+Parts = tuple["np.ndarray | None", ...]
+
+
+class Kept:
+    """A bounded table from tuples of read-only arrays to what was computed from them, of ``budget`` bytes in all.
+
+    An entry goes when the first of its arrays is freed. Arrays that somebody can write to are never kept, nor are views
+    of such arrays: what was made from them could be out of date. What does not fit in the budget is not kept either;
+    older entries stay, since weights are used in the same order again and again.
+    """
+
+    def __init__(self, budget: int) -> None:
+        self.budget = budget
+        self.nbytes = 0
+        self._entries: dict[tuple[int, ...], tuple[np.ndarray, list[weakref.ref]]] = {}
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def get(self, parts: Parts) -> np.ndarray | None:
+        """What was kept for these very arrays, or None."""
+        entry = self._entries.get(tuple(map(id, parts)))
+        return None if entry is None else entry[0]
+
+    def put(self, parts: Parts, result: np.ndarray) -> bool:
+        """Keep a result if the arrays cannot change and the budget allows it; says whether it did."""
+        if self.nbytes + result.nbytes > self.budget or not all(part is None or _fixed(part) for part in parts):
+            return False
+        key = tuple(map(id, parts))
+
+        def drop(_: weakref.ref) -> None:
+            gone = self._entries.pop(key, None)
+            if gone is not None:
+                self.nbytes -= gone[0].nbytes
+
+        self._entries[key] = (result, [weakref.ref(part, drop) for part in parts if part is not None])
+        self.nbytes += result.nbytes
+        return True
+
+
+def _fixed(array: np.ndarray) -> bool:
+    """Whether nobody can write to the array's memory through it or through what it views."""
+    base: object = array
+    while isinstance(base, np.ndarray):
+        if base.flags.writeable:
+            return False
+        base = base.base
+    return True
+
 
 MICROSOFT = "com.microsoft"
 
@@ -34,12 +86,9 @@ def matmul_nbits(
     accuracy_level=0,
     weight_prepacked=0,
 ):
-    """``a`` times the transpose of the quantised (N, K) matrix ``b``, in float32.
-
-    At ``accuracy_level`` 4, onnxruntime's CPU kernel also rounds the rows of ``a`` to int8 in blocks, where weights of
-    4 or 8 bits are constant (MLAS CompInt8); so do we. Weights of the model are read-only arrays, which tells them
-    from inputs.
-    """
+    """``a`` times the transpose of the quantised (N, K) matrix ``b``, in float32. At ``accuracy_level`` 4,
+    onnxruntime's CPU kernel also rounds the rows of ``a`` to int8 in blocks, where weights of 4 or 8 bits are constant
+    (MLAS CompInt8); so do we. Weights of the model are read-only arrays, which tells them from inputs."""
     if weight_prepacked:
         raise OpError("MatMulNBits: weights in a device's own layout cannot be read")
     parts = (b, scales, zero_points, g_idx)
@@ -103,13 +152,7 @@ def _zero_points(zero_points, n, blocks, bits):
 
 
 def unpacked(packed: np.ndarray, bits: int, count: int) -> np.ndarray:
-    """The first ``count`` unsigned numbers of each row of bytes, low bits first, as uint8.
-
-    Raises
-    ------
-    OpError
-        When ``bits`` is not 2, 4 or 8.
-    """
+    """The first ``count`` unsigned numbers of each row of bytes, low bits first, as uint8."""
     if bits == 8:
         return packed[..., :count]
     if bits not in (2, 4):
@@ -123,10 +166,8 @@ def unpacked(packed: np.ndarray, bits: int, count: int) -> np.ndarray:
 def gather_block_quantized(
     data, indices, scales, zero_points=None, *, bits=4, block_size=128, gather_axis=0, quantize_axis=1
 ):
-    """Gather slices of a quantised tensor and make floats of those only, in the dtype of the scales.
-
-    uint8 data hold ``8 / bits`` numbers a byte along the last axis, with the middle of the range as zero point.
-    """
+    """Gather slices of a quantised tensor and make floats of those only, in the dtype of the scales. uint8 data hold
+    ``8 / bits`` numbers a byte along the last axis, with the middle of the range as zero point."""
     gather_axis %= data.ndim
     quantize_axis %= data.ndim
     length = data.shape[gather_axis]

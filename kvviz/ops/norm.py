@@ -65,10 +65,8 @@ def _checked(scale, x):
 @op("SimplifiedLayerNormalization", overwrites=(0,), fits=_like_scale)
 @op("SimplifiedLayerNormalization", domain=MICROSOFT, overwrites=(0,), fits=_like_scale)
 def rms_norm(x, scale, *, axis=-1, epsilon=1e-5, stash_type=1, n_outputs=1, out=None):
-    """x / √(mean x² + ε) times the scale, in the scale's dtype; the second output is 1 / √(…) in float32.
-
-    onnxruntime knows it as SimplifiedLayerNormalization, which it registers in the default domain.
-    """
+    """x / √(mean x² + ε) times the scale, in the scale's dtype; the second output is 1 / √(…) in float32. onnxruntime
+    knows it as SimplifiedLayerNormalization, which it registers in the default domain."""
     if x.dtype.char not in "fd" or scale.dtype != x.dtype:
         y, inverse = rms_norm(_wide(x, scale), _wide(scale, x), axis=axis, epsilon=epsilon, n_outputs=2)
         y = rounded(y, scale.dtype, out)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, wraps
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,6 @@ def contiguous(y: Any) -> Any:
 
 
 def blank(x: np.ndarray) -> np.ndarray:
-    """An array to fill, in C order, with the shape and dtype of ``x``."""
     return np.empty(x.shape, x.dtype)
 
 
@@ -31,27 +30,24 @@ def constant(value: float, dtype: np.dtype | str) -> np.ndarray:
 
 
 def in_float32(kernel: Callable, *args: Any, out: np.ndarray | None = None, **attributes: Any) -> Any:
-    """Run a kernel on float32 copies of narrow floats and round its results once.
-
-    Half precision, bfloat16 and float8 would lose a bit at each step of a formula, which no runtime does.
-
-    Parameters
-    ----------
-    kernel : callable
-        A kernel; it is called without ``out``.
-    *args
-        Its inputs. Those of a narrow float dtype are widened, all others go in as they are.
-    out : ndarray or None
-        Takes the first result.
-    **attributes
-        Its attributes.
-    """
+    """Run a kernel on float32 copies of narrow floats and round its results once, the first one into ``out``. Half
+    precision, bfloat16 and float8 would lose a bit at each step of a formula, which no runtime does."""
     dtype = args[0].dtype
     wide = [a.astype(FLOAT32) if isinstance(a, np.ndarray) and is_narrow(a) else a for a in args]
     result = kernel(*wide, **attributes)
     if isinstance(result, tuple):
         return tuple(None if y is None else rounded(y, dtype, out if i == 0 else None) for i, y in enumerate(result))
     return rounded(result, dtype, out)
+
+
+def rounded_once(kernel: Callable) -> Callable:
+    """The kernel, run `in_float32` where its first input is a narrow float."""
+
+    @wraps(kernel)
+    def either(x: np.ndarray, *others: Any, **attributes: Any) -> Any:
+        return in_float32(kernel, x, *others, **attributes) if is_narrow(x) else kernel(x, *others, **attributes)
+
+    return either
 
 
 def is_narrow(x: np.ndarray) -> bool:

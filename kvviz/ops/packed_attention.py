@@ -46,25 +46,9 @@ def packed_attention(
     n_outputs=1,
     grown=None,
 ):
-    """Self attention with its input projection, as onnxruntime fuses it for BERT and GPT-2.
-
-    Parameters
-    ----------
-    x : ndarray
-        ``(batch, length, width)``.
-    weights, bias : ndarray
-        ``(width, q + k + v)`` and ``(q + k + v,)``.
-    mask_index : ndarray of int32, optional
-        1 (seen) and 0 as ``(batch, keys)`` or ``(batch, queries, keys)``; or where what is seen ends, ``(batch,)``, or
-        ends and then starts, ``(2·batch,)``.
-    past : ndarray, optional
-        ``(2, batch, heads, rows, size)``, keys and then values.
-
-    Returns
-    -------
-    tuple of ndarray
-        The output ``(batch, length, v)`` and the present, ``(2, batch, heads, keys, size)``.
-    """
+    """Self attention with its input projection, as onnxruntime fuses it for BERT and GPT-2. ``weights`` are ``(width, q
+    + k + v)``; ``mask_index`` is as in `additive_mask`, without the form with offsets; the past and the present ``(2,
+    batch, heads, rows, size)``, keys and then values."""
     if do_rotary or past_present_share_buffer or past_sequence_length is not None:
         raise OpError("do_rotary and a shared past buffer of com.microsoft.Attention are not supported")
     if weights.ndim != 2:

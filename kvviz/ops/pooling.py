@@ -6,9 +6,9 @@ import math
 
 import numpy as np
 
-from kvviz.ops.numeric import contiguous, in_float32, is_narrow
+from kvviz.ops.conv import spatial, window
+from kvviz.ops.numeric import contiguous, rounded_once
 from kvviz.ops.registry import op
-from kvviz.ops.window import spatial, window
 
 
 @op("MaxPool")
@@ -24,19 +24,12 @@ def max_pool(
     strides=None,
     n_outputs=1,
 ):
-    """Largest element of each window; output 1 is its index in the flat tensor, row- or column-major."""
-    geometry = window(
-        x, kernel_shape, strides=strides, dilations=dilations, pads=pads, auto_pad=auto_pad, ceil_mode=ceil_mode
-    )
+    geometry = window(x, kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
     lowest = np.iinfo(x.dtype).min if x.dtype.kind in "iu" else -np.inf
     padded = geometry.padded(x, lowest)
     if n_outputs > 1:
         return _with_indices(x, padded, geometry, storage_order)
-    taps = geometry.taps(padded)
-    y = np.array(next(taps), order="C")
-    for tap in taps:
-        np.maximum(y, tap, out=y)
-    return y
+    return _folded(np.maximum, padded, geometry)
 
 
 def _with_indices(x, padded, geometry, storage_order):
@@ -60,6 +53,7 @@ def _with_indices(x, padded, geometry, storage_order):
 
 
 @op("AveragePool")
+@rounded_once
 def average_pool(
     x,
     *,
@@ -72,22 +66,8 @@ def average_pool(
     strides=None,
 ):
     """Mean of each window, counting the padding or not; what rounding up adds beyond it never counts."""
-    if is_narrow(x):
-        return in_float32(
-            average_pool,
-            x,
-            kernel_shape=kernel_shape,
-            auto_pad=auto_pad,
-            ceil_mode=ceil_mode,
-            count_include_pad=count_include_pad,
-            dilations=dilations,
-            pads=pads,
-            strides=strides,
-        )
-    geometry = window(
-        x, kernel_shape, strides=strides, dilations=dilations, pads=pads, auto_pad=auto_pad, ceil_mode=ceil_mode
-    )
-    y = _summed(geometry.padded(x, 0), geometry)
+    geometry = window(x, kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
+    y = _folded(np.add, geometry.padded(x, 0), geometry)
     if not any(geometry.begins) and not any(geometry.ends):
         return np.divide(y, math.prod(geometry.kernel), y)
     return np.divide(y, _counts(x, geometry, pads, auto_pad, count_include_pad), y)
@@ -102,58 +82,39 @@ def _counts(x, geometry, pads, auto_pad, include):
         room = [b + n + e for b, n, e in zip(geometry.begins, x.shape[2:], geometry.ends)]
         ones = np.zeros((1, 1, *room), x.dtype)
         ones[spatial(slice(b + n + e) for b, n, e in zip(geometry.begins, x.shape[2:], ends))] = 1
-        return _summed(ones, geometry)
-    return _summed(geometry.padded(ones, 0), geometry)
+        return _folded(np.add, ones, geometry)
+    return _folded(np.add, geometry.padded(ones, 0), geometry)
 
 
-def _summed(padded, geometry):
+def _folded(ufunc, padded, geometry):
     taps = geometry.taps(padded)
     y = np.array(next(taps), order="C")
     for tap in taps:
-        np.add(y, tap, y)
+        ufunc(y, tap, out=y)
     return y
 
 
 @op("LpPool", since=2)
+@rounded_once
 def lp_pool(x, *, kernel_shape, auto_pad="NOTSET", ceil_mode=0, dilations=None, p=2, pads=None, strides=None):
-    """Lp norm of each window."""
-    if is_narrow(x):
-        return in_float32(
-            lp_pool,
-            x,
-            kernel_shape=kernel_shape,
-            auto_pad=auto_pad,
-            ceil_mode=ceil_mode,
-            dilations=dilations,
-            p=p,
-            pads=pads,
-            strides=strides,
-        )
-    geometry = window(
-        x, kernel_shape, strides=strides, dilations=dilations, pads=pads, auto_pad=auto_pad, ceil_mode=ceil_mode
-    )
-    y = _summed(geometry.padded(np.absolute(x) ** p, 0), geometry)
+    geometry = window(x, kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
+    y = _folded(np.add, geometry.padded(np.absolute(x) ** p, 0), geometry)
     return np.power(y, 1.0 / p, y)
 
 
 @op("GlobalAveragePool")
+@rounded_once
 def global_average_pool(x):
-    """Mean of each channel over all positions."""
-    if is_narrow(x):
-        return in_float32(global_average_pool, x)
     return contiguous(x.mean(tuple(range(2, x.ndim)), keepdims=True))
 
 
 @op("GlobalMaxPool")
 def global_max_pool(x):
-    """Largest element of each channel."""
     return contiguous(np.maximum.reduce(x, tuple(range(2, x.ndim)), None, None, True))
 
 
 @op("GlobalLpPool", since=2)
+@rounded_once
 def global_lp_pool(x, *, p=2):
-    """Lp norm of each channel."""
-    if is_narrow(x):
-        return in_float32(global_lp_pool, x, p=p)
     total = np.add.reduce(np.absolute(x) ** p, tuple(range(2, x.ndim)), None, None, True)
     return np.power(total, 1.0 / p, total)

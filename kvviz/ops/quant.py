@@ -18,10 +18,8 @@ MICROSOFT = "com.microsoft"
 @op("QuantizeLinear", since=10)
 @op("QuantizeLinear", domain=MICROSOFT)
 def quantize_linear(x, scale, zero_point=None, *, axis=1, block_size=0, output_dtype=0, precision=0, saturate=1):
-    """Round ``x / scale`` half to even, add the zero point, and keep what is out of range at the edge.
-
-    One scale a tensor, one an index of ``axis``, or one a block of ``block_size`` along it.
-    """
+    """Round ``x / scale`` half to even, add the zero point, and keep what is out of range at the edge. One scale a
+    tensor, one an index of ``axis``, or one a block of ``block_size`` along it."""
     dtype = zero_point.dtype if zero_point is not None else DTYPES[output_dtype or TensorProto.UINT8]
     wide = DTYPES[precision] if precision else np.result_type(_working(x), _working(scale))
     y = np.divide(x.astype(wide), spread(scale, x.shape, axis, block_size).astype(wide))
@@ -51,18 +49,10 @@ def dequantize_linear(x, scale, zero_point=None, *, axis=1, block_size=0, output
 
 
 def _working(x):
-    """float32, or float64 for a tensor that has it."""
     return FLOAT64 if x.dtype == FLOAT64 else FLOAT32
 
 
 def spread(parameter, shape, axis, block_size):
-    """A scale or zero point in a shape that broadcasts to ``shape``.
-
-    Raises
-    ------
-    OpError
-        When its length fits neither the axis nor its blocks.
-    """
     if parameter.size == 1 and parameter.ndim <= 1:
         return parameter.reshape(())
     axis = counted(axis, len(shape))

@@ -14,7 +14,6 @@ _PARTIAL = 1024
 
 @op("ArgMax")
 def argmax(x, *, axis=0, keepdims=1, select_last_index=0):
-    """Index of the first (or last) of the largest elements along an axis."""
     if select_last_index:
         return x.shape[axis] - 1 - np.flip(x, axis).argmax(axis, keepdims=keepdims != 0)
     return x.argmax(axis, keepdims=keepdims != 0)
@@ -22,7 +21,6 @@ def argmax(x, *, axis=0, keepdims=1, select_last_index=0):
 
 @op("ArgMin")
 def argmin(x, *, axis=0, keepdims=1, select_last_index=0):
-    """Index of the first (or last) of the smallest elements along an axis."""
     if select_last_index:
         return x.shape[axis] - 1 - np.flip(x, axis).argmin(axis, keepdims=keepdims != 0)
     return x.argmin(axis, keepdims=keepdims != 0)
@@ -31,9 +29,7 @@ def argmin(x, *, axis=0, keepdims=1, select_last_index=0):
 @op("TopK", since=11)
 def top_k(x, k, *, axis=-1, largest=1, sorted=1):
     """The k largest or smallest elements along an axis and their indices; of equals the lower index comes first.
-
-    ``sorted=0`` leaves the order open; ours is sorted all the same.
-    """
+    ``sorted=0`` leaves the order open; ours is sorted all the same."""
     axis = counted(axis, x.ndim)
     count = int(scalar(k, "K"))
     length = x.shape[axis]
@@ -52,13 +48,11 @@ def top_k(x, k, *, axis=-1, largest=1, sorted=1):
 
 @op("TopK", since=10)
 def top_k_largest(x, k, *, axis=-1):
-    """TopK-10: the largest, sorted."""
     return top_k(x, k, axis=axis)
 
 
 @op("TopK", since=1)
 def top_k_attribute(x, *, k, axis=-1):
-    """TopK-1: k is an attribute."""
     return top_k(x, np.asarray(k), axis=axis)
 
 
@@ -89,7 +83,6 @@ def cumulative_sum(x, axis, *, exclusive=0, reverse=0):
 
 @op("CumProd", since=26)
 def cumulative_product(x, axis, *, exclusive=0, reverse=0):
-    """Running product along an axis."""
     return _running(np.multiply, 1, x, axis, exclusive, reverse)
 
 

@@ -14,7 +14,6 @@ from kvviz.ops.numeric import FLOAT32, FLOAT64
 from kvviz.ops.registry import op
 
 _sum = np.add.reduce
-_product = np.multiply.reduce
 
 
 def _reducing(*names: str) -> Callable[[Callable], Callable]:
@@ -33,7 +32,7 @@ def _reducing(*names: str) -> Callable[[Callable], Callable]:
                 y = body(x, axes and tuple({counted(axis, x.ndim): 0 for axis in axes}), keepdims != 0)
             return y if y.flags.c_contiguous else y.copy()
 
-        kernel.__name__ = body.__name__
+        kernel.__name__ = names[0]
         op(*names)(kernel)
         return body
 
@@ -68,12 +67,6 @@ def reduce_mean(x, axes, keep):
     return (total / count if dtype.kind not in "iu" else np.trunc(total / count)).astype(dtype)
 
 
-@_reducing("ReduceProd")
-def reduce_product(x, axes, keep):
-    """Product."""
-    return _product(x, axes, _room(x.dtype), None, keep).astype(x.dtype, copy=False)
-
-
 @_reducing("ReduceMax")
 def reduce_max(x, axes, keep):
     """Largest element; of an empty set the lowest number of the dtype."""
@@ -98,33 +91,6 @@ def _edge(dtype: np.dtype, sign: int) -> np.ndarray:
     return np.asarray(sign * np.inf, dtype)
 
 
-@_reducing("ReduceL1")
-def reduce_l1(x, axes, keep):
-    """Sum of absolute values."""
-    return _sum(np.absolute(x), axes, _room(x.dtype), None, keep).astype(x.dtype, copy=False)
-
-
-@_reducing("ReduceSumSquare")
-def reduce_sum_square(x, axes, keep):
-    """Sum of squares."""
-    x, dtype = x.astype(_room(x.dtype), copy=False), x.dtype
-    return _sum(np.multiply(x, x), axes, x.dtype, None, keep).astype(dtype, copy=False)
-
-
-@_reducing("ReduceL2")
-def reduce_l2(x, axes, keep):
-    """Root of the sum of squares."""
-    x, dtype = _fractional(x), x.dtype
-    return np.sqrt(_sum(np.multiply(x, x), axes, None, None, keep)).astype(dtype, copy=False)
-
-
-@_reducing("ReduceLogSum")
-def reduce_log_sum(x, axes, keep):
-    """Logarithm of the sum."""
-    x, dtype = _fractional(x), x.dtype
-    return np.log(_sum(x, axes, None, None, keep)).astype(dtype, copy=False)
-
-
 @_reducing("ReduceLogSumExp")
 def reduce_log_sum_exp(x, axes, keep):
     """Logarithm of the sum of exponentials; the largest element is taken out first, so that none overflows."""
@@ -135,6 +101,25 @@ def reduce_log_sum_exp(x, axes, keep):
     return np.add(total, top.reshape(total.shape)).astype(dtype, copy=False)
 
 
+def _roomy(x: np.ndarray) -> np.ndarray:
+    return x.astype(_room(x.dtype), copy=False)
+
+
 def _fractional(x: np.ndarray) -> np.ndarray:
     """In a float dtype wide enough: integers go to float64, narrow floats to float32."""
     return x.astype(FLOAT64 if x.dtype.kind in "iu" else _room(x.dtype), copy=False)
+
+
+def _widely(widened: Callable, total: Callable) -> Callable:
+    """The body that adds up in a wider dtype and rounds once."""
+    return lambda x, axes, keep: total(widened(x), axes, keep).astype(x.dtype, copy=False)
+
+
+for _name, _widened, _total in (
+    ("ReduceProd", _roomy, lambda x, axes, keep: np.multiply.reduce(x, axes, x.dtype, None, keep)),
+    ("ReduceL1", _roomy, lambda x, axes, keep: _sum(np.absolute(x), axes, x.dtype, None, keep)),
+    ("ReduceSumSquare", _roomy, lambda x, axes, keep: _sum(np.multiply(x, x), axes, x.dtype, None, keep)),
+    ("ReduceL2", _fractional, lambda x, axes, keep: np.sqrt(_sum(np.multiply(x, x), axes, None, None, keep))),
+    ("ReduceLogSum", _fractional, lambda x, axes, keep: np.log(_sum(x, axes, None, None, keep))),
+):
+    _reducing(_name)(_widely(_widened, _total))

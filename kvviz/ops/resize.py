@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from kvviz.errors import OpError
-from kvviz.ops.arguments import counted, distinct
-from kvviz.ops.limits import check_size
+from kvviz.ops.arguments import check_size, counted, distinct
 from kvviz.ops.numeric import FLOAT32, FLOAT64
 from kvviz.ops.quant import whole_limits
 from kvviz.ops.registry import op
@@ -17,8 +17,6 @@ from kvviz.ops.registry import op
 
 @dataclass(frozen=True, slots=True)
 class _Way:
-    """How the attributes say that coordinates and weights are found."""
-
     mode: str
     coordinates: str
     nearest: str
@@ -45,10 +43,8 @@ def resize(
     axes=None,
     keep_aspect_ratio_policy="stretch",
 ):
-    """Resize-11 to 19, in any mode, over any axes, by scales or to sizes.
-
-    An axis that keeps its length is cropped like the others; onnxruntime leaves it alone.
-    """
+    """Resize-11 to 19, in any mode, over any axes, by scales or to sizes. An axis that keeps its length is cropped like
+    the others; onnxruntime leaves it alone."""
     places = list(range(x.ndim)) if axes is None else distinct(axes, x.ndim)
     by_scale = scales is not None and scales.size > 0
     if by_scale == (sizes is not None and sizes.size > 0):
@@ -93,7 +89,6 @@ def upsample(x, scales, *, mode="nearest"):
 
 @op("Upsample", since=7, moves=True)
 def upsample_by_attribute(x, *, scales, mode="nearest"):
-    """Upsample-7: the scales are an attribute."""
     return upsample(x, np.array(scales, FLOAT32), mode=mode)
 
 
@@ -180,7 +175,9 @@ def _coordinates(length, made, factor, region, how):
 def _taps(at, length, factor, way):
     """For each output element the input elements it is made of, (made, taps), and their weights; None if all are 1."""
     if way.mode == "nearest":
-        return _nearest(at, factor, way.nearest).astype(np.int64).clip(0, length - 1)[:, None], None
+        if way.nearest not in _NEAREST:
+            raise OpError(f"nearest_mode {way.nearest!r} is none of round_prefer_floor, round_prefer_ceil, floor, ceil")
+        return _NEAREST[way.nearest](at, factor).astype(np.int64).clip(0, length - 1)[:, None], None
     spread = 1 if way.mode == "linear" else 2
     shrinks = way.antialias and factor < 1
     stretch = np.float32(factor) if shrinks else np.float32(1)
@@ -192,7 +189,7 @@ def _taps(at, length, factor, way):
         first, count = np.floor(at) - (spread - 1), 2 * spread
     index = first.astype(np.int64)[:, None] + np.arange(count)
     far = np.abs(index.astype(FLOAT32) - at[:, None]) * stretch
-    weights = np.maximum(1 - far, 0) if way.mode == "linear" else _cubic(far, np.float32(way.cubic))
+    weights = np.maximum(1 - far, 0) if way.mode == "linear" else cubic(far, np.float32(way.cubic))
     if way.exclude_outside:
         weights = np.where((index < 0) | (index >= length), np.float32(0), weights)
     if way.exclude_outside or shrinks:
@@ -201,21 +198,16 @@ def _taps(at, length, factor, way):
     return index.clip(0, length - 1), weights
 
 
-def _nearest(at, factor, how):
-    if how == "round_prefer_floor":
-        return np.ceil(at - np.float32(0.5))
-    if how == "round_prefer_ceil":
-        return np.floor(at + np.float32(0.5))
-    if how == "floor":
-        return np.floor(at)
-    if how == "ceil":
-        return np.ceil(at)
-    if how == "simple":
-        return np.ceil(at) if factor < 1 else np.trunc(at)
-    raise OpError(f"nearest_mode {how!r} is none of round_prefer_floor, round_prefer_ceil, floor, ceil")
+_NEAREST: dict[str, Callable] = {
+    "round_prefer_floor": lambda at, factor: np.ceil(at - np.float32(0.5)),
+    "round_prefer_ceil": lambda at, factor: np.floor(at + np.float32(0.5)),
+    "floor": lambda at, factor: np.floor(at),
+    "ceil": lambda at, factor: np.ceil(at),
+    "simple": lambda at, factor: np.ceil(at) if factor < 1 else np.trunc(at),
+}
 
 
-def _cubic(far, a):
+def cubic(far, a):
     """Keys' cubic kernel at a distance of 0 or more."""
     near = ((a + 2) * far - (a + 3)) * far * far + 1
     tail = ((a * far - 5 * a) * far + 8 * a) * far - 4 * a
@@ -223,7 +215,6 @@ def _cubic(far, a):
 
 
 def _along(x, axis, index, weights):
-    """The weighted sums along one axis."""
     if weights is None:
         return x.take(index[:, 0], axis)
     if index.shape[1] > 4:

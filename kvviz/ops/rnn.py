@@ -5,20 +5,73 @@ The products of the input with W are made for all steps at once; only the produc
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from kvviz.errors import OpError
-from kvviz.ops.numeric import in_float32, is_narrow
+from kvviz.ops.numeric import rounded_once
 from kvviz.ops.registry import op
-from kvviz.ops.rnn_activation import activations_of, clipped
+
+Activation = Callable[[np.ndarray], np.ndarray]
+
+# Name: (function of x, alpha, beta; default alpha; default beta). A default of None means that it takes no such number.
+_TABLE: dict[str, tuple[Callable, float | None, float | None]] = {
+    "relu": (lambda x, a, b: np.maximum(x, 0), None, None),
+    "tanh": (lambda x, a, b: np.tanh(x), None, None),
+    "sigmoid": (lambda x, a, b: 1 / (1 + np.exp(-x)), None, None),
+    "softsign": (lambda x, a, b: x / (1 + np.abs(x)), None, None),
+    "softplus": (lambda x, a, b: np.logaddexp(x, np.zeros((), x.dtype)), None, None),
+    "affine": (lambda x, a, b: a * x + b, 1.0, 0.0),
+    "leakyrelu": (lambda x, a, b: np.where(x < 0, a * x, x), 0.01, None),
+    "thresholdedrelu": (lambda x, a, b: np.where(x > a, x, np.zeros((), x.dtype)), 1.0, None),
+    "scaledtanh": (lambda x, a, b: a * np.tanh(b * x), 1.0, 1.0),
+    "hardsigmoid": (lambda x, a, b: np.clip(a * x + b, 0, 1), 0.2, 0.5),
+    "elu": (lambda x, a, b: np.where(x < 0, a * np.expm1(x), x), 1.0, None),
+}
+
+
+def activations_of(
+    default: Sequence[str],
+    names: Sequence[str] | None,
+    alphas: Sequence[float] | None,
+    betas: Sequence[float] | None,
+    directions: int,
+) -> list[Activation]:
+    """One function for each name and direction. Alphas and betas are lists without gaps: each activation that takes one
+    uses up the next, as in onnxruntime."""
+    if names is None or not len(names):
+        names = tuple(default) * directions
+    left_alpha, left_beta = list(alphas or ()), list(betas or ())
+    functions = []
+    for name in names:
+        entry = _TABLE.get(name.lower())
+        if entry is None:
+            raise OpError(f"recurrent layers know no activation {name!r}")
+        function, alpha, beta = entry
+        if alpha is not None and left_alpha:
+            alpha = left_alpha.pop(0)
+        if beta is not None and left_beta:
+            beta = left_beta.pop(0)
+        functions.append(_bound(function, alpha, beta))
+    return functions
+
+
+def _bound(function, alpha, beta) -> Activation:
+    return lambda x: function(x, alpha, beta)
+
+
+def clipped(x: np.ndarray, limit: float | None) -> np.ndarray:
+    """Within [-limit, limit]; no or zero limit leaves all as it is."""
+    return np.clip(x, -limit, limit) if limit else x
+
 
 Product = Callable[[np.ndarray], np.ndarray]
 Step = Callable[[np.ndarray, tuple[np.ndarray, ...]], tuple[np.ndarray, ...]]
 
 
 @op("LSTM", since=7)
+@rounded_once
 def lstm(
     x,
     w,
@@ -39,12 +92,6 @@ def lstm(
     layout=0,
 ):
     """Long short-term memory. Gates lie as input, output, forget, cell; peepholes as input, output, forget."""
-    if is_narrow(x):
-        return in_float32(
-            lstm, x, w, r, b, sequence_lens, initial_h, initial_c, p,
-            activation_alpha=activation_alpha, activation_beta=activation_beta, activations=activations, clip=clip,
-            direction=direction, input_forget=input_forget, layout=layout,
-        )  # fmt: skip
     functions = activations_of(("Sigmoid", "Tanh", "Tanh"), activations, activation_alpha, activation_beta, w.shape[0])
     return lstm_layer(
         x, [_times_matrix(m.T) for m in w], [_times_matrix(m.T) for m in r], r.shape[-1], b, sequence_lens,
@@ -86,6 +133,7 @@ def lstm_layer(
 
 
 @op("GRU", since=7)
+@rounded_once
 def gru(
     x,
     w,
@@ -104,12 +152,6 @@ def gru(
     linear_before_reset=0,
 ):
     """Gated recurrent unit. Gates lie as update, reset, hidden; ``linear_before_reset`` is cuDNN's variant."""
-    if is_narrow(x):
-        return in_float32(
-            gru, x, w, r, b, sequence_lens, initial_h,
-            activation_alpha=activation_alpha, activation_beta=activation_beta, activations=activations, clip=clip,
-            direction=direction, layout=layout, linear_before_reset=linear_before_reset,
-        )  # fmt: skip
     hidden = r.shape[-1]
     functions = activations_of(("Sigmoid", "Tanh"), activations, activation_alpha, activation_beta, w.shape[0])
 
@@ -141,6 +183,7 @@ def gru(
 
 
 @op("RNN", since=7)
+@rounded_once
 def rnn(
     x,
     w,
@@ -157,13 +200,6 @@ def rnn(
     hidden_size=None,
     layout=0,
 ):
-    """Elman network: one gate."""
-    if is_narrow(x):
-        return in_float32(
-            rnn, x, w, r, b, sequence_lens, initial_h,
-            activation_alpha=activation_alpha, activation_beta=activation_beta, activations=activations, clip=clip,
-            direction=direction, layout=layout,
-        )  # fmt: skip
     hidden = r.shape[-1]
     functions = activations_of(("Tanh",), activations, activation_alpha, activation_beta, w.shape[0])
 
@@ -177,11 +213,8 @@ def rnn(
 
 
 def _layer(x, from_input, bias, lengths, initial, step_of, direction, hidden, layout):
-    """Run every direction; returns Y and the last state of each kind.
-
-    Layout 0 has X (steps, batch, in), Y (steps, directions, batch, hidden) and states (directions, batch, hidden);
-    layout 1 has the batch first in all of them.
-    """
+    """Run every direction; returns Y and the last state of each kind. Layout 0 has X (steps, batch, in), Y (steps,
+    directions, batch, hidden) and states (directions, batch, hidden); layout 1 has the batch first in all of them."""
     directions = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}.get(direction)
     if directions is None or len(directions) != len(from_input):
         raise OpError(f"direction {direction!r} does not fit weights for {len(from_input)} directions")

@@ -9,24 +9,8 @@ from kvviz.ops.registry import op
 
 
 def rotate(x, cos, sin, *, interleaved, out=None):
-    """Rotate the leading elements of the last axis by pairs; the rest pass unchanged.
-
-    Parameters
-    ----------
-    x : ndarray
-        ``(…, head size)``.
-    cos, sin : ndarray
-        ``(…, half)``, broadcasting to ``x`` but for the last axis; ``2·half`` elements are rotated.
-    interleaved : int
-        Pairs are neighbours (true) or half the rotated width apart (false).
-    out : ndarray, optional
-        Where to write, of the shape of ``x``.
-
-    Returns
-    -------
-    ndarray
-        A new array in C order, or ``out``.
-    """
+    """Rotate the leading ``2·half`` elements of the last axis by pairs; the rest pass unchanged. ``cos`` and ``sin``
+    are ``(…, half)``. Pairs are neighbours (``interleaved``) or half the rotated width apart."""
     half = cos.shape[-1]
     width = 2 * half
     y = np.empty(x.shape, x.dtype) if out is None else out
@@ -51,13 +35,6 @@ def rotate(x, cos, sin, *, interleaved, out=None):
 
 
 def rows_at(cache, positions, what):
-    """Rows of a (positions, half) table.
-
-    Raises
-    ------
-    OpError
-        When a position is negative or past the end.
-    """
     if cache.ndim != 2:
         raise OpError(f"{what} must have two dimensions when positions are given, but has shape {cache.shape}")
     if positions.size == 1:
@@ -114,9 +91,7 @@ def rotary_embedding_ms(
     is_packed_batching=0,
 ):
     """com.microsoft.RotaryEmbedding: ``position_ids`` come second, as (B, S) or as one offset for the whole sequence.
-
-    onnxruntime's kernel reads ``scale`` and does not use it, and so do we.
-    """
+    onnxruntime's kernel reads ``scale`` and does not use it, and so do we."""
     if position_ids.ndim == 1:
         length = x.shape[2] if x.ndim == 4 else x.shape[1]
         position_ids = position_ids.reshape(1, 1) + np.arange(length)

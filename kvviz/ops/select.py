@@ -48,7 +48,6 @@ def _number(bound):
 
 @op("Clip", overwrites=(0,), fits=keeps)
 def clip_by_attributes(x, *, min=-3.4028234663852886e38, max=3.4028234663852886e38, out=None):
-    """Clip-6: the bounds are attributes."""
     y = np.maximum(x, np.asarray(min, x.dtype), out=out)
     return contiguous(np.minimum(y, np.asarray(max, x.dtype), out=out))
 
@@ -82,7 +81,6 @@ def add_all(first, *others, out=None):
 
 @op("Mean", overwrites=(0, 1), commutative=True)
 def mean_of_all(first, *others, out=None):
-    """Mean of any number of tensors."""
     if is_narrow(first):
         return in_float32(mean_of_all, first, *others, out=out)
     total = _add_from_left(first, *others, out=out)

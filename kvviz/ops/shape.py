@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from kvviz.errors import OpError
-from kvviz.ops.arguments import counted, distinct, ints
-from kvviz.ops.limits import check_size
+from kvviz.ops.arguments import check_size, counted, distinct, ints
 from kvviz.ops.registry import op
 
 
@@ -42,7 +41,6 @@ def flatten(x, *, axis=1):
 
 @op("Unsqueeze", views=(0,), moves=True)
 def unsqueeze(x, where=None, *, axes=None):
-    """Insert dimensions of length 1; axes count in the result."""
     places = ints(where, axes) or []
     rank = x.ndim + len(places)
     sizes = list(x.shape)
@@ -56,7 +54,6 @@ def unsqueeze(x, where=None, *, axes=None):
 
 @op("Squeeze", views=(0,), moves=True)
 def squeeze(x, where=None, *, axes=None):
-    """Drop dimensions of length 1: those named, or all."""
     places = ints(where, axes)
     if places and len(places) == 1 and 0 <= places[0] < x.ndim and x.shape[places[0]] == 1:
         return x.reshape(x.shape[: places[0]] + x.shape[places[0] + 1 :])
@@ -71,7 +68,6 @@ def squeeze(x, where=None, *, axes=None):
 
 @op("Transpose", views=(0,), moves=True)
 def transpose(x, *, perm=None):
-    """Permute the dimensions; without ``perm`` reverse them."""
     try:
         if perm is not None and any(axis < 0 for axis in perm):
             raise ValueError
@@ -82,13 +78,11 @@ def transpose(x, *, perm=None):
 
 @op("Identity", views=(0,), moves=True)
 def identity(x):
-    """The input itself: tensor, sequence or optional."""
     return x
 
 
 @op("Expand", views=(0,), moves=True)
 def expand(x, target):
-    """Broadcast both ways. The result is a read-only view with strides of 0."""
     sizes = tuple(target.tolist())
     if sizes == x.shape:
         return x
@@ -137,13 +131,11 @@ def tile(x, repeats, along=None):
 
 @op("Shape")
 def shape_of(x, *, start=0, end=None):
-    """Lengths of the dimensions ``start`` to ``end``, clamped as Python slices are."""
     return np.array(x.shape[start:end], np.int64)
 
 
 @op("Size")
 def size_of(x):
-    """Number of elements, a scalar."""
     return np.array(x.size, np.int64)
 
 
@@ -174,7 +166,6 @@ def depth_to_space(x, *, blocksize, mode="DCR"):
 
 @op("SpaceToDepth", moves=True)
 def space_to_depth(x, *, blocksize, mode="DCR"):
-    """The inverse of DepthToSpace: (N, C, H, W) to (N, C·b², H/b, W/b)."""
     n, c, h, w = _image(x)
     b = blocksize
     if h % b or w % b:

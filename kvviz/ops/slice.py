@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 
 from kvviz.errors import OpError
-from kvviz.ops.arguments import counted, distinct, ints, scalar
-from kvviz.ops.limits import check_size
+from kvviz.ops.arguments import check_size, counted, distinct, ints, scalar
 from kvviz.ops.registry import Grow, op
 
 _BEFORE = [(slice(None),) * axis for axis in range(8)]

@@ -14,10 +14,8 @@ from kvviz.ops.registry import op
 
 @op("StringSplit")
 def string_split(x, *, delimiter="", maxsplit=None):
-    """The parts of each string along a new last axis, filled up with empty ones, and how many each has.
-
-    Without a delimiter strings are split at white space. An empty string has no part, as in onnxruntime.
-    """
+    """The parts of each string along a new last axis, filled up with empty ones, and how many each has. Without a
+    delimiter strings are split at white space. An empty string has no part, as in onnxruntime."""
     most = -1 if maxsplit is None else maxsplit
     found = [_parts(text, delimiter, most) for text in x.reshape(-1).tolist()]
     width = max(map(len, found), default=0)
@@ -36,9 +34,7 @@ def _parts(text: str, delimiter: str, most: int) -> list[str]:
 @op("StringNormalizer", since=10)
 def string_normalizer(x, *, case_change_action="NONE", is_case_sensitive=0, locale="", stopwords=()):
     """The strings of a row without the stop words, in capitals or small letters; one empty string where none is left.
-
-    Letters change as Unicode says, whatever the locale.
-    """
+    Letters change as Unicode says, whatever the locale."""
     if x.ndim not in (1, 2) or (x.ndim == 2 and len(x) != 1):
         raise OpError(f"the input must have shape (n,) or (1, n), but has {x.shape}")
     changes: dict[str, Callable[[str], str]] = {"NONE": str, "LOWER": str.lower, "UPPER": str.upper}
@@ -77,9 +73,7 @@ def tfidf_vectorizer(
     weights=(),
 ):
     """How often each n-gram of the pool occurs in each row, with up to ``max_skip_count`` items skipped between two.
-
-    IDF gives its weight where it occurs at all, TFIDF the weight times the count; without weights they are 1.
-    """
+    IDF gives its weight where it occurs at all, TFIDF the weight times the count; without weights they are 1."""
     if mode not in ("TF", "IDF", "TFIDF"):
         raise OpError(f"mode {mode!r} is none of TF, IDF, TFIDF")
     if x.ndim not in (1, 2):

@@ -1,29 +1,58 @@
-"""Collecting the nodes and weights of a graph, with names that say in which module they are."""
+"""Collecting the nodes and weights of a graph, with names that say in which module they are.
+
+Large weights lie in one file beside the model, each beginning on a page, so that whoever reads them can map them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 import numpy as np
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
-from kvviz.smollm2.store import Store
+PAGE = 4096
+
+
+class Store:
+    """A file, not there yet, that arrays are appended to, for a model with external data in the same folder."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        # Never one that is there: a file that somebody has mapped must not change under them.
+        self._file = path.open("xb")
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._file.close()
+
+    def add(self, name: str, array: np.ndarray) -> TensorProto:
+        """Write an array, in C order and little-endian, at the next multiple of 4096 bytes; gives its initializer."""
+        array = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
+        self._file.write(bytes(-self._file.tell() % PAGE))
+        entries = {"location": self.path.name, "offset": self._file.tell(), "length": array.nbytes}
+        array.tofile(self._file)
+        tensor = TensorProto(
+            name=name,
+            data_type=helper.np_dtype_to_tensor_dtype(array.dtype.newbyteorder("=")),
+            dims=array.shape,
+            data_location=TensorProto.EXTERNAL,
+        )
+        for key, value in entries.items():
+            tensor.external_data.add(key=key, value=str(value))
+        return tensor
+
+    @property
+    def nbytes(self) -> int:
+        return self._file.tell() if not self._file.closed else self.path.stat().st_size
 
 
 class Builder:
-    """Nodes, and the weights that they read.
-
-    Parameters
-    ----------
-    store : Store
-        Where large weights go.
-
-    Attributes
-    ----------
-    scope : str
-        Module path that the next nodes are in, as ``"/model/layers.0/mlp"``.
-    """
+    """Nodes, and the weights that they read; large ones go to the store."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
@@ -33,19 +62,8 @@ class Builder:
         self._names: dict[str, int] = {}
 
     def op(self, op: str, *inputs: str, name: str = "", output: str = "", domain: str = "", **attributes: Any) -> str:
-        """Add a node of one output, and give that output's name.
-
-        Parameters
-        ----------
-        op : str
-            Operator.
-        *inputs : str
-            Names of values; ``""`` stands for an absent one.
-        name : str
-            The module within the scope that the node is all of, as ``"q_proj"``.
-        output : str
-            Name of the output, where the graph has one for it.
-        """
+        """Add a node of one output, and give that output's name; ``name`` is the module within the scope, as
+        ``"q_proj"``."""
         return self.node(op, inputs, (output,), name, domain, **attributes)[0]
 
     def node(
@@ -64,7 +82,6 @@ class Builder:
         return made
 
     def weight(self, name: str, array: np.ndarray) -> str:
-        """Keep a large weight in the store."""
         self.weights[name] = self.store.add(name, array)
         return name
 
@@ -75,7 +92,6 @@ class Builder:
         return name
 
     def ints(self, *values: int) -> str:
-        """A vector of int64, for shapes and axes."""
         return self.constant(f"ints.{'_'.join(map(str, values))}", np.array(values, np.int64))
 
     def _unique(self, name: str) -> str:

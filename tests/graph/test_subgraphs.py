@@ -13,8 +13,7 @@ from onnx import helper, numpy_helper
 from kvviz.errors import GraphError, LimitError, LoadError
 from kvviz.graph import Graph, from_onnx, load
 from kvviz.graph.from_onnx import node_proto
-from kvviz.graph.function_expansion import extents
-from kvviz.graph.functions import function_key
+from kvviz.graph.functions import extents, function_key
 from tests.graph.build import MODELS, graph, model, node, run_in_onnxruntime
 
 

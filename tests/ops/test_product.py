@@ -10,8 +10,7 @@ import pytest
 
 from kvviz.ops import product as module
 from kvviz.ops.matmul import gemm, matmul
-from kvviz.ops.product import product
-from kvviz.ops.product_ways import Ways, fastest_ways
+from kvviz.ops.product import Ways, fastest_ways, product
 
 RANDOM = np.random.default_rng(7)
 

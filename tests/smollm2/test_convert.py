@@ -16,8 +16,8 @@ import pytest
 import kvviz
 from kvviz.errors import InputError, KvvizError, LoadError
 from kvviz.smollm2 import convert
+from kvviz.smollm2.builder import PAGE
 from kvviz.smollm2.command import main
-from kvviz.smollm2.store import PAGE
 from tests.smollm2.tiny import TOKENS, Tiny, write_tiny
 
 WRITTEN = {"NOTICE", "model.onnx", "model.onnx.data", "tokenizer.json", "tokenizer_config.json"}
