@@ -2,7 +2,7 @@
 // It is made once; afterwards only attributes change, and only those of nodes whose state changed.
 import { el, mark, say, svg } from "./dom.js";
 import { opName, shape, shortName } from "./format.js";
-import { outcome, type State } from "./replay.js";
+import { outcome, type State, type StateWords } from "./replay.js";
 import type { Lit } from "./select.js";
 import type { Store } from "./store.js";
 import type { Block, Drawing } from "./wire.js";
@@ -11,8 +11,6 @@ import type { Block, Drawing } from "./wire.js";
 export const LETTER: Record<State, string> = {
   pending: "", frontier: "○", running: "▶\uFE0E", done: "", inplace: "↺", copied: "⚠\uFE0E", view: "v", foreign: "f", path: "↓", listed: "✓\uFE0E",
 };
-/** What states mean in the debugger; a planner has words of its own. */
-export type StateWords = Partial<Record<State, string>>;
 export const STATE_WORDS: StateWords = {
   pending: "not run", frontier: "can run next", running: "just ran", done: "done", inplace: "ran in place",
   copied: "ran, could have been in place", view: "made a view", foreign: "ran on a foreign kernel",

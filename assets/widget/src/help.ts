@@ -1,8 +1,8 @@
 // The help panel: keys, and what the signs and borders of the graph and the bars mean.
 import { el } from "./dom.js";
-import { LETTER, STATE_WORDS, type StateWords } from "./drawing.js";
+import { LETTER, STATE_WORDS } from "./drawing.js";
 import { KEYS } from "./keys.js";
-import type { State } from "./replay.js";
+import type { State, StateWords } from "./replay.js";
 
 const BARS: [string, string][] = [
   ["weights", "weights, all in one bar W"], ["cache", "a cache: dark valid rows, bright written in this run, pale reserved"],

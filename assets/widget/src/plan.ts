@@ -1,9 +1,8 @@
 // The planning of a graph, event by event: what the walk has reached, what is in the frontier, what was picked.
 // A plan is a payload with graphs and drawings but no steps; its events stand in for them.
-import type { State } from "./replay.js";
+import type { State, StateWords } from "./replay.js";
 import { light } from "./select.js";
 import type { Now, Store } from "./store.js";
-import type { StateWords } from "./drawing.js";
 import { open, unpack, type Header, type Ints, type Payload } from "./wire.js";
 
 const COLUMNS = ["phase", "node", "value", "action", "reason", "planned", "depth", "full", "change", "ready"] as const;

@@ -11,6 +11,8 @@ export interface Place { from: "out" | "bind"; entry: number; storage: number; g
 
 /** Of a node; `path` and `listed` are of a planner only. */
 export type State = "pending" | "frontier" | "running" | "done" | "inplace" | "copied" | "view" | "foreign" | "path" | "listed";
+/** What states mean; the debugger and a planner have words of their own. */
+export type StateWords = Partial<Record<State, string>>;
 
 export function runAt({ p, x }: Trace, cursor: number): number {
   if (p.steps === 0) return p.live ? p.frame.run[p.live.frame] : 0;
