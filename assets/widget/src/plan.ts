@@ -61,7 +61,7 @@ export function readyAt({ e, ready }: Plan, i: number): number[] {
 }
 
 export const PLAN_WORDS: StateWords = {
-  pending: "not visited", path: "on the walk's path: something it needs is not resolved yet", listed: "in the walk's list: all that it needs is resolved",
+  waiting: "not visited", path: "on the walk's path: something it needs is not resolved yet", listed: "in the walk's list: all that it needs is resolved",
   frontier: "in the frontier: can run", running: "this event", done: "picked: in the plan",
 };
 
@@ -79,7 +79,7 @@ export function pathAt({ p, e, walk }: Plan, at: number): number[] {
 /** State and second line of every node's box after event `at`. */
 export function planStates(plan: Plan, at: number): { states: State[]; captions: string[] } {
   const { p, e, picks, appends } = plan;
-  const states: State[] = p.graphs[0].nodes.map(() => "pending");
+  const states: State[] = p.graphs[0].nodes.map(() => "waiting");
   const captions = states.map(() => "");
   appends.forEach((event, place) => {
     if (event > at) return;
