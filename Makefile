@@ -24,7 +24,7 @@ NODE := $(shell node -p 'const [a, b] = process.versions.node.split(".").map(Num
   a > 22 || (a == 22 && b >= 12) || (a == 20 && b >= 19)' 2>/dev/null)
 NODE_READY := $(FRONT)/node_modules/ready-$(shell cat $(FRONT)/package-lock.json 2>/dev/null | cksum | cut -d ' ' -f 1)
 
-.PHONY: help lab test check faults bench install notebooks smollm2 widget clean oracle browser front front-check
+.PHONY: help lab test check faults bench install notebooks smollm2 widget clean oracle browser front front-check golden
 
 help:
 	@echo "make lab        open the first notebook in JupyterLab"
@@ -36,6 +36,7 @@ help:
 	@echo "make notebooks  execute the notebooks in place"
 	@echo "make smollm2    write SmolLM2-135M-Instruct as an ONNX model to $(LLM); with FORM=gqa to $(LLM)-gqa"
 	@echo "make widget     build the front end (needs node)"
+	@echo "make golden     write what Python says of traces anew, for the front end's tests"
 	@echo "make clean      remove all that make made, $(VENV) too"
 
 lab: $(READY)-lab
@@ -56,6 +57,9 @@ faults: $(READY)-dev
 
 bench: $(READY)-dev $(LLM)/model.onnx $(LLM)-attention/model.onnx
 	$(ONE_THREAD) $(PY) -m tests.bench
+
+golden: $(READY)-dev
+	$(ONE_THREAD) $(PY) -m tests.view.golden
 
 install: $(READY)-install
 

@@ -10,11 +10,12 @@ from typing import Any
 from kvviz.debugger.conditions import read_condition
 from kvviz.errors import KvvizError
 from kvviz.graph.names import quoted
+from kvviz.trace.events import VIEW
 from kvviz.trace.reasons import is_missed
 from kvviz.trace.recording import Trace
 from kvviz.trace.records import Step
 
-KINDS = ("node", "op", "buffer", "decision", "condition")
+KINDS = ("op", "node", "buffer", "decision", "condition")
 DECISIONS = ("missed", "in_place", "run", "copied", "view", "foreign")
 _read = lru_cache(maxsize=256)(read_condition)
 
@@ -23,7 +24,7 @@ _read = lru_cache(maxsize=256)(read_condition)
 class Breakpoint:
     """One reason to stop.
 
-    By kind the value is: ``"node"``: its name; ``"op"``: the op type; ``"buffer"``: a storage's id (stop when it is
+    By kind the value is: ``"node"``: its name; ``"op"``: the op type, in any case; ``"buffer"``: a storage's id (stop when it is
     written, shared or freed); ``"decision"``: ``"missed"``, ``"in_place"``, ``"run"``, ``"copied"``, ``"view"`` or
     ``"foreign"``; ``"condition"``: a function of a `Step`, or text with comparisons over its fields such as ``"copied >
     1000 and op_type == 'Concat'"`` (see `kvviz.debugger.conditions`).
@@ -91,12 +92,13 @@ def _node(value: str, trace: Trace, index: int) -> bool:
 
 def _op(value: str, trace: Trace, index: int) -> bool:
     node = trace.log[index].op.node
-    return value in (node.op_type, node.qualified_op)
+    return value.lower() in (node.op_type.lower(), node.qualified_op.lower())
 
 
 def _buffer(value: int, trace: Trace, index: int) -> bool:
     row = trace.log[index]
-    return value in row.freed or any(where is not None and where.storage == value for where in row.outs)
+    freed = value in row.freed and value not in trace.log.later
+    return freed or any(where is not None and where.storage == value for where in row.outs)
 
 
 def _decision(value: str, trace: Trace, index: int) -> bool:
@@ -106,7 +108,7 @@ def _decision(value: str, trace: Trace, index: int) -> bool:
     if value == "copied":
         return row.copied > 0
     if value == "view":
-        return any(where is not None and where.how == 2 for where in row.outs)
+        return any(where is not None and where.how == VIEW for where in row.outs)
     if value == "foreign":
         return bool(row.op.foreign)
     return bool(row.taken) == (value == "in_place")

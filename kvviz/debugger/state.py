@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from kvviz.graph.model import Node
-from kvviz.trace.reasons import placed_before
+from kvviz.trace.events import VIEW
+from kvviz.trace.reasons import is_missed, placed_before
 from kvviz.trace.recording import Trace
 from kvviz.trace.records import Placed
 
@@ -69,3 +70,33 @@ def place_of(trace: Trace, name: str, position: int) -> Placed | None:
             return Placed(name, where.storage, where.generation, "", where.shape, str(where.dtype))
         frame = trace.frames[frame].parent
     return None
+
+
+def node_states(trace: Trace, position: int) -> list[str]:
+    """What every node of a step's graph shows as of that step, in the order of the graph.
+
+    ``"running"`` is the step's own op; others that have run are told by `outcome`, ``"frontier"`` ones could run now,
+    and the rest is ``"waiting"``.
+    """
+    frame = trace.log[position].frame
+    ready = frontier_after(trace, position) if frame_id_after(trace, position) == frame else ()
+    states = []
+    for node in trace.frames[frame].graph.nodes:
+        step = trace.step_of(frame, node.index)
+        if step is None or step > position:
+            states.append("frontier" if node in ready else "waiting")
+        else:
+            states.append("running" if step == position else outcome(trace, step))
+    return states
+
+
+def outcome(trace: Trace, index: int) -> str:
+    """How a step ended: ``"in_place"``, ``"missed"``, ``"foreign"``, ``"view"`` or ``"done"``, the first that holds."""
+    row = trace.log[index]
+    if row.taken:
+        return "in_place"
+    if is_missed(trace, row):
+        return "missed"
+    if row.op.foreign:
+        return "foreign"
+    return "view" if any(where is not None and where.how == VIEW for where in row.outs) else "done"

@@ -100,7 +100,7 @@ class Walk:
         index, frame = self.index, self.index.frames[number]
         moment = index.binding(frame.run) if frame.parent is None else frame.opened + frame.run + 1
         for name, storage, _, how, shape, dtype, offset in frame.bindings:
-            self._begin(storage, moment, frame.opened)
+            self._begin(storage, moment, frame.opened, elements=shape is None)
             outer = None if frame.parent is None or how == "weight" else index.places.get(index.outer(number, name))
             # In the memory that it had outside it is laid out as it was there.
             kept = outer is not None and outer.storage == storage and outer.shape == shape
@@ -130,7 +130,7 @@ class Walk:
                 continue
             storage, _, how, shape, dtype, offset, strides = where
             if storage not in self.open:
-                self._begin(storage, moment, step)
+                self._begin(storage, moment, step, elements=shape is None)
             if how in (NEW, POOL, IN_PLACE):
                 self._renew(storage)
             if how != PASSED:
@@ -152,16 +152,17 @@ class Walk:
             grew.setdefault(storage, []).append((moment, more))
         return grew
 
-    def _begin(self, storage: int, moment: int, born: int) -> None:
+    def _begin(self, storage: int, moment: int, born: int, elements: bool = False) -> None:
         if storage in self.open:
             return
         self.open[storage] = moment, born
         self.used[storage] = born
         self._renew(storage)
-        # The elements of a sequence have no name of their own and follow it.
-        while (storage := storage + 1) in self.anonymous:
+        # The elements of a sequence have no name of their own and follow it; so does what a run made whose steps were
+        # dropped, and that is no element.
+        while elements and (storage := storage + 1) in self.anonymous:
             self.anonymous.discard(storage)
-            self._begin(storage, moment, born)
+            self._begin(storage, moment, born, elements)
 
     def _close(self, storage: int, step: int | None, moment: int) -> None:
         if storage not in self.open:

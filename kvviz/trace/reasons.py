@@ -36,7 +36,12 @@ def decision_of(trace: Any, index: int) -> Decision:
     could_view = planned.views and not shares and node.inputs and not trace.policy.places_outputs
     if not taken and not masks and could_view and row.written:
         blockers.append(_blocker(trace, index, planned.views[0], _no_view(trace, index, planned.views[0])))
-    elif not taken and not masks and not planned.control and not (planned.views and not trace.policy.places_outputs):
+    elif (
+        not taken
+        and not masks
+        and not planned.control
+        and not (planned.views and not (trace.policy.places_outputs and row.written))
+    ):
         blockers.append(_blocker(trace, index, -1, BlockerCode.OP_CANNOT))
     return Decision(dispatch, names, shares, tuple(blockers))
 

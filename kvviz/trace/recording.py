@@ -147,9 +147,12 @@ class Trace:
         made: dict[int, tuple[int, str]] = {}
         freed: dict[int, int] = {}
         named: dict[int, int] = {}
+        sequences = set()
         for index, row in enumerate(self.log):
             for output, where in zip(row.op.node.outputs, row.outs):
                 if where is not None:
+                    if where.shape is None:
+                        sequences.add(where.storage)
                     if where.storage not in named and where.how not in (POOL, VIEW):
                         made[where.storage] = index, output
                     # What is a view first, or out of the pool, was there before, if only as an element of a sequence.
@@ -159,6 +162,8 @@ class Trace:
                 freed[storage] = index
         for frame in self.log.frames:
             for bound in frame.bindings:
+                if bound.shape is None:
+                    sequences.add(bound.storage)
                 # What a frame finds when it is opened is older than the step that comes next.
                 if frame.opened <= made.get(bound.storage, (named.get(bound.storage, frame.opened), ""))[0]:
                     made[bound.storage] = (frame.opened - (frame.opened == 0), bound.name)
@@ -167,14 +172,16 @@ class Trace:
             grew[grown] = (*grew.get(grown, ()), (index, more))
         records = []
         places = self.log.declared.places
-        born, name = -1, ""
+        born, name, follows = -1, "", False
         for s in self.log.storages:
             if s.origin == "weights":
                 # The model holds them all from the beginning, those of a body too; what no frame was given has no name.
                 born, name = -1, made.get(s.id, (-1, ""))[1]
-            else:
-                # The elements of a sequence follow it, and are known by its name.
-                born, name = made.get(s.id, (born, name))
+            elif s.id in made or not follows:
+                # What is known of no step was made after all of them, in a run whose steps were dropped.
+                born, name = made.get(s.id, (named.get(s.id, len(self.log)), ""))
+                follows = s.id in sequences
+            # Else an element of the sequence before it: it is known by its name.
             died, larger = freed.get(s.id), grew.get(s.id, ())
             place = places.get(s.id, _HOST)
             records.append(

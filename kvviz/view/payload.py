@@ -10,20 +10,34 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from kvviz.debugger.breakpoints import KINDS
+from kvviz.debugger.breakpoints import DECISIONS, KINDS
 from kvviz.errors import KvvizError
 from kvviz.explain.diagnose import Report, explain
+from kvviz.trace.events import BINDINGS, HOW
+from kvviz.trace.storages import ORIGINS
 from kvviz.view.packed_columns import HEADER, Columns, Strings, compressed, parts, unpack
+from kvviz.view.palette import OWNERS, STATES
 from kvviz.view.payload_delta import delta
 from kvviz.view.payload_frames import FrameColumns, storage_columns
 from kvviz.view.payload_graphs import Drawings, GraphTable, add_tables
 from kvviz.view.payload_report import report_header
 from kvviz.view.payload_runs import caches_header, few_runs, run_label, runs_header, story_header
-from kvviz.view.payload_steps import StepColumns, Values
+from kvviz.view.payload_steps import FLAGS, StepColumns, Values
 
-__all__ = ["FORMAT", "Payloads", "decode", "payload", "run_label"]
+__all__ = ["CODES", "FORMAT", "Payloads", "decode", "payload", "run_label"]
 
-FORMAT = 1
+FORMAT = 2
+# What the numbers in columns stand for; the page has no such tables of its own.
+CODES = {
+    "flag": FLAGS,
+    "how": HOW,
+    "binding": BINDINGS,
+    "origin": ORIGINS,
+    "owner": [OWNERS[origin].about for origin in ORIGINS],
+    "state": [(look.name, look.letter, look.about) for look in STATES.values()],
+    "breakpoint": KINDS,
+    "decision": DECISIONS,
+}
 # Of the runs that the page asked for, so many are kept.
 _MOST_ASKED = 4
 # What changed in the payload is told up to this share of it, and what changed since then up to so many bytes.
@@ -140,6 +154,7 @@ class Payloads:
         graphs, drawings = self._drawings.headers(self._shapes)
         header = {
             "format": FORMAT,
+            "codes": CODES,
             "title": trace.title,
             "policy": {"name": trace.policy.name, "about": trace.policy.about},
             "total": len(trace.log),
@@ -150,7 +165,6 @@ class Payloads:
             "caches": caches_header(trace),
             "live": self._live(),
             "report": self.report() if diagnosed else None,
-            "breakpoint_kinds": KINDS,
             "strings": self._strings.table(),
         }
         return parts(header, columns)

@@ -7,28 +7,37 @@ more than ten.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from kvviz.caches.cache_warnings import cache_warnings
 from kvviz.view.heat_cells import STATES, Cell, cells, entries_of, heads_of
 from kvviz.view.packed_columns import Columns, pack
-from kvviz.view.payload_runs import run_label
+from kvviz.view.payload import FORMAT, run_label
 
-FORMAT = 1
-# Bytes and rows of one run; the page adds up over the runs what can be added up.
+
+class Meter(NamedTuple):
+    """A number that is told of every run of a cache; ``sums``: it adds up over runs, ``bad``: more than 0 is a loss."""
+
+    name: str
+    label: str
+    about: str
+    sums: bool = False
+    bad: bool = False
+
+
 METERS = (
-    "capacity",
-    "valid",
-    "slack",
-    "rows_written",
-    "rows_read",
-    "stale",
-    "lost",
-    "bytes_copied",
-    "bytes_written",
-    "bytes_moved_outside",
-    "reallocations",
-    "generations",
+    Meter("capacity", "capacity", "rows that there is room for"),
+    Meter("valid", "valid", "rows that hold live tokens"),
+    Meter("slack", "slack", "capacity less valid"),
+    Meter("rows_written", "rows written", "by this run", sums=True),
+    Meter("rows_read", "rows read", "rows that attention of this run may see"),
+    Meter("stale", "stale", "rows that attention is given and that hold no live token", bad=True),
+    Meter("lost", "lost", "rows overwritten although attention still needs them", sums=True, bad=True),
+    Meter("bytes_copied", "copied", "bytes that kernels merely moved", sums=True, bad=True),
+    Meter("bytes_written", "written", "bytes that kernels stored", sums=True),
+    Meter("bytes_moved_outside", "moved outside", "bytes that the caller moved to make room", sums=True, bad=True),
+    Meter("reallocations", "reallocations", "how often it came into other storage", sums=True),
+    Meter("generations", "generations", "storages with a version of it alive at once, at most"),
 )
 _PARTS = ("start", "stop", "state", "fresh", "token")
 
@@ -46,9 +55,9 @@ def cache_payload(trace: Any, level: int = 6) -> bytes:
     -------
     bytes
         The header has ``caches`` (for each: ``heads``, ``unit`` (bytes of a row), and ``streams``, one number for each
-        batch entry), ``runs`` (labels), ``states`` and ``warnings``. Columns ``cell.*`` hold the cells of all streams
-        back to back; those of stream ``s`` after run ``r`` are at ``cell.at[s * (runs + 1) + r]`` to the next one.
-        ``meter.*`` has one value for each cache and run.
+        batch entry), ``runs`` (labels), ``states``, ``meters`` and ``warnings``. Columns ``cell.*`` hold the cells of
+        all streams back to back; those of stream ``s`` after run ``r`` are at ``cell.at[s * (runs + 1) + r]`` to the
+        next one. ``meter.*`` has one value for each cache and run.
     """
     runs = len(trace.runs)
     streams: dict[tuple[tuple[Cell, ...], ...], int] = {}
@@ -61,11 +70,13 @@ def cache_payload(trace: Any, level: int = 6) -> bytes:
         caches.append({"heads": heads_of(trace, cache), "unit": _row_bytes(cache), "streams": told})
     columns = Columns()
     _cell_columns(list(streams), columns)
-    for name in METERS:
-        columns.floats(f"meter.{name}", [_meter(cache, run, name) for cache in trace.caches for run in range(runs)])
+    for meter in METERS:
+        values = [_meter(cache, run, meter.name) for cache in trace.caches for run in range(runs)]
+        columns.floats(f"meter.{meter.name}", values)
     header = {
         "format": FORMAT,
         "states": STATES,
+        "meters": [meter._asdict() for meter in METERS],
         "runs": [run_label(trace, run) for run in range(runs)],
         "caches": caches,
         "warnings": _warnings(trace),

@@ -102,3 +102,5 @@ def storage_columns(
             for s in storages
         ],
     )
+    grew = [(s.id, moved(step), more) for s in storages if used is None or s.id in used for step, more in s.grew]
+    columns.rows("grow", "storage i, step i, bytes d", grew)

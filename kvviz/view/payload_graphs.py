@@ -58,7 +58,7 @@ class GraphTable:
         nodes = [
             [
                 node.name,
-                node.op_type,
+                node.qualified_op,
                 "/".join(node.scope),
                 [value(name) for name in node.inputs],
                 [value(name) for name in node.outputs],

@@ -10,7 +10,7 @@ from typing import Any
 
 from kvviz.graph.model import Graph
 from kvviz.view.packed_columns import Columns, Strings, pack
-from kvviz.view.payload import FORMAT
+from kvviz.view.payload import CODES, FORMAT
 from kvviz.view.payload_graphs import Drawings, GraphTable
 
 # So many changes of the frontier are followed at most to know it.
@@ -44,6 +44,7 @@ def plan_payload(graph: Graph, events: Sequence[Any], policy: Mapping[str, str],
     graphs, drawings = Drawings({id(graph): table}).headers({id(node): _CAPTION for node in order})
     header = {
         "format": FORMAT,
+        "codes": CODES,
         "title": title or graph.name,
         "policy": dict(policy),
         "graphs": graphs,
@@ -52,7 +53,6 @@ def plan_payload(graph: Graph, events: Sequence[Any], policy: Mapping[str, str],
         "story": [],
         "caches": [],
         "live": None,
-        "breakpoint_kinds": [],
         "strings": strings.table(),
     }
     return pack(header, columns)

@@ -19,7 +19,9 @@ from kvviz.trace.reasons import decision_of, is_missed
 from kvviz.view.packed_columns import Columns, Strings
 from kvviz.view.payload_graphs import GraphTable
 
-IN_PLACE_FLAG, FOREIGN_FLAG, MISSED_FLAG, CONTROL_FLAG, VIEW_FLAG = 1, 2, 4, 8, 16
+FLAGS = ("in_place", "foreign", "missed", "control", "view")
+"""By bit; a decision of `kvviz.debugger.breakpoints` has the same name."""
+IN_PLACE_FLAG, FOREIGN_FLAG, MISSED_FLAG, CONTROL_FLAG, VIEW_FLAG = (1 << bit for bit in range(len(FLAGS)))
 # A payload has 31 bits for positions; an op that takes over an input beyond them tells it in its sentence only.
 _LAST_POSITION = 31
 

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 from xml.sax.saxutils import escape, quoteattr
 
+from kvviz.debugger.state import node_states
 from kvviz.explain.sentences import sentence
 from kvviz.explain.units import dims, short
 from kvviz.graph.blocks import blocks
 from kvviz.graph.model import Node
-from kvviz.trace.reasons import is_missed
 from kvviz.view.block_layout import Drawing, layout
 from kvviz.view.palette import LIGHT, STATES, Look, mix
 from kvviz.view.payload import run_label
@@ -74,12 +74,12 @@ def picture(trace: Any, step: int = -1) -> Picture:
     shapes = _shapes(trace, frame.id, nodes)
     running = {node.index for node in frame.order}
     drawing = layout([sketch(frame.graph, nodes, lambda node: shapes.get(id(node), ""), running)])[0]
-    states = {id(node): _state(trace, frame, node, now.index) for node in nodes}
+    states = {id(node): state for node, state in zip(frame.graph.nodes, node_states(trace, now.index))}
 
     width = max(drawing.w, SMALLEST_WIDTH)
     lines = wrap(sentence(now, trace), int((width - 32) / 6.4))
     foot = HEAD + drawing.h + 12
-    legend = _legend(list(states.values()), width)
+    legend = _legend([states[id(node)] for node in nodes], width)
     below = foot + FOOT_LINE * len(lines) + 18
     height = below + LEGEND_LINE * len(legend)
     where = " › ".join(["main", *(short(part, 40) for part in now.frame)])
@@ -132,27 +132,6 @@ def _shapes(trace: Any, frame: int, nodes: Sequence[Node]) -> dict[int, str]:
     return found
 
 
-def _state(trace: Any, frame: Any, node: Node, now: int) -> str:
-    """Key of `palette.STATES` for a node as of a step."""
-    index = trace.step_of(frame.id, node.index)
-    if index == now:
-        return "running"
-    if index is not None and index < now:
-        step = trace.steps[index]
-        if step.decision.taken:
-            return "in_place"
-        if any(o.how == "view" for o in step.outs):
-            return "view"
-        return "missed" if is_missed(trace, trace.log[index]) else "done"
-    makers = frame.graph.producers
-    for name in (*node.inputs, *node.captures):
-        if name in makers:
-            made = trace.step_of(frame.id, makers[name].index)
-            if made is None or made > now:
-                return "waiting"
-    return "frontier"
-
-
 def _document(width: int, height: int, parts: Sequence[str]) -> str:
     body = "\n".join(parts)
     # Its own light ground: the picture stays readable on a dark page, where an image cannot ask for the theme.
@@ -203,7 +182,7 @@ def _box(node: Node, box: tuple[float, float, float, float], state: str, shape: 
     if shape:
         parts.append(_text(x + 9, y + 29, short(shape, int((w - 14) / SHAPE_PITCH) + 2), soft, size=10))
     if look.letter:
-        mark = "#ffffff" if state == "running" else look.light
+        mark = {"running": "#ffffff", "frontier": LIGHT.ink}.get(state, look.light)
         parts.append(_text(x + w - 8, y + 16, look.letter, mark, size=12, weight=700, end=True))
     return "".join(parts) + "</g>"
 

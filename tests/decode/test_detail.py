@@ -15,6 +15,7 @@ from kvviz.caches.cache_heat import attention, heat
 from kvviz.caches.cache_warnings import cache_warnings
 from kvviz.errors import ReplayError
 from kvviz.explain.diagnose import explain
+from kvviz.trace.value_index import index_of
 from kvviz.view.packed_columns import unpack
 from kvviz.view.payload import payload
 
@@ -54,6 +55,19 @@ def test_totals_words_and_meters_are_those_of_all_runs(both: tuple[kvviz.Trace, 
         # Numbers of storages differ: those of forgotten runs are not there.
         assert [replace(run, storage=0) for run in cache.runs] == [replace(run, storage=0) for run in twin.runs]
     assert some.peak_bytes == whole.peak_bytes
+
+
+def test_what_is_alive_at_a_step_is_not_of_a_later_run_without_steps() -> None:
+    trace = story("gqa", detail={3, 4})
+    index = index_of(trace)
+    last = trace.steps[len(trace.steps) - 1]
+    for step in trace.steps:
+        moment = index.moment(step.index)
+        alive = [life for life in index.lives if life.first <= moment <= life.last]
+        grown = [life.bytes - sum(more for at, more in life.grew if at > moment) for life in alive]
+        assert sum(grown) == step.live_bytes
+    after = [storage for storage in trace.storages if storage.born > last.index]
+    assert after and all(not storage.name for storage in after)
 
 
 def test_steps_that_are_kept_are_those_of_the_whole_decode(both: tuple[kvviz.Trace, kvviz.Trace]) -> None:

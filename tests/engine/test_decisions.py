@@ -148,3 +148,15 @@ def test_what_is_no_view_says_whether_type_or_layout_is_why() -> None:
         [("NOT_CONTIGUOUS", "a")],
     ]
     assert found[0][0].message.endswith("it holds float32, the output float16")
+
+
+@pytest.mark.parametrize("policy", ["ideal", "rten", "onnxruntime"])
+def test_nothing_stands_against_an_op_that_made_a_view(policy: str) -> None:
+    trace = run(
+        "agraph (float[2,1,3] x) => (float[2,3] y) "
+        "{ axis = Constant <value_ints = [1]> () r = Relu (x) flat = Squeeze (r, axis) y = Neg (flat) }",
+        {"x": np.ones((2, 1, 3), np.float32)},
+        policy=policy,
+    )
+    step = next(step for step in trace.steps if step.op_type == "Squeeze")
+    assert (step.outs[0].how, step.written, step.decision.blockers) == ("view", 0, ())

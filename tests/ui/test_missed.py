@@ -158,8 +158,8 @@ def test_applying_a_fix_shows_before_and_after_and_the_op_runs_in_place(
     expect(before.locator(".kv-root")).to_have_attribute("data-step", str(step))
     for side in (before, after):
         expect(side.locator(".kv-this .kv-big")).to_have_attribute("title", node)
-    expect(before.locator('[data-kv="decision"]')).to_have_attribute("data-state", "copied")
-    expect(after.locator('[data-kv="decision"]')).to_have_attribute("data-state", "inplace")
+    expect(before.locator('[data-kv="decision"]')).to_have_attribute("data-state", "missed")
+    expect(after.locator('[data-kv="decision"]')).to_have_attribute("data-state", "in_place")
     assert notebook.python("debugger.fixed.tokens == trace.tokens")
     notebook.screenshot("missed-applied", missed.root)
     # and when one goes back

@@ -138,7 +138,8 @@ def test_a_button_leads_to_the_first_difference(notebook: NotebookPage, pair: Pa
     pair.kv("first-difference").click()
     # then
     first = notebook.python(
-        "__import__('dataclasses').asdict(__import__('kvviz').explain.compare.first_difference(tight, roomy))"
+        "__import__('dataclasses').asdict("
+        "__import__('kvviz.explain.compare', fromlist=['compare']).first_difference(tight, roomy))"
     )
     pair.expect_step(0, first["step"])
     expect(pair.kv("pair-first")).to_contain_text(first["sentence"].split(": ", 1)[0])

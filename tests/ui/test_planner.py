@@ -128,7 +128,7 @@ def test_the_walk_shows_its_path_and_its_list(notebook: NotebookPage, planner: P
     listed = notebook.python("[e.node.name for e in planner.events[:300] if e.action == 'append']")
     states = planner.states()
     assert states["listed"] == set(listed)
-    assert states.keys() >= {"path", "pending", "running"}
+    assert states.keys() >= {"path", "waiting", "running"}
     expect(planner.root.locator(".kv-memory h3")).to_have_text("The walk's list so far")
     expect(planner.root.locator(".kv-order tr[aria-current]")).to_contain_text(
         notebook.python("[e.node.op_type for e in planner.events[:301] if e.action == 'append'][-1]")

@@ -87,7 +87,7 @@ def test_in_place_is_shown_exactly_where_an_output_lies_in_its_inputs_buffer(deb
     assert shares
     for number, _ in shares[:3]:
         debugger.goto(number)
-        expect(debugger.kv("decision")).to_have_attribute("data-state", "inplace")
+        expect(debugger.kv("decision")).to_have_attribute("data-state", "in_place")
 
 
 def test_the_memory_map_has_one_bar_for_each_live_buffer_of_the_run(debugger: DebuggerPage) -> None:

@@ -16,13 +16,12 @@ from kvviz.explain.sentences import is_control, rule, sentence
 from kvviz.explain.summary import distinct
 from kvviz.graph.blocks import blocks
 from kvviz.ops.registry import find
+from kvviz.trace.events import HOW
 from kvviz.trace.storages import ORIGINS
 from kvviz.view import payload
 from kvviz.view.packed_columns import Columns, Strings, pack, unpack
 from tests.engine.graphs import run
 from tests.view.conftest import HOSTILE, STORYTELLER
-
-HOWS = ("new", "in place", "view", "append", "pool", "passed")
 
 
 def parts(offsets: np.ndarray, i: int) -> range:
@@ -38,7 +37,7 @@ def test_every_step_is_told_as_its_record_says(trace: kvviz.Trace) -> None:
     for i, step in enumerate(trace.steps):
         graph = head["graphs"][col["frame.graph"][col["step.frame"][i]]]
         name, op, *_ = graph["nodes"][col["step.node"][i]]
-        assert (op, col["step.frame"][i]) == (step.op_type, step.frame_id)
+        assert (op, col["step.frame"][i]) == (step.graph_node.qualified_op, step.frame_id)
         assert name == step.node
         sizes = [col[f"step.{key}"][i] for key in ("live", "alloc", "copied", "written")]
         assert sizes == [step.live_bytes, step.allocated, step.copied, step.written]
@@ -55,7 +54,7 @@ def test_every_output_is_told_with_its_place(trace: kvviz.Trace) -> None:
                 graph["values"][col["out.value"][j]],
                 col["out.storage"][j],
                 col["out.gen"][j],
-                HOWS[col["out.how"][j]],
+                HOW[col["out.how"][j]],
                 col["out.offset"][j],
                 col["out.bytes"][j],
             )

@@ -49,7 +49,7 @@ def test_meters_are_those_of_the_trace(trace: kvviz.Trace) -> None:
     runs = len(head["runs"])
     for i, cache in enumerate(trace.caches):
         for run, meters in enumerate(cache.runs):
-            for name in METERS:
+            for name, *_ in METERS:
                 told = col[f"meter.{name}"][i * runs + run]
                 if name == "lost":
                     assert told == max((item.lost for item in meters.items), default=0)

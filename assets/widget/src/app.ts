@@ -38,7 +38,7 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
   const shell = new Shell(root);
   const { app } = shell;
 
-  const toggleHelp = () => void shell.help(help);
+  const toggleHelp = () => void shell.help(() => help(store.t.p.codes));
   const search = () => {
     tabs.show("steps");
     table.search.focus({ preventScroll: true });

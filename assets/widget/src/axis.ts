@@ -2,6 +2,13 @@
 import { bareRuns } from "./steps.js";
 import type { Store } from "./store.js";
 
+/** Where to draw, and how; `y` is the height of so many bytes. */
+export interface Plot {
+  context: CanvasRenderingContext2D; width: number; bottom: number;
+  y(bytes: number): number;
+  colour(name: string): string;
+}
+
 /** Whether runs share the axis equally. */
 export function byRuns(store: Store): boolean {
   return store.scale?.byRuns ?? bareRuns(store.t.p) > 0;

@@ -3,32 +3,29 @@ import { upper } from "./arrays.js";
 import { bytes, count, plural } from "./format.js";
 import { open, type Floats, type Ints } from "./wire.js";
 
-export const METERS = [
-  "capacity", "valid", "slack", "rows_written", "rows_read", "stale", "lost", "bytes_copied", "bytes_written", "bytes_moved_outside", "reallocations", "generations",
-] as const;
-export type Meter = (typeof METERS)[number];
-
+/** `sums`: it adds up over the runs; `bad`: more than 0 of it is a loss. */
+export interface Meter { name: string; label: string; about: string; sums: boolean; bad: boolean }
 /** `runs`: in how many it happened, `run` being the first. */
 export interface Warning { cache: number; run: number; runs: number; kind: string; text: string }
 /** `unit`: bytes of a row, 0 = not known; `streams`: one for each batch entry. */
 export interface CacheRows { heads: number; unit: number; streams: number[] }
-interface Header { format: number; columns: Record<string, [string, number, number]>; states: string[]; runs: string[]; caches: CacheRows[]; warnings: Warning[] }
+interface Header { format: number; columns: Record<string, [string, number, number]>; states: string[]; meters: Meter[]; runs: string[]; caches: CacheRows[]; warnings: Warning[] }
 
-export interface CacheData extends Pick<Header, "states" | "runs" | "caches" | "warnings"> {
+export interface CacheData extends Pick<Header, "states" | "meters" | "runs" | "caches" | "warnings"> {
   at: Ints;
   start: Ints; stop: Ints; state: Ints; fresh: Ints; token: Ints; // by cell; fresh: this run wrote it; token: position of that in the first row, -1 = none
-  meters: Record<Meter, Floats>; // by cache and run
+  measured: Record<string, Floats>; // by name of a meter: by cache and run
   fed: Ints; // by stream and run: tokens that were seen until then
 }
 
 export function unpackCaches(raw: ArrayBuffer): CacheData {
   const { header, column } = open<Header>(raw);
-  const { states, runs, caches, warnings } = header;
+  const { states, meters, runs, caches, warnings } = header;
   const ints = (name: string) => column(name) as Ints;
   const d = {
-    states, runs, caches, warnings,
+    states, meters, runs, caches, warnings,
     at: ints("cell.at"), start: ints("cell.start"), stop: ints("cell.stop"), state: ints("cell.state"), fresh: ints("cell.fresh"), token: ints("cell.token"),
-    meters: Object.fromEntries(METERS.map((name) => [name, column(`meter.${name}`)])) as CacheData["meters"],
+    measured: Object.fromEntries(meters.map(({ name }) => [name, column(`meter.${name}`) as Floats])),
     fed: new Int32Array(0),
   };
   const n = runs.length;
@@ -72,13 +69,14 @@ export function counts(d: CacheData, stream: number, run: number): number[] {
   return found;
 }
 
-export function meter(d: CacheData, name: Meter, cache: number, run: number): number {
-  return d.meters[name][cache * d.runs.length + run] ?? 0;
+export function meter(d: CacheData, name: string, cache: number, run: number): number {
+  if (!d.measured[name]) throw new Error(`the payload has no meter ${name}`);
+  return d.measured[name][cache * d.runs.length + run] ?? 0;
 }
 
 /** What a run did to a cache, in one sentence. */
 export function cost(d: CacheData, cache: number, run: number, protocol: string): string {
-  const of = (name: Meter, at = run) => meter(d, name, cache, at);
+  const of = (name: string, at = run) => meter(d, name, cache, at);
   const label = (d.runs[run] ?? "").replace(/^./, (letter) => letter.toUpperCase());
   if (!label) return "";
   const [rows, copied, moved, unit] = [of("rows_written"), of("bytes_copied"), of("bytes_moved_outside"), d.caches[cache]?.unit ?? 0];

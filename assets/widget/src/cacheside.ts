@@ -1,18 +1,7 @@
 // Beside the rows of a cache: its meters for one run and for all, and what is wrong with it.
-import { cost, meter, METERS, type CacheData, type Meter } from "./cachedata.js";
+import { cost, meter, type CacheData } from "./cachedata.js";
 import { el, onHit, say, td } from "./dom.js";
 import { bytes, count, plural } from "./format.js";
-
-/** Meters in words; those with a sum add up over the runs. */
-const WORDS: Record<Meter, [string, string, boolean]> = {
-  capacity: ["capacity", "rows that there is room for", false], valid: ["valid", "rows that hold live tokens", false], slack: ["slack", "capacity less valid", false],
-  rows_written: ["rows written", "by this run", true], rows_read: ["rows read", "rows that attention of this run may see", false],
-  stale: ["stale", "rows that attention is given and that hold no live token", false], lost: ["lost", "rows overwritten although attention still needs them", true],
-  bytes_copied: ["copied", "bytes that kernels merely moved", true], bytes_written: ["written", "bytes that kernels stored", true],
-  bytes_moved_outside: ["moved outside", "bytes that the caller moved to make room", true], reallocations: ["reallocations", "how often it came into other storage", true],
-  generations: ["generations", "storages with a version of it alive at once, at most", false],
-};
-const BAD = new Set<Meter>(["stale", "lost", "bytes_copied", "bytes_moved_outside"]);
 
 export class CacheSide {
   readonly root: HTMLElement;
@@ -29,13 +18,12 @@ export class CacheSide {
 
   show(d: CacheData, cache: number, run: number, protocol: string): void {
     say(this.#cost, cost(d, cache, run, protocol));
-    this.#meters.replaceChildren(...METERS.map((name) => {
-      const [text, title, sums] = WORDS[name];
+    this.#meters.replaceChildren(...d.meters.map(({ name, label, about, sums, bad }) => {
       const write = name.startsWith("bytes") ? bytes : count;
       const value = meter(d, name, cache, run);
       const sum = d.runs.reduce((total, _, r) => total + meter(d, name, cache, r), 0);
-      return el("tr", { "data-kv": "meter", "data-id": name, "data-bad": BAD.has(name) && value > 0 ? 1 : null, "data-zero": value ? null : 1 },
-        el("th", { scope: "row", title }, text), td(write(value), "kv-num"), td(sums ? write(sum) : "", "kv-num"));
+      return el("tr", { "data-kv": "meter", "data-id": name, "data-bad": bad && value > 0 ? 1 : null, "data-zero": value ? null : 1 },
+        el("th", { scope: "row", title: about }, label), td(write(value), "kv-num"), td(sums ? write(sum) : "", "kv-num"));
     }));
     const mine = d.warnings.filter((w) => w.cache === cache);
     const others = d.warnings.length - mine.length;

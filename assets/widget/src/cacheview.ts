@@ -4,7 +4,7 @@ import { CacheSide } from "./cacheside.js";
 import { button, el, mark, on, onHit, onResize, say } from "./dom.js";
 import { count, plural, visible } from "./format.js";
 import { HeatMap, type Place } from "./heat.js";
-import { box, Inks, LOOKS, sized } from "./looks.js";
+import { box, Inks, lookOf, sized } from "./looks.js";
 import { Occupancy } from "./occupancy.js";
 import { axisOf } from "./rowaxis.js";
 import type { Ask } from "./commands.js";
@@ -225,7 +225,7 @@ export class View implements CacheView {
     for (const [i, state] of d.states.entries()) {
       let item = this.#legend.children[i];
       if (!item) {
-        item = el("li", { "data-kv": "cache-state", "data-id": state, title: LOOKS[state]?.about }, el("canvas"), el("span", {}, state), el("b"));
+        item = el("li", { "data-kv": "cache-state", "data-id": state, title: lookOf(state).about }, el("canvas"), el("span", {}, state), el("b"));
         this.#legend.append(item);
       }
       const swatch = item.firstElementChild as HTMLCanvasElement;
@@ -255,7 +255,7 @@ export class View implements CacheView {
     const attention = this.#weigh.ariaPressed === "true" && place ? this.#weights.get(this.#asked) : undefined;
     const weight = typeof attention === "object" ? byHead(attention.heads, d.caches[this.#chosen].heads)[place!.head]?.[row] ?? 0 : undefined;
     say(this.#tip, [
-      `${where}${this.#past ? ` after ${d.runs[run]}` : ""}: ${LOOKS[state]?.about ?? state}`,
+      `${where}${this.#past ? ` after ${d.runs[run]}` : ""}: ${lookOf(state).about}`,
       d.fresh[cell] ? (state === "written" ? "" : "written by this run") : token ? `written in ${d.runs[token.run] ?? `run ${token.run}`}` : "",
       token ? `token ${said ? `“${visible(said.text)}” ` : ""}at ${count(token.position)}` : "",
       weight === undefined ? "" : `weight ${weight.toPrecision(2)}`,

@@ -48,7 +48,7 @@ export class Card {
   }
 
   sync(scene: Scene): void {
-    const { step } = this.store.t.p;
+    const { flag, step } = this.store.t.p;
     let done = 0, cost = 0, bad = 0, ready = false, here = false;
     for (const n of this.nodes) {
       const s = scene.steps[n];
@@ -57,7 +57,7 @@ export class Card {
       if (s < 0 || s > scene.cursor) continue;
       done++;
       cost += step.alloc[s] ?? 0; // while planning nothing is allocated
-      if (step.flags[s] & 4) bad++;
+      if (step.flags[s] & flag.missed) bad++;
     }
     const shown = `${done} ${cost} ${bad} ${here} ${ready}`;
     if (this.#open) this.#view?.sync(scene);
@@ -67,7 +67,7 @@ export class Card {
     say(this.#cost, cost ? `+${bytes(cost)}` : "");
     say(this.#bad, bad ? `⚠\uFE0E ${bad}` : "");
     set(this.#bar, "--kv-done", String(done / Math.max(1, this.nodes.length)));
-    mark(this.root, "data-state", here ? "running" : ready ? "frontier" : done === this.nodes.length ? "done" : "pending");
+    mark(this.root, "data-state", here ? "running" : ready ? "frontier" : done === this.nodes.length ? "done" : "waiting");
   }
 
   light(lit: Lit): void {

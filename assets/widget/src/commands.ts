@@ -52,8 +52,7 @@ export class Commands {
 
   continue(): void {
     const { store } = this;
-    // only the kernel reads conditions
-    if (store.breakpoints.some((b) => b.enabled && b.kind === "condition" && !b.error)) {
+    if (store.breakpoints.some((b) => b.enabled && !b.error && !debug.predicate(store.t, b))) {
       this.flushTraits();
       if (this.ask({ do: "continue", cursor: store.cursor })) return store.tell("asked the kernel to continue …");
     }

@@ -1,9 +1,9 @@
 // The debugger's moves on recorded steps. Each takes a cursor and gives a cursor; null = there is no such step recorded.
 // A control node (If, Loop, function) is logged after its body, so "over" a body is a walk to the next step that is no deeper.
+import { opName } from "./format.js";
 import { frameAt, runAt, type Trace } from "./replay.js";
-import { FLAG } from "./wire.js";
 
-export type Kind = "node" | "op" | "buffer" | "decision" | "condition";
+export type Kind = string;
 /** `error`: what the kernel cannot make of it. */
 export interface Breakpoint { kind: Kind; value: string | number; enabled: boolean; error?: string }
 
@@ -87,18 +87,22 @@ export function storageId(text: string | number): number {
   return match ? Number(match[1]) : NaN;
 }
 
-/** The decisions that Python's debugger knows too. */
-export const DECISIONS = ["missed", "in_place", "run", "copied", "view", "foreign"];
+/** The flag of the steps that were so decided; 0 = no flag says it. */
+export function decisionBit({ p }: Trace, decision: string): number {
+  const at = p.codes.decision.includes(decision) ? p.codes.flag.indexOf(decision) : -1;
+  return at < 0 ? 0 : 1 << at;
+}
 
-/** A test of one step for one breakpoint. Conditions are asked of the kernel, so they never hit here. */
-export function predicate({ p }: Trace, b: Breakpoint): (step: number) => boolean {
+/** A test of one step for one breakpoint; null for what only the kernel can tell, such as conditions. */
+export function predicate(t: Trace, b: Breakpoint): ((step: number) => boolean) | null {
+  const { p } = t;
   const node = (i: number) => p.graphs[p.frame.graph[p.step.frame[i]]].nodes[p.step.node[i]];
   const text = String(b.value).toLowerCase();
   switch (b.kind) {
     case "node":
-      return (i) => node(i)[0].toLowerCase() === text;
+      return (i) => node(i)[0] === b.value;
     case "op":
-      return (i) => node(i)[1].toLowerCase() === text;
+      return (i) => [node(i)[1], opName(node(i)[1])].some((op) => op.toLowerCase() === text);
     case "buffer": {
       const s = storageId(b.value);
       return (i) => {
@@ -111,14 +115,14 @@ export function predicate({ p }: Trace, b: Breakpoint): (step: number) => boolea
     case "decision":
       switch (text) {
         case "copied": return (i) => p.step.copied[i] > 0;
-        case "run": return (i) => !(p.step.flags[i] & FLAG.inPlace);
+        case "run": return (i) => !(p.step.flags[i] & p.flag.inPlace);
         default: {
-          const flag = { missed: FLAG.missed, in_place: FLAG.inPlace, view: FLAG.view, foreign: FLAG.foreign }[text] ?? 0;
-          return (i) => (p.step.flags[i] & flag) !== 0;
+          const flag = decisionBit(t, text);
+          return flag ? (i) => (p.step.flags[i] & flag) !== 0 : null;
         }
       }
     default:
-      return () => false;
+      return null;
   }
 }
 
@@ -129,7 +133,7 @@ export function run(t: Trace, cursor: number, by: 1 | -1, breakpoints: Breakpoin
   const tests = breakpoints.filter((b) => b.enabled).map((b) => ({ b, hit: predicate(t, b) }));
   let stop: Breakpoint | null = null;
   const at = scan(t, cursor + by, by, (i) => {
-    stop = tests.find(({ hit }) => hit(i))?.b ?? null;
+    stop = tests.find(({ hit }) => hit?.(i))?.b ?? null;
     return stop !== null;
   });
   return at === null ? { cursor: by > 0 ? t.p.steps - 1 : -1, by: null } : { cursor: at, by: stop };

@@ -2,21 +2,19 @@
 // It is made once; afterwards only attributes change, and only those of nodes whose state changed.
 import { el, mark, say, svg } from "./dom.js";
 import { opName, shape, shortName } from "./format.js";
-import { outcome, type State } from "./replay.js";
+import { outcome, type State, type StateWords } from "./replay.js";
 import type { Lit } from "./select.js";
 import type { Store } from "./store.js";
-import type { Block, Drawing } from "./wire.js";
+import type { Block, Codes, Drawing } from "./wire.js";
 
-/** Letter of a state, so that no state is told by colour alone. U+FE0E asks for the plain form of the sign. */
-export const LETTER: Record<State, string> = {
-  pending: "", frontier: "○", running: "▶\uFE0E", done: "", inplace: "↺", copied: "⚠\uFE0E", view: "v", foreign: "f", path: "↓", listed: "✓\uFE0E",
-};
-/** What states mean in the debugger; a planner has words of its own. */
-export type StateWords = Partial<Record<State, string>>;
-export const STATE_WORDS: StateWords = {
-  pending: "not run", frontier: "can run next", running: "just ran", done: "done", inplace: "ran in place",
-  copied: "ran, could have been in place", view: "made a view", foreign: "ran on a foreign kernel",
-};
+/** Letters of the states that only a planner has. */
+const PLANNED: Record<string, string> = { path: "↓", listed: "✓" };
+
+/** Letter of a state, so that no state is told by colour alone. U+FE0E asks for the plain form of a sign. */
+export function letter({ state: states }: Codes, state: State): string {
+  const found = PLANNED[state] ?? states.find(([name]) => name === state)?.[1] ?? "";
+  return found.replace(/[▶⚠✓]/, "$&\uFE0E");
+}
 
 /** Width of text as it will be drawn; a canvas measures without touching the page. */
 export class Ruler {
@@ -119,7 +117,7 @@ export class DrawingView {
     const second = svg("text", { class: "kv-mk", x: x + w - 6, y: y + h / 2 + 11, "text-anchor": "end" });
     const info = svg("text", { class: "kv-shape", x: x + pad, y: y + h / 2 + 11 });
     const group = svg("g", {
-      class: "kv-node", "data-kv": "graph-node", "data-node": node, "data-graph": this.graph, "data-state": "pending",
+      class: "kv-node", "data-kv": "graph-node", "data-node": node, "data-graph": this.graph, "data-state": "waiting",
       role: "graphics-symbol", "aria-label": `${op} ${name}`,
     }, svg("title", {}, `${op}  ${name}`), svg("rect", { x, y, width: w, height: h, rx: 5 }), label, letter);
     if (two) group.append(info, second);
@@ -154,11 +152,11 @@ export class DrawingView {
       if (state === box.state && state !== "running") return;
       box.state = state;
       mark(box.g, "data-state", state);
-      mark(box.g, "aria-label", `${box.name}, ${(scene.words ?? STATE_WORDS)[state]}`);
+      mark(box.g, "aria-label", `${box.name}, ${scene.words?.[state] ?? p.codes.state.find(([name]) => name === state)?.[2]}`);
       const flags = state === "running" ? p.step.flags[steps[node]] ?? 0 : 0;
-      say(box.mark, LETTER[state]);
+      say(box.mark, letter(p.codes, state));
       // what just ran shows both: that it ran, and below how it was decided
-      say(box.second, state === "running" ? LETTER[outcome(flags)] : "");
+      say(box.second, state === "running" ? letter(p.codes, outcome(p, flags)) : "");
       for (const e of box.edges) stale.add(e);
     });
     if (newFrame) this.#edges.forEach((_, e) => stale.add(e));

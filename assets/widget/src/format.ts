@@ -24,7 +24,7 @@ export function signed(n: number | null): string {
 /** `B12`, and after its contents were overwritten three times `B12.3`; all weights are one `W`. */
 export function buffer(p: Payload, storage: number, gen = 0): string {
   if (storage < 0) return "–";
-  if (p.storage.origin[storage] === 0) return "W";
+  if (p.storage.origin[storage] === p.from.weights) return "W";
   return gen > 0 ? `B${storage}.${gen}` : `B${storage}`;
 }
 

@@ -2,7 +2,7 @@
 // Drawn span by span, so that 4,096 rows cost no more than ten; what is narrower than a pixel is widened, never lost.
 import { cellsOf, type CacheData } from "./cachedata.js";
 import { el, on } from "./dom.js";
-import { box, Inks, LOOKS, ORDER, outline, sized } from "./looks.js";
+import { above, box, Inks, lookOf, outline, sized } from "./looks.js";
 import { drawAxis, LEFT, rowAt, xOf, type Axis } from "./rowaxis.js";
 
 const STRIP = 40; // px for the weights over the rows
@@ -57,14 +57,14 @@ export class HeatMap {
     const one = axis.width / axis.rows;
     const [from, to] = cellsOf(d, stream, run);
     const cells = Array.from({ length: to - from }, (_, i) => from + i).filter((c) => d.stop[c] > axis.first && d.start[c] < axis.first + axis.rows);
-    cells.sort((a, b) => ORDER.indexOf(d.states[d.state[a]]) - ORDER.indexOf(d.states[d.state[b]]) || a - b);
+    cells.sort((a, b) => above(d.states[d.state[a]], d.states[d.state[b]]) || a - b);
     for (const c of cells) {
       const state = d.states[d.state[c]];
       const x = xOf(axis, d.start[c]);
       const wide = Math.max(xOf(axis, d.stop[c]) - x, state === "reserved" ? 0 : d.fresh[c] ? LEAST : 1.5);
       box(context, inks, state, x, this.#top, wide, high, one < 6);
       if (d.fresh[c]) {
-        if (one < 6) outline(context, inks, LOOKS.written, x, this.#top, wide, high);
+        if (one < 6) outline(context, inks, lookOf("written"), x, this.#top, wide, high);
         // a mark above, for rows of which a long cache shows little
         context.fillStyle = inks.colour("--kv-accent");
         context.beginPath();
@@ -78,7 +78,7 @@ export class HeatMap {
     if (one >= 6) {
       for (const c of cells) {
         // what this run wrote has a thick border even where attention does not see it
-        const look = LOOKS[d.fresh[c] ? "written" : d.states[d.state[c]]];
+        const look = lookOf(d.fresh[c] ? "written" : d.states[d.state[c]]);
         for (let row = Math.max(d.start[c], axis.first); row < Math.min(d.stop[c], axis.first + axis.rows); row++) {
           for (let head = 0; head < heads; head++) outline(context, inks, look, xOf(axis, row) + 0.5, this.#top + head * this.#pitch + 0.5, one - 1, this.#pitch - 1);
         }

@@ -22,14 +22,13 @@ export interface Index {
   outs: Lists; // outs by storage
   binds: Lists; // binds by storage
   bindFrame: Ints; // by bind: its frame
-  born: Ints; // by storage: cursor from which it exists
-  freed: Ints; // by storage: cursor from which it is gone; `steps` = never
+  life: { storage: Ints; born: Ints; freed: Ints }; // by birth: cursors from which it exists, and from which it is gone; `steps` = never
+  lives: Lists; // lives by storage
+  grown: Lists; // growth by storage
   peak: number; // the step with the largest live bytes, -1 if there are no steps
   run: Ints; // by step
   weights: number; // bytes of all weight storages
-  keys: Ints[]; // storages alive every KEY steps
-  byBirth: Ints; // storages by birth
-  birth: Ints; // their births, ascending
+  keys: Ints[]; // lives that go on, every KEY steps
 }
 
 export const KEY = 512;
@@ -61,41 +60,48 @@ function owners(offsets: Ints, entries: number): Ints {
 }
 
 /**
- * When a storage comes and goes, as cursors. `born` is -1 for everything that a run was given, also a buffer that an
- * earlier run made: it exists from whatever was first seen of it. A caller's array counts only while its runs go on.
+ * When storages come and go, as cursors: one that a pool hands out again lives once more. `born` is -1 for everything that
+ * a run was given, also a buffer that an earlier run made: it exists from whatever was first seen of it.
  */
-function lifetimes(p: Payload, x: Pick<Index, "first" | "binds" | "bindFrame" | "outs" | "outStep">): { born: Ints; freed: Ints } {
-  const born = p.storage.born.slice();
-  const freed = p.storage.freed.map((step) => (step < 0 ? p.steps : step));
+function lifetimes(p: Payload, x: Pick<Index, "first" | "binds" | "bindFrame" | "outs" | "outStep">): Pick<Index, "life" | "lives"> {
+  const told: [number, number, number][] = [];
+  const frees = group(p.free.storage, p.storages);
+  const freeStep = owners(p.step.free, p.free.storage.length);
   for (let s = 0; s < p.storages; s++) {
-    const origin = p.storage.origin[s];
-    if (origin === 0 || (born[s] >= 0 && p.storage.freed[s] >= 0)) continue;
-    let from = x.outs.start[s] < x.outs.start[s + 1] ? x.outStep[x.outs.ids[x.outs.start[s]]] : p.steps;
-    let to = -1;
-    for (let i = x.binds.start[s]; i < x.binds.start[s + 1]; i++) {
-      const f = x.bindFrame[x.binds.ids[i]];
-      // a later run's arrays come with its first step: until then the finished run is what is shown
-      from = Math.min(from, x.first[f] > 0 ? x.first[f] : -1);
-      to = Math.max(to, p.runs[p.frame.run[f]]?.last ?? p.steps);
+    let out = x.outs.start[s];
+    let from = p.storage.born[s];
+    if (from < 0 && p.storage.origin[s] !== p.from.weights) {
+      from = out < x.outs.start[s + 1] ? x.outStep[x.outs.ids[out]] : p.steps;
+      for (let i = x.binds.start[s]; i < x.binds.start[s + 1]; i++) {
+        // a later run's arrays come with its first step: until then the finished run is what is shown
+        const first = x.first[x.bindFrame[x.binds.ids[i]]];
+        from = Math.min(from, first > 0 ? first : -1);
+      }
     }
-    if (born[s] < 0) born[s] = from;
-    if (p.storage.freed[s] < 0 && to >= 0 && (origin === 1 || origin === 2)) freed[s] = to;
+    for (let i = frees.start[s]; i < frees.start[s + 1]; i++) {
+      const to = freeStep[frees.ids[i]];
+      told.push([s, from, to]);
+      while (out < x.outs.start[s + 1] && x.outStep[x.outs.ids[out]] <= to) out++;
+      from = out < x.outs.start[s + 1] ? x.outStep[x.outs.ids[out]] : p.steps;
+    }
+    if (from < p.steps || frees.start[s] === frees.start[s + 1]) told.push([s, from, p.storage.freed[s] < Math.max(0, from) ? p.steps : p.storage.freed[s]]);
   }
-  return { born, freed };
+  const column = (part: 0 | 1 | 2) => Int32Array.from(order, (i) => told[i][part]);
+  const order = group(told.map(([, from]) => from + 1), p.steps + 2).ids;
+  const life = { storage: column(0), born: column(1), freed: column(2) };
+  return { life, lives: group(life.storage, p.storages) };
 }
 
-function keyframes(p: Payload, born: Ints, freed: Ints): Pick<Index, "keys" | "byBirth" | "birth"> {
-  const byBirth = group(born.map((cursor) => cursor + 1), p.steps + 2).ids;
-  const birth = byBirth.map((s) => born[s]);
+function keyframes(p: Payload, { born, freed }: Index["life"]): Ints[] {
   const keys: Ints[] = [];
   let alive: number[] = [];
   let next = 0;
   for (let cursor = -1; cursor < p.steps; cursor += KEY) {
-    while (next < byBirth.length && birth[next] <= cursor) alive.push(byBirth[next++]);
-    alive = alive.filter((s) => freed[s] > cursor);
+    while (next < born.length && born[next] <= cursor) alive.push(next++);
+    alive = alive.filter((i) => freed[i] > cursor);
     keys.push(Int32Array.from(alive));
   }
-  return { keys, byBirth, birth };
+  return keys;
 }
 
 export function buildIndex(p: Payload): Index {
@@ -116,7 +122,7 @@ export function buildIndex(p: Payload): Index {
     }
   }
   let weights = 0;
-  for (let s = 0; s < p.storages; s++) if (p.storage.origin[s] === 0) weights += p.storage.capacity[s];
+  for (let s = 0; s < p.storages; s++) if (p.storage.origin[s] === p.from.weights) weights += p.storage.capacity[s];
   const base = {
     graphs: p.graphs.map(indexGraph),
     depth, first, last, run, peak, weights,
@@ -125,8 +131,9 @@ export function buildIndex(p: Payload): Index {
     blockStep: owners(step.block, p.block.code.length),
     outs: group(out.storage, p.storages),
     binds: group(p.bind.storage, p.storages),
+    grown: group(p.grow.storage, p.storages),
     bindFrame: owners(frame.bind, p.bind.value.length),
   };
-  const { born, freed } = lifetimes(p, base);
-  return { ...base, born, freed, ...keyframes(p, born, freed) };
+  const { life, lives } = lifetimes(p, base);
+  return { ...base, life, lives, keys: keyframes(p, life) };
 }

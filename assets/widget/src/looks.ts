@@ -2,16 +2,26 @@
 
 export interface Look { about: string; fill: string; mark: "" | "hatch" | "cross" | "dots"; ink: string; dash: number[]; line: number }
 
-export const LOOKS: Record<string, Look> = {
-  written: { about: "written by this run", fill: "--kv-accent", mark: "", ink: "--kv-ink", dash: [], line: 2 },
+/** By the name that the payload has for a state, from what may be covered to what must be seen. */
+const LOOKS: Record<string, Look> = {
+  reserved: { about: "reserved, never written", fill: "--kv-pane", mark: "", ink: "--kv-edge", dash: [1, 2], line: 1 },
   valid: { about: "holds a token", fill: "--kv-view-mid", mark: "", ink: "--kv-view", dash: [], line: 1 },
   wrapped: { about: "holds a token of a later round", fill: "--kv-view-pale", mark: "dots", ink: "--kv-view", dash: [], line: 2 },
   outside: { about: "holds a token that attention no longer sees", fill: "--kv-done", mark: "cross", ink: "--kv-soft", dash: [3, 2], line: 1 },
   stale: { about: "stale: holds something, but no live token", fill: "--kv-missed-pale", mark: "hatch", ink: "--kv-missed", dash: [5, 2], line: 1.5 },
-  reserved: { about: "reserved, never written", fill: "--kv-pane", mark: "", ink: "--kv-edge", dash: [1, 2], line: 1 },
+  written: { about: "written by this run", fill: "--kv-accent", mark: "", ink: "--kv-ink", dash: [], line: 2 },
 };
-/** From what may be covered to what must be seen. */
-export const ORDER = ["reserved", "valid", "wrapped", "outside", "stale", "written"];
+const NAMES = Object.keys(LOOKS);
+
+/** How a state is drawn; one that is not known here plainly, by its name. */
+export function lookOf(state: string): Look {
+  return LOOKS[state] ?? { about: state, fill: "--kv-pane", mark: "", ink: "--kv-ink", dash: [], line: 1 };
+}
+
+/** Which of two states is drawn first, as for `sort`; what is not known here before all others. */
+export function above(a: string, b: string): number {
+  return NAMES.indexOf(a) - NAMES.indexOf(b);
+}
 
 /** Colours and patterns of one look of the page; made anew when that changes. */
 export class Inks {
@@ -61,8 +71,7 @@ export class Inks {
 
 /** A box with fill and pattern of a state; `border` where there is room for one. */
 export function box(context: CanvasRenderingContext2D, inks: Inks, state: string, x: number, y: number, w: number, h: number, border = true): void {
-  const look = LOOKS[state];
-  if (!look) return;
+  const look = lookOf(state);
   context.fillStyle = inks.colour(look.fill);
   context.fillRect(x, y, w, h);
   const pattern = look.mark ? inks.pattern(look) : null;

@@ -1,18 +1,17 @@
 // What the memory map shows at a cursor: one bar per storage, sorted by who owns it; pure, so that tests need no page.
 import { bytes, opName, shortName, shortValue } from "./format.js";
-import { alive, generation, lastOut, stack, valuesIn, type Trace } from "./replay.js";
+import { alive, bornAt, capacity, generation, lastOut, stack, valuesIn, type Trace } from "./replay.js";
 import { numberOf } from "./steps.js";
 import { touched } from "./select.js";
 import type { Now } from "./store.js";
-import { ORIGINS } from "./wire.js";
 
 export interface Bar {
   id: number;
   gen: number;
   capacity: number;
-  origin: (typeof ORIGINS)[number];
+  origin: string;
   cache: number; // position in caches, -1 = none
-  state: "" | "inplace" | "copied" | "new" | "freed";
+  state: "" | "in_place" | "missed" | "new" | "freed";
   use: "" | "read" | "written"; // by this step
   label: string;
   note: string;
@@ -29,7 +28,9 @@ export interface Memory {
 }
 
 export const MOST = 200;
-const ORDER = { donated: 0, caller: 1, run: 2, pool: 2, weights: 3 } as const;
+/** Bars from top to bottom; those of other origins stand where those of the run do. */
+const ORDER: Record<string, number> = { donated: 0, caller: 1, weights: 3 };
+const RUN = 2;
 
 const scales = new WeakMap<Trace, Map<number, number>>();
 /** Largest storage (weights aside) that a run touches: the length of a full bar, so that bars keep still within a run. */
@@ -40,7 +41,7 @@ export function scale(t: Trace, run: number): number {
   let most = known.get(run);
   if (most === undefined) {
     most = 1;
-    const see = (s: number) => { if (p.storage.origin[s] !== 0) most = Math.max(most!, p.storage.capacity[s]); };
+    const see = (s: number) => { if (p.storage.origin[s] !== p.from.weights) most = Math.max(most!, p.storage.capacity[s]); };
     const { first = 0, last = p.steps } = p.runs[run] ?? {};
     for (let o = p.step.out[first]; o < p.step.out[Math.min(last, p.steps)]; o++) see(p.out.storage[o]);
     for (let b = 0; b < p.bind.value.length; b++) if (p.frame.run[x.bindFrame[b]] === run) see(p.bind.storage[b]);
@@ -75,11 +76,11 @@ function describe(t: Trace, s: number, cursor: number, frames: number[]): { labe
   const live = held.filter((h) => h.readers > 0 || h.output);
   const shown = live.length ? live : held;
   const names = [...new Set(shown.map((h) => shortValue(p.graphs[p.frame.graph[h.frame]].values[h.value])))];
-  const capacity = p.storage.capacity[s] || 1;
+  const all = capacity(t, s, cursor) || 1;
   const parts: Bar["parts"] = [];
   for (const h of shown) {
     const [offset, length] = h.place.from === "bind" ? [p.bind.offset[h.place.entry], p.bind.bytes[h.place.entry]] : [p.out.offset[h.place.entry], p.out.bytes[h.place.entry]];
-    if (length < capacity && !parts.some(([a, b]) => a === offset / capacity && b === length / capacity)) parts.push([offset / capacity, length / capacity]);
+    if (length < all && !parts.some(([a, b]) => a === offset / all && b === length / all)) parts.push([offset / all, length / all]);
   }
   const label = names.length > 1 ? `${names[0]} +${names.length - 1}` : names[0] ?? shortValue(p.strings[p.storage.name[s]]);
   return { label, parts };
@@ -101,22 +102,22 @@ export function memory(t: Trace, now: Now, cursor: number, unfold: boolean, keep
   const held = { weights: x.weights, caller: 0, caches: 0, run: 0 };
   const small: Fold = { count: 0, bytes: 0 };
   const more: Fold = { count: 0, bytes: 0 };
-  const rank = (s: number) => (caches.has(s) ? -1 : ORDER[ORIGINS[p.storage.origin[s]]]);
-  const there = alive(t, cursor).filter((s) => p.storage.origin[s] !== 0);
+  const rank = (s: number) => (caches.has(s) ? -1 : ORDER[p.codes.origin[p.storage.origin[s]]] ?? RUN);
+  const there = alive(t, cursor).filter((s) => p.storage.origin[s] !== p.from.weights);
   for (const s of there) {
-    const of = caches.has(s) ? "caches" : ORIGINS[p.storage.origin[s]] === "caller" || ORIGINS[p.storage.origin[s]] === "donated" ? "caller" : "run";
-    held[of] += p.storage.capacity[s];
+    const of = caches.has(s) ? "caches" : p.storage.origin[s] === p.from.caller || p.storage.origin[s] === p.from.donated ? "caller" : "run";
+    held[of] += capacity(t, s, cursor);
   }
-  const tiny = (s: number) => rank(s) > 0 && p.storage.capacity[s] < full * 0.02 && !use.has(s) && !keep.has(s);
+  const tiny = (s: number) => rank(s) > 0 && capacity(t, s, cursor) < full * 0.02 && !use.has(s) && !keep.has(s);
   const folds = !unfold && there.filter(tiny).length >= 6;
   const all = [...there, ...[...freed].filter((s) => !there.includes(s))].sort((a, b) => rank(a) - rank(b) || a - b);
   const bars: Bar[] = [];
   for (const s of all) {
-    const capacity = p.storage.capacity[s];
+    const size = capacity(t, s, cursor);
     const skip = freed.has(s) ? null : folds && tiny(s) ? small : bars.length >= MOST && !use.has(s) && !keep.has(s) ? more : null;
     if (skip) {
       skip.count++;
-      skip.bytes += capacity;
+      skip.bytes += size;
       continue;
     }
     const gen = generation(t, s, cursor);
@@ -124,11 +125,11 @@ export function memory(t: Trace, now: Now, cursor: number, unfold: boolean, keep
     const { label, parts } = row ? { label: shortValue(p.caches[row.cache].name), parts: [] } : describe(t, s, cursor, frames);
     const written = use.get(s) === "written";
     const flags = written ? p.step.flags[cursor] : 0;
-    const state: Bar["state"] = freed.has(s) ? "freed" : flags & 1 ? "inplace" : flags & 4 ? "copied" : written && x.born[s] === cursor ? "new" : "";
+    const state: Bar["state"] = freed.has(s) ? "freed" : flags & p.flag.inPlace ? "in_place" : flags & p.flag.missed ? "missed" : written && bornAt(t, s, cursor) === cursor ? "new" : "";
     const rows = row?.capacity ? `${row.valid !== row.before && row.before > 0 ? `${row.before}→` : ""}${row.valid}\u2009/\u2009${row.capacity}` : "";
-    const note = state === "freed" ? "freed" : row ? rows : state === "copied" ? "missed" : state === "new" ? "new" : gen > 0 ? `↺ ${gen}×` : "";
+    const note = state === "freed" ? "freed" : row ? rows : state === "missed" ? "missed" : state === "new" ? "new" : gen > 0 ? `↺ ${gen}×` : "";
     bars.push({
-      id: s, gen, capacity, origin: ORIGINS[p.storage.origin[s]], cache: row?.cache ?? -1, state, use: use.get(s) ?? "",
+      id: s, gen, capacity: size, origin: p.codes.origin[p.storage.origin[s]], cache: row?.cache ?? -1, state, use: use.get(s) ?? "",
       label, note, parts,
       again: row?.again ?? false,
       valid: row && row.capacity > 0 ? [Math.min(row.before, row.valid) / row.capacity, row.valid / row.capacity] : null,
@@ -144,7 +145,7 @@ export function title(t: Trace, b: Bar, cursor: number): string {
   const step = out < 0 ? -1 : x.outStep[out];
   const g = step < 0 ? null : p.graphs[p.frame.graph[p.step.frame[step]]];
   const maker = g ? `\nwritten last in step ${numberOf(t, step)} by ${opName(g.nodes[p.step.node[step]][1])} ${shortName(g, p.step.node[step])}` : "";
-  const owner = { donated: "donated by the caller", caller: "borrowed from the caller", run: "owned by this run", pool: "from the run's pool", weights: "weights" }[b.origin];
+  const owner = p.codes.owner[p.storage.origin[b.id]];
   const rows = b.valid ? ` rows valid of those reserved${b.again ? "; the older ones were copied in this run" : ""}` : "";
   return `B${b.id}${b.gen ? `.${b.gen}` : ""} · ${bytes(b.capacity)} · ${owner}${b.gen ? ` · overwritten ${b.gen}×` : ""}\n${b.label} ${b.note}${rows}${maker}`;
 }

@@ -5,7 +5,7 @@ import { memory, scale, title, type Bar, type Memory } from "./memmap.js";
 import type { Change, Store, View } from "./store.js";
 
 interface Row { bar: Bar | null; root: HTMLElement; id: HTMLElement; fill: HTMLElement; label: HTMLElement; note: HTMLElement; size: HTMLElement; shown: string }
-const SIGN = { "": "", inplace: "", copied: "⚠\uFE0E", new: "+", freed: "" };
+const SIGN = { "": "", in_place: "", missed: "⚠\uFE0E", new: "+", freed: "" };
 const PARTS: [keyof Memory["held"], string][] = [["weights", "weights"], ["caches", "caches"], ["caller", "caller"], ["run", "run"]];
 
 const idOf = (b: Bar) => (b.gen > 0 ? `B${b.id}.${b.gen}` : `B${b.id}`);

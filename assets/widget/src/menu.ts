@@ -1,16 +1,11 @@
 // The breakpoint menu: what stops Continue, and a line to add more.
 import { breakpointFor, label, type Commands } from "./commands.js";
-import { DECISIONS, storageId, type Kind } from "./debug.js";
+import { storageId, type Kind } from "./debug.js";
 import { button, el, on, onHit, say } from "./dom.js";
 import type { Change, Store, View } from "./store.js";
 
-const KINDS: [Kind, string, string][] = [
-  ["op", "op type", "Softmax"],
-  ["node", "node", "name of a node"],
-  ["buffer", "buffer", "B12"],
-  ["decision", "decision", "missed"],
-  ["condition", "condition", "copied > 1000 and run == 2"],
-];
+/** What to write for a kind. */
+const EXAMPLES: Record<Kind, string> = { op: "Softmax", node: "name of a node", buffer: "B12", decision: "missed", condition: "copied > 1000 and run == 2" };
 
 export class BreakpointMenu implements View {
   readonly slow = true;
@@ -53,9 +48,9 @@ export class BreakpointMenu implements View {
   /** What may be written for the chosen kind: an example, and a list where there is one. */
   #hint(): void {
     const kind = this.#kind.value as Kind;
-    const { graphs } = this.store.t.p;
-    this.#value.placeholder = KINDS.find(([k]) => k === kind)?.[2] ?? "";
-    const known = kind === "decision" ? DECISIONS
+    const { codes, graphs } = this.store.t.p;
+    this.#value.placeholder = EXAMPLES[kind] ?? "";
+    const known = kind === "decision" ? codes.decision
       : kind === "op" || kind === "node" ? [...new Set(graphs.flatMap((g) => g.order.map((n) => g.nodes[n][kind === "op" ? 1 : 0])))].sort() : [];
     this.#names.replaceChildren(...known.slice(0, 500).map((value) => el("option", { value })));
   }
@@ -65,7 +60,8 @@ export class BreakpointMenu implements View {
     const text = this.#value.value.trim() || (kind === "decision" ? "missed" : "");
     if (!text) return;
     // Python refuses what it does not know, so it is not let in here
-    if (kind === "decision" && !DECISIONS.includes(text)) return this.store.tell(`decisions are ${DECISIONS.join(", ")}`);
+    const { decision } = this.store.t.p.codes;
+    if (kind === "decision" && !decision.includes(text)) return this.store.tell(`decisions are ${decision.join(", ")}`);
     if (kind === "buffer" && Number.isNaN(storageId(text))) return this.store.tell(`${text} is not a buffer; write B12`);
     this.commands.toggle(kind, kind === "buffer" ? storageId(text) : text);
     this.#value.value = "";
@@ -74,8 +70,7 @@ export class BreakpointMenu implements View {
   update(change: Change): void {
     const { store } = this;
     if (change.payload) {
-      const kinds = store.t.p.breakpoint_kinds;
-      this.#kind.replaceChildren(...KINDS.filter(([k]) => kinds.includes(k)).map(([k, text]) => el("option", { value: k }, text)));
+      this.#kind.replaceChildren(...store.t.p.codes.breakpoint.map((k) => el("option", { value: k }, k)));
       this.#hint();
     }
     if (change.breakpoints) {

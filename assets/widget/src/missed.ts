@@ -2,7 +2,7 @@
 // where there is a report, else as the columns tell them (without fixes).
 import type { Trace } from "./replay.js";
 import { numberOf } from "./steps.js";
-import { FLAG, type Missed, type Report } from "./wire.js";
+import type { Missed, Report } from "./wire.js";
 
 /** Bytes that one missed step spent: new capacity, or what it moved where its capacity came from the pool. */
 export function cost({ p }: Trace, step: number): number {
@@ -20,7 +20,7 @@ export function missed(t: Trace, report?: Report | null): Missed[] {
   const known = new Set(told.map(key));
   const groups = new Map<number, Missed & { worst: number }>();
   for (let i = 0; i < p.steps; i++) {
-    if (!(p.step.flags[i] & FLAG.missed)) continue;
+    if (!(p.step.flags[i] & p.flag.missed)) continue;
     const graph = p.frame.graph[p.step.frame[i]];
     const id = key({ graph, node: p.step.node[i] });
     if (known.has(id)) continue;

@@ -1,7 +1,7 @@
 // Runs × rows of one cache, a line for every run: how it grows, where its window is, and when it begins again.
 import { cellsOf, type CacheData } from "./cachedata.js";
 import { el, on } from "./dom.js";
-import { box, Inks, ORDER, sized } from "./looks.js";
+import { above, box, Inks, sized } from "./looks.js";
 import { drawAxis, LEFT, rowAt, xOf, type Axis } from "./rowaxis.js";
 
 const NAMES = 15; // px under the lines
@@ -63,7 +63,7 @@ export class Occupancy {
     const context = sized(this.#lines, LEFT + axis.width + 2, high + NAMES, inks.ratio);
     if (!context) return;
     const gap = this.#pitch >= 4 ? 1 : 0;
-    for (const state of ORDER) {
+    for (const state of [...d.states].sort(above)) {
       for (let r = 0; r < n; r++) {
         const [from, to] = cellsOf(d, stream, r);
         for (let c = from; c < to; c++) {

@@ -1,6 +1,6 @@
 // Two recordings with one cursor: which step of one is which of the other, and where they decided differently.
 import type { Trace } from "./replay.js";
-import { FLAG, open, type Ints } from "./wire.js";
+import { open, type Ints } from "./wire.js";
 
 export interface Totals { peak: number; copied: number; allocated: number; in_place: number; missed: number; steps: number }
 /** What Python says of both, see kvviz/view/payload_pair.py. `to`: by step of one side, the step of the other; -1 = none. */
@@ -25,15 +25,15 @@ export function partner(to: Ints, step: number): { step: number; exact: boolean 
   return { step: -1, exact: step < 0 };
 }
 
-const KINDS = FLAG.inPlace | FLAG.missed | FLAG.view | FLAG.foreign;
-
 /** Steps of the first `runs` of `a` that `b` does not have, or decided in another way: dispatch, inputs taken, where outputs live. */
 export function differences(a: Trace, b: Trace, to: Ints, runs: number | null = null): number[] {
   const hows = ({ p }: Trace, s: number) => p.out.how.subarray(p.step.out[s], p.step.out[s + 1]).join();
+  const { inPlace, missed, view, foreign } = a.p.flag;
+  const kinds = inPlace | missed | view | foreign;
   const found: number[] = [];
   for (let s = 0; s < (a.p.runs[runs ?? -1]?.first ?? a.p.steps); s++) {
     const other = to[s] ?? -1;
-    const same = other >= 0 && ((a.p.step.flags[s] ^ b.p.step.flags[other]) & KINDS) === 0
+    const same = other >= 0 && ((a.p.step.flags[s] ^ b.p.step.flags[other]) & kinds) === 0
       && a.p.step.taken[s] === b.p.step.taken[other] && hows(a, s) === hows(b, other);
     if (!same) found.push(s);
   }

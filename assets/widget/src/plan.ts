@@ -1,9 +1,8 @@
 // The planning of a graph, event by event: what the walk has reached, what is in the frontier, what was picked.
 // A plan is a payload with graphs and drawings but no steps; its events stand in for them.
-import type { State } from "./replay.js";
+import type { State, StateWords } from "./replay.js";
 import { light } from "./select.js";
 import type { Now, Store } from "./store.js";
-import type { StateWords } from "./drawing.js";
 import { open, unpack, type Header, type Ints, type Payload } from "./wire.js";
 
 const COLUMNS = ["phase", "node", "value", "action", "reason", "planned", "depth", "full", "change", "ready"] as const;
@@ -62,7 +61,7 @@ export function readyAt({ e, ready }: Plan, i: number): number[] {
 }
 
 export const PLAN_WORDS: StateWords = {
-  pending: "not visited", path: "on the walk's path: something it needs is not resolved yet", listed: "in the walk's list: all that it needs is resolved",
+  waiting: "not visited", path: "on the walk's path: something it needs is not resolved yet", listed: "in the walk's list: all that it needs is resolved",
   frontier: "in the frontier: can run", running: "this event", done: "picked: in the plan",
 };
 
@@ -80,7 +79,7 @@ export function pathAt({ p, e, walk }: Plan, at: number): number[] {
 /** State and second line of every node's box after event `at`. */
 export function planStates(plan: Plan, at: number): { states: State[]; captions: string[] } {
   const { p, e, picks, appends } = plan;
-  const states: State[] = p.graphs[0].nodes.map(() => "pending");
+  const states: State[] = p.graphs[0].nodes.map(() => "waiting");
   const captions = states.map(() => "");
   appends.forEach((event, place) => {
     if (event > at) return;

@@ -47,7 +47,7 @@ export class Planner {
     const by = (n: number) => () => store.seek(store.cursor + n);
     const nextPick = () => store.seek(picks.find((e) => e > store.cursor) ?? p.steps - 1);
     const lastPick = () => store.seek([...picks].reverse().find((e) => e < store.cursor) ?? -1);
-    const help = () => void shell.help(() => panel(KEYS, PLAN_WORDS, [], NOTES));
+    const help = () => void shell.help(() => panel(store.t.p.codes, KEYS, Object.entries(PLAN_WORDS), [], NOTES));
     const next = tool("Next ▶\uFE0E", "The next event", "next", by(1), signal, "ArrowRight n", "Next");
     next.classList.add("kv-go");
     const bar = new Bar(shell.app, store, "event", [
@@ -152,7 +152,7 @@ export class Planner {
     else if (frontier) facts.push(["frontier", frontier]);
     parts.push(
       el("p.kv-big", {}, op, el("span.kv-name", {}, name)),
-      el("p.kv-badge", { "data-state": p.strings[e.action[i]] === "pick" ? "inplace" : "view" }, p.strings[e.phase[i]] === p.strings[e.action[i]] ? "picked" : `${p.strings[e.phase[i]]}: ${p.strings[e.action[i]]}`),
+      el("p.kv-badge", { "data-state": p.strings[e.action[i]] === "pick" ? "in_place" : "view" }, p.strings[e.phase[i]] === p.strings[e.action[i]] ? "picked" : `${p.strings[e.phase[i]]}: ${p.strings[e.action[i]]}`),
       el("p.kv-sentence", {}, this.#reason(i)),
       el("dl.kv-facts", {}, ...facts.map(([text, n]) => el("div", {}, el("dt", {}, text), el("dd", {}, count(n))))));
     if (e.value[i] >= 0) parts.push(el("p.kv-soft", {}, "value ", el("code", { title: p.graphs[0].values[e.value[i]] }, p.graphs[0].values[e.value[i]])));

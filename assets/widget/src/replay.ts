@@ -2,7 +2,7 @@
 // Pure functions of (payload, index, cursor). The cursor is the number of the step that just ran, -1 before the first.
 import { upper } from "./arrays.js";
 import { KEY, type Index } from "./index.js";
-import { FLAG, type Choice, type Payload } from "./wire.js";
+import type { Choice, Payload } from "./wire.js";
 
 export interface Trace { p: Payload; x: Index }
 
@@ -10,7 +10,9 @@ export interface Trace { p: Payload; x: Index }
 export interface Place { from: "out" | "bind"; entry: number; storage: number; gen: number }
 
 /** Of a node; `path` and `listed` are of a planner only. */
-export type State = "pending" | "frontier" | "running" | "done" | "inplace" | "copied" | "view" | "foreign" | "path" | "listed";
+export type State = "waiting" | "frontier" | "running" | "done" | "in_place" | "missed" | "view" | "foreign" | "path" | "listed";
+/** What states mean where it is not what the payload says. */
+export type StateWords = Partial<Record<State, string>>;
 
 export function runAt({ p, x }: Trace, cursor: number): number {
   if (p.steps === 0) return p.live ? p.frame.run[p.live.frame] : 0;
@@ -34,16 +36,20 @@ export function frameAt(t: Trace, cursor: number): number {
   return atEdge(t, cursor) ? p.live!.frame : p.steps ? root(t, p.step.frame[0]) : 0;
 }
 
-/** The frame whose nodes are candidates: the shown one, or where things go on once that one is complete; -1 = all has run. */
+/**
+ * The frame of the op that runs next, whose nodes are candidates; -1 = all has run. An op that completes its body comes
+ * after all of it: until then that body is the frame, with nothing left to choose. The same at the live edge and behind it.
+ */
 export function frontierFrame(t: Trace, cursor: number): number {
-  const { p, x } = t;
+  const { p } = t;
   if (atEdge(t, cursor)) return p.live!.frame;
-  const here = frameAt(t, cursor);
-  if (x.steps.start[here + 1] > x.steps.start[here] && x.steps.ids[x.steps.start[here + 1] - 1] > cursor) return here;
   if (cursor + 1 >= p.steps) return -1;
   const next = p.step.frame[cursor + 1];
-  // a run starts at its main frame even when its first recorded step lies inside a branch
-  return p.frame.run[next] === p.frame.run[here] ? next : root(t, next);
+  if (cursor < 0 || !(p.step.flags[cursor + 1] & p.flag.control)) return next;
+  for (let f = p.step.frame[cursor]; f >= 0 && f !== next; f = p.frame.parent[f]) {
+    if (p.frame.parent[f] === next && p.frame.node[f] === p.step.node[cursor + 1]) return f;
+  }
+  return next;
 }
 
 /** Frames from main down to `f`. */
@@ -76,9 +82,17 @@ export function ready(t: Trace, f: number, cursor: number): number[] {
   return t.p.graphs[g].order.filter((n) => !ran(n) && t.x.graphs[g].waits[n].every(ran));
 }
 
-export function freedBytes({ p }: Trace, step: number): number {
+/** Bytes of a storage at the cursor: some are made larger later on. */
+export function capacity({ p, x }: Trace, s: number, cursor: number): number {
+  let bytes = p.storage.capacity[s];
+  for (let i = x.grown.start[s]; i < x.grown.start[s + 1]; i++) if (p.grow.step[x.grown.ids[i]] > cursor) bytes -= p.grow.bytes[x.grown.ids[i]];
+  return bytes;
+}
+
+export function freedBytes(t: Trace, step: number): number {
+  const { p } = t;
   let bytes = 0;
-  for (let i = p.step.free[step]; i < p.step.free[step + 1]; i++) bytes += p.storage.capacity[p.free.storage[i]];
+  for (let i = p.step.free[step]; i < p.step.free[step + 1]; i++) bytes += capacity(t, p.free.storage[i], step);
   return bytes;
 }
 
@@ -97,17 +111,17 @@ export function frontier(t: Trace, cursor: number): (Choice & { step: number })[
 }
 
 /** How a step ended, as the graph shows it. */
-export function outcome(flags: number): State {
-  if (flags & FLAG.inPlace) return "inplace";
-  if (flags & FLAG.missed) return "copied";
-  if (flags & FLAG.foreign) return "foreign";
-  return flags & FLAG.view ? "view" : "done";
+export function outcome({ flag }: Payload, flags: number): State {
+  if (flags & flag.inPlace) return "in_place";
+  if (flags & flag.missed) return "missed";
+  if (flags & flag.foreign) return "foreign";
+  return flags & flag.view ? "view" : "done";
 }
 
 /** State of every node of the frame's graph at the cursor. */
 export function nodeStates(t: Trace, f: number, cursor: number): State[] {
   const steps = stepsOf(t, f);
-  const states: State[] = Array.from(steps, (s) => (s >= 0 && s <= cursor ? outcome(t.p.step.flags[s]) : "pending"));
+  const states: State[] = Array.from(steps, (s) => (s >= 0 && s <= cursor ? outcome(t.p, t.p.step.flags[s]) : "waiting"));
   if (frontierFrame(t, cursor) === f) for (const n of frontier(t, cursor)) states[n.node] = "frontier";
   if (cursor >= 0 && t.p.step.frame[cursor] === f) states[t.p.step.node[cursor]] = "running";
   return states;
@@ -142,20 +156,30 @@ export function placeOf(t: Trace, f: number, value: number, cursor: number): Pla
 }
 
 /** Storages that exist at the cursor, oldest first: the nearest key frame and what was born since. */
-export function alive({ p, x }: Trace, cursor: number): number[] {
+export function alive({ x }: Trace, cursor: number): number[] {
+  const { storage, born, freed } = x.life;
   const key = Math.min(Math.floor((cursor + 1) / KEY), x.keys.length - 1);
   const found: number[] = [];
   if (key < 0) return found;
-  for (const s of x.keys[key]) if (x.freed[s] > cursor) found.push(s);
-  for (let i = upper(x.birth, -1 + key * KEY); i < p.storages && x.birth[i] <= cursor; i++) {
-    if (x.freed[x.byBirth[i]] > cursor) found.push(x.byBirth[i]);
+  for (const i of x.keys[key]) if (freed[i] > cursor) found.push(storage[i]);
+  for (let i = upper(born, -1 + key * KEY); i < born.length && born[i] <= cursor; i++) {
+    if (freed[i] > cursor) found.push(storage[i]);
   }
   return found;
 }
 
+/** The cursor from which a storage exists that does so at this one; null = it does not. */
+export function bornAt({ x }: Trace, s: number, cursor: number): number | null {
+  for (let i = x.lives.start[s]; i < x.lives.start[s + 1]; i++) {
+    const { born, freed } = x.life;
+    if (born[x.lives.ids[i]] <= cursor && freed[x.lives.ids[i]] > cursor) return born[x.lives.ids[i]];
+  }
+  return null;
+}
+
 /** Bytes that are alive at the cursor: while a step ran, or, before the first one, of what its run was given. */
 export function liveAt(t: Trace, cursor: number): number {
-  return cursor < 0 ? alive(t, cursor).reduce((sum, s) => sum + t.p.storage.capacity[s], 0) : t.p.step.live[cursor];
+  return cursor < 0 ? alive(t, cursor).reduce((sum, s) => sum + capacity(t, s, cursor), 0) : t.p.step.live[cursor];
 }
 
 /** Position in `x.outs.ids` behind the last entry of storage `s` that the cursor has passed. */

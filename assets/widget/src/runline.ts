@@ -2,8 +2,7 @@
 import { moved } from "./curve.js";
 import { bare } from "./steps.js";
 import type { Store } from "./store.js";
-import { span } from "./axis.js";
-import type { Plot } from "./timeline.js";
+import { span, type Plot } from "./axis.js";
 import type { Payload } from "./wire.js";
 
 export const MARK = 5; // px below the line: of these a mark takes all but the first and last

@@ -1,8 +1,6 @@
 // Which steps a search text means: a buffer (`B12`, `B12.3`), a decision, or part of an op type, node, scope or value name.
+import { decisionBit } from "./debug.js";
 import { placeOf, type Trace } from "./replay.js";
-import { FLAG } from "./wire.js";
-
-const DECISIONS: Record<string, number> = { missed: FLAG.missed, "in place": FLAG.inPlace, view: FLAG.view, foreign: FLAG.foreign };
 
 function buffers({ p, x }: Trace, storage: number, gen: number | null): Set<number> {
   const steps = new Set<number>();
@@ -37,7 +35,7 @@ export function find(t: Trace, text: string): Int32Array {
     }
     return Int32Array.from(found);
   }
-  const flag = DECISIONS[query];
+  const flag = decisionBit(t, query.replace(" ", "_"));
   // one text per node, not per step: there are far fewer nodes
   const hits = p.graphs.map((g) => Uint8Array.from(g.nodes, ([name, op, scope, inputs, outputs]) => {
     const values = [...inputs, ...outputs].map((v) => g.values[v] ?? "").join(" ");

@@ -46,7 +46,7 @@ export function light(t: Trace, s: Selection | null, frame: number, cursor: numb
     for (const v of [...node[3], ...node[4]]) if (v >= 0) lit.values.add(v);
     if (steps[s.id] >= 0) {
       const { reads, writes } = touched(t, steps[s.id]);
-      for (const b of [...reads, ...writes]) if (p.storage.origin[b] !== 0) lit.storages.add(b);
+      for (const b of [...reads, ...writes]) if (p.storage.origin[b] !== p.from.weights) lit.storages.add(b);
     }
     return lit;
   }
@@ -60,7 +60,7 @@ export function light(t: Trace, s: Selection | null, frame: number, cursor: numb
   if (storage < 0) return lit;
   lit.storages.add(storage);
   // all weights are one row, so lighting all their readers would light everything
-  if (p.storage.origin[storage] === 0 || s.kind === "value") return lit;
+  if (p.storage.origin[storage] === p.from.weights || s.kind === "value") return lit;
   for (let v = 0; v < g.values.length; v++) {
     if (placeOf(t, frame, v, p.steps)?.storage !== storage) continue;
     lit.values.add(v);
@@ -77,6 +77,6 @@ export function describe({ p }: Trace, s: Selection): string {
     case "node": return p.graphs[s.graph ?? 0]?.nodes[s.id]?.[0] ?? "node";
     case "value": return p.graphs[s.graph ?? 0]?.values[s.id] ?? "value";
     case "cache": return p.caches[s.id]?.name ?? "cache";
-    default: return p.storage.origin[s.id] === 0 ? "weights" : `B${s.id}`;
+    default: return p.storage.origin[s.id] === p.from.weights ? "weights" : `B${s.id}`;
   }
 }

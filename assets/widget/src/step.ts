@@ -1,14 +1,16 @@
 // This step: the op, how it was decided and why, what it read and wrote, in which buffers.
 import { el, hit, mark, on, td } from "./dom.js";
+import { letter } from "./drawing.js";
 import { buffer, bytes, count, opName, shape, shortName, shortValue } from "./format.js";
-import { outcome, placeOf, stack, type Place } from "./replay.js";
+import { capacity, outcome, placeOf, stack, type Place } from "./replay.js";
 import type { Change, Store, View } from "./store.js";
-import { BIND_HOW, FLAG, ORIGINS, OUT_HOW } from "./wire.js";
 
-const BADGES: Record<string, [string, string]> = {
-  inplace: ["↺", "in place"], copied: ["⚠\uFE0E", "missed: not in place"], view: ["v", "a view: no bytes moved"],
-  foreign: ["f", "foreign kernel: never in place"], done: ["", "new buffer"],
+const BADGES: Record<string, string> = {
+  in_place: "in place", missed: "missed: not in place", view: "a view: no bytes moved", foreign: "foreign kernel: never in place", done: "new buffer",
 };
+
+/** How an output lies, where its buffer and the badge say so already. */
+const SEEN = new Set(["new", "in place"]);
 
 export class StepPane implements View {
   readonly slow = true;
@@ -45,7 +47,7 @@ export class StepPane implements View {
 
   #chip(storage: number, gen: number): HTMLElement {
     const { p } = this.store.t;
-    return el("button", { class: "kv-chip", "data-kv": "buffer", "data-id": storage, "data-origin": ORIGINS[p.storage.origin[storage]], title: `${bytes(p.storage.capacity[storage])}, ${ORIGINS[p.storage.origin[storage]]}; choose it to light it everywhere` }, buffer(p, storage, gen));
+    return el("button", { class: "kv-chip", "data-kv": "buffer", "data-id": storage, "data-origin": p.codes.origin[p.storage.origin[storage]], title: `${bytes(capacity(this.store.t, storage, this.store.cursor))}, ${p.codes.owner[p.storage.origin[storage]]}; choose it to light it everywhere` }, buffer(p, storage, gen));
   }
 
   #value(graph: number, value: number): HTMLElement {
@@ -62,16 +64,15 @@ export class StepPane implements View {
     const node = p.step.node[step];
     const [name, op, , inputs] = g.nodes[node];
     const flags = p.step.flags[step];
-    const kind = outcome(flags);
-    const [sign, words] = BADGES[kind] ?? BADGES.done;
+    const kind = outcome(p, flags);
     const first = p.step.out[step];
-    const how = OUT_HOW[p.out.how[first]] ?? "";
-    const said = kind === "inplace" && how === "append" ? "in place: appended" : kind === "done" && how === "pool" ? "buffer from the pool" : kind === "done" && flags & FLAG.control ? "body done" : words;
+    const how = p.codes.how[p.out.how[first]] ?? "";
+    const said = kind === "in_place" && how === "append" ? "in place: appended" : kind === "done" && how === "pool" ? "buffer from the pool" : kind === "done" && flags & p.flag.control ? "body done" : BADGES[kind];
     const parts: Node[] = [
       el("h3", {}, "This step", frame >= 0 && p.frame.parent[frame] >= 0 ? el("span.kv-hint", {}, stack(t, frame).slice(1).map((f) => p.strings[p.frame.label[f]]).join(" › ")) : ""),
       el("p.kv-big", { title: name }, opName(op), el("span.kv-name", {}, shortName(g, node))),
-      el("p.kv-badge", { "data-state": kind, "data-kv": "decision" }, el("b", { "aria-hidden": "true" }, sign), said,
-        flags & FLAG.foreign && kind !== "foreign" ? el("span.kv-soft", {}, " · foreign kernel") : ""),
+      el("p.kv-badge", { "data-state": kind, "data-kv": "decision" }, el("b", { "aria-hidden": "true" }, letter(p.codes, kind)), said,
+        flags & p.flag.foreign && kind !== "foreign" ? el("span.kv-soft", {}, " · foreign kernel") : ""),
       el("p.kv-sentence", {}, p.strings[p.step.sentence[step]]),
     ];
     const note = p.strings[p.step.note[step]];
@@ -89,7 +90,7 @@ export class StepPane implements View {
   #blockers(step: number, graph: number, inputs: number[]): HTMLElement {
     const { p } = this.store.t;
     // an op that cannot run in place at all has a reason too, but it is no loss
-    const lost = p.step.flags[step] & FLAG.missed;
+    const lost = p.step.flags[step] & p.flag.missed;
     const list = el("ul.kv-blockers", { "data-missed": lost ? 1 : null, "aria-label": "Why not in place" });
     for (let k = p.step.block[step]; k < p.step.block[step + 1]; k++) {
       const value = inputs[p.block.input[k]] ?? -1;
@@ -120,7 +121,7 @@ export class StepPane implements View {
     });
     for (let o = p.step.out[step]; o < p.step.out[step + 1]; o++) {
       if (p.out.value[o] < 0) continue;
-      row("out", "out", "written", p.out.value[o], this.#chip(p.out.storage[o], p.out.gen[o]), p.strings[p.out.info[o]], p.out.how[o] > 1 ? OUT_HOW[p.out.how[o]] ?? "" : ""); // "new" and "in place" can be seen
+      row("out", "out", "written", p.out.value[o], this.#chip(p.out.storage[o], p.out.gen[o]), p.strings[p.out.info[o]], SEEN.has(p.codes.how[p.out.how[o]]) ? "" : p.codes.how[p.out.how[o]]);
     }
     return table;
   }
@@ -132,7 +133,7 @@ export class StepPane implements View {
 
   #owner(place: Place): string {
     const { p } = this.store.t;
-    if (place.from === "bind") return BIND_HOW[p.bind.how[place.entry]] ?? "";
-    return OUT_HOW[p.out.how[place.entry]] === "view" ? "view" : "";
+    if (place.from === "bind") return p.codes.binding[p.bind.how[place.entry]] ?? "";
+    return p.codes.how[p.out.how[place.entry]] === "view" ? "view" : "";
   }
 }

@@ -3,8 +3,7 @@
 import { buildIndex } from "./index.js";
 import { reveal, type Reveal } from "./dom.js";
 import { clamp, inRun, type Breakpoint } from "./debug.js";
-import type { StateWords } from "./drawing.js";
-import { frameAt, frontier, frontierFrame, nodeStates, runAt, stepsOf, type State, type Trace } from "./replay.js";
+import { frameAt, frontier, frontierFrame, nodeStates, runAt, stepsOf, type State, type StateWords, type Trace } from "./replay.js";
 import type { Scale } from "./pair.js";
 import { bare, findStep, numberOf } from "./steps.js";
 import { light, same, type Lit, type Selection } from "./select.js";

@@ -1,5 +1,6 @@
 // The table of steps: every step in words, searchable, drawn only where it is looked at. It is the accessible form of the page.
 import { el, NUMBER, on, onHit, say, td } from "./dom.js";
+import { letter } from "./drawing.js";
 import { bytes, count, opName, shape, shortName } from "./format.js";
 import { find } from "./search.js";
 import { outcome, type State } from "./replay.js";
@@ -8,7 +9,7 @@ import { touched } from "./select.js";
 import { bareRuns, numberOf } from "./steps.js";
 import type { Change, Store, View } from "./store.js";
 
-const WORDS: Partial<Record<State, string>> = { inplace: "↺ in place", copied: "⚠\uFE0E not in place", view: "v view", foreign: "f foreign", done: "new buffer" };
+const WORDS: Partial<Record<State, string>> = { in_place: "in place", missed: "not in place", view: "view", foreign: "foreign", done: "new buffer" };
 
 /** What decides which rows are lit. */
 function litKey({ selection, now }: Store): string {
@@ -91,7 +92,7 @@ export class StepTable implements View {
     const graph = p.frame.graph[frame];
     const g = p.graphs[graph];
     const node = p.step.node[step];
-    const kind = outcome(p.step.flags[step]);
+    const kind = outcome(p, p.step.flags[step]);
     const first = p.step.out[step];
     const info = p.step.out[step + 1] > first ? p.strings[p.out.info[first]] : "";
     const number = (n: number, column = "") => td(bytes(n), NUMBER, { "data-column": column, "data-zero": n === 0 ? 1 : null });
@@ -99,7 +100,7 @@ export class StepTable implements View {
     if (selection?.kind === "node") lit = selection.id === node && (selection.graph ?? graph) === graph;
     else if (now.lit.storages.size) {
       const { reads, writes } = touched(t, step);
-      lit = [...reads, ...writes].some((s) => now.lit.storages.has(s) && p.storage.origin[s] !== 0);
+      lit = [...reads, ...writes].some((s) => now.lit.storages.has(s) && p.storage.origin[s] !== p.from.weights);
     }
     const block = g.blocks[x.graphs[graph].block[node]]?.title ?? "";
     const op = td(opName(g.nodes[node][1]), "kv-op", { title: g.nodes[node][1] });
@@ -107,7 +108,7 @@ export class StepTable implements View {
     return el("tr", { "data-kv": "table-row", "data-step": step, "data-lit": lit ? 1 : null, title: p.strings[p.step.sentence[step]] },
       td(String(numberOf(t, step)), NUMBER), td(p.runs[p.frame.run[frame]]?.label ?? "", "kv-soft", { "data-column": "run" }),
       td(block, "kv-soft", { "data-column": "block", title: block }), op, td(shortName(g, node), "", { title: g.nodes[node][0] }),
-      td(WORDS[kind] ?? "", "kv-decision", { "data-state": kind }), td(shape(info), "kv-shape", { title: info }),
+      td(`${letter(p.codes, kind)} ${WORDS[kind] ?? kind}`.trim(), "kv-decision", { "data-state": kind }), td(shape(info), "kv-shape", { title: info }),
       number(p.step.alloc[step]), number(p.step.copied[step]), number(p.step.written[step], "written"), number(p.step.live[step], "live"));
   }
 }

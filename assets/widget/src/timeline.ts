@@ -2,7 +2,7 @@
 // Of a long recording it tells runs instead of steps: peak, bytes copied and allocated; see runline.ts.
 // The curve is drawn once per size and look; the cursor is an element of its own, so that dragging repaints nothing.
 // All figures stand in the legend line above the plot: text over a curve would collide with it sooner or later.
-import { byRuns, position, span, under } from "./axis.js";
+import { byRuns, position, span, under, type Plot } from "./axis.js";
 import { curve, keepApart, scaleOf, type Curve } from "./curve.js";
 import { el, mark, on, onResize, say } from "./dom.js";
 import { bytes, count } from "./format.js";
@@ -12,13 +12,6 @@ import { numberOf } from "./steps.js";
 import type { Change, Store, View } from "./store.js";
 
 const AXIS = 18; // px below the plot, for the names of the runs and the marks of those with steps
-
-/** Where to draw, and how; `y` is the height of so many bytes. */
-export interface Plot {
-  context: CanvasRenderingContext2D; width: number; bottom: number;
-  y(bytes: number): number;
-  colour(name: string): string;
-}
 
 export class Timeline implements View {
   #canvas = el("canvas", { "aria-hidden": "true" });

@@ -1,11 +1,10 @@
 // Values that exist in the shown frame at the cursor, and a look into one of them, which only the kernel can give.
 import { NEEDS_KERNEL, type Ask } from "./commands.js";
 import { el, mark, NUMBER, onHit, onResize, say, table, td } from "./dom.js";
-import { buffer, bytes, shape } from "./format.js";
-import { generation, placeOf } from "./replay.js";
+import { buffer, bytes, opName, shape } from "./format.js";
+import { bornAt, generation, placeOf } from "./replay.js";
 import { numberOf } from "./steps.js";
 import type { Change, Store, View } from "./store.js";
-import { BIND_HOW, OUT_HOW } from "./wire.js";
 
 export interface Peek { id: number; info?: string; stats?: Record<string, number>; rows?: (number | string | null)[][]; error?: string }
 const MOST = 400;
@@ -47,16 +46,16 @@ export class ValuesPane implements View {
     let hidden = 0;
     g.values.forEach((name, value) => {
       const place = placeOf(t, now.frame, value, cursor);
-      if (!place || p.storage.origin[place.storage] === 0) return;
+      if (!place || p.storage.origin[place.storage] === p.from.weights) return;
       // gone: its bytes were freed, or overwritten by a later generation
-      if (x.freed[place.storage] <= cursor || place.gen !== generation(t, place.storage, cursor)) return;
+      if (bornAt(t, place.storage, cursor) === null || place.gen !== generation(t, place.storage, cursor)) return;
       if (rows.length >= MOST) return void hidden++;
       const bind = place.from === "bind";
       const info = p.strings[bind ? p.bind.info[place.entry] : p.out.info[place.entry]];
       const size = bind ? p.bind.bytes[place.entry] : p.out.bytes[place.entry];
-      const how = bind ? BIND_HOW[p.bind.how[place.entry]] : OUT_HOW[p.out.how[place.entry]];
-      const readers = x.graphs[now.graph].readers[value].filter((n) => now.states[n] === "pending" || now.states[n] === "frontier");
-      const still = readers.slice(0, 3).map((n) => g.nodes[n][1]).join(", ") + (readers.length > 3 ? ` +${readers.length - 3}` : "");
+      const how = bind ? p.codes.binding[p.bind.how[place.entry]] : p.codes.how[p.out.how[place.entry]];
+      const readers = x.graphs[now.graph].readers[value].filter((n) => now.states[n] === "waiting" || now.states[n] === "frontier");
+      const still = readers.slice(0, 3).map((n) => opName(g.nodes[n][1])).join(", ") + (readers.length > 3 ? ` +${readers.length - 3}` : "");
       rows.push(el("tr", { "data-kv": "value-row", "data-id": value, title: name },
         td(name), td(buffer(p, place.storage, place.gen), "kv-id"), td(shape(info), "kv-shape", { title: info }), td(bytes(size), NUMBER), td(how ?? "", "kv-soft"),
         td(still || (x.graphs[now.graph].output[value] ? "an output" : "nobody"), readers.length ? "" : "kv-soft")));

@@ -1,12 +1,12 @@
 // Decodes a payload: gzip( uint32 header length | header JSON | columns ), see kvviz/view/payload.py.
 // Everything after this file reads typed arrays; no object is made per step.
 
-/** name, op type, scope path, inputs, outputs, captured values (positions in the graph's `values`, -1 = absent). */
+/** name, op type with its domain if it has one, scope path, inputs, outputs, captured values (positions in the graph's `values`, -1 = absent). */
 export type Node = [string, string, string, number[], number[], number[]];
 export interface Block { title: string; path: string; nodes: number[]; drawing: number; alike: number }
 export interface Graph {
   name: string;
-  kind: "main" | "then_branch" | "else_branch" | "body" | "function";
+  kind: string;
   parent: [number, number] | null;
   nodes: Node[];
   values: string[];
@@ -66,7 +66,8 @@ export type Floats = Float64Array;
 export interface Columns {
   frame: { graph: Ints; parent: Ints; node: Ints; iteration: Ints; run: Ints; label: Ints; bind: Ints };
   bind: { value: Ints; storage: Ints; gen: Ints; how: Ints; offset: Floats; bytes: Floats; info: Ints };
-  storage: { capacity: Floats; origin: Ints; name: Ints; born: Ints; freed: Ints };
+  storage: { capacity: Floats; origin: Ints; name: Ints; born: Ints; freed: Ints }; // capacity: at the end
+  grow: { storage: Ints; step: Ints; bytes: Floats };
   step: {
     frame: Ints; node: Ints; flags: Ints; taken: Ints; live: Floats; alloc: Floats; copied: Floats; written: Floats;
     sentence: Ints; rule: Ints; note: Ints; out: Ints; block: Ints; free: Ints;
@@ -75,8 +76,17 @@ export interface Columns {
   block: { code: Ints; input: Ints; culprit: Ints; message: Ints; bytes: Floats };
   free: { storage: Ints };
 }
+/** What the numbers in columns stand for: Python's own tables. The page acts upon some names, and shows all others as they are. */
+export interface Codes {
+  flag: string[]; // by bit
+  how: string[]; binding: string[]; origin: string[];
+  owner: string[]; // by origin, in words
+  state: [name: string, letter: string, about: string][]; // of nodes
+  breakpoint: string[]; decision: string[];
+}
 export interface Header {
   format: number;
+  codes: Codes;
   title: string;
   policy: { name: string; about: string };
   total: number; // steps of the whole recording
@@ -88,25 +98,24 @@ export interface Header {
   caches: Cache[];
   live: Live | null;
   report?: Report | null; // of a trace that goes on only when it is asked for
-  breakpoint_kinds: string[];
   columns: Record<string, [string, number, number]>;
 }
 export interface Payload extends Header, Columns {
+  flag: Record<"inPlace" | "foreign" | "missed" | "control" | "view", number>; // bits
+  from: Record<"weights" | "caller" | "donated", number>; // origins
   steps: number;
   frames: number;
   storages: number;
 }
 
-export const FLAG = { inPlace: 1, foreign: 2, missed: 4, control: 8, view: 16 } as const;
-export const ORIGINS = ["weights", "caller", "donated", "run", "pool"] as const;
-export const OUT_HOW = ["new", "in place", "view", "append", "pool"] as const;
-export const BIND_HOW = ["weight", "borrowed", "donated", "captured by reference", "captured by value", "passed"] as const;
+export const FORMAT = 2;
 
 /** Names of the columns by group; see kvviz/view/payload_steps.py. */
 const GROUPS: Record<keyof Columns, string> = {
   frame: "graph parent node iteration run label bind",
   bind: "value storage gen how offset bytes info",
   storage: "capacity origin name born freed",
+  grow: "storage step bytes",
   step: "frame node flags taken live alloc copied written sentence rule note out block free",
   out: "value storage gen how offset bytes info",
   block: "code input culprit message bytes",
@@ -126,7 +135,8 @@ async function gunzip(bytes: Uint8Array): Promise<ArrayBuffer> {
 export function open<H extends { format: number; columns: Record<string, [string, number, number]> }>(raw: ArrayBuffer): { header: H; column: (name: string, lax?: boolean) => Ints | Floats } {
   const size = new DataView(raw).getUint32(0, true);
   const header = JSON.parse(new TextDecoder().decode(new Uint8Array(raw, 4, size))) as H;
-  if (header.format !== 1) throw new Error(`format ${header.format} is newer than this page; update kvviz`);
+  if (header.format > FORMAT) throw new Error(`format ${header.format} is newer than this page; update kvviz`);
+  if (header.format !== FORMAT) throw new Error(`format ${header.format} is older than this page; make it again`);
   const start = Math.ceil((4 + size) / 8) * 8;
   const column = (name: string, lax = false) => {
     if (!header.columns[name] && !lax) throw new Error(`the payload has no column ${name}`);
@@ -136,19 +146,29 @@ export function open<H extends { format: number; columns: Record<string, [string
   return { header, column };
 }
 
+/** The number of a name that the page acts upon. */
+function code(table: string[], name: string): number {
+  const at = table.indexOf(name);
+  if (at < 0) throw new Error(`the payload has no code ${name}`);
+  return at;
+}
+
 /** Unpacked bytes to a payload; separate from `read` so that tests need no compression. `lax`: of a plan, which has no steps. */
 export function unpack(raw: ArrayBuffer, lax = false): Payload {
   const { header, column } = open<Header>(raw);
   const columns: Record<string, Record<string, Ints | Floats>> = {};
   for (const [group, names] of Object.entries(GROUPS)) {
     columns[group] = {};
-    // older recordings have no notes
-    for (const name of names.split(" ")) columns[group][name] = column(`${group}.${name}`, lax || name === "note");
+    for (const name of names.split(" ")) columns[group][name] = column(`${group}.${name}`, lax);
   }
   const typed = columns as unknown as Columns;
+  const { flag, origin } = header.codes;
+  const bit = (name: string) => 1 << code(flag, name);
   return {
     ...header,
     ...typed,
+    flag: { inPlace: bit("in_place"), foreign: bit("foreign"), missed: bit("missed"), control: bit("control"), view: bit("view") },
+    from: { weights: code(origin, "weights"), caller: code(origin, "caller"), donated: code(origin, "donated") },
     steps: typed.step.node.length,
     frames: typed.frame.graph.length,
     storages: typed.storage.capacity.length,

@@ -1,12 +1,12 @@
 // The rows of caches, as spans: what lies in a row, who wrote it, and where it is drawn.
 import { describe, expect, test } from "vitest";
-import { cellAt, cellsOf, cost, counts, meter, METERS, most, newest, tokenAt, unpackCaches } from "../src/cachedata.js";
-import { LOOKS, ORDER } from "../src/looks.js";
+import { cellAt, cellsOf, cost, counts, meter, most, newest, tokenAt, unpackCaches } from "../src/cachedata.js";
+import { above, lookOf } from "../src/looks.js";
 import { axisOf, CLOSE, drawAxis, LEFT, rowAt, ticks, xOf } from "../src/rowaxis.js";
+import { METERS, STATES } from "./codes.js";
 import { pack } from "./encode.js";
 
-const STATES = ["reserved", "valid", "written", "stale", "outside", "wrapped"];
-const [RESERVED, VALID, WRITTEN, STALE, OUTSIDE, WRAPPED] = STATES.keys();
+const [RESERVED, VALID, WRITTEN, STALE, OUTSIDE, WRAPPED] = ["reserved", "valid", "written", "stale", "outside", "wrapped"].map((name) => STATES.indexOf(name));
 type Cell = [start: number, stop: number, state: number, fresh: number, token: number];
 
 /** Four rows, written round and round, after four runs; beside it a cache whose last row is stale. */
@@ -33,9 +33,9 @@ function packed(): ArrayBuffer {
   const parts = ["start", "stop", "state", "fresh", "token"];
   const tables: Record<string, number[]> = { "cell.at": at };
   parts.forEach((name, i) => (tables[`cell.${name}`] = cells.map((cell) => cell[i])));
-  for (const name of METERS) tables[`meter.${name}`] = streams.flatMap((stream) => stream.map((run) => (name === "capacity" ? run[run.length - 1][1] : 0)));
+  for (const { name } of METERS) tables[`meter.${name}`] = streams.flatMap((stream) => stream.map((run) => (name === "capacity" ? run[run.length - 1][1] : 0)));
   const caches = [{ heads: 2, unit: 64, streams: [0] }, { heads: 1, unit: 0, streams: [1, 0] }];
-  return pack({ format: 1, states: STATES, runs: ["prefill", "decode 1", "decode 2", "decode 3"], caches, warnings: [] } as never, tables);
+  return pack({ states: STATES, meters: METERS, runs: ["prefill", "decode 1", "decode 2", "decode 3"], caches, warnings: [] } as never, tables);
 }
 
 const d = unpackCaches(packed());
@@ -81,8 +81,8 @@ test("each cache has meters and a length of its own", () => {
 describe("what a run did", () => {
   const told = (values: Record<string, number[]>, unit = 64, protocol = "growing") => {
     const runs = ["prefill", "decode 1"];
-    const meters = Object.fromEntries(METERS.map((name) => [name, Float64Array.from(values[name] ?? [0, 0])]));
-    const one = { ...d, runs, caches: [{ heads: 1, unit, streams: [0] }], meters } as unknown as typeof d;
+    const measured = Object.fromEntries(METERS.map(({ name }) => [name, Float64Array.from(values[name] ?? [0, 0])]));
+    const one = { ...d, runs, caches: [{ heads: 1, unit, streams: [0] }], measured } as unknown as typeof d;
     return [0, 1].map((run) => cost(one, 0, run, protocol));
   };
   test("is told in rows, and what was copied in bytes too", () => {
@@ -102,8 +102,9 @@ describe("what a run did", () => {
 });
 
 test("every state has a look of its own, and none rests on its fill alone", () => {
-  expect([...ORDER].sort()).toEqual([...STATES].sort());
-  const kinds = STATES.map((state) => ({ ...LOOKS[state] }));
+  const kinds = STATES.map(lookOf);
+  for (const look of kinds) expect(STATES).not.toContain(look.about);
+  expect([...STATES].sort(above)[0]).toBe("reserved");
   expect(new Set(kinds.map((look) => look.fill)).size).toBe(STATES.length);
   expect(new Set(kinds.map((look) => `${look.mark} ${look.dash} ${look.line}`)).size).toBe(STATES.length);
 });

@@ -1,14 +1,14 @@
 // The writing side of src/wire.ts, for tests: tables to payload bytes, and a small layered drawing of a block.
-import type { Drawing, Header, Node } from "../src/wire.js";
+import { FORMAT, type Drawing, type Header, type Node } from "../src/wire.js";
 
 export type Tables = Record<string, number[]>;
 
 const DOUBLES = new Set([
   "bind.offset", "bind.bytes", "storage.capacity", "step.live", "step.alloc", "step.copied", "step.written",
-  "out.offset", "out.bytes", "block.bytes",
+  "out.offset", "out.bytes", "block.bytes", "grow.bytes",
 ]);
 
-export function pack(header: Omit<Header, "columns">, tables: Tables): ArrayBuffer {
+export function pack(header: Omit<Header, "columns" | "format">, tables: Tables): ArrayBuffer {
   const columns: Header["columns"] = {};
   let size = 0;
   for (const [name, data] of Object.entries(tables)) {
@@ -16,7 +16,7 @@ export function pack(header: Omit<Header, "columns">, tables: Tables): ArrayBuff
     columns[name] = [double ? "d" : "i", size, data.length];
     size = Math.ceil((size + data.length * (double ? 8 : 4)) / 8) * 8;
   }
-  const text = new TextEncoder().encode(JSON.stringify({ ...header, columns }));
+  const text = new TextEncoder().encode(JSON.stringify({ format: FORMAT, ...header, columns }));
   const start = Math.ceil((4 + text.length) / 8) * 8;
   const raw = new ArrayBuffer(start + size);
   const bytes = new Uint8Array(raw).fill(32, 4, start);

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { missed, occurrence } from "../src/missed.js";
-import { FLAG, type Report } from "../src/wire.js";
+import type { Report } from "../src/wire.js";
 import { branches, llama } from "./mock.js";
 import { trace } from "./traces.js";
 
@@ -10,7 +10,7 @@ describe("the missed list", () => {
 
   test("has every missed step exactly once, under its node", () => {
     const steps = list.flatMap((m) => m.steps).sort((a, b) => a - b);
-    const flagged = [...Array(t.p.steps).keys()].filter((i) => t.p.step.flags[i] & FLAG.missed);
+    const flagged = [...Array(t.p.steps).keys()].filter((i) => t.p.step.flags[i] & t.p.flag.missed);
     expect(steps).toEqual(flagged);
     for (const m of list) for (const s of m.steps) expect(t.p.step.node[s]).toBe(m.node);
   });

@@ -74,8 +74,8 @@ export function llama(layers = 2, runs = 8): ArrayBuffer {
   const rows = (n: number) => (n <= 16 ? 16 : Math.ceil(n / 8) * 8);
   for (let r = 0; r < runs; r++) {
     const length = r ? 1 : PROMPT.length;
-    const given = new Map(["input_ids", "position_ids", "attention_mask"].map((v) => [v, { storage: sim.storage(8 * length, 1, v, -1), gen: 0, shape: [1, length] }]));
-    for (const [a, b] of names) given.set(a, env.get(b) ?? { storage: sim.storage(0, 1, a, -1), gen: 0, shape: [1, 2, 0, 16] });
+    const given = new Map(["input_ids", "position_ids", "attention_mask"].map((v) => [v, { storage: sim.storage(8 * length, "caller", v, -1), gen: 0, shape: [1, length] }]));
+    for (const [a, b] of names) given.set(a, env.get(b) ?? { storage: sim.storage(0, "caller", a, -1), gen: 0, shape: [1, 2, 0, 16] });
     const before = names.map(([a]) => given.get(a)!.storage);
     env = sim.run(r ? `decode ${r}` : "prefill", given, length, TOLD[r % TOLD.length], (v) => r > 0 && v.startsWith("past"), () => rows(past + length));
     past += length;
@@ -109,7 +109,7 @@ export function branches(runs = 3, live = false): ArrayBuffer {
   main[3].bodies = [{ graph: loop, times: 3 }];
   for (let r = 0; r < runs; r++) {
     main[2].bodies = [{ graph: r % 2 ? other : then }];
-    sim.run(`run ${r}`, new Map([["x", { storage: sim.storage(512, 1, "x", -1), gen: 0, shape: [1, 8, 16] }]]), 1, null, () => false, () => 0);
+    sim.run(`run ${r}`, new Map([["x", { storage: sim.storage(512, "caller", "x", -1), gen: 0, shape: [1, 8, 16] }]]), 1, null, () => false, () => 0);
   }
   if (!live) return sim.payload("branches");
   sim.undo();

@@ -4,7 +4,6 @@ import { common, differences, partner, unpackMatch } from "../src/pair.js";
 import { change } from "../src/pairview.js";
 import type { Trace } from "../src/replay.js";
 import { bytes } from "../src/format.js";
-import { FLAG } from "../src/wire.js";
 import { pack } from "./encode.js";
 import { branches, llama } from "./mock.js";
 import { stepOf, trace } from "./traces.js";
@@ -59,7 +58,7 @@ describe("two recordings", () => {
   test("differ where an op ran in place on one side only, and where it is missing", () => {
     const [a, b] = [trace(branches(3)), trace(branches(2))];
     const one = stepOf(a, "neg");
-    b.p.step.flags[stepOf(b, "neg")] ^= FLAG.inPlace;
+    b.p.step.flags[stepOf(b, "neg")] ^= b.p.flag.inPlace;
     b.p.out.how[b.p.step.out[stepOf(b, "less")]] = 2;
     const found = differences(a, b, pairs(a, b));
     expect(found.slice(0, 2)).toEqual([stepOf(a, "less"), one]);
@@ -78,7 +77,7 @@ describe("two recordings", () => {
   });
 
   test("are matched by what Python told", () => {
-    const header = { format: 1, labels: ["a", "b"], totals: [{ peak: 5 }, { peak: 3 }], first: null, back: true };
+    const header = { labels: ["a", "b"], totals: [{ peak: 5 }, { peak: 3 }], first: null, back: true };
     const match = unpackMatch(pack(header as never, { "to.after": [0, -1, 1], "to.before": [0, 2] }));
     expect(match.labels).toEqual(["a", "b"]);
     expect(match.to.map((side) => [...side])).toEqual([[0, -1, 1], [0, 2]]);

@@ -31,8 +31,8 @@ describe("a plan", () => {
 
   test("has one state for every op: on the path, in the list, in the frontier, picked", () => {
     const states = (i: number) => Object.fromEntries(planStates(plan, i).states.map((s, n) => [names([n]), s]));
-    expect(states(-1)).toEqual({ a: "pending", b: "pending", c: "pending", d: "pending" });
-    expect(states(at("append", "a"))).toEqual({ a: "running", b: "path", c: "pending", d: "path" });
+    expect(states(-1)).toEqual({ a: "waiting", b: "waiting", c: "waiting", d: "waiting" });
+    expect(states(at("append", "a"))).toEqual({ a: "running", b: "path", c: "waiting", d: "path" });
     expect(states(at("visit", "c"))).toEqual({ a: "listed", b: "listed", c: "running", d: "path" });
     // a is picked, and because of that b and c can run
     expect(states(at("pick", "a"))).toEqual({ a: "running", b: "frontier", c: "frontier", d: "listed" });

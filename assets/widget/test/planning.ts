@@ -1,4 +1,5 @@
 // The planning of a small graph as a payload, written by hand.
+import { CODES } from "./codes.js";
 import { draw, pack, type Tables } from "./encode.js";
 import type { Node } from "../src/wire.js";
 
@@ -40,7 +41,7 @@ export function planning(): ArrayBuffer {
     blocks: [{ title: "", path: "", nodes: [1, 2, 3, 0], drawing: 0, alike: 1 }],
   };
   return pack({
-    format: 1, title: "diamond", policy: { name: "rten", about: "" }, total: 0, strings, graphs: [graph], drawings: [draw(NODES, [1, 2, 3, 0], () => true)],
-    runs: [], story: [], caches: [], live: null, breakpoint_kinds: [],
+    codes: CODES, title: "diamond", policy: { name: "rten", about: "" }, total: 0, strings, graphs: [graph], drawings: [draw(NODES, [1, 2, 3, 0], () => true)],
+    runs: [], story: [], caches: [], live: null,
   }, t);
 }

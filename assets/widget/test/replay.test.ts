@@ -1,11 +1,16 @@
 import { describe, expect, test } from "vitest";
-import { buildIndex, KEY } from "../src/index.js";
-import { alive, atEdge, frameAt, frontier, frontierFrame, generation, nodeStates, placeOf, ready, runAt, stack, valuesIn } from "../src/replay.js";
+import { buildIndex, KEY, type Index } from "../src/index.js";
+import { alive, atEdge, bornAt, frameAt, frontier, frontierFrame, generation, nodeStates, placeOf, ready, runAt, stack, valuesIn } from "../src/replay.js";
 import { branches, llama } from "./mock.js";
 import { stepOf, trace, value } from "./traces.js";
 
 const decode = trace(llama(2, 8));
 const forked = trace(branches(3));
+
+/** From which cursor a storage exists and from which it is gone, each time. */
+function lives(x: Index, s: number): [number, number][] {
+  return Array.from(x.lives.ids.subarray(x.lives.start[s], x.lives.start[s + 1]), (i) => [x.life.born[i], x.life.freed[i]]);
+}
 
 describe("storages", () => {
   test("alive from key frames are those that a plain scan finds, at every cursor", () => {
@@ -14,7 +19,7 @@ describe("storages", () => {
     expect(p.steps).toBeGreaterThan(2 * KEY);
     for (let cursor = -1; cursor < p.steps; cursor++) {
       const scanned = [];
-      for (let s = 0; s < p.storages; s++) if (x.born[s] <= cursor && x.freed[s] > cursor) scanned.push(s);
+      for (let i = 0; i < x.life.born.length; i++) if (x.life.born[i] <= cursor && x.life.freed[i] > cursor) scanned.push(x.life.storage[i]);
       expect(alive(long, cursor).sort((a, b) => a - b)).toEqual(scanned);
     }
   });
@@ -34,7 +39,7 @@ describe("storages", () => {
     const ids = [...Array(p.storages).keys()].filter((s) => p.strings[p.storage.name[s]] === "input_ids");
     expect(ids).toHaveLength(8);
     ids.forEach((s, run) => {
-      expect([x.born[s], x.freed[s]]).toEqual([run ? p.runs[run].first : -1, p.runs[run].last]);
+      expect(lives(x, s)).toEqual([[run ? p.runs[run].first : -1, p.runs[run].last - 1]]);
     });
   });
 
@@ -46,7 +51,24 @@ describe("storages", () => {
     // when the index is made
     const x = buildIndex(p);
     // then
-    expect(x.born[s]).toBe(stepOf({ p, x }, "k_cache"));
+    expect(lives(x, s)[0][0]).toBe(stepOf({ p, x }, "k_cache"));
+  });
+
+  test("that a pool hands out again live twice, and are nowhere in between", () => {
+    // given a buffer that is written once more after it was freed
+    const { p } = trace(llama(1, 3));
+    const k = p.step.free[p.runs[0].first + 8];
+    const s = p.free.storage[k];
+    const freed = Array.from({ length: p.steps }, (_, i) => i).find((i) => p.step.free[i] <= k && k < p.step.free[i + 1])!;
+    const again = stepOf({ p, x: buildIndex(p) }, "scores", 1);
+    p.out.storage[p.step.out[again]] = s;
+    // when
+    const t = { p, x: buildIndex(p) };
+    // then
+    expect(lives(t.x, s)).toEqual([[p.storage.born[s], freed], [again, p.steps]]);
+    expect([freed - 1, freed, again - 1, again].map((cursor) => alive(t, cursor).includes(s))).toEqual([true, false, false, true]);
+    expect(bornAt(t, s, again)).toBe(again);
+    expect(bornAt(t, s, freed)).toBeNull();
   });
 
   test("overwritten in place go up one generation at that step", () => {
@@ -89,7 +111,11 @@ describe("the frontier", () => {
       for (let cursor = -1; cursor < t.p.steps - 1; cursor++) {
         const f = frontierFrame(t, cursor);
         const next = t.p.step.frame.indexOf(f, cursor + 1);
-        expect(frontier(t, cursor).map((c) => c.node)).toContain(t.p.step.node[next]);
+        // of a body that is complete nothing is left: the op that it belongs to comes next
+        const body = next < 0 ? [] : [t.p.step.node[next]];
+        expect(frontier(t, cursor).map((c) => c.node)).toEqual(expect.arrayContaining(body));
+        expect(next < 0).toBe(frontier(t, cursor).length === 0);
+        if (next < 0) expect(t.p.step.flags[cursor + 1] & t.p.flag.control).toBeTruthy();
       }
     }
   });
@@ -125,9 +151,9 @@ describe("states of nodes", () => {
     expect(state("k_cache")).toBe("running");
     expect(state("v_cache")).toBe("frontier");
     expect(state("q_heads")).toBe("view");
-    expect(state("k_rope")).toBe("inplace");
+    expect(state("k_rope")).toBe("in_place");
     expect(state("q_proj")).toBe("done");
-    expect(state("context")).toBe("pending");
+    expect(state("context")).toBe("waiting");
   });
 });
 

@@ -1,4 +1,5 @@
 // A toy runtime that records what a real one would: enough memory accounting to make payloads that hold together.
+import { bit, code, CODES } from "./codes.js";
 import { draw, pack, type Tables } from "./encode.js";
 import type { Block, Cache, Graph, Header, Node, Run, Word } from "../src/wire.js";
 
@@ -62,9 +63,9 @@ export class Simulation {
     return this.graphs.length - 1;
   }
 
-  storage(capacity: number, origin: number, name: string, born: number): number {
+  storage(capacity: number, origin: string, name: string, born: number): number {
     this.col("storage.capacity").push(capacity);
-    this.col("storage.origin").push(origin);
+    this.col("storage.origin").push(code("origin", origin));
     this.col("storage.name").push(this.str(name));
     this.col("storage.born").push(born);
     this.live += capacity;
@@ -72,7 +73,7 @@ export class Simulation {
   }
   get steps(): number { return this.col("step.node").length; }
 
-  private frame(graph: number, parent: number, node: number, iteration: number, run: number, env: Map<string, Entry>, how: (v: string) => number): number {
+  private frame(graph: number, parent: number, node: number, iteration: number, run: number, env: Map<string, Entry>, how: (v: string) => string): number {
     const g = this.graphs[graph];
     const id = this.col("frame.graph").push(graph) - 1;
     this.col("frame.parent").push(parent);
@@ -83,13 +84,13 @@ export class Simulation {
     this.col("frame.label").push(this.str(at));
     this.col("frame.bind").push(this.col("bind.value").length);
     g.values.forEach((v, i) => {
-      if (g.weights.includes(i) && !this.weight.has(v)) this.weight.set(v, this.storage(4 * 64 * 64, 0, v, -1));
+      if (g.weights.includes(i) && !this.weight.has(v)) this.weight.set(v, this.storage(4 * 64 * 64, "weights", v, -1));
       const e = g.weights.includes(i) ? { storage: this.weight.get(v)!, gen: 0, shape: [64, 64] } : env.get(v);
       if (!e) return;
       this.col("bind.value").push(i);
       this.col("bind.storage").push(e.storage);
       this.col("bind.gen").push(e.gen);
-      this.col("bind.how").push(g.weights.includes(i) ? 0 : how(v));
+      this.col("bind.how").push(code("binding", g.weights.includes(i) ? "weight" : how(v)));
       this.col("bind.offset").push(0);
       this.col("bind.bytes").push(bytes(e.shape));
       this.col("bind.info").push(this.str(`float32 [${e.shape}]`));
@@ -102,7 +103,7 @@ export class Simulation {
     const first = this.steps;
     const k = this.runs.length;
     const env = new Map(given);
-    const main = this.frame(0, -1, -1, -1, k, env, (v) => (donated(v) ? 2 : 1));
+    const main = this.frame(0, -1, -1, -1, k, env, (v) => (donated(v) ? "donated" : "borrowed"));
     this.body(main, 0, env, length, donated, room);
     const sum = (c: string) => this.t[c].slice(first).reduce((a, b) => a + b, 0);
     this.runs.push({
@@ -110,6 +111,13 @@ export class Simulation {
       peak: Math.max(...this.t["step.live"].slice(first)), copied: sum("step.copied"), written: sum("step.written"), allocated: sum("step.alloc"),
     });
     if (word !== null) this.story.push({ text: word, run: k, prompt: false });
+    // the caller's arrays go with the run
+    for (const { storage } of given.values()) {
+      if (this.t["storage.origin"][storage] !== code("origin", "caller") || this.t["storage.freed"][storage] >= 0) continue;
+      this.t["storage.freed"][storage] = this.steps - 1;
+      this.live -= this.t["storage.capacity"][storage];
+      this.col("free.storage").push(storage);
+    }
     return env;
   }
 
@@ -123,13 +131,13 @@ export class Simulation {
       const shape = s.size(length);
       const first = env.get(s.ins[0]);
       const later = (uses.get(s.ins[0]) ?? []).filter((u) => u > i);
-      let how = 0, flags = 0, alloc = 0, copied = 0, blockers: [string, string, string][] = [];
+      let how = "new", flags = 0, alloc = 0, copied = 0, blockers: [string, string, string][] = [];
       for (const b of s.bodies ?? []) {
         for (let it = 0; it < (b.times ?? 1); it++) {
-          const child = this.frame(b.graph, frame, i, b.times ? it : -1, this.runs.length, env, () => 3);
+          const child = this.frame(b.graph, frame, i, b.times ? it : -1, this.runs.length, env, () => "captured by reference");
           this.body(child, b.graph, new Map(env), length, () => false, room);
         }
-        flags |= 8;
+        flags |= bit("control");
       }
       const step = this.steps;
       this.col("step.out").push(this.col("out.value").length);
@@ -141,17 +149,17 @@ export class Simulation {
         if (later.length) blockers.push(["NOT_LAST_USE", g.specs[later[0]].name, `${g.specs[later[0]].op} ${g.specs[later[0]].name} still reads ${s.ins[0]}.`]);
         if (!mine) blockers.push(["BORROWED_INPUT", "the caller", `${s.ins[0]} belongs to the caller, who did not donate it.`]);
         if (!fits) blockers.push(["NO_CAPACITY", "axis 2", `${s.ins[0]} has no room left on axis 2.`]);
-        how = blockers.length ? 0 : s.kind === "append" ? 3 : 1;
-        flags |= blockers.length ? 4 : 1;
-      } else if (s.kind === "view" && first) { how = 2; flags |= 16; }
-      if (s.op === "Rotary" && i % 7 === 0) flags |= 2;
+        how = blockers.length ? "new" : s.kind;
+        flags |= bit(blockers.length ? "missed" : "in_place");
+      } else if (s.kind === "view" && first) { how = "view"; flags |= bit("view"); }
+      if (s.op === "Rotary" && i % 7 === 0) flags |= bit("foreign");
       for (const [j, v] of s.outs.entries()) {
         let e: Entry;
-        if (how === 2) e = { ...first!, shape };
-        else if (how) e = { storage: first!.storage, gen: first!.gen + 1, shape };
+        if (how === "view") e = { ...first!, shape };
+        else if (how !== "new") e = { storage: first!.storage, gen: first!.gen + 1, shape };
         else {
           const capacity = s.kind === "append" ? Math.max(bytes(shape), room(v) * 128) : bytes(shape);
-          e = { storage: this.storage(capacity, 3, v, step), gen: 0, shape };
+          e = { storage: this.storage(capacity, "run", v, step), gen: 0, shape };
           alloc += capacity;
           if (s.kind === "append" && first) copied = bytes(first.shape);
         }
@@ -160,14 +168,15 @@ export class Simulation {
         this.col("out.value").push(g.nodes[i][4][j]);
         this.col("out.storage").push(e.storage);
         this.col("out.gen").push(e.gen);
-        this.col("out.how").push(how);
+        this.col("out.how").push(code("how", how));
         this.col("out.offset").push(0);
         this.col("out.bytes").push(bytes(shape));
         this.col("out.info").push(this.str(`float32 [${shape}]`));
       }
+      const taken = how === "in place" || how === "append";
       const b0 = first ? `B${first.storage}` : "its input";
-      const said = how === 3 ? `appended ${length} row(s) to ${b0} in place; nothing was copied` : how === 1 ? `overwrote ${b0} in place`
-        : how === 2 ? `made a view of ${b0}; no bytes moved` : blockers.length ? `copied: ${blockers[0][2]}` : `wrote ${bytes(shape)} bytes to a new buffer`;
+      const said = how === "append" ? `appended ${length} row(s) to ${b0} in place; nothing was copied` : how === "in place" ? `overwrote ${b0} in place`
+        : how === "view" ? `made a view of ${b0}; no bytes moved` : blockers.length ? `copied: ${blockers[0][2]}` : `wrote ${bytes(shape)} bytes to a new buffer`;
       for (const [code, culprit, message] of blockers) {
         this.col("block.code").push(this.str(code));
         this.col("block.input").push(0);
@@ -181,7 +190,7 @@ export class Simulation {
         if (!e || kept(v) || outer.has(v) || (uses.get(v) ?? []).some((u) => u > i)) continue;
         const left = (this.held.get(e.storage) ?? 1) - 1;
         this.held.set(e.storage, left);
-        if (left > 0 || this.t["storage.freed"][e.storage] >= 0 || this.t["storage.origin"][e.storage] !== 3) continue;
+        if (left > 0 || this.t["storage.freed"][e.storage] >= 0 || this.t["storage.origin"][e.storage] !== code("origin", "run")) continue;
         this.t["storage.freed"][e.storage] = step;
         this.live -= this.t["storage.capacity"][e.storage];
         this.col("free.storage").push(e.storage);
@@ -189,12 +198,13 @@ export class Simulation {
       this.col("step.frame").push(frame);
       this.col("step.node").push(i);
       this.col("step.flags").push(flags);
-      this.col("step.taken").push(how === 1 || how === 3 ? 1 : 0);
+      this.col("step.taken").push(taken ? 1 : 0);
       this.col("step.alloc").push(alloc);
       this.col("step.copied").push(copied);
-      this.col("step.written").push(how === 2 ? 0 : how === 3 ? 128 * length : bytes(shape));
+      this.col("step.written").push(how === "view" ? 0 : how === "append" ? 128 * length : bytes(shape));
       this.col("step.sentence").push(this.str(`${s.op} ${said}.`));
-      this.col("step.rule").push(this.str(how === 1 || how === 3 ? "last use, owned by this run, same shape and type" : blockers.length ? "an input that is read again may not be overwritten" : ""));
+      this.col("step.note").push(0);
+      this.col("step.rule").push(this.str(taken ? "last use, owned by this run, same shape and type" : blockers.length ? "an input that is read again may not be overwritten" : ""));
     });
   }
 
@@ -209,7 +219,7 @@ export class Simulation {
       const from = this.t[offsets].pop()!;
       for (const c of columns) this.col(c).length = Math.min(this.col(c).length, from);
     }
-    for (const c of ["frame", "node", "flags", "taken", "live", "alloc", "copied", "written", "sentence", "rule"]) this.t[`step.${c}`].pop();
+    for (const c of ["frame", "node", "flags", "taken", "live", "alloc", "copied", "written", "sentence", "rule", "note"]) this.t[`step.${c}`].pop();
     const run = this.runs[this.runs.length - 1];
     run.last = this.steps;
     run.steps = run.last - run.first;
@@ -218,11 +228,11 @@ export class Simulation {
   payload(title: string, live: Header["live"] = null): ArrayBuffer {
     for (const c of ["out", "block", "free"]) this.col(`step.${c}`).push((this.t[`${c}.${c === "out" ? "value" : c === "block" ? "code" : "storage"}`] ?? []).length);
     this.col("frame.bind").push(this.col("bind.value").length);
-    for (const c of ["block.code", "block.input", "block.culprit", "block.message", "block.bytes", "free.storage"]) this.col(c);
+    for (const c of ["block.code", "block.input", "block.culprit", "block.message", "block.bytes", "free.storage", "grow.storage", "grow.step", "grow.bytes"]) this.col(c);
     return pack({
-      format: 1, title, policy: { name: "ideal", about: "in place whenever memory safety allows" }, total: this.steps, strings: this.strings,
+      codes: CODES, title, policy: { name: "ideal", about: "in place whenever memory safety allows" }, total: this.steps, strings: this.strings,
       graphs: this.graphs.map(({ specs: _, ...g }) => g), drawings: this.drawings, runs: this.runs, story: this.story, caches: this.caches,
-      live, breakpoint_kinds: ["node", "op", "buffer", "decision", "condition"],
+      live,
     }, this.t);
   }
 }

@@ -35,7 +35,7 @@ describe("the memory map", () => {
       return memory(store.t, store.now, cursor, false, new Set()).bars.find((b) => b.id === s)!;
     };
     expect(bar(step - 1)).toMatchObject({ note: "13\u2009/\u200916", cache: 0 });
-    expect(bar(step)).toMatchObject({ note: "13→14\u2009/\u200916", state: "inplace", use: "written", valid: [13 / 16, 14 / 16], again: false });
+    expect(bar(step)).toMatchObject({ note: "13→14\u2009/\u200916", state: "in_place", use: "written", valid: [13 / 16, 14 / 16], again: false });
     expect(title(store.t, bar(step), step)).toMatch(/written last in step \d+ by Concat k_cache/);
   });
 
@@ -44,7 +44,7 @@ describe("the memory map", () => {
     const step = stepOf(store.t, "k_cache", 2 * run);
     store.seek(step);
     const bar = memory(store.t, store.now, step, false, new Set()).bars.find((b) => b.id === store.t.p.caches[0].storage[run])!;
-    expect(bar).toMatchObject({ again: true, state: "copied" });
+    expect(bar).toMatchObject({ again: true, state: "missed" });
   });
 
   test("keeps its scale while a run goes on", () => {

@@ -1,7 +1,16 @@
 import { describe, expect, test } from "vitest";
-import { decode, unpack } from "../src/wire.js";
-import { zip } from "./encode.js";
+import { decode, FORMAT, open, unpack, type Codes, type Header } from "../src/wire.js";
+import { CODES } from "./codes.js";
+import { pack, zip, type Tables } from "./encode.js";
 import { branches, llama } from "./mock.js";
+
+/** The same bytes with other tables of codes. */
+function patched(raw: ArrayBuffer, codes: Codes): ArrayBuffer {
+  const { header, column } = open<Header>(raw);
+  const { columns, ...rest } = header;
+  const tables: Tables = Object.fromEntries(Object.keys(columns).map((name) => [name, Array.from(column(name))]));
+  return pack({ ...rest, codes }, tables);
+}
 
 describe("a payload", () => {
   test("comes back from its compressed bytes with every column aligned and as long as told", async () => {
@@ -26,30 +35,38 @@ describe("a payload", () => {
     expect((await decode(new DataView(larger.buffer, 5)))!.title).toBe("branches");
   });
 
-  test("saved before ops had notes has none", () => {
-    const p = unpack(branches());
-    expect(p.step.note).toHaveLength(0);
-    expect(p.strings[p.step.note[0]]).toBeUndefined();
-  });
-
   test("cut short is refused in words", async () => {
     const packed = await zip(branches());
     await expect(decode(packed.slice(0, 200))).rejects.toThrow("part of them is missing");
   });
 
-  test("of a newer format is refused with a word on what to do", () => {
-    const text = new TextEncoder().encode(JSON.stringify({ format: 2, columns: {} }));
+  const bare = (header: object) => {
+    const text = new TextEncoder().encode(JSON.stringify({ columns: {}, ...header }));
     const raw = new ArrayBuffer(4 + text.length);
     new DataView(raw).setUint32(0, text.length, true);
     new Uint8Array(raw).set(text, 4);
-    expect(() => unpack(raw)).toThrow(/format 2.*update kvviz/);
+    return raw;
+  };
+
+  test("of another format is refused with a word on what to do", () => {
+    expect(() => unpack(bare({ format: FORMAT + 1 }))).toThrow(/is newer.*update kvviz/);
+    expect(() => unpack(bare({ format: FORMAT - 1 }))).toThrow(/is older.*make it again/);
   });
 
   test("that lacks a column is refused by the column's name", () => {
-    const text = new TextEncoder().encode(JSON.stringify({ format: 1, columns: {} }));
-    const raw = new ArrayBuffer(4 + text.length);
-    new DataView(raw).setUint32(0, text.length, true);
-    new Uint8Array(raw).set(text, 4);
-    expect(() => unpack(raw)).toThrow("no column frame.graph");
+    expect(() => unpack(bare({ format: FORMAT, codes: CODES }))).toThrow("no column frame.graph");
+  });
+
+  test("that lacks a code that the page acts upon is refused by its name", () => {
+    const t = unpack(branches());
+    expect(t.flag.missed).toBe(1 << CODES.flag.indexOf("missed"));
+    const without = { ...CODES, flag: CODES.flag.filter((name) => name !== "missed") };
+    expect(() => unpack(patched(branches(), without))).toThrow("no code missed");
+  });
+
+  test("with codes that the page does not know is read, its numbers as its own tables say", () => {
+    const p = unpack(patched(branches(), { ...CODES, flag: ["odd", ...CODES.flag], origin: ["lent", ...CODES.origin] }));
+    expect(p.flag.inPlace).toBe(2);
+    expect(p.codes.origin[p.from.weights]).toBe("weights");
   });
 });

@@ -1,0 +1,47 @@
+"""The golden states that the page replays are what Python says today, and say what the traces record."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.view.golden import CURSORS, FOLDER, TRACES, as_json, contents, files, read
+
+
+@pytest.fixture(scope="module")
+def today() -> dict[str, Any]:
+    """What would be written now, by name of the file."""
+    return dict(files())
+
+
+def test_committed_golden_files_are_what_python_writes(today: dict[str, Any]) -> None:
+    assert today.keys() == {path.name for path in FOLDER.iterdir()}
+    stale = []
+    for name, value in today.items():
+        now = contents(value) if isinstance(value, bytes) else as_json(value)
+        if read(name) != now:
+            stale.append(name)
+    assert not stale, "the page is tested on what Python said before; if it is right now: make golden"
+
+
+def test_golden_states_are_of_many_cursors_and_of_bodies_of_every_kind(today: dict[str, Any]) -> None:
+    told = {name: today[f"{name}.json.gz"]["states"] for name in TRACES}
+    assert len(told) >= 10
+    assert sum(len(states) for states in told.values()) > 7 * CURSORS
+    stacks = {label.split("[")[-1].split(":")[0] for state in told["bodies"] for (label,) in state["frames"]}
+    assert stacks >= {"main", "body", "then_branch]", "function]"}, stacks
+    hows = {place[3] for states in told.values() for state in states for frame in state["places"] for place in frame}
+    assert hows >= {"new", "in place", "view", "append", "pool", "passed", "borrowed", "donated"}, hows
+    assert {state["decision"]["dispatch"] for state in told["static"][1:]} == {"run", "in_place"}
+
+
+def test_storages_that_are_told_as_alive_have_the_bytes_that_were_recorded(today: dict[str, Any]) -> None:
+    for name, make in TRACES.items():
+        trace = make()
+        for state in today[f"{name}.json.gz"]["states"]:
+            step = state["step"]
+            if step >= 0:
+                sizes = [trace.storages[s] for s in state["live"]]
+                grown = [size.capacity - sum(more for at, more in size.grew if at > step) for size in sizes]
+                assert sum(grown) == trace.steps[step].live_bytes, (name, step)
