@@ -45,7 +45,7 @@ def constant_of_shape(shape, *, value=None):
     return y
 
 
-@op("EyeLike")
+@op("EyeLike", unread=(0,))
 def eye_like(x, *, dtype=None, k=0):
     """Ones on the ``k``-th diagonal, in the shape of a matrix and in its type unless ``dtype`` names another."""
     if x.ndim != 2:

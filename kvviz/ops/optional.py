@@ -22,7 +22,7 @@ def optional_get_element(x):
     return x
 
 
-@op("OptionalHasElement")
+@op("OptionalHasElement", unread=(0,))
 def optional_has_element(x=None):
     """Whether an optional holds anything."""
     return np.array(x is not None)

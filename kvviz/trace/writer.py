@@ -21,7 +21,7 @@ from kvviz.trace.policy_facts import PolicyFacts
 from kvviz.trace.program import OpNode, Program
 from kvviz.trace.recording import Trace
 from kvviz.trace.records import Run
-from kvviz.trace.regions import packed_strides
+from kvviz.trace.regions import Region, packed_strides
 
 
 class Writer:
@@ -290,8 +290,9 @@ class Writer:
         return self.log.storages[storage].capacity
 
     def _access(self, value: int, writes: bool) -> Access:
-        storage, *where = self._where[value]
-        return Access(storage, writes, self._names[value], *where)
+        storage, offset, shape, dtype, strides = self._where[value]
+        strides = packed_strides(*unit(shape, dtype)) if strides is None else strides
+        return Access(storage, writes, self._names[value], Region(offset, shape, strides, dtype))
 
 
 class _Run:
