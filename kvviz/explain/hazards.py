@@ -100,8 +100,9 @@ def hazards(trace: Any, level: Level = "exact", ordered: bool = False, run: int 
     found: list[Hazard] = []
     for part in trace.runs if run is None else [trace.runs[run]]:
         for storage, touches in Touches(index, part.first, part.last):
-            # Who made the storage comes before all who use it.
-            if any(touch.writes for touch in (touches if ordered else touches[1:])):
+            # Who made the storage comes before all who use it, where edges tell what a value is.
+            since = 0 if ordered or touches[0].latest else 1
+            if any(touch.writes for touch in touches[since:]):
                 pairs = _Pairs(index, part.index, storage, touches, level)
                 found += pairs.named(pairs.unordered(), False)
                 if ordered:

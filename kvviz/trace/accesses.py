@@ -72,7 +72,9 @@ def _append_strides(index: Index, run: int) -> dict[int, tuple[int, ...]]:
         part = index.trace.runs[run]
         outs = (where for row in index.rows[part.first : part.last] if row.taken for where in row.outs)
         known[run] = {
-            where.storage: where.strides for where in outs if where and where.how == APPEND and where.strides is not None
+            where.storage: where.strides
+            for where in outs
+            if where and where.how == APPEND and where.strides is not None
         }
     return known[run]
 

@@ -6,6 +6,7 @@ one, *exact* are the bytes of the elements alone.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import lru_cache
 from math import prod
 from typing import Any, Literal, NamedTuple
@@ -44,6 +45,11 @@ class Region(NamedTuple):
     strides: tuple[int, ...]
     dtype: Any
     rows: tuple[int, ...] | None = None
+
+    def only(self, rows: Iterable[int]) -> Region:
+        """Some entries of the first axis, each of them once."""
+        starts = tuple(row * self.strides[0] for row in sorted(set(rows)))
+        return self._replace(shape=(1, *self.shape[1:]), rows=starts)
 
 
 class _Grid(NamedTuple):

@@ -96,7 +96,9 @@ def _walked(trace: Any, feeds: dict[str, np.ndarray], level: str) -> tuple[list[
                     new.append(_Access(step.index, False, storage, coarse(storage, region), name, source.get(name)))
         for out in step.outs:
             region = bytes_of(out, out.strides)
-            older = [source[name] for name in step.inputs if name in at and source.get(name) and at[name][0] == out.storage]
+            older = [
+                source[name] for name in step.inputs if name in at and source.get(name) and at[name][0] == out.storage
+            ]
             last = max(older, key=lambda write: write.step, default=None) if older else None
             if out.how == "view":
                 source[out.name] = last
