@@ -18,8 +18,8 @@ from kvviz.trace.value_index import Index
 def accesses_of(index: Index, step: int) -> tuple[Access, ...]:
     """What a step reads and writes, as its producer declared it or as it follows from the table of operators.
 
-    What follows has the reads first, and no weights, which nobody overwrites; an op whose outputs are all views, or come
-    out of a body, touches no bytes itself.
+    What follows has the reads first, and no weights, which nobody overwrites; an op whose outputs are all views, or
+    come out of a body, touches no bytes itself.
     """
     declared = index.trace.log.declared.accesses.get(step)
     if declared is not None:

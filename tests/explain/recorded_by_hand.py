@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from hypothesis import strategies as st
@@ -17,6 +17,7 @@ from kvviz.trace.recording import Trace
 from kvviz.trace.records import Run
 
 CAPACITY = 12
+BYTE = np.dtype(np.uint8)
 
 
 class Written(NamedTuple):
@@ -30,26 +31,25 @@ class Written(NamedTuple):
     op_type: str = "Op"
 
 
-def recorded(ops: Sequence[Written], dtype: Any = np.dtype(np.uint8), capacity: int = CAPACITY) -> Trace:
-    """A run of ops ``n0``, ``n1``, … that make values ``v0``, ``v1``, … from an input ``x``; each starts at its storage's
-    first byte unless told otherwise."""
+def recorded(ops: Sequence[Written]) -> Trace:
+    """A run of ops ``n0``, ``n1``, … that make values ``v0``, ``v1``, … of bytes, from an input ``x``."""
     nodes = [
         Node(f"n{i}", op.op_type, "", op.inputs, (f"v{i}",), i, {}, {}, (), 21, None, ()) for i, op in enumerate(ops)
     ]
-    x = Value("x", np.dtype(np.uint8), (capacity,))
+    x = Value("x", BYTE, (CAPACITY,))
     graph = Graph("hand", (x,), (Value(f"v{len(ops) - 1}"),), tuple(nodes), {})
     records = [OpNode(node, i) for i, node in enumerate(nodes)]
     log = Log()
-    log.storages.add(capacity, "donated")
+    log.storages.add(CAPACITY, "donated")
     frame = FrameEvent(Program(graph, records, (f"v{len(ops) - 1}",)), None, None, "", None, 0)
-    frame.bindings = (Bind("x", 0, 0, "donated", (capacity,), np.dtype(np.uint8), 0),)
+    frame.bindings = (Bind("x", 0, 0, "donated", (CAPACITY,), BYTE, 0),)
     log.frames.append(frame)
     where = {"x": 0}
     for i, op in enumerate(ops):
         if op.how == NEW:
-            log.storages.add(capacity, "run")
+            log.storages.add(CAPACITY, "run")
         where[f"v{i}"] = len(log.storages) - 1 if op.how == NEW else where[op.inputs[0]]
-        out = Output(where[f"v{i}"], 0, op.how, op.shape, dtype, op.offset, op.strides)
+        out = Output(where[f"v{i}"], 0, op.how, op.shape, BYTE, op.offset, op.strides)
         log.write((0, records[i], (0,) if op.how == IN_PLACE else (), (), (out,), (), 0, 0, 0, 0))
     trace = Trace(graph, PolicyFacts("hand"), log)
     trace.runs.append(Run(0, 0, len(ops)))

@@ -85,8 +85,8 @@ def test_interleaved_columns_conflict_as_ranges_only() -> None:
             Written(("v1",), IN_PLACE, 1, (6,), (2,)),
         ]
     )
-    # then: bytes 0 to 10 and 1 to 11 have ten in common, and the storage has 12; as ranges each of the two ops overwrites
-    # what the other one reads, and the second one comes too late
+    # then: bytes 0 to 10 and 1 to 11 have ten in common, and the storage has 12; as ranges each of the two ops
+    # overwrites what the other one reads, and the second one comes too late
     assert _kinds(trace) == []
     assert [(kind, shared, broken) for kind, _, _, _, shared, _, broken in _kinds(trace, "range")] == [
         *(("WAR", 10, False), ("WAR", 10, True), ("WAW", 10, False))

@@ -42,12 +42,12 @@ def expected(trace: Any, feeds: dict[str, np.ndarray], level: str = "exact", ord
             pair = early.step, late.step, late.storage
             if late.writes and (ordered or not above) and not (above and _covered(early, late)):
                 kind, value = ("WAW", late.value) if early.writes else ("WAR", early.value)
-                found[kind, *pair, value, above, False] += shared
+                found[(kind, *pair, value, above, False)] += shared
             elif not late.writes and early.writes and _sources(late) and early in _sources(late):
                 if ordered and not _covered(early, late):
-                    found["RAW", *pair, late.value, True, False] += shared
+                    found[("RAW", *pair, late.value, True, False)] += shared
             elif not late.writes and early.writes and early.step > (late.source.step if late.source else -1):
-                found["WAR", *pair, late.value, False, True] += shared
+                found[("WAR", *pair, late.value, False, True)] += shared
     return dict(found)
 
 
@@ -96,10 +96,8 @@ def _walked(trace: Any, feeds: dict[str, np.ndarray], level: str) -> tuple[list[
                     new.append(_Access(step.index, False, storage, coarse(storage, region), name, source.get(name)))
         for out in step.outs:
             region = bytes_of(out, out.strides)
-            older = [
-                source[name] for name in step.inputs if name in at and source.get(name) and at[name][0] == out.storage
-            ]
-            last = max(older, key=lambda write: write.step, default=None) if older else None
+            given_by = [source.get(name) for name in step.inputs if name in at and at[name][0] == out.storage]
+            last = max((write for write in given_by if write), key=lambda write: write.step, default=None)
             if out.how == "view":
                 source[out.name] = last
             else:

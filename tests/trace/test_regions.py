@@ -68,7 +68,7 @@ def test_slices_of_one_array_share_what_numpy_finds(data: st.DataObject) -> None
         found.append(marked != 0)
         offset = part.__array_interface__["data"][0] - block.__array_interface__["data"][0]
         parts.append(Region(offset, part.shape, part.strides, part.dtype))
-    assert overlap(*parts) == 2 * int((found[0] & found[1]).sum())
+    assert overlap(parts[0], parts[1]) == 2 * int((found[0] & found[1]).sum())
 
 
 def test_the_sizes_of_blocks_are_those_of_ggml() -> None:
