@@ -123,9 +123,13 @@ class PlannedNode:
 
     def note_record(self, note: str = "") -> None:
         """Work out what the log tells of this node."""
-        grows = [(grow.input, grow.output) for grow in self.grows]
-        overwrites = [position for position, _ in self.candidates]
-        self.record = OpNode(self.node, self.position, self.control, self.foreign, self.views, overwrites, grows, note)
+        self.record = OpNode(
+            *(self.node, self.position, self.control, self.foreign, self.views),
+            overwrites=[position for position, _ in self.candidates],
+            grows=[(grow.input, grow.output, grow.reads) for grow in self.grows],
+            unread=[position for position in self.spec.unread if position < len(self.inputs)] if self.spec else (),
+            note=note,
+        )
 
     def _find_kernel(self) -> None:
         kernel = kernel_of(self.node)

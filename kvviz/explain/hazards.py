@@ -1,21 +1,25 @@
-"""Hazards: two ops that touch the same bytes, one of them writing, and that only the schedule keeps in order.
+"""Hazards: two accesses to shared bytes, one of them a write, and what keeps them in order.
 
 A hazard is named by the order that the graph's meaning asks for, not by the order that was recorded. An op that
 overwrites a value in place relies on all its other readers having run: they must read before it writes (WAR). Where a
-path of the graph says so, the order is certain; where only the schedule does, another legal order would give another
-result. If a reader came after its value was overwritten, that order is broken: still a WAR, and the result is wrong.
+path of the graph says so, the order is certain; where only the schedule does, the hazard is hidden: another legal order
+would give another result. If a reader came after its value was overwritten, the order is broken: still a WAR, and the
+result is wrong.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
 
-from kvviz.trace.accesses import Touch, Touches, overlap
+from kvviz.errors import InputError
+from kvviz.trace.events import NEW, POOL
+from kvviz.trace.last_writes import Touch, Touches
+from kvviz.trace.regions import LEVELS, Level, overlap
 from kvviz.trace.step_order import Reachability
 from kvviz.trace.value_index import Index, index_of
 
@@ -25,59 +29,84 @@ _FEW = 16
 
 @dataclass(frozen=True, slots=True)
 class Hazard:
-    """A pair of steps of one run that only the schedule keeps in order, or did not keep.
+    """A pair of steps of one run that touch the same bytes, one of them writing.
 
     Attributes
     ----------
     kind : str
-        By the order that is required. ``"WAR"``: one step must read before the other overwrites what it reads.
-        ``"WAW"``: both write, and it matters whose bytes stay. That a step must read what another one wrote (RAW) is
-        what the edges of a graph say, and no hazard.
+        By the order that is required. ``"RAW"``: one step must read what the other wrote. ``"WAR"``: one must read
+        before the other overwrites what it reads. ``"WAW"``: both write, and it matters whose bytes stay.
     first, second : int
         Steps, in the order in which they ran.
     storage : int
+    root : str
+        Name of the value that the storage was made for.
     value : str
         The value whose bytes they share: the one that is read, or for WAW the one that is written last.
-    sentence : str
+    bytes : int
+        How many bytes they share, at the level that was asked for.
+    ordered : bool
+        A path of the graph leads from the first step to the second. Otherwise only the schedule has them in order.
     broken : bool
         The recorded order is not the required one: the first step overwrote what the second reads, which so does not
         see what the graph says.
+    sentence : str
     """
 
     kind: str
     first: int
     second: int
     storage: int
+    root: str
     value: str
+    bytes: int
+    ordered: bool
+    broken: bool
     sentence: str
-    broken: bool = False
 
 
-def hazards(trace: Any, run: int | None = None) -> tuple[Hazard, ...]:
-    """Every hazard of a trace, or of one of its runs, in the order of the second step.
+def hazards(trace: Any, level: Level = "exact", ordered: bool = False, run: int | None = None) -> tuple[Hazard, ...]:
+    """The hazards of a trace, or of one of its runs, in the order of the second step.
 
     Parameters
     ----------
     trace : Trace
+    level : {"exact", "range", "root"}
+        What counts as the same bytes: the bytes themselves, ranges from the first to the last byte of a value, or all
+        of a storage.
+    ordered : bool
+        Also the pairs that a path of the graph keeps in order. Without them: the hidden and the broken ones.
     run : int, optional
+
+    Raises
+    ------
+    InputError
+        If there is no such level.
 
     Notes
     -----
     Two runs are ordered by their caller. Two values to which a pool gave the same storage one after the other are
-    ordered by the pool, and no hazard.
+    ordered by the pool, and no hazard. An ordered pair is left out where a write in between, from which the later
+    access has its value, covers all bytes of one of the two: in a chain of writes each is told with its neighbours only.
 
     Examples
     --------
     >>> [h.sentence for h in hazards(trace) if h.broken]                    # doctest: +SKIP
     ['ReduceSum reads past after TensorScatter has overwritten it: it does not see what the graph says']
     """
+    if level not in LEVELS:
+        raise InputError(f"there is no level {level!r}: take one of {', '.join(LEVELS)}")
     index = index_of(trace)
-    found: set[Hazard] = set()
+    found: list[Hazard] = []
     for part in trace.runs if run is None else [trace.runs[run]]:
         for storage, touches in Touches(index, part.first, part.last):
-            # Who made the storage comes before all who use it.
-            if any(touch.writes for touch in touches[1:]):
-                found.update(_Pairs(index, part.index, storage, touches))
+            # Who made the storage comes before all who use it, where edges tell what a value is.
+            since = 0 if ordered or touches[0].latest else 1
+            if any(touch.writes for touch in touches[since:]):
+                pairs = _Pairs(index, part.index, storage, touches, level)
+                found += pairs.named(pairs.unordered(), False)
+                if ordered:
+                    found += pairs.named(pairs.ordered(), True)
     return tuple(sorted(found, key=lambda h: (h.second, h.first, h.kind, h.value)))
 
 
@@ -94,91 +123,168 @@ def _reachability(index: Index, run: int) -> Reachability:
     return known[run]
 
 
+_Pair = tuple[int, int, int]
+"""Numbers of two touches, and the bytes that they share."""
+
+
 class _Pairs:
-    """The hazards in one storage.
+    """The pairs in one storage.
 
     What the graph has before the write that made a value, it has before all that use the value. So a write is compared
     with what came after its source, and with what was not ordered before the source; not with all of the past.
     """
 
-    def __init__(self, index: Index, run: int, storage: int, touches: Sequence[Touch]) -> None:
+    def __init__(self, index: Index, run: int, storage: int, touches: Sequence[Touch], level: Level) -> None:
         self.index = index
         self.run = run
         self.storage = storage
         self.touches = touches
+        self.level: Level = level
+        self.capacity = index.trace.log.storages[storage].capacity
+        self.steps = [touch.step for touch in touches]
         self.writes = [number for number, touch in enumerate(touches) if touch.writes]
-        self.bounds = np.array([touch.region[:2] for touch in touches], np.int64).reshape(-1, 2)
+        self.bounds = np.array([(touch.low, touch.high) for touch in touches], np.int64).reshape(-1, 2)
         # Of a write: the earlier touches that the graph may not have before it.
         self.open: dict[int, Sequence[int]] = {}
 
-    def __iter__(self) -> Iterator[Hazard]:
+    def unordered(self) -> Iterator[_Pair]:
+        """What only the schedule keeps in order, or did not."""
         for number, touch in enumerate(self.touches):
-            if touch.writes:
-                yield from self._write(number, touch)
+            if touch.writes or touch.latest:
+                yield from self._hidden(number, touch)
             else:
-                yield from self._read(number, touch)
+                for early, shared in self._near(self._between(touch.source, number), touch):
+                    if touch.made < self.steps[early] < touch.step:
+                        yield early, number, shared
 
-    def _read(self, number: int, late: Touch) -> Iterator[Hazard]:
-        """Writes between the one that made a value and one that reads it."""
-        between = self.writes[bisect_right(self.writes, late.source) : bisect_right(self.writes, number)]
-        for early in self._near(between, late):
-            if late.made < self.touches[early].step < late.step:
-                yield _broken(self.index, self.storage, self.touches[early], late)
+    def ordered(self) -> Iterator[_Pair]:
+        """What a path of the graph keeps in order, but for what a write on the way covers."""
+        for number, touch in enumerate(self.touches):
+            found = [pair for pair in self._older(number, touch) if self.steps[pair[0]] < touch.step]
+            before = self._before([early for early, _ in found], touch)
+            yield from ((early, number, shared) for early, shared in found if early in before)
 
-    def _write(self, number: int, late: Touch) -> Iterator[Hazard]:
+    def _hidden(self, number: int, late: Touch) -> Iterator[_Pair]:
         # Only one write takes over what another one made, so this is asked for once.
-        earlier = self.open.pop(late.source, None)
+        earlier = self.open.pop(late.source, None) if late.writes else self.open.get(late.source)
         if earlier is None:
             earlier = range(late.source)
         since = range(late.source + 1, number)
-        rivals = [*self._near(earlier, late), *self._near(since, late)]
-        rivals = [rival for rival in rivals if self.touches[rival].step < late.step]
-        steps = {self.touches[rival].step for rival in rivals}
-        before = _reachability(self.index, self.run).before(steps, late.step) if steps else set()
-        self.open[number] = self._left(earlier, since, {r for r in rivals if self.touches[r].step in before}, late)
-        for rival in rivals:
-            early = self.touches[rival]
-            if early.step not in before:
-                yield _hidden(self.index, self.storage, early, late)
+        rivals = [pair for part in (earlier, since) for pair in self._near(part, late)]
+        rivals = [pair for pair in rivals if self.steps[pair[0]] < late.step]
+        before = self._before([early for early, _ in rivals], late)
+        if late.writes:
+            self.open[number] = self._left(earlier, since, before, late)
+        for early, shared in rivals:
+            if early not in before and (late.writes or self.touches[early].writes):
+                yield early, number, shared
 
-    def _near(self, numbers: Sequence[int], late: Touch) -> Iterable[int]:
-        """Those of the touches that have bytes in common with another one."""
-        if len(numbers) > _FEW:
+    def _older(self, number: int, late: Touch) -> Iterator[tuple[int, int]]:
+        """Earlier touches that no write between the two covers, of those from which the later one has its value."""
+        source, end, floor = late.source, number, 0
+        covering: list[Touch] = []
+        while end > floor:
+            since: Sequence[int] = range(max(source + 1, floor), end)
+            if not late.writes:
+                # A value that is read was made by its sources, and is no rival of what else reads it.
+                since = self._between(source, end) if late.latest else ()
+            for early, shared in self._near([*since, source] if source >= floor else since, late):
+                touch = self.touches[early]
+                if not any(touch.step < write.step and self._covers(write, touch) for write in covering):
+                    yield early, shared
+            if source < 0:
+                break
+            write = self.touches[source]
+            covering.append(write)
+            if self._covers(write, late):
+                floor = max(floor, bisect_left(self.steps, write.step))
+            source, end = write.source, source
+
+    def _between(self, source: int, number: int) -> Sequence[int]:
+        """Writes after the one that made a value and before one that reads it."""
+        return self.writes[bisect_right(self.writes, source) : bisect_left(self.writes, number)]
+
+    def _near(self, numbers: Sequence[int], late: Touch) -> Iterator[tuple[int, int]]:
+        """Those of the touches that have bytes in common with another one, and how many."""
+        if len(numbers) > _FEW and self.level != "root":
             chosen = np.asarray(numbers)
             low, high = self.bounds[chosen].T
-            numbers = chosen[(low < late.region.high) & (high > late.region.low)].tolist()
+            numbers = chosen[(low < late.high) & (high > late.low)].tolist()
         for number in numbers:
-            region = self.touches[number].region
-            if region.low < late.region.high and region.high > late.region.low and overlap(region, late.region):
-                yield number
+            touch = self.touches[number]
+            if self.level == "root" or (touch.low < late.high and touch.high > late.low):
+                shared = overlap(touch.region, late.region, self.level, self.capacity)
+                if shared:
+                    yield number, shared
+
+    def _covers(self, write: Touch, other: Touch) -> bool:
+        """Whether a write touches all bytes of another access."""
+        if self.level != "exact" or (write.low <= other.low and write.high >= other.high):
+            both = overlap(write.region, other.region, self.level, self.capacity)
+            return both == overlap(other.region, other.region, self.level, self.capacity)
+        return False
+
+    def _before(self, numbers: Sequence[int], late: Touch) -> set[int]:
+        """Those of the touches from whose step a path of the graph leads to that of a later one."""
+        if not numbers:
+            return set()
+        steps = _reachability(self.index, self.run).before({self.steps[number] for number in numbers}, late.step)
+        return {number for number in numbers if self.steps[number] in steps}
 
     def _left(self, earlier: Sequence[int], since: range, ordered: set[int], late: Touch) -> Sequence[int]:
         """What a write leaves to those that come after it: all that it is not known to come after."""
-        gone = {number for number in since if self.touches[number].step == late.step} | ordered
+        gone = {number for number in since if self.steps[number] == late.step} | ordered
         if len(earlier) + len(since) <= _FEW:
             return [number for part in (earlier, since) for number in part if number not in gone]
         joined = np.concatenate([np.asarray(earlier, np.int32), np.asarray(since, np.int32)])
         left: Any = joined[~np.isin(joined, list(gone))] if gone else joined
         return cast(Sequence[int], left)
 
+    def named(self, pairs: Iterable[_Pair], ordered: bool) -> Iterator[Hazard]:
+        """Pairs of touches as hazards; what two steps share at several places is added up."""
+        shared: dict[tuple[str, int, int, str, bool], int] = {}
+        for early, late, count in pairs:
+            kind, value, broken = self._kind(self.touches[early], self.touches[late], ordered)
+            key = kind, self.steps[early], self.steps[late], value, broken
+            shared[key] = shared.get(key, 0) + count
+        root = _root(self.index, self.storage, self.touches[0]) if shared else ""
+        for (kind, first, second, value, broken), count in shared.items():
+            text = _sentence(self.index, kind, first, second, value, ordered, broken)
+            yield Hazard(kind, first, second, self.storage, root, value, count, ordered, broken, text)
 
-def _hidden(index: Index, storage: int, early: Touch, late: Touch) -> Hazard:
-    a, b = _called(index, early, late)
-    if early.writes:
-        text = f"{a} and {b} write the same bytes: only the schedule says whose stay"
-        return Hazard("WAW", early.step, late.step, storage, late.value, text)
-    text = f"{b} overwrites {early.value}, which {a} reads: only the schedule runs {a} first"
-    return Hazard("WAR", early.step, late.step, storage, early.value, text)
+    def _kind(self, early: Touch, late: Touch, ordered: bool) -> tuple[str, str, bool]:
+        """Kind by the required order, the value that is read or written last, and whether that order is broken."""
+        one, two = self.index.rows[early.step], self.index.rows[late.step]
+        if not ordered and not late.writes and not late.latest:
+            return "WAR", late.value, True
+        broken = not ordered and late.latest and one.frame == two.frame and one.op.position > two.op.position
+        before, after = (late, early) if broken else (early, late)
+        if before.writes and after.writes:
+            return "WAW", after.value, broken
+        return ("RAW", after.value, broken) if before.writes else ("WAR", before.value, broken)
 
 
-def _broken(index: Index, storage: int, early: Touch, late: Touch) -> Hazard:
-    a, b = _called(index, early, late)
-    text = f"{b} reads {late.value} after {a} has overwritten it: it does not see what the graph says"
-    return Hazard("WAR", early.step, late.step, storage, late.value, text, broken=True)
+def _root(index: Index, storage: int, first: Touch) -> str:
+    """The value that a storage was made for, or that a pool handed it out for."""
+    place = index.places.get((index.rows[first.step].frame, first.value))
+    made = first.writes and place is not None and place.how in (NEW, POOL)
+    return first.value if made else str(index.trace.storages[storage].name)
 
 
-def _called(index: Index, early: Touch, late: Touch) -> tuple[str, str]:
-    one, two = index.rows[early.step].op.node, index.rows[late.step].op.node
-    if one.name == two.name:
-        return one.name, two.name
-    return f"{one.op_type} {one.name}", f"{two.op_type} {two.name}"
+def _sentence(index: Index, kind: str, first: int, second: int, value: str, ordered: bool, broken: bool) -> str:
+    one, two = index.rows[first].op.node, index.rows[second].op.node
+    a, b = (f"{node.op_type} {node.name}" if one.name != two.name else node.name for node in (one, two))
+    who = "the graph runs" if ordered else "only the schedule runs"
+    if kind == "WAR":
+        if broken:
+            return f"{b} reads {value} after {a} has overwritten it: it does not see what the graph says"
+        return f"{b} overwrites {value}, which {a} reads: {who} {a} first"
+    if kind == "RAW":
+        if broken:
+            return f"{a} reads {value} before {b} has written it: it does not see what the graph says"
+        return f"{b} reads {value}, which {a} writes: {who} {a} first"
+    if broken:
+        return f"{a} and {b} write the same bytes, and {b}, whose bytes stay, should have been first"
+    if ordered:
+        return f"{a} and {b} write the same bytes: {who} {a} first"
+    return f"{a} and {b} write the same bytes: only the schedule says whose stay"

@@ -36,7 +36,7 @@ def cast(x, *, to, saturate=1, round_mode="up"):
     return converted(x, dtype, saturate, round_mode)
 
 
-@op("CastLike", since=15, views=(0,))
+@op("CastLike", since=15, views=(0,), unread=(1,))
 def cast_like(x, target, *, saturate=1, round_mode="up"):
     return converted(x, target.dtype, saturate, round_mode)
 

@@ -43,7 +43,7 @@ def constant_of_shape(shape, *, value=None):
     return y
 
 
-@op("EyeLike")
+@op("EyeLike", unread=(0,))
 def eye_like(x, *, dtype=None, k=0):
     if x.ndim != 2:
         raise OpError(f"the input must be a matrix, but has shape {x.shape}")

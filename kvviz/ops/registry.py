@@ -1,4 +1,4 @@
-"""The table of operators: which kernel runs, and what it may overwrite, return as a view, or append to.
+"""The table of operators: which kernel runs, what it reads, and what it may overwrite, return as a view, or append to.
 
 A kernel is a plain function. ONNX inputs come by position (``None`` for an absent optional one),
 ONNX attributes as keyword-only arguments under their ONNX names. It never writes to an argument
@@ -28,12 +28,15 @@ class Grow:
     rows : callable
         ``rows(args, attributes)`` gives how many rows the present has beyond the past. 0 means that the
         present has the past's shape and rows inside it are overwritten (a shared or static buffer).
+    reads : bool
+        The kernel looks at the past's bytes even where it appends to them.
     """
 
     input: int
     output: int
     axis: Callable[[list, dict], int]
     rows: Callable[[list, dict], int]
+    reads: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +54,8 @@ class OpSpec:
         ``""`` (fits), ``"shape"`` or ``"dtype"``. None means "elementwise": the other inputs broadcast to it.
     views : tuple of int
         Input positions whose memory outputs may share with nothing copied (the engine looks which do).
+    unread : tuple of int
+        Inputs of which only the shape or the type is asked, not the bytes.
     grows : tuple of Grow
         Pasts that may be extended in place; the kernel is then told ``grown=`` (one entry a Grow, or None).
     commutative : bool
@@ -70,6 +75,7 @@ class OpSpec:
     overwrites: tuple[int, ...] = ()
     fits: Callable[..., str] | None = None
     views: tuple[int, ...] = ()
+    unread: tuple[int, ...] = ()
     grows: tuple[Grow, ...] = ()
     commutative: bool = False
     moves: bool = False

@@ -74,7 +74,7 @@ def optional_get_element(x):
     return x
 
 
-@op("OptionalHasElement")
+@op("OptionalHasElement", unread=(0,))
 def optional_has_element(x=None):
     return np.array(x is not None)
 

@@ -129,12 +129,12 @@ def tile(x, repeats, along=None):
     return spread.copy().reshape([count * size for count, size in pairs])
 
 
-@op("Shape")
+@op("Shape", unread=(0,))
 def shape_of(x, *, start=0, end=None):
     return np.array(x.shape[start:end], np.int64)
 
 
-@op("Size")
+@op("Size", unread=(0,))
 def size_of(x):
     return np.array(x.size, np.int64)
 

@@ -88,7 +88,7 @@ def _concat_cost(args: list, outs: Any, in_place: bool, attributes: dict) -> tup
     return (others, 0) if in_place else (first + others, first)
 
 
-@op("Concat", moves=True, grows=(Grow(0, 0, _concat_axis, _concat_rows),), cost=_concat_cost)
+@op("Concat", moves=True, grows=(Grow(0, 0, _concat_axis, _concat_rows, reads=False),), cost=_concat_cost)
 def concat(*xs, axis=1, grown=None):
     """Join along an axis. With room after the first operand only the others are written."""
     try:

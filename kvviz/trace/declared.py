@@ -9,30 +9,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from kvviz.trace.regions import Region
+
 
 class Access(NamedTuple):
-    """Bytes of a storage that an op reads or writes, by way of a value.
-
-    Attributes
-    ----------
-    storage : int
-    writes : bool
-    value : str
-    offset : int
-        Bytes from the start of the storage.
-    shape : tuple of int
-    dtype : numpy.dtype or str
-    strides : tuple of int or None
-        In bytes; None for a row-major block. Of a block type an entry of the last axis is a whole block.
-    """
+    """Bytes of a storage that an op reads or writes, by way of a value."""
 
     storage: int
     writes: bool
     value: str
-    offset: int
-    shape: tuple[int, ...]
-    dtype: Any
-    strides: tuple[int, ...] | None
+    region: Region
 
 
 class Timing(NamedTuple):
@@ -85,7 +71,7 @@ class Declared:
         """For a file."""
         return {
             "accesses": [
-                [op, [access._replace(dtype=str(access.dtype)) for access in accesses]]
+                [op, [[*access[:3], access.region._replace(dtype=str(access.region.dtype))] for access in accesses]]
                 for op, accesses in self.accesses.items()
             ],
             "times": [[op, *timing] for op, timing in self.times.items()],

@@ -23,8 +23,19 @@ BLOCKS: dict[str, tuple[int, int]] = {
     "q5_K": (256, 176),
     "q6_K": (256, 210),
     "q8_K": (256, 292),
+    "iq1_s": (256, 50),
+    "iq1_m": (256, 56),
+    "iq2_xxs": (256, 66),
+    "iq2_xs": (256, 74),
+    "iq2_s": (256, 82),
+    "iq3_xxs": (256, 98),
+    "iq3_s": (256, 110),
     "iq4_nl": (32, 18),
+    "iq4_xs": (256, 136),
+    "tq1_0": (256, 54),
+    "tq2_0": (256, 66),
     "mxfp4": (32, 17),
+    "nvfp4": (64, 36),
 }
 """Block types: elements of a block, which lie along the last axis, and its bytes."""
 

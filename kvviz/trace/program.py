@@ -9,10 +9,14 @@ from kvviz.graph.model import Graph, Node
 
 
 class Grows(NamedTuple):
-    """An input that an op may append to, and the output that this gives, by their positions."""
+    """An input that an op may append to, and the output that this gives, by their positions.
+
+    ``reads``: it looks at the bytes of that input even then.
+    """
 
     input: int
     output: int
+    reads: bool
 
 
 class OpNode:
@@ -32,11 +36,13 @@ class OpNode:
     overwrites : tuple of int
         Inputs that its first output may take over.
     grows : tuple of Grows
+    unread : tuple of int
+        Inputs of which it asks only the shape or the type.
     note : str
         What the runtime's own planner says of it.
     """
 
-    __slots__ = ("control", "foreign", "grows", "node", "note", "overwrites", "position", "views")
+    __slots__ = ("control", "foreign", "grows", "node", "note", "overwrites", "position", "unread", "views")
 
     def __init__(
         self,
@@ -46,7 +52,8 @@ class OpNode:
         foreign: bool = False,
         views: Sequence[int] = (),
         overwrites: Sequence[int] = (),
-        grows: Sequence[tuple[int, int]] = (),
+        grows: Sequence[tuple[int, int, bool]] = (),
+        unread: Sequence[int] = (),
         note: str = "",
     ) -> None:
         self.node = node
@@ -56,6 +63,7 @@ class OpNode:
         self.views = tuple(views)
         self.overwrites = tuple(overwrites)
         self.grows = tuple(Grows(*pair) for pair in grows)
+        self.unread = tuple(unread)
         self.note = note
 
 

@@ -124,7 +124,8 @@ def offset_of(trace: Any, index: int) -> int:
         name = row.op.node.inputs[row.taken[0] if row.taken else 0]
         producer = frames[row.frame].program.graph.producers.get(name)
         step = None if producer is None else trace.step_of(row.frame, producer.index)
-        if producer is None or step is None:
+        # A step that is not an earlier one there is in damaged files only.
+        if producer is None or step is None or step >= index:
             bound = frames[row.frame].bound(name)
             found = 0 if bound is None else bound.offset
             break

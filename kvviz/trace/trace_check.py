@@ -14,6 +14,7 @@ from typing import Any
 from kvviz.trace.element_types import unit
 from kvviz.trace.events import APPEND, BINDINGS, NEW
 from kvviz.trace.reasons import offset_of
+from kvviz.trace.regions import Region, bounds, packed_strides
 
 LARGEST = 1 << 48
 """No count, size or offset in a trace is larger."""
@@ -69,8 +70,7 @@ def _check_declared(trace: Any) -> None:
     named = (*(a.storage for a in touched), *declared.places, *(free.storage for free in declared.frees))
     _expect(all(storage < len(storages) for storage in named), "a storage that there is not")
     for access in touched:
-        capacity = storages[access.storage].capacity
-        _check_place(capacity, True, access.shape, access.dtype, access.offset, access.strides)
+        _check_region(access.region, storages[access.storage].capacity)
     _expect(all(timing.start <= timing.end for timing in declared.times.values()), "an op that ends before it starts")
 
 
@@ -101,16 +101,17 @@ def _check_place(
         return
     _expect(len(shape) <= 64 and (strides is None or len(strides) == len(shape)), "a shape")
     _expect(-LARGEST < offset < LARGEST and math.prod(shape) < LARGEST, f"a value at {offset}")
-    shape, size = unit(tuple(shape), dtype)
-    low = high = offset
-    if math.prod(shape):
-        if strides is None:
-            # A view may show the same bytes again and again, and rten, to which truths and numbers of eight bytes are
-            # of one size, puts the ones where the others were.
-            high += math.prod(shape) * size if whole else size
-        else:
-            low += sum((length - 1) * stride for length, stride in zip(shape, strides) if stride < 0)
-            high += sum((length - 1) * stride for length, stride in zip(shape, strides) if stride > 0) + size
+    if strides is None:
+        # A view may show the same bytes again and again, and rten, to which truths and numbers of eight bytes are
+        # of one size, puts the ones where the others were.
+        strides = packed_strides(*unit(tuple(shape), dtype)) if whole else (0,) * len(shape)
+    _check_region(Region(offset, tuple(shape), tuple(strides), dtype), capacity)
+
+
+def _check_region(region: Region, capacity: int) -> None:
+    _expect(len(region.shape) == len(region.strides) <= 64, "a shape")
+    _expect(math.prod(region.shape) < LARGEST, f"a value of {region.shape}")
+    low, high = bounds(region)
     _expect(low >= 0 and high <= capacity, f"a value at bytes {low} to {high} of {capacity}")
 
 

@@ -22,6 +22,7 @@ from kvviz.trace.packed_file import Packed
 from kvviz.trace.policy_facts import PolicyFacts
 from kvviz.trace.program import OpNode, Program
 from kvviz.trace.records import Cache, CacheRun, Rows, Run
+from kvviz.trace.regions import Region
 from kvviz.trace.trace_check import check_trace
 from kvviz.trace.trace_writer import FORMAT
 
@@ -122,17 +123,18 @@ def _op_node(
     views: Any,
     overwrites: Any,
     grows: Any,
+    unread: Any,
     note: str,
 ) -> OpNode:
     check(place, below(len(graph.nodes)))
     node = graph.nodes[place]
-    check([*views, *overwrites], [below(len(node.inputs))])
-    check(grows, [(below(len(node.inputs)), below(len(node.outputs)))])
+    check([*views, *overwrites, *unread], [below(len(node.inputs))])
+    check(grows, [(below(len(node.inputs)), below(len(node.outputs)), bool)])
     # A function that has a kernel of ours is no control node, as some operators with a body are none.
     entered = "function" if node.function is not None else node.op_type if node.subgraphs else ""
     must = node.subgraphs and node.op_type in ("If", "Loop", "Scan") and not node.domain
     check(control, ((entered,) if must else ("", entered)).__contains__)
-    return OpNode(node, position, control, foreign, views, overwrites, grows, note)
+    return OpNode(node, position, control, foreign, views, overwrites, grows, unread, note)
 
 
 def _program(number: int, header: dict[str, Any], graph: Graph, nodes: list[OpNode]) -> Program:
@@ -173,11 +175,10 @@ def _declared(saved: dict[str, list[Any]]) -> Declared:
     )
 
 
-def _access(storage: int, writes: bool, value: str, offset: int, shape: Any, dtype: str, strides: Any) -> Access:
-    shape = tuple(shape)
-    return Access(
-        storage, writes, value, offset, shape, _dtype(dtype, shape), None if strides is None else tuple(strides)
-    )
+def _access(storage: int, writes: bool, value: str, saved: list[Any]) -> Access:
+    offset, shape, strides, dtype, rows = saved
+    shape, strides, rows = tuple(shape), tuple(strides), None if rows is None else tuple(rows)
+    return Access(storage, writes, value, Region(offset, shape, strides, _dtype(dtype, shape), rows))
 
 
 def _dtype(name: str, shape: tuple[int, ...] | None) -> str:

@@ -72,7 +72,8 @@ def _program(program: Program, graphs: dict[int, int], numbers: dict[int, int]) 
 def _op_node(op: OpNode, program: Program, number: int) -> list[Any]:
     # Nodes are listed in the order of their graph, mostly.
     place = next(i for i, node in enumerate(program.graph.nodes) if node is op.node)
-    return [number, place, op.position, op.control, op.foreign, op.views, op.overwrites, op.grows, op.note]
+    told = [op.position, op.control, op.foreign, op.views, op.overwrites, op.grows, op.unread, op.note]
+    return [number, place, *told]
 
 
 def _add_graph(graph: Graph, numbers: dict[int, int], described: list[dict[str, Any]]) -> int:

@@ -6,7 +6,7 @@ inferred: an op writes what it is said to write.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from kvviz.trace.policy_facts import PolicyFacts
 from kvviz.trace.program import OpNode, Program
 from kvviz.trace.recording import Trace
 from kvviz.trace.records import Run
-from kvviz.trace.regions import packed_strides
+from kvviz.trace.regions import Region, packed_strides
 
 
 class Writer:
@@ -171,6 +171,7 @@ class Writer:
         name: str = "",
         reads: Sequence[int] | None = None,
         writes: Sequence[int] | None = None,
+        rows: Mapping[int, Sequence[int]] | None = None,
         copied: int = 0,
         lane: str = "",
         start: float | None = None,
@@ -186,6 +187,8 @@ class Writer:
             Values that it makes. One in a storage that is used already and that is not written is a view.
         reads, writes : sequence of int, optional
             Values whose bytes it touches; by default all inputs, and the outputs whose storages are new.
+        rows : mapping of int to sequence of int, optional
+            Of values of which only some entries of the first axis are touched: which ones.
         copied : int
             Bytes that it merely moved.
         lane, start, end
@@ -220,7 +223,9 @@ class Writer:
         step = self._ops
         self._ops += 1
         touched = [(value, False) for value in (inputs if reads is None else reads)] + [(v, True) for v in writes]
-        self.log.declared.accesses[step] = tuple(self._access(value, written) for value, written in touched)
+        self.log.declared.accesses[step] = tuple(
+            self._access(value, written, (rows or {}).get(value)) for value, written in touched
+        )
         if start is not None and end is not None:
             self.log.declared.times[step] = Timing(lane, start, end)
         written = sum(nbytes(*self._where[value][2:4]) for value in writes)
@@ -289,9 +294,11 @@ class Writer:
         self._live += self.log.storages[storage].capacity
         return self.log.storages[storage].capacity
 
-    def _access(self, value: int, writes: bool) -> Access:
-        storage, *where = self._where[value]
-        return Access(storage, writes, self._names[value], *where)
+    def _access(self, value: int, writes: bool, rows: Sequence[int] | None) -> Access:
+        storage, offset, shape, dtype, strides = self._where[value]
+        strides = packed_strides(*unit(shape, dtype)) if strides is None else strides
+        region = Region(offset, shape, strides, dtype)
+        return Access(storage, writes, self._names[value], region if rows is None else region.only(rows))
 
 
 class _Run:

@@ -1,54 +1,113 @@
-"""Hazards by brute force: every pair of steps of the main graph, on sets of bytes."""
+"""Hazards by brute force: every pair of accesses of the main graph, on sets of bytes."""
 
 from __future__ import annotations
 
-from itertools import product
-from typing import Any
+from collections import Counter
+from typing import Any, NamedTuple
 
 import numpy as np
 
 Bytes = frozenset[int]
+Found = dict[tuple[str, int, int, int, str, bool, bool], int]
+"""Bytes by (kind, first, second, storage, value, ordered, broken)."""
+# Of these inputs only the shape or the type is asked (ONNX's operator texts).
+LOOKED_AT = {("Shape", 0), ("Size", 0), ("EyeLike", 0), ("OptionalHasElement", 0), ("CastLike", 1)}
 
 
-def expected(trace: Any, feeds: dict[str, np.ndarray]) -> set[tuple[str, int, int, int]] | None:
-    """(kind, first, second, storage) of every hazard of a run without bodies; None where this cannot tell."""
+class _Access(NamedTuple):
+    """``source`` is the write that made what is read or overwritten."""
+
+    step: int
+    writes: bool
+    storage: int
+    bytes: Bytes
+    value: str
+    source: _Access | None
+
+
+def expected(trace: Any, feeds: dict[str, np.ndarray], level: str = "exact", ordered: bool = False) -> Found | None:
+    """Every hazard of a run without bodies; None where this cannot tell."""
     if any(step.graph_node.captures or step.frame for step in trace.steps) or len(trace.runs) != 1:
         return None
     if any(out.how in ("pool", "passed") or out.shape is None for step in trace.steps for out in step.outs):
         return None
+    accesses, before = _walked(trace, feeds, level)
+    found: Found = Counter()
+    for late in accesses:
+        for early in accesses:
+            shared = len(early.bytes & late.bytes)
+            if early.storage != late.storage or early.step >= late.step or not shared:
+                continue
+            above = early.step in before[late.step]
+            pair = early.step, late.step, late.storage
+            if late.writes and (ordered or not above) and not (above and _covered(early, late)):
+                kind, value = ("WAW", late.value) if early.writes else ("WAR", early.value)
+                found[(kind, *pair, value, above, False)] += shared
+            elif not late.writes and early.writes and _sources(late) and early in _sources(late):
+                if ordered and not _covered(early, late):
+                    found[("RAW", *pair, late.value, True, False)] += shared
+            elif not late.writes and early.writes and early.step > (late.source.step if late.source else -1):
+                found[("WAR", *pair, late.value, False, True)] += shared
+    return dict(found)
+
+
+def _sources(access: _Access) -> list[_Access]:
+    found = []
+    while access.source is not None:
+        access = access.source
+        found.append(access)
+    return found
+
+
+def _covered(early: _Access, late: _Access) -> bool:
+    """Whether a write in between, from which the later access has its value, touches all of one of the two."""
+    between = (write.bytes for write in _sources(late) if early.step < write.step)
+    return any(early.bytes <= write or late.bytes <= write for write in between)
+
+
+def _walked(trace: Any, feeds: dict[str, np.ndarray], level: str) -> tuple[list[_Access], dict[int, set[int]]]:
+    """All accesses, and of each step those that a path of the graph leads from."""
+
+    def coarse(storage: int, some: Bytes) -> Bytes:
+        if level == "exact" or not some:
+            return some
+        return frozenset(range(min(some), max(some) + 1) if level == "range" else range(sizes[storage]))
+
+    sizes = {storage.id: storage.capacity for storage in trace.storages}
+    weights = {bound.name for bound in trace.frames[0].bindings if bound.how == "weight"}
     at: dict[str, tuple[int, Bytes]] = {}
     for bound in trace.frames[0].bindings:
         strides = feeds[bound.name].strides if bound.name in feeds else None
         at[bound.name] = (bound.storage, bytes_of(bound, strides))
-    reads: list[tuple[int, int, Bytes]] = []
-    writes: list[tuple[int, int, Bytes]] = []
+    accesses: list[_Access] = []
     made: dict[str, int] = {}
+    source: dict[str, _Access | None] = {}
     before: dict[int, set[int]] = {}
     for step in trace.steps:
         above = {made[name] for name in step.inputs if name in made}
         before[step.index] = above.union(*(before[i] for i in above))
-        looks = step.op_type in ("Shape", "Size") or all(out.how == "view" for out in step.outs)
         taken = step.decision.taken if step.op_type == "Concat" else ()
-        if not looks:
-            reads += [(step.index, *at[name]) for name in set(step.inputs) - {"", *taken} if name in at]
+        given = [name for i, name in enumerate(step.inputs) if name and (step.op_type, i) not in LOOKED_AT]
+        new: list[_Access] = []
+        if any(out.how != "view" for out in step.outs):
+            for name in dict.fromkeys(given):
+                if name in at and name not in weights and name not in taken:
+                    storage, region = at[name]
+                    new.append(_Access(step.index, False, storage, coarse(storage, region), name, source.get(name)))
         for out in step.outs:
             region = bytes_of(out, out.strides)
-            if out.how != "view":
-                new = region
-                if out.how == "append":
-                    new = region - at[step.decision.taken[0]][1]
-                writes.append((step.index, out.storage, new))
+            given_by = [source.get(name) for name in step.inputs if name in at and at[name][0] == out.storage]
+            last = max((write for write in given_by if write), key=lambda write: write.step, default=None)
+            if out.how == "view":
+                source[out.name] = last
+            else:
+                some = region - at[step.decision.taken[0]][1] if out.how == "append" else region
+                write = _Access(step.index, True, out.storage, coarse(out.storage, some), out.name, last)
+                new.append(write)
+                source[out.name] = write
             at[out.name], made[out.name] = (out.storage, region), step.index
-    found = set()
-    for (kind, earlier), late in product([("WAR", r) for r in reads] + [("WAW", w) for w in writes], writes):
-        if (
-            earlier[0] < late[0]
-            and earlier[1] == late[1]
-            and earlier[2] & late[2]
-            and earlier[0] not in before[late[0]]
-        ):
-            found.add((kind, earlier[0], late[0], late[1]))
-    return found
+        accesses += new
+    return accesses, before
 
 
 def bytes_of(place: Any, strides: tuple[int, ...] | None) -> Bytes:
@@ -61,3 +120,8 @@ def bytes_of(place: Any, strides: tuple[int, ...] | None) -> Bytes:
     for n, step in zip(place.shape, steps):
         firsts = (firsts[:, None] + np.arange(n) * step).reshape(-1)
     return frozenset((np.unique(firsts)[:, None] + np.arange(dtype.itemsize)).reshape(-1).tolist())
+
+
+def told(hazards: Any) -> Found:
+    """Hazards as `expected` gives them."""
+    return {(h.kind, h.first, h.second, h.storage, h.value, h.ordered, h.broken): h.bytes for h in hazards}

@@ -90,11 +90,17 @@ def hazard_pairs(trace: Any, feeds: dict[str, np.ndarray]) -> list[str]:
         return ["a hazard says nothing"]
     if any(hazard.broken for hazard in found):
         return [f"broken: {hazard.sentence}" for hazard in found if hazard.broken]
-    want = pairs.expected(trace, feeds) if trace.policy.name in ("ideal", "never") else None
-    if want is None:
+    if trace.policy.name not in ("ideal", "never"):
         return []
-    have = {(h.kind, h.first, h.second, h.storage) for h in found}
-    return [f"hazards: {sorted(have - want)} too many, {sorted(want - have)} missing"] if have != want else []
+    wrong = []
+    for level in ("exact", "range", "root"):
+        for ordered in (False, True):
+            want = pairs.expected(trace, feeds, level, ordered)
+            have = pairs.told(kvviz.hazards(trace, level, ordered))
+            if want is not None and have != want:
+                more, less = sorted(have.items() - want.items()), sorted(want.items() - have.items())
+                wrong.append(f"hazards at level {level}: {more} too many, {less} missing")
+    return wrong
 
 
 def file(trace: Any) -> list[str]:

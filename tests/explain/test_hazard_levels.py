@@ -1,0 +1,157 @@
+"""Hazards at three precisions, and the ordered ones, against brute force and by hand."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+import kvviz
+from kvviz.errors import InputError
+from kvviz.trace.events import IN_PLACE, VIEW
+from kvviz.trace.regions import LEVELS, Level
+from kvviz.trace.writer import Writer
+from tests.engine.graphs import numbers, run
+from tests.engine.random_graphs import Example, examples
+from tests.explain.recorded_by_hand import Written, recorded, recordings
+from tests.outside import pairs
+from tests.trace.recordings import copy_into_view
+
+
+@settings(max_examples=200)
+@given(trace=recordings())
+def test_hazards_of_any_recording_are_those_that_trying_every_pair_finds(trace: kvviz.Trace) -> None:
+    for level in LEVELS:
+        for ordered in (False, True):
+            assert pairs.told(kvviz.hazards(trace, level, ordered)) == pairs.expected(trace, {}, level, ordered)
+
+
+@settings(max_examples=60)
+@given(example=examples())
+def test_hazards_of_a_run_are_those_that_trying_every_pair_finds(example: Example) -> None:
+    feeds = {name: array.copy() for name, array in example.inputs.items()}
+    trace = kvviz.run(kvviz.load(example.model), feeds, donate=example.donate)
+    for level in LEVELS:
+        for ordered in (False, True):
+            want = pairs.expected(trace, feeds, level, ordered)
+            assert want is None or pairs.told(kvviz.hazards(trace, level, ordered)) == want
+
+
+def _kinds(trace: kvviz.Trace, level: Level = "exact", ordered: bool = False) -> list[tuple]:
+    found = kvviz.hazards(trace, level, ordered)
+    return [(h.kind, h.first, h.second, h.root, h.bytes, h.ordered, h.broken) for h in found]
+
+
+def test_a_chain_in_place_has_all_three_kinds_between_neighbours_only() -> None:
+    # given three ops that each overwrite what the one before wrote: y, z and w lie in the storage of y
+    text = "g (float[6] x) => (float[6] w) { y = Neg (x) z = Relu (y) w = Exp (z) }"
+    trace = run(text, {"x": numbers(6)})
+    # then
+    assert kvviz.hazards(trace) == ()
+    assert _kinds(trace, ordered=True) == [
+        ("RAW", 0, 1, "y", 24, True, False),
+        ("WAW", 0, 1, "y", 24, True, False),
+        ("RAW", 1, 2, "y", 24, True, False),
+        ("WAR", 1, 2, "y", 24, True, False),
+        ("WAW", 1, 2, "y", 24, True, False),
+    ]
+
+
+def test_halves_of_a_value_are_one_storage_and_share_no_byte() -> None:
+    text = """
+    g (float[4] x) => (float[2] p, float[2] q)
+    {
+        half = Constant <value_ints = [2, 2]> ()
+        a, b = Split <axis = 0> (x, half)
+        p = Neg (a)
+        q = Relu (b)
+    }
+    """
+    trace = run(text, {"x": numbers(4)}, donate=["x"])
+    assert trace.steps[2].decision.taken == ("b",)
+    assert _kinds(trace) == _kinds(trace, "range") == []
+    assert ("WAR", 1, 2, "x", 16, False, False) in _kinds(trace, "root")
+
+
+def test_interleaved_columns_conflict_as_ranges_only() -> None:
+    # given a reader of the even bytes and a writer of the odd ones
+    trace = recorded(
+        [
+            Written(("x",), VIEW, 0, (6,), (2,)),
+            Written(("x",), VIEW, 1, (6,), (2,)),
+            Written(("v0",), IN_PLACE, 0, (6,), (2,)),
+            Written(("v1",), IN_PLACE, 1, (6,), (2,)),
+        ]
+    )
+    # then: bytes 0 to 10 and 1 to 11 have ten in common, and the storage has 12; as ranges each of the two ops
+    # overwrites what the other one reads, and the second one comes too late
+    assert _kinds(trace) == []
+    assert [(kind, shared, broken) for kind, _, _, _, shared, _, broken in _kinds(trace, "range")] == [
+        *(("WAR", 10, False), ("WAR", 10, True), ("WAW", 10, False))
+    ]
+    assert {kind[4] for kind in _kinds(trace, "root")} == {12}
+
+
+def test_another_level_is_refused() -> None:
+    trace = run("g (float[2] x) => (float[2] y) { y = Neg (x) }", {"x": numbers(2)})
+    with pytest.raises(InputError, match="no level 'bytes': take one of root, range, exact"):
+        kvviz.hazards(trace, "bytes")  # type: ignore[arg-type]
+
+
+def test_the_type_alone_is_asked_of_the_target_of_a_cast() -> None:
+    text = "g (float[4] x, int32[4] i) => (float[4] c, float[4] z) { y = Neg (x) c = CastLike (i, y) z = Relu (y) }"
+    trace = run(text, {"x": numbers(4), "i": np.arange(4, dtype=np.int32)})
+    assert trace.steps[2].decision.taken == ("y",) and kvviz.hazards(trace, "root") == ()
+
+
+def _cache(order: str) -> Writer:
+    """Three rows of a cache of eight, q8_0: one op writes rows 5 and 0, others read rows of it, in an order."""
+    w = Writer("rows")
+    cache = w.value("cache", (8, 64), "q8_0", w.storage(8 * 68, origin="donated"))
+    w.bind(cache, "donated")
+    new = w.value("new", (2, 64), "float32")
+    w.op("NEW", [], [new])
+    after = w.value("cache (rows)", (8, 64), "q8_0", w.storage_of(cache))
+    head = w.value("cache (view)", (2, 64), "q8_0", w.storage_of(cache), offset=68)
+    for letter in order:
+        if letter == "w":
+            w.op("SET_ROWS", [new, cache], [after], reads=[new], writes=[after], rows={after: [5, 0]})
+        elif letter == "a":
+            w.op("MUL", [cache], [w.value("all", (8, 8), "float32")])
+        else:
+            w.op("MUL", [cache], [w.value("head", (8, 2), "float32")], reads=[head])
+    return w
+
+
+def test_a_reader_by_way_of_another_view_reads_what_was_written_last() -> None:
+    trace = _cache("wa").finish()
+    assert _kinds(trace) == [("RAW", 1, 2, "cache", 2 * 68, False, False)]
+    assert kvviz.hazards(trace)[0].sentence.endswith("only the schedule runs SET_ROWS cache (rows) first")
+
+
+def test_rows_that_are_known_do_not_conflict_with_others() -> None:
+    # Rows 1 and 2 lie between rows 0 and 5.
+    assert _kinds(_cache("wv").finish()) == []
+    assert _kinds(_cache("wv").finish(), "range") == [("RAW", 1, 2, "cache", 2 * 68, False, False)]
+    assert _kinds(_cache("wv").finish(), "root") == [("RAW", 1, 2, "cache", 8 * 68, False, False)]
+
+
+def test_a_copy_into_a_view_is_read_by_way_of_no_edge() -> None:
+    # given a cache that each token copies one row into, and that is read by way of another view of it
+    found = [h for h in kvviz.hazards(copy_into_view()) if h.kind == "RAW"]
+    assert [(h.first, h.second, h.root, h.bytes, h.ordered, h.broken) for h in found] == [
+        (3, 5, "cache_k_l0", 68, False, False),
+        (9, 11, "cache_k_l0", 68, False, False),
+    ]
+
+
+def test_recordings_from_a_file_have_the_same_hazards() -> None:
+    for trace in (copy_into_view(), _cache("awva").finish()):
+        file = io.BytesIO()
+        trace.save(file)
+        file.seek(0)
+        loaded = kvviz.Trace.load(file)
+        for level in LEVELS:
+            assert kvviz.hazards(loaded, level, True) == kvviz.hazards(trace, level, True) != ()

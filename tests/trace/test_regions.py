@@ -1,0 +1,113 @@
+"""Regions: the bytes that they have, and share, against sets of bytes, NumPy and the table of the package gguf."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from gguf.constants import GGML_QUANT_SIZES
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kvviz.trace.element_types import BLOCKS, nbytes, unit
+from kvviz.trace.regions import Region, bounds, overlap, packed_strides
+
+BLOCK_BYTES = {"q8_0": (32, 34), "q4_0": (32, 18), "float32": (1, 4), "int8": (1, 1), "float16": (1, 2)}
+
+
+@st.composite
+def regions(draw: st.DrawFn) -> Region:
+    dtype = draw(st.sampled_from(sorted(BLOCK_BYTES)))
+    shape = draw(st.lists(st.integers(0, 4), min_size=1, max_size=3))
+    strides = [draw(st.sampled_from((0, 1, 2, 4, 8, 12, 18, 34, 36, 68, 136, -4, -34))) for _ in shape]
+    shape[-1] *= BLOCK_BYTES[dtype][0]
+    region = Region(500 + draw(st.integers(0, 40)), tuple(shape), tuple(strides), dtype)
+    if draw(st.booleans()) and min(strides) > 0:
+        reach = bounds(region)[1] - bounds(region)[0]
+        region = region._replace(rows=tuple(reach * row for row in draw(st.sets(st.integers(0, 5), max_size=3))))
+    return region
+
+
+def bytes_of(region: Region) -> set[int]:
+    """Element by element."""
+    elements, size = BLOCK_BYTES[region.dtype]
+    counts = (*region.shape[:-1], region.shape[-1] // elements)
+    found: set[int] = set()
+    for row in (0,) if region.rows is None else region.rows:
+        for place in np.ndindex(*counts):
+            first = region.offset + row + sum(i * stride for i, stride in zip(place, region.strides))
+            found.update(range(first, first + size))
+    return found
+
+
+@settings(max_examples=500)
+@given(one=regions(), two=regions())
+def test_two_regions_share_what_sets_of_bytes_share(one: Region, two: Region) -> None:
+    mine, theirs = bytes_of(one), bytes_of(two)
+    assert overlap(one, two) == overlap(two, one) == len(mine & theirs)
+    if not mine or not theirs:
+        assert overlap(one, two, "range") == overlap(one, two, "root", 4096) == 0
+        return
+    assert bounds(one) == (min(mine), max(mine) + 1)
+    both = range(max(min(mine), min(theirs)), min(max(mine), max(theirs)) + 1)
+    assert overlap(one, two, "range") == len(both)
+    assert overlap(one, two, "root", 4096) == 4096
+
+
+@given(st.data())
+def test_slices_of_one_array_share_what_numpy_finds(data: st.DataObject) -> None:
+    block = np.zeros((6, 5, 4), np.int16)
+    parts, found = [], []
+    for mark in (1, 2):
+        steps = [data.draw(st.sampled_from((1, 2, -1, -2))) for _ in range(3)]
+        firsts = [data.draw(st.integers(0, n - 1)) for n in block.shape]
+        part = block[tuple(slice(a, None, s) for a, s in zip(firsts, steps))].transpose(
+            data.draw(st.permutations(range(3)))
+        )
+        marked = np.zeros(block.nbytes, np.uint8).view(np.int16).reshape(block.shape)
+        marked[tuple(slice(a, None, s) for a, s in zip(firsts, steps))] = mark
+        found.append(marked != 0)
+        offset = part.__array_interface__["data"][0] - block.__array_interface__["data"][0]
+        parts.append(Region(offset, part.shape, part.strides, part.dtype))
+    assert overlap(parts[0], parts[1]) == 2 * int((found[0] & found[1]).sum())
+
+
+def test_the_sizes_of_blocks_are_those_of_ggml() -> None:
+    known = {kind.name.lower(): sizes for kind, sizes in GGML_QUANT_SIZES.items()}
+    # The package still has the eight bytes of scales that q8_1 had before they became half as long.
+    assert {name.lower(): sizes for name, sizes in BLOCKS.items() if name != "q8_1"} == {
+        name: sizes for name, sizes in known.items() if name in {n.lower() for n in BLOCKS} and name != "q8_1"
+    }
+    assert nbytes((64, 576), "q8_0") == 64 * 576 // 32 * 34
+    assert packed_strides(*unit((64, 576), "q4_0")) == (576 // 32 * 18, 18)
+
+
+def test_columns_of_a_transposed_cache_overlap_as_ranges_and_not_as_bytes() -> None:
+    # Cells 3 and 4, and cell 6, of eight: one row of 16 bytes for each of four channels of half precision.
+    one, two = Region(6, (4, 2), (16, 2), "float16"), Region(12, (4, 1), (16, 2), "float16")
+    assert bounds(one) == (6, 58) and bounds(two) == (12, 62)
+    assert (overlap(one, two, "range"), overlap(one, two)) == (46, 0)
+
+
+def test_a_view_with_strides_reaches_further_than_it_has_bytes() -> None:
+    # ggml takes 4 by 8 floats with rows 32 bytes apart in a tensor of 128 bytes, and says that they have 240.
+    assert bounds(Region(0, (8, 4), (32, 4), "float32")) == (0, 240)
+
+
+def test_rows_that_are_known_are_all_that_is_touched() -> None:
+    cache = Region(0, (8, 64), (68, 2 * 34 // 2), "q8_0")
+    written = cache.only([5, 0, 5])
+    assert overlap(written, cache) == 2 * 68 and bounds(written) == (0, 6 * 68)
+    assert overlap(written, cache.only([1, 2])) == 0 and overlap(written, cache.only([1, 2]), "range") == 2 * 68
+
+
+def test_regular_distances_are_compared_exactly_whatever_their_number() -> None:
+    even = Region(0, (10**7,), (8,), "float32")
+    odd = even._replace(offset=4)
+    assert overlap(even, odd) == 0 and overlap(even, Region(0, (10**7,), (4,), "float32")) == 2 * 10**7
+
+
+@pytest.mark.parametrize("rows", [10**5, 10**6])
+def test_too_many_runs_at_different_distances_are_compared_as_ranges(rows: int) -> None:
+    one, two = Region(0, (rows,), (8,), "int8"), Region(1, (rows,), (12,), "int8")
+    # 8i = 12j + 1 has no solution.
+    assert overlap(one, two) == (0 if rows == 10**5 else overlap(one, two, "range"))
