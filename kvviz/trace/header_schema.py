@@ -114,6 +114,7 @@ GRAPH = {
     "inputs": [VALUE],
     "outputs": [VALUE],
     "weights": [str],
+    "captures": [str],
     "constants": [(str, str, [int])],
     "opsets": opsets,
     "nodes": [NODE],

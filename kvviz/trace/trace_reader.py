@@ -114,7 +114,8 @@ def _graph(saved: dict[str, Any], inner: list[Graph]) -> Graph:
     # Of most weights only the names were kept.
     weights = {name: np.empty(0) for name in saved["weights"]}
     weights.update({name: np.array(values, _dtype(dtype, ())) for name, dtype, values in saved["constants"]})
-    return Graph(saved["name"], ends[0], ends[1], tuple(nodes), weights, opsets=saved["opsets"])
+    told = {"opsets": saved["opsets"], "captures": tuple(saved["captures"])}
+    return Graph(saved["name"], ends[0], ends[1], tuple(nodes), weights, **told)
 
 
 def _types(dims: Any, graphs: Any) -> TypeFacts:

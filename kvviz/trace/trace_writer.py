@@ -88,6 +88,7 @@ def _add_graph(graph: Graph, numbers: dict[int, int], described: list[dict[str, 
             "outputs": [_value(value) for value in graph.outputs],
             "weights": list(graph.weights),
             "constants": _constants(graph),
+            "captures": graph.captures,
             "opsets": dict(graph.opsets),
             "nodes": nodes,
         }
