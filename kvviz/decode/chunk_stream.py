@@ -13,7 +13,9 @@ from kvviz.engine.session import Session, run_session
 from kvviz.graph.cache_pairs import cache_pairs
 from kvviz.graph.model import Graph
 from kvviz.runtimes.named_policies import find_policy
+from kvviz.runtimes.policy_data import facts_of
 from kvviz.trace.recording import Trace
+from kvviz.trace.run_options import RunOptions
 
 
 def stream(
@@ -71,6 +73,8 @@ class StreamSession(Session):
         self.states: dict[str, Any] = first_caches(graph, self.pairs, 1, None, states, 0)
         self.carried: dict[str, tuple[int, str]] = {}
         self.trace.caches = new_caches(self.pairs)
+        self.trace.policy = facts_of(self.policy)
+        self.trace.options = RunOptions("stream", self.donated)
         self.trace.recipe = self._recipe(tuple(states))
 
     def next_run(self) -> bool:
@@ -110,4 +114,4 @@ class StreamSession(Session):
             ran = [{name: inputs[name] for name in chunk} for inputs, chunk in zip(fed, chunks)]
             return {"chunks": [*ran, *chunks[len(ran) :]], "states": {name: first[name] for name in states}}
 
-        return Recipe("stream", StreamSession, options, given)
+        return Recipe(StreamSession, options, given)

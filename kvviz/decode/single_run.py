@@ -13,7 +13,9 @@ from kvviz.engine.session import Session, run_session
 from kvviz.graph.cache_pairs import cache_pairs
 from kvviz.graph.model import Graph
 from kvviz.runtimes.named_policies import find_policy
+from kvviz.runtimes.policy_data import facts_of
 from kvviz.trace.recording import Trace
+from kvviz.trace.run_options import RunOptions
 
 
 class SingleRun(Session):
@@ -34,10 +36,11 @@ class SingleRun(Session):
         super().__init__(begun, outputs, policy, record, poison)
         self.feeds = dict(inputs)
         donate = (donate,) if isinstance(donate, str) else tuple(donate)
+        self.trace.policy = facts_of(policy)
+        self.trace.options = RunOptions("run", donate)
         self.begin(self.feeds, donate)
         runs = self.trace.replayer.runs
         self.trace.recipe = Recipe(
-            "run",
             SingleRun,
             {
                 "graph": graph,
@@ -48,7 +51,6 @@ class SingleRun(Session):
                 "poison": poison,
             },
             lambda: {"inputs": fresh(runs[0] and runs[0].kept)},
-            kept=lambda: runs[0] and runs[0].kept,
         )
 
     def ended(self, outputs: dict[str, Any]) -> None:

@@ -13,14 +13,16 @@ from kvviz.decode.prompt import as_batch, as_tokenizer, text_of
 from kvviz.decode.run_inputs import control_feeds, first_caches
 from kvviz.engine.kept_detail import Detail
 from kvviz.engine.policy import Policy
-from kvviz.engine.recipe import Kept, Recipe, fresh
+from kvviz.engine.recipe import Recipe, fresh
 from kvviz.engine.session import Session, heard
 from kvviz.errors import InputError
 from kvviz.graph.cache_pairs import CachePair, cache_pairs, control_inputs, logits_output
 from kvviz.graph.model import Graph
 from kvviz.interrupts import held_back
 from kvviz.runtimes.named_policies import find_policy
+from kvviz.runtimes.policy_data import facts_of
 from kvviz.trace.recording import Trace
+from kvviz.trace.run_options import RunOptions
 
 
 class DecodeSession(Session):
@@ -77,7 +79,19 @@ class DecodeSession(Session):
         self.done = np.zeros(batch, bool)
         trace = self.trace
         self.told = None if detail is None or not record else frozenset((0, *detail))
-        trace.recipe = self._recipe(prompt, rows)
+        trace.policy = facts_of(self.policy)
+        trace.options = RunOptions(
+            "decode",
+            self.donated,
+            int(max_new_tokens),
+            None if kv_capacity is None else int(kv_capacity),
+            self.growth,
+            cache,
+            self.tokenizer is not None,
+            rows,
+            frozenset(self._lent()),
+        )
+        trace.recipe = self._recipe(prompt)
         trace.caches = new_caches(self.pairs)
         trace.prompt = [int(t) for t, real in zip(self.tokens[0], self.mask[0, self.past :]) if real]
         trace.batch_tokens = [[] for _ in range(batch)]
@@ -138,7 +152,7 @@ class DecodeSession(Session):
             _ = cache.runs
         self.detail.forget(self.trace, self.recorder)
 
-    def _recipe(self, prompt: Any, rows: int) -> Recipe:
+    def _recipe(self, prompt: Any) -> Recipe:
         """How to decode the same again; what the caller gave is among the inputs of the first run."""
         real = self.mask[:, self.past :].astype(bool)
         unpadded = [row[keep].tolist() for row, keep in zip(self.tokens, real)]
@@ -159,14 +173,11 @@ class DecodeSession(Session):
         }
         runs, names = self.trace.replayer.runs, tuple(self.given)
 
-        def kept() -> Kept | None:
-            return runs[0].kept if runs and runs[0] is not None else None
-
         def given() -> dict[str, Any]:
-            inputs = fresh(kept()) if names else {}
+            inputs = fresh(runs[0].kept if runs and runs[0] is not None else None) if names else {}
             return {"inputs": {name: inputs[name] for name in names}}
 
-        return Recipe("decode", DecodeSession, options, given, rows, frozenset(self._lent()), kept)
+        return Recipe(DecodeSession, options, given)
 
     def _check_donated(self) -> None:
         """Only what no later run is fed again may be given away: inputs that are made for each run, and caches to

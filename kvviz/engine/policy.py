@@ -14,6 +14,7 @@ from kvviz.engine.plan import Plan
 from kvviz.errors import KvvizError
 from kvviz.graph.model import Graph, Node
 from kvviz.memory.pool import Pool
+from kvviz.trace.type_facts import TypeFacts
 
 Schedule = Callable[[Graph, Sequence[Node], Sequence[str]], Sequence[Node]]
 
@@ -58,6 +59,8 @@ class Policy:
         is full into a larger block after a run.
     rules : tuple of str
         Sentences for reasons that only this policy has; see `kvviz.trace.blockers.rule`.
+    types_of : callable or None
+        ``types_of(trace)`` tells what it plans by, beside the graph; see `kvviz.trace.type_facts`.
     variants : callable or None
         What calling the policy does: ``policies.rten(quirks=False)``.
     """
@@ -77,6 +80,7 @@ class Policy:
     feeds_inner: bool = False
     growth: str = "start"
     rules: tuple[str, ...] = ()
+    types_of: Callable[[Any], TypeFacts] | None = None
     variants: Callable[..., Policy] | None = None
 
     @property

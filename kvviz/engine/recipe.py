@@ -14,53 +14,25 @@ import numpy as np
 
 from kvviz.errors import ReplayError
 from kvviz.memory.storage import Reserved, address, repeats, reserve, root_of
+from kvviz.trace.regions import packed_strides
+from kvviz.trace.run_options import GivenInputs, InputLayout
 
 if TYPE_CHECKING:
     from kvviz.trace.recording import Trace
-
-
-@dataclass(frozen=True, slots=True)
-class Spot:
-    """Where an array lay in its block.
-
-    ``block``: arrays of one block have the same number.
-    ``size``: bytes of the block.
-    ``offset``: bytes from its start.
-    ``reserved``: for a block that `kvviz.reserve` made.
-    ``repeats``: elements of the array share memory, so that it cannot be donated.
-    """
-
-    block: int
-    size: int
-    offset: int
-    strides: tuple[int, ...]
-    reserved: tuple[tuple[int, ...], Any, int] | None = None
-    repeats: bool = False
 
 
 class Kept:
     """Copies of the arrays that a run was given, and how they shared memory.
 
     ``values``: the copies, packed; not to be written to.
-    ``spots``: where those lay that did not fill a plain block alone.
-    ``alike``: fresh arrays lie as the given ones did. Else another run may make a view where this one had to copy.
+    ``given``: where they lay.
     """
 
-    __slots__ = ("alike", "spots", "values")
+    __slots__ = ("given", "values")
 
     def __init__(self, feeds: Mapping[str, Any]) -> None:
         self.values = {name: _copied(value) for name, value in feeds.items()}
-        self.spots: dict[str, Spot] = {}
-        blocks: dict[int, int] = {}
-        found = [(name, _spot(value, blocks)) for name, value in feeds.items() if isinstance(value, np.ndarray)]
-        together = Counter(spot.block for _, spot in found if spot is not None)
-        for name, spot in found:
-            # What fills a plain block alone needs no place in it.
-            if spot is not None and (
-                spot.reserved or together[spot.block] > 1 or not _fills(feeds[name], self.values[name], spot)
-            ):
-                self.spots[name] = spot
-        self.alike = all(spot is not None or feeds[name].flags.c_contiguous for name, spot in found)
+        self.given = given_inputs(feeds)
 
     @staticmethod
     def size(feeds: Mapping[str, Any]) -> int:
@@ -72,40 +44,24 @@ class Kept:
         blocks: dict[int, np.ndarray] = {}
         made: dict[str, Any] = {}
         for name, value in self.values.items():
-            spot = self.spots.get(name)
+            spot = self.given.layouts.get(name)
             made[name] = _copied(value) if spot is None else _put(value, spot, blocks)
         return made
-
-    def room(self, name: str) -> tuple[int, int] | None:
-        """(axis, rows) of the block that an input may grow in; None where `kvviz.reserve` did not make it."""
-        spot = self.spots.get(name)
-        if spot is None or spot.reserved is None:
-            return None
-        shape, _, axis = spot.reserved
-        return axis, shape[axis]
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
     """How a trace was made.
 
-    ``kind``: ``"run"``, ``"decode"`` or ``"stream"``.
     ``begin``: ``begin(**inputs, **options)`` makes a session.
     ``options``: keyword arguments other than the inputs.
     ``given``: ``given()`` gives the inputs as keyword arguments, fresh for one run; it raises `ReplayError` where
       they were not kept.
-    ``rows``: in a decode: rows that a cache holds at its end.
-    ``lent``: inputs that later runs are fed again, so that none may overwrite them.
-    ``kept``: ``kept()`` gives the `Kept` inputs that the caller passed, or None where they were not kept.
     """
 
-    kind: str
     begin: Callable[..., Any]
     options: Mapping[str, Any]
     given: Callable[[], dict[str, Any]]
-    rows: int = 0
-    lent: frozenset[str] = frozenset()
-    kept: Callable[[], Kept | None] = lambda: None
 
     def again(self, *, room: Mapping[str, tuple[int, int]] | None = None, **changes: Any) -> Trace:
         """Run once more from the same inputs; see `session`."""
@@ -148,7 +104,23 @@ def _copied(value: Any) -> Any:
     return value.copy() if isinstance(value, np.ndarray) else value
 
 
-def _spot(array: np.ndarray, blocks: dict[int, int]) -> Spot | None:
+def given_inputs(feeds: Mapping[str, Any]) -> GivenInputs:
+    """Names of the inputs of a run, and how they share memory."""
+    blocks: dict[int, int] = {}
+    arrays = {name: value for name, value in feeds.items() if isinstance(value, np.ndarray)}
+    found = {name: _layout(array, blocks) for name, array in arrays.items()}
+    together = Counter(layout.block for layout in found.values() if layout is not None)
+    layouts = {
+        name: layout
+        for name, layout in found.items()
+        # What fills a plain block alone needs no place in it.
+        if layout is not None and (layout.reserved or together[layout.block] > 1 or not _fills(arrays[name], layout))
+    }
+    alike = all(layout is not None or arrays[name].flags.c_contiguous for name, layout in found.items())
+    return GivenInputs(frozenset(feeds), layouts, alike)
+
+
+def _layout(array: np.ndarray, blocks: dict[int, int]) -> InputLayout | None:
     """Where an array lies in its root; None where a copy by itself says all: objects, and roots with gaps."""
     root = root_of(array)
     if array.dtype.hasobject or not root.size:
@@ -159,14 +131,14 @@ def _spot(array: np.ndarray, blocks: dict[int, int]) -> Spot | None:
     offset = address(array) - low if array.size else 0
     reserved = (root.shape, root.dtype, root.grow_axis) if isinstance(root, Reserved) else None
     block = blocks.setdefault(id(root), len(blocks))
-    return Spot(block, root.nbytes, offset, array.strides, reserved, repeats(array))
+    return InputLayout(block, root.nbytes, offset, array.strides, reserved, repeats(array))
 
 
-def _fills(array: np.ndarray, copy: np.ndarray, spot: Spot) -> bool:
-    return array.nbytes == spot.size and array.strides == copy.strides
+def _fills(array: np.ndarray, layout: InputLayout) -> bool:
+    return array.nbytes == layout.size and array.strides == packed_strides(array.shape, array.itemsize)
 
 
-def _put(value: np.ndarray, spot: Spot, blocks: dict[int, np.ndarray]) -> np.ndarray:
+def _put(value: np.ndarray, spot: InputLayout, blocks: dict[int, np.ndarray]) -> np.ndarray:
     """A kept array at its old place in a new block."""
     block = blocks.get(spot.block)
     if block is None:

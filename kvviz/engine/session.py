@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,12 +19,14 @@ from kvviz.engine.plan import PlannedNode
 from kvviz.engine.planning import main_plan
 from kvviz.engine.policy import Policy, ideal
 from kvviz.engine.preview import preview
+from kvviz.engine.recipe import given_inputs
 from kvviz.engine.recorder import Recorder
 from kvviz.engine.replay import Carried, Replayer, repeat
 from kvviz.engine.weights import Weights
 from kvviz.errors import KvvizError, ReplayError
 from kvviz.graph.model import Graph, Node
 from kvviz.interrupts import WAITING, deliver, held_back
+from kvviz.trace.policy_facts import PolicyFacts
 from kvviz.trace.recording import Trace
 from kvviz.trace.records import Live, Run
 
@@ -53,8 +56,10 @@ class Session:
         self.recorder = Recorder(record, poison)
         self.weights = Weights(graph, self.recorder.ledger)
         self.log = self.recorder.log
-        self.trace = Trace(graph, self.policy, self.log)
+        told = (policy.name, policy.about, policy.version, policy.rules, policy.places_outputs)
+        self.trace = Trace(graph, PolicyFacts(*told), self.log)
         self.trace.replayer = Replayer(self.plan, self.policy)
+        self.trace.types_of = policy.types_of
         self.execution: Execution | None = None
         self.previews = False  # whether `look_ahead` also tells what each op would allocate and free
         self.on_run_end: Callable[[], Any] | None = None
@@ -66,6 +71,10 @@ class Session:
         checked = check_inputs(self.graph, feeds, donate)
         run = len(self.trace.runs)
         self.trace.replayer.note(checked, frozenset(donate), carried or {})
+        if not run and self.trace.options.kind != "stream":
+            kept = self.trace.replayer.runs[0]
+            given = given_inputs(checked) if kept is None else kept.kept.given
+            self.trace.options = replace(self.trace.options, given=given)
         with np.errstate(all="ignore"):
             self.execution = Execution(
                 self.plan, checked, frozenset(donate), self.policy, self.recorder, self.weights, run

@@ -14,7 +14,6 @@ from kvviz.explain.sole_use import Unfixable
 from kvviz.graph.model import Node
 from kvviz.ops.registry import Grow
 from kvviz.trace import blockers as b
-from kvviz.trace.element_types import nbytes
 from kvviz.trace.events import APPEND, NEW, POOL, VIEW
 from kvviz.trace.lifetimes import Place
 from kvviz.trace.value_index import Index
@@ -76,10 +75,10 @@ def make_room(index: Index, step: int, position: int) -> tuple[Change, ...]:
         raise Unfixable("the op would append to it twice")
     # Those who append to what this op makes need room behind it.
     rows = max(other.rows for other in rivals if other.steps[: len(growth.steps)] == growth.steps)
-    recipe = index.trace.recipe
-    if index.trace.tokens:
+    kind = index.trace.options.kind
+    if kind == "decode":
         return _in_decode(index, growth)
-    if recipe is not None and recipe.kind != "run":
+    if kind != "run":
         raise Unfixable("the chunks of a stream are not reserved")
     main = index.path(row.frame)[0]
     borrowed = index.places[main, growth.input].bound == "borrowed"
@@ -187,18 +186,15 @@ def _grown(past: tuple[int, ...] | None, present: tuple[int, ...] | None) -> tup
 
 def _has_room(index: Index, growth: Growth, rows: int) -> bool:
     """Whether the caller has put the input into a block with enough room."""
-    recipe = index.trace.recipe
-    kept = recipe.kept() if recipe is not None else None
-    room = kept.room(growth.input) if kept is not None else None
+    layout = index.trace.options.layouts.get(growth.input)
+    room = None if layout is None else layout.room
     return room is not None and room[0] == growth.axis and room[1] >= rows
 
 
 def _shares(index: Index, main: int, name: str) -> bool:
     """Whether another input lies in the same memory, be it one that no op reads."""
-    recipe = index.trace.recipe
-    kept = recipe.kept() if recipe is not None else None
-    spots = {} if kept is None else kept.spots
-    if name in spots and any(other.block == spots[name].block for given, other in spots.items() if given != name):
+    layouts = index.trace.options.layouts
+    if name in layouts and any(o.block == layouts[name].block for other, o in layouts.items() if other != name):
         return True
     storage = index.places[main, name].storage
     return sum(bound.storage == storage for bound in index.frames[main].bindings) > 1
@@ -209,43 +205,22 @@ def _shares(index: Index, main: int, name: str) -> bool:
 
 def _in_decode(index: Index, growth: Growth) -> tuple[Change, ...]:
     """Room for a cache: from the start where every run carries the block on, else made anew after a run."""
-    trace, recipe = index.trace, index.trace.recipe
+    trace, options = index.trace, index.trace.options
     cache = next((c for c in trace.caches if c.input == growth.input), None)
     if cache is None or cache.protocol != "growing" or cache.axis != growth.axis:
         raise Unfixable("the past is no growing cache")
-    rows = recipe.rows if recipe is not None else max(run.valid for run in cache.runs)
-    loaded = {"growth": "start", "kv_capacity": _reserved(index, cache)}
-    options: Any = loaded if recipe is None else recipe.options
-    given = _is_given(index, cache)
+    # A capacity is for caches that a decode makes itself.
+    given = index.places[index.mains[0], cache.input].bound == "borrowed" or cache.input in options.donate
+    capacity = options.kv_capacity or 0
     if not growth.run:
-        if given or (options["kv_capacity"] or 0) >= growth.rows:
+        if given or capacity >= growth.rows:
             raise Unfixable("it has room, or was given without")
-        return (Capacity(rows),)
-    if options["growth"] == "after":
+        return (Capacity(options.rows),)
+    if options.growth == "after":
         raise Unfixable("it gets room after every run")
     if not given and all(_carries_on(index, cache, run) for run in range(growth.run)):
-        return () if (options["kv_capacity"] or 0) >= rows else (Capacity(rows),)
+        return () if capacity >= options.rows else (Capacity(options.rows),)
     return (GrowAfter(),)
-
-
-def _is_given(index: Index, cache: Any) -> bool:
-    """Whether a cache came from the caller, lent or donated; a capacity is for those that a decode makes itself."""
-    recipe, place = index.trace.recipe, index.places[index.mains[0], cache.input]
-    if place.bound == "borrowed":
-        return True
-    if recipe is not None:
-        return cache.input in recipe.options["donate"]
-    # Of a loaded trace only the rows are known, and what a decode makes itself has none yet.
-    return place.shape is not None and place.shape[cache.axis] > 0
-
-
-def _reserved(index: Index, cache: Any) -> int:
-    """Rows that were reserved for an empty cache, from the size of its block."""
-    place = index.places[index.mains[0], cache.input]
-    capacity = index.trace.storages[place.storage].capacity
-    row = [n for axis, n in enumerate(place.shape or ()) if axis != cache.axis]
-    size = nbytes(tuple(row), place.dtype)
-    return int(capacity // size) if size else 0
 
 
 def _carries_on(index: Index, cache: Any, run: int) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 
 from kvviz.engine.decide import by_value
 from kvviz.engine.policy import Policy
-from kvviz.explain.policy_of import rules_of
+from kvviz.graph.fixed_dimensions import Dims, with_dims
 from kvviz.graph.model import Graph
 from kvviz.runtimes.named_policies import find_policy
 from kvviz.runtimes.schedules import Before, GraphKey, Picks
@@ -84,7 +84,7 @@ class Reorder:
 class FixDims:
     """Write the lengths of free dimensions into the model: (input, axis, length) of each."""
 
-    dims: tuple[tuple[str, int, int], ...]
+    dims: Dims
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,25 +97,25 @@ class UsePolicy:
 Change = RunFirst | Donate | ByValue | Reserve | Capacity | GrowAfter | Drop | Swap | FixDims | Reorder | UsePolicy
 
 
-def arguments(trace: Any, changes: Sequence[Change], picked: bool = False) -> dict[str, Any]:
+def arguments(trace: Any, changes: Sequence[Change], picked: bool, policy: Policy) -> dict[str, Any]:
     """What `kvviz.engine.recipe.Recipe.again` has to be told.
 
     Parameters
     ----------
     trace : Trace
-        With a recipe.
     changes : sequence of Change
     picked : bool
         The trace ran in an order that a person chose, which is to be kept.
+    policy : Policy
+        What it ran by.
     """
     found: dict[str, Any] = {}
-    options = trace.recipe.options
-    policy = _policy(trace, changes, picked)
-    if policy is not rules_of(trace):
-        found["policy"] = policy
+    changed = _policy(trace, changes, picked, policy)
+    if changed is not policy:
+        found["policy"] = changed
     donated = [change.input for change in changes if isinstance(change, Donate)]
     if donated:
-        found["donate"] = list(dict.fromkeys((*options["donate"], *donated)))
+        found["donate"] = list(dict.fromkeys((*trace.options.donate, *donated)))
     room = {change.input: (change.axis, change.rows) for change in changes if isinstance(change, Reserve)}
     if room:
         found["room"] = room
@@ -158,39 +158,7 @@ def swapped(graph: Graph, key: GraphKey, index: int) -> Graph:
     return replace(graph, nodes=tuple(nodes))
 
 
-def with_dims(graph: Graph, dims: Sequence[tuple[str, int, int]]) -> Graph:
-    """A model whose inputs have these lengths: (input, axis, length).
-
-    Its bodies are graphs of their own, because what is known of a body follows from the model around it.
-    """
-    lengths = {(name, axis): length for name, axis, length in dims}
-    inputs = tuple(
-        value
-        if value.shape is None
-        else replace(value, shape=tuple(lengths.get((value.name, axis), dim) for axis, dim in enumerate(value.shape)))
-        for value in graph.inputs
-    )
-    return replace(_anew(graph, {}), inputs=inputs)
-
-
-def _anew(graph: Graph, made: dict[int, Graph]) -> Graph:
-    if id(graph) not in made:
-        nodes = [
-            replace(
-                node,
-                subgraphs={name: _anew(body, made) for name, body in node.subgraphs.items()},
-                function=None if node.function is None else _anew(node.function, made),
-            )
-            if node.subgraphs or node.function is not None
-            else node
-            for node in graph.nodes
-        ]
-        made[id(graph)] = replace(graph, nodes=tuple(nodes))
-    return made[id(graph)]
-
-
-def _policy(trace: Any, changes: Sequence[Change], picked: bool) -> Policy:
-    policy = rules_of(trace)
+def _policy(trace: Any, changes: Sequence[Change], picked: bool, policy: Policy) -> Policy:
     for change in changes:
         if isinstance(change, UsePolicy):
             policy = replace(find_policy(change.name), schedule=policy.schedule)

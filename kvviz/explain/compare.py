@@ -16,12 +16,12 @@ from kvviz.explain.comparison.aligning import align
 from kvviz.explain.comparison.difference import Difference, first_difference
 from kvviz.explain.comparison.equality import unlike
 from kvviz.explain.comparison.runs import runner
-from kvviz.explain.policy_of import rules_of
 from kvviz.explain.summary import counts
 from kvviz.graph.model import Graph
 from kvviz.late import late
 from kvviz.runtimes.named_policies import find_policy
 from kvviz.runtimes.named_schedules import label, named
+from kvviz.runtimes.policy_data import schedule_of
 from kvviz.runtimes.schedules import least_live
 
 __all__ = ["Comparison", "Difference", "Row", "align", "compare", "comparison_of", "first_difference"]
@@ -211,7 +211,7 @@ def _row(name: str, trace: Any, reference: Any) -> Row:
     return Row(
         name,
         trace.policy.name,
-        label(rules_of(trace).schedule),
+        label(schedule_of(trace.policy)),
         trace.peak_bytes,
         trace.peak_bytes - weights,
         trace.bytes_allocated,

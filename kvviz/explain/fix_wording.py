@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from kvviz.engine.policy import ideal, model_order
 from kvviz.explain.changes import (
     ByValue,
     Capacity,
@@ -21,10 +20,10 @@ from kvviz.explain.changes import (
     UsePolicy,
     asked,
 )
-from kvviz.explain.policy_of import rules_of
 from kvviz.explain.units import count, short, size
 from kvviz.graph.model import Graph, Node
 from kvviz.runtimes.named_policies import find_policy
+from kvviz.runtimes.policy_data import facts_of
 from kvviz.runtimes.schedules import GraphKey
 
 NAMED_POLICIES = ("ideal", "rten", "onnxruntime", "never")
@@ -90,7 +89,7 @@ def code_of(trace: Any, changes: Sequence[Change], picked: bool) -> str:
     graph = trace.graph
     lines = []
     planned = [c for c in changes if isinstance(c, RunFirst)]
-    ordered = bool(planned) and (picked or rules_of(trace).schedule is not model_order)
+    ordered = bool(planned) and (picked or trace.policy.schedule != ("model",))
     if not ordered:
         moves: dict[tuple[GraphKey, int], list[int]] = {}
         for first in planned:
@@ -129,10 +128,8 @@ def _call(trace: Any, changes: Sequence[Change], ordered: bool) -> list[str]:
     """The call that makes the trace, with what is new about it."""
     told = []
     donated = [c.input for c in changes if isinstance(c, Donate)]
-    recipe = trace.recipe
     if donated:
-        before = () if recipe is None else recipe.options["donate"]
-        told.append(f"donate={list(dict.fromkeys((*before, *donated)))}")
+        told.append(f"donate={list(dict.fromkeys((*trace.options.donate, *donated)))}")
     if any(isinstance(c, Drop) for c in changes):
         dropped = {c.output for c in changes if isinstance(c, Drop)}
         told.append(f"outputs={[name for name in asked(trace) if name not in dropped]}")
@@ -146,26 +143,25 @@ def _call(trace: Any, changes: Sequence[Change], ordered: bool) -> list[str]:
     if not told:
         return []
     told += _as_before(trace, {text.partition("=")[0] for text in told})
-    kind = recipe.kind if recipe is not None else "decode" if trace.tokens else "run"
+    kind = trace.options.kind
     given = {"run": "graph, inputs", "decode": "graph, prompt", "stream": "graph, chunks"}[kind]
     return [f"trace = kvviz.{kind}({given}, {', '.join(told)})"]
 
 
 def _as_before(trace: Any, changed: set[str]) -> list[str]:
     """Options that the trace was made with and that stay, as far as they are not the usual ones."""
-    recipe, policy = trace.recipe, rules_of(trace)
-    options = {} if recipe is None else recipe.options
-    named = policy is not ideal and policy.name in NAMED_POLICIES and policy is find_policy(policy.name)
-    kept = {
-        "max_new_tokens": repr(options.get("max_new_tokens"))
-        if recipe is not None and recipe.kind == "decode"
-        else "None",
-        "policy": repr(policy.name) if named else "None",
-        "kv_capacity": repr(options.get("kv_capacity")),
-        "growth": repr(options.get("growth") if options.get("growth") != policy.growth else None),
-        "cache": repr(options.get("cache") if options.get("cache") != "growing" else None),
-        "tokenizer": "tokenizer" if options.get("tokenizer") is not None else "None",
-    }
+    options, policy = trace.options, trace.policy
+    named = policy.name != "ideal" and policy.name in NAMED_POLICIES and policy == facts_of(find_policy(policy.name))
+    kept = {"policy": repr(policy.name) if named else "None"}
+    if options.kind == "decode":
+        kept = {
+            "max_new_tokens": repr(options.max_new_tokens),
+            **kept,
+            "kv_capacity": repr(options.kv_capacity),
+            "growth": repr(options.growth if options.growth != policy.growth else None),
+            "cache": repr(options.cache if options.cache != "growing" else None),
+            "tokenizer": "tokenizer" if options.tokenizer else "None",
+        }
     return [f"{name}={text}" for name, text in kept.items() if text != "None" and name not in changed]
 
 

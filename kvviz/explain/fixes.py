@@ -9,18 +9,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from kvviz.engine import decide
 from kvviz.engine.replay import is_random
 from kvviz.errors import KvvizError
 from kvviz.explain.changes import Change, GrowAfter, RunFirst, arguments
 from kvviz.explain.fix_wording import KINDS, code_of, label_of, sentence_of
-from kvviz.explain.policy_of import policy_of
 from kvviz.explain.reordering import check_order
 from kvviz.explain.sole_use import Unfixable
 from kvviz.explain.under_ideal import appends_rows, as_refused, under_ideal
+from kvviz.explain.under_onnxruntime import under_onnxruntime
 from kvviz.explain.under_rten import under_rten
 from kvviz.explain.units import short
-from kvviz.runtimes.rten.dispatch_rule import Rules
 from kvviz.runtimes.schedules import key_of
 from kvviz.trace.blockers import Blocker
 from kvviz.trace.element_types import nbytes
@@ -75,7 +73,8 @@ class Fix:
             raise KvvizError(
                 "a trace that was loaded from a file cannot be run again; make it anew, then apply the fix"
             )
-        return self.trace.recipe.again(**arguments(self.trace, self.changes, self.picked))
+        recipe = self.trace.recipe
+        return recipe.again(**arguments(self.trace, self.changes, self.picked, recipe.options["policy"]))
 
 
 def fixer(trace: Any, step: int, blocker: Blocker) -> Fix | None:
@@ -139,25 +138,23 @@ def _fix(index: Index, step: int, position: int, changes: tuple[Change, ...], pi
 
 def _rules(trace: Any) -> Callable[[Index, int, int, int], tuple[Change, ...]]:
     """By whose rules a fix is found."""
-    policy = policy_of(trace)
-    if policy is None or (trace.recipe is None and policy.name != "ideal"):
-        raise Unfixable("a trace that was loaded does not know its rules")
-    if isinstance(getattr(policy.in_place, "__self__", None), Rules):
-        return under_rten
-    if policy.places_outputs:
-        # Whoever does not use this runtime does without its tables.
-        from kvviz.explain import under_onnxruntime as ort
+    found = _RULES.get(trace.policy.base)
+    if found is None:
+        raise Unfixable("its rules are not known here")
+    return found
 
-        if policy.in_place is ort.in_place:
-            return ort.under_onnxruntime
-    elif policy.in_place in (decide.ideal, decide.never):
-        return under_ideal if policy.in_place is decide.never else as_refused
-    raise Unfixable("its rules are not known here")
+
+_RULES: dict[str, Callable[[Index, int, int, int], tuple[Change, ...]]] = {
+    "ideal": as_refused,
+    "never": under_ideal,
+    "rten": under_rten,
+    "onnxruntime": under_onnxruntime,
+}
 
 
 def _stays(trace: Any, changes: tuple[Change, ...]) -> str:
     """What an earlier ``kv_capacity`` means where caches are moved when they are full: fewer moves."""
-    capacity = None if trace.recipe is None else trace.recipe.options.get("kv_capacity")
+    capacity = trace.options.kv_capacity
     if capacity is None or not any(isinstance(change, GrowAfter) for change in changes):
         return ""
     return f" kv_capacity={capacity} stays: a larger block then has at least so many rows, and is moved less often."
@@ -190,10 +187,9 @@ def is_repeatable(index: Index, step: int) -> bool:
 
 
 def _is_alike(index: Index) -> bool:
-    """Whether the inputs of another run lie as those of this one did; of a loaded trace the caller knows."""
-    recipe = index.trace.recipe
-    kept = None if recipe is None else recipe.kept()
-    return kept is None or bool(kept.alike)
+    """Whether the inputs of another run lie as those of this one did."""
+    given = index.trace.options.given
+    return given is None or given.alike
 
 
 def _is_over(index: Index, step: int) -> bool:

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from kvviz.engine import decide
 from kvviz.engine.plan import needed
 from kvviz.engine.policy import Schedule, model_order
 from kvviz.explain.changes import Reorder, asked
@@ -20,7 +19,6 @@ from kvviz.explain.fix_wording import KINDS, code_of, label_of
 from kvviz.explain.fixes import Fix, is_repeatable
 from kvviz.explain.kept_runs import keeps_all
 from kvviz.explain.peak_effect import live_curve
-from kvviz.explain.policy_of import policy_of
 from kvviz.explain.units import size
 from kvviz.graph.model import Node
 from kvviz.runtimes.schedules import LeastLive, Picks, depth_first, key_of, least_live
@@ -57,8 +55,8 @@ def lower_peak(index: Index) -> OtherOrder | None:
 
     Only where memory safety alone decides (``ideal``, ``never``): elsewhere the order changes the rules' decisions.
     """
-    trace, policy = index.trace, policy_of(index.trace)
-    if policy is None or policy.in_place not in (decide.ideal, decide.never) or policy.places_outputs:
+    trace = index.trace
+    if trace.policy.base not in ("ideal", "never"):
         return None
     if not index.rows or not keeps_all(trace) or not is_repeatable(index, len(index.rows) - 1):
         return None

@@ -1,18 +1,23 @@
-"""The plans that a trace was run by, made again from what the log tells of them: fixes ask its policy."""
+"""The plans that a trace was run by, made again from the order that the log tells: fixes ask its policy."""
 
 from __future__ import annotations
 
 from kvviz.engine.plan import Plan, PlannedNode
-from kvviz.engine.planning import plan_for
-from kvviz.explain.policy_of import rules_of
+from kvviz.runtimes.policy_data import policy_of
 from kvviz.trace.events import Op
 from kvviz.trace.value_index import Index
 
 
 def plan_of(index: Index, frame: int) -> Plan:
-    """The plan of a frame; the very object that ran, while its graph lives."""
+    """The plan of a frame, as the policy of its trace, which is known, prepares it."""
     program = index.frames[frame].program
-    return plan_for(program.graph, program.outputs, rules_of(index.trace))
+    plans: dict[int, Plan] = index.notes.setdefault("plans", {})
+    if id(program) not in plans:
+        plan = plans[id(program)] = Plan(program.graph, program.outputs, [op.node for op in program.order])
+        policy = policy_of(index.trace)
+        if policy is not None and policy.prepare is not None:
+            policy.prepare(plan)
+    return plans[id(program)]
 
 
 def planned_of(index: Index, op: Op) -> PlannedNode:

@@ -9,15 +9,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from kvviz.engine.plan import needed
-from kvviz.engine.policy import Schedule, model_order
+from kvviz.engine.policy import Schedule
+from kvviz.errors import KvvizError
 from kvviz.explain.changes import Change, Drop, Swap, arguments, asked
 from kvviz.explain.fix_wording import graph_at
 from kvviz.explain.plans import planned_of
-from kvviz.explain.policy_of import rules_of
 from kvviz.explain.row_major import is_row_major
 from kvviz.explain.sole_use import Unfixable
 from kvviz.graph.model import Graph, Node
-from kvviz.runtimes.rten.dispatch_rule import Rules
+from kvviz.runtimes.policy_data import policy_of
 from kvviz.runtimes.schedules import key_of
 from kvviz.trace.value_index import Index
 
@@ -36,14 +36,14 @@ def check_order(index: Index, step: int, position: int, changes: Sequence[Change
     """
     trace = index.trace
     # The model's own order does not depend on what is asked for.
-    stays = Swap if rules_of(trace).schedule is model_order and not picked else (Drop, Swap)
+    stays = Swap if trace.policy.schedule == ("model",) and not picked else (Drop, Swap)
     if not any(isinstance(change, stays) for change in changes):
         return
-    if trace.recipe is None:
-        raise Unfixable("the order cannot be told beforehand")
-    told = arguments(trace, changes, picked)
+    policy = policy_of(trace)
+    assert policy is not None
+    told = arguments(trace, changes, picked, policy)
     graph: Graph = told.get("graph", trace.graph)
-    schedule: Schedule = told.get("policy", rules_of(trace)).schedule
+    schedule: Schedule = told.get("policy", policy).schedule
     key_of(graph)
     row = index.rows[step]
     path = index.path(row.frame)
@@ -54,13 +54,15 @@ def check_order(index: Index, step: int, position: int, changes: Sequence[Change
     for frame, node in zip(path, nodes):
         inside = graph_at(graph, key_of(index.frames[frame].program.graph))
         outputs = tuple(told.get("outputs", asked(trace))) if frame == path[0] else index.outputs(frame)
-        order = schedule(inside, needed(inside, outputs), outputs)
+        try:
+            order = schedule(inside, needed(inside, outputs), outputs)
+        except KvvizError:
+            raise Unfixable("the order cannot be told beforehand") from None
         moved = moved or [n.index for n in order] != [op.node.index for op in index.frames[frame].program.order]
         names = [name for at, name in members if at == frame and _was_there(index, at, name, node)]
         if not _is_last(inside, [n.index for n in order], node, names, outputs):
             raise Unfixable("another op would read it later")
-    rules = getattr(rules_of(trace).in_place, "__self__", None)
-    plans = trace.policy.places_outputs and not isinstance(rules, Rules)
+    plans = trace.policy.base == "onnxruntime"
     # What has planned all memory beforehand never leaves gaps.
     if moved and not plans and not _is_always_row_major(index, row.frame, row.op.node.inputs[position]):
         raise Unfixable("it may be laid out in another way")

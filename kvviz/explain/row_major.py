@@ -69,16 +69,14 @@ def is_row_major(index: Index, frame: int, name: str, in_order: bool = False) ->
 
 def _is_bound_packed(index: Index, frame: int, name: str, place: Place, in_order: bool) -> bool:
     if place.bound == "weight":
-        graph = index.frames[frame].program.graph
-        return name in graph.weights and bool(graph.weights[name].flags.c_contiguous)
+        return name in index.frames[frame].program.graph.weights
     if place.bound in ("borrowed", "donated"):
-        recipe = index.trace.recipe
-        kept = None if recipe is None or index.frames[frame].run else recipe.kept()
+        given = index.trace.options.given
         # A carried cache of a later run is told by the run that made it.
-        if kept is None or name not in kept.values:
+        if given is None or index.frames[frame].run or name not in given.names:
             return False
-        spot = kept.spots.get(name)
-        return spot is None or _are_packed(spot.strides, place, in_order)
+        layout = given.layouts.get(name)
+        return layout is None or _are_packed(layout.strides, place, in_order)
     outer = index.outer(frame, name)
     if outer is None:
         # An iteration number, or a slice of what a Scan reads.

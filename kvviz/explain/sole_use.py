@@ -14,6 +14,7 @@ from kvviz.engine.plan import needed
 from kvviz.explain.changes import ByValue, Change, Donate, Drop, RunFirst
 from kvviz.graph.model import Node
 from kvviz.runtimes.schedules import key_of
+from kvviz.trace.run_options import RunOptions
 from kvviz.trace.value_index import Index, head_and_carried
 
 
@@ -171,7 +172,7 @@ class Clearing:
         if self.index.frames[frame].parent is not None:
             self._fail("a body hands it out")
         trace = self.index.trace
-        if trace.tokens or len(trace.runs) > 1 or (trace.recipe is not None and trace.recipe.kind != "run"):
+        if len(trace.runs) > 1 or trace.options.kind != "run":
             self._fail("the next run needs it")
         self.dropped[Drop(name)] = None
 
@@ -268,26 +269,22 @@ class Clearing:
     def _ask_the_caller(self, storage: int) -> None:
         """An input that was lent must be donated, with all others in the same memory."""
         main = self.path[0]
-        recipe = self.index.trace.recipe
-        kept = None if recipe is None else recipe.kept()
+        options = self.index.trace.options
         for name, bound, _, how, *_ in self.index.frames[main].bindings:
             if bound == storage and how == "borrowed":
-                if name in recipe.lent if recipe is not None else self.index.trace.tokens:
+                if name in options.lent:
                     self._fail("the caller needs it again")
-                if kept is not None and name in kept.spots and kept.spots[name].repeats:
+                if name in options.layouts and options.layouts[name].repeats:
                     self._fail("elements of its array share memory, so it cannot be donated")
                 self.changes[Donate(name)] = None
-        self._refuse_lent_memory(storage, kept)
+        self._refuse_lent_memory(storage, options)
 
-    def _refuse_lent_memory(self, storage: int, kept: Any) -> None:
+    def _refuse_lent_memory(self, storage: int, options: RunOptions) -> None:
         """What no op reads is no value of the run, but its memory is still the caller's."""
-        recipe = self.index.trace.recipe
-        if kept is None:
-            return
-        bindings = self.index.frames[self.path[0]].bindings
-        blocks = {kept.spots[name].block for name, bound, *_ in bindings if bound == storage and name in kept.spots}
-        unread = kept.spots.keys() - {name for name, *_ in bindings} - set(recipe.options.get("donate", ()))
-        if any(kept.spots[name].block in blocks for name in unread):
+        bindings, layouts = self.index.frames[self.path[0]].bindings, options.layouts
+        blocks = {layouts[name].block for name, bound, *_ in bindings if bound == storage and name in layouts}
+        unread = layouts.keys() - {name for name, *_ in bindings} - set(options.donate)
+        if any(layouts[name].block in blocks for name in unread):
             self._fail("an input that no op reads lies in the same memory")
 
     def _fail(self, why: str) -> Any:
@@ -296,8 +293,7 @@ class Clearing:
 
 def _may_have_room(index: Index) -> bool:
     """Whether any block that this trace was given may have room to grow."""
-    recipe = index.trace.recipe
-    if recipe is None or recipe.options.get("kv_capacity") is not None or recipe.options.get("growth") == "after":
+    options = index.trace.options
+    if options.given is None or options.kv_capacity is not None or options.growth == "after":
         return True
-    kept = recipe.kept()
-    return kept is None or any(kept.room(name) is not None for name in kept.spots)
+    return any(layout.room is not None for layout in options.layouts.values())

@@ -15,7 +15,6 @@ from kvviz.engine import decide
 from kvviz.explain.append_room import make_room
 from kvviz.explain.changes import Change, UsePolicy
 from kvviz.explain.plans import planned_of
-from kvviz.explain.policy_of import rules_of
 from kvviz.explain.row_major import is_row_major, is_spread
 from kvviz.explain.sole_use import Clearing, Unfixable, handed_over
 from kvviz.trace import blockers as b
@@ -34,7 +33,7 @@ def as_refused(index: Index, step: int, position: int, mask: int) -> tuple[Chang
     if is_spread(index, row.frame, row.op.node.inputs[position]):
         # Of what the caller lent that is not among the reasons.
         raise Unfixable("an Expand made it")
-    lends = rules_of(index.trace).captures is decide.by_reference
+    lends = index.trace.policy.captures == "never"
     return tuple(Clearing(index, step, position, partial(handed_over, lends=lends)).changes)
 
 

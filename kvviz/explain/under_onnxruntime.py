@@ -13,16 +13,16 @@ from kvviz.engine.plan import Plan, needed
 from kvviz.explain.changes import Change, Donate, FixDims, arguments, asked
 from kvviz.explain.fix_wording import graph_at
 from kvviz.explain.kept_runs import keeps_all
-from kvviz.explain.policy_of import rules_of
 from kvviz.explain.sole_use import Clearing, Unfixable
+from kvviz.graph.fixed_dimensions import Dims
 from kvviz.graph.model import Graph
 from kvviz.runtimes.ort import refusal
 from kvviz.runtimes.ort.known_types import known
-from kvviz.runtimes.ort.ort_policy import in_place
+from kvviz.runtimes.ort.told_types import take_types
+from kvviz.runtimes.policy_data import policy_of
 from kvviz.trace import blockers as b
+from kvviz.trace.type_facts import free_dims
 from kvviz.trace.value_index import Index
-
-__all__ = ["in_place", "under_onnxruntime"]
 
 _NOT_KNOWN = refusal.UNKNOWN | refusal.NAMES
 _CLEARED = b.NOT_LAST_USE | b.REQUESTED_OUTPUT | b.BORROWED_INPUT | b.ALIASED
@@ -43,8 +43,12 @@ def under_onnxruntime(index: Index, step: int, position: int, mask: int) -> tupl
     Unfixable
         If no change would do.
     """
-    if mask & ~(_CLEARED | _NOT_KNOWN) or index.trace.recipe is None:
+    if mask & ~(_CLEARED | _NOT_KNOWN):
         raise Unfixable("no change of the run would do")
+    facts = index.trace.type_facts
+    if facts is not None and "types" not in index.notes:
+        take_types(index.trace.graph, facts)
+        index.notes["types"] = True
     changes = tuple(Clearing(index, step, position, lambda *_: "").changes)
     if mask & _NOT_KNOWN:
         changes = (FixDims(_free_dims(index)), *changes)
@@ -53,20 +57,11 @@ def under_onnxruntime(index: Index, step: int, position: int, mask: int) -> tupl
     return changes
 
 
-def _free_dims(index: Index) -> tuple[tuple[str, int, int], ...]:
-    """Dimensions of the model's inputs without a number, with the length that they had in every run."""
-    trace = index.trace
+def _free_dims(index: Index) -> Dims:
+    """What is to be fixed: of a trace some of whose runs have no steps it is not known."""
     if "free dims" not in index.notes:
-        given = [{bound.name: bound.shape for bound in index.frames[main].bindings} for main in index.mains.values()]
-        found = []
-        for value in trace.graph.inputs if keeps_all(trace) else ():
-            shapes = {shapes.get(value.name) for shapes in given}
-            for axis, dim in enumerate(value.shape or ()):
-                lengths = {None if shape is None else shape[axis] for shape in shapes}
-                if not isinstance(dim, int) and len(lengths) == 1 and None not in lengths:
-                    found.append((value.name, axis, lengths.pop()))
-        index.notes["free dims"] = tuple(found)
-    dims: tuple[tuple[str, int, int], ...] = index.notes["free dims"]
+        index.notes["free dims"] = free_dims(index.trace) if keeps_all(index.trace) else ()
+    dims: Dims = index.notes["free dims"]
     if not dims:
         raise Unfixable("no dimension is free, or none has the same length in every run")
     return dims
@@ -87,8 +82,10 @@ def _is_planned_in_place(index: Index, step: int, position: int, changes: tuple[
 def _planned(index: Index, frame: int, changes: tuple[Change, ...]) -> dict[int, Any]:
     """What onnxruntime would note of the nodes of a frame's graph after the changes, by their indices."""
     trace = index.trace
-    told = arguments(trace, changes)
-    policy = told.get("policy", rules_of(trace))
+    policy = policy_of(trace)
+    assert policy is not None
+    told = arguments(trace, changes, False, policy)
+    policy = told.get("policy", policy)
     main = tuple(told.get("outputs", asked(trace)))
     graph: Graph = index.frames[frame].program.graph
     if "graph" in told:

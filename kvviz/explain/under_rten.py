@@ -13,9 +13,9 @@ import numpy as np
 from kvviz.explain.append_room import make_room
 from kvviz.explain.changes import Change, Donate, Swap
 from kvviz.explain.plans import plan_of, planned_of
-from kvviz.explain.policy_of import rules_of
 from kvviz.explain.row_major import is_row_major
 from kvviz.explain.sole_use import Clearing, Unfixable
+from kvviz.runtimes.policy_data import policy_of
 from kvviz.runtimes.rten.dispatch_rule import NOT_TRIED
 from kvviz.runtimes.schedules import key_of
 from kvviz.trace import blockers as b
@@ -62,11 +62,10 @@ def under_rten(index: Index, step: int, position: int, mask: int) -> tuple[Chang
 def _for_one_operand(index: Index, step: int, position: int) -> tuple[Change, ...]:
     """A commutative op tries the operand with the most elements, of equal ones the last."""
     row = index.rows[step]
-    policy: Any = rules_of(index.trace)
     changes = _free(index, step, position)
     if not _holds_output(index, step, position):
         raise Unfixable("its buffer could not hold the output")
-    if "one_operand" not in policy.in_place.__self__.quirks:
+    if "one_operand" not in index.trace.policy.options:
         return changes
     donated = {change.input for change in changes if isinstance(change, Donate)}
     scores = {i: _elements(index, step, i, donated) for i, _ in planned_of(index, row).notes.candidates}
@@ -139,7 +138,7 @@ def _holds_output(index: Index, step: int, position: int) -> bool:
     ):
         return False
     outs = tuple(None if out is None else np.empty(out.shape or (), out.dtype) for out in row.outs)
-    policy: Any = rules_of(index.trace)
+    policy: Any = policy_of(index.trace)
     homes = policy.homes(None, None, planned, args, outs, (position,))
     return homes[0].how in (VIEW, IN_PLACE)
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from kvviz.engine.plan import check_outputs, needed
 from kvviz.engine.policy import Policy, Schedule, model_order
 from kvviz.errors import KvvizError
-from kvviz.graph.model import Graph
+from kvviz.graph.model import Graph, Node
 from kvviz.runtimes.named_policies import find_policy
 from kvviz.runtimes.ort.ort_order import schedule as onnxruntime_order
 from kvviz.runtimes.rten.rten_planner import rten
@@ -33,6 +34,17 @@ _LABELS = {
     "Picks": "the picked order",
     "Before": "a changed order",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class OwnOrder:
+    """A schedule that the caller wrote: a trace has only its name, so it cannot be asked for another order."""
+
+    name: str
+
+    def __call__(self, graph: Graph, nodes: Sequence[Node], outputs: Sequence[str]) -> Sequence[Node]:
+        """Raise KvvizError."""
+        raise KvvizError(f"{self.name} is a schedule of the caller's own")
 
 
 def named(name: str) -> Schedule:
@@ -63,6 +75,8 @@ def find_rewrite(given: str | Policy | Schedule) -> Callable[[Graph, Sequence[st
 
 def label(schedule: Any) -> str:
     """A schedule in a few words: ``rten's order``."""
+    if isinstance(schedule, OwnOrder):
+        return schedule.name
     if getattr(schedule, "__module__", "").startswith("kvviz.runtimes.ort."):
         return "onnxruntime's order"
     name = getattr(schedule, "__name__", "") or type(schedule).__name__

@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from kvviz.trace.run_options import KINDS
+
 
 class Maybe:
     """A pattern, or None in its place."""
@@ -83,9 +85,40 @@ def moment(value: Any) -> bool:
     return type(value) in (int, float) and abs(value) < math.inf
 
 
+def schedule(value: Any) -> bool:
+    """An order as `kvviz.trace.policy_facts.PolicyFacts` has it."""
+    check(value, list)
+    name, *told = value
+    pattern = _SCHEDULES.get(name, ())
+    check(told, pattern)
+    return type(name) is str
+
+
+_KEY = [(count, str)]
+_SCHEDULES: dict[str, Any] = {
+    "own": (str,),
+    "picks": ([(_KEY, count)], str),
+    "before": (schedule, [(_KEY, count, count)]),
+    "least_live": ([(_KEY, [(str, str, count)])],),
+}
+POLICY = (str, str, str, [str], bool, bool, str, [str], str, schedule, str)
+LAYOUT = (str, count, count, count, [int], Maybe(([count], str, count)), bool)
+OPTIONS = (
+    *(KINDS.__contains__, [str], Maybe(count), Maybe(count), ("start", "after").__contains__),
+    *(str, bool, count, [str], Maybe(([str], [LAYOUT], bool))),
+)
 VALUE = (str, Maybe(str), Maybe([dim]), str)
 NODE = (str, str, str, [str], [str], count, [str], int, [str], [(str, count)], Maybe(count), plain)
-GRAPH = {"name": str, "inputs": [VALUE], "outputs": [VALUE], "weights": [str], "opsets": opsets, "nodes": [NODE]}
+GRAPH = {
+    "name": str,
+    "inputs": [VALUE],
+    "outputs": [VALUE],
+    "weights": [str],
+    "captures": [str],
+    "constants": [(str, str, [int])],
+    "opsets": opsets,
+    "nodes": [NODE],
+}
 RUN = (count, count, Maybe(int), str, count, count, count, count, count)
 ROWS = ([(count, count, int)], [(count, count)], Maybe([(count, count)]), count)
 CACHE_RUN = (count, count, count, count, int, count, count, count, count, count, count, [ROWS])
@@ -103,7 +136,9 @@ def check_header(header: Any) -> None:
         header,
         {
             "title": str,
-            "policy": (str, str, str, [str], bool, bool),
+            "policy": POLICY,
+            "options": OPTIONS,
+            "types": Maybe(([(str, count, count)], [(_KEY, [VALUE], [VALUE], [(count, [str])])])),
             "graphs": [GRAPH],
             "runs": [RUN],
             "caches": [CACHE],

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyFacts:
-    """A policy as a file tells it; `kvviz.Policy` has the same fields, and the rules themselves.
+    """A policy as data; `kvviz.runtimes.policy_data` makes it, and finds the policy again.
 
     Attributes
     ----------
@@ -18,6 +19,17 @@ class PolicyFacts:
         It says itself where each output lives.
     decides : bool
         It asked of each op whether it may run in place; a recording of another runtime tells what happened, not why.
+    base : str
+        The named policy whose in-place rule it has; empty where the rule is the caller's own.
+    options : tuple of str
+        Of the base: the quirks that rten keeps, ``"mem_reuse"`` of onnxruntime.
+    captures : str
+        The named policy whose capture rule it has; empty where it has the one of its base.
+    schedule : tuple
+        ``(name,)`` of a schedule that needs no more; ``("own", label)``: the caller's; ``("picks", picks, model)``;
+        ``("before", schedule, pairs)``; ``("least_live", sizes)``.
+    growth : str
+        As in `kvviz.Policy`.
     """
 
     name: str
@@ -26,3 +38,8 @@ class PolicyFacts:
     rules: tuple[str, ...] = ()
     places_outputs: bool = False
     decides: bool = True
+    base: str = ""
+    options: tuple[str, ...] = ()
+    captures: str = ""
+    schedule: tuple[Any, ...] = ("model",)
+    growth: str = "start"

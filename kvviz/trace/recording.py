@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from io import BytesIO
 from typing import Any, overload
 
@@ -17,8 +17,10 @@ from kvviz.trace.events import HOW, POOL, VIEW
 from kvviz.trace.log import Log
 from kvviz.trace.reasons import decision_of, offset_of
 from kvviz.trace.records import Cache, Live, Placed, Run, Step, StorageRecord, TraceFrame
+from kvviz.trace.run_options import RunOptions
 from kvviz.trace.trace_reader import load
 from kvviz.trace.trace_writer import save
+from kvviz.trace.type_facts import TypeFacts
 
 _HOST = Place("host", "", None)
 
@@ -29,8 +31,9 @@ class Trace:
     Attributes
     ----------
     graph : Graph
-    policy : Policy or PolicyFacts
-        The facts alone of a trace that was loaded.
+    policy : PolicyFacts
+    options : RunOptions
+        What the caller asked for.
     title : str
     steps : sequence of Step
     frames : list of TraceFrame
@@ -71,6 +74,10 @@ class Trace:
         self.live: Live | None = None
         self.replayer: Any = None
         self.recipe: Any = None
+        self.options = RunOptions()
+        # What a runtime plans by beside the graph: it is asked when a file is written, and a file tells it.
+        self.types_of: Callable[[Trace], TypeFacts] | None = None
+        self.type_facts: TypeFacts | None = None
         self.notes: dict[str, Any] = {}
         self._frames: list[TraceFrame] = []
         self._lives: tuple[Any, list[StorageRecord]] = (None, [])

@@ -27,6 +27,7 @@ def check_trace(trace: Any) -> None:
     _check_runs(trace)
     _check_growth(trace)
     _check_declared(trace)
+    _check_layouts(trace)
     known: list[set[str]] = []
     opened = 0
     for number, frame in enumerate(frames):
@@ -91,6 +92,19 @@ def _check_growth(trace: Any) -> None:
         grown[storage] += more
         _expect(storage < len(trace.log.storages), f"storage {storage}")
         _expect(grown[storage] <= trace.log.storages[storage].capacity, f"a storage that grew by {more} bytes")
+
+
+def _check_layouts(trace: Any) -> None:
+    """The caller's arrays have as many strides as axes, and lie in their blocks."""
+    bound = {bind.name: bind for bind in trace.log.frames[0].bindings}
+    for name, layout in trace.options.layouts.items():
+        bind = bound.get(name)
+        _expect(bind is None or bind.shape is None or len(bind.shape) == len(layout.strides), f"strides of {name!r}")
+        _expect(layout.offset <= layout.size, f"a place of {name!r}")
+        _expect(all(-LARGEST < stride < LARGEST for stride in layout.strides), f"strides of {name!r}")
+        if layout.reserved is not None:
+            shape, _, axis = layout.reserved
+            _expect(axis < len(shape) == len(layout.strides), f"the axis that {name!r} may grow on")
 
 
 def _check_place(

@@ -23,8 +23,10 @@ from kvviz.trace.policy_facts import PolicyFacts
 from kvviz.trace.program import OpNode, Program
 from kvviz.trace.records import Cache, CacheRun, Rows, Run
 from kvviz.trace.regions import Region
+from kvviz.trace.run_options import from_plain
 from kvviz.trace.trace_check import check_trace
 from kvviz.trace.trace_writer import FORMAT
+from kvviz.trace.type_facts import GraphTypes, TypeFacts
 
 
 def load(path: Any, make: Callable[..., Any]) -> Any:
@@ -71,9 +73,10 @@ def _rebuild(header: dict[str, Any], columns: dict[str, bytes], make: Callable[.
     forms = [_form(*form) for form in header["forms"]]
     unpack(log, columns, nodes, refusals, forms)
     log.peak, log.copied, log.written, log.allocated = header["totals"]
-    name, about, version, rules, places, decides = header["policy"]
-    policy = PolicyFacts(name, about, version, tuple(rules), places, decides)
+    policy = PolicyFacts(*_frozen(header["policy"]))
     trace = make(log.frames[0].program.graph, policy, log, header["title"])
+    trace.options = from_plain(header["options"])
+    trace.type_facts = None if header["types"] is None else _types(*header["types"])
     trace.runs = [Run(i, *values) for i, values in enumerate(header["runs"])]
     check([run.last for run in trace.runs], [below(len(log) + 1)])
     for name, past, present, protocol, axis, runs in header["caches"]:
@@ -96,6 +99,10 @@ def _tuples(lists: list[list[int]]) -> tuple[Any, ...]:
     return tuple(map(tuple, lists))
 
 
+def _frozen(value: Any) -> Any:
+    return tuple(map(_frozen, value)) if isinstance(value, list) else value
+
+
 def _graph(saved: dict[str, Any], inner: list[Graph]) -> Graph:
     nodes = []
     for name, op, domain, inputs, outputs, index, captures, opset, scope, subgraphs, function, kept in saved["nodes"]:
@@ -105,9 +112,19 @@ def _graph(saved: dict[str, Any], inner: list[Graph]) -> Graph:
         attributes = {key: tuple(value) if isinstance(value, list) else value for key, value in kept.items()}
         nodes.append(Node(name, op, domain, inputs, outputs, index, attributes, bodies, captures, opset, body, scope))
     ends = [tuple(_value(*value) for value in saved[key]) for key in ("inputs", "outputs")]
-    # Of the weights only the names were kept.
+    # Of most weights only the names were kept.
     weights = {name: np.empty(0) for name in saved["weights"]}
-    return Graph(saved["name"], ends[0], ends[1], tuple(nodes), weights, opsets=saved["opsets"])
+    weights.update({name: np.array(values, _dtype(dtype, ())) for name, dtype, values in saved["constants"]})
+    told = {"opsets": saved["opsets"], "captures": tuple(saved["captures"])}
+    return Graph(saved["name"], ends[0], ends[1], tuple(nodes), weights, **told)
+
+
+def _types(dims: Any, graphs: Any) -> TypeFacts:
+    told = []
+    for path, *types, nodes in graphs:
+        known, fixed = (tuple(_value(*value) for value in values) for values in types)
+        told.append(GraphTypes(_frozen(path), known, fixed, _frozen(nodes)))
+    return TypeFacts(_frozen(dims), tuple(told))
 
 
 def _value(name: str, dtype: str | None, shape: list[Any] | None, kind: str) -> Value:

@@ -14,8 +14,10 @@ from kvviz.graph.model import Graph, Node, Value
 from kvviz.trace.log_columns import pack
 from kvviz.trace.packed_file import write_packed
 from kvviz.trace.program import OpNode, Program
+from kvviz.trace.run_options import to_plain
+from kvviz.trace.type_facts import TypeFacts
 
-FORMAT = 6
+FORMAT = 7
 # Elements of the longest attribute that is kept: what says how an op works, and no weights.
 _LONGEST = 64
 
@@ -37,10 +39,9 @@ def save(trace: Any, path: Any) -> None:
     header = {
         "format": FORMAT,
         "title": trace.title,
-        "policy": [
-            *(trace.policy.name, trace.policy.about, trace.policy.version),
-            *(list(trace.policy.rules), trace.policy.places_outputs, trace.policy.decides),
-        ],
+        "policy": [getattr(trace.policy, field.name) for field in fields(trace.policy)],
+        "options": to_plain(trace.options),
+        "types": _types(trace.type_facts if trace.types_of is None else trace.types_of(trace)),
         "graphs": described,
         "programs": [_program(program, graphs, numbers) for program in programs],
         "nodes": [_op_node(op, programs[program], program) for op, program in nodes.values()],
@@ -87,12 +88,30 @@ def _add_graph(graph: Graph, numbers: dict[int, int], described: list[dict[str, 
             "inputs": [_value(value) for value in graph.inputs],
             "outputs": [_value(value) for value in graph.outputs],
             "weights": list(graph.weights),
+            "constants": _constants(graph),
+            "captures": graph.captures,
             "opsets": dict(graph.opsets),
             "nodes": nodes,
         }
     )
     numbers[id(graph)] = len(described) - 1
     return len(described) - 1
+
+
+def _types(facts: TypeFacts | None) -> list[Any] | None:
+    if facts is None:
+        return None
+    graphs = [
+        [g.path, *([_value(v) for v in values] for values in (g.types, g.fixed)), g.written] for g in facts.graphs
+    ]
+    return [facts.dims, graphs]
+
+
+def _constants(graph: Graph) -> list[Any]:
+    """The weights that say how an op works, as attributes do elsewhere: the steps of a Slice."""
+    names = {node.inputs[4]: None for node in graph.nodes if node.op_type == "Slice" and len(node.inputs) > 4}
+    steps = [(name, graph.weights[name]) for name in names if name in graph.weights]
+    return [[name, str(value.dtype), value.ravel().tolist()] for name, value in steps if value.size <= _LONGEST]
 
 
 def _node(node: Node, numbers: dict[int, int], described: list[dict[str, Any]]) -> list[Any]:

@@ -51,6 +51,7 @@ def read_in_every_way(trace: Any) -> None:
         assert step.index >= 0
         _ = step.inputs, step.outputs, step.decision, step.freed, step.frame, step.node, step.op_type, step.foreign
         _ = [(out.name, out.nbytes, out.shape, out.strides) for out in step.outs]
+        _ = [blocker.fix for blocker in step.decision.blockers]
     assert all(storage.capacity >= 0 and storage.name is not None for storage in trace.storages)
     _ = [(frame.path, frame.bindings) for frame in trace.frames], [cache.runs for cache in trace.caches]
     report = explain(trace)

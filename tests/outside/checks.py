@@ -139,7 +139,7 @@ def _policy(
     wrong += books.problems(trace)
     wrong += readers.report(trace, r, 2)
     wrong += readers.hazard_pairs(trace, layout)
-    wrong += readers.file(trace)
+    wrong += readers.file(trace, html)
     if policy in ("ideal", "rten"):
         known = {n: v for n, v in first.items() if n in one.values and isinstance(v, np.ndarray)}
         if known:

@@ -15,6 +15,7 @@ from kvviz.graph.model import Graph, Node, Value
 from kvviz.graph.shapes import Rules, infer
 from kvviz.runtimes.ort import contrib_shapes
 from kvviz.runtimes.ort.shape_values import propagate
+from kvviz.runtimes.schedules.graph_keys import GraphKey, graphs_of
 
 RULES = Rules(contrib_shapes.RULES, propagate)
 
@@ -48,6 +49,22 @@ def known(graph: Graph) -> Known:
 def adopt(graph: Graph, original: Graph) -> None:
     """Let what is known of a graph hold for one that was made from it: the same values, made by changed nodes."""
     _KNOWN[graph] = replace(known(original), written=original.by_index)
+
+
+def own_types(graph: Graph) -> Mapping[str, Value]:
+    """Types of the values of a graph that is known, without those that it captures."""
+    types = known(graph).types
+    return types.maps[0] if isinstance(types, ChainMap) else types
+
+
+def keep(
+    graph: Graph, types: Mapping[GraphKey, dict[str, Value]], written: Mapping[GraphKey, Mapping[int, Node]]
+) -> None:
+    """Let these be the types of a main graph and of its bodies, and these the nodes that were changed."""
+    inner = dict(graphs_of(graph))
+    _keep(graph, "", {}, {inner[path]: of for path, of in types.items() if path in inner})
+    for path, nodes in written.items():
+        _KNOWN[inner[path]] = replace(_KNOWN[inner[path]], written=nodes)
 
 
 def _keep(graph: Graph, inside: str, outer: Mapping[str, Value], inferred: Mapping[Graph, Mapping[str, Value]]) -> None:

@@ -26,6 +26,7 @@ from kvviz.runtimes.ort.ort_order import schedule, schedule_without_reuse
 from kvviz.runtimes.ort.planned_buffers import homes, remember
 from kvviz.runtimes.ort.planned_nodes import Notes, take_notes
 from kvviz.runtimes.ort.rewiring import rewired
+from kvviz.runtimes.ort.told_types import types_of
 from kvviz.trace import blockers as b
 
 VERSION = "1.31.1"
@@ -103,6 +104,7 @@ def _made(mem_reuse: bool) -> Policy:
         homes=homes,
         copies_state=True,
         rules=refusal.RULES,
+        types_of=types_of,
         variants=variant,
     )
 

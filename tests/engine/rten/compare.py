@@ -103,7 +103,7 @@ def _uses(trace: Trace, frame: TraceFrame | None, counts: Record) -> Iterator[Fa
     if frame is None:
         return
     program = trace.log.frames[frame.id].program
-    plan = plan_for(program.graph, program.outputs, trace.policy)
+    plan = plan_for(program.graph, program.outputs, trace.replayer.policy)
     for name, count in counts["rc"].items():
         uses = plan.uses[plan.slots[name]] if name in plan.slots else KEEP
         if uses < KEEP >> 1:

@@ -1,0 +1,130 @@
+"""A policy as data, for a trace, and the policy that such data describes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from types import MethodType
+from typing import Any
+
+from kvviz.engine.policy import Policy, Schedule, ideal, never
+from kvviz.runtimes.named_policies import NAMED
+from kvviz.runtimes.named_schedules import OwnOrder, label
+from kvviz.runtimes.ort.ort_order import schedule as ort_order
+from kvviz.runtimes.ort.ort_order import schedule_without_reuse
+from kvviz.runtimes.ort.ort_policy import onnxruntime
+from kvviz.runtimes.rten.dispatch_rule import Rules
+from kvviz.runtimes.rten.mended_planner import look_ahead
+from kvviz.runtimes.rten.quirks import QUIRKS
+from kvviz.runtimes.rten.rten_planner import rten as rten_order
+from kvviz.runtimes.rten.rten_policy import rten
+from kvviz.runtimes.schedules import Before, LeastLive, Picks, depth_first
+from kvviz.trace.policy_facts import PolicyFacts
+
+_SCHEDULES: dict[str, Schedule] = {
+    "model": ideal.schedule,
+    "rten": rten_order,
+    "look_ahead": look_ahead,
+    "onnxruntime": ort_order,
+    "onnxruntime without reuse": schedule_without_reuse,
+    "depth_first": depth_first,
+}
+# What decides in a policy; the others are its name, and what follows from it while it runs.
+_DECIDES = ("in_place", "rewrite", "prepare", "homes", "copies_state", "rules")
+
+
+def facts_of(policy: Policy) -> PolicyFacts:
+    """A policy as data."""
+    base, options = next(((n, o) for n, o, known in _candidates(policy) if _decides_as(policy, known)), ("", ()))
+    captures = ""
+    if base and policy.captures != _based(base, options).captures:
+        # A rule of the caller's own for captures makes all of it one.
+        captures = next((name for name, known in NAMED.items() if known.captures == policy.captures), "")
+        base, options = (base, options) if captures else ("", ())
+    return PolicyFacts(
+        policy.name,
+        policy.about,
+        policy.version,
+        policy.rules,
+        policy.places_outputs,
+        base=base,
+        options=options,
+        captures=captures,
+        schedule=_schedule_data(policy.schedule),
+        growth=policy.growth,
+    )
+
+
+def policy_of(trace: Any) -> Policy | None:
+    """The policy that a trace was run by, or None if its rules are not known here."""
+    if "policy" not in trace.notes:
+        trace.notes["policy"] = _policy(trace.policy)
+    found: Policy | None = trace.notes["policy"]
+    return found
+
+
+def schedule_of(facts: PolicyFacts) -> Schedule:
+    """The order that a trace was planned in; an `OwnOrder` where it is not known here."""
+    return _schedule(facts.schedule)
+
+
+def _candidates(policy: Policy) -> list[tuple[str, tuple[str, ...], Policy]]:
+    rule = policy.in_place
+    if isinstance(rule, MethodType) and isinstance(rule.__self__, Rules):
+        quirks = rule.__self__.quirks
+        return [("rten", tuple(name for name in QUIRKS if name in quirks), rten(quirks=quirks))]
+    return [
+        ("ideal", (), ideal),
+        ("never", (), never),
+        ("onnxruntime", ("mem_reuse",), onnxruntime),
+        ("onnxruntime", (), onnxruntime(mem_reuse=False)),
+    ]
+
+
+def _decides_as(policy: Policy, other: Policy) -> bool:
+    return all(getattr(policy, name) == getattr(other, name) for name in _DECIDES)
+
+
+def _based(base: str, options: tuple[str, ...]) -> Policy:
+    if base == "rten":
+        return rten(quirks=options)
+    return onnxruntime(mem_reuse="mem_reuse" in options) if base == "onnxruntime" else NAMED[base]
+
+
+def _policy(facts: PolicyFacts) -> Policy | None:
+    if facts.base not in NAMED or (facts.base == "rten" and not QUIRKS.keys() >= set(facts.options)):
+        return None
+    policy = _based(facts.base, facts.options)
+    told: dict[str, Any] = {name: getattr(facts, name) for name in ("name", "about", "version", "growth")}
+    if facts.captures in NAMED:
+        told["captures"] = NAMED[facts.captures].captures
+    if facts.schedule != _schedule_data(policy.schedule):
+        told["schedule"] = schedule_of(facts)
+    return replace(policy, **told)
+
+
+_ATTRIBUTES: dict[type, tuple[str, Callable[[Any], tuple[Any, ...]]]] = {
+    Picks: ("picks", lambda s: (s.picks, s.model)),
+    Before: ("before", lambda s: (_schedule_data(s.base), s.pairs)),
+    LeastLive: ("least_live", lambda s: (s.sizes,)),
+    OwnOrder: ("own", lambda s: (s.name,)),
+}
+
+
+def _schedule_data(schedule: Any) -> tuple[Any, ...]:
+    for name, known in _SCHEDULES.items():
+        if schedule is known:
+            return (name,)
+    name, attributes = _ATTRIBUTES.get(type(schedule), ("own", lambda s: (label(s),)))
+    return (name, *attributes(schedule))
+
+
+def _schedule(data: tuple[Any, ...]) -> Schedule:
+    name, *told = data
+    if name == "picks":
+        return Picks(*told)
+    if name == "before":
+        return Before(_schedule(told[0]), told[1])
+    if name == "least_live":
+        return LeastLive(*told)
+    return _SCHEDULES[name] if name in _SCHEDULES else OwnOrder(*told)

@@ -1,0 +1,141 @@
+"""What a caller asked for when a trace was made, and how the arrays that it gave lay in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+KINDS = ("run", "decode", "stream")
+
+
+@dataclass(frozen=True, slots=True)
+class InputLayout:
+    """Where an array lay in its block.
+
+    Attributes
+    ----------
+    block : int
+        Arrays of one block have the same number.
+    size : int
+        Bytes of the block.
+    offset : int
+        Bytes from its start.
+    strides : tuple of int
+    reserved : tuple of (shape, dtype, axis) or None
+        For a block that `kvviz.reserve` made.
+    repeats : bool
+        Elements of the array share memory, so that it cannot be donated.
+    """
+
+    block: int
+    size: int
+    offset: int
+    strides: tuple[int, ...]
+    reserved: tuple[tuple[int, ...], np.dtype, int] | None = None
+    repeats: bool = False
+
+    @property
+    def room(self) -> tuple[int, int] | None:
+        """(axis, rows) of the block that the array may grow in; None where `kvviz.reserve` did not make it."""
+        if self.reserved is None:
+            return None
+        shape, _, axis = self.reserved
+        return axis, shape[axis]
+
+
+@dataclass(frozen=True, slots=True)
+class GivenInputs:
+    """The inputs of the first run, those included that no op reads.
+
+    Attributes
+    ----------
+    names : frozenset of str
+    layouts : mapping of str to InputLayout
+        Of those that did not fill a plain block alone.
+    alike : bool
+        Fresh arrays lie as the given ones did. Else another run may make a view where this one had to copy.
+    """
+
+    names: frozenset[str]
+    layouts: Mapping[str, InputLayout]
+    alike: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """How a trace was asked for; see `kvviz.run`, `kvviz.decode` and `kvviz.stream`.
+
+    Attributes
+    ----------
+    kind : str
+        ``"run"``, ``"decode"`` or ``"stream"``.
+    donate : tuple of str
+    max_new_tokens, kv_capacity : int or None
+    growth, cache : str
+        Of a decode.
+    tokenizer : bool
+        Whether there was one.
+    rows : int
+        In a decode: rows that a cache holds at its end.
+    lent : frozenset of str
+        Inputs that later runs are fed again, so that none may overwrite them.
+    given : GivenInputs or None
+        None where every run is given other arrays.
+    """
+
+    kind: str = "run"
+    donate: tuple[str, ...] = ()
+    max_new_tokens: int | None = None
+    kv_capacity: int | None = None
+    growth: str = "start"
+    cache: str = "growing"
+    tokenizer: bool = False
+    rows: int = 0
+    lent: frozenset[str] = field(default_factory=frozenset)
+    given: GivenInputs | None = None
+
+    @property
+    def layouts(self) -> Mapping[str, InputLayout]:
+        """Layouts of the given inputs, as far as they are told."""
+        return {} if self.given is None else self.given.layouts
+
+
+def to_plain(options: RunOptions) -> list[Any]:
+    """Lists for a file; see `from_plain`."""
+    given, told = options.given, None
+    if given is not None:
+        spots = [[name, *_layout(spot)] for name, spot in given.layouts.items()]
+        told = [sorted(given.names), spots, given.alike]
+    return [
+        *(options.kind, options.donate, options.max_new_tokens, options.kv_capacity, options.growth, options.cache),
+        *(options.tokenizer, options.rows, sorted(options.lent), told),
+    ]
+
+
+def from_plain(saved: list[Any]) -> RunOptions:
+    """Options from the lists of a file that were checked."""
+    kind, donate, new, capacity, growth, cache, tokenizer, rows, lent, told = saved
+    given = None
+    if told is not None:
+        names, spots, alike = told
+        given = GivenInputs(frozenset(names), {name: _read_layout(*spot) for name, *spot in spots}, alike)
+    lent = frozenset(lent)
+    return RunOptions(kind, tuple(donate), new, capacity, growth, cache, tokenizer, rows, lent, given)
+
+
+def _layout(spot: InputLayout) -> list[Any]:
+    reserved = None
+    if spot.reserved is not None:
+        shape, dtype, axis = spot.reserved
+        reserved = [shape, str(dtype), axis]
+    return [spot.block, spot.size, spot.offset, spot.strides, reserved, spot.repeats]
+
+
+def _read_layout(block: int, size: int, offset: int, strides: Any, reserved: Any, repeats: bool) -> InputLayout:
+    if reserved is not None:
+        shape, dtype, axis = reserved
+        reserved = tuple(shape), np.dtype(dtype), axis
+    return InputLayout(block, size, offset, tuple(strides), reserved, repeats)

@@ -1,0 +1,196 @@
+"""A trace that went through a file says the same as the live one, whoever reads it, fixes and all."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+import kvviz
+from kvviz import Policy, Trace
+from kvviz.decode.token_loop import DecodeSession
+from kvviz.engine.policy import Schedule
+from kvviz.errors import KvvizError
+from kvviz.graph.model import Graph, Node
+from kvviz.runtimes.named_policies import NAMED
+from kvviz.runtimes.policy_data import facts_of, policy_of
+from kvviz.runtimes.rten.quirks import QUIRKS
+from kvviz.runtimes.schedules import Before, LeastLive, Picks, depth_first, least_live
+from tests.engine.graphs import graph_of, numbers
+from tests.outside.checks import POLICIES
+from tests.outside.generator import case
+from tests.outside.told import differences, loaded
+from tests.test_models import DECODERS, VAD, reference, single_runs
+from tests.test_models import graph_of as model_of
+
+# b is read twice and y is asked for, so that an order, a donation and a dropped output are each offered by some policy.
+FORKED = """
+g (float[4, 16] x, float[4, 16] w) => (float[4, 16] y, float[4, 16] z, float[2, 16] s, float[4, 16] t)
+    <int64[1] begin = {0}, int64[1] end = {2}, int64[1] axis = {0}, int64[1] step = {1}>
+{
+    a = Relu (x)
+    b = Add (a, w)
+    y = Exp (b)
+    r = Neg (b)
+    z = Mul (r, a)
+    s = Slice (r, begin, end, axis, step)
+    t = Tanh (y)
+}
+"""
+SLICE = """
+g (float[4, 16] x) => (float[2, 16] s)
+    <int64[1] begin = {0}, int64[1] end = {4}, int64[1] axis = {0}, int64[1] step = {2}>
+{
+    s = Slice (x, begin, end, axis, step)
+}
+"""
+
+
+def backwards(graph: Graph, nodes: Sequence[Node], outputs: Sequence[str]) -> Sequence[Node]:
+    """An order of the caller's own."""
+    return depth_first(graph, nodes, outputs)
+
+
+def own_rule(frame: Any, planned: Any, args: list[Any]) -> Any:
+    return kvviz.policies.never.in_place(frame, planned, args)
+
+
+ORDERS: list[Schedule] = [
+    depth_first,
+    least_live(),
+    LeastLive((((), (("a", "a", 256), ("b", "b", 256))),)),
+    Picks((((), 0), ((), 1), ((), 3))),
+    Before(depth_first, (((), 3, 2),)),
+    backwards,
+    Before(backwards, (((), 3, 2),)),
+]
+KNOWN = [
+    *NAMED.values(),
+    kvviz.policies.rten(quirks=False),
+    *(kvviz.policies.rten(quirks=[name]) for name in QUIRKS),
+    *(kvviz.policies.rten(quirks=QUIRKS.keys() - {name}) for name in QUIRKS),
+    kvviz.policies.onnxruntime(mem_reuse=False),
+    replace(kvviz.policies.ideal, name="mine", captures=kvviz.policies.never.captures),
+    replace(kvviz.policies.rten, captures=kvviz.policies.ideal.captures, growth="start"),
+    *(replace(kvviz.policies.ideal, schedule=order) for order in ORDERS),
+]
+
+
+def forked(policy: Policy | str, **options: Any) -> Trace:
+    x, w = numbers(4, 32)[:, ::2], numbers(4, 16)
+    return kvviz.run(graph_of(FORKED), {"x": x, "w": w}, policy=policy, **options)
+
+
+def fixes(trace: Trace) -> list[Any]:
+    return [b.fix for step in trace.steps for b in step.decision.blockers if b.fix is not None]
+
+
+@pytest.mark.parametrize("policy", KNOWN, ids=str)
+def test_a_policy_is_found_again_from_its_facts(policy: Policy) -> None:
+    facts = facts_of(policy)
+    found = policy_of(loaded(forked(policy)))
+    assert found is not None and facts_of(found) == facts
+    for name in ("name", "in_place", "captures", "prepare", "homes", "rewrite", "rules", "growth", "copies_state"):
+        assert getattr(found, name) == getattr(policy, name)
+    if facts.schedule[0] != "own" and facts.schedule[1:2] != (("own", "backwards"),):
+        assert found.schedule == policy.schedule
+
+
+@pytest.mark.parametrize("policy", KNOWN, ids=str)
+def test_every_reader_says_the_same_under_every_policy(policy: Policy) -> None:
+    trace = forked(policy, donate=["w"])
+    assert differences(trace, loaded(trace), pictures=False) == []
+
+
+def test_what_fixes_made_is_told_too_and_can_be_fixed_further() -> None:
+    kinds = Counter[str]()
+    for policy in POLICIES:
+        for fix in fixes(forked(policy)):
+            kinds.update(type(change).__name__ for change in fix.changes)
+            after = fix.apply()
+            assert differences(after, loaded(after), pictures=False) == []
+    assert kinds.keys() >= {"Donate", "Drop", "RunFirst", "UsePolicy"}
+
+
+def test_the_fix_of_a_loaded_trace_cannot_be_applied_and_says_so() -> None:
+    trace = loaded(forked("rten"))
+    with pytest.raises(KvvizError, match="loaded from a file cannot be run again"):
+        fixes(trace)[0].apply()
+
+
+def test_rules_of_the_callers_own_are_known_neither_live_nor_loaded() -> None:
+    trace = forked(replace(kvviz.policies.ideal, name="mine", in_place=own_rule))
+    assert policy_of(trace) is policy_of(loaded(trace)) is None
+    assert fixes(trace) == [] and differences(trace, loaded(trace)) == []
+
+
+def test_the_step_of_a_slice_is_told_because_rten_cannot_shorten_by_it() -> None:
+    trace = kvviz.run(graph_of(SLICE), {"x": numbers(4, 16)}, policy="rten")
+    assert fixes(trace) == fixes(loaded(trace)) == []
+    trace = kvviz.run(
+        graph_of(SLICE.replace("{2}", "{1}").replace("[2, 16]", "[4, 16]")), {"x": numbers(4, 16)}, policy="rten"
+    )
+    assert [fix.label for fix in fixes(loaded(trace))] == ["donate x"]
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_inputs_that_share_memory_are_told(shared: bool) -> None:
+    block = numbers(2, 4, 16)
+    given = {"x": block[0], "w": block[1] if shared else numbers(4, 16), "idle": block[1]}
+    graph = graph_of(FORKED.replace("float[4, 16] w)", "float[4, 16] w, float[4, 16] idle)"))
+    for policy in POLICIES:
+        trace = kvviz.run(graph, given, policy=policy)
+        assert differences(trace, loaded(trace), pictures=False) == []
+        assert not any("donate x" in fix.label for fix in fixes(trace))
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("name", DECODERS)
+def test_models_say_the_same(name: str, policy: str) -> None:
+    ref = reference(name)
+    inputs = {}
+    if "encoder.out.last_hidden_state" in ref:
+        inputs["encoder_hidden_states"] = ref["encoder.out.last_hidden_state"]
+    trace = kvviz.decode(model_of(name), ref["prompt"].tolist()[:3], 2, inputs, policy=policy, progress=False)
+    assert differences(trace, loaded(trace), pictures=False) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("name", [*DECODERS, VAD])
+def test_models_say_and_draw_the_same(name: str, policy: str) -> None:
+    for inputs, _ in single_runs(name)[:2]:
+        trace = kvviz.run(model_of(name), inputs, policy=policy)
+        assert differences(trace, loaded(trace)) == []
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_stream_says_the_same(policy: str) -> None:
+    graph = graph_of(
+        """g (float[2, 4] x, float[2, 4] state) => (float[2, 4] y, float[2, 4] stateN)
+        { h = Add(x, state) y = Relu(h) stateN = Neg(h) }"""
+    )
+    trace = kvviz.stream(graph, [{"x": numbers(2, 4)} for _ in range(3)], {"state": numbers(2, 4)}, policy=policy)
+    assert differences(trace, loaded(trace)) == []
+
+
+@pytest.mark.parametrize("number", range(8_000_000, 8_000_024))
+def test_a_loaded_model_at_random_was_loaded_before_and_says_the_same(number: int) -> None:
+    """What a file holds is enough to write it once more."""
+    one = case(number)
+    graph = kvviz.load(one.model)
+    for policy in POLICIES:
+        trace = kvviz.run(graph, one.feeds()[0], outputs=one.outputs, policy=policy)
+        again = loaded(loaded(trace))
+        assert differences(trace, again, pictures=False) == []
+
+
+def test_an_interrupted_trace_says_the_same() -> None:
+    session = DecodeSession(model_of(DECODERS[0]), [3, 7], 2, policy="rten")
+    for _ in range(40):
+        session.advance()
+    session.trace.interrupted = True
+    assert differences(session.trace, loaded(session.trace)) == []
