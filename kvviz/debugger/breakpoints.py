@@ -24,10 +24,10 @@ _read = lru_cache(maxsize=256)(read_condition)
 class Breakpoint:
     """One reason to stop.
 
-    By kind the value is: ``"node"``: its name; ``"op"``: the op type, in any case; ``"buffer"``: a storage's id (stop when it is
-    written, shared or freed); ``"decision"``: ``"missed"``, ``"in_place"``, ``"run"``, ``"copied"``, ``"view"`` or
-    ``"foreign"``; ``"condition"``: a function of a `Step`, or text with comparisons over its fields such as ``"copied >
-    1000 and op_type == 'Concat'"`` (see `kvviz.debugger.conditions`).
+    By kind the value is: ``"node"``: its name; ``"op"``: the op type, in any case; ``"buffer"``: a storage's id (stop
+    when it is written, shared or freed); ``"decision"``: ``"missed"``, ``"in_place"``, ``"run"``, ``"copied"``,
+    ``"view"`` or ``"foreign"``; ``"condition"``: a function of a `Step`, or text with comparisons over its fields such
+    as ``"copied > 1000 and op_type == 'Concat'"`` (see `kvviz.debugger.conditions`).
     """
 
     kind: str

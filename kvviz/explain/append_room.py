@@ -27,15 +27,9 @@ _FIXABLE = b.NO_CAPACITY | b.BORROWED_INPUT | b.POLICY
 class Growth:
     """A past of one step, the present that it becomes, and where the past comes from.
 
-    Attributes
-    ----------
-    input : str
-        The input of the model that it is, or was before others appended to it.
-    steps : tuple of int
-        The ops that append to it, in order; the last one is the step itself.
-    axis : int
-    rows : int
-        Length of the present along that axis.
+    ``input``: the input of the model that it is, or was before others appended to it.
+    ``steps``: the ops that append to it, in order; the last one is the step itself.
+    ``rows``: length of the present along that axis.
     """
 
     __slots__ = ("axis", "input", "rows", "run", "steps")
@@ -56,10 +50,7 @@ class Growth:
 def make_room(index: Index, step: int, position: int) -> tuple[Change, ...]:
     """The changes after which a step appends to one of its pasts.
 
-    Raises
-    ------
-    Unfixable
-        If no change would do.
+    Raises `Unfixable`: if no change would do.
     """
     row = index.rows[step]
     grow = next((g for g in row.op.grows if g.input == position), None)

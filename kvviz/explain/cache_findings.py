@@ -20,18 +20,11 @@ from kvviz.trace.value_index import Index
 class CacheFinding:
     """One thing to know about some caches; ``str()`` of it is the sentence.
 
-    Attributes
-    ----------
-    kind : str
-        ``"thrown away"``, ``"copied"`` or ``"moved"``, or the kind of a `kvviz.caches.cache_warnings.CacheWarning`.
-    caches : tuple of str
-        Inputs of the caches.
-    run : int
-        The run in which it happened, or began.
-    bytes : int
-        Bytes of the blocks that were thrown away, or bytes copied or moved in all runs; 0 for a warning.
-    sentence : str
-    fix : Fix or None
+    ``kind``: ``"thrown away"``, ``"copied"`` or ``"moved"``, or the kind of a
+      `kvviz.caches.cache_warnings.CacheWarning`.
+    ``caches``: inputs of the caches.
+    ``run``: the run in which it happened, or began.
+    ``bytes``: bytes of the blocks that were thrown away, or bytes copied or moved in all runs; 0 for a warning.
     """
 
     kind: str

@@ -100,14 +100,8 @@ Change = RunFirst | Donate | ByValue | Reserve | Capacity | GrowAfter | Drop | S
 def arguments(trace: Any, changes: Sequence[Change], picked: bool, policy: Policy) -> dict[str, Any]:
     """What `kvviz.engine.recipe.Recipe.again` has to be told.
 
-    Parameters
-    ----------
-    trace : Trace
-    changes : sequence of Change
-    picked : bool
-        The trace ran in an order that a person chose, which is to be kept.
-    policy : Policy
-        What it ran by.
+    ``picked``: the trace ran in an order that a person chose, which is to be kept.
+    ``policy``: what it ran by.
     """
     found: dict[str, Any] = {}
     changed = _policy(trace, changes, picked, policy)

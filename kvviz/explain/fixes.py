@@ -85,12 +85,7 @@ def fixer(trace: Any, step: int, blocker: Blocker) -> Fix | None:
 def fix_for(index: Index, step: int, position: int) -> Fix | None:
     """The fix after which a step can take over one of its inputs.
 
-    Parameters
-    ----------
-    index : Index
-    step : int
-    position : int
-        Of the input.
+    ``position``: of the input.
     """
     known: dict[tuple[int, int], Fix | None] = index.notes.setdefault("fixes", {})
     if not is_repeatable(index, step):

@@ -87,7 +87,7 @@ def hazards(trace: Any, level: Level = "exact", ordered: bool = False, run: int 
     -----
     Two runs are ordered by their caller. Two values to which a pool gave the same storage one after the other are
     ordered by the pool, and no hazard. An ordered pair is left out where a write in between, from which the later
-    access has its value, covers all bytes of one of the two: in a chain of writes each is told with its neighbours only.
+    access has its value, covers all bytes of one of the two: a chain of writes is told pair by pair.
 
     Examples
     --------

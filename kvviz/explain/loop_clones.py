@@ -18,14 +18,9 @@ BY_VALUE = "captured by value"
 class Clone:
     """A captured value that a Loop copied at one of its steps.
 
-    Attributes
-    ----------
-    name : str
-        Of the value, in the outer frame.
-    times : int
-        Iterations, each with a copy of its own.
-    bytes : int
-        Of all these copies.
+    ``name``: of the value, in the outer frame.
+    ``times``: iterations, each with a copy of its own.
+    ``bytes``: of all these copies.
     """
 
     name: str
@@ -34,12 +29,7 @@ class Clone:
 
 
 def clones(trace: Any) -> dict[int, tuple[Clone, ...]]:
-    """What every Loop that is complete copied for its iterations, by its step; most Loops copy nothing.
-
-    Parameters
-    ----------
-    trace : Trace
-    """
+    """What every Loop that is complete copied for its iterations, by its step; most Loops copy nothing."""
     storages = trace.log.storages
     found: dict[int, dict[str, list[int]]] = {}
     for frame in trace.log.frames:

@@ -33,13 +33,8 @@ _MUCH, _WORTH = 2 / 3, 1 / 20
 class OtherOrder:
     """An order that needs much less memory than the one that ran; ``str()`` of it is a sentence.
 
-    Attributes
-    ----------
-    name : str
-        ``"least-live order"``, for example.
-    bytes : int
-        Its peak is at most so high.
-    fix : Fix
+    ``name``: ``"least-live order"``, for example.
+    ``bytes``: its peak is at most so high.
     """
 
     name: str

@@ -37,13 +37,8 @@ def peak_effect(index: Index, steps: Sequence[int], position: int | None = None)
     Negative where the input's storage would have to be larger from its beginning, as for a past that needs room. An
     input of another shape or type could not hold the output; it changes nothing.
 
-    Parameters
-    ----------
-    index : Index
-    steps : sequence of int
-        The steps at which one op was missed.
-    position : int, optional
-        The input that is to hold the output; by default the one with the fewest reasons against it.
+    ``steps``: the steps at which one op was missed.
+    ``position``: the input that is to hold the output; by default the one with the fewest reasons against it.
     """
     groups = _groups(index, steps, position)
     if not groups:

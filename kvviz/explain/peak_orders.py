@@ -23,14 +23,8 @@ from kvviz.runtimes.schedules.picks import Picks
 class Order:
     """One legal order of a graph's ops, and what came of it.
 
-    Attributes
-    ----------
-    nodes : tuple of str
-        Names, in the order of running.
-    wrong : tuple of str
-        Outputs that differ from what the graph means.
-    hazards : tuple of Hazard
-    trace : Trace
+    ``nodes``: names, in the order of running.
+    ``wrong``: outputs that differ from what the graph means.
     """
 
     nodes: tuple[str, ...]
@@ -68,17 +62,10 @@ def orders(
 ) -> tuple[Order, ...]:
     """Run a graph in every legal order under a policy, and compare with a run in which nothing is overwritten.
 
-    Parameters
-    ----------
-    graph, inputs, outputs, donate, policy
-        As in `kvviz.run`. The inputs are the same afterwards.
-    limit : int
-        Orders to try at most.
+    ``graph, inputs, outputs, donate, policy``: as in `kvviz.run`. The inputs are the same afterwards.
+    ``limit``: orders to try at most.
 
-    Raises
-    ------
-    KvvizError
-        If the graph has more legal orders than that.
+    Raises `KvvizError`: if the graph has more legal orders than that.
     """
     wanted = tuple(outputs) if outputs is not None else tuple(value.name for value in graph.outputs)
     meant = run(graph, dict(inputs), wanted, policy="never").outputs

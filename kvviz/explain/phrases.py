@@ -94,22 +94,12 @@ def tell(
 ) -> str:
     """The sentence itself, from plain facts, for those who read many steps at once.
 
-    Parameters
-    ----------
-    op : str
-        Operator.
-    outs : sequence of Out
-        Outputs that exist.
-    blockers : sequence of Blocker
-    source : str
-        The input that was taken over; empty where none was.
-    copied, written, allocated : int
-        Bytes.
-    foreign : bool
-    bodies : iterable of Frame, optional
-        The frames that a control node ran; None for every other op.
-    grown : Grown
-        For an append, what is known of the rows added.
+    ``op``: operator.
+    ``outs``: outputs that exist.
+    ``source``: the input that was taken over; empty where none was.
+    ``copied, written, allocated``: bytes.
+    ``bodies``: the frames that a control node ran; None for every other op.
+    ``grown``: for an append, what is known of the rows added.
     """
     if bodies is not None:
         return _tell_control(op, list(bodies))

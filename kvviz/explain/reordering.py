@@ -25,14 +25,8 @@ from kvviz.trace.value_index import Index
 def check_order(index: Index, step: int, position: int, changes: Sequence[Change], picked: bool) -> None:
     """Raise `Unfixable` if, in the order as planned anew, another op would read the input's bytes later.
 
-    Parameters
-    ----------
-    index : Index
-    step, position : int
-        The op and its input.
-    changes : sequence of Change
-    picked : bool
-        As in `kvviz.explain.changes.arguments`.
+    ``step, position``: the op and its input.
+    ``picked``: as in `kvviz.explain.changes.arguments`.
     """
     trace = index.trace
     # The model's own order does not depend on what is asked for.

@@ -20,14 +20,9 @@ _WORTH = 1 / 200
 class HeldGroup:
     """Storages that one reason kept for one value, in one or many runs.
 
-    Attributes
-    ----------
-    worst : Held
-        The one with the most byte-steps.
-    times : int
-        How many there were.
-    bytes : int
-        Of all of them.
+    ``worst``: the one with the most byte-steps.
+    ``times``: how many there were.
+    ``bytes``: of all of them.
     """
 
     worst: Held
@@ -51,11 +46,7 @@ class Rest:
 def held_groups(trace: Any, held: Sequence[Held]) -> tuple[tuple[HeldGroup, ...], Rest | None]:
     """The storages of the list by value and reason, in its order, and the sum of those that do not matter.
 
-    Parameters
-    ----------
-    trace : Trace
-    held : sequence of Held
-        As `kvviz.explain.retention.held_too_long` tells them.
+    ``held``: as `kvviz.explain.retention.held_too_long` tells them.
     """
     weights = sum(storage.capacity for storage in trace.storages if storage.origin == "weights")
     least = (trace.peak_bytes - weights) * _WORTH

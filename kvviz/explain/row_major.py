@@ -41,13 +41,8 @@ _KEEPS = {
 def is_row_major(index: Index, frame: int, name: str, in_order: bool = False) -> bool:
     """Whether a value is C-contiguous for certain.
 
-    Parameters
-    ----------
-    index : Index
-    frame : int
-    name : str
-    in_order : bool
-        Its rows must lie as `kvviz.engine.decide.rows_are_in_order` asks, too, which looks at a single row as well.
+    ``in_order``: its rows must lie as `kvviz.engine.decide.rows_are_in_order` asks, too, which looks at a single row
+      as well.
     """
     place = index.places.get((frame, name))
     if place is None or place.shape is None:

@@ -16,18 +16,9 @@ from kvviz.ops.registry import find
 def sentence(step: Any, trace: Any = None) -> str:
     """What a step did to memory, in one sentence.
 
-    Parameters
-    ----------
-    step : Step
-        A step of a trace.
-    trace : Trace, optional
-        The trace that it comes from; with it, control nodes tell which body they ran, and appends how many rows they
-        added.
-
-    Examples
-    --------
-    >>> sentence(trace.steps[137], trace)                                                       # doctest: +SKIP
-    'Concat appended 1 row to B5 in place; 0 of 2,176 B of past copied.'
+    ``step``: a step of a trace.
+    ``trace``: the trace that it comes from; with it, control nodes tell which body they ran, and appends how many
+      rows they added.
     """
     decision = step.decision
     weights = in_weights(trace) if trace is not None else (lambda storage: False)

@@ -28,15 +28,9 @@ Gate = Callable[[Index, int, str], str]
 def handed_over(index: Index, frame: int, name: str, lends: bool = False) -> str:
     """How a body takes over a value under the policy ``ideal``: an If what it captures, and all others their arguments.
 
-    Parameters
-    ----------
-    index : Index
-    frame : int
-        The body's.
-    name : str
-        Of the value, in the outer frame.
-    lends : bool
-        The policy lends captured values to branches, whoever else needs them.
+    ``frame``: the body's.
+    ``name``: of the value, in the outer frame.
+    ``lends``: the policy lends captured values to branches, whoever else needs them.
     """
     planned = index.frames[frame].caller
     node = planned.node
@@ -57,26 +51,16 @@ def handed_over(index: Index, frame: int, name: str, lends: bool = False) -> str
 class Clearing:
     """The changes after which one input of a step is its own to overwrite.
 
-    Parameters
-    ----------
-    index : Index
-    step : int
-        Of an op with a kernel.
-    position : int
-        Which of its inputs.
-    gate : callable
-        ``gate(index, frame, name)`` says how a body, of which ``frame`` is an activation, can take over a value of the
-        outer frame that nobody else needs: ``"as it is"``, ``"by value"`` (if the policy captures by value) or not at
-        all.
-    other_rules : bool
-        It is to run under another policy than the one that it ran under.
-    copies_views : bool
-        The policy makes a view only of what nobody else reads: a reader that runs earlier makes a copy instead.
+    ``step``: of an op with a kernel.
+    ``position``: which of its inputs.
+    ``gate``: ``gate(index, frame, name)`` says how a body, of which ``frame`` is an activation, can take over a value
+      of the outer frame that nobody else needs: ``"as it is"``, ``"by value"`` (if the policy captures by value) or
+      not at all.
+    ``other_rules``: it is to run under another policy than the one that it ran under.
+    ``copies_views``: the policy makes a view only of what nobody else reads: a reader that runs earlier makes a copy
+      instead.
 
-    Raises
-    ------
-    Unfixable
-        If no change would do.
+    Raises `Unfixable`: if no change would do.
     """
 
     def __init__(

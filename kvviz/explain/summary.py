@@ -25,23 +25,15 @@ _UNFIT = (BlockerCode.SHAPE_DIFFERS, BlockerCode.DTYPE_DIFFERS)
 class Counts:
     """How many steps ran in which way; the five numbers sum to the number of steps.
 
-    Attributes
-    ----------
-    in_place : int
-        Wrote into, appended to, or took over the storage of an input.
-    views : int
-        Made nothing but views of an input.
-    missed : int
-        Could have run in place, or have been a view, by kind, and spent memory because they did not; see
-        `kvviz.trace.reasons.is_missed`.
-    cannot : int
-        All others: their kind never runs in place under the policy, or there was nothing to spare.
-    bodies : int
-        Control nodes (If, Loop, Scan, local functions), whose work is done by the steps of their bodies.
-    missed_bytes : int
-        Bytes that the missed ones spent, see `spent`, and those of captured values that a Loop copied.
-    cannot_bytes : int
-        What those spent that cannot: a runtime whose Concat never appends misses nothing, and pays all the same.
+    ``in_place``: wrote into, appended to, or took over the storage of an input.
+    ``views``: made nothing but views of an input.
+    ``missed``: could have run in place, or have been a view, by kind, and spent memory because they did not; see
+      `kvviz.trace.reasons.is_missed`.
+    ``cannot``: all others: their kind never runs in place under the policy, or there was nothing to spare.
+    ``bodies``: control nodes (If, Loop, Scan, local functions), whose work is done by the steps of their bodies.
+    ``missed_bytes``: bytes that the missed ones spent, see `spent`, and those of captured values that a Loop copied.
+    ``cannot_bytes``: what those spent that cannot: a runtime whose Concat never appends misses nothing, and pays all
+      the same.
     """
 
     in_place: int = 0
@@ -113,16 +105,7 @@ NOT_ASKED = "the recording says where outputs lie, and not what else could have 
 def counts(trace: Any, runs: int | None = None) -> Counts:
     """How the steps of a trace ran.
 
-    Parameters
-    ----------
-    trace : Trace
-    runs : int, optional
-        Count the steps of so many runs, from the first on; of all by default.
-
-    Examples
-    --------
-    >>> counts(trace)                                                       # doctest: +SKIP
-    Counts(in_place=51, views=125, missed=38, cannot=186, bodies=0, missed_bytes=9016, …)
+    ``runs``: count the steps of so many runs, from the first on; of all by default.
     """
     numbers = dict.fromkeys(("in_place", "views", "missed", "cannot", "bodies"), 0)
     total = cannot = 0
@@ -146,10 +129,7 @@ def spent(row: Op) -> int:
 def missed(trace: Any) -> tuple[Missed, ...]:
     """Every node that could have run in place and did not, the one that spent most first.
 
-    Parameters
-    ----------
-    trace : Trace
-        The same node in different runs, or in iterations of a loop, is one entry.
+    ``trace``: the same node in different runs, or in iterations of a loop, is one entry.
     """
     rows = trace.log
     paths = _paths(trace.frames)

@@ -31,17 +31,9 @@ _CLEARED = b.NOT_LAST_USE | b.REQUESTED_OUTPUT | b.BORROWED_INPUT | b.ALIASED
 def under_onnxruntime(index: Index, step: int, position: int, mask: int) -> tuple[Change, ...]:
     """The changes after which onnxruntime plans a step in place.
 
-    Parameters
-    ----------
-    index : Index
-    step, position : int
-    mask : int
-        Why the planner refused the input.
+    ``mask``: why the planner refused the input.
 
-    Raises
-    ------
-    Unfixable
-        If no change would do.
+    Raises `Unfixable`: if no change would do.
     """
     if mask & ~(_CLEARED | _NOT_KNOWN):
         raise Unfixable("no change of the run would do")

@@ -29,17 +29,9 @@ _NOTHING = b.OTHER_INPUT_BUSY | NOT_TRIED
 def under_rten(index: Index, step: int, position: int, mask: int) -> tuple[Change, ...]:
     """The changes after which rten runs a step in place, in the storage of one of its inputs.
 
-    Parameters
-    ----------
-    index : Index
-    step, position : int
-    mask : int
-        Why the input was refused, or could not hold the output of an op that was called in place.
+    ``mask``: why the input was refused, or could not hold the output of an op that was called in place.
 
-    Raises
-    ------
-    Unfixable
-        If no change would do.
+    Raises `Unfixable`: if no change would do.
     """
     row = index.rows[step]
     if row.taken:

@@ -19,17 +19,11 @@ Cost = Callable[..., tuple[int, int]]
 class Grow:
     """A past that a present may extend in its own storage.
 
-    Attributes
-    ----------
-    input, output : int
-        Position of the past and of the present.
-    axis : callable
-        ``axis(args, attributes)`` gives the axis that grows, counted from 0.
-    rows : callable
-        ``rows(args, attributes)`` gives how many rows the present has beyond the past. 0 means that the
-        present has the past's shape and rows inside it are overwritten (a shared or static buffer).
-    reads : bool
-        The kernel looks at the past's bytes even where it appends to them.
+    ``input, output``: position of the past and of the present.
+    ``axis``: ``axis(args, attributes)`` gives the axis that grows, counted from 0.
+    ``rows``: ``rows(args, attributes)`` gives how many rows the present has beyond the past. 0 means that the present
+      has the past's shape and rows inside it are overwritten (a shared or static buffer).
+    ``reads``: the kernel looks at the past's bytes even where it appends to them.
     """
 
     input: int
@@ -43,29 +37,18 @@ class Grow:
 class OpSpec:
     """What the engine knows of one operator from one opset version on.
 
-    Attributes
-    ----------
-    kernel : callable
-        ``kernel(*inputs, **attributes)`` returns an ndarray, or a tuple with one entry an output.
-    overwrites : tuple of int
-        Input positions whose storage output 0 may take over (``out=`` is then that very array).
-    fits : callable or None
-        ``fits(args, position, attributes)`` says whether output 0 has exactly the shape and dtype of that input:
-        ``""`` (fits), ``"shape"`` or ``"dtype"``. None means "elementwise": the other inputs broadcast to it.
-    views : tuple of int
-        Input positions whose memory outputs may share with nothing copied (the engine looks which do).
-    unread : tuple of int
-        Inputs of which only the shape or the type is asked, not the bytes.
-    grows : tuple of Grow
-        Pasts that may be extended in place; the kernel is then told ``grown=`` (one entry a Grow, or None).
-    commutative : bool
-        The operands may be swapped.
-    moves : bool
-        The op only moves data that existed already: what it writes counts as copied.
-    cost : callable or None
-        ``cost(args, outs, in_place, attributes)`` gives (written, copied) in bytes where the rule above is not exact.
-    wants : frozenset of str
-        Which of ``n_outputs``, ``opset``, ``out``, ``grown`` the kernel takes as keywords.
+    ``kernel``: ``kernel(*inputs, **attributes)`` returns an ndarray, or a tuple with one entry an output.
+    ``overwrites``: input positions whose storage output 0 may take over (``out=`` is then that very array).
+    ``fits``: ``fits(args, position, attributes)`` says whether output 0 has exactly the shape and dtype of that
+      input: ``""`` (fits), ``"shape"`` or ``"dtype"``. None means "elementwise": the other inputs broadcast to it.
+    ``views``: input positions whose memory outputs may share with nothing copied (the engine looks which do).
+    ``unread``: inputs of which only the shape or the type is asked, not the bytes.
+    ``grows``: pasts that may be extended in place; the kernel is then told ``grown=`` (one entry a Grow, or None).
+    ``commutative``: the operands may be swapped.
+    ``moves``: the op only moves data that existed already: what it writes counts as copied.
+    ``cost``: ``cost(args, outs, in_place, attributes)`` gives (written, copied) in bytes where the rule above is not
+      exact.
+    ``wants``: which of ``n_outputs``, ``opset``, ``out``, ``grown`` the kernel takes as keywords.
     """
 
     op_type: str

@@ -19,12 +19,9 @@ class Maybe:
 def check(value: Any, pattern: Any) -> None:
     """Raise ValueError unless a value is as described.
 
-    Parameters
-    ----------
-    value : object
-        From JSON.
-    pattern : type, callable, list, tuple, dict or Maybe
-        ``[p]`` is a list of any length, ``(p, q)`` a list of exactly these, a dict an object with these keys.
+    ``value``: from JSON.
+    ``pattern``: ``[p]`` is a list of any length, ``(p, q)`` a list of exactly these, a dict an object with these
+      keys.
     """
     if isinstance(pattern, Maybe):
         if value is not None:

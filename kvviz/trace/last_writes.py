@@ -15,22 +15,13 @@ from kvviz.trace.value_index import Index
 class Touch(NamedTuple):
     """One step's reading or writing of bytes.
 
-    Attributes
-    ----------
-    step : int
-    writes : bool
-    value : str
-    region : Region
-    low, high : int
-        The region's first byte, and the one behind its last.
-    source : int
-        Number, among the touches of the storage, of the write that made what is read or overwritten here, -1 where it
-        is older than all of them. The graph has it, and all that it has before that one, before this step.
-    made : int
-        Its step; the one before which the value came from elsewhere, less one, where it has none.
-    latest : bool
-        Whatever was last written there is meant, in the order of the program, and not what the edges say that the value
-        is. So it is where tensors are memory that ops change, as in ggml: of all accesses that a producer declared.
+    ``low, high``: the region's first byte, and the one behind its last.
+    ``source``: number, among the touches of the storage, of the write that made what is read or overwritten here, -1
+      where it is older than all of them. The graph has it, and all that it has before that one, before this step.
+    ``made``: its step; the one before which the value came from elsewhere, less one, where it has none.
+    ``latest``: whatever was last written there is meant, in the order of the program, and not what the edges say that
+      the value is. So it is where tensors are memory that ops change, as in ggml: of all accesses that a producer
+      declared.
     """
 
     step: int
@@ -55,11 +46,7 @@ class _Source(NamedTuple):
 class Touches:
     """The touches of every storage in some steps of a trace, in order.
 
-    Parameters
-    ----------
-    index : Index
-    first, last : int
-        Half-open range of steps: those of one run.
+    ``first, last``: half-open range of steps: those of one run.
     """
 
     def __init__(self, index: Index, first: int, last: int) -> None:

@@ -16,22 +16,12 @@ Key = tuple[int, str]
 class Place(NamedTuple):
     """Where a value lay.
 
-    Attributes
-    ----------
-    storage : int
-    contents : int
-        Values of one storage with the same number share bytes; an op that writes over a storage begins a new number.
-    how : int
-        A code of `kvviz.engine.rows`, -1 for what a frame started with.
-    bound : str
-        For what a frame started with, how: ``"weight"``, ``"borrowed"``, …; empty otherwise.
-    step : int
-        The step that made it, or before which its frame was opened.
-    shape : tuple of int or None
-    dtype : object
-    strides : tuple of int or None
-    offset : int
-        Bytes from the start of the storage.
+    ``contents``: values of one storage with the same number share bytes; an op that writes over a storage begins a
+      new number.
+    ``how``: a code of `kvviz.engine.rows`, -1 for what a frame started with.
+    ``bound``: for what a frame started with, how: ``"weight"``, ``"borrowed"``, …; empty otherwise.
+    ``step``: the step that made it, or before which its frame was opened.
+    ``offset``: bytes from the start of the storage.
     """
 
     storage: int

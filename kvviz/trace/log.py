@@ -31,21 +31,12 @@ _ABSENT = (-1, 0, 0, None, None, 0, None)
 class Log(Sequence[Op]):
     """The ops of a trace, in the order in which they were completed, and the frames that they ran in.
 
-    Attributes
-    ----------
-    frames : list of FrameEvent
-    storages : Storages
-    declared : Declared
-        What only some producers tell.
-    allocated, copied, written, peak : int
-        Bytes in all; the peak is of the runs so far.
-    later : set of int
-        Storages that died in a run whose steps were dropped: with the last op before it.
-    grew : list of (int, int, int)
-        Ops at which storages became larger, the storages, and the bytes by which they did; their capacity is that at
-        the end.
-    write : callable
-        ``write(op)`` appends a tuple of all that `Op` has; its outputs are tuples of all that `Output` has.
+    ``declared``: what only some producers tell.
+    ``allocated, copied, written, peak``: bytes in all; the peak is of the runs so far.
+    ``later``: storages that died in a run whose steps were dropped: with the last op before it.
+    ``grew``: ops at which storages became larger, the storages, and the bytes by which they did; their capacity is
+      that at the end.
+    ``write``: ``write(op)`` appends a tuple of all that `Op` has; its outputs are tuples of all that `Output` has.
     """
 
     __slots__ = (

@@ -53,10 +53,7 @@ def unpack(
 ) -> None:
     """Fill a log, whose frames are there already, from columns that may hold anything.
 
-    Raises
-    ------
-    ValueError
-        With what is wrong.
+    Raises `ValueError`: with what is wrong.
     """
     op, fact, out, form, free, capacity, origin = (np.frombuffer(columns[name], "<i8") for name in COLUMNS)
     for column, width, what in ((op, OP, "op"), (fact, 2, "op"), (out, OUT, "output"), (free, FREE, "free")):

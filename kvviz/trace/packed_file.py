@@ -44,11 +44,7 @@ def checksum(members: Mapping[str, bytes]) -> str:
 class Packed:
     """An archive that is open for reading.
 
-    Parameters
-    ----------
-    archive : zipfile.ZipFile
-    path : object
-        How messages name the file.
+    ``path``: how messages name the file.
     """
 
     def __init__(self, archive: zipfile.ZipFile, path: Any) -> None:
@@ -65,10 +61,7 @@ class Packed:
     def read(self, name: str) -> bytes:
         """The contents of a member.
 
-        Raises
-        ------
-        LoadError
-            It is not there, or larger than the bytes in the file can be.
+        Raises `LoadError`: it is not there, or larger than the bytes in the file can be.
         """
         entry = self._entries.get(name)
         if entry is None:

@@ -10,26 +10,16 @@ from typing import Any
 class PolicyFacts:
     """A policy as data; `kvviz.runtimes.policy_data` makes it, and finds the policy again.
 
-    Attributes
-    ----------
-    name, about, version : str
-    rules : tuple of str
-        Sentences for reasons that only this policy has.
-    places_outputs : bool
-        It says itself where each output lives.
-    decides : bool
-        It asked of each op whether it may run in place; a recording of another runtime tells what happened, not why.
-    base : str
-        The named policy whose in-place rule it has; empty where the rule is the caller's own.
-    options : tuple of str
-        Of the base: the quirks that rten keeps, ``"mem_reuse"`` of onnxruntime.
-    captures : str
-        The named policy whose capture rule it has; empty where it has the one of its base.
-    schedule : tuple
-        ``(name,)`` of a schedule that needs no more; ``("own", label)``: the caller's; ``("picks", picks, model)``;
-        ``("before", schedule, pairs)``; ``("least_live", sizes)``.
-    growth : str
-        As in `kvviz.Policy`.
+    ``rules``: sentences for reasons that only this policy has.
+    ``places_outputs``: it says itself where each output lives.
+    ``decides``: it asked of each op whether it may run in place; a recording of another runtime tells what happened,
+      not why.
+    ``base``: the named policy whose in-place rule it has; empty where the rule is the caller's own.
+    ``options``: of the base: the quirks that rten keeps, ``"mem_reuse"`` of onnxruntime.
+    ``captures``: the named policy whose capture rule it has; empty where it has the one of its base.
+    ``schedule``: ``(name,)`` of a schedule that needs no more; ``("own", label)``: the caller's; ``("picks", picks,
+      model)``; ``("before", schedule, pairs)``; ``("least_live", sizes)``.
+    ``growth``: as in `kvviz.Policy`.
     """
 
     name: str

@@ -22,24 +22,13 @@ class Grows(NamedTuple):
 class OpNode:
     """A node as a producer runs it.
 
-    Attributes
-    ----------
-    node : Node
-    position : int
-        Its place in the program's order.
-    control : str
-        ``"If"``, ``"Loop"``, ``"Scan"`` or ``"function"`` where it enters bodies, else empty.
-    foreign : bool
-        It runs on a kernel of the reference evaluator.
-    views : tuple of int
-        Inputs that its first output may be a view of.
-    overwrites : tuple of int
-        Inputs that its first output may take over.
-    grows : tuple of Grows
-    unread : tuple of int
-        Inputs of which it asks only the shape or the type.
-    note : str
-        What the runtime's own planner says of it.
+    ``position``: its place in the program's order.
+    ``control``: ``"If"``, ``"Loop"``, ``"Scan"`` or ``"function"`` where it enters bodies, else empty.
+    ``foreign``: it runs on a kernel of the reference evaluator.
+    ``views``: inputs that its first output may be a view of.
+    ``overwrites``: inputs that its first output may take over.
+    ``unread``: inputs of which it asks only the shape or the type.
+    ``note``: what the runtime's own planner says of it.
     """
 
     __slots__ = ("control", "foreign", "grows", "node", "note", "overwrites", "position", "unread", "views")
@@ -70,13 +59,7 @@ class OpNode:
 class Program:
     """The nodes of one graph that are to run, in order, and the values that are wanted of it.
 
-    Attributes
-    ----------
-    graph : Graph
-    order : tuple of OpNode
-    outputs : tuple of str
-    wanted : frozenset of str
-        The outputs as a set.
+    ``wanted``: the outputs as a set.
     """
 
     __slots__ = ("graph", "order", "outputs", "wanted")

@@ -25,19 +25,12 @@ _RUNS = 1 << 18
 class Region(NamedTuple):
     """Bytes of a storage.
 
-    Attributes
-    ----------
-    offset : int
-        Bytes from the start of the storage to the first element.
-    shape : tuple of int
-        In elements.
-    strides : tuple of int
-        In bytes; on the last axis of a block type from block to block.
-    dtype : numpy.dtype or str
-        NumPy's, or a name of `kvviz.trace.element_types.BLOCKS`.
-    rows : tuple of int or None
-        Where it is known that only some rows of a value are touched: how many bytes behind ``offset`` each one begins.
-        ``shape`` and ``strides`` are then those of one row. No two rows share a byte.
+    ``offset``: bytes from the start of the storage to the first element.
+    ``shape``: in elements.
+    ``strides``: in bytes; on the last axis of a block type from block to block.
+    ``dtype``: numPy's, or a name of `kvviz.trace.element_types.BLOCKS`.
+    ``rows``: where it is known that only some rows of a value are touched: how many bytes behind ``offset`` each one
+      begins. ``shape`` and ``strides`` are then those of one row. No two rows share a byte.
     """
 
     offset: int
@@ -91,15 +84,9 @@ def bounds(region: Region) -> tuple[int, int]:
 def overlap(one: Region, two: Region, level: Level = "exact", capacity: int | None = None) -> int:
     """How many bytes two regions of one storage share.
 
-    Parameters
-    ----------
-    one, two : Region
-    level : {"root", "range", "exact"}
-    capacity : int, optional
-        Bytes of the storage: what regions share at level root. Without it, what lies between their outermost bytes.
+    ``capacity``: bytes of the storage: what regions share at level root. Without it, what lies between their
+      outermost bytes.
 
-    Notes
-    -----
     Regions of some 260,000 runs of bytes and more, which repeat at distances that differ or whose rows are told one by
     one, are compared at level range also where exact bytes were asked for. A region without elements shares nothing.
     """

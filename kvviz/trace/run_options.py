@@ -15,19 +15,11 @@ KINDS = ("run", "decode", "stream")
 class InputLayout:
     """Where an array lay in its block.
 
-    Attributes
-    ----------
-    block : int
-        Arrays of one block have the same number.
-    size : int
-        Bytes of the block.
-    offset : int
-        Bytes from its start.
-    strides : tuple of int
-    reserved : tuple of (shape, dtype, axis) or None
-        For a block that `kvviz.reserve` made.
-    repeats : bool
-        Elements of the array share memory, so that it cannot be donated.
+    ``block``: arrays of one block have the same number.
+    ``size``: bytes of the block.
+    ``offset``: bytes from its start.
+    ``reserved``: for a block that `kvviz.reserve` made.
+    ``repeats``: elements of the array share memory, so that it cannot be donated.
     """
 
     block: int
@@ -50,13 +42,8 @@ class InputLayout:
 class GivenInputs:
     """The inputs of the first run, those included that no op reads.
 
-    Attributes
-    ----------
-    names : frozenset of str
-    layouts : mapping of str to InputLayout
-        Of those that did not fill a plain block alone.
-    alike : bool
-        Fresh arrays lie as the given ones did. Else another run may make a view where this one had to copy.
+    ``layouts``: of those that did not fill a plain block alone.
+    ``alike``: fresh arrays lie as the given ones did. Else another run may make a view where this one had to copy.
     """
 
     names: frozenset[str]
@@ -68,22 +55,12 @@ class GivenInputs:
 class RunOptions:
     """How a trace was asked for; see `kvviz.run`, `kvviz.decode` and `kvviz.stream`.
 
-    Attributes
-    ----------
-    kind : str
-        ``"run"``, ``"decode"`` or ``"stream"``.
-    donate : tuple of str
-    max_new_tokens, kv_capacity : int or None
-    growth, cache : str
-        Of a decode.
-    tokenizer : bool
-        Whether there was one.
-    rows : int
-        In a decode: rows that a cache holds at its end.
-    lent : frozenset of str
-        Inputs that later runs are fed again, so that none may overwrite them.
-    given : GivenInputs or None
-        None where every run is given other arrays.
+    ``kind``: ``"run"``, ``"decode"`` or ``"stream"``.
+    ``growth, cache``: of a decode.
+    ``tokenizer``: whether there was one.
+    ``rows``: in a decode: rows that a cache holds at its end.
+    ``lent``: inputs that later runs are fed again, so that none may overwrite them.
+    ``given``: none where every run is given other arrays.
     """
 
     kind: str = "run"

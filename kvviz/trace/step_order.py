@@ -22,13 +22,7 @@ _APART = 4
 
 
 class Reachability:
-    """The order that the graph gives to the steps of one run.
-
-    Parameters
-    ----------
-    index : Index
-    run : int
-    """
+    """The order that the graph gives to the steps of one run."""
 
     def __init__(self, index: Index, run: int) -> None:
         self.index = index
@@ -146,11 +140,8 @@ class Reachability:
     def _walk(self, forward: bool) -> tuple[list[int], list[int], list[int]]:
         """Depth first along what each node waits for.
 
-        Returns
-        -------
-        enter, low, rank : list of int
-            By node: the count when it was met; the smallest ``rank`` of all that it waits for; the count when it was
-            left. ``forward`` says from which side nodes are taken.
+        ``enter, low, rank``: by node: the count when it was met; the smallest ``rank`` of all that it waits for; the
+          count when it was left. ``forward`` says from which side nodes are taken.
         """
         total = len(self._waits)
         enter, low, rank = [-1] * total, [0] * total, [0] * total

@@ -22,11 +22,7 @@ class StorageFacts(NamedTuple):
 class Storages(Sequence[StorageFacts]):
     """All storages of a log, in order of id.
 
-    Attributes
-    ----------
-    capacities : array of int
-    origins : array of int
-        Places in `ORIGINS`.
+    ``origins``: places in `ORIGINS`.
     """
 
     __slots__ = ("_made", "capacities", "origins")

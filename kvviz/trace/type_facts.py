@@ -14,15 +14,9 @@ GONE = "gone"
 class GraphTypes(NamedTuple):
     """The types of one graph's own values.
 
-    Attributes
-    ----------
-    path : tuple of (int, str)
-        Of the graph in its model: nodes and attributes, outermost first.
-    types : tuple of Value
-    fixed : tuple of Value
-        Those that are others once the free dimensions have lengths.
-    written : tuple of (int, tuple of str)
-        Nodes whose inputs the runtime has changed, with those of the model.
+    ``path``: of the graph in its model: nodes and attributes, outermost first.
+    ``fixed``: those that are others once the free dimensions have lengths.
+    ``written``: nodes whose inputs the runtime has changed, with those of the model.
     """
 
     path: tuple[tuple[int, str], ...]
@@ -34,11 +28,7 @@ class GraphTypes(NamedTuple):
 class TypeFacts(NamedTuple):
     """The types of all values of a model.
 
-    Attributes
-    ----------
-    dims : Dims
-        The free dimensions of the inputs, with the lengths that they had in every run.
-    graphs : tuple of GraphTypes
+    ``dims``: the free dimensions of the inputs, with the lengths that they had in every run.
     """
 
     dims: Dims

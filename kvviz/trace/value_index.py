@@ -13,26 +13,14 @@ from kvviz.trace.lifetimes import Key, Life, Place, Walk
 class Index:
     """What is asked of a trace again and again.
 
-    Attributes
-    ----------
-    places : dict of Key to Place
-    members : dict of (storage, contents) to list of Key
-        Values that share bytes, in the order in which they were made.
-    step_of : dict of (frame, node index) to int
-    bodies : dict of (frame, node index) to list of int
-        Frames that a control node opened.
-    before : dict of int to int
-        Of a frame that is not the first one of its control node: the frame of the iteration before.
-    by_run : dict of int to list of int
-        Frames of every run.
-    lives : list of Life
-        In order of birth.
-    mains : dict of int to int
-        The main frame of every run whose steps were kept.
-    moments : int
-        Number of moments in all.
-    notes : dict
-        What others worked out about this trace and want to keep.
+    ``members``: values that share bytes, in the order in which they were made.
+    ``bodies``: frames that a control node opened.
+    ``before``: of a frame that is not the first one of its control node: the frame of the iteration before.
+    ``by_run``: frames of every run.
+    ``lives``: in order of birth.
+    ``mains``: the main frame of every run whose steps were kept.
+    ``moments``: number of moments in all.
+    ``notes``: what others worked out about this trace and want to keep.
     """
 
     def __init__(self, trace: Any) -> None:

@@ -26,18 +26,11 @@ STUB_REACH, STUB_STEP = 9, 9
 class Drawing:
     """A laid out block, in px, origin left top.
 
-    Attributes
-    ----------
-    w, h : int
-        Size of the whole.
-    boxes : tuple of (x, y, w, h)
-        Left, top, width, height of each box in the order of the sketch.
-    edges : tuple of (from, to, points)
-        ``points`` is a flat poly-line ``(x0, y0, x1, y1, …)``.
-    stubs : tuple of (box, side, x, y, slot)
-        Far end of a stub; it starts at the box's top left (``"in"``) or bottom right (``"out"``).
-    engine : str
-        ``"dot"``, ``"pygraphviz"`` or ``"layered"``.
+    ``w, h``: size of the whole.
+    ``boxes``: left, top, width, height of each box in the order of the sketch.
+    ``edges``: ``points`` is a flat poly-line ``(x0, y0, x1, y1, …)``.
+    ``stubs``: far end of a stub; it starts at the box's top left (``"in"``) or bottom right (``"out"``).
+    ``engine``: ``"dot"``, ``"pygraphviz"`` or ``"layered"``.
     """
 
     w: int
@@ -57,17 +50,10 @@ _CACHE_SIZE = 512
 def layout(sketches: Iterable[Sketch], deadline: float = DEADLINE) -> list[Drawing]:
     """Lay out blocks; one child process for all that are not known yet.
 
-    Parameters
-    ----------
-    sketches : iterable of Sketch
-        Equal ones are laid out once.
-    deadline : float
-        Seconds for Graphviz altogether; blocks not done by then get the built-in layout.
+    ``sketches``: equal ones are laid out once.
+    ``deadline``: seconds for Graphviz altogether; blocks not done by then get the built-in layout.
 
-    Returns
-    -------
-    list of Drawing
-        One for each sketch, equal sketches sharing one object.
+    Returns one for each sketch, equal sketches sharing one object.
     """
     wanted = list(sketches)
     fresh = [s for s in dict.fromkeys(wanted) if s not in _CACHE]

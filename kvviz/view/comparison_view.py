@@ -40,12 +40,7 @@ _NAME = 32
 
 
 def comparison_table(comparison: Any) -> Table:
-    """The rows of a comparison as a table that prints and shows itself in a notebook.
-
-    Parameters
-    ----------
-    comparison : Comparison
-    """
+    """The rows of a comparison as a table that prints and shows itself in a notebook."""
     columns = _used(COLUMNS, comparison)
     rows = [{k: _results(row) if k == "results" else getattr(row, k) for k, *_ in columns} for row in comparison]
     return Table(rows, columns, "Comparison")
@@ -65,15 +60,7 @@ def comparison_html(comparison: Any) -> str:
 def plot_comparison(comparison: Any, figure: Any = None) -> Any:
     """Bars of what each row costs, each kind of bytes on a scale of its own, over the live memory of all rows.
 
-    Parameters
-    ----------
-    comparison : Comparison
-    figure : matplotlib Figure, optional
-        An empty one to draw on; a new one by default.
-
-    Returns
-    -------
-    Figure
+    ``figure``: an empty one to draw on; a new one by default.
     """
     rows, traces = comparison.rows, list(comparison.traces.values())
     # A dollar sign would begin a formula.

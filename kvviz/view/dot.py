@@ -20,10 +20,7 @@ NODE_GAP, RANK_GAP = 14, 24
 def digraph(sketch: Sketch) -> graphviz.Digraph:
     """A ``graphviz.Digraph`` of a sketch: fixed box sizes, no labels, edges without arrow heads.
 
-    Raises
-    ------
-    ImportError
-        Where the package is missing or broken: only drawings need it, so it is imported for them.
+    Raises `ImportError`: where the package is missing or broken: only drawings need it, so it is imported for them.
     """
     import graphviz
 

@@ -25,14 +25,9 @@ Point = tuple[float, float]
 class Engine:
     """How to start a layout engine.
 
-    Attributes
-    ----------
-    name : str
-        What the page says of it: ``"dot"`` or ``"pygraphviz"``.
-    command : tuple of str
-        Reads DOT graphs (``dot``) or a JSON list of them (pygraphviz) and writes Graphviz's plain format.
-    json_input : bool
-        Which of the two it reads.
+    ``name``: what the page says of it: ``"dot"`` or ``"pygraphviz"``.
+    ``command``: reads DOT graphs (``dot``) or a JSON list of them (pygraphviz) and writes Graphviz's plain format.
+    ``json_input``: which of the two it reads.
     """
 
     name: str
@@ -84,18 +79,11 @@ def engines() -> list[Engine]:
 def run_engine(engine: Engine, sources: Sequence[str], deadline: float) -> list[Plain]:
     """Lay out graphs in one child process.
 
-    Parameters
-    ----------
-    engine : Engine
-    sources : sequence of str
-        DOT texts with nodes ``n0`` …
-    deadline : float
-        Seconds until the child is killed.
+    ``sources``: DOT texts with nodes ``n0`` …
+    ``deadline``: seconds until the child is killed.
 
-    Returns
-    -------
-    list of Plain
-        The first graphs of ``sources``, as many as were done; fewer than asked when the engine failed or was killed.
+    Returns the first graphs of ``sources``, as many as were done; fewer than asked when the engine failed or was
+      killed.
     """
     text = json.dumps(list(sources)) if engine.json_input else "\n".join(sources)
     with tempfile.TemporaryFile() as inlet, tempfile.TemporaryFile() as outlet:

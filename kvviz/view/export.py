@@ -87,26 +87,14 @@ def to_html(
 ) -> str:
     """The debugger of a trace as one HTML file that needs nothing else.
 
-    Parameters
-    ----------
-    trace : Trace
-    path : path, optional
-        Where to write it; an existing file is replaced.
-    detail : collection of int, optional
-        Runs whose steps are told. By default all, or in a long recording a few, without the diagnosis, which takes long
-        there; the totals of all runs are told.
-    step : int
-        Step that the page opens at; the last one by default.
+    ``path``: where to write it; an existing file is replaced.
+    ``detail``: runs whose steps are told. By default all, or in a long recording a few, without the diagnosis, which
+      takes long there; the totals of all runs are told.
+    ``step``: step that the page opens at; the last one by default.
 
-    Returns
-    -------
-    str
-        The page.
+    Returns the page.
 
-    Raises
-    ------
-    KvvizError
-        If the page's bundle is missing from the installation.
+    Raises `KvvizError`: if the page's bundle is missing from the installation.
     """
     steps = len(trace.steps)
     cursor = range(steps)[step] if steps else -1
@@ -144,20 +132,11 @@ def pair_to_html(
 ) -> str:
     """Two traces side by side as one HTML file that needs nothing else.
 
-    Parameters
-    ----------
-    before, after : Trace
-    labels : pair of str
-        What to call them.
-    path : path, optional
-        Where to write it; an existing file is replaced.
-    step : int
-        Step of ``before`` that the page opens at; -1: before the first.
+    ``labels``: what to call them.
+    ``path``: where to write it; an existing file is replaced.
+    ``step``: step of ``before`` that the page opens at; -1: before the first.
 
-    Returns
-    -------
-    str
-        The page.
+    Returns the page.
     """
     title = f"{before.title}: {labels[0]} and {labels[1]}"
     still = figures_table(before, after, labels)
@@ -180,21 +159,11 @@ def plan_to_html(
 ) -> str:
     """The planning of a graph as one HTML file that needs nothing else.
 
-    Parameters
-    ----------
-    graph : Graph
-    events : sequence of PlanningEvent
-    policy : mapping
-        ``name`` and ``about``.
-    path : path, optional
-        Where to write it; an existing file is replaced.
-    event : int
-        Event that the page opens at; -1: before the first.
+    ``policy``: ``name`` and ``about``.
+    ``path``: where to write it; an existing file is replaced.
+    ``event``: event that the page opens at; -1: before the first.
 
-    Returns
-    -------
-    str
-        The page.
+    Returns the page.
     """
     picks = sum(event.action == "pick" for event in events)
     summary = f"{picks:,} ops planned under policy {policy['name']} in {len(events):,} events."

@@ -28,18 +28,10 @@ def cells(cache: Any, run: int, entry: int = 0) -> tuple[Cell, ...]:
     holds a token is ``outside`` where attention cannot see it, else ``written`` where this run wrote it, else
     ``wrapped`` where the token took the place of an older one, else ``valid``.
 
-    Parameters
-    ----------
-    cache : Cache
-    run : int
-    entry : int
-        Of the batch.
+    ``entry``: of the batch.
 
-    Returns
-    -------
-    tuple of Cell
-        Empty for a state, and for a run that has not told its caches. Where it is not known which rows a run wrote,
-        the first ones count as valid.
+    Returns empty for a state, and for a run that has not told its caches. Where it is not known which rows a run
+      wrote, the first ones count as valid.
     """
     if run >= len(cache.runs) or cache.axis is None:
         return ()

@@ -30,17 +30,7 @@ def traces_of(source: Any) -> dict[str, Any] | None:
 
 
 def occupancy(traces: Mapping[str, Any], ax: Any = None) -> Any:
-    """Rows valid and rows reserved after every run, of the first cache of each trace that has rows.
-
-    Parameters
-    ----------
-    traces : mapping of str to Trace
-    ax : matplotlib Axes, optional
-
-    Returns
-    -------
-    Axes
-    """
+    """Rows valid and rows reserved after every run, of the first cache of each trace that has rows."""
     ax, theme = axes_and_theme(ax, (8.0, 3.0))
     told = {name: _rows(trace) for name, trace in traces.items() if _rows(trace)[0].size}
     lines, names, top = [], [], 1.0
@@ -56,17 +46,7 @@ def occupancy(traces: Mapping[str, Any], ax: Any = None) -> Any:
 
 
 def held(traces: Mapping[str, Any], ax: Any = None) -> Any:
-    """The largest number of bytes alive in every run, without the weights.
-
-    Parameters
-    ----------
-    traces : mapping of str to Trace
-    ax : matplotlib Axes, optional
-
-    Returns
-    -------
-    Axes
-    """
+    """The largest number of bytes alive in every run, without the weights."""
     ax, theme = axes_and_theme(ax, (8.0, 3.0))
     told = {name: (_above_weights(trace),) for name, trace in traces.items() if trace.runs}
     return _bytes(ax, theme, told, {}, "peak above weights", "Memory of each run", traces)
@@ -75,17 +55,8 @@ def held(traces: Mapping[str, Any], ax: Any = None) -> Any:
 def copied(traces: Mapping[str, Any], ax: Any = None, closed: Any = None) -> Any:
     """Bytes that kernels copied to carry the caches through every run; crosses for what the caller moved outside.
 
-    Parameters
-    ----------
-    traces : mapping of str to Trace
-    ax : matplotlib Axes, optional
-    closed : mapping of str to (sequence of float or callable), optional
-        What the bytes should be by calculation, by the name of the trace: for every run, or as a function of its
-        number. Drawn as a thin dashed line.
-
-    Returns
-    -------
-    Axes
+    ``closed``: what the bytes should be by calculation, by the name of the trace: for every run, or as a function of
+      its number. Drawn as a thin dashed line.
     """
     ax, theme = axes_and_theme(ax, (8.0, 3.0))
     told = {name: _moved(trace) for name, trace in traces.items() if trace.runs}

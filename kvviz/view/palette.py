@@ -13,18 +13,11 @@ from dataclasses import dataclass
 class Look:
     """How one state or owner is drawn.
 
-    Attributes
-    ----------
-    name : str
-        Key, e.g. ``"in_place"``.
-    light, dark : str
-        Hue on a white and on a dark ground, ``#rrggbb``.
-    letter : str
-        One character that says the same as the hue; empty where nothing is to be said.
-    border : str
-        ``"none"``, ``"thin"``, ``"solid"``, ``"dashed"``, ``"dotted"`` or ``"double"``.
-    about : str
-        What a legend says.
+    ``name``: key, e.g. ``"in_place"``.
+    ``light, dark``: hue on a white and on a dark ground, ``#rrggbb``.
+    ``letter``: one character that says the same as the hue; empty where nothing is to be said.
+    ``border``: ``"none"``, ``"thin"``, ``"solid"``, ``"dashed"``, ``"dotted"`` or ``"double"``.
+    ``about``: what a legend says.
     """
 
     name: str

@@ -49,17 +49,10 @@ decode = unpack
 def payload(trace: Any, *, detail: Collection[int] | None = None) -> bytes:
     """The trace as compressed bytes.
 
-    Parameters
-    ----------
-    trace : Trace
-    detail : collection of int, optional
-        Runs whose steps are told, all or, in a long recording, the few that `few_runs` names by default. Of the others
-        only the totals are kept.
+    ``detail``: runs whose steps are told, all or, in a long recording, the few that `few_runs` names by default. Of
+      the others only the totals are kept.
 
-    Returns
-    -------
-    bytes
-        See `kvviz.view.packed_columns` for the layout; `decode` reads it back.
+    Returns see `kvviz.view.packed_columns` for the layout; `decode` reads it back.
     """
     return Payloads(trace, detail).tell()
 
@@ -67,16 +60,9 @@ def payload(trace: Any, *, detail: Collection[int] | None = None) -> bytes:
 class Payloads:
     """Payloads of a trace that grows: what is over is worked out once, the run that goes on each time.
 
-    Parameters
-    ----------
-    trace : Trace
-    detail : collection of int, optional
-        As in `payload`.
+    ``detail``: as in `payload`.
 
-    Attributes
-    ----------
-    kept : list of int
-        Numbers of the steps that were told last, ascending.
+    ``kept``: numbers of the steps that were told last, ascending.
     """
 
     def __init__(self, trace: Any, detail: Collection[int] | None = None) -> None:
@@ -96,13 +82,9 @@ class Payloads:
     def tell(self, level: int = 6, lazy: bool = False) -> bytes:
         """The payload as of now.
 
-        Parameters
-        ----------
-        level : int
-            Of zlib.
-        lazy : bool
-            Leave out the diagnosis of a recording of which not all steps are told, if it was not made before: the page
-            asks for it.
+        ``level``: of zlib.
+        ``lazy``: leave out the diagnosis of a recording of which not all steps are told, if it was not made before:
+          the page asks for it.
         """
         told = self._tell(lazy)
         whole = compressed(told, level)
@@ -112,17 +94,10 @@ class Payloads:
     def change(self, level: int = 1, lazy: bool = False) -> tuple[bytes | None, bytes] | None:
         """What changed since, see `kvviz.view.payload_delta`; None where a new payload is hardly more.
 
-        Parameters
-        ----------
-        level, lazy
-            As in `tell`.
+        ``level, lazy``: as in `tell`.
 
-        Returns
-        -------
-        edge : bytes or None
-            What changed in the last payload; None: what was said of that last still stands.
-        latest : bytes
-            What changed in the two of them together, empty if nothing did.
+        ``edge``: what changed in the last payload; None: what was said of that last still stands.
+        ``latest``: what changed in the two of them together, empty if nothing did.
         """
         told = self._tell(lazy)
         if len(self._bases) > 1:
@@ -172,15 +147,9 @@ class Payloads:
     def show(self, run: int) -> bool:
         """Tell the steps of one more run from now on; of the runs so asked for, the last few are kept.
 
-        Returns
-        -------
-        bool
-            Whether that changes anything.
+        Returns whether that changes anything.
 
-        Raises
-        ------
-        KvvizError
-            If there is no such run, or its steps were not recorded.
+        Raises `KvvizError`: if there is no such run, or its steps were not recorded.
         """
         runs = self.trace.runs
         if not 0 <= run < len(runs):

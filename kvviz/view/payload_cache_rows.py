@@ -45,19 +45,12 @@ _PARTS = ("start", "stop", "state", "fresh", "token")
 def cache_payload(trace: Any, level: int = 6) -> bytes:
     """The caches as compressed bytes; `kvviz.view.packed_columns.unpack` reads them back.
 
-    Parameters
-    ----------
-    trace : Trace
-    level : int
-        Of zlib.
+    ``level``: of zlib.
 
-    Returns
-    -------
-    bytes
-        The header has ``caches`` (for each: ``heads``, ``unit`` (bytes of a row), and ``streams``, one number for each
-        batch entry), ``runs`` (labels), ``states``, ``meters`` and ``warnings``. Columns ``cell.*`` hold the cells of
-        all streams back to back; those of stream ``s`` after run ``r`` are at ``cell.at[s * (runs + 1) + r]`` to the
-        next one. ``meter.*`` has one value for each cache and run.
+    Returns the header has ``caches`` (for each: ``heads``, ``unit`` (bytes of a row), and ``streams``, one number for
+      each batch entry), ``runs`` (labels), ``states``, ``meters`` and ``warnings``. Columns ``cell.*`` hold the cells
+      of all streams back to back; those of stream ``s`` after run ``r`` are at ``cell.at[s * (runs + 1) + r]`` to the
+      next one. ``meter.*`` has one value for each cache and run.
     """
     runs = len(trace.runs)
     streams: dict[tuple[tuple[Cell, ...], ...], int] = {}

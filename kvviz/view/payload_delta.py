@@ -23,15 +23,10 @@ _SHORTEST = 16
 def delta(old: Parts, new: Parts, texts: str, level: int = 6) -> bytes:
     """What changed from one payload to another.
 
-    Parameters
-    ----------
-    old, new : mapping of str to bytes
-        Parts of both, in order. Equal names are compared with each other.
-    texts : str
-        How the names of parts begin in which bytes move when something is put in. Of the others each byte keeps its
-        place.
-    level : int
-        Of zlib.
+    ``old, new``: parts of both, in order. Equal names are compared with each other.
+    ``texts``: how the names of parts begin in which bytes move when something is put in. Of the others each byte
+      keeps its place.
+    ``level``: of zlib.
     """
     begins, at = {}, 0
     for name, part in old.items():
@@ -66,10 +61,7 @@ def delta(old: Parts, new: Parts, texts: str, level: int = 6) -> bytes:
 def patched(old: bytes, change: bytes) -> bytes:
     """The later payload, unpacked, from the earlier one and what changed since.
 
-    Raises
-    ------
-    KvvizError
-        If the change is one of another payload.
+    Raises `KvvizError`: if the change is one of another payload.
     """
     raw = gzip.decompress(change)
     was, size, count = np.frombuffer(raw, "<i4", 3).tolist()

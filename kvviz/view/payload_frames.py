@@ -16,10 +16,7 @@ from kvviz.view.payload_steps import Values
 class FrameColumns:
     """Frames and the values that they start with, as columns; a frame that was told does not change.
 
-    Attributes
-    ----------
-    number : dict of int to int
-        Places of the frames that are told, by their ids in the trace.
+    ``number``: places of the frames that are told, by their ids in the trace.
     """
 
     def __init__(self, tables: Mapping[int, GraphTable], strings: Strings, values: Values) -> None:

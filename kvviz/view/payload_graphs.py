@@ -17,15 +17,9 @@ from kvviz.view.sketch import Sketch, sketch
 class GraphTable:
     """Numbers for the nodes and values of one graph.
 
-    Attributes
-    ----------
-    index : int
-        The graph's own number.
-    node_at : dict of int to int
-        ``id(node)`` to number.
-    value_at : dict of str to int
-    order : list of Node
-        Nodes that run, in plan order.
+    ``index``: the graph's own number.
+    ``node_at``: ``id(node)`` to number.
+    ``order``: nodes that run, in plan order.
     """
 
     def __init__(self, graph: Graph, index: int, kind: str, parent: tuple[int, int] | None) -> None:
@@ -109,10 +103,7 @@ def add_tables(tables: dict[int, GraphTable], frames: Sequence[Any], start: int 
 class Drawings:
     """Drawings of all blocks, made again only when a graph or a shape was added.
 
-    Parameters
-    ----------
-    tables : dict of int to GraphTable
-        May grow between calls.
+    ``tables``: may grow between calls.
     """
 
     def __init__(self, tables: Mapping[int, GraphTable]) -> None:
@@ -122,15 +113,9 @@ class Drawings:
     def headers(self, shapes: Mapping[int, str]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         """Headers of all graphs and the drawings that their blocks share.
 
-        Parameters
-        ----------
-        shapes : mapping of int to str
-            ``id(node)`` to the shape that its box shows.
+        ``shapes``: ``id(node)`` to the shape that its box shows.
 
-        Returns
-        -------
-        graphs, drawings : list of dict
-            As the payload's header has them.
+        ``graphs, drawings``: as the payload's header has them.
         """
         tables = list(self._tables.values())
         state = ([len(table.order) for table in tables], dict(shapes))

@@ -23,16 +23,10 @@ def pair_payload(
 ) -> bytes:
     """What the page has to know of two traces beside their payloads.
 
-    Parameters
-    ----------
-    before, after : Trace
-    labels : pair of str
-        What to call them.
-    back : bool
-        Whether there is a debugger that the page can go back to.
-    kept : pair of sequence of int, optional
-        Numbers of the steps that the payloads of both tell, ascending; all by default. Steps are told by their places
-        among them, but for the first difference, which keeps its numbers.
+    ``labels``: what to call them.
+    ``back``: whether there is a debugger that the page can go back to.
+    ``kept``: numbers of the steps that the payloads of both tell, ascending; all by default. Steps are told by their
+      places among them, but for the first difference, which keeps its numbers.
     """
     names = ("the run before", "the run after") if labels[0] == "before" else (labels[0], labels[1])
     first = first_difference(before, after, names)
@@ -59,12 +53,8 @@ def pair_payload(
 def partner(to: Any, step: int) -> int:
     """The step of the other trace to show beside a step: its partner, or that of the nearest earlier step with one.
 
-    Parameters
-    ----------
-    to : ndarray of int
-        One side of `kvviz.explain.compare.align`.
-    step : int
-        -1: before the first.
+    ``to``: one side of `kvviz.explain.compare.align`.
+    ``step``: -1: before the first.
     """
     earlier = to[: step + 1]
     paired = earlier[earlier >= 0]

@@ -22,14 +22,8 @@ _CAPTION = "depth 000"
 def plan_payload(graph: Graph, events: Sequence[Any], policy: Mapping[str, str], title: str = "") -> bytes:
     """Planning events and the graph that they are about, as compressed bytes.
 
-    Parameters
-    ----------
-    graph : Graph
-    events : sequence of PlanningEvent
-    policy : mapping
-        ``name`` and ``about``.
-    title : str
-        The graph's name by default.
+    ``policy``: ``name`` and ``about``.
+    ``title``: the graph's name by default.
     """
     table = GraphTable(graph, 0, "main", None)
     # By name: a planner may look at changed copies of nodes.

@@ -21,18 +21,11 @@ def report_header(
 ) -> dict[str, Any]:
     """A report as the page reads it.
 
-    Parameters
-    ----------
-    report : Report
-        What `kvviz.explain` found about the trace.
-    trace : Trace
-    tables : mapping of int to GraphTable
-        By ``id(graph)``: the numbers of nodes.
-    kept : sequence of int
-        The steps that the payload tells, ascending. Lists of steps hold their places in it; a single step that is named
-        keeps its own number, since it may be one that is not told.
-    start : int
-        First entry of the missed list to tell; `MOST` of them are.
+    ``report``: what `kvviz.explain` found about the trace.
+    ``tables``: by ``id(graph)``: the numbers of nodes.
+    ``kept``: the steps that the payload tells, ascending. Lists of steps hold their places in it; a single step that
+      is named keeps its own number, since it may be one that is not told.
+    ``start``: first entry of the missed list to tell; `MOST` of them are.
     """
     peak = report.peak
     held, rest = held_groups(trace, report.held_too_long)

@@ -20,16 +20,9 @@ def few_runs(runs: Sequence[Any], budget: int | None = None) -> frozenset[int] |
 
     Those in between are multiples of a power of two, so that they stay the same while a recording goes on.
 
-    Parameters
-    ----------
-    runs : sequence of Run
-    budget : int, optional
-        Steps; `BUDGET` by default.
+    ``budget``: steps; `BUDGET` by default.
 
-    Returns
-    -------
-    frozenset of int or None
-        The first two runs, the last one, and some in between; None: all of them fit.
+    Returns the first two runs, the last one, and some in between; None: all of them fit.
     """
     budget = BUDGET if budget is None else budget
     if sum(run.last - run.first for run in runs) <= budget or len(runs) < 2:
@@ -56,12 +49,8 @@ def run_label(trace: Any, run: int) -> str:
 def runs_header(trace: Any, kept: Sequence[int]) -> list[dict[str, Any]]:
     """Totals of every run.
 
-    Parameters
-    ----------
-    trace : Trace
-    kept : sequence of int
-        Numbers of the steps that are told, ascending. ``first`` and ``last`` are places among them, equal for a run
-        whose steps are not told; ``from`` is the number of its first step, and ``steps`` how many were recorded.
+    ``kept``: numbers of the steps that are told, ascending. ``first`` and ``last`` are places among them, equal for a
+      run whose steps are not told; ``from`` is the number of its first step, and ``steps`` how many were recorded.
     """
     return [
         {

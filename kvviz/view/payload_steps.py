@@ -47,20 +47,11 @@ class Values:
 class StepColumns:
     """Gathers what is told of steps, one by one, and then writes it out as columns.
 
-    Parameters
-    ----------
-    trace : Trace
-    tables : mapping of int to GraphTable
-        By ``id(graph)``.
-    strings, values
-        Shared with the rest of the payload.
-    number : mapping of int to int
-        Places of the frames that are told, by their ids in the trace.
+    ``tables``: by ``id(graph)``.
+    ``strings, values``: shared with the rest of the payload.
+    ``number``: places of the frames that are told, by their ids in the trace.
 
-    Attributes
-    ----------
-    shapes : dict of int to str
-        ``id(node)`` to the longest shape that its first output had.
+    ``shapes``: ``id(node)`` to the longest shape that its first output had.
     """
 
     def __init__(

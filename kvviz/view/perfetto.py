@@ -24,11 +24,7 @@ _LANES = 1000  # tracks of lanes come behind those of frames
 def export_perfetto(trace: Any, path: str | os.PathLike[str]) -> None:
     """Write a trace for Perfetto: a slice for every op, a track for each depth of frames, counters for bytes and rows.
 
-    Parameters
-    ----------
-    trace : Trace
-    path : path
-        File to write; an existing one is replaced.
+    ``path``: file to write; an existing one is replaced.
     """
     told = {"traceEvents": perfetto_events(trace), "displayTimeUnit": "ms"}
     write_text(path, json.dumps(told, separators=(",", ":")))

@@ -23,16 +23,9 @@ _MOST, _SIZE, _INDENT, _SLACK = 122, 8.5, 0.06, 0.98
 def still(trace: Any, step: int | None = None) -> bytes:
     """Draw the picture that stands in for the debugger where no kernel runs.
 
-    Parameters
-    ----------
-    trace : Trace
-    step : int, optional
-        The last step that is told in words; the last of the trace by default.
+    ``step``: the last step that is told in words; the last of the trace by default.
 
-    Returns
-    -------
-    bytes
-        A PNG of about 900 px width, under 200 kB.
+    Returns a PNG of about 900 px width, under 200 kB.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure

@@ -60,10 +60,6 @@ def report_html(found: Report) -> str:
     """The report as HTML.
 
     Colours of text and ground come from the notebook's ``--jp-*`` variables, and are those of a light page elsewhere.
-
-    Parameters
-    ----------
-    found : Report
     """
     trace = found.trace
     c = found.counts

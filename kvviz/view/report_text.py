@@ -37,20 +37,7 @@ def report(trace: Any) -> str:
 
 
 def report_text(found: Report) -> str:
-    """The model, its runs, how its ops ran, what was missed, the peak, what was held too long, and the caches.
-
-    Parameters
-    ----------
-    found : Report
-
-    Examples
-    --------
-    >>> print(report_text(kvviz.explain(trace)))                            # doctest: +SKIP
-    main_graph: 400 nodes, 242 weights of 131 kB, opset 18; policy ideal
-    6,400 steps in 16 runs: peak 143 kB, 337 kB allocated, 434 kB written, 139 kB copied
-    ops: 1,104 in place, 2,414 views, 912 missed, 1,970 cannot
-    …
-    """
+    """The model, its runs, how its ops ran, what was missed, the peak, what was held too long, and the caches."""
     trace = found.trace
     blocks = [
         [_model_line(trace), *_totals(trace), _numbers(found)],

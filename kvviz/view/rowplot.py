@@ -19,23 +19,10 @@ _ORDER = ("reserved", "valid", "wrapped", "outside", "stale", "written")
 def rows(trace: Any, cache: int | str = 0, ax: Any = None, *, entry: int = 0) -> Any:
     """What every row of a cache held after every run: runs from top to bottom, rows from left to right.
 
-    Parameters
-    ----------
-    trace : Trace
-    cache : int or str
-        Place in ``trace.caches``, or name.
-    ax : matplotlib Axes, optional
-    entry : int
-        Of the batch.
+    ``cache``: place in ``trace.caches``, or name.
+    ``entry``: of the batch.
 
-    Returns
-    -------
-    Axes
-
-    Raises
-    ------
-    KvvizError
-        If there is no such cache.
+    Raises `KvvizError`: if there is no such cache.
     """
     from matplotlib.collections import PolyCollection
 

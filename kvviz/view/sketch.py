@@ -26,14 +26,9 @@ MAX_STUBS = 10
 class Sketch:
     """One block, ready for a layout engine.
 
-    Attributes
-    ----------
-    sizes : tuple of (int, int)
-        Width and height of each box in px, in the order of the block's nodes.
-    links : tuple of (int, int)
-        From box, to box; each pair once, always forward in the block's order.
-    stubs : tuple of (int, str, int)
-        Box, ``"in"`` or ``"out"``, and position among the node's inputs (captures behind them) or outputs.
+    ``sizes``: width and height of each box in px, in the order of the block's nodes.
+    ``links``: from box, to box; each pair once, always forward in the block's order.
+    ``stubs``: box, ``"in"`` or ``"out"``, and position among the node's inputs (captures behind them) or outputs.
     """
 
     sizes: tuple[tuple[int, int], ...]
@@ -60,16 +55,10 @@ def sketch(
 ) -> Sketch:
     """Reduce a block to numbers.
 
-    Parameters
-    ----------
-    graph : Graph
-        The graph that the nodes belong to.
-    nodes : sequence of Node
-        The block, in the order in which they run.
-    shape : callable
-        ``shape(node)`` gives the second line of its box.
-    order : container of int, optional
-        Indices of the nodes that run at all; a value whose only other readers never run gets no stub.
+    ``graph``: the graph that the nodes belong to.
+    ``nodes``: the block, in the order in which they run.
+    ``shape``: ``shape(node)`` gives the second line of its box.
+    ``order``: indices of the nodes that run at all; a value whose only other readers never run gets no stub.
     """
     box = {id(node): i for i, node in enumerate(nodes)}
     maker = {name: box[id(node)] for node in nodes for name in node.outputs if name}

@@ -45,12 +45,7 @@ _SIZES = {
 class Table:
     """Rows of a table that shows itself in a notebook and in a terminal.
 
-    Attributes
-    ----------
-    rows : list of dict
-        Plain values by column key, one dict a row.
-    columns : tuple of (key, heading, is a number, most characters)
-    title : str
+    ``rows``: plain values by column key, one dict a row.
     """
 
     rows: list[dict[str, Any]]
@@ -110,10 +105,7 @@ class Table:
     def to_pandas(self) -> Any:
         """The rows as a ``pandas.DataFrame``.
 
-        Raises
-        ------
-        ImportError
-            If pandas is not installed.
+        Raises `ImportError`: if pandas is not installed.
         """
         from importlib import import_module
 
@@ -123,11 +115,7 @@ class Table:
 def steps_table(trace: Any, steps: Iterable[int] | None = None) -> Table:
     """Table of the steps of a trace.
 
-    Parameters
-    ----------
-    trace : Trace
-    steps : iterable of int, optional
-        Which ones, by index; all by default.
+    ``steps``: which ones, by index; all by default.
     """
     wanted = range(len(trace.steps)) if steps is None else steps
     columns = (*COLUMNS[:-1], *_TIMES, COLUMNS[-1]) if trace.log.declared.times else COLUMNS

@@ -33,10 +33,7 @@ FONT = "system-ui, 'Segoe UI', 'Helvetica Neue', Arial, sans-serif"
 class Picture:
     """An SVG that shows itself in a notebook, trusted or not.
 
-    Attributes
-    ----------
-    svg : str
-        The document.
+    ``svg``: the document.
     """
 
     svg: str
@@ -56,15 +53,7 @@ class Picture:
 def picture(trace: Any, step: int = -1) -> Picture:
     """Draw the block around a step, with the state of every node as of that step.
 
-    Parameters
-    ----------
-    trace : Trace
-    step : int
-        Index of the step; the last one by default.
-
-    Returns
-    -------
-    Picture
+    ``step``: index of the step; the last one by default.
     """
     if not len(trace.steps):
         return Picture(_document(SMALLEST_WIDTH, 60, [_text(16, 34, "nothing has run yet", LIGHT.soft)]))

@@ -42,12 +42,15 @@ def expected(trace: Any, feeds: dict[str, np.ndarray], level: str = "exact", ord
             pair = early.step, late.step, late.storage
             if late.writes and (ordered or not above) and not (above and _covered(early, late)):
                 kind, value = ("WAW", late.value) if early.writes else ("WAR", early.value)
-                found[(kind, *pair, value, above, False)] += shared
+                key = (kind, *pair, value, above, False)
+                found[key] += shared
             elif not late.writes and early.writes and _sources(late) and early in _sources(late):
                 if ordered and not _covered(early, late):
-                    found[("RAW", *pair, late.value, True, False)] += shared
+                    key = ("RAW", *pair, late.value, True, False)
+                    found[key] += shared
             elif not late.writes and early.writes and early.step > (late.source.step if late.source else -1):
-                found[("WAR", *pair, late.value, False, True)] += shared
+                key = ("WAR", *pair, late.value, False, True)
+                found[key] += shared
     return dict(found)
 
 

@@ -14,14 +14,7 @@ def align(a: Any, b: Any) -> tuple[np.ndarray, np.ndarray]:
 
     Steps belong together if run, frame (with the iteration of a loop) and node index are the same.
 
-    Parameters
-    ----------
-    a, b : Trace
-
-    Returns
-    -------
-    a_to_b, b_to_a : ndarray of int64
-        One entry a step; -1 where the other trace has no such step.
+    ``a_to_b, b_to_a``: one entry a step; -1 where the other trace has no such step.
     """
     ours, theirs = places(a), places(b)
     return _lookup(ours, theirs), _lookup(theirs, ours)

@@ -15,12 +15,8 @@ from kvviz.explain.summary import counts
 class Figures:
     """What the first runs of a trace come to.
 
-    Attributes
-    ----------
-    peak, copied, allocated : int
-        Bytes.
-    in_place, missed, steps : int
-        Steps.
+    ``peak, copied, allocated``: bytes.
+    ``in_place, missed, steps``: steps.
     """
 
     peak: int
@@ -35,13 +31,8 @@ class Figures:
 class Alike:
     """The figures of two traces over the same runs.
 
-    Attributes
-    ----------
-    runs : int or None
-        How many runs are counted, None: all of both.
-    note : str
-        Which runs they are where it is not all of both, else empty.
-    first, second : Figures
+    ``runs``: how many runs are counted, None: all of both.
+    ``note``: which runs they are where it is not all of both, else empty.
     """
 
     runs: int | None
@@ -51,12 +42,7 @@ class Alike:
 
 
 def alike(a: Any, b: Any) -> Alike:
-    """Figures of the runs that both traces have finished; of all that was recorded where one has finished none.
-
-    Parameters
-    ----------
-    a, b : Trace
-    """
+    """Figures of the runs that both traces have finished; of all that was recorded where one has finished none."""
     shared = min(finished(a), finished(b))
     if shared == len(a.runs) == len(b.runs):
         return Alike(None, "", figures(a), figures(b))

@@ -17,18 +17,10 @@ _SHARED = (IN_PLACE, VIEW, APPEND)
 class Difference:
     """The first op of a trace whose place or decision differs from that in another trace.
 
-    Attributes
-    ----------
-    kind : str
-        ``"order"``: another op runs there; ``"dispatch"``: one of both ran in place; ``"taken"``: other inputs were
-        handed over; ``"identity"``: an output lives elsewhere; ``"end"``: the other trace is shorter.
-    step, other : int
-        The step in this trace, and the one with the same number in the other, -1 where it is shorter.
-    run : int
-    frame : tuple of str
-    node, op_type : str
-    sentence : str
-        What each of them did.
+    ``kind``: ``"order"``: another op runs there; ``"dispatch"``: one of both ran in place; ``"taken"``: other inputs
+      were handed over; ``"identity"``: an output lives elsewhere; ``"end"``: the other trace is shorter.
+    ``step, other``: the step in this trace, and the one with the same number in the other, -1 where it is shorter.
+    ``sentence``: what each of them did.
     """
 
     kind: str
@@ -44,11 +36,7 @@ class Difference:
 def first_difference(a: Any, b: Any, names: tuple[str, str] | None = None) -> Difference | None:
     """The first op of trace ``a`` that trace ``b`` runs elsewhere or otherwise; None if there is none.
 
-    Parameters
-    ----------
-    a, b : Trace
-    names : pair of str, optional
-        What to call them; their policies' names by default.
+    ``names``: what to call them; their policies' names by default.
     """
     if names is None:
         names = (a.policy.name, b.policy.name) if a.policy.name != b.policy.name else ("the first", "the second")

@@ -15,13 +15,9 @@ TOLERANCE = 1e-5
 def unlike(trace: Any, reference: Any) -> tuple[bool, str]:
     """Compare the results of a trace with those of another one.
 
-    Returns
-    -------
-    equal : bool
-        Whether all results that both have are the same within `TOLERANCE`, relative or absolute; tokens, integers and
-        shapes exactly.
-    text : str
-        What differs most, or what one of them does not have; empty where all of it is the same.
+    ``equal``: whether all results that both have are the same within `TOLERANCE`, relative or absolute; tokens,
+      integers and shapes exactly.
+    ``text``: what differs most, or what one of them does not have; empty where all of it is the same.
     """
     worst, text, equal = 0.0, "", True
     for name, have, want in _results(trace, reference):

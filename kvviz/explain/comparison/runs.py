@@ -20,10 +20,7 @@ def runner(
 ) -> Callable[[Policy], Any]:
     """A function that runs or decodes a graph under a policy, each time from the same inputs.
 
-    Raises
-    ------
-    InputError
-        If something is donated to a decode, which donates its caches by itself.
+    Raises `InputError`: if something is donated to a decode, which donates its caches by itself.
     """
     donated = (donate,) if isinstance(donate, str) else tuple(donate)
     if prompt is not None:
