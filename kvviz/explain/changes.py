@@ -9,16 +9,16 @@ from typing import Any
 from kvviz.engine.decide import by_value
 from kvviz.engine.policy import Policy
 from kvviz.graph.fixed_dimensions import Dims, with_dims
-from kvviz.graph.model import Graph
+from kvviz.graph.model import Graph, GraphPath
 from kvviz.runtimes.named_policies import find_policy
-from kvviz.runtimes.schedules import Before, GraphKey, Picks
+from kvviz.runtimes.schedules import Before, Picks
 
 
 @dataclass(frozen=True, slots=True)
 class RunFirst:
     """Run a reader before a node. ``graph`` is the path of their graph, both are indices in its node list."""
 
-    graph: GraphKey
+    graph: GraphPath
     reader: int
     node: int
 
@@ -67,7 +67,7 @@ class Drop:
 class Swap:
     """Exchange the first two inputs of a commutative node."""
 
-    graph: GraphKey
+    graph: GraphPath
     node: int
 
 
@@ -134,7 +134,7 @@ def asked(trace: Any) -> tuple[str, ...]:
     return outputs
 
 
-def swapped(graph: Graph, key: GraphKey, index: int) -> Graph:
+def swapped(graph: Graph, key: GraphPath, index: int) -> Graph:
     """A graph in which one node, maybe of a body, has its first two inputs exchanged."""
     nodes = []
     for node in graph.nodes:

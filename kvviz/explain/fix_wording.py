@@ -21,10 +21,9 @@ from kvviz.explain.changes import (
     asked,
 )
 from kvviz.explain.units import count, short, size
-from kvviz.graph.model import Graph, Node
+from kvviz.graph.model import Graph, GraphPath, Node
 from kvviz.runtimes.named_policies import find_policy
 from kvviz.runtimes.policy_data import facts_of
-from kvviz.runtimes.schedules import GraphKey
 
 NAMED_POLICIES = ("ideal", "rten", "onnxruntime", "never")
 
@@ -91,7 +90,7 @@ def code_of(trace: Any, changes: Sequence[Change], picked: bool) -> str:
     planned = [c for c in changes if isinstance(c, RunFirst)]
     ordered = bool(planned) and (picked or trace.policy.schedule != ("model",))
     if not ordered:
-        moves: dict[tuple[GraphKey, int], list[int]] = {}
+        moves: dict[tuple[GraphPath, int], list[int]] = {}
         for first in planned:
             moves.setdefault((first.graph, first.node), []).append(first.reader)
         for (where, node), readers in moves.items():
@@ -200,7 +199,7 @@ def _listed(names: Sequence[str]) -> str:
     return told + (f" and {len(names) - 2} more" if len(names) > 2 else "")
 
 
-def graph_at(graph: Graph, key: GraphKey) -> Graph:
+def graph_at(graph: Graph, key: GraphPath) -> Graph:
     """The graph at a path inside a model."""
     for index, attribute in key:
         node = graph.by_index[index]
@@ -210,11 +209,11 @@ def graph_at(graph: Graph, key: GraphKey) -> Graph:
     return graph
 
 
-def _node(graph: Graph, key: GraphKey, index: int) -> Node:
+def _node(graph: Graph, key: GraphPath, index: int) -> Node:
     return graph_at(graph, key).by_index[index]
 
 
-def _moved(graph: Graph, key: GraphKey, node: int, readers: Sequence[int]) -> list[int]:
+def _moved(graph: Graph, key: GraphPath, node: int, readers: Sequence[int]) -> list[int]:
     """Indices of the readers and of what they need, as far as the model lists it behind a node."""
     inside = graph_at(graph, key)
     found: set[int] = set()
@@ -227,7 +226,7 @@ def _moved(graph: Graph, key: GraphKey, node: int, readers: Sequence[int]) -> li
     return sorted(found)
 
 
-def _nodes(graph: Graph, key: GraphKey) -> str:
+def _nodes(graph: Graph, key: GraphPath) -> str:
     """How a model file gives the nodes of one of its graphs."""
     text = "model.graph.node"
     for depth, (index, attribute) in enumerate(key):

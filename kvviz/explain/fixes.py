@@ -19,7 +19,6 @@ from kvviz.explain.under_ideal import appends_rows, as_refused, under_ideal
 from kvviz.explain.under_onnxruntime import under_onnxruntime
 from kvviz.explain.under_rten import under_rten
 from kvviz.explain.units import short
-from kvviz.runtimes.schedules import key_of
 from kvviz.trace.blockers import Blocker
 from kvviz.trace.element_types import nbytes
 from kvviz.trace.value_index import Index, index_of
@@ -101,7 +100,6 @@ def _find(index: Index, step: int, position: int) -> Fix | None:
     if not mask:
         return None
     # Paths of bodies are known once the main graph was looked at.
-    key_of(index.trace.graph)
     try:
         picked = _is_picked(index, index.path(row.frame))
         changes = _rules(index.trace)(index, step, position, mask)
@@ -160,7 +158,7 @@ def _in_exchange(index: Index, step: int, position: int, changes: tuple[Change, 
     row = index.rows[step]
     storage = index.places[row.frame, row.op.node.inputs[position]].storage
     lost, told = 0, ""
-    key = key_of(index.frames[row.frame].program.graph)
+    key = index.frames[row.frame].program.graph.path
     for change in changes:
         if isinstance(change, RunFirst) and change.graph == key:
             later = index.rows[index.step_of[row.frame, change.reader]]

@@ -21,7 +21,7 @@ from kvviz.explain.kept_runs import keeps_all
 from kvviz.explain.peak_effect import live_curve
 from kvviz.explain.units import size
 from kvviz.graph.model import Node
-from kvviz.runtimes.schedules import LeastLive, Picks, depth_first, key_of, least_live
+from kvviz.runtimes.schedules import LeastLive, Picks, depth_first, least_live
 from kvviz.runtimes.schedules.frontier import reads
 from kvviz.trace.value_index import Index
 
@@ -92,7 +92,7 @@ class _Books:
     """What is alive while the main graph runs in some order, from the sizes that its values had."""
 
     def __init__(self, index: Index, measured: LeastLive, nodes: Sequence[Node], outputs: Sequence[str]) -> None:
-        values = dict(measured.sizes).get(key_of(index.frames[0].program.graph), ())
+        values = dict(measured.sizes).get(index.frames[0].program.graph.path, ())
         self.home = {name: home for name, home, _ in values}
         self.size: dict[str, int] = {}
         for _, home, nbytes in values:

@@ -18,7 +18,6 @@ from kvviz.explain.row_major import is_row_major
 from kvviz.explain.sole_use import Unfixable
 from kvviz.graph.model import Graph, Node
 from kvviz.runtimes.policy_data import policy_of
-from kvviz.runtimes.schedules import key_of
 from kvviz.trace.value_index import Index
 
 
@@ -38,7 +37,6 @@ def check_order(index: Index, step: int, position: int, changes: Sequence[Change
     told = arguments(trace, changes, picked, policy)
     graph: Graph = told.get("graph", trace.graph)
     schedule: Schedule = told.get("policy", policy).schedule
-    key_of(graph)
     row = index.rows[step]
     path = index.path(row.frame)
     nodes = [index.frames[frame].caller.node for frame in path[1:]] + [row.op.node]
@@ -46,7 +44,7 @@ def check_order(index: Index, step: int, position: int, changes: Sequence[Change
     members = index.members[place.storage, place.contents]
     moved = False
     for frame, node in zip(path, nodes):
-        inside = graph_at(graph, key_of(index.frames[frame].program.graph))
+        inside = graph_at(graph, index.frames[frame].program.graph.path)
         outputs = tuple(told.get("outputs", asked(trace))) if frame == path[0] else index.outputs(frame)
         try:
             order = schedule(inside, needed(inside, outputs), outputs)

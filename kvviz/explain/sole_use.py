@@ -13,7 +13,6 @@ from typing import Any
 from kvviz.engine.plan import needed
 from kvviz.explain.changes import ByValue, Change, Donate, Drop, RunFirst
 from kvviz.graph.model import Node
-from kvviz.runtimes.schedules import key_of
 from kvviz.trace.run_options import RunOptions
 from kvviz.trace.value_index import Index, head_and_carried
 
@@ -174,7 +173,7 @@ class Clearing:
                 continue
             moved.add(need.index)
             stack += [graph.producers[name] for name in (*need.inputs, *need.captures) if name in graph.producers]
-        self.changes[RunFirst(key_of(graph), reader.index, node.index)] = None
+        self.changes[RunFirst(graph.path, reader.index, node.index)] = None
 
     def _hand_over(self, depth: int, name: str) -> None:
         """The frame's own node reads a value: the op itself, or the control node whose body leads to the op."""

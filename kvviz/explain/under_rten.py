@@ -17,7 +17,6 @@ from kvviz.explain.row_major import is_row_major
 from kvviz.explain.sole_use import Clearing, Unfixable
 from kvviz.runtimes.policy_data import policy_of
 from kvviz.runtimes.rten.dispatch_rule import NOT_TRIED
-from kvviz.runtimes.schedules import key_of
 from kvviz.trace import blockers as b
 from kvviz.trace.events import IN_PLACE, VIEW
 from kvviz.trace.value_index import Index
@@ -66,7 +65,7 @@ def _for_one_operand(index: Index, step: int, position: int) -> tuple[Change, ..
         return changes
     if sorted(scores) != [0, 1] or scores[0] != scores[1]:
         raise Unfixable("the other operand is larger")
-    return (*changes, Swap(key_of(index.frames[row.frame].program.graph), row.op.node.index))
+    return (*changes, Swap(index.frames[row.frame].program.graph.path, row.op.node.index))
 
 
 def _elements(index: Index, step: int, position: int, donated: set[str]) -> int:

@@ -13,7 +13,7 @@ from kvviz.graph.attributes import attribute, constant, value_type
 from kvviz.graph.drafts import Draft, draft, free_names, in_running_order, metadata, own_names, unique_names
 from kvviz.graph.external import Source
 from kvviz.graph.functions import FunctionKey, body_of_call, call_key, extents, function_key, plain_domain
-from kvviz.graph.model import Graph, Node, Value
+from kvviz.graph.model import Graph, GraphPath, Node, Value
 from kvviz.graph.module_paths import Scope, module_paths
 from kvviz.graph.names import quoted, text
 from kvviz.graph.tensors import Weights, read_sparse, read_tensor
@@ -47,7 +47,12 @@ class Reader:
         return self._graph(model.graph, opsets, (), model)
 
     def _graph(
-        self, proto: Any, opsets: dict[str, int], outer: tuple[frozenset[str], ...] = (), whole: Any = None
+        self,
+        proto: Any,
+        opsets: dict[str, int],
+        outer: tuple[frozenset[str], ...] = (),
+        whole: Any = None,
+        path: GraphPath = (),
     ) -> Graph:
         """Read one graph; ``outer`` has the names that each enclosing graph defines, outermost first."""
         where = f"graph {quoted(text(proto.name))} of {self.source.label}"
@@ -56,7 +61,7 @@ class Reader:
         drafts = self._drafts(proto, weights, where)
         own = own_names(where, [v for v in declared if v.name not in weights], weights, drafts)
         for node in drafts:
-            self._fill(node, opsets, (*outer, own))
+            self._fill(node, opsets, (*outer, own), path)
         outputs = tuple(value_type(text(info.name), info.type, self.source) for info in proto.output)
         captures = free_names(where, drafts, outputs, own, frozenset().union(*outer))
         return Graph(
@@ -73,6 +78,7 @@ class Reader:
             proto=whole or proto,
             overridable=tuple(v for v in declared if v.name in weights),
             captures=captures,
+            path=path,
         )
 
     def _check_extent(self, proto: Any) -> None:
@@ -129,24 +135,25 @@ class Reader:
                 weights.tensors[name] = constant(node, name, self.source)
         return drafts
 
-    def _fill(self, node: Draft, opsets: dict[str, int], visible: tuple[frozenset[str], ...]) -> None:
+    def _fill(self, node: Draft, opsets: dict[str, int], visible: tuple[frozenset[str], ...], path: GraphPath) -> None:
         for proto in node.proto.attribute:
             name = text(proto.name)
             if proto.ref_attr_name:
                 raise GraphError(f"{node.label} of {self.source.label} refers to a function's attribute outside of one")
             if proto.type == _A.GRAPH:
-                node.subgraphs[name] = self._graph(proto.g, opsets, visible)
+                node.subgraphs[name] = self._graph(proto.g, opsets, visible, None, (*path, (node.index, name)))
             elif proto.type == _A.GRAPHS:
-                inner = [self._graph(graph, opsets, visible) for graph in proto.graphs]
-                node.subgraphs |= {f"{name}[{i}]": graph for i, graph in enumerate(inner)}
+                for i, graph in enumerate(proto.graphs):
+                    at = (*path, (node.index, f"{name}[{i}]"))
+                    node.subgraphs[f"{name}[{i}]"] = self._graph(graph, opsets, visible, None, at)
             else:
                 node.attributes[name] = attribute(proto, node.label, self.source)
         node.captures = tuple(dict.fromkeys(name for graph in node.subgraphs.values() for name in graph.captures))
         function = self.functions.get(call_key(node.proto))
         if function is not None:
-            node.function = self._body(node, function, opsets)
+            node.function = self._body(node, function, opsets, (*path, (node.index, "function")))
 
-    def _body(self, node: Draft, function: Any, opsets: dict[str, int]) -> Graph:
+    def _body(self, node: Draft, function: Any, opsets: dict[str, int], path: GraphPath) -> Graph:
         key = function_key(function)
         for kind, formal, actual in (("input", function.input, node.inputs), ("output", function.output, node.outputs)):
             if len(actual) > len(formal):
@@ -166,7 +173,7 @@ class Reader:
                 f"the functions of {self.source.label} take more than {MAX_COPIED:,} bytes once every call is spelled "
                 f"out; {node.label} calls {quoted(key[1])}: give large constants to it as inputs"
             )
-        return self._graph(proto, {**opsets, **read_opsets(function.opset_import)})
+        return self._graph(proto, {**opsets, **read_opsets(function.opset_import)}, path=path)
 
     def _nodes_of(self, drafts: list[Draft], opsets: dict[str, int]) -> tuple[Node, ...]:
         names = unique_names(drafts)

@@ -16,6 +16,9 @@ import numpy as np
 from kvviz.graph.external import DataFiles
 
 Dim = int | str | None
+GraphPath = tuple[tuple[int, str], ...]
+"""Where a graph lies inside its model: ``()`` is the main graph; a body adds the index of its node and the attribute:
+``((7, "then_branch"),)``. The body of a local function counts as attribute ``"function"``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +72,7 @@ class Graph:
     # weights that are also inputs, so that a caller may give another value (IR 3 lists all like this)
     overridable: tuple[Value, ...] = ()
     captures: tuple[str, ...] = ()  # in a subgraph: outer values that it reads, at any depth, in order of first use
+    path: GraphPath = ()  # where it lies inside its model
 
     @cached_property
     def by_index(self) -> dict[int, Node]:

@@ -114,6 +114,7 @@ GRAPH = {
     "captures": [str],
     "constants": [(str, str, [int])],
     "opsets": opsets,
+    "path": [(count, str)],
     "nodes": [NODE],
 }
 RUN = (count, count, Maybe(int), str, count, count, count, count, count)

@@ -115,7 +115,7 @@ def _graph(saved: dict[str, Any], inner: list[Graph]) -> Graph:
     # Of most weights only the names were kept.
     weights = {name: np.empty(0) for name in saved["weights"]}
     weights.update({name: np.array(values, _dtype(dtype, ())) for name, dtype, values in saved["constants"]})
-    told = {"opsets": saved["opsets"], "captures": tuple(saved["captures"])}
+    told = {"opsets": saved["opsets"], "captures": tuple(saved["captures"]), "path": _tuples(saved["path"])}
     return Graph(saved["name"], ends[0], ends[1], tuple(nodes), weights, **told)
 
 

@@ -91,6 +91,7 @@ def _add_graph(graph: Graph, numbers: dict[int, int], described: list[dict[str, 
             "constants": _constants(graph),
             "captures": graph.captures,
             "opsets": dict(graph.opsets),
+            "path": graph.path,
             "nodes": nodes,
         }
     )

@@ -20,8 +20,8 @@ from kvviz.errors import KvvizError
 from kvviz.graph.model import Graph
 from kvviz.runtimes.named_schedules import NAMES, named
 from kvviz.runtimes.rten.rten_planner import rten
-from kvviz.runtimes.schedules import Before, Picks, key_of
-from kvviz.runtimes.schedules.graph_keys import graphs_of
+from kvviz.runtimes.schedules import Before, Picks
+from kvviz.runtimes.schedules.graph_paths import graphs_of
 from tests.engine.graphs import graph_of, numbers
 from tests.engine.random_graphs import Example, examples
 from tests.engine.test_invariants import assert_same_bits, feeds
@@ -114,11 +114,10 @@ def test_before_puts_the_reader_first_and_stays_valid_or_refuses_because_it_depe
     example: Example, name: str, data: st.DataObject
 ) -> None:
     graph = kvviz.load(example.model)
-    key, inner = data.draw(st.sampled_from([(k, g) for k, g in graphs_of(graph) if g.nodes]))
+    inner = data.draw(st.sampled_from([g for g in graphs_of(graph) if g.nodes]))
     nodes = needed(inner, [value.name for value in inner.outputs])
     reader, node = (data.draw(st.sampled_from(nodes)) for _ in range(2))
-    changed = Before(named(name), ((key, reader.index, node.index),))
-    key_of(graph)
+    changed = Before(named(name), ((inner.path, reader.index, node.index),))
     if node in needed(inner, [n for n in reader.outputs if n]):
         with pytest.raises(KvvizError, match=r"cannot run before .*: it needs what that one makes"):
             order_of(inner, changed)

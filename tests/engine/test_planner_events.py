@@ -12,7 +12,7 @@ from kvviz.graph.model import Graph, Node
 from kvviz.runtimes.named_schedules import NAMES, named, planning_events
 from kvviz.runtimes.rten.rten_planner import dependencies, rten
 from kvviz.runtimes.schedules import Before, Picks, PlanningEvent
-from kvviz.runtimes.schedules.graph_keys import graphs_of
+from kvviz.runtimes.schedules.graph_paths import graphs_of
 from kvviz.runtimes.schedules.planning_events import takes_log
 from tests.engine.graphs import graph_of
 from tests.engine.rten.records import DATA
@@ -48,7 +48,7 @@ def reasons(name: str) -> dict[str, str]:
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.parent.name)
 def test_the_order_in_the_events_is_the_schedule_s_own(name: str, path: object) -> None:
-    for _, graph in graphs_of(kvviz.load(path)):
+    for graph in graphs_of(kvviz.load(path)):
         outputs = [value.name for value in graph.outputs]
         nodes = needed(graph, outputs)
         assert picked(planning_events(graph, policy=name)) == list(named(name)(graph, nodes, outputs))
@@ -73,7 +73,7 @@ def test_every_pick_comes_from_the_frontier_and_tells_who_became_ready(name: str
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.parent.name)
 def test_the_walk_looks_at_every_output_and_at_every_dependency_once(path: object) -> None:
-    for _, graph in graphs_of(kvviz.load(path)):
+    for graph in graphs_of(kvviz.load(path)):
         events = [event for event in planning_events(graph) if event.phase == "walk"]
         looked = [e.value for e in events if e.action in ("visit", "skip")]
         nodes = needed(graph, [value.name for value in graph.outputs])

@@ -23,7 +23,7 @@ from kvviz.runtimes.named_policies import find_policy
 from kvviz.runtimes.named_schedules import NAMES, label, named, planning_events
 from kvviz.runtimes.rten.rten_planner import rten, walk
 from kvviz.runtimes.schedules import depth_first, least_live
-from kvviz.runtimes.schedules.graph_keys import graphs_of
+from kvviz.runtimes.schedules.graph_paths import graphs_of
 from tests.engine.graphs import graph_of, numbers
 from tests.engine.random_graphs import Example, examples
 from tests.engine.rten.records import Recording, models, recordings, scenarios, sources
@@ -124,7 +124,7 @@ def test_any_schedule_gives_an_order_that_can_run_and_the_same_bits(example: Exa
     graph = kvviz.load(example.model)
     plain = kvviz.run(graph, feeds(example), donate=example.donate)
     schedule = named(name) if name != "least_live" else least_live(plain)
-    for _, inner in graphs_of(graph):
+    for inner in graphs_of(graph):
         assert_can_run(order_of(inner, schedule), needed(inner, [value.name for value in inner.outputs]))
     policy = with_schedule(schedule, find_policy(rules))
     assert_same_bits(plain, kvviz.run(graph, feeds(example), donate=example.donate, policy=policy, poison=True))

@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from weakref import WeakKeyDictionary
 
-from kvviz.graph.model import Graph, Node, Value
+from kvviz.graph.model import Graph, GraphPath, Node, Value
 from kvviz.graph.shapes import Rules, infer
 from kvviz.runtimes.ort import contrib_shapes
 from kvviz.runtimes.ort.shape_values import propagate
-from kvviz.runtimes.schedules.graph_keys import GraphKey, graphs_of
+from kvviz.runtimes.schedules.graph_paths import graphs_of
 
 RULES = Rules(contrib_shapes.RULES, propagate)
 
@@ -58,10 +58,10 @@ def own_types(graph: Graph) -> Mapping[str, Value]:
 
 
 def keep(
-    graph: Graph, types: Mapping[GraphKey, dict[str, Value]], written: Mapping[GraphKey, Mapping[int, Node]]
+    graph: Graph, types: Mapping[GraphPath, dict[str, Value]], written: Mapping[GraphPath, Mapping[int, Node]]
 ) -> None:
     """Let these be the types of a main graph and of its bodies, and these the nodes that were changed."""
-    inner = dict(graphs_of(graph))
+    inner = {one.path: one for one in graphs_of(graph)}
     _keep(graph, "", {}, {inner[path]: of for path, of in types.items() if path in inner})
     for path, nodes in written.items():
         _KNOWN[inner[path]] = replace(_KNOWN[inner[path]], written=nodes)

@@ -9,7 +9,7 @@ from typing import Any
 from kvviz.graph.fixed_dimensions import with_dims
 from kvviz.graph.model import Graph, Node, Value
 from kvviz.runtimes.ort.known_types import keep, known, own_types
-from kvviz.runtimes.schedules.graph_keys import graphs_of
+from kvviz.runtimes.schedules.graph_paths import graphs_of
 from kvviz.trace.type_facts import GONE, GraphTypes, TypeFacts, free_dims
 
 
@@ -20,25 +20,25 @@ def types_of(trace: Any) -> TypeFacts:
     fixed = with_dims(trace.graph, dims) if dims else trace.graph
     known(fixed)
     pairs = zip(graphs_of(trace.graph), graphs_of(fixed))
-    return TypeFacts(dims, tuple(_told(path, graph, twin) for (path, graph), (_, twin) in pairs))
+    return TypeFacts(dims, tuple(_told(graph, twin) for graph, twin in pairs))
 
 
 def take_types(graph: Graph, facts: TypeFacts) -> None:
     """Let what a trace tells be known of its model, as it is and with the lengths of the trace."""
     told = {of.path: of for of in facts.graphs}
-    written = {path: _written(inner, told[path].written) for path, inner in graphs_of(graph) if path in told}
+    written = {g.path: _written(g, told[g.path].written) for g in graphs_of(graph) if g.path in told}
     keep(graph, {path: {value.name: value for value in of.types} for path, of in told.items()}, written)
     if facts.dims:
         keep(with_dims(graph, facts.dims), {path: _fixed(of) for path, of in told.items()}, {})
 
 
-def _told(path: Any, graph: Graph, twin: Graph) -> GraphTypes:
+def _told(graph: Graph, twin: Graph) -> GraphTypes:
     types, fixed = own_types(graph), own_types(twin)
     others = [value for name, value in fixed.items() if types.get(name) != value]
     others += [Value(name, kind=GONE) for name in types if name not in fixed]
     now = graph.by_index
     written = [(i, node.inputs) for i, node in known(graph).written.items() if now[i].inputs != node.inputs]
-    return GraphTypes(path, tuple(types.values()), tuple(others), tuple(written))
+    return GraphTypes(graph.path, tuple(types.values()), tuple(others), tuple(written))
 
 
 def _written(graph: Graph, nodes: Any) -> Mapping[int, Node]:

@@ -5,9 +5,8 @@ them in an order in which they can run. Use another one with ``dataclasses.repla
 """
 
 from kvviz.runtimes.schedules.before import Before
-from kvviz.runtimes.schedules.graph_keys import GraphKey, key_of
 from kvviz.runtimes.schedules.greedy import LeastLive, depth_first, least_live
 from kvviz.runtimes.schedules.picks import Picks
 from kvviz.runtimes.schedules.planning_events import PlanningEvent
 
-__all__ = ["Before", "GraphKey", "LeastLive", "Picks", "PlanningEvent", "depth_first", "key_of", "least_live"]
+__all__ = ["Before", "LeastLive", "Picks", "PlanningEvent", "depth_first", "least_live"]

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kvviz.errors import KvvizError
-from kvviz.graph.model import Graph, Node
+from kvviz.graph.model import Graph, GraphPath, Node
 from kvviz.runtimes.schedules.frontier import Circle, follow, makers, pull, reads
-from kvviz.runtimes.schedules.graph_keys import GraphKey, key_of, told
+from kvviz.runtimes.schedules.graph_paths import told
 from kvviz.runtimes.schedules.planning_events import Log, takes_log
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ class Before:
     """
 
     base: Schedule
-    pairs: tuple[tuple[GraphKey, int, int], ...]
+    pairs: tuple[tuple[GraphPath, int, int], ...]
 
     def __call__(
         self, graph: Graph, nodes: Sequence[Node], outputs: Sequence[str], log: Log | None = None
@@ -36,7 +36,7 @@ class Before:
         Raises `KvvizError`: if a reader needs what its node makes, the pairs contradict each other, or a node does
           not exist.
         """
-        key = key_of(graph)
+        key = graph.path
         pairs = [(reader, node) for where, reader, node in self.pairs if where == key]
         if not pairs and log and takes_log(self.base):
             return self.base(graph, nodes, outputs, log=log)  # type: ignore[call-arg]

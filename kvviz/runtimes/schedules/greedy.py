@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kvviz.graph.model import Graph, Node
+from kvviz.graph.model import Graph, GraphPath, Node
 from kvviz.runtimes.schedules.frontier import forward, reads
-from kvviz.runtimes.schedules.graph_keys import GraphKey, key_of
 from kvviz.runtimes.schedules.planning_events import Log
 from kvviz.trace.events import PASSED, VIEW
 
@@ -52,7 +51,7 @@ class LeastLive:
       it is a view of), and bytes. Values that are not there, or all where it is empty, count as 1.
     """
 
-    sizes: tuple[tuple[GraphKey, tuple[Measured, ...]], ...] = ()
+    sizes: tuple[tuple[GraphPath, tuple[Measured, ...]], ...] = ()
 
     def __hash__(self) -> int:
         # A policy is looked up at every frame: hashing must not walk through all sizes.
@@ -62,7 +61,7 @@ class LeastLive:
         self, graph: Graph, nodes: Sequence[Node], outputs: Sequence[str], log: Log | None = None
     ) -> Sequence[Node]:
         """Put nodes in order."""
-        key = key_of(graph)
+        key = graph.path
         measured = next((values for where, values in self.sizes if where == key), ())
         books = _Books(nodes, outputs, measured)
         unit = "B" if measured else "values"
@@ -87,10 +86,9 @@ def least_live(trace: Any = None) -> LeastLive:
     """
     if trace is None:
         return LeastLive()
-    key_of(trace.graph)
-    keys = [key_of(frame.graph) for frame in trace.frames]
+    keys = [frame.graph.path for frame in trace.frames]
     storages = trace.log.storages
-    found: dict[GraphKey, dict[str, Measured]] = {key: {} for key in keys}
+    found: dict[GraphPath, dict[str, Measured]] = {key: {} for key in keys}
     homes: dict[tuple[int, int, int], str] = {}
 
     def note(frame: int, name: str, storage: int, home: str) -> None:

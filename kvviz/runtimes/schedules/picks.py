@@ -10,9 +10,9 @@ from typing import Any
 
 from kvviz.atomic_write import write_text
 from kvviz.errors import KvvizError
-from kvviz.graph.model import Graph, Node
+from kvviz.graph.model import Graph, GraphPath, Node
 from kvviz.runtimes.schedules.frontier import follow, makers, pull, reads
-from kvviz.runtimes.schedules.graph_keys import GraphKey, fingerprint, key_of, told
+from kvviz.runtimes.schedules.graph_paths import fingerprint, told
 from kvviz.runtimes.schedules.planning_events import Log
 
 FORMAT = 1
@@ -25,11 +25,11 @@ class Picks:
     A node that was not picked runs when a picked one needs it, else at the end, in the model's order; one that the
     wanted outputs do not need is left out.
 
-    ``picks``: path of a graph (see `kvviz.runtimes.schedules.graph_keys.GraphKey`) and node index.
+    ``picks``: path of a graph (see `kvviz.graph.model.GraphPath`) and node index.
     ``model``: fingerprint of the model that they were made on; empty where that is not checked.
     """
 
-    picks: tuple[tuple[GraphKey, int], ...]
+    picks: tuple[tuple[GraphPath, int], ...]
     model: str = ""
 
     def __post_init__(self) -> None:
@@ -59,7 +59,7 @@ class Picks:
                 why = "was picked" if node.index in places else "was not picked: it follows in the model's order"
             elif node.index in places:
                 raise KvvizError(
-                    f"the picks run {goal.name!r} before {node.name!r} in {told(key_of(graph))}, but it needs that one"
+                    f"the picks run {goal.name!r} before {node.name!r} in {told(graph.path)}, but it needs that one"
                 )
             else:
                 why = f"was not picked, but {goal.op_type} {goal.name} needs it"
@@ -70,11 +70,10 @@ class Picks:
     def of(cls, trace: Any) -> Picks:
         """The order in which a trace really ran: of every graph, that of its first frame."""
         graph = trace.graph
-        key_of(graph)
         first: dict[Graph, int] = {}
         for frame in trace.frames:
             first.setdefault(frame.graph, frame.id)
-        keys = {frame: key_of(inner) for inner, frame in first.items()}
+        keys = {frame: inner.path for inner, frame in first.items()}
         rows = trace.log
         return cls(tuple((keys[row.frame], row.op.node.index) for row in rows if row.frame in keys), fingerprint(graph))
 
@@ -99,7 +98,7 @@ class Picks:
 
     def _picked(self, graph: Graph) -> list[int]:
         """Indices of the picked nodes of one graph, after checking that they are its nodes."""
-        key = key_of(graph)
+        key = graph.path
         if not key and self.model and self.model != fingerprint(graph):
             raise KvvizError(f"these picks were made on another model than {graph.source or graph.name}")
         picked = [index for where, index in self.picks if where == key]
@@ -113,7 +112,7 @@ class Picks:
         return picked
 
 
-def _key(key: Any) -> GraphKey:
+def _key(key: Any) -> GraphPath:
     return tuple((_whole(index), str(attribute)) for index, attribute in key)
 
 
