@@ -134,6 +134,9 @@ class Ledger:
         first = len(self.storages)
         lent = [Storage(id, size, root, "weights", False, 1) for id, (size, root) in enumerate(blocks, first)]
         self.storages += lent
+        if self._ended == first:
+            # They stay for good: no end of a run need look at them.
+            self._ended = len(self.storages)
         sizes = [size for size, _ in blocks]
         self.facts.extend(sizes, "weights")
         self.grow(sum(sizes))

@@ -1,4 +1,7 @@
-"""From protobuf to ``Graph``: subgraphs and functions unfolded, constants set apart, nodes in running order."""
+"""From protobuf to ``Graph``: subgraphs and functions unfolded, constants set apart, nodes in running order.
+
+Protobuf is read directly: onnx-ir 1.1 takes a sparse initializer for an input that nothing gives.
+"""
 
 from __future__ import annotations
 
