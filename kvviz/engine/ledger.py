@@ -129,18 +129,16 @@ class Ledger:
         self.live += nbytes
         self.peak_here = max(self.peak_here, self.live)
 
-    def lend(self, blocks: Sequence[tuple[int, np.ndarray]]) -> list[Storage]:
-        """Storages of the weights, which the model holds, by (bytes, root). It takes much of a short run."""
+    def lend(self, sizes: Sequence[int]) -> int:
+        """Number the storages of the weights, which the model holds; gives the first number. `Weights` makes them."""
         first = len(self.storages)
-        lent = [Storage(id, size, root, "weights", False, 1) for id, (size, root) in enumerate(blocks, first)]
-        self.storages += lent
+        self.storages += [None] * len(sizes)
         if self._ended == first:
             # They stay for good: no end of a run need look at them.
             self._ended = len(self.storages)
-        sizes = [size for size, _ in blocks]
         self.facts.extend(sizes, "weights")
         self.grow(sum(sizes))
-        return lent
+        return first
 
     def adopt(self, value: Any, origin: str, owned: bool, known: Roots) -> Storage:
         """The storage of a value from outside; values that share a root in ``known`` share a storage.

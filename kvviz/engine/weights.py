@@ -40,6 +40,7 @@ class _Table:
                 root = root_of(value)
                 if self._numbers.setdefault(id(root), len(self.blocks)) == len(self.blocks):
                     self.blocks.append((max(root.nbytes, value.nbytes), root))
+        self.sizes = [size for size, _ in self.blocks]
 
     def bound(self, plan: Plan) -> tuple[list[Any], list[tuple[int, int]], Described]:
         """Values by slot, (slot, number of the storage), and the trace's records of a plan's weights."""
@@ -69,7 +70,8 @@ class Weights:
         if graph.files is not None:
             graph.files.check()
         self._table = _TABLES.get(graph) or _TABLES.setdefault(graph, _Table(graph))
-        self._storages = ledger.lend(self._table.blocks)
+        self._ledger = ledger
+        self._first = ledger.lend(self._table.sizes)
         self._bound: dict[Plan, tuple[list[Any], list[Storage | None]]] = {}
 
     def bind(self, frame: Frame) -> None:
@@ -79,9 +81,18 @@ class Weights:
             values, places, _ = self._table.bound(frame.plan)
             stores: list[Storage | None] = [None] * len(values)
             for slot, number in places:
-                stores[slot] = self._storages[number]
+                stores[slot] = self._storage(number)
             bound = self._bound[frame.plan] = values, stores
         frame.vals[:], frame.stores[:] = bound
+
+    def _storage(self, number: int) -> Storage:
+        """The storage of a block of weights, made when a frame needs it: that is much of a short run."""
+        storages, id = self._ledger.storages, self._first + number
+        storage = storages[id]
+        if storage is None:
+            size, root = self._table.blocks[number]
+            storage = storages[id] = Storage(id, size, root, "weights", False, 1)
+        return storage
 
     def described(self, plan: Plan) -> Described:
         """The trace's records of a plan's weights."""

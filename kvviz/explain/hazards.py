@@ -101,7 +101,8 @@ def hazards(trace: Any, level: Level = "exact", ordered: bool = False, run: int 
     for part in trace.runs if run is None else [trace.runs[run]]:
         for storage, touches in Touches(index, part.first, part.last):
             # Who made the storage comes before all who use it, where edges tell what a value is.
-            since = 0 if ordered or touches[0].latest else 1
+            made = index.trace.log.storages[storage].origin in ("run", "pool")
+            since = 1 if made and not ordered and not touches[0].latest else 0
             if any(touch.writes for touch in touches[since:]):
                 pairs = _Pairs(index, part.index, storage, touches, level)
                 found += pairs.named(pairs.unordered(), False)

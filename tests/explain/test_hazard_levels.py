@@ -155,3 +155,16 @@ def test_recordings_from_a_file_have_the_same_hazards() -> None:
         loaded = kvviz.Trace.load(file)
         for level in LEVELS:
             assert kvviz.hazards(loaded, level, True) == kvviz.hazards(trace, level, True) != ()
+
+
+def test_an_append_to_a_block_of_the_caller_rivals_who_reads_the_block_later() -> None:
+    # given: the first op that touches the block appends to it, and another reads what was there before
+    block = kvviz.reserve(numbers(2, 3), 0, 4)
+    text = """g (float[2, 3] x) => (float[3, 3] y, float[3, 3] z) <float[1, 3] w = {1, 2, 3}> {
+        y = Concat <axis = 0> (x, w) z = Concat <axis = 0> (x, w) }"""
+    trace = run(text, {"x": block}, donate=["x"])
+    assert [step.outs[0].how for step in trace.steps] == ["append", "new"]
+    # then their bytes differ, and a coarse look takes them for the same
+    assert kvviz.hazards(trace) == ()
+    (hazard,) = kvviz.hazards(trace, "root")
+    assert (hazard.kind, hazard.first, hazard.second, hazard.value, hazard.broken) == ("WAR", 0, 1, "x", True)
