@@ -103,6 +103,11 @@ def handed_over(index: Index, frame: int, name: str) -> str:
     caller = row.caller
     if caller.control != "If" or name in caller.node.inputs or (frame, name) not in index.places:
         return ""
+    here = index.places[frame, name].storage
+    others = (index.places.get((row.parent, other)) for other in caller.node.captures if other != name)
+    if any(other is not None and other.storage == here for other in others):
+        # The body holds the storage by two names, and lets go of neither before it is over.
+        return ""
     parent = plan_of(index, row.parent)
     planned, slot = parent.order[caller.position], parent.slots.get(name, 0)
     return "as it is" if planned.reads.get(slot) == 1 and slot not in parent.notes.sticky else ""

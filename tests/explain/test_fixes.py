@@ -361,3 +361,16 @@ def test_room_behind_a_single_entry_stays_room_though_a_reshape_tells_other_stri
         v = Reshape (x, s) y = Concat <axis = 1> (v, v) }"""
     trace = kvviz.run(parsed(text), {"x": np.ones((1, 2, 1), np.float32)}, donate=["x"], policy=policy)
     assert offered(trace) and problems(trace) == []
+
+
+def test_nothing_is_offered_to_a_body_that_holds_a_block_by_two_names() -> None:
+    text = """g (float[4] x, float[4] y, bool c) => (float[4] p, float[4] q, float[4] r) {
+        u = Identity (x) r = Identity (y) o, p, q = If (c) <
+            then_branch = t () => (float[4] a, float[4] a1, float[4] a2) {
+                a = Identity (u) a1 = Identity (a) a2 = Identity (a) },
+            else_branch = e () => (float[4] d, float[4] d1, float[4] d2) {
+                d = Identity (y) d2 = Identity (x) d1 = Identity (d) }> }"""
+    block = np.ones(4, np.float32)
+    feeds = {"x": block, "y": block, "c": np.array(False)}
+    trace = kvviz.run(parsed(text), feeds, donate=["x", "y"], policy="rten")
+    assert problems(trace) == []
