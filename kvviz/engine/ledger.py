@@ -5,7 +5,8 @@ Kernel scratch is not counted.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from array import array
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -129,7 +130,7 @@ class Ledger:
         self.live += nbytes
         self.peak_here = max(self.peak_here, self.live)
 
-    def lend(self, sizes: Sequence[int]) -> int:
+    def lend(self, sizes: array[int], total: int) -> int:
         """Number the storages of the weights, which the model holds; gives the first number. `Weights` makes them."""
         first = len(self.storages)
         self.storages += [None] * len(sizes)
@@ -137,7 +138,7 @@ class Ledger:
             # They stay for good: no end of a run need look at them.
             self._ended = len(self.storages)
         self.facts.extend(sizes, "weights")
-        self.grow(sum(sizes))
+        self.grow(total)
         return first
 
     def adopt(self, value: Any, origin: str, owned: bool, known: Roots) -> Storage:

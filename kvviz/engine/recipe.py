@@ -125,6 +125,8 @@ def _layout(array: np.ndarray, blocks: dict[int, int]) -> InputLayout | None:
     root = root_of(array)
     if array.dtype.hasobject or not root.size:
         return None
+    if root is array and type(array) is np.ndarray and array.flags.c_contiguous:
+        return InputLayout(blocks.setdefault(id(root), len(blocks)), array.nbytes, 0, array.strides)
     low, high = np.lib.array_utils.byte_bounds(root)
     if high - low != root.nbytes:
         return None

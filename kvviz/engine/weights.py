@@ -5,6 +5,7 @@ A weight has the same number in every trace of its model: weights come first.
 
 from __future__ import annotations
 
+from array import array
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -40,7 +41,8 @@ class _Table:
                 root = root_of(value)
                 if self._numbers.setdefault(id(root), len(self.blocks)) == len(self.blocks):
                     self.blocks.append((max(root.nbytes, value.nbytes), root))
-        self.sizes = [size for size, _ in self.blocks]
+        self.sizes = array("q", (size for size, _ in self.blocks))
+        self.total = sum(self.sizes)
 
     def bound(self, plan: Plan) -> tuple[list[Any], list[tuple[int, int]], Described]:
         """Values by slot, (slot, number of the storage), and the trace's records of a plan's weights."""
@@ -71,7 +73,7 @@ class Weights:
             graph.files.check()
         self._table = _TABLES.get(graph) or _TABLES.setdefault(graph, _Table(graph))
         self._ledger = ledger
-        self._first = ledger.lend(self._table.sizes)
+        self._first = ledger.lend(self._table.sizes, self._table.total)
         self._bound: dict[Plan, tuple[list[Any], list[Storage | None]]] = {}
 
     def bind(self, frame: Frame) -> None:
