@@ -10,15 +10,14 @@ import json
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from html import escape
-from pathlib import Path
 from typing import Any
 
 from kvviz.atomic_write import write_text
-from kvviz.errors import KvvizError
 from kvviz.explain.compare import align
 from kvviz.explain.comparison.alike import alike
 from kvviz.explain.kept_runs import keeps_all, told_steps
 from kvviz.explain.units import short, size
+from kvviz.view.page_modules import bundled, page_modules
 from kvviz.view.payload import Payloads
 from kvviz.view.payload_cache_rows import cache_payload
 from kvviz.view.payload_pair import pair_payload, partner
@@ -27,8 +26,6 @@ from kvviz.view.payload_runs import few_runs
 from kvviz.view.steps_table import steps_table
 from kvviz.view.svg import picture
 
-# The bundle belongs to the widget, which lies above this layer: only its files are read, nothing is imported.
-STATIC = Path(__file__).resolve().parent.parent / "widget" / "static"
 _TABLE_ROWS = 400
 
 _PAGE = """<!doctype html>
@@ -67,7 +64,6 @@ body {{ margin: 16px; font: 13px/1.45 system-ui, sans-serif; background: Canvas;
     const state = {{ decode_step: 0, selection: null, breakpoints: [], theme: "auto",
       height: Math.max(560, innerHeight - 40), ...{state} }};
     for (const name of {names}) state[name] = new DataView(bytes("kvviz-" + name).buffer);
-    for (const name of {texts}) state[name] = new TextDecoder().decode(bytes("kvviz-" + name));
     const model = {{ get: (name) => state[name], set: (name, value) => {{ state[name] = value; }},
       save_changes() {{}}, on() {{}}, off() {{}} }};
     page.render({{ model, el: document.getElementById("kvviz") }});
@@ -107,10 +103,9 @@ def to_html(
     if len(table) < steps:
         summary += f" Of the table only the first and last {_TABLE_ROWS // 2} steps are told here."
     payloads = {"payload": Payloads(trace, detail).tell(lazy=few_runs(trace.runs) is not None)}
-    texts = {}
+    payloads["modules"] = page_modules()
     if trace.caches:
         payloads["cache_data"] = cache_payload(trace)
-        texts["cache_module"] = "cache.js"
     return _write(
         path,
         trace.title,
@@ -118,7 +113,6 @@ def to_html(
         f"{picture(trace, cursor)._repr_html_()}\n{table.html()}",
         payloads,
         {"mode": "debugger", "cursor": cursor},
-        texts=texts,
     )
 
 
@@ -142,7 +136,7 @@ def pair_to_html(
     still = figures_table(before, after, labels)
     first = Payloads(before)
     second = Payloads(after, first.runs())
-    payloads = {"payload": first.tell(lazy=True), "other": second.tell(lazy=True)}
+    payloads = {"payload": first.tell(lazy=True), "other": second.tell(lazy=True), "modules": page_modules()}
     payloads["match"] = pair_payload(before, after, labels, False, (first.kept, second.kept))
     at = partner(align(before, after)[0], step)
     summary = f"{len(before.steps):,} and {len(after.steps):,} steps."
@@ -213,35 +207,25 @@ def _write(
     payloads: Mapping[str, bytes],
     state: Mapping[str, Any],
     module: str = "kvviz.js",
-    texts: Mapping[str, str] | None = None,
 ) -> str:
-    """Fill in the page, and write it where a path is given; ``texts`` are files of the bundle that the state holds."""
-    told = {**payloads, **{name: _bundled(file) for name, file in (texts or {}).items()}}
+    """Fill in the page, and write it where a path is given."""
     blocks = [
         f'<script type="application/octet-stream" id="kvviz-{name}">{base64.b64encode(data).decode()}</script>'
-        for name, data in told.items()
+        for name, data in payloads.items()
     ]
     page = _PAGE.format(
         title=escape(short(title, 120)),
         summary=escape(summary),
         still=still,
-        style=_bundled("kvviz.css").decode().replace("</", "<\\/"),
-        module=base64.b64encode(_bundled(module)).decode(),
+        style=bundled("kvviz.css").decode().replace("</", "<\\/"),
+        module=base64.b64encode(bundled(module)).decode(),
         payloads="\n".join(blocks),
         names=json.dumps(list(payloads)),
-        texts=json.dumps(list(texts or {})),
         state=json.dumps(dict(state)),
     )
     if path is not None:
         write_text(path, page)
     return page
-
-
-def _bundled(name: str) -> bytes:
-    try:
-        return (STATIC / name).read_bytes()
-    except OSError as error:
-        raise KvvizError(f"the page's bundle is missing ({name}): build it with `make widget`") from error
 
 
 def _ends(steps: int) -> list[int]:

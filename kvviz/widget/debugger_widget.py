@@ -19,12 +19,9 @@ from kvviz.trace.recording import Trace
 from kvviz.view.export import to_html
 from kvviz.view.payload import Payloads
 from kvviz.view.payload_cache_rows import cache_payload
-from kvviz.widget.page_widget import STATIC
 from kvviz.widget.pair_widget import Paired
 from kvviz.widget.peek import attention, peek
 from kvviz.widget.still_image import still_bundle
-
-CACHE_MODULE = STATIC / "cache.js"
 
 
 class Debugger(Paired):
@@ -59,8 +56,7 @@ class Debugger(Paired):
     # What changed in the payload since it was told, and what has changed since then.
     edge = traitlets.Bytes().tag(sync=True)
     latest = traitlets.Bytes().tag(sync=True)
-    # The cache view: a module that the page loads, and its data, once somebody has looked at it.
-    cache_module = traitlets.Unicode("").tag(sync=True)
+    # What the cache view draws, once somebody has looked at it.
     cache_data = traitlets.Bytes().tag(sync=True)
     decode_step = traitlets.Int(0).tag(sync=True)
     selection = traitlets.Dict(allow_none=True, default_value=None).tag(sync=True)
@@ -238,9 +234,7 @@ class Debugger(Paired):
             start = int(message.get("from", 0))
             return {"report": self._payloads.report(start), "from": start}
         if do == "cache_view":
-            with self.hold_sync():
-                self.cache_module = CACHE_MODULE.read_text("utf-8")
-                self.cache_data = cache_payload(self.trace)
+            self.cache_data = cache_payload(self.trace)
             return None
         if do == "attention":
             asked = (int(message[key]) for key in ("cache", "run", "query"))

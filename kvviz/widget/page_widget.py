@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -12,9 +11,8 @@ import traitlets
 from IPython.display import display
 
 from kvviz.errors import KvvizError
+from kvviz.view.page_modules import STATIC
 from kvviz.widget.still_image import saved
-
-STATIC = Path(__file__).parent / "static"
 
 
 class Page(anywidget.AnyWidget):

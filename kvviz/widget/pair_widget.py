@@ -11,6 +11,7 @@ import traitlets
 from kvviz.explain.compare import align
 from kvviz.trace.recording import Trace
 from kvviz.view.export import pair_to_html
+from kvviz.view.page_modules import page_modules
 from kvviz.view.payload import Payloads
 from kvviz.view.payload_pair import pair_payload, partner
 from kvviz.widget.page_widget import Page
@@ -26,6 +27,8 @@ class Paired(Page):
     ``partner``: step of the second trace that is shown beside ``cursor``. Synced: set either, the other follows.
     """
 
+    # Parts of the page that it loads when they are first looked at.
+    modules = traitlets.Bytes().tag(sync=True)
     other = traitlets.Bytes().tag(sync=True)
     match = traitlets.Bytes().tag(sync=True)
     partner = traitlets.Int(-1).tag(sync=True)
@@ -33,6 +36,10 @@ class Paired(Page):
     # Steps of each trace by those of the other one.
     _ways = (NOTHING, NOTHING)
     _following = False
+
+    @traitlets.default("modules")
+    def _packed(self) -> bytes:
+        return page_modules()
 
     def _put_beside(self, first: Payloads, after: Trace, labels: Sequence[str], step: int, back: bool) -> None:
         """Show both, at a step of the first; of long ones the steps of the same runs."""

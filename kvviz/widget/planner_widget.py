@@ -13,8 +13,9 @@ from kvviz.graph.model import Graph
 from kvviz.runtimes.named_policies import find_policy
 from kvviz.runtimes.named_schedules import label, planning_events
 from kvviz.view.export import plan_to_html
+from kvviz.view.page_modules import STATIC
 from kvviz.view.payload_plan import plan_payload
-from kvviz.widget.page_widget import STATIC, Page
+from kvviz.widget.page_widget import Page
 from kvviz.widget.still_image import still_plan
 
 

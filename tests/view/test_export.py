@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import pytest
 
 from kvviz.errors import KvvizError
 from kvviz.trace.recording import Trace
-from kvviz.view import export
+from kvviz.view import page_modules
 from kvviz.view.export import to_html
 from kvviz.view.payload import decode, payload
 from kvviz.view.perfetto import export_perfetto, perfetto_events
@@ -48,14 +49,16 @@ class Page(HTMLParser):
 
 
 @pytest.fixture
-def bundle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> bytes:
+def bundle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[bytes]:
     """A bundle that tries to end the elements that it is put into."""
     module = b"export default { render() { return '</script></body><!--<script>'; } }"
     (tmp_path / "kvviz.js").write_bytes(module)
     (tmp_path / "cache.js").write_bytes(b"export default () => '</script>';")
     (tmp_path / "kvviz.css").write_bytes(b".kvviz::after { content: '</style>' }")
-    monkeypatch.setattr(export, "STATIC", tmp_path)
-    return module
+    monkeypatch.setattr(page_modules, "STATIC", tmp_path)
+    page_modules.page_modules.cache_clear()
+    yield module
+    page_modules.page_modules.cache_clear()
 
 
 def test_the_page_holds_the_whole_trace(trace: Trace, bundle: bytes) -> None:
@@ -106,7 +109,7 @@ def test_a_page_with_fewer_runs_is_smaller(decoded: Trace) -> None:
 def test_a_missing_bundle_is_said_in_one_sentence(
     decoded: Trace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(export, "STATIC", tmp_path)
+    monkeypatch.setattr(page_modules, "STATIC", tmp_path)
     with pytest.raises(KvvizError, match=r"bundle is missing .*make widget"):
         to_html(decoded)
 

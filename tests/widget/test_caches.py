@@ -15,7 +15,6 @@ from kvviz.view.packed_columns import unpack
 from kvviz.view.payload import decode
 from kvviz.view.payload_cache_rows import cache_payload
 from kvviz.widget import Debugger
-from kvviz.widget.page_widget import STATIC
 from tests.decode import small
 
 MODELS = Path(__file__).parents[2] / "assets" / "models"
@@ -50,13 +49,12 @@ def told_runs(debugger: Debugger) -> list[int]:
 def test_the_view_of_single_rows_comes_when_it_is_asked_for(story: kvviz.Trace) -> None:
     # given
     debugger = Debugger(story)
-    assert debugger.cache_module == "" and debugger.cache_data == b""
+    assert debugger.cache_data == b""
     # when
     assert ask(debugger, do="cache_view") == []
     # then
-    assert debugger.cache_module == (STATIC / "cache.js").read_text("utf-8")
     assert debugger.cache_data == cache_payload(story)
-    assert {"cache_module", "cache_data"} <= set(debugger.get_state()), "a saved notebook has them"
+    assert {"modules", "cache_data"} <= set(debugger.get_state()), "a saved notebook has them"
 
 
 def test_a_run_that_ends_is_told_to_a_view_that_is_open() -> None:

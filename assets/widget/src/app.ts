@@ -9,6 +9,7 @@ import { help } from "./help.js";
 import { keys } from "./keys.js";
 import { MemoryPane } from "./memory.js";
 import { BreakpointMenu } from "./menu.js";
+import type { Modules } from "./modules.js";
 import { MissedPane } from "./missedpane.js";
 import { Shell } from "./shell.js";
 import { StepPane } from "./step.js";
@@ -31,7 +32,7 @@ function sentence({ bare, cursor, number, t: { p } }: Store): string {
   return cursor < 0 ? "Before the first step." : `Step ${number}: ${p.strings[p.step.sentence[cursor]]}`;
 }
 
-export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: () => void, source: CacheSource | null = null): App {
+export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: () => void, modules: Modules, source: CacheSource | null = null): App {
   const life = new AbortController();
   const { signal } = life;
   const commands = new Commands(store, ask, flushTraits);
@@ -59,7 +60,7 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
   const tabs = new Tabs(shell.pane("lists", "Lists"), signal);
   const table = new StepTable(tabs.add("steps", "Steps"), store, signal);
   const missed = new MissedPane(tabs.add("missed", "Missed"), store, ask, (n) => tabs.count("missed", n), signal);
-  const caches = new CachesPane(tabs.add("caches", "Caches"), store, ask, source, signal);
+  const caches = new CachesPane(tabs.add("caches", "Caches"), store, ask, modules, source, signal);
   const values = new ValuesPane(tabs.add("values", "Values"), store, ask, signal);
   shell.addStatus();
   const menu: BreakpointMenu = new BreakpointMenu(app, store, commands, signal);

@@ -4,23 +4,15 @@ import type { CacheView, Weights } from "./cacheview.js";
 import { NEEDS_KERNEL, type Ask } from "./commands.js";
 import { el, mark, NUMBER, onHit, onResize, say, set, table, td } from "./dom.js";
 import { buffer, bytes, count } from "./format.js";
+import type { Modules } from "./modules.js";
 import type { Change, Store, View } from "./store.js";
 import type { Cache } from "./wire.js";
 
-/** Where the module's text and its data come from; `changed` is told when there are newer ones. */
-export interface CacheSource { module(): string; data(): Promise<ArrayBuffer | null>; changed(call: () => void): void }
+/** Where the data of single rows come from; `changed` is told when there are newer ones. */
+export interface CacheSource { data(): Promise<ArrayBuffer | null>; changed(call: () => void): void }
 type Make = (host: HTMLElement, store: Store, ask: Ask, raw: ArrayBuffer, signal: AbortSignal) => CacheView;
 
 interface Row { root: HTMLElement; valid: HTMLElement; bar: HTMLElement; written: HTMLElement; copied: HTMLElement; where: HTMLElement }
-
-async function load(text: string): Promise<Make> {
-  const address = URL.createObjectURL(new Blob([text], { type: "text/javascript" }));
-  try {
-    return (await import(address)).default;
-  } finally {
-    URL.revokeObjectURL(address);
-  }
-}
 
 export class CachesPane implements View {
   readonly slow = true;
@@ -33,7 +25,7 @@ export class CachesPane implements View {
   #view: CacheView | null = null;
   #turn = 0;
 
-  constructor(private host: HTMLElement, private store: Store, private ask: Ask, private source: CacheSource | null, private signal: AbortSignal) {
+  constructor(private host: HTMLElement, private store: Store, private ask: Ask, private modules: Modules, private source: CacheSource | null, private signal: AbortSignal) {
     this.#simple = el("div.kv-scroll", {}, table("Caches in the present run", "kv-caches", ["cache", "kept", "rows valid / reserved", "written#", "copied#", "buffer"], this.#body), this.#note);
     host.append(this.#simple);
     onHit(this.#body, "cache-row", (row) => store.select({ kind: "cache", id: Number(row.dataset.id) }), signal);
@@ -51,17 +43,15 @@ export class CachesPane implements View {
   async #want(): Promise<void> {
     const { source } = this;
     if (!source || !this.#shown || !this.#rows.length) return;
-    const text = source.module();
-    if (!text) {
-      if (!this.#asked && this.ask.able()) this.#asked = this.ask({ do: "cache_view" });
-      say(this.#note, this.#asked ? "Rows are asked of the kernel …" : `Single rows are not ${NEEDS_KERNEL}.`);
-      return;
-    }
     const mine = ++this.#turn;
     try {
       const raw = await source.data();
-      const make = this.#view ? null : await load(text);
-      if (!raw || mine !== this.#turn || this.signal.aborted) return; // a newer one is on its way
+      if (!raw) {
+        if (!this.#asked && this.ask.able()) this.#asked = this.ask({ do: "cache_view" });
+        return say(this.#note, this.#asked ? "Rows are asked of the kernel …" : `Single rows are not ${NEEDS_KERNEL}.`);
+      }
+      const make = this.#view ? null : await this.modules.load<Make>("cache");
+      if (mine !== this.#turn || this.signal.aborted) return; // a newer one is on its way
       if (this.#view) this.#view.take(raw);
       else if (make) {
         this.#view = make(this.host, this.store, this.ask, raw, this.signal);

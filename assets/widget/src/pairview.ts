@@ -4,6 +4,7 @@ import { scaleOf } from "./curve.js";
 import { button, el, mark, say } from "./dom.js";
 import { bytes, count, plural } from "./format.js";
 import { common, differences, partner, type Match, type Totals } from "./pair.js";
+import { modules } from "./modules.js";
 import { makeRoot } from "./shell.js";
 import { bareRuns, numberOf } from "./steps.js";
 import { Store } from "./store.js";
@@ -46,7 +47,8 @@ export class Pair {
 
     const writer = new Writer(model, { cursor: () => a.number, partner: () => b.number }, signal);
     const { ask, answered } = line(model, (note) => a.tell(note), signal);
-    this.#apps = SIDES.map((side) => build(roots[side], this.#stores[side], Object.assign((m: object) => ask({ ...m, side } as never), { able: () => false }), writer.flush));
+    const parts = modules(() => model.get("modules"));
+    this.#apps = SIDES.map((side) => build(roots[side], this.#stores[side], Object.assign((m: object) => ask({ ...m, side } as never), { able: () => false }), writer.flush, parts));
     for (const side of SIDES) {
       const store = this.#stores[side];
       const other = this.#stores[1 - side];

@@ -31,7 +31,7 @@ export interface Now {
 
 const NONE: Change = { payload: false, cursor: false, selection: false, breakpoints: false, note: false, look: false };
 const LAG = [150, 400]; // ms, least and most
-const ALL: Change = { payload: true, cursor: true, selection: true, breakpoints: true, note: true, look: true };
+export const ALL: Change = { payload: true, cursor: true, selection: true, breakpoints: true, note: true, look: true };
 
 function merge(into: Change, what: Partial<Change>): void {
   for (const key of Object.keys(what) as (keyof Change)[]) into[key] ||= what[key]!;

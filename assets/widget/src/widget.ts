@@ -1,6 +1,7 @@
 // anywidget's entry: traits of the model on one side, a debugger or a pair of them on the other.
 import { build, type Answer, type App } from "./app.js";
 import type { Breakpoint } from "./debug.js";
+import { modules } from "./modules.js";
 import { entry, type Shown } from "./mount.js";
 import { Pair } from "./pairview.js";
 import { unpackMatch } from "./pair.js";
@@ -25,8 +26,7 @@ function showDebugger(model: Model, root: HTMLElement, first: Payload): Shown {
   }, signal);
   store.onPerson = (what) => (what === "cursor" ? writer.touch(what, "decode_step") : writer.touch(what));
   const { ask, answered } = line(model, (note) => store.tell(note), signal);
-  const app: App = build(root, store, ask, writer.flush, {
-    module: () => model.get("cache_module") ?? "",
+  const app: App = build(root, store, ask, writer.flush, modules(() => model.get("modules")), {
     data: () => read(model.get("cache_data")),
     changed: (call) => listen(model, "change:cache_data", () => {
       settled();

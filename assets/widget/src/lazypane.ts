@@ -1,0 +1,48 @@
+// A pane whose code is a module of its own: loaded when its place is first seen, brought up to date while it is seen.
+import type { Ask, Commands } from "./commands.js";
+import { el, onResize } from "./dom.js";
+import type { Modules } from "./modules.js";
+import { ALL, type Change, type Store, type View } from "./store.js";
+
+/** What a module's pane is given. */
+export interface Context { store: Store; commands: Commands; ask: Ask; modules: Modules }
+/** The default export of such a module. It draws into `host` until the signal ends. */
+export type MakePane = (host: HTMLElement, context: Context, signal: AbortSignal) => View;
+
+export class LazyPane implements View {
+  readonly slow = true;
+  #view: View | null = null;
+  #asked = false;
+  #seen = false;
+  #stale = true; // something changed while it was out of sight
+
+  constructor(private host: HTMLElement, private name: string, private context: Context, private signal: AbortSignal) {
+    onResize(host, () => {
+      this.#seen = host.clientWidth > 0 && host.clientHeight > 0;
+      if (!this.#seen) return;
+      if (!this.#asked) void this.#load();
+      else if (this.#stale) this.#tell(ALL);
+    }, signal);
+  }
+
+  async #load(): Promise<void> {
+    this.#asked = true;
+    try {
+      const make = await this.context.modules.load<MakePane>(this.name);
+      if (this.signal.aborted) return;
+      this.#view = make(this.host, this.context, this.signal);
+      this.#tell(ALL);
+    } catch (error) {
+      this.host.append(el("p.kv-none", { role: "alert" }, `This pane could not be loaded. ${String(error)}`));
+    }
+  }
+
+  #tell(change: Change): void {
+    this.#stale = !this.#seen;
+    if (this.#seen) this.#view?.update(change);
+  }
+
+  update(change: Change): void { this.#tell(this.#stale ? ALL : change); }
+
+  destroy(): void { this.#view?.destroy?.(); }
+}
