@@ -3,16 +3,20 @@ import { CachesPane, type CacheSource } from "./caches.js";
 import type { Weights } from "./cacheview.js";
 import { Commands, type Ask } from "./commands.js";
 import { el, mark } from "./dom.js";
+import { count } from "./format.js";
 import { FrontierPane } from "./frontier.js";
 import { GraphPane } from "./graph.js";
 import { help } from "./help.js";
+import { History } from "./history.js";
+import { Inspector } from "./inspector.js";
 import { keys } from "./keys.js";
+import { fullScreen, Workspace } from "./layouts.js";
 import { MemoryPane } from "./memory.js";
 import { BreakpointMenu } from "./menu.js";
 import type { Modules } from "./modules.js";
 import { MissedPane } from "./missedpane.js";
+import { Reports } from "./reports.js";
 import { Shell } from "./shell.js";
-import { StepPane } from "./step.js";
 import type { Change, Store } from "./store.js";
 import { Story } from "./story.js";
 import { StepTable } from "./table.js";
@@ -21,6 +25,7 @@ import { Timeline } from "./timeline.js";
 import { Toolbar } from "./toolbar.js";
 import { TotalsPane } from "./totals.js";
 import { ValuesPane, type Peek } from "./values.js";
+import { VerdictLine } from "./verdict.js";
 import type { Report } from "./wire.js";
 
 /** `hear`: an answer of the kernel. */
@@ -36,7 +41,7 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
   const life = new AbortController();
   const { signal } = life;
   const commands = new Commands(store, ask, flushTraits);
-  const shell = new Shell(root);
+  const shell = new Shell(root, () => void history.back());
   const { app } = shell;
 
   const toggleHelp = () => void shell.help(() => help(store.t.p.codes));
@@ -45,7 +50,10 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
     table.search.focus({ preventScroll: true });
     table.search.select();
   };
+  const reports = new Reports(store, ask);
+  const history = new History(store);
   const toolbar: Toolbar = new Toolbar(app, store, commands, { search, help: toggleHelp, breakpoints: () => menu.toggle() }, signal);
+  const verdict = new VerdictLine(app, store, ask, reports, signal);
   const story = new Story(app, store, commands, signal);
   const main = el("div.kv-main");
   app.append(main);
@@ -53,16 +61,20 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
   const graph = new GraphPane(shell.pane("graph", "Graph", main), store, (node) => commands.choose(node, store.now.graph), signal);
   const side = el("div.kv-side");
   main.append(side);
-  const step = new StepPane(shell.pane("this", "This step", side), store, signal);
+  const inspector = new Inspector(shell.pane("this", "Inspector", side), store, ask, reports, history, signal);
   const frontier = new FrontierPane(shell.pane("frontier", "Frontier", side), store, (node) => commands.choose(node), signal);
-  const memory = new MemoryPane(shell.pane("memory", "Buffers", main), store, signal);
-  const timeline = new Timeline(shell.pane("timeline", "Timeline"), store, signal);
-  const tabs = new Tabs(shell.pane("lists", "Lists"), signal);
+  const map = shell.pane("map", "Memory map");
+  const timeline = new Timeline(shell.pane("timeline", "Timeline", map), store, signal);
+  const lists = shell.pane("lists", "Lists");
+  const tabs = new Tabs(lists, signal);
   const table = new StepTable(tabs.add("steps", "Steps"), store, signal);
-  const missed = new MissedPane(tabs.add("missed", "Missed"), store, ask, (n) => tabs.count("missed", n), signal);
+  const missed = new MissedPane(tabs.add("missed", "Missed"), store, ask, reports, (n) => tabs.count("missed", n), signal);
+  const memory = new MemoryPane(tabs.add("buffers", "Buffers"), store, signal);
   const caches = new CachesPane(tabs.add("caches", "Caches"), store, ask, modules, source, signal);
   const values = new ValuesPane(tabs.add("values", "Values"), store, ask, signal);
   shell.addStatus();
+  const workspace = new Workspace({ app, main, side, map, lists, panels: tabs.panels }, (id) => tabs.show(id), signal);
+  toolbar.bar.add(workspace.choice);
   const menu: BreakpointMenu = new BreakpointMenu(app, store, commands, signal);
 
   const status = {
@@ -74,9 +86,10 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
         shell.sentence(sentence(store));
       }
       if (change.note || change.cursor) shell.note(store.note);
+      shell.undo(history.jumped && history.from ? `jumped here from step ${count(history.from.number)}` : "");
     },
   };
-  for (const view of [toolbar, story, step, frontier, memory, totals, timeline, missed, caches, table, values, menu, graph, status]) store.add(view);
+  for (const view of [reports, history, toolbar, verdict, story, inspector, frontier, memory, totals, timeline, missed, caches, table, values, menu, graph, status]) store.add(view);
 
   const next = () => commands.next();
   const back = () => commands.back();
@@ -87,6 +100,7 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
       ArrowRight: next, n: next, F10: next, ArrowLeft: back, p: back, "Shift+F10": back, i: into, F11: into, o: out, "Shift+F11": out,
       c: () => commands.continue(), C: () => commands.reverse(), ".": () => commands.nextRun(), ",": () => commands.previousRun(),
       Home: () => commands.first(), End: () => commands.last(), g: () => toolbar.bar.focusGoto(), b: () => commands.toggleSelected(),
+      u: () => void history.back(), U: () => void history.forward(), F: () => void fullScreen(root),
       w: () => commands.why(), " ": () => commands.play(), "/": search, f: () => graph.zoom(), "?": toggleHelp,
       Escape: () => {
         if (shell.help(null)) return;
@@ -106,7 +120,7 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
 
   return {
     hear: (answer) => {
-      if (answer.report) missed.hear(answer.report, answer.from ?? 0);
+      if (answer.report) reports.hear(answer.report, answer.from ?? 0);
       else if (typeof answer.id === "string") caches.hear(answer as Weights);
       else values.show(answer as Peek);
     },

@@ -38,6 +38,11 @@ export class Bar implements View {
     host.append(this.root);
   }
 
+  /** One more control at the right. */
+  add(control: HTMLElement): void {
+    this.#policy.after(control);
+  }
+
   focusGoto(): void {
     this.#goto.focus();
     this.#goto.select();

@@ -5,7 +5,7 @@ import { NEEDS_KERNEL, type Ask } from "./commands.js";
 import { el, mark, NUMBER, onHit, onResize, say, set, table, td } from "./dom.js";
 import { buffer, bytes, count } from "./format.js";
 import type { Modules } from "./modules.js";
-import type { Change, Store, View } from "./store.js";
+import { ALL, type Change, type Store, type View } from "./store.js";
 import type { Cache } from "./wire.js";
 
 /** Where the data of single rows come from; `changed` is told when there are newer ones. */
@@ -56,7 +56,7 @@ export class CachesPane implements View {
       else if (make) {
         this.#view = make(this.host, this.store, this.ask, raw, this.signal);
         this.#simple.remove();
-        this.#tell({ payload: true, cursor: true, selection: true, breakpoints: false, note: false, look: true });
+        this.#tell(ALL);
       }
     } catch (error) {
       say(this.#note, `This page could not load the view of single rows. ${String(error)}`);
@@ -83,7 +83,7 @@ export class CachesPane implements View {
 
   #fill(): void {
     if (!this.#shown) return; // its tab is hidden
-    if (this.#view) return this.#tell({ payload: true, cursor: true, selection: true, breakpoints: false, note: false, look: true });
+    if (this.#view) return this.#tell(ALL);
     const { store } = this;
     const { p } = store.t;
     const { run, lit } = store.now;

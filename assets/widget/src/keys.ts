@@ -13,7 +13,7 @@ export const KEYS: [string, string][] = [
   ["→ or n", "next op"], ["← or p", "previous op"], ["i", "into an If, Loop or function"], ["o", "out: to the end of this body or block"],
   ["c", "continue to the next breakpoint"], ["C", "continue backwards"], [". and ,", "same op, next or previous decode step"],
   ["Home, End", "first, last step"], ["g", "go to a step by number"], ["b", "breakpoint on the selection"], ["w", "why? explain the decision"],
-  ["Enter", "run the selected frontier op next"], ["Space", "play, pause"], ["/", "search"], ["f", "fit the graph, or true size"], ["?", "this help"], ["Esc", "clear, close"],
+  ["Enter", "run the selected frontier op next"], ["Space", "play, pause"], ["/", "search"], ["u, U", "back to where one was, forward again"], ["f", "fit the graph, or true size"], ["F", "full screen"], ["?", "this help"], ["Esc", "clear, close"],
 ];
 
 export function keys(root: HTMLElement, { moves, enter, pause }: Keys, signal: AbortSignal): void {

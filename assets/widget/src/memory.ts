@@ -23,7 +23,7 @@ export class MemoryPane implements View {
   #unfold = false;
 
   constructor(host: HTMLElement, private store: Store, signal: AbortSignal) {
-    host.append(el("header", {}, el("h3", {}, "Buffers"), this.#total), this.#stack, this.#legend, this.#list);
+    host.append(el("div.kv-searchline", {}, this.#total), this.#stack, this.#legend, this.#list);
     for (const [key, text] of PARTS) {
       this.#stack.append(el("i", { "data-part": key }));
       this.#legend.append(el("span", { "data-part": key }, el("i", {}), `${text} `, el("b", {})));

@@ -3,11 +3,13 @@
 import type { Ask } from "./commands.js";
 import { button, el, NUMBER, onHit, onResize, say, td } from "./dom.js";
 import { bytes, count, opName, plural, shortName, shortValue, signed } from "./format.js";
+import { fixBox } from "./fixbox.js";
 import { missed, occurrence } from "./missed.js";
+import type { Reports } from "./reports.js";
 import { Rows } from "./rows.js";
 import { numberOf } from "./steps.js";
 import type { Change, Store, View } from "./store.js";
-import type { Fix, Missed, Report } from "./wire.js";
+import type { Fix, Missed } from "./wire.js";
 
 const NAMES = 3; // of a group at the peak
 
@@ -16,16 +18,14 @@ export class MissedPane implements View {
   #all: Missed[] = [];
   #list: Missed[] = []; // those that are shown
   #only: HTMLButtonElement;
-  #report: Report | null = null;
   #chosen = 0;
-  #asked = false;
   #shown = false;
   #rows: Rows;
   #detail = el("div.kv-detail", { "aria-live": "polite", "data-kv": "diagnosis" });
   #rest = el("div.kv-detail");
 
   /** `counted` is told how many entries the list has, whenever that may have changed. */
-  constructor(host: HTMLElement, private store: Store, private ask: Ask, private counted: (entries: number) => void, private signal: AbortSignal) {
+  constructor(host: HTMLElement, private store: Store, private ask: Ask, private reports: Reports, private counted: (entries: number) => void, private signal: AbortSignal) {
     this.#only = button("", "List only what a fix is known for", "only-fixes", () => {
       this.#only.ariaPressed = String(this.#only.ariaPressed !== "true");
       this.#chosen = 0;
@@ -51,30 +51,18 @@ export class MissedPane implements View {
     }, signal);
   }
 
-  /** A report from the kernel; `from` > 0: more entries of the one that is shown. */
-  hear(report: Report, from: number): void {
-    if (report.steps !== this.store.t.p.steps) return; // it has run on since
-    const before = from > 0 ? this.#report?.missed ?? [] : [];
-    this.#report = { ...report, missed: [...before, ...report.missed] };
-    this.#fill();
-  }
-
   /** Whoever looks at the list of a run that goes on gets its diagnosis. */
   #want(): void {
-    if (this.#shown && !this.#report && !this.#asked && this.ask.able()) this.#asked = this.ask({ do: "report" });
+    if (this.#shown) this.reports.want();
   }
 
   update(change: Change): void {
-    if (change.payload) {
-      this.#report = this.store.t.p.report ?? null;
-      this.#asked = false;
-      this.#fill();
-    }
+    if (change.payload || change.report) this.#fill();
     if (change.cursor || change.payload || change.selection) this.#light(change.selection);
   }
 
   #fill(): void {
-    this.#all = missed(this.store.t, this.#report);
+    this.#all = missed(this.store.t, this.store.report);
     this.counted(this.#all.length);
     // what saves nothing in sum comes last
     const fixed = this.#all.filter((m) => m.fixes.length).sort((a, b) => vain(a) - vain(b));
@@ -118,30 +106,17 @@ export class MissedPane implements View {
       const at = mine.find((r) => r.fix >= 0);
       if (at) parts.push(this.#fix(m.fixes[at.fix], { step: m.step, blocker: m.reasons.indexOf(at) }));
     }
-    if (this.#report && !m.fixes.length && i < this.#report.missed.length) parts.push(el("p.kv-soft", {}, "No single change removes all reasons of one input."));
+    if (this.store.report && !m.fixes.length && i < this.store.report.missed.length) parts.push(el("p.kv-soft", {}, "No single change removes all reasons of one input."));
     this.#detail.replaceChildren(...parts);
   }
 
   #fix(fix: Fix, which: object): HTMLElement {
-    const { signal } = this;
-    const code = el("code", {}, fix.code);
-    const copy: HTMLButtonElement = button("Copy", "Copy this change", "copy", () => {
-      // without the permission the text is selected, so that Ctrl+C takes it
-      getSelection()?.selectAllChildren(code);
-      navigator.clipboard?.writeText(fix.code).then(() => say(copy, "Copied"), () => {});
-    }, signal);
-    const tools = el("span.kv-group", {}, copy);
-    if (this.ask.able()) {
-      tools.append(button("Apply", "Run again with this change, and show before and after side by side", "apply", () => {
-        if (this.ask({ do: "fix", ...which })) this.store.tell("asked the kernel to run again with this change …");
-      }, signal));
-    }
-    return el("div.kv-fix", { "data-kv": "fix" }, el("div.kv-tools", {}, el("b", {}, fix.label), tools), el("p", {}, fix.sentence), fix.code ? el("pre", {}, code) : "");
+    return fixBox(fix, which, this.store, this.ask, this.signal);
   }
 
   /** What else the report found: caches, storages held too long, and whose bytes made the peak. */
   #others(): void {
-    const r = this.#report;
+    const r = this.store.report;
     const parts: Node[] = [];
     if (r && r.total > r.missed.length) {
       parts.push(el("p.kv-soft", {}, `Fixes are told of the first ${count(r.missed.length)} of ${count(r.total)}. `,

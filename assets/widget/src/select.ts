@@ -1,7 +1,8 @@
 // One selection for all panes: what else lights up when a node, a buffer, a value or a cache is chosen.
 import { placeOf, runAt, stack, stepsOf, type Trace } from "./replay.js";
 
-export interface Selection { kind: "node" | "storage" | "value" | "cache"; id: number; graph?: number }
+/** `step`: number of the execution of a node that is meant; without it, the one in the frame that is shown. */
+export interface Selection { kind: "node" | "storage" | "value" | "cache"; id: number; graph?: number; step?: number }
 
 /** What is lit in the shown frame. */
 export interface Lit { nodes: Set<number>; storages: Set<number>; values: Set<number> }
@@ -9,7 +10,7 @@ export interface Lit { nodes: Set<number>; storages: Set<number>; values: Set<nu
 export const NOTHING: Lit = { nodes: new Set(), storages: new Set(), values: new Set() };
 
 export function same(a: Selection | null, b: Selection | null): boolean {
-  return a === b || (!!a && !!b && a.kind === b.kind && a.id === b.id && (a.graph ?? -1) === (b.graph ?? -1));
+  return a === b || (!!a && !!b && a.kind === b.kind && a.id === b.id && (a.graph ?? -1) === (b.graph ?? -1) && a.step === b.step);
 }
 
 /** Storages that a step read or wrote. */

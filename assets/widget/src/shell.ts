@@ -10,9 +10,12 @@ export class Shell {
   readonly app = el("div.kv-app");
   readonly #sentence = el("span.kv-say", { "data-kv": "sentence", "aria-live": "polite" });
   readonly #note = el("span.kv-tell", { "data-kv": "status", role: "status" });
+  readonly #undo = el("button", { class: "kv-link", "data-kv": "undo", title: "Back to where one was (u)" });
   #help: HTMLElement | null = null;
 
-  constructor(readonly root: HTMLElement) {
+  constructor(readonly root: HTMLElement, undo: () => void = () => {}) {
+    this.#undo.onclick = undo;
+    this.#undo.hidden = true;
     root.replaceChildren(this.app);
   }
 
@@ -24,7 +27,7 @@ export class Shell {
 
   /** The line at the bottom; call it when all panes are there. */
   addStatus(): void {
-    this.app.append(el("div.kv-status", {}, this.#sentence, this.#note));
+    this.app.append(el("div.kv-status", {}, this.#sentence, this.#undo, this.#note));
   }
 
   sentence(text: string): void {
@@ -35,6 +38,12 @@ export class Shell {
   note(text: string): void {
     say(this.#note, text);
     this.#note.title = text;
+  }
+
+  /** Offer to go back; nothing where there is nothing to say. */
+  undo(text: string): void {
+    say(this.#undo, text && `◂ undo: ${text}`);
+    this.#undo.hidden = !text;
   }
 
   /** Open the help panel, or close it; false if there was none to close. */

@@ -7,9 +7,10 @@ import { frameAt, frontier, frontierFrame, nodeStates, runAt, stepsOf, type Stat
 import type { Scale } from "./pair.js";
 import { bare, findStep, numberOf } from "./steps.js";
 import { light, same, type Lit, type Selection } from "./select.js";
-import type { Choice, Payload } from "./wire.js";
+import type { Choice, Payload, Report } from "./wire.js";
 
-export interface Change { payload: boolean; cursor: boolean; selection: boolean; breakpoints: boolean; note: boolean; look: boolean }
+/** `report`: the diagnosis; `look`: theme, size or what is drawn how, not what is true. */
+export interface Change { payload: boolean; cursor: boolean; selection: boolean; breakpoints: boolean; note: boolean; look: boolean; report: boolean }
 /** `slow` panes may lag behind by some frames while the cursor is being dragged. */
 export interface View { readonly slow?: boolean; update(change: Change): void; destroy?(): void }
 export type Source = "person" | "model";
@@ -29,9 +30,9 @@ export interface Now {
   hint?: string; // over the frontier
 }
 
-const NONE: Change = { payload: false, cursor: false, selection: false, breakpoints: false, note: false, look: false };
+const NONE: Change = { payload: false, cursor: false, selection: false, breakpoints: false, note: false, look: false, report: false };
 const LAG = [150, 400]; // ms, least and most
-export const ALL: Change = { payload: true, cursor: true, selection: true, breakpoints: true, note: true, look: true };
+export const ALL: Change = { payload: true, cursor: true, selection: true, breakpoints: true, note: true, look: true, report: true };
 
 function merge(into: Change, what: Partial<Change>): void {
   for (const key of Object.keys(what) as (keyof Change)[]) into[key] ||= what[key]!;
@@ -60,6 +61,7 @@ export class Store {
   selection: Selection | null = null;
   breakpoints: Breakpoint[] = [];
   note = "";
+  report: Report | null = null; // the diagnosis, where it is here
   follow = true;
   scale: Scale | null = null; // of the timeline, where another recording shares it
   now: Now;
@@ -84,6 +86,7 @@ export class Store {
     private derive: (store: Store) => Now = present,
   ) {
     this.t = { p, x: buildIndex(p) };
+    this.report = p.report ?? null;
     const { run, step } = findStep(this.t, cursor);
     this.cursor = this.#anchor = clamp(this.t, step);
     if (step < 0 && run >= 0) [this.bare, this.cursor] = [run, p.runs[run].first - 1];
@@ -106,9 +109,10 @@ export class Store {
     const anchor = numberOf(this.t, this.#anchor);
     const wanted = this.#wanted;
     this.t = { p, x: buildIndex(p) };
+    this.report = p.report ?? null;
     this.bare = -1;
     this.cursor = Math.max(-1, findStep(this.t, anchor).step);
-    this.#changed({ payload: true, cursor: true, selection: true });
+    this.#changed({ payload: true, cursor: true, selection: true, report: true });
     // the steps that were waited for may be here now
     if (wanted) this.go(...wanted);
     else if (run >= 0) this.toRun(run, "person");
@@ -164,6 +168,11 @@ export class Store {
     this.breakpoints = list;
     this.#changed({ breakpoints: true });
     if (source === "person") this.onPerson("breakpoints", false);
+  }
+
+  setReport(report: Report): void {
+    this.report = report;
+    this.#changed({ report: true });
   }
 
   tell(note: string): void {

@@ -40,6 +40,7 @@ export class Tabs {
   }
 
   show(id: string): void {
+    if (id && !this.#tabs.some((t) => t.id === id)) return;
     this.#open = id;
     this.panels.hidden = id === "";
     for (const t of this.#tabs) {

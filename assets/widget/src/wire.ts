@@ -48,12 +48,18 @@ export interface Missed {
   reasons: Reason[]; fixes: Fix[];
 }
 export interface Held { times: number; storage: number; name: string; bytes: number; last: number; freed: number; reason: string }
+/** What a recording comes to; `step` is a number, `selection` what to look at there. */
+export interface Verdict {
+  kind: string; text: string; step: number | null; fix: Fix | null;
+  selection: { kind: "node" | "storage" | "value" | "cache"; id: number; graph?: number; step?: number } | null;
+}
 export interface PeakGroup { group: string; bytes: number; count: number; names: string[] }
 export interface Report {
   steps: number; // that were here when it was made
   missed: Missed[]; // the first of them
   total: number;
   held: Held[];
+  verdict?: Verdict[];
   held_rest: string; // what is too small to be told
   caches: { text: string; fix: Fix | null }[];
   peak: { bytes: number; step: number | null; groups: PeakGroup[] };

@@ -1,0 +1,41 @@
+// What the inspector's pages are made of: names, buffers and steps that can be clicked, and lines of facts.
+import { el } from "./dom.js";
+import { buffer, bytes, count, opName, shortName, shortValue } from "./format.js";
+import { capacity, type Trace } from "./replay.js";
+import { numberOf } from "./steps.js";
+
+export function bufferChip(t: Trace, cursor: number, storage: number, gen: number): HTMLElement {
+  const { p } = t;
+  const origin = p.storage.origin[storage];
+  return el("button", { class: "kv-chip", "data-kv": "buffer", "data-id": storage, "data-origin": p.codes.origin[origin], title: `${bytes(capacity(t, storage, cursor))}, ${p.codes.owner[origin]}; inspect this buffer` }, buffer(p, storage, gen));
+}
+
+export function valueLink({ p }: Trace, graph: number, value: number): HTMLElement {
+  const name = p.graphs[graph].values[value];
+  return el("button", { class: "kv-value", "data-kv": "value", "data-id": value, "data-graph": graph, title: `${name}; inspect this value` }, shortValue(name));
+}
+
+/** A link that moves the cursor. */
+export function stepLink(t: Trace, step: number): HTMLElement {
+  const number = numberOf(t, step);
+  return el("button", { class: "kv-link", "data-kv": "step-link", "data-step": number, title: `Go to step ${count(number)}` }, `step ${count(number)}`);
+}
+
+/** Inspect one execution of a node; without a step, the node. */
+export function nodeLink({ p }: Trace, graph: number, node: number, step: number | null = null): HTMLElement {
+  const g = p.graphs[graph];
+  const name = shortName(g, node);
+  return el("button", { class: "kv-link", "data-kv": "node-link", "data-id": node, "data-graph": graph, "data-step": step, title: `${g.nodes[node][0]}; inspect this op` }, `${opName(g.nodes[node][1])}${name ? ` ${name}` : ""}`);
+}
+
+/** Lines of a name and what is to be said of it; empty ones are left out. */
+export function facts(...lines: [string, (Node | string)[]][]): HTMLElement {
+  const shown = lines.filter(([, told]) => told.length);
+  return el("dl.kv-lines", {}, ...shown.flatMap(([name, told]) => [el("dt", {}, name), el("dd", {}, ...told)]));
+}
+
+/** `a, b and 5 more` of elements. */
+export function listed(items: Node[], most = 8): (Node | string)[] {
+  const told = items.slice(0, most).flatMap((item, i) => (i ? [", ", item] : [item]));
+  return items.length > most ? [...told, ` and ${count(items.length - most)} more`] : told;
+}

@@ -1,0 +1,168 @@
+// One execution of an op: why it ran as it did, what would change that, and what it read and wrote.
+import type { Ask } from "./commands.js";
+import { el, td } from "./dom.js";
+import { letter } from "./drawing.js";
+import { fixBox } from "./fixbox.js";
+import { bytes, count, opName, shape, shortName } from "./format.js";
+import { bufferChip, facts, listed, nodeLink, stepLink, valueLink } from "./inspectparts.js";
+import { outcome, placeOf, stack, type Place, type Trace } from "./replay.js";
+import { numberOf } from "./steps.js";
+import type { Store } from "./store.js";
+import { named } from "./subject.js";
+import type { Missed, Payload } from "./wire.js";
+
+const BADGES: Record<string, string> = {
+  in_place: "In place", missed: "Not in place", view: "A view: no bytes moved", foreign: "Foreign kernel: never in place", done: "New buffer",
+};
+/** How an output lies, where its buffer and the badge say so already. */
+const SEEN = new Set(["new", "in place"]);
+
+/** What stands over the inspector. */
+export function stepTitle({ p }: Trace, step: number): { op: string; name: string; full: string } {
+  const g = p.graphs[p.frame.graph[p.step.frame[step]]];
+  const node = p.step.node[step];
+  return { op: opName(g.nodes[node][1]), name: shortName(g, node), full: g.nodes[node][0] };
+}
+
+function headline(p: Payload, step: number): string {
+  const flags = p.step.flags[step];
+  const kind = outcome(p, flags);
+  const how = p.codes.how[p.out.how[p.step.out[step]]] ?? "";
+  const copied = p.step.copied[step];
+  if (kind === "missed") return copied > 0 ? `Copied ${bytes(copied)}` : `${BADGES.missed}: ${bytes(p.step.alloc[step] || p.step.written[step])} in another buffer`;
+  if (kind === "in_place" && how === "append") return "In place: appended";
+  if (kind === "done" && how === "pool") return "Buffer from the pool";
+  if (kind === "done" && flags & p.flag.control) return "Body done";
+  if (kind === "done" && how === "view") return BADGES.view;
+  return BADGES[kind] ?? kind;
+}
+
+export function stepBody(store: Store, ask: Ask, step: number, signal: AbortSignal): Node[] {
+  const { t } = store;
+  const { p } = t;
+  const frame = p.step.frame[step];
+  const graph = p.frame.graph[frame];
+  const inputs = p.graphs[graph].nodes[p.step.node[step]][3];
+  const note = p.strings[p.step.note[step]];
+  const rule = p.strings[p.step.rule[step]];
+  const sums = [["alloc", "allocated"], ["written", "written"], ["copied", "copied"]] as const;
+  return [
+    why(store, ask, step, graph, inputs, signal),
+    places(t, step, frame, graph, inputs),
+    el("dl.kv-facts", {}, ...sums.map(([column, text]) => el("div", { "data-zero": p.step[column][step] === 0 ? 1 : null }, el("dt", {}, text), el("dd", {}, bytes(p.step[column][step]))))),
+    ...(note ? [el("p.kv-rule", { "data-kv": "plan-note" }, el("b", {}, "Plan "), note)] : []),
+    ...(rule ? [el("p.kv-rule", {}, el("b", {}, "Rule "), rule)] : []),
+    facts(["in", frames(t, frame)]),
+  ];
+}
+
+/** The decision, its reasons, how often the same was missed, and the change that removes it. */
+function why(store: Store, ask: Ask, step: number, graph: number, inputs: number[], signal: AbortSignal): HTMLElement {
+  const { p } = store.t;
+  const flags = p.step.flags[step];
+  const kind = outcome(p, flags);
+  const missed = store.report?.missed.find((m) => m.steps.includes(step));
+  const from = p.step.block[step];
+  const codes = [...new Set(Array.from(p.block.code.subarray(from, p.step.block[step + 1]), (c) => p.strings[c]))];
+  const box = el("div.kv-why", { "data-state": kind, "data-kv": "why" },
+    el("p.kv-badge", { "data-state": kind, "data-kv": "decision" }, el("b", { "aria-hidden": "true" }, letter(p.codes, kind)), el("span.kv-headline", {}, headline(p, step)),
+      flags & p.flag.foreign && kind !== "foreign" ? el("span.kv-soft", {}, " · foreign kernel") : "", el("span.kv-codes", {}, ...codes.map((code) => el("code", {}, code)))));
+  box.append(codes.length ? "" : el("p.kv-sentence", {}, p.strings[p.step.sentence[step]]), reasons(store.t, step, graph, inputs));
+  if (missed) {
+    if (missed.times > 1) box.append(el("p.kv-soft.kv-often", {}, `This op: ${count(missed.times)} times, ${bytes(missed.bytes)} in all.`));
+    fixesOf(missed).forEach(([fix, blocker]) => box.append(fixBox(fix, { step: missed.step, blocker }, store, ask, signal, true)));
+  }
+  return box;
+}
+
+/** Each change once, with the reason by which the kernel knows it. */
+function fixesOf(m: Missed): [Missed["fixes"][number], number][] {
+  return m.fixes.map((fix, i) => [fix, m.reasons.findIndex((r) => r.fix === i)]);
+}
+
+function reasons(t: Trace, step: number, graph: number, inputs: number[]): HTMLElement {
+  const { p } = t;
+  // an op that cannot run in place at all has a reason too, but it is no loss
+  const lost = p.step.flags[step] & p.flag.missed;
+  const list = el("ul.kv-blockers", { "data-missed": lost ? 1 : null, "aria-label": "Why not in place" });
+  for (let k = p.step.block[step]; k < p.step.block[step + 1]; k++) {
+    const value = inputs[p.block.input[k]] ?? -1;
+    const message = p.strings[p.block.message[k]];
+    const culprit = p.strings[p.block.culprit[k]];
+    const about: (Node | string)[] = [];
+    if (value >= 0) about.push(valueLink(t, graph, value), " ");
+    about.push(message);
+    const other = culprit ? named(t, graph, culprit) : null;
+    if (other?.kind === "node") about.push(" → ", nodeLink(t, graph, other.id));
+    else if (other && other.id !== value) about.push(" → ", valueLink(t, graph, other.id));
+    list.append(el("li", { "data-kv": "blocker", "data-id": p.strings[p.block.code[k]] }, ...about));
+  }
+  list.hidden = !list.firstChild;
+  return list;
+}
+
+function places(t: Trace, step: number, frame: number, graph: number, inputs: number[]): HTMLElement {
+  const { p } = t;
+  const table = el("table.kv-places", { "aria-label": "Operands" });
+  const row = (side: string, sign: string, title: string, value: number, chip: Node | string, info: string, how: string) => table.append(el("tr", { "data-side": side, title: how },
+    el("th", { scope: "row", title }, sign), td(valueLink(t, graph, value)), td(chip), td(shape(info), "kv-shape", { title: info }), td(how, "kv-soft", { title: how })));
+  inputs.forEach((value, slot) => {
+    if (value < 0) return;
+    const place = placeOf(t, frame, value, step - 1);
+    const taken = (p.step.taken[step] >> slot) & 1;
+    row("in", taken ? "↺" : "in", taken ? "taken: its buffer was handed over" : "read", value, place ? bufferChip(t, step, place.storage, place.gen) : "–", place ? infoOf(p, place) : "", place ? owner(p, place) : "");
+  });
+  for (let o = p.step.out[step]; o < p.step.out[step + 1]; o++) {
+    if (p.out.value[o] < 0) continue;
+    const how = p.codes.how[p.out.how[o]];
+    row("out", "out", "written", p.out.value[o], bufferChip(t, step, p.out.storage[o], p.out.gen[o]), p.strings[p.out.info[o]], SEEN.has(how) ? "" : how);
+  }
+  return table;
+}
+
+export function infoOf(p: Payload, place: Place): string {
+  return p.strings[place.from === "bind" ? p.bind.info[place.entry] : p.out.info[place.entry]];
+}
+
+function owner(p: Payload, place: Place): string {
+  if (place.from === "bind") return p.codes.binding[p.bind.how[place.entry]] ?? "";
+  return p.codes.how[p.out.how[place.entry]] === "view" ? "view" : "";
+}
+
+function frames(t: Trace, frame: number): (Node | string)[] {
+  const { p } = t;
+  const inner = stack(t, frame).slice(1);
+  return inner.flatMap((f, i) => {
+    const parent = p.frame.parent[f];
+    return [...(i ? [" › "] : []), `${p.strings[p.frame.label[f]]} of `, nodeLink(t, p.frame.graph[parent], p.frame.node[f])];
+  });
+}
+
+/** A node that has not run in the frame that is shown: what it waits for, and where else it ran. */
+export function nodeBody(store: Store, graph: number, id: number): Node[] {
+  const { t, now } = store;
+  const { p, x } = t;
+  const steps = graph === now.graph ? now.steps : null;
+  const ran = (n: number) => steps !== null && steps[n] >= 0 && steps[n] <= store.cursor;
+  const open = x.graphs[graph].waits[id].filter((n) => !ran(n));
+  const ready = now.choices.some((c) => c.node === id) && graph === p.frame.graph[now.next];
+  const [, , , inputs, outputs] = p.graphs[graph].nodes[id];
+  const links = (list: number[]) => listed(list.filter((v) => v >= 0).map((v) => valueLink(t, graph, v)));
+  const elsewhere: Node[] = [];
+  for (let i = 0; i < p.steps && elsewhere.length < 9; i++) if (p.step.node[i] === id && p.frame.graph[p.step.frame[i]] === graph) elsewhere.push(stepLink(t, i));
+  return [
+    el("p.kv-badge", { "data-state": ready ? "frontier" : "waiting" }, ready ? "Ready: all of its inputs exist" : elsewhere.length ? "Has not run here" : "Has not run"),
+    facts(["waits for", listed(open.map((n) => nodeLink(t, graph, n)))], ["reads", links(inputs)], ["writes", links(outputs)], ["ran at", listed(elsewhere)]),
+  ];
+}
+
+/** Where a step stands among the executions of its node, for the title. */
+export function occurrenceOf(t: Trace, step: number): string {
+  const { p } = t;
+  const frame = p.step.frame[step];
+  const run = p.runs[p.frame.run[frame]];
+  const parts = [`step ${count(numberOf(t, step))}`];
+  if (p.runs.length > 1 && run) parts.push(run.text ? `“${run.text.trim()}”` : run.label);
+  return parts.join(" · ");
+}
+

@@ -1,0 +1,53 @@
+// The verdict: what the recording comes to, in one line; each part leads to where it can be seen.
+import type { Ask } from "./commands.js";
+import { button, el, onHit } from "./dom.js";
+import type { Reports } from "./reports.js";
+import type { Change, Store, View } from "./store.js";
+
+export class VerdictLine implements View {
+  readonly root = el("div.kv-verdict", { role: "region", "aria-label": "Verdict", "data-kv": "verdict" });
+  #parts = el("div.kv-parts");
+  #closed = false;
+
+  constructor(host: HTMLElement, private store: Store, private ask: Ask, private reports: Reports, private signal: AbortSignal) {
+    const close = button("✕", "Close the verdict", "verdict-close", () => {
+      this.#closed = true;
+      this.#draw();
+    }, signal);
+    close.ariaLabel = "Close the verdict";
+    this.root.append(el("b", {}, "Verdict"), this.#parts, close);
+    host.append(this.root);
+    onHit(this.#parts, "verdict-item", (item) => {
+      const told = store.report?.verdict?.[Number(item.dataset.id)];
+      if (!told) return;
+      if (told.step !== null) store.go(told.step);
+      if (told.selection) store.select(told.selection);
+    }, signal);
+  }
+
+  update(change: Change): void {
+    if (!change.payload && !change.report) return;
+    // of what goes on a diagnosis is made when somebody asks
+    if (!this.store.t.p.live) this.reports.want();
+    this.#draw();
+  }
+
+  #draw(): void {
+    const { store } = this;
+    const told = store.report?.verdict ?? [];
+    this.root.hidden = this.#closed || !told.length;
+    this.#parts.replaceChildren(...told.map((v, id) => {
+      const lead = v.step !== null || v.selection !== null;
+      const item = el("span.kv-item", { "data-kind": v.kind }, lead ? el("button", { class: "kv-link", "data-kv": "verdict-item", "data-id": id, title: "Show it" }, v.text) : el("span", {}, v.text));
+      const { fix } = v;
+      if (!fix) return item;
+      if (this.ask.able()) item.append(button(`Apply ${fix.label}`, fix.sentence, "verdict-apply", () => this.#apply(id), this.signal));
+      else item.append(el("code", { title: fix.sentence }, fix.label));
+      return item;
+    }));
+  }
+
+  #apply(verdict: number): void {
+    if (this.ask({ do: "fix", verdict })) this.store.tell("asked the kernel to run again with this change …");
+  }
+}
