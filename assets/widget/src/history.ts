@@ -28,7 +28,8 @@ export class History implements View {
     const place = this.#places[at];
     if (!place) return false;
     this.#at = at;
-    this.#moving = true;
+    const { number, selection } = this.#now();
+    this.#moving = number !== place.number || !same(selection, place.selection);
     this.store.go(place.number);
     this.store.select(place.selection);
     return true;
@@ -42,7 +43,7 @@ export class History implements View {
     const chosen = now.selection !== null && !same(now.selection, here.selection);
     this.jumped = false;
     if (this.#moving) {
-      this.#moving = false;
+      this.#moving = moved > 0 || !same(now.selection, here.selection); // the place may be reached in two changes
       return;
     }
     const time = this.clock();

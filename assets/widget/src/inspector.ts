@@ -9,13 +9,14 @@ import type { Reports } from "./reports.js";
 import { generation } from "./replay.js";
 import { numberOf } from "./steps.js";
 import type { Change, Store, View } from "./store.js";
-import { ofCursor, ofSelection, type Subject } from "./subject.js";
+import { ofCursor, ofSelection, sameSubject, type Subject } from "./subject.js";
 
 interface Page { title: { op: string; name: string; full: string }; where: string; body: Node[] }
 
 export class Inspector implements View {
   readonly slow = true;
   #subject: Subject = { kind: "start" };
+  #shown: Subject = this.#subject;
   #pinned: Subject | null = null;
   #chosen = false; // the subject is the selection, not the cursor's step
   #kind = el("h3");
@@ -81,6 +82,10 @@ export class Inspector implements View {
     say(this.#where, page.where);
     this.#where.title = page.where;
     this.#show(this.#body, page, false);
+    if (!sameSubject(subject, this.#shown)) {
+      this.#shown = subject;
+      store.scroll(() => (this.#body.parentElement!.scrollTop = 0));
+    }
     this.#other.hidden = !this.#pinned;
     if (this.#pinned) this.#show(this.#other, this.#page(this.#pinned), true);
     mark(this.#pin, "aria-pressed", String(this.#pinned !== null));

@@ -28,6 +28,22 @@ export function nodeLink({ p }: Trace, graph: number, node: number, step: number
   return el("button", { class: "kv-link", "data-kv": "node-link", "data-id": node, "data-graph": graph, "data-step": step, title: `${g.nodes[node][0]}; inspect this op` }, `${opName(g.nodes[node][1])}${name ? ` ${name}` : ""}`);
 }
 
+/** A message with the names in it as links; a name that it does not have stands behind it. */
+export function linked(message: string, links: [string, HTMLElement][]): (Node | string)[] {
+  let parts: (Node | string)[] = [message];
+  const behind: (Node | string)[] = [];
+  for (const [name, link] of links) {
+    const at = parts.findIndex((part) => typeof part === "string" && part.includes(name));
+    if (at < 0) behind.push(behind.length ? ", " : " → ", link);
+    else {
+      const text = parts[at] as string;
+      const from = text.indexOf(name);
+      parts = [...parts.slice(0, at), text.slice(0, from), link, text.slice(from + name.length), ...parts.slice(at + 1)];
+    }
+  }
+  return [...parts, ...behind];
+}
+
 /** Lines of a name and what is to be said of it; empty ones are left out. */
 export function facts(...lines: [string, (Node | string)[]][]): HTMLElement {
   const shown = lines.filter(([, told]) => told.length);

@@ -4,7 +4,7 @@ import { el, td } from "./dom.js";
 import { letter } from "./drawing.js";
 import { fixBox } from "./fixbox.js";
 import { bytes, count, opName, shape, shortName } from "./format.js";
-import { bufferChip, facts, listed, nodeLink, stepLink, valueLink } from "./inspectparts.js";
+import { bufferChip, facts, linked, listed, nodeLink, stepLink, valueLink } from "./inspectparts.js";
 import { outcome, placeOf, stack, type Place, type Trace } from "./replay.js";
 import { numberOf } from "./steps.js";
 import type { Store } from "./store.js";
@@ -89,13 +89,11 @@ function reasons(t: Trace, step: number, graph: number, inputs: number[]): HTMLE
     const value = inputs[p.block.input[k]] ?? -1;
     const message = p.strings[p.block.message[k]];
     const culprit = p.strings[p.block.culprit[k]];
-    const about: (Node | string)[] = [];
-    if (value >= 0) about.push(valueLink(t, graph, value), " ");
-    about.push(message);
     const other = culprit ? named(t, graph, culprit) : null;
-    if (other?.kind === "node") about.push(" → ", nodeLink(t, graph, other.id));
-    else if (other && other.id !== value) about.push(" → ", valueLink(t, graph, other.id));
-    list.append(el("li", { "data-kv": "blocker", "data-id": p.strings[p.block.code[k]] }, ...about));
+    const links: [string, HTMLElement][] = value < 0 ? [] : [[p.graphs[graph].values[value], valueLink(t, graph, value)]];
+    if (other?.kind === "node") links.push([culprit, nodeLink(t, graph, other.id)]);
+    else if (other && other.id !== value) links.push([culprit, valueLink(t, graph, other.id)]);
+    list.append(el("li", { "data-kv": "blocker", "data-id": p.strings[p.block.code[k]] }, ...linked(message, links)));
   }
   list.hidden = !list.firstChild;
   return list;
