@@ -108,19 +108,29 @@ def _together(found: list[CacheFinding]) -> list[CacheFinding]:
     return told
 
 
+def copying_steps(index: Index) -> list[tuple[int, int, tuple[str, ...]]]:
+    """Run and step of every op that copied the past of growing caches to make them longer, with the caches' inputs."""
+    growing = {cache.input for cache in index.trace.caches if cache.protocol == "growing"}
+    found: dict[tuple[int, int], list[str]] = {}
+    for run in index.trace.runs:
+        for growth in growths(index, run.index):
+            row = index.rows[growth.steps[-1]]
+            if growth.input in growing and row.masks and row.copied:
+                found.setdefault((run.index, growth.steps[-1]), []).append(growth.input)
+    return [(run, step, tuple(names)) for (run, step), names in found.items()]
+
+
 def _copied(index: Index) -> list[CacheFinding]:
     """Growing caches whose past was copied to make them longer."""
     runs: dict[str, list[int]] = {}
     total = 0
     no_room = False
-    for run in index.trace.runs:
-        for growth in growths(index, run.index):
-            row = index.rows[growth.steps[-1]]
-            cache = next((c for c in index.trace.caches if c.input == growth.input), None)
-            if cache is not None and cache.protocol == "growing" and row.masks and row.copied:
-                runs.setdefault(growth.input, []).append(run.index)
-                total += row.copied
-                no_room = no_room or any(mask & NO_CAPACITY for _, mask in row.masks)
+    for run, step, of in copying_steps(index):
+        for name in of:
+            runs.setdefault(name, []).append(run)
+        row = index.rows[step]
+        total += row.copied
+        no_room = no_room or any(mask & NO_CAPACITY for _, mask in row.masks)
     if not runs:
         return []
     names = tuple(runs)

@@ -12,9 +12,11 @@ from typing import Any
 from kvviz.explain.cache_findings import CacheFinding, cache_findings
 from kvviz.explain.cache_notices import with_warnings
 from kvviz.explain.lower_peak import OtherOrder, lower_peak
+from kvviz.explain.missed_groups import MissedGroup, missed_groups
 from kvviz.explain.peak import Peak, peak
 from kvviz.explain.retention import Held, held_too_long
 from kvviz.explain.summary import Counts, Missed, counts, missed
+from kvviz.explain.verdict import Verdict, verdict
 from kvviz.late import late
 from kvviz.trace.value_index import index_of
 
@@ -39,6 +41,10 @@ class Report:
         What happened to caches, in sentences: what may make results wrong first.
     other_order : OtherOrder or None
         An order of the main graph whose peak is much lower, with the fix that runs in it.
+    groups : tuple of MissedGroup
+        The missed list with what is alike in all layers and tokens as one entry, the one that spent most first.
+    verdict : tuple of Verdict
+        What all of it comes to, in a few sentences.
     """
 
     trace: Any = field(compare=False)
@@ -48,6 +54,8 @@ class Report:
     held_too_long: tuple[Held, ...]
     caches: tuple[CacheFinding, ...]
     other_order: OtherOrder | None = None
+    groups: tuple[MissedGroup, ...] = ()
+    verdict: tuple[Verdict, ...] = ()
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled as its trace, which is diagnosed anew: fixes are found when they are read."""
@@ -89,4 +97,7 @@ def explain(trace: Any) -> Report:
     """
     index = index_of(trace)
     caches = with_warnings(trace, cache_findings(index))
-    return Report(trace, counts(trace), missed(trace), peak(trace), held_too_long(index), caches, lower_peak(index))
+    entries, top, other = missed(trace), peak(trace), lower_peak(index)
+    groups = missed_groups(trace, entries)
+    told = verdict(index, top, groups, caches, other)
+    return Report(trace, counts(trace), entries, top, held_too_long(index), caches, other, groups, told)

@@ -30,6 +30,7 @@ def report_header(
     peak = report.peak
     held, rest = held_groups(trace, report.held_too_long)
     return {
+        "verdict": [_verdict(one, i, trace, tables) for i, one in enumerate(report.verdict)],
         "steps": len(kept),
         "missed": [_missed(m, trace, tables, kept) for m in report.missed[start : start + MOST]],
         "total": len(report.missed),
@@ -41,6 +42,29 @@ def report_header(
             "step": peak.step,
             "groups": _groups(peak.parts),
         },
+    }
+
+
+def _verdict(one: Any, number: int, trace: Any, tables: Mapping[int, GraphTable]) -> dict[str, Any]:
+    """A sentence of the verdict; ``parts`` say what a piece of it leads to: the selection, the step, or nothing;
+    ``ask`` is what the kernel is asked with to apply its fix."""
+    selection: dict[str, Any] | None = None
+    if one.selection is not None and one.selection[0] == "cache":
+        inputs = [cache.input for cache in trace.caches]
+        selection = {"kind": "cache", "id": inputs.index(one.selection[1]), "step": one.step}
+    elif one.selection is not None:
+        row = trace.log[one.step]
+        table = tables[id(trace.frames[row.frame].graph)]
+        node = table.node_at[id(row.op.node)]
+        selection = {"kind": "node", "id": node, "graph": table.index, "step": one.step}
+    return {
+        "kind": one.kind,
+        "text": one.text,
+        "parts": [list(part) for part in one.parts],
+        "bytes": one.bytes,
+        "step": one.step,
+        "selection": selection,
+        "fix": one.fix and {**_fix(one.fix), "change": one.change, "left": one.left, "ask": {"verdict": number}},
     }
 
 

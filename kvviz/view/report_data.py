@@ -10,6 +10,7 @@ from typing import Any
 
 from kvviz.explain.diagnose import Report
 from kvviz.explain.kept_runs import kept_runs
+from kvviz.explain.missed_groups import MissedGroup
 from kvviz.explain.summary import Missed
 from kvviz.view.payload_runs import run_label
 
@@ -43,6 +44,12 @@ def report_data(found: Report) -> dict[str, Any]:
         ],
         "prompt": trace.prompt,
         "tokens": trace.tokens,
+        "verdict": [
+            {"kind": v.kind, "text": v.text, "bytes": v.bytes, "step": v.step, "selection": v.selection}
+            | {"fix": _fix_data(v.fix), "left": v.left}
+            for v in found.verdict
+        ],
+        "groups": [_group_data(group) for group in found.groups],
         "missed": [_missed_data(entry) for entry in found.missed],
         "peak": {**asdict(found.peak), "groups": found.peak.groups},
         "other_order": found.other_order
@@ -107,6 +114,12 @@ def _missed_data(entry: Missed) -> dict[str, Any]:
         for b in entry.blockers
     ]
     return {**{name: getattr(entry, name) for name in names}, "blockers": blockers}
+
+
+def _group_data(group: MissedGroup) -> dict[str, Any]:
+    names = ("role", "op_type", "reasons", "layers", "runs", "times", "bytes", "allocated", "copied", "peak_effect")
+    members = [{"frame": entry.frame, "node": entry.node} for entry in group.entries]
+    return {**{name: getattr(group, name) for name in names}, "nodes": members}
 
 
 def _fix_data(fix: Any) -> dict[str, Any] | None:

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from html import escape
 from typing import Any
 
 from kvviz.explain.diagnose import Report
 from kvviz.explain.kept_runs import in_kept_runs, keeps_all, told_steps
+from kvviz.explain.missed_groups import MissedGroup, hidden_below
 from kvviz.explain.peak import GROUPS, Peak
 from kvviz.explain.retention_groups import HeldGroup, held_groups
-from kvviz.explain.summary import NOT_ASKED, Missed, best_fixes, nearest
+from kvviz.explain.summary import NOT_ASKED, best_fixes, nearest
 from kvviz.explain.units import buffer, count, short, size, with_short_names
 from kvviz.view.palette import OWNERS, STATES, Look
 from kvviz.view.report_data import before_or_in
 
-_MISSED, _FIXED, _HELD, _PARTS, _LOOKED_AT = 5, 4, 3, 4, 60
+_MISSED, _FIXED, _HELD, _PARTS, _LOOKED_AT = 6, 3, 3, 4, 60
 # Group of the peak to its look; each has a letter beside its hue.
 _LOOKS: dict[str, Look] = {
     "weights": OWNERS["weights"],
@@ -48,6 +48,7 @@ background:var(--jp-layout-color2,#eef0f3);border-radius:3px}
 .kvviz-report code{padding:0 3px}
 .kvviz-report pre{padding:6px 8px;margin:4px 0;white-space:pre-wrap}
 .kvviz-report summary{cursor:pointer}
+.kvviz-report ul.verdict{margin:6px 0;padding:6px 10px 6px 26px;background:var(--jp-layout-color2,#eef0f3)}
 .kvviz-report .bar{display:flex;height:22px;border:1px solid var(--jp-border-color1,#b8c0ca);margin:4px 0}
 .kvviz-report .bar span{min-width:3px;overflow:hidden;font-size:11px;line-height:20px;text-align:center;color:#fff;
 text-shadow:0 0 2px #000;border-right:1px solid var(--jp-layout-color1,#fff)}
@@ -72,7 +73,15 @@ def report_html(found: Report) -> str:
         + (f"{c.missed:,} missed, {c.cannot:,} cannot, which spent " if trace.policy.decides else f"{c.cannot:,} with ")
         + f"{size(c.cannot_bytes)}{'' if trace.policy.decides else ' of new memory'}{_kept(trace)}</p>"
     )
-    parts = [head, _missed(trace, found.missed), _peak(trace, found.peak), _order(found), _held(found), _caches(found)]
+    parts = [
+        head,
+        _verdict(found),
+        _missed(found),
+        _peak(trace, found.peak),
+        _order(found),
+        _held(found),
+        _caches(found),
+    ]
     return f'<div class="kvviz-report"><style>{_STYLE}</style>{"".join(parts)}</div>'
 
 
@@ -81,33 +90,48 @@ def _kept(trace: Any) -> str:
     return "" if keeps_all(trace) else f", {in_kept_runs(trace)}"
 
 
-def _missed(trace: Any, entries: Sequence[Missed]) -> str:
+def _verdict(found: Report) -> str:
+    rows = []
+    for one in found.verdict:
+        change = f" <b>{escape(one.change)}</b>" if one.change else ""
+        rows.append(f'<li class="{one.kind}">{escape(one.text)}{change}</li>')
+    return f'<ul class="verdict">{"".join(rows)}</ul>' if rows else ""
+
+
+def _missed(found: Report) -> str:
+    trace, groups = found.trace, found.groups
     if not trace.policy.decides:
         return f"<h4>Missed in place</h4><p>{NOT_ASKED.capitalize()}.</p>"
-    if not entries:
+    if not groups:
         return "<h4>Missed in place</h4><p>Nothing: every op that could run in place did, or had nothing to spare.</p>"
-    total = f"{size(sum(entry.bytes for entry in entries))} in {count(len(entries), 'node')}{_kept(trace)}"
-    fixed = best_fixes(entries[_MISSED:_LOOKED_AT], _FIXED)
-    rows = "".join(map(_missed_row, [*entries[:_MISSED], *fixed]))
-    rest = len(entries) - len(entries[:_MISSED]) - len(fixed)
-    more = f'<p class="soft">and {count(rest, "more node")}: see <code>report.missed</code></p>' if rest > 0 else ""
+    kinds = f"{count(len(groups), 'kind')} of op, {count(len(found.missed), 'node')}"
+    total = f"{size(sum(group.bytes for group in groups))} in {kinds}{_kept(trace)}"
+    least = hidden_below(groups)
+    large = [group for group in groups if group.bytes >= least]
+    fixed = best_fixes([group.worst for group in large[_MISSED:_LOOKED_AT]], _FIXED)
+    shown = [*large[:_MISSED], *(group for group in large[_MISSED:] if group.worst in fixed)]
+    rows = "".join(map(_missed_row, shown))
+    rest, hidden = len(large) - len(shown), len(groups) - len(large)
+    told = [f"{count(rest, 'more kind')}: see <code>report.groups</code>"] if rest else []
+    told += [f"{count(hidden, 'kind')} below {size(least)}"] if hidden else []
+    more = f'<p class="soft">and {", ".join(told)}</p>' if told else ""
     texts = f"<th {_LEFT}>op</th><th {_LEFT}>why, and what to change</th>"
     head = f'<tr><th class="n">bytes</th><th class="n">peak</th>{texts}</tr>'
     return f"<h4>Missed in place: {total}</h4><table><thead>{head}</thead><tbody>{rows}</tbody></table>{more}"
 
 
-def _missed_row(entry: Missed) -> str:
+def _missed_row(group: MissedGroup) -> str:
+    entry = group.worst
     fixed = next((blocker for blocker in entry.blockers if blocker.fix is not None), None)
     reason = fixed or nearest(entry.blockers)
     why = "" if reason is None else escape(with_short_names(reason.message, (reason.input, reason.culprit), 60))
-    times = f' <span class="soft">in {len(entry.steps):,} steps</span>' if len(entry.steps) > 1 else ""
-    where = " › ".join([*(short(part, 32) for part in entry.frame), short(entry.node, 48)])
-    effect = entry.peak_effect or 0
+    times = f' <span class="soft">{group.often}</span>' if group.often else ""
+    effect = group.peak_effect
     told = "" if not effect else f"{'−' if effect > 0 else '+'}{size(abs(effect))}"
     change = "" if fixed is None else _fix(fixed.fix)
     return (
-        f'<tr><td class="n">{size(entry.bytes)}</td><td class="n">{told}</td>'
-        f"<td {_LEFT}><b>{escape(entry.op_type)}</b> {escape(where)}{times}</td><td {_LEFT}>{why}{change}</td></tr>"
+        f'<tr><td class="n">{size(group.bytes)}</td><td class="n">{told}</td><td {_LEFT}><b>{escape(group.op_type)}</b> '
+        f"{escape(short(group.label, 80))}{times}</td><td {_LEFT}>{why}{change}</td></tr>"
     )
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from kvviz.explain.diagnose import Report, explain
 from kvviz.explain.kept_runs import in_kept_runs, keeps_all, kept_runs, told_steps
+from kvviz.explain.missed_groups import MissedGroup, hidden_below
 from kvviz.explain.peak import Peak, PeakPart
 from kvviz.explain.retention_groups import held_groups
 from kvviz.explain.summary import NOT_ASKED, Missed, best_fixes, nearest
@@ -22,12 +23,12 @@ from kvviz.view.steps_table import Table
 __all__ = ["report", "report_text"]
 
 # What fits on one screen; the data has all of it.
-_RUNS, _MISSED, _FIXED, _PARTS, _HELD, _FINDINGS, _CACHES = 3, 4, 3, 3, 3, 3, 4
+_RUNS, _MISSED, _MORE, _PARTS, _HELD, _FINDINGS, _CACHES = 3, 3, 2, 3, 3, 3, 2
 _LINES, _WIDTH = 48, 118
+# Kinds among which those with a fix are looked for.
+_LOOKED_AT = 60
 # Of many runs with steps so many from the start are told, and the last one.
 _KEPT = 4
-# Entries among which those with a fix are looked for.
-_LOOKED_AT = 60
 _INDENT = " " * 12
 
 
@@ -41,6 +42,7 @@ def report_text(found: Report) -> str:
     trace = found.trace
     blocks = [
         [_model_line(trace), *_totals(trace), _numbers(found)],
+        _verdict_lines(found),
         _runs(trace),
         _missed_lines(found),
         [*_peak_lines(trace, found.peak), *_order_lines(found), *_held_lines(found)],
@@ -134,39 +136,56 @@ def _told_token(run: Any) -> list[str]:
     return [str(run.token)] if run.text in ("", str(run.token)) else [str(run.token), repr(run.text)]
 
 
+def _verdict_lines(found: Report) -> list[str]:
+    head, rest = "verdict: ", " " * 9
+    return [line for i, one in enumerate(found.verdict) for line in _wrapped(str(one), rest, rest if i else head)]
+
+
 def _missed_lines(report: Report) -> list[str]:
-    """The nodes that spent most, each with its reason; then the largest of the others that have a fix."""
-    trace, found = report.trace, report.missed
+    """The kinds of ops that spent most, each with its reason; then the others, those of few bytes as a number."""
+    trace, least = report.trace, hidden_below(report.groups)
+    found = [group for group in report.groups if group.bytes >= least]
     cannot = report.counts.cannot_bytes
     if not trace.policy.decides:
         return [f"missed in place: {NOT_ASKED}"]
     others = f"; ops that cannot by kind spent {size(cannot)}" if cannot else ""
-    if not found:
+    if not report.missed:
         return [f"nothing missed: every op that could run in place did, or had nothing to spare{others}{_kept(trace)}"]
-    total = sum(entry.bytes for entry in found)
-    lines = [f"missed in place: {size(total)} in {count(len(found), 'node')}{others}{_kept(trace)}"]
-    for entry in found[:_MISSED]:
-        lines.append(_missed_line(entry))
-        reason = _told_reason(entry)
+    total = sum(entry.bytes for entry in report.missed)
+    kinds = f"{count(len(report.groups), 'kind')} of op, {count(len(report.missed), 'node')}"
+    lines = [f"missed in place: {size(total)} in {kinds}{others}{_kept(trace)}"]
+    for group in found[:_MISSED]:
+        lines.append(_missed_line(group))
+        reason = _told_reason(group.worst)
         if reason is not None:
-            lines += _message(entry.step, reason)
-    more = best_fixes(found[_MISSED:_LOOKED_AT], _FIXED)
-    if len(found) > _MISSED:
-        told = "; the largest of them with a fix:" if more else ""
-        lines.append(f"{_INDENT}… {count(len(found) - _MISSED, 'more node')}{told}")
-    return lines + [_missed_line(entry) for entry in more]
+            lines += _message(group.worst.step, reason)
+    rest = found[_MISSED:]
+    fixed = best_fixes([group.worst for group in rest[:_LOOKED_AT]], _MORE)
+    chosen = [group for group in rest if group.worst in fixed]
+    chosen += [group for group in rest if group not in chosen][: _MORE - len(chosen)]
+    lines += [_missed_line(group) for group in rest if group in chosen]
+    left = [group for group in rest if group not in chosen]
+    if left:
+        lines.append(f"  {size(sum(group.bytes for group in left)):>8}  in {count(len(left), 'more kind')}")
+    small = report.groups[len(found) :]
+    if small:
+        spent = size(sum(group.bytes for group in small))
+        lines.append(f"{_INDENT}hidden: {count(len(small), 'kind')} below {size(least)}, {spent} in all")
+    return lines
 
 
-def _missed_line(entry: Missed) -> str:
-    """Bytes, op, node, how often, what it means for the peak, and the fix in a few words."""
-    head = f"  {size(entry.bytes):>8}  {entry.op_type} "
-    tail = f" in {len(entry.steps):,} steps" if len(entry.steps) > 1 else ""
-    vain = entry.fix is not None and entry.fix.saves <= 0
-    if entry.peak_effect and not vain:
-        tail += f"; peak {'−' if entry.peak_effect > 0 else '+'}{size(abs(entry.peak_effect))}"
-    if entry.fix is not None:
-        tail += f"; fix: {short(entry.fix.label, 50)}" + (" (saves nothing in sum)" if vain else "")
-    return head + short(_where(entry.frame, entry.node), max(_WIDTH - len(head) - len(tail), 16)) + tail
+def _missed_line(group: MissedGroup) -> str:
+    """Bytes, op, role, how often, what it means for the peak, and the fix in a few words."""
+    head = f"  {size(group.bytes):>8}  {group.op_type} "
+    tail = f" {group.often}" if group.often else ""
+    fix = group.fix
+    vain = fix is not None and fix.saves <= 0
+    effect = group.peak_effect
+    if effect and not vain:
+        tail += f"; peak {'−' if effect > 0 else '+'}{size(abs(effect))}"
+    if fix is not None:
+        tail += f"; fix: {short(fix.label, 50)}" + (" (saves nothing in sum)" if vain else "")
+    return head + short(group.label, max(_WIDTH - len(head) - len(tail), 16)) + tail
 
 
 def _told_reason(entry: Missed) -> Any:

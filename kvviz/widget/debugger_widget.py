@@ -243,8 +243,12 @@ class Debugger(Paired):
             self.detail(int(message["run"]))
             return None
         if do == "fix":
+            found = self._payloads.diagnosis()
             if "cache" in message:
-                self.apply(self._payloads.diagnosis().caches[int(message["cache"])].fix)
+                self.apply(found.caches[int(message["cache"])].fix)
+            elif "verdict" in message:
+                told = found.verdict[int(message["verdict"])]
+                self.apply(told.fix, told.step)
             else:
                 self.fix(int(message["step"]), int(message["blocker"]))
             return None

@@ -44,6 +44,8 @@ def report_of(trace: kvviz.Trace, *missed: SimpleNamespace) -> SimpleNamespace:
         held_too_long=(held,),
         caches=(SimpleNamespace(sentence="B1 was thrown away", fix=None),),
         peak=peak,
+        groups=(),
+        verdict=(),
     )
 
 

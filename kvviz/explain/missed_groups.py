@@ -1,0 +1,163 @@
+"""Missed ops as a reader wants them: what is the same in all layers is one thing, and so are its tokens.
+
+Invariant: every entry of the missed list is in one group, and the bytes of a group are those of its entries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kvviz.explain.fixes import Fix
+from kvviz.explain.peak_effect import peak_effect
+from kvviz.explain.summary import Missed
+from kvviz.explain.units import count, size
+from kvviz.graph.layers import Place, places
+from kvviz.trace.blockers import BlockerCode, codes, rules
+from kvviz.trace.value_index import index_of
+
+SMALL = 1000
+"""Bytes below which a kind of missed op is hidden at first: what computes shapes spends so little, however often."""
+_REST = 1 / 10
+
+
+@dataclass(frozen=True, slots=True)
+class MissedGroup:
+    """One kind of missed op: the same role, in one or many layers, refused for the same reasons.
+
+    Attributes
+    ----------
+    role : str
+        Its place inside its layer by name, ``"self_attn/k_cache/Concat"``; in bodies behind the role of their caller.
+    op_type : str
+    reasons : tuple of str
+        Codes of what stood in the way where it spent most.
+    layers : tuple of int
+        Numbers of its layers, ascending; empty for an op that is in no layer.
+    runs : tuple of int
+        Runs in which it was missed, ascending.
+    entries : tuple of Missed
+        Its members, the one that spent most first.
+    times : int
+        Steps at which it was missed.
+    bytes, allocated, copied : int
+        Sums over its entries.
+    """
+
+    role: str
+    op_type: str
+    reasons: tuple[str, ...]
+    layers: tuple[int, ...]
+    runs: tuple[int, ...]
+    entries: tuple[Missed, ...]
+    times: int
+    bytes: int
+    allocated: int
+    copied: int
+
+    @property
+    def worst(self) -> Missed:
+        """The entry that spent most."""
+        return self.entries[0]
+
+    @property
+    def fix(self) -> Fix | None:
+        """The fix of its worst entry, if there is one."""
+        return self.worst.fix
+
+    @property
+    def label(self) -> str:
+        """What to call it: its role, and where it stands alone, its layer; a node in no layer has its own name."""
+        if len(self.entries) == 1 and not self.layers:
+            return " › ".join([*self.worst.frame, self.worst.node])
+        return f"layer {self.layers[0]} › {self.role}" if len(self.layers) == 1 else self.role
+
+    @property
+    def peak_effect(self) -> int:
+        """Bytes by which the peak would be lower if all of it had run in place and nothing else had changed."""
+        steps = sorted(step for entry in self.entries for step in entry.steps)
+        position = next((blocker.position for blocker in self.worst.blockers if blocker.fix is not None), None)
+        return peak_effect(index_of(self.worst.trace), steps, position)
+
+    @property
+    def often(self) -> str:
+        """``"× 30 layers × 7 tokens"``; empty for what was missed once."""
+        decodes = bool(self.worst.trace.prompt)
+        parts = [count(len(self.layers), "layer")] if len(self.layers) > 1 else []
+        parts += [count(len(self.runs), "token" if decodes else "run")] if len(self.runs) > 1 else []
+        told = max(1, len(self.layers)) * len(self.runs)
+        if self.times % told == 0 and self.times > told:
+            parts.append(count(self.times // told, "iteration"))
+        elif self.times != told:
+            # It was not missed in all layers or runs alike.
+            parts = [count(self.times, "step")]
+        return "".join(f" × {part}" for part in parts)[1:]
+
+    def __str__(self) -> str:
+        often = f" {self.often}" if self.often else ""
+        return f"{self.op_type}{often}: {size(self.bytes)}"
+
+
+def missed_groups(trace: Any, entries: Sequence[Missed]) -> tuple[MissedGroup, ...]:
+    """The entries of a missed list by role and reasons, the group that spent most first."""
+    found: dict[tuple[str, str, tuple[str, ...]], list[tuple[Missed, int | None]]] = {}
+    for entry in entries:
+        place = place_of(trace, trace.log[entry.step])
+        key = place.role, entry.op_type, reason_codes(trace, entry)
+        found.setdefault(key, []).append((entry, place.layer))
+    groups = [_group(trace, *key, members) for key, members in found.items()]
+    return tuple(sorted(groups, key=lambda group: (-group.bytes, group.worst.step)))
+
+
+def hidden_below(groups: Sequence[MissedGroup]) -> int:
+    """Bytes below which groups are hidden at first: `SMALL`, and 0 where those are more than a tenth of all bytes."""
+    small = sum(group.bytes for group in groups if group.bytes < SMALL)
+    return SMALL if small <= _REST * sum(group.bytes for group in groups) else 0
+
+
+def place_of(trace: Any, row: Any) -> Place:
+    """Layer and role of a step: those of its node, and where its body was called, of the callers."""
+    layer: int | None = None
+    roles: list[str] = []
+    frames = trace.log.frames
+    number, node = row.frame, row.op.node
+    while True:
+        frame = frames[number]
+        own = places(frame.program.graph)[node.index]
+        layer = own.layer if layer is None else layer
+        roles.append(own.role)
+        if frame.parent is None:
+            return Place(layer, " › ".join(reversed(roles)))
+        if frame.attribute != "function":
+            roles[-1] = f"{frame.attribute} › {roles[-1]}"
+        number, node = frame.parent, frame.caller.node
+
+
+def reason_codes(trace: Any, entry: Missed) -> tuple[str, ...]:
+    """Codes of what stood in the way of an entry at its worst step, each once."""
+    masks = trace.log[entry.step].masks
+    if entry.clones or not masks:
+        return tuple(dict.fromkeys(str(blocker.code) for blocker in entry.blockers))
+    told = [str(code) for _, mask in masks for code in codes(mask)]
+    told += [str(BlockerCode.POLICY) for _, mask in masks if rules(mask)]
+    return tuple(dict.fromkeys(told))
+
+
+def _group(
+    trace: Any, role: str, op_type: str, reasons: tuple[str, ...], members: Sequence[tuple[Missed, int | None]]
+) -> MissedGroup:
+    rows, frames = trace.log, index_of(trace).frames
+    runs = {frames[rows[step].frame].run for entry, _ in members for step in entry.steps}
+    return MissedGroup(
+        role,
+        op_type,
+        reasons,
+        tuple(sorted({layer for _, layer in members if layer is not None})),
+        tuple(sorted(runs)),
+        tuple(entry for entry, _ in members),
+        sum(len(entry.steps) for entry, _ in members),
+        sum(entry.bytes for entry, _ in members),
+        sum(entry.allocated for entry, _ in members),
+        sum(entry.copied for entry, _ in members),
+    )

@@ -1,0 +1,205 @@
+"""The answer first: the peak, what was copied and the one change that removes it, the biggest miss, and the caches.
+
+Invariant: what a change leaves is worked out from the fixes of all steps that it is said to help; nothing is guessed,
+and nothing is run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kvviz.explain.cache_findings import CacheFinding, copying_steps
+from kvviz.explain.cache_notices import WRONG
+from kvviz.explain.fixes import Fix, fix_for
+from kvviz.explain.lower_peak import OtherOrder
+from kvviz.explain.missed_groups import MissedGroup
+from kvviz.explain.peak import Peak
+from kvviz.explain.summary import NOT_ASKED, spent
+from kvviz.explain.units import count, short, size
+from kvviz.trace.value_index import Index
+
+# Warnings that are told one by one.
+_WARNINGS = 2
+_WORDS = {"thrown away": "reserved block thrown away", "moved": "moved by the caller"}
+# A change is told with the biggest miss if it removes so much of it; above so many steps it is not looked for.
+_MOST_OF, _MOST_STEPS = 0.5, 500
+# What was missed is worth telling from this part of all bytes on.
+_WORTH = 1 / 100
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """One thing to know first; ``str()`` of it is the sentence.
+
+    Attributes
+    ----------
+    kind : str
+        ``"peak"``, ``"copied"``, ``"miss"``, ``"cache"``, or ``"nothing"`` where nothing is to be gained or warned of.
+    parts : tuple of (str, str)
+        The sentence in pieces, each with what it leads to: ``"select"`` (what it is about), ``"step"`` or nothing.
+    bytes : int
+    step : int or None
+        The step to look at.
+    selection : tuple or None
+        What it is about: ``("node", name)``, the node that ran at ``step``, or ``("cache", input)``.
+    fix : Fix or None
+        The one change that removes most of it.
+    left : int or None
+        Bytes that this change leaves, for the peak at most; None without a fix.
+    """
+
+    kind: str
+    parts: tuple[tuple[str, str], ...]
+    bytes: int = 0
+    step: int | None = None
+    selection: tuple[str, str] | None = None
+    fix: Fix | None = None
+    left: int | None = None
+
+    @property
+    def text(self) -> str:
+        """The sentence without the fix."""
+        return "".join(text for text, _ in self.parts)
+
+    @property
+    def change(self) -> str:
+        """The fix and what it leaves: ``"kv_capacity=18 → 0 B"``; empty without one."""
+        if self.fix is None or self.left is None:
+            return ""
+        return f"{short(self.fix.label, 50)} → {'at most ' if self.kind == 'peak' else ''}{size(self.left)}"
+
+    def __str__(self) -> str:
+        return self.text + (f"; fix: {self.change}" if self.fix is not None else "")
+
+
+def verdict(
+    index: Index,
+    top: Peak,
+    groups: Sequence[MissedGroup],
+    findings: Sequence[CacheFinding],
+    other: OtherOrder | None,
+) -> tuple[Verdict, ...]:
+    """What a report comes to, in a few sentences: what may make results wrong first, then from the peak on."""
+    if not index.rows and not top.bytes:
+        return (Verdict("nothing", (("nothing has run", ""),)),)
+    copied = _copied(index, findings)
+    steps = {step for _, step, _ in copying_steps(index)} if copied else set()
+    # What copies pasts is told already.
+    others = [g for g in groups if sum(step in steps for one in g.entries for step in one.steps) * 2 <= g.times]
+    # Less than that is no gain.
+    least = max(index.trace.bytes_allocated, index.trace.bytes_copied) * _WORTH
+    worst = others[0] if sum(group.bytes for group in others) > least else None
+    warned = [one for one in findings if one.kind != "copied"]
+    found = _warnings(index, [one for one in warned if one.kind in WRONG])
+    found.append(_peak(index, top, other))
+    found += copied
+    if worst is not None:
+        found.append(_miss(index, worst, "other " if copied and groups[0] is not worst else ""))
+    found += _warnings(index, [one for one in warned if one.kind not in WRONG])
+    if not index.trace.policy.decides:
+        found.append(Verdict("nothing", ((NOT_ASKED, ""),)))
+    elif worst is None and not copied and other is None and not warned:
+        found.append(_nothing(index, groups))
+    elif index.trace.caches and not warned:
+        found.append(Verdict("nothing", (("no cache warning", ""),)))
+    return tuple(found)
+
+
+def _peak(index: Index, top: Peak, other: OtherOrder | None) -> Verdict:
+    weights = top.groups.get("weights", 0)
+    parts = [(f"peak {size(top.bytes)}", "select" if top.step is not None else "")]
+    if top.step is not None:
+        parts += [(" at ", ""), (f"step {top.step:,}", "step")]
+    elif top.run is not None:
+        parts.append((f" in run {top.run}", ""))
+    parts += [(f" · weights {size(weights)}", "")] if weights else []
+    about = None if top.step is None else ("node", index.rows[top.step].op.node.name)
+    fix, left = (None, None) if other is None else (other.fix, other.bytes)
+    return Verdict("peak", tuple(parts), top.bytes, top.step, about, fix, left)
+
+
+def _copied(index: Index, findings: Sequence[CacheFinding]) -> list[Verdict]:
+    """What was copied of pasts, and the change that removes most of that."""
+    told = next((one for one in findings if one.kind == "copied"), None)
+    if told is None:
+        return []
+    found = copying_steps(index)
+    rows = index.rows
+    step = max((step for _, step, _ in found), key=lambda step: rows[step].copied)
+    runs = len({run for run, _, _ in found})
+    unit = "token" if index.trace.prompt else "run"
+    parts = ((f"{size(told.bytes)} of past copied", "select"), (" in ", ""), (count(runs, unit), "step"))
+    fix, saved = _best(index, {step: rows[step].copied for _, step, _ in found})
+    left = None if fix is None else told.bytes - saved
+    return [Verdict("copied", parts, told.bytes, step, ("node", rows[step].op.node.name), fix, left)]
+
+
+def _miss(index: Index, group: MissedGroup, which: str) -> Verdict:
+    """The kind of op that spent most, and the change that removes most of that, if one does."""
+    often = f" {group.often}" if group.often else ""
+    parts = ((f"biggest {which}miss ", ""), (f"{group.op_type}{often}: {size(group.bytes)}", "select"))
+    about = ("node", group.worst.node)
+    spent_at = {step: spent(index.rows[step]) for entry in group.entries for step in entry.steps}
+    fix, saved = _best(index, spent_at) if len(spent_at) <= _MOST_STEPS and not group.worst.clones else (None, 0)
+    if fix is None or saved < group.bytes * _MOST_OF:
+        return Verdict("miss", parts, group.bytes, group.worst.step, about)
+    return Verdict("miss", parts, group.bytes, group.worst.step, about, fix, group.bytes - saved)
+
+
+def _best(index: Index, spent_at: Mapping[int, int]) -> tuple[Fix | None, int]:
+    """The one change after which most of what these steps spent is not spent, and those bytes.
+
+    ``spent_at``: bytes by step.
+    """
+    saved: dict[Any, int] = {}
+    fixes: dict[Any, Fix] = {}
+    for step, nbytes in spent_at.items():
+        for fix in _ways(index, step):
+            fixes.setdefault(fix.changes, fix)
+            saved[fix.changes] = saved.get(fix.changes, 0) + nbytes
+    if not saved:
+        return None, 0
+    best = max(saved, key=lambda changes: saved[changes])
+    return fixes[best], saved[best]
+
+
+def _ways(index: Index, step: int) -> list[Fix]:
+    """The fixes each of which is enough for a step to spend nothing."""
+    row = index.rows[step]
+    grown = {grow.input for grow in row.op.grows}
+    refused = [position for position, _ in row.masks]
+    pasts = [position for position in refused if position in grown]
+    fixes = [fix_for(index, step, position) for position in pasts or refused]
+    if pasts:
+        # An op with two pasts copies as long as one of them is refused.
+        if any(fix is None or fixes[0] is None or fix.changes != fixes[0].changes for fix in fixes):
+            return []
+        fixes = fixes[:1]
+    return list({fix.changes: fix for fix in fixes if fix is not None and fix.saves > 0}.values())
+
+
+def _warnings(index: Index, found: Sequence[CacheFinding]) -> list[Verdict]:
+    """What the caches are warned of, in a few words each."""
+    told = []
+    for one in found[:_WARNINGS]:
+        more = f" and {count(len(one.caches) - 1, 'other cache')}" if len(one.caches) > 1 else ""
+        first = index.trace.runs[one.run].first
+        step = first if index.trace.runs[one.run].last > first else None
+        name = next((cache.name for cache in index.trace.caches if cache.input == one.caches[0]), one.caches[0])
+        cost = f", {size(one.bytes)}" if one.bytes else ""
+        begun = (f"run {one.run}", "" if step is None else "step")
+        parts = ((f"{_WORDS.get(one.kind, one.kind)}: {name}{more}{cost}", "select"), (", from ", ""), begun)
+        told.append(Verdict("cache", parts, one.bytes, step, ("cache", one.caches[0])))
+    if len(found) > _WARNINGS:
+        told.append(Verdict("cache", ((f"{count(len(found) - _WARNINGS, 'more notice')} of caches", ""),)))
+    return told
+
+
+def _nothing(index: Index, groups: Sequence[MissedGroup]) -> Verdict:
+    rest = sum(group.bytes for group in groups)
+    why = "every op that could run in place did"
+    if rest:
+        why = f"all that was missed is {size(rest)}, of {size(index.trace.bytes_allocated)} allocated"
+    return Verdict("nothing", ((f"nothing to gain: {why}", ""),), rest)
