@@ -10,6 +10,7 @@ from typing import Any
 
 from kvviz.graph.blocks import Block, blocks
 from kvviz.graph.model import Graph, Node
+from kvviz.view.attribute_text import attribute_text
 from kvviz.view.block_layout import Drawing, layout
 from kvviz.view.sketch import Sketch, sketch
 
@@ -79,6 +80,7 @@ class GraphTable:
             "weights": [i for name, i in self.value_at.items() if name in graph.weights],
             "inputs": [value(v.name) for v in graph.inputs],
             "outputs": [value(v.name) for v in graph.outputs],
+            "attributes": {i: text for i, node in enumerate(graph.nodes) if (text := attribute_text(node))},
             "order": [self.node_at[key] for key in self.order],
             "blocks": parts,
         }

@@ -62,7 +62,7 @@ class Debugger(Paired):
     selection = traitlets.Dict(allow_none=True, default_value=None).tag(sync=True)
     breakpoints: Any = traitlets.List().tag(sync=True)
 
-    def __init__(self, source: Session | Trace, height: int = 720, **options: Any) -> None:
+    def __init__(self, source: Session | Trace, height: int = 800, **options: Any) -> None:
         self._cursor = Cursor(source)
         if self._cursor.session is not None:
             self._cursor.session.previews = True

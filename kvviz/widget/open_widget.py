@@ -32,7 +32,7 @@ def debug(
     cache: str = "growing",
     detail: Collection[int] | None = None,
     recorded: int | None = None,
-    height: int = 720,
+    height: int = 800,
 ) -> Debugger:
     """Open the debugger; as a cell's last line it shows itself.
 

@@ -105,7 +105,7 @@ class Pair(Paired):
         before: Trace,
         after: Trace,
         labels: Sequence[str] = ("before", "after"),
-        height: int = 720,
+        height: int = 800,
         **options: Any,
     ) -> None:
         self.before, self.after = before, after

@@ -47,7 +47,8 @@ def test_stepping_into_loops_shows_every_step_in_the_iteration_that_it_ran_in(op
         debugger.expect_step(step)
         frame = debugger.python(f"t.steps[{step}].frame")
         expect(crumbs).to_have_text(["loops", *frame])
-        expect(debugger.root.locator(".kv-this h3")).to_have_text("This step" + " › ".join(frame))
+        where = [f"step {step}", " › ".join(frame)] if frame else [f"step {step}"]
+        expect(debugger.root.locator(".kv-this > header .kv-hint")).to_have_text(" · ".join(where))
         expect(debugger.root.locator('.kv-graph [data-state="running"]').first).to_be_visible()
     assert debugger.python("t.live") is None
     # and it never had to be content with the totals of a run

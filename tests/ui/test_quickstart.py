@@ -90,9 +90,10 @@ def test_in_place_is_shown_exactly_where_an_output_lies_in_its_inputs_buffer(deb
         expect(debugger.kv("decision")).to_have_attribute("data-state", "in_place")
 
 
-def test_the_memory_map_has_one_bar_for_each_live_buffer_of_the_run(debugger: DebuggerPage) -> None:
+def test_the_list_of_buffers_has_one_bar_for_each_live_buffer_of_the_run(debugger: DebuggerPage) -> None:
     # given small buffers shown one by one
     debugger.goto(debugger.steps // 2)
+    debugger.root.locator('[data-kv="tab"][data-id="buffers"]').click()
     folded = debugger.kv("memory-fold").count() > 0
     if folded:
         debugger.kv("memory-fold").click()

@@ -12,7 +12,7 @@ export function bufferChip(t: Trace, cursor: number, storage: number, gen: numbe
 
 export function valueLink({ p }: Trace, graph: number, value: number): HTMLElement {
   const name = p.graphs[graph].values[value];
-  return el("button", { class: "kv-value", "data-kv": "value", "data-id": value, "data-graph": graph, title: `${name}; inspect this value` }, shortValue(name));
+  return el("button", { class: "kv-value", "data-kv": "value", "data-id": value, "data-graph": graph, title: name }, shortValue(name));
 }
 
 /** A link that moves the cursor. */

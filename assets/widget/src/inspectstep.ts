@@ -52,7 +52,7 @@ export function stepBody(store: Store, ask: Ask, step: number, signal: AbortSign
     el("dl.kv-facts", {}, ...sums.map(([column, text]) => el("div", { "data-zero": p.step[column][step] === 0 ? 1 : null }, el("dt", {}, text), el("dd", {}, bytes(p.step[column][step]))))),
     ...(note ? [el("p.kv-rule", { "data-kv": "plan-note" }, el("b", {}, "Plan "), note)] : []),
     ...(rule ? [el("p.kv-rule", {}, el("b", {}, "Rule "), rule)] : []),
-    facts(["in", frames(t, frame)]),
+    facts(["attributes", attributes(t, graph, p.step.node[step])], ["in", frames(t, frame)]),
   ];
 }
 
@@ -127,6 +127,11 @@ function owner(p: Payload, place: Place): string {
   return p.codes.how[p.out.how[place.entry]] === "view" ? "view" : "";
 }
 
+function attributes({ p }: Trace, graph: number, node: number): string[] {
+  const text = p.graphs[graph].attributes?.[node];
+  return text ? [text] : [];
+}
+
 function frames(t: Trace, frame: number): (Node | string)[] {
   const { p } = t;
   const inner = stack(t, frame).slice(1);
@@ -150,7 +155,7 @@ export function nodeBody(store: Store, graph: number, id: number): Node[] {
   for (let i = 0; i < p.steps && elsewhere.length < 9; i++) if (p.step.node[i] === id && p.frame.graph[p.step.frame[i]] === graph) elsewhere.push(stepLink(t, i));
   return [
     el("p.kv-badge", { "data-state": ready ? "frontier" : "waiting" }, ready ? "Ready: all of its inputs exist" : elsewhere.length ? "Has not run here" : "Has not run"),
-    facts(["waits for", listed(open.map((n) => nodeLink(t, graph, n)))], ["reads", links(inputs)], ["writes", links(outputs)], ["ran at", listed(elsewhere)]),
+    facts(["attributes", attributes(t, graph, id)], ["waits for", listed(open.map((n) => nodeLink(t, graph, n)))], ["reads", links(inputs)], ["writes", links(outputs)], ["ran at", listed(elsewhere)]),
   ];
 }
 
@@ -161,6 +166,7 @@ export function occurrenceOf(t: Trace, step: number): string {
   const run = p.runs[p.frame.run[frame]];
   const parts = [`step ${count(numberOf(t, step))}`];
   if (p.runs.length > 1 && run) parts.push(run.text ? `“${run.text.trim()}”` : run.label);
-  return parts.join(" · ");
+  const inside = stack(t, frame).slice(1).map((f) => p.strings[p.frame.label[f]]).join(" › ");
+  return [...parts, ...(inside ? [inside] : [])].join(" · ");
 }
 

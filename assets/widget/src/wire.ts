@@ -13,6 +13,7 @@ export interface Graph {
   weights: number[];
   inputs: number[];
   outputs: number[];
+  attributes?: Record<string, string>; // by node
   order: number[];
   blocks: Block[];
 }
