@@ -15,6 +15,7 @@ import { MemoryPane } from "./memory.js";
 import { BreakpointMenu } from "./menu.js";
 import type { Modules } from "./modules.js";
 import { MissedPane } from "./missedpane.js";
+import { ReadyLine } from "./readyline.js";
 import { Reports } from "./reports.js";
 import { Shell } from "./shell.js";
 import type { Change, Store } from "./store.js";
@@ -62,7 +63,10 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
   const side = el("div.kv-side");
   main.append(side);
   const inspector = new Inspector(shell.pane("this", "Inspector", side), store, ask, reports, history, signal);
-  const frontier = new FrontierPane(shell.pane("frontier", "Frontier", side), store, (node) => commands.choose(node), signal);
+  const choices = el("section", { class: "kv-pane kv-frontier", "aria-label": "Frontier" });
+  const ready = new ReadyLine(side, choices, store, signal);
+  side.append(choices);
+  const frontier = new FrontierPane(choices, store, (node) => commands.choose(node), signal);
   const map = shell.pane("map", "Memory map");
   const timeline = new Timeline(shell.pane("timeline", "Timeline", map), store, signal);
   const lists = shell.pane("lists", "Lists");
@@ -89,7 +93,7 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
       shell.undo(history.jumped && history.from ? `jumped here from step ${count(history.from.number)}` : "");
     },
   };
-  for (const view of [reports, history, toolbar, verdict, story, inspector, frontier, memory, totals, timeline, missed, caches, table, values, menu, graph, status]) store.add(view);
+  for (const view of [reports, history, toolbar, verdict, story, inspector, ready, frontier, memory, totals, timeline, missed, caches, table, values, menu, graph, status]) store.add(view);
 
   const next = () => commands.next();
   const back = () => commands.back();

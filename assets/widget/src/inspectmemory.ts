@@ -79,7 +79,7 @@ function contents(t: Trace, s: number, cursor: number): HTMLElement {
       td(p.out.value[o] < 0 ? "" : valueLink(t, graph, p.out.value[o])), td(shape(p.strings[p.out.info[o]]), "kv-shape"), td(p.codes.how[p.out.how[o]], "kv-soft"));
   });
   const caption = all.length > rows.length ? `${count(rows.length)} of ${plural(all.length, "write")}` : all.length ? "What was written into it" : "No step writes into it";
-  return el("table.kv-places.kv-contents", {}, el("caption", {}, caption), ...rows);
+  return el("table.kv-contents", {}, el("caption", {}, caption), ...rows);
 }
 
 export function valueTitle({ p }: Trace, graph: number, id: number): { op: string; name: string; full: string } {
