@@ -10,8 +10,8 @@ import { help } from "./help.js";
 import { History } from "./history.js";
 import { Inspector } from "./inspector.js";
 import { keys } from "./keys.js";
+import { LazyPane, type Context } from "./lazypane.js";
 import { fullScreen, Workspace } from "./layouts.js";
-import { MemoryPane } from "./memory.js";
 import { BreakpointMenu } from "./menu.js";
 import type { Modules } from "./modules.js";
 import { MissedPane } from "./missedpane.js";
@@ -24,7 +24,6 @@ import { StepTable } from "./table.js";
 import { Tabs } from "./tabs.js";
 import { Timeline } from "./timeline.js";
 import { Toolbar } from "./toolbar.js";
-import { TotalsPane } from "./totals.js";
 import { ValuesPane, type Peek } from "./values.js";
 import { VerdictLine } from "./verdict.js";
 import type { Report } from "./wire.js";
@@ -58,7 +57,9 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
   const story = new Story(app, store, commands, signal);
   const main = el("div.kv-main");
   app.append(main);
-  const totals = new TotalsPane(shell.pane("totals", "Totals of this run"), store, commands, ask, signal);
+  const context: Context = { store, commands, ask, modules };
+  const totalsOf = shell.pane("totals", "Totals of this run");
+  const totals = new LazyPane(totalsOf, "lists.totals", context, signal);
   const graph = new GraphPane(shell.pane("graph", "Graph", main), store, (node) => commands.choose(node, store.now.graph), signal);
   const side = el("div.kv-side");
   main.append(side);
@@ -73,7 +74,7 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
   const tabs = new Tabs(lists, signal);
   const table = new StepTable(tabs.add("steps", "Steps"), store, signal);
   const missed = new MissedPane(tabs.add("missed", "Missed"), store, ask, reports, (n) => tabs.count("missed", n), signal);
-  const memory = new MemoryPane(tabs.add("buffers", "Buffers"), store, signal);
+  const buffers = new LazyPane(tabs.add("buffers", "Buffers"), "lists.buffers", context, signal);
   const caches = new CachesPane(tabs.add("caches", "Caches"), store, ask, modules, source, signal);
   const values = new ValuesPane(tabs.add("values", "Values"), store, ask, signal);
   shell.addStatus();
@@ -85,6 +86,7 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
     update(change: Change) {
       if (change.payload) tabs.count("caches", store.t.p.caches.length);
       if (change.cursor || change.payload) {
+        totalsOf.hidden = store.bare < 0;
         mark(root, "data-step", store.number);
         mark(root, "data-bare", store.bare < 0 ? null : store.bare);
         shell.sentence(sentence(store));
@@ -93,7 +95,7 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
       shell.undo(history.jumped && history.from ? `jumped here from step ${count(history.from.number)}` : "");
     },
   };
-  for (const view of [reports, history, toolbar, verdict, story, inspector, ready, frontier, memory, totals, timeline, missed, caches, table, values, menu, graph, status]) store.add(view);
+  for (const view of [reports, history, toolbar, verdict, story, inspector, ready, frontier, buffers, totals, timeline, missed, caches, table, values, menu, graph, status]) store.add(view);
 
   const next = () => commands.next();
   const back = () => commands.back();

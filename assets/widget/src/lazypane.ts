@@ -6,7 +6,7 @@ import { ALL, type Change, type Store, type View } from "./store.js";
 
 /** What a module's pane is given. */
 export interface Context { store: Store; commands: Commands; ask: Ask; modules: Modules }
-/** The default export of such a module. It draws into `host` until the signal ends. */
+/** The default export of such a module, or one of several by name. It draws into `host` until the signal ends. */
 export type MakePane = (host: HTMLElement, context: Context, signal: AbortSignal) => View;
 
 export class LazyPane implements View {
@@ -16,6 +16,7 @@ export class LazyPane implements View {
   #seen = false;
   #stale = true; // something changed while it was out of sight
 
+  /** `name`: of the module; `lists.buffers` is one of several panes in it. */
   constructor(private host: HTMLElement, private name: string, private context: Context, private signal: AbortSignal) {
     onResize(host, () => {
       this.#seen = host.clientWidth > 0 && host.clientHeight > 0;
@@ -28,9 +29,10 @@ export class LazyPane implements View {
   async #load(): Promise<void> {
     this.#asked = true;
     try {
-      const make = await this.context.modules.load<MakePane>(this.name);
+      const [module, part] = this.name.split(".");
+      const made = await this.context.modules.load<MakePane & Record<string, MakePane>>(module);
       if (this.signal.aborted) return;
-      this.#view = make(this.host, this.context, this.signal);
+      this.#view = (part ? made[part] : made)(this.host, this.context, this.signal);
       this.#tell(ALL);
     } catch (error) {
       this.host.append(el("p.kv-none", { role: "alert" }, `This pane could not be loaded. ${String(error)}`));

@@ -19,7 +19,7 @@ export class TotalsPane implements View {
   #about = el("div.kv-about");
   #rows: Rows;
 
-  constructor(private host: HTMLElement, private store: Store, private commands: Commands, private ask: Ask, private signal: AbortSignal) {
+  constructor(host: HTMLElement, private store: Store, private commands: Commands, private ask: Ask, private signal: AbortSignal) {
     this.#rows = new Rows("Runs", "kv-runlist", ["run", "token", "steps#", "peak#", "allocated#", "written#", "copied#"], store, (run) => this.#row(run), signal);
     host.append(this.#about, this.#rows.root);
     onHit(this.#rows.root, "run-row", (row) => commands.toRun(Number(row.dataset.id)), signal);
@@ -29,7 +29,6 @@ export class TotalsPane implements View {
   update(change: Change): void {
     if (!change.cursor && !change.payload) return;
     const { bare: run, t: { p } } = this.store;
-    this.host.hidden = run < 0;
     if (change.payload) this.#rows.clear();
     if (run === this.#run && !change.payload) return;
     this.#run = run;
