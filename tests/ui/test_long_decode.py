@@ -210,7 +210,8 @@ def test_buffers_count_as_caches_what_the_peak_of_the_report_does(sparse: tuple[
     page.locator('[data-kv="goto"]').fill(str(peak.step))
     page.locator('[data-kv="goto"]').press("Enter")
     expect(page.locator(".kvviz")).to_have_attribute("data-step", str(peak.step))
-    told = page.locator('.kv-memory .kv-legend [data-part="caches"] b').inner_text()
+    page.locator('[data-kv="tab"][data-id="buffers"]').click()
+    told = page.locator('.kv-panel[data-id="buffers"] .kv-legend [data-part="caches"] b').inner_text()
     assert float(told.removesuffix(" kB")) * 1000 == pytest.approx(peak.groups["cache"], rel=0.005)
     # and before its first cache is made, run 119 has those that it was given
     first = trace.runs[119].first
