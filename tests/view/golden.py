@@ -17,11 +17,11 @@ import numpy as np
 
 import kvviz
 from kvviz.debugger import Breakpoint, Cursor
-from kvviz.debugger.breakpoints import DECISIONS
 from kvviz.debugger.state import frame_id_after, frontier_after, node_states
 from kvviz.decode.token_loop import DecodeSession
 from kvviz.explain.sentences import rule, sentence
 from kvviz.explain.summary import distinct
+from kvviz.query.grammar import DECISIONS
 from kvviz.runtimes.named_schedules import planning_events
 from kvviz.trace.events import HOW
 from kvviz.trace.reasons import placed_before
