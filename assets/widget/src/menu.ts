@@ -5,7 +5,7 @@ import { button, el, on, onHit, say } from "./dom.js";
 import type { Change, Store, View } from "./store.js";
 
 /** What to write for a kind. */
-const EXAMPLES: Record<Kind, string> = { op: "Softmax", node: "name of a node", buffer: "B12", decision: "missed", condition: "copied > 1000 and run == 2" };
+const EXAMPLES: Record<Kind, string> = { op: "Softmax", node: "name of a node", buffer: "B12", decision: "missed", condition: "copied > 1000 and run == 2", query: "op:Concat copied>1kB layer:3" };
 
 export class BreakpointMenu implements View {
   readonly slow = true;
