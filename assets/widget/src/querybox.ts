@@ -9,7 +9,7 @@ const PAUSE = 120; // ms without a key before it is asked
 export class QueryBox implements View {
   readonly root: HTMLElement;
   readonly input = el("input", {
-    type: "text", placeholder: "Search, or op:Concat copied>0", "aria-label": "Query", "data-kv": "query", spellcheck: "false", autocomplete: "off",
+    type: "text", placeholder: "Search, op:Concat …", "aria-label": "Query", "data-kv": "query", spellcheck: "false", autocomplete: "off",
     title: "Find steps: names, missed, layer 3, B12, NO_CAPACITY, or fields like op:Concat copied>1kB sort:-copied (/). Enter goes to the next, Shift+Enter to the one before, Esc clears.",
   });
   #count = el("span.kv-count", { "data-kv": "query-count", role: "status" });
