@@ -26,6 +26,7 @@ export function actions(commands: Commands, places: Places): Action[] {
   add("go", "Go to a step by its number", "g", places.goto);
   add("breakpoint", "Breakpoint on the selection", "b", () => commands.toggleSelected());
   add("breakpoints", "Breakpoints: what Continue stops at", "", places.breakpoints);
+  add("breakpoint-query", "Breakpoint where the query finds a step", "", () => (commands.store.query && !commands.store.wrong ? commands.toggle("query", commands.store.query) : commands.store.tell("write a query first")));
   add("why", "Why? Explain the decision", "w", () => commands.why());
   add("choose", "Run the selected op of the frontier next", "Enter", places.choose);
   add("play", "Play, pause", "Space", () => commands.play());

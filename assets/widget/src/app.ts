@@ -11,7 +11,7 @@ import { Hits } from "./hits.js";
 import { History } from "./history.js";
 import { Inspector } from "./inspector.js";
 import { keys } from "./keys.js";
-import { fullScreen, Workspace } from "./layouts.js";
+import { fullScreen, LAYOUTS, Workspace } from "./layouts.js";
 import { LazyPane } from "./lazypane.js";
 import { MemoryPane } from "./memory.js";
 import type { BreakpointMenu } from "./menu.js";
@@ -62,7 +62,7 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
   };
   const list = actions(commands, {
     search: () => box.focus(), help: toggleHelp, breakpoints: () => void opened().then((m) => {
-      if (!menu) store.add((menu = new m.BreakpointMenu(app, store, commands, signal)));
+      if (!menu) store.add((menu = new m.BreakpointMenu(app, store, commands, hits, signal)));
       menu.toggle();
     }), goto: () => toolbar.bar.focusGoto(), fit: () => graph.zoom(), full: () => void fullScreen(root),
     palette: () => void opened().then((m) => (palette ??= new m.Palette(app, store, list, hits)).toggle()),
@@ -103,6 +103,10 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
   const values = new ValuesPane(tabs.add("values", "Values"), store, ask, signal);
   shell.addStatus();
   const workspace = new Workspace({ app, main, side, map, lists, panels: tabs.panels }, (id) => tabs.show(id), signal);
+  list.push(
+    ...tabs.all.map(({ id, title }) => ({ id: `list-${id}`, title: `Show ${title.toLowerCase()}`, keys: [], run: () => tabs.show(id) })),
+    ...LAYOUTS.map((name) => ({ id: `layout-${name}`, title: `Layout: ${name}`, keys: [], run: () => workspace.show(name) })),
+  );
   toolbar.bar.add(workspace.choice);
   toolbar.bar.add(box.root);
 

@@ -24,6 +24,17 @@ export class Hits implements View {
     }
   }
 
+  /** What is wrong with a text as a query; empty: nothing. */
+  async check(text: string): Promise<string> {
+    try {
+      const engine = await load(this.modules);
+      engine.read(this.store.t.p.query, text);
+      return "";
+    } catch (error) {
+      return (error as Error).message;
+    }
+  }
+
   /** The place of the next step in the order of the query, or the one before; -1: there is none. */
   next(by: 1 | -1): number {
     const { cursor, found, hits } = this.store;

@@ -75,7 +75,7 @@ export class Palette {
     const options = el("ul", { id, role: "listbox", "aria-label": "Commands" });
     const close = el("button", { "data-kv": "palette-close", "aria-label": "Close", title: "Close (Esc)" }, "✕");
     const note = el("span.kv-soft", { role: "status" });
-    const box = (this.#box = el("div.kv-pop.kv-palette", { role: "dialog", "aria-label": "Commands", "data-kv": "palette" }, el("div.kv-rowline", {}, input, close), options, note));
+    const box = (this.#box = el("div.kv-pop.kv-palette", { role: "dialog", "aria-label": "Commands", "data-kv": "palette-dialog" }, el("div.kv-rowline", {}, input, close), options, note));
     let offered: Entry[] = [];
     let at = 0;
     const choose = (to: number) => {
