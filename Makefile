@@ -60,6 +60,7 @@ bench: $(READY)-dev $(LLM)/model.onnx $(LLM)-attention/model.onnx
 
 golden: $(READY)-dev
 	$(ONE_THREAD) $(PY) -m tests.view.golden
+	$(ONE_THREAD) $(PY) -m tests.view.query_cases
 
 install: $(READY)-install
 

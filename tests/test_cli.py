@@ -106,6 +106,21 @@ def test_steps_are_listed_on_request(capsys: pytest.CaptureFixture[str]) -> None
     assert len(json.loads(ran(capsys, "report", LLAMA, *DIMS, "--steps", "--json"))["table"]) == 400
 
 
+def test_steps_are_found_by_a_query(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    saved = str(tmp_path / "llama.kvviz")
+    given = ["--prompt", "5,17,33", "--tokens", "2"]
+    told = ran(capsys, "find", LLAMA, "op:Concat copied>0 sort:-copied limit:4", *given, "--save", saved)
+    trace = kvviz.Trace.load(saved)
+    found = trace.find("op:Concat copied>0 sort:-copied limit:4")
+    assert f"4 of {len(trace.steps):,} steps" in told
+    lines = [line.split()[0] for line in told.splitlines() if " Concat " in line]
+    assert lines == [str(number) for number in found.numbers]
+    rows = json.loads(ran(capsys, "find", saved, "op:Concat copied>0 sort:-copied limit:4", "--json"))["found"]
+    assert rows == found.table().rows
+    assert "0 of" in ran(capsys, "find", saved, "op:Nothing")
+    assert 'did you mean "copied"' in failed(capsys, "find", saved, "coppied>0")
+
+
 def test_a_saved_trace_is_reported_and_written_as_a_page(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     # given
     saved, page, events = (str(tmp_path / name) for name in ("a.trace", "a.html", "a.json"))

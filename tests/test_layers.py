@@ -23,6 +23,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("kvviz.trace",),
     ("kvviz.ops",),
     ("kvviz.caches",),
+    ("kvviz.query",),
     ("kvviz.engine",),
     ("kvviz.runtimes",),
     ("kvviz.decode", "kvviz.ggml", "kvviz.device"),
@@ -143,7 +144,13 @@ def test_a_base_name_stands_once() -> None:
 
 
 # What holds data has methods that draw it, which are found by name when they are called.
-HOLDERS = {"trace/recording.py", "trace/reasons.py", "explain/diagnose.py", "explain/compare.py"}
+HOLDERS = {
+    "trace/recording.py",
+    "trace/reasons.py",
+    "explain/diagnose.py",
+    "explain/compare.py",
+    "query/found_steps.py",
+}
 
 
 def test_only_what_holds_data_asks_for_functions_by_name_and_they_are_there() -> None:

@@ -1,4 +1,4 @@
-"""The command line: ``kvviz report``, ``kvviz html``, ``kvviz compare``, ``kvviz smollm2``, ``kvviz lab``.
+"""The command line: ``kvviz report``, ``html``, ``find``, ``compare``, ``smollm2`` and ``lab``.
 
 What is wrong with the input is said in one line on stderr, and the exit status is 2.
 """

@@ -25,6 +25,7 @@ from kvviz.cli.model_runs import (
     trace_of,
 )
 from kvviz.errors import InputError, KvvizError
+from kvviz.query.query_reader import read_query
 from kvviz.view.comparison_view import comparison_text, plot_comparison
 from kvviz.view.export import to_html
 from kvviz.view.report_text import report
@@ -49,6 +50,20 @@ def html_command(options: argparse.Namespace) -> int:
     path = options.out or f"{title_of(options.model)}.html"
     to_html(trace, path)
     say_written(path)
+    return 0
+
+
+def find_command(options: argparse.Namespace) -> int:
+    read_query(options.query)  # before anything is run
+    trace = trace_of(options)
+    found = trace.find(options.query)
+    table = found.table()
+    if options.json:
+        print(json.dumps({"query": options.query, "steps": len(trace.steps), "found": table.rows}, indent=1))
+    else:
+        print(f"{len(found):,} of {len(trace.steps):,} steps")
+        if found:
+            print(table.text(len(table)))
     return 0
 
 

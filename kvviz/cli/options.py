@@ -6,8 +6,9 @@ import argparse
 from typing import Any
 
 import kvviz
-from kvviz.cli.commands import compare_command, html_command, lab_command, report_command
+from kvviz.cli.commands import compare_command, find_command, html_command, lab_command, report_command
 from kvviz.cli.model_runs import POLICIES, TOKENS
+from kvviz.query.grammar import manual
 from kvviz.runtimes.named_schedules import NAMES
 from kvviz.smollm2.command import add_arguments as add_smollm2
 from kvviz.smollm2.command import run as run_smollm2
@@ -26,15 +27,27 @@ def parser() -> argparse.ArgumentParser:
     page = commands.add_parser("html", help="write the debugger as one HTML file", allow_abbrev=False)
     page.add_argument("-o", "--out", metavar="FILE", help="where to (default: the model's name)")
     page.set_defaults(run=html_command)
+    asked = commands.add_parser(
+        "find",
+        help="run a model and show the steps that a query asks for",
+        epilog=manual(),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    asked.add_argument("--json", action="store_true", help="the steps as JSON")
+    asked.set_defaults(run=find_command)
     side = commands.add_parser("compare", help="run a model under several policies, side by side", allow_abbrev=False)
     side.add_argument("--policies", nargs="+", metavar="NAME", help=f"default: {' '.join(POLICIES)}")
     side.add_argument("--schedules", nargs="+", metavar="NAME", help=f"orders to try: {', '.join(NAMES)}")
     side.add_argument("--json", action="store_true", help="the numbers as JSON")
     side.add_argument("--figure", metavar="FILE", help="write the picture")
     side.set_defaults(run=compare_command)
-    for command in (told, page, side):
+    for command in (told, page, asked, side):
         _add_running(command.add_argument)
-    for command in (told, page):
+    asked.add_argument(
+        "query", metavar="QUERY", help="such as 'op:Concat copied>0 sort:-copied'; -- before a leading -"
+    )
+    for command in (told, page, asked):
         _add_keeping(command.add_argument)
     small = commands.add_parser("smollm2", help="write SmolLM2-135M-Instruct as an ONNX model", allow_abbrev=False)
     add_smollm2(small)

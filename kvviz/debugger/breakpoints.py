@@ -10,13 +10,14 @@ from typing import Any
 from kvviz.debugger.conditions import read_condition
 from kvviz.errors import KvvizError
 from kvviz.graph.names import quoted
-from kvviz.trace.events import VIEW
-from kvviz.trace.reasons import is_missed
+from kvviz.query.found_steps import matches
+from kvviz.query.grammar import DECISIONS
+from kvviz.query.query_reader import read_query
+from kvviz.query.step_facts import decided
 from kvviz.trace.recording import Trace
 from kvviz.trace.records import Step
 
-KINDS = ("op", "node", "buffer", "decision", "condition")
-DECISIONS = ("missed", "in_place", "run", "copied", "view", "foreign")
+KINDS = ("op", "node", "buffer", "decision", "condition", "query")
 _read = lru_cache(maxsize=256)(read_condition)
 
 
@@ -26,7 +27,8 @@ class Breakpoint:
 
     By kind the value is: ``"node"``: its name; ``"op"``: the op type, in any case; ``"buffer"``: a storage's id (stop
     when it is written, shared or freed); ``"decision"``: ``"missed"``, ``"in_place"``, ``"run"``, ``"copied"``,
-    ``"view"`` or ``"foreign"``; ``"condition"``: a function of a `Step`, or text with comparisons over its fields such
+    ``"view"``, ``"foreign"`` or ``"new"``; ``"query"``: what `Trace.find` takes, such as ``"op:Concat copied>1kB"``;
+    ``"condition"``: a function of a `Step`, or text with comparisons over its fields such
     as ``"copied > 1000 and op_type == 'Concat'"`` (see `kvviz.debugger.conditions`).
     """
 
@@ -52,6 +54,10 @@ class Breakpoint:
             if not isinstance(self.value, str):
                 raise KvvizError(f"a condition is text or a function of a step, not {_shown(self.value)}")
             _read(self.value)
+        if self.kind == "query":
+            if not isinstance(self.value, str):
+                raise KvvizError(f"a query is text, not {_shown(self.value)}")
+            read_query(self.value)
 
     def matches(self, trace: Trace, index: int) -> bool:
         """Whether a step is one to stop at; counts hits."""
@@ -102,16 +108,7 @@ def _buffer(value: int, trace: Trace, index: int) -> bool:
 
 
 def _decision(value: str, trace: Trace, index: int) -> bool:
-    row = trace.log[index]
-    if value == "missed":
-        return is_missed(trace, row)
-    if value == "copied":
-        return row.copied > 0
-    if value == "view":
-        return any(where is not None and where.how == VIEW for where in row.outs)
-    if value == "foreign":
-        return bool(row.op.foreign)
-    return bool(row.taken) == (value == "in_place")
+    return decided(trace, trace.log[index], value)
 
 
 def _condition(value: str | Callable[[Step], bool], trace: Trace, index: int) -> bool:
@@ -131,4 +128,5 @@ _MATCH: dict[str, Callable[[Any, Trace, int], bool]] = {
     "buffer": _buffer,
     "decision": _decision,
     "condition": _condition,
+    "query": lambda value, trace, index: matches(trace, value, index),
 }

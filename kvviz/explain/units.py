@@ -5,7 +5,9 @@ Invariant: the same number is written the same way everywhere.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+
+from kvviz.trace.element_types import dims as dims
 
 _UNITS = (("kB", 1e3), ("MB", 1e6), ("GB", 1e9))
 
@@ -41,11 +43,6 @@ def buffer(storage: int, generation: int = 0) -> str:
 def count(number: int, noun: str, plural: str = "") -> str:
     """``1 row``, ``1,024 rows``."""
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
-
-
-def dims(shape: Sequence[object] | None) -> str:
-    """A shape without blanks: ``[1,4,18,16]``; empty where the shape is not known."""
-    return "" if shape is None else "[" + ",".join("?" if n is None else str(n) for n in shape) + "]"
 
 
 def short(text: str, limit: int = 60) -> str:

@@ -73,6 +73,12 @@ class Block:
     nodes: tuple[Node, ...]
     key: str  # equal for blocks of equal structure; names and attribute values do not count
 
+    @property
+    def layer(self) -> int | None:
+        """Number of the layer that it belongs to: the first one of its path."""
+        numbers = (part.rpartition(".")[2] for part in self.path if "." in part)
+        return next((int(number) for number in numbers if number.isdecimal()), None)
+
 
 def blocks(graph: Graph, order: Sequence[Node] | None = None) -> tuple[Block, ...]:
     """Cut a graph into blocks of at most ``MOST`` nodes, ``order`` being the nodes as a schedule ran them.

@@ -5,6 +5,7 @@ Sizes of block types: the ``block_*`` structs of ggml (``ggml/src/ggml-common.h`
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
@@ -48,6 +49,11 @@ def nbytes(shape: tuple[int, ...] | None, dtype: Any) -> int:
     if block is None:
         return prod(shape) * np.dtype(dtype).itemsize
     return prod(shape[:-1]) * -(-shape[-1] // block[0]) * block[1] if shape else block[1]
+
+
+def dims(shape: Sequence[object] | None) -> str:
+    """A shape without blanks: ``[1,4,18,16]``; empty where the shape is not known."""
+    return "" if shape is None else "[" + ",".join("?" if n is None else str(n) for n in shape) + "]"
 
 
 def unit(shape: tuple[int, ...], dtype: Any) -> tuple[tuple[int, ...], int]:

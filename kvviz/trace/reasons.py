@@ -33,17 +33,44 @@ def decision_of(trace: Any, index: int) -> Decision:
         blockers += (_rule(trace, index, position, number) for number in rules(mask))
     if not trace.policy.decides:
         return Decision(dispatch, names, shares, ())
-    could_view = planned.views and not shares and node.inputs and not trace.policy.places_outputs
-    if not taken and not masks and could_view and row.written:
-        blockers.append(_blocker(trace, index, planned.views[0], _no_view(trace, index, planned.views[0])))
-    elif (
-        not taken
-        and not masks
-        and not planned.control
-        and not (planned.views and not (trace.policy.places_outputs and row.written))
-    ):
-        blockers.append(_blocker(trace, index, -1, BlockerCode.OP_CANNOT))
+    whole = _wholly(trace, index, row, bool(shares))
+    if whole is not None:
+        blockers.append(_blocker(trace, index, *whole))
     return Decision(dispatch, names, shares, tuple(blockers))
+
+
+def blocker_codes(trace: Any, index: int) -> tuple[BlockerCode, ...]:
+    """The codes of a step's blockers, each once, without asking who the culprits were."""
+    if not trace.policy.decides:
+        return ()
+    row = trace.log[index]
+    if not row.masks:
+        whole = None if row.taken else _wholly(trace, index, row, None)
+        return () if whole is None else (whole[1],)
+    found: list[BlockerCode] = []
+    for _, mask in row.masks:
+        found += codes(mask)
+        found += [BlockerCode.POLICY] * bool(rules(mask))
+    return tuple(dict.fromkeys(found))
+
+
+def _wholly(trace: Any, index: int, row: Op, shared: bool | None) -> tuple[int, BlockerCode] | None:
+    """Why an op that was not asked for each of its inputs did not share memory: the input in question and the reason.
+
+    ``shared``: whether an output lies in the memory of an input; None: it is looked up where it matters.
+    """
+    planned, inputs = row.op, row.op.node.inputs
+    if row.taken or row.masks:
+        return None
+    if planned.views and inputs and not trace.policy.places_outputs and row.written:
+        if shared is None:
+            pairs = zip(planned.node.outputs, row.outs)
+            shared = any(where is not None and _source(trace, index, name, where) for name, where in pairs)
+        if not shared:
+            return planned.views[0], _no_view(trace, index, planned.views[0])
+    if planned.control or (planned.views and not (trace.policy.places_outputs and row.written)):
+        return None
+    return -1, BlockerCode.OP_CANNOT
 
 
 def _no_view(trace: Any, index: int, position: int) -> BlockerCode:

@@ -270,6 +270,25 @@ class Trace:
         """The steps as a table that prints, shows itself in a notebook, and has ``rows``."""
         return late("view.steps_table:steps_table")(self, steps)
 
+    def find(self, query: str) -> Any:
+        """The steps that a query asks for, as a sequence of `Step` that shows itself as a table.
+
+        Words find names, decisions, reasons, words of the story and buffers; fields are compared. All parts of a query
+        hold, but for those joined by ``or``; ``-`` in front of one means that it does not. `kvviz.query.grammar` has
+        all fields; in the page the same text finds the same steps.
+
+        Examples
+        --------
+        >>> trace.find("op:Concat layer:3 copied>0 sort:-copied")  # doctest: +SKIP
+        >>> trace.find("missed -op:Reshape live>=1.5MB or why:NO_CAPACITY")  # doctest: +SKIP
+
+        Raises
+        ------
+        KvvizError
+            If the query cannot be read; it says which word is not understood, and what may stand there.
+        """
+        return late("query.found_steps:find")(self, query)
+
     def to_html(self, path: Any = None) -> str:
         """The debugger over this trace in one file that needs neither a kernel nor a network."""
         page: str = late("view.export:to_html")(self, path)

@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from kvviz.debugger.breakpoints import DECISIONS, KINDS
+from kvviz.debugger.breakpoints import KINDS
 from kvviz.errors import KvvizError
 from kvviz.explain.diagnose import Report, explain
+from kvviz.query.grammar import DECISIONS
+from kvviz.query.grammar import header as query_header
 from kvviz.trace.events import BINDINGS, HOW
 from kvviz.trace.storages import ORIGINS
 from kvviz.view.packed_columns import HEADER, Columns, Strings, compressed, parts, unpack
@@ -130,6 +132,7 @@ class Payloads:
         header = {
             "format": FORMAT,
             "codes": CODES,
+            "query": query_header(),
             "title": trace.title,
             "policy": {"name": trace.policy.name, "about": trace.policy.about},
             "total": len(trace.log),

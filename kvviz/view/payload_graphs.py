@@ -65,6 +65,7 @@ class GraphTable:
             {
                 "title": block.title,
                 "path": "/".join(block.path),
+                "layer": block.layer,
                 "nodes": [self.node_at[id(node)] for node in block.nodes],
                 "drawing": drawing[i],
                 "alike": alike[drawing[i]],

@@ -9,6 +9,10 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Any
 
+from kvviz.trace.run_labels import run_label
+
+__all__ = ["caches_header", "few_runs", "run_label", "runs_header", "story_header"]
+
 # Steps that a payload tells at most by default; 60,000 are about 1.5 MB of it, and a second of work for the page.
 BUDGET = 60_000
 # Of a longer recording the first runs are told, the last one, and so many in between.
@@ -37,13 +41,6 @@ def few_runs(runs: Sequence[Any], budget: int | None = None) -> frozenset[int] |
         if 0 < i < last and (left := left - (runs[i].last - runs[i].first)) >= 0:
             chosen.append(i)
     return frozenset(chosen)
-
-
-def run_label(trace: Any, run: int) -> str:
-    """``"prefill"``, ``"decode 3"``; ``"run"`` or ``"run 3"`` where there are no tokens."""
-    if trace.prompt:
-        return f"decode {run}" if run else "prefill"
-    return f"run {run}" if len(trace.runs) > 1 else "run"
 
 
 def runs_header(trace: Any, kept: Sequence[int]) -> list[dict[str, Any]]:

@@ -132,6 +132,15 @@ def test_reverse_continue_goes_back_to_the_hit_before() -> None:
 
 
 @pytest.mark.parametrize(
+    "text", ["is:run written>0", "missed or is:view", "depth>0 -op:Add", "sort:-live limit:2 iteration:1"]
+)
+def test_a_query_stops_where_it_finds_a_step(text: str) -> None:
+    found = recording("bodies").find(text.replace("limit:2", "")).numbers
+    assert stops("bodies", Breakpoint("query", text)) == sorted(found)
+    assert found
+
+
+@pytest.mark.parametrize(
     ("kind", "value", "message"),
     [
         ("line", 3, f"there is no breakpoint of kind 'line'; choose one of {', '.join(KINDS)}"),
@@ -141,6 +150,8 @@ def test_reverse_continue_goes_back_to_the_hit_before() -> None:
         ("node", 5, "a breakpoint of kind 'node' takes a name, not 5"),
         ("op", None, "a breakpoint of kind 'op' takes a name, not None"),
         ("condition", 7, "a condition is text or a function of a step, not 7"),
+        ("query", 7, "a query is text, not 7"),
+        ("query", "op:Concat coppied>0", 'there is no field "coppied"; did you mean "copied"'),
     ],
 )
 def test_a_breakpoint_that_makes_no_sense_is_refused(kind: str, value: Any, message: str) -> None:

@@ -17,11 +17,11 @@ import numpy as np
 
 import kvviz
 from kvviz.debugger import Breakpoint, Cursor
-from kvviz.debugger.breakpoints import DECISIONS
 from kvviz.debugger.state import frame_id_after, frontier_after, node_states
 from kvviz.decode.token_loop import DecodeSession
 from kvviz.explain.sentences import rule, sentence
 from kvviz.explain.summary import distinct
+from kvviz.query.grammar import DECISIONS, header
 from kvviz.runtimes.named_schedules import planning_events
 from kvviz.trace.events import HOW
 from kvviz.trace.reasons import placed_before
@@ -116,7 +116,10 @@ TRACES: dict[str, Callable[[], kvviz.Trace]] = {
 
 def files() -> Iterator[tuple[str, Any]]:
     """Names of all golden files, and what is in them: bytes of a payload, or a value for JSON."""
-    yield "codes.json", {"codes": CODES, "states": STATES, "meters": [meter._asdict() for meter in METERS]}
+    yield (
+        "codes.json",
+        {"codes": CODES, "query": header(), "states": STATES, "meters": [meter._asdict() for meter in METERS]},
+    )
     for name, make in TRACES.items():
         trace = make()
         told = Payloads(trace)

@@ -1,4 +1,5 @@
 // Puts the debugger's panes together on one root element. It knows the store and the commands, not where they came from.
+import { actions, movesOf } from "./actions.js";
 import { CachesPane, type CacheSource } from "./caches.js";
 import type { Weights } from "./cacheview.js";
 import { Commands, type Ask } from "./commands.js";
@@ -6,21 +7,23 @@ import { el, mark } from "./dom.js";
 import { count } from "./format.js";
 import { FrontierPane } from "./frontier.js";
 import { GraphPane } from "./graph.js";
-import { help } from "./help.js";
+import { Hits } from "./hits.js";
 import { History } from "./history.js";
 import { Inspector } from "./inspector.js";
 import { keys } from "./keys.js";
+import { fullScreen, LAYOUTS, Workspace } from "./layouts.js";
 import { LazyPane, type Context } from "./lazypane.js";
-import { fullScreen, Workspace } from "./layouts.js";
-import { BreakpointMenu } from "./menu.js";
+import type { BreakpointMenu } from "./menu.js";
 import type { Modules } from "./modules.js";
 import { MissedPane } from "./missedpane.js";
+import type { Palette } from "./palette.js";
+import type { PaletteModule } from "./palettewidget.js";
+import { QueryBox } from "./querybox.js";
 import { ReadyLine } from "./readyline.js";
 import { Reports } from "./reports.js";
 import { Shell } from "./shell.js";
 import type { Change, Store } from "./store.js";
 import { Story } from "./story.js";
-import { StepTable } from "./table.js";
 import { Tabs } from "./tabs.js";
 import { Timeline } from "./timeline.js";
 import { Toolbar } from "./toolbar.js";
@@ -44,20 +47,41 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
   const shell = new Shell(root, () => void history.back());
   const { app } = shell;
 
-  const toggleHelp = () => void shell.help(() => help(store.t.p.codes));
-  const search = () => {
-    tabs.show("steps");
-    table.search.focus({ preventScroll: true });
-    table.search.select();
+  const hits = new Hits(store, modules);
+  let palette: Palette | null = null;
+  let menu: BreakpointMenu | null = null;
+  const opened = async () => modules.load<PaletteModule>("palette");
+  const toggleHelp = () => void opened().then((m) => shell.help(() => m.help(store.t.p.codes, store.t.p.query, list)));
+  const choose = () => {
+    const s = store.selection;
+    if (s?.kind !== "node" || !store.now.choices.some((c) => c.node === s.id)) return false;
+    commands.choose(s.id, s.graph ?? store.now.graph);
+    return true;
   };
+  const list = actions(commands, {
+    search: () => box.focus(), help: toggleHelp, breakpoints: () => void opened().then((m) => {
+      if (!menu) store.add((menu = new m.BreakpointMenu(app, store, commands, hits, signal)));
+      menu.toggle();
+    }), goto: () => toolbar.bar.focusGoto(), fit: () => graph.zoom(), full: () => void fullScreen(root),
+    palette: () => void opened().then((m) => (palette ??= new m.Palette(app, store, list, hits)).toggle()),
+    wasBack: () => void history.back(), wasForward: () => void history.forward(), nextHit: (by) => hits.go(by),
+    choose: () => choose() || store.tell("select an op of the frontier first"),
+    close: () => {
+      if (palette?.close() || shell.help(null)) return;
+      if (menu && !menu.root.hidden) return menu.toggle();
+      store.select(null);
+      store.tell("");
+    },
+  });
   const reports = new Reports(store, ask);
   const history = new History(store);
-  const toolbar: Toolbar = new Toolbar(app, store, commands, { search, help: toggleHelp, breakpoints: () => menu.toggle() }, signal);
+  const toolbar: Toolbar = new Toolbar(app, store, list, signal);
+  const box = new QueryBox(store, hits, signal);
   const verdict = new VerdictLine(app, store, ask, reports, signal);
   const story = new Story(app, store, commands, signal);
   const main = el("div.kv-main");
   app.append(main);
-  const context: Context = { store, commands, ask, modules };
+  const context: Context = { store, commands, ask, modules, hits };
   const totalsOf = shell.pane("totals", "Totals of this run");
   const totals = new LazyPane(totalsOf, "lists.totals", context, signal);
   const graph = new GraphPane(shell.pane("graph", "Graph", main), store, (node) => commands.choose(node, store.now.graph), signal);
@@ -72,15 +96,19 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
   const timeline = new Timeline(shell.pane("timeline", "Timeline", map), store, signal);
   const lists = shell.pane("lists", "Lists");
   const tabs = new Tabs(lists, signal);
-  const table = new StepTable(tabs.add("steps", "Steps"), store, signal);
+  const table = new LazyPane(tabs.add("steps", "Steps"), "steps", context, signal);
   const missed = new MissedPane(tabs.add("missed", "Missed"), store, ask, reports, (n) => tabs.count("missed", n), signal);
   const buffers = new LazyPane(tabs.add("buffers", "Buffers"), "lists.buffers", context, signal);
   const caches = new CachesPane(tabs.add("caches", "Caches"), store, ask, modules, source, signal);
   const values = new ValuesPane(tabs.add("values", "Values"), store, ask, signal);
   shell.addStatus();
   const workspace = new Workspace({ app, main, side, map, lists, panels: tabs.panels }, (id) => tabs.show(id), signal);
+  list.push(
+    ...tabs.all.map(({ id, title }) => ({ id: `list-${id}`, title: `Show ${title.toLowerCase()}`, keys: [], run: () => tabs.show(id) })),
+    ...LAYOUTS.map((name) => ({ id: `layout-${name}`, title: `Layout: ${name}`, keys: [], run: () => workspace.show(name) })),
+  );
   toolbar.bar.add(workspace.choice);
-  const menu: BreakpointMenu = new BreakpointMenu(app, store, commands, signal);
+  toolbar.bar.add(box.root);
 
   const status = {
     update(change: Change) {
@@ -95,34 +123,9 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
       shell.undo(history.jumped && history.from ? `jumped here from step ${count(history.from.number)}` : "");
     },
   };
-  for (const view of [reports, history, toolbar, verdict, story, inspector, ready, frontier, buffers, totals, timeline, missed, caches, table, values, menu, graph, status]) store.add(view);
+  for (const view of [reports, history, hits, toolbar, box, verdict, story, inspector, ready, frontier, buffers, totals, timeline, missed, caches, table, values, graph, status]) store.add(view);
 
-  const next = () => commands.next();
-  const back = () => commands.back();
-  const into = () => commands.into();
-  const out = () => commands.out();
-  keys(root, {
-    moves: {
-      ArrowRight: next, n: next, F10: next, ArrowLeft: back, p: back, "Shift+F10": back, i: into, F11: into, o: out, "Shift+F11": out,
-      c: () => commands.continue(), C: () => commands.reverse(), ".": () => commands.nextRun(), ",": () => commands.previousRun(),
-      Home: () => commands.first(), End: () => commands.last(), g: () => toolbar.bar.focusGoto(), b: () => commands.toggleSelected(),
-      u: () => void history.back(), U: () => void history.forward(), F: () => void fullScreen(root),
-      w: () => commands.why(), " ": () => commands.play(), "/": search, f: () => graph.zoom(), "?": toggleHelp,
-      Escape: () => {
-        if (shell.help(null)) return;
-        if (!menu.root.hidden) return menu.toggle();
-        store.select(null);
-        store.tell("");
-      },
-    },
-    enter: () => {
-      const s = store.selection;
-      if (s?.kind !== "node" || !store.now.choices.some((c) => c.node === s.id)) return false;
-      commands.choose(s.id, s.graph ?? store.now.graph);
-      return true;
-    },
-    pause: () => commands.pause(),
-  }, signal);
+  keys(root, { moves: movesOf(list), enter: choose, pause: () => commands.pause() }, signal);
 
   return {
     hear: (answer) => {

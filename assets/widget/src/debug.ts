@@ -1,5 +1,6 @@
 // The debugger's moves on recorded steps. Each takes a cursor and gives a cursor; null = there is no such step recorded.
 // A control node (If, Loop, function) is logged after its body, so "over" a body is a walk to the next step that is no deeper.
+import { loaded } from "./engine.js";
 import { opName } from "./format.js";
 import { frameAt, runAt, type Trace } from "./replay.js";
 
@@ -93,6 +94,30 @@ export function decisionBit({ p }: Trace, decision: string): number {
   return at < 0 ? 0 : 1 << at;
 }
 
+/** A test of how steps ended; null for a word that is no decision. */
+export function decided(t: Trace, decision: string): ((step: number) => boolean) | null {
+  const { step, flag } = t.p;
+  switch (decision) {
+    case "copied": return (i) => step.copied[i] > 0;
+    case "run": return (i) => !(step.flags[i] & flag.inPlace);
+    case "new": return (i) => !(step.flags[i] & (flag.inPlace | flag.missed | flag.foreign | flag.view));
+    default: {
+      const bit = decisionBit(t, decision);
+      return bit ? (i) => (step.flags[i] & bit) !== 0 : null;
+    }
+  }
+}
+
+/** The test of a query; null while its code is not here, or where it cannot be read. */
+function asked(t: Trace, text: string): ((step: number) => boolean) | null {
+  const engine = loaded();
+  try {
+    return engine && engine.test(t, engine.read(t.p.query, text));
+  } catch {
+    return null;
+  }
+}
+
 /** A test of one step for one breakpoint; null for what only the kernel can tell, such as conditions. */
 export function predicate(t: Trace, b: Breakpoint): ((step: number) => boolean) | null {
   const { p } = t;
@@ -113,14 +138,9 @@ export function predicate(t: Trace, b: Breakpoint): ((step: number) => boolean) 
       };
     }
     case "decision":
-      switch (text) {
-        case "copied": return (i) => p.step.copied[i] > 0;
-        case "run": return (i) => !(p.step.flags[i] & p.flag.inPlace);
-        default: {
-          const flag = decisionBit(t, text);
-          return flag ? (i) => (p.step.flags[i] & flag) !== 0 : null;
-        }
-      }
+      return decided(t, text);
+    case "query":
+      return asked(t, String(b.value));
     default:
       return null;
   }

@@ -1,7 +1,8 @@
 // The help panel: keys, and what the signs and borders of the graph and the bars mean.
+import { keysOf, type Action } from "./actions.js";
 import { el } from "./dom.js";
 import { letter } from "./drawing.js";
-import { KEYS } from "./keys.js";
+import type { QueryTable } from "./querytable.js";
 import type { State } from "./replay.js";
 import type { Codes } from "./wire.js";
 
@@ -14,11 +15,24 @@ const NOTES = [
   "Bytes: allocated is new capacity, written is what kernels stored, copied is the part of it that existed already, live is what is held while the op runs. Kernel scratch is not counted.",
 ];
 
-export function help(codes: Codes): HTMLElement {
+/** The fields of queries, as the payload tells them. */
+function language({ fields, kinds, examples }: QueryTable): Node[] {
+  const about = new Map(kinds.map((kind) => [kind.name, `${kind.about} (${kind.signs.join(" ")})`]));
+  return [
+    el("h4", {}, "Queries"),
+    el("p.kv-soft", {}, "Words find names, decisions, reasons, words of the story and buffers. Fields are compared. a b: both; a or b; -a: not a; quotes: as it stands; a:x|y: either; a:2..5: from and to; sort:-copied; limit:10. For example ", ...examples.flatMap((text, i) => [i ? ", " : "", el("code", {}, text)]), "."),
+    el("dl", {}, ...fields.flatMap(({ name, aliases, kind, about: text }) => [el("dt", {}, el("kbd", { title: about.get(kind) }, [name, ...aliases.filter((a) => !a.includes(" "))].slice(0, 3).join(", "))), el("dd", {}, text)])),
+  ];
+}
+
+export function help(codes: Codes, query: QueryTable, actions: Action[]): HTMLElement {
   const { origin, owner, state } = codes;
   const owners = origin.map((name, i) => [name, `${owner[i]}${OWNED[name] ?? ""}`]);
   const bars = [...owners, ["cache", CACHE]].map(([origin, text]) => el("li.kv-mem-row", { "data-origin": origin }, el("span.kv-track", {}, el("i.kv-fill")), text));
-  return panel(codes, KEYS, state.map(([name, , about]) => [name, about]), [el("h4", {}, "Buffers"), el("ul", {}, ...bars)], NOTES);
+  const pressed = actions.filter((action) => action.keys.length).map((action): [string, string] => [keysOf(action), action.title]);
+  const box = panel(codes, pressed, state.map(([name, , about]) => [name, about]), [el("h4", {}, "Buffers"), el("ul", {}, ...bars)], NOTES);
+  box.append(el("div.kv-language", {}, ...language(query)));
+  return box;
 }
 
 /** Keys on one side; on the other the signs of the graph's boxes, more of the like, and notes. */

@@ -8,14 +8,6 @@ export interface Keys {
   pause(): void; // told before any other move than Space
 }
 
-/** For the help panel; F5 and F9 stay free, they belong to the browser and to JupyterLab. */
-export const KEYS: [string, string][] = [
-  ["→ or n", "next op"], ["← or p", "previous op"], ["i", "into an If, Loop or function"], ["o", "out: to the end of this body or block"],
-  ["c", "continue to the next breakpoint"], ["C", "continue backwards"], [". and ,", "same op, next or previous decode step"],
-  ["Home, End", "first, last step"], ["g", "go to a step by number"], ["b", "breakpoint on the selection"], ["w", "why? explain the decision"],
-  ["Enter", "run the selected frontier op next"], ["Space", "play, pause"], ["/", "search"], ["u, U", "back to where one was, forward again"], ["f", "fit the graph, or true size"], ["F", "full screen"], ["?", "this help"], ["Esc", "clear, close"],
-];
-
 export function keys(root: HTMLElement, { moves, enter, pause }: Keys, signal: AbortSignal): void {
   on(root, "keydown", (event) => {
     const target = event.target as HTMLElement;
@@ -23,6 +15,10 @@ export function keys(root: HTMLElement, { moves, enter, pause }: Keys, signal: A
     const range = tag === "INPUT" && (target as HTMLInputElement).type === "range";
     const typing = (tag === "INPUT" && !range && (target as HTMLInputElement).type !== "checkbox") || tag === "SELECT" || tag === "TEXTAREA";
     const { key } = event;
+    if ((event.ctrlKey || event.metaKey) && !event.altKey && !event.shiftKey && key === "k" && moves["Ctrl+k"]) {
+      stop(event);
+      return moves["Ctrl+k"]();
+    }
     if (typing) {
       // keys that are being typed are nobody else's either
       event.stopPropagation();

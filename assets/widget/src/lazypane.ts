@@ -1,11 +1,12 @@
 // A pane whose code is a module of its own: loaded when its place is first seen, brought up to date while it is seen.
 import type { Ask, Commands } from "./commands.js";
 import { el, onResize } from "./dom.js";
+import type { Hits } from "./hits.js";
 import type { Modules } from "./modules.js";
 import { ALL, type Change, type Store, type View } from "./store.js";
 
 /** What a module's pane is given. */
-export interface Context { store: Store; commands: Commands; ask: Ask; modules: Modules }
+export interface Context { store: Store; commands: Commands; ask: Ask; modules: Modules; hits: Hits }
 /** The default export of such a module, or one of several by name. It draws into `host` until the signal ends. */
 export type MakePane = (host: HTMLElement, context: Context, signal: AbortSignal) => View;
 

@@ -32,6 +32,7 @@ export class MissedPane implements View {
       this.#fill();
     }, signal);
     this.#rows = new Rows("Missed in-place ops", "kv-missed", ["bytes#", "peak#", "op", "name", "block", "times#", "blocked by", "fix"], store, (row) => this.#row(row), signal);
+    this.#rows.sortable((head, row) => this.#key(head, this.#list[row]));
     host.append(el("div.kv-searchline.kv-tools", {}, this.#only), el("div.kv-diagnosis", {}, this.#rows.root, el("div.kv-findings", { tabindex: 0, role: "region", "aria-label": "Diagnosis" }, this.#detail, this.#rest)));
     onHit(this.#rows.root, "missed-row", (row) => {
       const m = this.#list[Number(row.dataset.id)];
@@ -84,6 +85,21 @@ export class MissedPane implements View {
       td(el("b", {}, bytes(m.bytes)), NUMBER), td(m.effect === null ? "" : drop(m.effect), NUMBER, { "data-zero": m.effect ? null : 1 }),
       td(opName(g.nodes[m.node][1]), "kv-op"), td(shortName(g, m.node)), td(g.blocks[x.graphs[m.graph].block[m.node]]?.title ?? "", "kv-soft"),
       td(`${count(m.times)}×`, NUMBER), td(el("code", {}, codes), "", { title: codes }), td(m.fixes[0]?.label ?? "", "", { title: m.fixes[0]?.sentence }));
+  }
+
+  /** What an entry is sorted by in a column. */
+  #key(head: string, m: Missed): number | string | null {
+    const g = this.store.t.p.graphs[m.graph];
+    switch (head) {
+      case "bytes": return m.bytes;
+      case "peak": return m.effect;
+      case "op": return opName(g.nodes[m.node][1]);
+      case "name": return shortName(g, m.node);
+      case "block": return g.blocks[this.store.t.x.graphs[m.graph].block[m.node]]?.title ?? null;
+      case "times": return m.times;
+      case "blocked by": return m.reasons[0]?.code ?? null;
+      default: return m.fixes[0]?.label ?? null;
+    }
   }
 
   #choose(i: number): void {

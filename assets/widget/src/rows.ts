@@ -1,32 +1,40 @@
 // A long table of which only the rows in view are in the page. Rows have one height, so no row needs to be measured.
 import { el, mark, onResize, place, table } from "./dom.js";
+import { SortHeads, type Sorted } from "./sortheads.js";
 import type { Store } from "./store.js";
 
 const ROW = 22; // px; the style sheet says the same
 
+/** What a row has in a column: rows that have nothing come last. */
+export type Key = (head: string, row: number) => number | string | null;
+
 export class Rows {
   readonly root = el("div.kv-scroll", { tabindex: 0, role: "region" });
-  #table: HTMLElement;
+  readonly table: HTMLElement;
   readonly #body = el("tbody");
   #above: HTMLElement;
   #below: HTMLElement;
-  #rows = new Map<number, HTMLElement>(); // those in the page
+  #rows = new Map<number, HTMLElement>(); // those in the page, by place
   #count = 0;
   #now = -1;
   #wanted = -1;
   #first = -1;
   #last = -1;
+  #key: Key | null = null;
+  #sorted: Sorted | null = null;
+  #order: number[] | null = null; // rows by place, where they are sorted
+  #heads: SortHeads | null = null;
   // kept here because asking the element would force a layout in the middle of an update
   #height = 0;
   #top = 0;
 
-  constructor(label: string, className: string, heads: string[], private store: Store, private make: (row: number) => HTMLElement, signal: AbortSignal) {
+  constructor(label: string, className: string, heads: string[], private store: Store, private make: (row: number) => HTMLElement, private signal: AbortSignal) {
     const gap = () => el("tr.kv-gap", { "aria-hidden": "true" }, el("td", { colspan: heads.length }));
     this.#above = gap();
     this.#below = gap();
     mark(this.root, "aria-label", label);
-    this.#table = table(label, className, heads, this.#body);
-    this.root.append(this.#table);
+    this.table = table(label, className, heads, this.#body);
+    this.root.append(this.table);
     this.root.addEventListener("scroll", () => {
       this.#top = this.root.scrollTop;
       this.#draw();
@@ -41,9 +49,21 @@ export class Rows {
     }, signal);
   }
 
+  /** Let headings sort the rows by what they have in a column. */
+  sortable(key: Key, sorts: (head: string) => boolean = () => true): void {
+    this.#key = key;
+    this.#heads = new SortHeads(this.table, sorts, (now) => {
+      this.#sorted = now;
+      this.#heads!.show(now);
+      this.clear();
+      this.#draw();
+    }, this.signal);
+  }
+
   /** Forget what the rows show: they are made anew. */
   clear(): void {
     this.#rows.clear();
+    this.#order = null;
     this.#first = -1;
   }
 
@@ -51,8 +71,9 @@ export class Rows {
   show(count: number, now: number, follow: number | null): void {
     if (count !== this.#count) {
       this.#count = count;
+      this.#order = null;
       this.#first = -1;
-      mark(this.#table, "aria-rowcount", count + 1);
+      mark(this.table, "aria-rowcount", count + 1);
       this.#draw(); // gives the box its height, without which it cannot scroll
     }
     this.#now = now;
@@ -63,10 +84,17 @@ export class Rows {
     this.#draw();
   }
 
+  /** Rows by place; null: as they are numbered. */
+  #places(): number[] | null {
+    if (!this.#sorted || !this.#key) return null;
+    return (this.#order ??= sorted(this.#count, this.#sorted, this.#key));
+  }
+
   #follow(): void {
     const height = this.#height;
-    const top = this.#wanted * ROW;
-    if (this.#wanted < 0 || !height || (top >= this.#top && top + 2 * ROW <= this.#top + height)) return;
+    const at = this.#places()?.indexOf(this.#wanted) ?? this.#wanted;
+    const top = at * ROW;
+    if (at < 0 || !height || (top >= this.#top && top + 2 * ROW <= this.#top + height)) return;
     this.#top = Math.max(0, Math.min(top - height / 2 + ROW, (this.#count + 1) * ROW - height));
     this.store.scroll(() => (this.root.scrollTop = this.#top));
   }
@@ -75,12 +103,13 @@ export class Rows {
     if (!this.#height) return; // its tab is hidden
     const first = Math.max(0, Math.floor(this.#top / ROW) - 4);
     const last = Math.min(this.#count, Math.ceil((this.#top + this.#height) / ROW) + 4);
+    const order = this.#places();
     if (first !== this.#first || last !== this.#last) {
       this.#first = first;
       this.#last = last;
       const rows = new Map<number, HTMLElement>();
       for (let i = first; i < last; i++) {
-        const row = this.#rows.get(i) ?? this.make(i);
+        const row = this.#rows.get(i) ?? this.make(order?.[i] ?? i);
         mark(row, "aria-rowindex", i + 2);
         rows.set(i, row);
       }
@@ -89,6 +118,20 @@ export class Rows {
       this.#below.style.height = `${(this.#count - last) * ROW}px`;
       place(this.#body, [this.#above, ...rows.values(), this.#below]);
     }
-    for (const [i, row] of this.#rows) mark(row, "aria-current", i === this.#now ? "step" : null);
+    for (const [i, row] of this.#rows) mark(row, "aria-current", (order?.[i] ?? i) === this.#now ? "step" : null);
   }
+}
+
+const collator = new Intl.Collator("en", { numeric: true, sensitivity: "base" });
+
+/** Rows in the order of a column; those that have nothing in it last, those that are equal as they were. */
+export function sorted(count: number, { head, down }: Sorted, key: Key): number[] {
+  const keys = Array.from({ length: count }, (_, row) => key(head, row));
+  const by = down ? -1 : 1;
+  const compare = (a: number, b: number): number => {
+    const [left, right] = [keys[a], keys[b]];
+    if (left === null || right === null) return Number(left === null) - Number(right === null);
+    return by * (typeof left === "number" && typeof right === "number" ? left - right : collator.compare(String(left), String(right)));
+  };
+  return keys.map((_, row) => row).sort(compare);
 }

@@ -10,7 +10,7 @@ import { light, same, type Lit, type Selection } from "./select.js";
 import type { Choice, Payload, Report } from "./wire.js";
 
 /** `report`: the diagnosis; `look`: theme, size or what is drawn how, not what is true. */
-export interface Change { payload: boolean; cursor: boolean; selection: boolean; breakpoints: boolean; note: boolean; look: boolean; report: boolean }
+export interface Change { payload: boolean; cursor: boolean; selection: boolean; breakpoints: boolean; note: boolean; look: boolean; report: boolean; hits: boolean }
 /** `slow` panes may lag behind by some frames while the cursor is being dragged. */
 export interface View { readonly slow?: boolean; update(change: Change): void; destroy?(): void }
 export type Source = "person" | "model";
@@ -30,9 +30,9 @@ export interface Now {
   hint?: string; // over the frontier
 }
 
-const NONE: Change = { payload: false, cursor: false, selection: false, breakpoints: false, note: false, look: false, report: false };
+const NONE: Change = { payload: false, cursor: false, selection: false, breakpoints: false, note: false, look: false, report: false, hits: false };
 const LAG = [150, 400]; // ms, least and most
-export const ALL: Change = { payload: true, cursor: true, selection: true, breakpoints: true, note: true, look: true, report: true };
+export const ALL: Change = { payload: true, cursor: true, selection: true, breakpoints: true, note: true, look: true, report: true, hits: true };
 
 function merge(into: Change, what: Partial<Change>): void {
   for (const key of Object.keys(what) as (keyof Change)[]) into[key] ||= what[key]!;
@@ -62,6 +62,10 @@ export class Store {
   breakpoints: Breakpoint[] = [];
   note = "";
   report: Report | null = null; // the diagnosis, where it is here
+  query = ""; // what is asked for; see hits.ts
+  found: Int32Array | null = null; // places of the steps that it finds, in its order; null: nothing is asked
+  hits: Int32Array | null = null; // the same, ascending
+  wrong = ""; // what is wrong with the query
   follow = true;
   scale: Scale | null = null; // of the timeline, where another recording shares it
   now: Now;
@@ -110,9 +114,10 @@ export class Store {
     const wanted = this.#wanted;
     this.t = { p, x: buildIndex(p) };
     this.report = p.report ?? null;
+    this.found = this.hits = null;
     this.bare = -1;
     this.cursor = Math.max(-1, findStep(this.t, anchor).step);
-    this.#changed({ payload: true, cursor: true, selection: true, report: true });
+    this.#changed({ payload: true, cursor: true, selection: true, report: true, hits: true });
     // the steps that were waited for may be here now
     if (wanted) this.go(...wanted);
     else if (run >= 0) this.toRun(run, "person");
@@ -173,6 +178,17 @@ export class Store {
   setReport(report: Report): void {
     this.report = report;
     this.#changed({ report: true });
+  }
+
+  setHits(query: string, found: Int32Array | null, wrong: string): void {
+    this.hold(query, found, wrong);
+    this.#changed({ hits: true });
+  }
+
+  /** What was found, for panes that are about to be told. */
+  hold(query: string, found: Int32Array | null, wrong: string): void {
+    [this.query, this.found, this.wrong] = [query, found, wrong];
+    this.hits = found?.slice().sort() ?? null;
   }
 
   tell(note: string): void {

@@ -1,93 +1,125 @@
-// The table of steps: every step in words, searchable, drawn only where it is looked at. It is the accessible form of the page.
+// The table of steps: every step in words, or those that the query finds, in its order. Only the rows in view are drawn. It is
+// the accessible form of the page, and a module of its own.
 import { el, NUMBER, on, onHit, say, td } from "./dom.js";
 import { letter } from "./drawing.js";
 import { bytes, count, opName, shape, shortName } from "./format.js";
-import { find } from "./search.js";
+import type { Hits } from "./hits.js";
 import { outcome, type State } from "./replay.js";
 import { Rows } from "./rows.js";
 import { touched } from "./select.js";
-import { bareRuns, numberOf } from "./steps.js";
+import { SortHeads, type Sorted } from "./sortheads.js";
+import { bareRuns, findStep, numberOf } from "./steps.js";
 import type { Change, Store, View } from "./store.js";
 
 const WORDS: Partial<Record<State, string>> = { in_place: "in place", missed: "not in place", view: "view", foreign: "foreign", done: "new buffer" };
+const HEADS = ["step#", "run", "block", "op", "name", "decision", "output", "allocated#", "copied#", "written#", "live#"];
+/** Fields of the query language that columns are called otherwise. */
+const FIELDS: Record<string, string> = { output: "shape" };
+const SORT = /(^|[ (])sort[:=]([-−]?)(\w+)(?=[ )]|$)/gi;
+
+/** By what a query sorts first, as a heading. */
+export function sortOf(query: string): Sorted | null {
+  const [found] = query.matchAll(SORT);
+  if (!found) return null;
+  const field = found[3].toLowerCase();
+  return { head: Object.keys(FIELDS).find((head) => FIELDS[head] === field) ?? field, down: found[2] !== "" };
+}
+
+/** The same query in another order. */
+export function withSort(query: string, now: Sorted | null): string {
+  const rest = query.replace(SORT, "$1").replace(/ +/g, " ").trim();
+  return now ? `${rest} sort:${now.down ? "-" : ""}${FIELDS[now.head] ?? now.head}`.trim() : rest;
+}
 
 /** What decides which rows are lit. */
 function litKey({ selection, now }: Store): string {
-  return selection ? `${selection.kind} ${selection.id} ${selection.graph} ${[...now.lit.storages]}` : "";
+  return selection ? `${selection.kind} ${selection.id} ${selection.graph} ${selection.step} ${[...now.lit.storages]}` : "";
 }
 
 export class StepTable implements View {
   readonly slow = true;
-  readonly search = el("input", { type: "search", placeholder: "Search op, name, B12, missed …", "aria-label": "Search steps", "data-kv": "search-input" });
   #found = el("span.kv-hint");
   #rows: Rows;
-  #steps: Int32Array | null = null; // found steps; null = all
+  #heads: SortHeads;
   #lit = "";
-  #later: number | undefined;
 
-  constructor(host: HTMLElement, private store: Store, signal: AbortSignal) {
-    this.#rows = new Rows("Steps", "kv-steps", ["step#", "run", "block", "op", "name", "decision", "output", "allocated#", "copied#", "written#", "live#"], store, (row) => this.#row(row), signal);
-    host.append(el("div.kv-searchline", {}, this.search, this.#found), this.#rows.root);
-    onHit(this.#rows.root, "table-row", (row) => store.seek(Number(row.dataset.step)), signal);
-    on(this.search, "input", () => {
-      clearTimeout(this.#later);
-      this.#later = setTimeout(() => this.#search(), 120) as unknown as number;
-    }, signal);
-    on(this.search, "keydown", (event) => {
-      if (event.key !== "Enter") return;
-      this.#search();
-      this.#jump(event.shiftKey ? -1 : 1);
-    }, signal);
+  constructor(host: HTMLElement, private store: Store, hits: Hits, signal: AbortSignal) {
+    this.#rows = new Rows("Steps", "kv-steps", HEADS, store, (row) => this.#row(row), signal);
+    this.#heads = new SortHeads(this.#rows.table, () => true, (now) => void hits.ask(withSort(store.query, now)), signal);
+    host.append(el("div.kv-searchline", {}, this.#found), this.#rows.root);
+    onHit(this.#rows.root, "table-row", (row) => this.#select(Number(row.dataset.step)), signal);
+    onHit(this.#rows.root, "step-link", (link) => store.seek(Number(link.dataset.step)), signal);
+    onHit(this.#rows.root, "table-row", (row) => store.seek(Number(row.dataset.step)), signal, "dblclick");
+    on(this.#rows.root, "keydown", (event) => this.#key(event), signal);
   }
 
-  get #count(): number { return this.#steps?.length ?? this.store.t.p.steps; }
+  get #count(): number { return this.store.found?.length ?? this.store.t.p.steps; }
+  #step(at: number): number { return this.store.found ? this.store.found[at] : at; }
+  #at(step: number): number { return this.store.found ? this.store.found.indexOf(step) : step; }
 
-  #search(): void {
-    const text = this.search.value.trim();
-    this.#steps = text ? find(this.store.t, text) : null;
-    this.#rows.clear();
-    this.#hint();
-    this.#show(true);
+  /** The place of the step that is selected, or else of the cursor. */
+  get #chosen(): number {
+    const { selection, cursor, t } = this.store;
+    const number = selection?.kind === "node" ? selection.step : undefined;
+    if (number === undefined) return cursor;
+    const { step } = findStep(t, number);
+    return step < 0 ? cursor : step;
+  }
+
+  #select(step: number): void {
+    const { p } = this.store.t;
+    this.store.select({ kind: "node", id: p.step.node[step], graph: p.frame.graph[p.step.frame[step]], step: numberOf(this.store.t, step) });
+  }
+
+  /** Arrows select the row below or above, Enter goes to its step. */
+  #key(event: KeyboardEvent): void {
+    const by = event.key === "ArrowDown" ? 1 : event.key === "ArrowUp" ? -1 : 0;
+    if (event.target !== this.#rows.root || (!by && event.key !== "Enter") || event.ctrlKey || event.metaKey || event.altKey) return;
+    event.preventDefault();
+    event.stopPropagation();
+    if (!by) return this.store.seek(this.#chosen);
+    const at = Math.max(0, Math.min(this.#at(this.#chosen) + by, this.#count - 1));
+    if (!this.#count) return;
+    this.#select(this.#step(at));
+    this.#rows.show(this.#count, this.#mark(), at);
   }
 
   #hint(): void {
-    const { p } = this.store.t;
+    const { t: { p }, found } = this.store;
     const left = bareRuns(p);
     const here = left ? `steps of ${count(p.runs.length - left)} of ${count(p.runs.length)} runs are here` : "";
-    say(this.#found, this.#steps ? `${count(this.#count)} of ${count(p.steps)} steps; Enter goes to the next` : here);
-  }
-
-  #jump(by: 1 | -1): void {
-    const { cursor } = this.store;
-    const steps = this.#steps;
-    if (!steps?.length) return;
-    const at = by > 0 ? steps.find((s) => s > cursor) ?? steps[0] : [...steps].reverse().find((s) => s < cursor) ?? steps[steps.length - 1];
-    this.store.seek(at);
+    say(this.#found, found ? `${count(this.#count)} of ${count(p.steps)} steps; Enter goes to the next` : here);
   }
 
   update(change: Change): void {
-    if (change.payload && this.#steps) this.#steps = find(this.store.t, this.search.value.trim());
-    if (change.payload) this.#hint();
+    if (change.payload || change.hits) {
+      this.#hint();
+      this.#heads.show(sortOf(this.store.query));
+    }
     // rows can stay as they are unless what they show is another thing now
     const lit = litKey(this.store);
-    if (change.payload || lit !== this.#lit) {
+    if (change.payload || change.hits || lit !== this.#lit) {
       this.#rows.clear();
       this.#lit = lit;
     }
-    this.#show(change.cursor || change.payload);
+    this.#show(change.cursor || change.payload || change.hits);
   }
 
+  /** The row of the cursor, -1: not among them. */
+  #mark(): number { return this.store.bare >= 0 ? -1 : this.#at(this.store.cursor); }
+
   #show(follow: boolean): void {
-    const { cursor } = this.store;
-    // of a search the first hit that is not behind us is kept in view
-    const at = this.#steps ? this.#steps.findIndex((s) => s >= cursor) : cursor;
-    this.#rows.show(this.#count, (this.#steps && this.#steps[at] !== cursor) || this.store.bare >= 0 ? -1 : at, follow ? (this.#steps ? at : Math.max(0, at)) : null);
+    const { cursor, found, hits } = this.store;
+    const here = this.#mark();
+    // of a search in the order of steps the first hit that is not behind us is kept in view
+    const near = here >= 0 || !found || found.some((step, i) => step !== hits![i]) ? here : found.findIndex((step) => step >= cursor);
+    this.#rows.show(this.#count, here, follow ? Math.max(0, near) : null);
   }
 
   #row(at: number): HTMLElement {
     const { t, now, selection } = this.store;
     const { p, x } = t;
-    const step = this.#steps ? this.#steps[at] : at;
+    const step = this.#step(at);
     const frame = p.step.frame[step];
     const graph = p.frame.graph[frame];
     const g = p.graphs[graph];
@@ -97,7 +129,7 @@ export class StepTable implements View {
     const info = p.step.out[step + 1] > first ? p.strings[p.out.info[first]] : "";
     const number = (n: number, column = "") => td(bytes(n), NUMBER, { "data-column": column, "data-zero": n === 0 ? 1 : null });
     let lit = false;
-    if (selection?.kind === "node") lit = selection.id === node && (selection.graph ?? graph) === graph;
+    if (selection?.kind === "node") lit = selection.id === node && (selection.graph ?? graph) === graph && (selection.step ?? numberOf(t, step)) === numberOf(t, step);
     else if (now.lit.storages.size) {
       const { reads, writes } = touched(t, step);
       lit = [...reads, ...writes].some((s) => now.lit.storages.has(s) && p.storage.origin[s] !== p.from.weights);
@@ -105,8 +137,9 @@ export class StepTable implements View {
     const block = g.blocks[x.graphs[graph].block[node]]?.title ?? "";
     const op = td(opName(g.nodes[node][1]), "kv-op", { title: g.nodes[node][1] });
     op.style.paddingLeft = `${8 + 12 * x.depth[frame]}px`; // bodies stand in
+    const link = el("button", { class: "kv-link", "data-kv": "step-link", "data-step": step, tabindex: -1, title: "Go to this step" }, String(numberOf(t, step)));
     return el("tr", { "data-kv": "table-row", "data-step": step, "data-lit": lit ? 1 : null, title: p.strings[p.step.sentence[step]] },
-      td(String(numberOf(t, step)), NUMBER), td(p.runs[p.frame.run[frame]]?.label ?? "", "kv-soft", { "data-column": "run" }),
+      td(link, NUMBER), td(p.runs[p.frame.run[frame]]?.label ?? "", "kv-soft", { "data-column": "run" }),
       td(block, "kv-soft", { "data-column": "block", title: block }), op, td(shortName(g, node), "", { title: g.nodes[node][0] }),
       td(`${letter(p.codes, kind)} ${WORDS[kind] ?? kind}`.trim(), "kv-decision", { "data-state": kind }), td(shape(info), "kv-shape", { title: info }),
       number(p.step.alloc[step]), number(p.step.copied[step]), number(p.step.written[step], "written"), number(p.step.live[step], "live"));

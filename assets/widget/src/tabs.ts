@@ -33,6 +33,8 @@ export class Tabs {
     return panel;
   }
 
+  get all(): readonly Tab[] { return this.#tabs; }
+
   count(id: string, n: number): void {
     const tab = this.#tabs.find((t) => t.id === id)!;
     say(tab.tab, n > 0 ? `${tab.title} ${n}` : tab.title);

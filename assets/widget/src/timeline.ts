@@ -6,6 +6,7 @@ import { byRuns, position, span, under, type Plot } from "./axis.js";
 import { curve, keepApart, scaleOf, type Curve } from "./curve.js";
 import { el, mark, on, onResize, say } from "./dom.js";
 import { bytes, count } from "./format.js";
+import { drawHits } from "./hitmarks.js";
 import { drawRuns, highest, MARK } from "./runline.js";
 import { liveAt } from "./replay.js";
 import { numberOf } from "./steps.js";
@@ -69,7 +70,7 @@ export class Timeline implements View {
   }
 
   update(change: Change): void {
-    if (change.payload || change.look) this.#draw();
+    if (change.payload || change.look || change.hits) this.#draw();
     if (change.cursor || change.payload) this.#move();
   }
 
@@ -130,6 +131,7 @@ export class Timeline implements View {
     else if (p.steps) this.#steps(plot, curve(t, width, scale));
     else return;
     this.#caches(plot);
+    drawHits(this.store, plot);
     // peak: a mark on the curve, its figure is in the legend
     const at = (many ? top + 0.5 : x.peak + 0.5) / span(this.store);
     const px = Math.max(5, Math.min(width - 5, at * width));

@@ -1,11 +1,9 @@
 // The debugger's bar: moves, the address of the present step, the policy, breakpoints, search, help.
+import { shown, type Action } from "./actions.js";
 import { Bar, tool } from "./bar.js";
-import type { Commands } from "./commands.js";
 import { into, over, placeName } from "./debug.js";
 import { mark, say } from "./dom.js";
 import type { Change, Store, View } from "./store.js";
-
-export interface Panels { search(): void; help(): void; breakpoints(): void }
 
 export class Toolbar implements View {
   readonly bar: Bar;
@@ -14,20 +12,24 @@ export class Toolbar implements View {
   #tokens: HTMLElement;
   #into: HTMLButtonElement;
 
-  constructor(host: HTMLElement, private store: Store, commands: Commands, panels: Panels, signal: AbortSignal) {
-    const make = (text: string, title: string, kv: string, run: () => void, keys?: string, label?: string) => tool(text, title, kv, run, signal, keys, label);
-    this.#back = make("◀\uFE0E", "Previous op", "back", () => commands.back(), "ArrowLeft p", "Back");
-    const next = make("Next ▶\uFE0E", "Run the next op; a body counts as one", "next", () => commands.next(), "ArrowRight n", "Next");
+  constructor(host: HTMLElement, private store: Store, list: Action[], signal: AbortSignal) {
+    const make = (text: string, id: string, label?: string) => {
+      const { title, keys, run } = list.find((action) => action.id === id)!;
+      const known = keys.filter((key) => !/F\d/.test(key));
+      return tool(text, title, id, run, signal, known.map(shown).join(" "), label);
+    };
+    this.#back = make("◀\uFE0E", "back", "Back");
+    const next = make("Next ▶\uFE0E", "next", "Next");
     next.classList.add("kv-go");
-    this.#into = make("Into", "Enter the If, Loop or function that comes next, or run one op", "into", () => commands.into(), "i");
-    const out = make("Out", "Run to the end of this body or block", "out", () => commands.out(), "o");
-    const go = make("Continue", "Run to the next breakpoint", "continue", () => commands.continue(), "c");
-    const earlier = make("◂◂", "The same op, one decode step earlier", "previous-token", () => commands.previousRun(), ",", "Previous token");
-    const later = make("Next token ▸▸", "The same op, one decode step on", "next-token", () => commands.nextRun(), ".", "Next token");
-    this.#stops = make("● 0", "Breakpoints", "breakpoints", () => panels.breakpoints());
-    const search = make("/", "Search steps, names, buffers", "search", () => panels.search(), "/", "Search");
-    const help = make("?", "Keys and signs", "help", () => panels.help(), "?", "Help");
-    this.bar = new Bar(host, store, "step", [[this.#back, next], [this.#into, out, go], [earlier, later]], [this.#stops, search, help], () => this.#where(), signal);
+    this.#into = make("Into", "into");
+    const out = make("Out", "out");
+    const go = make("Continue", "continue");
+    const earlier = make("◂◂", "previous-token", "Previous token");
+    const later = make("Next token ▸▸", "next-token", "Next token");
+    this.#stops = make("● 0", "breakpoints");
+    const palette = make("⌘K", "palette", "All commands");
+    const help = make("?", "help", "Help");
+    this.bar = new Bar(host, store, "step", [[this.#back, next], [this.#into, out, go], [earlier, later]], [this.#stops, palette, help], () => this.#where(), signal);
     this.#tokens = later.parentElement!;
   }
 

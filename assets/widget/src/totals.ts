@@ -21,6 +21,10 @@ export class TotalsPane implements View {
 
   constructor(host: HTMLElement, private store: Store, private commands: Commands, private ask: Ask, private signal: AbortSignal) {
     this.#rows = new Rows("Runs", "kv-runlist", ["run", "token", "steps#", "peak#", "allocated#", "written#", "copied#"], store, (run) => this.#row(run), signal);
+    this.#rows.sortable((head, run) => {
+      const r = store.t.p.runs[run];
+      return head === "run" ? run : head === "token" ? r.text.trim() : r[head as "steps"];
+    });
     host.append(this.#about, this.#rows.root);
     onHit(this.#rows.root, "run-row", (row) => commands.toRun(Number(row.dataset.id)), signal);
     signal.addEventListener("abort", () => clearTimeout(this.#timer));

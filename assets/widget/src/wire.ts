@@ -1,9 +1,11 @@
 // Decodes a payload: gzip( uint32 header length | header JSON | columns ), see kvviz/view/payload.py.
 // Everything after this file reads typed arrays; no object is made per step.
+import type { QueryTable } from "./querytable.js";
 
 /** name, op type with its domain if it has one, scope path, inputs, outputs, captured values (positions in the graph's `values`, -1 = absent). */
 export type Node = [string, string, string, number[], number[], number[]];
-export interface Block { title: string; path: string; nodes: number[]; drawing: number; alike: number }
+/** `layer`: the number of the layer that it belongs to. */
+export interface Block { title: string; path: string; layer?: number | null; nodes: number[]; drawing: number; alike: number }
 export interface Graph {
   name: string;
   kind: string;
@@ -94,6 +96,7 @@ export interface Codes {
 export interface Header {
   format: number;
   codes: Codes;
+  query: QueryTable; // the language of queries
   title: string;
   policy: { name: string; about: string };
   total: number; // steps of the whole recording

@@ -1,10 +1,11 @@
 // The tables that Python writes into headers, for payloads that tests make up; see tests/view/golden.py.
 import { readFileSync } from "node:fs";
 import type { Meter } from "../src/cachedata.js";
+import type { QueryTable } from "../src/querytable.js";
 import type { Codes } from "../src/wire.js";
 
-interface Tables { codes: Codes; states: string[]; meters: Meter[] }
-export const { codes: CODES, states: STATES, meters: METERS } = JSON.parse(readFileSync(new URL("golden/codes.json", import.meta.url), "utf8")) as Tables;
+interface Tables { codes: Codes; query: QueryTable; states: string[]; meters: Meter[] }
+export const { codes: CODES, query: QUERY, states: STATES, meters: METERS } = JSON.parse(readFileSync(new URL("golden/codes.json", import.meta.url), "utf8")) as Tables;
 
 /** The number of a name. */
 export function code(table: Exclude<keyof Codes, "owner" | "state">, name: string): number {

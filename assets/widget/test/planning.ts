@@ -1,5 +1,5 @@
 // The planning of a small graph as a payload, written by hand.
-import { CODES } from "./codes.js";
+import { CODES, QUERY } from "./codes.js";
 import { draw, pack, type Tables } from "./encode.js";
 import type { Node } from "../src/wire.js";
 
@@ -41,7 +41,7 @@ export function planning(): ArrayBuffer {
     blocks: [{ title: "", path: "", nodes: [1, 2, 3, 0], drawing: 0, alike: 1 }],
   };
   return pack({
-    codes: CODES, title: "diamond", policy: { name: "rten", about: "" }, total: 0, strings, graphs: [graph], drawings: [draw(NODES, [1, 2, 3, 0], () => true)],
+    codes: CODES, query: QUERY, title: "diamond", policy: { name: "rten", about: "" }, total: 0, strings, graphs: [graph], drawings: [draw(NODES, [1, 2, 3, 0], () => true)],
     runs: [], story: [], caches: [], live: null,
   }, t);
 }

@@ -1,5 +1,5 @@
 // A toy runtime that records what a real one would: enough memory accounting to make payloads that hold together.
-import { bit, code, CODES } from "./codes.js";
+import { bit, code, CODES, QUERY } from "./codes.js";
 import { draw, pack, type Tables } from "./encode.js";
 import type { Block, Cache, Graph, Header, Node, Run, Word } from "../src/wire.js";
 
@@ -230,7 +230,7 @@ export class Simulation {
     this.col("frame.bind").push(this.col("bind.value").length);
     for (const c of ["block.code", "block.input", "block.culprit", "block.message", "block.bytes", "free.storage", "grow.storage", "grow.step", "grow.bytes"]) this.col(c);
     return pack({
-      codes: CODES, title, policy: { name: "ideal", about: "in place whenever memory safety allows" }, total: this.steps, strings: this.strings,
+      codes: CODES, query: QUERY, title, policy: { name: "ideal", about: "in place whenever memory safety allows" }, total: this.steps, strings: this.strings,
       graphs: this.graphs.map(({ specs: _, ...g }) => g), drawings: this.drawings, runs: this.runs, story: this.story, caches: this.caches,
       live,
     }, this.t);

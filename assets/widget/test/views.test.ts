@@ -5,7 +5,9 @@ import { curve, keepApart } from "../src/curve.js";
 import { bytes, shortName, shortValue, signed, visible } from "../src/format.js";
 import { memory, scale, title } from "../src/memmap.js";
 import { alive } from "../src/replay.js";
-import { find } from "../src/search.js";
+import { find as search } from "../src/query.js";
+import { read } from "../src/queryread.js";
+import type { Trace } from "../src/replay.js";
 import { light, touched } from "../src/select.js";
 import { Store, type Change } from "../src/store.js";
 import { unpack, type Graph } from "../src/wire.js";
@@ -82,6 +84,7 @@ describe("the selection", () => {
 
 describe("search", () => {
   const t = trace(branches(3));
+  const find = (t: Trace, text: string) => search(t, read(t.p.query, text));
   test("for a buffer finds the steps that read or wrote it", () => {
     const s = t.p.out.storage[t.p.step.out[stepOf(t, "scale")]];
     const found = [...find(t, `B${s}`)];

@@ -1,0 +1,120 @@
+// The palette: every command of the page with its key, steps by number, runs by name, and queries. A module of its own.
+import { keysOf, type Action } from "./actions.js";
+import { el, mark, on, onHit, say } from "./dom.js";
+import { count, plural, visible } from "./format.js";
+import type { Hits } from "./hits.js";
+import type { Store } from "./store.js";
+
+export interface Entry { title: string; key: string; run(): void }
+const MOST = 60;
+
+/** How well words fit a title: all have to be in it; those at beginnings of its words count more. -1: they do not. */
+export function fit(title: string, text: string): number {
+  const lower = title.toLowerCase();
+  let score = 0;
+  for (const word of text.toLowerCase().split(/\s+/).filter(Boolean)) {
+    const at = lower.indexOf(word);
+    if (at < 0) return -1;
+    score += at === 0 ? 3 : /\W/.test(lower[at - 1]) ? 2 : 1;
+  }
+  return score;
+}
+
+/** What a text offers: a step by number, commands that fit, runs by label or word, and the text as a query. */
+export function entries(store: Store, list: Action[], hits: Hits, text: string): Entry[] {
+  const { p } = store.t;
+  const found: Entry[] = [];
+  const number = /^(?:(?:go to )?step )?([\d,]+)$/i.exec(text.trim());
+  const step = number ? Number(number[1].replaceAll(",", "")) : -1;
+  if (number && step < p.total) found.push({ title: `Go to step ${count(step)}`, key: "", run: () => store.go(step) });
+  const scored = list.map((action) => ({ action, score: fit(`${action.title} ${action.id} ${keysOf(action)}`, text) })).filter(({ score }) => score >= 0);
+  scored.sort((a, b) => b.score - a.score);
+  found.push(...scored.map(({ action }) => ({ title: action.title, key: keysOf(action), run: () => action.run() })));
+  if (!text.trim()) return found;
+  p.runs.forEach((run, i) => {
+    const word = visible(run.text).trim();
+    const title = `Go to ${run.label}${word ? ` · ${word}` : ""}`;
+    if (p.runs.length > 1 && (fit(title, text) > 0 || fit(`token ${i}`, text) >= 3)) found.push({ title, key: "", run: () => store.toRun(i) });
+  });
+  found.splice(MOST);
+  found.push({
+    title: `Search: ${text.trim()}`, key: "/", run: () => void hits.ask(text.trim()).then(() => {
+      if (!store.wrong) hits.go(1);
+      store.tell(store.wrong || plural(store.found?.length ?? 0, "hit"));
+    }),
+  });
+  return found;
+}
+
+export class Palette {
+  #box: HTMLElement | null = null;
+  #life: AbortController | null = null;
+
+  constructor(private host: HTMLElement, private store: Store, private list: Action[], private hits: Hits) {}
+
+  toggle(): void {
+    if (this.#box) this.close();
+    else this.#open();
+  }
+
+  /** Whether there was one to close. */
+  close(): boolean {
+    if (!this.#box) return false;
+    this.#life!.abort();
+    this.#box.remove();
+    this.#box = null;
+    this.host.closest<HTMLElement>(".kv-root, .kvviz")?.focus({ preventScroll: true });
+    return true;
+  }
+
+  #open(): void {
+    this.#life = new AbortController();
+    const { signal } = this.#life;
+    const id = `kv-palette-${Math.random().toString(36).slice(2)}`;
+    const input = el("input", { type: "text", role: "combobox", "aria-expanded": "true", "aria-controls": id, "aria-label": "Command, step or query", placeholder: "A command, a step number, or a query", "data-kv": "palette-input", spellcheck: "false", autocomplete: "off" });
+    const options = el("ul", { id, role: "listbox", "aria-label": "Commands" });
+    const close = el("button", { "data-kv": "palette-close", "aria-label": "Close", title: "Close (Esc)" }, "✕");
+    const note = el("span.kv-soft", { role: "status" });
+    const box = (this.#box = el("div.kv-pop.kv-palette", { role: "dialog", "aria-label": "Commands", "data-kv": "palette-dialog" }, el("div.kv-rowline", {}, input, close), options, note));
+    let offered: Entry[] = [];
+    let at = 0;
+    const choose = (to: number) => {
+      at = Math.max(0, Math.min(to, offered.length - 1));
+      [...options.children].forEach((option, i) => mark(option, "aria-selected", String(i === at)));
+      const chosen = options.children[at];
+      mark(input, "aria-activedescendant", chosen?.id ?? null);
+      // only the list is scrolled, not the page around it
+      if (chosen) this.store.reveal(options, chosen);
+    };
+    const fill = () => {
+      offered = entries(this.store, this.list, this.hits, input.value);
+      options.replaceChildren(...offered.map(({ title, key }, i) => el("li", { id: `${id}-${i}`, role: "option", "data-kv": "palette-entry", "data-id": i }, el("span", {}, title), el("kbd", {}, key))));
+      say(note, plural(offered.length, "command"));
+      choose(0);
+    };
+    const run = (i: number) => {
+      const entry = offered[i];
+      this.close();
+      entry?.run();
+    };
+    on(input, "input", fill, signal);
+    on(box, "keydown", (event) => {
+      event.stopPropagation();
+      const { key } = event;
+      if (key === "Escape" || (key.toLowerCase() === "k" && (event.ctrlKey || event.metaKey))) this.close();
+      else if (key === "ArrowDown" || key === "ArrowUp") choose((at + (key === "ArrowDown" ? 1 : -1) + offered.length) % Math.max(1, offered.length));
+      else if (key === "PageDown" || key === "PageUp") choose(at + (key === "PageDown" ? 8 : -8));
+      else if (key === "Enter" && event.target === input) run(at);
+      else return;
+      event.preventDefault();
+    }, signal);
+    onHit(options, "palette-entry", (option) => run(Number(option.dataset.id)), signal);
+    on(close, "click", () => this.close(), signal);
+    document.addEventListener("pointerdown", (event) => {
+      if (!event.composedPath().includes(box)) this.close();
+    }, { signal, capture: true });
+    this.host.append(box);
+    fill();
+    input.focus({ preventScroll: true });
+  }
+}

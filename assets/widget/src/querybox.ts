@@ -1,0 +1,67 @@
+// The query in the toolbar: what is looked for, how many steps it finds, and what is wrong with it.
+import { el, mark, on, say } from "./dom.js";
+import { count, plural } from "./format.js";
+import type { Hits } from "./hits.js";
+import type { Change, Store, View } from "./store.js";
+
+const PAUSE = 120; // ms without a key before it is asked
+
+export class QueryBox implements View {
+  readonly root: HTMLElement;
+  readonly input = el("input", {
+    type: "text", placeholder: "Search, op:Concat …", "aria-label": "Query", "data-kv": "query", spellcheck: "false", autocomplete: "off",
+    title: "Find steps: names, missed, layer 3, B12, NO_CAPACITY, or fields like op:Concat copied>1kB sort:-copied (/). Enter goes to the next, Shift+Enter to the one before, Esc clears.",
+  });
+  #count = el("span.kv-count", { "data-kv": "query-count", role: "status" });
+  #wrong = el("p.kv-pop.kv-error", { role: "alert", "data-kv": "query-error" });
+  #later: ReturnType<typeof setTimeout> | undefined;
+
+  constructor(private store: Store, private hits: Hits, signal: AbortSignal) {
+    this.#wrong.id = `kv-query-${Math.random().toString(36).slice(2)}`;
+    this.#wrong.hidden = true;
+    this.root = el("span.kv-query", { role: "search" }, this.input, this.#count, this.#wrong);
+    const { input } = this;
+    on(input, "input", () => {
+      clearTimeout(this.#later);
+      this.#later = setTimeout(() => void hits.ask(input.value), PAUSE);
+    }, signal);
+    on(input, "keydown", (event) => {
+      event.stopPropagation();
+      if (event.key === "Enter") void this.#jump(event.shiftKey ? -1 : 1);
+      else if (event.key === "Escape") this.#leave();
+    }, signal);
+    signal.addEventListener("abort", () => clearTimeout(this.#later));
+  }
+
+  focus(): void {
+    this.input.focus({ preventScroll: true });
+    this.input.select();
+  }
+
+  async #jump(by: 1 | -1): Promise<void> {
+    clearTimeout(this.#later);
+    if (this.input.value !== this.store.query) await this.hits.ask(this.input.value);
+    if (!this.store.wrong) this.hits.go(by);
+  }
+
+  /** Clear; where nothing is left to clear, go back to the page. */
+  #leave(): void {
+    clearTimeout(this.#later);
+    const empty = !this.input.value;
+    this.input.value = "";
+    void this.hits.ask("");
+    if (empty) this.root.closest<HTMLElement>(".kv-root, .kvviz")?.focus({ preventScroll: true });
+  }
+
+  update(change: Change): void {
+    if (!change.hits && !change.cursor) return;
+    const { query, found, wrong, cursor } = this.store;
+    if (change.hits && this.input.value.trim() !== query.trim()) this.input.value = query;
+    const at = found ? found.indexOf(cursor) + 1 : 0;
+    say(this.#count, !query || wrong || !found ? "" : at ? `${count(at)} of ${plural(found.length, "hit")}` : plural(found.length, "hit"));
+    this.#wrong.hidden = !wrong;
+    say(this.#wrong, wrong);
+    mark(this.input, "aria-invalid", wrong ? "true" : null);
+    mark(this.input, "aria-describedby", wrong ? this.#wrong.id : null);
+  }
+}

@@ -1,0 +1,219 @@
+"""What a query can ask of a step, read from the log: one function a field."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from kvviz.graph.blocks import Block, blocks
+from kvviz.graph.model import Node
+from kvviz.trace.element_types import dims, nbytes
+from kvviz.trace.events import HOW, VIEW, Op
+from kvviz.trace.reasons import blocker_codes, is_missed, placed_before
+from kvviz.trace.run_labels import run_label
+
+Told: TypeAlias = Any
+"""A number or None; texts; or (storage, generation) of buffers."""
+
+
+class Blocks:
+    """Blocks of the nodes of all graphs that were entered, as the page has them; kept by the trace."""
+
+    def __init__(self) -> None:
+        self._seen = 0
+        self._orders: dict[int, dict[int, Node]] = {}
+        self._cut: dict[int, tuple[int, dict[int, Block]]] = {}
+
+    def of(self, trace: Any, frame: int, node: Node) -> Block | None:
+        frames = trace.log.frames
+        if self._seen > len(frames):
+            self._seen = 0
+            self._orders.clear()
+        for row in frames[self._seen :]:
+            order = self._orders.setdefault(id(row.program.graph), {})
+            if len(order) != len(row.program.order):
+                for planned in row.program.order:
+                    order.setdefault(id(planned.node), planned.node)
+        self._seen = len(frames)
+        graph = frames[frame].program.graph
+        order = self._orders[id(graph)]
+        cut = self._cut.get(id(graph))
+        if cut is None or cut[0] != len(order):
+            found = {id(one): block for block in blocks(graph, tuple(order.values())) for one in block.nodes}
+            cut = self._cut[id(graph)] = (len(order), found)
+        return cut[1].get(id(node))
+
+
+class Scene:
+    """A trace that is asked about, and what was looked up in it."""
+
+    def __init__(self, trace: Any) -> None:
+        self.trace = trace
+        self.log = trace.log
+        self.frames = trace.log.frames
+        self._grown: dict[int, list[tuple[int, int]]] | None = None
+
+    def block(self, frame: int, node: Node) -> Block | None:
+        kept: Blocks = self.trace.notes.setdefault("query blocks", Blocks())
+        return kept.of(self.trace, frame, node)
+
+    def above(self, frame: int | None) -> Iterator[Any]:
+        """A frame and those around it."""
+        while frame is not None:
+            yield self.frames[frame]
+            frame = self.frames[frame].parent
+
+    def capacity(self, storage: int, step: int) -> int:
+        if self._grown is None:
+            self._grown = {}
+            for at, grown, more in self.log.grew:
+                self._grown.setdefault(grown, []).append((at, more))
+        late = sum(more for at, more in self._grown.get(storage, ()) if at > step)
+        return int(self.log.storages[storage].capacity) - late
+
+    def run(self, row: Op) -> int:
+        return int(self.frames[row.frame].run)
+
+    def word(self, run: int) -> str:
+        """What a run made, as text or, where no text is known, as a number."""
+        made = self.trace.runs[run]
+        return made.text.strip() or ("" if made.token is None else str(made.token))
+
+    def called(self, run: int) -> tuple[str, str]:
+        """The label and the word of a run in small letters."""
+        return run_label(self.trace, run).lower(), self.word(run).lower()
+
+
+# -- of nodes ---------------------------------------------------------------------------------------------------------
+
+
+def _op(node: Node) -> tuple[str, ...]:
+    whole = node.qualified_op
+    return (whole.rpartition(".")[2], whole)
+
+
+def short_texts(scene: Scene, frame: int, node: Node) -> str:
+    """All that a bare word is looked for in."""
+    block = scene.block(frame, node)
+    values = " ".join((*node.inputs, *node.outputs))
+    return f"{node.qualified_op} {node.name} {'/'.join(node.scope)} {block.title if block else ''} {values}".lower()
+
+
+OF_NODE: Mapping[str, Callable[[Scene, int, Node], Told]] = {
+    "op": lambda scene, frame, node: _op(node),
+    "name": lambda scene, frame, node: (node.name,),
+    "scope": lambda scene, frame, node: ("/".join(node.scope),),
+    "block": lambda scene, frame, node: (block.title,) if (block := scene.block(frame, node)) else (),
+    "layer": lambda scene, frame, node: block.layer if (block := scene.block(frame, node)) else None,
+    "value": lambda scene, frame, node: tuple(name for name in (*node.inputs, *node.outputs) if name),
+}
+
+# -- of steps ---------------------------------------------------------------------------------------------------------
+
+
+def _reads(scene: Scene, index: int, row: Op) -> list[tuple[int, int]]:
+    places = (placed_before(scene.trace, row.frame, name, index) for name in row.op.node.inputs if name)
+    return [(place.storage, place.generation) for place in places if place is not None]
+
+
+def _writes(scene: Scene, index: int, row: Op) -> list[tuple[int, int]]:
+    return [(where.storage, where.generation) for where in row.outs if where is not None]
+
+
+def _frees(scene: Scene, index: int, row: Op) -> list[tuple[int, int]]:
+    return [(storage, -1) for storage in row.freed if storage not in scene.log.later]
+
+
+def _caches(scene: Scene, index: int, row: Op) -> tuple[str, ...]:
+    caches = scene.trace.caches
+    if not caches:
+        return ()
+    touched = {storage for storage, _ in (*_reads(scene, index, row), *_writes(scene, index, row))}
+    run = scene.run(row)
+    main = list(scene.above(row.frame))[-1]
+    found = []
+    for cache in caches:
+        came = main.bound(cache.input)
+        left = cache.runs[run].storage if run < len(cache.runs) else -1
+        if (came is not None and came.storage in touched) or left in touched:
+            found.append(cache.name)
+    return tuple(found)
+
+
+def decided(trace: Any, row: Op, decision: str) -> bool:
+    """Whether a step ended in a way; one of `kvviz.query.grammar.DECISIONS`."""
+    if decision == "missed":
+        return is_missed(trace, row)
+    if decision == "copied":
+        return row.copied > 0
+    if decision == "view":
+        return any(where is not None and where.how == VIEW for where in row.outs)
+    if decision == "foreign":
+        return bool(row.op.foreign)
+    if decision == "new":
+        return not row.taken and not any(decided(trace, row, other) for other in ("missed", "foreign", "view"))
+    return bool(row.taken) == (decision == "in_place")
+
+
+_ENDS = ("in_place", "missed", "foreign", "view")
+
+
+def outcome(trace: Any, row: Op) -> str:
+    """The one decision that the page shows of a step."""
+    return next((end for end in _ENDS if decided(trace, row, end)), "new")
+
+
+def _iteration(scene: Scene, index: int, row: Op) -> int | None:
+    return next((frame.iteration for frame in scene.above(row.frame) if frame.iteration is not None), None)
+
+
+def _path(scene: Scene, index: int, row: Op) -> tuple[str, ...]:
+    labels = [frame.label for frame in scene.above(row.frame)][-2::-1]
+    return (" › ".join(labels) or "main",)
+
+
+def _of_outs(told: Callable[[Any], str]) -> Callable[[Scene, int, Op], tuple[str, ...]]:
+    return lambda scene, index, row: tuple(told(where) for where in row.outs if where is not None)
+
+
+OF_STEP: Mapping[str, Callable[[Scene, int, Op], Told]] = {
+    "step": lambda scene, index, row: index,
+    "run": lambda scene, index, row: scene.run(row),
+    "word": lambda scene, index, row: (word,) if (word := scene.word(scene.run(row))) else (),
+    "buffer": lambda scene, index, row: [*_writes(scene, index, row), *_reads(scene, index, row)],
+    "reads": _reads,
+    "writes": _writes,
+    "frees": _frees,
+    "cache": _caches,
+    "decision": lambda scene, index, row: (outcome(scene.trace, row),),
+    "blocker": lambda scene, index, row: tuple(code.value for code in blocker_codes(scene.trace, index)),
+    "how": _of_outs(lambda where: HOW[where.how]),
+    "allocated": lambda scene, index, row: row.allocated,
+    "copied": lambda scene, index, row: row.copied,
+    "written": lambda scene, index, row: row.written,
+    "live": lambda scene, index, row: row.live,
+    "freed": lambda scene, index, row: sum(scene.capacity(s, index) for s, _ in _frees(scene, index, row)),
+    "bytes": lambda scene, index, row: sum(nbytes(out.shape, out.dtype) for out in row.outs if out is not None),
+    "missed": lambda scene, index, row: max(row.allocated, row.copied) if is_missed(scene.trace, row) else 0,
+    "frame": _path,
+    "iteration": _iteration,
+    "depth": lambda scene, index, row: sum(1 for _ in scene.above(row.frame)) - 1,
+    "shape": _of_outs(lambda where: dims(where.shape)),
+    "dtype": _of_outs(lambda where: str(where.dtype)),
+}
+
+
+def value_of(scene: Scene, field: str, index: int) -> Told:
+    """What a step says of a field."""
+    row = scene.log[index]
+    if field in OF_NODE:
+        return OF_NODE[field](scene, row.frame, row.op.node)
+    return OF_STEP[field](scene, index, row)
+
+
+def first_of(told: Told) -> Any:
+    """By what steps are put in order: a number, a text, or None."""
+    if isinstance(told, Sequence):
+        first = told[0] if told else None
+        return first[0] if isinstance(first, tuple) else first
+    return told

@@ -1,0 +1,12 @@
+"""What runs are called."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def run_label(trace: Any, run: int) -> str:
+    """``"prefill"``, ``"decode 3"``; ``"run"`` or ``"run 3"`` where there are no tokens."""
+    if trace.prompt:
+        return f"decode {run}" if run else "prefill"
+    return f"run {run}" if len(trace.runs) > 1 else "run"

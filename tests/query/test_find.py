@@ -1,0 +1,300 @@
+"""What a query finds is what a plain loop over the records of the steps finds, whatever it asks for."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import kvviz
+from kvviz.errors import KvvizError
+from kvviz.graph.blocks import blocks
+from kvviz.query.grammar import FIELDS
+from kvviz.trace.records import Step
+from tests.view.golden import TRACES
+
+MODELS = Path(__file__).resolve().parents[2] / "assets" / "models"
+SIGNS: dict[str, Callable[[Any, Any], bool]] = {
+    ":": operator.eq,
+    "=": operator.eq,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "<": operator.lt,
+    "<=": operator.le,
+    "!=": operator.ne,
+}
+NAMES = ("growing", "appended", "bodies", "voice", "quantized", "device")
+
+
+@pytest.fixture(scope="module")
+def traces() -> dict[str, kvviz.Trace]:
+    return {name: TRACES[name]() for name in NAMES}
+
+
+# -- the plain loop: records of steps, and nothing of the query package -----------------------------------------------
+
+
+def iteration(step: Step, trace: kvviz.Trace) -> int | None:
+    frame = trace.frames[step.frame_id]
+    while frame.iteration is None and frame.parent is not None:
+        frame = trace.frames[frame.parent]
+    return frame.iteration
+
+
+def freed(step: Step, trace: kvviz.Trace) -> int:
+    total = 0
+    for storage in step.freed:
+        record = trace.storages[storage]
+        later = sum(more for at, more in record.grew if at > step.index)
+        total += 0 if storage in trace.log.later else record.capacity - later
+    return total
+
+
+NUMBERS: dict[str, Callable[[Step, kvviz.Trace], int | None]] = {
+    "step": lambda step, trace: step.index,
+    "run": lambda step, trace: step.run,
+    "allocated": lambda step, trace: step.allocated,
+    "copied": lambda step, trace: step.copied,
+    "written": lambda step, trace: step.written,
+    "live": lambda step, trace: step.live_bytes,
+    "bytes": lambda step, trace: sum(out.nbytes for out in step.outs),
+    "freed": freed,
+    "depth": lambda step, trace: len(step.frame),
+    "iteration": iteration,
+}
+TEXTS: dict[str, Callable[[Step, kvviz.Trace], list[str]]] = {
+    "op": lambda step, trace: [step.op_type, step.graph_node.qualified_op],
+    "dtype": lambda step, trace: [out.dtype for out in step.outs],
+    "how": lambda step, trace: [out.how for out in step.outs],
+    "blocker": lambda step, trace: [blocker.code.value for blocker in step.decision.blockers],
+    "shape": lambda step, trace: [
+        "" if out.shape is None else f"[{','.join(map(str, out.shape))}]" for out in step.outs
+    ],
+}
+PARTS: dict[str, Callable[[Step, kvviz.Trace], list[str]]] = {
+    "name": lambda step, trace: [step.node],
+    "scope": lambda step, trace: ["/".join(step.graph_node.scope)],
+    "value": lambda step, trace: [name for name in (*step.inputs, *step.outputs) if name],
+    "frame": lambda step, trace: [" › ".join(step.frame) or "main"],
+}
+DECISIONS: dict[str, Callable[[Step], bool]] = {
+    "in_place": lambda step: step.decision.dispatch == "in_place",
+    "run": lambda step: step.decision.dispatch == "run",
+    "copied": lambda step: step.copied > 0,
+    "view": lambda step: any(out.how == "view" for out in step.outs),
+    "foreign": lambda step: step.foreign,
+}
+
+
+def naive(trace: kvviz.Trace, test: Callable[[Step], bool]) -> list[int]:
+    return [step.index for step in trace.steps if test(step)]
+
+
+def quoted(text: str) -> str:
+    return f'"{text}"'
+
+
+@given(data=st.data())
+def test_a_comparison_of_numbers_finds_what_a_loop_finds(traces: dict[str, kvviz.Trace], data: st.DataObject) -> None:
+    trace = traces[data.draw(st.sampled_from(NAMES))]
+    field = data.draw(st.sampled_from(sorted(NUMBERS)))
+    sign = data.draw(st.sampled_from(sorted(SIGNS)))
+    # Numbers that steps have, and their neighbours.
+    some = NUMBERS[field](trace.steps[data.draw(st.integers(0, len(trace.steps) - 1))], trace)
+    number = max(0, (some or 0) + data.draw(st.integers(-1, 1)))
+
+    def holds(step: Step) -> bool:
+        own = NUMBERS[field](step, trace)
+        return SIGNS[sign](own, number) if own is not None else sign == "!="
+
+    assert list(trace.find(f"{field}{sign}{number}").numbers) == naive(trace, holds)
+
+
+@given(data=st.data())
+def test_a_range_finds_what_a_loop_finds(traces: dict[str, kvviz.Trace], data: st.DataObject) -> None:
+    trace = traces[data.draw(st.sampled_from(NAMES))]
+    field = data.draw(st.sampled_from(sorted(NUMBERS)))
+    low, high = data.draw(st.integers(0, 2000)), data.draw(st.integers(0, 200_000))
+
+    def holds(step: Step) -> bool:
+        own = NUMBERS[field](step, trace)
+        return own is not None and low <= own <= high
+
+    assert list(trace.find(f"{field}:{low}..{high}").numbers) == naive(trace, holds)
+
+
+@given(data=st.data())
+def test_words_and_texts_find_what_a_loop_finds(traces: dict[str, kvviz.Trace], data: st.DataObject) -> None:
+    trace = traces[data.draw(st.sampled_from(NAMES))]
+    field = data.draw(st.sampled_from(sorted(TEXTS | PARTS)))
+    told = (TEXTS | PARTS)[field]
+    own = [text for text in told(trace.steps[data.draw(st.integers(0, len(trace.steps) - 1))], trace) if text]
+    text = data.draw(st.sampled_from(own)) if own else "NOT_LAST_USE"
+    if '"' in text or "*" in text:
+        return
+    part = field in PARTS and data.draw(st.booleans())
+    if part:
+        start = data.draw(st.integers(0, len(text) - 1))
+        text = text[start : start + data.draw(st.integers(1, 8))]
+        hits = naive(trace, lambda step: any(text.lower() in one.lower() for one in told(step, trace)))
+        assert list(trace.find(f"{field}:{quoted(text)}").numbers) == hits
+        return
+    hits = naive(trace, lambda step: text.lower() in [one.lower() for one in told(step, trace)])
+    assert list(trace.find(f"{field}={quoted(text.upper())}").numbers) == hits
+    assert list(trace.find(f"-{field}={quoted(text)}").numbers) == sorted({*range(len(trace.steps))} - {*hits})
+    assert trace.find(f"{field}!={quoted(text)}").numbers == trace.find(f"-{field}={quoted(text)}").numbers
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_decisions_find_what_a_loop_finds(traces: dict[str, kvviz.Trace], name: str) -> None:
+    trace = traces[name]
+    for decision, holds in DECISIONS.items():
+        assert list(trace.find(f"is:{decision}").numbers) == naive(trace, holds), decision
+    taken = set(trace.find("is:in_place|missed|foreign|view").numbers)
+    assert list(trace.find("is:new").numbers) == sorted({*range(len(trace.steps))} - taken)
+
+
+@pytest.mark.parametrize("name", ["growing", "appended", "quantized"])
+def test_missed_steps_are_those_of_the_report_to_the_byte(traces: dict[str, kvviz.Trace], name: str) -> None:
+    trace = traces[name]
+    entries = kvviz.explain(trace).missed
+    steps = sorted(step for entry in entries for step in entry.steps)
+    assert list(trace.find("is:missed").numbers) == steps
+    assert steps
+    found = trace.find("missed>0")
+    assert list(found.numbers) == steps
+    assert sum(max(step.allocated, step.copied) for step in found) == sum(entry.bytes for entry in entries)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_buffer_finds_the_steps_that_read_or_write_it(traces: dict[str, kvviz.Trace], name: str) -> None:
+    trace = traces[name]
+    where: dict[tuple[int, str], tuple[int, int]] = {}
+    touched: dict[tuple[int, int], set[int]] = {}
+    for frame in trace.frames:
+        where.update({(frame.id, bound.name): (bound.storage, bound.generation) for bound in frame.bindings})
+    for step in trace.steps:
+        reads = [where[step.frame_id, name] for name in step.inputs if (step.frame_id, name) in where]
+        for out in step.outs:
+            where[step.frame_id, out.name] = (out.storage, out.generation)
+        for place in (*reads, *((out.storage, out.generation) for out in step.outs)):
+            touched.setdefault(place, set()).add(step.index)
+    for (storage, generation), steps in list(touched.items())[:60]:
+        whole = sorted(set().union(*(found for (s, _), found in touched.items() if s == storage)))
+        assert list(trace.find(f"B{storage}").numbers) == whole
+        assert list(trace.find(f"buffer:B{storage}.{generation}").numbers) == sorted(steps)
+
+
+def test_layers_and_blocks_are_those_of_the_page(traces: dict[str, kvviz.Trace]) -> None:
+    trace = traces["growing"]
+    titles = {id(node): block.title for block in blocks(trace.graph, trace.frames[0].order) for node in block.nodes}
+    for layer in (0, 1):
+        wanted = naive(trace, lambda step, title=f"layer {layer}": titles[id(step.graph_node)].startswith(title))
+        assert wanted
+        assert list(trace.find(f"layer {layer}").numbers) == wanted
+    title = titles[id(trace.steps[100].graph_node)]
+    assert list(trace.find(f'block="{title}"').numbers) == naive(trace, lambda s: titles[id(s.graph_node)] == title)
+
+
+@given(data=st.data())
+def test_parts_are_joined_as_sets_are(traces: dict[str, kvviz.Trace], data: st.DataObject) -> None:
+    trace = traces[data.draw(st.sampled_from(NAMES))]
+    one = st.sampled_from(
+        ["is:view", "copied>0", "op:Add", "live>1kB", "missed", "why:OP_CANNOT", "depth:0", "step<40"]
+    )
+    a, b, c = data.draw(one), data.draw(one), data.draw(one)
+
+    def found(text: str) -> set[int]:
+        return set(trace.find(text).numbers)
+
+    everything = found("")
+    assert everything == set(range(len(trace.steps)))
+    assert found(f"{a} {b}") == found(a) & found(b)
+    assert found(f"{a} or {b}") == found(a) | found(b)
+    assert found(f"-{a}") == everything - found(a)
+    assert found(f"{a} -({b} or {c})") == found(a) - (found(b) | found(c))
+    assert found(f"{a} {b} or {c}") == (found(a) & found(b)) | found(c)
+
+
+@given(data=st.data())
+def test_order_and_limit_are_those_of_sorted(traces: dict[str, kvviz.Trace], data: st.DataObject) -> None:
+    trace = traces[data.draw(st.sampled_from(NAMES))]
+    field = data.draw(st.sampled_from(sorted(NUMBERS)))
+    down, limit = data.draw(st.booleans()), data.draw(st.integers(1, 50))
+    keys = [NUMBERS[field](step, trace) for step in trace.steps]
+    known = sorted((i for i, key in enumerate(keys) if key is not None), key=lambda i: -keys[i] if down else keys[i])  # type: ignore[operator]
+    wanted = known + [i for i, key in enumerate(keys) if key is None]
+    assert list(trace.find(f"sort:{'-' if down else ''}{field} limit:{limit}").numbers) == wanted[:limit]
+
+
+def test_texts_are_ordered_with_their_numbers_as_numbers(traces: dict[str, kvviz.Trace]) -> None:
+    steps = list(traces["growing"].find("sort:block op:MatMul"))
+    layers = [int(text) for step in steps for text in step.node.split("layers.")[1:2] for text in [text.split("/")[0]]]
+    assert layers == sorted(layers)
+    assert len(set(layers)) > 1
+
+
+def test_every_field_can_be_asked_and_ordered_by(traces: dict[str, kvviz.Trace]) -> None:
+    asked = {"number": ">=0", "bytes": ">=0", "run": ">=0", "word": ":*", "text": ":*", "buffer": ":B0"}
+    for field in FIELDS:
+        text = f"{field.name}:{field.choices[0]}" if field.choices else f"{field.name}{asked[field.kind]}"
+        assert isinstance(len(traces["bodies"].find(text)), int)
+        if field.sorts:
+            assert len(traces["bodies"].find(f"sort:{field.name}")) == len(traces["bodies"].steps)
+
+
+def test_words_of_a_story_and_labels_of_runs_are_found() -> None:
+    words = [f"w{i}" for i in range(200)]
+    graph = kvviz.load(MODELS / "storyteller" / "attention_23" / "model.onnx")
+    trace = kvviz.decode(graph, [1, 5, 9], 3, tokenizer=words, progress=False)
+    run = trace.runs[1]
+    wanted = list(range(run.first, run.last))
+    for text in (f'word:"{run.text.strip()}"', "decode 1", "decode step 1", "run:1", 'run:"decode 1"', "token 1"):
+        assert list(trace.find(text).numbers) == wanted, text
+    assert set(wanted) <= set(trace.find(f'"{run.text.strip()}"').numbers)
+    assert list(trace.find("prefill").numbers) == list(range(trace.runs[0].first, trace.runs[0].last))
+
+
+def test_a_cache_finds_the_ops_that_touch_the_block_it_came_in_or_left_in(traces: dict[str, kvviz.Trace]) -> None:
+    trace = traces["growing"]
+    cache = trace.caches[0]
+    for run in trace.runs:
+        came = next(b for b in trace.frames[0].bindings if b.name == cache.input) if run.index == 0 else None
+        left = cache.runs[run.index].storage
+        found = set(trace.find(f'cache="{cache.name}" run:{run.index}').numbers)
+        writes = {s.index for s in trace.steps[run.first : run.last] if any(out.storage == left for out in s.outs)}
+        assert writes <= found
+        assert writes
+        if came is not None:
+            reads = {s.index for s in trace.steps[run.first : run.last] if cache.input in s.inputs}
+            assert reads <= found
+
+
+def test_what_was_found_is_a_sequence_and_a_table(traces: dict[str, kvviz.Trace]) -> None:
+    trace = traces["growing"]
+    found = trace.find("op:Concat sort:-copied limit:3")
+    assert [step.index for step in found] == list(found.numbers)
+    assert found[0].op_type == "Concat"
+    assert [step.index for step in found[1:]] == list(found.numbers[1:])
+    assert found.table().rows == trace.table(found.numbers).rows
+    assert repr(found).startswith(f"3 of {len(trace.steps):,} steps: op:Concat sort:-copied limit:3\n")
+    assert "<table>" in found._repr_html_()
+    assert repr(trace.find("op:Nothing")) == f"0 of {len(trace.steps):,} steps: op:Nothing"
+
+
+def test_a_saved_trace_answers_alike(traces: dict[str, kvviz.Trace], tmp_path: Path) -> None:
+    trace = traces["growing"]
+    trace.save(tmp_path / "t.kvviz")
+    loaded = kvviz.Trace.load(tmp_path / "t.kvviz")
+    for text in ("missed sort:-missed", "layer 1 copied>0", "why:NO_CAPACITY", "cache:0", "B3", "live>=1kB sort:block"):
+        assert loaded.find(text).numbers == trace.find(text).numbers, text
+
+
+def test_a_malformed_query_names_the_word_and_the_choices(traces: dict[str, kvviz.Trace]) -> None:
+    with pytest.raises(KvvizError, match=r'no field "coppied"; did you mean "copied"; there are step, run'):
+        traces["growing"].find("op:Concat coppied>0")

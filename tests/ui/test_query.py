@@ -1,0 +1,210 @@
+"""Queries in a file without a kernel: found, ticked, filtered, ordered and stopped at, as Python finds them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Locator, Page, expect
+
+import kvviz
+from kvviz.view.export import to_html
+
+pytestmark = pytest.mark.ui
+
+MODELS = Path(__file__).resolve().parents[2] / "assets" / "models"
+COPIES = "op:Concat layer:1 copied>0"
+
+
+@pytest.fixture(scope="module")
+def trace() -> kvviz.Trace:
+    return kvviz.decode(kvviz.load(MODELS / "o01_optimum_llama" / "model.onnx"), [5, 17, 33], 4, progress=False)
+
+
+@pytest.fixture(scope="module")
+def file(trace: kvviz.Trace, tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("query") / "page.html"
+    path.write_text(to_html(trace), "utf-8")
+    return path.as_uri()
+
+
+@pytest.fixture
+def page(browser: Browser, file: str) -> Iterator[Page]:
+    shown = browser.new_page(viewport={"width": 1500, "height": 950})
+    wrong: list[str] = []
+    shown.on("pageerror", lambda error: wrong.append(str(error)))
+    shown.goto(file)
+    expect(shown.locator(".kv-steps [data-kv=table-row]").first).to_be_visible()
+    yield shown
+    shown.close()
+    assert not wrong
+
+
+def ask(page: Page, text: str) -> None:
+    page.locator(".kvviz").focus()
+    page.keyboard.press("/")
+    expect(kv(page, "query")).to_be_focused()
+    kv(page, "query").fill(text)
+
+
+def kv(page: Page, name: str) -> Locator:
+    return page.locator(f'.kvviz [data-kv="{name}"]')
+
+
+def rows(page: Page) -> list[int]:
+    return [int(text) for text in page.locator(".kv-steps [data-kv=step-link]").all_inner_texts()]
+
+
+def expect_step(page: Page, number: int) -> None:
+    expect(page.locator(".kvviz")).to_have_attribute("data-step", str(number))
+
+
+def dark(page: Page) -> int:
+    """How many columns of the timeline have a tick above the axis."""
+    count: int = page.locator(".kv-plot canvas").evaluate(
+        """(canvas) => {
+          const pixels = canvas.getContext("2d").getImageData(0, canvas.height - 18 - 4, canvas.width, 1).data;
+          const [r, g, b] = getComputedStyle(canvas).color.match(/\\d+/g).map(Number);
+          let found = 0;
+          const off = (i) => Math.abs(pixels[i] - r) + Math.abs(pixels[i + 1] - g) + Math.abs(pixels[i + 2] - b);
+          for (let i = 0; i < pixels.length; i += 4) found += +(off(i) < 12);
+          return found;
+        }"""
+    )
+    return count
+
+
+def test_a_query_filters_the_table_and_enter_goes_from_hit_to_hit(page: Page, trace: kvviz.Trace) -> None:
+    found = list(trace.find(COPIES).numbers)
+    assert len(found) > 5
+    before = dark(page)
+    ask(page, COPIES)
+    expect(kv(page, "query-count")).to_have_text(f"{len(found)} hits")
+    assert rows(page) == found[: len(rows(page))]
+    assert dark(page) > before
+    for number in found[:3]:
+        kv(page, "query").press("Enter")
+        expect_step(page, number)
+    expect(kv(page, "query-count")).to_have_text(f"3 of {len(found)} hits")
+    kv(page, "query").press("Shift+Enter")
+    expect_step(page, found[1])
+    kv(page, "query").press("Escape")
+    expect(kv(page, "query-count")).to_have_text("")
+    assert dark(page) == before
+
+
+def test_headings_order_the_table_through_the_query(page: Page, trace: kvviz.Trace) -> None:
+    ask(page, COPIES)
+    expect(kv(page, "query-count")).to_contain_text("hits")
+    head = page.locator('.kv-steps th[data-column="copied"]')
+    for text, order in ((f"{COPIES} sort:-copied", "descending"), (f"{COPIES} sort:copied", "ascending")):
+        head.get_by_role("button").click()
+        expect(kv(page, "query")).to_have_value(text)
+        expect(head).to_have_attribute("aria-sort", order)
+        found = list(trace.find(text).numbers)
+        page.locator(".kv-steps").evaluate("(table) => (table.parentElement.scrollTop = 0)")
+        expect(page.locator(".kv-steps [data-kv=step-link]").first).to_have_text(str(found[0]))
+        assert rows(page) == found[: len(rows(page))]
+    head.get_by_role("button").click()
+    expect(kv(page, "query")).to_have_value(COPIES)
+    assert head.get_attribute("aria-sort") is None
+
+
+def test_a_malformed_query_says_what_is_wrong_as_python_does(page: Page) -> None:
+    ask(page, "is:mised")
+    expect(kv(page, "query-error")).to_have_text(
+        'there is no decision "mised"; did you mean "missed"; there are '
+        "missed, in_place, run, copied, view, foreign, new"
+    )
+    expect(kv(page, "query")).to_have_attribute("aria-invalid", "true")
+    kv(page, "query").fill("is:missed")
+    expect(kv(page, "query-error")).to_be_hidden()
+
+
+def test_a_click_on_a_row_selects_and_the_number_or_two_clicks_move(page: Page) -> None:
+    expect(page.locator(".kvviz")).to_have_attribute(
+        "data-step", str(int(page.locator(".kvviz").get_attribute("data-step") or 0))
+    )
+    ask(page, "op:MatMul step>100 limit:9")
+    expect(kv(page, "query-count")).to_have_text("9 hits")
+    start = int(page.locator(".kvviz").get_attribute("data-step") or 0)
+    numbers = rows(page)
+    row = page.locator(".kv-steps [data-kv=table-row]")
+    row.nth(1).locator(".kv-op").click()
+    expect(row.nth(1)).to_have_attribute("data-lit", "1")
+    expect_step(page, start)
+    row.nth(2).locator(".kv-op").dblclick()
+    expect_step(page, numbers[2])
+    row.nth(4).locator("[data-kv=step-link]").click()
+    expect_step(page, numbers[4])
+    page.locator(".kv-steps").locator("..").focus()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    expect_step(page, numbers[5])
+
+
+def test_continue_stops_where_a_query_finds_a_step_without_a_kernel(page: Page, trace: kvviz.Trace) -> None:
+    text = "op:Concat layer:1 run>=1"
+    found = list(trace.find(text).numbers)
+    page.locator(".kvviz").focus()
+    page.keyboard.press("Home")
+    expect_step(page, -1)
+    kv(page, "breakpoints").click()
+    menu = kv(page, "breakpoint-menu")
+    menu.get_by_label("Kind of breakpoint").select_option("query")
+    menu.get_by_label("Stop at").fill("op:Concat layr:1")
+    kv(page, "breakpoint-add").click()
+    expect(kv(page, "status")).to_contain_text('there is no field "layr"; did you mean "layer"')
+    menu.get_by_label("Stop at").fill(text)
+    kv(page, "breakpoint-add").click()
+    expect(kv(page, "breakpoint")).to_have_count(1)
+    page.keyboard.press("Escape")
+    for number in found[:3]:
+        kv(page, "continue").click()
+        expect_step(page, number)
+    expect(kv(page, "status")).to_have_text(f"stopped at breakpoint: query {text}")
+
+
+def test_the_palette_runs_commands_goes_to_steps_and_asks(page: Page, trace: kvviz.Trace) -> None:
+    page.locator(".kvviz").focus()
+    page.keyboard.press("Control+k")
+    box = kv(page, "palette-input")
+    expect(box).to_be_focused()
+    box.fill("go to step 42")
+    box.press("Enter")
+    expect_step(page, 42)
+    expect(kv(page, "palette-dialog")).to_have_count(0)
+    assert page.evaluate("document.activeElement.classList.contains('kvviz')")
+    page.keyboard.press(":")
+    box.fill("first step")
+    box.press("Enter")
+    expect_step(page, -1)
+    page.keyboard.press("Control+k")
+    box.fill("show missed")
+    box.press("Enter")
+    expect(page.locator('.kvviz [data-kv="tab"][data-id="missed"]')).to_have_attribute("aria-selected", "true")
+    page.keyboard.press("Control+k")
+    box.fill(COPIES)
+    box.press("Enter")
+    expect(kv(page, "query")).to_have_value(COPIES)
+    expect_step(page, trace.find(COPIES).numbers[0])
+    page.keyboard.press("Control+k")
+    page.keyboard.press("ArrowDown")
+    expect(kv(page, "palette-entry").nth(1)).to_have_attribute("aria-selected", "true")
+    page.keyboard.press("Escape")
+    expect(kv(page, "palette-dialog")).to_have_count(0)
+    page.keyboard.press("Control+k")
+    page.mouse.click(5, 5)
+    expect(kv(page, "palette-dialog")).to_have_count(0)
+
+
+def test_columns_of_the_missed_list_sort(page: Page) -> None:
+    page.locator('.kvviz [data-kv="tab"][data-id="missed"]').click()
+    table = page.locator(".kv-missed")
+    first = table.locator("[data-kv=missed-row] .kv-op").first
+    table.locator('th[data-column="op"]').get_by_role("button").click()
+    up = first.inner_text()
+    table.locator('th[data-column="op"]').get_by_role("button").click()
+    expect(table.locator('th[data-column="op"]')).to_have_attribute("aria-sort", "descending")
+    assert up < first.inner_text()
