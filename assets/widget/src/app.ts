@@ -13,8 +13,10 @@ import { keys } from "./keys.js";
 import { fullScreen, Workspace } from "./layouts.js";
 import { MemoryPane } from "./memory.js";
 import { BreakpointMenu } from "./menu.js";
+import { kinds } from "./kinds.js";
+import { LazyPane } from "./lazypane.js";
+import { missed as missedOps } from "./missed.js";
 import type { Modules } from "./modules.js";
-import { MissedPane } from "./missedpane.js";
 import { ReadyLine } from "./readyline.js";
 import { Reports } from "./reports.js";
 import { Shell } from "./shell.js";
@@ -72,7 +74,9 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
   const lists = shell.pane("lists", "Lists");
   const tabs = new Tabs(lists, signal);
   const table = new StepTable(tabs.add("steps", "Steps"), store, signal);
-  const missed = new MissedPane(tabs.add("missed", "Missed"), store, ask, reports, (n) => tabs.count("missed", n), signal);
+  const context = { store, commands, ask, modules };
+  const missed = new LazyPane(tabs.add("missed", "Missed"), "missed", context, signal);
+  const layers = new LazyPane(tabs.add("layers", "Layers"), "layers", context, signal);
   const memory = new MemoryPane(tabs.add("buffers", "Buffers"), store, signal);
   const caches = new CachesPane(tabs.add("caches", "Caches"), store, ask, modules, source, signal);
   const values = new ValuesPane(tabs.add("values", "Values"), store, ask, signal);
@@ -84,6 +88,7 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
   const status = {
     update(change: Change) {
       if (change.payload) tabs.count("caches", store.t.p.caches.length);
+      if (change.payload || change.report) tabs.count("missed", kinds(store.t, missedOps(store.t, store.report)).length);
       if (change.cursor || change.payload) {
         mark(root, "data-step", store.number);
         mark(root, "data-bare", store.bare < 0 ? null : store.bare);
@@ -93,7 +98,7 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
       shell.undo(history.jumped && history.from ? `jumped here from step ${count(history.from.number)}` : "");
     },
   };
-  for (const view of [reports, history, toolbar, verdict, story, inspector, ready, frontier, memory, totals, timeline, missed, caches, table, values, menu, graph, status]) store.add(view);
+  for (const view of [reports, history, toolbar, verdict, story, inspector, ready, frontier, memory, totals, timeline, missed, layers, caches, table, values, menu, graph, status]) store.add(view);
 
   const next = () => commands.next();
   const back = () => commands.back();

@@ -1,5 +1,5 @@
 // What the memory map shows at a cursor: one bar per storage, sorted by who owns it; pure, so that tests need no page.
-import { bytes, opName, shortName, shortValue } from "./format.js";
+import { bytes, opName, shortName, shortValue, valueName } from "./format.js";
 import { alive, bornAt, capacity, generation, lastOut, stack, valuesIn, type Trace } from "./replay.js";
 import { numberOf } from "./steps.js";
 import { touched } from "./select.js";
@@ -75,7 +75,7 @@ function describe(t: Trace, s: number, cursor: number, frames: number[]): { labe
   const held = valuesIn(t, s, cursor, frames);
   const live = held.filter((h) => h.readers > 0 || h.output);
   const shown = live.length ? live : held;
-  const names = [...new Set(shown.map((h) => shortValue(p.graphs[p.frame.graph[h.frame]].values[h.value])))];
+  const names = [...new Set(shown.map((h) => valueName(p.graphs[p.frame.graph[h.frame]], h.value)))];
   const all = capacity(t, s, cursor) || 1;
   const parts: Bar["parts"] = [];
   for (const h of shown) {
@@ -122,7 +122,7 @@ export function memory(t: Trace, now: Now, cursor: number, unfold: boolean, keep
     }
     const gen = generation(t, s, cursor);
     const row = caches.get(s);
-    const { label, parts } = row ? { label: shortValue(p.caches[row.cache].name), parts: [] } : describe(t, s, cursor, frames);
+    const { label, parts } = row ? { label: p.caches[row.cache].name, parts: [] } : describe(t, s, cursor, frames);
     const written = use.get(s) === "written";
     const flags = written ? p.step.flags[cursor] : 0;
     const state: Bar["state"] = freed.has(s) ? "freed" : flags & p.flag.inPlace ? "in_place" : flags & p.flag.missed ? "missed" : written && bornAt(t, s, cursor) === cursor ? "new" : "";
