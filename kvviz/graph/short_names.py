@@ -1,7 +1,7 @@
 """Short names of nodes and values: what tells one from another where both are listed, and no more.
 
-Invariant: operators with the short names of a block's nodes are distinct, and so are short names of a graph's inputs, and
-of its outputs.
+Invariant: operators with the short names of a block's nodes are distinct, and so are short names of a graph's inputs,
+and of its outputs.
 """
 
 from __future__ import annotations

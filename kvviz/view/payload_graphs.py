@@ -25,7 +25,14 @@ class GraphTable:
     ``order``: nodes that run, in plan order.
     """
 
-    def __init__(self, graph: Graph, index: int, kind: str, parent: tuple[int, int] | None, within: GraphTable | None = None) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        index: int,
+        kind: str,
+        parent: tuple[int, int] | None,
+        within: GraphTable | None = None,
+    ) -> None:
         self.graph = graph
         self.index = index
         self.kind = kind
@@ -103,9 +110,7 @@ class GraphTable:
         }
 
 
-def _told_within(
-    outer: GraphTable, parent: tuple[int, int] | None, attribute: str, graph: Graph
-) -> dict[int, Place]:
+def _told_within(outer: GraphTable, parent: tuple[int, int] | None, attribute: str, graph: Graph) -> dict[int, Place]:
     """Places of the nodes of a body, told from the main graph."""
     assert parent is not None
     caller = outer.places[outer.graph.nodes[parent[1]].index]
