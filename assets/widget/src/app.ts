@@ -11,7 +11,6 @@ import { History } from "./history.js";
 import { Inspector } from "./inspector.js";
 import { keys } from "./keys.js";
 import { fullScreen, Workspace } from "./layouts.js";
-import { MemoryPane } from "./memory.js";
 import { BreakpointMenu } from "./menu.js";
 import { kinds } from "./kinds.js";
 import { LazyPane } from "./lazypane.js";
@@ -77,7 +76,7 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
   const context = { store, commands, ask, modules };
   const missed = new LazyPane(tabs.add("missed", "Missed"), "missed", context, signal);
   const layers = new LazyPane(tabs.add("layers", "Layers"), "layers", context, signal);
-  const memory = new MemoryPane(tabs.add("buffers", "Buffers"), store, signal);
+  const memory = new LazyPane(tabs.add("buffers", "Buffers"), "buffers", context, signal);
   const caches = new CachesPane(tabs.add("caches", "Caches"), store, ask, modules, source, signal);
   const values = new ValuesPane(tabs.add("values", "Values"), store, ask, signal);
   shell.addStatus();

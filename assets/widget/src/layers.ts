@@ -48,11 +48,12 @@ class LayersPane implements View {
       this.#all = !this.#all;
       this.#fill();
     }, signal);
+    this.#few.className = "kv-link";
     this.#what = button("", "Colour by the reason that stood in the way, or by how the op ran", "layers-colour", () => {
       this.#colour = this.#colour === "reason" ? "decision" : "reason";
       this.#fill();
     }, signal);
-    host.append(el("div.kv-searchline.kv-tools", {}, this.#by, this.#what, this.#few),
+    host.append(el("div.kv-searchline.kv-tools", {}, this.#by, this.#what),
       el("div.kv-layers", {}, el("div.kv-roleside", {}, this.#none, this.#scroll, this.#legend), this.#detail));
     on(this.#canvas, "click", (event) => this.#pick(event), signal);
     on(this.#canvas, "dblclick", (event) => this.#pick(event, true), signal);
@@ -101,9 +102,10 @@ class LayersPane implements View {
     const name = (column: number) => (m.by === "layer" ? `layer ${m.columns[column]}` : t.p.runs[m.columns[column]]?.label ?? "");
     say(this.#axis.children[0], name(0));
     say(this.#axis.children[1], m.columns.length > 1 ? name(m.columns.length - 1) : "");
-    const outside = m.outside.bytes ? `; ${plural(m.outside.kinds, "kind")} outside, ${bytes(m.outside.bytes)}` : "";
+    const rest = m.by === "layer" ? "outside of layers" : "elsewhere";
+    const outside = m.outside.bytes ? `; ${rest}: ${plural(m.outside.kinds, "kind")}, ${bytes(m.outside.bytes)}` : "";
     const keys = this.#colour === "reason" ? [...new Set(this.#rows.flatMap((row) => row.cells.flatMap((cell) => cell?.codes[0] ?? [])))] : ["in place", "view", "missed", "new memory"];
-    this.#legend.replaceChildren(...keys.map((key) => el("span", {}, el("i", { "data-hue": hueOf(key) }), key)), el("span", {}, el("i", { "data-hue": "none" }), "ran otherwise"), el("span", {}, el("i", { "data-odd": 1 }), "differs from its row"), el("span", {}, `depth: bytes${outside}`));
+    this.#legend.replaceChildren(...keys.map((key) => el("span", {}, el("i", { "data-hue": hueOf(key) }), key)), el("span", {}, el("i", { "data-hue": "none" }), "ran otherwise"), el("span", {}, el("i", { "data-odd": 1 }), "differs from its row"), el("span", {}, `depth: bytes${outside}`), this.#few);
     this.#at = { row: Math.max(0, Math.min(this.#at.row, this.#rows.length - 1)), column: Math.max(0, Math.min(this.#at.column, m.columns.length - 1)) };
     this.#follow();
     this.#paint();

@@ -20,6 +20,8 @@ export interface Bar {
   again: boolean; // the rows of before were copied here in this run
 }
 export interface Fold { count: number; bytes: number }
+/** Caches of one role in many layers, told as one row where `open` does not have it; `bar` is one of them. */
+export interface Family { role: string; members: Bar[]; bytes: number; open: boolean }
 export interface Memory {
   bars: Bar[];
   small: Fold;
@@ -84,6 +86,24 @@ function describe(t: Trace, s: number, cursor: number, frames: number[]): { labe
   }
   const label = names.length > 1 ? `${names[0]} +${names.length - 1}` : names[0] ?? shortValue(p.strings[p.storage.name[s]]);
   return { label, parts };
+}
+
+const MANY = 4; // layers from which on caches of one role are one row
+
+/** Caches that are alike but for their layer as one row; what the step touches, or what is lit, keeps its own. */
+export function families({ p }: Trace, bars: Bar[], open: Set<string>, keep: Set<number>): (Bar | Family)[] {
+  const of = new Map<string, Bar[]>();
+  const roleOf = (b: Bar) => (b.cache < 0 || b.state === "freed" || p.caches[b.cache].layer < 0 ? "" : p.caches[b.cache].role);
+  for (const bar of bars) if (roleOf(bar)) of.set(roleOf(bar), [...(of.get(roleOf(bar)) ?? []), bar]);
+  const told = new Set<string>();
+  return bars.flatMap((bar): (Bar | Family)[] => {
+    const role = roleOf(bar);
+    const members = of.get(role) ?? [];
+    if (members.length < MANY) return [bar];
+    const family = told.has(role) ? [] : [{ role, members, bytes: members.reduce((n, b) => n + b.capacity, 0), open: open.has(role) }];
+    told.add(role);
+    return open.has(role) || bar.use || keep.has(bar.id) ? [...family, bar] : family;
+  });
 }
 
 export function memory(t: Trace, now: Now, cursor: number, unfold: boolean, keep: Set<number>): Memory {

@@ -72,7 +72,8 @@ class MissedPane implements View {
     const only = this.#only.ariaPressed === "true" && fixed.length > 0;
     this.#all = only ? fixed : this.#few.ariaPressed === "true" ? all : all.filter((kind) => !few.includes(kind));
     say(this.#only, `with a fix ${count(fixed.length)}`);
-    say(this.#few, `${this.#few.ariaPressed === "true" ? "shown" : "hidden"}: ${plural(few.length, "kind")} below ${bytes(least)}`);
+    say(this.#few, `${this.#few.ariaPressed === "true" ? "shown" : "hidden"}: ${count(few.length)}`);
+    this.#few.title = `${plural(few.length, "kind")} that spent less than ${bytes(least)}, such as ops that compute shapes`;
     this.#only.hidden = !fixed.length;
     this.#few.hidden = !few.length || only;
     this.#draw();
@@ -124,7 +125,7 @@ class MissedPane implements View {
     const fix = line.depth === 2 ? undefined : entry.fixes[0];
     return el("tr", { "data-kv": "missed-row", "data-id": i, "data-depth": line.depth, "data-node": entry.node, "data-step": line.step, "data-chosen": i === this.#chosen ? 1 : null, "aria-expanded": line.open === null ? null : String(line.open), title: `${g.nodes[entry.node][0]}${entry.frame ? ` in ${entry.frame}` : ""}` },
       td(el("b", {}, bytes(line.bytes)), NUMBER), td(deep || kind.effect === null ? "" : kind.effect ? signed(-kind.effect) : "0", NUMBER, { "data-zero": kind.effect ? null : 1 }),
-      el("td.kv-op", {}, caret, opName(g.nodes[entry.node][1])), td(role, "kv-role", { title: role }),
+      el("td.kv-op", {}, caret, opName(g.nodes[entry.node][1])), td(el("bdi", {}, role), "kv-role", { title: role }),
       td(deep ? (layer < 0 ? "" : `layer ${layer}`) : kind.layers.length > 1 ? count(kind.layers.length) : layer < 0 ? "–" : `layer ${layer}`, NUMBER),
       td(line.depth === 2 ? p.runs[runOf(this.context, line)]?.label ?? "" : count(deep ? entry.times : kind.runs), NUMBER, { title: `${plural(deep ? entry.times : kind.times, "step")}` }),
       td(line.depth === 2 ? "" : el("code", {}, codes), "", { title: codes }), td(fix?.label ?? "", "", { title: fix?.sentence }));

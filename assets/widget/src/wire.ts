@@ -38,6 +38,7 @@ export interface Run {
 export interface Word { text: string; run: number | null; prompt: boolean }
 export interface Cache {
   name: string; input: string; output: string; protocol: string; axis: number;
+  layer: number; role: string; // -1 = of no layer
   capacity: number[]; valid: number[]; copied: number[]; written: number[]; storage: number[];
 }
 export interface Choice { node: number; alloc: number | null; frees: number | null }

@@ -3,6 +3,8 @@ import { kinds, lines, small } from "../src/kinds.js";
 import { cost, missed } from "../src/missed.js";
 import { alike, isOdd, layersOf, matrix, OUTSIDE, shown } from "../src/rolematrix.js";
 import type { Payload, Report } from "../src/wire.js";
+import { families, memory } from "../src/memmap.js";
+import { Store } from "../src/store.js";
 import { branches, llama } from "./mock.js";
 import { trace } from "./traces.js";
 
@@ -110,5 +112,36 @@ describe("kinds of missed ops", () => {
     expect(kinds(t, list).filter((kind) => kind.entries.length > 1).every((kind) => kind.effect === null)).toBe(true);
     expect(small(t, report, all)).toBe(500);
     expect(small(t, null, all)).toBe(0);
+  });
+});
+
+describe("caches of one role in many layers", () => {
+  const { p } = trace(llama(6, 4));
+  const store = new Store(p, p.steps - 1, (run) => run());
+  const { bars } = memory(store.t, store.now, store.cursor, false, new Set());
+  const many = (open: string[] = [], keep: number[] = []) => families(store.t, bars, new Set(open), new Set(keep));
+
+  test("are one row that has the bytes of all, and opens", () => {
+    const caches = bars.filter((b) => b.cache >= 0);
+    const folded = many();
+    const told = folded.flatMap((row) => ("members" in row ? [row] : []));
+    expect(told.map((row) => row.role).sort()).toEqual(["key", "value"]);
+    for (const row of told) expect(row.bytes).toBe(sum(caches.filter((b) => p.caches[b.cache].role === row.role).map((b) => b.capacity)));
+    expect(folded.filter((row) => !("members" in row) && row.cache >= 0 && !row.use)).toEqual([]);
+    const opened = many(["key"]).filter((row) => !("members" in row) && row.cache >= 0);
+    expect(opened.length).toBeGreaterThanOrEqual(6);
+  });
+
+  test("what is lit keeps a row of its own, and all other buffers theirs", () => {
+    const one = bars.find((b) => b.cache >= 0 && !b.use)!;
+    expect(many([], [one.id])).toContain(one);
+    expect(many().filter((row) => !("members" in row) && row.cache < 0)).toEqual(bars.filter((b) => b.cache < 0));
+  });
+
+  test("few layers are told one by one", () => {
+    const few = trace(llama(2, 4)).p;
+    const at = new Store(few, few.steps - 1, (run) => run());
+    const all = memory(at.t, at.now, at.cursor, false, new Set()).bars;
+    expect(families(at.t, all, new Set(), new Set())).toEqual(all);
   });
 });
