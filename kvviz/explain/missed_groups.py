@@ -13,7 +13,7 @@ from kvviz.explain.fixes import Fix
 from kvviz.explain.peak_effect import peak_effect
 from kvviz.explain.summary import Missed
 from kvviz.explain.units import count, size
-from kvviz.graph.layers import Place, places
+from kvviz.graph.layers import Place, inside, places
 from kvviz.trace.blockers import BlockerCode, codes, rules
 from kvviz.trace.value_index import index_of
 
@@ -117,31 +117,27 @@ def hidden_below(groups: Sequence[MissedGroup]) -> int:
 
 
 def place_of(trace: Any, row: Any) -> Place:
-    """Layer and role of a step: those of its node, and where its body was called, of the callers."""
-    layer: int | None = None
-    roles: list[str] = []
-    frames = trace.log.frames
-    number, node = row.frame, row.op.node
-    while True:
-        frame = frames[number]
-        own = places(frame.program.graph)[node.index]
-        layer = own.layer if layer is None else layer
-        roles.append(own.role)
-        if frame.parent is None:
-            return Place(layer, " › ".join(reversed(roles)))
-        if frame.attribute != "function":
-            roles[-1] = f"{frame.attribute} › {roles[-1]}"
-        number, node = frame.parent, frame.caller.node
+    """Layer and role of a step, of one in a body with the role of the node that has the body."""
+    return _place(trace.log.frames, row.frame, row.op.node.index)
+
+
+def _place(frames: Any, number: int, node: int) -> Place:
+    frame = frames[number]
+    own = places(frame.program.graph)[node]
+    if frame.parent is None:
+        return own
+    outer = _place(frames, frame.parent, frame.caller.node.index)
+    return inside(outer, frames[frame.parent].program.graph, frame.attribute, own)
 
 
 def reason_codes(trace: Any, entry: Missed) -> tuple[str, ...]:
-    """Codes of what stood in the way of an entry at its worst step, each once."""
+    """Codes of what stood in the way of an entry at its worst step, each once, in the order of `BlockerCode`."""
     masks = trace.log[entry.step].masks
     if entry.clones or not masks:
         return tuple(dict.fromkeys(str(blocker.code) for blocker in entry.blockers))
-    told = [str(code) for _, mask in masks for code in codes(mask)]
-    told += [str(BlockerCode.POLICY) for _, mask in masks if rules(mask)]
-    return tuple(dict.fromkeys(told))
+    told = {code for _, mask in masks for code in codes(mask)}
+    told |= {BlockerCode.POLICY for _, mask in masks if rules(mask)}
+    return tuple(str(code) for code in BlockerCode if code in told)
 
 
 def _group(

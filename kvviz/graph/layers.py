@@ -29,6 +29,21 @@ class Place(NamedTuple):
     role: str
 
 
+def inside(outer: Place | None, graph: Graph | None, attribute: str, own: Place) -> Place:
+    """A place in a body, told from the main graph.
+
+    ``outer``: the place of the node that has the body, in ``graph``, told from the main graph; None: this is it.
+    """
+    if outer is None or graph is None:
+        return own
+    layer = outer.layer if own.layer is None else own.layer
+    if attribute == "function":
+        return Place(layer, f"{outer.role} › {own.role}")
+    # Where no other node has bodies, the branch says enough.
+    alone = sum(bool(node.subgraphs) for node in graph.nodes) == 1
+    return Place(layer, f"{attribute} › {own.role}" if alone else f"{outer.role} › {attribute} › {own.role}")
+
+
 _NUMBERED = re.compile(r"^(.*)\.(\d+)$")
 # What exporters put around the operator in the name of a node, and the number behind it.
 _NAMED = re.compile(r"^(?:node_)?(.*?)(?:_node)?(?:_(\d+))?$")

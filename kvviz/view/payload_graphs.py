@@ -9,7 +9,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kvviz.graph.blocks import Block, blocks
+from kvviz.graph.layers import Place, inside, places
 from kvviz.graph.model import Graph, Node
+from kvviz.graph.short_names import node_names, value_names
 from kvviz.view.attribute_text import attribute_text
 from kvviz.view.block_layout import Drawing, layout
 from kvviz.view.sketch import Sketch, sketch
@@ -23,11 +25,19 @@ class GraphTable:
     ``order``: nodes that run, in plan order.
     """
 
-    def __init__(self, graph: Graph, index: int, kind: str, parent: tuple[int, int] | None) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        index: int,
+        kind: str,
+        parent: tuple[int, int] | None,
+        within: GraphTable | None = None,
+    ) -> None:
         self.graph = graph
         self.index = index
         self.kind = kind
         self.parent = parent
+        self.places = places(graph) if within is None else _told_within(within, parent, kind, graph)
         self.node_at = {id(node): i for i, node in enumerate(graph.nodes)}
         self.value_at: dict[str, int] = {}
         self.order: dict[int, Node] = {}
@@ -84,7 +94,28 @@ class GraphTable:
             "attributes": {i: text for i, node in enumerate(graph.nodes) if (text := attribute_text(node))},
             "order": [self.node_at[key] for key in self.order],
             "blocks": parts,
+            **self._names(),
         }
+
+    def _names(self) -> dict[str, Any]:
+        """Layers (-1: none) and roles of the nodes, and the short names of nodes and values."""
+        told = [self.places[node.index] for node in self.graph.nodes]
+        roles = {role: i for i, role in enumerate(dict.fromkeys(place.role for place in told))}
+        names = node_names(self.blocks)
+        return {
+            "roles": list(roles),
+            "role": [roles[place.role] for place in told],
+            "layer": [-1 if place.layer is None else place.layer for place in told],
+            "names": [names.get(id(node), "") for node in self.graph.nodes],
+            "called": value_names(self.graph, self.value_at),
+        }
+
+
+def _told_within(outer: GraphTable, parent: tuple[int, int] | None, attribute: str, graph: Graph) -> dict[int, Place]:
+    """Places of the nodes of a body, told from the main graph."""
+    assert parent is not None
+    caller = outer.places[outer.graph.nodes[parent[1]].index]
+    return {index: inside(caller, outer.graph, attribute, own) for index, own in places(graph).items()}
 
 
 def add_tables(tables: dict[int, GraphTable], frames: Sequence[Any], start: int = 0) -> None:
@@ -96,7 +127,8 @@ def add_tables(tables: dict[int, GraphTable], frames: Sequence[Any], start: int 
             if frame.parent is not None:
                 outer = tables[id(frames[frame.parent].graph)]
                 parent = (outer.index, outer.node_at[id(frame.node)])
-            table = GraphTable(frame.graph, len(tables), frame.attribute or "main", parent)
+            within = None if frame.parent is None else outer
+            table = GraphTable(frame.graph, len(tables), frame.attribute or "main", parent, within)
             tables[id(frame.graph)] = table
             table.ordered(frame.order)
         elif len(frame.order) != len(table.order):

@@ -9,6 +9,7 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from kvviz.explain.missed_groups import hidden_below
 from kvviz.explain.retention_groups import HeldGroup, held_groups
 from kvviz.view.payload_graphs import GraphTable
 
@@ -33,7 +34,12 @@ def report_header(
         "verdict": [_verdict(one, i, trace, tables) for i, one in enumerate(report.verdict)],
         "steps": len(kept),
         "missed": [_missed(m, trace, tables, kept) for m in report.missed[start : start + MOST]],
+        # The page tells kinds of missed ops; of each it is to know the fix.
+        "worst": [] if start else [_missed(m, trace, tables, kept) for m in _worst(report)],
         "total": len(report.missed),
+        "kinds": [_kind(group, trace, tables) for group in report.groups[:MOST]],
+        "kinds_total": len(report.groups),
+        "small": hidden_below(report.groups),
         "held": [_held(group) for group in held[:_MOST_HELD]],
         "held_rest": "" if rest is None else str(rest),
         "caches": [{"text": finding.sentence, "fix": finding.fix and _fix(finding.fix)} for finding in report.caches],
@@ -66,6 +72,20 @@ def _verdict(one: Any, number: int, trace: Any, tables: Mapping[int, GraphTable]
         "selection": selection,
         "fix": one.fix and {**_fix(one.fix), "change": one.change, "left": one.left, "ask": {"verdict": number}},
     }
+
+
+def _kind(group: Any, trace: Any, tables: Mapping[int, GraphTable]) -> dict[str, Any]:
+    """What the columns do not tell of a group: the peak without it; it is known by its worst node."""
+    row = trace.log[group.worst.step]
+    table = tables[id(trace.frames[row.frame].graph)]
+    told = {"graph": table.index, "node": table.node_at[id(row.op.node)], "role": group.role, "bytes": group.bytes}
+    return {**told, "times": group.times, "effect": group.peak_effect}
+
+
+def _worst(report: Any) -> list[Any]:
+    """The worst entry of each group, as far as it is not among the first of the missed list."""
+    first = {id(entry) for entry in report.missed[:MOST]}
+    return [group.worst for group in report.groups[:MOST] if id(group.worst) not in first]
 
 
 def _told(steps: Sequence[int], kept: Sequence[int]) -> list[int]:

@@ -85,9 +85,12 @@ def story_header(trace: Any) -> list[dict[str, Any]]:
 
 def caches_header(trace: Any) -> list[dict[str, Any]]:
     """The meters of every cache that all panes show, by run; `kvviz.view.payload_cache_rows` has more."""
+    places = [_layer_and_role(cache.name) for cache in trace.caches]
     return [
         {
             "name": cache.name,
+            "layer": layer,
+            "role": role,
             "input": cache.input,
             "output": cache.output,
             "protocol": cache.protocol,
@@ -98,5 +101,11 @@ def caches_header(trace: Any) -> list[dict[str, Any]]:
             "written": [r.bytes_written for r in cache.runs],
             "storage": [r.storage for r in cache.runs],
         }
-        for cache in trace.caches
+        for cache, (layer, role) in zip(trace.caches, places)
     ]
+
+
+def _layer_and_role(name: str) -> tuple[int, str]:
+    """``0.key`` is the key of layer 0; a name without a number in front is of no layer (-1)."""
+    layer, _, role = name.partition(".")
+    return (int(layer), role) if layer.isdecimal() and role else (-1, name)

@@ -129,9 +129,10 @@ def _missed_row(group: MissedGroup) -> str:
     effect = group.peak_effect
     told = "" if not effect else f"{'−' if effect > 0 else '+'}{size(abs(effect))}"
     change = "" if fixed is None else _fix(fixed.fix)
+    name = f"<b>{escape(group.op_type)}</b> {escape(short(group.label, 80))}"
     return (
-        f'<tr><td class="n">{size(group.bytes)}</td><td class="n">{told}</td><td {_LEFT}><b>{escape(group.op_type)}</b> '
-        f"{escape(short(group.label, 80))}{times}</td><td {_LEFT}>{why}{change}</td></tr>"
+        f'<tr><td class="n">{size(group.bytes)}</td><td class="n">{told}</td>'
+        f"<td {_LEFT}>{name}{times}</td><td {_LEFT}>{why}{change}</td></tr>"
     )
 
 

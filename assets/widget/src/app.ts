@@ -11,11 +11,12 @@ import { Hits } from "./hits.js";
 import { History } from "./history.js";
 import { Inspector } from "./inspector.js";
 import { keys } from "./keys.js";
+import { kinds } from "./kinds.js";
 import { fullScreen, LAYOUTS, Workspace } from "./layouts.js";
 import { LazyPane, type Context } from "./lazypane.js";
 import type { BreakpointMenu } from "./menu.js";
 import type { Modules } from "./modules.js";
-import { MissedPane } from "./missedpane.js";
+import { missed as missedOps } from "./missed.js";
 import type { Palette } from "./palette.js";
 import type { PaletteModule } from "./palettewidget.js";
 import { QueryBox } from "./querybox.js";
@@ -81,7 +82,7 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
   const story = new Story(app, store, commands, signal);
   const main = el("div.kv-main");
   app.append(main);
-  const context: Context = { store, commands, ask, modules, hits };
+  const context: Context = { store, commands, ask, modules, hits, reports };
   const totalsOf = shell.pane("totals", "Totals of this run");
   const totals = new LazyPane(totalsOf, "lists.totals", context, signal);
   const graph = new GraphPane(shell.pane("graph", "Graph", main), store, (node) => commands.choose(node, store.now.graph), signal);
@@ -97,7 +98,8 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
   const lists = shell.pane("lists", "Lists");
   const tabs = new Tabs(lists, signal);
   const table = new LazyPane(tabs.add("steps", "Steps"), "steps", context, signal);
-  const missed = new MissedPane(tabs.add("missed", "Missed"), store, ask, reports, (n) => tabs.count("missed", n), signal);
+  const missed = new LazyPane(tabs.add("missed", "Missed"), "lists.missed", context, signal);
+  const layers = new LazyPane(tabs.add("layers", "Layers"), "lists.layers", context, signal);
   const buffers = new LazyPane(tabs.add("buffers", "Buffers"), "lists.buffers", context, signal);
   const caches = new CachesPane(tabs.add("caches", "Caches"), store, ask, modules, source, signal);
   const values = new ValuesPane(tabs.add("values", "Values"), store, ask, signal);
@@ -113,6 +115,7 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
   const status = {
     update(change: Change) {
       if (change.payload) tabs.count("caches", store.t.p.caches.length);
+      if (change.payload || change.report) tabs.count("missed", kinds(store.t, missedOps(store.t, store.report)).length);
       if (change.cursor || change.payload) {
         totalsOf.hidden = store.bare < 0;
         mark(root, "data-step", store.number);
@@ -123,7 +126,7 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
       shell.undo(history.jumped && history.from ? `jumped here from step ${count(history.from.number)}` : "");
     },
   };
-  for (const view of [reports, history, hits, toolbar, box, verdict, story, inspector, ready, frontier, buffers, totals, timeline, missed, caches, table, values, graph, status]) store.add(view);
+  for (const view of [reports, history, hits, toolbar, box, verdict, story, inspector, ready, frontier, buffers, totals, timeline, missed, layers, caches, table, values, graph, status]) store.add(view);
 
   keys(root, { moves: movesOf(list), enter: choose, pause: () => commands.pause() }, signal);
 

@@ -39,46 +39,14 @@ export function opName(op: string): string {
   return op.replace(/^.*\./, "");
 }
 
-const known = new WeakMap<Graph, string[]>();
-
-/**
- * The telling part of a node's name: its last part; where that only repeats the op type, the module around it, unless
- * that is the block that it stands in anyway. What is then not unique in its block gets the exporter's number
- * (`Concat_5` → `#5`), which is all that tells it apart.
- */
+/** What tells a node from others of its block, beside its op type; see kvviz/graph/short_names.py. */
 export function shortName(g: Graph, node: number): string {
-  let names = known.get(g);
-  if (!names) known.set(g, (names = shortNames(g)));
-  return names[node] ?? "";
+  return g.names[node] ?? "";
 }
 
-function shortNames(g: Graph): string[] {
-  const names: string[] = [];
-  const numbers: string[] = [];
-  const one = (n: number, home: string) => {
-    const [name, op, scope] = g.nodes[n];
-    const parts = name.split(/[/:]+/).filter(Boolean);
-    const last = parts.pop() ?? "";
-    const literal = opName(op).replace(/[^\w]/g, "\\$&"); // an op type may hold anything
-    const match = new RegExp(`^(?:node_)?${literal}(?:_node)?(?:_(\\d+))?$`, "i").exec(last);
-    const around = parts.pop() ?? "";
-    numbers[n] = match?.[1] === undefined ? "" : `#${match[1]}`;
-    names[n] = !match ? last : around !== home && scope.split("/").includes(around) ? around : "";
-  };
-  g.nodes.forEach((_, n) => one(n, ""));
-  for (const block of g.blocks) {
-    const home = block.path.split("/").pop() ?? "";
-    const seen = new Map<string, number>();
-    for (const n of block.nodes) {
-      one(n, home);
-      const key = `${g.nodes[n][1]} ${names[n]}`;
-      seen.set(key, (seen.get(key) ?? 0) + 1);
-    }
-    for (const n of block.nodes) {
-      if (!names[n] || seen.get(`${g.nodes[n][1]} ${names[n]}`)! > 1) names[n] = `${names[n]} ${numbers[n]}`.trim();
-    }
-  }
-  return names;
+/** What tells a value from others that are listed with it. */
+export function valueName(g: Graph, value: number): string {
+  return g.called[value] ?? "";
 }
 
 /** The last two parts of a value's name when it is a path with slashes or dots. */

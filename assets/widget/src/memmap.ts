@@ -1,5 +1,5 @@
 // What the memory map shows at a cursor: one bar per storage, sorted by who owns it; pure, so that tests need no page.
-import { bytes, opName, shortName, shortValue } from "./format.js";
+import { bytes, opName, shortName, shortValue, valueName } from "./format.js";
 import { alive, bornAt, capacity, generation, lastOut, stack, valuesIn, type Trace } from "./replay.js";
 import { numberOf } from "./steps.js";
 import { touched } from "./select.js";
@@ -20,6 +20,8 @@ export interface Bar {
   again: boolean; // the rows of before were copied here in this run
 }
 export interface Fold { count: number; bytes: number }
+/** Caches of one role in many layers, told as one row where `open` does not have it; `bar` is one of them. */
+export interface Family { role: string; members: Bar[]; bytes: number; open: boolean }
 export interface Memory {
   bars: Bar[];
   small: Fold;
@@ -75,7 +77,7 @@ function describe(t: Trace, s: number, cursor: number, frames: number[]): { labe
   const held = valuesIn(t, s, cursor, frames);
   const live = held.filter((h) => h.readers > 0 || h.output);
   const shown = live.length ? live : held;
-  const names = [...new Set(shown.map((h) => shortValue(p.graphs[p.frame.graph[h.frame]].values[h.value])))];
+  const names = [...new Set(shown.map((h) => valueName(p.graphs[p.frame.graph[h.frame]], h.value)))];
   const all = capacity(t, s, cursor) || 1;
   const parts: Bar["parts"] = [];
   for (const h of shown) {
@@ -84,6 +86,24 @@ function describe(t: Trace, s: number, cursor: number, frames: number[]): { labe
   }
   const label = names.length > 1 ? `${names[0]} +${names.length - 1}` : names[0] ?? shortValue(p.strings[p.storage.name[s]]);
   return { label, parts };
+}
+
+const MANY = 4; // layers from which on caches of one role are one row
+
+/** Caches that are alike but for their layer as one row; what the step touches, or what is lit, keeps its own. */
+export function families({ p }: Trace, bars: Bar[], open: Set<string>, keep: Set<number>): (Bar | Family)[] {
+  const of = new Map<string, Bar[]>();
+  const roleOf = (b: Bar) => (b.cache < 0 || b.state === "freed" || p.caches[b.cache].layer < 0 ? "" : p.caches[b.cache].role);
+  for (const bar of bars) if (roleOf(bar)) of.set(roleOf(bar), [...(of.get(roleOf(bar)) ?? []), bar]);
+  const told = new Set<string>();
+  return bars.flatMap((bar): (Bar | Family)[] => {
+    const role = roleOf(bar);
+    const members = of.get(role) ?? [];
+    if (members.length < MANY) return [bar];
+    const family = told.has(role) ? [] : [{ role, members, bytes: members.reduce((n, b) => n + b.capacity, 0), open: open.has(role) }];
+    told.add(role);
+    return open.has(role) || bar.use || keep.has(bar.id) ? [...family, bar] : family;
+  });
 }
 
 export function memory(t: Trace, now: Now, cursor: number, unfold: boolean, keep: Set<number>): Memory {
@@ -122,7 +142,7 @@ export function memory(t: Trace, now: Now, cursor: number, unfold: boolean, keep
     }
     const gen = generation(t, s, cursor);
     const row = caches.get(s);
-    const { label, parts } = row ? { label: shortValue(p.caches[row.cache].name), parts: [] } : describe(t, s, cursor, frames);
+    const { label, parts } = row ? { label: p.caches[row.cache].name, parts: [] } : describe(t, s, cursor, frames);
     const written = use.get(s) === "written";
     const flags = written ? p.step.flags[cursor] : 0;
     const state: Bar["state"] = freed.has(s) ? "freed" : flags & p.flag.inPlace ? "in_place" : flags & p.flag.missed ? "missed" : written && bornAt(t, s, cursor) === cursor ? "new" : "";

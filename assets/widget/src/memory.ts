@@ -1,7 +1,8 @@
 // The memory map: one bar per storage, its length its bytes, coloured by owner; all weights are one bar.
-import { el, hit, mark, on, place, say, set } from "./dom.js";
+import { el, hit, mark, on, onHit, place, say, set } from "./dom.js";
 import { bytes, count } from "./format.js";
-import { memory, scale, title, type Bar, type Memory } from "./memmap.js";
+import type { Context } from "./lazypane.js";
+import { families, memory, scale, title, type Bar, type Family, type Memory } from "./memmap.js";
 import type { Change, Store, View } from "./store.js";
 
 interface Row { bar: Bar | null; root: HTMLElement; id: HTMLElement; fill: HTMLElement; label: HTMLElement; note: HTMLElement; size: HTMLElement; shown: string }
@@ -10,7 +11,7 @@ const PARTS: [keyof Memory["held"], string][] = [["weights", "weights"], ["cache
 
 const idOf = (b: Bar) => (b.gen > 0 ? `B${b.id}.${b.gen}` : `B${b.id}`);
 
-export class MemoryPane implements View {
+class MemoryPane implements View {
   readonly slow = true;
   #total = el("span.kv-hint");
   #stack = el("div.kv-stack", { "aria-hidden": "true" });
@@ -21,6 +22,8 @@ export class MemoryPane implements View {
   #more = el("p.kv-none");
   #rows = new Map<number, Row>();
   #unfold = false;
+  #open = new Set<string>(); // roles of caches whose layers are told one by one
+  #families = new Map<string, HTMLElement>();
 
   constructor(host: HTMLElement, private store: Store, signal: AbortSignal) {
     host.append(el("div.kv-searchline", {}, this.#total), this.#stack, this.#legend, this.#list);
@@ -30,6 +33,10 @@ export class MemoryPane implements View {
     }
     on(this.#small, "click", () => {
       this.#unfold = !this.#unfold;
+      this.#draw();
+    }, signal);
+    onHit(this.#list, "cache-family", (row) => {
+      if (!this.#open.delete(row.dataset.id!)) this.#open.add(row.dataset.id!);
       this.#draw();
     }, signal);
     on(this.#list, "pointerover", (event) => {
@@ -78,7 +85,11 @@ export class MemoryPane implements View {
     const nodes: HTMLElement[] = t.x.weights ? [this.#weights.root] : [];
     let active: HTMLElement | null = null;
     const seen = new Set<number>();
-    for (const bar of m.bars) {
+    for (const bar of families(t, m.bars, this.#open, now.lit.storages)) {
+      if ("members" in bar) {
+        nodes.push(this.#family(bar));
+        continue;
+      }
       let row = this.#rows.get(bar.id);
       if (!row) this.#rows.set(bar.id, (row = this.#row()));
       this.#show(row, bar, full, now.lit.storages.has(bar.id));
@@ -100,6 +111,16 @@ export class MemoryPane implements View {
     const width = Math.max(3, ...m.bars.map((b) => idOf(b).length));
     set(this.#list, "--kv-digits", String(Math.max(width, 5)));
     if (active) store.reveal(this.#list, active);
+  }
+
+  /** Caches of one role: how many layers, rows and bytes. */
+  #family({ role, members, bytes: sum, open }: Family): HTMLElement {
+    let row = this.#families.get(role);
+    if (!row) this.#families.set(role, (row = el("button", { class: "kv-fold", "data-kv": "cache-family", "data-id": role })));
+    const notes = new Set(members.map((b) => b.note));
+    mark(row, "aria-expanded", String(open));
+    say(row, `${open ? "▾" : "▸"} ${role} × ${count(members.length)} layers${notes.size === 1 && members[0].note ? `, ${members[0].note} rows each` : ""}, ${bytes(sum)}`);
+    return row;
   }
 
   #weightsRow(weights: number, full: number): void {
@@ -145,4 +166,8 @@ export class MemoryPane implements View {
     } else for (const [from, length] of b.parts.slice(0, 8)) part("view", from, length);
     fill.replaceChildren(...inner);
   }
+}
+
+export default function make(host: HTMLElement, { store }: Context, signal: AbortSignal): View {
+  return new MemoryPane(host, store, signal);
 }

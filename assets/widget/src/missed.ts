@@ -14,8 +14,9 @@ function key(m: { graph: number; node: number }): number {
 }
 
 export function missed(t: Trace, report?: Report | null): Missed[] {
-  const told = report?.missed ?? [];
-  if (report && told.length >= report.total) return told;
+  const first = report?.missed ?? [];
+  if (report && first.length >= report.total) return first;
+  const told = [...first, ...(report?.worst ?? [])];
   const { p } = t;
   const known = new Set(told.map(key));
   const groups = new Map<number, Missed & { worst: number }>();

@@ -1,60 +1,57 @@
-// The diagnosis: ops that could have run in place and did not, worst first; why, what would change it, and what else
-// was held at the peak. A fix can be copied, and applied where a kernel is there.
-import type { Ask } from "./commands.js";
-import { button, el, NUMBER, onHit, onResize, say, td } from "./dom.js";
-import { bytes, count, opName, plural, shortName, shortValue, signed } from "./format.js";
+// The diagnosis: kinds of ops that could have run in place and did not, worst first; why, what would change it, and what
+// else was held at the peak. A kind opens to its layers, a layer to its tokens.
+import { button, el, NUMBER, on, onHit, onResize, say, td } from "./dom.js";
+import { findings } from "./findings.js";
 import { fixBox } from "./fixbox.js";
-import { missed, occurrence } from "./missed.js";
-import type { Reports } from "./reports.js";
+import { bytes, count, opName, plural, shortName, shortValue, signed } from "./format.js";
+import { kinds, lines, small, type Kind, type Line } from "./kinds.js";
+import type { Context } from "./lazypane.js";
+import { missed } from "./missed.js";
 import { Rows } from "./rows.js";
-import { numberOf } from "./steps.js";
-import type { Change, Store, View } from "./store.js";
-import type { Fix, Missed } from "./wire.js";
+import type { Change, View } from "./store.js";
+import type { Missed, Reason } from "./wire.js";
 
-const NAMES = 3; // of a group at the peak
+const HEADS = ["bytes#", "peak#", "op", "role", "layers#", "tokens#", "blocked by", "fix"];
 
-export class MissedPane implements View {
+class MissedPane implements View {
   readonly slow = true;
-  #all: Missed[] = [];
-  #list: Missed[] = []; // those that are shown
+  #all: Kind[] = [];
+  #list: Line[] = []; // those that are shown
+  #open = new Set<string>();
   #only: HTMLButtonElement;
+  #few: HTMLButtonElement;
   #chosen = 0;
-  #shown = false;
   #rows: Rows;
   #detail = el("div.kv-detail", { "aria-live": "polite", "data-kv": "diagnosis" });
   #rest = el("div.kv-detail");
 
-  /** `counted` is told how many entries the list has, whenever that may have changed. */
-  constructor(host: HTMLElement, private store: Store, private ask: Ask, private reports: Reports, private counted: (entries: number) => void, private signal: AbortSignal) {
-    this.#only = button("", "List only what a fix is known for", "only-fixes", () => {
-      this.#only.ariaPressed = String(this.#only.ariaPressed !== "true");
-      this.#chosen = 0;
-      this.#fill();
-    }, signal);
-    this.#rows = new Rows("Missed in-place ops", "kv-missed", ["bytes#", "peak#", "op", "name", "block", "times#", "blocked by", "fix"], store, (row) => this.#row(row), signal);
-    this.#rows.sortable((head, row) => this.#key(head, this.#list[row]));
-    host.append(el("div.kv-searchline.kv-tools", {}, this.#only), el("div.kv-diagnosis", {}, this.#rows.root, el("div.kv-findings", { tabindex: 0, role: "region", "aria-label": "Diagnosis" }, this.#detail, this.#rest)));
-    onHit(this.#rows.root, "missed-row", (row) => {
-      const m = this.#list[Number(row.dataset.id)];
-      const at = occurrence(m, store.cursor);
-      if (at === null) store.go(m.step);
-      else store.seek(at);
-      store.select({ kind: "node", id: m.node, graph: m.graph });
-      this.#choose(Number(row.dataset.id));
-    }, signal);
-    onHit(this.#rest, "held-row", (row) => {
-      store.go(Number(row.dataset.step));
-      store.select({ kind: "storage", id: Number(row.dataset.id) });
-    }, signal);
-    onResize(host, () => {
-      this.#shown = host.clientWidth > 0;
-      this.#want();
-    }, signal);
+  constructor(host: HTMLElement, private context: Context, private signal: AbortSignal) {
+    const { store } = context;
+    const toggle = (text: string, title: string, kv: string): HTMLButtonElement => {
+      const made: HTMLButtonElement = button(text, title, kv, () => {
+        made.ariaPressed = String(made.ariaPressed !== "true");
+        this.#chosen = 0;
+        this.#fill();
+      }, signal);
+      made.ariaPressed = "false";
+      return made;
+    };
+    this.#only = toggle("", "List only what a fix is known for", "only-fixes");
+    this.#few = toggle("", "List kinds that spent few bytes too, such as ops that compute shapes", "all-kinds");
+    this.#rows = new Rows("Missed in-place ops", "kv-missed", HEADS, store, (row) => this.#row(row), signal);
+    host.append(el("div.kv-searchline.kv-tools", {}, this.#only, this.#few), el("div.kv-diagnosis", {}, this.#rows.root, el("div.kv-findings", { tabindex: 0, role: "region", "aria-label": "Diagnosis" }, this.#detail, this.#rest)));
+    onHit(this.#rows.root, "missed-row", (row) => this.#choose(Number(row.dataset.id), true), signal);
+    onHit(this.#rows.root, "missed-row", (row) => store.go(this.#list[Number(row.dataset.id)].step), signal, "dblclick");
+    onHit(this.#rows.root, "missed-open", (mark) => this.#toggle(Number(mark.dataset.id)), signal);
+    on(this.#rows.root, "keydown", (event) => this.#key(event), signal);
+    onHit(this.#rest, "held-row", (row) => store.select({ kind: "storage", id: Number(row.dataset.id), step: Number(row.dataset.step) }), signal);
+    onHit(this.#rest, "held-row", (row) => store.go(Number(row.dataset.step)), signal, "dblclick");
+    onResize(host, () => { if (host.clientWidth) this.#want(); }, signal);
   }
 
-  /** Whoever looks at the list of a run that goes on gets its diagnosis. */
+  /** Whoever looks at the list of a run that goes on gets its diagnosis, once. */
   #want(): void {
-    if (this.#shown) this.reports.want();
+    this.context.reports.want();
   }
 
   update(change: Change): void {
@@ -63,122 +60,145 @@ export class MissedPane implements View {
   }
 
   #fill(): void {
-    this.#all = missed(this.store.t, this.store.report);
-    this.counted(this.#all.length);
+    const { store } = this.context;
+    const all = kinds(store.t, missed(store.t, store.report), store.report);
     // what saves nothing in sum comes last
-    const fixed = this.#all.filter((m) => m.fixes.length).sort((a, b) => vain(a) - vain(b));
-    this.#list = this.#only.ariaPressed === "true" && fixed.length ? fixed : this.#all;
+    const fixed = all.filter((kind) => fixOf(kind)).sort((a, b) => vain(a) - vain(b));
+    const least = small(store.t, store.report, all);
+    const few = all.filter((kind) => kind.bytes < least);
+    const only = this.#only.ariaPressed === "true" && fixed.length > 0;
+    this.#all = only ? fixed : this.#few.ariaPressed === "true" ? all : all.filter((kind) => !few.includes(kind));
     say(this.#only, `with a fix ${count(fixed.length)}`);
+    say(this.#few, `${this.#few.ariaPressed === "true" ? "shown" : "hidden"}: ${count(few.length)}`);
+    this.#few.title = `${plural(few.length, "kind")} that spent less than ${bytes(least)}, such as ops that compute shapes`;
     this.#only.hidden = !fixed.length;
-    this.#rows.clear();
+    this.#few.hidden = !few.length || only;
+    this.#draw();
     this.#choose(Math.min(this.#chosen, Math.max(0, this.#list.length - 1)));
-    this.#others();
+    const parts = findings(this.context, this.signal);
+    if (!store.report && this.#list.length && this.context.ask.able()) parts.push(button("Diagnose", "What would change these decisions, and what else was held: asks the kernel", "diagnose", () => this.#want(), this.signal));
+    this.#rest.replaceChildren(...parts);
+    this.#rest.hidden = !parts.length;
     this.#light(false);
   }
 
+  #draw(): void {
+    this.#list = lines(this.context.store.t, this.#all, this.#open);
+    this.#rows.clear();
+  }
+
+  #toggle(i: number): void {
+    const line = this.#list[i];
+    if (!line || line.open === null) return;
+    if (!this.#open.delete(line.key)) this.#open.add(line.key);
+    this.#draw();
+    this.#light(false);
+  }
+
+  #key(event: KeyboardEvent): void {
+    const line = this.#list[this.#chosen];
+    const move = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    if (!line || event.ctrlKey || event.altKey || event.metaKey) return;
+    if (move) this.#choose(Math.max(0, Math.min(this.#list.length - 1, this.#chosen + move)), true);
+    else if (event.key === "ArrowRight" && line.open === false) this.#toggle(this.#chosen);
+    else if (event.key === "ArrowLeft" && line.open) this.#toggle(this.#chosen);
+    else if (event.key === "Enter") this.context.store.go(line.step);
+    else if (event.key !== "ArrowRight" && event.key !== "ArrowLeft") return;
+    event.preventDefault();
+    event.stopPropagation();
+  }
+
   #row(i: number): HTMLElement {
-    const { p, x } = this.store.t;
-    const m = this.#list[i];
-    const g = p.graphs[m.graph];
-    const codes = [...new Set(m.reasons.map((r) => r.code))].join(", ");
-    return el("tr", { "data-kv": "missed-row", "data-id": i, "data-node": m.node, "data-step": m.step, title: `${g.nodes[m.node][0]}${m.frame ? ` in ${m.frame}` : ""}\nsteps ${m.steps.slice(0, 12).map((s) => numberOf(this.store.t, s)).join(", ")}${m.times > 12 ? " …" : ""}` },
-      td(el("b", {}, bytes(m.bytes)), NUMBER), td(m.effect === null ? "" : drop(m.effect), NUMBER, { "data-zero": m.effect ? null : 1 }),
-      td(opName(g.nodes[m.node][1]), "kv-op"), td(shortName(g, m.node)), td(g.blocks[x.graphs[m.graph].block[m.node]]?.title ?? "", "kv-soft"),
-      td(`${count(m.times)}×`, NUMBER), td(el("code", {}, codes), "", { title: codes }), td(m.fixes[0]?.label ?? "", "", { title: m.fixes[0]?.sentence }));
+    const { store } = this.context;
+    const { p } = store.t;
+    const line = this.#list[i];
+    const { kind, entry } = line;
+    const g = p.graphs[entry.graph];
+    const codes = [...new Set(entry.reasons.map((r) => r.code))].join(", ");
+    const layer = g.layer[entry.node] ?? -1;
+    const caret = line.open === null ? "" : el("button", { class: "kv-caret-fold", "data-kv": "missed-open", "data-id": i, tabindex: -1, "aria-label": line.open ? "Fold" : "Open" }, line.open ? "▾" : "▸");
+    const deep = line.depth > 0;
+    const role = line.depth === 2 ? `step ${count(line.step)}` : deep ? shortName(g, entry.node) || g.nodes[entry.node][0] : kind.role;
+    const fix = line.depth === 2 ? undefined : entry.fixes[0];
+    return el("tr", { "data-kv": "missed-row", "data-id": i, "data-depth": line.depth, "data-node": entry.node, "data-step": line.step, "data-chosen": i === this.#chosen ? 1 : null, "aria-expanded": line.open === null ? null : String(line.open), title: `${g.nodes[entry.node][0]}${entry.frame ? ` in ${entry.frame}` : ""}` },
+      td(el("b", {}, bytes(line.bytes)), NUMBER), td(deep || kind.effect === null ? "" : kind.effect ? signed(-kind.effect) : "0", NUMBER, { "data-zero": kind.effect ? null : 1 }),
+      el("td.kv-op", {}, caret, opName(g.nodes[entry.node][1])), td(el("bdi", {}, role), "kv-role", { title: role }),
+      td(deep ? (layer < 0 ? "" : `layer ${layer}`) : kind.layers.length > 1 ? count(kind.layers.length) : layer < 0 ? "–" : `layer ${layer}`, NUMBER),
+      td(line.depth === 2 ? p.runs[runOf(this.context, line)]?.label ?? "" : count(deep ? entry.times : kind.runs), NUMBER, { title: `${plural(deep ? entry.times : kind.times, "step")}` }),
+      td(line.depth === 2 ? "" : el("code", {}, codes), "", { title: codes }), td(fix?.label ?? "", "", { title: fix?.sentence }));
   }
 
-  /** What an entry is sorted by in a column. */
-  #key(head: string, m: Missed): number | string | null {
-    const g = this.store.t.p.graphs[m.graph];
-    switch (head) {
-      case "bytes": return m.bytes;
-      case "peak": return m.effect;
-      case "op": return opName(g.nodes[m.node][1]);
-      case "name": return shortName(g, m.node);
-      case "block": return g.blocks[this.store.t.x.graphs[m.graph].block[m.node]]?.title ?? null;
-      case "times": return m.times;
-      case "blocked by": return m.reasons[0]?.code ?? null;
-      default: return m.fixes[0]?.label ?? null;
-    }
-  }
-
-  #choose(i: number): void {
+  #choose(i: number, person = false): void {
+    const { store } = this.context;
     this.#chosen = i;
-    const m = this.#list[i];
-    if (!m) return this.#detail.replaceChildren(el("p.kv-none", {}, "Nothing missed: every op that could run in place did."));
-    const g = this.store.t.p.graphs[m.graph];
-    const peak = m.effect === null ? "" : `; the peak would ${m.effect > 0 ? `drop by ${bytes(m.effect)}` : m.effect ? `rise by ${bytes(-m.effect)}` : "stay"}`;
+    const line = this.#list[i];
+    for (const row of this.#rows.root.querySelectorAll<HTMLElement>("[data-kv=missed-row]")) row.toggleAttribute("data-chosen", row.dataset.id === String(i));
+    if (!line) return this.#detail.replaceChildren(el("p.kv-none", {}, "Nothing missed: every op that could run in place did."));
+    if (person) {
+      store.select({ kind: "node", id: line.entry.node, graph: line.entry.graph, step: line.step });
+      this.#light(true);
+    }
+    this.#tell(line);
+  }
+
+  #tell({ kind, entry, depth }: Line): void {
+    const { store, ask } = this.context;
+    const g = store.t.p.graphs[entry.graph];
+    const [effect, times, spent] = depth ? [entry.effect, entry.times, entry.bytes] : [kind.effect, kind.times, kind.bytes];
+    const peak = effect === null ? "" : `; the peak would ${effect > 0 ? `drop by ${bytes(effect)}` : effect ? `rise by ${bytes(-effect)}` : "stay"}`;
     const parts: Node[] = [
-      el("p.kv-big", {}, opName(g.nodes[m.node][1]), el("span.kv-name", { title: g.nodes[m.node][0] }, shortName(g, m.node) || g.nodes[m.node][0])),
-      el("p.kv-soft", {}, `In place, ${m.times === 1 ? "it" : `its ${plural(m.times, "run")}`} would save ${bytes(m.bytes)}${peak}.${m.frame ? ` In ${m.frame}.` : ""}`),
+      el("p.kv-big", {}, opName(g.nodes[entry.node][1]), el("span.kv-name", { title: g.nodes[entry.node][0] }, depth ? shortName(g, entry.node) || g.nodes[entry.node][0] : kind.role)),
+      el("p.kv-soft", {}, `${often(kind, depth)}In place, ${times === 1 ? "it" : `its ${plural(times, "run")}`} would save ${bytes(spent)}${peak}.${entry.frame ? ` In ${entry.frame}.` : ""}`),
     ];
     // reasons of one input belong together: one fix removes them all, or none does
-    const inputs = [...new Set(m.reasons.map((r) => r.value))];
-    for (const value of inputs) {
-      const mine = m.reasons.filter((r) => r.value === value);
-      parts.push(el("ul.kv-blockers", { "data-missed": 1, "aria-label": value ? `Why ${value} was not overwritten` : "Why not in place" },
-        ...mine.map((r) => el("li", { "data-kv": "reason", "data-id": r.code }, el("div", {}, el("code", {}, r.code), r.value ? el("code.kv-soft", { title: r.value }, shortValue(r.value)) : ""),
-          el("p", {}, r.message, r.culprit && !r.message.includes(r.culprit) ? el("span.kv-soft", {}, ` Culprit: ${r.culprit}.`) : "")))));
+    for (const value of new Set(entry.reasons.map((r) => r.value))) {
+      const mine = entry.reasons.filter((r) => r.value === value);
+      parts.push(el("ul.kv-blockers", { "data-missed": 1, "aria-label": value ? `Why ${value} was not overwritten` : "Why not in place" }, ...mine.map(reason)));
       const at = mine.find((r) => r.fix >= 0);
-      if (at) parts.push(this.#fix(m.fixes[at.fix], { step: m.step, blocker: m.reasons.indexOf(at) }));
+      if (at) parts.push(fixBox(entry.fixes[at.fix], { step: entry.step, blocker: entry.reasons.indexOf(at) }, store, ask, this.signal));
     }
-    if (this.store.report && !m.fixes.length && i < this.store.report.missed.length) parts.push(el("p.kv-soft", {}, "No single change removes all reasons of one input."));
+    const told = store.report && [...store.report.missed, ...(store.report.worst ?? [])].includes(entry);
+    if (told && !entry.fixes.length) parts.push(el("p.kv-soft", {}, "No single change removes all reasons of one input."));
     this.#detail.replaceChildren(...parts);
   }
 
-  #fix(fix: Fix, which: object): HTMLElement {
-    return fixBox(fix, which, this.store, this.ask, this.signal);
-  }
-
-  /** What else the report found: caches, storages held too long, and whose bytes made the peak. */
-  #others(): void {
-    const r = this.store.report;
-    const parts: Node[] = [];
-    if (r && r.total > r.missed.length) {
-      parts.push(el("p.kv-soft", {}, `Fixes are told of the first ${count(r.missed.length)} of ${count(r.total)}. `,
-        button("More", "Diagnose more of them", "more-missed", () => void this.ask({ do: "report", from: r.missed.length }), this.signal)));
-    }
-    if (r?.caches.length) parts.push(el("h4", {}, "Caches"));
-    r?.caches.forEach(({ text, fix }, cache) => {
-      parts.push(el("p", { "data-kv": "cache-finding" }, text));
-      if (fix) parts.push(this.#fix(fix, { cache }));
-    });
-    if (r?.held.length) {
-      parts.push(el("h4", {}, "Held too long"), el("ul.kv-held", {}, ...r.held.map((h) => el("li", { "data-kv": "held-row", "data-id": h.storage, "data-step": h.last, title: `${h.last < 0 ? "Not used by any step" : `Last used by step ${h.last}`}, ${h.freed < 0 ? "never freed" : `freed by step ${h.freed}`}` },
-        el("div", {}, el("code", {}, `B${h.storage}`), el("b", {}, h.name), el("span.kv-num", {}, bytes(h.bytes))), el("p.kv-soft", {}, h.reason + (h.times > 1 ? `, and ${count(h.times - 1)} more like it` : ""))))));
-    }
-    if (r?.held_rest) parts.push(el("p.kv-soft", {}, `${r.held.length ? "And" : "Held too long:"} ${r.held_rest}.`));
-    if (r) {
-      parts.push(el("h4", {}, `At the peak: ${bytes(r.peak.bytes)}${r.peak.step === null ? "" : `, step ${count(r.peak.step)}`}`), el("ul.kv-shares", {}, ...r.peak.groups.map((g) => {
-        const share = el("i");
-        share.style.width = `${(100 * g.bytes) / Math.max(1, r.peak.bytes)}%`;
-        const more = g.count - Math.min(g.names.length, NAMES);
-        return el("li", {}, el("b", {}, g.group), el("span.kv-num", {}, bytes(g.bytes)), el("span.kv-share", {}, share),
-          el("span.kv-soft", { title: g.names.join(", ") }, `${g.names.slice(0, NAMES).join(", ")}${more > 0 ? ` and ${count(more)} more` : ""}`));
-      })));
-    }
-    if (!r && this.#list.length && this.ask.able()) parts.push(button("Diagnose", "What would change these decisions, and what else was held: asks the kernel", "diagnose", () => this.#want(), this.signal));
-    this.#rest.replaceChildren(...parts);
-    this.#rest.hidden = !parts.length;
-  }
-
+  /** Mark the row of the step at the cursor, and bring that of what was selected into view. */
   #light(selected: boolean): void {
-    const { cursor, selection, t: { p } } = this.store;
-    const node = cursor < 0 ? -1 : p.step.node[cursor];
+    const { cursor, selection, t: { p } } = this.context.store;
     const graph = cursor < 0 ? -1 : p.frame.graph[p.step.frame[cursor]];
-    const now = this.#list.findIndex((m) => m.node === node && m.graph === graph && m.steps.includes(cursor));
-    const lit = selection?.kind === "node" ? this.#list.findIndex((m) => m.node === selection.id && m.graph === selection.graph) : -1;
+    const has = (m: Missed, node: number, g: number | undefined) => m.node === node && m.graph === g;
+    const find = (test: (m: Missed) => boolean) => {
+      const own = this.#list.findIndex((line) => line.depth > 0 && test(line.entry));
+      return own >= 0 ? own : this.#list.findIndex((line) => line.depth === 0 && line.kind.entries.some(test));
+    };
+    const now = cursor < 0 ? -1 : find((m) => has(m, p.step.node[cursor], graph) && m.steps.includes(cursor));
+    const chosen = this.#list[this.#chosen]?.entry;
+    const stays = chosen && selection?.kind === "node" && has(chosen, selection.id, selection.graph);
+    const lit = stays ? this.#chosen : selected && selection?.kind === "node" ? find((m) => has(m, selection.id, selection.graph)) : -1;
     if (selected && lit >= 0 && lit !== this.#chosen) this.#choose(lit);
-    this.#rows.show(this.#list.length, now, lit >= 0 && selected ? lit : null);
+    this.#rows.show(this.#list.length, now, selected && lit >= 0 ? lit : null);
   }
 }
 
-/** Whether what a fix saves is spent elsewhere. */
-function vain(m: Missed): number {
-  return Number(m.fixes.every((fix) => fix.saves <= 0));
+function often(kind: Kind, depth: number): string {
+  if (depth) return "";
+  const parts = [kind.layers.length > 1 ? plural(kind.layers.length, "layer") : "", kind.runs > 1 ? plural(kind.runs, "token") : ""].filter(Boolean);
+  return parts.length ? `${parts.join(" × ")}. ` : "";
 }
 
-/** What the peak would change by, were it to drop by this much. */
-function drop(n: number): string {
-  return n ? signed(-n) : "0";
+function reason(r: Reason): HTMLElement {
+  const culprit = r.culprit && !r.message.includes(r.culprit) ? el("span.kv-soft", {}, ` Culprit: ${r.culprit}.`) : "";
+  return el("li", { "data-kv": "reason", "data-id": r.code }, el("div", {}, el("code", {}, r.code), r.value ? el("code.kv-soft", { title: r.value }, shortValue(r.value)) : ""), el("p", {}, r.message, culprit));
+}
+
+function runOf({ store: { t } }: Context, line: Line): number {
+  const at = line.entry.steps.find((s) => line.key.endsWith(`\n${s}`)) ?? -1;
+  return at < 0 ? -1 : t.x.run[at];
+}
+
+const fixOf = (kind: Kind) => kind.entries[0].fixes[0];
+const vain = (kind: Kind) => Number((fixOf(kind)?.saves ?? 0) <= 0);
+
+export default function make(host: HTMLElement, context: Context, signal: AbortSignal): View {
+  return new MissedPane(host, context, signal);
 }

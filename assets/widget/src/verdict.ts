@@ -41,8 +41,8 @@ export class VerdictLine implements View {
       const item = el("span.kv-item", { "data-kind": v.kind }, lead ? el("button", { class: "kv-link", "data-kv": "verdict-item", "data-id": id, title: "Show it" }, v.text) : el("span", {}, v.text));
       const { fix } = v;
       if (!fix) return item;
-      if (this.ask.able()) item.append(button(`Apply ${fix.label}`, fix.sentence, "verdict-apply", () => this.#apply(id), this.signal));
-      else item.append(el("code", { title: fix.sentence }, fix.label));
+      if (this.ask.able()) item.append(button(`Apply ${fix.change || fix.label}`, fix.sentence, "verdict-apply", () => this.#apply(id), this.signal));
+      else item.append(el("code", { title: fix.sentence }, fix.change || fix.label));
       return item;
     }));
   }

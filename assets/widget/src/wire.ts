@@ -18,6 +18,11 @@ export interface Graph {
   attributes?: Record<string, string>; // by node
   order: number[];
   blocks: Block[];
+  roles: string[];
+  role: number[]; // by node: its place in its layer, in `roles`
+  layer: number[]; // by node, -1 = in none
+  names: string[]; // by node: short
+  called: string[]; // by value: short
 }
 export type Stub = [number, "in" | "out", number, number, number];
 export interface Drawing {
@@ -35,6 +40,7 @@ export interface Run {
 export interface Word { text: string; run: number | null; prompt: boolean }
 export interface Cache {
   name: string; input: string; output: string; protocol: string; axis: number;
+  layer: number; role: string; // -1 = of no layer
   capacity: number[]; valid: number[]; copied: number[]; written: number[]; storage: number[];
 }
 export interface Choice { node: number; alloc: number | null; frees: number | null }
@@ -53,7 +59,7 @@ export interface Missed {
 export interface Held { times: number; storage: number; name: string; bytes: number; last: number; freed: number; reason: string }
 /** What a recording comes to; `step` is a number, `selection` what to look at there. */
 export interface Verdict {
-  kind: string; text: string; step: number | null; fix: Fix | null;
+  kind: string; text: string; step: number | null; fix: (Fix & { change?: string }) | null;
   selection: { kind: "node" | "storage" | "value" | "cache"; id: number; graph?: number; step?: number } | null;
 }
 export interface PeakGroup { group: string; bytes: number; count: number; names: string[] }
@@ -63,6 +69,10 @@ export interface Report {
   total: number;
   held: Held[];
   verdict?: Verdict[];
+  worst?: Missed[]; // of each kind the entry that spent most, where it is not among the first of `missed`
+  kinds?: { graph: number; node: number; effect: number }[]; // by their worst nodes
+  kinds_total?: number;
+  small?: number; // bytes below which kinds are hidden at first
   held_rest: string; // what is too small to be told
   caches: { text: string; fix: Fix | null }[];
   peak: { bytes: number; step: number | null; groups: PeakGroup[] };

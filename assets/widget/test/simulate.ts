@@ -56,8 +56,12 @@ export class Simulation {
       b.drawing = alike[0]?.drawing ?? this.drawings.push(draw(nodes, b.nodes, (v) => !weights.includes(v))) - 1;
     }
     for (const same of known.values()) for (const b of same) b.alike = same.length;
+    const layer = specs.map((s) => Number(/layers\.(\d+)/.exec(s.name)?.[1] ?? -1));
+    const told = specs.map((s) => s.name.replace(/.*layers\.\d+\//, ""));
+    const roles = [...new Set(told)];
     this.graphs.push({
-      name, kind, parent, nodes, values, weights, blocks, specs,
+      name, kind, parent, nodes, values, weights, blocks, specs, roles, layer,
+      role: told.map((r) => roles.indexOf(r)), names: specs.map((s) => s.name.replace(/.*\//, "")), called: values,
       inputs: inputs.map(value), outputs: outputs.map(value), order: nodes.map((_, i) => i),
     });
     return this.graphs.length - 1;

@@ -2,7 +2,7 @@
 import { describe, expect, test } from "vitest";
 import { position, under } from "../src/axis.js";
 import { curve, keepApart } from "../src/curve.js";
-import { bytes, shortName, shortValue, signed, visible } from "../src/format.js";
+import { bytes, shortValue, signed, visible } from "../src/format.js";
 import { memory, scale, title } from "../src/memmap.js";
 import { alive } from "../src/replay.js";
 import { find as search } from "../src/query.js";
@@ -10,7 +10,7 @@ import { read } from "../src/queryread.js";
 import type { Trace } from "../src/replay.js";
 import { light, touched } from "../src/select.js";
 import { Store, type Change } from "../src/store.js";
-import { unpack, type Graph } from "../src/wire.js";
+import { unpack } from "../src/wire.js";
 import { branches, llama } from "./mock.js";
 import { stepOf, trace } from "./traces.js";
 
@@ -199,28 +199,6 @@ describe("texts", () => {
 
   test("the end of a line has a sign, in a token too", () => {
     expect(["\n", ".\n\n", " a"].map(visible)).toEqual(["⏎", ".⏎⏎", " a"]);
-  });
-
-  test("a node's short name is what tells it apart in its block", () => {
-    const node = (name: string, op: string, scope: string): Graph["nodes"][number] => [name, op, scope, [], [], []];
-    const g = {
-      blocks: [{ path: "model/layers.0/self_attn", nodes: [0, 1, 2, 3] }, { path: "model/layers.1", nodes: [4, 5, 6] }],
-      nodes: [
-        node("/model/layers.0/self_attn/q_proj/MatMul", "MatMul", "model/layers.0/self_attn/q_proj"),
-        node("/model/layers.0/self_attn/Concat_5", "Concat", "model/layers.0/self_attn"),
-        node("/model/layers.0/self_attn/Concat", "Concat", "model/layers.0/self_attn"),
-        node("present.0.key", "com.microsoft.Rotary", ""),
-        node("model/layers.1/mlp/Mul_node_22", "Mul", "model/layers.1/mlp"),
-        node("model/layers.1/mlp/Mul_node_24", "Mul", "model/layers.1/mlp"),
-        node("model/layers.1/mlp/up_proj/MatMul_node_23", "MatMul", "model/layers.1/mlp/up_proj"),
-      ],
-    } as unknown as Graph;
-    expect(g.nodes.map((_, n) => shortName(g, n))).toEqual(["q_proj", "#5", "", "present.0.key", "mlp #22", "mlp #24", "up_proj"]);
-  });
-
-  test("an op type that looks like a pattern is only a text", () => {
-    const g = { blocks: [], nodes: [["/a/C++(_3", "C++(", "a", [], [], []]] } as unknown as Graph;
-    expect(shortName(g, 0)).toBe("a");
   });
 
   test("a value's path is cut to its last two parts", () => {
