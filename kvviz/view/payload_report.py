@@ -9,6 +9,7 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from kvviz.explain.repeated import repeated
 from kvviz.explain.retention_groups import HeldGroup, held_groups
 from kvviz.view.payload_graphs import GraphTable
 
@@ -29,10 +30,13 @@ def report_header(
     """
     peak = report.peak
     held, rest = held_groups(trace, report.held_too_long)
+    often = repeated(trace, report.missed)
     return {
         "verdict": [_verdict(one, i, trace, tables) for i, one in enumerate(report.verdict)],
         "steps": len(kept),
-        "missed": [_missed(m, trace, tables, kept) for m in report.missed[start : start + MOST]],
+        "missed": [
+            _missed(m, trace, tables, kept, str(often[m.steps[0]])) for m in report.missed[start : start + MOST]
+        ],
         "total": len(report.missed),
         "held": [_held(group) for group in held[:_MOST_HELD]],
         "held_rest": "" if rest is None else str(rest),
@@ -74,7 +78,9 @@ def _told(steps: Sequence[int], kept: Sequence[int]) -> list[int]:
     return [place for step, place in places if place < len(kept) and kept[place] == step]
 
 
-def _missed(entry: Any, trace: Any, tables: Mapping[int, GraphTable], kept: Sequence[int]) -> dict[str, Any]:
+def _missed(
+    entry: Any, trace: Any, tables: Mapping[int, GraphTable], kept: Sequence[int], often: str
+) -> dict[str, Any]:
     row = trace.log[entry.step]
     table = tables[id(trace.frames[row.frame].graph)]
     fixes: list[Any] = []
@@ -103,6 +109,7 @@ def _missed(entry: Any, trace: Any, tables: Mapping[int, GraphTable], kept: Sequ
         "steps": _told(entry.steps, kept),
         "times": len(entry.steps),
         "bytes": entry.bytes,
+        "repeated": often,
         "effect": entry.peak_effect,
         "reasons": reasons,
         "fixes": [_fix(fix) for fix in fixes],
