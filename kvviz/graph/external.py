@@ -68,6 +68,9 @@ class ModelFile(NamedTuple):
     sha256: str = ""
 
 
+NO_FILE = ModelFile()
+
+
 @dataclass(frozen=True, slots=True)
 class Source:
     """Where a model came from and what may be read for it."""
@@ -80,7 +83,7 @@ class Source:
     # location to tensor, for weights that exist in memory already
     held: Mapping[str, Any] = field(default_factory=dict)
     files: DataFiles = field(default_factory=DataFiles)
-    file: ModelFile = ModelFile()
+    file: ModelFile = NO_FILE
 
     def __post_init__(self) -> None:
         self.files.label = self.label

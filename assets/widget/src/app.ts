@@ -6,17 +6,19 @@ import { el, mark } from "./dom.js";
 import { count } from "./format.js";
 import { FrontierPane } from "./frontier.js";
 import { GraphPane } from "./graph.js";
-import { help } from "./help.js";
+import type { help } from "./help.js";
 import { History } from "./history.js";
 import { Inspector } from "./inspector.js";
 import { keys } from "./keys.js";
 import { fullScreen, Workspace } from "./layouts.js";
 import { MemoryPane } from "./memory.js";
-import { BreakpointMenu } from "./menu.js";
+import type { BreakpointMenu } from "./menu.js";
 import type { Modules } from "./modules.js";
 import { MissedPane } from "./missedpane.js";
+import { closePopover } from "./popover.js";
 import { ReadyLine } from "./readyline.js";
 import { Reports } from "./reports.js";
+import { shareButton, type ShareContext, type Surroundings } from "./sharing.js";
 import { Shell } from "./shell.js";
 import type { Change, Store } from "./store.js";
 import { Story } from "./story.js";
@@ -38,14 +40,17 @@ function sentence({ bare, cursor, number, t: { p } }: Store): string {
   return cursor < 0 ? "Before the first step." : `Step ${number}: ${p.strings[p.step.sentence[cursor]]}`;
 }
 
-export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: () => void, modules: Modules, source: CacheSource | null = null): App {
+export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: () => void, modules: Modules, source: CacheSource | null = null, around: Surroundings = {}): App {
   const life = new AbortController();
   const { signal } = life;
   const commands = new Commands(store, ask, flushTraits);
   const shell = new Shell(root, () => void history.back());
   const { app } = shell;
 
-  const toggleHelp = () => void shell.help(() => help(store.t.p.codes));
+  const toggleHelp = async () => {
+    const make = await modules.load<typeof help>("help");
+    shell.help(() => make(store.t.p.codes));
+  };
   const search = () => {
     tabs.show("steps");
     table.search.focus({ preventScroll: true });
@@ -53,7 +58,7 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
   };
   const reports = new Reports(store, ask);
   const history = new History(store);
-  const toolbar: Toolbar = new Toolbar(app, store, commands, { search, help: toggleHelp, breakpoints: () => menu.toggle() }, signal);
+  const toolbar: Toolbar = new Toolbar(app, store, commands, { search, help: () => void toggleHelp(), breakpoints: () => void openMenu() }, signal);
   const verdict = new VerdictLine(app, store, ask, reports, signal);
   const story = new Story(app, store, commands, signal);
   const main = el("div.kv-main");
@@ -79,7 +84,17 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
   shell.addStatus();
   const workspace = new Workspace({ app, main, side, map, lists, panels: tabs.panels }, (id) => tabs.show(id), signal);
   toolbar.bar.add(workspace.choice);
-  const menu: BreakpointMenu = new BreakpointMenu(app, store, commands, signal);
+  const share: ShareContext = { store, modules, around, want: () => reports.want() };
+  toolbar.bar.add(shareButton("Share ▾", {}, share, signal));
+  let menu: Promise<BreakpointMenu> | null = null;
+  const openMenu = async () => {
+    menu ??= modules.load<(...given: ConstructorParameters<typeof BreakpointMenu>) => BreakpointMenu>("menu").then((make) => {
+      const made = make(app, store, commands, signal);
+      store.add(made);
+      return made;
+    });
+    (await menu).toggle(toolbar.stops);
+  };
 
   const status = {
     update(change: Change) {
@@ -93,7 +108,7 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
       shell.undo(history.jumped && history.from ? `jumped here from step ${count(history.from.number)}` : "");
     },
   };
-  for (const view of [reports, history, toolbar, verdict, story, inspector, ready, frontier, memory, totals, timeline, missed, caches, table, values, menu, graph, status]) store.add(view);
+  for (const view of [reports, history, toolbar, verdict, story, inspector, ready, frontier, memory, totals, timeline, missed, caches, table, values, graph, status]) store.add(view);
 
   const next = () => commands.next();
   const back = () => commands.back();
@@ -105,10 +120,9 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
       c: () => commands.continue(), C: () => commands.reverse(), ".": () => commands.nextRun(), ",": () => commands.previousRun(),
       Home: () => commands.first(), End: () => commands.last(), g: () => toolbar.bar.focusGoto(), b: () => commands.toggleSelected(),
       u: () => void history.back(), U: () => void history.forward(), F: () => void fullScreen(root),
-      w: () => commands.why(), " ": () => commands.play(), "/": search, f: () => graph.zoom(), "?": toggleHelp,
+      w: () => commands.why(), " ": () => commands.play(), "/": search, f: () => graph.zoom(), "?": () => void toggleHelp(),
       Escape: () => {
-        if (shell.help(null)) return;
-        if (!menu.root.hidden) return menu.toggle();
+        if (closePopover(app)) return;
         store.select(null);
         store.tell("");
       },

@@ -21,6 +21,8 @@ export function help(codes: Codes): HTMLElement {
   return panel(codes, KEYS, state.map(([name, , about]) => [name, about]), [el("h4", {}, "Buffers"), el("ul", {}, ...bars)], NOTES);
 }
 
+export default help;
+
 /** Keys on one side; on the other the signs of the graph's boxes, more of the like, and notes. */
 export function panel(codes: Codes, pressed: [string, string][], words: [string, string][], more: Node[], notes: string[]): HTMLElement {
   const states = words.map(([s, text]) => el("li", {}, el("span.kv-sample", { "data-state": s }, letter(codes, s as State) || "\u00A0"), text));

@@ -9,7 +9,7 @@ export interface Panels { search(): void; help(): void; breakpoints(): void }
 
 export class Toolbar implements View {
   readonly bar: Bar;
-  #stops: HTMLButtonElement;
+  readonly stops: HTMLButtonElement;
   #back: HTMLButtonElement;
   #tokens: HTMLElement;
   #into: HTMLButtonElement;
@@ -24,10 +24,10 @@ export class Toolbar implements View {
     const go = make("Continue", "Run to the next breakpoint", "continue", () => commands.continue(), "c");
     const earlier = make("◂◂", "The same op, one decode step earlier", "previous-token", () => commands.previousRun(), ",", "Previous token");
     const later = make("Next token ▸▸", "The same op, one decode step on", "next-token", () => commands.nextRun(), ".", "Next token");
-    this.#stops = make("● 0", "Breakpoints", "breakpoints", () => panels.breakpoints());
+    this.stops = make("● 0", "Breakpoints", "breakpoints", () => panels.breakpoints());
     const search = make("/", "Search steps, names, buffers", "search", () => panels.search(), "/", "Search");
     const help = make("?", "Keys and signs", "help", () => panels.help(), "?", "Help");
-    this.bar = new Bar(host, store, "step", [[this.#back, next], [this.#into, out, go], [earlier, later]], [this.#stops, search, help], () => this.#where(), signal);
+    this.bar = new Bar(host, store, "step", [[this.#back, next], [this.#into, out, go], [earlier, later]], [this.stops, search, help], () => this.#where(), signal);
     this.#tokens = later.parentElement!;
   }
 
@@ -49,9 +49,9 @@ export class Toolbar implements View {
     }
     if (change.breakpoints) {
       const on = breakpoints.filter((b) => b.enabled).length;
-      say(this.#stops, `● ${on}`);
-      mark(this.#stops, "data-on", on ? "1" : null);
-      mark(this.#stops, "aria-label", `Breakpoints: ${on} on`);
+      say(this.stops, `● ${on}`);
+      mark(this.stops, "data-on", on ? "1" : null);
+      mark(this.stops, "aria-label", `Breakpoints: ${on} on`);
     }
   }
 }
