@@ -63,7 +63,7 @@ body {{ margin: 16px; font: 13px/1.45 system-ui, sans-serif; background: Canvas;
       const page = document.documentElement.cloneNode(true), place = page.querySelector("#kvviz");
       place.replaceChildren();
       if (!page.querySelector("#kvviz-still")) place.after(still.cloneNode(true));
-      return "<!doctype html>\n" + page.outerHTML;
+      return "<!doctype html>" + page.outerHTML;
     }};
     const address = URL.createObjectURL(new Blob([bytes("kvviz-module")], {{ type: "text/javascript" }}));
     const page = (await import(address)).default;

@@ -90,7 +90,7 @@ export default function openShare(anchor: HTMLElement, what: Shared, { store, ar
   const step = store.cursor >= 0 && store.bare < 0 ? ofStep(store, store.cursor) : null;
   const selected = ofSelection(store, store.selection);
   const { html } = around;
-  const menu = el("div.kv-pop.kv-menu.kv-share", { role: "dialog", "aria-label": what.name ? `Share: ${what.name}` : "Share", "data-kv": "share-menu" },
+  const menu = el("div.kv-pop.kv-menu.kv-sharing", { role: "dialog", "aria-label": what.name ? `Share: ${what.name}` : "Share", "data-kv": "share-menu" },
     ...(step ? markdown(step, "share-step") : []),
     ...(selected ? markdown(selected, "share-selection") : []),
     el("h4", {}, what.name ? `Picture of the ${what.name}` : "Picture"),
