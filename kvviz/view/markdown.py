@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from kvviz.explain.fix_wording import NAMED_POLICIES, as_before
 from kvviz.explain.kept_runs import told_steps
-from kvviz.explain.repeated import repeated
+from kvviz.explain.missed_groups import MissedGroup
 from kvviz.explain.sentences import rule, sentence
-from kvviz.explain.summary import Missed, distinct, nearest
+from kvviz.explain.summary import Missed, distinct
 from kvviz.explain.units import size
 from kvviz.trace.reasons import is_missed
 from kvviz.version import VERSION
@@ -87,7 +86,7 @@ def step_facts(report: Any, step: Any) -> dict[str, Any]:
         "written": size(step.written),
         "live": size(step.live_bytes),
         "held": size(held_after(trace, step)),
-        "repeated": str(repeated(trace, report.missed)[entry.steps[0]]) if entry else "",
+        "repeated": next((str(group) for group in report.groups if entry in group.entries), "") if entry else "",
         "blockers": [{"code": str(b.code), "input": b.input, "message": b.message} for b in blockers],
         "fixes": [_fix(fix) for fix in fixes_of(entry)] if entry else [],
         "again": "\n".join(again(trace, step.index)),
@@ -126,11 +125,11 @@ def _state(trace: Any, row: Any, step: Any) -> str:
 
 def _report_facts(report: Any) -> dict[str, Any]:
     trace, counts = report.trace, report.counts
-    kinds = _kinds(report)
+    groups = report.groups[:_KINDS]
     fixes: dict[str, Any] = {}
-    for kind in kinds:
-        if kind["fix"] is not None and kind["fix"].saves > 0:
-            fixes.setdefault(kind["label"], kind["fix"])
+    for group in groups:
+        if group.fix is not None and group.fix.saves > 0:
+            fixes.setdefault(group.fix.label, group.fix)
     return {
         "title": trace.title,
         "steps": told_steps(trace),
@@ -139,33 +138,15 @@ def _report_facts(report: Any) -> dict[str, Any]:
         "copied": size(trace.bytes_copied),
         "in_place": f"{counts.in_place:,} steps",
         "missed": f"{counts.missed:,} steps, {size(counts.missed_bytes)}",
-        "kinds": kinds,
+        "kinds": [_kind(group) for group in groups],
         "fixes": [_fix(fix) for fix in list(fixes.values())[:_FIXES]],
     }
 
 
-def _kinds(report: Any) -> list[dict[str, Any]]:
-    """The missed list with the same miss told once, the largest first."""
-    trace = report.trace
-    told = repeated(trace, report.missed)
-    first: dict[int, Missed] = {}
-    for entry in report.missed:
-        first.setdefault(id(told[entry.steps[0]]), entry)
-    largest = sorted(first.values(), key=lambda entry: -told[entry.steps[0]].bytes)[:_KINDS]
-    return [_kind(entry, str(told[entry.steps[0]])) for entry in largest]
-
-
-def _kind(entry: Missed, often: str) -> dict[str, Any]:
-    fix, reason = entry.fix, nearest(entry.blockers)
+def _kind(group: MissedGroup) -> dict[str, Any]:
     return {
-        "op": entry.op_type,
-        "repeated": often,
-        "node": _named(entry.frame, entry.node),
-        "codes": "" if reason is None else str(reason.code),
-        "label": fix.label if fix else "",
-        "fix": fix,
+        "told": str(group),
+        "label": group.label,
+        "codes": ", ".join(group.reasons),
+        "fix": group.fix.label if group.fix else "",
     }
-
-
-def _named(frame: Sequence[str], node: str) -> str:
-    return " › ".join([*frame, node])

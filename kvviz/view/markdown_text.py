@@ -106,8 +106,8 @@ REPORT: Template = [
     ),
     (
         "kinds",
-        ("| missed | how often | for example | blocked by | fix |", "| --- | --- | --- | --- | --- |"),
-        ("| {op} | {repeated} | {node|code} | {codes} | {label} |",),
+        ("| missed | where | blocked by | fix |", "| --- | --- | --- | --- |"),
+        ("| {told} | {label|code} | {codes} | {fix} |",),
     ),
     _FIX,
     *_AGAIN,

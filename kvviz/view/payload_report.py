@@ -9,7 +9,6 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kvviz.explain.repeated import repeated
 from kvviz.explain.retention_groups import HeldGroup, held_groups
 from kvviz.view.payload_graphs import GraphTable
 
@@ -30,13 +29,11 @@ def report_header(
     """
     peak = report.peak
     held, rest = held_groups(trace, report.held_too_long)
-    often = repeated(trace, report.missed)
+    kinds = {id(entry): str(group) for group in report.groups for entry in group.entries}
     return {
         "verdict": [_verdict(one, i, trace, tables) for i, one in enumerate(report.verdict)],
         "steps": len(kept),
-        "missed": [
-            _missed(m, trace, tables, kept, str(often[m.steps[0]])) for m in report.missed[start : start + MOST]
-        ],
+        "missed": [_missed(m, trace, tables, kept, kinds.get(id(m), "")) for m in report.missed[start : start + MOST]],
         "total": len(report.missed),
         "held": [_held(group) for group in held[:_MOST_HELD]],
         "held_rest": "" if rest is None else str(rest),

@@ -11,7 +11,6 @@ import pytest
 from onnx import TensorProto, helper
 
 import kvviz
-from kvviz.explain.repeated import repeated
 from kvviz.explain.sentences import sentence
 from kvviz.explain.units import size
 from kvviz.view.markdown_text import code, filled, text
@@ -74,18 +73,12 @@ def test_three_lines_tell_the_options_of_the_run(monkeypatch: pytest.MonkeyPatch
 
 def test_the_same_miss_is_counted_by_layers_and_tokens(story: kvviz.Trace) -> None:
     # given
-    entries = kvviz.explain(story).missed
-    concat = next(m for m in entries if m.node == "/model/layers.1/self_attn/Concat_5")
-    alike = [m for m in entries if re.fullmatch(r"/model/layers\.\d+/self_attn/Concat_5", m.node)]
+    missed = next(m for m in kvviz.explain(story).missed if m.node == "/model/layers.1/self_attn/Concat_5")
+    alike = [m for m in kvviz.explain(story).missed if re.fullmatch(r"/model/layers\.\d/self_attn/Concat_5", m.node)]
     # when
-    told = repeated(story, entries)[concat.steps[0]]
+    cells = {row[0]: row[1] for row in rows(story.to_markdown(missed.step)) if len(row) == 2}
     # then
-    assert (told.layers, told.places, told.runs) == (3, 3, 4)
-    assert told.bytes == sum(m.bytes for m in alike)
-    assert str(told).startswith("3 layers × 4 tokens: ")
-    # and every entry is in one group
-    groups = {id(group): group for group in repeated(story, entries).values()}
-    assert sum(group.bytes for group in groups.values()) == sum(m.bytes for m in entries)
+    assert cells["the same miss"] == f"Concat × 3 layers × 4 tokens: {size(sum(m.bytes for m in alike))}"
 
 
 def test_what_is_held_after_a_step_is_what_the_next_one_finds(story: kvviz.Trace) -> None:
@@ -129,7 +122,7 @@ def test_the_report_tells_kinds_and_the_fixes_that_save_memory(story: kvviz.Trac
     told = story.to_markdown()
     assert size(story.peak_bytes) in told
     assert told.count("**Fix:") == 1 and "kv_capacity=6" in told
-    missed = [row for row in rows(told) if len(row) == 5 and row[0] not in ("missed", "---")]
+    missed = [row for row in rows(told) if len(row) == 4 and row[0] not in ("missed", "---")]
     assert 0 < len(missed) <= 20
 
 

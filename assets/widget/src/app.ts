@@ -11,7 +11,7 @@ import { History } from "./history.js";
 import { Inspector } from "./inspector.js";
 import { keys } from "./keys.js";
 import { fullScreen, Workspace } from "./layouts.js";
-import { MemoryPane } from "./memory.js";
+import { LazyPane } from "./lazypane.js";
 import type { BreakpointMenu } from "./menu.js";
 import type { Modules } from "./modules.js";
 import { MissedPane } from "./missedpane.js";
@@ -78,7 +78,7 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
   const tabs = new Tabs(lists, signal);
   const table = new StepTable(tabs.add("steps", "Steps"), store, signal);
   const missed = new MissedPane(tabs.add("missed", "Missed"), store, ask, reports, (n) => tabs.count("missed", n), signal);
-  const memory = new MemoryPane(tabs.add("buffers", "Buffers"), store, signal);
+  const memory = new LazyPane(tabs.add("buffers", "Buffers"), "memory", { store, commands, ask, modules }, signal);
   const caches = new CachesPane(tabs.add("caches", "Caches"), store, ask, modules, source, signal);
   const values = new ValuesPane(tabs.add("values", "Values"), store, ask, signal);
   shell.addStatus();

@@ -1,4 +1,5 @@
 // The memory map: one bar per storage, its length its bytes, coloured by owner; all weights are one bar.
+import type { MakePane } from "./lazypane.js";
 import { el, hit, mark, on, place, say, set } from "./dom.js";
 import { bytes, count } from "./format.js";
 import { memory, scale, title, type Bar, type Memory } from "./memmap.js";
@@ -146,3 +147,6 @@ export class MemoryPane implements View {
     fill.replaceChildren(...inner);
   }
 }
+
+const make: MakePane = (host, { store }, signal) => new MemoryPane(host, store, signal);
+export default make;
