@@ -24,12 +24,13 @@ from kvviz.explain.hazards import hazards
 from kvviz.graph.load import load
 from kvviz.memory import reserve
 from kvviz.trace.recording import Trace
+from kvviz.version import VERSION
 
 if TYPE_CHECKING:
     from kvviz.view import plots as plot
     from kvviz.widget import Debugger, Pair, debug, plan
 
-__version__ = "0.1.0"
+__version__ = VERSION
 __all__ = [
     "Comparison",
     "Debugger",

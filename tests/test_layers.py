@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 # From the bottom up. A package may import from itself and from the rows before its own, not from its neighbours.
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("kvviz.errors",),
-    ("kvviz.atomic_write", "kvviz.collector", "kvviz.interrupts", "kvviz.late"),
+    ("kvviz.atomic_write", "kvviz.collector", "kvviz.interrupts", "kvviz.late", "kvviz.version"),
     ("kvviz.graph", "kvviz.memory", "kvviz.smollm2"),
     ("kvviz.trace",),
     ("kvviz.ops",),

@@ -66,6 +66,31 @@ class Report:
         data: dict[str, Any] = late("view.report_data:report_data")(self)
         return data
 
+    def to_markdown(self, step: int | None = None) -> str:
+        """A step in Markdown that GitHub renders: what was decided and why, the fix with its code, how to see it again.
+
+        Parameters
+        ----------
+        step : int, optional
+            Its number; counted from the end if negative. By default the whole trace: totals, the ops that were missed,
+            and their fixes.
+
+        Returns
+        -------
+        str
+
+        Raises
+        ------
+        IndexError
+            If there is no such step.
+
+        Examples
+        --------
+        >>> print(kvviz.explain(trace).to_markdown(step=2940))                              # doctest: +SKIP
+        """
+        text: str = late("view.markdown:to_markdown")(self, step)
+        return text
+
     def __repr__(self) -> str:
         text: str = late("view.report_text:report_text")(self)
         return text

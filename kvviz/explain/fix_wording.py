@@ -141,13 +141,13 @@ def _call(trace: Any, changes: Sequence[Change], ordered: bool) -> list[str]:
         told.append("policy=policy")
     if not told:
         return []
-    told += _as_before(trace, {text.partition("=")[0] for text in told})
+    told += as_before(trace, {text.partition("=")[0] for text in told})
     kind = trace.options.kind
     given = {"run": "graph, inputs", "decode": "graph, prompt", "stream": "graph, chunks"}[kind]
     return [f"trace = kvviz.{kind}({given}, {', '.join(told)})"]
 
 
-def _as_before(trace: Any, changed: set[str]) -> list[str]:
+def as_before(trace: Any, changed: set[str]) -> list[str]:
     """Options that the trace was made with and that stay, as far as they are not the usual ones."""
     options, policy = trace.options, trace.policy
     named = policy.name != "ideal" and policy.name in NAMED_POLICIES and policy == facts_of(find_policy(policy.name))

@@ -11,7 +11,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath, PureWindowsPath
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -58,6 +58,19 @@ class DataFiles:
 DEFAULT_LIMIT = 8 << 30
 
 
+class ModelFile(NamedTuple):
+    """By what others know the model: the name of its file, and the SHA-256 of what is in it.
+
+    External data is not part of it. Both are empty for a model that was made in memory.
+    """
+
+    name: str = ""
+    sha256: str = ""
+
+
+NO_FILE = ModelFile()
+
+
 @dataclass(frozen=True, slots=True)
 class Source:
     """Where a model came from and what may be read for it."""
@@ -70,6 +83,7 @@ class Source:
     # location to tensor, for weights that exist in memory already
     held: Mapping[str, Any] = field(default_factory=dict)
     files: DataFiles = field(default_factory=DataFiles)
+    file: ModelFile = NO_FILE
 
     def __post_init__(self) -> None:
         self.files.label = self.label

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import onnx
@@ -47,7 +48,7 @@ class Reader:
     def main(self, model: Any, opsets: dict[str, int]) -> Graph:
         """Read a model's main graph and all that it contains; ``Graph.proto`` holds the model."""
         self._check_extent(model.graph)
-        return self._graph(model.graph, opsets, (), model)
+        return replace(self._graph(model.graph, opsets, (), model), file=self.source.file)
 
     def _graph(
         self,

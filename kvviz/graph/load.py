@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import sys
 import uuid
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import onnx
 
 from kvviz.errors import LoadError
-from kvviz.graph.external import DEFAULT_LIMIT, Source
+from kvviz.graph.external import DEFAULT_LIMIT, ModelFile, Source
 from kvviz.graph.from_onnx import Reader, read_opsets
 from kvviz.graph.model import Graph
 from kvviz.graph.names import quoted
@@ -108,16 +109,22 @@ def _proto(model: Any, limit: int) -> tuple[Any, Source]:
     if "onnx_ir" in sys.modules and isinstance(model, sys.modules["onnx_ir"].Model):
         return _from_ir(model, limit)
     if isinstance(model, (bytes, bytearray, memoryview)):
-        source = Source(f"the given {type(model).__name__}", limit=limit)
-        return _parse(bytes(model), source), source
+        data = bytes(model)
+        source = Source(f"the given {type(model).__name__}", limit=limit, file=_file("", data))
+        return _parse(data, source), source
     if isinstance(model, (str, os.PathLike)):
         path = os.fsdecode(model)
         data = _contents(path)
-        source = Source(quoted(path, 1000), os.path.dirname(path), os.path.dirname(os.path.realpath(path)), limit)
+        folder, real = os.path.dirname(path), os.path.dirname(os.path.realpath(path))
+        source = Source(quoted(path, 1000), folder, real, limit, file=_file(os.path.basename(path), data))
         return _parse(data, source), source
     raise LoadError(
         f"a model is given as a path, bytes, onnx.ModelProto or onnx_ir.Model, not as {type(model).__name__}"
     )
+
+
+def _file(name: str, data: bytes) -> ModelFile:
+    return ModelFile(name, hashlib.sha256(data).hexdigest())
 
 
 def _contents(path: str) -> bytes:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from kvviz.graph.external import DataFiles
+from kvviz.graph.external import NO_FILE, DataFiles, ModelFile
 
 Dim = int | str | None
 GraphPath = tuple[tuple[int, str], ...]
@@ -73,6 +73,7 @@ class Graph:
     overridable: tuple[Value, ...] = ()
     captures: tuple[str, ...] = ()  # in a subgraph: outer values that it reads, at any depth, in order of first use
     path: GraphPath = ()  # where it lies inside its model
+    file: ModelFile = NO_FILE  # of a main graph: what it was read from
 
     @cached_property
     def by_index(self) -> dict[int, Node]:

@@ -134,6 +134,7 @@ def check_header(header: Any) -> None:
         header,
         {
             "title": str,
+            "model": (str, str),
             "policy": POLICY,
             "options": OPTIONS,
             "types": Maybe(([(str, count, count)], [(_KEY, [VALUE], [VALUE], [(count, [str])])])),

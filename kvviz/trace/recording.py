@@ -35,6 +35,8 @@ class Trace:
     options : RunOptions
         What the caller asked for.
     title : str
+    model : ModelFile
+        Name and SHA-256 of the model file; empty for a model that was made in memory.
     steps : sequence of Step
     frames : list of TraceFrame
     storages : list of StorageRecord
@@ -61,6 +63,7 @@ class Trace:
         self.policy = policy
         self.log = log
         self.title = title or graph.name
+        self.model = graph.file
         self.runs: list[Run] = []
         self.caches: list[Cache] = []
         self.outputs: dict[str, Any] = {}
@@ -265,6 +268,17 @@ class Trace:
     def explain(self) -> Any:
         """The report on the trace; see `kvviz.explain`."""
         return late("explain.diagnose:explain")(self)
+
+    def to_markdown(self, step: int | None = None) -> str:
+        """A step in Markdown, ready for a GitHub thread; see `Report.to_markdown`.
+
+        Parameters
+        ----------
+        step : int, optional
+            Its number; by default the report on the whole trace.
+        """
+        text: str = late("view.markdown:to_markdown")(self.explain(), step)
+        return text
 
     def table(self, steps: Any = None) -> Any:
         """The steps as a table that prints, shows itself in a notebook, and has ``rows``."""

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from kvviz.errors import LoadError
+from kvviz.graph.external import ModelFile
 from kvviz.graph.model import Graph, Node, Value
 from kvviz.trace.declared import Access, Declared, Free, Place, Timing
 from kvviz.trace.element_types import is_known
@@ -75,6 +76,7 @@ def _rebuild(header: dict[str, Any], columns: dict[str, bytes], make: Callable[.
     log.peak, log.copied, log.written, log.allocated = header["totals"]
     policy = PolicyFacts(*_frozen(header["policy"]))
     trace = make(log.frames[0].program.graph, policy, log, header["title"])
+    trace.model = ModelFile(*header["model"])
     trace.options = from_plain(header["options"])
     trace.type_facts = None if header["types"] is None else _types(*header["types"])
     trace.runs = [Run(i, *values) for i, values in enumerate(header["runs"])]

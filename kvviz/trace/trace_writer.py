@@ -17,7 +17,7 @@ from kvviz.trace.program import OpNode, Program
 from kvviz.trace.run_options import to_plain
 from kvviz.trace.type_facts import TypeFacts
 
-FORMAT = 7
+FORMAT = 8
 # Elements of the longest attribute that is kept: what says how an op works, and no weights.
 _LONGEST = 64
 
@@ -39,6 +39,7 @@ def save(trace: Any, path: Any) -> None:
     header = {
         "format": FORMAT,
         "title": trace.title,
+        "model": trace.model,
         "policy": [getattr(trace.policy, field.name) for field in fields(trace.policy)],
         "options": to_plain(trace.options),
         "types": _types(trace.type_facts if trace.types_of is None else trace.types_of(trace)),

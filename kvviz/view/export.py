@@ -59,13 +59,19 @@ body {{ margin: 16px; font: 13px/1.45 system-ui, sans-serif; background: Canvas;
   const bytes = (id) => Uint8Array.from(atob(document.getElementById(id).textContent), (c) => c.charCodeAt(0));
   const still = document.getElementById("kvviz-still");
   try {{
+    const file = () => {{
+      const page = document.documentElement.cloneNode(true), place = page.querySelector("#kvviz");
+      place.replaceChildren();
+      if (!page.querySelector("#kvviz-still")) place.after(still.cloneNode(true));
+      return "<!doctype html>" + page.outerHTML;
+    }};
     const address = URL.createObjectURL(new Blob([bytes("kvviz-module")], {{ type: "text/javascript" }}));
     const page = (await import(address)).default;
     const state = {{ decode_step: 0, selection: null, breakpoints: [], theme: "auto",
       height: Math.max(560, innerHeight - 40), ...{state} }};
     for (const name of {names}) state[name] = new DataView(bytes("kvviz-" + name).buffer);
     const model = {{ get: (name) => state[name], set: (name, value) => {{ state[name] = value; }},
-      save_changes() {{}}, on() {{}}, off() {{}} }};
+      save_changes() {{}}, on() {{}}, off() {{}}, file }};
     page.render({{ model, el: document.getElementById("kvviz") }});
     still.remove();
   }} catch (error) {{

@@ -17,6 +17,9 @@ from kvviz.query.grammar import DECISIONS
 from kvviz.query.grammar import header as query_header
 from kvviz.trace.events import BINDINGS, HOW
 from kvviz.trace.storages import ORIGINS
+from kvviz.view.glossary import FIGURES
+from kvviz.view.markdown import about, again
+from kvviz.view.markdown_text import TEMPLATES
 from kvviz.view.packed_columns import HEADER, Columns, Strings, compressed, parts, unpack
 from kvviz.view.palette import OWNERS, STATES
 from kvviz.view.payload_delta import delta
@@ -39,6 +42,8 @@ CODES = {
     "state": [(look.name, look.letter, look.about) for look in STATES.values()],
     "breakpoint": KINDS,
     "decision": DECISIONS,
+    "figure": FIGURES,
+    "markdown": TEMPLATES,
 }
 # Of the runs that the page asked for, so many are kept.
 _MOST_ASKED = 4
@@ -135,6 +140,7 @@ class Payloads:
             "query": query_header(),
             "title": trace.title,
             "policy": {"name": trace.policy.name, "about": trace.policy.about},
+            "share": {**about(trace), "again": again(trace, "{step}")},
             "total": len(trace.log),
             "graphs": graphs,
             "drawings": drawings,

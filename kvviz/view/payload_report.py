@@ -30,12 +30,13 @@ def report_header(
     """
     peak = report.peak
     held, rest = held_groups(trace, report.held_too_long)
+    kinds = {id(entry): str(group) for group in report.groups for entry in group.entries}
     return {
         "verdict": [_verdict(one, i, trace, tables) for i, one in enumerate(report.verdict)],
         "steps": len(kept),
-        "missed": [_missed(m, trace, tables, kept) for m in report.missed[start : start + MOST]],
+        "missed": [_missed(m, trace, tables, kept, kinds.get(id(m), "")) for m in report.missed[start : start + MOST]],
         # The page tells kinds of missed ops; of each it is to know the fix.
-        "worst": [] if start else [_missed(m, trace, tables, kept) for m in _worst(report)],
+        "worst": [] if start else [_missed(m, trace, tables, kept, kinds.get(id(m), "")) for m in _worst(report)],
         "total": len(report.missed),
         "kinds": [_kind(group, trace, tables) for group in report.groups[:MOST]],
         "kinds_total": len(report.groups),
@@ -94,7 +95,9 @@ def _told(steps: Sequence[int], kept: Sequence[int]) -> list[int]:
     return [place for step, place in places if place < len(kept) and kept[place] == step]
 
 
-def _missed(entry: Any, trace: Any, tables: Mapping[int, GraphTable], kept: Sequence[int]) -> dict[str, Any]:
+def _missed(
+    entry: Any, trace: Any, tables: Mapping[int, GraphTable], kept: Sequence[int], often: str
+) -> dict[str, Any]:
     row = trace.log[entry.step]
     table = tables[id(trace.frames[row.frame].graph)]
     fixes: list[Any] = []
@@ -123,6 +126,7 @@ def _missed(entry: Any, trace: Any, tables: Mapping[int, GraphTable], kept: Sequ
         "steps": _told(entry.steps, kept),
         "times": len(entry.steps),
         "bytes": entry.bytes,
+        "repeated": often,
         "effect": entry.peak_effect,
         "reasons": reasons,
         "fixes": [_fix(fix) for fix in fixes],

@@ -239,6 +239,8 @@ class Debugger(Paired):
         if do == "attention":
             asked = (int(message[key]) for key in ("cache", "run", "query"))
             return {"attention": attention(self.trace, *asked)}
+        if do == "html":
+            return {"buffers": [self.to_html().encode()]}
         if do == "detail":
             self.detail(int(message["run"]))
             return None

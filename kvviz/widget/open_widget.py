@@ -33,6 +33,7 @@ def debug(
     detail: Collection[int] | None = None,
     recorded: int | None = None,
     height: int = 800,
+    step: int | None = None,
 ) -> Debugger:
     """Open the debugger; as a cell's last line it shows itself.
 
@@ -55,6 +56,9 @@ def debug(
         is left to be stepped from its first op, and a decode is recorded but for its last token.
     height : int
         Height in px.
+    step : int, optional
+        Step to show, counted from the end if negative; what has not run until there runs. By default a recording is
+        shown from before its first step.
 
     Returns
     -------
@@ -71,7 +75,7 @@ def debug(
     >>> kvviz.debug(graph, prompt=[5, 17, 33], growth="after", kv_capacity=8)   # doctest: +SKIP
     """
     if isinstance(graph, (Trace, Session)):
-        return Debugger(graph, height)
+        return _at(Debugger(graph, height), step)
     session: Session
     if prompt is None:
         if inputs is None:
@@ -104,7 +108,13 @@ def debug(
         if session.execution is None and not session.next_run():
             break
         session.finish_run()
-    return Debugger(session, height)
+    return _at(Debugger(session, height), step)
+
+
+def _at(debugger: Debugger, step: int | None) -> Debugger:
+    if step is not None:
+        debugger.goto(step if step >= 0 else len(debugger.trace.steps) + step)
+    return debugger
 
 
 def plan(

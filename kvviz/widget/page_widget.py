@@ -50,10 +50,11 @@ class Page(anywidget.AnyWidget):
         except Exception as error:  # the page must hear of it, whatever it was
             answer = {"error": f"{type(error).__name__}: {error}"}
         if answer is not None:
-            self.send({"id": message.get("id"), "side": message.get("side", 0), **answer})
+            buffers = answer.pop("buffers", None)
+            self.send({"id": message.get("id"), "side": message.get("side", 0), **answer}, buffers)
 
     def _answer(self, message: Mapping[str, Any]) -> dict[str, Any] | None:
-        """What to send back to the page; nothing where a trait says it."""
+        """What to send back to the page, bytes under ``"buffers"``; nothing where a trait says it."""
         return {"error": f"the page asked for {message.get('do')!r}, which this version does not know"}
 
     def _repr_mimebundle_(self, **options: Any) -> Any:

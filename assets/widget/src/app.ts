@@ -20,8 +20,10 @@ import { missed as missedOps } from "./missed.js";
 import type { Palette } from "./palette.js";
 import type { PaletteModule } from "./palettewidget.js";
 import { QueryBox } from "./querybox.js";
+import { closePopover } from "./popover.js";
 import { ReadyLine } from "./readyline.js";
 import { Reports } from "./reports.js";
+import { shareButton, type ShareContext, type Surroundings } from "./sharing.js";
 import { Shell } from "./shell.js";
 import type { Change, Store } from "./store.js";
 import { Story } from "./story.js";
@@ -41,7 +43,7 @@ function sentence({ bare, cursor, number, t: { p } }: Store): string {
   return cursor < 0 ? "Before the first step." : `Step ${number}: ${p.strings[p.step.sentence[cursor]]}`;
 }
 
-export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: () => void, modules: Modules, source: CacheSource | null = null): App {
+export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: () => void, modules: Modules, source: CacheSource | null = null, around: Surroundings = {}): App {
   const life = new AbortController();
   const { signal } = life;
   const commands = new Commands(store, ask, flushTraits);
@@ -62,14 +64,13 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
   const list = actions(commands, {
     search: () => box.focus(), help: toggleHelp, breakpoints: () => void opened().then((m) => {
       if (!menu) store.add((menu = new m.BreakpointMenu(app, store, commands, hits, signal)));
-      menu.toggle();
+      menu.toggle(toolbar.stops);
     }), goto: () => toolbar.bar.focusGoto(), fit: () => graph.zoom(), full: () => void fullScreen(root),
     palette: () => void opened().then((m) => (palette ??= new m.Palette(app, store, list, hits)).toggle()),
     wasBack: () => void history.back(), wasForward: () => void history.forward(), nextHit: (by) => hits.go(by),
     choose: () => choose() || store.tell("select an op of the frontier first"),
     close: () => {
-      if (palette?.close() || shell.help(null)) return;
-      if (menu && !menu.root.hidden) return menu.toggle();
+      if (closePopover(app)) return;
       store.select(null);
       store.tell("");
     },
@@ -111,6 +112,8 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
   );
   toolbar.bar.add(workspace.choice);
   toolbar.bar.add(box.root);
+  const share: ShareContext = { store, modules, around, want: () => reports.want() };
+  toolbar.bar.add(shareButton("Share ▾", {}, share, signal));
 
   const status = {
     update(change: Change) {

@@ -1,5 +1,6 @@
 // The keyboard. It listens on the root only, and a key that was used goes no further: the notebook has keys of its own.
 import { on } from "./dom.js";
+import { ours, typing } from "./hostkeys.js";
 
 /** What keys do, by `KeyboardEvent.key`; `Shift+` in front of function keys. */
 export interface Keys {
@@ -13,13 +14,13 @@ export function keys(root: HTMLElement, { moves, enter, pause }: Keys, signal: A
     const target = event.target as HTMLElement;
     const tag = target.tagName;
     const range = tag === "INPUT" && (target as HTMLInputElement).type === "range";
-    const typing = (tag === "INPUT" && !range && (target as HTMLInputElement).type !== "checkbox") || tag === "SELECT" || tag === "TEXTAREA";
     const { key } = event;
+    if (!ours(event)) return;
     if ((event.ctrlKey || event.metaKey) && !event.altKey && !event.shiftKey && key === "k" && moves["Ctrl+k"]) {
       stop(event);
       return moves["Ctrl+k"]();
     }
-    if (typing) {
+    if (typing(target)) {
       // keys that are being typed are nobody else's either
       event.stopPropagation();
       if (key === "Escape") {

@@ -3,6 +3,7 @@ import { breakpointFor, label, type Commands } from "./commands.js";
 import { storageId, type Kind } from "./debug.js";
 import { button, el, on, onHit, say } from "./dom.js";
 import type { Hits } from "./hits.js";
+import { Popover } from "./popover.js";
 import type { Change, Store, View } from "./store.js";
 
 /** What to write for a kind. */
@@ -11,6 +12,7 @@ const EXAMPLES: Record<Kind, string> = { op: "Softmax", node: "name of a node", 
 export class BreakpointMenu implements View {
   readonly slow = true;
   readonly root: HTMLElement;
+  #pop: Popover;
   #list = el("ul", { "aria-label": "Breakpoints" });
   #here: HTMLButtonElement;
   #query: HTMLButtonElement;
@@ -29,8 +31,7 @@ export class BreakpointMenu implements View {
       el("h4", {}, "Continue stops at"), this.#list,
       el("h4", {}, "Add"), el("div.kv-rowline", {}, this.#here, missed, this.#query),
       el("div.kv-rowline", {}, this.#kind, this.#value, this.#names, add));
-    this.root.hidden = true;
-    host.append(this.root);
+    this.#pop = new Popover(host, this.root);
     on(this.#kind, "change", () => this.#hint(), signal);
     on(this.#value, "keydown", (event) => {
       if (event.key === "Enter") this.#add();
@@ -42,11 +43,8 @@ export class BreakpointMenu implements View {
     onHit(this.#list, "breakpoint-remove", (gone) => store.setBreakpoints(store.breakpoints.filter((_, i) => i !== Number(gone.dataset.id))), signal);
   }
 
-  toggle(): void {
-    this.root.hidden = !this.root.hidden;
-    if (!this.root.hidden) this.#kind.focus({ preventScroll: true });
-    else this.root.closest<HTMLElement>(".kv-root, .kvviz")?.focus({ preventScroll: true });
-  }
+  /** `by`: the button that it belongs to. */
+  toggle(by: HTMLElement | null): void { this.#pop.toggle(by, this.#kind); }
 
   /** What may be written for the chosen kind: an example, and a list where there is one. */
   #hint(): void {

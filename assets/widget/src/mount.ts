@@ -1,6 +1,8 @@
 // What all entries of anywidget share: the root element, the traits of a mode unpacked, and what is drawn from them.
 // The same modules serve the stand-alone page (kvviz/view/export.py), whose model is a stub without `send`.
 import { el } from "./dom.js";
+import { keepFocus } from "./focus.js";
+import { shareKeys } from "./hostkeys.js";
 import { makeRoot } from "./shell.js";
 import { listen, type Model } from "./sync.js";
 import { follow, type Theme } from "./theme.js";
@@ -25,6 +27,8 @@ function render(kinds: Record<string, Kind>, model: Model, host: HTMLElement): (
   // while the page is here, the saved picture of it is not needed; see kvviz/widget/still_image.py
   const hidden = el("style", {}, `[data-kv-still="${model.get("still")}"]{display:none}`);
   host.append(hidden, root);
+  shareKeys(root, signal);
+  keepFocus(root, signal);
   root.append(el("p.kv-wait", {}, "kvviz …"));
   let shown: Shown | null = null;
   let mode = "";

@@ -7,6 +7,7 @@ import { GraphPane } from "./graph.js";
 import { panel } from "./help.js";
 import { keys } from "./keys.js";
 import { frontierAt, pathAt, PLAN_WORDS, planNow, readyAt, type Plan } from "./plan.js";
+import { closePopover } from "./popover.js";
 import { Rows } from "./rows.js";
 import { Shell } from "./shell.js";
 import { Store, type Change } from "./store.js";
@@ -117,7 +118,7 @@ export class Planner {
         ArrowRight: by(1), n: by(1), F10: by(1), ArrowLeft: by(-1), p: by(-1), "Shift+F10": by(-1), ".": nextPick, ",": lastPick,
         Home: () => store.seek(-1), End: () => store.seek(p.steps - 1), g: () => bar.focusGoto(), f: () => graph.zoom(), "?": help, " ": () => this.#play(),
         Escape: () => {
-          if (shell.help(null)) return;
+          if (closePopover(shell.app)) return;
           store.select(null);
           store.tell("");
         },

@@ -1,9 +1,10 @@
 // What every page of kvviz has around its panes: the root element, panes, a help panel, a status line.
 import { el, say } from "./dom.js";
+import { Popover } from "./popover.js";
 
 /** `inner`: one of two inside a root of their own, which has the colours. */
 export function makeRoot(inner = false): HTMLElement {
-  return el("div", { class: inner ? "kv-root" : "kvviz", role: "group", "aria-label": "kvviz debugger", tabindex: 0, "data-lm-suppress-shortcuts": "true" });
+  return el("div", { class: inner ? "kv-root" : "kvviz", role: "group", "aria-label": "kvviz debugger", tabindex: 0 });
 }
 
 export class Shell {
@@ -11,7 +12,7 @@ export class Shell {
   readonly #sentence = el("span.kv-say", { "data-kv": "sentence", "aria-live": "polite" });
   readonly #note = el("span.kv-tell", { "data-kv": "status", role: "status" });
   readonly #undo = el("button", { class: "kv-link", "data-kv": "undo", title: "Back to where one was (u)" });
-  #help: HTMLElement | null = null;
+  #help: Popover | null = null;
 
   constructor(readonly root: HTMLElement, undo: () => void = () => {}) {
     this.#undo.onclick = undo;
@@ -49,15 +50,16 @@ export class Shell {
   /** Open the help panel, or close it; false if there was none to close. */
   help(make: (() => HTMLElement) | null): boolean {
     if (this.#help) {
-      this.#help.remove();
-      this.#help = null;
-      this.root.focus({ preventScroll: true });
+      this.#help.close();
       return true;
     }
     if (!make) return false;
-    this.#help = make();
-    this.app.append(this.#help);
-    this.#help.focus({ preventScroll: true });
+    const panel = make();
+    this.#help = new Popover(this.app, panel, () => {
+      panel.remove();
+      this.#help = null;
+    });
+    this.#help.show(this.app.querySelector<HTMLElement>('[data-kv="help"]'));
     return true;
   }
 }

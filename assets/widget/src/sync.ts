@@ -8,6 +8,7 @@ export interface Model {
   on(event: string, call: (...args: any[]) => void): void;
   off(event: string, call?: (...args: any[]) => void): void;
   send?(message: unknown): void;
+  file?(): string; // of a page that is a file: its text
   widget_manager?: { kernel?: unknown };
 }
 
@@ -64,7 +65,7 @@ export function line(model: Model, tell: (note: string) => void, life: AbortSign
     }
     clearTimeout(waiting);
     // a page whose kernel has gone still has a `send`; silence is the only sign
-    waiting = setTimeout(() => tell(`no answer yet; ${NEEDS_KERNEL}`), message.do === "fix" ? RUN_DELAY : ANSWER_DELAY);
+    waiting = setTimeout(() => tell(`no answer yet; ${NEEDS_KERNEL}`), message.do === "fix" || message.do === "html" ? RUN_DELAY : ANSWER_DELAY);
     return true;
   };
   return { ask: Object.assign(ask, { able }), answered };

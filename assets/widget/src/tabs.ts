@@ -1,5 +1,5 @@
 // The tabs at the bottom: Steps, Missed, Caches, Values. Choosing the open one folds the panel away.
-import { el, mark, on, onHit, say } from "./dom.js";
+import { el, mark, on, onHit, say, uid } from "./dom.js";
 
 export interface Tab { id: string; title: string; panel: HTMLElement; tab: HTMLButtonElement }
 
@@ -24,8 +24,9 @@ export class Tabs {
   }
 
   add(id: string, title: string): HTMLElement {
-    const panel = el("div.kv-panel", { role: "tabpanel", "aria-label": title, "data-id": id });
-    const tab = el("button", { role: "tab", "data-kv": "tab", "data-id": id }, title);
+    const panelId = uid(id);
+    const panel = el("div.kv-panel", { role: "tabpanel", id: panelId, "aria-label": title, "data-id": id });
+    const tab = el("button", { role: "tab", "aria-controls": panelId, "data-kv": "tab", "data-id": id }, title);
     this.#tabs.push({ id, title, panel, tab });
     this.bar.append(tab);
     this.panels.append(panel);

@@ -7,7 +7,7 @@ import type { Change, Store, View } from "./store.js";
 
 export class Toolbar implements View {
   readonly bar: Bar;
-  #stops: HTMLButtonElement;
+  readonly stops: HTMLButtonElement;
   #back: HTMLButtonElement;
   #tokens: HTMLElement;
   #into: HTMLButtonElement;
@@ -26,10 +26,10 @@ export class Toolbar implements View {
     const go = make("Continue", "continue");
     const earlier = make("◂◂", "previous-token", "Previous token");
     const later = make("Next token ▸▸", "next-token", "Next token");
-    this.#stops = make("● 0", "breakpoints");
+    this.stops = make("● 0", "breakpoints");
     const palette = make("⌘K", "palette", "All commands");
     const help = make("?", "help", "Help");
-    this.bar = new Bar(host, store, "step", [[this.#back, next], [this.#into, out, go], [earlier, later]], [this.#stops, palette, help], () => this.#where(), signal);
+    this.bar = new Bar(host, store, "step", [[this.#back, next], [this.#into, out, go], [earlier, later]], [this.stops, palette, help], () => this.#where(), signal);
     this.#tokens = later.parentElement!;
   }
 
@@ -51,9 +51,9 @@ export class Toolbar implements View {
     }
     if (change.breakpoints) {
       const on = breakpoints.filter((b) => b.enabled).length;
-      say(this.#stops, `● ${on}`);
-      mark(this.#stops, "data-on", on ? "1" : null);
-      mark(this.#stops, "aria-label", `Breakpoints: ${on} on`);
+      say(this.stops, `● ${on}`);
+      mark(this.stops, "data-on", on ? "1" : null);
+      mark(this.stops, "aria-label", `Breakpoints: ${on} on`);
     }
   }
 }

@@ -1,18 +1,57 @@
 // anywidget's entry: traits of the model on one side, a debugger or a pair of them on the other.
 import { build, type Answer, type App } from "./app.js";
+import { NEEDS_KERNEL, type Ask } from "./commands.js";
 import type { Breakpoint } from "./debug.js";
-import { modules } from "./modules.js";
+import { modules, type Modules } from "./modules.js";
 import { entry, type Shown } from "./mount.js";
 import { Pair } from "./pairview.js";
 import { unpackMatch } from "./pair.js";
+import type { Address } from "./address.js";
 import type { Selection } from "./select.js";
 import { Store } from "./store.js";
+import type { Surroundings } from "./sharing.js";
 import { line, listen, Writer, type Model } from "./sync.js";
 import { patch, read, unpack, type Payload } from "./wire.js";
 
 /** The payload with what changed in it since. */
 function newest(payload: ArrayBuffer | null, ...changes: (ArrayBuffer | null)[]): Payload | null {
   return payload && unpack(changes.reduce<ArrayBuffer>((raw, change) => (change ? patch(raw, change) : raw), payload));
+}
+
+/** The recording as one file: this page itself where it is one, else what the kernel makes. */
+function wholeFile(model: Model, ask: Ask, signal: AbortSignal): Surroundings["html"] {
+  if (model.file) return { able: () => true, make: async () => new Blob([model.file!()], { type: "text/html" }) };
+  return {
+    able: ask.able,
+    make: () => new Promise((done, fail) => {
+      const once = new AbortController();
+      signal.addEventListener("abort", () => once.abort());
+      listen(model, "msg:custom", (answer: { id?: unknown; error?: string } | undefined, buffers: DataView[] = []) => {
+        if (answer?.id !== "html") return;
+        once.abort();
+        if (answer.error || !buffers.length) fail(new Error(answer.error ?? "the kernel sent nothing"));
+        else done(new Blob([buffers[0] as BlobPart], { type: "text/html" }));
+      }, once.signal);
+      if (!ask({ do: "html", id: "html" })) fail(new Error(NEEDS_KERNEL));
+    }),
+  };
+}
+
+/** A file has an address of its own: what is seen stands behind its #. */
+async function atItsAddress(root: HTMLElement, store: Store, around: Surroundings, parts: Modules, signal: AbortSignal): Promise<void> {
+  const make = await parts.load<(...given: ConstructorParameters<typeof Address>) => Address>("address");
+  if (signal.aborted) return;
+  const line = () => root.querySelector<HTMLInputElement>('[data-kv="search-input"]');
+  const address = make(store, () => line()?.value.trim() ?? "", (text) => {
+    const field = line();
+    if (!field) return;
+    root.querySelector<HTMLElement>('[data-kv="tab"][data-id="steps"][aria-selected="false"]')?.click();
+    field.value = text;
+    field.dispatchEvent(new Event("input", { bubbles: true }));
+  }, signal);
+  around.link = () => address.link();
+  store.add(address);
+  address.follow();
 }
 
 function showDebugger(model: Model, root: HTMLElement, first: Payload): Shown {
@@ -26,13 +65,16 @@ function showDebugger(model: Model, root: HTMLElement, first: Payload): Shown {
   }, signal);
   store.onPerson = (what) => (what === "cursor" ? writer.touch(what, "decode_step") : writer.touch(what));
   const { ask, answered } = line(model, (note) => store.tell(note), signal);
-  const app: App = build(root, store, ask, writer.flush, modules(() => model.get("modules")), {
+  const parts = modules(() => model.get("modules"));
+  const around: Surroundings = { html: wholeFile(model, ask, signal) };
+  const app: App = build(root, store, ask, writer.flush, parts, {
     data: () => read(model.get("cache_data")),
     changed: (call) => listen(model, "change:cache_data", () => {
       settled();
       call();
     }, signal),
-  });
+  }, around);
+  if (model.file) void atItsAddress(root, store, around, parts, signal);
   const settled = () => {
     answered();
     if (/^(asked|no answer)/.test(store.note)) store.tell("");
@@ -54,6 +96,7 @@ function showDebugger(model: Model, root: HTMLElement, first: Payload): Shown {
   }, signal);
   listen(model, "msg:custom", (answer: Answer | undefined) => {
     answered();
+    if (answer?.id === "html") return settled();
     if (answer?.report || (answer?.id !== undefined && answer.id !== null)) app.hear(answer);
     else if (answer?.error) return store.tell(answer.error);
     settled();

@@ -1,5 +1,6 @@
 // Decodes a payload: gzip( uint32 header length | header JSON | columns ), see kvviz/view/payload.py.
 // Everything after this file reads typed arrays; no object is made per step.
+import type { Template } from "./markdown.js";
 import type { QueryTable } from "./querytable.js";
 
 /** name, op type with its domain if it has one, scope path, inputs, outputs, captured values (positions in the graph's `values`, -1 = absent). */
@@ -54,7 +55,7 @@ export interface Reason { code: string; value: string; culprit: string; message:
  */
 export interface Missed {
   graph: number; node: number; frame: string; step: number; steps: number[]; times: number; bytes: number; effect: number | null;
-  reasons: Reason[]; fixes: Fix[];
+  reasons: Reason[]; fixes: Fix[]; repeated?: string; // over layers and tokens, in words
 }
 export interface Held { times: number; storage: number; name: string; bytes: number; last: number; freed: number; reason: string }
 /** What a recording comes to; `step` is a number, `selection` what to look at there. */
@@ -102,6 +103,8 @@ export interface Codes {
   owner: string[]; // by origin, in words
   state: [name: string, letter: string, about: string][]; // of nodes
   breakpoint: string[]; decision: string[];
+  figure?: Record<string, [name: string, about: string]>; // what figures are called
+  markdown?: Record<string, Template[]>;
 }
 export interface Header {
   format: number;
@@ -109,6 +112,7 @@ export interface Header {
   query: QueryTable; // the language of queries
   title: string;
   policy: { name: string; about: string };
+  share?: { file: string; sha256: string; version: string; policy: string; again: string[] }; // told where something is shared
   total: number; // steps of the whole recording
   strings: string[];
   graphs: Graph[];

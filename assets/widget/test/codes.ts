@@ -9,7 +9,7 @@ export const { codes: CODES, query: QUERY, states: STATES, meters: METERS } = JS
 
 /** The number of a name. */
 export function code(table: Exclude<keyof Codes, "owner" | "state">, name: string): number {
-  const at = CODES[table].indexOf(name);
+  const at = (CODES[table] as string[]).indexOf(name);
   if (at < 0) throw new Error(`no ${table} is called ${name}`);
   return at;
 }

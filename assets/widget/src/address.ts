@@ -1,0 +1,90 @@
+// The address of what is seen, in a file of its own: `#step=3619&sel=B345&query=op:Concat`. It is read when the page opens
+// and when somebody changes it, and written as one moves.
+import { describe, type Selection } from "./select.js";
+import type { Trace } from "./replay.js";
+import type { Change, Store, View } from "./store.js";
+
+export interface Place { step: number | null; sel: string; query: string }
+const EVERY = 300; // ms between writes: browsers refuse more than some 200 in half a minute
+
+export function parse(hash: string): Place {
+  const asked = new URLSearchParams(hash.replace(/^#/, ""));
+  const step = asked.get("step");
+  return { step: step !== null && /^-?\d{1,15}$/.test(step) ? Number(step) : null, sel: asked.get("sel") ?? "", query: asked.get("query") ?? "" };
+}
+
+export function write({ step, sel, query }: Place): string {
+  const told = [step === null ? "" : `step=${step}`, sel && `sel=${encodeURIComponent(sel)}`, query && `query=${encodeURIComponent(query)}`];
+  return told.filter(Boolean).join("&");
+}
+
+/** `B345`, or the name of a node, a cache or a value; with a word in front where another thing has that name, too. */
+export function selected({ p }: Trace, sel: string): Selection | null {
+  const [, kind = "", name] = /^(?:(node|cache|value):)?(.*)$/s.exec(sel)!;
+  const storage = /^B(\d+)(?:\.\d+)?$/.exec(sel);
+  if (storage) return Number(storage[1]) < p.storages ? { kind: "storage", id: Number(storage[1]) } : null;
+  if (!name) return null;
+  const find = (what: "node" | "value", names: (graph: number) => string[]): Selection | null => {
+    for (let graph = 0; graph < p.graphs.length; graph++) {
+      const id = names(graph).indexOf(name);
+      if (id >= 0) return { kind: what, id, graph };
+    }
+    return null;
+  };
+  const cache = p.caches.findIndex((c) => c.name === name);
+  return (kind !== "cache" && kind !== "value" ? find("node", (g) => p.graphs[g].nodes.map((n) => n[0])) : null)
+    ?? (kind !== "node" && kind !== "value" && cache >= 0 ? { kind: "cache", id: cache } : null)
+    ?? (kind !== "node" && kind !== "cache" ? find("value", (g) => p.graphs[g].values) : null);
+}
+
+/** The word for a selection from which `selected` finds it again. */
+export function named(t: Trace, s: Selection | null): string {
+  if (!s) return "";
+  const name = s.kind === "storage" ? `B${s.id}` : describe(t, s);
+  const back = selected(t, name);
+  return back?.kind === s.kind && back.id === s.id ? name : `${s.kind}:${name}`;
+}
+
+export class Address implements View {
+  readonly slow = true;
+  #later: ReturnType<typeof setTimeout> | undefined;
+  #written = "";
+  #begun = false;
+
+  /** `query`: what is searched for; `search`: search for something. */
+  constructor(private store: Store, private query: () => string, private search: (text: string) => void, private signal: AbortSignal) {
+    addEventListener("hashchange", () => { if (location.hash.slice(1) !== this.#written) this.follow(); }, { signal });
+    signal.addEventListener("abort", () => clearTimeout(this.#later));
+  }
+
+  /** Go where the address says. */
+  follow(): void {
+    const { step, sel, query } = parse(location.hash);
+    if (step !== null) this.store.go(step);
+    if (sel) this.store.select(selected(this.store.t, sel));
+    if (query) this.search(query);
+    this.#begun = true;
+  }
+
+  get hash(): string {
+    const { store } = this;
+    return write({ step: store.number, sel: named(store.t, store.selection), query: this.query() });
+  }
+
+  link(): string { return `${location.href.replace(/#.*$/, "")}#${this.hash}`; }
+
+  update(_change: Change): void {
+    if (!this.#begun || this.signal.aborted) return;
+    this.#later ??= setTimeout(() => {
+      this.#later = undefined;
+      const now = this.hash;
+      if (now === this.#written) return;
+      this.#written = now;
+      history.replaceState(history.state, "", `#${now}`);
+    }, EVERY);
+  }
+}
+
+export default function make(...given: ConstructorParameters<typeof Address>): Address {
+  return new Address(...given);
+}

@@ -1,0 +1,88 @@
+// What opens over the panes: beside what opened it, never on it. Its button, Escape and a press elsewhere close it, and the
+// focus goes back to where it came from.
+import { el, mark, on } from "./dom.js";
+
+const GAP = 4; // px to what opened it, and to the edges
+
+/** Close what was opened last inside of `host`; false if there was nothing. */
+export function closePopover(host: HTMLElement): boolean {
+  // by the page, not by a list: modules have copies of this file
+  const shut = [...host.querySelectorAll<HTMLElement>(".kv-pop:not([hidden]) > .kv-close")].pop();
+  shut?.click();
+  return !!shut;
+}
+
+export class Popover {
+  #ends: AbortController | null = null;
+  #toggle: HTMLElement | null = null;
+
+  /** `root`: what opens, hidden until then; `closed` is told afterwards. */
+  constructor(private host: HTMLElement, readonly root: HTMLElement, private closed: () => void = () => {}) {
+    const shut = el("button.kv-close", { "data-kv": "close", "aria-label": "Close", title: "Close (Esc)" }, "✕");
+    shut.onclick = () => this.close();
+    root.prepend(shut);
+    root.hidden = true;
+    root.tabIndex = -1;
+    if (!root.isConnected) host.append(root);
+  }
+
+  get open(): boolean { return !!this.#ends; }
+
+  /** `toggle`: what it belongs to; `focus`: what in it takes the focus. */
+  show(toggle: HTMLElement | null, focus: HTMLElement = this.root): void {
+    if (this.open) return;
+    const ends = this.#ends = new AbortController();
+    const { signal } = ends;
+    this.#toggle = toggle;
+    if (toggle) mark(toggle, "aria-expanded", "true");
+    this.root.hidden = false;
+    this.#place();
+    focus.focus({ preventScroll: true });
+    on(this.root, "keydown", (event) => {
+      if (event.key !== "Escape") return;
+      event.preventDefault();
+      event.stopPropagation();
+      this.close();
+    }, signal);
+    const elsewhere = (event: Event) => {
+      const path = event.composedPath();
+      if (!path.includes(this.root) && !(this.#toggle && path.includes(this.#toggle))) this.close(false);
+    };
+    document.addEventListener("pointerdown", elsewhere, { capture: true, signal });
+  }
+
+  toggle(toggle: HTMLElement | null, focus?: HTMLElement): void {
+    if (this.open) this.close();
+    else this.show(toggle, focus);
+  }
+
+  /** `back`: give the focus back. */
+  close(back = true): void {
+    if (!this.open) return;
+    this.#ends!.abort();
+    this.#ends = null;
+    const toggle = this.#toggle;
+    if (toggle) mark(toggle, "aria-expanded", "false");
+    const inside = this.root.contains((this.root.getRootNode() as Document | ShadowRoot).activeElement);
+    this.root.hidden = true;
+    const home = toggle?.isConnected && toggle.offsetParent ? toggle : this.host.closest<HTMLElement>(".kv-root, .kvviz");
+    if (back || inside) home?.focus({ preventScroll: true });
+    this.closed();
+  }
+
+  /** Under its toggle, or over it where there is more room; at its left edge as far as that fits. */
+  #place(): void {
+    const { style } = this.root;
+    const box = this.host.getBoundingClientRect();
+    const at = this.#toggle?.getBoundingClientRect();
+    if (!at?.width) return;
+    const below = box.bottom - at.bottom;
+    const above = at.top - box.top;
+    const down = below >= Math.min(above, this.root.scrollHeight + 2 * GAP);
+    style.inset = "auto";
+    style.maxHeight = `${Math.max(80, (down ? below : above) - 2 * GAP)}px`;
+    if (down) style.top = `${at.bottom - box.top + GAP}px`;
+    else style.bottom = `${box.bottom - at.top + GAP}px`;
+    style.left = `${Math.max(GAP, Math.min(at.left - box.left, box.width - this.root.offsetWidth - 2 * GAP))}px`;
+  }
+}

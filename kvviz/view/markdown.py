@@ -1,0 +1,152 @@
+"""A step, or the report on a trace, as Markdown for a GitHub thread."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kvviz.explain.fix_wording import NAMED_POLICIES, as_before
+from kvviz.explain.kept_runs import told_steps
+from kvviz.explain.missed_groups import MissedGroup
+from kvviz.explain.sentences import rule, sentence
+from kvviz.explain.summary import Missed, distinct
+from kvviz.explain.units import size
+from kvviz.trace.reasons import is_missed
+from kvviz.version import VERSION
+from kvviz.view.markdown_text import REPORT, STEP, filled
+from kvviz.view.palette import STATES
+from kvviz.view.payload_runs import run_label
+
+# Tokens of a prompt that are told; kinds of missed ops, and fixes with their code.
+_PROMPT, _KINDS, _FIXES = 400, 20, 3
+_DIGITS = 16
+
+
+def to_markdown(report: Any, step: int | None = None) -> str:
+    """See `Report.to_markdown`."""
+    trace = report.trace
+    if step is None:
+        return filled(REPORT, {**about(trace), **_report_facts(report), "again": "\n".join(again(trace))})
+    return filled(STEP, {**about(trace), **step_facts(report, trace.steps[step])})
+
+
+def about(trace: Any) -> dict[str, str]:
+    """What stands under everything that is shared: the model, the version, and whose rules were followed."""
+    name, digest = trace.model
+    version = trace.policy.version
+    policy = f"{trace.policy.name}, {version}" if version else trace.policy.name
+    return {"file": name, "sha256": digest[:_DIGITS], "version": VERSION, "policy": policy}
+
+
+def again(trace: Any, step: str | int | None = None) -> list[str]:
+    """Three lines of Python that make the trace again and show a step of it.
+
+    ``step``: its number; by default the debugger opens where the trace ends.
+    """
+    shown = "trace" if step is None else f"trace, step={step}"
+    return ["import kvviz", f"trace = {_call(trace)}", f"kvviz.debug({shown})"]
+
+
+def _call(trace: Any) -> str:
+    options, known = trace.options, trace.policy.base in NAMED_POLICIES
+    if not (known and trace.policy.decides) or options.kind == "stream":
+        return 'kvviz.Trace.load("trace.kvviz")'
+    graph = f"kvviz.load({trace.model.name or 'model.onnx'!r})"
+    if options.kind == "decode":
+        prompt = trace.prompt if len(trace.prompt) <= _PROMPT and len(trace.batch_tokens) < 2 else None
+        parts = [graph, "prompt" if prompt is None else repr(list(prompt))]
+        parts += [part for part in as_before(trace, set()) if not part.startswith("tokenizer=")]
+    else:
+        parts = [graph, "inputs", *as_before(trace, set())]
+        outputs = trace.log.frames[0].program.outputs if trace.log.frames else ()
+        if list(outputs) != [value.name for value in trace.graph.outputs]:
+            parts.append(f"outputs={list(outputs)}")
+    if options.donate:
+        parts.append(f"donate={list(options.donate)}")
+    return f"kvviz.{options.kind}({', '.join(parts)})"
+
+
+def step_facts(report: Any, step: Any) -> dict[str, Any]:
+    """What the template of a step asks for."""
+    trace = report.trace
+    row = trace.log[step.index]
+    entry = next((m for m in report.missed if step.index in m.steps), None)
+    blockers = distinct(step.decision.blockers) or (entry.blockers if entry else ())
+    scope = "/".join(step.graph_node.scope)
+    where = [run_label(trace, step.run), *step.frame, *([scope] if scope else [])]
+    return {
+        "step": f"{step.index:,}",
+        "op": step.graph_node.qualified_op,
+        "sentence": sentence(step, trace),
+        "node": step.node,
+        "where": " · ".join(where),
+        "decision": STATES[_state(trace, row, step)].about,
+        "rule": rule(step) if trace.policy.decides else "",
+        "allocated": size(step.allocated),
+        "copied": size(step.copied),
+        "written": size(step.written),
+        "live": size(step.live_bytes),
+        "held": size(held_after(trace, step)),
+        "repeated": next((str(group) for group in report.groups if entry in group.entries), "") if entry else "",
+        "blockers": [{"code": str(b.code), "input": b.input, "message": b.message} for b in blockers],
+        "fixes": [_fix(fix) for fix in fixes_of(entry)] if entry else [],
+        "again": "\n".join(again(trace, step.index)),
+    }
+
+
+def held_after(trace: Any, step: Any) -> int:
+    """Bytes alive once a step is over: those while it ran, less what it was the last to need."""
+    storages, later = trace.log.storages, trace.log.later
+    return int(step.live_bytes - sum(storages[s].capacity for s in step.freed if s not in later))
+
+
+def fixes_of(entry: Missed) -> list[Any]:
+    """The fixes of a missed op, each once: the reasons that stand against one input share one."""
+    fixes: list[Any] = []
+    for blocker in entry.blockers:
+        fix = blocker.fix
+        if fix is not None and not any(other is fix or other == fix for other in fixes):
+            fixes.append(fix)
+    return fixes
+
+
+def _fix(fix: Any) -> dict[str, str]:
+    return {"label": fix.label, "sentence": fix.sentence, "code": fix.code}
+
+
+def _state(trace: Any, row: Any, step: Any) -> str:
+    if row.taken:
+        return "in_place"
+    if is_missed(trace, row):
+        return "missed"
+    if row.op.foreign:
+        return "foreign"
+    return "view" if any(out.how == "view" for out in step.outs) else "done"
+
+
+def _report_facts(report: Any) -> dict[str, Any]:
+    trace, counts = report.trace, report.counts
+    groups = report.groups[:_KINDS]
+    fixes: dict[str, Any] = {}
+    for group in groups:
+        if group.fix is not None and group.fix.saves > 0:
+            fixes.setdefault(group.fix.label, group.fix)
+    return {
+        "title": trace.title,
+        "steps": told_steps(trace),
+        "peak": size(trace.peak_bytes),
+        "allocated": size(trace.bytes_allocated),
+        "copied": size(trace.bytes_copied),
+        "in_place": f"{counts.in_place:,} steps",
+        "missed": f"{counts.missed:,} steps, {size(counts.missed_bytes)}",
+        "kinds": [_kind(group) for group in groups],
+        "fixes": [_fix(fix) for fix in list(fixes.values())[:_FIXES]],
+    }
+
+
+def _kind(group: MissedGroup) -> dict[str, Any]:
+    return {
+        "told": str(group),
+        "label": group.label,
+        "codes": ", ".join(group.reasons),
+        "fix": group.fix.label if group.fix else "",
+    }

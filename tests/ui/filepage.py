@@ -1,0 +1,57 @@
+"""A page of its own, opened from a file: what it does is watched as that of a notebook is."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from playwright.sync_api import Browser, Locator, expect
+
+
+class FilePage:
+    """The debugger in an exported file.
+
+    Attributes
+    ----------
+    page
+        playwright's page.
+    complaints
+        What it wrote to the console as an error, and exceptions that nobody caught.
+    """
+
+    def __init__(self, browser: Browser, file: Path, address: str = "", **options: Any) -> None:
+        size = {"width": options.pop("width", 1400), "height": options.pop("height", 900)}
+        self._context = browser.new_context(viewport=size, accept_downloads=True, **options)
+        self._context.set_default_timeout(20_000)
+        self.complaints: list[str] = []
+        self.page = self._context.new_page()
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.on("console", lambda m: self.complaints.append(m.text) if m.type == "error" else None)
+        self.page.goto(file.as_uri() + address)
+        self.root = self.page.locator(".kvviz").first
+        expect(self.kv("sentence")).to_be_visible()
+
+    def kv(self, name: str) -> Locator:
+        return self.root.locator(f'[data-kv="{name}"]')
+
+    def expect_step(self, number: int) -> None:
+        expect(self.root).to_have_attribute("data-step", str(number))
+
+    def expect_address(self, text: str) -> None:
+        expect(self.page).to_have_url(re.compile(re.escape(text) + "$"))
+
+    def focused(self) -> str:
+        """The hook of what has the focus, or its class, or its tag."""
+        told: str = self.page.evaluate(
+            "() => { const n = document.activeElement; return n.dataset.kv ?? (n.className || n.tagName) }"
+        )
+        return told
+
+    def copied(self) -> str:
+        text: str = self.page.evaluate("() => navigator.clipboard.readText()")
+        return text
+
+    def close(self) -> None:
+        self._context.close()
+        assert self.complaints == []

@@ -1,0 +1,238 @@
+"""How the page behaves among others: keys of the host, the wheel, what opens over it, where the focus goes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, expect
+
+import kvviz
+from tests.ui.conftest import OpenNotebook
+from tests.ui.debugger import DebuggerPage
+from tests.ui.filepage import FilePage
+
+pytestmark = pytest.mark.ui
+
+MODELS = Path(__file__).resolve().parents[2] / "assets" / "models"
+STOPS = """(root) => [...root.querySelectorAll("*"), root].filter((node) => node.tabIndex >= 0 && !node.disabled
+  && node.checkVisibility({ visibilityProperty: true })).map((node) =>
+  `${node.tagName}.${node.getAttribute("class")} ${node.dataset.kv} ${node.getAttribute("aria-label")}`)"""
+OVERLAP = """([toggle, panel]) => { const [a, b] = [toggle, panel].map((node) => node.getBoundingClientRect());
+  return Math.max(0, Math.min(a.right, b.right) - Math.max(a.left, b.left))
+    * Math.max(0, Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top)) }"""
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("manners") / "story.html"
+    graph = kvviz.load(MODELS / "storyteller" / "concat" / "model.onnx")
+    kvviz.decode(graph, [1, 77, 108], 4, progress=False).to_html(path)
+    return path
+
+
+@pytest.fixture
+def page(browser: Browser, file: Path) -> Iterator[FilePage]:
+    shown = FilePage(browser, file, "#step=700")
+    shown.expect_step(700)
+    yield shown
+    shown.close()
+
+
+POPOVERS = [("breakpoints", "breakpoint-menu"), ("help", "help-panel"), ("share", "share-menu")]
+
+
+@pytest.mark.parametrize("toggle, panel", POPOVERS)
+@pytest.mark.parametrize("way", ["button", "escape", "elsewhere", "toggle"])
+def test_what_opens_can_be_closed_in_every_usual_way(page: FilePage, toggle: str, panel: str, way: str) -> None:
+    # given
+    button = page.kv(toggle).first
+    button.click()
+    expect(page.kv(panel)).to_be_visible()
+    expect(button).to_have_attribute("aria-expanded", "true")
+    # then it does not cover what opened it
+    handles = [button.element_handle(), page.kv(panel).element_handle()]
+    assert page.page.evaluate(OVERLAP, handles) == 0
+    # when
+    if way == "button":
+        page.kv(panel).locator('[data-kv="close"]').click()
+    elif way == "escape":
+        page.page.keyboard.press("Escape")
+    elif way == "toggle":
+        button.click()
+    else:
+        page.root.locator(".kv-status").click(position={"x": 5, "y": 5})
+    # then
+    expect(page.kv(panel)).to_be_hidden()
+    expect(button).to_have_attribute("aria-expanded", "false")
+    if way != "elsewhere":
+        assert page.focused() == toggle
+    # and keys go on from there
+    page.page.keyboard.press("n")
+    page.expect_step(701)
+
+
+def test_escape_closes_what_is_open_before_it_clears_the_selection(page: FilePage) -> None:
+    page.kv("table-row").first.click()
+    selected = page.root.locator(".kv-this").inner_text()
+    page.kv("help").click()
+    expect(page.kv("help-panel")).to_be_visible()
+    page.root.focus()
+    page.page.keyboard.press("Escape")
+    expect(page.kv("help-panel")).to_be_hidden()
+    assert page.root.locator(".kv-this").inner_text() == selected
+
+
+def test_tabs_name_their_panels_and_no_id_is_there_twice(browser: Browser, page: FilePage) -> None:
+    controls = page.kv("tab").evaluate_all("(tabs) => tabs.map((tab) => tab.getAttribute('aria-controls'))")
+    roles = page.page.evaluate("(ids) => ids.map((id) => document.getElementById(id)?.getAttribute('role'))", controls)
+    assert roles == ["tabpanel"] * len(controls) and len(set(controls)) == len(controls) > 3
+    again = FilePage(browser, Path(page.page.url.split("#")[0].removeprefix("file://")))
+    others = again.kv("tab").evaluate_all("(tabs) => tabs.map((tab) => tab.getAttribute('aria-controls'))")
+    assert not set(others) & set(controls)
+    again.close()
+
+
+def test_there_are_few_tab_stops_on_every_list(page: FilePage) -> None:
+    for tab in page.kv("tab").all():
+        tab.click()
+        if tab.get_attribute("aria-selected") != "true":
+            tab.click()
+        stops = page.root.evaluate(STOPS)
+        assert len(stops) < 15, "\n".join(stops)
+
+
+def test_arrows_walk_along_a_bar_that_was_reached_by_the_keyboard(page: FilePage) -> None:
+    # given
+    page.root.focus()
+    page.page.keyboard.press("Tab")
+    assert page.focused() == "next"
+    # when
+    page.page.keyboard.press("ArrowRight")
+    # then
+    assert page.focused() == "into"
+    page.expect_step(700)
+    # and whoever presses with the mouse steps on with the arrows
+    page.kv("next").click()
+    page.expect_step(701)
+    page.page.keyboard.press("ArrowRight")
+    page.expect_step(702)
+
+
+def test_the_focus_is_not_lost_with_what_had_it(page: FilePage) -> None:
+    # given a breakpoint's button to remove it
+    page.kv("breakpoints").click()
+    page.kv("breakpoint-missed").click()
+    page.kv("breakpoint-remove").focus()
+    # when
+    page.page.keyboard.press("Enter")
+    expect(page.kv("breakpoint")).to_have_count(0)
+    # then
+    assert page.page.evaluate("() => document.activeElement.closest('[data-kv=breakpoint-menu]') !== null")
+    page.page.keyboard.press("Escape")
+    assert page.focused() == "breakpoints"
+
+
+def test_the_wheel_moves_a_list_and_at_its_end_the_page(page: FilePage) -> None:
+    # given a page that is longer than the screen
+    page.page.evaluate("() => { document.body.style.minHeight = '3000px'; scrollTo(0, 0); }")
+    rows = page.root.locator(".kv-steps").locator("xpath=..")
+    rows.evaluate("(box) => { box.scrollTop = 0 }")
+    rows.hover()
+    # when there is room, the list takes the wheel
+    page.page.mouse.wheel(0, 60)
+    page.page.wait_for_function("(box) => box.scrollTop > 0", arg=rows.element_handle())
+    assert page.page.evaluate("() => scrollY") == 0
+    # and at its end the page does
+    rows.evaluate("(box) => { box.scrollTop = box.scrollHeight }")
+    page.page.wait_for_timeout(400)  # a turn of the wheel stays with what it began on for a moment
+    page.page.mouse.wheel(0, 200)
+    page.page.wait_for_function("() => scrollY > 0")
+
+
+def test_the_wheel_is_let_go_wherever_it_turns(page: FilePage) -> None:
+    # given
+    page.page.evaluate("() => { document.body.style.minHeight = '3000px' }")
+    for pane in page.root.locator(".kv-pane").all():
+        box = pane.bounding_box()
+        if box is None or box["height"] < 12:
+            continue
+        page.page.evaluate("() => scrollTo(0, 0)")
+        page.page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+        # when: more than any pane could take
+        for _ in range(12):
+            page.page.mouse.wheel(0, 4000)
+        page.page.wait_for_timeout(500)
+        page.page.mouse.wheel(0, 400)
+        # then
+        page.page.wait_for_function("() => scrollY > 0")
+
+
+CELL = """
+import kvviz
+debugger = kvviz.debug(kvviz.load("assets/models/o01_optimum_llama/model.onnx"), prompt=[5, 17], max_new_tokens=2)
+debugger
+"""
+SAVED = "() => !window.jupyterapp.shell.currentWidget.context.model.dirty"
+COUNT = "() => window.jupyterapp.shell.currentWidget.content.widgets[0].model.executionCount"
+
+
+@pytest.fixture
+def debugger(open_notebook: OpenNotebook) -> DebuggerPage:
+    notebook = open_notebook([CELL, "1 + 1"])
+    notebook.run_all()
+    return DebuggerPage(notebook)
+
+
+def test_shortcuts_of_jupyterlab_work_while_the_page_has_the_focus(debugger: DebuggerPage) -> None:
+    # given
+    page = debugger.notebook.page
+    debugger.press("n")
+    at = debugger.step
+    # saving
+    page.evaluate("() => { window.jupyterapp.shell.currentWidget.context.model.dirty = true }")
+    debugger.press("Control+s")
+    page.wait_for_function(SAVED)
+    # the palette of commands
+    debugger.press("Control+Shift+c")
+    expect(page.locator(".lm-CommandPalette, .jp-ModalCommandPalette").first).to_be_visible()
+    page.keyboard.press("Escape")
+    # none of them moved anything here
+    assert debugger.step == at
+    # plain letters stay ours: x would cut the cell, a and b make new ones
+    debugger.press("x", "a", "d", "d", "n")
+    assert page.locator(".jp-CodeCell").count() == 2
+    debugger.expect_step(at + 1)
+    # and in a field of ours all that is typed is ours, but for saving
+    debugger.kv("search-input").fill("Mul")
+    page.evaluate("() => { window.jupyterapp.shell.currentWidget.context.model.dirty = true }")
+    page.keyboard.press("Control+s")
+    page.wait_for_function(SAVED)
+    page.keyboard.press("Control+a")
+    page.keyboard.press("Backspace")
+    expect(debugger.kv("search-input")).to_have_value("")
+    # running the cell, with the focus on a button
+    before = page.evaluate(COUNT)
+    debugger.kv("next").focus()
+    page.keyboard.press("Shift+Enter")
+    page.wait_for_function(f"(before) => ({COUNT})() !== before", arg=before)
+
+
+def test_the_wheel_goes_on_through_the_notebook(debugger: DebuggerPage) -> None:
+    # given a notebook that can scroll
+    page = debugger.notebook.page
+    page.evaluate(
+        """() => { const last = window.jupyterapp.shell.currentWidget.content.widgets[1];
+          last.node.style.minHeight = "3000px"; }"""
+    )
+    top = debugger.root.bounding_box()
+    for part in ("sentence", "goto"):
+        debugger.kv(part).hover()
+        page.mouse.wheel(0, 120)
+        page.wait_for_function(
+            "([root, top]) => root.getBoundingClientRect().top < top - 1",
+            arg=[debugger.root.element_handle(), top["y"]] if top else [],
+        )
+        page.mouse.wheel(0, -120)
+        page.wait_for_timeout(300)

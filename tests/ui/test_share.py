@@ -1,0 +1,198 @@
+"""What can be shared from a file, without a kernel: Markdown, pictures, an address, the file itself."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper
+from playwright.sync_api import Browser, expect
+
+import kvviz
+from tests.ui.filepage import FilePage
+
+pytestmark = pytest.mark.ui
+
+MODELS = Path(__file__).resolve().parents[2] / "assets" / "models"
+MAY_COPY = ["clipboard-read", "clipboard-write"]
+
+
+@pytest.fixture(scope="module")
+def story() -> kvviz.Trace:
+    return kvviz.decode(kvviz.load(MODELS / "storyteller" / "concat" / "model.onnx"), [1, 77, 108], 4, progress=False)
+
+
+@pytest.fixture(scope="module")
+def file(story: kvviz.Trace, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("share") / "story.html"
+    story.to_html(path)
+    return path
+
+
+Show = Callable[..., FilePage]
+
+
+@pytest.fixture
+def show(browser: Browser) -> Iterator[Show]:
+    with ExitStack() as pages:
+
+        def one(path: Path, address: str = "", **options: Any) -> FilePage:
+            page = FilePage(browser, path, address, **options)
+            pages.callback(page.close)
+            return page
+
+        yield one
+
+
+def pixels(png: bytes) -> np.ndarray:
+    from matplotlib.image import imread
+
+    return np.asarray(imread(BytesIO(png)))
+
+
+def test_the_page_and_python_write_the_same_markdown(show: Show, file: Path, story: kvviz.Trace) -> None:
+    # given steps of every kind: missed with a fix, missed without, in place, a view, and the last one
+    missed = kvviz.explain(story).missed
+    fixed = next(m.step for m in missed if m.fix is not None)
+    unfixed = next(m.step for m in missed if m.fix is None)
+    in_place = next(step.index for step in story.steps if step.decision.taken)
+    view = next(step.index for step in story.steps if any(out.how == "view" for out in step.outs))
+    page = show(file, permissions=MAY_COPY)
+    for step in (fixed, unfixed, in_place, view, len(story.steps) - 1):
+        page.kv("goto").fill(str(step))
+        page.kv("goto").press("Enter")
+        page.expect_step(step)
+        # when
+        page.kv("share").first.click()
+        page.kv("share-step-copy").click()
+        expect(page.kv("share-said")).to_have_text("copied")
+        # then
+        assert page.copied() == story.to_markdown(step)
+        page.page.keyboard.press("Escape")
+
+
+def test_names_that_look_like_markup_are_written_the_same(show: Show, tmp_path: Path) -> None:
+    # given
+    evil = "a|b`c`<img src=x>\n| x | @someone #12 _y_ é_ _ü [z](http://z) \u00a0\u2028"
+    node = helper.make_node("Add", ["x", "x"], ["y"], name=evil, doc_string="")
+    value = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [4]) for n in "xy"]
+    model = helper.make_model(helper.make_graph([node], evil, value[:1], value[1:]))
+    trace = kvviz.run(kvviz.load(model), {"x": np.ones(4, np.float32)})
+    trace.to_html(tmp_path / "evil.html")
+    page = show(tmp_path / "evil.html", permissions=MAY_COPY)
+    # when
+    page.kv("share").first.click()
+    page.kv("share-step-copy").click()
+    expect(page.kv("share-said")).to_have_text("copied")
+    # then
+    assert page.copied() == trace.to_markdown(0)
+
+
+def test_without_permission_a_file_is_saved(show: Show, file: Path, story: kvviz.Trace, tmp_path: Path) -> None:
+    page = show(file, "#step=100")
+    page.expect_step(100)
+    page.page.evaluate("() => Object.defineProperty(navigator, 'clipboard', { value: undefined })")
+    page.kv("share").first.click()
+    with page.page.expect_download() as saved:
+        page.kv("share-step-copy").click()
+    saved.value.save_as(tmp_path / "step.md")
+    assert (tmp_path / "step.md").read_text("utf-8") == story.to_markdown(100)
+    expect(page.kv("share-said")).to_contain_text("may not write to the clipboard")
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_a_picture_shows_what_the_page_shows(show: Show, file: Path, tmp_path: Path, theme: Any) -> None:
+    # given
+    page = show(file, "#step=700", color_scheme=theme)
+    page.expect_step(700)
+    app = page.root.locator(".kv-app")
+    seen = pixels(app.screenshot())
+    # when
+    page.kv("share").first.click()
+    with page.page.expect_download() as saved:
+        page.kv("share-png-save").click()
+    saved.value.save_as(tmp_path / "page.png")
+    picture = pixels((tmp_path / "page.png").read_bytes())[::2, ::2, :3]
+    # then it is drawn at twice the size, and little of it differs
+    rows, columns = (min(a, b) for a, b in zip(seen.shape, picture.shape, strict=True) if min(a, b) > 4)
+    assert abs(picture.shape[1] - seen.shape[1]) <= 2 and abs(picture.shape[0] - seen.shape[0]) <= 2
+    far = np.abs(seen[:rows, :columns, :3] - picture[:rows, :columns]).max(2) > 0.35
+    assert far.mean() < 0.06
+    # as many of the pixels have ink
+    ground = np.median(seen[..., :3].reshape(-1, 3), 0)
+    ink = [(np.abs(p[:rows, :columns, :3] - ground).max(2) > 0.3).mean() for p in (seen, picture)]
+    assert 0.8 < ink[1] / ink[0] < 1.25
+
+
+def test_a_pane_is_saved_as_an_svg_with_all_that_it_needs(show: Show, file: Path, tmp_path: Path) -> None:
+    page = show(file, "#step=700")
+    page.kv("share").first.click()
+    page.kv("share-pane").select_option(label="Graph")
+    with page.page.expect_download() as saved:
+        page.kv("share-svg-save").click()
+    saved.value.save_as(tmp_path / "graph.svg")
+    text = (tmp_path / "graph.svg").read_text("utf-8")
+    box = page.root.locator(".kv-graph").bounding_box()
+    root = ElementTree.fromstring(text)
+    assert box is not None and abs(float(root.attrib["width"]) - box["width"]) <= 1
+    assert "http://" not in text.replace("http://www.w3.org/", "")
+    # and a browser draws it
+    page.page.goto((tmp_path / "graph.svg").as_uri())
+    assert len(np.unique(pixels(page.page.screenshot()).reshape(-1, 4), axis=0)) > 20
+
+
+def test_an_address_leads_to_a_step_and_a_thing(show: Show, file: Path, story: kvviz.Trace) -> None:
+    # a buffer
+    page = show(file, "#step=619&sel=B345")
+    page.expect_step(619)
+    expect(page.root.locator(".kv-this")).to_contain_text("B345")
+    # a node by name; somebody changes the address
+    name = story.steps[700].node
+    page.page.evaluate("(name) => { location.hash = `step=700&sel=${encodeURIComponent(name)}` }", name)
+    page.expect_step(700)
+    expect(page.root.locator(".kv-this")).to_contain_text(story.steps[700].op_type)
+    # a search
+    page.page.evaluate("() => { location.hash = 'step=5&query=Concat' }")
+    page.expect_step(5)
+    expect(page.kv("search-input")).to_have_value("Concat")
+
+
+def test_what_an_address_cannot_name_changes_nothing(show: Show, file: Path, story: kvviz.Trace) -> None:
+    page = show(file, "#step=1e9&sel=B999999999&sel=__proto__&other=%E0%A4%A")
+    page.expect_step(len(story.steps) - 1)
+    page = show(file, "#step=99999999999")
+    page.expect_step(len(story.steps) - 1)
+
+
+def test_the_address_follows_and_can_be_copied(show: Show, file: Path) -> None:
+    page = show(file, "#step=700", permissions=MAY_COPY)
+    page.expect_step(700)
+    page.root.focus()
+    page.page.keyboard.press("n")
+    page.expect_step(701)
+    page.expect_address("#step=701")
+    # a move is no page that Back would lead to
+    assert page.page.evaluate("() => history.length") <= 2
+    page.kv("share").first.click()
+    page.kv("share-link").click()
+    expect(page.kv("share-said")).to_have_text("copied")
+    assert page.copied() == page.page.url
+
+
+def test_a_file_gives_itself(show: Show, file: Path, tmp_path: Path) -> None:
+    page = show(file, "#step=700")
+    page.expect_step(700)
+    page.kv("share").first.click()
+    with page.page.expect_download() as saved:
+        page.kv("share-html").click()
+    saved.value.save_as(tmp_path / "again.html")
+    again = show(tmp_path / "again.html", "#step=701")
+    again.expect_step(701)
+    # with what a reader without scripts sees
+    assert '<div id="kvviz-still">' in (tmp_path / "again.html").read_text("utf-8")

@@ -1,0 +1,131 @@
+"""Markdown of a step: what it says is what the trace says, GitHub's tables hold, and what it tells to run gives it."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper
+
+import kvviz
+from kvviz.explain.sentences import sentence
+from kvviz.explain.units import size
+from kvviz.view.markdown_text import code, filled, text
+
+MODELS = Path(__file__).resolve().parents[2] / "assets" / "models"
+STORY = MODELS / "storyteller" / "concat" / "model.onnx"
+
+
+@pytest.fixture(scope="module")
+def story() -> kvviz.Trace:
+    return kvviz.decode(kvviz.load(STORY), [1, 77, 108], 4, progress=False)
+
+
+def rows(markdown: str) -> list[list[str]]:
+    """Cells of the rows of all tables, as GitHub splits them: a pipe with a backslash in front is none."""
+    lines = [line for line in markdown.split("\n") if line.startswith("|")]
+    return [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
+
+
+def test_a_step_tells_decision_bytes_blockers_and_fix(story: kvviz.Trace) -> None:
+    # given
+    report = kvviz.explain(story)
+    missed = next(m for m in report.missed if m.fix is not None and m.op_type == "Concat")
+    step = story.steps[missed.step]
+    # when
+    told = report.to_markdown(missed.step)
+    # then
+    cells = {row[0]: row[1] for row in rows(told) if len(row) == 2}
+    assert cells["node"] == f"`{step.node}`"
+    assert (cells["copied"], cells["allocated"]) == (size(step.copied), size(step.allocated))
+    assert cells["live while the op ran"] == size(step.live_bytes)
+    assert cells["SHA-256 of the file"] == f"`{hashlib.sha256(STORY.read_bytes()).hexdigest()[:16]}`"
+    assert cells["kvviz"] == kvviz.__version__
+    assert text(sentence(step, story)) in told
+    reasons = [row for row in rows(told) if len(row) == 3 and row[0].startswith("`")]
+    assert [row[0] for row in reasons] == [f"`{blocker.code}`" for blocker in missed.blockers]
+    fix = missed.fix
+    assert fix is not None and f"```python\n{fix.code}\n```" in told
+
+
+def test_the_three_lines_make_the_same_step_again(story: kvviz.Trace, monkeypatch: pytest.MonkeyPatch) -> None:
+    # given
+    monkeypatch.chdir(STORY.parent)
+    lines = story.to_markdown(700).rpartition("```python\n")[2].rpartition("\n```")[0].split("\n")
+    assert len(lines) == 3
+    # when
+    names: dict[str, kvviz.Trace] = {}
+    exec("\n".join(lines[:2]), names)
+    # then
+    assert sentence(names["trace"].steps[700], names["trace"]) == sentence(story.steps[700], story)
+    assert lines[2] == "kvviz.debug(trace, step=700)"
+
+
+def test_three_lines_tell_the_options_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    trace = kvviz.decode(kvviz.load(STORY), [1, 77], 3, policy="rten", kv_capacity=8, progress=False)
+    assert "[1, 77], max_new_tokens=3, policy='rten', kv_capacity=8)" in trace.to_markdown(5)
+    # and the policy states whose version it follows
+    assert "| policy | rten, c7f7bad9 (after v0.25.0) |" in trace.to_markdown(5)
+
+
+def test_the_same_miss_is_counted_by_layers_and_tokens(story: kvviz.Trace) -> None:
+    # given
+    missed = next(m for m in kvviz.explain(story).missed if m.node == "/model/layers.1/self_attn/Concat_5")
+    alike = [m for m in kvviz.explain(story).missed if re.fullmatch(r"/model/layers\.\d/self_attn/Concat_5", m.node)]
+    # when
+    cells = {row[0]: row[1] for row in rows(story.to_markdown(missed.step)) if len(row) == 2}
+    # then
+    assert cells["the same miss"] == f"Concat × 3 layers × 4 tokens: {size(sum(m.bytes for m in alike))}"
+
+
+def test_what_is_held_after_a_step_is_what_the_next_one_finds(story: kvviz.Trace) -> None:
+    # a step's live bytes are what was held before it and what it allocated
+    told = [dict(row for row in rows(story.to_markdown(i)) if len(row) == 2) for i in (100, 101)]
+    free = story.steps[100].live_bytes - sum(story.storages[s].capacity for s in story.steps[100].freed)
+    assert told[0]["held after"] == size(free)
+    assert story.steps[101].live_bytes == free + story.steps[101].allocated
+
+
+def test_names_stay_in_their_cells_and_become_no_markup() -> None:
+    # given
+    evil = "a|b`c`<img src=x>\n| x | @someone #12 _y_ [z](http://z)"
+    node = helper.make_node("Add", ["x", "x"], ["y"], name=evil)
+    value = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [4]) for n in "xy"]
+    model = helper.make_model(helper.make_graph([node], "g", value[:1], value[1:]))
+    trace = kvviz.run(kvviz.load(model), {"x": np.ones(4, np.float32)})
+    # when
+    told = trace.to_markdown(0)
+    # then
+    assert all(len(row) in (2, 3) for row in rows(told))
+    assert "``a\\|b`c`<img src=x>·\\| x \\| @someone #12 _y_ [z](http://z)``" in told
+    assert "SHA-256" not in told
+    assert text(evil) == "a\\|b\\`c\\`\\<img src=x\\>·\\| x \\| @<!-- -->someone #<!-- -->12 \\_y\\_ \\[z\\](http://z)"
+
+
+def test_a_name_with_backticks_at_its_ends_keeps_them() -> None:
+    assert (code("`a"), code("a``"), code(" ")) == ("`` `a ``", "``` a`` ```", "`   `")
+
+
+def test_a_line_without_its_fact_and_a_table_without_lines_are_left_out() -> None:
+    template = [
+        ("", ("| a |",), ("| {x} |", "| {y} {x} |")),
+        ("", ("| b |",), ("| {y} |",)),
+        ("z", ("h",), ("{n|code}",)),
+    ]
+    assert filled(template, {"x": "1", "y": "", "z": [{"n": "p"}, {"n": ""}]}) == "| a |\n| 1 |\n\nh\n`p`\n\n"
+
+
+def test_the_report_tells_kinds_and_the_fixes_that_save_memory(story: kvviz.Trace) -> None:
+    told = story.to_markdown()
+    assert size(story.peak_bytes) in told
+    assert told.count("**Fix:") == 1 and "kv_capacity=6" in told
+    missed = [row for row in rows(told) if len(row) == 4 and row[0] not in ("missed", "---")]
+    assert 0 < len(missed) <= 20
+
+
+def test_a_loaded_trace_tells_the_same(story: kvviz.Trace, tmp_path: Path) -> None:
+    story.save(tmp_path / "story.kvviz")
+    assert kvviz.Trace.load(tmp_path / "story.kvviz").to_markdown(700) == story.to_markdown(700)
