@@ -170,8 +170,8 @@ def _values(trace: Trace) -> Iterator[tuple[int, list[tuple[int, Any]]]]:
     weights = Weights(trace.graph, recorder.ledger)
     last_use: dict[tuple[int, str], int] = {}
     for run in sorted(needed):
-        for source in replayer.runs[run].carried.values():
-            last_use[source] = run
+        if (entry := replayer.runs[run]) is not None:
+            last_use.update(dict.fromkeys(entry.carried.values(), run))
     made: dict[tuple[int, str], Any] = {}
     for run in sorted(needed | set(told)):
         if run not in needed:

@@ -255,36 +255,25 @@ class Trace:
     def summarise(self, budget: int | str = "2 MB") -> Values | None:
         """Put summaries of the values into the recording: numbers, histograms, pictures, and what attention weighed.
 
-        The runs are repeated for it, so it takes as long as they did. The summaries go wherever the trace goes: into a
-        file, and into the page, which then shows values without a kernel.
+        The runs are repeated for it. The summaries go wherever the trace goes: into a file, and into the page.
 
         Parameters
         ----------
         budget : int or str
-            Bytes that they may have, as a number or as ``"64 kB"``. Numbers of all values come first, then
-            histograms, rows of attention, and pictures, each of caches and logits first, then of the largest values.
-            0 takes out what is there.
-
-        Returns
-        -------
-        Values
-            Also as `values`.
+            Bytes that they may have; 0 takes out what is there. Numbers of all values come first, then histograms,
+            attention, and pictures; caches and logits first, then the largest values.
 
         Raises
         ------
         ReplayError
             If the trace was loaded from a file: what it has of its values stays.
-
-        Examples
-        --------
-        >>> trace.summarise("1 MB").first_nan()
         """
         found: Values | None = late("engine.value_pass:summarise")(self, budget)
         return found
 
     @property
     def values(self) -> Values | None:
-        """What is kept of the values; None where `summarise` was not called."""
+        """What `summarise` kept of the values."""
         return None if self.value_summaries is None else Values(self, self.value_summaries)
 
     def save(self, path: Any) -> None:
