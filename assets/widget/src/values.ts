@@ -138,6 +138,7 @@ export class ValuesPane implements Answered {
       cards.push(this.#one(v, shown.place, [...(old ? ["after "] : []), el("b", { title: name }, shortValue(name))]));
     }
     this.#kept.replaceChildren(...(cards.length ? cards.map((card) => card.root) : [el("b", {}, name)]));
+    mark(this.#kept, "data-two", old ? 1 : null);
     if (old) this.#kept.prepend(el("p.kv-hint", { "data-kv": "value-over" }, `Written into ${buffer(t.p, shown.place.storage)}: what lay there before, and after.`));
     for (const card of cards) card.draw();
     this.#more(shown.value, !v);
