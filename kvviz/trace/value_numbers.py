@@ -103,13 +103,21 @@ def histogram_of(finite: np.ndarray, low: float, high: float) -> np.ndarray:
     if low == high:
         counts[BINS // 2] = finite.size
         return counts
-    try:
-        counts[:] = np.histogram(finite, BINS, (low, high))[0]
-    except ValueError:
-        # Too wide, or too narrow, for float64 to tell the edges apart.
-        share = (finite / 4 - low / 4) / (high / 4 - low / 4)
-        counts[:] = np.bincount(np.minimum((np.nan_to_num(share) * BINS).astype(np.intp), BINS - 1), minlength=BINS)
+    with np.errstate(all="ignore"):
+        try:
+            counts[:] = np.histogram(finite, BINS, (low, high))[0]
+        except ValueError:
+            # Too wide, or too narrow, for float64 to tell the edges apart.
+            places = np.minimum((_share(finite, low, high) * BINS).astype(np.intp), BINS - 1)
+            counts[:] = np.bincount(places, minlength=BINS)
     return counts
+
+
+def _share(numbers: np.ndarray, low: float, high: float) -> np.ndarray:
+    """How far numbers are on the way from one to another, which may be as far apart as float64 allows."""
+    if not np.isfinite(high - low):
+        numbers, low, high = numbers / 4, low / 4, high / 4
+    return (numbers - low) / (high - low)
 
 
 def axes_of(shape: tuple[int, ...]) -> Axes | None:
@@ -149,7 +157,7 @@ def picture_of(floats: np.ndarray, axes: Axes, head: int = 0) -> Picture:
     known = means[np.isfinite(means)]
     low, high = (float(known.min()), float(known.max())) if known.size else (np.nan, np.nan)
     with np.errstate(all="ignore"):
-        shades = np.rint((means / 4 - low / 4) / (high / 4 - low / 4) * SHADES) if low < high else np.zeros_like(means)
+        shades = np.rint(_share(means, low, high) * SHADES) if low < high else np.zeros_like(means)
     cells = np.where(np.isfinite(shades), shades, 0).astype(np.uint8)
     cells[np.broadcast_to(counts == 0, cells.shape)] = BELOW
     cells[np.broadcast_to(above > 0, cells.shape)] = ABOVE
