@@ -66,6 +66,7 @@ export class View implements CacheView {
     const toggle = (text: string, title: string, kv: string) => {
       const b: HTMLButtonElement = button(text, title, kv, () => {
         mark(b, "aria-pressed", String(b.ariaPressed !== "true"));
+        this.#turned ||= b === this.#weigh;
         this.#toggled();
       }, signal);
       mark(b, "aria-pressed", "false");
@@ -78,7 +79,6 @@ export class View implements CacheView {
     on(this.#choice, "change", () => kit.select({ kind: "cache", id: Number(this.#choice.value) }), signal);
     on(this.#entry, "change", () => this.#toggled(), signal);
     onHit(this.#list, "cache-row", (row) => kit.select({ kind: "cache", id: Number(row.dataset.id) }), signal);
-    on(this.#weigh, "click", () => (this.#turned = true), signal);
     const head = el("header.kv-tools", {}, this.#choice, this.#title, this.#about, el("span.kv-group", {}, this.#entry, this.#query, this.#weigh, this.#close, this.#large));
     this.#middle.append(head, this.#heat.root, this.#tip, this.#legend, this.#occupancy.root, this.#none);
     this.#side = new CacheSide((run) => kit.toRun(run), signal);

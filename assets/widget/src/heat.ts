@@ -55,6 +55,7 @@ export class HeatMap {
     if (measure) measure.font = `11px ${inks.family}`;
     const named = wordRow(axis, words, (text) => measure?.measureText(text.slice(0, 9)).width ?? 0);
     this.#top = 7 + (weights ? STRIP : 0) + named.high;
+    this.#canvas.dataset.top = String(this.#top);
     const high = heads * this.#pitch;
     const context = sized(this.#canvas, LEFT + axis.width + 2, this.#top + high + NAMES, inks.ratio);
     if (!context) return;

@@ -44,7 +44,7 @@ export function bars(histogram: ArrayLike<number>, width: number, height: number
   const most = Math.max(1, ...counts);
   const one = width / counts.length;
   const path = counts.map((n, i) => (n ? `M${(i * one).toFixed(2)} ${height}v${(-Math.max(1, (n / most) * height)).toFixed(2)}h${Math.max(1, one - 0.75).toFixed(2)}V${height}z` : "")).join("");
-  return svg("svg", { class: "kv-bars", width, height, viewBox: `0 0 ${width} ${height}`, "aria-hidden": "true" }, svg("path", { d: path }));
+  return svg("svg", { class: "kv-bars", width, height, viewBox: `0 0 ${width} ${height}`, "aria-hidden": "true", preserveAspectRatio: "none" }, svg("path", { d: path }));
 }
 
 export function tinyHistogram(histogram: ArrayLike<number>): SVGElement { return bars(histogram, 60, 12); }

@@ -38,12 +38,13 @@ function inkOf(p: Picture, codes: ValueCodes, colour: (name: string) => string):
   };
 }
 
-export function drawPicture(canvas: HTMLCanvasElement, p: Picture, codes: ValueCodes, largest = LARGE): number {
-  const one = Math.max(3, Math.min(CELL, Math.floor(largest / Math.max(p.rows, p.columns))));
+export function drawPicture(canvas: HTMLCanvasElement, p: Picture, codes: ValueCodes): void {
+  const one = Math.max(3, Math.min(CELL, Math.floor(LARGE / Math.max(p.rows, p.columns))));
   const style = getComputedStyle(canvas);
   const context = sized(canvas, p.columns * one, p.rows * one, globalThis.devicePixelRatio || 1);
   canvas.style.width = `${p.columns * one}px`;
-  if (!context) return one;
+  canvas.style.height = "auto"; // narrower where there is no room
+  if (!context) return;
   const known = new Map<number, string>();
   const ink = inkOf(p, codes, (name) => style.getPropertyValue(name).trim() || "#888");
   p.cells.forEach((shade, at) => {
@@ -60,7 +61,6 @@ export function drawPicture(canvas: HTMLCanvasElement, p: Picture, codes: ValueC
     context.lineTo(x + one - 1, y + 1);
     context.stroke();
   });
-  return one;
 }
 
 /** `redraw` is called when another head was chosen; the canvas can be drawn only once it is on the page: call `draw`. */
@@ -95,12 +95,12 @@ export function fullCard(v: ValueData, entry: number, title: (Node | string)[], 
     tools.append(select, ` of ${shown.heads}`);
   }
   root.append(el("figure.kv-value-picture", {}, canvas, el("figcaption", {}, tools, tip)));
-  let one = 1;
   on(canvas, "pointermove", (event) => {
+    const one = canvas.clientWidth / shown.columns;
     const [x, y] = [Math.floor(event.offsetX / one), Math.floor(event.offsetY / one)];
     if (x < 0 || y < 0 || x >= shown.columns || y >= shown.rows) return;
     tip.textContent = `row ${y}, column ${x}: ${cellText(shown, v.codes, y * shown.columns + x) || "nothing"}`;
   }, signal);
   on(canvas, "pointerleave", () => (tip.textContent = pictureText(shown, chosen)), signal);
-  return { root, draw: () => (one = drawPicture(canvas, shown, v.codes)) };
+  return { root, draw: () => drawPicture(canvas, shown, v.codes) };
 }

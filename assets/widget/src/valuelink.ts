@@ -1,6 +1,6 @@
 // Which entry of the recorded values is meant: by an output that a payload tells, or a value that a run starts with.
+import { upper } from "./arrays.js";
 import { placeOf, type Place, type Trace } from "./replay.js";
-import { findStep } from "./steps.js";
 import type { ValueData } from "./valuedata.js";
 
 interface Links { of: ValueData; out: Int32Array; bind: Int32Array }
@@ -14,14 +14,16 @@ function links(t: Trace, v: ValueData): Links {
   const made = { of: v, out: new Int32Array(p.out.value.length).fill(-1), bind: new Int32Array(p.bind.value.length).fill(-1) };
   const mains = new Map<number, number>();
   for (let f = p.frames - 1; f >= 0; f--) if (p.frame.parent[f] < 0) mains.set(p.frame.run[f], f);
+  const begun = p.runs.map((run) => run.from);
   v.at.forEach((at, entry) => {
     if (at < 0) {
       const main = mains.get(-1 - at);
       if (main !== undefined) made.bind[p.frame.bind[main] + v.slot[entry]] = entry;
       return;
     }
-    const { step } = findStep(t, at);
-    if (step < 0) return;
+    const { first, last, from } = p.runs[Math.max(0, upper(begun, at) - 1)];
+    const step = first + at - from;
+    if (step >= last) return; // its run is not here
     const value = p.graphs[p.frame.graph[p.step.frame[step]]].nodes[p.step.node[step]][4][v.slot[entry]];
     for (let o = p.step.out[step]; o < p.step.out[step + 1]; o++) if (p.out.value[o] === value) made.out[o] = entry;
   });

@@ -43,7 +43,7 @@ export class ValuesPane implements Answered {
     if (change.cursor || change.payload || change.report) this.#fill();
     if (change.cursor || change.payload || change.report || change.selection || change.look) {
       this.#light();
-      this.#show();
+      this.#show(change.selection && !change.cursor);
     }
   }
 
@@ -122,7 +122,8 @@ export class ValuesPane implements Answered {
     return { value: p.out.value[o], place: { from: "out", entry: o, storage: p.out.storage[o], gen: p.out.gen[o] } };
   }
 
-  #show(): void {
+  /** `chosen`: somebody chose a value just now; the kernel is asked for no others by itself. */
+  #show(chosen = false): void {
     const { store } = this.context;
     const { t } = store;
     const shown = this.#subject();
@@ -141,7 +142,7 @@ export class ValuesPane implements Answered {
     mark(this.#kept, "data-two", old ? 1 : null);
     if (old) this.#kept.prepend(el("p.kv-hint", { "data-kv": "value-over" }, `Written into ${buffer(t.p, shown.place.storage)}: what lay there before, and after.`));
     for (const card of cards) card.draw();
-    this.#more(shown.value, !v);
+    this.#more(shown.value, !v, chosen);
   }
 
   #one(v: ValueData, place: Place, title: (Node | string)[]): { root: HTMLElement; draw(): void } {
@@ -157,8 +158,8 @@ export class ValuesPane implements Answered {
     }, this.signal);
   }
 
-  /** Its first numbers, which only a kernel can tell; asked for at once where nothing else is known of it. */
-  #more(value: number, at: boolean): void {
+  /** Its first numbers, which only a kernel can tell; asked for at once where nothing else is known of what was chosen. */
+  #more(value: number, at: boolean, chosen: boolean): void {
     const { store, ask } = this.context;
     if (!ask.able()) {
       if (at) this.#peek.replaceChildren(el("p", {}, `Numbers are not in the recording; looking at them ${NEEDS_KERNEL.replace("recorded: ", "")}.`));
@@ -169,7 +170,7 @@ export class ValuesPane implements Answered {
       this.#peek.replaceChildren(el("p.kv-soft", {}, "asking the kernel …"));
       ask({ do: "value", id: this.#asked, step: numberOf(t, cursor), value: t.p.graphs[now.graph].values[value], frame: now.frame });
     };
-    if (at && store.selection?.kind === "value") look();
+    if (at && chosen && store.selection?.kind === "value") look();
     else this.#peek.replaceChildren(button("Show its first numbers", "Compute it again, and show up to 64 × 64 of its numbers", "peek", look, this.signal));
   }
 
