@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +23,9 @@ RESERVED, VALID, STALE = 0, 1, 2
 WRITTEN, OUTSIDE, WRAPPED, READ = 4, 8, 16, 32
 """Written in this run; holds a live token that no query of the run sees; its token took the place of an older one; at
 least one query may see it."""
+
+# Which output of an operator has the scores.
+_SCORES = {"Attention": 3, "GroupQueryAttention": 3, "MultiHeadAttention": 3}
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,23 +74,59 @@ def attention(trace: Trace, cache: Cache, run: int, query: int = -1, item: int =
     replayer = trace.replayer
     if replayer is None or replayer.runs[run] is None:
         raise ReplayError("attention was not recorded: the inputs of that run are not there")
+    known = known_of(trace, frames)
+    for shown in sources(trace, cache, frames, known):
+        array = trace.value(shown.reader.node.outputs[shown.output], shown.step)
+        row = row_of(known, shown, array, query, item)
+        if row is None:
+            continue
+        start, weights = row
+        capacity = cache.runs[run].capacity
+        found = np.zeros((len(weights), capacity), np.float32)
+        low, high = max(start, 0), min(start + weights.shape[1], capacity)
+        found[:, low:high] = weights[:, low - start : high - start]
+        return found
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where a run shows what attention weighed: a value after a step, and how the cache's rows are its keys."""
+
+    reader: Reader
+    step: int
+    output: int
+    axis: int
+
+
+def known_of(trace: Trace, frames: RunFrames) -> Known:
+    """What follows from the inputs of a run, its caches apart."""
     caches = {one.input for one in trace.caches}
-    feeds = {name: value for name, value in replayer.runs[run].kept.values.items() if name not in caches}
-    known = Known(trace, frames, feeds)
+    kept = trace.replayer.runs[frames.run].kept.values
+    return Known(trace, frames, {name: value for name, value in kept.items() if name not in caches})
+
+
+def sources(trace: Trace, cache: Cache, frames: RunFrames, known: Known) -> Iterator[Source]:
+    """The values of a run that may show what attention weighed of a cache."""
     for reader in way_of(trace, frames, cache).readers:
         step = known.step(reader.frame, reader.node.index)
-        if step is None or cache.axis is None:
+        output = 0 if reader.kind == "softmax" else _SCORES.get(reader.node.op_type, 0)
+        if step is None or cache.axis is None or (reader.kind != "softmax" and not output):
             continue
-        sight = sight_of(known, reader, cache.axis)
-        weights = _weights(trace, reader, step, sight)
-        if weights is None or not -weights.shape[2] <= query < weights.shape[2]:
-            continue
-        start, keys = cut_of(known, reader, cache.axis, weights.shape[3])
-        shown = np.zeros((weights.shape[1], cache.runs[run].capacity), np.float32)
-        low, high = max(start, 0), min(start + keys, shown.shape[1])
-        shown[:, low:high] = weights[item, :, query, low - start : high - start]
-        return shown
-    return None
+        if output < len(reader.node.outputs) and reader.node.outputs[output]:
+            yield Source(reader, step, output, cache.axis)
+
+
+def row_of(
+    known: Known, source: Source, array: np.ndarray, query: int = -1, item: int = 0
+) -> tuple[int, np.ndarray] | None:
+    """What a query weighed, from the value of a source: the cache's row of the first key, and the weights, by query
+    head and key; None where the value does not show it."""
+    weights = _weights(source.reader, array, sight_of(known, source.reader, source.axis))
+    if weights is None or not -weights.shape[2] <= query < weights.shape[2]:
+        return None
+    start, keys = cut_of(known, source.reader, source.axis, weights.shape[3])
+    return start, weights[item, :, query, :keys]
 
 
 def as_bytes(weights: np.ndarray) -> np.ndarray:
@@ -114,16 +154,12 @@ def _heads(trace: Trace, cache: Cache, run: int) -> int:
     return shape[axis - 1] if shape is not None and axis >= 2 and axis < len(shape) else 1
 
 
-def _weights(trace: Trace, reader: Reader, step: int, sight: Sight | None) -> np.ndarray | None:
+def _weights(reader: Reader, array: np.ndarray, sight: Sight | None) -> np.ndarray | None:
     """Probabilities, ``(batch, heads, queries, keys)``, from what the attention shows."""
     node = reader.node
     if reader.kind == "softmax":
-        found = trace.value(node.outputs[0], step)
-        return found if found.ndim == 4 else None
-    place = {"Attention": 3, "GroupQueryAttention": 3, "MultiHeadAttention": 3}.get(node.op_type, 0)
-    if not 0 < place < len(node.outputs) or not node.outputs[place]:
-        return None
-    shown: Any = trace.value(node.outputs[place], step).astype(np.float32)
+        return array if array.ndim == 4 else None
+    shown: Any = array.astype(np.float32)
     given = node.attributes
     if node.op_type == "Attention":
         stage = int(given.get("qk_matmul_output_mode", 0))

@@ -95,7 +95,7 @@ def _value_at(replayer: Replayer, trace: Trace, name: str, step: int) -> np.ndar
         with np.errstate(all="ignore"):
             # Nothing is overwritten in a replay, so that every value up to the step can still be read.
             execution = Execution(replayer.plan, feeds, frozenset(), replayer.policy, recorder, weights, k)
-            execution.decide = _never
+            execution.decide = never
             execution.placed = False
             start, stop = trace.runs[k].first, trace.runs[k].last
             for index in range(start, step + 1 if k == run else stop):
@@ -118,8 +118,13 @@ def _random_nodes(trace: Trace, first: int, run: int, step: int) -> Iterator[str
             yield row.op.node.name
     if any(trace.runs[k].first == trace.runs[k].last for k in range(first, run)):
         for _, node in trace.graph.walk():
-            if (node.op_type in _RANDOM or _may_drop(node)) and "seed" not in node.attributes:
+            if may_be_random(node):
                 yield node.name
+
+
+def may_be_random(node: Node) -> bool:
+    """Whether a node may give something else each time it runs."""
+    return (node.op_type in _RANDOM or _may_drop(node)) and "seed" not in node.attributes
 
 
 def is_random(row: Op) -> bool:
@@ -134,7 +139,8 @@ def _may_drop(node: Node) -> bool:
     return node.op_type == "Dropout" and len(node.inputs) > 2 and bool(node.inputs[2])
 
 
-def _never(frame: Any, planned: Any, args: list) -> tuple:
+def never(frame: Any, planned: Any, args: list) -> tuple:
+    """The rule of a replay: nothing is overwritten."""
     return (), (), {}
 
 

@@ -146,6 +146,7 @@ def check_header(header: Any) -> None:
             "tokens": ([int], [int], Maybe([str]), bool),
             "refusals": [([count], [(count, mask)])],
             "forms": [(Maybe([count]), Maybe(str), Maybe([int]))],
+            "values": Maybe((count, (count, count, count, count), str, [(("nan", "inf").__contains__, (int, count))])),
         },
     )
     _check_nesting(header["graphs"])

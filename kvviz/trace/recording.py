@@ -21,6 +21,8 @@ from kvviz.trace.run_options import RunOptions
 from kvviz.trace.trace_reader import load
 from kvviz.trace.trace_writer import save
 from kvviz.trace.type_facts import TypeFacts
+from kvviz.trace.value_summaries import ValueSummaries
+from kvviz.trace.values_view import Values
 
 _HOST = Place("host", "", None)
 
@@ -54,6 +56,8 @@ class Trace:
         What may run next, or None when all has run.
     recipe : Recipe or None
         How to make this trace again with a change; None for a trace that was loaded.
+    value_summaries : ValueSummaries or None
+        What is kept of the values; see `summarise` and `values`.
     notes : dict
         What readers of the trace worked out about it and want to keep.
     """
@@ -81,6 +85,7 @@ class Trace:
         # What a runtime plans by beside the graph: it is asked when a file is written, and a file tells it.
         self.types_of: Callable[[Trace], TypeFacts] | None = None
         self.type_facts: TypeFacts | None = None
+        self.value_summaries: ValueSummaries | None = None
         self.notes: dict[str, Any] = {}
         self._frames: list[TraceFrame] = []
         self._lives: tuple[Any, list[StorageRecord]] = (None, [])
@@ -212,6 +217,8 @@ class Trace:
     def forget(self, frame: int, rows: Sequence[Any]) -> None:
         """Drop what was derived from the last frames and their rows, which are gone."""
         del self._frames[frame:]
+        if self.value_summaries is not None:
+            self.value_summaries = self.value_summaries.until(len(self.log), len(self.runs) - 1)
         for row in rows:
             self._where.pop((row.frame, row.op.node.index), None)
         self._where_upto = min(self._where_upto, len(self.log))
@@ -247,6 +254,30 @@ class Trace:
             raise ReplayError("values were not recorded: this trace was loaded from a file")
         found: np.ndarray = self.replayer.value(self, name, len(self.steps) - 1 if step is None else step)
         return found
+
+    def summarise(self, budget: int | str = "2 MB") -> Values | None:
+        """Put summaries of the values into the recording: numbers, histograms, pictures, and what attention weighed.
+
+        The runs are repeated for it. The summaries go wherever the trace goes: into a file, and into the page.
+
+        Parameters
+        ----------
+        budget : int or str
+            Bytes that they may have; 0 takes out what is there. Numbers of all values come first, then histograms,
+            attention, and pictures; caches and logits first, then the largest values.
+
+        Raises
+        ------
+        ReplayError
+            If the trace was loaded from a file: what it has of its values stays.
+        """
+        found: Values | None = late("engine.value_pass:summarise")(self, budget)
+        return found
+
+    @property
+    def values(self) -> Values | None:
+        """What `summarise` kept of the values."""
+        return None if self.value_summaries is None else Values(self, self.value_summaries)
 
     def save(self, path: Any) -> None:
         """Write the trace (not the model's weights) to one file; see `Trace.load`.
@@ -303,9 +334,12 @@ class Trace:
         """
         return late("query.found_steps:find")(self, query)
 
-    def to_html(self, path: Any = None) -> str:
-        """The debugger over this trace in one file that needs neither a kernel nor a network."""
-        page: str = late("view.export:to_html")(self, path)
+    def to_html(self, path: Any = None, *, values: int | str | None = None) -> str:
+        """The debugger over this trace in one file that needs neither a kernel nor a network.
+
+        ``values``: bytes that summaries of values may have in it; see `summarise`. Those that the trace has by default.
+        """
+        page: str = late("view.export:to_html")(self, path, values=values)
         return page
 
     def to_perfetto(self, path: Any) -> None:

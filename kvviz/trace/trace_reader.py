@@ -28,6 +28,8 @@ from kvviz.trace.run_options import from_plain
 from kvviz.trace.trace_check import check_trace
 from kvviz.trace.trace_writer import FORMAT
 from kvviz.trace.type_facts import GraphTypes, TypeFacts
+from kvviz.trace.value_summaries import COLUMNS as VALUES
+from kvviz.trace.value_summaries import Counted, ValueSummaries, checked
 
 
 def load(path: Any, make: Callable[..., Any]) -> Any:
@@ -40,8 +42,14 @@ def load(path: Any, make: Callable[..., Any]) -> Any:
             if header["format"] != FORMAT:
                 raise LoadError(f"{path} has trace format {str(header['format'])[:40]}; this version reads {FORMAT}")
             members |= {f"{name}.i64": packed.read(f"{name}.i64") for name in COLUMNS}
+            if header["values"] is not None:
+                members |= {f"values.{name}": packed.read(f"values.{name}") for name in VALUES}
             packed.check(members)
-        return _rebuild(header, {name: members[f"{name}.i64"] for name in COLUMNS}, make)
+        trace = _rebuild(header, {name: members[f"{name}.i64"] for name in COLUMNS}, make)
+        if header["values"] is not None:
+            kept = {name: members[f"values.{name}"] for name in VALUES}
+            trace.value_summaries = _values(trace, header["values"], kept)
+        return trace
     except FileNotFoundError:
         raise LoadError(f"there is no file {path}") from None
     except LoadError:
@@ -86,6 +94,19 @@ def _rebuild(header: dict[str, Any], columns: dict[str, bytes], make: Callable[.
     trace.prompt, trace.tokens, trace.words, trace.interrupted = header["tokens"]
     check_trace(trace)
     return trace
+
+
+def _values(trace: Any, saved: list[Any], kept: dict[str, bytes]) -> ValueSummaries:
+    budget, counted, missing, first = saved
+    columns = checked(kept, len(trace.log), len(trace.runs) + 1, len(trace.caches))
+    keys = {kind: (at, slot) for kind, (at, slot) in first}
+    named = [*keys.values(), *zip(columns["at"].tolist(), columns["slot"].tolist())]
+    mains = {frame.run: frame for frame in reversed(trace.log.frames) if frame.parent is None}
+    for at, slot in named:
+        # The bindings of a run, or the outputs of a step, are there.
+        there = mains[-1 - at].bindings if at < 0 else trace.log[at].op.node.outputs
+        check(slot, below(len(there)))
+    return ValueSummaries(budget, Counted(*counted), missing, keys, columns)
 
 
 def _cache_run(*values: Any) -> CacheRun:

@@ -16,6 +16,7 @@ from kvviz.trace.packed_file import write_packed
 from kvviz.trace.program import OpNode, Program
 from kvviz.trace.run_options import to_plain
 from kvviz.trace.type_facts import TypeFacts
+from kvviz.trace.value_summaries import COLUMNS, ValueSummaries
 
 FORMAT = 8
 # Elements of the longest attribute that is kept: what says how an op works, and no weights.
@@ -62,9 +63,17 @@ def save(trace: Any, path: Any) -> None:
         "caches": [_cache(cache) for cache in trace.caches],
         "totals": [trace.peak_bytes, trace.bytes_copied, trace.bytes_written, trace.bytes_allocated],
         "tokens": [trace.prompt, trace.tokens, trace.words, trace.interrupted],
+        "values": _values(trace.value_summaries),
     }
     members = {f"{name}.i64": column for name, column in columns.items()}
+    if trace.value_summaries is not None:
+        kept = trace.value_summaries.columns
+        members |= {f"values.{name}": kept[name].astype(dtype).tobytes() for name, (dtype, _) in COLUMNS.items()}
     write_packed(path, {"header.json": json.dumps(header).encode(), **members})
+
+
+def _values(kept: ValueSummaries | None) -> list[Any] | None:
+    return None if kept is None else [kept.budget, kept.counted, kept.missing, list(kept.first.items())]
 
 
 def _program(program: Program, graphs: dict[int, int], numbers: dict[int, int]) -> list[Any]:

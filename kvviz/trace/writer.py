@@ -22,6 +22,9 @@ from kvviz.trace.program import OpNode, Program
 from kvviz.trace.recording import Trace
 from kvviz.trace.records import Run
 from kvviz.trace.regions import Region, packed_strides
+from kvviz.trace.value_numbers import axes_of, has_numbers
+from kvviz.trace.value_plan import Seen, as_bytes, plan
+from kvviz.trace.value_summaries import Collector, Counted
 
 
 class Writer:
@@ -32,6 +35,8 @@ class Writer:
     title : str
     runtime, about : str
         Who decided where outputs lie, and one sentence on it.
+    values : int or str
+        Bytes that summaries of values may have, as in `Trace.summarise`; of those values that `op` is given arrays of.
 
     Examples
     --------
@@ -48,7 +53,7 @@ class Writer:
     'in place'
     """
 
-    def __init__(self, title: str, runtime: str = "recorded", about: str = "") -> None:
+    def __init__(self, title: str, runtime: str = "recorded", about: str = "", *, values: int | str = 0) -> None:
         self.title = title
         self.policy = PolicyFacts(runtime, about, decides=False)
         self.log = Log()
@@ -62,6 +67,9 @@ class Writer:
         self._ops = 0
         self._freed: dict[int, list[int]] = {}
         self._bound: dict[int, str] = {}
+        self._budget = as_bytes(values)
+        self._collector = Collector(None)
+        self._seen: list[Seen] = []
 
     def storage(
         self,
@@ -176,6 +184,7 @@ class Writer:
         lane: str = "",
         start: float | None = None,
         end: float | None = None,
+        arrays: Sequence[np.ndarray | None] = (),
     ) -> int:
         """An op that ran; gives its step.
 
@@ -193,6 +202,8 @@ class Writer:
             Bytes that it merely moved.
         lane, start, end
             Where and when it ran on the timeline, where time is not the step number.
+        arrays : sequence of ndarray
+            What the outputs hold now, as far as it is known; they are looked at, and not kept.
         """
         run = self._run()
         for value in inputs:
@@ -228,6 +239,8 @@ class Writer:
         )
         if start is not None and end is not None:
             self.log.declared.times[step] = Timing(lane, start, end)
+        if self._budget:
+            self._look_at(step, arrays)
         written = sum(nbytes(*self._where[value][2:4]) for value in writes)
         over = {storage for storage, _, how, *_ in placed if how == IN_PLACE}
         taken = [i for i, value in enumerate(inputs) if self._where[value][0] in over][:1]
@@ -273,7 +286,20 @@ class Writer:
             raise KvvizError(f"{self.title!r} has no op")
         trace = Trace(log.frames[0].program.graph, self.policy, log, self.title)
         trace.runs = runs
+        if self._budget:
+            everything = self._collector.done(self._budget, self._counted())
+            trace.value_summaries = everything.within(plan(self._seen, (), self._budget))
         return trace
+
+    def _look_at(self, step: int, arrays: Sequence[np.ndarray | None]) -> None:
+        for slot, array in enumerate(arrays):
+            if array is not None and has_numbers(array.shape, array.dtype):
+                self._seen.append(Seen(step, slot, 1, array.nbytes, array.shape))
+                self._collector.add(step, slot, array)
+
+    def _counted(self) -> Counted:
+        pictures = sum(axes_of(seen.shape) is not None for seen in self._seen)
+        return Counted(len(self._seen), pictures, 0, self._ops)
 
     def _graph(self, run: _Run, outputs: tuple[str, ...]) -> Graph:
         bound = [(bind.name, bind) for bind in run.bound.values()]

@@ -23,6 +23,7 @@ from kvviz.view.payload_cache_rows import cache_payload
 from kvviz.view.payload_pair import pair_payload, partner
 from kvviz.view.payload_plan import plan_payload
 from kvviz.view.payload_runs import few_runs
+from kvviz.view.payload_values import values_payload
 from kvviz.view.steps_table import steps_table
 from kvviz.view.svg import picture
 
@@ -85,7 +86,12 @@ body {{ margin: 16px; font: 13px/1.45 system-ui, sans-serif; background: Canvas;
 
 
 def to_html(
-    trace: Any, path: str | os.PathLike[str] | None = None, *, detail: Collection[int] | None = None, step: int = -1
+    trace: Any,
+    path: str | os.PathLike[str] | None = None,
+    *,
+    detail: Collection[int] | None = None,
+    step: int = -1,
+    values: int | str | None = None,
 ) -> str:
     """The debugger of a trace as one HTML file that needs nothing else.
 
@@ -93,11 +99,15 @@ def to_html(
     ``detail``: runs whose steps are told. By default all, or in a long recording a few, without the diagnosis, which
       takes long there; the totals of all runs are told.
     ``step``: step that the page opens at; the last one by default.
+    ``values``: bytes that summaries of values may have; see `Trace.summarise`. By default the page has those that the
+      trace has.
 
     Returns the page.
 
     Raises `KvvizError`: if the page's bundle is missing from the installation.
     """
+    if values is not None:
+        trace.summarise(values)
     steps = len(trace.steps)
     cursor = range(steps)[step] if steps else -1
     table = steps_table(trace, _ends(steps))
@@ -112,6 +122,8 @@ def to_html(
     payloads["modules"] = page_modules()
     if trace.caches:
         payloads["cache_data"] = cache_payload(trace)
+    if kept := values_payload(trace):
+        payloads["value_data"] = kept
     return _write(
         path,
         trace.title,

@@ -19,6 +19,7 @@ from kvviz.trace.recording import Trace
 from kvviz.view.export import to_html
 from kvviz.view.payload import Payloads
 from kvviz.view.payload_cache_rows import cache_payload
+from kvviz.view.payload_values import values_payload
 from kvviz.widget.pair_widget import Paired
 from kvviz.widget.peek import attention, peek
 from kvviz.widget.still_image import still_bundle
@@ -58,6 +59,8 @@ class Debugger(Paired):
     latest = traitlets.Bytes().tag(sync=True)
     # What the cache view draws, once somebody has looked at it.
     cache_data = traitlets.Bytes().tag(sync=True)
+    # What is kept of the values, where the recording has them.
+    value_data = traitlets.Bytes().tag(sync=True)
     decode_step = traitlets.Int(0).tag(sync=True)
     selection = traitlets.Dict(allow_none=True, default_value=None).tag(sync=True)
     breakpoints: Any = traitlets.List().tag(sync=True)
@@ -69,7 +72,8 @@ class Debugger(Paired):
             self._cursor.session.look_ahead()
         self._payloads = Payloads(self._cursor.trace)
         self.fixed: Trace | None = None
-        super().__init__(payload=self._payloads.tell(lazy=True), height=height, **options)
+        kept = values_payload(self._cursor.trace)
+        super().__init__(payload=self._payloads.tell(lazy=True), value_data=kept, height=height, **options)
 
     @property
     def trace(self) -> Trace:
@@ -187,6 +191,12 @@ class Debugger(Paired):
         self._put_beside(self._payloads, after, ("before", f"after: {fix.label}"), at, back=True)
         return after
 
+    def summarise(self, budget: int | str = "2 MB") -> Any:
+        """Put summaries of the values into the recording, and into the page; see `Trace.summarise`."""
+        values = self.trace.summarise(budget)
+        self.value_data = values_payload(self.trace)
+        return values
+
     def to_html(self, path: Any = None) -> str:
         """The debugger in one file that needs neither a kernel nor a network."""
         return to_html(self.trace, path)
@@ -235,6 +245,9 @@ class Debugger(Paired):
             return {"report": self._payloads.report(start), "from": start}
         if do == "cache_view":
             self.cache_data = cache_payload(self.trace)
+            return None
+        if do == "summarise":
+            self.summarise()
             return None
         if do == "attention":
             asked = (int(message[key]) for key in ("cache", "run", "query"))

@@ -32,6 +32,7 @@ def debug(
     cache: str = "growing",
     detail: Collection[int] | None = None,
     recorded: int | None = None,
+    values: int | str = 0,
     height: int = 800,
     step: int | None = None,
 ) -> Debugger:
@@ -54,6 +55,9 @@ def debug(
     recorded : int, optional
         Runs to record before the debugger opens. What is left runs live, as you step into it. By default a single run
         is left to be stepped from its first op, and a decode is recorded but for its last token.
+    values : int or str
+        Bytes that summaries of the recorded values may have; see `Trace.summarise`. The page can be asked for them
+        later, too.
     height : int
         Height in px.
     step : int, optional
@@ -75,6 +79,9 @@ def debug(
     >>> kvviz.debug(graph, prompt=[5, 17, 33], growth="after", kv_capacity=8)   # doctest: +SKIP
     """
     if isinstance(graph, (Trace, Session)):
+        trace = graph if isinstance(graph, Trace) else graph.trace
+        if values:
+            trace.summarise(values)
         return _at(Debugger(graph, height), step)
     session: Session
     if prompt is None:
@@ -108,6 +115,8 @@ def debug(
         if session.execution is None and not session.next_run():
             break
         session.finish_run()
+    if values and len(session.trace.log):
+        session.trace.summarise(values)
     return _at(Debugger(session, height), step)
 
 

@@ -6,7 +6,7 @@ import re
 
 from playwright.sync_api import Locator, Page, expect
 
-LEFT, TOP, PITCH = 46, 7, 18  # px of the cells in the heat map; a pitch for up to four heads
+LEFT, PITCH = 46, 18  # px of the cells in the heat map; a pitch for up to four heads
 SLIDE = """(slider, run) => {
   slider.value = String(run);
   slider.dispatchEvent(new Event("input", { bubbles: true }));
@@ -44,7 +44,8 @@ class CachePage:
     def place(self, row: int, rows: int, head: int = 0) -> tuple[float, float]:
         """Where a cell is in the heat map."""
         wide = self.kv("heat").evaluate("(canvas) => canvas.clientWidth") - LEFT - 2
-        return LEFT + (row + 0.5) / rows * wide, TOP + (head + 0.5) * PITCH
+        top = int(self.kv("heat").get_attribute("data-top") or 0)
+        return LEFT + (row + 0.5) / rows * wide, top + (head + 0.5) * PITCH
 
     def point(self, row: int, rows: int, head: int = 0) -> str:
         """What is told of a cell that is pointed at."""

@@ -30,13 +30,12 @@ import { Story } from "./story.js";
 import { Tabs } from "./tabs.js";
 import { Timeline } from "./timeline.js";
 import { Toolbar } from "./toolbar.js";
-import { ValuesPane, type Peek } from "./values.js";
 import { VerdictLine } from "./verdict.js";
 import type { Report } from "./wire.js";
 
 /** `hear`: an answer of the kernel. */
 export interface App { hear(answer: Answer): void; destroy(): void }
-export interface Answer extends Omit<Partial<Peek>, "id"> { id?: number | string; report?: Report; from?: number }
+export interface Answer { id?: number | string; error?: string; report?: Report; from?: number }
 
 function sentence({ bare, cursor, number, t: { p } }: Store): string {
   if (bare >= 0) return `${p.runs[bare].label}: its totals; its steps are not here.`;
@@ -103,7 +102,7 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
   const layers = new LazyPane(tabs.add("layers", "Layers"), "lists.layers", context, signal);
   const buffers = new LazyPane(tabs.add("buffers", "Buffers"), "lists.buffers", context, signal);
   const caches = new CachesPane(tabs.add("caches", "Caches"), store, ask, modules, source, signal);
-  const values = new ValuesPane(tabs.add("values", "Values"), store, ask, signal);
+  const values = new LazyPane(tabs.add("values", "Values"), "values", context, signal);
   shell.addStatus();
   const workspace = new Workspace({ app, main, side, map, lists, panels: tabs.panels }, (id) => tabs.show(id), signal);
   list.push(
@@ -137,7 +136,7 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
     hear: (answer) => {
       if (answer.report) reports.hear(answer.report, answer.from ?? 0);
       else if (typeof answer.id === "string") caches.hear(answer as Weights);
-      else values.show(answer as Peek);
+      else values.hear(answer);
     },
     destroy: () => {
       commands.pause();

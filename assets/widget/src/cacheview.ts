@@ -6,9 +6,10 @@ import { count, plural, visible } from "./format.js";
 import { HeatMap, type Place } from "./heat.js";
 import { box, Inks, lookOf, sized } from "./looks.js";
 import { Occupancy } from "./occupancy.js";
-import { axisOf } from "./rowaxis.js";
+import { axisOf, type Axis } from "./rowaxis.js";
 import type { Ask } from "./commands.js";
 import type { Change, Store } from "./store.js";
+import { weightsOf } from "./valuedata.js";
 
 /** What the first module knows of this one; see caches.ts. */
 export interface CacheView { update(change: Change): void; take(raw: ArrayBuffer): void; hear(answer: Weights): void }
@@ -42,6 +43,7 @@ export class View implements CacheView {
   #hover: Place | null = null;
   #past: [number, number] | null = null; // run and row under the pointer
   #weights = new Map<string, Weights["attention"] | string>();
+  #turned = false; // a person has switched the weights on or off
   #timer: ReturnType<typeof setTimeout> | undefined;
   #inks: Inks | null = null;
   #chosen = 0;
@@ -64,6 +66,7 @@ export class View implements CacheView {
     const toggle = (text: string, title: string, kv: string) => {
       const b: HTMLButtonElement = button(text, title, kv, () => {
         mark(b, "aria-pressed", String(b.ariaPressed !== "true"));
+        this.#turned ||= b === this.#weigh;
         this.#toggled();
       }, signal);
       mark(b, "aria-pressed", "false");
@@ -103,7 +106,7 @@ export class View implements CacheView {
   update(change: Change): void {
     if (change.look) this.#inks = null;
     if (change.payload) this.#fill();
-    if (change.cursor || change.payload || change.selection || change.look) this.#all();
+    if (change.cursor || change.payload || change.selection || change.look || change.report) this.#all();
   }
 
   // -- what is chosen ---------------------------------------------------------------------------------------------
@@ -118,6 +121,31 @@ export class View implements CacheView {
 
   /** The query that is shown, as the map of answers knows it; most runs have but one. */
   get #asked(): string { return `${this.#chosen}:${this.#run}:${this.#query.hidden ? -1 : this.#query.value || -1}`; }
+
+  /** What the shown query weighed: from the recording, or as the kernel answered; in words where it could not. */
+  get #told(): Weights["attention"] | string | undefined {
+    const last = this.#query.hidden || Number(this.#query.value || -1) === -1;
+    const heads = last ? weightsOf(this.kit.t.values, this.#chosen, this.#run) : null;
+    return heads ? { heads } : this.#weights.get(this.#asked);
+  }
+
+  /** The row of the token that asks: the last one that this run wrote, or that of the chosen query. */
+  get #asks(): number {
+    const first = newest(this.#d, this.#stream, this.#run);
+    const queries = Math.max(1, meter(this.#d, "rows_written", this.#chosen, this.#run));
+    const query = this.#query.hidden ? -1 : Number(this.#query.value || -1);
+    return first + (query < 0 ? queries + query : query);
+  }
+
+  /** The words of the tokens in the rows of an axis. */
+  #words({ first, rows }: Axis): string[] {
+    const { story } = this.kit.t.p;
+    if (!story.length || Number(this.#entry.value || 0) !== 0 || rows > 256) return [];
+    return Array.from({ length: rows }, (_, i) => {
+      const token = tokenAt(this.#d, this.#stream, this.#run, first + i);
+      return token ? visible(story[token.position]?.text ?? "") : "";
+    });
+  }
 
   /** The cell that is told of. */
   get #place(): Place | null { return this.#hover ?? (this.#focused ? this.#at : null); }
@@ -157,6 +185,8 @@ export class View implements CacheView {
       const row = this.#list.children[this.#chosen];
       if (row) this.kit.reveal(this.#list, row);
     }
+    // where the recording has the weights they are shown, until somebody says otherwise
+    if (!this.#turned && this.kit.t.values?.attention.size) mark(this.#weigh, "aria-pressed", "true");
     const c = p.caches[this.#chosen];
     const entries = this.#d.caches[this.#chosen]?.streams.length ?? 0;
     if (this.#entry.childElementCount !== entries) this.#entry.replaceChildren(...Array.from({ length: entries }, (_, i) => el("option", { value: i }, `entry ${i}`)));
@@ -200,10 +230,10 @@ export class View implements CacheView {
     this.#inks ??= new Inks(this.host);
     const near = this.#close.ariaPressed === "true";
     const axis = axisOf(rows, width, near ? this.#at?.row ?? newest(d, stream, run) : null);
-    const attention = this.#weigh.ariaPressed === "true" ? this.#weights.get(this.#asked) : undefined;
+    const attention = this.#weigh.ariaPressed === "true" ? this.#told : undefined;
     const heads = d.caches[this.#chosen].heads;
     const weights = typeof attention === "object" ? byHead(attention.heads, heads) : null;
-    this.#heat.draw({ d, stream, run, heads, axis, weights, at: this.#place }, this.#inks);
+    this.#heat.draw({ d, stream, run, heads, axis, weights, at: this.#place, words: this.#words(axis), now: weights ? this.#asks : -1 }, this.#inks);
     const each = counts(d, stream, run);
     this.#legends(each);
     this.#room ||= this.#left();
@@ -252,7 +282,7 @@ export class View implements CacheView {
     const state = d.states[d.state[cell]];
     const token = tokenAt(d, this.#stream, run, row);
     const said = token && Number(this.#entry.value || 0) === 0 ? this.kit.t.p.story[token.position] : undefined;
-    const attention = this.#weigh.ariaPressed === "true" && place ? this.#weights.get(this.#asked) : undefined;
+    const attention = this.#weigh.ariaPressed === "true" && place ? this.#told : undefined;
     const weight = typeof attention === "object" ? byHead(attention.heads, d.caches[this.#chosen].heads)[place!.head]?.[row] ?? 0 : undefined;
     say(this.#tip, [
       `${where}${this.#past ? ` after ${d.runs[run]}` : ""}: ${lookOf(state).about}`,
@@ -263,9 +293,9 @@ export class View implements CacheView {
   }
 
   #hint(): string {
-    const told = this.#weigh.ariaPressed === "true" ? this.#weights.get(this.#asked) : undefined;
+    const told = this.#weigh.ariaPressed === "true" ? this.#told : undefined;
     if (typeof told === "string") return told;
-    if (told) return `Bars: what ${this.#query.hidden ? "this run's query" : `query ${this.#query.value} of this run`} weighed; above, the mean of ${plural(told.heads.length, "head")}.`;
+    if (told) return `Arcs and bars: what ${this.#query.hidden ? "this run's query" : `query ${this.#query.value} of this run`} weighed; above, the mean of ${plural(told.heads.length, "head")}.`;
     if (this.#weigh.ariaPressed === "true") return this.ask.able() ? "asking the kernel for the weights …" : "Weights are not in the recording; computing them needs a running kernel.";
     return "Point at a row, or move over rows with the arrow keys.";
   }
@@ -273,7 +303,7 @@ export class View implements CacheView {
   /** Ask for the weights of this run's query, once the cursor rests. */
   #want(): void {
     const on = this.#weigh.ariaPressed === "true";
-    const told = this.#weights.get(this.#asked);
+    const told = this.#told;
     const queries = meter(this.#d, "rows_written", this.#chosen, this.#run);
     this.#query.hidden = !on || queries < 2;
     this.#query.max = String(queries - 1);

@@ -1,17 +1,18 @@
 // Heads × rows of one cache after one run: the state of every row, and over it what attention weighed.
 // Drawn span by span, so that 4,096 rows cost no more than ten; what is narrower than a pixel is widened, never lost.
+import { drawArcs, drawWords, wordRow } from "./arcs.js";
 import { cellsOf, type CacheData } from "./cachedata.js";
 import { el, on } from "./dom.js";
 import { above, box, Inks, lookOf, outline, sized } from "./looks.js";
 import { drawAxis, LEFT, rowAt, xOf, type Axis } from "./rowaxis.js";
 
-const STRIP = 40; // px for the weights over the rows
+const STRIP = 64; // px for the weights over the rows
 const NAMES = 15; // px under the cells
 const LEAST = 3; // px of a written row
 
 export interface Place { row: number; head: number }
-/** What to draw; `weights`: by head of the cache and row, null = not shown. */
-export interface Picture { d: CacheData; stream: number; run: number; heads: number; axis: Axis; weights: number[][] | null; at: Place | null }
+/** What to draw; `weights`: by head of the cache and row, null = not shown; `words`: over the rows of the axis; `now`: row of the word that asks. */
+export interface Picture { d: CacheData; stream: number; run: number; heads: number; axis: Axis; weights: number[][] | null; at: Place | null; words: string[]; now: number }
 
 export class HeatMap {
   readonly root: HTMLElement;
@@ -48,9 +49,13 @@ export class HeatMap {
 
   draw(picture: Picture, inks: Inks): void {
     this.#shown = picture;
-    const { d, stream, run, heads, axis, weights, at } = picture;
+    const { d, stream, run, heads, axis, weights, at, words, now } = picture;
     this.#pitch = heads <= 4 ? 18 : heads <= 12 ? 13 : heads <= 20 ? 9 : 6;
-    this.#top = 7 + (weights ? STRIP : 0);
+    const measure = this.#canvas.getContext("2d");
+    if (measure) measure.font = `11px ${inks.family}`;
+    const named = wordRow(axis, words, (text) => measure?.measureText(text.slice(0, 9)).width ?? 0);
+    this.#top = 7 + (weights ? STRIP : 0) + named.high;
+    this.#canvas.dataset.top = String(this.#top);
     const high = heads * this.#pitch;
     const context = sized(this.#canvas, LEFT + axis.width + 2, this.#top + high + NAMES, inks.ratio);
     if (!context) return;
@@ -84,6 +89,7 @@ export class HeatMap {
         }
       }
     }
+    drawWords(context, inks, axis, words, named, this.#top - 6, now);
     if (weights) this.#weights(context, inks, picture, weights);
     if (at) {
       context.strokeStyle = inks.colour("--kv-ink");
@@ -98,7 +104,7 @@ export class HeatMap {
   #heads(context: CanvasRenderingContext2D, inks: Inks, { heads, axis }: Picture, high: number): void {
     context.fillStyle = inks.colour("--kv-pane");
     for (let head = 1; head < heads; head++) context.fillRect(LEFT, this.#top + head * this.#pitch - 0.5, axis.width, 1);
-    context.font = `10.5px ${inks.family}`;
+    context.font = `11px ${inks.family}`;
     context.fillStyle = inks.colour("--kv-soft");
     context.textBaseline = "middle";
     context.textAlign = "right";
@@ -112,8 +118,8 @@ export class HeatMap {
     context.strokeRect(LEFT - 0.5, this.#top - 0.5, axis.width + 1, high + 1);
   }
 
-  /** Weights of every head at the foot of its cells, and their mean in the strip above. */
-  #weights(context: CanvasRenderingContext2D, inks: Inks, { axis, heads }: Picture, weights: number[][]): void {
+  /** Weights of every head at the foot of its cells, and in the strip above their mean: as bars, and as arcs from the word that asks. */
+  #weights(context: CanvasRenderingContext2D, inks: Inks, { axis, heads, at, now }: Picture, weights: number[][]): void {
     const columns = Math.min(axis.rows, Math.floor(axis.width));
     const span = (column: number) => [axis.first + Math.floor((column / columns) * axis.rows), axis.first + Math.floor(((column + 1) / columns) * axis.rows)];
     const wide = Math.max(1, axis.width / columns - (axis.width / columns > 4 ? 1.5 : 0));
@@ -125,12 +131,13 @@ export class HeatMap {
     };
     const mean = weights[0]?.map((_, row) => weights.reduce((sum, one) => sum + (one[row] ?? 0), 0) / weights.length) ?? [];
     const most = Math.max(1e-9, ...mean);
-    context.fillStyle = inks.colour("--kv-soft");
+    context.fillStyle = inks.colour("--kv-line");
     for (let column = 0; column < columns; column++) {
       const h = (largest(mean, column) / most) * (STRIP - 10);
       if (h > 0) context.fillRect(xOf(axis, span(column)[0]) + 0.5, STRIP - 4 - h, wide, Math.max(h, 0.5));
     }
-    context.font = `10.5px ${inks.family}`;
+    drawArcs(context, inks, axis, at && weights[at.head] ? weights[at.head] : mean, now, 4, STRIP - 4);
+    context.font = `11px ${inks.family}`;
     context.textAlign = "right";
     context.textBaseline = "middle";
     context.fillStyle = inks.colour("--kv-soft");

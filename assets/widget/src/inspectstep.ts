@@ -9,6 +9,7 @@ import { outcome, placeOf, stack, type Place, type Trace } from "./replay.js";
 import { numberOf } from "./steps.js";
 import type { Store } from "./store.js";
 import { named } from "./subject.js";
+import { smallAt, smallSummary, tinyHistogram, type Small } from "./valuecard.js";
 import type { Missed, Payload } from "./wire.js";
 
 const BADGES: Record<string, string> = {
@@ -101,19 +102,20 @@ function reasons(t: Trace, step: number, graph: number, inputs: number[]): HTMLE
 
 function places(t: Trace, step: number, frame: number, graph: number, inputs: number[]): HTMLElement {
   const { p } = t;
+  const values = !!t.values;
   const table = el("table.kv-places", { "aria-label": "Operands" });
-  const row = (side: string, sign: string, title: string, value: number, chip: Node | string, info: string, how: string) => table.append(el("tr", { "data-side": side, title: how },
-    el("th", { scope: "row", title }, sign), td(valueLink(t, graph, value)), td(chip), td(shape(info), "kv-shape", { title: info }), td(how, "kv-soft", { title: how })));
+  const row = (side: string, sign: string, title: string, value: number, chip: Node | string, info: string, how: string, small: Small | null) => table.append(el("tr", { "data-side": side, title: how },
+    el("th", { scope: "row", title }, sign), td(valueLink(t, graph, value)), td(chip), td(shape(info), "kv-shape", { title: info }), td(how, "kv-soft", { title: how }), ...(values ? [td(small ? el("span", { title: small.text }, small.text, small.histogram.length ? tinyHistogram(small.histogram) : "") : "", "kv-small")] : [])));
   inputs.forEach((value, slot) => {
     if (value < 0) return;
     const place = placeOf(t, frame, value, step - 1);
     const taken = (p.step.taken[step] >> slot) & 1;
-    row("in", taken ? "↺" : "in", taken ? "taken: its buffer was handed over" : "read", value, place ? bufferChip(t, step, place.storage, place.gen) : "–", place ? infoOf(p, place) : "", place ? owner(p, place) : "");
+    row("in", taken ? "↺" : "in", taken ? "taken: its buffer was handed over" : "read", value, place ? bufferChip(t, step, place.storage, place.gen) : "–", place ? infoOf(p, place) : "", place ? owner(p, place) : "", place && values ? smallAt(t, place) : null);
   });
   for (let o = p.step.out[step]; o < p.step.out[step + 1]; o++) {
     if (p.out.value[o] < 0) continue;
     const how = p.codes.how[p.out.how[o]];
-    row("out", "out", "written", p.out.value[o], bufferChip(t, step, p.out.storage[o], p.out.gen[o]), p.strings[p.out.info[o]], SEEN.has(how) ? "" : how);
+    row("out", "out", "written", p.out.value[o], bufferChip(t, step, p.out.storage[o], p.out.gen[o]), p.strings[p.out.info[o]], SEEN.has(how) ? "" : how, values ? smallSummary(t, o) : null);
   }
   return table;
 }

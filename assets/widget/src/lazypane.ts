@@ -9,11 +9,13 @@ import { ALL, type Change, type Store, type View } from "./store.js";
 /** What a module's pane is given. */
 export interface Context { store: Store; commands: Commands; ask: Ask; modules: Modules; hits: Hits; reports: Reports }
 /** The default export of such a module, or one of several by name. It draws into `host` until the signal ends. */
-export type MakePane = (host: HTMLElement, context: Context, signal: AbortSignal) => View;
+export type MakePane = (host: HTMLElement, context: Context, signal: AbortSignal) => Answered;
+/** `hear`: an answer of the kernel to what the pane asked. */
+export interface Answered extends View { hear?(answer: unknown): void }
 
 export class LazyPane implements View {
   readonly slow = true;
-  #view: View | null = null;
+  #view: Answered | null = null;
   #asked = false;
   #seen = false;
   #stale = true; // something changed while it was out of sight
@@ -47,6 +49,8 @@ export class LazyPane implements View {
   }
 
   update(change: Change): void { this.#tell(this.#stale ? ALL : change); }
+
+  hear(answer: unknown): void { this.#view?.hear?.(answer); }
 
   destroy(): void { this.#view?.destroy?.(); }
 }

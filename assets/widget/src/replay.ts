@@ -2,9 +2,11 @@
 // Pure functions of (payload, index, cursor). The cursor is the number of the step that just ran, -1 before the first.
 import { upper } from "./arrays.js";
 import { KEY, type Index } from "./index.js";
+import type { ValueData } from "./valuedata.js";
 import type { Choice, Payload } from "./wire.js";
 
-export interface Trace { p: Payload; x: Index }
+/** `values`: what the recording keeps of its values, where it does. */
+export interface Trace { p: Payload; x: Index; values?: ValueData | null }
 
 /** Where a value's bytes lie: an entry of `out` (written by a step) or of `bind` (there when the frame began). */
 export interface Place { from: "out" | "bind"; entry: number; storage: number; gen: number }

@@ -7,9 +7,10 @@ import { frameAt, frontier, frontierFrame, nodeStates, runAt, stepsOf, type Stat
 import type { Scale } from "./pair.js";
 import { bare, findStep, numberOf } from "./steps.js";
 import { light, same, type Lit, type Selection } from "./select.js";
+import type { ValueData } from "./valuedata.js";
 import type { Choice, Payload, Report } from "./wire.js";
 
-/** `report`: the diagnosis; `look`: theme, size or what is drawn how, not what is true. */
+/** `report`: the diagnosis, or values of the recording; `look`: theme, size or what is drawn how, not what is true. */
 export interface Change { payload: boolean; cursor: boolean; selection: boolean; breakpoints: boolean; note: boolean; look: boolean; report: boolean; hits: boolean }
 /** `slow` panes may lag behind by some frames while the cursor is being dragged. */
 export interface View { readonly slow?: boolean; update(change: Change): void; destroy?(): void }
@@ -112,7 +113,7 @@ export class Store {
     const { bare: run, number: at } = this;
     const anchor = numberOf(this.t, this.#anchor);
     const wanted = this.#wanted;
-    this.t = { p, x: buildIndex(p) };
+    this.t = { p, x: buildIndex(p), values: this.t.values };
     this.report = p.report ?? null;
     this.found = this.hits = null;
     this.bare = -1;
@@ -122,6 +123,12 @@ export class Store {
     if (wanted) this.go(...wanted);
     else if (run >= 0) this.toRun(run, "person");
     else this.go(at, "model");
+  }
+
+  /** What the recording keeps of its values has come, or changed. */
+  know(values: ValueData | null): void {
+    this.t.values = values;
+    this.#changed({ report: true });
   }
 
   /** Go to a step; `drag`: one of many positions on the way to another, so slow panes may skip it. */

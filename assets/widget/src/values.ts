@@ -1,45 +1,74 @@
-// Values that exist in the shown frame at the cursor, and a look into one of them, which only the kernel can give.
-import { NEEDS_KERNEL, type Ask } from "./commands.js";
-import { el, mark, NUMBER, onHit, onResize, say, table, td } from "./dom.js";
-import { buffer, bytes, opName, shape } from "./format.js";
-import { bornAt, generation, placeOf } from "./replay.js";
+// Values that exist in the shown frame at the cursor, and what is known of one of them: what the recording keeps, and,
+// where a kernel runs, its first numbers.
+import { NEEDS_KERNEL } from "./commands.js";
+import { button, el, mark, NUMBER, on, onHit, say, table, td } from "./dom.js";
+import { buffer, bytes, count, opName, shape, shortValue } from "./format.js";
+import type { Answered, Context } from "./lazypane.js";
+import { bornAt, generation, placeOf, type Place } from "./replay.js";
 import { numberOf } from "./steps.js";
-import type { Change, Store, View } from "./store.js";
+import type { Change } from "./store.js";
+import { smallOf, tinyHistogram } from "./valuecard.js";
+import type { Found, ValueData } from "./valuedata.js";
+import { fullCard } from "./valuefull.js";
+import { before, entryOf } from "./valuelink.js";
 
-export interface Peek { id: number; info?: string; stats?: Record<string, number>; rows?: (number | string | null)[][]; error?: string }
+export interface Peek { id?: number; info?: string; stats?: Record<string, number>; rows?: (number | string | null)[][]; error?: string }
+interface Shown { value: number; place: Place }
 const MOST = 400;
 
-export class ValuesPane implements View {
+export class ValuesPane implements Answered {
   readonly slow = true;
+  #about = el("div.kv-value-about", { "data-kv": "value-about" });
   #body = el("tbody");
   #note = el("p.kv-none");
-  #peek = el("div.kv-peek", { "aria-live": "polite" });
-  #stale = true;
+  #card = el("div.kv-peek", { "aria-live": "polite" });
+  #kept = el("div.kv-value-kept");
+  #peek = el("div.kv-value-peek");
   #asked = 0;
-  #shown = false;
+  #head = 0;
 
-  constructor(host: HTMLElement, private store: Store, private ask: Ask, signal: AbortSignal) {
-    host.append(el("div.kv-split", {},
-      el("div.kv-scroll", {}, table("Values alive at the cursor", "kv-values", ["value", "buffer", "shape", "bytes#", "how it came", "still read by"], this.#body), this.#note),
-      this.#peek));
-    onHit(this.#body, "value-row", (row) => this.#look(Number(row.dataset.id)), signal);
-    onResize(host, () => {
-      this.#shown = host.clientWidth > 0;
-      this.#fill();
-    }, signal);
-    say(this.#peek, "Choose a value to look into it.");
+  constructor(host: HTMLElement, private context: Context, private signal: AbortSignal) {
+    const { store } = context;
+    this.#card.append(this.#kept, this.#peek);
+    host.append(this.#about, el("div.kv-split", {},
+      el("div.kv-scroll", {}, table("Values alive at the cursor", "kv-values", ["value", "buffer", "shape", "bytes#", "numbers", "how it came", "still read by"], this.#body), this.#note),
+      this.#card));
+    onHit(this.#body, "value-row", (row) => store.select({ kind: "value", id: Number(row.dataset.id), graph: store.now.graph }), signal);
+    onHit(host, "step-link", (link) => store.go(Number(link.dataset.step)), signal);
+    on(host, "keydown", (event) => { if (event.target instanceof HTMLSelectElement) event.stopPropagation(); }, signal);
   }
 
   update(change: Change): void {
-    if (change.cursor || change.payload) this.#stale = true;
-    this.#fill();
-    if (change.selection) this.#light();
+    if (change.payload || change.report) this.#tell();
+    if (change.cursor || change.payload || change.report) this.#fill();
+    if (change.cursor || change.payload || change.report || change.selection || change.look) {
+      this.#light();
+      this.#show(change.selection && !change.cursor);
+    }
+  }
+
+  /** What is recorded, whether all numbers are finite, and how to have more. */
+  #tell(): void {
+    const { store: { t }, ask } = this.context;
+    const v = t.values;
+    const parts: (Node | string)[] = [];
+    if (v) parts.push(el("span", {}, `Recorded: ${v.about}.`), this.#first("NaN", v.first.nan), this.#first("infinite number", v.first.inf));
+    else parts.push(el("span", {}, "Values are not in this recording."));
+    const behind = v && v.steps < t.p.total;
+    if ((!v || behind) && ask.able()) {
+      parts.push(button(v ? "Record again, to the end" : "Record their numbers", "Repeat the runs once, and keep smallest, largest and mean numbers, histograms and pictures within 2 MB", "summarise", () => void ask({ do: "summarise" }), this.signal));
+    } else if (!v) parts.push(el("span.kv-hint", {}, "trace.summarise() puts them there."));
+    this.#about.replaceChildren(...parts);
+  }
+
+  #first(what: string, found: Found | null): HTMLElement {
+    if (!found) return el("span", { "data-kv": "first", "data-id": what }, `No ${what}.`);
+    const where = found.step < 0 ? found.text : el("button", { class: "kv-link", "data-kv": "step-link", "data-step": found.step, title: `Go to step ${count(found.step)}: ${found.text}` }, `step ${count(found.step)}`);
+    return el("span", { "data-kv": "first", "data-id": what, "data-bad": what === "NaN" ? 1 : null, title: found.text }, `First ${what}: `, where, ` ${found.text.split(" ")[0]}, in ${shortValue(found.value)}`);
   }
 
   #fill(): void {
-    if (!this.#stale || !this.#shown) return; // its tab is hidden
-    this.#stale = false;
-    const { t, now, cursor } = this.store;
+    const { t, now, cursor } = this.context.store;
     const { p, x } = t;
     const g = p.graphs[now.graph];
     const rows: HTMLElement[] = [];
@@ -57,37 +86,101 @@ export class ValuesPane implements View {
       const readers = x.graphs[now.graph].readers[value].filter((n) => now.states[n] === "waiting" || now.states[n] === "frontier");
       const still = readers.slice(0, 3).map((n) => opName(g.nodes[n][1])).join(", ") + (readers.length > 3 ? ` +${readers.length - 3}` : "");
       rows.push(el("tr", { "data-kv": "value-row", "data-id": value, title: name },
-        td(name), td(buffer(p, place.storage, place.gen), "kv-id"), td(shape(info), "kv-shape", { title: info }), td(bytes(size), NUMBER), td(how ?? "", "kv-soft"),
+        td(name), td(buffer(p, place.storage, place.gen), "kv-id"), td(shape(info), "kv-shape", { title: info }), td(bytes(size), NUMBER), this.#small(place), td(how ?? "", "kv-soft"),
         td(still || (x.graphs[now.graph].output[value] ? "an output" : "nobody"), readers.length ? "" : "kv-soft")));
     });
     this.#body.replaceChildren(...rows);
     say(this.#note, hidden ? `${hidden} more` : rows.length ? "" : "No value here yet, but for weights.");
     this.#note.hidden = !this.#note.textContent;
-    this.#light();
+  }
+
+  #small(place: Place): HTMLElement {
+    const { t } = this.context.store;
+    const entry = entryOf(t, place);
+    if (!t.values || entry < 0) return td("–", "kv-soft");
+    const small = smallOf(t.values, entry);
+    const cell = td(small.histogram.length ? tinyHistogram(small.histogram) : "", "kv-small", { title: small.text });
+    cell.append(small.text.replace(/min | max/g, ""));
+    return cell;
   }
 
   #light(): void {
-    const { values } = this.store.now.lit;
+    const { values } = this.context.store.now.lit;
     for (const row of this.#body.children) mark(row, "data-lit", values.has(Number((row as HTMLElement).dataset.id)) ? 1 : null);
   }
 
-  #look(value: number): void {
-    const { now, cursor, t } = this.store;
-    this.store.select({ kind: "value", id: value, graph: now.graph });
-    const name = t.p.graphs[now.graph].values[value];
-    const asked = this.ask({ do: "value", id: ++this.#asked, step: numberOf(t, cursor), value: name, frame: now.frame });
-    this.#peek.replaceChildren(el("b", {}, name), el("p.kv-soft", {}, asked ? "asking the kernel …" : `not ${NEEDS_KERNEL}`));
-    if (asked) return;
-    say(this.#peek.lastElementChild!, `Numbers are not in the recording; looking at them ${NEEDS_KERNEL.replace("recorded: ", "")}.`);
+  /** The selected value, else what the cursor's step made. */
+  #subject(): Shown | null {
+    const { t, now, cursor, selection } = this.context.store;
+    const { p } = t;
+    if (selection?.kind === "value" && (selection.graph ?? 0) === now.graph) {
+      const place = placeOf(t, now.frame, selection.id, cursor);
+      return place && { value: selection.id, place };
+    }
+    if (cursor < 0 || p.step.out[cursor] === p.step.out[cursor + 1]) return null;
+    const o = p.step.out[cursor];
+    return { value: p.out.value[o], place: { from: "out", entry: o, storage: p.out.storage[o], gen: p.out.gen[o] } };
+  }
+
+  /** `chosen`: somebody chose a value just now; the kernel is asked for no others by itself. */
+  #show(chosen = false): void {
+    const { store } = this.context;
+    const { t } = store;
+    const shown = this.#subject();
+    this.#asked++;
+    this.#peek.replaceChildren();
+    if (!shown) return this.#kept.replaceChildren(el("p", {}, "Choose a value to look into it."));
+    const name = t.p.graphs[store.now.graph].values[shown.value] ?? "";
+    const v = t.values;
+    const old = v && shown.place.from === "out" ? before(t, shown.place.entry) : null;
+    const cards: { root: HTMLElement; draw(): void }[] = [];
+    if (v) {
+      if (old) cards.push(this.#one(v, old.place, ["before ", el("b", {}, shortValue(t.p.graphs[store.now.graph].values[old.value]))]));
+      cards.push(this.#one(v, shown.place, [...(old ? ["after "] : []), el("b", { title: name }, shortValue(name))]));
+    }
+    this.#kept.replaceChildren(...(cards.length ? cards.map((card) => card.root) : [el("b", {}, name)]));
+    mark(this.#kept, "data-two", old ? 1 : null);
+    if (old) this.#kept.prepend(el("p.kv-hint", { "data-kv": "value-over" }, `Written into ${buffer(t.p, shown.place.storage)}: what lay there before, and after.`));
+    for (const card of cards) card.draw();
+    this.#more(shown.value, !v, chosen);
+  }
+
+  #one(v: ValueData, place: Place, title: (Node | string)[]): { root: HTMLElement; draw(): void } {
+    const { t } = this.context.store;
+    const { p } = t;
+    const info = p.strings[place.from === "bind" ? p.bind.info[place.entry] : p.out.info[place.entry]];
+    const entry = entryOf(t, place);
+    const all = [...title, el("span.kv-hint", {}, ` ${info}`)];
+    if (entry < 0) return { root: el("div.kv-value-card", {}, el("p.kv-value-title", {}, ...all), el("p.kv-hint", {}, "Its numbers are not recorded: it has none, or they are beyond the budget.")), draw: () => {} };
+    return fullCard(v, entry, all, this.#head, (head) => {
+      this.#head = head;
+      this.#show();
+    }, this.signal);
+  }
+
+  /** Its first numbers, which only a kernel can tell; asked for at once where nothing else is known of what was chosen. */
+  #more(value: number, at: boolean, chosen: boolean): void {
+    const { store, ask } = this.context;
+    if (!ask.able()) {
+      if (at) this.#peek.replaceChildren(el("p", {}, `Numbers are not in the recording; looking at them ${NEEDS_KERNEL.replace("recorded: ", "")}.`));
+      return;
+    }
+    const { t, now, cursor } = store;
+    const look = () => {
+      this.#peek.replaceChildren(el("p.kv-soft", {}, "asking the kernel …"));
+      ask({ do: "value", id: this.#asked, step: numberOf(t, cursor), value: t.p.graphs[now.graph].values[value], frame: now.frame });
+    };
+    if (at && chosen && store.selection?.kind === "value") look();
+    else this.#peek.replaceChildren(button("Show its first numbers", "Compute it again, and show up to 64 × 64 of its numbers", "peek", look, this.signal));
   }
 
   /** An answer of the kernel to `value`. */
-  show(peek: Peek): void {
+  hear(answer: unknown): void {
+    const peek = answer as Peek;
     if (peek.id !== this.#asked) return; // an older question
-    const name = this.#peek.firstElementChild ?? el("b");
-    if (peek.error) return this.#peek.replaceChildren(name, el("p.kv-error", {}, peek.error));
+    if (peek.error) return this.#peek.replaceChildren(el("p.kv-error", {}, peek.error));
     const stats = Object.entries(peek.stats ?? {}).map(([k, v]) => `${k} ${number(v)}`).join(" · ");
-    this.#peek.replaceChildren(name, el("p.kv-soft", {}, peek.info ?? ""), el("p", {}, stats), this.#picture(peek.rows ?? []));
+    this.#peek.replaceChildren(el("p.kv-soft", {}, peek.info ?? ""), el("p", {}, stats), this.#picture(peek.rows ?? []));
   }
 
   #picture(rows: (number | string | null)[][]): HTMLElement {

@@ -10,6 +10,7 @@ import type { Address } from "./address.js";
 import type { Selection } from "./select.js";
 import { Store } from "./store.js";
 import type { Surroundings } from "./sharing.js";
+import { unpackValues } from "./valuedata.js";
 import { line, listen, Writer, type Model } from "./sync.js";
 import { patch, read, unpack, type Payload } from "./wire.js";
 
@@ -79,6 +80,15 @@ function showDebugger(model: Model, root: HTMLElement, first: Payload): Shown {
     answered();
     if (/^(asked|no answer)/.test(store.note)) store.tell("");
   };
+  const know = async () => {
+    const raw = await read(model.get("value_data"));
+    if (!signal.aborted && (raw || store.t.values)) store.know(raw && unpackValues(raw));
+  };
+  listen(model, "change:value_data", () => {
+    settled();
+    void know();
+  }, signal);
+  void know();
   // What the model says is never written back: linked debuggers of different length would push each other for ever.
   listen(model, "change:cursor", () => {
     answered();

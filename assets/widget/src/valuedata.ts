@@ -1,0 +1,57 @@
+// What a recording keeps of its values, as kvviz/view/payload_values.py tells it. A value has a number here: its entry.
+import { open, type Floats, type Ints } from "./wire.js";
+
+/** The first value with a NaN, or an infinity; `step`: the number of the one that made it, -1 = a run was given it. */
+export interface Found { step: number; value: string; text: string }
+/** Cells of a picture that stand for something else than a number; `whole`: a weight of 1. */
+export interface ValueCodes { bins: number; shades: number; empty: number; below: number; above: number; nan: number; whole: number }
+interface Header { format: number; columns: Record<string, [string, number, number]>; about: string; budget: number; steps: number; first: { nan: Found | null; inf: Found | null }; codes: ValueCodes }
+
+export interface ValueData extends Pick<Header, "about" | "budget" | "steps" | "first" | "codes"> {
+  at: Ints; slot: Ints; // by entry: number of the step and which of its outputs; below 0: -1 - run, and which binding of its main frame
+  numbers: Floats; // by entry: smallest, largest, mean
+  counts: Ints; // by entry: NaN, +∞, −∞
+  histogram: Map<number, Ints>; // by entry
+  pictures: Map<number, Picture[]>; // by entry: of its heads
+  attention: Map<string, Rows>; // by "cache:run"
+}
+/** `down`, `across` and `axis` (of the heads) are axes of the value, -1 = none; `each`: numbers of a cell along them. */
+export interface Picture { heads: number; down: number; across: number; axis: number; each: [number, number]; rows: number; columns: number; low: number; high: number; cells: Uint8Array }
+/** What the last query of a run weighed: head by head; `start`: row of the first key. */
+export interface Rows { heads: number; keys: number; start: number; weights: Uint16Array }
+
+const PICTURE = 11;
+const ROWS = 6;
+
+export function unpackValues(raw: ArrayBuffer): ValueData {
+  const { header, column } = open<Header>(raw);
+  const { about, budget, steps, first, codes } = header;
+  const ints = (name: string) => column(name) as Ints;
+  const histogram = new Map<number, Ints>();
+  const bins = ints("histogram");
+  ints("histogram_of").forEach((entry, i) => histogram.set(entry, bins.subarray(i * codes.bins, (i + 1) * codes.bins)));
+  const pictures = new Map<number, Picture[]>();
+  const [shape, scale, packed] = [ints("picture"), column("scale"), ints("cells")];
+  const cells = new Uint8Array(packed.buffer, packed.byteOffset, packed.byteLength);
+  for (let i = 0; i * PICTURE < shape.length; i++) {
+    const [entry, , heads, down, across, axis, high, wide, rows, columns, from] = shape.subarray(i * PICTURE);
+    const made = { heads, down, across, axis, each: [high, wide] as [number, number], rows, columns, low: scale[2 * i], high: scale[2 * i + 1], cells: cells.subarray(from, from + rows * columns) };
+    pictures.set(entry, [...(pictures.get(entry) ?? []), made]);
+  }
+  const attention = new Map<string, Rows>();
+  const [rows, weighed] = [ints("attention"), ints("weights")];
+  const weights = new Uint16Array(weighed.buffer, weighed.byteOffset, weighed.length * 2);
+  for (let i = 0; i < rows.length; i += ROWS) {
+    const [cache, run, heads, keys, start, from] = rows.subarray(i);
+    attention.set(`${cache}:${run}`, { heads, keys, start, weights: weights.subarray(from, from + heads * keys) });
+  }
+  return { about, budget, steps, first, codes, at: ints("at"), slot: ints("slot"), numbers: column("numbers") as Floats, counts: ints("counts"), histogram, pictures, attention };
+}
+
+/** What the last query of a run weighed, by query head and row of the cache; null = not recorded. */
+export function weightsOf(v: ValueData | null | undefined, cache: number, run: number): number[][] | null {
+  const told = v?.attention.get(`${cache}:${run}`);
+  if (!v || !told) return null;
+  const { heads, keys, start, weights } = told;
+  return Array.from({ length: heads }, (_, head) => [...new Array<number>(start).fill(0), ...Array.from(weights.subarray(head * keys, (head + 1) * keys), (w) => w / v.codes.whole)]);
+}

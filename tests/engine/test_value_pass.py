@@ -1,0 +1,308 @@
+"""Values in a recording: the same as onnxruntime computes, live as loaded, and dropped with the steps that made them."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from io import BytesIO
+from pathlib import Path
+from zipfile import ZipFile
+
+import numpy as np
+import onnx
+import pytest
+from onnx import parser
+
+import kvviz
+from kvviz import Trace
+from kvviz.caches.cache_heat import attention
+from kvviz.decode.token_loop import DecodeSession
+from kvviz.errors import KvvizError, ReplayError
+from kvviz.trace.value_numbers import BINS
+from kvviz.trace.value_summaries import COLUMNS
+from kvviz.trace.values_view import Summary, Values
+from kvviz.trace.writer import Writer
+from tests.decode.oracle import session_of
+from tests.outside.told import loaded
+from tests.test_models import DECODERS, ROOT, VAD, graph_of, single_runs
+
+STORY = "storyteller/concat"
+ALL = 10**9
+
+
+def story(count: int = 4, **options: object) -> Trace:
+    return kvviz.decode(graph_of(STORY), [1, 5, 9, 13], count, progress=False, **options)
+
+
+@lru_cache(maxsize=1)
+def told() -> Trace:
+    trace = story()
+    trace.summarise(ALL)
+    return trace
+
+
+def values_of(trace: Trace) -> Values:
+    assert trace.values is not None
+    return trace.values
+
+
+def summary(trace: Trace, step: int, output: int | str = 0) -> Summary:
+    found = values_of(trace).of(step, output)
+    assert found is not None
+    return found
+
+
+# -- against others --------------------------------------------------------------------------------------------------
+
+
+def every_value(path: Path) -> onnx.ModelProto:
+    """A model all of whose inner values are outputs."""
+    model = onnx.load(path)
+    there = {output.name for output in model.graph.output}
+    names = [name for node in model.graph.node for name in node.output if name and name not in there]
+    model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
+    return model
+
+
+@pytest.mark.parametrize("name", ["o01_optimum_llama", STORY, "storyteller/attention_23", "storyteller/gqa"])
+def test_inner_values_have_the_numbers_that_onnxruntime_computes(name: str) -> None:
+    inputs, _ = single_runs(name)[1]
+    session = session_of(every_value(ROOT / name / "model.onnx"))
+    names = [output.name for output in session.get_outputs()]
+    want = dict(zip(names, session.run(None, inputs), strict=True))
+    trace = kvviz.run(graph_of(name), inputs)
+    compared = 0
+    for found in trace.summarise(ALL) or ():
+        if found.step is None or found.name not in want or not np.issubdtype(want[found.name].dtype, np.number):
+            continue
+        array = want[found.name].astype(np.float64)
+        finite = array[np.isfinite(array)]
+        compared += 1
+        assert found.numbers.nan == np.isnan(array).sum(), found.name
+        assert found.numbers.above + found.numbers.below == np.isinf(array).sum(), found.name
+        if finite.size:
+            have = np.array(found.numbers[:3])
+            np.testing.assert_allclose(have, [finite.min(), finite.max(), finite.mean()], rtol=2e-3, atol=2e-4)
+            assert found.histogram is not None and found.histogram.sum() == finite.size
+    # constants are folded here, and are values there
+    assert compared > 0.8 * len(trace.steps)
+
+
+def test_histograms_and_pictures_are_those_of_the_values_themselves() -> None:
+    trace = told()
+    for step in range(0, len(trace.steps), 97):
+        array = trace.value(trace.steps[step].outputs[0], step)
+        if array.dtype.kind not in "f":
+            continue
+        found, wide = summary(trace, step), array.astype(np.float64)
+        assert found.numbers[:3] == (wide.min(), wide.max(), wide.mean())
+        assert found.histogram is not None
+        if wide.min() < wide.max():
+            assert found.histogram.tolist() == np.histogram(wide, BINS)[0].tolist()
+        for head, picture in enumerate(found.pictures if found.axes and found.axes.each == (1, 1) else ()):
+            assert found.axes is not None
+            part = wide.take(head, found.axes.head) if found.axes.head >= 0 else wide
+            assert (picture.low, picture.high) == (part.min(), part.max())
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_every_decoder_can_be_summarised_whole(name: str) -> None:
+    inputs, _ = single_runs(name)[-1]
+    trace = kvviz.run(graph_of(name), inputs)
+    values = trace.summarise(ALL)
+    assert values is not None and values.first_nan() is None
+    logits = values.of(len(trace.steps) - 1, trace.steps[-1].outputs[0])
+    assert logits is not None
+    for found in values:
+        if found.step is not None and found.name in trace.outputs and not trace.steps[found.step].frame:
+            array = trace.outputs[found.name].astype(np.float64)
+            if array.size and np.isfinite(array).all():
+                assert found.numbers[:3] == (array.min(), array.max(), array.mean())
+
+
+def test_what_attention_weighed_is_that_which_a_replay_computes() -> None:
+    trace = told()
+    for run in range(len(trace.runs)):
+        for number, cache in enumerate(trace.caches):
+            have, want = values_of(trace).attention(number, run), attention(trace, cache, run)
+            assert have is not None and want is not None
+            assert not want[:, have.shape[1] :].any()
+            np.testing.assert_allclose(have, want[:, : have.shape[1]], atol=1 / 65535)
+
+
+def test_a_recurrent_model_fed_in_chunks_has_its_values() -> None:
+    chunks = [{k: v for k, v in inputs.items() if k != "state"} for inputs, _ in single_runs(VAD)]
+    trace = kvviz.stream(graph_of(VAD), chunks)
+    values = trace.summarise(ALL)
+    assert values is not None and len(values) > len(trace.steps) / 2
+    assert {found.run for found in values} == set(range(len(trace.runs)))
+
+
+# -- NaN -------------------------------------------------------------------------------------------------------------
+
+ROOTS = """<ir_version: 10, opset_import: ["" : 21]> g (float[3] x, float[3] b) => (float[3] y) {
+    a = Mul (x, x)
+    s = Add (a, b)
+    r = Sqrt (s)
+    l = Log (a)
+    y = Add (r, l) }"""
+
+
+def run(x: list[float], b: list[float]) -> Values:
+    given = {"x": np.array(x, np.float32), "b": np.array(b, np.float32)}
+    found = kvviz.run(kvviz.load(parser.parse_model(ROOTS)), given).summarise(ALL)
+    assert found is not None
+    return found
+
+
+def test_the_op_that_made_the_first_nan_is_named() -> None:
+    nan, infinite = run([1, 0, 2], [1, -1, 1]).first_nan(), run([1, 0, 2], [1, 0, 1]).first_inf()
+    assert nan is not None and (nan.step, nan.op_type, nan.value) == (2, "Sqrt", "r")
+    assert infinite is not None and (infinite.step, infinite.op_type, infinite.value) == (3, "Log", "l")
+
+
+def test_a_nan_that_came_with_an_input_is_put_down_to_it() -> None:
+    found = run([1, 2, 3], [np.nan, 1, 1]).first_nan()
+    assert found is not None and (found.step, found.op_type, found.value) == (None, "", "b")
+
+
+def test_finite_numbers_have_neither() -> None:
+    values = run([1, 2, 3], [1, 1, 1])
+    assert values.first_nan() is None and values.first_inf() is None
+    given = values.given(0, "x")
+    assert given is not None and given.numbers[:3] == (1, 3, 2)
+
+
+# -- what is there of a recording ------------------------------------------------------------------------------------
+
+
+def test_a_loaded_trace_tells_the_same_of_its_values() -> None:
+    trace = told()
+    again = loaded(trace)
+    assert repr(again.values) == repr(trace.values)
+    assert again.value_summaries is not None and trace.value_summaries is not None
+    for name in COLUMNS:
+        assert again.value_summaries.columns[name].tobytes() == trace.value_summaries.columns[name].tobytes(), name
+    assert again.value_summaries.first == trace.value_summaries.first
+    assert [s.name for s in again.values or ()] == [s.name for s in trace.values or ()]
+    with pytest.raises(ReplayError, match="loaded from a file"):
+        again.summarise(100)
+    assert again.values is not None
+
+
+def test_a_trace_without_values_is_as_it_was() -> None:
+    trace = story(2)
+    assert trace.values is None and loaded(trace).values is None
+    file = BytesIO()
+    trace.save(file)
+    assert not any(name.startswith("values") for name in ZipFile(file).namelist())
+    trace.summarise("10 kB")
+    assert trace.values is not None
+    assert trace.summarise(0) is None and trace.values is None
+
+
+def test_values_that_were_changed_in_the_file_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "trace"
+    told().save(path)
+    whole = {name: ZipFile(path).read(name) for name in ZipFile(path).namelist()}
+    for name in COLUMNS:
+        with ZipFile(path, "w") as archive:
+            for member, data in whole.items():
+                archive.writestr(member, data[:-8] if member == f"values.{name}" else data)
+        with pytest.raises(KvvizError):
+            Trace.load(path)
+
+
+@pytest.mark.parametrize("budget", [0, 1000, 60_000, 400_000])
+def test_the_recording_states_its_budget_and_keeps_to_it(budget: int) -> None:
+    values = story(3).summarise(budget)
+    assert (values is None) == (budget == 0)
+    if values is not None:
+        assert values.nbytes <= values.budget == budget
+        assert f"in {values.nbytes:,} of {budget:,} B" in repr(values)
+
+
+def test_of_a_run_that_goes_on_the_steps_so_far_are_told() -> None:
+    session = DecodeSession(graph_of(STORY), [1, 5, 9], 4)
+    for _ in range(2):
+        session.next_run()
+        session.finish_run()
+    session.next_run()
+    for _ in range(40):
+        session.advance()
+    trace, before = session.trace, len(session.trace.log)
+    values = trace.summarise(ALL)
+    assert values is not None and max(found.step or 0 for found in values) == before - 1
+    session.advance()
+    assert f"of {before:,} of {before + 1:,} steps" in repr(trace.values)
+
+
+def test_of_runs_whose_steps_were_not_kept_there_are_no_values() -> None:
+    trace = story(8, detail=[5])
+    whole = story(8)
+    values, every = trace.summarise(ALL), whole.summarise(ALL)
+    assert values is not None and every is not None
+    assert {found.run for found in values} == {0, 5}
+    mine = [found for found in values if found.run == 5 and found.step is not None]
+    want = [found for found in every if found.run == 5 and found.step is not None]
+    assert [(one.name, one.numbers) for one in mine] == [(one.name, one.numbers) for one in want]
+
+
+def test_values_go_with_the_steps_that_made_them() -> None:
+    session = DecodeSession(graph_of(STORY), [1, 5, 9], 4, detail=[0])
+    session.next_run()
+    session.finish_run()
+    session.next_run()
+    for _ in range(30):
+        session.advance()
+    session.trace.summarise(ALL)
+    session.finish_run()
+    values = values_of(session.trace)
+    assert {found.run for found in values} == {0}
+    assert loaded(session.trace).values is not None
+    assert values.attention(0, 0) is not None and values.attention(0, 1) is None
+
+
+def test_what_is_random_cannot_be_told_and_it_says_so() -> None:
+    text = """<ir_version: 10, opset_import: ["" : 21]> g (float[3] x) => (float[3] y) {
+        a = Neg (x)
+        r = RandomNormalLike (a)
+        y = Add (a, r) }"""
+    trace = kvviz.run(kvviz.load(parser.parse_model(text)), {"x": np.ones(3, np.float32)})
+    values = trace.summarise(ALL)
+    assert values is not None and [found.name for found in values] == ["x", "a"]
+    assert "would draw other random numbers" in repr(values)
+    assert "would draw other random numbers" in repr(loaded(trace).values)
+
+
+def test_bodies_have_their_values_too() -> None:
+    name = "storyteller/merged_if"
+    trace = kvviz.run(graph_of(name), single_runs(name)[0][0])
+    trace.summarise(ALL)
+    inner = [step for step in trace.steps if step.frame and step.decision.dispatch != "control"]
+    assert inner and all(trace.values and trace.values.of(step.index) is not None for step in inner[:50])
+
+
+# -- other producers -------------------------------------------------------------------------------------------------
+
+
+def test_a_writer_that_has_the_arrays_gives_their_values() -> None:
+    w = Writer("by hand", values="1 kB")
+    a, b = w.value("a", (2, 3), "float32"), w.value("b", (2, 3), "bfloat16")
+    w.op("A", [], [a], arrays=[np.arange(6, dtype=np.float32).reshape(2, 3)])
+    w.op("B", [a], [b], arrays=[np.full((2, 3), np.nan, np.float32)])
+    trace = w.finish([b])
+    assert summary(trace, 0).numbers == (0, 5, 2.5, 0, 0, 0)
+    assert summary(trace, 0).pictures[0].cells.tolist() == [[0, 50, 100], [150, 200, 250]]
+    nan = values_of(trace).first_nan()
+    assert nan is not None and nan.step == 1
+    assert repr(loaded(trace).values) == repr(trace.values)
+
+
+def test_a_writer_keeps_to_its_budget() -> None:
+    for budget in (0, 30, 50, 200, 4000):
+        w = Writer("by hand", values=budget)
+        for i in range(5):
+            w.op("A", [], [w.value(f"a{i}", (40, 40), "float32")], arrays=[np.full((40, 40), i, np.float32)])
+        kept = w.finish().value_summaries
+        assert (kept is None) == (budget == 0)
+        assert kept is None or kept.nbytes <= budget

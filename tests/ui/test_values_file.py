@@ -1,0 +1,215 @@
+"""Values in the page: out of a file, without a kernel; and put there by one, when it is asked to."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx import parser
+from playwright.sync_api import Browser, Locator, Page, expect
+
+import kvviz
+from kvviz import Trace
+from tests.ui.caches import CachePage
+from tests.ui.conftest import OpenNotebook
+from tests.ui.debugger import DebuggerPage
+
+pytestmark = pytest.mark.ui
+
+MODELS = Path(__file__).resolve().parents[2] / "assets" / "models" / "storyteller"
+WIDTHS = (1500, 1100, 800)
+BROKEN = """<ir_version: 10, opset_import: ["" : 21]> g (float[3] x) => (float[3] y) {
+    a = Neg (x)
+    r = Sqrt (a)
+    y = Exp (r) }"""
+# Distinct colours of a canvas.
+COLOURS = """(canvas) => {
+  const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+  return new Set(new Uint32Array(data.buffer)).size;
+}"""
+
+
+@pytest.fixture(scope="module")
+def trace() -> Trace:
+    words = json.loads((MODELS / "vocab.json").read_text("utf-8"))
+    made = kvviz.decode(
+        kvviz.load(MODELS / "concat" / "model.onnx"), "once upon a time there was", 7, tokenizer=words, kv_capacity=20
+    )
+    made.summarise()
+    return made
+
+
+@pytest.fixture(scope="module")
+def file(trace: Trace, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("file") / "trace.html"
+    trace.to_html(path)
+    return path
+
+
+@pytest.fixture
+def page(browser: Browser, file: Path) -> Iterator[Page]:
+    made = browser.new_page(viewport={"width": 1500, "height": 1000})
+    faults: list[str] = []
+    made.on("pageerror", lambda error: faults.append(str(error)))
+    made.goto(file.as_uri())
+    yield made
+    made.close()
+    assert faults == []
+
+
+def kv(page: Page, name: str, more: str = "") -> Locator:
+    return page.locator(f'[data-kv="{name}"]{more}')
+
+
+def opened(page: Page, step: int) -> None:
+    kv(page, "tab", '[data-id="values"]').click()
+    kv(page, "goto").fill(str(step))
+    kv(page, "goto").press("Enter")
+    expect(page.locator(".kvviz").first).to_have_attribute("data-step", str(step))
+    expect(kv(page, "value-about")).to_contain_text("Recorded: numbers of")
+
+
+def told(number: float) -> str:
+    """A number as the page writes it, of those that need no exponent."""
+    text = str(int(number)) if number == int(number) else f"{number:#.3g}"
+    return text.rstrip(".").replace("-", "−")
+
+
+def test_the_numbers_of_a_step_are_those_that_python_tells(page: Page, trace: Trace) -> None:
+    step = next(s.index for s in trace.steps if s.op_type == "Softmax" and s.run == 2)
+    opened(page, step)
+    assert trace.values is not None
+    found = trace.values.of(step)
+    assert found is not None and found.histogram is not None
+    numbers = kv(page, "value-numbers").last
+    expect(numbers).to_contain_text(f"max{told(found.numbers.high)}")
+    expect(numbers).to_contain_text(f"mean{told(found.numbers.mean)}")
+    expect(numbers).to_contain_text("not finitenone")
+    histogram = page.locator(".kv-value-histogram").last
+    expect(histogram).to_have_attribute("aria-label", re.compile(", ".join(map(str, found.histogram.tolist())) + "$"))
+
+
+def test_one_head_is_chosen_and_the_axes_are_stated(page: Page, trace: Trace) -> None:
+    # given the scores of all heads over the prompt
+    step = next(s.index for s in trace.steps if s.op_type == "Softmax" and len(s.outs[0].shape or ()) == 4)
+    heads = (trace.steps[step].outs[0].shape or ())[1]
+    opened(page, step)
+    picture = kv(page, "value-picture").last
+    expect(picture).to_have_attribute("aria-label", re.compile(rf"entry 0 of {heads} on axis 1; axis 2 down, axis 3"))
+    assert picture.evaluate(COLOURS) > 4
+    # when
+    kv(page, "value-head").last.select_option(str(heads - 1))
+    # then
+    expect(kv(page, "value-picture").last).to_have_attribute("aria-label", re.compile(rf"entry {heads - 1} of {heads}"))
+
+
+def test_an_overwrite_shows_what_lay_there_before_and_what_does_after(page: Page, trace: Trace) -> None:
+    step = next(s.index for s in trace.steps if s.decision.dispatch == "in_place" and s.op_type == "Mul")
+    row = trace.log[step]
+    taken = row.op.node.inputs[row.taken[0]]
+    opened(page, step)
+    expect(kv(page, "value-over")).to_contain_text("what lay there before, and after")
+    cards = page.locator(".kv-value-card")
+    expect(cards).to_have_count(2)
+    assert trace.values is not None
+    made = next(s.index for s in reversed(trace.steps[:step]) if taken in s.outputs)
+    for card, found in ((cards.first, trace.values.of(made, taken)), (cards.last, trace.values.of(step))):
+        assert found is not None
+        expect(card).to_contain_text(f"max{told(found.numbers.high)}")
+
+
+def test_selecting_a_value_shows_it_and_the_cursor_stays(page: Page, trace: Trace) -> None:
+    step = len(trace.steps) - 1
+    opened(page, step)
+    row = kv(page, "value-row").filter(has_text="logits")
+    expect(row.locator("svg.kv-bars")).to_have_count(1)
+    row.click()
+    expect(page.locator(".kv-value-title")).to_contain_text("logits")
+    expect(page.locator(".kvviz").first).to_have_attribute("data-step", str(step))
+
+
+def test_the_first_nan_is_a_link_to_the_op_that_made_it(browser: Browser, tmp_path: Path) -> None:
+    broken = kvviz.run(kvviz.load(parser.parse_model(BROKEN)), {"x": np.array([1, -2, 3], np.float32)})
+    broken.to_html(tmp_path / "broken.html", values="10 kB")
+    page = browser.new_page()
+    page.goto((tmp_path / "broken.html").as_uri())
+    opened(page, 2)
+    first = kv(page, "first", '[data-id="NaN"]')
+    expect(first).to_have_text("First NaN: step 1 Sqrt, in r")
+    first.locator("button").click()
+    expect(page.locator(".kvviz").first).to_have_attribute("data-step", "1")
+    expect(kv(page, "value-numbers").last).to_contain_text("2 NaN")
+    page.close()
+
+
+def test_a_file_without_values_says_how_to_have_them(browser: Browser, tmp_path: Path) -> None:
+    kvviz.run(kvviz.load(parser.parse_model(BROKEN)), {"x": np.ones(3, np.float32)}).to_html(tmp_path / "plain.html")
+    page = browser.new_page()
+    page.goto((tmp_path / "plain.html").as_uri())
+    kv(page, "tab", '[data-id="values"]').click()
+    expect(kv(page, "value-about")).to_contain_text("trace.summarise() puts them there")
+    expect(kv(page, "summarise")).to_have_count(0)
+    kv(page, "value-row").last.click()
+    expect(page.locator(".kv-value-peek")).to_contain_text("needs a running kernel")
+    page.close()
+
+
+def test_attention_and_words_are_over_the_rows_without_a_kernel(page: Page, trace: Trace) -> None:
+    view = CachePage(page)
+    view.open()
+    view.to_run(4)
+    expect(view.kv("attention")).to_have_attribute("aria-pressed", "true")
+    expect(view.kv("cache-tip")).to_contain_text("what this run's query weighed")
+    # then the row that is pointed at says what it weighs: the mean of the query heads that share a head
+    assert trace.values is not None
+    weights = trace.values.attention(0, 4)
+    assert weights is not None
+    tip = view.point(3, 20)
+    share = len(weights) // 2
+    assert f"weight {np.mean(weights[:share, 3]):.2g}"[:10] in tip
+    assert view.kv("heat").evaluate(COLOURS) > 8
+    # and switched off there are words, and no arcs
+    top = int(view.kv("heat").get_attribute("data-top") or 0)
+    view.kv("attention").click()
+    expect(view.kv("cache-tip")).to_contain_text("Point at a row")
+    less = int(view.kv("heat").get_attribute("data-top") or 0)
+    assert 20 < less < top
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_nothing_of_the_values_overlaps_or_is_cut_at_any_width(page: Page, scheme: str, trace: Trace) -> None:
+    page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+    taken = (
+        s.index for s in trace.steps if s.decision.dispatch == "in_place" and (s.outs[0].shape or ())[-1:] == (64,)
+    )
+    opened(page, next(taken))
+    for width in WIDTHS:
+        page.set_viewport_size({"width": width, "height": 1000})
+        expect(kv(page, "value-picture").last).to_have_count(1)
+        panel = page.locator('.kv-panel[data-id="values"]')
+        assert panel.evaluate("(node) => node.scrollWidth - node.clientWidth") <= 0
+        inside = page.locator(".kv-peek").evaluate("(node) => node.scrollWidth - node.clientWidth")
+        assert inside <= 0, width
+
+
+def test_a_kernel_puts_values_into_the_page_when_it_is_asked(open_notebook: OpenNotebook) -> None:
+    # given a page whose recording has none
+    story = """import kvviz
+graph = kvviz.load("assets/models/storyteller/concat/model.onnx")
+kvviz.debug(kvviz.decode(graph, [1, 5, 9], 3, progress=False))"""
+    notebook = open_notebook([story], width=1600)
+    notebook.run_all()
+    debugger = DebuggerPage(notebook)
+    debugger.root.get_by_role("tab", name="Values").click()
+    expect(debugger.kv("value-about")).to_contain_text("Values are not in this recording")
+    # when
+    debugger.kv("summarise").click()
+    # then
+    expect(debugger.kv("value-about")).to_contain_text("Recorded: numbers of", timeout=60_000)
+    expect(debugger.kv("summarise")).to_have_count(0)
+    expect(debugger.kv("value-row").first.locator("svg.kv-bars")).to_have_count(1)
+    assert debugger.python("t.values is not None and len(t.values) > 100")
