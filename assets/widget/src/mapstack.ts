@@ -8,11 +8,15 @@ export type Order = (typeof ORDERS)[number];
 const CHUNKS = 512; // of time: a life is looked for in those that it goes through
 const MOST = 3000; // at once: beyond that what comes stands on top of all, gaps are not looked for
 
+/** Steps from birth to death, as the inspector counts them. */
+export function age(l: Lives, k: number): number {
+  return l.to[k] - l.freed[k] - l.from[k];
+}
+
 export function inOrder(l: Lives, order: Order, among: ArrayLike<number>): Int32Array {
-  const age = (k: number) => l.to[k] - l.from[k];
   const by = {
-    lifetime: (a: number, b: number) => age(b) - age(a) || l.bytes[b] - l.bytes[a] || a - b,
-    bytes: (a: number, b: number) => l.bytes[b] - l.bytes[a] || age(b) - age(a) || a - b,
+    lifetime: (a: number, b: number) => age(l, b) - age(l, a) || l.bytes[b] - l.bytes[a] || a - b,
+    bytes: (a: number, b: number) => l.bytes[b] - l.bytes[a] || age(l, b) - age(l, a) || a - b,
     birth: (a: number, b: number) => l.from[a] - l.from[b] || a - b,
   };
   return Int32Array.from(among).sort(by[order]);
