@@ -14,6 +14,7 @@ export interface Lives {
   freed: Uint8Array; // 1 = it dies at `to`, else the recording ends or leaves out what comes next
   bytes: Float64Array; // the most that it has
   used: Int32Array; // last step that read or wrote it, -1 = none
+  asked: Uint8Array; // 1 = it holds an output of a run: the caller asked for it
   cache: Int32Array; // position in caches, -1 = none
   maker: Int32Array; // the out entry that it was born with, -1 = none
   at: (storage: number, step: number) => number; // the life of a storage at a step, -1 = none
@@ -53,6 +54,7 @@ function gather(t: Trace): Lives {
     freed: Uint8Array.from(kept, (i) => (freed[i] < p.steps ? 1 : 0)),
     bytes: Float64Array.from(kept, (i, k) => bytesAt(t, storage[i], ends[k] - 1)),
     used: new Int32Array(n).fill(-1),
+    asked: new Uint8Array(n),
     cache: new Int32Array(n).fill(-1),
     maker: column((i) => {
       for (let o = x.outs.start[storage[i]]; o < x.outs.start[storage[i] + 1]; o++) {
@@ -109,7 +111,12 @@ function uses(t: Trace, l: Lives): void {
       const place = placeOf(t, f, v, i - 1);
       if (place) use(place.storage, i, when);
     }
-    for (let o = p.step.out[i]; o < p.step.out[i + 1]; o++) if (p.out.how[o] !== passed) use(p.out.storage[o], i);
+    for (let o = p.step.out[i]; o < p.step.out[i + 1]; o++) {
+      if (p.out.how[o] !== passed) use(p.out.storage[o], i);
+      if (p.frame.parent[f] >= 0 || !x.graphs[p.frame.graph[f]].output[p.out.value[o]]) continue;
+      const k = l.at(p.out.storage[o], i);
+      if (k >= 0) l.asked[k] = 1;
+    }
   }
 }
 
@@ -138,9 +145,13 @@ export function peakIn({ p }: Trace, from: number, to: number): Peak {
   return { step, bytes: step < 0 ? 0 : p.step.live[step] };
 }
 
-/** Steps that a life goes on for after nothing uses it any more. */
-export function idle(l: Lives, k: number): number {
-  return l.to[k] - 1 - Math.max(l.used[k], l.from[k]);
+/**
+ * The step from which on a life is held past its last use; -1 = it is not, or nobody can say: the caller asked for it, or the
+ * trace goes on.
+ */
+export function heldFrom({ p }: Trace, l: Lives, k: number): number {
+  const from = Math.max(l.used[k], l.from[k] - 1) + 1;
+  return from >= l.to[k] || l.asked[k] || (!l.freed[k] && p.live) ? -1 : from;
 }
 
 /** Steps at which the contents of a life were overwritten, ascending. */

@@ -1,12 +1,12 @@
 // Pointer, wheel and keys on the memory map. A drag brushes a window, with Shift or the middle button it moves the map; the
-// wheel zooms with Ctrl only, so that the notebook scrolls as ever.
+// wheel zooms with Ctrl only (steps) or Alt (bytes), so that the notebook scrolls as ever.
 import { on } from "./dom.js";
 import { clamped, type Range } from "./mapview.js";
 import type { Store } from "./store.js";
 
 const NEAR = 4; // px that a click may tremble
 const KEYS: Record<string, (map: Mapped) => void> = {
-  "+": (map) => map.zoom(0.5), "=": (map) => map.zoom(0.5), "-": (map) => map.zoom(2), "0": (map) => map.zoom(0), z: (map) => map.zoom(-1),
+  "+": (map) => map.zoom(0.5), "=": (map) => map.zoom(0.5), "-": (map) => map.zoom(2), "0": (map) => map.zoom(0), z: (map) => map.zoom(-1), PageUp: (map) => map.raise(1.5), PageDown: (map) => map.raise(1 / 1.5),
 };
 
 export interface Mapped {
@@ -15,6 +15,8 @@ export interface Mapped {
   stepAt(x: number): number;
   at(x: number, y: number): number;
   zoom(by: number, around?: number): void;
+  raise(by: number, y?: number): void;
+  lift(px: number): void;
   pan(steps: number): void;
   look(range: Range): void;
   choose(k: number, go?: boolean): void;
@@ -41,13 +43,15 @@ export class Gestures {
     on(view, "pointermove", (event) => {
       const [x, y] = place(event);
       if (!drag) return map.point(map.at(x, y));
-      if (!drag.moved && Math.abs(x - drag.x) < NEAR) return;
+      if (!drag.moved && Math.hypot(x - drag.x, drag.pan ? y - drag.y : 0) < NEAR) return;
       drag.moved = true;
       map.point(-1);
       const { from, to } = drag.range;
       const { steps: all } = store.t.p;
       if (drag.pan) {
         const by = ((drag.x - x) / Math.max(1, map.width)) * (to - from);
+        map.lift(drag.y - y);
+        drag.y = y;
         return map.look(clamped(from + by, to + by, all));
       }
       const [a, b] = [map.stepAt(Math.min(x, drag.x)), map.stepAt(Math.max(x, drag.x))];
@@ -65,7 +69,9 @@ export class Gestures {
       if (k >= 0) map.choose(k, true);
     }, signal);
     view.addEventListener("wheel", (event) => {
-      if (event.ctrlKey || event.metaKey) map.zoom(1.0015 ** Math.max(-400, Math.min(400, event.deltaY * (event.deltaMode ? 30 : 1))), map.stepAt(place(event)[0]));
+      const turn = Math.max(-400, Math.min(400, event.deltaY * (event.deltaMode ? 30 : 1)));
+      if (event.ctrlKey || event.metaKey) map.zoom(1.0015 ** turn, map.stepAt(place(event)[0]));
+      else if (event.altKey) map.raise(1.0015 ** -turn, place(event)[1]);
       else if (event.shiftKey || Math.abs(event.deltaX) > 2 * Math.abs(event.deltaY)) {
         const { from, to } = map.range;
         if (to - from >= store.t.p.steps) return;
@@ -81,7 +87,7 @@ export class Gestures {
         const { from, to } = map.range;
         if (!event.shiftKey) map.walk(key);
         else if (/Left|Right/.test(key)) map.pan(((to - from) / 8) * (key === "ArrowRight" ? 1 : -1));
-        else map.zoom(key === "ArrowUp" ? 0.5 : 2);
+        else map.lift(key === "ArrowUp" ? -40 : 40);
       } else if (key === "Enter" && map.chosen() >= 0) map.choose(map.chosen(), true);
       else if (key === "Escape" && store.window) store.setWindow(null);
       else if (KEYS[key]) KEYS[key](map);

@@ -56,7 +56,7 @@ export class MapHead {
     }
     this.#sort.value = sort;
     say(this.#count, `${plural(layout.l.n, "buffer")}${t.x.weights ? ` above ${bytes(t.x.weights)} of weights` : ""}`);
-    this.#count.title = `Up: bytes. Right: steps. Drag over steps for the peak among them, Shift and drag to move${t.x.weights ? "; the weights, alive all the time, are not drawn" : ""}.`;
+    this.#count.title = `Up: bytes. Right: steps. Drag over steps for the peak among them; Shift and drag to move; the wheel with Ctrl zooms steps, with Alt bytes${t.x.weights ? "; the weights, alive all the time, are not drawn" : ""}.`;
     const key = all.map((c) => c.name + colour(c)).join();
     if (key === this.#legendKey) return;
     this.#legendKey = key;

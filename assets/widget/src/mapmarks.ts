@@ -3,7 +3,7 @@
 import { shortValue } from "./format.js";
 import type { Layout } from "./mapbands.js";
 import type { Palette } from "./mapcolours.js";
-import { idle, notches } from "./mapdata.js";
+import { heldFrom, notches } from "./mapdata.js";
 import { rectOf, xOf, type Rect, type Sheet } from "./mapview.js";
 import type { Trace } from "./replay.js";
 
@@ -122,9 +122,10 @@ export function marks(context: Context2D, palette: Palette, t: Trace, s: Sheet, 
   context.strokeStyle = palette.token("--kv-missed");
   context.lineWidth = 1.4;
   for (const k of of) {
-    if (idle(l, k) < 1 || (!l.freed[k] && t.p.live)) continue;
+    const held = heldFrom(t, l, k);
+    if (held < 0) continue;
     const r = rectOf(s, layout, k);
-    const x = Math.max(-2, xOf(s, Math.max(l.used[k], l.from[k] - 1) + 1));
+    const x = Math.max(-2, xOf(s, held));
     const wide = Math.min(s.width + 2, r.x + r.w) - x - 1;
     if (wide < 2 || r.h < 4) continue;
     context.setLineDash(r.h > 8 && wide > 14 ? [5, 2] : []);

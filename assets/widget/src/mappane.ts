@@ -10,7 +10,7 @@ import { MapHead } from "./maphead.js";
 import { MapList } from "./maplist.js";
 import { large, marks, texts, write, type Text } from "./mapmarks.js";
 import { lines } from "./maptell.js";
-import { clamped, neighbour, rectOf, sheet, ticks, under, xOf, yOf, zoomed, type Range, type Sheet } from "./mapview.js";
+import { clamped, neighbour, raised, rectOf, sheet, ticks, under, xOf, yOf, zoomed, type Range, type Rise, type Sheet } from "./mapview.js";
 import { numberOf } from "./steps.js";
 import type { Change, Store, View } from "./store.js";
 
@@ -30,6 +30,7 @@ export class MapPane implements View {
   #steps = el("div.kv-map-steps", { "aria-hidden": "true", title: "Press or drag: the cursor goes there" });
   #cursor = el("i.kv-map-cursor");
   #window = el("i.kv-map-brush");
+  #outline = el("i.kv-map-hover");
   #tip = el("div.kv-map-tip", { role: "status" });
   #sort: Sort | null = null;
   #colour: Colour = "owner";
@@ -41,11 +42,13 @@ export class MapPane implements View {
   #labels: Text[] = [];
   #large: number[] = [];
   #range: Range = { from: 0, to: 1 };
+  #rise: Rise = { times: 1, off: 0 };
   #whole = true;
   #hover = -1;
   #walk = -1; // step at which one walks up and down
   #frame = 0;
   #rest: ReturnType<typeof setTimeout> | undefined;
+  #listing: ReturnType<typeof setTimeout> | undefined;
 
   constructor(private host: HTMLElement, private store: Store, signal: AbortSignal) {
     this.#head = new MapHead(store, {
@@ -54,15 +57,15 @@ export class MapPane implements View {
       zoom: (by) => this.zoom(by),
     }, signal);
     this.#list = new MapList(store, (k, go) => this.choose(k, go), (k) => this.point(k), signal);
-    this.#sheetBox = el("div.kv-map-sheet", {}, this.#base.canvas, this.#over.canvas, this.#window, this.#cursor);
+    this.#sheetBox = el("div.kv-map-sheet", {}, this.#base.canvas, this.#over.canvas, this.#window, this.#outline, this.#cursor);
     this.#view = el("div.kv-map-view", {
       tabindex: 0, role: "application", "data-kv": "memory-map", "aria-label": "Memory map: arrow keys walk from buffer to buffer, Enter goes to where one was made, plus and minus zoom",
     }, this.#sheetBox);
     host.append(this.#head.root, el("div.kv-map-body", {}, el("div.kv-map-plot", {}, this.#words, this.#gutter, this.#view, this.#steps, this.#tip), this.#list.root));
-    this.#tip.hidden = true;
+    this.#tip.hidden = this.#outline.hidden = true;
     new Gestures(this.#view, this.#steps, store, this, signal);
     onResize(this.#view, () => this.#soon(), signal);
-    signal.addEventListener("abort", () => clearTimeout(this.#rest));
+    signal.addEventListener("abort", () => { clearTimeout(this.#rest); clearTimeout(this.#listing); });
     on(this.#view, "blur", () => this.point(-1), signal);
   }
 
@@ -91,7 +94,11 @@ export class MapPane implements View {
 
   zoom(by: number, around?: number): void {
     const { window, cursor, t: { p: { steps } } } = this.store;
-    if (by === 0) return this.look({ from: 0, to: steps });
+    if (by === 0) {
+      this.#rise = { times: 1, off: 0 };
+      this.#sheet = null;
+      return this.look({ from: 0, to: steps });
+    }
     if (by < 0) {
       if (window) this.look(clamped(...window, steps));
       return;
@@ -105,6 +112,22 @@ export class MapPane implements View {
     this.look(clamped(from + steps, to + steps, this.store.t.p.steps));
   }
 
+  /** Draw the bytes so many times as high; `y`: what stays where it is. */
+  raise(by: number, y = this.#view.clientHeight): void {
+    this.#rise = raised(this.#rise, by, y, this.#view.clientHeight);
+    this.#sheet = null;
+    this.#soon();
+  }
+
+  /** Move what is higher than the pane by so many px. */
+  lift(px: number): void {
+    const { times, off } = this.#rise;
+    if (times > 1) this.#rise = { times, off: Math.max(0, Math.min(this.#view.clientHeight * (times - 1), off + px)) };
+    else return;
+    this.#sheet = null;
+    this.#soon();
+  }
+
   choose(k: number, go = false): void {
     const { store } = this;
     if (k < 0) return store.select(null);
@@ -116,18 +139,21 @@ export class MapPane implements View {
   point(k: number, fixed = false): void {
     if (k === this.#hover && !fixed) return;
     this.#hover = k;
-    this.#tip.hidden = k < 0;
+    this.#tip.hidden = this.#outline.hidden = k < 0;
     if (k >= 0 && this.#sheet) {
       const [first, ...rest] = lines(this.store.t, this.#layout, k, this.store.cursor);
       this.#tip.replaceChildren(el("b", {}, first), ...rest.map((line) => el("span", {}, line)));
       const r = rectOf(this.#sheet, this.#layout, k);
+      const x = Math.max(-3, r.x);
+      this.#outline.style.transform = `translate(${x - 1}px, ${r.y - 1}px)`;
+      this.#outline.style.width = `${Math.min(this.#sheet.width + 3, r.x + r.w) - x + 2}px`;
+      this.#outline.style.height = `${r.h + 2}px`;
       const left = Math.max(0, Math.min(this.width - this.#tip.offsetWidth - 4, r.x - this.#shift()));
       const below = r.y + r.h + 6;
       const high = this.#tip.offsetHeight;
       const top = below + high < this.#view.clientHeight + 14 ? below : Math.max(-14, r.y - high - 6);
       this.#tip.style.transform = `translate(${Math.round(left + this.#view.offsetLeft)}px, ${Math.round(top + this.#view.offsetTop)}px)`;
     }
-    this.#soonOver();
   }
 
   walk(key: string): void {
@@ -239,7 +265,7 @@ export class MapPane implements View {
     if (!inside) {
       const more = this.#whole ? 0 : (to - from) * AHEAD;
       const wide = { from: Math.max(0, from - more), to: Math.min(t.p.steps, to + more) };
-      this.#sheet = sheet(this.#layout, wide, this.#range, (wide.to - wide.from) * px, height);
+      this.#sheet = sheet(this.#layout, wide, this.#range, (wide.to - wide.from) * px, height, this.#rise);
       this.#drawBase(this.#sheet);
       this.#axis(this.#sheet);
       this.#drawOver();
@@ -248,11 +274,17 @@ export class MapPane implements View {
       clearTimeout(this.#rest);
       this.#rest = setTimeout(() => { this.#sheet = null; this.#soon(); }, REST);
     }
+    this.#later();
     this.#sheetBox.style.transform = `translateX(${-this.#shift()}px)`;
     mark(this.#view, "data-range", `${from.toFixed(1)} ${to.toFixed(1)}`);
     this.#move();
     this.#runs();
-    this.#rows();
+  }
+
+  /** The list follows where it comes to rest. */
+  #later(): void {
+    clearTimeout(this.#listing);
+    this.#listing = setTimeout(() => this.#rows(), REST);
   }
 
   #drawBase(s: Sheet): void {
@@ -309,7 +341,7 @@ export class MapPane implements View {
     const chosen = store.selection?.kind === "storage" ? store.selection.id : -1;
     for (let k = 0; k < l.n; k++) {
       const strong = l.storage[k] === chosen;
-      if (!strong && !(lit.storages.has(l.storage[k]) && alive.has(k)) && k !== this.#hover) continue;
+      if (!strong && !(lit.storages.has(l.storage[k]) && alive.has(k))) continue;
       const r = rectOf(s, this.#layout, k);
       if (r.x > s.width || r.x + r.w < 0) continue;
       const x = Math.max(-3, r.x);
@@ -317,7 +349,7 @@ export class MapPane implements View {
       context.strokeStyle = this.#palette.token("--kv-pane");
       context.lineWidth = 4;
       if (strong) context.strokeRect(x - 0.5, r.y - 0.5, wide + 1, r.h + 1);
-      context.strokeStyle = this.#palette.token(strong || k === this.#hover ? "--kv-ink" : "--kv-accent");
+      context.strokeStyle = this.#palette.token(strong ? "--kv-ink" : "--kv-accent");
       context.lineWidth = strong ? 2.2 : 1.4;
       context.strokeRect(x - 0.5, r.y - 0.5, wide + 1, r.h + 1);
     }
@@ -361,7 +393,7 @@ export class MapPane implements View {
       }
       for (const value of ticks(box.bytes, Math.max(1, Math.floor(high / 34)))) {
         const y = yOf(s, b, value);
-        if (y < 5 && value) continue;
+        if (y < 5 || y > s.height + 1) continue;
         const tick = el("span", { "data-tick": 1 }, value ? bytes(value) : "0");
         tick.style.top = `${Math.min(s.height - 7, y) - 8}px`;
         parts.push(tick);

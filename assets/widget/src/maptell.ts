@@ -1,7 +1,7 @@
 // What the memory map says of one storage, and of a window.
 import { buffer, bytes, count, opName, plural, shortName } from "./format.js";
 import type { Layout } from "./mapbands.js";
-import { idle, peakIn } from "./mapdata.js";
+import { heldFrom, peakIn } from "./mapdata.js";
 import { nameOf } from "./mapmarks.js";
 import { age } from "./mapstack.js";
 import { generation, type Trace } from "./replay.js";
@@ -27,7 +27,7 @@ export function lines(t: Trace, layout: Layout, k: number, cursor: number): stri
     `${p.codes.owner[p.storage.origin[s]]}${l.cache[k] >= 0 ? `, holds ${p.caches[l.cache[k]].name}` : ""}${addressed ? `, ${arena} from address ${count(base[k])}` : ""}`,
     born,
     `${used}; ${freed}`,
-    `lives ${plural(age(l, k), "step")}${idle(l, k) > 0 && (l.freed[k] || !p.live) ? "; held past its last use" : ""}`,
+    `lives ${plural(age(l, k), "step")}${heldFrom(t, l, k) >= 0 ? "; held past its last use" : ""}`,
   ];
 }
 

@@ -42,8 +42,18 @@ export function boxes(bytes: number[], height: number): Box[] {
   });
 }
 
-export function sheet(layout: Layout, range: Range, shown: Range, width: number, height: number): Sheet {
-  return { width, height, range, px: width / Math.max(1e-6, range.to - range.from), boxes: boxes(needed(layout, shown), height) };
+/** How high the bytes are drawn: `times` the height, of which the part from `off` px on is seen. */
+export interface Rise { times: number; off: number }
+
+export function sheet(layout: Layout, range: Range, shown: Range, width: number, height: number, { times, off }: Rise): Sheet {
+  const all = boxes(needed(layout, shown), height * times).map(({ head, foot, bytes }) => ({ head: head - off, foot: foot - off, bytes }));
+  return { width, height, range, px: width / Math.max(1e-6, range.to - range.from), boxes: all };
+}
+
+/** So many times as high around a height, which stays where it is. */
+export function raised({ times, off }: Rise, by: number, around: number, height: number): Rise {
+  const now = Math.max(1, Math.min(64, times * by));
+  return { times: now, off: Math.max(0, Math.min(height * (now - 1), ((off + around) * now) / times - around)) };
 }
 
 /** A range of at least a few steps that lies within the recording. */
