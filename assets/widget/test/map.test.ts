@@ -145,17 +145,21 @@ describe("20,000 storages", () => {
     for (let k = 0; k < n; k++) for (let o = Math.max(0, k - 100); o < k; o++) if (l.to[o] > l.from[k] && l.bytes[o] < l.bytes[k]) met++;
     return met && performance.now() - began;
   };
-  test.each(["lifetime", "bytes", "birth"] as const)("are laid out by %s in less than 200 such loops", (order) => {
+  test.each(["lifetime", "bytes", "birth"] as const)("are laid out by %s in less than 60 such loops", (order) => {
     const base = new Float64Array(n);
-    stack(l, inOrder(l, order, all), steps, base); // warm
-    const loop = Math.max(1, Math.min(...Array.from({ length: 5 }, baseline)));
-    const began = performance.now();
-    const top = stack(l, inOrder(l, order, all), steps, base);
-    const cost = (performance.now() - began) / loop;
-    console.log(order, "loops", cost.toFixed(1), "a loop", loop.toFixed(1), "ms");
+    let top = 0;
+    const laid = () => {
+      const began = performance.now();
+      top = stack(l, inOrder(l, order, all), steps, base);
+      return performance.now() - began;
+    };
+    // the quickest of several, in turns: whatever else the machine does, it does to both
+    const times = Array.from({ length: 4 }, () => [baseline(), laid()]);
+    const [loop, layout] = [0, 1].map((i) => Math.max(0.1, Math.min(...times.map((t) => t[i]))));
+    const cost = layout / loop;
     const most = Array.from({ length: 60 }, (_, i) => i * 1000).map((s) => all.reduce((sum, k) => sum + (l.from[k] <= s && l.to[k] > s ? l.bytes[k] : 0), 0));
     expect(top).toBeGreaterThanOrEqual(Math.max(...most));
     expect(top).toBeLessThan(2 * Math.max(...most));
-    expect(cost).toBeLessThan(200);
+    expect(cost).toBeLessThan(60);
   });
 });
