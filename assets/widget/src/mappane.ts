@@ -46,6 +46,7 @@ export class MapPane implements View {
   #whole = true;
   #hover = -1;
   #walk = -1; // step at which one walks up and down
+  #look = "";
   #frame = 0;
   #rest: ReturnType<typeof setTimeout> | undefined;
   #listing: ReturnType<typeof setTimeout> | undefined;
@@ -196,9 +197,12 @@ export class MapPane implements View {
       this.#range = was ? { from: 0, to: steps } : clamped(this.#range.from, this.#range.to, steps);
       this.#list.forget();
     }
-    if (change.payload || change.look) {
-      this.#follow();
-      return this.#renew();
+    if (change.look) this.#follow();
+    // a window that moves is told as a look, and draws nothing anew
+    if (change.payload || (change.look && this.#look !== this.#tokens())) return this.#renew();
+    if (change.look) {
+      this.#move();
+      this.#soon();
     }
     if (change.cursor || change.selection) {
       this.#move();
@@ -206,6 +210,12 @@ export class MapPane implements View {
       this.#soonOver();
     }
     if (change.selection && this.#layout) this.#rows();
+  }
+
+  /** What the colours depend on. */
+  #tokens(): string {
+    const palette = new Palette(this.host);
+    return ["--kv-pane", "--kv-ink", "--kv-accent", "--kv-view"].map((name) => palette.token(name)).join();
   }
 
   /** A window that was moved out of sight takes the map along. */
@@ -222,6 +232,7 @@ export class MapPane implements View {
   #renew(): void {
     const { t } = this.store;
     this.#palette = new Palette(this.host);
+    this.#look = this.#tokens();
     const sort = this.#sort ?? (addressed(t) ? "address" : "lifetime");
     this.#layout = layout(t, sort);
     this.#classes = classes(t, this.#layout.l, this.#colour);
