@@ -37,6 +37,10 @@ class Place(NamedTuple):
     address: int | None
 
 
+HOST = Place("host", "", None)
+"""Where a storage lies of which nothing is declared."""
+
+
 class Free(NamedTuple):
     """A storage that was let go after so many ops, or that was asked to be and stays."""
 

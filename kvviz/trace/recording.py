@@ -11,7 +11,7 @@ import numpy as np
 from kvviz.errors import ReplayError
 from kvviz.graph.model import Graph
 from kvviz.late import late
-from kvviz.trace.declared import Place
+from kvviz.trace.declared import HOST
 from kvviz.trace.element_types import nbytes
 from kvviz.trace.events import HOW, POOL, VIEW
 from kvviz.trace.log import Log
@@ -24,7 +24,6 @@ from kvviz.trace.type_facts import TypeFacts
 from kvviz.trace.value_summaries import ValueSummaries
 from kvviz.trace.values_view import Values
 
-_HOST = Place("host", "", None)
 
 
 class Trace:
@@ -198,7 +197,7 @@ class Trace:
                 follows = s.id in sequences
             # Else an element of the sequence before it: it is known by its name.
             died, larger = freed.get(s.id), grew.get(s.id, ())
-            place = places.get(s.id, _HOST)
+            place = places.get(s.id, HOST)
             records.append(
                 StorageRecord(
                     s.id, s.capacity, place.space, s.origin, name, born, died, larger, place.arena, place.address

@@ -6,6 +6,7 @@ from bisect import bisect_left
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from kvviz.trace.declared import HOST
 from kvviz.trace.events import BINDINGS
 from kvviz.trace.storages import ORIGINS
 from kvviz.view.packed_columns import Columns, Strings
@@ -74,7 +75,8 @@ def storage_columns(
     columns: Columns,
 ) -> None:
     """Add the columns of all storages; one that no step that is told knows (``used``) keeps its number only, and one
-    of ``later`` outlives the step that it was written to."""
+    of ``later`` outlives the step that it was written to. Where they lie is told if any lies elsewhere than in the host's
+    memory, or in an arena; an address that is not known is -1."""
     steps = len(kept)
     whole = used is None
 
@@ -99,5 +101,8 @@ def storage_columns(
             for s in storages
         ],
     )
+    if any(s.arena or s.space != HOST.space for s in storages):
+        places = [(strings(s.space), strings(s.arena), -1 if s.address is None else s.address) for s in storages]
+        columns.rows("storage", "space i, arena i, address d", places)
     grew = [(s.id, moved(step), more) for s in storages if used is None or s.id in used for step, more in s.grew]
     columns.rows("grow", "storage i, step i, bytes d", grew)

@@ -94,7 +94,8 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
   side.append(choices);
   const frontier = new FrontierPane(choices, store, (node) => commands.choose(node), signal);
   const map = shell.pane("map", "Memory map");
-  const timeline = new Timeline(shell.pane("timeline", "Timeline", map), store, signal);
+  const memmap = new LazyPane(shell.pane("space", "Space and time", map), "map", context, signal);
+  const timeline = new Timeline(shell.pane("timeline", "Timeline", map), store, signal, () => workspace.show("Memory"));
   const lists = shell.pane("lists", "Lists");
   const tabs = new Tabs(lists, signal);
   const table = new LazyPane(tabs.add("steps", "Steps"), "steps", context, signal);
@@ -104,7 +105,7 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
   const caches = new CachesPane(tabs.add("caches", "Caches"), store, ask, modules, source, signal);
   const values = new LazyPane(tabs.add("values", "Values"), "values", context, signal);
   shell.addStatus();
-  const workspace = new Workspace({ app, main, side, map, lists, panels: tabs.panels }, (id) => tabs.show(id), signal);
+  const workspace: Workspace = new Workspace({ app, main, side, map, lists, panels: tabs.panels }, (id) => tabs.show(id), signal);
   list.push(
     ...tabs.all.map(({ id, title }) => ({ id: `list-${id}`, title: `Show ${title.toLowerCase()}`, keys: [], run: () => tabs.show(id) })),
     ...LAYOUTS.map((name) => ({ id: `layout-${name}`, title: `Layout: ${name}`, keys: [], run: () => workspace.show(name) })),
@@ -128,7 +129,7 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
       shell.undo(history.jumped && history.from ? `jumped here from step ${count(history.from.number)}` : "");
     },
   };
-  for (const view of [reports, history, hits, toolbar, box, verdict, story, inspector, ready, frontier, buffers, totals, timeline, missed, layers, caches, table, values, graph, status]) store.add(view);
+  for (const view of [reports, history, hits, toolbar, box, verdict, story, inspector, ready, frontier, buffers, totals, timeline, memmap, missed, layers, caches, table, values, graph, status]) store.add(view);
 
   keys(root, { moves: movesOf(list), enter: choose, pause: () => commands.pause() }, signal);
 

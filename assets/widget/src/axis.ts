@@ -21,14 +21,20 @@ export function span(store: Store): number {
   return Math.max(1, byRuns(store) ? runs : steps);
 }
 
+/** Where a step begins, 0 to 1; parts of steps are allowed. */
+export function placed(store: Store, step: number): number {
+  const { p, x } = store.t;
+  if (!byRuns(store)) return step / span(store);
+  const run = x.run[Math.max(0, Math.min(Math.floor(step), p.steps - 1))] ?? 0;
+  const { first, last } = p.runs[run] ?? { first: 0, last: 0 };
+  return (run + (step - first) / Math.max(1, last - first)) / span(store);
+}
+
 /** Where the cursor is, 0 to 1. */
 export function position(store: Store): number {
-  const { cursor, bare, t: { p, x } } = store;
-  if (!byRuns(store)) return cursor < 0 ? 0 : (cursor + 0.5) / span(store);
-  if (bare < 0 && cursor < 0) return 0;
-  const run = bare < 0 ? x.run[cursor] : bare;
-  const { first, last } = p.runs[run];
-  return (run + (bare < 0 ? (cursor - first + 0.5) / (last - first) : 0.5)) / span(store);
+  const { cursor, bare } = store;
+  if (bare >= 0) return (bare + 0.5) / span(store);
+  return cursor < 0 ? 0 : placed(store, cursor + 0.5);
 }
 
 /** What lies at a place of the axis: a run, and its step if it is here. */

@@ -5,22 +5,20 @@ import { bareRuns } from "./steps.js";
 
 export interface Curve { low: Float64Array; high: Float64Array; top: number; from: number; used: number }
 
-/** Bytes and steps from end to end of the axes. When all of the curve is high, the axis starts above zero (`from`). */
+/** Bytes and steps from end to end of the axes. Weights are alive all the time: the axis starts where they end (`from`). */
 export function scaleOf({ p, x }: Trace): Scale {
   const byRuns = bareRuns(p) > 0;
   let top = x.peak >= 0 ? p.step.live[x.peak] : 1;
-  for (const r of byRuns ? p.runs : []) top = Math.max(top, r.peak);
   let least = top;
-  for (let i = 0; i < p.steps; i++) if (p.step.live[i] < least) least = p.step.live[i];
-  for (const r of byRuns ? p.runs : []) least = Math.min(least, r.peak);
-  const from = (p.steps || byRuns) && least > top * 0.4 ? Math.max(0, Math.floor(least - (top - least) * 0.15 - top * 0.001)) : 0;
+  for (const live of p.step.live) if (live < least) least = live;
+  if (byRuns) {
+    for (const r of p.runs) {
+      top = Math.max(top, r.peak);
+      least = Math.min(least, r.peak);
+    }
+  }
+  const from = Math.min(x.weights, least);
   return { top: top > from ? top : from + 1, from, steps: p.steps, runs: p.runs.length, byRuns };
-}
-
-/** Bytes of a scale for what runs move: the largest of all runs, but for the first, which reads the whole prompt. */
-export function moved({ p }: Trace): number {
-  const later = p.runs.length > 2 ? p.runs.slice(1) : p.runs;
-  return Math.max(1, ...later.flatMap((r) => [r.copied, r.allocated]));
 }
 
 /** Least and largest live bytes per pixel column; columns from `used` on are empty. */

@@ -1,5 +1,4 @@
-// A long recording on the timeline: the peak of every run, what it copied and allocated, and which runs have steps here.
-import { moved } from "./curve.js";
+// A long recording on the timeline: the peak of every run, and which runs have steps here.
 import { bare } from "./steps.js";
 import type { Store } from "./store.js";
 import { span, type Plot } from "./axis.js";
@@ -7,7 +6,6 @@ import type { Payload } from "./wire.js";
 
 export const MARK = 5; // px below the line: of these a mark takes all but the first and last
 const ROOM = 6; // px of a run from which on the steps in it can be told apart
-const SHARE = 0.45; // of the height, for bytes moved
 
 /** The run with the largest peak, -1 if there are none. */
 export function highest(p: Payload): number {
@@ -18,10 +16,7 @@ export function highest(p: Payload): number {
 
 export function drawRuns(store: Store, { context, width, bottom, y, colour }: Plot): void {
   const { p } = store.t;
-  const runs = span(store);
-  const slot = width / runs;
-  const most = moved(store.t);
-  const high = (n: number) => Math.min(1, n / most) * (bottom - 8) * SHARE;
+  const slot = width / span(store);
   const line = () => {
     context.beginPath();
     p.runs.forEach((r, run) => {
@@ -36,10 +31,6 @@ export function drawRuns(store: Store, { context, width, bottom, y, colour }: Pl
   context.fillStyle = colour("--kv-accent");
   context.fill();
   context.globalAlpha = 1;
-  context.fillStyle = colour("--kv-missed-mid");
-  p.runs.forEach((r, run) => {
-    if (r.copied) context.fillRect(run * slot, bottom - high(r.copied), Math.max(0.6, slot - (slot > 4 ? 1 : 0)), high(r.copied));
-  });
   p.runs.forEach((r, run) => {
     if (bare(p, run)) return;
     context.fillStyle = context.strokeStyle = colour("--kv-accent");
@@ -54,13 +45,4 @@ export function drawRuns(store: Store, { context, width, bottom, y, colour }: Pl
   context.lineWidth = 1.3;
   context.strokeStyle = colour("--kv-accent");
   context.stroke();
-  context.beginPath();
-  p.runs.forEach((r, run) => {
-    context.lineTo(run * slot, bottom - high(r.allocated));
-    context.lineTo((run + 1) * slot, bottom - high(r.allocated));
-  });
-  context.setLineDash([1.5, 2.5]);
-  context.strokeStyle = colour("--kv-inplace");
-  context.stroke();
-  context.setLineDash([]);
 }

@@ -68,6 +68,7 @@ export class Store {
   hits: Int32Array | null = null; // the same, ascending
   wrong = ""; // what is wrong with the query
   follow = true;
+  window: [number, number] | null = null; // steps that are looked at more closely, as places; the last is not included
   scale: Scale | null = null; // of the timeline, where another recording shares it
   now: Now;
   /** Told at once (not per frame) when a person changed something that other pages and Python should know. */
@@ -116,6 +117,7 @@ export class Store {
     this.t = { p, x: buildIndex(p), values: this.t.values };
     this.report = p.report ?? null;
     this.found = this.hits = null;
+    if (this.window && this.window[1] > p.steps) this.window = null;
     this.bare = -1;
     this.cursor = Math.max(-1, findStep(this.t, anchor).step);
     this.#changed({ payload: true, cursor: true, selection: true, report: true, hits: true });
@@ -201,6 +203,11 @@ export class Store {
   tell(note: string): void {
     this.note = note;
     this.#changed({ note: true });
+  }
+
+  setWindow(window: [number, number] | null): void {
+    this.window = window;
+    this.relook();
   }
 
   relook(): void {

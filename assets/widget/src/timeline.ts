@@ -1,16 +1,16 @@
-// Live bytes over all steps, with the peak, the runs and the rows of the caches; the cursor is dragged on it.
-// Of a long recording it tells runs instead of steps: peak, bytes copied and allocated; see runline.ts.
+// Live bytes over all steps, the overview of the memory map: one axis from the weights up, the peak, the runs, the window
+// of the map, steps that a query found. The cursor is dragged on it. Of a long recording it tells runs; see runline.ts.
 // The curve is drawn once per size and look; the cursor is an element of its own, so that dragging repaints nothing.
-// All figures stand in the legend line above the plot: text over a curve would collide with it sooner or later.
 import { byRuns, position, span, under, type Plot } from "./axis.js";
 import { curve, keepApart, scaleOf, type Curve } from "./curve.js";
-import { el, mark, on, onResize, say } from "./dom.js";
+import { button, el, mark, on, onResize, say } from "./dom.js";
 import { bytes, count } from "./format.js";
 import { drawHits } from "./hitmarks.js";
 import { drawRuns, highest, MARK } from "./runline.js";
 import { liveAt } from "./replay.js";
 import { numberOf } from "./steps.js";
 import type { Change, Store, View } from "./store.js";
+import { WindowBox } from "./windowbox.js";
 
 const AXIS = 18; // px below the plot, for the names of the runs and the marks of those with steps
 
@@ -19,22 +19,21 @@ export class Timeline implements View {
   #cursor = el("div.kv-cursor");
   #range = el("input", { type: "range", min: -1, step: 1, class: "kv-range", "data-kv": "step-slider", "aria-label": "Step" });
   #plot: HTMLElement;
-  #legend = el("div.kv-legend");
-  #live = this.#item("live", "live");
+  #window: WindowBox;
+  #live = el("span", { "data-part": "live" }, el("i", {}), "live while the op ran ", el("b", {}));
   #peak: HTMLButtonElement;
-  #base = el("span.kv-soft");
-  #copied = this.#item("copied", "copied by this run");
-  #allocated = this.#item("allocated", "allocated");
-  #capacity = this.#item("capacity", "capacity");
-  #valid = this.#item("valid", "valid");
+  #top = el("span");
+  #foot = el("span");
   #width = 0;
 
-  constructor(host: HTMLElement, private store: Store, signal: AbortSignal) {
-    this.#peak = el("button", { "data-kv": "peak", title: "Go to where most bytes are live" });
-    on(this.#peak, "click", () => this.#toPeak(), signal);
-    this.#plot = el("div.kv-plot", { "data-kv": "timeline" }, this.#canvas, this.#cursor, this.#range);
-    this.#legend.append(this.#live, this.#peak, this.#copied, this.#allocated, this.#capacity, this.#valid, this.#base);
-    host.append(this.#legend, this.#plot);
+  /** `map`: make room for the memory map. */
+  constructor(host: HTMLElement, private store: Store, signal: AbortSignal, map: () => void = () => {}) {
+    this.#peak = button("", "Go to where most bytes are live", "peak", () => this.#toPeak(), signal);
+    this.#plot = el("div.kv-plot", { "data-kv": "timeline" }, this.#canvas);
+    this.#window = new WindowBox(store, this.#plot, signal);
+    this.#plot.append(this.#window.root, this.#cursor, this.#range);
+    const open = button("Memory map ▴", "Show what these bytes are: every buffer from birth to death", "open-map", map, signal);
+    host.append(el("div.kv-legend", {}, this.#live, this.#peak, open), el("div.kv-overview", {}, el("div.kv-yaxis", { "aria-hidden": "true" }, this.#top, this.#foot), this.#plot));
     const drag = (event: PointerEvent) => {
       const box = this.#plot.getBoundingClientRect();
       const { run, step } = under(store, (event.clientX - box.left) / Math.max(1, box.width));
@@ -52,13 +51,9 @@ export class Timeline implements View {
     }, signal);
     on(this.#range, "input", () => store.seek(this.#range.valueAsNumber, "person", true), signal);
     onResize(this.#plot, () => {
-      if (Math.floor(this.#plot.clientWidth) !== this.#width) this.#draw();
+      this.#draw();
       this.#move();
     }, signal);
-  }
-
-  #item(kind: string, text: string): HTMLElement {
-    return el("span", { "data-part": kind }, el("i", {}), `${text} `, el("b", {}));
   }
 
   #toPeak(): void {
@@ -75,7 +70,7 @@ export class Timeline implements View {
   }
 
   #move(): void {
-    const { cursor, run, bare, t } = this.store;
+    const { cursor, bare, t } = this.store;
     const { p } = t;
     // a transform moves the line without a new layout
     this.#cursor.style.transform = `translateX(${(position(this.store) * this.#width).toFixed(1)}px)`;
@@ -86,21 +81,10 @@ export class Timeline implements View {
     this.#range.setAttribute("aria-valuetext", bare < 0 ? `step ${numberOf(t, cursor)} of ${p.total}, ${node}` : `${p.runs[bare].label}, totals only`);
     this.#live.hidden = bare >= 0;
     say(this.#live.lastElementChild!, bytes(liveAt(t, cursor)));
-    const totals = byRuns(this.store) ? p.runs[run] : undefined;
-    this.#copied.hidden = this.#allocated.hidden = !totals;
-    say(this.#copied.lastElementChild!, bytes(totals?.copied ?? 0));
-    say(this.#allocated.lastElementChild!, bytes(totals?.allocated ?? 0));
-    const cache = p.caches[0];
-    this.#capacity.hidden = this.#valid.hidden = !cache;
-    if (!cache) return;
-    // a run that still goes on has not told its caches yet: what the run before left is what there is
-    const told = cache.capacity[run] ? run : run - 1;
-    say(this.#capacity.lastElementChild!, `${count(cache.capacity[told] ?? 0)} rows`);
-    say(this.#valid.lastElementChild!, count(cache.valid[told] ?? 0));
-    this.#capacity.title = this.#valid.title = `rows of ${cache.name}, on a scale of their own`;
   }
 
   #draw(): void {
+    this.#window.show();
     const { t } = this.store;
     const { p, x } = t;
     const width = (this.#width = Math.floor(this.#plot.clientWidth));
@@ -109,10 +93,12 @@ export class Timeline implements View {
     const scale = this.store.scale ?? scaleOf(t);
     const top = many ? highest(p) : -1;
     const peak = many ? p.runs[top]?.peak ?? 0 : x.peak < 0 ? 0 : p.step.live[x.peak];
-    const where = many ? p.runs[top]?.label : x.peak >= 0 ? `step ${count(x.peak)}` : "";
+    const where = many ? p.runs[top]?.label : x.peak >= 0 ? `step ${count(numberOf(t, x.peak))}` : "";
     this.#peak.replaceChildren(el("i", {}), "peak ", el("b", {}, bytes(peak)), where ? ` at ${where}` : "");
     this.#peak.disabled = !where;
-    say(this.#base, scale.from > 0 ? `axis from ${bytes(scale.from)}` : "");
+    say(this.#top, bytes(scale.top));
+    say(this.#foot, scale.from ? bytes(scale.from) : "0");
+    this.#foot.title = scale.from ? `The axis starts where the weights end: ${bytes(x.weights)}` : "";
     const context = this.#canvas.getContext("2d");
     if (!context || width < 10 || height < 10) return;
     const ratio = globalThis.devicePixelRatio || 1;
@@ -130,7 +116,6 @@ export class Timeline implements View {
     if (many) drawRuns(this.store, plot);
     else if (p.steps) this.#steps(plot, curve(t, width, scale));
     else return;
-    this.#caches(plot);
     drawHits(this.store, plot);
     // peak: a mark on the curve, its figure is in the legend
     const at = (many ? top + 0.5 : x.peak + 0.5) / span(this.store);
@@ -165,20 +150,15 @@ export class Timeline implements View {
     context.stroke();
   }
 
-  /** Where a run begins, 0 to 1. */
-  #from(run: number): number {
-    const { p } = this.store.t;
-    return (byRuns(this.store) ? run : p.runs[run]?.first ?? p.steps) / span(this.store);
-  }
-
   #runs({ context, width, bottom, colour }: Plot, family: string): void {
     const { p } = this.store.t;
     context.fillStyle = colour("--kv-line");
     context.fillRect(0, bottom, width, 1);
-    context.font = `10.5px ${family}`;
+    context.font = `11px ${family}`;
     context.textBaseline = "top";
     const short = (label: string) => label.replace(/^decode /, "");
-    const labels = p.runs.map((r, i) => ({ x: this.#from(i) * width + 3, width: context.measureText(short(r.label)).width }));
+    const many = byRuns(this.store);
+    const labels = p.runs.map((r, i) => ({ x: ((many ? i : r.first) / span(this.store)) * width + 3, width: context.measureText(short(r.label)).width }));
     const keep = keepApart(labels, 10, width);
     p.runs.forEach((r, i) => {
       context.fillStyle = colour("--kv-line");
@@ -187,26 +167,5 @@ export class Timeline implements View {
       context.fillStyle = colour("--kv-soft");
       if (keep[i] && p.runs.length > 1) context.fillText(short(r.label), labels[i].x, bottom + MARK);
     });
-  }
-
-  #caches({ context, width, bottom, colour }: Plot): void {
-    const { p } = this.store.t;
-    const cache = p.caches[0];
-    if (!cache) return;
-    const most = Math.max(1, ...cache.capacity);
-    const y = (rows: number) => bottom - (rows / most) * (bottom - 8) * 0.85;
-    context.strokeStyle = colour("--kv-view");
-    for (const [series, dash, thick] of [[cache.capacity, [5, 3], 1.4], [cache.valid, [], 1.8]] as const) {
-      context.beginPath();
-      p.runs.forEach((_, i) => {
-        if (!cache.capacity[i]) return;
-        context.lineTo(this.#from(i) * width, y(series[i]));
-        context.lineTo(this.#from(i + 1) * width, y(series[i]));
-      });
-      context.setLineDash([...dash]);
-      context.lineWidth = thick;
-      context.stroke();
-    }
-    context.setLineDash([]);
   }
 }

@@ -86,7 +86,7 @@ export type Floats = Float64Array;
 export interface Columns {
   frame: { graph: Ints; parent: Ints; node: Ints; iteration: Ints; run: Ints; label: Ints; bind: Ints };
   bind: { value: Ints; storage: Ints; gen: Ints; how: Ints; offset: Floats; bytes: Floats; info: Ints };
-  storage: { capacity: Floats; origin: Ints; name: Ints; born: Ints; freed: Ints }; // capacity: at the end
+  storage: { capacity: Floats; origin: Ints; name: Ints; born: Ints; freed: Ints; space: Ints; arena: Ints; address: Floats }; // capacity: at the end
   grow: { storage: Ints; step: Ints; bytes: Floats };
   step: {
     frame: Ints; node: Ints; flags: Ints; taken: Ints; live: Floats; alloc: Floats; copied: Floats; written: Floats;
@@ -138,13 +138,16 @@ export const FORMAT = 2;
 const GROUPS: Record<keyof Columns, string> = {
   frame: "graph parent node iteration run label bind",
   bind: "value storage gen how offset bytes info",
-  storage: "capacity origin name born freed",
+  storage: "capacity origin name born freed space arena address",
   grow: "storage step bytes",
   step: "frame node flags taken live alloc copied written sentence rule note out block free",
   out: "value storage gen how offset bytes info",
   block: "code input culprit message bytes",
   free: "storage",
 };
+
+/** Told only where some storage lies elsewhere than in plain host memory; empty otherwise. */
+const OPTIONAL = new Set(["storage.space", "storage.arena", "storage.address"]);
 
 async function gunzip(bytes: Uint8Array): Promise<ArrayBuffer> {
   const stream = new Blob([bytes as BlobPart]).stream().pipeThrough(new DecompressionStream("gzip"));
@@ -183,7 +186,7 @@ export function unpack(raw: ArrayBuffer, lax = false): Payload {
   const columns: Record<string, Record<string, Ints | Floats>> = {};
   for (const [group, names] of Object.entries(GROUPS)) {
     columns[group] = {};
-    for (const name of names.split(" ")) columns[group][name] = column(`${group}.${name}`, lax);
+    for (const name of names.split(" ")) columns[group][name] = column(`${group}.${name}`, lax || OPTIONAL.has(`${group}.${name}`));
   }
   const typed = columns as unknown as Columns;
   const { flag, origin } = header.codes;

@@ -5,7 +5,7 @@ export type Tables = Record<string, number[]>;
 
 const DOUBLES = new Set([
   "bind.offset", "bind.bytes", "storage.capacity", "step.live", "step.alloc", "step.copied", "step.written",
-  "out.offset", "out.bytes", "block.bytes", "grow.bytes",
+  "out.offset", "out.bytes", "block.bytes", "grow.bytes", "storage.address",
 ]);
 
 export function pack(header: Omit<Header, "columns" | "format">, tables: Tables): ArrayBuffer {

@@ -1,7 +1,7 @@
 // What panes compute before they draw.
 import { describe, expect, test } from "vitest";
-import { position, under } from "../src/axis.js";
-import { curve, keepApart } from "../src/curve.js";
+import { placed, position, under } from "../src/axis.js";
+import { curve, keepApart, scaleOf } from "../src/curve.js";
 import { bytes, shortValue, signed, visible } from "../src/format.js";
 import { memory, scale, title } from "../src/memmap.js";
 import { alive } from "../src/replay.js";
@@ -113,9 +113,14 @@ describe("the timeline", () => {
     for (const width of [50, 997, 5000]) {
       const c = curve(t, width);
       expect(Math.max(...c.high)).toBe(t.p.step.live[t.x.peak]);
-      expect(Math.min(...c.low)).toBeGreaterThan(c.from);
+      expect(Math.min(...c.low)).toBeGreaterThanOrEqual(c.from);
       expect([...c.high].every(Number.isFinite)).toBe(true);
     }
+  });
+
+  test("has an axis that starts where the weights end", () => {
+    expect(t.x.weights).toBeGreaterThan(0);
+    expect(scaleOf(t).from).toBe(t.x.weights);
   });
 
   test("gives back the step under the place where its cursor stands", () => {
@@ -125,6 +130,7 @@ describe("the timeline", () => {
       expect(under(s, position(s))).toEqual({ run: t.x.run[step], step });
     }
     expect([under(s, -5).step, under(s, 5000).step]).toEqual([0, t.p.steps - 1]);
+    expect([placed(s, 0), placed(s, t.p.steps)]).toEqual([0, 1]);
   });
 
   test("draws only labels that do not touch each other or the end", () => {

@@ -1,0 +1,168 @@
+// The lives of storages as columns, for the memory map: from birth to death, how many bytes, last used when, by whom.
+// Weights are left out: they live from end to end, and are told as one number. Steps are places among those that are here.
+import { upper } from "./arrays.js";
+import { placeOf, type Trace } from "./replay.js";
+import type { Payload } from "./wire.js";
+
+/** One entry a life, in order of birth; a storage that a pool hands out again has several. */
+export interface Lives {
+  n: number;
+  storage: Int32Array;
+  from: Int32Array; // first step that it is alive at
+  to: Int32Array; // step behind the last one: that which frees it counts
+  given: Uint8Array; // 1 = it was there before its first step here
+  freed: Uint8Array; // 1 = it dies at `to`, else the recording ends or leaves out what comes next
+  bytes: Float64Array; // the most that it has
+  used: Int32Array; // last step that read or wrote it, -1 = none
+  asked: Uint8Array; // 1 = it holds an output of a run: the caller asked for it
+  cache: Int32Array; // position in caches, -1 = none
+  maker: Int32Array; // the out entry that it was born with, -1 = none
+  at: (storage: number, step: number) => number; // the life of a storage at a step, -1 = none
+}
+
+const made = new WeakMap<Trace, Lives>();
+
+export function lives(t: Trace): Lives {
+  let found = made.get(t);
+  if (!found) made.set(t, (found = gather(t)));
+  return found;
+}
+
+function gather(t: Trace): Lives {
+  const { p, x } = t;
+  const { storage, born, freed } = x.life;
+  const at = new Int32Array(storage.length).fill(-1); // by life of the index
+  const kept: number[] = [];
+  const ends: number[] = [];
+  for (let i = 0; i < storage.length; i++) {
+    if (p.storage.origin[storage[i]] === p.from.weights || !p.storage.capacity[storage[i]]) continue;
+    // what died where steps were left out was gone before the next one that is here
+    const end = Math.min(p.steps, freed[i] + (freedBy(p, storage[i], freed[i]) ? 1 : 0));
+    if (end <= Math.max(0, born[i])) continue;
+    at[i] = kept.length;
+    kept.push(i);
+    ends.push(end);
+  }
+  const n = kept.length;
+  const column = (value: (life: number, k: number) => number) => Int32Array.from(kept, value);
+  const found: Lives = {
+    n,
+    storage: column((i) => storage[i]),
+    from: column((i) => Math.max(0, born[i])),
+    to: Int32Array.from(ends),
+    given: Uint8Array.from(kept, (i) => (born[i] < 0 ? 1 : 0)),
+    freed: Uint8Array.from(kept, (i) => (freed[i] < p.steps ? 1 : 0)),
+    bytes: Float64Array.from(kept, (i, k) => bytesAt(t, storage[i], ends[k] - 1)),
+    used: new Int32Array(n).fill(-1),
+    asked: new Uint8Array(n),
+    cache: new Int32Array(n).fill(-1),
+    maker: column((i) => {
+      for (let o = x.outs.start[storage[i]]; o < x.outs.start[storage[i] + 1]; o++) {
+        const step = x.outStep[x.outs.ids[o]];
+        if (step >= born[i]) return born[i] >= 0 && step === born[i] ? x.outs.ids[o] : -1;
+      }
+      return -1;
+    }),
+    at: (s, step) => {
+      for (let i = x.lives.start[s]; i < x.lives.start[s + 1]; i++) {
+        const k = at[x.lives.ids[i]];
+        if (k >= 0 && found.from[k] <= step && found.to[k] > step) return k;
+      }
+      return -1;
+    },
+  };
+  uses(t, found);
+  caches(t, found);
+  return found;
+}
+
+function freedBy(p: Payload, s: number, step: number): boolean {
+  if (step < 0 || step >= p.steps) return false;
+  for (let k = p.step.free[step]; k < p.step.free[step + 1]; k++) if (p.free.storage[k] === s) return true;
+  return false;
+}
+
+/** Bytes of a storage while a step ran. */
+export function bytesAt({ p, x }: Trace, s: number, step: number): number {
+  let bytes = p.storage.capacity[s];
+  for (let i = x.grown.start[s]; i < x.grown.start[s + 1]; i++) if (p.grow.step[x.grown.ids[i]] > step) bytes -= p.grow.bytes[x.grown.ids[i]];
+  return bytes;
+}
+
+/** What an op reads and writes uses a storage; what a body reads of the frames around it, its own steps do. */
+function uses(t: Trace, l: Lives): void {
+  const { p, x } = t;
+  const passed = p.codes.how.indexOf("passed");
+  const entered = new Map<string, number>();
+  for (let f = 0; f < p.frames; f++) {
+    const key = `${p.frame.parent[f]}:${p.frame.node[f]}`;
+    if (p.frame.parent[f] >= 0) entered.set(key, Math.min(entered.get(key) ?? p.steps, x.first[f]));
+  }
+  const use = (s: number, step: number, when = step) => {
+    const k = l.at(s, Math.min(step, when));
+    if (k >= 0) l.used[k] = Math.max(l.used[k], when);
+  };
+  for (let i = 0; i < p.steps; i++) {
+    const f = p.step.frame[i];
+    const node = p.step.node[i];
+    // what a control node reads itself, it reads when it is entered
+    const when = p.step.flags[i] & p.flag.control ? Math.min(i, entered.get(`${f}:${node}`) ?? i) : i;
+    for (const v of p.graphs[p.frame.graph[f]].nodes[node][3]) {
+      const place = placeOf(t, f, v, i - 1);
+      if (place) use(place.storage, i, when);
+    }
+    for (let o = p.step.out[i]; o < p.step.out[i + 1]; o++) {
+      if (p.out.how[o] !== passed) use(p.out.storage[o], i);
+      if (p.frame.parent[f] >= 0 || !x.graphs[p.frame.graph[f]].output[p.out.value[o]]) continue;
+      const k = l.at(p.out.storage[o], i);
+      if (k >= 0) l.asked[k] = 1;
+    }
+  }
+}
+
+/** Which cache lies in which storage: what runs were given, and where they left it. */
+function caches({ p, x }: Trace, l: Lives): void {
+  const input = p.caches.map((c) => c.input);
+  for (let b = 0; b < p.bind.value.length; b++) {
+    const f = x.bindFrame[b];
+    if (p.frame.parent[f] >= 0 || p.bind.value[b] < 0) continue;
+    const cache = input.indexOf(p.graphs[p.frame.graph[f]].values[p.bind.value[b]]);
+    const k = cache < 0 ? -1 : l.at(p.bind.storage[b], Math.min(x.first[f], p.steps - 1));
+    if (k >= 0) l.cache[k] = cache;
+  }
+  p.caches.forEach((c, cache) => c.storage.forEach((s, run) => {
+    const { first, last } = p.runs[run] ?? { first: 0, last: 0 };
+    const k = s < 0 || s >= p.storages || last <= first ? -1 : l.at(s, Math.min(last, p.steps) - 1);
+    if (k >= 0) l.cache[k] = cache;
+  }));
+}
+
+export interface Peak { step: number; bytes: number }
+/** Where most bytes are live within a window of steps, `to` not included. */
+export function peakIn({ p }: Trace, from: number, to: number): Peak {
+  let step = -1;
+  for (let i = Math.max(0, from); i < Math.min(to, p.steps); i++) if (step < 0 || p.step.live[i] > p.step.live[step]) step = i;
+  return { step, bytes: step < 0 ? 0 : p.step.live[step] };
+}
+
+/**
+ * The step from which on a life is held past its last use; -1 = it is not, or nobody can say: the caller asked for it, or the
+ * trace goes on.
+ */
+export function heldFrom({ p }: Trace, l: Lives, k: number): number {
+  const from = Math.max(l.used[k], l.from[k] - 1) + 1;
+  return from >= l.to[k] || l.asked[k] || (!l.freed[k] && p.live) ? -1 : from;
+}
+
+/** Steps at which the contents of a life were overwritten, ascending. */
+export function notches({ p, x }: Trace, l: Lives, k: number): number[] {
+  const s = l.storage[k];
+  const found: number[] = [];
+  const ids = x.outs.ids.subarray(x.outs.start[s], x.outs.start[s + 1]);
+  const steps = Array.from(ids, (o) => x.outStep[o]);
+  for (let i = upper(steps, l.from[k]); i < ids.length && steps[i] < l.to[k]; i++) {
+    const before = i ? p.out.gen[ids[i - 1]] : 0;
+    if (p.out.gen[ids[i]] > before && found[found.length - 1] !== steps[i]) found.push(steps[i]);
+  }
+  return found;
+}

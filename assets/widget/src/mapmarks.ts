@@ -1,0 +1,159 @@
+// What stands on the larger rectangles of the memory map: names, a notch where the contents are overwritten with an arrow to
+// what took the block over, a stripe for a view of a part, an outline where a block is held past its last use.
+import { shortValue } from "./format.js";
+import type { Layout } from "./mapbands.js";
+import type { Palette } from "./mapcolours.js";
+import { heldFrom, notches } from "./mapdata.js";
+import { rectOf, xOf, type Rect, type Sheet } from "./mapview.js";
+import type { Trace } from "./replay.js";
+
+const FONT = 11;
+const MOST = 4000; // rectangles with marks; more are not told apart anyway
+export interface Text { k: number; text: string; x: number; y: number }
+export type Context2D = CanvasRenderingContext2D;
+
+/** What lies in a storage: the cache, or the value that it was made for. */
+export function nameOf({ p }: Trace, { l }: Layout, k: number): string {
+  const cache = p.caches[l.cache[k]];
+  return shortValue(cache ? cache.name : p.strings[p.storage.name[l.storage[k]]]);
+}
+
+const widths = new Map<string, number>();
+function widthOf(context: Context2D, text: string): number {
+  let wide = widths.get(text);
+  if (wide === undefined) {
+    if (widths.size > 5000) widths.clear();
+    widths.set(text, (wide = context.measureText(text).width));
+  }
+  return wide;
+}
+
+/** As much of a text as fits, or nothing. */
+function fitted(context: Context2D, text: string, room: number): string {
+  const wide = widthOf(context, text);
+  if (wide <= room) return text;
+  const n = Math.floor((text.length * room) / wide) - 1;
+  return n < 3 ? "" : `${text.slice(0, n)}…`;
+}
+
+/** Lives that are large enough for marks. */
+export function large(s: Sheet, layout: Layout): number[] {
+  const { l } = layout;
+  const found: number[] = [];
+  const room = 5 / s.px;
+  for (let k = 0; k < l.n && found.length < MOST; k++) {
+    if (l.from[k] >= s.range.to || l.to[k] <= s.range.from || l.to[k] - l.from[k] < room) continue;
+    if (rectOf(s, layout, k).h >= 4) found.push(k);
+  }
+  return found;
+}
+
+/** Names, and where there is room also of what later takes the block over. `seen`: px between which they are to stand. */
+export function texts(context: Context2D, family: string, t: Trace, s: Sheet, layout: Layout, of: number[], seen: [number, number]): Text[] {
+  const { l } = layout;
+  const found: Text[] = [];
+  context.font = `${FONT}px ${family}`;
+  for (const k of of) {
+    const r = rectOf(s, layout, k);
+    if (r.h < FONT + 1.5 || r.w < 24) continue;
+    const y = r.y + r.h / 2 + 0.5;
+    const right = Math.min(seen[1], r.x + r.w);
+    let begin = Math.max(seen[0], r.x);
+    const put = (left: number, end: number, text: string) => {
+      const shown = fitted(context, text, end - left - 8);
+      if (!shown) return;
+      found.push({ k, text: shown, x: left + 4, y });
+      begin = left + widthOf(context, shown) + 12;
+    };
+    put(begin, right, nameOf(t, layout, k));
+    // a cache keeps its name, whatever is appended to it
+    if (l.cache[k] >= 0 || r.w < 100) continue;
+    const cuts = notches(t, l, k).filter((step) => step > l.from[k]);
+    cuts.forEach((step, i) => {
+      const left = Math.max(seen[0], xOf(s, step));
+      const end = Math.min(right, i + 1 < cuts.length ? xOf(s, cuts[i + 1]) : right);
+      if (left >= begin && end - left > 44) put(left + 4, end, nameAt(t, l.storage[k], step));
+    });
+  }
+  return found;
+}
+
+function nameAt({ p }: Trace, s: number, step: number): string {
+  for (let o = p.step.out[step]; o < p.step.out[step + 1]; o++) {
+    if (p.out.storage[o] === s && p.out.value[o] >= 0) return shortValue(p.graphs[p.frame.graph[p.step.frame[step]]].values[p.out.value[o]]);
+  }
+  return "";
+}
+
+export function write(context: Context2D, family: string, ink: string, list: Text[]): void {
+  context.font = `${FONT}px ${family}`;
+  context.textBaseline = "middle";
+  context.fillStyle = ink;
+  for (const { text, x, y } of list) context.fillText(text, x, y);
+}
+
+export function marks(context: Context2D, palette: Palette, t: Trace, s: Sheet, layout: Layout, of: number[]): void {
+  const { l } = layout;
+  const pane = palette.token("--kv-pane");
+  const ink = palette.token("--kv-ink");
+  context.lineWidth = 1;
+  for (const k of of) {
+    const r = rectOf(s, layout, k);
+    views(context, ink, t, s, layout, k, r);
+    // notches that would run into each other are a pattern that tells nothing
+    let last = -Infinity;
+    context.fillStyle = pane;
+    for (const step of notches(t, l, k)) {
+      if (step <= l.from[k]) continue;
+      const x = xOf(s, step);
+      if (x < 0 || x > s.width || x - last < 3) continue;
+      context.fillRect(Math.round(x) - 0.5, r.y + 1, 1.5, r.h - 1);
+      if (r.h >= 9 && x - last >= 12) {
+        const y = r.y + r.h - 4;
+        context.beginPath();
+        context.moveTo(x - 3, y - 3);
+        context.lineTo(x + 4, y);
+        context.lineTo(x - 3, y + 3);
+        context.fill();
+      }
+      last = x;
+    }
+  }
+  context.strokeStyle = palette.token("--kv-missed");
+  context.lineWidth = 1.4;
+  for (const k of of) {
+    const held = heldFrom(t, l, k);
+    if (held < 0) continue;
+    const r = rectOf(s, layout, k);
+    const x = Math.max(-2, xOf(s, held));
+    const wide = Math.min(s.width + 2, r.x + r.w) - x - 1;
+    if (wide < 2 || r.h < 4) continue;
+    context.setLineDash(r.h > 8 && wide > 14 ? [5, 2] : []);
+    context.strokeRect(x + 0.7, r.y + 1.2, wide - 1, Math.max(1, r.h - 2));
+  }
+  context.setLineDash([]);
+}
+
+/** A stripe inside for every view of a part, from when it is made to when its block is written anew, or dies. */
+function views(context: Context2D, ink: string, t: Trace, s: Sheet, { l }: Layout, k: number, r: Rect): void {
+  if (r.h < 8 || r.w < 12) return;
+  const { p, x } = t;
+  const storage = l.storage[k];
+  const view = p.codes.how.indexOf("view");
+  context.fillStyle = ink;
+  context.globalAlpha = 0.32;
+  const seen = new Set<string>();
+  for (let i = x.outs.start[storage]; i < x.outs.start[storage + 1]; i++) {
+    const o = x.outs.ids[i];
+    const step = x.outStep[o];
+    if (p.out.how[o] !== view || step < l.from[k] || step >= l.to[k] || p.out.bytes[o] >= l.bytes[k] || seen.size > 40) continue;
+    const key = `${p.out.offset[o]} ${p.out.bytes[o]}`;
+    if (seen.has(key)) continue;
+    seen.add(key);
+    const left = Math.max(0, xOf(s, step));
+    const high = Math.max(1, (p.out.bytes[o] / l.bytes[k]) * r.h);
+    const foot = r.y + r.h - (p.out.offset[o] / l.bytes[k]) * r.h;
+    if (left < s.width) context.fillRect(left, Math.max(r.y, foot - high), Math.min(s.width, r.x + r.w) - left, Math.min(2, high));
+  }
+  context.globalAlpha = 1;
+}

@@ -1,0 +1,462 @@
+// The memory map: every storage a rectangle from birth to death. The base picture is drawn once for a range of steps, wider
+// than what is seen, and moved while panning; what is alive at the cursor and what is chosen lie on a second one above it.
+import { el, mark, on, onResize, set } from "./dom.js";
+import { bytes, count, visible } from "./format.js";
+import { addressed, layout, type Layout, type Sort } from "./mapbands.js";
+import { classes, Palette, type Class, type Classes, type Colour } from "./mapcolours.js";
+import { fill, Raster } from "./mapdraw.js";
+import { Gestures } from "./mapgestures.js";
+import { MapHead } from "./maphead.js";
+import { MapList } from "./maplist.js";
+import { large, marks, texts, write, type Text } from "./mapmarks.js";
+import { lines } from "./maptell.js";
+import { clamped, neighbour, raised, rectOf, sheet, ticks, under, xOf, yOf, zoomed, type Range, type Rise, type Sheet } from "./mapview.js";
+import { numberOf } from "./steps.js";
+import type { Change, Store, View } from "./store.js";
+
+const REST = 140; // ms after which a moved picture is drawn anew
+const AHEAD = 0.5; // of the width, drawn beyond both edges when not all is seen
+
+export class MapPane implements View {
+  readonly slow = false;
+  #head: MapHead;
+  #list: MapList;
+  #base = new Raster(el("canvas", { "aria-hidden": "true" }));
+  #over = new Raster(el("canvas", { "aria-hidden": "true" }));
+  #sheetBox: HTMLElement;
+  #view: HTMLElement;
+  #gutter = el("div.kv-map-gutter", { "aria-hidden": "true" });
+  #words = el("div.kv-map-words", { "aria-hidden": "true" });
+  #steps = el("div.kv-map-steps", { "aria-hidden": "true", title: "Press or drag: the cursor goes there" });
+  #cursor = el("i.kv-map-cursor");
+  #window = el("i.kv-map-brush");
+  #outline = el("i.kv-map-hover");
+  #tip = el("div.kv-map-tip", { role: "status" });
+  #sort: Sort | null = null;
+  #colour: Colour = "owner";
+  #layout!: Layout;
+  #classes!: Classes;
+  #palette!: Palette;
+  #pixels: { pale: Uint32Array; full: Uint32Array } = { pale: new Uint32Array(), full: new Uint32Array() };
+  #sheet: Sheet | null = null;
+  #labels: Text[] = [];
+  #large: number[] = [];
+  #range: Range = { from: 0, to: 1 };
+  #rise: Rise = { times: 1, off: 0 };
+  #whole = true;
+  #hover = -1;
+  #walk = -1; // step at which one walks up and down
+  #look = "";
+  #frame = 0;
+  #rest: ReturnType<typeof setTimeout> | undefined;
+  #listing: ReturnType<typeof setTimeout> | undefined;
+
+  constructor(private host: HTMLElement, private store: Store, signal: AbortSignal) {
+    this.#head = new MapHead(store, {
+      sort: (sort) => { this.#sort = sort; this.#renew(); },
+      colour: (colour) => { this.#colour = colour; this.#renew(); },
+      zoom: (by) => this.zoom(by),
+    }, signal);
+    this.#list = new MapList(store, (k, go) => this.choose(k, go), (k) => this.point(k), signal);
+    this.#sheetBox = el("div.kv-map-sheet", {}, this.#base.canvas, this.#over.canvas, this.#window, this.#outline, this.#cursor);
+    this.#view = el("div.kv-map-view", {
+      tabindex: 0, role: "application", "data-kv": "memory-map", "aria-label": "Memory map: arrow keys walk from buffer to buffer, Enter goes to where one was made, plus and minus zoom",
+    }, this.#sheetBox);
+    host.append(this.#head.root, el("div.kv-map-body", {}, el("div.kv-map-plot", {}, this.#words, this.#gutter, this.#view, this.#steps, this.#tip), this.#list.root));
+    this.#tip.hidden = this.#outline.hidden = true;
+    new Gestures(this.#view, this.#steps, store, this, signal);
+    onResize(this.#view, () => this.#soon(), signal);
+    signal.addEventListener("abort", () => { clearTimeout(this.#rest); clearTimeout(this.#listing); });
+    on(this.#view, "blur", () => this.point(-1), signal);
+  }
+
+  // -- what gestures ask for --------------------------------------------------------------------------------------------
+
+  get width(): number { return this.#view.clientWidth; }
+  get range(): Range { return this.#range; }
+  stepAt(x: number): number { return this.#range.from + (x / Math.max(1, this.width)) * (this.#range.to - this.#range.from); }
+  at(x: number, y: number): number { return this.#sheet ? under(this.#sheet, this.#layout, x + this.#shift(), y) : -1; }
+
+  /** Show other steps; `from`: so many, as many as now. */
+  look(range: Range): void {
+    const { steps } = this.store.t.p;
+    const linked = this.#linked();
+    this.#range = range;
+    this.#whole = range.to - range.from >= steps - 1e-6;
+    if (linked) this.store.setWindow(this.#whole ? null : [range.from, range.to]);
+    this.#soon();
+  }
+
+  /** Zoomed to its window, the map and the window move together. */
+  #linked(): boolean {
+    const { window } = this.store;
+    return !!window && !this.#whole && Math.abs(window[0] - this.#range.from) < 0.5 && Math.abs(window[1] - this.#range.to) < 0.5;
+  }
+
+  zoom(by: number, around?: number): void {
+    const { window, cursor, t: { p: { steps } } } = this.store;
+    if (by === 0) {
+      this.#rise = { times: 1, off: 0 };
+      this.#sheet = null;
+      return this.look({ from: 0, to: steps });
+    }
+    if (by < 0) {
+      if (window) this.look(clamped(...window, steps));
+      return;
+    }
+    const middle = cursor >= this.#range.from && cursor < this.#range.to ? cursor + 0.5 : (this.#range.from + this.#range.to) / 2;
+    this.look(zoomed(this.#range, by, around ?? middle, steps));
+  }
+
+  pan(steps: number): void {
+    const { from, to } = this.#range;
+    this.look(clamped(from + steps, to + steps, this.store.t.p.steps));
+  }
+
+  /** Draw the bytes so many times as high; `y`: what stays where it is. */
+  raise(by: number, y = this.#view.clientHeight): void {
+    this.#rise = raised(this.#rise, by, y, this.#view.clientHeight);
+    this.#sheet = null;
+    this.#soon();
+  }
+
+  /** Move what is higher than the pane by so many px. */
+  lift(px: number): void {
+    const { times, off } = this.#rise;
+    if (times > 1) this.#rise = { times, off: Math.max(0, Math.min(this.#view.clientHeight * (times - 1), off + px)) };
+    else return;
+    this.#sheet = null;
+    this.#soon();
+  }
+
+  choose(k: number, go = false): void {
+    const { store } = this;
+    if (k < 0) return store.select(null);
+    store.select({ kind: "storage", id: this.#layout.l.storage[k] });
+    if (go) store.seek(Math.min(this.#layout.l.from[k], store.t.p.steps - 1));
+  }
+
+  /** Show what is under the pointer, or what the keys came to. */
+  point(k: number, fixed = false): void {
+    if (k === this.#hover && !fixed) return;
+    this.#hover = k;
+    this.#tip.hidden = this.#outline.hidden = k < 0;
+    if (k >= 0 && this.#sheet) {
+      const [first, ...rest] = lines(this.store.t, this.#layout, k, this.store.cursor);
+      this.#tip.replaceChildren(el("b", {}, first), ...rest.map((line) => el("span", {}, line)));
+      const r = rectOf(this.#sheet, this.#layout, k);
+      const x = Math.max(-3, r.x);
+      this.#outline.style.transform = `translate(${x - 1}px, ${r.y - 1}px)`;
+      this.#outline.style.width = `${Math.min(this.#sheet.width + 3, r.x + r.w) - x + 2}px`;
+      this.#outline.style.height = `${r.h + 2}px`;
+      const left = Math.max(0, Math.min(this.width - this.#tip.offsetWidth - 4, r.x - this.#shift()));
+      const below = r.y + r.h + 6;
+      const high = this.#tip.offsetHeight;
+      const top = below + high < this.#view.clientHeight + 14 ? below : Math.max(-14, r.y - high - 6);
+      this.#tip.style.transform = `translate(${Math.round(left + this.#view.offsetLeft)}px, ${Math.round(top + this.#view.offsetTop)}px)`;
+    }
+  }
+
+  walk(key: string): void {
+    const { store } = this;
+    if (!this.#sheet) return;
+    const { l } = this.#layout;
+    let k = this.chosen();
+    if (k < 0) {
+      const { from, to } = this.#range;
+      const middle = Math.max(from, Math.min(store.cursor, to - 1));
+      for (let o = 0; o < l.n; o++) if (l.from[o] <= middle && l.to[o] > middle && (k < 0 || l.bytes[o] > l.bytes[k])) k = o;
+      this.#walk = middle;
+    } else {
+      if (this.#walk < l.from[k] || this.#walk >= l.to[k]) this.#walk = Math.floor((l.from[k] + l.to[k]) / 2);
+      k = neighbour(this.#sheet, this.#layout, k, key, this.#walk);
+    }
+    if (k < 0) return;
+    if (/Left|Right/.test(key)) this.#walk = Math.max(l.from[k], Math.min(this.#walk, l.to[k] - 1));
+    this.choose(k);
+    const { from, to } = this.#range;
+    if (l.from[k] >= to || l.to[k] <= from) this.look(clamped(l.from[k] - (to - from) / 3, l.from[k] + (2 * (to - from)) / 3, store.t.p.steps));
+    this.point(k, true);
+  }
+
+  /** The life of the chosen storage: that which holds the cursor, else the first. */
+  chosen(): number {
+    const { selection, cursor, t: { p } } = this.store;
+    if (selection?.kind !== "storage") return -1;
+    const { l } = this.#layout;
+    const now = l.at(selection.id, Math.max(0, Math.min(cursor, p.steps - 1)));
+    return now >= 0 ? now : l.storage.indexOf(selection.id);
+  }
+
+  // -- drawing ------------------------------------------------------------------------------------------------------------
+
+  update(change: Change): void {
+    if (change.payload) {
+      const was = this.#whole;
+      const { steps } = this.store.t.p;
+      this.#range = was ? { from: 0, to: steps } : clamped(this.#range.from, this.#range.to, steps);
+      this.#list.forget();
+    }
+    if (change.look) this.#follow();
+    // a window that moves is told as a look, and draws nothing anew
+    if (change.payload || (change.look && this.#look !== this.#tokens())) return this.#renew();
+    if (change.look) {
+      this.#move();
+      this.#soon();
+    }
+    if (change.cursor || change.selection) {
+      this.#move();
+      this.#now();
+      this.#soonOver();
+    }
+    if (change.selection && this.#layout) this.#rows();
+  }
+
+  /** What the colours depend on. */
+  #tokens(): string {
+    const palette = new Palette(this.host);
+    return ["--kv-pane", "--kv-ink", "--kv-accent", "--kv-view"].map((name) => palette.token(name)).join();
+  }
+
+  /** A window that was moved out of sight takes the map along. */
+  #follow(): void {
+    const { window, t: { p: { steps } } } = this.store;
+    if (!window || this.#whole) return;
+    const { from, to } = this.#range;
+    const same = Math.abs(window[1] - window[0] - (to - from)) < 0.5;
+    if (same) this.#range = { from: window[0], to: window[1] };
+    else if (window[0] < from) this.#range = clamped(window[0], window[0] + to - from, steps);
+    else if (window[1] > to) this.#range = clamped(window[1] - (to - from), window[1], steps);
+  }
+
+  #renew(): void {
+    const { t } = this.store;
+    this.#palette = new Palette(this.host);
+    this.#look = this.#tokens();
+    const sort = this.#sort ?? (addressed(t) ? "address" : "lifetime");
+    this.#layout = layout(t, sort);
+    this.#classes = classes(t, this.#layout.l, this.#colour);
+    const colours = (of: (c: Class) => string) => Uint32Array.from(this.#classes.all, (c) => this.#palette.pixel(of(c)));
+    this.#pixels = { pale: colours((c) => this.#palette.mixed(c.hue, c.share)), full: colours((c) => this.#palette.token(c.hue)) };
+    this.#head.show(this.#layout, sort, this.#classes.all, (c) => (this.#colour === "size" ? this.#palette.mixed(c.hue, c.share) : this.#palette.token(c.hue)));
+    this.#sheet = null;
+    this.#soon();
+  }
+
+  #soon(): void {
+    if (this.#frame & 1) return;
+    if (!this.#frame) requestAnimationFrame(() => this.#flush());
+    this.#frame |= 1;
+  }
+
+  #soonOver(): void {
+    if (!this.#frame) requestAnimationFrame(() => this.#flush());
+    this.#frame |= 2;
+  }
+
+  #flush(): void {
+    const all = this.#frame & 1;
+    this.#frame = 0;
+    if (!this.#layout || !this.store.t.p.steps || this.#view.clientHeight < 8 || this.width < 40) return;
+    if (all) this.#draw();
+    else this.#drawOver();
+  }
+
+  /** px from the left end of what is drawn to what is seen. */
+  #shift(): number { return this.#sheet ? xOf(this.#sheet, this.#range.from) : 0; }
+
+  #draw(): void {
+    const { t } = this.store;
+    const width = this.width;
+    const height = this.#view.clientHeight;
+    const { from, to } = this.#range;
+    const px = width / Math.max(1e-6, to - from);
+    const old = this.#sheet;
+    const inside = old && Math.abs(old.px - px) < 1e-9 && old.height === height && from >= old.range.from - 1e-6 && to <= old.range.to + 1e-6;
+    if (!inside) {
+      const more = this.#whole ? 0 : (to - from) * AHEAD;
+      const wide = { from: Math.max(0, from - more), to: Math.min(t.p.steps, to + more) };
+      this.#sheet = sheet(this.#layout, wide, this.#range, (wide.to - wide.from) * px, height, this.#rise);
+      this.#drawBase(this.#sheet);
+      this.#axis(this.#sheet);
+      this.#drawOver();
+    } else {
+      // where panning ends, names come into sight again and the bytes fit
+      clearTimeout(this.#rest);
+      this.#rest = setTimeout(() => { this.#sheet = null; this.#soon(); }, REST);
+    }
+    this.#later();
+    this.#sheetBox.style.transform = `translateX(${-this.#shift()}px)`;
+    mark(this.#view, "data-range", `${from.toFixed(1)} ${to.toFixed(1)}`);
+    this.#move();
+    this.#runs();
+  }
+
+  /** The list follows where it comes to rest. */
+  #later(): void {
+    clearTimeout(this.#listing);
+    this.#listing = setTimeout(() => this.#rows(), REST);
+  }
+
+  #drawBase(s: Sheet): void {
+    const { t } = this.store;
+    const ratio = globalThis.devicePixelRatio || 1;
+    const context = this.#base.begin(s.width, s.height, ratio);
+    if (!context) return;
+    context.setTransform(1, 0, 0, 1, 0, 0);
+    const { of } = this.#classes;
+    const drawn = fill(this.#base, t, s, this.#layout, ratio, (k) => this.#pixels.pale[of[k]]);
+    mark(this.#view, "data-drawn", drawn);
+    set(this.#base.canvas, "width", `${s.width}px`);
+    context.setTransform(ratio, 0, 0, ratio, 0, 0);
+    this.#large = large(s, this.#layout);
+    marks(context, this.#palette, t, s, this.#layout, this.#large);
+    this.#labels = texts(context, this.#palette.family, t, s, this.#layout, this.#large, [this.#shift(), this.#shift() + this.width]);
+    write(context, this.#palette.family, this.#palette.token("--kv-ink"), this.#labels);
+    this.#ground(context, s);
+  }
+
+  /** Lines of the axes and of the runs, behind everything. */
+  #ground(context: CanvasRenderingContext2D, s: Sheet): void {
+    const { p } = this.store.t;
+    context.globalCompositeOperation = "destination-over";
+    context.fillStyle = this.#palette.token("--kv-line");
+    for (const run of p.runs) {
+      const x = Math.round(xOf(s, run.first));
+      if (run.first > 0 && x > 0 && x < s.width && p.runs.length * 3 < s.width) context.fillRect(x, 0, 1, s.height);
+    }
+    for (const { foot } of s.boxes) context.fillRect(0, Math.round(foot) - 1, s.width, 1);
+    context.globalCompositeOperation = "source-over";
+  }
+
+  #drawOver(): void {
+    const s = this.#sheet;
+    if (!s) return;
+    const { store } = this;
+    const { l } = this.#layout;
+    const { of } = this.#classes;
+    const ratio = globalThis.devicePixelRatio || 1;
+    const context = this.#over.begin(s.width, s.height, ratio);
+    if (!context) return;
+    context.setTransform(1, 0, 0, 1, 0, 0);
+    const now = store.bare >= 0 ? -1 : Math.max(0, store.cursor);
+    const there: number[] = [];
+    for (let k = 0; k < l.n && l.from[k] <= now; k++) if (l.to[k] > now) there.push(k);
+    fill(this.#over, store.t, s, this.#layout, ratio, (k) => this.#pixels.full[of[k]], there);
+    set(this.#over.canvas, "width", `${s.width}px`);
+    context.setTransform(ratio, 0, 0, ratio, 0, 0);
+    const alive = new Set(there);
+    marks(context, this.#palette, store.t, s, this.#layout, this.#large.filter((k) => alive.has(k)));
+    write(context, this.#palette.family, this.#palette.token("--kv-on-accent"), this.#labels.filter((text) => alive.has(text.k)));
+    const { lit } = store.now;
+    const chosen = store.selection?.kind === "storage" ? store.selection.id : -1;
+    for (let k = 0; k < l.n; k++) {
+      const strong = l.storage[k] === chosen;
+      if (!strong && !(lit.storages.has(l.storage[k]) && alive.has(k))) continue;
+      const r = rectOf(s, this.#layout, k);
+      if (r.x > s.width || r.x + r.w < 0) continue;
+      const x = Math.max(-3, r.x);
+      const wide = Math.min(s.width + 3, r.x + r.w) - x;
+      context.strokeStyle = this.#palette.token("--kv-pane");
+      context.lineWidth = 4;
+      if (strong) context.strokeRect(x - 0.5, r.y - 0.5, wide + 1, r.h + 1);
+      context.strokeStyle = this.#palette.token(strong ? "--kv-ink" : "--kv-accent");
+      context.lineWidth = strong ? 2.2 : 1.4;
+      context.strokeRect(x - 0.5, r.y - 0.5, wide + 1, r.h + 1);
+    }
+  }
+
+  /** The cursor and the window: elements of their own, so that moving them draws nothing. */
+  #move(): void {
+    const s = this.#sheet;
+    const { store } = this;
+    this.#head.window();
+    if (!s) return;
+    this.#cursor.hidden = store.bare >= 0;
+    this.#cursor.style.transform = `translateX(${(store.cursor < 0 ? xOf(s, 0) : xOf(s, store.cursor + 0.5)).toFixed(1)}px)`;
+    // of a window that is all there is to see only its ends would show
+    this.#window.hidden = !store.window || this.#linked();
+    if (store.window) {
+      const [a, b] = store.window.map((step) => xOf(s, step));
+      this.#window.style.transform = `translateX(${a.toFixed(1)}px)`;
+      this.#window.style.width = `${Math.max(1, b - a).toFixed(1)}px`;
+    }
+  }
+
+  /** Names and bytes of the bands. */
+  #axis(s: Sheet): void {
+    const { bands } = this.#layout;
+    const several = bands.length > 1;
+    const parts: HTMLElement[] = [];
+    s.boxes.forEach((box, b) => {
+      const high = box.foot - box.head;
+      if (several) {
+        const name = bands[b].arena || bands[b].space || "host";
+        const label = el("b", { title: `${bands[b].space} ${bands[b].arena}, ${bytes(bands[b].top)}${bands[b].addressed ? ", by address" : ", stacked"}` }, name);
+        label.style.top = `${box.head}px`;
+        parts.push(label);
+        if (high > 26) {
+          const size = el("span", {}, bytes(box.bytes));
+          size.style.top = `${box.head + 13}px`;
+          parts.push(size);
+        }
+        return;
+      }
+      for (const value of ticks(box.bytes, Math.max(1, Math.floor(high / 34)))) {
+        const y = yOf(s, b, value);
+        if (y < 5 || y > s.height + 1) continue;
+        const tick = el("span", { "data-tick": 1 }, value ? bytes(value) : "0");
+        tick.style.top = `${Math.min(s.height - 7, y) - 8}px`;
+        parts.push(tick);
+      }
+    });
+    this.#gutter.replaceChildren(...parts);
+  }
+
+  /** The words of the runs over the map, the numbers of steps under it. */
+  #runs(): void {
+    const { t } = this.store;
+    const { p } = t;
+    const { from, to } = this.#range;
+    const width = this.width;
+    const x = (step: number) => ((step - from) / (to - from)) * width;
+    const words: HTMLElement[] = [];
+    let end = -Infinity;
+    p.runs.forEach((run, i) => {
+      if (run.first >= to || run.last <= from || run.last <= run.first) return;
+      const left = Math.max(0, x(run.first));
+      const text = run.text ? visible(run.text).trim() || "␣" : run.label;
+      const room = Math.min(width, x(run.last)) - left;
+      if (p.runs.length < 2 || left < end + 6 || room < 14) return;
+      const word = el("span", { title: run.label, "data-run": i }, text);
+      word.style.transform = `translateX(${left.toFixed(0)}px)`;
+      word.style.maxWidth = `${Math.max(14, room - 3).toFixed(0)}px`;
+      words.push(word);
+      end = left + Math.min(room - 3, text.length * 7);
+    });
+    this.#words.replaceChildren(...words);
+    this.#now();
+    const marked: HTMLElement[] = [];
+    const gap = ticks(to - from, Math.max(1, Math.floor(width / 90)))[1] ?? to - from;
+    for (let step = Math.ceil(from / Math.max(1, gap)) * Math.max(1, gap); step < to; step += Math.max(1, gap)) {
+      const tick = el("span", {}, count(numberOf(t, Math.min(step, p.steps - 1))));
+      if (x(step) > width - 40) break;
+      tick.style.transform = `translateX(${x(step).toFixed(0)}px)`;
+      marked.push(tick);
+    }
+    this.#steps.replaceChildren(...marked);
+  }
+
+  /** The word of the run that the cursor is in. */
+  #now(): void {
+    const run = String(this.store.run);
+    for (const word of this.#words.children as HTMLCollectionOf<HTMLElement>) mark(word, "data-now", word.dataset.run === run ? 1 : null);
+  }
+
+  #rows(): void {
+    const { window, t: { p: { steps } } } = this.store;
+    if (!this.#list.root.clientWidth) return;
+    const within = window ? { from: window[0], to: window[1] } : this.#whole ? { from: 0, to: steps } : this.#range;
+    this.#list.show(this.#layout, this.#sort && this.#sort !== "address" ? this.#sort : "lifetime", within, !window && this.#whole);
+  }
+}

@@ -1,0 +1,127 @@
+// From steps and bytes to pixels and back: the part of the recording that the memory map shows, and what lies under a point.
+import type { Layout } from "./mapbands.js";
+
+/** Steps, `to` not included; parts of steps are allowed. */
+export interface Range { from: number; to: number }
+/** Where a band is drawn: px of its head and foot, and the bytes between. */
+export interface Box { head: number; foot: number; bytes: number }
+/** A drawing: `px` of a step. */
+export interface Sheet { width: number; height: number; range: Range; px: number; boxes: Box[] }
+
+const GAP = 7; // px between bands
+const LEAST = 22; // px of a band
+
+export const xOf = (s: Sheet, step: number) => (step - s.range.from) * s.px;
+export const stepOf = (s: Sheet, x: number) => s.range.from + x / s.px;
+export const yOf = ({ boxes }: Sheet, band: number, bytes: number) => boxes[band].foot - (bytes / boxes[band].bytes) * (boxes[band].foot - boxes[band].head);
+
+/** Bytes that each band needs for what lives in a range; that of an arena is there at all times. */
+export function needed({ l, bands, band, base }: Layout, { from, to }: Range): number[] {
+  const top = bands.map((b) => (b.addressed ? b.top : 0));
+  for (let k = 0; k < l.n; k++) {
+    if (l.from[k] >= to || l.to[k] <= from) continue;
+    const end = base[k] + l.bytes[k];
+    if (end > top[band[k]]) top[band[k]] = end;
+  }
+  return top.map((bytes, i) => bytes || bands[i].top || 1);
+}
+
+/** Bands from the top down. Large ones get more room, but a thousand times the bytes not a thousand times as much. */
+export function boxes(bytes: number[], height: number): Box[] {
+  const room = Math.max(bytes.length, height - GAP * (bytes.length - 1));
+  const share = bytes.map((b) => b ** 0.25);
+  const all = share.reduce((a, b) => a + b, 0) || 1;
+  const least = Math.min(LEAST, room / bytes.length);
+  const rest = room - least * bytes.length;
+  let head = 0;
+  return bytes.map((b, i) => {
+    const foot = head + least + (rest * share[i]) / all;
+    const box = { head, foot, bytes: b };
+    head = foot + GAP;
+    return box;
+  });
+}
+
+/** How high the bytes are drawn: `times` the height, of which the part from `off` px on is seen. */
+export interface Rise { times: number; off: number }
+
+export function sheet(layout: Layout, range: Range, shown: Range, width: number, height: number, { times, off }: Rise): Sheet {
+  const all = boxes(needed(layout, shown), height * times).map(({ head, foot, bytes }) => ({ head: head - off, foot: foot - off, bytes }));
+  return { width, height, range, px: width / Math.max(1e-6, range.to - range.from), boxes: all };
+}
+
+/** So many times as high around a height, which stays where it is. */
+export function raised({ times, off }: Rise, by: number, around: number, height: number): Rise {
+  const now = Math.max(1, Math.min(64, times * by));
+  return { times: now, off: Math.max(0, Math.min(height * (now - 1), ((off + around) * now) / times - around)) };
+}
+
+/** A range of at least a few steps that lies within the recording. */
+export function clamped(from: number, to: number, steps: number, least = 4): Range {
+  const size = Math.min(steps, Math.max(Math.min(least, steps), to - from));
+  const at = Math.max(0, Math.min(steps - size, from));
+  return { from: at, to: at + size };
+}
+
+/** So many times as much around a step, which stays where it is. */
+export function zoomed({ from, to }: Range, by: number, around: number, steps: number): Range {
+  const size = Math.max(Math.min(4, steps), Math.min(steps, (to - from) * by));
+  const share = to > from ? (around - from) / (to - from) : 0.5;
+  return clamped(around - share * size, around - share * size + size, steps);
+}
+
+export interface Rect { x: number; y: number; w: number; h: number }
+export function rectOf(s: Sheet, { l, band, base }: Layout, k: number): Rect {
+  const x = xOf(s, l.from[k]);
+  const y = yOf(s, band[k], base[k] + l.bytes[k]);
+  return { x, y, w: Math.max(1, xOf(s, l.to[k]) - x), h: Math.max(1, yOf(s, band[k], base[k]) - y) };
+}
+
+/** The life under a point, or the smallest one that is no further than a few px from it; -1 = none. */
+export function under(s: Sheet, layout: Layout, x: number, y: number, reach = 3): number {
+  const { l } = layout;
+  const [early, late] = [stepOf(s, x - reach), stepOf(s, x + reach)];
+  let found = -1;
+  let best = Infinity;
+  for (let k = 0; k < l.n; k++) {
+    if (l.from[k] > late || l.to[k] < early) continue;
+    const r = rectOf(s, layout, k);
+    const far = Math.max(r.x - x, x - r.x - r.w, r.y - y, y - r.y - r.h, 0);
+    if (far > reach) continue;
+    const score = far * 1e7 + Math.min(r.w * r.h, 1e6);
+    if (score < best) [best, found] = [score, k];
+  }
+  return found;
+}
+
+/** The next life from one, left, right, up or down; itself where there is none. `step`: where one walks up and down. */
+export function neighbour(s: Sheet, layout: Layout, k: number, key: string, step: number): number {
+  const { l } = layout;
+  const here = rectOf(s, layout, k);
+  let found = k;
+  let best = Infinity;
+  for (let o = 0; o < l.n; o++) {
+    if (o === k) continue;
+    const r = rectOf(s, layout, o);
+    let score: number;
+    if (key === "ArrowUp" || key === "ArrowDown") {
+      if (l.from[o] > step || l.to[o] <= step) continue;
+      score = key === "ArrowUp" ? here.y - (r.y + r.h) : r.y - (here.y + here.h);
+      if (score < -0.51) continue;
+    } else {
+      score = key === "ArrowRight" ? (l.from[o] - l.to[k]) * s.px : (l.from[k] - l.to[o]) * s.px;
+      if (score < 0) continue;
+      score += 2 * Math.abs(r.y + r.h / 2 - here.y - here.h / 2);
+    }
+    if (score < best) [best, found] = [score, o];
+  }
+  return found;
+}
+
+/** Round numbers from 0 to `most`, at most so many. */
+export function ticks(most: number, count: number): number[] {
+  const raw = most / Math.max(1, count);
+  const power = 10 ** Math.floor(Math.log10(raw || 1));
+  const step = [1, 2, 5, 10].map((n) => n * power).find((n) => n >= raw) ?? raw;
+  return Array.from({ length: Math.floor(most / step) + 1 }, (_, i) => i * step);
+}

@@ -1,0 +1,101 @@
+"""The memory map of a page that was exported to a file."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from playwright.sync_api import Browser, Locator, Page, expect
+
+READY = '[data-kv="memory-map"][data-drawn]'
+
+
+class Box(NamedTuple):
+    """Where something is on the page, in px."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+
+
+def number(text: str) -> int:
+    """The first number in a text."""
+    found = re.search(r"\d[\d,]*", text)
+    assert found, text
+    return int(found.group().replace(",", ""))
+
+
+class MapPage:
+    """Drive the map; the layout that shows it is chosen as a user does it."""
+
+    def __init__(self, browser: Browser, file: Path, width: int = 1500, height: int = 1000, theme: Any = "light") -> None:
+        self.page: Page = browser.new_page(viewport={"width": width, "height": height}, color_scheme=theme)
+        self.errors: list[str] = []
+        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
+        self.page.on("console", lambda said: self.errors.append(said.text) if said.type == "error" else None)
+        self.page.goto(file.as_uri())
+        self.root = self.page.locator(".kvviz").first
+        self.notebook = self  # what `pace.cost_of` looks for
+        expect(self.kv("sentence")).to_be_visible()
+
+    def open(self) -> MapPage:
+        self.kv("layout").select_option("Memory")
+        self.page.locator(READY).wait_for()
+        return self
+
+    def kv(self, name: str) -> Locator:
+        return self.root.locator(f'[data-kv="{name}"]')
+
+    @property
+    def view(self) -> Locator:
+        return self.kv("memory-map")
+
+    @property
+    def tip(self) -> Locator:
+        return self.root.locator(".kv-map-tip")
+
+    @property
+    def box(self) -> Box:
+        found = self.view.bounding_box()
+        assert found
+        return Box(**found)
+
+    @property
+    def range(self) -> tuple[float, float]:
+        """Steps from the left end to the right."""
+        first, last = (self.view.get_attribute("data-range") or "").split()
+        return float(first), float(last)
+
+    @property
+    def window(self) -> tuple[int, int]:
+        """First and last step of the window, as the map says it."""
+        found = re.search(r"steps ([\d,]+)–([\d,]+)", self.kv("map-window").inner_text())
+        assert found
+        return number(found.group(1)), number(found.group(2))
+
+    @property
+    def step(self) -> int:
+        return int(self.root.get_attribute("data-step") or "-1")
+
+    def x_of(self, step: float) -> float:
+        first, last = self.range
+        return self.box.x + (step - first) / (last - first) * self.box.width
+
+    def point(self, step: float, height: float) -> None:
+        """Point at the middle of a step, so many px above the foot of the map."""
+        self.page.mouse.move(self.x_of(step + 0.5), self.box.y + self.box.height - height)
+
+    def brush(self, first: float, last: float) -> None:
+        """Drag over steps."""
+        mouse, y = self.page.mouse, self.box.y + self.box.height / 2
+        mouse.move(self.x_of(first), y)
+        mouse.down()
+        mouse.move(self.x_of((first + last) / 2), y + 9)
+        mouse.move(self.x_of(last), y)
+        mouse.up()
+
+    def close(self) -> None:
+        self.page.close()
+        assert self.errors == []

@@ -1,0 +1,277 @@
+"""The memory map in a file: what it shows against what the trace says, and that every way to move on it works."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from playwright.sync_api import Browser, expect
+
+import kvviz
+from kvviz.smollm2 import convert
+from tests.smollm2.tiny import Tiny, write_tiny
+from tests.trace.recordings import copy_into_view, two_lanes
+from tests.ui import pace
+from tests.ui.memory_map import MapPage, number
+
+pytestmark = pytest.mark.ui
+
+STORY = Path(__file__).resolve().parents[2] / "assets" / "models" / "storyteller"
+WORDS = "once upon a time there was a brave owl named rosa . rosa lived in a"
+# Most drawings (see pace.py) that a move of the map may cost, with 20,000 storages.
+MOVE = 2.0
+# A wheel with Shift in every frame, on a map that is zoomed in. Returns ms from frame to frame.
+PAN = """async (root, count) => {
+  const view = root.querySelector('[data-kv="memory-map"]'), box = view.getBoundingClientRect(), times = [];
+  const wheel = (how) => view.dispatchEvent(new WheelEvent("wheel", { bubbles: true, cancelable: true, clientX: box.x + box.width / 2, clientY: box.y + 40, ...how }));
+  const frame = () => new Promise((next) => requestAnimationFrame(next));
+  for (let i = 0; i < 3; i++) wheel({ ctrlKey: true, deltaY: -400 });
+  let then = await frame();
+  for (let i = 0; i < count; i++) {
+    wheel({ shiftKey: true, deltaY: i % 60 < 30 ? 25 : -25 });
+    const now = await frame();
+    times.push(now - then);
+    then = now;
+  }
+  return times;
+}"""
+# Zoom in and out around the middle, a little in every frame.
+ZOOM = PAN.replace("shiftKey: true, deltaY: i % 60 < 30 ? 25 : -25", "ctrlKey: true, deltaY: i % 40 < 20 ? -40 : 40")
+
+
+class Shown(NamedTuple):
+    trace: Any
+    file: Path
+
+
+Show = Callable[..., MapPage]
+
+
+def told(trace: Any, folder: Path) -> Shown:
+    trace.to_html(folder / "trace.html")
+    return Shown(trace, folder / "trace.html")
+
+
+def decoded(model: str, folder: Path, tokens: int) -> Shown:
+    words = json.loads((STORY / "vocab.json").read_text("utf-8"))
+    graph = kvviz.load(STORY / model / "model.onnx")
+    return told(kvviz.decode(graph, WORDS, tokens, tokenizer=words, progress=False), folder)
+
+
+@pytest.fixture(scope="module")
+def story(tmp_path_factory: pytest.TempPathFactory) -> Shown:
+    return decoded("concat", tmp_path_factory.mktemp("story"), 5)
+
+
+@pytest.fixture(scope="module")
+def layers(tmp_path_factory: pytest.TempPathFactory) -> Shown:
+    """30 layers, like SmolLM2, and 20,000 storages."""
+    folder = tmp_path_factory.mktemp("layers")
+    convert(folder / "model", "concat", write_tiny(folder / "tiny.gguf", Tiny(layers=30)))
+    graph = kvviz.load(folder / "model" / "model.onnx")
+    return told(kvviz.decode(graph, [5, 6, 7, 8, 9, 10, 11, 12], 29, progress=False), folder)
+
+
+@pytest.fixture
+def show(browser: Browser) -> Iterator[Show]:
+    with ExitStack() as pages:
+
+        def one(file: Path, **how: Any) -> MapPage:
+            page = MapPage(browser, file, **how)
+            pages.callback(page.close)
+            return page
+
+        yield one
+
+
+def buffers(trace: Any) -> list[Any]:
+    return [s for s in trace.storages if s.origin != "weights" and s.capacity and s.born < len(trace.log)]
+
+
+def test_it_opens_with_every_buffer_and_the_weights_as_one_number(show: Show, story: Shown) -> None:
+    page = show(story.file)
+    # when
+    expect(page.view).to_have_count(0)
+    page.open()
+    # then
+    count = len(buffers(story.trace))
+    assert int(page.view.get_attribute("data-drawn") or 0) == count
+    expect(page.root.locator(".kv-map-head")).to_contain_text(f"{count:,} buffers above 586 kB of weights")
+    words = page.root.locator(".kv-map-words span").all_inner_texts()
+    assert words == [run.text.strip() for run in story.trace.runs]
+
+
+def test_the_longest_lived_buffer_is_two_clicks_away(show: Show, story: Shown) -> None:
+    page = show(story.file)
+    end = len(story.trace.log)
+    age = {s.id: (end if s.freed is None else s.freed) - max(s.born, 0) for s in buffers(story.trace)}
+    # when
+    page.open()
+    page.kv("map-row").first.click()
+    # then
+    found = number(page.kv("map-row").first.get_attribute("data-id") or "")
+    assert age[found] == max(age.values())
+    expect(page.kv("inspector")).to_contain_text(f"{age[found]:,} steps")
+    expect(page.kv("map-row").first).to_have_attribute("data-lit", "1")
+
+
+def test_a_brushed_window_tells_its_peak_and_leads_there(show: Show, story: Shown) -> None:
+    page = show(story.file).open()
+    live = [row.live for row in story.trace.log]
+    at = page.step
+    # when
+    page.brush(900, 1300)
+    # then
+    first, last = page.window
+    assert abs(first - 900) < 8
+    assert abs(last - 1300) < 8
+    assert page.step == at
+    peak = live.index(max(live[first : last + 1]), first)
+    expect(page.kv("map-peak")).to_have_text(f"{live[peak] / 1000:.0f} kB at step {peak:,}")
+    page.kv("map-peak").click()
+    expect(page.root).to_have_attribute("data-step", str(peak))
+    # and the list has what lives in the window
+    expect(page.root.locator(".kv-map-list h4")).to_have_text("Longest-lived of the window")
+    ids = [int(row.get_attribute("data-id") or 0) for row in page.kv("map-row").all()]
+    alive = {s.id for s in buffers(story.trace) if s.born <= last and (s.freed is None or s.freed >= first)}
+    assert ids
+    assert set(ids) <= alive
+    # and it can be forgotten
+    page.kv("map-clear").click()
+    expect(page.kv("map-window")).to_be_hidden()
+
+
+def test_the_window_is_moved_on_the_timeline_and_takes_the_map_along(show: Show, story: Shown) -> None:
+    page = show(story.file).open()
+    page.brush(900, 1300)
+    page.kv("map-zoom-window").click()
+    first, last = page.window
+    expect(page.view).to_have_attribute("data-range", f"{first:.1f} {last + 1:.1f}")
+    plot = page.kv("timeline").bounding_box()
+    grip = page.root.locator('[data-kv="window-part"][data-part="move"]').bounding_box()
+    assert plot
+    assert grip
+    # when
+    page.page.mouse.move(grip["x"] + grip["width"] / 2, grip["y"] + 3)
+    page.page.mouse.down()
+    page.page.mouse.move(grip["x"] + grip["width"] / 2 + plot["width"] / 4, grip["y"] + 3, steps=6)
+    page.page.mouse.up()
+    # then
+    quarter = len(story.trace.log) / 4
+    assert abs(page.window[0] - first - quarter) < 12
+    assert page.window[1] - page.window[0] == last - first
+    page.page.wait_for_function("([n, view]) => parseFloat(view.dataset.range) === n", arg=[page.window[0], page.view.element_handle()])
+    # and its side changes its length
+    side = page.root.locator('[data-kv="window-part"][data-part="to"]').bounding_box()
+    assert side
+    page.page.mouse.move(side["x"] + 3, side["y"] + 20)
+    page.page.mouse.down()
+    page.page.mouse.move(side["x"] + 3 - plot["width"] / 20, side["y"] + 20, steps=4)
+    page.page.mouse.up()
+    assert page.window[1] - page.window[0] < last - first - 80
+
+
+def test_two_lives_at_one_address_stand_at_one_place(show: Show, tmp_path: Path) -> None:
+    # given an arena that hands out address 0 in both tokens
+    trace = copy_into_view()
+    page = show(told(trace, tmp_path).file).open()
+    first, second = (s for s in trace.storages if s.address == 0 and s.name.startswith("inp_embd"))
+    assert first.born < first.freed < second.born
+    expect(page.root.locator(".kv-map-gutter b")).to_have_text(["host", "compute"])
+    # when pointed at, then each is there while it lives
+    for one, (a, b) in ((first, (0, 1)), (second, (6, 7))):
+        page.point((a + b) / 2, 20)
+        expect(page.tip).to_contain_text(f"B{one.id} · 256 B")
+        expect(page.tip).to_contain_text("compute from address 0")
+    # and a click selects it everywhere
+    at = page.step
+    page.page.mouse.down()
+    page.page.mouse.up()
+    expect(page.kv("inspector")).to_contain_text(f"B{second.id}")
+    assert page.step == at
+
+
+def test_spaces_are_bands_with_their_names(show: Show, tmp_path: Path) -> None:
+    page = show(told(two_lanes(), tmp_path).file, theme="dark").open()
+    expect(page.root.locator(".kv-map-gutter b")).to_have_text(["host", "dram 0", "l1 0"])
+    page.kv("map-sort").select_option("bytes")
+    expect(page.root.locator(".kv-map-gutter b")).to_have_text(["host", "dram 0", "l1 0"])
+    expect(page.kv("map-row").first).to_have_attribute("data-id", "0")
+
+
+def test_keys_walk_from_buffer_to_buffer_and_go_to_where_one_was_made(show: Show, story: Shown) -> None:
+    page = show(story.file).open()
+    stops = page.root.locator(".kv-space :is(button, select, [tabindex]):not([tabindex='-1']):visible")
+    assert stops.count() == 3
+    page.view.focus()
+    at, seen = page.step, []
+    # when
+    for key in ("ArrowDown", "ArrowLeft", "ArrowUp", "ArrowLeft"):
+        page.page.keyboard.press(key)
+        expect(page.tip).to_be_visible()
+        seen.append(page.tip.locator("b").inner_text())
+    # then
+    assert len(set(seen)) == 4
+    assert page.step == at
+    chosen = story.trace.storages[number(seen[-1])]
+    expect(page.kv("inspector")).to_contain_text(f"B{chosen.id}")
+    page.page.keyboard.press("Enter")
+    expect(page.root).to_have_attribute("data-step", str(max(chosen.born, 0)))
+    page.page.keyboard.press("+")
+    page.page.wait_for_function("(view) => view.dataset.range.split(' ')[1] - view.dataset.range.split(' ')[0] < 1400", arg=page.view.element_handle())
+
+
+def test_the_wheel_belongs_to_the_page_unless_ctrl_is_held(show: Show, story: Shown) -> None:
+    page = show(story.file).open()
+    turn = """(view, how) => {
+      const event = new WheelEvent("wheel", { bubbles: true, cancelable: true, deltaY: -120, clientX: 500, ...how });
+      return view.dispatchEvent(event);
+    }"""
+    whole = page.range
+    assert page.view.evaluate(turn, {})
+    assert page.view.evaluate(turn, {"shiftKey": True})  # nothing to move while all is seen
+    assert not page.view.evaluate(turn, {"ctrlKey": True})
+    page.page.wait_for_function("(view) => parseFloat(view.dataset.range) > 0", arg=page.view.element_handle())
+    assert page.range[1] - page.range[0] < whole[1] - whole[0]
+
+
+@pytest.mark.parametrize("colour", ["owner", "cache", "op", "size"])
+def test_every_colouring_has_a_legend(show: Show, tmp_path: Path, colour: str) -> None:
+    page = show(decoded("gqa", tmp_path, 3).file).open()
+    page.kv("map-colour").select_option(colour)
+    expected = {"owner": "cache", "cache": "0.key", "op": "MatMul", "size": "≤"}[colour]
+    expect(page.root.locator(".kv-map-legend")).to_contain_text(expected)
+    page.kv("map-row").nth(1).click()
+    expect(page.kv("inspector")).to_contain_text("B")
+
+
+@pytest.mark.parametrize("width", [1500, 1100, 800])
+def test_it_fills_the_height_it_is_given_and_gives_way_where_there_is_none(show: Show, story: Shown, width: int) -> None:
+    page = show(story.file, width=width).open()
+    for pane, least in ((300, 190), (200, 90)):
+        page.root.locator(".kv-app").evaluate(f"(app) => app.style.setProperty('--kv-map', '{pane}px')")
+        page.page.wait_for_timeout(60)
+        assert page.box.height >= least
+        assert page.box.width > 0.5 * (width - 400)
+    page.root.locator(".kv-app").evaluate("(app) => app.style.setProperty('--kv-map', '110px')")
+    expect(page.view).to_be_hidden()
+    # then the timeline leads back to it
+    page.root.locator(".kv-app").evaluate("(app) => app.style.removeProperty('--kv-map')")
+    page.kv("layout").select_option("Debug")
+    page.kv("open-map").click()
+    expect(page.view).to_be_visible()
+
+
+@pytest.mark.parametrize("script", [PAN, ZOOM], ids=["pan", "zoom"])
+def test_moving_twenty_thousand_storages_is_fast(show: Show, layers: Shown, script: str) -> None:
+    page = show(layers.file).open()
+    assert len(buffers(layers.trace)) >= 20_000
+    assert int(page.view.get_attribute("data-drawn") or 0) == len(buffers(layers.trace))
+    # when
+    cost = pace.cost_of(page, script, 120)  # type: ignore[arg-type]
+    # then
+    assert cost < MOVE
