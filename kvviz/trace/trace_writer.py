@@ -17,7 +17,7 @@ from kvviz.trace.program import OpNode, Program
 from kvviz.trace.run_options import to_plain
 from kvviz.trace.type_facts import TypeFacts
 
-FORMAT = 7
+FORMAT = 8
 # Elements of the longest attribute that is kept: what says how an op works, and no weights.
 _LONGEST = 64
 
