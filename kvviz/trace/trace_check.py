@@ -34,6 +34,8 @@ def check_trace(trace: Any) -> None:
         _expect(opened <= frame.opened <= len(rows), f"frame {number} opened at step {frame.opened}")
         opened = frame.opened
         _expect((frame.caller is None) == (frame.parent is None), f"frame {number} without a caller")
+        begins = frame.parent is not None or frame.opened == trace.runs[frame.run].first
+        _expect(begins, f"frame {number} in the middle of its run")
         _expect(frame.parent is None or frames[frame.parent].run == frame.run, f"frame {number} in another run")
         for _, storage, generation, how, shape, dtype, offset in frame.bindings:
             _expect(how in BINDINGS, f"binding {how!r}")
