@@ -186,6 +186,8 @@ class Execution:
                     written, copied = planned.cost(args, (out,), False, planned.attributes)
             vals[slot] = out
             stores[slot] = storage
+        if taken and planned.written is not None:
+            self.recorder.note_written(planned, args, out if type(out) is tuple else (out,))
         self.note(frame, planned, taken, masks, placed, allocated, copied, written, ledger.live)
 
     def note(
@@ -240,7 +242,7 @@ class Execution:
         if isinstance(error, Decline) and foreign.foreign_available(node.domain, node.op_type, node.opset):
             planned.call = foreign.foreign_kernel(node, len(node.outputs))
             planned.foreign, planned.plain, planned.watches, planned.lone_view = True, False, False, False
-            planned.spec, planned.cost, planned.moves = None, None, False
+            planned.spec, planned.cost, planned.written, planned.moves = None, None, None, False
             planned.views, planned.candidates, planned.grows = (), (), ()
             planned.note_record()
             try:

@@ -107,8 +107,11 @@ def execute_placed(execution: Any, frame: Frame, planned: PlannedNode) -> None:
         storage.holders += 1
         placed.append(where)
     written, copied = stored, 0
+    shared = any(home.how in _SHARED for home in homes)
+    if shared and planned.written is not None:
+        laid = [vals[slot] if slot else out for slot, out in zip(planned.outputs, outs)]
+        execution.recorder.note_written(planned, args, laid)
     if planned.cost is not None:
-        shared = any(home.how in _SHARED for home in homes)
         written, copied = planned.cost(args, outs, shared, planned.attributes)
     elif planned.moves or planned.views:
         copied = written

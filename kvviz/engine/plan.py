@@ -72,6 +72,7 @@ class PlannedNode:
         "strides",
         "views",
         "watches",
+        "written",
     )
 
     def __init__(self, node: Node, position: int, slot: Callable[[str], int]) -> None:
@@ -106,6 +107,7 @@ class PlannedNode:
             self._find_kernel()
         self.note_record()
         self.cost = self.spec.cost if self.spec else None
+        self.written = self.spec.written if self.spec else None
         self.moves = self.spec is not None and self.spec.moves
         # Whether the op has anything to decide, and whether its one output is simply new memory: the two fast paths.
         self.watches = bool(self.candidates or self.grows)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from kvviz.engine.ledger import Ledger
-from kvviz.engine.plan import Plan
+from kvviz.engine.plan import Plan, PlannedNode
 from kvviz.trace.log import Log
 from kvviz.trace.program import Program
 
@@ -37,6 +40,13 @@ class Recorder:
         if self.on:
             self.log.grew += [(len(self.log), storage.id, more) for storage, more in grown]
         grown.clear()
+
+    def note_written(self, planned: PlannedNode, args: Sequence[Any], outs: Sequence[Any]) -> None:
+        """Write down which rows the op that is written next has overwritten in its inputs' storages."""
+        if self.on and planned.written is not None:
+            parts = planned.written(args, outs, planned.attributes)
+            if parts:
+                self.log.declared.written[len(self.log)] = parts
 
     def note_freed(self, freed: list[int]) -> None:
         """Write down storages that died between two ops."""

@@ -7,6 +7,7 @@ Which of the two cache forms a call uses follows from shapes alone, as in onnxru
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,10 @@ from kvviz.errors import OpError
 from kvviz.ops.arguments import same_batch, scalar
 from kvviz.ops.attention_core import cache_cost, check_pasts, from_heads, to_heads
 from kvviz.ops.attention_mask import check_bias
-from kvviz.ops.gqa_rows import Rules, attend, windowed, windowed_rows
+from kvviz.ops.gqa_rows import Rules, attend, stored, windowed, windowed_rows
 from kvviz.ops.registry import Grow, op
 from kvviz.ops.rotary import rotate, rows_at
+from kvviz.ops.written_rows import Parts, rows_along, spans_along
 
 _NO_BLOCK = 1 << 62
 
@@ -55,10 +57,23 @@ def _cost(args: list, outs: Any, in_place: bool, attributes: dict) -> tuple[int,
     return cache_cost(args, outs, ((3, 1), (4, 2)), (), new)
 
 
+def _written(args: Sequence[Any], outs: Sequence[Any], attributes: dict) -> Parts:
+    length, past, lasts, total = args[0].shape[1], args[3], args[5].reshape(-1).tolist(), args[6].item()
+    window = attributes["local_window_size"] if attributes.get("sliding_window_cache") else 0
+    if past is None or (total > past.shape[2] and not window):
+        return ()
+    starts, presents = [0 if length == total else last + 1 - length for last in lasts], (1, 2)[: len(outs) - 1]
+    if not window:
+        return tuple([(i, rows_along(outs[i], 2, starts, length)) for i in presents])
+    ends = zip(starts, lasts)
+    spans = [(stored(start, last + 1, past.shape[2], window),) for start, last in ends]
+    return tuple([(i, spans_along(outs[i], 2, spans)) for i in presents])
+
+
 _GROWS = tuple(Grow(past, present, lambda args, attributes: 2, _growth) for past, present in ((3, 1), (4, 2)))
 
 
-@op("GroupQueryAttention", domain="com.microsoft", grows=_GROWS, cost=_cost)
+@op("GroupQueryAttention", domain="com.microsoft", grows=_GROWS, cost=_cost, written=_written)
 def group_query_attention(
     query,
     key=None,

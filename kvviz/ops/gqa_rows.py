@@ -76,11 +76,15 @@ def windowed_rows(args: Sequence, window: int) -> int:
     length, capacity, total = args[0].shape[1], args[3].shape[2], int(args[6].item())
     rows = 0
     for last in args[5].reshape(-1).tolist():
-        after = last + 1
-        before = 0 if length == total else after - length
-        held, left = resident(before, capacity, window), resident(after, capacity, window)
-        rows += after - before if held + after - before == left else left
+        first, stop = stored(0 if length == total else last + 1 - length, last + 1, capacity, window)
+        rows += stop - first
     return rows
+
+
+def stored(before: int, after: int, capacity: int, window: int) -> tuple[int, int]:
+    """The rows of a windowed cache that a call writes after which so many tokens were seen, and before it so many."""
+    held, left = resident(before, capacity, window), resident(after, capacity, window)
+    return (held if held + after - before == left else 0), left
 
 
 def windowed(
@@ -106,7 +110,7 @@ def windowed(
     present_value = past_value.copy() if rooms[1] is None else rooms[1]
     parts = []
     for b, (before, after) in enumerate(zip(starts, valid)):
-        held, left = resident(before, capacity, window), resident(after, capacity, window)
+        held, (first, left) = resident(before, capacity, window), stored(before, after, capacity, window)
         new = after - before
         one = slice(b, b + 1)
         # Rows about to be evicted are still read by the first queries, so both are put side by side.
@@ -116,7 +120,6 @@ def windowed(
         if bias is not None:
             bias = (bias if bias.shape[0] == 1 else bias[one])[..., before - held : after]
         parts.append(attend(q[one], keys, values, [held], [held + new], replace(rules, bias=bias))[0])
-        first = held if held + new == left else 0
         present_key[b, :, first:left] = keys[0, :, held + new - left + first :]
         present_value[b, :, first:left] = values[0, :, held + new - left + first :]
     return from_heads(np.concatenate(parts)), present_key, present_value, None

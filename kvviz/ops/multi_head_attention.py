@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -13,9 +14,10 @@ from kvviz.ops.arguments import scalar
 from kvviz.ops.attention_core import append, cache_cost, check_pasts, from_heads, scores, softmax_rows, to_heads, weigh
 from kvviz.ops.attention_mask import check_bias, padding_seen
 from kvviz.ops.registry import Grow, op
+from kvviz.ops.written_rows import Parts, rows_along
 
 
-def _new_rows(args: list) -> int:
+def _new_rows(args: Sequence[Any]) -> int:
     key = args[1] if len(args) > 1 and args[1] is not None else args[0]
     return key.shape[2] if key.ndim == 4 else key.shape[1] if key.ndim > 1 else 0
 
@@ -32,10 +34,17 @@ def _cost(args: list, outs: Any, in_place: bool, attributes: dict) -> tuple[int,
     return cache_cost(args, outs, ((6, 1), (7, 2)), (0, 1, 2), new)
 
 
+def _written(args: Sequence[Any], outs: Sequence[Any], attributes: dict) -> Parts:
+    if len(args) < 9 or args[8] is None:
+        return ()
+    first, rows = int(scalar(args[8], "past_sequence_length")), _new_rows(args)
+    return tuple([(i, rows_along(outs[i], 2, [first], rows)) for i in (1, 2)[: len(outs) - 1]])
+
+
 _GROWS = tuple(Grow(past, present, lambda args, attributes: 2, _growth) for past, present in ((6, 1), (7, 2)))
 
 
-@op("MultiHeadAttention", domain="com.microsoft", views=(0, 1, 2), grows=_GROWS, cost=_cost)
+@op("MultiHeadAttention", domain="com.microsoft", views=(0, 1, 2), grows=_GROWS, cost=_cost, written=_written)
 def multi_head_attention(
     query,
     key=None,

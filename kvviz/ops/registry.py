@@ -8,11 +8,14 @@ unless it is told ``out=`` (or ``grown=``), and it never decides who owns memory
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from kvviz.trace.regions import Region
+
 Cost = Callable[..., tuple[int, int]]
+Written = Callable[[Sequence[Any], Sequence[Any], dict[str, Any]], tuple[tuple[int, Region], ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +51,9 @@ class OpSpec:
     ``moves``: the op only moves data that existed already: what it writes counts as copied.
     ``cost``: ``cost(args, outs, in_place, attributes)`` gives (written, copied) in bytes where the rule above is not
       exact.
+    ``written``: ``written(args, outs, attributes)`` gives, where outputs lie where inputs lay, those that were written
+      in part, by their positions, and that part, with its offset from the first element; of others it is all of them,
+      or behind a past all that is new.
     ``wants``: which of ``n_outputs``, ``opset``, ``out``, ``grown`` the kernel takes as keywords.
     """
 
@@ -63,6 +69,7 @@ class OpSpec:
     commutative: bool = False
     moves: bool = False
     cost: Cost | None = None
+    written: Written | None = None
     wants: frozenset[str] = field(default_factory=frozenset)
 
 

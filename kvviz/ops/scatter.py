@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -13,6 +14,7 @@ from kvviz.ops.arguments import counted, same_batch
 from kvviz.ops.gather import check_within, element_grid, wrapped
 from kvviz.ops.numeric import keeps
 from kvviz.ops.registry import op
+from kvviz.ops.written_rows import Parts, at_elements, at_tuples, rows_along, spans_along
 
 _REDUCE: dict[str, Any] = {"add": np.add, "mul": np.multiply, "min": np.minimum, "max": np.maximum}
 
@@ -23,7 +25,11 @@ def update_cost(args: list, outs: Any, in_place: bool, attributes: dict, updates
     return (new, 0) if in_place else (args[0].nbytes + new, args[0].nbytes)
 
 
-@op("ScatterND", overwrites=(0,), fits=keeps, cost=update_cost)
+def _tuples(args: Sequence[Any], outs: Sequence[Any], attributes: dict) -> Parts:
+    return ((0, at_tuples(outs[0], args[1])),)
+
+
+@op("ScatterND", overwrites=(0,), fits=keeps, cost=update_cost, written=_tuples)
 def scatter_nd(data, indices, updates, *, reduction="none", out=None):
     """Write slices at tuples of leading indices (the last axis of ``indices``); of several writers the last wins."""
     if not indices.ndim:
@@ -51,7 +57,11 @@ def scatter_nd(data, indices, updates, *, reduction="none", out=None):
     return y
 
 
-@op("ScatterElements", "Scatter", overwrites=(0,), fits=keeps, cost=update_cost)
+def _elements(args: Sequence[Any], outs: Sequence[Any], attributes: dict) -> Parts:
+    return ((0, at_elements(outs[0], args[1], counted(attributes.get("axis", 0), outs[0].ndim))),)
+
+
+@op("ScatterElements", "Scatter", overwrites=(0,), fits=keeps, cost=update_cost, written=_elements)
 def scatter_elements(data, indices, updates, *, axis=0, reduction="none", out=None):
     """Write element by element along one axis. Of several writers of an element the last one wins."""
     if indices.shape != updates.shape:
@@ -77,7 +87,27 @@ def _write(y: np.ndarray, index: tuple[np.ndarray, ...], updates: np.ndarray, re
         _REDUCE[reduction].at(y, index, updates)
 
 
-@op("TensorScatter", since=24, overwrites=(0,), fits=keeps, cost=partial(update_cost, updates=1))
+def _rows(args: Sequence[Any], outs: Sequence[Any], attributes: dict) -> Parts:
+    (out,), axis = outs, attributes.get("axis", -2)
+    axis = axis + out.ndim if axis < 0 else axis
+    starts, rows = [0] if len(args) < 3 or args[2] is None else args[2].tolist(), args[1].shape[axis]
+    if attributes.get("mode") == "circular" and (capacity := out.shape[axis]):
+        starts = [start % capacity for start in starts]
+        ends = [start + rows - capacity for start in starts]
+        if max(ends, default=0) > 0:
+            spans = [((start, min(start + rows, capacity)), (0, end)) for start, end in zip(starts, ends)]
+            return ((0, spans_along(out, axis, spans)),)
+    return ((0, rows_along(out, axis, starts, rows)),)
+
+
+@op(
+    "TensorScatter",
+    since=24,
+    overwrites=(0,),
+    fits=keeps,
+    cost=partial(update_cost, updates=1),
+    written=_rows,
+)
 def tensor_scatter(past, update, write_indices=None, *, axis=-2, mode="linear", out=None):
     """Write ``update`` into a cache of fixed capacity, from one row a batch entry on (TensorScatter-24).
 

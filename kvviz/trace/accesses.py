@@ -9,7 +9,7 @@ import numpy as np
 
 from kvviz.trace.declared import Access
 from kvviz.trace.element_types import unit
-from kvviz.trace.events import APPEND, PASSED, VIEW, Op
+from kvviz.trace.events import APPEND, NEW, PASSED, POOL, VIEW, Op
 from kvviz.trace.lifetimes import Place
 from kvviz.trace.regions import Region, bounds, packed_strides, whole
 from kvviz.trace.value_index import Index
@@ -28,7 +28,7 @@ def accesses_of(index: Index, step: int) -> tuple[Access, ...]:
     made = [where for where in row.outs if where is not None and where.how not in (VIEW, PASSED)]
     if not made or row.op.control:
         return ()
-    return (*_reads(index, row), *_writes(index, row))
+    return (*_reads(index, row), *_writes(index, row, dict(index.trace.log.declared.written.get(step, ()))))
 
 
 def _reads(index: Index, row: Op) -> Iterator[Access]:
@@ -40,25 +40,30 @@ def _reads(index: Index, row: Op) -> Iterator[Access]:
             yield Access(place.storage, False, name, _region(index, row, place))
 
 
-def _writes(index: Index, row: Op) -> Iterator[Access]:
-    for name, where in zip(row.op.node.outputs, row.outs):
+def _writes(index: Index, row: Op, parts: dict[int, Region]) -> Iterator[Access]:
+    for position, (name, where) in enumerate(zip(row.op.node.outputs, row.outs)):
         if where is None or where.how in (VIEW, PASSED):
             continue
-        place = index.places[row.frame, name]
+        place, part = index.places[row.frame, name], None if where.how in (NEW, POOL) else parts.get(position)
         if place.shape is not None:
-            region = _region(index, row, place)
-            yield Access(place.storage, True, name, _appended(index, row, region) if where.how == APPEND else region)
+            region = _region(index, row, place, part)
+            appends = part is None and where.how == APPEND
+            yield Access(place.storage, True, name, _appended(index, row, region) if appends else region)
 
 
-def _region(index: Index, row: Op, place: Place) -> Region:
-    shape, dtype, strides = place.shape, place.dtype, place.strides
-    assert shape is not None
-    if not isinstance(dtype, str) and dtype.hasobject:
-        dtype = np.dtype(np.intp)
-    if strides is None:
-        appended = _append_strides(index, index.frames[row.frame].run).get(place.storage, ())
-        strides = appended if len(appended) == len(shape) else packed_strides(*unit(shape, dtype))
-    region = Region(place.offset, shape, strides, dtype)
+def _region(index: Index, row: Op, place: Place, part: Region | None = None) -> Region:
+    """Where a value, or the part of it that is known to be touched, lies in its storage."""
+    if part is not None:
+        region = part._replace(offset=place.offset + part.offset)
+    else:
+        shape, dtype, strides = place.shape, place.dtype, place.strides
+        assert shape is not None
+        if not isinstance(dtype, str) and dtype.hasobject:
+            dtype = np.dtype(np.intp)
+        if strides is None:
+            appended = _append_strides(index, index.frames[row.frame].run).get(place.storage, ())
+            strides = appended if len(appended) == len(shape) else packed_strides(*unit(shape, dtype))
+        region = Region(place.offset, shape, strides, dtype)
     low, high = bounds(region)
     capacity = index.trace.log.storages[place.storage].capacity
     # Where its true place is not known: all of the block.
@@ -83,6 +88,9 @@ def _appended(index: Index, row: Op, present: Region) -> Region:
     """The part of a present that an append wrote."""
     places = (index.places.get((row.frame, row.op.node.inputs[position])) for position in row.taken)
     for past in (place.shape for place in places if place is not None and place.shape is not None):
+        if past == present.shape:
+            # Behind a past that was full already nothing was written.
+            return present._replace(shape=(0, *past), strides=(0, *present.strides))
         if len(past) == len(present.shape):
             axes = [axis for axis, (n, m) in enumerate(zip(past, present.shape)) if n != m]
             if len(axes) == 1:

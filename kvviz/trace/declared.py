@@ -1,7 +1,7 @@
 """What a producer declares beside the ops: accesses, times and lanes, places in arenas, and frees that were refused.
 
 All of it is sparse: an engine whose accesses follow from its table of operators, and whose time is the step number,
-declares nothing.
+declares only which rows were written where an op was told them as indices.
 """
 
 from __future__ import annotations
@@ -58,6 +58,9 @@ class Declared:
     ----------
     accesses : dict of int to tuple of Access
         By op; of all others they follow from the table of operators.
+    written : dict of int to tuple of (int, Region)
+        By op: positions of outputs of which it wrote but a part where they lie where an input lay, and that part. Its
+        offset counts from the first element of the output.
     times : dict of int to Timing
         By op.
     places : dict of int to Place
@@ -67,17 +70,34 @@ class Declared:
     """
 
     accesses: dict[int, tuple[Access, ...]] = field(default_factory=dict)
+    written: dict[int, tuple[tuple[int, Region], ...]] = field(default_factory=dict)
     times: dict[int, Timing] = field(default_factory=dict)
     places: dict[int, Place] = field(default_factory=dict)
     frees: list[Free] = field(default_factory=list)
 
+    def cut(self, ops: int) -> None:
+        """Drop what is told of the last ops."""
+        by_op: tuple[dict[int, Any], ...] = (self.accesses, self.written, self.times)
+        for told in by_op:
+            while told and (last := next(reversed(told))) >= ops:
+                del told[last]
+        self.frees = [free for free in self.frees if free.after < ops]
+
     def as_lists(self) -> dict[str, list[Any]]:
         """For a file."""
+        kinds: dict[tuple[Any, ...], int] = {}
         return {
             "accesses": [
                 [op, [[*access[:3], access.region._replace(dtype=str(access.region.dtype))] for access in accesses]]
                 for op, accesses in self.accesses.items()
             ],
+            # Most ops write as many rows as in the run before, elsewhere.
+            "written": [
+                [op, output, offset, kinds.setdefault((shape, strides, str(dtype)), len(kinds)), rows]
+                for op, parts in self.written.items()
+                for output, (offset, shape, strides, dtype, rows) in parts
+            ],
+            "kinds": list(kinds),
             "times": [[op, *timing] for op, timing in self.times.items()],
             "places": [[storage, *place] for storage, place in self.places.items()],
             "frees": list(self.frees),

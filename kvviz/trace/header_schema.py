@@ -122,10 +122,20 @@ ROWS = ([(count, count, int)], [(count, count)], Maybe([(count, count)]), count)
 CACHE_RUN = (count, count, count, count, int, count, count, count, count, count, count, [ROWS])
 CACHE = (str, str, str, str, Maybe(int), [CACHE_RUN])
 
+WRITTEN = (count, count, int, count, Maybe([int]))
+WRITTEN_KIND = ([count], [int], str)
 ACCESS = (count, bool, str, (count, [count], [int], str, Maybe([int])))
 TIME = (count, str, moment, moment)
 PLACE = (count, str, str, Maybe(count))
 FREE = (count, count, bool, str)
+DECLARED = {
+    "accesses": [(count, [ACCESS])],
+    "written": [WRITTEN],
+    "kinds": [WRITTEN_KIND],
+    "times": [TIME],
+    "places": [PLACE],
+    "frees": [FREE],
+}
 
 
 def check_header(header: Any) -> None:
@@ -141,7 +151,7 @@ def check_header(header: Any) -> None:
             "graphs": [GRAPH],
             "runs": [RUN],
             "caches": [CACHE],
-            "declared": {"accesses": [(count, [ACCESS])], "times": [TIME], "places": [PLACE], "frees": [FREE]},
+            "declared": DECLARED,
             "totals": (count, count, count, count),
             "tokens": ([int], [int], Maybe([str]), bool),
             "refusals": [([count], [(count, mask)])],

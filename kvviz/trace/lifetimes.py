@@ -5,6 +5,7 @@ Invariant: at every step the storages that are alive here have as many bytes as 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from kvviz.trace.events import IN_PLACE, NEW, PASSED, POOL, VIEW, Op
@@ -54,60 +55,134 @@ class Life(NamedTuple):
     grew: tuple[tuple[int, int], ...] = ()
 
 
-class Walk:
-    """One walk over the rows of a trace, in order, that fills its index (`kvviz.trace.value_index.Index`)."""
+class Births:
+    """One walk over the ops and frames of a log, in order, that keeps account of which storages are alive.
 
-    def __init__(self, index: Any) -> None:
-        self.index = index
-        self.contents: dict[int, int] = {}
-        self.used: dict[int, int] = {}
+    ``rows``: the ops, where somebody has them as a list.
+    ``open``: of those alive, the moment and the step of their birth.
+    ``born``: the step of the first birth of each; what the first frame starts with was there before it.
+    ``died``: the step of its last death, of those that are dead.
+    ``names``: the value that each was made for; empty where that is not known.
+    """
+
+    def __init__(self, log: Any, rows: Iterable[Op] | None = None) -> None:
+        self.log = log
+        self.rows = log if rows is None else rows
+        self.frames = log.frames
         self.open: dict[int, tuple[int, int]] = {}
-        self.grew = self._growth()
-        self.anonymous = self._anonymous()
-        self.numbers = 0
+        self.born: dict[int, int] = {}
+        self.died: dict[int, int] = {}
+        self.names: dict[int, str] = {}
+        self._unnamed: set[int] | None = None
 
     def run(self) -> None:
-        index = self.index
-        rows, frames = index.rows, index.frames
-        opened = 0
-        for storage in index.trace.log.storages:
+        """Walk from the first op to the last."""
+        frames, opened = self.frames, 0
+        for storage in self.log.storages:
             if storage.origin == "weights":
                 # Those of a body that never runs are held too.
                 self._begin(storage.id, 0, -1)
-        for step, row in enumerate(rows):
+        for step, row in enumerate(self.rows):
             while opened < len(frames) and frames[opened].opened <= step:
                 self._bind(opened)
                 opened += 1
-            self._row(step, row)
+            moment = step + frames[row.frame].run + 1
+            for name, where in zip(row.op.node.outputs, row.outs):
+                if where is not None and where.storage not in self.open:
+                    # What is a view first, or out of the pool, was there before, if only as an element of a sequence.
+                    named = "" if where.how in (POOL, VIEW) else name
+                    self._begin(where.storage, moment, step, named, where.shape is None)
+            self._row(step, row, moment)
+            for storage in row.freed:
+                if storage in self.open:
+                    self.died[storage] = step
+                    self._close(storage, step, moment)
         for frame in range(opened, len(frames)):
             self._bind(frame)
+
+    def _bind(self, number: int) -> None:
+        frame = self.frames[number]
+        moment = frame.opened + frame.run + (frame.parent is not None)
+        for bound in frame.bindings:
+            storage, first = bound.storage, bound.storage not in self.born
+            self._begin(storage, moment, frame.opened, bound.name, bound.shape is None)
+            self.names.setdefault(storage, bound.name)
+            if first and not frame.opened:
+                self.born[storage] = -1
+
+    def _begin(self, storage: int, moment: int, born: int, name: str | None = None, elements: bool = False) -> None:
+        if storage in self.open:
+            return
+        self.open[storage] = moment, born
+        self.died.pop(storage, None)
+        self.born.setdefault(storage, born)
+        if name is not None:
+            self.names.setdefault(storage, name)
+        # The elements of a sequence have no name of their own and follow it; so does what a run made whose steps were
+        # dropped, and that is no element.
+        while elements and (storage := storage + 1) in self._anonymous():
+            self._anonymous().discard(storage)
+            self._begin(storage, moment, born, name, elements)
+
+    def _row(self, step: int, row: Op, moment: int) -> None:
+        """What else there is to note of an op, when its outputs are alive and its inputs not yet dead."""
+
+    def _close(self, storage: int, step: int | None, moment: int) -> tuple[int, int]:
+        return self.open.pop(storage)
+
+    def _anonymous(self) -> set[int]:
+        """Storages that no value is recorded to lie in: elements of sequences."""
+        if self._unnamed is None:
+            first: dict[int, int] = {}
+            for where in (where for row in self.rows for where in row.outs if where is not None):
+                first.setdefault(where.storage, where.how)
+            # What was an element may be viewed, or handed out by a pool, later on.
+            named = {storage for storage, how in first.items() if how not in (POOL, VIEW)}
+            named.update(bound.storage for frame in self.frames for bound in frame.bindings)
+            self._unnamed = {storage.id for storage in self.log.storages} - named
+        return self._unnamed
+
+
+class Walk(Births):
+    """The walk that fills an index (`kvviz.trace.value_index.Index`): where values lie, too, and who used them last."""
+
+    def __init__(self, index: Any) -> None:
+        super().__init__(index.trace.log, index.rows)
+        self.index = index
+        self.contents: dict[int, int] = {}
+        self.used: dict[int, int] = {}
+        self.grew = self._growth()
+        self.numbers = 0
+
+    def run(self) -> None:
+        """Walk from the first op to the last, and tell the lives of all storages."""
+        index = self.index
+        super().run()
         for storage in list(self.open):
             self._close(storage, None, index.moments - 1)
         lives = sorted(index.lives, key=lambda life: (life.first, life.storage))
         index.lives = [life._replace(bytes=self._bytes(life)) for life in lives]
 
     def _bind(self, number: int) -> None:
-        index, frame = self.index, self.index.frames[number]
-        moment = index.binding(frame.run) if frame.parent is None else frame.opened + frame.run + 1
+        super()._bind(number)
+        index, frame = self.index, self.frames[number]
         for name, storage, _, how, shape, dtype, offset in frame.bindings:
-            self._begin(storage, moment, frame.opened, elements=shape is None)
             outer = None if frame.parent is None or how == "weight" else index.places.get(index.outer(number, name))
             # In the memory that it had outside it is laid out as it was there.
             kept = outer is not None and outer.storage == storage and outer.shape == shape
             strides = outer.strides if outer is not None and kept else None
             self._place((number, name), storage, -1, how, frame.opened, shape, dtype, strides, offset)
 
-    def _row(self, step: int, row: Op) -> None:
+    def _row(self, step: int, row: Op, moment: int) -> None:
         index, places = self.index, self.index.places
-        number, planned, placed, freed = row.frame, row.op, row.outs, row.freed
+        number, planned = row.frame, row.op
         node = planned.node
         index.step_of[number, node.index] = step
-        moment = step + index.frames[number].run + 1
         when = step
         bodies = index.bodies.get((number, node.index)) if planned.control else None
         if bodies:
             # What the node itself reads, it reads when it is entered; the rest is read by the steps of its bodies.
-            when = min(index.frames[bodies[0]].opened, step)
+            when = min(self.frames[bodies[0]].opened, step)
             for body in bodies:
                 for name in index.scanned(body):
                     if (place := places.get((body, name))) is not None:
@@ -115,12 +190,10 @@ class Walk:
         for name in node.inputs:
             if name and (place := places.get((number, name))) is not None:
                 self.used[place.storage] = max(when, self.used.get(place.storage, -1))
-        for name, where in zip(node.outputs, placed):
+        for name, where in zip(node.outputs, row.outs):
             if where is None:
                 continue
             storage, _, how, shape, dtype, offset, strides = where
-            if storage not in self.open:
-                self._begin(storage, moment, step, elements=shape is None)
             if how in (NEW, POOL, IN_PLACE):
                 self._renew(storage)
             if how != PASSED:
@@ -130,8 +203,6 @@ class Walk:
                 source = places.get((number, node.inputs[row.taken[0] if row.taken else 0]))
                 offset = 0 if source is None else source.offset
             self._place((number, name), storage, how, "", step, shape, dtype, strides, offset)
-        for storage in freed:
-            self._close(storage, step, moment)
 
     def _growth(self) -> dict[int, list[tuple[int, int]]]:
         """(moment, bytes) of every time that a storage was made larger."""
@@ -142,24 +213,17 @@ class Walk:
             grew.setdefault(storage, []).append((moment, more))
         return grew
 
-    def _begin(self, storage: int, moment: int, born: int, elements: bool = False) -> None:
-        if storage in self.open:
-            return
-        self.open[storage] = moment, born
-        self.used[storage] = born
-        self._renew(storage)
-        # The elements of a sequence have no name of their own and follow it; so does what a run made whose steps were
-        # dropped, and that is no element.
-        while elements and (storage := storage + 1) in self.anonymous:
-            self.anonymous.discard(storage)
-            self._begin(storage, moment, born, elements)
-
-    def _close(self, storage: int, step: int | None, moment: int) -> None:
+    def _begin(self, storage: int, moment: int, born: int, name: str | None = None, elements: bool = False) -> None:
         if storage not in self.open:
-            return
-        first, born = self.open.pop(storage)
+            self.used[storage] = born
+            self._renew(storage)
+        super()._begin(storage, moment, born, name, elements)
+
+    def _close(self, storage: int, step: int | None, moment: int) -> tuple[int, int]:
+        first, born = super()._close(storage, step, moment)
         grew = tuple(event for event in self.grew.get(storage, ()) if first <= event[0] <= moment)
         self.index.lives.append(Life(storage, first, moment, born, self.used[storage], step, 0, grew))
+        return first, born
 
     def _bytes(self, life: Life) -> int:
         """Capacity at the end of a life: what the storage has now, less what it grew by later on."""
@@ -176,14 +240,3 @@ class Walk:
         contents = self.contents[storage]
         self.index.places[key] = Place(storage, contents, how, bound, step, shape, dtype, strides, offset)
         self.index.members.setdefault((storage, contents), []).append(key)
-
-    def _anonymous(self) -> set[int]:
-        """Storages that no value is recorded to lie in: elements of sequences."""
-        index = self.index
-        first: dict[int, int] = {}
-        for where in (where for row in index.rows for where in row.outs if where is not None):
-            first.setdefault(where.storage, where.how)
-        # What was an element may be viewed, or handed out by a pool, later on.
-        named = {storage for storage, how in first.items() if how not in (POOL, VIEW)}
-        named.update(bound.storage for frame in index.frames for bound in frame.bindings)
-        return {storage.id for storage in index.trace.log.storages} - named

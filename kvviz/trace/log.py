@@ -215,6 +215,7 @@ class Log(Sequence[Op]):
         del self.facts[ops * FACTS :], self.numbers[ops * OP :], self.frames[frames:]
         del self.frees[bisect_left(_Every(self.frees), ops) * FREE :]
         self.grew = [(min(at, ops), storage, more) for at, storage, more in self.grew]
+        self.declared.cut(ops)
         del self._ops[ops:]
         self._blocks.clear()
         self.columns_are_whole()

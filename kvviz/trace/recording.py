@@ -13,7 +13,8 @@ from kvviz.graph.model import Graph
 from kvviz.late import late
 from kvviz.trace.declared import HOST
 from kvviz.trace.element_types import nbytes
-from kvviz.trace.events import HOW, POOL, VIEW
+from kvviz.trace.events import HOW
+from kvviz.trace.lifetimes import Births
 from kvviz.trace.log import Log
 from kvviz.trace.reasons import decision_of, offset_of
 from kvviz.trace.records import Cache, Live, Placed, Run, Step, StorageRecord, TraceFrame
@@ -23,7 +24,6 @@ from kvviz.trace.trace_writer import save
 from kvviz.trace.type_facts import TypeFacts
 from kvviz.trace.value_summaries import ValueSummaries
 from kvviz.trace.values_view import Values
-
 
 
 class Trace:
@@ -158,51 +158,18 @@ class Trace:
         return self._lives[1]
 
     def _storage_records(self) -> list[StorageRecord]:
-        made: dict[int, tuple[int, str]] = {}
-        freed: dict[int, int] = {}
-        named: dict[int, int] = {}
-        sequences = set()
-        for index, row in enumerate(self.log):
-            for output, where in zip(row.op.node.outputs, row.outs):
-                if where is not None:
-                    if where.shape is None:
-                        sequences.add(where.storage)
-                    if where.storage not in named and where.how not in (POOL, VIEW):
-                        made[where.storage] = index, output
-                    # What is a view first, or out of the pool, was there before, if only as an element of a sequence.
-                    named.setdefault(where.storage, index)
-                    freed.pop(where.storage, None)
-            for storage in row.freed:
-                freed[storage] = index
-        for frame in self.log.frames:
-            for bound in frame.bindings:
-                if bound.shape is None:
-                    sequences.add(bound.storage)
-                # What a frame finds when it is opened is older than the step that comes next.
-                if frame.opened <= made.get(bound.storage, (named.get(bound.storage, frame.opened), ""))[0]:
-                    made[bound.storage] = (frame.opened - (frame.opened == 0), bound.name)
+        births, places = Births(self.log), self.log.declared.places
+        births.run()
         grew: dict[int, tuple[tuple[int, int], ...]] = {}
         for index, grown, more in self.log.grew:
             grew[grown] = (*grew.get(grown, ()), (index, more))
         records = []
-        places = self.log.declared.places
-        born, name, follows = -1, "", False
-        for s in self.log.storages:
-            if s.origin == "weights":
-                # The model holds them all from the beginning, those of a body too; what no frame was given has no name.
-                born, name = -1, made.get(s.id, (-1, ""))[1]
-            elif s.id in made or not follows:
-                # What is known of no step was made after all of them, in a run whose steps were dropped.
-                born, name = made.get(s.id, (named.get(s.id, len(self.log)), ""))
-                follows = s.id in sequences
-            # Else an element of the sequence before it: it is known by its name.
-            died, larger = freed.get(s.id), grew.get(s.id, ())
-            place = places.get(s.id, HOST)
-            records.append(
-                StorageRecord(
-                    s.id, s.capacity, place.space, s.origin, name, born, died, larger, place.arena, place.address
-                )
-            )
+        for id, capacity, origin in self.log.storages:
+            # What is known of no step was made after all of them, in a run whose steps were dropped.
+            born, died, name = births.born.get(id, len(self.log)), births.died.get(id), births.names.get(id, "")
+            space, arena, address = places.get(id, HOST)
+            larger = grew.get(id, ())
+            records.append(StorageRecord(id, capacity, space, origin, name, born, died, larger, arena, address))
         return records
 
     def step_of(self, frame: int, node_index: int) -> int | None:

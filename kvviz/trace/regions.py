@@ -6,7 +6,7 @@ one, *exact* are the bytes of the elements alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from math import prod
 from typing import Any, Literal, NamedTuple
@@ -20,6 +20,8 @@ LEVELS: tuple[Level, ...] = ("root", "range", "exact")
 
 # Runs of bytes that two regions are compared by one by one, at most.
 _RUNS = 1 << 18
+# Blocks of one region whose places are looked at, and that are kept one by one, at most.
+_LOOKED_AT, _PLACES = 1 << 16, 1 << 12
 
 
 class Region(NamedTuple):
@@ -65,6 +67,36 @@ def packed_strides(shape: Any, size: int) -> tuple[int, ...]:
         strides.append(size)
         size *= n
     return tuple(reversed(strides))
+
+
+def blocks(starts: Sequence[int] | np.ndarray, shape: Sequence[int], strides: Sequence[int], dtype: Any) -> Region:
+    """Equal blocks that begin at so many bytes each: a grid where the distances repeat, else their places one by one.
+
+    Of more than 4,096 places that form no grid, and of more than 65,536 in all, only the bytes from the first to the
+    last one are told: nobody waits for more.
+    """
+    shape, strides = tuple(shape), tuple(strides)
+    if not len(starts):
+        return Region(0, (0, *shape), (0, *strides), dtype)
+    if len(starts) == 1:
+        return Region(int(starts[0]), shape, strides, dtype)
+    left = np.unique(starts) if len(starts) <= _LOOKED_AT else np.array([np.min(starts), np.max(starts)])
+    while len(left) > 1 and len(starts) <= _LOOKED_AT:
+        gaps = np.diff(left)
+        other = np.flatnonzero(gaps != gaps[0])
+        n = int(other[0]) + 1 if other.size else len(left)
+        rows = left.reshape(-1, n) if len(left) % n == 0 else left[:0]
+        if not rows.size or (rows - rows[:, :1] != rows[0] - rows[0, 0]).any():
+            break
+        shape, strides, left = (n, *shape), (int(gaps[0]), *strides), rows[:, 0]
+    first, last = int(left[0]), int(left[-1])
+    if first == last:
+        return Region(first, shape, strides, dtype)
+    if len(left) <= _PLACES and len(starts) <= _LOOKED_AT:
+        return Region(0, shape, strides, dtype, tuple(left.tolist()))
+    low, high = bounds(Region(0, shape, strides, dtype))
+    size = np.dtype(dtype).itemsize
+    return Region(first + low, ((last - first + high - low) // size,), (size,), dtype)
 
 
 def whole(capacity: int) -> Region:

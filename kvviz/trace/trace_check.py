@@ -34,6 +34,8 @@ def check_trace(trace: Any) -> None:
         _expect(opened <= frame.opened <= len(rows), f"frame {number} opened at step {frame.opened}")
         opened = frame.opened
         _expect((frame.caller is None) == (frame.parent is None), f"frame {number} without a caller")
+        begins = frame.parent is not None or frame.opened == trace.runs[frame.run].first
+        _expect(begins, f"frame {number} in the middle of its run")
         _expect(frame.parent is None or frames[frame.parent].run == frame.run, f"frame {number} in another run")
         for _, storage, generation, how, shape, dtype, offset in frame.bindings:
             _expect(how in BINDINGS, f"binding {how!r}")
@@ -65,13 +67,18 @@ def check_trace(trace: Any) -> None:
 def _check_declared(trace: Any) -> None:
     """Everything that was declared is about an op and a storage that there are."""
     declared, ops, storages = trace.log.declared, len(trace.log), trace.log.storages
-    told = (*declared.accesses, *declared.times, *(free.after for free in declared.frees))
+    told = (*declared.accesses, *declared.written, *declared.times, *(free.after for free in declared.frees))
     _expect(all(op < ops for op in told), "an op that there is not")
     touched = [access for accesses in declared.accesses.values() for access in accesses]
     named = (*(a.storage for a in touched), *declared.places, *(free.storage for free in declared.frees))
     _expect(all(storage < len(storages) for storage in named), "a storage that there is not")
     for access in touched:
         _check_region(access.region, storages[access.storage].capacity)
+    for op, parts in declared.written.items():
+        _expect(all(output < len(trace.log[op].outs) for output, _ in parts), "an output that there is not")
+        for _, part in parts:
+            # What does not lie in the storage is read as all of it: see `kvviz.trace.accesses`.
+            _check_extent(part)
     _expect(all(timing.start <= timing.end for timing in declared.times.values()), "an op that ends before it starts")
 
 
@@ -122,10 +129,16 @@ def _check_place(
     _check_region(Region(offset, tuple(shape), tuple(strides), dtype), capacity)
 
 
-def _check_region(region: Region, capacity: int) -> None:
+def _check_extent(region: Region) -> tuple[int, int]:
     _expect(len(region.shape) == len(region.strides) <= 64, "a shape")
     _expect(math.prod(region.shape) < LARGEST, f"a value of {region.shape}")
     low, high = bounds(region)
+    _expect(-LARGEST < low <= high < LARGEST, f"a value at bytes {low} to {high}")
+    return low, high
+
+
+def _check_region(region: Region, capacity: int) -> None:
+    low, high = _check_extent(region)
     _expect(low >= 0 and high <= capacity, f"a value at bytes {low} to {high} of {capacity}")
 
 

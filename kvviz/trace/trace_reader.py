@@ -209,10 +209,24 @@ def _bound(name: str, storage: int, generation: int, how: str, shape: Any, dtype
 def _declared(saved: dict[str, list[Any]]) -> Declared:
     return Declared(
         {op: tuple(_access(*access) for access in accesses) for op, accesses in saved["accesses"]},
+        _written(saved["written"], [_kind(*kind) for kind in saved["kinds"]]),
         {op: Timing(*timing) for op, *timing in saved["times"]},
         {storage: Place(*place) for storage, *place in saved["places"]},
         [Free(*free) for free in saved["frees"]],
     )
+
+
+def _kind(shape: list[int], strides: list[int], dtype: str) -> Region:
+    return Region(0, tuple(shape), tuple(strides), _dtype(dtype, ()))
+
+
+def _written(saved: list[Any], kinds: list[Region]) -> dict[int, tuple[tuple[int, Region], ...]]:
+    parts: dict[int, tuple[tuple[int, Region], ...]] = {}
+    for op, output, offset, kind, rows in saved:
+        check(kind, below(len(kinds)))
+        part = kinds[kind]._replace(offset=offset, rows=None if rows is None else tuple(rows))
+        parts[op] = (*parts.get(op, ()), (output, part))
+    return parts
 
 
 def _access(storage: int, writes: bool, value: str, saved: list[Any]) -> Access:

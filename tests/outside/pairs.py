@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,6 +13,7 @@ Found = dict[tuple[str, int, int, int, str, bool, bool], int]
 """Bytes by (kind, first, second, storage, value, ordered, broken)."""
 # Of these inputs only the shape or the type is asked (ONNX's operator texts).
 LOOKED_AT = {("Shape", 0), ("Size", 0), ("EyeLike", 0), ("OptionalHasElement", 0), ("CastLike", 1)}
+SCATTERS = ("ScatterND", "ScatterElements", "Scatter")
 
 
 class _Access(NamedTuple):
@@ -105,12 +107,37 @@ def _walked(trace: Any, feeds: dict[str, np.ndarray], level: str) -> tuple[list[
                 source[out.name] = last
             else:
                 some = region - at[step.decision.taken[0]][1] if out.how == "append" else region
+                if out.how == "in place" and step.op_type in SCATTERS:
+                    indices = _value(trace, feeds, made, step.inputs[1])
+                    some = frozenset(_scattered(step, out, indices))
                 write = _Access(step.index, True, out.storage, coarse(out.storage, some), out.name, last)
                 new.append(write)
                 source[out.name] = write
             at[out.name], made[out.name] = (out.storage, region), step.index
         accesses += new
     return accesses, before
+
+
+def _value(trace: Any, feeds: dict[str, np.ndarray], made: dict[str, int], name: str) -> np.ndarray:
+    if name in made:
+        value: np.ndarray = trace.value(name, made[name])
+        return value
+    return feeds[name] if name in feeds else np.asarray(trace.graph.weights[name])
+
+
+def _scattered(step: Any, out: Any, indices: np.ndarray) -> Iterator[int]:
+    """The bytes that a scatter writes, element by element as its text has it; the output is a row-major block."""
+    mark = np.zeros(out.shape, np.bool_)
+    for place in np.ndindex(indices.shape[:-1] if step.op_type == "ScatterND" else indices.shape):
+        if step.op_type == "ScatterND":
+            mark[tuple(indices[place])] = True
+        else:
+            spot = list(place)
+            spot[step.graph_node.attributes.get("axis", 0)] = int(indices[place])
+            mark[tuple(spot)] = True
+    size = np.dtype(out.dtype).itemsize
+    for element in np.flatnonzero(mark).tolist():
+        yield from range(out.offset + element * size, out.offset + (element + 1) * size)
 
 
 def bytes_of(place: Any, strides: tuple[int, ...] | None) -> Bytes:

@@ -27,10 +27,10 @@ def regions(draw: st.DrawFn) -> Region:
     return region
 
 
-def bytes_of(region: Region) -> set[int]:
-    """Element by element."""
-    elements, size = BLOCK_BYTES[region.dtype]
-    counts = (*region.shape[:-1], region.shape[-1] // elements)
+def bytes_of(region: Region, unit: tuple[int, int] | None = None) -> set[int]:
+    """Element by element; ``unit``: how many lie together, in how many bytes."""
+    elements, size = unit or BLOCK_BYTES[region.dtype]
+    counts = (*region.shape[:-1], region.shape[-1] // elements) if region.shape else ()
     found: set[int] = set()
     for row in (0,) if region.rows is None else region.rows:
         for place in np.ndindex(*counts):

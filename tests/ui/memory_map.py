@@ -30,7 +30,9 @@ def number(text: str) -> int:
 class MapPage:
     """Drive the map; the layout that shows it is chosen as a user does it."""
 
-    def __init__(self, browser: Browser, file: Path, width: int = 1500, height: int = 1000, theme: Any = "light") -> None:
+    def __init__(
+        self, browser: Browser, file: Path, width: int = 1500, height: int = 1000, theme: Any = "light"
+    ) -> None:
         self.page: Page = browser.new_page(viewport={"width": width, "height": height}, color_scheme=theme)
         self.errors: list[str] = []
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))

@@ -164,7 +164,9 @@ def test_the_window_is_moved_on_the_timeline_and_takes_the_map_along(show: Show,
     quarter = len(story.trace.log) / 4
     assert abs(page.window[0] - first - quarter) < 12
     assert page.window[1] - page.window[0] == last - first
-    page.page.wait_for_function("([n, view]) => parseFloat(view.dataset.range) === n", arg=[page.window[0], page.view.element_handle()])
+    page.page.wait_for_function(
+        "([n, view]) => parseFloat(view.dataset.range) === n", arg=[page.window[0], page.view.element_handle()]
+    )
     # and its side changes its length
     side = page.root.locator('[data-kv="window-part"][data-part="to"]').bounding_box()
     assert side
@@ -222,7 +224,10 @@ def test_keys_walk_from_buffer_to_buffer_and_go_to_where_one_was_made(show: Show
     page.page.keyboard.press("Enter")
     expect(page.root).to_have_attribute("data-step", str(max(chosen.born, 0)))
     page.page.keyboard.press("+")
-    page.page.wait_for_function("(view) => view.dataset.range.split(' ')[1] - view.dataset.range.split(' ')[0] < 1400", arg=page.view.element_handle())
+    page.page.wait_for_function(
+        "(view) => view.dataset.range.split(' ')[1] - view.dataset.range.split(' ')[0] < 1400",
+        arg=page.view.element_handle(),
+    )
 
 
 def test_the_wheel_belongs_to_the_page_unless_ctrl_is_held(show: Show, story: Shown) -> None:
@@ -250,7 +255,9 @@ def test_every_colouring_has_a_legend(show: Show, tmp_path: Path, colour: str) -
 
 
 @pytest.mark.parametrize("width", [1500, 1100, 800])
-def test_it_fills_the_height_it_is_given_and_gives_way_where_there_is_none(show: Show, story: Shown, width: int) -> None:
+def test_it_fills_the_height_it_is_given_and_gives_way_where_there_is_none(
+    show: Show, story: Shown, width: int
+) -> None:
     page = show(story.file, width=width).open()
     for pane, least in ((300, 190), (200, 90)):
         page.root.locator(".kv-app").evaluate(f"(app) => app.style.setProperty('--kv-map', '{pane}px')")

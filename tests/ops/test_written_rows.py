@@ -1,0 +1,132 @@
+"""What a kernel says that it wrote in place, against the elements that really changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kvviz.errors import OpError
+from kvviz.memory.storage import address
+from kvviz.ops.registry import OpSpec
+from kvviz.trace.regions import Region, blocks
+from tests.ops.kernels import Array, spec_of
+from tests.ops.random_cases import Call
+from tests.ops.test_random_gqa import group_query, windowed
+from tests.ops.test_random_mha import multi_head
+from tests.ops.test_random_scatter import scatter_elements, scatter_nd, tensor_scatter
+from tests.trace.test_regions import bytes_of
+
+SEEDS = st.integers(0, 1 << 20)
+
+
+def whole_scatter(seed: int) -> Call:
+    return tensor_scatter(seed, broken=0)
+
+
+def told_by(spec: OpSpec, args: Any, outs: Any, attributes: dict[str, Any]) -> dict[int, Region]:
+    assert spec.written is not None
+    return dict(spec.written(args, outs, attributes))
+
+
+def elements(region: Region, array: Array) -> set[int]:
+    """Places in the array's memory of the elements that a region touches, all of them whole."""
+    size = array.itemsize
+    assert region.dtype == (np.intp if array.dtype == object else array.dtype)
+    found = bytes_of(region._replace(dtype=f"V{size}"), (1, size))
+    assert all(byte - byte % size + other in found for byte in found for other in range(size))
+    return {byte // size for byte in found}
+
+
+def changed(before: Array, after: Array) -> set[int]:
+    """Places of the elements that differ, in memory without gaps."""
+    one, two = (array.reshape(-1) for array in (before, after))
+    return set(np.flatnonzero(one != two).tolist())
+
+
+@settings(max_examples=300)
+@given(seed=SEEDS, make=st.sampled_from([whole_scatter, scatter_nd, scatter_elements]))
+def test_scatters_tell_the_elements_that_they_write(seed: int, make: Callable[[int], Call]) -> None:
+    # given: data and updates of which no element is the same
+    call = make(seed)
+    data, update = call.inputs[0], 1 if make is whole_scatter else 2
+    like = call.inputs[update]
+    assert data is not None and like is not None
+    texts = data.dtype == object
+    own = np.full(data.shape, "old" if texts else 0, data.dtype)
+    new = np.full(like.shape, "new" if texts else 1, data.dtype)
+    args = [own, *call.inputs[1:]]
+    args[update] = new
+    before = own.copy()
+    # when
+    try:
+        call.run(args, out=own)
+    except OpError:
+        # Some are wrong on purpose.
+        return
+    region = told_by(spec_of(call.op_type, call.opset), args, [own], call.attributes)[0]
+    # then
+    told, found = elements(region, own), changed(before, own)
+    keeps = call.attributes.get("reduction", "none") in ("mul", "min")
+    assert found <= told and (keeps or found == told)
+
+
+@settings(max_examples=300)
+@given(seed=SEEDS, make=st.sampled_from([windowed, group_query, multi_head]))
+def test_shared_caches_tell_the_rows_that_they_write(seed: int, make: Callable[[int], Call]) -> None:
+    call = make(seed)
+    first = 6 if make is multi_head else 3
+    pasts = call.inputs[first : first + 2]
+    if len(pasts) < 2 or pasts[0] is None or pasts[1] is None or call.n_outputs < 3:
+        return
+    own = [past.copy() for past in pasts if past is not None]
+    args = [*call.inputs[:first], *own, *call.inputs[first + 2 :]]
+    spec = spec_of(call.op_type, call.opset, call.domain)
+    shared = all(grow.rows(args, call.attributes) == 0 for grow in spec.grows)
+    # when
+    outs = call.run(args, grown=tuple(own) if shared else None)
+    told = told_by(spec, args, outs, call.attributes)
+    # then
+    assert list(told) == ([1, 2] if shared else [])
+    for (i, part), past, present in zip(told.items(), pasts, own):
+        assert past is not None and outs[i] is present
+        assert elements(part, present) == changed(past, present)
+
+
+@given(st.sets(st.integers(0, 60), max_size=12), st.integers(1, 3))
+def test_blocks_have_the_bytes_of_each_of_them(starts: set[int], length: int) -> None:
+    region = blocks([8 * length * start for start in starts], (length,), (8,), "float32")
+    wanted = {8 * (length * start + i) + byte for start in starts for i in range(length) for byte in range(4)}
+    assert bytes_of(region, (1, 4)) == wanted
+
+
+def test_places_that_form_a_grid_are_told_as_one() -> None:
+    starts = [1000 * i + 100 * j + 8 * k for i in range(5) for j in range(4) for k in range(3)]
+    region = blocks(starts, (2,), (4,), "float32")
+    assert region == Region(0, (5, 4, 3, 2), (1000, 100, 8, 4), "float32")
+    assert blocks([], (2,), (4,), "float32").shape == (0, 2)
+
+
+@pytest.mark.parametrize("count", [4096, 4097, 70_000])
+def test_of_too_many_places_only_the_range_is_told(count: int) -> None:
+    starts = [16 * i * i for i in range(1, count + 1)]
+    region = blocks(starts, (2,), (4,), "float32")
+    assert (region.rows is None) == (count > 4096)
+    if region.rows is None:
+        assert region == Region(16, (4 * (count**2 - 1) + 2,), (4,), "float32")
+
+
+def test_rows_of_a_block_with_room_are_told_where_they_lie() -> None:
+    # given a cache that is every second row of a block
+    block = np.zeros((2, 3, 8, 4), np.float32)
+    own = block[:, :, ::2]
+    args = [own, np.ones((2, 3, 2, 4), np.float32), np.array([0, 3])]
+    spec = spec_of("TensorScatter", 24)
+    spec.kernel(args[0], args[1], args[2], mode="circular", out=own)
+    region = told_by(spec, args, [own], {"mode": "circular"})[0]
+    assert address(own) == address(block)
+    assert elements(region, block) == changed(np.zeros_like(block), block)
