@@ -5,7 +5,6 @@ import { Commands, type Ask } from "./commands.js";
 import { el, mark } from "./dom.js";
 import { count } from "./format.js";
 import { FrontierPane } from "./frontier.js";
-import { GraphPane } from "./graph.js";
 import { help } from "./help.js";
 import { History } from "./history.js";
 import { Inspector } from "./inspector.js";
@@ -13,6 +12,7 @@ import { keys } from "./keys.js";
 import { fullScreen, Workspace } from "./layouts.js";
 import { MemoryPane } from "./memory.js";
 import { BreakpointMenu } from "./menu.js";
+import { LazyPane } from "./lazypane.js";
 import type { Modules } from "./modules.js";
 import { MissedPane } from "./missedpane.js";
 import { Reports } from "./reports.js";
@@ -58,7 +58,7 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
   const main = el("div.kv-main");
   app.append(main);
   const totals = new TotalsPane(shell.pane("totals", "Totals of this run"), store, commands, ask, signal);
-  const graph = new GraphPane(shell.pane("graph", "Graph", main), store, (node) => commands.choose(node, store.now.graph), signal);
+  const graph = new LazyPane(shell.pane("graph", "Graph", main), "graph", { store, commands, ask, modules }, signal);
   const side = el("div.kv-side");
   main.append(side);
   const inspector = new Inspector(shell.pane("this", "Inspector", side), store, ask, reports, history, signal);
@@ -101,7 +101,7 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
       c: () => commands.continue(), C: () => commands.reverse(), ".": () => commands.nextRun(), ",": () => commands.previousRun(),
       Home: () => commands.first(), End: () => commands.last(), g: () => toolbar.bar.focusGoto(), b: () => commands.toggleSelected(),
       u: () => void history.back(), U: () => void history.forward(), F: () => void fullScreen(root),
-      w: () => commands.why(), " ": () => commands.play(), "/": search, f: () => graph.zoom(), "?": toggleHelp,
+      w: () => commands.why(), " ": () => commands.play(), "/": search, f: () => app.querySelector<HTMLElement>('[data-kv="fit"]')?.click(), "?": toggleHelp,
       Escape: () => {
         if (shell.help(null)) return;
         if (!menu.root.hidden) return menu.toggle();

@@ -1,6 +1,6 @@
 // The help panel: keys, and what the signs and borders of the graph and the bars mean.
 import { el } from "./dom.js";
-import { letter } from "./drawing.js";
+import { letter } from "./sketchview.js";
 import { KEYS } from "./keys.js";
 import type { State } from "./replay.js";
 import type { Codes } from "./wire.js";

@@ -1,6 +1,6 @@
 // The table of steps: every step in words, searchable, drawn only where it is looked at. It is the accessible form of the page.
 import { el, NUMBER, on, onHit, say, td } from "./dom.js";
-import { letter } from "./drawing.js";
+import { letter } from "./sketchview.js";
 import { bytes, count, opName, shape, shortName } from "./format.js";
 import { find } from "./search.js";
 import { outcome, type State } from "./replay.js";

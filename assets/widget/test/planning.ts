@@ -38,7 +38,7 @@ export function planning(): ArrayBuffer {
   });
   const graph = {
     name: "diamond", kind: "main" as const, parent: null, nodes: NODES, values: VALUES, weights: [], inputs: [0], outputs: [4], order: [1, 2, 3, 0],
-    blocks: [{ title: "", path: "", nodes: [1, 2, 3, 0], drawing: 0, alike: 1 }],
+    blocks: [{ title: "", path: "", nodes: [1, 2, 3, 0], drawing: 0, alike: 1, layer: null }],
   };
   return pack({
     codes: CODES, title: "diamond", policy: { name: "rten", about: "" }, total: 0, strings, graphs: [graph], drawings: [draw(NODES, [1, 2, 3, 0], () => true)],
