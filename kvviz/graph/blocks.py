@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 
-from kvviz.graph.cutter import MOST, Cutter
+from kvviz.graph.cutter import MOST, Cutter, Layer
 from kvviz.graph.model import Graph, Node
 from kvviz.graph.module_paths import Scope, common_path
 
@@ -72,12 +72,7 @@ class Block:
     path: Scope  # module path that all its nodes have in common
     nodes: tuple[Node, ...]
     key: str  # equal for blocks of equal structure; names and attribute values do not count
-
-    @property
-    def layer(self) -> int | None:
-        """Number of the layer that it belongs to: the first one of its path."""
-        numbers = (part.rpartition(".")[2] for part in self.path if "." in part)
-        return next((int(number) for number in numbers if number.isdecimal()), None)
+    layer: Layer | None = None  # that it lies in
 
 
 def blocks(graph: Graph, order: Sequence[Node] | None = None) -> tuple[Block, ...]:
@@ -95,6 +90,7 @@ def blocks(graph: Graph, order: Sequence[Node] | None = None) -> tuple[Block, ..
     for group in cutter.split((), range(len(nodes))):
         path = common_path([nodes[i].scope for i in group.members])
         title = cutter.title(group, path)
+        layer = cutter.layer(path)
         sections = cutter.sections(group.members, scoped=bool(path or group.labels))
         for count, section in enumerate(sections, 1):
             if title:
@@ -105,7 +101,7 @@ def blocks(graph: Graph, order: Sequence[Node] | None = None) -> tuple[Block, ..
                 often = Counter(nodes[i].op_type for i in section).most_common(1)[0][0]
                 name = f"nodes {section[0]}–{section[-1]} · {often}…"
             members = tuple(nodes[i] for i in section)
-            found.append(Block(name, path, members, structural_key(members, graph.weights)))
+            found.append(Block(name, path, members, structural_key(members, graph.weights), layer))
     order_of_blocks = cutter.ordered([[cutter.place[id(node)] for node in block.nodes] for block in found])
     return tuple(found[k] for k in order_of_blocks)
 

@@ -88,7 +88,7 @@ FIELDS = (
     Field("name", "text", "name of the node", ("node",)),
     Field("scope", "text", "module path of the node", ("module", "path")),
     Field("block", "text", "title of the block of the graph", ("title",)),
-    Field("layer", "number", "number of the layer that the block belongs to"),
+    Field("layer", "number", "number of the layer that the op belongs to"),
     Field("value", "text", "name of an input or output", ("tensor",), False),
     Field("buffer", "buffer", "the op reads or writes it", ("storage",)),
     Field("reads", "buffer", "the op reads it", (), False),

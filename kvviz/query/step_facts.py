@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from kvviz.graph.blocks import Block, blocks
+from kvviz.graph.layers import places
 from kvviz.graph.model import Node
 from kvviz.trace.element_types import dims, nbytes
 from kvviz.trace.events import HOW, VIEW, Op
@@ -57,6 +58,14 @@ class Scene:
         kept: Blocks = self.trace.notes.setdefault("query blocks", Blocks())
         return kept.of(self.trace, frame, node)
 
+    def layer(self, frame: int, node: Node) -> int | None:
+        """Number of the layer of a node, or of the op whose body it is in."""
+        for row in self.above(frame):
+            if (found := places(row.program.graph)[node.index].layer) is not None or row.caller is None:
+                return found
+            node = row.caller.node
+        return None
+
     def above(self, frame: int | None) -> Iterator[Any]:
         """A frame and those around it."""
         while frame is not None:
@@ -104,7 +113,7 @@ OF_NODE: Mapping[str, Callable[[Scene, int, Node], Told]] = {
     "name": lambda scene, frame, node: (node.name,),
     "scope": lambda scene, frame, node: ("/".join(node.scope),),
     "block": lambda scene, frame, node: (block.title,) if (block := scene.block(frame, node)) else (),
-    "layer": lambda scene, frame, node: block.layer if (block := scene.block(frame, node)) else None,
+    "layer": lambda scene, frame, node: scene.layer(frame, node),
     "value": lambda scene, frame, node: tuple(name for name in (*node.inputs, *node.outputs) if name),
 }
 

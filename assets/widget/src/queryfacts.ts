@@ -28,7 +28,7 @@ export const OF_NODE: Record<string, (t: Trace, graph: number, node: number) => 
   name: (t, graph, node) => [t.p.graphs[graph].nodes[node][0]],
   scope: (t, graph, node) => [t.p.graphs[graph].nodes[node][2]],
   block: (t, graph, node) => [block(t, graph, node)?.title].filter((title) => title !== undefined),
-  layer: (t, graph, node) => block(t, graph, node)?.layer ?? null,
+  layer: ({ p }, graph, node) => (p.graphs[graph].layer[node] < 0 ? null : p.graphs[graph].layer[node]),
   value: (t, graph, node) => names(t.p.graphs[graph], node),
 };
 
