@@ -167,8 +167,13 @@ export class DrawingView {
     const { p } = this.store.t;
     const first = step >= 0 ? p.step.out[step] : 0;
     const info = step >= 0 && p.step.out[step + 1] > first ? p.strings[p.out.info[first]] : "";
-    say(box.shape, this.ruler.fit(shape(info), SMALL, box.room));
-    say(box.g.firstElementChild!, `${box.name}${info ? `\n${info}` : ""}`);
+    const versus = step >= 0 ? this.store.versus?.badge(this.store.t, step) : null;
+    const names = this.store.versus?.names;
+    const badge = versus && names ? `${names[0]} ${versus[0]} · ${names[1]} ${versus[1]}` : "";
+    const short = this.ruler.width(badge, SMALL) > box.room && names ? `${names[0]} ≠ ${names[1]}` : badge;
+    mark(box.shape, "data-versus", versus ? 1 : null);
+    say(box.shape, this.ruler.fit(short || shape(info), SMALL, box.room));
+    say(box.g.firstElementChild!, `${box.name}${info ? `\n${info}` : ""}${badge && `\n${badge}`}`);
   }
 
   #edge(at: number, { states, steps, cursor }: Scene): void {

@@ -64,7 +64,7 @@ export class GraphPane implements View {
         if (few) graphs.forEach((g, i) => g.blocks.forEach((_, b) => this.#kept.set(`${i}:${b}`, true)));
       }
     }
-    if (change.payload || change.cursor) this.#sync(change.payload);
+    if (change.payload || change.cursor || change.look) this.#sync(change.payload || change.look);
     if (change.selection || change.payload) this.#light();
   }
 
