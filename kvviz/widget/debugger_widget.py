@@ -12,10 +12,9 @@ from typing import Any
 import traitlets
 
 from kvviz.debugger import Cursor, Stop
-from kvviz.debugger.breakpoints import from_page
 from kvviz.debugger.branching import find_choice
+from kvviz.debugger.breakpoints import from_page
 from kvviz.engine.session import Session
-from kvviz.errors import KvvizError
 from kvviz.explain.forking import offers
 from kvviz.trace.recording import Trace
 from kvviz.view.export import lanes_to_html, to_html
@@ -77,7 +76,6 @@ class Debugger(LanedPage):
         if self._cursor.session is not None:
             self._cursor.session.previews = True
             self._cursor.session.look_ahead()
-        self.fixed: Trace | None = None
         super().__init__(
             payload=self._payloads.tell(lazy=True),
             value_data=values_payload(self._cursor.trace),
@@ -166,53 +164,6 @@ class Debugger(LanedPage):
         if self._payloads.show(run):
             self._tell_lanes(self.lane)
 
-    def fix(self, step: int, blocker: int = 0) -> Trace:
-        """Run again with the change that lets a missed op run in place, and show that as a lane.
-
-        Parameters
-        ----------
-        step : int
-            A step at which the op was missed.
-        blocker : int
-            Which of its reasons to remove, by its place in ``report.missed[…].blockers``.
-
-        Returns
-        -------
-        Trace
-            The new run.
-
-        Raises
-        ------
-        KvvizError
-            If the step was not missed, or nothing can be changed about this reason.
-        """
-        missed = next((m for m in self._payloads.diagnosis().missed if step in m.steps), None)
-        reasons = missed.blockers if missed is not None else ()
-        change = reasons[blocker].fix if 0 <= blocker < len(reasons) else None
-        if change is None:
-            raise KvvizError(f"there is no fix for reason {blocker} of step {step}: see kvviz.explain(trace).missed")
-        return self.apply(change, step)
-
-    def apply(self, fix: Any, step: int | None = None) -> Trace:
-        """Run again with a fix of the report, and show that as a lane.
-
-        Parameters
-        ----------
-        fix : Fix
-            Of a blocker, or of a finding about a cache.
-        step : int, optional
-            The step to look at; the present one by default.
-
-        Returns
-        -------
-        Trace
-            The new run.
-        """
-        if step is not None:
-            self.cursor = step
-        self.fixed = after = self.fork(fix=fix)
-        return after
-
     def summarise(self, budget: int | str = "2 MB") -> Any:
         """Put summaries of the values into the recording, and into the page; see `Trace.summarise`."""
         values = self.trace.summarise(budget)
@@ -289,16 +240,6 @@ class Debugger(LanedPage):
             return {"buffers": [self.to_html().encode()]}
         if do == "detail":
             self.detail(int(message["run"]))
-            return None
-        if do == "fix":
-            found = self._payloads.diagnosis()
-            if "cache" in message:
-                self.apply(found.caches[int(message["cache"])].fix)
-            elif "verdict" in message:
-                told = found.verdict[int(message["verdict"])]
-                self.apply(told.fix, told.step)
-            else:
-                self.fix(int(message["step"]), int(message["blocker"]))
             return None
         if do == "choose":
             frame = self.trace.frames[int(message["frame"])]

@@ -7,6 +7,7 @@ from typing import Any
 
 import traitlets
 
+from kvviz.debugger.state import frame_id_after
 from kvviz.errors import KvvizError
 from kvviz.explain.forking import fork_session, offers
 from kvviz.trace.recording import Trace
@@ -32,6 +33,7 @@ class LanedPage(Page):
     main = traitlets.Int(0).tag(sync=True)
     offers: Any = traitlets.Dict().tag(sync=True)
 
+    fixed: Trace | None = None
     _following = False
     _lanes: Lanes
     _shown = 0  # the lane that the cursor is of
@@ -82,6 +84,53 @@ class LanedPage(Page):
         lane = self._lanes.add(session, left.number)
         self._show(lane.number, reached if change.get("run") is not None else None)
         return lane.trace
+
+    def fix(self, step: int, blocker: int = 0) -> Trace:
+        """Run again with the change that lets a missed op run in place, and show that as a lane.
+
+        Parameters
+        ----------
+        step : int
+            A step at which the op was missed.
+        blocker : int
+            Which of its reasons to remove, by its place in ``report.missed[…].blockers``.
+
+        Returns
+        -------
+        Trace
+            The new run.
+
+        Raises
+        ------
+        KvvizError
+            If the step was not missed, or nothing can be changed about this reason.
+        """
+        missed = next((m for m in self._here.payloads.diagnosis().missed if step in m.steps), None)
+        reasons = missed.blockers if missed is not None else ()
+        change = reasons[blocker].fix if 0 <= blocker < len(reasons) else None
+        if change is None:
+            raise KvvizError(f"there is no fix for reason {blocker} of step {step}: see kvviz.explain(trace).missed")
+        return self.apply(change, step)
+
+    def apply(self, fix: Any, step: int | None = None) -> Trace:
+        """Run again with a fix of the report, and show that as a lane.
+
+        Parameters
+        ----------
+        fix : Fix
+            Of a blocker, or of a finding about a cache.
+        step : int, optional
+            The step to look at; the present one by default.
+
+        Returns
+        -------
+        Trace
+            The new run.
+        """
+        if step is not None:
+            self.cursor = step
+        self.fixed = after = self.fork(fix=fix)
+        return after
 
     def close_lane(self, lane: int | None = None) -> None:
         """Undo a fork: take its lane away.
@@ -156,13 +205,28 @@ class LanedPage(Page):
 
     def _answer(self, message: Mapping[str, Any]) -> dict[str, Any] | None:
         do = message.get("do")
-        if do == "fork":
+        if do == "fix":
+            self._apply(message)
+        elif do == "fork" and "fix" in (message.get("change") or {}):
+            self._apply(message["change"]["fix"])
+        elif do == "fork":
             self.fork(**self._asked(message))
         elif do == "close_lane":
             self.close_lane(int(message["lane"]))
         else:
             return super()._answer(message)
         return None
+
+    def _apply(self, told: Mapping[str, Any]) -> None:
+        """Apply the fix that the page names: of a cache finding, of the verdict, or of a reason of a missed step."""
+        found = self._here.payloads.diagnosis()
+        if "cache" in told:
+            self.apply(found.caches[int(told["cache"])].fix)
+        elif "verdict" in told:
+            verdict = found.verdict[int(told["verdict"])]
+            self.apply(verdict.fix, verdict.step)
+        else:
+            self.fix(int(told["step"]), int(told["blocker"]))
 
     def _asked(self, message: Mapping[str, Any]) -> dict[str, Any]:
         """Arguments of `fork` from what the page sends."""
@@ -171,6 +235,11 @@ class LanedPage(Page):
         if not told or not told.keys() <= known:
             raise KvvizError(f"the page asked for a fork with {', '.join(told) or 'nothing'}, which is not known here")
         if isinstance(told.get("run"), Mapping):
-            frame = self.trace.frames[int(told["run"]["frame"])]
-            told["run"] = frame.graph.nodes[int(told["run"]["node"])]
+            frame = frame_id_after(self.trace, int(message["step"]) - 1)
+            if frame is None:
+                raise KvvizError(f"nothing is left to run at step {message['step']}")
+            nodes, number = self.trace.frames[frame].graph.nodes, int(told["run"]["node"])
+            if not 0 <= number < len(nodes):
+                raise KvvizError(f"there is no node {number} in the graph that runs at step {message['step']}")
+            told["run"] = nodes[number]
         return {"step": int(message["step"]), **told}

@@ -8,8 +8,8 @@ from typing import Any
 from kvviz.debugger import Cursor
 from kvviz.engine.session import Session
 from kvviz.errors import KvvizError
-from kvviz.explain.comparison.alike import finished
 from kvviz.explain.comparison.aligning import align, partner
+from kvviz.explain.comparison.alike import finished
 from kvviz.trace.recording import Trace
 from kvviz.view.payload import Payloads
 from kvviz.view.payload_lanes import lane_header, pack_lanes
@@ -75,6 +75,11 @@ class Lanes:
         self._by_number[lane.number] = lane
         self._next += 1
         return lane
+
+    def rename(self, number: int, label: str) -> None:
+        """Call a lane something else."""
+        self[number].label = label
+        self._headers.clear()
 
     def remove(self, number: int) -> int:
         """Take a lane away; those that left it have left the one before it. Returns the number of that one.

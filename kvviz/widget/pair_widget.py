@@ -42,7 +42,7 @@ class Pair(Debugger):
         names = told_apart(first, second) if labels is None else labels
         self.labels = (str(names[0]), str(names[1]))
         super().__init__(first, height, **options)
-        self._lanes[0].label = self.labels[0]
+        self._lanes.rename(0, self.labels[0])
         self._lanes.add(second, 0, self.labels[1])
         self._tell_lanes(0)
 

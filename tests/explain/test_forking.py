@@ -91,7 +91,7 @@ def test_another_policy_gives_the_same_tokens_and_its_name(policy: str, at: str)
     step = 0 if at == "start" else trace.runs[1].first + 100
     other = kvviz.fork(trace, step, policy=policy)
     assert other.tokens == trace.tokens and unlike(other, trace)[0]
-    assert (other.label, other.branch.step) == (policy, step)
+    assert other.branch == (policy, step) and other.label == policy
     assert places(other)[:step] == places(trace)[:step]
     if not step:  # then it is what a decode under that policy is
         alone = kvviz.decode(trace.graph, [1, 2, 3], 4, policy=policy)

@@ -46,7 +46,7 @@ export class LaneStrip implements View {
 
   #draw(): void {
     const { state } = this;
-    this.#rows.replaceChildren(...state.list.map((lane) => this.#row(lane)));
+    this.#rows.replaceChildren(...(state.list.length > 1 ? state.list.map((lane) => this.#row(lane)) : []));
   }
 
   #row(lane: LaneInfo): HTMLElement {
