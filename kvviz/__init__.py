@@ -20,6 +20,7 @@ from kvviz.engine.policy import Policy
 from kvviz.errors import KvvizError
 from kvviz.explain.compare import Comparison, compare
 from kvviz.explain.diagnose import Report, explain
+from kvviz.explain.forking import fork
 from kvviz.explain.hazards import hazards
 from kvviz.graph.load import load
 from kvviz.memory import reserve
@@ -44,6 +45,7 @@ __all__ = [
     "debug",
     "decode",
     "explain",
+    "fork",
     "hazards",
     "inputs",
     "load",

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from kvviz.debugger.branching import called, check_repeatable, find_choice, forked
 from kvviz.debugger.breakpoints import Breakpoint
 from kvviz.debugger.state import depth_of, frame_after, frontier_after, place_of
 from kvviz.engine.session import Session
@@ -38,6 +39,7 @@ class Cursor:
         self.position = -1
         self.breakpoints: list[Breakpoint] = []
         self.watches: list[str] = []
+        self.left: list[Session | Trace] = []  # what was left for another order, latest last
         self._blocks: dict[int, int] = {}
 
     # -- where we are -----------------------------------------------------------------------------------------------
@@ -166,20 +168,28 @@ class Cursor:
         return self._move(lambda index: index >= position)
 
     def choose(self, node: Node | str) -> Stop:
-        """Run an op of the frontier next, in place of the first one; only at the end of what is recorded."""
-        if self.session is None or (self.trace.live is None and self.session.look_ahead() is None):
-            raise KvvizError("nothing is left to run: a choice is possible only while the graph runs")
-        if not self.at_edge:
-            last = len(self.trace.steps) - 1
-            raise KvvizError(f"step {self.position + 1} has run already; go to step {last} to choose what runs next")
-        frontier = self.frontier()
-        chosen = next((n for n in frontier if node in (n, n.name)), None)
-        if chosen is None:
-            name = node if isinstance(node, str) else node.name
-            raise KvvizError(
-                f"node {name!r} cannot run next; the frontier is {', '.join(n.name for n in frontier[:8])}"
-            )
-        self.session.advance(chosen)
+        """Run an op of the frontier next, in place of the first one.
+
+        Where something else has run next already, this leaves the recording and goes on from here: what was there
+        before is kept in ``left``.
+        """
+        if self.session is None and self.trace.recipe is None:
+            check_repeatable(self.trace)
+        if self.at_edge and self.session is not None:
+            if self.session.look_ahead() is None:
+                raise KvvizError("nothing is left to run: go back to a step to choose what runs after it")
+            chosen = find_choice(self.trace, self.position + 1, node)[1]
+            self.session.advance(chosen)
+        else:
+            step = self.position + 1
+            frame, chosen = find_choice(self.trace, step, node)
+            row = self.trace.log[step]
+            if row.frame == frame and row.op.node is chosen:
+                return self.goto(step)
+            other = forked(self.trace, step, f"{called(chosen)} at step {step:,}", (frame, chosen))
+            other.previews = self.session.previews if self.session is not None else False
+            self.left.append(self.session or self.trace)
+            self.session, self.trace = other, other.trace
         self.position = len(self.trace.steps) - 1
         self.session.look_ahead()
         return Stop("step", self.position)

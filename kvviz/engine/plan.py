@@ -177,6 +177,7 @@ class Plan:
         known = made | {s for _, s in self.weights}
         self.captured = tuple((n, s) for n, s in self.slots.items() if s not in known)
         self.notes: Any = None
+        self._places: dict[int, int] = {}
         for _, slot in self.weights:
             self.uses[slot] += KEEP
         # A weight is never let go of, but where the caller may give a value in its place.
@@ -185,6 +186,16 @@ class Plan:
         for planned in self.order:
             if not planned.control and all(count == 1 for _, count in planned.consumes):
                 planned.spends = tuple(slot for slot, _ in planned.consumes if slot not in fixed)
+
+    def planned(self, index: int, at: int) -> PlannedNode | None:
+        """What is planned for the node with this index, which may be at a known place; None if it does not run."""
+        order = self.order
+        if at < len(order) and order[at].node.index == index:
+            return order[at]
+        if not self._places:
+            self._places = {planned.node.index: planned.position for planned in order}
+        place = self._places.get(index)
+        return None if place is None else order[place]
 
     @property
     def graph(self) -> Graph:

@@ -16,7 +16,7 @@ from kvviz.engine.plan import Plan
 from kvviz.engine.recipe import Kept
 from kvviz.engine.recorder import Recorder
 from kvviz.engine.weights import Weights
-from kvviz.errors import ReplayError
+from kvviz.errors import KvvizError, ReplayError
 from kvviz.graph.model import Node
 from kvviz.trace.events import VIEW, Op
 
@@ -145,24 +145,40 @@ def never(frame: Any, planned: Any, args: list) -> tuple:
 
 
 def repeat(execution: Any, trace: Trace, row: Op, frame_shift: int = 0, hold: bool = False) -> None:
-    """Run the op of a recorded row, entering the bodies that lead to it; ``hold`` also what nobody reads of it."""
+    """Run the op of a recorded row, entering the bodies that lead to it; ``hold`` also what nobody reads of it.
+
+    The execution may have planned another order than the recorded one.
+    """
     target = row.frame - frame_shift
-    while execution.stack[-1].id < target:
-        frame = execution.stack[-1]
-        if frame.following() is None:
-            execution.settle()
-            continue
-        inner = trace.log.frames[row.frame]
-        while inner.parent is not None and inner.parent != frame.id + frame_shift:
-            inner = trace.log.frames[inner.parent]
-        assert inner.caller is not None
-        control_flow.enter(execution, frame, frame.plan.order[inner.caller.position])
+    enter_frame(execution, trace, row.frame, frame_shift)
     frame = next(f for f in execution.stack if f.id == target)
-    planned = frame.plan.order[row.op.position]
+    planned = _planned(frame.plan, row.op)
     if hold:
         for slot in planned.outputs:
             frame.uses[slot] += 1
     execution.step(planned if execution.stack[-1].id == target else None)
+
+
+def enter_frame(execution: Any, trace: Trace, number: int, frame_shift: int = 0) -> None:
+    """Enter the bodies that lead to a recorded frame, as far as they are not entered yet."""
+    while execution.stack[-1].id < number - frame_shift:
+        frame = execution.stack[-1]
+        if frame.following() is None:
+            execution.settle()
+            continue
+        inner = trace.log.frames[number]
+        while inner.parent is not None and inner.parent != frame.id + frame_shift:
+            inner = trace.log.frames[inner.parent]
+        assert inner.caller is not None
+        control_flow.enter(execution, frame, _planned(frame.plan, inner.caller))
+
+
+def _planned(plan: Plan, record: Any) -> Any:
+    """What is planned for the node of a recorded op."""
+    found = plan.planned(record.node.index, record.position)
+    if found is None or found.node.name != record.node.name:
+        raise KvvizError(f"{record.node.name!r} does not run here, so the recorded order cannot be kept")
+    return found
 
 
 def _find(execution: Any, frame_id: int, name: str) -> Any:

@@ -15,13 +15,14 @@ import numpy as np
 from kvviz.collector import unwatched
 from kvviz.engine.binding import check_inputs, end_run
 from kvviz.engine.execution import Execution
+from kvviz.engine.following import follow
 from kvviz.engine.plan import PlannedNode
 from kvviz.engine.planning import main_plan
 from kvviz.engine.policy import Policy, ideal
 from kvviz.engine.preview import preview
 from kvviz.engine.recipe import given_inputs
 from kvviz.engine.recorder import Recorder
-from kvviz.engine.replay import Carried, Replayer, repeat
+from kvviz.engine.replay import Carried, Replayer
 from kvviz.engine.weights import Weights
 from kvviz.errors import KvvizError, ReplayError
 from kvviz.graph.model import Graph, Node
@@ -101,7 +102,7 @@ class Session:
                 assert execution is not None
                 with np.errstate(all="ignore"):
                     moved = execution.step(self._pick(choice))
-                self._note_run()
+                self.note_run()
                 if moved:
                     return True
                 self._end_run()
@@ -121,7 +122,7 @@ class Session:
             except KeyboardInterrupt:
                 trace.interrupted = True
                 if self.execution is not None:
-                    self._note_run()
+                    self.note_run()
             trace.live = None
             if len(trace.runs) > 1:
                 with self._mended():
@@ -137,7 +138,7 @@ class Session:
                         while execution.step():
                             if WAITING:
                                 break
-                    self._note_run()
+                    self.note_run()
                     if execution.finished:
                         self._end_run()
                 deliver()
@@ -201,22 +202,10 @@ class Session:
         """Run the whole steps again in a new session, and go on with what that has made."""
         trace, bell, previews = self.trace, self.on_run_end, self.previews
         again: Session = trace.recipe.session()
-        rows, runs = trace.log, trace.runs
-        for k, run in enumerate(runs):
-            if again.execution is None and not again.next_run():
-                break
-            execution = again.execution
-            assert execution is not None
-            last = k + 1 == len(runs)
-            with np.errstate(all="ignore"):
-                for row in rows[run.first : None if last else runs[k + 1].first]:
-                    repeat(execution, trace, row)
-            again._note_run()
-            if not last:
-                again.finish_run()
+        follow(again, trace, len(trace.log))
         new = again.trace
         vars(self).update(vars(again), trace=trace, on_run_end=bell, previews=previews)
-        vars(trace).update(vars(new))
+        vars(trace).update({**vars(new), "branch": trace.branch})
 
     # -- inside -----------------------------------------------------------------------------------------------------
 
@@ -235,7 +224,8 @@ class Session:
     def _totals(self) -> tuple[int, int, int]:
         return self.log.copied, self.log.written, self.log.allocated
 
-    def _note_run(self) -> None:
+    def note_run(self) -> None:
+        """Bring the totals of the present run up to date."""
         run, before = self.trace.runs[-1], self._before
         run.last = len(self.log)
         copied, written, allocated = self._totals()

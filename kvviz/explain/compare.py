@@ -104,6 +104,11 @@ class Comparison:
         """For each step of one row the step of the other at which the same op ran, and back; -1 where none did."""
         return align(self[a], self[b])
 
+    def to_html(self, path: Any = None) -> str:
+        """All rows as lanes of one page, in a file that needs neither a kernel nor a network."""
+        page: str = late("view.export:lanes_to_html")(self.traces, path)
+        return page
+
     def _name(self, key: str | int) -> str:
         return self.rows[key].name if isinstance(key, int) else key
 

@@ -21,6 +21,7 @@ from kvviz.explain.under_rten import under_rten
 from kvviz.explain.units import short
 from kvviz.trace.blockers import Blocker
 from kvviz.trace.element_types import nbytes
+from kvviz.trace.records import Branch
 from kvviz.trace.value_index import Index, index_of
 
 
@@ -73,7 +74,9 @@ class Fix:
                 "a trace that was loaded from a file cannot be run again; make it anew, then apply the fix"
             )
         recipe = self.trace.recipe
-        return recipe.again(**arguments(self.trace, self.changes, self.picked, recipe.options["policy"]))
+        after = recipe.again(**arguments(self.trace, self.changes, self.picked, recipe.options["policy"]))
+        after.branch = Branch(self.label, 0)
+        return after
 
 
 def fixer(trace: Any, step: int, blocker: Blocker) -> Fix | None:

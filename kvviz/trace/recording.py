@@ -17,7 +17,7 @@ from kvviz.trace.events import HOW
 from kvviz.trace.lifetimes import Births
 from kvviz.trace.log import Log
 from kvviz.trace.reasons import decision_of, offset_of
-from kvviz.trace.records import Cache, Live, Placed, Run, Step, StorageRecord, TraceFrame
+from kvviz.trace.records import Branch, Cache, Live, Placed, Run, Step, StorageRecord, TraceFrame
 from kvviz.trace.run_options import RunOptions
 from kvviz.trace.trace_reader import load
 from kvviz.trace.trace_writer import save
@@ -57,6 +57,8 @@ class Trace:
         How to make this trace again with a change; None for a trace that was loaded.
     value_summaries : ValueSummaries or None
         What is kept of the values; see `summarise` and `values`.
+    branch : Branch or None
+        Where it left another trace and by which change; None for a trace that was not forked.
     notes : dict
         What readers of the trace worked out about it and want to keep.
     """
@@ -80,6 +82,7 @@ class Trace:
         self.live: Live | None = None
         self.replayer: Any = None
         self.recipe: Any = None
+        self.branch: Branch | None = None
         self.options = RunOptions()
         # What a runtime plans by beside the graph: it is asked when a file is written, and a file tells it.
         self.types_of: Callable[[Trace], TypeFacts] | None = None
@@ -90,6 +93,11 @@ class Trace:
         self._lives: tuple[Any, list[StorageRecord]] = (None, [])
         self._where: dict[tuple[int, int], int] = {}
         self._where_upto = 0
+
+    @property
+    def label(self) -> str:
+        """What to call this trace among others of the same thing: the change that made it, or its policy."""
+        return self.policy.name if self.branch is None else self.branch.label
 
     # -- totals -----------------------------------------------------------------------------------------------------
 

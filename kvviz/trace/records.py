@@ -311,3 +311,18 @@ class Live:
     frame: int
     frontier: tuple[Node, ...]
     costs: tuple[tuple[Any, int], ...] = ()
+
+
+class Branch(NamedTuple):
+    """Where a trace left another one.
+
+    Attributes
+    ----------
+    label : str
+        The change, in a few words: ``"rten"``, ``"Shape #4 at step 2,216"``, ``"kv_capacity=18"``.
+    step : int
+        The first step that need not be as in the other trace; 0: the change holds from the beginning.
+    """
+
+    label: str
+    step: int

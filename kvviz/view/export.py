@@ -13,14 +13,14 @@ from html import escape
 from typing import Any
 
 from kvviz.atomic_write import write_text
-from kvviz.explain.compare import align
 from kvviz.explain.comparison.alike import alike
+from kvviz.explain.comparison.naming import told_apart
 from kvviz.explain.kept_runs import keeps_all, told_steps
 from kvviz.explain.units import short, size
 from kvviz.view.page_modules import bundled, page_modules
 from kvviz.view.payload import Payloads
 from kvviz.view.payload_cache_rows import cache_payload
-from kvviz.view.payload_pair import pair_payload, partner
+from kvviz.view.payload_lanes import lane_header, pack_lanes
 from kvviz.view.payload_plan import plan_payload
 from kvviz.view.payload_runs import few_runs
 from kvviz.view.payload_values import values_payload
@@ -134,31 +134,65 @@ def to_html(
     )
 
 
+def lanes_to_html(
+    traces: Mapping[str, Any],
+    path: str | os.PathLike[str] | None = None,
+    *,
+    step: int = -1,
+    shown: int = 0,
+    lanes: Sequence[Mapping[str, Any]] | None = None,
+) -> str:
+    """Traces of the same thing as lanes of one HTML file that needs nothing else.
+
+    ``traces``: by what to call them.
+    ``path``: where to write it; an existing file is replaced.
+    ``step``: step of the shown one that the page opens at; -1: before the first.
+    ``shown``: which of them the page opens on.
+    ``lanes``: what the page says of each; by default, what it comes to beside the first one.
+
+    Returns the page.
+    """
+    names, told = list(traces), list(traces.values())
+    if lanes is None:
+        first = (0, names[0], told[0])
+        lanes = [lane_header(i, name, told[i], first if i else None) for i, name in enumerate(names)]
+    number = {lane["label"]: str(lane["id"]) for lane in lanes}
+    main = Payloads(told[shown])
+    own = {"payload": main.tell(lazy=True), "modules": page_modules()}
+    others: dict[str, bytes] = {}
+    for name, trace in traces.items():
+        alone = trace is told[shown]
+        if not alone:
+            others[number[name]] = Payloads(trace, main.runs()).tell(lazy=True)
+        if trace.caches:
+            (own if alone else others)["cache_data" if alone else f"cache:{number[name]}"] = cache_payload(trace)
+    own["branches"] = pack_lanes(others)
+    here = int(number[names[shown]])
+    title = f"{told[0].title}: {' and '.join(names)}"
+    summary = f"{' and '.join(f'{len(trace.steps):,}' for trace in told)} steps."
+    still = "".join(figures_table(told[0], trace, (names[0], name)) for name, trace in list(traces.items())[1:])
+    state = {"mode": "debugger", "cursor": step, "lanes": list(lanes), "lane": here, "main": here}
+    return _write(path, title, summary, still, own, state)
+
+
 def pair_to_html(
-    before: Any,
-    after: Any,
-    labels: Sequence[str] = ("before", "after"),
+    first: Any,
+    second: Any,
+    labels: Sequence[str] | None = None,
     path: str | os.PathLike[str] | None = None,
     *,
     step: int = -1,
 ) -> str:
-    """Two traces side by side as one HTML file that needs nothing else.
+    """Two traces as lanes of one HTML file that needs nothing else.
 
-    ``labels``: what to call them.
+    ``labels``: what to call them; by default what differs between them.
     ``path``: where to write it; an existing file is replaced.
-    ``step``: step of ``before`` that the page opens at; -1: before the first.
+    ``step``: step of the first that the page opens at; -1: before the first.
 
     Returns the page.
     """
-    title = f"{before.title}: {labels[0]} and {labels[1]}"
-    still = figures_table(before, after, labels)
-    first = Payloads(before)
-    second = Payloads(after, first.runs())
-    payloads = {"payload": first.tell(lazy=True), "other": second.tell(lazy=True), "modules": page_modules()}
-    payloads["match"] = pair_payload(before, after, labels, False, (first.kept, second.kept))
-    at = partner(align(before, after)[0], step)
-    summary = f"{len(before.steps):,} and {len(after.steps):,} steps."
-    return _write(path, title, summary, still, payloads, {"mode": "pair", "cursor": step, "partner": at})
+    names = told_apart(first, second) if labels is None else labels
+    return lanes_to_html({names[0]: first, names[1]: second}, path, step=step)
 
 
 def plan_to_html(

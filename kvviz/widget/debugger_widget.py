@@ -12,20 +12,22 @@ from typing import Any
 import traitlets
 
 from kvviz.debugger import Cursor, Stop
+from kvviz.debugger.branching import find_choice
 from kvviz.debugger.breakpoints import from_page
 from kvviz.engine.session import Session
-from kvviz.errors import KvvizError
+from kvviz.explain.forking import offers
 from kvviz.trace.recording import Trace
-from kvviz.view.export import to_html
+from kvviz.view.export import lanes_to_html, to_html
 from kvviz.view.payload import Payloads
 from kvviz.view.payload_cache_rows import cache_payload
 from kvviz.view.payload_values import values_payload
-from kvviz.widget.pair_widget import Paired
+from kvviz.widget.laned_page import LanedPage
+from kvviz.widget.lanes import Lanes
 from kvviz.widget.peek import attention, peek
 from kvviz.widget.still_image import still_bundle
 
 
-class Debugger(Paired):
+class Debugger(LanedPage):
     """Step through a trace, and run on where it ends.
 
     Parameters
@@ -47,9 +49,13 @@ class Debugger(Paired):
     breakpoints : list of dict
         ``{"kind", "value", "enabled"}``; see `kvviz.debugger.Breakpoint`. Those that cannot be used get an ``"error"``
         that says why, and are passed over. Synced.
-    mode : str
-        ``"debugger"``, or ``"pair"`` while it shows a fix beside what was before. Synced.
+    lane : int
+        Number of the lane that is shown: 0 is ``source``, others are forks of it. Synced: set it to show another one,
+        at the same op.
     trace : Trace
+        Of that lane.
+    traces : dict of str to Trace
+        Of all lanes, by their labels.
     fixed : Trace or None
         The run with the fix that was applied last.
     """
@@ -66,19 +72,26 @@ class Debugger(Paired):
     breakpoints: Any = traitlets.List().tag(sync=True)
 
     def __init__(self, source: Session | Trace, height: int = 800, **options: Any) -> None:
-        self._cursor = Cursor(source)
+        self._lanes = Lanes(source)
         if self._cursor.session is not None:
             self._cursor.session.previews = True
             self._cursor.session.look_ahead()
-        self._payloads = Payloads(self._cursor.trace)
-        self.fixed: Trace | None = None
-        kept = values_payload(self._cursor.trace)
-        super().__init__(payload=self._payloads.tell(lazy=True), value_data=kept, height=height, **options)
+        super().__init__(
+            payload=self._payloads.tell(lazy=True),
+            value_data=values_payload(self._cursor.trace),
+            height=height,
+            lanes=self._lanes.headers(),
+            offers=offers(self._cursor.trace),
+            **options,
+        )
 
     @property
-    def trace(self) -> Trace:
-        """The trace that is shown."""
-        return self._cursor.trace
+    def _cursor(self) -> Cursor:
+        return self._here.cursor
+
+    @property
+    def _payloads(self) -> Payloads:
+        return self._here.payloads
 
     # -- the same commands as in the page ---------------------------------------------------------------------------
 
@@ -117,8 +130,16 @@ class Debugger(Paired):
         return self._do(lambda: self._cursor.goto(position))
 
     def choose(self, node: Any) -> Stop:
-        """Run an op of the frontier next."""
-        return self._do(lambda: self._cursor.choose(node))
+        """Run an op of the frontier next. Where something else has run next already, in a lane of its own."""
+        cursor, at = self._cursor, self.cursor
+        if at + 1 == len(self.trace.steps):
+            return self._do(lambda: cursor.choose(node))
+        frame, chosen = find_choice(self.trace, at + 1, node)
+        row = self.trace.log[at + 1]
+        if (row.frame, row.op.node) == (frame, chosen):
+            return self.goto(at + 1)
+        self.fork(at + 1, run=chosen)
+        return Stop("step", self.cursor)
 
     def frontier(self) -> tuple[str, ...]:
         """Names of the ops that may run next."""
@@ -141,55 +162,7 @@ class Debugger(Paired):
             If there is no such run, or its steps were not recorded.
         """
         if self._payloads.show(run):
-            with self.hold_sync():
-                self.payload, self.edge, self.latest = self._payloads.tell(lazy=True), b"", b""
-
-    def fix(self, step: int, blocker: int = 0) -> Trace:
-        """Run again with the change that lets a missed op run in place, and show before and after side by side.
-
-        Parameters
-        ----------
-        step : int
-            A step at which the op was missed.
-        blocker : int
-            Which of its reasons to remove, by its place in ``report.missed[…].blockers``.
-
-        Returns
-        -------
-        Trace
-            The new run.
-
-        Raises
-        ------
-        KvvizError
-            If the step was not missed, or nothing can be changed about this reason.
-        """
-        missed = next((m for m in self._payloads.diagnosis().missed if step in m.steps), None)
-        reasons = missed.blockers if missed is not None else ()
-        change = reasons[blocker].fix if 0 <= blocker < len(reasons) else None
-        if change is None:
-            raise KvvizError(f"there is no fix for reason {blocker} of step {step}: see kvviz.explain(trace).missed")
-        return self.apply(change, step)
-
-    def apply(self, fix: Any, step: int | None = None) -> Trace:
-        """Run again with a fix of the report, and show before and after side by side.
-
-        Parameters
-        ----------
-        fix : Fix
-            Of a blocker, or of a finding about a cache.
-        step : int, optional
-            The step to look at; the present one by default.
-
-        Returns
-        -------
-        Trace
-            The new run.
-        """
-        self.fixed = after = fix.apply()
-        at = self.cursor if step is None else step
-        self._put_beside(self._payloads, after, ("before", f"after: {fix.label}"), at, back=True)
-        return after
+            self._tell_lanes(self.lane)
 
     def summarise(self, budget: int | str = "2 MB") -> Any:
         """Put summaries of the values into the recording, and into the page; see `Trace.summarise`."""
@@ -198,7 +171,10 @@ class Debugger(Paired):
         return values
 
     def to_html(self, path: Any = None) -> str:
-        """The debugger in one file that needs neither a kernel nor a network."""
+        """The debugger, with all its lanes, in one file that needs neither a kernel nor a network."""
+        if len(self.lanes) > 1:
+            shown = list(self.traces).index(self._here.label)
+            return lanes_to_html(self.traces, path, step=self.cursor, shown=shown, lanes=self.lanes)
         return to_html(self.trace, path)
 
     # -- inside -----------------------------------------------------------------------------------------------------
@@ -223,6 +199,8 @@ class Debugger(Paired):
 
     def _tell_edge(self) -> None:
         """Send what changed. The payload and its changes are together all that the page, or a saved notebook, needs."""
+        if self.main != self.lane:
+            return self._tell_lanes(self.lane)
         change = self._payloads.change(lazy=True)
         with self.hold_sync():
             if change is None:
@@ -230,6 +208,13 @@ class Debugger(Paired):
             edge, self.latest = change
             if edge is not None:
                 self.edge = edge
+            self.lanes = self._lanes.headers()
+        return None
+
+    def _tell_payload(self, main: int) -> None:
+        self.payload, self.edge, self.latest = self._lanes[main].payloads.tell(lazy=True), b"", b""
+        if self.cache_data:
+            self.cache_data = cache_payload(self._lanes[main].trace, level=1)
 
     def _runs_told(self) -> int:
         """Runs that have told their caches."""
@@ -238,8 +223,7 @@ class Debugger(Paired):
     def _answer(self, message: Mapping[str, Any]) -> dict[str, Any] | None:
         do = message.get("do")
         if do == "value":
-            trace = self.fixed if message.get("side") and self.fixed is not None else self.trace
-            return peek(trace, str(message.get("value")), int(message.get("step", self.cursor)))
+            return peek(self.trace, str(message.get("value")), int(message.get("step", self.cursor)))
         if do == "report":
             start = int(message.get("from", 0))
             return {"report": self._payloads.report(start), "from": start}
@@ -256,16 +240,6 @@ class Debugger(Paired):
             return {"buffers": [self.to_html().encode()]}
         if do == "detail":
             self.detail(int(message["run"]))
-            return None
-        if do == "fix":
-            found = self._payloads.diagnosis()
-            if "cache" in message:
-                self.apply(found.caches[int(message["cache"])].fix)
-            elif "verdict" in message:
-                told = found.verdict[int(message["verdict"])]
-                self.apply(told.fix, told.step)
-            else:
-                self.fix(int(message["step"]), int(message["blocker"]))
             return None
         if do == "choose":
             frame = self.trace.frames[int(message["frame"])]
@@ -293,7 +267,7 @@ class Debugger(Paired):
     @traitlets.observe("cursor")
     def _moved(self, change: Any) -> None:
         """Keep the decode step with a cursor that was set from outside, and run on if it was set past the end."""
-        if not hasattr(self, "_cursor"):
+        if not hasattr(self, "_lanes"):
             return
         size = len(self.trace.steps)
         if change["new"] >= size:
@@ -302,7 +276,7 @@ class Debugger(Paired):
         elif change["new"] >= 0:
             run = self.trace.frames[self.trace.log[change["new"]][0]].run
             # The page asks for steps itself, where it stays at a run for a moment.
-            if self.mode == "debugger" and not self._following:
+            if not self._following:
                 self.detail(run)
             # In a run whose steps were not recorded the cursor stands at the last step before it.
             here = self.trace.runs[self.decode_step : self.decode_step + 1]

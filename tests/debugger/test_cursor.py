@@ -11,6 +11,7 @@ import kvviz
 from kvviz.debugger.cursor import Cursor, Stop
 from kvviz.debugger.state import frontier_after, place_of
 from kvviz.decode.single_run import SingleRun
+from kvviz.engine.session import Session
 from kvviz.errors import KvvizError
 from kvviz.graph.blocks import blocks
 from kvviz.trace.records import Step
@@ -244,16 +245,44 @@ def test_another_order_may_change_who_runs_in_place() -> None:
 
 def test_a_choice_is_refused_where_it_cannot_be_made() -> None:
     cursor = live("flat")
-    with pytest.raises(KvvizError, match="node 'y' cannot run next; the frontier is a, b"):
+    with pytest.raises(KvvizError, match="'y' cannot run at step 0: it waits for 'c', 'd'; ready are 'a', 'b'"):
         cursor.choose("y")
     cursor.next(), cursor.next()
-    cursor.goto(0)
-    with pytest.raises(KvvizError, match="step 1 has run already; go to step 1 to choose what runs next"):
-        cursor.choose("c")
+    with pytest.raises(KvvizError, match="'a' cannot run at step 2: it ran as step 0"):
+        cursor.choose("a")
+    with pytest.raises(KvvizError, match="'w' is not an op of the graph that runs at step 2; ready are 'c', 'd'"):
+        cursor.choose("w")
     cursor.resume()
-    for ended in (cursor, recorded("flat")):
-        with pytest.raises(KvvizError, match="nothing is left to run"):
-            ended.choose("y")
+    with pytest.raises(KvvizError, match="nothing is left to run"):
+        cursor.choose("y")
+
+
+def test_going_back_and_choosing_again_leaves_what_ran_and_goes_on_live_from_there() -> None:
+    # given
+    cursor = live("flat")
+    for _ in range(3):
+        cursor.next()
+    first = cursor.trace
+    # when
+    cursor.goto(0)
+    stop = cursor.choose("c")
+    # then
+    assert stop == Stop("step", 1)
+    assert [step.node for step in cursor.trace.steps] == ["a", "c"]
+    assert cursor.trace.label == "Sin c at step 1"
+    assert [step.node for step in first.steps] == ["a", "b", "c"]
+    assert [left.trace for left in cursor.left if isinstance(left, Session)] == [first]
+    # and it is live: the rest runs when it is asked for
+    assert [node.name for node in cursor.frontier()] == ["b"]
+    cursor.resume()
+    assert [step.node for step in cursor.trace.steps] == ["a", "c", "b", "d", "y"]
+
+
+def test_choosing_what_ran_next_anyway_only_goes_there() -> None:
+    cursor = recorded("flat")
+    trace = cursor.trace
+    assert cursor.choose("a") == Stop("step", 0)
+    assert cursor.trace is trace and not cursor.left
 
 
 def test_ops_may_be_chosen_inside_a_body() -> None:

@@ -88,8 +88,8 @@ def notebook(browser: Browser, jupyter: Jupyter) -> Iterator[NotebookPage]:
 @pytest.fixture
 def missed(notebook: NotebookPage) -> Iterator[MissedPage]:
     page = MissedPage(notebook.page)
-    if page.kv("pair-back").count():
-        page.kv("pair-back").click()
+    if page.kv("lane-close").count():
+        page.kv("lane-close").click()
     page.open()
     page.only_fixes(False)
     yield page
@@ -143,7 +143,7 @@ def test_a_fix_is_told_with_the_change_of_code_to_copy(notebook: NotebookPage, m
     assert notebook.page.evaluate("() => navigator.clipboard.readText()") == code
 
 
-def test_applying_a_fix_shows_before_and_after_and_the_op_runs_in_place(
+def test_applying_a_fix_shows_it_as_a_lane_where_the_op_runs_in_place(
     notebook: NotebookPage, missed: MissedPage
 ) -> None:
     # given
@@ -153,20 +153,17 @@ def test_applying_a_fix_shows_before_and_after_and_the_op_runs_in_place(
     # when
     missed.kv("fix").first.locator('[data-kv="apply"]').click()
     # then
-    before, after = (missed.root.locator(f'.kv-half[data-side="{side}"]') for side in ("cursor", "partner"))
-    expect(after.locator("h3").first).to_have_text(f"after: {label}", timeout=60_000)
-    expect(before.locator(".kv-root")).to_have_attribute("data-step", str(step))
-    for side in (before, after):
-        expect(side.locator(".kv-this .kv-big")).to_have_attribute("title", node)
-    expect(before.locator('[data-kv="decision"]')).to_have_attribute("data-state", "missed")
-    expect(after.locator('[data-kv="decision"]')).to_have_attribute("data-state", "in_place")
+    expect(missed.kv("lane").last).to_contain_text(label, timeout=60_000)
+    expect(missed.kv("lane").last).to_have_attribute("data-shown", "1")
+    expect(missed.root.locator(".kv-this .kv-big")).to_have_attribute("title", node)
+    expect(missed.kv("decision").first).to_have_attribute("data-state", "in_place")
     assert notebook.python("debugger.fixed.tokens == trace.tokens")
     notebook.screenshot("missed-applied", missed.root)
-    # and when one goes back
-    missed.kv("pair-back").click()
-    expect(before).to_have_count(0)
+    # and when it is undone, the op is as it was
+    missed.kv("lane-close").click()
+    expect(missed.kv("lane")).to_have_count(0)
     expect(missed.root).to_have_attribute("data-step", str(step))
-    assert notebook.python("debugger.mode") == "debugger"
+    expect(missed.kv("decision").first).to_have_attribute("data-state", "missed")
 
 
 def test_what_was_held_at_the_peak_is_told_in_groups(notebook: NotebookPage, missed: MissedPage) -> None:

@@ -15,7 +15,6 @@ from kvviz.decode.token_loop import DecodeSession
 from kvviz.errors import KvvizError
 from kvviz.view import payload_runs
 from kvviz.view.payload import Payloads, decode, payload
-from kvviz.view.payload_pair import pair_payload
 from kvviz.view.payload_runs import few_runs
 from tests.view.conftest import STORYTELLER
 
@@ -182,22 +181,3 @@ def test_the_diagnosis_of_a_long_recording_waits_until_it_is_asked_for(decoded: 
     for missed in report["missed"]:
         numbers = [payloads.kept[place] for place in missed["steps"]]
         assert all(decoded.steps[i].node == decoded.steps[missed["step"]].node for i in numbers)
-
-
-def test_two_long_recordings_are_paired_by_the_places_of_their_steps(copying: kvviz.Trace) -> None:
-    # given
-    graph = copying.graph
-    after = kvviz.decode(graph, [5, 17, 33], max_new_tokens=4, kv_capacity=16)
-    first, second = Payloads(copying, {0, 2}), Payloads(after, {0, 2})
-    first.tell()
-    second.tell()
-    # when
-    _, col = decode(pair_payload(copying, after, kept=(first.kept, second.kept)))
-    # then
-    assert len(col["to.after"]) == len(first.kept)
-    paired = [(i, int(j)) for i, j in enumerate(col["to.after"]) if j >= 0]
-    assert len(paired) > 100
-    for i, j in paired:
-        a, b = copying.steps[first.kept[i]], after.steps[second.kept[j]]
-        assert (a.node, a.run, a.frame) == (b.node, b.run, b.frame)
-        assert col["to.before"][j] == i

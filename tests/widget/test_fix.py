@@ -39,23 +39,25 @@ def with_fix(trace: kvviz.Trace) -> tuple[Any, int]:
     return next((m, i) for m in explain(trace).missed for i, b in enumerate(m.blockers) if b.fix is not None)
 
 
-def test_a_fix_that_the_page_asks_for_is_shown_beside_what_was_before(debugger: Debugger) -> None:
+def test_a_fix_that_the_page_asks_for_is_shown_as_a_lane_at_the_same_op(debugger: Debugger) -> None:
     # given
-    missed, blocker = with_fix(debugger.trace)
+    before = debugger.trace
+    missed, blocker = with_fix(before)
     # when
     answers = ask(debugger, do="fix", step=missed.step, blocker=blocker)
     # then
     assert answers == []
     after = debugger.fixed
-    assert after is not None and after.tokens == debugger.trace.tokens
-    assert debugger.mode == "pair" and debugger.cursor == missed.step
-    step = after.steps[debugger.partner]
-    assert (step.node, step.run, step.frame) == (missed.node, debugger.trace.steps[missed.step].run, missed.frame)
+    assert after is debugger.trace is not before and after.tokens == before.tokens
+    step = after.steps[debugger.cursor]
+    assert (step.node, step.run, step.frame) == (missed.node, before.steps[missed.step].run, missed.frame)
     assert step.decision.dispatch == "in_place"
-    header, _ = decode(debugger.match)
-    assert header["back"] and header["labels"] == ["before", f"after: {missed.blockers[blocker].fix.label}"]
-    assert [told["steps"] for told in header["totals"]] == [len(debugger.trace.steps), len(after.steps)]
-    assert len(decode(debugger.other)[1]["step.node"]) == len(after.steps)
+    assert [lane["label"] for lane in debugger.lanes] == ["ideal", missed.blockers[blocker].fix.label]
+    assert [told["steps"] for told in debugger.lanes[1]["figures"]] == [len(before.steps), len(after.steps)]
+    # and the same as a fork
+    debugger.close_lane()
+    assert ask(debugger, do="fork", step=0, change={"fix": {"step": missed.step, "blocker": blocker}}) == []
+    assert debugger.trace.label == missed.blockers[blocker].fix.label
 
 
 def test_a_fix_of_a_run_that_goes_on_is_compared_over_the_runs_that_both_have_finished(story: kvviz.Trace) -> None:
@@ -64,65 +66,54 @@ def test_a_fix_of_a_run_that_goes_on_is_compared_over_the_runs_that_both_have_fi
     debugger.goto(len(story.steps) + 20)
     fix = next(finding.fix for finding in explain(debugger.trace).caches if finding.fix is not None)
     # when
+    first = debugger.trace
     after = debugger.apply(fix)
     # then what is told of it is what those three runs come to where they are all that ran
-    header, _ = decode(debugger.match)
-    before, fixed = header["totals"]
+    told = debugger.lanes[1]
+    before, fixed = told["figures"]
     assert len(story.runs) == 3 and len(after.runs) == 4
     assert [before["copied"], before["allocated"]] == [story.bytes_copied, story.bytes_allocated]
     assert before["peak"] == story.peak_bytes
     assert before["steps"] == fixed["steps"] == len(story.steps)
     assert fixed["copied"] == sum(run.bytes_copied for run in after.runs[:3])
-    assert fixed["copied"] < before["copied"] < debugger.trace.bytes_copied
-    assert header["note"] == "figures of the 3 runs that both have finished"
-    # and once the debugger has run to its end, all is counted
-    debugger.mode = "debugger"
+    assert fixed["copied"] < before["copied"] < first.bytes_copied
+    assert told["note"] == "figures of the 3 runs that both have finished"
+    # and once both have run to their end, all is counted
     debugger.resume()
-    debugger.apply(fix)
-    header, _ = decode(debugger.match)
-    assert header["note"] == ""
-    assert [told["copied"] for told in header["totals"]] == [debugger.trace.bytes_copied, after.bytes_copied]
+    debugger.lane = 0
+    debugger.resume()
+    told = debugger.lanes[1]
+    assert told["note"] == ""
+    assert [figures["copied"] for figures in told["figures"]] == [first.bytes_copied, after.bytes_copied]
 
 
 def test_any_step_at_which_the_op_was_missed_may_be_named(debugger: Debugger) -> None:
-    missed, blocker = with_fix(debugger.trace)
+    before = debugger.trace
+    missed, blocker = with_fix(before)
     other = next(step for step in missed.steps if step != missed.step)
     debugger.fix(other, blocker)
-    assert debugger.cursor == other
+    here = debugger.trace.steps[debugger.cursor]
+    assert (here.node, here.run) == (before.steps[other].node, before.steps[other].run)
 
 
 def test_the_fix_of_a_cache_finding_is_applied_where_one_stands(debugger: Debugger) -> None:
     # given
+    before = debugger.trace
     debugger.cursor = 700
-    number = next(i for i, finding in enumerate(explain(debugger.trace).caches) if finding.fix is not None)
+    number = next(i for i, finding in enumerate(explain(before).caches) if finding.fix is not None)
     # when
     ask(debugger, do="fix", cache=number)
     # then
-    assert debugger.fixed is not None
-    assert debugger.fixed.bytes_copied < debugger.trace.bytes_copied
-    assert debugger.cursor == 700
-
-
-def test_both_sides_move_together_while_before_and_after_are_shown(debugger: Debugger) -> None:
-    # given
-    missed, blocker = with_fix(debugger.trace)
-    after = debugger.fix(missed.step, blocker)
-    # when
-    debugger.cursor = 900
-    # then
-    assert after.steps[debugger.partner].node == debugger.trace.steps[900].node
-    # and when the page has gone back, the debugger is alone again
-    debugger.set_state({"mode": "debugger"})
-    partner = debugger.partner
-    debugger.cursor = 3
-    assert debugger.partner == partner
+    assert debugger.fixed is debugger.trace
+    assert debugger.trace.bytes_copied < before.bytes_copied
+    assert debugger.trace.steps[debugger.cursor].node == before.steps[700].node
 
 
 @pytest.mark.parametrize(("step", "blocker"), [(0, 0), (10**6, 0), (-1, 0)])
 def test_a_step_without_a_fix_is_refused_with_one_sentence(debugger: Debugger, step: int, blocker: int) -> None:
     (answer,) = ask(debugger, do="fix", step=step, blocker=blocker)
     assert "there is no fix" in answer["error"]
-    assert debugger.mode == "debugger"
+    assert len(debugger.lanes) == 1
 
 
 def test_a_trace_from_a_file_tells_its_fixes_but_cannot_apply_them(story: kvviz.Trace, tmp_path: Path) -> None:
@@ -134,7 +125,7 @@ def test_a_trace_from_a_file_tells_its_fixes_but_cannot_apply_them(story: kvviz.
     (answer,) = ask(debugger, do="fix", step=missed.step, blocker=blocker)
     # then
     assert answer["error"].count("\n") == 0
-    assert debugger.mode == "debugger" and debugger.fixed is None
+    assert len(debugger.lanes) == 1 and debugger.fixed is None
 
 
 def test_the_diagnosis_of_a_run_that_goes_on_is_sent_when_it_is_asked_for(story: kvviz.Trace) -> None:

@@ -3,7 +3,7 @@ import { actions, movesOf } from "./actions.js";
 import { CachesPane, type CacheSource } from "./caches.js";
 import type { Weights } from "./cacheview.js";
 import { Commands, type Ask } from "./commands.js";
-import { el, mark } from "./dom.js";
+import { button, el, mark } from "./dom.js";
 import { count } from "./format.js";
 import { FrontierPane } from "./frontier.js";
 import { Hits } from "./hits.js";
@@ -16,6 +16,8 @@ import { LazyPane, type Context } from "./lazypane.js";
 import type { BreakpointMenu } from "./menu.js";
 import type { Modules } from "./modules.js";
 import { missed as missedOps } from "./missed.js";
+import type { LaneModule } from "./lanewidget.js";
+import type { LaneSource } from "./pair.js";
 import type { Palette } from "./palette.js";
 import type { PaletteModule } from "./palettewidget.js";
 import { QueryBox } from "./querybox.js";
@@ -41,7 +43,7 @@ function sentence({ bare, cursor, number, t: { p } }: Store): string {
   return cursor < 0 ? "Before the first step." : `Step ${number}: ${p.strings[p.step.sentence[cursor]]}`;
 }
 
-export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: () => void, modules: Modules, source: CacheSource | null = null, around: Surroundings = {}): App {
+export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: () => void, modules: Modules, source: CacheSource | null = null, around: Surroundings = {}, lanes: LaneSource | null = null): App {
   const life = new AbortController();
   const { signal } = life;
   const commands = new Commands(store, ask, flushTraits);
@@ -79,9 +81,10 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
   const box = new QueryBox(store, hits, signal);
   const verdict = new VerdictLine(app, store, ask, reports, signal);
   const story = new Story(app, store, commands, signal);
+  const strip = shell.pane("lanes", "Lanes");
   const main = el("div.kv-main");
   app.append(main);
-  const context: Context = { store, commands, ask, modules, hits, reports };
+  const context: Context = { store, commands, ask, modules, hits, reports, lanes, openList: (id) => tabs.show(id) };
   const totalsOf = shell.pane("totals", "Totals of this run");
   const totals = new LazyPane(totalsOf, "lists.totals", context, signal);
   const graph = new LazyPane(shell.pane("graph", "Graph", main), "graph", context, signal);
@@ -103,6 +106,15 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
   const buffers = new LazyPane(tabs.add("buffers", "Buffers"), "lists.buffers", context, signal);
   const caches = new CachesPane(tabs.add("caches", "Caches"), store, ask, modules, source, signal);
   const values = new LazyPane(tabs.add("values", "Values"), "values", context, signal);
+  const compare = new LazyPane(tabs.add("compare", "Compare"), "lanes.compare", context, signal);
+  const several = new LazyPane(strip, "lanes.strip", context, signal);
+  const laned = () => {
+    const more = (lanes?.get("lanes") ?? []).length > 1;
+    strip.hidden = !more;
+    tabs.offer("compare", more);
+  };
+  lanes?.changed(laned);
+  laned();
   shell.addStatus();
   const workspace: Workspace = new Workspace({ app, main, side, map, lists, panels: tabs.panels }, (id) => tabs.show(id), signal);
   list.push(
@@ -110,6 +122,13 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
     ...LAYOUTS.map((name) => ({ id: `layout-${name}`, title: `Layout: ${name}`, keys: [], run: () => workspace.show(name) })),
   );
   toolbar.bar.add(workspace.choice);
+  const forks = button("Fork ▾", "Run again from the same inputs with a change, in a lane beside this one (k)", "fork", () => {
+    modules.load<LaneModule>("lanes").then((m) => m.menu(app, context, forks, signal), (error) => store.tell(String(error)));
+  }, signal, "k");
+  if (lanes) {
+    toolbar.bar.add(forks);
+    list.push({ id: "fork", title: "Fork: run again with a change", keys: ["k"], run: () => forks.click() });
+  }
   toolbar.bar.add(box.root);
   const share: ShareContext = { store, modules, around, want: () => reports.want() };
   toolbar.bar.add(shareButton("Share ▾", {}, share, signal));
@@ -128,7 +147,7 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
       shell.undo(history.jumped && history.from ? `jumped here from step ${count(history.from.number)}` : "");
     },
   };
-  for (const view of [reports, history, hits, toolbar, box, verdict, story, inspector, ready, frontier, buffers, totals, timeline, memmap, missed, layers, caches, table, values, graph, status]) store.add(view);
+  for (const view of [reports, history, hits, toolbar, box, verdict, story, inspector, ready, frontier, buffers, totals, timeline, memmap, missed, layers, caches, table, values, graph, status, ...(lanes ? [compare, several] : [])]) store.add(view);
 
   keys(root, { moves: movesOf(list), enter: choose, pause: () => commands.pause() }, signal);
 

@@ -77,8 +77,7 @@ export class Commands {
     if (bare(store.t.p, store.run + 1)) return store.visit(store.run + 1);
     if (store.bare < 0) store.seek(store.t.p.steps - 1);
     if (!store.t.p.live) return store.tell("end of the recording: everything has run");
-    this.flushTraits();
-    store.tell(this.ask(message) ? "asked the kernel …" : NEEDS_KERNEL);
+    this.send(message, "asked the kernel …");
   }
 
   /** Run this node next; a person may only choose where nothing has been recorded yet. */
@@ -88,12 +87,23 @@ export class Commands {
     // in the graph that is shown the same number may be another node
     if ((graph ?? store.t.p.frame.graph[next]) !== store.t.p.frame.graph[next] || !choices.some((c) => c.node === node)) return store.tell("this op cannot run next: an input of it is missing, or it has run");
     if (!atEdge(store.t, store.cursor)) {
+      const ran = choices.map((c) => c.step).filter((step) => step >= 0);
       const step = choices.find((c) => c.node === node)!.step;
-      store.tell(`recorded: this op ran as step ${numberOf(store.t, step)}; another order can be chosen at the live end or with kvviz.debug`);
-      return;
+      // what ran next anyway is no other way to go
+      return step >= 0 && step === Math.min(...ran) ? store.seek(step) : this.fork({ run: { node } });
     }
+    this.send({ do: "choose", node, frame: next }, "asked the kernel …");
+  }
+
+  /** Run again with a change, as a lane of its own: an op as the next step, all else from the beginning. */
+  fork(change: Record<string, unknown>): void {
+    this.send({ do: "fork", step: "run" in change ? this.store.number + 1 : 0, change }, "asked the kernel to run again with this change …");
+  }
+
+  /** Ask the kernel for something, and say so. */
+  send(message: Message, note: string): void {
     this.flushTraits();
-    store.tell(this.ask({ do: "choose", node, frame: next }) ? "asked the kernel …" : NEEDS_KERNEL);
+    this.store.tell(this.ask(message) ? note : NEEDS_KERNEL);
   }
 
   /** Explain the decision at the selected node, or at the cursor, in the status line. */

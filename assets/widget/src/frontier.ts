@@ -41,7 +41,7 @@ export class FrontierPane implements View {
     const ran = now.next < 0 ? -1 : this.#nextNode();
     say(this.#head, now.choices.length ? `Frontier ${count(now.choices.length)}` : "Frontier");
     const where = now.next >= 0 && now.next !== now.frame ? this.#place() : "";
-    say(this.#hint, now.hint ?? (now.next < 0 ? "everything has run" : where || (edge ? "choose one to run it next" : "can run now")));
+    say(this.#hint, now.hint ?? (now.next < 0 ? "everything has run" : where || (edge ? "choose one to run it next" : "could run now")));
     const kept = new Map<string, HTMLElement>();
     const rows = now.choices.slice(0, MOST).map((c) => {
       const op = opName(g.nodes[c.node][1]);
@@ -58,7 +58,7 @@ export class FrontierPane implements View {
       el("span.kv-what", {}, el("span.kv-op", {}, op), el("span.kv-name", {}, shortName(g, c.node))),
       el("span.kv-num", { title: "allocates", "data-zero": c.alloc === 0 ? 1 : null }, signed(c.alloc)),
       el("span.kv-num.kv-free", { title: "frees" }, c.frees ? signed(-c.frees) : ""));
-      if (edge) row.append(el("button", { "data-kv": "run-next", "data-node": c.node, title: "Run this op next (Enter)" }, "Run next"));
+      if (edge || c.node !== ran) row.append(el("button", { "data-kv": "run-next", "data-node": c.node, title: edge ? "Run this op next (Enter)" : "Fork: run this op here, in a lane of its own (Enter)" }, edge ? "Run next" : "Fork"));
       kept.set(key, row);
       return row;
     });

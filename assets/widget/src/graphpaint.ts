@@ -301,7 +301,11 @@ export class Painter {
     const step = scene.steps[node];
     const out = step >= 0 ? p.step.out[step] : 0;
     const info = scene.captions ? scene.captions[node] : step >= 0 && p.step.out[step + 1] > out ? shape(p.strings[p.out.info[out]]) : "";
-    this.#two(opName(g.nodes[node][1]), info, letter(p.codes, state), rect, ink, state === "running" ? "on-accent" : "soft", look[4], shortName(g, node), end ? letter(p.codes, end) : "");
+    const { versus } = this.store;
+    const sides = step < 0 ? null : versus?.badge(this.store.t, step);
+    const wide = sides && versus ? `${versus.names[0]} ${sides[0]} · ${versus.names[1]} ${sides[1]}` : "";
+    const badge = sides && versus && this.ruler.width(wide, this.#font(400, 11)) > w - 14 ? `${versus.names[0]} ≠ ${versus.names[1]}` : wide;
+    this.#two(opName(g.nodes[node][1]), badge || info, letter(p.codes, state), rect, ink, state === "running" ? "on-accent" : badge ? "missed-ink" : "soft", look[4], shortName(g, node), end ? letter(p.codes, end) : "");
   }
 
   /** One or two lines of text in a box, as far as there is room for 11 px. */

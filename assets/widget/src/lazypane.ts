@@ -4,10 +4,14 @@ import { el, onResize } from "./dom.js";
 import type { Hits } from "./hits.js";
 import type { Reports } from "./reports.js";
 import type { Modules } from "./modules.js";
+import type { LaneSource } from "./pair.js";
 import { ALL, type Change, type Store, type View } from "./store.js";
 
 /** What a module's pane is given. */
-export interface Context { store: Store; commands: Commands; ask: Ask; modules: Modules; hits: Hits; reports: Reports }
+export interface Context {
+  store: Store; commands: Commands; ask: Ask; modules: Modules; hits: Hits; reports: Reports;
+  lanes?: LaneSource | null; openList?: (id: string) => void;
+}
 /** The default export of such a module, or one of several by name. It draws into `host` until the signal ends. */
 export type MakePane = (host: HTMLElement, context: Context, signal: AbortSignal) => Answered;
 /** `hear`: an answer of the kernel to what the pane asked. */

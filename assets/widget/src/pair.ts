@@ -1,22 +1,40 @@
-// Two recordings with one cursor: which step of one is which of the other, and where they decided differently.
+// Two recordings of the same thing: which step of one is which of the other, and where they were decided differently.
 import type { Trace } from "./replay.js";
-import { open, type Ints } from "./wire.js";
+import type { Ints, Payload } from "./wire.js";
 
 export interface Totals { peak: number; copied: number; allocated: number; in_place: number; missed: number; steps: number }
-/** What Python says of both, see kvviz/view/payload_pair.py. `to`: by step of one side, the step of the other; -1 = none. */
-export interface Match {
-  labels: [string, string];
-  totals: [Totals, Totals]; // of the first `runs`, null = of all
-  runs: number | null;
-  note: string; // which they are
-  first: { step: number; partner: number; sentence: string } | null;
-  back: boolean; // whether there is a debugger to go back to
-  to: [Ints, Ints];
+/** What Python says of a lane, see kvviz/view/payload_lanes.py. Steps are numbers; `figures` are of `of` and its own. */
+export interface LaneInfo {
+  id: number; label: string; of: number | null;
+  step: number; // where it left that one; 0 = it differs from the beginning
+  live: boolean; figures: [Totals, Totals] | null; note: string;
+  runs: number | null; // the figures are of so many runs, null = of all
+  first: { step: number; other: number; sentence: string } | null;
+}
+/** What of the shown lane could be changed as a whole. */
+export interface Offers { policies?: string[]; donate?: string[]; kv_capacity?: number | null }
+/** Where lanes come from; `show`: draw this one from now on, at a step by its number. */
+export interface LaneSource {
+  get(name: "lanes" | "lane" | "main" | "offers" | "branches" | "payload" | "edge" | "latest"): any;
+  show(lane: number, p: Payload, step: number): void;
+  changed(call: () => void): void;
+}
+/** Two recordings that are compared: what each decided for a step of the one that is shown; null where that is the same. */
+export interface Versus { names: [string, string]; badge(t: Trace, step: number): [string, string] | null }
+
+/** By step of `a`, the step of `b` at which the same op of the same run and frame ran; -1 = none. */
+export function align(a: Payload, b: Payload): Ints {
+  const there = new Map<string, number>();
+  keys(b, (key, step) => there.set(key, step));
+  const to = new Int32Array(a.steps);
+  keys(a, (key, step) => { to[step] = there.get(key) ?? -1; });
+  return to;
 }
 
-export function unpackMatch(raw: ArrayBuffer): Match {
-  const { header, column } = open<Match & { format: number; columns: Record<string, [string, number, number]> }>(raw);
-  return { ...header, to: [column("to.after") as Ints, column("to.before") as Ints] };
+function keys(p: Payload, tell: (key: string, step: number) => void): void {
+  const paths: string[] = [];
+  for (let f = 0; f < p.frames; f++) paths[f] = p.frame.parent[f] < 0 ? String(p.frame.run[f]) : `${paths[p.frame.parent[f]]}/${p.strings[p.frame.label[f]]}`;
+  for (let s = 0; s < p.steps; s++) tell(`${paths[p.step.frame[s]]} ${p.step.node[s]}`, s);
 }
 
 /** The step of the other side to show: the partner, or that of the nearest earlier step that has one (`exact` is false). */
@@ -25,19 +43,58 @@ export function partner(to: Ints, step: number): { step: number; exact: boolean 
   return { step: -1, exact: step < 0 };
 }
 
-/** Steps of the first `runs` of `a` that `b` does not have, or decided in another way: dispatch, inputs taken, where outputs live. */
-export function differences(a: Trace, b: Trace, to: Ints, runs: number | null = null): number[] {
-  const hows = ({ p }: Trace, s: number) => p.out.how.subarray(p.step.out[s], p.step.out[s + 1]).join();
+/** How an op was decided, in one or two words: what became of its first output. */
+export function decided({ p }: Trace, step: number): string {
+  if (p.step.copied[step] > 0) return "copied";
+  const out = p.step.out[step];
+  const how = out < p.step.out[step + 1] ? p.codes.how[p.out.how[out]] : "";
+  return p.step.flags[step] & p.flag.inPlace && how !== "append" ? "in place" : how || "no output";
+}
+
+/** Whether two steps were decided in another way: dispatch, inputs taken, where outputs live. */
+export function unlike(a: Trace, s: number, b: Trace, other: number): boolean {
   const { inPlace, missed, view, foreign } = a.p.flag;
-  const kinds = inPlace | missed | view | foreign;
-  const found: number[] = [];
-  for (let s = 0; s < (a.p.runs[runs ?? -1]?.first ?? a.p.steps); s++) {
-    const other = to[s] ?? -1;
-    const same = other >= 0 && ((a.p.step.flags[s] ^ b.p.step.flags[other]) & kinds) === 0
-      && a.p.step.taken[s] === b.p.step.taken[other] && hows(a, s) === hows(b, other);
-    if (!same) found.push(s);
+  const hows = ({ p }: Trace, step: number) => p.out.how.subarray(p.step.out[step], p.step.out[step + 1]).join();
+  return ((a.p.step.flags[s] ^ b.p.step.flags[other]) & (inPlace | missed | view | foreign)) !== 0
+    || a.p.step.taken[s] !== b.p.step.taken[other] || hows(a, s) !== hows(b, other);
+}
+
+/** One op in both, -1 where it ran in one only, and what it costs more in the second. */
+export interface Gap { a: number; b: number; copied: number; allocated: number }
+export interface Group { op: string; decided: [string, string]; gaps: Gap[]; copied: number; allocated: number }
+
+/** Steps of the first `runs` runs that differ in cost or decision, alike ones together, the most bytes first. */
+export function groups(a: Trace, b: Trace, to: Ints, runs: number | null = null): Group[] {
+  const found = new Map<string, Group>();
+  const end = (t: Trace) => t.p.runs[runs ?? -1]?.first ?? t.p.steps;
+  const name = ({ p }: Trace, s: number) => p.graphs[p.frame.graph[p.step.frame[s]]].nodes[p.step.node[s]][1];
+  const add = (op: string, how: [string, string], gap: Gap) => {
+    const key = [op, ...how].join("\n");
+    let group = found.get(key);
+    if (!group) found.set(key, (group = { op, decided: how, gaps: [], copied: 0, allocated: 0 }));
+    group.gaps.push(gap);
+    group.copied += gap.copied;
+    group.allocated += gap.allocated;
+  };
+  const met = new Uint8Array(b.p.steps);
+  for (let s = 0; s < end(a); s++) {
+    const o = to[s];
+    if (o >= 0) met[o] = 1;
+    const copied = (o < 0 ? 0 : b.p.step.copied[o]) - a.p.step.copied[s];
+    const allocated = (o < 0 ? 0 : b.p.step.alloc[o]) - a.p.step.alloc[s];
+    if (o < 0 || copied || allocated || unlike(a, s, b, o)) add(name(a, s), [decided(a, s), o < 0 ? "not run" : decided(b, o)], { a: s, b: o, copied, allocated });
   }
-  return found;
+  for (let o = 0; o < end(b); o++) {
+    if (!met[o]) add(name(b, o), ["not run", decided(b, o)], { a: -1, b: o, copied: b.p.step.copied[o], allocated: b.p.step.alloc[o] });
+  }
+  const list = [...found.values()];
+  for (const group of list) group.gaps.sort((x, y) => most(y) - most(x));
+  return list.sort((x, y) => most(y) - most(x) || y.gaps.length - x.gaps.length);
+}
+
+/** Bytes by which a difference is ordered. */
+export function most({ copied, allocated }: { copied: number; allocated: number }): number {
+  return Math.max(Math.abs(copied), Math.abs(allocated));
 }
 
 /** The scale on which both curves of live bytes are drawn. */

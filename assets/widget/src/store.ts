@@ -4,7 +4,7 @@ import { buildIndex } from "./index.js";
 import { reveal, type Reveal } from "./dom.js";
 import { clamp, inRun, type Breakpoint } from "./debug.js";
 import { frameAt, frontier, frontierFrame, nodeStates, runAt, stepsOf, type State, type StateWords, type Trace } from "./replay.js";
-import type { Scale } from "./pair.js";
+import type { Scale, Versus } from "./pair.js";
 import { bare, findStep, numberOf } from "./steps.js";
 import { light, same, type Lit, type Selection } from "./select.js";
 import type { ValueData } from "./valuedata.js";
@@ -70,6 +70,7 @@ export class Store {
   follow = true;
   window: [number, number] | null = null; // steps that are looked at more closely, as places; the last is not included
   scale: Scale | null = null; // of the timeline, where another recording shares it
+  versus: Versus | null = null; // while two lanes are compared
   now: Now;
   /** Told at once (not per frame) when a person changed something that other pages and Python should know. */
   onPerson: (what: "cursor" | "selection" | "breakpoints", drag: boolean) => void = () => {};

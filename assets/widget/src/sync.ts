@@ -65,7 +65,8 @@ export function line(model: Model, tell: (note: string) => void, life: AbortSign
     }
     clearTimeout(waiting);
     // a page whose kernel has gone still has a `send`; silence is the only sign
-    waiting = setTimeout(() => tell(`no answer yet; ${NEEDS_KERNEL}`), message.do === "fix" || message.do === "html" ? RUN_DELAY : ANSWER_DELAY);
+    const slow = message.do === "fix" || message.do === "fork" || message.do === "html";
+    waiting = setTimeout(() => tell(`no answer yet; ${NEEDS_KERNEL}`), slow ? RUN_DELAY : ANSWER_DELAY);
     return true;
   };
   return { ask: Object.assign(ask, { able }), answered };

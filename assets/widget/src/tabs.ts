@@ -35,6 +35,12 @@ export class Tabs {
   }
 
   get all(): readonly Tab[] { return this.#tabs; }
+  /** Whether a list is there to be opened; one that goes while it is open makes room for the first. */
+  offer(id: string, there: boolean): void {
+    const tab = this.#tabs.find((t) => t.id === id)!;
+    tab.tab.hidden = !there;
+    if (!there && this.#open === id) this.show(this.#tabs.find((t) => !t.tab.hidden)?.id ?? "");
+  }
 
   count(id: string, n: number): void {
     const tab = this.#tabs.find((t) => t.id === id)!;

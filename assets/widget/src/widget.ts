@@ -1,11 +1,10 @@
-// anywidget's entry: traits of the model on one side, a debugger or a pair of them on the other.
+// anywidget's entry: traits of the model on one side, a debugger on the other.
 import { build, type Answer, type App } from "./app.js";
 import { NEEDS_KERNEL, type Ask } from "./commands.js";
 import type { Breakpoint } from "./debug.js";
 import { modules, type Modules } from "./modules.js";
 import { entry, type Shown } from "./mount.js";
-import { Pair } from "./pairview.js";
-import { unpackMatch } from "./pair.js";
+import type { LaneSource } from "./pair.js";
 import type { Address } from "./address.js";
 import type { Selection } from "./select.js";
 import { Store } from "./store.js";
@@ -54,6 +53,7 @@ async function atItsAddress(root: HTMLElement, store: Store, around: Surrounding
   store.add(address);
   address.follow();
 }
+function shownIsMain(model: Model): boolean { return (model.get("lane") ?? 0) === (model.get("main") ?? 0); }
 
 function showDebugger(model: Model, root: HTMLElement, first: Payload): Shown {
   const life = new AbortController();
@@ -68,26 +68,40 @@ function showDebugger(model: Model, root: HTMLElement, first: Payload): Shown {
   const { ask, answered } = line(model, (note) => store.tell(note), signal);
   const parts = modules(() => model.get("modules"));
   const around: Surroundings = { html: wholeFile(model, ask, signal) };
+  const heard = (names: string, call: () => void) => { for (const name of names.split(" ")) listen(model, `change:${name}`, call, signal); };
+  const lanes: LaneSource = {
+    get: (name) => model.get(name),
+    show: (lane, p, step) => {
+      model.set("lane", lane);
+      model.save_changes();
+      store.replace(p);
+      store.go(step);
+      void know();
+    },
+    changed: (call) => heard("lanes branches lane main offers", call),
+  };
+  // rows of caches and values are told of one lane at a time
+  const told = (name: string) => ((model.get("lane") ?? 0) === (model.get("data_of") ?? 0) ? read(model.get(name)) : Promise.resolve(null));
   const app: App = build(root, store, ask, writer.flush, parts, {
-    data: () => read(model.get("cache_data")),
-    changed: (call) => listen(model, "change:cache_data", () => {
+    data: () => told("cache_data"),
+    changed: (call) => heard("cache_data data_of", () => {
       settled();
       call();
-    }, signal),
-  }, around);
+    }),
+  }, around, lanes);
   if (model.file) void atItsAddress(root, store, around, parts, signal);
   const settled = () => {
     answered();
     if (/^(asked|no answer)/.test(store.note)) store.tell("");
   };
   const know = async () => {
-    const raw = await read(model.get("value_data"));
+    const raw = await told("value_data");
     if (!signal.aborted && (raw || store.t.values)) store.know(raw && unpackValues(raw));
   };
-  listen(model, "change:value_data", () => {
+  heard("value_data data_of", () => {
     settled();
     void know();
-  }, signal);
+  });
   void know();
   // What the model says is never written back: linked debuggers of different length would push each other for ever.
   listen(model, "change:cursor", () => {
@@ -115,6 +129,7 @@ function showDebugger(model: Model, root: HTMLElement, first: Payload): Shown {
     change: ([payload, ...changes]) => {
       const p = newest(payload, ...changes);
       if (!p) return false;
+      if (!shownIsMain(model)) return true; // another lane is shown
       store.replace(p);
       settled();
       // Python may have set the cursor before we had the step that it names
@@ -136,13 +151,6 @@ export default entry({
     show(model, root, [payload, ...changes]) {
       const p = newest(payload, ...changes);
       return p && showDebugger(model, root, p);
-    },
-  },
-  pair: {
-    traits: ["payload", "edge", "latest", "other", "match"],
-    show(model, root, [payload, edge, latest, other, match]) {
-      const p = newest(payload, edge, latest);
-      return p && other && match && new Pair(model, root, [p, unpack(other)], unpackMatch(match));
     },
   },
 });

@@ -20,6 +20,17 @@ def align(a: Any, b: Any) -> tuple[np.ndarray, np.ndarray]:
     return _lookup(ours, theirs), _lookup(theirs, ours)
 
 
+def partner(to: np.ndarray, step: int) -> int:
+    """The step of the other trace to show beside a step: its partner, or that of the nearest earlier step with one.
+
+    ``to``: one side of `align`.
+    ``step``: -1: before the first.
+    """
+    earlier = to[: step + 1]
+    paired = earlier[earlier >= 0]
+    return int(paired[-1]) if len(paired) else -1
+
+
 def places(trace: Any) -> list[Place]:
     """Run, frame path and node index of every step."""
     frames = [(frame.run, frame.path) for frame in trace.frames]

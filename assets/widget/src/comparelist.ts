@@ -1,0 +1,143 @@
+// Two lanes compared: the figures of both, and the ops that differ, the most bytes first.
+import { button, el, hit, NUMBER, on, table, td } from "./dom.js";
+import { bytes, count, opName, plural, shortName } from "./format.js";
+import type { Comparison, LaneState } from "./lanestate.js";
+import type { Context } from "./lazypane.js";
+import { most, type Gap, type Group, type Totals } from "./pair.js";
+import { bareRuns, numberOf } from "./steps.js";
+import type { Change, View } from "./store.js";
+
+const FIGURES: [keyof Totals, string, (n: number) => string][] = [
+  ["peak", "peak", bytes], ["copied", "copied", bytes], ["allocated", "allocated", bytes], ["in_place", "steps in place", count], ["missed", "steps missed", count], ["steps", "steps", count],
+];
+const MOST = 60; // steps of an opened group
+const digits = new Intl.NumberFormat("en-US", { maximumSignificantDigits: 3 });
+
+/** `−4,096 B (−2.9 %)`, with its own sign; nothing changed: `no change`. */
+export function change(before: number, after: number, write: (n: number) => string): string {
+  const by = after - before;
+  if (!by) return "no change";
+  const sign = by > 0 ? "+" : "−";
+  const share = before ? (100 * Math.abs(by)) / before : 0;
+  return `${sign}${write(Math.abs(by))}${share < 0.1 ? "" : ` (${sign}${digits.format(share)} %)`}`;
+}
+
+function delta(n: number): string { return n ? `${n > 0 ? "+" : "−"}${bytes(Math.abs(n))}` : "0"; }
+
+export class CompareList implements View {
+  #head = el("header.kv-versus");
+  #box = el("div.kv-scroll");
+  #open = new Set<string>();
+  #drawn: Comparison | null | undefined;
+
+  constructor(host: HTMLElement, private context: Context, private state: LaneState, private signal: AbortSignal) {
+    host.append(this.#head, this.#box);
+    state.listen(() => this.#draw());
+    on(this.#box, "click", (event) => {
+      const gap = hit(event, "gap");
+      if (gap) return void state.go(Number(gap.dataset.a), Number(gap.dataset.b));
+      const row = hit(event, "difference");
+      if (row) this.#toggle(row.dataset.key!);
+    }, signal);
+  }
+
+  update(change: Change): void {
+    if (change.payload || change.look) this.#draw();
+  }
+
+  #toggle(key: string): void {
+    const group = this.state.comparison?.groups.find((g) => keyOf(g) === key);
+    if (!this.#open.delete(key)) {
+      this.#open.add(key);
+      if (group) void this.state.go(group.gaps[0].a, group.gaps[0].b);
+    }
+    this.#drawn = undefined;
+    this.#draw();
+  }
+
+  #draw(): void {
+    const c = this.state.comparison;
+    if (c === this.#drawn) return;
+    this.#drawn = c;
+    if (!c) {
+      this.#head.replaceChildren();
+      return this.#box.replaceChildren(el("p.kv-none", {}, this.state.list.length > 1 ? "Choose “Compare” at a lane above." : "There is one lane only. Fork makes another."));
+    }
+    this.#head.replaceChildren(...this.#title(c));
+    const body = el("tbody");
+    const told = c.groups.filter((g) => most(g) > 0 || g.gaps.some((gap) => most(gap) > 0));
+    const rest = c.groups.filter((g) => !told.includes(g));
+    for (const group of told) body.append(...this.#group(c, group));
+    if (rest.length) {
+      const n = rest.reduce((sum, g) => sum + g.gaps.length, 0);
+      body.append(el("tr.kv-rest", {}, td(`Decided in another way, with no difference in bytes: ${plural(n, "op")}`, "kv-soft", { colspan: 6 })));
+      for (const group of rest) body.append(...this.#group(c, group));
+    }
+    const sum = (key: "copied" | "allocated") => c.groups.reduce((n, g) => n + g[key], 0);
+    const foot = el("tfoot", {}, el("tr", { "data-kv": "difference-sum", "data-copied": sum("copied"), "data-allocated": sum("allocated") },
+      td("all of it"), td(count(c.groups.reduce((n, g) => n + g.gaps.length, 0)), NUMBER), td(""), td(""), td(delta(sum("copied")), NUMBER), td(delta(sum("allocated")), NUMBER)));
+    const [a, b] = this.#names(c);
+    const list = table("Differences", "kv-differences", ["op", "times#", a, b, "copied#", "allocated#"], body);
+    list.append(foot);
+    this.#box.replaceChildren(c.groups.length ? list : el("p.kv-none", {}, "Both decided alike, at every step."));
+  }
+
+  #names(c: Comparison): [string, string] {
+    return c.infos.map((info) => `${this.state.letter(info.id)} ${info.label}`) as [string, string];
+  }
+
+  #title(c: Comparison): Node[] {
+    const { store } = this.context;
+    const [a, b] = this.#names(c);
+    const info = c.infos[1];
+    const figures = info.of === c.infos[0].id ? info.figures : null;
+    const shown = (figures ? FIGURES : []).filter(([key]) => key !== "steps" || figures![0].steps !== figures![1].steps).map(([key, text, write]) => {
+      const [x, y] = [figures![0][key], figures![1][key]];
+      const better = key === "steps" ? null : key === "in_place" ? y > x : y < x;
+      return el("div", { "data-kv": "pair-figure", "data-id": key, "data-change": x === y || better === null ? null : better ? "better" : "worse", title: `${write(x)} → ${write(y)}` },
+        el("dt", {}, text), el("dd", {}, el("b", {}, change(x, y, write))));
+    });
+    const steps = c.groups.flatMap((g) => g.gaps).filter((gap) => gap.a >= 0).sort((x, y) => x.a - y.a);
+    const here = () => (this.state.shown === c.infos[0].id ? store.cursor : c.back[Math.max(0, store.cursor)] ?? -1);
+    const go = (gap: Gap | undefined) => void (gap && this.state.go(gap.a, gap.b));
+    const stop = button("✕", "End the comparison", "compare-close", () => this.state.stop(), this.signal);
+    stop.ariaLabel = "End the comparison";
+    const note = [info.note, bareRuns(c.a.p) ? "listed are ops of the runs whose steps are here" : ""].filter(Boolean).join("; ");
+    return [
+      el("b", {}, a, el("span.kv-soft", {}, " against "), b),
+      el("dl.kv-figures", {}, ...shown),
+      el("span.kv-tools", {},
+        button("◂", "The difference before", "previous-difference", () => go(steps.filter((gap) => gap.a < here()).pop()), this.signal),
+        button("▸", "The next difference", "next-difference", () => go(steps.find((gap) => gap.a > here())), this.signal), stop),
+      note ? el("span.kv-soft", {}, note) : "",
+      info.first ? el("p.kv-first", { "data-kv": "pair-first" }, el("b", {}, "First difference "), info.first.sentence) : "",
+    ].filter((part) => part !== "") as Node[];
+  }
+
+  #group(c: Comparison, group: Group): HTMLElement[] {
+    const key = keyOf(group);
+    const open = this.#open.has(key);
+    const one = group.gaps.length === 1 ? ` ${this.#name(c, group.gaps[0])}` : "";
+    const row = el("tr", { "data-kv": "difference", "data-key": key, "data-copied": group.copied, "data-allocated": group.allocated },
+      td(el("button", { "aria-expanded": String(open), class: "kv-fold" }, `${open ? "▾" : "▸"} ${opName(group.op)}${one}`)),
+      td(count(group.gaps.length), NUMBER), td(group.decided[0]), td(group.decided[1]), cost(group.copied), cost(group.allocated));
+    if (!open) return [row];
+    const gaps = group.gaps.slice(0, MOST).map((gap) => {
+      const at = gap.a >= 0 ? numberOf(c.a, gap.a) : numberOf(c.b, gap.b);
+      return el("tr.kv-one", { "data-kv": "gap", "data-a": gap.a, "data-b": gap.b },
+        td(el("button", { class: "kv-link", title: "Go there" }, `step ${count(at)} · ${this.#name(c, gap)}`), "", { colspan: 4 }), cost(gap.copied), cost(gap.allocated));
+    });
+    if (group.gaps.length > MOST) gaps.push(el("tr.kv-one", {}, td(`${count(group.gaps.length - MOST)} more`, "kv-soft", { colspan: 6 })));
+    return [row, ...gaps];
+  }
+
+  #name(c: Comparison, gap: Gap): string {
+    const [{ p }, step] = gap.a >= 0 ? [c.a, gap.a] : [c.b, gap.b];
+    const graph = p.graphs[p.frame.graph[p.step.frame[step]]];
+    const block = graph.blocks.find((b) => b.nodes.includes(p.step.node[step]));
+    return [shortName(graph, p.step.node[step]), block?.title].filter(Boolean).join(" · ");
+  }
+}
+
+function keyOf(group: Group): string { return [group.op, ...group.decided].join("|"); }
+function cost(n: number): HTMLElement { return td(delta(n), NUMBER, { "data-by": n > 0 ? "more" : n < 0 ? "less" : null }); }

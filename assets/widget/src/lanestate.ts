@@ -1,0 +1,148 @@
+// What the panes of lanes share: the recordings that were opened, the one that is shown, the two that are compared.
+import { scaleOf } from "./curve.js";
+import { buildIndex } from "./index.js";
+import type { Context } from "./lazypane.js";
+import { align, common, decided, groups, partner, unlike, type Group, type LaneInfo, type LaneSource } from "./pair.js";
+import type { Trace } from "./replay.js";
+import { findStep, numberOf } from "./steps.js";
+import { patch, read, unpack, type Ints, type Payload } from "./wire.js";
+
+export interface Comparison { a: Trace; b: Trace; to: Ints; back: Ints; groups: Group[]; infos: [LaneInfo, LaneInfo] }
+
+export class LaneState {
+  comparison: Comparison | null = null;
+  #opened = new Map<number, { raw: unknown; p: Payload }>();
+  #pair: [number, number] | null = null;
+  #told: (() => void)[] = [];
+  #turn = 0;
+
+  constructor(private context: Context, readonly source: LaneSource) {
+    source.changed(() => void this.#follow());
+  }
+
+  get list(): LaneInfo[] { return this.source.get("lanes") ?? []; }
+  get shown(): number { return this.source.get("lane") ?? 0; }
+  get main(): number { return this.source.get("main") ?? 0; }
+  info(id: number): LaneInfo | undefined { return this.list.find((lane) => lane.id === id); }
+  letter(id: number): string { return String.fromCharCode(65 + this.list.findIndex((lane) => lane.id === id)); }
+  listen(call: () => void): void { this.#told.push(call); }
+  #tell(): void { for (const call of this.#told) call(); }
+
+  /** The recording of a lane. */
+  async payload(id: number): Promise<Payload> {
+    const packed = id === this.main ? this.source.get("payload") : this.source.get("branches");
+    const late = id === this.main ? [this.source.get("edge"), this.source.get("latest")] : [];
+    const known = this.#opened.get(id);
+    if (known && known.raw === packed && !late.some((bytes) => bytes?.byteLength)) return known.p;
+    const raws = await Promise.all((id === this.main ? [packed, ...late] : [piece(packed, String(id))]).map(read));
+    const [raw, ...changes] = raws;
+    if (!raw) throw new Error("this page came without that lane");
+    const p = unpack(changes.reduce<ArrayBuffer>((old, change) => (change ? patch(old, change) : old), raw));
+    this.#opened.set(id, { raw: packed, p });
+    return p;
+  }
+
+  /** Show a lane at the op that is shown now, or at a step by its number. */
+  async show(id: number, step: number | null = null): Promise<void> {
+    const { store } = this.context;
+    const mine = ++this.#turn;
+    const p = await this.payload(id);
+    if (mine !== this.#turn) return;
+    const { t, cursor, selection } = store;
+    const next: Trace = { p, x: buildIndex(p) };
+    const at = step ?? numberOf(next, partner(align(t.p, p), cursor).step);
+    if (selection && !(selection.kind === "node" && name(t, selection) === name(next, selection))) store.select(null);
+    else if (selection?.step !== undefined) store.select({ ...selection, step: undefined });
+    this.source.show(id, p, at);
+    this.#tell();
+  }
+
+  /** Python changed lanes: show the one that it shows, and drop a comparison of one that is gone. */
+  async #follow(): Promise<void> {
+    const ids = this.list.map((lane) => lane.id);
+    for (const id of this.#opened.keys()) if (!ids.includes(id)) this.#opened.delete(id);
+    if (this.#pair && !this.#pair.every((id) => ids.includes(id))) this.stop();
+    this.#tell();
+    if (this.shown !== this.main && this.context.store.t.p !== (await this.payload(this.shown))) await this.show(this.shown, this.context.store.number);
+    else if (this.#pair) await this.compare(...this.#pair);
+  }
+
+  async compare(first: number, second: number): Promise<void> {
+    const infos = [this.info(first), this.info(second)];
+    if (!infos[0] || !infos[1]) return;
+    const { store } = this.context;
+    this.#pair = [first, second];
+    const [a, b] = (await Promise.all([this.payload(first), this.payload(second)])).map((p): Trace => (p === store.t.p ? store.t : { p, x: buildIndex(p) }));
+    if (this.#pair[0] !== first || this.#pair[1] !== second) return;
+    const [to, back] = [align(a.p, b.p), align(b.p, a.p)];
+    const runs = infos[1].of === first ? infos[1].runs : Math.min(a.p.runs.length, b.p.runs.length);
+    this.comparison = { a, b, to, back, groups: groups(a, b, to, runs), infos: infos as [LaneInfo, LaneInfo] };
+    store.scale = common(scaleOf(a), scaleOf(b));
+    store.versus = {
+      names: [this.letter(first), this.letter(second)],
+      badge: (t, step) => {
+        const side = t.p === a.p ? 0 : t.p === b.p ? 1 : -1;
+        if (side < 0) return null;
+        const other = (side ? back : to)[step];
+        const steps = side ? [other, step] : [step, other];
+        if (steps[0] >= 0 && steps[1] >= 0 && !unlike(a, steps[0], b, steps[1])) return null;
+        return [steps[0] < 0 ? "not run" : decided(a, steps[0]), steps[1] < 0 ? "not run" : decided(b, steps[1])];
+      },
+    };
+    store.relook();
+    this.#tell();
+  }
+
+  stop(): void {
+    this.#pair = this.comparison = null;
+    this.context.store.versus = this.context.store.scale = null;
+    this.context.store.relook();
+    this.#tell();
+  }
+
+  /** Go to a step of a compared lane: in the lane that is shown if it has it, else in the other one. */
+  async go(a: number, b: number): Promise<void> {
+    const c = this.comparison;
+    if (!c) return;
+    const { store } = this.context;
+    const side = this.shown === c.infos[1].id ? 1 : 0;
+    const steps = [a, b];
+    const to = steps[side] >= 0 ? side : 1 - side;
+    const t = to ? c.b : c.a;
+    const step = steps[to];
+    if (this.shown !== c.infos[to].id) await this.show(c.infos[to].id, numberOf(t, step));
+    else store.go(numberOf(t, step));
+    const { p } = store.t;
+    const place = findStep(store.t, numberOf(t, step)).step;
+    if (place >= 0) store.select({ kind: "node", id: p.step.node[place], graph: p.frame.graph[p.step.frame[place]], step: numberOf(store.t, place) });
+  }
+}
+
+function name({ p }: Trace, s: { id: number; graph?: number }): string | undefined {
+  return p.graphs[s.graph ?? 0]?.nodes[s.id]?.[0];
+}
+
+const pieces = new WeakMap<object, Map<string, Uint8Array>>();
+/** One of several payloads in one piece of bytes; see kvviz/view/payload_lanes.py. */
+export function piece(packed: DataView | null | undefined, name: string): Uint8Array | null {
+  if (!packed?.byteLength) return null;
+  let all = pieces.get(packed);
+  if (!all) {
+    const bytes = new Uint8Array(packed.buffer, packed.byteOffset, packed.byteLength);
+    const size = packed.getUint32(0, true);
+    const table = JSON.parse(new TextDecoder().decode(bytes.subarray(4, 4 + size))) as Record<string, [number, number]>;
+    all = new Map(Object.entries(table).map(([key, [at, length]]) => [key, bytes.subarray(4 + size + at, 4 + size + at + length)]));
+    pieces.set(packed, all);
+  }
+  return all.get(name) ?? null;
+}
+
+const states = new WeakMap<object, LaneState>();
+/** The state that all panes of one page share. */
+export function stateOf(context: Context): LaneState {
+  const { lanes } = context;
+  if (!lanes) throw new Error("this page has no lanes");
+  let state = states.get(lanes);
+  if (!state) states.set(lanes, (state = new LaneState(context, lanes)));
+  return state;
+}

@@ -1,0 +1,159 @@
+"""Forks: another trace over the same inputs that leaves a recorded one at a step, by one change."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from kvviz.debugger.branching import called, check_repeatable, find_choice, forked
+from kvviz.engine.policy import Policy
+from kvviz.engine.session import Session
+from kvviz.errors import KvvizError
+from kvviz.explain.changes import Capacity, Change, Donate, Reserve, arguments
+from kvviz.explain.fix_wording import label_of
+from kvviz.explain.fixes import Fix
+from kvviz.graph.cache_pairs import cache_pairs
+from kvviz.graph.model import Node
+from kvviz.runtimes.named_policies import NAMED, find_policy
+from kvviz.trace.recording import Trace
+
+Rows = Mapping[str, int | tuple[int, int]]
+
+
+def fork(
+    trace: Trace,
+    step: int = 0,
+    *,
+    run: str | Node | None = None,
+    donate: str | Sequence[str] = (),
+    reserve: Rows | None = None,
+    kv_capacity: int | None = None,
+    policy: str | Policy | None = None,
+    fix: Fix | None = None,
+) -> Trace:
+    """Run again from the same inputs with a change, in the recorded order up to a step.
+
+    Parameters
+    ----------
+    trace : Trace
+        One that was run or decoded here.
+    step : int
+        The steps before it run in the recorded order, what comes after them in the policy's own. With 0, all does.
+    run : str or Node, optional
+        An op that runs as step ``step``, in place of the one that did.
+    donate : str or sequence of str
+        Inputs that the run may overwrite beside those that it could, from its beginning.
+    reserve : mapping of str to int or (int, int), optional
+        Rows to reserve for inputs of a single run, or axis and rows. The axis of a cache is known.
+    kv_capacity : int, optional
+        Rows to reserve in the growing caches of a decode.
+    policy : str or Policy, optional
+        Whose rules hold, from the beginning.
+    fix : Fix, optional
+        A fix of ``kvviz.explain(trace)``. It brings its own order, so ``step`` is only where it is looked at.
+
+    Returns
+    -------
+    Trace
+        Of the whole run or decode. Its ``label`` says what differs; its ``branch`` also where.
+
+    Raises
+    ------
+    KvvizError
+        If nothing is to be changed, the op could not run there, or the trace was loaded from a file.
+    ReplayError
+        If the inputs were not kept.
+
+    Examples
+    --------
+    >>> other = kvviz.fork(trace, 12, run="/model/layers.0/Shape_4")        # doctest: +SKIP
+    >>> other.label
+    'Shape #4 at step 12'
+    >>> kvviz.fork(trace, policy="rten").bytes_copied - trace.bytes_copied  # doctest: +SKIP
+    """
+    session = fork_session(
+        trace, step, run=run, donate=donate, reserve=reserve, kv_capacity=kv_capacity, policy=policy, fix=fix
+    )
+    forked_trace: Trace = session.run_to_end()
+    return forked_trace
+
+
+def fork_session(
+    trace: Trace,
+    step: int = 0,
+    *,
+    run: str | Node | None = None,
+    donate: str | Sequence[str] = (),
+    reserve: Rows | None = None,
+    kv_capacity: int | None = None,
+    policy: str | Policy | None = None,
+    fix: Fix | None = None,
+) -> Session:
+    """The same, but stopped where it leaves the recorded order, to be run on; see `fork`."""
+    check_repeatable(trace)
+    changes = _changes(trace, donate, reserve, kv_capacity)
+    given = sum((run is not None, bool(changes), policy is not None, fix is not None))
+    if not given:
+        raise KvvizError("nothing is to be changed: give run, donate, reserve, kv_capacity, policy or fix")
+    own = trace.recipe.options["policy"]
+    if fix is not None:
+        if given > 1:
+            raise KvvizError("a fix is a change by itself: apply it alone")
+        return forked(trace, 0, fix.label, **arguments(trace, fix.changes, fix.picked, own))
+    told, options = [], arguments(trace, changes, False, own)
+    if policy is not None:
+        options["policy"] = find_policy(policy)
+        if trace.recipe.options.get("growth") == own.growth:
+            options["growth"] = None  # each policy has its own way with caches that grow
+        told.append(options["policy"].name)
+    if changes:
+        told.append(label_of(trace.graph, changes))
+    choice = None
+    if run is not None:
+        choice = find_choice(trace, step, run)
+        told.append(f"{called(choice[1])} at step {step:,}")
+    return forked(trace, step, " and ".join(told), choice, **options)
+
+
+def offers(trace: Trace) -> dict[str, Any]:
+    """What of a run could be changed as a whole: other policies by name, inputs to donate, rows to reserve.
+
+    ``kv_capacity``: as many rows as the caches of a decode hold in the end; None where it has no growing ones, or they
+      have this room.
+    """
+    options = trace.options
+    growing = [pair for pair in cache_pairs(trace.graph) if pair.protocol == "growing"]
+    rows = options.rows if options.kind == "decode" and growing else 0
+    donated = set(options.donate) | options.lent
+    caches = {pair.input for pair in cache_pairs(trace.graph)} if options.kind != "run" else set()
+    return {
+        "policies": [name for name in NAMED if name != trace.policy.name],
+        "donate": [value.name for value in trace.graph.inputs if value.name not in donated | caches],
+        "kv_capacity": rows if rows and (options.kv_capacity or 0) < rows else None,
+    }
+
+
+def _changes(
+    trace: Trace, donate: str | Sequence[str], reserve: Rows | None, kv_capacity: int | None
+) -> tuple[Change, ...]:
+    """What is asked for as changes, after checking that this run can have them."""
+    names = (donate,) if isinstance(donate, str) else tuple(donate)
+    inputs = {value.name for value in trace.graph.inputs}
+    wrong = next((name for name in (*(reserve or ()), *names) if name not in inputs), None)
+    if wrong is not None:
+        raise KvvizError(f"{trace.graph.name} has no input {wrong!r}; it has {', '.join(sorted(inputs)[:8])}")
+    if reserve and trace.options.kind != "run":
+        raise KvvizError("reserve is for a single run; for a decode give kv_capacity, the rows of its caches")
+    if kv_capacity is not None and trace.options.kind != "decode":
+        raise KvvizError("kv_capacity is for a decode; for a single run reserve rows of an input")
+    axes = {pair.input: pair.axis for pair in cache_pairs(trace.graph)}
+    changes: list[Change] = []
+    for name, rows in (reserve or {}).items():
+        axis, count = rows if isinstance(rows, tuple) else (axes.get(name), rows)
+        if axis is None:
+            raise KvvizError(f"{name!r} is no cache, so say along which axis: reserve={{{name!r}: (axis, rows)}}")
+        changes.append(Reserve(name, axis, count))
+    changes += [Donate(name) for name in names]
+    if kv_capacity is not None:
+        changes.append(Capacity(kv_capacity))
+    return tuple(changes)

@@ -1,0 +1,70 @@
+"""Traces of the same thing as lanes of one page: what each comes to beside the one that it left, and all payloads.
+
+Layout of the payloads that are not the page's own: uint32 (little endian) bytes of a JSON object, name to (offset,
+length) behind it | that object | the payloads, each compressed by itself.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from kvviz.explain.compare import first_difference
+from kvviz.explain.comparison.alike import alike
+
+
+def lane_header(number: int, label: str, trace: Any, left: tuple[int, str, Any] | None) -> dict[str, Any]:
+    """What the page says of a lane.
+
+    ``left``: number, label and trace of the lane that it left; None for the first one.
+
+    ``figures`` are those of the lane that it left and its own, of the runs that both have finished; ``note`` says
+    which these are where it is not all of both. ``first`` is the first step that differs.
+    """
+    about = {
+        "id": number,
+        "label": label,
+        "step": 0 if trace.branch is None else trace.branch.step,
+        "of": None,
+        "live": trace.live is not None,
+        "figures": None,
+        "note": "",
+        "runs": None,
+        "first": None,
+    }
+    if left is None:
+        return about
+    of, name, other = left
+    told = alike(other, trace)
+    first = first_difference(other, trace, (name, label))
+    if first is not None and told.runs is not None and first.step >= other.runs[told.runs - 1].last:
+        # It ends there for no other reason than that it has not run any further.
+        first = None
+    return {
+        **about,
+        "of": of,
+        "figures": [asdict(told.first), asdict(told.second)],
+        "note": told.note,
+        "runs": told.runs,
+        "first": None if first is None else {"step": first.step, "other": first.other, "sentence": first.sentence},
+    }
+
+
+def pack_lanes(payloads: Mapping[str, bytes]) -> bytes:
+    """Payloads by name as one piece of bytes."""
+    table, at = {}, 0
+    for name, raw in payloads.items():
+        table[name] = (at, len(raw))
+        at += len(raw)
+    header = json.dumps(table, separators=(",", ":")).encode()
+    return b"".join([struct.pack("<I", len(header)), header, *payloads.values()])
+
+
+def unpack_lanes(raw: bytes) -> dict[str, bytes]:
+    """The payloads that `pack_lanes` packed."""
+    (size,) = struct.unpack_from("<I", raw)
+    body = 4 + size
+    return {name: raw[body + at : body + at + length] for name, (at, length) in json.loads(raw[4:body]).items()}

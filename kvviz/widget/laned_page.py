@@ -1,0 +1,245 @@
+"""A page that shows one of several lanes: a recording, and others that left it by a change."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import traitlets
+
+from kvviz.debugger.state import frame_id_after
+from kvviz.errors import KvvizError
+from kvviz.explain.forking import fork_session, offers
+from kvviz.trace.recording import Trace
+from kvviz.view.page_modules import page_modules
+from kvviz.widget.lanes import Lane, Lanes, catch_up
+from kvviz.widget.page_widget import Page
+
+
+class LanedPage(Page):
+    """What a debugger does with its lanes.
+
+    ``lane``: number of the one that is shown. Synced: set it to show another, at the same op.
+    ``lanes``: what the page says of each. Synced.
+    ``main``: number of the lane that ``payload`` is of; those of the others are in ``branches``. Synced.
+    ``offers``: what of the shown lane could be changed as a whole. Synced.
+    """
+
+    # Parts of the page that it loads when they are first looked at.
+    modules = traitlets.Bytes().tag(sync=True)
+    lanes: Any = traitlets.List().tag(sync=True)
+    branches = traitlets.Bytes().tag(sync=True)
+    lane = traitlets.Int(0).tag(sync=True)
+    main = traitlets.Int(0).tag(sync=True)
+    offers: Any = traitlets.Dict().tag(sync=True)
+
+    fixed: Trace | None = None
+    _following = False
+    _lanes: Lanes
+    _shown = 0  # the lane that the cursor is of
+
+    @traitlets.default("modules")
+    def _packed(self) -> bytes:
+        return page_modules()
+
+    @property
+    def _here(self) -> Lane:
+        """The lane that is shown."""
+        return self._lanes[self.lane]
+
+    @property
+    def trace(self) -> Trace:
+        """The trace that is shown."""
+        return self._here.trace
+
+    @property
+    def traces(self) -> dict[str, Trace]:
+        """The traces of all lanes, by their labels."""
+        return {told["label"]: self._lanes[told["id"]].trace for told in self.lanes}
+
+    def fork(self, step: int | None = None, **change: Any) -> Trace:
+        """Run again with a change, and show it as a lane of its own.
+
+        Parameters
+        ----------
+        step : int, optional
+            Where to leave the recorded order; see `kvviz.fork`. By default the next step for an op that is to run, and
+            the beginning for everything else.
+        **change
+            ``run``, ``donate``, ``reserve``, ``kv_capacity``, ``policy`` or ``fix``, as in `kvviz.fork`.
+
+        Returns
+        -------
+        Trace
+            Where the present one still goes on, this one does too, from where it has come as far.
+        """
+        left, at = self._here, self.cursor
+        if step is None:
+            step = at + 1 if change.get("run") is not None else 0
+        session = fork_session(left.trace, step, **change)
+        reached = len(session.trace.steps) - 1
+        catch_up(session, step, left.trace)
+        session.previews = True
+        session.look_ahead()
+        lane = self._lanes.add(session, left.number)
+        self._show(lane.number, reached if change.get("run") is not None else None)
+        return lane.trace
+
+    def fix(self, step: int, blocker: int = 0) -> Trace:
+        """Run again with the change that lets a missed op run in place, and show that as a lane.
+
+        Parameters
+        ----------
+        step : int
+            A step at which the op was missed.
+        blocker : int
+            Which of its reasons to remove, by its place in ``report.missed[…].blockers``.
+
+        Returns
+        -------
+        Trace
+            The new run.
+
+        Raises
+        ------
+        KvvizError
+            If the step was not missed, or nothing can be changed about this reason.
+        """
+        missed = next((m for m in self._here.payloads.diagnosis().missed if step in m.steps), None)
+        reasons = missed.blockers if missed is not None else ()
+        change = reasons[blocker].fix if 0 <= blocker < len(reasons) else None
+        if change is None:
+            raise KvvizError(f"there is no fix for reason {blocker} of step {step}: see kvviz.explain(trace).missed")
+        return self.apply(change, step)
+
+    def apply(self, fix: Any, step: int | None = None) -> Trace:
+        """Run again with a fix of the report, and show that as a lane.
+
+        Parameters
+        ----------
+        fix : Fix
+            Of a blocker, or of a finding about a cache.
+        step : int, optional
+            The step to look at; the present one by default.
+
+        Returns
+        -------
+        Trace
+            The new run.
+        """
+        if step is not None:
+            self.cursor = step
+        self.fixed = after = self.fork(fix=fix)
+        return after
+
+    def close_lane(self, lane: int | None = None) -> None:
+        """Undo a fork: take its lane away.
+
+        Parameters
+        ----------
+        lane : int, optional
+            The one that is shown by default. What is shown then is the one that it left, at the same op.
+        """
+        number = self.lane if lane is None else lane
+        of = self._lanes[number].of
+        if of is None or self.lane != number:
+            self._lanes.remove(number)
+            return self._tell_lanes(self.lane)
+        at = self._lanes.partner(number, of, self.cursor)
+        self._lanes.remove(number)
+        self._show(of, at)
+        return None
+
+    def _show(self, number: int, at: int | None = None) -> None:
+        """Show a lane as the page's own: at a step, or at the same op as now."""
+        if at is None:
+            at = self._lanes.partner(self.lane, number, self.cursor)
+        self._tell_lanes(number, at)
+
+    def _tell_lanes(self, main: int, at: int | None = None) -> None:
+        """Send the payloads of all lanes, that of one as the page's own."""
+        before, self._following = self._following, True
+        try:
+            with self.hold_sync():
+                self._tell_payload(main)
+                self.branches = self._lanes.pack(main)
+                self.lanes = self._lanes.headers()
+                self.main = self._shown = self.lane = main
+                if at is not None:
+                    self.cursor = at
+                self._tell_offers()
+        finally:
+            self._following = before
+
+    def _tell_payload(self, main: int) -> None:
+        """Send the payload of a lane."""
+        raise NotImplementedError
+
+    def _tell_offers(self) -> None:
+        self.offers = offers(self.trace)
+
+    def set_state(self, sync_data: Any) -> None:
+        """What the page says is not followed: it has moved already."""
+        before, self._following = self._following, True
+        try:
+            super().set_state(sync_data)
+        finally:
+            self._following = before
+
+    @traitlets.validate("lane")
+    def _known(self, proposal: Any) -> Any:
+        if hasattr(self, "_lanes") and proposal["value"] not in self._lanes:
+            self._lanes[proposal["value"]]
+        return proposal["value"]
+
+    @traitlets.observe("lane")
+    def _changed(self, change: Any) -> None:
+        if not hasattr(self, "_lanes") or change["new"] == self._shown:
+            return
+        old, self._shown = self._shown, change["new"]
+        if not self._following and old in self._lanes:
+            before, self._following = self._following, True
+            self.cursor = self._lanes.partner(old, change["new"], self.cursor)
+            self._following = before
+        self._tell_offers()
+
+    def _answer(self, message: Mapping[str, Any]) -> dict[str, Any] | None:
+        do = message.get("do")
+        if do == "fix":
+            self._apply(message)
+        elif do == "fork" and "fix" in (message.get("change") or {}):
+            self._apply(message["change"]["fix"])
+        elif do == "fork":
+            self.fork(**self._asked(message))
+        elif do == "close_lane":
+            self.close_lane(int(message["lane"]))
+        else:
+            return super()._answer(message)
+        return None
+
+    def _apply(self, told: Mapping[str, Any]) -> None:
+        """Apply the fix that the page names: of a cache finding, of the verdict, or of a reason of a missed step."""
+        found = self._here.payloads.diagnosis()
+        if "cache" in told:
+            self.apply(found.caches[int(told["cache"])].fix)
+        elif "verdict" in told:
+            verdict = found.verdict[int(told["verdict"])]
+            self.apply(verdict.fix, verdict.step)
+        else:
+            self.fix(int(told["step"]), int(told["blocker"]))
+
+    def _asked(self, message: Mapping[str, Any]) -> dict[str, Any]:
+        """Arguments of `fork` from what the page sends."""
+        told = dict(message.get("change") or {})
+        known = {"run", "donate", "reserve", "kv_capacity", "policy"}
+        if not told or not told.keys() <= known:
+            raise KvvizError(f"the page asked for a fork with {', '.join(told) or 'nothing'}, which is not known here")
+        if isinstance(told.get("run"), Mapping):
+            frame = frame_id_after(self.trace, int(message["step"]) - 1)
+            if frame is None:
+                raise KvvizError(f"nothing is left to run at step {message['step']}")
+            nodes, number = self.trace.frames[frame].graph.nodes, int(told["run"]["node"])
+            if not 0 <= number < len(nodes):
+                raise KvvizError(f"there is no node {number} in the graph that runs at step {message['step']}")
+            told["run"] = nodes[number]
+        return {"step": int(message["step"]), **told}

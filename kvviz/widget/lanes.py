@@ -1,0 +1,146 @@
+"""Lanes of a debugger: a trace each, over the same inputs, with a cursor of its own. No Jupyter here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from kvviz.debugger import Cursor
+from kvviz.engine.session import Session
+from kvviz.errors import KvvizError
+from kvviz.explain.comparison.aligning import align, partner
+from kvviz.explain.comparison.alike import finished
+from kvviz.trace.recording import Trace
+from kvviz.view.payload import Payloads
+from kvviz.view.payload_lanes import lane_header, pack_lanes
+
+MOST = 8
+
+
+@dataclass(slots=True, eq=False)
+class Lane:
+    """One of them.
+
+    ``of``: number of the lane that it left; None for the first one.
+    """
+
+    number: int
+    label: str
+    of: int | None
+    cursor: Cursor
+    payloads: Payloads
+
+    @property
+    def trace(self) -> Trace:
+        return self.cursor.trace
+
+
+class Lanes:
+    """All lanes of a debugger, by number; the first one is 0 and stays."""
+
+    def __init__(self, source: Session | Trace, label: str | None = None) -> None:
+        cursor = Cursor(source)
+        self._by_number = {0: Lane(0, label or cursor.trace.label, None, cursor, Payloads(cursor.trace))}
+        self._next = 1
+        self._headers: dict[int, tuple[Any, dict[str, Any]]] = {}
+        self._packed: dict[int, tuple[Any, bytes]] = {}
+
+    def __getitem__(self, number: int) -> Lane:
+        lane = self._by_number.get(number)
+        if lane is None:
+            raise KvvizError(f"there is no lane {number}; there are {', '.join(map(str, self._by_number))}")
+        return lane
+
+    def __contains__(self, number: int) -> bool:
+        return number in self._by_number
+
+    def __len__(self) -> int:
+        return len(self._by_number)
+
+    def add(self, source: Session | Trace, of: int, label: str | None = None) -> Lane:
+        """One more lane. Of a long recording it tells the steps of the same runs as the lane that it left.
+
+        Raises `KvvizError`: if there are too many.
+        """
+        if len(self) >= MOST:
+            raise KvvizError(f"there are {MOST} lanes already: close one of them first")
+        cursor = Cursor(source)
+        taken = {lane.label for lane in self._by_number.values()}
+        name = label or cursor.trace.label
+        number, told = 1, name
+        while told in taken:
+            number += 1
+            told = f"{name} ({number})"
+        lane = Lane(self._next, told, of, cursor, Payloads(cursor.trace, self[of].payloads.runs()))
+        self._by_number[lane.number] = lane
+        self._next += 1
+        return lane
+
+    def rename(self, number: int, label: str) -> None:
+        """Call a lane something else."""
+        self[number].label = label
+        self._headers.clear()
+
+    def remove(self, number: int) -> int:
+        """Take a lane away; those that left it have left the one before it. Returns the number of that one.
+
+        Raises `KvvizError`: for the first lane.
+        """
+        of = self[number].of
+        if of is None:
+            raise KvvizError("the lane that the others left cannot be closed")
+        del self._by_number[number]
+        for lane in self._by_number.values():
+            if lane.of == number:
+                lane.of = of
+        self._headers.clear()
+        return of
+
+    def headers(self) -> list[dict[str, Any]]:
+        """What the page says of each; worked out anew where a run has ended since."""
+        return [self._header(lane) for lane in self._by_number.values()]
+
+    def _header(self, lane: Lane) -> dict[str, Any]:
+        left = None if lane.of is None else self[lane.of]
+        traces = [lane.trace] if left is None else [lane.trace, left.trace]
+        key = [(finished(trace), trace.live is None) for trace in traces]
+        known = self._headers.get(lane.number)
+        if known is None or known[0] != key:
+            beside = None if left is None else (left.number, left.label, left.trace)
+            known = self._headers[lane.number] = key, lane_header(lane.number, lane.label, lane.trace, beside)
+        return known[1]
+
+    def pack(self, without: int) -> bytes:
+        """Payloads of all lanes but one; empty where there is no other."""
+        others = [lane for lane in self._by_number.values() if lane.number != without]
+        return pack_lanes({str(lane.number): self._payload(lane) for lane in others}) if others else b""
+
+    def _payload(self, lane: Lane) -> bytes:
+        key = (len(lane.trace.log), lane.trace.live is None, lane.payloads.runs())
+        known = self._packed.get(lane.number)
+        if known is None or known[0] != key:
+            known = self._packed[lane.number] = key, lane.payloads.tell(lazy=True)
+        return known[1]
+
+    def partner(self, lane: int, other: int, step: int) -> int:
+        """The step of another lane at which the same op ran, or the nearest earlier one with a partner."""
+        if lane == other:
+            return step
+        return partner(align(self[lane].trace, self[other].trace)[0], step)
+
+
+def catch_up(session: Session, step: int, trace: Trace) -> None:
+    """Run a session that left a trace as far as that one has come: to the end of the runs that it has finished.
+
+    Where ``step``, at which it left, is in the run that still goes on, it stays there.
+    """
+    if trace.live is None and not trace.interrupted:
+        session.run_to_end()
+        return
+    done = finished(trace)
+    if step < len(trace.log) and trace.log.frames[trace.log[step].frame].run >= done:
+        return
+    while len(session.trace.runs) < done or (session.execution is not None and len(session.trace.runs) == done):
+        if session.execution is None and not session.next_run():
+            break
+        session.finish_run()

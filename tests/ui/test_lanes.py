@@ -1,0 +1,301 @@
+"""Forks and their lanes in a real JupyterLab, and in a file: made, looked at, compared and undone by clicks."""
+
+from __future__ import annotations
+
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+from playwright.sync_api import Browser, Locator, Page, expect
+
+import kvviz
+from tests.ui.conftest import OpenNotebook, from_cells, opened
+from tests.ui.debugger import DebuggerPage
+from tests.ui.page import NotebookPage
+from tests.ui.server import Jupyter
+
+pytestmark = pytest.mark.ui
+
+MODELS = Path(__file__).resolve().parents[2] / "assets" / "models" / "storyteller"
+CELL = """
+import json, kvviz
+words = json.load(open("assets/models/storyteller/vocab.json"))
+graph = kvviz.load("assets/models/storyteller/concat/model.onnx")
+first = kvviz.decode(graph, "once upon a time", 5, tokenizer=words)
+kvviz.debug(first)
+"""
+
+
+def lanes(root: Locator) -> Locator:
+    return root.locator('[data-kv="lane"]')
+
+
+def sums(root: Locator) -> list[int]:
+    """What all listed differences come to: bytes copied and allocated."""
+    foot = root.locator('[data-kv="difference-sum"]')
+    return [int(foot.get_attribute(f"data-{name}") or "-1") for name in ("copied", "allocated")]
+
+
+@pytest.fixture(scope="module")
+def notebook(browser: Browser, jupyter: Jupyter) -> Iterator[NotebookPage]:
+    nbformat.write(from_cells([CELL]), jupyter.root / "lanes.ipynb")
+    with opened(browser, jupyter, "lanes.ipynb", width=1600) as page:
+        page.run_all()
+        yield page
+
+
+@pytest.fixture
+def debugger(notebook: NotebookPage) -> Iterator[DebuggerPage]:
+    """A debugger with one lane."""
+    page = DebuggerPage(notebook)
+    yield page
+    notebook.execute("while len(_kv.lanes) > 1: _kv.close_lane(_kv.lanes[-1]['id'])")
+    expect(lanes(page.root)).to_have_count(0)
+    notebook.check()
+
+
+def fork_to_rten(debugger: DebuggerPage) -> None:
+    debugger.kv("fork").click()
+    debugger.kv("fork-item").get_by_text("rten", exact=True).click()
+    expect(debugger.kv("policy")).to_have_text("policy: rten")
+
+
+def test_another_ready_op_runs_in_a_lane_of_its_own_and_one_click_undoes_it(debugger: DebuggerPage) -> None:
+    # given a recorded step after which several ops could run
+    debugger.goto(300)
+    debugger.kv("ready-more").click()
+    row = debugger.root.locator('[data-kv="frontier-row"]:not([data-next])').last
+    node = (row.get_attribute("title") or "").split(": ")[0]
+    # when one of the others is chosen
+    row.locator('[data-kv="run-next"]').click()
+    # then it ran there, after the same steps, and all words are the same
+    debugger.expect_step(301)
+    expect(lanes(debugger.root)).to_have_count(2)
+    assert debugger.python("t.steps[301].node") == node
+    assert debugger.python("[t.log[i].op.node is first.log[i].op.node for i in range(301)].count(False)") == 0
+    assert debugger.python("t.tokens == first.tokens and len(t.steps) == len(first.steps)")
+    expect(lanes(debugger.root).last).to_contain_text("left A at step 301")
+    debugger.notebook.screenshot("lanes-another-op", debugger.root)
+    # and when its lane is closed, the first one is shown at the same op
+    lanes(debugger.root).last.locator('[data-kv="lane-close"]').click()
+    expect(lanes(debugger.root)).to_have_count(0)
+    assert debugger.python("t is first")
+    assert debugger.python(f"t.steps[d.cursor].node == {node!r}")
+    assert debugger.step == debugger.python("d.cursor")
+    debugger.kv("ready-more").click()
+
+
+def test_ideal_against_rten_takes_two_clicks_and_is_compared_with_a_third(debugger: DebuggerPage) -> None:
+    # given
+    debugger.goto(700)
+    # when
+    fork_to_rten(debugger)
+    # then the same op is shown in a lane that says what it costs
+    assert debugger.python("t.steps[d.cursor].node == first.steps[700].node")
+    debugger.expect_step(debugger.python("d.cursor"))
+    assert debugger.python("[lane['label'] for lane in d.lanes]") == ["ideal", "rten"]
+    lane = lanes(debugger.root).last
+    more = debugger.python("t.bytes_copied - first.bytes_copied")
+    assert more > 0
+    expect(lane.locator('[data-what="copied"]')).to_have_text(f"+{more / 1000:.3g} kB copied")
+    # and when both are compared
+    lane.locator('[data-kv="lane-compare"]').click()
+    expect(debugger.kv("difference").first).to_be_visible()
+    assert sums(debugger.root) == debugger.python(
+        "[t.bytes_copied - first.bytes_copied, t.bytes_allocated - first.bytes_allocated]"
+    )
+    rows = debugger.kv("difference").all()
+    told = [
+        max(abs(int(row.get_attribute(f"data-{name}") or 0)) for name in ("copied", "allocated")) for row in rows[:8]
+    ]
+    assert told == sorted(told, reverse=True)
+    assert debugger.root.locator('[data-kv="pair-figure"]').count() >= 4
+    debugger.notebook.screenshot("lanes-compared", debugger.root)
+    # and one of the differences is opened, then looked at from the other side
+    debugger.kv("difference").first.click()
+    step = debugger.kv("gap").nth(1)
+    step.click()
+    at = int(step.get_attribute("data-b") or -1)
+    debugger.expect_step(at)
+    debugger.notebook.page.wait_for_timeout(300)
+    assert debugger.python("d.cursor") == at
+    lanes(debugger.root).first.locator('[data-kv="lane-name"]').click()
+    debugger.expect_step(int(step.get_attribute("data-a") or -1))
+    debugger.notebook.page.wait_for_timeout(300)
+    assert debugger.python("[d.lane, t is first]") == [0, True]
+    assert debugger.python("d.cursor") == debugger.step
+
+
+def test_python_shows_another_lane_and_the_page_follows(debugger: DebuggerPage) -> None:
+    fork_to_rten(debugger)
+    # when
+    debugger.notebook.execute("_kv.lane = 0\n_kv.cursor = 500")
+    # then
+    expect(debugger.kv("policy")).to_have_text("policy: ideal")
+    debugger.expect_step(500)
+    # and back
+    debugger.notebook.execute("_kv.lane = _kv.lanes[-1]['id']")
+    expect(debugger.kv("policy")).to_have_text("policy: rten")
+    debugger.expect_step(debugger.python("d.cursor"))
+
+
+def test_a_fix_is_applied_as_a_lane(debugger: DebuggerPage) -> None:
+    # given a step that a fix would run in place
+    find = "next((m.step, b.fix.label) for m in kvviz.explain(first).missed for b in m.blockers if b.fix)"
+    step, label = debugger.notebook.python(find)
+    debugger.goto(step)
+    # when
+    debugger.root.locator('.kv-this [data-kv="apply"]').first.click()
+    # then
+    expect(lanes(debugger.root)).to_have_count(2)
+    expect(lanes(debugger.root).last).to_contain_text(label)
+    debugger.expect_step(debugger.python("d.cursor"))
+    assert debugger.python(f"t.steps[d.cursor].node == first.steps[{step}].node")
+    assert debugger.python("t.tokens == first.tokens")
+
+
+def test_the_menu_closes_on_escape_and_outside_and_leaves_its_button_free(debugger: DebuggerPage) -> None:
+    menu = debugger.kv("fork-menu")
+    for away in ("Escape", "outside", "again"):
+        debugger.kv("fork").click()
+        expect(menu).to_be_visible()
+        box, toggle = menu.bounding_box(), debugger.kv("fork").bounding_box()
+        assert box and toggle and box["y"] >= toggle["y"] + toggle["height"]
+        if away == "Escape":
+            debugger.kv("fork-close").focus()
+            debugger.notebook.page.keyboard.press("Escape")
+        elif away == "outside":
+            debugger.root.locator(".kv-this h3").click()
+        else:
+            debugger.kv("fork").click()
+        expect(menu).to_be_hidden()
+    assert debugger.notebook.page.evaluate("document.activeElement !== document.body")
+
+
+LIVE = '''
+import numpy as np, kvviz
+from onnx import parser
+model = parser.parse_model("""<ir_version: 10, opset_import: ["" : 21]> live (float[4] x) => (float[4] y) {
+    a = Exp (x)
+    b = Neg (x)
+    c = Sin (a)
+    d = Abs (b)
+    y = Add (c, d) }""")
+for node in model.graph.node:
+    node.name = node.output[0]
+kvviz.debug(kvviz.load(model), {"x": np.arange(4, dtype=np.float32)})
+'''
+
+
+def test_at_the_live_edge_one_goes_back_and_chooses_again(open_notebook: OpenNotebook) -> None:
+    # given a run of which three ops ran
+    notebook = open_notebook([LIVE], width=1600)
+    notebook.run_all()
+    debugger = DebuggerPage(notebook)
+    for step in range(3):
+        debugger.kv("next").click()
+        debugger.expect_step(step)
+    # when one goes back and chooses another op
+    debugger.goto(0)
+    debugger.kv("ready-more").click()
+    debugger.root.locator('[data-kv="frontier-row"][title^="c"] [data-kv="run-next"]').click()
+    # then it goes on live from there, and what ran before is the other lane
+    debugger.expect_step(1)
+    expect(lanes(debugger.root)).to_have_count(2)
+    assert debugger.python("[[s.node for s in trace.steps] for trace in d.traces.values()]") == [
+        ["a", "b", "c"],
+        ["a", "c"],
+    ]
+    for step in (2, 3, 4):
+        debugger.kv("next").click()
+        debugger.expect_step(step)
+    assert debugger.python("[s.node for s in t.steps]") == ["a", "c", "b", "d", "y"]
+    # and the other lane goes on from where it was
+    lanes(debugger.root).first.locator('[data-kv="lane-name"]').click()
+    debugger.goto(2)
+    debugger.kv("next").click()
+    debugger.expect_step(3)
+    assert debugger.python("[s.node for s in t.steps]") == ["a", "b", "c", "d"]
+    notebook.check()
+
+
+class FilePage:
+    """A page of its own, without a kernel."""
+
+    def __init__(self, page: Page, path: Path) -> None:
+        self.errors: list[str] = []
+        page.on("pageerror", lambda error: self.errors.append(str(error)))
+        page.goto(path.as_uri())
+        self.root = page.locator(".kvviz").first
+        expect(lanes(self.root).first).to_be_visible()
+
+    def kv(self, name: str) -> Locator:
+        return self.root.locator(f'[data-kv="{name}"]')
+
+
+@pytest.mark.parametrize("width", [1500, 800])
+def test_lanes_of_a_file_are_shown_and_compared_without_a_kernel(browser: Browser, tmp_path: Path, width: int) -> None:
+    # given
+    graph = kvviz.load(MODELS / "concat" / "model.onnx")
+    found = kvviz.compare(graph, prompt=[1, 2, 3], max_new_tokens=3)
+    found.to_html(tmp_path / "lanes.html")
+    page = browser.new_page(viewport={"width": width, "height": 900})
+    file = FilePage(page, tmp_path / "lanes.html")
+    expect(lanes(file.root)).to_have_count(3)
+    # when
+    file.kv("goto").fill("400")
+    file.kv("goto").press("Enter")
+    lanes(file.root).nth(1).locator('[data-kv="lane-name"]').click()
+    # then the same op is shown in the other lane
+    there, _ = found.align(0, 1)
+    expect(file.root).to_have_attribute("data-step", str(there[400]))
+    expect(file.kv("policy")).to_have_text("policy: rten")
+    # and the differences come to those of the traces
+    for other in (1, 2):
+        lanes(file.root).nth(other).locator('[data-kv="lane-compare"]').click()
+        expect(lanes(file.root).nth(other).locator('[data-kv="lane-compare"]')).to_have_attribute(
+            "aria-pressed", "true"
+        )
+        first, second = found[0], found[other]
+        assert sums(file.root) == [
+            second.bytes_copied - first.bytes_copied,
+            second.bytes_allocated - first.bytes_allocated,
+        ]
+    assert file.root.evaluate("(root) => root.scrollWidth - root.clientWidth") <= 0
+    # and what needs a kernel says so
+    expect(file.kv("lane-close")).to_have_count(0)
+    file.kv("fork").click()
+    expect(file.kv("fork-menu")).to_contain_text("needs a running kernel")
+    assert file.errors == []
+    page.close()
+
+
+def test_lanes_of_a_saved_notebook_are_alive_before_it_is_run_again(browser: Browser, jupyter: Jupyter) -> None:
+    # given a notebook that was executed and saved with the state of its widgets, and is trusted
+    pair = CELL + "\npair = kvviz.Pair(first, kvviz.fork(first, kv_capacity=9))\npair"
+    plan = "from kvviz.widget import plan\nplanner = plan(graph)\nplanner"
+    notebook = from_cells([pair, plan])
+    resources = {"metadata": {"path": str(jupyter.root)}}
+    NotebookClient(notebook, timeout=300, store_widget_state=True, resources=resources).execute()
+    nbformat.write(notebook, jupyter.root / "saved.ipynb")
+    trust = f"{jupyter.url}/api/contents/saved.ipynb/trust?token={jupyter.token}"
+    urllib.request.urlopen(urllib.request.Request(trust, method="POST"), timeout=30).close()
+    with opened(browser, jupyter, "saved.ipynb", width=1700) as page:
+        # when
+        root = page.page.locator('.kvviz[data-mode="debugger"]').first
+        root.scroll_into_view_if_needed()
+        expect(lanes(root)).to_have_count(2)
+        expect(lanes(root).last).to_contain_text("kv_capacity=9")
+        root.locator('[data-kv="goto"]').fill("600")
+        root.locator('[data-kv="goto"]').press("Enter")
+        lanes(root).last.locator('[data-kv="lane-name"]').click()
+        # then
+        expect(lanes(root).last).to_have_attribute("data-shown", "1")
+        expect(root).to_have_attribute("data-step", "600")
+        planner = page.page.locator('.kvviz[data-mode="planner"]')
+        planner.scroll_into_view_if_needed()
+        planner.locator('[data-kv="next"]').click()
+        expect(planner).to_have_attribute("data-step", "0")

@@ -1,0 +1,261 @@
+"""Lanes of a debugger, without a browser: forks, what the page is told of each, and what it asks for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import parser
+
+import kvviz
+from kvviz.explain.comparison.aligning import align
+from kvviz.view.payload import decode
+from kvviz.view.payload_lanes import unpack_lanes
+from kvviz.widget import Debugger, Pair
+
+MODELS = Path(__file__).parents[2] / "assets" / "models"
+
+
+@pytest.fixture(scope="module")
+def story() -> tuple[kvviz.Trace, kvviz.Trace]:
+    """The same decode without and with room for its caches; the second one token shorter."""
+    graph = kvviz.load(MODELS / "storyteller" / "concat" / "model.onnx")
+    return kvviz.decode(graph, [5, 17, 33], 4), kvviz.decode(graph, [5, 17, 33], 3, kv_capacity=8)
+
+
+@pytest.fixture
+def debugger(story: tuple[kvviz.Trace, kvviz.Trace]) -> Debugger:
+    return Debugger(story[0])
+
+
+def ask(debugger: Debugger, **message: Any) -> list[dict[str, Any]]:
+    """What the debugger sends to the page when the page sends a message."""
+    sent: list[dict[str, Any]] = []
+    debugger.send = lambda content, buffers=None: sent.append(content)
+    debugger._handle_custom_msg(message, [])
+    return sent
+
+
+def place(trace: kvviz.Trace, step: int) -> tuple[Any, ...]:
+    found = trace.steps[step]
+    return found.run, found.frame, found.node
+
+
+def steps_of(payload: bytes) -> int:
+    return len(decode(payload)[1]["step.node"])
+
+
+def test_a_fork_is_a_lane_at_the_same_op(debugger: Debugger) -> None:
+    # given
+    first = debugger.trace
+    debugger.cursor = 700
+    # when
+    assert ask(debugger, do="fork", step=0, change={"policy": "rten"}) == []
+    # then
+    assert debugger.trace.label == "rten" and debugger.trace.tokens == first.tokens
+    assert place(debugger.trace, debugger.cursor) == place(first, 700)
+    assert (debugger.lane, debugger.main) == (1, 1)
+    assert list(debugger.traces.values()) == [first, debugger.trace]
+    # and the page has both recordings, the shown one as its own
+    assert steps_of(debugger.payload) == len(debugger.trace.steps)
+    assert {name: steps_of(raw) for name, raw in unpack_lanes(debugger.branches).items()} == {"0": len(first.steps)}
+    told = debugger.lanes[1]
+    assert (told["label"], told["of"], told["step"], told["note"]) == ("rten", 0, 0, "")
+    for figures, trace in zip(told["figures"], (first, debugger.trace), strict=True):
+        assert [figures["peak"], figures["copied"]] == [trace.peak_bytes, trace.bytes_copied]
+        assert [figures["allocated"], figures["steps"]] == [trace.bytes_allocated, len(trace.steps)]
+    assert "rten" not in debugger.offers["policies"] and "ideal" in debugger.offers["policies"]
+
+
+def test_closing_its_lane_undoes_a_fork(debugger: Debugger) -> None:
+    # given
+    first = debugger.trace
+    debugger.fork(kv_capacity=8)
+    second = debugger.trace
+    debugger.fork(policy="rten")
+    debugger.cursor = 500
+    at = place(debugger.trace, 500)
+    # when
+    ask(debugger, do="close_lane", lane=debugger.lane)
+    # then what it left is shown, at the same op
+    assert debugger.trace is second and place(second, debugger.cursor) == at
+    # and a lane that is not shown goes without a move
+    debugger.lane = 0
+    before = debugger.cursor
+    debugger.close_lane(1)
+    assert (debugger.trace, debugger.cursor, len(debugger.lanes)) == (first, before, 1)
+    assert debugger.branches == b"" and steps_of(debugger.payload) == len(first.steps)
+    (answer,) = ask(debugger, do="close_lane", lane=0)
+    assert "cannot be closed" in answer["error"]
+
+
+def test_lanes_of_a_lane_that_is_closed_have_left_the_one_before_it(debugger: Debugger) -> None:
+    debugger.fork(kv_capacity=8)
+    debugger.fork(policy="rten")
+    assert [lane["of"] for lane in debugger.lanes] == [None, 0, 1]
+    debugger.close_lane(1)
+    assert [(lane["id"], lane["of"]) for lane in debugger.lanes] == [(0, None), (2, 0)]
+    assert debugger.lanes[1]["figures"][0]["copied"] == debugger._lanes[0].trace.bytes_copied
+
+
+def test_setting_the_lane_shows_it_at_the_same_op(debugger: Debugger) -> None:
+    debugger.fork(policy="rten")
+    there, back = align(debugger._lanes[0].trace, debugger._lanes[1].trace)
+    for step in (3, 700, len(there) - 1):
+        debugger.lane, debugger.cursor = 0, step
+        debugger.lane = 1
+        assert debugger.cursor == there[step]
+        debugger.lane = 0
+        assert debugger.cursor == back[there[step]] == step
+    with pytest.raises(kvviz.KvvizError, match="there is no lane 7; there are 0, 1"):
+        debugger.lane = 7
+
+
+def test_what_the_page_moved_is_not_moved_again(debugger: Debugger) -> None:
+    # given
+    debugger.fork(policy="rten")
+    # when the page shows the other lane, at a step of its own
+    debugger.set_state({"lane": 0, "cursor": 41})
+    # then
+    assert (debugger.lane, debugger.cursor, debugger.main) == (0, 41, 1)
+    assert debugger.trace.policy.name == "ideal"
+    # and what runs or is looked up now is of that lane
+    step = next(s for s in debugger.trace.steps if s.op_type == "Softmax")
+    (answer,) = ask(debugger, do="value", id=3, step=step.index, value=step.outputs[0])
+    assert np.allclose(np.sum(answer["rows"], axis=1), 1, atol=1e-5)
+
+
+def test_another_op_of_a_recorded_step_runs_in_a_lane(debugger: Debugger) -> None:
+    # given
+    first = debugger.trace
+    debugger.cursor = 299
+    name = debugger.frontier()[-1]
+    assert name != first.steps[300].node
+    nodes = [node.name for node in first.frames[first.log[300].frame].graph.nodes]
+    # when
+    assert ask(debugger, do="fork", step=300, change={"run": {"node": nodes.index(name)}}) == []
+    # then
+    assert debugger.cursor == 300 and debugger.trace.steps[300].node == name
+    assert [place(debugger.trace, i) for i in range(300)] == [place(first, i) for i in range(300)]
+    assert debugger.lanes[1]["step"] == 300 and debugger.lanes[1]["label"].endswith("at step 300")
+    assert debugger.lanes[1]["first"]["step"] == 300
+    # and choosing what ran anyway is only a step
+    debugger.lane, debugger.cursor = 0, 299
+    debugger.choose(first.steps[300].node)
+    assert (debugger.lane, debugger.cursor) == (0, 300)
+
+
+LIVE = """<ir_version: 10, opset_import: ["" : 21]> live (float[4] x) => (float[4] y) {
+    [a] a = Exp (x) [b] b = Neg (x) [c] c = Sin (a) [d] d = Abs (b) [y] y = Add (c, d) }"""
+
+
+def test_going_back_at_the_live_edge_and_choosing_again_goes_on_live_in_a_lane() -> None:
+    # given
+    debugger = kvviz.debug(kvviz.load(parser.parse_model(LIVE)), {"x": np.arange(4, dtype=np.float32)})
+    for _ in range(3):
+        debugger.next()
+    # when
+    debugger.goto(0)
+    debugger.choose("c")
+    # then
+    ran = [[step.node for step in trace.steps] for trace in debugger.traces.values()]
+    assert ran == [["a", "b", "c"], ["a", "c"]]
+    assert debugger.frontier() == ("b",) and debugger.lanes[1]["live"]
+    debugger.next()
+    assert [step.node for step in debugger.trace.steps] == ["a", "c", "b"]
+    # and both go on, each from its own edge
+    debugger.lane = 0
+    debugger.resume()
+    assert [step.node for step in debugger.trace.steps] == ["a", "b", "c", "d", "y"]
+    assert debugger.main == 0 and steps_of(debugger.payload) == 5
+    debugger.lane = 1
+    debugger.resume()
+    assert [step.node for step in debugger.trace.steps] == ["a", "c", "b", "d", "y"]
+    assert debugger.lanes[1]["figures"][1]["steps"] == 5 and not debugger.lanes[1]["live"]
+
+
+def test_a_fork_of_a_decode_that_goes_on_comes_as_far_as_it_has_come(story: tuple[kvviz.Trace, kvviz.Trace]) -> None:
+    # given a debugger that leaves the last token to be run live
+    debugger = kvviz.debug(story[0].graph, prompt=[5, 17, 33], max_new_tokens=4)
+    whole = kvviz.decode(story[0].graph, [5, 17, 33], 3, policy="rten")
+    # when
+    after = debugger.fork(policy="rten")
+    # then
+    assert len(after.steps) == len(whole.steps) and after.live is not None
+    assert debugger.lanes[1]["figures"][1]["copied"] == whole.bytes_copied
+    debugger.resume()
+    assert after.tokens == story[0].tokens
+
+
+@pytest.mark.parametrize(
+    ("message", "said"),
+    [
+        ({"step": 300, "change": {"run": {"node": 0}}}, "cannot run at step 300: it ran as step"),
+        ({"step": 0, "change": {"policy": "fast"}}, "there is no policy 'fast'"),
+        ({"step": 0, "change": {"graph": 3}}, "a fork with graph, which is not known here"),
+        ({"step": 0, "change": {}}, "a fork with nothing"),
+        ({"step": 5, "change": {"run": {"node": 99999}}}, "there is no node 99999"),
+        ({"step": 10**6, "change": {"run": {"node": 0}}}, "nothing is left to run at step"),
+    ],
+)
+def test_a_fork_that_cannot_be_is_refused_with_one_sentence(debugger: Debugger, message: dict, said: str) -> None:
+    (answer,) = ask(debugger, do="fork", **message)
+    assert said in answer["error"] and "\n" not in answer["error"]
+    assert len(debugger.lanes) == 1
+
+
+def test_a_loaded_trace_says_what_to_do(story: tuple[kvviz.Trace, kvviz.Trace], tmp_path: Path) -> None:
+    story[0].save(tmp_path / "trace")
+    debugger = Debugger(kvviz.Trace.load(tmp_path / "trace"))
+    (answer,) = ask(debugger, do="fork", step=0, change={"policy": "rten"})
+    assert "make it anew with kvviz.run or kvviz.decode" in answer["error"]
+
+
+def test_two_traces_are_lanes_named_by_what_differs(story: tuple[kvviz.Trace, kvviz.Trace]) -> None:
+    graph = story[0].graph
+    assert Pair(*story).labels == ("no kv_capacity, 4 tokens", "kv_capacity=8, 3 tokens")
+    assert Pair(story[0], kvviz.decode(graph, [5], 1, policy="rten")).labels == ("ideal", "rten")
+    assert Pair(story[0], kvviz.fork(story[0], kv_capacity=8)).labels == ("ideal", "kv_capacity=8")
+    assert Pair(story[0], story[0]).labels == ("the first", "the second")
+
+
+def test_the_page_is_told_the_figures_of_the_runs_that_both_have(story: tuple[kvviz.Trace, kvviz.Trace]) -> None:
+    # given the first trace as it would be without the run that only it has
+    pair = Pair(*story, labels=("tight", "with room"))
+    shorter = kvviz.decode(story[0].graph, [5, 17, 33], 3)
+    # then
+    assert [lane["label"] for lane in pair.lanes] == ["tight", "with room"]
+    told = pair.lanes[1]
+    assert told["note"] == "figures of the 3 runs that both have finished" and told["runs"] == 3
+    assert told["note"] in pair._repr_mimebundle_()[0]["text/html"]
+    assert told["first"]["step"] < len(shorter.steps)
+    for figures, trace in zip(told["figures"], (shorter, story[1]), strict=True):
+        assert [figures["peak"], figures["copied"]] == [trace.peak_bytes, trace.bytes_copied]
+        assert [figures["allocated"], figures["steps"]] == [trace.bytes_allocated, len(trace.steps)]
+    # and an op that the other lane has not shows the nearest one before it
+    pair.cursor = pair.trace.runs[-1].first + 10
+    pair.lane = 1
+    assert pair.cursor == len(story[1].steps) - 1
+
+
+def test_equal_traces_have_no_first_difference(story: tuple[kvviz.Trace, kvviz.Trace]) -> None:
+    assert Pair(story[0], story[0]).lanes[1]["first"] is None
+
+
+def test_a_file_has_all_lanes(debugger: Debugger, tmp_path: Path) -> None:
+    debugger.fork(policy="rten")
+    page = debugger.to_html(tmp_path / "lanes.html")
+    assert (tmp_path / "lanes.html").read_text("utf-8") == page
+    assert 'id="kvviz-branches"' in page and '"lane": 1' in page and '"label": "rten"' in page
+    assert "http://" not in page.replace("http://www.w3.org", "")
+
+
+def test_too_many_lanes_are_refused(debugger: Debugger) -> None:
+    for _ in range(7):
+        debugger.fork(policy="never")
+    labels = [lane["label"] for lane in debugger.lanes]
+    assert labels[:3] == ["ideal", "never", "never (2)"] and len(set(labels)) == 8
+    with pytest.raises(kvviz.KvvizError, match="there are 8 lanes already: close one of them first"):
+        debugger.fork(policy="rten")
