@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 
-from kvviz.graph.cutter import MOST, Cutter
+from kvviz.graph.cutter import MOST, Cutter, Layer
 from kvviz.graph.model import Graph, Node
 from kvviz.graph.module_paths import Scope, common_path
 
@@ -72,6 +72,7 @@ class Block:
     path: Scope  # module path that all its nodes have in common
     nodes: tuple[Node, ...]
     key: str  # equal for blocks of equal structure; names and attribute values do not count
+    stack: Layer | None = None  # which of several modules with a number each it lies in
 
     @property
     def layer(self) -> int | None:
@@ -95,6 +96,7 @@ def blocks(graph: Graph, order: Sequence[Node] | None = None) -> tuple[Block, ..
     for group in cutter.split((), range(len(nodes))):
         path = common_path([nodes[i].scope for i in group.members])
         title = cutter.title(group, path)
+        layer = cutter.layer(path)
         sections = cutter.sections(group.members, scoped=bool(path or group.labels))
         for count, section in enumerate(sections, 1):
             if title:
@@ -105,7 +107,7 @@ def blocks(graph: Graph, order: Sequence[Node] | None = None) -> tuple[Block, ..
                 often = Counter(nodes[i].op_type for i in section).most_common(1)[0][0]
                 name = f"nodes {section[0]}–{section[-1]} · {often}…"
             members = tuple(nodes[i] for i in section)
-            found.append(Block(name, path, members, structural_key(members, graph.weights)))
+            found.append(Block(name, path, members, structural_key(members, graph.weights), layer))
     order_of_blocks = cutter.ordered([[cutter.place[id(node)] for node in block.nodes] for block in found])
     return tuple(found[k] for k in order_of_blocks)
 

@@ -8,6 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from kvviz.graph.model import Node
 from kvviz.graph.module_paths import Scope, common_path
@@ -67,6 +68,14 @@ class Group:
 
     members: list[int]
     labels: list[str] = field(default_factory=list)
+
+
+class Layer(NamedTuple):
+    """One of several modules that differ in their number."""
+
+    name: str  # e.g. ``"layer"`` or ``"encoder layer"``
+    number: int
+    depth: int  # of its module path
 
 
 class Cutter:
@@ -189,15 +198,20 @@ class Cutter:
         own = [path[-1]] if path and 2 * direct > len(piece) and not _NUMBERED.match(path[-1]) else []
         return [*own, *names]
 
-    def title(self, group: Group, path: Scope) -> str:
-        """What to call a group; empty where no module name is known."""
-        prefix, rest = "", path
+    def layer(self, path: Scope) -> Layer | None:
+        """The outermost numbered module of a path."""
         for i, name in enumerate(path):
             if match := _NUMBERED.match(name):
                 word = "layer" if match[1] in _LAYER_WORDS else match[1]
-                stack = f"{path[i - 1]} " if i and self.stacks[match[1]] > 1 else ""
-                prefix, rest = f"{stack}{word} {match[2]}", path[i + 1 :]
-                break
+                above = f"{path[i - 1]} " if i and self.stacks[match[1]] > 1 else ""
+                return Layer(f"{above}{word}", int(match[2]), i + 1)
+        return None
+
+    def title(self, group: Group, path: Scope) -> str:
+        """What to call a group; empty where no module name is known."""
+        prefix, rest = "", path
+        if layer := self.layer(path):
+            prefix, rest = f"{layer.name} {layer.number}", path[layer.depth :]
         if path and len(group.members) == self.totals[path]:
             labels = list(rest) if prefix else [path[-1]]
         else:

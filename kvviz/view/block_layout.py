@@ -28,6 +28,7 @@ class Drawing:
 
     ``w, h``: size of the whole.
     ``boxes``: left, top, width, height of each box in the order of the sketch.
+    ``pills``: as in the sketch.
     ``edges``: ``points`` is a flat poly-line ``(x0, y0, x1, y1, …)``.
     ``stubs``: far end of a stub; it starts at the box's top left (``"in"``) or bottom right (``"out"``).
     ``engine``: ``"dot"``, ``"pygraphviz"`` or ``"layered"``.
@@ -39,6 +40,7 @@ class Drawing:
     edges: tuple[tuple[int, int, tuple[float, ...]], ...]
     stubs: tuple[tuple[int, str, float, float, int], ...]
     engine: str
+    pills: tuple[tuple[int, int], ...] = ()
 
 
 _CACHE: OrderedDict[Sketch, Drawing] = OrderedDict()
@@ -138,6 +140,7 @@ def _drawing(
         ),
         stubs=tuple((b, side, round(x - left, 1), round(y - top, 1), slot) for b, side, x, y, slot in stubs),
         engine=engine,
+        pills=sketch.pills,
     )
 
 

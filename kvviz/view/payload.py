@@ -133,7 +133,7 @@ class Payloads:
         for node, text in self._steps.shapes.items():
             if len(text) > len(self._shapes.get(node, "")):
                 self._shapes[node] = text
-        graphs, drawings = self._drawings.headers(self._shapes)
+        graphs, drawings = self._drawings.headers(self._shapes, [cache.input for cache in trace.caches])
         header = {
             "format": FORMAT,
             "codes": CODES,

@@ -5,7 +5,7 @@ Invariant: a node's number is its place in its graph's ``nodes``; a value's numb
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from kvviz.graph.blocks import Block, blocks
@@ -79,6 +79,7 @@ class GraphTable:
                 "nodes": [self.node_at[id(node)] for node in block.nodes],
                 "drawing": drawing[i],
                 "alike": alike[drawing[i]],
+                "stack": [block.stack.name, block.stack.number] if block.stack else None,
             }
             for i, block in enumerate(self.blocks)
         ]
@@ -145,23 +146,26 @@ class Drawings:
         self._tables = tables
         self._drawn: tuple[Any, list[dict[int, int]], list[int], list[dict[str, Any]]] | None = None
 
-    def headers(self, shapes: Mapping[int, str]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    def headers(
+        self, shapes: Mapping[int, str], pills: Collection[str] = ()
+    ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         """Headers of all graphs and the drawings that their blocks share.
 
         ``shapes``: ``id(node)`` to the shape that its box shows.
+        ``pills``: names of values that are drawn where they are read, as the past of caches.
 
         ``graphs, drawings``: as the payload's header has them.
         """
         tables = list(self._tables.values())
-        state = ([len(table.order) for table in tables], dict(shapes))
+        state = ([len(table.order) for table in tables], dict(shapes), tuple(pills))
         if self._drawn is None or self._drawn[0] != state:
-            self._drawn = (state, *_draw(tables, shapes))
+            self._drawn = (state, *_draw(tables, shapes, frozenset(pills)))
         _, chosen, alike, drawings = self._drawn
         return [table.header(mine, alike) for table, mine in zip(tables, chosen)], drawings
 
 
 def _draw(
-    tables: Sequence[GraphTable], shapes: Mapping[int, str]
+    tables: Sequence[GraphTable], shapes: Mapping[int, str], pills: Collection[str]
 ) -> tuple[list[dict[int, int]], list[int], list[dict[str, Any]]]:
     """For each graph the drawing of each block; how many blocks share each drawing; the drawings."""
     kinds: dict[Any, int] = {}
@@ -173,16 +177,16 @@ def _draw(
         running = {node.index for node in table.order.values()}
         mine: dict[int, int] = {}
         for i, block in enumerate(table.blocks):
-            made = sketch(table.graph, block.nodes, lambda node: shapes.get(id(node), ""), running)
+            made = sketch(table.graph, block.nodes, lambda node: shapes.get(id(node), ""), running, pills)
             # Blocks of one make share a drawing even where a shape is longer in one of them: the widest box counts.
-            kind = (tuple(node.op_type for node in block.nodes), made.links, made.stubs)
+            kind = (tuple(node.op_type for node in block.nodes), made.links, made.stubs, made.pills)
             at = kinds.setdefault(kind, len(sketches))
             if at == len(sketches):
                 sketches.append(made)
                 alike.append(0)
             elif made.sizes != sketches[at].sizes:
                 widest = tuple((max(a[0], b[0]), a[1]) for a, b in zip(made.sizes, sketches[at].sizes))
-                sketches[at] = Sketch(widest, made.links, made.stubs)
+                sketches[at] = Sketch(widest, made.links, made.stubs, made.pills)
             alike[at] += 1
             mine[i] = at
         chosen.append(mine)
@@ -197,6 +201,7 @@ def drawing_header(drawing: Drawing) -> dict[str, Any]:
         "boxes": [[_short(n) for n in box] for box in drawing.boxes],
         "edges": [[a, b, [_short(n) for n in points]] for a, b, points in drawing.edges],
         "stubs": [[box, side, _short(x), _short(y), slot] for box, side, x, y, slot in drawing.stubs],
+        "pills": [list(pill) for pill in drawing.pills],
         "engine": drawing.engine,
     }
 

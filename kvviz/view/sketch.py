@@ -12,28 +12,34 @@ from dataclasses import dataclass
 from kvviz.graph.model import Graph, Node
 
 BOX_HEIGHT = 36
-MIN_WIDTH, MAX_WIDTH = 76, 180
-OP_PITCH, SHAPE_PITCH = 7.4, 6.1
-PADDING, MARKER = 18, 18
+MIN_WIDTH, MAX_WIDTH = 84, 180
+PILL = (124, BOX_HEIGHT)
+OP_PITCH, SHAPE_PITCH = 7.4, 6.4
+# Beside the operator stand the mark of its state and, where it is short, what tells it from others: "#12".
+PADDING, MARKER = 18, 34
 GRID = 4
 
 # A value with more readers than this, read by a node this many places further on, gets a stub in place of an edge.
 HUB_READERS, HUB_SPAN = 2, 12
 MAX_STUBS = 10
+# An op that reads more caches than this, as an If around a whole model, has them as stubs.
+MAX_PILLS = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Sketch:
     """One block, ready for a layout engine.
 
-    ``sizes``: width and height of each box in px, in the order of the block's nodes.
-    ``links``: from box, to box; each pair once, always forward in the block's order.
+    ``sizes``: width and height of each box in px: first the pills, then the block's nodes in their order.
+    ``links``: from box, to box; each pair once, always forward in the order of the boxes.
     ``stubs``: box, ``"in"`` or ``"out"``, and position among the node's inputs (captures behind them) or outputs.
+    ``pills``: values from elsewhere with a box of their own: a box that reads it, and the position among its inputs.
     """
 
     sizes: tuple[tuple[int, int], ...]
     links: tuple[tuple[int, int], ...]
     stubs: tuple[tuple[int, str, int], ...]
+    pills: tuple[tuple[int, int], ...] = ()
 
 
 def box_size(op_type: str, shape: str = "") -> tuple[int, int]:
@@ -52,6 +58,7 @@ def sketch(
     nodes: Sequence[Node],
     shape: Callable[[Node], str] = lambda node: "",
     order: Container[int] | None = None,
+    pills: Container[str] = (),
 ) -> Sketch:
     """Reduce a block to numbers.
 
@@ -59,12 +66,17 @@ def sketch(
     ``nodes``: the block, in the order in which they run.
     ``shape``: ``shape(node)`` gives the second line of its box.
     ``order``: indices of the nodes that run at all; a value whose only other readers never run gets no stub.
+    ``pills``: names of values that get a box of their own where they come from elsewhere.
     """
-    box = {id(node): i for i, node in enumerate(nodes)}
+    inside = {name for node in nodes for name in node.outputs}
+    asked = [[name for name in _reads(node) if name in pills and name not in inside] for node in nodes]
+    pill = {name: i for i, name in enumerate(dict.fromkeys(n for names in asked if len(names) <= MAX_PILLS for n in names))}
+    told: dict[str, tuple[int, int]] = {}
+    box = {id(node): i for i, node in enumerate(nodes, len(pill))}
     maker = {name: box[id(node)] for node in nodes for name in node.outputs if name}
     results = {value.name for value in graph.outputs}
     readers: dict[str, list[int]] = {}
-    for i, node in enumerate(nodes):
+    for i, node in enumerate(nodes, len(pill)):
         for name in dict.fromkeys(_reads(node)):
             if name in maker:
                 readers.setdefault(name, []).append(i)
@@ -72,13 +84,16 @@ def sketch(
     links: dict[tuple[int, int], None] = {}
     stubs: list[tuple[int, str, int]] = []
     cut: set[str] = set()
-    for i, node in enumerate(nodes):
+    for i, node in enumerate(nodes, len(pill)):
         into = []
         for slot, name in enumerate(_reads(node)):
             if not name or name in graph.weights:
                 continue
             source = maker.get(name)
-            if source is None or source >= i:
+            if name in pill:
+                links[pill[name], i] = None
+                told.setdefault(name, (i, slot))
+            elif source is None or source >= i:
                 into.append((i, "in", slot))
             elif len(readers[name]) > HUB_READERS and i - source > HUB_SPAN:
                 into.append((i, "in", slot))
@@ -86,7 +101,7 @@ def sketch(
             else:
                 links[source, i] = None
         stubs += into[:MAX_STUBS]
-    for i, node in enumerate(nodes):
+    for i, node in enumerate(nodes, len(pill)):
         out = []
         for slot, name in enumerate(node.outputs):
             outside = (n for n in graph.consumers.get(name, ()) if id(n) not in box)
@@ -94,8 +109,8 @@ def sketch(
             if name and (name in cut or leaves):
                 out.append((i, "out", slot))
         stubs += out[:MAX_STUBS]
-    sizes = tuple(box_size(node.op_type, shape(node)) for node in nodes)
-    return Sketch(sizes, tuple(links), tuple(stubs))
+    sizes = (PILL,) * len(pill) + tuple(box_size(node.op_type, shape(node)) for node in nodes)
+    return Sketch(sizes, tuple(links), tuple(stubs), tuple(told[name] for name in pill))
 
 
 def _reads(node: Node) -> tuple[str, ...]:

@@ -6,7 +6,6 @@ import { Commands, type Ask } from "./commands.js";
 import { el, mark } from "./dom.js";
 import { count } from "./format.js";
 import { FrontierPane } from "./frontier.js";
-import { GraphPane } from "./graph.js";
 import { Hits } from "./hits.js";
 import { History } from "./history.js";
 import { Inspector } from "./inspector.js";
@@ -64,7 +63,7 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
     search: () => box.focus(), help: toggleHelp, breakpoints: () => void opened().then((m) => {
       if (!menu) store.add((menu = new m.BreakpointMenu(app, store, commands, hits, signal)));
       menu.toggle(toolbar.stops);
-    }), goto: () => toolbar.bar.focusGoto(), fit: () => graph.zoom(), full: () => void fullScreen(root),
+    }), goto: () => toolbar.bar.focusGoto(), fit: () => app.querySelector<HTMLElement>('[data-kv="fit"]')?.click(), full: () => void fullScreen(root),
     palette: () => void opened().then((m) => (palette ??= new m.Palette(app, store, list, hits)).toggle()),
     wasBack: () => void history.back(), wasForward: () => void history.forward(), nextHit: (by) => hits.go(by),
     choose: () => choose() || store.tell("select an op of the frontier first"),
@@ -85,7 +84,7 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
   const context: Context = { store, commands, ask, modules, hits, reports };
   const totalsOf = shell.pane("totals", "Totals of this run");
   const totals = new LazyPane(totalsOf, "lists.totals", context, signal);
-  const graph = new GraphPane(shell.pane("graph", "Graph", main), store, (node) => commands.choose(node, store.now.graph), signal);
+  const graph = new LazyPane(shell.pane("graph", "Graph", main), "graph", context, signal);
   const side = el("div.kv-side");
   main.append(side);
   const inspector = new Inspector(shell.pane("this", "Inspector", side), store, ask, reports, history, signal);

@@ -1,114 +1,171 @@
-// The graph pane: block cards of the shown frame's graph, stacked; the block under the cursor opens itself.
-import { Card } from "./card.js";
-import { button, el, hit, mark, on, onHit, onResize, say } from "./dom.js";
-import { Ruler, type Scene } from "./drawing.js";
-import { stack, stepsOf } from "./replay.js";
+// The graph pane: the level of the shown frame's graph on a canvas; the block under the cursor opens itself.
+import { blockFacts } from "./blockfacts.js";
+import { Crumbs } from "./crumbs.js";
+import { button, el, mark, on, say } from "./dom.js";
+import { plural } from "./format.js";
+import { GraphList } from "./graphlist.js";
+import type { Painted } from "./graphpaint.js";
+import { arrange, cardsOf, type Card, type Level, type Row } from "./level.js";
+import { sketchOf, type Scene, type Sketch } from "./sketchview.js";
+import { Stage, type Target } from "./stage.js";
 import { numberOf } from "./steps.js";
 import type { Change, Store, View } from "./store.js";
+import { step as walk, type Place } from "./walk.js";
 
 const OPEN_ALL = 60; // graphs with no more nodes than this start unfolded
 
+export interface BlockFacts { block(row: Row): { about: string; missed: string }; card(row: Row): string }
+/** What a person opened, folded and chose in a graph, and where they were. */
+interface Deck { cards: Card[]; open: Map<number, boolean>; shown: Map<number, number | "all" | null>; x: number; y: number }
+
 export class GraphPane implements View {
   readonly slow = true;
-  #cards: Card[] = [];
-  #decks = new Map<number, Card[]>(); // by graph, so that entering and leaving a body costs nothing
-  #kept = new Map<string, boolean>(); // blocks that a person opened or folded
-  #shut = ""; // a block that a person folded although the cursor is in it
+  #decks = new Map<number, Deck>();
+  #deck!: Deck;
   #graph = -1;
-  #frame = -1;
+  #here = -1; // block of the op to keep in view
   #signature = "";
-  #list = el("div.kv-cards");
-  #crumbs = el("nav.kv-crumbs", { "aria-label": "call stack" });
+  #stage: Stage;
+  #list: GraphList;
+  #crumbs: Crumbs;
   #follow: HTMLButtonElement;
-  #ruler: Ruler;
+  #root = el("div.kv-stage", { role: "listbox", tabindex: 0, "data-kv": "graph-stage" });
+  #said = el("p.kv-unseen", { "aria-live": "polite", "data-kv": "graph-said" });
+  #focus: Place | null = null; // where keys have come to
+  #walking = false;
 
-  constructor(host: HTMLElement, private store: Store, choose: (node: number) => void, signal: AbortSignal) {
-    this.#ruler = new Ruler(getComputedStyle(host).fontFamily || "sans-serif");
+  constructor(host: HTMLElement, private store: Store, private choose: (node: number) => void, signal: AbortSignal) {
     this.#follow = button("Follow", "Open the block under the cursor and keep it in view", "follow", () => {
       store.follow = !store.follow;
       this.#sync(true);
     }, signal);
-    const tools = el("div.kv-tools", {}, this.#follow,
-      button("Unfold", "Unfold all blocks", "unfold", () => this.#all(true), signal),
-      button("Fold", "Fold all blocks", "fold", () => this.#all(false), signal),
-      button("100 %", "Fit the width, or true size (f)", "zoom", () => this.zoom(), signal, "f"));
-    host.append(el("header", {}, this.#crumbs, tools), this.#list);
-    onResize(this.#list, () => this.#keep(), signal);
-
-    on(this.#list, "click", (event) => {
-      const head = hit(event, "block");
-      if (head) return this.#toggle(Number(head.dataset.id));
-      const node = hit(event, "graph-node");
-      if (node) return store.select({ kind: "node", id: Number(node.dataset.node), graph: this.#graph });
-      const stub = (event.target as Element).closest<HTMLElement>(".kv-stub");
-      if (stub) store.select({ kind: "value", id: Number(stub.dataset.value), graph: this.#graph });
-      else store.select(null);
+    this.#crumbs = new Crumbs(store, signal);
+    this.#list = new GraphList(store);
+    const tools = el("div.kv-tools", { role: "toolbar", "aria-label": "Graph" });
+    host.append(el("header", {}, this.#crumbs.root, tools), this.#root, this.#said);
+    this.#stage = new Stage(this.#root, store, {
+      lay: (zoom, room) => this.#lay(zoom, room),
+      paint: () => this.#paint(),
+      nodes: (row) => this.#nodes(row),
+      sketch: (row) => this.#sketch(row),
+      cells: (row) => this.#deck.cards[row.card].members.length,
+      click: (target) => this.#click(target),
+      open: (target) => { if (target?.kind === "node") this.#run(target.node); },
+      title: (target) => this.#title(target),
+      settled: () => this.#settle(),
     }, signal);
-    onHit(this.#list, "graph-node", (node) => choose(Number(node.dataset.node)), signal, "dblclick");
-    // the step of the control node is where the outer frame goes on
-    onHit(this.#crumbs, "crumb", (crumb) => store.seek(Number(crumb.dataset.step)), signal);
+    this.#root.append(this.#list.root);
+    tools.append(this.#follow,
+      button("Unfold", "Unfold all blocks, layers side by side", "unfold", () => this.#all(true), signal),
+      button("Fold", "Fold all blocks", "fold", () => this.#all(false), signal), ...this.#stage.tools);
+    on(this.#root, "keydown", (event) => this.#key(event), signal);
+    on(this.#root, "pointerdown", () => { this.#walking = false; }, signal);
+    on(this.#root, "focus", () => { this.#walking = this.#root.matches(":focus-visible"); }, signal);
+    on(this.#root, "blur", () => this.#at(null), signal);
   }
 
   update(change: Change): void {
     const { store } = this;
     const { graphs, drawings } = store.t.p;
     if (change.payload) {
-      // a trace that only grew keeps its cards: what they show is read from the store
+      // a trace that only grew keeps what was opened
       const signature = JSON.stringify([graphs, drawings]);
       if (signature !== this.#signature) {
         this.#signature = signature;
-        this.#kept.clear();
         this.#decks.clear();
+        this.#list.clear();
         this.#graph = -1;
-        const few = graphs.reduce((n, g) => n + g.order.length, 0) <= OPEN_ALL;
-        if (few) graphs.forEach((g, i) => g.blocks.forEach((_, b) => this.#kept.set(`${i}:${b}`, true)));
       }
     }
+    if (change.look) this.#stage.look();
     if (change.payload || change.cursor) this.#sync(change.payload);
     if (change.selection || change.payload) this.#light();
   }
 
-  #scene(newFrame: boolean): Scene {
-    const { now, cursor } = this.store;
-    return { ...now, cursor, newFrame };
+  get #scene(): Scene { return { ...this.store.now, cursor: this.store.cursor }; }
+
+  // -- what is open ------------------------------------------------------------------------------------------------
+
+  #start(graph: number): Deck {
+    const { graphs } = this.store.t.p;
+    const g = graphs[graph];
+    const deck: Deck = { cards: cardsOf(g), open: new Map(), shown: new Map(), x: 0, y: 0 };
+    if (graphs.reduce((n, each) => n + each.order.length, 0) <= OPEN_ALL) this.#unfold(deck, g.blocks.length);
+    return deck;
+  }
+
+  #unfold(deck: Deck, blocks: number): void {
+    for (let b = 0; b < blocks; b++) deck.open.set(b, true);
+    deck.cards.forEach((_, i) => deck.shown.set(i, "all"));
+  }
+
+  #cardOf(block: number): [number, number] {
+    for (const [i, card] of this.#deck.cards.entries()) {
+      const m = card.members.findIndex((each) => each.blocks.includes(block));
+      if (m >= 0) return [i, m];
+    }
+    return [-1, -1];
+  }
+
+  #open(block: number): boolean {
+    return this.#deck.open.get(block) ?? (this.store.follow && block === this.#here);
+  }
+
+  #member(card: number): number | "all" | null {
+    const chosen = this.#deck.shown.get(card);
+    if (chosen !== undefined) return chosen;
+    const [mine, member] = this.store.follow && this.#here >= 0 ? this.#cardOf(this.#here) : [-1, -1];
+    return mine === card ? member : null;
+  }
+
+  #lay(zoom: number, room: number): Level {
+    if (!this.#deck) return { rows: [], w: 0, h: 0 };
+    const { graphs, drawings } = this.store.t.p;
+    return arrange(this.#deck.cards, graphs[this.#graph], drawings, { open: (b) => this.#open(b), shown: (i) => this.#member(i) }, zoom, room);
+  }
+
+  #relay(): void {
+    this.#stage.relay();
+    this.#list.show(this.#graph, this.#stage.level.rows, (row) => this.#name(row));
+    this.#list.sync(this.#graph, this.#scene);
   }
 
   #sync(fresh: boolean): void {
     const { store } = this;
     const { now, t } = store;
     if (now.frame >= t.p.frames) return;
-    let changed = fresh || now.frame !== this.#frame;
+    let changed = fresh;
     if (now.graph !== this.#graph) {
+      if (this.#deck) Object.assign(this.#deck, { x: this.#stage.port.x, y: this.#stage.port.y });
       this.#graph = now.graph;
-      this.#cards = this.#decks.get(now.graph) ?? t.p.graphs[now.graph].blocks.map((_, i) => new Card(store, now.graph, i, this.#ruler));
-      this.#decks.set(now.graph, this.#cards);
-      this.#list.replaceChildren(...this.#cards.map((c) => c.root));
-      this.#list.scrollTop = 0;
+      const known = this.#decks.get(now.graph) ?? this.#start(now.graph);
+      this.#decks.set(now.graph, (this.#deck = known));
+      this.#here = -1;
+      this.#focus = null;
+      Object.assign(this.#stage.port, { x: known.x, y: known.y });
+      this.#stage.level = { rows: [], w: 0, h: 0 };
+      mark(this.#root, "aria-label", `Graph ${t.p.graphs[now.graph].name}: arrow keys go from op to op, Enter goes to the step of an op`);
       changed = true;
-      this.#light();
     }
-    this.#frame = now.frame;
-    const scene = this.#scene(changed);
     const node = this.#focusNode();
     const here = t.x.graphs[now.graph].block[node] ?? -1;
-    if (`${now.graph}:${here}` !== this.#shut) this.#shut = "";
-    for (const card of this.#cards) {
-      const key = `${now.graph}:${card.index}`;
-      const open = (store.follow && card.index === here && key !== this.#shut) || (this.#kept.get(key) ?? false);
-      card.setOpen(open, scene);
-      card.sync(scene);
+    if (here !== this.#here) {
+      this.#here = here;
+      // what was folded or chosen by hand holds until the cursor comes back
+      if (store.follow && here >= 0) {
+        const [card] = this.#cardOf(here);
+        if (!this.#deck.open.get(here)) this.#deck.open.delete(here);
+        if (this.#deck.shown.get(card) !== "all") this.#deck.shown.delete(card);
+      }
+      changed = true;
     }
     mark(this.#follow, "aria-pressed", String(store.follow));
-    if (changed) this.#path();
-    this.#keep();
-  }
-
-  /** Keep the block under the cursor in view, also when the pane gets another size. */
-  #keep(): void {
-    const { now, t, follow } = this.store;
-    const node = this.#focusNode();
-    const card = this.#cards[t.x.graphs[now.graph]?.block[node] ?? -1];
-    if (follow && card) this.store.reveal(this.#list, card.box(node) ?? card.head, true);
+    const block = t.p.graphs[now.graph].blocks[here];
+    this.#crumbs.show(block?.path ? block.title : "");
+    if (changed) this.#relay();
+    else this.#list.sync(this.#graph, this.#scene);
+    if (store.follow) this.#reveal(node);
+    this.#stage.draw();
   }
 
   /** The node to keep in view: the one that just ran, else the first that can. */
@@ -119,54 +176,187 @@ export class GraphPane implements View {
     return now.next === now.frame ? now.choices[0]?.node ?? -1 : -1;
   }
 
+  #rowOf(block: number): Row | undefined {
+    const { rows } = this.#stage.level;
+    const [card] = this.#cardOf(block);
+    return rows.find((r) => r.block === block) ?? rows.find((r) => r.block < 0 && r.card === card);
+  }
+
+  #reveal(node: number): void {
+    const row = this.#rowOf(this.store.t.x.graphs[this.#graph].block[node] ?? -1);
+    if (row) this.#stage.reveal(this.#stage.rect(row, node));
+  }
+
   #light(): void {
-    for (const card of this.#cards) card.light(this.store.now.lit);
-    const s = this.store.selection;
-    if (s?.kind !== "node" || (s.graph ?? this.#graph) !== this.#graph) return;
-    const card = this.#cards[this.store.t.x.graphs[this.#graph].block[s.id]];
-    if (card) this.store.reveal(this.#list, card.box(s.id) ?? card.head, true);
-  }
-
-  #path(): void {
-    const { t, now } = this.store;
-    const { p } = t;
-    const frames = stack(t, now.frame);
-    const parts: Node[] = [];
-    frames.forEach((f, i) => {
-      const text = i === 0 ? p.graphs[p.frame.graph[f]].name || "main" : p.strings[p.frame.label[f]];
-      if (i > 0) parts.push(el("span.kv-sep", { "aria-hidden": "true" }, "›"));
-      const inner = frames[i + 1];
-      const back = inner === undefined ? -1 : stepsOf(t, f)[p.frame.node[inner]];
-      parts.push(back >= 0
-        ? el("button", { "data-kv": "crumb", "data-step": back, title: `Go to step ${numberOf(t, back)}, where ${text} goes on` }, text)
-        : el("span", { class: inner === undefined ? "kv-here" : "", title: text }, text));
-    });
-    this.#crumbs.replaceChildren(...parts);
-  }
-
-  #toggle(index: number): void {
-    const card = this.#cards[index];
-    const key = `${this.#graph}:${index}`;
-    const open = !card.open;
-    this.#kept.set(key, open);
-    this.#shut = open ? "" : key;
-    card.setOpen(open, this.#scene(false));
+    const { selection: s, t } = this.store;
+    if (s?.kind === "node" && (s.graph ?? this.#graph) === this.#graph) {
+      const block = t.x.graphs[this.#graph].block[s.id] ?? -1;
+      if (block >= 0 && !this.#stage.level.rows.some((r) => r.block === block && r.open)) {
+        const [card, member] = this.#cardOf(block);
+        this.#deck.open.set(block, true);
+        if (this.#member(card) !== "all") this.#deck.shown.set(card, member);
+        this.#relay();
+      }
+      this.#reveal(s.id);
+    }
+    this.#list.sync(this.#graph, this.#scene);
+    this.#stage.draw();
   }
 
   #all(open: boolean): void {
-    for (const card of this.#cards) {
-      this.#kept.set(`${this.#graph}:${card.index}`, open);
-      card.setOpen(open, this.#scene(false));
-    }
-    if (!open) this.store.follow = false;
+    const { graphs } = this.store.t.p;
+    this.#deck.open.clear();
+    this.#deck.shown.clear();
+    if (open) this.#unfold(this.#deck, graphs[this.#graph].blocks.length);
+    else this.store.follow = false;
     mark(this.#follow, "aria-pressed", String(this.store.follow));
+    this.#relay();
+    if (open && this.store.follow) this.#reveal(this.#focusNode());
   }
 
-  zoom(): void {
-    const full = this.#list.dataset.zoom !== "full";
-    if (full) this.#list.dataset.zoom = "full";
-    else delete this.#list.dataset.zoom;
-    const zoom = this.#list.parentElement!.querySelector('[data-kv="zoom"]')!;
-    say(zoom, full ? "Fit" : "100 %");
+  zoom(): void { this.#root.parentElement!.querySelector<HTMLElement>('[data-kv="fit"]')!.click(); }
+
+  // -- what is told ------------------------------------------------------------------------------------------------
+
+  #nodes(row: Row): number[] {
+    const { blocks } = this.store.t.p.graphs[this.#graph];
+    return row.block >= 0 ? blocks[row.block].nodes : this.#deck.cards[row.card].members.flatMap((m) => m.blocks.flatMap((b) => blocks[b].nodes));
+  }
+
+  #sketch(row: Row): Sketch {
+    const { p } = this.store.t;
+    return sketchOf(p, p.graphs[this.#graph], p.graphs[this.#graph].blocks[row.block]);
+  }
+
+  #facts(row: Row): { about: string; missed: string } {
+    const { blocks } = this.store.t.p.graphs[this.#graph];
+    const card = this.#deck.cards[row.card];
+    const { drawing } = blocks[row.block];
+    const alike = card.stack ? card.members.flatMap((m) => m.blocks.filter((b) => blocks[b].drawing === drawing)) : [];
+    return blockFacts(this.store.t, this.#graph, row.block, alike, card.stack);
+  }
+
+  #cardFacts(row: Row): string {
+    const card = this.#deck.cards[row.card];
+    const shown = this.#member(row.card);
+    return typeof shown === "number" && card.stack ? `shown: ${card.stack} ${card.members[shown].label}` : plural(this.#nodes(row).length, "op");
+  }
+
+  #name(row: Row): string {
+    if (row.block < 0) return `${this.#deck.cards[row.card].title}, ${this.#cardFacts(row)}`;
+    const { about, missed } = this.#facts(row);
+    return [this.store.t.p.graphs[this.#graph].blocks[row.block].title || "graph", about, missed].filter(Boolean).join(", ");
+  }
+
+  #paint(): Omit<Painted, "level" | "port" | "zoom"> {
+    const s = this.store.selection;
+    return {
+      cards: this.#deck.cards, graph: this.#graph, scene: this.#scene, focus: this.#focus,
+      chosen: s?.kind === "value" && (s.graph ?? this.#graph) === this.#graph ? s.id : -1,
+      facts: { block: (row) => this.#facts(row), card: (row) => this.#cardFacts(row) },
+    };
+  }
+
+  #title(target: Target): string {
+    const { p } = this.store.t;
+    const g = p.graphs[this.#graph];
+    if (target?.kind === "value") return g.values[target.value];
+    if (target?.kind === "node") {
+      const step = this.store.now.steps[target.node];
+      const infos = step >= 0 ? Array.from(p.out.info.subarray(p.step.out[step], p.step.out[step + 1]), (i) => p.strings[i]) : [];
+      return [`${g.nodes[target.node][1]}  ${g.nodes[target.node][0]}`, ...infos].join("\n");
+    }
+    if (target?.kind === "cell") return `Show ${this.#deck.cards[target.row.card].stack || "block"} ${this.#deck.cards[target.row.card].members[target.cell].label}`;
+    return target?.kind === "head" ? this.#name(target.row) : "";
+  }
+
+  #settle(): void {
+    const { port } = this.#stage;
+    if (!this.#deck) return;
+    this.#list.place((row, node) => {
+      const r = this.#stage.rect(row, node);
+      const rect = { x: r.x - port.x, y: r.y - port.y, w: r.w, h: r.h };
+      return rect.x + rect.w > 0 && rect.y + rect.h > 0 && rect.x < port.w && rect.y < port.h ? rect : null;
+    });
+  }
+
+  // -- clicks and keys ---------------------------------------------------------------------------------------------
+
+  #click(target: Target): void {
+    const { store } = this;
+    if (target?.kind === "head") return this.#toggle(target.row);
+    if (target?.kind === "cell") return this.#pick(target.row.card, target.cell);
+    store.select(target && { kind: target.kind, id: target.kind === "node" ? target.node : target.value, graph: this.#graph });
+  }
+
+  /** Go to the step that ran a node in this run, or run it. */
+  #run(node: number): void {
+    const { now, t } = this.store;
+    if (now.steps[node] >= 0) this.store.go(numberOf(t, now.steps[node]));
+    else this.choose(node);
+  }
+
+  #toggle(row: Row): void {
+    const { open, shown } = this.#deck;
+    if (row.block >= 0) open.set(row.block, !row.open);
+    else shown.set(row.card, row.open ? null : 0);
+    this.#relay();
+  }
+
+  /** Show another member of a card, with the same parts open. */
+  #pick(card: number, member: number): void {
+    const { cards, open, shown } = this.#deck;
+    const before = this.#member(card);
+    if (typeof before === "number") {
+      const parts = cards[card].members[before].blocks.map((b) => this.#open(b));
+      cards[card].members[member].blocks.forEach((b, i) => open.set(b, parts[i] ?? false));
+    }
+    shown.set(card, member);
+    this.#relay();
+  }
+
+  #key(event: KeyboardEvent): void {
+    const { key } = event;
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    const zooms: Record<string, () => void> = { "+": () => this.#stage.zoomTo(this.#stage.zoom * 1.25), "-": () => this.#stage.zoomTo(this.#stage.zoom / 1.25), 0: () => this.#stage.zoomTo(1) };
+    const at = this.#focus;
+    // after a click, left and right stay the next and the last step
+    const sideways = key === "ArrowLeft" || key === "ArrowRight";
+    if (zooms[key]) zooms[key]();
+    else if (key === "ArrowUp" || key === "ArrowDown" || (sideways && this.#walking)) {
+      this.#walking = true;
+      const from = at ?? this.#first();
+      const row = from && this.#rowOf(from.block);
+      if (sideways && at && at.node < 0 && at.block < 0) {
+        const [now, n] = [this.#member(at.card), this.#deck.cards[at.card].members.length];
+        this.#pick(at.card, ((typeof now === "number" ? now : -1) + (key === "ArrowRight" ? 1 : n - 1 + (typeof now === "number" ? 0 : 1))) % n);
+      } else this.#at(at || !row ? walk(this.#stage.level.rows, (r) => this.#sketch(r), from, key) : from);
+    } else if (key === "Enter" && at) {
+      if (at.node >= 0) this.#run(at.node);
+      else this.#toggle(this.#stage.level.rows.find((r) => r.block === at.block && r.card === at.card)!);
+    } else return;
+    event.preventDefault();
+    event.stopPropagation();
+  }
+
+  /** Where walking starts: at what is selected, else at the cursor. */
+  #first(): Place | null {
+    const { selection: s, t } = this.store;
+    const node = s?.kind === "node" && (s.graph ?? this.#graph) === this.#graph ? s.id : this.#focusNode();
+    const row = this.#rowOf(t.x.graphs[this.#graph].block[node] ?? -1) ?? this.#stage.level.rows[0];
+    return row ? { card: row.card, block: row.block, node: row.open && row.block >= 0 ? node : -1 } : null;
+  }
+
+  #at(place: Place | null): void {
+    this.#focus = place;
+    const item = place && this.#list.item(place.block, place.card, place.node);
+    mark(this.#root, "aria-activedescendant", item?.id ?? null);
+    if (place && item) {
+      say(this.#said, item.getAttribute("aria-label") ?? "");
+      const row = this.#stage.level.rows.find((r) => r.block === place.block && r.card === place.card);
+      if (row) this.#stage.reveal(this.#stage.rect(row, place.node));
+      if (place.node >= 0) this.store.select({ kind: "node", id: place.node, graph: this.#graph });
+    }
+    this.#stage.soon();
   }
 }

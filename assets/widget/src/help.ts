@@ -1,7 +1,7 @@
 // The help panel: keys, and what the signs and borders of the graph and the bars mean.
 import { keysOf, type Action } from "./actions.js";
 import { el } from "./dom.js";
-import { letter } from "./drawing.js";
+import { letter } from "./sketchview.js";
 import type { QueryTable } from "./querytable.js";
 import type { State } from "./replay.js";
 import type { Codes } from "./wire.js";

@@ -1,7 +1,7 @@
 // One execution of an op: why it ran as it did, what would change that, and what it read and wrote.
 import type { Ask } from "./commands.js";
 import { el, td } from "./dom.js";
-import { letter } from "./drawing.js";
+import { letter } from "./sketchview.js";
 import { fixBox } from "./fixbox.js";
 import { bytes, count, opName, shape, shortName } from "./format.js";
 import { bufferChip, facts, linked, listed, nodeLink, stepLink, valueLink } from "./inspectparts.js";

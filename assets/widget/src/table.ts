@@ -1,7 +1,7 @@
 // The table of steps: every step in words, or those that the query finds, in its order. Only the rows in view are drawn. It is
 // the accessible form of the page, and a module of its own.
 import { el, NUMBER, on, onHit, say, td } from "./dom.js";
-import { letter } from "./drawing.js";
+import { letter } from "./sketchview.js";
 import { bytes, count, opName, shape, shortName } from "./format.js";
 import type { Hits } from "./hits.js";
 import { outcome, type State } from "./replay.js";

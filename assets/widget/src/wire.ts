@@ -5,8 +5,8 @@ import type { QueryTable } from "./querytable.js";
 
 /** name, op type with its domain if it has one, scope path, inputs, outputs, captured values (positions in the graph's `values`, -1 = absent). */
 export type Node = [string, string, string, number[], number[], number[]];
-/** `layer`: the number of the layer that it belongs to. */
-export interface Block { title: string; path: string; layer?: number | null; nodes: number[]; drawing: number; alike: number }
+/** `layer`: the number of the layer that it belongs to; `stack`: what that number counts, with the number. */
+export interface Block { title: string; path: string; layer?: number | null; stack?: [string, number] | null; nodes: number[]; drawing: number; alike: number }
 export interface Graph {
   name: string;
   kind: string;
@@ -32,6 +32,7 @@ export interface Drawing {
   boxes: [number, number, number, number][];
   edges: [number, number, number[]][];
   stubs: Stub[];
+  pills: [number, number][]; // the first boxes: a box that reads the value, and its slot there
 }
 /** `first` and `last` are places among the steps that are here, equal where those of this run are not; see steps.ts. */
 export interface Run {

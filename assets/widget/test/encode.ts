@@ -86,5 +86,5 @@ export function draw(all: Node[], nodes: number[], drawn: (value: number) => boo
       if (!inside.has(v)) stubs.push([i, "out", boxes[i][0] + W / 2 + at * 16, boxes[i][1] + H + 12, at]);
     });
   });
-  return { w, h: ranks.length * (H + GAP_Y) + 24, boxes, edges, stubs };
+  return { w, h: ranks.length * (H + GAP_Y) + 24, boxes, edges, stubs, pills: [] };
 }

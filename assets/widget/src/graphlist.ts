@@ -1,0 +1,84 @@
+// What the canvas of the graph shows, as elements that nobody sees: for screen readers, for tests, and to walk on with keys.
+import { el, mark, place } from "./dom.js";
+import type { Row } from "./level.js";
+import { ended, letter, type Scene } from "./sketchview.js";
+import type { Store } from "./store.js";
+import type { Rect } from "./viewport.js";
+
+interface Item { head: HTMLElement; nodes: HTMLElement[]; states: string[] }
+let ids = 0;
+
+export class GraphList {
+  readonly root = el("div.kv-nodes", { role: "presentation" });
+  #known = new Map<string, Item>();
+  #shown: { item: Item; row: Row }[] = [];
+  #placed: HTMLElement[] = [];
+
+  constructor(private store: Store) {}
+
+  clear(): void { this.#known.clear(); }
+
+  /** The rows of a level, and the ops of those that are open. */
+  show(graph: number, rows: Row[], title: (row: Row) => string): void {
+    this.#shown = rows.map((row) => {
+      const key = row.block < 0 ? `${graph} card ${row.card}` : `${graph}:${row.block}`;
+      let item = this.#known.get(key);
+      if (!item) this.#known.set(key, (item = { head: this.#option(row.block < 0 ? "card" : "block", { "data-id": row.block < 0 ? row.card : row.block }), nodes: [], states: [] }));
+      mark(item.head, "aria-label", title(row));
+      mark(item.head, "aria-expanded", String(row.open));
+      if (row.open && row.block >= 0 && !item.nodes.length) {
+        item.nodes = this.store.t.p.graphs[graph].blocks[row.block].nodes.map((n) => this.#option("graph-node", { "data-node": n, "data-graph": graph }));
+      }
+      return { item, row };
+    });
+    place(this.root, this.#shown.flatMap(({ item, row }) => (row.open && row.block >= 0 ? [item.head, ...item.nodes] : [item.head])));
+  }
+
+  #option(kv: string, attributes: Record<string, string | number>): HTMLElement {
+    return el("span", { role: "option", "aria-selected": "false", "data-kv": kv, id: `kv-op-${++ids}`, ...attributes });
+  }
+
+  sync(graph: number, scene: Scene): void {
+    const { p } = this.store.t;
+    const g = p.graphs[graph];
+    for (const { item, row } of this.#shown) {
+      if (!row.open || row.block < 0) continue;
+      const { nodes } = g.blocks[row.block];
+      item.nodes.forEach((node, i) => {
+        const n = nodes[i];
+        const state = scene.states[n];
+        const end = ended(p, scene, n);
+        mark(node, "data-lit", scene.lit.nodes.has(n) ? "1" : null);
+        if (item.states[i] === state + end) return;
+        item.states[i] = state + end;
+        mark(node, "data-state", state);
+        const words = scene.words?.[state] ?? p.codes.state.find(([name]) => name === state)?.[2];
+        mark(node, "aria-label", `${g.nodes[n][1]} ${g.nodes[n][0]}, ${words}`);
+        mark(node, "data-mark", letter(p.codes, state));
+      });
+    }
+  }
+
+  /** Put the elements of what is seen where it is seen, once it has come to rest; all others have no size. */
+  place(seen: (row: Row, node: number) => Rect | null): void {
+    const now: HTMLElement[] = [];
+    for (const { item, row } of this.#shown) {
+      const put = (node: HTMLElement, rect: Rect | null) => {
+        if (!rect) return;
+        now.push(node);
+        node.style.cssText = `transform:translate(${rect.x.toFixed(1)}px,${rect.y.toFixed(1)}px);width:${rect.w.toFixed(1)}px;height:${rect.h.toFixed(1)}px`;
+      };
+      put(item.head, seen(row, -1));
+      if (row.open && row.block >= 0) item.nodes.forEach((node) => put(node, seen(row, Number(node.dataset.node))));
+    }
+    for (const node of this.#placed) if (!now.includes(node)) node.style.cssText = "";
+    this.#placed = now;
+  }
+
+  /** The element of a row's head, or of a node in it. */
+  item(block: number, card: number, node: number): HTMLElement | null {
+    const found = this.#shown.find(({ row }) => row.block === block && (block >= 0 || row.card === card));
+    if (!found) return null;
+    return node < 0 ? found.item.head : found.item.nodes.find((n) => n.dataset.node === String(node)) ?? null;
+  }
+}

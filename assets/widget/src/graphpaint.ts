@@ -1,0 +1,334 @@
+// Paints a level on a canvas. A state is a fill, a border and a letter, never a colour alone; text is at least 11 px or is
+// left out. Only what the port shows is painted.
+import type { BlockFacts } from "./graph.js";
+import { opName, shape, shortName } from "./format.js";
+import { HEAD, type Card, type Level, type Row } from "./level.js";
+import type { Ruler } from "./ruler.js";
+import { placeOf, type State } from "./replay.js";
+import { cacheOf, ended, letter, lineLook, sketchOf, type LineLook, type Scene, type Sketch } from "./sketchview.js";
+import type { Store } from "./store.js";
+import type { Port } from "./viewport.js";
+
+/** Fill, line, its width and dashes, ink of the letter. */
+type Look = [fill: string, line: string, width: number, dash: number[], ink: string];
+const LOOKS: Record<string, Look> = {
+  waiting: ["pane", "line", 1, [], "soft"],
+  frontier: ["frontier-pale", "ink", 1.4, [5, 3], "ink"],
+  done: ["done", "edge", 1, [], "ink"],
+  in_place: ["inplace-pale", "inplace", 1.5, [], "inplace-ink"],
+  missed: ["missed-pale", "missed", 2.4, [], "missed-ink"],
+  view: ["pane", "view", 1.4, [2, 2.5], "view"],
+  foreign: ["done", "foreign", 1.4, [8, 2], "foreign"],
+  path: ["accent-pale", "accent", 1.4, [], "accent"],
+  listed: ["pane", "edge", 1.4, [2, 2.5], "soft"],
+  running: ["accent", "ink", 1.8, [], "on-accent"],
+};
+const LINES: Record<LineLook, [string, number]> = {
+  future: ["line", 1.1], past: ["edge", 1.1], ready: ["ink", 1.3], own: ["inplace", 2], now: ["accent", 2.2], copied: ["missed", 3.2], lit: ["accent", 3.2],
+};
+/** Of a strip that stands for many nodes; what comes first is seen. */
+const STRIP: [State, string][] = [["running", "accent"], ["missed", "missed"], ["frontier", "frontier"], ["path", "accent"], ["in_place", "inplace"], ["foreign", "foreign"], ["view", "view-mid"], ["done", "edge"], ["listed", "edge"], ["waiting", "line"]];
+const TINT = Object.fromEntries(STRIP);
+const RANK = new Map(STRIP.map(([state], i) => [state, i]));
+
+export function worst(states: State[], nodes: Iterable<number>): State {
+  let best = STRIP.length - 1;
+  for (const n of nodes) best = Math.min(best, RANK.get(states[n]) ?? best);
+  return STRIP[best][0];
+}
+
+export const CELL = 14; // px of a member in the strip of a card, at most
+
+/** Where the strip of a card stands in its head, and how wide each cell is. */
+export function stripOf(row: Row, cells: number): { x: number; cell: number } {
+  const cell = Math.max(1, Math.min(CELL, (row.w * 0.45) / cells));
+  return { x: row.x + row.w - 10 - cell * cells, cell };
+}
+
+export interface Painted { level: Level; cards: Card[]; graph: number; port: Port; zoom: number; scene: Scene; focus: { block: number; card: number; node: number } | null; chosen: number; facts: BlockFacts }
+
+export class Painter {
+  #colours = new Map<string, string>();
+  constructor(private context: CanvasRenderingContext2D, private store: Store, private style: CSSStyleDeclaration, private ruler: Ruler) {}
+
+  colour(name: string): string {
+    let value = this.#colours.get(name);
+    if (value === undefined) this.#colours.set(name, (value = this.style.getPropertyValue(`--kv-${name}`).trim() || "#888"));
+    return value;
+  }
+
+  paint(v: Painted): void {
+    const { context, store: { t: { p } } } = this;
+    const { port, level } = v;
+    context.fillStyle = this.colour("ground");
+    context.fillRect(0, 0, port.w, port.h);
+    const g = p.graphs[v.graph];
+    for (const row of level.rows) {
+      if (row.y > port.y + port.h || row.y + row.h < port.y || row.x > port.x + port.w || row.x + row.w < port.x) continue;
+      this.#frame(row, v);
+      if (row.open && row.block >= 0) {
+        context.save();
+        context.beginPath();
+        context.rect(row.x - port.x, row.by - port.y, row.w, row.h - HEAD);
+        context.clip();
+        this.#body(row, sketchOf(p, g, g.blocks[row.block]), v);
+        context.restore();
+      }
+      this.#head(row, v);
+    }
+  }
+
+  #font(weight: number, size: number): string { return `${weight} ${Math.round(size * 2) / 2}px`; }
+
+  #say(text: string, x: number, y: number, font: string, ink: string, align: CanvasTextAlign = "left"): void {
+    if (!text) return;
+    const { context } = this;
+    context.font = `${font} ${this.style.fontFamily}`;
+    context.textAlign = align;
+    context.fillStyle = this.colour(ink);
+    context.fillText(text, x, y);
+  }
+
+  #box(x: number, y: number, w: number, h: number, r: number): void {
+    this.context.beginPath();
+    if (r > 1) this.context.roundRect(x, y, w, h, r);
+    else this.context.rect(x, y, w, h);
+  }
+
+  #frame(row: Row, { port, scene, cards, focus }: Painted): void {
+    const { context } = this;
+    const { x, y } = { x: row.x - port.x, y: row.y - port.y };
+    const nodes = this.#nodes(row, cards);
+    const here = nodes.some((n) => scene.states[n] === "running");
+    context.setLineDash([]);
+    this.#box(x + 0.5, y + 0.5, row.w - 1, row.h - 1, 6);
+    context.fillStyle = this.colour(row.block < 0 ? "ground" : "pane");
+    context.fill();
+    const focused = focus && focus.node < 0 && focus.block === row.block && focus.card === row.card;
+    context.lineWidth = focused ? 3 : 1;
+    context.strokeStyle = this.colour(here || focused ? "accent" : "line");
+    context.stroke();
+  }
+
+  #nodes(row: Row, cards: Card[]): number[] {
+    const { blocks } = this.store.t.p.graphs[this.#graph];
+    return row.block >= 0 ? blocks[row.block].nodes : cards[row.card].members.flatMap((m) => m.blocks.flatMap((b) => blocks[b].nodes));
+  }
+  get #graph(): number { return this.store.now.graph; }
+
+  #head(row: Row, v: Painted): void {
+    const { context } = this;
+    const { port, scene, cards } = v;
+    const { blocks } = this.store.t.p.graphs[v.graph];
+    const card = cards[row.card];
+    const left = row.x - port.x;
+    const top = row.y - port.y;
+    const base = top + 18;
+    const nodes = this.#nodes(row, cards);
+    const state = worst(scene.states, nodes);
+    const lit = nodes.some((n) => scene.lit.nodes.has(n));
+    if (lit) {
+      context.fillStyle = this.colour("accent");
+      context.fillRect(left, top + 3, 3, HEAD - 6);
+    }
+    // a triangle: open or not
+    context.fillStyle = this.colour("edge");
+    context.beginPath();
+    if (row.open) for (const [dx, dy] of [[9, 12], [17, 12], [13, 17]]) context.lineTo(left + dx, top + dy);
+    else for (const [dx, dy] of [[11, 10], [16, 14], [11, 18]]) context.lineTo(left + dx, top + dy);
+    context.fill();
+    const cells = row.block < 0 ? card.members.length : nodes.length;
+    const wide = row.w > 330;
+    const strip = row.block < 0 ? stripOf(row, cells) : { x: row.x + row.w - 10 - (wide ? Math.min(130, cells * 5) : 0), cell: Math.min(5, 130 / cells) };
+    let end = strip.x - port.x;
+    if (row.block < 0 || wide) {
+      const shown = v.level.rows.find((r) => r.card === row.card && r.member >= 0)?.member ?? -1;
+      const single = shown >= 0 && v.level.rows.every((r) => r.card !== row.card || r.member === shown || r.member < 0);
+      for (let i = 0; i < cells; i++) {
+        const at = row.block < 0 ? worst(scene.states, card.members[i].blocks.flatMap((b) => blocks[b].nodes)) : scene.states[nodes[i]];
+        const x = strip.x - port.x + i * strip.cell;
+        const gap = strip.cell > 3 ? 1 : 0;
+        context.fillStyle = this.colour(TINT[at] ?? "line");
+        context.fillRect(x, top + 9, strip.cell - gap, 10);
+        if (row.block < 0 && single && i === shown) {
+          context.strokeStyle = this.colour("ink");
+          context.lineWidth = 2;
+          context.strokeRect(x - 1, top + 8, strip.cell + 1, 12);
+        }
+      }
+    }
+    const strong = this.#font(600, 12);
+    const small = this.#font(400, 11);
+    const done = nodes.reduce((n, i) => n + (scene.steps[i] >= 0 && scene.steps[i] <= scene.cursor ? 1 : 0), 0);
+    const right = `${done}/${nodes.length}`;
+    this.#say(right, end - 8, base, small, "soft", "right");
+    end -= 16 + this.ruler.width(right, small);
+    const title = row.block < 0 ? card.title : blocks[row.block].title || "graph";
+    const cut = this.ruler.fit(title, strong, end - left - 26);
+    this.#say(cut, left + 22, base, strong, state === "running" ? "accent" : state === "waiting" ? "soft" : "ink");
+    let from = left + 34 + this.ruler.width(cut, strong);
+    if (row.block < 0) return void this.#say(this.ruler.fit(v.facts.card(row), small, end - from), from, base, small, "soft");
+    const { about, missed } = v.facts.block(row);
+    const warn = missed && this.ruler.width(missed, small) < end - from ? missed : "";
+    if (warn) this.#say(warn, end, base, small, "missed-ink", "right");
+    const room = end - from - (warn ? this.ruler.width(warn, small) + 12 : 0);
+    if (this.ruler.width(about, small) < room) this.#say(about, from, base, small, "soft");
+  }
+
+  #body(row: Row, s: Sketch, v: Painted): void {
+    const { port, zoom } = v;
+    // what of the drawing can be seen, in its own px
+    const ox = row.bx - port.x;
+    const oy = row.by - port.y;
+    const seen = { x0: -ox / zoom, y0: -oy / zoom, x1: (port.w - ox) / zoom, y1: (port.h - oy) / zoom };
+    this.#lines(s, v, ox, oy, seen);
+    const first = s.pills.length;
+    for (let i = 0; i < s.boxes.length; i++) {
+      const [x, y, w, h] = s.boxes[i];
+      if (x > seen.x1 || y > seen.y1 || x + w < seen.x0 || y + h < seen.y0) continue;
+      const rect: [number, number, number, number] = [ox + x * zoom, oy + y * zoom, w * zoom, h * zoom];
+      if (i < first) this.#pill(s.pills[i], rect, v);
+      else this.#node(s.nodes[i - first], rect, v);
+    }
+  }
+
+  #lines(s: Sketch, v: Painted, ox: number, oy: number, seen: { x0: number; y0: number; x1: number; y1: number }): void {
+    const { context } = this;
+    const { zoom, scene } = v;
+    const { p } = this.store.t;
+    const g = p.graphs[v.graph];
+    const paths = new Map<LineLook, Path2D>();
+    const radius = 14 * zoom;
+    for (const line of s.lines) {
+      if (line.x0 > seen.x1 || line.y0 > seen.y1 || line.x1 < seen.x0 || line.y1 < seen.y0) continue;
+      const look = lineLook(p, g, s, line, scene, v.chosen);
+      let path = paths.get(look);
+      if (!path) paths.set(look, (path = new Path2D()));
+      const { points } = line;
+      const at = (i: number): [number, number] => [ox + points[i] * zoom, oy + points[i + 1] * zoom];
+      path.moveTo(...at(0));
+      for (let i = 2; i + 3 < points.length; i += 2) {
+        if (radius > 5) path.arcTo(...at(i), ...at(i + 2), radius);
+        else path.lineTo(...at(i));
+      }
+      path.lineTo(...at(points.length - 2));
+    }
+    context.setLineDash([]);
+    for (const look of Object.keys(LINES) as LineLook[]) {
+      const path = paths.get(look);
+      if (!path) continue;
+      context.strokeStyle = this.colour(LINES[look][0]);
+      context.lineWidth = LINES[look][1] * Math.max(0.6, Math.min(1, zoom));
+      context.stroke(path);
+    }
+    if (zoom < 0.45) return;
+    for (const e of s.ends) {
+      if (e.x > seen.x1 || e.y > seen.y1 || e.x < seen.x0 || e.y < seen.y0) continue;
+      const chosen = scene.lit.values.has(e.value);
+      context.strokeStyle = context.fillStyle = this.colour(chosen ? "accent" : e.cache < 0 ? "edge" : "view");
+      context.lineWidth = chosen || e.cache >= 0 ? 1.8 : 1;
+      context.setLineDash(chosen || e.cache >= 0 ? [] : [2, 2]);
+      context.beginPath();
+      context.moveTo(ox + e.x * zoom, oy + e.y * zoom);
+      context.lineTo(ox + e.ix * zoom, oy + e.iy * zoom);
+      context.stroke();
+      context.beginPath();
+      context.arc(ox + e.x * zoom, oy + e.y * zoom, e.cache < 0 ? 2 : 3.5, 0, 7);
+      context.fill();
+    }
+  }
+
+  #pill(value: number, [x, y, w, h]: [number, number, number, number], v: Painted): void {
+    const { context } = this;
+    const { t, now, cursor } = this.store;
+    const { p } = t;
+    this.#box(x, y, w, h, Math.min(5, h / 5));
+    context.setLineDash([]);
+    context.fillStyle = this.colour("view-pale");
+    context.fill();
+    context.strokeStyle = this.colour(v.scene.lit.values.has(value) ? "accent" : "view");
+    context.lineWidth = v.scene.lit.values.has(value) ? 3 : 1.5;
+    context.stroke();
+    const name = p.graphs[v.graph].values[value] ?? "";
+    const cache = p.caches[cacheOf(p, name)];
+    let frame = now.frame;
+    let place = null;
+    // in a body the past is a value of the frame around it
+    for (let f = frame; f >= 0 && !place; f = p.frame.parent[f]) place = placeOf(t, f, p.graphs[p.frame.graph[f]].values.indexOf(name), cursor);
+    const rows = cache?.valid[now.run - 1] ?? 0;
+    const under = place ? `${rows} rows · B${place.storage}` : cache ? `${rows} rows` : "";
+    this.#two(cache ? `past.${cache.name}` : name, under, "", [x, y, w, h], "ink", "soft", "");
+  }
+
+  #node(node: number, rect: [number, number, number, number], v: Painted): void {
+    const { context } = this;
+    const { p } = this.store.t;
+    const { scene } = v;
+    const [x, y, w, h] = rect;
+    const state = scene.states[node] ?? "waiting";
+    const look = LOOKS[state] ?? LOOKS.waiting;
+    const end = ended(p, scene, node);
+    const lit = scene.lit.nodes.has(node);
+    const focused = v.focus?.node === node;
+    this.#box(x, y, w, h, Math.min(5, h / 5));
+    context.fillStyle = this.colour(look[0]);
+    context.fill();
+    // what just ran shows both: that it ran, and how it was decided
+    const told = end === "missed" || end === "in_place" ? LOOKS[end] : look;
+    context.setLineDash(lit ? [] : look[3]);
+    context.strokeStyle = this.colour(lit ? (state === "running" ? "ink" : "accent") : told[1]);
+    context.lineWidth = (lit ? 3 : told === look ? look[2] : 3) * Math.max(0.6, Math.min(1, h / 30));
+    context.stroke();
+    if (focused) {
+      context.setLineDash([]);
+      context.strokeStyle = this.colour("accent");
+      context.lineWidth = 2;
+      this.#box(x - 4, y - 4, w + 8, h + 8, 7);
+      context.stroke();
+    }
+    if (h < 13) return;
+    const g = p.graphs[v.graph];
+    const ink = state === "running" ? "on-accent" : state === "waiting" ? "soft" : "ink";
+    const step = scene.steps[node];
+    const out = step >= 0 ? p.step.out[step] : 0;
+    const info = scene.captions ? scene.captions[node] : step >= 0 && p.step.out[step + 1] > out ? shape(p.strings[p.out.info[out]]) : "";
+    this.#two(opName(g.nodes[node][1]), info, letter(p.codes, state), rect, ink, state === "running" ? "on-accent" : "soft", look[4], shortName(g, node), end ? letter(p.codes, end) : "");
+  }
+
+  /** One or two lines of text in a box, as far as there is room for 11 px. */
+  #two(text: string, under: string, mark: string, [x, y, w, h]: [number, number, number, number], ink: string, soft: string, markInk: string, name = "", second = ""): void {
+    if (h < 13) return;
+    const zoom = h / 36;
+    const big = this.#font(600, Math.max(11, 12 * zoom));
+    const small = this.#font(400, Math.max(11, 11 * zoom));
+    const pad = Math.max(3, 7 * Math.min(1, zoom));
+    const two = h >= 29;
+    const line = two ? y + h / 2 - 3 * zoom : y + h / 2 + 4;
+    const below = line + 14.5 * Math.max(1, zoom);
+    if (mark) this.#say(mark, x + w - pad, line, big, markInk, "right");
+    if (second && two) this.#say(second, x + w - pad, below, big, markInk, "right");
+    const room = w - 2 * pad - (mark ? 13 : 0);
+    const cut = this.ruler.fit(text, big, room) || (room > 20 ? text.slice(0, 3) : "");
+    this.#say(cut, x + pad, line, big, ink);
+    const left = room - this.ruler.width(cut, big) - 5;
+    const short = name && cut === text ? this.ruler.fit(name, small, left) : "";
+    if (short === name || short.length > 5) this.#say(short, x + pad + this.ruler.width(cut, big) + 5, line, small, soft);
+    if (two) this.#say(this.ruler.fit(under, small, w - 2 * pad - (second ? 13 : 0)), x + pad, below, small, soft);
+  }
+}
+
+/** Cards as bars, and the part that is seen. */
+export function paintMini(context: CanvasRenderingContext2D, painter: Painter, { level, scene }: Painted, nodes: (row: Row) => number[], map: { kx: number; ky: number }, window: { x: number; y: number; w: number; h: number }, size: { w: number; h: number }): void {
+  context.clearRect(0, 0, size.w, size.h);
+  for (const row of level.rows) {
+    if (row.block < 0 && row.open) continue;
+    const state = worst(scene.states, nodes(row));
+    context.fillStyle = painter.colour(state === "waiting" ? "line" : TINT[state]);
+    context.globalAlpha = state === "running" || state === "missed" ? 1 : 0.75;
+    context.fillRect(row.x * map.kx, row.y * map.ky, Math.max(2, row.w * map.kx - 1), Math.max(1.5, row.h * map.ky - 1));
+  }
+  context.globalAlpha = 1;
+  context.strokeStyle = painter.colour("ink");
+  context.lineWidth = 1.5;
+  context.strokeRect(window.x + 1, window.y + 1, Math.max(3, window.w - 2), Math.max(3, window.h - 2));
+}

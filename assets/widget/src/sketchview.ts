@@ -1,0 +1,118 @@
+// A block's drawing with what its boxes, lines and ends stand for in a graph; where a point hits it; how its lines look.
+import { outcome, type State, type StateWords } from "./replay.js";
+import type { Lit } from "./select.js";
+import { distance } from "./viewport.js";
+import type { Block, Codes, Drawing, Graph, Payload } from "./wire.js";
+
+/** Letters of the states that only a planner has. */
+const PLANNED: Record<string, string> = { path: "↓", listed: "✓" };
+
+/** Letter of a state, so that no state is told by colour alone. U+FE0E asks for the plain form of a sign. */
+export function letter({ state: states }: Codes, state: State): string {
+  const found = PLANNED[state] ?? states.find(([name]) => name === state)?.[1] ?? "";
+  return found.replace(/[▶⚠✓]/, "$&\uFE0E");
+}
+
+/** What the drawings of a graph show; `steps` tells which step ran each node in the shown frame. */
+export interface Scene {
+  states: State[]; steps: Int32Array; cursor: number; lit: Lit;
+  captions?: string[]; // second lines of the boxes, in place of shapes
+  words?: StateWords;
+}
+export interface Line { from: number; to: number; points: number[]; value: number; x0: number; y0: number; x1: number; y1: number }
+export interface End { box: number; value: number; x: number; y: number; ix: number; iy: number; cache: number }
+export type Hit = { kind: "node"; node: number } | { kind: "value"; value: number } | null;
+
+/** `pills`: the value of each; they are the first boxes. */
+export interface Sketch { nodes: number[]; boxes: Drawing["boxes"]; pills: number[]; lines: Line[]; ends: End[] }
+
+const known = new WeakMap<Block, Sketch>();
+
+export function sketchOf(p: Payload, g: Graph, block: Block): Sketch {
+  let made = known.get(block);
+  if (!made) known.set(block, (made = make(p, g, block, p.drawings[block.drawing])));
+  return made;
+}
+
+function make(p: Payload, g: Graph, { nodes }: Block, { boxes, edges, stubs, pills = [] }: Drawing): Sketch {
+  const first = pills.length;
+  const slots = (box: number) => {
+    const [, , , inputs, , captures] = g.nodes[nodes[box - first]];
+    return [...inputs, ...captures]; // captures stand behind the inputs
+  };
+  const values = pills.map(([box, slot]) => slots(box)[slot] ?? -1);
+  const lines = edges.map(([from, to, points]) => {
+    const made = from < first ? [values[from]] : g.nodes[nodes[from - first]][4];
+    const reads = slots(to);
+    const line: Line = { from, to, points, value: made.find((v) => v >= 0 && reads.includes(v)) ?? -1, x0: Infinity, y0: Infinity, x1: -Infinity, y1: -Infinity };
+    for (let i = 0; i < points.length; i += 2) {
+      line.x0 = Math.min(line.x0, points[i]);
+      line.x1 = Math.max(line.x1, points[i]);
+      line.y0 = Math.min(line.y0, points[i + 1]);
+      line.y1 = Math.max(line.y1, points[i + 1]);
+    }
+    return line;
+  });
+  const ends = stubs.map(([box, side, x, y, slot]) => {
+    const value = (side === "in" ? slots(box) : g.nodes[nodes[box - first]][4])[slot] ?? -1;
+    const [bx, by, w, h] = boxes[box];
+    return { box, value, x, y, ix: Math.max(bx + 4, Math.min(x, bx + w - 4)), iy: side === "in" ? by : by + h, cache: cacheOf(p, g.values[value]) };
+  });
+  return { nodes, boxes, pills: values, lines, ends };
+}
+
+/** The cache that a value is the past or present of, -1 = of none. */
+export function cacheOf(p: Payload, name: string | undefined): number {
+  return p.caches.findIndex((c) => c.input === name || c.output === name);
+}
+
+/** Box of a node in its block. */
+export function boxOf(s: Sketch, node: number): Drawing["boxes"][number] | undefined {
+  const at = s.nodes.indexOf(node);
+  return at < 0 ? undefined : s.boxes[at + s.pills.length];
+}
+
+/** What lies at a point of the drawing; `reach`: how near a line has to be. */
+export function hitIn(s: Sketch, x: number, y: number, reach: number): Hit {
+  for (let i = s.boxes.length - 1; i >= 0; i--) {
+    const [bx, by, w, h] = s.boxes[i];
+    if (x < bx || x > bx + w || y < by || y > by + h) continue;
+    return i < s.pills.length ? { kind: "value", value: s.pills[i] } : { kind: "node", node: s.nodes[i - s.pills.length] };
+  }
+  const end = s.ends.find((e) => Math.hypot(e.x - x, e.y - y) < 2 * reach);
+  if (end) return { kind: "value", value: end.value };
+  let best = reach;
+  let value = -1;
+  for (const line of s.lines) {
+    if (x < line.x0 - reach || x > line.x1 + reach || y < line.y0 - reach || y > line.y1 + reach) continue;
+    const d = distance(line.points, x, y);
+    if (d < best) [best, value] = [d, line.value];
+  }
+  return value < 0 ? null : { kind: "value", value };
+}
+
+export type LineLook = "future" | "past" | "ready" | "own" | "copied" | "now" | "lit";
+
+/** How a line looks: what was copied along it stands out, then what was handed over in place, then what is going on. */
+export function lineLook(p: Payload, g: Graph, s: Sketch, line: Line, { states, steps, cursor }: Scene, chosen: number): LineLook {
+  if (line.value >= 0 && line.value === chosen) return "lit";
+  const first = s.pills.length;
+  const from = s.nodes[line.from - first];
+  const to = s.nodes[line.to - first];
+  const ran = (n: number) => steps[n] >= 0 && steps[n] <= cursor;
+  if (!ran(to)) return from === undefined || ran(from) ? "ready" : "future";
+  const step = steps[to];
+  const inputs = g.nodes[to][3];
+  if (p.step.copied[step] > 0) {
+    for (let k = p.step.block[step]; k < p.step.block[step + 1]; k++) if (inputs[p.block.input[k]] === line.value) return "copied";
+  }
+  const taken = p.step.taken[step] ?? 0;
+  if (taken && inputs.some((v, slot) => (taken >> slot) & 1 && v === line.value)) return "own";
+  return states[to] === "running" ? "now" : "past";
+}
+
+/** How the op that just ran ended; "" for others, and for events of a plan. */
+export function ended(p: Payload, { states, steps }: Scene, node: number): State | "" {
+  const flags = states[node] === "running" ? p.step.flags[steps[node]] : undefined;
+  return flags === undefined ? "" : outcome(p, flags);
+}

@@ -1,0 +1,218 @@
+// The canvas of the graph pane: pan, zoom, minimap, what the pointer hits. What is drawn comes from its owner.
+import { button, el, mark, on, onResize, say, set } from "./dom.js";
+import { Painter, paintMini, stripOf, type Painted } from "./graphpaint.js";
+import { HEAD, rowAt, type Level, type Row } from "./level.js";
+import { Ruler } from "./ruler.js";
+import { boxOf, hitIn, type Sketch } from "./sketchview.js";
+import type { Store } from "./store.js";
+import { anchorAt, clampPort, clampZoom, fit, fromMini, keep, mini, show, windowOf, ZOOMS, type Anchor, type Port, type Rect } from "./viewport.js";
+
+export type Target = { kind: "node"; node: number } | { kind: "value"; value: number } | { kind: "head"; row: Row } | { kind: "cell"; row: Row; cell: number } | null;
+export interface Owner {
+  lay(zoom: number, room: number): Level;
+  paint(level: Level): Omit<Painted, "level" | "port" | "zoom">;
+  nodes(row: Row): number[];
+  sketch(row: Row): Sketch;
+  cells(row: Row): number;
+  click(target: Target): void;
+  open(target: Target): void; // double click
+  title(target: Target): string;
+  settled(): void; // nothing has moved for a while
+}
+
+const MINI = 72, MINI_FROM = 400; // px: width of the minimap, and of the pane from which there is one
+const SETTLE = 150; // ms
+const DRAG = 3; // px
+
+export class Stage {
+  level: Level = { rows: [], w: 0, h: 0 };
+  zoom = 1;
+  port: Port = { x: 0, y: 0, w: 1, h: 1 };
+  readonly canvas = el("canvas", { "aria-hidden": "true", "data-kv": "graph-canvas" });
+  readonly tools: HTMLElement[];
+  readonly ruler: Ruler;
+  #mini = el("canvas.kv-minimap", { "aria-hidden": "true", "data-kv": "minimap", title: "Drag to move the part that is shown" });
+  #said: HTMLButtonElement;
+  #painter: Painter | null = null;
+  #ratio = 0;
+  #frame = 0;
+  #timer: ReturnType<typeof setTimeout> | undefined;
+  #moved = false;
+
+  constructor(readonly root: HTMLElement, private store: Store, private owner: Owner, signal: AbortSignal) {
+    this.ruler = new Ruler(getComputedStyle(root).fontFamily || "sans-serif");
+    root.append(this.canvas, this.#mini);
+    this.#said = button("100 %", "True size (0)", "zoom", () => this.zoomTo(1), signal, "0");
+    this.tools = [
+      button("−", "Zoom out (−, Ctrl and wheel)", "zoom-out", () => this.zoomTo(this.zoom / ZOOMS.step), signal, "-"), this.#said,
+      button("+", "Zoom in (+, Ctrl and wheel)", "zoom-in", () => this.zoomTo(this.zoom * ZOOMS.step), signal, "+"),
+      button("Fit", "Fit what is open into the pane, or true size (f)", "fit", () => (this.zoom === 1 ? this.fit() : this.zoomTo(1)), signal, "f"),
+    ];
+    onResize(root, () => this.#resize(), signal);
+    this.#drag(this.canvas, (dx, dy) => this.pan(-dx, -dy), signal);
+    const jump = (event: PointerEvent) => {
+      const box = this.#mini.getBoundingClientRect();
+      this.#go(fromMini(this.#map(), this.port, event.clientX - box.left, event.clientY - box.top));
+    };
+    on(this.#mini, "pointerdown", (event) => {
+      if (event.button !== 0) return;
+      this.#mini.setPointerCapture(event.pointerId);
+      jump(event);
+    }, signal);
+    on(this.#mini, "pointermove", (event) => { if (this.#mini.hasPointerCapture(event.pointerId)) jump(event); }, signal);
+    on(this.canvas, "click", (event) => { if (!this.#moved) owner.click(this.#at(event)); }, signal);
+    on(this.canvas, "dblclick", (event) => owner.open(this.#at(event)), signal);
+    on(this.canvas, "pointermove", (event) => {
+      if (event.buttons) return;
+      const target = this.#at(event);
+      const title = owner.title(target);
+      if (this.canvas.title !== title) this.canvas.title = title;
+      mark(this.canvas, "data-over", target ? target.kind : null);
+    }, signal);
+    root.addEventListener("wheel", (event) => this.#wheel(event), { passive: false, signal });
+    signal.addEventListener("abort", () => {
+      cancelAnimationFrame(this.#frame);
+      clearTimeout(this.#timer);
+    });
+  }
+
+  #drag(node: HTMLElement, move: (dx: number, dy: number) => void, signal: AbortSignal): void {
+    let at: [number, number] | null = null;
+    on(node, "pointerdown", (event) => {
+      this.#moved = false;
+      at = event.button === 0 ? [event.clientX, event.clientY] : null;
+    }, signal);
+    on(node, "pointermove", (event) => {
+      if (!at || !(event.buttons & 1)) return;
+      const [dx, dy] = [event.clientX - at[0], event.clientY - at[1]];
+      if (!this.#moved && Math.hypot(dx, dy) < DRAG) return;
+      if (!this.#moved) node.setPointerCapture(event.pointerId);
+      this.#moved = true;
+      at = [event.clientX, event.clientY];
+      move(dx, dy);
+    }, signal);
+  }
+
+  /** The wheel is the notebook's until the pane has the focus, and again where there is nothing left to scroll. */
+  #wheel(event: WheelEvent): void {
+    const unit = event.deltaMode === 1 ? 16 : event.deltaMode === 2 ? this.port.h : 1;
+    const box = this.canvas.getBoundingClientRect();
+    if (event.ctrlKey || event.metaKey) {
+      event.preventDefault();
+      return this.zoomTo(this.zoom * Math.exp(Math.max(-0.3, Math.min(0.3, -event.deltaY * unit * 0.003))), event.clientX - box.left, event.clientY - box.top);
+    }
+    if ((this.root.getRootNode() as Document).activeElement !== this.root) return;
+    const [dx, dy] = event.shiftKey && !event.deltaX ? [event.deltaY, 0] : [event.deltaX, event.deltaY];
+    if (this.pan(dx * unit, dy * unit)) event.preventDefault();
+  }
+
+  #at(event: MouseEvent): Target {
+    const x = this.port.x + event.offsetX;
+    const y = this.port.y + event.offsetY;
+    const row = rowAt(this.level, x, y);
+    if (!row) return null;
+    if (y < row.y + HEAD) {
+      const cells = this.owner.cells(row);
+      const { x: from, cell } = stripOf(row, cells);
+      return row.block < 0 && x >= from && x < from + cells * cell ? { kind: "cell", row, cell: Math.floor((x - from) / cell) } : { kind: "head", row };
+    }
+    return row.block < 0 || !row.open ? null : hitIn(this.owner.sketch(row), (x - row.bx) / this.zoom, (y - row.by) / this.zoom, 5 / this.zoom);
+  }
+
+  #map() { return mini(this.level, this.#mini.clientWidth, this.port.h - 12); }
+
+  #resize(): void {
+    const { clientWidth: w, clientHeight: h } = this.root;
+    if (!w || !h) return;
+    this.port = { ...this.port, w: w < MINI_FROM ? w : w - MINI - 12, h };
+    this.#ratio = 0;
+    this.relay();
+    this.owner.settled();
+  }
+
+  /** Lay out anew: what is open has changed, or the room. What was at the top stays where it was. */
+  relay(anchor: Anchor | null = this.#top()): void {
+    const { port } = this;
+    this.level = this.owner.lay(this.zoom, port.w);
+    this.port = clampPort((anchor && keep(anchor, this.level, this.zoom, port)) ?? port, this.level);
+    this.soon();
+  }
+
+  #top(): Anchor | null {
+    const { port } = this;
+    const row = this.level.rows.find((r) => r.block >= 0 && r.y >= port.y && r.y < port.y + port.h) ?? this.level.rows.find((r) => r.block >= 0 && r.y + r.h > port.y);
+    return row ? anchorAt(row, port, this.zoom, row.bx - port.x, row.y - port.y) : null;
+  }
+
+  zoomTo(zoom: number, sx = this.port.w / 2, sy = this.port.h / 2): void {
+    const to = clampZoom(zoom);
+    const row = rowAt(this.level, this.port.x + sx, this.port.y + sy);
+    const anchor = row ? anchorAt(row, this.port, this.zoom, sx, sy) : this.#top();
+    this.zoom = to;
+    say(this.#said, `${Math.round(100 * to)} %`);
+    this.relay(anchor);
+  }
+
+  fit(): void { this.zoomTo(fit((zoom) => this.owner.lay(zoom, this.port.w), this.port)); }
+
+  pan(dx: number, dy: number): boolean { return this.#go({ ...this.port, x: this.port.x + dx, y: this.port.y + dy }); }
+
+  #go(port: Port): boolean {
+    const to = clampPort(port, this.level);
+    if (to.x === this.port.x && to.y === this.port.y) return false;
+    this.port = to;
+    this.soon();
+    return true;
+  }
+
+  /** Move just enough to show this. */
+  reveal(rect: Rect): void { this.#go(show(this.port, rect)); }
+
+  /** In px of the level: the box of a node, or the head of its row. */
+  rect(row: Row, node = -1): Rect {
+    const box = row.open && row.block >= 0 && node >= 0 ? boxOf(this.owner.sketch(row), node) : undefined;
+    if (!box) return { x: row.x, y: row.y, w: Math.min(row.w, this.port.w - 30), h: HEAD };
+    const [x, y, w, h] = box;
+    return { x: row.bx + x * this.zoom, y: row.by + y * this.zoom, w: w * this.zoom, h: h * this.zoom };
+  }
+
+  look(): void {
+    this.#painter = null;
+    this.soon();
+  }
+
+  soon(): void {
+    this.#frame ||= requestAnimationFrame(() => this.draw());
+  }
+
+  draw(): void {
+    cancelAnimationFrame(this.#frame);
+    this.#frame = 0;
+    const { port, level, zoom } = this;
+    const ratio = globalThis.devicePixelRatio || 1;
+    const fresh = !this.#painter || ratio !== this.#ratio;
+    const map = this.#map();
+    if (fresh) this.#size(this.canvas, port.w, port.h, ratio);
+    if (fresh) this.#size(this.#mini, MINI, Math.max(1, port.h - 12), ratio);
+    this.#ratio = ratio;
+    const context = this.canvas.getContext("2d", { alpha: false });
+    const small = this.#mini.getContext("2d");
+    if (!context || !small) return;
+    this.#painter ??= new Painter(context, this.store, getComputedStyle(this.root), this.ruler);
+    const painted: Painted = { ...this.owner.paint(level), level, port, zoom };
+    this.#painter.paint(painted);
+    const whole = level.h <= port.h && level.w <= port.w;
+    this.#mini.hidden = whole || this.root.clientWidth < MINI_FROM;
+    if (!this.#mini.hidden) paintMini(small, this.#painter, painted, (row) => this.owner.nodes(row), map, windowOf(map, port), { w: MINI, h: port.h - 12 });
+    clearTimeout(this.#timer);
+    this.#timer = setTimeout(() => this.owner.settled(), SETTLE);
+  }
+
+  #size(canvas: HTMLCanvasElement, w: number, h: number, ratio: number): void {
+    canvas.width = Math.round(w * ratio);
+    canvas.height = Math.round(h * ratio);
+    set(canvas, "width", `${w}px`);
+    set(canvas, "height", `${h}px`);
+    canvas.getContext("2d", canvas === this.canvas ? { alpha: false } : undefined)?.setTransform(ratio, 0, 0, ratio, 0, 0);
+  }
+}
