@@ -49,6 +49,10 @@ export class GraphPane implements View {
       nodes: (row) => this.#nodes(row),
       sketch: (row) => this.#sketch(row),
       cells: (row) => this.#deck.cards[row.card].members.length,
+      fits: () => {
+        const open = this.#stage.level.rows.filter((r) => r.open && r.block >= 0);
+        return open.length === 1 ? open[0] : open.length < 4 ? open.find((r) => r.block === this.#here) ?? null : null;
+      },
       click: (target) => this.#click(target),
       open: (target) => { if (target?.kind === "node") this.#run(target.node); },
       title: (target) => this.#title(target),

@@ -2,12 +2,12 @@
 // left out. Only what the port shows is painted.
 import type { BlockFacts } from "./graph.js";
 import { opName, shape, shortName } from "./format.js";
-import { HEAD, type Card, type Level, type Row } from "./level.js";
+import { HEAD, headAt, headSpan, type Card, type Level, type Row } from "./level.js";
 import type { Ruler } from "./ruler.js";
 import { placeOf, type State } from "./replay.js";
 import { cacheOf, ended, letter, lineLook, sketchOf, type LineLook, type Scene, type Sketch } from "./sketchview.js";
 import type { Store } from "./store.js";
-import type { Port } from "./viewport.js";
+import type { Port, Rect } from "./viewport.js";
 
 /** Fill, line, its width and dashes, ink of the letter. */
 type Look = [fill: string, line: string, width: number, dash: number[], ink: string];
@@ -37,12 +37,16 @@ export function worst(states: State[], nodes: Iterable<number>): State {
   return STRIP[best][0];
 }
 
-export const CELL = 14; // px of a member in the strip of a card, at most
+const MINI_OPS = 400; // in more the minimap would be all that takes time
+const OPS_FROM = 330; // px of a head from which there is a strip of its ops
+const CELL = 14; // px of a member in the strip of a card, at most
 
 /** Where the strip of a card stands in its head, and how wide each cell is. */
-export function stripOf(row: Row, cells: number): { x: number; cell: number } {
-  const cell = Math.max(1, Math.min(CELL, (row.w * 0.45) / cells));
-  return { x: row.x + row.w - 10 - cell * cells, cell };
+export function stripOf(row: Row, cells: number, port: Port): { x: number; cell: number } {
+  const [from, to] = headSpan(row, port);
+  const room = to - from;
+  const cell = row.block < 0 ? Math.max(1, Math.min(CELL, (room * 0.45) / cells)) : room > OPS_FROM ? Math.min(5, 130 / cells) : 0;
+  return { x: to - 10 - cell * cells, cell };
 }
 
 export interface Painted { level: Level; cards: Card[]; graph: number; port: Port; zoom: number; scene: Scene; focus: { block: number; card: number; node: number } | null; chosen: number; facts: BlockFacts }
@@ -121,12 +125,18 @@ export class Painter {
     const { port, scene, cards } = v;
     const { blocks } = this.store.t.p.graphs[v.graph];
     const card = cards[row.card];
-    const left = row.x - port.x;
-    const top = row.y - port.y;
+    const left = headSpan(row, port)[0] - port.x;
+    const top = headAt(row, port.y) - port.y;
     const base = top + 18;
     const nodes = this.#nodes(row, cards);
     const state = worst(scene.states, nodes);
     const lit = nodes.some((n) => scene.lit.nodes.has(n));
+    if (top > row.y - port.y) {
+      context.fillStyle = this.colour("pane");
+      context.fillRect(row.x - port.x + 1, top, row.w - 2, HEAD);
+      context.fillStyle = this.colour("line");
+      context.fillRect(row.x - port.x + 1, top + HEAD, row.w - 2, 1);
+    }
     if (lit) {
       context.fillStyle = this.colour("accent");
       context.fillRect(left, top + 3, 3, HEAD - 6);
@@ -138,10 +148,9 @@ export class Painter {
     else for (const [dx, dy] of [[11, 10], [16, 14], [11, 18]]) context.lineTo(left + dx, top + dy);
     context.fill();
     const cells = row.block < 0 ? card.members.length : nodes.length;
-    const wide = row.w > 330;
-    const strip = row.block < 0 ? stripOf(row, cells) : { x: row.x + row.w - 10 - (wide ? Math.min(130, cells * 5) : 0), cell: Math.min(5, 130 / cells) };
+    const strip = stripOf(row, cells, port);
     let end = strip.x - port.x;
-    if (row.block < 0 || wide) {
+    if (strip.cell) {
       const shown = v.level.rows.find((r) => r.card === row.card && r.member >= 0)?.member ?? -1;
       const single = shown >= 0 && v.level.rows.every((r) => r.card !== row.card || r.member === shown || r.member < 0);
       for (let i = 0; i < cells; i++) {
@@ -317,17 +326,24 @@ export class Painter {
   }
 }
 
-/** Cards as bars, and the part that is seen. */
-export function paintMini(context: CanvasRenderingContext2D, painter: Painter, { level, scene }: Painted, nodes: (row: Row) => number[], map: { kx: number; ky: number }, window: { x: number; y: number; w: number; h: number }, size: { w: number; h: number }): void {
+/** Cards as bars with the ops of what is open, and the part that is seen. */
+export function paintMini(context: CanvasRenderingContext2D, painter: Painter, { level, scene, zoom }: Painted, owner: { nodes(row: Row): number[]; sketch(row: Row): Sketch }, { kx, ky }: { kx: number; ky: number }, window: Rect, size: { w: number; h: number }): void {
   context.clearRect(0, 0, size.w, size.h);
+  const open = level.rows.filter((r) => r.open && r.block >= 0);
+  const few = open.reduce((n, r) => n + owner.nodes(r).length, 0) <= MINI_OPS;
   for (const row of level.rows) {
     if (row.block < 0 && row.open) continue;
-    const state = worst(scene.states, nodes(row));
-    context.fillStyle = painter.colour(state === "waiting" ? "line" : TINT[state]);
-    context.globalAlpha = state === "running" || state === "missed" ? 1 : 0.75;
-    context.fillRect(row.x * map.kx, row.y * map.ky, Math.max(2, row.w * map.kx - 1), Math.max(1.5, row.h * map.ky - 1));
+    const state = worst(scene.states, owner.nodes(row));
+    const inside = few && open.includes(row);
+    context.fillStyle = painter.colour(state === "running" ? (inside ? "accent-pale" : "accent") : inside || state === "waiting" ? "line" : "edge");
+    context.fillRect(row.x * kx, row.y * ky, Math.max(2, row.w * kx - 1), Math.max(1.5, row.h * ky - 1));
+    if (!inside) continue;
+    const { boxes, pills, nodes } = owner.sketch(row);
+    boxes.forEach(([x, y, w, h], i) => {
+      context.fillStyle = painter.colour(i < pills.length ? "view-mid" : TINT[scene.states[nodes[i - pills.length]]]);
+      context.fillRect((row.bx + x * zoom) * kx, (row.by + y * zoom) * ky, Math.max(1.5, w * zoom * kx), Math.max(1.5, h * zoom * ky));
+    });
   }
-  context.globalAlpha = 1;
   context.strokeStyle = painter.colour("ink");
   context.lineWidth = 1.5;
   context.strokeRect(window.x + 1, window.y + 1, Math.max(3, window.w - 2), Math.max(3, window.h - 2));

@@ -109,6 +109,16 @@ export function arrange(cards: Card[], g: Graph, drawings: Drawing[], folds: Fol
   return { rows, w, h: Math.max(0, y - GAP) };
 }
 
+/** Where the head of a row is drawn: at the top of the port as long as the row is there. Those of cards scroll away. */
+export function headAt(row: Row, top: number): number {
+  return row.block < 0 ? row.y : Math.max(row.y, Math.min(top, row.y + row.h - HEAD));
+}
+
+/** From where to where a head is drawn: the part of its row that the port shows. */
+export function headSpan(row: Row, port: { x: number; w: number }): [from: number, to: number] {
+  return [Math.max(row.x, port.x), Math.min(row.x + row.w, port.x + port.w)];
+}
+
 /** The row that is found under a point: the innermost. */
 export function rowAt({ rows }: Level, x: number, y: number): Row | null {
   for (let i = rows.length - 1; i >= 0; i--) {

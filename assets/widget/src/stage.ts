@@ -1,7 +1,7 @@
 // The canvas of the graph pane: pan, zoom, minimap, what the pointer hits. What is drawn comes from its owner.
 import { button, el, mark, on, onResize, say, set } from "./dom.js";
 import { Painter, paintMini, stripOf, type Painted } from "./graphpaint.js";
-import { HEAD, rowAt, type Level, type Row } from "./level.js";
+import { HEAD, headAt, rowAt, type Level, type Row } from "./level.js";
 import { Ruler } from "./ruler.js";
 import { boxOf, hitIn, type Sketch } from "./sketchview.js";
 import type { Store } from "./store.js";
@@ -14,6 +14,7 @@ export interface Owner {
   nodes(row: Row): number[];
   sketch(row: Row): Sketch;
   cells(row: Row): number;
+  fits(): Row | null; // the one block to fit, null = all
   click(target: Target): void;
   open(target: Target): void; // double click
   title(target: Target): string;
@@ -111,9 +112,9 @@ export class Stage {
     const y = this.port.y + event.offsetY;
     const row = rowAt(this.level, x, y);
     if (!row) return null;
-    if (y < row.y + HEAD) {
+    if (y < headAt(row, this.port.y) + HEAD) {
       const cells = this.owner.cells(row);
-      const { x: from, cell } = stripOf(row, cells);
+      const { x: from, cell } = stripOf(row, cells, this.port);
       return row.block < 0 && x >= from && x < from + cells * cell ? { kind: "cell", row, cell: Math.floor((x - from) / cell) } : { kind: "head", row };
     }
     return row.block < 0 || !row.open ? null : hitIn(this.owner.sketch(row), (x - row.bx) / this.zoom, (y - row.by) / this.zoom, 5 / this.zoom);
@@ -153,7 +154,20 @@ export class Stage {
     this.relay(anchor);
   }
 
-  fit(): void { this.zoomTo(fit((zoom) => this.owner.lay(zoom, this.port.w), this.port)); }
+  /** The block that is looked at, as far as it can be made small and still be drawn; else all that is open. */
+  fit(): void {
+    const { port, owner } = this;
+    const row = owner.fits();
+    this.zoomTo(fit(row ? (zoom) => this.#alone(row, zoom) : (zoom) => owner.lay(zoom, port.w), port));
+    const now = row && this.level.rows.find((r) => r.block === row.block);
+    if (now) this.#go({ ...port, x: now.x, y: now.y });
+  }
+
+  #alone(row: Row, zoom: number): { w: number; h: number } {
+    const level = this.owner.lay(zoom, 0);
+    const own = level.rows.find((r) => r.block === row.block)!;
+    return { w: own.w, h: own.h };
+  }
 
   pan(dx: number, dy: number): boolean { return this.#go({ ...this.port, x: this.port.x + dx, y: this.port.y + dy }); }
 
@@ -166,7 +180,7 @@ export class Stage {
   }
 
   /** Move just enough to show this. */
-  reveal(rect: Rect): void { this.#go(show(this.port, rect)); }
+  reveal(rect: Rect): void { this.#go(show(this.port, rect, rect.y > HEAD ? HEAD : 0)); }
 
   /** In px of the level: the box of a node, or the head of its row. */
   rect(row: Row, node = -1): Rect {
@@ -203,7 +217,7 @@ export class Stage {
     this.#painter.paint(painted);
     const whole = level.h <= port.h && level.w <= port.w;
     this.#mini.hidden = whole || this.root.clientWidth < MINI_FROM;
-    if (!this.#mini.hidden) paintMini(small, this.#painter, painted, (row) => this.owner.nodes(row), map, windowOf(map, port), { w: MINI, h: port.h - 12 });
+    if (!this.#mini.hidden) paintMini(small, this.#painter, painted, this.owner, map, windowOf(map, port), { w: MINI, h: port.h - 12 });
     clearTimeout(this.#timer);
     this.#timer = setTimeout(() => this.owner.settled(), SETTLE);
   }

@@ -34,18 +34,18 @@ export function keep(anchor: Anchor, level: Level, zoom: number, port: Port): Po
   return { ...port, x: now.bx + anchor.x * zoom - at[0], y: now.y + y - at[1] };
 }
 
-/** The port moved just enough to show a rectangle; unmoved where it is shown already. */
-export function show(port: Port, { x, y, w, h }: Rect): Port {
-  const axis = (at: number, room: number, from: number, size: number, share: number) => {
-    if (from >= at + EDGE && from + size <= at + room - EDGE) return at;
-    return from - Math.max(EDGE, (room - size) * share);
+/** The port moved just enough to show a rectangle; unmoved where it is shown already. `above`: px at the top that hide it. */
+export function show(port: Port, { x, y, w, h }: Rect, above = 0): Port {
+  const axis = (at: number, room: number, from: number, size: number, share: number, hidden: number) => {
+    if (from >= at + EDGE + hidden && from + size <= at + room - EDGE) return at;
+    return from - hidden - Math.max(EDGE, (room - hidden - size) * share);
   };
-  return { ...port, x: axis(port.x, port.w, x, w, 0.5), y: axis(port.y, port.h, y, h, 0.38) };
+  return { ...port, x: axis(port.x, port.w, x, w, 0.5, 0), y: axis(port.y, port.h, y, h, 0.38, above) };
 }
 
-/** The largest zoom, at most 1, at which what is open fits the port: heads keep their size. */
-export function fit(lay: (zoom: number) => Level, port: Port): number {
-  let low = ZOOMS.least;
+/** The largest zoom, at most 1, at which what is laid out fits the port: heads keep their size. */
+export function fit(lay: (zoom: number) => { w: number; h: number }, port: Port): number {
+  let low = ZOOMS.least + 0.02; // bodies are still drawn
   let high = 1;
   for (let i = 0; i < 12; i++) {
     const middle = (low + high) / 2;
