@@ -161,7 +161,9 @@ def test_keys_move_the_side_that_has_the_focus(notebook: NotebookPage, pair: Pai
 def test_a_node_chosen_on_one_side_is_lit_on_both(pair: PairPage) -> None:
     pair.goto(0, 20)
     node = pair.sides[0].locator('[data-kv="graph-node"][data-state="running"]').first
-    node.click()
+    # the canvas under it takes the click
+    expect(node).to_be_visible()
+    node.click(force=True)
     for side in (0, 1):
         lit = pair.sides[side].locator('[data-kv="graph-node"][data-lit]')
         expect(lit).to_have_attribute("data-node", node.get_attribute("data-node") or "")

@@ -82,7 +82,7 @@ export function arrange(cards: Card[], g: Graph, drawings: Drawing[], folds: Fol
   const block = (card: number, member: number, b: number, x: number, top: number, width: number): number => {
     const drawing = body(b);
     const h = HEAD + (drawing ? drawing.h * zoom : 0);
-    rows.push({ card, member, block: b, x, y: top, w: width, h, open: !!drawing, bx: x + Math.max(0, (width - (drawing?.w ?? 0) * zoom) / 2), by: top + HEAD });
+    rows.push({ card, member, block: b, x, y: top, w: width, h, open: !!drawing, bx: x + Math.max(0, (Math.min(width, cards[card].members.length > 1 ? width : room) - (drawing?.w ?? 0) * zoom) / 2), by: top + HEAD });
     return h;
   };
   cards.forEach((card, i) => {
