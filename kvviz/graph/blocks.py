@@ -72,7 +72,7 @@ class Block:
     path: Scope  # module path that all its nodes have in common
     nodes: tuple[Node, ...]
     key: str  # equal for blocks of equal structure; names and attribute values do not count
-    layer: Layer | None = None  # that it lies in
+    stack: Layer | None = None  # which of several modules with a number each it lies in
 
 
 def blocks(graph: Graph, order: Sequence[Node] | None = None) -> tuple[Block, ...]:

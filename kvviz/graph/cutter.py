@@ -73,7 +73,7 @@ class Group:
 class Layer(NamedTuple):
     """One of several modules that differ in their number."""
 
-    stack: str  # e.g. ``"layer"`` or ``"encoder layer"``
+    name: str  # e.g. ``"layer"`` or ``"encoder layer"``
     number: int
     depth: int  # of its module path
 
@@ -211,7 +211,7 @@ class Cutter:
         """What to call a group; empty where no module name is known."""
         prefix, rest = "", path
         if layer := self.layer(path):
-            prefix, rest = f"{layer.stack} {layer.number}", path[layer.depth :]
+            prefix, rest = f"{layer.name} {layer.number}", path[layer.depth :]
         if path and len(group.members) == self.totals[path]:
             labels = list(rest) if prefix else [path[-1]]
         else:

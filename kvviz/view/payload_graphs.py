@@ -78,7 +78,7 @@ class GraphTable:
                 "nodes": [self.node_at[id(node)] for node in block.nodes],
                 "drawing": drawing[i],
                 "alike": alike[drawing[i]],
-                "layer": [block.layer.stack, block.layer.number] if block.layer else None,
+                "stack": [block.stack.name, block.stack.number] if block.stack else None,
             }
             for i, block in enumerate(self.blocks)
         ]

@@ -54,6 +54,10 @@ def test_decoders_fall_into_an_embedding_their_layers_and_a_head(path: Path) -> 
     layers = [int(t.split(" · ")[0].removeprefix("layer ")) for t in titles if t.startswith("layer ")]
     assert layers == sorted(layers)
     assert set(layers) == set(range(max(layers) + 1))
+    # and the layer of a block is the one that its title names
+    for block in blocks(g):
+        named = block.title.split(" · ")[0] if block.title.startswith("layer ") else None
+        assert (block.layer and f"{block.layer.stack} {block.layer.number}") == named
     assert not titles[0].startswith("layer")
     assert not titles[-1].startswith("layer")
     assert any(word in titles[0] for word in ("embed", "wte"))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import statistics
 
-from playwright.sync_api import CDPSession
+from playwright.sync_api import CDPSession, Locator
 
 from tests.ui.debugger import DebuggerPage
 
@@ -58,3 +58,57 @@ def _main_thread(session: CDPSession) -> list[float]:
     """Processor time in ms that the page's main thread has spent so far: in all, and on scripts, layout and style."""
     metrics = {metric["name"]: metric["value"] for metric in session.send("Performance.getMetrics")["metrics"]}
     return [1000 * float(metrics[part]) for part in PARTS]
+
+
+# Most drawings of plain boxes that a frame of panning may cost: the same boxes, but with states, lines and a minimap.
+PAN = 4.0
+# As many boxes as the port of a graph shows, with two lines of text each, drawn anew in every frame.
+BOXES = """async (root, frames) => {
+  const graph = root.querySelector('[data-kv="graph-canvas"]'), canvas = document.createElement("canvas");
+  [canvas.width, canvas.height] = [graph.width, graph.height];
+  canvas.style.cssText = "position:fixed;left:0;top:0;z-index:9999";
+  document.body.append(canvas);
+  const context = canvas.getContext("2d", { alpha: false });
+  context.font = "12px sans-serif";
+  for (let frame = 0; frame < frames; frame++) {
+    context.fillStyle = "#fff";
+    context.fillRect(0, 0, canvas.width, canvas.height);
+    for (let i = 0; i < 60; i++) {
+      const x = 80 * (i % 8) + frame % 20, y = 56 * Math.floor(i / 8);
+      context.fillStyle = "#eef";
+      context.fillRect(x, y, 72, 36);
+      context.strokeRect(x, y, 72, 36);
+      context.fillStyle = "#000";
+      context.fillText(`node ${i}`, x + 5, y + 14);
+      context.fillText("[1,4]", x + 5, y + 28);
+    }
+    await new Promise((next) => requestAnimationFrame(next));
+  }
+  canvas.remove();
+}"""
+# Drag the graph to and fro, a move in every frame.
+SWING = """async (root, frames) => {
+  const canvas = root.querySelector('[data-kv="graph-canvas"]'), box = canvas.getBoundingClientRect();
+  canvas.setPointerCapture = () => {};
+  const send = (type, x, y, buttons) => canvas.dispatchEvent(
+    new PointerEvent(type, { bubbles: true, clientX: box.left + x, clientY: box.top + y, button: 0, buttons }));
+  send("pointerdown", 300, 200, 1);
+  for (let i = 1; i <= frames; i++) {
+    send("pointermove", 300 - 12 * Math.abs(20 - (i % 40)), 200 - 6 * i, 1);
+    await new Promise((next) => requestAnimationFrame(next));
+  }
+  send("pointerup", 0, 0, 0);
+}"""
+
+
+def pan_cost(root: Locator, frames: int = 90) -> float:
+    """Drawings of plain boxes that a frame of panning the graph costs."""
+    session = root.page.context.new_cdp_session(root.page)
+    session.send("Performance.enable", {"timeDomain": "threadTicks"})
+    at = [_main_thread(session)[0]]
+    for script in (BOXES, SWING):
+        root.evaluate(script, frames)
+        at.append(_main_thread(session)[0])
+    unit, spent = (at[1] - at[0]) / frames, (at[2] - at[1]) / frames
+    print(f"ms a frame of panning: {spent:.1f}; of plain boxes {unit:.1f}")
+    return spent / unit

@@ -102,7 +102,7 @@ def test_graph_and_step_keep_their_place_when_the_pane_is_opened(notebook: Noteb
     running = view.root.locator('[data-kv="graph-node"][data-state="running"]')
     expect(running).to_be_in_viewport()
     hidden = """(node) => {
-      const [box, edge] = [node, node.closest(".kv-cards")].map((one) => one.getBoundingClientRect());
+      const [box, edge] = [node, node.closest(".kv-stage")].map((one) => one.getBoundingClientRect());
       return box.top < edge.top || box.bottom > edge.bottom;
     }"""
     notebook.page.wait_for_timeout(300)

@@ -39,7 +39,7 @@ def test_stepping_into_loops_shows_every_step_in_the_iteration_that_it_ran_in(op
     notebook.run_all()
     debugger = DebuggerPage(notebook)
     debugger.root.evaluate(WATCH)
-    crumbs = debugger.root.locator(".kv-crumbs > :not(.kv-sep)")
+    crumbs = debugger.root.locator(".kv-crumbs > :is(button, [data-kv=crumb-here])")
     for step in range(33):
         # when
         debugger.kv("into").click()

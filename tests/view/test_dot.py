@@ -10,7 +10,8 @@ import pytest
 import kvviz
 from kvviz.graph.model import Graph
 from kvviz.view.dot import digraph, dot_source
-from kvviz.view.sketch import HUB_SPAN, MAX_STUBS, MAX_WIDTH, MIN_WIDTH, Sketch, box_size, sketch
+from kvviz.view.block_layout import layout
+from kvviz.view.sketch import HUB_SPAN, MAX_PILLS, MAX_STUBS, MAX_WIDTH, MIN_WIDTH, PILL, Sketch, box_size, sketch
 from tests.graph.build import model, node
 from tests.view.conftest import HOSTILE, chain, plain
 from tests.view.sketches import DIAMOND, sketches_of
@@ -107,3 +108,28 @@ def test_a_reader_that_never_runs_makes_no_stub() -> None:
     part = graph.nodes[:2]
     assert (0, "out", 0) in sketch(graph, part).stubs
     assert (0, "out", 0) not in sketch(graph, part, order={0, 1}).stubs
+
+
+def test_the_past_of_a_cache_is_a_box_in_front_of_its_readers() -> None:
+    # given two readers of one value from elsewhere, and a value that is made inside
+    graph = loaded([node("Neg", "x", "a"), node("Add", "a x", "b"), node("Mul", "b a", "y")], ["y float 4"])
+    # when
+    made = sketch(graph, graph.nodes, pills=("x", "a"))
+    # then it is the first box, with a line to each, and no stub
+    assert len(made.sizes) == 4
+    assert made.sizes[0] == PILL
+    assert made.pills == ((1, 0),)
+    assert set(made.links) == {(0, 1), (0, 2), (1, 2), (1, 3), (2, 3)}
+    assert made.stubs == ((3, "out", 0),)
+    # and the layout knows it as well
+    (drawing,) = layout([made])
+    assert drawing.pills == made.pills
+    assert len(drawing.boxes) == 4
+
+
+def test_an_op_that_reads_many_caches_has_them_as_stubs() -> None:
+    names = [f"a{i}" for i in range(MAX_PILLS + 1)]
+    graph = kvviz.load(model([node("Sum", " ".join(names), "y")], [f"{name} float 1" for name in names], ["y float 1"]))
+    made = sketch(graph, graph.nodes, pills=names)
+    assert made.pills == ()
+    assert len(made.stubs) == len(names) + 1

@@ -1,8 +1,11 @@
 // What the head of a block says: how many are alike, how many ops, and what those that were missed come to in all of them.
 import { bytes, count, plural } from "./format.js";
+import type { Row } from "./level.js";
 import { cost } from "./missed.js";
 import type { Trace } from "./replay.js";
 
+/** What heads say of their rows. */
+export interface BlockFacts { block(row: Row): { about: string; missed: string }; card(row: Row): string }
 interface Misses { times: Int32Array; bytes: Float64Array }
 const known = new WeakMap<object, Misses[]>();
 

@@ -14,7 +14,6 @@ import { step as walk, type Place } from "./walk.js";
 
 const OPEN_ALL = 60; // graphs with no more nodes than this start unfolded
 
-export interface BlockFacts { block(row: Row): { about: string; missed: string }; card(row: Row): string }
 /** What a person opened, folded and chose in a graph, and where they were. */
 interface Deck { cards: Card[]; open: Map<number, boolean>; shown: Map<number, number | "all" | null>; x: number; y: number }
 

@@ -1,6 +1,6 @@
 // Paints a level on a canvas. A state is a fill, a border and a letter, never a colour alone; text is at least 11 px or is
 // left out. Only what the port shows is painted.
-import type { BlockFacts } from "./graph.js";
+import type { BlockFacts } from "./blockfacts.js";
 import { opName, shape, shortName } from "./format.js";
 import { HEAD, headAt, headSpan, type Card, type Level, type Row } from "./level.js";
 import type { Ruler } from "./ruler.js";
@@ -12,7 +12,7 @@ import type { Port, Rect } from "./viewport.js";
 /** Fill, line, its width and dashes, ink of the letter. */
 type Look = [fill: string, line: string, width: number, dash: number[], ink: string];
 const LOOKS: Record<string, Look> = {
-  waiting: ["pane", "line", 1, [], "soft"],
+  waiting: ["pane", "edge", 0.8, [], "soft"],
   frontier: ["frontier-pale", "ink", 1.4, [5, 3], "ink"],
   done: ["done", "edge", 1, [], "ink"],
   in_place: ["inplace-pale", "inplace", 1.5, [], "inplace-ink"],
@@ -318,9 +318,11 @@ export class Painter {
     const two = h >= 29;
     const line = two ? y + h / 2 - 3 * zoom : y + h / 2 + 4;
     const below = line + 14.5 * Math.max(1, zoom);
-    if (mark) this.#say(mark, x + w - pad, line, big, markInk, "right");
     if (second && two) this.#say(second, x + w - pad, below, big, markInk, "right");
-    const room = w - 2 * pad - (mark ? 13 : 0);
+    // the name of an op is worth more than its mark: fill and border tell the state too
+    const marked = mark && (two || this.ruler.width(text, big) <= w - 2 * pad - 13 || this.ruler.width(text, big) > w - 2 * pad);
+    if (marked) this.#say(mark, x + w - pad, line, big, markInk, "right");
+    const room = w - 2 * pad - (marked ? 13 : 0);
     const cut = this.ruler.fit(text, big, room) || (room > 20 ? text.slice(0, 3) : "");
     this.#say(cut, x + pad, line, big, ink);
     const left = room - this.ruler.width(cut, big) - 5;

@@ -11,26 +11,26 @@ const MOST_STACKS = 6;
 
 export function cardsOf(g: Graph): Card[] {
   const numbers = new Map<string, Set<number>>();
-  for (const { layer } of g.blocks) {
-    if (!layer) continue;
-    const known = numbers.get(layer[0]);
-    if (known) known.add(layer[1]);
-    else numbers.set(layer[0], new Set([layer[1]]));
+  for (const { stack } of g.blocks) {
+    if (!stack) continue;
+    const known = numbers.get(stack[0]);
+    if (known) known.add(stack[1]);
+    else numbers.set(stack[0], new Set([stack[1]]));
   }
   // the largest stacks, where there are so many that each as a card would be too much
   const stacks = new Set([...numbers].filter(([, n]) => n.size > 1).sort((a, b) => b[1].size - a[1].size).slice(0, MOST_STACKS).map(([name]) => name));
   const cards: Card[] = [];
   const known = new Map<string, Card>();
-  g.blocks.forEach(({ title, layer }, b) => {
-    if (!layer || !stacks.has(layer[0])) return void cards.push({ title: title || "graph", stack: "", members: [{ label: "", blocks: [b] }] });
-    let card = known.get(layer[0]);
+  g.blocks.forEach(({ title, stack }, b) => {
+    if (!stack || !stacks.has(stack[0])) return void cards.push({ title: title || "graph", stack: "", members: [{ label: "", blocks: [b] }] });
+    let card = known.get(stack[0]);
     if (!card) {
-      known.set(layer[0], (card = { title: `${layer[0]} × ${numbers.get(layer[0])!.size}`, stack: layer[0], members: [] }));
+      known.set(stack[0], (card = { title: `${stack[0]} × ${numbers.get(stack[0])!.size}`, stack: stack[0], members: [] }));
       cards.push(card);
     }
-    const member = card.members.find((m) => m.label === String(layer[1]));
+    const member = card.members.find((m) => m.label === String(stack[1]));
     if (member) member.blocks.push(b);
-    else card.members.push({ label: String(layer[1]), blocks: [b] });
+    else card.members.push({ label: String(stack[1]), blocks: [b] });
   });
   for (const { members } of known.values()) members.sort((a, b) => Number(a.label) - Number(b.label));
   for (let size = 2; cards.length > MOST_CARDS && size <= g.blocks.length; size++) {
@@ -82,7 +82,7 @@ export function arrange(cards: Card[], g: Graph, drawings: Drawing[], folds: Fol
   const block = (card: number, member: number, b: number, x: number, top: number, width: number): number => {
     const drawing = body(b);
     const h = HEAD + (drawing ? drawing.h * zoom : 0);
-    rows.push({ card, member, block: b, x, y: top, w: width, h, open: !!drawing, bx: x + Math.max(0, (width - (drawing?.w ?? 0) * zoom) / 2), by: top + HEAD });
+    rows.push({ card, member, block: b, x, y: top, w: width, h, open: !!drawing, bx: x + Math.max(0, (Math.min(width, cards[card].members.length > 1 ? width : room) - (drawing?.w ?? 0) * zoom) / 2), by: top + HEAD });
     return h;
   };
   cards.forEach((card, i) => {

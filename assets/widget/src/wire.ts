@@ -5,8 +5,8 @@ import type { QueryTable } from "./querytable.js";
 
 /** name, op type with its domain if it has one, scope path, inputs, outputs, captured values (positions in the graph's `values`, -1 = absent). */
 export type Node = [string, string, string, number[], number[], number[]];
-/** `layer`: the stack of layers that it is in, and its number there. */
-export interface Block { title: string; path: string; nodes: number[]; drawing: number; alike: number; layer: [string, number] | null }
+/** `stack`: what the number of its layer counts, with the number. */
+export interface Block { title: string; path: string; stack?: [string, number] | null; nodes: number[]; drawing: number; alike: number }
 export interface Graph {
   name: string;
   kind: string;

@@ -38,7 +38,7 @@ export function planning(): ArrayBuffer {
   });
   const graph = {
     name: "diamond", kind: "main" as const, parent: null, nodes: NODES, values: VALUES, weights: [], inputs: [0], outputs: [4], order: [1, 2, 3, 0],
-    blocks: [{ title: "", path: "", nodes: [1, 2, 3, 0], drawing: 0, alike: 1, layer: null }],
+    blocks: [{ title: "", path: "", nodes: [1, 2, 3, 0], drawing: 0, alike: 1 }],
     roles: NODES.map((n) => n[0]), role: NODES.map((_, i) => i), layer: NODES.map(() => -1), names: NODES.map((n) => n[0]), called: VALUES,
   };
   return pack({

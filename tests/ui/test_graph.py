@@ -1,0 +1,427 @@
+"""The graph pane in files: cards, what is drawn, clicks, keys, wheel, minimap, bodies, and how fast it pans."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper, parser
+from playwright.sync_api import Browser, Locator, Page, expect
+
+import kvviz
+from kvviz.graph.blocks import blocks
+from kvviz.view.export import to_html
+from tests.ui.pace import PAN, pan_cost
+
+pytestmark = pytest.mark.ui
+
+MODELS = Path(__file__).resolve().parents[2] / "assets" / "models"
+LOOP = """<ir_version: 10, opset_import: ["" : 21]> loops (float[4] x, int64 n) => (float[4] y) {
+    a = Relu (x)
+    more = Constant <value = bool {1}> ()
+    turns = Loop (n, more, a) <body = big (int64 i, bool go, float[4] s) => (bool on, float[4] c) {
+        on = Identity (go)
+        b = Neg (s)
+        c = Add (b, a) }>
+    y = Neg (turns) }"""
+
+
+class GraphPage:
+    """Drive the graph of a page that is one debugger."""
+
+    def __init__(self, page: Page, file: Path) -> None:
+        self.page = page
+        page.goto(file.as_uri())
+        self.root = page.locator(".kvviz").first
+        self.stage = self.kv("graph-stage")
+        expect(self.kv("graph-canvas")).to_be_visible()
+
+    def kv(self, name: str) -> Locator:
+        return self.root.locator(f'[data-kv="{name}"]')
+
+    def goto(self, step: int) -> None:
+        self.kv("goto").fill(str(step))
+        self.kv("goto").press("Enter")
+        expect(self.root).to_have_attribute("data-step", str(step))
+
+    def node(self, node: int) -> Locator:
+        return self.root.locator(f'[data-kv="graph-node"][data-node="{node}"]')
+
+    @property
+    def running(self) -> Locator:
+        return self.root.locator('[data-kv="graph-node"][data-state="running"]')
+
+    def click(self, at: Locator, *, double: bool = False) -> None:
+        """Click the canvas where an element that nobody sees says that something is drawn."""
+        expect(at).to_be_visible()
+        box = at.bounding_box()
+        assert box
+        click = self.page.mouse.dblclick if double else self.page.mouse.click
+        click(box["x"] + box["width"] / 2, box["y"] + min(box["height"] / 2, 14))
+
+    def seen(self) -> list[Locator]:
+        """Ops that are drawn as a whole, once the picture has come to rest."""
+        self.page.wait_for_timeout(300)
+        frame = self.stage.bounding_box()
+        assert frame
+        found = []
+        for node in self.kv("graph-node").all():
+            box = node.bounding_box()
+            if not box or not box["width"]:
+                continue
+            down = box["y"] - frame["y"]
+            if 40 < down < frame["height"] - 40 and 8 < box["x"] - frame["x"] < frame["width"] - 90 - box["width"]:
+                found.append(node)
+        return found
+
+    def heads(self) -> list[str]:
+        heads = self.root.locator('[data-kv="card"], [data-kv="block"]')
+        return [head.get_attribute("aria-label") or "" for head in heads.all()]
+
+    def pixel(self, node: Locator) -> list[int]:
+        """Colour of the canvas inside the left edge of a node's box."""
+        found: list[int] = node.evaluate(
+            """(node) => {
+              const canvas = node.closest(".kv-stage").querySelector("canvas");
+              const [a, b] = [node, canvas].map((one) => one.getBoundingClientRect());
+              const k = canvas.width / b.width;
+              return Array.from(canvas.getContext("2d").getImageData((a.left - b.left + 4) * k, (a.top - b.top + a.height / 2) * k, 1, 1).data);
+            }"""
+        )
+        return found
+
+
+Show = Callable[[Any], GraphPage]
+
+
+@pytest.fixture
+def show(browser: Browser, tmp_path: Path) -> Iterator[Show]:
+    context = browser.new_context(viewport={"width": 1500, "height": 1000})
+    errors: list[str] = []
+
+    def open_one(trace: Any) -> GraphPage:
+        page = context.new_page()
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        to_html(trace, tmp_path / "trace.html")
+        return GraphPage(page, tmp_path / "trace.html")
+
+    yield open_one
+    context.close()
+    assert errors == []
+
+
+def decoded(name: str, tokens: int = 4) -> Any:
+    return kvviz.decode(kvviz.load(MODELS / name / "model.onnx"), [5, 17, 33], tokens, progress=False)
+
+
+@pytest.fixture(scope="module")
+def story() -> Any:
+    return decoded("storyteller/concat")
+
+
+NAMES = sorted(
+    str(path.parent.relative_to(MODELS))
+    for path in MODELS.rglob("model.onnx")
+    if not re.search(r"whisper|silero", str(path))
+)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_model_is_at_most_ten_cards_folded(show: Show, name: str) -> None:
+    graph = show(decoded(name, 2))
+    graph.kv("fold").click()
+    expect(graph.kv("graph-node")).to_have_count(0)
+    assert 1 <= len(graph.heads()) <= 10
+
+
+def test_layers_that_repeat_are_one_card_and_each_can_be_shown(show: Show, story: Any) -> None:
+    # given the last layer's attention
+    graph = show(story)
+    step = next(s.index for s in reversed(story.steps) if "layers.2/self_attn" in s.node)
+    graph.goto(step)
+    assert any(head.startswith("layer × 3, shown: layer 2") for head in graph.heads())
+    part = next(head for head in graph.heads() if head.startswith("layer 2 · self_attn 3/3"))
+    assert "× 3 layers alike, " in part.replace(" · ", ", ")
+    open_nodes = graph.kv("graph-node").count()
+    # when layer 1 is chosen with keys
+    graph.stage.focus()
+    while not (graph.stage.get_attribute("aria-activedescendant") or "") == graph.kv("card").get_attribute("id"):
+        graph.stage.press("ArrowUp")
+    graph.stage.press("ArrowLeft")
+    # then the same part of it is open, and the cursor stayed
+    assert any(head.startswith("layer × 3, shown: layer 1") for head in graph.heads())
+    assert graph.kv("graph-node").count() == open_nodes
+    expect(graph.running).to_have_count(0)
+    expect(graph.root).to_have_attribute("data-step", str(step))
+    # and the cursor takes the view back
+    graph.kv("next").click()
+    expect(graph.running).to_have_count(1)
+
+
+def test_a_head_says_what_was_missed_in_all_layers_and_tokens(show: Show, story: Any) -> None:
+    # given what Python finds missed in the same part of three layers
+    outer = story.frames[0]
+    parts = [b for b in blocks(outer.graph, outer.order) if b.title.endswith("· mlp")]
+    names = {node.name for block in parts for node in block.nodes}
+    missed = [entry for entry in kvviz.explain(story).missed if entry.node in names]
+    times = sum(len(entry.steps) for entry in missed)
+    graph = show(story)
+    graph.goto(next(s.index for s in story.steps if "layers.1/mlp" in s.node))
+    # then the product on the card is that number
+    head = next(h for h in graph.heads() if h.startswith("layer 1 · mlp"))
+    found = re.search(r"(\d+) missed × (\d+) × (\d+) tokens = ([\d,.]+ k?B)", head)
+    assert found
+    assert int(found[1]) * int(found[2]) * int(found[3]) == times
+    spent = sum(entry.bytes for entry in missed)
+    value, unit = found[4].split()
+    assert float(value.replace(",", "")) * {"B": 1, "kB": 1000}[unit] == pytest.approx(spent, rel=0.005)
+
+
+def test_clicks_select_what_they_hit_and_the_cursor_stays(show: Show, story: Any) -> None:
+    graph = show(story)
+    step = 2000
+    graph.goto(step)
+    # when another op on the screen is clicked
+    seen = next(node for node in graph.seen() if node.get_attribute("data-state") != "running")
+    graph.click(seen)
+    # then it is selected, and the cursor is where it was
+    expect(seen).to_have_attribute("data-lit", "1")
+    expect(graph.root.locator(".kv-this h3").first).to_have_text("Selected")
+    expect(graph.root).to_have_attribute("data-step", str(step))
+    # and a double click goes there
+    graph.click(seen, double=True)
+    expect(seen).to_have_attribute("data-state", "running")
+
+
+def test_the_past_of_a_cache_is_a_box_of_its_own(show: Show, story: Any) -> None:
+    # given the op that appends to the keys of layer 1
+    graph = show(story)
+    steps = story.steps[story.runs[2].first : story.runs[2].last]
+    step = next(s for s in steps if "present.1.key" in s.outputs)
+    graph.goto(step.index)
+    expect(graph.running).to_be_visible()
+    # when its picture is searched for the box of what it appends to
+    box = graph.running.bounding_box()
+    canvas = graph.kv("graph-canvas").bounding_box()
+    assert box and canvas
+    found = None
+    for y in range(int(box["y"]) - 8, int(canvas["y"]) + 30, -8):
+        for x in range(int(canvas["x"]) + 6, int(canvas["x"] + canvas["width"]) - 6, 10):
+            graph.page.mouse.move(x, y)
+            if graph.kv("graph-canvas").get_attribute("title") == "past_key_values.1.key":
+                found = (x, y)
+                break
+        if found:
+            break
+    assert found
+    # then a click on it selects the value
+    graph.page.mouse.click(*found)
+    expect(graph.root.locator('[data-kv="inspector"]')).to_contain_text("there when the graph starts")
+    expect(graph.root.locator('[data-kv="inspector"] .kv-big')).to_contain_text("1.key")
+    expect(graph.root).to_have_attribute("data-step", str(step.index))
+
+
+def test_what_was_decided_is_drawn_in_its_colour(show: Show, story: Any) -> None:
+    graph = show(story)
+    graph.goto(2000)
+    fills: dict[str, set[tuple[int, ...]]] = {}
+    for node in graph.seen():
+        fills.setdefault(node.get_attribute("data-state") or "", set()).add(tuple(graph.pixel(node)))
+    # each state has one fill, and no two of them the same but for two that differ in their borders
+    assert {"running", "frontier"} <= fills.keys()
+    assert all(len(colours) == 1 for colours in fills.values()), fills
+    told = [next(iter(colours)) for state, colours in fills.items() if state not in {"waiting", "view"}]
+    assert len(set(told)) == len(told)
+
+
+def test_the_op_at_the_cursor_is_kept_in_view_without_jumping(show: Show, story: Any) -> None:
+    graph = show(story)
+    graph.goto(1990)
+    for _ in range(12):
+        graph.page.wait_for_timeout(220)
+        before = {n.get_attribute("data-node"): n.bounding_box() for n in graph.kv("graph-node").all() if n.is_visible()}
+        graph.root.focus()
+        graph.page.keyboard.press("ArrowRight")
+        expect(graph.running).to_be_visible()
+        graph.page.wait_for_timeout(220)
+        node = graph.running.get_attribute("data-node")
+        inside = graph.stage.bounding_box()
+        old = before.get(node)
+        assert inside
+        # an op that was well in view has not moved
+        if old and inside["y"] + 44 < old["y"] < inside["y"] + inside["height"] - 60 and inside["x"] + 14 < old["x"] < inside["x"] + inside["width"] - 300:
+            now = graph.running.bounding_box()
+            assert now
+            assert (round(now["x"]), round(now["y"])) == (round(old["x"]), round(old["y"]))
+
+
+def test_the_wheel_belongs_to_the_notebook_until_the_graph_has_the_focus(show: Show, story: Any) -> None:
+    graph = show(story)
+    graph.goto(2000)
+    graph.page.evaluate("document.body.style.minHeight = '4000px'")
+    graph.page.wait_for_timeout(300)
+    box = graph.kv("graph-canvas").bounding_box()
+    assert box
+    place = (box["x"] + 200, box["y"] + 150)
+    graph.page.mouse.move(*place)
+    # when it has no focus, the page scrolls
+    graph.root.focus()
+    graph.page.mouse.wheel(0, 120)
+    graph.page.wait_for_timeout(400)
+    assert graph.page.evaluate("window.scrollY") > 50
+    graph.page.evaluate("window.scrollTo(0, 0)")
+    graph.page.wait_for_timeout(200)
+    # when it has, the graph does
+    graph.stage.focus()
+    node = graph.running
+    before = node.bounding_box()
+    graph.page.mouse.wheel(0, 40)
+    graph.page.wait_for_timeout(400)
+    after = node.bounding_box()
+    assert before and after
+    assert after["y"] == pytest.approx(before["y"] - 40, abs=1)
+    assert graph.page.evaluate("window.scrollY") == 0
+    # and with Ctrl it zooms, whoever has the focus
+    graph.root.focus()
+    graph.page.keyboard.down("Control")
+    graph.page.mouse.wheel(0, 100)
+    graph.page.keyboard.up("Control")
+    expect(graph.kv("zoom")).not_to_have_text("100 %")
+
+
+def test_dragging_pans_and_the_minimap_moves_the_view(show: Show, story: Any) -> None:
+    graph = show(story)
+    graph.goto(2000)
+    graph.page.wait_for_timeout(300)
+    seen = [n.get_attribute("data-node") for n in graph.kv("graph-node").all() if n.is_visible()]
+    box = graph.kv("graph-canvas").bounding_box()
+    small = graph.kv("minimap").bounding_box()
+    assert box and small
+    # when
+    graph.page.mouse.move(box["x"] + 300, box["y"] + 250)
+    graph.page.mouse.down()
+    graph.page.mouse.move(box["x"] + 300, box["y"] + 130, steps=4)
+    graph.page.mouse.up()
+    graph.page.wait_for_timeout(300)
+    # then others are seen, and nothing was selected
+    moved = [n.get_attribute("data-node") for n in graph.kv("graph-node").all() if n.is_visible()]
+    assert moved != seen
+    expect(graph.root.locator('[data-kv="graph-node"][data-lit]')).to_have_count(0)
+    # and the minimap leads back to the top
+    graph.page.mouse.click(small["x"] + 10, small["y"] + 2)
+    graph.page.wait_for_timeout(300)
+    expect(graph.kv("block").first).to_be_visible()
+
+
+def test_keys_walk_along_lines_and_say_where_they_are(show: Show, story: Any) -> None:
+    graph = show(story)
+    graph.goto(2000)
+    graph.stage.focus()
+    graph.stage.press("ArrowDown")
+    start = graph.stage.get_attribute("aria-activedescendant")
+    assert start
+    expect(graph.root.locator(f"#{start}")).to_have_attribute("data-state", "running")
+    # when
+    graph.stage.press("ArrowDown")
+    # then it is an op that reads what the first one made
+    at = graph.root.locator(f"#{graph.stage.get_attribute('aria-activedescendant')}")
+    node = story.steps[2000].node
+    graph_of = story.frames[0].graph
+    made = next(n for n in graph_of.nodes if n.name == node).outputs
+    readers = [n.name for n in graph_of.nodes if set(n.inputs) & set(made)]
+    label = at.get_attribute("aria-label") or ""
+    assert label.split(", ")[0].split(" ", 1)[1] in readers
+    expect(graph.kv("graph-said")).to_have_text(label)
+    # and Enter goes to its step
+    target = at.get_attribute("data-node")
+    graph.stage.press("Enter")
+    expect(graph.running).to_have_attribute("data-node", target or "")
+
+
+def test_a_loop_is_a_level_with_its_iterations(show: Show) -> None:
+    # given
+    trace = kvviz.run(
+        kvviz.load(parser.parse_model(LOOP)), {"x": np.arange(4, dtype=np.float32), "n": np.int64(7)}
+    )
+    trace = getattr(trace, "trace", trace)
+    graph = show(trace)
+    adds = [s.index for s in trace.steps if s.op_type == "Add"]
+    graph.goto(adds[2])
+    expect(graph.kv("iteration")).to_have_value(re.compile(r"\d+"))
+    expect(graph.kv("iteration").locator("option:checked")).to_have_text("iteration 3 of 7")
+    # when
+    graph.kv("iteration").select_option("iteration 6 of 7")
+    # then it is the same op
+    expect(graph.root).to_have_attribute("data-step", str(adds[5]))
+    expect(graph.running).to_have_attribute("aria-label", re.compile("^Add "))
+    # and the first crumb leads out
+    graph.kv("crumb").first.click()
+    expect(graph.kv("iteration")).to_have_count(0)
+
+
+def test_a_branch_is_a_level_with_its_layers(show: Show) -> None:
+    trace = decoded("o02_optimum1_merged_gpt2")
+    graph = show(trace)
+    step = next(s.index for s in trace.steps[500:] if "h.1/attn" in s.node)
+    graph.goto(step)
+    crumbs = graph.root.locator(".kv-crumbs > :not(.kv-sep)")
+    assert crumbs.all_inner_texts()[0] == trace.frames[0].graph.name
+    assert "layer 1" in crumbs.all_inner_texts()
+    assert any(head.startswith("layer × 2, shown: layer 1") for head in graph.heads())
+
+
+def test_text_is_never_smaller_than_eleven_px(show: Show, story: Any) -> None:
+    graph = show(story)
+    graph.page.evaluate(
+        """() => {
+          window.sizes = new Set();
+          const write = CanvasRenderingContext2D.prototype.fillText;
+          CanvasRenderingContext2D.prototype.fillText = function (...a) {
+            window.sizes.add(parseFloat(/([\\d.]+)px/.exec(this.font)[1]));
+            return write.apply(this, a);
+          };
+        }"""
+    )
+    graph.goto(2000)
+    graph.kv("unfold").click()
+    for _ in range(8):
+        graph.kv("zoom-out").click()
+        graph.page.wait_for_timeout(60)
+    sizes = graph.page.evaluate("[...window.sizes]")
+    assert sizes
+    assert min(sizes) >= 11
+
+
+def chain(length: int) -> Any:
+    """Many ops without modules, each reading the one before and one further back."""
+    rng = np.random.default_rng(0)
+    nodes, names = [], ["x"]
+    for i in range(length):
+        far = names[-int(rng.integers(1, min(6, len(names)) + 1))]
+        kind = ("Add", "Mul", "Relu", "Neg")[i % 4]
+        nodes.append(helper.make_node(kind, [far, names[-1]] if i % 4 < 2 else [names[-1]], [f"v{i}"], f"n{i}"))
+        names.append(f"v{i}")
+    row = [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [4]) for name in ("x", names[-1])]
+    model = helper.make_model(
+        helper.make_graph(nodes, "chain", row[:1], row[1:]), opset_imports=[helper.make_opsetid("", 21)], ir_version=10
+    )
+    trace = kvviz.run(kvviz.load(model), {"x": np.ones(4, np.float32)})
+    return getattr(trace, "trace", trace)
+
+
+@pytest.mark.parametrize("length", [2000, 4000])
+def test_thousands_of_ops_unfolded_pan_as_quickly_as_plain_boxes(show: Show, length: int) -> None:
+    graph = show(chain(length))
+    graph.kv("fold").click()
+    assert len(graph.heads()) <= 10
+    graph.kv("unfold").click()
+    assert graph.kv("graph-node").count() == length
+    for _ in range(2):
+        assert pan_cost(graph.root) < PAN
+        for _ in range(4):
+            graph.kv("zoom-out").click()
