@@ -192,7 +192,7 @@ def test_a_fix_is_told_with_the_change_of_code_to_copy(notebook: NotebookPage, m
     missed.only_fixes(True)
     missed.row(0).click()
     # then
-    fix = missed.kv("fix").first
+    fix = missed.root.locator('.kv-findings [data-kv="fix"]').first
     expect(fix).to_contain_text(label)
     expect(fix).to_contain_text(sentence)
     expect(fix.locator("pre")).to_have_text(code)
@@ -209,7 +209,7 @@ def test_applying_a_fix_shows_before_and_after_and_the_op_runs_in_place(
     missed.only_fixes(True)
     missed.row(0).click()
     # when
-    missed.kv("fix").first.locator('[data-kv="apply"]').click()
+    missed.root.locator('.kv-findings [data-kv="fix"]').first.locator('[data-kv="apply"]').click()
     # then
     before, after = (missed.root.locator(f'.kv-half[data-side="{side}"]') for side in ("cursor", "partner"))
     expect(after.locator("h3").first).to_have_text(f"after: {label}", timeout=60_000)
@@ -269,7 +269,9 @@ def test_while_a_run_goes_on_the_list_its_number_and_the_live_bytes_follow(noteb
     live = page.root.locator('.kv-timeline [data-part="live"] b')
     assert bound == 1600
     expect(live).to_have_text(f"{bound:,} B")
-    expect(page.root.locator(".kv-memory > header .kv-hint")).to_have_text(f"{bound:,} B held before the first step")
+    page.root.locator('[data-kv="tab"][data-id="buffers"]').click()
+    held = page.root.locator('.kv-panel[data-id="buffers"] .kv-hint')
+    expect(held).to_have_text(f"{bound:,} B held before the first step")
     page.open()
     tab = page.root.locator('[data-kv="tab"][data-id="missed"]')
     expect(tab).to_have_text("Missed")
@@ -330,7 +332,7 @@ def test_without_a_kernel_the_change_of_code_is_there_but_not_the_button(browser
     missed.only_fixes(True)
     missed.row(0).click()
     # then
-    expect(missed.kv("fix").first.locator("pre")).to_be_visible()
+    expect(missed.root.locator('.kv-findings [data-kv="fix"]').first.locator("pre")).to_be_visible()
     expect(missed.kv("apply")).to_have_count(0)
     page.close()
 
