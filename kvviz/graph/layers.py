@@ -74,7 +74,7 @@ def _places(graph: Graph) -> dict[int, Place]:
             for node, role in zip(layers[layer], roles):
                 found[node.index] = Place(layer, labels[stack, above] + role)
     rest = [node for node in graph.nodes if node.index not in found]
-    (roles,) = aligned([[_part(graph, node, node.scope) for node in rest]])
+    (roles,) = aligned([[_part(graph, node, node.scope, alone=True) for node in rest]])
     taken = {place.role for place in found.values()}
     for node, role in zip(rest, roles):
         # The name that a layer's op has inside it may be that of an op outside all of them.
@@ -135,8 +135,13 @@ def _labels(stacks: Sequence[Stack]) -> dict[Stack, str]:
     return found
 
 
-def _part(graph: Graph, node: Node, path: Scope) -> Part:
-    """What a node is by name and by its neighbours."""
+def _part(graph: Graph, node: Node, path: Scope, alone: bool = False) -> Part:
+    """What a node is by name and by its neighbours.
+
+    ``alone``: it is in no layer, so that the name of its output says enough where it has no name of its own.
+    """
+    if alone and node.name in node.outputs:
+        return Part(node.name, node.op_type, "", ())
     last = re.split(r"[/:]", node.name)[-1]
     match = _NAMED.match(last)
     stem, number = (match[1], match[2]) if match else (last, None)

@@ -10,6 +10,7 @@ import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
 import kvviz
+from kvviz.explain.missed_groups import hidden_below
 from kvviz.widget import Debugger
 from tests.ui.conftest import from_cells, opened
 from tests.ui.page import NotebookPage
@@ -97,15 +98,72 @@ def missed(notebook: NotebookPage) -> Iterator[MissedPage]:
 
 
 def test_the_list_is_the_reports_own_in_its_order(notebook: NotebookPage, missed: MissedPage) -> None:
-    told = notebook.python("[[m.node, m.bytes, len(m.steps)] for m in report.missed[:6]]")
-    for number, (node, size, steps) in enumerate(told):
+    told = notebook.python("[[g.worst.node, g.role, g.bytes, len(g.layers), len(g.runs)] for g in report.groups[:6]]")
+    for number, (node, role, size, layers, runs) in enumerate(told):
         row = missed.row(number)
-        assert (row.get_attribute("title") or "").split("\n")[0].split(" in ")[0] == node
-        expect(row).to_contain_text(f"{steps}×")
+        assert (row.get_attribute("title") or "").split(" in ")[0] == node
+        cells = row.locator("td").all_inner_texts()
+        assert cells[3:6] == [role, str(layers), str(runs)]
         if size < 10_000:
-            expect(row).to_contain_text(f"{size:,} B")
+            assert cells[0] == f"{size:,} B"
     tab = missed.root.locator('[data-kv="tab"][data-id="missed"]')
-    expect(tab).to_have_text(f"Missed {notebook.python('len(report.missed)')}")
+    expect(tab).to_have_text(f"Missed {notebook.python('len(report.groups)')}")
+
+
+def test_a_kind_opens_to_its_layers_and_a_layer_to_its_tokens(notebook: NotebookPage, missed: MissedPage) -> None:
+    # given
+    members = notebook.python("sorted([m.node, len(m.steps)] for m in report.groups[0].entries)")
+    before = missed.root.get_attribute("data-step")
+    # when
+    missed.row(0).locator('[data-kv="missed-open"]').click()
+    # then
+    layers = missed.root.locator('[data-kv="missed-row"][data-depth="1"]')
+    expect(layers).to_have_count(len(members))
+    assert layers.evaluate_all("(rows) => rows.map((row) => row.title)") == [node for node, _ in members]
+    # and with the keyboard: down to the first layer, open it, fold it, fold the kind
+    rows = missed.root.locator(".kv-diagnosis > .kv-scroll")
+    rows.focus()
+    notebook.page.keyboard.press("ArrowDown")
+    notebook.page.keyboard.press("ArrowRight")
+    expect(missed.root.locator('[data-kv="missed-row"][data-depth="2"]')).to_have_count(members[0][1])
+    notebook.page.keyboard.press("ArrowLeft")
+    notebook.page.keyboard.press("ArrowUp")
+    notebook.page.keyboard.press("ArrowLeft")
+    expect(layers).to_have_count(0)
+    # nothing of that has moved the cursor, and Enter does
+    expect(missed.root).to_have_attribute("data-step", before or "")
+    notebook.page.keyboard.press("Enter")
+    expect(missed.root).to_have_attribute("data-step", str(notebook.python("report.groups[0].worst.step")))
+
+
+def test_the_matrix_of_layers_has_the_bytes_of_the_report(notebook: NotebookPage, missed: MissedPage) -> None:
+    # given
+    missed.root.locator('[data-kv="tab"][data-id="layers"]').click()
+    cells = missed.kv("layer-cells")
+    expect(cells).to_be_visible()
+    worst = notebook.python(
+        "[[g.role, [e.bytes for e in sorted(g.entries, key=lambda e: e.node)], [e.step for e in sorted(g.entries,"
+        " key=lambda e: e.node)]] for g in report.groups if len(g.layers) == 2][0]"
+    )
+    before = missed.root.get_attribute("data-step")
+    # when one goes to the second layer of the worst role with the keyboard
+    cells.focus()
+    notebook.page.keyboard.press("PageUp")
+    notebook.page.keyboard.press("End")
+    # then
+    detail = missed.kv("layer-detail")
+    expect(detail).to_contain_text(f"{worst[0]}, layer 1")
+    expect(detail).to_contain_text("Alike in 2 of 2 layers")
+    assert str(worst[1][1] // 1000)[:2] in detail.inner_text()
+    expect(missed.root).to_have_attribute("data-step", before or "")
+    assert notebook.python("debugger.selection")["kind"] == "node"
+    # and the step of it is a link that moves
+    missed.kv("layer-step").click()
+    expect(missed.root).to_have_attribute("data-step", str(worst[2][1]))
+    # tokens of that layer
+    missed.kv("layers-by").click()
+    expect(detail).to_contain_text("layer 1, prefill")
+    missed.kv("layers-by").click()
 
 
 def test_every_reason_of_a_missed_op_is_one_sentence(notebook: NotebookPage, missed: MissedPage) -> None:
@@ -113,7 +171,7 @@ def test_every_reason_of_a_missed_op_is_one_sentence(notebook: NotebookPage, mis
         # when
         missed.row(number).click()
         # then
-        told = notebook.python(f"[[str(b.code), b.input, b.message] for b in report.missed[{number}].blockers]")
+        told = notebook.python(f"[[str(b.code), b.input, b.message] for b in report.groups[{number}].worst.blockers]")
         reasons = missed.kv("reason")
         expect(reasons).to_have_count(len(told))
         shown = reasons.evaluate_all("(rows) => rows.map((row) => [row.dataset.id, row.innerText])")
@@ -122,8 +180,8 @@ def test_every_reason_of_a_missed_op_is_one_sentence(notebook: NotebookPage, mis
             assert any(message in text for _, text in shown)
 
 
-FIRST_FIX = """next([b.fix.label, b.fix.sentence, b.fix.code, m.step, m.node] for m in report.missed
-  for b in m.blockers if b.fix is not None)"""
+FIRST_FIX = """next([b.fix.label, b.fix.sentence, b.fix.code, m.step, m.node] for g in report.groups
+  for m in [g.worst] for b in m.blockers if b.fix is not None)"""
 
 
 def test_a_fix_is_told_with_the_change_of_code_to_copy(notebook: NotebookPage, missed: MissedPage) -> None:
@@ -134,7 +192,7 @@ def test_a_fix_is_told_with_the_change_of_code_to_copy(notebook: NotebookPage, m
     missed.only_fixes(True)
     missed.row(0).click()
     # then
-    fix = missed.kv("fix").first
+    fix = missed.root.locator('.kv-findings [data-kv="fix"]').first
     expect(fix).to_contain_text(label)
     expect(fix).to_contain_text(sentence)
     expect(fix.locator("pre")).to_have_text(code)
@@ -151,7 +209,7 @@ def test_applying_a_fix_shows_it_as_a_lane_where_the_op_runs_in_place(
     missed.only_fixes(True)
     missed.row(0).click()
     # when
-    missed.kv("fix").first.locator('[data-kv="apply"]').click()
+    missed.root.locator('.kv-findings [data-kv="fix"]').first.locator('[data-kv="apply"]').click()
     # then
     expect(missed.kv("lane").last).to_contain_text(label, timeout=60_000)
     expect(missed.kv("lane").last).to_have_attribute("data-shown", "1")
@@ -208,7 +266,9 @@ def test_while_a_run_goes_on_the_list_its_number_and_the_live_bytes_follow(noteb
     live = page.root.locator('.kv-timeline [data-part="live"] b')
     assert bound == 1600
     expect(live).to_have_text(f"{bound:,} B")
-    expect(page.root.locator(".kv-memory > header .kv-hint")).to_have_text(f"{bound:,} B held before the first step")
+    page.root.locator('[data-kv="tab"][data-id="buffers"]').click()
+    held = page.root.locator('.kv-panel[data-id="buffers"] .kv-hint')
+    expect(held).to_have_text(f"{bound:,} B held before the first step")
     page.open()
     tab = page.root.locator('[data-kv="tab"][data-id="missed"]')
     expect(tab).to_have_text("Missed")
@@ -222,7 +282,7 @@ def test_while_a_run_goes_on_the_list_its_number_and_the_live_bytes_follow(noteb
         expect(tab).to_have_text(f"Missed {step + 1}")
         rows = page.kv("missed-row")
         expect(rows).to_have_count(step + 1)
-        names = rows.evaluate_all("(rows) => rows.map((row) => row.title.split('\\n')[0])")
+        names = rows.evaluate_all("(rows) => rows.map((row) => row.title)")
         assert sorted(names) == sorted(told)
         expect(live).to_have_text(f"{notebook.python('stepped.trace.steps[-1].live_bytes'):,} B")
 
@@ -269,6 +329,34 @@ def test_without_a_kernel_the_change_of_code_is_there_but_not_the_button(browser
     missed.only_fixes(True)
     missed.row(0).click()
     # then
-    expect(missed.kv("fix").first.locator("pre")).to_be_visible()
+    expect(missed.root.locator('.kv-findings [data-kv="fix"]').first.locator("pre")).to_be_visible()
     expect(missed.kv("apply")).to_have_count(0)
+    page.close()
+
+
+def test_kinds_of_few_bytes_are_hidden_until_one_asks(browser: Browser, tmp_path: Path) -> None:
+    # given a page without a kernel
+    trace = kvviz.decode(kvviz.load(MODELS / "storyteller" / "concat" / "model.onnx"), [5, 17, 33, 8, 9, 11], 8)
+    groups = kvviz.explain(trace).groups
+    small = [group for group in groups if group.bytes < hidden_below(groups)]
+    assert 0 < len(small) < len(groups)
+    trace.to_html(tmp_path / "trace.html")
+    page = browser.new_page()
+    page.goto((tmp_path / "trace.html").as_uri())
+    missed = MissedPage(page)
+    # when
+    missed.open()
+    # then
+    few, table = missed.kv("all-kinds"), missed.root.locator(".kv-missed")
+    expect(few).to_have_text(f"hidden: {len(small)}")
+    expect(table).to_have_attribute("aria-rowcount", str(len(groups) - len(small) + 1))
+    few.click()
+    expect(few).to_have_text(f"shown: {len(small)}")
+    expect(table).to_have_attribute("aria-rowcount", str(len(groups) + 1))
+    # and in the matrix of layers
+    missed.root.locator('[data-kv="tab"][data-id="layers"]').click()
+    roles = missed.kv("role")
+    before = roles.count()
+    missed.kv("layers-few").click()
+    expect(roles.nth(before)).to_be_visible()
     page.close()

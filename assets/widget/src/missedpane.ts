@@ -9,7 +9,7 @@ import type { Context } from "./lazypane.js";
 import { missed } from "./missed.js";
 import { Rows } from "./rows.js";
 import type { Change, View } from "./store.js";
-import type { Missed, Reason } from "./wire.js";
+import type { Graph, Missed, Reason } from "./wire.js";
 
 const HEADS = ["bytes#", "peak#", "op", "role", "layers#", "tokens#", "blocked by", "fix"];
 
@@ -39,6 +39,7 @@ class MissedPane implements View {
     this.#only = toggle("", "List only what a fix is known for", "only-fixes");
     this.#few = toggle("", "List kinds that spent few bytes too, such as ops that compute shapes", "all-kinds");
     this.#rows = new Rows("Missed in-place ops", "kv-missed", HEADS, store, (row) => this.#row(row), signal);
+    this.#rows.sortable((head, row) => sortKey(head, this.#list[row].kind, store.t.p.graphs));
     host.append(el("div.kv-searchline.kv-tools", {}, this.#only, this.#few), el("div.kv-diagnosis", {}, this.#rows.root, el("div.kv-findings", { tabindex: 0, role: "region", "aria-label": "Diagnosis" }, this.#detail, this.#rest)));
     onHit(this.#rows.root, "missed-row", (row) => this.#choose(Number(row.dataset.id), true), signal);
     onHit(this.#rows.root, "missed-row", (row) => store.go(this.#list[Number(row.dataset.id)].step), signal, "dblclick");
@@ -194,6 +195,21 @@ function reason(r: Reason): HTMLElement {
 function runOf({ store: { t } }: Context, line: Line): number {
   const at = line.entry.steps.find((s) => line.key.endsWith(`\n${s}`)) ?? -1;
   return at < 0 ? -1 : t.x.run[at];
+}
+
+/** What a kind is sorted by in a column; what is open below it goes with it. */
+function sortKey(head: string, kind: Kind, graphs: Graph[]): number | string | null {
+  const [worst] = kind.entries;
+  switch (head) {
+    case "bytes": return kind.bytes;
+    case "peak": return kind.effect;
+    case "op": return opName(graphs[worst.graph].nodes[worst.node][1]);
+    case "role": return kind.role;
+    case "layers": return kind.layers.length;
+    case "tokens": return kind.runs;
+    case "blocked by": return worst.reasons[0]?.code ?? null;
+    default: return fixOf(kind)?.label ?? null;
+  }
 }
 
 const fixOf = (kind: Kind) => kind.entries[0].fixes[0];
