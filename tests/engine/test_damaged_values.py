@@ -58,7 +58,6 @@ def test_any_changed_number_is_refused_or_can_be_read(members: dict[str, bytes],
 
 @pytest.mark.parametrize("name", sorted(COLUMNS))
 def test_a_column_that_is_cut_short_is_refused(members: dict[str, bytes], name: str) -> None:
-    _, width = COLUMNS[name]
     cut = members[f"values.{name}"][: -np.dtype(COLUMNS[name][0]).itemsize]
     with pytest.raises(LoadError):
         Trace.load(BytesIO(signed({**members, f"values.{name}": cut})))

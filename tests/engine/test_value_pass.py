@@ -1,10 +1,11 @@
-"""Values in a recording: the same as onnxruntime computes, live as loaded, and dropped with the steps that made them."""
+"""Values in a recording: as onnxruntime computes them, live as loaded, and gone with the steps that made them."""
 
 from __future__ import annotations
 
 from functools import lru_cache
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 from zipfile import ZipFile
 
 import numpy as np
@@ -29,7 +30,7 @@ STORY = "storyteller/concat"
 ALL = 10**9
 
 
-def story(count: int = 4, **options: object) -> Trace:
+def story(count: int = 4, **options: Any) -> Trace:
     return kvviz.decode(graph_of(STORY), [1, 5, 9, 13], count, progress=False, **options)
 
 

@@ -52,7 +52,9 @@ def told(array: np.ndarray) -> tuple[Numbers, np.ndarray]:
 
 @pytest.mark.parametrize("dtype", TYPES, ids=lambda dtype: np.dtype(dtype).name)
 def test_numbers_of_every_element_type_are_those_of_numpy(dtype: type) -> None:
-    array = np.arange(-3, 4).clip(0 if np.dtype(dtype).kind in "ub" or dtype is ml_dtypes.uint4 else -3).astype(dtype)
+    array: np.ndarray = (
+        np.arange(-3, 4).clip(0 if np.dtype(dtype).kind in "ub" or dtype is ml_dtypes.uint4 else -3).astype(dtype)
+    )
     wide = array.astype(np.float64)
     assert has_numbers(array.shape, array.dtype)
     numbers, histogram = told(array)
@@ -62,7 +64,7 @@ def test_numbers_of_every_element_type_are_those_of_numpy(dtype: type) -> None:
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, ml_dtypes.bfloat16])
 def test_what_is_not_finite_is_counted_and_left_out(dtype: type) -> None:
-    array = np.array([np.nan, 1, np.inf, -np.inf, 3, np.nan, -np.inf, -np.inf], dtype)
+    array: np.ndarray = np.array([np.nan, 1, np.inf, -np.inf, 3, np.nan, -np.inf, -np.inf], dtype)
     numbers, histogram = told(array)
     assert numbers == (1, 3, 2, 2, 1, 3)
     assert histogram.sum() == 2
