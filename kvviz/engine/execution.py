@@ -15,7 +15,7 @@ from kvviz.engine import control_flow
 from kvviz.engine.binding import bind_inputs, collect_outputs, describe
 from kvviz.engine.frame import Frame
 from kvviz.engine.kernel_outputs import lender, place_outputs, strides_of
-from kvviz.engine.placed_outputs import execute_placed
+from kvviz.engine.placed_outputs import place_at_homes
 from kvviz.engine.plan import Plan, PlannedNode
 from kvviz.engine.policy import Policy
 from kvviz.engine.recorder import Recorder
@@ -125,9 +125,6 @@ class Execution:
 
     def execute(self, frame: Frame, planned: PlannedNode) -> None:
         """Run one op that has a kernel, and log it."""
-        if self.placed:
-            execute_placed(self, frame, planned)
-            return
         vals, stores = frame.vals, frame.stores
         fetch, lone = planned.fetch, planned.lone_input
         args = fetch(vals) if fetch is not None else (vals[lone],) if lone >= 0 else ()
@@ -135,16 +132,21 @@ class Execution:
         masks: tuple[tuple[int, int], ...] = ()
         placed: tuple
         try:
-            if planned.watches:
+            if planned.watches or self.placed:
                 taken, masks, how = self.decide(frame, planned, args)
                 out = planned.call(*args, **how) if taken else planned.call(*args)
             else:
                 out = planned.call(*args)
         except Exception as error:
             out = self.after_failure(planned, args, error)
-            taken = ()
+            if not self.placed:
+                # A policy that places outputs tells what its runtime does, whoever computes the result.
+                taken = ()
         ledger = self.ledger
-        if not planned.plain or type(out) is not np.ndarray:
+        if self.placed:
+            (placed, allocated, written, copied), more = place_at_homes(self, frame, planned, args, out, taken)
+            masks += more
+        elif not planned.plain or type(out) is not np.ndarray:
             placed, allocated, written, copied = place_outputs(ledger, frame, planned, args, out, taken)
         else:
             shape = out.shape
@@ -187,7 +189,7 @@ class Execution:
             vals[slot] = out
             stores[slot] = storage
         if taken and planned.written is not None:
-            self.recorder.note_written(planned, args, out if type(out) is tuple else (out,))
+            self.recorder.note_written(planned, args, [vals[slot] for slot in planned.outputs], placed)
         self.note(frame, planned, taken, masks, placed, allocated, copied, written, ledger.live)
 
     def note(

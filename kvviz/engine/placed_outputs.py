@@ -1,4 +1,4 @@
-"""Ops under a policy that says itself where every output lives; NumPy memory is made to follow.
+"""Where the outputs of an op live under a policy that says so itself; NumPy memory is made to follow.
 
 The dispatch (which form of the kernel is called) and the identity (in whose storage an output is) are two facts, and
 runtimes such as rten and ONNX Runtime decide both by rules. An output that such a rule calls new is never a view here,
@@ -7,12 +7,13 @@ and one that it calls shared belongs to its input's storage even where our kerne
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from kvviz.engine.binding import dtype_of
-from kvviz.engine.kernel_outputs import every_output
+from kvviz.engine.kernel_outputs import Placing, every_output
 from kvviz.engine.plan import KEEP, PIN
 from kvviz.memory.storage import Room, Storage, address, offset_in, root_of
 from kvviz.trace.events import APPEND, IN_PLACE, NEW, POOL, VIEW
@@ -47,29 +48,21 @@ UNPOOLED = Home(pooled=False)
 _SHARED = (VIEW, IN_PLACE, APPEND)
 
 
-def execute_placed(execution: Any, frame: Frame, planned: PlannedNode) -> None:
-    """Run one op that has a kernel, put its outputs where the policy says, and log it."""
+def place_at_homes(
+    execution: Any, frame: Frame, planned: PlannedNode, args: Sequence[Any], out: Any, taken: tuple[int, ...]
+) -> tuple[Placing, tuple[tuple[int, int], ...]]:
+    """Put outputs into their slots, in the storages that the policy names.
+
+    Gives what `kvviz.engine.kernel_outputs.place_outputs` does, and why inputs could not hold an output.
+    """
     vals, stores = frame.vals, frame.stores
-    args = [vals[slot] for slot in planned.inputs]
-    policy = execution.policy
-    assert policy.homes is not None
-    taken: tuple[int, ...] = ()
-    masks: tuple[tuple[int, int], ...] = ()
-    how: dict[str, Any] = {}
-    try:
-        if not planned.control:
-            # How many rows a past gets is asked here already, and what does not fit is found then.
-            taken, masks, how = policy.in_place(frame, planned, args)
-        for position in taken:
-            slot = planned.inputs[position]
-            if frame.uses[slot] >= PIN:
-                # What is handed to an op is not kept to the end of the frame.
-                frame.uses[slot] -= PIN
-        out = planned.call(*args, **how)
-    except Exception as error:
-        out = execution.after_failure(planned, args, error)
+    for position in taken:
+        slot = planned.inputs[position]
+        if frame.uses[slot] >= PIN:
+            # What is handed to an op is not kept to the end of the frame.
+            frame.uses[slot] -= PIN
     outs = every_output(planned, out)
-    homes = policy.homes(execution, frame, planned, args, outs, taken)
+    homes = execution.policy.homes(execution, frame, planned, args, outs, taken)
     placed: list[tuple | None] = []
     allocated = stored = 0
     for slot, value, home in zip(planned.outputs, outs, homes):
@@ -107,20 +100,16 @@ def execute_placed(execution: Any, frame: Frame, planned: PlannedNode) -> None:
         storage.holders += 1
         placed.append(where)
     written, copied = stored, 0
-    shared = any(home.how in _SHARED for home in homes)
-    if shared and planned.written is not None:
-        laid = [vals[slot] if slot else out for slot, out in zip(planned.outputs, outs)]
-        execution.recorder.note_written(planned, args, laid)
     if planned.cost is not None:
+        shared = any(home.how in _SHARED for home in homes)
         written, copied = planned.cost(args, outs, shared, planned.attributes)
     elif planned.moves or planned.views:
         copied = written
     pool = execution.ledger.pool
     if pool is not None:
         pool.dropped.update(stores[planned.inputs[home.position]].id for home in homes if home.dropped)
-    masks += tuple((home.position, home.mask) for home in homes if home.mask)
-    live = execution.ledger.live
-    execution.note(frame, planned, taken, masks, tuple(placed), allocated, copied, written, live)
+    masks = tuple([(home.position, home.mask) for home in homes if home.mask])
+    return (tuple(placed), allocated, written, copied), masks
 
 
 def own_outputs(execution: Any, frame: Frame) -> tuple[int, int]:
@@ -148,7 +137,7 @@ def own_outputs(execution: Any, frame: Frame) -> tuple[int, int]:
     return allocated, written
 
 
-def _share(storage: Storage, args: list, value: np.ndarray, home: Home, dies: bool) -> tuple[np.ndarray, int]:
+def _share(storage: Storage, args: Sequence[Any], value: np.ndarray, home: Home, dies: bool) -> tuple[np.ndarray, int]:
     """Let an output live in the storage of its input, which may die here; returns it, and the bytes written."""
     source = args[home.position]
     if home.how == IN_PLACE and value is not source and _alike(value, source):
@@ -176,7 +165,9 @@ def _alike(value: np.ndarray, source: np.ndarray) -> bool:
     return value.shape == source.shape and value.dtype == source.dtype and source.flags.writeable
 
 
-def settle(execution: Any, args: list, value: Any, home: Home, among: list[Storage]) -> tuple[Any, Storage, int]:
+def settle(
+    execution: Any, args: Sequence[Any], value: Any, home: Home, among: list[Storage]
+) -> tuple[Any, Storage, int]:
     """Give an output memory of its own: new, from the policy's pool, or a dead storage that the policy names."""
     ledger = execution.ledger
     if not isinstance(value, np.ndarray):
@@ -197,7 +188,7 @@ def settle(execution: Any, args: list, value: Any, home: Home, among: list[Stora
     return value, home.storage, ledger.widen(home.storage, value.nbytes)
 
 
-def _alone(value: np.ndarray, args: list) -> np.ndarray:
+def _alone(value: np.ndarray, args: Sequence[Any]) -> np.ndarray:
     """A row-major array that no other value has a part of; copied where the kernel returned an input or a view."""
     given = [part for arg in args for part in (arg if isinstance(arg, (list, tuple)) else (arg,))]
     if value.flags.owndata and value.flags.c_contiguous and not any(value is part for part in given):

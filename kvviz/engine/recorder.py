@@ -7,6 +7,7 @@ from typing import Any
 
 from kvviz.engine.ledger import Ledger
 from kvviz.engine.plan import Plan, PlannedNode
+from kvviz.trace.events import APPEND, IN_PLACE
 from kvviz.trace.log import Log
 from kvviz.trace.program import Program
 
@@ -41,12 +42,15 @@ class Recorder:
             self.log.grew += [(len(self.log), storage.id, more) for storage, more in grown]
         grown.clear()
 
-    def note_written(self, planned: PlannedNode, args: Sequence[Any], outs: Sequence[Any]) -> None:
+    def note_written(
+        self, planned: PlannedNode, args: Sequence[Any], outs: Sequence[Any], placed: Sequence[Any]
+    ) -> None:
         """Write down which rows the op that is written next has overwritten in its inputs' storages."""
         if self.on and planned.written is not None:
             parts = planned.written(args, outs, planned.attributes)
-            if parts:
-                self.log.declared.written[len(self.log)] = parts
+            kept = tuple([part for part in parts if placed[part[0]][2] in (IN_PLACE, APPEND)])
+            if kept:
+                self.log.declared.written[len(self.log)] = kept
 
     def note_freed(self, freed: list[int]) -> None:
         """Write down storages that died between two ops."""

@@ -62,7 +62,8 @@ def _written(args: Sequence[Any], outs: Sequence[Any], attributes: dict) -> Part
     window = attributes["local_window_size"] if attributes.get("sliding_window_cache") else 0
     if past is None or (total > past.shape[2] and not window):
         return ()
-    starts, presents = [0 if length == total else last + 1 - length for last in lasts], (1, 2)[: len(outs) - 1]
+    starts = [0 if length == total else last + 1 - length for last in lasts]
+    presents = [i for i in (1, 2)[: len(outs) - 1] if outs[i] is not None]
     if not window:
         return tuple([(i, rows_along(outs[i], 2, starts, length)) for i in presents])
     ends = zip(starts, lasts)

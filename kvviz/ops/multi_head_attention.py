@@ -38,7 +38,8 @@ def _written(args: Sequence[Any], outs: Sequence[Any], attributes: dict) -> Part
     if len(args) < 9 or args[8] is None:
         return ()
     first, rows = int(scalar(args[8], "past_sequence_length")), _new_rows(args)
-    return tuple([(i, rows_along(outs[i], 2, [first], rows)) for i in (1, 2)[: len(outs) - 1]])
+    presents = [i for i in (1, 2)[: len(outs) - 1] if outs[i] is not None]
+    return tuple([(i, rows_along(outs[i], 2, [first], rows)) for i in presents])
 
 
 _GROWS = tuple(Grow(past, present, lambda args, attributes: 2, _growth) for past, present in ((6, 1), (7, 2)))

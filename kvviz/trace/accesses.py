@@ -9,7 +9,7 @@ import numpy as np
 
 from kvviz.trace.declared import Access
 from kvviz.trace.element_types import unit
-from kvviz.trace.events import APPEND, NEW, PASSED, POOL, VIEW, Op
+from kvviz.trace.events import APPEND, PASSED, VIEW, Op
 from kvviz.trace.lifetimes import Place
 from kvviz.trace.regions import Region, bounds, packed_strides, whole
 from kvviz.trace.value_index import Index
@@ -44,7 +44,7 @@ def _writes(index: Index, row: Op, parts: dict[int, Region]) -> Iterator[Access]
     for position, (name, where) in enumerate(zip(row.op.node.outputs, row.outs)):
         if where is None or where.how in (VIEW, PASSED):
             continue
-        place, part = index.places[row.frame, name], None if where.how in (NEW, POOL) else parts.get(position)
+        place, part = index.places[row.frame, name], parts.get(position)
         if place.shape is not None:
             region = _region(index, row, place, part)
             appends = part is None and where.how == APPEND

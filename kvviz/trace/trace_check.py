@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from kvviz.trace.element_types import unit
-from kvviz.trace.events import APPEND, BINDINGS, NEW
+from kvviz.trace.events import APPEND, BINDINGS, IN_PLACE, NEW
 from kvviz.trace.reasons import offset_of
 from kvviz.trace.regions import Region, bounds, packed_strides
 
@@ -75,8 +75,10 @@ def _check_declared(trace: Any) -> None:
     for access in touched:
         _check_region(access.region, storages[access.storage].capacity)
     for op, parts in declared.written.items():
-        _expect(all(output < len(trace.log[op].outs) for output, _ in parts), "an output that there is not")
-        for _, part in parts:
+        outs = trace.log[op].outs
+        for output, part in parts:
+            where = outs[output] if output < len(outs) else None
+            _expect(where is not None and where.how in (IN_PLACE, APPEND), "rows of an output with memory of its own")
             # What does not lie in the storage is read as all of it: see `kvviz.trace.accesses`.
             _check_extent(part)
     _expect(all(timing.start <= timing.end for timing in declared.times.values()), "an op that ends before it starts")
