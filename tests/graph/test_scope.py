@@ -57,7 +57,7 @@ def test_decoders_fall_into_an_embedding_their_layers_and_a_head(path: Path) -> 
     # and the layer of a block is the one that its title names
     for block in blocks(g):
         named = block.title.split(" · ")[0] if block.title.startswith("layer ") else None
-        assert (block.layer and f"{block.layer.stack} {block.layer.number}") == named
+        assert (block.stack and f"{block.stack.name} {block.stack.number}") == named
     assert not titles[0].startswith("layer")
     assert not titles[-1].startswith("layer")
     assert any(word in titles[0] for word in ("embed", "wte"))

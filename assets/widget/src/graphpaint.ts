@@ -37,8 +37,16 @@ export function worst(states: State[], nodes: Iterable<number>): State {
   return STRIP[best][0];
 }
 
+/** Radius of the circle that touches both legs of a corner at distance 1 from it. */
+function bend(points: number[], i: number): number {
+  const [ax, ay] = [points[i] - points[i - 2], points[i + 1] - points[i - 1]];
+  const [bx, by] = [points[i + 2] - points[i], points[i + 3] - points[i + 1]];
+  const turn = Math.abs(Math.atan2(ax * by - ay * bx, ax * bx + ay * by));
+  return 1 / Math.max(0.05, Math.tan(turn / 2));
+}
+
 const MINI_OPS = 400; // in more the minimap would be all that takes time
-const OPS_FROM = 330; // px of a head from which there is a strip of its ops
+const OPS_FROM = 430; // px of a head from which there is a strip of its ops
 const CELL = 14; // px of a member in the strip of a card, at most
 
 /** Where the strip of a card stands in its head, and how wide each cell is. */
@@ -217,7 +225,9 @@ export class Painter {
       const at = (i: number): [number, number] => [ox + points[i] * zoom, oy + points[i + 1] * zoom];
       path.moveTo(...at(0));
       for (let i = 2; i + 3 < points.length; i += 2) {
-        if (radius > 5) path.arcTo(...at(i), ...at(i + 2), radius);
+        // no wider than half of the shorter leg, or the bend would swing out
+        const leg = Math.min(Math.hypot(points[i] - points[i - 2], points[i + 1] - points[i - 1]), Math.hypot(points[i + 2] - points[i], points[i + 3] - points[i + 1]));
+        if (radius > 5) path.arcTo(...at(i), ...at(i + 2), Math.min(radius, (leg * zoom) / 2 * bend(points, i)));
         else path.lineTo(...at(i));
       }
       path.lineTo(...at(points.length - 2));

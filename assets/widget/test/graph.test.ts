@@ -14,7 +14,7 @@ import { trace } from "./traces.js";
 
 /** A graph of which only the blocks count. */
 function graph(titles: [title: string, layer: [string, number] | null][]): Graph {
-  return { blocks: titles.map(([title, layer], i) => ({ title, path: "", nodes: [i], drawing: 0, alike: 1, layer })) } as unknown as Graph;
+  return { blocks: titles.map(([title, stack], i) => ({ title, path: "", nodes: [i], drawing: 0, alike: 1, stack })) } as unknown as Graph;
 }
 const plain = (n: number): [string, null][] => Array.from({ length: n }, (_, i) => [`b${i}`, null]);
 const DRAWINGS = [{ w: 300, h: 200, boxes: [], edges: [], stubs: [], pills: [] }] as Drawing[];

@@ -15,7 +15,7 @@ interface Entry { storage: number; gen: number; shape: number[] }
 
 const bytes = (shape: number[]) => 4 * shape.reduce((a, b) => a * b, 1);
 
-function layerOf(scope: string): Block["stack"] {
+function stackOf(scope: string): Block["stack"] {
   const found = /layers\.(\d+)/.exec(scope);
   return found && ["layer", Number(found[1])];
 }
@@ -51,7 +51,7 @@ export class Simulation {
     nodes.forEach((n, i) => {
       const last = blocks[blocks.length - 1];
       if (last && last.path === n[2]) last.nodes.push(i);
-      else blocks.push({ path: n[2], title: n[2].replaceAll("/", " · ").replace("layers.", "layer ") || name, nodes: [i], drawing: -1, alike: 1, stack: layerOf(n[2]) });
+      else blocks.push({ path: n[2], title: n[2].replaceAll("/", " · ").replace("layers.", "layer ") || name, nodes: [i], drawing: -1, alike: 1, stack: stackOf(n[2]) });
     });
     const known = new Map<string, Block[]>();
     for (const b of blocks) {
