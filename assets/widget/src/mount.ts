@@ -3,6 +3,7 @@
 import { el } from "./dom.js";
 import { keepFocus } from "./focus.js";
 import { shareKeys } from "./hostkeys.js";
+import { roving } from "./roving.js";
 import { makeRoot } from "./shell.js";
 import { listen, type Model } from "./sync.js";
 import { follow, type Theme } from "./theme.js";
@@ -29,6 +30,7 @@ function render(kinds: Record<string, Kind>, model: Model, host: HTMLElement): (
   host.append(hidden, root);
   shareKeys(root, signal);
   keepFocus(root, signal);
+  roving(root, signal);
   root.append(el("p.kv-wait", {}, "kvviz …"));
   let shown: Shown | null = null;
   let mode = "";
