@@ -18,9 +18,11 @@ ROOT = Path(__file__).resolve().parents[2]
 AXE = ROOT / "assets" / "widget" / "node_modules" / "axe-core" / "axe.min.js"
 # What is wrong, with the elements; `color-contrast` is that of WCAG AA: 4.5 for text of usual size.
 RUN = """async (root) => {
-  const found = await axe.run(root, { runOnly: { type: "tag", values: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"] } });
-  return found.violations.filter(({ impact }) => impact === "serious" || impact === "critical").flatMap(({ id, nodes }) =>
-    nodes.slice(0, 6).map(({ html, failureSummary }) => `${id}: ${html.slice(0, 160)}\\n    ${failureSummary.replace(/\\s+/g, " ").slice(0, 300)}`));
+  const found = await axe.run(root, { runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"] });
+  const bad = found.violations.filter(({ impact }) => impact === "serious" || impact === "critical");
+  return bad.flatMap(({ id, nodes }) =>
+    nodes.slice(0, 6).map(({ html, failureSummary: why }) =>
+      `${id}: ${html.slice(0, 160)}\\n    ${why.replace(/\\s+/g, " ").slice(0, 300)}`));
 }"""
 
 

@@ -38,6 +38,19 @@ function render(kinds: Record<string, Kind>, model: Model, host: HTMLElement): (
   size();
   const look = follow(root, () => (model.get("theme") as Theme) || "auto", () => shown?.relook(), signal);
 
+  // the saved picture says more than an error: it is shown again, and nothing that hides it is left on the page
+  const said = el("p", { role: "alert", style: "font: 13px/1.45 system-ui, sans-serif; margin: 6px 0" });
+  const fail = (text: string) => {
+    said.textContent = text;
+    hidden.remove();
+    root.replaceWith(said);
+  };
+  const recover = () => {
+    if (!said.isConnected) return;
+    said.replaceWith(root);
+    host.prepend(hidden);
+  };
+
   let turn = 0;
   const load = async () => {
     const mine = ++turn;
@@ -45,11 +58,13 @@ function render(kinds: Record<string, Kind>, model: Model, host: HTMLElement): (
       const wanted = kinds[model.get("mode")] ? model.get("mode") : Object.keys(kinds)[0];
       const raws = await Promise.all(kinds[wanted].traits.map((name) => read(model.get(name))));
       // a notebook may put the element into the page only after render(); text is measured in its font
-      for (let i = 0; i < 40 && !root.isConnected; i++) await new Promise((resolve) => setTimeout(resolve, 10));
+      for (let i = 0; i < 40 && !host.isConnected; i++) await new Promise((resolve) => setTimeout(resolve, 10));
       look(); // only now there is something behind it
       if (mine !== turn || signal.aborted) return; // a newer one is on its way
       if (shown && wanted === mode && shown.change(raws)) return;
       shown?.destroy();
+      shown = null;
+      recover();
       mode = wanted;
       root.dataset.mode = mode;
       root.replaceChildren();
@@ -57,7 +72,7 @@ function render(kinds: Record<string, Kind>, model: Model, host: HTMLElement): (
       if (!shown) root.replaceChildren(el("p.kv-wait", {}, "Nothing recorded yet."));
     } catch (error) {
       if (shown) shown.tell(String(error));
-      else root.replaceChildren(el("p.kv-wait.kv-error", { role: "alert" }, `kvviz cannot read this recording. ${String(error)}`));
+      else fail(`kvviz cannot read this recording: ${error instanceof Error ? error.message : String(error)}.`);
     }
   };
   for (const name of new Set(["mode", ...Object.values(kinds).flatMap((kind) => kind.traits)])) {
@@ -70,6 +85,7 @@ function render(kinds: Record<string, Kind>, model: Model, host: HTMLElement): (
     life.abort();
     shown?.destroy();
     hidden.remove();
+    said.remove();
     root.remove();
   };
 }
