@@ -21,7 +21,7 @@ def test_the_kernel_gives_the_file_as_bytes_with_the_diagnosis_in_it() -> None:
     graph = two()
     debugger = Debugger(kvviz.run(graph, {"x": np.ones(4, np.float32)}))
     sent: list[tuple[Any, Any]] = []
-    debugger.send = lambda content, buffers=None: sent.append((content, buffers))  # type: ignore[method-assign]
+    debugger.send = lambda content, buffers=None: sent.append((content, buffers))
     # when
     debugger._receive(debugger, {"do": "html", "id": "html"}, [])
     # then
