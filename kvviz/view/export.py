@@ -22,12 +22,13 @@ from kvviz.view.payload import Payloads
 from kvviz.view.payload_cache_rows import cache_payload
 from kvviz.view.payload_lanes import lane_header, pack_lanes
 from kvviz.view.payload_plan import plan_payload
-from kvviz.view.payload_runs import few_runs
 from kvviz.view.payload_values import values_payload
 from kvviz.view.steps_table import steps_table
 from kvviz.view.svg import picture
 
 _TABLE_ROWS = 400
+# Steps up to which a file is given the diagnosis unless asked.
+_DIAGNOSED = 150_000
 
 _PAGE = """<!doctype html>
 <html lang="en">
@@ -92,15 +93,18 @@ def to_html(
     detail: Collection[int] | None = None,
     step: int = -1,
     values: int | str | None = None,
+    diagnosis: bool | None = None,
 ) -> str:
     """The debugger of a trace as one HTML file that needs nothing else.
 
     ``path``: where to write it; an existing file is replaced.
-    ``detail``: runs whose steps are told. By default all, or in a long recording a few, without the diagnosis, which
-      takes long there; the totals of all runs are told.
+    ``detail``: runs whose steps are told. By default all, or in a long recording a few; the totals of all runs are
+      told.
     ``step``: step that the page opens at; the last one by default.
     ``values``: bytes that summaries of values may have; see `Trace.summarise`. By default the page has those that the
       trace has.
+    ``diagnosis``: tell what was missed, the fixes, and what was held, of all steps, whether or not the page has them.
+      By default up to 150,000 steps, which takes a few seconds; of a recording that the page has as a whole always.
 
     Returns the page.
 
@@ -118,7 +122,9 @@ def to_html(
     )
     if len(table) < steps:
         summary += f" Of the table only the first and last {_TABLE_ROWS // 2} steps are told here."
-    payloads = {"payload": Payloads(trace, detail).tell(lazy=few_runs(trace.runs) is not None)}
+    if diagnosis is None:
+        diagnosis = steps <= _DIAGNOSED
+    payloads = {"payload": Payloads(trace, detail).tell(lazy=not diagnosis)}
     payloads["modules"] = page_modules()
     if trace.caches:
         payloads["cache_data"] = cache_payload(trace)

@@ -10,7 +10,7 @@ Invariant: no name of a model becomes markup, and none leaves its cell of a tabl
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from kvviz.explain.units import visible
@@ -164,5 +164,5 @@ def _known(lines: Sequence[str], facts: Mapping[str, Any]) -> list[str]:
 
 
 def _line(line: str, facts: Mapping[str, Any]) -> str:
-    ways = {"": text, "code": code, "raw": str}
+    ways: dict[str, Callable[[str], str]] = {"": text, "code": code, "raw": str}
     return _PLACE.sub(lambda place: ways[place[2] or ""](str(facts.get(place[1], ""))), line)

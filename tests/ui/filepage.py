@@ -21,7 +21,7 @@ class FilePage:
     """
 
     def __init__(self, browser: Browser, file: Path, address: str = "", **options: Any) -> None:
-        size = {"width": options.pop("width", 1400), "height": options.pop("height", 900)}
+        size: Any = {"width": options.pop("width", 1400), "height": options.pop("height", 900)}
         self._context = browser.new_context(viewport=size, accept_downloads=True, **options)
         self._context.set_default_timeout(20_000)
         self.complaints: list[str] = []

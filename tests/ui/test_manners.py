@@ -99,6 +99,7 @@ def test_there_are_few_tab_stops_on_every_list(page: FilePage) -> None:
         tab.click()
         if tab.get_attribute("aria-selected") != "true":
             tab.click()
+        page.page.wait_for_timeout(400)  # they are settled when nothing moves any more
         stops = page.root.evaluate(STOPS)
         assert len(stops) < 15, "\n".join(stops)
 

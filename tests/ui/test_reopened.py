@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
+import json
+import re
 import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import nbformat
 import pytest
 from nbclient import NotebookClient
 from playwright.sync_api import Browser, expect
 
+import kvviz
+from kvviz.view.export import to_html
 from tests.ui.conftest import from_cells, opened
 from tests.ui.server import Jupyter
 
@@ -28,13 +37,13 @@ debugger
 PICTURES = ['img[alt="kvviz: step 600 of 1200"]', "table", "table"]
 
 
-def saved(jupyter: Jupyter, name: str, trusted: bool) -> str:
+def saved(jupyter: Jupyter, name: str, trusted: bool, state: bool = False) -> str:
     """A notebook that was executed, and saved without the state of its widgets, as JupyterLab does unless told to."""
     notebook = from_cells(CELLS)
     NotebookClient(
-        notebook, timeout=300, store_widget_state=False, resources={"metadata": {"path": str(jupyter.root)}}
+        notebook, timeout=300, store_widget_state=state, resources={"metadata": {"path": str(jupyter.root)}}
     ).execute()
-    assert "widgets" not in notebook.metadata
+    assert ("widgets" in notebook.metadata) == state
     nbformat.write(notebook, jupyter.root / name)
     if trusted:
         trust = f"{jupyter.url}/api/contents/{name}/trust?token={jupyter.token}"
@@ -67,3 +76,130 @@ def test_the_saved_picture_stands_where_the_page_cannot_be(browser: Browser, jup
         # JupyterLab tells the console, too, that it has no model
         assert [said for said in notebook.complaints if "widget model not found" not in said] == []
         notebook.complaints.clear()
+
+
+def test_with_the_state_of_its_widgets_it_opens_as_the_page_that_scrubs(browser: Browser, jupyter: Jupyter) -> None:
+    # given
+    path = saved(jupyter, "stateful.ipynb", True, state=True)
+    with opened(browser, jupyter, path, width=1400) as notebook:
+        page = notebook.page
+        first = page.locator(".kvviz").first
+        # then
+        expect(first).to_have_attribute("data-step", "600")
+        first.focus()
+        page.keyboard.press("n")
+        expect(first).to_have_attribute("data-step", "601")
+        # every cell has its page, and no picture beside it
+        for cell, picture in zip(page.locator(".jp-CodeCell").all(), PICTURES, strict=True):
+            cell.scroll_into_view_if_needed()
+            expect(cell.locator(".kvviz .kv-app").first).to_be_visible()
+            expect(cell.locator(f"[data-kv-still] {picture}").first).to_be_hidden()
+        # what needs a kernel says so
+        first.scroll_into_view_if_needed()
+        first.locator('[data-kv="share"]').first.click()
+        expect(first.locator('[data-kv="share-menu"]')).to_be_visible()
+
+
+def test_untrusted_it_opens_as_the_picture(browser: Browser, jupyter: Jupyter) -> None:
+    """JupyterLab restores no widget of a notebook that nobody trusts."""
+    path = saved(jupyter, "untrusted.ipynb", False, state=True)
+    with opened(browser, jupyter, path, width=1400) as notebook:
+        cell = notebook.page.locator(".jp-CodeCell").first
+        expect(cell.locator(PICTURES[0]).first).to_be_visible()
+        for error in cell.get_by_text("Error displaying widget").all():
+            expect(error).to_be_hidden()
+        notebook.complaints[:] = [said for said in notebook.complaints if "widget model not found" not in said]
+
+
+def test_a_notebook_whose_outputs_were_cleared_shows_nothing(browser: Browser, jupyter: Jupyter) -> None:
+    path = saved(jupyter, "cleared.ipynb", True, state=True)
+    notebook = nbformat.read(jupyter.root / path, 4)
+    for cell in notebook.cells:
+        cell.outputs = []
+    nbformat.write(notebook, jupyter.root / path)
+    with opened(browser, jupyter, path) as page:
+        expect(page.page.locator(".jp-CodeCell")).to_have_count(len(CELLS))
+        expect(page.page.locator(".jp-OutputArea-child")).to_have_count(0)
+
+
+def test_a_static_view_of_a_notebook_has_a_picture_and_tables(browser: Browser, jupyter: Jupyter) -> None:
+    """nbconvert's HTML without its scripts from elsewhere, and GitHub's view, which shows images and clean HTML."""
+    from nbconvert import HTMLExporter
+
+    # given
+    path = saved(jupyter, "static.ipynb", True)
+    notebook = nbformat.read(jupyter.root / path, 4)
+    # GitHub: the richest of PNG and HTML of each output; a PNG is one
+    kinds = [{kind for out in cell.outputs for kind in out.get("data", {})} for cell in notebook.cells]
+    assert "image/png" in kinds[0] and all("text/html" in told for told in kinds)
+    pictures = [out.data["image/png"] for out in notebook.cells[0].outputs if "image/png" in out.get("data", {})]
+    assert base64.b64decode(pictures[0]).startswith(b"\x89PNG")
+    # nbconvert
+    text, _ = HTMLExporter().from_notebook_node(notebook)
+    (jupyter.root / "static.html").write_text(text, "utf-8")
+    page = browser.new_page()
+    page.route(re.compile("^https?:"), lambda route: route.abort())
+    page.goto((jupyter.root / "static.html").as_uri(), wait_until="domcontentloaded")
+    expect(page.locator('img[alt="kvviz: step 600 of 1200"], img[src^="data:image"]').first).to_be_visible()
+    expect(page.get_by_text("Error displaying widget")).to_have_count(0)
+    page.close()
+
+
+def renumbered(payload: bytes, number: int) -> bytes:
+    """A payload that says it is of another format."""
+    raw = gzip.decompress(payload)
+    size = int.from_bytes(raw[:4], "little")
+    header = json.loads(raw[4 : 4 + size])
+    header["format"] = number
+    told = json.dumps(header).encode()
+    told += b" " * (-(4 + len(told)) % 8)
+    return gzip.compress(len(told).to_bytes(4, "little") + told + raw[4 + size :])
+
+
+@pytest.fixture
+def other_format(tmp_path: Path) -> Callable[[int], Path]:
+    """The page beside a saved picture, with a recording of another format."""
+    trace = kvviz.run(*example())
+    text = to_html(trace)
+    block = re.search(r'id="kvviz-payload">([^<]+)<', text)
+    assert block is not None
+
+    def page(number: int) -> Path:
+        other = base64.b64encode(renumbered(base64.b64decode(block[1]), number)).decode()
+        told = text.replace(block[1], other).replace('theme: "auto"', 'theme: "auto", still: "abc"')
+        told = told.replace('<div id="kvviz"></div>', '<div id="kvviz"></div><p data-kv-still="abc">the picture</p>')
+        (tmp_path / f"{number}.html").write_text(told, "utf-8")
+        return tmp_path / f"{number}.html"
+
+    return page
+
+
+def example() -> tuple[Any, dict[str, Any]]:
+    graph = kvviz.load(Path(__file__).resolve().parents[2] / "assets/models/o01_optimum_llama/model.onnx")
+    return graph, kvviz.inputs(graph)
+
+
+@pytest.mark.parametrize("number, said", [(1, "saved by an older kvviz"), (99, "made by a newer kvviz")])
+def test_a_page_that_cannot_read_a_recording_says_why_and_leaves_the_picture(
+    browser: Browser, other_format: Callable[[int], Path], number: int, said: str
+) -> None:
+    page = browser.new_page()
+    page.goto(other_format(number).as_uri())
+    # one sentence, and nothing that hides the picture: neither the rule of now nor one that asks for `.kvviz`
+    expect(page.get_by_role("alert")).to_contain_text(said)
+    assert page.get_by_role("alert").inner_text().count(".") == 1
+    expect(page.get_by_text("the picture")).to_be_visible()
+    expect(page.locator(".kvviz")).to_have_count(0)
+    page.close()
+
+
+def test_of_the_own_format_the_page_is_there_and_the_picture_is_not(
+    browser: Browser, other_format: Callable[[int], Path]
+) -> None:
+    from kvviz.view.payload import FORMAT
+
+    page = browser.new_page()
+    page.goto(other_format(FORMAT).as_uri())
+    expect(page.locator(".kvviz .kv-app")).to_be_visible()
+    expect(page.get_by_text("the picture")).to_be_hidden()
+    page.close()

@@ -1,7 +1,6 @@
 // The bar at the top: groups of buttons, the present position as a number that can be typed, the policy.
 import { button, el, mark, on, say, set } from "./dom.js";
 import { count, plural } from "./format.js";
-import { bar as roving } from "./roving.js";
 import type { Change, Store, View } from "./store.js";
 
 /** A button of the bar; `keys` are told in its title. */
@@ -37,7 +36,6 @@ export class Bar implements View {
     this.root = el("div.kv-bar", { role: "toolbar", "aria-label": "Moves" }, ...groups.map((g) => el("span.kv-group", {}, ...g)),
       el("span.kv-rest", {}, this.#position, el("span.kv-right", {}, this.#policy, ...right)));
     host.append(this.root);
-    roving(this.root, "button", groups[0][groups[0].length - 1], signal);
   }
 
   /** One more control at the right. */

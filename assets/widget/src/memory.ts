@@ -16,7 +16,7 @@ class MemoryPane implements View {
   #total = el("span.kv-hint");
   #stack = el("div.kv-stack", { "aria-hidden": "true" });
   #legend = el("div.kv-legend");
-  #list = el("div.kv-mem", { role: "list", "aria-label": "Buffers" });
+  #list = el("div.kv-mem", { role: "list", tabindex: 0, "aria-label": "Buffers" });
   #weights = this.#row();
   #small = el("button", { class: "kv-fold", "data-kv": "memory-fold" });
   #more = el("p.kv-none");

@@ -3,6 +3,7 @@
 import { el } from "./dom.js";
 import { keepFocus } from "./focus.js";
 import { shareKeys } from "./hostkeys.js";
+import { roving } from "./roving.js";
 import { makeRoot } from "./shell.js";
 import { listen, type Model } from "./sync.js";
 import { follow, type Theme } from "./theme.js";
@@ -29,12 +30,26 @@ function render(kinds: Record<string, Kind>, model: Model, host: HTMLElement): (
   host.append(hidden, root);
   shareKeys(root, signal);
   keepFocus(root, signal);
+  roving(root, signal);
   root.append(el("p.kv-wait", {}, "kvviz …"));
   let shown: Shown | null = null;
   let mode = "";
   const size = () => root.style.setProperty("--kv-height", `${model.get("height") || 720}px`);
   size();
   const look = follow(root, () => (model.get("theme") as Theme) || "auto", () => shown?.relook(), signal);
+
+  // the saved picture says more than an error: it is shown again, and nothing that hides it is left on the page
+  const said = el("p", { role: "alert", style: "font: 13px/1.45 system-ui, sans-serif; margin: 6px 0" });
+  const fail = (text: string) => {
+    said.textContent = text;
+    hidden.remove();
+    root.replaceWith(said);
+  };
+  const recover = () => {
+    if (!said.isConnected) return;
+    said.replaceWith(root);
+    host.prepend(hidden);
+  };
 
   let turn = 0;
   const load = async () => {
@@ -43,11 +58,13 @@ function render(kinds: Record<string, Kind>, model: Model, host: HTMLElement): (
       const wanted = kinds[model.get("mode")] ? model.get("mode") : Object.keys(kinds)[0];
       const raws = await Promise.all(kinds[wanted].traits.map((name) => read(model.get(name))));
       // a notebook may put the element into the page only after render(); text is measured in its font
-      for (let i = 0; i < 40 && !root.isConnected; i++) await new Promise((resolve) => setTimeout(resolve, 10));
+      for (let i = 0; i < 40 && !host.isConnected; i++) await new Promise((resolve) => setTimeout(resolve, 10));
       look(); // only now there is something behind it
       if (mine !== turn || signal.aborted) return; // a newer one is on its way
       if (shown && wanted === mode && shown.change(raws)) return;
       shown?.destroy();
+      shown = null;
+      recover();
       mode = wanted;
       root.dataset.mode = mode;
       root.replaceChildren();
@@ -55,7 +72,7 @@ function render(kinds: Record<string, Kind>, model: Model, host: HTMLElement): (
       if (!shown) root.replaceChildren(el("p.kv-wait", {}, "Nothing recorded yet."));
     } catch (error) {
       if (shown) shown.tell(String(error));
-      else root.replaceChildren(el("p.kv-wait.kv-error", { role: "alert" }, `kvviz cannot read this recording. ${String(error)}`));
+      else fail(`kvviz cannot read this recording: ${error instanceof Error ? error.message : String(error)}.`);
     }
   };
   for (const name of new Set(["mode", ...Object.values(kinds).flatMap((kind) => kind.traits)])) {
@@ -68,6 +85,7 @@ function render(kinds: Record<string, Kind>, model: Model, host: HTMLElement): (
     life.abort();
     shown?.destroy();
     hidden.remove();
+    said.remove();
     root.remove();
   };
 }

@@ -1,71 +1,72 @@
-// One tab stop for many: Tab comes to the item that was used last, arrows go on from there.
+// One tab stop for each part of the page: Tab comes to the button that was used last there, arrows go on from it.
+// Where the focus came by the mouse, arrows keep moving the cursor.
 import { on } from "./dom.js";
 
-const AHEAD = ["ArrowRight", "ArrowDown"];
-const BACK = ["ArrowLeft", "ArrowUp"];
+/** Parts, and the arrows that lead through them; what stands in a row leaves up and down to what it is. */
+const PARTS: [selector: string, back: string, ahead: string][] = [
+  [".kv-bar, .kv-verdict, .kv-story", "ArrowLeft", "ArrowRight"],
+  [".kv-graph, .kv-side, .kv-map, .kv-panel, .kv-status", "ArrowUp", "ArrowDown"],
+];
+const PART = PARTS.map(([selector]) => selector).join();
+const ITEMS = "button:not([role=tab], .kv-word), .kv-bar :is(select, input)";
+const LATER = 200; // ms: nothing of this is needed for a drawing
 
-/** Whether it can be seen and pressed. */
-const there = (item: HTMLElement) => item.offsetParent !== null && !(item as HTMLButtonElement).disabled;
-
-function neighbour(host: HTMLElement, items: string, key: string): HTMLElement | null {
-  const by = AHEAD.includes(key) ? 1 : BACK.includes(key) ? -1 : 0;
-  if (!by) return null;
-  const all = [...host.querySelectorAll<HTMLElement>(items)].filter(there);
-  const focused = (host.getRootNode() as Document | ShadowRoot).activeElement;
-  const at = all.findIndex((item) => item === focused);
-  return all[at < 0 ? (by > 0 ? 0 : all.length - 1) : at + by] ?? null;
+function partOf(item: Element): HTMLElement | null {
+  const part = item.closest<HTMLElement>(`.kv-pop, ${PART}`);
+  return part?.classList.contains("kv-pop") ? null : part;
 }
 
-/**
- * A bar of buttons. Arrows move the focus only where it came by the keyboard: whoever pressed a button with the mouse goes on
- * stepping with them. `first`: the item that has the tab stop until one is used.
- */
-export function bar(host: HTMLElement, items: string, first: HTMLElement, signal: AbortSignal): void {
+export function roving(root: HTMLElement, signal: AbortSignal): void {
+  const used = new WeakMap<HTMLElement, HTMLElement>();
   let pressed = false;
-  let stop = first;
-  const settle = (to: HTMLElement) => {
-    stop = to;
-    for (const item of host.querySelectorAll<HTMLElement>(items)) item.tabIndex = item === stop ? 0 : -1;
-  };
-  settle(first);
-  on(host, "pointerdown", () => void (pressed = true), signal);
-  on(host, "focusout", (event) => {
-    if (!host.contains(event.relatedTarget as Node | null)) pressed = false;
-  }, signal);
-  on(host, "focusin", (event) => {
-    const item = (event.target as HTMLElement).closest<HTMLElement>(items);
-    if (item) settle(item);
-  }, signal);
-  on(host, "keydown", (event) => {
-    if (pressed || event.ctrlKey || event.metaKey || event.altKey || !(event.target as HTMLElement).matches(items)) return;
-    const next = neighbour(host, items, event.key);
-    if (!next) return;
-    event.preventDefault();
-    event.stopPropagation();
-    next.focus();
-  }, signal);
-}
+  let timer: ReturnType<typeof setTimeout> | undefined;
 
-/**
- * A list whose items come and go: the list itself has the tab stop, its items none. Up and down move from item to item, Enter
- * presses one.
- */
-export function list(host: HTMLElement, items: string, signal: AbortSignal): void {
-  host.tabIndex = 0;
-  on(host, "keydown", (event) => {
-    const target = event.target as HTMLElement;
-    if (event.ctrlKey || event.metaKey || event.altKey || event.shiftKey || /^(INPUT|SELECT|TEXTAREA)$/.test(target.tagName)) return;
-    if (event.key === "Enter" && target !== host && target.matches(items)) {
-      event.preventDefault();
-      event.stopPropagation();
-      return target.click();
+  const settle = () => {
+    clearTimeout(timer);
+    timer = undefined;
+    const first = new Map<HTMLElement, HTMLElement>();
+    const all: [HTMLElement, HTMLElement][] = [];
+    for (const item of root.querySelectorAll<HTMLElement>(ITEMS)) {
+      const part = partOf(item);
+      if (!part) continue;
+      all.push([item, part]);
+      const good = !(item as HTMLButtonElement).disabled && !item.closest("[hidden]");
+      if (good && (!first.has(part) || item.classList.contains("kv-go") || item === used.get(part))) first.set(part, item);
     }
-    if (!/Arrow(Up|Down)/.test(event.key)) return;
-    const next = neighbour(host, items, event.key);
-    event.stopPropagation();
-    if (!next) return;
-    event.preventDefault();
-    next.tabIndex = -1;
-    next.focus();
+    // what the status line offers has keys
+    for (const [item, part] of all) item.tabIndex = first.get(part) === item && !part.classList.contains("kv-status") ? 0 : -1;
+  };
+  const soon = () => void (timer ??= setTimeout(settle, LATER));
+  const watch = new MutationObserver(soon);
+  watch.observe(root, { childList: true, subtree: true });
+  signal.addEventListener("abort", () => {
+    watch.disconnect();
+    clearTimeout(timer);
+  });
+  soon();
+
+  on(root, "pointerdown", () => void (pressed = true), signal);
+  on(root, "focusin", (event) => {
+    const item = event.target as HTMLElement;
+    const part = item.matches(ITEMS) && partOf(item);
+    if (!part) return;
+    used.set(part, item);
+    soon();
   }, signal);
+  root.addEventListener("keydown", (event) => {
+    if (event.key === "Tab") {
+      pressed = false;
+      settle();
+    }
+    const item = event.target as HTMLElement;
+    if (pressed || event.ctrlKey || event.metaKey || event.altKey || event.shiftKey || !item.matches(ITEMS)) return;
+    const part = partOf(item);
+    const [, back, ahead] = PARTS.find(([selector]) => part?.matches(selector)) ?? [];
+    const by = event.key === ahead ? 1 : event.key === back ? -1 : 0;
+    if (!part || !by) return;
+    const there = [...part.querySelectorAll<HTMLElement>(ITEMS)].filter((n) => partOf(n) === part && n.offsetParent !== null && !(n as HTMLButtonElement).disabled);
+    event.preventDefault();
+    event.stopPropagation();
+    there[there.indexOf(item) + by]?.focus();
+  }, { capture: true, signal });
 }

@@ -4,7 +4,7 @@ import { Popover } from "./popover.js";
 
 /** `inner`: one of two inside a root of their own, which has the colours. */
 export function makeRoot(inner = false): HTMLElement {
-  return el("div", { class: inner ? "kv-root" : "kvviz", role: "group", "aria-label": "kvviz debugger", tabindex: 0 });
+  return el("div", { class: inner ? "kv-root" : "kvviz", role: "group", "aria-label": "kvviz debugger", tabindex: -1 });
 }
 
 export class Shell {

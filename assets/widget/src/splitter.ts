@@ -75,6 +75,7 @@ export class Splitter {
     const value = this.kept.get(this.#key);
     if (value === undefined) this.app.style.removeProperty(`--kv-${this.split.name}`);
     else set(this.app, `--kv-${this.split.name}`, `${value}${this.split.unit}`);
-    this.bar.ariaValueNow = String(value ?? "");
+    this.bar.ariaValueNow = String(value ?? 0);
+    this.bar.ariaValueText = value === undefined ? "the usual size" : `${value} ${this.split.unit}`;
   }
 }

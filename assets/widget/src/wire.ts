@@ -163,8 +163,8 @@ async function gunzip(bytes: Uint8Array): Promise<ArrayBuffer> {
 export function open<H extends { format: number; columns: Record<string, [string, number, number]> }>(raw: ArrayBuffer): { header: H; column: (name: string, lax?: boolean) => Ints | Floats } {
   const size = new DataView(raw).getUint32(0, true);
   const header = JSON.parse(new TextDecoder().decode(new Uint8Array(raw, 4, size))) as H;
-  if (header.format > FORMAT) throw new Error(`format ${header.format} is newer than this page; update kvviz`);
-  if (header.format !== FORMAT) throw new Error(`format ${header.format} is older than this page; make it again`);
+  if (header.format > FORMAT) throw new Error(`it was made by a newer kvviz, in format ${header.format}, and this page reads format ${FORMAT}: update kvviz`);
+  if (header.format !== FORMAT) throw new Error(`it was saved by an older kvviz, in format ${header.format}, and this page reads format ${FORMAT}: run the cell again`);
   const start = Math.ceil((4 + size) / 8) * 8;
   const column = (name: string, lax = false) => {
     if (!header.columns[name] && !lax) throw new Error(`the payload has no column ${name}`);

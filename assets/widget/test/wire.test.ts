@@ -49,8 +49,8 @@ describe("a payload", () => {
   };
 
   test("of another format is refused with a word on what to do", () => {
-    expect(() => unpack(bare({ format: FORMAT + 1 }))).toThrow(/is newer.*update kvviz/);
-    expect(() => unpack(bare({ format: FORMAT - 1 }))).toThrow(/is older.*make it again/);
+    expect(() => unpack(bare({ format: FORMAT + 1 }))).toThrow(/newer kvviz.*update kvviz/);
+    expect(() => unpack(bare({ format: FORMAT - 1 }))).toThrow(/older kvviz.*run the cell again/);
   });
 
   test("that lacks a column is refused by the column's name", () => {

@@ -1,0 +1,77 @@
+"""axe-core looks at every pane in light and dark: no serious fault, contrast of text at least 4.5."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, expect
+
+import kvviz
+from tests.ui.filepage import FilePage
+
+pytestmark = pytest.mark.ui
+
+ROOT = Path(__file__).resolve().parents[2]
+AXE = ROOT / "assets" / "widget" / "node_modules" / "axe-core" / "axe.min.js"
+# What is wrong, with the elements; `color-contrast` is that of WCAG AA: 4.5 for text of usual size.
+RUN = """async (root) => {
+  const found = await axe.run(root, { runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"] });
+  const bad = found.violations.filter(({ impact }) => impact === "serious" || impact === "critical");
+  return bad.flatMap(({ id, nodes }) =>
+    nodes.slice(0, 6).map(({ html, failureSummary: why }) =>
+      `${id}: ${html.slice(0, 160)}\\n    ${why.replace(/\\s+/g, " ").slice(0, 300)}`));
+}"""
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("axe") / "story.html"
+    graph = kvviz.load(ROOT / "assets" / "models" / "storyteller" / "concat" / "model.onnx")
+    kvviz.decode(graph, [1, 77, 108], 4, progress=False).to_html(path)
+    return path
+
+
+@pytest.fixture(params=["light", "dark"])
+def page(request: pytest.FixtureRequest, browser: Browser, file: Path) -> Iterator[FilePage]:
+    assert AXE.exists(), "axe-core is not here: run `npm ci --ignore-scripts` in assets/widget"
+    shown = FilePage(browser, file, "#step=0", color_scheme=request.param)
+    expect(shown.root).to_have_attribute("data-theme", request.param)
+    shown.page.add_script_tag(content=AXE.read_text("utf-8"))
+    yield shown
+    shown.close()
+
+
+def faults(page: FilePage) -> list[str]:
+    found: Any = page.root.evaluate(RUN)
+    return list(found)
+
+
+def test_no_list_has_a_serious_fault(page: FilePage) -> None:
+    found: list[str] = []
+    for tab in page.kv("tab").all():
+        tab.click()
+        if tab.get_attribute("aria-selected") != "true":
+            tab.click()
+        page.page.wait_for_timeout(400)  # what is loaded when it is first looked at, and what settles later
+        found += [f"{tab.inner_text()}: {fault}" for fault in faults(page)]
+    assert not found, "\n".join(dict.fromkeys(found))
+
+
+def test_no_selection_has_a_serious_fault(page: FilePage) -> None:
+    found: list[str] = []
+    # an op that was missed, one in place, a view, a buffer, a value, a cache
+    for address in ("step=700", "step=619", "step=3", "sel=B345", "sel=logits", "sel=0.key"):
+        page.page.evaluate("(hash) => { location.hash = hash }", address)
+        page.page.wait_for_timeout(300)
+        found += [f"{address}: {fault}" for fault in faults(page)]
+    assert not found, "\n".join(dict.fromkeys(found))
+
+
+@pytest.mark.parametrize("toggle", ["help", "breakpoints", "share"])
+def test_nothing_that_opens_has_a_serious_fault(page: FilePage, toggle: str) -> None:
+    page.kv(toggle).first.click()
+    expect(page.root.locator(".kv-pop:not([hidden])")).to_be_visible()
+    assert faults(page) == []
