@@ -170,14 +170,18 @@ def lanes_to_html(
         alone = trace is told[shown]
         if not alone:
             others[number[name]] = Payloads(trace, main.runs()).tell(lazy=True)
-        if trace.caches:
-            (own if alone else others)["cache_data" if alone else f"cache:{number[name]}"] = cache_payload(trace)
+        aside = {"cache_data": cache_payload(trace) if trace.caches else b"", "value_data": values_payload(trace)}
+        for key, raw in aside.items():
+            if raw and alone:
+                own[key] = raw
+            elif raw:
+                others[f"{key}:{number[name]}"] = raw
     own["branches"] = pack_lanes(others)
     here = int(number[names[shown]])
     title = f"{told[0].title}: {' and '.join(names)}"
     summary = f"{' and '.join(f'{len(trace.steps):,}' for trace in told)} steps."
     still = "".join(figures_table(told[0], trace, (names[0], name)) for name, trace in list(traces.items())[1:])
-    state = {"mode": "debugger", "cursor": step, "lanes": list(lanes), "lane": here, "main": here}
+    state = {"mode": "debugger", "cursor": step, "lanes": list(lanes), "lane": here, "main": here, "data_of": here}
     return _write(path, title, summary, still, own, state)
 
 

@@ -213,8 +213,13 @@ class Debugger(LanedPage):
 
     def _tell_payload(self, main: int) -> None:
         self.payload, self.edge, self.latest = self._lanes[main].payloads.tell(lazy=True), b"", b""
-        if self.cache_data:
-            self.cache_data = cache_payload(self._lanes[main].trace, level=1)
+
+    def _tell_aside(self) -> None:
+        with self.hold_sync():
+            self.value_data = values_payload(self.trace)
+            if self.cache_data:
+                self.cache_data = cache_payload(self.trace, level=1)
+            super()._tell_aside()
 
     def _runs_told(self) -> int:
         """Runs that have told their caches."""

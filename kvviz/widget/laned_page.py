@@ -32,6 +32,8 @@ class LanedPage(Page):
     lane = traitlets.Int(0).tag(sync=True)
     main = traitlets.Int(0).tag(sync=True)
     offers: Any = traitlets.Dict().tag(sync=True)
+    # The lane that data which come apart from payloads are of: rows of caches, summaries of values.
+    data_of = traitlets.Int(0).tag(sync=True)
 
     fixed: Trace | None = None
     _following = False
@@ -167,7 +169,7 @@ class LanedPage(Page):
                 self.main = self._shown = self.lane = main
                 if at is not None:
                     self.cursor = at
-                self._tell_offers()
+                self._tell_aside()
         finally:
             self._following = before
 
@@ -175,8 +177,10 @@ class LanedPage(Page):
         """Send the payload of a lane."""
         raise NotImplementedError
 
-    def _tell_offers(self) -> None:
+    def _tell_aside(self) -> None:
+        """Send what the page shows of a lane beside its payload."""
         self.offers = offers(self.trace)
+        self.data_of = self.lane
 
     def set_state(self, sync_data: Any) -> None:
         """What the page says is not followed: it has moved already."""
@@ -201,7 +205,7 @@ class LanedPage(Page):
             before, self._following = self._following, True
             self.cursor = self._lanes.partner(old, change["new"], self.cursor)
             self._following = before
-        self._tell_offers()
+        self._tell_aside()
 
     def _answer(self, message: Mapping[str, Any]) -> dict[str, Any] | None:
         do = message.get("do")

@@ -1,6 +1,7 @@
 // What the panes of lanes share: the recordings that were opened, the one that is shown, the two that are compared.
 import { scaleOf } from "./curve.js";
 import { buildIndex } from "./index.js";
+import { piece } from "./lanebytes.js";
 import type { Context } from "./lazypane.js";
 import { align, common, decided, groups, partner, unlike, type Group, type LaneInfo, type LaneSource } from "./pair.js";
 import type { Trace } from "./replay.js";
@@ -120,21 +121,6 @@ export class LaneState {
 
 function name({ p }: Trace, s: { id: number; graph?: number }): string | undefined {
   return p.graphs[s.graph ?? 0]?.nodes[s.id]?.[0];
-}
-
-const pieces = new WeakMap<object, Map<string, Uint8Array>>();
-/** One of several payloads in one piece of bytes; see kvviz/view/payload_lanes.py. */
-export function piece(packed: DataView | null | undefined, name: string): Uint8Array | null {
-  if (!packed?.byteLength) return null;
-  let all = pieces.get(packed);
-  if (!all) {
-    const bytes = new Uint8Array(packed.buffer, packed.byteOffset, packed.byteLength);
-    const size = packed.getUint32(0, true);
-    const table = JSON.parse(new TextDecoder().decode(bytes.subarray(4, 4 + size))) as Record<string, [number, number]>;
-    all = new Map(Object.entries(table).map(([key, [at, length]]) => [key, bytes.subarray(4 + size + at, 4 + size + at + length)]));
-    pieces.set(packed, all);
-  }
-  return all.get(name) ?? null;
 }
 
 const states = new WeakMap<object, LaneState>();

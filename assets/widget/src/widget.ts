@@ -4,6 +4,7 @@ import { NEEDS_KERNEL, type Ask } from "./commands.js";
 import type { Breakpoint } from "./debug.js";
 import { modules, type Modules } from "./modules.js";
 import { entry, type Shown } from "./mount.js";
+import { piece } from "./lanebytes.js";
 import type { LaneSource } from "./pair.js";
 import type { Address } from "./address.js";
 import type { Selection } from "./select.js";
@@ -81,7 +82,10 @@ function showDebugger(model: Model, root: HTMLElement, first: Payload): Shown {
     changed: (call) => heard("lanes branches lane main offers", call),
   };
   // rows of caches and values are told of one lane at a time
-  const told = (name: string) => ((model.get("lane") ?? 0) === (model.get("data_of") ?? 0) ? read(model.get(name)) : Promise.resolve(null));
+  const told = (name: string) => {
+    const lane = model.get("lane") ?? 0;
+    return read(lane === (model.get("data_of") ?? 0) ? model.get(name) : piece(model.get("branches"), `${name}:${lane}`));
+  };
   const app: App = build(root, store, ask, writer.flush, parts, {
     data: () => told("cache_data"),
     changed: (call) => heard("cache_data data_of", () => {
