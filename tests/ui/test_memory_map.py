@@ -27,7 +27,8 @@ MOVE = 1.5
 # A wheel with Shift in every frame, on a map that is zoomed in. Returns ms from frame to frame.
 PAN = """async (root, count) => {
   const view = root.querySelector('[data-kv="memory-map"]'), box = view.getBoundingClientRect(), times = [];
-  const wheel = (how) => view.dispatchEvent(new WheelEvent("wheel", { bubbles: true, cancelable: true, clientX: box.x + box.width / 2, clientY: box.y + 40, ...how }));
+  const at = { bubbles: true, cancelable: true, clientX: box.x + box.width / 2, clientY: box.y + 40 };
+  const wheel = (how) => view.dispatchEvent(new WheelEvent("wheel", { ...at, ...how }));
   const frame = () => new Promise((next) => requestAnimationFrame(next));
   for (let i = 0; i < 3; i++) wheel({ ctrlKey: true, deltaY: -400 });
   let then = await frame();
