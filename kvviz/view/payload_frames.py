@@ -74,9 +74,12 @@ def storage_columns(
     strings: Strings,
     columns: Columns,
 ) -> None:
-    """Add the columns of all storages; one that no step that is told knows (``used``) keeps its number only, and one
-    of ``later`` outlives the step that it was written to. Where they lie is told if any lies elsewhere than in the host's
-    memory, or in an arena; an address that is not known is -1."""
+    """Add the columns of all storages.
+
+    One that no step that is told knows (``used``) keeps its number only, and one of ``later`` outlives the step that it
+    was written to. Where they lie is told if any lies in an arena, or elsewhere than in the host's memory; an address
+    that is not known is -1.
+    """
     steps = len(kept)
     whole = used is None
 

@@ -23,11 +23,12 @@ pytestmark = pytest.mark.ui
 STORY = Path(__file__).resolve().parents[2] / "assets" / "models" / "storyteller"
 WORDS = "once upon a time there was a brave owl named rosa . rosa lived in a"
 # Most drawings (see pace.py) that a move of the map may cost, with 20,000 storages.
-MOVE = 2.0
+MOVE = 1.5
 # A wheel with Shift in every frame, on a map that is zoomed in. Returns ms from frame to frame.
 PAN = """async (root, count) => {
   const view = root.querySelector('[data-kv="memory-map"]'), box = view.getBoundingClientRect(), times = [];
-  const wheel = (how) => view.dispatchEvent(new WheelEvent("wheel", { bubbles: true, cancelable: true, clientX: box.x + box.width / 2, clientY: box.y + 40, ...how }));
+  const at = { bubbles: true, cancelable: true, clientX: box.x + box.width / 2, clientY: box.y + 40 };
+  const wheel = (how) => view.dispatchEvent(new WheelEvent("wheel", { ...at, ...how }));
   const frame = () => new Promise((next) => requestAnimationFrame(next));
   for (let i = 0; i < 3; i++) wheel({ ctrlKey: true, deltaY: -400 });
   let then = await frame();
@@ -73,7 +74,7 @@ def layers(tmp_path_factory: pytest.TempPathFactory) -> Shown:
     folder = tmp_path_factory.mktemp("layers")
     convert(folder / "model", "concat", write_tiny(folder / "tiny.gguf", Tiny(layers=30)))
     graph = kvviz.load(folder / "model" / "model.onnx")
-    return told(kvviz.decode(graph, [5, 6, 7, 8, 9, 10, 11, 12], 29, progress=False), folder)
+    return told(kvviz.decode(graph, [5, 6, 7, 8, 9, 10, 11, 12], 30, progress=False), folder)
 
 
 @pytest.fixture
@@ -259,7 +260,7 @@ def test_it_fills_the_height_it_is_given_and_gives_way_where_there_is_none(
     show: Show, story: Shown, width: int
 ) -> None:
     page = show(story.file, width=width).open()
-    for pane, least in ((300, 190), (200, 90)):
+    for pane, least in ((300, 160), (200, 60)):
         page.root.locator(".kv-app").evaluate(f"(app) => app.style.setProperty('--kv-map', '{pane}px')")
         page.page.wait_for_timeout(60)
         assert page.box.height >= least

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections.abc import Callable
 from math import prod
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from kvviz.trace.storages import ORIGINS
 from kvviz.view import payload
 from kvviz.view.packed_columns import Columns, Strings, pack, unpack
 from tests.engine.graphs import run
+from tests.trace.recordings import copy_into_view, two_lanes
 from tests.view.conftest import HOSTILE, STORYTELLER
 
 
@@ -302,3 +304,19 @@ def test_the_planners_words_are_the_same_from_a_file(policy: str, said: bool, tm
     words, left = ({head["strings"][n] for n in col["step.note"]} for head, col in (told, again))
     assert any("kReuse" in word for word in words) == said
     assert left == words
+
+
+@pytest.mark.parametrize("recorded", [copy_into_view, two_lanes])
+def test_where_storages_lie_is_told_where_any_lies_in_an_arena(recorded: Callable[[], kvviz.Trace]) -> None:
+    trace = recorded()
+    head, col = payload.decode(payload.payload(trace))
+    strings = head["strings"]
+    told = list(zip(col["storage.space"], col["storage.arena"], col["storage.address"], strict=True))
+    assert [(strings[space], strings[arena], None if at < 0 else int(at)) for space, arena, at in told] == [
+        (s.space, s.arena, s.address) for s in trace.storages
+    ]
+    assert {s.arena for s in trace.storages} > {""}
+
+
+def test_memory_of_the_host_needs_no_such_columns(trace: kvviz.Trace) -> None:
+    assert not {"storage.space", "storage.arena", "storage.address"} & set(payload.decode(payload.payload(trace))[1])

@@ -96,7 +96,7 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
   side.append(choices);
   const frontier = new FrontierPane(choices, store, (node) => commands.choose(node), signal);
   const map = shell.pane("map", "Memory map");
-  const memmap = new LazyPane(shell.pane("space", "Space and time", map), "map", context, signal);
+  const memmap = new LazyPane(shell.pane("space", "Space and time", map), "map", context, signal, false);
   const timeline = new Timeline(shell.pane("timeline", "Timeline", map), store, signal, () => workspace.show("Memory"));
   const lists = shell.pane("lists", "Lists");
   const tabs = new Tabs(lists, signal);

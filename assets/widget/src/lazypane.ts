@@ -18,14 +18,13 @@ export type MakePane = (host: HTMLElement, context: Context, signal: AbortSignal
 export interface Answered extends View { hear?(answer: unknown): void }
 
 export class LazyPane implements View {
-  readonly slow = true;
   #view: Answered | null = null;
   #asked = false;
   #seen = false;
   #stale = true; // something changed while it was out of sight
 
   /** `name`: of the module; `lists.buffers` is one of several panes in it. */
-  constructor(private host: HTMLElement, private name: string, private context: Context, private signal: AbortSignal) {
+  constructor(private host: HTMLElement, private name: string, private context: Context, private signal: AbortSignal, readonly slow = true) {
     onResize(host, () => {
       this.#seen = host.clientWidth > 0 && host.clientHeight > 0;
       if (!this.#seen) return;

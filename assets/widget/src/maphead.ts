@@ -42,7 +42,7 @@ export class MapHead {
     out.ariaLabel = "Zoom out";
     into.ariaLabel = "Zoom in";
     const tools = el("span.kv-map-tools", { role: "toolbar", "aria-label": "How the map is drawn" }, this.#sort, this.#colour, out, into, all);
-    this.root = el("header.kv-map-head", {}, el("h3", {}, "Memory map"), this.#count, this.#legend, this.#window, tools);
+    this.root = el("div.kv-map-head", {}, el("h3", {}, "Memory map"), this.#count, this.#legend, this.#window, tools);
     roving(tools, signal);
   }
 

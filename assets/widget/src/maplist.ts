@@ -51,17 +51,17 @@ export class MapList {
     return selection?.kind === "storage" && this.#layout?.l.storage[k] === selection.id;
   }
 
-  /** Those alive in a range, sorted. */
-  show(layout: Layout, order: Order, within: Range, whole: boolean): void {
+  /** Those alive in a range, sorted; `where`: how the range is called. */
+  show(layout: Layout, order: Order, within: Range, where: string): void {
     const { l } = layout;
     const { t } = this.store;
     this.#layout = layout;
-    const key = `${order} ${within.from} ${within.to} ${l.n}`;
+    const key = `${order}${where} ${within.from} ${within.to} ${l.n}`;
     if (key !== this.#key || !this.#body.childElementCount) {
       this.#key = key;
       const there = Array.from({ length: l.n }, (_, k) => k).filter((k) => l.from[k] < within.to && l.to[k] > within.from);
       this.#rows = Array.from(inOrder(l, order, there).subarray(0, MOST));
-      say(this.#title, `${TITLES[order]}${whole ? "" : " of the window"}`);
+      say(this.#title, `${TITLES[order]}${where}`);
       this.#body.replaceChildren(...this.#rows.map((k, row) => el("tr", { "data-kv": "map-row", "data-row": row, "data-id": l.storage[k], title: `from step ${count(numberOf(t, l.from[k]))} to ${count(numberOf(t, l.to[k] - 1))}` },
         el("td.kv-id", {}, `B${l.storage[k]}`), el("td", {}, nameOf(t, layout, k)), el("td.kv-num", {}, bytes(l.bytes[k])), el("td.kv-num", {}, count(age(l, k))))));
       say(this.#more, there.length > MOST ? `${plural(there.length - MOST, "more storage")}: a window has fewer` : there.length ? "" : "No storages here.");
@@ -70,5 +70,6 @@ export class MapList {
     this.#rows.forEach((k, row) => mark(this.#body.children[row], "data-lit", this.#chosen(k) ? 1 : null));
   }
 
+  get filled(): boolean { return this.#body.childElementCount > 0; }
   forget(): void { this.#key = ""; }
 }

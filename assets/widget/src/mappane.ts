@@ -1,17 +1,15 @@
 // The memory map: every storage a rectangle from birth to death. The base picture is drawn once for a range of steps, wider
 // than what is seen, and moved while panning; what is alive at the cursor and what is chosen lie on a second one above it.
-import { el, mark, on, onResize, set } from "./dom.js";
-import { bytes, count, visible } from "./format.js";
+import { el, mark, on, onResize } from "./dom.js";
 import { addressed, layout, type Layout, type Sort } from "./mapbands.js";
-import { classes, Palette, type Class, type Classes, type Colour } from "./mapcolours.js";
-import { fill, Raster } from "./mapdraw.js";
+import { classes, Palette, type Class, type Colour } from "./mapcolours.js";
 import { Gestures } from "./mapgestures.js";
 import { MapHead } from "./maphead.js";
 import { MapList } from "./maplist.js";
-import { large, marks, texts, write, type Text } from "./mapmarks.js";
+import { Picture, type Ink } from "./mappicture.js";
+import { Scales } from "./mapscales.js";
 import { lines } from "./maptell.js";
-import { clamped, neighbour, raised, rectOf, sheet, ticks, under, xOf, yOf, zoomed, type Range, type Rise, type Sheet } from "./mapview.js";
-import { numberOf } from "./steps.js";
+import { clamped, neighbour, raised, rectOf, sheet, under, xOf, zoomed, type Range, type Rise, type Sheet } from "./mapview.js";
 import type { Change, Store, View } from "./store.js";
 
 const REST = 140; // ms after which a moved picture is drawn anew
@@ -21,13 +19,10 @@ export class MapPane implements View {
   readonly slow = false;
   #head: MapHead;
   #list: MapList;
-  #base = new Raster(el("canvas", { "aria-hidden": "true" }));
-  #over = new Raster(el("canvas", { "aria-hidden": "true" }));
+  #picture: Picture;
+  #scales = new Scales();
   #sheetBox: HTMLElement;
   #view: HTMLElement;
-  #gutter = el("div.kv-map-gutter", { "aria-hidden": "true" });
-  #words = el("div.kv-map-words", { "aria-hidden": "true" });
-  #steps = el("div.kv-map-steps", { "aria-hidden": "true", title: "Press or drag: the cursor goes there" });
   #cursor = el("i.kv-map-cursor");
   #window = el("i.kv-map-brush");
   #outline = el("i.kv-map-hover");
@@ -35,18 +30,17 @@ export class MapPane implements View {
   #sort: Sort | null = null;
   #colour: Colour = "owner";
   #layout!: Layout;
-  #classes!: Classes;
-  #palette!: Palette;
-  #pixels: { pale: Uint32Array; full: Uint32Array } = { pale: new Uint32Array(), full: new Uint32Array() };
+  #ink!: Ink;
   #sheet: Sheet | null = null;
-  #labels: Text[] = [];
-  #large: number[] = [];
   #range: Range = { from: 0, to: 1 };
   #rise: Rise = { times: 1, off: 0 };
   #whole = true;
   #hover = -1;
   #walk = -1; // step at which one walks up and down
   #look = "";
+  #overAt = 0;
+  #overCost = 0;
+  #waiting: ReturnType<typeof setTimeout> | undefined;
   #frame = 0;
   #rest: ReturnType<typeof setTimeout> | undefined;
   #listing: ReturnType<typeof setTimeout> | undefined;
@@ -58,15 +52,16 @@ export class MapPane implements View {
       zoom: (by) => this.zoom(by),
     }, signal);
     this.#list = new MapList(store, (k, go) => this.choose(k, go), (k) => this.point(k), signal);
-    this.#sheetBox = el("div.kv-map-sheet", {}, this.#base.canvas, this.#over.canvas, this.#window, this.#outline, this.#cursor);
+    this.#picture = new Picture(store);
+    this.#sheetBox = el("div.kv-map-sheet", {}, ...this.#picture.canvases, this.#window, this.#outline, this.#cursor);
     this.#view = el("div.kv-map-view", {
       tabindex: 0, role: "application", "data-kv": "memory-map", "aria-label": "Memory map: arrow keys walk from buffer to buffer, Enter goes to where one was made, plus and minus zoom",
     }, this.#sheetBox);
-    host.append(this.#head.root, el("div.kv-map-body", {}, el("div.kv-map-plot", {}, this.#words, this.#gutter, this.#view, this.#steps, this.#tip), this.#list.root));
+    host.append(this.#head.root, el("div.kv-map-body", {}, el("div.kv-map-plot", {}, this.#scales.words, this.#scales.gutter, this.#view, this.#scales.steps, this.#tip), this.#list.root));
     this.#tip.hidden = this.#outline.hidden = true;
-    new Gestures(this.#view, this.#steps, store, this, signal);
+    new Gestures(this.#view, this.#scales.steps, store, this, signal);
     onResize(this.#view, () => this.#soon(), signal);
-    signal.addEventListener("abort", () => { clearTimeout(this.#rest); clearTimeout(this.#listing); });
+    signal.addEventListener("abort", () => { for (const timer of [this.#rest, this.#listing, this.#waiting]) clearTimeout(timer); });
     on(this.#view, "blur", () => this.point(-1), signal);
   }
 
@@ -206,7 +201,7 @@ export class MapPane implements View {
     }
     if (change.cursor || change.selection) {
       this.#move();
-      this.#now();
+      this.#scales.now(this.store.run);
       this.#soonOver();
     }
     if (change.selection && this.#layout) this.#rows();
@@ -231,14 +226,16 @@ export class MapPane implements View {
 
   #renew(): void {
     const { t } = this.store;
-    this.#palette = new Palette(this.host);
+    const palette = new Palette(this.host);
     this.#look = this.#tokens();
     const sort = this.#sort ?? (addressed(t) ? "address" : "lifetime");
     this.#layout = layout(t, sort);
-    this.#classes = classes(t, this.#layout.l, this.#colour);
-    const colours = (of: (c: Class) => string) => Uint32Array.from(this.#classes.all, (c) => this.#palette.pixel(of(c)));
-    this.#pixels = { pale: colours((c) => this.#palette.mixed(c.hue, c.share)), full: colours((c) => this.#palette.token(c.hue)) };
-    this.#head.show(this.#layout, sort, this.#classes.all, (c) => (this.#colour === "size" ? this.#palette.mixed(c.hue, c.share) : this.#palette.token(c.hue)));
+    const found = classes(t, this.#layout.l, this.#colour);
+    const pixels = (of: (c: Class) => string) => Uint32Array.from(found.all, (c) => palette.pixel(of(c)));
+    const pale = (c: Class) => palette.mixed(c.hue, c.share);
+    const full = (c: Class) => palette.token(c.hue);
+    this.#ink = { palette, classes: found, pale: pixels(pale), full: pixels(full) };
+    this.#head.show(this.#layout, sort, found.all, this.#colour === "size" ? pale : full);
     this.#sheet = null;
     this.#soon();
   }
@@ -249,7 +246,13 @@ export class MapPane implements View {
     this.#frame |= 1;
   }
 
+  /** What is alive may lag behind the cursor's line, where drawing it takes most of a frame. */
   #soonOver(): void {
+    const wait = this.#overAt + 4 * this.#overCost - performance.now();
+    if (wait > 0) {
+      this.#waiting ??= setTimeout(() => { this.#waiting = undefined; this.#soonOver(); }, wait);
+      return;
+    }
     if (!this.#frame) requestAnimationFrame(() => this.#flush());
     this.#frame |= 2;
   }
@@ -259,7 +262,12 @@ export class MapPane implements View {
     this.#frame = 0;
     if (!this.#layout || !this.store.t.p.steps || this.#view.clientHeight < 8 || this.width < 40) return;
     if (all) this.#draw();
-    else this.#drawOver();
+    else {
+      const began = performance.now();
+      if (this.#sheet) this.#picture.over(this.#sheet, this.#layout, this.#ink);
+      this.#overAt = performance.now();
+      this.#overCost = this.#overAt - began;
+    }
   }
 
   /** px from the left end of what is drawn to what is seen. */
@@ -277,9 +285,10 @@ export class MapPane implements View {
       const more = this.#whole ? 0 : (to - from) * AHEAD;
       const wide = { from: Math.max(0, from - more), to: Math.min(t.p.steps, to + more) };
       this.#sheet = sheet(this.#layout, wide, this.#range, (wide.to - wide.from) * px, height, this.#rise);
-      this.#drawBase(this.#sheet);
-      this.#axis(this.#sheet);
-      this.#drawOver();
+      const shift = this.#shift();
+      mark(this.#view, "data-drawn", this.#picture.base(this.#sheet, this.#layout, this.#ink, [shift, shift + width]));
+      this.#scales.axis(this.#sheet, this.#layout);
+      this.#picture.over(this.#sheet, this.#layout, this.#ink);
     } else {
       // where panning ends, names come into sight again and the bytes fit
       clearTimeout(this.#rest);
@@ -289,81 +298,17 @@ export class MapPane implements View {
     this.#sheetBox.style.transform = `translateX(${-this.#shift()}px)`;
     mark(this.#view, "data-range", `${from.toFixed(1)} ${to.toFixed(1)}`);
     this.#move();
-    this.#runs();
+    // what is pointed at may stand elsewhere now
+    if (this.#hover >= 0) this.point(this.#hover, true);
+    this.#scales.along(t, this.#range, width);
+    this.#scales.now(this.store.run);
   }
 
   /** The list follows where it comes to rest. */
   #later(): void {
     clearTimeout(this.#listing);
-    this.#listing = setTimeout(() => this.#rows(), REST);
-  }
-
-  #drawBase(s: Sheet): void {
-    const { t } = this.store;
-    const ratio = globalThis.devicePixelRatio || 1;
-    const context = this.#base.begin(s.width, s.height, ratio);
-    if (!context) return;
-    context.setTransform(1, 0, 0, 1, 0, 0);
-    const { of } = this.#classes;
-    const drawn = fill(this.#base, t, s, this.#layout, ratio, (k) => this.#pixels.pale[of[k]]);
-    mark(this.#view, "data-drawn", drawn);
-    set(this.#base.canvas, "width", `${s.width}px`);
-    context.setTransform(ratio, 0, 0, ratio, 0, 0);
-    this.#large = large(s, this.#layout);
-    marks(context, this.#palette, t, s, this.#layout, this.#large);
-    this.#labels = texts(context, this.#palette.family, t, s, this.#layout, this.#large, [this.#shift(), this.#shift() + this.width]);
-    write(context, this.#palette.family, this.#palette.token("--kv-ink"), this.#labels);
-    this.#ground(context, s);
-  }
-
-  /** Lines of the axes and of the runs, behind everything. */
-  #ground(context: CanvasRenderingContext2D, s: Sheet): void {
-    const { p } = this.store.t;
-    context.globalCompositeOperation = "destination-over";
-    context.fillStyle = this.#palette.token("--kv-line");
-    for (const run of p.runs) {
-      const x = Math.round(xOf(s, run.first));
-      if (run.first > 0 && x > 0 && x < s.width && p.runs.length * 3 < s.width) context.fillRect(x, 0, 1, s.height);
-    }
-    for (const { foot } of s.boxes) context.fillRect(0, Math.round(foot) - 1, s.width, 1);
-    context.globalCompositeOperation = "source-over";
-  }
-
-  #drawOver(): void {
-    const s = this.#sheet;
-    if (!s) return;
-    const { store } = this;
-    const { l } = this.#layout;
-    const { of } = this.#classes;
-    const ratio = globalThis.devicePixelRatio || 1;
-    const context = this.#over.begin(s.width, s.height, ratio);
-    if (!context) return;
-    context.setTransform(1, 0, 0, 1, 0, 0);
-    const now = store.bare >= 0 ? -1 : Math.max(0, store.cursor);
-    const there: number[] = [];
-    for (let k = 0; k < l.n && l.from[k] <= now; k++) if (l.to[k] > now) there.push(k);
-    fill(this.#over, store.t, s, this.#layout, ratio, (k) => this.#pixels.full[of[k]], there);
-    set(this.#over.canvas, "width", `${s.width}px`);
-    context.setTransform(ratio, 0, 0, ratio, 0, 0);
-    const alive = new Set(there);
-    marks(context, this.#palette, store.t, s, this.#layout, this.#large.filter((k) => alive.has(k)));
-    write(context, this.#palette.family, this.#palette.token("--kv-on-accent"), this.#labels.filter((text) => alive.has(text.k)));
-    const { lit } = store.now;
-    const chosen = store.selection?.kind === "storage" ? store.selection.id : -1;
-    for (let k = 0; k < l.n; k++) {
-      const strong = l.storage[k] === chosen;
-      if (!strong && !(lit.storages.has(l.storage[k]) && alive.has(k))) continue;
-      const r = rectOf(s, this.#layout, k);
-      if (r.x > s.width || r.x + r.w < 0) continue;
-      const x = Math.max(-3, r.x);
-      const wide = Math.min(s.width + 3, r.x + r.w) - x;
-      context.strokeStyle = this.#palette.token("--kv-pane");
-      context.lineWidth = 4;
-      if (strong) context.strokeRect(x - 0.5, r.y - 0.5, wide + 1, r.h + 1);
-      context.strokeStyle = this.#palette.token(strong ? "--kv-ink" : "--kv-accent");
-      context.lineWidth = strong ? 2.2 : 1.4;
-      context.strokeRect(x - 0.5, r.y - 0.5, wide + 1, r.h + 1);
-    }
+    if (!this.#list.filled) this.#rows();
+    else this.#listing = setTimeout(() => this.#rows(), REST);
   }
 
   /** The cursor and the window: elements of their own, so that moving them draws nothing. */
@@ -383,80 +328,10 @@ export class MapPane implements View {
     }
   }
 
-  /** Names and bytes of the bands. */
-  #axis(s: Sheet): void {
-    const { bands } = this.#layout;
-    const several = bands.length > 1;
-    const parts: HTMLElement[] = [];
-    s.boxes.forEach((box, b) => {
-      const high = box.foot - box.head;
-      if (several) {
-        const name = bands[b].arena || bands[b].space || "host";
-        const label = el("b", { title: `${bands[b].space} ${bands[b].arena}, ${bytes(bands[b].top)}${bands[b].addressed ? ", by address" : ", stacked"}` }, name);
-        label.style.top = `${box.head}px`;
-        parts.push(label);
-        if (high > 26) {
-          const size = el("span", {}, bytes(box.bytes));
-          size.style.top = `${box.head + 13}px`;
-          parts.push(size);
-        }
-        return;
-      }
-      for (const value of ticks(box.bytes, Math.max(1, Math.floor(high / 34)))) {
-        const y = yOf(s, b, value);
-        if (y < 5 || y > s.height + 1) continue;
-        const tick = el("span", { "data-tick": 1 }, value ? bytes(value) : "0");
-        tick.style.top = `${Math.min(s.height - 7, y) - 8}px`;
-        parts.push(tick);
-      }
-    });
-    this.#gutter.replaceChildren(...parts);
-  }
-
-  /** The words of the runs over the map, the numbers of steps under it. */
-  #runs(): void {
-    const { t } = this.store;
-    const { p } = t;
-    const { from, to } = this.#range;
-    const width = this.width;
-    const x = (step: number) => ((step - from) / (to - from)) * width;
-    const words: HTMLElement[] = [];
-    let end = -Infinity;
-    p.runs.forEach((run, i) => {
-      if (run.first >= to || run.last <= from || run.last <= run.first) return;
-      const left = Math.max(0, x(run.first));
-      const text = run.text ? visible(run.text).trim() || "␣" : run.label;
-      const room = Math.min(width, x(run.last)) - left;
-      if (p.runs.length < 2 || left < end + 6 || room < 14) return;
-      const word = el("span", { title: run.label, "data-run": i }, text);
-      word.style.transform = `translateX(${left.toFixed(0)}px)`;
-      word.style.maxWidth = `${Math.max(14, room - 3).toFixed(0)}px`;
-      words.push(word);
-      end = left + Math.min(room - 3, text.length * 7);
-    });
-    this.#words.replaceChildren(...words);
-    this.#now();
-    const marked: HTMLElement[] = [];
-    const gap = ticks(to - from, Math.max(1, Math.floor(width / 90)))[1] ?? to - from;
-    for (let step = Math.ceil(from / Math.max(1, gap)) * Math.max(1, gap); step < to; step += Math.max(1, gap)) {
-      const tick = el("span", {}, count(numberOf(t, Math.min(step, p.steps - 1))));
-      if (x(step) > width - 40) break;
-      tick.style.transform = `translateX(${x(step).toFixed(0)}px)`;
-      marked.push(tick);
-    }
-    this.#steps.replaceChildren(...marked);
-  }
-
-  /** The word of the run that the cursor is in. */
-  #now(): void {
-    const run = String(this.store.run);
-    for (const word of this.#words.children as HTMLCollectionOf<HTMLElement>) mark(word, "data-now", word.dataset.run === run ? 1 : null);
-  }
-
   #rows(): void {
     const { window, t: { p: { steps } } } = this.store;
     if (!this.#list.root.clientWidth) return;
     const within = window ? { from: window[0], to: window[1] } : this.#whole ? { from: 0, to: steps } : this.#range;
-    this.#list.show(this.#layout, this.#sort && this.#sort !== "address" ? this.#sort : "lifetime", within, !window && this.#whole);
+    this.#list.show(this.#layout, this.#sort && this.#sort !== "address" ? this.#sort : "lifetime", within, window ? " of the window" : this.#whole ? "" : " in view");
   }
 }

@@ -1,0 +1,85 @@
+// The two pictures of the memory map: the base, which holds still while the cursor moves, and what is alive and chosen.
+import { el, set } from "./dom.js";
+import type { Layout } from "./mapbands.js";
+import type { Classes, Palette } from "./mapcolours.js";
+import { fill, Raster } from "./mapdraw.js";
+import { large, marks, texts, write, type Text } from "./mapmarks.js";
+import { rectOf, xOf, type Sheet } from "./mapview.js";
+import type { Store } from "./store.js";
+
+/** How things are drawn; `pale` and `full`: pixels by class. */
+export interface Ink { palette: Palette; classes: Classes; pale: Uint32Array; full: Uint32Array }
+
+export class Picture {
+  readonly #base = new Raster(el("canvas", { "aria-hidden": "true" }));
+  readonly #over = new Raster(el("canvas", { "aria-hidden": "true" }));
+  readonly canvases = [this.#base.canvas, this.#over.canvas];
+  #labels: Text[] = [];
+  #large: number[] = [];
+
+  constructor(private store: Store) {}
+
+  #begin(raster: Raster, s: Sheet, draw: (ratio: number) => void): CanvasRenderingContext2D | null {
+    const ratio = globalThis.devicePixelRatio || 1;
+    const context = raster.begin(s.width, s.height, ratio);
+    if (!context) return null;
+    context.setTransform(1, 0, 0, 1, 0, 0);
+    draw(ratio);
+    set(raster.canvas, "width", `${s.width}px`);
+    context.setTransform(ratio, 0, 0, ratio, 0, 0);
+    return context;
+  }
+
+  /** `seen`: px of it that are in sight. Returns how many lives it has. */
+  base(s: Sheet, layout: Layout, { palette, classes, pale }: Ink, seen: [number, number]): number {
+    const { t } = this.store;
+    let drawn = 0;
+    const context = this.#begin(this.#base, s, (ratio) => {
+      drawn = fill(this.#base, t, s, layout, ratio, (k) => pale[classes.of[k]]);
+    });
+    if (!context) return 0;
+    this.#large = large(s, layout);
+    marks(context, palette, t, s, layout, this.#large);
+    this.#labels = texts(context, palette.family, t, s, layout, this.#large, seen);
+    write(context, palette.family, palette.token("--kv-ink"), this.#labels);
+    // lines of the runs and at the foot of every band, behind everything
+    context.globalCompositeOperation = "destination-over";
+    context.fillStyle = palette.token("--kv-line");
+    for (const run of t.p.runs) {
+      const x = Math.round(xOf(s, run.first));
+      if (run.first > 0 && x > 0 && x < s.width && t.p.runs.length * 3 < s.width) context.fillRect(x, 0, 1, s.height);
+    }
+    for (const { foot } of s.boxes) context.fillRect(0, Math.round(foot) - 1, s.width, 1);
+    context.globalCompositeOperation = "source-over";
+    return drawn;
+  }
+
+  over(s: Sheet, layout: Layout, { palette, classes, full }: Ink): void {
+    const { store } = this;
+    const { l } = layout;
+    const now = store.bare >= 0 ? -1 : Math.max(0, store.cursor);
+    const there: number[] = [];
+    for (let k = 0; k < l.n && l.from[k] <= now; k++) if (l.to[k] > now) there.push(k);
+    const context = this.#begin(this.#over, s, (ratio) => void fill(this.#over, store.t, s, layout, ratio, (k) => full[classes.of[k]], there));
+    if (!context) return;
+    const alive = new Set(there);
+    marks(context, palette, store.t, s, layout, this.#large.filter((k) => alive.has(k)));
+    write(context, palette.family, palette.token("--kv-on-accent"), this.#labels.filter((text) => alive.has(text.k)));
+    const { lit } = store.now;
+    const chosen = store.selection?.kind === "storage" ? store.selection.id : -1;
+    for (let k = 0; k < l.n; k++) {
+      const strong = l.storage[k] === chosen;
+      if (!strong && !(lit.storages.has(l.storage[k]) && alive.has(k))) continue;
+      const r = rectOf(s, layout, k);
+      if (r.x > s.width || r.x + r.w < 0) continue;
+      const x = Math.max(-3, r.x) - 0.5;
+      const wide = Math.min(s.width + 3, r.x + r.w) - x + 0.5;
+      context.strokeStyle = palette.token("--kv-pane");
+      context.lineWidth = 4;
+      if (strong) context.strokeRect(x, r.y - 0.5, wide, r.h + 1);
+      context.strokeStyle = palette.token(strong ? "--kv-ink" : "--kv-accent");
+      context.lineWidth = strong ? 2.2 : 1.4;
+      context.strokeRect(x, r.y - 0.5, wide, r.h + 1);
+    }
+  }
+}
