@@ -6,7 +6,6 @@ import { plural } from "./format.js";
 import { GraphList } from "./graphlist.js";
 import type { Painted } from "./graphpaint.js";
 import { arrange, cardsOf, type Card, type Level, type Row } from "./level.js";
-import { bar } from "./roving.js";
 import { sketchOf, type Scene, type Sketch } from "./sketchview.js";
 import { Stage, type Target } from "./stage.js";
 import { numberOf } from "./steps.js";
@@ -62,7 +61,6 @@ export class GraphPane implements View {
     tools.append(this.#follow,
       button("Unfold", "Unfold all blocks, layers side by side", "unfold", () => this.#all(true), signal),
       button("Fold", "Fold all blocks", "fold", () => this.#all(false), signal), ...this.#stage.tools);
-    bar(tools, "button", this.#follow, signal);
     on(this.#root, "keydown", (event) => this.#key(event), signal);
     on(this.#root, "pointerdown", () => { this.#walking = false; }, signal);
     on(this.#root, "focus", () => { this.#walking = this.#root.matches(":focus-visible"); }, signal);
