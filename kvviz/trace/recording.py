@@ -25,6 +25,7 @@ from kvviz.trace.type_facts import TypeFacts
 from kvviz.trace.value_summaries import ValueSummaries
 from kvviz.trace.values_view import Values
 
+
 class Trace:
     """A recording of one or more runs of a graph.
 
@@ -33,15 +34,11 @@ class Trace:
     graph : Graph
     policy : PolicyFacts
     options : RunOptions
-        What the caller asked for.
     title : str
     model : ModelFile
         Name and SHA-256 of the model file; empty for a model that was made in memory.
-    steps : sequence of Step
-    frames : list of TraceFrame
-    storages : list of StorageRecord
-    runs : list of Run
-    caches : list of Cache
+    steps, frames, storages, runs, caches
+        Records of what ran, where, in which memory.
     outputs : dict of str to ndarray
         What the last run returned.
     prompt, tokens : list of int

@@ -70,7 +70,9 @@ def sketch(
     """
     inside = {name for node in nodes for name in node.outputs}
     asked = [[name for name in _reads(node) if name in pills and name not in inside] for node in nodes]
-    pill = {name: i for i, name in enumerate(dict.fromkeys(n for names in asked if len(names) <= MAX_PILLS for n in names))}
+    pill = {
+        name: i for i, name in enumerate(dict.fromkeys(n for names in asked if len(names) <= MAX_PILLS for n in names))
+    }
     told: dict[str, tuple[int, int]] = {}
     box = {id(node): i for i, node in enumerate(nodes, len(pill))}
     maker = {name: box[id(node)] for node in nodes for name in node.outputs if name}

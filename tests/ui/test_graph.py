@@ -244,7 +244,9 @@ def test_the_op_at_the_cursor_is_kept_in_view_without_jumping(show: Show, story:
     graph.goto(1990)
     for _ in range(12):
         graph.page.wait_for_timeout(220)
-        before = {n.get_attribute("data-node"): n.bounding_box() for n in graph.kv("graph-node").all() if n.is_visible()}
+        before = {
+            n.get_attribute("data-node"): n.bounding_box() for n in graph.kv("graph-node").all() if n.is_visible()
+        }
         graph.root.focus()
         graph.page.keyboard.press("ArrowRight")
         expect(graph.running).to_be_visible()
@@ -254,7 +256,11 @@ def test_the_op_at_the_cursor_is_kept_in_view_without_jumping(show: Show, story:
         old = before.get(node)
         assert inside
         # an op that was well in view has not moved
-        if old and inside["y"] + 44 < old["y"] < inside["y"] + inside["height"] - 60 and inside["x"] + 14 < old["x"] < inside["x"] + inside["width"] - 300:
+        if (
+            old
+            and inside["y"] + 44 < old["y"] < inside["y"] + inside["height"] - 60
+            and inside["x"] + 14 < old["x"] < inside["x"] + inside["width"] - 300
+        ):
             now = graph.running.bounding_box()
             assert now
             assert (round(now["x"]), round(now["y"])) == (round(old["x"]), round(old["y"]))
@@ -345,9 +351,7 @@ def test_keys_walk_along_lines_and_say_where_they_are(show: Show, story: Any) ->
 
 def test_a_loop_is_a_level_with_its_iterations(show: Show) -> None:
     # given
-    trace = kvviz.run(
-        kvviz.load(parser.parse_model(LOOP)), {"x": np.arange(4, dtype=np.float32), "n": np.int64(7)}
-    )
+    trace = kvviz.run(kvviz.load(parser.parse_model(LOOP)), {"x": np.arange(4, dtype=np.float32), "n": np.int64(7)})
     trace = getattr(trace, "trace", trace)
     graph = show(trace)
     adds = [s.index for s in trace.steps if s.op_type == "Add"]
