@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from kvviz.graph.blocks import Block, blocks
-from kvviz.graph.layers import places
+from kvviz.graph.layers import Place, inside, places
 from kvviz.graph.model import Node
 from kvviz.trace.element_types import dims, nbytes
 from kvviz.trace.events import HOW, VIEW, Op
@@ -17,25 +17,17 @@ Told: TypeAlias = Any
 """A number or None; texts; or (storage, generation) of buffers."""
 
 
-class Blocks:
-    """Blocks of the nodes of all graphs that were entered, as the page has them; kept by the trace."""
+class Graphs:
+    """Blocks and layers of the nodes of all graphs that were entered, as the page has them; kept by the trace."""
 
     def __init__(self) -> None:
         self._seen = 0
         self._orders: dict[int, dict[int, Node]] = {}
+        self._places: dict[int, dict[int, Place]] = {}
         self._cut: dict[int, tuple[int, dict[int, Block]]] = {}
 
-    def of(self, trace: Any, frame: int, node: Node) -> Block | None:
-        frames = trace.log.frames
-        if self._seen > len(frames):
-            self._seen = 0
-            self._orders.clear()
-        for row in frames[self._seen :]:
-            order = self._orders.setdefault(id(row.program.graph), {})
-            if len(order) != len(row.program.order):
-                for planned in row.program.order:
-                    order.setdefault(id(planned.node), planned.node)
-        self._seen = len(frames)
+    def block(self, frames: Sequence[Any], frame: int, node: Node) -> Block | None:
+        self._look(frames)
         graph = frames[frame].program.graph
         order = self._orders[id(graph)]
         cut = self._cut.get(id(graph))
@@ -43,6 +35,30 @@ class Blocks:
             found = {id(one): block for block in blocks(graph, tuple(order.values())) for one in block.nodes}
             cut = self._cut[id(graph)] = (len(order), found)
         return cut[1].get(id(node))
+
+    def place(self, frames: Sequence[Any], frame: int, node: Node) -> Place:
+        """Layer and role of a node, told from the main graph."""
+        self._look(frames)
+        return self._places[id(frames[frame].program.graph)][node.index]
+
+    def _look(self, frames: Sequence[Any]) -> None:
+        if self._seen > len(frames):
+            self._seen = 0
+            self._orders.clear()
+        for row in frames[self._seen :]:
+            graph = row.program.graph
+            order = self._orders.setdefault(id(graph), {})
+            if len(order) != len(row.program.order):
+                for planned in row.program.order:
+                    order.setdefault(id(planned.node), planned.node)
+            if id(graph) not in self._places:
+                outer, caller = None, None
+                if row.parent is not None:
+                    outer = frames[row.parent].program.graph
+                    caller = self._places[id(outer)][row.caller.node.index]
+                told = {index: inside(caller, outer, row.attribute, own) for index, own in places(graph).items()}
+                self._places[id(graph)] = told
+        self._seen = len(frames)
 
 
 class Scene:
@@ -52,19 +68,14 @@ class Scene:
         self.trace = trace
         self.log = trace.log
         self.frames = trace.log.frames
+        self._graphs: Graphs = trace.notes.setdefault("query graphs", Graphs())
         self._grown: dict[int, list[tuple[int, int]]] | None = None
 
     def block(self, frame: int, node: Node) -> Block | None:
-        kept: Blocks = self.trace.notes.setdefault("query blocks", Blocks())
-        return kept.of(self.trace, frame, node)
+        return self._graphs.block(self.frames, frame, node)
 
-    def layer(self, frame: int, node: Node) -> int | None:
-        """Number of the layer of a node, or of the op whose body it is in."""
-        for row in self.above(frame):
-            if (found := places(row.program.graph)[node.index].layer) is not None or row.caller is None:
-                return found
-            node = row.caller.node
-        return None
+    def place(self, frame: int, node: Node) -> Place:
+        return self._graphs.place(self.frames, frame, node)
 
     def above(self, frame: int | None) -> Iterator[Any]:
         """A frame and those around it."""
@@ -105,7 +116,14 @@ def short_texts(scene: Scene, frame: int, node: Node) -> str:
     """All that a bare word is looked for in."""
     block = scene.block(frame, node)
     values = " ".join((*node.inputs, *node.outputs))
-    return f"{node.qualified_op} {node.name} {'/'.join(node.scope)} {block.title if block else ''} {values}".lower()
+    told = (
+        node.qualified_op,
+        node.name,
+        "/".join(node.scope),
+        block.title if block else "",
+        scene.place(frame, node).role,
+    )
+    return " ".join((*told, values)).lower()
 
 
 OF_NODE: Mapping[str, Callable[[Scene, int, Node], Told]] = {
@@ -113,7 +131,8 @@ OF_NODE: Mapping[str, Callable[[Scene, int, Node], Told]] = {
     "name": lambda scene, frame, node: (node.name,),
     "scope": lambda scene, frame, node: ("/".join(node.scope),),
     "block": lambda scene, frame, node: (block.title,) if (block := scene.block(frame, node)) else (),
-    "layer": lambda scene, frame, node: scene.layer(frame, node),
+    "layer": lambda scene, frame, node: scene.place(frame, node).layer,
+    "role": lambda scene, frame, node: (scene.place(frame, node).role,),
     "value": lambda scene, frame, node: tuple(name for name in (*node.inputs, *node.outputs) if name),
 }
 

@@ -40,6 +40,8 @@ FOR_ALL = (
     "layer 0",
     "layer 1",
     "layer:0|1",
+    "role:Concat",
+    "role:*MatMul*",
     "layer:0..1",
     "layer>=1",
     "layer!=0",

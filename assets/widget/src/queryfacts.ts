@@ -15,12 +15,14 @@ function names(g: Graph, node: number): string[] {
 
 const block = ({ p, x }: Trace, graph: number, node: number) => p.graphs[graph].blocks[x.graphs[graph].block[node]];
 
+const role = ({ p }: Trace, graph: number, node: number) => p.graphs[graph].roles[p.graphs[graph].role[node]];
+
 /** All that a bare word is looked for in. */
 export function texts(t: Trace, graph: number, node: number): string {
   const g = t.p.graphs[graph];
   const [name, op, scope, inputs, outputs] = g.nodes[node];
   const values = [...inputs, ...outputs].map((v) => g.values[v] ?? "").join(" ");
-  return `${op} ${name} ${scope} ${block(t, graph, node)?.title ?? ""} ${values}`.toLowerCase();
+  return `${op} ${name} ${scope} ${block(t, graph, node)?.title ?? ""} ${role(t, graph, node)} ${values}`.toLowerCase();
 }
 
 export const OF_NODE: Record<string, (t: Trace, graph: number, node: number) => Told> = {
@@ -28,7 +30,8 @@ export const OF_NODE: Record<string, (t: Trace, graph: number, node: number) => 
   name: (t, graph, node) => [t.p.graphs[graph].nodes[node][0]],
   scope: (t, graph, node) => [t.p.graphs[graph].nodes[node][2]],
   block: (t, graph, node) => [block(t, graph, node)?.title].filter((title) => title !== undefined),
-  layer: ({ p }, graph, node) => (p.graphs[graph].layer[node] < 0 ? null : p.graphs[graph].layer[node]),
+  layer: (t, graph, node) => (t.p.graphs[graph].layer[node] < 0 ? null : t.p.graphs[graph].layer[node]),
+  role: (t, graph, node) => [role(t, graph, node)],
   value: (t, graph, node) => names(t.p.graphs[graph], node),
 };
 
