@@ -1,6 +1,6 @@
 // The diagnosis: kinds of ops that could have run in place and did not, worst first; why, what would change it, and what
 // else was held at the peak. A kind opens to its layers, a layer to its tokens.
-import { button, el, NUMBER, on, onHit, onResize, say, td } from "./dom.js";
+import { button, el, NUMBER, on, onHit, onResize, say, td, mark } from "./dom.js";
 import { findings } from "./findings.js";
 import { fixBox } from "./fixbox.js";
 import { bytes, count, opName, plural, shortName, shortValue, signed } from "./format.js";
@@ -39,6 +39,7 @@ class MissedPane implements View {
     this.#only = toggle("", "List only what a fix is known for", "only-fixes");
     this.#few = toggle("", "List kinds that spent few bytes too, such as ops that compute shapes", "all-kinds");
     this.#rows = new Rows("Missed in-place ops", "kv-missed", HEADS, store, (row) => this.#row(row), signal);
+    mark(this.#rows.root.querySelector("table")!, "role", "treegrid"); // its rows unfold
     this.#rows.sortable((head, row) => sortKey(head, this.#list[row].kind, store.t.p.graphs));
     host.append(el("div.kv-searchline.kv-tools", {}, this.#only, this.#few), el("div.kv-diagnosis", {}, this.#rows.root, el("div.kv-findings", { tabindex: 0, role: "region", "aria-label": "Diagnosis" }, this.#detail, this.#rest)));
     onHit(this.#rows.root, "missed-row", (row) => this.#choose(Number(row.dataset.id), true), signal);

@@ -33,8 +33,17 @@ export function roving(root: HTMLElement, signal: AbortSignal): void {
       const good = !(item as HTMLButtonElement).disabled && !item.closest("[hidden]");
       if (good && (!first.has(part) || item.classList.contains("kv-go") || item === used.get(part))) first.set(part, item);
     }
+    settleBars();
     // what the status line offers has keys
     for (const [item, part] of all) item.tabIndex = first.get(part) === item && !part.classList.contains("kv-status") ? 0 : -1;
+  };
+  // the bars between panes are one stop, too; their arrows are taken
+  const splitters = () => [...root.querySelectorAll<HTMLElement>(".kv-splitter")].filter((bar) => !bar.closest("[hidden]"));
+  let bar: HTMLElement | null = null;
+  const settleBars = () => {
+    const all = splitters();
+    const stop = bar && all.includes(bar) ? bar : all[0];
+    for (const one of all) one.tabIndex = one === stop ? 0 : -1;
   };
   const soon = () => void (timer ??= setTimeout(settle, LATER));
   const watch = new MutationObserver(soon);
@@ -48,8 +57,9 @@ export function roving(root: HTMLElement, signal: AbortSignal): void {
   on(root, "pointerdown", () => void (pressed = true), signal);
   on(root, "focusin", (event) => {
     const item = event.target as HTMLElement;
+    if (item.matches(".kv-splitter")) bar = item;
     const part = item.matches(ITEMS) && partOf(item);
-    if (!part) return;
+    if (!part) return soon();
     used.set(part, item);
     soon();
   }, signal);
@@ -59,6 +69,13 @@ export function roving(root: HTMLElement, signal: AbortSignal): void {
       settle();
     }
     const item = event.target as HTMLElement;
+    const page = { PageUp: -1, PageDown: 1 }[event.key];
+    if (page && item.matches(".kv-splitter")) {
+      const all = splitters();
+      event.preventDefault();
+      event.stopPropagation();
+      return all[(all.indexOf(item) + page + all.length) % all.length].focus();
+    }
     if (pressed || event.ctrlKey || event.metaKey || event.altKey || event.shiftKey || !item.matches(ITEMS)) return;
     const part = partOf(item);
     const [, back, ahead] = PARTS.find(([selector]) => part?.matches(selector)) ?? [];

@@ -34,7 +34,7 @@ export class Splitter {
   /** `pane`: whose size it changes, through the custom property `--kv-NAME` of `app`. */
   constructor(private app: HTMLElement, private pane: HTMLElement, private split: Split, private kept: Kept, private layout: () => string, signal: AbortSignal) {
     const { vertical, label } = split;
-    this.bar = el("div.kv-splitter", { role: "separator", tabindex: 0, "data-kv": "splitter", "data-id": split.name, "data-vertical": vertical ? 1 : null, "aria-orientation": vertical ? "vertical" : "horizontal", "aria-label": label, title: `${label}: drag, or use the arrow keys; double click for the usual size` });
+    this.bar = el("div.kv-splitter", { role: "separator", tabindex: 0, "data-kv": "splitter", "data-id": split.name, "data-vertical": vertical ? 1 : null, "aria-orientation": vertical ? "vertical" : "horizontal", "aria-label": label, title: `${label}: drag, or use the arrow keys; double click for the usual size; Page Up and Page Down go to the other bars` });
     on(this.bar, "pointerdown", (event) => {
       if (event.button !== 0) return;
       event.preventDefault();

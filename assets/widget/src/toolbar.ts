@@ -27,7 +27,7 @@ export class Toolbar implements View {
     const earlier = make("◂◂", "previous-token", "Previous token");
     const later = make("Next token ▸▸", "next-token", "Next token");
     this.stops = make("● 0", "breakpoints");
-    const palette = make("⌘K", "palette", "All commands");
+    const palette = make("⌘K", "palette", "⌘K: all commands");
     const help = make("?", "help", "Help");
     this.bar = new Bar(host, store, "step", [[this.#back, next], [this.#into, out, go], [earlier, later]], [this.stops, palette, help], () => this.#where(), signal);
     this.#tokens = later.parentElement!;
