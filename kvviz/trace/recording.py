@@ -25,6 +25,7 @@ from kvviz.trace.type_facts import TypeFacts
 from kvviz.trace.value_summaries import ValueSummaries
 from kvviz.trace.values_view import Values
 
+
 class Trace:
     """A recording of one or more runs of a graph.
 
