@@ -183,6 +183,7 @@ def test_two_lives_at_one_address_stand_at_one_place(show: Show, tmp_path: Path)
     trace = copy_into_view()
     page = show(told(trace, tmp_path).file).open()
     first, second = (s for s in trace.storages if s.address == 0 and s.name.startswith("inp_embd"))
+    assert first.freed is not None
     assert first.born < first.freed < second.born
     expect(page.root.locator(".kv-map-gutter b")).to_have_text(["host", "compute"])
     # when pointed at, then each is there while it lives
