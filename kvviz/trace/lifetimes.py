@@ -133,12 +133,16 @@ class Births:
     def _anonymous(self) -> set[int]:
         """Storages that no value is recorded to lie in: elements of sequences."""
         if self._unnamed is None:
-            first: dict[int, int] = {}
-            for where in (where for row in self.rows for where in row.outs if where is not None):
-                first.setdefault(where.storage, where.how)
-            # What was an element may be viewed, or handed out by a pool, later on.
-            named = {storage for storage, how in first.items() if how not in (POOL, VIEW)}
-            named.update(bound.storage for frame in self.frames for bound in frame.bindings)
+            first: dict[int, tuple[int, int]] = {}
+            for step, row in enumerate(self.rows):
+                for where in row.outs:
+                    if where is not None:
+                        first.setdefault(where.storage, (step, where.how))
+            # What was an element may be viewed, or handed out by a pool and be given to a frame, later on.
+            named = {storage for storage, (_, how) in first.items() if how not in (POOL, VIEW)}
+            for frame in self.frames:
+                given = (bound.storage for bound in frame.bindings)
+                named.update(storage for storage in given if frame.opened <= first.get(storage, (frame.opened,))[0])
             self._unnamed = {storage.id for storage in self.log.storages} - named
         return self._unnamed
 

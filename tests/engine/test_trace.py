@@ -13,6 +13,7 @@ import pytest
 import kvviz
 from kvviz import Trace
 from kvviz.trace.records import Step
+from kvviz.trace.value_index import index_of
 from tests.engine.graphs import graph_of, numbers, run, run_graph
 from tests.engine.test_control import FUNCTIONS, NESTED
 from tests.graph.build import MODELS
@@ -157,6 +158,8 @@ def test_an_element_of_a_sequence_is_as_old_as_the_sequence(handed: str) -> None
     assert len(copies) == 4
     for copy in copies:
         assert len({(trace.storages[copy + k].name, trace.storages[copy + k].born) for k in range(3)}) == 1
+        lives = [life for life in index_of(trace).lives if life.born == trace.storages[copy].born]
+        assert {copy, copy + 1, copy + 2} <= {life.storage for life in lives}
     peak = kvviz.explain(trace).peak
     assert peak.bytes == trace.peak_bytes == sum(part.bytes for part in peak.parts)
 
