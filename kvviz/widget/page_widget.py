@@ -18,7 +18,7 @@ from kvviz.widget.still_image import saved
 class Page(anywidget.AnyWidget):
     """A widget that is drawn by one of kvviz's bundles.
 
-    ``mode``: what the bundle draws: ``"debugger"``, ``"pair"`` or ``"planner"``. Synced.
+    ``mode``: what the bundle draws: ``"debugger"`` or ``"planner"``. Synced.
     ``payload``: what it draws it from. Synced.
     ``cursor``: number of the step, or planning event, that is shown; -1 before the first. Synced.
     ``theme``: ``"auto"``, ``"light"`` or ``"dark"``. Synced.

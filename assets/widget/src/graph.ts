@@ -82,6 +82,7 @@ export class GraphPane implements View {
     }
     if (change.look) this.#stage.look();
     if (change.payload || change.cursor) this.#sync(change.payload);
+    else if (change.look && this.#graph >= 0) this.#list.sync(this.#graph, this.#scene);
     if (change.selection || change.payload) this.#light();
   }
 

@@ -1,6 +1,7 @@
 // What the canvas of the graph shows, as elements that nobody sees: for screen readers, for tests, and to walk on with keys.
 import { el, mark, place } from "./dom.js";
 import type { Row } from "./level.js";
+import { badgeOf } from "./pair.js";
 import { ended, letter, type Scene } from "./sketchview.js";
 import type { Store } from "./store.js";
 import type { Rect } from "./viewport.js";
@@ -49,11 +50,14 @@ export class GraphList {
         const state = scene.states[n];
         const end = ended(p, scene, n);
         mark(node, "data-lit", scene.lit.nodes.has(n) ? "1" : null);
-        if (item.states[i] === state + end) return;
-        item.states[i] = state + end;
+        const sides = scene.steps[n] >= 0 ? badgeOf(this.store.versus, this.store.t, scene.steps[n]) : "";
+        const shown = `${state} ${end} ${sides}`;
+        if (item.states[i] === shown) return;
+        item.states[i] = shown;
         mark(node, "data-state", state);
         const words = scene.words?.[state] ?? p.codes.state.find(([name]) => name === state)?.[2];
-        mark(node, "aria-label", `${g.nodes[n][1]} ${g.nodes[n][0]}, ${words}`);
+        mark(node, "aria-label", `${g.nodes[n][1]} ${g.nodes[n][0]}, ${words}${sides && `, ${sides}`}`);
+        mark(node, "data-versus", sides || null);
         mark(node, "data-mark", letter(p.codes, state));
       });
     }

@@ -1,5 +1,6 @@
 // Paints a level on a canvas. A state is a fill, a border and a letter, never a colour alone; text is at least 11 px or is
 // left out. Only what the port shows is painted.
+import { badgeOf } from "./pair.js";
 import type { BlockFacts } from "./blockfacts.js";
 import { opName, shape, shortName } from "./format.js";
 import { HEAD, headAt, headSpan, type Card, type Level, type Row } from "./level.js";
@@ -312,9 +313,8 @@ export class Painter {
     const out = step >= 0 ? p.step.out[step] : 0;
     const info = scene.captions ? scene.captions[node] : step >= 0 && p.step.out[step + 1] > out ? shape(p.strings[p.out.info[out]]) : "";
     const { versus } = this.store;
-    const sides = step < 0 ? null : versus?.badge(this.store.t, step);
-    const wide = sides && versus ? `${versus.names[0]} ${sides[0]} · ${versus.names[1]} ${sides[1]}` : "";
-    const badge = sides && versus && this.ruler.width(wide, this.#font(400, 11)) > w - 14 ? `${versus.names[0]} ≠ ${versus.names[1]}` : wide;
+    const wide = step < 0 ? "" : badgeOf(versus, this.store.t, step);
+    const badge = wide && this.ruler.width(wide, this.#font(400, 11)) > w - 14 ? versus!.names.join(" ≠ ") : wide;
     this.#two(opName(g.nodes[node][1]), badge || info, letter(p.codes, state), rect, ink, state === "running" ? "on-accent" : badge ? "missed-ink" : "soft", look[4], shortName(g, node), end ? letter(p.codes, end) : "");
   }
 

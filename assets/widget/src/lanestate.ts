@@ -16,9 +16,14 @@ export class LaneState {
   #pair: [number, number] | null = null;
   #told: (() => void)[] = [];
   #turn = 0;
+  #drawn: number; // the lane that the page draws
+  #raw: unknown; // the page's own payload, as it was last seen
 
   constructor(private context: Context, readonly source: LaneSource) {
+    this.#drawn = this.main;
+    this.#raw = source.get("payload");
     source.changed(() => void this.#follow());
+    void this.#follow();
   }
 
   get list(): LaneInfo[] { return this.source.get("lanes") ?? []; }
@@ -54,6 +59,7 @@ export class LaneState {
     const at = step ?? numberOf(next, partner(align(t.p, p), cursor).step);
     if (selection && !(selection.kind === "node" && name(t, selection) === name(next, selection))) store.select(null);
     else if (selection?.step !== undefined) store.select({ ...selection, step: undefined });
+    this.#drawn = id;
     this.source.show(id, p, at);
     this.#tell();
   }
@@ -64,8 +70,25 @@ export class LaneState {
     for (const id of this.#opened.keys()) if (!ids.includes(id)) this.#opened.delete(id);
     if (this.#pair && !this.#pair.every((id) => ids.includes(id))) this.stop();
     this.#tell();
-    if (this.shown !== this.main && this.context.store.t.p !== (await this.payload(this.shown))) await this.show(this.shown, this.context.store.number);
+    const raw = this.source.get("payload");
+    // a new payload of the lane that is shown is drawn by the page itself
+    if (raw !== this.#raw && this.shown === this.main) this.#drawn = this.main;
+    this.#raw = raw;
+    if (this.shown !== this.#drawn) await this.show(this.shown, this.source.get("cursor"));
     else if (this.#pair) await this.compare(...this.#pair);
+  }
+
+  /** The page draws another recording: what is compared with it is worked out anew. */
+  redrawn(): void {
+    const { p } = this.context.store.t;
+    const c = this.comparison;
+    if (c && this.#pair?.includes(this.#drawn) && c.a.p !== p && c.b.p !== p) void this.compare(...this.#pair);
+  }
+
+  async #trace(id: number): Promise<Trace> {
+    if (id === this.#drawn) return this.context.store.t;
+    const p = await this.payload(id);
+    return { p, x: buildIndex(p) };
   }
 
   async compare(first: number, second: number): Promise<void> {
@@ -73,7 +96,7 @@ export class LaneState {
     if (!infos[0] || !infos[1]) return;
     const { store } = this.context;
     this.#pair = [first, second];
-    const [a, b] = (await Promise.all([this.payload(first), this.payload(second)])).map((p): Trace => (p === store.t.p ? store.t : { p, x: buildIndex(p) }));
+    const [a, b] = await Promise.all([this.#trace(first), this.#trace(second)]);
     if (this.#pair[0] !== first || this.#pair[1] !== second) return;
     const [to, back] = [align(a.p, b.p), align(b.p, a.p)];
     const runs = infos[1].of === first ? infos[1].runs : Math.min(a.p.runs.length, b.p.runs.length);

@@ -41,6 +41,7 @@ export class LaneStrip implements View {
   }
 
   update(change: Change): void {
+    if (change.payload) this.state.redrawn();
     if (change.payload || change.cursor) this.#draw();
   }
 

@@ -2,10 +2,10 @@
 import { el, mark, on } from "./dom.js";
 import { Kept, Splitter } from "./splitter.js";
 
-export const LAYOUTS = ["Debug", "Memory", "Cache", "Layers"] as const;
+export const LAYOUTS = ["Debug", "Memory", "Cache", "Layers", "Compare"] as const;
 export type Layout = (typeof LAYOUTS)[number];
 /** The list that a layout opens. */
-const LISTS: Record<Layout, string> = { Debug: "layers", Memory: "buffers", Cache: "caches", Layers: "layers" };
+const LISTS: Record<Layout, string> = { Debug: "layers", Memory: "buffers", Cache: "caches", Layers: "layers", Compare: "compare" };
 
 export interface Panes { app: HTMLElement; main: HTMLElement; side: HTMLElement; map: HTMLElement; lists: HTMLElement; panels: HTMLElement }
 

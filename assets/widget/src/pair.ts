@@ -15,12 +15,18 @@ export interface LaneInfo {
 export interface Offers { policies?: string[]; donate?: string[]; kv_capacity?: number | null }
 /** Where lanes come from; `show`: draw this one from now on, at a step by its number. */
 export interface LaneSource {
-  get(name: "lanes" | "lane" | "main" | "offers" | "branches" | "payload" | "edge" | "latest"): any;
+  get(name: "lanes" | "lane" | "main" | "offers" | "branches" | "payload" | "edge" | "latest" | "cursor"): any;
   show(lane: number, p: Payload, step: number): void;
   changed(call: () => void): void;
 }
 /** Two recordings that are compared: what each decided for a step of the one that is shown; null where that is the same. */
 export interface Versus { names: [string, string]; badge(t: Trace, step: number): [string, string] | null }
+
+/** What both decided, in words, where that differs; else empty. */
+export function badgeOf(versus: Versus | null, t: Trace, step: number): string {
+  const sides = versus?.badge(t, step);
+  return sides && versus ? sides.map((how, side) => `${versus.names[side]} ${how}`).join(" · ") : "";
+}
 
 /** By step of `a`, the step of `b` at which the same op of the same run and frame ran; -1 = none. */
 export function align(a: Payload, b: Payload): Ints {
