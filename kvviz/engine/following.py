@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 
 from kvviz.engine.replay import repeat
 from kvviz.interrupts import held_back
-
-if TYPE_CHECKING:
-    from kvviz.engine.session import Session
-    from kvviz.trace.recording import Trace
+from kvviz.trace.recording import Trace
 
 
-def follow(session: Session, trace: Trace, upto: int) -> None:
-    """Run the steps before ``upto`` of a recording, in a session in which nothing has run.
+def follow(session: Any, trace: Trace, upto: int) -> None:
+    """Run the steps before ``upto`` of a recording, in a `Session` in which nothing has run; a session mends itself so.
 
     A run whose steps were dropped runs in the order of the plan.
 

@@ -34,7 +34,6 @@ class Trace:
     graph : Graph
     policy : PolicyFacts
     options : RunOptions
-    title : str
     model : ModelFile
         Name and SHA-256 of the model file; empty for a model that was made in memory.
     steps, frames, storages, runs, caches
@@ -46,7 +45,7 @@ class Trace:
     words : list of str or None
         Texts of prompt and tokens together.
     interrupted : bool
-        The run was stopped from outside; everything up to there is valid.
+        Stopped from outside; what ran until then is valid.
     live : Live or None
         What may run next, or None when all has run.
     recipe : Recipe or None
@@ -56,7 +55,7 @@ class Trace:
     branch : Branch or None
         Where it left another trace and by which change; None for a trace that was not forked.
     notes : dict
-        What readers of the trace worked out about it and want to keep.
+        What readers worked out and keep.
     """
 
     def __init__(self, graph: Graph, policy: Any, log: Log, title: str = "") -> None:
