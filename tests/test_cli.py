@@ -165,7 +165,7 @@ def test_what_a_decode_needs_beside_tokens_is_made_up_too(capsys: pytest.Capture
     line = failed(capsys, "report", whisper, "--prompt", "1,2")
     assert "encoder_sequence_length" in line
     text = ran(capsys, "report", whisper, "--prompt", "1,2", "--tokens", "2", "--dim", "encoder_sequence_length=20")
-    assert re.search(r"^0\.encoder\.key +cross ", text, re.M)
+    assert re.search(r"^1\.encoder\.key +cross ", text, re.M)
 
 
 def test_a_model_that_declares_negative_lengths_is_reported_with_lengths_by_place(
