@@ -144,19 +144,27 @@ def test_frames_storages_runs_and_caches_are_told_in_full(trace: kvviz.Trace) ->
 def test_blocks_share_out_the_nodes_that_run_and_each_has_a_drawing_of_its_size(trace: kvviz.Trace) -> None:
     head, _ = payload.decode(payload.payload(trace))
     uses = [0] * len(head["drawings"])
+    names = [cache["input"] for cache in head["caches"]]
     for graph in head["graphs"]:
         members = [n for block in graph["blocks"] for n in block["nodes"]]
         assert sorted(members) == sorted(graph["order"])
         for block in graph["blocks"]:
             drawing = head["drawings"][block["drawing"]]
             uses[block["drawing"]] += 1
-            assert len(drawing["boxes"]) == len(block["nodes"])
+            # the pasts of caches come first
+            first = len(drawing["pills"])
+            assert len(drawing["boxes"]) == first + len(block["nodes"])
+            past = [graph["values"].index(name) for name in names if name in graph["values"]]
+            for box, slot in drawing["pills"]:
+                _, _, _, inputs, _, captured = graph["nodes"][block["nodes"][box - first]]
+                assert [*inputs, *captured][slot] in past
             for box, side, _, _, slot in drawing["stubs"]:
-                _, _, _, inputs, outputs, captured = graph["nodes"][block["nodes"][box]]
+                _, _, _, inputs, outputs, captured = graph["nodes"][block["nodes"][box - first]]
                 assert slot < (len(inputs) + len(captured) if side == "in" else len(outputs))
             for a, b, points in drawing["edges"]:
-                made = set(graph["nodes"][block["nodes"][a]][4])
-                read = {*graph["nodes"][block["nodes"][b]][3], *graph["nodes"][block["nodes"][b]][5]}
+                made = set(graph["nodes"][block["nodes"][a - first]][4]) if a >= first else set(past)
+                node = graph["nodes"][block["nodes"][b - first]]
+                read = {*node[3], *node[5]}
                 assert made & read - {-1}, "an edge stands for a value"
                 assert len(points) % 2 == 0 and len(points) >= 4
     assert uses == [
