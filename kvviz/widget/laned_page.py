@@ -207,6 +207,22 @@ class LanedPage(Page):
             self._following = before
         self._tell_aside()
 
+    def _receive(self, widget: Any, message: Mapping[str, Any], buffers: Any) -> None:
+        self._stand_where(message)
+        super()._receive(widget, message, buffers)
+
+    def _stand_where(self, message: Mapping[str, Any]) -> None:
+        """Be at the lane and step that a message speaks of: it may come before the traits that say so."""
+        shown, at = message.get("shown", self.lane), message.get("at", self.cursor)
+        if shown not in self._lanes or (shown, at) == (self.lane, self.cursor):
+            return
+        before, self._following = self._following, True
+        try:
+            self.lane = shown
+            self.cursor = max(-1, min(int(at), len(self.trace.steps) - 1))
+        finally:
+            self._following = before
+
     def _answer(self, message: Mapping[str, Any]) -> dict[str, Any] | None:
         do = message.get("do")
         if do == "fix":

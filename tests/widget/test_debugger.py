@@ -88,7 +88,7 @@ def test_choosing_a_frontier_op_in_the_page_runs_that_one(paused: Debugger) -> N
 
 def test_a_choice_that_is_not_ready_is_refused_with_one_sentence(paused: Debugger) -> None:
     answers = answers_to(paused, {"do": "choose", "frame": 0, "node": 2})
-    assert len(answers) == 1 and "cannot run next" in answers[0]["error"]
+    assert len(answers) == 1 and "cannot run at step 0: it waits for" in answers[0]["error"]
     assert len(paused.trace.steps) == 0
 
 

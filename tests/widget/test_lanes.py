@@ -147,6 +147,20 @@ def test_another_op_of_a_recorded_step_runs_in_a_lane(debugger: Debugger) -> Non
     assert (debugger.lane, debugger.cursor) == (0, 300)
 
 
+def test_a_message_that_comes_before_the_traits_is_of_the_lane_and_step_that_it_names(debugger: Debugger) -> None:
+    # given a page that shows the first lane, of which Python has not heard yet
+    debugger.fork(policy="rten")
+    first = debugger._lanes[0].trace
+    step = next(s for s in first.steps if s.op_type == "Softmax")
+    # when
+    (answer,) = ask(debugger, do="value", id=3, shown=0, step=step.index, value=step.outputs[0])
+    # then
+    assert debugger.lane == 0 and answer["info"].startswith("float32")
+    ask(debugger, do="fork", shown=0, at=300, step=301, change={"policy": "never"})
+    assert debugger.lanes[-1]["of"] == 0
+    assert place(debugger.trace, debugger.cursor) == place(first, 300)
+
+
 LIVE = """<ir_version: 10, opset_import: ["" : 21]> live (float[4] x) => (float[4] y) {
     [a] a = Exp (x) [b] b = Neg (x) [c] c = Sin (a) [d] d = Abs (b) [y] y = Add (c, d) }"""
 

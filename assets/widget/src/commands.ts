@@ -103,7 +103,7 @@ export class Commands {
   /** Ask the kernel for something, and say so. */
   send(message: Message, note: string): void {
     this.flushTraits();
-    this.store.tell(this.ask(message) ? note : NEEDS_KERNEL);
+    this.store.tell(this.ask({ ...message, at: this.store.number }) ? note : NEEDS_KERNEL);
   }
 
   /** Explain the decision at the selected node, or at the cursor, in the status line. */

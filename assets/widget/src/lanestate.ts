@@ -48,19 +48,19 @@ export class LaneState {
     return p;
   }
 
-  /** Show a lane at the op that is shown now, or at a step by its number. */
-  async show(id: number, step: number | null = null): Promise<void> {
+  /** Show a lane at the op that is shown now, or at a step by its number; `model`: as Python does. */
+  async show(id: number, step: number | null = null, who: "person" | "model" = "person"): Promise<void> {
     const { store } = this.context;
     const mine = ++this.#turn;
     const p = await this.payload(id);
     if (mine !== this.#turn) return;
     const { t, cursor, selection } = store;
     const next: Trace = { p, x: buildIndex(p) };
-    const at = step ?? numberOf(next, partner(align(t.p, p), cursor).step);
+    const at = who === "model" ? this.source.get("cursor") : step ?? numberOf(next, partner(align(t.p, p), cursor).step);
     if (selection && !(selection.kind === "node" && name(t, selection) === name(next, selection))) store.select(null);
     else if (selection?.step !== undefined) store.select({ ...selection, step: undefined });
     this.#drawn = id;
-    this.source.show(id, p, at);
+    this.source.show(id, p, at, who);
     this.#tell();
   }
 
@@ -74,7 +74,7 @@ export class LaneState {
     // a new payload of the lane that is shown is drawn by the page itself
     if (raw !== this.#raw && this.shown === this.main) this.#drawn = this.main;
     this.#raw = raw;
-    if (this.shown !== this.#drawn) await this.show(this.shown, this.source.get("cursor"));
+    if (this.shown !== this.#drawn) await this.show(this.shown, null, "model");
     else if (this.#pair) await this.compare(...this.#pair);
   }
 

@@ -13,10 +13,10 @@ export interface LaneInfo {
 }
 /** What of the shown lane could be changed as a whole. */
 export interface Offers { policies?: string[]; donate?: string[]; kv_capacity?: number | null }
-/** Where lanes come from; `show`: draw this one from now on, at a step by its number. */
+/** Where lanes come from; `show`: draw this one from now on, at a step by its number, as a person or Python wanted. */
 export interface LaneSource {
   get(name: "lanes" | "lane" | "main" | "offers" | "branches" | "payload" | "edge" | "latest" | "cursor"): any;
-  show(lane: number, p: Payload, step: number): void;
+  show(lane: number, p: Payload, step: number, who: "person" | "model"): void;
   changed(call: () => void): void;
 }
 /** Two recordings that are compared: what each decided for a step of the one that is shown; null where that is the same. */

@@ -59,7 +59,8 @@ export function line(model: Model, tell: (note: string) => void, life: AbortSign
   const ask = (message: Message): boolean => {
     if (!able()) return false;
     try {
-      model.send!(message);
+      // traits are written a little later than messages are sent
+      model.send!({ ...message, shown: model.get("lane") ?? 0 });
     } catch {
       return false;
     }

@@ -72,11 +72,13 @@ function showDebugger(model: Model, root: HTMLElement, first: Payload): Shown {
   const heard = (names: string, call: () => void) => { for (const name of names.split(" ")) listen(model, `change:${name}`, call, signal); };
   const lanes: LaneSource = {
     get: (name) => model.get(name),
-    show: (lane, p, step) => {
-      model.set("lane", lane);
-      model.save_changes();
+    show: (lane, p, step, who) => {
+      if (who === "person") {
+        model.set("lane", lane);
+        model.save_changes();
+      }
       store.replace(p);
-      store.go(step);
+      store.go(step, who);
       void know();
     },
     changed: (call) => heard("lanes branches lane main offers", call),
