@@ -181,7 +181,27 @@ test("an op of another graph than the frontier's cannot be chosen by its number"
   commands.choose(node, 3);
   expect(asked).toEqual([]);
   commands.choose(node, 0);
-  expect(asked).toEqual([{ do: "choose", node, frame: store.now.next }]);
+  expect(asked).toEqual([{ do: "choose", node, frame: store.now.next, at: store.number }]);
+});
+
+test("another op of a recorded step is asked for as a fork there; the one that ran next is only a step", () => {
+  const t = branches(2);
+  const asked: Message[] = [];
+  let forks = 0;
+  for (let cursor = 0; cursor < unpack(t).steps - 1; cursor++) {
+    const store = new Store(unpack(t), cursor, now);
+    const commands = new Commands(store, Object.assign((m: Message) => asked.push(m) > 0, { able: () => true }), () => {});
+    const next = Math.min(...store.now.choices.map((c) => c.step).filter((step) => step >= 0));
+    for (const { node, step } of store.now.choices) {
+      store.seek(cursor);
+      asked.length = 0;
+      commands.choose(node);
+      if (step === next) expect([asked, store.cursor]).toEqual([[], step]);
+      else expect(asked).toEqual([{ do: "fork", step: store.number + 1, change: { run: { node } }, at: store.number }]);
+      forks += asked.length;
+    }
+  }
+  expect(forks).toBeGreaterThan(0);
 });
 
 test("caches of a run are told as such where the run before does not say where it left them", () => {
