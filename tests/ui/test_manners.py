@@ -206,13 +206,13 @@ def test_shortcuts_of_jupyterlab_work_while_the_page_has_the_focus(debugger: Deb
     assert page.locator(".jp-CodeCell").count() == 2
     debugger.expect_step(at + 1)
     # and in a field of ours all that is typed is ours, but for saving
-    debugger.kv("search-input").fill("Mul")
+    debugger.kv("query").fill("Mul")
     page.evaluate("() => { window.jupyterapp.shell.currentWidget.context.model.dirty = true }")
     page.keyboard.press("Control+s")
     page.wait_for_function(SAVED)
     page.keyboard.press("Control+a")
     page.keyboard.press("Backspace")
-    expect(debugger.kv("search-input")).to_have_value("")
+    expect(debugger.kv("query")).to_have_value("")
     # running the cell, with the focus on a button
     before = page.evaluate(COUNT)
     debugger.kv("next").focus()

@@ -160,7 +160,7 @@ def test_an_address_leads_to_a_step_and_a_thing(show: Show, file: Path, story: k
     # a search
     page.page.evaluate("() => { location.hash = 'step=5&query=Concat' }")
     page.expect_step(5)
-    expect(page.kv("search-input")).to_have_value("Concat")
+    expect(page.kv("query")).to_have_value("Concat")
 
 
 def test_what_an_address_cannot_name_changes_nothing(show: Show, file: Path, story: kvviz.Trace) -> None:

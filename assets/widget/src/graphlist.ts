@@ -26,7 +26,6 @@ export class GraphList {
       let item = this.#known.get(key);
       if (!item) this.#known.set(key, (item = { head: this.#option(row.block < 0 ? "card" : "block", { "data-id": row.block < 0 ? row.card : row.block }), nodes: [], states: [] }));
       mark(item.head, "aria-label", title(row));
-      mark(item.head, "aria-expanded", String(row.open));
       if (row.open && row.block >= 0 && !item.nodes.length) {
         item.nodes = this.store.t.p.graphs[graph].blocks[row.block].nodes.map((n) => this.#option("graph-node", { "data-node": n, "data-graph": graph }));
       }

@@ -3,6 +3,7 @@
 import { el, mark, on } from "./dom.js";
 
 const GAP = 4; // px to what opened it, and to the edges
+const STATUS = 34; // px of the line at the bottom, which stays to be read
 
 /** Close what was opened last inside of `host`; false if there was nothing. */
 export function closePopover(host: HTMLElement): boolean {
@@ -76,7 +77,7 @@ export class Popover {
     const box = this.host.getBoundingClientRect();
     const at = this.#toggle?.getBoundingClientRect();
     if (!at?.width) return;
-    const below = box.bottom - at.bottom;
+    const below = box.bottom - at.bottom - STATUS;
     const above = at.top - box.top;
     const down = below >= Math.min(above, this.root.scrollHeight + 2 * GAP);
     style.inset = "auto";

@@ -42,7 +42,7 @@ function wholeFile(model: Model, ask: Ask, signal: AbortSignal): Surroundings["h
 async function atItsAddress(root: HTMLElement, store: Store, around: Surroundings, parts: Modules, signal: AbortSignal): Promise<void> {
   const make = await parts.load<(...given: ConstructorParameters<typeof Address>) => Address>("address");
   if (signal.aborted) return;
-  const line = () => root.querySelector<HTMLInputElement>('[data-kv="search-input"]');
+  const line = () => root.querySelector<HTMLInputElement>('[data-kv="query"]');
   const address = make(store, () => line()?.value.trim() ?? "", (text) => {
     const field = line();
     if (!field) return;
@@ -54,6 +54,7 @@ async function atItsAddress(root: HTMLElement, store: Store, around: Surrounding
   store.add(address);
   address.follow();
 }
+
 function shownIsMain(model: Model): boolean { return (model.get("lane") ?? 0) === (model.get("main") ?? 0); }
 
 function showDebugger(model: Model, root: HTMLElement, first: Payload): Shown {
