@@ -1,0 +1,82 @@
+"""The list of nodes that is executed from its first to its last, and how ``ggml_build_forward_expand`` makes it.
+
+Source: ``ggml_visit_parents_graph`` of ggml (``src/ggml.c``, snapshot d99724f).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kvviz.ggml.tensor import COMPUTE, PARAM, Tensor
+
+
+class ComputeGraph:
+    """A ``ggml_cgraph``.
+
+    Attributes
+    ----------
+    nodes, leafs : list of Tensor
+        In the order in which they are executed, and what is there before.
+    use_counts : dict of Tensor to int
+        How many edges lead to a tensor, as they were met while the graph was built.
+    right_to_left : bool
+        Visit sources from the last to the first.
+    title : str
+    """
+
+    def __init__(self, title: str = "ggml graph", right_to_left: bool = False) -> None:
+        self.title = title
+        self.right_to_left = right_to_left
+        self.nodes: list[Tensor] = []
+        self.leafs: list[Tensor] = []
+        self.use_counts: dict[Tensor, int] = {}
+        self._visited: set[Tensor] = set()
+
+    def expand(self, tensor: Tensor, compute: bool = True) -> ComputeGraph:
+        """Append a tensor behind all that it is computed from (``ggml_build_forward_expand``); gives the graph.
+
+        Sources are visited first, each once; what is in the graph already keeps its place. The root of a view is no
+        source, so nothing but the order of the calls places a write before a read through another view.
+
+        Parameters
+        ----------
+        compute : bool
+            Set the COMPUTE flag; back ends skip nodes without it (``ggml_build_forward_order`` does not set it).
+        """
+        # As a recursion would go, without its limit: (tensor, which source is next).
+        path: list[tuple[Tensor, int]] = []
+
+        def enter(one: Tensor) -> None:
+            if compute and one.op != "NONE":
+                one.flags |= COMPUTE
+            if one not in self._visited:
+                self._visited.add(one)
+                path.append((one, 0))
+
+        enter(tensor)
+        while path:
+            one, at = path.pop()
+            if at == len(one.src):
+                self._append(one)
+                continue
+            path.append((one, at + 1))
+            source = one.src[len(one.src) - 1 - at if self.right_to_left else at]
+            if source is not None:
+                self.use_counts[source] = self.use_counts.get(source, 0) + 1
+                enter(source)
+        return self
+
+    def _append(self, one: Tensor) -> None:
+        if one.op == "NONE" and not one.flags & PARAM:
+            one.name = one.name or f"leaf_{len(self.leafs)}"
+            self.leafs.append(one)
+        else:
+            one.name = one.name or f"node_{len(self.nodes)}"
+            self.nodes.append(one)
+
+    def reordered(self, nodes: Iterable[Tensor]) -> ComputeGraph:
+        """A graph of the same tensors whose nodes are executed in another order."""
+        other = ComputeGraph(self.title, self.right_to_left)
+        other.nodes, other.leafs = list(nodes), list(self.leafs)
+        other.use_counts, other._visited = dict(self.use_counts), set(self._visited)
+        return other

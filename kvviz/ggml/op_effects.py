@@ -1,0 +1,64 @@
+"""What each ggml op reads and writes: the one table that the log, the re-order rules and the allocator's reports ask.
+
+Sources: ``ggml-cpu/ops.cpp`` for what kernels touch; the row ops touch the rows that their index tensor names.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from kvviz.ggml.tensor import VIEW_OPS, Tensor
+from kvviz.trace.regions import Region
+
+
+class Effect(NamedTuple):
+    """Bytes of a root that an op reads or writes, by way of a tensor; ``rows`` where only some of the view's are."""
+
+    tensor: Tensor
+    writes: bool
+    rows: tuple[int, ...] | None = None
+
+    @property
+    def region(self) -> Region:
+        """The bytes."""
+        region = self.tensor.region
+        return region if self.rows is None else region.only(self.rows)
+
+
+def is_noop(node: Tensor) -> bool:
+    """Whether nothing is executed for it: views, leafs, and whatever has no elements."""
+    return node.op in VIEW_OPS or node.op == "NONE" or 0 in node.ne
+
+
+def effects(node: Tensor) -> tuple[Effect, ...]:
+    """What an executed node touches, reads first.
+
+    Notes
+    -----
+    CPY does not read its destination and writes its own layout in the root. SET_ROWS does not read its destination and
+    writes only the rows that its index names; GET_ROWS reads only those. Other ops read every source in full.
+    """
+    if is_noop(node):
+        return ()
+    sources = [source for source in node.src if source is not None]
+    if node.op == "CPY":
+        sources = sources[:1]
+    if node.op == "SET_ROWS":
+        return (*(Effect(source, False) for source in sources[:2]), Effect(node, True, _rows(node, sources[1])))
+    if node.op == "GET_ROWS":
+        table, index = sources[:2]
+        return Effect(table, False, _rows(table, index)), Effect(index, False), Effect(node, True)
+    return (*(Effect(source, False) for source in sources if source is not node), Effect(node, True))
+
+
+def _rows(table: Tensor, index: Tensor) -> tuple[int, ...] | None:
+    """Rows of a table that an index tensor names; None where they are not known or the table has more axes."""
+    values = index.root.values
+    if values is None or table.ne[2:] != (1, 1) or index.ne[1:] != (1, 1, 1):
+        return None
+    flat = np.asarray(values).reshape(-1)
+    start = index.view_offs // index.nb[0]
+    chosen = flat[start : start + index.ne[0]]
+    return None if len(chosen) != index.ne[0] else tuple(int(row) for row in chosen)

@@ -1,0 +1,150 @@
+"""Tensors as ggml keeps them: sizes and byte strides innermost first, up to ten sources, and the root of a view."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import prod
+
+import numpy as np
+
+from kvviz.errors import KvvizError
+from kvviz.trace.element_types import BLOCKS
+from kvviz.trace.regions import Region
+
+MAX_DIMS, MAX_SRC, MAX_NAME = 4, 10, 63
+INPUT, OUTPUT, PARAM, LOSS, COMPUTE = 1, 2, 4, 8, 16
+"""Bits of ``Tensor.flags`` (``ggml_tensor_flag``)."""
+
+VIEW_OPS = frozenset({"VIEW", "RESHAPE", "PERMUTE", "TRANSPOSE"})
+"""Ops that do nothing when they are executed."""
+
+PLAIN = {
+    "f32": "float32",
+    "f16": "float16",
+    "bf16": "bfloat16",
+    "f64": "float64",
+    "i8": "int8",
+    "i16": "int16",
+    "i32": "int32",
+    "i64": "int64",
+}
+"""Element types that are no blocks, as the log calls them."""
+
+
+@dataclass(slots=True, eq=False)
+class Tensor:
+    """A ``ggml_tensor``, built here or recorded.
+
+    Attributes
+    ----------
+    name : str
+        A label: it may repeat, and may be empty.
+    type : str
+        ``"f32"``, ``"f16"``, ``"q8_0"``, … as ``ggml_type_name`` says it.
+    ne, nb : tuple of four int
+        Elements and bytes of a step along each axis, the innermost first; ``nb[0]`` of a block type is one block.
+    op, desc : str
+        ``"NONE"`` for a leaf; ``desc`` says which one of UNARY and GLU.
+    op_params : tuple of int
+        Up to sixteen 32-bit words; floats by their bits.
+    flags : int
+    src : list of Tensor or None
+        The only edges that the graph declares. ``ggml_cast`` gives a tensor that is its own source.
+    view_src, view_offs : Tensor or None, int
+        Whose memory it lies in, never itself a view, and the absolute offset there in bytes.
+    role : str
+        Of a leaf: ``"weight"``, ``"state"`` (a KV cache, recurrent state) or ``"input"``.
+    values : ndarray or None
+        What a small integer leaf held, for the rows that it names.
+    data : ndarray or None
+        Of a root that is run here: its bytes.
+    buffer, address : str, int or None
+        The back end's buffer and the place there, where it is known.
+    """
+
+    name: str
+    type: str
+    ne: tuple[int, int, int, int]
+    nb: tuple[int, int, int, int]
+    op: str = "NONE"
+    desc: str = ""
+    op_params: tuple[int, ...] = ()
+    flags: int = 0
+    src: list[Tensor | None] = field(default_factory=list, repr=False)
+    view_src: Tensor | None = field(default=None, repr=False)
+    view_offs: int = 0
+    role: str = ""
+    values: np.ndarray | None = field(default=None, repr=False)
+    data: np.ndarray | None = field(default=None, repr=False)
+    buffer: str = ""
+    address: int | None = None
+
+    @property
+    def root(self) -> Tensor:
+        """The tensor that owns the memory."""
+        return self if self.view_src is None else self.view_src
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes from the first to behind the last, as ``ggml_nbytes``: of a strided view a bounding extent."""
+        if 0 in self.ne:
+            return 0
+        block, size = type_size(self.type)
+        if block == 1:
+            return size + sum((n - 1) * step for n, step in zip(self.ne, self.nb))
+        return self.ne[0] // block * self.nb[0] + sum((n - 1) * step for n, step in zip(self.ne[1:], self.nb[1:]))
+
+    @property
+    def region(self) -> Region:
+        """The bytes of its root that it takes, exactly; the outermost axis first, axes of size 1 at the end cut."""
+        dims = max((axis + 1 for axis, n in enumerate(self.ne) if n != 1), default=1)
+        return Region(self.view_offs, self.ne[:dims][::-1], self.nb[:dims][::-1], PLAIN.get(self.type, self.type))
+
+    @property
+    def writes_view(self) -> bool:
+        """Whether it is a view that its op writes: CPY, SET_ROWS, ops in place."""
+        return self.view_src is not None and self.op not in VIEW_OPS and self.op != "NONE"
+
+
+def type_size(type_: str) -> tuple[int, int]:
+    """Elements of a block of a type, 1 for plain types, and its bytes.
+
+    Raises
+    ------
+    KvvizError
+        If there is no such type.
+    """
+    if type_ in BLOCKS:
+        return BLOCKS[type_]
+    if type_ not in PLAIN:
+        known = ", ".join([*PLAIN, *BLOCKS])
+        raise KvvizError(f"ggml has no tensor type {type_!r} that is known here: take one of {known}")
+    return 1, 2 if type_ == "bf16" else np.dtype(PLAIN[type_]).itemsize
+
+
+def packed(type_: str, ne: tuple[int, ...]) -> tuple[int, int, int, int]:
+    """The byte strides ``nb`` of a contiguous tensor.
+
+    Raises
+    ------
+    KvvizError
+        If rows of a block type are no whole blocks.
+    """
+    block, size = type_size(type_)
+    if ne[0] % block:
+        raise KvvizError(f"a row of {ne[0]} elements is no whole number of {type_} blocks of {block}")
+    row = ne[0] // block * size
+    return (size, row, row * ne[1], row * ne[1] * ne[2])
+
+
+def new_tensor(type_: str, ne: tuple[int, ...], name: str = "") -> Tensor:
+    """A contiguous tensor without data; ``ne`` has up to four sizes, the innermost first."""
+    if not 1 <= len(ne) <= MAX_DIMS or any(n < 0 for n in ne):
+        raise KvvizError(f"tensor {name!r} has one to {MAX_DIMS} sizes of 0 or more, not {ne}")
+    full = (*ne, *[1] * (MAX_DIMS - len(ne)))
+    return Tensor(name[:MAX_NAME], type_, full, packed(type_, full))  # type: ignore[arg-type]
+
+
+def elements(tensor: Tensor) -> int:
+    """How many elements a tensor has."""
+    return prod(tensor.ne)
