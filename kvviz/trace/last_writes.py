@@ -72,7 +72,8 @@ class Touches:
                 touches = self._found.setdefault(storage, [])
                 ends = bounds(region)
                 touches.append(Touch(step, writes, value, region, *ends, source.number, source.made, latest))
-                if writes:
+                # No edge leads from an op that writes an operand and gives no result.
+                if writes and value in node.outputs:
                     self._sources[number, value] = _Source(touches, len(touches) - 1, step)
             for name, where in zip(node.outputs, row.outs):
                 if where is None or where.how not in (VIEW, PASSED) or (number, name) in self._sources:

@@ -91,7 +91,7 @@ class Writer:
         space, arena, address
             Where it lies, if not simply in the host's memory.
         """
-        if nbytes < 0:
+        if not 0 <= nbytes < 1 << 63:
             raise KvvizError(f"a storage of {nbytes} bytes")
         self.log.storages.add(nbytes, origin)
         number = len(self.log.storages) - 1
@@ -233,7 +233,8 @@ class Writer:
         run.made.update(outputs)
         step = self._ops
         self._ops += 1
-        touched = [(value, False) for value in (inputs if reads is None else reads)] + [(v, True) for v in writes]
+        touched = [(value, False) for value in dict.fromkeys(inputs if reads is None else reads)]
+        touched += [(value, True) for value in writes]
         self.log.declared.accesses[step] = tuple(
             self._access(value, written, (rows or {}).get(value)) for value, written in touched
         )

@@ -1,0 +1,140 @@
+"""Layouts in TTNN's IR: of a tensor's type, where it lies, whether in tiles, and how many bytes it takes there.
+
+Source: ``TTNNLayoutAttr`` of tt-mlir: the memref is what one core of the grid holds.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from math import prod
+from typing import NamedTuple
+
+from kvviz.device.ttnn_tokens import Cursor, Token
+
+_SPACES = {"dram": "dram", "l1": "l1", "l1_small": "l1", "system_memory": "host", "system": "host", "trace": "dram"}
+_NUMPY = {
+    "f32": "float32",
+    "f16": "float16",
+    "bf16": "bfloat16",
+    "f64": "float64",
+    "i1": "bool",
+    "u1": "bool",
+    **{f"{sign}{bits}": f"int{bits}" for sign in ("si", "i") for bits in (8, 16, 32, 64)},
+    **{f"{sign}{bits}": f"uint{bits}" for sign in ("ui", "u") for bits in (8, 16, 32, 64)},
+}
+# Block floats: sixteen shared exponents of a byte for each of the four faces, and the mantissas.
+_TILES = {"bfp_bf8": 1088, "bfp_f8": 1088, "bfp_bf4": 576, "bfp_f4": 576, "bfp_bf2": 320, "bfp_f2": 320}
+_WIDTHS = {"float32": 4, "float16": 2, "bfloat16": 2, "float64": 8, "bool": 1}
+_SHAPE = re.compile(r"(?:(?:\d+|\?)x)*")
+
+
+class TensorType(NamedTuple):
+    """A ``tensor<…>`` of the text.
+
+    ``space``: ``"host"``, ``"dram"`` or ``"l1"``. ``nbytes``: what it takes there, padding of tiles included.
+    ``dtype``: NumPy's name; of block floats that of their mantissas' width.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+    space: str
+    tiled: bool
+    nbytes: int
+    memory: str
+
+    @property
+    def place(self) -> str:
+        """In words: ``"dram tile interleaved"``."""
+        return " ".join(part for part in (self.space, "tile" if self.tiled else "row_major", self.memory) if part)
+
+
+def tensor_type(words: list[Token], aliases: Mapping[str, list[Token]], where: str) -> TensorType | None:
+    """The type that tokens say; None for a device and whatever else is no tensor."""
+    cursor = Cursor(words, where)
+    if cursor.peek() != "tensor":
+        return None
+    cursor.take()
+    inner = Cursor(cursor.group(), where)
+    shape, element = _shaped(inner)
+    dtype = _dtype(element, inner)
+    packed = prod(shape) * _width(dtype)
+    if not inner.accept(","):
+        return TensorType(shape, dtype, "host", False, packed, "")
+    attribute = _resolved(inner.words[inner.at :], aliases)
+    text = [word.text for word in attribute]
+    if "memref" not in text:
+        return TensorType(shape, dtype, "host", False, packed, "")
+    grid = prod(int(n) for n in _grid(text))
+    memref = Cursor(attribute, where)
+    memref.at = text.index("memref") + 1
+    held = Cursor(memref.group(), where)
+    counts, element = _shaped(held)
+    tiled = element.endswith(".tile")
+    size = _tile(Cursor(held.group(), where)) if tiled else _width(_dtype(element, held))
+    space = "host"
+    for word in _resolved(held.words[held.at :], aliases):
+        space = _SPACES.get(word.text.lstrip("#"), space)
+    rest = [word for word in text[memref.at :] if word.isidentifier()]
+    # Layouts that were written by hand for tests may hold less than the tensor.
+    nbytes = max(prod(counts) * size * grid, packed)
+    return TensorType(shape, dtype, space, tiled, nbytes, rest[0] if rest else "")
+
+
+def _resolved(words: list[Token], aliases: Mapping[str, list[Token]]) -> list[Token]:
+    """Tokens with their aliases written out, one level deep: an alias of a layout names one of a memory."""
+    found = []
+    for word in words:
+        found += aliases.get(word.text, [word])
+    return found
+
+
+def _shaped(cursor: Cursor) -> tuple[tuple[int, ...], str]:
+    """Sizes and the element type behind them: ``64x128xbf16`` or ``2x4x!ttcore.tile``."""
+    word = cursor.take()
+    start = _SHAPE.match(word)
+    text = start[0] if start else ""
+    element = word[len(text) :] or cursor.take()
+    if "?" in text:
+        raise cursor.error(f"a tensor of unknown size {word!r}: only static shapes can be drawn")
+    sizes = [n for n in text.split("x") if n]
+    if any(len(n) > 15 for n in sizes):
+        raise cursor.error(f"a tensor of {word[:40]} elements is too large")
+    return tuple(map(int, sizes)), element.lstrip("!")
+
+
+def _grid(text: list[str]) -> list[str]:
+    """The grid of cores, which stands before the memref as ``<8x8>`` or ``<8x8, (d0) -> …>``."""
+    for place, word in enumerate(text[: text.index("memref")]):
+        if word == "<" and re.fullmatch(r"\d{1,9}(x\d{1,9})+", text[place + 1]):
+            return text[place + 1].split("x")
+    return ["1"]
+
+
+def _tile(cursor: Cursor) -> int:
+    """Bytes of ``tile<32x32, bf16>``."""
+    sizes = cursor.take()
+    cursor.expect(",")
+    element = cursor.take()
+    if element in _TILES:
+        return _TILES[element]
+    if not re.fullmatch(r"\d{1,9}x\d{1,9}", sizes):
+        raise cursor.error(f"a tile of {sizes[:40]!r}: 32x32 is expected")
+    return prod(int(n) for n in sizes.split("x")) * _width(_dtype(element, cursor))
+
+
+def _dtype(element: str, cursor: Cursor) -> str:
+    if "!quant" in element or element.startswith("quant"):
+        return "int8"
+    if element in _TILES:
+        return "uint8"
+    if element == "ttcore.tile" or element == "tt.tile":
+        inner = [word.text for word in cursor.group()]
+        return _dtype(inner[-1], cursor)
+    if element not in _NUMPY:
+        raise cursor.error(f"element type {element!r} is not known")
+    return _NUMPY[element]
+
+
+def _width(dtype: str) -> int:
+    return _WIDTHS.get(dtype) or int(dtype.lstrip("uint")) // 8
