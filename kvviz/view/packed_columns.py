@@ -3,12 +3,17 @@
 Layout: uint32 (little endian) length of the header | header, JSON in UTF-8, padded with spaces so that what follows
 starts at a multiple of 8 | columns back to back, each padded to a multiple of 8. All of it gzipped, with no time stamp,
 so that equal content gives equal bytes.
+
+The header's ``columns`` tells kind and length of each. Columns of integers tell what is added from entry to entry,
+modulo 2**32. Texts that differ in numbers alone are one text with a mark in the place of each number; what is added to
+a number since the last text that is alike stands in a column.
 """
 
 from __future__ import annotations
 
 import gzip
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -16,9 +21,12 @@ import numpy as np
 
 from kvviz.view.payload_delta import patched
 
-INT, FLOAT = "i", "d"
+INT, FLOAT, RAW, ADDED = "i", "d", "raw", "s"
 HEADER = "header."
-_DTYPES: dict[str, np.dtype] = {INT: np.dtype("<i4"), FLOAT: np.dtype("<f8")}
+_DTYPES: dict[str, np.dtype] = {FLOAT: np.dtype("<f8"), **dict.fromkeys((INT, RAW, ADDED), np.dtype("<i4"))}
+# Stands in a text for a number; for itself it stands with the number -1.
+_MARK = "\x01"
+_NUMBERS = re.compile(rf"(?<!\d)(?:0|[1-9]\d{{0,8}})(?!\d)|{_MARK}", re.ASCII)
 
 
 class Strings:
@@ -34,9 +42,34 @@ class Strings:
         index = self._index
         return index.setdefault(text, len(index))
 
-    def table(self) -> list[str]:
-        """All texts in order of their numbers."""
-        return list(self._index)
+    def table(self, columns: Columns) -> list[str]:
+        """Texts with marks for numbers; adds the columns that make all texts of them, in order of their numbers."""
+        alike: dict[str, int] = {}
+        last: dict[int, list[int]] = {}
+        of: list[int] = []
+        added: list[int] = []
+        for text in self._index:
+            numbers = [-1 if found == _MARK else int(found) for found in _NUMBERS.findall(text)]
+            number = alike.setdefault(_NUMBERS.sub(_MARK, text), len(alike))
+            of.append(number)
+            before = last.get(number, [0] * len(numbers))
+            added += [now - then for now, then in zip(numbers, before)]
+            last[number] = numbers
+        columns.rows("text", "of i", [(number,) for number in of])
+        columns.rows("number", "added i", [(number,) for number in added])
+        return list(alike)
+
+
+def texts(alike: Sequence[str], of: Iterable[int], added: Iterable[int]) -> list[str]:
+    """All texts, the inverse of `Strings.table`."""
+    parts = [text.split(_MARK) for text in alike]
+    last = [[0] * (len(part) - 1) for part in parts]
+    left, found = iter(added), []
+    for number in map(int, of):
+        last[number] = [then + int(next(left)) for then in last[number]]
+        shown = (_MARK if now < 0 else str(now) for now in last[number])
+        found.append("".join(piece for both in zip(parts[number], (*shown, "")) for piece in both))
+    return found
 
 
 class Columns:
@@ -48,6 +81,10 @@ class Columns:
     def ints(self, name: str, values: Iterable[int]) -> None:
         """Add a column of 32-bit integers."""
         self._add(name, INT, values)
+
+    def packed(self, name: str, data: bytes) -> None:
+        """Add bytes as they are, as a column of 32-bit integers."""
+        self._add(name, RAW, np.frombuffer(data + bytes(-len(data) % 4), "<i4"))
 
     def floats(self, name: str, values: Iterable[float]) -> None:
         """Add a column of 64-bit floats; exact for byte counts below 2**53."""
@@ -68,23 +105,22 @@ class Columns:
 def parts(header: Mapping[str, Any], columns: Columns) -> dict[str, bytes]:
     """A payload before it is compressed, by the parts of it that change apart from each other: each entry of the header
     (their names begin with ``HEADER``), and each column. The table of columns becomes ``header["columns"]``."""
-    table, blocks, offset = {}, {}, 0
+    table, blocks = {}, {}
     for name, (kind, array) in columns.arrays.items():
-        data = array.tobytes()
-        table[name] = [kind, offset, len(array)]
+        data = (np.diff(array, prepend=array.dtype.type(0)) if kind == INT else array).tobytes()
+        table[name] = [ADDED if kind == INT else kind, len(array)]
         blocks[name] = data + bytes(-len(data) % 8)
-        offset += len(blocks[name])
-    texts: dict[str, bytes] = {}
+    told: dict[str, bytes] = {}
     for key, value in {**header, "columns": table}.items():
         text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-        texts[HEADER + key] = b"%s%s:%s" % (
-            b"," if texts else b"{",
+        told[HEADER + key] = b"%s%s:%s" % (
+            b"," if told else b"{",
             json.dumps(key).encode(),
             text.encode("utf-8", "replace"),
         )
-    size = sum(map(len, texts.values())) + 1
+    size = sum(map(len, told.values())) + 1
     pad = -(4 + size) % 8
-    return {HEADER + "size": (size + pad).to_bytes(4, "little"), **texts, HEADER + "end": b"}" + b" " * pad, **blocks}
+    return {HEADER + "size": (size + pad).to_bytes(4, "little"), **told, HEADER + "end": b"}" + b" " * pad, **blocks}
 
 
 def pack(header: Mapping[str, Any], columns: Columns, level: int = 6) -> bytes:
@@ -104,9 +140,11 @@ def unpack(payload: bytes, *changes: bytes) -> tuple[dict[str, Any], dict[str, n
         raw = patched(raw, change)
     size = int.from_bytes(raw[:4], "little")
     header = json.loads(raw[4 : 4 + size])
-    start = 4 + size
-    columns = {
-        name: np.frombuffer(raw, _DTYPES[kind], length, start + offset)
-        for name, (kind, offset, length) in header["columns"].items()
-    }
+    columns, start = {}, 4 + size
+    for name, (kind, length) in header["columns"].items():
+        column = np.frombuffer(raw, _DTYPES[kind], length, start)
+        columns[name] = np.cumsum(column, dtype=column.dtype) if kind == ADDED else column
+        start += column.nbytes + -column.nbytes % 8
+    if "text.of" in columns:
+        header["strings"] = texts(header["strings"], columns["text.of"], columns["number.added"])
     return header, columns

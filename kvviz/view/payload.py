@@ -31,7 +31,7 @@ from kvviz.view.payload_steps import FLAGS, StepColumns, Values
 
 __all__ = ["CODES", "FORMAT", "Payloads", "decode", "payload", "run_label"]
 
-FORMAT = 2
+FORMAT = 3
 # What the numbers in columns stand for; the page has no such tables of its own.
 CODES = {
     "flag": FLAGS,
@@ -149,7 +149,7 @@ class Payloads:
             "caches": caches_header(trace),
             "live": self._live(),
             "report": self.report() if diagnosed else None,
-            "strings": self._strings.table(),
+            "strings": self._strings.table(columns),
         }
         return parts(header, columns)
 

@@ -47,7 +47,7 @@ def plan_payload(graph: Graph, events: Sequence[Any], policy: Mapping[str, str],
         "story": [],
         "caches": [],
         "live": None,
-        "strings": strings.table(),
+        "strings": strings.table(columns),
     }
     return pack(header, columns)
 

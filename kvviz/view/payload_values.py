@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from kvviz.trace.value_numbers import ABOVE, BELOW, BINS, EMPTY, NAN, SHADES
 from kvviz.trace.value_summaries import COLUMNS, WHOLE
 from kvviz.trace.values_view import NotFinite, Values
@@ -38,7 +36,7 @@ def values_payload(trace: Any, level: int = 6) -> bytes:
             columns.ints(name, flat)
         else:
             data = flat.astype(dtype).tobytes()
-            columns.ints(name, np.frombuffer(data + bytes(-len(data) % 4), "<i4"))
+            columns.packed(name, data)
     values = Values(trace, kept)
     header = {
         "format": FORMAT,

@@ -27,7 +27,7 @@ from kvviz.trace.events import HOW
 from kvviz.trace.reasons import placed_before
 from kvviz.trace.value_index import index_of
 from kvviz.view.heat_cells import STATES
-from kvviz.view.packed_columns import Columns, compressed, parts, unpack
+from kvviz.view.packed_columns import Columns, Strings, compressed, parts, unpack
 from kvviz.view.payload import CODES, Payloads
 from kvviz.view.payload_cache_rows import METERS, cache_payload
 from kvviz.view.payload_plan import plan_payload
@@ -132,10 +132,13 @@ def files() -> Iterator[tuple[str, Any]]:
 
 def _undrawn(payload: bytes) -> bytes:
     header, arrays = unpack(payload)
-    columns = Columns()
-    for name, (kind, _, _) in header.pop("columns").items():
-        columns.arrays[name] = (kind, arrays[name])
-    return compressed(parts({**header, "drawings": []}, columns), 9)
+    columns, strings = Columns(), Strings()
+    for name in header.pop("columns"):
+        if name not in ("text.of", "number.added"):
+            columns.arrays[name] = ("d" if arrays[name].dtype == np.float64 else "i", arrays[name])
+    for text in header["strings"]:
+        strings(text)
+    return compressed(parts({**header, "strings": strings.table(columns), "drawings": []}, columns), 9)
 
 
 def _states(trace: Any, kept: Sequence[int]) -> dict[str, Any]:

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import kvviz
 from kvviz.decode.token_loop import DecodeSession
@@ -243,11 +245,8 @@ def test_columns_start_where_typed_arrays_can(trace: kvviz.Trace) -> None:
     size = int.from_bytes(raw[:4], "little")
     head = json.loads(raw[4 : 4 + size])
     assert (4 + size) % 8 == 0
-    end = 0
-    for kind, offset, length in head["columns"].values():
-        assert offset % 8 == 0 and offset >= end
-        end = offset + length * {"i": 4, "d": 8}[kind]
-    assert end <= len(raw) - 4 - size
+    sizes = [length * {"s": 4, "d": 8}[kind] for kind, length in head["columns"].values()]
+    assert len(raw) == 4 + size + sum(nbytes + -nbytes % 8 for nbytes in sizes)
 
 
 def test_left_out_runs_keep_their_totals_but_no_steps(decoded: kvviz.Trace) -> None:
@@ -297,7 +296,24 @@ def test_byte_counts_beyond_32_bits_stay_exact() -> None:
 def test_texts_are_numbered_in_order_of_first_use() -> None:
     strings = Strings()
     assert [strings(t) for t in ("b", "a", "b")] == [0, 1, 0]
-    assert strings.table() == ["b", "a"]
+    assert strings.table(Columns()) == ["b", "a"]
+
+
+@given(st.lists(st.text(st.sampled_from("ab 019.,-\x01é"), max_size=12), unique=True))
+def test_texts_come_back_as_they_were_whatever_numbers_are_in_them(texts: list[str]) -> None:
+    strings, columns = Strings(), Columns()
+    for text in texts:
+        strings(text)
+    header, _ = unpack(pack({"strings": strings.table(columns)}, columns))
+    assert header["strings"] == texts
+
+
+def test_texts_that_differ_in_numbers_alone_are_told_once() -> None:
+    strings, columns = Strings(), Columns()
+    for step in range(1000):
+        strings(f"Add wrote 4,096 B to a new buffer B{step}; step {2 * step} reads it")
+    assert len(strings.table(columns)) == 1
+    assert len(pack({}, columns)) < 300
 
 
 @pytest.mark.parametrize(("policy", "said"), [("onnxruntime", True), ("rten", False), ("ideal", False)])

@@ -9,7 +9,7 @@ export interface Meter { name: string; label: string; about: string; sums: boole
 export interface Warning { cache: number; run: number; runs: number; kind: string; text: string }
 /** `unit`: bytes of a row, 0 = not known; `streams`: one for each batch entry. */
 export interface CacheRows { heads: number; unit: number; streams: number[] }
-interface Header { format: number; columns: Record<string, [string, number, number]>; states: string[]; meters: Meter[]; runs: string[]; caches: CacheRows[]; warnings: Warning[] }
+interface Header { format: number; columns: Record<string, [string, number]>; states: string[]; meters: Meter[]; runs: string[]; caches: CacheRows[]; warnings: Warning[] }
 
 export interface CacheData extends Pick<Header, "states" | "meters" | "runs" | "caches" | "warnings"> {
   at: Ints;

@@ -123,7 +123,7 @@ export interface Header {
   caches: Cache[];
   live: Live | null;
   report?: Report | null; // of a trace that goes on only when it is asked for
-  columns: Record<string, [string, number, number]>;
+  columns: Record<string, [string, number]>;
 }
 export interface Payload extends Header, Columns {
   flag: Record<"inPlace" | "foreign" | "missed" | "control" | "view", number>; // bits
@@ -133,7 +133,7 @@ export interface Payload extends Header, Columns {
   storages: number;
 }
 
-export const FORMAT = 2;
+export const FORMAT = 3;
 
 /** Names of the columns by group; see kvviz/view/payload_steps.py. */
 const GROUPS: Record<keyof Columns, string> = {
@@ -159,17 +159,48 @@ async function gunzip(bytes: Uint8Array): Promise<ArrayBuffer> {
   }
 }
 
+function summed(added: Ints): Ints {
+  const sums = new Int32Array(added.length);
+  let sum = 0;
+  for (let i = 0; i < added.length; i++) sums[i] = sum = (sum + added[i]) | 0;
+  return sums;
+}
+
+/** All texts, of those that differ in numbers alone and of what is added to the numbers; see kvviz/view/packed_columns.py. */
+function texts(alike: string[], of: Ints, added: Ints): string[] {
+  const parts = alike.map((text) => text.split("\u0001"));
+  const last = parts.map((part) => new Array<number>(part.length - 1).fill(0));
+  let at = 0;
+  return Array.from(of, (which) => {
+    const [pieces, numbers] = [parts[which], last[which]];
+    let text = pieces[0];
+    for (let i = 0; i < numbers.length; i++) {
+      numbers[i] += added[at++];
+      text += (numbers[i] < 0 ? "\u0001" : numbers[i]) + pieces[i + 1];
+    }
+    return text;
+  });
+}
+
 /** Header and columns of unpacked bytes; a column that is not there is empty if `lax`, else an error. */
-export function open<H extends { format: number; columns: Record<string, [string, number, number]> }>(raw: ArrayBuffer): { header: H; column: (name: string, lax?: boolean) => Ints | Floats } {
+export function open<H extends { format: number; columns: Record<string, [string, number]> }>(raw: ArrayBuffer): { header: H; column: (name: string, lax?: boolean) => Ints | Floats } {
   const size = new DataView(raw).getUint32(0, true);
   const header = JSON.parse(new TextDecoder().decode(new Uint8Array(raw, 4, size))) as H;
   if (header.format > FORMAT) throw new Error(`it was made by a newer kvviz, in format ${header.format}, and this page reads format ${FORMAT}: update kvviz`);
   if (header.format !== FORMAT) throw new Error(`it was saved by an older kvviz, in format ${header.format}, and this page reads format ${FORMAT}: run the cell again`);
-  const start = Math.ceil((4 + size) / 8) * 8;
+  const starts: Record<string, number> = {};
+  let start = Math.ceil((4 + size) / 8) * 8;
+  for (const [name, [type, length]] of Object.entries(header.columns)) {
+    starts[name] = start;
+    start = Math.ceil((start + length * (type === "d" ? 8 : 4)) / 8) * 8;
+  }
   const column = (name: string, lax = false) => {
     if (!header.columns[name] && !lax) throw new Error(`the payload has no column ${name}`);
-    const [type, offset, length] = header.columns[name] ?? ["i", 0, 0];
-    return type === "d" ? new Float64Array(raw, start + offset, length) : new Int32Array(raw, start + offset, length);
+    const [type, length] = header.columns[name] ?? ["i", 0];
+    if (type === "d") return new Float64Array(raw, starts[name] ?? 0, length);
+    const told = new Int32Array(raw, starts[name] ?? 0, length);
+    // what is added from entry to entry
+    return type === "s" ? summed(told) : told;
   };
   return { header, column };
 }
@@ -190,6 +221,7 @@ export function unpack(raw: ArrayBuffer, lax = false): Payload {
     for (const name of names.split(" ")) columns[group][name] = column(`${group}.${name}`, lax || OPTIONAL.has(`${group}.${name}`));
   }
   const typed = columns as unknown as Columns;
+  if (header.columns["text.of"]) header.strings = texts(header.strings, column("text.of") as Ints, column("number.added") as Ints);
   const { flag, origin } = header.codes;
   const bit = (name: string) => 1 << code(flag, name);
   return {

@@ -10,10 +10,12 @@ const DOUBLES = new Set([
 
 export function pack(header: Omit<Header, "columns" | "format">, tables: Tables): ArrayBuffer {
   const columns: Header["columns"] = {};
+  const offsets: Record<string, number> = {};
   let size = 0;
   for (const [name, data] of Object.entries(tables)) {
     const double = DOUBLES.has(name);
-    columns[name] = [double ? "d" : "i", size, data.length];
+    columns[name] = [double ? "d" : "i", data.length];
+    offsets[name] = size;
     size = Math.ceil((size + data.length * (double ? 8 : 4)) / 8) * 8;
   }
   const text = new TextEncoder().encode(JSON.stringify({ format: FORMAT, ...header, columns }));
@@ -23,8 +25,8 @@ export function pack(header: Omit<Header, "columns" | "format">, tables: Tables)
   new DataView(raw).setUint32(0, start - 4, true);
   bytes.set(text, 4);
   for (const [name, data] of Object.entries(tables)) {
-    const [type, offset] = columns[name];
-    (type === "d" ? new Float64Array(raw, start + offset, data.length) : new Int32Array(raw, start + offset, data.length)).set(data);
+    const at = start + offsets[name];
+    (columns[name][0] === "d" ? new Float64Array(raw, at, data.length) : new Int32Array(raw, at, data.length)).set(data);
   }
   return raw;
 }

@@ -22,10 +22,12 @@ function encoded(parts: Record<string, number[]>, bytes: number[] = [], weights:
   };
   const empty = { at: [], slot: [], numbers: [], counts: [], histogram_of: [], histogram: [], picture: [], scale: [], attention: [] };
   const all: Record<string, number[]> = { ...empty, ...parts, cells: ints(Uint8Array.from(bytes)), weights: ints(Uint16Array.from(weights)) };
-  const columns: Record<string, [string, number, number]> = {};
+  const columns: Record<string, [string, number]> = {};
+  const offsets: Record<string, number> = {};
   let size = 0;
   for (const [name, data] of Object.entries(all)) {
-    columns[name] = [DOUBLE.has(name) ? "d" : "i", size, data.length];
+    columns[name] = [DOUBLE.has(name) ? "d" : "i", data.length];
+    offsets[name] = size;
     size = Math.ceil((size + data.length * (DOUBLE.has(name) ? 8 : 4)) / 8) * 8;
   }
   const text = new TextEncoder().encode(JSON.stringify({ format: FORMAT, codes: CODES, about: "", budget: 1000, steps: 1, first: { nan: null, inf: null }, columns }));
@@ -34,8 +36,8 @@ function encoded(parts: Record<string, number[]>, bytes: number[] = [], weights:
   new Uint8Array(raw).fill(32, 4, start).set(text, 4);
   new DataView(raw).setUint32(0, start - 4, true);
   for (const [name, data] of Object.entries(all)) {
-    const [type, offset] = columns[name];
-    (type === "d" ? new Float64Array(raw, start + offset, data.length) : new Int32Array(raw, start + offset, data.length)).set(data);
+    const at = start + offsets[name];
+    (columns[name][0] === "d" ? new Float64Array(raw, at, data.length) : new Int32Array(raw, at, data.length)).set(data);
   }
   return raw;
 }
