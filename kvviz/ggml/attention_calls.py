@@ -70,7 +70,7 @@ class AttentionCalls(Nodes):
     # -- positions --------------------------------------------------------------------------------------------------
 
     def rope(self, a: Tensor, b: Tensor, n_dims: int, mode: int = NORMAL) -> Tensor:
-        """Turn the first ``n_dims`` elements of each row by angles of the positions ``b`` (i32, one for each of ne2)."""
+        """Turn the first ``n_dims`` elements of each row by angles of the positions ``b`` (i32, one for each ne2)."""
         return self.rope_ext(a, b, None, n_dims, mode)
 
     def rope_inplace(self, a: Tensor, b: Tensor, n_dims: int, mode: int = NORMAL) -> Tensor:
@@ -147,8 +147,8 @@ class AttentionCalls(Nodes):
         max_bias: float = 0.0,
         logit_softcap: float = 0.0,
     ) -> Tensor:
-        """Attention: q [D, tokens, heads, …], k [D, kv, kv heads, …], v [DV, kv, kv heads, …], mask f16 [kv, tokens, …];
-        the result is [DV, heads, tokens, …]."""
+        """Attention of q [D, tokens, heads, …] to k [D, kv, kv heads, …] and v [DV, kv, kv heads, …], with a mask f16
+        [kv, tokens, …]; the result is [DV, heads, tokens, …]."""
         need(q.ne[0] == k.ne[0], "flash_attn_ext", f"rows of {k.ne[0]} and {q.ne[0]} elements have no product", q, k)
         fits = _repeats(k, q) and _repeats(v, q) and q.ne[3] == k.ne[3] == v.ne[3]
         need(fits, "flash_attn_ext", "ne2 of Q must be a multiple of that of K and V, ne3 the same", q, k, v)

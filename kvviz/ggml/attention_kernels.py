@@ -1,7 +1,7 @@
 """What is executed for the ops that attention is made of.
 
 Sources: ``ggml-cpu/ggml-cpu.c`` and ``ops.cpp`` of ggml (version 0.25.3). As there, the second factor of a product is
-brought to the type that the first one is multiplied in; sums are float32 (FLASH_ATTN_EXT of ggml adds f16 values in f16).
+brought to the type that the first one is multiplied in. Sums are float32; FLASH_ATTN_EXT of ggml adds f16 in f16.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ import numpy as np
 from kvviz.ggml.move_kernels import sources
 from kvviz.ggml.op_params import real, word
 from kvviz.ggml.tensor import Tensor
-from kvviz.ggml.tensor_data import read, rounded, stored, write
+from kvviz.ggml.tensor_data import read, rounded, write
 
 _F = np.float32
 
 
 def _spread(array: np.ndarray, like: tuple[int, ...]) -> np.ndarray:
-    """Axes of size n repeated one by one to the first two sizes of another: heads that share a KV head are neighbours."""
+    """Entries of the first two axes repeated one by one, to sizes: heads that share a KV head are neighbours."""
     for axis in (0, 1):
         array = np.repeat(array, like[axis] // array.shape[axis], axis)
     return array
@@ -67,7 +67,7 @@ def _diag_mask_inf(node: Tensor) -> None:
     write(node, np.where(right, _F(-np.inf), x))
 
 
-# -- positions ----------------------------------------------------------------------------------------------------------
+# -- positions --------------------------------------------------------------------------------------------------------
 
 
 def _angles(node: Tensor, positions: np.ndarray, factors: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
@@ -112,7 +112,7 @@ def _even_odd(n: int) -> tuple[slice, slice]:
     return slice(0, n, 2), slice(1, n, 2)
 
 
-# -- all at once --------------------------------------------------------------------------------------------------------
+# -- all at once ------------------------------------------------------------------------------------------------------
 
 
 def _flash_attn_ext(node: Tensor) -> None:

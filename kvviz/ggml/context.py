@@ -18,6 +18,9 @@ class Context(ViewCalls, WriteCalls, MathCalls, AttentionCalls):
     ----------
     check : bool
         Refuse views that reach beyond their root. ggml looks at packed sizes only and lets strided ones pass.
+    set_rows_destination : bool
+        Whether SET_ROWS has what it writes into among its sources, as since llama.cpp#16318 (September 2025). Before,
+        no edge of the graph led to it.
 
     Attributes
     ----------

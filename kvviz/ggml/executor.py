@@ -1,7 +1,7 @@
 """Running graphs on NumPy: node by node in the order of the list, each step written to the log when it has run.
 
-Source: ``ggml_graph_compute_thread`` of ggml (``ggml-cpu/ggml-cpu.c``, version 0.25.3): the list is executed from its first
-node to its last, without a look at its edges. Views do nothing, nodes without the COMPUTE flag are skipped.
+Source: ``ggml_graph_compute_thread`` of ggml (``ggml-cpu/ggml-cpu.c``, version 0.25.3): the list is executed from its
+first node to its last, without a look at its edges. Views do nothing, nodes without the COMPUTE flag are skipped.
 """
 
 from __future__ import annotations

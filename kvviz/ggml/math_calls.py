@@ -11,12 +11,32 @@ from kvviz.ggml.tensor import Tensor, elements
 from kvviz.ggml.tensor_forms import can_repeat, has_whole_rows, is_contiguous, is_padded, need
 
 UNARY = (
-    "ABS SGN NEG STEP TANH ELU RELU SIGMOID GELU GELU_QUICK SILU HARDSWISH HARDSIGMOID EXP EXPM1 SOFTPLUS GELU_ERF XIELU "
-    "FLOOR CEIL ROUND TRUNC"
-).split()
+    "ABS",
+    "SGN",
+    "NEG",
+    "STEP",
+    "TANH",
+    "ELU",
+    "RELU",
+    "SIGMOID",
+    "GELU",
+    "GELU_QUICK",
+    "SILU",
+    "HARDSWISH",
+    "HARDSIGMOID",
+    "EXP",
+    "EXPM1",
+    "SOFTPLUS",
+    "GELU_ERF",
+    "XIELU",
+    "FLOOR",
+    "CEIL",
+    "ROUND",
+    "TRUNC",
+)
 """Kinds of UNARY by their number (``ggml_unary_op``)."""
 
-GLU = "REGLU GEGLU SWIGLU SWIGLU_OAI GEGLU_ERF GEGLU_QUICK SWIGLU_CLAMP".split()
+GLU = ("REGLU", "GEGLU", "SWIGLU", "SWIGLU_OAI", "GEGLU_ERF", "GEGLU_QUICK", "SWIGLU_CLAMP")
 """Kinds of GLU by their number (``ggml_glu_op``)."""
 
 

@@ -1,7 +1,7 @@
 """What is executed for ops that compute element by element or row by row.
 
-Sources: ``ggml-cpu/ops.cpp``, ``unary-ops.cpp`` and ``vec.h`` of ggml (version 0.25.3). All of it is float32, also for f16
-sources; GELU goes through a table of f16, as there.
+Sources: ``ggml-cpu/ops.cpp``, ``unary-ops.cpp`` and ``vec.h`` of ggml (version 0.25.3). All of it is float32, also for
+f16 sources; GELU goes through a table of f16, as there.
 """
 
 from __future__ import annotations

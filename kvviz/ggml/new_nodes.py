@@ -18,8 +18,9 @@ from kvviz.ggml.tensor_forms import need
 class Nodes:
     """What every op of a context is built with."""
 
-    def __init__(self, check: bool = True) -> None:
+    def __init__(self, check: bool = True, set_rows_destination: bool = True) -> None:
         self.check = check
+        self.set_rows_destination = set_rows_destination
         self.tensors: list[Tensor] = []
 
     # -- leafs and graphs -------------------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ def stored(tensor: Tensor) -> np.ndarray:
         end = tensor.view_offs + tensor.nbytes
         raise KvvizError(f"{told(tensor)} reaches byte {end} of {root.name!r}, which has {root.nbytes}")
     shape = (*tensor.ne[:0:-1], tensor.ne[0] // block)
-    return np.ndarray(shape, _STORED[tensor.type], root.data, tensor.view_offs, tensor.nb[::-1])  # type: ignore[call-overload,no-any-return]
+    return np.ndarray(shape, _STORED[tensor.type], root.data, tensor.view_offs, tensor.nb[::-1])
 
 
 def read(tensor: Tensor) -> np.ndarray:

@@ -11,7 +11,7 @@ from kvviz.ggml.tensor_forms import can_repeat, has_whole_rows, is_contiguous, n
 
 
 class WriteCalls(Nodes):
-    """``ggml_cpy``, ``ggml_cast``, ``ggml_cont``, ``ggml_set*``, ``ggml_set_rows``, ``ggml_get_rows`` and their like."""
+    """``ggml_cpy``, ``ggml_cast``, ``ggml_cont``, ``ggml_set*``, ``ggml_set_rows``, ``ggml_get_rows`` and so on."""
 
     def dup(self, a: Tensor) -> Tensor:
         """A contiguous copy."""
@@ -121,7 +121,7 @@ class WriteCalls(Nodes):
         need(b.type in ("f32", "f16"), "set_rows", "the rows must be f32 or f16", a, b, c)
         need(c.type in ("i64", "i32"), "set_rows", "the index must be i64 or i32", a, b, c)
         need(has_whole_rows(a) and has_whole_rows(b), "set_rows", "rows must be contiguous", a, b, c)
-        return self._view("SET_ROWS", a, [b, c, a])
+        return self._view("SET_ROWS", a, [b, c, a] if self.set_rows_destination else [b, c])
 
     def repeat(self, a: Tensor, b: Tensor) -> Tensor:
         """``a`` as often as it takes to fill the sizes of ``b``; ``b`` is no source."""
