@@ -58,13 +58,17 @@ class GraphWriter:
         self._used: set[Tensor] = set()
 
     def begin(self, graph: ComputeGraph, text: str = "") -> None:
-        """Begin a graph. What the one before computed is let go; weights, inputs and states stay."""
-        for root in [root for root in self.storages if root.op != "NONE"]:
+        """Begin a graph. What the one before computed is let go, and its inputs that are not asked for again; weights
+        and states stay."""
+        self._written.update(node.root for node in graph.nodes if node.writes_view)
+        asked = {leaf.root for leaf in graph.leafs}
+        for root in [root for root in self.storages if not self._stays(root, asked)]:
             storage = self.storages.pop(root)
             if self.writer.is_alive(storage):
                 self.writer.free(storage)
-        self.values = {tensor: value for tensor, value in self.values.items() if tensor.op == "NONE"}
-        self._written.update(node.root for node in graph.nodes if node.writes_view)
+        self.values = {
+            tensor: value for tensor, value in self.values.items() if tensor.op == "NONE" and tensor.root in self.storages
+        }
         self._made, self._used = [], set()
         self.writer.begin_run(text, keep=self.values.values())
 
@@ -133,6 +137,9 @@ class GraphWriter:
             if root.op == "NONE":
                 self._value(root)  # what a view lies in is there before, and has a name
         return self.storages[root]
+
+    def _stays(self, root: Tensor, asked: set[Tensor]) -> bool:
+        return root.op == "NONE" and (root in asked or self._role(root) in _BOUND)
 
     def _role(self, leaf: Tensor) -> str:
         return leaf.role or ("state" if leaf in self._written else "")
