@@ -67,7 +67,9 @@ class GraphWriter:
             if self.writer.is_alive(storage):
                 self.writer.free(storage)
         self.values = {
-            tensor: value for tensor, value in self.values.items() if tensor.op == "NONE" and tensor.root in self.storages
+            tensor: value
+            for tensor, value in self.values.items()
+            if tensor.op == "NONE" and tensor.root in self.storages
         }
         self._made, self._used = [], set()
         self.writer.begin_run(text, keep=self.values.values())

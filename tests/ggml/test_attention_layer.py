@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from kvviz.ggml.context import Context
 from .recordings import DATA, built
 
 LAYERS = json.loads((DATA / "attention_layers.json").read_text("utf-8"))
-SMOLLM2 = {"heads": 9, "kv_heads": 3, "head_dim": 64, "kv_size": 256, "freq_base": 100000.0, "n_ctx_orig": 8192}
+SMOLLM2 = LayerForm(heads=9, kv_heads=3, head_dim=64, kv_size=256, freq_base=100000.0, n_ctx_orig=8192)
 
 
 def _plain(nodes: list[dict[str, Any]], old: bool) -> list[dict[str, Any]]:
@@ -38,7 +39,7 @@ def _plain(nodes: list[dict[str, Any]], old: bool) -> list[dict[str, Any]]:
 def test_a_layer_has_the_nodes_of_llama_cpp_in_its_order(case: str) -> None:
     expected = LAYERS[case]
     old = case.startswith("cpy")
-    form = LayerForm(flash="flash" in case, protocol="cpy" if old else "set_rows", **SMOLLM2)
+    form = replace(SMOLLM2, flash="flash" in case, protocol="cpy" if old else "set_rows")
     layer = AttentionLayer(Context(), form)
     positions = expected["positions"]
     layer.positions = dict(zip(range(positions[0]), range(positions[0])))
