@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from kvviz.ggml.attention_layer import AttentionLayer, LayerForm
     from kvviz.ggml.compute_graph import ComputeGraph
     from kvviz.ggml.context import Context
     from kvviz.ggml.executor import Executor, restore_state, run, saved_state
@@ -21,9 +22,11 @@ if TYPE_CHECKING:
     from kvviz.ggml.tensor_data import tensor_get, tensor_set
 
 __all__ = [
+    "AttentionLayer",
     "ComputeGraph",
     "Context",
     "Executor",
+    "LayerForm",
     "Tensor",
     "restore_state",
     "run",
@@ -35,9 +38,11 @@ __all__ = [
 
 # Where each name stands; it is imported when it is used first.
 _PLACES = {
+    "AttentionLayer": "attention_layer",
     "ComputeGraph": "compute_graph",
     "Context": "context",
     "Executor": "executor",
+    "LayerForm": "attention_layer",
     "Tensor": "tensor",
     "restore_state": "executor",
     "run": "executor",

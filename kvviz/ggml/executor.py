@@ -93,8 +93,6 @@ class Executor:
     def __init__(self, title: str, *, values: int | str = "1 MB") -> None:
         self._writing = GraphWriter(title, "NumPy, in the order of the node list", values)
         self._ahead: list[Tensor] = []  # nodes of this graph that have not run, the next one last
-        self._done: set[Tensor] = set()
-        self._graph = ""
 
     def begin(self, graph: ComputeGraph, text: str = "") -> None:
         """Begin a graph, without running a node of it."""
@@ -102,8 +100,6 @@ class Executor:
             raise KvvizError(f"graph {graph.title!r} has no node: expand it with what it shall compute")
         self._writing.begin(graph, text)
         self._ahead = graph.executed[::-1]
-        self._done = set()
-        self._graph = graph.title
 
     @property
     def next_node(self) -> Tensor | None:
@@ -118,9 +114,8 @@ class Executor:
         if not is_noop(node):
             self._execute(node)
         self._ahead.pop()
-        self._done.add(node)
-        held = None if 0 in node.ne or node.root.data is None else read(node).reshape(node.region.shape)
-        self._writing.op(node, held)
+        seen = self._writing.writer.keeps_values and 0 not in node.ne and node.root.data is not None
+        self._writing.op(node, read(node).reshape(node.region.shape) if seen else None)
         return node
 
     def run(self, graph: ComputeGraph, text: str = "", upto: int | None = None) -> int:

@@ -151,7 +151,9 @@ def _copied(node: Tensor, touched: Sequence[Effect]) -> int:
     """Bytes that an op merely moves, of those that it writes."""
     if node.op not in ("CPY", "CONT", "DUP", "SET_ROWS", "GET_ROWS") or is_noop(node):
         return 0
-    moved = node.src[0] if node.op == "SET_ROWS" else node
-    assert moved is not None
     block, size = type_size(node.type)
-    return prod(moved.ne) // block * size
+    count = prod(node.ne)
+    if node.op == "SET_ROWS":
+        rows, source = touched[-1].rows, node.src[0]
+        count = prod(source.ne) if rows is None and source is not None else len(set(rows or ())) * node.ne[0]
+    return count // block * size

@@ -148,6 +148,11 @@ class Writer:
         """The storage that a value lies in."""
         return self._where[value][0]
 
+    @property
+    def keeps_values(self) -> bool:
+        """Whether it looks at the arrays that ops are given."""
+        return self._budget > 0
+
     def is_alive(self, storage: int) -> bool:
         """Whether a value was made or bound in a storage that has not been let go."""
         return storage in self._alive
