@@ -67,6 +67,14 @@ class AttentionCalls(Nodes):
         """As `diag_mask_inf`, written into ``a``."""
         return self._like("DIAG_MASK_INF", a, [a], words(n_past), True)
 
+    def diag_mask_zero(self, a: Tensor, n_past: int) -> Tensor:
+        """0 where an element is more than ``n_past`` right of the diagonal."""
+        return self._like("DIAG_MASK_ZERO", a, [a], words(n_past))
+
+    def diag_mask_zero_inplace(self, a: Tensor, n_past: int) -> Tensor:
+        """As `diag_mask_zero`, written into ``a``."""
+        return self._like("DIAG_MASK_ZERO", a, [a], words(n_past), True)
+
     # -- positions --------------------------------------------------------------------------------------------------
 
     def rope(self, a: Tensor, b: Tensor, n_dims: int, mode: int = NORMAL) -> Tensor:

@@ -61,10 +61,10 @@ def _soft_max(node: Tensor) -> None:
     write(node, x * (1 / x.sum(-1, dtype=np.float64, keepdims=True)).astype(_F))
 
 
-def _diag_mask_inf(node: Tensor) -> None:
+def _diag_mask(node: Tensor) -> None:
     x = read(sources(node)[0])
     right = np.arange(x.shape[-1]) > word(node, 0) + np.arange(x.shape[-2])[:, None]
-    write(node, np.where(right, _F(-np.inf), x))
+    write(node, np.where(right, _F(-np.inf) if node.op == "DIAG_MASK_INF" else _F(0), x))
 
 
 # -- positions --------------------------------------------------------------------------------------------------------
@@ -147,7 +147,8 @@ def _weighed(weights: np.ndarray, values: np.ndarray, keep: np.ndarray) -> np.nd
 ATTENTION: dict[str, Callable[[Tensor], None]] = {
     "MUL_MAT": _mul_mat,
     "SOFT_MAX": _soft_max,
-    "DIAG_MASK_INF": _diag_mask_inf,
+    "DIAG_MASK_INF": _diag_mask,
+    "DIAG_MASK_ZERO": _diag_mask,
     "ROPE": _rope,
     "FLASH_ATTN_EXT": _flash_attn_ext,
 }

@@ -181,6 +181,18 @@ class MathCalls(Nodes):
         need(is_padded(a), "scale", "only its rows may be apart", a)
         return self._like("SCALE", a, [a], words(float(s), float(b)), inplace)
 
+    def fill(self, a: Tensor, c: float) -> Tensor:
+        """A number in the form of ``a``."""
+        return self._fill(a, c, False)
+
+    def fill_inplace(self, a: Tensor, c: float) -> Tensor:
+        """As `fill`, written into ``a``."""
+        return self._fill(a, c, True)
+
+    def _fill(self, a: Tensor, c: float, inplace: bool) -> Tensor:
+        need(is_contiguous(a), "fill", "it must be contiguous", a)
+        return self._like("FILL", a, [a], words(float(c)), inplace)
+
     def clamp(self, a: Tensor, low: float, high: float) -> Tensor:
         """Between two numbers."""
         return self._like("CLAMP", a, [a], words(float(low), float(high)))

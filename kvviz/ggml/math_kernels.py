@@ -123,6 +123,10 @@ def _scale(node: Tensor) -> None:
     write(node, read(sources(node)[0]) * _F(real(node, 0)) + _F(real(node, 1)))
 
 
+def _fill(node: Tensor) -> None:
+    write(node, np.full((1, 1, 1, 1), real(node, 0), _F))
+
+
 def _clamp(node: Tensor) -> None:
     write(node, np.clip(read(sources(node)[0]), _F(real(node, 0)), _F(real(node, 1))))
 
@@ -158,6 +162,7 @@ MATHS: dict[str, Callable[[Tensor], None]] = {
     "GLU": _glu,
     "SCALE": _scale,
     "CLAMP": _clamp,
+    "FILL": _fill,
     "RMS_NORM": _rms_norm,
     "NORM": _norm,
     "ARGMAX": _argmax,

@@ -44,11 +44,13 @@ def effects(node: Tensor) -> tuple[Effect, ...]:
     -----
     CPY does not read its destination and writes its own layout in the root. SET_ROWS does not read its destination and
     writes only the rows that its index names; GET_ROWS reads only those. SET and ACC in place write their patch only,
-    and SET does not read what was there. Other ops read every source in full.
+    and SET does not read what was there. FILL reads nothing. Other ops read every source in full.
     """
     if is_noop(node):
         return ()
     sources = [source for source in node.src if source is not None]
+    if node.op == "FILL":
+        return (Effect(node, True),)
     if node.op == "CPY":
         sources = sources[:1]
     if node.op == "SET_ROWS":

@@ -125,6 +125,29 @@ def _chain_of_views(c: Any) -> list[Any]:
     return [c.cont(inner), c.cont(far), c.cont(c.reshape_2d(c.view_1d(_x(c, 24, name="w"), 12, 32), 4, 3))]
 
 
+def _transposed_columns(c: Any) -> list[Any]:
+    """Transposed V: a column for each token, two writes and two reads of one cache."""
+    v = c.new_tensor("f32", 8, 4, name="v_cache")
+    first = c.cpy(c.transpose(_x(c, 4, 2, name="v_cur")), c.view_2d(v, 2, 4, 32, 12))
+    second = c.cpy(_x(c, 1, 4, name="v_new", seed=2), c.view_2d(v, 1, 4, 32, 24))
+    return [first, second, c.cont(c.view_2d(v, 3, 4, 32, 0)), c.cont(c.view_2d(v, 2, 4, 32, 12))]
+
+
+def _recurrent_state(c: Any) -> list[Any]:
+    """``build_rs`` of llama.cpp: clear a row in place, gather, copy the rest back, all by order only."""
+    s = _x(c, 4, 6, name="s_state")
+    clear = c.scale_inplace(c.view_1d(s, 4, 32), 0.0)
+    got = c.get_rows(s, _index(c, "i32", 2, 0))
+    extra = c.cpy(c.get_rows(s, _index(c, "i32", 5)), c.view_2d(s, 4, 1, 16, 64))
+    back = c.cpy(c.scale_inplace(got, 2.0), c.view_2d(s, 4, 2, 16, 0))
+    return [clear, got, extra, back, c.cont(s)]
+
+
+def _in_place_after_a_read(c: Any) -> list[Any]:
+    s, y = _x(c, 4, name="s"), _x(c, 4, name="y", seed=2)
+    return [c.mul(s, y), c.add_inplace(s, y), c.cont(s)]
+
+
 def _names(c: Any) -> list[Any]:
     nameless = c.cpy(c.new_tensor("f32", 4), c.view_1d(c.new_tensor("f32", 8), 4, 4))
     long = c.cont(c.transpose(_x(c, 4, 4, name="n" * 50 + "ü")))
@@ -151,6 +174,9 @@ CASES: dict[str, Case] = {
             ("rms_norm_inplace", 1e-5),
             ("diag_mask_inf", 2),
             ("diag_mask_inf_inplace", 2),
+            ("diag_mask_zero", 2),
+            ("fill", 1.5),
+            ("fill_inplace", 1.5),
             ("cont_2d", 32, 6),
         )
     },
@@ -208,5 +234,8 @@ CASES: dict[str, Case] = {
     },
     "flash_attn_ext of nothing": _flash_of_nothing,
     "a chain of views": _chain_of_views,
+    "transposed columns": _transposed_columns,
+    "recurrent state": _recurrent_state,
+    "in place after a read": _in_place_after_a_read,
     "names": _names,
 }
