@@ -18,7 +18,7 @@ from kvviz.ggml.math_kernels import MATHS
 from kvviz.ggml.move_kernels import MOVES
 from kvviz.ggml.op_effects import is_noop
 from kvviz.ggml.tensor import Tensor
-from kvviz.ggml.tensor_data import allocate, note_values, read, tensor_get
+from kvviz.ggml.tensor_data import RUN_TYPES, allocate, note_values, read, tensor_get
 from kvviz.ggml.tensor_forms import told
 from kvviz.trace.recording import Trace
 
@@ -98,7 +98,7 @@ class Executor:
         """Begin a graph, without running a node of it."""
         if not graph.nodes:
             raise KvvizError(f"graph {graph.title!r} has no node: expand it with what it shall compute")
-        self._writing.begin(graph, text)
+        self._writing.begin(graph, text, self._seen)
         self._ahead = graph.executed[::-1]
 
     @property
@@ -114,8 +114,7 @@ class Executor:
         if not is_noop(node):
             self._execute(node)
         self._ahead.pop()
-        seen = self._writing.writer.keeps_values and 0 not in node.ne and node.root.data is not None
-        self._writing.op(node, read(node).reshape(node.region.shape) if seen else None)
+        self._writing.op(node, self._seen(node))
         return node
 
     def run(self, graph: ComputeGraph, text: str = "", upto: int | None = None) -> int:
@@ -130,6 +129,13 @@ class Executor:
         """The recording of all that has run; nothing more can be run with this executor."""
         self._ahead = []
         return self._writing.finish(tensor_get)
+
+    def _seen(self, tensor: Tensor) -> np.ndarray | None:
+        """What a tensor holds, where summaries of it are kept."""
+        there = 0 not in tensor.ne and tensor.root.data is not None and tensor.type in RUN_TYPES
+        if not there or not self._writing.writer.keeps_values:
+            return None
+        return read(tensor).reshape(tensor.region.shape)
 
     def _execute(self, node: Tensor) -> None:
         kernel = KERNELS.get(node.op)

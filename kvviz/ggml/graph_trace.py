@@ -57,9 +57,17 @@ class GraphWriter:
         self._made: list[Tensor] = []  # nodes of this run
         self._used: set[Tensor] = set()
 
-    def begin(self, graph: ComputeGraph, text: str = "") -> None:
+    def begin(
+        self, graph: ComputeGraph, text: str = "", given: Callable[[Tensor], np.ndarray | None] | None = None
+    ) -> None:
         """Begin a graph. What the one before computed is let go, and its inputs that are not asked for again; weights
-        and states stay."""
+        and states stay.
+
+        Parameters
+        ----------
+        given : callable, optional
+            Gives what a leaf holds now; it is looked at, and not kept.
+        """
         self._written.update(node.root for node in graph.nodes if node.writes_view)
         asked = {leaf.root for leaf in graph.leafs}
         for root in [root for root in self.storages if not self._stays(root, asked)]:
@@ -73,6 +81,8 @@ class GraphWriter:
         }
         self._made, self._used = [], set()
         self.writer.begin_run(text, keep=self.values.values())
+        for leaf in graph.leafs:
+            self.writer.give(self._value(leaf), None if given is None or leaf.role == "weight" else given(leaf))
 
     def op(self, node: Tensor, array: np.ndarray | None = None) -> int:
         """A node that was executed, or a view that was passed by; gives its step.

@@ -11,7 +11,8 @@ from kvviz.ggml.block_quant import Q8_0, from_bf16, from_q8_0, to_bf16, to_q8_0
 from kvviz.ggml.tensor import PLAIN, Tensor, type_size
 from kvviz.ggml.tensor_forms import told
 
-_STORED: dict[str, Any] = {**PLAIN, "bf16": np.uint16, "q8_0": Q8_0}
+RUN_TYPES: dict[str, Any] = {**PLAIN, "bf16": np.uint16, "q8_0": Q8_0}
+"""Element types that can be computed with, as NumPy stores them."""
 
 
 def stored(tensor: Tensor) -> np.ndarray:
@@ -23,15 +24,15 @@ def stored(tensor: Tensor) -> np.ndarray:
         If it has no data, reaches beyond its root, or is of a type that is not computed with.
     """
     root, block = tensor.root, type_size(tensor.type)[0]
-    if tensor.type not in _STORED:
-        raise KvvizError(f"{told(tensor)} cannot be computed with: only {', '.join(_STORED)} can")
+    if tensor.type not in RUN_TYPES:
+        raise KvvizError(f"{told(tensor)} cannot be computed with: only {', '.join(RUN_TYPES)} can")
     if root.data is None:
         raise KvvizError(f"{told(root)} has no data: what was recorded is not run again")
     if tensor.view_offs + tensor.nbytes > root.nbytes:
         end = tensor.view_offs + tensor.nbytes
         raise KvvizError(f"{told(tensor)} reaches byte {end} of {root.name!r}, which has {root.nbytes}")
     shape = (*tensor.ne[:0:-1], tensor.ne[0] // block)
-    return np.ndarray(shape, _STORED[tensor.type], root.data, tensor.view_offs, tensor.nb[::-1])
+    return np.ndarray(shape, RUN_TYPES[tensor.type], root.data, tensor.view_offs, tensor.nb[::-1])
 
 
 def read(tensor: Tensor) -> np.ndarray:
@@ -57,7 +58,7 @@ def to_type(values: np.ndarray, type_: str) -> np.ndarray:
         return to_q8_0(values)
     if type_ == "bf16":
         return to_bf16(values)
-    return values.astype(_STORED[type_], copy=False)
+    return values.astype(RUN_TYPES[type_], copy=False)
 
 
 def rounded(values: np.ndarray, type_: str) -> np.ndarray:

@@ -180,6 +180,20 @@ class Writer:
         self._hold(self._where[value][0])
         self._bound[value] = how
 
+    def give(self, value: int, array: np.ndarray | None = None) -> None:
+        """Let the run begin with a value, also if no op declares it as an input.
+
+        Parameters
+        ----------
+        array : ndarray, optional
+            What it holds then; it is looked at, and not kept.
+        """
+        self._use(value)
+        if self._budget and array is not None and has_numbers(array.shape, array.dtype):
+            at, slot = -len(self._runs), list(self._run().bound).index(value)
+            self._seen.append(Seen(at, slot, 1, array.nbytes, array.shape))
+            self._collector.add(at, slot, array)
+
     def _use(self, value: int) -> None:
         """Let the run begin with a value that it reads and does not make."""
         run = self._run()

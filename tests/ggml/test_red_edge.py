@@ -129,6 +129,30 @@ def test_a_chain_without_an_allocator_keeps_its_inputs() -> None:
         assert (tensor_get(out) == 20).all() and (tensor_get(x) == 3).all()
 
 
+@pytest.mark.parametrize(
+    ("twice", "offsets", "first", "second"), [(False, (0, 0), 20, 802), (True, (1024, 0), 90, 90 * 90 * (90 * 90 + 10))]
+)
+def test_in_one_arena_with_places_taken_over_a_second_run_reads_what_the_first_left(
+    twice: bool, offsets: tuple[int, int], first: float, second: float
+) -> None:
+    # Places as ggml's allocator gives them; x and y are inputs, and only x is overwritten by sqr(x).
+    ctx = Context()
+    x, y = ctx.new_tensor("f32", 256, name="x"), ctx.new_tensor("f32", 256, name="y")
+    a = ctx.sqr(x)
+    b = ctx.add(a, y)
+    o = ctx.mul(b, a) if twice else ctx.scale(b, 2.0)
+    arena = np.zeros(2048, np.uint8)
+    for tensor, offset in zip((x, y, a, b, o), (0, 1024, 0, *offsets)):
+        tensor.data = arena[offset : offset + 1024]
+    kvviz.ggml.tensor_set(x, 3)
+    kvviz.ggml.tensor_set(y, 1)
+    graph = ctx.new_graph().expand(o)
+    kvviz.ggml.run(graph)
+    assert (tensor_get(o) == first).all() and (tensor_get(x) == first).all()
+    kvviz.ggml.run(graph)
+    assert (tensor_get(o) == second).all()
+
+
 def test_a_cast_is_its_own_source_and_no_hazard() -> None:
     graph, _ = cast_shift()
     cast = graph.nodes[1]

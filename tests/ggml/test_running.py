@@ -95,6 +95,17 @@ def test_values_are_looked_at_after_each_op(decoded: tuple[list[ComputeGraph], T
     assert (kept.numbers.low, kept.numbers.high) == (pytest.approx(out.min()), pytest.approx(out.max()))
 
 
+def test_what_a_run_was_given_is_looked_at_before_it_begins(decoded: tuple[list[ComputeGraph], Trace]) -> None:
+    trace = decoded[1]
+    assert trace.values is not None
+    empty, filled = (trace.values.given(run, "cache_k_l0") for run in (0, 1))
+    assert empty is not None and (empty.numbers.low, empty.numbers.high) == (0, 0)
+    assert filled is not None and filled.numbers.high > 0
+    mask = trace.values.given(0, "attn_inp_kq_mask")
+    assert mask is not None and mask.numbers.below == 3 * 8 - (1 + 2 + 3)
+    assert trace.values.given(0, "blk.0.attn_q.weight") is None
+
+
 def test_values_of_blocks_are_told_as_numbers() -> None:
     ctx = Context()
     x = ctx.new_tensor("f32", 32, name="x", data=np.arange(32))
