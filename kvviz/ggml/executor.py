@@ -128,12 +128,11 @@ class Executor:
     def finish(self) -> Trace:
         """The recording of all that has run; nothing more can be run with this executor."""
         self._ahead = []
-        return self._writing.finish(tensor_get)
+        return self._writing.finish(lambda tensor: tensor_get(tensor) if _has_numbers(tensor) else None)
 
     def _seen(self, tensor: Tensor) -> np.ndarray | None:
         """What a tensor holds, where summaries of it are kept."""
-        there = 0 not in tensor.ne and tensor.root.data is not None and tensor.type in RUN_TYPES
-        if not there or not self._writing.writer.keeps_values:
+        if not self._writing.writer.keeps_values or not _has_numbers(tensor):
             return None
         return read(tensor).reshape(tensor.region.shape)
 
@@ -148,6 +147,10 @@ class Executor:
         with np.errstate(all="ignore"):
             kernel(node)
         note_values(node)
+
+
+def _has_numbers(tensor: Tensor) -> bool:
+    return 0 not in tensor.ne and tensor.root.data is not None and tensor.type in RUN_TYPES
 
 
 def saved_state(graphs: Iterable[ComputeGraph]) -> dict[Tensor, np.ndarray]:

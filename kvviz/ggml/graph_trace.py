@@ -115,7 +115,7 @@ class GraphWriter:
             arrays=[array],
         )
 
-    def finish(self, hand_out: Callable[[Tensor], np.ndarray] | None = None) -> Trace:
+    def finish(self, hand_out: Callable[[Tensor], np.ndarray | None] | None = None) -> Trace:
         """The trace. The last graph hands out what nobody in it uses, and what is flagged as an output.
 
         Parameters
@@ -126,7 +126,8 @@ class GraphWriter:
         out = [node for node in self._made if node not in self._used or node.flags & OUTPUT]
         trace = self.writer.finish([self.values[node] for node in out])
         if hand_out is not None:
-            trace.outputs = dict(zip(trace.log.frames[-1].program.outputs, map(hand_out, out)))
+            held = zip(trace.log.frames[-1].program.outputs, map(hand_out, out))
+            trace.outputs = {name: array for name, array in held if array is not None}
         return trace
 
     def _value(self, tensor: Tensor) -> int:

@@ -45,6 +45,7 @@ def _two(op: str, inplace: bool = False) -> Callable[[Any, Tensor, Tensor], Tens
         need(can_repeat(b, a), op.lower(), "the second must repeat to the sizes of the first", a, b)
         return self._like(op, a, [a, b], inplace=inplace)
 
+    call.__name__ = op.lower() + _SUFFIX[inplace]
     call.__doc__ = f"{op} of two tensors, the second one repeated{_WHERE[inplace]}."
     return call
 
@@ -53,6 +54,7 @@ def _one(op: str, inplace: bool = False) -> Callable[[Any, Tensor], Tensor]:
     def call(self: MathCalls, a: Tensor) -> Tensor:
         return self._like(op, a, [a], inplace=inplace)
 
+    call.__name__ = op.lower() + _SUFFIX[inplace]
     call.__doc__ = f"{op} of each element{_WHERE[inplace]}."
     return call
 
@@ -61,6 +63,7 @@ def _kind(kind: str, inplace: bool = False) -> Callable[[Any, Tensor], Tensor]:
     def call(self: MathCalls, a: Tensor) -> Tensor:
         return self._unary(kind, a, inplace)
 
+    call.__name__ = kind.lower() + _SUFFIX[inplace]
     call.__doc__ = f"UNARY {kind} of each element{_WHERE[inplace]}."
     return call
 
@@ -69,6 +72,7 @@ def _split(kind: str) -> Callable[[Any, Tensor, Tensor], Tensor]:
     def call(self: MathCalls, a: Tensor, b: Tensor) -> Tensor:
         return self.glu_split(a, b, kind)
 
+    call.__name__ = f"{kind.lower()}_split"
     call.__doc__ = f"GLU {kind}: the activation of ``a``, times ``b``."
     return call
 
@@ -77,11 +81,12 @@ def _halves(kind: str) -> Callable[[Any, Tensor], Tensor]:
     def call(self: MathCalls, a: Tensor) -> Tensor:
         return self.glu(a, kind)
 
+    call.__name__ = kind.lower()
     call.__doc__ = f"GLU {kind}: the activation of the first half of a row, times the second."
     return call
 
 
-_WHERE = ("", ", written into the first")
+_SUFFIX, _WHERE = ("", "_inplace"), ("", ", written into the first")
 
 
 class MathCalls(Nodes):

@@ -136,6 +136,13 @@ def test_it_is_saved_loaded_and_shown_as_any_other(decoded: tuple[list[ComputeGr
     assert [row["op"] for row in loaded.table()] == [step.op_type for step in trace.steps]
 
 
+def test_a_view_of_a_type_that_is_not_run_is_passed_by() -> None:
+    ctx = Context()
+    weight = ctx.new_tensor("q4_K", 256, 4, name="w", role="weight")
+    trace = kvviz.ggml.run(ctx.new_graph().expand(ctx.view_1d(weight, 256, 144)))
+    assert [step.op_type for step in trace.steps] == ["VIEW"] and trace.outputs == {}
+
+
 def test_numbers_go_in_and_come_out_in_the_order_of_numpy() -> None:
     ctx = Context()
     k = ctx.new_tensor("f16", 3, 2, name="k", data=np.arange(6).reshape(2, 3))
