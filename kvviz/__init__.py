@@ -28,6 +28,7 @@ from kvviz.trace.recording import Trace
 from kvviz.version import VERSION
 
 if TYPE_CHECKING:
+    from kvviz import ggml
     from kvviz.view import plots as plot
     from kvviz.widget import Debugger, Pair, debug, plan
 
@@ -46,6 +47,7 @@ __all__ = [
     "decode",
     "explain",
     "fork",
+    "ggml",
     "hazards",
     "inputs",
     "load",
@@ -60,6 +62,7 @@ __all__ = [
 # Drawing and Jupyter are imported when they are used first, so that the engine stays light.
 _LATER = {
     "plot": "kvviz.view.plots",
+    "ggml": "kvviz.ggml",
     "Debugger": "kvviz.widget:Debugger",
     "Pair": "kvviz.widget:Pair",
     "debug": "kvviz.widget:debug",

@@ -70,7 +70,8 @@ def hazards(trace: Any, level: Level = "exact", ordered: bool = False, run: int 
 
     Parameters
     ----------
-    trace : Trace
+    trace : Trace, or ggml.ComputeGraph, or whatever else has a ``trace``
+        A graph is read as its list of nodes, whether it has been run or not.
     level : {"exact", "range", "root"}
         What counts as the same bytes: the bytes themselves, ranges from the first to the last byte of a value, or all
         of a storage.
@@ -96,6 +97,7 @@ def hazards(trace: Any, level: Level = "exact", ordered: bool = False, run: int 
     """
     if level not in LEVELS:
         raise InputError(f"there is no level {level!r}: take one of {', '.join(LEVELS)}")
+    trace = getattr(trace, "trace", trace)
     index = index_of(trace)
     found: list[Hazard] = []
     for part in trace.runs if run is None else [trace.runs[run]]:

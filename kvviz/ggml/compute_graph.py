@@ -5,9 +5,11 @@ Source: ``ggml_visit_parents_graph`` of ggml (``src/ggml.c``, snapshot d99724f).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from kvviz.ggml.tensor import COMPUTE, PARAM, Tensor
+from kvviz.late import late
+from kvviz.trace.recording import Trace
 
 
 class ComputeGraph:
@@ -47,10 +49,11 @@ class ComputeGraph:
         path: list[tuple[Tensor, int]] = []
 
         def enter(one: Tensor) -> None:
-            if compute and one.op != "NONE":
-                one.flags |= COMPUTE
+            if compute:
+                self._flag(one)
             if one not in self._visited:
                 self._visited.add(one)
+                self.use_counts[one] = 0
                 path.append((one, 0))
 
         enter(tensor)
@@ -62,9 +65,41 @@ class ComputeGraph:
             path.append((one, at + 1))
             source = one.src[len(one.src) - 1 - at if self.right_to_left else at]
             if source is not None:
-                self.use_counts[source] = self.use_counts.get(source, 0) + 1
                 enter(source)
+                self.use_counts[source] += 1
         return self
+
+    def order(self, tensor: Tensor) -> ComputeGraph:
+        """Give a tensor and what it is computed from their places only (``ggml_build_forward_order``)."""
+        return self.expand(tensor, compute=False)
+
+    def select(self, tensors: Sequence[Tensor], chosen: int) -> Tensor:
+        """Append several tensors of which one is computed (``ggml_build_forward_select``); gives that one."""
+        for number, tensor in enumerate(tensors):
+            self.expand(tensor, compute=number == chosen)
+        return tensors[chosen]
+
+    @property
+    def executed(self) -> list[Tensor]:
+        """The nodes that back ends do not skip, views among them; all where none is flagged (before 2026)."""
+        flagged = [node for node in self.nodes if node.flags & COMPUTE]
+        return flagged or list(self.nodes)
+
+    @property
+    def trace(self) -> Trace:
+        """The graph as a recording of its list, whether it has been run or not: what is touched, without values."""
+        made: Trace = late("ggml.graph_trace:to_trace")([self], self.title)
+        return made
+
+    def _flag(self, tensor: Tensor) -> None:
+        """Flag a tensor, and those before it that an earlier call only gave a place."""
+        ahead = [tensor]
+        while ahead:
+            one = ahead.pop()
+            if one.op != "NONE" and not one.flags & COMPUTE:
+                one.flags |= COMPUTE
+                if one in self._visited:
+                    ahead += [source for source in one.src if source is not None]
 
     def _append(self, one: Tensor) -> None:
         if one.op == "NONE" and not one.flags & PARAM:

@@ -1,15 +1,15 @@
-"""Compute graphs, built or recorded, as a trace: a run of each, its nodes as ops in the order of the list."""
+"""Compute graphs, built, run or recorded, as a trace: a run of each, its nodes as ops in the order of the list."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from math import prod
 
 import numpy as np
 
 from kvviz.ggml.compute_graph import ComputeGraph
-from kvviz.ggml.op_effects import Effect, effects
-from kvviz.ggml.tensor import COMPUTE, Tensor
+from kvviz.ggml.op_effects import Effect, effects, is_noop
+from kvviz.ggml.tensor import OUTPUT, Tensor, type_size
 from kvviz.trace.recording import Trace
 from kvviz.trace.writer import Writer
 
@@ -22,70 +22,113 @@ def to_trace(
     title: str,
     *,
     about: str = "the order of the node list",
-    arrays: Mapping[Tensor, np.ndarray] | None = None,
     labels: Iterable[str] = (),
     values: int | str = 0,
 ) -> Trace:
-    """A trace of graphs that were executed one after the other.
+    """A trace of graphs that were executed one after the other, without their values.
 
     Parameters
     ----------
     graphs : sequence of ComputeGraph
     about : str
         One sentence on who decided where outputs lie.
-    arrays : mapping of Tensor to ndarray, optional
-        What nodes held when they had run.
     labels : iterable of str
         Of each run.
     values : int or str
         Bytes for summaries of values, as in `Writer`.
     """
-    writing = _Writing(Writer(title, "ggml", about, values=values), arrays or {})
+    writing = GraphWriter(title, about, values)
     texts = [*labels, *[""] * len(graphs)]
-    last: list[int] = []
     for graph, text in zip(graphs, texts):
-        last = writing.run(graph, text)
-    return writing.writer.finish(last)
+        writing.begin(graph, text)
+        for node in graph.executed:
+            writing.op(node)
+    return writing.finish()
 
 
-class _Writing:
-    """A trace while it is written: which value and which storage stand for a tensor."""
+class GraphWriter:
+    """A trace while graphs run: which value and which storage stand for a tensor."""
 
-    def __init__(self, writer: Writer, arrays: Mapping[Tensor, np.ndarray]) -> None:
-        self.writer = writer
-        self.arrays = arrays
+    def __init__(self, title: str, about: str = "the order of the node list", values: int | str = 0) -> None:
+        self.writer = Writer(title, "ggml", about, values=values)
         self.values: dict[Tensor, int] = {}
         self.storages: dict[Tensor, int] = {}
+        self._written: set[Tensor] = set()  # leafs that a node writes
+        self._made: list[Tensor] = []  # nodes of this run
+        self._used: set[Tensor] = set()
 
-    def run(self, graph: ComputeGraph, text: str) -> list[int]:
-        """Write a graph as a run; gives the values that nobody in it uses."""
-        self.writer.begin_run(text)
-        used: set[Tensor] = set()
-        for node in graph.nodes:
-            if node.flags & COMPUTE or not any(other.flags & COMPUTE for other in graph.nodes):
-                self._op(node)
-                used.update(source for source in node.src if source is not None and source is not node)
-        return [self.values[node] for node in graph.nodes if node in self.values and node not in used]
+    def begin(
+        self, graph: ComputeGraph, text: str = "", given: Callable[[Tensor], np.ndarray | None] | None = None
+    ) -> None:
+        """Begin a graph. What the one before computed is let go, and its inputs that are not asked for again; weights
+        and states stay.
 
-    def _op(self, node: Tensor) -> None:
+        Parameters
+        ----------
+        given : callable, optional
+            Gives what a leaf holds now; it is looked at, and not kept.
+        """
+        self._written.update(node.root for node in graph.nodes if node.writes_view)
+        asked = {leaf.root for leaf in graph.leafs}
+        for root in [root for root in self.storages if not self._stays(root, asked)]:
+            storage = self.storages.pop(root)
+            if self.writer.is_alive(storage):
+                self.writer.free(storage)
+        self.values = {
+            tensor: value
+            for tensor, value in self.values.items()
+            if tensor.op == "NONE" and tensor.root in self.storages
+        }
+        self._made, self._used = [], set()
+        self.writer.begin_run(text, keep=self.values.values())
+        for leaf in graph.leafs:
+            self.writer.give(self._value(leaf), None if given is None or leaf.role == "weight" else given(leaf))
+
+    def op(self, node: Tensor, array: np.ndarray | None = None) -> int:
+        """A node that was executed, or a view that was passed by; gives its step.
+
+        Parameters
+        ----------
+        array : ndarray, optional
+            What the node holds now; it is looked at, and not kept.
+        """
         sources = [source for source in node.src if source is not None and source is not node]
         inputs = [self._value(source) for source in sources]
         touched = effects(node)
         for effect in touched:
             self._value(effect.tensor)
-        reads = [self.values[effect.tensor] for effect in touched if not effect.writes]
-        writes = [self.values[effect.tensor] for effect in touched if effect.writes]
-        self.writer.op(
+        self._made.append(node)
+        self._used.update(sources)
+        return self.writer.op(
             node.op if not node.desc else f"{node.op}({node.desc})",
             inputs,
             [self._value(node)],
             name=node.name,
-            reads=reads,
-            writes=writes,
-            rows=_rows(touched, self.values),
-            copied=_copied(node),
-            arrays=[self.arrays.get(node)],
+            reads=[self.values[effect.tensor] for effect in touched if not effect.writes],
+            writes=[self.values[effect.tensor] for effect in touched if effect.writes],
+            regions={
+                (self.values[effect.tensor], effect.writes): effect.region
+                for effect in touched
+                if effect.rows is not None or effect.part is not None
+            },
+            copied=_copied(node, touched),
+            arrays=[array],
         )
+
+    def finish(self, hand_out: Callable[[Tensor], np.ndarray | None] | None = None) -> Trace:
+        """The trace. The last graph hands out what nobody in it uses, and what is flagged as an output.
+
+        Parameters
+        ----------
+        hand_out : callable, optional
+            Gives what such a node holds now, for ``trace.outputs``.
+        """
+        out = [node for node in self._made if node not in self._used or node.flags & OUTPUT]
+        trace = self.writer.finish([self.values[node] for node in out])
+        if hand_out is not None:
+            held = zip(trace.log.frames[-1].program.outputs, map(hand_out, out))
+            trace.outputs = {name: array for name, array in held if array is not None}
+        return trace
 
     def _value(self, tensor: Tensor) -> int:
         storage = self._storage(tensor.root)
@@ -95,12 +138,12 @@ class _Writing:
                 tensor.name, region.shape, region.dtype, storage, region.offset, region.strides
             )
             if tensor.op == "NONE" and tensor.view_src is None:
-                self.writer.bind(self.values[tensor], _BOUND.get(tensor.role, "borrowed"))
+                self.writer.bind(self.values[tensor], _BOUND.get(self._role(tensor), "borrowed"))
         return self.values[tensor]
 
     def _storage(self, root: Tensor) -> int:
         if root not in self.storages:
-            origin = _ORIGIN.get(root.role, "caller" if root.op == "NONE" else "run")
+            origin = _ORIGIN.get(self._role(root), "caller" if root.op == "NONE" else "run")
             self.storages[root] = self.writer.storage(
                 root.nbytes, origin=origin, arena=root.buffer, address=root.address
             )
@@ -108,14 +151,20 @@ class _Writing:
                 self._value(root)  # what a view lies in is there before, and has a name
         return self.storages[root]
 
+    def _stays(self, root: Tensor, asked: set[Tensor]) -> bool:
+        return root.op == "NONE" and (root in asked or self._role(root) in _BOUND)
 
-def _rows(touched: Sequence[Effect], values: Mapping[Tensor, int]) -> dict[int, Sequence[int]]:
-    return {values[effect.tensor]: effect.rows for effect in touched if effect.rows is not None}
+    def _role(self, leaf: Tensor) -> str:
+        return leaf.role or ("state" if leaf in self._written else "")
 
 
-def _copied(node: Tensor) -> int:
-    """Bytes that an op merely moves."""
-    if node.op not in ("CPY", "CONT", "DUP", "SET_ROWS", "GET_ROWS"):
+def _copied(node: Tensor, touched: Sequence[Effect]) -> int:
+    """Bytes that an op merely moves, of those that it writes."""
+    if node.op not in ("CPY", "CONT", "DUP", "SET_ROWS", "GET_ROWS") or is_noop(node):
         return 0
-    moved: Any = node.src[0] if node.op in ("SET_ROWS", "CPY") else node
-    return int(np.prod(moved.ne)) * (node.nb[0]) if node.nb[0] else 0
+    block, size = type_size(node.type)
+    count = prod(node.ne)
+    if node.op == "SET_ROWS":
+        rows, source = touched[-1].rows, node.src[0]
+        count = prod(source.ne) if rows is None and source is not None else len(set(rows or ())) * node.ne[0]
+    return count // block * size

@@ -9,21 +9,26 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kvviz.ggml.tensor import VIEW_OPS, Tensor
+from kvviz.ggml.op_params import word
+from kvviz.ggml.tensor import VIEW_OPS, Tensor, type_size
 from kvviz.trace.regions import Region
 
 
 class Effect(NamedTuple):
-    """Bytes of a root that an op reads or writes, by way of a tensor; ``rows`` where only some of the view's are."""
+    """Bytes of a root that an op reads or writes, by way of a tensor.
+
+    ``rows``: where only some of the view's are touched: which ones. ``part``: where it is a part of another form.
+    """
 
     tensor: Tensor
     writes: bool
     rows: tuple[int, ...] | None = None
+    part: Region | None = None
 
     @property
     def region(self) -> Region:
         """The bytes."""
-        region = self.tensor.region
+        region = self.tensor.region if self.part is None else self.part
         return region if self.rows is None else region.only(self.rows)
 
 
@@ -38,11 +43,14 @@ def effects(node: Tensor) -> tuple[Effect, ...]:
     Notes
     -----
     CPY does not read its destination and writes its own layout in the root. SET_ROWS does not read its destination and
-    writes only the rows that its index names; GET_ROWS reads only those. Other ops read every source in full.
+    writes only the rows that its index names; GET_ROWS reads only those. SET and ACC in place write their patch only,
+    and SET does not read what was there. FILL reads nothing. Other ops read every source in full.
     """
     if is_noop(node):
         return ()
     sources = [source for source in node.src if source is not None]
+    if node.op == "FILL":
+        return (Effect(node, True),)
     if node.op == "CPY":
         sources = sources[:1]
     if node.op == "SET_ROWS":
@@ -50,7 +58,21 @@ def effects(node: Tensor) -> tuple[Effect, ...]:
     if node.op == "GET_ROWS":
         table, index = sources[:2]
         return Effect(table, False, _rows(table, index)), Effect(index, False), Effect(node, True)
+    if node.op in ("SET", "ACC") and word(node, 4):
+        into, patch = sources[:2]
+        part = patch_of(node).region
+        there = (Effect(into, False, part=part),) if node.op == "ACC" else ()
+        return (*there, Effect(patch, False), Effect(node, True, part=part))
     return (*(Effect(source, False) for source in sources if source is not node), Effect(node, True))
+
+
+def patch_of(node: Tensor) -> Tensor:
+    """Where SET and ACC put their second source, as a view."""
+    b = node.src[1]
+    assert b is not None
+    nb = (type_size(b.type)[1], word(node, 0), word(node, 1), word(node, 2))
+    start = node.view_offs + word(node, 3)
+    return Tensor(f"{node.name} (patch)", node.type, b.ne, nb, "VIEW", view_src=node.root, view_offs=start)
 
 
 def _rows(table: Tensor, index: Tensor) -> tuple[int, ...] | None:

@@ -6,7 +6,7 @@ inferred: an op writes what it is said to write.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -58,6 +58,7 @@ class Writer:
         self.policy = PolicyFacts(runtime, about, decides=False)
         self.log = Log()
         self._names: list[str] = []  # of values, by id
+        self._said: list[tuple[str, int]] = []  # name and number among its like, by id
         self._labels: dict[str, int] = {}
         self._where: list[tuple[int, int, tuple[int, ...], Any, Any]] = []  # storage, offset, shape, dtype, strides
         self._generation: dict[int, int] = {}
@@ -139,6 +140,7 @@ class Writer:
             raise KvvizError(f"value {name!r} lies at bytes {offset} to {offset + reach} of {held} in B{storage}")
         times = self._labels[name] = self._labels.get(name, 0) + 1
         self._names.append(name if times == 1 else f"{name}#{times}")
+        self._said.append((name, times))
         self._where.append((storage, offset, shape, dtype, None if strides is None else tuple(strides)))
         return len(self._names) - 1
 
@@ -146,11 +148,30 @@ class Writer:
         """The storage that a value lies in."""
         return self._where[value][0]
 
-    def begin_run(self, text: str = "") -> None:
-        """Begin another run: a forward pass, or a program given to a device. What was bound stays bound."""
+    @property
+    def keeps_values(self) -> bool:
+        """Whether it looks at the arrays that ops are given."""
+        return self._budget > 0
+
+    def is_alive(self, storage: int) -> bool:
+        """Whether a value was made or bound in a storage that has not been let go."""
+        return storage in self._alive
+
+    def begin_run(self, text: str = "", keep: Iterable[int] | None = None) -> None:
+        """Begin another run: a forward pass, or a program given to a device. What was bound stays bound.
+
+        Parameters
+        ----------
+        keep : iterable of int, optional
+            The values that may be used again. The names of all others are then given out anew.
+        """
         if self._runs and not self._runs[-1].rows:
             self._runs.pop()
         self._runs.append(_Run(self._ops, text))
+        if keep is not None:
+            self._labels = {}
+            for label, times in (self._said[value] for value in keep):
+                self._labels[label] = max(times, self._labels.get(label, 0))
 
     def bind(self, value: int, how: str = "borrowed") -> None:
         """A value that runs start with: a ``"weight"``, ``"borrowed"``, ``"donated"``, or ``"passed"`` by a run."""
@@ -158,6 +179,20 @@ class Writer:
             raise KvvizError(f"a value is bound as one of {', '.join(BINDINGS)}, not {how!r}")
         self._hold(self._where[value][0])
         self._bound[value] = how
+
+    def give(self, value: int, array: np.ndarray | None = None) -> None:
+        """Let the run begin with a value, also if no op declares it as an input.
+
+        Parameters
+        ----------
+        array : ndarray, optional
+            What it holds then; it is looked at, and not kept.
+        """
+        self._use(value)
+        if self._budget and array is not None and has_numbers(array.shape, array.dtype):
+            at, slot = -len(self._runs), list(self._run().bound).index(value)
+            self._seen.append(Seen(at, slot, 1, array.nbytes, array.shape))
+            self._collector.add(at, slot, array)
 
     def _use(self, value: int) -> None:
         """Let the run begin with a value that it reads and does not make."""
@@ -180,6 +215,7 @@ class Writer:
         reads: Sequence[int] | None = None,
         writes: Sequence[int] | None = None,
         rows: Mapping[int, Sequence[int]] | None = None,
+        regions: Mapping[tuple[int, bool], Region] | None = None,
         copied: int = 0,
         lane: str = "",
         start: float | None = None,
@@ -198,6 +234,8 @@ class Writer:
             Values whose bytes it touches; by default all inputs, and the outputs whose storages are new.
         rows : mapping of int to sequence of int, optional
             Of values of which only some entries of the first axis are touched: which ones.
+        regions : mapping of (int, bool) to Region, optional
+            Of values of which another part is touched: which bytes of the storage are read (False) or written (True).
         copied : int
             Bytes that it merely moved.
         lane, start, end
@@ -217,8 +255,8 @@ class Writer:
             how = NEW if value in fresh else IN_PLACE if value in writes else VIEW
             if how == IN_PLACE:
                 self._generation[storage] = self._generation.get(storage, 0) + 1
-            told = strides if how == NEW or strides is not None else packed_strides(*unit(shape, dtype))
-            placed.append((storage, self._generation.get(storage, 0), how, shape, dtype, offset, told))
+            steps = strides if how == NEW or strides is not None else packed_strides(*unit(shape, dtype))
+            placed.append((storage, self._generation.get(storage, 0), how, shape, dtype, offset, steps))
         name = name or (self._names[outputs[0]] if outputs else op_type)
         times = run.names[name] = run.names.get(name, 0) + 1
         node = Node(
@@ -235,14 +273,16 @@ class Writer:
         self._ops += 1
         touched = [(value, False) for value in dict.fromkeys(inputs if reads is None else reads)]
         touched += [(value, True) for value in writes]
-        self.log.declared.accesses[step] = tuple(
-            self._access(value, written, (rows or {}).get(value)) for value, written in touched
+        told = regions or {}
+        self.log.declared.accesses[step] = accesses = tuple(
+            self._access(value, written, (rows or {}).get(value), told.get((value, written)))
+            for value, written in touched
         )
         if start is not None and end is not None:
             self.log.declared.times[step] = Timing(lane, start, end)
         if self._budget:
             self._look_at(step, arrays)
-        written = sum(nbytes(*self._where[value][2:4]) for value in writes)
+        written = sum(_stored(access.region) for access in accesses if access.writes)
         over = {storage for storage, _, how, *_ in placed if how == IN_PLACE}
         taken = [i for i, value in enumerate(inputs) if self._where[value][0] in over][:1]
         run.rows.append((tuple(taken), tuple(placed), allocated, copied, written, self._live))
@@ -321,10 +361,10 @@ class Writer:
         self._live += self.log.storages[storage].capacity
         return self.log.storages[storage].capacity
 
-    def _access(self, value: int, writes: bool, rows: Sequence[int] | None) -> Access:
+    def _access(self, value: int, writes: bool, rows: Sequence[int] | None, part: Region | None) -> Access:
         storage, offset, shape, dtype, strides = self._where[value]
         strides = packed_strides(*unit(shape, dtype)) if strides is None else strides
-        region = Region(offset, shape, strides, dtype)
+        region = Region(offset, shape, strides, dtype) if part is None else part
         return Access(storage, writes, self._names[value], region if rows is None else region.only(rows))
 
 
@@ -342,6 +382,11 @@ class _Run:
         self.rows: list[tuple[Any, ...]] = []
         self.names: dict[str, int] = {}
         self.peak = 0
+
+
+def _stored(region: Region) -> int:
+    """Bytes of the elements of a region."""
+    return nbytes(region.shape, region.dtype) * (1 if region.rows is None else len(region.rows))
 
 
 def _numpy(dtype: Any) -> np.dtype | None:

@@ -5,46 +5,160 @@ Expected values: ggml run on the CPU with these graphs (ggml discussion 1314).
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import pytest
 
 import kvviz
-from kvviz.ggml.compute_graph import ComputeGraph
-from kvviz.ggml.graph_trace import to_trace
-from kvviz.ggml.tensor import Tensor, new_tensor
-from kvviz.trace.recording import Trace
+from kvviz.ggml.context import Context
+from kvviz.ggml.tensor_data import tensor_get
+from kvviz.trace.regions import LEVELS
+
+from .seed_graphs import Seed, cast_shift, inplace_chain, kv
+
+WRITTEN, STALE = [0, 0, 0, 4, 8, 0, 0, 0], [0.0] * 8
 
 
-def _view(root: Tensor, rows: int, offset: int) -> Tensor:
-    ne = (root.ne[0], rows, 1, 1)
-    nb = (*root.nb[:2], root.nb[1] * rows, root.nb[1] * rows)
-    return Tensor(f"{root.name} (view)", root.type, ne, nb, "VIEW", src=[root], view_src=root, view_offs=offset)
+@pytest.mark.parametrize(
+    ("seed", "order", "kq"),
+    [
+        (kv(), ["VIEW", "CPY", "VIEW", "MUL_MAT"], WRITTEN),
+        (kv(read_first=True), ["VIEW", "MUL_MAT", "VIEW", "CPY"], STALE),
+        (kv(rows=True), ["SET_ROWS", "VIEW", "MUL_MAT"], WRITTEN),
+        (kv(written=False), ["VIEW", "MUL_MAT"], STALE),
+    ],
+)
+def test_what_is_expanded_first_is_executed_first_and_decides_what_is_read(
+    seed: Seed, order: list[str], kq: list[float]
+) -> None:
+    assert [node.op for node in seed.graph.nodes] == order
+    assert kvviz.ggml.run(seed.graph).outputs["kq"].tolist() == kq
 
 
-def _seed(reader_first: bool) -> tuple[ComputeGraph, Trace]:
-    cache, row, query = (new_tensor("f32", ne, name) for ne, name in (((4, 8), "k"), ((4, 2), "k_cur"), ((4, 1), "q")))
-    cache.role = "state"
-    into = _view(cache, 2, 48)
-    write = Tensor("write", "f32", into.ne, into.nb, "CPY", src=[row, into], view_src=cache, view_offs=48)
-    read = new_tensor("f32", (8, 1), "kq")
-    read.op, read.src = "MUL_MAT", [_view(cache, 8, 0), query]
-    graph = ComputeGraph("seed")
-    for tensor in (read, write) if reader_first else (write, read):
-        graph.expand(tensor)
-    return graph, to_trace([graph], "seed")
-
-
-def test_what_is_expanded_first_is_executed_first() -> None:
-    assert [node.op for node in _seed(False)[0].nodes] == ["VIEW", "CPY", "VIEW", "MUL_MAT"]
-    assert [node.op for node in _seed(True)[0].nodes] == ["VIEW", "MUL_MAT", "VIEW", "CPY"]
+def test_a_write_that_is_never_expanded_never_happens() -> None:
+    graph, results = kv(written=False)
+    kvviz.ggml.run(graph)
+    assert not tensor_get(results["k_cache"]).any()
 
 
 @pytest.mark.parametrize(("level", "shared"), [("root", 128), ("range", 32), ("exact", 32)])
-def test_a_read_behind_a_write_is_a_hidden_dependency_at_every_precision(level: str, shared: int) -> None:
-    (found,) = kvviz.hazards(_seed(False)[1], level=level)  # type: ignore[arg-type]
-    assert (found.kind, found.first, found.second, found.bytes, found.root) == ("RAW", 1, 3, shared, "k")
+def test_a_read_behind_a_write_is_a_hidden_dependency_at_every_precision(level: Any, shared: int) -> None:
+    (found,) = kvviz.hazards(kv().graph, level=level)
+    assert (found.kind, found.first, found.second, found.bytes, found.root) == ("RAW", 1, 3, shared, "k_cache")
     assert not found.ordered and not found.broken
 
 
 def test_in_the_other_order_the_write_comes_behind_the_read() -> None:
-    (found,) = kvviz.hazards(_seed(True)[1])
+    (found,) = kvviz.hazards(kv(read_first=True).graph)
     assert (found.kind, found.first, found.second) == ("WAR", 1, 3)
+
+
+def test_rows_that_an_index_names_are_the_bytes_that_are_shared() -> None:
+    (found,) = kvviz.hazards(kv(rows=True).graph)
+    assert (found.kind, found.first, found.second, found.bytes) == ("RAW", 0, 2, 2 * 16)
+
+
+def test_set_rows_before_its_destination_was_a_source_has_no_edge_to_the_cache() -> None:
+    graph = kv(rows=True, old=True).graph
+    assert [source.name for source in graph.nodes[0].src if source] == ["k_cur", "k_idxs"]
+    assert kvviz.ggml.run(graph).outputs["kq"].tolist() == WRITTEN
+    (found,) = kvviz.hazards(graph)
+    assert (found.kind, found.bytes) == ("RAW", 32)
+
+
+def test_of_rows_with_equal_indices_the_last_one_stays() -> None:
+    ctx = Context()
+    k = ctx.new_tensor("f32", 1, 8, name="k")
+    rows, at = ctx.new_tensor("f32", 1, 3, data=[1, 2, 3]), ctx.new_tensor("i64", 3, data=[5, 5, 0])
+    kvviz.ggml.run(ctx.new_graph().expand(ctx.set_rows(k, rows, at)))
+    assert tensor_get(k).ravel().tolist() == [3, 0, 0, 0, 0, 2, 0, 0]
+
+
+def _found(graph: Any) -> dict[str, list[tuple[str, int]]]:
+    return {level: [(one.kind, one.bytes) for one in kvviz.hazards(graph, level=level)] for level in LEVELS}
+
+
+def test_cells_apart_conflict_by_root_only() -> None:
+    ctx = Context()
+    k, row = ctx.new_tensor("f32", 4, 8, name="k"), ctx.new_tensor("f32", 4, 2, name="k_cur")
+    graph = ctx.new_graph().expand(ctx.cpy(row, ctx.view_2d(k, 4, 2, 16, 0)))
+    graph.expand(ctx.cont(ctx.view_2d(k, 4, 4, 16, 64)))
+    assert _found(graph) == {"root": [("RAW", 128)], "range": [], "exact": []}
+
+
+def test_columns_of_a_transposed_cache_overlap_in_range_and_not_in_bytes() -> None:
+    ctx = Context()
+    v = ctx.new_tensor("f16", 8, 4, name="v")
+    two, one = (
+        ctx.cpy(ctx.new_tensor("f32", n, 4, name="v_cur"), ctx.view_2d(v, n, 4, 16, 2 * cell))
+        for n, cell in ((2, 3), (1, 6))
+    )
+    assert (two.nbytes, two.view_offs, one.view_offs + one.nbytes) == (52, 6, 62)
+    found = _found(ctx.new_graph().expand(two).expand(one))
+    assert found == {"root": [("WAW", 64)], "range": [("WAW", 58 - 12)], "exact": []}
+
+
+def test_patches_in_place_touch_their_own_bytes_only() -> None:
+    ctx = Context()
+    k, patch = ctx.new_tensor("f32", 8, 4, name="k", data=np.arange(32)), ctx.new_tensor("f32", 2, 4, data=-1)
+    graph = ctx.new_graph()
+    for column in (0, 4, 5):
+        graph.expand(ctx.set_2d_inplace(k, patch, 32, 4 * column))
+    assert [(one.first, one.second, one.kind, one.bytes) for one in kvviz.hazards(graph)] == [(1, 2, "WAW", 4 * 4)]
+    kvviz.ggml.run(graph)
+    assert (tensor_get(k) < 0).sum(0).tolist() == [4, 4, 0, 0, 4, 4, 4, 0]
+
+
+def test_an_op_in_place_is_read_through_the_old_name_too() -> None:
+    ctx = Context()
+    x, y = ctx.new_tensor("f32", 4, name="x", data=3), ctx.new_tensor("f32", 4, name="y", data=1)
+    a = ctx.dup(x)
+    product = ctx.mul(a, ctx.add_inplace(a, y))
+    kvviz.ggml.run(ctx.new_graph().expand(product))
+    assert tensor_get(product).tolist() == [16] * 4, "not 3 * 4"
+
+
+def test_a_chain_without_an_allocator_keeps_its_inputs() -> None:
+    ctx = Context()
+    x, y = ctx.new_tensor("f32", 256, name="x", data=3), ctx.new_tensor("f32", 256, name="y", data=1)
+    out = ctx.scale(ctx.add(ctx.sqr(x), y), 2.0)
+    graph = ctx.new_graph().expand(out)
+    for _ in range(2):
+        kvviz.ggml.run(graph)
+        assert (tensor_get(out) == 20).all() and (tensor_get(x) == 3).all()
+
+
+@pytest.mark.parametrize(
+    ("twice", "offsets", "first", "second"), [(False, (0, 0), 20, 802), (True, (1024, 0), 90, 90 * 90 * (90 * 90 + 10))]
+)
+def test_in_one_arena_with_places_taken_over_a_second_run_reads_what_the_first_left(
+    twice: bool, offsets: tuple[int, int], first: float, second: float
+) -> None:
+    # Places as ggml's allocator gives them; x and y are inputs, and only x is overwritten by sqr(x).
+    ctx = Context()
+    x, y = ctx.new_tensor("f32", 256, name="x"), ctx.new_tensor("f32", 256, name="y")
+    a = ctx.sqr(x)
+    b = ctx.add(a, y)
+    o = ctx.mul(b, a) if twice else ctx.scale(b, 2.0)
+    arena = np.zeros(2048, np.uint8)
+    for tensor, offset in zip((x, y, a, b, o), (0, 1024, 0, *offsets)):
+        tensor.data = arena[offset : offset + 1024]
+    kvviz.ggml.tensor_set(x, 3)
+    kvviz.ggml.tensor_set(y, 1)
+    graph = ctx.new_graph().expand(o)
+    kvviz.ggml.run(graph)
+    assert (tensor_get(o) == first).all() and (tensor_get(x) == first).all()
+    kvviz.ggml.run(graph)
+    assert (tensor_get(o) == second).all()
+
+
+def test_a_cast_is_its_own_source_and_no_hazard() -> None:
+    graph, _ = cast_shift()
+    cast = graph.nodes[1]
+    assert cast.src[1] is cast and graph.use_counts[cast] == 2
+    assert [(one.kind, one.first, one.second) for one in kvviz.hazards(graph)] == [("RAW", 4, 6)]
+
+
+def test_what_an_op_in_place_overwrites_is_read_late_by_an_edge_of_the_graph() -> None:
+    assert not kvviz.hazards(inplace_chain().graph)

@@ -1,0 +1,167 @@
+"""Running graphs on NumPy: node by node in the order of the list, each step written to the log when it has run.
+
+Source: ``ggml_graph_compute_thread`` of ggml (``ggml-cpu/ggml-cpu.c``, version 0.25.3): the list is executed from its
+first node to its last, without a look at its edges. Views do nothing, nodes without the COMPUTE flag are skipped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from kvviz.errors import KvvizError
+from kvviz.ggml.attention_kernels import ATTENTION
+from kvviz.ggml.compute_graph import ComputeGraph
+from kvviz.ggml.graph_trace import GraphWriter
+from kvviz.ggml.math_kernels import MATHS
+from kvviz.ggml.move_kernels import MOVES
+from kvviz.ggml.op_effects import is_noop
+from kvviz.ggml.tensor import Tensor
+from kvviz.ggml.tensor_data import RUN_TYPES, allocate, note_values, read, tensor_get
+from kvviz.ggml.tensor_forms import told
+from kvviz.trace.recording import Trace
+
+KERNELS = {**MOVES, **MATHS, **ATTENTION}
+"""What can be run, by op."""
+
+
+def run(
+    graphs: ComputeGraph | Sequence[ComputeGraph],
+    title: str = "",
+    *,
+    labels: Iterable[str] = (),
+    values: int | str = "1 MB",
+    upto: int | None = None,
+) -> Trace:
+    """Run a graph, or several one after the other, and give the recording.
+
+    Parameters
+    ----------
+    graphs : ComputeGraph or sequence of ComputeGraph
+    labels : iterable of str
+        Of each run.
+    values : int or str
+        Bytes for summaries of values, as in `Trace.summarise`.
+    upto : int, optional
+        How many nodes of the last graph are run; all by default.
+
+    Raises
+    ------
+    KvvizError
+        If a node cannot be run: no kernel for its op or type, a source that was not computed, a view beyond its root.
+
+    Notes
+    -----
+    What nodes write stays written: `saved_state` and `restore_state` go back. ``trace.outputs`` has what no node of the
+    last graph uses.
+
+    Examples
+    --------
+    >>> from kvviz.ggml.context import Context
+    >>> ctx = Context()
+    >>> x = ctx.new_tensor("f32", 3, name="x", data=[1, 2, 3])
+    >>> run(ctx.new_graph("squares").expand(ctx.set_name(ctx.sqr(x), "y"))).outputs["y"]
+    array([1., 4., 9.], dtype=float32)
+    """
+    several = [graphs] if isinstance(graphs, ComputeGraph) else list(graphs)
+    if not several:
+        raise KvvizError("there is no graph to run")
+    executor = Executor(title or several[0].title, values=values)
+    texts = [*labels, *[""] * len(several)]
+    for graph, text in zip(several, texts):
+        executor.run(graph, text, upto if graph is several[-1] else None)
+    return executor.finish()
+
+
+class Executor:
+    """Runs graphs and writes down what they do. What several graphs share, such as a cache, stays between them.
+
+    Examples
+    --------
+    >>> from kvviz.ggml.context import Context
+    >>> ctx = Context()
+    >>> x = ctx.new_tensor("f32", 1, name="x", data=3)
+    >>> graph = ctx.new_graph().expand(ctx.add_inplace(x, x))
+    >>> executor = Executor("twice")
+    >>> executor.run(graph, "first"), executor.run(graph, "second")
+    (1, 1)
+    >>> executor.finish().outputs["x (view)"]
+    array([12.], dtype=float32)
+    """
+
+    def __init__(self, title: str, *, values: int | str = "1 MB") -> None:
+        self._writing = GraphWriter(title, "NumPy, in the order of the node list", values)
+        self._ahead: list[Tensor] = []  # nodes of this graph that have not run, the next one last
+
+    def begin(self, graph: ComputeGraph, text: str = "") -> None:
+        """Begin a graph, without running a node of it."""
+        if not graph.nodes:
+            raise KvvizError(f"graph {graph.title!r} has no node: expand it with what it shall compute")
+        self._writing.begin(graph, text, self._seen)
+        self._ahead = graph.executed[::-1]
+
+    @property
+    def next_node(self) -> Tensor | None:
+        """What runs next; None where all has run."""
+        return self._ahead[-1] if self._ahead else None
+
+    def step(self) -> Tensor | None:
+        """Run one node and write it to the log; gives the node, or None where all has run."""
+        if not self._ahead:
+            return None
+        node = self._ahead[-1]
+        if not is_noop(node):
+            self._execute(node)
+        self._ahead.pop()
+        self._writing.op(node, self._seen(node))
+        return node
+
+    def run(self, graph: ComputeGraph, text: str = "", upto: int | None = None) -> int:
+        """Run a graph, or its first ``upto`` nodes; gives how many."""
+        self.begin(graph, text)
+        count = 0
+        while (upto is None or count < upto) and self.step() is not None:
+            count += 1
+        return count
+
+    def finish(self) -> Trace:
+        """The recording of all that has run; nothing more can be run with this executor."""
+        self._ahead = []
+        return self._writing.finish(lambda tensor: tensor_get(tensor) if _has_numbers(tensor) else None)
+
+    def _seen(self, tensor: Tensor) -> np.ndarray | None:
+        """What a tensor holds, where summaries of it are kept."""
+        if not self._writing.writer.keeps_values or not _has_numbers(tensor):
+            return None
+        return read(tensor).reshape(tensor.region.shape)
+
+    def _execute(self, node: Tensor) -> None:
+        kernel = KERNELS.get(node.op)
+        if kernel is None:
+            raise KvvizError(f"there is no kernel for {node.op} ({told(node)})")
+        for source in node.src:
+            if source is not None and source is not node and source.root.data is None:
+                raise KvvizError(f"{node.op} {told(node)} reads {told(source)}, which was not computed before it")
+        allocate(node.root)
+        with np.errstate(all="ignore"):
+            kernel(node)
+        note_values(node)
+
+
+def _has_numbers(tensor: Tensor) -> bool:
+    return 0 not in tensor.ne and tensor.root.data is not None and tensor.type in RUN_TYPES
+
+
+def saved_state(graphs: Iterable[ComputeGraph]) -> dict[Tensor, np.ndarray]:
+    """What the leafs of graphs hold now: the state to `restore_state` before another order is tried."""
+    leafs = {node.root for graph in graphs for node in (*graph.leafs, *graph.nodes)}
+    return {leaf: leaf.data.copy() for leaf in leafs if leaf.op == "NONE" and leaf.data is not None}
+
+
+def restore_state(state: Mapping[Tensor, np.ndarray]) -> None:
+    """Give leafs back what they held."""
+    for leaf, data in state.items():
+        assert leaf.data is not None
+        leaf.data[...] = data
+        note_values(leaf)

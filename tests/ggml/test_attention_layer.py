@@ -1,0 +1,145 @@
+"""One attention layer with its cache: the ops of real llama.cpp, and the numbers of plain NumPy attention."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kvviz
+from kvviz.ggml.attention_layer import AttentionLayer, LayerForm
+from kvviz.ggml.block_quant import from_q8_0, to_q8_0
+from kvviz.ggml.context import Context
+
+from .recordings import DATA, built
+
+LAYERS = json.loads((DATA / "attention_layers.json").read_text("utf-8"))
+SMOLLM2 = LayerForm(heads=9, kv_heads=3, head_dim=64, kv_size=256, freq_base=100000.0, n_ctx_orig=8192)
+
+
+def _plain(nodes: list[dict[str, Any]], old: bool) -> list[dict[str, Any]]:
+    """Without what hangs on the place in the whole model: numbers of unnamed nodes, names of unnamed leafs."""
+    leafs = {"leaf_4": "inp_pos", "leaf_9": "attn_inp_kq_mask"}
+
+    def name(text: str) -> str:
+        return re.sub(r"node_\d+", "node", leafs.get(text, text) if old else text)
+
+    return [
+        {**node, "name": name(node["name"]), "src": [name(one) for one in node["src"]], "flags": 0}
+        | {"view_src": node["view_src"] and name(node["view_src"])}
+        for node in nodes
+    ]
+
+
+@pytest.mark.parametrize("case", LAYERS)
+def test_a_layer_has_the_nodes_of_llama_cpp_in_its_order(case: str) -> None:
+    expected = LAYERS[case]
+    old = case.startswith("cpy")
+    form = replace(SMOLLM2, flash="flash" in case, protocol="cpy" if old else "set_rows")
+    layer = AttentionLayer(Context(), form)
+    positions = expected["positions"]
+    layer.positions = dict(zip(range(positions[0]), range(positions[0])))
+    graph = layer.graph(np.zeros((len(positions), form.width)), positions, n_kv=32 if old else None)
+    assert _plain(built(graph.nodes), old) == _plain(expected["nodes"], old)
+    held = {leaf.name: leaf for leaf in graph.leafs}
+    for leaf in expected["leafs"]:
+        if "values" in leaf and not old:
+            mine = held[leaf["name"]]
+            assert mine.values is not None and mine.values.tolist() == leaf["values"]
+            assert (mine.type, list(mine.ne), mine.flags) == (leaf["type"], leaf["ne"], leaf["flags"])
+
+
+def _rope(x: np.ndarray, position: int) -> np.ndarray:
+    """Neighbours as complex numbers, turned."""
+    turn = np.exp(1j * position * 10000.0 ** (-np.arange(0, x.shape[-1], 2) / x.shape[-1]))
+    turned = x.reshape(*x.shape[:-1], -1, 2).astype(np.float64) @ np.array([1, 1j]) * turn
+    return np.stack([turned.real, turned.imag], -1).reshape(x.shape)
+
+
+def _attention(x: np.ndarray, weights: dict[str, np.ndarray], form: LayerForm, through: Any) -> np.ndarray:
+    """Causal attention of all tokens at once, in float64, row by row; K and V go through the cache's type."""
+    split = {key: (x @ weights[key].T).reshape(len(x), -1, form.head_dim) for key in "qkv"}
+    q, k = (np.array([_rope(row, i) for i, row in enumerate(split[key])]) for key in "qk")
+    k, v = (through(one.reshape(len(x), -1)).reshape(one.shape) for one in (k, split["v"]))
+    rows = []
+    for token in range(len(x)):
+        heads = []
+        for head in range(form.heads):
+            shared = head * form.kv_heads // form.heads
+            scores = k[: token + 1, shared] @ q[token, head] / np.sqrt(form.head_dim)
+            chances = np.exp(scores - scores.max())
+            heads.append(chances / chances.sum() @ v[: token + 1, shared])
+        rows.append(np.concatenate(heads))
+    return np.array(rows) @ weights["output"].T
+
+
+def _f16(x: np.ndarray) -> np.ndarray:
+    return x.astype(np.float16).astype(np.float64)
+
+
+def _q8_0(x: np.ndarray) -> np.ndarray:
+    return from_q8_0(to_q8_0(x.astype(np.float32))).astype(np.float64)
+
+
+@pytest.mark.parametrize("protocol", ["set_rows", "cpy"])
+@pytest.mark.parametrize(
+    ("flash", "type_", "through"), [(False, "f16", _f16), (True, "f16", _f16), (True, "q8_0", _q8_0)]
+)
+def test_decode_steps_give_what_attention_over_all_tokens_gives(
+    protocol: str, flash: bool, type_: str, through: Any
+) -> None:
+    form = LayerForm(head_dim=32, flash=flash, protocol=protocol, type_k=type_, type_v=type_)
+    rng = np.random.default_rng(4)
+    x = rng.normal(size=(9, form.width)).astype(np.float32)
+    sizes = {"q": form.width, "k": form.kv_width, "v": form.kv_width, "output": form.width}
+    weights = {key: rng.normal(size=(n, form.width)).astype(np.float32) / 8 for key, n in sizes.items()}
+    layer = AttentionLayer(Context(), form, weights)
+    graphs, results = [], []
+    for tokens in ([0, 1, 2, 3, 4], [5], [6], [7, 8]):
+        graphs.append(layer.graph(x[tokens], tokens))
+        executor = kvviz.ggml.Executor("step")
+        executor.run(graphs[-1])
+        results.append(executor.finish().outputs["attn_out-0"].reshape(len(tokens), -1))
+    expected = _attention(x, weights, form, through)
+    # q8_0 rounds Q to 8 bits as well; else only f16 stands between the two.
+    assert (
+        np.abs(np.concatenate(results) - expected).max() < (0.03 if type_ == "q8_0" else 2e-3) * np.abs(expected).max()
+    )
+
+
+def test_flash_attention_with_values_in_rows_equals_products_with_values_in_columns() -> None:
+    results = []
+    for flash in (False, True):
+        rng = np.random.default_rng(1)
+        form = LayerForm(flash=flash)
+        rows = {"q": form.width, "k": form.kv_width, "v": form.kv_width, "output": form.width}
+        weights = {key: rng.normal(size=(n, form.width)) for key, n in rows.items()}
+        layer = AttentionLayer(Context(), form, weights)
+        graphs = [layer.graph(rng.normal(size=(1, form.width)), [i]) for i in range(4)]
+        results.append(kvviz.ggml.run(graphs, labels=[f"token {i}" for i in range(4)]).outputs["attn_out-0"])
+    assert np.allclose(results[0], results[1], rtol=2e-3, atol=2e-3 * np.abs(results[0]).max())
+
+
+def test_every_write_of_the_cache_is_tied_to_its_read_by_the_order_alone() -> None:
+    layer = AttentionLayer(Context(), LayerForm())
+    graph = layer.graph(np.ones((1, layer.form.width)), [0])
+    found = [(one.kind, one.root, one.ordered, one.broken) for one in kvviz.hazards(graph)]
+    assert found == [("RAW", "cache_k_l0", False, False), ("RAW", "cache_v_l0", False, False)]
+
+
+def test_nan_in_unused_cells_spoils_products_but_not_flash_attention() -> None:
+    spoiled = []
+    for flash in (False, True):
+        form = LayerForm(flash=flash)
+        weights = {"q": np.eye(32), "k": np.eye(16, 32), "v": np.eye(16, 32), "output": np.eye(32)}
+        for fill in (0.0, np.nan):
+            layer = AttentionLayer(Context(), form, weights)
+            for cache in (layer.cache_k, layer.cache_v):
+                kvviz.ggml.tensor_set(cache, fill)
+            out = kvviz.ggml.run(layer.graph(np.ones((1, 32)), [0])).outputs["attn_out-0"]
+            spoiled.append(bool(np.isnan(out).any()))
+    assert spoiled == [False, True, False, False]

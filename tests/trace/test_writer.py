@@ -1,0 +1,56 @@
+"""What a writer is told beside values: other parts of them, and names that are given out anew."""
+
+from __future__ import annotations
+
+import kvviz
+from kvviz.trace.regions import Region
+from kvviz.trace.writer import Writer
+
+
+def test_an_op_may_touch_a_part_of_a_value_of_another_form() -> None:
+    w = Writer("a column")
+    table = w.value("table", (4, 8), "float32", w.storage(128, origin="donated"))
+    w.bind(table, "donated")
+    for column in (0, 1, 1):
+        part = Region(4 * column, (4, 1), (32, 4), "float32")
+        after = w.value("table (after)", (4, 8), "float32", w.storage_of(table))
+        w.op("SET", [table], [after], reads=[], writes=[after], regions={(after, True): part})
+    trace = w.finish([after])
+    assert [(one.kind, one.first, one.second, one.bytes) for one in kvviz.hazards(trace)] == [("WAW", 1, 2, 16)]
+    assert [step.written for step in trace.steps] == [16, 16, 16]
+
+
+def test_bytes_of_named_rows_alone_are_counted_as_written() -> None:
+    w = Writer("rows")
+    table = w.value("table", (4, 64), "q8_0", w.storage(4 * 68, origin="donated"))
+    w.bind(table, "donated")
+    after = w.value("table (after)", (4, 64), "q8_0", w.storage_of(table))
+    w.op("SET_ROWS", [table], [after], reads=[], writes=[after], rows={after: [1, 3]})
+    assert w.finish([after]).steps[0].written == 2 * 68
+
+
+def test_names_of_what_is_not_kept_are_given_out_anew_in_the_next_run() -> None:
+    w = Writer("two runs")
+    x = w.value("x", (4,), "float32")
+    names = []
+    for _ in range(2):
+        w.begin_run(keep=[x])
+        made = [w.value(name, (4,), "float32") for name in ("y", "y", "x")]
+        for value in made:
+            w.op("NEW", [x], [value])
+        names.append(made)
+    trace = w.finish(names[-1])
+    told = [step.outputs[0] for step in trace.steps]
+    assert told == ["y", "y#2", "x#2"] * 2
+    assert [frame.bindings[0].name for frame in trace.frames] == ["x", "x"]
+
+
+def test_what_was_let_go_is_not_alive() -> None:
+    w = Writer("a life")
+    x = w.value("x", (4,), "float32")
+    storage = w.storage_of(x)
+    assert not w.is_alive(storage)
+    w.op("NEW", [], [x])
+    assert w.is_alive(storage)
+    w.free(storage)
+    assert not w.is_alive(storage)
