@@ -235,7 +235,7 @@ def test_what_attention_weighed_comes_from_the_kernel(notebook: NotebookPage, vi
     # then
     for row, head in ((0, 0), (5, 1), (9, 0)):
         x, y = view.place(row, 24, head)
-        view.kv("heat").hover(position={"x": x, "y": y + 40})
+        view.kv("heat").hover(position={"x": x, "y": y})
         expect(view.kv("cache-tip")).to_contain_text(f"position {row}, head {head}:")
         told = re.search(r"weight ([\d.e-]+)", view.kv("cache-tip").inner_text())
         mean = sum(weights[head * share + i][row] for i in range(share)) / share
@@ -247,13 +247,13 @@ def test_what_attention_weighed_comes_from_the_kernel(notebook: NotebookPage, vi
 def test_a_query_of_the_prompt_can_be_chosen(notebook: NotebookPage, view: CachePage) -> None:
     view.to_run(0)
     view.kv("attention").click()
-    expect(view.kv("query")).to_be_visible()
-    view.kv("query").fill("0")
-    view.kv("query").press("Enter")
+    expect(view.kv("weights-query")).to_be_visible()
+    view.kv("weights-query").fill("0")
+    view.kv("weights-query").press("Enter")
     # the first token sees itself only
     expect(view.kv("cache-tip")).to_contain_text("query 0 of this run")
     x, y = view.place(0, 24)
-    view.kv("heat").hover(position={"x": x, "y": y + 40})
+    view.kv("heat").hover(position={"x": x, "y": y})
     expect(view.kv("cache-tip")).to_contain_text("weight 1.0")
     view.kv("attention").click()
 
@@ -269,8 +269,11 @@ def test_where_the_graph_does_not_show_weights_the_view_says_so(notebook: Notebo
 def test_a_cache_that_is_chosen_is_chosen_everywhere(notebook: NotebookPage, view: CachePage) -> None:
     view.kv("cache-row", id=3).click()
     expect(view.root.locator(".kv-cache-main h3")).to_have_text(notebook.python("trace.caches[3].name"))
-    expect(view.root.locator('[data-kv="storage-bar"][data-lit]')).to_have_count(1)
+    expect(view.root.locator(".kv-this")).to_contain_text(notebook.python("trace.caches[3].name"))
     assert notebook.python("debugger.selection") == {"kind": "cache", "id": 3}
+    view.kv("tab", id="buffers").click()
+    expect(view.root.locator('[data-kv="storage-bar"][data-lit]')).to_have_count(1)
+    view.open()
     view.kv("cache-row", id=0).click()
 
 

@@ -137,7 +137,7 @@ def test_what_attention_weighed_is_told_of_runs_with_steps_only(debugger: Debugg
     expect(caches.kv("cache-tip")).to_contain_text("weighed", timeout=60_000)
     # then the first of the three key heads has the mean of its three query heads
     x, y = caches.place(PROMPT + STEPWISE - 1, ROOM)
-    caches.kv("heat").hover(position={"x": x, "y": y + 40})
+    caches.kv("heat").hover(position={"x": x, "y": y})
     told = re.search(r"weight ([\d.e-]+)", caches.kv("cache-tip").inner_text())
     mean = sum(head[PROMPT + STEPWISE - 1] for head in weights[:3]) / 3
     assert told and float(told.group(1)) == pytest.approx(mean, rel=0.06, abs=1e-4)

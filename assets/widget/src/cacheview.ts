@@ -30,7 +30,7 @@ export class View implements CacheView {
   #close: HTMLButtonElement;
   #weigh: HTMLButtonElement;
   #large: HTMLButtonElement;
-  #query = el("input", { type: "number", min: 0, step: 1, "aria-label": "Query of this run", title: "Which query of this run: 0 is its first token, -1 its last", value: -1, "data-kv": "query" });
+  #query = el("input", { type: "number", min: 0, step: 1, "aria-label": "Query of this run", title: "Which query of this run: 0 is its first token, -1 its last", value: -1, "data-kv": "weights-query" });
   #tip = el("p.kv-cache-tip", { "aria-live": "polite", "data-kv": "cache-tip" });
   #legend = el("ul.kv-cache-legend");
   #middle = el("div.kv-cache-main", { tabindex: -1 });
