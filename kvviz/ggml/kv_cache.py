@@ -203,31 +203,48 @@ class KVCache:
         KvvizError
             If positions do not follow those that the cache holds, or there are not enough cells.
         """
-        batch = self._checked(self._next(tokens, 0))
+        batch = self.batch(tokens)
+        if keys is not None and len(keys) != len(batch):
+            raise KvvizError(f"{len(keys)} rows of keys for {len(batch)} tokens")
+        self.begin()
+        pieces = (split_simple if self.n_stream == 1 else split_equal)(batch, self.n_ubatch)
+        slots = self.prepare(pieces)
+        if slots is None:
+            raise KvvizError(self.no_room(len(batch)))
+        given = {} if keys is None else {token.id: key for token, key in zip(batch, keys)}
+        return [
+            self.place(slot, piece, np.stack([given[token.id] for token in piece.tokens]) if given else None)
+            for piece, slot in zip(pieces, slots)
+        ]
+
+    def batch(self, tokens: Sequence[Any]) -> list[Token]:
+        """Tokens with numbers, whose positions go on from those in the cache: what ``llama_decode`` lets through."""
+        return self._checked(self._next(tokens, 0))
+
+    def begin(self) -> None:
+        """Do what waits, if anything does."""
         if self.streams.waiting or self.streams.has_shift:
             self.update()
-        cut = split_simple if self.n_stream == 1 else split_equal
-        pieces = cut(batch, self.n_ubatch)
-        slots = prepare(self.streams, pieces)
-        if slots is None:
-            free = sum(len(cells) - len(cells.used) for cells in self.streams.cells)
-            raise KvvizError(
-                f"no cells for {numbers(len(batch), 'token')}: {free} of {self.n_stream * self.size} are empty; "
-                "remove positions (seq_rm) or make the cache larger"
-            )
-        given = {token.id: row for token, row in zip(batch, keys)} if keys is not None else None
-        if given is not None and keys is not None and len(keys) != len(batch):
-            raise KvvizError(f"{len(keys)} rows of keys for {len(batch)} tokens")
-        done = []
-        for piece, slot in zip(pieces, slots):
-            decoded = self.apply(slot, piece)
-            rows = None if given is None else np.stack([given[token.id] for token in piece.tokens])
-            self.write(decoded, rows)
-            # One change of two: nobody looks between them unless they are asked for one by one.
-            taken = self.history[-2]
-            self.history[-2:] = [self.history[-1]._replace(call=taken.call, text=taken.text, ops=self._ops(decoded))]
-            done.append(decoded)
-        return done
+
+    def prepare(self, pieces: Sequence[UBatch]) -> list[Slot] | None:
+        """Cells for micro-batches one after the other, or None; see `kvviz.ggml.find_slot.prepare`."""
+        return prepare(self.streams, pieces)
+
+    def no_room(self, tokens: int) -> str:
+        """Why so many tokens get no cells."""
+        free = sum(len(cells) - len(cells.used) for cells in self.streams.cells)
+        return (
+            f"no cells for {numbers(tokens, 'token')}: {free} of {self.n_stream * self.size} are empty; "
+            "remove positions (seq_rm) or make the cache larger"
+        )
+
+    def place(self, slot: Slot, batch: UBatch, keys: np.ndarray | None = None) -> Decoded:
+        """Take cells and write their rows, as one change of the history."""
+        decoded = self.apply(slot, batch)
+        self.write(decoded, keys)
+        taken, written = self.history[-2:]
+        self.history[-2:] = [written._replace(call=taken.call, text=taken.text, ops=self._ops(decoded))]
+        return decoded
 
     def apply(self, slot: Slot, batch: UBatch) -> Decoded:
         """Let the cells of a slot stand for a micro-batch. Their rows still hold what was there: `write` comes next."""

@@ -40,25 +40,31 @@ def split_simple(tokens: Sequence[Token], n_ubatch: int) -> list[UBatch]:
     return [ubatch(tokens[start : start + n_ubatch]) for start in range(0, len(tokens), n_ubatch)]
 
 
-def split_equal(tokens: Sequence[Token], n_ubatch: int) -> list[UBatch]:
-    """Pieces with as many tokens of each of several sequences that follow each other in number, as streams need them.
+def split_equal(tokens: Sequence[Token], n_ubatch: int, sequential: bool = True) -> list[UBatch]:
+    """Pieces with as many tokens of each of several sequences, as streams and recurrent states need them.
+
+    ``sequential``: only sequences that follow each other in number, each token of one of them alone.
 
     >>> batch = [Token(p, (0,)) for p in range(3)] + [Token(0, (1,))]
     >>> [[token[:2] for token in piece.tokens] for piece in split_equal(batch, 512)]
     [[(0, (0,)), (0, (1,))], [(1, (0,)), (2, (0,))]]
     """
-    if any(len(token.seqs) > 1 for token in tokens):
+    if sequential and any(len(token.seqs) > 1 for token in tokens):
         raise KvvizError("a token of several sequences needs a unified cache: give unified=True")
     left = list(tokens)
     pieces = []
     while left:
-        chosen: list[int] = []
+        chosen: list[frozenset[int]] = []
+        last = -1
         for token in left:
-            if not chosen or token.seqs[0] == chosen[-1] + 1:
-                chosen.append(token.seqs[0])
+            seqs = frozenset(token.seqs)
+            apart = not any(seqs & other for other in chosen)
+            if apart and (not sequential or not chosen or token.seqs[0] == last + 1):
+                chosen.append(seqs)
+                last = token.seqs[0]
                 if len(chosen) > n_ubatch:
                     break
-        each = [[token for token in left if token.seqs[0] == seq] for seq in chosen]
+        each = [[token for token in left if frozenset(token.seqs) == seqs] for seqs in chosen]
         length = min(max(n_ubatch // len(chosen), 1), *map(len, each))
         piece = [token for row in each for token in row[:length]]
         pieces.append(ubatch(piece))
