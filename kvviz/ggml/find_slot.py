@@ -25,6 +25,15 @@ class Slot(NamedTuple):
         """Rows of K for streams of so many cells: the values of ``k_idxs``."""
         return tuple(stream * size + cell for stream, cells in zip(self.streams, self.cells) for cell in cells)
 
+    def elements(self, size: int, width: int) -> tuple[int, ...]:
+        """Elements of a transposed V with so many in a row: the values of ``v_idxs`` without flash attention.
+
+        >>> Slot((0,), ((5, 2),)).elements(8, 3)
+        (5, 13, 21, 2, 10, 18)
+        """
+        starts = (stream * size * width + cell for stream, cells in zip(self.streams, self.cells) for cell in cells)
+        return tuple(start + size * column for start in starts for column in range(width))
+
 
 class Evicted(NamedTuple):
     """What a micro-batch drove out of a stream: the cells that it took over, and the positions purged elsewhere."""

@@ -184,7 +184,9 @@ def test_a_batch_that_does_not_fit_leaves_the_cells_as_they_were() -> None:
         ([], "without tokens"),
     ],
 )
-def test_a_batch_that_llama_decode_refuses_is_refused_by_name(tokens: list[tuple[int, tuple[int, ...]]], text: str) -> None:
+def test_a_batch_that_llama_decode_refuses_is_refused_by_name(
+    tokens: list[tuple[int, tuple[int, ...]]], text: str
+) -> None:
     cache = KVCache(8, n_seq_max=2)
     cache.append(4)
     with pytest.raises(KvvizError, match=text):
