@@ -31,6 +31,8 @@ class CellMap:
         ``(streams, size)``; position -1: empty.
     seqs : tuple of tuple of frozenset of int
         Sequences, by stream and cell.
+    turned : ndarray of int32
+        The position that the key in each row is rotated for; -1 where none was written.
     states : ndarray of uint8
         `FREE`, `LIVE`, `SHIFTED`, `ASTRAY`, `DIRTY` or `AHEAD`.
     heads : tuple of int
@@ -40,6 +42,7 @@ class CellMap:
     pos: np.ndarray
     shift: np.ndarray
     seqs: tuple[tuple[frozenset[int], ...], ...]
+    turned: np.ndarray
     states: np.ndarray
     heads: tuple[int, ...]
 
@@ -61,4 +64,5 @@ def cell_map(kv: Streams, rows: KeyRows) -> CellMap:
         [FREE, DIRTY, AHEAD, SHIFTED, ASTRAY],
         LIVE,
     ).astype(np.uint8)
-    return CellMap(pos, shift, tuple(tuple(cells.seqs) for cells in kv.cells), states, tuple(kv.heads))
+    seqs = tuple(tuple(cells.seqs) for cells in kv.cells)
+    return CellMap(pos, shift, seqs, rotated.astype(np.int32), states, tuple(kv.heads))

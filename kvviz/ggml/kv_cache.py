@@ -12,41 +12,15 @@ import numpy as np
 
 from kvviz.errors import KvvizError
 from kvviz.ggml import kv_sequences as sequences
-from kvviz.ggml.cell_map import CellMap, cell_map
+from kvviz.ggml.cell_map import CELL_STATES, CellMap, cell_map
 from kvviz.ggml.change_words import numbers, placed_text, range_text
 from kvviz.ggml.find_slot import Evicted, Slot, apply_ubatch, find_slot, prepare
 from kvviz.ggml.key_rows import KeyRows
 from kvviz.ggml.kq_mask import kq_mask, n_kv
+from kvviz.ggml.kv_cache_trace import to_trace
+from kvviz.ggml.kv_history import Change, RowOp
 from kvviz.ggml.ubatch_split import Token, UBatch, split_equal, split_simple, ubatch
-
-
-class RowOp(NamedTuple):
-    """What an op of a change touches: rows of the cells' own memory, and rows of K."""
-
-    kind: str
-    cells_read: tuple[int, ...] = ()
-    cells_written: tuple[int, ...] = ()
-    keys_read: tuple[int, ...] = ()
-    keys_written: tuple[int, ...] = ()
-    tokens: int = 0
-
-
-class Change(NamedTuple):
-    """One call, and how it left the cells.
-
-    ``call``: as one would write it, ``seq_rm(0, 1, 3)``.
-    ``text``: what it did.
-    ``cells``: all of them, afterwards.
-    ``written``: rows of K that it wrote.
-    ``seen``: rows that its tokens may see; None of a change without tokens.
-    """
-
-    call: str
-    text: str
-    cells: CellMap
-    written: tuple[int, ...] = ()
-    seen: tuple[int, ...] | None = None
-    ops: tuple[RowOp, ...] = ()
+from kvviz.trace.recording import Trace
 
 
 class Decoded(NamedTuple):
@@ -137,7 +111,9 @@ class KVCache:
         self.keys = KeyRows(self.streams.n_stream, size, **keys)
         self.n_ubatch, self.n_pad, self.name = n_ubatch, n_pad, name
         self._tokens = 0
-        self.history = [Change("", f"{size} empty cells", cell_map(self.streams, self.keys))]
+        whole = self._whole(range(self.n_stream))
+        first = RowOp("CLEAR", cells_written=whole, keys_written=whole)
+        self.history = [Change("", f"{size} empty cells, K is set to 0", self.cells, ops=(first,))]
 
     @property
     def size(self) -> int:
@@ -153,10 +129,17 @@ class KVCache:
         """The cells as they are now."""
         return cell_map(self.streams, self.keys)
 
+    @property
+    def trace(self) -> Trace:
+        """What happened so far as a trace: every call is a run, its ops tell which rows they read and wrote.
+
+        The cells of ``trace.caches`` are rows: valid, written, stale where freed bytes are left, outside where no token
+        of a call sees them. A stream is a batch entry.
+        """
+        return to_trace(self.history, self.size, self.name, str(self.keys.data.dtype), self.keys.data.shape[1])
+
     def state(self, cell: int, stream: int = 0) -> str:
         """The state of a cell now, in words; see `kvviz.ggml.cell_map.CELL_STATES`."""
-        from kvviz.ggml.cell_map import CELL_STATES
-
         return CELL_STATES[int(self.cells.states[stream, cell])][0]
 
     def pos_min(self, seq: int) -> int:
@@ -398,7 +381,8 @@ class KVCache:
         return (
             RowOp("FIND_SLOT", whole, rows, tokens=len(rows)),
             RowOp("SET_ROWS", keys_written=rows, tokens=len(rows)),
-            RowOp("MUL_MAT", given, keys_read=given, tokens=len(rows)),
+            RowOp("KQ_MASK", given, tokens=len(rows)),
+            RowOp("MUL_MAT", keys_read=given, tokens=len(rows)),
         )
 
     def _seen(self, decoded: Decoded) -> tuple[int, ...]:
