@@ -29,7 +29,7 @@ def range_text(numbers_: Sequence[int], noun: str) -> str:
         parts, left = [str(one) for one in told], 0
     else:
         shown = spans[:_LISTED]
-        parts = [str(s[0]) if len(s) == 1 else f"{s[0]} to {s[-1]}" for s in shown]
+        parts = [", ".join(map(str, s)) if len(s) < 3 else f"{s[0]} to {s[-1]}" for s in shown]
         left = len(told) - sum(map(len, shown))
     return f"{noun}{'s' * (len(told) != 1)} {', '.join(parts)}" + (f" and {left} more" if left else "")
 

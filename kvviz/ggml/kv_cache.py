@@ -262,7 +262,7 @@ class KVCache:
         before = list(self.streams.heads)
         changed = sequences.seq_rm(self.streams, seq, first, stop)
         left = [one for one in changed.cells if one not in changed.freed]
-        parts = [f"frees {self._cells(changed.freed)}; their bytes stay"] if changed.freed else []
+        parts = [self._freed(changed)] if changed.freed else []
         parts += [f"leaves {self._cells(left)} to others"] if left else []
         return self._told(f"seq_rm({seq}, {first}, {stop})", parts, before, changed)
 
@@ -281,7 +281,7 @@ class KVCache:
         """Let all other sequences leave the stream of one."""
         before = list(self.streams.heads)
         changed = sequences.seq_keep(self.streams, seq)
-        parts = [f"frees {self._cells(changed.freed)}; their bytes stay"] if changed.freed else []
+        parts = [self._freed(changed)] if changed.freed else []
         return self._told(f"seq_keep({seq})", parts, before, changed)
 
     def seq_add(self, seq: int, first: int, stop: int, delta: int) -> str:
@@ -402,6 +402,10 @@ class KVCache:
         if self.n_stream == 1:
             return told[0][1] if told else "no cell"
         return ", ".join(f"{text} of stream {stream}" for stream, text in told) or "no cell"
+
+    def _freed(self, changed: sequences.Changed) -> str:
+        whose = "its" if len(changed.freed) == 1 else "their"
+        return f"frees {self._cells(changed.freed)}; {whose} bytes stay"
 
     def _told(self, call: str, parts: list[str], before: list[int], changed: sequences.Changed) -> str:
         for stream, (old, new) in enumerate(zip(before, self.streams.heads)):

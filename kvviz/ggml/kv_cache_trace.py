@@ -37,7 +37,7 @@ def to_trace(history: Sequence[Change], size: int, name: str, dtype: str, width:
     storage = story.writer.storage_of(story.keys)
     row_bytes = nbytes((width,), dtype)
     runs = [_cache_run(change, size, storage, row_bytes) for change in history]
-    trace.caches.append(Cache(name, name, name, "static", 0, runs))  # type: ignore[arg-type]
+    trace.caches.append(Cache(name, name, name, "static", 0, runs))
     return trace
 
 
@@ -47,7 +47,9 @@ class _Story:
     def __init__(self, writer: Writer, rows: int, name: str, dtype: str, width: int) -> None:
         self.writer = writer
         self.rows, self.name, self.dtype, self.width = rows, name, dtype, width
-        self.keys = writer.value(name, (rows, width), dtype, writer.storage(nbytes((rows, width), dtype), origin="donated"))
+        self.keys = writer.value(
+            name, (rows, width), dtype, writer.storage(nbytes((rows, width), dtype), origin="donated")
+        )
         held = writer.storage(nbytes((rows, _CELL[0]), _CELL[1]), origin="donated")
         self.cells = writer.value("kv_cells", (rows, _CELL[0]), _CELL[1], held)
         self.masks: list[int] = []  # of the run
