@@ -20,6 +20,7 @@ from kvviz.ggml.kq_mask import kq_mask, n_kv
 from kvviz.ggml.kv_cache_trace import to_trace
 from kvviz.ggml.kv_history import Change, RowOp
 from kvviz.ggml.ubatch_split import Token, UBatch, split_equal, split_simple, ubatch
+from kvviz.late import late
 from kvviz.trace.recording import Trace
 
 
@@ -141,6 +142,11 @@ class KVCache:
     def state(self, cell: int, stream: int = 0) -> str:
         """The state of a cell now, in words; see `kvviz.ggml.cell_map.CELL_STATES`."""
         return CELL_STATES[int(self.cells.states[stream, cell])][0]
+
+    def _repr_html_(self) -> str:
+        """The cells over all calls, for a notebook."""
+        page: str = late("view.cell_table:html")(self)
+        return page
 
     def pos_min(self, seq: int) -> int:
         """The first position of a sequence; -1 where it has none."""

@@ -51,7 +51,7 @@ def cells(cache: Any, ax: Any = None, *, last: int | None = None, words: bool = 
     if last is not None and last < 1:
         raise KvvizError(f"the last {last} calls; give last=1 or more")
     history = cache.history[-min(last or _MOST_CALLS, _MOST_CALLS) :]
-    width, cut = _width(history)
+    width = drawn_cells(history)
     streams = len(history[-1].cells.heads)
     across = streams * (width + _GAP) - _GAP
     ax, theme = axes_and_theme(ax, (8.0, min(1.1 + 0.37 * len(history), 14.0)))
@@ -66,7 +66,7 @@ def cells(cache: Any, ax: Any = None, *, last: int | None = None, words: bool = 
     _legend(ax, theme, history)
     left_out = len(cache.history) - len(history)
     title = f"Cells of {short(cache.name, 40)}"
-    title += f", the first {width} of {cache.size}" if cut else f", {cache.size} of them"
+    title += f", the first {width} of {cache.size}" if width < cache.size else f", {cache.size} of them"
     title += f" in each of {streams} streams" if streams > 1 else ""
     title += f", the last {len(history)} calls" if left_out else ""
     finish(ax, theme, "cell" if streams == 1 else "", "", title)
@@ -75,13 +75,12 @@ def cells(cache: Any, ax: Any = None, *, last: int | None = None, words: bool = 
     return ax
 
 
-def _width(history: Sequence[Any]) -> tuple[int, bool]:
+def drawn_cells(history: Sequence[Any]) -> int:
     """Cells that are drawn of each stream: all, or those up to the last one that was ever used."""
-    size = history[-1].cells.pos.shape[1]
+    size = int(history[-1].cells.pos.shape[1])
     ever = np.any([change.cells.states != FREE for change in history], axis=(0, 1))
     used = int(np.flatnonzero(ever).max(initial=-1)) + 1
-    width = size if size <= 24 else min(max(used + 1, 8), size, _MOST_CELLS)
-    return width, width < size
+    return size if size <= 24 else min(max(used + 1, 8), size, _MOST_CELLS)
 
 
 def _draw(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import zlib
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -116,7 +117,7 @@ def test_keys_are_rotated_as_ggml_rotates_them(memory: dict[str, Any]) -> None:
     turned = 0
     for told in memory["calls"]:
         graphs = told.get("graphs", [])
-        for graph, after in zip(graphs, graphs[1:]):
+        for graph, after in pairwise(graphs):
             if "shift" not in graph or "turned" not in after:
                 continue
             by, rows = dict(graph["shift"]), after["changed_before"][0]
@@ -147,7 +148,7 @@ def test_the_scripts_reach_what_is_hard_to_get_right() -> None:
     """Full caches, scattered cells, several sequences a token, micro-batches, deferred copies, divided positions."""
     calls = [call for memory in MEMORIES for call in memory["calls"]]
     graphs = [graph for call in calls for graph in call.get("graphs", [])]
-    scattered = sum(b - a != 1 for graph in graphs for rows in graph.get("idxs", []) for a, b in zip(rows, rows[1:]))
+    scattered = sum(b - a != 1 for graph in graphs for rows in graph.get("idxs", []) for a, b in pairwise(rows))
     assert scattered > 200
     assert sum(call.get("rc", 0) != 0 for call in calls) >= 5
     assert sum(call["call"][0] == "seq_div" for call in calls) >= 5
