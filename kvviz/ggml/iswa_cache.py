@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 
 from kvviz.errors import KvvizError
 from kvviz.ggml.kq_mask import PADDING, padded
-from kvviz.ggml.kv_cache import Decoded, KVCache
+from kvviz.ggml.kv_cache import KVCache
+from kvviz.ggml.kv_history import Decoded
 from kvviz.ggml.ubatch_split import split_equal, split_simple
 
 

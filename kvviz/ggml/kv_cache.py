@@ -6,7 +6,7 @@ Rules as in ``llama-kv-cache.cpp`` of llama.cpp 0c1e57098 (2026-10).
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -14,25 +14,15 @@ from kvviz.errors import KvvizError
 from kvviz.ggml import kv_sequences as sequences
 from kvviz.ggml.cell_map import CELL_STATES, CellMap, cell_map
 from kvviz.ggml.change_words import numbers, placed_text, range_text
-from kvviz.ggml.find_slot import Evicted, Slot, apply_ubatch, find_slot, prepare
+from kvviz.ggml.find_slot import Slot, apply_ubatch, find_slot, prepare
 from kvviz.ggml.key_rows import KeyRows
 from kvviz.ggml.kq_mask import kq_mask, n_kv
 from kvviz.ggml.kv_cache_trace import to_trace
-from kvviz.ggml.kv_history import Change, RowOp
+from kvviz.ggml.kv_history import Change, Decoded, RowOp, decode_ops, seen_rows
+from kvviz.ggml.token_batch import checked, numbered
 from kvviz.ggml.ubatch_split import Token, UBatch, split_equal, split_simple, ubatch
 from kvviz.late import late
 from kvviz.trace.recording import Trace
-
-
-class Decoded(NamedTuple):
-    """A micro-batch that went through: its tokens, its cells, how many cells attention was given, and the mask."""
-
-    ubatch: UBatch
-    slot: Slot
-    rows: tuple[int, ...]
-    n_kv: int
-    mask: np.ndarray
-    evicted: tuple[Evicted, ...]
 
 
 class KVCache:
@@ -208,7 +198,9 @@ class KVCache:
 
     def batch(self, tokens: Sequence[Any]) -> list[Token]:
         """Tokens with numbers, whose positions go on from those in the cache: what ``llama_decode`` lets through."""
-        return self._checked(self._next(tokens, 0))
+        batch = checked(self.streams, self._next(tokens, 0))
+        self._tokens += len(batch)
+        return batch
 
     def begin(self) -> None:
         """Do what waits, if anything does."""
@@ -232,7 +224,7 @@ class KVCache:
         decoded = self.apply(slot, batch)
         self.write(decoded, keys)
         taken, written = self.history[-2:]
-        self.history[-2:] = [written._replace(call=taken.call, text=taken.text, ops=self._ops(decoded))]
+        self.history[-2:] = [written._replace(call=taken.call, text=taken.text, ops=decode_ops(decoded, self.size))]
         return decoded
 
     def apply(self, slot: Slot, batch: UBatch) -> Decoded:
@@ -245,9 +237,9 @@ class KVCache:
         mask = kq_mask(self.streams, batch, length, len(slot.streams))
         rows = slot.rows(self.size)
         decoded = Decoded(batch, slot, rows, length, mask, tuple(evicted))
-        seen = self._seen(decoded)
+        seen = seen_rows(decoded, self.size)
         text = placed_text(slot, evicted)
-        op = RowOp("FIND_SLOT", self._whole(slot.streams), rows, tokens=len(rows))
+        op = decode_ops(decoded, self.size)[0]
         self._note(f"decode {numbers(len(rows), 'token')}", text, (), seen, (op,))
         return decoded
 
@@ -259,9 +251,9 @@ class KVCache:
             plain = np.stack([self.keys.made_up(token.id) for token in tokens])
             keys = self.keys.rotated(plain, positions)
         self.keys.write(decoded.rows, keys, [token.id for token in tokens], positions)
-        ops = self._ops(decoded)[1:]
+        ops = decode_ops(decoded, self.size)[1:]
         text = f"SET_ROWS: K at {range_text(decoded.rows, 'row')}"
-        self._note("set_rows", text, decoded.rows, self._seen(decoded), ops)
+        self._note("set_rows", text, decoded.rows, seen_rows(decoded, self.size), ops)
 
     def seq_rm(self, seq: int, first: int = -1, stop: int = -1) -> str:
         """Let a sequence (-1: all) leave the cells at positions ``first`` up to ``stop`` (-1: to the end)."""
@@ -344,63 +336,11 @@ class KVCache:
         """By how many positions the next update rotates each row: the values of the K-shift graph's input."""
         return np.array([shift for cells in self.streams.cells for shift in cells.shift], np.int64)
 
-    def _next(self, tokens: int | Sequence[Any], seq: int) -> list[Token]:
-        """Tokens with numbers of their own."""
-        if isinstance(tokens, int):
-            if tokens < 1:
-                raise KvvizError(f"{tokens} tokens; give one at least")
-            first = self.pos_max(seq) + 1
-            tokens = [Token(first + i, (seq,)) for i in range(tokens)]
-        made = []
-        for place, (pos, seqs, *_) in enumerate(tokens):
-            if pos < 0 or not seqs:
-                raise KvvizError(f"token {place} has position {pos} and sequences {tuple(seqs)}; it needs both")
-            made.append(Token(int(pos), tuple(seqs), self._tokens + place))
-        return made
-
-    def _checked(self, batch: list[Token]) -> list[Token]:
-        """A batch whose positions go on from those in the cache without holes, as ``llama_decode`` wants it."""
-        if not batch:
-            raise KvvizError("a batch without tokens")
-        wanted: dict[int, set[int]] = {}
-        for token in batch:
-            for seq in token.seqs:
-                self.streams.stream_of(seq)
-                wanted.setdefault(seq, set()).add(token.pos)
-        for seq, positions in wanted.items():
-            last = self.pos_max(seq)
-            if last >= 0 and min(positions) != last + 1:
-                raise KvvizError(
-                    f"sequence {seq} is at position {last}, and its tokens begin at {min(positions)}: "
-                    f"they have to begin at {last + 1}"
-                )
-            if max(positions) - min(positions) + 1 > len(positions):
-                raise KvvizError(f"the tokens of sequence {seq} leave positions out: {sorted(positions)}")
-        self._tokens += len(batch)
-        return batch
-
-    def _ops(self, decoded: Decoded) -> tuple[RowOp, ...]:
-        rows, whole = decoded.rows, self._whole(decoded.slot.streams)
-        # The reader's view goes from the first to the last stream of the micro-batch.
-        every = range(min(decoded.slot.streams), max(decoded.slot.streams) + 1)
-        given = tuple(stream * self.size + cell for stream in every for cell in range(decoded.n_kv))
-        return (
-            RowOp("FIND_SLOT", whole, rows, tokens=len(rows)),
-            RowOp("SET_ROWS", keys_written=rows, tokens=len(rows)),
-            RowOp("KQ_MASK", given, tokens=len(rows)),
-            RowOp("MUL_MAT", keys_read=given, tokens=len(rows)),
-        )
-
-    def _seen(self, decoded: Decoded) -> tuple[int, ...]:
-        open_to = np.isfinite(decoded.mask).any(axis=1)
-        return tuple(
-            stream * self.size + int(cell)
-            for stream, row in zip(decoded.slot.streams, open_to)
-            for cell in np.flatnonzero(row)
-        )
-
     def _whole(self, streams: Iterable[int]) -> tuple[int, ...]:
         return tuple(stream * self.size + cell for stream in streams for cell in range(self.size))
+
+    def _next(self, tokens: int | Sequence[Any], seq: int) -> list[Token]:
+        return numbered(self.streams, tokens, seq, self._tokens)
 
     def _cells(self, cells: Sequence[tuple[int, int]]) -> str:
         streams = sorted({stream for stream, _ in cells})

@@ -14,7 +14,8 @@ import pytest
 
 from kvviz.errors import KvvizError
 from kvviz.ggml.iswa_cache import KVCacheISWA, swa_size
-from kvviz.ggml.kv_cache import Decoded, KVCache
+from kvviz.ggml.kv_cache import KVCache
+from kvviz.ggml.kv_history import Decoded
 from kvviz.ggml.recurrent_memory import RecurrentMemory
 
 DATA = Path(__file__).resolve().parent.parent / "data" / "llama"
