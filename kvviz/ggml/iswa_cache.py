@@ -78,6 +78,10 @@ class KVCacheISWA:
         self.swa = KVCache(window, n_seq_max, unified, n_swa, swa_type, name="cache_k_swa", **given)
         self.unified, self.n_ubatch = unified, n_ubatch
 
+    def _repr_html_(self) -> str:
+        """Both, one below the other, for a notebook."""
+        return self.base._repr_html_() + self.swa._repr_html_()
+
     @property
     def can_shift(self) -> bool:
         """Whether positions may be moved: only where both caches are of one size."""

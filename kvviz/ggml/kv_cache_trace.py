@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from kvviz.ggml.cell_map import AHEAD, DIRTY, FREE
+from kvviz.ggml.cell_map import AHEAD, ASTRAY, DIRTY, FREE, SHIFTED, CellMap
 from kvviz.ggml.kv_history import Change, RowOp
 from kvviz.trace.element_types import nbytes
 from kvviz.trace.recording import Trace
@@ -36,7 +36,12 @@ def to_trace(history: Sequence[Change], size: int, name: str, dtype: str, width:
     trace = story.writer.finish([])
     storage = story.writer.storage_of(story.keys)
     row_bytes = nbytes((width,), dtype)
-    runs = [_cache_run(change, size, storage, row_bytes) for change in history]
+    wrote: dict[int, str] = {}
+    runs = []
+    for change in history:
+        stored = {row for op in change.ops if op.kind in ("SET_ROWS", "COPY") for row in op.keys_written}
+        wrote |= dict.fromkeys(stored, change.call)
+        runs.append(_cache_run(change, size, storage, row_bytes, wrote))
     trace.caches.append(Cache(name, name, name, "static", 0, runs))
     return trace
 
@@ -138,8 +143,8 @@ class _Story:
         return self.writer.value(name, (self.rows, self.width), self.dtype, self.writer.storage_of(self.keys))
 
 
-def _cache_run(change: Change, size: int, storage: int, row_bytes: int) -> CacheRun:
-    """The cells after a change as rows of a cache, a stream a batch entry."""
+def _cache_run(change: Change, size: int, storage: int, row_bytes: int, wrote: Mapping[int, str]) -> CacheRun:
+    """The cells after a change as rows of a cache, a stream a batch entry; ``wrote``: what stored each row's key."""
     items = []
     for stream, states in enumerate(change.cells.states):
         first = stream * size
@@ -148,7 +153,8 @@ def _cache_run(change: Change, size: int, storage: int, row_bytes: int) -> Cache
             for rows in (change.written, change.seen)
         ]
         held = _held(states, change.cells.pos[stream])
-        items.append(Rows(held, _spans(inside[0] or ()), None if inside[1] is None else _spans(inside[1])))
+        read = None if inside[1] is None else _spans(inside[1])
+        items.append(Rows(held, _spans(inside[0] or ()), read, 0, _notes(change.cells, stream, first, wrote)))
     live = change.cells.pos >= 0
     copied = sum(len(op.keys_written) for op in change.ops if op.kind == "COPY")
     written = sum(len(op.keys_written) for op in change.ops)
@@ -177,6 +183,31 @@ def _held(states: np.ndarray, positions: np.ndarray) -> tuple[Held, ...]:
         else:
             spans.append((row, row + 1, token))
     return tuple(spans)
+
+
+def _notes(cells: CellMap, stream: int, first: int, wrote: Mapping[int, str]) -> tuple[tuple[int, int, str], ...]:
+    """Whose each cell is, and what its row has to do with it."""
+    notes: list[tuple[int, int, str]] = []
+    for cell, state in enumerate(cells.states[stream].tolist()):
+        if state == FREE:
+            continue
+        off = int(cells.pos[stream, cell] - cells.turned[stream, cell])
+        said = {
+            DIRTY: "freed: the old bytes are still there",
+            AHEAD: "ahead of data: the key comes with the next update",
+            SHIFTED: f"shift pending: the key is not moved by {off} yet",
+            ASTRAY: f"astray: the key is rotated {-off:+d} from the cell's position",
+        }
+        seqs = sorted(cells.seqs[stream][cell])
+        parts = [f"sequence{'s' * (len(seqs) > 1)} {', '.join(map(str, seqs))}" if seqs else "of no sequence"]
+        parts += [said[state]] if state in said else []
+        parts += [f"key stored by {wrote[first + cell]}"] if first + cell in wrote else []
+        text = " · ".join(parts)
+        if notes and notes[-1][1:] == (cell, text):
+            notes[-1] = (notes[-1][0], cell + 1, text)
+        else:
+            notes.append((cell, cell + 1, text))
+    return tuple(notes)
 
 
 def _spans(rows: Iterable[int]) -> tuple[Span, ...]:

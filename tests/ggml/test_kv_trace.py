@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import doctest
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +12,7 @@ import pytest
 import kvviz
 from kvviz.ggml.cell_map import AHEAD, DIRTY, FREE
 from kvviz.ggml.kv_cache import KVCache
+from kvviz.trace.header_schema import ROWS, check
 from kvviz.view import heat_cells
 from kvviz.view.packed_columns import unpack
 from kvviz.view.payload_cache_rows import cache_payload
@@ -111,3 +114,41 @@ def test_every_reader_takes_it(streams: KVCache, tmp_path: Path) -> None:
     trace.to_html(tmp_path / "page.html")
     trace.to_perfetto(tmp_path / "perfetto.json")
     assert "SET_ROWS" in (tmp_path / "perfetto.json").read_text("utf-8")
+
+
+def test_the_page_is_told_of_each_row_whose_it_is_and_what_is_wrong_with_its_bytes(
+    holes: KVCache, streams: KVCache
+) -> None:
+    (shown,) = holes.trace.caches
+    told = {change.call: heat_cells.notes(shown, run) for run, change in enumerate(holes.history)}
+    freed = "of no sequence · freed: the old bytes are still there · key stored by decode 4 tokens"
+    assert told["seq_rm(0, 1, 3)"][1] == (1, 3, freed)
+    moved = "sequence 0 · shift pending: the key is not moved by -2 yet · key stored by decode 4 tokens"
+    assert (3, 4, moved) in told["seq_add(0, 3, -1, -2)"]
+    assert (3, 4, "sequence 0 · key stored by decode 4 tokens") in told["update()"]
+    (shown,) = streams.trace.caches
+    ahead = "sequence 1 · ahead of data: the key comes with the next update"
+    assert heat_cells.notes(shown, 2, 1) == ((0, 3, ahead),)
+    header, columns = unpack(cache_payload(streams.trace))
+    at = 1 * (len(streams.history) + 1) + 2  # stream 1, run 2
+    (place,) = range(columns["note.at"][at], columns["note.at"][at + 1])
+    assert header["notes"][columns["note.text"][place]] == ahead
+
+
+def test_a_file_without_notes_is_still_read() -> None:
+    check([[[0, 1, 0]], [], None, 0], ROWS)
+    check([[], [], None, 0, [[0, 3, "sequence 1"]]], ROWS)
+    for wrong in ([[], [], None], [[], [], None, 0, [[0, 3, 1]]], [[], [], None, 0, [], []]):
+        with pytest.raises(ValueError):
+            check(wrong, ROWS)
+
+
+MODULES = [
+    *("cell_map", "find_slot", "iswa_cache", "kq_mask", "kv_cache", "kv_cells", "recurrent_memory"),
+    *("swa_mask", "ubatch_split"),
+]
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_the_examples_in_the_docstrings_give_what_they_say(name: str) -> None:
+    assert doctest.testmod(import_module(f"kvviz.ggml.{name}")).failed == 0
