@@ -28,13 +28,15 @@ class KeyRows:
         ``"float16"`` or ``"float32"``.
     base : float
         ``rope_freq_base``.
+    fill : float
+        What the rows hold before anybody writes them; llama.cpp clears its buffer to 0.
     neox : bool
         Element i is rotated with element ``i + head_dim / 2``, and not with the next one.
 
     Attributes
     ----------
     data : ndarray
-        ``(streams * size, n_head * head_dim)``, zeros at first, as llama.cpp clears its buffer.
+        ``(streams * size, n_head * head_dim)``.
     tokens, positions : ndarray of int64
         For which token, rotated for which position, a row was written; -1 where none was.
     """
@@ -49,13 +51,14 @@ class KeyRows:
         dtype: str = "float16",
         base: float = 10000.0,
         neox: bool = False,
+        fill: float = 0.0,
     ) -> None:
         if head_dim < 2 or head_dim % 2:
             raise KvvizError(f"heads of {head_dim} elements cannot be rotated; give an even head_dim")
         if dtype not in ("float16", "float32"):
             raise KvvizError(f"keys of type {dtype!r}; they are float16 or float32")
         self.size, self.head_dim, self.base, self.neox = size, head_dim, base, neox
-        self.data = np.zeros((streams * size, n_head * head_dim), dtype)
+        self.data = np.full((streams * size, n_head * head_dim), fill, dtype)
         self.tokens = np.full(streams * size, NEVER, np.int64)
         self.positions = np.full(streams * size, NEVER, np.int64)
 

@@ -64,3 +64,20 @@ def kq_mask(
             if cell < length and not hidden:
                 row[cell] = -abs(pos - token.pos) if alibi else 0
     return mask.reshape(streams, -1, length)
+
+
+def attend(queries: np.ndarray, keys: np.ndarray, values: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    """Attention without flash attention: all cells that are given are multiplied, those that the mask hides too.
+
+    A hidden cell has the weight 0, and 0 times NaN is NaN: this is why llama.cpp clears its buffers.
+
+    >>> hidden = np.array([[0.0, -np.inf]])
+    >>> attend(np.ones((1, 1)), np.ones((2, 1)), np.array([[5.0], [0.0]]), hidden)
+    array([[5.]])
+    >>> attend(np.ones((1, 1)), np.ones((2, 1)), np.array([[5.0], [np.nan]]), hidden)
+    array([[nan]])
+    """
+    scores = queries @ keys.T + mask
+    weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    found: np.ndarray = weights / weights.sum(axis=-1, keepdims=True) @ values
+    return found

@@ -46,7 +46,7 @@ class KVCache:
         What ``n_kv`` is a multiple of where that is more than 256.
     name : str
     **keys
-        Of `kvviz.ggml.key_rows.KeyRows`: ``head_dim``, ``n_head``, ``dtype``, ``base``, ``neox``.
+        Of `kvviz.ggml.key_rows.KeyRows`: ``head_dim``, ``n_head``, ``dtype``, ``base``, ``neox``, ``fill``.
 
     Attributes
     ----------
@@ -104,7 +104,7 @@ class KVCache:
         self._tokens = 0
         whole = self._whole(range(self.n_stream))
         first = RowOp("CLEAR", cells_written=whole, keys_written=whole)
-        self.history = [Change("", f"{size} empty cells, K is set to 0", self.cells, ops=(first,))]
+        self.history = [Change("", f"{size} empty cells, K is set to {keys.get('fill', 0)}", self.cells, ops=(first,))]
 
     @property
     def size(self) -> int:

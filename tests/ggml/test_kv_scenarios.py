@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from kvviz.errors import KvvizError
+from kvviz.ggml.kq_mask import attend
 from kvviz.ggml.kv_cache import KVCache
 from kvviz.ggml.ubatch_split import Token, ubatch
 
@@ -132,17 +133,21 @@ def test_dividing_positions_leaves_keys_astray_as_the_shift_grows_by_what_the_po
     assert cache.state(6) == "astray"
 
 
-def test_attention_is_given_256_cells_where_5_are_used_and_a_nan_in_the_padding_spoils_its_sum() -> None:
-    cache = KVCache(1024, dtype="float32")
+@pytest.mark.parametrize("fill, finite", [(0.0, True), (float("nan"), False)])
+def test_attention_is_given_256_cells_where_5_are_used_and_a_nan_in_the_padding_spoils_it(
+    fill: float, finite: bool
+) -> None:
+    cache = KVCache(1024, dtype="float32", fill=fill)
     (decoded,) = cache.append(5)
     assert decoded.n_kv == 256
     assert np.isfinite(decoded.mask).sum(axis=2).tolist() == [[1, 2, 3, 4, 5]]
-    weights = np.exp(decoded.mask[0])
     values = cache.keys.data[: decoded.n_kv]
-    assert np.isfinite(weights @ values).all()
-    values = values.copy()
-    values[5:] = np.nan
-    assert np.isnan(weights @ values).all()
+    keys = np.nan_to_num(values)
+    found = attend(keys[:5], keys, values, decoded.mask[0])
+    assert np.isfinite(found).all() == finite
+    assert np.isnan(found).all() != finite
+    if finite:
+        np.testing.assert_allclose(found[0], values[0], rtol=1e-6)
 
 
 @pytest.mark.parametrize("used, length", [(256, 256), (257, 512), (600, 768), (1000, 1000)])
