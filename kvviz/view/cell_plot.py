@@ -23,7 +23,7 @@ _SMALL, _LARGE = 5.5, 8.5
 _WORDS, _LINES = 46, 3  # characters of a line beside the map, and lines at most
 
 
-def cells(cache: Any, ax: Any = None, *, last: int | None = None, words: bool = True) -> Any:
+def cells(cache: Any, ax: Any = None, *, last: int | None = None, first: int | None = None, words: bool = True) -> Any:
     """What every cell stood for after every call, and what its row of K held.
 
     A cell is coloured by its sequences and lettered with its position; below it stands the sequence, or what is wrong
@@ -37,6 +37,9 @@ def cells(cache: Any, ax: Any = None, *, last: int | None = None, words: bool = 
         Where to draw; a new figure by default.
     last : int, optional
         Only so many of the last calls.
+    first : int, optional
+        The first cell that is drawn. By default all cells up to the last one that was ever used; of more than 320 the
+        last ones.
     words : bool
         Say beside the map what each call did.
 
@@ -51,7 +54,8 @@ def cells(cache: Any, ax: Any = None, *, last: int | None = None, words: bool = 
     if last is not None and last < 1:
         raise KvvizError(f"the last {last} calls; give last=1 or more")
     history = cache.history[-min(last or _MOST_CALLS, _MOST_CALLS) :]
-    width = drawn_cells(history)
+    drawn = drawn_cells(history, first)
+    width = len(drawn)
     streams = len(history[-1].cells.heads)
     across = streams * (width + _GAP) - _GAP
     ax, theme = axes_and_theme(ax, (8.0, min(1.1 + 0.37 * len(history), 14.0)))
@@ -59,14 +63,14 @@ def cells(cache: Any, ax: Any = None, *, last: int | None = None, words: bool = 
     ax.set_ylim(len(history), 0)
     beside = 0.62 if words else 1.0
     per_cell = points_of(ax)[0] * beside / across, points_of(ax)[1] * 0.85 / len(history)
-    _draw(ax, theme, history, width, streams, per_cell)
-    _name_axes(ax, theme, history, width, streams)
+    _draw(ax, theme, history, drawn, streams, per_cell)
+    _name_axes(ax, theme, history, drawn, streams)
     if words:
         _say_calls(ax, theme, history)
     _legend(ax, theme, history)
     left_out = len(cache.history) - len(history)
     title = f"Cells of {short(cache.name, 40)}"
-    title += f", the first {width} of {cache.size}" if width < cache.size else f", {cache.size} of them"
+    title += f", {drawn_text(drawn, cache.size)}"
     title += f" in each of {streams} streams" if streams > 1 else ""
     title += f", the last {len(history)} calls" if left_out else ""
     finish(ax, theme, "cell" if streams == 1 else "", "", title)
@@ -75,41 +79,54 @@ def cells(cache: Any, ax: Any = None, *, last: int | None = None, words: bool = 
     return ax
 
 
-def drawn_cells(history: Sequence[Any]) -> int:
+def drawn_text(drawn: range, size: int) -> str:
+    """Which cells are drawn."""
+    if len(drawn) == size:
+        return f"{size} of them"
+    return f"{f'{drawn.start} to {drawn.stop - 1}' if drawn.start else f'the first {len(drawn)}'} of {size:,}"
+
+
+def drawn_cells(history: Sequence[Any], first: int | None = None) -> range:
     """Cells that are drawn of each stream: all, or those up to the last one that was ever used."""
     size = int(history[-1].cells.pos.shape[1])
     ever = np.any([change.cells.states != FREE for change in history], axis=(0, 1))
     used = int(np.flatnonzero(ever).max(initial=-1)) + 1
-    return size if size <= 24 else min(max(used + 1, 8), size, _MOST_CELLS)
+    stop = size if size <= 24 else min(max(used + 1, 8), size)
+    if first is None:
+        return range(max(stop - _MOST_CELLS, 0), stop)
+    if not 0 <= first < size:
+        raise KvvizError(f"cells from {first} on; the cache has cells 0 to {size - 1}")
+    return range(first, min(max(stop, first + 8), size, first + _MOST_CELLS))
 
 
 def _draw(
-    ax: Any, theme: Theme, history: Sequence[Any], width: int, streams: int, per_cell: tuple[float, float]
+    ax: Any, theme: Theme, history: Sequence[Any], drawn: range, streams: int, per_cell: tuple[float, float]
 ) -> None:
     """All cells, one collection for each look."""
     from matplotlib.collections import LineCollection, PolyCollection
 
     boxes: dict[tuple[Any, ...], list[Any]] = {}
     lines: list[Any] = []
+    width = len(drawn)
     digits = len(str(max(int(change.cells.pos.max()) for change in history)))
     points = min(_LARGE, 1.4 * per_cell[0] / max(digits, 2), 0.6 * per_cell[1])
     worded = per_cell[0] >= _WORDED[0] and per_cell[1] >= _WORDED[1]
     for row, change in enumerate(history):
         for stream in range(streams):
             shift = stream * (width + _GAP)
-            for cell in range(width):
+            for left, cell in enumerate(drawn, int(shift)):
                 looks = face(change.cells, stream, cell, theme)
                 state = int(change.cells.states[stream, cell])
-                left = shift + cell
                 _add_box(boxes, looks, state, left, row)
                 if worded or points >= _SMALL:
                     _letter(ax, looks, left, row, worded, points, bool(HATCHES[state]))
                 if stream * change.cells.pos.shape[1] + cell in change.written:
                     lines.append([(left + 0.06, row + 0.9), (left + 0.94, row + 0.9)])
-            _head(ax, theme, change.cells.heads[stream], shift, row, per_cell[0], width)
+            _head(ax, theme, change.cells.heads[stream] - drawn.start, shift, row, per_cell[0], width)
             if not worded:
-                above = history[row - 1].cells.seqs[stream] if row else ()
-                _name_runs(ax, theme, change.cells.seqs[stream][:width], above, shift, row, per_cell[0], points)
+                part = slice(drawn.start, drawn.stop)
+                above = history[row - 1].cells.seqs[stream][part] if row else ()
+                _name_runs(ax, theme, change.cells.seqs[stream][part], above, shift, row, per_cell[0], points)
     thin = 0.15 if per_cell[0] < 6 else 0.8
     for (fill, edge, hatch, dashed), found in boxes.items():
         style = (0, (3, 2)) if dashed else "-"
@@ -169,14 +186,15 @@ def _letter(ax: Any, looks: Face, left: float, row: float, worded: bool, points:
 
 
 def _head(ax: Any, theme: Theme, head: int, shift: float, row: int, per_cell: float, width: int) -> None:
-    if head <= width:
+    if 0 <= head <= width:
         at, half = shift + head, min(4.0 / per_cell, 1.5)
         ax.fill([at - half, at + half, at], [row + 0.0, row + 0.0, row + 0.2], color=theme.accent, zorder=5, lw=0)
 
 
-def _name_axes(ax: Any, theme: Theme, history: Sequence[Any], width: int, streams: int) -> None:
+def _name_axes(ax: Any, theme: Theme, history: Sequence[Any], drawn: range, streams: int) -> None:
+    width = len(drawn)
     every = next(n for n in (1, 2, 4, 8, 16, 32, 64, 128) if streams * width / n <= 32)
-    ticks = [(s * (width + _GAP) + c + 0.5, str(c)) for s in range(streams) for c in range(0, width, every)]
+    ticks = [(s * (width + _GAP) + c + 0.5, str(drawn[c])) for s in range(streams) for c in range(0, width, every)]
     ax.set_xticks([at for at, _ in ticks], [name for _, name in ticks], fontsize=7)
     names = [short(change.call or "new", 24) for change in history]
     ax.set_yticks(np.arange(len(names)) + 0.5, names, fontsize=7.5)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from kvviz.ggml.cell_map import AHEAD, ASTRAY, CELL_STATES, DIRTY, FREE, LIVE, SHIFTED, CellMap
 from kvviz.view.cell_looks import DASHED, hue, said
-from kvviz.view.cell_plot import drawn_cells
+from kvviz.view.cell_plot import drawn_cells, drawn_text
 from kvviz.view.palette import LIGHT
 
 _CALLS = 40  # the last ones that are shown
@@ -39,38 +39,38 @@ def html(cache: Any) -> str:
     """The table."""
     history = cache.history[-_CALLS:]
     streams = range(len(history[-1].cells.heads))
-    width = drawn_cells(history)
-    joined = width > _ONE_BY_ONE
-    rows = [_row(change, width, streams, joined) for change in history]
+    drawn = drawn_cells(history)
+    joined = len(drawn) > _ONE_BY_ONE
+    rows = [_row(change, drawn, streams, joined) for change in history]
     left_out = len(cache.history) - len(history)
     caption = f"<b>{escape(cache.name)}</b>: {cache.size:,} cells"
     caption += f" in each of {len(streams)} streams" if len(streams) > 1 else ""
-    caption += f", the first {width:,} of them" if width < cache.size else ""
+    caption += f", {drawn_text(drawn, cache.size)}" if len(drawn) < cache.size else ""
     caption += f"; the last {len(history)} calls, {left_out:,} before them" if left_out else ""
-    head = "" if joined else _numbers(width, streams)
+    head = "" if joined else _numbers(drawn, streams)
     table = f'<table style="{_TABLE}">{head}{"".join(rows)}</table>'
     return f'<div style="overflow-x:auto;background:{_PANE};color:{_INK}"><p>{caption}</p>{table}{_key(history)}</div>'
 
 
-def _row(change: Any, width: int, streams: range, joined: bool) -> str:
+def _row(change: Any, drawn: range, streams: range, joined: bool) -> str:
     parts = [f'<th style="{_side("right")};font-weight:normal">{escape(change.call or "new")}</th>']
     for stream in streams:
         if stream:
             parts.append('<td style="border:0;background:none;min-width:8px"></td>')
         head = change.cells.heads[stream]
-        for run in _runs(change, stream, width, joined):
+        for run in _runs(change, stream, drawn, joined):
             parts.append(_cell(run, head, joined))
     words = f"{_side('left')};color:{_SOFT};white-space:normal;min-width:260px"
     parts.append(f'<td style="{words}">{escape(change.text)}</td>')
     return f"<tr>{''.join(parts)}</tr>"
 
 
-def _runs(change: Any, stream: int, width: int, joined: bool) -> Iterator[_Run]:
+def _runs(change: Any, stream: int, drawn: range, joined: bool) -> Iterator[_Run]:
     """The cells of a stream, those that go on from each other as one where they are many."""
     cells: CellMap = change.cells
     first = stream * cells.pos.shape[1]
     open_run: _Run | None = None
-    for cell in range(width):
+    for cell in drawn:
         one = _Run(
             cell,
             cell + 1,
@@ -167,9 +167,9 @@ def _side(align: str) -> str:
     return f"text-align:{align};padding:1px 8px;white-space:nowrap;border:0;background:none"
 
 
-def _numbers(width: int, streams: range) -> str:
+def _numbers(drawn: range, streams: range) -> str:
     look = f"text-align:center;font-weight:normal;font-size:10px;color:{_SOFT};border:0;background:none"
-    cells = "".join(f'<th style="{look}">{cell}</th>' for cell in range(width))
+    cells = "".join(f'<th style="{look}">{cell}</th>' for cell in drawn)
     gap = f'<th style="{look}"></th>'
     return f"<tr>{gap}{gap.join([cells] * len(streams))}{gap}</tr>"
 

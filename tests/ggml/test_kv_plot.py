@@ -80,6 +80,18 @@ def test_a_wide_cache_is_cut_behind_its_last_used_cell_and_names_runs_of_cells()
     assert {"s0", "s1"} <= set(texts(ax))
 
 
+def test_of_a_very_wide_cache_the_last_used_cells_are_drawn_or_those_that_are_asked_for() -> None:
+    cache = KVCache(1024, n_ubatch=500)
+    cache.append(500)
+    title = kvviz.plot.cells(cache, words=False).get_title(loc="left")
+    assert "181 to 500 of 1,024" in title
+    ax = kvviz.plot.cells(cache, first=480, words=False)
+    assert "480 to 500 of 1,024" in ax.get_title(loc="left")
+    assert at(ax, 1, 19)[0] == "499"
+    with pytest.raises(KvvizError, match="cells 0 to 1023"):
+        kvviz.plot.cells(cache, first=1024)
+
+
 def test_streams_lie_side_by_side_with_cells_numbered_from_0() -> None:
     cache = KVCache(8, n_seq_max=2, unified=False)
     cache.append(2, seq=1)
