@@ -151,6 +151,7 @@ HOLDERS = {
     "explain/diagnose.py",
     "explain/compare.py",
     "query/found_steps.py",
+    "ggml/kv_cache.py",
 }
 
 

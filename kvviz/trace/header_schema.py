@@ -16,6 +16,14 @@ class Maybe:
         self.pattern = pattern
 
 
+class Grown:
+    """A list of patterns whose last ones older files do not have."""
+
+    def __init__(self, *patterns: Any, since: int) -> None:
+        self.patterns = patterns
+        self.since = since
+
+
 def check(value: Any, pattern: Any) -> None:
     """Raise ValueError unless a value is as described.
 
@@ -26,6 +34,9 @@ def check(value: Any, pattern: Any) -> None:
     if isinstance(pattern, Maybe):
         if value is not None:
             check(value, pattern.pattern)
+    elif isinstance(pattern, Grown):
+        check(value, list)
+        check(value, pattern.patterns[: max(len(value), pattern.since)])
     elif isinstance(pattern, list):
         check(value, list)
         for item in value:
@@ -118,7 +129,7 @@ GRAPH = {
     "nodes": [NODE],
 }
 RUN = (count, count, Maybe(int), str, count, count, count, count, count)
-ROWS = ([(count, count, int)], [(count, count)], Maybe([(count, count)]), count)
+ROWS = Grown([(count, count, int)], [(count, count)], Maybe([(count, count)]), count, [(count, count, str)], since=4)
 CACHE_RUN = (count, count, count, count, int, count, count, count, count, count, count, [ROWS])
 CACHE = (str, str, str, str, Maybe(int), [CACHE_RUN])
 

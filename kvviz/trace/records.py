@@ -188,12 +188,15 @@ class Rows(NamedTuple):
         Rows that at least one query of this run may see; None where that follows from more than the control inputs.
     lost : int
         Rows of tokens that this run overwrote although its first query still attends to them.
+    notes : tuple of (start, stop, text)
+        What the producer has to say of rows beside that: whose they are, or what is wrong with their bytes.
     """
 
     held: tuple[Held, ...] = ()
     wrote: tuple[Span, ...] = ()
     read: tuple[Span, ...] | None = ()
     lost: int = 0
+    notes: tuple[tuple[int, int, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

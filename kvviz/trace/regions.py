@@ -42,9 +42,12 @@ class Region(NamedTuple):
     rows: tuple[int, ...] | None = None
 
     def only(self, rows: Iterable[int]) -> Region:
-        """Some entries of the first axis, each of them once."""
-        starts = tuple(row * self.strides[0] for row in sorted(set(rows)))
-        return self._replace(shape=(1, *self.shape[1:]), rows=starts)
+        """Some entries of the first axis, each of them once; those that follow each other as one block."""
+        chosen = sorted(set(rows))
+        step = self.strides[0]
+        if chosen and chosen[-1] - chosen[0] == len(chosen) - 1:
+            return self._replace(offset=self.offset + chosen[0] * step, shape=(len(chosen), *self.shape[1:]))
+        return self._replace(shape=(1, *self.shape[1:]), rows=tuple(row * step for row in chosen))
 
 
 class _Grid(NamedTuple):

@@ -147,19 +147,22 @@ def _check_region(region: Region, capacity: int) -> None:
 def _check_caches(trace: Any) -> None:
     """Every cache is an input and an output of the main graph, as often as there are runs, on an axis that it has.
 
-    Where a model declares no shapes, one of the two may turn out to have fewer axes than the other.
+    Where a model declares no shapes, one of the two may turn out to have fewer axes than the other. A cache that is
+    written where it lies, and by no name of its own, is its own output.
     """
     graph = trace.graph
     inputs, outputs = ({value.name: value for value in values} for values in (graph.inputs, graph.outputs))
     for cache in trace.caches:
-        _expect(cache.input in inputs and cache.output in outputs, f"cache {cache.name!r}")
+        _expect(cache.input in inputs and cache.output in {*outputs, cache.input}, f"cache {cache.name!r}")
         _expect(len(cache.runs) <= len(trace.runs), f"cache {cache.name!r} in {len(cache.runs)} runs")
         for run in cache.runs:
-            spans = [span[:2] for rows in run.items for span in (*rows.held, *rows.wrote, *(rows.read or ()))]
+            spans = [
+                span[:2] for rows in run.items for span in (*rows.held, *rows.wrote, *(rows.read or ()), *rows.notes)
+            ]
             _expect(all(0 <= a <= b <= run.capacity for a, b in spans), f"rows of cache {cache.name!r}")
         if cache.axis is not None:
             shapes = _shapes_of(trace, (cache.input, cache.output))
-            declared = inputs[cache.input].shape, outputs[cache.output].shape
+            declared = inputs[cache.input].shape, {**inputs, **outputs}[cache.output].shape
             ranks = [len(shape) for shape in (*shapes, *declared) if shape is not None]
             _expect(0 <= cache.axis < max(ranks, default=LARGEST), f"axis {cache.axis} of a cache")
 

@@ -114,8 +114,8 @@ def _cache_run(*values: Any) -> CacheRun:
     return replace(CacheRun(*numbers), items=tuple(_rows_of_item(*item) for item in items))
 
 
-def _rows_of_item(held: Any, wrote: Any, read: Any, lost: int) -> Rows:
-    return Rows(_tuples(held), _tuples(wrote), None if read is None else _tuples(read), lost)
+def _rows_of_item(held: Any, wrote: Any, read: Any, lost: int, notes: Any = ()) -> Rows:
+    return Rows(_tuples(held), _tuples(wrote), None if read is None else _tuples(read), lost, _tuples(notes))
 
 
 def _tuples(lists: list[list[int]]) -> tuple[Any, ...]:

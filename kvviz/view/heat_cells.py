@@ -55,6 +55,15 @@ def cells(cache: Any, run: int, entry: int = 0) -> tuple[Cell, ...]:
     return tuple(joined)
 
 
+def notes(cache: Any, run: int, entry: int = 0) -> tuple[tuple[int, int, str], ...]:
+    """What the producer says of rows after a run: first row, row after the last, and a text; mostly nothing."""
+    if run >= len(cache.runs) or cache.axis is None or not cache.runs[run].items:
+        return ()
+    items = cache.runs[run].items
+    told: tuple[tuple[int, int, str], ...] = items[min(entry, len(items) - 1)].notes
+    return told
+
+
 def entries_of(cache: Any) -> int:
     """Batch entries that are told apart."""
     return max((len(told.items) for told in cache.runs), default=1) or 1

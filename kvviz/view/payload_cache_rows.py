@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from kvviz.caches.cache_warnings import cache_warnings
-from kvviz.view.heat_cells import STATES, Cell, cells, entries_of, heads_of
+from kvviz.view.heat_cells import STATES, Cell, cells, entries_of, heads_of, notes
 from kvviz.view.packed_columns import Columns, pack
 from kvviz.view.payload import FORMAT, run_label
 
@@ -40,6 +40,7 @@ METERS = (
     Meter("generations", "generations", "storages with a version of it alive at once, at most"),
 )
 _PARTS = ("start", "stop", "state", "fresh", "token")
+_Told = tuple[tuple[Cell, ...], tuple[tuple[int, int, str], ...]]
 
 
 def cache_payload(trace: Any, level: int = 6) -> bytes:
@@ -50,19 +51,21 @@ def cache_payload(trace: Any, level: int = 6) -> bytes:
     Returns the header has ``caches`` (for each: ``heads``, ``unit`` (bytes of a row), and ``streams``, one number for
       each batch entry), ``runs`` (labels), ``states``, ``meters`` and ``warnings``. Columns ``cell.*`` hold the cells
       of all streams back to back; those of stream ``s`` after run ``r`` are at ``cell.at[s * (runs + 1) + r]`` to the
-      next one. ``meter.*`` has one value for each cache and run.
+      next one. ``meter.*`` has one value for each cache and run. Where a producer says more of rows, columns ``note.*``
+      hold that in the same way, and ``note.text`` are places in ``notes``.
     """
     runs = len(trace.runs)
-    streams: dict[tuple[tuple[Cell, ...], ...], int] = {}
+    streams: dict[tuple[_Told, ...], int] = {}
     caches = []
     for cache in trace.caches:
         told = []
         for entry in range(entries_of(cache)):
-            rows = tuple(cells(cache, run, entry) for run in range(runs))
+            rows = tuple((cells(cache, run, entry), notes(cache, run, entry)) for run in range(runs))
             told.append(streams.setdefault(rows, len(streams)))
         caches.append({"heads": heads_of(trace, cache), "unit": _row_bytes(cache), "streams": told})
     columns = Columns()
-    _cell_columns(list(streams), columns)
+    _cell_columns([[told for told, _ in stream] for stream in streams], columns)
+    said = _note_columns([[noted for _, noted in stream] for stream in streams], columns)
     for meter in METERS:
         values = [_meter(cache, run, meter.name) for cache in trace.caches for run in range(runs)]
         columns.floats(f"meter.{meter.name}", values)
@@ -73,6 +76,7 @@ def cache_payload(trace: Any, level: int = 6) -> bytes:
         "runs": [run_label(trace, run) for run in range(runs)],
         "caches": caches,
         "warnings": _warnings(trace),
+        **({"notes": said} if said else {}),
     }
     return pack(header, columns, level)
 
@@ -88,6 +92,23 @@ def _cell_columns(streams: Sequence[Sequence[Sequence[Cell]]], columns: Columns)
     columns.ints("cell.at", at)
     for place, name in enumerate(_PARTS):
         columns.ints(f"cell.{name}", [cell[place] for cell in every])
+
+
+def _note_columns(streams: Sequence[Sequence[Sequence[tuple[int, int, str]]]], columns: Columns) -> list[str]:
+    """The texts of notes; nothing is added where there are none."""
+    texts: dict[str, int] = {}
+    every: list[tuple[int, int, int]] = []
+    at = []
+    for stream in streams:
+        for told in stream:
+            at.append(len(every))
+            every += [(start, stop, texts.setdefault(text, len(texts))) for start, stop, text in told]
+        at.append(len(every))
+    if every:
+        columns.ints("note.at", at)
+        for place, name in enumerate(("start", "stop", "text")):
+            columns.ints(f"note.{name}", [note[place] for note in every])
+    return list(texts)
 
 
 def _meter(cache: Any, run: int, name: str) -> float:

@@ -13,6 +13,7 @@ import numpy as np
 from kvviz.explain.kept_runs import in_kept_runs, keeps_all
 from kvviz.explain.units import buffer, short, size
 from kvviz.view import many_traces
+from kvviz.view.cell_plot import cells
 from kvviz.view.chart_axes import (
     axes_and_theme,
     finish,
@@ -31,7 +32,7 @@ from kvviz.view.palette import OWNERS, STATES, Theme
 from kvviz.view.payload import run_label
 from kvviz.view.rowplot import rows
 
-__all__ = ["cache", "copies", "lifetimes", "memory", "protocols", "rows"]
+__all__ = ["cache", "cells", "copies", "lifetimes", "memory", "protocols", "rows"]
 
 LEGEND_COLUMNS = 3
 _MOST_MARKS = 24

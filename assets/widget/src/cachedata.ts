@@ -9,12 +9,15 @@ export interface Meter { name: string; label: string; about: string; sums: boole
 export interface Warning { cache: number; run: number; runs: number; kind: string; text: string }
 /** `unit`: bytes of a row, 0 = not known; `streams`: one for each batch entry. */
 export interface CacheRows { heads: number; unit: number; streams: number[] }
-interface Header { format: number; columns: Record<string, [string, number]>; states: string[]; meters: Meter[]; runs: string[]; caches: CacheRows[]; warnings: Warning[] }
+/** What the producer says of rows, beside their states; in the order of cells. */
+interface Notes { at: Ints; start: Ints; stop: Ints; text: Ints; table: string[] }
+interface Header { notes?: string[]; format: number; columns: Record<string, [string, number]>; states: string[]; meters: Meter[]; runs: string[]; caches: CacheRows[]; warnings: Warning[] }
 
 export interface CacheData extends Pick<Header, "states" | "meters" | "runs" | "caches" | "warnings"> {
   at: Ints;
   start: Ints; stop: Ints; state: Ints; fresh: Ints; token: Ints; // by cell; fresh: this run wrote it; token: position of that in the first row, -1 = none
   measured: Record<string, Floats>; // by name of a meter: by cache and run
+  notes: Notes | null;
   fed: Ints; // by stream and run: tokens that were seen until then
 }
 
@@ -26,6 +29,7 @@ export function unpackCaches(raw: ArrayBuffer): CacheData {
     states, meters, runs, caches, warnings,
     at: ints("cell.at"), start: ints("cell.start"), stop: ints("cell.stop"), state: ints("cell.state"), fresh: ints("cell.fresh"), token: ints("cell.token"),
     measured: Object.fromEntries(meters.map(({ name }) => [name, column(`meter.${name}`) as Floats])),
+    notes: header.notes ? { at: ints("note.at"), start: ints("note.start"), stop: ints("note.stop"), text: ints("note.text"), table: header.notes } : null,
     fed: new Int32Array(0),
   };
   const n = runs.length;
@@ -59,6 +63,15 @@ export function tokenAt(d: CacheData, stream: number, run: number, row: number):
   const position = d.token[cell] + row - d.start[cell];
   const n = d.runs.length;
   return { position, run: upper(d.fed, position, stream * n, stream * n + run + 1) - stream * n };
+}
+
+/** What the producer says of a row after a run; "" where it says nothing. */
+export function noteAt(d: CacheData, stream: number, run: number, row: number): string {
+  const told = d.notes;
+  if (!told) return "";
+  const [from, to] = cellsOf({ at: told.at, runs: d.runs }, stream, run);
+  const note = upper(told.start, row, from, to) - 1;
+  return note >= from && row < told.stop[note] ? told.table[told.text[note]] : "";
 }
 
 /** Rows of each state after a run. */

@@ -1,5 +1,5 @@
 // The cache view: one cache at a time. Rows after the present run, rows over all runs, meters, and what is wrong.
-import { cellAt, counts, meter, most, newest, tokenAt, unpackCaches, type CacheData } from "./cachedata.js";
+import { cellAt, counts, meter, most, newest, noteAt, tokenAt, unpackCaches, type CacheData } from "./cachedata.js";
 import { CacheSide } from "./cacheside.js";
 import { button, el, mark, on, onHit, onResize, say } from "./dom.js";
 import { count, plural, visible } from "./format.js";
@@ -284,9 +284,13 @@ export class View implements CacheView {
     const said = token && Number(this.#entry.value || 0) === 0 ? this.kit.t.p.story[token.position] : undefined;
     const attention = this.#weigh.ariaPressed === "true" && place ? this.#told : undefined;
     const weight = typeof attention === "object" ? byHead(attention.heads, d.caches[this.#chosen].heads)[place!.head]?.[row] ?? 0 : undefined;
+    // Who wrote a row is a guess from the order of its tokens, which holds for a cache of one text; a producer that tells knows.
+    const note = noteAt(d, this.#stream, run, row);
+    const writer = note ? visible(note) : token && !d.fresh[cell] ? `written in ${d.runs[token.run] ?? `run ${token.run}`}` : "";
     say(this.#tip, [
       `${where}${this.#past ? ` after ${d.runs[run]}` : ""}: ${lookOf(state).about}`,
-      d.fresh[cell] ? (state === "written" ? "" : "written by this run") : token ? `written in ${d.runs[token.run] ?? `run ${token.run}`}` : "",
+      d.fresh[cell] && state !== "written" ? "written by this run" : "",
+      writer,
       token ? `token ${said ? `“${visible(said.text)}” ` : ""}at ${count(token.position)}` : "",
       weight === undefined ? "" : `weight ${weight.toPrecision(2)}`,
     ].filter(Boolean).join(" · "));

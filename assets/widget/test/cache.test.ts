@@ -1,6 +1,6 @@
 // The rows of caches, as spans: what lies in a row, who wrote it, and where it is drawn.
 import { describe, expect, test } from "vitest";
-import { cellAt, cellsOf, cost, counts, meter, most, newest, tokenAt, unpackCaches } from "../src/cachedata.js";
+import { cellAt, cellsOf, cost, counts, meter, most, newest, noteAt, tokenAt, unpackCaches } from "../src/cachedata.js";
 import { above, lookOf } from "../src/looks.js";
 import { axisOf, CLOSE, drawAxis, LEFT, rowAt, ticks, xOf } from "../src/rowaxis.js";
 import { METERS, STATES } from "./codes.js";
@@ -18,7 +18,7 @@ const RING: Cell[][] = [
 ];
 const LEFT_OVER: Cell[][] = RING.map((_, run) => [[0, 3 + run, VALID, 0, 0], [3 + run, 9, STALE, 0, -1]]);
 
-function packed(): ArrayBuffer {
+function packed(notes: [run: number, start: number, stop: number, text: string][] = []): ArrayBuffer {
   const streams = [RING, LEFT_OVER];
   const cells = streams.flat(2);
   const at: number[] = [];
@@ -35,7 +35,15 @@ function packed(): ArrayBuffer {
   parts.forEach((name, i) => (tables[`cell.${name}`] = cells.map((cell) => cell[i])));
   for (const { name } of METERS) tables[`meter.${name}`] = streams.flatMap((stream) => stream.map((run) => (name === "capacity" ? run[run.length - 1][1] : 0)));
   const caches = [{ heads: 2, unit: 64, streams: [0] }, { heads: 1, unit: 0, streams: [1, 0] }];
-  return pack({ states: STATES, meters: METERS, runs: ["prefill", "decode 1", "decode 2", "decode 3"], caches, warnings: [] } as never, tables);
+  if (notes.length) {
+    // All of the first stream; of each stream there is one place more than runs.
+    tables["note.at"] = [0, 1, 2, 3, 4, 4, 4, 4, 4, 4].map((run) => notes.filter((note) => note[0] < run).length);
+    tables["note.start"] = notes.map((note) => note[1]);
+    tables["note.stop"] = notes.map((note) => note[2]);
+    tables["note.text"] = notes.map((_, i) => i);
+  }
+  const more = notes.length ? { notes: notes.map((note) => note[3]) } : {};
+  return pack({ ...more, states: STATES, meters: METERS, runs: ["prefill", "decode 1", "decode 2", "decode 3"], caches, warnings: [] } as never, tables);
 }
 
 const d = unpackCaches(packed());
@@ -50,6 +58,15 @@ describe("a row", () => {
       }
       expect(cellAt(d, 0, run, 4)).toBe(-1);
     });
+  });
+
+  test("has the note that its producer gave it after that run, and none elsewhere", () => {
+    const noted = unpackCaches(packed([[1, 0, 2, "sequence 0"], [1, 2, 3, "freed"], [3, 1, 2, "sequence 1"]]));
+    expect([0, 1, 2, 3].map((row) => noteAt(noted, 0, 1, row))).toEqual(["sequence 0", "sequence 0", "freed", ""]);
+    expect([0, 1, 2].map((row) => noteAt(noted, 0, 3, row))).toEqual(["", "sequence 1", ""]);
+    expect([0, 2].map((run) => noteAt(noted, 0, run, 1))).toEqual(["", ""]);
+    expect(noteAt(noted, 1, 1, 0)).toBe("");
+    expect(noteAt(d, 0, 1, 0)).toBe("");
   });
 
   test("holds a token that a run wrote: the first in which it was there", () => {

@@ -1,0 +1,162 @@
+"""The chart of the cells: what it says of every cell without any colour."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import matplotlib
+import pytest
+
+import kvviz
+from kvviz.errors import KvvizError
+from kvviz.ggml.kv_cache import KVCache
+from kvviz.view.cell_looks import HATCHES
+from kvviz.view.palette import luminance
+
+matplotlib.use("agg")
+from matplotlib import pyplot as plt
+
+
+@pytest.fixture(autouse=True)
+def _closed() -> Iterator[None]:
+    yield
+    plt.close("all")
+
+
+def story() -> KVCache:
+    cache = KVCache(8, n_seq_max=2)
+    cache.append(4, seq=0)
+    cache.append(2, seq=1)
+    cache.seq_rm(0, 1, 3)
+    cache.append(3, seq=1)
+    cache.seq_add(0, 3, -1, -2)
+    return cache
+
+
+def texts(ax: Any) -> list[str]:
+    return [text.get_text() for text in ax.texts]
+
+
+def at(ax: Any, row: int, cell: int) -> list[str]:
+    """What is written in a cell, from top to bottom."""
+    inside = [t for t in ax.texts if row < t.get_position()[1] < row + 1 and cell < t.get_position()[0] < cell + 1]
+    return [t.get_text() for t in sorted(inside, key=lambda t: t.get_position()[1])]
+
+
+def test_each_cell_is_lettered_with_its_position_and_its_sequence_or_the_state_of_its_key() -> None:
+    ax = kvviz.plot.cells(story(), words=False)
+    assert at(ax, 1, 3) == ["3", "s0"]
+    assert at(ax, 3, 1) == ["key 1"]
+    assert at(ax, 4, 6) == ["4", "s1"]
+    assert at(ax, 5, 3) == ["1", "key 3"]
+    assert at(ax, 5, 7) == []
+
+
+def test_rows_are_the_calls_and_beside_them_stands_what_they_did() -> None:
+    cache = story()
+    ax = kvviz.plot.cells(cache)
+    assert [tick.get_text() for tick in ax.get_yticklabels()] == ["new", *[c.call for c in cache.history[1:]]]
+    assert "find_slot 3 tokens → cells 1, 2, 6; head 7" in [text.replace("\n", " ") for text in texts(ax)]
+    assert not any("find_slot" in text for text in texts(kvviz.plot.cells(cache, words=False)))
+
+
+def test_every_state_that_occurs_is_in_the_legend_with_a_hatch_of_its_own() -> None:
+    cache = story()
+    cache.seq_cp(0, 1, 0, 1)
+    names = [text.get_text() for text in kvviz.plot.cells(cache).get_legend().get_texts()]
+    assert names[:4] == ["sequence 0", "sequence 1", "freed, dirty", "shift pending"]
+    marked = [hatch for hatch in HATCHES.values() if hatch]
+    assert len(set(marked)) == len(marked) == 4
+
+
+def test_a_wide_cache_is_cut_behind_its_last_used_cell_and_names_runs_of_cells() -> None:
+    cache = KVCache(256, n_seq_max=2)
+    cache.append(60, seq=0)
+    cache.append(30, seq=1)
+    ax = kvviz.plot.cells(cache)
+    assert "the first 91 of 256" in ax.get_title(loc="left")
+    assert {"s0", "s1"} <= set(texts(ax))
+
+
+def test_of_a_very_wide_cache_the_last_used_cells_are_drawn_or_those_that_are_asked_for() -> None:
+    cache = KVCache(1024, n_ubatch=500)
+    cache.append(500)
+    title = kvviz.plot.cells(cache, words=False).get_title(loc="left")
+    assert "181 to 500 of 1,024" in title
+    ax = kvviz.plot.cells(cache, first=480, words=False)
+    assert "480 to 500 of 1,024" in ax.get_title(loc="left")
+    assert at(ax, 1, 19)[0] == "499"
+    with pytest.raises(KvvizError, match="cells 0 to 1023"):
+        kvviz.plot.cells(cache, first=1024)
+
+
+def test_streams_lie_side_by_side_with_cells_numbered_from_0() -> None:
+    cache = KVCache(8, n_seq_max=2, unified=False)
+    cache.append(2, seq=1)
+    ax = kvviz.plot.cells(cache)
+    assert [tick.get_text() for tick in ax.get_xticklabels()] == [*map(str, range(8))] * 2
+    assert {"stream 0", "stream 1"} <= set(texts(ax))
+
+
+def test_only_the_last_calls_are_drawn_where_that_is_asked_for() -> None:
+    ax = kvviz.plot.cells(story(), last=2)
+    assert [tick.get_text() for tick in ax.get_yticklabels()] == ["decode 3 tokens", "seq_add(0, 3, -1, -2)"]
+    assert "the last 2 calls" in ax.get_title(loc="left").replace("\n", " ")
+    with pytest.raises(KvvizError, match="last 0 calls"):
+        kvviz.plot.cells(story(), last=0)
+
+
+@pytest.mark.parametrize("ground", ["#ffffff", "#1d232b"])
+def test_letters_can_be_read_on_their_cells_on_a_light_and_on_a_dark_ground(ground: str) -> None:
+    from matplotlib.colors import to_rgba
+
+    _, ax = plt.subplots(figsize=(8, 4))
+    ax.set_facecolor(ground)
+    kvviz.plot.cells(story(), ax)
+    fills = [luminance(face) for boxes in ax.collections for face in boxes.get_facecolor()[:1] if face[3]]
+    inks = [luminance(to_rgba(text.get_color())) for text in ax.texts if text.get_text().isdigit()]
+    assert min(abs(ink - fill) for ink in inks for fill in fills) > 0.35
+
+
+def shown(page: str) -> list[list[str]]:
+    """The words of each cell of the table, by row."""
+    cells = [re.findall(r'<td[^>]*title="([^"]*)"', row) for row in page.split("<tr>")]
+    return [row for row in cells if row]
+
+
+def test_the_table_of_a_notebook_says_of_each_cell_what_it_is() -> None:
+    rows = shown(story()._repr_html_())
+    assert len(rows) == 6
+    assert rows[0][0] == "cell 0: empty; never written; the next search begins at cell 0"
+    assert rows[3][1].startswith("cell 1: freed, dirty; no sequence holds it")
+    assert (
+        rows[4][6]
+        == "cell 6: live, position 4 of sequence 1; the row holds the cell&#x27;s token, written by this call"
+    )
+    assert rows[5][3].startswith("cell 3: shift pending, position 1 of sequence 0;")
+
+
+def test_the_table_joins_cells_of_a_wide_cache_that_go_on_from_each_other_and_covers_all_of_them() -> None:
+    cache = KVCache(256, n_seq_max=2)
+    cache.append(30, seq=0)
+    cache.append(20, seq=1)
+    cache.seq_rm(0, 10, 12)
+    page = cache._repr_html_()
+    last = shown(page)[-1]
+    assert [text.split(",")[0].split(";")[0] for text in last] == [
+        "cells 0 to 9: live",
+        "cells 10 to 11: freed",
+        "cells 12 to 29: live",
+        "cells 30 to 49: live",
+        "cell 50: empty",
+    ]
+    row = page.split("<tr>")[-1]
+    spans = [int(wide) for wide in re.findall(r'<td colspan="(\d+)"', row)]
+    assert sum(spans) + (len(last) - len(spans)) == 51
+
+
+def test_names_of_any_kind_stay_text_in_the_table() -> None:
+    cache = KVCache(8, name='</script><b>"k"')
+    assert "</script>" not in cache._repr_html_()
