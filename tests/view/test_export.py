@@ -132,7 +132,7 @@ def test_the_page_opens_from_a_file_with_no_network(name: str, tmp_path: Path, r
         page.on("console", lambda m: errors.append(m.text) if m.type == "error" else None)
         page.goto((tmp_path / "trace.html").as_uri())
         page.wait_for_selector("#kvviz-still", state="detached")
-        page.wait_for_selector("#kvviz svg")
+        page.wait_for_selector('#kvviz [data-kv="graph-node"]', state="attached")
         text = page.inner_text("#kvviz")
     # then
     assert errors == []

@@ -1,5 +1,6 @@
 // The menu behind Fork: what could be changed at this step, or in the run as a whole. Each makes a lane.
 import { el, hit, on } from "./dom.js";
+import { ours } from "./hostkeys.js";
 import { bytes, count, opName, shortName } from "./format.js";
 import type { LaneState } from "./lanestate.js";
 import type { Context } from "./lazypane.js";
@@ -23,7 +24,7 @@ export class ForkMenu implements View {
       context.commands.fork(JSON.parse(item.dataset.change!) as Record<string, unknown>);
     }, signal);
     // keys of the page do not move the cursor while one writes here
-    on(root, "keydown", (event) => event.stopPropagation(), signal);
+    on(root, "keydown", (event) => { if (ours(event)) event.stopPropagation(); }, signal);
     state.listen(() => this.#draw());
   }
 

@@ -2,6 +2,7 @@
 import { el, mark, on, say } from "./dom.js";
 import { count, plural } from "./format.js";
 import type { Hits } from "./hits.js";
+import { ours } from "./hostkeys.js";
 import type { Change, Store, View } from "./store.js";
 
 const PAUSE = 120; // ms without a key before it is asked
@@ -26,7 +27,7 @@ export class QueryBox implements View {
       this.#later = setTimeout(() => void hits.ask(input.value), PAUSE);
     }, signal);
     on(input, "keydown", (event) => {
-      event.stopPropagation();
+      if (ours(event)) event.stopPropagation(); // the host has its own, to save with
       if (event.key === "Enter") void this.#jump(event.shiftKey ? -1 : 1);
       else if (event.key === "Escape") this.#leave();
     }, signal);

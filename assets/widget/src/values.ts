@@ -2,6 +2,7 @@
 // where a kernel runs, its first numbers.
 import { NEEDS_KERNEL } from "./commands.js";
 import { button, el, mark, NUMBER, on, onHit, say, table, td } from "./dom.js";
+import { ours } from "./hostkeys.js";
 import { buffer, bytes, count, opName, shape, shortValue } from "./format.js";
 import type { Answered, Context } from "./lazypane.js";
 import { bornAt, generation, placeOf, type Place } from "./replay.js";
@@ -35,7 +36,7 @@ export class ValuesPane implements Answered {
       this.#card));
     onHit(this.#body, "value-row", (row) => store.select({ kind: "value", id: Number(row.dataset.id), graph: store.now.graph }), signal);
     onHit(host, "step-link", (link) => store.go(Number(link.dataset.step)), signal);
-    on(host, "keydown", (event) => { if (event.target instanceof HTMLSelectElement) event.stopPropagation(); }, signal);
+    on(host, "keydown", (event) => { if (event.target instanceof HTMLSelectElement && ours(event)) event.stopPropagation(); }, signal);
   }
 
   update(change: Change): void {
