@@ -1,4 +1,4 @@
-"""Why ggml's allocator did not give a node the memory of one of its sources: every reason, in its words and in the log's."""
+"""Why ggml's allocator did not give a node the memory of a source: every reason, in its words and in the log's."""
 
 from __future__ import annotations
 
@@ -9,8 +9,23 @@ from kvviz.ggml.tensor import Tensor
 from kvviz.trace import blockers as b
 
 CAN_INPLACE = frozenset(
-    "FILL SCALE DIAG_MASK_ZERO DIAG_MASK_INF ADD ADD_ID ADD1 SUB MUL DIV SQR SQRT LOG UNARY ROPE ROPE_BACK SILU_BACK "
-    "RMS_NORM RMS_NORM_BACK SOFT_MAX SOFT_MAX_BACK".split()
+    {
+        *(
+            "FILL",
+            "SCALE",
+            "DIAG_MASK_ZERO",
+            "DIAG_MASK_INF",
+            "ADD",
+            "ADD_ID",
+            "ADD1",
+            "SUB",
+            "MUL",
+            "DIV",
+            "SQR",
+            "SQRT",
+        ),
+        *("LOG", "UNARY", "ROPE", "ROPE_BACK", "SILU_BACK", "RMS_NORM", "RMS_NORM_BACK", "SOFT_MAX", "SOFT_MAX_BACK"),
+    }
 )
 """``ggml_op_can_inplace`` (``src/ggml-alloc.c``)."""
 
@@ -52,7 +67,7 @@ _WORDS = {
 }
 
 RULES = (
-    "{op} cannot take {input}: it is a view, and gallocr counts no view as its own (its branch for views is unreachable)",
+    "{op} cannot take {input}: it is a view, and gallocr never counts a view as its own",
     "{op} cannot take {input}: gallocr did not allocate it",
     "{op} cannot take {input}: its strides are not those of the output",
 )

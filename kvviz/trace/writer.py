@@ -37,6 +37,10 @@ class Writer:
         Who decided where outputs lie, and one sentence on it.
     values : int or str
         Bytes that summaries of values may have, as in `Trace.summarise`; of those values that `op` is given arrays of.
+    decides : bool
+        The runtime asked of each op whether it may run in place, and `op` is told what stood against it.
+    rules : sequence of str
+        Sentences for reasons that only this runtime has, with ``{op}`` and ``{input}`` in them.
 
     Examples
     --------
@@ -53,9 +57,18 @@ class Writer:
     'in place'
     """
 
-    def __init__(self, title: str, runtime: str = "recorded", about: str = "", *, values: int | str = 0) -> None:
+    def __init__(
+        self,
+        title: str,
+        runtime: str = "recorded",
+        about: str = "",
+        *,
+        values: int | str = 0,
+        decides: bool = False,
+        rules: Sequence[str] = (),
+    ) -> None:
         self.title = title
-        self.policy = PolicyFacts(runtime, about, decides=False)
+        self.policy = PolicyFacts(runtime, about, rules=tuple(rules), decides=decides)
         self.log = Log()
         self._names: list[str] = []  # of values, by id
         self._said: list[tuple[str, int]] = []  # name and number among its like, by id
@@ -221,6 +234,7 @@ class Writer:
         start: float | None = None,
         end: float | None = None,
         arrays: Sequence[np.ndarray | None] = (),
+        refused: Mapping[int, int] | None = None,
     ) -> int:
         """An op that ran; gives its step.
 
@@ -242,7 +256,19 @@ class Writer:
             Where and when it ran on the timeline, where time is not the step number.
         arrays : sequence of ndarray
             What the outputs hold now, as far as it is known; they are looked at, and not kept.
+        refused : mapping of int to int, optional
+            By position of an input all reasons why the op did not run in its memory: bits of `kvviz.trace.blockers`.
+            An op of a runtime that decides, without any and without an output in place, never runs in place.
+
+        Raises
+        ------
+        KvvizError
+            If an input is refused that is none, or by a runtime that does not decide.
         """
+        for position in refused or ():
+            if not self.policy.decides or not 0 <= position < len(inputs):
+                why = "has no such input" if self.policy.decides else "belongs to a runtime that decides nothing"
+                raise KvvizError(f"{op_type} {name!r} cannot refuse its input {position}: it {why}")
         run = self._run()
         for value in inputs:
             self._use(value)
@@ -285,7 +311,10 @@ class Writer:
         written = sum(_stored(access.region) for access in accesses if access.writes)
         over = {storage for storage, _, how, *_ in placed if how == IN_PLACE}
         taken = [i for i, value in enumerate(inputs) if self._where[value][0] in over][:1]
-        run.rows.append((tuple(taken), tuple(placed), allocated, copied, written, self._live))
+        masks = tuple(sorted((refused or {}).items()))
+        run.rows.append((tuple(taken), masks, tuple(placed), allocated, copied, written, self._live))
+        seen = {storage for storage, _, how, *_ in placed if how == VIEW and self.policy.decides}
+        run.views.append(tuple(i for i, value in enumerate(inputs) if self._where[value][0] in seen))
         run.peak = max(run.peak, self._live)
         return step
 
@@ -312,13 +341,14 @@ class Writer:
         for number, run in enumerate(self._runs):
             last = names if run is self._runs[-1] else ()
             graph = self._graph(run, last)
-            program = Program(graph, [OpNode(node, i) for i, node in enumerate(graph.nodes)], last)
+            planned = [OpNode(node, i, views=views) for i, (node, views) in enumerate(zip(graph.nodes, run.views))]
+            program = Program(graph, planned, last)
             frame = FrameEvent(program, None, None, "", None, number, run.first)
             frame.bindings = tuple(run.bound.values())
             log.frames.append(frame)
-            for step, (op, (taken, placed, *counts)) in enumerate(zip(program.order, run.rows), run.first):
-                log.write((number, op, taken, (), placed, tuple(self._freed.get(step, ())), *counts))
-            allocated, copied, written = (sum(row[k] for row in run.rows) for k in (2, 3, 4))
+            for step, (op, (taken, masks, placed, *counts)) in enumerate(zip(program.order, run.rows), run.first):
+                log.write((number, op, taken, masks, placed, tuple(self._freed.get(step, ())), *counts))
+            allocated, copied, written = (sum(row[k] for row in run.rows) for k in (3, 4, 5))
             stop = run.first + len(run.rows)
             runs.append(Run(number, run.first, stop, None, run.text, run.peak, copied, written, allocated))
             log.allocated, log.copied = log.allocated + allocated, log.copied + copied
@@ -371,7 +401,7 @@ class Writer:
 class _Run:
     """A run while it is written."""
 
-    __slots__ = ("bound", "first", "made", "names", "nodes", "peak", "rows", "text")
+    __slots__ = ("bound", "first", "made", "names", "nodes", "peak", "rows", "text", "views")
 
     def __init__(self, first: int, text: str) -> None:
         self.first = first
@@ -380,6 +410,7 @@ class _Run:
         self.made: set[int] = set()
         self.nodes: list[Node] = []
         self.rows: list[tuple[Any, ...]] = []
+        self.views: list[tuple[int, ...]] = []
         self.names: dict[str, int] = {}
         self.peak = 0
 

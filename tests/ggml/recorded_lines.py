@@ -18,9 +18,7 @@ class Recorded(NamedTuple):
 
 
 def read_lines(path: Path) -> Recorded:
-    opened = gzip.open(path, "rt") if path.suffix == ".gz" else path.open()
-    with opened as file:
-        rows = [json.loads(line) for line in file]
+    rows = [json.loads(line) for line in gzip.decompress(path.read_bytes()).splitlines()]
     usage = {row["buf"]: row["usage"] for row in rows if row["k"] == "buffer"}
     graphs: list[ComputeGraph] = []
     tensors: dict[int, Tensor] = {}

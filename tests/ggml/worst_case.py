@@ -6,6 +6,8 @@ with the same nodes then keep those places (``ggml_gallocr_needs_realloc``).
 
 from __future__ import annotations
 
+from typing import Any
+
 from kvviz.ggml.compute_graph import ComputeGraph
 from kvviz.ggml.tensor import INPUT, Tensor, new_tensor, packed
 
@@ -27,7 +29,7 @@ def reserved_graph(
     had = next(b.ne[0] and a.ne[0] // b.ne[0] for a, b in pairs if a.flags & INPUT)
     for a, b in pairs:
         # What grows with the tokens does so by a fixed number for each.
-        ne = tuple(m + (n - m) // (had - 1) * (tokens - 1) for n, m in zip(a.ne, b.ne))
+        ne: Any = tuple(m + (n - m) // (had - 1) * (tokens - 1) for n, m in zip(a.ne, b.ne))
         if a.op == "GET_ROWS" and a.src[1] in many.leafs and a.src[1].ne[0] == 1 < had:
             outputs.add(a)
         if a.role == "input" and a.type == "i32" and a.ne[0] == 1 < had and "s_copy" not in a.name:
