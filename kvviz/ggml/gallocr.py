@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
-from kvviz.errors import KvvizError
 from kvviz.ggml.compute_graph import ComputeGraph
 from kvviz.ggml.free_blocks import UNLIMITED, Address, FreeBlocks, aligned
 from kvviz.ggml.inplace_reasons import CAN_INPLACE, Refusal, Refused
@@ -75,6 +74,7 @@ class _Planner:
         self.places: dict[Tensor, TensorPlace] = {}
         self.born: list[Tensor] = []
         self.freed: list[Tensor] = []
+        self.withheld: list[Tensor] = []
         self.taken: int | None = None
         self.refused: list[Refused] = []
 
@@ -84,14 +84,14 @@ class _Planner:
         self._count()
         first, nodes = tuple(self.born), []
         for node in self.graph.nodes:
-            self.born, self.freed, self.taken, self.refused = [], [], None, []
+            self.born, self.freed, self.withheld, self.taken, self.refused = [], [], [], None, []
             for source in _sources(node):
                 self._allocate(source, node)
             self._allocate(node)
             taken, refused = self.taken, tuple(self.refused)
             for source in _sources(node):
                 self._let_go(source, node)
-            nodes.append(NodePlan(node, taken, refused, tuple(self.born), tuple(self.freed)))
+            nodes.append(NodePlan(node, taken, refused, *map(tuple, (self.born, self.freed, self.withheld))))
         sizes = {(name, i): size for name, blocks in self.free.items() for i, size in enumerate(blocks.max_sizes)}
         return MemoryPlan(self.places, first, tuple(nodes), tuple(self._kept()), sizes, self.alignment)
 
@@ -186,6 +186,7 @@ class _Planner:
 
     def _free(self, tensor: Tensor) -> None:
         if tensor.flags & OUTPUT:
+            self.withheld.append(tensor)
             return
         there = self.places[tensor]
         self.free[there.buffer].give(Address(there.chunk, there.offset), there.size)
@@ -207,14 +208,3 @@ class _Planner:
 
 def _sources(node: Tensor) -> Iterator[Tensor]:
     return (source for source in node.src if source is not None)
-
-
-def check_planned(plan: MemoryPlan, graph: ComputeGraph) -> None:
-    """Refuse a plan that was made for other nodes.
-
-    Raises
-    ------
-    KvvizError
-    """
-    if [one.node for one in plan.nodes] != graph.nodes:
-        raise KvvizError(f"the plan was made for other nodes than those of {graph.title!r}: plan this graph")

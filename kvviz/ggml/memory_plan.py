@@ -37,6 +37,7 @@ class NodePlan(NamedTuple):
     ``refused``: every reason against every source that was tried before that one; empty for a view, which needs none.
     ``born``: what got memory of its own with this node: it, and leafs that were not placed before.
     ``freed``: whose memory was given back when it had run.
+    ``withheld``: whose memory would have been, were it not flagged OUTPUT.
     """
 
     node: Tensor
@@ -44,6 +45,16 @@ class NodePlan(NamedTuple):
     refused: tuple[Refused, ...]
     born: tuple[Tensor, ...]
     freed: tuple[Tensor, ...]
+    withheld: tuple[Tensor, ...] = ()
+
+    @property
+    def masks(self) -> dict[int, int]:
+        """The reasons by position of a source, as bits of `kvviz.trace.blockers`; none for what is not in the list."""
+        found: dict[int, int] = {}
+        if not any(refused.position < 0 for refused in self.refused):
+            for refused in self.refused:
+                found[refused.position] = found.get(refused.position, 0) | refused.mask
+        return found
 
 
 class Kept(NamedTuple):
