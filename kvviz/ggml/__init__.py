@@ -17,17 +17,25 @@ if TYPE_CHECKING:
     from kvviz.ggml.compute_graph import ComputeGraph
     from kvviz.ggml.context import Context
     from kvviz.ggml.executor import Executor, restore_state, run, saved_state
+    from kvviz.ggml.gallocr import plan_memory
     from kvviz.ggml.graph_trace import to_trace
+    from kvviz.ggml.recorded_places import recorded_plan
+    from kvviz.ggml.reorder_rules import RULES
     from kvviz.ggml.tensor import Tensor
     from kvviz.ggml.tensor_data import tensor_get, tensor_set
+    from kvviz.ggml.what_if import reorder
 
 __all__ = [
+    "RULES",
     "AttentionLayer",
     "ComputeGraph",
     "Context",
     "Executor",
     "LayerForm",
     "Tensor",
+    "plan_memory",
+    "recorded_plan",
+    "reorder",
     "restore_state",
     "run",
     "saved_state",
@@ -38,12 +46,16 @@ __all__ = [
 
 # Where each name stands; it is imported when it is used first.
 _PLACES = {
+    "RULES": "reorder_rules",
     "AttentionLayer": "attention_layer",
     "ComputeGraph": "compute_graph",
     "Context": "context",
     "Executor": "executor",
     "LayerForm": "attention_layer",
     "Tensor": "tensor",
+    "plan_memory": "gallocr",
+    "recorded_plan": "recorded_places",
+    "reorder": "what_if",
     "restore_state": "executor",
     "run": "executor",
     "saved_state": "executor",
