@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from kvviz.ggml.context import Context
     from kvviz.ggml.executor import Executor, restore_state, run, saved_state
     from kvviz.ggml.gallocr import plan_memory
+    from kvviz.ggml.graph_export import export, to_dot, to_json
     from kvviz.ggml.graph_trace import to_trace
     from kvviz.ggml.recorded_places import recorded_plan
     from kvviz.ggml.reorder_rules import RULES
@@ -33,6 +34,7 @@ __all__ = [
     "Executor",
     "LayerForm",
     "Tensor",
+    "export",
     "plan_memory",
     "recorded_plan",
     "reorder",
@@ -41,6 +43,8 @@ __all__ = [
     "saved_state",
     "tensor_get",
     "tensor_set",
+    "to_dot",
+    "to_json",
     "to_trace",
 ]
 
@@ -53,6 +57,7 @@ _PLACES = {
     "Executor": "executor",
     "LayerForm": "attention_layer",
     "Tensor": "tensor",
+    "export": "graph_export",
     "plan_memory": "gallocr",
     "recorded_plan": "recorded_places",
     "reorder": "what_if",
@@ -61,6 +66,8 @@ _PLACES = {
     "saved_state": "executor",
     "tensor_get": "tensor_data",
     "tensor_set": "tensor_data",
+    "to_dot": "graph_export",
+    "to_json": "graph_export",
     "to_trace": "graph_trace",
 }
 
