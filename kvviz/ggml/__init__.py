@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from kvviz.ggml.graph_trace import to_trace
     from kvviz.ggml.recorded_places import recorded_plan
     from kvviz.ggml.reorder_rules import RULES
+    from kvviz.ggml.split_copies import split_graph
     from kvviz.ggml.tensor import Tensor
     from kvviz.ggml.tensor_data import tensor_get, tensor_set
     from kvviz.ggml.what_if import reorder
@@ -41,6 +42,7 @@ __all__ = [
     "restore_state",
     "run",
     "saved_state",
+    "split_graph",
     "tensor_get",
     "tensor_set",
     "to_dot",
@@ -64,6 +66,7 @@ _PLACES = {
     "restore_state": "executor",
     "run": "executor",
     "saved_state": "executor",
+    "split_graph": "split_copies",
     "tensor_get": "tensor_data",
     "tensor_set": "tensor_data",
     "to_dot": "graph_export",

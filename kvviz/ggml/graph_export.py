@@ -13,7 +13,6 @@ from kvviz.errors import KvvizError
 from kvviz.ggml.compute_graph import ComputeGraph
 from kvviz.ggml.node_needs import Touching
 from kvviz.ggml.tensor import Tensor
-from kvviz.late import late
 from kvviz.trace.regions import Level
 
 SCHEMA = "kvviz-ggml-graph/1"
@@ -37,7 +36,6 @@ def describe(graph: ComputeGraph, level: Level = "exact") -> dict[str, Any]:
     ids = _ids(graph)
     executed = graph.executed
     touching = Touching(executed)
-    found = late("explain.hazards:hazards")(graph.trace, level)
     hidden = [
         {
             "from": ids[executed[pair.first]],
@@ -49,7 +47,7 @@ def describe(graph: ComputeGraph, level: Level = "exact") -> dict[str, Any]:
             "broken": pair.broken,
             "sentence": pair.sentence,
         }
-        for pair in found
+        for pair in graph.hidden(level)
     ]
     return {
         "schema": SCHEMA,

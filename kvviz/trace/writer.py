@@ -14,7 +14,7 @@ import numpy as np
 from kvviz.errors import KvvizError
 from kvviz.graph.model import Graph, Node, Value
 from kvviz.trace.declared import Access, Free, Place, Timing
-from kvviz.trace.element_types import BLOCKS, is_known, nbytes, unit
+from kvviz.trace.element_types import is_known, nbytes, unit
 from kvviz.trace.events import BINDINGS, IN_PLACE, NEW, VIEW, Bind, FrameEvent
 from kvviz.trace.log import Log
 from kvviz.trace.policy_facts import PolicyFacts
@@ -22,6 +22,7 @@ from kvviz.trace.program import OpNode, Program
 from kvviz.trace.recording import Trace
 from kvviz.trace.records import Run
 from kvviz.trace.regions import Region, packed_strides
+from kvviz.trace.run_in_writing import RunInWriting, numpy_type, stored_bytes
 from kvviz.trace.value_numbers import axes_of, has_numbers
 from kvviz.trace.value_plan import Seen, as_bytes, plan
 from kvviz.trace.value_summaries import Collector, Counted
@@ -77,7 +78,7 @@ class Writer:
         self._generation: dict[int, int] = {}
         self._alive: set[int] = set()
         self._live = 0
-        self._runs: list[_Run] = []
+        self._runs: list[RunInWriting] = []
         self._ops = 0
         self._freed: dict[int, list[int]] = {}
         self._bound: dict[int, str] = {}
@@ -180,7 +181,7 @@ class Writer:
         """
         if self._runs and not self._runs[-1].rows:
             self._runs.pop()
-        self._runs.append(_Run(self._ops, text))
+        self._runs.append(RunInWriting(self._ops, text))
         if keep is not None:
             self._labels = {}
             for label, times in (self._said[value] for value in keep):
@@ -308,7 +309,7 @@ class Writer:
             self.log.declared.times[step] = Timing(lane, start, end)
         if self._budget:
             self._look_at(step, arrays)
-        written = sum(_stored(access.region) for access in accesses if access.writes)
+        written = sum(stored_bytes(access.region) for access in accesses if access.writes)
         over = {storage for storage, _, how, *_ in placed if how == IN_PLACE}
         taken = [i for i, value in enumerate(inputs) if self._where[value][0] in over][:1]
         masks = tuple(sorted((refused or {}).items()))
@@ -372,13 +373,13 @@ class Writer:
         pictures = sum(axes_of(seen.shape) is not None for seen in self._seen)
         return Counted(len(self._seen), pictures, 0, self._ops)
 
-    def _graph(self, run: _Run, outputs: tuple[str, ...]) -> Graph:
+    def _graph(self, run: RunInWriting, outputs: tuple[str, ...]) -> Graph:
         bound = [(bind.name, bind) for bind in run.bound.values()]
-        inputs = tuple(Value(name, _numpy(bind.dtype), bind.shape) for name, bind in bound if bind.how != "weight")
+        inputs = tuple(Value(name, numpy_type(bind.dtype), bind.shape) for name, bind in bound if bind.how != "weight")
         weights = {name: np.empty(0) for name, bind in bound if bind.how == "weight"}
         return Graph(self.title, inputs, tuple(map(Value, outputs)), tuple(run.nodes), weights)
 
-    def _run(self) -> _Run:
+    def _run(self) -> RunInWriting:
         if not self._runs:
             self.begin_run()
         return self._runs[-1]
@@ -396,29 +397,3 @@ class Writer:
         strides = packed_strides(*unit(shape, dtype)) if strides is None else strides
         region = Region(offset, shape, strides, dtype) if part is None else part
         return Access(storage, writes, self._names[value], region if rows is None else region.only(rows))
-
-
-class _Run:
-    """A run while it is written."""
-
-    __slots__ = ("bound", "first", "made", "names", "nodes", "peak", "rows", "text", "views")
-
-    def __init__(self, first: int, text: str) -> None:
-        self.first = first
-        self.text = text
-        self.bound: dict[int, Bind] = {}
-        self.made: set[int] = set()
-        self.nodes: list[Node] = []
-        self.rows: list[tuple[Any, ...]] = []
-        self.views: list[tuple[int, ...]] = []
-        self.names: dict[str, int] = {}
-        self.peak = 0
-
-
-def _stored(region: Region) -> int:
-    """Bytes of the elements of a region."""
-    return nbytes(region.shape, region.dtype) * (1 if region.rows is None else len(region.rows))
-
-
-def _numpy(dtype: Any) -> np.dtype | None:
-    return None if dtype in BLOCKS else np.dtype(dtype)

@@ -6,6 +6,7 @@ import html
 import json
 from pathlib import Path
 
+import pygraphviz
 import pytest
 
 from kvviz.errors import KvvizError
@@ -56,7 +57,6 @@ def test_dot_has_one_line_for_each_node_and_edge_whatever_the_names_are() -> Non
 
 
 def test_graphviz_reads_the_names_back() -> None:
-    pygraphviz = pytest.importorskip("pygraphviz")
     read = pygraphviz.AGraph(string=to_dot(_seed(WILD)))
     told = describe(_seed(WILD))
     assert len(read.nodes()) == len(told["nodes"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
 
 import pytest
 
@@ -38,7 +39,7 @@ def _loaded() -> kvviz.Trace:
 
 
 @pytest.mark.parametrize("make", [_decided, _loaded])
-def test_every_reason_has_its_culprit(make) -> None:  # type: ignore[no-untyped-def]
+def test_every_reason_has_its_culprit(make: Callable[[], kvviz.Trace]) -> None:
     trace = make()
     told = [(step.decision.dispatch, step.decision.taken) for step in trace.steps]
     assert told[2:4] == [("run", ()), ("in_place", ("c",))]
