@@ -16,9 +16,10 @@ DATA = Path(__file__).parents[1] / "data" / "ggml"
 @pytest.mark.parametrize(
     ("file", "first", "cells_seen", "hidden_embd"),
     [
-        ("old_smollm2_cpy_fa_off", 0, 32, 0),
+        ("old_smollm2_cpy_fa_off_defrag", 0, 32, 0),
         ("smollm2_fa_off", 0, 0, 576),
         ("smollm2_fa_on_ubatch4", 1, 0, 576),
+        ("smollm2_fa_on_q8kv_shift", 0, 0, 576),
         ("tiny_gemma3_fa_off", 0, 0, 32),
         ("tiny_mamba", 0, 0, 32),
     ],
@@ -34,7 +35,10 @@ def test_every_recorded_place_in_the_compute_buffer_is_that_of_the_plan(
     plan = plan_memory(reserved)
     assert plan.nbytes == recorded.buffers["compute"]
     order = [copies[tensor] for tensor in (*many.leafs, *many.nodes)]
-    for graph in recorded.graphs:
+    # Shifts and defragmentation are other graphs.
+    alike = [graph for graph in recorded.graphs if len(graph.nodes) == len(many.nodes)]
+    assert len(alike) >= 3
+    for graph in alike:
         places = [
             (tensor.address, plan.places[copy].offset)
             for tensor, copy in zip((*graph.leafs, *graph.nodes), order)

@@ -96,7 +96,7 @@ def test_what_cannot_be_run_is_compared_by_its_structure_and_said_so() -> None:
         reorder(graph, "none", run=True)
 
 
-@pytest.mark.parametrize("file", ["smollm2_fa_off", "old_smollm2_cpy_fa_off", "tiny_mamba"])
+@pytest.mark.parametrize("file", ["smollm2_fa_off", "old_smollm2_cpy_fa_off_defrag", "tiny_mamba"])
 @pytest.mark.parametrize("rule", ["vulkan fixed", "metal", "exact"])
 def test_rules_that_look_at_memory_break_nothing_in_recorded_graphs(file: str, rule: str) -> None:
     graph = read_lines(DATA / f"{file}.jsonl.gz").graphs[1]

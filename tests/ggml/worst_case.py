@@ -26,7 +26,7 @@ def reserved_graph(
     computed = set(many.nodes)
     outputs: set[Tensor] = set()
     pairs = [*zip(many.leafs, one.leafs), *zip(many.nodes, one.nodes)]
-    had = next(b.ne[0] and a.ne[0] // b.ne[0] for a, b in pairs if a.flags & INPUT)
+    had = next(b.ne[0] and a.ne[0] // b.ne[0] for a, b in pairs if a.flags & INPUT and a.type == "i32")
     for a, b in pairs:
         # What grows with the tokens does so by a fixed number for each.
         ne: Any = tuple(m + (n - m) // (had - 1) * (tokens - 1) for n, m in zip(a.ne, b.ne))
@@ -38,7 +38,12 @@ def reserved_graph(
             outputs.add(a)
         if a in outputs:
             ne = (ne[0], tokens, *ne[2:])
-        if a.role == "input" and a.type in ("f32", "f16") and a.ne[1] == KQ_MASK_PAD != had:
+        if (
+            a.role == "input"
+            and a.type in ("f32", "f16")
+            and a.ne[0] in (cells, cells_seen)
+            and a.ne[1] == KQ_MASK_PAD != had
+        ):
             ne = (cells, tokens, 1, 1)
         if cells_seen and a.view_src is None and a.op != "NONE" and ne[0] == cells_seen:
             ne = (cells, *ne[1:])
