@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from kvviz.ggml.compute_graph import ComputeGraph
 from kvviz.ggml.op_effects import Effect, effects
 from kvviz.ggml.tensor import Tensor
 from kvviz.trace.regions import Level, overlap
@@ -57,12 +56,3 @@ class Touching:
                 if effect.writes and root is not node:
                     written.add(root)
         return {root: list(dict.fromkeys(nodes)) for root, nodes in users.items() if root in written}
-
-
-def edges_between(graph: ComputeGraph) -> Iterator[tuple[Tensor, Tensor]]:
-    """The declared edges from node to node."""
-    nodes = set(graph.nodes)
-    for node in graph.nodes:
-        for source in node.src:
-            if source is not None and source is not node and source in nodes:
-                yield source, node
