@@ -17,38 +17,60 @@ if TYPE_CHECKING:
     from kvviz.ggml.compute_graph import ComputeGraph
     from kvviz.ggml.context import Context
     from kvviz.ggml.executor import Executor, restore_state, run, saved_state
+    from kvviz.ggml.gallocr import plan_memory
+    from kvviz.ggml.graph_export import export, to_dot, to_json
     from kvviz.ggml.graph_trace import to_trace
+    from kvviz.ggml.recorded_places import recorded_plan
+    from kvviz.ggml.reorder_rules import RULES
+    from kvviz.ggml.split_copies import split_graph
     from kvviz.ggml.tensor import Tensor
     from kvviz.ggml.tensor_data import tensor_get, tensor_set
+    from kvviz.ggml.what_if import reorder
 
 __all__ = [
+    "RULES",
     "AttentionLayer",
     "ComputeGraph",
     "Context",
     "Executor",
     "LayerForm",
     "Tensor",
+    "export",
+    "plan_memory",
+    "recorded_plan",
+    "reorder",
     "restore_state",
     "run",
     "saved_state",
+    "split_graph",
     "tensor_get",
     "tensor_set",
+    "to_dot",
+    "to_json",
     "to_trace",
 ]
 
 # Where each name stands; it is imported when it is used first.
 _PLACES = {
+    "RULES": "reorder_rules",
     "AttentionLayer": "attention_layer",
     "ComputeGraph": "compute_graph",
     "Context": "context",
     "Executor": "executor",
     "LayerForm": "attention_layer",
     "Tensor": "tensor",
+    "export": "graph_export",
+    "plan_memory": "gallocr",
+    "recorded_plan": "recorded_places",
+    "reorder": "what_if",
     "restore_state": "executor",
     "run": "executor",
     "saved_state": "executor",
+    "split_graph": "split_copies",
     "tensor_get": "tensor_data",
     "tensor_set": "tensor_data",
+    "to_dot": "graph_export",
+    "to_json": "graph_export",
     "to_trace": "graph_trace",
 }
 

@@ -6,6 +6,7 @@ Source: ``ggml_visit_parents_graph`` of ggml (``src/ggml.c``, snapshot d99724f).
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from kvviz.ggml.tensor import COMPUTE, PARAM, Tensor
 from kvviz.late import late
@@ -90,6 +91,11 @@ class ComputeGraph:
         """The graph as a recording of its list, whether it has been run or not: what is touched, without values."""
         made: Trace = late("ggml.graph_trace:to_trace")([self], self.title)
         return made
+
+    def hidden(self, level: str = "exact") -> Sequence[Any]:
+        """What nothing but the order of the list keeps in order: `kvviz.hazards` of the graph."""
+        found: Sequence[Any] = late("explain.hazards:hazards")(self.trace, level)
+        return found
 
     def _flag(self, tensor: Tensor) -> None:
         """Flag a tensor, and those before it that an earlier call only gave a place."""

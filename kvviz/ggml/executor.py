@@ -15,8 +15,10 @@ from kvviz.ggml.attention_kernels import ATTENTION
 from kvviz.ggml.compute_graph import ComputeGraph
 from kvviz.ggml.graph_trace import GraphWriter
 from kvviz.ggml.math_kernels import MATHS
+from kvviz.ggml.memory_plan import MemoryPlan
 from kvviz.ggml.move_kernels import MOVES
 from kvviz.ggml.op_effects import is_noop
+from kvviz.ggml.planned_data import place_data
 from kvviz.ggml.tensor import Tensor
 from kvviz.ggml.tensor_data import RUN_TYPES, allocate, note_values, read, tensor_get
 from kvviz.ggml.tensor_forms import told
@@ -33,6 +35,7 @@ def run(
     labels: Iterable[str] = (),
     values: int | str = "1 MB",
     upto: int | None = None,
+    plans: Mapping[ComputeGraph, MemoryPlan] | None = None,
 ) -> Trace:
     """Run a graph, or several one after the other, and give the recording.
 
@@ -45,6 +48,8 @@ def run(
         Bytes for summaries of values, as in `Trace.summarise`.
     upto : int, optional
         How many nodes of the last graph are run; all by default.
+    plans : mapping of ComputeGraph to MemoryPlan, optional
+        Run a graph in the memory that `plan_memory` gives its tensors: what takes over a source overwrites it.
 
     Raises
     ------
@@ -67,7 +72,7 @@ def run(
     several = [graphs] if isinstance(graphs, ComputeGraph) else list(graphs)
     if not several:
         raise KvvizError("there is no graph to run")
-    executor = Executor(title or several[0].title, values=values)
+    executor = Executor(title or several[0].title, values=values, plans=plans)
     texts = [*labels, *[""] * len(several)]
     for graph, text in zip(several, texts):
         executor.run(graph, text, upto if graph is several[-1] else None)
@@ -90,14 +95,23 @@ class Executor:
     array([12.], dtype=float32)
     """
 
-    def __init__(self, title: str, *, values: int | str = "1 MB") -> None:
-        self._writing = GraphWriter(title, "NumPy, in the order of the node list", values)
+    def __init__(
+        self,
+        title: str,
+        *,
+        values: int | str = "1 MB",
+        plans: Mapping[ComputeGraph, MemoryPlan] | None = None,
+    ) -> None:
+        self._writing = GraphWriter(title, "NumPy, in the order of the node list", values, plans)
+        self._plans = plans or {}
         self._ahead: list[Tensor] = []  # nodes of this graph that have not run, the next one last
 
     def begin(self, graph: ComputeGraph, text: str = "") -> None:
         """Begin a graph, without running a node of it."""
         if not graph.nodes:
             raise KvvizError(f"graph {graph.title!r} has no node: expand it with what it shall compute")
+        if graph in self._plans:
+            place_data(self._plans[graph])
         self._writing.begin(graph, text, self._seen)
         self._ahead = graph.executed[::-1]
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import prod
 
 import numpy as np
 
 from kvviz.ggml.compute_graph import ComputeGraph
+from kvviz.ggml.inplace_reasons import RULES
+from kvviz.ggml.memory_plan import MemoryPlan, NodePlan
 from kvviz.ggml.op_effects import Effect, effects, is_noop
 from kvviz.ggml.tensor import OUTPUT, Tensor, type_size
 from kvviz.trace.recording import Trace
@@ -15,6 +17,7 @@ from kvviz.trace.writer import Writer
 
 _BOUND = {"weight": "weight", "state": "donated"}
 _ORIGIN = {"weight": "weights", "state": "donated"}
+_PLANNED = "ggml's graph allocator decided where outputs lie"
 
 
 def to_trace(
@@ -24,6 +27,7 @@ def to_trace(
     about: str = "the order of the node list",
     labels: Iterable[str] = (),
     values: int | str = 0,
+    plans: Mapping[ComputeGraph, MemoryPlan] | None = None,
 ) -> Trace:
     """A trace of graphs that were executed one after the other, without their values.
 
@@ -36,8 +40,11 @@ def to_trace(
         Of each run.
     values : int or str
         Bytes for summaries of values, as in `Writer`.
+    plans : mapping of ComputeGraph to MemoryPlan, optional
+        Where `kvviz.ggml.plan_memory` puts the tensors of each graph: the trace then has addresses, the allocator's
+        decisions, and what it frees when.
     """
-    writing = GraphWriter(title, about, values)
+    writing = GraphWriter(title, about, values, plans)
     texts = [*labels, *[""] * len(graphs)]
     for graph, text in zip(graphs, texts):
         writing.begin(graph, text)
@@ -49,8 +56,21 @@ def to_trace(
 class GraphWriter:
     """A trace while graphs run: which value and which storage stand for a tensor."""
 
-    def __init__(self, title: str, about: str = "the order of the node list", values: int | str = 0) -> None:
-        self.writer = Writer(title, "ggml", about, values=values)
+    def __init__(
+        self,
+        title: str,
+        about: str = "the order of the node list",
+        values: int | str = 0,
+        plans: Mapping[ComputeGraph, MemoryPlan] | None = None,
+    ) -> None:
+        self.writer = (
+            Writer(title, "ggml", about, values=values)
+            if plans is None
+            else Writer(title, "ggml gallocr", f"{about}; {_PLANNED}", values=values, decides=True, rules=RULES)
+        )
+        self._plans = plans or {}
+        self._plan: MemoryPlan | None = None
+        self._decided: dict[Tensor, NodePlan] = {}
         self.values: dict[Tensor, int] = {}
         self.storages: dict[Tensor, int] = {}
         self._written: set[Tensor] = set()  # leafs that a node writes
@@ -81,6 +101,8 @@ class GraphWriter:
         }
         self._made, self._used = [], set()
         self.writer.begin_run(text, keep=self.values.values())
+        self._plan = self._plans.get(graph)
+        self._decided = {} if self._plan is None else {decided.node: decided for decided in self._plan.nodes}
         for leaf in graph.leafs:
             self.writer.give(self._value(leaf), None if given is None or leaf.role == "weight" else given(leaf))
 
@@ -99,7 +121,8 @@ class GraphWriter:
             self._value(effect.tensor)
         self._made.append(node)
         self._used.update(sources)
-        return self.writer.op(
+        decided = self._decided.get(node)
+        step = self.writer.op(
             node.op if not node.desc else f"{node.op}({node.desc})",
             inputs,
             [self._value(node)],
@@ -113,7 +136,12 @@ class GraphWriter:
             },
             copied=_copied(node, touched),
             arrays=[array],
+            refused=None if decided is None else _by_input(node, decided),
         )
+        for done, tensors in ((True, decided.freed), (False, decided.withheld)) if decided is not None else ():
+            for tensor in tensors:
+                self.writer.free(self._storage(tensor), "" if done else "an OUTPUT is never given back", done)
+        return step
 
     def finish(self, hand_out: Callable[[Tensor], np.ndarray | None] | None = None) -> Trace:
         """The trace. The last graph hands out what nobody in it uses, and what is flagged as an output.
@@ -142,20 +170,36 @@ class GraphWriter:
         return self.values[tensor]
 
     def _storage(self, root: Tensor) -> int:
+        root = root if self._plan is None else self._plan.owner(root)
         if root not in self.storages:
+            place = None if self._plan is None else self._plan.places.get(root)
             origin = _ORIGIN.get(self._role(root), "caller" if root.op == "NONE" else "run")
             self.storages[root] = self.writer.storage(
-                root.nbytes, origin=origin, arena=root.buffer, address=root.address
+                root.nbytes,
+                origin=origin,
+                arena=root.buffer if place is None else place.arena,
+                address=root.address if place is None else place.offset,
             )
             if root.op == "NONE":
                 self._value(root)  # what a view lies in is there before, and has a name
         return self.storages[root]
 
     def _stays(self, root: Tensor, asked: set[Tensor]) -> bool:
-        return root.op == "NONE" and (root in asked or self._role(root) in _BOUND)
+        planned = self._plan is not None and root in self._plan.places
+        return root.op == "NONE" and not planned and (root in asked or self._role(root) in _BOUND)
 
     def _role(self, leaf: Tensor) -> str:
-        return leaf.role or ("state" if leaf in self._written else "")
+        if leaf.op != "NONE":
+            return ""
+        # The allocator hands the memory of inputs on when they have been read.
+        planned = self._plan is not None and leaf in self._plan.places
+        return "state" if planned or (not leaf.role and leaf in self._written) else leaf.role
+
+
+def _by_input(node: Tensor, decided: NodePlan) -> dict[int, int]:
+    """Reasons by position among the sources that are inputs in the log: no gaps, and not the node itself."""
+    kept = [position for position, source in enumerate(node.src) if source is not None and source is not node]
+    return {kept.index(position): mask for position, mask in decided.masks.items() if position in kept}
 
 
 def _copied(node: Tensor, touched: Sequence[Effect]) -> int:

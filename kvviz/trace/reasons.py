@@ -60,7 +60,7 @@ def _wholly(trace: Any, index: int, row: Op, shared: bool | None) -> tuple[int, 
     ``shared``: whether an output lies in the memory of an input; None: it is looked up where it matters.
     """
     planned, inputs = row.op, row.op.node.inputs
-    if row.taken or row.masks:
+    if row.taken or row.masks or any(where is not None and where.how == IN_PLACE for where in row.outs):
         return None
     if planned.views and inputs and not trace.policy.places_outputs and row.written:
         if shared is None:

@@ -14,7 +14,7 @@ import numpy as np
 from kvviz.errors import KvvizError
 from kvviz.graph.model import Graph, Node, Value
 from kvviz.trace.declared import Access, Free, Place, Timing
-from kvviz.trace.element_types import BLOCKS, is_known, nbytes, unit
+from kvviz.trace.element_types import is_known, nbytes, unit
 from kvviz.trace.events import BINDINGS, IN_PLACE, NEW, VIEW, Bind, FrameEvent
 from kvviz.trace.log import Log
 from kvviz.trace.policy_facts import PolicyFacts
@@ -22,6 +22,7 @@ from kvviz.trace.program import OpNode, Program
 from kvviz.trace.recording import Trace
 from kvviz.trace.records import Run
 from kvviz.trace.regions import Region, packed_strides
+from kvviz.trace.run_in_writing import RunInWriting, numpy_type, stored_bytes
 from kvviz.trace.value_numbers import axes_of, has_numbers
 from kvviz.trace.value_plan import Seen, as_bytes, plan
 from kvviz.trace.value_summaries import Collector, Counted
@@ -37,6 +38,10 @@ class Writer:
         Who decided where outputs lie, and one sentence on it.
     values : int or str
         Bytes that summaries of values may have, as in `Trace.summarise`; of those values that `op` is given arrays of.
+    decides : bool
+        The runtime asked of each op whether it may run in place, and `op` is told what stood against it.
+    rules : sequence of str
+        Sentences for reasons that only this runtime has, with ``{op}`` and ``{input}`` in them.
 
     Examples
     --------
@@ -53,9 +58,18 @@ class Writer:
     'in place'
     """
 
-    def __init__(self, title: str, runtime: str = "recorded", about: str = "", *, values: int | str = 0) -> None:
+    def __init__(
+        self,
+        title: str,
+        runtime: str = "recorded",
+        about: str = "",
+        *,
+        values: int | str = 0,
+        decides: bool = False,
+        rules: Sequence[str] = (),
+    ) -> None:
         self.title = title
-        self.policy = PolicyFacts(runtime, about, decides=False)
+        self.policy = PolicyFacts(runtime, about, rules=tuple(rules), decides=decides)
         self.log = Log()
         self._names: list[str] = []  # of values, by id
         self._said: list[tuple[str, int]] = []  # name and number among its like, by id
@@ -64,7 +78,7 @@ class Writer:
         self._generation: dict[int, int] = {}
         self._alive: set[int] = set()
         self._live = 0
-        self._runs: list[_Run] = []
+        self._runs: list[RunInWriting] = []
         self._ops = 0
         self._freed: dict[int, list[int]] = {}
         self._bound: dict[int, str] = {}
@@ -167,7 +181,7 @@ class Writer:
         """
         if self._runs and not self._runs[-1].rows:
             self._runs.pop()
-        self._runs.append(_Run(self._ops, text))
+        self._runs.append(RunInWriting(self._ops, text))
         if keep is not None:
             self._labels = {}
             for label, times in (self._said[value] for value in keep):
@@ -221,6 +235,7 @@ class Writer:
         start: float | None = None,
         end: float | None = None,
         arrays: Sequence[np.ndarray | None] = (),
+        refused: Mapping[int, int] | None = None,
     ) -> int:
         """An op that ran; gives its step.
 
@@ -242,7 +257,19 @@ class Writer:
             Where and when it ran on the timeline, where time is not the step number.
         arrays : sequence of ndarray
             What the outputs hold now, as far as it is known; they are looked at, and not kept.
+        refused : mapping of int to int, optional
+            By position of an input all reasons why the op did not run in its memory: bits of `kvviz.trace.blockers`.
+            An op of a runtime that decides, without any and without an output in place, never runs in place.
+
+        Raises
+        ------
+        KvvizError
+            If an input is refused that is none, or by a runtime that does not decide.
         """
+        for position in refused or ():
+            if not self.policy.decides or not 0 <= position < len(inputs):
+                why = "has no such input" if self.policy.decides else "belongs to a runtime that decides nothing"
+                raise KvvizError(f"{op_type} {name!r} cannot refuse its input {position}: it {why}")
         run = self._run()
         for value in inputs:
             self._use(value)
@@ -282,10 +309,13 @@ class Writer:
             self.log.declared.times[step] = Timing(lane, start, end)
         if self._budget:
             self._look_at(step, arrays)
-        written = sum(_stored(access.region) for access in accesses if access.writes)
+        written = sum(stored_bytes(access.region) for access in accesses if access.writes)
         over = {storage for storage, _, how, *_ in placed if how == IN_PLACE}
         taken = [i for i, value in enumerate(inputs) if self._where[value][0] in over][:1]
-        run.rows.append((tuple(taken), tuple(placed), allocated, copied, written, self._live))
+        masks = tuple(sorted((refused or {}).items()))
+        run.rows.append((tuple(taken), masks, tuple(placed), allocated, copied, written, self._live))
+        seen = {storage for storage, _, how, *_ in placed if how == VIEW and self.policy.decides}
+        run.views.append(tuple(i for i, value in enumerate(inputs) if self._where[value][0] in seen))
         run.peak = max(run.peak, self._live)
         return step
 
@@ -312,13 +342,14 @@ class Writer:
         for number, run in enumerate(self._runs):
             last = names if run is self._runs[-1] else ()
             graph = self._graph(run, last)
-            program = Program(graph, [OpNode(node, i) for i, node in enumerate(graph.nodes)], last)
+            planned = [OpNode(node, i, views=views) for i, (node, views) in enumerate(zip(graph.nodes, run.views))]
+            program = Program(graph, planned, last)
             frame = FrameEvent(program, None, None, "", None, number, run.first)
             frame.bindings = tuple(run.bound.values())
             log.frames.append(frame)
-            for step, (op, (taken, placed, *counts)) in enumerate(zip(program.order, run.rows), run.first):
-                log.write((number, op, taken, (), placed, tuple(self._freed.get(step, ())), *counts))
-            allocated, copied, written = (sum(row[k] for row in run.rows) for k in (2, 3, 4))
+            for step, (op, (taken, masks, placed, *counts)) in enumerate(zip(program.order, run.rows), run.first):
+                log.write((number, op, taken, masks, placed, tuple(self._freed.get(step, ())), *counts))
+            allocated, copied, written = (sum(row[k] for row in run.rows) for k in (3, 4, 5))
             stop = run.first + len(run.rows)
             runs.append(Run(number, run.first, stop, None, run.text, run.peak, copied, written, allocated))
             log.allocated, log.copied = log.allocated + allocated, log.copied + copied
@@ -342,13 +373,13 @@ class Writer:
         pictures = sum(axes_of(seen.shape) is not None for seen in self._seen)
         return Counted(len(self._seen), pictures, 0, self._ops)
 
-    def _graph(self, run: _Run, outputs: tuple[str, ...]) -> Graph:
+    def _graph(self, run: RunInWriting, outputs: tuple[str, ...]) -> Graph:
         bound = [(bind.name, bind) for bind in run.bound.values()]
-        inputs = tuple(Value(name, _numpy(bind.dtype), bind.shape) for name, bind in bound if bind.how != "weight")
+        inputs = tuple(Value(name, numpy_type(bind.dtype), bind.shape) for name, bind in bound if bind.how != "weight")
         weights = {name: np.empty(0) for name, bind in bound if bind.how == "weight"}
         return Graph(self.title, inputs, tuple(map(Value, outputs)), tuple(run.nodes), weights)
 
-    def _run(self) -> _Run:
+    def _run(self) -> RunInWriting:
         if not self._runs:
             self.begin_run()
         return self._runs[-1]
@@ -366,28 +397,3 @@ class Writer:
         strides = packed_strides(*unit(shape, dtype)) if strides is None else strides
         region = Region(offset, shape, strides, dtype) if part is None else part
         return Access(storage, writes, self._names[value], region if rows is None else region.only(rows))
-
-
-class _Run:
-    """A run while it is written."""
-
-    __slots__ = ("bound", "first", "made", "names", "nodes", "peak", "rows", "text")
-
-    def __init__(self, first: int, text: str) -> None:
-        self.first = first
-        self.text = text
-        self.bound: dict[int, Bind] = {}
-        self.made: set[int] = set()
-        self.nodes: list[Node] = []
-        self.rows: list[tuple[Any, ...]] = []
-        self.names: dict[str, int] = {}
-        self.peak = 0
-
-
-def _stored(region: Region) -> int:
-    """Bytes of the elements of a region."""
-    return nbytes(region.shape, region.dtype) * (1 if region.rows is None else len(region.rows))
-
-
-def _numpy(dtype: Any) -> np.dtype | None:
-    return None if dtype in BLOCKS else np.dtype(dtype)

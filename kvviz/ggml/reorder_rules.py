@@ -1,0 +1,96 @@
+"""The re-order rules by name, and orders that a person gives: a graph's nodes, and the same nodes in another order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from kvviz.errors import KvvizError
+from kvviz.ggml.compute_graph import ComputeGraph
+from kvviz.ggml.cuda_reorder import cuda
+from kvviz.ggml.metal_reorder import metal
+from kvviz.ggml.pull_forward import by_edges, by_exact_bytes
+from kvviz.ggml.tensor import Tensor
+from kvviz.ggml.vulkan_reorder import vulkan, vulkan_fixed
+
+
+class ReorderRule(NamedTuple):
+    """``about``: one sentence on what keeps two nodes apart. ``order``: nodes to nodes."""
+
+    name: str
+    about: str
+    order: Callable[[Sequence[Tensor]], list[Tensor]]
+
+
+RULES = {
+    rule.name: rule
+    for rule in (
+        ReorderRule("as listed", "the order of the node list, as on the CPU", list),
+        ReorderRule("none", "declared edges alone; nobody looks at memory", by_edges),
+        ReorderRule("vulkan", "declared edges, and results in one root; not what is read through a view", vulkan),
+        ReorderRule(
+            "vulkan fixed", "declared edges, and any two of which one writes a root of the other", vulkan_fixed
+        ),
+        ReorderRule("metal", "whole roots, wherever one of two nodes writes", metal),
+        ReorderRule("cuda", "the tests of vulkan, for Q, K and V behind attn_norm alone, then checked by roots", cuda),
+        ReorderRule("exact", "declared edges, and the very bytes that one of two nodes writes", by_exact_bytes),
+    )
+}
+"""Of ggml's back ends at snapshot d99724f, and two of ours: ``none`` and ``exact``."""
+
+Order = str | Sequence[Tensor] | Sequence[int]
+"""A rule's name, or the nodes themselves or their positions in the order in which they shall be executed."""
+
+
+def new_order(graph: ComputeGraph, order: Order) -> list[Tensor]:
+    """The nodes of a graph in the order of a rule, or in one that a person gives.
+
+    Raises
+    ------
+    KvvizError
+        If there is no such rule, if the order has not all nodes once, or has a node before one that it reads.
+    """
+    if isinstance(order, str):
+        if order not in RULES:
+            raise KvvizError(f"there is no re-order rule {order!r}: take one of {', '.join(RULES)}")
+        made = RULES[order].order(graph.nodes)
+    else:
+        made = [_node(graph, one) for one in order]
+    _check(graph, made)
+    return made
+
+
+def _node(graph: ComputeGraph, one: Tensor | int) -> Tensor:
+    if isinstance(one, Tensor):
+        return one
+    if not isinstance(one, int) or isinstance(one, bool) or not 0 <= one < len(graph.nodes):
+        raise KvvizError(
+            f"{one!r} is no node of {graph.title!r}: give a rule's name, or each of its {len(graph.nodes)} nodes, or "
+            f"their positions from 0 to {len(graph.nodes) - 1}"
+        )
+    return graph.nodes[one]
+
+
+def _check(graph: ComputeGraph, order: Sequence[Tensor]) -> None:
+    old = {node: i for i, node in enumerate(graph.nodes)}
+    place: dict[Tensor, int] = {}
+    for i, node in enumerate(order):
+        if node not in old:
+            raise KvvizError(f"{_told(node)} at place {i} of the order is no node of {graph.title!r}")
+        if node in place:
+            raise KvvizError(f"the order has {_told(node)} twice, at places {place[node]} and {i}")
+        place[node] = i
+    if len(place) < len(old):
+        left = next(node for node in graph.nodes if node not in place)
+        raise KvvizError(f"the order has {len(place)} of {len(old)} nodes: {_told(left)} at {old[left]} is not in it")
+    for node in order:
+        for source in node.src:
+            if source is not None and source is not node and source in place and place[source] > place[node]:
+                raise KvvizError(
+                    f"the declared edges do not allow this order: {_told(node)} at place {place[node]} reads "
+                    f"{_told(source)} at place {place[source]}; put {_told(source)} first"
+                )
+
+
+def _told(node: Tensor) -> str:
+    return f"{node.op} {node.name!r}"

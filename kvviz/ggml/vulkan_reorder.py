@@ -1,0 +1,172 @@
+"""The order that ggml's Vulkan back end gives a graph, before its fix for views of one root, and after it.
+
+Source: ``ggml_vk_graph_optimize`` (``src/ggml-vulkan/ggml-vulkan.cpp``, snapshot d99724f); the fixed test is that of
+llama.cpp#27812, which compares the roots of sources as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from kvviz.ggml.node_needs import is_source
+from kvviz.ggml.tensor import VIEW_OPS, Tensor
+
+WINDOW, FUSION_WINDOW, ROW_WINDOW = 20, 15, 10
+
+FUSED = frozenset(
+    {
+        ("RMS_NORM", "MUL"),
+        ("MUL_MAT", "ADD"),
+        ("MUL_MAT_ID", "ADD_ID"),
+        ("MUL_MAT_ID", "MUL"),
+        ("ADD", "ADD"),
+        ("SSM_CONV", "ADD"),
+        ("SSM_CONV", "UNARY"),
+    }
+)
+"""Pairs that are taken together although the second depends on the first."""
+
+_TAIL = ("GET_ROWS", "RESHAPE", "SUM_ROWS", "CLAMP", "DIV", "RESHAPE")
+KEPT = (
+    ("SOFT_MAX", "RESHAPE", "ARGSORT", "VIEW", *_TAIL),
+    ("UNARY", "RESHAPE", "ADD", "ARGSORT", "VIEW", *_TAIL),
+    ("UNARY", "SQRT", "RESHAPE", "ADD", "ARGSORT", "VIEW", *_TAIL),
+    ("SOFT_MAX", "RESHAPE", "ARGSORT", "VIEW", "GET_ROWS"),
+    ("ARGSORT", "VIEW", "GET_ROWS", "RESHAPE", "SOFT_MAX", "RESHAPE"),
+    ("MUL", "SIN", "SQR", "MUL", "ADD"),
+)
+"""Runs of ops that are never pulled apart: the choice of experts, and snake."""
+
+
+def by_result_roots(node: Tensor, other: Tensor) -> bool:
+    """A declared edge, or results in one root. A read through a view is neither of the two."""
+    return is_source(node, other) or node.root is other.root
+
+
+def by_all_roots(node: Tensor, other: Tensor) -> bool:
+    """As before, or one reads the root that the other writes."""
+    if by_result_roots(node, other):
+        return True
+    reads, wrote = ({source.root for source in one.src if source is not None} for one in (node, other))
+    return other.root in reads or node.root in wrote
+
+
+def vulkan(nodes: Sequence[Tensor]) -> list[Tensor]:
+    """The rule ``vulkan``."""
+    return _Vulkan(nodes, by_result_roots).order()
+
+
+def vulkan_fixed(nodes: Sequence[Tensor]) -> list[Tensor]:
+    """The rule ``vulkan fixed``."""
+    return _Vulkan(nodes, by_all_roots).order()
+
+
+class _Vulkan:
+    def __init__(self, nodes: Sequence[Tensor], depends: Callable[[Tensor, Tensor], bool]) -> None:
+        self.nodes = nodes
+        self.depends = depends
+        self.used = [False] * len(nodes)
+        self.done: set[Tensor] = set()
+        self.current: list[int] = []
+        self.first = 0
+
+    def order(self) -> list[Tensor]:
+        made: list[Tensor] = []
+        while self.first < len(self.nodes):
+            kept = next((pattern for pattern in KEPT if self._matches(pattern, self.first)), ())
+            self.current = list(range(self.first, self.first + len(kept)))
+            if not kept:
+                self._gather()
+            for number in self.current:
+                made.append(self.nodes[number])
+                self.done.add(self.nodes[number])
+                self.used[number] = True
+            while self.first < len(self.nodes) and self.used[self.first]:
+                self.first += 1
+        return made
+
+    def _matches(self, pattern: Sequence[str], start: int) -> bool:
+        here = range(start, start + len(pattern))
+        return here.stop <= len(self.nodes) and all(
+            self.nodes[number].op == op and not self.used[number] for number, op in zip(here, pattern)
+        )
+
+    def _gather(self) -> None:
+        """One set: the next node, others that need not wait, what they are fused with, and then views."""
+        self.current = [self.first]
+        for j in self._ahead():
+            if _is_empty(self.nodes[j]) or any(self._matches(pattern, j) for pattern in KEPT):
+                continue
+            if not any(self._holds(j, c) for c in range(self.first, j) if not self.used[c]):
+                self.current.append(j)
+                self._pull(j)
+        # What is fused with an ADD stays behind it.
+        if self.nodes[self.current[-1]].op == "ADD":
+            return
+        for j in self._ahead():
+            if _is_empty(self.nodes[j]):
+                waits = (c for c in range(self.first, j) if not self.used[c] and c not in self.current)
+                if not any(self.depends(self.nodes[j], self.nodes[c]) for c in waits):
+                    self.current.append(j)
+
+    def _ahead(self) -> Iterator[int]:
+        return (
+            j
+            for j in range(self.first + 1, min(self.first + WINDOW, len(self.nodes)))
+            if not self.used[j] and j not in self.current
+        )
+
+    def _holds(self, j: int, c: int) -> bool:
+        if not self.depends(self.nodes[j], self.nodes[c]):
+            return False
+        return not (j == c + 1 and c == self.current[-1] and (self.nodes[c].op, self.nodes[j].op) in FUSED)
+
+    def _pull(self, j: int) -> None:
+        """What the kernels fuse with a node, wherever it stands: taken without a look at what is in between."""
+        node, before = self.nodes[j], self.nodes[j - 1].op if j else ""
+        rope = j
+        if (before, node.op) == ("RMS_NORM", "MUL"):
+            for k in self._after(j, FUSION_WINDOW):
+                if self._reads(k, "ROPE", j) and all(
+                    source is None or source.op == "NONE" for source in self.nodes[k].src[1:3]
+                ):
+                    rope = k
+                    self._take(k)
+                    break
+        if self.nodes[rope].op == "ROPE":
+            self._pull_rows(rope)
+        follow = {("MUL_MAT_ID", "ADD_ID"): "MUL", ("MUL_MAT", "ADD"): "ADD", ("SSM_CONV", "ADD"): "UNARY"}
+        wanted = follow.get((before, node.op))
+        for k in self._after(j, FUSION_WINDOW) if wanted else ():
+            if self._reads(k, str(wanted), j) and (wanted == "UNARY" or self._ready(self.nodes[k].src[1])):
+                self._take(k)
+                break
+
+    def _pull_rows(self, rope: int) -> None:
+        view = -1
+        for k in self._after(rope, ROW_WINDOW):
+            if view < 0 and self._reads(k, "VIEW", rope):
+                view = k
+            elif view >= 0 and self._reads(k, "SET_ROWS", view):
+                self._take(view)
+                self._take(k)
+                return
+
+    def _after(self, j: int, window: int) -> range:
+        return range(j + 1, min(j + window, len(self.nodes)))
+
+    def _reads(self, k: int, op: str, j: int) -> bool:
+        # ggml does not ask whether it is taken already; a node would then be in the list twice.
+        node = self.nodes[k]
+        return node.op == op and node.src[0] is self.nodes[j] and not self.used[k] and k not in self.current
+
+    def _ready(self, source: Tensor | None) -> bool:
+        return source is not None and (source.op == "NONE" or source in self.done)
+
+    def _take(self, k: int) -> None:
+        self.current.append(k)
+        self.used[k] = True
+
+
+def _is_empty(node: Tensor) -> bool:
+    return node.op in VIEW_OPS or node.op == "NONE"

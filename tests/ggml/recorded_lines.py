@@ -1,0 +1,89 @@
+"""The graphs of a recording as tensors, with nothing of the recording's own but buffers and places in them."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from kvviz.ggml.compute_graph import ComputeGraph
+from kvviz.ggml.tensor import Tensor
+
+
+class Recorded(NamedTuple):
+    meta: dict[str, Any]
+    graphs: list[ComputeGraph]
+    buffers: dict[str, int]
+
+
+def read_lines(path: Path) -> Recorded:
+    rows = [json.loads(line) for line in gzip.decompress(path.read_bytes()).splitlines()]
+    usage = {row["buf"]: row["usage"] for row in rows if row["k"] == "buffer"}
+    graphs: list[ComputeGraph] = []
+    tensors: dict[int, Tensor] = {}
+    for row in rows:
+        if row["k"] == "graph":
+            graphs.append(ComputeGraph(f"{path.name} {row['g']}"))
+        elif row["k"] in ("leaf", "node"):
+            tensors[row["id"]] = one = _tensor(row, usage)
+            one.src = [None if i is None else one if i == row["id"] else tensors[i] for i in row["src"]]
+            one.view_src = None if row["view_src"] is None else tensors[row["view_src"]]
+            if row["k"] == "node":
+                graphs[-1].nodes.append(one)
+    orders: dict[tuple[int, int], list[int]] = {}  # of graphs that are alike
+    for graph in graphs:
+        met = dict.fromkeys(source for node in graph.nodes for source in node.src if source is not None)
+        nodes = set(graph.nodes)
+        leafs = [tensor for tensor in met if tensor not in nodes]
+        alike = len(graph.nodes), len(leafs)
+        if alike not in orders:
+            orders[alike] = [leafs.index(leaf) for leaf in leafs_as_visited(graph.nodes)]
+        graph.leafs = [leafs[number] for number in orders[alike]]
+    return Recorded(rows[0], graphs, {row["usage"]: row["size"] for row in rows if row["k"] == "buffer"})
+
+
+def leafs_as_visited(nodes: list[Tensor]) -> list[Tensor]:
+    """The leafs in the order in which ``ggml_build_forward_expand`` met them, which no recording says.
+
+    It was called for some of the nodes: for the embeddings by themselves, and then the list is cut into the longest
+    parts that a call gives.
+    """
+    built = ComputeGraph().expand(nodes[0], compute=False)
+    at = 1
+    while at < len(nodes):
+        stop = min(len(nodes), at + 120)
+        for end in range(stop, at, -1):
+            if _emitted(nodes[end - 1], set(nodes[:at])) == nodes[at:end]:
+                built.expand(nodes[end - 1], compute=False)
+                at = end
+                break
+        else:
+            raise AssertionError(f"no call gives {nodes[at].name}")
+    assert built.nodes == nodes
+    return built.leafs
+
+
+def _emitted(node: Tensor, there: set[Tensor]) -> list[Tensor]:
+    """The nodes that a call for one of them would append."""
+    graph = ComputeGraph()
+    graph._visited = there
+    graph.use_counts = dict.fromkeys(there, 0)
+    return graph.expand(node, compute=False).nodes
+
+
+def _tensor(row: dict[str, Any], usage: dict[int, str]) -> Tensor:
+    return Tensor(
+        row["name"],
+        row["type"],
+        tuple(row["ne"]),
+        tuple(row["nb"]),
+        row["op"],
+        row.get("desc", ""),
+        tuple(row.get("op_params", ())),
+        row["flags"],
+        role=row.get("role", ""),
+        view_offs=row["view_offs"],
+        buffer=usage.get(row["buf"], ""),
+        address=row.get("buf_offs"),
+    )

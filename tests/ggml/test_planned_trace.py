@@ -1,0 +1,126 @@
+"""A graph in the memory that the allocator gives it: addresses, decisions and frees in the log, and overwriting.
+
+Expected values of runs: ggml, run on these graphs.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import kvviz
+from kvviz.ggml.compute_graph import ComputeGraph
+from kvviz.ggml.context import Context
+from kvviz.ggml.executor import run
+from kvviz.ggml.gallocr import plan_memory
+from kvviz.ggml.graph_trace import to_trace
+from kvviz.ggml.recorded_places import recorded_plan
+from kvviz.ggml.tensor import INPUT, OUTPUT, Tensor
+from tests.ggml.recorded_lines import read_lines
+
+DATA = Path(__file__).parents[1] / "data" / "ggml"
+
+
+def _inputs() -> tuple[Context, Tensor, Tensor]:
+    ctx = Context()
+    x, y = (ctx.new_tensor("f32", 256, name=name, data=value) for name, value in (("x", 3), ("y", 1)))
+    x.flags |= INPUT
+    y.flags |= INPUT
+    return ctx, x, y
+
+
+def _chain(output: bool = False) -> ComputeGraph:
+    ctx, x, y = _inputs()
+    a = ctx.set_name(ctx.sqr(x), "a")
+    a.flags |= OUTPUT * output
+    b = ctx.set_name(ctx.add(a, y), "b")
+    return ctx.new_graph("chain").expand(ctx.set_name(ctx.scale(b, 2.0), "o"))
+
+
+def _planned(graph: ComputeGraph, times: int = 1) -> kvviz.Trace:
+    plan = plan_memory(graph)
+    return run([graph] * times, plans={graph: plan})
+
+
+def test_the_second_run_reads_what_the_first_one_left_in_its_input() -> None:
+    graph = _chain()
+    x = next(leaf for leaf in graph.leafs if leaf.name == "x")
+    assert _planned(graph).outputs["o"][0] == 20
+    assert _planned(graph).outputs["o"][0] == 802
+    assert x.data is not None and x.data.view("float32")[0] == 802
+
+
+def test_without_a_plan_an_input_keeps_what_it_holds() -> None:
+    graph = _chain()
+    assert [run(graph).outputs["o"][0] for _ in range(2)] == [20, 20]
+
+
+def test_a_tensor_that_is_used_twice_is_right_in_planned_memory() -> None:
+    ctx, x, y = _inputs()
+    a = ctx.sqr(x)
+    trace = _planned(ctx.new_graph("twice").expand(ctx.set_name(ctx.mul(a, ctx.add(a, y)), "o")))
+    assert trace.outputs["o"][0] == 90
+
+
+def test_an_op_in_place_is_seen_through_the_old_name() -> None:
+    ctx, x, y = _inputs()
+    a = ctx.set_name(ctx.cont(x), "a")
+    b = ctx.add_inplace(a, y)
+    trace = _planned(ctx.new_graph("alias").expand(ctx.set_name(ctx.mul(a, b), "o")))
+    assert trace.outputs["o"][0] == 16  # a naive reader expects 3·4
+
+
+def test_the_log_has_addresses_decisions_and_frees() -> None:
+    trace = _planned(_chain())
+    assert [(s.name, s.arena, s.address, s.origin) for s in trace.storages] == [
+        ("x", "compute", 0, "donated"),
+        ("y", "compute", 1024, "donated"),
+    ]
+    assert [(step.decision.dispatch, step.decision.taken) for step in trace.steps] == [
+        ("in_place", ("x",)),
+        ("in_place", ("a",)),
+        ("in_place", ("b",)),
+    ]
+    assert [step.freed for step in trace.steps] == [(), (1,), ()]
+
+
+def test_what_was_refused_has_its_reason_and_is_missed() -> None:
+    trace = _planned(_chain(output=True))
+    b = trace.steps[1]
+    assert [(str(one.code), one.input) for one in b.decision.blockers] == [("REQUESTED_OUTPUT", "a")]
+    assert b.decision.taken == ("y",)
+    assert trace.storages[0].freed is None
+
+    ctx, x, _ = _inputs()
+    a = ctx.sqr(x)
+    graph = ctx.new_graph("reshape").expand(ctx.scale(ctx.reshape_2d(a, 16, 16), 2.0))
+    last = _planned(graph).steps[-1]
+    assert [str(one.code) for one in last.decision.blockers] == ["POLICY"]
+    assert last.decision.blockers[0].message.endswith("it is a view, and gallocr never counts a view as its own")
+    assert [entry.bytes for entry in kvviz.explain(_planned(graph)).missed] == [1024]
+
+
+def test_an_output_is_asked_to_go_and_stays() -> None:
+    frees = _planned(_chain(output=True)).log.declared.frees
+    assert [(free.after, free.storage, free.done) for free in frees] == [(1, 0, False)]
+
+
+@pytest.mark.parametrize("file", ["smollm2_fa_off", "tiny_mamba"])
+def test_a_recorded_graph_has_its_own_places_and_the_allocators_decisions(file: str) -> None:
+    graph = read_lines(DATA / f"{file}.jsonl.gz").graphs[1]
+    trace = to_trace([graph], file, plans={graph: recorded_plan(graph)})
+    taken = sum(step.decision.dispatch == "in_place" for step in trace.steps)
+    assert taken > 10
+    # Nothing is alive in the bytes of something else that is alive: the allocator was right.
+    end = len(trace.steps)
+    placed = [
+        (s.address or 0, (s.address or 0) + s.capacity, s.born, end if s.freed is None else s.freed)
+        for s in trace.storages
+        if s.arena == "compute" and s.capacity
+    ]
+    assert len(placed) > 20
+    for i, one in enumerate(placed):
+        for other in placed[:i]:
+            apart = one[0] >= other[1] or other[0] >= one[1]
+            assert apart or one[2] > other[3] or other[2] > one[3], (one, other)

@@ -1,0 +1,173 @@
+"""The orders that ggml's back ends give to four small graphs, and the pairs that they break.
+
+Expected orders: ports of the back ends' functions, run on these graphs (ggml snapshot d99724f, llama.cpp#27805).
+t = unary(x), kcur = W·t, sr = set_rows(K, kcur), kv = view(K), kq = kv·q.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from kvviz.errors import KvvizError
+from kvviz.ggml.broken_pairs import broken_pairs
+from kvviz.ggml.compute_graph import ComputeGraph
+from kvviz.ggml.reorder_rules import RULES, new_order
+from kvviz.ggml.tensor import COMPUTE, Tensor, new_tensor
+
+
+def _leaf(name: str, *ne: int, type_: str = "f32", role: str = "") -> Tensor:
+    tensor = new_tensor(type_, ne, name)
+    tensor.role = role
+    return tensor
+
+
+def _op(name: str, op: str, *src: Tensor, ne: tuple[int, ...]) -> Tensor:
+    tensor = new_tensor("f32", ne, name)
+    tensor.op, tensor.src, tensor.flags = op, list(src), COMPUTE
+    return tensor
+
+
+def _graphs() -> dict[str, ComputeGraph]:
+    cache, x, w, q = _leaf("K", 4, 8, role="state"), _leaf("x", 4, 2), _leaf("W", 4, 4, role="weight"), _leaf("q", 4, 1)
+    index = _leaf("k_idxs", 2, type_="i64")
+    index.values = np.array([3, 4])
+    t = _op("t", "UNARY", x, ne=(4, 2))
+    t2 = _op("t2", "UNARY", t, ne=(4, 2))
+    kcur = _op("kcur", "MUL_MAT", w, t, ne=(4, 2))
+
+    def set_rows(rows: Tensor) -> Tensor:
+        made = _op("sr", "SET_ROWS", rows, index, cache, ne=(4, 8))
+        made.view_src = cache
+        return made
+
+    kv = _op("kv", "VIEW", cache, ne=(4, 8))
+    kv.view_src = cache
+    sr, sr2 = set_rows(kcur), set_rows(t)
+    kq, kq_leaf = _op("kq", "MUL_MAT", kv, q, ne=(8, 1)), _op("kq", "MUL_MAT", cache, q, ne=(8, 1))
+    rd = _op("rd", "MUL_MAT", kv, t2, ne=(8, 2))
+    found = {}
+    for name, nodes in {
+        "llama": [t, kcur, sr, kv, kq],
+        "view first": [kv, t, kcur, sr, kq],
+        "leaf": [t, kcur, sr, kq_leaf],
+        "read, overwrite": [kv, t, t2, rd, sr2],
+    }.items():
+        found[name] = graph = ComputeGraph(name)
+        graph.nodes, graph.leafs = nodes, [x, w, q, cache, index]
+    return found
+
+
+EXPECTED: dict[str, dict[str, tuple[str | None, list[str]]]] = {
+    # graph: rule: order, broken kinds
+    "llama": {"vulkan": ("t kcur sr kv kq", []), "vulkan fixed": (None, []), "metal": (None, []), "exact": (None, [])},
+    "view first": {
+        "vulkan": ("kv t kcur kq sr", ["RAW"]),
+        "vulkan fixed": (None, []),
+        "metal": (None, []),
+        "exact": (None, []),
+        "none": (None, ["RAW"]),
+    },
+    "leaf": {
+        "vulkan": ("t kq kcur sr", ["RAW"]),
+        "vulkan fixed": (None, []),
+        "metal": (None, []),
+        "exact": (None, []),
+        "none": (None, ["RAW"]),
+    },
+    "read, overwrite": {
+        "vulkan": ("kv t t2 sr rd", ["WAR"]),
+        "vulkan fixed": (None, []),
+        "metal": (None, []),
+        "exact": (None, []),
+        "none": (None, ["WAR"]),
+    },
+}
+
+
+@pytest.mark.parametrize(("name", "rule"), [(name, rule) for name, rules in EXPECTED.items() for rule in rules])
+def test_each_rule_gives_the_order_of_its_back_end_and_breaks_what_that_breaks(name: str, rule: str) -> None:
+    graph = _graphs()[name]
+    order = new_order(graph, rule)
+    expected, kinds = EXPECTED[name][rule]
+    if expected is not None:
+        assert " ".join(node.name for node in order) == expected
+    assert [pair.kind for pair in broken_pairs(graph.nodes, order)] == kinds
+
+
+def test_a_broken_pair_tells_both_nodes_the_bytes_and_the_places() -> None:
+    graph = _graphs()["view first"]
+    (pair,) = broken_pairs(graph.nodes, new_order(graph, "vulkan"))
+    assert (pair.first.name, pair.second.name, pair.root.name, pair.bytes) == ("sr", "kq", "K", 32)
+    assert pair.sentence == (
+        "MUL_MAT kq reads 32 bytes of K before SET_ROWS sr has written them (places 3 and 4 become 4 and 3)"
+    )
+
+
+def test_roots_call_a_swap_of_disjoint_rows_broken_and_exact_bytes_do_not() -> None:
+    cache, row = _leaf("K", 4, 8, role="state"), _leaf("row", 4, 2)
+
+    def view(first: int, rows: int) -> Tensor:
+        made = _op(f"view{first}", "VIEW", cache, ne=(4, rows))
+        made.view_src, made.view_offs = cache, 16 * first
+        return made
+
+    into, old = view(0, 2), view(4, 4)
+    write = _op("write", "CPY", row, into, ne=(4, 2))
+    write.view_src = cache
+    read = _op("read", "CONT", old, ne=(4, 4))
+    nodes = [into, write, old, read]
+    order = [old, read, into, write]
+    assert [len(broken_pairs(nodes, order, level)) for level in ("root", "range", "exact")] == [1, 0, 0]
+
+
+def test_cuda_interleaves_the_three_branches_behind_attn_norm() -> None:
+    x = _leaf("x", 4)
+    norm = _op("attn_norm-0", "RMS_NORM", x, ne=(4,))
+    q, k, v = (_op(name, "MUL_MAT", _leaf(f"w{name}", 4, 4), norm, ne=(4,)) for name in "qkv")
+    q2, k2 = _op("q2", "ROPE", q, ne=(4,)), _op("k2", "ROPE", k, ne=(4,))
+    join = _op("attn", "FLASH_ATTN_EXT", q2, k2, v, ne=(4,))
+    graph = ComputeGraph("qkv").expand(join)
+    assert [node.name for node in graph.nodes] == ["attn_norm-0", "q", "q2", "k", "k2", "v", "attn"]
+    assert [node.name for node in new_order(graph, "cuda")] == ["attn_norm-0", "q", "k", "v", "q2", "k2", "attn"]
+
+
+def test_cuda_leaves_branches_alone_that_write_one_root() -> None:
+    x, cache = _leaf("x", 4), _leaf("K", 4, 8, role="state")
+    norm = _op("attn_norm-0", "RMS_NORM", x, ne=(4,))
+    q, k, v = (_op(name, "MUL_MAT", _leaf(f"w{name}", 4, 4), norm, ne=(4,)) for name in "qkv")
+    for one in (k, v):
+        one.view_src = cache
+    graph = ComputeGraph("one root").expand(_op("attn", "FLASH_ATTN_EXT", q, k, v, ne=(4,)))
+    assert new_order(graph, "cuda") == graph.nodes
+
+
+def test_vulkan_takes_what_it_fuses_together() -> None:
+    x, w = _leaf("x", 4), _leaf("w", 4)
+    a = _op("a", "UNARY", x, ne=(4,))
+    norm = _op("norm", "RMS_NORM", a, ne=(4,))
+    mul = _op("mul", "MUL", norm, w, ne=(4,))
+    other = _op("other", "UNARY", x, ne=(4,))
+    graph = ComputeGraph("fused").expand(mul).expand(other)
+    assert [node.name for node in new_order(graph, "vulkan")] == ["a", "other", "norm", "mul"]
+
+
+@pytest.mark.parametrize(
+    ("order", "said"),
+    [
+        ("hexagon", "there is no re-order rule 'hexagon'"),
+        ([1, 0, 2, 3, 4], "MUL_MAT 'kcur' at place 0 reads UNARY 't' at place 1; put UNARY 't' first"),
+        ([0, 1, 2, 3], "MUL_MAT 'kq' at 4 is not in it"),
+        ([0, 0, 1, 2, 3], "has UNARY 't' twice, at places 0 and 1"),
+        ([0, 1, 2, 3, 9], "9 is no node"),
+        (["t"], "'t' is no node"),
+        ([_leaf("stray", 1)], "'stray' at place 0 of the order is no node"),
+    ],
+)
+def test_an_order_that_cannot_be_is_refused_with_what_is_wrong(order: object, said: str) -> None:
+    with pytest.raises(KvvizError, match=said):
+        new_order(_graphs()["llama"], order)  # type: ignore[arg-type]
+
+
+def test_the_rules_say_what_keeps_two_nodes_apart() -> None:
+    assert all(rule.about and rule.name == name for name, rule in RULES.items())

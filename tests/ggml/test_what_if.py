@@ -1,0 +1,194 @@
+"""Another order of a graph's nodes: what breaks, where the results part, and that nothing else changes them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import kvviz
+from kvviz.errors import KvvizError
+from kvviz.ggml.compute_graph import ComputeGraph
+from kvviz.ggml.context import Context
+from kvviz.ggml.reorder_rules import RULES
+from kvviz.ggml.tensor import Tensor
+from kvviz.ggml.what_if import reorder
+from tests.ggml.recorded_lines import read_lines
+
+DATA = Path(__file__).parents[1] / "data" / "ggml"
+
+
+def _view_first() -> ComputeGraph:
+    """A cache of eight cells; two rows are computed, stored from cell 3 on, and read through a view made before."""
+    ctx = Context()
+    k = ctx.new_tensor("f32", 4, 8, name="k", data=0)
+    x = ctx.new_tensor("f32", 4, 2, name="x", data=[1] * 4 + [2] * 4)
+    q = ctx.new_tensor("f32", 4, 1, name="q", data=1)
+    index = ctx.new_tensor("i64", 2, name="k_idxs", data=[3, 4])
+    kv = ctx.view_2d(k, 4, 8, k.nb[1], 0)
+    t = ctx.set_name(ctx.scale(x, 1.0), "t")
+    sr = ctx.set_name(ctx.set_rows(k, ctx.set_name(ctx.scale(t, 1.0), "kcur"), index), "sr")
+    return ctx.new_graph("view first").expand(kv).expand(sr).expand(ctx.set_name(ctx.mul_mat(kv, q), "kq"))
+
+
+def test_a_rule_that_breaks_a_read_tells_where_the_results_part_and_why() -> None:
+    found = reorder(_view_first(), "vulkan")
+    assert [(pair.kind, pair.first.name, pair.second.name, pair.bytes) for pair in found.broken] == [
+        ("RAW", "sr", "kq", 32)
+    ]
+    assert found.ran and found.moved == 2
+    assert found.before.outputs["kq"].tolist() == [0, 0, 0, 4, 8, 0, 0, 0]
+    assert found.trace.outputs["kq"].tolist() == [0] * 8
+    parted = found.difference
+    assert parted is not None and parted.pair is found.broken[0]
+    # 4 and 8 as float32 are two bytes each that are not 0 in 32.
+    assert (parted.node.name, parted.step, parted.step_before, parted.bytes, parted.of) == ("kq", 3, 4, 3, 32)
+    assert parted.first_byte == 14
+    assert "first that differs, in 3 of 32 bytes: MUL_MAT kq reads 32 bytes of k before" in str(found)
+
+
+@pytest.mark.parametrize("rule", ["as listed", "vulkan fixed", "metal", "exact", "cuda"])
+def test_a_rule_that_breaks_nothing_leaves_every_byte(rule: str) -> None:
+    found = reorder(_view_first(), rule)
+    assert (found.broken, found.difference, found.ran) == ((), None, True)
+
+
+def test_the_graph_and_what_its_leafs_hold_stay_as_they_were() -> None:
+    graph = _view_first()
+    nodes, cache = list(graph.nodes), next(leaf for leaf in graph.leafs if leaf.name == "k")
+    reorder(graph, "vulkan")
+    assert graph.nodes == nodes
+    assert cache.data is not None and not cache.data.any()
+
+
+def test_an_order_by_hand_is_taken_by_position_or_by_node() -> None:
+    graph = _view_first()
+    by_place = reorder(graph, [0, 1, 2, 4, 3])
+    by_node = reorder(graph, [graph.nodes[i] for i in (0, 1, 2, 4, 3)])
+    assert by_place.graph.nodes == by_node.graph.nodes
+    assert [pair.kind for pair in by_place.broken] == ["RAW"]
+    assert by_place.rule == "own order"
+
+
+def test_two_writes_that_are_swapped_part_in_what_is_left_in_the_cache() -> None:
+    ctx = Context()
+    k = ctx.new_tensor("f32", 4, 2, name="k", data=0)
+    one, two = (ctx.new_tensor("f32", 4, 1, name=str(n), data=n) for n in (1, 2))
+    graph = ctx.new_graph("twice")
+    for row in (one, two):
+        graph.expand(ctx.cpy(row, ctx.view_2d(k, 4, 1, 16, 0)))
+    found = reorder(graph, [2, 3, 0, 1])
+    assert [pair.kind for pair in found.broken] == ["WAW"]
+    assert found.difference is not None and found.difference.node is k
+    assert found.difference.pair is found.broken[0]
+
+
+def test_what_cannot_be_run_is_compared_by_its_structure_and_said_so() -> None:
+    graph = read_lines(DATA / "smollm2_fa_off.jsonl.gz").graphs[1]
+    found = reorder(graph, "none")
+    assert not found.ran and found.why_not.endswith("has no data")
+    assert len(found.trace.steps) == len(graph.nodes) == len(found.before.steps)
+    assert "not run" in str(found)
+    with pytest.raises(KvvizError, match="cannot be run"):
+        reorder(graph, "none", run=True)
+
+
+@pytest.mark.parametrize("file", ["smollm2_fa_off", "old_smollm2_cpy_fa_off_defrag", "tiny_mamba"])
+@pytest.mark.parametrize("rule", ["vulkan fixed", "metal", "exact"])
+def test_rules_that_look_at_memory_break_nothing_in_recorded_graphs(file: str, rule: str) -> None:
+    graph = read_lines(DATA / f"{file}.jsonl.gz").graphs[1]
+    assert reorder(graph, rule, run=False).broken == ()
+
+
+# -- random graphs --------------------------------------------------------------------------------------------------
+
+_CELLS = 6
+
+
+@st.composite
+def _graphs(draw: st.DrawFn) -> ComputeGraph:
+    """Some writes into views of one cache and reads through others, in whatever order they are expanded."""
+    ctx = Context()
+    cache = ctx.new_tensor("f32", 4, _CELLS, name="cache", data=np.arange(4 * _CELLS))
+    made: list[Tensor] = [ctx.new_tensor("f32", 4, _CELLS, name="x", data=np.arange(100, 100 + 4 * _CELLS))]
+    graph = ctx.new_graph("random")
+    for number in range(draw(st.integers(2, 6))):
+        kind = draw(st.sampled_from(["rows", "columns", "set_rows", "read", "get_rows", "in place", "sum"]))
+        source = draw(st.sampled_from(made))
+        size = draw(st.integers(1, 3))
+        at = draw(st.integers(0, _CELLS - size))
+        if kind in ("rows", "in place", "read"):
+            view = ctx.view_2d(cache, 4, size, 16, 16 * at)
+        elif kind == "columns":
+            view = ctx.view_2d(cache, min(size, 2), _CELLS, 16, 4 * draw(st.integers(0, 2)))
+        if kind in ("rows", "columns"):
+            part = ctx.view_2d(source, view.ne[0], view.ne[1], 16, 0)
+            graph.expand(ctx.cpy(ctx.scale(part, 1.0 + number), view))
+        elif kind == "set_rows":
+            rows = draw(st.lists(st.integers(0, _CELLS - 1), min_size=size, max_size=size, unique=True))
+            index = ctx.new_tensor("i64", size, name=f"rows{number}", data=rows)
+            graph.expand(ctx.set_rows(cache, ctx.view_2d(source, 4, size, 16, 0), index))
+        elif kind == "get_rows":
+            index = ctx.new_tensor("i32", size, name=f"get{number}", data=[at] * size)
+            graph.expand(ctx.get_rows(cache, index))
+        elif kind == "in place":
+            graph.expand(ctx.scale_inplace(view, 3.0))
+        elif kind == "read":
+            graph.expand(ctx.cont(view))
+        else:
+            made.append(ctx.scale(ctx.add(ctx.cont(cache), source), 0.5))
+            graph.expand(made[-1])
+    return graph
+
+
+@st.composite
+def _orders(draw: st.DrawFn, graph: ComputeGraph) -> list[int]:
+    """Any order that the declared edges allow."""
+    place = {node: i for i, node in enumerate(graph.nodes)}
+    waits = [{place[s] for s in node.src if s in place and s is not node} for node in graph.nodes]
+    order: list[int] = []
+    while len(order) < len(graph.nodes):
+        ready = [i for i in range(len(graph.nodes)) if i not in order and waits[i] <= set(order)]
+        order.append(draw(st.sampled_from(ready)))
+    return order
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
+@given(st.data())
+def test_results_differ_only_where_a_pair_is_broken_and_then_one_explains_it(data: st.DataObject) -> None:
+    graph = data.draw(_graphs())
+    found = reorder(graph, data.draw(_orders(graph)), values=0)
+    assert found.ran
+    if found.difference is not None:
+        assert found.broken
+        assert found.difference.pair is not None
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
+@given(st.data())
+def test_rules_that_look_at_memory_never_break_a_pair(data: st.DataObject) -> None:
+    graph = data.draw(_graphs())
+    for rule in ("exact", "metal", "vulkan fixed"):
+        found = reorder(graph, rule, values=0, run=rule == "exact")
+        assert (found.broken, found.difference) == ((), None), rule
+
+
+def test_a_rule_without_a_look_at_memory_does_break_some_of_them() -> None:
+    broken = {rule: len(reorder(_view_first(), rule, run=False).broken) for rule in RULES}
+    assert broken == {
+        "as listed": 0,
+        "none": 1,
+        "vulkan": 1,
+        "vulkan fixed": 0,
+        "metal": 0,
+        "cuda": 0,
+        "exact": 0,
+    }
+
+
+def test_the_names_are_public() -> None:
+    assert kvviz.ggml.reorder is reorder
+    assert kvviz.ggml.RULES is RULES
