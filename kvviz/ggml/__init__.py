@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from kvviz.ggml.context import Context
     from kvviz.ggml.executor import Executor, restore_state, run, saved_state
     from kvviz.ggml.graph_trace import to_trace
+    from kvviz.ggml.llama_recorder import record
+    from kvviz.ggml.open_recording import load
     from kvviz.ggml.tensor import Tensor
     from kvviz.ggml.tensor_data import tensor_get, tensor_set
 
@@ -28,6 +30,8 @@ __all__ = [
     "Executor",
     "LayerForm",
     "Tensor",
+    "load",
+    "record",
     "restore_state",
     "run",
     "saved_state",
@@ -44,6 +48,8 @@ _PLACES = {
     "Executor": "executor",
     "LayerForm": "attention_layer",
     "Tensor": "tensor",
+    "load": "open_recording",
+    "record": "llama_recorder",
     "restore_state": "executor",
     "run": "executor",
     "saved_state": "executor",

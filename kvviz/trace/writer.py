@@ -21,10 +21,11 @@ from kvviz.trace.policy_facts import PolicyFacts
 from kvviz.trace.program import OpNode, Program
 from kvviz.trace.recording import Trace
 from kvviz.trace.records import Run
-from kvviz.trace.regions import Region, packed_strides
+from kvviz.trace.regions import Region, packed_strides, whole
 from kvviz.trace.value_numbers import axes_of, has_numbers
 from kvviz.trace.value_plan import Seen, as_bytes, plan
 from kvviz.trace.value_summaries import Collector, Counted
+from kvviz.trace.written_run import WrittenRun, stored, unique_name
 
 
 class Writer:
@@ -60,11 +61,12 @@ class Writer:
         self._names: list[str] = []  # of values, by id
         self._said: list[tuple[str, int]] = []  # name and number among its like, by id
         self._labels: dict[str, int] = {}
+        self._unplaced: set[int] = set()
         self._where: list[tuple[int, int, tuple[int, ...], Any, Any]] = []  # storage, offset, shape, dtype, strides
         self._generation: dict[int, int] = {}
         self._alive: set[int] = set()
         self._live = 0
-        self._runs: list[_Run] = []
+        self._runs: list[WrittenRun] = []
         self._ops = 0
         self._freed: dict[int, list[int]] = {}
         self._bound: dict[int, str] = {}
@@ -108,6 +110,8 @@ class Writer:
         storage: int | None = None,
         offset: int = 0,
         strides: Sequence[int] | None = None,
+        *,
+        placed: bool = True,
     ) -> int:
         """A value in a storage, by default in one of its own; names may repeat.
 
@@ -121,6 +125,8 @@ class Writer:
             Bytes from the start of the storage.
         strides : sequence of int, optional
             In bytes; of a block type the last one is from block to block. A row-major block by default.
+        placed : bool
+            If not, it is not known which bytes of the storage it takes: who touches it may touch all of them.
 
         Raises
         ------
@@ -138,9 +144,10 @@ class Writer:
         if not 0 <= offset <= self.log.storages[storage].capacity - reach * bool(size):
             held = self.log.storages[storage].capacity
             raise KvvizError(f"value {name!r} lies at bytes {offset} to {offset + reach} of {held} in B{storage}")
-        times = self._labels[name] = self._labels.get(name, 0) + 1
-        self._names.append(name if times == 1 else f"{name}#{times}")
-        self._said.append((name, times))
+        self._names.append(unique_name(name, self._labels))
+        self._said.append((name, self._labels[name]))
+        if not placed:
+            self._unplaced.add(len(self._said) - 1)
         self._where.append((storage, offset, shape, dtype, None if strides is None else tuple(strides)))
         return len(self._names) - 1
 
@@ -167,11 +174,13 @@ class Writer:
         """
         if self._runs and not self._runs[-1].rows:
             self._runs.pop()
-        self._runs.append(_Run(self._ops, text))
+        self._runs.append(WrittenRun(self._ops, text))
         if keep is not None:
             self._labels = {}
-            for label, times in (self._said[value] for value in keep):
-                self._labels[label] = max(times, self._labels.get(label, 0))
+            for value in keep:
+                name, times = self._said[value]
+                self._labels[name] = max(times, self._labels.get(name, 0))
+                self._labels.setdefault(self._names[value], 1)
 
     def bind(self, value: int, how: str = "borrowed") -> None:
         """A value that runs start with: a ``"weight"``, ``"borrowed"``, ``"donated"``, or ``"passed"`` by a run."""
@@ -221,6 +230,8 @@ class Writer:
         start: float | None = None,
         end: float | None = None,
         arrays: Sequence[np.ndarray | None] = (),
+        position: int | None = None,
+        scope: Sequence[str] = (),
     ) -> int:
         """An op that ran; gives its step.
 
@@ -242,6 +253,10 @@ class Writer:
             Where and when it ran on the timeline, where time is not the step number.
         arrays : sequence of ndarray
             What the outputs hold now, as far as it is known; they are looked at, and not kept.
+        position : int, optional
+            Its place in the program, where the run kept another order than that; all ops of the run have one then.
+        scope : sequence of str
+            Which module of the model it is a part of, outermost first: ``("layer.3",)``. Layers that are alike fold.
         """
         run = self._run()
         for value in inputs:
@@ -258,15 +273,16 @@ class Writer:
             steps = strides if how == NEW or strides is not None else packed_strides(*unit(shape, dtype))
             placed.append((storage, self._generation.get(storage, 0), how, shape, dtype, offset, steps))
         name = name or (self._names[outputs[0]] if outputs else op_type)
-        times = run.names[name] = run.names.get(name, 0) + 1
         node = Node(
-            name if times == 1 else f"{name}#{times}",
+            unique_name(name, run.names),
             op_type,
             "",
             tuple(self._names[value] for value in inputs),
             tuple(self._names[value] for value in outputs),
             len(run.nodes),
+            scope=tuple(scope),
         )
+        run.positions.append(len(run.nodes) if position is None else position)
         run.nodes.append(node)
         run.made.update(outputs)
         step = self._ops
@@ -282,7 +298,7 @@ class Writer:
             self.log.declared.times[step] = Timing(lane, start, end)
         if self._budget:
             self._look_at(step, arrays)
-        written = sum(_stored(access.region) for access in accesses if access.writes)
+        written = sum(stored(access.region) for access in accesses if access.writes)
         over = {storage for storage, _, how, *_ in placed if how == IN_PLACE}
         taken = [i for i, value in enumerate(inputs) if self._where[value][0] in over][:1]
         run.rows.append((tuple(taken), tuple(placed), allocated, copied, written, self._live))
@@ -311,13 +327,14 @@ class Writer:
         log, runs = self.log, []
         for number, run in enumerate(self._runs):
             last = names if run is self._runs[-1] else ()
-            graph = self._graph(run, last)
+            places, nodes = run.in_program()
+            graph = self._graph(run, nodes, last)
             program = Program(graph, [OpNode(node, i) for i, node in enumerate(graph.nodes)], last)
             frame = FrameEvent(program, None, None, "", None, number, run.first)
             frame.bindings = tuple(run.bound.values())
             log.frames.append(frame)
-            for step, (op, (taken, placed, *counts)) in enumerate(zip(program.order, run.rows), run.first):
-                log.write((number, op, taken, (), placed, tuple(self._freed.get(step, ())), *counts))
+            for step, (place, (taken, placed, *counts)) in enumerate(zip(places, run.rows), run.first):
+                log.write((number, program.order[place], taken, (), placed, tuple(self._freed.get(step, ())), *counts))
             allocated, copied, written = (sum(row[k] for row in run.rows) for k in (2, 3, 4))
             stop = run.first + len(run.rows)
             runs.append(Run(number, run.first, stop, None, run.text, run.peak, copied, written, allocated))
@@ -342,13 +359,13 @@ class Writer:
         pictures = sum(axes_of(seen.shape) is not None for seen in self._seen)
         return Counted(len(self._seen), pictures, 0, self._ops)
 
-    def _graph(self, run: _Run, outputs: tuple[str, ...]) -> Graph:
+    def _graph(self, run: WrittenRun, nodes: tuple[Node, ...], outputs: tuple[str, ...]) -> Graph:
         bound = [(bind.name, bind) for bind in run.bound.values()]
         inputs = tuple(Value(name, _numpy(bind.dtype), bind.shape) for name, bind in bound if bind.how != "weight")
         weights = {name: np.empty(0) for name, bind in bound if bind.how == "weight"}
-        return Graph(self.title, inputs, tuple(map(Value, outputs)), tuple(run.nodes), weights)
+        return Graph(self.title, inputs, tuple(map(Value, outputs)), nodes, weights)
 
-    def _run(self) -> _Run:
+    def _run(self) -> WrittenRun:
         if not self._runs:
             self.begin_run()
         return self._runs[-1]
@@ -363,30 +380,11 @@ class Writer:
 
     def _access(self, value: int, writes: bool, rows: Sequence[int] | None, part: Region | None) -> Access:
         storage, offset, shape, dtype, strides = self._where[value]
+        if value in self._unplaced:
+            part = whole(self.log.storages[storage].capacity)
         strides = packed_strides(*unit(shape, dtype)) if strides is None else strides
         region = Region(offset, shape, strides, dtype) if part is None else part
         return Access(storage, writes, self._names[value], region if rows is None else region.only(rows))
-
-
-class _Run:
-    """A run while it is written."""
-
-    __slots__ = ("bound", "first", "made", "names", "nodes", "peak", "rows", "text")
-
-    def __init__(self, first: int, text: str) -> None:
-        self.first = first
-        self.text = text
-        self.bound: dict[int, Bind] = {}
-        self.made: set[int] = set()
-        self.nodes: list[Node] = []
-        self.rows: list[tuple[Any, ...]] = []
-        self.names: dict[str, int] = {}
-        self.peak = 0
-
-
-def _stored(region: Region) -> int:
-    """Bytes of the elements of a region."""
-    return nbytes(region.shape, region.dtype) * (1 if region.rows is None else len(region.rows))
 
 
 def _numpy(dtype: Any) -> np.dtype | None:
