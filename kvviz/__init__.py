@@ -62,11 +62,11 @@ __all__ = [
 # Drawing and Jupyter are imported when they are used first, so that the engine stays light.
 _LATER = {
     "plot": "kvviz.view.plots",
-    "ggml": "kvviz.ggml",
     "Debugger": "kvviz.widget:Debugger",
     "Pair": "kvviz.widget:Pair",
     "debug": "kvviz.widget:debug",
     "plan": "kvviz.widget:plan",
+    "ggml": "kvviz.ggml",
     "smollm2": "kvviz.smollm2",
 }
 

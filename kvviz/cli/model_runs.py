@@ -18,6 +18,7 @@ import kvviz
 from kvviz.decode.synthetic_inputs import Maker
 from kvviz.errors import InputError
 from kvviz.explain.units import size
+from kvviz.ggml.open_recording import ENDINGS
 from kvviz.graph.cache_pairs import cache_pairs
 from kvviz.graph.model import Graph
 from kvviz.view.perfetto import export_perfetto
@@ -31,10 +32,13 @@ _FOR_RUNNING = ("inputs", "dim", "prompt", "text", "policy", "kv_capacity", *_FO
 
 
 def trace_of(options: argparse.Namespace) -> Any:
-    """The trace that a command is about: read from a file, or made by running the model."""
+    """The trace that a command is about: read from a file, of our own or of ggml's, or made by running the model."""
     if is_saved(options.model):
         _refuse(options, _FOR_RUNNING, f"cannot be used here: {options.model} is a saved trace, nothing is run")
         trace = kvviz.Trace.load(options.model)
+    elif options.model.endswith(ENDINGS):
+        _refuse(options, _FOR_RUNNING, f"cannot be used here: {options.model} is a recording, nothing is run")
+        trace = kvviz.ggml.load(options.model).trace
     else:
         graph = kvviz.load(options.model)
         make, arguments = (kvviz.decode, decode_arguments) if decodes(options) else (kvviz.run, run_arguments)

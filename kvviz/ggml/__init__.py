@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from kvviz.ggml.gallocr import plan_memory
     from kvviz.ggml.graph_export import export, to_dot, to_json
     from kvviz.ggml.graph_trace import to_trace
+    from kvviz.ggml.llama_recorder import record
+    from kvviz.ggml.open_recording import load
     from kvviz.ggml.recorded_places import recorded_plan
     from kvviz.ggml.reorder_rules import RULES
     from kvviz.ggml.split_copies import split_graph
@@ -36,7 +38,9 @@ __all__ = [
     "LayerForm",
     "Tensor",
     "export",
+    "load",
     "plan_memory",
+    "record",
     "recorded_plan",
     "reorder",
     "restore_state",
@@ -63,6 +67,8 @@ _PLACES = {
     "plan_memory": "gallocr",
     "recorded_plan": "recorded_places",
     "reorder": "what_if",
+    "load": "open_recording",
+    "record": "llama_recorder",
     "restore_state": "executor",
     "run": "executor",
     "saved_state": "executor",

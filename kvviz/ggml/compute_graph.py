@@ -6,11 +6,13 @@ Source: ``ggml_visit_parents_graph`` of ggml (``src/ggml.c``, snapshot d99724f).
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from kvviz.ggml.tensor import COMPUTE, PARAM, Tensor
 from kvviz.late import late
 from kvviz.trace.recording import Trace
+
+_Graph = TypeVar("_Graph", bound="ComputeGraph")
 
 
 class ComputeGraph:
@@ -25,6 +27,8 @@ class ComputeGraph:
     right_to_left : bool
         Visit sources from the last to the first.
     title : str
+    meant : list of Tensor or None
+        The nodes in the order of the list that this one was made of, where that is another one.
     """
 
     def __init__(self, title: str = "ggml graph", right_to_left: bool = False) -> None:
@@ -33,6 +37,7 @@ class ComputeGraph:
         self.nodes: list[Tensor] = []
         self.leafs: list[Tensor] = []
         self.use_counts: dict[Tensor, int] = {}
+        self.meant: list[Tensor] | None = None
         self._visited: set[Tensor] = set()
 
     def expand(self, tensor: Tensor, compute: bool = True) -> ComputeGraph:
@@ -116,8 +121,11 @@ class ComputeGraph:
             self.nodes.append(one)
 
     def reordered(self, nodes: Iterable[Tensor]) -> ComputeGraph:
-        """A graph of the same tensors whose nodes are executed in another order."""
-        other = ComputeGraph(self.title, self.right_to_left)
+        """A graph of the same tensors whose nodes are executed in another order: hazards that it breaks are broken."""
+        return self._reordered(nodes, ComputeGraph(self.title, self.right_to_left))
+
+    def _reordered(self, nodes: Iterable[Tensor], other: _Graph) -> _Graph:
         other.nodes, other.leafs = list(nodes), list(self.leafs)
+        other.meant = self.nodes if self.meant is None else self.meant
         other.use_counts, other._visited = dict(self.use_counts), set(self._visited)
         return other

@@ -7,8 +7,10 @@ from math import prod
 
 import numpy as np
 
+from kvviz.ggml.address_lives import freed_after, taken_over
 from kvviz.ggml.compute_graph import ComputeGraph
 from kvviz.ggml.inplace_reasons import RULES
+from kvviz.ggml.layer_names import layers_of
 from kvviz.ggml.memory_plan import MemoryPlan, NodePlan
 from kvviz.ggml.op_effects import Effect, effects, is_noop
 from kvviz.ggml.tensor import OUTPUT, Tensor, type_size
@@ -76,6 +78,12 @@ class GraphWriter:
         self._written: set[Tensor] = set()  # leafs that a node writes
         self._made: list[Tensor] = []  # nodes of this run
         self._used: set[Tensor] = set()
+        self._leafs: set[Tensor] = set()
+        self._places: dict[Tensor, int] = {}  # nodes of this graph in its order
+        self._meant: dict[Tensor, int] = {}  # the same in the order of the list that it was made of
+        self._layers: list[int | None] = []
+        self._takers: dict[Tensor, Tensor] = {}
+        self._freed: dict[int, list[Tensor]] = {}
 
     def begin(
         self, graph: ComputeGraph, text: str = "", given: Callable[[Tensor], np.ndarray | None] | None = None
@@ -100,6 +108,16 @@ class GraphWriter:
             if tensor.op == "NONE" and tensor.root in self.storages
         }
         self._made, self._used = [], set()
+        self._leafs = {leaf for leaf in graph.leafs if leaf.role or leaf.op == "NONE"}
+        self._places = {node: place for place, node in enumerate(graph.nodes)}
+        self._meant = {node: place for place, node in enumerate(graph.meant or ())}
+        self._layers = layers_of(graph.nodes)
+        # Where the order is another one than the allocator knew, addresses say nothing.
+        told = graph.meant is None and graph not in self._plans
+        self._takers = taken_over(graph) if told else {}
+        self._freed = freed_after(graph) if told else {}
+        # What stays to the end is let go when the next graph begins.
+        self._freed.pop(len(graph.nodes) - 1, None)
         self.writer.begin_run(text, keep=self.values.values())
         self._plan = self._plans.get(graph)
         self._decided = {} if self._plan is None else {decided.node: decided for decided in self._plan.nodes}
@@ -122,6 +140,7 @@ class GraphWriter:
         self._made.append(node)
         self._used.update(sources)
         decided = self._decided.get(node)
+        layer = self._layers[self._places[node]]
         step = self.writer.op(
             node.op if not node.desc else f"{node.op}({node.desc})",
             inputs,
@@ -137,10 +156,18 @@ class GraphWriter:
             copied=_copied(node, touched),
             arrays=[array],
             refused=None if decided is None else _by_input(node, decided),
+            position=self._meant.get(node),
+            scope=() if layer is None else (f"layer.{layer}",),
         )
-        for done, tensors in ((True, decided.freed), (False, decided.withheld)) if decided is not None else ():
-            for tensor in tensors:
-                self.writer.free(self._storage(tensor), "" if done else "an OUTPUT is never given back", done)
+        if decided is not None:
+            for done, tensors in ((True, decided.freed), (False, decided.withheld)):
+                for tensor in tensors:
+                    self.writer.free(self._storage(tensor), "" if done else "an OUTPUT is never given back", done)
+            return step
+        taken = set(self._takers.values())
+        for root in self._freed.get(self._places[node], ()):
+            if root in self.storages and root not in taken and self.writer.is_alive(self.storages[root]):
+                self.writer.free(self.storages[root])
         return step
 
     def finish(self, hand_out: Callable[[Tensor], np.ndarray | None] | None = None) -> Trace:
@@ -161,21 +188,22 @@ class GraphWriter:
     def _value(self, tensor: Tensor) -> int:
         storage = self._storage(tensor.root)
         if tensor not in self.values:
-            region = tensor.region
-            self.values[tensor] = self.writer.value(
-                tensor.name, region.shape, region.dtype, storage, region.offset, region.strides
-            )
-            if tensor.op == "NONE" and tensor.view_src is None:
+            offset, shape, strides, dtype, _ = tensor.layout
+            name = tensor.name or f"unnamed {tensor.op}"
+            self.values[tensor] = self.writer.value(name, shape, dtype, storage, offset, strides, placed=tensor.placed)
+            if tensor in self._leafs or (tensor.op == "NONE" and tensor.view_src is None):
                 self.writer.bind(self.values[tensor], _BOUND.get(self._role(tensor), "borrowed"))
         return self.values[tensor]
 
     def _storage(self, root: Tensor) -> int:
         root = root if self._plan is None else self._plan.owner(root)
+        if root not in self.storages and root in self._takers:
+            self.storages[root] = self._storage(self._takers[root])
         if root not in self.storages:
             place = None if self._plan is None else self._plan.places.get(root)
             origin = _ORIGIN.get(self._role(root), "caller" if root.op == "NONE" else "run")
             self.storages[root] = self.writer.storage(
-                root.nbytes,
+                root.capacity,
                 origin=origin,
                 arena=root.buffer if place is None else place.arena,
                 address=root.address if place is None else place.offset,

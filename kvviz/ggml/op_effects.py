@@ -13,6 +13,9 @@ from kvviz.ggml.op_params import word
 from kvviz.ggml.tensor import VIEW_OPS, Tensor, type_size
 from kvviz.trace.regions import Region
 
+ROW_AXIS = -2
+"""Axis of a tensor's region that rows are counted along: ``ne[1]``."""
+
 
 class Effect(NamedTuple):
     """Bytes of a root that an op reads or writes, by way of a tensor.
@@ -29,7 +32,7 @@ class Effect(NamedTuple):
     def region(self) -> Region:
         """The bytes."""
         region = self.tensor.region if self.part is None else self.part
-        return region if self.rows is None else region.only(self.rows)
+        return region if self.rows is None else region.only(self.rows, ROW_AXIS)
 
 
 def is_noop(node: Tensor) -> bool:
@@ -54,10 +57,10 @@ def effects(node: Tensor) -> tuple[Effect, ...]:
     if node.op == "CPY":
         sources = sources[:1]
     if node.op == "SET_ROWS":
-        return (*(Effect(source, False) for source in sources[:2]), Effect(node, True, _rows(node, sources[1])))
+        return (*(Effect(source, False) for source in sources[:2]), Effect(node, True, rows_named(node, sources[1])))
     if node.op == "GET_ROWS":
         table, index = sources[:2]
-        return Effect(table, False, _rows(table, index)), Effect(index, False), Effect(node, True)
+        return Effect(table, False, rows_named(table, index)), Effect(index, False), Effect(node, True)
     if node.op in ("SET", "ACC") and word(node, 4):
         into, patch = sources[:2]
         part = patch_of(node).region
@@ -75,10 +78,11 @@ def patch_of(node: Tensor) -> Tensor:
     return Tensor(f"{node.name} (patch)", node.type, b.ne, nb, "VIEW", view_src=node.root, view_offs=start)
 
 
-def _rows(table: Tensor, index: Tensor) -> tuple[int, ...] | None:
-    """Rows of a table that an index tensor names; None where they are not known or the table has more axes."""
+def rows_named(table: Tensor, index: Tensor) -> tuple[int, ...] | None:
+    """Rows of a table that an index tensor names; None where they are not known, or are all there is."""
     values = index.root.values
-    if values is None or table.ne[2:] != (1, 1) or index.ne[1:] != (1, 1, 1):
+    # An index of one axis names the same rows in all planes of a table; a table of one row is touched in full.
+    if values is None or table.ne[1] < 2 or index.ne[1:] != (1, 1, 1) or not index.nb[0]:
         return None
     flat = np.asarray(values).reshape(-1)
     start = index.view_offs // index.nb[0]

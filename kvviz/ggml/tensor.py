@@ -9,7 +9,7 @@ import numpy as np
 
 from kvviz.errors import KvvizError
 from kvviz.trace.element_types import BLOCKS
-from kvviz.trace.regions import Region
+from kvviz.trace.regions import Region, whole
 
 MAX_DIMS, MAX_SRC, MAX_NAME = 4, 10, 63
 INPUT, OUTPUT, PARAM, LOSS, COMPUTE = 1, 2, 4, 8, 16
@@ -60,6 +60,10 @@ class Tensor:
         Of a root that is run here: its bytes.
     buffer, address : str, int or None
         The back end's buffer and the place there, where it is known.
+    placed : bool
+        Of a view: whether it is known which bytes of its root it takes. If not, it may be any of them.
+    room : int
+        Of a root: bytes that it has at least, where its own sizes do not tell all.
     """
 
     name: str
@@ -78,6 +82,8 @@ class Tensor:
     data: np.ndarray | None = field(default=None, repr=False)
     buffer: str = ""
     address: int | None = None
+    placed: bool = True
+    room: int = 0
 
     @property
     def root(self) -> Tensor:
@@ -95,8 +101,18 @@ class Tensor:
         return self.ne[0] // block * self.nb[0] + sum((n - 1) * step for n, step in zip(self.ne[1:], self.nb[1:]))
 
     @property
+    def capacity(self) -> int:
+        """Bytes of the memory that a root owns."""
+        return max(self.nbytes, self.room)
+
+    @property
     def region(self) -> Region:
-        """The bytes of its root that it takes, exactly; the outermost axis first, axes of size 1 at the end cut."""
+        """The bytes of its root that it takes, exactly, the outermost axis first; all of them where it is not known."""
+        return self.layout if self.placed else whole(self.root.capacity)
+
+    @property
+    def layout(self) -> Region:
+        """Shape, strides, and the place in its root, as far as it is known; axes of size 1 at the end are cut."""
         dims = max((axis + 1 for axis, n in enumerate(self.ne) if n != 1), default=1)
         return Region(self.view_offs, self.ne[:dims][::-1], self.nb[:dims][::-1], PLAIN.get(self.type, self.type))
 

@@ -47,6 +47,8 @@ def inside(outer: Place | None, graph: Graph | None, attribute: str, own: Place)
 _NUMBERED = re.compile(r"^(.*)\.(\d+)$")
 # What exporters put around the operator in the name of a node, and the number behind it.
 _NAMED = re.compile(r"^(?:node_)?(.*?)(?:_node)?(?:_(\d+))?$")
+# A name that counts the layer itself, as ggml's Kcur-3 and cache_k_l3 (view).
+_COUNTED = re.compile(r"^([^ ]+?)(?:-|_l)(\d+)(?: \(.*)?(?:#\d+)?$")
 _KNOWN: WeakKeyDictionary[Graph, Mapping[int, Place]] = WeakKeyDictionary()
 
 
@@ -145,7 +147,11 @@ def _part(graph: Graph, node: Node, path: Scope, alone: bool = False) -> Part:
     last = re.split(r"[/:]", node.name)[-1]
     match = _NAMED.match(last)
     stem, number = (match[1], match[2]) if match else (last, None)
-    if node.name in node.outputs or not stem or stem.isdigit() or stem.casefold() == node.op_type.casefold():
+    own = _COUNTED.match(node.name)
+    if own and own[2] in {part.rpartition(".")[2] for part in node.scope}:
+        # Several nodes may be called alike: Kcur is made, reshaped and rotated.
+        stem, number = f"{own[1]}/{node.op_type}", None
+    elif node.name in node.outputs or not stem or stem.isdigit() or stem.casefold() == node.op_type.casefold():
         stem = node.op_type
     makers = [made.op_type if (made := graph.producers.get(name)) else "" for name in node.inputs]
     readers = sorted(reader.op_type for name in node.outputs for reader in graph.consumers.get(name, ()))

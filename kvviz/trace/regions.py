@@ -41,13 +41,15 @@ class Region(NamedTuple):
     dtype: Any
     rows: tuple[int, ...] | None = None
 
-    def only(self, rows: Iterable[int]) -> Region:
-        """Some entries of the first axis, each of them once; those that follow each other as one block."""
-        chosen = sorted(set(rows))
-        step = self.strides[0]
+    def only(self, rows: Iterable[int], axis: int = 0) -> Region:
+        """Some entries of an axis, each once, the same ones in all planes; a block where they follow each other."""
+        chosen, shape = sorted(set(rows)), list(self.shape)
+        step = self.strides[axis]
+        shape[axis] = 1
         if chosen and chosen[-1] - chosen[0] == len(chosen) - 1:
-            return self._replace(offset=self.offset + chosen[0] * step, shape=(len(chosen), *self.shape[1:]))
-        return self._replace(shape=(1, *self.shape[1:]), rows=tuple(row * step for row in chosen))
+            shape[axis] = len(chosen)
+            return self._replace(offset=self.offset + chosen[0] * step, shape=tuple(shape))
+        return self._replace(shape=tuple(shape), rows=tuple(row * step for row in chosen))
 
 
 class _Grid(NamedTuple):

@@ -21,11 +21,11 @@ from kvviz.trace.policy_facts import PolicyFacts
 from kvviz.trace.program import OpNode, Program
 from kvviz.trace.recording import Trace
 from kvviz.trace.records import Run
-from kvviz.trace.regions import Region, packed_strides
-from kvviz.trace.run_in_writing import RunInWriting, numpy_type, stored_bytes
+from kvviz.trace.regions import Region, packed_strides, whole
 from kvviz.trace.value_numbers import axes_of, has_numbers
 from kvviz.trace.value_plan import Seen, as_bytes, plan
 from kvviz.trace.value_summaries import Collector, Counted
+from kvviz.trace.written_run import WrittenRun, numpy_type, stored_bytes, unique_name
 
 
 class Writer:
@@ -74,11 +74,12 @@ class Writer:
         self._names: list[str] = []  # of values, by id
         self._said: list[tuple[str, int]] = []  # name and number among its like, by id
         self._labels: dict[str, int] = {}
+        self._unplaced: set[int] = set()
         self._where: list[tuple[int, int, tuple[int, ...], Any, Any]] = []  # storage, offset, shape, dtype, strides
         self._generation: dict[int, int] = {}
         self._alive: set[int] = set()
         self._live = 0
-        self._runs: list[RunInWriting] = []
+        self._runs: list[WrittenRun] = []
         self._ops = 0
         self._freed: dict[int, list[int]] = {}
         self._bound: dict[int, str] = {}
@@ -122,6 +123,8 @@ class Writer:
         storage: int | None = None,
         offset: int = 0,
         strides: Sequence[int] | None = None,
+        *,
+        placed: bool = True,
     ) -> int:
         """A value in a storage, by default in one of its own; names may repeat.
 
@@ -135,6 +138,8 @@ class Writer:
             Bytes from the start of the storage.
         strides : sequence of int, optional
             In bytes; of a block type the last one is from block to block. A row-major block by default.
+        placed : bool
+            If not, it is not known which bytes of the storage it takes: who touches it may touch all of them.
 
         Raises
         ------
@@ -152,9 +157,10 @@ class Writer:
         if not 0 <= offset <= self.log.storages[storage].capacity - reach * bool(size):
             held = self.log.storages[storage].capacity
             raise KvvizError(f"value {name!r} lies at bytes {offset} to {offset + reach} of {held} in B{storage}")
-        times = self._labels[name] = self._labels.get(name, 0) + 1
-        self._names.append(name if times == 1 else f"{name}#{times}")
-        self._said.append((name, times))
+        self._names.append(unique_name(name, self._labels))
+        self._said.append((name, self._labels[name]))
+        if not placed:
+            self._unplaced.add(len(self._said) - 1)
         self._where.append((storage, offset, shape, dtype, None if strides is None else tuple(strides)))
         return len(self._names) - 1
 
@@ -181,11 +187,13 @@ class Writer:
         """
         if self._runs and not self._runs[-1].rows:
             self._runs.pop()
-        self._runs.append(RunInWriting(self._ops, text))
+        self._runs.append(WrittenRun(self._ops, text))
         if keep is not None:
             self._labels = {}
-            for label, times in (self._said[value] for value in keep):
-                self._labels[label] = max(times, self._labels.get(label, 0))
+            for value in keep:
+                name, times = self._said[value]
+                self._labels[name] = max(times, self._labels.get(name, 0))
+                self._labels.setdefault(self._names[value], 1)
 
     def bind(self, value: int, how: str = "borrowed") -> None:
         """A value that runs start with: a ``"weight"``, ``"borrowed"``, ``"donated"``, or ``"passed"`` by a run."""
@@ -236,6 +244,8 @@ class Writer:
         end: float | None = None,
         arrays: Sequence[np.ndarray | None] = (),
         refused: Mapping[int, int] | None = None,
+        position: int | None = None,
+        scope: Sequence[str] = (),
     ) -> int:
         """An op that ran; gives its step.
 
@@ -260,6 +270,10 @@ class Writer:
         refused : mapping of int to int, optional
             By position of an input all reasons why the op did not run in its memory: bits of `kvviz.trace.blockers`.
             An op of a runtime that decides, without any and without an output in place, never runs in place.
+        position : int, optional
+            Its place in the program, where the run kept another order than that; all ops of the run have one then.
+        scope : sequence of str
+            Which module of the model it is a part of, outermost first: ``("layer.3",)``. Layers that are alike fold.
 
         Raises
         ------
@@ -285,15 +299,16 @@ class Writer:
             steps = strides if how == NEW or strides is not None else packed_strides(*unit(shape, dtype))
             placed.append((storage, self._generation.get(storage, 0), how, shape, dtype, offset, steps))
         name = name or (self._names[outputs[0]] if outputs else op_type)
-        times = run.names[name] = run.names.get(name, 0) + 1
         node = Node(
-            name if times == 1 else f"{name}#{times}",
+            unique_name(name, run.names),
             op_type,
             "",
             tuple(self._names[value] for value in inputs),
             tuple(self._names[value] for value in outputs),
             len(run.nodes),
+            scope=tuple(scope),
         )
+        run.positions.append(len(run.nodes) if position is None else position)
         run.nodes.append(node)
         run.made.update(outputs)
         step = self._ops
@@ -341,14 +356,16 @@ class Writer:
         log, runs = self.log, []
         for number, run in enumerate(self._runs):
             last = names if run is self._runs[-1] else ()
-            graph = self._graph(run, last)
-            planned = [OpNode(node, i, views=views) for i, (node, views) in enumerate(zip(graph.nodes, run.views))]
+            places, nodes, views = run.in_program()
+            graph = self._graph(run, nodes, last)
+            planned = [OpNode(node, i, views=viewed) for i, (node, viewed) in enumerate(zip(graph.nodes, views))]
             program = Program(graph, planned, last)
             frame = FrameEvent(program, None, None, "", None, number, run.first)
             frame.bindings = tuple(run.bound.values())
             log.frames.append(frame)
-            for step, (op, (taken, masks, placed, *counts)) in enumerate(zip(program.order, run.rows), run.first):
-                log.write((number, op, taken, masks, placed, tuple(self._freed.get(step, ())), *counts))
+            for step, (place, (taken, masks, placed, *counts)) in enumerate(zip(places, run.rows), run.first):
+                freed = tuple(self._freed.get(step, ()))
+                log.write((number, program.order[place], taken, masks, placed, freed, *counts))
             allocated, copied, written = (sum(row[k] for row in run.rows) for k in (3, 4, 5))
             stop = run.first + len(run.rows)
             runs.append(Run(number, run.first, stop, None, run.text, run.peak, copied, written, allocated))
@@ -373,13 +390,13 @@ class Writer:
         pictures = sum(axes_of(seen.shape) is not None for seen in self._seen)
         return Counted(len(self._seen), pictures, 0, self._ops)
 
-    def _graph(self, run: RunInWriting, outputs: tuple[str, ...]) -> Graph:
+    def _graph(self, run: WrittenRun, nodes: tuple[Node, ...], outputs: tuple[str, ...]) -> Graph:
         bound = [(bind.name, bind) for bind in run.bound.values()]
         inputs = tuple(Value(name, numpy_type(bind.dtype), bind.shape) for name, bind in bound if bind.how != "weight")
         weights = {name: np.empty(0) for name, bind in bound if bind.how == "weight"}
-        return Graph(self.title, inputs, tuple(map(Value, outputs)), tuple(run.nodes), weights)
+        return Graph(self.title, inputs, tuple(map(Value, outputs)), nodes, weights)
 
-    def _run(self) -> RunInWriting:
+    def _run(self) -> WrittenRun:
         if not self._runs:
             self.begin_run()
         return self._runs[-1]
@@ -394,6 +411,8 @@ class Writer:
 
     def _access(self, value: int, writes: bool, rows: Sequence[int] | None, part: Region | None) -> Access:
         storage, offset, shape, dtype, strides = self._where[value]
+        if value in self._unplaced:
+            part = whole(self.log.storages[storage].capacity)
         strides = packed_strides(*unit(shape, dtype)) if strides is None else strides
         region = Region(offset, shape, strides, dtype) if part is None else part
         return Access(storage, writes, self._names[value], region if rows is None else region.only(rows))

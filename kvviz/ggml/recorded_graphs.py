@@ -1,0 +1,141 @@
+"""Graphs that a real ggml executed: each alone, and all of a recording as one story."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from kvviz.atomic_write import replacing
+from kvviz.errors import SaveError
+from kvviz.ggml.compute_graph import ComputeGraph
+from kvviz.ggml.graph_trace import to_trace
+from kvviz.ggml.op_effects import effects
+from kvviz.ggml.tensor import Tensor, elements
+from kvviz.trace.recording import Trace
+
+ABOUT = "ggml's graph allocator, as it was recorded"
+ABOUT_DOT = "not known: a DOT file says neither offsets nor strides, so a view may be any bytes of its root"
+
+
+class RecordedGraph(ComputeGraph):
+    """A graph as it was executed.
+
+    Attributes
+    ----------
+    number : int
+        Of the graph in its recording.
+    step : str
+        The call that it belongs to: ``"prefill"``, ``"decode0"`` …; one call may run several graphs.
+    same_tensors : bool
+        llama.cpp used the graph before this one again.
+    guessed : set of Tensor
+        Those of which only their names tell whose memory they write.
+    """
+
+    def __init__(self, title: str, number: int = 0, step: str = "", same_tensors: bool = False) -> None:
+        super().__init__(title)
+        self.number = number
+        self.step = step
+        self.same_tensors = same_tensors
+        self.guessed: set[Tensor] = set()
+
+    def reordered(self, nodes: Iterable[Tensor]) -> RecordedGraph:
+        """The same tensors executed in another order; see `ComputeGraph.reordered`."""
+        other = self._reordered(nodes, RecordedGraph(self.title, self.number, self.step))
+        other.guessed = self.guessed
+        return other
+
+    @cached_property
+    def trace(self) -> Trace:
+        """This graph alone: one run, its nodes as ops in the order in which they were executed."""
+        known = all(tensor.placed for tensor in (*self.nodes, *self.leafs))
+        return to_trace([self], self.title, about=ABOUT if known else ABOUT_DOT, labels=[self.step])
+
+    def confidence(self, hazard: Any) -> str:
+        """How sure a pair of this graph's trace is: ``"certain"``, ``"likely"`` or ``"unknown"``.
+
+        A recording knows every byte. Of a DOT file it is certain that two accesses meet where one of them takes all of
+        the root; likely where only a name says that an op writes in place; else the views may lie apart.
+        """
+        one, two = ([e.tensor for e in effects(self.executed[step])] for step in (hazard.first, hazard.second))
+        pairs = [(a, b) for a in one for b in two if a.root is b.root]
+        if any(a in self.guessed or b in self.guessed for a, b in pairs):
+            return "likely"
+        known = [(a.placed and b.placed) or elements(a.root) in (elements(a), elements(b)) for a, b in pairs]
+        return "certain" if any(known) else "unknown"
+
+    def __repr__(self) -> str:
+        return f"<RecordedGraph {self.number} {self.step!r}: {len(self.nodes)} nodes, {len(self.leafs)} leafs>"
+
+
+@dataclass(eq=False)
+class Recording:
+    """What was read of a file, or recorded from a running llama.cpp.
+
+    Attributes
+    ----------
+    title : str
+    graphs : tuple of RecordedGraph
+        In the order in which they ran; weights and state are the same tensors in all of them.
+    meta : dict
+        What the recorder noted: versions, model, tokens, the script of calls.
+    lines : sequence of mapping
+        What `save` writes, of a recording that was made here.
+    """
+
+    title: str
+    graphs: tuple[RecordedGraph, ...]
+    meta: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    lines: Sequence[Mapping[str, Any]] = field(default=(), repr=False)
+
+    @cached_property
+    def trace(self) -> Trace:
+        """All graphs as the runs of one story, in which weights and state keep their storages."""
+        about = ABOUT if all(t.placed for g in self.graphs for t in (*g.nodes, *g.leafs)) else ABOUT_DOT
+        return to_trace(self.graphs, self.title, about=about, labels=_labels(self.graphs))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write what was recorded, for `kvviz.ggml.load`: ``.jsonl``, or packed as ``.jsonl.gz``.
+
+        Raises
+        ------
+        SaveError
+            If it was read from a file, which is there already, or the file cannot be written.
+        """
+        if not self.lines:
+            raise SaveError(f"{self.title} was not recorded here: copy the file that it was read from")
+        text = "".join(json.dumps(line, separators=(",", ":"), ensure_ascii=False) + "\n" for line in self.lines)
+        data = text.encode("utf-8", "replace")
+        with replacing(path) as file:
+            file.write(gzip.compress(data, 9, mtime=0) if os.fspath(path).endswith(".gz") else data)
+
+    def __repr__(self) -> str:
+        return (
+            f"<Recording {self.title!r}: {len(self.graphs)} graphs, {sum(len(g.nodes) for g in self.graphs):,} nodes>"
+        )
+
+
+def _labels(graphs: Sequence[RecordedGraph]) -> list[str]:
+    steps = [graph.step for graph in graphs]
+    return [
+        f"{step} ({steps[: at + 1].count(step)}/{steps.count(step)})" if steps.count(step) > 1 else step
+        for at, step in enumerate(steps)
+    ]
+
+
+def leafs_of(nodes: Sequence[Tensor]) -> list[Tensor]:
+    """What nodes use and is no node itself, in order of first use; roots of views too."""
+    own = set(nodes)
+    found: dict[Tensor, None] = {}
+    for node in nodes:
+        for source in node.src:
+            if source is not None and source not in own:
+                found[source] = None
+        if node.root not in own:
+            found[node.root] = None
+    return list(found)

@@ -1,0 +1,111 @@
+"""Recording out of a running llama.cpp: here a small one, whose tensors are laid out in memory as ggml's."""
+
+from __future__ import annotations
+
+import sys
+import types
+from pathlib import Path
+
+import pytest
+
+import kvviz
+from kvviz.errors import KvvizError, SaveError
+from tests.ggml.fake_llama import FakeLlama, Ggml
+from tests.ggml.real_recordings import DATA
+
+
+@pytest.fixture
+def llama(monkeypatch: pytest.MonkeyPatch) -> FakeLlama:
+    found = FakeLlama()
+    modules = {
+        "llama_cpp": types.SimpleNamespace(__version__="0.3.36"),
+        "llama_cpp.llama_cpp": found.low,
+        "llama_cpp._ggml": types.SimpleNamespace(libggml=Ggml(found.memory)),
+    }
+    for name, module in modules.items():
+        monkeypatch.setitem(sys.modules, name, module)
+    return found
+
+
+def test_three_lines_record_what_is_executed_with_its_hidden_dependency(llama: FakeLlama) -> None:
+    # when
+    with kvviz.ggml.record(llama) as recording:
+        llama(3)
+        llama()
+    # then
+    assert [graph.step for graph in recording.graphs] == ["prefill", "decode0"]
+    assert [node.name for node in recording.graphs[0].nodes] == ["Kcur-0", "cache_k_l0 (view)", "k", "kq-0"]
+    found = [kvviz.hazards(graph)[0] for graph in recording.graphs]
+    # three rows of four f32, then one
+    assert [(one.kind, one.first, one.second, one.root, one.bytes) for one in found] == [
+        ("RAW", 1, 3, "cache_k_l0", 48),
+        ("RAW", 1, 3, "cache_k_l0", 16),
+    ]
+    roles = {leaf.name: leaf.role for leaf in recording.graphs[1].leafs}
+    expected = {"blk.0.attn_k.weight": "weight", "cache_k_l0": "state", "inp": "input", "k_idxs": "input"}
+    assert roles == expected and recording.meta["llama_cpp_python"] == "0.3.36"
+    # weights and caches are the same tensors in both
+    kept = [{leaf for leaf in graph.leafs if leaf.role != "input"} for graph in recording.graphs]
+    assert kept[0] == kept[1] and len(kept[0]) == 2
+
+
+def test_what_the_model_knew_goes_with_it_and_comes_back(llama: FakeLlama) -> None:
+    assert llama(2) == 2
+    before = llama._ctx.ctx
+    with kvviz.ggml.record(llama):
+        assert llama._ctx.ctx != before and llama() == 3
+    assert llama._ctx.ctx == before and llama() == 4
+    assert list(llama.contexts) == [before] and llama._ctx.memory == before + 1000
+
+
+def test_after_an_error_inside_the_model_is_as_it_was(llama: FakeLlama) -> None:
+    before = llama._ctx.ctx
+    with pytest.raises(ZeroDivisionError), kvviz.ggml.record(llama):
+        llama(1 // 0)
+    assert llama._ctx.ctx == before and list(llama.contexts) == [before]
+
+
+def test_a_saved_recording_is_read_again(llama: FakeLlama, tmp_path: Path) -> None:
+    with kvviz.ggml.record(llama) as recording:
+        llama(3)
+    for name in ("one.jsonl", "one.jsonl.gz"):
+        recording.save(tmp_path / name)
+        again = kvviz.ggml.load(tmp_path / name)
+        assert [node.name for node in again.graphs[0].nodes] == [node.name for node in recording.graphs[0].nodes]
+        assert kvviz.hazards(again.graphs[0]) == kvviz.hazards(recording.graphs[0])
+    with pytest.raises(SaveError, match="was not recorded here"):
+        again.save(tmp_path / "two.jsonl")
+
+
+def test_a_recording_of_nothing_is_an_error(llama: FakeLlama) -> None:
+    with pytest.raises(KvvizError, match="executed no graph"), kvviz.ggml.record(llama):
+        pass
+
+
+def test_what_is_no_llama_is_refused(llama: FakeLlama) -> None:
+    with pytest.raises(KvvizError, match=r"a str is no llama_cpp\.Llama"), kvviz.ggml.record("model.gguf"):
+        pass
+
+
+def test_without_llama_cpp_python_one_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "llama_cpp", None)
+    with pytest.raises(KvvizError, match="pip install llama-cpp-python"), kvviz.ggml.record(object()):
+        pass
+
+
+def test_another_struct_is_found_before_anything_is_read(llama: FakeLlama, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = types.SimpleNamespace(libggml=Ggml(llama.memory, shifted=8))
+    monkeypatch.setitem(sys.modules, "llama_cpp._ggml", other)
+    with pytest.raises(KvvizError, match="struct ggml_tensor of this ggml is not the one"), kvviz.ggml.record(llama):
+        pass
+
+
+def test_recordings_are_taken_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from kvviz.cli import main
+
+    file = str(DATA / "tiny_mamba.jsonl.gz")
+    assert main(["report", file]) == 0 and "318 steps in 3 runs" in capsys.readouterr().out
+    assert main(["html", file, "-o", str(tmp_path / "page.html")]) == 0
+    assert "cache_r_l0" in (tmp_path / "page.html").read_text("utf-8")
+    assert main(["report", file, "--policy", "rten"]) == 2
+    assert "is a recording, nothing is run" in capsys.readouterr().err

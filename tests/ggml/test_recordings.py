@@ -1,0 +1,143 @@
+"""Hidden dependencies of real graphs: what an analysis by another program, and trying every pair, found in them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+import kvviz
+from kvviz.ggml.address_lives import allocator_facts
+from kvviz.ggml.compute_graph import ComputeGraph
+from kvviz.ggml.op_effects import is_noop
+from kvviz.ggml.recorded_graphs import RecordedGraph
+from kvviz.ggml.state_order import across_graphs, reads_before_overlapping_write
+from kvviz.trace.regions import LEVELS
+from tests.ggml.every_pair import hidden_pairs
+from tests.ggml.real_recordings import DATA, EXPECTED, OTHERS, recording
+
+GRAPHS = [(name, graph) for name, one in EXPECTED.items() for graph in range(one["n_graphs"])]
+# Graphs of one recording are much alike, and counting pairs of lives is slow.
+SOME = [(name, graph) for name, graph in GRAPHS if graph in (0, EXPECTED[name]["n_graphs"] - 2)]
+
+
+@pytest.mark.parametrize(("name", "number"), GRAPHS)
+def test_a_recorded_graph_has_the_nodes_and_leafs_that_were_recorded(name: str, number: int) -> None:
+    graph, known = recording(name).graphs[number], EXPECTED[name]["graphs"][number]
+    assert (graph.step, len(graph.nodes), len(graph.leafs)) == (known["step"], known["nodes"], known["leafs_used"])
+    assert Counter(node.op for node in graph.nodes) == known["ops"]
+    assert sum(node.writes_view and not is_noop(node) for node in graph.nodes) == known["aliasing_writes"]
+    assert len(graph.trace.steps) == len(graph.nodes)
+
+
+@pytest.mark.parametrize(("name", "number"), GRAPHS)
+def test_hidden_edges_are_those_of_the_expected_file_at_every_precision(name: str, number: int) -> None:
+    graph, known = recording(name).graphs[number], EXPECTED[name]["graphs"][number]
+    for level in LEVELS:
+        found = kvviz.hazards(graph, level)
+        assert Counter(one.kind for one in found) == known["hidden_pairs"][level]
+        assert not any(one.broken or one.ordered for one in found)
+    by_pair = {(one.kind, one.first, one.second): one for one in kvviz.hazards(graph)}
+    for example in known["examples"]:
+        (first, *_), (second, *_) = example["from"], example["to"]
+        one = by_pair[example["kind"], first, second]
+        assert (one.root, one.bytes) == (example["root"], example["common_bytes"])
+        assert [graph.nodes[place].name for place in (first, second)] == [example[end][1] for end in ("from", "to")]
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_hidden_edges_of_other_recordings_are_those_that_trying_every_pair_finds(name: str) -> None:
+    for graph, known in zip(recording(name).graphs, hidden_pairs(DATA / name), strict=True):
+        for level in LEVELS:
+            found = kvviz.hazards(graph, level)
+            assert Counter((one.kind, one.first, one.second) for one in found) == Counter(known[level].keys())
+        exact = {(one.kind, one.first, one.second): one.bytes for one in kvviz.hazards(graph)}
+        assert exact == known["exact"]
+
+
+@pytest.mark.parametrize("name", ["tiny_mamba.jsonl.gz", "seed_read_first.jsonl", "cast_shift.jsonl"])
+def test_trying_every_pair_finds_what_the_expected_file_has(name: str) -> None:
+    for known, found in zip(EXPECTED[name]["graphs"], hidden_pairs(DATA / name), strict=True):
+        assert {level: Counter(kind for kind, *_ in found[level]) for level in found} == known["hidden_pairs"]
+
+
+def test_exact_bytes_have_no_false_pair_where_columns_of_a_transposed_cache_lie_between_each_other() -> None:
+    (graph,) = recording("transposed_columns.jsonl").graphs
+    assert {level: Counter(one.kind for one in kvviz.hazards(graph, level)) for level in LEVELS} == {
+        "root": {"RAW": 4, "WAW": 1},
+        "range": {"RAW": 4, "WAW": 1},
+        "exact": {"RAW": 1},
+    }
+
+
+@pytest.mark.parametrize(("name", "number"), SOME)
+def test_shared_addresses_of_the_compute_buffer_are_counted(name: str, number: int) -> None:
+    facts = allocator_facts(recording(name).graphs[number])
+    assert facts._asdict() == EXPECTED[name]["graphs"][number]["allocator"]
+
+
+@pytest.mark.parametrize(("name", "number"), GRAPHS)
+def test_in_another_order_that_the_edges_allow_the_pairs_are_as_expected_and_broken(name: str, number: int) -> None:
+    # given the order in which the last node is expanded first
+    graph, known = recording(name).graphs[number], EXPECTED[name]["graphs"][number]["if_output_expanded_first"]
+    other = graph.reordered(_expanded_first(graph))
+    # then: a pair is named by the order that is meant, and the expected file by the one that was run
+    found = kvviz.hazards(other)
+    assert Counter(_as_run(one) for one in found) == known["hidden_exact"]
+    assert reads_before_overlapping_write(other) == known["state_reads_before_overlapping_write"]
+    assert (
+        reads_before_overlapping_write(graph)
+        == (EXPECTED[name]["graphs"][number]["state_reads_before_overlapping_write"])
+    )
+
+
+def _expanded_first(graph: RecordedGraph) -> list[Any]:
+    building = ComputeGraph()
+    for node in (graph.nodes[-1], *graph.nodes):
+        building.expand(node, compute=False)
+    return building.nodes
+
+
+def _as_run(one: Any) -> str:
+    return {"RAW": "WAR", "WAR": "RAW"}.get(one.kind, one.kind) if one.broken else one.kind
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_pairs_between_graphs_on_state_are_counted(name: str) -> None:
+    assert across_graphs(recording(name).graphs) == EXPECTED[name]["across_graphs_state_exact_pairs"]
+
+
+@pytest.mark.parametrize("name", ["tiny_mamba.jsonl.gz", "tiny_gemma3_fa_off.jsonl.gz", "recurrent_state.jsonl"])
+def test_swapping_any_hidden_pair_is_reported_as_broken(name: str) -> None:
+    for graph in recording(name).graphs:
+        for one in kvviz.hazards(graph):
+            swapped = graph.reordered(_swapped(graph, one.first, one.second))
+            pairs = [
+                (two.kind, swapped.nodes[two.second], swapped.nodes[two.first])
+                for two in kvviz.hazards(swapped)
+                if two.broken
+            ]
+            assert (one.kind, graph.nodes[one.first], graph.nodes[one.second]) in pairs
+
+
+def _swapped(graph: RecordedGraph, first: int, second: int) -> list[Any]:
+    """The second node, and what it needs, in front of the first one; everything else as it was."""
+    needed = {graph.nodes[second]}
+    for node in reversed(graph.nodes[first:second]):
+        if any(node in other.src for other in needed):
+            needed.add(node)
+    part = graph.nodes[first : second + 1]
+    moved = [node for node in part if node in needed]
+    return [*graph.nodes[:first], *moved, *(node for node in part if node not in needed), *graph.nodes[second + 1 :]]
+
+
+def test_all_graphs_of_a_recording_are_one_story_in_which_state_keeps_its_storage() -> None:
+    found = recording("tiny_gemma3_fa_off.jsonl.gz")
+    trace = found.trace
+    assert [run.text for run in trace.runs] == ["prefill", "decode0", "decode1"]
+    alone = [(one.kind, one.first, one.second) for one in kvviz.hazards(found.graphs[1])]
+    first = trace.runs[1].first
+    assert [(one.kind, one.first - first, one.second - first) for one in kvviz.hazards(found, run=1)] == alone
+    caches = [storage for storage in trace.storages if storage.name.startswith("cache_k_l0")]
+    assert [(one.origin, one.freed) for one in caches] == [("donated", None)]
