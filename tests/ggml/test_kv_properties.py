@@ -151,11 +151,15 @@ def test_a_sequence_has_no_holes_as_long_as_callers_make_none(setup: Any, calls:
 
 
 @settings(max_examples=100, deadline=None)
-@given(SETUP, st.lists(CALL, max_size=10), st.lists(st.integers(1, 4), min_size=1, max_size=3), SEQ)
-def test_a_search_for_a_whole_batch_leaves_what_windows_show_as_it_was(
-    setup: Any, calls: list[Any], lengths: list[int], seq: int
+@given(SETUP, st.lists(CALL, max_size=10), st.integers(1, 4), SEQ)
+def test_a_search_for_a_batch_leaves_what_windows_show_as_it_was(
+    setup: Any, calls: list[Any], length: int, seq: int
 ) -> None:
-    """What a search purges beside its slots it does not give back; no query of its sequence could see that."""
+    """What a search purges beside its slots it does not give back; no query of its sequence could see that.
+
+    This holds for one micro-batch: where there are several, the search for a later one may purge positions that the next
+    query would see, and llama.cpp does not give them back either.
+    """
     cache = cache_of(setup)
     for one in calls:
         call(cache, *one)
@@ -176,6 +180,6 @@ def test_a_search_for_a_whole_batch_leaves_what_windows_show_as_it_was(
         cache.update()
     before, heads = visible(), list(kv.heads)
     at = iter(range(last[seq] + 1, 99))
-    prepare(kv, [ubatch([Token(next(at), (seq,)) for _ in range(length)]) for length in lengths])
+    prepare(kv, [ubatch([Token(next(at), (seq,)) for _ in range(length)])])
     assert visible() == before
     assert kv.heads == heads
