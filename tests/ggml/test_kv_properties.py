@@ -157,8 +157,8 @@ def test_a_search_for_a_batch_leaves_what_windows_show_as_it_was(
 ) -> None:
     """What a search purges beside its slots it does not give back; no query of its sequence could see that.
 
-    This holds for one micro-batch: where there are several, the search for a later one may purge positions that the next
-    query would see, and llama.cpp does not give them back either.
+    This holds for one micro-batch: where there are several, the search for a later one may purge positions that the
+    next query would see, and llama.cpp does not give them back either.
     """
     cache = cache_of(setup)
     for one in calls:
