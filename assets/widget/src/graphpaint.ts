@@ -62,7 +62,10 @@ export interface Painted { level: Level; cards: Card[]; graph: number; port: Por
 
 export class Painter {
   #colours = new Map<string, string>();
-  constructor(private context: CanvasRenderingContext2D, private store: Store, private style: CSSStyleDeclaration, private ruler: Ruler) {}
+  #family: string; // kept, like the colours: to ask the style would force a layout
+  constructor(private context: CanvasRenderingContext2D, private store: Store, private style: CSSStyleDeclaration, private ruler: Ruler) {
+    this.#family = style.fontFamily;
+  }
 
   colour(name: string): string {
     let value = this.#colours.get(name);
@@ -96,7 +99,7 @@ export class Painter {
   #say(text: string, x: number, y: number, font: string, ink: string, align: CanvasTextAlign = "left"): void {
     if (!text) return;
     const { context } = this;
-    context.font = `${font} ${this.style.fontFamily}`;
+    context.font = `${font} ${this.#family}`;
     context.textAlign = align;
     context.fillStyle = this.colour(ink);
     context.fillText(text, x, y);

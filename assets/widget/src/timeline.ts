@@ -24,7 +24,9 @@ export class Timeline implements View {
   #peak: HTMLButtonElement;
   #top = el("span");
   #foot = el("span");
+  // kept: to ask the element would force a layout
   #width = 0;
+  #height = 0;
 
   /** `map`: make room for the memory map. */
   constructor(host: HTMLElement, private store: Store, signal: AbortSignal, map: () => void = () => {}) {
@@ -51,6 +53,8 @@ export class Timeline implements View {
     }, signal);
     on(this.#range, "input", () => store.seek(this.#range.valueAsNumber, "person", true), signal);
     onResize(this.#plot, () => {
+      this.#width = Math.floor(this.#plot.clientWidth);
+      this.#height = Math.floor(this.#plot.clientHeight);
       this.#draw();
       this.#move();
     }, signal);
@@ -87,8 +91,7 @@ export class Timeline implements View {
     this.#window.show();
     const { t } = this.store;
     const { p, x } = t;
-    const width = (this.#width = Math.floor(this.#plot.clientWidth));
-    const height = Math.floor(this.#plot.clientHeight);
+    const [width, height] = [this.#width, this.#height];
     const many = byRuns(this.store);
     const scale = this.store.scale ?? scaleOf(t);
     const top = many ? highest(p) : -1;
