@@ -2,7 +2,10 @@
 import type { Context } from "./lazypane.js";
 import { MapPane } from "./mappane.js";
 import type { View } from "./store.js";
+import { copyButton } from "./sharing.js";
 
 export default function make(host: HTMLElement, context: Context, signal: AbortSignal): View {
-  return new MapPane(host, context.store, signal);
+  const pane = new MapPane(host, context.store, signal);
+  host.querySelector(".kv-map-tools")!.append(copyButton(host, "memory map", context.share, signal));
+  return pane;
 }
