@@ -49,7 +49,7 @@ class Rest:
 
 
 def held_groups(trace: Any, held: Sequence[Held]) -> tuple[tuple[HeldGroup, ...], Rest | None]:
-    """The storages of the list by value and reason, layers alike, in its order, and the sum of those that do not matter.
+    """The storages of the list by value and reason, layers alike, in its order; of those that do not matter the sum.
 
     ``held``: as `kvviz.explain.retention.held_too_long` tells them.
     """
