@@ -73,7 +73,8 @@ def what_the_peak_is_made_of(hand: Hand, trace: kvviz.Trace) -> None:
     hand.expect_step(explain(trace).peak.step or 0)
     hand.click(tab(hand, "missed"))
     groups = explain(trace).peak.groups
-    expect(hand.root.locator(".kv-shares > li > b")).to_have_text(sorted(groups, key=groups.__getitem__, reverse=True))
+    largest_first = sorted(groups, key=lambda group: -groups[group])
+    expect(hand.root.locator(".kv-shares > li > b")).to_have_text([*largest_first])
 
 
 def the_cache_row_written_at_a_token(hand: Hand, trace: kvviz.Trace) -> None:

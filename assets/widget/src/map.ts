@@ -6,6 +6,8 @@ import { copyButton } from "./sharing.js";
 
 export default function make(host: HTMLElement, context: Context, signal: AbortSignal): View {
   const pane = new MapPane(host, context.store, signal);
-  host.querySelector(".kv-map-tools")!.append(copyButton(host, "memory map", context.share, signal));
+  const copy = copyButton(host, "memory map", context.share, signal);
+  copy.tabIndex = -1; // arrows of the group come to it
+  host.querySelector(".kv-map-tools")!.append(copy);
   return pane;
 }
