@@ -1,10 +1,11 @@
-"""What was held too long, as a reader wants it: the same thing of many runs once, and what is small in one sum.
+"""What was held too long, as a reader wants it: the same thing of many layers and runs once, what is small in one sum.
 
 Invariant: the groups and the rest have every storage of the list, each once.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,13 +15,16 @@ from kvviz.explain.units import count, size
 
 # Of the largest number of bytes beside the weights; less than that nobody needs to look at.
 _WORTH = 1 / 200
+# A part of a path that is only a number, as exporters write layers: `present.3.key`, `/model/layers.3/mlp/Mul`.
+_LAYER = re.compile(r"(?<=[./])\d+(?=[./])")
 
 
 @dataclass(frozen=True, slots=True)
 class HeldGroup:
-    """Storages that one reason kept for one value, in one or many runs.
+    """Storages that one reason kept for one value, in one or many layers and runs.
 
     ``worst``: the one with the most byte-steps.
+    ``layers``: how many values differ in the number of their layer alone.
     ``times``: how many there were.
     ``bytes``: of all of them.
     """
@@ -28,6 +32,7 @@ class HeldGroup:
     worst: Held
     times: int
     bytes: int
+    layers: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +49,7 @@ class Rest:
 
 
 def held_groups(trace: Any, held: Sequence[Held]) -> tuple[tuple[HeldGroup, ...], Rest | None]:
-    """The storages of the list by value and reason, in its order, and the sum of those that do not matter.
+    """The storages of the list by value and reason, layers alike, in its order; of those that do not matter the sum.
 
     ``held``: as `kvviz.explain.retention.held_too_long` tells them.
     """
@@ -56,8 +61,11 @@ def held_groups(trace: Any, held: Sequence[Held]) -> tuple[tuple[HeldGroup, ...]
         if one.bytes < least:
             small.append(one)
         else:
-            found.setdefault((one.name, one.reason), []).append(one)
-    groups = tuple(HeldGroup(same[0], len(same), sum(one.bytes for one in same)) for same in found.values())
+            found.setdefault((_LAYER.sub("#", one.name), _LAYER.sub("#", one.reason)), []).append(one)
+    groups = tuple(
+        HeldGroup(same[0], len(same), sum(one.bytes for one in same), len({one.name for one in same}))
+        for same in found.values()
+    )
     if not small:
         return groups, None
     return groups, Rest(len(small), sum(one.bytes for one in small), max(one.bytes for one in small))

@@ -42,6 +42,8 @@ class GraphTable:
         self.value_at: dict[str, int] = {}
         self.order: dict[int, Node] = {}
         self.blocks: tuple[Block, ...] = ()
+        self._cut = -1  # how many nodes had run when the blocks were cut, and what is told of them was written
+        self._still: dict[str, Any] = {}
         for value in (*graph.inputs, *graph.outputs):
             self.value(value.name)
         for node in graph.nodes:
@@ -57,8 +59,30 @@ class GraphTable:
         for node in nodes:
             self.order.setdefault(id(node), node)
 
+    def cut(self) -> None:
+        """Cut the graph into blocks, where more nodes have run than when that was done last."""
+        if self._cut != len(self.order):
+            self.blocks = tuple(blocks(self.graph, tuple(self.order.values())))
+            self._still = self._without_blocks()
+            self._cut = len(self.order)
+
     def header(self, drawing: Mapping[int, int], alike: Sequence[int]) -> dict[str, Any]:
         """The graph's entry in the payload's header."""
+        parts = [
+            {
+                "title": block.title,
+                "path": "/".join(block.path),
+                "nodes": [self.node_at[id(node)] for node in block.nodes],
+                "drawing": drawing[i],
+                "alike": alike[drawing[i]],
+                "stack": [block.stack.name, block.stack.number] if block.stack else None,
+            }
+            for i, block in enumerate(self.blocks)
+        ]
+        return {**self._still, "blocks": parts}
+
+    def _without_blocks(self) -> dict[str, Any]:
+        """What stays as it is while shapes are added."""
         graph, value = self.graph, self.value
         nodes = [
             [
@@ -71,17 +95,6 @@ class GraphTable:
             ]
             for node in graph.nodes
         ]
-        parts = [
-            {
-                "title": block.title,
-                "path": "/".join(block.path),
-                "nodes": [self.node_at[id(node)] for node in block.nodes],
-                "drawing": drawing[i],
-                "alike": alike[drawing[i]],
-                "stack": [block.stack.name, block.stack.number] if block.stack else None,
-            }
-            for i, block in enumerate(self.blocks)
-        ]
         return {
             "name": graph.name,
             "kind": self.kind,
@@ -93,7 +106,6 @@ class GraphTable:
             "outputs": [value(v.name) for v in graph.outputs],
             "attributes": {i: text for i, node in enumerate(graph.nodes) if (text := attribute_text(node))},
             "order": [self.node_at[key] for key in self.order],
-            "blocks": parts,
             **self._names(),
         }
 
@@ -144,6 +156,7 @@ class Drawings:
     def __init__(self, tables: Mapping[int, GraphTable]) -> None:
         self._tables = tables
         self._drawn: tuple[Any, list[dict[int, int]], list[int], list[dict[str, Any]]] | None = None
+        self._sketched: dict[tuple[int, int], tuple[Any, Sketch]] = {}  # by graph and block: of what, and the sketch
 
     def headers(
         self, shapes: Mapping[int, str], pills: Collection[str] = ()
@@ -158,13 +171,16 @@ class Drawings:
         tables = list(self._tables.values())
         state = ([len(table.order) for table in tables], dict(shapes), tuple(pills))
         if self._drawn is None or self._drawn[0] != state:
-            self._drawn = (state, *_draw(tables, shapes, frozenset(pills)))
+            self._drawn = (state, *_draw(tables, shapes, frozenset(pills), self._sketched))
         _, chosen, alike, drawings = self._drawn
         return [table.header(mine, alike) for table, mine in zip(tables, chosen)], drawings
 
 
 def _draw(
-    tables: Sequence[GraphTable], shapes: Mapping[int, str], pills: Collection[str]
+    tables: Sequence[GraphTable],
+    shapes: Mapping[int, str],
+    pills: Collection[str],
+    known: dict[tuple[int, int], tuple[Any, Sketch]],
 ) -> tuple[list[dict[int, int]], list[int], list[dict[str, Any]]]:
     """For each graph the drawing of each block; how many blocks share each drawing; the drawings."""
     kinds: dict[Any, int] = {}
@@ -172,11 +188,15 @@ def _draw(
     alike: list[int] = []
     chosen: list[dict[int, int]] = []
     for table in tables:
-        table.blocks = tuple(blocks(table.graph, tuple(table.order.values())))
+        table.cut()
         running = {node.index for node in table.order.values()}
         mine: dict[int, int] = {}
         for i, block in enumerate(table.blocks):
-            made = sketch(table.graph, block.nodes, lambda node: shapes.get(id(node), ""), running, pills)
+            of = (len(running), pills, [shapes.get(id(node), "") for node in block.nodes])
+            if known.get((table.index, i), (None,))[0] != of:
+                made = sketch(table.graph, block.nodes, lambda node: shapes.get(id(node), ""), running, pills)
+                known[table.index, i] = of, made
+            made = known[table.index, i][1]
             # Blocks of one make share a drawing even where a shape is longer in one of them: the widest box counts.
             kind = (tuple(node.op_type for node in block.nodes), made.links, made.stubs, made.pills)
             at = kinds.setdefault(kind, len(sketches))

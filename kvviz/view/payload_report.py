@@ -144,6 +144,8 @@ def _held(group: HeldGroup) -> dict[str, Any]:
         "storage": entry.storage,
         "name": entry.name,
         "bytes": entry.bytes,
+        "layers": group.layers,
+        "all": group.bytes,
         "last": entry.last_use,
         "freed": -1 if entry.freed is None else entry.freed,
         "reason": entry.reason,

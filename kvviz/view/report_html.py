@@ -199,7 +199,8 @@ def _held(found: Report) -> str:
 
 def _held_row(group: HeldGroup) -> str:
     one = group.worst
-    times = f' <span class="soft">and {group.times - 1:,} more</span>' if group.times > 1 else ""
+    layers = f" in {group.layers:,} layers" if group.layers > 1 else ""
+    times = f' <span class="soft">and {group.times - 1:,} more{layers}</span>' if group.times > 1 else ""
     return (
         f'<tr><td class="n">{size(one.bytes)}</td><td {_LEFT}>{buffer(one.storage)} {escape(short(one.name, 40))}'
         f'{times}</td><td class="n">{one.last_use:,} → {"end" if one.freed is None else f"{one.freed:,}"}</td>'

@@ -269,7 +269,8 @@ def _held_lines(found: Report) -> list[str]:
         one = group.worst
         until = "the end" if one.freed is None else f"{one.freed:,}"
         when = f"steps {one.last_use:,} to {until}" + (f", and {group.times - 1:,} more" if group.times > 1 else "")
-        told = f"{buffer(one.storage)} {when}: {one.reason}"
+        many = f", in {count(group.layers, 'layer')}" if group.layers > 1 else ""
+        told = f"{buffer(one.storage)} {when}{many}: {one.reason}"
         lines += _reason(told, (one.name, short(one.name)), f"  {size(one.bytes):>8}  ")
     others = groups[_HELD:]
     if others:

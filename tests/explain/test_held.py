@@ -117,7 +117,13 @@ def test_the_same_of_many_runs_is_told_once_and_small_storages_in_one_sum() -> N
     assert sum(group.bytes for group in groups) + rest.bytes == sum(one.bytes for one in every)
     assert len({(group.worst.name, group.worst.reason) for group in groups}) == len(groups) < len(every)
     mask = next(group for group in groups if group.worst.name == "attention_mask")
-    assert mask.times == 4 and mask.worst == next(one for one in every if one.name == "attention_mask")
+    keys = next(group for group in groups if group.worst.name == "present.0.key")
+    assert keys.layers == keys.times == sum(one.name.endswith(".key") and one.name[:7] == "present" for one in every)
+    assert (
+        mask.times == 4
+        and mask.layers == 1
+        and mask.worst == next(one for one in every if one.name == "attention_mask")
+    )
     # and what is told is larger than what is not
     assert rest.largest < min(group.worst.bytes for group in groups)
     assert f"{rest.times} small storages, " in str(rest)

@@ -208,3 +208,29 @@ def test_columns_of_the_missed_list_sort(page: Page) -> None:
     table.locator('th[data-column="op"]').get_by_role("button").click()
     expect(table.locator('th[data-column="op"]')).to_have_attribute("aria-sort", "descending")
     assert up < first.inner_text()
+
+
+def test_the_graph_shows_which_of_its_ops_the_query_finds(page: Page, trace: kvviz.Trace) -> None:
+    # given
+    found = trace.find(COPIES).numbers
+    names = {trace.steps[int(number)].node for number in found}
+    expect(page.locator(".kvviz [data-hit]")).to_have_count(0)
+    kv(page, "unfold").click()
+    picture = "(canvas) => canvas.toDataURL()"
+    # when
+    ask(page, COPIES)
+    expect(page.locator(".kvviz [data-hit]")).to_have_count(len(names))
+    # then they are those, and the canvas shows it
+    told = page.locator(".kvviz [data-hit]").evaluate_all("(nodes) => nodes.map((node) => node.ariaLabel)")
+    assert {label.split(", ")[0].split(" ", 1)[1] for label in told} == names
+    first = int(found[0])
+    kv(page, "goto").fill(str(first))
+    kv(page, "goto").press("Enter")
+    expect_step(page, first)
+    page.wait_for_timeout(400)
+    marked = kv(page, "graph-canvas").evaluate(picture)
+    # and no longer when nothing is asked
+    ask(page, "")
+    expect(page.locator(".kvviz [data-hit]")).to_have_count(0)
+    page.wait_for_timeout(400)
+    assert kv(page, "graph-canvas").evaluate(picture) != marked

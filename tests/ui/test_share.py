@@ -132,8 +132,8 @@ def test_a_picture_shows_what_the_page_shows(show: Show, file: Path, tmp_path: P
 
 def test_a_pane_is_saved_as_an_svg_with_all_that_it_needs(show: Show, file: Path, tmp_path: Path) -> None:
     page = show(file, "#step=700")
-    page.kv("share").first.click()
-    page.kv("share-pane").select_option(label="Graph")
+    # the menu of the pane itself knows which it is
+    page.root.locator('[data-kv="copy-pane"][data-id="graph"]').click()
     with page.page.expect_download() as saved:
         page.kv("share-svg-save").click()
     saved.value.save_as(tmp_path / "graph.svg")
@@ -196,3 +196,28 @@ def test_a_file_gives_itself(show: Show, file: Path, tmp_path: Path) -> None:
     again.expect_step(701)
     # with what a reader without scripts sees
     assert '<div id="kvviz-still">' in (tmp_path / "again.html").read_text("utf-8")
+
+
+def test_rows_of_a_list_are_saved_as_a_table(show: Show, file: Path, story: kvviz.Trace) -> None:
+    page = show(file, "#step=700")
+    expect(page.root.locator('[data-kv="table-row"]').first).to_be_visible()
+    page.root.locator('[data-kv="copy-pane"][data-id="lists"]').click()
+    with page.page.expect_download() as saved:
+        page.kv("share-rows-save").click()
+    head, rule, *rows = Path(saved.value.path()).read_text("utf-8").strip().split("\n")
+    assert head.startswith("| step |") and set(rule) == set("| -")
+    told = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
+    assert len(told) > 4 and {len(cells) for cells in told} == {head.count("|") - 1}
+    for cells in told:
+        step = story.steps[int(cells[0])]
+        assert cells[head.split(" | ").index("op")] == step.op_type
+
+
+def test_every_pane_offers_a_picture_of_itself(show: Show, file: Path) -> None:
+    page = show(file, "#step=700", width=1500)
+    page.kv("layout").select_option("Memory")
+    for name in ("graph", "inspector", "memory map", "lists"):
+        page.root.locator(f'[data-kv="copy-pane"][data-id="{name}"]').click()
+        expect(page.kv("share-menu")).to_contain_text(f"Picture of the {name}")
+        page.page.keyboard.press("Escape")
+        expect(page.kv("share-menu")).to_have_count(0)

@@ -24,7 +24,7 @@ import { QueryBox } from "./querybox.js";
 import { closePopover } from "./popover.js";
 import { ReadyLine } from "./readyline.js";
 import { Reports } from "./reports.js";
-import { shareButton, type ShareContext, type Surroundings } from "./sharing.js";
+import { copyButton, shareButton, type ShareContext, type Surroundings } from "./sharing.js";
 import { Shell } from "./shell.js";
 import type { Change, Store } from "./store.js";
 import { Story } from "./story.js";
@@ -84,13 +84,14 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
   const strip = shell.pane("lanes", "Lanes");
   const main = el("div.kv-main");
   app.append(main);
-  const context: Context = { store, commands, ask, modules, hits, reports, lanes, openList: (id) => tabs.show(id) };
+  const share: ShareContext = { store, modules, around, want: () => reports.want() };
+  const context: Context = { store, commands, ask, modules, hits, reports, share, lanes, openList: (id) => tabs.show(id) };
   const totalsOf = shell.pane("totals", "Totals of this run");
   const totals = new LazyPane(totalsOf, "lists.totals", context, signal);
   const graph = new LazyPane(shell.pane("graph", "Graph", main), "graph", context, signal);
   const side = el("div.kv-side");
   main.append(side);
-  const inspector = new Inspector(shell.pane("this", "Inspector", side), store, ask, reports, history, signal);
+  const inspector = new Inspector(shell.pane("this", "Inspector", side), store, ask, reports, history, share, signal);
   const choices = el("section", { class: "kv-pane kv-frontier", "aria-label": "Frontier" });
   const ready = new ReadyLine(side, choices, store, signal);
   side.append(choices);
@@ -100,6 +101,7 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
   const timeline = new Timeline(shell.pane("timeline", "Timeline", map), store, signal, () => workspace.show("Memory"));
   const lists = shell.pane("lists", "Lists");
   const tabs = new Tabs(lists, signal);
+  lists.append(copyButton(lists, "lists", share, signal));
   const table = new LazyPane(tabs.add("steps", "Steps"), "steps", context, signal);
   const missed = new LazyPane(tabs.add("missed", "Missed"), "lists.missed", context, signal);
   const layers = new LazyPane(tabs.add("layers", "Layers"), "lists.layers", context, signal);
@@ -130,7 +132,6 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
     list.push({ id: "fork", title: "Fork: run again with a change", keys: ["k"], run: () => forks.click() });
   }
   toolbar.bar.add(box.root);
-  const share: ShareContext = { store, modules, around, want: () => reports.want() };
   toolbar.bar.add(shareButton("Share ▾", {}, share, signal));
 
   const status = {

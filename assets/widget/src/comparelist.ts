@@ -61,7 +61,7 @@ export class CompareList implements View {
     this.#drawn = c;
     if (!c) {
       this.#head.replaceChildren();
-      return this.#box.replaceChildren(el("p.kv-none", {}, this.state.list.length > 1 ? "Choose “Compare” at a lane above." : "There is one lane only. Fork makes another."));
+      return this.#box.replaceChildren(this.#none());
     }
     this.#head.replaceChildren(...this.#title(c));
     const body = el("tbody");
@@ -80,6 +80,12 @@ export class CompareList implements View {
     const list = table("Differences", "kv-differences", ["op", "times#", a, b, "copied#", "allocated#"], body);
     list.append(foot);
     this.#box.replaceChildren(c.groups.length ? list : el("p.kv-none", {}, "Both decided alike, at every step."));
+  }
+
+  #none(): HTMLElement {
+    if (this.state.list.length > 1) return el("p.kv-none", {}, "Choose “Compare” at a lane above.");
+    const fork = () => this.#box.closest(".kv-app")?.querySelector<HTMLElement>('[data-kv="fork"]')?.click();
+    return el("p.kv-none.kv-alone", {}, "There is one lane, so nothing to compare it with. ", button("Fork ▾", "Run again from the same inputs with a change, in a lane beside this one (k)", "fork-another", fork, this.signal));
   }
 
   #names(c: Comparison): [string, string] {

@@ -21,7 +21,7 @@ export function findings({ store, ask }: Context, signal: AbortSignal): Node[] {
   });
   if (r.held.length) {
     parts.push(el("h4", {}, "Held too long"), el("ul.kv-held", {}, ...r.held.map((h) => el("li", { "data-kv": "held-row", "data-id": h.storage, "data-step": h.last, title: `${h.last < 0 ? "Not used by any step" : `Last used by step ${h.last}`}, ${h.freed < 0 ? "never freed" : `freed by step ${h.freed}`}` },
-      el("div", {}, el("code", {}, `B${h.storage}`), el("b", {}, h.name), el("span.kv-num", {}, bytes(h.bytes))), el("p.kv-soft", {}, h.reason + (h.times > 1 ? `, and ${count(h.times - 1)} more like it` : ""))))));
+      el("div", {}, el("code", {}, `B${h.storage}`), el("b", {}, h.name), (h.layers ?? 1) > 1 ? el("span.kv-soft", {}, ` × ${count(h.layers!)} layers`) : "", el("span.kv-num", { title: h.times > 1 ? `${bytes(h.bytes)} of it in this one` : "" }, bytes(h.all ?? h.bytes))), el("p.kv-soft", {}, h.reason + (h.times > 1 ? `, and ${count(h.times - 1)} more like it` : ""))))));
   }
   if (r.held_rest) parts.push(el("p.kv-soft", {}, `${r.held.length ? "And" : "Held too long:"} ${r.held_rest}.`));
   parts.push(el("h4", {}, `At the peak: ${bytes(r.peak.bytes)}${r.peak.step === null ? "" : `, step ${count(r.peak.step)}`}`), el("ul.kv-shares", {}, ...r.peak.groups.map((g) => {

@@ -21,6 +21,12 @@ export function signed(n: number | null): string {
   return n === null ? "" : n < 0 ? `−${bytes(-n)}` : `+${bytes(n)}`;
 }
 
+/** What a figure is called, and what it counts: as kvviz/view/glossary.py has it. */
+export function figure({ codes }: Pick<Payload, "codes">, key: string): { name: string; about: string } {
+  const [name, about] = codes.figure?.[key] ?? [key, ""];
+  return { name, about };
+}
+
 /** `B12`, and after its contents were overwritten three times `B12.3`; all weights are one `W`. */
 export function buffer(p: Payload, storage: number, gen = 0): string {
   if (storage < 0) return "–";

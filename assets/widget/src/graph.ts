@@ -3,6 +3,7 @@ import { blockFacts } from "./blockfacts.js";
 import { Crumbs } from "./crumbs.js";
 import { button, el, mark, on, say } from "./dom.js";
 import { plural } from "./format.js";
+import { hitNodes } from "./graphhits.js";
 import { GraphList } from "./graphlist.js";
 import type { Painted } from "./graphpaint.js";
 import { arrange, cardsOf, type Card, type Level, type Row } from "./level.js";
@@ -83,6 +84,10 @@ export class GraphPane implements View {
     if (change.look) this.#stage.look();
     if (change.payload || change.cursor) this.#sync(change.payload);
     else if (change.look && this.#graph >= 0) this.#list.sync(this.#graph, this.#scene);
+    if (change.hits && this.#graph >= 0) {
+      this.#list.sync(this.#graph, this.#scene);
+      this.#stage.soon();
+    }
     if (change.selection || change.payload) this.#light();
   }
 
@@ -255,7 +260,7 @@ export class GraphPane implements View {
   #paint(): Omit<Painted, "level" | "port" | "zoom"> {
     const s = this.store.selection;
     return {
-      cards: this.#deck.cards, graph: this.#graph, scene: this.#scene, focus: this.#focus,
+      cards: this.#deck.cards, graph: this.#graph, scene: this.#scene, hits: hitNodes(this.store, this.#graph), focus: this.#focus,
       chosen: s?.kind === "value" && (s.graph ?? this.#graph) === this.#graph ? s.id : -1,
       facts: { block: (row) => this.#facts(row), card: (row) => this.#cardFacts(row) },
     };

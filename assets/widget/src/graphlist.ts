@@ -1,6 +1,7 @@
 // What the canvas of the graph shows, as elements that nobody sees: for screen readers, for tests, and to walk on with keys.
 import { el, mark, place } from "./dom.js";
 import type { Row } from "./level.js";
+import { hitNodes } from "./graphhits.js";
 import { badgeOf } from "./pair.js";
 import { ended, letter, type Scene } from "./sketchview.js";
 import type { Store } from "./store.js";
@@ -41,6 +42,7 @@ export class GraphList {
   sync(graph: number, scene: Scene): void {
     const { p } = this.store.t;
     const g = p.graphs[graph];
+    const hits = hitNodes(this.store, graph);
     for (const { item, row } of this.#shown) {
       if (!row.open || row.block < 0) continue;
       const { nodes } = g.blocks[row.block];
@@ -50,12 +52,14 @@ export class GraphList {
         const end = ended(p, scene, n);
         mark(node, "data-lit", scene.lit.nodes.has(n) ? "1" : null);
         const sides = scene.steps[n] >= 0 ? badgeOf(this.store.versus, this.store.t, scene.steps[n]) : "";
-        const shown = `${state} ${end} ${sides}`;
+        const found = hits.has(n) ? ", found by the query" : "";
+        const shown = `${state} ${end} ${sides}${found}`;
         if (item.states[i] === shown) return;
         item.states[i] = shown;
         mark(node, "data-state", state);
         const words = scene.words?.[state] ?? p.codes.state.find(([name]) => name === state)?.[2];
-        mark(node, "aria-label", `${g.nodes[n][1]} ${g.nodes[n][0]}, ${words}${sides && `, ${sides}`}`);
+        mark(node, "aria-label", `${g.nodes[n][1]} ${g.nodes[n][0]}, ${words}${sides && `, ${sides}`}${found}`);
+        mark(node, "data-hit", found ? 1 : null);
         mark(node, "data-versus", sides || null);
         mark(node, "data-mark", letter(p.codes, state));
       });

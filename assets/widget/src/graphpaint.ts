@@ -58,11 +58,15 @@ export function stripOf(row: Row, cells: number, port: Port): { x: number; cell:
   return { x: to - 10 - cell * cells, cell };
 }
 
-export interface Painted { level: Level; cards: Card[]; graph: number; port: Port; zoom: number; scene: Scene; focus: { block: number; card: number; node: number } | null; chosen: number; facts: BlockFacts }
+/** `hits`: ops that the query finds. */
+export interface Painted { hits: ReadonlySet<number>; level: Level; cards: Card[]; graph: number; port: Port; zoom: number; scene: Scene; focus: { block: number; card: number; node: number } | null; chosen: number; facts: BlockFacts }
 
 export class Painter {
   #colours = new Map<string, string>();
-  constructor(private context: CanvasRenderingContext2D, private store: Store, private style: CSSStyleDeclaration, private ruler: Ruler) {}
+  #family: string; // kept, like the colours: to ask the style would force a layout
+  constructor(private context: CanvasRenderingContext2D, private store: Store, private style: CSSStyleDeclaration, private ruler: Ruler) {
+    this.#family = style.fontFamily;
+  }
 
   colour(name: string): string {
     let value = this.#colours.get(name);
@@ -96,7 +100,7 @@ export class Painter {
   #say(text: string, x: number, y: number, font: string, ink: string, align: CanvasTextAlign = "left"): void {
     if (!text) return;
     const { context } = this;
-    context.font = `${font} ${this.style.fontFamily}`;
+    context.font = `${font} ${this.#family}`;
     context.textAlign = align;
     context.fillStyle = this.colour(ink);
     context.fillText(text, x, y);
@@ -168,6 +172,10 @@ export class Painter {
         const gap = strip.cell > 3 ? 1 : 0;
         context.fillStyle = this.colour(TINT[at] ?? "line");
         context.fillRect(x, top + 9, strip.cell - gap, 10);
+        if (v.hits.size && (row.block < 0 ? card.members[i].blocks.some((b) => blocks[b].nodes.some((n) => v.hits.has(n))) : v.hits.has(nodes[i]))) {
+          context.fillStyle = this.colour("ink");
+          context.fillRect(x, top + 20, Math.max(2, strip.cell - gap), 2);
+        }
         if (row.block < 0 && single && i === shown) {
           context.strokeStyle = this.colour("ink");
           context.lineWidth = 2;
@@ -299,6 +307,14 @@ export class Painter {
     context.strokeStyle = this.colour(lit ? (state === "running" ? "ink" : "accent") : told[1]);
     context.lineWidth = (lit ? 3 : told === look ? look[2] : 3) * Math.max(0.6, Math.min(1, h / 30));
     context.stroke();
+    if (v.hits.has(node)) {
+      // as the ticks of the timeline: ink, beside the box so that what its border says stays
+      context.setLineDash([]);
+      context.strokeStyle = this.colour("ink");
+      context.lineWidth = 1.5;
+      this.#box(x - 3, y - 3, w + 6, h + 6, 6);
+      context.stroke();
+    }
     if (focused) {
       context.setLineDash([]);
       context.strokeStyle = this.colour("accent");
@@ -343,7 +359,7 @@ export class Painter {
 }
 
 /** Cards as bars with the ops of what is open, and the part that is seen. */
-export function paintMini(context: CanvasRenderingContext2D, painter: Painter, { level, scene, zoom }: Painted, owner: { nodes(row: Row): number[]; sketch(row: Row): Sketch }, { kx, ky }: { kx: number; ky: number }, window: Rect, size: { w: number; h: number }): void {
+export function paintMini(context: CanvasRenderingContext2D, painter: Painter, { hits, level, scene, zoom }: Painted, owner: { nodes(row: Row): number[]; sketch(row: Row): Sketch }, { kx, ky }: { kx: number; ky: number }, window: Rect, size: { w: number; h: number }): void {
   context.clearRect(0, 0, size.w, size.h);
   const open = level.rows.filter((r) => r.open && r.block >= 0);
   const few = open.reduce((n, r) => n + owner.nodes(r).length, 0) <= MINI_OPS;
@@ -353,6 +369,10 @@ export function paintMini(context: CanvasRenderingContext2D, painter: Painter, {
     const inside = few && open.includes(row);
     context.fillStyle = painter.colour(state === "running" ? (inside ? "accent-pale" : "accent") : inside || state === "waiting" ? "line" : "edge");
     context.fillRect(row.x * kx, row.y * ky, Math.max(2, row.w * kx - 1), Math.max(1.5, row.h * ky - 1));
+    if (hits.size && owner.nodes(row).some((n) => hits.has(n))) {
+      context.fillStyle = painter.colour("ink");
+      context.fillRect(size.w - 4, row.y * ky, 4, inside ? Math.max(1.5, row.h * ky - 1) : 2);
+    }
     if (!inside) continue;
     const { boxes, pills, nodes } = owner.sketch(row);
     boxes.forEach(([x, y, w, h], i) => {

@@ -12,7 +12,6 @@ const OWNED: Record<string, string> = { weights: ", all in one bar W", donated: 
 const NOTES = [
   "B12 is a buffer; B12.3 is the same buffer after its contents were overwritten three times.",
   "The graph shows the frame of the op that just ran. Stepping on recorded steps asks nobody; past the end the kernel runs more.",
-  "Bytes: allocated is new capacity, written is what kernels stored, copied is the part of it that existed already, live is what is held while the op runs. Kernel scratch is not counted.",
 ];
 
 /** The fields of queries, as the payload tells them. */
@@ -30,7 +29,7 @@ export function help(codes: Codes, query: QueryTable, actions: Action[]): HTMLEl
   const owners = origin.map((name, i) => [name, `${owner[i]}${OWNED[name] ?? ""}`]);
   const bars = [...owners, ["cache", CACHE]].map(([origin, text]) => el("li.kv-mem-row", { "data-origin": origin }, el("span.kv-track", {}, el("i.kv-fill")), text));
   const pressed = actions.filter((action) => action.keys.length).map((action): [string, string] => [keysOf(action), action.title]);
-  const box = panel(codes, pressed, state.map(([name, , about]) => [name, about]), [el("h4", {}, "Buffers"), el("ul", {}, ...bars)], NOTES);
+  const box = panel(codes, pressed, state.map(([name, , about]) => [name, about]), [el("h4", {}, "Buffers"), el("ul", {}, ...bars), el("h4", {}, "Bytes"), el("dl", {}, ...Object.values(codes.figure ?? {}).flatMap(([name, text]) => [el("dt", {}, name), el("dd", {}, text)]))], NOTES);
   box.append(el("div.kv-language", {}, ...language(query)));
   return box;
 }

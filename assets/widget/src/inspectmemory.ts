@@ -1,6 +1,6 @@
 // A buffer, a value or a cache: where it comes from, who read and wrote it, and how long it is held.
 import { el, td } from "./dom.js";
-import { buffer, bytes, count, plural, shape, shortValue } from "./format.js";
+import { buffer, bytes, count, plural, shape, shortValue, valueName } from "./format.js";
 import { bufferChip, facts, listed, nodeLink, stepLink, valueLink } from "./inspectparts.js";
 import { infoOf } from "./inspectstep.js";
 import { capacity, generation, placeOf, stack, stepsOf, valuesIn, type Trace } from "./replay.js";
@@ -83,8 +83,8 @@ function contents(t: Trace, s: number, cursor: number): HTMLElement {
 }
 
 export function valueTitle({ p }: Trace, graph: number, id: number): { op: string; name: string; full: string } {
-  const name = p.graphs[graph].values[id];
-  return { op: shortValue(name), name: "", full: name };
+  const g = p.graphs[graph];
+  return { op: valueName(g, id) || shortValue(g.values[id]), name: "", full: g.values[id] };
 }
 
 export function valueBody(store: Store, graph: number, id: number, frame: number): Node[] {

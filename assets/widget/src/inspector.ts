@@ -7,6 +7,7 @@ import { cacheBody, storageBody, storageTitle, valueBody, valueTitle } from "./i
 import { nodeBody, occurrenceOf, stepBody, stepTitle } from "./inspectstep.js";
 import type { Reports } from "./reports.js";
 import { generation } from "./replay.js";
+import { copyButton, type ShareContext } from "./sharing.js";
 import { numberOf } from "./steps.js";
 import type { Change, Store, View } from "./store.js";
 import { ofCursor, ofSelection, sameSubject, type Subject } from "./subject.js";
@@ -27,13 +28,13 @@ export class Inspector implements View {
   #body = el("div.kv-step", { "data-kv": "inspector" });
   #other = el("div.kv-step.kv-pinned", { "data-kv": "pinned" });
 
-  constructor(host: HTMLElement, private store: Store, private ask: Ask, private reports: Reports, private history: History, private signal: AbortSignal) {
+  constructor(host: HTMLElement, private store: Store, private ask: Ask, private reports: Reports, private history: History, share: ShareContext, private signal: AbortSignal) {
     this.#back = button("◂", "Back to what was looked at before (u)", "history-back", () => void history.back(), signal, "u");
     this.#forward = button("▸", "Forward again (U)", "history-forward", () => void history.forward(), signal, "Shift+U");
     this.#pin = button("pin", "Keep this beside what is chosen next", "pin", () => this.#toggle(), signal);
     this.#back.ariaLabel = "Back";
     this.#forward.ariaLabel = "Forward";
-    host.append(el("header", {}, this.#kind, this.#where, el("span.kv-tools", {}, this.#back, this.#forward, this.#pin)), el("div.kv-inspect", {}, this.#body, this.#other));
+    host.append(el("header", {}, this.#kind, this.#where, el("span.kv-tools", {}, this.#back, this.#forward, this.#pin, copyButton(host, "inspector", share, signal))), el("div.kv-inspect", {}, this.#body, this.#other));
     this.#other.hidden = true;
     on(host, "click", (event) => this.#click(event), signal);
   }

@@ -1,6 +1,6 @@
 // What the inspector's pages are made of: names, buffers and steps that can be clicked, and lines of facts.
 import { el } from "./dom.js";
-import { buffer, bytes, count, opName, shortName, shortValue } from "./format.js";
+import { buffer, bytes, count, opName, shortName, shortValue, valueName } from "./format.js";
 import { capacity, type Trace } from "./replay.js";
 import { numberOf } from "./steps.js";
 
@@ -11,8 +11,8 @@ export function bufferChip(t: Trace, cursor: number, storage: number, gen: numbe
 }
 
 export function valueLink({ p }: Trace, graph: number, value: number): HTMLElement {
-  const name = p.graphs[graph].values[value];
-  return el("button", { class: "kv-value", "data-kv": "value", "data-id": value, "data-graph": graph, title: name }, shortValue(name));
+  const g = p.graphs[graph];
+  return el("button", { class: "kv-value", "data-kv": "value", "data-id": value, "data-graph": graph, title: g.values[value] }, valueName(g, value) || shortValue(g.values[value]));
 }
 
 /** A link that moves the cursor. */

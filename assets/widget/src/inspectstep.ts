@@ -3,7 +3,7 @@ import type { Ask } from "./commands.js";
 import { el, td } from "./dom.js";
 import { letter } from "./sketchview.js";
 import { fixBox } from "./fixbox.js";
-import { bytes, count, opName, shape, shortName } from "./format.js";
+import { bytes, count, figure, opName, shape, shortName } from "./format.js";
 import { bufferChip, facts, linked, listed, nodeLink, stepLink, valueLink } from "./inspectparts.js";
 import { outcome, placeOf, stack, type Place, type Trace } from "./replay.js";
 import { numberOf } from "./steps.js";
@@ -50,7 +50,7 @@ export function stepBody(store: Store, ask: Ask, step: number, signal: AbortSign
   return [
     why(store, ask, step, graph, inputs, signal),
     places(t, step, frame, graph, inputs),
-    el("dl.kv-facts", {}, ...sums.map(([column, text]) => el("div", { "data-zero": p.step[column][step] === 0 ? 1 : null }, el("dt", {}, text), el("dd", {}, bytes(p.step[column][step]))))),
+    el("dl.kv-facts", {}, ...sums.map(([column, text]) => el("div", { "data-zero": p.step[column][step] === 0 ? 1 : null }, el("dt", { title: figure(p, text).about }, figure(p, text).name), el("dd", {}, bytes(p.step[column][step]))))),
     ...(note ? [el("p.kv-rule", { "data-kv": "plan-note" }, el("b", {}, "Plan "), note)] : []),
     ...(rule ? [el("p.kv-rule", {}, el("b", {}, "Rule "), rule)] : []),
     facts(["attributes", attributes(t, graph, p.step.node[step])], ["in", frames(t, frame)]),

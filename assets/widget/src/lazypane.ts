@@ -5,11 +5,12 @@ import type { Hits } from "./hits.js";
 import type { Reports } from "./reports.js";
 import type { Modules } from "./modules.js";
 import type { LaneSource } from "./pair.js";
+import type { ShareContext } from "./sharing.js";
 import { ALL, type Change, type Store, type View } from "./store.js";
 
 /** What a module's pane is given. */
 export interface Context {
-  store: Store; commands: Commands; ask: Ask; modules: Modules; hits: Hits; reports: Reports;
+  store: Store; commands: Commands; ask: Ask; modules: Modules; hits: Hits; reports: Reports; share: ShareContext;
   lanes?: LaneSource | null; openList?: (id: string) => void;
 }
 /** The default export of such a module, or one of several by name. It draws into `host` until the signal ends. */

@@ -1,6 +1,6 @@
 // The memory map: one bar per storage, its length its bytes, coloured by owner; all weights are one bar.
 import { el, hit, mark, on, onHit, place, say, set } from "./dom.js";
-import { bytes, count } from "./format.js";
+import { bytes, count, figure } from "./format.js";
 import type { Context } from "./lazypane.js";
 import { families, memory, scale, title, type Bar, type Family, type Memory } from "./memmap.js";
 import type { Change, Store, View } from "./store.js";
@@ -75,7 +75,9 @@ class MemoryPane implements View {
     const m = memory(t, now, cursor, this.#unfold, now.lit.storages);
     const full = scale(t, now.run);
     const total = m.held.weights + m.held.caches + m.held.caller + m.held.run;
-    say(this.#total, `${bytes(total)} held ${cursor < 0 ? "before the first" : "after this"} step`);
+    const { name, about } = figure(t.p, "held");
+    say(this.#total, cursor < 0 ? `${bytes(total)} held before the first step` : `${bytes(total)} ${name} this step`);
+    this.#total.title = about;
     PARTS.forEach(([key], i) => {
       (this.#stack.children[i] as HTMLElement).style.flexGrow = String(m.held[key]);
       say(this.#legend.children[i].lastElementChild!, bytes(m.held[key]));

@@ -59,7 +59,7 @@ export function toSvg(root: HTMLElement, part: HTMLElement): string {
   for (const gone of copy.querySelectorAll(".kv-pop, script, [data-kv-still]")) gone.remove();
   const colours = getComputedStyle(root);
   for (const list of [...colours]) if (list.startsWith("--kv-")) copy.style.setProperty(list, colours.getPropertyValue(list));
-  Object.assign(copy.style, { width: `${whole.width}px`, height: `${whole.height}px`, margin: "0" });
+  Object.assign(copy.style, { width: `${whole.width}px`, height: `${whole.height}px`, margin: "0", contentVisibility: "visible" });
   const [width, height] = [Math.ceil(cut.width), Math.ceil(cut.height)];
   const body = el("div", { xmlns: "http://www.w3.org/1999/xhtml" }, el("style", {}, sheet(root)), copy);
   const out = svg("svg", { width, height, viewBox: `${cut.left - whole.left} ${cut.top - whole.top} ${width} ${height}` },

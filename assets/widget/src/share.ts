@@ -10,6 +10,7 @@ import { cacheFacts, stepFacts, storageFacts } from "./sharefacts.js";
 import type { ShareContext, Shared } from "./sharing.js";
 import { findStep } from "./steps.js";
 import type { Store } from "./store.js";
+import { tableText } from "./tabletext.js";
 
 type Told = { title: string; kind: "step" | "storage" | "cache"; facts: Facts };
 const text = (value: string) => new Blob([value], { type: "text/plain" });
@@ -88,11 +89,14 @@ export default function openShare(anchor: HTMLElement, what: Shared, { store, ar
   const file = (end: string) => `${name}-${chosen()[0].replace(/\W+/g, "-").toLowerCase()}.${end}`;
 
   const step = store.cursor >= 0 && store.bare < 0 ? ofStep(store, store.cursor) : null;
+  const rows = what.pane ? tableText(what.pane) : null;
   const selected = ofSelection(store, store.selection);
   const { html } = around;
   const menu = el("div.kv-pop.kv-menu.kv-sharing", { role: "dialog", "aria-label": what.name ? `Share: ${what.name}` : "Share", "data-kv": "share-menu" },
     ...(step ? markdown(step, "share-step") : []),
     ...(selected ? markdown(selected, "share-selection") : []),
+    ...(rows ? part("The rows in sight, as Markdown", act("Copy", "share-rows-copy", () => copy(text(rows), "text/plain", `${name}-${what.name}.md`)),
+      act("Save", "share-rows-save", () => saved(text(rows), `${name}-${what.name}.md`))) : []),
     el("h4", {}, what.name ? `Picture of the ${what.name}` : "Picture"),
     el("div.kv-rowline", {}, choice,
       act("Copy PNG", "share-png-copy", () => copy(toPng(picture()), "image/png", file("png"))),

@@ -16,7 +16,7 @@ export type OpenShare = (anchor: HTMLElement, what: Shared, context: ShareContex
 /** A button for the menu: of the whole page, or of a pane in its header. */
 export function shareButton(text: string, what: Shared, context: ShareContext, signal: AbortSignal): HTMLButtonElement {
   const title = what.name ? `Copy or save a picture or a text: ${what.name}` : "Copy or save: picture, text for a thread, link, file";
-  const node: HTMLButtonElement = button(text, title, "share", () => void openShare(node, what, context), signal);
+  const node: HTMLButtonElement = button(text, title, what.pane ? "copy-pane" : "share", () => void openShare(node, what, context), signal);
   node.setAttribute("aria-haspopup", "dialog");
   return node;
 }
@@ -27,4 +27,11 @@ export async function openShare(anchor: HTMLElement, what: Shared, context: Shar
   } catch (error) {
     context.store.tell(String(error));
   }
+}
+
+/** The button in the header of a pane: a picture of it, and what it tells as Markdown. */
+export function copyButton(pane: HTMLElement, name: string, context: ShareContext, signal: AbortSignal): HTMLButtonElement {
+  const node = shareButton("Copy ▾", { pane, name }, context, signal);
+  node.setAttribute("data-id", name);
+  return node;
 }

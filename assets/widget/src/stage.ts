@@ -32,6 +32,7 @@ export class Stage {
   readonly canvas = el("canvas", { "aria-hidden": "true", "data-kv": "graph-canvas" });
   readonly tools: HTMLElement[];
   readonly ruler: Ruler;
+  #wide = true; // kept: to ask the element would force a layout
   #mini = el("canvas.kv-minimap", { "aria-hidden": "true", "data-kv": "minimap", title: "Drag to move the part that is shown" });
   #said: HTMLButtonElement;
   #painter: Painter | null = null;
@@ -120,12 +121,13 @@ export class Stage {
     return row.block < 0 || !row.open ? null : hitIn(this.owner.sketch(row), (x - row.bx) / this.zoom, (y - row.by) / this.zoom, 5 / this.zoom);
   }
 
-  #map() { return mini(this.level, this.#mini.clientWidth, this.port.h - 12); }
+  #map() { return mini(this.level, MINI, this.port.h - 12); }
 
   #resize(): void {
     const { clientWidth: w, clientHeight: h } = this.root;
     if (!w || !h) return;
-    this.port = { ...this.port, w: w < MINI_FROM ? w : w - MINI - 12, h };
+    this.#wide = w >= MINI_FROM;
+    this.port = { ...this.port, w: this.#wide ? w - MINI - 12 : w, h };
     this.#ratio = 0;
     this.relay();
     this.owner.settled();
@@ -216,7 +218,7 @@ export class Stage {
     const painted: Painted = { ...this.owner.paint(level), level, port, zoom };
     this.#painter.paint(painted);
     const whole = level.h <= port.h && level.w <= port.w;
-    this.#mini.hidden = whole || this.root.clientWidth < MINI_FROM;
+    this.#mini.hidden = whole || !this.#wide;
     if (!this.#mini.hidden) paintMini(small, this.#painter, painted, this.owner, map, windowOf(map, port), { w: MINI, h: port.h - 12 });
     clearTimeout(this.#timer);
     this.#timer = setTimeout(() => this.owner.settled(), SETTLE);

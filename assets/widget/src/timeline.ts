@@ -4,7 +4,7 @@
 import { byRuns, position, span, under, type Plot } from "./axis.js";
 import { curve, keepApart, scaleOf, type Curve } from "./curve.js";
 import { button, el, mark, on, onResize, say } from "./dom.js";
-import { bytes, count } from "./format.js";
+import { bytes, count, figure } from "./format.js";
 import { drawHits } from "./hitmarks.js";
 import { drawRuns, highest, MARK } from "./runline.js";
 import { liveAt } from "./replay.js";
@@ -20,11 +20,13 @@ export class Timeline implements View {
   #range = el("input", { type: "range", min: -1, step: 1, class: "kv-range", "data-kv": "step-slider", "aria-label": "Step" });
   #plot: HTMLElement;
   #window: WindowBox;
-  #live = el("span", { "data-part": "live" }, el("i", {}), "live while the op ran ", el("b", {}));
+  #live = el("span", { "data-part": "live" }, el("i", {}), el("span", {}), " ", el("b", {}));
   #peak: HTMLButtonElement;
   #top = el("span");
   #foot = el("span");
+  // kept: to ask the element would force a layout
   #width = 0;
+  #height = 0;
 
   /** `map`: make room for the memory map. */
   constructor(host: HTMLElement, private store: Store, signal: AbortSignal, map: () => void = () => {}) {
@@ -51,6 +53,8 @@ export class Timeline implements View {
     }, signal);
     on(this.#range, "input", () => store.seek(this.#range.valueAsNumber, "person", true), signal);
     onResize(this.#plot, () => {
+      this.#width = Math.floor(this.#plot.clientWidth);
+      this.#height = Math.floor(this.#plot.clientHeight);
       this.#draw();
       this.#move();
     }, signal);
@@ -65,6 +69,11 @@ export class Timeline implements View {
   }
 
   update(change: Change): void {
+    if (change.payload) {
+      const { name, about } = figure(this.store.t.p, "live");
+      say(this.#live.children[1], name);
+      this.#live.title = about;
+    }
     if (change.payload || change.look || change.hits) this.#draw();
     if (change.cursor || change.payload) this.#move();
   }
@@ -87,14 +96,13 @@ export class Timeline implements View {
     this.#window.show();
     const { t } = this.store;
     const { p, x } = t;
-    const width = (this.#width = Math.floor(this.#plot.clientWidth));
-    const height = Math.floor(this.#plot.clientHeight);
+    const [width, height] = [this.#width, this.#height];
     const many = byRuns(this.store);
     const scale = this.store.scale ?? scaleOf(t);
     const top = many ? highest(p) : -1;
     const peak = many ? p.runs[top]?.peak ?? 0 : x.peak < 0 ? 0 : p.step.live[x.peak];
     const where = many ? p.runs[top]?.label : x.peak >= 0 ? `step ${count(numberOf(t, x.peak))}` : "";
-    this.#peak.replaceChildren(el("i", {}), "peak ", el("b", {}, bytes(peak)), where ? ` at ${where}` : "");
+    this.#peak.replaceChildren(el("i", {}), `${figure(p, "peak").name} `, el("b", {}, bytes(peak)), where ? ` at ${where}` : "");
     this.#peak.disabled = !where;
     say(this.#top, bytes(scale.top));
     say(this.#foot, scale.from ? bytes(scale.from) : "0");

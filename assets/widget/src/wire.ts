@@ -58,7 +58,8 @@ export interface Missed {
   graph: number; node: number; frame: string; step: number; steps: number[]; times: number; bytes: number; effect: number | null;
   reasons: Reason[]; fixes: Fix[]; repeated?: string; // over layers and tokens, in words
 }
-export interface Held { times: number; storage: number; name: string; bytes: number; last: number; freed: number; reason: string }
+/** One of `times` that are alike, in so many `layers`; `all`: bytes of all of them. */
+export interface Held { times: number; layers?: number; all?: number; storage: number; name: string; bytes: number; last: number; freed: number; reason: string }
 /** What a recording comes to; `step` is a number, `selection` what to look at there. */
 export interface Verdict {
   kind: string; text: string; step: number | null; fix: (Fix & { change?: string }) | null;

@@ -1,0 +1,61 @@
+"""A hand that uses the page and counts what it does."""
+
+from __future__ import annotations
+
+import re
+import time
+from typing import Any
+
+from playwright.sync_api import Locator, expect
+
+
+class Hand:
+    """Clicks, choices and keys on one debugger; what is typed into a field and sent counts once.
+
+    Attributes
+    ----------
+    clicks
+        How many so far.
+    """
+
+    def __init__(self, root: Locator) -> None:
+        self.root = root
+        self.clicks = 0
+        self._start = time.perf_counter()
+
+    def kv(self, name: str, id: str | int | None = None) -> Locator:
+        """What has this hook, and this id."""
+        return self.root.locator(f'[data-kv="{name}"]' + (f'[data-id="{id}"]' if id is not None else ""))
+
+    def click(self, what: Locator, **options: Any) -> None:
+        what.click(**options)
+        self.clicks += 1
+
+    def choose(self, what: Locator, option: str) -> None:
+        what.select_option(option)
+        self.clicks += 1
+
+    def ask(self, query: str) -> None:
+        """Write a query and press Enter, which goes to the next step that it finds."""
+        field = self.root.locator('.kv-bar [data-kv="query"]')
+        field.fill(query)
+        field.press("Enter")
+        self.clicks += 1
+
+    @property
+    def inspector(self) -> Locator:
+        return self.root.locator(".kv-this")
+
+    @property
+    def step(self) -> int:
+        return int(self.root.get_attribute("data-step") or "-1")
+
+    def expect_step(self, number: int) -> None:
+        expect(self.root).to_have_attribute("data-step", str(number))
+
+    def expect_text(self, what: Locator, pattern: str) -> None:
+        expect(what).to_contain_text(re.compile(pattern))
+
+    def told(self, name: str) -> str:
+        """Clicks and seconds so far, in words."""
+        return f"{name}: {self.clicks} clicks, {time.perf_counter() - self._start:.1f} s"
