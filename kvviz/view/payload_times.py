@@ -1,4 +1,4 @@
-"""When and on which lane steps ran, and which frees were refused, where a producer declares it."""
+"""When and on which lane steps ran, which frees were refused, and what else happened, where a producer declares it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kvviz.view.packed_columns import Columns, Strings
 
 
 def time_columns(declared: Any, kept: Sequence[int], strings: Strings, columns: Columns) -> None:
-    """Add the columns ``time`` and ``refused``, each only where there is something to tell.
+    """Add the columns ``time``, ``refused`` and ``mark``, each only where there is something to tell.
 
     ``declared``: of the log. ``kept``: numbers of the steps that are told, ascending; of others nothing is told.
     """
@@ -27,3 +27,18 @@ def time_columns(declared: Any, kept: Sequence[int], strings: Strings, columns: 
     ]
     if refused:
         columns.rows("refused", "step i, storage i, why i", refused)
+    marks = [
+        (
+            bisect_left(kept, mark.after) if mark.after >= 0 else -1,
+            mark.time,
+            strings(mark.kind),
+            strings(mark.value),
+            mark.storage,
+            mark.nbytes,
+            strings(mark.text),
+            strings(mark.line),
+        )
+        for mark in declared.marks
+    ]
+    if marks:
+        columns.rows("mark", "step i, time d, kind i, value i, storage i, bytes d, text i, line i", marks)

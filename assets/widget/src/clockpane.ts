@@ -2,6 +2,7 @@
 import { clock, type Bar, type Clock } from "./clockdata.js";
 import { paint } from "./clockdraw.js";
 import { barAt, beside, clockView, place, timeAt, xAt, zoomTime, type ClockView } from "./clockview.js";
+import { MarksCard } from "./clockmarks.js";
 import { button, el, mark, on, onResize } from "./dom.js";
 import { buffer, bytes, count } from "./format.js";
 import { Palette } from "./mapcolours.js";
@@ -17,6 +18,7 @@ export class ClockPane implements View {
   #names = el("div.kv-clock-names", { "aria-hidden": "true" });
   #axis = el("div.kv-clock-axis", { "aria-hidden": "true" });
   #view: HTMLElement;
+  #marks: MarksCard;
   #clock: Clock | null = null;
   #at: ClockView | null = null;
   #range: [number, number] | null = null; // null: all
@@ -31,7 +33,9 @@ export class ClockPane implements View {
     const tool = (text: string, title: string, name: string, run: () => void) => button(text, title, name, run, signal);
     const tools = el("span.kv-map-tools", {}, tool("−", "Show more time", "clock-out", () => this.#zoom(0.5)), tool("+", "Show less time", "clock-in", () => this.#zoom(2)), tool("all", "Show all of it", "clock-all", () => this.#show(null)));
     const about = el("span.kv-soft", {}, "right: the producer's clock · a bar is an op, or a tensor's life in that memory · arrows are transfers · dashed: not freed · ×: a free that was refused");
-    host.append(el("div.kv-clock-head", {}, about, tools), el("div.kv-clock-body", {}, this.#names, this.#view, this.#axis, this.#tip));
+    this.#marks = new MarksCard(store, signal);
+    const body = el("div.kv-clock-body", {}, this.#names, this.#view, this.#axis, this.#tip);
+    host.append(el("div.kv-clock-head", {}, about, tools), el("div.kv-clock-both", {}, body, this.#marks.root));
     host.classList.add("kv-clock");
     this.#tip.hidden = true;
     this.#gestures(signal);
@@ -157,7 +161,10 @@ export class ClockPane implements View {
       this.#clock = clock(this.store.t);
       this.#chosen = null;
     }
-    if (change.payload || change.cursor || change.selection || change.look) this.#soon();
+    if (change.payload || change.cursor || change.selection || change.look) {
+      this.#marks.update();
+      this.#soon();
+    }
   }
 
   #soon(): void {

@@ -98,6 +98,7 @@ export interface Columns {
   free: { storage: Ints };
   time: { step: Ints; lane: Ints; start: Floats; end: Floats }; // by step, ascending
   refused: { step: Ints; storage: Ints; why: Ints }; // frees that were asked for and not done
+  mark: { step: Ints; time: Floats; kind: Ints; value: Ints; storage: Ints; bytes: Floats; text: Ints; line: Ints }; // step: after which it happened
 }
 /** What the numbers in columns stand for: Python's own tables. The page acts upon some names, and shows all others as they are. */
 export interface Codes {
@@ -149,10 +150,11 @@ const GROUPS: Record<keyof Columns, string> = {
   free: "storage",
   time: "step lane start end",
   refused: "step storage why",
+  mark: "step time kind value storage bytes text line",
 };
 
 /** Told only where some storage lies elsewhere than in plain host memory, or time is not the step number; empty otherwise. */
-const OPTIONAL = /^(storage\.(space|arena|address)|time\..*|refused\..*)$/;
+const OPTIONAL = /^(storage\.(space|arena|address)|(time|refused|mark)\..*)$/;
 
 async function gunzip(bytes: Uint8Array): Promise<ArrayBuffer> {
   const stream = new Blob([bytes as BlobPart]).stream().pipeThrough(new DecompressionStream("gzip"));
