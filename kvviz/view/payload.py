@@ -28,6 +28,7 @@ from kvviz.view.payload_graphs import Drawings, GraphTable, add_tables
 from kvviz.view.payload_report import report_header
 from kvviz.view.payload_runs import caches_header, few_runs, run_label, runs_header, story_header
 from kvviz.view.payload_steps import FLAGS, StepColumns, Values
+from kvviz.view.payload_times import time_columns
 
 __all__ = ["CODES", "FORMAT", "Payloads", "decode", "payload", "run_label"]
 
@@ -130,6 +131,7 @@ class Payloads:
         self._steps.write(columns)
         used = None if whole else self._frames.storages() | self._steps.storages()
         storage_columns(trace.storages, self.kept, used, trace.log.later, self._strings, columns)
+        time_columns(trace.log.declared, self.kept, self._strings, columns)
         for node, text in self._steps.shapes.items():
             if len(text) > len(self._shapes.get(node, "")):
                 self._shapes[node] = text

@@ -108,6 +108,7 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
   const buffers = new LazyPane(tabs.add("buffers", "Buffers"), "lists.buffers", context, signal);
   const caches = new CachesPane(tabs.add("caches", "Caches"), store, ask, modules, source, signal);
   const values = new LazyPane(tabs.add("values", "Values"), "values", context, signal);
+  const clock = new LazyPane(tabs.add("clock", "Lanes"), "clock", context, signal, false);
   const compare = new LazyPane(tabs.add("compare", "Compare"), "lanes.compare", context, signal);
   const several = new LazyPane(strip, "lanes.strip", context, signal);
   const laned = () => {
@@ -134,8 +135,16 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
   toolbar.bar.add(box.root);
   toolbar.bar.add(shareButton("Share ▾", {}, share, signal));
 
+  let timed = false;
   const status = {
     update(change: Change) {
+      if (change.payload) {
+        const was = timed;
+        timed = !!store.t.p.time?.step.length;
+        tabs.offer("clock", timed);
+        workspace.offer("Lanes", timed);
+        if (timed && !was) workspace.show("Lanes");
+      }
       if (change.payload) tabs.count("caches", store.t.p.caches.length);
       if (change.payload || change.report) tabs.count("missed", kinds(store.t, missedOps(store.t, store.report)).length);
       if (change.cursor || change.payload) {
@@ -148,7 +157,7 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
       shell.undo(history.jumped && history.from ? `jumped here from step ${count(history.from.number)}` : "");
     },
   };
-  for (const view of [reports, history, hits, toolbar, box, verdict, story, inspector, ready, frontier, buffers, totals, timeline, memmap, missed, layers, caches, table, values, graph, status, ...(lanes ? [compare, several] : [])]) store.add(view);
+  for (const view of [reports, history, hits, toolbar, box, verdict, story, inspector, ready, frontier, buffers, totals, timeline, memmap, missed, layers, caches, table, values, clock, graph, status, ...(lanes ? [compare, several] : [])]) store.add(view);
 
   keys(root, { moves: movesOf(list), enter: choose, pause: () => commands.pause() }, signal);
 

@@ -2,10 +2,10 @@
 import { el, mark, on } from "./dom.js";
 import { Kept, Splitter } from "./splitter.js";
 
-export const LAYOUTS = ["Debug", "Memory", "Cache", "Layers", "Compare"] as const;
+export const LAYOUTS = ["Debug", "Memory", "Cache", "Layers", "Compare", "Lanes"] as const;
 export type Layout = (typeof LAYOUTS)[number];
 /** The list that a layout opens. */
-const LISTS: Record<Layout, string> = { Debug: "layers", Memory: "buffers", Cache: "caches", Layers: "layers", Compare: "compare" };
+const LISTS: Record<Layout, string> = { Debug: "layers", Memory: "buffers", Cache: "caches", Layers: "layers", Compare: "compare", Lanes: "clock" };
 
 export interface Panes { app: HTMLElement; main: HTMLElement; side: HTMLElement; map: HTMLElement; lists: HTMLElement; panels: HTMLElement }
 
@@ -37,6 +37,12 @@ export class Workspace {
     mark(this.panes.app, "data-layout", layout);
     for (const splitter of this.#splitters) splitter.apply();
     this.openList(LISTS[layout]);
+  }
+
+  /** Whether a layout has something to show. */
+  offer(layout: Layout, there: boolean): void {
+    this.choice.querySelector<HTMLOptionElement>(`option[value="${layout}"]`)!.hidden = !there;
+    if (!there && this.#layout === layout) this.show("Debug");
   }
 
   get layout(): Layout { return this.#layout; }

@@ -97,6 +97,9 @@ export interface Columns {
   out: { value: Ints; storage: Ints; gen: Ints; how: Ints; offset: Floats; bytes: Floats; info: Ints };
   block: { code: Ints; input: Ints; culprit: Ints; message: Ints; bytes: Floats };
   free: { storage: Ints };
+  time: { step: Ints; lane: Ints; start: Floats; end: Floats }; // by step, ascending
+  refused: { step: Ints; storage: Ints; why: Ints }; // frees that were asked for and not done
+  mark: { step: Ints; time: Floats; kind: Ints; value: Ints; storage: Ints; bytes: Floats; text: Ints; line: Ints }; // step: after which it happened
 }
 /** What the numbers in columns stand for: Python's own tables. The page acts upon some names, and shows all others as they are. */
 export interface Codes {
@@ -146,10 +149,13 @@ const GROUPS: Record<keyof Columns, string> = {
   out: "value storage gen how offset bytes info",
   block: "code input culprit message bytes",
   free: "storage",
+  time: "step lane start end",
+  refused: "step storage why",
+  mark: "step time kind value storage bytes text line",
 };
 
-/** Told only where some storage lies elsewhere than in plain host memory; empty otherwise. */
-const OPTIONAL = new Set(["storage.space", "storage.arena", "storage.address"]);
+/** Told only where some storage lies elsewhere than in plain host memory, or time is not the step number; empty otherwise. */
+const OPTIONAL = /^(storage\.(space|arena|address)|(time|refused|mark)\..*)$/;
 
 async function gunzip(bytes: Uint8Array): Promise<ArrayBuffer> {
   const stream = new Blob([bytes as BlobPart]).stream().pipeThrough(new DecompressionStream("gzip"));
@@ -219,7 +225,7 @@ export function unpack(raw: ArrayBuffer, lax = false): Payload {
   const columns: Record<string, Record<string, Ints | Floats>> = {};
   for (const [group, names] of Object.entries(GROUPS)) {
     columns[group] = {};
-    for (const name of names.split(" ")) columns[group][name] = column(`${group}.${name}`, lax || OPTIONAL.has(`${group}.${name}`));
+    for (const name of names.split(" ")) columns[group][name] = column(`${group}.${name}`, lax || OPTIONAL.test(`${group}.${name}`));
   }
   const typed = columns as unknown as Columns;
   if (header.columns["text.of"]) header.strings = texts(header.strings, column("text.of") as Ints, column("number.added") as Ints);

@@ -1,0 +1,225 @@
+// Lanes by the producer's clock: queues above, spaces of memory under them, and the cursor's line through all.
+import { clock, type Bar, type Clock } from "./clockdata.js";
+import { paint } from "./clockdraw.js";
+import { barAt, beside, clockView, place, timeAt, xAt, zoomTime, type ClockView } from "./clockview.js";
+import { MarksCard } from "./clockmarks.js";
+import { button, el, mark, on, onResize } from "./dom.js";
+import { buffer, bytes, count } from "./format.js";
+import { Palette } from "./mapcolours.js";
+import { ticks } from "./mapview.js";
+import { numberOf } from "./steps.js";
+import type { Change, Store, View } from "./store.js";
+
+export class ClockPane implements View {
+  readonly slow = false;
+  #canvas = el("canvas", { "aria-hidden": "true" });
+  #line = el("i.kv-map-cursor");
+  #tip = el("div.kv-map-tip", { role: "status" });
+  #names = el("div.kv-clock-names", { "aria-hidden": "true" });
+  #axis = el("div.kv-clock-axis", { "aria-hidden": "true" });
+  #view: HTMLElement;
+  #marks: MarksCard;
+  #clock: Clock | null = null;
+  #at: ClockView | null = null;
+  #range: [number, number] | null = null; // null: all
+  #chosen: { lane: number; bar: Bar } | null = null;
+  #frame = 0;
+
+  constructor(host: HTMLElement, private store: Store, signal: AbortSignal) {
+    this.#view = el("div.kv-clock-view", {
+      tabindex: 0, role: "application", "data-kv": "clock",
+      "aria-label": "Lanes: arrow keys walk from bar to bar, Enter goes to its step, plus and minus zoom",
+    }, this.#canvas, this.#line);
+    const tool = (text: string, title: string, name: string, run: () => void) => button(text, title, name, run, signal);
+    const tools = el("span.kv-map-tools", {}, tool("−", "Show more time", "clock-out", () => this.#zoom(0.5)), tool("+", "Show less time", "clock-in", () => this.#zoom(2)), tool("all", "Show all of it", "clock-all", () => this.#show(null)));
+    const about = el("span.kv-soft", {}, "right: the producer's clock · a bar is an op, or a tensor's life in that memory · arrows are transfers · dashed: not freed · ×: a free that was refused");
+    this.#marks = new MarksCard(store, signal);
+    const body = el("div.kv-clock-body", {}, this.#names, this.#view, this.#axis, this.#tip);
+    host.append(el("div.kv-clock-head", {}, about, tools), el("div.kv-clock-both", {}, body, this.#marks.root));
+    host.classList.add("kv-clock");
+    this.#tip.hidden = true;
+    this.#gestures(signal);
+    onResize(this.#view, () => this.#soon(), signal);
+  }
+
+  #gestures(signal: AbortSignal): void {
+    const view = this.#view;
+    const point = (event: MouseEvent): [number, number] => {
+      const box = view.getBoundingClientRect();
+      return [event.clientX - box.left, event.clientY - box.top + view.scrollTop];
+    };
+    const under = (event: MouseEvent) => (this.#clock && this.#at ? barAt(this.#clock, this.#at, ...point(event)) : null);
+    let drag: { x: number; range: [number, number]; moved: boolean } | null = null;
+    on(view, "pointerdown", (event) => {
+      if (event.button > 1 || !this.#at) return;
+      drag = { x: event.clientX, range: [this.#at.from, this.#at.to], moved: false };
+      view.focus({ preventScroll: true });
+    }, signal);
+    on(view, "pointermove", (event) => {
+      if (!drag || !this.#clock || !this.#at || !(event.buttons & 1)) return this.#tell(under(event));
+      const by = ((drag.x - event.clientX) / this.#at.width) * (drag.range[1] - drag.range[0]);
+      if (Math.abs(drag.x - event.clientX) < 4 && !drag.moved) return;
+      drag.moved = true;
+      const span = drag.range[1] - drag.range[0];
+      const from = Math.max(this.#clock.from, Math.min(this.#clock.to - span, drag.range[0] + by));
+      this.#show([from, from + span]);
+    }, signal);
+    on(view, "pointerup", (event) => {
+      if (drag && !drag.moved) this.#choose(under(event), false);
+      drag = null;
+    }, signal);
+    on(view, "dblclick", (event) => this.#choose(under(event), true), signal);
+    on(view, "pointerleave", () => this.#tell(null), signal);
+    on(view, "wheel", (event) => {
+      if (!event.ctrlKey || !this.#at) return;
+      event.preventDefault();
+      this.#zoom(event.deltaY < 0 ? 1.4 : 1 / 1.4, timeAt(this.#at, point(event)[0]));
+    }, signal);
+    on(view, "keydown", (event) => {
+      const { key } = event;
+      if (event.ctrlKey || event.metaKey || event.altKey) return;
+      if (key === "+" || key === "=") this.#zoom(2);
+      else if (key === "-") this.#zoom(0.5);
+      else if (key === "0") this.#show(null);
+      else if (key === "Enter") this.#choose(this.#chosen, true);
+      else if (/^Arrow/.test(key) && this.#clock && this.#at) {
+        const first = this.#clock.lanes.findIndex((lane) => lane.bars.length);
+        const next = this.#chosen ? beside(this.#clock, this.#at, this.#chosen.lane, this.#chosen.bar, key) : first < 0 ? null : { lane: first, bar: this.#clock.lanes[first].bars[0] };
+        if (next) this.#choose(next, false);
+        this.#tell(this.#chosen);
+      } else return;
+      event.preventDefault();
+      event.stopPropagation();
+    }, signal);
+  }
+
+  #show(range: [number, number] | null): void {
+    this.#range = range;
+    this.#soon();
+  }
+
+  #zoom(by: number, around?: number): void {
+    if (!this.#clock || !this.#at) return;
+    const now = this.#now();
+    const middle = now >= this.#at.from && now <= this.#at.to ? now : (this.#at.from + this.#at.to) / 2;
+    this.#show(zoomTime(this.#clock, this.#at, by, around ?? middle));
+  }
+
+  #choose(what: { lane: number; bar: Bar } | null, go: boolean): void {
+    const { store } = this;
+    this.#chosen = what;
+    if (!what) store.select(null);
+    else if (what.bar.kind === "life") {
+      store.select({ kind: "storage", id: what.bar.storage });
+      if (go) store.seek(this.#stepAt(what.bar.start));
+    } else if (what.bar.kind === "run") store.seek(Math.max(0, store.t.p.runs[what.bar.id].last - 1));
+    else {
+      const { p } = store.t;
+      const frame = p.step.frame[what.bar.id];
+      store.select({ kind: "node", id: p.step.node[what.bar.id], graph: p.frame.graph[frame], step: numberOf(store.t, what.bar.id) });
+      if (go) store.seek(what.bar.id);
+    }
+    this.#soon();
+  }
+
+  /** The step that runs, or has just run, at a time. */
+  #stepAt(time: number): number {
+    const { start } = this.#clock!;
+    let found = 0;
+    for (let step = 0; step < start.length; step++) if (start[step] <= time) found = step;
+    return found;
+  }
+
+  #now(): number {
+    const c = this.#clock;
+    const step = this.store.cursor;
+    return !c ? 0 : step < 0 ? c.from : c.end[Math.min(step, c.end.length - 1)];
+  }
+
+  #tell(what: { lane: number; bar: Bar } | null): void {
+    const [c, v] = [this.#clock, this.#at];
+    this.#tip.hidden = !what;
+    if (!what || !c || !v) return;
+    const { bar } = what;
+    const { p } = this.store.t;
+    const told = [el("b", {}, bar.kind === "life" ? `${buffer(p, bar.storage)} · ${bar.text}` : bar.text)];
+    const line = (text: string) => told.push(el("span", {}, text));
+    line(`${c.lanes[what.lane].name} · from ${time(bar.start)} to ${bar.open ? "the end: not freed" : time(bar.end)}`);
+    if (bar.kind === "op") line(`step ${count(numberOf(this.store.t, bar.id))} of ${p.runs[this.store.t.x.run[bar.id]].label}`);
+    for (const refused of c.refused) if (bar.kind === "life" && refused.storage === bar.storage) line(`free refused at ${time(refused.at)}: ${refused.why}`);
+    for (const move of c.moves) if (bar.kind === "life" && (move.to === bar.storage || move.from === bar.storage)) line(`${bytes(move.bytes)} ${move.to === bar.storage ? "came from" : "went to"} ${buffer(p, move.to === bar.storage ? move.from : move.to)} at ${time(move.at)}`);
+    this.#tip.replaceChildren(...told.slice(0, 8));
+    const r = place(v, what.lane, bar);
+    const left = Math.max(0, Math.min(v.width - this.#tip.offsetWidth, r.x)) + this.#view.offsetLeft;
+    const y = r.y - this.#view.scrollTop;
+    const below = y + r.h + 6 + this.#tip.offsetHeight < this.#view.clientHeight ? y + r.h + 6 : Math.max(0, y - this.#tip.offsetHeight - 6);
+    this.#tip.style.transform = `translate(${Math.round(left)}px, ${Math.round(below)}px)`;
+  }
+
+  update(change: Change): void {
+    if (change.payload) {
+      this.#clock = clock(this.store.t);
+      this.#chosen = null;
+    }
+    if (change.payload || change.cursor || change.selection || change.look) {
+      this.#marks.update();
+      this.#soon();
+    }
+  }
+
+  #soon(): void {
+    this.#frame ||= requestAnimationFrame(() => {
+      this.#frame = 0;
+      this.#draw();
+    });
+  }
+
+  #draw(): void {
+    const c = this.#clock;
+    const width = this.#view.clientWidth;
+    if (!c || width < 40) return;
+    const [from, to] = this.#range ?? [c.from, c.to];
+    const v = (this.#at = clockView(c, width, from, to));
+    const ratio = globalThis.devicePixelRatio || 1;
+    const canvas = this.#canvas;
+    if (canvas.width !== Math.round(width * ratio) || canvas.height !== Math.round(v.height * ratio)) {
+      [canvas.width, canvas.height] = [Math.round(width * ratio), Math.round(v.height * ratio)];
+      canvas.style.height = `${v.height}px`;
+    }
+    const brush = canvas.getContext("2d");
+    if (!brush) return;
+    brush.setTransform(ratio, 0, 0, ratio, 0, 0);
+    const { selection, now } = this.store;
+    const lit = new Set(now.lit.storages);
+    if (selection?.kind === "storage") lit.add(selection.id);
+    const there = selection?.kind === "storage" ? c.bar.get(selection.id) : undefined;
+    const chosen = there ? c.lanes[there[0]].bars[there[1]] : this.#chosen?.bar.kind === "op" && selection?.kind === "node" ? this.#chosen.bar : null;
+    mark(this.#view, "data-drawn", paint(brush, new Palette(this.#view), c, v, lit, chosen, this.#now()));
+    const x = xAt(v, this.#now());
+    this.#line.hidden = x < -1 || x > width + 1;
+    this.#line.style.transform = `translateX(${x.toFixed(1)}px)`;
+    this.#line.style.height = `${v.height}px`;
+    this.#names.replaceChildren(...c.lanes.map((lane, i) => {
+      const name = el("b", { title: lane.rest ? `${lane.rest} more in ${bytes(lane.bytes)}` : null }, lane.name);
+      name.style.top = `${v.boxes[i].top - this.#view.scrollTop}px`;
+      return name;
+    }));
+    this.#scale(v);
+  }
+
+  #scale(v: ClockView): void {
+    const gap = ticks(v.to - v.from, Math.max(1, Math.floor(v.width / 110)))[1] ?? v.to - v.from;
+    const parts: HTMLElement[] = [];
+    for (let at = Math.ceil(v.from / gap) * gap; at <= v.to && xAt(v, at) < v.width - 30; at += gap) {
+      const node = el("span", {}, time(at));
+      node.style.transform = `translateX(${xAt(v, at).toFixed(0)}px)`;
+      parts.push(node);
+    }
+    this.#axis.replaceChildren(...parts);
+  }
+}
+
+/** Seconds are what the log's clock counts in; small ones in µs. */
+function time(at: number): string {
+  return `t = ${Number(at.toPrecision(6)).toLocaleString("en-US")}`;
+}
