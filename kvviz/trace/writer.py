@@ -180,8 +180,7 @@ class Writer:
     def begin_run(self, text: str = "", keep: Iterable[int] | None = None) -> None:
         """Begin another run: a forward pass, or a program given to a device. What was bound stays bound.
 
-        ``keep``: the values that may be used again; the names of all others are then given out anew.
-        """
+        The names of all values but those to ``keep`` for use are then given out anew."""
         if self._runs and not self._runs[-1].rows:
             self._runs.pop()
         self._runs.append(WrittenRun(self.steps, text))
@@ -204,10 +203,7 @@ class Writer:
         self._bound[value] = how
 
     def give(self, value: int, array: np.ndarray | None = None) -> None:
-        """Let the run begin with a value, also if no op declares it as an input.
-
-        ``array``: what it holds then; it is looked at, and not kept.
-        """
+        """Let the run begin with a value, also if no op declares it; its array is looked at, and not kept."""
         self._use(value)
         if array is not None:
             self._arrays.look(-len(self._runs), list(self.run().bound).index(value), array)
