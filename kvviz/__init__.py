@@ -28,7 +28,7 @@ from kvviz.trace.recording import Trace
 from kvviz.version import VERSION
 
 if TYPE_CHECKING:
-    from kvviz import ggml
+    from kvviz import device, ggml
     from kvviz.view import plots as plot
     from kvviz.widget import Debugger, Pair, debug, plan
 
@@ -45,6 +45,7 @@ __all__ = [
     "compare",
     "debug",
     "decode",
+    "device",
     "explain",
     "fork",
     "ggml",
@@ -66,6 +67,7 @@ _LATER = {
     "Pair": "kvviz.widget:Pair",
     "debug": "kvviz.widget:debug",
     "plan": "kvviz.widget:plan",
+    "device": "kvviz.device",
     "ggml": "kvviz.ggml",
     "smollm2": "kvviz.smollm2",
 }

@@ -41,3 +41,22 @@ class SaveError(KvvizError):
 
 class ReplayError(KvvizError):
     """A past value was asked for that was not recorded and cannot be computed again."""
+
+
+class DeviceError(KvvizError):
+    """A device refused a call: the message names the tensor, the rule and the caller's line.
+
+    Attributes
+    ----------
+    handle : Handle or None
+    rule : str
+        In a few words, e.g. ``"use after free"``.
+    line : str
+        ``file:line code`` of the caller.
+    """
+
+    def __init__(self, message: str, handle: object = None, rule: str = "", line: str = "") -> None:
+        super().__init__(message)
+        self.handle = handle
+        self.rule = rule
+        self.line = line

@@ -1,1 +1,16 @@
-"""A simulated device: tensors that live there between programs, and readers of what compilers for one say."""
+"""A simulated accelerator as a producer of traces: tensors that live there between programs. Readers of what compilers
+for one say.
+
+Its facts are those of tt-mlir's runtime and of TTNN; each file names what it follows.
+"""
+
+from kvviz.device.accelerator import Device
+from kvviz.device.block_table import BlockTable
+from kvviz.device.device_layout import Layout
+from kvviz.device.device_program import DeviceProgram
+from kvviz.device.device_warnings import DeviceWarning
+from kvviz.device.handles import Handle
+from kvviz.device.simulated_time import Cost
+from kvviz.errors import DeviceError
+
+__all__ = ["BlockTable", "Cost", "Device", "DeviceError", "DeviceProgram", "DeviceWarning", "Handle", "Layout"]

@@ -230,7 +230,7 @@ def _tell_control(op: str, bodies: Sequence[Any]) -> str:
     if first.attribute == "function":
         text = f"{op} ran its body, a local function"
     elif first.iteration is None:
-        text = f"{op} took its {first.attribute}"
+        text = f"{op} {'took' if first.attribute.endswith('branch') else 'ran'} its {first.attribute}"
     else:
         text = f"{op} ran its {first.attribute} {count(len(bodies), 'time')}"
     hows = [b.how for b in first.bindings]

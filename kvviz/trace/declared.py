@@ -6,7 +6,8 @@ declares only which rows were written where an op was told them as indices.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from copy import copy
+from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 
 from kvviz.trace.regions import Region
@@ -50,6 +51,29 @@ class Free(NamedTuple):
     why: str
 
 
+class Mark(NamedTuple):
+    """Something that happened to a value beside the ops: to whom it belongs, what was asked of it, what is wrong.
+
+    ``after``: the op after which it happened, -1: before all of them. ``time`` is of the producer's clock.
+    ``kind``: the producer's word for it.
+    ``value``: the name of a value; ``storage``: where it lies (-1: nowhere).
+    ``holder``: the number of what the caller holds of it (-1: nothing).
+    ``counts``: what the producer counts of those who hold it, afterwards.
+    ``nbytes``: what it is about in bytes. ``text``: a sentence. ``line``: that of the caller's code that asked for it.
+    """
+
+    after: int
+    time: float
+    kind: str
+    value: str
+    storage: int
+    holder: int = -1
+    counts: tuple[int, ...] = ()
+    nbytes: int = 0
+    text: str = ""
+    line: str = ""
+
+
 @dataclass(slots=True)
 class Declared:
     """What a producer declared.
@@ -67,6 +91,8 @@ class Declared:
         By storage; all others are in the host's memory.
     frees : list of Free
         Those of which there is more to say than that they were done.
+    marks : list of Mark
+        What happened to values beside the ops.
     """
 
     accesses: dict[int, tuple[Access, ...]] = field(default_factory=dict)
@@ -74,6 +100,7 @@ class Declared:
     times: dict[int, Timing] = field(default_factory=dict)
     places: dict[int, Place] = field(default_factory=dict)
     frees: list[Free] = field(default_factory=list)
+    marks: list[Mark] = field(default_factory=list)
 
     def cut(self, ops: int) -> None:
         """Drop what is told of the last ops."""
@@ -82,6 +109,11 @@ class Declared:
             while told and (last := next(reversed(told))) >= ops:
                 del told[last]
         self.frees = [free for free in self.frees if free.after < ops]
+        self.marks = [mark for mark in self.marks if mark.after < ops]
+
+    def copy(self) -> Declared:
+        """The same, which later declarations do not reach."""
+        return Declared(*(copy(getattr(self, part.name)) for part in fields(self)))
 
     def as_lists(self) -> dict[str, list[Any]]:
         """For a file."""
@@ -101,4 +133,5 @@ class Declared:
             "times": [[op, *timing] for op, timing in self.times.items()],
             "places": [[storage, *place] for storage, place in self.places.items()],
             "frees": list(self.frees),
+            "marks": list(self.marks),
         }

@@ -139,6 +139,7 @@ ACCESS = (count, bool, str, (count, [count], [int], str, Maybe([int])))
 TIME = (count, str, moment, moment)
 PLACE = (count, str, str, Maybe(count))
 FREE = (count, count, bool, str)
+MARK = (int, moment, str, str, int, int, [count], count, str, str)
 DECLARED = {
     "accesses": [(count, [ACCESS])],
     "written": [WRITTEN],
@@ -146,6 +147,7 @@ DECLARED = {
     "times": [TIME],
     "places": [PLACE],
     "frees": [FREE],
+    "marks": [MARK],
 }
 
 
@@ -183,11 +185,19 @@ def check_header(header: Any) -> None:
 
 
 def _check_nesting(graphs: list[dict[str, Any]]) -> None:
-    """Every inner graph lies in front of the one that holds it, and in no other."""
-    held: set[int] = set()
+    """Every inner graph lies in front of the one that holds it, and in no other.
+
+    A function that only graphs hold that lie in none may lie in several of them: a program that is run again and again.
+    """
+    holders: dict[int, list[int]] = {}
+    bodies: set[int] = set()
     for number, graph in enumerate(graphs):
         for node in graph["nodes"]:
             inner = [place for _, place in node[9]] + ([] if node[10] is None else [node[10]])
             check(inner, [below(number)])
-            check(held.intersection(inner), lambda twice: not twice)
-            held.update(inner)
+            bodies.update(place for _, place in node[9])
+            for place in inner:
+                holders.setdefault(place, []).append(number)
+    for place, found in holders.items():
+        shared = place not in bodies and not any(number in holders for number in found)
+        check(len(found), lambda times, shared=shared: times == 1 or shared)

@@ -86,8 +86,11 @@ def is_missed(trace: Any, row: Op) -> bool:
     """Whether an op could have run in place, or have been a view, by kind, and memory was spent because it did not.
 
     An op that was called in place and allocated all the same is one of them. A Cast to another type and the like are
-    not: no layout of their input would have made them a view.
+    not: no layout of their input would have made them a view. Where nobody asked whether ops may run in place, nothing
+    is told to be missed.
     """
+    if not trace.policy.decides:
+        return False
     if row.masks:
         return bool(row.allocated or row.copied)
     planned = row.op

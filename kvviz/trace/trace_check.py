@@ -67,10 +67,12 @@ def check_trace(trace: Any) -> None:
 def _check_declared(trace: Any) -> None:
     """Everything that was declared is about an op and a storage that there are."""
     declared, ops, storages = trace.log.declared, len(trace.log), trace.log.storages
-    told = (*declared.accesses, *declared.written, *declared.times, *(free.after for free in declared.frees))
+    after = (said.after for said in (*declared.frees, *declared.marks))
+    told = (*declared.accesses, *declared.written, *declared.times, *after)
     _expect(all(op < ops for op in told), "an op that there is not")
     touched = [access for accesses in declared.accesses.values() for access in accesses]
-    named = (*(a.storage for a in touched), *declared.places, *(free.storage for free in declared.frees))
+    said = (one.storage for one in (*declared.frees, *declared.marks))
+    named = (*(a.storage for a in touched), *declared.places, *said)
     _expect(all(storage < len(storages) for storage in named), "a storage that there is not")
     for access in touched:
         _check_region(access.region, storages[access.storage].capacity)

@@ -7,25 +7,22 @@ inferred: an op writes what it is said to write.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
 
 from kvviz.errors import KvvizError
-from kvviz.graph.model import Graph, Node, Value
-from kvviz.trace.declared import Access, Free, Place, Timing
+from kvviz.trace.declared import Access, Free, Mark, Place, Timing
 from kvviz.trace.element_types import is_known, nbytes, unit
-from kvviz.trace.events import BINDINGS, IN_PLACE, NEW, VIEW, Bind, FrameEvent
+from kvviz.trace.events import BINDINGS, IN_PLACE, NEW, VIEW, Bind
 from kvviz.trace.log import Log
 from kvviz.trace.policy_facts import PolicyFacts
-from kvviz.trace.program import OpNode, Program
+from kvviz.trace.program import Program
 from kvviz.trace.recording import Trace
-from kvviz.trace.records import Run
 from kvviz.trace.regions import Region, packed_strides, whole
-from kvviz.trace.value_numbers import axes_of, has_numbers
-from kvviz.trace.value_plan import Seen, as_bytes, plan
-from kvviz.trace.value_summaries import Collector, Counted
-from kvviz.trace.written_run import WrittenRun, numpy_type, stored_bytes, unique_name
+from kvviz.trace.seen_arrays import SeenArrays
+from kvviz.trace.written_run import Row, WrittenRun, check_refused, stored_bytes, unique_name
 
 
 class Writer:
@@ -76,16 +73,15 @@ class Writer:
         self._labels: dict[str, int] = {}
         self._unplaced: set[int] = set()
         self._where: list[tuple[int, int, tuple[int, ...], Any, Any]] = []  # storage, offset, shape, dtype, strides
-        self._generation: dict[int, int] = {}
+        self.generation: dict[int, int] = {}
         self._alive: set[int] = set()
         self._live = 0
         self._runs: list[WrittenRun] = []
-        self._ops = 0
+        self.steps = 0
         self._freed: dict[int, list[int]] = {}
         self._bound: dict[int, str] = {}
-        self._budget = as_bytes(values)
-        self._collector = Collector(None)
-        self._seen: list[Seen] = []
+        self._programs: dict[tuple[Any, ...], Program] = {}
+        self._arrays = SeenArrays(values)
 
     def storage(
         self,
@@ -164,6 +160,10 @@ class Writer:
         self._where.append((storage, offset, shape, dtype, None if strides is None else tuple(strides)))
         return len(self._names) - 1
 
+    def where(self, value: int) -> tuple[int, int, tuple[int, ...], Any, Any]:
+        """Storage, offset, shape, type and strides of a value."""
+        return self._where[value]
+
     def storage_of(self, value: int) -> int:
         """The storage that a value lies in."""
         return self._where[value][0]
@@ -171,7 +171,7 @@ class Writer:
     @property
     def keeps_values(self) -> bool:
         """Whether it looks at the arrays that ops are given."""
-        return self._budget > 0
+        return self._arrays.budget > 0
 
     def is_alive(self, storage: int) -> bool:
         """Whether a value was made or bound in a storage that has not been let go."""
@@ -180,14 +180,10 @@ class Writer:
     def begin_run(self, text: str = "", keep: Iterable[int] | None = None) -> None:
         """Begin another run: a forward pass, or a program given to a device. What was bound stays bound.
 
-        Parameters
-        ----------
-        keep : iterable of int, optional
-            The values that may be used again. The names of all others are then given out anew.
-        """
+        The names of all values but those to ``keep`` for use are then given out anew."""
         if self._runs and not self._runs[-1].rows:
             self._runs.pop()
-        self._runs.append(WrittenRun(self._ops, text))
+        self._runs.append(WrittenRun(self.steps, text))
         if keep is not None:
             self._labels = {}
             for value in keep:
@@ -195,35 +191,34 @@ class Writer:
                 self._labels[name] = max(times, self._labels.get(name, 0))
                 self._labels.setdefault(self._names[value], 1)
 
+    def name_run(self, text: str) -> None:
+        """What to call the present run."""
+        self.run().text = text
+
     def bind(self, value: int, how: str = "borrowed") -> None:
         """A value that runs start with: a ``"weight"``, ``"borrowed"``, ``"donated"``, or ``"passed"`` by a run."""
         if how not in BINDINGS:
             raise KvvizError(f"a value is bound as one of {', '.join(BINDINGS)}, not {how!r}")
-        self._hold(self._where[value][0])
+        self.hold(self._where[value][0])
         self._bound[value] = how
 
     def give(self, value: int, array: np.ndarray | None = None) -> None:
-        """Let the run begin with a value, also if no op declares it as an input.
-
-        Parameters
-        ----------
-        array : ndarray, optional
-            What it holds then; it is looked at, and not kept.
-        """
+        """Let the run begin with a value, also if no op declares it; its array is looked at, and not kept."""
         self._use(value)
-        if self._budget and array is not None and has_numbers(array.shape, array.dtype):
-            at, slot = -len(self._runs), list(self._run().bound).index(value)
-            self._seen.append(Seen(at, slot, 1, array.nbytes, array.shape))
-            self._collector.add(at, slot, array)
+        if array is not None:
+            self._arrays.look(-len(self._runs), list(self.run().bound).index(value), array)
 
     def _use(self, value: int) -> None:
         """Let the run begin with a value that it reads and does not make."""
-        run = self._run()
+        run = self.run()
         if value not in run.made and value not in run.bound:
+            before = self._live
             if value not in self._bound:
                 self.bind(value, "passed" if any(value in earlier.made for earlier in self._runs) else "borrowed")
+            # It was there when the run began, before the ops that did not ask for it.
+            run.hold(self._live - before)
             storage, offset, shape, dtype, _ = self._where[value]
-            generation = self._generation.get(storage, 0)
+            generation = self.generation.get(storage, 0)
             how = self._bound[value]
             run.bound[value] = Bind(self._names[value], storage, generation, how, shape, dtype, offset)
 
@@ -258,7 +253,7 @@ class Writer:
         reads, writes : sequence of int, optional
             Values whose bytes it touches; by default all inputs, and the outputs whose storages are new.
         rows : mapping of int to sequence of int, optional
-            Of values of which only some entries of the first axis are touched: which ones.
+            Of values of which some entries of the first axis are touched: which ones.
         regions : mapping of (int, bool) to Region, optional
             Of values of which another part is touched: which bytes of the storage are read (False) or written (True).
         copied : int
@@ -269,50 +264,33 @@ class Writer:
             What the outputs hold now, as far as it is known; they are looked at, and not kept.
         refused : mapping of int to int, optional
             By position of an input all reasons why the op did not run in its memory: bits of `kvviz.trace.blockers`.
-            An op of a runtime that decides, without any and without an output in place, never runs in place.
+            An op of a runtime that decides, without any and without an output in place, never runs in place. An input
+            that is none, or a runtime that does not decide, raises `KvvizError`.
         position : int, optional
             Its place in the program, where the run kept another order than that; all ops of the run have one then.
         scope : sequence of str
             Which module of the model it is a part of, outermost first: ``("layer.3",)``. Layers that are alike fold.
-
-        Raises
-        ------
-        KvvizError
-            If an input is refused that is none, or by a runtime that does not decide.
         """
-        for position in refused or ():
-            if not self.policy.decides or not 0 <= position < len(inputs):
-                why = "has no such input" if self.policy.decides else "belongs to a runtime that decides nothing"
-                raise KvvizError(f"{op_type} {name!r} cannot refuse its input {position}: it {why}")
-        run = self._run()
+        check_refused(f"{op_type} {name!r}", refused or (), len(inputs), self.policy.decides)
+        run = self.run()
         for value in inputs:
             self._use(value)
         fresh = [value for value in outputs if self._where[value][0] not in self._alive]
         writes = fresh if writes is None else writes
-        allocated = sum(self._hold(self._where[value][0]) for value in fresh)
+        allocated = sum(self.hold(self._where[value][0]) for value in fresh)
         placed = []
         for value in outputs:
             storage, offset, shape, dtype, strides = self._where[value]
             how = NEW if value in fresh else IN_PLACE if value in writes else VIEW
             if how == IN_PLACE:
-                self._generation[storage] = self._generation.get(storage, 0) + 1
+                self.generation[storage] = self.generation.get(storage, 0) + 1
             steps = strides if how == NEW or strides is not None else packed_strides(*unit(shape, dtype))
-            placed.append((storage, self._generation.get(storage, 0), how, shape, dtype, offset, steps))
-        name = name or (self._names[outputs[0]] if outputs else op_type)
-        node = Node(
-            unique_name(name, run.names),
-            op_type,
-            "",
-            tuple(self._names[value] for value in inputs),
-            tuple(self._names[value] for value in outputs),
-            len(run.nodes),
-            scope=tuple(scope),
-        )
-        run.positions.append(len(run.nodes) if position is None else position)
-        run.nodes.append(node)
+            placed.append((storage, self.generation.get(storage, 0), how, shape, dtype, offset, steps))
+        read, made = self.named(inputs), self.named(outputs)
+        place = run.node(op_type, name or (made[0] if outputs else op_type), read, made, None, position, scope)
         run.made.update(outputs)
-        step = self._ops
-        self._ops += 1
+        step = self.steps
+        self.steps += 1
         touched = [(value, False) for value in dict.fromkeys(inputs if reads is None else reads)]
         touched += [(value, True) for value in writes]
         told = regions or {}
@@ -322,21 +300,22 @@ class Writer:
         )
         if start is not None and end is not None:
             self.log.declared.times[step] = Timing(lane, start, end)
-        if self._budget:
-            self._look_at(step, arrays)
+        for slot, array in enumerate(arrays):
+            self._arrays.look(step, slot, array)
         written = sum(stored_bytes(access.region) for access in accesses if access.writes)
         over = {storage for storage, _, how, *_ in placed if how == IN_PLACE}
         taken = [i for i, value in enumerate(inputs) if self._where[value][0] in over][:1]
-        masks = tuple(sorted((refused or {}).items()))
-        run.rows.append((tuple(taken), masks, tuple(placed), allocated, copied, written, self._live))
         seen = {storage for storage, _, how, *_ in placed if how == VIEW and self.policy.decides}
-        run.views.append(tuple(i for i, value in enumerate(inputs) if self._where[value][0] in seen))
-        run.peak = max(run.peak, self._live)
+        run.views[place] = tuple(i for i, value in enumerate(inputs) if self._where[value][0] in seen)
+        masks = tuple(sorted((refused or {}).items()))
+        run.add(Row(None, place, tuple(taken), masks, tuple(placed), allocated, copied, written, self._live))
         return step
 
-    def transfer(self, source: int, target: int, *, lane: str = "", start: float = 0.0, end: float = 0.0) -> int:
+    def transfer(
+        self, source: int, target: int, *, copied: int | None = None, lane: str = "", start: float = 0, end: float = 0
+    ) -> int:
         """Bytes that went from one space to another; an op of its own, all of whose bytes are copied."""
-        size = nbytes(*self._where[target][2:4])
+        size = nbytes(*self._where[target][2:4]) if copied is None else copied
         return self.op("transfer", [source], [target], copied=size, lane=lane, start=start, end=end)
 
     def free(self, storage: int, why: str = "", done: bool = True) -> None:
@@ -344,70 +323,72 @@ class Writer:
         if storage not in self._alive:
             raise KvvizError(f"B{storage} is not alive")
         if why or not done:
-            self.log.declared.frees.append(Free(self._ops - 1, storage, done, why))
+            self.log.declared.frees.append(Free(self.steps - 1, storage, done, why))
         if done:
-            self._alive.discard(storage)
-            self._live -= self.log.storages[storage].capacity
-            self._freed.setdefault(self._ops - 1, []).append(storage)
+            self.let_go([storage])
+
+    def mark(self, kind: str, value: int | None = None, *, time: float = 0.0, **told: Any) -> None:
+        """Something that happened to a value after the last op; the rest is as in `kvviz.trace.declared.Mark`."""
+        name, storage = ("", -1) if value is None else (self._names[value], self.storage_of(value))
+        self.log.declared.marks.append(Mark(self.steps - 1, time, kind, name, storage, **told))
+
+    @property
+    def version(self) -> tuple[int, int, int]:
+        """Something else whenever something was written."""
+        return self.steps, len(self.log.declared.marks), len(self.log.declared.frees)
 
     def finish(self, outputs: Sequence[int] = ()) -> Trace:
         """The trace; ``outputs`` are the values that the last run hands out."""
         names = tuple(self._names[value] for value in outputs)
-        log, runs = self.log, []
-        for number, run in enumerate(self._runs):
-            last = names if run is self._runs[-1] else ()
-            places, nodes, views = run.in_program()
-            graph = self._graph(run, nodes, last)
-            planned = [OpNode(node, i, views=viewed) for i, (node, viewed) in enumerate(zip(graph.nodes, views))]
-            program = Program(graph, planned, last)
-            frame = FrameEvent(program, None, None, "", None, number, run.first)
-            frame.bindings = tuple(run.bound.values())
-            log.frames.append(frame)
-            for step, (place, (taken, masks, placed, *counts)) in enumerate(zip(places, run.rows), run.first):
-                freed = tuple(self._freed.get(step, ()))
-                log.write((number, program.order[place], taken, masks, placed, freed, *counts))
-            allocated, copied, written = (sum(row[k] for row in run.rows) for k in (3, 4, 5))
-            stop = run.first + len(run.rows)
-            runs.append(Run(number, run.first, stop, None, run.text, run.peak, copied, written, allocated))
-            log.allocated, log.copied = log.allocated + allocated, log.copied + copied
-            log.written, log.peak = log.written + written, max(log.peak, run.peak)
+        log = Log()
+        # What is written later on goes into another trace.
+        log.storages, log.declared = deepcopy(self.log.storages), self.log.declared.copy()
+        written = [run for run in self._runs if run.rows] or self._runs
+        ends = [names if run is written[-1] else () for run in written]
+        runs = [run.write(log, i, self.title, end, self._freed) for i, (run, end) in enumerate(zip(written, ends))]
         if not runs:
             raise KvvizError(f"{self.title!r} has no op")
         trace = Trace(log.frames[0].program.graph, self.policy, log, self.title)
         trace.runs = runs
-        if self._budget:
-            everything = self._collector.done(self._budget, self._counted())
-            trace.value_summaries = everything.within(plan(self._seen, (), self._budget))
+        trace.value_summaries = self._arrays.summaries(self.steps)
         return trace
 
-    def _look_at(self, step: int, arrays: Sequence[np.ndarray | None]) -> None:
-        for slot, array in enumerate(arrays):
-            if array is not None and has_numbers(array.shape, array.dtype):
-                self._seen.append(Seen(step, slot, 1, array.nbytes, array.shape))
-                self._collector.add(step, slot, array)
-
-    def _counted(self) -> Counted:
-        pictures = sum(axes_of(seen.shape) is not None for seen in self._seen)
-        return Counted(len(self._seen), pictures, 0, self._ops)
-
-    def _graph(self, run: WrittenRun, nodes: tuple[Node, ...], outputs: tuple[str, ...]) -> Graph:
-        bound = [(bind.name, bind) for bind in run.bound.values()]
-        inputs = tuple(Value(name, numpy_type(bind.dtype), bind.shape) for name, bind in bound if bind.how != "weight")
-        weights = {name: np.empty(0) for name, bind in bound if bind.how == "weight"}
-        return Graph(self.title, inputs, tuple(map(Value, outputs)), nodes, weights)
-
-    def _run(self) -> WrittenRun:
+    def run(self) -> WrittenRun:
         if not self._runs:
             self.begin_run()
         return self._runs[-1]
 
-    def _hold(self, storage: int) -> int:
+    def hold(self, storage: int) -> int:
         """Bytes that come alive with a storage; 0 where it is alive already."""
         if storage in self._alive:
             return 0
         self._alive.add(storage)
         self._live += self.log.storages[storage].capacity
         return self.log.storages[storage].capacity
+
+    def same(self, program: Program) -> Program:
+        """A program as it was told before, if it was: recordings of several runs have one each."""
+        return self._programs.setdefault((id(program.graph), program.outputs, tuple(map(id, program.order))), program)
+
+    def named(self, values: Iterable[int]) -> list[str]:
+        return [self._names[value] for value in values]
+
+    def add(self, row: Row, accesses: tuple[Access, ...] | None, timing: Timing | None) -> None:
+        """An op as `kvviz.trace.called_program` tells it; the bytes alive are put in."""
+        if accesses is not None:
+            self.log.declared.accesses[self.steps] = accesses
+        if timing is not None:
+            self.log.declared.times[self.steps] = timing
+        self.run().add(row._replace(live=self._live))
+        self.steps += 1
+
+    def let_go(self, storages: Iterable[int]) -> None:
+        """Count storages as dead with the last op."""
+        for storage in storages:
+            if storage in self._alive:
+                self._alive.discard(storage)
+                self._live -= self.log.storages[storage].capacity
+                self._freed.setdefault(self.steps - 1, []).append(storage)
 
     def _access(self, value: int, writes: bool, rows: Sequence[int] | None, part: Region | None) -> Access:
         storage, offset, shape, dtype, strides = self._where[value]

@@ -1,27 +1,61 @@
-"""A run while it is written by hand, and the names in it."""
+"""A run while a `kvviz.trace.writer.Writer` writes it: its ops, those of programs that they called, its beginning."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from kvviz.graph.model import Node
+from kvviz.errors import KvvizError
+from kvviz.graph.model import Graph, Node, Value
 from kvviz.trace.element_types import BLOCKS, nbytes
-from kvviz.trace.events import Bind
+from kvviz.trace.events import Bind, FrameEvent
+from kvviz.trace.log import Log
+from kvviz.trace.program import OpNode, Program
+from kvviz.trace.records import Run
 from kvviz.trace.regions import Region
 
 
-class WrittenRun:
-    """A run while it is written.
+class Row(NamedTuple):
+    """An op of the run's own graph (``frame`` is None, ``op`` the place of its node) or of a frame that it called."""
 
-    ``first``: its first step. ``bound``: what it began with, by value. ``made``: values. ``nodes``: in the order in
-      which they ran; ``positions``: their places in the program. ``rows``: what each op did. ``views``: of each op the
-      inputs that an output is a view of.
+    frame: int | None
+    op: Any
+    taken: tuple[int, ...]
+    masks: tuple[tuple[int, int], ...]
+    outs: tuple[Any, ...]
+    allocated: int
+    copied: int
+    written: int
+    live: int
+
+
+class Called(NamedTuple):
+    """A frame of a program that an op of the run called.
+
+    ``parent``: the frame that opened it, by its place among those called; None: the run's own. ``caller`` is the op
+    there, for the run's own frame the place of its node. ``opened`` counts from the first op of the run.
     """
 
-    __slots__ = ("bound", "first", "made", "names", "nodes", "peak", "positions", "rows", "text", "views")
+    program: Program
+    parent: int | None
+    caller: Any
+    attribute: str
+    iteration: int | None
+    opened: int
+    bindings: tuple[Bind, ...]
+
+
+class WrittenRun:
+    """What is known of one run so far.
+
+    ``first``: the number of its first op.
+    ``bound``: values that it began with, by their ids; ``made``: those that it made.
+    """
+
+    __slots__ = ("bound", "called", "first", "made", "names", "nodes", "peak", "positions", "rows", "text", "views")
 
     def __init__(self, first: int, text: str) -> None:
         self.first = first
@@ -29,22 +63,99 @@ class WrittenRun:
         self.bound: dict[int, Bind] = {}
         self.made: set[int] = set()
         self.nodes: list[Node] = []
-        self.positions: list[int] = []
-        self.rows: list[tuple[Any, ...]] = []
-        self.views: list[tuple[int, ...]] = []
+        self.views: dict[int, tuple[int, ...]] = {}  # by node, the inputs that an output is a view of
+        self.positions: list[int] = []  # of the nodes, which are in the order of the run, in the program
+        self.rows: list[Row] = []
+        self.called: list[Called] = []
         self.names: dict[str, int] = {}
         self.peak = 0
 
-    def in_program(self) -> tuple[list[int], tuple[Node, ...], list[tuple[int, ...]]]:
-        """The place of each op in the program, counted without gaps; the nodes and their views in that order."""
+    def add(self, row: Row) -> None:
+        """One more op, when all before it are written."""
+        self.rows.append(row)
+        self.peak = max(self.peak, row.live)
+
+    def hold(self, nbytes: int) -> None:
+        """Bytes that were there from the beginning of the run, as it turns out: before the ops that did not ask."""
+        if nbytes and self.rows:
+            self.rows = [row._replace(live=row.live + nbytes) for row in self.rows]
+            self.peak += nbytes
+
+    def node(
+        self,
+        op_type: str,
+        name: str,
+        inputs: Sequence[str],
+        outputs: Sequence[str],
+        function: Graph | None = None,
+        position: int | None = None,
+        scope: Sequence[str] = (),
+    ) -> int:
+        """A node of the run's own graph; gives its place. Names of nodes are told apart by numbers."""
+        told, place = unique_name(name, self.names), len(self.nodes)
+        self.positions.append(place if position is None else position)
+        self.nodes.append(
+            Node(told, op_type, "", tuple(inputs), tuple(outputs), place, function=function, scope=tuple(scope))
+        )
+        return place
+
+    def in_program(self) -> tuple[list[int], tuple[Node, ...]]:
+        """The place of each op in the program, counted without gaps, and the nodes in that order."""
         order = sorted(range(len(self.positions)), key=self.positions.__getitem__)
         places = [0] * len(order)
         for place, op in enumerate(order):
             places[op] = place
-        if order == places == list(range(len(order))):
-            return places, tuple(self.nodes), self.views
-        nodes = tuple(replace(self.nodes[op], index=place) for place, op in enumerate(order))
-        return places, nodes, [self.views[op] for op in order]
+        if places == list(range(len(order))):
+            return places, tuple(self.nodes)
+        return places, tuple(replace(self.nodes[op], index=place) for place, op in enumerate(order))
+
+    def graph(self, title: str, nodes: tuple[Node, ...], outputs: Sequence[str]) -> Graph:
+        """The run's own graph."""
+        bound = [(bind.name, bind) for bind in self.bound.values()]
+        inputs = tuple(Value(name, _numpy(bind.dtype), bind.shape) for name, bind in bound if bind.how != "weight")
+        weights = {name: np.empty(0) for name, bind in bound if bind.how == "weight"}
+        return Graph(title, inputs, tuple(map(Value, outputs)), nodes, weights)
+
+    def write(
+        self, log: Log, number: int, title: str, outputs: tuple[str, ...], freed: Mapping[int, Sequence[int]]
+    ) -> Run:
+        """Put the run into a log that has all runs before it.
+
+        ``number``: of the run. ``freed``: storages that died with each op, by its number in the log.
+        """
+        places, nodes = self.in_program()
+        graph = self.graph(title, nodes, outputs)
+        views = {places[op]: viewed for op, viewed in self.views.items()}
+        order = [
+            OpNode(node, i, "" if node.function is None else "function", views=views.get(i, ()))
+            for i, node in enumerate(graph.nodes)
+        ]
+        main = len(log.frames)
+        frame = FrameEvent(Program(graph, order, outputs), None, None, "", None, number, self.first)
+        frame.bindings = tuple(self.bound.values())
+        log.frames.append(frame)
+        for program, parent, caller, attribute, iteration, opened, bindings in self.called:
+            above, op = (main, order[places[caller]]) if parent is None else (main + 1 + parent, caller)
+            frame = FrameEvent(program, above, op, attribute, iteration, number, self.first + opened)
+            frame.bindings = bindings
+            log.frames.append(frame)
+        for step, (inside, op, taken, masks, outs, *counts) in enumerate(self.rows, self.first):
+            where, what = (main, order[places[op]]) if inside is None else (main + 1 + inside, op)
+            log.write((where, what, taken, masks, outs, tuple(freed.get(step, ())), *counts))
+        allocated, copied = sum(row.allocated for row in self.rows), sum(row.copied for row in self.rows)
+        written = sum(row.written for row in self.rows)
+        log.allocated, log.copied = log.allocated + allocated, log.copied + copied
+        log.written, log.peak = log.written + written, max(log.peak, self.peak)
+        stop = self.first + len(self.rows)
+        return Run(number, self.first, stop, None, self.text, self.peak, copied, written, allocated)
+
+
+def check_refused(op: str, refused: Iterable[int], inputs: int, decides: bool) -> None:
+    """Raise `KvvizError` if an op refuses an input that it has not, or belongs to a runtime that does not decide."""
+    for position in refused:
+        if not decides or not 0 <= position < inputs:
+            why = "has no such input" if decides else "belongs to a runtime that decides nothing"
+            raise KvvizError(f"{op} cannot refuse its input {position}: it {why}")
 
 
 def unique_name(name: str, taken: dict[str, int]) -> str:
@@ -63,6 +174,5 @@ def stored_bytes(region: Region) -> int:
     return nbytes(region.shape, region.dtype) * (1 if region.rows is None else len(region.rows))
 
 
-def numpy_type(dtype: Any) -> np.dtype | None:
-    """NumPy's type of an element type; None for block types."""
+def _numpy(dtype: Any) -> np.dtype | None:
     return None if dtype in BLOCKS else np.dtype(dtype)

@@ -1,0 +1,327 @@
+"""A simulated accelerator: real numbers, and an exact account of residency, transfers and ownership."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import wraps
+from typing import Any, TypeVar
+
+import numpy as np
+
+from kvviz.device import kv_updates, releases, transfers
+from kvviz.device.banks import MemoryView
+from kvviz.device.block_table import BlockTable
+from kvviz.device.captured_trace import Captured, capture, release_slots, replay
+from kvviz.device.const_eval import ConstEvalCache, split
+from kvviz.device.device_layout import Layout
+from kvviz.device.device_program import DeviceProgram
+from kvviz.device.device_state import DeviceState
+from kvviz.device.handles import Handle
+from kvviz.device.simulated_time import Cost
+from kvviz.device.submission import submit
+from kvviz.graph.load import load
+from kvviz.graph.model import Graph
+from kvviz.interrupts import held_back
+from kvviz.trace.recording import Trace
+
+_Call = TypeVar("_Call", bound=Callable[..., Any])
+
+
+def _whole(call: _Call) -> _Call:
+    """A call that is done whole or not at all: an interrupt waits for its end."""
+
+    @wraps(call)
+    def held(*arguments: Any, **named: Any) -> Any:
+        with held_back():
+            arguments[0].sweep()
+            return call(*arguments, **named)
+
+    return held  # type: ignore[return-value]
+
+
+class Device(DeviceState):
+    """A device with DRAM, L1, queues and a link to the host.
+
+    Parameters
+    ----------
+    dram, l1 : int
+        Bytes of each memory, in all of its banks together.
+    contract : {"landed", "proposed"}
+        ``"landed"``: tt-mlir as it is: the caller converts layouts, and inputs that are not retained die with the
+        submit. ``"proposed"``: tt-mlir #671 as written: submit converts layouts, takes tensors out of L1 that the
+        program does not need, and the caller frees.
+    ownership : {"holder", "classic"}
+        See `kvviz.device.ownership`.
+    cost : Cost
+        What bytes and operations cost, in simulated microseconds.
+    queues : int
+        On which programs run; independent ones at the same time.
+    dram_banks, l1_banks : int
+        Those of an n150 by default.
+    name : str
+
+    Attributes
+    ----------
+    warnings : list of DeviceWarning
+    host_bytes : int
+        Bytes over the link, both directions, since the start.
+
+    Examples
+    --------
+    >>> device = Device()
+    >>> program = device.program(graph)                                     # doctest: +SKIP
+    >>> outputs = device.submit(program, {"x": device.to_device(x)})        # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        dram: int = 1 << 30,
+        l1: int = 1 << 20,
+        contract: str = "landed",
+        ownership: str = "holder",
+        *,
+        cost: Cost | None = None,
+        queues: int = 2,
+        dram_banks: int = 12,
+        l1_banks: int = 64,
+        name: str = "device",
+    ) -> None:
+        capacity, banks = {"dram": dram, "l1": l1}, {"dram": dram_banks, "l1": l1_banks}
+        super().__init__(name, capacity, banks, contract, ownership, (cost or Cost(), queues))
+        self.const_eval = ConstEvalCache(self)
+        self._trace: tuple[Any, Trace] | None = None
+
+    # -- tensors ----------------------------------------------------------------------------------------------------
+
+    @_whole
+    def to_device(self, array: Any, layout: Layout | None = None, *, name: str | None = None) -> Handle:
+        """A copy of an array, or of a tensor on the host, on the device; in rows in DRAM by default."""
+        return transfers.upload(self, array, layout, name)
+
+    @_whole
+    def to_host(self, handle: Handle) -> np.ndarray:
+        """A copy of a tensor on the host, when it is ready; the tensor stays on the device."""
+        return transfers.download(self, handle)
+
+    @_whole
+    def to_layout(self, handle: Handle, layout: Layout, *, retain: bool | None = None) -> Handle:
+        """A tensor in another layout; in the one that it has, another handle of the same tensor.
+
+        As landed, the source is deallocated without force unless it is retained; the result is retained as it was.
+        """
+        return transfers.relayout(self, handle, layout, retain)
+
+    @_whole
+    def reshape(self, handle: Handle, shape: Sequence[int]) -> Handle:
+        """The elements in another shape: a view where the last axis (of tiles: two axes) stays, else a copy."""
+        return transfers.reshaped(self, handle, shape)
+
+    @_whole
+    def host_tensor(self, array: Any, *, borrow: bool = False, name: str | None = None) -> Handle:
+        """A tensor on the host: a copy of an array, or the caller's own memory."""
+        return transfers.host_tensor(self, array, borrow, name)
+
+    @_whole
+    def memcpy(self, dst: Any, src: Any) -> None:
+        """Bytes from a tensor or an array into another one; one of them at least is on the host."""
+        transfers.put(self, dst, src)
+
+    def get_layout(self, program: DeviceProgram, name: str) -> Layout:
+        """What a program wants of an input."""
+        return program.layout(name)
+
+    def has_layout(self, handle: Handle, layout: Layout) -> bool:
+        """Whether a tensor lies so already."""
+        return handle.has_layout(layout)
+
+    # -- programs ---------------------------------------------------------------------------------------------------
+
+    def program(
+        self,
+        graph: Any,
+        *,
+        name: str | None = None,
+        layouts: Mapping[str, Layout] | None = None,
+        outputs: Mapping[str, Layout] | None = None,
+        const_eval: Sequence[str] = (),
+    ) -> DeviceProgram:
+        """A program of an ONNX graph, for this device.
+
+        Parameters
+        ----------
+        graph : Graph
+            Or what `kvviz.load` takes.
+        layouts, outputs
+            Of inputs and outputs by name; in rows in DRAM by default.
+        const_eval : sequence of str
+            Inputs that are parameters: a submit does not deallocate them, and what follows from them alone is worked
+            out once for each version of them.
+        """
+        self.open()
+        graph = graph if isinstance(graph, Graph) else load(graph)
+        self.programs += 1
+        name = name or graph.name or f"program {self.programs}"
+        made = DeviceProgram(graph, self.programs, name, layouts or {}, outputs or {}, const_eval)
+        made.parts = split(made, const_eval) if const_eval else None
+        return made
+
+    @_whole
+    def submit(self, program: DeviceProgram, inputs: Mapping[str, Handle]) -> dict[str, Handle]:
+        """Give a program to the device: handles of its outputs, at once; it runs when its inputs are ready.
+
+        Raises
+        ------
+        DeviceError
+            If an input is dead, of another device, or has not the layout or shape that the program wants; or if there
+            is no room. The device is as it was before.
+        """
+        if isinstance(program, DeviceProgram) and program.parts is not None:
+            return self.const_eval.submit(program, inputs)
+        return submit(self, program, inputs)
+
+    @_whole
+    def capture(self, program: DeviceProgram, inputs: Mapping[str, Handle]) -> Captured:
+        """Run a program and keep where everything lay, to replay it; waits until it is done.
+
+        Its inputs are copied into slots. Older captures become invalid. `release_capture` lets the slots go.
+        """
+        return capture(self, Captured(program), inputs)
+
+    @_whole
+    def replay(self, captured: Captured, inputs: Mapping[str, Handle], *, check: bool = True) -> dict[str, Handle]:
+        """Run a captured program again: the slots that its outputs are in, which every replay overwrites.
+
+        ``check``: capture it again if another one was captured after it. Without, it overwrites whatever lies now where
+        its intermediates lay.
+        """
+        return replay(self, captured, inputs, check)
+
+    @_whole
+    def release_capture(self, captured: Captured) -> None:
+        """Free the slots of a captured trace."""
+        release_slots(self, captured)
+
+    @_whole
+    def wait(self, handle: Handle) -> None:
+        """Wait until a tensor is written."""
+        self.open()
+        if not isinstance(handle, Handle) or handle.device is not self:
+            self.fail("foreign handle", handle, "wait for what is no tensor of this device")
+        if handle.wrapper.buffer is not None:
+            self.clock.now = max(self.clock.now, handle.wrapper.buffer.ready)
+
+    @contextmanager
+    def together(self, name: str) -> Iterator[None]:
+        """What is asked for in here is one run in the recording, so that hazards are found between its calls.
+
+        Without it a run is a submit, with what leads up to it, and what follows of it to the host.
+        """
+        self.forward()
+        self.grouped = name
+        try:
+            yield
+        finally:
+            self.grouped = ""
+            self.ungroup()
+
+    # -- caches -----------------------------------------------------------------------------------------------------
+
+    @_whole
+    def fill_cache(self, cache: Handle, input: Handle, batch: int = 0) -> None:
+        """``cache[batch, :, 0:S, :] = input``, in whole tiles: the rows behind S up to the next tile become 0."""
+        kv_updates.fill_cache(self, cache, input, batch)
+
+    @_whole
+    def update_cache(self, cache: Handle, input: Handle, index: Any, batch_offset: int = 0) -> None:
+        """``cache[batch_offset + b, :, index, :] = input[0, :, b, :]`` for each user b.
+
+        ``index``: an integer; one that lies on the device is read by the host.
+        """
+        kv_updates.update_cache(self, cache, input, index, batch_offset)
+
+    @_whole
+    def paged_update_cache(self, cache: Handle, input: Handle, positions: Any, page_table: Any = None) -> None:
+        """``cache[table[u][pos // size], :, pos % size, :] = input[0, u, :, :]`` for each user u at its position.
+
+        With a `BlockTable` a block that sequences share is copied for the one that writes; with numbers alone it is
+        written, and all that share it see it.
+        """
+        kv_updates.paged_update_cache(self, cache, input, positions, page_table)
+
+    @_whole
+    def paged_fill_cache(self, cache: Handle, input: Handle, page_table: Any, batch: int = 0) -> None:
+        """The rows of ``input`` [1, heads, S, width] into the blocks of a sequence, from its first position on."""
+        kv_updates.paged_fill_cache(self, cache, input, page_table, batch)
+
+    def block_table(self, cache: Handle, rows: Sequence[Sequence[int]]) -> BlockTable:
+        """A table of the blocks of a paged cache, by sequence."""
+        return BlockTable(rows, cache.shape[0], cache.shape[2])
+
+    # -- ownership --------------------------------------------------------------------------------------------------
+
+    @_whole
+    def deallocate(self, handle: Handle, force: bool = False) -> None:
+        """Free a tensor: nothing happens if it is retained; without force, only what the ownership model allows."""
+        releases.deallocate(self, handle, force)
+
+    @_whole
+    def release(self, handle: Handle) -> None:
+        """Let a handle go out of scope, as a C++ tensor does; with the last one the tensor is deallocated unforced."""
+        releases.release(self, handle)
+
+    @_whole
+    def duplicate(self, handle: Handle) -> Handle:
+        """Another handle with the same wrapper, as a copy of a runtime tensor is."""
+        self.need(handle, "duplicate", host=True)
+        handle.wrapper.handles += 1
+        return self.handle(handle.wrapper, handle.name, "handle", f"copy of handle #{handle.number}")
+
+    def set_retain(self, handle: Handle, retain: bool) -> None:
+        """What ``handle.retain = …`` does."""
+        if handle.wrapper.retain != retain:
+            handle.wrapper.retain = retain
+            self.mark(
+                "retain" if retain else "retain off", handle.wrapper, f"handle #{handle.number}.retain = {retain}"
+            )
+
+    @_whole
+    def close(self) -> None:
+        """The end: what is still allocated is reported as a leak."""
+        if not self.closed:
+            self.const_eval.clear()
+        releases.close(self)
+
+    def __enter__(self) -> Device:
+        return self
+
+    def __exit__(self, *raised: Any) -> None:
+        self.close()
+
+    # -- what there is ----------------------------------------------------------------------------------------------
+
+    @property
+    def live_bytes(self) -> dict[str, int]:
+        """Bytes of tensors that are allocated now, by memory; what programs bring with them is `constant_bytes`."""
+        live = dict.fromkeys(self.banks, 0)
+        for buffer in self.buffers.values():
+            live[buffer.memory] += buffer.extent
+        return live
+
+    @property
+    def time(self) -> float:
+        """The host's simulated time, in microseconds."""
+        return self.clock.now
+
+    def memory_view(self) -> dict[str, MemoryView]:
+        """The table of blocks of each memory, in bytes of all of its banks."""
+        names = {number: owners[0].name for number in self.buffers if (owners := self.by_buffer.get(number))}
+        return {memory: banks.view(names) for memory, banks in self.banks.items()}
+
+    @property
+    def trace(self) -> Trace:
+        """The recording so far; what happens later is in the one that is asked for then."""
+        version = self.writer.version
+        if self._trace is None or self._trace[0] != version:
+            self._trace = version, self.writer.finish()
+        return self._trace[1]

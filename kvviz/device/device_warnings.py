@@ -1,0 +1,54 @@
+"""What a device warns of: the codes, and for each what is to be done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+CURES = {
+    "USE_AFTER_FREE": "keep it alive for this call: set handle.retain = True before the submit, or deallocate it later",
+    "DOUBLE_FREE": "take out the second deallocate",
+    "LEAK": "deallocate it after its last use; a retained one after handle.retain = False",
+    "HOST_ROUND_TRIP": "give the handle itself to the next submit",
+    "NEEDLESS_CONVERSION": "ask for the layout once, where the tensor is made",
+    "LATE_FREE": "deallocate it right after the last submit that reads it",
+    "STALE_CONST_EVAL": "give the new contents in a new handle, by to_device, so that the version changes",
+    "FORCED_FREE_SHARED": "deallocate without force, or when the others are no longer needed",
+    "TRACE_OVERWRITES": "put it there before the capture, or capture the trace again",
+    "L1_SPILL": "submit what reads it first, or put it into DRAM from the start",
+}
+"""The codes of warnings, and their cures."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceWarning:
+    """Something that works, and that is probably not meant; or, of a use after free, that does not work.
+
+    Attributes
+    ----------
+    code : str
+        One of `CURES`.
+    handle : Handle
+        The one that it is about, or one like it where the caller has that no more.
+    sentence : str
+        The cause, and the cure.
+    line : str
+        ``file:line code`` of the caller.
+    nbytes : int
+        What it is about in bytes.
+    time : float
+        Simulated, in microseconds.
+    """
+
+    code: str
+    find: Callable[[], Any] = field(repr=False, compare=False)
+    sentence: str
+    line: str
+    nbytes: int = 0
+    time: float = 0.0
+
+    @property
+    def handle(self) -> Any:
+        # A warning does not keep a handle: it counts among those who hold a tensor.
+        return self.find()

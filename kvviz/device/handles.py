@@ -1,0 +1,178 @@
+"""What the caller holds of a tensor: a handle, which leads to a wrapper, which leads to a buffer.
+
+Source: ``Tensor`` of tt-mlir's runtime is a shared pointer to a ``TTNNTensorWrapper``, which has a TTNN tensor by value
+and the flags *retain* and *version*. Copies of a handle share the wrapper.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from kvviz.device.device_layout import HOST, Layout
+from kvviz.device.ownership import Ref
+
+
+class Buffer:
+    """Memory of a tensor.
+
+    ``array``: what is in it. ``number``: under which the banks know it. ``storage``: its number in the log.
+    ``ready``: when its contents are written, ``read_until``: until when somebody reads them, in simulated time.
+    ``contents``: how often they were changed. ``extent``: bytes in all banks, padding included.
+    """
+
+    __slots__ = (
+        "alive",
+        "array",
+        "contents",
+        "extent",
+        "line",
+        "memory",
+        "number",
+        "read_until",
+        "ready",
+        "storage",
+    )
+
+    def __init__(self, number: int, memory: str, extent: int, array: np.ndarray, line: str) -> None:
+        self.number = number
+        self.memory = memory
+        self.extent = extent
+        self.array = array
+        self.line = line
+        self.storage = -1
+        self.alive = True
+        self.contents = 0
+        self.ready = self.read_until = 0.0
+
+
+class Wrapper:
+    """What copies of a handle share.
+
+    ``ref``: the TTNN tensor; None on the host. ``array``: the values, in the memory of the buffer.
+    ``value``: its number in the log. ``used``: the last submit that was given it or that made it.
+    ``fate``: how it came to be dead, for messages. ``origin``: what made it.
+    """
+
+    __slots__ = (
+        "array",
+        "buffer",
+        "converted",
+        "evictions",
+        "fate",
+        "first",
+        "handles",
+        "layout",
+        "line",
+        "name",
+        "number",
+        "origin",
+        "owner",
+        "ref",
+        "retain",
+        "reuploaded",
+        "used",
+        "value",
+        "version",
+    )
+
+    def __init__(self, number: int, version: int, array: np.ndarray, layout: Layout) -> None:
+        self.number = number
+        self.version = version
+        self.array = array
+        self.layout = layout
+        self.retain = False
+        self.buffer: Buffer | None = None
+        self.ref: Ref | None = None
+        self.value = -1
+        self.used = 0
+        self.handles = 1
+        self.fate = ""
+        self.origin = ""
+        self.name = self.line = ""  # of its first handle, as are its number and, while the caller has it, the handle
+        self.first = -1
+        self.owner: Callable[[], Any] = lambda: None
+        self.converted: Layout | None = None  # what it had before `to_layout`, until a program reads it
+        self.reuploaded: tuple[str, str] | None = None  # the output that it is a copy of, and the line of `to_host`
+        self.evictions: list[Any] = []  # keys of const-eval results that end with it
+
+
+class Handle:
+    """A tensor of a device, as the caller holds it. A device makes it.
+
+    Attributes
+    ----------
+    name : str
+    number : int
+    line : str
+        Where in the caller's code it came to be.
+    """
+
+    __slots__ = ("__weakref__", "device", "ending", "line", "name", "number", "released", "wrapper")
+
+    def __init__(self, device: Any, number: int, name: str, wrapper: Wrapper, line: str) -> None:
+        self.device = device
+        self.number = number
+        self.name = name
+        self.wrapper = wrapper
+        self.line = line
+        self.released = False
+        self.ending: Any = None  # what is done when the caller has it no more
+
+    @property
+    def layout(self) -> Layout:
+        """Where it lies, and how."""
+        return self.wrapper.layout
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """In elements, padding left out."""
+        return self.wrapper.array.shape
+
+    @property
+    def dtype(self) -> np.dtype:
+        """The type of its elements on the device."""
+        return self.wrapper.array.dtype
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its elements, padding left out."""
+        return int(self.wrapper.array.nbytes)
+
+    @property
+    def version(self) -> int:
+        """Number of the wrapper's contents, as far as the runtime knows: `Device.memcpy` does not change it."""
+        return self.wrapper.version
+
+    @property
+    def is_allocated(self) -> bool:
+        """What the runtime says; under the ownership ``holder`` a view may say so when its root is dead."""
+        ref = self.wrapper.ref
+        return not self.released and (ref is None or bool(self.device.model.is_allocated(ref)))
+
+    @property
+    def retain(self) -> bool:
+        """Whether `Device.deallocate` and a submit leave it alone; a flag of the wrapper, which copies share."""
+        return self.wrapper.retain
+
+    @retain.setter
+    def retain(self, value: bool) -> None:
+        self.device.set_retain(self, bool(value))
+
+    @property
+    def use_counts(self) -> tuple[int, int]:
+        """Classic: of attributes and buffer. Holder: of its own holder and its root's. (0, 0) on the host."""
+        ref = self.wrapper.ref
+        return (0, 0) if ref is None else self.device.model.users(ref)
+
+    def has_layout(self, layout: Layout) -> bool:
+        """Whether it lies so already."""
+        return self.layout == layout.of(self.wrapper.array)
+
+    def __repr__(self) -> str:
+        state = "retained" if self.retain else "on the host" if self.layout.memory == HOST else ""
+        dead = "" if self.is_allocated else "dead"
+        told = [f"{self.dtype}{list(self.shape)}", str(self.layout), state, dead]
+        return f"<Handle {self.name!r} #{self.number}: {', '.join(part for part in told if part)}>"

@@ -1,0 +1,145 @@
+"""One run of a program by the engine, without consequences yet: what it computed, and where each storage is to lie."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from kvviz.device.device_layout import Layout, sizes
+from kvviz.device.device_state import DeviceState
+from kvviz.device.simulated_time import flops
+from kvviz.engine.session import Session
+from kvviz.graph.model import Graph
+from kvviz.interrupts import deliver
+from kvviz.runtimes.named_policies import find_policy
+from kvviz.trace.accesses import accesses_of
+from kvviz.trace.recording import Trace
+from kvviz.trace.regions import bounds
+from kvviz.trace.value_index import index_of
+
+
+class Result(NamedTuple):
+    """An output: its values, and the storage of the engine that they lie in."""
+
+    array: np.ndarray
+    storage: int
+    generation: int
+
+
+class Computed(NamedTuple):
+    """A run: its recording, the outputs, and the storages of the inputs by name."""
+
+    trace: Trace
+    results: dict[str, Result]
+    given: dict[str, int]
+
+
+class Room(NamedTuple):
+    """A block of memory: its number, bytes in all banks, and its address in all of them."""
+
+    memory: str
+    number: int
+    extent: int
+    address: int
+
+
+class Placed(NamedTuple):
+    """Where what a run made lies, and when it did what.
+
+    ``blocks``: by storage of the engine. ``died``: when storages died. ``times``: start and end of every op.
+    ``spilled``: names and bytes of what L1 had no room for.
+    """
+
+    blocks: dict[int, Room]
+    died: dict[int, float]
+    times: list[tuple[float, float]]
+    spilled: list[tuple[str, int]]
+
+
+def compute(graph: Graph, feeds: Mapping[str, np.ndarray], donate: Collection[str], wanted: Any = None) -> Computed:
+    """Run a graph by kvviz's engine. An interrupt between two ops stops it, and nothing has happened then."""
+    session = Session(graph, wanted, find_policy("ideal"))
+    session.begin(feeds, tuple(donate))
+    while not session.run_is_over:
+        session.advance()
+        deliver()
+    execution = session.execution
+    assert execution is not None
+    main = execution.main
+    results = {}
+    for slot in main.plan.outputs:
+        storage = main.stores[slot]
+        assert storage is not None
+        results[main.plan.names[slot]] = Result(main.vals[slot], storage.id, storage.generation)
+    session.finish_run()
+    bound = session.log.frames[0].bindings
+    return Computed(session.trace, results, {bind.name: bind.storage for bind in bound if bind.name in feeds})
+
+
+def place(
+    state: DeviceState,
+    run: Computed,
+    memories: dict[int, str],
+    outputs: Mapping[int, tuple[Layout, tuple[int, ...]]],
+    start: float,
+    owners: Mapping[int, int],
+) -> Placed:
+    """Give every storage that a run made a block, at its time: results where they are to lie, the rest in L1 if it can.
+
+    Parameters
+    ----------
+    memories
+        Of the storages that were there: inputs and weights; the others are added.
+    outputs
+        Layout and shape of results, by their storages.
+    owners
+        Numbers of the blocks that the run may free: those of donated inputs.
+
+    Returns
+    -------
+    Placed
+    """
+    log, index = run.trace.log, index_of(run.trace)
+    blocks: dict[int, Room] = {}
+    placed = Placed(blocks, {}, [], [])
+    names = {out.storage: name for row in log for name, out in zip(row.op.node.outputs, row.outs) if out is not None}
+    now = start
+    for number, row in enumerate(log):
+        for out in row.outs:
+            if out is None or out.storage in memories:
+                continue
+            capacity = log.storages[out.storage].capacity
+            layout, shape = outputs.get(out.storage, (None, ()))
+            extent, page = (capacity, 0) if layout is None else sizes(shape, layout)
+            extent = max(extent, capacity)
+            memory = "l1" if layout is None else layout.memory
+            found = state.allocate(memory, extent, page, now)
+            if layout is None and found is None:
+                memory = "dram"
+                placed.spilled.append((names.get(out.storage, ""), extent))
+                found = state.allocate(memory, extent, page, now)
+            if found is None:
+                state.no_room(memory, extent, f"{names.get(out.storage, 'a value')!r} of {run.trace.title!r}")
+            block, address, when = found
+            now = max(now, when)
+            memories[out.storage] = memory
+            blocks[out.storage] = Room(memory, block, extent, address)
+        moved = {"dram": 0, "l1": 0}
+        for access in accesses_of(index, number):
+            low, high = bounds(access.region)
+            moved[memories.get(access.storage, "dram")] += high - low
+        node = row.op.node
+        shapes = [place.shape for name in node.inputs if (place := index.places.get((row.frame, name))) is not None]
+        work = flops(node, shapes, [out.shape for out in row.outs if out is not None]) if sum(moved.values()) else 0
+        end = now + (state.cost.of_op(moved["dram"], moved["l1"], work) if sum(moved.values()) else 0.0)
+        placed.times.append((now, end))
+        now = end
+        for storage in row.freed:
+            placed.died[storage] = end
+            if storage in blocks:
+                state.banks[blocks[storage].memory].free(blocks[storage].number, end, state.clock.now)
+            elif storage in owners:
+                state.banks[memories[storage]].free(owners[storage], end, state.clock.now)
+    return placed

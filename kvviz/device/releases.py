@@ -1,0 +1,107 @@
+"""Letting go of tensors: deallocation and its brakes, handles that go out of scope, the end of the device.
+
+The brakes, in order: *retain*, of a wrapper; use counts, without force; force, which beats counts but not the retain of
+that wrapper. A forced free by another wrapper does not look at retain.
+"""
+
+from __future__ import annotations
+
+from kvviz.device.caller_line import caller_line
+from kvviz.device.device_state import DeviceState
+from kvviz.device.handles import Handle
+from kvviz.device.ownership import Outcome
+
+
+def deallocate(state: DeviceState, handle: Handle, force: bool) -> None:
+    """What the caller asks for: `Device.deallocate`."""
+    state.open()
+    if not isinstance(handle, Handle) or handle.device is not state:
+        state.fail("foreign handle", handle, "deallocate of what is no tensor of this device")
+    wrapper = handle.wrapper
+    buffer = wrapper.buffer
+    if buffer is None:
+        # Source: tt-mlir #3488: the deallocation of host memory does nothing.
+        return
+    if handle.released or not handle.is_allocated or not buffer.alive:
+        cause = f"is deallocated again; it is dead: {wrapper.fate or 'released'}"
+        state.warn("DOUBLE_FREE", handle, cause)
+        return
+    if wrapper.retain:
+        why = f"retained: deallocate{'(force=True)' * force} does nothing"
+        state.writer.free(buffer.storage, why, done=False)
+        state.mark("free refused", wrapper, why)
+        return
+    others = [other for other in state.of_buffer(buffer) if other is not wrapper]
+    if force and others:
+        told = ", ".join(f"{other.name!r} (#{other.first})" for other in others)
+        state.warn(
+            "FORCED_FREE_SHARED", handle, f"is freed by force, and {told} lies in the same buffer", buffer.extent
+        )
+    outcome = let_go(state, handle, force, f"deallocate{'(force=True)' * force}")
+    late = state.submits - wrapper.used
+    if outcome.freed and late > 0:
+        cause = f"was last used by submit {wrapper.used}, and kept {buffer.extent:,} B through {late} more"
+        state.warn("LATE_FREE", handle, cause, buffer.extent)
+
+
+def let_go(state: DeviceState, handle: Handle, force: bool, why: str) -> Outcome:
+    """Ask the ownership model to free a tensor, and write down what it said."""
+    wrapper = handle.wrapper
+    buffer, ref = wrapper.buffer, wrapper.ref
+    assert buffer is not None and ref is not None
+    outcome = state.model.deallocate(ref, force)
+    note(state, handle, outcome, why)
+    return outcome
+
+
+def note(state: DeviceState, handle: Handle, outcome: Outcome, why: str) -> None:
+    """Account for what the ownership model did."""
+    wrapper = handle.wrapper
+    buffer = wrapper.buffer
+    assert buffer is not None
+    if outcome.dropped or outcome.freed:
+        wrapper.fate = wrapper.fate or f"{why} at {caller_line()[0]}"
+    if outcome.freed:
+        state.gone(buffer, state.free_at(buffer), why)
+    elif buffer.alive:
+        kind = "free deferred" if outcome.dropped else "free refused"
+        state.writer.free(buffer.storage, f"{why}: {outcome.why}", done=False)
+        state.mark(kind, wrapper, f"{why}: {outcome.why}")
+
+
+def release(state: DeviceState, handle: Handle) -> None:
+    """A handle goes out of scope; with the last one of a wrapper the TTNN tensor's destructor runs."""
+    state.open()
+    if not isinstance(handle, Handle) or handle.device is not state:
+        state.fail("foreign handle", handle, "release of what is no tensor of this device")
+    if handle.released:
+        state.warn("DOUBLE_FREE", handle, "is released again")
+        return
+    handle.released = True
+    handle.ending.detach()
+    wrapper = handle.wrapper
+    wrapper.handles -= 1
+    state.mark("released", wrapper, f"a handle goes out of scope, {wrapper.handles} of its wrapper left")
+    if wrapper.handles or wrapper.ref is None or wrapper.buffer is None:
+        return
+    outcome = state.model.drop(wrapper.ref)
+    if outcome.why or outcome.freed:
+        note(state, handle, outcome, "the last handle went out of scope")
+    state.evict(wrapper)
+
+
+def close(state: DeviceState) -> None:
+    """The end: what is still allocated is a leak."""
+    if state.closed:
+        return
+    state.clock.now = max([state.clock.now, *state.clock.queues])
+    for number in sorted(state.buffers):
+        buffer = state.buffers[number]
+        owners = state.of_buffer(buffer) or state.by_buffer.get(number, [])
+        if not owners:
+            continue
+        handle = state.handle_of(owners[0])
+        kept = " and is retained" if handle.retain else ""
+        cause = f"was never freed{kept}: {buffer.extent:,} B of {buffer.memory} since {handle.line}"
+        state.warn("LEAK", handle, cause, buffer.extent, handle.line)
+    state.closed = True

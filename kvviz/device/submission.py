@@ -1,0 +1,155 @@
+"""Submit: checks, what the contract does before a program, its run, and a way back if that fails."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from kvviz.device.device_layout import Layout
+from kvviz.device.device_program import DeviceProgram
+from kvviz.device.device_state import DeviceState
+from kvviz.device.handles import Handle, Wrapper
+from kvviz.device.program_run import compute, place
+from kvviz.device.submit_outcome import Work, commit
+from kvviz.device.transfers import convert, moved_to
+from kvviz.errors import DeviceError, KvvizError
+
+
+def submit(state: DeviceState, program: Any, inputs: Mapping[str, Handle]) -> dict[str, Handle]:
+    """Give a program to the device; see `Device.submit`."""
+    wrappers = checked(state, program, inputs)
+    landed = state.contract == "landed"
+    returned = {name for name in program.results if name in inputs}
+    # As landed, the compiled program deallocates its arguments after their last use, but for those that it returns.
+    dying = [name for name, w in wrappers.items() if landed and not w.retain and name not in returned | program.kept]
+    donated = {name for name in dying if _may_take(state, program, wrappers, name)}
+    wanted = {name: program.layout(name).of(wrapper.array) for name, wrapper in wrappers.items()}
+    # What a run may overwrite is a copy: if it fails or is stopped, the tensors are as they were.
+    feeds = {name: w.array.astype(np.dtype(wanted[name].dtype), copy=name in donated) for name, w in wrappers.items()}
+    results = tuple(name for name in program.results if name not in returned)
+    try:
+        run = compute(program.graph, feeds, donated, results if returned else None)
+    except DeviceError:
+        raise
+    except KvvizError as error:
+        state.fail("the program runs", f"submit of {program.name!r}", str(error))
+    if not landed:
+        _spill(state, program, wrappers)
+    odd = [name for name, wrapper in wrappers.items() if wrapper.layout != wanted[name]]
+    for name in odd:
+        wrappers[name] = _converted(state, program, name, inputs[name], wanted[name])
+    work = Work(program, inputs, wrappers, run, dying, donated, returned, odd)
+    try:
+        return _begin(state, work)
+    except BaseException:
+        for name in odd:
+            _drop(state, wrappers[name], f"submit of {program.name!r} failed")
+        raise
+
+
+def _begin(state: DeviceState, work: Work) -> dict[str, Handle]:
+    """Give everything a place and a time, and if there is room, write it down."""
+    clock, blocks = state.clock.state(), {name: list(banks.blocks) for name, banks in state.banks.items()}
+    run, program = work.run, work.program
+    try:
+        work.place_constants(state)
+        memories = dict.fromkeys(program.constants, "dram")
+        for number, wrapper in work.given.items():
+            assert wrapper.buffer is not None
+            memories[number] = wrapper.buffer.memory
+        outputs = {
+            result.storage: (program.output_layout(name).of(result.array), result.array.shape)
+            for name, result in run.results.items()
+            if result.storage not in memories
+        }
+        buffers = work.buffers()
+        ready = [buffer.ready for buffer in buffers]
+        ready += [work.buffer(name).read_until for name in work.donated]
+        queue = state.clock.pick(max(ready, default=0.0))
+        start = state.clock.begin(queue, max(ready, default=0.0))
+        owners = {run.given[name]: work.buffer(name).number for name in work.donated}
+        placed = place(state, run, memories, outputs, start, owners)
+    except BaseException:
+        state.clock.restore(clock)
+        for name, kept in blocks.items():
+            state.banks[name].blocks = kept
+        work.forget_constants()
+        raise
+    return commit(state, work, placed, queue, start)
+
+
+def checked(state: DeviceState, program: Any, inputs: Mapping[str, Handle]) -> dict[str, Wrapper]:
+    """The wrappers of the inputs, if the program can take them."""
+    state.open()
+    if not isinstance(program, DeviceProgram):
+        state.fail("a program", f"submit of {type(program).__name__}", "it takes what device.program gave")
+    what = f"submit of {program.name!r}"
+    for name in inputs:
+        if name not in program.inputs:
+            state.fail("inputs of the program", f"input {name!r}", f"{what}: it takes {', '.join(program.inputs)}")
+    missing = [name for name in program.inputs if name not in inputs]
+    if missing:
+        state.fail("inputs of the program", what, f"it also needs {', '.join(map(repr, missing))}")
+    wrappers = {name: state.need(handle, f"{what} as {name!r}") for name, handle in inputs.items()}
+    for name, wrapper in wrappers.items():
+        value, given = program.inputs[name], wrapper.array.shape
+        if value.shape is not None and (
+            len(value.shape) != len(given)
+            or any(isinstance(dim, int) and dim != n for dim, n in zip(value.shape, given))
+        ):
+            wanted = ", ".join("?" if dim is None else str(dim) for dim in value.shape)
+            state.fail("shape", inputs[name], f"{what}: input {name!r} has shape {list(given)}, not [{wanted}]")
+        layout = program.layout(name).of(wrapper.array)
+        if state.contract == "landed" and wrapper.layout != layout:
+            state.fail(
+                "layout",
+                inputs[name],
+                f"{what}: input {name!r} is {wrapper.layout}, and the program wants {layout}; as landed the "
+                f"caller converts: device.to_layout(handle, program.layout({name!r}))",
+            )
+    return wrappers
+
+
+def _may_take(state: DeviceState, program: DeviceProgram, wrappers: Mapping[str, Wrapper], name: str) -> bool:
+    """Whether the run may have an input's memory: it dies, nobody else counts on it, and results lie as it does."""
+    wrapper = wrappers[name]
+    buffer, ref = wrapper.buffer, wrapper.ref
+    assert buffer is not None and ref is not None
+    alone = sum(other.buffer is buffer for other in wrappers.values()) == 1 and state.model.users(ref) == (1, 1)
+    whole = wrapper.array.nbytes == buffer.array.nbytes and wrapper.array.flags.c_contiguous
+    kinds = {(layout.memory, layout.tiled) for layout in map(program.output_layout, program.results)}
+    return alone and whole and kinds == {(wrapper.layout.memory, wrapper.layout.tiled)}
+
+
+def _converted(state: DeviceState, program: DeviceProgram, name: str, handle: Handle, layout: Layout) -> Wrapper:
+    """As proposed, submit converts what does not fit; the converted tensor lives as long as the program runs."""
+    wrapper = handle.wrapper
+    known = program.number, name, wrapper.version
+    if known in state.conversions:
+        text = f"is converted from {wrapper.layout} to {layout} for {program.name!r} once more"
+        state.warn("NEEDLESS_CONVERSION", handle, text, handle.nbytes)
+    state.conversions.add(known)
+    made, _ = convert(state, wrapper, layout, f"{handle.name} ({layout.memory})")
+    state.mark("convert", made, f"submit {state.submits + 1} converts {handle.name!r} to {layout}")
+    return made
+
+
+def _spill(state: DeviceState, program: DeviceProgram, wrappers: Mapping[str, Wrapper]) -> None:
+    """As proposed, tensors in L1 that the program does not need go to DRAM before it."""
+    needed = {id(wrapper.buffer) for wrapper in wrappers.values()}
+    for buffer in [state.buffers[number] for number in sorted(state.buffers)]:
+        owners = state.of_buffer(buffer)
+        if buffer.memory != "l1" or id(buffer) in needed or not owners:
+            continue
+        text = f"goes from L1 to DRAM before submit {state.submits + 1}, as {program.name!r} does not read it"
+        handle = state.handle_of(owners[0])
+        moved_to(state, handle, "dram", text)
+        state.warn("L1_SPILL", handle, text, buffer.extent)
+
+
+def _drop(state: DeviceState, wrapper: Wrapper, why: str) -> None:
+    assert wrapper.ref is not None and wrapper.buffer is not None
+    state.model.deallocate(wrapper.ref)
+    state.gone(wrapper.buffer, state.free_at(wrapper.buffer), why)

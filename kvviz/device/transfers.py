@@ -1,0 +1,306 @@
+"""Tensors that come and go: between host and device, from one layout to another, views, bytes into what is there."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+from weakref import ref
+
+import numpy as np
+
+from kvviz.device.caller_line import caller_line
+from kvviz.device.device_layout import HOST, TILE, Layout, converted, sizes
+from kvviz.device.device_state import DeviceState
+from kvviz.device.handles import Buffer, Handle, Wrapper
+from kvviz.device.releases import let_go
+from kvviz.device.simulated_time import LINK
+
+_ALIASES = {"float64": "float32", "int64": "int32", "uint64": "uint32"}
+"""Types that a host tensor is cast to, as the runtime casts them (``createOwnedHostTensor``); arrays that go to the
+device keep theirs, since ONNX graphs ask for them."""
+# Bytes from which contents are compared, to notice what comes back as a copy.
+_TELLING = 64
+_FETCHED = 255  # arrays that are remembered, of those that went to the host last
+
+
+def is_plain(array: np.ndarray) -> bool:
+    """Whether a device can hold such elements."""
+    return array.dtype.kind in "biuf" or str(array.dtype) == "bfloat16"
+
+
+def upload(state: DeviceState, given: Any, layout: Layout | None, name: str | None) -> Handle:
+    """An array or a tensor on the host as one on the device."""
+    state.open()
+    if isinstance(given, Handle) and given.wrapper.buffer is not None:
+        state.fail("to_device", given, "it is on the device already: call to_layout to move it")
+    array = given.wrapper.array if isinstance(given, Handle) else np.asarray(given)
+    if not is_plain(array):
+        state.fail("to_device", f"an array of {array.dtype}", "a device holds numbers")
+    layout = (Layout() if layout is None else layout).of(array)
+    if layout.memory == HOST:
+        state.fail("to_device", "a layout on the host", "take 'dram' or 'l1'")
+    assigned = caller_line()[1]
+    name = name or (given.name if isinstance(given, Handle) else "") or assigned or f"t{state.given}"
+    wrapper, when = state.new(converted(array, str(layout.dtype)), layout, name, state.clock.now)
+    buffer = wrapper.buffer
+    assert buffer is not None
+    state.forward()
+    start, end = state.clock.move(when, state.cost.of_transfer(array.nbytes))
+    _over_link(state, f"{name} (host)", array, wrapper, start, end)
+    buffer.ready = end
+    wrapper.reuploaded = _fetched_before(state, array)
+    return state.handle(wrapper, name, "create", f"to_device, {layout}", end)
+
+
+def _over_link(state: DeviceState, name: str, array: np.ndarray, wrapper: Wrapper, start: float, end: float) -> None:
+    writer = state.writer
+    source = writer.value(name, array.shape, str(array.dtype), writer.storage(array.nbytes, origin="caller"))
+    writer.transfer(source, wrapper.value, copied=array.nbytes, lane=LINK, start=start, end=end)
+    writer.free(writer.storage_of(source), "its bytes are on the device")
+    state.host_bytes += array.nbytes
+
+
+def download(state: DeviceState, handle: Handle) -> np.ndarray:
+    """A tensor as an array of the host; blocks."""
+    wrapper = state.need(handle, "to_host", host=True)
+    found = np.array(wrapper.array)
+    buffer = wrapper.buffer
+    if buffer is None:
+        return found
+    clock = state.clock
+    start, end = clock.move(buffer.ready, state.cost.of_transfer(found.nbytes))
+    writer = state.writer
+    target = writer.value(f"{handle.name} (host)", found.shape, str(found.dtype))
+    writer.transfer(wrapper.value, target, copied=found.nbytes, lane=LINK, start=start, end=end)
+    writer.free(writer.storage_of(target), "the caller has it")
+    buffer.read_until = max(buffer.read_until, end)
+    state.host_bytes += found.nbytes
+    wrapper.used = state.submits
+    state.mark("to_host", wrapper, "copied to the host; it stays on the device", nbytes=found.nbytes)
+    if wrapper.origin.startswith("submit"):
+        told = f"{handle.name!r} (#{handle.number})", caller_line()[0]
+        state.fetched = [*state.fetched[-_FETCHED:], (ref(found), _digest(found), told)]
+    return found
+
+
+def _digest(array: np.ndarray) -> bytes:
+    """Its contents in short; empty where many arrays have the same: few bytes, or one value everywhere."""
+    if array.nbytes < _TELLING or (array == array.reshape(-1)[0]).all():
+        return b""
+    return hashlib.blake2b(np.ascontiguousarray(array).tobytes(), digest_size=16).digest()
+
+
+def _fetched_before(state: DeviceState, array: np.ndarray) -> tuple[str, str] | None:
+    """The output of a submit, and the line that took it to the host, whose bytes come back."""
+    if not state.fetched:
+        return None
+    digest = _digest(array)
+    for fetched, known, told in reversed(state.fetched):
+        found = fetched()
+        same = found is not None and array.size and np.shares_memory(found, array)
+        if same or (digest and digest == known):
+            return told
+    return None
+
+
+def relayout(state: DeviceState, handle: Handle, layout: Layout, retain: bool | None) -> Handle:
+    """A tensor in another layout; as landed, the source dies unless it is retained."""
+    wrapper = state.need(handle, "to_layout")
+    buffer = wrapper.buffer
+    assert buffer is not None and wrapper.ref is not None
+    layout = layout.of(wrapper.array)
+    if layout.memory == HOST:
+        state.fail("to_layout", handle, "a layout on the host: call to_host")
+    if layout == wrapper.layout:
+        state.warn("NEEDLESS_CONVERSION", handle, f"has the layout {layout} already, and nothing is moved")
+        made = state.wrap(buffer, state.model.alias(wrapper.ref), wrapper.array, layout, handle.name)
+        state.forward()
+        state.writer.op("to_layout", [wrapper.value], [made.value], reads=[])
+        result = state.handle(made, handle.name, "alias", f"to_layout of #{handle.number}: the same tensor")
+    else:
+        if wrapper.converted == layout:
+            state.warn(
+                "NEEDLESS_CONVERSION",
+                handle,
+                f"was converted from {layout} to {wrapper.layout} and back, and no program has read it in between",
+                handle.nbytes,
+            )
+        made, end = convert(state, wrapper, layout, handle.name)
+        result = state.handle(made, handle.name, "create", f"to_layout of #{handle.number}, {layout}", end)
+    made.retain = wrapper.retain if retain is None else retain
+    if state.contract == "landed" and not wrapper.retain:
+        let_go(state, handle, False, f"to_layout of an un-retained tensor, into #{result.number}")
+    return result
+
+
+def convert(state: DeviceState, wrapper: Wrapper, layout: Layout, name: str) -> tuple[Wrapper, float]:
+    """A copy in another layout, and when it is there."""
+    source = wrapper.buffer
+    assert source is not None
+    made, when = state.new(converted(wrapper.array, str(layout.dtype)), layout, name, state.clock.now)
+    target = made.buffer
+    assert target is not None
+    made.converted = wrapper.layout
+    state.forward()
+    ready = max(when, source.ready)
+    queue = state.clock.pick(ready)
+    start = state.clock.begin(queue, ready)
+    moved = dict.fromkeys(state.banks, 0)
+    for buffer in (source, target):
+        moved[buffer.memory] += buffer.extent
+    end = start + state.cost.of_op(moved["dram"], moved["l1"], 0)
+    state.clock.queues[queue] = end
+    state.clock.now += state.cost.issue
+    source.read_until, target.ready = max(source.read_until, end), end
+    names = [wrapper.value], [made.value]
+    state.writer.op("to_layout", *names, copied=made.array.nbytes, lane=f"queue {queue}", start=start, end=end)
+    return made, end
+
+
+def reshaped(state: DeviceState, handle: Handle, shape: Sequence[int]) -> Handle:
+    """The elements in another shape: a view where the runtime makes one without a word, else a copy.
+
+    Source: ``isAliasingViewOp`` of tt-mlir: the last axis stays, and of tiled tensors also the one before it, or both
+    are whole tiles.
+    """
+    wrapper = state.need(handle, "reshape")
+    buffer, ref = wrapper.buffer, wrapper.ref
+    assert buffer is not None and ref is not None
+    try:
+        array = wrapper.array.reshape(tuple(shape))
+    except ValueError as error:
+        state.fail("shape", handle, f"{error}")
+    if not zero_copy(wrapper.array.shape, array.shape, wrapper.layout.tiled):
+        made, end = convert(state, wrapper, wrapper.layout, handle.name)
+        assert made.buffer is not None
+        made.array = made.array.reshape(array.shape)
+        made.value = state.writer.value(handle.name, array.shape, str(array.dtype), made.buffer.storage)
+        return state.handle(made, handle.name, "create", f"reshape of #{handle.number}: copied", end)
+    made = state.wrap(buffer, state.model.view(ref), array, wrapper.layout, f"{handle.name} (view)")
+    state.forward()
+    state.writer.op("reshape", [wrapper.value], [made.value], reads=[])
+    return state.handle(made, f"{handle.name} (view)", "view", f"reshape of #{handle.number}: a view of its buffer")
+
+
+def zero_copy(before: Sequence[int], after: Sequence[int], tiled: bool) -> bool:
+    """Whether a reshape makes a view."""
+    if not before or not after or before[-1] != after[-1]:
+        return tuple(before) == tuple(after)
+    heights = [(1, *shape)[-2] for shape in (before, after)]
+    return not tiled or heights[0] == heights[1] or not any(height % TILE for height in heights)
+
+
+def host_tensor(state: DeviceState, array: Any, borrow: bool, name: str | None) -> Handle:
+    """A tensor on the host: a copy, or the caller's own memory."""
+    state.open()
+    if borrow:
+        if not isinstance(array, np.ndarray):
+            state.fail("borrowed memory", f"a {type(array).__name__}", "only an array can be borrowed")
+        if not array.flags.c_contiguous:
+            state.fail("borrowed memory", "an array", "its elements do not lie side by side: copy it")
+        if not is_plain(array) or str(array.dtype) in _ALIASES:
+            state.fail("borrowed memory", f"an array of {array.dtype}", "a type that the runtime does not have")
+        values = array
+    else:
+        values = np.asarray(array)
+        if not is_plain(values):
+            state.fail("owned memory", f"an array of {values.dtype}", "a device holds numbers")
+        values = converted(values, _ALIASES.get(str(values.dtype), str(values.dtype)))
+    state.versions += 1
+    wrapper = Wrapper(state.versions, state.versions, values, Layout(HOST).of(values))
+    return state.named(wrapper, name or caller_line()[1] or f"t{state.given}")
+
+
+def put(state: DeviceState, dst: Any, src: Any) -> None:
+    """Bytes into a tensor or an array that is there; the version of the wrapper stays, as in the runtime."""
+    both = [state.need(one, "memcpy", host=True) if isinstance(one, Handle) else None for one in (dst, src)]
+    arrays = [np.asarray(one) if wrapper is None else wrapper.array for one, wrapper in zip((dst, src), both)]
+    named: Any = next((one for one in (dst, src) if isinstance(one, Handle)), "memcpy")
+    there, here = (wrapper is not None and wrapper.buffer is not None for wrapper in both)
+    if there and here:
+        state.fail("memcpy from device to device", named, "the runtime needs a pointer to host memory: use to_layout")
+    if arrays[0].nbytes != arrays[1].nbytes:
+        sizes_told = f"{arrays[0].nbytes:,} B and {arrays[1].nbytes:,} B"
+        state.fail("equal sizes", named, f"memcpy between {sizes_told}")
+    if not isinstance(dst, (Handle, np.ndarray)) or not arrays[0].flags.writeable:
+        state.fail("memcpy into memory", named, "the target is no array that can be written to")
+    raw = np.frombuffer(np.ascontiguousarray(arrays[1]).tobytes(), arrays[0].dtype)
+    arrays[0][...] = raw.reshape(arrays[0].shape)
+    if there:
+        _put_there(state, both[0], arrays[1], named.name)
+    elif here:
+        wrapper = both[1]
+        assert wrapper is not None and wrapper.buffer is not None
+        start, end = state.clock.move(wrapper.buffer.ready, state.cost.of_transfer(arrays[1].nbytes))
+        wrapper.buffer.read_until = max(wrapper.buffer.read_until, end)
+        target = state.writer.value(f"{src.name} (host)", arrays[0].shape, str(arrays[0].dtype))
+        state.writer.transfer(wrapper.value, target, copied=arrays[1].nbytes, lane=LINK, start=start, end=end)
+        state.writer.free(state.writer.storage_of(target), "the caller has it")
+        state.host_bytes += arrays[1].nbytes
+        wrapper.used = state.submits
+
+
+def _put_there(state: DeviceState, wrapper: Wrapper | None, array: np.ndarray, name: str) -> None:
+    assert wrapper is not None and wrapper.buffer is not None
+    buffer: Buffer = wrapper.buffer
+    state.forward()
+    free = max(buffer.ready, buffer.read_until)
+    start, end = state.clock.move(free, state.cost.of_transfer(array.nbytes))
+    buffer.ready, buffer.contents = end, buffer.contents + 1
+    writer = state.writer
+    source = writer.value(
+        f"{name} (host)", array.shape, str(array.dtype), writer.storage(array.nbytes, origin="caller")
+    )
+    row = state.value(buffer, wrapper.array, name)
+    names = [source, wrapper.value], [row]
+    writer.op("memcpy", *names, reads=[source], writes=[row], copied=array.nbytes, lane=LINK, start=start, end=end)
+    writer.free(writer.storage_of(source), "its bytes are on the device")
+    state.host_bytes += array.nbytes
+    state.mark("memcpy", wrapper, f"new contents, version {wrapper.version} as before", nbytes=array.nbytes)
+
+
+def extent_of(handle: Handle) -> int:
+    """Bytes that a tensor takes, padding included."""
+    return sizes(handle.shape, handle.layout)[0]
+
+
+def moved_to(state: DeviceState, handle: Handle, memory: str, why: str) -> None:
+    """Take the buffer of a tensor to another memory; the tensor and its aliases follow.
+
+    Raises `DeviceError`: if there is no room.
+    """
+    first = handle.wrapper
+    buffer = first.buffer
+    assert buffer is not None
+    page = sizes(first.array.shape, first.layout)[1]
+    found = state.allocate(memory, buffer.extent, page, state.clock.now)
+    if found is None:
+        state.no_room(memory, buffer.extent, f"{handle.name!r}")
+    number, address, when = found
+    old_number, old_memory, old_storage, old_value = buffer.number, buffer.memory, buffer.storage, first.value
+    root, raw = buffer.array.__array_interface__["data"][0], buffer.array.ravel(order="K").copy()
+    del state.buffers[old_number]
+    buffer.number, buffer.memory, buffer.storage = number, memory, state.storage(memory, buffer.extent, address)
+    state.buffers[number], state.by_buffer[number] = buffer, state.by_buffer.pop(old_number, [])
+    buffer.array = raw
+    for other in state.by_buffer[number]:
+        array = other.array
+        offset = array.__array_interface__["data"][0] - root if array.size else 0
+        other.array = np.ndarray(array.shape, array.dtype, raw, offset, array.strides)
+        other.layout = replace(other.layout, memory=memory, sharding=None)
+        other.value, other.converted = state.value(buffer, other.array, other.name), None
+    ready = max(when, buffer.ready)
+    queue = state.clock.pick(ready)
+    start = state.clock.begin(queue, ready)
+    end = start + state.cost.of_op(buffer.extent, buffer.extent, 0)
+    state.clock.queues[queue] = buffer.ready = end
+    free = max(buffer.read_until, end)
+    lane, size = f"queue {queue}", first.array.nbytes
+    state.writer.op("to_layout", [old_value], [first.value], copied=size, lane=lane, start=start, end=end)
+    state.banks[old_memory].free(old_number, free, state.clock.now)
+    state.writer.free(old_storage, why)
+    state.allocated_bytes += buffer.extent
+    state.freed_bytes += buffer.extent
+    state.mark("spill", first, why, time=end, nbytes=buffer.extent)

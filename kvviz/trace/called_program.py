@@ -1,0 +1,112 @@
+"""An op that runs a program, which was recorded on its own: its frames and ops become part of a trace."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from kvviz.trace.accesses import accesses_of
+from kvviz.trace.declared import Access, Timing
+from kvviz.trace.element_types import unit
+from kvviz.trace.events import PASSED, Bind
+from kvviz.trace.recording import Trace
+from kvviz.trace.regions import packed_strides
+from kvviz.trace.value_index import index_of
+from kvviz.trace.writer import Writer
+from kvviz.trace.written_run import Called, Row
+
+
+def call(
+    writer: Writer,
+    op_type: str,
+    body: Trace,
+    inputs: Mapping[str, int],
+    outputs: Mapping[str, int],
+    storages: Mapping[int, int],
+    *,
+    name: str = "",
+    lane: str = "",
+    times: Sequence[tuple[float, float]] = (),
+) -> int:
+    """Write an op that ran a program; gives its step, which comes behind those of the program.
+
+    Parameters
+    ----------
+    body : Trace
+        The program, in one run.
+    inputs, outputs : mapping of str to int
+        By their names in the program: the writer's values that it read, all of them, and those that it left.
+    storages : mapping of int to int
+        The writer's storages for those in the recording; all others get one, in the host's memory.
+    times : sequence of (float, float)
+        Start and end of each op of the program, on ``lane``.
+    """
+    for value in inputs.values():
+        writer.give(value)
+    run, graph = writer.run(), body.log.frames[0].program.graph
+    names = writer.named(inputs.values()), writer.named(outputs.values())
+    place = run.node(op_type, name or graph.name, *names, function=graph)
+    here = _Here(writer, storages, body)
+    here.write(place, lane, times)
+    placed = []
+    for value in outputs.values():
+        storage, offset, shape, dtype, strides = writer.where(value)
+        strides = packed_strides(*unit(shape, dtype)) if strides is None else strides
+        placed.append((storage, writer.generation.get(storage, 0), PASSED, shape, dtype, offset, strides))
+    run.made.update(outputs.values())
+    timing = Timing(lane, times[0][0], times[-1][1]) if times else None
+    writer.add(Row(None, place, (), (), tuple(placed), 0, 0, 0, 0), None, timing)
+    return writer.steps - 1
+
+
+class _Here:
+    """A program's own recording, told in the numbers of the trace that it is called in."""
+
+    def __init__(self, writer: Writer, storages: Mapping[int, int], body: Trace) -> None:
+        self.writer = writer
+        self.known = dict(storages)
+        self.body = body
+        self.before = dict(writer.generation)
+
+    def write(self, place: int, lane: str, times: Sequence[tuple[float, float]]) -> None:
+        """The frames and ops of the program, called by the node at a place of the run's own graph."""
+        writer, log, run = self.writer, self.body.log, self.writer.run()
+        base, first = len(run.called), writer.steps - run.first
+        for frame in log.frames:
+            outermost = frame.parent is None
+            bindings = tuple(self.bind(bind, outermost) for bind in frame.bindings)
+            above: Any = (base + frame.parent, frame.caller, frame.attribute) if frame.parent is not None else ()
+            parent, caller, body_of = above or (None, place, "program")
+            program, opened = writer.same(frame.program), first + frame.opened
+            run.called.append(Called(program, parent, caller, body_of, frame.iteration, opened, bindings))
+        index = index_of(self.body)
+        for number, row in enumerate(log):
+            outs = tuple(None if out is None else self.out(out) for out in row.outs)
+            accesses = tuple(self.access(access) for access in accesses_of(index, number))
+            told = Row(base + row.frame, row.op, row.taken, row.masks, outs, row.allocated, row.copied, row.written, 0)
+            writer.add(told, accesses, Timing(lane, *times[number]) if times else None)
+            writer.let_go(map(self.storage, row.freed))
+
+    def storage(self, number: int) -> int:
+        if number not in self.known:
+            _, capacity, origin = self.body.log.storages[number]
+            self.known[number] = self.writer.storage(capacity, origin=origin)
+        return self.known[number]
+
+    def bind(self, bind: Bind, outermost: bool) -> Bind:
+        storage = self.storage(bind.storage)
+        self.writer.hold(storage)
+        how = bind.how
+        if outermost and how != "weight":
+            how = "passed" if how == "donated" else "captured by reference"
+        return bind._replace(storage=storage, generation=self.before.get(storage, 0) + bind.generation, how=how)
+
+    def out(self, out: Any) -> tuple[Any, ...]:
+        storage = self.storage(out.storage)
+        generation = self.before.get(storage, 0) + out.generation
+        self.writer.hold(storage)
+        self.writer.generation[storage] = max(generation, self.writer.generation.get(storage, 0))
+        return (storage, generation, *out[2:])
+
+    def access(self, access: Access) -> Access:
+        return access._replace(storage=self.storage(access.storage))

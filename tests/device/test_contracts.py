@@ -1,0 +1,219 @@
+"""The proposal (tt-mlir #671) and the code as landed, as two contracts; layouts, host tensors, memcpy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kvviz.device import Device, DeviceError, Layout
+from kvviz.errors import KvvizError
+from tests.device.programs import codes, double, graph, numbers
+
+TILES = Layout(tiled=True)
+
+
+def test_as_landed_the_caller_converts() -> None:
+    device = Device()
+    program = device.program(double((4, 4)), layouts={"x": TILES})
+    x = device.to_device(numbers((4, 4)))
+    with pytest.raises(DeviceError, match="the caller converts"):
+        device.submit(program, {"x": x})
+    there = device.to_layout(x, program.layout("x"))
+    assert there.has_layout(program.layout("x")) and not x.is_allocated  # toLayout deallocates its source
+    y = device.submit(program, {"x": there})["y"]
+    assert np.array_equal(device.to_host(y), 2 * numbers((4, 4))) and not there.is_allocated
+    assert codes(device) == []
+
+
+def test_as_proposed_submit_converts_and_the_inputs_stay() -> None:
+    device = Device(contract="proposed")
+    program = device.program(double((4, 4)), layouts={"x": TILES})
+    x = device.to_device(numbers((4, 4)))
+    y = device.submit(program, {"x": x})["y"]
+    assert np.array_equal(device.to_host(y), 2 * numbers((4, 4)))
+    assert x.is_allocated and x.layout == Layout(dtype="float32") and codes(device) == []
+    assert device.live_bytes["dram"] == 2 * 64  # what it converted is gone
+    device.submit(program, {"x": x})
+    assert codes(device) == ["NEEDLESS_CONVERSION"]  # once more for every submit
+
+
+def test_as_proposed_types_are_converted_too() -> None:
+    device = Device(contract="proposed")
+    program = device.program(double((4, 4)))
+    x = device.to_device(np.full((4, 4), 3, np.float32), Layout(dtype="bfloat16"))
+    assert x.dtype.itemsize == 2
+    assert (device.to_host(device.submit(program, {"x": x})["y"]) == 6).all()
+
+
+def test_as_proposed_tensors_in_l1_that_a_program_does_not_need_go_to_dram() -> None:
+    device = Device(contract="proposed")
+    other = device.to_device(numbers((8, 8), 1), Layout("l1"))
+    x = device.to_device(numbers((4, 4)))
+    assert device.live_bytes == {"dram": 64, "l1": 256}
+    device.submit(device.program(double((4, 4))), {"x": x})
+    assert other.layout.memory == "dram" and device.live_bytes == {"dram": 64 + 64 + 256, "l1": 0}
+    assert codes(device) == ["L1_SPILL"] and device.warnings[0].handle is other
+    assert np.array_equal(device.to_host(other), numbers((8, 8), 1))
+    device.deallocate(other)
+    assert device.live_bytes["dram"] == 128
+
+
+def test_a_tensor_in_l1_that_the_program_reads_stays_there() -> None:
+    device = Device(contract="proposed")
+    program = device.program(double((4, 4)), layouts={"x": Layout("l1")})
+    x = device.to_device(numbers((4, 4)), program.layout("x"))
+    device.submit(program, {"x": x})
+    assert x.layout.memory == "l1" and codes(device) == []
+
+
+def test_as_landed_nothing_is_moved_out_of_l1() -> None:
+    device = Device()
+    other = device.to_device(numbers((8, 8)), Layout("l1"))
+    device.submit(device.program(double((4, 4))), {"x": device.to_device(numbers((4, 4)))})
+    assert other.layout.memory == "l1" and codes(device) == []
+
+
+@pytest.mark.parametrize("contract", ["landed", "proposed"])
+def test_both_contracts_compute_the_same_and_free_what_they_say(contract: str) -> None:
+    device = Device(contract=contract)
+    program, x = device.program(double((4, 4))), device.to_device(numbers((4, 4)))
+    y = device.submit(program, {"x": x})["y"]
+    assert x.is_allocated == (contract == "proposed") and y.is_allocated
+    assert np.array_equal(device.to_host(y), 2 * numbers((4, 4)))
+
+
+def test_what_l1_has_no_room_for_is_blamed_on_a_tensor_that_the_program_does_not_read() -> None:
+    device = Device(l1=1 << 14)
+    nodes = [("Add", "x x", "s"), ("MatMul", "s s", "y")]
+    program = device.program(graph(nodes, {"x": (50, 50)}, ["y"]))
+    x = device.to_device(numbers((50, 50)))
+    x.retain = True
+    device.submit(program, {"x": x})
+    assert codes(device) == []  # the activation of 10,000 B fits into L1
+    other = device.to_device(numbers((50, 50)), Layout("l1"))
+    device.submit(program, {"x": x})
+    assert codes(device) == ["L1_SPILL"] and device.warnings[0].handle is other
+    spaces = {step.outputs[0]: device.trace.storages[step.outs[0].storage].space for step in device.trace.steps}
+    assert spaces["s"] == "dram"
+
+
+def test_a_view_follows_its_root_out_of_l1() -> None:
+    device = Device(contract="proposed", ownership="classic")
+    a = device.to_device(numbers((8, 8)), Layout("l1"))
+    b = device.reshape(a, (2, 4, 8))
+    device.submit(device.program(double((4, 4))), {"x": device.to_device(numbers((4, 4)))})
+    assert a.layout.memory == b.layout.memory == "dram" and b.is_allocated
+    assert np.array_equal(device.to_host(b), numbers((8, 8)).reshape(2, 4, 8))
+    device.deallocate(b)
+    device.deallocate(a)
+    assert device.live_bytes == {"dram": 2 * 64, "l1": 0}
+
+
+def test_a_part_of_a_tensor_follows_it_out_of_l1_and_lies_where_it_lay() -> None:
+    device = Device(contract="proposed")
+    program = device.program(graph([("Transpose", "x", "y")], {"x": (4, 8)}, ["y"]), layouts={"x": Layout("l1")})
+    x = device.to_device(numbers((4, 8)), Layout("l1"))
+    y = device.submit(program, {"x": x})["y"]
+    device.submit(device.program(double((4, 4))), {"x": device.to_device(numbers((4, 4)))})
+    assert x.layout.memory == y.layout.memory == "dram"
+    device.memcpy(x, numbers((4, 8), 1))
+    assert np.array_equal(device.to_host(y), numbers((4, 8), 1).T)
+
+
+def test_layouts_are_equal_field_by_field_and_wrong_ones_are_refused() -> None:
+    assert Layout(dtype=np.float32) == Layout(dtype="float32") != Layout(dtype="float16")
+    cases: list[dict[str, Any]] = [{"memory": "ram"}, {"sharding": "height"}, {"dtype": "q7"}]
+    for wrong in cases:
+        with pytest.raises(KvvizError, match=r"layout|sharding"):
+            Layout(**wrong)
+    with pytest.raises(KvvizError, match="a contract is"):
+        Device(contract="x")
+    with pytest.raises(KvvizError, match="an ownership is"):
+        Device(ownership="x")
+    device = Device()
+    with pytest.raises(DeviceError, match="has no input 'q'; it has x"):
+        device.program(double((4, 4))).layout("q")
+    with pytest.raises(DeviceError, match="has no output 'q'"):
+        device.program(double((4, 4)), outputs={"q": TILES})
+
+
+def test_a_tensor_in_tiles_takes_whole_tiles() -> None:
+    device = Device()
+    x = device.to_device(numbers((2, 33, 5)), TILES)
+    assert device.live_bytes["dram"] == 2 * 2 * 32 * 32 * 4 and x.nbytes == 2 * 33 * 5 * 4
+    assert device.host_bytes == x.nbytes
+    vector = device.to_device(numbers((7,)), TILES)
+    assert device.live_bytes["dram"] == 5 * 32 * 32 * 4 and vector.shape == (7,)
+
+
+def test_a_tensor_that_does_not_fit_is_refused_with_the_largest_free_block() -> None:
+    device = Device(l1=1 << 12)
+    first = device.to_device(numbers((16, 32)), Layout("l1"))
+    device.to_device(numbers((8, 32)), Layout("l1"))
+    device.deallocate(first)
+    view = device.memory_view()["l1"]
+    assert (view.free, view.largest_free, [block["allocated"] for block in view.blocks]) == (
+        3072,
+        2048,
+        [False, True, False],
+    )
+    with pytest.raises(DeviceError, match="3,072 B are free, at most 2,048 B of them in one block"):
+        device.to_device(numbers((24, 32)), Layout("l1"))
+    assert device.live_bytes["l1"] == 1024
+
+
+@pytest.mark.parametrize("memory", ["dram", "l1"])
+def test_rows_fill_a_memory_to_the_byte(memory: str) -> None:
+    device = Device(dram=5 * 40, l1=5 * 40)
+    kept = [device.to_device(numbers((10,)), Layout(memory)) for _ in range(5)]
+    with pytest.raises(DeviceError, match="0 B are free"):
+        device.to_device(numbers((1,)), Layout(memory))
+    device.deallocate(kept[2])
+    device.to_device(numbers((2, 5)), Layout(memory))
+    assert device.live_bytes[memory] == device.memory_view()[memory].nbytes == 200
+
+
+def test_memcpy_goes_to_and_from_the_host_and_keeps_the_version() -> None:
+    device = Device()
+    x = device.to_device(numbers((4, 4)))
+    version = x.version
+    device.memcpy(x, numbers((4, 4), 1))
+    target = np.empty((4, 4), np.float32)
+    device.memcpy(target, x)
+    assert np.array_equal(target, numbers((4, 4), 1)) and x.version == version
+    assert device.host_bytes == 3 * 64
+    other = device.host_tensor(numbers((4, 4), 2))
+    device.memcpy(target, other)
+    assert np.array_equal(target, numbers((4, 4), 2)) and device.host_bytes == 3 * 64
+    y = device.to_device(numbers((4, 4)))
+    with pytest.raises(DeviceError, match="use to_layout"):
+        device.memcpy(x, y)
+    with pytest.raises(DeviceError, match="64 B and 80 B"):
+        device.memcpy(x, numbers((4, 5)))
+
+
+def test_a_borrowed_host_tensor_is_the_callers_memory_and_an_owned_one_a_copy() -> None:
+    device = Device()
+    array = numbers((4, 4))
+    borrowed, owned = device.host_tensor(array, borrow=True), device.host_tensor(array)
+    array[:] = 1
+    assert (device.to_host(borrowed) == 1).all() and np.array_equal(device.to_host(owned), numbers((4, 4)))
+    x = device.to_device(borrowed)
+    device.deallocate(borrowed)  # of host memory it does nothing
+    assert (device.to_host(x) == 1).all() and (device.to_host(borrowed) == 1).all()
+    assert device.host_tensor(np.zeros(3, np.float64)).dtype == np.float32
+    for wrong in (array.T[1:], np.zeros(3, np.int64), [1.0]):
+        with pytest.raises(DeviceError, match="borrowed memory"):
+            device.host_tensor(wrong, borrow=True)
+
+
+def test_a_closed_device_refuses_everything_and_closes_twice() -> None:
+    device = Device()
+    x = device.to_device(numbers((4, 4)))
+    device.close()
+    device.close()
+    assert codes(device) == ["LEAK"]
+    with pytest.raises(DeviceError, match="closed"):
+        device.to_host(x)

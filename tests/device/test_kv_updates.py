@@ -1,0 +1,188 @@
+"""Ops that write into a cache in place: scenario 15, the rules of tiles and shapes, and the edge that the IR lacks."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import kvviz
+from kvviz.device import Device, DeviceError, Handle, Layout
+from kvviz.errors import KvvizError
+from tests.device.programs import graph, numbers
+
+TILES = Layout(tiled=True)
+SHARDED = Layout("l1", sharding="height")
+
+
+def filled(device: Device, shape: tuple[int, ...], value: float = 7) -> Handle:
+    return device.to_device(np.full(shape, value, np.float32), TILES)
+
+
+def test_fill_writes_whole_tiles_so_that_the_rows_behind_the_input_become_zero() -> None:
+    device = Device()
+    cache = filled(device, (1, 1, 64, 32))
+    device.fill_cache(cache, device.to_device(np.ones((1, 1, 5, 32), np.float32)))
+    rows = device.to_host(cache)[0, 0]
+    assert (rows[:5] == 1).all() and (rows[5:32] == 0).all() and (rows[32:] == 7).all()
+
+
+def test_update_writes_one_row_for_each_user_behind_the_offset() -> None:
+    device = Device()
+    cache = filled(device, (4, 2, 64, 32), 0)
+    given = numbers((1, 2, 2, 32))
+    device.update_cache(cache, device.to_device(given), 33, batch_offset=1)
+    found, expected = device.to_host(cache), np.zeros((4, 2, 64, 32), np.float32)
+    for user in range(2):
+        expected[1 + user, :, 33, :] = given[0, :, user, :]
+    assert np.array_equal(found, expected)
+
+
+def test_an_index_on_the_device_is_read_by_the_host() -> None:
+    device = Device()
+    cache, given = filled(device, (1, 1, 32, 32)), device.to_device(numbers((1, 1, 1, 32)))
+    index = device.to_device(np.array([3], np.int32))
+    before = device.host_bytes
+    device.update_cache(cache, given, index)
+    assert device.host_bytes - before == 4
+
+
+def test_a_paged_update_writes_the_rows_that_the_table_names_and_nothing_else() -> None:
+    device = Device()
+    cache = filled(device, (4, 1, 32, 32), 0)
+    given = numbers((1, 2, 1, 32))
+    table = np.array([[2, 0], [3, 1]], np.int32)
+    device.paged_update_cache(cache, device.to_device(given, SHARDED), np.array([33, 5]), table)
+    found, expected = device.to_host(cache), np.zeros((4, 1, 32, 32), np.float32)
+    expected[0, :, 1, :], expected[3, :, 5, :] = given[0, 0], given[0, 1]
+    assert np.array_equal(found, expected)
+
+
+def test_a_paged_update_without_a_table_writes_the_users_own_rows_and_leaves_padded_heads_out() -> None:
+    device = Device()
+    cache = filled(device, (2, 3, 64, 32), 0)
+    given = numbers((1, 2, 32, 32))
+    device.paged_update_cache(cache, device.to_device(given, SHARDED), [0, 63])
+    found = device.to_host(cache)
+    assert np.array_equal(found[0, :, 0], given[0, 0, :3]) and np.array_equal(found[1, :, 63], given[0, 1, :3])
+    assert np.count_nonzero(found) == 2 * 3 * 32
+
+
+def test_a_paged_fill_scatters_a_prefill_over_the_blocks() -> None:
+    device = Device()
+    cache = filled(device, (4, 2, 32, 32), 0)
+    given = numbers((1, 2, 40, 32))
+    device.paged_fill_cache(cache, device.to_device(given), np.array([[0, 1], [3, 2]]), batch=1)
+    found = device.to_host(cache)
+    assert np.array_equal(found[3], given[0, :, :32]) and np.array_equal(found[2][:, :8], given[0, :, 32:])
+    assert not found[:2].any() and not found[2][:, 8:].any()
+
+
+def test_the_cache_of_the_upstream_test_takes_86_pages_in_each_bank() -> None:
+    device = Device()
+    device.to_device(np.zeros((1, 32, 64, 512), ml_dtypes.bfloat16), TILES)
+    view = device.memory_view()["dram"]
+    assert view.per_bank(view.allocated) == 86 * 2048 == 176_128
+    assert device.live_bytes["dram"] == 1024 * 2048
+
+
+def test_a_shared_block_is_copied_before_one_of_its_sequences_writes() -> None:
+    device = Device()
+    cache = filled(device, (4, 1, 32, 32), 0)
+    table = device.block_table(cache, [[1, 2]])
+    device.paged_fill_cache(cache, device.to_device(numbers((1, 1, 40, 32))), table)
+    past = device.to_host(cache)
+    assert table.fork(0) == 1 and table.shared == {1: (0, 1), 2: (0, 1)} and table.free == [0, 3]
+    given = device.to_device(numbers((1, 2, 1, 32), 1), SHARDED)
+    device.paged_update_cache(cache, given, [40, 40], table)
+    # the first sequence got a block of its own, and the second one has the old one alone
+    assert table.copies == [(0, 2, 0)] and table.rows == [[1, 0], [1, 2]] and table.shared == {1: (0, 1)}
+    found = device.to_host(cache)
+    assert np.array_equal(found[0, :, :8], past[2, :, :8]) and np.array_equal(found[2, :, :8], past[2, :, :8])
+    assert np.array_equal(found[0, 0, 8], numbers((1, 2, 1, 32), 1)[0, 0, 0])
+    assert np.array_equal(found[2, 0, 8], numbers((1, 2, 1, 32), 1)[0, 1, 0])
+    assert [step.op_type for step in device.trace.steps].count("copy_block") == 1
+
+
+def test_with_plain_numbers_a_shared_block_is_written_for_both_sequences() -> None:
+    device = Device()
+    cache = filled(device, (2, 1, 32, 32), 0)
+    table = np.array([[0], [0]])
+    device.paged_update_cache(cache, device.to_device(np.ones((1, 2, 1, 32), np.float32), SHARDED), [1, 2], table)
+    assert device.to_host(cache)[0, 0, 1:3].all()  # both rows are seen by both
+
+
+def test_the_edge_from_an_update_to_a_reader_is_in_memory_and_not_in_the_graph() -> None:
+    device = Device()
+    program = device.program(graph([("Add", "c c", "y")], {"c": (1, 1, 64, 32)}, ["y"]), layouts={"c": TILES})
+    cache = filled(device, (1, 1, 64, 32), 1)
+    cache.retain = True
+    given = device.to_device(np.full((1, 1, 1, 32), 5, np.float32))
+    with device.together("decode 1"):
+        before = device.submit(program, {"c": cache})["y"]
+        device.update_cache(cache, given, 3)
+        after = device.submit(program, {"c": cache})["y"]
+    # two reads that look alike around the write must not be merged into one
+    assert device.to_host(before)[0, 0, 3, 0] == 2 and device.to_host(after)[0, 0, 3, 0] == 10
+    trace = device.trace
+    update = next(step for step in trace.steps if step.op_type == "update_cache")
+    adds = [step.index for step in trace.steps if step.op_type == "Add"]
+    found = {(h.kind, h.first, h.second, h.bytes, h.ordered, h.broken) for h in kvviz.hazards(trace)}
+    assert found == {
+        ("WAR", adds[0], update.index, 128, False, False),
+        ("RAW", update.index, adds[1], 128, False, False),
+    }
+    readers = [step for step in trace.steps if set(step.inputs) & set(update.outputs)]
+    assert readers == []  # no edge leads from the update to anybody
+
+
+def test_an_update_waits_for_who_reads_the_cache_and_is_waited_for() -> None:
+    device = Device()
+    program = device.program(graph([("Add", "c c", "y")], {"c": (1, 1, 64, 32)}, ["y"]), layouts={"c": TILES})
+    cache = filled(device, (1, 1, 64, 32))
+    cache.retain = True
+    given = device.to_device(numbers((1, 1, 1, 32)))
+    for _ in range(2):
+        device.submit(program, {"c": cache})
+        device.update_cache(cache, given, 3)
+    trace = device.trace
+    times = [trace.log.declared.times[step.index] for step in trace.steps if step.op_type in ("submit", "update_cache")]
+    assert all(one.end <= two.start for one, two in pairwise(times))
+
+
+@pytest.mark.parametrize(
+    ("call", "why"),
+    [
+        (lambda d, c, x: d.fill_cache(c, x((1, 1, 65, 32))), "65 rows do not fit into 64"),
+        (lambda d, c, x: d.fill_cache(c, x((1, 2, 5, 32))), "dimension 1 is 2, and 1 in the cache"),
+        (lambda d, c, x: d.fill_cache(c, x((1, 1, 5, 16))), "dimension 3 is 16, and 32 in the cache"),
+        (lambda d, c, x: d.fill_cache(c, x((5, 32))), "it has 2 dimensions, and not 4"),
+        (lambda d, c, x: d.fill_cache(c, x((1, 1, 5, 32)), batch=1), "there is no batch 1"),
+        (lambda d, c, x: d.fill_cache(x((1, 1, 64, 32)), x((1, 1, 5, 32))), "the cache lies in tiles"),
+        (lambda d, c, x: d.update_cache(c, x((2, 1, 1, 32)), 0), "dimension 0 of the input is 1"),
+        (lambda d, c, x: d.update_cache(c, x((1, 1, 1, 32)), 64), "there is no row 64"),
+        (lambda d, c, x: d.update_cache(c, x((1, 1, 1, 32)), 0.5), "integers are expected"),
+        (lambda d, c, x: d.paged_update_cache(c, x((1, 1, 1, 32)), [0]), "height-sharded in L1"),
+        (lambda d, c, x: d.paged_update_cache(c, x((1, 1, 1, 32), SHARDED), [0, 1]), "2 positions for 1 users"),
+        (lambda d, c, x: d.paged_update_cache(c, x((1, 1, 1, 32), SHARDED), [64], np.array([[0]])), "no block for row"),
+    ],
+)
+def test_what_the_checks_refuse_is_one_error_and_the_cache_is_as_it_was(call: Any, why: str) -> None:
+    device = Device()
+    cache = filled(device, (1, 1, 64, 32))
+    with pytest.raises(DeviceError, match=why) as raised:
+        call(device, cache, lambda shape, layout=None: device.to_device(np.ones(shape, np.float32), layout))
+    assert "test_kv_updates.py" in raised.value.line
+    assert (device.to_host(cache) == 7).all()
+
+
+def test_types_that_differ_are_refused_and_so_is_a_table_of_blocks_that_are_not_there() -> None:
+    device = Device()
+    cache = filled(device, (1, 1, 64, 32))
+    with pytest.raises(DeviceError, match="float32 and bfloat16"):
+        device.fill_cache(cache, device.to_device(np.ones((1, 1, 5, 32), np.float32), Layout(dtype="bfloat16")))
+    with pytest.raises(KvvizError, match="block 3 in a table of a cache of 1 blocks"):
+        device.block_table(cache, [[3]])

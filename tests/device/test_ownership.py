@@ -1,0 +1,209 @@
+"""The two models of reference counts, transition by transition (classic: to early 2026; holder: tt-metal #38101)."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from kvviz.device import Device, Handle
+from kvviz.errors import DeviceError
+from tests.device.programs import chain, codes, double, graph, numbers
+
+BOTH = pytest.mark.parametrize("ownership", ["classic", "holder"])
+
+
+def with_view(ownership: str) -> tuple[Device, Handle, Handle]:
+    device = Device(ownership=ownership)
+    a = device.to_device(numbers((64, 128)))
+    return device, a, device.reshape(a, (8, 8, 128))
+
+
+@BOTH
+def test_a_forced_free_of_a_view_kills_its_root_in_both_models(ownership: str) -> None:
+    device, a, b = with_view(ownership)
+    device.deallocate(b, force=True)
+    assert (a.is_allocated, b.is_allocated) == (False, False)
+    assert device.live_bytes["dram"] == 0
+    assert codes(device) == ["FORCED_FREE_SHARED"]
+
+
+def test_unforced_classic_frees_when_both_were_deallocated() -> None:
+    device, a, b = with_view("classic")
+    device.deallocate(b)
+    assert (a.is_allocated, b.is_allocated, device.live_bytes["dram"]) == (True, False, 32768)
+    device.deallocate(a)
+    assert (a.is_allocated, device.live_bytes["dram"]) == (False, 0)
+
+
+def test_unforced_holder_frees_only_for_the_sole_owner() -> None:
+    device, a, b = with_view("holder")
+    device.deallocate(b)
+    device.deallocate(a)
+    # both handles are alive, as in generated Python: nobody is the sole owner, a leak until somebody forces it
+    assert (a.is_allocated, b.is_allocated, device.live_bytes["dram"]) == (True, True, 32768)
+    device.deallocate(b, force=True)
+    assert device.live_bytes["dram"] == 0
+
+
+def test_holder_frees_once_the_view_went_out_of_scope() -> None:
+    device, a, b = with_view("holder")
+    device.release(b)
+    assert a.is_allocated and a.use_counts == (1, 1)
+    device.deallocate(a)
+    assert device.live_bytes["dram"] == 0
+
+
+@BOTH
+def test_what_goes_out_of_scope_is_freed_with_its_last_user(ownership: str) -> None:
+    device, a, b = with_view(ownership)
+    device.release(a)
+    assert device.live_bytes["dram"] == 32768 and np.array_equal(
+        device.to_host(b), numbers((64, 128)).reshape(8, 8, 128)
+    )
+    device.release(b)
+    assert device.live_bytes["dram"] == 0
+
+
+def test_a_view_of_a_root_that_was_freed_by_force_says_that_it_is_allocated_in_the_holder_model() -> None:
+    device, a, b = with_view("holder")
+    device.deallocate(a, force=True)
+    assert (a.is_allocated, b.is_allocated) == (False, True)  # tt-metal #53736
+    with pytest.raises(DeviceError, match="only its own holder is asked"):
+        device.to_host(b)
+    device, a, b = with_view("classic")
+    device.deallocate(a, force=True)
+    assert (a.is_allocated, b.is_allocated) == (False, False)
+
+
+@BOTH
+def test_aliases_share_one_tensor_and_are_freed_with_the_last_one(ownership: str) -> None:
+    device = Device(ownership=ownership)
+    a = device.to_device(numbers((64, 128)))
+    a.retain = True
+    b = device.to_layout(a, a.layout)
+    assert b.wrapper is not a.wrapper and b.retain  # the result keeps retain
+    assert a.use_counts[0] == b.use_counts[0] == 2
+    a.retain = b.retain = False
+    device.deallocate(a)
+    assert a.is_allocated and b.is_allocated
+    device.release(a)
+    device.deallocate(b)
+    assert device.live_bytes["dram"] == 0
+
+
+@BOTH
+def test_forced_free_of_an_alias_kills_every_alias(ownership: str) -> None:
+    device = Device(ownership=ownership)
+    a = device.to_device(numbers((64, 128)))
+    b = device.to_layout(a, a.layout)
+    device.deallocate(b, force=True)
+    assert not a.is_allocated and not b.is_allocated
+
+
+def test_retain_is_of_the_wrapper_so_that_another_wrapper_frees_by_force_and_without_it_not() -> None:
+    device, a, b = with_view("holder")
+    a.retain = True
+    device.deallocate(a, force=True)
+    assert a.is_allocated  # retain beats force on its own wrapper
+    device.deallocate(b)
+    assert a.is_allocated  # counts beat what is not forced
+    device.deallocate(b, force=True)
+    assert not a.is_allocated  # force through another wrapper does not look at retain
+
+
+def test_copies_of_a_handle_share_retain_and_the_tensor() -> None:
+    device = Device()
+    a = device.to_device(numbers((4, 4)))
+    again = device.duplicate(a)
+    again.retain = True
+    assert a.retain and again.wrapper is a.wrapper and a.use_counts == (1, 1)
+    device.deallocate(a)
+    assert again.is_allocated
+    a.retain = False
+    device.deallocate(again)
+    assert not a.is_allocated
+
+
+@BOTH
+def test_an_output_that_is_the_input_is_the_same_wrapper_and_its_free_kills_the_cache(ownership: str) -> None:
+    device = Device(ownership=ownership)
+    program = device.program(graph([("Add", "cache x", "y")], {"cache": (4, 4), "x": (4, 4)}, ["cache", "y"]))
+    cache, x = device.to_device(numbers((4, 4))), device.to_device(numbers((4, 4), 1))
+    outputs = device.submit(program, {"cache": cache, "x": x})
+    assert outputs["cache"].wrapper is cache.wrapper and cache.is_allocated
+    assert not x.is_allocated
+    device.deallocate(outputs["cache"])
+    assert not cache.is_allocated
+
+
+@BOTH
+def test_an_output_that_is_a_view_of_an_input_follows_the_model(ownership: str) -> None:
+    device = Device(ownership=ownership)
+    shape = np.array([16, 128], np.int64)
+    program = device.program(graph([("Reshape", "x to", "y")], {"x": (16, 128)}, ["y"], to=shape))
+    x = device.to_device(numbers((16, 128)))
+    y = device.submit(program, {"x": x})["y"]
+    assert np.array_equal(device.to_host(y), numbers((16, 128)))
+    # the deallocation of the argument is not forced: holder leaves both, classic lets go of the argument alone
+    assert x.is_allocated == (ownership == "holder") and y.is_allocated
+    assert sum(device.live_bytes.values()) == 16 * 128 * 4
+
+
+@BOTH
+def test_a_shared_input_that_is_not_retained_is_not_freed_by_a_submit(ownership: str) -> None:
+    device, a, b = with_view(ownership)
+    y = device.submit(device.program(double()), {"x": a})["y"]
+    assert b.is_allocated and a.is_allocated == (ownership == "holder")
+    assert np.array_equal(device.to_host(b).reshape(64, 128) * 2, device.to_host(y))
+
+
+def test_a_view_is_made_where_the_last_axis_stays_and_of_tiles_where_whole_tiles_do() -> None:
+    from kvviz.device.transfers import zero_copy
+
+    assert zero_copy((64, 128), (8, 8, 128), tiled=False)
+    assert not zero_copy((64, 128), (128, 64), tiled=False)
+    assert not zero_copy((64, 128), (8, 8, 128), tiled=True)
+    assert zero_copy((64, 128), (2, 32, 128), tiled=True)
+    assert zero_copy((2, 8, 128), (1, 2, 8, 128), tiled=True)
+
+
+def test_a_copied_reshape_has_a_buffer_of_its_own() -> None:
+    device = Device()
+    a = device.to_device(numbers((64, 128)))
+    b = device.reshape(a, (128, 64))
+    device.deallocate(a)
+    assert np.array_equal(device.to_host(b), numbers((64, 128)).reshape(128, 64))
+
+
+def test_the_chain_runs_under_both_models_with_the_same_numbers() -> None:
+    a, w = numbers((64, 128)), numbers((64, 128), 1)
+    found = []
+    for ownership in ("classic", "holder"):
+        device = Device(ownership=ownership)
+        handles = {"a": device.to_device(a), "w": device.to_device(w)}
+        found.append(device.to_host(device.submit(device.program(chain()), handles)["out"]))
+    assert np.array_equal(found[0], found[1]) and np.allclose(found[0], ((a + w) * w) - w)
+
+
+@BOTH
+def test_handles_that_the_caller_has_no_more_do_not_count_for_their_aliases(ownership: str) -> None:
+    device = Device(ownership=ownership)
+    program = device.program(double())
+    x = device.to_device(numbers((64, 128)))
+    for _ in range(3):
+        # asked for although it lies so already: the source is an alias until its last handle is gone
+        x = device.to_layout(x, program.layout("x"))
+        x = device.submit(program, {"x": x})["y"]
+        assert device.live_bytes["dram"] == 32768
+    assert np.array_equal(device.to_host(x), 8 * numbers((64, 128)))
+
+
+@BOTH
+def test_who_drops_the_last_handle_has_not_freed_the_tensor(ownership: str) -> None:
+    device = Device(ownership=ownership)
+    device.to_device(numbers((64, 128)), name="lost")
+    view = device.reshape(device.to_device(numbers((64, 128)), name="root"), (8, 8, 128))
+    device.deallocate(view)
+    assert device.live_bytes["dram"] == 32768
+    device.close()
+    assert [(w.code, w.handle.name, w.nbytes) for w in device.warnings] == [("LEAK", "lost", 32768)]

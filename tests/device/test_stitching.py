@@ -1,0 +1,165 @@
+"""Programs that feed each other without a trip to the host: scenario 12, order in time, errors that lose nothing."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import kvviz
+from kvviz.device import Device, DeviceError, Layout
+from kvviz.errors import KvvizError
+from tests.device.programs import chain, codes, double, graph, numbers
+
+
+def test_retained_weights_survive_three_submits_and_the_golden_holds() -> None:
+    device = Device()
+    program = device.program(chain())
+    weights = numbers((64, 128), 1)
+    w = device.to_device(weights)
+    w.retain = True
+    device.deallocate(w, force=True)  # retained: nothing happens, as in the runtime's own stitching test
+    assert w.is_allocated
+    act, expected = device.to_device(numbers((64, 128))), numbers((64, 128))
+    for _ in range(3):
+        act = device.submit(program, {"a": act, "w": w})["out"]
+        expected = ((expected + weights) * weights) - weights
+    assert np.allclose(device.to_host(act), expected, rtol=1e-5)
+    assert device.host_bytes == 3 * 64 * 128 * 4  # activations and weights in, activations out
+
+
+def test_weights_that_are_not_retained_are_dead_after_the_first_submit_and_the_second_fails() -> None:
+    device = Device()
+    program = device.program(chain())
+    w, act = device.to_device(numbers((64, 128), 1)), device.to_device(numbers((64, 128)))
+    out = device.submit(program, {"a": act, "w": w})["out"]
+    assert not w.is_allocated and not act.is_allocated
+    with pytest.raises(DeviceError, match=r"'w' .*use after free") as raised:
+        device.submit(program, {"a": out, "w": w})
+    assert raised.value.handle is w and "device.submit(program, " in raised.value.line
+    assert codes(device) == ["USE_AFTER_FREE"] and device.warnings[0].handle is w
+    assert np.isfinite(device.to_host(out)).all()  # nothing is lost
+
+
+def test_a_page_of_eight_tiles_lies_in_eight_of_twelve_banks() -> None:
+    device = Device()
+    device.to_device(numbers((64, 128)), Layout(tiled=True))
+    view = device.memory_view()["dram"]
+    assert (view.banks, view.per_bank(view.allocated)) == (12, 32 * 32 * 4)  # one page in each bank that has one
+
+
+def test_an_independent_submit_overlaps_and_a_dependent_one_waits() -> None:
+    device = Device()
+    program = device.program(double((256, 256)))
+    x = [device.to_device(numbers((256, 256), seed)) for seed in range(2)]
+    y = [device.submit(program, {"x": one})["y"] for one in x]
+    z = device.submit(program, {"x": y[0]})["y"]
+    device.wait(z)
+    trace = device.trace
+    times = [trace.log.declared.times[step.index] for step in trace.steps if step.op_type == "submit"]
+    first, second, third = times
+    assert first.lane != second.lane and second.start < first.end  # the second begins while the first runs
+    assert third.start >= first.end  # it reads the first one's output
+    assert device.time >= third.end
+
+
+def test_submit_returns_at_once_and_wait_and_to_host_block() -> None:
+    device = Device()
+    program = device.program(double((512, 512)))
+    x = device.to_device(numbers((512, 512)))
+    before = device.time
+    y = device.submit(program, {"x": x})["y"]
+    assert device.time - before == device.cost.issue
+    device.wait(y)
+    ready = device.time
+    assert ready > before + device.cost.issue
+    device.to_host(y)
+    assert device.time == ready + device.cost.of_transfer(512 * 512 * 4)
+
+
+def test_a_transfer_overlaps_with_a_submit_that_does_not_need_it() -> None:
+    device = Device()
+    program = device.program(double((512, 512)))
+    first = device.to_device(numbers((512, 512)))
+    device.submit(program, {"x": first})
+    device.to_device(numbers((512, 512), 1))
+    log = device.trace.log.declared.times
+    steps = {step.op_type: step.index for step in device.trace.steps}
+    assert log[steps["transfer"]].start < log[steps["submit"]].end
+
+
+@pytest.mark.parametrize(
+    ("spoil", "rule"),
+    [
+        (lambda device, other, x: {"x": other.to_device(numbers((4, 4)))}, "foreign handle"),
+        (lambda device, other, x: {"x": device.to_device(numbers((4, 5)))}, "shape"),
+        (lambda device, other, x: {"x": device.to_device(numbers((4, 4)), Layout("l1"))}, "layout"),
+        (lambda device, other, x: {"x": device.to_device(numbers((4, 4)), Layout(tiled=True))}, "layout"),
+        (lambda device, other, x: {"x": device.to_device(numbers((4, 4)).astype(np.float64))}, "layout"),
+        (lambda device, other, x: {"x": numbers((4, 4))}, "a handle"),
+        (lambda device, other, x: {"x": device.host_tensor(numbers((4, 4)))}, "on the device"),
+        (lambda device, other, x: {}, "inputs of the program"),
+        (lambda device, other, x: {"x": x, "q": x}, "inputs of the program"),
+    ],
+)
+def test_a_submit_of_the_wrong_thing_is_one_error_and_the_device_stays_usable(spoil, rule) -> None:
+    device, other = Device(), Device()
+    program, x = device.program(double((4, 4))), device.to_device(numbers((4, 4)))
+    given = spoil(device, other, x)
+    before = device.live_bytes
+    with pytest.raises(DeviceError) as raised:
+        device.submit(program, given)
+    assert raised.value.rule == rule and isinstance(raised.value, KvvizError)
+    assert "test_stitching.py" in raised.value.line and "device.submit(program, given)" in str(raised.value)
+    assert device.live_bytes == before
+    assert np.array_equal(device.to_host(device.submit(program, {"x": x})["y"]), 2 * numbers((4, 4)))
+
+
+def test_a_program_that_fails_half_way_leaves_its_inputs_as_they_were() -> None:
+    device = Device()
+    # x is overwritten by the first op, and the second one cannot run: the shapes do not fit.
+    program = device.program(
+        graph([("Neg", "x", "n"), ("MatMul", "n q", "y")], {"x": ("a", "b"), "q": ("c", "d")}, ["y"])
+    )
+    x, q = device.to_device(numbers((4, 5))), device.to_device(numbers((4, 5)))
+    with pytest.raises(DeviceError, match="MatMul"):
+        device.submit(program, {"x": x, "q": q})
+    assert np.array_equal(device.to_host(x), numbers((4, 5))) and q.is_allocated
+
+
+def test_a_program_that_does_not_fit_leaves_everything_as_it_was() -> None:
+    device = Device(dram=90_000)
+    program = device.program(double((64, 128)))
+    x = device.to_device(numbers((64, 128)))
+    x.retain = True
+    y = device.to_device(numbers((64, 128)))
+    before = device.live_bytes, device.memory_view()
+    with pytest.raises(DeviceError, match="32,768 B do not fit into dram"):
+        device.submit(program, {"x": x})
+    assert (device.live_bytes, device.memory_view()) == before
+    device.deallocate(y)
+    assert np.array_equal(device.to_host(device.submit(program, {"x": x})["y"]), 2 * numbers((64, 128)))
+
+
+def test_ops_of_a_program_are_steps_inside_of_its_submit() -> None:
+    device = Device()
+    program = device.program(chain((4, 4)))
+    device.submit(program, {"a": device.to_device(numbers((4, 4))), "w": device.to_device(numbers((4, 4), 1))})
+    told = [(step.op_type, step.frame) for step in device.trace.steps]
+    inside = ("program[program]",)
+    assert told[2:] == [("Add", inside), ("Mul", inside), ("Sub", inside), ("submit", ())]
+    # the activations die with the program, so that it computes in their place
+    assert [step.decision.dispatch for step in device.trace.steps[2:5]] == ["in_place"] * 3
+
+
+def test_a_submit_that_reads_a_weight_of_the_program_keeps_it_on_the_device() -> None:
+    device = Device()
+    program = device.program(graph([("Add", "x w", "y")], {"x": (4, 4)}, ["y"], w=numbers((4, 4), 3)))
+    for seed in range(2):
+        y = device.submit(program, {"x": device.to_device(numbers((4, 4), seed))})["y"]
+        assert np.array_equal(device.to_host(y), numbers((4, 4), seed) + numbers((4, 4), 3))
+        device.deallocate(y)
+    assert program.constant_bytes == 64 and sum(device.live_bytes.values()) == 0
+
+
+def test_kvviz_knows_the_device() -> None:
+    assert kvviz.device.Device is Device and kvviz.device.DeviceError is DeviceError
