@@ -1,5 +1,5 @@
-"""A simulated accelerator as a producer of traces: tensors that live there between programs. Readers of what compilers
-for one say.
+"""A simulated accelerator as a producer of traces: tensors that live there between programs. A reader of what a compiler
+for one says.
 
 Its facts are those of tt-mlir's runtime and of TTNN; each file names what it follows.
 """
@@ -11,6 +11,18 @@ from kvviz.device.device_program import DeviceProgram
 from kvviz.device.device_warnings import DeviceWarning
 from kvviz.device.handles import Handle
 from kvviz.device.simulated_time import Cost
+from kvviz.device.ttnn_program import TtnnModule, load_ttnn
 from kvviz.errors import DeviceError
 
-__all__ = ["BlockTable", "Cost", "Device", "DeviceError", "DeviceProgram", "DeviceWarning", "Handle", "Layout"]
+__all__ = [
+    "BlockTable",
+    "Cost",
+    "Device",
+    "DeviceError",
+    "DeviceProgram",
+    "DeviceWarning",
+    "Handle",
+    "Layout",
+    "TtnnModule",
+    "load_ttnn",
+]
