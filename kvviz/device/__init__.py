@@ -1,5 +1,6 @@
-"""A simulated accelerator as a producer of traces: tensors that live there between programs. A reader of what a compiler
-for one says.
+"""A simulated accelerator as a producer of traces: tensors that live there between programs.
+
+`load_ttnn` reads what a compiler for one says, without running it.
 
 Its facts are those of tt-mlir's runtime and of TTNN; each file names what it follows.
 """
