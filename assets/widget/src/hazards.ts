@@ -15,7 +15,7 @@ const MOST = 200; // members of an open group that are listed
 
 class HazardsPane implements View {
   readonly slow = true;
-  #list = el("div.kv-pairs", { role: "list", "aria-label": "Hidden pairs", "data-kv": "pairs" });
+  #list = el("div.kv-pairs", { role: "group", "aria-label": "Hidden pairs", "data-kv": "pairs" });
   #card = el("section.kv-pair", { "aria-label": "The chosen pair", "data-kv": "pair-card" });
   #groups: PairGroup[] = [];
   #open = new Set<number>();
@@ -87,7 +87,7 @@ class HazardsPane implements View {
 
   #group({ group, title, state, pairs }: PairGroup): HTMLElement[] {
     const open = this.#open.has(group);
-    const head = el("button.kv-pair-group", { role: "listitem", "data-kv": "pair-group", "data-id": group, "data-state": state, "aria-expanded": pairs.length > 1 ? String(open) : null, "data-pair": pairs.length === 1 ? pairs[0] : null }, title);
+    const head = el("button.kv-pair-group", { "data-kv": "pair-group", "data-id": group, "data-state": state, "aria-expanded": pairs.length > 1 ? String(open) : null, "data-pair": pairs.length === 1 ? pairs[0] : null }, title);
     if (!open) return [head];
     return [head, ...pairs.slice(0, MOST).map((pair) => this.#row(pair)), ...(pairs.length > MOST ? [el("p.kv-soft", {}, `and ${count(pairs.length - MOST)} more`)] : [])];
   }
@@ -97,7 +97,7 @@ class HazardsPane implements View {
     const { p } = t;
     const text = (name: string) => pairText(p, pair, name);
     const steps = `${count(numberOf(t, p.pair.first[pair]))} → ${count(numberOf(t, p.pair.second[pair]))}`;
-    return el("button.kv-pair-row", { role: "listitem", "data-kv": "pair", "data-id": pair, "data-pair": pair, "data-state": pairState(p, pair) },
+    return el("button.kv-pair-row", { "data-kv": "pair", "data-id": pair, "data-pair": pair, "data-state": pairState(p, pair) },
       el("span.kv-num", {}, steps), el("b", {}, `${text("op1")} → ${text("op2")}`), el("span", {}, p.strings[p.pair.root[pair]]), el("span.kv-num", {}, bytes(p.pair.exact[pair])));
   }
 
