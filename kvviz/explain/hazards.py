@@ -102,15 +102,42 @@ def hazards(trace: Any, level: Level = "exact", ordered: bool = False, run: int 
     found: list[Hazard] = []
     for part in trace.runs if run is None else [trace.runs[run]]:
         for storage, touches in Touches(index, part.first, part.last):
-            # Who made the storage comes before all who use it, where edges tell what a value is.
-            made = index.trace.log.storages[storage].origin in ("run", "pool")
-            since = 1 if made and not ordered and not touches[0].latest else 0
+            since = 0 if ordered else _since(index, storage, touches)
             if any(touch.writes for touch in touches[since:]):
                 pairs = _Pairs(index, part.index, storage, touches, level)
                 found += pairs.named(pairs.unordered(), False)
                 if ordered:
                     found += pairs.named(pairs.ordered(), True)
+    return _in_order(found)
+
+
+def _in_order(found: Iterable[Hazard]) -> tuple[Hazard, ...]:
     return tuple(sorted(found, key=lambda h: (h.second, h.first, h.kind, h.value)))
+
+
+def _since(index: Index, storage: int, touches: Sequence[Touch]) -> int:
+    """The first touch that may be out of order: who made the storage comes before all who use it, where edges tell what
+    a value is."""
+    made = index.trace.log.storages[storage].origin in ("run", "pool")
+    return 1 if made and not touches[0].latest else 0
+
+
+def hidden_by_level(trace: Any, run: int) -> dict[Level, tuple[Hazard, ...]]:
+    """What `hazards` finds in one run at every level, the finest first; each access is looked at once for all of them.
+
+    What shares bytes shares a range, and what shares a range shares a root.
+    """
+    index = index_of(trace)
+    part = trace.runs[run]
+    levels: tuple[Level, ...] = ("exact", "range", "root")
+    found: dict[Level, list[Hazard]] = {level: [] for level in levels}
+    for storage, touches in Touches(index, part.first, part.last):
+        if any(touch.writes for touch in touches[_since(index, storage, touches) :]):
+            pairs = _Pairs(index, run, storage, touches, "root")
+            rivals = list(pairs.unordered())
+            for level in levels if rivals else ():
+                found[level] += pairs.named(pairs.shared(rivals, level), False)
+    return {level: _in_order(pairs) for level, pairs in found.items()}
 
 
 def is_ordered(trace: Any, first: int, second: int) -> bool:
@@ -166,6 +193,13 @@ class _Pairs:
             found = [pair for pair in self._older(number, touch) if self.steps[pair[0]] < touch.step]
             before = self._before([early for early, _ in found], touch)
             yield from ((early, number, shared) for early, shared in found if early in before)
+
+    def shared(self, pairs: Iterable[_Pair], level: Level) -> Iterator[_Pair]:
+        """Those of the pairs that have bytes in common at a level, and how many."""
+        for early, late, _ in pairs:
+            count = overlap(self.touches[early].region, self.touches[late].region, level, self.capacity)
+            if count:
+                yield early, late, count
 
     def _hidden(self, number: int, late: Touch) -> Iterator[_Pair]:
         # Only one write takes over what another one made, so this is asked for once.

@@ -303,13 +303,13 @@ class Trace:
         """
         return late("query.found_steps:find")(self, query)
 
-    def to_html(self, path: Any = None, *, values: int | str | None = None) -> str:
+    def to_html(self, path: Any = None, *, values: int | str | None = None, hazards: bool = False) -> str:
         """The debugger over this trace in one file that needs neither a kernel nor a network.
 
         ``values``: bytes that summaries of values may have in it; see `summarise`. Those that the trace has by default.
+        ``hazards``: look for hidden dependencies also where the producer did not declare what its ops touch.
         """
-        page: str = late("view.export:to_html")(self, path, values=values)
-        return page
+        return str(late("view.export:to_html")(self, path, values=values, hazards=hazards))
 
     def to_perfetto(self, path: Any) -> None:
         """Write the trace for Perfetto or chrome://tracing: slices by op, counters for memory and caches."""

@@ -141,6 +141,32 @@ def overlap(one: Region, two: Region, level: Level = "exact", capacity: int | No
     return most if found is None else found
 
 
+def spans(region: Region, other: Region | None = None) -> tuple[tuple[int, int], ...] | None:
+    """The runs of bytes of a region in order of address, or of what two regions share: (start, end) of each.
+
+    None for regions that are not told exactly, as in `overlap`.
+    """
+    found = _runs(region, _grid(region.shape, region.strides, region.dtype))
+    if found is not None and other is not None:
+        theirs = _runs(other, _grid(other.shape, other.strides, other.dtype))
+        found = None if theirs is None else _both(found, theirs)
+    if found is None:
+        return None
+    return tuple((low, high) for low, high in zip(*(ends.tolist() for ends in found)) if low < high)
+
+
+def _both(one: tuple[np.ndarray, np.ndarray], two: tuple[np.ndarray, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """What lies in runs of both."""
+    cuts = np.unique(np.concatenate([*one, *two]))
+    # Between two cuts all is inside of a run, or nothing.
+    inside = [
+        np.searchsorted(starts, cuts[:-1], "right") > np.searchsorted(ends, cuts[:-1], "right")
+        for starts, ends in (one, two)
+    ]
+    kept = inside[0] & inside[1]
+    return cuts[:-1][kept], cuts[1:][kept]
+
+
 def _shared(one: Region, two: Region) -> int | None:
     """How many bytes two regions share exactly; None where that takes too long."""
     a, b = (_grid(region.shape, region.strides, region.dtype) for region in (one, two))

@@ -94,6 +94,7 @@ def to_html(
     step: int = -1,
     values: int | str | None = None,
     diagnosis: bool | None = None,
+    hazards: bool = False,
 ) -> str:
     """The debugger of a trace as one HTML file that needs nothing else.
 
@@ -105,6 +106,8 @@ def to_html(
       trace has.
     ``diagnosis``: tell what was missed, the fixes, and what was held, of all steps, whether or not the page has them.
       By default up to 150,000 steps, which takes a few seconds; of a recording that the page has as a whole always.
+    ``hazards``: tell the steps that only the schedule keeps in order, see `kvviz.hazards`, also where the producer did
+      not declare what its ops touch. Where it did, they are told anyway.
 
     Returns the page.
 
@@ -124,7 +127,10 @@ def to_html(
         summary += f" Of the table only the first and last {_TABLE_ROWS // 2} steps are told here."
     if diagnosis is None:
         diagnosis = steps <= _DIAGNOSED
-    payloads = {"payload": Payloads(trace, detail).tell(lazy=not diagnosis)}
+    packing = Payloads(trace, detail)
+    if hazards:
+        packing.look_for_hazards()
+    payloads = {"payload": packing.tell(lazy=not diagnosis)}
     payloads["modules"] = page_modules()
     if trace.caches:
         payloads["cache_data"] = cache_payload(trace)

@@ -25,6 +25,7 @@ from kvviz.view.palette import OWNERS, STATES
 from kvviz.view.payload_delta import delta
 from kvviz.view.payload_frames import FrameColumns, storage_columns
 from kvviz.view.payload_graphs import Drawings, GraphTable, add_tables
+from kvviz.view.payload_hazards import HazardColumns
 from kvviz.view.payload_report import report_header
 from kvviz.view.payload_runs import caches_header, few_runs, run_label, runs_header, story_header
 from kvviz.view.payload_steps import FLAGS, StepColumns, Values
@@ -82,6 +83,7 @@ class Payloads:
         self._seen = 0
         self._shapes: dict[int, str] = {}
         self._drawings = Drawings(self._tables)
+        self._hazards = HazardColumns(trace)
         self._report: tuple[int, Report] | None = None
         # What the page has: the payload, and that with the edge put in; unpacked, with their sizes as sent.
         self._bases: list[tuple[dict[str, bytes], int]] = []
@@ -149,6 +151,7 @@ class Payloads:
             "runs": runs_header(trace, self.kept),
             "story": story_header(trace),
             "caches": caches_header(trace),
+            **self._hazards.write(self._told, self.kept, self._strings, columns),
             "live": self._live(),
             "report": self.report() if diagnosed else None,
             "strings": self._strings.table(columns),
@@ -171,6 +174,14 @@ class Payloads:
             return False
         self._asked = [*self._asked, run][-_MOST_ASKED:]
         return True
+
+    def look_for_hazards(self) -> bool:
+        """Tell hidden pairs from now on, also where they follow from the table of operators and take longer to find.
+
+        Returns whether that changes anything.
+        """
+        known, self._hazards.wanted = self._hazards.wanted, True
+        return not known
 
     def runs(self) -> frozenset[int] | None:
         """Runs whose steps are told; None: all."""

@@ -246,6 +246,10 @@ class Debugger(LanedPage):
         if do == "detail":
             self.detail(int(message["run"]))
             return None
+        if do == "hazards":
+            if self._payloads.look_for_hazards():
+                self._tell_lanes(self.lane)
+            return None
         if do == "choose":
             frame = self.trace.frames[int(message["frame"])]
             node = frame.graph.nodes[int(message["node"])]

@@ -109,6 +109,7 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
   const caches = new CachesPane(tabs.add("caches", "Caches"), store, ask, modules, source, signal);
   const values = new LazyPane(tabs.add("values", "Values"), "values", context, signal);
   const clock = new LazyPane(tabs.add("clock", "Lanes"), "clock", context, signal, false);
+  const hazards = new LazyPane(tabs.add("hazards", "Hazards"), "hazards", context, signal);
   const compare = new LazyPane(tabs.add("compare", "Compare"), "lanes.compare", context, signal);
   const several = new LazyPane(strip, "lanes.strip", context, signal);
   const laned = () => {
@@ -146,6 +147,7 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
         if (timed && !was) workspace.show("Lanes");
       }
       if (change.payload) tabs.count("caches", store.t.p.caches.length);
+      if (change.payload) tabs.counted("hazards", store.t.p.hazards?.counts[0] ?? 0, !!store.t.p.hazards || (ask.able() && !store.t.p.live));
       if (change.payload || change.report) tabs.count("missed", kinds(store.t, missedOps(store.t, store.report)).length);
       if (change.cursor || change.payload) {
         totalsOf.hidden = store.bare < 0;
@@ -157,7 +159,7 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
       shell.undo(history.jumped && history.from ? `jumped here from step ${count(history.from.number)}` : "");
     },
   };
-  for (const view of [reports, history, hits, toolbar, box, verdict, story, inspector, ready, frontier, buffers, totals, timeline, memmap, missed, layers, caches, table, values, clock, graph, status, ...(lanes ? [compare, several] : [])]) store.add(view);
+  for (const view of [reports, history, hits, toolbar, box, verdict, story, inspector, ready, frontier, buffers, totals, timeline, memmap, missed, layers, caches, table, values, clock, hazards, graph, status, ...(lanes ? [compare, several] : [])]) store.add(view);
 
   keys(root, { moves: movesOf(list), enter: choose, pause: () => commands.pause() }, signal);
 

@@ -6,6 +6,7 @@ import { plural } from "./format.js";
 import { hitNodes } from "./graphhits.js";
 import { GraphList } from "./graphlist.js";
 import type { Painted } from "./graphpaint.js";
+import { redEdges } from "./graphred.js";
 import { arrange, cardsOf, type Card, type Level, type Row } from "./level.js";
 import { sketchOf, type Scene, type Sketch } from "./sketchview.js";
 import { Stage, type Target } from "./stage.js";
@@ -45,7 +46,7 @@ export class GraphPane implements View {
     host.append(el("header", {}, this.#crumbs.root, tools), this.#root, this.#said);
     this.#stage = new Stage(this.#root, store, {
       lay: (zoom, room) => this.#lay(zoom, room),
-      paint: () => this.#paint(),
+      paint: (level) => this.#paint(level),
       nodes: (row) => this.#nodes(row),
       sketch: (row) => this.#sketch(row),
       cells: (row) => this.#deck.cards[row.card].members.length,
@@ -257,10 +258,12 @@ export class GraphPane implements View {
     return [this.store.t.p.graphs[this.#graph].blocks[row.block].title || "graph", about, missed].filter(Boolean).join(", ");
   }
 
-  #paint(): Omit<Painted, "level" | "port" | "zoom"> {
+  #paint(level: Level): Omit<Painted, "level" | "port" | "zoom"> {
     const s = this.store.selection;
+    const red = redEdges(this.store, this.#graph, level, (block) => this.#rowOf(block), (row, node) => this.#stage.rect(row, node));
+    mark(this.#root, "data-red", red.map((edge) => edge.text).join("; ") || null);
     return {
-      cards: this.#deck.cards, graph: this.#graph, scene: this.#scene, hits: hitNodes(this.store, this.#graph), focus: this.#focus,
+      red, cards: this.#deck.cards, graph: this.#graph, scene: this.#scene, hits: hitNodes(this.store, this.#graph), focus: this.#focus,
       chosen: s?.kind === "value" && (s.graph ?? this.#graph) === this.#graph ? s.id : -1,
       facts: { block: (row) => this.#facts(row), card: (row) => this.#cardFacts(row) },
     };

@@ -3,6 +3,7 @@
 import { badgeOf } from "./pair.js";
 import type { BlockFacts } from "./blockfacts.js";
 import { opName, shape, shortName } from "./format.js";
+import { paintRed, type RedEdge } from "./graphred.js";
 import { HEAD, headAt, headSpan, type Card, type Level, type Row } from "./level.js";
 import type { Ruler } from "./ruler.js";
 import { placeOf, type State } from "./replay.js";
@@ -59,7 +60,7 @@ export function stripOf(row: Row, cells: number, port: Port): { x: number; cell:
 }
 
 /** `hits`: ops that the query finds. */
-export interface Painted { hits: ReadonlySet<number>; level: Level; cards: Card[]; graph: number; port: Port; zoom: number; scene: Scene; focus: { block: number; card: number; node: number } | null; chosen: number; facts: BlockFacts }
+export interface Painted { hits: ReadonlySet<number>; level: Level; cards: Card[]; graph: number; port: Port; zoom: number; scene: Scene; focus: { block: number; card: number; node: number } | null; chosen: number; facts: BlockFacts; red: RedEdge[] }
 
 export class Painter {
   #colours = new Map<string, string>();
@@ -93,6 +94,7 @@ export class Painter {
       }
       this.#head(row, v);
     }
+    if (v.red.length) paintRed(context, (name) => this.colour(name), this.#family, v.red, port);
   }
 
   #font(weight: number, size: number): string { return `${weight} ${Math.round(size * 2) / 2}px`; }

@@ -4,6 +4,7 @@ import { el, td } from "./dom.js";
 import { letter } from "./sketchview.js";
 import { fixBox } from "./fixbox.js";
 import { bytes, count, figure, opName, shape, shortName } from "./format.js";
+import { pairsOf, pairState, pairText } from "./hiddenpairs.js";
 import { bufferChip, facts, linked, listed, nodeLink, stepLink, valueLink } from "./inspectparts.js";
 import { outcome, placeOf, stack, type Place, type Trace } from "./replay.js";
 import { numberOf } from "./steps.js";
@@ -49,6 +50,7 @@ export function stepBody(store: Store, ask: Ask, step: number, signal: AbortSign
   const sums = [["alloc", "allocated"], ["written", "written"], ["copied", "copied"]] as const;
   return [
     why(store, ask, step, graph, inputs, signal),
+    ...hidden(t, step),
     places(t, step, frame, graph, inputs),
     el("dl.kv-facts", {}, ...sums.map(([column, text]) => el("div", { "data-zero": p.step[column][step] === 0 ? 1 : null }, el("dt", { title: figure(p, text).about }, figure(p, text).name), el("dd", {}, bytes(p.step[column][step]))))),
     ...(note ? [el("p.kv-rule", { "data-kv": "plan-note" }, el("b", {}, "Plan "), note)] : []),
@@ -74,6 +76,20 @@ function why(store: Store, ask: Ask, step: number, graph: number, inputs: number
     fixesOf(missed).forEach(([fix, blocker]) => box.append(fixBox(fix, { step: missed.step, blocker }, store, ask, signal, true)));
   }
   return box;
+}
+
+const MOST_HIDDEN = 3;
+/** What keeps this step in order with others although no edge does: a sentence each, and the way to the other step. */
+function hidden(t: Trace, step: number): HTMLElement[] {
+  const { p } = t;
+  const all = pairsOf(p, step);
+  const told = all.slice(0, MOST_HIDDEN).map((k) => {
+    const late = p.pair.second[k] === step;
+    const other = late ? p.pair.first[k] : p.pair.second[k];
+    return el("p", { "data-state": pairState(p, k) }, `${pairText(p, k, "headline")}: ${late ? "after" : "before"} `, stepLink(t, other), ` ${pairText(p, k, late ? "op1" : "op2")}, ${pairText(p, k, "label")} of ${p.strings[p.pair.root[k]]}.`);
+  });
+  if (!told.length) return [];
+  return [el("div.kv-hidden", { "data-kv": "hidden" }, ...told, ...(all.length > MOST_HIDDEN ? [el("p.kv-soft", {}, `and ${count(all.length - MOST_HIDDEN)} more`)] : []))];
 }
 
 /** Each change once, with the reason by which the kernel knows it. */

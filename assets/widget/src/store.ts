@@ -60,6 +60,7 @@ export class Store {
   cursor = -1; // place of a step; before a bare run while that is shown
   bare = -1; // the run that is shown without its steps
   selection: Selection | null = null;
+  pair = -1; // a hidden pair that is looked at, until something else is chosen
   breakpoints: Breakpoint[] = [];
   note = "";
   report: Report | null = null; // the diagnosis, where it is here
@@ -119,7 +120,7 @@ export class Store {
     this.report = p.report ?? null;
     this.found = this.hits = null;
     if (this.window && this.window[1] > p.steps) this.window = null;
-    this.bare = -1;
+    this.bare = this.pair = -1;
     this.cursor = Math.max(-1, findStep(this.t, anchor).step);
     this.#changed({ payload: true, cursor: true, selection: true, report: true, hits: true });
     // the steps that were waited for may be here now
@@ -173,10 +174,22 @@ export class Store {
   }
 
   select(selection: Selection | null, source: Source = "person"): void {
-    if (same(selection, this.selection)) return;
+    if (same(selection, this.selection) && this.pair < 0) return;
     this.selection = selection;
+    this.pair = -1;
     this.#changed({ selection: true });
     if (source === "person") this.onPerson("selection", false);
+  }
+
+  /** Look at a hidden pair, and choose its later op. */
+  choosePair(pair: number): void {
+    const { p } = this.t;
+    const step = p.pair.second[pair];
+    if (step === undefined) return this.select(null);
+    const graph = p.frame.graph[p.step.frame[step]];
+    this.select({ kind: "node", id: p.step.node[step], graph, step: numberOf(this.t, step) });
+    this.pair = pair;
+    this.#changed({ selection: true });
   }
 
   setBreakpoints(list: Breakpoint[], source: Source = "person"): void {

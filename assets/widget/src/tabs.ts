@@ -48,6 +48,12 @@ export class Tabs {
     mark(tab.tab, "data-count", n);
   }
 
+  /** A list that is only there when it is needed. */
+  counted(id: string, n: number, there: boolean): void {
+    this.count(id, n);
+    this.offer(id, there);
+  }
+
   show(id: string): void {
     if (id && !this.#tabs.some((t) => t.id === id)) return;
     this.#open = id;

@@ -100,6 +100,15 @@ export interface Columns {
   time: { step: Ints; lane: Ints; start: Floats; end: Floats }; // by step, ascending
   refused: { step: Ints; storage: Ints; why: Ints }; // frees that were asked for and not done
   mark: { step: Ints; time: Floats; kind: Ints; value: Ints; storage: Ints; bytes: Floats; text: Ints; line: Ints }; // step: after which it happened
+  pair: { first: Ints; second: Ints; storage: Ints; state: Ints; group: Ints; kind: Ints; root: Ints; sentence: Ints; exact: Floats; range: Floats; whole: Floats };
+  pairtext: { of: Ints }; // of each pair all texts and paths of its picture, in that order
+}
+/** Tag, attributes, the text or path that goes into it (behind `=` a fixed one), and the state in which it is drawn. */
+export type PairShape = [tag: "rect" | "text" | "path", attributes: Record<string, string | number>, field: string, state: string];
+/** See kvviz/view/payload_hazards.py; `counts`: how many pairs a look at exact bytes, ranges and roots comes to. */
+export interface Hazards {
+  picture: { texts: string[]; paths: string[]; states: string[]; shapes: PairShape[]; styles: [light: string, dark: string]; size: [number, number]; head: number; font: string };
+  groups: string[]; total: number; counts: [exact: number, range: number, root: number];
 }
 /** What the numbers in columns stand for: Python's own tables. The page acts upon some names, and shows all others as they are. */
 export interface Codes {
@@ -125,6 +134,7 @@ export interface Header {
   runs: Run[];
   story: Word[];
   caches: Cache[];
+  hazards?: Hazards;
   live: Live | null;
   report?: Report | null; // of a trace that goes on only when it is asked for
   columns: Record<string, [string, number]>;
@@ -152,10 +162,12 @@ const GROUPS: Record<keyof Columns, string> = {
   time: "step lane start end",
   refused: "step storage why",
   mark: "step time kind value storage bytes text line",
+  pair: "first second storage state group kind root sentence exact range whole",
+  pairtext: "of",
 };
 
-/** Told only where some storage lies elsewhere than in plain host memory, or time is not the step number; empty otherwise. */
-const OPTIONAL = /^(storage\.(space|arena|address)|(time|refused|mark)\..*)$/;
+/** Told only where some storage lies elsewhere than in plain host memory, time is not the step number, or steps are in order by the schedule alone; empty otherwise. */
+const OPTIONAL = /^(storage\.(space|arena|address)|(time|refused|mark|pair|pairtext)\..*)$/;
 
 async function gunzip(bytes: Uint8Array): Promise<ArrayBuffer> {
   const stream = new Blob([bytes as BlobPart]).stream().pipeThrough(new DecompressionStream("gzip"));

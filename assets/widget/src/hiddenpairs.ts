@@ -1,0 +1,81 @@
+// Hidden pairs: what they are called, which belong to a step, and which lines the graph draws. Pure.
+import type { Trace } from "./replay.js";
+import type { Payload } from "./wire.js";
+
+/** A text of a pair by its name in the header's table. */
+export function pairText(p: Payload, pair: number, name: string): string {
+  const h = p.hazards;
+  if (!h) return "";
+  const at = [...h.picture.texts, ...h.picture.paths].indexOf(name);
+  return at < 0 ? "" : p.strings[p.pairtext.of[pair * (h.picture.texts.length + h.picture.paths.length) + at]] ?? "";
+}
+
+export function pairState(p: Payload, pair: number): string {
+  return p.hazards?.picture.states[p.pair.state[pair]] ?? "";
+}
+
+/** Alike pairs of layers and runs, in the order of the header's titles; those that are not told here are left out. */
+export interface PairGroup { group: number; title: string; state: string; pairs: number[] }
+export function pairGroups(p: Payload): PairGroup[] {
+  const found = new Map<number, PairGroup>();
+  for (let k = 0; k < p.pair.first.length; k++) {
+    const group = p.pair.group[k];
+    let one = found.get(group);
+    if (!one) found.set(group, (one = { group, title: p.hazards?.groups[group] ?? "", state: pairState(p, k), pairs: [] }));
+    one.pairs.push(k);
+  }
+  return [...found.values()];
+}
+
+const byStep = new WeakMap<Payload, Map<number, number[]>>();
+/** Pairs that a step takes part in; what shares no byte is none. */
+export function pairsOf(p: Payload, step: number): number[] {
+  let known = byStep.get(p);
+  if (!known) {
+    byStep.set(p, (known = new Map()));
+    for (let k = 0; k < p.pair.first.length; k++) {
+      if (pairState(p, k) === "false") continue;
+      for (const at of [p.pair.first[k], p.pair.second[k]]) known.set(at, [...(known.get(at) ?? []), k]);
+    }
+  }
+  return known.get(step) ?? [];
+}
+
+/** A line between two places of the graph, and how many pairs it stands for. */
+export interface RedLine { from: number; to: number; pairs: number[]; state: string; strong: boolean }
+
+/** So many pairs of one frame are all drawn. */
+const ALL = 12;
+
+/** Pairs to draw in a frame: all if they are few, those of the cursor's step, and what is alike with the chosen one. */
+export function drawn({ p }: Trace, frame: number, cursor: number, chosen: number): number[] {
+  const inside: number[] = [];
+  for (let k = 0; k < p.pair.first.length; k++) {
+    if (p.step.frame[p.pair.first[k]] === frame && p.step.frame[p.pair.second[k]] === frame && pairState(p, k) !== "false") inside.push(k);
+  }
+  const own = chosen < 0 ? -1 : p.pair.group[chosen];
+  const wanted = inside.length <= ALL ? inside : inside.filter((k) => p.pair.group[k] === own || p.pair.first[k] === cursor || p.pair.second[k] === cursor);
+  // a pair of another run, or one that is none, is drawn where its ops are
+  const there = chosen >= 0 && !wanted.includes(chosen) && [p.pair.first[chosen], p.pair.second[chosen]].every((step) => p.frame.graph[p.step.frame[step]] === p.frame.graph[frame]);
+  return there && !wanted.some((k) => p.pair.group[k] === own) ? [...wanted, chosen] : wanted;
+}
+
+/** One line for each two places: `place` says where a node is seen, itself (its number) or the card that it is folded into. */
+export function lines({ p }: Trace, pairs: number[], chosen: number, place: (node: number) => number): RedLine[] {
+  const found = new Map<string, RedLine>();
+  for (const k of pairs) {
+    const [from, to] = [place(p.step.node[p.pair.first[k]]), place(p.step.node[p.pair.second[k]])];
+    const state = pairState(p, k);
+    const key = `${from} ${to} ${state} ${p.strings[p.pair.kind[k]]}`;
+    const one = found.get(key) ?? { from, to, pairs: [], state, strong: false };
+    one.pairs.push(k);
+    one.strong ||= k === chosen;
+    found.set(key, one);
+  }
+  return [...found.values()];
+}
+
+/** `RAW · 384 B`, or `RAW ×30`. */
+export function lineText(p: Payload, line: RedLine): string {
+  return line.pairs.length > 1 ? `${p.strings[p.pair.kind[line.pairs[0]]]} ×${line.pairs.length}` : pairText(p, line.pairs[0], "label");
+}

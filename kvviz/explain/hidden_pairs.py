@@ -1,0 +1,212 @@
+"""Pairs of steps that only the schedule keeps in order, with what each precision says of them and where they touch.
+
+A pair that shares no byte is among them where ranges or roots alone would have called it one: so it is seen where a
+coarser look is wrong.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kvviz.errors import KvvizError
+from kvviz.explain.hazards import Hazard, hidden_by_level
+from kvviz.explain.units import count, size
+from kvviz.graph.layers import places
+from kvviz.trace.accesses import accesses_of
+from kvviz.trace.declared import Access
+from kvviz.trace.regions import LEVELS, Level, overlap
+from kvviz.trace.value_index import Index, index_of
+
+_ONLY = "Nothing but the order of the list keeps"
+HEADLINES = {
+    ("RAW", False): f"{_ONLY} this read behind that write",
+    ("WAR", False): f"{_ONLY} this write behind that read",
+    ("WAW", False): f"{_ONLY} this write behind that one",
+    ("RAW", True): "This read comes before the write that it needs",
+    ("WAR", True): "This read comes after its bytes were overwritten",
+    ("WAW", True): "These two writes are in the wrong order: the wrong bytes stay",
+}
+"""By kind, and whether the recorded order is broken."""
+# Whether the earlier and the later step write.
+_WRITES = {
+    ("RAW", False): (True, False),
+    ("RAW", True): (False, True),
+    ("WAR", False): (False, True),
+    ("WAR", True): (True, False),
+}
+_LAYER = re.compile(r"\d+")
+
+
+@dataclass(frozen=True, slots=True)
+class HiddenPair:
+    """A hazard that no path of the graph orders, and its two sides.
+
+    Attributes
+    ----------
+    hazard : Hazard
+        At the finest level that has it.
+    exact, range, root : int
+        Bytes that the two share at each level; 0: at that level there is no conflict.
+    early, late : Access
+        What the earlier and the later step touch.
+    layer : int, optional
+        Of the later step.
+    run : int
+    ops, names : tuple of str
+        Of both steps: their operators, and what their nodes are called.
+    """
+
+    hazard: Hazard
+    exact: int
+    range: int
+    root: int
+    early: Access
+    late: Access
+    layer: int | None
+    run: int
+    ops: tuple[str, str]
+    names: tuple[str, str]
+
+    @property
+    def headline(self) -> str:
+        """The finding in one sentence."""
+        if self.hazard.ordered:
+            return "A path of the graph keeps these two in order"
+        if not self.exact:
+            coarse = "ranges" if self.range else "whole roots"
+            return f"No byte is shared: only a look at {coarse} takes these two for a conflict"
+        return HEADLINES[self.hazard.kind, self.hazard.broken]
+
+    def says(self, level: Level) -> str:
+        """What a look at one level comes to."""
+        shared = {"exact": self.exact, "range": self.range, "root": self.root}[level]
+        if not shared:
+            return "no conflict"
+        return f"conflict: {size(shared)}" if self.exact else f"conflict: {size(shared)}, which is wrong"
+
+
+def hidden_pairs(trace: Any, run: int) -> tuple[HiddenPair, ...]:
+    """All of one run: what is broken or hidden first, then what only ranges take for one, and what only roots do."""
+    index = index_of(trace)
+    found = [_pair(index, hazard, levels) for hazard, levels in _by_level(trace, index, run).values()]
+    return tuple(sorted(found, key=lambda pair: (not pair.exact, not pair.range)))
+
+
+def hidden_pair(trace: Any, hazard: Hazard) -> HiddenPair:
+    """One hazard of a trace with its two sides.
+
+    Raises
+    ------
+    KvvizError
+        If the trace has no such steps, or they do not touch the storage.
+    """
+    trace = getattr(trace, "trace", trace)
+    index = index_of(trace)
+    if not 0 <= hazard.first < hazard.second < len(index.rows):
+        raise KvvizError(f"steps {hazard.first} and {hazard.second} of the hazard are not steps of this trace")
+    known = _by_level(trace, index, index.frames[index.rows[hazard.second].frame].run).get(_key(hazard))
+    if known is not None:
+        return _pair(index, *known)
+    early, late = _sides(index, hazard)
+    capacity = index.trace.log.storages[hazard.storage].capacity
+    return _pair(index, hazard, {level: overlap(early.region, late.region, level, capacity) for level in LEVELS})
+
+
+def _key(hazard: Hazard) -> tuple[Any, ...]:
+    return hazard.kind, hazard.first, hazard.second, hazard.storage, hazard.value, hazard.broken
+
+
+def _by_level(trace: Any, index: Index, run: int) -> dict[tuple[Any, ...], tuple[Hazard, dict[Level, int]]]:
+    known = index.notes.setdefault("hidden by level", {})
+    if run not in known:
+        found: dict[tuple[Any, ...], tuple[Hazard, dict[Level, int]]] = {}
+        for level, hazards in hidden_by_level(trace, run).items():
+            for hazard in hazards:
+                found.setdefault(_key(hazard), (hazard, {}))[1][level] = hazard.bytes
+        known[run] = found
+    told: dict[tuple[Any, ...], tuple[Hazard, dict[Level, int]]] = known[run]
+    return told
+
+
+def _sides(index: Index, hazard: Hazard) -> tuple[Access, Access]:
+    """What the two steps touch of the storage; of several accesses the two that share most."""
+    writes = _WRITES.get((hazard.kind, hazard.broken), (True, True))
+    first, second = (
+        [one for one in accesses_of(index, step) if one.storage == hazard.storage and one.writes is write]
+        for step, write in zip((hazard.first, hazard.second), writes)
+    )
+    # The value that the hazard names is what is read, or what is written last.
+    named_late = hazard.kind == "WAW" or writes[0]
+    if named_late != (hazard.kind == "WAW" and hazard.broken):
+        second = [one for one in second if one.value == hazard.value] or second
+    else:
+        first = [one for one in first if one.value == hazard.value] or first
+    both = [(one, two) for one in first for two in second]
+    if not both:
+        raise KvvizError(f"steps {hazard.first} and {hazard.second} do not both touch storage {hazard.storage}")
+    return max(both, key=lambda pair: [overlap(pair[0].region, pair[1].region, level) for level in reversed(LEVELS)])
+
+
+def _pair(index: Index, hazard: Hazard, levels: dict[Level, int]) -> HiddenPair:
+    early, late = _sides(index, hazard)
+    one, two = index.rows[hazard.first], index.rows[hazard.second]
+    frame = index.frames[two.frame]
+    layer = places(frame.program.graph)[two.op.node.index].layer
+    shared = (levels.get("exact", 0), levels.get("range", 0), levels.get("root", 0))
+    nodes = one.op.node, two.op.node
+    ops, names = (nodes[0].op_type, nodes[1].op_type), (nodes[0].name, nodes[1].name)
+    return HiddenPair(hazard, *shared, early, late, layer, frame.run, ops, names)
+
+
+def folded(pairs: Sequence[HiddenPair]) -> tuple[list[int], list[str]]:
+    """Pairs that are alike but for their layer and their run: the group of each pair, and a title for each group."""
+    at: dict[tuple[Any, ...], int] = {}
+    groups = [at.setdefault(_alike(pair), len(at)) for pair in pairs]
+    members: list[list[HiddenPair]] = [[] for _ in at]
+    for group, pair in zip(groups, pairs):
+        members[group].append(pair)
+    return groups, [_title(group) for group in members]
+
+
+def _alike(pair: HiddenPair) -> tuple[Any, ...]:
+    hazard = pair.hazard
+    root = _LAYER.sub("#", hazard.root)
+    return hazard.kind, hazard.broken, pair.ops, root, bool(pair.exact), bool(pair.range)
+
+
+def _title(group: Sequence[HiddenPair]) -> str:
+    first = group[0]
+    shared = [pair.exact or pair.range or pair.root for pair in group]
+    each = " each" if len(group) > 1 else ""
+    told = size(shared[0]) if min(shared) == max(shared) else f"{size(min(shared))} to {size(max(shared))}"
+    wrong = "" if first.exact else ", no byte of them shared"
+    root = _common([pair.hazard.root for pair in group])
+    times = _times(group)
+    return f"{first.hazard.kind}{times}: {first.ops[0]} → {first.ops[1]} {root}: {told}{each}{wrong}"
+
+
+def _times(group: Sequence[HiddenPair]) -> str:
+    if len(group) == 1:
+        return ""
+    layers, runs = {pair.layer for pair in group}, {pair.run for pair in group}
+    parts = []
+    if len(group) == len(layers) * len(runs):
+        parts = [count(len(layers), "layer")] if len(layers) > 1 else []
+        parts += [count(len(runs), "run")] if len(runs) > 1 else []
+    return "".join(f" × {part}" for part in parts or [f"{len(group):,}"])
+
+
+def _common(names: Iterable[str]) -> str:
+    """One name for several that differ in numbers: ``cache_k_l…``."""
+    all_of = Counter(names)
+    if len(all_of) == 1:
+        return next(iter(all_of))
+    split = [_LAYER.split(name) for name in all_of]
+    numbers = [_LAYER.findall(name) for name in all_of]
+    differ = [len({number[i] for number in numbers}) > 1 for i in range(len(numbers[0]))]
+    pieces = [("…" if other else number) + text for other, number, text in zip(differ, numbers[0], split[0][1:])]
+    return split[0][0] + "".join(pieces)

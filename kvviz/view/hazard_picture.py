@@ -1,0 +1,237 @@
+"""The picture of one hidden pair: two ops, the bytes that both touch in their root, and the edge that is missing.
+
+What it is made of is a table of shapes and a table of texts. The page gets both and draws the same picture.
+Invariant: every text is escaped and cut to its place; colours follow the reader's light or dark scheme.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from textwrap import wrap
+from typing import Any
+from xml.sax.saxutils import escape, quoteattr
+
+from kvviz.explain.hazards import Hazard
+from kvviz.explain.hidden_pairs import HiddenPair, hidden_pair
+from kvviz.explain.units import dims, short, size
+from kvviz.trace.regions import bounds, spans
+from kvviz.view.palette import DARK, LIGHT
+
+WIDTH, HEIGHT = 800, 452
+HEAD = 94  # headline and sentence end there
+FONT = "system-ui, 'Segoe UI', 'Helvetica Neue', Arial, sans-serif"
+_LEFT, _RIGHT = 24, WIDTH - 24
+_BOX, _TOP, _TALL = 280, 104, 72
+_BAR, _TRACKS = 14, (232, 282, 332)
+# Runs of bytes that lie closer to each other than this part of a bar are drawn as one.
+_APART = 1 / 1400
+_NARROWEST = 1.5
+
+PAIR_TEXTS = (
+    *("kind", "headline", "line1", "line2", "label", "op1", "name1", "does1", "op2", "name2", "does2"),
+    *("view1", "span1", "view2", "span2", "shared", "span3", "root", "says_root", "says_range", "says_exact"),
+)
+"""Names of the texts of a pair, in the order in which a payload tells them."""
+PAIR_PATHS = ("path1", "path2", "path3")
+"""Names of its drawn bytes: the earlier step's, the later one's, and those of both."""
+
+_COLOURS = {
+    "ground": (LIGHT.pane, DARK.pane),
+    "ink": (LIGHT.ink, DARK.ink),
+    "soft": (LIGHT.soft, DARK.soft),
+    "line": (LIGHT.line, DARK.line),
+    "red": ("#c0143c", "#ff7a90"),
+    "one": ("#1f5fbf", "#7fb0ff"),
+    "two": ("#9a7d00", "#d8cc3a"),
+}
+_FRAMES = {"card": "line", "early": "one", "late": "two", "edge": "red"}
+
+
+def _style(theme: int) -> str:
+    fills = "".join(f".p-{name}{{fill:{colours[theme]}}}" for name, colours in _COLOURS.items())
+    return fills + "".join(f".p-{name}{{fill:none;stroke:{_COLOURS[of][theme]}}}" for name, of in _FRAMES.items())
+
+
+PAIR_STYLES = (_style(0), _style(1))
+"""CSS of the picture on a light and on a dark ground."""
+
+_Shape = tuple[str, dict[str, Any], str, str]
+
+
+def _text(
+    x: float, y: float, field: str, look: str = "ink", px: float = 13, bold: bool = False, end: str = ""
+) -> _Shape:
+    attributes: dict[str, Any] = {"x": x, "y": y, "class": f"p-{look}", "font-size": px}
+    if bold:
+        attributes["font-weight"] = 600
+    if end:
+        attributes["text-anchor"] = end
+    return "text", attributes, field, ""
+
+
+def _rect(x: float, y: float, w: float, h: float, look: str, **more: Any) -> _Shape:
+    return "rect", {"x": x, "y": y, "width": w, "height": h, "class": f"p-{look}", **more}, "", ""
+
+
+def _shapes() -> tuple[_Shape, ...]:
+    middle, edge = WIDTH / 2, _TOP + _TALL / 2
+    start, tip = _LEFT + _BOX, _RIGHT - _BOX
+    line = {"class": "p-edge", "stroke-width": 2.5}
+    shapes = [
+        _rect(0, 0, WIDTH, HEIGHT, "ground"),
+        _text(_LEFT, 36, "headline", px=18, bold=True),
+        _text(_LEFT, 62, "line1"),
+        _text(_LEFT, 81, "line2"),
+    ]
+    for n, x in ((1, _LEFT), (2, tip)):
+        shapes += [
+            _rect(x, _TOP, _BOX, _TALL, "early" if n == 1 else "late", rx=6, **{"stroke-width": 2}),
+            _text(x + 12, _TOP + 23, f"op{n}", px=15, bold=True),
+            _text(x + 12, _TOP + 42, f"name{n}"),
+            _text(x + 12, _TOP + 61, f"does{n}", "soft", 12),
+        ]
+    shapes += [
+        ("path", {"d": f"M{start} {edge}H{tip - 9}", **line, "stroke-dasharray": "7 5"}, "", "hidden"),
+        ("path", {"d": f"M{start} {edge}H{tip - 9}", **line}, "", "broken"),
+        ("path", {"d": f"M{middle - 9} {edge - 9}l18 18m0 -18l-18 18", **line}, "", "broken"),
+        ("path", {"d": f"M{start} {edge}H{tip - 9}", **line, "stroke-dasharray": "1 6"}, "", "false"),
+        ("path", {"d": f"M{tip} {edge}l-11 -6v12z", "class": "p-red"}, "", ""),
+        _text(middle, edge - 14, "label", "red", 14, True, "middle"),
+        _text(middle, edge + 26, "kind", "soft", 12, end="middle"),
+    ]
+    views = ("view1", "view2", "shared")
+    for n, (y, field, path, look) in enumerate(zip(_TRACKS, views, PAIR_PATHS, ("one", "two", "red")), start=1):
+        shapes += [
+            _text(_LEFT, y - 8, field, px=12.5),
+            _text(_RIGHT, y - 8, f"span{n}", "soft", 12, end="end"),
+            _rect(_LEFT, y, _RIGHT - _LEFT, _BAR, "card"),
+            ("path", {"class": f"p-{look}", "transform": f"translate({_LEFT} {y})"}, path, ""),
+        ]
+    shapes.append(_text(_LEFT, _TRACKS[2] + 32, "root", "soft", 12))
+    says = (("root", "whole root"), ("range", "first to last byte"), ("exact", "exact bytes"))
+    for n, (level, about) in enumerate(says):
+        left = _LEFT + n * (_RIGHT - _LEFT) // 3
+        shapes += [_text(left, HEIGHT - 42, f"={about}", "soft", 12), _text(left, HEIGHT - 22, f"says_{level}", px=13)]
+    return tuple(shapes)
+
+
+SHAPES = _shapes()
+"""Tag, attributes, the text or path that goes into it (a fixed one behind ``=``), and the state that has it."""
+
+
+def hidden_pair_svg(trace: Any, hazard: Hazard) -> str:
+    """The picture of one hazard as an SVG document: what a maintainer pastes into a thread.
+
+    Parameters
+    ----------
+    trace : Trace, or ggml.ComputeGraph
+    hazard : Hazard
+        One that `kvviz.hazards` found in it.
+
+    Raises
+    ------
+    KvvizError
+        If the hazard is of another trace.
+    """
+    trace = getattr(trace, "trace", trace)
+    pair = hidden_pair(trace, hazard)
+    capacity = capacity_of(trace, pair)
+    told = {**pair_texts(pair, capacity), **dict(zip(PAIR_PATHS, pair_paths(pair, capacity)))}
+    state = pair_state(pair)
+    light, dark = PAIR_STYLES
+    body = "".join(_drawn(shape, told) for shape in SHAPES if shape[3] in ("", state))
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" '
+        f'font-family="{FONT}" role="img"><title>{escape(told["headline"])}</title>'
+        f"<style>{light}@media (prefers-color-scheme:dark){{{dark}}}</style>{body}</svg>"
+    )
+
+
+def _drawn(shape: _Shape, told: Mapping[str, str]) -> str:
+    tag, attributes, field, _ = shape
+    content = field[1:] if field.startswith("=") else told.get(field, "")
+    if tag == "path" and field:
+        attributes, content = {**attributes, "d": content}, ""
+    written = "".join(f" {name}={quoteattr(str(value))}" for name, value in attributes.items())
+    return f"<{tag}{written}>{escape(content)}</{tag}>"
+
+
+def pair_state(pair: HiddenPair) -> str:
+    """``"broken"``, ``"hidden"`` or, of a pair that shares no byte, ``"false"``."""
+    return "broken" if pair.hazard.broken else "hidden" if pair.exact else "false"
+
+
+def pair_texts(pair: HiddenPair, capacity: int) -> dict[str, str]:
+    """The texts of a pair by their names in `PAIR_TEXTS`, cut to their places."""
+    hazard = pair.hazard
+    lines = wrap(short(hazard.sentence, 200), 106) or [""]
+    if len(lines) > 2:
+        lines = [lines[0], short(" ".join(lines[1:]), 106)]
+    state = {"broken": "broken: in the wrong order", "hidden": "hidden: no edge joins them", "false": "no dependency"}
+    told = {
+        "kind": state[pair_state(pair)],
+        "headline": pair.headline,
+        "line1": lines[0],
+        "line2": lines[1] if len(lines) > 1 else "",
+        "label": f"{hazard.kind} · {size(pair.exact)}",
+        "shared": f"shared: {size(pair.exact)}" if pair.exact else "shared: no byte",
+        "span3": "",
+        "root": f"each bar: all {size(capacity)} of {short(hazard.root, 60)}",
+    }
+    both = spans(pair.early.region, pair.late.region) if pair.exact else None
+    if both:
+        told["shared"] += f" in {len(both):,} pieces" if len(both) > 1 else ""
+        told["span3"] = f"bytes {both[0][0]:,} to {both[-1][1]:,}"
+    sides = zip(pair.ops, pair.names, (pair.early, pair.late), (hazard.first, hazard.second))
+    for n, (op, name, access, step) in enumerate(sides, start=1):
+        low, high = bounds(access.region)
+        told[f"op{n}"] = short(op, 28)
+        told[f"name{n}"] = short(name if name != op else access.value, 38)
+        told[f"does{n}"] = f"step {step:,} {'writes' if access.writes else 'reads'}"
+        told[f"view{n}"] = _view(access)
+        told[f"span{n}"] = f"bytes {low:,} to {high:,}"
+    told.update({"says_root": pair.says("root"), "says_range": pair.says("range"), "says_exact": pair.says("exact")})
+    return told
+
+
+def _view(access: Any) -> str:
+    region = access.region
+    rows = "" if region.rows is None else f" at {len(region.rows):,} places"
+    form = f"{region.dtype} {dims(region.shape)}{rows}, strides {dims(region.strides)} B"
+    name = short(access.value, 30)
+    return f"{'writes' if access.writes else 'reads'} {name}: offset {region.offset:,} · {short(form, 50)}"
+
+
+def capacity_of(trace: Any, pair: HiddenPair) -> int:
+    """Bytes of the root."""
+    return int(trace.log.storages[pair.hazard.storage].capacity)
+
+
+def pair_paths(pair: HiddenPair, capacity: int) -> tuple[str, str, str]:
+    """The bytes of both sides, and those that they share, as paths over a bar that stands for the root."""
+    one, two = pair.early.region, pair.late.region
+    both = spans(one, two) if pair.exact else ()
+    if both is None:
+        low, high = max(bounds(one)[0], bounds(two)[0]), min(bounds(one)[1], bounds(two)[1])
+        both = ((low, high),)
+    return (
+        _path(spans(one) or (bounds(one),), capacity),
+        _path(spans(two) or (bounds(two),), capacity),
+        _path(both, capacity),
+    )
+
+
+def _path(runs: Sequence[tuple[int, int]], capacity: int) -> str:
+    merged: list[list[int]] = []
+    for low, high in runs:
+        if merged and low - merged[-1][1] < capacity * _APART:
+            merged[-1][1] = high
+        else:
+            merged.append([low, high])
+    scale = (_RIGHT - _LEFT) / max(capacity, 1)
+    parts = []
+    for low, high in merged:
+        wide = max(_NARROWEST, (high - low) * scale)
+        x = min(low * scale, _RIGHT - _LEFT - wide)
+        parts.append(f"M{x:.1f} 0h{wide:.1f}v{_BAR}h-{wide:.1f}z")
+    return "".join(parts)

@@ -1,0 +1,107 @@
+"""Hidden pairs as columns: steps, bytes at each precision, and all that the page writes and draws of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from kvviz.explain.hidden_pairs import HiddenPair, folded, hidden_pairs
+from kvviz.view.hazard_picture import (
+    FONT,
+    HEAD,
+    HEIGHT,
+    PAIR_PATHS,
+    PAIR_STYLES,
+    PAIR_TEXTS,
+    SHAPES,
+    WIDTH,
+    capacity_of,
+    pair_paths,
+    pair_state,
+    pair_texts,
+)
+from kvviz.view.packed_columns import Columns, Strings
+
+MOST_PAIRS = 2_000
+"""So many pairs are told at most; of the others the number."""
+PAIR_STATES = ("hidden", "broken", "false")
+PAIR_PICTURE = {
+    "texts": PAIR_TEXTS,
+    "paths": PAIR_PATHS,
+    "states": PAIR_STATES,
+    "shapes": SHAPES,
+    "styles": PAIR_STYLES,
+    "size": (WIDTH, HEIGHT),
+    "head": HEAD,
+    "font": FONT,
+}
+"""What the page draws a pair with; see `kvviz.view.hazard_picture`."""
+
+
+class HazardColumns:
+    """The hidden pairs of the runs that are told, worked out once for each run that is over.
+
+    They are told where a producer declared what its ops touch: there tensors are memory, and finding the pairs takes
+    little beside reading them. For other traces it would take a quarter of the time that packing takes: there they are
+    told when they are ``wanted``.
+    """
+
+    def __init__(self, trace: Any) -> None:
+        self.trace = trace
+        self.wanted = False
+        self._known: dict[int, tuple[HiddenPair, ...]] = {}
+        self._paths: dict[tuple[Any, ...], tuple[str, ...]] = {}
+
+    def write(self, runs: Iterable[int], kept: Sequence[int], strings: Strings, columns: Columns) -> dict[str, Any]:
+        """Add the columns, if there is a pair, and return the header's entry of them all.
+
+        ``runs``: those whose steps are told. ``kept``: numbers of these steps, ascending.
+        """
+        trace = self.trace
+        if trace.live is not None or not (self.wanted or trace.log.declared.accesses):
+            return {}
+        for run in runs:
+            if run not in self._known:
+                self._known[run] = hidden_pairs(trace, run)
+        found = [pair for run in runs for pair in self._known[run]]
+        if not found and not self.wanted:
+            return {}
+        # What is true comes before what only a coarser look takes for a pair.
+        found.sort(key=lambda pair: (not pair.hazard.broken, not pair.exact, not pair.range))
+        groups, titles = folded(found)
+        place = {step: at for at, step in enumerate(kept)}
+        rows, texts = [], []
+        for pair, group in list(zip(found, groups))[:MOST_PAIRS]:
+            hazard = pair.hazard
+            written, drawn = self._tell(pair)
+            texts += [(strings(text),) for text in (*written, *drawn)]
+            rows.append(
+                (
+                    place[hazard.first],
+                    place[hazard.second],
+                    hazard.storage,
+                    PAIR_STATES.index(pair_state(pair)),
+                    group,
+                    strings(hazard.kind),
+                    strings(hazard.root),
+                    strings(hazard.sentence),
+                    pair.exact,
+                    pair.range,
+                    pair.root,
+                )
+            )
+        fields = "first i, second i, storage i, state i, group i, kind i, root i, sentence i, exact d, range d, whole d"
+        columns.rows("pair", fields, rows)
+        columns.rows("pairtext", "of i", texts)
+        counts = [sum(getattr(pair, level) > 0 for pair in found) for level in ("exact", "range", "root")]
+        told = {"picture": PAIR_PICTURE, "groups": titles, "total": len(found), "counts": counts}
+        return {"hazards": told}
+
+    def _tell(self, pair: HiddenPair) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        capacity = capacity_of(self.trace, pair)
+        told = pair_texts(pair, capacity)
+        key = pair.early.region, pair.late.region, capacity, pair.exact > 0
+        if key not in self._paths:
+            # Repeated layers touch the same bytes of their roots.
+            self._paths[key] = pair_paths(pair, capacity)
+        return tuple(told[name] for name in PAIR_TEXTS), self._paths[key]
