@@ -133,6 +133,9 @@ class KVCache:
         """The state of a cell now, in words; see `kvviz.ggml.cell_map.CELL_STATES`."""
         return CELL_STATES[int(self.cells.states[stream, cell])][0]
 
+    def __repr__(self) -> str:
+        return f"<KVCache of {numbers(self.size, 'cell')}: {self.cells.text()[:80]}>"
+
     def _repr_html_(self) -> str:
         """The cells over all calls, for a notebook."""
         page: str = late("view.cell_table:html")(self)

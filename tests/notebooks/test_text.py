@@ -20,6 +20,8 @@ ELSEWHERE = {
     "03_why_not_in_place": {"399"},
     "04_your_model": {"1.31"},
     "07_real_llm": {"98", "650", "528", "23"},
+    "08_hidden_dependencies": {"2026", "27805", "27812"},
+    "09_runtime_stitching": {"671"},
 }
 NUMBER = re.compile(r"(?<![\w.,-])(\d[\d,]*\.\d+|\d{1,3}(?:,\d{3})+|\d{2,})(?![\w.]*\d)")
 

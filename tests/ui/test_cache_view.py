@@ -110,7 +110,7 @@ def test_graph_and_step_keep_their_place_when_the_pane_is_opened(notebook: Noteb
     assert side.evaluate("(pane) => pane.clientHeight") > 180
     expect(view.root.locator(".kv-frontier")).to_be_hidden()
     view.kv("tab", id="steps").click()
-    expect(view.root.locator(".kv-frontier")).to_be_visible()
+    expect(view.kv("ready")).to_be_visible()
     view.open()
 
 
