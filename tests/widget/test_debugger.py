@@ -217,7 +217,7 @@ def test_payloads_told_bit_by_bit_equal_one_told_at_the_end() -> None:
         if texts or name.endswith((".info", ".label")):
             told = [[header["strings"][i] for i in columns[name]] for header, columns in (grown, fresh)]
             assert told[0] == told[1], name
-        else:
+        elif name not in ("text.of", "number.added"):  # how texts are told, which are compared as texts
             assert np.array_equal(column, fresh[1][name]), name
 
 
