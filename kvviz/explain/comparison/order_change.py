@@ -12,6 +12,7 @@ import numpy as np
 from kvviz.explain.comparison.aligning import align
 from kvviz.explain.hazards import Hazard, hazards
 from kvviz.explain.units import short
+from kvviz.trace.events import VIEW
 
 _FIGURES = ("smallest", "largest", "mean")
 
@@ -70,7 +71,9 @@ def value_change(a: Any, b: Any) -> ValueChange | None:
     for (step, slot), now in sorted(mine.items()):
         other = partners[step] if 0 <= step < len(partners) else -1
         was = theirs.get((other, slot)) if other >= 0 else None
-        if was is None or _same(was, now):
+        where = b.log[step].outs[slot]
+        # A view makes nothing: what it shows may be written later.
+        if was is None or _same(was, now) or where is None or where.how == VIEW:
             continue
         node = b.log[step].op.node
         what = f"{node.op_type} {short(node.name)}"
