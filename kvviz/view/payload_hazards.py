@@ -7,6 +7,7 @@ from typing import Any
 
 from kvviz.explain.hidden_pairs import HiddenPair, folded, hidden_pairs
 from kvviz.view.hazard_picture import (
+    BAR_WIDTH,
     FONT,
     HEAD,
     HEIGHT,
@@ -32,6 +33,7 @@ PAIR_PICTURE = {
     "shapes": SHAPES,
     "styles": PAIR_STYLES,
     "size": (WIDTH, HEIGHT),
+    "bar": BAR_WIDTH,
     "head": HEAD,
     "font": FONT,
 }

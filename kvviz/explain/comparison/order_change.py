@@ -115,7 +115,9 @@ def _kept(trace: Any) -> dict[tuple[int, int], _Row]:
         return {}
     columns = trace.value_summaries.columns
     histograms = dict(zip(columns["histogram_of"].tolist(), map(tuple, columns["histogram"].tolist())))
-    rows = zip(columns["at"].tolist(), columns["slot"].tolist(), columns["numbers"].tolist(), columns["counts"].tolist())
+    rows = zip(
+        columns["at"].tolist(), columns["slot"].tolist(), columns["numbers"].tolist(), columns["counts"].tolist()
+    )
     return {
         (at, slot): (tuple(numbers), tuple(counts), histograms.get(i, ()))
         for i, (at, slot, numbers, counts) in enumerate(rows)
