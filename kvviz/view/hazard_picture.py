@@ -160,7 +160,7 @@ def _drawn(shape: _Shape, told: Mapping[str, str]) -> str:
 
 def pair_state(pair: HiddenPair) -> str:
     """``"broken"``, ``"hidden"`` or, of a pair that shares no byte, ``"false"``."""
-    return "broken" if pair.hazard.broken else "hidden" if pair.exact else "false"
+    return "false" if not pair.exact else "broken" if pair.hazard.broken else "hidden"
 
 
 def pair_texts(pair: HiddenPair, capacity: int) -> dict[str, str]:

@@ -69,7 +69,7 @@ class HazardColumns:
         if not found and not self.wanted:
             return {}
         # What is true comes before what only a coarser look takes for a pair.
-        found.sort(key=lambda pair: (not pair.hazard.broken, not pair.exact, not pair.range))
+        found.sort(key=lambda pair: (not pair.exact, not pair.hazard.broken, not pair.range))
         groups, titles = folded(found)
         place = {step: at for at, step in enumerate(kept)}
         rows, texts = [], []
