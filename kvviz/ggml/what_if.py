@@ -113,7 +113,9 @@ def reorder(
         raise KvvizError(f"{graph.title!r} cannot be run: {why_not}")
     titles = (f"{graph.title}: as listed", f"{graph.title}: {name}")
     if why_not:
-        before, after = (to_trace([one], title) for one, title in zip((graph, other), titles))
+        # The recorded addresses are of the recorded order alone: what is told of one is told of both.
+        both = graph.reordered(graph.nodes), other
+        before, after = (to_trace([one], title) for one, title in zip(both, titles))
         return Reordered(graph, other, name, about, moved, broken, before, after, False, why_not, None)
     state = saved_state([graph])
     before, wrote = run_noting(graph, titles[0], values)

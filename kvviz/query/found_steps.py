@@ -68,9 +68,13 @@ def find(trace: Any, text: str) -> Found:
     return Found(trace, text, tuple(steps_of(trace, query)))
 
 
+def _hazards(trace: Any) -> Any:
+    return late("explain.hazards:hazards")(trace)
+
+
 def steps_of(trace: Any, query: Query) -> list[int]:
     """Numbers of the steps that a query asks for, in its order."""
-    scene = Scene(trace)
+    scene = Scene(trace, _hazards)
     test = test_of(scene, query.part)
     found = [step for step in range(len(trace.log)) if test(step)]
     for order in reversed(query.orders):
@@ -80,7 +84,7 @@ def steps_of(trace: Any, query: Query) -> list[int]:
 
 def matches(trace: Any, text: str, step: int) -> bool:
     """Whether a step is one that a query asks for; orders and limits say nothing of a single step."""
-    return test_of(Scene(trace), _read(text).part)(step)
+    return test_of(Scene(trace, _hazards), _read(text).part)(step)
 
 
 def _ordered(scene: Scene, steps: Iterable[int], order: Order) -> list[int]:

@@ -24,6 +24,9 @@ DEEPEST = 20
 DECISIONS = ("missed", "in_place", "run", "copied", "view", "foreign", "new")
 """What can be said of how a step ended: several of them may hold of one step."""
 
+HAZARDS = ("hidden", "broken", "RAW", "WAR", "WAW")
+"""What can be said of a step and another one that touches the same bytes, where no edge keeps them in order."""
+
 WORDS = {
     "missed": "missed",
     "not in place": "missed",
@@ -105,6 +108,14 @@ FIELDS = (
         True,
         tuple(code.value for code in BlockerCode),
     ),
+    Field(
+        "hazard",
+        "choice",
+        "no edge orders it and another step on the same bytes; where the recording says what ops touch",
+        ("kind",),
+        True,
+        HAZARDS,
+    ),
     Field("how", "word", "where an output went: new, in place, view, append, pool, passed", ("memory",)),
     Field("allocated", "bytes", "new capacity", ("alloc", "allocates")),
     Field("copied", "bytes", "bytes that the op merely moved", ("copies", "copy")),
@@ -134,6 +145,7 @@ EXAMPLES = (
     "missed -op:Reshape sort:-missed limit:10",
     "why:NO_CAPACITY token>5",
     "B345.2",
+    "hidden layer:0",
     "live>=1.5MB or allocated>100kB",
 )
 
@@ -160,6 +172,7 @@ def manual() -> str:
     lines += ["", *(f"  {kind.name:7} {' '.join(kind.signs):18} {kind.about}" for kind in KINDS)]
     choices = next(field.choices for field in FIELDS if field.name == "blocker")
     lines += ["", f"  decision: {', '.join(DECISIONS)}", f"  blocker: {', '.join(choices)}"]
+    lines.append(f"  hazard: {', '.join(HAZARDS)}")
     lines += [
         "",
         '  a b: both hold; a or b: one does; -a: not a; "a b": a text as it stands; ( ): together',

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 from kvviz.graph.blocks import Block, blocks
 from kvviz.graph.layers import Place, inside, places
 from kvviz.graph.model import Node
+from kvviz.query.grammar import HAZARDS
 from kvviz.trace.element_types import dims, nbytes
 from kvviz.trace.events import HOW, VIEW, Op
 from kvviz.trace.reasons import blocker_codes, is_missed, placed_before
@@ -62,9 +63,13 @@ class Graphs:
 
 
 class Scene:
-    """A trace that is asked about, and what was looked up in it."""
+    """A trace that is asked about, and what was looked up in it.
 
-    def __init__(self, trace: Any) -> None:
+    ``hazards``: gives the hidden ones of a trace; it is asked when a query is about them.
+    """
+
+    def __init__(self, trace: Any, hazards: Callable[[Any], Any]) -> None:
+        self._hazards = hazards
         self.trace = trace
         self.log = trace.log
         self.frames = trace.log.frames
@@ -82,6 +87,19 @@ class Scene:
         while frame is not None:
             yield self.frames[frame]
             frame = self.frames[frame].parent
+
+    def hazards(self, step: int) -> tuple[str, ...]:
+        """What is said of the pairs that a step takes part in; none where ops did not declare what they touch."""
+        known = self.trace.notes.get("query hazards")
+        if known is None or known[0] != len(self.log):
+            found: dict[int, set[str]] = {}
+            for hazard in self._hazards(self.trace) if self.log.declared.accesses else ():
+                for at in (hazard.first, hazard.second):
+                    found.setdefault(at, set()).update((hazard.kind, "broken" if hazard.broken else "hidden"))
+            told = {at: tuple(name for name in HAZARDS if name in names) for at, names in found.items()}
+            known = self.trace.notes["query hazards"] = len(self.log), told
+        pairs: tuple[str, ...] = known[1].get(step, ())
+        return pairs
 
     def capacity(self, storage: int, step: int) -> int:
         if self._grown is None:
@@ -215,6 +233,7 @@ OF_STEP: Mapping[str, Callable[[Scene, int, Op], Told]] = {
     "cache": _caches,
     "decision": lambda scene, index, row: (outcome(scene.trace, row),),
     "blocker": lambda scene, index, row: tuple(code.value for code in blocker_codes(scene.trace, index)),
+    "hazard": lambda scene, index, row: scene.hazards(index),
     "how": _of_outs(lambda where: HOW[where.how]),
     "allocated": lambda scene, index, row: row.allocated,
     "copied": lambda scene, index, row: row.copied,

@@ -65,6 +65,7 @@ def _word(scene: Scene, text: str) -> Test:
     number = int(word) if _STEP.match(word) else -1
     shape = _matcher("shape", "=", text) if word.startswith("[") else None
     is_code = code in BY_NAME["blocker"].choices
+    pair = next((name for name in BY_NAME["hazard"].choices if name.lower() == word), "")
 
     def of_step(step: int) -> bool:
         row = scene.log[step]
@@ -72,6 +73,7 @@ def _word(scene: Scene, text: str) -> Test:
             named(step)
             or (decision is not None and decided(scene.trace, row, decision))
             or (is_code and any(found.value == code for found in blocker_codes(scene.trace, step)))
+            or (pair != "" and pair in scene.hazards(step))
             or step == number
             or word in scene.called(scene.run(row))
             or (shape is not None and any(map(shape, OF_STEP["shape"](scene, step, row))))

@@ -21,6 +21,8 @@ WIDTH, HEIGHT = 800, 452
 HEAD = 94  # headline and sentence end there
 FONT = "system-ui, 'Segoe UI', 'Helvetica Neue', Arial, sans-serif"
 _LEFT, _RIGHT = 24, WIDTH - 24
+BAR_WIDTH = _RIGHT - _LEFT
+"""Of a bar that stands for all bytes of a root."""
 _BOX, _TOP, _TALL = 280, 104, 72
 _BAR, _TRACKS = 14, (232, 282, 332)
 # Runs of bytes that lie closer to each other than this part of a bar are drawn as one.
@@ -104,7 +106,7 @@ def _shapes() -> tuple[_Shape, ...]:
         shapes += [
             _text(_LEFT, y - 8, field, px=12.5),
             _text(_RIGHT, y - 8, f"span{n}", "soft", 12, end="end"),
-            _rect(_LEFT, y, _RIGHT - _LEFT, _BAR, "card"),
+            _rect(_LEFT, y, BAR_WIDTH, _BAR, "card"),
             ("path", {"class": f"p-{look}", "transform": f"translate({_LEFT} {y})"}, path, ""),
         ]
     shapes.append(_text(_LEFT, _TRACKS[2] + 32, "root", "soft", 12))
@@ -158,7 +160,7 @@ def _drawn(shape: _Shape, told: Mapping[str, str]) -> str:
 
 def pair_state(pair: HiddenPair) -> str:
     """``"broken"``, ``"hidden"`` or, of a pair that shares no byte, ``"false"``."""
-    return "broken" if pair.hazard.broken else "hidden" if pair.exact else "false"
+    return "false" if not pair.exact else "broken" if pair.hazard.broken else "hidden"
 
 
 def pair_texts(pair: HiddenPair, capacity: int) -> dict[str, str]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from kvviz.explain.hidden_pairs import HiddenPair, folded, hidden_pairs
 from kvviz.view.hazard_picture import (
+    BAR_WIDTH,
     FONT,
     HEAD,
     HEIGHT,
@@ -32,6 +33,7 @@ PAIR_PICTURE = {
     "shapes": SHAPES,
     "styles": PAIR_STYLES,
     "size": (WIDTH, HEIGHT),
+    "bar": BAR_WIDTH,
     "head": HEAD,
     "font": FONT,
 }
@@ -67,7 +69,7 @@ class HazardColumns:
         if not found and not self.wanted:
             return {}
         # What is true comes before what only a coarser look takes for a pair.
-        found.sort(key=lambda pair: (not pair.hazard.broken, not pair.exact, not pair.range))
+        found.sort(key=lambda pair: (not pair.exact, not pair.hazard.broken, not pair.range))
         groups, titles = folded(found)
         place = {step: at for at, step in enumerate(kept)}
         rows, texts = [], []

@@ -14,6 +14,10 @@ from typing import Any
 
 from kvviz.explain.compare import first_difference
 from kvviz.explain.comparison.alike import alike
+from kvviz.explain.comparison.order_change import OrderChange, order_change, value_change
+
+MOST_BROKEN = 60
+"""So many hazards that an order breaks are told, and the number of all."""
 
 
 def lane_header(number: int, label: str, trace: Any, left: tuple[int, str, Any] | None) -> dict[str, Any]:
@@ -22,7 +26,8 @@ def lane_header(number: int, label: str, trace: Any, left: tuple[int, str, Any] 
     ``left``: number, label and trace of the lane that it left; None for the first one.
 
     ``figures`` are those of the lane that it left and its own, of the runs that both have finished; ``note`` says
-    which these are where it is not all of both. ``first`` is the first step that differs.
+    which these are where it is not all of both. ``first`` is the first step that differs; ``order`` tells what moved
+    where both ran the same ops in another order, and ``value`` the first step that made other numbers.
     """
     about = {
         "id": number,
@@ -34,6 +39,8 @@ def lane_header(number: int, label: str, trace: Any, left: tuple[int, str, Any] 
         "note": "",
         "runs": None,
         "first": None,
+        "order": None,
+        "value": None,
     }
     if left is None:
         return about
@@ -43,6 +50,7 @@ def lane_header(number: int, label: str, trace: Any, left: tuple[int, str, Any] 
     if first is not None and told.runs is not None and first.step >= other.runs[told.runs - 1].last:
         # It ends there for no other reason than that it has not run any further.
         first = None
+    moved, value = order_change(other, trace), value_change(other, trace)
     return {
         **about,
         "of": of,
@@ -50,6 +58,17 @@ def lane_header(number: int, label: str, trace: Any, left: tuple[int, str, Any] 
         "note": told.note,
         "runs": told.runs,
         "first": None if first is None else {"step": first.step, "other": first.other, "sentence": first.sentence},
+        "order": None if moved is None else _order(moved),
+        "value": None if value is None else asdict(value),
+    }
+
+
+def _order(change: OrderChange) -> dict[str, Any]:
+    broken = change.broken[:MOST_BROKEN]
+    return {
+        "moved": change.moved,
+        "total": len(change.broken),
+        "broken": [[one.kind, one.first, one.second, one.bytes, one.root, one.sentence] for one in broken],
     }
 
 

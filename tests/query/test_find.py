@@ -13,9 +13,11 @@ from hypothesis import strategies as st
 
 import kvviz
 from kvviz.errors import KvvizError
+from kvviz.ggml.what_if import reorder
 from kvviz.graph.blocks import blocks
 from kvviz.query.grammar import FIELDS
 from kvviz.trace.records import Step
+from tests.ggml.seed_graphs import kv
 from tests.view.golden import TRACES
 
 MODELS = Path(__file__).resolve().parents[2] / "assets" / "models"
@@ -298,3 +300,20 @@ def test_a_saved_trace_answers_alike(traces: dict[str, kvviz.Trace], tmp_path: P
 def test_a_malformed_query_names_the_word_and_the_choices(traces: dict[str, kvviz.Trace]) -> None:
     with pytest.raises(KvvizError, match=r'no field "coppied"; did you mean "copied"; there are step, run'):
         traces["growing"].find("op:Concat coppied>0")
+
+
+def test_steps_of_hidden_pairs_are_found_by_kind_and_by_what_the_order_does_to_them() -> None:
+    # given a read that one order has behind its write, and another one before it
+    graph = kv().graph
+    found = reorder(graph, [2, 3, 0, 1])
+    for trace, state, other in ((found.before, "hidden", "broken"), (found.trace, "broken", "hidden")):
+        (hazard,) = kvviz.hazards(trace)
+        steps = (hazard.first, hazard.second)
+        for query in (state, f"hazard:{state}", "RAW", "kind:raw", f"is!=missed hazard:{other}|RAW"):
+            assert trace.find(query).numbers == steps, query
+        assert not trace.find(f"hazard:{other}").numbers and not trace.find("hazard:WAR|WAW").numbers
+        assert len(trace.find("-hidden -broken")) == len(trace.steps) - 2
+
+
+def test_no_pair_is_looked_for_where_ops_did_not_declare_what_they_touch(traces: dict[str, kvviz.Trace]) -> None:
+    assert not traces["growing"].find("hazard:hidden|broken|RAW|WAR|WAW").numbers

@@ -131,6 +131,54 @@ def _red(page: FilePage) -> int:
     return counted
 
 
+RED_POINTS = """() => {
+  const canvas = document.querySelector('[data-kv="graph-canvas"]'), box = canvas.getBoundingClientRect();
+  const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height), found = [];
+  for (let i = 0; i < data.length; i += 4) {
+    if (data[i] !== 0xc0 || data[i + 1] !== 0x14 || data[i + 2] !== 0x3c) continue;
+    found.push([box.x + ((i / 4) % canvas.width) + 0.5, box.y + Math.floor(i / 4 / canvas.width) + 0.5]);
+  }
+  return found;
+}"""
+
+
+def test_a_red_line_is_clicked_to_choose_its_pair(page: FilePage, trace: kvviz.Trace) -> None:
+    hazard = kvviz.hazards(trace)[-1]
+    page.kv("goto").fill(str(hazard.first))
+    page.kv("goto").press("Enter")
+    expect(page.kv("graph-stage")).to_have_attribute("data-red", re.compile("RAW"))
+    page.page.wait_for_timeout(300)
+    canvas = page.kv("graph-canvas")
+    # A label is red too: the pointer says where it is on a line.
+    for x, y in page.page.evaluate(RED_POINTS)[::7]:
+        page.page.mouse.move(x, y)
+        if canvas.get_attribute("data-over") == "pair":
+            break
+    told = (canvas.get_attribute("title") or "").split("\n")[-1]
+    meant = next(h for h in kvviz.hazards(trace, run=2) if h.sentence == told)
+    links = page.kv("pair-card").locator('[data-kv="step-link"]')
+    expect(links.first).not_to_have_attribute("data-step", str(meant.first))
+    # when
+    page.page.mouse.click(x, y)
+    # then
+    expect(links.first).to_have_attribute("data-step", str(meant.first))
+    expect(links.last).to_have_attribute("data-step", str(meant.second))
+
+
+def test_the_memory_map_has_the_shared_bytes_of_the_chosen_pair(page: FilePage, trace: kvviz.Trace) -> None:
+    page.kv("layout").select_option("Memory")
+    shared = page.root.locator("[data-shared]")
+    expect(page.kv("memory-map")).to_be_visible()
+    expect(shared).to_have_count(0)
+    # One row of K is one piece; V is transposed, so that each number of a row is apart from the others.
+    page.root.locator('[role="tab"][data-id="hazards"]').click()
+    width = LayerForm().kv_heads * LayerForm().head_dim
+    for group, (root, pieces) in enumerate((("cache_k_l0", 1), ("cache_v_l0", width))):
+        page.kv("pair-group").nth(group).click()
+        storage = next(h.storage for h in kvviz.hazards(trace) if h.root == root)
+        expect(shared).to_have_attribute("data-shared", f"{pieces} of B{storage}, RAW · 32 B")
+
+
 def test_the_inspector_leads_to_the_other_step(page: FilePage, trace: kvviz.Trace) -> None:
     hazard = kvviz.hazards(trace)[0]
     page.kv("goto").fill(str(hazard.second))

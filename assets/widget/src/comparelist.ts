@@ -26,12 +26,14 @@ function delta(n: number): string { return n ? `${n > 0 ? "+" : "−"}${bytes(Ma
 
 export class CompareList implements View {
   #head = el("header.kv-versus");
-  #box = el("div.kv-scroll");
+  #scroll = el("div.kv-scroll", { "data-kv": "differences" });
+  #box = el("div");
   #open = new Set<string>();
   #drawn: Comparison | null | undefined;
 
   constructor(host: HTMLElement, private context: Context, private state: LaneState, private signal: AbortSignal) {
-    host.append(this.#head, this.#box);
+    this.#scroll.append(this.#box);
+    host.append(this.#head, this.#scroll);
     state.listen(() => this.#draw());
     on(this.#box, "click", (event) => {
       const gap = hit(event, "gap");
@@ -79,7 +81,7 @@ export class CompareList implements View {
     const [a, b] = this.#names(c);
     const list = table("Differences", "kv-differences", ["op", "times#", a, b, "copied#", "allocated#"], body);
     list.append(foot);
-    this.#box.replaceChildren(c.groups.length ? list : el("p.kv-none", {}, "Both decided alike, at every step."));
+    this.#box.replaceChildren(c.groups.length ? list : el("p.kv-none", {}, "Both decided alike, at every step, where each op's output lies."));
   }
 
   #none(): HTMLElement {
@@ -103,9 +105,10 @@ export class CompareList implements View {
       return el("div", { "data-kv": "pair-figure", "data-id": key, "data-change": x === y || better === null ? null : better ? "better" : "worse", title: `${write(x)} → ${write(y)}` },
         el("dt", {}, text), el("dd", {}, el("b", {}, change(x, y, write))));
     });
-    const steps = c.groups.flatMap((g) => g.gaps).filter((gap) => gap.a >= 0).sort((x, y) => x.a - y.a);
+    const places = [...c.groups.flatMap((g) => g.gaps), ...[...c.moved].map((b) => ({ a: c.back[b], b }))];
+    const steps = places.filter((place) => place.a >= 0).sort((x, y) => x.a - y.a);
     const here = () => (this.state.shown === c.infos[0].id ? store.cursor : c.back[Math.max(0, store.cursor)] ?? -1);
-    const go = (gap: Gap | undefined) => void (gap && this.state.go(gap.a, gap.b));
+    const go = (gap: { a: number; b: number } | undefined) => void (gap && this.state.go(gap.a, gap.b));
     const stop = button("✕", "End the comparison", "compare-close", () => this.state.stop(), this.signal);
     stop.ariaLabel = "End the comparison";
     const note = [info.note, bareRuns(c.a.p) ? "listed are ops of the runs whose steps are here" : ""].filter(Boolean).join("; ");

@@ -6,7 +6,7 @@ import { plural } from "./format.js";
 import { hitNodes } from "./graphhits.js";
 import { GraphList } from "./graphlist.js";
 import type { Painted } from "./graphpaint.js";
-import { redEdges } from "./graphred.js";
+import { redAt, redEdges, type RedEdge } from "./graphred.js";
 import { arrange, cardsOf, type Card, type Level, type Row } from "./level.js";
 import { sketchOf, type Scene, type Sketch } from "./sketchview.js";
 import { Stage, type Target } from "./stage.js";
@@ -34,6 +34,7 @@ export class GraphPane implements View {
   #said = el("p.kv-unseen", { "aria-live": "polite", "data-kv": "graph-said" });
   #focus: Place | null = null; // where keys have come to
   #walking = false;
+  #red: RedEdge[] = []; // as they were painted
 
   constructor(host: HTMLElement, private store: Store, private choose: (node: number) => void, signal: AbortSignal) {
     this.#follow = button("Follow", "Open the block under the cursor and keep it in view", "follow", () => {
@@ -49,6 +50,10 @@ export class GraphPane implements View {
       paint: (level) => this.#paint(level),
       nodes: (row) => this.#nodes(row),
       sketch: (row) => this.#sketch(row),
+      line: (x, y) => {
+        const edge = redAt(this.#red, x, y);
+        return edge ? { kind: "pair", pairs: edge.pairs, text: edge.text } : null;
+      },
       cells: (row) => this.#deck.cards[row.card].members.length,
       fits: () => {
         const open = this.#stage.level.rows.filter((r) => r.open && r.block >= 0);
@@ -260,7 +265,7 @@ export class GraphPane implements View {
 
   #paint(level: Level): Omit<Painted, "level" | "port" | "zoom"> {
     const s = this.store.selection;
-    const red = redEdges(this.store, this.#graph, level, (block) => this.#rowOf(block), (row, node) => this.#stage.rect(row, node));
+    const red = this.#red = redEdges(this.store, this.#graph, level, (block) => this.#rowOf(block), (row, node) => this.#stage.rect(row, node));
     mark(this.#root, "data-red", red.map((edge) => edge.text).join("; ") || null);
     return {
       red, cards: this.#deck.cards, graph: this.#graph, scene: this.#scene, hits: hitNodes(this.store, this.#graph), focus: this.#focus,
@@ -273,6 +278,7 @@ export class GraphPane implements View {
     const { p } = this.store.t;
     const g = p.graphs[this.#graph];
     if (target?.kind === "value") return g.values[target.value];
+    if (target?.kind === "pair") return [target.text, p.strings[p.pair.sentence[target.pairs[0]]]].join("\n");
     if (target?.kind === "node") {
       const step = this.store.now.steps[target.node];
       const infos = step >= 0 ? Array.from(p.out.info.subarray(p.step.out[step], p.step.out[step + 1]), (i) => p.strings[i]) : [];
@@ -298,6 +304,8 @@ export class GraphPane implements View {
     const { store } = this;
     if (target?.kind === "head") return this.#toggle(target.row);
     if (target?.kind === "cell") return this.#pick(target.row.card, target.cell);
+    // what stands for several gives one after the other
+    if (target?.kind === "pair") return store.choosePair(target.pairs[(target.pairs.indexOf(store.pair) + 1) % target.pairs.length]);
     store.select(target && { kind: target.kind, id: target.kind === "node" ? target.node : target.value, graph: this.#graph });
   }
 

@@ -5,7 +5,7 @@ import type { Store } from "./store.js";
 import type { Port, Rect } from "./viewport.js";
 
 /** From one place of the level to another; `within`: both ends are in one head. */
-export interface RedEdge { from: Rect; to: Rect; within: boolean; text: string; state: string; strong: boolean }
+export interface RedEdge { from: Rect; to: Rect; within: boolean; text: string; state: string; strong: boolean; pairs: number[] }
 
 type Colour = (name: string) => string;
 const LOOP = 26; // px of a line that leads back to its own head
@@ -26,7 +26,7 @@ export function redEdges(store: Store, graph: number, level: Level, rowOf: (bloc
   };
   return lines(t, drawn(t, now.frame, cursor, pair), pair, place).flatMap((line) => {
     const [from, to] = [box(line.from), box(line.to)];
-    return from && to ? [{ from, to, within: line.from === line.to, text: lineText(t.p, line), state: line.state, strong: line.strong }] : [];
+    return from && to ? [{ from, to, within: line.from === line.to, text: lineText(t.p, line), state: line.state, strong: line.strong, pairs: line.pairs }] : [];
   });
 }
 
@@ -53,6 +53,23 @@ export function bow({ from, to, within }: Pick<RedEdge, "from" | "to" | "within"
 export function pointOf(b: [number, number][], k: number): [number, number] {
   const w = [(1 - k) ** 3, 3 * k * (1 - k) ** 2, 3 * k * k * (1 - k), k ** 3];
   return [0, 1].map((axis) => b.reduce((sum, point, i) => sum + w[i] * point[axis], 0)) as [number, number];
+}
+
+/** The line that a point of the level is on, the strong ones first; undefined = none. */
+export function redAt(edges: RedEdge[], x: number, y: number, reach = 5): RedEdge | undefined {
+  const near = (edge: RedEdge) => {
+    const b = bow(edge);
+    let [px, py] = pointOf(b, 0);
+    for (let k = 1; k <= 24; k++) {
+      const [qx, qy] = pointOf(b, k / 24);
+      const [dx, dy] = [qx - px, qy - py];
+      const along = Math.max(0, Math.min(1, ((x - px) * dx + (y - py) * dy) / (dx * dx + dy * dy || 1)));
+      if (Math.hypot(px + along * dx - x, py + along * dy - y) <= reach) return true;
+      [px, py] = [qx, qy];
+    }
+    return false;
+  };
+  return [...edges].sort((a, b) => Number(b.strong) - Number(a.strong)).find(near);
 }
 
 /** Where of a line there is room for its label: its middle, or the part next to it that is seen. */

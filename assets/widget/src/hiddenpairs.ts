@@ -27,6 +27,12 @@ export function pairGroups(p: Payload): PairGroup[] {
   return [...found.values()];
 }
 
+/** Where the shared bytes of a pair lie in their root: (low, high) of each piece, as shares of it. */
+export function sharedParts(p: Payload, pair: number): [number, number][] {
+  const bar = p.hazards?.picture.bar ?? 1;
+  return [...pairText(p, pair, "path3").matchAll(/M([\d.]+) 0h([\d.]+)v/g)].map(([, x, wide]) => [Number(x) / bar, (Number(x) + Number(wide)) / bar]);
+}
+
 const byStep = new WeakMap<Payload, Map<number, number[]>>();
 /** Pairs that a step takes part in; what shares no byte is none. */
 export function pairsOf(p: Payload, step: number): number[] {

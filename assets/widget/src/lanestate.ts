@@ -1,5 +1,6 @@
 // What the panes of lanes share: the recordings that were opened, the one that is shown, the two that are compared.
 import { scaleOf } from "./curve.js";
+import { count } from "./format.js";
 import { buildIndex } from "./index.js";
 import { piece } from "./lanebytes.js";
 import type { Context } from "./lazypane.js";
@@ -8,7 +9,8 @@ import type { Trace } from "./replay.js";
 import { findStep, numberOf } from "./steps.js";
 import { patch, read, unpack, type Ints, type Payload } from "./wire.js";
 
-export interface Comparison { a: Trace; b: Trace; to: Ints; back: Ints; groups: Group[]; infos: [LaneInfo, LaneInfo] }
+/** `moved`: steps of `b` that run in another order than in `a`. */
+export interface Comparison { a: Trace; b: Trace; to: Ints; back: Ints; groups: Group[]; infos: [LaneInfo, LaneInfo]; moved: Set<number> }
 
 export class LaneState {
   comparison: Comparison | null = null;
@@ -100,7 +102,9 @@ export class LaneState {
     if (this.#pair[0] !== first || this.#pair[1] !== second) return;
     const [to, back] = [align(a.p, b.p), align(b.p, a.p)];
     const runs = infos[1].of === first ? infos[1].runs : Math.min(a.p.runs.length, b.p.runs.length);
-    this.comparison = { a, b, to, back, groups: groups(a, b, to, runs), infos: infos as [LaneInfo, LaneInfo] };
+    const order = infos[1].of === first ? infos[1].order : null;
+    const moved = new Set((order?.moved ?? []).map((step) => findStep(b, step).step));
+    this.comparison = { a, b, to, back, groups: groups(a, b, to, runs), infos: infos as [LaneInfo, LaneInfo], moved };
     store.scale = common(scaleOf(a), scaleOf(b));
     store.versus = {
       names: [this.letter(first), this.letter(second)],
@@ -109,7 +113,9 @@ export class LaneState {
         if (side < 0) return null;
         const other = (side ? back : to)[step];
         const steps = side ? [other, step] : [step, other];
-        if (steps[0] >= 0 && steps[1] >= 0 && !unlike(a, steps[0], b, steps[1])) return null;
+        if (steps[0] >= 0 && steps[1] >= 0 && !unlike(a, steps[0], b, steps[1])) {
+          return moved.has(steps[1]) ? [`step ${count(numberOf(a, steps[0]))}`, `step ${count(numberOf(b, steps[1]))}`] : null;
+        }
         return [steps[0] < 0 ? "not run" : decided(a, steps[0]), steps[1] < 0 ? "not run" : decided(b, steps[1])];
       },
     };

@@ -66,10 +66,11 @@ export class LaneStrip implements View {
     const told = (["copied", "peak", "allocated"] as const).map((what) => [what, change(a[what], b[what], what)]).filter(([, text]) => text);
     const figures = el("span.kv-deltas", { "data-kv": "lane-figures", title: lane.note || "Of all runs" }, ...(told.length ? told : [["", "the same bytes"]]).map(([what, text]) => el("span", { "data-what": what, "data-by": text[0] === "+" ? "more" : text[0] === "−" ? "less" : null }, text)));
     const first = lane.first ? el("button", { class: "kv-link", "data-kv": "lane-first", title: lane.first.sentence }, `first difference at step ${count(lane.first.step)}`) : el("span.kv-soft", {}, "decided alike");
+    const broken = lane.order?.total ? el("span.kv-broken", { "data-kv": "lane-broken", title: lane.order.broken[0][5] }, `✕ ${count(lane.order.total)} broken`) : "";
     const compared = state.comparison?.infos[1].id === lane.id;
     const tools = el("span.kv-tools", {}, el("button", { "data-kv": "lane-compare", "aria-pressed": String(compared), title: "Mark in the graph where decisions differ, and list the differences" }, `Compare ${state.letter(lane.of)} | ${state.letter(lane.id)}`));
     if (ask.able()) tools.append(el("button", { "data-kv": "lane-close", "aria-label": `Close lane ${lane.label}`, title: "Undo: close this lane" }, "✕"));
-    row.append(figures, first, tools);
+    row.append(figures, first, broken, tools);
     return row;
   }
 }

@@ -2,6 +2,7 @@
 import { CompareList } from "./comparelist.js";
 import { ForkMenu } from "./forkmenu.js";
 import { LaneStrip } from "./lanestrip.js";
+import { OrderView } from "./orderview.js";
 import { stateOf } from "./lanestate.js";
 import type { Context, MakePane } from "./lazypane.js";
 
@@ -11,7 +12,12 @@ export interface LaneModule { strip: MakePane; compare: MakePane; menu(app: HTML
 const menus = new WeakMap<HTMLElement, ForkMenu>();
 const module: LaneModule = {
   strip: (host, context, signal) => new LaneStrip(host, context, stateOf(context), signal),
-  compare: (host, context, signal) => new CompareList(host, context, stateOf(context), signal),
+  compare: (host, context, signal) => {
+    const state = stateOf(context);
+    const list = new CompareList(host, context, state, signal);
+    const orders = new OrderView(host.querySelector("[data-kv=\"differences\"]")!, context, state, signal);
+    return { update: (change) => { list.update(change); orders.update(change); } };
+  },
   menu: (app, context, button, signal) => {
     let menu = menus.get(app);
     if (!menu) {

@@ -1,5 +1,6 @@
 // The two pictures of the memory map: the base, which holds still while the cursor moves, and what is alive and chosen.
-import { el, set } from "./dom.js";
+import { el, mark, set } from "./dom.js";
+import { pairText, sharedParts } from "./hiddenpairs.js";
 import type { Layout } from "./mapbands.js";
 import type { Classes, Palette } from "./mapcolours.js";
 import { fill, Raster } from "./mapdraw.js";
@@ -80,6 +81,45 @@ export class Picture {
       context.strokeStyle = palette.token(strong ? "--kv-ink" : "--kv-accent");
       context.lineWidth = strong ? 2.2 : 1.4;
       context.strokeRect(x, r.y - 0.5, wide, r.h + 1);
+    }
+    this.#pair(context, s, layout, palette);
+  }
+
+  /** The shared bytes of the pair that is looked at, from its earlier step to its later one. */
+  #pair(context: CanvasRenderingContext2D, s: Sheet, layout: Layout, palette: Palette): void {
+    const { t: { p }, pair } = this.store;
+    const canvas = this.#over.canvas;
+    mark(canvas, "data-shared", null);
+    if (pair < 0) return;
+    const [first, second, storage] = [p.pair.first[pair], p.pair.second[pair], p.pair.storage[pair]];
+    const { l } = layout;
+    let k = 0;
+    while (k < l.n && (l.storage[k] !== storage || l.from[k] > first || l.to[k] <= first)) k++;
+    if (k === l.n) return;
+    const r = rectOf(s, layout, k);
+    const [left, right] = [xOf(s, first), Math.min(r.x + r.w, xOf(s, second + 1))];
+    const parts = sharedParts(p, pair);
+    mark(canvas, "data-shared", `${parts.length} of B${storage}, ${pairText(p, pair, "label")}`);
+    const [red, pane] = [palette.token("--kv-hidden"), palette.token("--kv-pane")];
+    const wide = Math.max(2, right - left);
+    // on a light rim: what lies below may be dark
+    const frame = (ink: string, width: number, dash: number[]) => {
+      [context.strokeStyle, context.lineWidth] = [ink, width];
+      context.setLineDash(dash);
+      context.strokeRect(left, r.y - 0.5, wide, r.h + 1);
+      context.setLineDash([]);
+    };
+    frame(pane, 4, []);
+    frame(red, 1.8, [5, 3]);
+    for (const [low, high] of parts) {
+      const tall = Math.max(3, r.h * (high - low));
+      const y = Math.min(r.y + r.h - tall, r.y + r.h * (1 - high));
+      context.fillStyle = pane;
+      context.fillRect(left - 2, y - 2, wide + 4, tall + 4);
+      context.fillStyle = red;
+      context.fillRect(left, y, wide, tall);
+      // not by colour alone: an end at each of the two steps
+      for (const x of [left, right]) context.fillRect(x - 1, y - 3, 2, tall + 6);
     }
   }
 }

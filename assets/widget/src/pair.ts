@@ -3,6 +3,8 @@ import type { Trace } from "./replay.js";
 import type { Ints, Payload } from "./wire.js";
 
 export interface Totals { peak: number; copied: number; allocated: number; in_place: number; missed: number; steps: number }
+/** What runs in another order than in the lane that it left: steps that moved, hazards that this breaks. */
+export interface OrderInfo { moved: number[]; total: number; broken: [kind: string, first: number, second: number, bytes: number, root: string, sentence: string][] }
 /** What Python says of a lane, see kvviz/view/payload_lanes.py. Steps are numbers; `figures` are of `of` and its own. */
 export interface LaneInfo {
   id: number; label: string; of: number | null;
@@ -10,6 +12,8 @@ export interface LaneInfo {
   live: boolean; figures: [Totals, Totals] | null; note: string;
   runs: number | null; // the figures are of so many runs, null = of all
   first: { step: number; other: number; sentence: string } | null;
+  order?: OrderInfo | null;
+  value?: { step: number; other: number; sentence: string } | null; // the first that made other numbers
 }
 /** What of the shown lane could be changed as a whole. */
 export interface Offers { policies?: string[]; donate?: string[]; kv_capacity?: number | null }

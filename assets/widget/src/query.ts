@@ -37,6 +37,8 @@ function word(t: Trace, text: string): Test {
   if (Object.hasOwn(table.words, lower)) tests.push(decided(t, table.words[lower])!);
   const code = text.toUpperCase();
   if (table.fields.find((f) => f.name === "blocker")!.choices.includes(code)) tests.push((step) => (OF_STEP.blocker(t, step) as string[]).includes(code));
+  const pair = table.fields.find((f) => f.name === "hazard")!.choices.find((name) => name.toLowerCase() === lower);
+  if (pair) tests.push((step) => (OF_STEP.hazard(t, step) as string[]).includes(pair));
   if (/^[0-9]{1,15}$/.test(lower)) {
     const { step: wanted } = findStep(t, Number(lower));
     if (Number(lower) < p.total) tests.push((step) => step === wanted);

@@ -1,5 +1,6 @@
 // What a query can ask of a step, from the payload's columns: one function a field, as kvviz/query/step_facts.py has them.
 import { opName, shape } from "./format.js";
+import { pairsOf, pairState } from "./hiddenpairs.js";
 import { freedBytes, outcome, placeOf, stack, type Trace } from "./replay.js";
 import { numberOf } from "./steps.js";
 import type { Graph } from "./wire.js";
@@ -91,6 +92,12 @@ function codes({ p }: Trace, step: number): string[] {
   return [...found];
 }
 
+/** Of the pairs that a step takes part in: kinds, and whether it is hidden or broken. */
+function hazards({ p }: Trace, step: number): string[] {
+  const found = new Set(pairsOf(p, step).flatMap((pair) => [p.strings[p.pair.kind[pair]], pairState(p, pair)]));
+  return p.query.fields.find((f) => f.name === "hazard")!.choices.filter((name) => found.has(name));
+}
+
 const ENDS: Record<string, string> = { done: "new" };
 const info = (t: Trace, o: number) => t.p.strings[t.p.out.info[o]];
 
@@ -107,6 +114,7 @@ export const OF_STEP: Record<string, (t: Trace, step: number) => Told> = {
     return [ENDS[end] ?? end];
   },
   blocker: codes,
+  hazard: hazards,
   how: (t, step) => outs(t, step, (o) => t.p.codes.how[t.p.out.how[o]]),
   allocated: ({ p }, step) => p.step.alloc[step],
   copied: ({ p }, step) => p.step.copied[step],

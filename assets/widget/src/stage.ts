@@ -7,13 +7,14 @@ import { boxOf, hitIn, type Sketch } from "./sketchview.js";
 import type { Store } from "./store.js";
 import { anchorAt, clampPort, clampZoom, fit, fromMini, keep, mini, show, windowOf, ZOOMS, type Anchor, type Port, type Rect } from "./viewport.js";
 
-export type Target = { kind: "node"; node: number } | { kind: "value"; value: number } | { kind: "head"; row: Row } | { kind: "cell"; row: Row; cell: number } | null;
+export type Target = { kind: "node"; node: number } | { kind: "value"; value: number } | { kind: "head"; row: Row } | { kind: "cell"; row: Row; cell: number } | { kind: "pair"; pairs: number[]; text: string } | null;
 export interface Owner {
   lay(zoom: number, room: number): Level;
   paint(level: Level): Omit<Painted, "level" | "port" | "zoom">;
   nodes(row: Row): number[];
   sketch(row: Row): Sketch;
   cells(row: Row): number;
+  line(x: number, y: number): Target; // of a hidden pair, at a point of the level
   fits(): Row | null; // the one block to fit, null = all
   click(target: Target): void;
   open(target: Target): void; // double click
@@ -112,13 +113,16 @@ export class Stage {
     const x = this.port.x + event.offsetX;
     const y = this.port.y + event.offsetY;
     const row = rowAt(this.level, x, y);
-    if (!row) return null;
+    const node = row && row.block >= 0 && row.open && y >= headAt(row, this.port.y) + HEAD ? hitIn(this.owner.sketch(row), (x - row.bx) / this.zoom, (y - row.by) / this.zoom, 5 / this.zoom) : null;
+    if (node?.kind === "node") return node;
+    const line = this.owner.line(x, y);
+    if (line || !row) return line;
     if (y < headAt(row, this.port.y) + HEAD) {
       const cells = this.owner.cells(row);
       const { x: from, cell } = stripOf(row, cells, this.port);
       return row.block < 0 && x >= from && x < from + cells * cell ? { kind: "cell", row, cell: Math.floor((x - from) / cell) } : { kind: "head", row };
     }
-    return row.block < 0 || !row.open ? null : hitIn(this.owner.sketch(row), (x - row.bx) / this.zoom, (y - row.by) / this.zoom, 5 / this.zoom);
+    return node;
   }
 
   #map() { return mini(this.level, MINI, this.port.h - 12); }

@@ -107,7 +107,7 @@ export interface Columns {
 export type PairShape = [tag: "rect" | "text" | "path", attributes: Record<string, string | number>, field: string, state: string];
 /** See kvviz/view/payload_hazards.py; `counts`: how many pairs a look at exact bytes, ranges and roots comes to. */
 export interface Hazards {
-  picture: { texts: string[]; paths: string[]; states: string[]; shapes: PairShape[]; styles: [light: string, dark: string]; size: [number, number]; head: number; font: string };
+  picture: { texts: string[]; paths: string[]; states: string[]; shapes: PairShape[]; styles: [light: string, dark: string]; size: [number, number]; head: number; bar: number; font: string };
   groups: string[]; total: number; counts: [exact: number, range: number, root: number];
 }
 /** What the numbers in columns stand for: Python's own tables. The page acts upon some names, and shows all others as they are. */

@@ -1,7 +1,7 @@
 // Hidden pairs: which are drawn where, and how they fold. The payloads are made by hand: kvviz/view decides what is a pair.
 import { describe, expect, test } from "vitest";
-import { bow, pointOf } from "../src/graphred.js";
-import { drawn, lines, lineText, pairGroups, pairsOf, pairState, pairText } from "../src/hiddenpairs.js";
+import { bow, pointOf, redAt, type RedEdge } from "../src/graphred.js";
+import { drawn, lines, lineText, pairGroups, pairsOf, pairState, pairText, sharedParts } from "../src/hiddenpairs.js";
 import type { Trace } from "../src/replay.js";
 import type { Payload } from "../src/wire.js";
 
@@ -88,4 +88,25 @@ describe("red lines", () => {
     const loop = bow({ from: a, to: a, within: true });
     expect(loop[3][0]).toBeGreaterThan(loop[0][0]);
   });
+});
+
+test("the shared bytes are told as shares of their root, from the path that Python drew", () => {
+  const { p } = made([[1, 4, 0, 0]]);
+  p.hazards!.picture = { ...p.hazards!.picture, paths: ["path3"], bar: 200 };
+  p.strings[2] = "M0.0 0h50.0v14h-50.0zM150.0 0h1.5v14h-1.5z";
+  expect(sharedParts(p, 0)).toEqual([[0, 0.25], [0.75, 0.7575]]);
+  p.strings[2] = "";
+  expect(sharedParts(p, 0)).toEqual([]);
+});
+
+test("a red line is hit on it and a few px beside it, the strong one where two lie together", () => {
+  const edge = (strong: boolean, y = 0): RedEdge => ({ from: { x: 0, y, w: 40, h: 20 }, to: { x: 200, y: y + 100, w: 40, h: 20 }, within: false, text: "", state: "hidden", strong, pairs: [] });
+  const [weak, strong, far] = [edge(false), edge(true), edge(false, 300)];
+  for (const k of [0.05, 0.31, 0.5, 0.98]) {
+    const [x, y] = pointOf(bow(weak), k);
+    expect(redAt([weak, strong, far], x, y + 3)).toBe(strong);
+    expect(redAt([far, weak], x, y)).toBe(weak);
+    expect(redAt([far], x, y)).toBeUndefined();
+  }
+  expect(redAt([weak], 120, 5)).toBeUndefined();
 });

@@ -9,11 +9,13 @@ from kvviz.runtimes.policy_data import schedule_of
 
 
 def told_apart(first: Any, second: Any) -> tuple[str, str]:
-    """Names of two traces: their changes, policies, orders or options, whatever tells them apart."""
+    """Names of two traces: their changes, policies, orders, titles or options, whatever tells them apart."""
     for name in (_label, _policy, _order):
         told = name(first), name(second)
         if told[0] != told[1]:
             return told
+    if first.title != second.title:
+        return _titles(first.title, second.title)
     options = _options(first), _options(second)
     differing = [key for key in options[0] if options[0][key] != options[1][key]]
     if not differing:
@@ -34,6 +36,14 @@ def _policy(trace: Any) -> str:
 
 def _order(trace: Any) -> str:
     return label(schedule_of(trace.policy))
+
+
+def _titles(first: str, second: str) -> tuple[str, str]:
+    """Two titles without the words before a colon that both begin with."""
+    head, colon, rest = first.partition(": ")
+    if colon and rest and second.startswith(head + colon) and second != head + colon:
+        return _titles(rest, second.removeprefix(head + colon))
+    return first or "no title", second or "no title"
 
 
 def _options(trace: Any) -> dict[str, str]:

@@ -1,0 +1,132 @@
+"""Two traces that run the same ops in another order: which ops moved, which hazards that breaks, where values part."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kvviz.explain.comparison.aligning import align
+from kvviz.explain.hazards import Hazard, hazards
+from kvviz.explain.units import short
+from kvviz.trace.events import VIEW
+
+_FIGURES = ("smallest", "largest", "mean")
+
+
+@dataclass(frozen=True, slots=True)
+class ValueChange:
+    """The first step of a trace that made other numbers than its partner.
+
+    ``step, other``: its number, and that of its partner.
+    ``sentence``: which numbers.
+    """
+
+    step: int
+    other: int
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
+class OrderChange:
+    """What the order of trace ``b`` changes about trace ``a``.
+
+    ``moved``: the fewest steps of ``b`` without which both have one order, ascending.
+    ``broken``: hazards of ``b`` that its order breaks and that of ``a`` does not.
+    """
+
+    moved: tuple[int, ...]
+    broken: tuple[Hazard, ...]
+
+
+def order_change(a: Any, b: Any) -> OrderChange | None:
+    """What trace ``b`` runs in another order than trace ``a``; None where what both ran has one order."""
+    partners = align(b, a)[0]
+    paired = np.flatnonzero(partners >= 0)
+    order = partners[paired]
+    if not (np.diff(order) < 0).any():
+        return None
+    stays = _longest_ascent(order.tolist())
+    moved = tuple(step for place, step in enumerate(paired.tolist()) if place not in stays)
+    # Where no op declared what it touches, a schedule keeps to the edges and breaks nothing.
+    if not b.log.declared.accesses:
+        return OrderChange(moved, ())
+    known = {_key(hazard, range(len(a.log))) for hazard in hazards(a) if hazard.broken}
+    broken = tuple(hazard for hazard in hazards(b) if hazard.broken and _key(hazard, partners) not in known)
+    return OrderChange(moved, broken)
+
+
+def value_change(a: Any, b: Any) -> ValueChange | None:
+    """The first step of trace ``b`` of whose outputs other numbers were kept than of its partner's in trace ``a``.
+
+    None where all are the same that both traces kept something of.
+    """
+    mine, theirs = _kept(b), _kept(a)
+    if not mine or not theirs:
+        return None
+    partners = align(b, a)[0].tolist()
+    for (step, slot), now in sorted(mine.items()):
+        other = partners[step] if 0 <= step < len(partners) else -1
+        was = theirs.get((other, slot)) if other >= 0 else None
+        where = b.log[step].outs[slot]
+        # A view makes nothing: what it shows may be written later.
+        if was is None or _same(was, now) or where is None or where.how == VIEW:
+            continue
+        node = b.log[step].op.node
+        what = f"{node.op_type} {short(node.name)}"
+        told = [f"{text} {x:.4g} → {y:.4g}" for text, x, y in zip(_FIGURES, was[0], now[0]) if x != y]
+        text = f": {', '.join(told)}" if told else ""
+        return ValueChange(step, other, f"step {step:,}: {what} is the first that made other numbers{text}")
+    return None
+
+
+def _key(hazard: Hazard, place: Sequence[int] | np.ndarray) -> tuple[str, frozenset[int], str]:
+    return hazard.kind, frozenset((int(place[hazard.first]), int(place[hazard.second]))), hazard.value
+
+
+def _longest_ascent(numbers: Sequence[int]) -> set[int]:
+    """Places of a longest ascending part of numbers that are all different."""
+    tails: list[int] = []
+    places: list[int] = []
+    before = [-1] * len(numbers)
+    for place, number in enumerate(numbers):
+        at = bisect_left(tails, number)
+        if at == len(tails):
+            tails.append(number)
+            places.append(place)
+        tails[at], places[at] = number, place
+        before[place] = places[at - 1] if at else -1
+    found, place = set(), places[-1] if places else -1
+    while place >= 0:
+        found.add(place)
+        place = before[place]
+    return found
+
+
+_Row = tuple[tuple[float, ...], tuple[int, ...], tuple[int, ...]]
+
+
+def _kept(trace: Any) -> dict[tuple[int, int], _Row]:
+    """Numbers, counts and histogram of all outputs of steps of which something was kept, by step and slot."""
+    if trace.value_summaries is None:
+        return {}
+    columns = trace.value_summaries.columns
+    histograms = dict(zip(columns["histogram_of"].tolist(), map(tuple, columns["histogram"].tolist())))
+    rows = zip(
+        columns["at"].tolist(), columns["slot"].tolist(), columns["numbers"].tolist(), columns["counts"].tolist()
+    )
+    return {
+        (at, slot): (tuple(numbers), tuple(counts), histograms.get(i, ()))
+        for i, (at, slot, numbers, counts) in enumerate(rows)
+        if at >= 0
+    }
+
+
+def _same(one: _Row, two: _Row) -> bool:
+    """Whether all that was kept of both is the same; a mean of no number is none."""
+    numbers = np.array_equal(one[0], two[0], equal_nan=True)
+    histograms = not one[2] or not two[2] or one[2] == two[2]
+    return bool(numbers) and one[1] == two[1] and histograms

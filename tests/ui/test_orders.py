@@ -1,0 +1,87 @@
+"""Two orders of one ggml graph in a file: side by side with one cursor, and what the new order breaks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Locator, expect
+
+from kvviz.ggml.what_if import Reordered, reorder
+from kvviz.view.export import pair_to_html
+from tests.ggml.seed_graphs import SEEDS
+from tests.ui.filepage import FilePage
+from tests.ui.test_axe import AXE, faults
+
+pytestmark = pytest.mark.ui
+
+# The read comes before the write.
+ORDER = [2, 3, 0, 1]
+
+
+@pytest.fixture(scope="module")
+def orders() -> Reordered:
+    return reorder(SEEDS["seed_write_first"]().graph, ORDER)
+
+
+@pytest.fixture(params=["light", "dark"])
+def page(request: pytest.FixtureRequest, browser: Browser, orders: Reordered, tmp_path: Path) -> Iterator[FilePage]:
+    pair_to_html(orders.before, orders.trace, path=tmp_path / "orders.html", step=1)
+    shown = FilePage(browser, tmp_path / "orders.html", color_scheme=request.param)
+    shown.kv("lane-compare").click()
+    expect(shown.kv("orders")).to_be_visible()
+    yield shown
+    shown.close()
+
+
+def side(page: FilePage, number: int) -> Locator:
+    return page.kv("orders").locator(f'[data-side="{number}"] [data-kv="order-op"]')
+
+
+def names(page: FilePage, number: int) -> list[str | None]:
+    return [row.get_attribute("title") for row in side(page, number).all()]
+
+
+def here(page: FilePage) -> list[str | None]:
+    """The op that is marked on each side."""
+    return [
+        page.kv("orders").locator(f'[data-side="{number}"] [aria-current]').get_attribute("title") for number in (0, 1)
+    ]
+
+
+def test_both_orders_are_listed_and_one_cursor_is_on_the_same_op_of_both(page: FilePage, orders: Reordered) -> None:
+    # given
+    before, after = ([step.node for step in trace.steps] for trace in (orders.before, orders.trace))
+    assert (names(page, 0), names(page, 1)) == (before, after)
+    # when it goes on, and to an op of the other list
+    for step in (1, 2):
+        page.expect_step(step)
+        assert here(page) == [before[step]] * 2
+        page.kv("next").click()
+    side(page, 1).nth(0).click()
+    page.expect_step(ORDER[0])
+    assert here(page) == [after[0]] * 2
+    # and the other lane is shown at the same op
+    page.kv("lane-name").nth(1).click()
+    page.expect_step(0)
+    assert here(page) == [after[0]] * 2
+
+
+def test_what_breaks_is_said_where_it_does(page: FilePage) -> None:
+    # given
+    expect(page.kv("lane-broken")).to_have_text("✕ 1 broken")
+    expect(page.kv("order-moved")).to_have_attribute("data-broken", "1")
+    expect(page.kv("order-broken")).to_contain_text("RAW, 32 B of k_cache: MUL_MAT kq reads")
+    expect(page.kv("order-value")).to_contain_text("MUL_MAT kq is the first that made other numbers: largest 8 → 0")
+    # not by colour alone
+    broken = page.kv("orders").locator('[data-kv="order-op"][data-broken]')
+    assert [row.inner_text().split()[-2:] for row in broken.all()] == [["✕", "RAW"]] * 2
+    # when
+    page.kv("order-broken").click()
+    # then the other order is shown at the second of the two
+    page.expect_step(3)
+    expect(page.kv("lane").nth(1)).to_have_attribute("data-shown", "1")
+    # and nothing is unreadable
+    page.page.add_script_tag(content=AXE.read_text("utf-8"))
+    assert faults(page) == []
