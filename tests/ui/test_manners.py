@@ -190,6 +190,7 @@ def test_shortcuts_of_jupyterlab_work_while_the_page_has_the_focus(debugger: Deb
     # given
     page = debugger.notebook.page
     debugger.press("n")
+    debugger.expect_step(0)
     at = debugger.step
     # saving
     page.evaluate("() => { window.jupyterapp.shell.currentWidget.context.model.dirty = true }")

@@ -199,6 +199,30 @@ def test_the_palette_runs_commands_goes_to_steps_and_asks(page: Page, trace: kvv
     expect(kv(page, "palette-dialog")).to_have_count(0)
 
 
+LATE = """async (field) => {
+  const write = (text) => { field.value = text; field.dispatchEvent(new Event("input", { bubbles: true })); };
+  const pause = (ms) => new Promise((done) => setTimeout(done, ms));
+  const kept = [];
+  for (let i = 0; i < 12; i++) {
+    write("Mul");
+    await pause(121); // just when it is asked, and not yet drawn
+    write("");
+    await pause(300);
+    kept.push(field.value);
+  }
+  return kept;
+}"""
+
+
+def test_an_answer_that_comes_late_does_not_undo_what_was_written_since(page: Page) -> None:
+    # given the code that answers is there
+    ask(page, "Mul")
+    expect(kv(page, "query-count")).not_to_be_empty()
+    # then
+    assert kv(page, "query").evaluate(LATE) == [""] * 12
+    expect(kv(page, "query-count")).to_be_empty()
+
+
 def test_columns_of_the_missed_list_sort(page: Page) -> None:
     page.locator('.kvviz [data-kv="tab"][data-id="missed"]').click()
     table = page.locator(".kv-missed")

@@ -100,6 +100,29 @@ def test_with_the_state_of_its_widgets_it_opens_as_the_page_that_scrubs(browser:
         expect(first.locator('[data-kv="share-menu"]')).to_be_visible()
 
 
+def test_a_page_keeps_its_look_when_the_notebook_was_saved_by_another_version(
+    browser: Browser, jupyter: Jupyter
+) -> None:
+    # given the state of an older page, whose rules are not ours
+    path = jupyter.root / saved(jupyter, "older.ipynb", False, state=True)
+    notebook = nbformat.read(path, as_version=4)
+    (state,) = notebook.metadata.widgets.values()
+    pages = [model["state"] for model in state["state"].values() if "_css" in model["state"]]
+    assert len(pages) == len(CELLS)
+    for model in pages:
+        model["_css"] = ".kvviz { color: red }"
+    nbformat.write(notebook, path)
+    with opened(browser, jupyter, path.name, width=1400) as shown:
+        # when it is run by ours
+        shown.run_all()
+        # then no look of the older one comes after ours
+        sheets = shown.page.locator('style[id^="kvviz."]')
+        expect(shown.page.locator(".kvviz .kv-app").first).to_be_visible()
+        shown.page.wait_for_timeout(8000)  # JupyterLab restores what was saved seconds after the cells have run
+        texts = sheets.evaluate_all("(all) => all.map((sheet) => sheet.textContent)")
+        assert texts and [text for text in texts if len(text) < 10_000] == []
+
+
 def test_untrusted_it_opens_as_the_picture(browser: Browser, jupyter: Jupyter) -> None:
     """JupyterLab restores no widget of a notebook that nobody trusts."""
     path = saved(jupyter, "untrusted.ipynb", False, state=True)

@@ -20,6 +20,27 @@ export function entry(kinds: Record<string, Kind>): { render(context: { model: M
   return { render: ({ model, el: host }) => render(kinds, model, host) };
 }
 
+const DRESSED = 8; // times: two versions that are both shown do not push each other for ever
+
+/**
+ * Keep the style sheet that belongs to this code. anywidget has one place for all versions, and a saved notebook brings that
+ * of the version which saved it: while the kernel starts, after ours was put there.
+ */
+function dress(model: Model, signal: AbortSignal): void {
+  const sheet = document.getElementById(model.get("_anywidget_id") ?? "");
+  const own = model.get("_css");
+  if (!(sheet instanceof HTMLStyleElement) || !own) return;
+  let left = DRESSED;
+  const put = () => {
+    if (sheet.textContent === own) return;
+    if (left-- > 0) sheet.textContent = own;
+  };
+  const watch = new MutationObserver(put);
+  watch.observe(sheet, { childList: true });
+  signal.addEventListener("abort", () => watch.disconnect());
+  put();
+}
+
 /** Draws into `host` until the returned function is called. */
 function render(kinds: Record<string, Kind>, model: Model, host: HTMLElement): () => void {
   const life = new AbortController();
@@ -31,6 +52,7 @@ function render(kinds: Record<string, Kind>, model: Model, host: HTMLElement): (
   shareKeys(root, signal);
   keepFocus(root, signal);
   roving(root, signal);
+  dress(model, signal);
   root.append(el("p.kv-wait", {}, "kvviz …"));
   let shown: Shown | null = null;
   let mode = "";

@@ -16,6 +16,7 @@ export class QueryBox implements View {
   #count = el("span.kv-count", { "data-kv": "query-count", role: "status" });
   #wrong = el("p.kv-pop.kv-error", { role: "alert", "data-kv": "query-error" });
   #later: ReturnType<typeof setTimeout> | undefined;
+  #asking: object | null = null; // while a text that was written here has no answer, what the store says is older than it
 
   constructor(private store: Store, private hits: Hits, signal: AbortSignal) {
     this.#wrong.id = `kv-query-${Math.random().toString(36).slice(2)}`;
@@ -24,7 +25,8 @@ export class QueryBox implements View {
     const { input } = this;
     on(input, "input", () => {
       clearTimeout(this.#later);
-      this.#later = setTimeout(() => void hits.ask(input.value), PAUSE);
+      this.#asking = {};
+      this.#later = setTimeout(() => void this.#ask(), PAUSE);
     }, signal);
     on(input, "keydown", (event) => {
       if (ours(event)) event.stopPropagation(); // the host has its own, to save with
@@ -39,25 +41,30 @@ export class QueryBox implements View {
     this.input.select();
   }
 
-  async #jump(by: 1 | -1): Promise<void> {
+  async #ask(): Promise<void> {
     clearTimeout(this.#later);
-    if (this.input.value !== this.store.query) await this.hits.ask(this.input.value);
+    const mine = (this.#asking = {});
+    await this.hits.ask(this.input.value);
+    if (this.#asking === mine) this.#asking = null;
+  }
+
+  async #jump(by: 1 | -1): Promise<void> {
+    if (this.#asking || this.input.value !== this.store.query) await this.#ask();
     if (!this.store.wrong) this.hits.go(by);
   }
 
   /** Clear; where nothing is left to clear, go back to the page. */
   #leave(): void {
-    clearTimeout(this.#later);
     const empty = !this.input.value;
     this.input.value = "";
-    void this.hits.ask("");
+    void this.#ask();
     if (empty) this.root.closest<HTMLElement>(".kv-root, .kvviz")?.focus({ preventScroll: true });
   }
 
   update(change: Change): void {
     if (!change.hits && !change.cursor) return;
     const { query, found, wrong, cursor } = this.store;
-    if (change.hits && this.input.value.trim() !== query.trim()) this.input.value = query;
+    if (change.hits && !this.#asking && this.input.value.trim() !== query.trim()) this.input.value = query;
     const at = found ? found.indexOf(cursor) + 1 : 0;
     say(this.#count, !query || wrong || !found ? "" : at ? `${count(at)} of ${plural(found.length, "hit")}` : plural(found.length, "hit"));
     this.#wrong.hidden = !wrong;
