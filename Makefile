@@ -6,6 +6,8 @@ VENV ?= .venv
 LAB_ARGS ?=
 FAULTS_ARGS ?= --count 300 --seed 1
 PYTEST_ARGS ?=
+# Two test processes, a file of tests in one of them; 0 runs all in one.
+WORKERS ?= 2
 PY := $(VENV)/bin/python
 FRONT := assets/widget
 BUNDLE := kvviz/widget/static
@@ -44,7 +46,7 @@ lab: $(READY)-lab
 	  $(if $(filter 0,$(shell id -u)),--allow-root) $(LAB_ARGS)
 
 test: $(READY)-dev oracle browser front $(LLM)/model.onnx
-	$(ONE_THREAD) $(PY) -m pytest $(PYTEST_ARGS)
+	$(ONE_THREAD) $(PY) -m pytest -n $(WORKERS) --dist loadfile $(PYTEST_ARGS)
 
 check: $(READY)-dev front-check
 	$(PY) -m ruff check .

@@ -56,7 +56,7 @@ class Known:
         node = self.frames.graph(frame).producers.get(name)
         if node is not None:
             step = self.trace.step_of(self.frames.first + frame, node.index)
-            return None if step is None else self.trace.log[step].outs[node.outputs.index(name)]
+            return None if step is None else self.trace.log.output(step, node.outputs.index(name))
         # Weights come first among what a frame starts with, and there are many.
         for bound in reversed(self.frames.rows[frame].bindings):
             if bound.name == name:
@@ -84,11 +84,9 @@ class Known:
         """The step at which a storage was freed first from a step on; beyond the last step where it was not."""
         run = self.trace.runs[self.frames.run]
         if self._died is None:
-            rows = self.trace.log
             self._died = {}
-            for step in range(run.first, run.last):
-                for freed in rows[step].freed:
-                    self._died.setdefault(freed, []).append(step)
+            for step, freed in self.trace.log.died(run.first, run.last):
+                self._died.setdefault(freed, []).append(step)
         # A pool may hand the same storage out again and again.
         return next((step for step in self._died.get(storage, ()) if step >= born), run.last)
 

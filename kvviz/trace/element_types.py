@@ -6,6 +6,7 @@ Sizes of block types: the ``block_*`` structs of ggml (``ggml/src/ggml-common.h`
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from math import prod
 from typing import Any
 
@@ -39,6 +40,12 @@ BLOCKS: dict[str, tuple[int, int]] = {
     "nvfp4": (64, 36),
 }
 """Block types: elements of a block, which lie along the last axis, and its bytes."""
+
+
+@cache
+def name_of(dtype: Any) -> str:
+    """``float32`` …; numpy spells it out anew at each call, and a long trace asks for every value."""
+    return str(dtype)
 
 
 def nbytes(shape: tuple[int, ...] | None, dtype: Any) -> int:

@@ -175,6 +175,19 @@ class Log(Sequence[Op]):
             block = self._blocks[first] = list(self._made(first, min(first + _BLOCK, size)))
         return block[index - first]
 
+    def output(self, index: int, at: int) -> Output | None:
+        """One output of an op. Of a long log its neighbours are not made with it."""
+        if index >= self._whole[0] or len(self._ops) == self._whole[0]:
+            return self[index].outs[at]
+        at += self.numbers[index * OP - 1] if index else 0
+        storage, generation, how, offset = self.outs[at * OUT : (at + 1) * OUT]
+        shape, dtype, strides = self.forms[at * FORM : (at + 1) * FORM]
+        return (
+            None
+            if storage < 0
+            else Output(storage, generation, how, shape, dtype, None if offset < 0 else offset, strides)
+        )
+
     def _made(self, first: int, stop: int) -> Iterator[Op]:
         """The ops from one place to another."""
         numbers = self.numbers[first * OP : stop * OP].tolist()
@@ -192,11 +205,21 @@ class Log(Sequence[Op]):
 
     def _died(self, first: int, stop: int) -> list[tuple[int, ...]]:
         """Storages that died with each of these ops or after it."""
-        low, high = (bisect_left(_Every(self.frees), op) * FREE for op in (first, stop))
         found: list[tuple[int, ...]] = [()] * (stop - first)
-        for op, storage in zip(self.frees[low:high:FREE], self.frees[low + 1 : high : FREE]):
+        for op, storage in self.died(first, stop):
             found[op - first] += (storage,)
         return found
+
+    def ran(self, first: int) -> Iterator[tuple[int, Any]]:
+        """Frame and op from a place on, without making whole rows of them."""
+        self.settle()
+        return zip(self.numbers[first * OP :: OP], self.facts[first * FACTS :: FACTS])
+
+    def died(self, first: int, stop: int) -> Iterator[tuple[int, int]]:
+        """(op, storage) of what died from one place to another."""
+        self.settle()
+        low, high = (bisect_left(_Every(self.frees), op) * FREE for op in (first, stop))
+        return zip(self.frees[low:high:FREE], self.frees[low + 1 : high : FREE])
 
     def columns_are_whole(self) -> None:
         """Take note of what is in the columns, after they were changed from outside."""

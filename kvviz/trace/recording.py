@@ -12,7 +12,7 @@ from kvviz.errors import ReplayError
 from kvviz.graph.model import Graph
 from kvviz.late import late
 from kvviz.trace.declared import HOST
-from kvviz.trace.element_types import nbytes
+from kvviz.trace.element_types import name_of, nbytes
 from kvviz.trace.events import HOW
 from kvviz.trace.lifetimes import Births
 from kvviz.trace.log import Log
@@ -131,7 +131,7 @@ class Trace:
             row = rows[id]
             path = () if row.parent is None else (*self._frames[row.parent].path, row.label)
             bindings = tuple(
-                Placed(name, storage, generation, how, shape, str(dtype), offset, None, nbytes(shape, dtype))
+                Placed(name, storage, generation, how, shape, name_of(dtype), offset, None, nbytes(shape, dtype))
                 for name, storage, generation, how, shape, dtype, offset in row.bindings
             )
             order = tuple(planned.node for planned in row.program.order)
@@ -177,10 +177,10 @@ class Trace:
 
     def step_of(self, frame: int, node_index: int) -> int | None:
         """The step at which a node of a frame ran, or None if it has not."""
-        rows = self.log
-        for index in range(self._where_upto, len(rows)):
-            self._where[rows[index].frame, rows[index].op.node.index] = index
-        self._where_upto = len(rows)
+        if self._where_upto < len(rows := self.log):
+            ran = enumerate(rows.ran(self._where_upto), self._where_upto)
+            self._where.update(((opened, op.node.index), index) for index, (opened, op) in ran)
+            self._where_upto = len(rows)
         return self._where.get((frame, node_index))
 
     def forget(self, frame: int, rows: Sequence[Any]) -> None:
@@ -397,4 +397,4 @@ def outs_of(trace: Trace, index: int) -> Iterator[Placed]:
             if offset is None:
                 offset = offset_of(trace, index)
             size = nbytes(shape, dtype)
-            yield Placed(name, storage, generation, HOW[how], shape, str(dtype), offset, strides, size)
+            yield Placed(name, storage, generation, HOW[how], shape, name_of(dtype), offset, strides, size)

@@ -245,6 +245,15 @@ class CacheRun:
         return self.capacity - self.valid
 
 
+def meter_in_turn(caches: Sequence[Cache]) -> None:
+    """Work out what waits to be metered, run by run: the caches of a run look at the same ops of a long log."""
+    with held_back():
+        while any(cache.__dict__["waiting"] for cache in caches):
+            for cache in caches:
+                if cache.__dict__["waiting"]:
+                    cache.__dict__["waiting"].pop(0)(cache, cache.__dict__["runs"])
+
+
 class _Runs:
     """The entries of a cache's meter. What a run adds is worked out when somebody looks."""
 

@@ -9,6 +9,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Any
 
+from kvviz.trace.records import meter_in_turn
 from kvviz.trace.run_labels import run_label
 
 __all__ = ["caches_header", "few_runs", "run_label", "runs_header", "story_header"]
@@ -85,6 +86,7 @@ def story_header(trace: Any) -> list[dict[str, Any]]:
 
 def caches_header(trace: Any) -> list[dict[str, Any]]:
     """The meters of every cache that all panes show, by run; `kvviz.view.payload_cache_rows` has more."""
+    meter_in_turn(trace.caches)
     places = [_layer_and_role(cache.name) for cache in trace.caches]
     return [
         {
