@@ -5,10 +5,14 @@ Invariant: at every step the storages that are alive here have as many bytes as 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
+from copy import copy
+from itertools import islice
 from typing import Any, NamedTuple
 
+from kvviz.trace.declared import HOST
 from kvviz.trace.events import IN_PLACE, NEW, PASSED, POOL, VIEW, Op
+from kvviz.trace.records import StorageRecord
 
 Key = tuple[int, str]
 """A value: number of its frame, and its name there."""
@@ -65,7 +69,7 @@ class Births:
     ``names``: the value that each was made for; empty where that is not known.
     """
 
-    def __init__(self, log: Any, rows: Iterable[Op] | None = None) -> None:
+    def __init__(self, log: Any, rows: Sequence[Op] | None = None) -> None:
         self.log = log
         self.rows = log if rows is None else rows
         self.frames = log.frames
@@ -74,18 +78,30 @@ class Births:
         self.died: dict[int, int] = {}
         self.names: dict[int, str] = {}
         self._unnamed: set[int] | None = None
+        # How far it came: storages, frames and ops; how often ops had been dropped from the log.
+        self._listed = self._opened = self._walked = 0
+        self.cuts = log.cuts
 
     def run(self) -> None:
-        """Walk from the first op to the last."""
-        frames, opened = self.frames, 0
-        for storage in self.log.storages:
+        """Walk from where it is to the last op."""
+        self.walk(len(self.log))
+        for frame in range(self._opened, len(self.frames)):
+            self._bind(frame)
+
+    def walk(self, stop: int) -> None:
+        """Walk on to an op. What died with the last op of a log is not settled before there is another one."""
+        frames = self.frames
+        for storage in islice(self.log.storages, self._listed, None):
             if storage.origin == "weights":
                 # Those of a body that never runs are held too.
                 self._begin(storage.id, 0, -1)
-        for step, row in enumerate(self.rows):
-            while opened < len(frames) and frames[opened].opened <= step:
-                self._bind(opened)
-                opened += 1
+        self._listed = len(self.log.storages)
+        for step, row in enumerate(self.rows[self._walked : stop] if self._walked else self.rows, self._walked):
+            if step >= stop:
+                break
+            while self._opened < len(frames) and frames[self._opened].opened <= step:
+                self._bind(self._opened)
+                self._opened += 1
             moment = step + frames[row.frame].run + 1
             for name, where in zip(row.op.node.outputs, row.outs):
                 if where is not None and where.storage not in self.open:
@@ -97,8 +113,20 @@ class Births:
                 if storage in self.open:
                     self.died[storage] = step
                     self._close(storage, step, moment)
-        for frame in range(opened, len(frames)):
-            self._bind(frame)
+        self._walked = max(self._walked, stop)
+
+    def apart(self) -> Births:
+        """The same, to go on from here by itself; from the start, where elements of sequences were looked for."""
+        if self._unnamed is not None:
+            return Births(self.log)
+        twin = copy(self)
+        twin.open, twin.born, twin.died, twin.names = (
+            dict(self.open),
+            dict(self.born),
+            dict(self.died),
+            dict(self.names),
+        )
+        return twin
 
     def _bind(self, number: int) -> None:
         frame = self.frames[number]
@@ -145,6 +173,33 @@ class Births:
                 named.update(storage for storage in given if frame.opened <= first.get(storage, (frame.opened,))[0])
             self._unnamed = {storage.id for storage in self.log.storages} - named
         return self._unnamed
+
+
+def settled(log: Any, known: Births | None) -> Births:
+    """What is settled of a log that goes on: a walk up to its last op, with which more may still die.
+
+    ``known``: as it was when it was asked for last; only new ops are walked.
+    """
+    births = Births(log) if known is None or known.cuts != log.cuts else known
+    births.walk(len(log) - 1)
+    return births
+
+
+def storage_records(births: Births) -> list[StorageRecord]:
+    """All storages of a log, by id. The walk stays where it is."""
+    log, births = births.log, births.apart()
+    births.run()
+    grew: dict[int, tuple[tuple[int, int], ...]] = {}
+    for index, grown, more in log.grew:
+        grew[grown] = (*grew.get(grown, ()), (index, more))
+    records = []
+    for id, capacity, origin in log.storages:
+        # What is known of no step was made after all of them, in a run whose steps were dropped.
+        born, died, name = births.born.get(id, len(log)), births.died.get(id), births.names.get(id, "")
+        space, arena, address = log.declared.places.get(id, HOST)
+        larger = grew.get(id, ())
+        records.append(StorageRecord(id, capacity, space, origin, name, born, died, larger, arena, address))
+    return records
 
 
 class Walk(Births):

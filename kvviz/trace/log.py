@@ -32,6 +32,7 @@ class Log(Sequence[Op]):
     """The ops of a trace, in the order in which they were completed, and the frames that they ran in.
 
     ``declared``: what only some producers tell.
+    ``cuts``: how often ops were dropped: what was made of those before is out of date.
     ``allocated, copied, written, peak``: bytes in all; the peak is of the runs so far.
     ``later``: storages that died in a run whose steps were dropped: with the last op before it.
     ``grew``: ops at which storages became larger, the storages, and the bytes by which they did; their capacity is
@@ -47,6 +48,7 @@ class Log(Sequence[Op]):
         "_whole",
         "allocated",
         "copied",
+        "cuts",
         "declared",
         "facts",
         "forms",
@@ -66,7 +68,7 @@ class Log(Sequence[Op]):
         self.frames: list[FrameEvent] = []
         self.storages = Storages()
         self.declared = Declared()
-        self.allocated = self.copied = self.written = self.peak = 0
+        self.allocated = self.copied = self.written = self.peak = self.cuts = 0
         self.later: set[int] = set()
         self.grew: list[tuple[int, int, int]] = []
         # Columns: only what packs a log into a file looks at them.
@@ -233,6 +235,7 @@ class Log(Sequence[Op]):
     def cut(self, ops: int, frames: int) -> None:
         """Drop the last ops and frames."""
         self.settle()
+        self.cuts += 1
         last = self.numbers[ops * OP - 1] if ops else 0
         del self.outs[last * OUT :], self.forms[last * FORM :]
         del self.facts[ops * FACTS :], self.numbers[ops * OP :], self.frames[frames:]

@@ -11,10 +11,9 @@ import numpy as np
 from kvviz.errors import ReplayError
 from kvviz.graph.model import Graph
 from kvviz.late import late
-from kvviz.trace.declared import HOST
 from kvviz.trace.element_types import name_of, nbytes
 from kvviz.trace.events import HOW
-from kvviz.trace.lifetimes import Births
+from kvviz.trace.lifetimes import Births, settled, storage_records
 from kvviz.trace.log import Log
 from kvviz.trace.reasons import decision_of, offset_of
 from kvviz.trace.records import Branch, Cache, Live, Placed, Run, Step, StorageRecord, TraceFrame
@@ -86,6 +85,7 @@ class Trace:
         self.notes: dict[str, Any] = {}
         self._frames: list[TraceFrame] = []
         self._lives: tuple[Any, list[StorageRecord]] = (None, [])
+        self._births: Births | None = None
         self._where: dict[tuple[int, int], int] = {}
         self._where_upto = 0
 
@@ -157,23 +157,9 @@ class Trace:
         """All storages, by id, with the value that first lived there and when they were born and freed."""
         version = self.log.version
         if self._lives[0] != version:
-            self._lives = (version, self._storage_records())
+            self._births = settled(self.log, self._births)
+            self._lives = (version, storage_records(self._births))
         return self._lives[1]
-
-    def _storage_records(self) -> list[StorageRecord]:
-        births, places = Births(self.log), self.log.declared.places
-        births.run()
-        grew: dict[int, tuple[tuple[int, int], ...]] = {}
-        for index, grown, more in self.log.grew:
-            grew[grown] = (*grew.get(grown, ()), (index, more))
-        records = []
-        for id, capacity, origin in self.log.storages:
-            # What is known of no step was made after all of them, in a run whose steps were dropped.
-            born, died, name = births.born.get(id, len(self.log)), births.died.get(id), births.names.get(id, "")
-            space, arena, address = places.get(id, HOST)
-            larger = grew.get(id, ())
-            records.append(StorageRecord(id, capacity, space, origin, name, born, died, larger, arena, address))
-        return records
 
     def step_of(self, frame: int, node_index: int) -> int | None:
         """The step at which a node of a frame ran, or None if it has not."""

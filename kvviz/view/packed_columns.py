@@ -15,6 +15,7 @@ import gzip
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -32,10 +33,15 @@ _NUMBERS = re.compile(rf"(?<!\d)(?:0|[1-9]\d{{0,8}})(?!\d)|{_MARK}", re.ASCII)
 class Strings:
     """Texts by number, each once."""
 
-    __slots__ = ("_index",)
+    __slots__ = ("_added", "_alike", "_index", "_last", "_of")
 
     def __init__(self) -> None:
         self._index: dict[str, int] = {}
+        # What `table` made of the texts that it has seen: a page that is stepped asks at every step.
+        self._alike: dict[str, int] = {}
+        self._last: dict[int, list[int]] = {}
+        self._of: list[int] = []
+        self._added: list[int] = []
 
     def __call__(self, text: str) -> int:
         """The number of a text, a new one if it was not seen before."""
@@ -44,20 +50,16 @@ class Strings:
 
     def table(self, columns: Columns) -> list[str]:
         """Texts with marks for numbers; adds the columns that make all texts of them, in order of their numbers."""
-        alike: dict[str, int] = {}
-        last: dict[int, list[int]] = {}
-        of: list[int] = []
-        added: list[int] = []
-        for text in self._index:
+        for text in islice(self._index, len(self._of), None):
             numbers = [-1 if found == _MARK else int(found) for found in _NUMBERS.findall(text)]
-            number = alike.setdefault(_NUMBERS.sub(_MARK, text), len(alike))
-            of.append(number)
-            before = last.get(number, [0] * len(numbers))
-            added += [now - then for now, then in zip(numbers, before)]
-            last[number] = numbers
-        columns.rows("text", "of i", [(number,) for number in of])
-        columns.rows("number", "added i", [(number,) for number in added])
-        return list(alike)
+            number = self._alike.setdefault(_NUMBERS.sub(_MARK, text), len(self._alike))
+            before = self._last.get(number, [0] * len(numbers))
+            self._added += [now - then for now, then in zip(numbers, before)]
+            self._last[number] = numbers
+            self._of.append(number)
+        columns.ints("text.of", self._of)
+        columns.ints("number.added", self._added)
+        return list(self._alike)
 
 
 def texts(alike: Sequence[str], of: Iterable[int], added: Iterable[int]) -> list[str]:

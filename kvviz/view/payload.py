@@ -211,6 +211,7 @@ class Payloads:
         self._steps = StepColumns(self.trace, self._tables, self._strings, values, self._frames.number)
         self.kept: list[int] = []
         self._told: list[int] = []
+        self._cuts = 0
 
     def _look_at_frames(self) -> None:
         frames = self.trace.frames
@@ -236,21 +237,25 @@ class Payloads:
             self._begin()
             over = []
         again = wanted[len(over) :]
+        cuts = self.trace.log.cuts
+        if wanted != self._told or cuts != self._cuts or not self.kept or not self._steps.again(self.kept):
+            del self.kept[self._steps.rewind() :]
         self._frames.rewind(again[0] if again else len(self.trace.runs))
-        del self.kept[self._steps.rewind() :]
         rows = self.trace.log
         for run in again:
             self._frames.add(self._frames_of.get(run, ()))
-            if run == wanted[-1]:
-                self._steps.mark()
             first, last = self.trace.runs[run].first, self.trace.runs[run].last
+            if self.kept and self.kept[-1] >= first:
+                first = self.kept[-1] + 1
+            elif run == wanted[-1]:
+                self._steps.mark()
             self.kept += range(first, last)
             for index in range(first, last):
                 self._steps.add(index, rows[index])
         begun = len(self.trace.runs) - 1
         if begun not in wanted and self.trace.live is not None:
             self._frames.add(self._frames_of.get(begun, ()))
-        self._told = wanted
+        self._told, self._cuts = wanted, cuts
 
     def _live(self) -> dict[str, Any] | None:
         trace, live = self.trace, self.trace.live

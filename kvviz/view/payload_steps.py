@@ -5,6 +5,7 @@ Invariant: what is told of a step here equals what its `Step` record and `explai
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -76,6 +77,8 @@ class StepColumns:
         self._offsets: dict[tuple[int, str], int] = {}
         self._seen = 0
         self._marked = (0, 0, 0, 0)
+        # Places of steps whose reasons the trace was asked for: told again, they may name other culprits.
+        self._asked: list[int] = []
         self._steps: list[tuple] = []
         self._outs: list[tuple] = []
         self._blocks: list[tuple] = []
@@ -92,7 +95,31 @@ class StepColumns:
         del self._steps[steps:], self._outs[outs:], self._blocks[blocks:], self._freed[freed:]
         for offsets in (self._out_at, self._block_at, self._free_at):
             del offsets[steps + 1 :]
+        del self._asked[bisect_left(self._asked, steps) :]
         return steps
+
+    def again(self, kept: Sequence[int]) -> bool:
+        """Tell those steps since the mark anew that may read otherwise now: the last one, and those with reasons that
+        the trace was asked for. False where one of them takes another room than before.
+
+        ``kept``: the steps by their places.
+        """
+        last, rows = len(self._steps) - 1, self.trace.log
+        parts = ((self._outs, self._out_at), (self._blocks, self._block_at), (self._freed, self._free_at))
+        for place in sorted({*self._asked[bisect_left(self._asked, self._marked[0]) :], last}):
+            self.add(kept[place], rows[kept[place]])
+            # It was told at the end, from where it goes to its place.
+            self._steps[place] = self._steps.pop()
+            del self._asked[bisect_left(self._asked, last + 1) :]
+            for column, ends in parts:
+                del ends[-1]
+                told: list[Any] = column[ends[-1] :]
+                del column[ends[-1] :]
+                if place != last and len(told) != ends[place + 1] - ends[place]:
+                    return False
+                column[ends[place] : ends[place + 1]] = told
+                ends[-1] = len(column)
+        return True
 
     def _look_at_frames(self) -> None:
         for frame in self.frames[self._seen :]:
@@ -192,6 +219,7 @@ class StepColumns:
                 self._blocks.append((*fact.cannot, row.allocated))
                 return ()
         strings = self.strings
+        self._asked.append(len(self._steps))
         blockers = distinct(decision_of(self.trace, index).blockers)
         for b in blockers:
             told = (strings(b.code.value), b.position, strings(b.culprit), strings(b.message))
