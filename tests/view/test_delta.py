@@ -82,3 +82,33 @@ def test_the_payload_is_told_anew_before_the_changes_become_as_large() -> None:
     assert debugger.payload != first and debugger.edge == debugger.latest == b""
     assert decode(debugger.payload)[0]["total"] == len(debugger.trace.steps)
     assert gzip.decompress(debugger.payload)[4:5] == b"{"
+
+
+SPELLED = {"step.sentence", "step.rule", "step.note", "out.info", "bind.info", "frame.label", "storage.name"} | {
+    f"block.{text}" for text in ("code", "culprit", "message")
+}
+
+
+def spelled(told: tuple[dict, dict]) -> dict[str, list]:
+    """All columns, texts for their numbers: which number a text has depends on when it came."""
+    header, columns = told
+    strings = header["strings"]
+    left = {name: values.tolist() for name, values in columns.items() if not name.startswith(("text.", "number."))}
+    return {name: [strings[i] for i in told] if name in SPELLED else told for name, told in left.items()}
+
+
+@pytest.mark.parametrize("policy", ["ideal", "rten", "onnxruntime"])
+@pytest.mark.parametrize("model", ["o02_optimum1_merged_gpt2", "storyteller/concat"])
+def test_what_is_told_step_by_step_is_what_is_told_at_once(model: str, policy: str) -> None:
+    """Steps of a run that are not told anew at every step still read as if they had been: who is to blame may change,
+    and what died with the last step."""
+    graph = kvviz.load(MODELS / model / "model.onnx")
+    debugger = kvviz.debug(graph, prompt=[1, 5, 9, 4], max_new_tokens=4, recorded=2, policy=policy)
+    debugger.cursor = len(debugger.trace.steps) - 1
+    for step in range(120):
+        debugger.into() if step % 3 else debugger.next()
+        if step % 40 == 39:
+            debugger.next_decode_step()
+        if step % 29 == 0 or step % 40 == 39:
+            told = decode(debugger.payload, debugger.edge, debugger.latest)
+            assert spelled(told) == spelled(decode(payload(debugger.trace)))
