@@ -11,11 +11,12 @@ import numpy as np
 from kvviz.device.banks import Banks
 from kvviz.device.caller_line import caller_line
 from kvviz.device.device_layout import HOST, MEMORIES, Layout, in_all_banks, sizes
-from kvviz.device.device_warnings import CURES, DeviceWarning
+from kvviz.device.device_warnings import CURES, MODELLED, DeviceWarning
 from kvviz.device.handles import Buffer, Handle, Wrapper
 from kvviz.device.ownership import MODELS, Model, Ref
 from kvviz.device.simulated_time import Clock, Cost
 from kvviz.errors import DeviceError, KvvizError
+from kvviz.trace.declared import Arena
 from kvviz.trace.writer import Writer
 
 CONTRACTS = ("landed", "proposed")
@@ -42,6 +43,7 @@ class DeviceState:
         self.banks = {memory: Banks(memory, capacity[memory], banks[memory]) for memory in MEMORIES}
         about = f"contract {contract}, ownership {ownership}; time is simulated, in microseconds"
         self.writer = Writer(name, "device", about)
+        self.writer.log.declared.arenas += [Arena(b.name, b.name, b.size, b.banks) for b in self.banks.values()]
         self.warnings: list[DeviceWarning] = []
         self.given = 0  # handles that were given out
         self.buffers: dict[int, Buffer] = {}  # alive, by number
@@ -72,7 +74,9 @@ class DeviceState:
     def warn(self, code: str, handle: Handle, cause: str, nbytes: int = 0, line: str = "") -> None:
         """Note a warning, with its cure."""
         line = line or caller_line()[0]
-        sentence = f"{handle.name!r} (#{handle.number}) {cause}: {CURES[code]}"
+        sentence = (
+            f"{handle.name!r} (#{handle.number}) {cause}: {CURES[code]}{' (model behaviour)' * (code in MODELLED)}"
+        )
         mine, wrapper = ref(handle), handle.wrapper
 
         def found() -> Handle:

@@ -20,6 +20,9 @@ CURES = {
 }
 """The codes of warnings, and their cures."""
 
+MODELLED = {"STALE_CONST_EVAL", "TRACE_OVERWRITES"}
+"""Those that follow from the runtime's code as it was read, and were not seen on hardware: their sentences say so."""
+
 
 @dataclass(frozen=True, slots=True)
 class DeviceWarning:

@@ -12,6 +12,7 @@ from typing import Any
 
 from kvviz.explain.cache_findings import CacheFinding, copying_steps
 from kvviz.explain.cache_notices import WRONG
+from kvviz.explain.declared_verdict import declared_verdict
 from kvviz.explain.fixes import Fix, fix_for
 from kvviz.explain.lower_peak import OtherOrder
 from kvviz.explain.missed_groups import MissedGroup
@@ -36,7 +37,8 @@ class Verdict:
     Attributes
     ----------
     kind : str
-        ``"peak"``, ``"copied"``, ``"miss"``, ``"cache"``, or ``"nothing"`` where nothing is to be gained or warned of.
+        ``"peak"``, ``"copied"``, ``"miss"``, ``"cache"``, or ``"nothing"`` where nothing is to be gained or warned of;
+        ``"warning"`` or ``"transfer"`` of what a producer declared.
     parts : tuple of (str, str)
         The sentence in pieces, each with what it leads to: ``"select"`` (what it is about), ``"step"`` or nothing.
     bytes : int
@@ -93,6 +95,7 @@ def verdict(
     worst = others[0] if sum(group.bytes for group in others) > least else None
     warned = [one for one in findings if one.kind != "copied"]
     found = _warnings(index, [one for one in warned if one.kind in WRONG])
+    found += [Verdict(*told) for told in declared_verdict(index.trace)]
     found.append(_peak(index, top, other))
     found += copied
     if worst is not None:

@@ -38,6 +38,15 @@ class Place(NamedTuple):
     address: int | None
 
 
+class Arena(NamedTuple):
+    """An arena of a space: its bytes, in so many banks that are filled in lock step."""
+
+    space: str
+    name: str
+    nbytes: int
+    banks: int
+
+
 HOST = Place("host", "", None)
 """Where a storage lies of which nothing is declared."""
 
@@ -93,6 +102,8 @@ class Declared:
         Those of which there is more to say than that they were done.
     marks : list of Mark
         What happened to values beside the ops.
+    arenas : list of Arena
+        Those of which it is known how large they are.
     """
 
     accesses: dict[int, tuple[Access, ...]] = field(default_factory=dict)
@@ -101,6 +112,7 @@ class Declared:
     places: dict[int, Place] = field(default_factory=dict)
     frees: list[Free] = field(default_factory=list)
     marks: list[Mark] = field(default_factory=list)
+    arenas: list[Arena] = field(default_factory=list)
 
     def cut(self, ops: int) -> None:
         """Drop what is told of the last ops."""
@@ -134,4 +146,5 @@ class Declared:
             "places": [[storage, *place] for storage, place in self.places.items()],
             "frees": list(self.frees),
             "marks": list(self.marks),
+            "arenas": list(self.arenas),
         }

@@ -148,6 +148,7 @@ DECLARED = {
     "places": [PLACE],
     "frees": [FREE],
     "marks": [MARK],
+    "arenas": [(str, str, count, count)],
 }
 
 

@@ -6,7 +6,10 @@ from typing import Any
 
 
 def run_label(trace: Any, run: int) -> str:
-    """``"prefill"``, ``"decode 3"``; ``"run"`` or ``"run 3"`` where there are no tokens."""
+    """``"prefill"``, ``"decode 3"``; ``"run"`` or ``"run 3"`` where there are no tokens; what a producer called it."""
     if trace.prompt:
         return f"decode {run}" if run else "prefill"
+    told = trace.runs[run] if run < len(trace.runs) else None
+    if told is not None and told.text and told.token is None:
+        return str(told.text)
     return f"run {run}" if len(trace.runs) > 1 else "run"

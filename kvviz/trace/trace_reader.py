@@ -13,7 +13,7 @@ import numpy as np
 from kvviz.errors import LoadError
 from kvviz.graph.external import ModelFile
 from kvviz.graph.model import Graph, Node, Value
-from kvviz.trace.declared import Access, Declared, Free, Mark, Place, Timing
+from kvviz.trace.declared import Access, Arena, Declared, Free, Mark, Place, Timing
 from kvviz.trace.element_types import is_known
 from kvviz.trace.events import Bind, FrameEvent
 from kvviz.trace.header_schema import below, check, check_header
@@ -214,6 +214,7 @@ def _declared(saved: dict[str, list[Any]]) -> Declared:
         {storage: Place(*place) for storage, *place in saved["places"]},
         [Free(*free) for free in saved["frees"]],
         [Mark(*mark)._replace(counts=tuple(mark[6])) for mark in saved["marks"]],
+        [Arena(*arena) for arena in saved["arenas"]],
     )
 
 

@@ -1,4 +1,5 @@
-"""When and on which lane steps ran, which frees were refused, and what else happened, where a producer declares it."""
+"""When and on which lane steps ran, which frees were refused, how large arenas are, and what else happened, where a
+producer declares it."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from kvviz.view.packed_columns import Columns, Strings
 
 
 def time_columns(declared: Any, kept: Sequence[int], strings: Strings, columns: Columns) -> None:
-    """Add the columns ``time``, ``refused`` and ``mark``, each only where there is something to tell.
+    """Add the columns ``time``, ``refused``, ``arena`` and ``mark``, each only where there is something to tell.
 
     ``declared``: of the log. ``kept``: numbers of the steps that are told, ascending; of others nothing is told.
     """
@@ -27,6 +28,9 @@ def time_columns(declared: Any, kept: Sequence[int], strings: Strings, columns: 
     ]
     if refused:
         columns.rows("refused", "step i, storage i, why i", refused)
+    arenas = [(strings(space), strings(name), size, banks) for space, name, size, banks in declared.arenas]
+    if arenas:
+        columns.rows("arena", "space i, name i, bytes d, banks i", arenas)
     marks = [
         (
             bisect_left(kept, mark.after) if mark.after >= 0 else -1,

@@ -15,8 +15,12 @@ import pytest
 import kvviz
 from kvviz.debugger.cursor import Cursor
 from kvviz.device import Device, Layout
+from kvviz.device.device_warnings import CURES, MODELLED
 from kvviz.errors import KvvizError
+from kvviz.explain.units import size
+from kvviz.trace.declared import Arena
 from kvviz.trace.records import StorageRecord
+from kvviz.trace.run_labels import run_label
 from kvviz.view.payload import decode, payload
 from tests.device.programs import chain, double, graph, numbers
 
@@ -259,3 +263,41 @@ def test_the_hidden_hazards_of_a_program_are_those_of_a_run_of_its_graph(form: s
     ]
     assert found[0] == found[1] != []
     assert [s.decision.dispatch for s in device.trace.steps if s.frame] == [s.decision.dispatch for s in alone.steps]
+
+
+def test_how_large_memories_are_is_written_down_and_stays_in_the_file() -> None:
+    device = Device(dram=1 << 20, l1=1 << 16, l1_banks=4)
+    device.to_device(numbers((4, 4)))
+    expected = [Arena("dram", "dram", 1 << 20, 12), Arena("l1", "l1", 1 << 16, 4)]
+    assert device.trace.log.declared.arenas == expected == loaded(device.trace).log.declared.arenas
+
+
+def test_runs_are_called_as_their_submits_are() -> None:
+    device = Device()
+    program = device.program(double(), name="double")
+    for _ in range(2):
+        device.submit(program, {"x": device.to_device(numbers((64, 128)))})
+    assert [run_label(device.trace, run.index) for run in device.trace.runs] == [
+        "submit 1 · double",
+        "submit 2 · double",
+    ]
+
+
+def test_the_verdict_tells_warnings_with_their_codes_and_the_bytes_over_the_link() -> None:
+    device = Device()
+    program = device.program(double(), name="double")
+    handle = device.to_device(numbers((64, 128)))
+    device.to_host(device.submit(program, {"x": handle})["y"])
+    device.close()
+    told = [str(one) for one in device.trace.explain().verdict]
+    assert any(text.startswith("1 warning: leak") for text in told)
+    assert any(text.startswith(f"{size(device.host_bytes)} over the host link in 2 transfers") for text in told)
+
+
+def test_what_was_not_seen_on_hardware_is_called_model_behaviour() -> None:
+    modelled = {code for code in CURES if code in MODELLED}
+    assert modelled == {"STALE_CONST_EVAL", "TRACE_OVERWRITES"}
+    device = Device()
+    for code in CURES:
+        device.warn(code, device.to_device(numbers((1,))), "is tried")
+    assert {w.code for w in device.warnings if "(model behaviour)" in w.sentence} == modelled

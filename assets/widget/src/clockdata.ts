@@ -1,13 +1,16 @@
 // What happened on which lane, and where every storage lay, by the producer's clock: bars in rows, and arrows between spaces.
-import { bytes, opName } from "./format.js";
+import { upper } from "./arrays.js";
+import { bytes, count, opName } from "./format.js";
 import { lives } from "./mapdata.js";
 import type { Trace } from "./replay.js";
 import { touched } from "./select.js";
 
-/** `kind`: an op, a run that holds ops, or the life of a storage. `id`: step, run or life. `open`: it does not end in the recording. */
-export interface Bar { kind: "op" | "run" | "life"; id: number; start: number; end: number; row: number; text: string; storage: number; open: boolean }
+/** `kind`: an op, a run that holds ops, the life of a storage, or the weights that programs bring. `id`: step, run or life. `open`: it does not end in the recording. */
+export interface Bar { kind: "op" | "run" | "life" | "weights"; id: number; start: number; end: number; row: number; text: string; storage: number; open: boolean }
+/** Bytes that are held in a space: so many from a time on, and the most of them. `room`: what it has, 0 if that is not known. */
+export interface Held { at: number[]; bytes: number[]; most: number; room: number; banks: number }
 /** `rows`: so many; `rest`: lives that found no row, and their bytes. */
-export interface Lane { name: string; kind: "lane" | "space"; bars: Bar[]; rows: number; rest: number; bytes: number }
+export interface Lane { name: string; kind: "lane" | "space"; bars: Bar[]; rows: number; rest: number; bytes: number; held: Held | null }
 /** Bytes that went from a storage to another one in another space. */
 export interface Move { step: number; at: number; from: number; to: number; bytes: number }
 export interface Clock {
@@ -19,12 +22,14 @@ export interface Clock {
 
 /** Rows that a lane or a space has at most: what is smaller is summed up. */
 const ROWS = { lane: 4, space: 12 };
-const made = new WeakMap<Trace, Clock | null>();
+const made = new WeakMap<Trace, Clock>();
 
-/** Null for a recording whose time is the step number. */
-export function clock(t: Trace): Clock | null {
-  let found = made.get(t);
-  if (found === undefined) made.set(t, (found = t.p.time?.step.length ? gather(t) : null));
+/** Null for a recording whose time is the step number. `open`: each weight of a program is a bar of its own. */
+export function clock(t: Trace, open = false): Clock | null {
+  if (!t.p.time?.step.length) return null;
+  let found = open ? undefined : made.get(t);
+  if (!found) found = gather(t, open);
+  if (!open) made.set(t, found);
   return found;
 }
 
@@ -71,12 +76,12 @@ function after(row: Bar[], time: number): number {
   return low;
 }
 
-function gather(t: Trace): Clock {
+function gather(t: Trace, open: boolean): Clock {
   const { p } = t;
   const [start, end, laneOf] = times(t);
   let [from, to] = [Infinity, -Infinity];
   for (let step = 0; step < p.steps; step++) [from, to] = [Math.min(from, start[step]), Math.max(to, end[step])];
-  const found: Clock = { lanes: [...queues(t, start, end, laneOf), ...spaces(t, start, end, to)], moves: [], start, end, from, to, bar: new Map(), refused: [] };
+  const found: Clock = { lanes: [...queues(t, start, end, laneOf), ...spaces(t, start, end, to, open)], moves: [], start, end, from, to, bar: new Map(), refused: [] };
   found.lanes.forEach((lane, i) => lane.bars.forEach((bar, k) => bar.kind === "life" && found.bar.set(bar.storage, [i, k])));
   const space = (s: number) => p.storage.space[s];
   for (let step = 0; step < p.steps; step++) {
@@ -100,7 +105,7 @@ function queues({ p, x }: Trace, start: Float64Array, end: Float64Array, laneOf:
   for (let step = 0; step < p.steps; step++) {
     if (laneOf[step] < 0) continue;
     let lane = lanes.get(laneOf[step]);
-    if (!lane) lanes.set(laneOf[step], (lane = { name: p.strings[laneOf[step]] || "ops", kind: "lane", bars: [], rows: 1, rest: 0, bytes: 0 }));
+    if (!lane) lanes.set(laneOf[step], (lane = { name: p.strings[laneOf[step]] || "ops", kind: "lane", bars: [], rows: 1, rest: 0, bytes: 0, held: null }));
     const node = p.graphs[p.frame.graph[p.step.frame[step]]].nodes[p.step.node[step]];
     lane.bars.push({ kind: "op", id: step, start: start[step], end: end[step], row: 0, text: opName(node[1]), storage: -1, open: false });
     const run = x.run[step];
@@ -119,28 +124,67 @@ function queues({ p, x }: Trace, start: Float64Array, end: Float64Array, laneOf:
   return [...lanes.values()];
 }
 
+/** Storages that programs bring with them: bound as weights, wherever they are. */
+function weightsOf({ p }: Trace): Set<number> {
+  const weight = p.codes.binding.indexOf("weight");
+  const found = new Set<number>();
+  p.bind.how.forEach((how, i) => how === weight && found.add(p.bind.storage[i]));
+  return found;
+}
+
 /** Spaces of memory with the lives in them, the largest first. */
-function spaces(t: Trace, start: Float64Array, end: Float64Array, last: number): Lane[] {
+function spaces(t: Trace, start: Float64Array, end: Float64Array, last: number, open: boolean): Lane[] {
   const { p } = t;
   const l = lives(t);
-  const found = new Map<string, Lane>();
+  const weights = weightsOf(t);
+  const all = new Map<string, Bar[]>();
   for (let k = 0; k < l.n; k++) {
     const s = l.storage[k];
     const name = p.storage.space.length ? p.strings[p.storage.space[s]] : "host";
-    let lane = found.get(name);
-    if (!lane) found.set(name, (lane = { name, kind: "space", bars: [], rows: 1, rest: 0, bytes: 0 }));
-    const open = !l.freed[k];
-    const to = open ? last : end[Math.min(l.to[k], p.steps) - 1];
-    const label = p.strings[p.storage.name[s]];
-    lane.bars.push({ kind: "life", id: k, start: start[Math.min(l.from[k], p.steps - 1)], end: to, row: 0, text: `${label} ${bytes(l.bytes[k])}`, storage: s, open });
+    const stays = !l.freed[k];
+    const bar: Bar = {
+      kind: weights.has(s) ? "weights" : "life", id: k, start: start[Math.min(l.from[k], p.steps - 1)], end: stays ? last : end[Math.min(l.to[k], p.steps) - 1],
+      row: 0, text: `${p.strings[p.storage.name[s]]} ${bytes(l.bytes[k])}`, storage: s, open: stays && !weights.has(s),
+    };
+    const bars = all.get(name);
+    if (bars) bars.push(bar);
+    else all.set(name, [bar]);
   }
-  for (const lane of found.values()) {
-    const { rows, left } = stack(lane.bars, ROWS.space, (bar) => l.bytes[bar.id]);
+  return [...all].map(([name, bars]) => {
+    const held = heldOf(t, name, bars, (bar) => l.bytes[bar.id]);
+    const brought = bars.filter((bar) => bar.kind === "weights");
+    if (open || brought.length < 2) brought.forEach((bar) => (bar.kind = "life"));
+    else {
+      const text = `${count(brought.length)} weights of programs: ${bytes(brought.reduce((sum, bar) => sum + l.bytes[bar.id], 0))}`;
+      bars = [{ ...brought[0], id: -1, storage: -1, start: Math.min(...brought.map((bar) => bar.start)), end: Math.max(...brought.map((bar) => bar.end)), text }, ...bars.filter((bar) => bar.kind === "life")];
+    }
+    const { rows, left } = stack(bars, ROWS.space, (bar) => (bar.id < 0 ? Infinity : l.bytes[bar.id]));
     const gone = new Set(left);
-    lane.rows = rows;
-    lane.rest = left.length;
-    lane.bytes = left.reduce((sum, bar) => sum + l.bytes[bar.id], 0);
-    lane.bars = lane.bars.filter((bar) => !gone.has(bar));
+    return { name, kind: "space", rows, rest: left.length, bytes: left.reduce((sum, bar) => sum + l.bytes[bar.id], 0), bars: bars.filter((bar) => !gone.has(bar)), held };
+  });
+}
+
+/** Bytes that are held at a time. */
+export function heldAt(held: Held, time: number): number {
+  const k = upper(held.at, time) - 1;
+  return k < 0 ? 0 : held.bytes[k];
+}
+
+function heldOf({ p }: Trace, space: string, bars: Bar[], size: (bar: Bar) => number): Held {
+  const moves = bars.flatMap((bar) => [[bar.start, size(bar)], ...(bar.open || bar.kind === "weights" ? [] : [[bar.end, -size(bar)]])]).sort((a, b) => a[0] - b[0] || a[1] - b[1]);
+  const held: Held = { at: [], bytes: [], most: 0, room: 0, banks: 1 };
+  let now = 0;
+  for (const [at, by] of moves) {
+    now += by;
+    if (held.at[held.at.length - 1] === at) held.bytes[held.bytes.length - 1] = now;
+    else {
+      held.at.push(at);
+      held.bytes.push(now);
+    }
+    held.most = Math.max(held.most, now);
   }
-  return [...found.values()];
+  p.arena.space.forEach((of, i) => {
+    if (p.strings[of] === space) [held.room, held.banks] = [held.room + p.arena.bytes[i], Math.max(held.banks, p.arena.banks[i])];
+  });
+  return held;
 }

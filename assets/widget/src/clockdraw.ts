@@ -1,6 +1,7 @@
 // Paints lanes and bars on a canvas: bands of runs, ops, lives of storages, arrows of what moved from one space to another.
-import type { Bar, Clock } from "./clockdata.js";
-import { place, ROW, xAt, type ClockView } from "./clockview.js";
+import { heldAt, type Bar, type Clock, type Held, type Move } from "./clockdata.js";
+import { place, ROW, xAt, type Box, type ClockView } from "./clockview.js";
+import { bytes } from "./format.js";
 import type { Palette } from "./mapcolours.js";
 
 const LEAST = 26; // px in which a text is of use
@@ -17,27 +18,25 @@ function write(brush: CanvasRenderingContext2D, text: string, x: number, y: numb
   brush.fillText(shown, left, y);
 }
 
-/** `lit`: storages that are chosen or touched at the cursor. `now`: the time of the cursor. Returns how many bars are drawn. */
-export function paint(brush: CanvasRenderingContext2D, palette: Palette, c: Clock, v: ClockView, lit: ReadonlySet<number>, chosen: Bar | null, now: number): number {
-  const colour = (name: string) => palette.token(`--kv-${name}`);
-  brush.clearRect(0, 0, v.width, v.height);
-  brush.font = `11px ${palette.family}`;
-  brush.textBaseline = "middle";
+/** What stays while the cursor moves: bars, bytes held, arrows, refused frees. Returns how many bars are drawn. */
+export function paintBase(brush: CanvasRenderingContext2D, palette: Palette, c: Clock, v: ClockView): number {
+  const colour = begin(brush, palette, v);
   let drawn = 0;
   c.lanes.forEach((lane, i) => {
     const box = v.boxes[i];
     brush.fillStyle = colour("ground");
     brush.fillRect(0, box.top - 3, v.width, box.foot - box.top + 4);
+    if (lane.held) strip(brush, colour, palette, v, box, lane.held);
     const seen = lane.bars.filter((bar) => bar.end >= v.from && bar.start <= v.to);
     drawn += seen.length;
-    for (const bar of [...seen].sort((a, b) => a.row - b.row)) one(brush, colour, palette, v, i, bar, lit, bar === chosen, now);
+    for (const bar of seen.sort((a, b) => a.row - b.row)) one(brush, colour, palette, v, i, bar, false);
     if (lane.rest) {
       brush.fillStyle = colour("soft");
       const what = lane.kind === "space" ? "smaller tensors" : "ops";
       brush.fillText(`and ${lane.rest} ${what}`, 4, box.foot - ROW / 2 - 1);
     }
   });
-  moves(brush, colour, c, v, lit);
+  for (const move of c.moves) if (move.at >= v.from && move.at <= v.to) arrow(brush, colour, c, v, move, false);
   for (const { storage, at } of c.refused) {
     const [lane, k] = c.bar.get(storage) ?? [-1, 0];
     if (lane < 0) continue;
@@ -55,55 +54,100 @@ export function paint(brush: CanvasRenderingContext2D, palette: Palette, c: Cloc
   return drawn;
 }
 
-function one(brush: CanvasRenderingContext2D, colour: (name: string) => string, palette: Palette, v: ClockView, lane: number, bar: Bar, lit: ReadonlySet<number>, chosen: boolean, now: number): void {
+/** What changes with the cursor: bars that are alive, what is chosen. `lit`: storages that are chosen or touched. `now`: the time of the cursor. */
+export function paintOver(brush: CanvasRenderingContext2D, palette: Palette, c: Clock, v: ClockView, lit: ReadonlySet<number>, chosen: Bar | null, now: number): void {
+  const colour = begin(brush, palette, v);
+  c.lanes.forEach((lane, i) => {
+    if (lane.held) {
+      brush.fillStyle = colour("ink");
+      write(brush, heldText(lane.held, now), 0, v.boxes[i].top + 6, v.width, v.width);
+    }
+    for (const bar of lane.bars) {
+      const alive = (bar.kind === "op" ? bar.start < now : bar.start <= now) && bar.end >= now;
+      if (bar.kind === "run" || bar.end < v.from || bar.start > v.to || !(alive || bar === chosen)) continue;
+      if (alive) one(brush, colour, palette, v, i, bar, true);
+      if (bar !== chosen && !lit.has(bar.storage)) continue;
+      const r = place(v, i, bar);
+      brush.strokeStyle = colour("ink");
+      brush.lineWidth = bar === chosen ? 2.4 : 1.4;
+      brush.strokeRect(r.x - 0.5, r.y - 0.5, r.w + 1, r.h + 1);
+    }
+  });
+  for (const move of c.moves) if (move.at >= v.from && move.at <= v.to && (lit.has(move.from) || lit.has(move.to))) arrow(brush, colour, c, v, move, true);
+}
+
+function begin(brush: CanvasRenderingContext2D, palette: Palette, v: ClockView): (name: string) => string {
+  brush.clearRect(0, 0, v.width, v.height);
+  brush.font = `11px ${palette.family}`;
+  brush.textBaseline = "middle";
+  return (name) => palette.token(`--kv-${name}`);
+}
+
+function heldText(held: Held, now: number): string {
+  const room = held.room ? ` of ${bytes(held.room)}${held.banks > 1 ? ` in ${held.banks} banks` : ""}` : "";
+  return `held ${bytes(heldAt(held, now))}, at most ${bytes(held.most)}${room}`;
+}
+
+/** Bytes that are held in a space over time, up to the most of them. */
+function strip(brush: CanvasRenderingContext2D, colour: (name: string) => string, palette: Palette, v: ClockView, box: Box, held: Held): void {
+  const foot = box.top + box.strip - 4;
+  const tall = box.strip - 18;
+  const y = (at: number) => foot - (tall * at) / (held.most || 1);
+  brush.beginPath();
+  brush.moveTo(0, foot);
+  let last = 0;
+  held.at.forEach((at, i) => {
+    const x = Math.max(0, Math.min(v.width, xAt(v, at)));
+    brush.lineTo(x, y(last));
+    brush.lineTo(x, y((last = held.bytes[i])));
+  });
+  brush.lineTo(v.width, y(last));
+  brush.lineTo(v.width, foot);
+  brush.fillStyle = palette.mixed("--kv-accent", 0.22);
+  brush.fill();
+  brush.strokeStyle = colour("accent");
+  brush.lineWidth = 1;
+  brush.stroke();
+}
+
+function one(brush: CanvasRenderingContext2D, colour: (name: string) => string, palette: Palette, v: ClockView, lane: number, bar: Bar, alive: boolean): void {
   const r = place(v, lane, bar);
-  const alive = (bar.kind === "op" ? bar.start < now : bar.start <= now) && bar.end >= now;
   if (bar.kind === "run") {
     brush.strokeStyle = colour("accent");
     brush.lineWidth = 1;
     brush.strokeRect(r.x + 0.5, r.y + 0.5, r.w - 1, r.h - 1);
     return;
   }
-  const hue = bar.kind === "op" ? "accent" : "view";
+  const hue = bar.kind === "op" ? "accent" : bar.kind === "weights" ? "soft" : "view";
   brush.fillStyle = alive ? colour(hue) : palette.mixed(`--kv-${hue}`, 0.32);
   brush.fillRect(r.x, r.y, r.w, r.h);
   brush.fillStyle = alive ? colour("on-accent") : colour("ink");
-  write(brush, bar.text, r.x, r.y + r.h / 2 + 0.5, r.w, v.width);
-  if (bar.open) {
-    brush.setLineDash([3, 2]);
-    brush.strokeStyle = colour("missed");
-    brush.lineWidth = 1.5;
-    brush.strokeRect(r.x + 0.5, r.y + 0.5, r.w - 1, r.h - 1);
-    brush.setLineDash([]);
-  }
-  if (chosen || (bar.storage >= 0 && lit.has(bar.storage) && alive)) {
-    brush.strokeStyle = colour("ink");
-    brush.lineWidth = chosen ? 2.4 : 1.4;
-    brush.strokeRect(r.x - 0.5, r.y - 0.5, r.w + 1, r.h + 1);
-  }
+  if (r.w > LEAST) write(brush, bar.text, r.x, r.y + r.h / 2 + 0.5, r.w, v.width);
+  if (!bar.open) return;
+  brush.setLineDash([3, 2]);
+  brush.strokeStyle = colour("missed");
+  brush.lineWidth = 1.5;
+  brush.strokeRect(r.x + 0.5, r.y + 0.5, r.w - 1, r.h - 1);
+  brush.setLineDash([]);
 }
 
-/** Arrows from where bytes lay to where they went; thin where there are many. */
-function moves(brush: CanvasRenderingContext2D, colour: (name: string) => string, c: Clock, v: ClockView, lit: ReadonlySet<number>): void {
-  for (const move of c.moves) {
-    if (move.at < v.from || move.at > v.to) continue;
-    const ends = [c.bar.get(move.from), c.bar.get(move.to)];
-    if (!ends[0] || !ends[1]) continue;
-    const [a, b] = ends.map((end) => place(v, end![0], c.lanes[end![0]].bars[end![1]]));
-    const x = xAt(v, move.at);
-    const down = b.y > a.y;
-    const [from, to] = down ? [a.y + a.h, b.y] : [a.y, b.y + b.h];
-    const strong = lit.has(move.from) || lit.has(move.to);
-    brush.strokeStyle = brush.fillStyle = colour(strong ? "ink" : "edge");
-    brush.lineWidth = strong ? 1.8 : 1;
-    brush.beginPath();
-    brush.moveTo(x, from);
-    brush.lineTo(x, to);
-    brush.stroke();
-    brush.beginPath();
-    brush.moveTo(x, to);
-    brush.lineTo(x - 3.5, to + (down ? -6 : 6));
-    brush.lineTo(x + 3.5, to + (down ? -6 : 6));
-    brush.fill();
-  }
+/** An arrow from where bytes lay to where they went. */
+function arrow(brush: CanvasRenderingContext2D, colour: (name: string) => string, c: Clock, v: ClockView, move: Move, strong: boolean): void {
+  const ends = [c.bar.get(move.from), c.bar.get(move.to)];
+  if (!ends[0] || !ends[1]) return;
+  const [a, b] = ends.map((end) => place(v, end![0], c.lanes[end![0]].bars[end![1]]));
+  const x = xAt(v, move.at);
+  const down = b.y > a.y;
+  const [from, to] = down ? [a.y + a.h, b.y] : [a.y, b.y + b.h];
+  brush.strokeStyle = brush.fillStyle = colour(strong ? "ink" : "edge");
+  brush.lineWidth = strong ? 1.8 : 1;
+  brush.beginPath();
+  brush.moveTo(x, from);
+  brush.lineTo(x, to);
+  brush.stroke();
+  brush.beginPath();
+  brush.moveTo(x, to);
+  brush.lineTo(x - 3.5, to + (down ? -6 : 6));
+  brush.lineTo(x + 3.5, to + (down ? -6 : 6));
+  brush.fill();
 }

@@ -1,6 +1,7 @@
 // Lanes by the producer's clock: queues above, spaces of memory under them, and the cursor's line through all.
 import { clock, type Bar, type Clock } from "./clockdata.js";
-import { paint } from "./clockdraw.js";
+import { paintBase, paintOver } from "./clockdraw.js";
+import { BanksCard } from "./clockbanks.js";
 import { barAt, beside, clockView, place, timeAt, xAt, zoomTime, type ClockView } from "./clockview.js";
 import { MarksCard } from "./clockmarks.js";
 import { button, el, mark, on, onResize } from "./dom.js";
@@ -12,7 +13,10 @@ import type { Change, Store, View } from "./store.js";
 
 export class ClockPane implements View {
   readonly slow = false;
-  #canvas = el("canvas", { "aria-hidden": "true" });
+  #base = el("canvas", { "aria-hidden": "true" });
+  #over = el("canvas.kv-clock-over", { "aria-hidden": "true" });
+  #palette: Palette | null = null;
+  #kept = ""; // what the base was drawn for
   #line = el("i.kv-map-cursor");
   #tip = el("div.kv-map-tip", { role: "status" });
   #names = el("div.kv-clock-names", { "aria-hidden": "true" });
@@ -22,6 +26,8 @@ export class ClockPane implements View {
   #clock: Clock | null = null;
   #at: ClockView | null = null;
   #range: [number, number] | null = null; // null: all
+  #open = false; // the weights of programs, one by one
+  #banks = new BanksCard();
   #chosen: { lane: number; bar: Bar } | null = null;
   #frame = 0;
 
@@ -29,17 +35,20 @@ export class ClockPane implements View {
     this.#view = el("div.kv-clock-view", {
       tabindex: 0, role: "application", "data-kv": "clock",
       "aria-label": "Lanes: arrow keys walk from bar to bar, Enter goes to its step, plus and minus zoom",
-    }, this.#canvas, this.#line);
+    }, this.#base, this.#over, this.#line);
     const tool = (text: string, title: string, name: string, run: () => void) => button(text, title, name, run, signal);
     const tools = el("span.kv-map-tools", {}, tool("−", "Show more time", "clock-out", () => this.#zoom(0.5)), tool("+", "Show less time", "clock-in", () => this.#zoom(2)), tool("all", "Show all of it", "clock-all", () => this.#show(null)));
     const about = el("span.kv-soft", {}, "right: the producer's clock · a bar is an op, or a tensor's life in that memory · arrows are transfers · dashed: not freed · ×: a free that was refused");
     this.#marks = new MarksCard(store, signal);
     const body = el("div.kv-clock-body", {}, this.#names, this.#view, this.#axis, this.#tip);
-    host.append(el("div.kv-clock-head", {}, about, tools), el("div.kv-clock-both", {}, body, this.#marks.root));
+    host.append(el("div.kv-clock-head", {}, about, tools), el("div.kv-clock-both", {}, body, el("div.kv-clock-side", {}, this.#marks.root, this.#banks.root)));
     host.classList.add("kv-clock");
     this.#tip.hidden = true;
     this.#gestures(signal);
     onResize(this.#view, () => this.#soon(), signal);
+    on(this.#view, "scroll", () => {
+      if (this.#clock && this.#at) this.#beside(this.#clock, this.#at);
+    }, signal);
   }
 
   #gestures(signal: AbortSignal): void {
@@ -108,7 +117,12 @@ export class ClockPane implements View {
   #choose(what: { lane: number; bar: Bar } | null, go: boolean): void {
     const { store } = this;
     this.#chosen = what;
-    if (!what) store.select(null);
+    if (what?.bar.kind === "weights") {
+      this.#open = true;
+      this.#clock = clock(store.t, true);
+      this.#kept = "";
+      this.#chosen = null;
+    } else if (!what) store.select(null);
     else if (what.bar.kind === "life") {
       store.select({ kind: "storage", id: what.bar.storage });
       if (go) store.seek(this.#stepAt(what.bar.start));
@@ -145,6 +159,7 @@ export class ClockPane implements View {
     const told = [el("b", {}, bar.kind === "life" ? `${buffer(p, bar.storage)} · ${bar.text}` : bar.text)];
     const line = (text: string) => told.push(el("span", {}, text));
     line(`${c.lanes[what.lane].name} · from ${time(bar.start)} to ${bar.open ? "the end: not freed" : time(bar.end)}`);
+    if (bar.kind === "weights") line("they came with the programs; a click shows each of them");
     if (bar.kind === "op") line(`step ${count(numberOf(this.store.t, bar.id))} of ${p.runs[this.store.t.x.run[bar.id]].label}`);
     for (const refused of c.refused) if (bar.kind === "life" && refused.storage === bar.storage) line(`free refused at ${time(refused.at)}: ${refused.why}`);
     for (const move of c.moves) if (bar.kind === "life" && (move.to === bar.storage || move.from === bar.storage)) line(`${bytes(move.bytes)} ${move.to === bar.storage ? "came from" : "went to"} ${buffer(p, move.to === bar.storage ? move.from : move.to)} at ${time(move.at)}`);
@@ -158,11 +173,16 @@ export class ClockPane implements View {
 
   update(change: Change): void {
     if (change.payload) {
-      this.#clock = clock(this.store.t);
+      this.#clock = clock(this.store.t, this.#open);
       this.#chosen = null;
+    }
+    if (change.payload || change.look) {
+      this.#palette = null;
+      this.#kept = "";
     }
     if (change.payload || change.cursor || change.selection || change.look) {
       this.#marks.update();
+      this.#banks.update(this.store, this.#clock);
       this.#soon();
     }
   }
@@ -180,25 +200,29 @@ export class ClockPane implements View {
     if (!c || width < 40) return;
     const [from, to] = this.#range ?? [c.from, c.to];
     const v = (this.#at = clockView(c, width, from, to));
-    const ratio = globalThis.devicePixelRatio || 1;
-    const canvas = this.#canvas;
-    if (canvas.width !== Math.round(width * ratio) || canvas.height !== Math.round(v.height * ratio)) {
-      [canvas.width, canvas.height] = [Math.round(width * ratio), Math.round(v.height * ratio)];
-      canvas.style.height = `${v.height}px`;
+    const palette = (this.#palette ??= new Palette(this.#view));
+    const key = `${from} ${to} ${width} ${v.height} ${globalThis.devicePixelRatio}`;
+    if (key !== this.#kept) {
+      this.#kept = key;
+      const base = brushOf(this.#base, width, v.height);
+      if (base) mark(this.#view, "data-drawn", paintBase(base, palette, c, v));
+      this.#beside(c, v);
     }
-    const brush = canvas.getContext("2d");
-    if (!brush) return;
-    brush.setTransform(ratio, 0, 0, ratio, 0, 0);
+    const over = brushOf(this.#over, width, v.height);
     const { selection, now } = this.store;
     const lit = new Set(now.lit.storages);
     if (selection?.kind === "storage") lit.add(selection.id);
     const there = selection?.kind === "storage" ? c.bar.get(selection.id) : undefined;
     const chosen = there ? c.lanes[there[0]].bars[there[1]] : this.#chosen?.bar.kind === "op" && selection?.kind === "node" ? this.#chosen.bar : null;
-    mark(this.#view, "data-drawn", paint(brush, new Palette(this.#view), c, v, lit, chosen, this.#now()));
+    if (over) paintOver(over, palette, c, v, lit, chosen, this.#now());
     const x = xAt(v, this.#now());
     this.#line.hidden = x < -1 || x > width + 1;
     this.#line.style.transform = `translateX(${x.toFixed(1)}px)`;
     this.#line.style.height = `${v.height}px`;
+  }
+
+  /** The names of the lanes, and the axis. */
+  #beside(c: Clock, v: ClockView): void {
     this.#names.replaceChildren(...c.lanes.map((lane, i) => {
       const name = el("b", { title: lane.rest ? `${lane.rest} more in ${bytes(lane.bytes)}` : null }, lane.name);
       name.style.top = `${v.boxes[i].top - this.#view.scrollTop}px`;
@@ -217,6 +241,16 @@ export class ClockPane implements View {
     }
     this.#axis.replaceChildren(...parts);
   }
+}
+
+/** A canvas of that size, in px of the page. */
+function brushOf(canvas: HTMLCanvasElement, width: number, height: number): CanvasRenderingContext2D | null {
+  const ratio = globalThis.devicePixelRatio || 1;
+  const [w, h] = [Math.round(width * ratio), Math.round(height * ratio)];
+  if (canvas.width !== w || canvas.height !== h) [canvas.width, canvas.height, canvas.style.height] = [w, h, `${height}px`];
+  const brush = canvas.getContext("2d");
+  brush?.setTransform(ratio, 0, 0, ratio, 0, 0);
+  return brush;
 }
 
 /** Seconds are what the log's clock counts in; small ones in µs. */

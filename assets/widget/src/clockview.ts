@@ -4,15 +4,17 @@ import type { Bar, Clock } from "./clockdata.js";
 export const ROW = 17;
 const GAP = 12; // between lanes
 const HEAD = 4;
+const STRIP = 34; // above the lives of a space: the bytes that are held there
 
-/** `foot`: px from the top to under the last row. */
-export interface Box { top: number; foot: number }
+/** `foot`: px from the top to under the last row. `strip`: px above the first row. */
+export interface Box { top: number; foot: number; strip: number }
 export interface ClockView { boxes: Box[]; width: number; height: number; from: number; to: number }
 
 export function clockView(c: Clock, width: number, from: number, to: number): ClockView {
   let top = HEAD;
   const boxes = c.lanes.map((lane) => {
-    const box = { top, foot: top + lane.rows * ROW + (lane.rest ? ROW : 0) };
+    const strip = lane.held ? STRIP : 0;
+    const box = { top, foot: top + strip + lane.rows * ROW + (lane.rest ? ROW : 0), strip };
     top = box.foot + GAP;
     return box;
   });
@@ -29,10 +31,10 @@ export function timeAt(v: ClockView, x: number): number {
 
 /** Where a bar stands; at least two px wide. A band takes the height of its lane. */
 export function place(v: ClockView, lane: number, bar: Bar): { x: number; y: number; w: number; h: number } {
-  const { top, foot } = v.boxes[lane];
+  const { top, foot, strip } = v.boxes[lane];
   const x = xAt(v, bar.start);
   const w = Math.max(2, xAt(v, bar.end) - x);
-  return bar.row < 0 ? { x: x - 1, y: top - 3, w: w + 2, h: foot - top + 4 } : { x, y: top + bar.row * ROW, w, h: ROW - 3 };
+  return bar.row < 0 ? { x: x - 1, y: top - 3, w: w + 2, h: foot - top + 4 } : { x, y: top + strip + bar.row * ROW, w, h: ROW - 3 };
 }
 
 /** The bar under a point, bands last; null for none. */

@@ -183,7 +183,7 @@ export function occurrenceOf(t: Trace, step: number): string {
   const frame = p.step.frame[step];
   const run = p.runs[p.frame.run[frame]];
   const parts = [`step ${count(numberOf(t, step))}`];
-  if (p.runs.length > 1 && run) parts.push(run.text ? `“${run.text.trim()}”` : run.label);
+  if (p.runs.length > 1 && run) parts.push(run.text && run.text !== run.label ? `“${run.text.trim()}”` : run.label);
   const inside = stack(t, frame).slice(1).map((f) => p.strings[p.frame.label[f]]).join(" › ");
   return [...parts, ...(inside ? [inside] : [])].join(" · ");
 }

@@ -55,7 +55,8 @@ export class LaneStrip implements View {
     const shown = lane.id === state.shown;
     const { p } = this.context.store.t;
     const run = p.runs.findIndex((r) => lane.step >= r.from && lane.step < r.from + r.steps);
-    const word = p.runs.length > 1 && p.runs[run]?.text ? ` “${p.runs[run].text.trim()}”` : "";
+    const said = p.runs.length > 1 && p.runs[run]?.text !== p.runs[run]?.label ? p.runs[run].text : "";
+    const word = said ? ` “${said.trim()}”` : "";
     const from = lane.of === null ? "recorded first" : lane.step ? `left ${state.letter(lane.of)} at step ${count(lane.step)}${word}` : `whole run, beside ${state.letter(lane.of)}`;
     const row = el("div.kv-lane", { role: "listitem", "data-kv": "lane", "data-id": lane.id, "data-shown": shown ? 1 : null },
       el("button", { class: "kv-lanename", "data-kv": "lane-name", "aria-pressed": String(shown), title: shown ? "This lane is shown" : "Show this lane at the same op" },

@@ -10,6 +10,7 @@ export class Toolbar implements View {
   readonly stops: HTMLButtonElement;
   #back: HTMLButtonElement;
   #tokens: HTMLElement;
+  #later: HTMLElement;
   #into: HTMLButtonElement;
 
   constructor(host: HTMLElement, private store: Store, list: Action[], signal: AbortSignal) {
@@ -31,6 +32,7 @@ export class Toolbar implements View {
     const help = make("?", "help", "Help");
     this.bar = new Bar(host, store, "step", [[this.#back, next], [this.#into, out, go], [earlier, later]], [this.stops, palette, help], () => this.#where(), signal);
     this.#tokens = later.parentElement!;
+    this.#later = later;
   }
 
   #where(): string {
@@ -43,7 +45,10 @@ export class Toolbar implements View {
   update(change: Change): void {
     const { t, cursor, breakpoints } = this.store;
     this.bar.update(change);
-    if (change.payload) this.#tokens.hidden = t.p.runs.length < 2 && !t.p.live;
+    if (change.payload) {
+      this.#tokens.hidden = t.p.runs.length < 2 && !t.p.live;
+      say(this.#later, t.p.story.length ? "Next token ▸▸" : "Next run ▸▸");
+    }
     if (change.payload || change.cursor) {
       // a hint that Next would pass over a body
       mark(this.#into, "data-on", into(t, cursor) !== over(t, cursor) ? "1" : null);

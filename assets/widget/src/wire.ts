@@ -99,6 +99,7 @@ export interface Columns {
   free: { storage: Ints };
   time: { step: Ints; lane: Ints; start: Floats; end: Floats }; // by step, ascending
   refused: { step: Ints; storage: Ints; why: Ints }; // frees that were asked for and not done
+  arena: { space: Ints; name: Ints; bytes: Floats; banks: Ints }; // those of which it is known how large they are
   mark: { step: Ints; time: Floats; kind: Ints; value: Ints; storage: Ints; bytes: Floats; text: Ints; line: Ints }; // step: after which it happened
   pair: { first: Ints; second: Ints; storage: Ints; state: Ints; group: Ints; kind: Ints; root: Ints; sentence: Ints; exact: Floats; range: Floats; whole: Floats };
   pairtext: { of: Ints }; // of each pair all texts and paths of its picture, in that order
@@ -161,13 +162,14 @@ const GROUPS: Record<keyof Columns, string> = {
   free: "storage",
   time: "step lane start end",
   refused: "step storage why",
+  arena: "space name bytes banks",
   mark: "step time kind value storage bytes text line",
   pair: "first second storage state group kind root sentence exact range whole",
   pairtext: "of",
 };
 
 /** Told only where some storage lies elsewhere than in plain host memory, time is not the step number, or steps are in order by the schedule alone; empty otherwise. */
-const OPTIONAL = /^(storage\.(space|arena|address)|(time|refused|mark|pair|pairtext)\..*)$/;
+const OPTIONAL = /^(storage\.(space|arena|address)|(time|refused|arena|mark|pair|pairtext)\..*)$/;
 
 async function gunzip(bytes: Uint8Array): Promise<ArrayBuffer> {
   const stream = new Blob([bytes as BlobPart]).stream().pipeThrough(new DecompressionStream("gzip"));

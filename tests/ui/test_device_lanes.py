@@ -1,0 +1,130 @@
+"""The lanes of a device's trace in a page of its own: what is held where, warnings, the story of a tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from playwright.sync_api import Browser, expect
+
+from kvviz.device import Device, Layout
+from kvviz.explain.units import size
+from kvviz.trace.recording import Trace
+from tests.device.programs import graph
+from tests.ui import pace
+from tests.ui.filepage import FilePage
+from tests.ui.test_speed import DRAG
+
+pytestmark = pytest.mark.ui
+
+TILED = Layout(tiled=True)
+NODES = [
+    *[("MatMul", "x w", "a"), ("Relu", "a", "b"), ("MatMul", "b w", "c"), ("Add", "c x", "d"), ("MatMul", "d w", "e")],
+    *[("Sigmoid", "e", "f"), ("Mul", "f d", "g"), ("MatMul", "g w", "h"), ("Relu", "h", "y")],
+]
+
+
+def recorded(submits: int) -> Trace:
+    """A cache that is never freed, submits that feed each other, and one value that takes the way over the host."""
+    device = Device()
+    layer = device.program(graph(NODES, {"x": [64, 64], "w": [64, 64]}, ["y"]), name="layer")
+    x, w = (np.full((64, 64), 0.01, np.float32) for _ in range(2))
+    cache = device.to_device(np.zeros((1, 4, 64, 32), np.float32), TILED, name="cache")
+    cache.retain = True
+    device.update_cache(cache, device.to_device(np.ones((1, 4, 1, 32), np.float32), TILED, name="row"), 5)
+    weights = device.to_device(w, name="w")
+    weights.retain = True
+    value = device.to_device(x, name="x")
+    for number in range(submits):
+        if number == 1:
+            array = device.to_host(value)
+            device.deallocate(value)
+            value = device.to_device(array, name="x again")
+        value = device.submit(layer, {"x": value, "w": weights})["y"]
+    device.to_host(value)
+    device.close()
+    return device.trace
+
+
+@pytest.fixture(scope="module")
+def trace() -> Trace:
+    return recorded(4)
+
+
+@pytest.fixture(scope="module")
+def page(browser: Browser, trace: Trace, tmp_path_factory: pytest.TempPathFactory) -> Iterator[FilePage]:
+    file = tmp_path_factory.mktemp("device") / "trace.html"
+    trace.to_html(file)
+    made = FilePage(browser, file, width=1500, height=1000)
+    made.kv("layout").select_option("Lanes")
+    made.page.locator('[data-kv="clock"][data-drawn]').wait_for()
+    yield made
+    made.close()
+
+
+def test_the_verdict_tells_warnings_and_what_went_over_the_link(page: FilePage, trace: Trace) -> None:
+    link = sum(step.copied for step in trace.steps if step.op_type == "transfer")
+    told = page.kv("verdict")
+    expect(told).to_contain_text(f"{len(warnings(trace))} warnings")
+    expect(told).to_contain_text(f"{size(link)} over the host link")
+
+
+def warnings(trace: Trace) -> list[str]:
+    return [mark.kind for mark in trace.log.declared.marks if mark.kind.startswith("warning ")]
+
+
+def test_runs_have_the_names_of_their_submits(page: FilePage) -> None:
+    expect(page.kv("story-word")).to_have_text([f"submit {n} · layer" for n in range(1, 5)])
+    expect(page.kv("next-token")).to_have_text("Next run ▸▸")
+
+
+def test_warnings_tell_cause_cure_and_line_and_lead_to_their_step(page: FilePage, trace: Trace) -> None:
+    leak = page.root.locator('.kv-clock-warning[data-code="LEAK"]', has_text="'cache'")
+    expect(leak).to_contain_text("deallocate it after its last use")
+    expect(leak.locator("code")).to_contain_text("test_device_lanes.py")
+    leak.locator('[data-kv="mark"]').click()
+    page.expect_step(len(trace.steps) - 1)
+    # the story of the tensor that it is about
+    expect(page.root.locator(".kv-clock-story")).to_contain_text("written in place")
+
+
+def test_memories_are_told_by_address_as_they_are_at_the_cursor(page: FilePage, trace: Trace) -> None:
+    page.kv("goto").fill("1")
+    page.kv("goto").press("Enter")
+    page.expect_step(1)
+    room = {arena.name: arena.nbytes for arena in trace.log.declared.arenas}
+    told = page.kv("banks").locator("p")
+    alive = [s for s in trace.storages if s.space == "dram" and s.born <= 1 and (s.freed is None or s.freed >= 1)]
+    expect(told.nth(0)).to_contain_text(f"dram: {len(alive)} blocks")
+    expect(told.nth(0)).to_contain_text(f"of {room['dram'] / 1e9:.3g} GB")
+    expect(told.nth(1)).to_contain_text("l1: 0 blocks")
+
+
+def test_an_op_that_writes_into_the_cache_is_in_place_and_has_a_hidden_edge(page: FilePage, trace: Trace) -> None:
+    step = next(step.index for step in trace.steps if step.op_type == "update_cache")
+    page.kv("goto").fill(str(step))
+    page.kv("goto").press("Enter")
+    expect(page.kv("inspector")).to_contain_text("overwrote cache in place")
+
+
+def test_keys_walk_over_the_bars_and_enter_goes_to_one(page: FilePage) -> None:
+    page.kv("clock").focus()
+    page.page.keyboard.press("ArrowRight")
+    expect(page.root.locator(".kv-clock .kv-map-tip")).to_be_visible()
+    page.page.keyboard.press("ArrowRight")
+    page.page.keyboard.press("Enter")
+    expect(page.kv("inspector")).to_contain_text("transfer")
+
+
+def test_200_submits_are_dragged_through_as_cheaply_as_300_boxes_are_drawn(browser: Browser, tmp_path: Path) -> None:
+    trace = recorded(200)
+    assert len(trace.runs) == 200 and len(trace.steps) > 2_000
+    trace.to_html(tmp_path / "many.html")
+    page = FilePage(browser, tmp_path / "many.html", width=1500, height=1000)
+    page.kv("layout").select_option("Lanes")
+    page.page.locator('[data-kv="clock"][data-drawn]').wait_for()
+    page.notebook = page  # type: ignore[attr-defined]  # what `pace.cost_of` looks for
+    assert pace.cost_of(page, DRAG, 100) < pace.STEP  # type: ignore[arg-type]
+    page.close()
