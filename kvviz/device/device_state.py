@@ -13,6 +13,7 @@ from kvviz.device.caller_line import caller_line
 from kvviz.device.device_layout import HOST, MEMORIES, Layout, in_all_banks, sizes
 from kvviz.device.device_warnings import CURES, DeviceWarning
 from kvviz.device.handles import Buffer, Handle, Wrapper
+from kvviz.device.kept_inputs import RULES
 from kvviz.device.ownership import MODELS, Model, Ref
 from kvviz.device.simulated_time import Clock, Cost
 from kvviz.errors import DeviceError, KvvizError
@@ -41,7 +42,7 @@ class DeviceState:
         self.clock = Clock(queues)
         self.banks = {memory: Banks(memory, capacity[memory], banks[memory]) for memory in MEMORIES}
         about = f"contract {contract}, ownership {ownership}; time is simulated, in microseconds"
-        self.writer = Writer(name, "device", about)
+        self.writer = Writer(name, "device", about, decides=True, rules=RULES)
         self.warnings: list[DeviceWarning] = []
         self.given = 0  # handles that were given out
         self.buffers: dict[int, Buffer] = {}  # alive, by number

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from kvviz.device.device_layout import Layout
 from kvviz.device.device_program import DeviceProgram
 from kvviz.device.device_state import DeviceState
 from kvviz.device.handles import Handle, Wrapper
+from kvviz.device.kept_inputs import Kept
 from kvviz.device.program_run import compute, place
 from kvviz.device.submit_outcome import Work, commit
 from kvviz.device.transfers import convert, moved_to
@@ -24,7 +25,8 @@ def submit(state: DeviceState, program: Any, inputs: Mapping[str, Handle]) -> di
     returned = {name for name in program.results if name in inputs}
     # As landed, the compiled program deallocates its arguments after their last use, but for those that it returns.
     dying = [name for name, w in wrappers.items() if landed and not w.retain and name not in returned | program.kept]
-    donated = {name for name in dying if _may_take(state, program, wrappers, name)}
+    kept = {name: _kept(state, program, wrappers, name, returned) for name in wrappers}
+    donated = {name for name, why in kept.items() if why is None}
     wanted = {name: program.layout(name).of(wrapper.array) for name, wrapper in wrappers.items()}
     # What a run may overwrite is a copy: if it fails or is stopped, the tensors are as they were.
     feeds = {name: w.array.astype(np.dtype(wanted[name].dtype), copy=name in donated) for name, w in wrappers.items()}
@@ -40,7 +42,7 @@ def submit(state: DeviceState, program: Any, inputs: Mapping[str, Handle]) -> di
     odd = [name for name, wrapper in wrappers.items() if wrapper.layout != wanted[name]]
     for name in odd:
         wrappers[name] = _converted(state, program, name, inputs[name], wanted[name])
-    work = Work(program, inputs, wrappers, run, dying, donated, returned, odd)
+    work = Work(program, inputs, wrappers, run, dying, donated, returned, odd, kept)
     try:
         return _begin(state, work)
     except BaseException:
@@ -112,15 +114,27 @@ def checked(state: DeviceState, program: Any, inputs: Mapping[str, Handle]) -> d
     return wrappers
 
 
-def _may_take(state: DeviceState, program: DeviceProgram, wrappers: Mapping[str, Wrapper], name: str) -> bool:
-    """Whether the run may have an input's memory: it dies, nobody else counts on it, and results lie as it does."""
+def _kept(
+    state: DeviceState, program: DeviceProgram, wrappers: Mapping[str, Wrapper], name: str, returned: Collection[str]
+) -> Kept | None:
+    """Why a run must not have an input's memory; None: it dies, nobody else counts on it, and results lie as it does."""
     wrapper = wrappers[name]
     buffer, ref = wrapper.buffer, wrapper.ref
     assert buffer is not None and ref is not None
-    alone = sum(other.buffer is buffer for other in wrappers.values()) == 1 and state.model.users(ref) == (1, 1)
-    whole = wrapper.array.nbytes == buffer.array.nbytes and wrapper.array.flags.c_contiguous
+    if state.contract != "landed":
+        return Kept.PROPOSED
+    if name in returned:
+        return Kept.RETURNED
+    if name in program.kept:
+        return Kept.PARAMETER
+    if wrapper.retain:
+        return Kept.RETAINED
+    if sum(other.buffer is buffer for other in wrappers.values()) > 1 or state.model.users(ref) != (1, 1):
+        return Kept.SHARED
+    if wrapper.array.nbytes != buffer.array.nbytes or not wrapper.array.flags.c_contiguous:
+        return Kept.PART
     kinds = {(layout.memory, layout.tiled) for layout in map(program.output_layout, program.results)}
-    return alone and whole and kinds == {(wrapper.layout.memory, wrapper.layout.tiled)}
+    return None if kinds == {(wrapper.layout.memory, wrapper.layout.tiled)} else Kept.ELSEWHERE
 
 
 def _converted(state: DeviceState, program: DeviceProgram, name: str, handle: Handle, layout: Layout) -> Wrapper:

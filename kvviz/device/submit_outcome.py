@@ -12,8 +12,10 @@ from kvviz.device.device_layout import converted
 from kvviz.device.device_program import DeviceProgram
 from kvviz.device.device_state import DeviceState
 from kvviz.device.handles import Buffer, Handle, Wrapper
+from kvviz.device.kept_inputs import Kept
 from kvviz.device.program_run import Computed, Placed, Result
 from kvviz.device.releases import let_go
+from kvviz.trace.blockers import rule
 from kvviz.trace.called_program import call
 
 
@@ -23,7 +25,7 @@ class Work:
 
     ``wrappers``: of the inputs, after conversions; ``odd``: which of them were converted for this submit alone.
     ``dying``: inputs that are deallocated with it; ``donated``: those of them whose memory the run has.
-    ``returned``: outputs that are inputs.
+    ``returned``: outputs that are inputs. ``kept``: of each input why the run has not its memory.
     """
 
     program: DeviceProgram
@@ -34,6 +36,7 @@ class Work:
     donated: set[str]
     returned: set[str]
     odd: list[str]
+    kept: Mapping[str, Kept | None]
     _new: list[int] = field(default_factory=list)
 
     @property
@@ -203,6 +206,7 @@ def _write(
             name=program.name,
             lane=lane,
             times=placed.times,
+            kept={run.given[name]: rule(why) for name, why in work.kept.items() if why is not None},
         )
     else:
         values = list(inputs.values())

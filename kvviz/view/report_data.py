@@ -12,6 +12,7 @@ from kvviz.explain.diagnose import Report
 from kvviz.explain.kept_runs import kept_runs
 from kvviz.explain.missed_groups import MissedGroup
 from kvviz.explain.summary import Missed
+from kvviz.trace.run_labels import run_text
 from kvviz.view.payload_runs import run_label
 
 
@@ -100,7 +101,7 @@ def moved_outside(trace: Any) -> int:
 
 def before_or_in(trace: Any, run: int) -> str:
     """When the peak of a run was that no step tells: before its first op, or at a step that was not kept."""
-    label = run_label(trace, run)
+    label = run_text(trace, run)
     if run in kept_runs(trace):
         return f"before the first op of {label}"
     return f"in {label}, whose steps were not kept"
