@@ -102,6 +102,11 @@ class DeviceState:
         if self.closed:
             self.fail("closed device", "the device", "it was closed; make another one")
 
+    def a_layout(self, layout: Any, what: str) -> None:
+        """Refuse what is no layout."""
+        if not isinstance(layout, Layout):
+            self.fail("a layout", what, f"it takes a kvviz.device.Layout, not {layout!r}")
+
     def need(self, handle: Any, what: str, host: bool = False) -> Wrapper:
         """The wrapper of a handle that lives, for a call that touches its bytes."""
         self.open()
@@ -147,13 +152,26 @@ class DeviceState:
         """A storage in the log for a block."""
         return self.writer.storage(extent, origin=origin, space=memory, arena=memory, address=address)
 
-    def new(self, array: np.ndarray, layout: Layout, name: str, ready: float) -> tuple[Wrapper, float]:
-        """A tensor in a block of its own, and when that is free; nothing is written into the log but its place."""
+    def room(self, array: np.ndarray, layout: Layout, name: str, ready: float) -> tuple[int, int, float]:
+        """A block for a tensor, as `allocate` gives it.
+
+        Raises `DeviceError`: if there is none.
+        """
         extent, page = sizes(array.shape, layout)
         found = self.allocate(layout.memory, extent, page, ready)
         if found is None:
             self.no_room(layout.memory, extent, f"{name!r}")
-        number, address, when = found
+        return found
+
+    def new(
+        self, array: np.ndarray, layout: Layout, name: str, ready: float, room: tuple[int, int, float] | None = None
+    ) -> tuple[Wrapper, float]:
+        """A tensor in a block of its own, and when that is free; nothing is written into the log but its place.
+
+        ``room``: the block, where there is one already.
+        """
+        number, address, when = self.room(array, layout, name, ready) if room is None else room
+        extent = sizes(array.shape, layout)[0]
         buffer = Buffer(number, layout.memory, extent, array, caller_line()[0])
         buffer.storage = self.storage(layout.memory, extent, address)
         wrapper = self.wrap(buffer, self.model.create(buffer), array, layout, name)
