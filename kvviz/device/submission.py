@@ -130,7 +130,7 @@ def checked(state: DeviceState, program: Any, inputs: Mapping[str, Handle]) -> d
 def _kept(
     state: DeviceState, program: DeviceProgram, wrappers: Mapping[str, Wrapper], name: str, returned: Collection[str]
 ) -> Kept | None:
-    """Why a run must not have an input's memory; None: it dies, nobody else counts on it, and results lie as it does."""
+    """Why a run must not have an input's memory; None: it dies, it is nobody else's, and results lie as it does."""
     wrapper = wrappers[name]
     buffer, ref = wrapper.buffer, wrapper.ref
     assert buffer is not None and ref is not None

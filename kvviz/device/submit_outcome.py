@@ -25,7 +25,8 @@ class Work:
 
     ``wrappers``: of the inputs, after conversions; ``odd``: which of them were converted for this submit alone.
     ``dying``: inputs that are deallocated with it; ``donated``: those of them whose memory the run has.
-    ``returned``: outputs that are inputs. ``kept``: of each input why the run has not its memory. ``copies``: blocks for outputs that are weights.
+    ``returned``: outputs that are inputs. ``kept``: of each input why the run has not its memory.
+    ``copies``: blocks for outputs that are weights.
     """
 
     program: DeviceProgram

@@ -1,4 +1,4 @@
-"""Ops of programs on a device are asked whether they run in place, as by any other producer, and the log says why not."""
+"""Ops of programs on a device are asked whether they run in place, as those of any run, and the log says why not."""
 
 from __future__ import annotations
 

@@ -15,7 +15,8 @@ SHAPE, NBYTES = (32, 64), 32 * 64 * 4
 
 def _state(device: Device) -> Any:
     blocks = {name: [block[:3] for block in banks.blocks if block.owner >= 0] for name, banks in device.banks.items()}
-    return device.live_bytes, device.allocated_bytes - device.freed_bytes, device.submits, sorted(device.buffers), blocks
+    held = device.allocated_bytes - device.freed_bytes
+    return device.live_bytes, held, device.submits, sorted(device.buffers), blocks
 
 
 def test_a_weight_that_is_an_output_is_refused_whole_where_its_copy_has_no_room() -> None:
@@ -54,7 +55,7 @@ def test_a_program_of_another_device_is_refused() -> None:
     device, other = Device(), Device()
     program = other.program(graph([("Add", "x w", "y")], {"x": SHAPE}, ["y"], w=numbers(SHAPE)), name="theirs")
     x = device.to_device(numbers(SHAPE))
-    with pytest.raises(DeviceError, match="submit of 'theirs': it is a program of another device.*test_refusals.py:"):
+    with pytest.raises(DeviceError, match=r"submit of 'theirs': it is a program of another device.*test_refusals.py:"):
         device.submit(program, {"x": x})
     assert x.is_allocated
 

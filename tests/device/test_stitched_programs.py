@@ -62,7 +62,8 @@ def test_what_an_encoder_gives_goes_to_the_decoder_without_the_host() -> None:
 
 
 TRAIN = """<ir_version: 10, opset_import: ["" : 21]>
-train (float[16,4] x, float[16,2] t, float[4,8] w1, float[8,2] w2) => (float[4,8] w1_next, float[8,2] w2_next, float loss)
+train (float[16,4] x, float[16,2] t, float[4,8] w1, float[8,2] w2)
+=> (float[4,8] w1_next, float[8,2] w2_next, float loss)
 <float rate = {0.01}> {
     a = MatMul(x, w1)
     h = Relu(a)
