@@ -318,8 +318,9 @@ def carry_out(state: DeviceState, handle: Handle, move: Move, why: str) -> None:
         other.array = np.ndarray(array.shape, array.dtype, raw, offset, array.strides)
         other.layout = replace(other.layout, memory=move.memory, sharding=None)
         other.value, other.converted = state.value(buffer, other.array, other.name), None
-    told = {"copied": first.array.nbytes, "lane": f"queue {move.queue}", "start": move.start, "end": move.end}
-    state.writer.op("to_layout", [old_value], [first.value], **told)
+    lane, size = f"queue {move.queue}", first.array.nbytes
+    names = [old_value], [first.value]
+    state.writer.op("to_layout", *names, copied=size, lane=lane, start=move.start, end=move.end)
     state.writer.free(old_storage, why)
     state.allocated_bytes += buffer.extent
     state.freed_bytes += buffer.extent

@@ -244,7 +244,7 @@ def test_inputs_that_are_double_buffered_hide_the_transfers_behind_the_programs(
             following = device.to_device(numbers((256, 256), seed))
             device.wait(y)
             device.deallocate(y)
-        times = {kind: [] for kind in ("submit", "transfer")}
+        times: dict[str, list[Any]] = {kind: [] for kind in ("submit", "transfer")}
         for step in device.trace.steps:
             if step.op_type in times:
                 times[step.op_type].append(device.trace.log.declared.times[step.index])
