@@ -161,9 +161,13 @@ class Device(DeviceState):
         self.open()
         graph = graph if isinstance(graph, Graph) else load(graph)
         self.programs += 1
+        for one in (*(layouts or {}).values(), *(outputs or {}).values()):
+            self.a_layout(one, "device.program")
         name = name or graph.name or f"program {self.programs}"
         made = DeviceProgram(graph, self.programs, name, layouts or {}, outputs or {}, const_eval)
         made.parts = split(made, const_eval) if const_eval else None
+        for part in (made, *(made.parts or ())):
+            part.device = self
         return made
 
     @_whole

@@ -54,12 +54,17 @@ def capture(state: DeviceState, trace: Captured, inputs: Mapping[str, Handle]) -
     program = trace.program
     wrappers = checked(state, program, inputs)
     release_slots(state, trace)
-    slots = {}
-    for name, wrapper in wrappers.items():
-        made, end = convert(state, wrapper, wrapper.layout, f"{name} (slot)")
-        made.converted, made.retain = None, True
-        slots[name] = state.handle(made, f"{name} (slot)", "create", f"slot of a trace of {program.name!r}", end)
-    outputs = submit(state, program, slots)
+    slots: dict[str, Handle] = {}
+    try:
+        for name, wrapper in wrappers.items():
+            made, end = convert(state, wrapper, wrapper.layout, f"{name} (slot)")
+            made.converted, made.retain = None, True
+            slots[name] = state.handle(made, f"{name} (slot)", "create", f"slot of a trace of {program.name!r}", end)
+        outputs = submit(state, program, slots)
+    except BaseException:
+        trace.inputs = slots
+        release_slots(state, trace)
+        raise
     for handle in outputs.values():
         handle.wrapper.retain = True
         wrapper = handle.wrapper

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from kvviz.device.device_layout import Layout
 from kvviz.errors import DeviceError
@@ -18,6 +19,8 @@ class DeviceProgram:
     graph : Graph
     name : str
     number : int
+    device : Device
+        Which runs it, and has its weights.
     kept : frozenset of str
         Parameters: inputs that it never deallocates. Source: ``TTNNAdjustDeallocs`` of tt-mlir.
     parts : (DeviceProgram, DeviceProgram) or None
@@ -53,6 +56,7 @@ class DeviceProgram:
         self._outputs = {one: outputs.get(one, Layout()) for one in self.results}
         self.kept = frozenset(kept)
         self.parts: tuple[DeviceProgram, DeviceProgram] | None = None
+        self.device: Any = None
         self.constants: dict[int, int] = {}
         self.constant_bytes = 0
 

@@ -13,6 +13,7 @@ from kvviz.device.caller_line import caller_line
 from kvviz.device.device_layout import HOST, MEMORIES, Layout, in_all_banks, sizes
 from kvviz.device.device_warnings import CURES, MODELLED, DeviceWarning
 from kvviz.device.handles import Buffer, Handle, Wrapper
+from kvviz.device.kept_inputs import RULES
 from kvviz.device.ownership import MODELS, Model, Ref
 from kvviz.device.simulated_time import Clock, Cost
 from kvviz.errors import DeviceError, KvvizError
@@ -42,7 +43,7 @@ class DeviceState:
         self.clock = Clock(queues)
         self.banks = {memory: Banks(memory, capacity[memory], banks[memory]) for memory in MEMORIES}
         about = f"contract {contract}, ownership {ownership}; time is simulated, in microseconds"
-        self.writer = Writer(name, "device", about)
+        self.writer = Writer(name, "device", about, decides=True, rules=RULES)
         self.writer.log.declared.arenas += [Arena(b.name, b.name, b.size, b.banks) for b in self.banks.values()]
         self.warnings: list[DeviceWarning] = []
         self.given = 0  # handles that were given out
@@ -105,6 +106,11 @@ class DeviceState:
         if self.closed:
             self.fail("closed device", "the device", "it was closed; make another one")
 
+    def a_layout(self, layout: Any, what: str) -> None:
+        """Refuse what is no layout."""
+        if not isinstance(layout, Layout):
+            self.fail("a layout", what, f"it takes a kvviz.device.Layout, not {layout!r}")
+
     def need(self, handle: Any, what: str, host: bool = False) -> Wrapper:
         """The wrapper of a handle that lives, for a call that touches its bytes."""
         self.open()
@@ -150,13 +156,26 @@ class DeviceState:
         """A storage in the log for a block."""
         return self.writer.storage(extent, origin=origin, space=memory, arena=memory, address=address)
 
-    def new(self, array: np.ndarray, layout: Layout, name: str, ready: float) -> tuple[Wrapper, float]:
-        """A tensor in a block of its own, and when that is free; nothing is written into the log but its place."""
+    def room(self, array: np.ndarray, layout: Layout, name: str, ready: float) -> tuple[int, int, float]:
+        """A block for a tensor, as `allocate` gives it.
+
+        Raises `DeviceError`: if there is none.
+        """
         extent, page = sizes(array.shape, layout)
         found = self.allocate(layout.memory, extent, page, ready)
         if found is None:
             self.no_room(layout.memory, extent, f"{name!r}")
-        number, address, when = found
+        return found
+
+    def new(
+        self, array: np.ndarray, layout: Layout, name: str, ready: float, room: tuple[int, int, float] | None = None
+    ) -> tuple[Wrapper, float]:
+        """A tensor in a block of its own, and when that is free; nothing is written into the log but its place.
+
+        ``room``: the block, where there is one already.
+        """
+        number, address, when = self.room(array, layout, name, ready) if room is None else room
+        extent = sizes(array.shape, layout)[0]
         buffer = Buffer(number, layout.memory, extent, array, caller_line()[0])
         buffer.storage = self.storage(layout.memory, extent, address)
         wrapper = self.wrap(buffer, self.model.create(buffer), array, layout, name)

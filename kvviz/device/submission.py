@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,9 +11,10 @@ from kvviz.device.device_layout import Layout
 from kvviz.device.device_program import DeviceProgram
 from kvviz.device.device_state import DeviceState
 from kvviz.device.handles import Handle, Wrapper
+from kvviz.device.kept_inputs import Kept
 from kvviz.device.program_run import compute, place
 from kvviz.device.submit_outcome import Work, commit
-from kvviz.device.transfers import convert, moved_to
+from kvviz.device.transfers import Move, carry_out, convert, reserve
 from kvviz.errors import DeviceError, KvvizError
 
 
@@ -24,7 +25,8 @@ def submit(state: DeviceState, program: Any, inputs: Mapping[str, Handle]) -> di
     returned = {name for name in program.results if name in inputs}
     # As landed, the compiled program deallocates its arguments after their last use, but for those that it returns.
     dying = [name for name, w in wrappers.items() if landed and not w.retain and name not in returned | program.kept]
-    donated = {name for name in dying if _may_take(state, program, wrappers, name)}
+    kept = {name: _kept(state, program, wrappers, name, returned) for name in wrappers}
+    donated = {name for name, why in kept.items() if why is None}
     wanted = {name: program.layout(name).of(wrapper.array) for name, wrapper in wrappers.items()}
     # What a run may overwrite is a copy: if it fails or is stopped, the tensors are as they were.
     feeds = {name: w.array.astype(np.dtype(wanted[name].dtype), copy=name in donated) for name, w in wrappers.items()}
@@ -35,23 +37,29 @@ def submit(state: DeviceState, program: Any, inputs: Mapping[str, Handle]) -> di
         raise
     except KvvizError as error:
         state.fail("the program runs", f"submit of {program.name!r}", str(error))
-    if not landed:
-        _spill(state, program, wrappers)
     odd = [name for name, wrapper in wrappers.items() if wrapper.layout != wanted[name]]
-    for name in odd:
-        wrappers[name] = _converted(state, program, name, inputs[name], wanted[name])
-    work = Work(program, inputs, wrappers, run, dying, donated, returned, odd)
+    clock, blocks = state.clock.state(), {name: list(banks.blocks) for name, banks in state.banks.items()}
+    given = dict(wrappers)
     try:
-        return _begin(state, work)
-    except BaseException:
+        moves = [] if landed else _spilled(state, given)
         for name in odd:
+            wrappers[name] = _converted(state, program, name, inputs[name], wanted[name])
+        work = Work(program, inputs, wrappers, run, dying, donated, returned, odd, kept)
+        return _begin(state, work, moves)
+    except BaseException:
+        made = [name for name in odd if wrappers[name] is not given[name]]
+        for name in made:
             _drop(state, wrappers[name], f"submit of {program.name!r} failed")
+        if not made:  # else the log tells of conversions, which took their time
+            state.clock.restore(clock)
+        for name, before in blocks.items():
+            state.banks[name].blocks = before
         raise
 
 
-def _begin(state: DeviceState, work: Work) -> dict[str, Handle]:
+def _begin(state: DeviceState, work: Work, moves: Sequence[tuple[Handle, Move]]) -> dict[str, Handle]:
     """Give everything a place and a time, and if there is room, write it down."""
-    clock, blocks = state.clock.state(), {name: list(banks.blocks) for name, banks in state.banks.items()}
+    clock = state.clock.state()
     run, program = work.run, work.program
     try:
         work.place_constants(state)
@@ -71,12 +79,15 @@ def _begin(state: DeviceState, work: Work) -> dict[str, Handle]:
         start = state.clock.begin(queue, max(ready, default=0.0))
         owners = {run.given[name]: work.buffer(name).number for name in work.donated}
         placed = place(state, run, memories, outputs, start, owners)
+        work.place_copies(state, start)
     except BaseException:
         state.clock.restore(clock)
-        for name, kept in blocks.items():
-            state.banks[name].blocks = kept
         work.forget_constants()
         raise
+    for handle, move in moves:
+        text = f"goes from L1 to DRAM before submit {state.submits + 1}, as {program.name!r} does not read it"
+        carry_out(state, handle, move, text)
+        state.warn("L1_SPILL", handle, text, move.buffer.extent)
     return commit(state, work, placed, queue, start)
 
 
@@ -86,6 +97,10 @@ def checked(state: DeviceState, program: Any, inputs: Mapping[str, Handle]) -> d
     if not isinstance(program, DeviceProgram):
         state.fail("a program", f"submit of {type(program).__name__}", "it takes what device.program gave")
     what = f"submit of {program.name!r}"
+    if program.device is not state:
+        state.fail("foreign program", what, "it is a program of another device: make one here by device.program")
+    if not isinstance(inputs, Mapping):
+        state.fail("inputs of the program", what, f"it takes handles by name, not a {type(inputs).__name__}")
     for name in inputs:
         if name not in program.inputs:
             state.fail("inputs of the program", f"input {name!r}", f"{what}: it takes {', '.join(program.inputs)}")
@@ -112,15 +127,27 @@ def checked(state: DeviceState, program: Any, inputs: Mapping[str, Handle]) -> d
     return wrappers
 
 
-def _may_take(state: DeviceState, program: DeviceProgram, wrappers: Mapping[str, Wrapper], name: str) -> bool:
-    """Whether the run may have an input's memory: it dies, nobody else counts on it, and results lie as it does."""
+def _kept(
+    state: DeviceState, program: DeviceProgram, wrappers: Mapping[str, Wrapper], name: str, returned: Collection[str]
+) -> Kept | None:
+    """Why a run must not have an input's memory; None: it dies, it is nobody else's, and results lie as it does."""
     wrapper = wrappers[name]
     buffer, ref = wrapper.buffer, wrapper.ref
     assert buffer is not None and ref is not None
-    alone = sum(other.buffer is buffer for other in wrappers.values()) == 1 and state.model.users(ref) == (1, 1)
-    whole = wrapper.array.nbytes == buffer.array.nbytes and wrapper.array.flags.c_contiguous
+    if state.contract != "landed":
+        return Kept.PROPOSED
+    if name in returned:
+        return Kept.RETURNED
+    if name in program.kept:
+        return Kept.PARAMETER
+    if wrapper.retain:
+        return Kept.RETAINED
+    if sum(other.buffer is buffer for other in wrappers.values()) > 1 or state.model.users(ref) != (1, 1):
+        return Kept.SHARED
+    if wrapper.array.nbytes != buffer.array.nbytes or not wrapper.array.flags.c_contiguous:
+        return Kept.PART
     kinds = {(layout.memory, layout.tiled) for layout in map(program.output_layout, program.results)}
-    return alone and whole and kinds == {(wrapper.layout.memory, wrapper.layout.tiled)}
+    return None if kinds == {(wrapper.layout.memory, wrapper.layout.tiled)} else Kept.ELSEWHERE
 
 
 def _converted(state: DeviceState, program: DeviceProgram, name: str, handle: Handle, layout: Layout) -> Wrapper:
@@ -136,17 +163,16 @@ def _converted(state: DeviceState, program: DeviceProgram, name: str, handle: Ha
     return made
 
 
-def _spill(state: DeviceState, program: DeviceProgram, wrappers: Mapping[str, Wrapper]) -> None:
-    """As proposed, tensors in L1 that the program does not need go to DRAM before it."""
+def _spilled(state: DeviceState, wrappers: Mapping[str, Wrapper]) -> list[tuple[Handle, Move]]:
+    """As proposed, tensors in L1 that the program does not need go to DRAM before it: room for them there."""
     needed = {id(wrapper.buffer) for wrapper in wrappers.values()}
+    found = []
     for buffer in [state.buffers[number] for number in sorted(state.buffers)]:
         owners = state.of_buffer(buffer)
-        if buffer.memory != "l1" or id(buffer) in needed or not owners:
-            continue
-        text = f"goes from L1 to DRAM before submit {state.submits + 1}, as {program.name!r} does not read it"
-        handle = state.handle_of(owners[0])
-        moved_to(state, handle, "dram", text)
-        state.warn("L1_SPILL", handle, text, buffer.extent)
+        if buffer.memory == "l1" and id(buffer) not in needed and owners:
+            handle = state.handle_of(owners[0])
+            found.append((handle, reserve(state, handle, "dram")))
+    return found
 
 
 def _drop(state: DeviceState, wrapper: Wrapper, why: str) -> None:

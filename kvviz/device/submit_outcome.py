@@ -12,8 +12,10 @@ from kvviz.device.device_layout import converted
 from kvviz.device.device_program import DeviceProgram
 from kvviz.device.device_state import DeviceState
 from kvviz.device.handles import Buffer, Handle, Wrapper
+from kvviz.device.kept_inputs import Kept
 from kvviz.device.program_run import Computed, Placed, Result
 from kvviz.device.releases import let_go
+from kvviz.trace.blockers import rule
 from kvviz.trace.called_program import call
 
 
@@ -23,7 +25,8 @@ class Work:
 
     ``wrappers``: of the inputs, after conversions; ``odd``: which of them were converted for this submit alone.
     ``dying``: inputs that are deallocated with it; ``donated``: those of them whose memory the run has.
-    ``returned``: outputs that are inputs.
+    ``returned``: outputs that are inputs. ``kept``: of each input why the run has not its memory.
+    ``copies``: blocks for outputs that are weights.
     """
 
     program: DeviceProgram
@@ -34,6 +37,8 @@ class Work:
     donated: set[str]
     returned: set[str]
     odd: list[str]
+    kept: Mapping[str, Kept | None]
+    copies: dict[str, tuple[int, int, float]] = field(default_factory=dict)
     _new: list[int] = field(default_factory=list)
 
     @property
@@ -61,6 +66,13 @@ class Work:
                 self.program.constants[number] = state.storage("dram", capacity, found[1], "caller")
                 self.program.constant_bytes += capacity
                 self._new.append(number)
+
+    def place_copies(self, state: DeviceState, ready: float) -> None:
+        """A program keeps its weights: what it hands out of them is copied, and needs room."""
+        for name, result in self.run.results.items():
+            if result.storage in self.program.constants:
+                layout = self.program.output_layout(name).of(result.array)
+                self.copies[name] = state.room(result.array, layout, name, ready)
 
     def forget_constants(self) -> None:
         """There was no room for the rest: they are not on the device."""
@@ -141,8 +153,9 @@ class _Outputs:
                 source.buffer.array = _root(result.array)
             wrapper = state.wrap(source.buffer, state.model.view(source.ref), result.array, source.layout, name)
         else:
-            # A weight: a program keeps those, and hands out a copy.
-            wrapper, _ = state.new(converted(result.array, str(layout.dtype)), layout, name, self.end)
+            # A weight, whose copy has its room already.
+            array = converted(result.array, str(layout.dtype))
+            wrapper, _ = state.new(array, layout, name, self.end, work.copies.get(name))
             state.writer.op("copy", [], [wrapper.value])
         wrapper.used = state.submits
         self.wrappers[name] = wrapper
@@ -203,6 +216,7 @@ def _write(
             name=program.name,
             lane=lane,
             times=placed.times,
+            kept={run.given[name]: rule(why) for name, why in work.kept.items() if why is not None},
         )
     else:
         values = list(inputs.values())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import ref
 
 import numpy as np
@@ -38,7 +38,9 @@ def upload(state: DeviceState, given: Any, layout: Layout | None, name: str | No
     array = given.wrapper.array if isinstance(given, Handle) else np.asarray(given)
     if not is_plain(array):
         state.fail("to_device", f"an array of {array.dtype}", "a device holds numbers")
-    layout = (Layout() if layout is None else layout).of(array)
+    layout = Layout() if layout is None else layout
+    state.a_layout(layout, "to_device")
+    layout = layout.of(array)
     if layout.memory == HOST:
         state.fail("to_device", "a layout on the host", "take 'dram' or 'l1'")
     assigned = caller_line()[1]
@@ -110,6 +112,7 @@ def relayout(state: DeviceState, handle: Handle, layout: Layout, retain: bool | 
     wrapper = state.need(handle, "to_layout")
     buffer = wrapper.buffer
     assert buffer is not None and wrapper.ref is not None
+    state.a_layout(layout, "to_layout")
     layout = layout.of(wrapper.array)
     if layout.memory == HOST:
         state.fail("to_layout", handle, "a layout on the host: call to_host")
@@ -266,41 +269,59 @@ def extent_of(handle: Handle) -> int:
     return sizes(handle.shape, handle.layout)[0]
 
 
-def moved_to(state: DeviceState, handle: Handle, memory: str, why: str) -> None:
-    """Take the buffer of a tensor to another memory; the tensor and its aliases follow.
+class Move(NamedTuple):
+    """A buffer that is to go to another memory: its block there, and when, on which queue."""
+
+    buffer: Buffer
+    memory: str
+    number: int
+    address: int
+    queue: int
+    start: float
+    end: float
+
+
+def reserve(state: DeviceState, handle: Handle, memory: str) -> Move:
+    """Find room and time for a buffer in another memory; only banks and clock change, which can be set back.
 
     Raises `DeviceError`: if there is no room.
     """
-    first = handle.wrapper
-    buffer = first.buffer
+    buffer = handle.wrapper.buffer
     assert buffer is not None
-    page = sizes(first.array.shape, first.layout)[1]
+    page = sizes(handle.wrapper.array.shape, handle.wrapper.layout)[1]
     found = state.allocate(memory, buffer.extent, page, state.clock.now)
     if found is None:
         state.no_room(memory, buffer.extent, f"{handle.name!r}")
     number, address, when = found
-    old_number, old_memory, old_storage, old_value = buffer.number, buffer.memory, buffer.storage, first.value
-    root, raw = buffer.array.__array_interface__["data"][0], buffer.array.ravel(order="K").copy()
-    del state.buffers[old_number]
-    buffer.number, buffer.memory, buffer.storage = number, memory, state.storage(memory, buffer.extent, address)
-    state.buffers[number], state.by_buffer[number] = buffer, state.by_buffer.pop(old_number, [])
-    buffer.array = raw
-    for other in state.by_buffer[number]:
-        array = other.array
-        offset = array.__array_interface__["data"][0] - root if array.size else 0
-        other.array = np.ndarray(array.shape, array.dtype, raw, offset, array.strides)
-        other.layout = replace(other.layout, memory=memory, sharding=None)
-        other.value, other.converted = state.value(buffer, other.array, other.name), None
     ready = max(when, buffer.ready)
     queue = state.clock.pick(ready)
     start = state.clock.begin(queue, ready)
     end = start + state.cost.of_op(buffer.extent, buffer.extent, 0)
-    state.clock.queues[queue] = buffer.ready = end
-    free = max(buffer.read_until, end)
-    lane, size = f"queue {queue}", first.array.nbytes
-    state.writer.op("to_layout", [old_value], [first.value], copied=size, lane=lane, start=start, end=end)
-    state.banks[old_memory].free(old_number, free, state.clock.now)
+    state.clock.queues[queue] = end
+    state.banks[buffer.memory].free(buffer.number, max(buffer.read_until, end), state.clock.now)
+    return Move(buffer, memory, number, address, queue, start, end)
+
+
+def carry_out(state: DeviceState, handle: Handle, move: Move, why: str) -> None:
+    """Take the buffer of a tensor where room was reserved; the tensor and its aliases follow."""
+    first, buffer = handle.wrapper, move.buffer
+    old_number, old_storage, old_value = buffer.number, buffer.storage, first.value
+    root, raw = buffer.array.__array_interface__["data"][0], buffer.array.ravel(order="K").copy()
+    del state.buffers[old_number]
+    buffer.number, buffer.memory = move.number, move.memory
+    buffer.storage = state.storage(move.memory, buffer.extent, move.address)
+    state.buffers[move.number], state.by_buffer[move.number] = buffer, state.by_buffer.pop(old_number, [])
+    buffer.array, buffer.ready = raw, move.end
+    for other in state.by_buffer[move.number]:
+        array = other.array
+        offset = array.__array_interface__["data"][0] - root if array.size else 0
+        other.array = np.ndarray(array.shape, array.dtype, raw, offset, array.strides)
+        other.layout = replace(other.layout, memory=move.memory, sharding=None)
+        other.value, other.converted = state.value(buffer, other.array, other.name), None
+    lane, size = f"queue {move.queue}", first.array.nbytes
+    names = [old_value], [first.value]
+    state.writer.op("to_layout", *names, copied=size, lane=lane, start=move.start, end=move.end)
     state.writer.free(old_storage, why)
     state.allocated_bytes += buffer.extent
     state.freed_bytes += buffer.extent
-    state.mark("spill", first, why, time=end, nbytes=buffer.extent)
+    state.mark("spill", first, why, time=move.end, nbytes=buffer.extent)

@@ -134,6 +134,10 @@ def _told(index: Index, life: Life) -> str:
         return f"it was to be freed after step {refused.after}, which was refused: {refused.why or 'no reason is told'}"
     if frees:
         return f"the recording frees it then: {frees[-1].why}"
+    marks = [m for m in index.trace.log.declared.marks if m.storage == life.storage and m.holder >= 0]
+    if life.freed is None and marks:
+        kept = ", and it is retained" * bool(marks[-1].counts and marks[-1].counts[-1])
+        return f"handle #{marks[0].holder} keeps it{kept}; it was made at {marks[0].line}"
     if life.freed is not None and not index.trace.policy.decides:
         return "the recording frees it then"
     return ""

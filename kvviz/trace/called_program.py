@@ -6,9 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kvviz.trace.accesses import accesses_of
+from kvviz.trace.blockers import BORROWED_INPUT
 from kvviz.trace.declared import Access, Timing
 from kvviz.trace.element_types import unit
 from kvviz.trace.events import PASSED, Bind
+from kvviz.trace.reasons import placed_before
 from kvviz.trace.recording import Trace
 from kvviz.trace.regions import packed_strides
 from kvviz.trace.value_index import index_of
@@ -27,6 +29,7 @@ def call(
     name: str = "",
     lane: str = "",
     times: Sequence[tuple[float, float]] = (),
+    kept: Mapping[int, int] | None = None,
 ) -> int:
     """Write an op that ran a program; gives its step, which comes behind those of the program.
 
@@ -40,13 +43,16 @@ def call(
         The writer's storages for those in the recording; all others get one, in the host's memory.
     times : sequence of (float, float)
         Start and end of each op of the program, on ``lane``.
+    kept : mapping of int to int, optional
+        Why the program was not to overwrite what it was given, by storage in the recording: bits of
+        `kvviz.trace.blockers`, which stand where the recording says that the caller did not donate it.
     """
     for value in inputs.values():
         writer.give(value)
     run, graph = writer.run(), body.log.frames[0].program.graph
     names = writer.named(inputs.values()), writer.named(outputs.values())
     place = run.node(op_type, name or graph.name, *names, function=graph)
-    here = _Here(writer, storages, body)
+    here = _Here(writer, storages, body, kept or {})
     here.write(place, lane, times)
     placed = []
     for value in outputs.values():
@@ -62,8 +68,9 @@ def call(
 class _Here:
     """A program's own recording, told in the numbers of the trace that it is called in."""
 
-    def __init__(self, writer: Writer, storages: Mapping[int, int], body: Trace) -> None:
+    def __init__(self, writer: Writer, storages: Mapping[int, int], body: Trace, kept: Mapping[int, int]) -> None:
         self.writer = writer
+        self.kept = kept
         self.known = dict(storages)
         self.body = body
         self.before = dict(writer.generation)
@@ -83,9 +90,18 @@ class _Here:
         for number, row in enumerate(log):
             outs = tuple(None if out is None else self.out(out) for out in row.outs)
             accesses = tuple(self.access(access) for access in accesses_of(index, number))
-            told = Row(base + row.frame, row.op, row.taken, row.masks, outs, row.allocated, row.copied, row.written, 0)
+            masks = tuple((i, self.mask(number, row, i, mask)) for i, mask in row.masks)
+            told = Row(base + row.frame, row.op, row.taken, masks, outs, row.allocated, row.copied, row.written, 0)
             writer.add(told, accesses, Timing(lane, *times[number]) if times else None)
             writer.let_go(map(self.storage, row.freed))
+
+    def mask(self, step: int, row: Any, position: int, mask: int) -> int:
+        """Reasons as the writer's runtime has them: what the program calls its caller is somebody else here."""
+        if not mask & BORROWED_INPUT:
+            return mask
+        here = placed_before(self.body, row.frame, row.op.node.inputs[position], step)
+        why = 0 if here is None else self.kept.get(here.storage, 0)
+        return (mask & ~BORROWED_INPUT) | why if why else mask
 
     def storage(self, number: int) -> int:
         if number not in self.known:

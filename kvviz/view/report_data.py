@@ -12,7 +12,7 @@ from kvviz.explain.diagnose import Report
 from kvviz.explain.kept_runs import kept_runs
 from kvviz.explain.missed_groups import MissedGroup
 from kvviz.explain.summary import Missed
-from kvviz.view.payload_runs import run_label
+from kvviz.trace.run_labels import run_label
 
 
 def report_data(found: Report) -> dict[str, Any]:

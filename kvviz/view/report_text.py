@@ -16,7 +16,7 @@ from kvviz.explain.peak import Peak, PeakPart
 from kvviz.explain.retention_groups import held_groups
 from kvviz.explain.summary import NOT_ASKED, Missed, best_fixes, nearest
 from kvviz.explain.units import buffer, count, short, size, with_short_names
-from kvviz.view.payload_runs import run_label
+from kvviz.trace.run_labels import run_label
 from kvviz.view.report_data import before_or_in, model_facts, moved_outside, totals
 from kvviz.view.steps_table import Table
 
@@ -101,13 +101,13 @@ def _runs(trace: Any) -> list[str]:
         keys.remove("token")
     keys += ["moved outside"] if moved_outside(trace) else []
     if keeps_all(trace):
-        rows = [_run_row(trace, [run], run_label(trace, run.index)) for run in trace.runs]
+        rows = [_run_row(trace, [run], short(run_label(trace, run.index), 32)) for run in trace.runs]
         return _lines(rows, keys, {"run", "token"}, _RUNS)
     kept = [trace.runs[run] for run in kept_runs(trace)]
     ends = [*kept[:_KEPT], *kept[max(_KEPT, len(kept) - 1) :]]
     ends += [] if trace.runs[-1] in kept else [trace.runs[-1]]
     rest = [run for run in trace.runs if run not in kept and run not in ends]
-    rows = [_run_row(trace, [run], run_label(trace, run.index)) for run in ends]
+    rows = [_run_row(trace, [run], short(run_label(trace, run.index), 32)) for run in ends]
     rows += [_run_row(trace, rest, count(len(rest), "other"))] if rest else []
     lines = _lines(rows, keys, {"run", "token"}, len(rows))
     if len(kept) > _KEPT + 1:
@@ -239,7 +239,7 @@ def _peak_lines(trace: Any, top: Peak) -> list[str]:
 
 def _at_step(trace: Any, number: int) -> str:
     step = trace.steps[number]
-    label, place = run_label(trace, step.run), _where(step.frame, step.node)
+    label, place = short(run_label(trace, step.run), 32), _where(step.frame, step.node)
     return f"at step {number:,} of {len(trace.steps):,} ({label}, {step.op_type} {place})"
 
 

@@ -1,0 +1,100 @@
+"""Ops of programs on a device are asked whether they run in place, as those of any run, and the log says why not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kvviz
+from kvviz.device import Device, Layout
+from tests.device.programs import double, graph, numbers
+
+SHAPE = (8, 16)
+
+
+def _negated(prepare: Callable[[Device, Any], Any], **options: Any) -> Any:
+    """The trace of one submit of ``y = -x``, whose only op could have the memory of its input."""
+    device = Device(contract=options.pop("contract", "landed"))
+    program = device.program(graph([("Neg", "x", "y")], {"x": SHAPE}, ["y"]), name="negate", **options)
+    held = prepare(device, device.to_device(numbers(SHAPE), program.layout("x"), name="x"))
+    device.submit(program, {"x": held[0]})
+    return device.trace
+
+
+def _why(trace: Any) -> list[str]:
+    (step,) = [step for step in trace.steps if step.op_type == "Neg"]
+    return [blocker.message.partition(": ")[2] for blocker in step.decision.blockers]
+
+
+def _retained(device: Device, x: Any) -> Any:
+    x.retain = True
+    return x, None
+
+
+@pytest.mark.parametrize(
+    ("prepare", "options", "why"),
+    [
+        (lambda d, x: (x, None), {}, []),
+        (_retained, {}, ["the handle that the submit was given is retained"]),
+        (
+            lambda d, x: (x, None),
+            {"contract": "proposed"},
+            ["as proposed, a submit leaves its inputs to the caller, who frees them"],
+        ),
+        (lambda d, x: (x, d.reshape(x, (2, 4, 16))), {}, ["another handle or view counts on its buffer"]),
+        (
+            lambda d, x: (x, None),
+            {"outputs": {"y": Layout("l1")}},
+            ["the outputs of the program are to lie in another memory or layout"],
+        ),
+        (lambda d, x: (x, None), {"const_eval": ["x"]}, ["it is a parameter, which a program never deallocates"]),
+    ],
+    ids=["alone", "retained", "proposed", "shared", "elsewhere", "parameter"],
+)
+def test_an_op_of_a_program_says_why_it_may_not_have_the_memory_of_an_input(
+    prepare: Callable[[Device, Any], Any], options: dict[str, Any], why: list[str]
+) -> None:
+    assert _why(_negated(prepare, **options)) == why
+
+
+def test_reasons_inside_of_a_program_are_those_of_the_engine() -> None:
+    nodes = [("Add", "x w", "a"), ("Relu", "a", "b"), ("Mul", "b a", "c")]
+    layer = graph(nodes, {"x": SHAPE}, ["c"], w=numbers(SHAPE))
+    device = Device()
+    x = device.to_device(numbers(SHAPE), name="x")
+    device.submit(device.program(layer), {"x": x})
+    alone = kvviz.run(layer, {"x": numbers(SHAPE)}, donate=["x"])
+    told = [step for step in device.trace.steps if step.op_type in ("Add", "Relu", "Mul")]
+    assert [[b.code for b in step.decision.blockers] for step in told] == [
+        [b.code for b in step.decision.blockers] for step in alone.steps
+    ]
+    assert [step.decision.dispatch for step in told] == [step.decision.dispatch for step in alone.steps]
+    assert "NOT_LAST_USE" in {str(b.code) for step in told for b in step.decision.blockers}
+
+
+def test_what_a_program_missed_is_found_and_explained_from_a_file_too(tmp_path: Path) -> None:
+    trace = _negated(_retained)
+    trace.save(tmp_path / "device.kvviz")
+    for one in (trace, kvviz.Trace.load(tmp_path / "device.kvviz")):
+        (missed,) = kvviz.explain(one).missed
+        assert (missed.op_type, missed.bytes) == ("Neg", int(np.prod(SHAPE)) * 4)
+        text = str(kvviz.explain(one))
+        assert "the handle that the submit was given is retained" in text and "submit 1 · negate" in text
+
+
+def test_a_report_speaks_of_submits_and_of_the_handle_that_keeps_a_tensor() -> None:
+    device = Device(name="two submits")
+    program = device.program(double(SHAPE), name="twice")
+    x = device.to_device(numbers(SHAPE), name="x")
+    x.retain = True
+    y = device.submit(program, {"x": x})["y"]
+    z = device.submit(program, {"x": y})["y"]
+    device.to_host(z)
+    text = str(kvviz.explain(device.trace))
+    assert "submit 1 · twice" in text and "submit 2 · twice" in text and "run 0" not in text
+    assert "handle #0 keeps it, and it is retained; it was made at test_device_decisions.py:" in text
+    assert "was given x and keeps it" not in text
