@@ -9,6 +9,7 @@ export interface RedEdge { from: Rect; to: Rect; within: boolean; text: string; 
 
 type Colour = (name: string) => string;
 const LOOP = 26; // px of a line that leads back to its own head
+const SIDE = 60; // px between two in a row that may have another one between them
 
 export function redEdges(store: Store, graph: number, level: Level, rowOf: (block: number) => Row | undefined, rect: (row: Row, node: number) => Rect): RedEdge[] {
   const { t, now, cursor, pair } = store;
@@ -43,6 +44,12 @@ export function bow({ from, to, within }: Pick<RedEdge, "from" | "to" | "within"
     return [[x, ay + 3], [x + 4, ay - 14], [x + LOOP - 4, ay - 14], [x + LOOP, ay + 3]];
   }
   const [right, left] = [from.x + from.w, from.x];
+  if (Math.abs(by - ay) < from.h / 2 && Math.abs(to.x - from.x) > from.w + SIDE) {
+    // in one row: under what stands between them
+    const [ax, bx, deep] = [from.x + from.w / 2, to.x + to.w / 2, Math.max(from.y + from.h, to.y + to.h)];
+    const down = deep + 22 + Math.min(26, Math.abs(bx - ax) / 14);
+    return [[ax, from.y + from.h], [ax, down], [bx, down], [bx, to.y + to.h]];
+  }
   if (to.x > right) return [[right, ay], [right + (to.x - right) / 2, ay], [to.x - (to.x - right) / 2, by], [to.x, by]];
   const end = to.x + to.w;
   if (end < left) return [[left, ay], [left - (left - end) / 2, ay], [end + (left - end) / 2, by], [end, by]];
@@ -72,11 +79,14 @@ export function redAt(edges: RedEdge[], x: number, y: number, reach = 5): RedEdg
   return [...edges].sort((a, b) => Number(b.strong) - Number(a.strong)).find(near);
 }
 
-/** Where of a line there is room for its label: its middle, or the part next to it that is seen. */
-function labelAt(b: [number, number][], port: Port): [number, number] | null {
+/** Where of a line there is room for its label, beside those that are written: its middle, or the part next to it that is seen. */
+function labelAt(b: [number, number][], port: Port, w: number, taken: Rect[]): [number, number] | null {
   for (const k of [0.5, 0.4, 0.6, 0.3, 0.7, 0.2, 0.8, 0.1, 0.9]) {
     const [x, y] = pointOf(b, k);
-    if (x > 0 && x < port.w && y > 14 && y < port.h - 4) return [x, y];
+    if (x <= 0 || x >= port.w || y <= 14 || y >= port.h - 4) continue;
+    if (taken.some((one) => Math.abs(one.x - x) * 2 < one.w + w && Math.abs(one.y - y) < one.h)) continue;
+    taken.push({ x, y, w, h: 17 });
+    return [x, y];
   }
   return null;
 }
@@ -84,7 +94,8 @@ function labelAt(b: [number, number][], port: Port): [number, number] | null {
 export function paintRed(context: CanvasRenderingContext2D, colour: Colour, family: string, edges: RedEdge[], port: Port): void {
   const red = colour("hidden");
   context.lineJoin = "round";
-  for (const edge of edges) {
+  const taken: Rect[] = [];
+  for (const edge of [...edges].sort((a, b) => Number(b.strong) - Number(a.strong))) {
     const b = bow(edge).map(([x, y]) => [x - port.x, y - port.y] as [number, number]);
     const [[ax, ay], [bx, by], [cx, cy], [dx, dy]] = b;
     if (Math.max(ay, dy) < -40 || Math.min(ay, dy) > port.h + 40) continue;
@@ -100,7 +111,8 @@ export function paintRed(context: CanvasRenderingContext2D, colour: Colour, fami
     context.beginPath();
     for (const [r, a] of [[0, 0], [9, 2.7], [9, -2.7]]) context.lineTo(dx + r * Math.cos(turn + a), dy + r * Math.sin(turn + a));
     context.fill();
-    const at = labelAt(b, port);
+    context.font = `${edge.strong ? 700 : 600} 11px ${family}`;
+    const at = labelAt(b, port, context.measureText(edge.text).width + 8, taken);
     if (!at) continue;
     if (edge.state === "broken") {
       context.lineWidth = 2.6;
