@@ -19,7 +19,9 @@ ROOT = Path(__file__).resolve().parent.parent
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("kvviz.errors",),
     ("kvviz.atomic_write", "kvviz.collector", "kvviz.interrupts", "kvviz.late", "kvviz.version"),
-    ("kvviz.graph", "kvviz.memory", "kvviz.smollm2"),
+    ("kvviz.text",),
+    ("kvviz.smollm2",),
+    ("kvviz.graph", "kvviz.memory"),
     ("kvviz.trace",),
     ("kvviz.ops",),
     ("kvviz.caches",),

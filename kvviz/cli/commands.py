@@ -16,10 +16,9 @@ import kvviz
 from kvviz.atomic_write import replacing
 from kvviz.cli.model_runs import (
     POLICIES,
-    decode_arguments,
-    decodes,
+    arguments_of,
     is_saved,
-    run_arguments,
+    loaded,
     say_written,
     title_of,
     trace_of,
@@ -70,8 +69,8 @@ def find_command(options: argparse.Namespace) -> int:
 def compare_command(options: argparse.Namespace) -> int:
     if is_saved(options.model):
         raise InputError(f"{options.model} is a saved trace, which cannot be run under other rules; give the model")
-    graph = kvviz.load(options.model)
-    inputs, how = decode_arguments(graph, options) if decodes(options) else run_arguments(graph, options)
+    graph = loaded(options)
+    inputs, how = arguments_of(graph, options)
     comparison = kvviz.compare(graph, inputs, options.policies or POLICIES, options.schedules, **how)
     if options.json:
         rows = [asdict(row) for row in comparison]

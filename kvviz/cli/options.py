@@ -59,12 +59,14 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _add_running(add: Any) -> None:
-    add("model", metavar="MODEL", help="an .onnx file, or a trace written by --save")
+    add("model", metavar="MODEL", help="a model's folder, an .onnx or .gguf file, or a trace written by --save")
+    add("--graph", metavar="NAME", help="which graph of a folder that has several")
     add("--inputs", metavar="FILE", help="inputs by name, in an .npz file; the others are made up")
     add("--dim", type=_dim, action="extend", nargs="+", metavar="NAME=N", help="length of a symbolic dimension")
     add("--prompt", type=_prompt, metavar="5,17,33", help="decode from these tokens")
-    add("--text", help="decode from this text, with --words")
-    add("--words", metavar="FILE", help="the vocabulary, a JSON list of words")
+    add("--text", help="decode from this text, by the tokenizer beside the model; run once over it where it decodes none")
+    add("--chat", metavar="TEXT", help="decode the answer to this text, by the chat template beside the model")
+    add("--words", metavar="FILE", help="another vocabulary for --text, a JSON list of words")
     add("--tokens", type=_positive, metavar="N", help=f"tokens to decode (default: {TOKENS})")
     add("--donate", action="extend", nargs="+", metavar="NAME", help="inputs that the run may overwrite")
     add("--donate-caches", action="store_true", help="donate all caches")

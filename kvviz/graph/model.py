@@ -13,7 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from kvviz.errors import InputError
 from kvviz.graph.external import NO_FILE, DataFiles, ModelFile
+from kvviz.text.companions import Companions
 
 Dim = int | str | None
 GraphPath = tuple[tuple[int, str], ...]
@@ -74,6 +76,7 @@ class Graph:
     captures: tuple[str, ...] = ()  # in a subgraph: outer values that it reads, at any depth, in order of first use
     path: GraphPath = ()  # where it lies inside its model
     file: ModelFile = NO_FILE  # of a main graph: what it was read from
+    companions: Companions | None = None  # of a main graph that was read from a path: what lies beside it
 
     @cached_property
     def by_index(self) -> dict[int, Node]:
@@ -104,6 +107,20 @@ class Graph:
             yield self, node
             for inner in (*node.subgraphs.values(), *((node.function,) if node.function else ())):
                 yield from inner.walk()
+
+    def chat(self, text: str, system: str | None = None) -> str:
+        """The prompt that asks the model to answer a text, by the chat template that lies beside it.
+
+        >>> kvviz.decode(graph, graph.chat("What is the capital of France?"), 24)  # doctest: +SKIP
+
+        Raises
+        ------
+        KvvizError
+            If no tokenizer or no chat template lies beside the model.
+        """
+        if self.companions is None:
+            raise InputError("this model was not read from a file, so nothing lies beside it; write the prompt yourself")
+        return self.companions.chat(text, system)
 
     def __repr__(self) -> str:
         return (
