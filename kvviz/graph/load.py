@@ -155,10 +155,12 @@ def _placed(path: str, graph: str | None) -> tuple[str, Companions]:
 
 
 def _is_gguf(path: str) -> bool:
+    if "\0" in path or not os.path.isfile(path):
+        return False
     try:
         with open(path, "rb") as file:
             return file.read(4) == b"GGUF"
-    except (OSError, ValueError):
+    except OSError:
         return False
 
 
