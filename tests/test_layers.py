@@ -33,6 +33,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("kvviz.explain",),
     ("kvviz.view",),
     ("kvviz.widget",),
+    ("kvviz.demo",),
     ("kvviz", "kvviz.cli", "kvviz.plot", "kvviz.policies", "kvviz.__main__"),
 )
 TOP = len(LAYERS) - 1
@@ -148,6 +149,7 @@ def test_a_base_name_stands_once() -> None:
 # What holds data has methods that draw it, which are found by name when they are called.
 HOLDERS = {
     "ggml/compute_graph.py",
+    "graph/model.py",
     "trace/recording.py",
     "trace/reasons.py",
     "explain/diagnose.py",

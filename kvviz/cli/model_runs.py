@@ -29,7 +29,18 @@ POLICIES = ("ideal", "rten", "onnxruntime")
 # What these say of a run has no meaning for a trace that was saved, and for the other kind of run.
 _FOR_DECODE = ("tokens", "words")
 _FOR_ONE_RUN = ("donate", "donate_caches", "output")
-_FOR_RUNNING = ("graph", "inputs", "dim", "prompt", "text", "chat", "policy", "kv_capacity", *_FOR_DECODE, *_FOR_ONE_RUN)
+_FOR_RUNNING = (
+    "graph",
+    "inputs",
+    "dim",
+    "prompt",
+    "text",
+    "chat",
+    "policy",
+    "kv_capacity",
+    *_FOR_DECODE,
+    *_FOR_ONE_RUN,
+)
 
 
 def trace_of(options: argparse.Namespace) -> Any:

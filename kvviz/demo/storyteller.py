@@ -41,8 +41,6 @@ def story(beginning: str = BEGINNING, progress: bool = False) -> Trace:
     <s> once upon a time there was a brave owl named rosa . rosa lived in a castle . …
     """
     words = vocabulary()
-    trace = decode(
-        model(), beginning, _LONGEST, tokenizer=words, stop_tokens=words.stop_tokens, progress=progress
-    )
+    trace = decode(model(), beginning, _LONGEST, tokenizer=words, stop_tokens=words.stop_tokens, progress=progress)
     trace.title = "storyteller"
     return trace

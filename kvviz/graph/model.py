@@ -15,6 +15,7 @@ import numpy as np
 
 from kvviz.errors import InputError
 from kvviz.graph.external import NO_FILE, DataFiles, ModelFile
+from kvviz.late import late
 from kvviz.text.companions import Companions
 
 Dim = int | str | None
@@ -119,8 +120,13 @@ class Graph:
             If no tokenizer or no chat template lies beside the model.
         """
         if self.companions is None:
-            raise InputError("this model was not read from a file, so nothing lies beside it; write the prompt yourself")
+            raise InputError(
+                "this model was not read from a file, so nothing lies beside it; write the prompt yourself"
+            )
         return self.companions.chat(text, system)
+
+    def _repr_html_(self) -> str:
+        return str(late("view.cards:graph_card")(self))
 
     def __repr__(self) -> str:
         return (

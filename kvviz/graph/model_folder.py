@@ -77,7 +77,9 @@ def graphs_in(folder: str) -> tuple[str, ...]:
 
 
 def _named(folder: str, files: Sequence[str], graph: str) -> str:
-    fitting = [file for file in files if graph in (file, file[:-5], os.path.basename(file), os.path.basename(file)[:-5])]
+    fitting = [
+        file for file in files if graph in (file, file[:-5], os.path.basename(file), os.path.basename(file)[:-5])
+    ]
     if not fitting:
         raise LoadError(f"{quoted(folder, 1000)} has no graph {quoted(graph)}; there are {_list(files)}")
     return fitting[0]

@@ -13,7 +13,9 @@ from kvviz.graph.cache_names import control_inputs, logits_output
 from kvviz.graph.cache_pairs import cache_pairs
 from kvviz.graph.model import Graph
 
-_SPEECH = re.compile(r"^(input_features|input_values|audio\w*|speech|waveform|wav|mel\w*|features|fbank)$", re.IGNORECASE)
+_SPEECH = re.compile(
+    r"^(input_features|input_values|audio\w*|speech|waveform|wav|mel\w*|features|fbank)$", re.IGNORECASE
+)
 _VISION = re.compile(r"^(pixel_values|images?|img|x_image)$", re.IGNORECASE)
 # Ends of the names of classes in config.json's "architectures", and what such a model is.
 _CLASSES = (
@@ -61,10 +63,14 @@ def model_kind(graph: Graph) -> ModelKind:
     said = _configured(graph)
     crossing = tuple(roles[role] for role in ("encoder_hidden_states",) if role in roles)
     if crossing or any(pair.protocol == "cross" for pair in pairs):
-        return ModelKind("the decoder of an encoder-decoder model", reads and logits_output(graph) is not None, reads, crossing)
+        return ModelKind(
+            "the decoder of an encoder-decoder model", reads and logits_output(graph) is not None, reads, crossing
+        )
     if any(map(_SPEECH.match, names)):
         encodes = logits_output(graph) is None
-        return ModelKind(said if said and "speech" in said else "a speech encoder" if encodes else "a speech model", False, reads)
+        return ModelKind(
+            said if said and "speech" in said else "a speech encoder" if encodes else "a speech model", False, reads
+        )
     if any(map(_VISION.match, names)):
         return ModelKind("a model of images and text" if reads else said or "a model of images", False, reads)
     if not reads:
@@ -73,7 +79,9 @@ def model_kind(graph: Graph) -> ModelKind:
     if said and said != "a text decoder":
         return ModelKind(said, False, True)
     if _is_embedding(graph) and not pairs:
-        return ModelKind("an encoder of an encoder-decoder model" if _two_parts(graph) else "an embedding model", False, True)
+        return ModelKind(
+            "an encoder of an encoder-decoder model" if _two_parts(graph) else "an embedding model", False, True
+        )
     if logits_output(graph) is None:
         return ModelKind("a model that reads tokens and scores none", False, True)
     if not pairs and said is None and "token_type_ids" in roles:

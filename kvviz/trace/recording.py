@@ -301,6 +301,9 @@ class Trace:
         """Write the trace for Perfetto or chrome://tracing: slices by op, counters for memory and caches."""
         late("view.perfetto:export_perfetto")(self, path)
 
+    def _repr_html_(self) -> str:
+        return str(late("view.cards:trace_card")(self))
+
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled as a file holds it, with what the last run returned: it can be looked at, but not run on."""
         file = BytesIO()
