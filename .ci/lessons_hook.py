@@ -11,6 +11,7 @@ import lzma
 import re
 import tarfile
 import tempfile
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,8 @@ def lessons(root: Path) -> bytes:
         # Files of one name behind one another: their weights are alike.
         found = (path for name in models for path in (root / "assets" / "models" / name).rglob("*") if path.is_file())
         for path in sorted(found, key=lambda path: (path.name, path.as_posix())):
-            _add(archive, path.relative_to(root).as_posix(), path.read_bytes())
+            data = _tokens_only(path) if path.name == _REFERENCE else path.read_bytes()
+            _add(archive, path.relative_to(root).as_posix(), data)
     return lzma.compress(packed.getvalue(), preset=9 | lzma.PRESET_EXTREME)
 
 
@@ -43,6 +45,16 @@ def _bare(path: Path) -> str:
         if cell["cell_type"] == "code":
             cell.update(outputs=[], execution_count=None)
     return json.dumps(notebook, indent=1, ensure_ascii=False) + "\n"
+
+
+def _tokens_only(path: Path) -> bytes:
+    """Reference values without those of inner runs, which no lesson reads."""
+    packed = io.BytesIO()
+    with zipfile.ZipFile(path) as whole, zipfile.ZipFile(packed, "w") as part:
+        for name in ("prompt.npy", "tokens.npy"):
+            if name in whole.namelist():
+                part.writestr(zipfile.ZipInfo(name), whole.read(name))
+    return packed.getvalue()
 
 
 def _add(archive: tarfile.TarFile, name: str, data: bytes) -> None:

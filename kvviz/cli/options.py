@@ -27,9 +27,7 @@ def parser() -> argparse.ArgumentParser:
     )
     first.add_argument("text", nargs="?", metavar="TEXT", help="how the story begins, in its 118 words")
     first.add_argument("-o", "--out", metavar="FILE", help="only write the page, to this file")
-    first.add_argument(
-        "--lab", nargs="?", const="", metavar="DIR", help="open the lessons, copied to a folder of yours"
-    )
+    first.add_argument("--lab", nargs="?", const="", metavar="DIR", help="open the lessons, copied to a folder")
     first.set_defaults(run=demo_command)
     told = commands.add_parser("report", help="run a model and say what it did, on one screen", allow_abbrev=False)
     told.add_argument("--steps", action="store_true", help="also the table of all steps")
@@ -89,7 +87,7 @@ def _add_running(add: Any) -> None:
     add("--prompt", type=_prompt, metavar="5,17,33", help="decode from these tokens")
     add(
         "--text",
-        help="decode from this text, by the tokenizer beside the model; run once over it where it decodes none",
+        help="decode from this text; a model that decodes none reads it once",
     )
     add("--chat", metavar="TEXT", help="decode the answer to this text, by the chat template beside the model")
     add("--words", metavar="FILE", help="another vocabulary for --text, a JSON list of words")

@@ -120,9 +120,7 @@ class Graph:
             If no tokenizer or no chat template lies beside the model.
         """
         if self.companions is None:
-            raise InputError(
-                "this model was not read from a file, so nothing lies beside it; write the prompt yourself"
-            )
+            raise InputError("the model was not read from a file, so no chat template lies beside it")
         return self.companions.chat(text, system)
 
     def _repr_html_(self) -> str:

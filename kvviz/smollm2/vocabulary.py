@@ -18,7 +18,8 @@ FILES = ("tokenizer.json", "tokenizer_config.json")
 # Kinds of tokens in GGUF that text is searched for before it is split: control tokens, and those users defined.
 _CONTROL, _DEFINED = 3, 4
 
-# How text is cut before merging, by the name that GGUF has for it (`tokenizer.ggml.pre`; llama.cpp, src/llama-vocab.cpp).
+# How text is cut before merging, by the name that GGUF has for it in `tokenizer.ggml.pre` (llama.cpp,
+# src/llama-vocab.cpp).
 _WORD = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|"
 _REST = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 _THREE_DIGITS, _ONE_DIGIT = _WORD + r"\p{N}{1,3}" + _REST, _WORD + r"\p{N}" + _REST

@@ -13,7 +13,7 @@ NODE_GAP, RANK_GAP = 14, 24
 
 
 def dot_source(sketch: Sketch) -> str:
-    """DOT text of a sketch: fixed box sizes, no labels, edges without arrow heads; the same text for the same sketch."""
+    """DOT text of a sketch: fixed box sizes, no labels, edges without arrow heads; equal for equal sketches."""
     gaps = f"nodesep={_inches(NODE_GAP)} ranksep={_inches(RANK_GAP)}"
     return "\n".join(
         [
