@@ -1,4 +1,4 @@
-"""README as a package index shows it: links into the repository become addresses, since nothing lies beside it there."""
+"""README as a package index shows it: links into the repository become addresses, as nothing lies beside it there."""
 
 from __future__ import annotations
 

@@ -121,11 +121,12 @@ def _read(proto: Any, source: Source, name: str | None) -> Graph:
 def _proto(model: Any, limit: int) -> tuple[Any, Source]:
     if isinstance(model, onnx.ModelProto):
         return model, Source("the given ModelProto", limit=limit)
-    if hasattr(model, "model_proto"):
-        # torch's ONNXProgram has both; its own object keeps the weights where they are.
-        inner = getattr(model, "model", None)
-        known = "onnx_ir" in sys.modules and isinstance(inner, sys.modules["onnx_ir"].Model)
-        return _proto(inner if known else model.model_proto, limit)
+    # torch's ONNXProgram has both: its own object keeps the weights where they are, and the other is a copy.
+    inner = getattr(model, "model", None)
+    if "onnx_ir" in sys.modules and isinstance(inner, sys.modules["onnx_ir"].Model):
+        return _from_ir(inner, limit)
+    if isinstance(proto := getattr(model, "model_proto", None), onnx.ModelProto):
+        return proto, Source(f"the given {type(model).__name__}", limit=limit)
     # Whoever has such a model has imported onnx_ir; nobody else need wait for it.
     if "onnx_ir" in sys.modules and isinstance(model, sys.modules["onnx_ir"].Model):
         return _from_ir(model, limit)

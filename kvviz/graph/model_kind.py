@@ -80,7 +80,7 @@ def model_kind(graph: Graph) -> ModelKind:
         return ModelKind(said, False, True)
     if _is_embedding(graph) and not pairs:
         return ModelKind(
-            "an encoder of an encoder-decoder model" if _two_parts(graph) else "an embedding model", False, True
+            "the encoder of an encoder-decoder model" if _two_parts(graph) else "an embedding model", False, True
         )
     if logits_output(graph) is None:
         return ModelKind("a model that reads tokens and scores none", False, True)

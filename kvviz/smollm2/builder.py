@@ -61,7 +61,9 @@ class Held:
     def add(self, name: str, array: np.ndarray) -> TensorProto:
         """Keep an array, in C order; gives its initializer."""
         location = f"{self.mark}-{len(self.arrays)}"
-        self.arrays[location] = array = np.ascontiguousarray(array)
+        array = np.ascontiguousarray(array)
+        # Memory of its own: a view would count as all of the file that it looks into.
+        self.arrays[location] = array = array if array.base is None else array.copy()
         kind = helper.np_dtype_to_tensor_dtype(array.dtype)
         tensor = TensorProto(name=name, data_type=kind, dims=array.shape, data_location=TensorProto.EXTERNAL)
         tensor.external_data.add(key="location", value=location)

@@ -48,7 +48,7 @@ def render_chat(template: str, messages: Sequence[Mapping[str, str]], names: Map
         return str(made.from_string(template).render(messages=messages, add_generation_prompt=True, **names))
     except exceptions.TemplateError as error:
         raise KvvizError(f"the model's chat template cannot be used here: {error}") from None
-    except (TypeError, ValueError, KeyError, AttributeError, OverflowError, RecursionError) as error:
+    except Exception as error:  # a template can fail in any way that an expression can
         raise KvvizError(f"the model's chat template fails: {type(error).__name__}: {error}") from None
 
 

@@ -116,7 +116,7 @@ def test_where_a_reader_is_missing_the_message_names_the_extra(
     gguf_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "gguf", None)
-    with pytest.raises(KvvizError, match=r"gguf is not installed; get it with: pip install 'kvviz\[smollm2\]'"):
+    with pytest.raises(KvvizError, match=r"gguf is not installed; get it with: pip install 'kvviz\[gguf\]'"):
         convert(tmp_path, "concat", gguf_file)
 
 
