@@ -321,7 +321,9 @@ def test_a_reader_that_has_seen_enough_is_no_error() -> None:
     assert process.returncode == 0
 
 
-@pytest.mark.parametrize("package", ["graphviz", "pygraphviz", "matplotlib", "anywidget"])
+@pytest.mark.parametrize(
+    "package", ["pygraphviz", "onnx_ir", "matplotlib", "anywidget", "tokenizers", "jinja2", "gguf"]
+)
 def test_a_report_needs_none_of_the_packages_that_draw(package: str) -> None:
     code = f"import sys; sys.modules[{package!r}] = None; from kvviz import cli; sys.exit(cli.main(sys.argv[1:]))"
     command = [sys.executable, "-c", code, "report", LLAMA, "--prompt", "5,17", "--tokens", "2"]

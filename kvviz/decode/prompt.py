@@ -84,8 +84,8 @@ def _encode(row: Any, tokenizer: Any) -> list[int]:
             raise InputError(_KINDS) from None
     if tokenizer is None:
         raise InputError(
-            "the prompt is a text, and no tokenizer.json lies beside the model: pass tokenizer= as well "
-            "(a list of words, or an object with encode/decode)"
+            "the prompt is a text: pass tokenizer= as well (a list of words, or an object with encode/decode), "
+            "or put the model's own tokenizer.json beside it"
         )
     encoded = tokenizer.encode(row)
     return [int(token) for token in getattr(encoded, "ids", encoded)]

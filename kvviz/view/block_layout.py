@@ -88,11 +88,7 @@ def _with_graphviz(sketches: Sequence[Sketch], deadline: float) -> dict[Sketch, 
         seconds = end - time.monotonic()
         if not left or seconds <= 0:
             break
-        try:
-            sources = [dot_source(s) for s in left]
-        except ImportError:  # no DOT text without its package; the built-in layout needs none
-            break
-        plains = run_engine(engine, sources, seconds)
+        plains = run_engine(engine, [dot_source(s) for s in left], seconds)
         if not plains:
             _BROKEN.add(engine.command)
         for sketch, plain in zip(left, plains):
