@@ -1,4 +1,4 @@
-"""The command line: ``kvviz demo``, ``report``, ``html``, ``find``, ``compare``, ``smollm2`` and ``lab``.
+"""The command line: ``kvviz demo``, ``about``, ``report``, ``html``, ``find``, ``compare``, ``smollm2`` and ``lab``.
 
 What is wrong with the input is said in one line on stderr, and the exit status is 2.
 """

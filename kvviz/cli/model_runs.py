@@ -98,10 +98,12 @@ def decode_arguments(graph: Graph, options: argparse.Namespace) -> tuple[dict[st
     kind = model_kind(graph)
     if not kind.decodes:
         raise InputError(f"{options.model} holds {kind.name}, which has no next token to choose; leave out --prompt")
-    inputs = _inputs(graph, options, decoding=True)
-    missing = [name for name in kind.needs if name not in inputs]
-    if missing:
+    given = _arrays(options.inputs)
+    missing = [name for name in kind.needs if name not in given]
+    if missing and options.prompt is None:
+        # Made up states would do to look at memory, but no answer could come of them.
         raise InputError(f"{options.model} holds {kind.name}: give what its encoder makes, {missing[0]}, by --inputs")
+    inputs = _inputs(graph, options, decoding=True)
     prompt = options.prompt
     if options.chat is not None:
         prompt = graph.chat(options.chat)

@@ -6,6 +6,7 @@ import argparse
 from typing import Any
 
 import kvviz
+from kvviz.cli.about_command import about_command
 from kvviz.cli.commands import compare_command, find_command, html_command, lab_command, report_command, schema_command
 from kvviz.cli.completion import SHELLS, completion_command
 from kvviz.cli.demo_command import demo_command
@@ -29,6 +30,9 @@ def parser() -> argparse.ArgumentParser:
     first.add_argument("-o", "--out", metavar="FILE", help="only write the page, to this file")
     first.add_argument("--lab", nargs="?", const="", metavar="DIR", help="open the lessons, copied to a folder")
     first.set_defaults(run=demo_command)
+    what = commands.add_parser("about", help="say what a model is, and how to look at it", allow_abbrev=False)
+    _add_model(what.add_argument)
+    what.set_defaults(run=about_command)
     told = commands.add_parser("report", help="run a model and say what it did, on one screen", allow_abbrev=False)
     told.add_argument("--steps", action="store_true", help="also the table of all steps")
     told.add_argument("--json", action="store_true", help="the numbers as JSON; kvviz schema describes it")
@@ -79,9 +83,13 @@ def parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _add_running(add: Any) -> None:
+def _add_model(add: Any) -> None:
     add("model", metavar="MODEL", help="a model's folder, an .onnx or .gguf file, or a trace written by --save")
     add("--graph", metavar="NAME", help="which graph of a folder that has several")
+
+
+def _add_running(add: Any) -> None:
+    _add_model(add)
     add("--inputs", metavar="FILE", help="inputs by name, in an .npz file; the others are made up")
     add("--dim", type=_dim, action="extend", nargs="+", metavar="NAME=N", help="length of a symbolic dimension")
     add("--prompt", type=_prompt, metavar="5,17,33", help="decode from these tokens")

@@ -123,12 +123,11 @@ def _proto(model: Any, limit: int) -> tuple[Any, Source]:
         return model, Source("the given ModelProto", limit=limit)
     # torch's ONNXProgram has both: its own object keeps the weights where they are, and the other is a copy.
     inner = getattr(model, "model", None)
-    if "onnx_ir" in sys.modules and isinstance(inner, sys.modules["onnx_ir"].Model):
+    if _is_ir(inner):
         return _from_ir(inner, limit)
     if isinstance(proto := getattr(model, "model_proto", None), onnx.ModelProto):
         return proto, Source(f"the given {type(model).__name__}", limit=limit)
-    # Whoever has such a model has imported onnx_ir; nobody else need wait for it.
-    if "onnx_ir" in sys.modules and isinstance(model, sys.modules["onnx_ir"].Model):
+    if _is_ir(model):
         return _from_ir(model, limit)
     if isinstance(model, (bytes, bytearray, memoryview)):
         data = bytes(model)
@@ -144,6 +143,12 @@ def _proto(model: Any, limit: int) -> tuple[Any, Source]:
         "a model is given as a path, bytes, onnx.ModelProto, onnx_ir.Model or something with .model_proto, "
         f"not as {type(model).__name__}"
     )
+
+
+def _is_ir(model: Any) -> bool:
+    # Whoever has such a model has imported onnx_ir; nobody else need have it.
+    library = sys.modules.get("onnx_ir")
+    return library is not None and isinstance(model, library.Model)
 
 
 def _placed(path: str, graph: str | None) -> tuple[str, Companions]:

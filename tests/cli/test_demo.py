@@ -83,7 +83,12 @@ def test_without_a_file_the_page_is_opened_in_the_browser(
     monkeypatch.chdir(tmp_path)
     short = kvviz.decode(model(), [1, 77, 108], 2, progress=False)
     monkeypatch.setattr(demo_command, "story", lambda *given, **more: short)
-    monkeypatch.setattr(demo_command.webbrowser, "open", lambda address: opened.__iadd__([address]))
+
+    def open_page(address: str) -> bool:
+        opened.append(address)
+        return True
+
+    monkeypatch.setattr(demo_command.webbrowser, "open", open_page)
     assert cli.main(["demo"]) == 0
     assert opened == [(tmp_path / "kvviz-demo.html").resolve().as_uri()]
     assert (tmp_path / "kvviz-demo.html").stat().st_size > 100_000

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from pathlib import Path
 
@@ -136,6 +137,30 @@ def test_a_decoder_without_its_encoders_states_says_what_it_needs(capsys: pytest
     path = str(MODELS / "o03_optimum1_merged_whisper")
     assert cli.main(["report", path, "--graph", "nosuch"]) == 2
     assert "there are 'encoder.onnx', 'model.onnx'" in capsys.readouterr().err
+    vocabulary = ["--words", str(MODELS / "storyteller" / "vocab.json")]
+    assert cli.main(["report", path, "--graph", "model", "--text", "once", *vocabulary]) == 2
+    told = capsys.readouterr().err
+    assert "the decoder of an encoder-decoder model: give what its encoder makes, encoder_hidden_states" in told
+
+
+def test_what_a_model_is_and_how_to_look_at_it_is_told_before_it_runs(
+    tmp_path: Path, words: tokenizers.Tokenizer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # given a folder of several graphs
+    assert cli.main(["about", str(MODELS / "o03_optimum1_merged_whisper")]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    # then each is named with its kind
+    assert lines[1].startswith("  encoder.onnx: a speech encoder, ")
+    assert lines[2].startswith("  model.onnx: the decoder of an encoder-decoder model, 1 node")
+    # given one with a tokenizer, the command that is told runs
+    onnx.save(_text_model("last_hidden_state float batch seq 1"), folder_with(tmp_path, words) / "model.onnx")
+    assert cli.main(["about", str(tmp_path)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == f"{tmp_path}: an embedding model"
+    assert "  tokenizer: a text ends with </s> (1); a chat template" in lines
+    command = shlex.split(lines[-1].removeprefix("  next: "))
+    assert command[:3] == ["kvviz", "html", str(tmp_path)]
+    assert cli.main(["report", *command[2:]]) == 0
 
 
 def test_a_gguf_file_answers_as_what_is_converted_from_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
