@@ -6,6 +6,7 @@ What is wrong with the input is said in one line on stderr, and the exit status 
 from __future__ import annotations
 
 import io
+import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -34,6 +35,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     options = parser().parse_args(line)
     options.line, options.rest = line, rest
+    level = getattr(logging, os.environ.get("KVVIZ_LOG", "").upper(), None)
+    if isinstance(level, int):
+        logging.basicConfig(level=level, format="%(name)s: %(message)s")
     if isinstance(sys.stdout, io.TextIOWrapper):
         # A model may be named in letters that this terminal does not have.
         sys.stdout.reconfigure(errors="replace")

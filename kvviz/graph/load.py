@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import sys
 import uuid
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 OPSETS = (1, 28)
 """Oldest and newest version of the ONNX operator set that is read."""
 
+_LOG = logging.getLogger(__name__)
 _PROTOBUF_LIMIT = 2 << 30
 # What people pass by mistake, by how the file begins.
 _OTHER_FILES = (
@@ -94,7 +96,9 @@ def load(
         else:
             proto, source = _proto(model, tensor_limit)
         label = source.label
-        return replace(_read(proto, source, name), companions=companions)
+        graph_read = replace(_read(proto, source, name), companions=companions)
+        _LOG.info("read %s: %d nodes", label, len(graph_read.nodes))
+        return graph_read
     except RecursionError:
         raise LoadError(f"{label} nests its subgraphs too deeply to be read") from None
     except UnicodeDecodeError:

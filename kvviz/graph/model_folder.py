@@ -6,6 +6,7 @@ that ``genai_config.json`` names), and that of transformers.js (graphs in ``onnx
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -16,6 +17,7 @@ from kvviz.text.companions import Companions
 from kvviz.text.text_settings import json_file
 
 SUBFOLDER = "onnx"
+_LOG = logging.getLogger(__name__)
 _SHOWN = 12
 
 
@@ -61,6 +63,8 @@ def find_model(folder: str, graph: str | None = None) -> Found:
             f"{quoted(folder, 1000)} has {len(files)} graphs; say which: graph={files[0]!r} "
             f"(--graph in a shell); there are {_list(files)}"
         )
+    if len(files) > 1:
+        _LOG.info("of %d graphs in %s, %s is taken", len(files), quoted(folder, 1000), chosen)
     path = os.path.join(folder, *chosen.split("/"))
     return Found(path, Companions(tuple(dict.fromkeys((os.path.dirname(path), folder))), files))
 

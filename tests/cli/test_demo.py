@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import io
 import lzma
-import subprocess
-import sys
 import tarfile
+from contextlib import redirect_stdout
 from pathlib import Path
 
 import numpy as np
@@ -29,10 +28,10 @@ PACKED = Path(lesson_files.__file__).parent
 def page(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """What the demo wrote to a file, and what it printed."""
     path = tmp_path_factory.mktemp("demo") / "page.html"
-    done = subprocess.run(
-        [sys.executable, "-m", "kvviz", "demo", "-o", str(path)], capture_output=True, text=True, check=True
-    )
-    return path, done.stdout
+    told = io.StringIO()
+    with redirect_stdout(told):
+        assert cli.main(["demo", "-o", str(path)]) == 0
+    return path, told.getvalue()
 
 
 def test_the_demo_tells_a_whole_story_and_writes_it_as_a_page(page: tuple[Path, str]) -> None:

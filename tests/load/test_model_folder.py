@@ -70,6 +70,14 @@ def test_where_none_is_meant_all_are_listed(tmp_path: Path, files: list[str], gr
         kvviz.load(folder_of(tmp_path, *files), graph=graph)
 
 
+def test_which_graph_is_taken_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    folder_of(tmp_path, "model.onnx", "model_q4.onnx")
+    with caplog.at_level("INFO", "kvviz"):
+        kvviz.load(tmp_path)
+    assert any(record.getMessage().endswith("model.onnx is taken") for record in caplog.records)
+    assert {record.name.split(".")[0] for record in caplog.records} == {"kvviz"}
+
+
 def test_graph_chooses_in_folders_only(tmp_path: Path) -> None:
     folder_of(tmp_path, "a.onnx")
     for given in (tmp_path / "a.onnx", TINY):
