@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from kvviz.errors import KvvizError, LoadError
 from kvviz.smollm2.checkpoint import Checkpoint
+from kvviz.smollm2.sentence_pieces import piece_tokenizer
 from kvviz.text.needed_package import needed
 from kvviz.text.text_settings import TextSettings, ends_of
 from kvviz.text.tokenizer_file import Tokenizer, open_tokenizer
@@ -47,7 +48,7 @@ _CUTS: Mapping[str, Callable[[Any, Any], Any]] = {
     "llama-bpe": _by_pattern(_THREE_DIGITS),
     "qwen2": _by_pattern(_ONE_DIGIT),
 }
-# Of these a text begins with the token for it whether or not the file says so (as llama.cpp does).
+# Of these, and of SentencePiece's, a text begins with the token for it unless the file denies it (as llama.cpp does).
 _BEGUN = ("llama-bpe",)
 
 
@@ -70,35 +71,47 @@ def carried_tokenizer(checkpoint: Checkpoint) -> Tokenizer:
         If it is of a kind that cannot be built, or the file holds only a part of it.
     """
     library = needed("tokenizers")
-    kind, cut = checkpoint.get("tokenizer.ggml.model"), checkpoint.get("tokenizer.ggml.pre")
-    if kind != "gpt2" or cut not in _CUTS:
+    kind, cut = checkpoint.get("tokenizer.ggml.model"), checkpoint.get("tokenizer.ggml.pre", "default")
+    if kind != "llama" and (kind != "gpt2" or cut not in _CUTS):
         raise LoadError(
             f"{checkpoint.path} has a tokenizer of the kind {kind!r}, {cut!r}; "
-            f"only 'gpt2' with {', '.join(map(repr, _CUTS))} can be converted"
+            f"only 'llama', and 'gpt2' with {', '.join(map(repr, _CUTS))}, can be converted"
         )
     tokens, kinds = checkpoint.get("tokenizer.ggml.tokens"), checkpoint.get("tokenizer.ggml.token_type", ())
-    merges, end = checkpoint.get("tokenizer.ggml.merges"), checkpoint.get("tokenizer.ggml.eos_token_id")
-    if not tokens or merges is None or end is None or not 0 <= end < len(tokens):
+    rule = checkpoint.get("tokenizer.ggml.merges" if kind == "gpt2" else "tokenizer.ggml.scores")
+    end = checkpoint.get("tokenizer.ggml.eos_token_id")
+    whole = kind == "gpt2" or rule is None or len(rule) == len(tokens or ())
+    if not tokens or rule is None or not whole or end is None or not 0 <= end < len(tokens):
         raise LoadError(f"{checkpoint.path} holds only a part of its tokenizer")
-    vocabulary = {token: i for i, token in enumerate(tokens)}
     try:
-        pairs = [tuple(merge.split(" ")) for merge in merges]
-        model = library.models.BPE(vocabulary, pairs, ignore_merges=cut == "llama-bpe")
+        if kind == "gpt2":
+            inner = _byte_pairs(library, tokens, rule, cut)
+        else:
+            prefix = checkpoint.get("tokenizer.ggml.add_space_prefix", True)
+            inner = piece_tokenizer(library, tokens, rule, kinds, prefix)
     except Exception as error:  # the library has no class of its own for it
         raise LoadError(f"{checkpoint.path} has merges that do not fit its tokens: {error}") from None
-    inner = library.Tokenizer(model)
-    inner.pre_tokenizer = _CUTS[cut](library, library.pre_tokenizers)
-    inner.decoder = library.decoders.ByteLevel()
     added = [(token, is_a) for token, is_a in zip(tokens, kinds) if is_a in (_CONTROL, _DEFINED)]
     inner.add_special_tokens([library.AddedToken(t, normalized=False, special=True) for t, k in added if k == _CONTROL])
     inner.add_tokens([library.AddedToken(t, normalized=False) for t, k in added if k == _DEFINED])
     first = checkpoint.get("tokenizer.ggml.bos_token_id", -1)
     begin = ""
-    if checkpoint.get("tokenizer.ggml.add_bos_token", cut in _BEGUN) and 0 <= first < len(tokens):
+    begun = kind == "llama" or cut in _BEGUN
+    if checkpoint.get("tokenizer.ggml.add_bos_token", begun) and 0 <= first < len(tokens):
         begin = tokens[first]
         inner.post_processor = library.processors.TemplateProcessing(f"{begin} $A", special_tokens=[(begin, first)])
     template = checkpoint.get("tokenizer.chat_template", "")
     return Tokenizer(inner, TextSettings(ends_of(tokens[end]), (end,), template, begin))
+
+
+def _byte_pairs(library: Any, tokens: Sequence[str], merges: Sequence[str], cut: str) -> Any:
+    """A tokenizer of bytes that are written as letters, as GPT-2 has it."""
+    vocabulary = {token: i for i, token in enumerate(tokens)}
+    pairs = [tuple(merge.split(" ")) for merge in merges]
+    inner = library.Tokenizer(library.models.BPE(vocabulary, pairs, ignore_merges=cut == "llama-bpe"))
+    inner.pre_tokenizer = _CUTS[cut](library, library.pre_tokenizers)
+    inner.decoder = library.decoders.ByteLevel()
+    return inner
 
 
 def write_tokenizer(checkpoint: Checkpoint, folder: Path) -> None:
