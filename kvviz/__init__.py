@@ -7,28 +7,30 @@
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from kvviz import policies
-from kvviz.caches.cache_warnings import cache_warnings
-from kvviz.decode.chunk_stream import stream
-from kvviz.decode.single_run import run
-from kvviz.decode.synthetic_inputs import inputs
-from kvviz.decode.token_loop import decode
-from kvviz.engine.policy import Policy
-from kvviz.errors import KvvizError
-from kvviz.explain.compare import Comparison, compare
-from kvviz.explain.diagnose import Report, explain
-from kvviz.explain.forking import fork
-from kvviz.explain.hazards import hazards
-from kvviz.graph.load import load
-from kvviz.memory import reserve
-from kvviz.trace.recording import Trace
 from kvviz.version import VERSION
 
 if TYPE_CHECKING:
-    from kvviz import device, ggml
+    from kvviz import device, ggml, policies
+    from kvviz import smollm2 as smollm2
+    from kvviz.caches.cache_warnings import cache_warnings
+    from kvviz.decode.chunk_stream import stream
+    from kvviz.decode.single_run import run
+    from kvviz.decode.synthetic_inputs import inputs
+    from kvviz.decode.token_loop import decode
+    from kvviz.engine.policy import Policy
+    from kvviz.errors import KvvizError
+    from kvviz.explain.compare import Comparison, compare
+    from kvviz.explain.diagnose import Report, explain
+    from kvviz.explain.forking import fork
+    from kvviz.explain.hazards import hazards
+    from kvviz.graph.load import load
+    from kvviz.memory import reserve
+    from kvviz.trace.recording import Trace
     from kvviz.view import plots as plot
     from kvviz.widget import Debugger, Pair, debug, plan
 
@@ -60,26 +62,68 @@ __all__ = [
     "stream",
 ]
 
-# Drawing and Jupyter are imported when they are used first, so that the engine stays light.
+# Everything is imported when it is used first: the shell answers at once, and drawing and Jupyter wait for their turn.
 _LATER = {
-    "plot": "kvviz.view.plots",
+    "Comparison": "kvviz.explain.compare:Comparison",
     "Debugger": "kvviz.widget:Debugger",
+    "KvvizError": "kvviz.errors:KvvizError",
     "Pair": "kvviz.widget:Pair",
+    "Policy": "kvviz.engine.policy:Policy",
+    "Report": "kvviz.explain.diagnose:Report",
+    "Trace": "kvviz.trace.recording:Trace",
+    "cache_warnings": "kvviz.caches.cache_warnings:cache_warnings",
+    "compare": "kvviz.explain.compare:compare",
     "debug": "kvviz.widget:debug",
-    "plan": "kvviz.widget:plan",
+    "decode": "kvviz.decode.token_loop:decode",
     "device": "kvviz.device",
+    "explain": "kvviz.explain.diagnose:explain",
+    "fork": "kvviz.explain.forking:fork",
     "ggml": "kvviz.ggml",
+    "hazards": "kvviz.explain.hazards:hazards",
+    "inputs": "kvviz.decode.synthetic_inputs:inputs",
+    "load": "kvviz.graph.load:load",
+    "load_ipython_extension": "kvviz.widget.cell_magic:load_ipython_extension",
+    "plan": "kvviz.widget:plan",
+    "plot": "kvviz.view.plots",
+    "policies": "kvviz.policies",
+    "reserve": "kvviz.memory:reserve",
+    "run": "kvviz.decode.single_run:run",
     "smollm2": "kvviz.smollm2",
+    "stream": "kvviz.decode.chunk_stream:stream",
 }
+_HIDDEN = {"load_ipython_extension"}
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _LATER:
-        raise AttributeError(f"module 'kvviz' has no attribute {name!r}")
-    module, _, attribute = _LATER[name].partition(":")
-    found = import_module(module)
-    return getattr(found, attribute) if attribute else found
+def _submodule(name: str) -> ModuleType:
+    """``kvviz.errors`` and the like, without an import of their own."""
+    try:
+        if not name.startswith("_"):
+            return import_module(f"kvviz.{name}")
+    except ModuleNotFoundError as error:
+        if error.name != f"kvviz.{name}":
+            raise
+    raise AttributeError(f"module 'kvviz' has no attribute {name!r}")
 
 
-def __dir__() -> list[str]:
-    return sorted({*__all__, *_LATER, *(name for name in globals() if name.startswith("__"))})
+class _Names(ModuleType):
+    """This module. Importing a package inside of it must not hide the function of the same name, ``decode`` say."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in _LATER:
+            return _submodule(name)
+        module, _, attribute = _LATER[name].partition(":")
+        found = import_module(module)
+        found = getattr(found, attribute) if attribute else found
+        super().__setattr__(name, found)
+        return found
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if isinstance(value, ModuleType) and ":" in _LATER.get(name, ""):
+            return
+        super().__setattr__(name, value)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*__all__, *(_LATER.keys() - _HIDDEN), *(name for name in globals() if name.startswith("__"))})
+
+
+sys.modules[__name__].__class__ = _Names

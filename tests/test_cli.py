@@ -223,9 +223,9 @@ def test_all_open_dimensions_are_named_with_a_command_line_that_works(capsys: py
         ([LLAMA, *DIMS, "--output", "nosuch"], "no value named 'nosuch'"),
         ([LLAMA, *DIMS, "--policy", "nosuch"], "there is no policy 'nosuch'"),
         ([LLAMA, *DIMS, "--kv-capacity", "3"], "capacity 3 is less than the 4 rows"),
-        ([LLAMA, *DIMS, "--tokens", "3"], "--tokens needs --prompt or --text"),
+        ([LLAMA, *DIMS, "--tokens", "3"], "--tokens needs --prompt, --text or --chat"),
         ([LLAMA, "--prompt", "5", "--donate-caches"], "--donate-caches is for a single run"),
-        ([LLAMA, "--text", "once"], "--text together with --words"),
+        ([LLAMA, "--text", "once"], "there is no tokenizer.json in"),
         ([LLAMA, "--text", "tiger", "--words", str(STORY / "vocab.json")], "does not have 'tiger'"),
         ([LLAMA, "--text", "tiger", "--words", LLAMA], "is not JSON"),
         ([LLAMA, "--inputs", LLAMA], "is not an .npz file"),
@@ -321,7 +321,9 @@ def test_a_reader_that_has_seen_enough_is_no_error() -> None:
     assert process.returncode == 0
 
 
-@pytest.mark.parametrize("package", ["graphviz", "pygraphviz", "matplotlib", "anywidget"])
+@pytest.mark.parametrize(
+    "package", ["pygraphviz", "onnx_ir", "matplotlib", "anywidget", "tokenizers", "jinja2", "gguf"]
+)
 def test_a_report_needs_none_of_the_packages_that_draw(package: str) -> None:
     code = f"import sys; sys.modules[{package!r}] = None; from kvviz import cli; sys.exit(cli.main(sys.argv[1:]))"
     command = [sys.executable, "-c", code, "report", LLAMA, "--prompt", "5,17", "--tokens", "2"]

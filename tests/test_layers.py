@@ -19,7 +19,9 @@ ROOT = Path(__file__).resolve().parent.parent
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("kvviz.errors",),
     ("kvviz.atomic_write", "kvviz.collector", "kvviz.interrupts", "kvviz.late", "kvviz.version"),
-    ("kvviz.graph", "kvviz.memory", "kvviz.smollm2"),
+    ("kvviz.text",),
+    ("kvviz.smollm2",),
+    ("kvviz.graph", "kvviz.memory"),
     ("kvviz.trace",),
     ("kvviz.ops",),
     ("kvviz.caches",),
@@ -31,6 +33,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("kvviz.explain",),
     ("kvviz.view",),
     ("kvviz.widget",),
+    ("kvviz.demo",),
     ("kvviz", "kvviz.cli", "kvviz.plot", "kvviz.policies", "kvviz.__main__"),
 )
 TOP = len(LAYERS) - 1
@@ -146,6 +149,7 @@ def test_a_base_name_stands_once() -> None:
 # What holds data has methods that draw it, which are found by name when they are called.
 HOLDERS = {
     "ggml/compute_graph.py",
+    "graph/model.py",
     "trace/recording.py",
     "trace/reasons.py",
     "explain/diagnose.py",

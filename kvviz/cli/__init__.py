@@ -1,4 +1,4 @@
-"""The command line: ``kvviz report``, ``html``, ``find``, ``compare``, ``smollm2`` and ``lab``.
+"""The command line: ``kvviz demo``, ``about``, ``report``, ``html``, ``find``, ``compare``, ``smollm2`` and ``lab``.
 
 What is wrong with the input is said in one line on stderr, and the exit status is 2.
 """
@@ -6,12 +6,13 @@ What is wrong with the input is said in one line on stderr, and the exit status 
 from __future__ import annotations
 
 import io
+import logging
 import os
 import sys
 from collections.abc import Sequence
 
-from kvviz.cli.options import parser
 from kvviz.errors import KvvizError
+from kvviz.version import VERSION
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -19,15 +20,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     ``arguments``: without the program's name; those of the process by default.
 
-    Returns exit status: 0, or 2 where the input was wrong.
+    Returns exit status: 0; 1 where ``report --fail-on`` found its limit passed; 2 where the input was wrong.
     """
     line, rest = list(sys.argv[1:] if arguments is None else arguments), []
     if line[:1] == ["lab"] and line[1:] not in (["-h"], ["--help"]):
         # After the folder, everything is JupyterLab's own.
         cut = 1 + (len(line) > 1 and not line[1].startswith("-"))
         line, rest = line[:cut], line[cut:]
+    if line in (["--version"], ["-V"]):
+        # What builds the options knows of all commands, and takes a second to import.
+        print(f"kvviz {VERSION}")
+        return 0
+    from kvviz.cli.options import parser
+
     options = parser().parse_args(line)
     options.line, options.rest = line, rest
+    level = getattr(logging, os.environ.get("KVVIZ_LOG", "").upper(), None)
+    if isinstance(level, int):
+        logging.basicConfig(level=level, format="%(name)s: %(message)s")
     if isinstance(sys.stdout, io.TextIOWrapper):
         # A model may be named in letters that this terminal does not have.
         sys.stdout.reconfigure(errors="replace")

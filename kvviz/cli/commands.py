@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -16,23 +17,26 @@ import kvviz
 from kvviz.atomic_write import replacing
 from kvviz.cli.model_runs import (
     POLICIES,
-    decode_arguments,
-    decodes,
+    arguments_of,
     is_saved,
-    run_arguments,
+    loaded,
     say_written,
     title_of,
     trace_of,
 )
 from kvviz.errors import InputError, KvvizError
+from kvviz.explain.budget import over, read_budget
 from kvviz.query.query_reader import read_query
 from kvviz.view.comparison_view import comparison_text, plot_comparison
 from kvviz.view.export import to_html
+from kvviz.view.report_schema import REPORT_SCHEMA
 from kvviz.view.report_text import report
+from kvviz.view.sarif import sarif
 from kvviz.view.steps_table import steps_table
 
 
 def report_command(options: argparse.Namespace) -> int:
+    limits = [read_budget(text) for text in options.fail_on or ()]  # before anything is run
     trace = trace_of(options)
     table = steps_table(trace) if options.steps else None
     if options.json:
@@ -42,6 +46,18 @@ def report_command(options: argparse.Namespace) -> int:
         print(report(trace))
         if table is not None:
             print("\n" + table.text(len(table)))
+    if options.sarif:
+        with replacing(options.sarif) as file:
+            file.write(json.dumps(sarif(trace.explain(), options.model), indent=1).encode())
+        say_written(options.sarif)
+    passed = [sentence for limit in limits if (sentence := over(limit, trace)) is not None]
+    for sentence in passed:
+        print(f"kvviz: {sentence}", file=sys.stderr)
+    return 1 if passed else 0
+
+
+def schema_command(options: argparse.Namespace) -> int:
+    print(json.dumps(REPORT_SCHEMA, indent=1))
     return 0
 
 
@@ -70,8 +86,8 @@ def find_command(options: argparse.Namespace) -> int:
 def compare_command(options: argparse.Namespace) -> int:
     if is_saved(options.model):
         raise InputError(f"{options.model} is a saved trace, which cannot be run under other rules; give the model")
-    graph = kvviz.load(options.model)
-    inputs, how = decode_arguments(graph, options) if decodes(options) else run_arguments(graph, options)
+    graph = loaded(options)
+    inputs, how = arguments_of(graph, options)
     comparison = kvviz.compare(graph, inputs, options.policies or POLICIES, options.schedules, **how)
     if options.json:
         rows = [asdict(row) for row in comparison]
@@ -96,14 +112,20 @@ def _drawn(figure: Any, path: str) -> str:
 
 
 def lab_command(options: argparse.Namespace) -> int:
-    if importlib.util.find_spec("jupyterlab") is None:
-        raise KvvizError("JupyterLab is not installed; get it with: pip install 'kvviz[lab]'")
     # The notebooks here, else those of the checkout that kvviz was installed from, else this folder.
     places = [Path("notebooks"), Path(kvviz.__file__).resolve().parent.parent / "notebooks", Path()]
-    folder = Path(options.folder) if options.folder else next(place for place in places if place.is_dir())
+    return open_lab(
+        Path(options.folder) if options.folder else next(place for place in places if place.is_dir()), options.rest
+    )
+
+
+def open_lab(folder: Path, rest: Sequence[str] = ()) -> int:
+    """Start JupyterLab on a folder; its exit status."""
+    if importlib.util.find_spec("jupyterlab") is None:
+        raise KvvizError("JupyterLab is not installed; get it with: pip install 'kvviz[lab]'")
     if not folder.is_dir():
         raise KvvizError(f"there is no folder {str(folder)!r}")
-    command = [sys.executable, "-m", "jupyterlab", f"--ServerApp.root_dir={folder.resolve()}", *options.rest]
+    command = [sys.executable, "-m", "jupyterlab", f"--ServerApp.root_dir={folder.resolve()}", *rest]
     if getattr(os, "getuid", lambda: 1)() == 0:
         command.append("--allow-root")
     return subprocess.run(command).returncode

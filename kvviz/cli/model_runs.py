@@ -19,8 +19,9 @@ from kvviz.decode.synthetic_inputs import Maker
 from kvviz.errors import InputError
 from kvviz.explain.units import size
 from kvviz.ggml.open_recording import ENDINGS
-from kvviz.graph.cache_pairs import cache_pairs
+from kvviz.graph.cache_pairs import cache_pairs, control_inputs
 from kvviz.graph.model import Graph
+from kvviz.graph.model_kind import model_kind
 from kvviz.view.perfetto import export_perfetto
 
 TOKENS = 16
@@ -28,7 +29,18 @@ POLICIES = ("ideal", "rten", "onnxruntime")
 # What these say of a run has no meaning for a trace that was saved, and for the other kind of run.
 _FOR_DECODE = ("tokens", "words")
 _FOR_ONE_RUN = ("donate", "donate_caches", "output")
-_FOR_RUNNING = ("inputs", "dim", "prompt", "text", "policy", "kv_capacity", *_FOR_DECODE, *_FOR_ONE_RUN)
+_FOR_RUNNING = (
+    "graph",
+    "inputs",
+    "dim",
+    "prompt",
+    "text",
+    "chat",
+    "policy",
+    "kv_capacity",
+    *_FOR_DECODE,
+    *_FOR_ONE_RUN,
+)
 
 
 def trace_of(options: argparse.Namespace) -> Any:
@@ -40,9 +52,9 @@ def trace_of(options: argparse.Namespace) -> Any:
         _refuse(options, _FOR_RUNNING, f"cannot be used here: {options.model} is a recording, nothing is run")
         trace = kvviz.ggml.load(options.model).trace
     else:
-        graph = kvviz.load(options.model)
-        make, arguments = (kvviz.decode, decode_arguments) if decodes(options) else (kvviz.run, run_arguments)
-        inputs, how = arguments(graph, options)
+        graph = loaded(options)
+        make = kvviz.decode if decodes(graph, options) else kvviz.run
+        inputs, how = arguments_of(graph, options)
         trace = make(graph, inputs=inputs, policy=options.policy or "ideal", **how)
         trace.title = title_of(options.model)
     if options.save:
@@ -54,17 +66,53 @@ def trace_of(options: argparse.Namespace) -> Any:
     return trace
 
 
-def decodes(options: argparse.Namespace) -> bool:
-    return options.prompt is not None or options.text is not None
+def loaded(options: argparse.Namespace) -> Graph:
+    """The graph that the options name."""
+    return kvviz.load(options.model, graph=options.graph)
+
+
+def decodes(graph: Graph, options: argparse.Namespace) -> bool:
+    """Whether tokens are asked for; a text goes once through a model that reads one but decodes none."""
+    if options.prompt is not None or options.chat is not None:
+        return True
+    return options.text is not None and (options.words is not None or not _only_reads(graph))
+
+
+def _only_reads(graph: Graph) -> bool:
+    kind = model_kind(graph)
+    return kind.reads_text and not kind.decodes
+
+
+def arguments_of(graph: Graph, options: argparse.Namespace) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The inputs, and the other arguments, of a decode or of a single run."""
+    return decode_arguments(graph, options) if decodes(graph, options) else run_arguments(graph, options)
 
 
 def decode_arguments(graph: Graph, options: argparse.Namespace) -> tuple[dict[str, Any], dict[str, Any]]:
     """The inputs, and the other arguments, of a decode."""
     _refuse(options, _FOR_ONE_RUN, "is for a single run; a decode donates its caches by itself")
-    if options.text is not None and (options.words is None or options.prompt is not None):
-        raise InputError("give --prompt with token numbers, or --text together with --words vocab.json")
-    return _inputs(graph, options, decoding=True), {
-        "prompt": options.prompt if options.text is None else options.text,
+    if sum(given is not None for given in (options.prompt, options.text, options.chat)) != 1:
+        raise InputError("give one of --prompt with token numbers, --text and --chat")
+    if options.words is not None and options.text is None:
+        raise InputError("--words is the vocabulary of a --text")
+    kind = model_kind(graph)
+    if not kind.decodes:
+        raise InputError(f"{options.model} holds {kind.name}, which has no next token to choose; leave out --prompt")
+    given = _arrays(options.inputs)
+    missing = [name for name in kind.needs if name not in given]
+    if missing and options.prompt is None:
+        # Made up states would do to look at memory, but no answer could come of them.
+        raise InputError(f"{options.model} holds {kind.name}: give what its encoder makes, {missing[0]}, by --inputs")
+    inputs = _inputs(graph, options, decoding=True)
+    prompt = options.prompt
+    if options.chat is not None:
+        prompt = graph.chat(options.chat)
+    elif options.text is not None:
+        prompt = options.text
+        if options.words is None and graph.companions is not None:
+            graph.companions.needed_tokenizer()
+    return inputs, {
+        "prompt": prompt,
         "max_new_tokens": options.tokens or TOKENS,
         "kv_capacity": options.kv_capacity,
         "tokenizer": None if options.words is None else _words(options.words),
@@ -74,7 +122,7 @@ def decode_arguments(graph: Graph, options: argparse.Namespace) -> tuple[dict[st
 
 def run_arguments(graph: Graph, options: argparse.Namespace) -> tuple[dict[str, Any], dict[str, Any]]:
     """The inputs, and the other arguments, of a single run."""
-    _refuse(options, _FOR_DECODE, "needs --prompt or --text")
+    _refuse(options, _FOR_DECODE, "needs --prompt, --text or --chat")
     inputs = _inputs(graph, options)
     donate = list(options.donate or ())
     for pair in cache_pairs(graph):
@@ -92,13 +140,24 @@ def run_arguments(graph: Graph, options: argparse.Namespace) -> tuple[dict[str, 
 
 def _inputs(graph: Graph, options: argparse.Namespace, decoding: bool = False) -> dict[str, Any]:
     """The inputs of the npz file, and the others made from what the graph declares."""
-    maker = Maker(graph, dict(options.dim or ()), _arrays(options.inputs), decoding)
+    given = _arrays(options.inputs)
+    if not decoding and options.text is not None:
+        given = {**_text_inputs(graph, options.text), **given}
+    maker = Maker(graph, dict(options.dim or ()), given, decoding)
     missing = maker.open_dims()
     if missing:
         fitting = maker.proposed()
         line = shlex.join([*options.line, "--dim", *(f"{name}={length}" for name, length in fitting.items())])
         raise InputError(f"the model leaves {', '.join(missing)} open; give a length, for example: kvviz {line}")
     return maker.make()
+
+
+def _text_inputs(graph: Graph, text: str) -> dict[str, np.ndarray]:
+    """The tokens of a text as a model reads them that decodes none."""
+    assert graph.companions is not None
+    name = control_inputs(graph)["tokens"]
+    dtype = next(value.dtype for value in graph.inputs if value.name == name)
+    return {name: np.array([graph.companions.needed_tokenizer().encode(text)], dtype or np.int64)}
 
 
 def _arrays(path: str | None) -> dict[str, np.ndarray]:
@@ -138,6 +197,8 @@ def is_saved(path: str) -> bool:
 def title_of(path: str) -> str:
     """A model's file name, or that of its folder where all models are called the same."""
     place = Path(path)
+    if place.is_dir():
+        return place.resolve().name
     return place.resolve().parent.name if place.stem == "model" else place.stem
 
 

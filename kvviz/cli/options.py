@@ -6,7 +6,10 @@ import argparse
 from typing import Any
 
 import kvviz
-from kvviz.cli.commands import compare_command, find_command, html_command, lab_command, report_command
+from kvviz.cli.about_command import about_command
+from kvviz.cli.commands import compare_command, find_command, html_command, lab_command, report_command, schema_command
+from kvviz.cli.completion import SHELLS, completion_command
+from kvviz.cli.demo_command import demo_command
 from kvviz.cli.model_runs import POLICIES, TOKENS
 from kvviz.query.grammar import manual
 from kvviz.runtimes.named_schedules import NAMES
@@ -20,9 +23,26 @@ def parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"kvviz {kvviz.__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    first = commands.add_parser(
+        "demo", help="let a small model tell a story, and open the debugger in the browser", allow_abbrev=False
+    )
+    first.add_argument("text", nargs="?", metavar="TEXT", help="how the story begins, in its 118 words")
+    first.add_argument("-o", "--out", metavar="FILE", help="only write the page, to this file")
+    first.add_argument("--lab", nargs="?", const="", metavar="DIR", help="open the lessons, copied to a folder")
+    first.set_defaults(run=demo_command)
+    what = commands.add_parser("about", help="say what a model is, and how to look at it", allow_abbrev=False)
+    _add_model(what.add_argument)
+    what.set_defaults(run=about_command)
     told = commands.add_parser("report", help="run a model and say what it did, on one screen", allow_abbrev=False)
     told.add_argument("--steps", action="store_true", help="also the table of all steps")
-    told.add_argument("--json", action="store_true", help="the numbers as JSON")
+    told.add_argument("--json", action="store_true", help="the numbers as JSON; kvviz schema describes it")
+    told.add_argument("--sarif", metavar="FILE", help="also write what missed running in place, for code scanning")
+    told.add_argument(
+        "--fail-on",
+        action="append",
+        metavar="LIMIT",
+        help="exit with 1 if this holds, such as 'peak>120MB' or 'copied_per_token>0'; may be given again",
+    )
     told.set_defaults(run=report_command)
     page = commands.add_parser("html", help="write the debugger as one HTML file", allow_abbrev=False)
     page.add_argument("-o", "--out", metavar="FILE", help="where to (default: the model's name)")
@@ -52,19 +72,33 @@ def parser() -> argparse.ArgumentParser:
     small = commands.add_parser("smollm2", help="write SmolLM2-135M-Instruct as an ONNX model", allow_abbrev=False)
     add_smollm2(small)
     small.set_defaults(run=run_smollm2)
+    described = commands.add_parser("schema", help="print the JSON Schema of report --json", allow_abbrev=False)
+    described.set_defaults(run=schema_command)
+    shell = commands.add_parser("completion", help="print what makes a shell complete kvviz's options")
+    shell.add_argument("shell", choices=SHELLS)
+    shell.set_defaults(run=completion_command, parser=parser)
     lab = commands.add_parser("lab", help="start JupyterLab on the notebooks", allow_abbrev=False)
     lab.add_argument("folder", nargs="?", metavar="DIR", help="another folder; what follows goes to JupyterLab")
     lab.set_defaults(run=lab_command)
     return parser
 
 
+def _add_model(add: Any) -> None:
+    add("model", metavar="MODEL", help="a model's folder, an .onnx or .gguf file, or a trace written by --save")
+    add("--graph", metavar="NAME", help="which graph of a folder that has several")
+
+
 def _add_running(add: Any) -> None:
-    add("model", metavar="MODEL", help="an .onnx file, or a trace written by --save")
+    _add_model(add)
     add("--inputs", metavar="FILE", help="inputs by name, in an .npz file; the others are made up")
     add("--dim", type=_dim, action="extend", nargs="+", metavar="NAME=N", help="length of a symbolic dimension")
     add("--prompt", type=_prompt, metavar="5,17,33", help="decode from these tokens")
-    add("--text", help="decode from this text, with --words")
-    add("--words", metavar="FILE", help="the vocabulary, a JSON list of words")
+    add(
+        "--text",
+        help="decode from this text; a model that decodes none reads it once",
+    )
+    add("--chat", metavar="TEXT", help="decode the answer to this text, by the chat template beside the model")
+    add("--words", metavar="FILE", help="another vocabulary for --text, a JSON list of words")
     add("--tokens", type=_positive, metavar="N", help=f"tokens to decode (default: {TOKENS})")
     add("--donate", action="extend", nargs="+", metavar="NAME", help="inputs that the run may overwrite")
     add("--donate-caches", action="store_true", help="donate all caches")

@@ -2,35 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from operator import index
 from typing import Any
 
 import numpy as np
 
 from kvviz.errors import InputError
+from kvviz.graph.model import Graph
+from kvviz.text.word_list import Words
+
+__all__ = ["Words", "as_batch", "as_tokenizer", "text_of", "tokenizer_for"]
 
 _KINDS = "a prompt is a text, a list of token numbers, or a list of such lists"
-
-
-class Words:
-    """A tokenizer for a vocabulary of words, one token each; texts begin with ``start``, by default ``"<s>"``."""
-
-    def __init__(self, words: Sequence[str], start: int | None = None) -> None:
-        self.words = list(words)
-        self.ids = {word: i for i, word in enumerate(self.words)}
-        self.start = self.ids.get("<s>") if start is None else start
-
-    def encode(self, text: str) -> list[int]:
-        unknown = [word for word in text.split() if word not in self.ids]
-        if unknown:
-            raise InputError(
-                f"the vocabulary of {len(self.words)} words does not have {', '.join(map(repr, unknown[:8]))}"
-            )
-        return ([] if self.start is None else [self.start]) + [self.ids[word] for word in text.split()]
-
-    def decode(self, tokens: Sequence[int]) -> str:
-        return " ".join(self.words[t] if 0 <= t < len(self.words) else f"<{t}>" for t in tokens)
 
 
 def as_tokenizer(tokenizer: Any) -> Any:
@@ -40,6 +24,28 @@ def as_tokenizer(tokenizer: Any) -> Any:
     if isinstance(tokenizer, Sequence) and not isinstance(tokenizer, str):
         return Words(tokenizer)
     raise InputError("tokenizer must be a list of words, or an object with encode(text) and decode(tokens)")
+
+
+def tokenizer_for(
+    graph: Graph, prompt: Any, tokenizer: Any, stop_tokens: Collection[int] | None
+) -> tuple[Any, frozenset[int]]:
+    """The tokenizer of a decode, and the tokens that end it.
+
+    A text is cut by the tokenizer beside the model where none is given, and then that one's end-of-text tokens hold
+    where none are given.
+    """
+    own = as_tokenizer(tokenizer)
+    if own is not None or not _is_text(prompt) or graph.companions is None:
+        return own, frozenset(stop_tokens or ())
+    own = graph.companions.tokenizer
+    ends = () if own is None else own.stop_tokens
+    return own, frozenset(ends if stop_tokens is None else stop_tokens)
+
+
+def _is_text(prompt: Any) -> bool:
+    if isinstance(prompt, str):
+        return True
+    return isinstance(prompt, (list, tuple)) and any(isinstance(row, str) for row in prompt)
 
 
 def text_of(tokenizer: Any, tokens: Sequence[int]) -> list[str]:
@@ -78,7 +84,8 @@ def _encode(row: Any, tokenizer: Any) -> list[int]:
             raise InputError(_KINDS) from None
     if tokenizer is None:
         raise InputError(
-            "the prompt is a text: pass tokenizer= as well (a list of words, or an object with encode/decode)"
+            "the prompt is a text: pass tokenizer= as well (a list of words, or an object with encode/decode), "
+            "or put the model's own tokenizer.json beside it"
         )
     encoded = tokenizer.encode(row)
     return [int(token) for token in getattr(encoded, "ids", encoded)]

@@ -9,7 +9,7 @@ import numpy as np
 
 from kvviz.caches.cache_meter import Fed, new_caches, read_meters
 from kvviz.decode.cache_protocols import is_fixed, kept_as, last_logits, make_room, padded_for
-from kvviz.decode.prompt import as_batch, as_tokenizer, text_of
+from kvviz.decode.prompt import as_batch, text_of, tokenizer_for
 from kvviz.decode.run_inputs import control_feeds, first_caches
 from kvviz.engine.kept_detail import Detail
 from kvviz.engine.policy import Policy
@@ -38,7 +38,7 @@ class DecodeSession(Session):
         policy: str | Policy = "ideal",
         kv_capacity: int | None = None,
         tokenizer: Any = None,
-        stop_tokens: Collection[int] = (),
+        stop_tokens: Collection[int] | None = None,
         record: bool = True,
         poison: bool = False,
         growth: str | None = None,
@@ -53,8 +53,7 @@ class DecodeSession(Session):
         if self.growth not in ("start", "after"):
             raise InputError(f"growth is 'start' or 'after', not {growth!r}")
         self.max_new_tokens = max_new_tokens
-        self.stop_tokens = frozenset(stop_tokens)
-        self.tokenizer = as_tokenizer(tokenizer)
+        self.tokenizer, self.stop_tokens = tokenizer_for(graph, prompt, tokenizer, stop_tokens)
         self.cache = cache
         self.pairs = kept_as(cache_pairs(graph), cache)
         self.roles = control_inputs(graph)
@@ -229,7 +228,7 @@ def decode(
     kv_capacity: int | None = None,
     tokenizer: Any = None,
     *,
-    stop_tokens: Collection[int] = (),
+    stop_tokens: Collection[int] | None = None,
     record: bool = True,
     poison: bool = False,
     progress: bool = True,
@@ -255,9 +254,11 @@ def decode(
     kv_capacity : int, optional
         Rows to reserve in growing caches, so that new rows are appended in place.
     tokenizer : list of str, or object with encode and decode, optional
-        To take text as prompt and show tokens as words.
-    stop_tokens : collection of int
-        Tokens that end the decode.
+        To take text as prompt and show tokens as words. By default the one beside the model, for a prompt that is a
+        text.
+    stop_tokens : collection of int, optional
+        Tokens that end the decode. By default those that end a text by the model's own tokenizer, where that one cut
+        the prompt, and else none.
     record, poison : bool
         As in `kvviz.run`.
     progress : bool

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import sys
 import uuid
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 import onnx
 
 from kvviz.errors import LoadError
 from kvviz.graph.external import DEFAULT_LIMIT, ModelFile, Source
 from kvviz.graph.from_onnx import Reader, read_opsets
 from kvviz.graph.model import Graph
+from kvviz.graph.model_folder import beside, find_model
 from kvviz.graph.names import quoted
+from kvviz.text.companions import Companions
 
 if TYPE_CHECKING:
     import onnx_ir
@@ -23,10 +27,11 @@ if TYPE_CHECKING:
 OPSETS = (1, 28)
 """Oldest and newest version of the ONNX operator set that is read."""
 
+_LOG = logging.getLogger(__name__)
 _PROTOBUF_LIMIT = 2 << 30
 # What people pass by mistake, by how the file begins.
 _OTHER_FILES = (
-    (b"GGUF", "a GGUF file; convert it to ONNX first (for example with mobius build-gguf)"),
+    (b"GGUF", "a GGUF file; pass its path, not its contents"),
     (b"PK\x03\x04", "a zip archive, perhaps a PyTorch checkpoint; export the model to ONNX first"),
     (b"version https://git-lfs", "a Git LFS pointer, not the model; run git lfs pull"),
     (b"\x1f\x8b", "compressed with gzip; unpack it first"),
@@ -36,10 +41,11 @@ _OTHER_FILES = (
 
 
 def load(
-    model: str | os.PathLike[str] | bytes | bytearray | memoryview | onnx.ModelProto | onnx_ir.Model,
+    model: str | os.PathLike[str] | bytes | bytearray | memoryview | onnx.ModelProto | onnx_ir.Model | Any,
     *,
     name: str | None = None,
     tensor_limit: int = DEFAULT_LIMIT,
+    graph: str | None = None,
 ) -> Graph:
     """Read a model.
 
@@ -48,12 +54,16 @@ def load(
 
     Parameters
     ----------
-    model : path, bytes, onnx.ModelProto or onnx_ir.Model
-        What to read. It is not changed.
+    model : path, bytes, onnx.ModelProto, onnx_ir.Model, or what has ``.model_proto``
+        What to read: an ``.onnx`` file, a folder as optimum, onnxruntime-genai or transformers.js lay it out, a GGUF
+        file of the Llama family (its weights are expanded in memory), or an object, as torch's ``ONNXProgram``. It is
+        not changed. Tokenizer, chat template and end-of-text tokens beside a file become ``Graph.companions``.
     name : str, optional
         Name of the graph; the model's own by default.
     tensor_limit : int
         Largest size of one tensor, in bytes; 8 GiB by default.
+    graph : str, optional
+        Which file of a folder is meant; needed where there are several different ones.
 
     Returns
     -------
@@ -75,10 +85,20 @@ def load(
     ('/model/embed_tokens/Gather', ('batch_size', 'sequence_length'))
     """
     label = "the model"
+    companions = None
     try:
-        proto, source = _proto(model, tensor_limit)
+        if isinstance(model, (str, os.PathLike)):
+            model, companions = _placed(os.fsdecode(model), graph)
+        elif graph is not None:
+            raise LoadError("graph= chooses among the files of a folder; this model is no folder")
+        if isinstance(model, str) and _is_gguf(model):
+            proto, source, companions = _from_gguf(model, tensor_limit)
+        else:
+            proto, source = _proto(model, tensor_limit)
         label = source.label
-        return _read(proto, source, name)
+        graph_read = replace(_read(proto, source, name), companions=companions)
+        _LOG.info("read %s: %d nodes", label, len(graph_read.nodes))
+        return graph_read
     except RecursionError:
         raise LoadError(f"{label} nests its subgraphs too deeply to be read") from None
     except UnicodeDecodeError:
@@ -105,8 +125,13 @@ def _read(proto: Any, source: Source, name: str | None) -> Graph:
 def _proto(model: Any, limit: int) -> tuple[Any, Source]:
     if isinstance(model, onnx.ModelProto):
         return model, Source("the given ModelProto", limit=limit)
-    # Whoever has such a model has imported onnx_ir; nobody else need wait for it.
-    if "onnx_ir" in sys.modules and isinstance(model, sys.modules["onnx_ir"].Model):
+    # torch's ONNXProgram has both: its own object keeps the weights where they are, and the other is a copy.
+    inner = getattr(model, "model", None)
+    if _is_ir(inner):
+        return _from_ir(inner, limit)
+    if isinstance(proto := getattr(model, "model_proto", None), onnx.ModelProto):
+        return proto, Source(f"the given {type(model).__name__}", limit=limit)
+    if _is_ir(model):
         return _from_ir(model, limit)
     if isinstance(model, (bytes, bytearray, memoryview)):
         data = bytes(model)
@@ -119,8 +144,54 @@ def _proto(model: Any, limit: int) -> tuple[Any, Source]:
         source = Source(quoted(path, 1000), folder, real, limit, file=_file(os.path.basename(path), data))
         return _parse(data, source), source
     raise LoadError(
-        f"a model is given as a path, bytes, onnx.ModelProto or onnx_ir.Model, not as {type(model).__name__}"
+        "a model is given as a path, bytes, onnx.ModelProto, onnx_ir.Model or something with .model_proto, "
+        f"not as {type(model).__name__}"
     )
+
+
+def _is_ir(model: Any) -> bool:
+    # Whoever has such a model has imported onnx_ir; nobody else need have it.
+    library = sys.modules.get("onnx_ir")
+    return library is not None and isinstance(model, library.Model)
+
+
+def _placed(path: str, graph: str | None) -> tuple[str, Companions]:
+    """The path of the model file that is meant, and what lies beside it."""
+    if "\0" not in path and os.path.isdir(path):
+        return find_model(path, graph)
+    if graph is not None:
+        raise LoadError(f"graph= chooses among the files of a folder; {quoted(path, 1000)} is no folder")
+    return path, beside(path)
+
+
+def _is_gguf(path: str) -> bool:
+    if "\0" in path or not os.path.isfile(path):
+        return False
+    try:
+        with open(path, "rb") as file:
+            return file.read(4) == b"GGUF"
+    except OSError:
+        return False
+
+
+def _from_gguf(path: str, limit: int) -> tuple[Any, Source, Companions]:
+    from kvviz.smollm2.gguf_door import open_gguf
+    from kvviz.smollm2.vocabulary import carried_tokenizer
+
+    opened = open_gguf(path)
+    held = {location: _Array(array) for location, array in opened.arrays.items()}
+    source = Source(quoted(path, 1000), os.path.dirname(path), limit=limit, held=held)
+    companions = Companions((os.path.dirname(path) or os.curdir,), made=lambda: carried_tokenizer(opened.checkpoint))
+    return opened.model, source, companions
+
+
+class _Array(NamedTuple):
+    """An array as the reader of weights takes those in memory."""
+
+    array: np.ndarray
+
+    def numpy(self) -> np.ndarray:
+        return self.array
 
 
 def _file(name: str, data: bytes) -> ModelFile:
@@ -130,10 +201,6 @@ def _file(name: str, data: bytes) -> ModelFile:
 def _contents(path: str) -> bytes:
     if "\0" in path or not os.path.exists(path):
         raise LoadError(f"there is no file {quoted(path, 1000)}; check the path (now in {os.getcwd()})")
-    if os.path.isdir(path):
-        inside = sorted(name for name in os.listdir(path) if name.endswith(".onnx"))
-        hint = f"pass the file in it: {', '.join(inside[:5])}" if inside else "there is no .onnx file in it"
-        raise LoadError(f"{quoted(path, 1000)} is a folder, not a model; {hint}")
     if not os.path.isfile(path):
         raise LoadError(f"{quoted(path, 1000)} is not a regular file")
     if os.path.getsize(path) >= _PROTOBUF_LIMIT:

@@ -13,7 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from kvviz.errors import InputError
 from kvviz.graph.external import NO_FILE, DataFiles, ModelFile
+from kvviz.late import late
+from kvviz.text.companions import Companions
 
 Dim = int | str | None
 GraphPath = tuple[tuple[int, str], ...]
@@ -74,6 +77,7 @@ class Graph:
     captures: tuple[str, ...] = ()  # in a subgraph: outer values that it reads, at any depth, in order of first use
     path: GraphPath = ()  # where it lies inside its model
     file: ModelFile = NO_FILE  # of a main graph: what it was read from
+    companions: Companions | None = None  # of a main graph that was read from a path: what lies beside it
 
     @cached_property
     def by_index(self) -> dict[int, Node]:
@@ -104,6 +108,23 @@ class Graph:
             yield self, node
             for inner in (*node.subgraphs.values(), *((node.function,) if node.function else ())):
                 yield from inner.walk()
+
+    def chat(self, text: str, system: str | None = None) -> str:
+        """The prompt that asks the model to answer a text, by the chat template that lies beside it.
+
+        >>> kvviz.decode(graph, graph.chat("What is the capital of France?"), 24)  # doctest: +SKIP
+
+        Raises
+        ------
+        KvvizError
+            If no tokenizer or no chat template lies beside the model.
+        """
+        if self.companions is None:
+            raise InputError("the model was not read from a file, so no chat template lies beside it")
+        return self.companions.chat(text, system)
+
+    def _repr_html_(self) -> str:
+        return str(late("view.cards:graph_card")(self))
 
     def __repr__(self) -> str:
         return (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 from kvviz.errors import KvvizError
 from kvviz.graph.names import quoted
@@ -12,6 +13,7 @@ from kvviz.query.query_words import Given, Token, Unclear, is_numeric, is_unit, 
 
 _NUMBER = re.compile(r"([-−]?)([0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)(?:\.([0-9]+))? ?([A-Za-z]*)$")
 _BUFFER = re.compile(r"[Bb]?([0-9]{1,15})(?:\.([0-9]{1,15}))?$")
+_COMPARISON = re.compile(r"\s*([A-Za-z_]\w*)\s*(==|!=|>=|<=|=|>|<|:)\s*(.*?)\s*$", re.DOTALL)
 _COUNT = re.compile(r"[1-9][0-9]{0,8}$")
 _SCALE = {name.lower(): scale for name, scale in UNITS.items()}
 _NUMBERS = ("number", "bytes", "run")
@@ -23,6 +25,27 @@ def read_query(text: str) -> Query:
         return _Reader(text).whole()
     except Unclear as error:
         raise KvvizError(f"the query {quoted(text)} cannot be read: {error}") from None
+
+
+def read_comparison(text: str, fields: Mapping[str, Field]) -> Compare:
+    """One comparison, ``peak > 1.5 MB`` say, of fields that are not those of steps.
+
+    Raises
+    ------
+    KvvizError
+        If it is none; it names the fields that there are, or what the field is compared with.
+    """
+    try:
+        match = _COMPARISON.match(text)
+        field = fields.get(match[1].lower()) if match is not None else None
+        if match is None or field is None:
+            told = f'there is no "{match[1]}"' if match is not None else "it is not like peak>120MB"
+            raise Unclear(f"{told}; there are {', '.join(fields)}")
+        part = _compared(field, "=" if match[2] == "==" else match[2], (Given(match[3], False),), match[1])
+        assert isinstance(part, Compare)
+        return part
+    except Unclear as error:
+        raise KvvizError(f"the limit {quoted(text)} cannot be read: {error}") from None
 
 
 def reason_of(error: KvvizError) -> str:

@@ -116,12 +116,18 @@ def _told(name: str, sign: str, values: tuple[Any, ...]) -> Callable[[Told], boo
             for value in values
         )
     if kind in ("number", "bytes", "run"):
-        if sign in _LARGER:
-            compare = _LARGER[sign]
-            return lambda told: told is not None and any(compare(told, value.low) for value in values)
-        return lambda told: told is not None and any(value.low <= told <= value.high for value in values)
+        return lambda told: told is not None and holds(sign, values, told)
     matchers = [_matcher(name, sign, str(value)) for value in values]
     return lambda told: any(matches(text) for text in told for matches in matchers)
+
+
+def holds(sign: str, values: tuple[Any, ...], number: float) -> bool:
+    """Whether a number compares so with one of some ranges."""
+    if sign == "!=":
+        return not holds("=", values, number)
+    if sign in _LARGER:
+        return any(_LARGER[sign](number, value.low) for value in values)
+    return any(value.low <= number <= value.high for value in values)
 
 
 def _matcher(name: str, sign: str, value: str) -> Callable[[str], bool]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from kvviz.smollm2.decoder import FORMS
 from kvviz.smollm2.gguf_to_onnx import convert
-from kvviz.smollm2.vocabulary import Tokenizer, tokenizer
+from kvviz.smollm2.vocabulary import tokenizer
+from kvviz.text.tokenizer_file import Tokenizer
 
 __all__ = ["FORMS", "Tokenizer", "convert", "tokenizer"]

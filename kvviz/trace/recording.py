@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from io import BytesIO
-from typing import Any, overload
+from typing import Any, cast, overload
 
 import numpy as np
 
@@ -207,8 +207,7 @@ class Trace:
         """
         if self.replayer is None:
             raise ReplayError("values were not recorded: this trace was loaded from a file")
-        found: np.ndarray = self.replayer.value(self, name, len(self.steps) - 1 if step is None else step)
-        return found
+        return cast("np.ndarray", self.replayer.value(self, name, len(self.steps) - 1 if step is None else step))
 
     def summarise(self, budget: int | str = "2 MB") -> Values | None:
         """Put summaries of the values into the recording: numbers, histograms, pictures, and what attention weighed.
@@ -226,8 +225,7 @@ class Trace:
         ReplayError
             If the trace was loaded from a file: what it has of its values stays.
         """
-        found: Values | None = late("engine.value_pass:summarise")(self, budget)
-        return found
+        return cast("Values | None", late("engine.value_pass:summarise")(self, budget))
 
     @property
     def values(self) -> Values | None:
@@ -263,8 +261,7 @@ class Trace:
         step : int, optional
             Its number; by default the report on the whole trace.
         """
-        text: str = late("view.markdown:to_markdown")(self.explain(), step)
-        return text
+        return str(late("view.markdown:to_markdown")(self.explain(), step))
 
     def table(self, steps: Any = None) -> Any:
         """The steps as a table that prints, shows itself in a notebook, and has ``rows``."""
@@ -300,6 +297,9 @@ class Trace:
     def to_perfetto(self, path: Any) -> None:
         """Write the trace for Perfetto or chrome://tracing: slices by op, counters for memory and caches."""
         late("view.perfetto:export_perfetto")(self, path)
+
+    def _repr_html_(self) -> str:
+        return str(late("view.cards:trace_card")(self))
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled as a file holds it, with what the last run returned: it can be looked at, but not run on."""

@@ -5,6 +5,7 @@ Invariant: every sketch gets a drawing, within the deadline; layout never raises
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
@@ -14,6 +15,8 @@ from kvviz.view.dot import dot_source
 from kvviz.view.engines import Plain, engines, run_engine
 from kvviz.view.layered import layered
 from kvviz.view.sketch import Sketch
+
+_LOG = logging.getLogger(__name__)
 
 MARGIN = 14
 # Larger blocks go to the built-in layout at once: Graphviz would take seconds, and a reader sees no shape in them.
@@ -88,12 +91,9 @@ def _with_graphviz(sketches: Sequence[Sketch], deadline: float) -> dict[Sketch, 
         seconds = end - time.monotonic()
         if not left or seconds <= 0:
             break
-        try:
-            sources = [dot_source(s) for s in left]
-        except ImportError:  # no DOT text without its package; the built-in layout needs none
-            break
-        plains = run_engine(engine, sources, seconds)
+        plains = run_engine(engine, [dot_source(s) for s in left], seconds)
         if not plains:
+            _LOG.info("the layout engine %s gave nothing in time; it is not asked again", engine.name)
             _BROKEN.add(engine.command)
         for sketch, plain in zip(left, plains):
             if plain.centres.keys() == set(range(len(sketch.sizes))):

@@ -6,46 +6,26 @@ Splines are poly-lines: ``ortho`` aborts and ``curved`` takes minutes on graphs 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from kvviz.view.sketch import Sketch
-
-if TYPE_CHECKING:
-    import graphviz
 
 INCH = 72.0
 NODE_GAP, RANK_GAP = 14, 24
 
 
-def digraph(sketch: Sketch) -> graphviz.Digraph:
-    """A ``graphviz.Digraph`` of a sketch: fixed box sizes, no labels, edges without arrow heads.
-
-    Raises `ImportError`: where the package is missing or broken: only drawings need it, so it is imported for them.
-    """
-    import graphviz
-
-    graph = graphviz.Digraph(
-        "block",
-        graph_attr={
-            "splines": "polyline",
-            "nslimit": "1",
-            "rankdir": "TB",
-            "nodesep": _inches(NODE_GAP),
-            "ranksep": _inches(RANK_GAP),
-        },
-        node_attr={"shape": "box", "fixedsize": "true", "label": ""},
-        edge_attr={"arrowhead": "none"},
-    )
-    for i, (width, height) in enumerate(sketch.sizes):
-        graph.node(f"n{i}", width=_inches(width), height=_inches(height))
-    for source, target in sketch.links:
-        graph.edge(f"n{source}", f"n{target}")
-    return graph
-
-
 def dot_source(sketch: Sketch) -> str:
-    """DOT text of a sketch; the same text for the same sketch."""
-    return digraph(sketch).source
+    """DOT text of a sketch: fixed box sizes, no labels, edges without arrow heads; equal for equal sketches."""
+    gaps = f"nodesep={_inches(NODE_GAP)} ranksep={_inches(RANK_GAP)}"
+    return "\n".join(
+        [
+            "digraph block {",
+            f"\tgraph [nslimit=1 {gaps} rankdir=TB splines=polyline]",
+            '\tnode [fixedsize=true label="" shape=box]',
+            "\tedge [arrowhead=none]",
+            *(f"\tn{i} [height={_inches(h)} width={_inches(w)}]" for i, (w, h) in enumerate(sketch.sizes)),
+            *(f"\tn{source} -> n{target}" for source, target in sketch.links),
+            "}\n",
+        ]
+    )
 
 
 def _inches(px: float) -> str:

@@ -13,6 +13,7 @@ from kvviz.explain.kept_runs import kept_runs
 from kvviz.explain.missed_groups import MissedGroup
 from kvviz.explain.summary import Missed
 from kvviz.trace.run_labels import run_label
+from kvviz.view.report_schema import NAME, VERSION
 
 
 def report_data(found: Report) -> dict[str, Any]:
@@ -20,6 +21,7 @@ def report_data(found: Report) -> dict[str, Any]:
     trace = found.trace
     kept = frozenset(kept_runs(trace))
     return {
+        "schema": {"name": NAME, "version": VERSION},
         "model": model_facts(trace),
         "policy": trace.policy.name,
         "interrupted": trace.interrupted,

@@ -27,7 +27,7 @@ def debug(
     max_new_tokens: int = 16,
     kv_capacity: int | None = None,
     tokenizer: Any = None,
-    stop_tokens: Collection[int] = (),
+    stop_tokens: Collection[int] | None = None,
     growth: str | None = None,
     cache: str = "growing",
     detail: Collection[int] | None = None,

@@ -82,8 +82,9 @@ def test_a_path_with_a_null_byte_is_no_file() -> None:
 def test_a_folder_names_the_models_in_it(tmp_path: Path) -> None:
     with pytest.raises(LoadError, match=r"no \.onnx file in it"):
         load(tmp_path)
-    (tmp_path / "decoder.onnx").write_bytes(SMALL)
-    with pytest.raises(LoadError, match=r"pass the file in it: decoder\.onnx"):
+    for name in ("decoder.onnx", "encoder.onnx"):
+        (tmp_path / name).write_bytes(SMALL)
+    with pytest.raises(LoadError, match=r"there are 'decoder\.onnx', 'encoder\.onnx'"):
         load(tmp_path)
 
 

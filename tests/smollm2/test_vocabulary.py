@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import kvviz
 from kvviz.errors import KvvizError
 from kvviz.smollm2 import Tokenizer, tokenizer
+from kvviz.text.text_settings import TextSettings, ends_of
 from tests.smollm2.tiny import SPECIAL, TEMPLATE, TOKENS
 
 
@@ -47,19 +48,20 @@ def test_a_chat_prompt_is_what_the_models_template_makes(words: Tokenizer, syste
     assert words.chat("hello\nworld?", system) == expected
 
 
-def test_a_template_without_system_message_gives_none(words: Tokenizer) -> None:
-    bare = Tokenizer(words.inner, "<|im_end|>", "{{ '<|im_start|>' }}")
-    assert bare.chat("x") == "<|im_start|>user\nx<|im_end|>\n<|im_start|>assistant\n"
+def test_any_template_is_followed_not_only_chatml(words: Tokenizer) -> None:
+    template = "{{ bos_token }}{% for m in messages %}[INST] {{ m.content }} [/INST]{% endfor %}"
+    other = Tokenizer(words.inner, TextSettings(("</s>",), (), template, "<s>"))
+    assert other.chat("x") == "<s>[INST] x [/INST]"
 
 
-def test_a_template_that_is_not_chatml_is_refused(words: Tokenizer) -> None:
-    with pytest.raises(KvvizError, match="ChatML"):
-        Tokenizer(words.inner, "</s>", "[INST]").chat("x")
+def test_without_a_template_there_is_no_chat(words: Tokenizer) -> None:
+    with pytest.raises(KvvizError, match="no chat template"):
+        Tokenizer(words.inner, TextSettings()).chat("x")
 
 
 def test_an_answer_ends_with_its_own_token_or_that_of_a_text(words: Tokenizer) -> None:
     assert words.stop_tokens == (2, 0)
-    assert Tokenizer(words.inner, "</s>", "").stop_tokens == (0,)
+    assert Tokenizer(words.inner, TextSettings(ends_of("</s>"), (7,))).stop_tokens == (7, 0, 2)
 
 
 def test_a_decode_takes_text_and_shows_words(words: Tokenizer, folders: dict[str, Path]) -> None:

@@ -41,11 +41,11 @@ def test_every_block_of_every_model_is_drawn_without_overlap(
         assert drawing.engine == (engine if len(sketch.sizes) > 1 else "layered")
 
 
-def test_without_the_graphviz_package_blocks_are_drawn_by_the_built_in_layout(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_graphviz_blocks_are_drawn_by_the_built_in_layout(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KVVIZ_DOT", "pygraphviz")
     assert layout([DIAMOND])[0].engine == "pygraphviz"
     forget()
-    monkeypatch.setitem(sys.modules, "graphviz", None)
+    monkeypatch.setitem(sys.modules, "pygraphviz", None)
     (drawing,) = layout([DIAMOND])
     check(DIAMOND, drawing)
     assert drawing.engine == "layered"

@@ -1,0 +1,42 @@
+"""``kvviz demo``: something to look at, right after installing."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import sys
+import webbrowser
+from pathlib import Path
+
+from kvviz.cli.commands import open_lab
+from kvviz.cli.model_runs import say_written
+from kvviz.demo.lesson_files import LESSONS, unpack_lessons
+from kvviz.demo.storyteller import BEGINNING, story
+from kvviz.errors import InputError, KvvizError
+
+_PAGE = "kvviz-demo.html"
+
+
+def demo_command(options: argparse.Namespace) -> int:
+    if options.lab is not None:
+        if options.text or options.out:
+            raise InputError("--lab opens the lessons; it takes no text and writes no page")
+        return _lessons(Path(options.lab or LESSONS))
+    trace = story(options.text or BEGINNING, progress=sys.stderr.isatty())
+    print(" ".join(trace.words or ()).replace("<s> ", "").replace(" </s>", ""))
+    for entry in trace.explain().verdict:
+        print(f"  {entry}")
+    path = options.out or _PAGE
+    trace.to_html(path)
+    say_written(path)
+    if options.out is None and not webbrowser.open(Path(path).resolve().as_uri()):
+        print(f"open {path} in a browser", file=sys.stderr)
+    return 0
+
+
+def _lessons(folder: Path) -> int:
+    if importlib.util.find_spec("jupyterlab") is None:
+        raise KvvizError("the lessons are notebooks; get JupyterLab with: pip install 'kvviz[lessons]'")
+    notebooks = unpack_lessons(folder)
+    print(f"the lessons are in {notebooks}", file=sys.stderr)
+    return open_lab(notebooks)

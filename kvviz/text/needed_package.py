@@ -1,0 +1,16 @@
+"""Packages that only some uses need, with one sentence where they are missing."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from kvviz.errors import KvvizError
+
+
+def needed(module: str, extra: str = "text") -> Any:
+    """Import a package that an extra of kvviz brings along."""
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        raise KvvizError(f"{error.name} is not installed; get it with: pip install 'kvviz[{extra}]'") from None

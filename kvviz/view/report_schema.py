@@ -1,0 +1,137 @@
+"""The JSON Schema of ``kvviz report --json`` and `Report.to_dict`.
+
+The version counts up when a key goes, or means something else, or changes its type. Keys may be added without that, so
+readers must let unknown ones pass.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+NAME, VERSION = "kvviz.report", 1
+
+_INT, _TEXT, _BOOL = {"type": "integer"}, {"type": "string"}, {"type": "boolean"}
+_BYTES = {"type": "integer", "minimum": 0, "description": "bytes"}
+
+
+def _or_null(schema: dict[str, Any]) -> dict[str, Any]:
+    return {"anyOf": [schema, {"type": "null"}]}
+
+
+def _many(items: dict[str, Any], about: str = "") -> dict[str, Any]:
+    return {"type": "array", "items": items, **({"description": about} if about else {})}
+
+
+def _object(about: str = "", /, **keys: dict[str, Any]) -> dict[str, Any]:
+    told = {"description": about} if about else {}
+    return {"type": "object", **told, "properties": keys, "required": list(keys)}
+
+
+_FIX = _or_null({"$ref": "#/$defs/fix"})
+_COSTS = {"bytes": _BYTES, "allocated": _BYTES, "copied": _BYTES, "peak_effect": _or_null(_INT)}
+_RUN_COSTS = dict.fromkeys(
+    ("peak_bytes", "bytes_allocated", "bytes_written", "bytes_copied", "bytes_moved_outside"), _BYTES
+)
+
+REPORT_SCHEMA: dict[str, Any] = {
+    "$schema": "https://json-schema.org/draft/2020-12/schema",
+    "title": NAME,
+    **_object(
+        "What a run of a model did to memory. All byte counts are exact; nothing is cut.",
+        schema=_object("which form this is", name={"const": NAME}, version={"const": VERSION}),
+        model=_object(
+            title=_TEXT,
+            nodes=_INT,
+            nodes_with_bodies=_INT,
+            weights=_INT,
+            weight_bytes=_BYTES,
+            opsets={"type": "object", "additionalProperties": _INT},
+        ),
+        policy=_TEXT,
+        interrupted=_BOOL,
+        steps=_INT,
+        runs_kept={**_INT, "description": "runs whose steps were kept"},
+        totals=_object("over all runs", **_RUN_COSTS),
+        in_place=_object(
+            "steps by what became of them",
+            **dict.fromkeys(("in_place", "views", "missed", "cannot", "bodies"), _INT),
+            missed_bytes=_BYTES,
+            cannot_bytes=_BYTES,
+        ),
+        runs=_many(
+            _object(label=_TEXT, steps=_INT, kept=_BOOL, token=_or_null(_INT), text=_or_null(_TEXT), **_RUN_COSTS),
+            "run 0 is the prompt, run k decode step k",
+        ),
+        prompt=_many(_INT),
+        tokens=_many(_INT),
+        verdict=_many(
+            _object(
+                kind={"enum": ["peak", "copied", "miss", "cache", "nothing"]},
+                text=_TEXT,
+                bytes=_INT,
+                step=_or_null(_INT),
+                selection=_or_null(_many(_TEXT)),
+                fix=_FIX,
+                left=_or_null(_INT),
+            ),
+            "what to know first",
+        ),
+        groups=_many(
+            _object(
+                role=_TEXT,
+                op_type=_TEXT,
+                reasons=_many(_TEXT),
+                layers=_many(_INT),
+                runs=_many(_INT),
+                times=_INT,
+                **_COSTS,
+                nodes=_many(_object(frame=_many(_TEXT), node=_TEXT)),
+            ),
+            "missed ops of the same role for the same reasons, the dearest first",
+        ),
+        missed=_many(
+            _object(
+                node=_TEXT,
+                op_type=_TEXT,
+                frame=_many(_TEXT),
+                steps=_many(_INT),
+                step=_INT,
+                **_COSTS,
+                blockers=_many(
+                    _object(
+                        code=_TEXT,
+                        input=_or_null(_TEXT),
+                        culprit=_or_null(_TEXT),
+                        message=_TEXT,
+                        bytes=_or_null(_INT),
+                        fix=_FIX,
+                    )
+                ),
+            ),
+            "nodes that could have run in place by kind and did not, the dearest first",
+        ),
+        peak=_object(
+            bytes=_BYTES,
+            step=_or_null(_INT),
+            run=_or_null(_INT),
+            parts=_many(_object(storage=_or_null(_INT), name=_TEXT, origin=_TEXT, bytes=_INT, group=_TEXT)),
+            groups={"type": "object", "additionalProperties": _INT},
+        ),
+        other_order=_or_null(_object("an order of ops with a lower peak", name=_TEXT, bytes=_BYTES, fix=_FIX)),
+        held_too_long=_many(_object(name=_TEXT, storage=_INT, bytes=_BYTES, reason=_TEXT)),
+        cache_findings=_many(_object(kind=_TEXT, caches=_many(_TEXT), run=_INT, bytes=_INT, sentence=_TEXT, fix=_FIX)),
+        caches=_many(
+            _object(
+                name=_TEXT,
+                input=_TEXT,
+                output=_TEXT,
+                protocol=_TEXT,
+                axis=_or_null(_INT),
+                runs=_many(
+                    _object(capacity=_or_null(_INT), valid=_or_null(_INT), bytes_copied=_BYTES, bytes_written=_BYTES)
+                ),
+            )
+        ),
+    ),
+    "$defs": {"fix": _object(kind=_TEXT, label=_TEXT, sentence=_TEXT, code=_TEXT, saves=_INT)},
+}

@@ -1,0 +1,119 @@
+"""The demo: what the package itself brings along, and the commands that show it."""
+
+from __future__ import annotations
+
+import io
+import lzma
+import tarfile
+from contextlib import redirect_stdout
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+
+import kvviz
+from kvviz import cli
+from kvviz.cli import demo_command
+from kvviz.demo import lesson_files
+from kvviz.demo.packed_weights import pack, unpack
+from kvviz.demo.storyteller import model, story, vocabulary
+from tests.graph.build import MODELS
+
+PACKED = Path(lesson_files.__file__).parent
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """What the demo wrote to a file, and what it printed."""
+    path = tmp_path_factory.mktemp("demo") / "page.html"
+    told = io.StringIO()
+    with redirect_stdout(told):
+        assert cli.main(["demo", "-o", str(path)]) == 0
+    return path, told.getvalue()
+
+
+def test_the_demo_tells_a_whole_story_and_writes_it_as_a_page(page: tuple[Path, str]) -> None:
+    path, told = page
+    assert told.startswith("once upon a time there was a brave owl named rosa .")
+    assert told.splitlines()[0].endswith("the end .")
+    assert "of past copied" in told and "kv_capacity=" in told
+    text = path.read_text("utf-8")
+    assert text.startswith("<!doctype html>") and "storyteller" in text
+
+
+def test_model_and_vocabulary_of_the_demo_weigh_less_than_200_kb() -> None:
+    assert sum((PACKED / name).stat().st_size for name in ("storyteller.onnx.xz", "vocab.json")) < 200_000
+    assert (PACKED / "vocab.json").read_bytes() == (MODELS / "storyteller" / "vocab.json").read_bytes()
+
+
+def test_the_packed_model_is_the_storyteller_with_each_weight_within_half_a_step() -> None:
+    whole = onnx.load(MODELS / "storyteller" / "concat" / "model.onnx")
+    small = unpack((PACKED / "storyteller.onnx.xz").read_bytes())
+    before = {tensor.name: numpy_helper.to_array(tensor) for tensor in whole.graph.initializer}
+    after = {tensor.name: numpy_helper.to_array(tensor) for tensor in small.graph.initializer}
+    assert before.keys() == after.keys()
+    for name, array in before.items():
+        step = np.abs(array).max(-1, keepdims=True) / 127 if array.dtype == np.float32 and array.size >= 256 else 0
+        assert after[name].dtype == array.dtype
+        assert np.all(np.abs(after[name] - array) <= step / 2 * 1.001), name
+    del whole.graph.initializer[:], small.graph.initializer[:]
+    assert whole == small
+
+
+def test_what_is_packed_again_is_the_same() -> None:
+    data = (PACKED / "storyteller.onnx.xz").read_bytes()
+    assert unpack(pack(unpack(data))) == unpack(data)
+
+
+def test_a_story_ends_with_its_own_word_for_it_and_begins_as_told() -> None:
+    trace = story("once upon a time there was a sad cat named ada .")
+    assert trace.words is not None
+    assert trace.words[1:12] == ["once", "upon", "a", "time", "there", "was", "a", "sad", "cat", "named", "ada"]
+    assert trace.tokens[-1] in vocabulary().stop_tokens and len(trace.tokens) < 96
+    assert trace.graph is model()
+
+
+def test_without_a_file_the_page_is_opened_in_the_browser(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, page: tuple[Path, str]
+) -> None:
+    opened: list[str] = []
+    monkeypatch.chdir(tmp_path)
+    short = kvviz.decode(model(), [1, 77, 108], 2, progress=False)
+    monkeypatch.setattr(demo_command, "story", lambda *given, **more: short)
+
+    def open_page(address: str) -> bool:
+        opened.append(address)
+        return True
+
+    monkeypatch.setattr(demo_command.webbrowser, "open", open_page)
+    assert cli.main(["demo"]) == 0
+    assert opened == [(tmp_path / "kvviz-demo.html").resolve().as_uri()]
+    assert (tmp_path / "kvviz-demo.html").stat().st_size > 100_000
+
+
+def test_lessons_are_copied_once_and_what_was_changed_in_them_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # given a wheel's archive
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as archive:
+        for name in ("notebooks/00.ipynb", "assets/models/x/model.onnx"):
+            entry = tarfile.TarInfo(name)
+            entry.size = 3
+            archive.addfile(entry, io.BytesIO(b"new"))
+    wheel, folder = tmp_path / "wheel", tmp_path / "mine"
+    wheel.mkdir()
+    (wheel / "lessons.tar.xz").write_bytes(lzma.compress(packed.getvalue()))
+    monkeypatch.setattr(lesson_files, "files", lambda package: wheel)
+    (folder / "notebooks").mkdir(parents=True)
+    (folder / "notebooks" / "00.ipynb").write_text("mine")
+    # when, then
+    assert lesson_files.unpack_lessons(folder) == folder / "notebooks"
+    assert (folder / "notebooks" / "00.ipynb").read_text() == "mine"
+    assert (folder / "assets" / "models" / "x" / "model.onnx").read_bytes() == b"new"
+
+
+def test_in_a_checkout_the_lessons_are_the_notebooks_themselves(tmp_path: Path) -> None:
+    assert lesson_files.unpack_lessons(tmp_path) == MODELS.parents[1] / "notebooks"

@@ -1,0 +1,154 @@
+"""Reports for programs: JSON by a schema, SARIF, and an exit status by limits."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+import kvviz
+from kvviz import cli
+from kvviz.errors import KvvizError
+from kvviz.explain.budget import FIELDS, over, read_budget
+from kvviz.view.report_schema import REPORT_SCHEMA
+from kvviz.view.sarif import sarif
+from tests.graph.build import MODELS
+
+LLAMA = str(MODELS / "o01_optimum_llama" / "model.onnx")
+
+
+@pytest.fixture(scope="module")
+def trace() -> kvviz.Trace:
+    """A decode whose caches have no room."""
+    return kvviz.decode(kvviz.load(LLAMA), [5, 17, 33], 4, progress=False)
+
+
+@pytest.fixture(scope="module")
+def roomy() -> kvviz.Trace:
+    """The same with room."""
+    return kvviz.decode(kvviz.load(LLAMA), [5, 17, 33], 4, kv_capacity=8, progress=False)
+
+
+# -- JSON -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["o01_optimum_llama", "o02_optimum1_merged_gpt2", "o06_mobius_static_llama_op24"])
+def test_reports_are_as_the_schema_says(name: str) -> None:
+    graph = kvviz.load(MODELS / name / "model.onnx")
+    data = kvviz.decode(graph, [5, 9, 3], 3, kv_capacity=16, progress=False).explain().to_dict()
+    jsonschema.Draft202012Validator.check_schema(REPORT_SCHEMA)
+    jsonschema.validate(json.loads(json.dumps(data)), REPORT_SCHEMA, jsonschema.Draft202012Validator)
+    assert data["schema"] == {"name": "kvviz.report", "version": 1}
+
+
+def test_every_key_of_a_report_is_described(trace: kvviz.Trace) -> None:
+    data = trace.explain().to_dict()
+    assert data.keys() == REPORT_SCHEMA["properties"].keys()
+
+
+def test_the_schema_refuses_what_is_no_report(trace: kvviz.Trace) -> None:
+    data = trace.explain().to_dict()
+    for broken in ({**data, "steps": "many"}, {k: v for k, v in data.items() if k != "totals"}):
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate(json.loads(json.dumps(broken)), REPORT_SCHEMA)
+
+
+def test_the_schema_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["schema"]) == 0
+    assert json.loads(capsys.readouterr().out) == REPORT_SCHEMA
+
+
+# -- SARIF ------------------------------------------------------------------------------------------------------------
+
+
+def test_each_kind_of_missed_op_is_one_result_with_a_rule_that_is_declared(trace: kvviz.Trace) -> None:
+    report = trace.explain()
+    (run,) = sarif(report, "model.onnx")["runs"]
+    rules = {rule["id"] for rule in run["tool"]["driver"]["rules"]}
+    assert len(run["results"]) == len(report.groups)
+    assert {result["ruleId"] for result in run["results"]} <= rules
+    assert sum(result["properties"]["bytes"] for result in run["results"]) == sum(g.bytes for g in report.groups)
+    assert [r["level"] for r in run["results"]] == ["note" if g.fix is None else "warning" for g in report.groups]
+
+
+def test_a_finding_keeps_its_fingerprint_from_run_to_run_and_no_two_share_one(
+    trace: kvviz.Trace, roomy: kvviz.Trace
+) -> None:
+    first, second = (
+        {result["partialFingerprints"]["missedOp/v1"] for result in sarif(t.explain(), "m")["runs"][0]["results"]}
+        for t in (trace, roomy)
+    )
+    assert len(first) == len(trace.explain().groups)
+    assert second < first  # what room for the caches mends is gone, all else is the same
+
+
+def test_sarif_is_written_beside_the_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "found.sarif"
+    assert cli.main(["report", LLAMA, "--prompt", "5,17", "--tokens", "2", "--sarif", str(path)]) == 0
+    data = json.loads(path.read_text("utf-8"))
+    where = data["runs"][0]["results"][0]["locations"][0]
+    assert where["physicalLocation"]["artifactLocation"]["uri"] == LLAMA
+    assert where["logicalLocations"][0]["name"].startswith("/model/layers.")
+
+
+# -- limits -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_limit_that_is_passed_fails_the_command_and_says_by_how_much(capsys: pytest.CaptureFixture[str]) -> None:
+    line = ["report", LLAMA, "--prompt", "5,17,33", "--tokens", "4", "--json", "--fail-on", "copied_per_token>0"]
+    assert cli.main(line) == 1
+    told = capsys.readouterr()
+    assert json.loads(told.out)["steps"] == 1600
+    assert told.err.startswith("kvviz: copied_per_token is 768 B")
+    assert cli.main([*line, "--kv-capacity", "8"]) == 0
+
+
+def test_copied_per_token_is_what_the_caches_rows_make(trace: kvviz.Trace, roomy: kvviz.Trace) -> None:
+    # Of 2 layers, 2 caches a layer, 2 heads of 6 numbers of 4 bytes: 192 B a row; of 3, 4 and 5 rows.
+    expected = sum(rows * 2 * 2 * 2 * 6 * 4 for rows in (3, 4, 5)) / 3
+    assert over(read_budget(f"copied_per_token={expected:.0f}"), trace) is not None
+    assert over(read_budget("copied_per_token=0"), roomy) is not None
+
+
+@pytest.mark.parametrize(
+    ("limit", "passed"),
+    [
+        ("peak>100kB", True),
+        ("peak > 1 MB", False),
+        ("peak<=1.5MB", True),
+        ("steps=1600", True),
+        ("steps!=1600", False),
+        ("missed_ops>=63", True),
+        ("cache_warnings>0", False),
+        ("copied > 10KiB", True),
+    ],
+)
+def test_limits_are_read_as_comparisons_of_a_query_are(trace: kvviz.Trace, limit: str, passed: bool) -> None:
+    assert (over(read_budget(limit), trace) is not None) == passed
+
+
+@pytest.mark.parametrize(
+    ("limit", "why"),
+    [
+        ("peek>3", 'there is no "peek"; there are peak, allocated'),
+        ("peak>lots", '"peak" is bytes'),
+        ("peak", "not like peak>120MB"),
+        ("steps>3MB", '"steps" is a number'),
+        ("", "not like peak>120MB"),
+    ],
+)
+def test_a_limit_that_is_none_is_told_before_anything_runs(
+    limit: str, why: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(KvvizError, match="cannot be read"):
+        read_budget(limit)
+    assert cli.main(["report", "nosuch.onnx", "--fail-on", limit]) == 2
+    assert why in capsys.readouterr().err
+
+
+def test_every_figure_can_be_asked_for(trace: kvviz.Trace) -> None:
+    told: list[Any] = [over(read_budget(f"{name}>=0"), trace) for name in FIELDS]
+    assert all(told) and len(told) == 10

@@ -1,0 +1,198 @@
+"""Model folders: which graph is meant, and what lies beside it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import onnx
+import onnx_ir
+import pytest
+
+import kvviz
+from kvviz.errors import InputError, LoadError
+from kvviz.graph.model_kind import model_kind
+from tests.graph.build import MODELS, model, node
+
+STORY = MODELS / "storyteller"
+TINY = model([node("Relu", "x", "y")], ["x float n"], ["y float n"])
+
+
+def folder_of(place: Path, *files: str, **texts: Any) -> Path:
+    """A folder with models of these names, and JSON files."""
+    for name in files:
+        (place / name).parent.mkdir(parents=True, exist_ok=True)
+        onnx.save(TINY, place / name)
+    for name, data in texts.items():
+        (place / f"{name}.json").write_text(json.dumps(data), "utf-8")
+    return place
+
+
+GENAI = {"model": {"decoder": {"filename": "b.onnx"}}}
+
+
+@pytest.mark.parametrize(
+    ("files", "texts", "graph", "meant"),
+    [
+        (["decoder.onnx"], {}, None, "decoder.onnx"),
+        (["a.onnx", "b.onnx"], {"genai_config": GENAI}, None, "b.onnx"),
+        (["a.onnx", "b.onnx"], {}, "a", "a.onnx"),
+        (["a.onnx", "b.onnx"], {"genai_config": GENAI}, "a.onnx", "a.onnx"),
+        (["model.onnx", "model_fp16.onnx", "model_q4.onnx"], {}, None, "model.onnx"),
+        (["onnx/model.onnx", "onnx/model_quantized.onnx"], {}, None, "onnx/model.onnx"),
+        (["onnx/model.onnx", "onnx/model_q4.onnx"], {}, "model_q4", "onnx/model_q4.onnx"),
+        (["encoder_model.onnx", "decoder_model_merged.onnx"], {}, "decoder_model_merged", "decoder_model_merged.onnx"),
+    ],
+)
+def test_one_graph_of_a_folder_is_meant(
+    tmp_path: Path, files: list[str], texts: dict[str, Any], graph: str | None, meant: str
+) -> None:
+    loaded = kvviz.load(folder_of(tmp_path, *files, **texts), graph=graph)
+    assert loaded.file.name == Path(meant).name
+    assert loaded.folder == str((tmp_path / meant).parent)
+    assert loaded.companions is not None and loaded.companions.files == tuple(sorted(files))
+
+
+@pytest.mark.parametrize(
+    ("files", "graph", "why"),
+    [
+        (["encoder_model.onnx", "decoder_model.onnx"], None, "has 2 graphs; say which: graph='decoder_model.onnx'"),
+        (["model.onnx", "encoder.onnx"], None, "there are 'encoder.onnx', 'model.onnx'"),
+        (["model.onnx"], "decoder", "has no graph 'decoder'; there are 'model.onnx'"),
+        ([], None, r"no \.onnx file in it, nor in onnx/ below it"),
+    ],
+)
+def test_where_none_is_meant_all_are_listed(tmp_path: Path, files: list[str], graph: str | None, why: str) -> None:
+    with pytest.raises(LoadError, match=why):
+        kvviz.load(folder_of(tmp_path, *files), graph=graph)
+
+
+def test_which_graph_is_taken_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    folder_of(tmp_path, "model.onnx", "model_q4.onnx")
+    with caplog.at_level("INFO", "kvviz"):
+        kvviz.load(tmp_path)
+    assert any(record.getMessage().endswith("model.onnx is taken") for record in caplog.records)
+    assert {record.name.split(".")[0] for record in caplog.records} == {"kvviz"}
+
+
+def test_graph_chooses_in_folders_only(tmp_path: Path) -> None:
+    folder_of(tmp_path, "a.onnx")
+    for given in (tmp_path / "a.onnx", TINY):
+        with pytest.raises(LoadError, match="chooses among the files of a folder"):
+            kvviz.load(given, graph="a")
+
+
+def test_what_lies_above_onnx_counts_as_beside(tmp_path: Path) -> None:
+    folder_of(tmp_path, "onnx/model.onnx")
+    shutil.copy(STORY / "vocab.json", tmp_path)
+    for given in (tmp_path, tmp_path / "onnx" / "model.onnx"):
+        companions = kvviz.load(given).companions
+        assert companions is not None and companions.tokenizer.encode("once upon") == [1, 77, 108]
+
+
+def test_a_text_is_decoded_by_what_lies_beside_the_model_until_its_end(tmp_path: Path) -> None:
+    # given
+    shutil.copy(STORY / "gqa_int4" / "model.onnx", tmp_path)
+    shutil.copy(STORY / "gqa_int4" / "genai_config.json", tmp_path)
+    shutil.copy(STORY / "vocab.json", tmp_path)
+    graph = kvviz.load(tmp_path)
+    text = "once upon a time there was a brave owl named rosa ."
+    # when
+    told = kvviz.decode(graph, text, 90, progress=False)
+    whole = kvviz.decode(graph, text, len(told.tokens) + 3, stop_tokens=(), progress=False, record=False)
+    # then
+    assert told.words is not None and told.words[1:5] == ["once", "upon", "a", "time"]
+    assert told.tokens[-1] == 2 and 2 not in told.tokens[:-1]
+    assert whole.tokens[: len(told.tokens)] == told.tokens and len(whole.tokens) == len(told.tokens) + 3
+
+
+def test_token_numbers_are_decoded_on_as_asked(tmp_path: Path) -> None:
+    shutil.copy(STORY / "vocab.json", tmp_path)
+    shutil.copy(STORY / "concat" / "model.onnx", tmp_path)
+    assert len(kvviz.decode(kvviz.load(tmp_path), [1, 102, 36, 2], 2, progress=False).tokens) == 2
+
+
+def test_a_text_without_a_tokenizer_is_refused_with_what_to_do() -> None:
+    with pytest.raises(InputError, match=r"pass tokenizer= .* or put the model's own tokenizer\.json beside it"):
+        kvviz.decode(kvviz.load(MODELS / "o01_optimum_llama"), "hello", 2)
+
+
+# -- objects ----------------------------------------------------------------------------------------------------------
+
+
+class Program:
+    """Like torch's ONNXProgram."""
+
+    def __init__(self, proto: Any, model: Any = None) -> None:
+        self.model = model
+        self._proto = proto
+
+    @property
+    def model_proto(self) -> Any:
+        assert self._proto is not None, "the weights were copied"
+        return self._proto
+
+
+def test_what_has_a_model_proto_is_read_by_it() -> None:
+    assert [n.op_type for n in kvviz.load(Program(TINY)).nodes] == ["Relu"]
+
+
+def test_a_program_that_holds_its_weights_is_not_made_to_copy_them() -> None:
+    assert [n.op_type for n in kvviz.load(Program(None, onnx_ir.from_proto(TINY))).nodes] == ["Relu"]
+
+
+# -- kinds ------------------------------------------------------------------------------------------------------------
+
+Make = Callable[[], Any]
+
+
+def _text_model(output: str, *more: str) -> Any:
+    return model(
+        [node("Cast", "input_ids", "f", to=1), node("Unsqueeze", "f axes", output.split()[0])],
+        ["input_ids int64 batch seq", *more],
+        [output],
+        axes=[2],
+    )
+
+
+def test_decoders_of_every_exporter_are_decoders() -> None:
+    for path in [*STORY.glob("*/model.onnx"), MODELS / "o01_optimum_llama", MODELS / "o05_dynamo_llama_op23"]:
+        assert model_kind(kvviz.load(path)).decodes, path
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("o03_optimum1_merged_whisper/model.onnx", "the decoder of an encoder-decoder model"),
+        ("o03_optimum1_merged_whisper/encoder.onnx", "a speech encoder"),
+        ("o08_silero_vad_sequence/model.onnx", "a model that carries a state on"),
+    ],
+)
+def test_other_kinds_are_told_by_what_goes_in_and_out(path: str, name: str) -> None:
+    assert model_kind(kvviz.load(MODELS / path)).name == name
+
+
+@pytest.mark.parametrize(
+    ("output", "config", "name"),
+    [
+        ("last_hidden_state float batch seq 1", {}, "an embedding model"),
+        ("sentence_embedding float batch seq 1", {}, "an embedding model"),
+        (
+            "last_hidden_state float batch seq 1",
+            {"is_encoder_decoder": True},
+            "the encoder of an encoder-decoder model",
+        ),
+        ("logits float batch seq 1", {"architectures": ["BertForMaskedLM"]}, "a masked language model"),
+        ("logits float batch seq 1", {"architectures": ["BertForSequenceClassification"]}, "a text classifier"),
+        ("logits float batch seq 1", {"architectures": ["LlamaForCausalLM"]}, "a text decoder"),
+        ("logits float batch seq 1", {}, "a text decoder"),
+    ],
+)
+def test_the_configuration_goes_before_names(tmp_path: Path, output: str, config: dict[str, Any], name: str) -> None:
+    onnx.save(_text_model(output), tmp_path / "model.onnx")
+    (tmp_path / "config.json").write_text(json.dumps(config), "utf-8")
+    kind = model_kind(kvviz.load(tmp_path))
+    assert (kind.name, kind.decodes) == (name, name == "a text decoder")
