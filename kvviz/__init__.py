@@ -28,7 +28,7 @@ from kvviz.trace.recording import Trace
 from kvviz.version import VERSION
 
 if TYPE_CHECKING:
-    from kvviz import device, ggml
+    from kvviz import device, ggml, lessons
     from kvviz.view import plots as plot
     from kvviz.widget import Debugger, Pair, debug, plan
 
@@ -51,6 +51,7 @@ __all__ = [
     "ggml",
     "hazards",
     "inputs",
+    "lessons",
     "load",
     "plan",
     "plot",
@@ -69,6 +70,7 @@ _LATER = {
     "plan": "kvviz.widget:plan",
     "device": "kvviz.device",
     "ggml": "kvviz.ggml",
+    "lessons": "kvviz.lessons",
     "smollm2": "kvviz.smollm2",
 }
 

@@ -63,9 +63,7 @@ class Tour:
         object.__setattr__(self, "title", title)
         object.__setattr__(self, "stops", tuple(s if isinstance(s, TourStop) else TourStop(**s) for s in stops))
 
-    def stop(
-        self, caption: str, *, step: int | None = None, query: str = "", pane: str = "", layout: str = ""
-    ) -> Tour:
+    def stop(self, caption: str, *, step: int | None = None, query: str = "", pane: str = "", layout: str = "") -> Tour:
         """The tour with one more stop at its end."""
         return replace(self, stops=(*self.stops, TourStop(caption, step, query, pane, layout)))
 

@@ -45,7 +45,9 @@ def tour_runs(trace: Any) -> frozenset[int]:
     """Runs that the stops are in: the page needs their steps."""
     tour: Tour | None = trace.tour
     at = [step_of(trace, i, stop) for i, stop in enumerate(tour.stops)] if tour is not None else []
-    return frozenset(run.index for run in trace.runs for step in at if step is not None and run.first <= step < run.last)
+    return frozenset(
+        run.index for run in trace.runs for step in at if step is not None and run.first <= step < run.last
+    )
 
 
 def step_of(trace: Any, number: int, stop: TourStop) -> int | None:

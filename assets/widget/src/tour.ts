@@ -1,5 +1,6 @@
 // The entry of the module "tour": captions one after another, which move the cursor and light a part of the page.
 import { button, el, mark, on } from "./dom.js";
+import { spoken } from "./spoken.js";
 import type { Store } from "./store.js";
 import type { TourStop } from "./wire.js";
 
@@ -7,11 +8,6 @@ export interface Guide { go(by: 1 | -1): void; close(): void }
 /** `after`: behind which the captions stand; `open`: a list; `layout`: of the page. */
 export interface Place { app: HTMLElement; after: HTMLElement; store: Store; open(id: string): void; layout(name: string): void }
 export type GuideModule = (place: Place, signal: AbortSignal) => Guide;
-
-/** Words between backticks are set as code. */
-export function spoken(caption: string): (Node | string)[] {
-  return caption.split("`").map((part, i) => (i % 2 ? el("code", {}, part) : part));
-}
 
 /** The part of the page that a stop speaks of; its list is opened by `open`, if need be. */
 export function lit(app: HTMLElement, stop: TourStop): HTMLElement | null {

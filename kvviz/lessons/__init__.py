@@ -1,0 +1,9 @@
+"""What teachers use: questions that the engine grades, guided tours, and a calculator of caches."""
+
+from kvviz.lessons.asking import ask
+from kvviz.lessons.grading import Verdict
+from kvviz.lessons.progress import Score, begin, score
+from kvviz.lessons.question import Question
+from kvviz.trace.guided_tour import Tour, TourStop
+
+__all__ = ["Question", "Score", "Tour", "TourStop", "Verdict", "ask", "begin", "score"]
