@@ -9,18 +9,9 @@ from kvviz.lessons.grading import CurveTask, Task
 from kvviz.lessons.number_text import write_number
 from kvviz.lessons.rich_text import rich_html
 
-# JupyterLab: it goes where the question is; where that is not, so does the error in its place.
-_LOOK = (
-    ".jp-OutputArea-child:has(.kv-ask) + .jp-OutputArea-child:has({still}) {{ display: none }}"
-    ".jp-OutputArea-child:has(+ .jp-OutputArea-child {still}) > .jupyter-widgets:not(:has(*)) {{ display: none }}"
-)
 
-
-def folded(question: str, task: Task, choices: Sequence[str], explanation: str, key: str = "") -> str:
-    """HTML that needs neither scripts nor styles.
-
-    ``key``: by which the question's widget knows it, and hides it.
-    """
+def folded(question: str, task: Task, choices: Sequence[str], explanation: str) -> str:
+    """HTML that needs neither scripts nor styles."""
     listed = "".join(f"<li>{rich_html(choice)}</li>" for choice in choices)
     body = f"<p><b>{rich_html(task.shown())}</b></p>"
     if isinstance(task, CurveTask):
@@ -31,7 +22,5 @@ def folded(question: str, task: Task, choices: Sequence[str], explanation: str, 
         body += f"<table>{cells}</table>"
     if explanation:
         body += f"<p>{rich_html(explanation)}</p>"
-    place = f'data-kv-still="{escape(key)}"'
-    style = f"<style>{_LOOK.format(still=f'[{place}]')}</style>" if key else ""
     asked = f"<p><b>Question.</b> {rich_html(question)}</p>" + (f"<ul>{listed}</ul>" if listed else "")
-    return f"<div {place}>{style}{asked}<details><summary>Answer</summary>{body}</details></div>"
+    return f"{asked}<details><summary>Answer</summary>{body}</details>"

@@ -19,6 +19,7 @@ from kvviz.lessons.grading import CurveTask, Hint, OpTask, Task, Verdict, grade
 from kvviz.lessons.number_text import write_number
 from kvviz.lessons.progress import enter, score
 from kvviz.view.page_modules import STATIC
+from kvviz.widget.still_image import stands_in
 
 # So many names are offered while one types.
 _MOST_NAMES = 3000
@@ -59,7 +60,8 @@ class Question(anywidget.AnyWidget):
 
     def __init__(self, question: str, make: Callable[[], Task], hint: Hint = None, explanation: str = "") -> None:
         super().__init__(question=question, still=uuid4().hex)
-        self._make, self._task = make, None
+        self._make = make
+        self._task: Task | None = None
         self.hint, self.explanation = hint, explanation
         self.tries = 0
         self.right = self.revealed = False
@@ -68,7 +70,8 @@ class Question(anywidget.AnyWidget):
 
     @property
     def task(self) -> Task:
-        if self._task is None:
+        task = self._task
+        if task is None:
             self._task = task = self._make()
             with self.hold_sync():
                 self.kind, self.unit = task.kind, getattr(task, "unit", "")
@@ -79,7 +82,6 @@ class Question(anywidget.AnyWidget):
                 if isinstance(task, CurveTask):
                     self.curve = {"labels": task.labels, "top": task.top, "told": write_number(task.top, task.unit)}
                     self.solution = {**self.solution, "series": task.answer}
-        task = self._task
         return task
 
     @property
@@ -136,9 +138,9 @@ class Question(anywidget.AnyWidget):
     def __repr__(self) -> str:
         return f"<Question: {self.question}>"
 
-    def _fold(self, key: str = "") -> str:
-        choices = [] if self.kind == "op" else self.choices
-        return folded(self.question, self.task, choices, self.explanation, key)
+    def _fold(self) -> str:
+        task = self.task
+        return folded(self.question, task, getattr(task, "choices", ()), self.explanation)
 
     def _repr_mimebundle_(self, **options: Any) -> Any:
         html = self._fold()
@@ -151,4 +153,4 @@ class Question(anywidget.AnyWidget):
         bundle, metadata = self._repr_mimebundle_()
         page = {kind: data for kind, data in bundle.items() if kind != "text/html"}
         display(page, metadata=metadata, raw=True)
-        display({"text/html": self._fold(self.still)}, raw=True)
+        display({"text/html": stands_in(self.still, self._fold(), "kv-ask")}, raw=True)

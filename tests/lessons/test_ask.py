@@ -67,7 +67,7 @@ def test_a_number_may_be_written_in_any_usual_way(text: str, number: float) -> N
     ],
 )
 def test_what_is_no_number_of_bytes_is_refused_in_one_sentence(text: str) -> None:
-    with pytest.raises(kvviz.KvvizError, match="is not a number|is asked for in B"):
+    with pytest.raises(kvviz.KvvizError, match=r"is not a number|is asked for in B"):
         read_number(text, "B")
 
 
@@ -134,7 +134,7 @@ def test_a_curve_is_graded_by_its_mean_distance_and_told_where_it_is_furthest_of
         "off by 12% of the largest value on average, 10% is allowed; furthest at upon, where it is too high"
     )
     for bad in ([1, 2, 3], [1, 2, 3, None], 7):
-        with pytest.raises(kvviz.KvvizError, match="the curve has 4 points|the answer is a curve"):
+        with pytest.raises(kvviz.KvvizError, match=r"the curve has 4 points|the answer is a curve"):
             question.grade(bad)
     assert ask("?", [0, 0], curve="ab").grade([0, 0])
 

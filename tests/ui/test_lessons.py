@@ -31,7 +31,7 @@ size""",
 kind""",
     """op = ask("What appends to the keys of a layer?", "Concat", among=graph, hint=lambda given: f"{given} does not")
 op""",
-    """curve = ask("Draw the bytes copied for each word.", [0, 100, 200, 300], curve=["it", "was", "a", "day"], unit="B")
+    """curve = ask("Draw the bytes.", [0, 100, 200, 300], curve=["it", "was", "a", "day"], unit="B")
 curve""",
 ]
 
