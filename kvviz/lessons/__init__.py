@@ -7,6 +7,7 @@ from kvviz.lessons.grading import Verdict
 from kvviz.lessons.model_shapes import MODELS, ModelShape
 from kvviz.lessons.progress import Score, begin, score
 from kvviz.lessons.question import Question
+from kvviz.lessons.quickstart_tour import quickstart_tour
 from kvviz.trace.guided_tour import Tour, TourStop
 
 __all__ = [
@@ -23,5 +24,6 @@ __all__ = [
     "ask",
     "begin",
     "cache_size",
+    "quickstart_tour",
     "score",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,12 @@ import numpy as np
 import pytest
 
 import kvviz
-from kvviz.lessons import Tour, TourStop
+from kvviz.lessons import Tour, TourStop, quickstart_tour
+from kvviz.trace.writer import Writer
 from kvviz.view.payload import Payloads, decode
 from tests.graph.build import model, node
+
+STORYTELLER = Path(__file__).resolve().parents[2] / "assets" / "models" / "storyteller"
 
 
 @pytest.fixture
@@ -89,8 +93,6 @@ def test_a_stop_may_wait_for_what_has_not_run_yet() -> None:
 
 
 def test_of_a_long_recording_the_page_has_the_runs_that_the_tour_stops_at(tmp_path: Path) -> None:
-    from kvviz.trace.writer import Writer
-
     # given three runs of one op each, of which the page is told one
     writer = Writer("three", "demo", "")
     for run in range(3):
@@ -115,3 +117,34 @@ def test_a_saved_tour_that_was_tampered_with_is_refused(trace: kvviz.Trace, tmp_
         object.__setattr__(TOUR.stops[0], "step", 0)
     with pytest.raises(kvviz.KvvizError, match="not a trace of kvviz, or it is damaged"):
         kvviz.Trace.load(tmp_path / "bad.kvviz")
+
+
+@pytest.mark.parametrize("room", [None, 24])
+def test_the_quickstart_has_six_stops_whose_figures_are_those_of_the_trace(room: int | None) -> None:
+    # given
+    words = json.loads((STORYTELLER / "vocab.json").read_text())
+    graph = kvviz.load(STORYTELLER / "concat" / "model.onnx")
+    trace = kvviz.decode(graph, "once upon a time", max_new_tokens=4, tokenizer=words, kv_capacity=room, progress=False)
+    # when
+    trace.tour = tour = quickstart_tour(trace)
+    # then
+    told = stops(trace)
+    assert len(told) == 6
+    prefill, rows, added, how, copied, peak = told
+    assert "5 tokens" in prefill["caption"] and prefill["step"] == 0
+    assert ("room is reserved for 24 rows" if room else "no room is reserved") in rows["caption"]
+    # three layers, keys and values, two heads of 16 floats
+    assert f"{3 * 2 * 2 * 16 * 4} B in all" in added["caption"] and "8 rows now" in added["caption"]
+    assert added["step"] == trace.find("op:Concat run:3 present.1.key")[0].index
+    assert ("in place" if room else "a new buffer") in how["caption"]
+    # of seven rows that were there; each word's are 768 B
+    assert f"together copied in this run: {0 if room else 7 * 768:,} B" in how["caption"]
+    run = trace.runs[3]
+    assert trace.steps[copied["step"]].copied == max(step.copied for step in trace.steps[run.first : run.last])
+    assert trace.steps[peak["step"]].live_bytes == trace.peak_bytes
+    assert all(stop.pane for stop in tour.stops)
+
+
+def test_the_quickstarts_tour_needs_a_decode(trace: kvviz.Trace) -> None:
+    with pytest.raises(kvviz.KvvizError, match="leads through a decode"):
+        quickstart_tour(trace)
