@@ -1,5 +1,6 @@
 """What teachers use: questions that the engine grades, guided tours, and a calculator of caches."""
 
+from kvviz.lessons import serving
 from kvviz.lessons.asking import ask
 from kvviz.lessons.cache_arithmetic import BANDWIDTHS, CacheSize, cache_size
 from kvviz.lessons.calculator import Calculator
@@ -26,4 +27,5 @@ __all__ = [
     "cache_size",
     "quickstart_tour",
     "score",
+    "serving",
 ]

@@ -63,7 +63,8 @@ def quickstart_tour(trace: Trace, run: int = 6) -> Tour:
         else ("into a new buffer: it copied the old rows there")
     )
     tour = tour.stop(
-        f"This `{step.op_type}` adds the row. It ran {decided}. Of the past all caches together copied in this run: {size(past)}.",
+        f"This `{step.op_type}` adds the row. It ran {decided}. Of the past all caches together copied in this run: "
+        f"{size(past)}.",
         step=appends,
         pane="inspector",
         layout="Debug",
