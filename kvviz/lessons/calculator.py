@@ -20,7 +20,7 @@ _WIDE = ipywidgets.Layout(width="430px")
 _STYLE = {"description_width": "130px"}
 
 
-class Calculator(ipywidgets.VBox):  # type: ignore[misc]
+class Calculator(ipywidgets.VBox):
     """Sliders for model, length, batch, element types and memory; the figures and a chart follow them.
 
     Parameters

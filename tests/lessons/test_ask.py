@@ -147,7 +147,12 @@ def test_what_a_lesson_itself_judges_is_answered_in_python() -> None:
 
 def test_an_answer_that_is_worked_out_waits_until_somebody_asks() -> None:
     called: list[int] = []
-    question = ask("?", lambda: called.append(1) or 5)
+
+    def worked_out() -> int:
+        called.append(1)
+        return 5
+
+    question = ask("?", worked_out)
     assert not called
     assert question.grade(5) and question.answer == "5" and called == [1]
 
