@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from kvviz.version import VERSION
 
 if TYPE_CHECKING:
-    from kvviz import device, ggml, policies
+    from kvviz import device, ggml, lessons, policies
     from kvviz import smollm2 as smollm2
     from kvviz.caches.cache_warnings import cache_warnings
     from kvviz.decode.chunk_stream import stream
@@ -53,6 +53,7 @@ __all__ = [
     "ggml",
     "hazards",
     "inputs",
+    "lessons",
     "load",
     "plan",
     "plot",
@@ -81,6 +82,7 @@ _LATER = {
     "ggml": "kvviz.ggml",
     "hazards": "kvviz.explain.hazards:hazards",
     "inputs": "kvviz.decode.synthetic_inputs:inputs",
+    "lessons": "kvviz.lessons",
     "load": "kvviz.graph.load:load",
     "load_ipython_extension": "kvviz.widget.cell_magic:load_ipython_extension",
     "plan": "kvviz.widget:plan",

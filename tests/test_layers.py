@@ -33,6 +33,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("kvviz.explain",),
     ("kvviz.view",),
     ("kvviz.widget",),
+    ("kvviz.lessons",),
     ("kvviz.demo",),
     ("kvviz", "kvviz.cli", "kvviz.plot", "kvviz.policies", "kvviz.__main__"),
 )

@@ -6,16 +6,16 @@ import * as esbuild from "esbuild";
 
 const here = (path) => fileURLToPath(new URL(path, import.meta.url));
 const LIMIT = 120_000; // bytes: a module is stored once per widget in a saved notebook
-const MODULES = { kvviz: "widget", planner: "planwidget", cache: "cachewidget", lists: "listpanes", query: "querywidget", steps: "stepswidget", palette: "palettewidget", map: "map", graph: "graphwidget", values: "valueswidget", share: "share", address: "address", lanes: "lanewidget", clock: "clock", hazards: "hazards" };
+const MODULES = { kvviz: "widget", planner: "planwidget", cache: "cachewidget", lists: "listpanes", query: "querywidget", steps: "stepswidget", palette: "palettewidget", map: "map", graph: "graphwidget", values: "valueswidget", share: "share", address: "address", lanes: "lanewidget", clock: "clock", hazards: "hazards", tour: "tour", ask: "askwidget" };
 
 // Sphinx themes and their like style what lies inside an article by selectors of up to nine classes: an id is above all of them.
-const apart = {
+const apart = (root) => ({
   name: "apart",
   setup: (build) => build.onLoad({ filter: /\.css$/ }, async ({ path }) => ({
-    contents: (await readFile(path, "utf8")).replace(/\.kvviz(?![-\w])/g, ".kvviz:not(#_)"),
+    contents: (await readFile(path, "utf8")).replace(/\.kvviz(?![-\w])/g, `${root}:not(#_)`),
     loader: "css",
   })),
-};
+});
 
 const options = {
   entryPoints: [
@@ -29,17 +29,18 @@ const options = {
   target: ["es2022", "chrome114", "firefox115", "safari16.4"],
   charset: "utf8",
   minify: !process.argv.includes("--plain"),
-  plugins: [apart],
+  plugins: [apart(".kvviz")],
   legalComments: "none",
   logLevel: "warning",
 };
+// A question stands by itself, many on a page: it has the same colours under a class of its own.
+const question = { ...options, entryPoints: [{ in: here("src/ask.css"), out: "ask" }], plugins: [apart(".kv-ask")] };
 
 if (process.argv.includes("--watch")) {
-  const context = await esbuild.context(options);
-  await context.watch();
+  for (const one of [options, question]) await (await esbuild.context(one)).watch();
 } else {
-  await esbuild.build(options);
-  for (const name of [...Object.keys(MODULES).map((out) => `${out}.js`), "kvviz.css"]) {
+  for (const one of [options, question]) await esbuild.build(one);
+  for (const name of [...Object.keys(MODULES).map((out) => `${out}.js`), "kvviz.css", "ask.css"]) {
     const { size } = await stat(`${options.outdir}/${name}`);
     console.log(`${name} ${(size / 1000).toFixed(1)} kB`);
     if (size > LIMIT) throw new Error(`${name} is over ${LIMIT / 1000} kB`);

@@ -140,6 +140,8 @@ TIME = (count, str, moment, moment)
 PLACE = (count, str, str, Maybe(count))
 FREE = (count, count, bool, str)
 MARK = (int, moment, str, str, int, int, [count], count, str, str)
+STOP = {"caption": str, "step": Maybe(int), "query": str, "pane": str, "layout": str}
+TOUR = Maybe({"title": str, "stops": [STOP]})
 DECLARED = {
     "accesses": [(count, [ACCESS])],
     "written": [WRITTEN],
@@ -173,6 +175,7 @@ def check_header(header: Any) -> None:
             "values": Maybe((count, (count, count, count, count), str, [(("nan", "inf").__contains__, (int, count))])),
         },
     )
+    check(header.get("tour"), TOUR)
     _check_nesting(header["graphs"])
     graph, program, run = (below(len(header[name])) for name in ("graphs", "programs", "runs"))
     check(header["programs"], [(graph, [below(len(header["nodes"]))], [str])])

@@ -13,6 +13,7 @@ from kvviz.graph.model import Graph
 from kvviz.late import late
 from kvviz.trace.element_types import name_of, nbytes
 from kvviz.trace.events import HOW
+from kvviz.trace.guided_tour import Tour
 from kvviz.trace.lifetimes import Births, settled, storage_records
 from kvviz.trace.log import Log
 from kvviz.trace.reasons import decision_of, offset_of
@@ -53,6 +54,8 @@ class Trace:
         What is kept of the values; see `summarise` and `values`.
     branch : Branch or None
         Where it left another trace and by which change; None for a trace that was not forked.
+    tour : Tour or None
+        Captions that lead through it; see `kvviz.lessons.Tour`.
     notes : dict
         What readers worked out and keep.
     """
@@ -77,6 +80,7 @@ class Trace:
         self.replayer: Any = None
         self.recipe: Any = None
         self.branch: Branch | None = None
+        self.tour: Tour | None = None
         self.options = RunOptions()
         # What a runtime plans by beside the graph: it is asked when a file is written, and a file tells it.
         self.types_of: Callable[[Trace], TypeFacts] | None = None
@@ -93,8 +97,6 @@ class Trace:
     def label(self) -> str:
         """What to call this trace among others of the same thing: the change that made it, or its policy."""
         return self.policy.name if self.branch is None else self.branch.label
-
-    # -- totals -----------------------------------------------------------------------------------------------------
 
     @property
     def peak_bytes(self) -> int:
@@ -286,13 +288,11 @@ class Trace:
         """
         return late("query.found_steps:find")(self, query)
 
-    def to_html(self, path: Any = None, *, values: int | str | None = None, hazards: bool = False) -> str:
-        """The debugger over this trace in one file that needs neither a kernel nor a network.
-
-        ``values``: bytes that summaries of values may have in it; see `summarise`. Those that the trace has by default.
-        ``hazards``: look for hidden dependencies also where the producer did not declare what its ops touch.
-        """
-        return str(late("view.export:to_html")(self, path, values=values, hazards=hazards))
+    def to_html(
+        self, path: Any = None, *, values: int | str | None = None, hazards: bool = False, tour: Tour | None = None
+    ) -> str:
+        """The debugger over this trace in one file without kernel or network; see `kvviz.view.export.to_html`."""
+        return str(late("view.export:to_html")(self, path, values=values, hazards=hazards, tour=tour))
 
     def to_perfetto(self, path: Any) -> None:
         """Write the trace for Perfetto or chrome://tracing: slices by op, counters for memory and caches."""

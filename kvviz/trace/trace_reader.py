@@ -16,6 +16,7 @@ from kvviz.graph.model import Graph, Node, Value
 from kvviz.trace.declared import Access, Arena, Declared, Free, Mark, Place, Timing
 from kvviz.trace.element_types import is_known
 from kvviz.trace.events import Bind, FrameEvent
+from kvviz.trace.guided_tour import Tour
 from kvviz.trace.header_schema import below, check, check_header
 from kvviz.trace.log import Log
 from kvviz.trace.log_columns import COLUMNS, unpack
@@ -92,6 +93,9 @@ def _rebuild(header: dict[str, Any], columns: dict[str, bytes], make: Callable[.
     for name, past, present, protocol, axis, runs in header["caches"]:
         trace.caches.append(Cache(name, past, present, protocol, axis, [_cache_run(*values) for values in runs]))
     trace.prompt, trace.tokens, trace.words, trace.interrupted = header["tokens"]
+    # Files that were written before there were tours say nothing of one.
+    if header.get("tour") is not None:
+        trace.tour = Tour(**header["tour"])
     check_trace(trace)
     return trace
 

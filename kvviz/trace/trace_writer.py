@@ -64,6 +64,7 @@ def save(trace: Any, path: Any) -> None:
         "totals": [trace.peak_bytes, trace.bytes_copied, trace.bytes_written, trace.bytes_allocated],
         "tokens": [trace.prompt, trace.tokens, trace.words, trace.interrupted],
         "values": _values(trace.value_summaries),
+        "tour": None if trace.tour is None else trace.tour.to_plain(),
     }
     members = {f"{name}.i64": column for name, column in columns.items()}
     if trace.value_summaries is not None:

@@ -17,6 +17,7 @@ from kvviz.explain.comparison.alike import alike
 from kvviz.explain.comparison.naming import told_apart
 from kvviz.explain.kept_runs import keeps_all, told_steps
 from kvviz.explain.units import short, size
+from kvviz.trace.guided_tour import Tour
 from kvviz.view.page_modules import bundled, page_modules
 from kvviz.view.payload import Payloads
 from kvviz.view.payload_cache_rows import cache_payload
@@ -95,6 +96,7 @@ def to_html(
     values: int | str | None = None,
     diagnosis: bool | None = None,
     hazards: bool = False,
+    tour: Tour | None = None,
 ) -> str:
     """The debugger of a trace as one HTML file that needs nothing else.
 
@@ -108,11 +110,15 @@ def to_html(
       By default up to 150,000 steps, which takes a few seconds; of a recording that the page has as a whole always.
     ``hazards``: tell the steps that only the schedule keeps in order, see `kvviz.hazards`, also where the producer did
       not declare what its ops touch. Where it did, they are told anyway.
+    ``tour``: a guided tour, which the trace keeps from then on; see `kvviz.lessons.Tour`.
 
     Returns the page.
 
-    Raises `KvvizError`: if the page's bundle is missing from the installation.
+    Raises `KvvizError`: if the page's bundle is missing from the installation, or a stop of the tour names what is not
+      there.
     """
+    if tour is not None:
+        trace.tour = tour
     if values is not None:
         trace.summarise(values)
     steps = len(trace.steps)

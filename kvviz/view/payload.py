@@ -30,6 +30,7 @@ from kvviz.view.payload_report import report_header
 from kvviz.view.payload_runs import caches_header, few_runs, run_label, runs_header, story_header
 from kvviz.view.payload_steps import FLAGS, StepColumns, Values
 from kvviz.view.payload_times import time_columns
+from kvviz.view.payload_tour import tour_header, tour_runs
 
 __all__ = ["CODES", "FORMAT", "Payloads", "decode", "payload", "run_label"]
 
@@ -152,6 +153,7 @@ class Payloads:
             "story": story_header(trace),
             "caches": caches_header(trace),
             **self._hazards.write(self._told, self.kept, self._strings, columns),
+            **tour_header(trace),
             "live": self._live(),
             "report": self.report() if diagnosed else None,
             "strings": self._strings.table(columns),
@@ -224,7 +226,7 @@ class Payloads:
         """Runs whose steps are to be told, ascending."""
         runs = self.trace.runs
         detail = few_runs(runs) if self.detail is None else self.detail
-        chosen = range(len(runs)) if detail is None else {*detail, *self._asked}
+        chosen = range(len(runs)) if detail is None else {*detail, *self._asked, *tour_runs(self.trace)}
         # What goes on must be there, and what came right before it.
         live = len(runs) - 2 if self.trace.live is not None else len(runs)
         return [run.index for run in runs if run.last > run.first and (run.index in chosen or run.index >= live)]

@@ -11,6 +11,7 @@ from kvviz.engine.policy import Policy, Schedule
 from kvviz.engine.session import Session
 from kvviz.errors import KvvizError
 from kvviz.graph.model import Graph
+from kvviz.trace.guided_tour import Tour
 from kvviz.trace.recording import Trace
 from kvviz.widget.debugger_widget import Debugger
 from kvviz.widget.planner_widget import Planner
@@ -35,6 +36,7 @@ def debug(
     values: int | str = 0,
     height: int = 800,
     step: int | None = None,
+    tour: Tour | None = None,
 ) -> Debugger:
     """Open the debugger; as a cell's last line it shows itself.
 
@@ -63,6 +65,8 @@ def debug(
     step : int, optional
         Step to show, counted from the end if negative; what has not run until there runs. By default a recording is
         shown from before its first step.
+    tour : Tour, optional
+        A guided tour, which the trace keeps from then on; see `kvviz.lessons.Tour`.
 
     Returns
     -------
@@ -82,6 +86,7 @@ def debug(
         trace = graph if isinstance(graph, Trace) else graph.trace
         if values:
             trace.summarise(values)
+        trace.tour = tour or trace.tour
         return _at(Debugger(graph, height), step)
     session: Session
     if prompt is None:
@@ -117,6 +122,7 @@ def debug(
         session.finish_run()
     if values and len(session.trace.log):
         session.trace.summarise(values)
+    session.trace.tour = tour
     return _at(Debugger(session, height), step)
 
 

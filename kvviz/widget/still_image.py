@@ -23,7 +23,7 @@ _NOTE = (
 # JupyterLab: the picture goes where the page is; where it is not, so does the error in its place, which the note says
 # better. Other hosts are served by a rule that the page brings along (assets/widget/src/mount.ts).
 _LOOK = (
-    ".jp-OutputArea-child:has(.kvviz) + .jp-OutputArea-child:has({still}) {{ display: none }}"
+    ".jp-OutputArea-child:has(.{root}) + .jp-OutputArea-child:has({still}) {{ display: none }}"
     ".jp-OutputArea-child:has(+ .jp-OutputArea-child {still}) > .jupyter-widgets:not(:has(*)) {{ display: none }}"
 )
 
@@ -34,11 +34,20 @@ def saved(key: str, bundle: Mapping[str, Any]) -> dict[str, Any]:
     ``key``: by which the page knows this picture.
     ``bundle``: the picture or table by mime type.
     """
-    look = _LOOK.format(still=f'[data-kv-still="{key}"]')
     note = f'<p style="font-size:small;opacity:.75">{_NOTE}</p>'
-    html = f'<div data-kv-still="{key}"><style>{look}</style>{note}{bundle.get("text/html", "")}</div>'
+    html = stands_in(key, f"{note}{bundle.get('text/html', '')}")
     # The widget's own output has the text.
     return {**{kind: data for kind, data in bundle.items() if kind != "text/plain"}, "text/html": html}
+
+
+def stands_in(key: str, html: str, root: str = "kvviz") -> str:
+    """HTML that is seen where a widget is not.
+
+    ``key``: by which the widget knows it.
+    ``root``: the class of the widget's own element.
+    """
+    look = _LOOK.format(still=f'[data-kv-still="{key}"]', root=root)
+    return f'<div data-kv-still="{key}"><style>{look}</style>{html}</div>'
 
 
 def still_bundle(trace: Trace, position: int) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import { History } from "./history.js";
 import { Inspector } from "./inspector.js";
 import { keys } from "./keys.js";
 import { kinds } from "./kinds.js";
-import { fullScreen, LAYOUTS, Workspace } from "./layouts.js";
+import { fullScreen, LAYOUTS, Workspace, type Layout } from "./layouts.js";
 import { LazyPane, type Context } from "./lazypane.js";
 import type { BreakpointMenu } from "./menu.js";
 import type { Modules } from "./modules.js";
@@ -31,6 +31,7 @@ import { Story } from "./story.js";
 import { Tabs } from "./tabs.js";
 import { Timeline } from "./timeline.js";
 import { Toolbar } from "./toolbar.js";
+import type { Guide, GuideModule } from "./tour.js";
 import { VerdictLine } from "./verdict.js";
 import type { Report } from "./wire.js";
 
@@ -135,6 +136,18 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
   }
   toolbar.bar.add(box.root);
   toolbar.bar.add(shareButton("Share ▾", {}, share, signal));
+
+  // captions that lead through it
+  let guide: Promise<Guide> | null = null;
+  const guided = () => (guide ??= modules.load<GuideModule>("tour").then((make) => make({
+    app, after: toolbar.bar.root, store, open: (id) => tabs.show(id), layout: (name) => workspace.show(name as Layout),
+  }, signal)));
+  const lead = (by: 1 | -1) => void guided().then((g) => g.go(by), (error) => store.tell(String(error)));
+  if (store.t.p.tour) {
+    toolbar.bar.add(button("Tour", "Guided tour: next stop (t)", "tour", () => lead(1), signal, "t"));
+    list.push({ id: "tour", title: "Guided tour: next stop", keys: ["t"], run: () => lead(1) }, { id: "tour-back", title: "Guided tour: stop before", keys: ["T"], run: () => lead(-1) });
+    void guided().catch((error) => store.tell(String(error)));
+  }
 
   let timed = false;
   const status = {

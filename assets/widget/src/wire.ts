@@ -80,6 +80,9 @@ export interface Report {
   caches: { text: string; fix: Fix | null }[];
   peak: { bytes: number; step: number | null; groups: PeakGroup[] };
 }
+/** A guided tour; see kvviz/view/payload_tour.py. `step` is a number, null where the cursor stays or (`waits`) what is meant has not run; `tab` is opened, `pane` is a class. */
+export interface TourStop { caption: string; step: number | null; waits: boolean; tab: string; pane: string; layout: string }
+export interface Tour { title: string; stops: TourStop[] }
 export interface Live { frame: number; frontier: Choice[] }
 
 export type Ints = Int32Array;
@@ -136,6 +139,7 @@ export interface Header {
   story: Word[];
   caches: Cache[];
   hazards?: Hazards;
+  tour?: Tour;
   live: Live | null;
   report?: Report | null; // of a trace that goes on only when it is asked for
   columns: Record<string, [string, number]>;

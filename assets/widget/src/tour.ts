@@ -1,0 +1,86 @@
+// The entry of the module "tour": captions one after another, which move the cursor and light a part of the page.
+import { button, el, mark, on } from "./dom.js";
+import { spoken } from "./spoken.js";
+import type { Store } from "./store.js";
+import type { TourStop } from "./wire.js";
+
+export interface Guide { go(by: 1 | -1): void; close(): void }
+/** `after`: behind which the captions stand; `open`: a list; `layout`: of the page. */
+export interface Place { app: HTMLElement; after: HTMLElement; store: Store; open(id: string): void; layout(name: string): void }
+export type GuideModule = (place: Place, signal: AbortSignal) => Guide;
+
+/** The part of the page that a stop speaks of; its list is opened by `open`, if need be. */
+export function lit(app: HTMLElement, stop: TourStop): HTMLElement | null {
+  if (stop.tab) return app.querySelector<HTMLElement>(`.kv-panel[data-id="${stop.tab}"]`);
+  return stop.pane ? app.querySelector<HTMLElement>(`.${stop.pane}`) : null;
+}
+
+const make: GuideModule = ({ app, after, store, open, layout }, signal) => {
+  const { title, stops } = store.t.p.tour!;
+  const heading = el("b", {}, title);
+  const number = el("span.kv-soft", { "data-kv": "tour-number" });
+  const text = el("p.kv-caption", { "data-kv": "tour-caption", "aria-live": "polite" });
+  let at = -1; // before the first
+  let light: HTMLElement | null = null;
+  const back = button("◂ Back", "The stop before (T, or ← here)", "tour-back", () => go(-1), signal, "T");
+  const next = button("Next ▸", "The next stop (t, or → here)", "tour-next", () => go(1), signal, "t");
+  const shut = button("✕", "Close the tour (Escape here)", "tour-close", () => close(), signal);
+  shut.ariaLabel = "Close the tour";
+  const card = el("section.kv-tour", { "aria-label": `Guided tour: ${title}`, tabindex: -1, "data-kv": "tour-card" },
+    el("div.kv-tourhead", {}, heading, number), text, el("div.kv-tourmoves", {}, back, next, shut));
+  after.after(card);
+
+  const shine = (node: HTMLElement | null) => {
+    if (light) mark(light, "data-lit", null);
+    light = node;
+    if (light) mark(light, "data-lit", "tour");
+  };
+  const draw = () => {
+    const stop = stops[at];
+    mark(card, "data-stop", at);
+    number.textContent = stop ? `${at + 1} of ${stops.length}` : `${stops.length} stop${stops.length === 1 ? "" : "s"}`;
+    text.replaceChildren(...(stop ? spoken(stop.caption) : []));
+    next.textContent = stop ? (at + 1 < stops.length ? "Next ▸" : "Done") : "Start ▸";
+    back.hidden = at < 1;
+  };
+  const visit = () => {
+    const stop = stops[at];
+    if (stop.layout) layout(stop.layout);
+    if (stop.tab) open(stop.tab);
+    // where the kernel runs on, what this stop means may be there by now
+    const now = store.t.p.tour?.stops[at] ?? stop;
+    if (now.step !== null) store.go(now.step);
+    else if (now.waits) store.tell("what this stop speaks of has not run yet");
+    shine(lit(app, stop));
+    light?.scrollIntoView?.({ block: "nearest", inline: "nearest" });
+    draw();
+  };
+  const go = (by: 1 | -1) => {
+    if (!stops.length) return close();
+    const shown = !card.hidden;
+    card.hidden = false;
+    if (at + by >= stops.length && shown) return close();
+    at = Math.min(stops.length - 1, Math.max(0, at + by));
+    visit();
+    // from then on the arrows lead through the tour, as long as the focus stays here
+    if (!card.contains(document.activeElement)) (next as HTMLElement).focus({ preventScroll: true });
+  };
+  const close = () => {
+    const inside = card.contains(document.activeElement);
+    card.hidden = true;
+    shine(null);
+    at = -1;
+    draw();
+    if (inside) app.parentElement?.focus({ preventScroll: true });
+  };
+  on(card, "keydown", (event) => {
+    const move = { ArrowRight: () => go(1), ArrowLeft: () => go(-1), Escape: close }[event.key];
+    if (!move || event.ctrlKey || event.altKey || event.metaKey) return;
+    event.preventDefault();
+    event.stopPropagation();
+    move();
+  }, signal);
+  draw();
+  return { go, close };
+};
+export default make;

@@ -1,0 +1,138 @@
+"""Ask a question whose answer the engine knows: what lessons call."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from numbers import Integral, Real
+from typing import Any
+
+from kvviz.errors import KvvizError
+from kvviz.graph.model import Graph
+from kvviz.lessons.grading import ChoiceTask, CurveTask, Hint, NumberTask, OpTask, OwnTask, Task
+from kvviz.lessons.question import Question
+
+# What a number may be off by that is not a whole one, and a curve, where nothing else is said.
+_ROUNDED, _DRAWN = 0.005, 0.1
+
+
+def ask(
+    question: str,
+    answer: Any = None,
+    hint: Hint = None,
+    *,
+    why: str = "",
+    choices: Sequence[Any] | None = None,
+    among: Any = None,
+    curve: Sequence[Any] | None = None,
+    accept: Callable[[Any], bool | str] | None = None,
+    unit: str = "",
+    tolerance: float | None = None,
+    top: float | None = None,
+) -> Question:
+    """Ask a question; as a cell's last line it shows itself, and without a kernel its answer folds out.
+
+    Parameters
+    ----------
+    question : str
+        Words between backticks are set as code, ``*these*`` are stressed.
+    answer : number, str, step, sequence or callable
+        What is right; of several ops any. A callable is called without arguments when the question is first shown or
+        answered: the engine works the answer out.
+    hint : str, mapping or callable, optional
+        Said of a wrong answer, behind what it is off by: always, by the wrong answer that it belongs to, or as a
+        function of the answer says it.
+    why : str
+        The explanation that is shown with the answer.
+    choices : sequence, optional
+        Asks for one of them.
+    among : Graph or Trace, optional
+        Asks for an op of it, by its name or, where the answer is one, by its kind.
+    curve : sequence, optional
+        Asks for a curve, with a point for each of these labels.
+    accept : callable, optional
+        Asks for anything, to be given with `Question.grade`: it returns True, or what is wrong. ``answer`` is then
+        what is shown.
+    unit : str
+        Of a number or a curve. With ``"B"`` people may answer in kB or KiB as well.
+    tolerance : float, optional
+        Share of the answer by which a number may be off: by default nothing of a whole number, and half a percent of
+        others. Of a curve: the mean distance of its points as a share of the largest true value, 0.1 by default.
+    top : float, optional
+        Of a curve's scale; by default a round number above the largest value.
+
+    Returns
+    -------
+    Question
+
+    Raises
+    ------
+    KvvizError
+        If the answer does not fit the question: is none of the choices, no op of the graph, not as long as the curve.
+
+    Examples
+    --------
+    >>> ask("How many bytes is one row of one cache?", 128, unit="B", hint={64: "4 bytes a float"})  # doctest: +SKIP
+    """
+    asked = [
+        name
+        for name, given in (("choices", choices), ("among", among), ("curve", curve), ("accept", accept))
+        if given is not None
+    ]
+    if len(asked) > 1:
+        raise KvvizError(f"a question asks for one thing: it was given {' and '.join(f'{name}=' for name in asked)}")
+    if answer is None:
+        raise KvvizError(f"this question has no answer=: {question[:80]!r}")
+
+    def make() -> Task:
+        known = answer() if callable(answer) else answer
+        if accept is not None:
+            return OwnTask(accept, str(known))
+        if choices is not None:
+            return _choice(known, tuple(str(one) for one in choices))
+        if among is not None:
+            return _op(known, among)
+        if curve is not None:
+            return _curve(known, tuple(str(label) for label in curve), unit, tolerance, top)
+        return _number(known, unit, tolerance)
+
+    made = Question(question, make, hint, why)
+    if not callable(answer):
+        made.task  # noqa: B018 - a wrong answer= is said in the cell that has it
+    return made
+
+
+def _number(answer: Any, unit: str, tolerance: float | None) -> NumberTask:
+    if isinstance(answer, bool) or not isinstance(answer, Real):
+        raise KvvizError(f"the answer {answer!r} is no number: say what is asked for with choices=, among= or curve=")
+    usual = 0.0 if isinstance(answer, Integral) or float(answer).is_integer() else _ROUNDED
+    return NumberTask(float(answer), unit, usual if tolerance is None else tolerance)
+
+
+def _choice(answer: Any, choices: tuple[str, ...]) -> ChoiceTask:
+    if str(answer) not in choices:
+        raise KvvizError(f"the answer {answer!r} is none of the choices {list(choices)}")
+    return ChoiceTask(str(answer), choices)
+
+
+def _op(answer: Any, among: Any) -> OpTask:
+    graph: Graph = getattr(among, "graph", among)
+    nodes = tuple((node.name, node.op_type) for node in graph.nodes)
+    several = [answer] if isinstance(answer, str) or not isinstance(answer, Sequence) else answer
+    task = OpTask((), nodes)
+    names = tuple(dict.fromkeys(task.read(one) for one in several))
+    return OpTask(names, nodes)
+
+
+def _curve(answer: Any, labels: tuple[str, ...], unit: str, tolerance: float | None, top: float | None) -> CurveTask:
+    true = tuple(float(value) for value in answer)
+    if len(true) != len(labels) or not true:
+        raise KvvizError(f"the curve has {len(labels)} labels and its answer {len(true)} values")
+    high = max(true)
+    usual = _round_above(1.15 * high) if high > 0 else 1.0
+    return CurveTask(true, unit, labels, usual if top is None else top, _DRAWN if tolerance is None else tolerance)
+
+
+def _round_above(value: float) -> float:
+    scale: float = 10.0 ** math.floor(math.log10(value))
+    return next(step * scale for step in (1, 1.5, 2, 3, 4, 5, 6, 8, 10) if step * scale >= value)

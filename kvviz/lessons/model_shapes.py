@@ -1,0 +1,96 @@
+"""Shapes of published decoders, as far as a KV cache and the weights follow from them.
+
+Sources: each model's published ``config.json`` (``num_hidden_layers``, ``hidden_size``, ``num_attention_heads``,
+``num_key_value_heads``, ``intermediate_size``, ``vocab_size``, ``tie_word_embeddings``, ``sliding_window``,
+``max_position_embeddings``) and, for Llama 3 with 128k tokens, the Llama 3.1 model card. The number of parameters
+follows from the shape, and is that of the published weight files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from types import MappingProxyType
+
+from kvviz.errors import KvvizError
+
+
+@dataclass(frozen=True, slots=True)
+class ModelShape:
+    """A decoder of the Llama family: grouped-query attention, a gated MLP of three matrices, RMSNorm.
+
+    Attributes
+    ----------
+    name : str
+    layers : int
+    hidden : int
+        Width of the residual stream.
+    heads, kv_heads, head_size : int
+        Query heads, key and value heads, elements of a head.
+    intermediate : int
+        Width inside the MLP.
+    vocabulary : int
+    context : int
+        Longest sequence that it was made for.
+    tied : bool
+        The output matrix is that of the embeddings.
+    biased : bool
+        Queries, keys and values have biases.
+    window : int or None
+        Of sliding-window attention: no more rows than these are ever read.
+    dtype : str
+        Element type of the published weights.
+    """
+
+    name: str
+    layers: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    head_size: int
+    intermediate: int
+    vocabulary: int
+    context: int
+    tied: bool = False
+    biased: bool = False
+    window: int | None = None
+    dtype: str = "bfloat16"
+
+    @property
+    def parameters(self) -> int:
+        """Number of weights."""
+        queries, keys = self.heads * self.head_size, self.kv_heads * self.head_size
+        attention = 2 * self.hidden * queries + 2 * self.hidden * keys + self.biased * (queries + 2 * keys)
+        layer = attention + 3 * self.hidden * self.intermediate + 2 * self.hidden
+        return self.layers * layer + self.hidden + self.vocabulary * self.hidden * (1 if self.tied else 2)
+
+
+_ALL = (
+    ModelShape("storyteller", 3, 64, 4, 2, 16, 160, 128, 160, dtype="float32"),
+    ModelShape("SmolLM2-135M", 30, 576, 9, 3, 64, 1536, 49152, 8192, tied=True),
+    ModelShape("Qwen2.5-0.5B", 24, 896, 14, 2, 64, 4864, 151936, 32768, tied=True, biased=True),
+    ModelShape("TinyLlama-1.1B", 22, 2048, 32, 4, 64, 5632, 32000, 2048),
+    ModelShape("Llama-2-7B", 32, 4096, 32, 32, 128, 11008, 32000, 4096, dtype="float16"),
+    ModelShape("Llama-2-13B", 40, 5120, 40, 40, 128, 13824, 32000, 4096, dtype="float16"),
+    ModelShape("Llama-2-70B", 80, 8192, 64, 8, 128, 28672, 32000, 4096, dtype="float16"),
+    ModelShape("Mistral-7B", 32, 4096, 32, 8, 128, 14336, 32000, 32768, window=4096),
+    ModelShape("Llama-3-8B", 32, 4096, 32, 8, 128, 14336, 128256, 131072),
+    ModelShape("Llama-3-70B", 80, 8192, 64, 8, 128, 28672, 128256, 131072),
+    ModelShape("Llama-3.1-405B", 126, 16384, 128, 8, 128, 53248, 128256, 131072),
+)
+MODELS: Mapping[str, ModelShape] = MappingProxyType({shape.name: shape for shape in _ALL})
+"""The known models by name."""
+
+
+def model_shape(name: str) -> ModelShape:
+    """A known model by its name, in any case.
+
+    Raises `KvvizError`: if it is not known; the message names what is near.
+    """
+    names = {known.lower(): known for known in MODELS}
+    if name.lower() in names:
+        return MODELS[names[name.lower()]]
+    near = get_close_matches(name.lower(), list(names), 2)
+    hint = f"did you mean {' or '.join(names[one] for one in near)}?" if near else f"known are {', '.join(MODELS)}"
+    raise KvvizError(f"there is no model {name!r} here: {hint}")

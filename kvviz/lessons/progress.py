@@ -1,0 +1,86 @@
+"""How far a reader has come: the questions that were asked, and which are answered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from html import escape
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """What was answered in a lesson.
+
+    Attributes
+    ----------
+    lesson : str
+    asked : int
+        Questions that were asked so far.
+    right : int
+        Those that were answered right, before the answer was shown.
+    first : int
+        Those of them that were right at the first try.
+    shown : int
+        Those whose answer was shown instead.
+    """
+
+    lesson: str
+    asked: int
+    right: int
+    first: int
+    shown: int
+
+    def __str__(self) -> str:
+        told = f"{self.right} of {self.asked} right, {self.first} at the first try"
+        shown = f"; the answer of {self.shown} was shown" if self.shown else ""
+        return f"{self.lesson + ': ' if self.lesson else ''}{told}{shown}"
+
+    def _repr_html_(self) -> str:
+        return f"<p>{escape(str(self))}</p>"
+
+
+_lesson = ""
+# By lesson and question, so that a cell that runs again asks the same one.
+_asked: dict[tuple[str, str], Any] = {}
+
+
+def begin(lesson: str) -> None:
+    """Begin a lesson: questions are counted anew from here.
+
+    Parameters
+    ----------
+    lesson : str
+        Its name.
+    """
+    global _lesson
+    _lesson = lesson
+    for key in [key for key in _asked if key[0] == lesson]:
+        del _asked[key]
+
+
+def enter(question: Any) -> str:
+    """Note that a question is asked; returns the name of the lesson."""
+    _asked[_lesson, question.question] = question
+    return _lesson
+
+
+def questions(lesson: str | None = None) -> Iterator[Any]:
+    """The questions of a lesson in the order in which they were asked; of the present one by default."""
+    wanted = _lesson if lesson is None else lesson
+    return (asked for (name, _), asked in _asked.items() if name == wanted)
+
+
+def score(lesson: str | None = None) -> Score:
+    """How many questions were answered right.
+
+    Parameters
+    ----------
+    lesson : str, optional
+        The present one by default.
+    """
+    asked = list(questions(lesson))
+    right = [one for one in asked if one.right]
+    first = sum(one.tries == 1 for one in right)
+    shown = sum(one.revealed and not one.right for one in asked)
+    return Score(_lesson if lesson is None else lesson, len(asked), len(right), first, shown)

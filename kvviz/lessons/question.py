@@ -1,0 +1,156 @@
+"""A question as a widget: the page takes the answer, and the kernel grades it.
+
+Invariant: the page knows the answer only to show it on demand, also without a kernel; what is right is said here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+from uuid import uuid4
+
+import anywidget
+import traitlets
+from IPython.display import display
+
+from kvviz.errors import KvvizError
+from kvviz.lessons.folded_answer import folded
+from kvviz.lessons.grading import CurveTask, Hint, OpTask, Task, Verdict, grade
+from kvviz.lessons.number_text import write_number
+from kvviz.lessons.progress import enter, score
+from kvviz.view.page_modules import STATIC
+from kvviz.widget.still_image import stands_in
+
+# So many names are offered while one types.
+_MOST_NAMES = 3000
+
+
+class Question(anywidget.AnyWidget):
+    """A question that `kvviz.lessons.ask` asked. As a cell's last line it shows itself.
+
+    Attributes
+    ----------
+    question : str
+    task : object
+        What is asked for, with the answer; made when it is needed first.
+    tries : int
+        How often it was answered until it was right.
+    right : bool
+        Answered right before the answer was shown.
+    revealed : bool
+        The answer was shown.
+    """
+
+    _esm = STATIC / "ask.js"
+    _css = STATIC / "ask.css"
+
+    question = traitlets.Unicode().tag(sync=True)
+    kind = traitlets.Unicode().tag(sync=True)
+    lesson = traitlets.Unicode().tag(sync=True)
+    unit = traitlets.Unicode().tag(sync=True)
+    choices: Any = traitlets.List().tag(sync=True)
+    curve: Any = traitlets.Dict().tag(sync=True)
+    # What the page sent last, and what is said of it: ``{"right": bool | None, "text": str}``.
+    given: Any = traitlets.Any(None, allow_none=True).tag(sync=True)
+    verdict: Any = traitlets.Dict().tag(sync=True)
+    solution: Any = traitlets.Dict().tag(sync=True)
+    score = traitlets.Unicode().tag(sync=True)
+    still = traitlets.Unicode().tag(sync=True)
+    theme = traitlets.Unicode("auto").tag(sync=True)
+
+    def __init__(self, question: str, make: Callable[[], Task], hint: Hint = None, explanation: str = "") -> None:
+        super().__init__(question=question, still=uuid4().hex)
+        self._make = make
+        self._task: Task | None = None
+        self.hint, self.explanation = hint, explanation
+        self.tries = 0
+        self.right = self.revealed = False
+        self.lesson = enter(self)
+        self.on_msg(self._receive)
+
+    @property
+    def task(self) -> Task:
+        task = self._task
+        if task is None:
+            self._task = task = self._make()
+            with self.hold_sync():
+                self.kind, self.unit = task.kind, getattr(task, "unit", "")
+                self.choices = list(getattr(task, "choices", ()))
+                if isinstance(task, OpTask):
+                    self.choices = list(dict.fromkeys(name for node in task.nodes[:_MOST_NAMES] for name in node[::-1]))
+                self.solution = {"answer": task.shown(), "explanation": self.explanation}
+                if isinstance(task, CurveTask):
+                    self.curve = {"labels": task.labels, "top": task.top, "told": write_number(task.top, task.unit)}
+                    self.solution = {**self.solution, "series": task.answer}
+        return task
+
+    @property
+    def answer(self) -> str:
+        """The answer in words, as `reveal` shows it."""
+        return self.task.shown()
+
+    def grade(self, answer: Any) -> Verdict:
+        """Grade an answer, and count it.
+
+        Parameters
+        ----------
+        answer : object
+            A number or a text that says one, a choice or its number, an op, a series: as the question asks.
+
+        Returns
+        -------
+        Verdict
+            True where it is right; ``text`` says by what it is wrong.
+
+        Raises
+        ------
+        KvvizError
+            If it is no answer to such a question; that does not count.
+        """
+        verdict = grade(self.task, answer, self.hint)
+        # What is right already stays right.
+        if not self.right and not self.revealed:
+            self.tries += 1
+            self.right = verdict.right
+        with self.hold_sync():
+            self.verdict = {"right": verdict.right, "text": verdict.text}
+            self.score = str(score(self.lesson))
+        return verdict
+
+    def reveal(self) -> str:
+        """The answer with its explanation. From then on the question does not count any more."""
+        self.revealed = True
+        self.score = str(score(self.lesson))
+        return f"{self.answer}\n{self.explanation}".strip()
+
+    def _receive(self, _widget: Any, message: Mapping[str, Any], _buffers: Any) -> None:
+        try:
+            if message.get("do") == "grade":
+                self.given = message.get("given")
+                self.grade(self.given)
+            elif message.get("do") == "reveal":
+                self.reveal()
+        except KvvizError as error:
+            self.verdict = {"right": None, "text": str(error)}
+        except Exception as error:  # of what a lesson's own function raises
+            self.verdict = {"right": None, "text": f"{type(error).__name__}: {error}"}
+
+    def __repr__(self) -> str:
+        return f"<Question: {self.question}>"
+
+    def _fold(self) -> str:
+        task = self.task
+        return folded(self.question, task, getattr(task, "choices", ()), self.explanation)
+
+    def _repr_mimebundle_(self, **options: Any) -> Any:
+        html = self._fold()
+        bundle = super()._repr_mimebundle_(**options)
+        data, metadata = bundle if isinstance(bundle, tuple) else (bundle or {}, {})
+        return {"text/html": html, **data, "text/plain": repr(self)}, metadata
+
+    def _ipython_display_(self) -> None:
+        """Show the question, and behind it in an output of its own what a reader sees where it cannot be."""
+        bundle, metadata = self._repr_mimebundle_()
+        page = {kind: data for kind, data in bundle.items() if kind != "text/html"}
+        display(page, metadata=metadata, raw=True)
+        display({"text/html": stands_in(self.still, self._fold(), "kv-ask")}, raw=True)

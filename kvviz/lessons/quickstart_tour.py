@@ -1,0 +1,91 @@
+"""Six stops through a decode: what a KV cache holds, how it grows, and what else copies."""
+
+from __future__ import annotations
+
+from kvviz.errors import KvvizError
+from kvviz.explain.units import size
+from kvviz.trace.guided_tour import Tour
+from kvviz.trace.recording import Trace
+
+
+def quickstart_tour(trace: Trace, run: int = 6) -> Tour:
+    """A tour of a decode with growing caches. All figures in its captions are those of the trace.
+
+    Parameters
+    ----------
+    trace : Trace
+        Of `kvviz.decode`, with at least one decode step.
+    run : int
+        The decode step that is looked at; the last one if there are fewer.
+
+    Raises
+    ------
+    KvvizError
+        If the trace has no caches that grow, or was not decoded.
+    """
+    growing = [cache for cache in trace.caches if cache.protocol == "growing"]
+    finished = min((len(cache.runs) for cache in growing), default=0)
+    if not growing or finished < 2 or not trace.prompt:
+        raise KvvizError("the quickstart's tour leads through a decode with growing caches and at least one step")
+    run = min(run, finished - 1)
+    cache = growing[min(2, len(growing) - 1)]
+    prompt, first = len(trace.prompt), trace.runs[0]
+    appends, writes = (_maker(trace, cache.output, k) for k in (run, 0))
+    here, before = cache.runs[run], cache.runs[0]
+    past = sum(one.runs[run].bytes_copied for one in growing)
+    row = sum(one.runs[run].bytes_written for one in growing) - past
+    peak = max(range(first.first, first.last), key=lambda i: trace.log[i].live)
+    room = f"room is reserved for {here.capacity} rows" if here.capacity > here.valid else "no room is reserved"
+    tour = Tour("What a KV cache is")
+    tour = tour.stop(
+        f"Every word is one run of the graph. The prompt, {prompt} tokens, is read in one run: the *prefill*. Every "
+        "word behind it took a run of its own: a *decode step*.",
+        step=first.first,
+        pane="words",
+    )
+    tour = tour.stop(
+        f"The prefill leaves a *key* and a *value* of each token in {len(growing)} caches, two for each layer. Here "
+        f"`{cache.name}` has {before.valid} rows; {room}.",
+        step=writes,
+        pane="caches",
+        layout="Cache",
+    )
+    tour = tour.stop(
+        f"A decode step reads only the word that was told last, and adds one row to each cache: {size(row)} in all. "
+        f"The words before it are not computed again, their keys and values are still there: {here.valid} rows now.",
+        step=appends,
+        pane="caches",
+    )
+    step = trace.steps[appends]
+    decided = (
+        "in place: it wrote its row behind the old ones"
+        if step.decision.dispatch == "in_place"
+        else ("into a new buffer: it copied the old rows there")
+    )
+    tour = tour.stop(
+        f"This `{step.op_type}` adds the row. It ran {decided}. Of the past all caches together copied in this run: "
+        f"{size(past)}.",
+        step=appends,
+        pane="inspector",
+        layout="Debug",
+    )
+    worst = max(range(trace.runs[run].first, trace.runs[run].last), key=lambda i: trace.log[i].copied)
+    missed = trace.steps[worst]
+    tour = tour.stop(
+        f"Not all copies are the caches'. In this run `{missed.op_type}` copies most, {size(missed.copied)}: the pane "
+        "says why it could not run in place.",
+        step=worst,
+        pane="inspector",
+    )
+    return tour.stop(
+        f"Bytes that are alive, step by step. The prefill needs most, {size(trace.log[peak].live)}: it computes all "
+        f"{prompt} tokens at once. A decode step computes one.",
+        step=peak,
+        pane="timeline",
+    )
+
+
+def _maker(trace: Trace, output: str, run: int) -> int:
+    """The step of a run that makes a cache's output."""
+    steps = range(trace.runs[run].first, trace.runs[run].last)
+    return next(i for i in steps if output in trace.log[i].op.node.outputs)

@@ -1,0 +1,245 @@
+"""Continuous batching over a paged cache: prompts come and go, and each takes blocks of rows only as it grows.
+
+A block holds the same rows of all caches. A sequence has a list of blocks, which need not lie side by side; blocks may
+be shared, and are copied before somebody writes to them (Kwon and others, *Efficient Memory Management for Large
+Language Model Serving with PagedAttention*, 2023).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from kvviz.device.block_table import BlockTable
+from kvviz.errors import KvvizError
+from kvviz.graph.model import Graph
+from kvviz.lessons.serving.forward_pass import Rows, empty_rows, forward
+
+
+@dataclass(slots=True)
+class Request:
+    """A sequence that is served. ``number``: its row in the block table. ``rows``: how many are cached."""
+
+    number: int
+    prompt: list[int]
+    most: int
+    tokens: list[int] = field(default_factory=list)
+    rows: int = 0
+    admitted: int | None = None
+    finished: int | None = None
+
+    @property
+    def longest(self) -> int:
+        """Rows that it needs in the end: of the last token none is computed."""
+        return len(self.prompt) + self.most - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """The server after one step.
+
+    Attributes
+    ----------
+    running, waiting : tuple of int
+        Numbers of requests.
+    rows : int
+        Rows that hold a token, shared ones once.
+    blocks : int
+        Blocks that somebody has.
+    slack : int
+        Rows of these blocks that hold nothing.
+    contiguous_slack : int
+        The same, if every running request had one block for the longest that it may become.
+    padding : int
+        Rows that the batch is padded with, so that all are as long as the longest.
+    """
+
+    running: tuple[int, ...]
+    waiting: tuple[int, ...]
+    rows: int
+    blocks: int
+    slack: int
+    contiguous_slack: int
+    padding: int
+
+
+class PagedServer:
+    """Serve requests with a fixed pool of blocks.
+
+    Parameters
+    ----------
+    graph : Graph
+        With growing caches.
+    blocks, block_size : int
+        Blocks of the pool, and rows of one.
+
+    Attributes
+    ----------
+    requests : list of Request
+    table : BlockTable
+        Which blocks a request has; ``table.copies`` are those that were copied before a write.
+    pool : Rows
+        By cache: (blocks, KV heads, rows of a block, head size).
+    history : list of Moment
+    """
+
+    def __init__(self, graph: Graph, blocks: int, block_size: int) -> None:
+        self.graph = graph
+        self.table = BlockTable([], blocks, block_size)
+        self.pool: Rows = {
+            name: np.zeros((blocks, bare.shape[1], block_size, bare.shape[3]), bare.dtype)
+            for name, bare in empty_rows(graph).items()
+        }
+        self.requests: list[Request] = []
+        self.history: list[Moment] = []
+        self._waiting: deque[Request] = deque()
+        self._running: list[Request] = []
+
+    def submit(self, prompt: Sequence[int], most: int) -> Request:
+        """Put a request in the queue.
+
+        Raises `KvvizError`: if it could never be served.
+        """
+        request = Request(len(self.requests), list(prompt), most)
+        size = self.table.block_size
+        if not prompt or most < 1 or -(-request.longest // size) > self.table.blocks:
+            raise KvvizError(
+                f"a request of {len(prompt)} + {most} tokens needs {max(request.longest, 0)} rows, and the pool has "
+                f"{self.table.blocks * size}"
+            )
+        self.table.rows.append([])
+        self.requests.append(request)
+        self._waiting.append(request)
+        return request
+
+    def fork(self, request: Request, most: int) -> Request:
+        """Go on from what a running request has come to, as another one: it shares all blocks, and copies nothing.
+
+        Raises `KvvizError`: if the request is not running.
+        """
+        if request not in self._running:
+            raise KvvizError(f"request {request.number} is not running, so there is nothing to go on from")
+        other = Request(self.table.fork(request.number), list(request.prompt), most, list(request.tokens), request.rows)
+        other.admitted = len(self.history)
+        self.requests.append(other)
+        self._running.append(other)
+        return other
+
+    def step(self) -> bool:
+        """Let in who has room, run one pass for all that run, and let go of who is done; False: nothing is left."""
+        self._admit()
+        if not self._running:
+            return False
+        batch, now = list(self._running), len(self.history)
+        for request in batch:
+            self._grow(request)
+        padding = self._decode(batch)
+        self.history.append(self._moment(padding))
+        for request in batch:
+            if len(request.tokens) >= request.most:
+                request.finished = now
+                self.table.rows[request.number] = []
+                self._running.remove(request)
+        return True
+
+    def run(self) -> list[list[int]]:
+        """Serve until nothing is left; the tokens of each request."""
+        while self.step():
+            pass
+        return [request.tokens for request in self.requests]
+
+    def rows_of(self, request: Request) -> Rows:
+        """What is cached of a request, gathered from its blocks: (1, KV heads, rows, head size)."""
+        blocks = self.table.rows[request.number]
+        return {
+            name: np.concatenate([pool[[block]] for block in blocks], 2)[:, :, : request.rows]
+            for name, pool in self.pool.items()
+        }
+
+    # -- inside -----------------------------------------------------------------------------------------------------
+
+    def _admit(self) -> None:
+        """Let in the next one as long as the blocks last that those which run may still need."""
+        size = self.table.block_size
+        while self._waiting:
+            request = self._waiting[0]
+            promised = sum(-(-r.longest // size) - len(self.table.rows[r.number]) for r in self._running)
+            # What is shared may have to be copied.
+            promised += sum(len(users) - 1 for users in self.table.shared.values())
+            if -(-request.longest // size) + promised > len(self.table.free):
+                return
+            self._waiting.popleft()
+            self._prefill(request)
+            request.admitted = len(self.history)
+            self._running.append(request)
+
+    def _prefill(self, request: Request) -> None:
+        """Read all of the prompt but its last token; that one goes with the batch."""
+        early = request.prompt[:-1]
+        if not early:
+            return
+        done = forward(self.graph, [early])
+        for at in range(len(early)):
+            self._own(request, at)
+            self._put(request, at, {name: rows[0, :, at] for name, rows in done.rows.items()})
+        request.rows = len(early)
+
+    def _grow(self, request: Request) -> None:
+        self._own(request, request.rows)
+
+    def _own(self, request: Request, at: int) -> None:
+        """A block of the request's own for this row."""
+        row = self.table.rows[request.number]
+        if at // self.table.block_size == len(row):
+            free = self.table.free
+            if not free:
+                raise KvvizError(f"request {request.number} needs a block for row {at}, and none is free")
+            row.append(free[0])
+        moved = self.table.own(request.number, at)
+        if moved is not None:
+            for pool in self.pool.values():
+                pool[moved[1]] = pool[moved[0]]
+
+    def _put(self, request: Request, at: int, rows: Rows) -> None:
+        block, row = self.table.block_of(request.number, at), at % self.table.block_size
+        for name, pool in self.pool.items():
+            pool[block, :, row] = rows[name]
+
+    def _decode(self, batch: list[Request]) -> int:
+        """One pass over the last token of each, padded on the left; how many rows are padding."""
+        longest = max(request.rows for request in batch)
+        past: Rows = {
+            name: np.zeros((len(batch), p.shape[1], longest, p.shape[3]), p.dtype) for name, p in self.pool.items()
+        }
+        for i, request in enumerate(batch):
+            if request.rows:
+                for name, rows in self.rows_of(request).items():
+                    past[name][i, :, longest - request.rows :] = rows[0]
+        mask = [[int(at >= longest - request.rows) for at in range(longest)] + [1] for request in batch]
+        due = [[(request.prompt + request.tokens)[request.rows]] for request in batch]
+        done = forward(self.graph, due, past, positions=[[request.rows] for request in batch], mask=mask)
+        for i, (request, token) in enumerate(zip(batch, done.next_tokens)):
+            self._put(request, request.rows, {name: rows[i, :, -1] for name, rows in done.rows.items()})
+            request.rows += 1
+            request.tokens.append(token)
+        return sum(longest - (request.rows - 1) for request in batch)
+
+    def _moment(self, padding: int) -> Moment:
+        table, size = self.table, self.table.block_size
+        filled: dict[int, int] = {}
+        for request in self._running:
+            for place, block in enumerate(table.rows[request.number]):
+                filled[block] = max(filled.get(block, 0), min(size, request.rows - place * size))
+        rows = sum(filled.values())
+        return Moment(
+            tuple(request.number for request in self._running),
+            tuple(request.number for request in self._waiting),
+            rows,
+            len(filled),
+            len(filled) * size - rows,
+            sum(request.longest - request.rows for request in self._running),
+            padding,
+        )

@@ -1,0 +1,72 @@
+"""A guided tour of a recording: captions in an order, each with the step and the part of the page that it speaks of.
+
+It is data that goes wherever the trace goes. What a stop may name, and where that is, the page's payload says
+(`kvviz.view.payload_tour`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from kvviz.errors import KvvizError
+
+
+@dataclass(frozen=True, slots=True)
+class TourStop:
+    """One stop of a tour.
+
+    Attributes
+    ----------
+    caption : str
+        What is said there; words between backticks are set as code.
+    step : int or None
+        Number of the step that the cursor goes to, counted from the end if negative. None: the cursor stays.
+    query : str
+        Finds the step instead, see `Trace.find`: the first one of its order.
+    pane : str
+        The part of the page that is lit, e.g. ``"graph"``, ``"inspector"`` or ``"caches"``; empty: none. All names are
+        in `kvviz.view.payload_tour.PANES`.
+    layout : str
+        Layout of the page: ``"Debug"``, ``"Memory"``, ``"Cache"``, ``"Layers"``; empty: as it is.
+    """
+
+    caption: str
+    step: int | None = None
+    query: str = ""
+    pane: str = ""
+    layout: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.caption.strip():
+            raise KvvizError("a stop of a tour needs a caption")
+        if self.step is not None and self.query:
+            raise KvvizError(f"a stop goes to step= or to what query= finds, not to both: {self.caption[:60]!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class Tour:
+    """A guided tour: ``Tour("Prefill and decode").stop("…", step=0, pane="graph").stop("…", query="op:Concat")``.
+
+    Attributes
+    ----------
+    title : str
+    stops : tuple of TourStop
+        Also given as mappings of the same fields.
+    """
+
+    title: str
+    stops: tuple[TourStop, ...] = ()
+
+    def __init__(self, title: str, stops: Iterable[TourStop | Mapping[str, Any]] = ()) -> None:
+        object.__setattr__(self, "title", title)
+        object.__setattr__(self, "stops", tuple(s if isinstance(s, TourStop) else TourStop(**s) for s in stops))
+
+    def stop(self, caption: str, *, step: int | None = None, query: str = "", pane: str = "", layout: str = "") -> Tour:
+        """The tour with one more stop at its end."""
+        return replace(self, stops=(*self.stops, TourStop(caption, step, query, pane, layout)))
+
+    def to_plain(self) -> dict[str, Any]:
+        """As JSON has it."""
+        return {"title": self.title, "stops": [asdict(stop) for stop in self.stops]}

@@ -1,0 +1,87 @@
+"""A tour as the page reads it: every stop with the number of its step, and where the lit part of the page is."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from typing import Any
+
+from kvviz.errors import KvvizError
+from kvviz.trace.guided_tour import Tour, TourStop
+
+# What a stop may light: the class of a pane, or the tab that has to be opened for it.
+PANES = {
+    "toolbar": ("class", "kv-bar"),
+    "verdict": ("class", "kv-verdict"),
+    "words": ("class", "kv-story"),
+    "graph": ("class", "kv-graph"),
+    "inspector": ("class", "kv-this"),
+    "frontier": ("class", "kv-frontier"),
+    "map": ("class", "kv-space"),
+    "timeline": ("class", "kv-timeline"),
+    "steps": ("tab", "steps"),
+    "missed": ("tab", "missed"),
+    "layers": ("tab", "layers"),
+    "buffers": ("tab", "buffers"),
+    "caches": ("tab", "caches"),
+    "values": ("tab", "values"),
+    "lanes": ("tab", "clock"),
+    "hazards": ("tab", "hazards"),
+}
+LAYOUTS = ("Debug", "Memory", "Cache", "Layers", "Lanes")
+
+
+def tour_header(trace: Any) -> dict[str, Any]:
+    """What the header of a payload says of the trace's tour; nothing where there is none.
+
+    Raises `KvvizError`: if a stop names a pane, a layout or a step that is not there.
+    """
+    tour: Tour | None = trace.tour
+    if tour is None:
+        return {}
+    return {"tour": {"title": tour.title, "stops": [_stop(trace, i, stop) for i, stop in enumerate(tour.stops)]}}
+
+
+def tour_runs(trace: Any) -> frozenset[int]:
+    """Runs that the stops are in: the page needs their steps."""
+    tour: Tour | None = trace.tour
+    at = [step_of(trace, i, stop) for i, stop in enumerate(tour.stops)] if tour is not None else []
+    return frozenset(
+        run.index for run in trace.runs for step in at if step is not None and run.first <= step < run.last
+    )
+
+
+def step_of(trace: Any, number: int, stop: TourStop) -> int | None:
+    """The step that a stop goes to; None where the cursor stays, or what is meant has not run yet."""
+    size = len(trace.steps)
+    if stop.query:
+        found = trace.find(stop.query)
+        if not len(found) and trace.live is None:
+            raise KvvizError(f"stop {number + 1} of the tour goes to {stop.query!r}, which finds no step of {trace!r}")
+        return int(found.numbers[0]) if len(found) else None
+    if stop.step is None:
+        return None
+    step = stop.step + size if stop.step < 0 else stop.step
+    if trace.live is None and not 0 <= step < size:
+        raise KvvizError(f"stop {number + 1} of the tour goes to step {stop.step}; the trace has {size:,} steps")
+    return step
+
+
+def _stop(trace: Any, number: int, stop: TourStop) -> dict[str, Any]:
+    if stop.pane and stop.pane not in PANES:
+        raise KvvizError(f"stop {number + 1} of the tour lights {stop.pane!r}; {_known(stop.pane, PANES)}")
+    if stop.layout and stop.layout not in LAYOUTS:
+        raise KvvizError(f"stop {number + 1} of the tour has layout {stop.layout!r}; {_known(stop.layout, LAYOUTS)}")
+    kind, place = PANES[stop.pane] if stop.pane else ("", "")
+    return {
+        "caption": stop.caption,
+        "step": step_of(trace, number, stop),
+        "waits": bool(stop.query),
+        "tab": place if kind == "tab" else "",
+        "pane": place if kind == "class" else "",
+        "layout": stop.layout,
+    }
+
+
+def _known(name: str, names: Any) -> str:
+    near = get_close_matches(name, list(names), 1)
+    return f"did you mean {near[0]!r}?" if near else f"there are {', '.join(names)}"

@@ -1,0 +1,227 @@
+"""Questions: what is right, by what an answer is wrong, what counts, and what a reader without a kernel sees."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import kvviz
+from kvviz.lessons import Question, ask, begin, score
+from kvviz.lessons.number_text import read_number, write_number
+from tests.graph.build import model, node
+
+
+@pytest.fixture(autouse=True)
+def lesson() -> None:
+    begin("test")
+
+
+@pytest.fixture(scope="module")
+def graph() -> Any:
+    made = [node("Add", "x x", "y", name="first"), node("Add", "y x", "z", name="second"), node("Neg", "z", "w")]
+    return kvviz.load(model(made, ["x"], ["w"]))
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("4,992", 4992),
+        ("4,992 B", 4992),
+        ("1,234,567", 1234567),
+        ("4.5kB", 4500),
+        ("4.5 KiB", 4608),
+        ("2 * 3 * 64", 384),
+        ("2^10", 1024),
+        ("(1 + 2) × 8 B", 24),
+        ("-3", -3),
+        ("7 // 2", 3),
+        ("1 000", 1000),
+        ("1_000_000", 1000000),
+        ("0.5 MiB", 2**19),
+    ],
+)
+def test_a_number_may_be_written_in_any_usual_way(text: str, number: float) -> None:
+    assert read_number(text, "B") == number
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "many",
+        "2 +",
+        "1e",
+        "2 ** 9999",
+        "1 / 0",
+        "3 rows",
+        "[1]",
+        "f(2)",
+        "2 if 1 else 3",
+        "(" * 300,
+        "1,2,3",
+        "0 ** -1",
+    ],
+)
+def test_what_is_no_number_of_bytes_is_refused_in_one_sentence(text: str) -> None:
+    with pytest.raises(kvviz.KvvizError, match=r"is not a number|is asked for in B"):
+        read_number(text, "B")
+
+
+@given(st.integers(-(10**15), 10**15))
+def test_a_number_is_read_as_it_is_written(number: int) -> None:
+    assert read_number(write_number(number, "B"), "B") == number
+
+
+def test_a_wrong_number_is_told_by_what_it_is_off_and_gets_its_own_hint() -> None:
+    question = ask("?", 768, {384: "keys *and* values", 100: "count the rows"}, unit="B")
+    said = {given: question.grade(given).text for given in (384, 100, 2304, 770, "768 B")}
+    assert said == {
+        384: "too small by a factor of 2: keys *and* values",
+        100: "too small by 668 B: count the rows",
+        2304: "too large by a factor of 3",
+        770: "too large by 2 B",
+        "768 B": "right",
+    }
+
+
+def test_a_hint_may_be_worked_out_of_the_answer_or_be_said_always() -> None:
+    assert ask("?", 10, lambda given: f"{given:.0f} is even").grade(4).text == "too small by 6: 4 is even"
+    assert ask("?", 10, lambda given: None).grade(4).text == "too small by 6"
+    assert ask("?", 10, "count").grade(4).text == "too small by 6: count"
+
+
+def test_a_fraction_may_be_rounded_and_a_whole_number_not() -> None:
+    assert ask("?", 2 / 3).grade("0.667") and not ask("?", 2 / 3).grade("0.66")
+    assert not ask("?", 100_000).grade(100_001)
+    assert ask("?", 100, tolerance=0.1).grade(109) and not ask("?", 100, tolerance=0.1).grade(111)
+
+
+def test_a_choice_is_given_by_its_text_or_its_number() -> None:
+    question = ask("?", "b", {"a": "not the first"}, choices=["a", "b", "c"])
+    assert question.grade("a").text == "not the first"
+    assert question.grade(2).text == "not that"
+    assert question.grade(1)
+    with pytest.raises(kvviz.KvvizError, match="none of the choices"):
+        question.grade("d")
+
+
+def test_an_op_is_named_by_itself_by_its_step_or_by_its_kind(graph: Any) -> None:
+    trace = kvviz.run(graph, {"x": np.ones(4, np.float32)})
+    question = ask("?", "second", {"first": "it is read again", "Neg": "nothing is left"}, among=trace)
+    assert question.grade("first").text == "it is read again"
+    assert question.grade("Neg").text == "nothing is left"
+    assert question.grade("Add").text == "it is one of the Add ops: which, by its name"
+    assert question.grade(trace.steps[1])
+    with pytest.raises(kvviz.KvvizError, match="there is no op 'secnd' here; near it: second"):
+        question.grade("secnd")
+    of_kind = ask("?", "Add", among=graph)
+    assert of_kind.grade("first") and of_kind.grade("Add") and not of_kind.grade("Neg")
+    either = ask("?", ["first", "second"], among=graph)
+    assert either.grade("second") and either.answer == "first or second"
+
+
+def test_a_curve_is_graded_by_its_mean_distance_and_told_where_it_is_furthest_off() -> None:
+    words = ["once", "upon", "a", "time"]
+    question = ask("?", [0, 100, 200, 400], curve=words, unit="B")
+    # then: 40 + 0 + 0 + 0 of four points is 10 of 400, and 100 + 0 + 0 + 100 is 50 of 400
+    assert question.grade([40, 100, 200, 400])
+    wrong = question.grade([0, 200, 200, 300]).text
+    assert wrong == (
+        "off by 12% of the largest value on average, 10% is allowed; furthest at upon, where it is too high"
+    )
+    for bad in ([1, 2, 3], [1, 2, 3, None], 7):
+        with pytest.raises(kvviz.KvvizError, match=r"the curve has 4 points|the answer is a curve"):
+            question.grade(bad)
+    assert ask("?", [0, 0], curve="ab").grade([0, 0])
+
+
+def test_what_a_lesson_itself_judges_is_answered_in_python() -> None:
+    question = ask("Find an order.", "the greedy one", accept=lambda order: order == [1, 0] or "it ends too late")
+    assert question.grade([0, 1]).text == "it ends too late"
+    assert question.grade([1, 0]) and question.answer == "the greedy one"
+
+
+def test_an_answer_that_is_worked_out_waits_until_somebody_asks() -> None:
+    called: list[int] = []
+
+    def worked_out() -> int:
+        called.append(1)
+        return 5
+
+    question = ask("?", worked_out)
+    assert not called
+    assert question.grade(5) and question.answer == "5" and called == [1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"answer": "x", "choices": ["a", "b"]}, "none of the choices"),
+        ({"answer": [1, 2], "curve": ["a"]}, "1 labels and its answer 2 values"),
+        ({"answer": "text"}, "is no number"),
+        ({"answer": True}, "is no number"),
+        ({}, "has no answer="),
+        ({"answer": 1, "choices": [1], "curve": ["a"]}, "choices= and curve="),
+    ],
+)
+def test_a_question_that_cannot_be_answered_is_refused_where_it_is_asked(arguments: Any, said: str) -> None:
+    with pytest.raises(kvviz.KvvizError, match=said):
+        ask("?", **arguments)
+
+
+def test_right_answers_count_once_and_not_after_the_answer_was_shown() -> None:
+    first, second, third = (ask(name, 1) for name in "abc")
+    first.grade(1)
+    first.grade(2)  # what is right stays right
+    second.grade(2)
+    second.grade(1)
+    assert third.reveal() == "1"
+    third.grade(1)
+    told = score()
+    assert (told.asked, told.right, told.first, told.shown) == (3, 2, 1, 1)
+    assert str(told) == "test: 2 of 3 right, 1 at the first try; the answer of 1 was shown"
+    # when: a cell runs again, and another lesson begins
+    ask("a", 1)
+    assert (score().asked, score().right) == (3, 1)
+    begin("next")
+    assert score().asked == 0 and score("test").asked == 3
+
+
+def test_the_page_is_told_by_what_an_answer_is_wrong_also_when_it_is_none() -> None:
+    question = ask("?", 768, unit="B")
+
+    def sent(given: Any) -> dict[str, Any]:
+        question._receive(question, {"do": "grade", "given": given}, [])
+        told: dict[str, Any] = question.verdict
+        return told
+
+    assert sent("384") == {"right": False, "text": "too small by a factor of 2"}
+    assert sent("much")["right"] is None and question.tries == 1
+    assert sent("768")["right"] is True
+    question._receive(question, {"do": "reveal"}, [])
+    assert question.revealed and question.right
+
+
+def test_without_a_kernel_the_answer_folds_out_and_nothing_of_the_question_is_markup() -> None:
+    question = ask("Is <b> *one* `Add`?", "<no>", choices=["<no>", "yes"], why="**Two** of them & more.")
+    html = question._fold()
+    assert "Is &lt;b&gt; <em>one</em> <code>Add</code>?" in html
+    assert "<li>&lt;no&gt;</li><li>yes</li>" in html
+    before, _, after = html.partition("<details><summary>Answer</summary>")
+    assert "<b>&lt;no&gt;</b>" in after and "<b>Two</b> of them &amp; more." in after
+    assert "Two" not in before
+
+
+def test_a_question_has_its_answer_for_readers_in_its_output(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[dict[str, Any]] = []
+    monkeypatch.setattr("kvviz.lessons.question.display", lambda data, **options: shown.append(data))
+    question: Question = ask("How many?", lambda: 3)
+    question._ipython_display_()
+    widget, behind = shown
+    assert "text/html" not in widget and widget["text/plain"] == "<Question: How many?>"
+    assert "<details>" in behind["text/html"] and question.still in behind["text/html"]
+    assert question.solution["answer"] == "3"

@@ -1,0 +1,232 @@
+"""What serving systems do, on the storyteller: each tells the words that it should, and costs what it should."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import kvviz
+from kvviz.device.block_table import BlockTable
+from kvviz.lessons import serving
+
+STORYTELLER = Path(__file__).resolve().parents[2] / "assets" / "models" / "storyteller"
+WORDS: list[str] = json.loads((STORYTELLER / "vocab.json").read_text())
+# Three layers, keys and values, two heads of 16 floats.
+ROW = 3 * 2 * 2 * 16 * 4
+
+
+def ids(text: str) -> list[int]:
+    return [WORDS.index(word) for word in f"<s> {text}".split()]
+
+
+OWL = ids("once upon a time there was a brave owl named rosa .")
+CAT = ids("once upon a time there was a happy cat named mia .")
+BEAR = ids("there was a big bear named ben .")
+
+
+@pytest.fixture(scope="module")
+def graph() -> Any:
+    return kvviz.load(STORYTELLER / "concat" / "model.onnx")
+
+
+@pytest.fixture(scope="module")
+def told(graph: Any) -> list[int]:
+    """The whole story: 73 words."""
+    tokens: list[int] = kvviz.decode(graph, OWL, 73, progress=False, record=False).tokens
+    return tokens
+
+
+def words(graph: Any, prompt: list[int], most: int) -> list[int]:
+    tokens: list[int] = kvviz.decode(graph, prompt, most, progress=False, record=False).tokens
+    return tokens
+
+
+def alike(tokens: list[int], told: list[int]) -> int:
+    """Words up to the first that is another."""
+    return next((i for i, (one, other) in enumerate(zip(tokens, told)) if one != other), len(tokens))
+
+
+def test_passes_by_hand_tell_what_a_decode_tells(graph: Any, told: list[int]) -> None:
+    by_hand = serving.tell(graph, OWL, 20)
+    assert by_hand.tokens == told[:20]
+    assert by_hand.kept[-1] == list(range(len(OWL) + 18))
+
+
+def test_rolling_back_copies_nothing_and_forgets_what_was_guessed(graph: Any) -> None:
+    # given rows of a prompt and of three wrong words, in reserved room
+    first = serving.forward(graph, [OWL], serving.empty_rows(graph, room=20), donate=True)
+    wrong = serving.forward(graph, [ids("cat cat")], first.rows, donate=True)
+    # when
+    back = serving.roll_back(wrong.rows, len(OWL))
+    assert all(np.shares_memory(back[name], wrong.rows[name]) for name in back)
+    again = serving.forward(graph, [[WORDS.index("rosa")]], back, donate=True, record=True)
+    # then
+    fresh = serving.forward(graph, [[*OWL, WORDS.index("rosa")]])
+    np.testing.assert_allclose(again.logits[0, -1], fresh.logits[0, -1], atol=1e-4)
+    assert again.trace is not None
+    writes = [s for s in again.trace.steps if s.outputs[0].startswith("present")]
+    assert len(writes) == 6 and sum(s.copied for s in writes) == 0
+    assert sum(s.written for s in writes) == ROW
+
+
+def test_guesses_change_the_number_of_passes_and_not_a_word(graph: Any, told: list[int]) -> None:
+    # given one who guesses right, one who never does, and one who does not guess
+    def oracle(tokens: list[int], most: int) -> list[int]:
+        return told[len(tokens) - len(OWL) :][:most]
+
+    perfect = serving.speculate(graph, OWL, 21, oracle, width=4)
+    hopeless = serving.speculate(graph, OWL, 10, lambda tokens, most: [0] * most, width=3)
+    silent = serving.speculate(graph, OWL, 10, lambda tokens, most: [])
+    # then: after the prefill, which gives one, every pass gives five
+    assert perfect.tokens == told[:21] and perfect.passes == 1 + 20 // 5
+    assert perfect.accepted == perfect.guessed == 16 and perfect.rolled_back == 0
+    assert hopeless.tokens == told[:10] and hopeless.passes == silent.passes == 10
+    assert hopeless.rolled_back == hopeless.guessed > 0 and hopeless.accepted == 0
+    assert perfect.bytes_copied == hopeless.bytes_copied == 0
+
+
+def test_a_repeated_word_is_guessed_to_go_on_as_before() -> None:
+    assert serving.repeat_draft([1, 2, 3, 1], 2) == [2, 3]
+    assert serving.repeat_draft([1, 2, 3], 2) == []
+
+
+@pytest.mark.parametrize(("bits", "right"), [(8, 73), (4, 73), (3, 60), (2, 11)])
+def test_rows_of_few_bits_tell_the_story_up_to_some_word(graph: Any, told: list[int], bits: int, right: int) -> None:
+    assert alike(serving.tell(graph, OWL, right + (right < 73), serving.in_bits(bits)).tokens, told) == right
+
+
+@given(st.integers(2, 8), st.lists(st.floats(-100, 100, width=32), min_size=4, max_size=4))
+def test_a_number_of_few_bits_is_off_by_half_a_step_at_most(bits: int, numbers: list[float]) -> None:
+    row = np.array(numbers, np.float32).reshape(1, 1, 1, 4)
+    change = serving.in_bits(bits)
+    made = change({"k": row}, [0])[0]["k"]
+    step = np.abs(row).max() / (2 ** (bits - 1) - 1)
+    assert np.abs(made - row).max() <= step / 2 * (1 + 1e-5) + 1e-30
+    assert len(np.unique(np.round(made / (step or 1)))) <= 2**bits
+    np.testing.assert_allclose(change({"k": made}, [0])[0]["k"], made, rtol=1e-5)
+
+
+def test_a_row_of_few_bits_takes_fewer_bytes() -> None:
+    assert [serving.bytes_in_bits(16, bits) for bits in (8, 4, 3, 2)] == [18, 10, 8, 6]
+
+
+@given(st.integers(1, 12), st.integers(0, 11), st.integers(1, 60))
+@settings(max_examples=60)
+def test_a_buffer_written_by_the_formula_holds_what_sinks_keep(size: int, first: int, length: int) -> None:
+    if first >= size:
+        with pytest.raises(kvviz.KvvizError, match="at least one"):
+            serving.slot_of(0, size, first)
+        return
+    # given a buffer into which positions are written, and the list that is cut
+    buffer: dict[int, int] = {}
+    rows, positions = {"k": np.zeros((1, 1, 0, 1), np.float32)}, list[int]()
+    cut = serving.sinks(size, first)
+    for at in range(length):
+        buffer[serving.slot_of(at, size, first)] = at
+        grown = {"k": np.concatenate([rows["k"], np.full((1, 1, 1, 1), at, np.float32)], 2)}
+        rows, positions = cut(grown, [*positions, at])
+    # then
+    assert sorted(buffer.values()) == positions == rows["k"].ravel().astype(int).tolist()
+    assert len(positions) == min(size, length)
+
+
+def test_what_is_stored_is_what_the_next_pass_can_attend_to(graph: Any, told: list[int]) -> None:
+    # given room for 16 rows
+    window = serving.tell(graph, OWL, 12, serving.recent(16))
+    # then: the first words are the same, before the window is full and a while behind it
+    assert window.kept[5] == list(range(2, 18)) and window.tokens[:11] == told[:11]
+    pinned = serving.tell(graph, OWL, 12, serving.sinks(16, 13))
+    assert pinned.kept[5] == [*range(13), 15, 16, 17]
+
+
+@pytest.fixture(scope="module")
+def served(graph: Any) -> serving.PagedServer:
+    server = serving.PagedServer(graph, blocks=6, block_size=8)
+    for prompt, most in ((OWL, 12), (CAT, 4), (BEAR, 8)):
+        server.submit(prompt, most)
+    server.run()
+    return server
+
+
+def test_prompts_that_come_and_go_tell_what_each_tells_alone(graph: Any, served: serving.PagedServer) -> None:
+    for request in served.requests:
+        assert request.tokens == words(graph, request.prompt, request.most)
+
+
+def test_a_request_waits_until_there_are_blocks_and_gives_them_back(served: serving.PagedServer) -> None:
+    # given: 24, 16 and 16 rows are needed, in blocks of 8: 3 + 2 + 2 of 6
+    first, second, third = served.requests
+    assert (first.longest, second.longest, third.longest) == (24, 16, 16)
+    assert first.admitted == second.admitted == 0 and served.history[0].waiting == (2,)
+    assert third.admitted == second.finished + 1 if second.finished is not None else False
+    assert served.history[third.admitted or 0].running == (0, 2)
+    assert len(served.table.free) == 6
+
+
+def test_slack_is_what_is_left_of_the_last_blocks_and_less_than_with_one_block_each(
+    served: serving.PagedServer,
+) -> None:
+    for at, moment in enumerate(served.history):
+        running = [served.requests[number] for number in moment.running]
+        rows = [len(r.prompt) + at - (r.admitted or 0) for r in running]
+        assert moment.rows == sum(rows)
+        assert moment.slack == sum(-(-n // 8) * 8 - n for n in rows) < 8 * len(rows)
+        assert moment.contiguous_slack == sum(r.longest - n for r, n in zip(running, rows))
+        assert moment.padding == sum(max(rows) - n for n in rows)
+
+
+def test_a_fork_shares_all_blocks_and_copies_the_one_that_is_written(graph: Any) -> None:
+    # given a story of 15 rows, in blocks of 8
+    server = serving.PagedServer(graph, blocks=8, block_size=8)
+    request = server.submit(OWL, 8)
+    for _ in range(3):
+        server.step()
+    # when
+    other = server.fork(request, 8)
+    before = dict(server.table.shared)
+    server.run()
+    # then: the first block is read by both, the second was copied once, by who wrote first
+    assert request.rows == other.rows and list(before) == [0, 1]
+    assert [(old, new) for _, old, new in server.table.copies] == [(1, 2)]
+    assert request.tokens == other.tokens == words(graph, OWL, 8)
+
+
+def test_what_the_pool_can_never_hold_is_refused(graph: Any) -> None:
+    server = serving.PagedServer(graph, blocks=2, block_size=8)
+    with pytest.raises(kvviz.KvvizError, match=r"13 \+ 8 tokens needs 20 rows, and the pool has 16"):
+        server.submit(OWL, 8)
+    with pytest.raises(kvviz.KvvizError, match="is not running"):
+        server.fork(serving.Request(0, OWL, 1), 1)
+
+
+def test_beams_follow_their_parents_by_copying_all_or_blocks_that_are_written(graph: Any) -> None:
+    # given three beams of 13 rows
+    rows = {name: np.repeat(a, 3, 0) for name, a in serving.forward(graph, [OWL]).rows.items()}
+    for array in rows.values():
+        array += np.arange(3, dtype=np.float32).reshape(3, 1, 1, 1)
+    # when: the first is thrown away, and the last doubled
+    made, copied = serving.reorder(rows, [1, 2, 2])
+    # then
+    assert copied == 3 * 13 * ROW
+    assert all(np.array_equal(made[name][0], rows[name][1]) for name in rows)
+    assert all(np.array_equal(made[name][1], made[name][2]) for name in rows)
+    # blocks of 8: the second of both is written at row 13, so one of them copies it; row 16 begins a new one
+    table = BlockTable([[0, 1], [2, 3], [4, 5]], blocks=12, block_size=8)
+    assert serving.reorder_blocks(table, [1, 2, 2], 13) == 1
+    assert table.rows[0] == [2, 3] and table.rows[1][0] == table.rows[2][0] == 4
+    assert serving.reorder_blocks(table, [0, 0, 0], 16) == 0
+    assert len({row[2] for row in table.rows}) == 3
+    with pytest.raises(kvviz.KvvizError, match="for 3 beams"):
+        serving.reorder(rows, [0, 3, 1])
+
+
+def test_a_graph_without_growing_caches_is_refused() -> None:
+    static = kvviz.load(STORYTELLER / "tensor_scatter" / "model.onnx")
+    with pytest.raises(kvviz.KvvizError, match="take the form with Concat"):
+        serving.empty_rows(static)

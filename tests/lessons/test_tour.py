@@ -1,0 +1,150 @@
+"""Guided tours: kept with the trace, told to the page with the steps that they mean."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kvviz
+from kvviz.lessons import Tour, TourStop, quickstart_tour
+from kvviz.trace.writer import Writer
+from kvviz.view.payload import Payloads, decode
+from tests.graph.build import model, node
+
+STORYTELLER = Path(__file__).resolve().parents[2] / "assets" / "models" / "storyteller"
+
+
+@pytest.fixture
+def trace() -> kvviz.Trace:
+    graph = kvviz.load(model([node("Neg", "x", "y"), node("Abs", "y", "z")], ["x"], ["z"]))
+    return kvviz.run(graph, {"x": np.ones(4, np.float32)})
+
+
+TOUR = (
+    Tour("Two ops")
+    .stop("It *negates*.", step=0, pane="graph")
+    .stop("The last.", query="op:Abs", pane="caches", layout="Cache")
+    .stop("That is all.")
+)
+
+
+def stops(trace: kvviz.Trace) -> list[dict[str, Any]]:
+    header: dict[str, Any] = decode(Payloads(trace).tell())[0]
+    told: list[dict[str, Any]] = header["tour"]["stops"]
+    return told
+
+
+def test_a_stop_tells_the_page_where_to_go_and_what_to_light(trace: kvviz.Trace) -> None:
+    trace.tour = TOUR
+    first, second, third = stops(trace)
+    assert (first["step"], first["pane"], first["tab"]) == (0, "kv-graph", "")
+    assert (second["step"], second["pane"], second["tab"], second["layout"]) == (1, "", "caches", "Cache")
+    assert third == {"caption": "That is all.", "step": None, "waits": False, "tab": "", "pane": "", "layout": ""}
+
+
+def test_a_trace_without_a_tour_says_nothing_of_one(trace: kvviz.Trace) -> None:
+    assert "tour" not in decode(Payloads(trace).tell())[0]
+
+
+def test_a_tour_goes_where_the_trace_goes(trace: kvviz.Trace, tmp_path: Path) -> None:
+    trace.to_html(tmp_path / "a.html", tour=TOUR)
+    trace.save(tmp_path / "a.kvviz")
+    loaded = kvviz.Trace.load(tmp_path / "a.kvviz")
+    assert loaded.tour == TOUR
+    assert stops(loaded) == stops(trace)
+    assert kvviz.debug(trace, tour=TOUR).trace.tour is TOUR
+
+
+@pytest.mark.parametrize(
+    ("stop", "said"),
+    [
+        ({"caption": "x", "step": 2}, "stop 1 of the tour goes to step 2; the trace has 2 steps"),
+        ({"caption": "x", "step": -3}, "goes to step -3"),
+        ({"caption": "x", "query": "op:Concat"}, "'op:Concat', which finds no step"),
+        ({"caption": "x", "pane": "cache"}, "lights 'cache'; did you mean 'caches'?"),
+        ({"caption": "x", "layout": "Wide"}, "has layout 'Wide'; there are Debug"),
+    ],
+)
+def test_a_stop_that_leads_nowhere_is_named(trace: kvviz.Trace, stop: dict[str, Any], said: str) -> None:
+    with pytest.raises(kvviz.KvvizError, match=said.replace("?", r"\?")):
+        trace.to_html(tour=Tour("t", [stop]))
+
+
+def test_a_stop_has_a_caption_and_one_place() -> None:
+    with pytest.raises(kvviz.KvvizError, match="needs a caption"):
+        TourStop(" ")
+    with pytest.raises(kvviz.KvvizError, match="not to both"):
+        TourStop("x", step=1, query="op:Abs")
+
+
+def test_a_stop_may_wait_for_what_has_not_run_yet() -> None:
+    # given a debugger that stands before the first op
+    graph = kvviz.load(model([node("Neg", "x", "y"), node("Abs", "y", "z")], ["x"], ["z"]))
+    debugger = kvviz.debug(graph, {"x": np.ones(4, np.float32)}, tour=TOUR)
+    assert [s["step"] for s in stops(debugger.trace)] == [0, None, None]
+    # when
+    debugger.resume()
+    # then
+    assert [s["step"] for s in stops(debugger.trace)] == [0, 1, None]
+
+
+def test_of_a_long_recording_the_page_has_the_runs_that_the_tour_stops_at(tmp_path: Path) -> None:
+    # given three runs of one op each, of which the page is told one
+    writer = Writer("three", "demo", "")
+    for run in range(3):
+        writer.begin_run(f"run {run}")
+        writer.op("NOP", [], [writer.value(f"v{run}", (1,), "float32", writer.storage(4))])
+    trace = writer.finish([])
+    assert Payloads(trace, [0]).runs() == {0}
+    # when
+    trace.tour = Tour("t").stop("the last", step=2)
+    # then
+    packing = Payloads(trace, [0])
+    packing.tell()
+    assert packing.runs() == {0, 2}
+
+
+def test_a_saved_tour_that_was_tampered_with_is_refused(trace: kvviz.Trace, tmp_path: Path) -> None:
+    trace.tour = TOUR
+    object.__setattr__(trace.tour.stops[0], "step", "0")
+    try:
+        trace.save(tmp_path / "bad.kvviz")
+    finally:
+        object.__setattr__(TOUR.stops[0], "step", 0)
+    with pytest.raises(kvviz.KvvizError, match="not a trace of kvviz, or it is damaged"):
+        kvviz.Trace.load(tmp_path / "bad.kvviz")
+
+
+@pytest.mark.parametrize("room", [None, 24])
+def test_the_quickstart_has_six_stops_whose_figures_are_those_of_the_trace(room: int | None) -> None:
+    # given
+    words = json.loads((STORYTELLER / "vocab.json").read_text())
+    graph = kvviz.load(STORYTELLER / "concat" / "model.onnx")
+    trace = kvviz.decode(graph, "once upon a time", max_new_tokens=4, tokenizer=words, kv_capacity=room, progress=False)
+    # when
+    trace.tour = tour = quickstart_tour(trace)
+    # then
+    told = stops(trace)
+    assert len(told) == 6
+    prefill, rows, added, how, copied, peak = told
+    assert "5 tokens" in prefill["caption"] and prefill["step"] == 0
+    assert ("room is reserved for 24 rows" if room else "no room is reserved") in rows["caption"]
+    # three layers, keys and values, two heads of 16 floats
+    assert f"{3 * 2 * 2 * 16 * 4} B in all" in added["caption"] and "8 rows now" in added["caption"]
+    assert added["step"] == trace.find("op:Concat run:3 present.1.key")[0].index
+    assert ("in place" if room else "a new buffer") in how["caption"]
+    # of seven rows that were there; each word's are 768 B
+    assert f"together copied in this run: {0 if room else 7 * 768:,} B" in how["caption"]
+    run = trace.runs[3]
+    assert trace.steps[copied["step"]].copied == max(step.copied for step in trace.steps[run.first : run.last])
+    assert trace.steps[peak["step"]].live_bytes == trace.peak_bytes
+    assert all(stop.pane for stop in tour.stops)
+
+
+def test_the_quickstarts_tour_needs_a_decode(trace: kvviz.Trace) -> None:
+    with pytest.raises(kvviz.KvvizError, match="leads through a decode"):
+        quickstart_tour(trace)
