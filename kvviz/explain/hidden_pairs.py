@@ -92,8 +92,11 @@ class HiddenPair:
 def hidden_pairs(trace: Any, run: int) -> tuple[HiddenPair, ...]:
     """All of one run: what is broken or hidden first, then what only ranges take for one, and what only roots do."""
     index = index_of(trace)
-    found = [_pair(index, hazard, levels) for hazard, levels in _by_level(trace, index, run).values()]
-    return tuple(sorted(found, key=lambda pair: (not pair.exact, not pair.range)))
+    known: dict[int, tuple[HiddenPair, ...]] = index.notes.setdefault("hidden pairs", {})
+    if run not in known:
+        found = [_pair(index, hazard, levels) for hazard, levels in _by_level(trace, index, run).values()]
+        known[run] = tuple(sorted(found, key=lambda pair: (not pair.exact, not pair.range)))
+    return known[run]
 
 
 def ordered_pairs(trace: Any, run: int) -> tuple[HiddenPair, ...]:

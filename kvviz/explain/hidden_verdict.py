@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from itertools import islice
+from typing import Any
 
 from kvviz.explain.hidden_pairs import HiddenPair, folded, hidden_pairs
 from kvviz.explain.units import count
-from kvviz.trace.value_index import Index
 
 # Runs are looked at up to so many steps, and so many kinds of pairs are named.
 _MOST_STEPS, _NAMED = 10_000, 2
@@ -16,12 +16,11 @@ Told = tuple[str, tuple[tuple[str, str], ...], int, int | None]
 """Kind, parts of the sentence, bytes, and the step that it leads to; see `kvviz.explain.verdict.Verdict`."""
 
 
-def hidden_verdict(index: Index) -> list[Told]:
+def hidden_verdict(trace: Any) -> list[Told]:
     """What is broken first, then what is hidden, or that nothing is.
 
     Nothing is said where ops did not declare what they touch: there finding the pairs takes longer than all the rest.
     """
-    trace = index.trace
     if not trace.log.declared.accesses or trace.live is not None:
         return []
     runs = [run for run in trace.runs if run.last > run.first]

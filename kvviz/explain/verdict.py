@@ -14,7 +14,7 @@ from kvviz.explain.cache_findings import CacheFinding, copying_steps
 from kvviz.explain.cache_notices import WRONG
 from kvviz.explain.declared_verdict import declared_verdict
 from kvviz.explain.fixes import Fix, fix_for
-from kvviz.explain.hidden_verdict import hidden_verdict
+from kvviz.explain.hidden_verdict import Told
 from kvviz.explain.lower_peak import OtherOrder
 from kvviz.explain.missed_groups import MissedGroup
 from kvviz.explain.peak import Peak
@@ -84,8 +84,12 @@ def verdict(
     groups: Sequence[MissedGroup],
     findings: Sequence[CacheFinding],
     other: OtherOrder | None,
+    hidden: Sequence[Told] = (),
 ) -> tuple[Verdict, ...]:
-    """What a report comes to, in a few sentences: what may make results wrong first, then from the peak on."""
+    """What a report comes to, in a few sentences: what may make results wrong first, then from the peak on.
+
+    ``hidden``: as `kvviz.explain.hidden_verdict` tells it.
+    """
     if not index.rows and not top.bytes:
         return (Verdict("nothing", (("nothing has run", ""),)),)
     copied = _copied(index, findings)
@@ -96,7 +100,7 @@ def verdict(
     least = max(index.trace.bytes_allocated, index.trace.bytes_copied) * _WORTH
     worst = others[0] if sum(group.bytes for group in others) > least else None
     warned = [one for one in findings if one.kind != "copied"]
-    found = [Verdict(*told) for told in hidden_verdict(index)]
+    found = [Verdict(*told) for told in hidden]
     found += _warnings(index, [one for one in warned if one.kind in WRONG])
     found += [Verdict(*told) for told in declared_verdict(index.trace)]
     found.append(_peak(index, top, other))
