@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kvviz.trace.log import Log
+from kvviz.trace.program import Program
 from kvviz.trace.recording import Trace
 from kvviz.trace.records import Run
 from kvviz.trace.seen_arrays import SeenArrays
@@ -69,6 +70,7 @@ class LiveTrace:
         self._log = Log()
         self._log.storages, self._log.declared = written.storages, written.declared
         self._open: OpenRun | None = None
+        self._known: dict[Any, Program] = {}
         self._died = 0  # storages that died with the last op, and are told
         self.trace = self._begun(policy, outputs)
 
@@ -81,7 +83,7 @@ class LiveTrace:
 
     def _begin(self, runs: list[Run], outputs: tuple[str, ...]) -> None:
         run = self._runs[-1]
-        self._open = run.open(self._log, len(runs), self._title, outputs)
+        self._open = run.open(self._log, len(runs), self._title, outputs, self._known)
         runs.append(Run(len(runs), run.first, run.first, None, run.text))
 
     def begin(self, outputs: tuple[str, ...]) -> None:

@@ -345,7 +345,8 @@ class Writer:
         log.storages, log.declared = deepcopy(self.log.storages), self.log.declared.copy()
         written = [run for run in self._runs if run.rows] or self._runs
         ends = [names if run is written[-1] else () for run in written]
-        runs = [run.write(log, i, self.title, end, self.freed) for i, (run, end) in enumerate(zip(written, ends))]
+        known: dict[Any, Program] = {}
+        runs = [run.write(log, i, self.title, ends[i], self.freed, known) for i, run in enumerate(written)]
         if not runs:
             raise KvvizError(f"{self.title!r} has no op")
         trace = Trace(log.frames[0].program.graph, self.policy, log, self.title)

@@ -140,35 +140,51 @@ class WrittenRun:
         return Graph(title, inputs, tuple(map(Value, outputs)), nodes, weights)
 
     def write(
-        self, log: Log, number: int, title: str, outputs: tuple[str, ...], freed: Mapping[int, Sequence[int]]
+        self,
+        log: Log,
+        number: int,
+        title: str,
+        outputs: tuple[str, ...],
+        freed: Mapping[int, Sequence[int]],
+        known: dict[Any, Program],
     ) -> Run:
         """Put the run into a log that has all runs before it.
 
-        ``number``: of the run. ``freed``: storages that died with each op, by its number in the log.
+        ``number``: of the run. ``freed``: storages that died with each op, by its number in the log. ``known``: as in
+        `open`.
         """
-        ops = self.open(log, number, title, outputs)
+        ops = self.open(log, number, title, outputs, known)
         self.pour(log, ops, 0, freed)
         allocated, copied = sum(row.allocated for row in self.rows), sum(row.copied for row in self.rows)
         written = sum(row.written for row in self.rows)
         stop = self.first + len(self.rows)
         return Run(number, self.first, stop, None, self.text, self.peak, copied, written, allocated)
 
-    def open(self, log: Log, number: int, title: str, outputs: tuple[str, ...]) -> OpenRun:
-        """Put the frames of the run into a log, and its program with all ops that are known of."""
+    def open(self, log: Log, number: int, title: str, outputs: tuple[str, ...], known: dict[Any, Program]) -> OpenRun:
+        """Put the frames of the run into a log, and its program with all ops that are known of.
+
+        ``known``: programs of the runs before; one that is the same is taken, so that runs of one graph are of one.
+        """
         places, nodes = self.in_program()
-        graph = self.graph(title, nodes, outputs)
         views = {places[op]: viewed for op, viewed in self.views.items()}
-        order = [
-            OpNode(node, i, "" if node.function is None else "function", views=views.get(i, ()))
-            for i, node in enumerate(graph.nodes)
-        ]
+        told = [(node.name, node.op_type, node.inputs, node.outputs, node.scope, id(node.function)) for node in nodes]
+        bound = [(bind.name, bind.how, str(bind.dtype), bind.shape) for bind in self.bound.values()]
+        key = tuple(told), tuple(bound), tuple(sorted(views.items())), outputs
+        if key not in known:
+            graph = self.graph(title, nodes, outputs)
+            ops = [
+                OpNode(node, i, "" if node.function is None else "function", views=views.get(i, ()))
+                for i, node in enumerate(graph.nodes)
+            ]
+            known[key] = Program(graph, ops, outputs)
+        program, order = known[key], known[key].order
         main = len(log.frames)
-        frame = FrameEvent(Program(graph, order, outputs), None, None, "", None, number, self.first)
+        frame = FrameEvent(program, None, None, "", None, number, self.first)
         frame.bindings = tuple(self.bound.values())
         log.frames.append(frame)
-        for program, parent, caller, attribute, iteration, opened, bindings in self.called:
+        for called, parent, caller, attribute, iteration, opened, bindings in self.called:
             above, op = (main, order[places[caller]]) if parent is None else (main + 1 + parent, caller)
-            frame = FrameEvent(program, above, op, attribute, iteration, number, self.first + opened)
+            frame = FrameEvent(called, above, op, attribute, iteration, number, self.first + opened)
             frame.bindings = bindings
             log.frames.append(frame)
         return OpenRun(main, [order[place] for place in places])
