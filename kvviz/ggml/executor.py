@@ -97,7 +97,10 @@ class Executor:
         node = self._ahead[-1] if node is None else node
         if not listed and not is_noop(node):
             self._execute(node)
-        self._ahead.remove(node)
+        if node is self._ahead[-1]:
+            self._ahead.pop()
+        else:
+            self._ahead.remove(node)
         self.writing.op(node, self._seen(node))
         return node
 

@@ -108,13 +108,7 @@ class GraphSession:
             if node is not None and node not in ready:
                 names = ", ".join(one.name for one in ready[:8])
                 raise KvvizError(f"node {node.name!r} cannot run next; the frontier is {names}")
-            with self._own_memory():
-                done = self._executor.step(node, self.listed)
-            assert done is not None and self._told is not None
-            self._made.add(done)
-            self._told.follow()
-            if self._executor.next_node is None:
-                self._end_run()
+            self._step(node)
             return True
 
     def finish_run(self) -> None:
@@ -163,7 +157,9 @@ class GraphSession:
         for row in trace.log[:upto]:
             if self.execution is None:
                 self.next_run()
-            self.advance(row.op.node)
+            # What has run in this order was ready.
+            with held_back():
+                self._step(self._nodes[row.op.node.index])
 
     def take(self, trace: Trace, frame: int, node: Node) -> None:
         """Run an op that was ready in a recording at this point; see `kvviz.debugger.branching.find_choice`."""
@@ -185,6 +181,15 @@ class GraphSession:
             return bytes_of(labels[name]).tobytes() if stored else tensor_get(labels[name])
 
     # -- inside -----------------------------------------------------------------------------------------------------
+
+    def _step(self, node: Tensor | None) -> None:
+        with self._own_memory():
+            done = self._executor.step(node, self.listed)
+        assert done is not None and self._told is not None
+        self._made.add(done)
+        self._told.follow()
+        if self._executor.next_node is None:
+            self._end_run()
 
     def _ready(self) -> list[Tensor]:
         waits = self._places.keys() - self._made
