@@ -100,9 +100,10 @@ def verdict(
     least = max(index.trace.bytes_allocated, index.trace.bytes_copied) * _WORTH
     worst = others[0] if sum(group.bytes for group in others) > least else None
     warned = [one for one in findings if one.kind != "copied"]
-    found = [Verdict(*told) for told in hidden]
+    found = [Verdict(*told) for told in hidden if told[0] != "unhidden"]
     found += _warnings(index, [one for one in warned if one.kind in WRONG])
     found += [Verdict(*told) for told in declared_verdict(index.trace)]
+    found += [Verdict(*told) for told in hidden if told[0] == "unhidden"]
     found.append(_peak(index, top, other))
     found += copied
     if worst is not None:
