@@ -6,8 +6,6 @@ import re
 from typing import Any
 
 from kvviz.debugger.state import frame_id_after, frontier_after
-from kvviz.engine.following import follow
-from kvviz.engine.replay import enter_frame
 from kvviz.engine.session import Session
 from kvviz.errors import KvvizError
 from kvviz.graph.model import Node
@@ -30,15 +28,9 @@ def forked(trace: Trace, step: int, label: str, choice: tuple[int, Node] | None 
     session: Session = trace.recipe.session(**changes)
     session.trace.branch = Branch(label, step)
     if step:
-        follow(session, trace, step)
+        session.follow(trace, step)
     if choice is not None:
-        frame, node = choice
-        session.look_ahead()
-        assert session.execution is not None
-        if session.execution.stack[-1].id < frame:
-            enter_frame(session.execution, trace, frame)
-        ready = session.execution.frame.frontier()
-        session.advance(next(planned.node for planned in ready if planned.node.index == node.index))
+        session.take(trace, *choice)
     return session
 
 
@@ -46,8 +38,8 @@ def check_repeatable(trace: Trace) -> None:
     """Raise `KvvizError` for a trace that does not know how it was made."""
     if trace.recipe is None:
         raise KvvizError(
-            "this trace has no model to run again, as one that was loaded from a file: make it anew with kvviz.run or "
-            "kvviz.decode, and fork that one"
+            "this trace has no model to run again, as one that was loaded from a file: make it anew with kvviz.run, "
+            "kvviz.decode or kvviz.ggml.run, and fork that one"
         )
 
 

@@ -34,8 +34,8 @@ class Cursor:
     recorded end; a trace alone ends there."""
 
     def __init__(self, source: Session | Trace) -> None:
-        self.session = source if isinstance(source, Session) else None
-        self.trace: Trace = source.trace if isinstance(source, Session) else source
+        self.session = None if isinstance(source, Trace) else source
+        self.trace: Trace = source if isinstance(source, Trace) else source.trace
         self.position = -1
         self.breakpoints: list[Breakpoint] = []
         self.watches: list[str] = []

@@ -63,6 +63,11 @@ class Recipe:
     options: Mapping[str, Any]
     given: Callable[[], dict[str, Any]]
 
+    @property
+    def orders(self) -> tuple[str, ...]:
+        """Rules that the whole list of nodes can be put in order by; a policy has its own schedule."""
+        return ()
+
     def again(self, *, room: Mapping[str, tuple[int, int]] | None = None, **changes: Any) -> Trace:
         """Run once more from the same inputs; see `session`."""
         return self.session(room=room, **changes).run_to_end()

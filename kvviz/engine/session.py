@@ -22,7 +22,7 @@ from kvviz.engine.policy import Policy, ideal
 from kvviz.engine.preview import preview
 from kvviz.engine.recipe import given_inputs
 from kvviz.engine.recorder import Recorder
-from kvviz.engine.replay import Carried, Replayer
+from kvviz.engine.replay import Carried, Replayer, enter_frame
 from kvviz.engine.weights import Weights
 from kvviz.errors import KvvizError, ReplayError
 from kvviz.graph.model import Graph, Node
@@ -162,6 +162,19 @@ class Session:
                     break
                 self._end_run()
             return self.trace.live
+
+    def follow(self, trace: Trace, upto: int) -> None:
+        """Run the steps before ``upto`` of a recording, in its order; nothing has run before."""
+        follow(self, trace, upto)
+
+    def take(self, trace: Trace, frame: int, node: Node) -> None:
+        """Run an op that was ready in a recording that was followed up to here, in one of its frames."""
+        self.look_ahead()
+        assert self.execution is not None
+        if self.execution.stack[-1].id < frame:
+            enter_frame(self.execution, trace, frame)
+        ready = self.execution.frame.frontier()
+        self.advance(next(planned.node for planned in ready if planned.node.index == node.index))
 
     @property
     def run_is_over(self) -> bool:

@@ -11,6 +11,7 @@ from typing import Any
 
 from kvviz.explain.cache_findings import CacheFinding, cache_findings
 from kvviz.explain.cache_notices import with_warnings
+from kvviz.explain.hidden_verdict import hidden_verdict
 from kvviz.explain.lower_peak import OtherOrder, lower_peak
 from kvviz.explain.missed_groups import MissedGroup, missed_groups
 from kvviz.explain.peak import Peak, peak
@@ -124,5 +125,5 @@ def explain(trace: Any) -> Report:
     caches = with_warnings(trace, cache_findings(index))
     entries, top, other = missed(trace), peak(trace), lower_peak(index)
     groups = missed_groups(trace, entries)
-    told = verdict(index, top, groups, caches, other)
+    told = verdict(index, top, groups, caches, other, hidden_verdict(trace))
     return Report(trace, counts(trace), entries, top, held_too_long(index), caches, other, groups, told)

@@ -30,6 +30,7 @@ def fork(
     kv_capacity: int | None = None,
     policy: str | Policy | None = None,
     fix: Fix | None = None,
+    order: Any = None,
 ) -> Trace:
     """Run again from the same inputs with a change, in the recorded order up to a step.
 
@@ -51,6 +52,9 @@ def fork(
         Whose rules hold, from the beginning.
     fix : Fix, optional
         A fix of ``kvviz.explain(trace)``. It brings its own order, so ``step`` is only where it is looked at.
+    order : str, or sequence of Tensor or int, optional
+        Of ggml graphs: a rule of ``kvviz.ggml.RULES``, or of one graph all its nodes or their positions, from the
+        beginning; see `kvviz.ggml.reorder`.
 
     Returns
     -------
@@ -72,7 +76,15 @@ def fork(
     >>> kvviz.fork(trace, policy="rten").bytes_copied - trace.bytes_copied  # doctest: +SKIP
     """
     session = fork_session(
-        trace, step, run=run, donate=donate, reserve=reserve, kv_capacity=kv_capacity, policy=policy, fix=fix
+        trace,
+        step,
+        run=run,
+        donate=donate,
+        reserve=reserve,
+        kv_capacity=kv_capacity,
+        policy=policy,
+        fix=fix,
+        order=order,
     )
     forked_trace: Trace = session.run_to_end()
     return forked_trace
@@ -88,9 +100,13 @@ def fork_session(
     kv_capacity: int | None = None,
     policy: str | Policy | None = None,
     fix: Fix | None = None,
+    order: Any = None,
 ) -> Session:
     """The same, but stopped where it leaves the recorded order, to be run on; see `fork`."""
     check_repeatable(trace)
+    asked = bool(donate or reserve or policy or fix) or kv_capacity is not None
+    if trace.recipe.orders or order is not None:
+        return _in_order(trace, step, run, order, asked)
     changes = _changes(trace, donate, reserve, kv_capacity)
     given = sum((run is not None, bool(changes), policy is not None, fix is not None))
     if not given:
@@ -115,12 +131,27 @@ def fork_session(
     return forked(trace, step, " and ".join(told), choice, **options)
 
 
+def _in_order(trace: Trace, step: int, run: str | Node | None, order: Any, asked: bool) -> Session:
+    """A fork of a list of nodes: another op of the frontier, or another order of all."""
+    if not trace.recipe.orders:
+        raise KvvizError("order is for ggml graphs: the order of other models is their policy's")
+    if asked or (run is None) == (order is None):
+        raise KvvizError("of ggml graphs the order can be changed: give run, an op of the frontier at step, or order")
+    if order is not None:
+        return forked(trace, 0, order if isinstance(order, str) else "own order", order=order)
+    choice = find_choice(trace, step, run) if run is not None else None
+    return forked(trace, step, f"{called(choice[1])} at step {step:,}" if choice else "", choice)
+
+
 def offers(trace: Trace) -> dict[str, Any]:
     """What of a run could be changed as a whole: other policies by name, inputs to donate, rows to reserve.
 
     ``kv_capacity``: as many rows as the caches of a decode hold in the end; None where it has no growing ones, or they
-      have this room.
+      have this room. ``orders``: rules by which a list of nodes could be put in order.
     """
+    orders = trace.recipe.orders if trace.recipe is not None else ()
+    if orders or trace.log.declared.accesses:
+        return {"policies": [], "donate": [], "kv_capacity": None, "orders": list(orders)}
     options = trace.options
     growing = [pair for pair in cache_pairs(trace.graph) if pair.protocol == "growing"]
     rows = options.rows if options.kind == "decode" and growing else 0
@@ -130,6 +161,7 @@ def offers(trace: Trace) -> dict[str, Any]:
         "policies": [name for name in NAMED if name != trace.policy.name],
         "donate": [value.name for value in trace.graph.inputs if value.name not in donated | caches],
         "kv_capacity": rows if rows and (options.kv_capacity or 0) < rows else None,
+        "orders": [],
     }
 
 

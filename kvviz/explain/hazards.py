@@ -146,6 +146,12 @@ def is_ordered(trace: Any, first: int, second: int) -> bool:
     return _reachability(index, index.frames[index.rows[second].frame].run).ordered(first, second)
 
 
+def path_between(trace: Any, first: int, second: int) -> tuple[int, ...]:
+    """The steps of a shortest path of the graph from one step of a run to a later one, both with it; empty without."""
+    index = index_of(trace)
+    return _reachability(index, index.frames[index.rows[second].frame].run).path(first, second)
+
+
 def _reachability(index: Index, run: int) -> Reachability:
     known: dict[int, Reachability] = index.notes.setdefault("reachability", {})
     if run not in known:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kvviz.errors import KvvizError
-from kvviz.explain.hazards import Hazard, hidden_by_level
+from kvviz.explain.hazards import Hazard, hazards, hidden_by_level
 from kvviz.explain.units import count, size
 from kvviz.graph.layers import places
 from kvviz.trace.accesses import accesses_of
@@ -92,8 +92,21 @@ class HiddenPair:
 def hidden_pairs(trace: Any, run: int) -> tuple[HiddenPair, ...]:
     """All of one run: what is broken or hidden first, then what only ranges take for one, and what only roots do."""
     index = index_of(trace)
-    found = [_pair(index, hazard, levels) for hazard, levels in _by_level(trace, index, run).values()]
-    return tuple(sorted(found, key=lambda pair: (not pair.exact, not pair.range)))
+    known: dict[int, tuple[HiddenPair, ...]] = index.notes.setdefault("hidden pairs", {})
+    if run not in known:
+        found = [_pair(index, hazard, levels) for hazard, levels in _by_level(trace, index, run).values()]
+        known[run] = tuple(sorted(found, key=lambda pair: (not pair.exact, not pair.range)))
+    return known[run]
+
+
+def ordered_pairs(trace: Any, run: int) -> tuple[HiddenPair, ...]:
+    """The pairs of one run that share bytes, and that a path of the graph keeps in order."""
+    index = index_of(trace)
+    known: dict[int, tuple[HiddenPair, ...]] = index.notes.setdefault("ordered pairs", {})
+    if run not in known:
+        found = [hazard for hazard in hazards(trace, ordered=True, run=run) if hazard.ordered]
+        known[run] = tuple(_pair(index, hazard, {"exact": hazard.bytes}) for hazard in found)
+    return known[run]
 
 
 def hidden_pair(trace: Any, hazard: Hazard) -> HiddenPair:
@@ -124,8 +137,8 @@ def _by_level(trace: Any, index: Index, run: int) -> dict[tuple[Any, ...], tuple
     known = index.notes.setdefault("hidden by level", {})
     if run not in known:
         found: dict[tuple[Any, ...], tuple[Hazard, dict[Level, int]]] = {}
-        for level, hazards in hidden_by_level(trace, run).items():
-            for hazard in hazards:
+        for level, of_level in hidden_by_level(trace, run).items():
+            for hazard in of_level:
                 found.setdefault(_key(hazard), (hazard, {}))[1][level] = hazard.bytes
         known[run] = found
     told: dict[tuple[Any, ...], tuple[Hazard, dict[Level, int]]] = known[run]

@@ -14,6 +14,7 @@ from kvviz.explain.cache_findings import CacheFinding, copying_steps
 from kvviz.explain.cache_notices import WRONG
 from kvviz.explain.declared_verdict import declared_verdict
 from kvviz.explain.fixes import Fix, fix_for
+from kvviz.explain.hidden_verdict import Told
 from kvviz.explain.lower_peak import OtherOrder
 from kvviz.explain.missed_groups import MissedGroup
 from kvviz.explain.peak import Peak
@@ -38,7 +39,8 @@ class Verdict:
     ----------
     kind : str
         ``"peak"``, ``"copied"``, ``"miss"``, ``"cache"``, or ``"nothing"`` where nothing is to be gained or warned of;
-        ``"warning"`` or ``"transfer"`` of what a producer declared.
+        ``"warning"`` or ``"transfer"`` of what a producer declared;
+        ``"broken"``, ``"hidden"`` or ``"unhidden"`` of pairs that nothing but the order of the steps keeps.
     parts : tuple of (str, str)
         The sentence in pieces, each with what it leads to: ``"select"`` (what it is about), ``"step"`` or nothing.
     bytes : int
@@ -82,8 +84,12 @@ def verdict(
     groups: Sequence[MissedGroup],
     findings: Sequence[CacheFinding],
     other: OtherOrder | None,
+    hidden: Sequence[Told] = (),
 ) -> tuple[Verdict, ...]:
-    """What a report comes to, in a few sentences: what may make results wrong first, then from the peak on."""
+    """What a report comes to, in a few sentences: what may make results wrong first, then from the peak on.
+
+    ``hidden``: as `kvviz.explain.hidden_verdict` tells it.
+    """
     if not index.rows and not top.bytes:
         return (Verdict("nothing", (("nothing has run", ""),)),)
     copied = _copied(index, findings)
@@ -94,8 +100,10 @@ def verdict(
     least = max(index.trace.bytes_allocated, index.trace.bytes_copied) * _WORTH
     worst = others[0] if sum(group.bytes for group in others) > least else None
     warned = [one for one in findings if one.kind != "copied"]
-    found = _warnings(index, [one for one in warned if one.kind in WRONG])
+    found = [Verdict(*told) for told in hidden if told[0] != "unhidden"]
+    found += _warnings(index, [one for one in warned if one.kind in WRONG])
     found += [Verdict(*told) for told in declared_verdict(index.trace)]
+    found += [Verdict(*told) for told in hidden if told[0] == "unhidden"]
     found.append(_peak(index, top, other))
     found += copied
     if worst is not None:

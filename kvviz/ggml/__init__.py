@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from kvviz.ggml.attention_layer import AttentionLayer, LayerForm
     from kvviz.ggml.compute_graph import ComputeGraph
     from kvviz.ggml.context import Context
-    from kvviz.ggml.executor import Executor, restore_state, run, saved_state
+    from kvviz.ggml.executor import Executor, restore_state, saved_state
     from kvviz.ggml.gallocr import plan_memory
     from kvviz.ggml.graph_export import export, to_dot, to_json
     from kvviz.ggml.graph_trace import to_trace
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from kvviz.ggml.open_recording import load
     from kvviz.ggml.recorded_places import recorded_plan
     from kvviz.ggml.reorder_rules import RULES
+    from kvviz.ggml.run_graphs import run
     from kvviz.ggml.split_copies import split_graph
     from kvviz.ggml.tensor import Tensor
     from kvviz.ggml.tensor_data import tensor_get, tensor_set
@@ -70,7 +71,7 @@ _PLACES = {
     "load": "open_recording",
     "record": "llama_recorder",
     "restore_state": "executor",
-    "run": "executor",
+    "run": "run_graphs",
     "saved_state": "executor",
     "split_graph": "split_copies",
     "tensor_get": "tensor_data",

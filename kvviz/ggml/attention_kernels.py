@@ -1,7 +1,7 @@
 """What is executed for the ops that attention is made of.
 
 Sources: ``ggml-cpu/ggml-cpu.c`` and ``ops.cpp`` of ggml (version 0.25.3). As there, the second factor of a product is
-brought to the type that the first one is multiplied in. Sums are float32; FLASH_ATTN_EXT of ggml adds f16 in f16.
+brought to the type that the first one is multiplied in. Sums are float32; FLASH_ATTN_EXT adds values of f16 in f16.
 """
 
 from __future__ import annotations
@@ -127,11 +127,35 @@ def _flash_attn_ext(node: Tensor) -> None:
         keep = extra != -np.inf
         # What is masked is not looked at, not even where the cache holds NaN.
         scores = np.where(keep, scores + extra, _F(-np.inf))
+    keep = np.broadcast_to(keep, scores.shape)
+    if v.type == "f16":
+        write(node, _weighed_in_f16(scores, _spread(read(v), scores.shape), keep).transpose(0, 2, 1, 3))
+        return
     top = scores.max(-1, keepdims=True)
     weights = np.where(keep, np.exp(scores - np.where(np.isfinite(top), top, 0)), _F(0))
     total = weights.sum(-1, keepdims=True)
-    made = _weighed(weights, _spread(read(v), scores.shape), np.broadcast_to(keep, scores.shape))
+    made = _weighed(weights, _spread(read(v), scores.shape), keep)
     write(node, np.where(total, made / np.where(total, total, 1), 0).transpose(0, 2, 1, 3))
+
+
+def _weighed_in_f16(scores: np.ndarray, values: np.ndarray, keep: np.ndarray) -> np.ndarray:
+    """Weighted means of values as ggml adds them up, row by row: the sum is f16, and is scaled again whenever a larger
+    score comes (``ggml_compute_forward_flash_attn_ext_f16_one_chunk``)."""
+    made = np.zeros((*scores.shape[:3], values.shape[-1]), np.float16)
+    top, total = np.full(scores.shape[:3], -np.inf, _F), np.zeros(scores.shape[:3], _F)
+    for row in range(scores.shape[-1]):
+        seen, score = keep[..., row], scores[..., row]
+        larger = seen & (score > top)
+        now = np.where(larger, score, top)
+        lowered = np.where(larger, np.exp(top - now), _F(1)).astype(_F)
+        weight = np.where(seen, np.where(larger, _F(1), np.exp(score - now)), _F(0)).astype(_F)
+        if larger.any():
+            scaled = (made.astype(_F) * lowered[..., None]).astype(np.float16)
+            made = np.where(larger[..., None], scaled, made)
+        added = made.astype(_F) + values[..., None, row, :] * weight[..., None]
+        made = np.where(seen[..., None], added.astype(np.float16), made)
+        top, total = now, np.where(seen, total * lowered + weight, total)
+    return made.astype(_F) * np.where(total, 1 / np.where(total, total, 1), 0)[..., None].astype(_F)
 
 
 def _weighed(weights: np.ndarray, values: np.ndarray, keep: np.ndarray) -> np.ndarray:

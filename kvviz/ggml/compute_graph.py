@@ -94,8 +94,24 @@ class ComputeGraph:
     @property
     def trace(self) -> Trace:
         """The graph as a recording of its list, whether it has been run or not: what is touched, without values."""
-        made: Trace = late("ggml.graph_trace:to_trace")([self], self.title)
+        made: Trace = late("ggml.graph_recipe:listed")([self], self.title)
         return made
+
+    @property
+    def cannot_run(self) -> str:
+        """Why it cannot be run; empty if it can."""
+        why: str = late("ggml.executor:cannot_run")(self)
+        return why
+
+    def session(self, values: int | str = "1 MB") -> Any:
+        """A session that runs the graph node by node, in memory of its own: what ``kvviz.debug(graph)`` drives.
+
+        Raises
+        ------
+        KvvizError
+            If it cannot be run: no kernel for an op, a leaf without data.
+        """
+        return late("ggml.graph_recipe:session_of")(self, values)
 
     def hidden(self, level: str = "exact") -> Sequence[Any]:
         """What nothing but the order of the list keeps in order: `kvviz.hazards` of the graph."""

@@ -28,57 +28,6 @@ KERNELS = {**MOVES, **MATHS, **ATTENTION}
 """What can be run, by op."""
 
 
-def run(
-    graphs: ComputeGraph | Sequence[ComputeGraph],
-    title: str = "",
-    *,
-    labels: Iterable[str] = (),
-    values: int | str = "1 MB",
-    upto: int | None = None,
-    plans: Mapping[ComputeGraph, MemoryPlan] | None = None,
-) -> Trace:
-    """Run a graph, or several one after the other, and give the recording.
-
-    Parameters
-    ----------
-    graphs : ComputeGraph or sequence of ComputeGraph
-    labels : iterable of str
-        Of each run.
-    values : int or str
-        Bytes for summaries of values, as in `Trace.summarise`.
-    upto : int, optional
-        How many nodes of the last graph are run; all by default.
-    plans : mapping of ComputeGraph to MemoryPlan, optional
-        Run a graph in the memory that `plan_memory` gives its tensors: what takes over a source overwrites it.
-
-    Raises
-    ------
-    KvvizError
-        If a node cannot be run: no kernel for its op or type, a source that was not computed, a view beyond its root.
-
-    Notes
-    -----
-    What nodes write stays written: `saved_state` and `restore_state` go back. ``trace.outputs`` has what no node of the
-    last graph uses.
-
-    Examples
-    --------
-    >>> from kvviz.ggml.context import Context
-    >>> ctx = Context()
-    >>> x = ctx.new_tensor("f32", 3, name="x", data=[1, 2, 3])
-    >>> run(ctx.new_graph("squares").expand(ctx.set_name(ctx.sqr(x), "y"))).outputs["y"]
-    array([1., 4., 9.], dtype=float32)
-    """
-    several = [graphs] if isinstance(graphs, ComputeGraph) else list(graphs)
-    if not several:
-        raise KvvizError("there is no graph to run")
-    executor = Executor(title or several[0].title, values=values, plans=plans)
-    texts = [*labels, *[""] * len(several)]
-    for graph, text in zip(several, texts):
-        executor.run(graph, text, upto if graph is several[-1] else None)
-    return executor.finish()
-
-
 class Executor:
     """Runs graphs and writes down what they do. What several graphs share, such as a cache, stays between them.
 
@@ -101,34 +50,58 @@ class Executor:
         *,
         values: int | str = "1 MB",
         plans: Mapping[ComputeGraph, MemoryPlan] | None = None,
+        about: str = "NumPy, in the order of the node list",
     ) -> None:
-        self._writing = GraphWriter(title, "NumPy, in the order of the node list", values, plans)
+        self.title = title
+        self.writing = GraphWriter(title, about, values, plans)
         self._plans = plans or {}
         self._ahead: list[Tensor] = []  # nodes of this graph that have not run, the next one last
 
-    def begin(self, graph: ComputeGraph, text: str = "") -> None:
-        """Begin a graph, without running a node of it."""
+    def begin(self, graph: ComputeGraph, text: str = "", order: Sequence[Tensor] | None = None) -> None:
+        """Begin a graph, without running a node of it.
+
+        Parameters
+        ----------
+        order : sequence of Tensor, optional
+            Its executed nodes in the order in which they shall run. The trace is then told all of them beforehand.
+        """
         if not graph.nodes:
             raise KvvizError(f"graph {graph.title!r} has no node: expand it with what it shall compute")
         if graph in self._plans:
             place_data(self._plans[graph])
-        self._writing.begin(graph, text, self._seen)
-        self._ahead = graph.executed[::-1]
+        self.writing.begin(graph, text, self._seen, order is not None)
+        self._ahead = list(graph.executed if order is None else order)[::-1]
 
     @property
     def next_node(self) -> Tensor | None:
         """What runs next; None where all has run."""
         return self._ahead[-1] if self._ahead else None
 
-    def step(self) -> Tensor | None:
-        """Run one node and write it to the log; gives the node, or None where all has run."""
+    @property
+    def ahead(self) -> list[Tensor]:
+        """What has not run, the next one first."""
+        return self._ahead[::-1]
+
+    def step(self, node: Tensor | None = None, listed: bool = False) -> Tensor | None:
+        """Run one node and write it to the log; gives the node, or None where all has run.
+
+        Parameters
+        ----------
+        node : Tensor, optional
+            One of those ahead; the next one by default.
+        listed : bool
+            Write it down alone, as of a recording, which has no data.
+        """
         if not self._ahead:
             return None
-        node = self._ahead[-1]
-        if not is_noop(node):
+        node = self._ahead[-1] if node is None else node
+        if not listed and not is_noop(node):
             self._execute(node)
-        self._ahead.pop()
-        self._writing.op(node, self._seen(node))
+        if node is self._ahead[-1]:
+            self._ahead.pop()
+        else:
+            self._ahead.remove(node)
+        self.writing.op(node, self._seen(node))
         return node
 
     def run(self, graph: ComputeGraph, text: str = "", upto: int | None = None) -> int:
@@ -142,11 +115,11 @@ class Executor:
     def finish(self) -> Trace:
         """The recording of all that has run; nothing more can be run with this executor."""
         self._ahead = []
-        return self._writing.finish(lambda tensor: tensor_get(tensor) if _has_numbers(tensor) else None)
+        return self.writing.finish(lambda tensor: tensor_get(tensor) if has_numbers(tensor) else None)
 
     def _seen(self, tensor: Tensor) -> np.ndarray | None:
         """What a tensor holds, where summaries of it are kept."""
-        if not self._writing.writer.keeps_values or not _has_numbers(tensor):
+        if not self.writing.writer.keeps_values or not has_numbers(tensor):
             return None
         return read(tensor).reshape(tensor.region.shape)
 
@@ -163,8 +136,20 @@ class Executor:
         note_values(node)
 
 
-def _has_numbers(tensor: Tensor) -> bool:
+def has_numbers(tensor: Tensor) -> bool:
+    """Whether there is something to look at."""
     return 0 not in tensor.ne and tensor.root.data is not None and tensor.type in RUN_TYPES
+
+
+def cannot_run(graph: ComputeGraph) -> str:
+    """Why a graph cannot be run; empty if it can."""
+    for node in graph.executed:
+        if not is_noop(node) and node.op not in KERNELS:
+            return f"there is no kernel for {node.op} {node.name!r}"
+        for source in node.src:
+            if source is not None and source.root.op == "NONE" and source.root.data is None:
+                return f"{source.root.name!r} has no data"
+    return ""
 
 
 def saved_state(graphs: Iterable[ComputeGraph]) -> dict[Tensor, np.ndarray]:

@@ -14,8 +14,8 @@ from kvviz.ggml.layer_names import layers_of
 from kvviz.ggml.memory_plan import MemoryPlan, NodePlan
 from kvviz.ggml.op_effects import Effect, effects, is_noop
 from kvviz.ggml.tensor import OUTPUT, Tensor, type_size
+from kvviz.trace.live_writer import LiveWriter
 from kvviz.trace.recording import Trace
-from kvviz.trace.writer import Writer
 
 _BOUND = {"weight": "weight", "state": "donated"}
 _ORIGIN = {"weight": "weights", "state": "donated"}
@@ -66,9 +66,9 @@ class GraphWriter:
         plans: Mapping[ComputeGraph, MemoryPlan] | None = None,
     ) -> None:
         self.writer = (
-            Writer(title, "ggml", about, values=values)
+            LiveWriter(title, "ggml", about, values=values)
             if plans is None
-            else Writer(title, "ggml gallocr", f"{about}; {_PLANNED}", values=values, decides=True, rules=RULES)
+            else LiveWriter(title, "ggml gallocr", f"{about}; {_PLANNED}", values=values, decides=True, rules=RULES)
         )
         self._plans = plans or {}
         self._plan: MemoryPlan | None = None
@@ -86,7 +86,11 @@ class GraphWriter:
         self._freed: dict[int, list[Tensor]] = {}
 
     def begin(
-        self, graph: ComputeGraph, text: str = "", given: Callable[[Tensor], np.ndarray | None] | None = None
+        self,
+        graph: ComputeGraph,
+        text: str = "",
+        given: Callable[[Tensor], np.ndarray | None] | None = None,
+        declared: bool = False,
     ) -> None:
         """Begin a graph. What the one before computed is let go, and its inputs that are not asked for again; weights
         and states stay.
@@ -95,6 +99,8 @@ class GraphWriter:
         ----------
         given : callable, optional
             Gives what a leaf holds now; it is looked at, and not kept.
+        declared : bool
+            Tell all nodes now, in the order of the list: they may then run in another one.
         """
         self._written.update(node.root for node in graph.nodes if node.writes_view)
         asked = {leaf.root for leaf in graph.leafs}
@@ -113,7 +119,7 @@ class GraphWriter:
         self._meant = {node: place for place, node in enumerate(graph.meant or ())}
         self._layers = layers_of(graph.nodes)
         # Where the order is another one than the allocator knew, addresses say nothing.
-        told = graph.meant is None and graph not in self._plans
+        told = graph.meant is None and graph not in self._plans and not declared
         self._takers = taken_over(graph) if told else {}
         self._freed = freed_after(graph) if told else {}
         # What stays to the end is let go when the next graph begins.
@@ -123,6 +129,19 @@ class GraphWriter:
         self._decided = {} if self._plan is None else {decided.node: decided for decided in self._plan.nodes}
         for leaf in graph.leafs:
             self.writer.give(self._value(leaf), None if given is None or leaf.role == "weight" else given(leaf))
+        for node in graph.executed if declared else ():
+            self._declare(node)
+
+    def _declare(self, node: Tensor) -> None:
+        sources = [source for source in node.src if source is not None and source is not node]
+        inputs = [self._value(source) for source in sources]
+        for effect in effects(node):
+            self._value(effect.tensor)
+        self.writer.declare(_kind(node), inputs, [self._value(node)], name=node.name, scope=self._scope(node))
+
+    def _scope(self, node: Tensor) -> tuple[str, ...]:
+        layer = self._layers[self._places[node]]
+        return () if layer is None else (f"layer.{layer}",)
 
     def op(self, node: Tensor, array: np.ndarray | None = None) -> int:
         """A node that was executed, or a view that was passed by; gives its step.
@@ -140,9 +159,8 @@ class GraphWriter:
         self._made.append(node)
         self._used.update(sources)
         decided = self._decided.get(node)
-        layer = self._layers[self._places[node]]
         step = self.writer.op(
-            node.op if not node.desc else f"{node.op}({node.desc})",
+            _kind(node),
             inputs,
             [self._value(node)],
             name=node.name,
@@ -157,7 +175,7 @@ class GraphWriter:
             arrays=[array],
             refused=None if decided is None else _by_input(node, decided),
             position=self._meant.get(node),
-            scope=() if layer is None else (f"layer.{layer}",),
+            scope=self._scope(node),
         )
         if decided is not None:
             for done, tensors in ((True, decided.freed), (False, decided.withheld)):
@@ -222,6 +240,10 @@ class GraphWriter:
         # The allocator hands the memory of inputs on when they have been read.
         planned = self._plan is not None and leaf in self._plan.places
         return "state" if planned or (not leaf.role and leaf in self._written) else leaf.role
+
+
+def _kind(node: Tensor) -> str:
+    return node.op if not node.desc else f"{node.op}({node.desc})"
 
 
 def _by_input(node: Tensor, decided: NodePlan) -> dict[int, int]:

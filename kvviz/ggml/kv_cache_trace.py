@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from kvviz.ggml.cell_map import AHEAD, ASTRAY, DIRTY, FREE, SHIFTED, CellMap
+from kvviz.ggml.cell_map import AHEAD, ASTRAY, CELL_STATES, DIRTY, FREE, LIVE, SHIFTED, CellMap
 from kvviz.ggml.kv_history import Change, RowOp
 from kvviz.trace.element_types import nbytes
 from kvviz.trace.recording import Trace
-from kvviz.trace.records import Cache, CacheRun, Held, Rows, Span
+from kvviz.trace.records import Cache, CacheRun, Held, Owned, Rows, Span
 from kvviz.trace.writer import Writer
 
 # A cell's own memory: position, shift, and 256 bits for its sequences.
@@ -154,7 +154,16 @@ def _cache_run(change: Change, size: int, storage: int, row_bytes: int, wrote: M
         ]
         held = _held(states, change.cells.pos[stream])
         read = None if inside[1] is None else _spans(inside[1])
-        items.append(Rows(held, _spans(inside[0] or ()), read, 0, _notes(change.cells, stream, first, wrote)))
+        items.append(
+            Rows(
+                held,
+                _spans(inside[0] or ()),
+                read,
+                0,
+                _notes(change.cells, stream, first, wrote),
+                _owners(change.cells, stream),
+            )
+        )
     live = change.cells.pos >= 0
     copied = sum(len(op.keys_written) for op in change.ops if op.kind == "COPY")
     written = sum(len(op.keys_written) for op in change.ops)
@@ -208,6 +217,20 @@ def _notes(cells: CellMap, stream: int, first: int, wrote: Mapping[int, str]) ->
         else:
             notes.append((cell, cell + 1, text))
     return tuple(notes)
+
+
+def _owners(cells: CellMap, stream: int) -> tuple[Owned, ...]:
+    """The sequences of all cells that are not empty, and how cell and row disagree."""
+    found: list[Owned] = []
+    for cell, state in enumerate(cells.states[stream].tolist()):
+        if state == FREE:
+            continue
+        told = tuple(sorted(cells.seqs[stream][cell])), "" if state == LIVE else CELL_STATES[state][0]
+        if found and found[-1][1:] == (cell, *told):
+            found[-1] = (found[-1][0], cell + 1, *told)
+        else:
+            found.append((cell, cell + 1, *told))
+    return tuple(found)
 
 
 def _spans(rows: Iterable[int]) -> tuple[Span, ...]:

@@ -13,7 +13,7 @@ from typing import Any
 from kvviz.atomic_write import replacing
 from kvviz.errors import SaveError
 from kvviz.ggml.compute_graph import ComputeGraph
-from kvviz.ggml.graph_trace import to_trace
+from kvviz.ggml.graph_recipe import listed
 from kvviz.ggml.op_effects import effects
 from kvviz.ggml.tensor import Tensor, elements
 from kvviz.trace.recording import Trace
@@ -54,7 +54,7 @@ class RecordedGraph(ComputeGraph):
     def trace(self) -> Trace:
         """This graph alone: one run, its nodes as ops in the order in which they were executed."""
         known = all(tensor.placed for tensor in (*self.nodes, *self.leafs))
-        return to_trace([self], self.title, about=ABOUT if known else ABOUT_DOT, labels=[self.step])
+        return listed([self], self.title, about=ABOUT if known else ABOUT_DOT, labels=[self.step])
 
     def confidence(self, hazard: Any) -> str:
         """How sure a pair of this graph's trace is: ``"certain"``, ``"likely"`` or ``"unknown"``.
@@ -97,7 +97,7 @@ class Recording:
     def trace(self) -> Trace:
         """All graphs as the runs of one story, in which weights and state keep their storages."""
         about = ABOUT if all(t.placed for g in self.graphs for t in (*g.nodes, *g.leafs)) else ABOUT_DOT
-        return to_trace(self.graphs, self.title, about=about, labels=_labels(self.graphs))
+        return listed(self.graphs, self.title, about=about, labels=_labels(self.graphs))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write what was recorded, for `kvviz.ggml.load`: ``.jsonl``, or packed as ``.jsonl.gz``.

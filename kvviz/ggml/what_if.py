@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 from kvviz.errors import KvvizError
 from kvviz.ggml.broken_pairs import BrokenPair, broken_pairs
 from kvviz.ggml.compute_graph import ComputeGraph
-from kvviz.ggml.executor import KERNELS, restore_state, saved_state
+from kvviz.ggml.executor import cannot_run, restore_state, saved_state
 from kvviz.ggml.first_difference import Difference, first_difference, run_noting
 from kvviz.ggml.graph_trace import to_trace
-from kvviz.ggml.op_effects import is_noop
 from kvviz.ggml.reorder_rules import RULES, Order, new_order
 from kvviz.trace.recording import Trace
 from kvviz.trace.regions import Level
@@ -108,7 +107,7 @@ def reorder(
     name, about = (order, RULES[order].about) if isinstance(order, str) else ("own order", "an order that was given")
     broken = broken_pairs(graph.nodes, nodes, level)
     moved = sum(one is not two for one, two in zip(graph.nodes, nodes))
-    why_not = _cannot_run(graph) if run is not False else "it was not asked for"
+    why_not = cannot_run(graph) if run is not False else "it was not asked for"
     if run and why_not:
         raise KvvizError(f"{graph.title!r} cannot be run: {why_not}")
     titles = (f"{graph.title}: as listed", f"{graph.title}: {name}")
@@ -127,14 +126,3 @@ def reorder(
     difference = first_difference(wrote, writes, steps, (left, saved_state([graph])), exact)
     restore_state(state)
     return Reordered(graph, other, name, about, moved, broken, before, after, True, "", difference)
-
-
-def _cannot_run(graph: ComputeGraph) -> str:
-    """Why a graph cannot be run; empty if it can."""
-    for node in graph.executed:
-        if not is_noop(node) and node.op not in KERNELS:
-            return f"there is no kernel for {node.op} {node.name!r}"
-        for source in node.src:
-            if source is not None and source.root.op == "NONE" and source.root.data is None:
-                return f"{source.root.name!r} has no data"
-    return ""

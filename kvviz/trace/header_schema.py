@@ -129,7 +129,15 @@ GRAPH = {
     "nodes": [NODE],
 }
 RUN = (count, count, Maybe(int), str, count, count, count, count, count)
-ROWS = Grown([(count, count, int)], [(count, count)], Maybe([(count, count)]), count, [(count, count, str)], since=4)
+ROWS = Grown(
+    [(count, count, int)],
+    [(count, count)],
+    Maybe([(count, count)]),
+    count,
+    [(count, count, str)],
+    [(count, count, [count], str)],
+    since=4,
+)
 CACHE_RUN = (count, count, count, count, int, count, count, count, count, count, count, [ROWS])
 CACHE = (str, str, str, str, Maybe(int), [CACHE_RUN])
 

@@ -185,8 +185,7 @@ class Trace:
         self._lives = (None, [])
 
     def apart(self) -> Trace:
-        """The same recording, for what the trace itself keeps: that must not hold the trace, or neither is ever freed
-        but by a full collection."""
+        """The same recording, for what the trace itself keeps: if that held the trace, neither would be freed soon."""
         twin = Trace.__new__(Trace)
         vars(twin).update(vars(self))
         twin.notes, twin.caches = {}, []
@@ -227,7 +226,10 @@ class Trace:
         ReplayError
             If the trace was loaded from a file: what it has of its values stays.
         """
-        return cast("Values | None", late("engine.value_pass:summarise")(self, budget))
+        own = getattr(self.replayer, "summarise", None)
+        return cast(
+            "Values | None", late("engine.value_pass:summarise")(self, budget) if own is None else own(self, budget)
+        )
 
     @property
     def values(self) -> Values | None:

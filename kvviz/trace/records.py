@@ -174,6 +174,10 @@ Held = tuple[int, int, int]
 """Rows from the first to the second that hold the tokens from the third on; -1: something that is no live token."""
 
 
+Owned = tuple[int, int, tuple[int, ...], str]
+"""Rows from the first to (not including) the second, the sequences that they are of, and what is wrong with them."""
+
+
 class Rows(NamedTuple):
     """The rows of a cache after one run, for one batch entry.
 
@@ -190,6 +194,9 @@ class Rows(NamedTuple):
         Rows of tokens that this run overwrote although its first query still attends to them.
     notes : tuple of (start, stop, text)
         What the producer has to say of rows beside that: whose they are, or what is wrong with their bytes.
+    owners : tuple of (start, stop, sequences, state)
+        Numbers of the sequences that rows are of, where several share a cache, and one word for what is wrong between
+        the rows and what is said of them; empty where nothing is.
     """
 
     held: tuple[Held, ...] = ()
@@ -197,6 +204,7 @@ class Rows(NamedTuple):
     read: tuple[Span, ...] | None = ()
     lost: int = 0
     notes: tuple[tuple[int, int, str], ...] = ()
+    owners: tuple[Owned, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

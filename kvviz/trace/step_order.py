@@ -64,6 +64,31 @@ class Reachability:
         found = {step + self.first for part in parts for step in self._search(part, node)}
         return found | {step for step, answer in told.items() if answer}
 
+    def path(self, first: int, second: int) -> tuple[int, ...]:
+        """The steps of a shortest path of the graph from one step of the run to a later one, both with it; empty where
+        there is none."""
+        start, node = first - self.first, second - self.first
+        came: dict[int, int] = {node: -1}
+        ahead = [node]
+        while ahead and start not in came:
+            further = []
+            for late in ahead:
+                for wait in self._waits[late]:
+                    if (
+                        wait not in came
+                        and self._when[wait] >= start
+                        and (wait == start or self._told(start, wait) is not False)
+                    ):
+                        came[wait] = late
+                        further.append(wait)
+            ahead = further
+        if start not in came:
+            return ()
+        found = [start]
+        while found[-1] != node:
+            found.append(came[found[-1]])
+        return tuple(step + self.first for step in found if step < self.steps)
+
     def _search(self, wanted: set[int], node: int) -> set[int]:
         """Those of the nodes from which a path leads to a later one, by going back from there."""
         lowest, alone = min(wanted), min(wanted) if len(wanted) == 1 else None

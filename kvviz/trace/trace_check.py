@@ -158,9 +158,8 @@ def _check_caches(trace: Any) -> None:
         _expect(cache.input in inputs and cache.output in {*outputs, cache.input}, f"cache {cache.name!r}")
         _expect(len(cache.runs) <= len(trace.runs), f"cache {cache.name!r} in {len(cache.runs)} runs")
         for run in cache.runs:
-            spans = [
-                span[:2] for rows in run.items for span in (*rows.held, *rows.wrote, *(rows.read or ()), *rows.notes)
-            ]
+            told = [(*rows.held, *rows.wrote, *(rows.read or ()), *rows.notes, *rows.owners) for rows in run.items]
+            spans = [span[:2] for rows in told for span in rows]
             _expect(all(0 <= a <= b <= run.capacity for a, b in spans), f"rows of cache {cache.name!r}")
         if cache.axis is not None:
             shapes = _shapes_of(trace, (cache.input, cache.output))

@@ -118,8 +118,10 @@ def _cache_run(*values: Any) -> CacheRun:
     return replace(CacheRun(*numbers), items=tuple(_rows_of_item(*item) for item in items))
 
 
-def _rows_of_item(held: Any, wrote: Any, read: Any, lost: int, notes: Any = ()) -> Rows:
-    return Rows(_tuples(held), _tuples(wrote), None if read is None else _tuples(read), lost, _tuples(notes))
+def _rows_of_item(held: Any, wrote: Any, read: Any, lost: int, notes: Any = (), owners: Any = ()) -> Rows:
+    read = None if read is None else _tuples(read)
+    owned = tuple((start, stop, tuple(map(int, sequences)), str(state)) for start, stop, sequences, state in owners)
+    return Rows(_tuples(held), _tuples(wrote), read, lost, _tuples(notes), owned)
 
 
 def _tuples(lists: list[list[int]]) -> tuple[Any, ...]:

@@ -78,10 +78,10 @@ class Writer:
         self._live = 0
         self._runs: list[WrittenRun] = []
         self.steps = 0
-        self._freed: dict[int, list[int]] = {}
+        self.freed: dict[int, list[int]] = {}
         self._bound: dict[int, str] = {}
         self._programs: dict[tuple[Any, ...], Program] = {}
-        self._arrays = SeenArrays(values)
+        self.arrays = SeenArrays(values)
 
     def storage(
         self,
@@ -171,7 +171,7 @@ class Writer:
     @property
     def keeps_values(self) -> bool:
         """Whether it looks at the arrays that ops are given."""
-        return self._arrays.budget > 0
+        return self.arrays.budget > 0
 
     def is_alive(self, storage: int) -> bool:
         """Whether a value was made or bound in a storage that has not been let go."""
@@ -204,11 +204,11 @@ class Writer:
 
     def give(self, value: int, array: np.ndarray | None = None) -> None:
         """Let the run begin with a value, also if no op declares it; its array is looked at, and not kept."""
-        self._use(value)
+        self.use(value)
         if array is not None:
-            self._arrays.look(-len(self._runs), list(self.run().bound).index(value), array)
+            self.arrays.look(-len(self._runs), list(self.run().bound).index(value), array)
 
-    def _use(self, value: int) -> None:
+    def use(self, value: int) -> None:
         """Let the run begin with a value that it reads and does not make."""
         run = self.run()
         if value not in run.made and value not in run.bound:
@@ -274,7 +274,7 @@ class Writer:
         check_refused(f"{op_type} {name!r}", refused or (), len(inputs), self.policy.decides)
         run = self.run()
         for value in inputs:
-            self._use(value)
+            self.use(value)
         fresh = [value for value in outputs if self._where[value][0] not in self._alive]
         writes = fresh if writes is None else writes
         allocated = sum(self.hold(self._where[value][0]) for value in fresh)
@@ -301,7 +301,7 @@ class Writer:
         if start is not None and end is not None:
             self.log.declared.times[step] = Timing(lane, start, end)
         for slot, array in enumerate(arrays):
-            self._arrays.look(step, slot, array)
+            self.arrays.look(step, slot, array)
         written = sum(stored_bytes(access.region) for access in accesses if access.writes)
         over = {storage for storage, _, how, *_ in placed if how == IN_PLACE}
         taken = [i for i, value in enumerate(inputs) if self._where[value][0] in over][:1]
@@ -345,12 +345,13 @@ class Writer:
         log.storages, log.declared = deepcopy(self.log.storages), self.log.declared.copy()
         written = [run for run in self._runs if run.rows] or self._runs
         ends = [names if run is written[-1] else () for run in written]
-        runs = [run.write(log, i, self.title, end, self._freed) for i, (run, end) in enumerate(zip(written, ends))]
+        known: dict[Any, Program] = {}
+        runs = [run.write(log, i, self.title, ends[i], self.freed, known) for i, run in enumerate(written)]
         if not runs:
             raise KvvizError(f"{self.title!r} has no op")
         trace = Trace(log.frames[0].program.graph, self.policy, log, self.title)
         trace.runs = runs
-        trace.value_summaries = self._arrays.summaries(self.steps)
+        trace.value_summaries = self.arrays.summaries(self.steps)
         return trace
 
     def run(self) -> WrittenRun:
@@ -388,7 +389,7 @@ class Writer:
             if storage in self._alive:
                 self._alive.discard(storage)
                 self._live -= self.log.storages[storage].capacity
-                self._freed.setdefault(self.steps - 1, []).append(storage)
+                self.freed.setdefault(self.steps - 1, []).append(storage)
 
     def _access(self, value: int, writes: bool, rows: Sequence[int] | None, part: Region | None) -> Access:
         storage, offset, shape, dtype, strides = self._where[value]

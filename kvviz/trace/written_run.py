@@ -48,6 +48,13 @@ class Called(NamedTuple):
     bindings: tuple[Bind, ...]
 
 
+class OpenRun(NamedTuple):
+    """A run whose frames are in a log: its own one, and what each of its nodes is there, by the place of the node."""
+
+    main: int
+    ops: list[OpNode]
+
+
 class WrittenRun:
     """What is known of one run so far.
 
@@ -55,7 +62,20 @@ class WrittenRun:
     ``bound``: values that it began with, by their ids; ``made``: those that it made.
     """
 
-    __slots__ = ("bound", "called", "first", "made", "names", "nodes", "peak", "positions", "rows", "text", "views")
+    __slots__ = (
+        "bound",
+        "called",
+        "declared",
+        "first",
+        "made",
+        "names",
+        "nodes",
+        "peak",
+        "positions",
+        "rows",
+        "text",
+        "views",
+    )
 
     def __init__(self, first: int, text: str) -> None:
         self.first = first
@@ -63,6 +83,7 @@ class WrittenRun:
         self.bound: dict[int, Bind] = {}
         self.made: set[int] = set()
         self.nodes: list[Node] = []
+        self.declared: dict[tuple[str, ...], int] = {}  # places of nodes that have not run, by their outputs
         self.views: dict[int, tuple[int, ...]] = {}  # by node, the inputs that an output is a view of
         self.positions: list[int] = []  # of the nodes, which are in the order of the run, in the program
         self.rows: list[Row] = []
@@ -92,6 +113,8 @@ class WrittenRun:
         scope: Sequence[str] = (),
     ) -> int:
         """A node of the run's own graph; gives its place. Names of nodes are told apart by numbers."""
+        if self.declared and (known := self.declared.pop(tuple(outputs), None)) is not None:
+            return known
         told, place = unique_name(name, self.names), len(self.nodes)
         self.positions.append(place if position is None else position)
         self.nodes.append(
@@ -117,37 +140,64 @@ class WrittenRun:
         return Graph(title, inputs, tuple(map(Value, outputs)), nodes, weights)
 
     def write(
-        self, log: Log, number: int, title: str, outputs: tuple[str, ...], freed: Mapping[int, Sequence[int]]
+        self,
+        log: Log,
+        number: int,
+        title: str,
+        outputs: tuple[str, ...],
+        freed: Mapping[int, Sequence[int]],
+        known: dict[Any, Program],
     ) -> Run:
         """Put the run into a log that has all runs before it.
 
-        ``number``: of the run. ``freed``: storages that died with each op, by its number in the log.
+        ``number``: of the run. ``freed``: storages that died with each op, by its number in the log. ``known``: as in
+        `open`.
         """
-        places, nodes = self.in_program()
-        graph = self.graph(title, nodes, outputs)
-        views = {places[op]: viewed for op, viewed in self.views.items()}
-        order = [
-            OpNode(node, i, "" if node.function is None else "function", views=views.get(i, ()))
-            for i, node in enumerate(graph.nodes)
-        ]
-        main = len(log.frames)
-        frame = FrameEvent(Program(graph, order, outputs), None, None, "", None, number, self.first)
-        frame.bindings = tuple(self.bound.values())
-        log.frames.append(frame)
-        for program, parent, caller, attribute, iteration, opened, bindings in self.called:
-            above, op = (main, order[places[caller]]) if parent is None else (main + 1 + parent, caller)
-            frame = FrameEvent(program, above, op, attribute, iteration, number, self.first + opened)
-            frame.bindings = bindings
-            log.frames.append(frame)
-        for step, (inside, op, taken, masks, outs, *counts) in enumerate(self.rows, self.first):
-            where, what = (main, order[places[op]]) if inside is None else (main + 1 + inside, op)
-            log.write((where, what, taken, masks, outs, tuple(freed.get(step, ())), *counts))
+        ops = self.open(log, number, title, outputs, known)
+        self.pour(log, ops, 0, freed)
         allocated, copied = sum(row.allocated for row in self.rows), sum(row.copied for row in self.rows)
         written = sum(row.written for row in self.rows)
-        log.allocated, log.copied = log.allocated + allocated, log.copied + copied
-        log.written, log.peak = log.written + written, max(log.peak, self.peak)
         stop = self.first + len(self.rows)
         return Run(number, self.first, stop, None, self.text, self.peak, copied, written, allocated)
+
+    def open(self, log: Log, number: int, title: str, outputs: tuple[str, ...], known: dict[Any, Program]) -> OpenRun:
+        """Put the frames of the run into a log, and its program with all ops that are known of.
+
+        ``known``: programs of the runs before; one that is the same is taken, so that runs of one graph are of one.
+        """
+        places, nodes = self.in_program()
+        views = {places[op]: viewed for op, viewed in self.views.items()}
+        told = [(node.name, node.op_type, node.inputs, node.outputs, node.scope, id(node.function)) for node in nodes]
+        bound = [(bind.name, bind.how, str(bind.dtype), bind.shape) for bind in self.bound.values()]
+        key = tuple(told), tuple(bound), tuple(sorted(views.items())), outputs
+        if key not in known:
+            graph = self.graph(title, nodes, outputs)
+            ops = [
+                OpNode(node, i, "" if node.function is None else "function", views=views.get(i, ()))
+                for i, node in enumerate(graph.nodes)
+            ]
+            known[key] = Program(graph, ops, outputs)
+        program, order = known[key], known[key].order
+        main = len(log.frames)
+        frame = FrameEvent(program, None, None, "", None, number, self.first)
+        frame.bindings = tuple(self.bound.values())
+        log.frames.append(frame)
+        for called, parent, caller, attribute, iteration, opened, bindings in self.called:
+            above, op = (main, order[places[caller]]) if parent is None else (main + 1 + parent, caller)
+            frame = FrameEvent(called, above, op, attribute, iteration, number, self.first + opened)
+            frame.bindings = bindings
+            log.frames.append(frame)
+        return OpenRun(main, [order[place] for place in places])
+
+    def pour(self, log: Log, run: OpenRun, since: int, freed: Mapping[int, Sequence[int]]) -> None:
+        """Put the rows of an open run into the log, from one on."""
+        for step, (inside, op, taken, masks, outs, *counts) in enumerate(self.rows[since:], self.first + since):
+            where, what = (run.main, run.ops[op]) if inside is None else (run.main + 1 + inside, op)
+            log.write((where, what, taken, masks, outs, tuple(freed.get(step, ())), *counts))
+        log.allocated += sum(row.allocated for row in self.rows[since:])
+        log.copied += sum(row.copied for row in self.rows[since:])
+        log.written += sum(row.written for row in self.rows[since:])
+        log.peak = max(log.peak, self.peak)
 
 
 def check_refused(op: str, refused: Iterable[int], inputs: int, decides: bool) -> None:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from kvviz.ggml.cell_map import AHEAD, ASTRAY, CELL_STATES, DIRTY, FREE, LIVE, SHIFTED, CellMap
 from kvviz.view.chart_axes import hue_of
-from kvviz.view.palette import OWNERS, STATES, Theme, mix
+from kvviz.view.palette import DARK, LIGHT, OWNERS, STATES, Theme, mix
 
 _HUES = (OWNERS["pool"], STATES["missed"], OWNERS["run"], OWNERS["donated"], STATES["foreign"], OWNERS["caller"])
 
@@ -18,6 +18,9 @@ HATCHES = {FREE: "", LIVE: "", SHIFTED: "\\\\\\\\", ASTRAY: "xxxx", DIRTY: "////
 
 DASHED = frozenset({SHIFTED, ASTRAY, AHEAD})
 """States in which cell and row do not agree."""
+
+MARKS = {SHIFTED: "back", ASTRAY: "cross", DIRTY: "hatch", AHEAD: "dots"}
+"""The same by the names that the page has for them."""
 
 NAMES = tuple(name for name, _ in CELL_STATES)
 
@@ -35,6 +38,17 @@ class Face(NamedTuple):
 def hue(seq: int, theme: Theme) -> str:
     """The hue of a sequence; they come again after six, and every cell names its sequences."""
     return hue_of(_HUES[seq % len(_HUES)], theme)
+
+
+def page_looks() -> dict[str, Any]:
+    """What the page draws cells with: hues of sequences on both grounds, and of each state mark, border and meaning."""
+    return {
+        "hues": [[hue(seq, theme) for seq in range(len(_HUES))] for theme in (LIGHT, DARK)],
+        "states": [
+            {"name": name, "about": about, "mark": MARKS.get(state, ""), "dashed": state in DASHED}
+            for state, (name, about) in enumerate(CELL_STATES)
+        ],
+    }
 
 
 def face(cells: CellMap, stream: int, cell: int, theme: Theme) -> Face:

@@ -190,13 +190,14 @@ def pair_texts(pair: HiddenPair, capacity: int) -> dict[str, str]:
         told[f"op{n}"] = short(op, 28)
         told[f"name{n}"] = short(name if name != op else access.value, 38)
         told[f"does{n}"] = f"step {step:,} {'writes' if access.writes else 'reads'}"
-        told[f"view{n}"] = _view(access)
+        told[f"view{n}"] = view_text(access)
         told[f"span{n}"] = f"bytes {low:,} to {high:,}"
     told.update({"says_root": pair.says("root"), "says_range": pair.says("range"), "says_exact": pair.says("exact")})
     return told
 
 
-def _view(access: Any) -> str:
+def view_text(access: Any) -> str:
+    """By which view an access touches its root: name, offset, form and strides."""
     region = access.region
     rows = "" if region.rows is None else f" at {len(region.rows):,} places"
     form = f"{region.dtype} {dims(region.shape)}{rows}, strides {dims(region.strides)} B"

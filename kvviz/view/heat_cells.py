@@ -64,6 +64,15 @@ def notes(cache: Any, run: int, entry: int = 0) -> tuple[tuple[int, int, str], .
     return told
 
 
+def owners(cache: Any, run: int, entry: int = 0) -> tuple[Any, ...]:
+    """Whose rows are after a run, where sequences share a cache; see `kvviz.trace.records.Rows`."""
+    if run >= len(cache.runs) or cache.axis is None or not cache.runs[run].items:
+        return ()
+    items = cache.runs[run].items
+    told: tuple[Any, ...] = items[min(entry, len(items) - 1)].owners
+    return told
+
+
 def entries_of(cache: Any) -> int:
     """Batch entries that are told apart."""
     return max((len(told.items) for told in cache.runs), default=1) or 1

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from kvviz.caches.cache_warnings import cache_warnings
-from kvviz.view.heat_cells import STATES, Cell, cells, entries_of, heads_of, notes
+from kvviz.view.cell_looks import page_looks
+from kvviz.view.heat_cells import STATES, Cell, cells, entries_of, heads_of, notes, owners
 from kvviz.view.packed_columns import Columns, pack
 from kvviz.view.payload import FORMAT, run_label
 
@@ -40,7 +41,7 @@ METERS = (
     Meter("generations", "generations", "storages with a version of it alive at once, at most"),
 )
 _PARTS = ("start", "stop", "state", "fresh", "token")
-_Told = tuple[tuple[Cell, ...], tuple[tuple[int, int, str], ...]]
+_Told = tuple[tuple[Cell, ...], tuple[tuple[int, int, str], ...], tuple[Any, ...]]
 
 
 def cache_payload(trace: Any, level: int = 6) -> bytes:
@@ -52,7 +53,9 @@ def cache_payload(trace: Any, level: int = 6) -> bytes:
       each batch entry), ``runs`` (labels), ``states``, ``meters`` and ``warnings``. Columns ``cell.*`` hold the cells
       of all streams back to back; those of stream ``s`` after run ``r`` are at ``cell.at[s * (runs + 1) + r]`` to the
       next one. ``meter.*`` has one value for each cache and run. Where a producer says more of rows, columns ``note.*``
-      hold that in the same way, and ``note.text`` are places in ``notes``.
+      hold that in the same way, and ``note.text`` are places in ``notes``. Where sequences share a cache, columns
+      ``owner.*`` say whose rows are, and ``owner.of`` are places in ``owners.table``: sequences, and a word on what is
+      wrong.
     """
     runs = len(trace.runs)
     streams: dict[tuple[_Told, ...], int] = {}
@@ -60,12 +63,16 @@ def cache_payload(trace: Any, level: int = 6) -> bytes:
     for cache in trace.caches:
         told = []
         for entry in range(entries_of(cache)):
-            rows = tuple((cells(cache, run, entry), notes(cache, run, entry)) for run in range(runs))
+            rows = tuple(
+                (cells(cache, run, entry), notes(cache, run, entry), owners(cache, run, entry)) for run in range(runs)
+            )
             told.append(streams.setdefault(rows, len(streams)))
         caches.append({"heads": heads_of(trace, cache), "unit": _row_bytes(cache), "streams": told})
     columns = Columns()
-    _cell_columns([[told for told, _ in stream] for stream in streams], columns)
-    said = _note_columns([[noted for _, noted in stream] for stream in streams], columns)
+    _cell_columns([[told for told, *_ in stream] for stream in streams], columns)
+    said = _told_columns("note", "text", [[noted for _, noted, _ in stream] for stream in streams], columns)
+    owned = [[tuple((a, b, (of, state)) for a, b, of, state in told) for *_, told in stream] for stream in streams]
+    whose = _told_columns("owner", "of", owned, columns)
     for meter in METERS:
         values = [_meter(cache, run, meter.name) for cache in trace.caches for run in range(runs)]
         columns.floats(f"meter.{meter.name}", values)
@@ -77,6 +84,7 @@ def cache_payload(trace: Any, level: int = 6) -> bytes:
         "caches": caches,
         "warnings": _warnings(trace),
         **({"notes": said} if said else {}),
+        **({"owners": {"table": whose, **page_looks()}} if whose else {}),
     }
     return pack(header, columns, level)
 
@@ -94,21 +102,21 @@ def _cell_columns(streams: Sequence[Sequence[Sequence[Cell]]], columns: Columns)
         columns.ints(f"cell.{name}", [cell[place] for cell in every])
 
 
-def _note_columns(streams: Sequence[Sequence[Sequence[tuple[int, int, str]]]], columns: Columns) -> list[str]:
-    """The texts of notes; nothing is added where there are none."""
-    texts: dict[str, int] = {}
+def _told_columns(name: str, last: str, streams: Sequence[Sequence[Sequence[Any]]], columns: Columns) -> list[Any]:
+    """What is told of rows: (first, behind the last, what), in a table by itself; nothing is added where nothing is."""
+    table: dict[Any, int] = {}
     every: list[tuple[int, int, int]] = []
     at = []
     for stream in streams:
         for told in stream:
             at.append(len(every))
-            every += [(start, stop, texts.setdefault(text, len(texts))) for start, stop, text in told]
+            every += [(start, stop, table.setdefault(what, len(table))) for start, stop, what in told]
         at.append(len(every))
     if every:
-        columns.ints("note.at", at)
-        for place, name in enumerate(("start", "stop", "text")):
-            columns.ints(f"note.{name}", [note[place] for note in every])
-    return list(texts)
+        columns.ints(f"{name}.at", at)
+        for place, part in enumerate(("start", "stop", last)):
+            columns.ints(f"{name}.{part}", [one[place] for one in every])
+    return list(table)
 
 
 def _meter(cache: Any, run: int, name: str) -> float:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from kvviz.explain.hidden_pairs import HiddenPair, folded, hidden_pairs
+from kvviz.explain.hazards import path_between
+from kvviz.explain.hidden_pairs import HiddenPair, folded, hidden_pairs, ordered_pairs
 from kvviz.view.hazard_picture import (
     BAR_WIDTH,
     FONT,
@@ -20,11 +21,14 @@ from kvviz.view.hazard_picture import (
     pair_paths,
     pair_state,
     pair_texts,
+    view_text,
 )
 from kvviz.view.packed_columns import Columns, Strings
 
 MOST_PAIRS = 2_000
 """So many pairs are told at most; of the others the number."""
+MOST_ORDERED = 2_000
+"""So many pairs that the graph keeps in order are told at most."""
 PAIR_STATES = ("hidden", "broken", "false")
 PAIR_PICTURE = {
     "texts": PAIR_TEXTS,
@@ -44,14 +48,15 @@ class HazardColumns:
     """The hidden pairs of the runs that are told, worked out once for each run that is over.
 
     They are told where a producer declared what its ops touch: there tensors are memory, and finding the pairs takes
-    little beside reading them. For other traces it would take a quarter of the time that packing takes: there they are
-    told when they are ``wanted``.
+    little beside reading them. Beside them stands what the graph keeps in order, with the path that does. For other
+    traces it would take a quarter of the time that packing takes: there they are told when they are ``wanted``.
     """
 
     def __init__(self, trace: Any) -> None:
         self.trace = trace
         self.wanted = False
         self._known: dict[int, tuple[HiddenPair, ...]] = {}
+        self._latest = 0  # ordered pairs of the run that was looked at last
         self._paths: dict[tuple[Any, ...], tuple[str, ...]] = {}
 
     def write(self, runs: Iterable[int], kept: Sequence[int], strings: Strings, columns: Columns) -> dict[str, Any]:
@@ -62,12 +67,11 @@ class HazardColumns:
         trace = self.trace
         if trace.live is not None or not (self.wanted or trace.log.declared.accesses):
             return {}
+        runs = list(runs)
         for run in runs:
             if run not in self._known:
                 self._known[run] = hidden_pairs(trace, run)
         found = [pair for run in runs for pair in self._known[run]]
-        if not found and not self.wanted:
-            return {}
         # What is true comes before what only a coarser look takes for a pair.
         found.sort(key=lambda pair: (not pair.exact, not pair.hazard.broken, not pair.range))
         groups, titles = folded(found)
@@ -97,7 +101,35 @@ class HazardColumns:
         columns.rows("pairtext", "of i", texts)
         counts = [sum(getattr(pair, level) > 0 for pair in found) for level in ("exact", "range", "root")]
         told = {"picture": PAIR_PICTURE, "groups": titles, "total": len(found), "counts": counts}
-        return {"hazards": told}
+        return {"hazards": {**told, "ordered": self._ordered(runs, place, strings, columns)}}
+
+    def _ordered(
+        self, runs: Sequence[int], place: Mapping[int, int], strings: Strings, columns: Columns
+    ) -> dict[str, Any]:
+        """Add the columns of what a path of the graph keeps in order, run by run as long as they are few, and give the
+        header's entry."""
+        found: list[HiddenPair] = []
+        looked = 0
+        for run in runs:
+            if looked and len(found) + self._latest > MOST_ORDERED:
+                break
+            pairs = ordered_pairs(self.trace, run)
+            found, looked, self._latest = [*found, *pairs], looked + 1, len(pairs)
+        groups, titles = folded(found)
+        rows, ends, steps = [], [0], []
+        for pair, group in list(zip(found, groups))[:MOST_ORDERED]:
+            hazard = pair.hazard
+            views = strings(view_text(pair.early)), strings(view_text(pair.late))
+            what = strings(hazard.kind), strings(hazard.root)
+            rows.append((place[hazard.first], place[hazard.second], hazard.storage, group, *what, hazard.bytes, *views))
+            path = path_between(self.trace, hazard.first, hazard.second)
+            steps += [place[step] for step in path if step in place]
+            ends.append(len(steps))
+        fields = "first i, second i, storage i, group i, kind i, root i, bytes d, view1 i, view2 i"
+        columns.rows("ordered", fields, rows)
+        columns.ints("ordered.path", ends)
+        columns.ints("path.step", steps)
+        return {"groups": titles, "total": len(found), "runs": looked, "of": len(runs)}
 
     def _tell(self, pair: HiddenPair) -> tuple[tuple[str, ...], tuple[str, ...]]:
         capacity = capacity_of(self.trace, pair)

@@ -50,7 +50,8 @@ def lane_header(number: int, label: str, trace: Any, left: tuple[int, str, Any] 
     if first is not None and told.runs is not None and first.step >= other.runs[told.runs - 1].last:
         # It ends there for no other reason than that it has not run any further.
         first = None
-    moved, value = order_change(other, trace), value_change(other, trace)
+    moved = order_change(other, trace)
+    value = value_change(other, trace, () if moved is None else moved.broken)
     return {
         **about,
         "of": of,

@@ -68,7 +68,7 @@ class LanedPage(Page):
             Where to leave the recorded order; see `kvviz.fork`. By default the next step for an op that is to run, and
             the beginning for everything else.
         **change
-            ``run``, ``donate``, ``reserve``, ``kv_capacity``, ``policy`` or ``fix``, as in `kvviz.fork`.
+            ``run``, ``donate``, ``reserve``, ``kv_capacity``, ``policy``, ``fix`` or ``order``, as in `kvviz.fork`.
 
         Returns
         -------
@@ -251,7 +251,7 @@ class LanedPage(Page):
     def _asked(self, message: Mapping[str, Any]) -> dict[str, Any]:
         """Arguments of `fork` from what the page sends."""
         told = dict(message.get("change") or {})
-        known = {"run", "donate", "reserve", "kv_capacity", "policy"}
+        known = {"run", "donate", "reserve", "kv_capacity", "policy", "order"}
         if not told or not told.keys() <= known:
             raise KvvizError(f"the page asked for a fork with {', '.join(told) or 'nothing'}, which is not known here")
         if isinstance(told.get("run"), Mapping):

@@ -10,6 +10,7 @@ from kvviz.decode.token_loop import DecodeSession
 from kvviz.engine.policy import Policy, Schedule
 from kvviz.engine.session import Session
 from kvviz.errors import KvvizError
+from kvviz.ggml.compute_graph import ComputeGraph
 from kvviz.graph.model import Graph
 from kvviz.trace.guided_tour import Tour
 from kvviz.trace.recording import Trace
@@ -18,7 +19,7 @@ from kvviz.widget.planner_widget import Planner
 
 
 def debug(
-    graph: Graph | Trace | Session,
+    graph: Graph | Trace | Session | ComputeGraph,
     inputs: Mapping[str, Any] | None = None,
     *,
     prompt: Any = None,
@@ -42,8 +43,9 @@ def debug(
 
     Parameters
     ----------
-    graph : Graph, Trace or Session
-        A graph is run with ``inputs`` (one run) or ``prompt`` (a decode); a trace is looked at as it is.
+    graph : Graph, Trace, Session or ggml.ComputeGraph
+        A graph is run with ``inputs`` (one run) or ``prompt`` (a decode); a trace is looked at as it is. A ggml graph
+        is stepped through in memory of its own; one that was recorded has no data, and is shown whole.
     inputs : mapping, optional
         For one run: all inputs. For a decode: those beside the prompt and the caches.
     prompt : str or sequence, optional
@@ -82,6 +84,10 @@ def debug(
     >>> kvviz.debug(graph, prompt="once upon a time", tokenizer=words, max_new_tokens=8)
     >>> kvviz.debug(graph, prompt=[5, 17, 33], growth="after", kv_capacity=8)   # doctest: +SKIP
     """
+    if isinstance(graph, ComputeGraph):
+        # A list of nodes, which is run, or looked at where it has no data to run on.
+        graph = graph.trace if graph.cannot_run else graph.session(values or "1 MB")
+        return _at(Debugger(graph, height), step)
     if isinstance(graph, (Trace, Session)):
         trace = graph if isinstance(graph, Trace) else graph.trace
         if values:

@@ -172,5 +172,5 @@ def test_what_cannot_be_is_refused_with_one_sentence(asked: dict, said: str) -> 
 
 def test_a_loaded_trace_says_what_to_do(tmp_path: Path) -> None:
     story().save(tmp_path / "trace")
-    with pytest.raises(KvvizError, match=r"make it anew with kvviz.run or kvviz.decode, and fork that one"):
+    with pytest.raises(KvvizError, match=r"make it anew with kvviz.run, kvviz.decode or kvviz.ggml.run, and fork"):
         kvviz.fork(Trace.load(tmp_path / "trace"), 5, policy="rten")

@@ -139,7 +139,13 @@ def test_the_page_is_told_of_each_row_whose_it_is_and_what_is_wrong_with_its_byt
 def test_a_file_without_notes_is_still_read() -> None:
     check([[[0, 1, 0]], [], None, 0], ROWS)
     check([[], [], None, 0, [[0, 3, "sequence 1"]]], ROWS)
-    wrongs: list[list[Any]] = [[[], [], None], [[], [], None, 0, [[0, 3, 1]]], [[], [], None, 0, [], []]]
+    check([[], [], None, 0, [], [[0, 3, [0, 1], "freed, dirty"]]], ROWS)
+    wrongs: list[list[Any]] = [
+        [[], [], None],
+        [[], [], None, 0, [[0, 3, 1]]],
+        [[], [], None, 0, [], [[0, 3, [-1], ""]]],
+        [[], [], None, 0, [], [], []],
+    ]
     for wrong in wrongs:
         with pytest.raises(ValueError):
             check(wrong, ROWS)

@@ -29,7 +29,7 @@ def _tolerance(name: str, node: Tensor) -> float:
     if "q8_0" in name and node.op in ("CPY", "SET_ROWS", "MUL_MAT", "FLASH_ATTN_EXT"):
         return LOOSE["q8_0"]
     if node.op == "FLASH_ATTN_EXT" and "f16" in name:
-        return 2e-3  # ggml adds up values in f16
+        return 1e-4  # where the last bit of one f16 sum flips
     if "GELU" in node.desc:
         return LOOSE["f16"]  # out of a table of f16
     if node.op in ("CPY", "CONT", "DUP", "SET", "ACC", "SET_ROWS", "GET_ROWS", "REPEAT", "CONCAT"):

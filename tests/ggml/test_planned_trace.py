@@ -12,10 +12,10 @@ import pytest
 import kvviz
 from kvviz.ggml.compute_graph import ComputeGraph
 from kvviz.ggml.context import Context
-from kvviz.ggml.executor import run
 from kvviz.ggml.gallocr import plan_memory
 from kvviz.ggml.graph_trace import to_trace
 from kvviz.ggml.recorded_places import recorded_plan
+from kvviz.ggml.run_graphs import run
 from kvviz.ggml.tensor import INPUT, OUTPUT, Tensor
 from tests.ggml.recorded_lines import read_lines
 

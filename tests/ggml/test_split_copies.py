@@ -10,7 +10,7 @@ import pytest
 from kvviz.errors import KvvizError
 from kvviz.ggml.compute_graph import ComputeGraph
 from kvviz.ggml.context import Context
-from kvviz.ggml.executor import run
+from kvviz.ggml.run_graphs import run
 from kvviz.ggml.split_copies import split_graph
 from kvviz.ggml.tensor import Tensor
 

@@ -13,6 +13,7 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 import kvviz
+from kvviz.explain.hidden_verdict import NONE_HIDDEN
 from kvviz.ggml.attention_layer import AttentionLayer, LayerForm
 from kvviz.ggml.context import Context
 from kvviz.view.hazard_picture import hidden_pair_svg
@@ -212,8 +213,10 @@ def test_names_are_shown_as_they_are(browser: Browser, tmp_path: Path) -> None:
     page.close()
 
 
-def test_a_recording_without_pairs_has_no_such_list(browser: Browser, tmp_path: Path) -> None:
+def test_a_recording_without_hidden_pairs_says_so(browser: Browser, tmp_path: Path) -> None:
     kvviz.ggml.run(kv(written=False).graph).to_html(tmp_path / "none.html")
     page = FilePage(browser, tmp_path / "none.html")
-    expect(page.root.locator('[role="tab"][data-id="hazards"]')).to_be_hidden()
+    expect(page.kv("verdict")).to_contain_text(NONE_HIDDEN)
+    page.root.locator('[role="tab"][data-id="hazards"]').click()
+    expect(page.root.locator(".kv-pairs")).to_contain_text("Nothing is hidden")
     page.close()

@@ -15,6 +15,7 @@ import pytest
 import kvviz
 from kvviz.errors import KvvizError
 from kvviz.explain.hidden_pairs import hidden_pair
+from kvviz.explain.hidden_verdict import NONE_HIDDEN
 from kvviz.ggml.attention_layer import AttentionLayer, LayerForm
 from kvviz.ggml.context import Context
 from kvviz.ggml.what_if import reorder
@@ -152,9 +153,50 @@ def test_steps_that_are_not_told_have_no_pairs() -> None:
     assert [int(step) + number for step in columns["pair.second"]] == [h.second for h in kvviz.hazards(trace, run=1)]
 
 
-def test_a_trace_without_pairs_has_no_columns_for_them() -> None:
-    header, columns = decode(payload(kv(written=False).graph.trace))
-    assert "hazards" not in header and not [name for name in columns if name.startswith("pair")]
+def test_a_trace_without_hidden_pairs_says_so_and_still_tells_what_the_graph_orders() -> None:
+    trace = kv(written=False).graph.trace
+    header, columns = decode(payload(trace))
+    assert header["hazards"]["total"] == 0 and len(columns["pair.first"]) == 0
+    assert header["hazards"]["ordered"]["total"] == len(columns["ordered.first"]) == 0
+    told = [str(verdict) for verdict in kvviz.explain(trace).verdict]
+    assert told[0] == NONE_HIDDEN
+
+
+def test_what_the_graph_keeps_in_order_is_told_with_both_views_and_a_shortest_path_of_its_edges() -> None:
+    ctx = Context()
+    x = ctx.new_tensor("f32", 4, 4, name="x", data=1)
+    wide = ctx.set_name(ctx.sqr(x), "wide")
+    part = ctx.set_name(ctx.view_2d(wide, 2, 4, 16, 8), "part")
+    turned = ctx.set_name(ctx.transpose(part), "turned")
+    out = ctx.set_name(
+        ctx.add(ctx.set_name(ctx.cont(turned), "packed"), ctx.set_name(ctx.cont(turned), "again")), "out"
+    )
+    trace = ctx.new_graph("four").expand(out).trace
+    header, columns = decode(payload(trace))
+    found = [hazard for hazard in kvviz.hazards(trace, ordered=True) if hazard.ordered]
+    assert header["hazards"]["ordered"]["total"] == len(found) == len(columns["ordered.first"])
+    edges = _edges(trace)
+    ends, steps = columns["ordered.path"].tolist(), columns["path.step"].tolist()
+    for k, (first, second) in enumerate(zip(columns["ordered.first"].tolist(), columns["ordered.second"].tolist())):
+        path = steps[ends[k] : ends[k + 1]]
+        assert (path[0], path[-1]) == (first, second)
+        assert all(pair in edges for pair in pairwise(path))
+        assert len(path) - 1 == _distance(edges, first, second)
+    views = {header["strings"][int(number)] for number in columns["ordered.view2"]}
+    assert "reads turned: offset 8 · float32 [2,4], strides [4,16] B" in views
+
+
+def _edges(trace: kvviz.Trace) -> set[tuple[int, int]]:
+    made = {name: step for step, row in enumerate(trace.log) for name in row.op.node.outputs}
+    return {(made[name], step) for step, row in enumerate(trace.log) for name in row.op.node.inputs if name in made}
+
+
+def _distance(edges: set[tuple[int, int]], first: int, second: int) -> int:
+    reached, count = {first}, 0
+    while second not in reached:
+        reached |= {late for early, late in edges if early in reached}
+        count += 1
+    return count
 
 
 def test_a_trace_without_declared_accesses_has_its_pairs_when_they_are_wanted() -> None:

@@ -80,7 +80,7 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
   const history = new History(store);
   const toolbar: Toolbar = new Toolbar(app, store, list, signal);
   const box = new QueryBox(store, hits, signal);
-  const verdict = new VerdictLine(app, store, ask, reports, signal);
+  const verdict = new VerdictLine(app, store, ask, reports, (id) => tabs.show(id), signal);
   const story = new Story(app, store, commands, signal);
   const strip = shell.pane("lanes", "Lanes");
   const main = el("div.kv-main");

@@ -11,13 +11,18 @@ export interface Warning { cache: number; run: number; runs: number; kind: strin
 export interface CacheRows { heads: number; unit: number; streams: number[] }
 /** What the producer says of rows, beside their states; in the order of cells. */
 interface Notes { at: Ints; start: Ints; stop: Ints; text: Ints; table: string[] }
-interface Header { notes?: string[]; format: number; columns: Record<string, [string, number]>; states: string[]; meters: Meter[]; runs: string[]; caches: CacheRows[]; warnings: Warning[] }
+/** Whose rows are, in the order of cells; `table`: sequences, and a word on what is wrong between the rows and what is said of them. */
+export interface Owners { at: Ints; start: Ints; stop: Ints; of: Ints; table: [sequences: number[], state: string][]; hues: [light: string[], dark: string[]]; states: OwnerState[] }
+/** `mark`: how it is drawn over the hue, so that nothing rests on that. */
+export interface OwnerState { name: string; about: string; mark: "" | "hatch" | "back" | "cross" | "dots"; dashed: boolean }
+interface Header { owners?: Pick<Owners, "table" | "hues" | "states">; notes?: string[]; format: number; columns: Record<string, [string, number]>; states: string[]; meters: Meter[]; runs: string[]; caches: CacheRows[]; warnings: Warning[] }
 
 export interface CacheData extends Pick<Header, "states" | "meters" | "runs" | "caches" | "warnings"> {
   at: Ints;
   start: Ints; stop: Ints; state: Ints; fresh: Ints; token: Ints; // by cell; fresh: this run wrote it; token: position of that in the first row, -1 = none
   measured: Record<string, Floats>; // by name of a meter: by cache and run
   notes: Notes | null;
+  owners: Owners | null;
   fed: Ints; // by stream and run: tokens that were seen until then
 }
 
@@ -30,6 +35,7 @@ export function unpackCaches(raw: ArrayBuffer): CacheData {
     at: ints("cell.at"), start: ints("cell.start"), stop: ints("cell.stop"), state: ints("cell.state"), fresh: ints("cell.fresh"), token: ints("cell.token"),
     measured: Object.fromEntries(meters.map(({ name }) => [name, column(`meter.${name}`) as Floats])),
     notes: header.notes ? { at: ints("note.at"), start: ints("note.start"), stop: ints("note.stop"), text: ints("note.text"), table: header.notes } : null,
+    owners: header.owners ? { at: ints("owner.at"), start: ints("owner.start"), stop: ints("owner.stop"), of: ints("owner.of"), ...header.owners } : null,
     fed: new Int32Array(0),
   };
   const n = runs.length;
@@ -72,6 +78,24 @@ export function noteAt(d: CacheData, stream: number, run: number, row: number): 
   const [from, to] = cellsOf({ at: told.at, runs: d.runs }, stream, run);
   const note = upper(told.start, row, from, to) - 1;
   return note >= from && row < told.stop[note] ? told.table[told.text[note]] : "";
+}
+
+/** Spans of rows with owners after a run: from the first to (not including) the second. */
+export function ownedOf(d: CacheData, stream: number, run: number): [number, number] {
+  return d.owners ? cellsOf({ at: d.owners.at, runs: d.runs }, stream, run) : [0, 0];
+}
+
+/** Rows of each sequence, and of each state, after a run; a row of two sequences counts for both. */
+export function ownerCounts(d: CacheData, stream: number, run: number): { sequences: Map<number, number>; states: Map<string, number> } {
+  const found = { sequences: new Map<number, number>(), states: new Map<string, number>() };
+  const [from, to] = ownedOf(d, stream, run);
+  for (let i = from; i < to; i++) {
+    const [sequences, state] = d.owners!.table[d.owners!.of[i]];
+    const rows = d.owners!.stop[i] - d.owners!.start[i];
+    for (const one of sequences) found.sequences.set(one, (found.sequences.get(one) ?? 0) + rows);
+    if (state) found.states.set(state, (found.states.get(state) ?? 0) + rows);
+  }
+  return found;
 }
 
 /** Rows of each state after a run. */

@@ -1,11 +1,12 @@
 // The cache view: one cache at a time. Rows after the present run, rows over all runs, meters, and what is wrong.
-import { cellAt, counts, meter, most, newest, noteAt, tokenAt, unpackCaches, type CacheData } from "./cachedata.js";
+import { cellAt, counts, meter, most, newest, noteAt, ownerCounts, tokenAt, unpackCaches, type CacheData } from "./cachedata.js";
 import { CacheSide } from "./cacheside.js";
 import { button, el, mark, on, onHit, onResize, say } from "./dom.js";
 import { count, plural, visible } from "./format.js";
 import { HeatMap, type Place } from "./heat.js";
 import { box, Inks, lookOf, sized } from "./looks.js";
 import { Occupancy } from "./occupancy.js";
+import { ownerBox } from "./ownerdraw.js";
 import { axisOf, type Axis } from "./rowaxis.js";
 import type { Ask } from "./commands.js";
 import type { Change, Store } from "./store.js";
@@ -249,8 +250,27 @@ export class View implements CacheView {
     return Math.max(OCCUPANCY[0], Math.min(OCCUPANCY[1], Math.floor(this.#middle.clientHeight - above) - BELOW));
   }
 
+  /** Sequences by their hues, and what is wrong with rows by its marks. */
+  #ownerLegend(): void {
+    const d = this.#d;
+    const { sequences, states } = ownerCounts(d, this.#stream, this.#run);
+    const all = [...new Set(d.owners!.table.flatMap(([own]) => own))].sort((a, b) => a - b);
+    const wrong = d.owners!.states.filter(({ name }) => d.owners!.table.some(([, state]) => state === name));
+    const item = (kv: string, id: string | number, text: string, about: string, rows: number, own: number[], state: string) => {
+      const swatch = el("canvas");
+      swatch.style.width = "24px";
+      const context = sized(swatch, 24, 12, this.#inks!.ratio);
+      if (context) ownerBox(context, this.#inks!, d, own, state, 0, 0, 24, 12);
+      return el("li", { "data-kv": kv, "data-id": id, title: about, "data-zero": rows ? null : 1 }, swatch, el("span", {}, text), el("b", {}, count(rows)));
+    };
+    this.#legend.replaceChildren(
+      ...all.map((one) => item("cache-sequence", one, `sequence ${one}`, `rows that hold tokens of sequence ${one}; rows of several have a band for each`, sequences.get(one) ?? 0, [one], "")),
+      ...wrong.map(({ name, about }) => item("cache-cell", name, name, about, states.get(name) ?? 0, [], name)));
+  }
+
   #legends(each: number[]): void {
     const d = this.#d;
+    if (d.owners) return this.#ownerLegend();
     if (this.#legend.childElementCount !== d.states.length || !this.#inks) this.#legend.replaceChildren();
     for (const [i, state] of d.states.entries()) {
       let item = this.#legend.children[i];

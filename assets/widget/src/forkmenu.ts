@@ -54,6 +54,7 @@ export class ForkMenu implements View {
     const first = Math.min(...now.choices.map((c) => (c.step < 0 ? Infinity : c.step)));
     const others = now.choices.filter((c) => c.step < 0 || c.step !== first).slice(0, READY);
     part(`Run another ready op as step ${count(store.number + 1)}`, others.map((c) => this.#item(`${opName(graph.nodes[c.node][1])} ${shortName(graph, c.node)}`.trim(), { run: { node: c.node } }, graph.nodes[c.node][0])));
+    part("The whole list in the order of a back end's rule", (offers.orders ?? []).map((name) => this.#item(name, { order: name }, `Run all nodes again in the order that the rule "${name}" gives`)));
     const rows = offers.kv_capacity;
     if (rows) {
       const input = el("input", { type: "number", min: 1, value: rows, "aria-label": "Rows", "data-kv": "fork-rows" });

@@ -1,9 +1,9 @@
 // The module of the hazards: a list of the pairs that only the order of the steps keeps right, and the card of one.
 import { copy } from "./clipboard.js";
 import type { Ask } from "./commands.js";
-import { button, el, mark, on, onHit } from "./dom.js";
-import { bytes, count } from "./format.js";
-import { pairGroups, pairState, pairText, type PairGroup } from "./hiddenpairs.js";
+import { button, el, mark, on, onHit, svg } from "./dom.js";
+import { bytes, count, opName, plural, shortName } from "./format.js";
+import { orderedGroups, pairGroups, pairState, pairText, pathOf, type PairGroup } from "./hiddenpairs.js";
 import { stepLink } from "./inspectparts.js";
 import type { Context } from "./lazypane.js";
 import { picture, pictureText } from "./pairpicture.js";
@@ -23,6 +23,9 @@ class HazardsPane implements View {
   #chosen = -1; // stays here when another op is chosen
   #copies: HTMLElement;
   #look: HTMLElement;
+  #also: HTMLButtonElement; // whether pairs that the graph keeps in order are listed
+  #path = -1; // the chosen one of them
+  #spread = new Set<number>(); // their open groups
 
   constructor(host: HTMLElement, private store: Store, ask: Ask, signal: AbortSignal) {
     host.append(el("div.kv-hazards", {}, this.#list, this.#card));
@@ -33,15 +36,43 @@ class HazardsPane implements View {
     this.#look = button("Look for hidden dependencies", "Compare all that the steps read and write, and what the graph keeps in order", "pair-look", () => {
       if (ask({ do: "hazards" })) store.tell("asked the kernel to look for hidden dependencies …");
     }, signal);
+    this.#also = button("Ordered too", "List also the pairs that a path of the graph keeps in order", "pairs-ordered", () => {
+      mark(this.#also, "aria-pressed", String(this.#also.ariaPressed !== "true"));
+      if (this.#also.ariaPressed !== "true") this.#path = -1;
+      this.#fill();
+      this.#draw();
+    }, signal);
+    mark(this.#also, "aria-pressed", "false");
+    onHit(this.#list, "ordered-group", (node) => {
+      const group = Number(node.dataset.id);
+      if (!this.#spread.delete(group)) this.#spread.add(group);
+      this.#fill();
+      this.#list.querySelector<HTMLElement>(`[data-kv="ordered-group"][data-id="${group}"]`)?.focus();
+    }, signal);
+    onHit(this.#list, "ordered", (node) => this.#follow(Number(node.dataset.id)), signal);
     onHit(this.#list, "pair", (node) => this.#choose(Number(node.dataset.id)), signal);
     onHit(this.#list, "pair-group", (node) => this.#toggle(Number(node.dataset.id)), signal);
     onHit(this.#card, "step-link", (node) => store.go(Number(node.dataset.step)), signal);
     on(this.#list, "keydown", (event) => this.#key(event), signal);
   }
 
+  /** Look at a pair that the graph keeps in order. */
+  #follow(pair: number): void {
+    const { store } = this;
+    const { p } = store.t;
+    const step = p.ordered.second[pair];
+    store.seek(step);
+    store.select({ kind: "node", id: p.step.node[step], graph: p.frame.graph[p.step.frame[step]], step: numberOf(store.t, step) });
+    this.#path = pair;
+    this.#shown = -2;
+    this.#draw();
+  }
+
   #choose(pair: number): void {
     const { store } = this;
     this.#chosen = pair;
+    if (this.#path >= 0) this.#shown = -2;
+    this.#path = -1;
     store.seek(store.t.p.pair.second[pair]);
     store.choosePair(pair);
   }
@@ -67,9 +98,14 @@ class HazardsPane implements View {
     if (change.payload) {
       this.#groups = pairGroups(store.t.p);
       this.#chosen = this.#groups[0]?.pairs[0] ?? -1;
+      this.#path = -1;
       this.#shown = -2;
     }
-    if (store.pair >= 0) this.#chosen = store.pair;
+    if (store.pair >= 0) {
+      this.#chosen = store.pair;
+      if (this.#path >= 0) this.#shown = -2;
+      this.#path = -1;
+    }
     if (change.payload) this.#fill();
     if (change.payload || change.selection) this.#draw();
   }
@@ -78,11 +114,57 @@ class HazardsPane implements View {
     const { p } = this.store.t;
     const h = p.hazards;
     if (!h) return this.#list.replaceChildren(el("p.kv-soft", {}, "Steps that only the schedule keeps in order were not looked for in this recording."), this.#look);
-    if (!h.total) return this.#list.replaceChildren(el("p.kv-none", {}, "Nothing is hidden: the graph itself keeps all steps in order."));
+    const ordered = this.#ordered();
+    if (!h.total) {
+      this.#list.replaceChildren(el("p.kv-none", {}, "Nothing is hidden: the graph itself keeps all steps in order."), ...ordered);
+      return this.#mark();
+    }
     const [exact, range, root] = h.counts;
     const told = `${count(exact)} in exact bytes; ranges would say ${count(range)}, whole roots ${count(root)}${h.total > p.pair.first.length ? `; the first ${count(p.pair.first.length)} are listed` : ""}`;
-    this.#list.replaceChildren(el("p.kv-soft", { "data-kv": "pair-counts" }, told), ...this.#groups.flatMap((group) => this.#group(group)));
+    this.#list.replaceChildren(el("p.kv-soft", { "data-kv": "pair-counts" }, told), ...this.#groups.flatMap((group) => this.#group(group)), ...ordered);
     this.#mark();
+  }
+
+  /** What the graph keeps in order: a switch, and behind it the pairs, folded. */
+  #ordered(): HTMLElement[] {
+    const { p } = this.store.t;
+    const told = p.hazards?.ordered;
+    if (!told?.total) return [];
+    const on = this.#also.ariaPressed === "true";
+    const some = told.runs < told.of ? ` of the first ${plural(told.runs, "run")}` : "";
+    const more = told.total > p.ordered.first.length ? `, the first ${count(p.ordered.first.length)} are listed` : "";
+    const head = el("div.kv-pair-also", {}, this.#also, el("span.kv-soft", { "data-kv": "ordered-count" }, `${plural(told.total, "pair")}${some} that a path of the graph keeps in order${more}`));
+    if (!on) return [head];
+    return [head, ...orderedGroups(p).flatMap(({ group, title, pairs }) => {
+      const open = this.#spread.has(group);
+      const row = el("button.kv-pair-group", { "data-kv": "ordered-group", "data-id": group, "data-state": "ordered", "aria-expanded": String(open) }, title);
+      const rest = pairs.length > MOST ? [el("p.kv-soft", {}, `and ${count(pairs.length - MOST)} more`)] : [];
+      return open ? [row, ...pairs.slice(0, MOST).map((pair) => this.#orderedRow(pair)), ...rest] : [row];
+    })];
+  }
+
+  #orderedRow(pair: number): HTMLElement {
+    const { t } = this.store;
+    const { p } = t;
+    const { first, second, root, bytes: shared } = p.ordered;
+    const between = pathOf(p, pair).length - 2;
+    return el("button.kv-pair-row", { "data-kv": "ordered", "data-id": pair, "data-state": "ordered", "data-ordered": pair },
+      el("span.kv-num", {}, `${count(numberOf(t, first[pair]))} → ${count(numberOf(t, second[pair]))}`), el("span", {}, between > 0 ? `by way of ${plural(between, "op")}` : "an edge joins them"), el("span", {}, p.strings[root[pair]]), el("span.kv-num", {}, bytes(shared[pair])));
+  }
+
+  /** The card of a pair that is ordered: both views, and the path. */
+  #pathCard(pair: number): HTMLElement[] {
+    const { t } = this.store;
+    const { p } = t;
+    const graph = p.graphs[p.frame.graph[p.step.frame[p.ordered.second[pair]]]];
+    const node = (step: number) => `${opName(graph.nodes[p.step.node[step]][1])} ${shortName(graph, p.step.node[step])}`;
+    const view = (side: "first" | "second", of: "view1" | "view2") => el("p", {}, stepLink(t, p.ordered[side][pair]), ` ${p.strings[p.ordered[of][pair]]}`);
+    const path = pathOf(p, pair).map((step, i) => el("li", {}, i ? "→ " : "", stepLink(t, step), ` ${node(step)}`));
+    return [
+      el("div.kv-pair-head", { "data-state": "ordered" }, el("h4", {}, "A path of the graph keeps these two in order"),
+        el("p", { "data-kv": "pair-sentence" }, `${p.strings[p.ordered.kind[pair]]}, ${bytes(p.ordered.bytes[pair])} of ${p.strings[p.ordered.root[pair]]}`)),
+      el("div.kv-pair-views", {}, view("first", "view1"), view("second", "view2")),
+      el("h4", {}, "The path"), el("ol.kv-pair-path", { "data-kv": "pair-path", "aria-label": "The path that orders them" }, ...path)];
   }
 
   #group({ group, title, state, pairs }: PairGroup): HTMLElement[] {
@@ -102,13 +184,18 @@ class HazardsPane implements View {
   }
 
   #mark(): void {
-    for (const row of this.#list.querySelectorAll<HTMLElement>("[data-pair]")) mark(row, "aria-current", Number(row.dataset.pair) === this.#chosen ? "true" : null);
+    for (const row of this.#list.querySelectorAll<HTMLElement>("[data-pair]")) mark(row, "aria-current", this.#path < 0 && Number(row.dataset.pair) === this.#chosen ? "true" : null);
+    for (const row of this.#list.querySelectorAll<HTMLElement>("[data-ordered]")) mark(row, "aria-current", Number(row.dataset.ordered) === this.#path ? "true" : null);
   }
 
   #draw(): void {
     this.#mark();
     const { t } = this.store;
     const { p } = t;
+    if (this.#path >= 0) {
+      this.#card.hidden = false;
+      return this.#card.replaceChildren(...this.#pathCard(this.#path));
+    }
     if (this.#chosen === this.#shown) return;
     const pair = (this.#shown = this.#chosen);
     this.#card.hidden = pair < 0;
@@ -118,7 +205,19 @@ class HazardsPane implements View {
     this.#card.replaceChildren(
       el("div.kv-pair-head", { "data-state": pairState(p, pair) }, el("h4", {}, text("headline")), el("p", { "data-kv": "pair-sentence" }, p.strings[p.pair.sentence[pair]])),
       el("div.kv-pair-steps", {}, step("first", 1), step("second", 2), this.#copies),
+      this.#bars(pair),
       picture(p, pair));
+  }
+
+  /** What each side touches of its root and what both share, and what each precision says: seen without scrolling. */
+  #bars(pair: number): HTMLElement {
+    const { p } = this.store.t;
+    const text = (name: string) => pairText(p, pair, name);
+    const rows = ([["view1", "span1", "path1", "p-one"], ["view2", "span2", "path2", "p-two"], ["shared", "span3", "path3", "p-red"]] as const).map(([view, span, path, look]) =>
+      el("div.kv-pair-bar", { "data-kv": "pair-bar" }, el("span", { title: `${text(view)}, ${text(span)}` }, text(view)), el("span.kv-soft", {}, text(span)),
+        svg("svg", { viewBox: `0 0 ${p.hazards!.picture.bar} 14`, preserveAspectRatio: "none", "aria-hidden": "true" }, svg("path", { d: text(path), class: look }))));
+    const says = ([["whole root", "says_root"], ["first to last byte", "says_range"], ["exact bytes", "says_exact"]] as const).map(([name, field]) => el("li", { "data-kv": "pair-says" }, el("span.kv-soft", {}, `${name}: `), text(field)));
+    return el("div.kv-pair-bars", { "data-kv": "pair-bars" }, el("ul.kv-pair-says", {}, ...says), ...rows, el("p.kv-soft", {}, text("root")));
   }
 
   #copySvg(): Promise<string> {

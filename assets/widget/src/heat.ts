@@ -4,6 +4,7 @@ import { drawArcs, drawWords, wordRow } from "./arcs.js";
 import { cellsOf, type CacheData } from "./cachedata.js";
 import { el, on } from "./dom.js";
 import { above, box, Inks, lookOf, outline, sized } from "./looks.js";
+import { drawOwners } from "./ownerdraw.js";
 import { drawAxis, LEFT, rowAt, xOf, type Axis } from "./rowaxis.js";
 
 const STRIP = 64; // px for the weights over the rows
@@ -50,7 +51,7 @@ export class HeatMap {
   draw(picture: Picture, inks: Inks): void {
     this.#shown = picture;
     const { d, stream, run, heads, axis, weights, at, words, now } = picture;
-    this.#pitch = heads <= 4 ? 18 : heads <= 12 ? 13 : heads <= 20 ? 9 : 6;
+    this.#pitch = heads <= 4 ? (d.owners ? 24 : 18) : heads <= 12 ? 13 : heads <= 20 ? 9 : 6;
     const measure = this.#canvas.getContext("2d");
     if (measure) measure.font = `11px ${inks.family}`;
     const named = wordRow(axis, words, (text) => measure?.measureText(text.slice(0, 9)).width ?? 0);
@@ -79,9 +80,12 @@ export class HeatMap {
         context.fill();
       }
     }
+    if (d.owners) for (let head = 0; head < heads; head++) drawOwners(context, inks, d, stream, run, axis, this.#top + head * this.#pitch, this.#pitch);
     this.#heads(context, inks, picture, high);
     if (one >= 6) {
       for (const c of cells) {
+        // of rows that have owners only that is told here
+        if (d.owners && !d.fresh[c]) continue;
         // what this run wrote has a thick border even where attention does not see it
         const look = lookOf(d.fresh[c] ? "written" : d.states[d.state[c]]);
         for (let row = Math.max(d.start[c], axis.first); row < Math.min(d.stop[c], axis.first + axis.rows); row++) {

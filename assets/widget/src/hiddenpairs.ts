@@ -27,6 +27,18 @@ export function pairGroups(p: Payload): PairGroup[] {
   return [...found.values()];
 }
 
+/** Pairs that a path of the graph keeps in order, in groups as above. */
+export function orderedGroups(p: Payload): { group: number; title: string; pairs: number[] }[] {
+  const found = (p.hazards?.ordered?.groups ?? []).map((title, group) => ({ group, title, pairs: [] as number[] }));
+  for (let k = 0; k < p.ordered.first.length; k++) found[p.ordered.group[k]].pairs.push(k);
+  return found.filter((one) => one.pairs.length);
+}
+
+/** The steps of the path that keeps a pair in order, its own two with them. */
+export function pathOf(p: Payload, pair: number): number[] {
+  return [...p.path.step.subarray(p.ordered.path[pair], p.ordered.path[pair + 1])];
+}
+
 /** Where the shared bytes of a pair lie in their root: (low, high) of each piece, as shares of it. */
 export function sharedParts(p: Payload, pair: number): [number, number][] {
   const bar = p.hazards?.picture.bar ?? 1;

@@ -1,6 +1,6 @@
 // How the states of rows are drawn: each has its own fill, its own pattern and its own border, so none rests on colour.
 
-export interface Look { about: string; fill: string; mark: "" | "hatch" | "cross" | "dots"; ink: string; dash: number[]; line: number }
+export interface Look { about: string; fill: string; mark: "" | "hatch" | "back" | "cross" | "dots"; ink: string; dash: number[]; line: number }
 
 /** By the name that the payload has for a state, from what may be covered to what must be seen. */
 const LOOKS: Record<string, Look> = {
@@ -28,10 +28,12 @@ export class Inks {
   #known = new Map<string, string>();
   #patterns = new Map<string, CanvasPattern | null>();
   readonly family: string;
+  readonly dark: boolean;
   #style: CSSStyleDeclaration;
 
   constructor(host: HTMLElement, readonly ratio = globalThis.devicePixelRatio || 1) {
     this.#style = getComputedStyle(host);
+    this.dark = host.closest(".kvviz")?.getAttribute("data-theme") === "dark";
     this.family = this.#style.fontFamily || "sans-serif";
   }
 
@@ -49,13 +51,15 @@ export class Inks {
     const size = (tile.width = tile.height = Math.round(6 * this.ratio));
     const context = tile.getContext("2d")!;
     context.strokeStyle = context.fillStyle = this.colour(look.ink);
-    context.lineWidth = this.ratio * (look.mark === "hatch" ? 1.5 : 0.9);
+    context.lineWidth = this.ratio * (look.mark === "hatch" || look.mark === "back" ? 1.5 : 0.9);
     context.beginPath();
     // drawn beyond the tile, so that lines go on in the next one
     for (const at of look.mark === "dots" ? [] : [-size, 0, size]) {
-      context.moveTo(at - 2, size + 2);
-      context.lineTo(at + size + 2, -2);
-      if (look.mark !== "cross") continue;
+      if (look.mark !== "back") {
+        context.moveTo(at - 2, size + 2);
+        context.lineTo(at + size + 2, -2);
+      }
+      if (look.mark !== "cross" && look.mark !== "back") continue;
       context.moveTo(at - 2, -2);
       context.lineTo(at + size + 2, size + 2);
     }

@@ -2,10 +2,12 @@
 import { cellsOf, type CacheData } from "./cachedata.js";
 import { el, on } from "./dom.js";
 import { above, box, Inks, sized } from "./looks.js";
+import { drawOwners } from "./ownerdraw.js";
 import { drawAxis, LEFT, rowAt, xOf, type Axis } from "./rowaxis.js";
 
 const NAMES = 15; // px under the lines
 const LINE = 12; // px of a line at most
+const OWNED = 16; // the same where rows name their sequences
 
 export interface History { d: CacheData; stream: number; run: number; axis: Axis; room: number }
 
@@ -39,7 +41,7 @@ export class Occupancy {
     this.#inks = inks;
     const { d, stream, run, axis, room } = history;
     const n = d.runs.length;
-    this.#pitch = Math.min(LINE, room / n);
+    this.#pitch = Math.min(d.owners ? OWNED : LINE, room / n);
     const high = Math.max(1, Math.ceil(n * this.#pitch));
     const key = `${stream} ${axis.first} ${axis.rows} ${axis.width} ${room}`;
     if (fresh || key !== this.#drawn) this.#draw(history, high, inks);
@@ -74,6 +76,7 @@ export class Occupancy {
         }
       }
     }
+    if (d.owners) for (let r = 0; r < n; r++) drawOwners(context, inks, d, stream, r, axis, r * this.#pitch, Math.max(this.#pitch - gap, 0.7));
     context.strokeStyle = inks.colour("--kv-line");
     context.lineWidth = 1;
     context.strokeRect(LEFT - 0.5, -0.5, axis.width + 1, high + 1);

@@ -62,7 +62,7 @@ export class OrderView implements View {
     this.#drawn = key;
     const { order, value } = told!;
     const said: Node[] = order ? this.#broken(c!, order) : [];
-    if (value) said.push(this.#link("order-value", findStep(c!.a, value.other).step, findStep(c!.b, value.step).step, `${this.state.letter(told!.id)} ${value.sentence}`));
+    if (value) said.push(this.#link("order-value", findStep(c!.a, value.other).step, findStep(c!.b, value.step).step, `${this.state.letter(told!.id)} ${value.sentence}${value.why ? `, because ${value.why}` : ""}`));
     const parts = [el("div.kv-said", {}, ...said)];
     if (order) {
       const kinds = breaks(order);

@@ -13,10 +13,10 @@ export interface LaneInfo {
   runs: number | null; // the figures are of so many runs, null = of all
   first: { step: number; other: number; sentence: string } | null;
   order?: OrderInfo | null;
-  value?: { step: number; other: number; sentence: string } | null; // the first that made other numbers
+  value?: { step: number; other: number; sentence: string; why?: string } | null; // the first that made other numbers
 }
 /** What of the shown lane could be changed as a whole. */
-export interface Offers { policies?: string[]; donate?: string[]; kv_capacity?: number | null }
+export interface Offers { policies?: string[]; donate?: string[]; orders?: string[]; kv_capacity?: number | null }
 /** Where lanes come from; `show`: draw this one from now on, at a step by its number, as a person or Python wanted. */
 export interface LaneSource {
   get(name: "lanes" | "lane" | "main" | "offers" | "branches" | "payload" | "edge" | "latest" | "cursor"): any;

@@ -1,15 +1,19 @@
 // The verdict: what the recording comes to, in one line; each part leads to where it can be seen.
 import type { Ask } from "./commands.js";
 import { button, el, onHit } from "./dom.js";
+import { pairsOf } from "./hiddenpairs.js";
 import type { Reports } from "./reports.js";
+import { findStep } from "./steps.js";
 import type { Change, Store, View } from "./store.js";
+
+const PAIRS = ["hidden", "broken"]; // kinds that lead to a pair
 
 export class VerdictLine implements View {
   readonly root = el("div.kv-verdict", { role: "region", "aria-label": "Verdict", "data-kv": "verdict" });
   #parts = el("div.kv-parts");
   #closed = false;
 
-  constructor(host: HTMLElement, private store: Store, private ask: Ask, private reports: Reports, private signal: AbortSignal) {
+  constructor(host: HTMLElement, private store: Store, private ask: Ask, private reports: Reports, openList: (id: string) => void, private signal: AbortSignal) {
     const close = button("✕", "Close the verdict", "verdict-close", () => {
       this.#closed = true;
       this.#draw();
@@ -22,6 +26,10 @@ export class VerdictLine implements View {
       if (!told) return;
       if (told.step !== null) store.go(told.step);
       if (told.selection) store.select(told.selection);
+      const pair = PAIRS.includes(told.kind) && told.step !== null ? pairsOf(store.t.p, findStep(store.t, told.step).step)[0] : undefined;
+      if (pair === undefined) return;
+      openList("hazards");
+      store.choosePair(pair);
     }, signal);
   }
 

@@ -106,6 +106,8 @@ export interface Columns {
   mark: { step: Ints; time: Floats; kind: Ints; value: Ints; storage: Ints; bytes: Floats; text: Ints; line: Ints }; // step: after which it happened
   pair: { first: Ints; second: Ints; storage: Ints; state: Ints; group: Ints; kind: Ints; root: Ints; sentence: Ints; exact: Floats; range: Floats; whole: Floats };
   pairtext: { of: Ints }; // of each pair all texts and paths of its picture, in that order
+  ordered: { first: Ints; second: Ints; storage: Ints; group: Ints; kind: Ints; root: Ints; bytes: Floats; view1: Ints; view2: Ints; path: Ints }; // pairs that the graph keeps in order
+  path: { step: Ints }; // of each of them the steps by which it does
 }
 /** Tag, attributes, the text or path that goes into it (behind `=` a fixed one), and the state in which it is drawn. */
 export type PairShape = [tag: "rect" | "text" | "path", attributes: Record<string, string | number>, field: string, state: string];
@@ -113,6 +115,7 @@ export type PairShape = [tag: "rect" | "text" | "path", attributes: Record<strin
 export interface Hazards {
   picture: { texts: string[]; paths: string[]; states: string[]; shapes: PairShape[]; styles: [light: string, dark: string]; size: [number, number]; head: number; bar: number; font: string };
   groups: string[]; total: number; counts: [exact: number, range: number, root: number];
+  ordered?: { groups: string[]; total: number; runs: number; of: number }; // of so many of the runs that are told
 }
 /** What the numbers in columns stand for: Python's own tables. The page acts upon some names, and shows all others as they are. */
 export interface Codes {
@@ -170,10 +173,12 @@ const GROUPS: Record<keyof Columns, string> = {
   mark: "step time kind value storage bytes text line",
   pair: "first second storage state group kind root sentence exact range whole",
   pairtext: "of",
+  ordered: "first second storage group kind root bytes view1 view2 path",
+  path: "step",
 };
 
 /** Told only where some storage lies elsewhere than in plain host memory, time is not the step number, or steps are in order by the schedule alone; empty otherwise. */
-const OPTIONAL = /^(storage\.(space|arena|address)|(time|refused|arena|mark|pair|pairtext)\..*)$/;
+const OPTIONAL = /^(storage\.(space|arena|address)|(time|refused|arena|mark|pair|pairtext|ordered|path)\..*)$/;
 
 async function gunzip(bytes: Uint8Array): Promise<ArrayBuffer> {
   const stream = new Blob([bytes as BlobPart]).stream().pipeThrough(new DecompressionStream("gzip"));

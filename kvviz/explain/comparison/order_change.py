@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from kvviz.errors import ReplayError
 from kvviz.explain.comparison.aligning import align
 from kvviz.explain.hazards import Hazard, hazards
 from kvviz.explain.units import short
@@ -22,12 +23,14 @@ class ValueChange:
     """The first step of a trace that made other numbers than its partner.
 
     ``step, other``: its number, and that of its partner.
-    ``sentence``: which numbers.
+    ``sentence``: which numbers, and, where both traces can be run again, which bytes.
+    ``why``: the broken pair that explains it; empty where none does.
     """
 
     step: int
     other: int
     sentence: str
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +62,10 @@ def order_change(a: Any, b: Any) -> OrderChange | None:
     return OrderChange(moved, broken)
 
 
-def value_change(a: Any, b: Any) -> ValueChange | None:
+def value_change(a: Any, b: Any, broken: Sequence[Hazard] = ()) -> ValueChange | None:
     """The first step of trace ``b`` of whose outputs other numbers were kept than of its partner's in trace ``a``.
+
+    ``broken``: the hazards that the order of ``b`` breaks.
 
     None where all are the same that both traces kept something of.
     """
@@ -79,8 +84,43 @@ def value_change(a: Any, b: Any) -> ValueChange | None:
         what = f"{node.op_type} {short(node.name)}"
         told = [f"{text} {x:.4g} → {y:.4g}" for text, x, y in zip(_FIGURES, was[0], now[0]) if x != y]
         text = f": {', '.join(told)}" if told else ""
-        return ValueChange(step, other, f"step {step:,}: {what} is the first that made other numbers{text}")
+        parts = _bytes(a, b, node.outputs[slot], other, step) if broken else ""
+        sentence = f"step {step:,}: {what} is the first that made other numbers{text}{parts}"
+        return ValueChange(step, other, sentence, _why(b, step, broken))
     return None
+
+
+def _bytes(a: Any, b: Any, name: str, other: int, step: int) -> str:
+    """Which bytes of a value differ, where both traces can be run again up to there."""
+    if a.replayer is None or b.replayer is None:
+        return ""
+    try:
+        was, now = _stored(a, name, other), _stored(b, name, step)
+    except ReplayError:
+        return ""
+    if len(was) != len(now):
+        return ""
+    differ = np.flatnonzero(was != now)
+    if not len(differ):
+        return ""
+    return f"; {len(differ):,} of its {len(now):,} bytes differ, between byte {differ[0]:,} and {differ[-1]:,}"
+
+
+def _stored(trace: Any, name: str, step: int) -> np.ndarray:
+    """The bytes of a value right after a step, in its own element type."""
+    own = getattr(trace.replayer, "stored", None)
+    held = trace.value(name, step).tobytes() if own is None else own(trace, name, step)
+    return np.frombuffer(held, np.uint8)
+
+
+def _why(b: Any, step: int, broken: Sequence[Hazard]) -> str:
+    """The broken pair that let a step read other bytes: it ran before a write that it needs, or after one that it must
+    not see; or two writes into what it reads have changed places."""
+    early = [pair for pair in broken if pair.kind == "RAW" and pair.first == step]
+    late = [pair for pair in broken if pair.kind == "WAR" and pair.second == step]
+    read = {access.storage for access in b.log.declared.accesses.get(step, ()) if not access.writes}
+    swapped = [pair for pair in broken if pair.kind == "WAW" and pair.second < step and pair.storage in read]
+    return next((pair.sentence for pair in (*early, *reversed(late), *swapped)), "")
 
 
 def _key(hazard: Hazard, place: Sequence[int] | np.ndarray) -> tuple[str, frozenset[int], str]:

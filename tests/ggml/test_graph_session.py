@@ -1,0 +1,138 @@
+"""ggml graphs that are stepped through live, and led another way: another ready node, a rule, an order of one's own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import kvviz
+from kvviz.errors import KvvizError
+from kvviz.ggml.attention_layer import AttentionLayer, LayerForm
+from kvviz.ggml.context import Context
+from kvviz.ggml.open_recording import load
+from kvviz.ggml.tensor_data import tensor_set
+from kvviz.ggml.what_if import reorder
+from kvviz.view.payload_lanes import lane_header
+from tests.ggml.seed_graphs import SEEDS, kv
+
+RECORDING = Path(__file__).resolve().parents[1] / "data" / "ggml"
+READ_FIRST = [2, 3, 0, 1]
+
+
+def test_a_graph_is_stepped_through_in_memory_of_its_own() -> None:
+    seed = kv()
+    cache = seed.results["k_cache"]
+    debugger = kvviz.debug(seed.graph)
+    assert debugger.frontier() == ("k_write_view", "k_read_view") and len(debugger.trace.steps) == 0
+    # when
+    assert [debugger.next().reason for _ in range(5)] == ["step"] * 4 + ["end"]
+    # then
+    np.testing.assert_array_equal(debugger.trace.outputs["kq"], [0, 0, 0, 4, 8, 0, 0, 0])
+    np.testing.assert_array_equal(debugger.trace.value("k_write", 1), [[1] * 4, [2] * 4])
+    assert debugger.trace.live is None and cache.data is not None and not cache.data.any()
+
+
+@pytest.mark.parametrize("name", sorted(SEEDS))
+def test_what_is_stepped_through_is_what_a_run_records(name: str) -> None:
+    debugger, trace = kvviz.debug(SEEDS[name]().graph), kvviz.ggml.run(SEEDS[name]().graph)
+    debugger.resume()
+    assert kvviz.hazards(debugger.trace) == kvviz.hazards(trace)
+    told = [list(one.log.declared.accesses.values()) for one in (debugger.trace, trace)]
+    assert told[0] == told[1]
+    for output, array in trace.outputs.items():
+        np.testing.assert_array_equal(debugger.trace.outputs[output], array)
+
+
+def test_another_ready_node_of_a_live_graph_runs_next_and_the_pair_that_this_breaks_is_told() -> None:
+    debugger = kvviz.debug(kv().graph)
+    for name in ("k_read_view", "kq"):
+        debugger.choose(name)
+    assert debugger.frontier() == ("k_write_view",)
+    debugger.resume()
+    (broken,) = kvviz.hazards(debugger.trace)
+    assert (broken.kind, broken.broken, broken.first, broken.second, broken.bytes) == ("RAW", True, 1, 3, 32)
+    np.testing.assert_array_equal(debugger.trace.outputs["kq"], np.zeros(8))
+    assert str(kvviz.explain(debugger.trace).verdict[0]).startswith("1 pair in the wrong order: MUL_MAT kq reads")
+
+
+def test_what_is_not_ready_is_refused_with_what_it_waits_for() -> None:
+    with pytest.raises(KvvizError, match="'kq' cannot run at step 0: it waits for 'k_read_view'; ready are"):
+        kvviz.debug(kv().graph).choose("kq")
+
+
+def test_a_recorded_graph_left_twice_differs_first_where_reorder_says_and_in_as_many_bytes() -> None:
+    trace = kvviz.ggml.run(kv().graph)
+    once = kvviz.fork(trace, 0, run="k_read_view")
+    twice = kvviz.fork(once, 1, run="kq")
+    meant = reorder(kv().graph, [2, 3, 0, 1])
+    assert [step.node for step in twice.steps] == [step.node for step in meant.trace.steps]
+    # when
+    told = lane_header(1, "twice", twice, (0, "ggml", trace))
+    # then
+    difference = meant.difference
+    assert difference is not None and difference.pair is not None
+    assert told["value"]["step"] == difference.step and told["value"]["other"] == difference.step_before
+    differ = f"{difference.bytes} of its {difference.of} bytes differ, between byte {difference.first_byte} and"
+    assert differ in told["value"]["sentence"]
+    assert told["value"]["why"] == told["order"]["broken"][0][5]
+    assert told["order"]["broken"][0][:4] == ["RAW", 1, 3, difference.pair.bytes]
+
+
+@pytest.mark.parametrize("rule", ["none", "vulkan", "vulkan fixed", "metal", "exact"])
+def test_a_rule_gives_the_order_that_reorder_gives(rule: str) -> None:
+    form = LayerForm()
+    graph = AttentionLayer(Context(), form).graph(np.ones((1, form.width)), [0])
+    trace = kvviz.ggml.run(graph)
+    forked, meant = kvviz.fork(trace, order=rule), reorder(graph, rule)
+    assert [step.op_type for step in forked.steps] == [step.op_type for step in meant.trace.steps]
+    assert sum(h.broken for h in kvviz.hazards(forked)) == len(meant.broken)
+    assert forked.label == rule
+
+
+def test_inputs_that_were_changed_since_do_not_change_what_is_run_again() -> None:
+    ctx = Context()
+    x = ctx.new_tensor("f32", 3, name="x", data=[1, 2, 3])
+    trace = kvviz.ggml.run(ctx.new_graph("squares").expand(ctx.set_name(ctx.sqr(x), "y")))
+    tensor_set(x, [7, 7, 7])
+    np.testing.assert_array_equal(trace.recipe.again().outputs["y"], [1, 4, 9])
+    np.testing.assert_array_equal(trace.value("y", 0), [1, 4, 9])
+    assert x.data is not None and x.data.view(np.float32).tolist() == [7, 7, 7]
+
+
+def test_graphs_after_each_other_share_their_cache_also_when_they_run_again() -> None:
+    form = LayerForm()
+    layer = AttentionLayer(Context(), form)
+    trace = kvviz.ggml.run([layer.graph(np.full((1, form.width), i + 1.0), [i]) for i in range(3)])
+    again = trace.recipe.again()
+    assert len(again.runs) == 3 and kvviz.hazards(again) == kvviz.hazards(trace)
+    for name, array in trace.outputs.items():
+        np.testing.assert_array_equal(again.outputs[name], array)
+
+
+def test_a_recording_without_data_is_led_another_way_as_a_list() -> None:
+    graph = load(RECORDING / "seed_write_first.jsonl").graphs[0]
+    debugger = kvviz.debug(graph)
+    assert debugger.next().reason == "step" and debugger.trace.live is None
+    debugger.cursor = -1
+    debugger.choose("k_read_view")
+    debugger.choose("kq")
+    (broken,) = kvviz.hazards(debugger.trace)
+    assert broken.broken and debugger.trace.replayer is None
+    with pytest.raises(KvvizError, match=r"cannot be run: .* has no data"):
+        graph.session()
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"policy": "rten"}, "of ggml graphs the order can be changed"),
+        ({"run": "kq", "order": "metal"}, "give run, an op of the frontier at step, or order"),
+        ({"order": "fastest"}, "there is no re-order rule 'fastest'"),
+        ({"order": [3, 2, 1, 0]}, "the declared edges do not allow this order"),
+    ],
+)
+def test_what_a_list_of_nodes_cannot_change_is_refused(change: dict[str, object], text: str) -> None:
+    with pytest.raises(KvvizError, match=text):
+        kvviz.fork(kvviz.ggml.run(kv().graph), **change)  # type: ignore[arg-type]
