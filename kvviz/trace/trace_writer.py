@@ -62,6 +62,7 @@ def save(trace: Any, path: Any) -> None:
         "declared": log.declared.as_lists(),
         "caches": [_cache(cache) for cache in trace.caches],
         "totals": [trace.peak_bytes, trace.bytes_copied, trace.bytes_written, trace.bytes_allocated],
+        "branch": trace.branch,
         "tokens": [trace.prompt, trace.tokens, trace.words, trace.interrupted],
         "values": _values(trace.value_summaries),
     }

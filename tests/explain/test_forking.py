@@ -21,6 +21,7 @@ from kvviz.trace.recording import Trace
 from tests.debugger.cursors import recording, session
 from tests.engine.graphs import graph_of, numbers
 from tests.engine.random_graphs import Example, examples
+from tests.outside.told import differences, loaded
 
 MODELS = Path(__file__).parents[2] / "assets" / "models"
 CHAIN = "g (float[4] x) => (float[4] y) { a = Neg(x) y = Exp(a) }"
@@ -174,3 +175,11 @@ def test_a_loaded_trace_says_what_to_do(tmp_path: Path) -> None:
     story().save(tmp_path / "trace")
     with pytest.raises(KvvizError, match=r"make it anew with kvviz.run or kvviz.decode, and fork that one"):
         kvviz.fork(Trace.load(tmp_path / "trace"), 5, policy="rten")
+
+
+def test_where_a_fork_left_the_other_trace_is_told_by_its_file_too() -> None:
+    trace = story()
+    other = kvviz.fork(trace, trace.runs[1].first, policy="rten")
+    assert loaded(other).branch == other.branch == ("rten", trace.runs[1].first)
+    assert loaded(other).label == "rten" and loaded(trace).branch is None
+    assert differences(other, loaded(other), pictures=False) == []
