@@ -11,12 +11,15 @@ export interface Warning { cache: number; run: number; runs: number; kind: strin
 export interface CacheRows { heads: number; unit: number; streams: number[] }
 /** What the producer says of rows, beside their states; in the order of cells. */
 interface Notes { at: Ints; start: Ints; stop: Ints; text: Ints; table: string[] }
+/** Which rows hold what a run stores from which step (of the trace) on; by cache and run, as cells are by stream and run. */
+interface Stores { at: Ints; step: Ints; start: Ints; stop: Ints }
 interface Header { notes?: string[]; format: number; columns: Record<string, [string, number]>; states: string[]; meters: Meter[]; runs: string[]; caches: CacheRows[]; warnings: Warning[] }
 
 export interface CacheData extends Pick<Header, "states" | "meters" | "runs" | "caches" | "warnings"> {
   at: Ints;
   start: Ints; stop: Ints; state: Ints; fresh: Ints; token: Ints; // by cell; fresh: this run wrote it; token: position of that in the first row, -1 = none
   measured: Record<string, Floats>; // by name of a meter: by cache and run
+  stores: Stores | null;
   notes: Notes | null;
   fed: Ints; // by stream and run: tokens that were seen until then
 }
@@ -29,6 +32,7 @@ export function unpackCaches(raw: ArrayBuffer): CacheData {
     states, meters, runs, caches, warnings,
     at: ints("cell.at"), start: ints("cell.start"), stop: ints("cell.stop"), state: ints("cell.state"), fresh: ints("cell.fresh"), token: ints("cell.token"),
     measured: Object.fromEntries(meters.map(({ name }) => [name, column(`meter.${name}`) as Floats])),
+    stores: header.columns["store.at"] ? { at: ints("store.at"), step: ints("store.step"), start: ints("store.start"), stop: ints("store.stop") } : null,
     notes: header.notes ? { at: ints("note.at"), start: ints("note.start"), stop: ints("note.stop"), text: ints("note.text"), table: header.notes } : null,
     fed: new Int32Array(0),
   };
