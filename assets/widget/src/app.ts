@@ -91,7 +91,7 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
   const graph = new LazyPane(shell.pane("graph", "Graph", main), "graph", context, signal);
   const side = el("div.kv-side");
   main.append(side);
-  const inspector = new Inspector(shell.pane("this", "Inspector", side), store, ask, reports, history, share, signal);
+  const inspector = new Inspector(shell.pane("this", "Inspector", side), store, ask, reports, history, share, signal, (id) => tabs.show(id));
   const choices = el("section", { class: "kv-pane kv-frontier", "aria-label": "Frontier" });
   const ready = new ReadyLine(side, choices, store, signal);
   side.append(choices);

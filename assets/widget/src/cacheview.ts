@@ -206,6 +206,10 @@ export class View implements CacheView {
       const row = this.#list.children[this.#chosen];
       if (row) this.kit.reveal(this.#list, row);
     }
+    if (selection?.kind === "cache" && selection.id === this.kit.weigh) {
+      this.kit.weigh = -1;
+      mark(this.#weigh, "aria-pressed", "true");
+    }
     // where the recording has the weights they are shown, until somebody says otherwise
     if (!this.#turned && this.kit.t.values?.attention.size) mark(this.#weigh, "aria-pressed", "true");
     const c = p.caches[this.#chosen];
@@ -216,8 +220,10 @@ export class View implements CacheView {
     say(this.#title, c?.name ?? "");
     const told = progress(this.#d, this.#chosen, this.#run, this.#step);
     const label = this.#d.runs[this.#run] ?? "";
-    say(this.#about, !c ? "" : `${c.protocol} · ${told.todo ? `in ${label}: ${plural(told.todo, "row")} of this run ${told.todo === 1 ? "waits" : "wait"} for` : told.step >= 0 && told.now ? `in ${label}: written by this step,` : `after ${label}${told.step >= 0 ? ", written by" : ""}`}`);
-    this.#stored.hidden = told.step < 0;
+    const when = told.todo ? `in ${label}: ${plural(told.todo, "row")} not written yet, next by`
+      : told.step < 0 ? `after ${label}` : `in ${label}: written by ${told.now ? "this step" : ""}`;
+    say(this.#about, c ? `${c.protocol} · ${when}` : "");
+    this.#stored.hidden = told.step < 0 || (told.now && !told.todo);
     say(this.#stored, `step ${count(told.step)}`);
     this.#about.title = c ? `${c.input} → ${c.output}${c.axis === null ? "" : `, rows on axis ${c.axis}`}` : "";
     this.#rows();
