@@ -101,7 +101,7 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
   const timeline = new Timeline(shell.pane("timeline", "Timeline", map), store, signal, () => workspace.show("Memory"));
   const lists = shell.pane("lists", "Lists");
   const tabs = new Tabs(lists, signal);
-  lists.append(copyButton(lists, "lists", share, signal));
+  tabs.beside(copyButton(lists, "lists", share, signal));
   const table = new LazyPane(tabs.add("steps", "Steps"), "steps", context, signal);
   const missed = new LazyPane(tabs.add("missed", "Missed"), "lists.missed", context, signal);
   const layers = new LazyPane(tabs.add("layers", "Layers"), "lists.layers", context, signal);

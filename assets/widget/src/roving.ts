@@ -12,9 +12,7 @@ const ITEMS = "button:not([role=tab], .kv-word), .kv-bar :is(select, input)";
 const LATER = 200; // ms: nothing of this is needed for a drawing
 
 function partOf(item: Element): HTMLElement | null {
-  if (item.closest("[role=toolbar]")) return null; // it moves within itself
-  // what stands beside the tabs belongs to the list that is open
-  if (item.parentElement?.matches(".kv-lists") && item.matches("[data-kv=copy-pane]")) return item.parentElement.querySelector<HTMLElement>(".kv-panel:not([hidden])");
+  if (item.closest(".kv-map-tools[role=toolbar]")) return null; // it moves within itself
   const part = item.closest<HTMLElement>(`.kv-pop, ${PART}`);
   return part?.classList.contains("kv-pop") ? null : part;
 }
@@ -84,7 +82,7 @@ export function roving(root: HTMLElement, signal: AbortSignal): void {
     const [, back, ahead] = PARTS.find(([selector]) => part?.matches(selector)) ?? [];
     const by = event.key === ahead ? 1 : event.key === back ? -1 : 0;
     if (!part || !by) return;
-    const there = [...root.querySelectorAll<HTMLElement>(ITEMS)].filter((n) => partOf(n) === part && n.offsetParent !== null && !(n as HTMLButtonElement).disabled);
+    const there = [...part.querySelectorAll<HTMLElement>(ITEMS)].filter((n) => partOf(n) === part && n.offsetParent !== null && !(n as HTMLButtonElement).disabled);
     event.preventDefault();
     event.stopPropagation();
     there[there.indexOf(item) + by]?.focus();
