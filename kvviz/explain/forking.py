@@ -128,7 +128,9 @@ def what_holds(trace: Trace, other: Trace) -> str:
     if not holds_throughout(trace, other):
         return f"Everything before step {step} is as it was."
     if trace.policy != other.policy:
-        return f"The rules of {trace.policy.name} hold for the whole run; before step {step} only the order is as it was."
+        return (
+            f"The rules of {trace.policy.name} hold for the whole run; before step {step} only the order is as it was."
+        )
     return f"The change holds for the whole run; before step {step} only the order is as it was."
 
 
