@@ -49,28 +49,6 @@ class CacheAt(NamedTuple):
 
 def row_steps(trace: Any, run: int) -> list[tuple[RowStep, ...]]:
     """For each cache the steps of a run that store its rows, in order; empty where the steps were not kept."""
-    known: dict[int, list[tuple[RowStep, ...]]] = trace.notes.setdefault("row steps", {})
-    if run in known:
-        return known[run]
-    found = _row_steps(trace, run)
-    if all(run < len(cache.runs) for cache in trace.caches):
-        known[run] = found
-    return found
-
-
-def caches_at(trace: Any, step: int) -> list[CacheAt]:
-    """The caches after a step; see `kvviz.Trace.caches_at`."""
-    run = trace.steps[step].run
-    at = step if step >= 0 else step + len(trace.log)
-    told = []
-    for cache, stored in zip(trace.caches, row_steps(trace, run)):
-        done = union(span for one in stored if one.step <= at for span in one.rows)
-        todo = union(span for one in stored if one.step > at for span in one.rows)
-        told.append(CacheAt(cache.name, done, todo, tuple(one.step for one in stored)))
-    return told
-
-
-def _row_steps(trace: Any, run: int) -> list[tuple[RowStep, ...]]:
     index, part = index_of(trace), trace.runs[run]
     if part.first == part.last:
         return [()] * len(trace.caches)
@@ -93,6 +71,18 @@ def _row_steps(trace: Any, run: int) -> list[tuple[RowStep, ...]]:
         () if told is None else _last_stores(index, run, cache, told, stores.get(told.storage, []))
         for cache, told in zip(trace.caches, runs)
     ]
+
+
+def caches_at(trace: Any, step: int) -> list[CacheAt]:
+    """The caches after a step; see `kvviz.Trace.caches_at`."""
+    run = trace.steps[step].run
+    at = step if step >= 0 else step + len(trace.log)
+    told = []
+    for cache, stored in zip(trace.caches, row_steps(trace, run)):
+        done = union(span for one in stored if one.step <= at for span in one.rows)
+        todo = union(span for one in stored if one.step > at for span in one.rows)
+        told.append(CacheAt(cache.name, done, todo, tuple(one.step for one in stored)))
+    return told
 
 
 def _last_stores(
