@@ -52,9 +52,9 @@ def cache_payload(trace: Any, level: int = 6) -> bytes:
     Returns the header has ``caches`` (for each: ``heads``, ``unit`` (bytes of a row), and ``streams``, one number for
       each batch entry), ``runs`` (labels), ``states``, ``meters`` and ``warnings``. Columns ``cell.*`` hold the cells
       of all streams back to back; those of stream ``s`` after run ``r`` are at ``cell.at[s * (runs + 1) + r]`` to the
-      next one. Columns ``store.*`` have, in the
-      same way by cache and run, which rows are stored after which step (of the trace). ``meter.*`` has one value for each cache and run. Where a producer says more of rows, columns ``note.*``
-      hold that in the same way, and ``note.text`` are places in ``notes``.
+      next one. Columns ``store.*`` have, in the same way by cache and run, which rows are stored after which step of
+      the trace. ``meter.*`` has one value for each cache and run. Where a producer says more of rows, columns
+      ``note.*`` hold that in the same way, and ``note.text`` are places in ``notes``.
     """
     runs = len(trace.runs)
     streams: dict[tuple[_Told, ...], int] = {}
