@@ -18,7 +18,7 @@ from kvviz.trace.run_options import to_plain
 from kvviz.trace.type_facts import TypeFacts
 from kvviz.trace.value_summaries import COLUMNS, ValueSummaries
 
-FORMAT = 10
+FORMAT = 11
 # Elements of the longest attribute that is kept: what says how an op works, and no weights.
 _LONGEST = 64
 
