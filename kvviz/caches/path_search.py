@@ -41,6 +41,16 @@ def way_of(trace: Trace, frames: RunFrames, cache: Cache) -> Way:
     return known[key]
 
 
+def attention_ops(trace: Trace, cache: Cache) -> tuple[str, ...]:
+    """Names of the ops that weigh the rows of a cache: softmaxes, and operators with attention inside.
+
+    Of a prefill and of a step with a past: the others go the same ways.
+    """
+    with_steps = [run.index for run in trace.runs if run.last > run.first][:2]
+    found = (reader for run in with_steps for reader in way_of(trace, RunFrames(trace, run), cache).readers)
+    return tuple(dict.fromkeys(reader.node.name for reader in found if reader.kind != "product"))
+
+
 _Chain = tuple[Link, Any]
 """Links from a value on to the cache's output, each with those behind it, so that tails are shared; None ends it."""
 

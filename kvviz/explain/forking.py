@@ -40,6 +40,8 @@ def fork(
         One that was run or decoded here.
     step : int
         The steps before it run in the recorded order, what comes after them in the policy's own. With 0, all does.
+        Only an op that is chosen with ``run`` leaves what is before it as it was: a policy, donations and room hold
+        for the whole run, also for the steps before this one; see `what_holds`.
     run : str or Node, optional
         An op that runs as step ``step``, in place of the one that did.
     donate : str or sequence of str
@@ -141,6 +143,28 @@ def _in_order(trace: Trace, step: int, run: str | Node | None, order: Any, asked
         return forked(trace, 0, order if isinstance(order, str) else "own order", order=order)
     choice = find_choice(trace, step, run) if run is not None else None
     return forked(trace, step, f"{called(choice[1])} at step {step:,}" if choice else "", choice)
+
+
+def what_holds(trace: Trace, other: Trace) -> str:
+    """What of a fork holds from where, in a sentence; empty for a trace that left no other at a step of it.
+
+    ``other``: the one that it left.
+    """
+    if trace.branch is None or not trace.branch.step:
+        return ""
+    step = f"{trace.branch.step:,}"
+    if not holds_throughout(trace, other):
+        return f"Everything before step {step} is as it was."
+    if trace.policy != other.policy:
+        return (
+            f"The rules of {trace.policy.name} hold for the whole run; before step {step} only the order is as it was."
+        )
+    return f"The change holds for the whole run; before step {step} only the order is as it was."
+
+
+def holds_throughout(trace: Trace, other: Trace) -> bool:
+    """Whether the change of a fork holds also before the step at which it left the other trace."""
+    return trace.policy != other.policy or trace.options != other.options
 
 
 def offers(trace: Trace) -> dict[str, Any]:

@@ -171,6 +171,7 @@ def check_header(header: Any) -> None:
             "model": (str, str),
             "policy": POLICY,
             "options": OPTIONS,
+            "branch": Maybe((str, count)),
             "types": Maybe(([(str, count, count)], [(_KEY, [VALUE], [VALUE], [(count, [str])])])),
             "graphs": [GRAPH],
             "runs": [RUN],

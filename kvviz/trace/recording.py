@@ -290,6 +290,18 @@ class Trace:
         """
         return late("query.found_steps:find")(self, query)
 
+    def caches_at(self, step: int) -> list[Any]:
+        """The caches after a step, in the order of ``caches``: a `kvviz.caches.row_steps.CacheAt` for each.
+
+        Its ``written`` are the rows that the step's run has stored until then, its ``pending`` those that later ops of
+        the run store, its ``steps`` when. What is stored is read from what the ops touched, so all are empty for runs
+        whose steps were not kept.
+
+        >>> [cache.name for cache in trace.caches_at(1300) if cache.pending]  # doctest: +SKIP
+        ['1.key', '1.value', '2.key', '2.value']
+        """
+        return list(late("caches.row_steps:caches_at")(self, step))
+
     def to_html(
         self, path: Any = None, *, values: int | str | None = None, hazards: bool = False, tour: Tour | None = None
     ) -> str:

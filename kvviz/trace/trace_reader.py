@@ -23,7 +23,7 @@ from kvviz.trace.log_columns import COLUMNS, unpack
 from kvviz.trace.packed_file import Packed
 from kvviz.trace.policy_facts import PolicyFacts
 from kvviz.trace.program import OpNode, Program
-from kvviz.trace.records import Cache, CacheRun, Rows, Run
+from kvviz.trace.records import Branch, Cache, CacheRun, Rows, Run
 from kvviz.trace.regions import Region
 from kvviz.trace.run_options import from_plain
 from kvviz.trace.trace_check import check_trace
@@ -87,6 +87,9 @@ def _rebuild(header: dict[str, Any], columns: dict[str, bytes], make: Callable[.
     trace = make(log.frames[0].program.graph, policy, log, header["title"])
     trace.model = ModelFile(*header["model"])
     trace.options = from_plain(header["options"])
+    if header["branch"] is not None:
+        trace.branch = Branch(*header["branch"])
+        check(trace.branch.step, below(len(log) + 1))
     trace.type_facts = None if header["types"] is None else _types(*header["types"])
     trace.runs = [Run(i, *values) for i, values in enumerate(header["runs"])]
     check([run.last for run in trace.runs], [below(len(log) + 1)])

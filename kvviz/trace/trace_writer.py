@@ -18,7 +18,7 @@ from kvviz.trace.run_options import to_plain
 from kvviz.trace.type_facts import TypeFacts
 from kvviz.trace.value_summaries import COLUMNS, ValueSummaries
 
-FORMAT = 10
+FORMAT = 11
 # Elements of the longest attribute that is kept: what says how an op works, and no weights.
 _LONGEST = 64
 
@@ -62,6 +62,7 @@ def save(trace: Any, path: Any) -> None:
         "declared": log.declared.as_lists(),
         "caches": [_cache(cache) for cache in trace.caches],
         "totals": [trace.peak_bytes, trace.bytes_copied, trace.bytes_written, trace.bytes_allocated],
+        "branch": trace.branch,
         "tokens": [trace.prompt, trace.tokens, trace.words, trace.interrupted],
         "values": _values(trace.value_summaries),
         "tour": None if trace.tour is None else trace.tour.to_plain(),

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from kvviz.caches.cache_warnings import cache_warnings
+from kvviz.caches.row_steps import row_steps
 from kvviz.view.cell_looks import page_looks
 from kvviz.view.heat_cells import STATES, Cell, cells, entries_of, heads_of, notes, owners
 from kvviz.view.packed_columns import Columns, pack
@@ -52,10 +53,11 @@ def cache_payload(trace: Any, level: int = 6) -> bytes:
     Returns the header has ``caches`` (for each: ``heads``, ``unit`` (bytes of a row), and ``streams``, one number for
       each batch entry), ``runs`` (labels), ``states``, ``meters`` and ``warnings``. Columns ``cell.*`` hold the cells
       of all streams back to back; those of stream ``s`` after run ``r`` are at ``cell.at[s * (runs + 1) + r]`` to the
-      next one. ``meter.*`` has one value for each cache and run. Where a producer says more of rows, columns ``note.*``
-      hold that in the same way, and ``note.text`` are places in ``notes``. Where sequences share a cache, columns
-      ``owner.*`` say whose rows are, and ``owner.of`` are places in ``owners.table``: sequences, and a word on what is
-      wrong.
+      next one. Columns ``store.*`` have, in the same way by cache and run, which rows are stored after which step of
+      the trace. ``meter.*`` has one value for each cache and run. Where a producer says more of rows, columns
+      ``note.*`` hold that in the same way, and ``note.text`` are places in ``notes``. Where sequences share a cache,
+      columns ``owner.*`` say whose rows are, and ``owner.of`` are places in ``owners.table``: sequences, and a word on
+      what is wrong.
     """
     runs = len(trace.runs)
     streams: dict[tuple[_Told, ...], int] = {}
@@ -73,6 +75,7 @@ def cache_payload(trace: Any, level: int = 6) -> bytes:
     said = _told_columns("note", "text", [[noted for _, noted, _ in stream] for stream in streams], columns)
     owned = [[tuple((a, b, (of, state)) for a, b, of, state in told) for *_, told in stream] for stream in streams]
     whose = _told_columns("owner", "of", owned, columns)
+    _store_columns(trace, columns)
     for meter in METERS:
         values = [_meter(cache, run, meter.name) for cache in trace.caches for run in range(runs)]
         columns.floats(f"meter.{meter.name}", values)
@@ -100,6 +103,21 @@ def _cell_columns(streams: Sequence[Sequence[Sequence[Cell]]], columns: Columns)
     columns.ints("cell.at", at)
     for place, name in enumerate(_PARTS):
         columns.ints(f"cell.{name}", [cell[place] for cell in every])
+
+
+def _store_columns(trace: Any, columns: Columns) -> None:
+    """Which rows of a run hold what it stores from which step on."""
+    by_run = [row_steps(trace, run) for run in range(len(trace.runs))]
+    every: list[tuple[int, int, int]] = []
+    at = []
+    for cache in range(len(trace.caches)):
+        for told in by_run:
+            at.append(len(every))
+            every += [(one.step, start, stop) for one in told[cache] for start, stop in one.rows]
+        at.append(len(every))
+    columns.ints("store.at", at)
+    for place, name in enumerate(("step", "start", "stop")):
+        columns.ints(f"store.{name}", [one[place] for one in every])
 
 
 def _told_columns(name: str, last: str, streams: Sequence[Sequence[Sequence[Any]]], columns: Columns) -> list[Any]:

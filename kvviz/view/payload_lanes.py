@@ -15,6 +15,7 @@ from typing import Any
 from kvviz.explain.compare import first_difference
 from kvviz.explain.comparison.alike import alike
 from kvviz.explain.comparison.order_change import OrderChange, order_change, value_change
+from kvviz.explain.forking import holds_throughout, what_holds
 
 MOST_BROKEN = 60
 """So many hazards that an order breaks are told, and the number of all."""
@@ -27,7 +28,8 @@ def lane_header(number: int, label: str, trace: Any, left: tuple[int, str, Any] 
 
     ``figures`` are those of the lane that it left and its own, of the runs that both have finished; ``note`` says
     which these are where it is not all of both. ``first`` is the first step that differs; ``order`` tells what moved
-    where both ran the same ops in another order, and ``value`` the first step that made other numbers.
+    where both ran the same ops in another order, and ``value`` the first step that made other numbers. ``holds`` says
+    what of the change holds from where.
     """
     about = {
         "id": number,
@@ -41,6 +43,8 @@ def lane_header(number: int, label: str, trace: Any, left: tuple[int, str, Any] 
         "first": None,
         "order": None,
         "value": None,
+        "holds": "",
+        "throughout": False,
     }
     if left is None:
         return about
@@ -61,6 +65,8 @@ def lane_header(number: int, label: str, trace: Any, left: tuple[int, str, Any] 
         "first": None if first is None else {"step": first.step, "other": first.other, "sentence": first.sentence},
         "order": None if moved is None else _order(moved),
         "value": None if value is None else asdict(value),
+        "holds": what_holds(trace, other),
+        "throughout": holds_throughout(trace, other),
     }
 
 

@@ -9,6 +9,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Any
 
+from kvviz.caches.path_search import attention_ops
 from kvviz.trace.records import meter_in_turn
 from kvviz.trace.run_labels import run_label
 
@@ -102,6 +103,7 @@ def caches_header(trace: Any) -> list[dict[str, Any]]:
             "copied": [r.bytes_copied for r in cache.runs],
             "written": [r.bytes_written for r in cache.runs],
             "storage": [r.storage for r in cache.runs],
+            "attention": attention_ops(trace, cache),
         }
         for cache, (layer, role) in zip(trace.caches, places)
     ]

@@ -75,8 +75,8 @@ def test_a_file_that_is_not_there_is_said_to_be_missing(tmp_path: Path) -> None:
 
 
 def test_a_trace_of_another_format_is_refused(saved: bytes, tmp_path: Path) -> None:
-    newer = rewritten(saved, "header.json", lambda text: text.replace(b'"format": 10', b'"format": 11'))
-    assert "has trace format 11; this version reads 10" in fails(newer, tmp_path / "x")
+    newer = rewritten(saved, "header.json", lambda text: text.replace(b'"format": 11', b'"format": 12'))
+    assert "has trace format 12; this version reads 11" in fails(newer, tmp_path / "x")
 
 
 @pytest.mark.parametrize("member", ["header.json", "op.i64", "free.i64"])

@@ -16,11 +16,12 @@ from kvviz.debugger.state import frame_id_after, frontier_after
 from kvviz.errors import KvvizError
 from kvviz.explain.comparison.aligning import places
 from kvviz.explain.comparison.equality import unlike
-from kvviz.explain.forking import fork_session, offers
+from kvviz.explain.forking import fork_session, offers, what_holds
 from kvviz.trace.recording import Trace
 from tests.debugger.cursors import recording, session
 from tests.engine.graphs import graph_of, numbers
 from tests.engine.random_graphs import Example, examples
+from tests.outside.told import differences, loaded
 
 MODELS = Path(__file__).parents[2] / "assets" / "models"
 CHAIN = "g (float[4] x) => (float[4] y) { a = Neg(x) y = Exp(a) }"
@@ -174,3 +175,28 @@ def test_a_loaded_trace_says_what_to_do(tmp_path: Path) -> None:
     story().save(tmp_path / "trace")
     with pytest.raises(KvvizError, match=r"make it anew with kvviz.run, kvviz.decode or kvviz.ggml.run, and fork"):
         kvviz.fork(Trace.load(tmp_path / "trace"), 5, policy="rten")
+
+
+def test_where_a_fork_left_the_other_trace_is_told_by_its_file_too() -> None:
+    trace = story()
+    other = kvviz.fork(trace, trace.runs[1].first, policy="rten")
+    assert loaded(other).branch == other.branch == ("rten", trace.runs[1].first)
+    assert loaded(other).label == "rten" and loaded(trace).branch is None
+    assert differences(other, loaded(other), pictures=False) == []
+
+
+def test_a_fork_says_what_of_its_change_holds_from_where() -> None:
+    trace = story()
+    step = trace.runs[1].first
+    rten = kvviz.fork(trace, step, policy="rten")
+    assert what_holds(rten, trace) == (
+        f"The rules of rten hold for the whole run; before step {step:,} only the order is as it was."
+    )
+    # so it is: some step before it was decided in another way, in the same place
+    decided = [[(s.node, s.decision.dispatch, s.outs) for s in one.steps[:step]] for one in (trace, rten)]
+    assert decided[0] != decided[1] and [s[0] for s in decided[0]] == [s[0] for s in decided[1]]
+    other = next(node for node in frontier_after(trace, step) if node.name != trace.steps[step + 1].node)
+    chosen = kvviz.fork(trace, step + 1, run=other)
+    assert what_holds(chosen, trace) == f"Everything before step {step + 1:,} is as it was."
+    assert [s.outs for s in chosen.steps[: step + 1]] == [s.outs for s in trace.steps[: step + 1]]
+    assert what_holds(kvviz.fork(trace, policy="rten"), trace) == what_holds(trace, trace) == ""

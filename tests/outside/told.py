@@ -58,7 +58,18 @@ def _steps(trace: Any) -> list[Any]:
 def _records(trace: Any) -> list[Any]:
     frames = [(f.path, f.parent, f.iteration, f.run, f.bindings) for f in trace.frames]
     runs = [asdict(run) for run in trace.runs]
-    return [repr(trace), frames, trace.storages, runs, trace.prompt, trace.tokens, trace.words, trace.interrupted]
+    return [
+        repr(trace),
+        trace.label,
+        trace.branch,
+        frames,
+        trace.storages,
+        runs,
+        trace.prompt,
+        trace.tokens,
+        trace.words,
+        trace.interrupted,
+    ]
 
 
 def _decisions(trace: Any) -> list[Any]:

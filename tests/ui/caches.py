@@ -39,7 +39,9 @@ class CachePage:
         expect(label).to_contain_text(f"· {run + 1}/")
         # the view of rows is drawn later than what is small
         told = re.escape(label.inner_text().partition(" · ")[0])
-        expect(self.kv("cache-view").locator("header .kv-hint").first).to_have_text(re.compile(f"after {told}$"))
+        expect(self.kv("cache-view").locator("header .kv-hint").first).to_have_text(
+            re.compile(rf"(after|in) {told}(:|$)")
+        )
 
     def place(self, row: int, rows: int, head: int = 0) -> tuple[float, float]:
         """Where a cell is in the heat map."""

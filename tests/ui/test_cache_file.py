@@ -12,6 +12,7 @@ from nbclient import NotebookClient
 from playwright.sync_api import Browser, expect
 
 import kvviz
+from kvviz.caches.row_steps import row_steps
 from kvviz.widget import Debugger
 from tests.ui.caches import CachePage
 from tests.ui.conftest import from_cells, opened
@@ -37,6 +38,14 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.fixture(scope="module")
+def story(tmp_path_factory: pytest.TempPathFactory) -> tuple[kvviz.Trace, Path]:
+    path = tmp_path_factory.mktemp("story") / "trace.html"
+    trace = kvviz.decode(kvviz.load(MODELS / "storyteller" / "concat" / "model.onnx"), [1, 77, 108], 4, progress=False)
+    trace.to_html(path)
+    return trace, path
+
+
 def shown(browser: Browser, file: Path) -> Any:
     page = browser.new_page()
     page.goto(file.as_uri())
@@ -52,6 +61,47 @@ def test_a_file_has_the_view_and_its_data_in_it(browser: Browser, file: Path) ->
     # but nobody who could compute what attention weighed
     view.kv("attention").click()
     expect(view.kv("cache-tip")).to_contain_text("needs a running kernel")
+    page.close()
+
+
+def test_inside_a_run_each_cache_is_as_it_is_at_that_step(browser: Browser, story: tuple[kvviz.Trace, Path]) -> None:
+    trace, file = story
+    steps = [told[-1].step for told in row_steps(trace, 2)]
+    page, view = shown(browser, file)
+    view.open()
+    for at in (steps[0] - 1, steps[1], steps[-1]):
+        view.kv("goto").fill(str(at))
+        view.kv("goto").press("Enter")
+        expect(view.root).to_have_attribute("data-step", str(at))
+        # then the list says of every cache what Python says
+        for i, told in enumerate(trace.caches_at(at)):
+            row = view.kv("cache-row", id=str(i))
+            expect(row).to_have_attribute("data-stored", "no" if told.pending else "yes")
+            rows = trace.caches[i].runs[1 if told.pending else 2].valid
+            expect(row.locator(".kv-num")).to_have_text(f"{rows} / {rows}")
+            lit = at in told.steps
+            assert (row.get_attribute("data-now") == "1") == lit
+    # and one click leads to the op that writes the row
+    view.kv("cache-row", id="4").click()
+    view.kv("cache-step").click()
+    expect(view.root).to_have_attribute("data-step", str(steps[4]))
+    expect(view.kv("cache-row", id="4")).to_have_attribute("data-now", "1")
+    page.close()
+
+
+def test_a_softmax_leads_to_what_it_weighed_over_the_words(browser: Browser, story: tuple[kvviz.Trace, Path]) -> None:
+    trace, file = story
+    softmax = next(s for s in trace.steps if s.run == 2 and s.op_type == "Softmax" and "layers.1" in s.node)
+    page, view = shown(browser, file)
+    view.kv("goto").fill(str(softmax.index))
+    view.kv("goto").press("Enter")
+    # when
+    view.kv("attention-link").filter(has_text="1.key").click()
+    # then
+    expect(view.kv("heat")).to_be_visible()
+    expect(view.kv("attention")).to_have_attribute("aria-pressed", "true")
+    expect(view.kv("cache-row", id="2")).to_have_attribute("aria-selected", "true")
+    expect(view.root).to_have_attribute("data-step", str(softmax.index))
     page.close()
 
 

@@ -220,7 +220,7 @@ def test_the_runs_of_a_cache_are_a_way_to_go_to_them(view: CachePage) -> None:
     pitch = (view.kv("occupancy").evaluate("(canvas) => canvas.clientHeight") - 15) / 9
     view.kv("occupancy").click(position={"x": 200, "y": 5.5 * pitch})
     expect(view.root.locator(".kv-run")).to_contain_text("decode 5")
-    expect(view.root.locator(".kv-cache-main .kv-hint")).to_contain_text("after decode 5")
+    expect(view.root.locator(".kv-cache-main .kv-hint")).to_contain_text("in decode 5")
 
 
 def test_what_attention_weighed_comes_from_the_kernel(notebook: NotebookPage, view: CachePage) -> None:

@@ -92,7 +92,7 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
   const graph = new LazyPane(shell.pane("graph", "Graph", main), "graph", context, signal);
   const side = el("div.kv-side");
   main.append(side);
-  const inspector = new Inspector(shell.pane("this", "Inspector", side), store, ask, reports, history, share, signal);
+  const inspector = new Inspector(shell.pane("this", "Inspector", side), store, ask, reports, history, share, signal, (id) => tabs.show(id));
   const choices = el("section", { class: "kv-pane kv-frontier", "aria-label": "Frontier" });
   const ready = new ReadyLine(side, choices, store, signal);
   side.append(choices);
@@ -102,7 +102,7 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
   const timeline = new Timeline(shell.pane("timeline", "Timeline", map), store, signal, () => workspace.show("Memory"));
   const lists = shell.pane("lists", "Lists");
   const tabs = new Tabs(lists, signal);
-  lists.append(copyButton(lists, "lists", share, signal));
+  tabs.beside(copyButton(lists, "lists", share, signal));
   const table = new LazyPane(tabs.add("steps", "Steps"), "steps", context, signal);
   const missed = new LazyPane(tabs.add("missed", "Missed"), "lists.missed", context, signal);
   const layers = new LazyPane(tabs.add("layers", "Layers"), "lists.layers", context, signal);

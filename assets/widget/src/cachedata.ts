@@ -11,6 +11,8 @@ export interface Warning { cache: number; run: number; runs: number; kind: strin
 export interface CacheRows { heads: number; unit: number; streams: number[] }
 /** What the producer says of rows, beside their states; in the order of cells. */
 interface Notes { at: Ints; start: Ints; stop: Ints; text: Ints; table: string[] }
+/** Which rows hold what a run stores from which step (of the trace) on; by cache and run, as cells are by stream and run. */
+interface Stores { at: Ints; step: Ints; start: Ints; stop: Ints }
 /** Whose rows are, in the order of cells; `table`: sequences, and a word on what is wrong between the rows and what is said of them. */
 export interface Owners { at: Ints; start: Ints; stop: Ints; of: Ints; table: [sequences: number[], state: string][]; hues: [light: string[], dark: string[]]; states: OwnerState[] }
 /** `mark`: how it is drawn over the hue, so that nothing rests on that. */
@@ -21,6 +23,7 @@ export interface CacheData extends Pick<Header, "states" | "meters" | "runs" | "
   at: Ints;
   start: Ints; stop: Ints; state: Ints; fresh: Ints; token: Ints; // by cell; fresh: this run wrote it; token: position of that in the first row, -1 = none
   measured: Record<string, Floats>; // by name of a meter: by cache and run
+  stores: Stores | null;
   notes: Notes | null;
   owners: Owners | null;
   fed: Ints; // by stream and run: tokens that were seen until then
@@ -34,6 +37,7 @@ export function unpackCaches(raw: ArrayBuffer): CacheData {
     states, meters, runs, caches, warnings,
     at: ints("cell.at"), start: ints("cell.start"), stop: ints("cell.stop"), state: ints("cell.state"), fresh: ints("cell.fresh"), token: ints("cell.token"),
     measured: Object.fromEntries(meters.map(({ name }) => [name, column(`meter.${name}`) as Floats])),
+    stores: header.columns["store.at"] ? { at: ints("store.at"), step: ints("store.step"), start: ints("store.start"), stop: ints("store.stop") } : null,
     notes: header.notes ? { at: ints("note.at"), start: ints("note.start"), stop: ints("note.stop"), text: ints("note.text"), table: header.notes } : null,
     owners: header.owners ? { at: ints("owner.at"), start: ints("owner.start"), stop: ints("owner.stop"), of: ints("owner.of"), ...header.owners } : null,
     fed: new Int32Array(0),

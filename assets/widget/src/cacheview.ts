@@ -1,5 +1,6 @@
 // The cache view: one cache at a time. Rows after the present run, rows over all runs, meters, and what is wrong.
 import { cellAt, counts, meter, most, newest, noteAt, ownerCounts, tokenAt, unpackCaches, type CacheData } from "./cachedata.js";
+import { atStep, progress, storesOf } from "./cachestep.js";
 import { CacheSide } from "./cacheside.js";
 import { button, el, mark, on, onHit, onResize, say } from "./dom.js";
 import { count, plural, visible } from "./format.js";
@@ -8,6 +9,7 @@ import { box, Inks, lookOf, sized } from "./looks.js";
 import { Occupancy } from "./occupancy.js";
 import { ownerBox } from "./ownerdraw.js";
 import { axisOf, type Axis } from "./rowaxis.js";
+import { numberOf } from "./steps.js";
 import type { Ask } from "./commands.js";
 import type { Change, Store } from "./store.js";
 import { weightsOf } from "./valuedata.js";
@@ -27,6 +29,7 @@ export class View implements CacheView {
   #choice = el("select", { "aria-label": "Cache", "data-kv": "cache-choice" });
   #entry = el("select", { "aria-label": "Batch entry", "data-kv": "cache-entry" });
   #title = el("h3");
+  #stored: HTMLButtonElement;
   #about = el("span.kv-hint");
   #close: HTMLButtonElement;
   #weigh: HTMLButtonElement;
@@ -48,6 +51,7 @@ export class View implements CacheView {
   #timer: ReturnType<typeof setTimeout> | undefined;
   #inks: Inks | null = null;
   #chosen = 0;
+  #between: { of: CacheData; key: string; d: CacheData } | null = null;
   #room = 0; // px for the runs, 0 = to be measured
 
   constructor(private host: HTMLElement, private kit: Store, private ask: Ask, raw: ArrayBuffer, signal: AbortSignal) {
@@ -73,6 +77,11 @@ export class View implements CacheView {
       mark(b, "aria-pressed", "false");
       return b;
     };
+    this.#stored = button("", "Go to the op that writes the row of this run", "cache-step", () => {
+      const { step } = progress(this.#d, this.#chosen, this.#run, this.#step);
+      if (step >= 0) kit.go(step);
+    }, signal);
+    this.#stored.className = "kv-link";
     this.#close = toggle("Close-up", "Show 64 rows around the newest, or around the focus", "close-up");
     this.#weigh = toggle("Attention", "Show what a query of this run weighed, where the model computes it as a value", "attention");
     this.#large = toggle("Large", "Give the caches the room of graph and buffers", "cache-large");
@@ -80,7 +89,7 @@ export class View implements CacheView {
     on(this.#choice, "change", () => kit.select({ kind: "cache", id: Number(this.#choice.value) }), signal);
     on(this.#entry, "change", () => this.#toggled(), signal);
     onHit(this.#list, "cache-row", (row) => kit.select({ kind: "cache", id: Number(row.dataset.id) }), signal);
-    const head = el("header.kv-tools", {}, this.#choice, this.#title, this.#about, el("span.kv-group", {}, this.#entry, this.#query, this.#weigh, this.#close, this.#large));
+    const head = el("header.kv-tools", {}, this.#choice, this.#title, this.#about, this.#stored, el("span.kv-group", {}, this.#entry, this.#query, this.#weigh, this.#close, this.#large));
     this.#middle.append(head, this.#heat.root, this.#tip, this.#legend, this.#occupancy.root, this.#none);
     this.#side = new CacheSide((run) => kit.toRun(run), signal);
     host.append(el("div.kv-cacheview", { "data-kv": "cache-view" }, this.#list, this.#middle, this.#side.root));
@@ -115,6 +124,17 @@ export class View implements CacheView {
   /** The last run that has told its caches: one that still goes on has not. */
   get #run(): number { return Math.max(0, Math.min(this.kit.now.run, this.#d.runs.length - 1)); }
 
+  /** The number of the step after which caches are shown: of a run without steps its end. */
+  get #step(): number { return this.kit.bare >= 0 || this.kit.now.run > this.#run ? Infinity : numberOf(this.kit.t, this.kit.cursor); }
+
+  /** The data as they are after that step. */
+  get #present(): CacheData {
+    const waits = storesOf(this.#d, this.#chosen, this.#run).filter((one) => one.step > this.#step).length;
+    const key = `${this.#chosen} ${this.#stream} ${this.#run} ${waits}`;
+    if (this.#between?.of !== this.#d || this.#between.key !== key) this.#between = { of: this.#d, key, d: atStep(this.#d, this.#chosen, this.#stream, this.#run, this.#step) };
+    return this.#between.d;
+  }
+
   get #stream(): number {
     const streams = this.#d.caches[this.#chosen]?.streams ?? [];
     return streams[Math.min(Number(this.#entry.value) || 0, streams.length - 1)] ?? -1;
@@ -142,8 +162,9 @@ export class View implements CacheView {
   #words({ first, rows }: Axis): string[] {
     const { story } = this.kit.t.p;
     if (!story.length || Number(this.#entry.value || 0) !== 0 || rows > 256) return [];
+    const d = this.#present;
     return Array.from({ length: rows }, (_, i) => {
-      const token = tokenAt(this.#d, this.#stream, this.#run, first + i);
+      const token = tokenAt(d, this.#stream, this.#run, first + i);
       return token ? visible(story[token.position]?.text ?? "") : "";
     });
   }
@@ -186,6 +207,10 @@ export class View implements CacheView {
       const row = this.#list.children[this.#chosen];
       if (row) this.kit.reveal(this.#list, row);
     }
+    if (selection?.kind === "cache" && selection.id === this.kit.weigh) {
+      this.kit.weigh = -1;
+      mark(this.#weigh, "aria-pressed", "true");
+    }
     // where the recording has the weights they are shown, until somebody says otherwise
     if (!this.#turned && this.kit.t.values?.attention.size) mark(this.#weigh, "aria-pressed", "true");
     const c = p.caches[this.#chosen];
@@ -194,7 +219,13 @@ export class View implements CacheView {
     this.#entry.hidden = entries < 2;
     this.#choice.value = String(this.#chosen);
     say(this.#title, c?.name ?? "");
-    say(this.#about, c ? `${c.protocol} · after ${this.#d.runs[this.#run] ?? ""}` : "");
+    const told = progress(this.#d, this.#chosen, this.#run, this.#step);
+    const label = this.#d.runs[this.#run] ?? "";
+    const when = told.todo ? `in ${label}: ${plural(told.todo, "row")} not written yet, next by`
+      : told.step < 0 ? `after ${label}` : `in ${label}: written by ${told.now ? "this step" : ""}`;
+    say(this.#about, c ? `${c.protocol} · ${when}` : "");
+    this.#stored.hidden = told.step < 0 || (told.now && !told.todo);
+    say(this.#stored, `step ${count(told.step)}`);
     this.#about.title = c ? `${c.input} → ${c.output}${c.axis === null ? "" : `, rows on axis ${c.axis}`}` : "";
     this.#rows();
     this.#side.show(this.#d, this.#chosen, this.#run, c?.protocol ?? "");
@@ -202,11 +233,19 @@ export class View implements CacheView {
     this.#draw();
   }
 
+  /** The caches after the step: what this run has stored, what waits, and which the step itself wrote. */
   #rows(): void {
     const d = this.#d;
     const run = this.#run;
+    const step = this.#step;
     for (const [i, row] of [...this.#list.children].entries()) {
-      const [capacity, valid, written] = [meter(d, "capacity", i, run), meter(d, "valid", i, run), meter(d, "rows_written", i, run)];
+      const told = progress(d, i, run, step);
+      // while none of its rows is stored a cache is as the run before left it
+      const at = told.todo && !told.done ? run - 1 : run;
+      const [capacity, valid, written] = at < 0 ? [0, 0, 0] : [meter(d, "capacity", i, at), Math.max(0, meter(d, "valid", i, at) - (told.done ? told.todo : 0)), at < run ? 0 : told.todo ? told.done : meter(d, "rows_written", i, run)];
+      mark(row, "data-stored", told.step < 0 ? null : told.todo ? (told.done ? "part" : "no") : "yes");
+      mark(row, "data-now", told.now ? 1 : null);
+      row.setAttribute("title", `${this.kit.t.p.caches[i].input} → ${this.kit.t.p.caches[i].output}${told.step < 0 ? "" : told.todo ? `: ${plural(told.todo, "row")} to come, step ${count(told.step)} writes next` : `: ${plural(told.done, "row")} of this run written, by step ${count(told.step)}`}`);
       mark(row, "aria-selected", String(i === this.#chosen));
       mark(row, "data-warned", d.warnings.some((w) => w.cache === i) ? 1 : null);
       say(row.lastElementChild!, `${count(valid)} / ${count(capacity)}`);
@@ -217,7 +256,7 @@ export class View implements CacheView {
   }
 
   #draw(): void {
-    const d = this.#d;
+    const d = this.#present;
     const width = Math.floor(this.#middle.clientWidth) - 24;
     if (width < 60) return; // its tab is hidden
     const rows = most(d, this.#chosen);
@@ -269,8 +308,8 @@ export class View implements CacheView {
   }
 
   #legends(each: number[]): void {
-    const d = this.#d;
-    if (d.owners) return this.#ownerLegend();
+    if (this.#d.owners) return this.#ownerLegend();
+    const d = this.#present;
     if (this.#legend.childElementCount !== d.states.length || !this.#inks) this.#legend.replaceChildren();
     for (const [i, state] of d.states.entries()) {
       let item = this.#legend.children[i];
@@ -295,7 +334,7 @@ export class View implements CacheView {
     const [run, row] = this.#past ?? [this.#run, this.#place?.row ?? -1];
     const place = this.#past ? null : this.#place;
     if (row < 0) return say(this.#tip, this.#hint());
-    const d = this.#d;
+    const d = this.#present;
     const cell = cellAt(d, this.#stream, run, row);
     const where = `position ${count(row)}${place && d.caches[this.#chosen].heads > 1 ? `, head ${place.head}` : ""}`;
     if (cell < 0) return say(this.#tip, `${where}: no room yet${this.#past ? ` after ${d.runs[run]}` : ""}`);

@@ -119,6 +119,7 @@ export class CompareList implements View {
         button("◂", "The difference before", "previous-difference", () => go(steps.filter((gap) => gap.a < here()).pop()), this.signal),
         button("▸", "The next difference", "next-difference", () => go(steps.find((gap) => gap.a > here())), this.signal), stop),
       note ? el("span.kv-soft", {}, note) : "",
+      info.holds && info.of === c.infos[0].id ? el("p.kv-soft.kv-first", { "data-kv": "pair-holds" }, info.holds) : "",
       info.first ? el("p.kv-first", { "data-kv": "pair-first" }, el("b", {}, "First difference "), info.first.sentence) : "",
     ].filter((part) => part !== "") as Node[];
   }

@@ -48,7 +48,7 @@ export class ForkMenu implements View {
     const offers = (this.state.source.get("offers") ?? {}) as Offers;
     const parts: HTMLElement[] = [];
     const part = (title: string, items: HTMLElement[]) => items.length && parts.push(el("section", {}, el("h5", {}, title), el("div.kv-rowline", {}, ...items)));
-    part("The whole run under policy", (offers.policies ?? []).map((name) => this.#item(name, { policy: name }, `Run again by the rules of ${name}`)));
+    part("The whole run under policy", (offers.policies ?? []).map((name) => this.#item(name, { policy: name }, `Run again by the rules of ${name}, from the first step on; the steps before this one keep their order`)));
     const { now } = store;
     const graph = p.graphs[p.frame.graph[now.next] ?? 0];
     const first = Math.min(...now.choices.map((c) => (c.step < 0 ? Infinity : c.step)));

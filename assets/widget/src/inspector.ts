@@ -28,7 +28,7 @@ export class Inspector implements View {
   #body = el("div.kv-step", { "data-kv": "inspector" });
   #other = el("div.kv-step.kv-pinned", { "data-kv": "pinned" });
 
-  constructor(host: HTMLElement, private store: Store, private ask: Ask, private reports: Reports, private history: History, share: ShareContext, private signal: AbortSignal) {
+  constructor(host: HTMLElement, private store: Store, private ask: Ask, private reports: Reports, private history: History, share: ShareContext, private signal: AbortSignal, private openList: (id: string) => void = () => {}) {
     this.#back = button("◂", "Back to what was looked at before (u)", "history-back", () => void history.back(), signal, "u");
     this.#forward = button("▸", "Forward again (U)", "history-forward", () => void history.forward(), signal, "Shift+U");
     this.#pin = button("pin", "Keep this beside what is chosen next", "pin", () => this.#toggle(), signal);
@@ -48,6 +48,12 @@ export class Inspector implements View {
     if (chip) return store.select({ kind: "storage", id: Number(chip.id) });
     const value = find("value");
     if (value) return store.select({ kind: "value", id: Number(value.id), graph: Number(value.graph) });
+    const weighed = find("attention-link");
+    if (weighed) {
+      store.weigh = Number(weighed.id);
+      store.select({ kind: "cache", id: store.weigh });
+      return this.openList("caches");
+    }
     const node = find("node-link");
     if (node) store.select({ kind: "node", id: Number(node.id), graph: Number(node.graph), ...(node.step ? { step: Number(node.step) } : {}) });
   }

@@ -55,8 +55,16 @@ export function stepBody(store: Store, ask: Ask, step: number, signal: AbortSign
     el("dl.kv-facts", {}, ...sums.map(([column, text]) => el("div", { "data-zero": p.step[column][step] === 0 ? 1 : null }, el("dt", { title: figure(p, text).about }, figure(p, text).name), el("dd", {}, bytes(p.step[column][step]))))),
     ...(note ? [el("p.kv-rule", { "data-kv": "plan-note" }, el("b", {}, "Plan "), note)] : []),
     ...(rule ? [el("p.kv-rule", {}, el("b", {}, "Rule "), rule)] : []),
-    facts(["attributes", attributes(t, graph, p.step.node[step])], ["in", frames(t, frame)]),
+    facts(["attributes", attributes(t, graph, p.step.node[step])], ["attention", weighed(t, graph, p.step.node[step])], ["in", frames(t, frame)]),
   ];
+}
+
+/** The caches whose rows an op weighs: a click shows what it weighed, over the words. */
+function weighed({ p }: Trace, graph: number, node: number): (Node | string)[] {
+  const name = p.graphs[graph].nodes[node][0];
+  const links = p.caches.flatMap((c, i) => (c.attention?.includes(name)
+    ? [el("button", { class: "kv-link", "data-kv": "attention-link", "data-id": i, title: `Show what it weighed of ${c.name}, as arcs over the words` }, c.name)] : []));
+  return links.length ? ["over the words, by ", ...listed(links)] : [];
 }
 
 /** The decision, its reasons, how often the same was missed, and the change that removes it. */

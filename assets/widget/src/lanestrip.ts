@@ -61,7 +61,7 @@ export class LaneStrip implements View {
     const row = el("div.kv-lane", { role: "listitem", "data-kv": "lane", "data-id": lane.id, "data-shown": shown ? 1 : null },
       el("button", { class: "kv-lanename", "data-kv": "lane-name", "aria-pressed": String(shown), title: shown ? "This lane is shown" : "Show this lane at the same op" },
         el("b", {}, state.letter(lane.id)), ` ${lane.label}`),
-      el("span.kv-soft.kv-from", {}, from, lane.live ? ", goes on" : ""));
+      el("span.kv-soft.kv-from", { title: lane.holds || null, "data-kv": "lane-from" }, from, lane.step && lane.throughout ? "; its change holds for the whole run" : "", lane.live ? ", goes on" : ""));
     if (!lane.figures || lane.of === null) return row;
     const [a, b] = lane.figures;
     const told = (["copied", "peak", "allocated"] as const).map((what) => [what, change(a[what], b[what], what)]).filter(([, text]) => text);

@@ -93,6 +93,11 @@ class LayersPane implements View {
     this.#few.hidden = !hidden || this.#colour === "decision";
     say(this.#none, this.#rows.length ? "" : byRun ? "Nothing missed here: every op that could run in place did." : "Nothing missed in any layer: every op that could run in place did.");
     this.#none.hidden = this.#rows.length > 0;
+    // with nothing to show there is nothing to explain, and nothing to colour
+    this.#legend.hidden = !this.#rows.length && this.#few.hidden;
+    this.#detail.hidden = !this.#rows.length;
+    this.#what.hidden = !this.#rows.length && this.#colour === "reason";
+    this.#by.hidden ||= this.#what.hidden;
     this.#scroll.hidden = !this.#rows.length;
     this.#names.replaceChildren(...this.#rows.map((row, i) => el("div", { "data-kv": "role", "data-id": i, title: `${opName(row.op)} ${row.role}` }, el("bdi", {}, row.role))));
     this.#sums.replaceChildren(...this.#rows.map((row) => {

@@ -109,6 +109,8 @@ class MemoryPane implements View {
       nodes.push(this.#more);
     }
     place(this.#list, nodes);
+    // what can be opened in it is a stop already
+    this.#list.tabIndex = nodes.some((node) => node instanceof HTMLButtonElement) ? -1 : 0;
     // as wide as the longest name, so that no bar moves while stepping
     const width = Math.max(3, ...m.bars.map((b) => idOf(b).length));
     set(this.#list, "--kv-digits", String(Math.max(width, 5)));

@@ -13,6 +13,8 @@ export interface LaneInfo {
   runs: number | null; // the figures are of so many runs, null = of all
   first: { step: number; other: number; sentence: string } | null;
   order?: OrderInfo | null;
+  holds?: string; // what of the change holds from where, where it left the other one at a step
+  throughout?: boolean; // it holds also before that step
   value?: { step: number; other: number; sentence: string; why?: string } | null; // the first that made other numbers
 }
 /** What of the shown lane could be changed as a whole. */

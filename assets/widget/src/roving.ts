@@ -12,7 +12,7 @@ const ITEMS = "button:not([role=tab], .kv-word), .kv-bar :is(select, input)";
 const LATER = 200; // ms: nothing of this is needed for a drawing
 
 function partOf(item: Element): HTMLElement | null {
-  if (item.closest(".kv-map-tools")) return null; // a toolbar that moves within itself
+  if (item.closest(".kv-map-tools[role=toolbar]")) return null; // it moves within itself
   const part = item.closest<HTMLElement>(`.kv-pop, ${PART}`);
   return part?.classList.contains("kv-pop") ? null : part;
 }

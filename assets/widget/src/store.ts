@@ -61,6 +61,7 @@ export class Store {
   bare = -1; // the run that is shown without its steps
   selection: Selection | null = null;
   pair = -1; // a hidden pair that is looked at, until something else is chosen
+  weigh = -1; // the cache of which somebody asked to see what attention weighed, until it is shown
   breakpoints: Breakpoint[] = [];
   note = "";
   report: Report | null = null; // the diagnosis, where it is here

@@ -8,19 +8,28 @@ export class Tabs {
   readonly panels = el("div.kv-panels");
   #tabs: Tab[] = [];
   #open = "steps";
+  #beside: HTMLButtonElement | null = null;
 
   constructor(host: HTMLElement, signal: AbortSignal) {
     host.append(this.bar, this.panels);
     onHit(this.bar, "tab", (tab) => this.show(tab.dataset.id === this.#open ? "" : tab.dataset.id!), signal);
-    on(this.bar, "keydown", (event) => {
+    on(host, "keydown", (event) => {
       const by = event.key === "ArrowRight" ? 1 : event.key === "ArrowLeft" ? -1 : 0;
-      const at = this.#tabs.findIndex((t) => t.tab === event.target);
+      const all = [...this.#tabs.filter((t) => !t.tab.hidden).map((t) => t.tab), ...(this.#beside ? [this.#beside] : [])];
+      const at = all.indexOf(event.target as HTMLButtonElement);
       if (!by || at < 0) return;
       event.stopPropagation();
-      const next = this.#tabs[(at + by + this.#tabs.length) % this.#tabs.length];
-      this.show(next.id);
-      next.tab.focus();
+      const next = all[(at + by + all.length) % all.length];
+      if (next !== this.#beside) this.show(next.dataset.id!);
+      next.focus();
     }, signal);
+  }
+
+  /** A button for the list that is open, at the end of the tabs: no stop of its own, their arrows come to it. */
+  beside(button: HTMLButtonElement): void {
+    this.#beside = button;
+    button.tabIndex = -1;
+    this.panels.before(button);
   }
 
   add(id: string, title: string): HTMLElement {

@@ -44,6 +44,7 @@ export interface Cache {
   name: string; input: string; output: string; protocol: string; axis: number;
   layer: number; role: string; // -1 = of no layer
   capacity: number[]; valid: number[]; copied: number[]; written: number[]; storage: number[];
+  attention?: string[]; // names of the ops that weigh its rows
 }
 export interface Choice { node: number; alloc: number | null; frees: number | null }
 /** What could be changed, and where it belongs in the code that exports or calls the model. */

@@ -1,0 +1,128 @@
+"""At which steps the rows of a cache are stored: the state of caches between two ops of a run.
+
+What ops store is read from their accesses: of every row that a run wrote, the last step that stores its bytes in the
+storage in which the cache leaves the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from kvviz.caches.row_spans import both, minus, union
+from kvviz.caches.value_flow import RunFrames
+from kvviz.trace.accesses import accesses_of
+from kvviz.trace.element_types import unit
+from kvviz.trace.events import NEW, PASSED, POOL, VIEW
+from kvviz.trace.lifetimes import Place
+from kvviz.trace.records import Cache, Span
+from kvviz.trace.regions import Region, packed_strides
+from kvviz.trace.value_index import Index, index_of
+
+
+class RowStep(NamedTuple):
+    """Rows of a cache, any batch entry's, and the step after which they hold what the run stores there."""
+
+    step: int
+    rows: tuple[Span, ...]
+
+
+class CacheAt(NamedTuple):
+    """A cache between two ops.
+
+    Attributes
+    ----------
+    name : str
+    written : tuple of (int, int)
+        Rows that this run has written until then, each first and behind the last.
+    pending : tuple of (int, int)
+        Rows that later ops of this run write.
+    steps : tuple of int
+        The steps of this run that write rows of it.
+    """
+
+    name: str
+    written: tuple[Span, ...]
+    pending: tuple[Span, ...]
+    steps: tuple[int, ...]
+
+
+def row_steps(trace: Any, run: int) -> list[tuple[RowStep, ...]]:
+    """For each cache the steps of a run that store its rows, in order; empty where the steps were not kept."""
+    index, part = index_of(trace), trace.runs[run]
+    if part.first == part.last:
+        return [()] * len(trace.caches)
+    runs = [cache.runs[run] if run < len(cache.runs) else None for cache in trace.caches]
+    wanted = {told.storage for told in runs if told is not None and told.storage >= 0}
+    stores: dict[int, list[tuple[int, Region]]] = {storage: [] for storage in wanted}
+    declared = trace.log.declared.accesses
+    for step in range(part.first, part.last):
+        touched = set()
+        for where in index.rows[step].outs:
+            if where is not None and where.storage in wanted and where.how not in (VIEW, PASSED):
+                touched.add(where.storage)
+                if where.how in (NEW, POOL):  # what lay there before was something else
+                    stores[where.storage].clear()
+        if touched or step in declared:
+            for storage, writes, _, region in accesses_of(index, step):
+                if writes and storage in wanted:
+                    stores[storage].append((step, region))
+    return [
+        () if told is None else _last_stores(index, run, cache, told, stores.get(told.storage, []))
+        for cache, told in zip(trace.caches, runs)
+    ]
+
+
+def caches_at(trace: Any, step: int) -> list[CacheAt]:
+    """The caches after a step; see `kvviz.Trace.caches_at`."""
+    run = trace.steps[step].run
+    at = step if step >= 0 else step + len(trace.log)
+    told = []
+    for cache, stored in zip(trace.caches, row_steps(trace, run)):
+        done = union(span for one in stored if one.step <= at for span in one.rows)
+        todo = union(span for one in stored if one.step > at for span in one.rows)
+        told.append(CacheAt(cache.name, done, todo, tuple(one.step for one in stored)))
+    return told
+
+
+def _last_stores(
+    index: Index, run: int, cache: Cache, told: Any, stores: Sequence[tuple[int, Region]]
+) -> tuple[RowStep, ...]:
+    """Of each row that the run wrote the last step that stores it."""
+    left = union(span for item in told.items for span in item.wrote) if told.items else ((0, told.capacity),)
+    if not told.items and not told.rows_written:
+        return ()
+    place = _place(index, run, cache)
+    found: list[RowStep] = []
+    for step, region in reversed(stores):
+        rows = left if cache.axis is None else both(left, _rows(region, place, cache.axis, told.capacity))
+        if rows:
+            found.append(RowStep(step, tuple(rows)))
+            left = minus(left, rows)
+        if not left:
+            break
+    return tuple(reversed(found))
+
+
+def _place(index: Index, run: int, cache: Cache) -> Place | None:
+    frame = RunFrames(index.trace, run).first
+    return index.places.get((frame, cache.output)) or index.places.get((frame, cache.input))
+
+
+def _rows(region: Region, place: Place | None, axis: int, capacity: int) -> tuple[Span, ...]:
+    """The rows of a cache that a region takes; all of them where the region does not tell."""
+    whole = ((0, capacity),)
+    if place is None or place.shape is None or axis >= len(place.shape):
+        return whole
+    strides = place.strides or packed_strides(*unit(place.shape, place.dtype))
+    row = strides[axis]
+    plane = strides[axis - 1] if axis else 0
+    at = region.offset - place.offset
+    if len(region.shape) != len(place.shape) or row <= 0 or at < 0 or region.strides[axis] != row:
+        return whole
+    # A region may begin in any plane: of a batch entry, of a head.
+    first, count = (at % plane if plane else at) // row, region.shape[axis]
+    if region.rows is None:
+        return ((first, first + count),)
+    starts = (((at + by) % plane if plane else at + by) // row for by in region.rows)
+    return union((start, start + count) for start in starts)
