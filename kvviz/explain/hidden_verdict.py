@@ -35,7 +35,9 @@ def hidden_verdict(trace: Any) -> list[Told]:
         told.append(_told("broken", words, f": {broken[0].hazard.sentence}", broken))
     if hidden:
         words = f"{count(len(hidden), 'hidden pair')}{where}"
-        rest = f"; nothing but the order of the list keeps {'them' if len(hidden) > 1 else 'it'}: {_kinds(hidden)}"
+        rest = f"; nothing but the order of the list keeps {'them' if len(hidden) > 1 else 'it'}"
+        # Where the runtime itself chose what to overwrite, it did so for the order that it kept.
+        rest += "" if trace.policy.decides else f": {_kinds(hidden)}"
         told.append(_told("hidden", words, rest, hidden))
     return told or [("unhidden", ((f"{NONE_HIDDEN}{where}", ""),), 0, None)]
 

@@ -100,7 +100,8 @@ def verdict(
     least = max(index.trace.bytes_allocated, index.trace.bytes_copied) * _WORTH
     worst = others[0] if sum(group.bytes for group in others) > least else None
     warned = [one for one in findings if one.kind != "copied"]
-    found = [Verdict(*told) for told in hidden if told[0] != "unhidden"]
+    last = ("hidden",) if index.trace.policy.decides else ()
+    found = [Verdict(*told) for told in hidden if told[0] not in ("unhidden", *last)]
     found += _warnings(index, [one for one in warned if one.kind in WRONG])
     found += [Verdict(*told) for told in declared_verdict(index.trace)]
     found += [Verdict(*told) for told in hidden if told[0] == "unhidden"]
@@ -109,6 +110,7 @@ def verdict(
     if worst is not None:
         found.append(_miss(index, worst, "other " if copied and groups[0] is not worst else ""))
     found += _warnings(index, [one for one in warned if one.kind not in WRONG])
+    found += [Verdict(*told) for told in hidden if told[0] in last]
     if not index.trace.policy.decides:
         found.append(Verdict("nothing", ((NOT_ASKED, ""),)))
     elif worst is None and not copied and other is None and not warned:

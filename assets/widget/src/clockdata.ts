@@ -21,7 +21,7 @@ export interface Clock {
 }
 
 /** Rows that a lane or a space has at most: what is smaller is summed up. */
-const ROWS = { lane: 4, space: 12 };
+const ROWS = { lane: 4, space: 12, host: 3 };
 const made = new WeakMap<Trace, Clock>();
 
 /** Null for a recording whose time is the step number. `open`: each weight of a program is a bar of its own. */
@@ -107,8 +107,10 @@ function queues({ p, x }: Trace, start: Float64Array, end: Float64Array, laneOf:
     let lane = lanes.get(laneOf[step]);
     if (!lane) lanes.set(laneOf[step], (lane = { name: p.strings[laneOf[step]] || "ops", kind: "lane", bars: [], rows: 1, rest: 0, bytes: 0, held: null }));
     const node = p.graphs[p.frame.graph[p.step.frame[step]]].nodes[p.step.node[step]];
-    lane.bars.push({ kind: "op", id: step, start: start[step], end: end[step], row: 0, text: opName(node[1]), storage: -1, open: false });
     const run = x.run[step];
+    // an op with a program in it is called as its run is
+    const text = p.step.flags[step] & p.flag.control && p.runs.length > 1 ? p.runs[run].label : opName(node[1]);
+    lane.bars.push({ kind: "op", id: step, start: start[step], end: end[step], row: 0, text, storage: -1, open: false });
     const key = `${laneOf[step]}:${run}`;
     const band = bands.get(key);
     if (!band) bands.set(key, { kind: "run", id: run, start: start[step], end: end[step], row: -1, text: p.runs[run].text || p.runs[run].label, storage: -1, open: false, ops: 1 });
@@ -158,7 +160,7 @@ function spaces(t: Trace, start: Float64Array, end: Float64Array, last: number, 
       const text = `${count(brought.length)} weights of programs: ${bytes(brought.reduce((sum, bar) => sum + l.bytes[bar.id], 0))}`;
       bars = [{ ...brought[0], id: -1, storage: -1, start: Math.min(...brought.map((bar) => bar.start)), end: Math.max(...brought.map((bar) => bar.end)), text }, ...bars.filter((bar) => bar.kind === "life")];
     }
-    const { rows, left } = stack(bars, ROWS.space, (bar) => (bar.id < 0 ? Infinity : l.bytes[bar.id]));
+    const { rows, left } = stack(bars, name === "host" ? ROWS.host : ROWS.space, (bar) => (bar.id < 0 ? Infinity : l.bytes[bar.id]));
     const gone = new Set(left);
     return { name, kind: "space", rows, rest: left.length, bytes: left.reduce((sum, bar) => sum + l.bytes[bar.id], 0), bars: bars.filter((bar) => !gone.has(bar)), held };
   });

@@ -1,7 +1,7 @@
 // Paints lanes and bars on a canvas: bands of runs, ops, lives of storages, arrows of what moved from one space to another.
 import { heldAt, type Bar, type Clock, type Held, type Move } from "./clockdata.js";
 import { place, ROW, xAt, type Box, type ClockView } from "./clockview.js";
-import { bytes } from "./format.js";
+import { bytes, plural } from "./format.js";
 import type { Palette } from "./mapcolours.js";
 
 const LEAST = 26; // px in which a text is of use
@@ -32,8 +32,7 @@ export function paintBase(brush: CanvasRenderingContext2D, palette: Palette, c: 
     for (const bar of seen.sort((a, b) => a.row - b.row)) one(brush, colour, palette, v, i, bar, false);
     if (lane.rest) {
       brush.fillStyle = colour("soft");
-      const what = lane.kind === "space" ? "smaller tensors" : "ops";
-      brush.fillText(`and ${lane.rest} ${what}`, 4, box.foot - ROW / 2 - 1);
+      brush.fillText(`and ${plural(lane.rest, lane.kind === "space" ? "smaller tensor" : "op")}`, 4, box.foot - ROW / 2 - 1);
     }
   });
   for (const move of c.moves) if (move.at >= v.from && move.at <= v.to) arrow(brush, colour, c, v, move, false);
