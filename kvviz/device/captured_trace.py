@@ -86,10 +86,7 @@ def capture(state: DeviceState, trace: Captured, inputs: Mapping[str, Handle]) -
 
 def _intermediates(state: DeviceState, placed: Placed) -> list[tuple[str, int, int]]:
     died = [placed.blocks[number] for number in placed.died if number in placed.blocks]
-    found = []
-    for memory, _, extent, address in died:
-        found.append((memory, address, extent))
-    return found
+    return [(room.memory, room.address, room.extent) for room in died]
 
 
 def replay(state: DeviceState, trace: Captured, inputs: Mapping[str, Handle], check: bool) -> dict[str, Handle]:

@@ -141,20 +141,27 @@ class DeviceState:
         self.numbers += 1
         return self.numbers - 1, *found
 
-    def no_room(self, memory: str, extent: int, who: Any) -> NoReturn:
+    def no_room(self, memory: str, extent: int, who: Any, page: int = 0) -> NoReturn:
         """Refuse what does not fit."""
         banks = self.banks[memory]
         free, longest = banks.size - banks.allocated, banks.largest_free
+        taken = in_all_banks(extent, page, banks.banks)
+        dealt = f" (they take {taken:,} B, in pages of {page:,} B over {banks.banks} banks)" * (taken != extent)
         self.fail(
             f"room in {memory}",
             who,
-            f"{extent:,} B do not fit into {memory}: {free:,} B are free, at most {longest:,} B of them in one block; "
-            "deallocate something or take another memory",
+            f"{extent:,} B{dealt} do not fit into {memory}: {free:,} B are free, at most {longest:,} B of them in one "
+            "block; deallocate something or take another memory",
         )
 
-    def storage(self, memory: str, extent: int, address: int, origin: str = "run") -> int:
-        """A storage in the log for a block."""
-        return self.writer.storage(extent, origin=origin, space=memory, arena=memory, address=address)
+    def storage(self, memory: str, extent: int, address: int, origin: str = "run", page: int = 0) -> int:
+        """A storage in the log for a block; with pages it takes as much in every bank as in the fullest one."""
+        made = self.writer.storage(extent, origin=origin, space=memory, arena=memory, address=address)
+        taken = in_all_banks(extent, page, self.banks[memory].banks)
+        if taken != extent:
+            places = self.writer.log.declared.places
+            places[made] = places[made]._replace(taken=taken)
+        return made
 
     def room(self, array: np.ndarray, layout: Layout, name: str, ready: float) -> tuple[int, int, float]:
         """A block for a tensor, as `allocate` gives it.
@@ -164,7 +171,7 @@ class DeviceState:
         extent, page = sizes(array.shape, layout)
         found = self.allocate(layout.memory, extent, page, ready)
         if found is None:
-            self.no_room(layout.memory, extent, f"{name!r}")
+            self.no_room(layout.memory, extent, f"{name!r}", page)
         return found
 
     def new(
@@ -175,9 +182,9 @@ class DeviceState:
         ``room``: the block, where there is one already.
         """
         number, address, when = self.room(array, layout, name, ready) if room is None else room
-        extent = sizes(array.shape, layout)[0]
+        extent, page = sizes(array.shape, layout)
         buffer = Buffer(number, layout.memory, extent, array, caller_line()[0])
-        buffer.storage = self.storage(layout.memory, extent, address)
+        buffer.storage = self.storage(layout.memory, extent, address, page=page)
         wrapper = self.wrap(buffer, self.model.create(buffer), array, layout, name)
         self.allocated_bytes += extent
         self.buffers[number] = buffer

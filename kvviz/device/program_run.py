@@ -37,12 +37,13 @@ class Computed(NamedTuple):
 
 
 class Room(NamedTuple):
-    """A block of memory: its number, bytes in all banks, and its address in all of them."""
+    """A block of memory: its number, bytes in all banks, its address in all of them, and bytes of a page (0: none)."""
 
     memory: str
     number: int
     extent: int
     address: int
+    page: int
 
 
 class Placed(NamedTuple):
@@ -121,11 +122,11 @@ def place(
                 placed.spilled.append((names.get(out.storage, ""), extent))
                 found = state.allocate(memory, extent, page, now)
             if found is None:
-                state.no_room(memory, extent, f"{names.get(out.storage, 'a value')!r} of {run.trace.title!r}")
+                state.no_room(memory, extent, f"{names.get(out.storage, 'a value')!r} of {run.trace.title!r}", page)
             block, address, when = found
             now = max(now, when)
             memories[out.storage] = memory
-            blocks[out.storage] = Room(memory, block, extent, address)
+            blocks[out.storage] = Room(memory, block, extent, address, page)
         moved = {"dram": 0, "l1": 0}
         for access in accesses_of(index, number):
             low, high = bounds(access.region)

@@ -101,7 +101,7 @@ def commit(state: DeviceState, work: Work, placed: Placed, queue: int, start: fl
         state.freed_bytes += block.extent * (number in placed.died)
     storages = dict(program.constants) | {number: work.given[number].buffer.storage for number in work.given}  # type: ignore[union-attr]
     for number, block in placed.blocks.items():
-        storages[number] = state.storage(block.memory, block.extent, block.address)
+        storages[number] = state.storage(block.memory, block.extent, block.address, page=block.page)
     made = _Outputs(state, work, placed, storages, end)
     for name, result in run.results.items():
         made.add(name, result)

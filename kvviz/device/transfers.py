@@ -291,7 +291,7 @@ def reserve(state: DeviceState, handle: Handle, memory: str) -> Move:
     page = sizes(handle.wrapper.array.shape, handle.wrapper.layout)[1]
     found = state.allocate(memory, buffer.extent, page, state.clock.now)
     if found is None:
-        state.no_room(memory, buffer.extent, f"{handle.name!r}")
+        state.no_room(memory, buffer.extent, f"{handle.name!r}", page)
     number, address, when = found
     ready = max(when, buffer.ready)
     queue = state.clock.pick(ready)
@@ -309,7 +309,8 @@ def carry_out(state: DeviceState, handle: Handle, move: Move, why: str) -> None:
     root, raw = buffer.array.__array_interface__["data"][0], buffer.array.ravel(order="K").copy()
     del state.buffers[old_number]
     buffer.number, buffer.memory = move.number, move.memory
-    buffer.storage = state.storage(move.memory, buffer.extent, move.address)
+    page = sizes(first.array.shape, first.layout)[1]
+    buffer.storage = state.storage(move.memory, buffer.extent, move.address, page=page)
     state.buffers[move.number], state.by_buffer[move.number] = buffer, state.by_buffer.pop(old_number, [])
     buffer.array, buffer.ready = raw, move.end
     for other in state.by_buffer[move.number]:

@@ -31,11 +31,15 @@ class Timing(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where a storage lies: the space, and in it an arena and the address there."""
+    """Where a storage lies: the space, and in it an arena and the address there.
+
+    ``taken``: bytes that it takes there; None: its capacity. Pages that are dealt out to banks in lock step take more.
+    """
 
     space: str
     arena: str
     address: int | None
+    taken: int | None = None
 
 
 class Arena(NamedTuple):

@@ -196,9 +196,9 @@ def storage_records(births: Births) -> list[StorageRecord]:
     for id, capacity, origin in log.storages:
         # What is known of no step was made after all of them, in a run whose steps were dropped.
         born, died, name = births.born.get(id, len(log)), births.died.get(id), births.names.get(id, "")
-        space, arena, address = log.declared.places.get(id, HOST)
+        place = log.declared.places.get(id, HOST)
         larger = grew.get(id, ())
-        records.append(StorageRecord(id, capacity, space, origin, name, born, died, larger, arena, address))
+        records.append(StorageRecord(id, capacity, place.space, origin, name, born, died, larger, *place[1:]))
     return records
 
 

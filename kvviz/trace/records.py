@@ -123,7 +123,8 @@ class StorageRecord:
 
     ``born`` is -1 for what is there before the first step of all, ``freed`` is None while it lives. ``capacity`` is
     that at the end; ``grew`` has (step, bytes) of every time that a runtime made the block larger. ``space`` is
-    ``"host"``, ``"dram"`` …; ``arena`` and ``address`` say where in it, if the producer told.
+    ``"host"``, ``"dram"`` …; ``arena`` and ``address`` say where in it, if the producer told, and ``taken`` how many
+    bytes it takes there, if that is not its capacity.
     """
 
     id: int
@@ -136,6 +137,7 @@ class StorageRecord:
     grew: tuple[tuple[int, int], ...] = ()
     arena: str = ""
     address: int | None = None
+    taken: int | None = None
 
 
 @dataclass(slots=True)

@@ -107,5 +107,7 @@ def storage_columns(
     if any(s.arena or s.space != HOST.space for s in storages):
         places = [(strings(s.space), strings(s.arena), -1 if s.address is None else s.address) for s in storages]
         columns.rows("storage", "space i, arena i, address d", places)
+    if any(s.taken is not None for s in storages):
+        columns.floats("storage.taken", [s.capacity if s.taken is None else s.taken for s in storages])
     grew = [(s.id, moved(step), more) for s in storages if used is None or s.id in used for step, more in s.grew]
     columns.rows("grow", "storage i, step i, bytes d", grew)

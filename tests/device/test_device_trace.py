@@ -14,7 +14,7 @@ import pytest
 
 import kvviz
 from kvviz.debugger.cursor import Cursor
-from kvviz.device import Device, Layout
+from kvviz.device import Device, Handle, Layout
 from kvviz.device.device_warnings import CURES, MODELLED
 from kvviz.errors import KvvizError
 from kvviz.explain.units import size
@@ -301,3 +301,24 @@ def test_what_was_not_seen_on_hardware_is_called_model_behaviour() -> None:
     for code in CURES:
         device.warn(code, device.to_device(numbers((1,))), "is tried")
     assert {w.code for w in device.warnings if "(model behaviour)" in w.sentence} == modelled
+
+
+def test_blocks_of_the_trace_are_those_of_the_memory_view() -> None:
+    device = Device(dram=1 << 24, l1=1 << 22)
+    program, dice = device.program(double()), np.random.default_rng(3)
+    handles: list[Handle] = []
+    for number in range(60):
+        what = dice.random()
+        if what < 0.5 or not handles:
+            layout = Layout(("dram", "l1")[dice.integers(2)], tiled=bool(dice.integers(2)))
+            handles.append(device.to_device(numbers([(8, 64, 33)[dice.integers(3)]] * 2, number), layout))
+        elif what < 0.8:
+            device.deallocate(handles.pop(dice.integers(len(handles))))
+        else:
+            handles.append(device.submit(program, {"x": device.to_device(numbers((64, 128)))})["y"])
+    told, trace = device.memory_view(), device.trace
+    for arena in trace.log.declared.arenas:
+        alive = [s for s in trace.storages if s.space == arena.space and s.freed is None]
+        blocks = [(s.address, s.capacity if s.taken is None else s.taken) for s in alive]
+        expected = [(b["address"], b["size"]) for b in told[arena.space].blocks if b["allocated"]]
+        assert sorted(blocks) == expected and arena.nbytes == told[arena.space].nbytes

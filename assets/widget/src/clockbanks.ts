@@ -7,6 +7,7 @@ import { lives } from "./mapdata.js";
 import type { Trace } from "./replay.js";
 import type { Store } from "./store.js";
 
+/** `bytes`: what it takes, which is more than the tensor has where its pages are dealt out to banks. */
 export interface Block { address: number; bytes: number; storage: number }
 /** Of one arena: what lies there, by address. `room`: bytes of it; `free`: of the largest block that nobody holds. */
 export interface Arena { space: string; name: string; room: number; banks: number; blocks: Block[]; held: number; free: number }
@@ -21,7 +22,7 @@ export function arenas(t: Trace, step: number): Arena[] {
     const s = l.storage[k];
     const address = p.storage.address[s] ?? -1;
     const arena = address < 0 ? undefined : found.find((one) => one.space === p.strings[p.storage.space[s]] && one.name === p.strings[p.storage.arena[s]]);
-    arena?.blocks.push({ address, bytes: l.bytes[k], storage: s });
+    arena?.blocks.push({ address, bytes: p.storage.taken[s] ?? l.bytes[k], storage: s });
   }
   for (const one of found) {
     one.blocks.sort((a, b) => a.address - b.address);
@@ -50,7 +51,7 @@ export class BanksCard {
     all.forEach((arena, i) => {
       const { canvas, text } = this.#rows[i];
       const banks = arena.banks > 1 ? `, the same in each of ${count(arena.banks)} banks` : "";
-      say(text, `${arena.name}: ${plural(arena.blocks.length, "block")}, ${bytes(arena.held)} of ${bytes(arena.room)}${banks}; largest free block ${bytes(arena.free)}`);
+      say(text, `${arena.name}: ${plural(arena.blocks.length, "block")} of ${bytes(arena.held)} in ${bytes(arena.room)}${banks}; largest free block ${bytes(arena.free)}`);
       const end = arena.blocks.reduce((most, block) => Math.max(most, block.address + block.bytes), 0);
       paint(canvas, arena, Math.min(arena.room, end * 1.15 || arena.room), store);
     });

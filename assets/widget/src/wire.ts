@@ -92,7 +92,7 @@ export type Floats = Float64Array;
 export interface Columns {
   frame: { graph: Ints; parent: Ints; node: Ints; iteration: Ints; run: Ints; label: Ints; bind: Ints };
   bind: { value: Ints; storage: Ints; gen: Ints; how: Ints; offset: Floats; bytes: Floats; info: Ints };
-  storage: { capacity: Floats; origin: Ints; name: Ints; born: Ints; freed: Ints; space: Ints; arena: Ints; address: Floats }; // capacity: at the end
+  storage: { capacity: Floats; origin: Ints; name: Ints; born: Ints; freed: Ints; space: Ints; arena: Ints; address: Floats; taken: Floats }; // capacity: at the end
   grow: { storage: Ints; step: Ints; bytes: Floats };
   step: {
     frame: Ints; node: Ints; flags: Ints; taken: Ints; live: Floats; alloc: Floats; copied: Floats; written: Floats;
@@ -162,7 +162,7 @@ export const FORMAT = 3;
 const GROUPS: Record<keyof Columns, string> = {
   frame: "graph parent node iteration run label bind",
   bind: "value storage gen how offset bytes info",
-  storage: "capacity origin name born freed space arena address",
+  storage: "capacity origin name born freed space arena address taken",
   grow: "storage step bytes",
   step: "frame node flags taken live alloc copied written sentence rule note out block free",
   out: "value storage gen how offset bytes info",
@@ -179,7 +179,7 @@ const GROUPS: Record<keyof Columns, string> = {
 };
 
 /** Told only where some storage lies elsewhere than in plain host memory, time is not the step number, or steps are in order by the schedule alone; empty otherwise. */
-const OPTIONAL = /^(storage\.(space|arena|address)|(time|refused|arena|mark|pair|pairtext|ordered|path)\..*)$/;
+const OPTIONAL = /^(storage\.(space|arena|address|taken)|(time|refused|arena|mark|pair|pairtext|ordered|path)\..*)$/;
 
 async function gunzip(bytes: Uint8Array): Promise<ArrayBuffer> {
   const stream = new Blob([bytes as BlobPart]).stream().pipeThrough(new DecompressionStream("gzip"));
