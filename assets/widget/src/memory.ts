@@ -19,7 +19,8 @@ class MemoryPane implements View {
   #list = el("div.kv-mem", { role: "list", tabindex: 0, "aria-label": "Buffers" });
   #weights = this.#row();
   #small = el("button", { class: "kv-fold", "data-kv": "memory-fold" });
-  #more = el("p.kv-none");
+  #smallItem = el("div", { role: "listitem" }, this.#small);
+  #more = el("p.kv-none", { role: "listitem" });
   #rows = new Map<number, Row>();
   #unfold = false;
   #open = new Set<string>(); // roles of caches whose layers are told one by one
@@ -102,7 +103,7 @@ class MemoryPane implements View {
     for (const id of this.#rows.keys()) if (!seen.has(id)) this.#rows.delete(id);
     if (m.small.count || this.#unfold) {
       say(this.#small, this.#unfold ? "▾ fold small buffers" : `▸ ${count(m.small.count)} small buffers, ${bytes(m.small.bytes)}`);
-      nodes.push(this.#small);
+      nodes.push(this.#smallItem);
     }
     if (m.more.count) {
       say(this.#more, `${count(m.more.count)} more, ${bytes(m.more.bytes)}`);
@@ -110,7 +111,7 @@ class MemoryPane implements View {
     }
     place(this.#list, nodes);
     // what can be opened in it is a stop already
-    this.#list.tabIndex = nodes.some((node) => node instanceof HTMLButtonElement) ? -1 : 0;
+    this.#list.tabIndex = nodes.some((node) => node.firstElementChild instanceof HTMLButtonElement) ? -1 : 0;
     // as wide as the longest name, so that no bar moves while stepping
     const width = Math.max(3, ...m.bars.map((b) => idOf(b).length));
     set(this.#list, "--kv-digits", String(Math.max(width, 5)));
@@ -120,11 +121,14 @@ class MemoryPane implements View {
   /** Caches of one role: how many layers, rows and bytes. */
   #family({ role, members, bytes: sum, open }: Family): HTMLElement {
     let row = this.#families.get(role);
-    if (!row) this.#families.set(role, (row = el("button", { class: "kv-fold", "data-kv": "cache-family", "data-id": role })));
+    if (!row) {
+      this.#families.set(role, (row = el("button", { class: "kv-fold", "data-kv": "cache-family", "data-id": role })));
+      el("div", { role: "listitem" }, row);
+    }
     const notes = new Set(members.map((b) => b.note));
     mark(row, "aria-expanded", String(open));
     say(row, `${open ? "▾" : "▸"} ${role} × ${count(members.length)} layers${notes.size === 1 && members[0].note ? `, ${members[0].note} rows each` : ""}, ${bytes(sum)}`);
-    return row;
+    return row.parentElement!;
   }
 
   #weightsRow(weights: number, full: number): void {

@@ -47,7 +47,9 @@ export class Toolbar implements View {
     this.bar.update(change);
     if (change.payload) {
       this.#tokens.hidden = t.p.runs.length < 2 && !t.p.live;
-      say(this.#later, t.p.story.length ? "Next token ▸▸" : "Next run ▸▸");
+      const what = t.p.story.length ? "Next token" : "Next run";
+      say(this.#later, `${what} ▸▸`);
+      this.#later.ariaLabel = what;
     }
     if (change.payload || change.cursor) {
       // a hint that Next would pass over a body
