@@ -118,7 +118,7 @@ def test_the_first_notebook_shows_a_debugger() -> None:
 
 
 def test_without_the_real_model_its_notebook_says_in_one_line_how_to_make_it(tmp_path: Path) -> None:
-    notebook, here = read(ROOT / "notebooks" / "07_real_llm.ipynb"), {"metadata": {"path": str(tmp_path)}}
+    notebook, here = read(ROOT / "notebooks" / "09_real_llm.ipynb"), {"metadata": {"path": str(tmp_path)}}
     client = NotebookClient(notebook, timeout=300, kernel_name="python3", resources=here)
     with pytest.raises(CellExecutionError, match="type: make smollm2"):
         client.execute()

@@ -16,12 +16,12 @@ every_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: pat
 
 # Not measured in the notebook: issues, a version, sizes of files, an op count that the tests of that model check.
 ELSEWHERE = {
-    "02_frontier_and_order": {"98", "399"},
-    "03_why_not_in_place": {"399"},
-    "04_your_model": {"1.31"},
-    "07_real_llm": {"98", "650", "528", "23"},
-    "08_hidden_dependencies": {"2026", "27805", "27812"},
-    "09_runtime_stitching": {"671"},
+    "03_frontier_and_order": {"98", "399"},
+    "04_why_not_in_place": {"399"},
+    "10_your_model": {"1.31"},
+    "09_real_llm": {"98", "650", "528", "23"},
+    "11_hidden_dependencies": {"2026", "27805", "27812"},
+    "12_runtime_stitching": {"671"},
 }
 NUMBER = re.compile(r"(?<![\w.,-])(\d[\d,]*\.\d+|\d{1,3}(?:,\d{3})+|\d{2,})(?![\w.]*\d)")
 

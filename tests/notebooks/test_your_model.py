@@ -13,7 +13,7 @@ from nbformat import NotebookNode
 from tests.ui.server import isolated
 
 ROOT = Path(__file__).resolve().parents[2]
-NOTEBOOK = ROOT / "notebooks" / "04_your_model.ipynb"
+NOTEBOOK = ROOT / "notebooks" / "10_your_model.ipynb"
 MODELS = ROOT / "assets" / "models"
 # What follows is about models of the project.
 AFTER = "## 3."
