@@ -115,13 +115,13 @@ def test_sixty_caches_are_listed_and_each_row_of_one_can_be_read(debugger: Debug
     caches.to_run(STEPWISE)
     expect(caches.kv("cache-row")).to_have_count(60)
     # then the legend says how it is filled: before the op that stores a row, and at the end of the run
-    for last, row in ((False, "pending"), (True, "written")):
+    for last, stored in ((False, "pending"), (True, "written")):
         if last:
             debugger.goto(debugger.python(f"t.runs[{STEPWISE}].last - 1"))
             expect(caches.root.locator('[data-kv="cache-state"][data-id="written"] b')).to_have_text("1")
         states = caches.states()
         assert sum(states.values()) == ROOM
-        assert states[row] == 1 and states["reserved"] == ROOM - PROMPT - STEPWISE
+        assert states[stored] == 1 and states["reserved"] == ROOM - PROMPT - STEPWISE
     # and each row tells its token, in every head
     for row, state in ((PROMPT + STEPWISE - 1, "written by this run"), (10, "holds a token"), (560, "never written")):
         for head in (0, 2):
