@@ -76,7 +76,7 @@ def test_least_live_has_the_second_highest_peak_and_without_the_pool_one_of_two(
     assert sorted(pooled, key=lambda row: -row.peak)[1].name == "rten (least-live order)"
     low, high = sorted({row.above_weights for row in without})
     assert list(without)[4].above_weights == high
-    assert f"{low:,} B and {high:,} B" in text("02")
+    assert f"{low:,} B and {high:,} B" in text("03")
 
 
 class Told:

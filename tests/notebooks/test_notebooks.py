@@ -80,7 +80,10 @@ def test_each_debugger_shows_a_picture_where_no_kernel_or_no_trust_is(path: Path
         # The picture is an output of its own, behind the widget's.
         shown = [output.data for output in cell.outputs if "data" in output]
         html = "".join("".join(data.get("text/html", "")) for data in shown)
-        still = re.search(r'<img [^>]*src="data:image/|<table', html) or any("image/png" in data for data in shown)
+        # a question's answer folds out
+        still = re.search(r'<img [^>]*src="data:image/|<table|<details', html) or any(
+            "image/png" in data for data in shown
+        )
         pages = [data[VIEW]["model_id"] for data in shown if VIEW in data]
         for model in {model for model, _ in debuggers(notebook)} & set(pages):
             assert still, f"widget {model} has no still picture, and no table"
@@ -102,7 +105,9 @@ def test_no_output_is_an_object_that_cannot_show_itself(path: Path) -> None:
 @every_notebook
 def test_it_is_small_enough_to_open_and_to_diff(path: Path) -> None:
     assert path.stat().st_size < 1_500_000
-    assert len(list(debuggers(read(path)))) <= 3, "each live widget holds the whole page"
+    state = models(read(path))
+    pages = [model for model, _ in debuggers(read(path)) if "question" not in state[model]["state"]]
+    assert len(pages) <= 3, "each live page holds all its parts"
 
 
 @every_notebook

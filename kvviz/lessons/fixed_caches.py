@@ -1,0 +1,153 @@
+"""Caches of fixed size in one's own hands: made circular, fed in chunks, and asked what a row is worth."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import helper
+
+from kvviz.decode.chunk_stream import stream
+from kvviz.decode.single_run import run as run_once
+from kvviz.errors import KvvizError
+from kvviz.graph.model import Graph
+from kvviz.trace.recording import Trace
+
+
+def circular(path: str | Path, rows: int, *, weights: bool = True) -> onnx.ModelProto:
+    """A decoder with `TensorScatter` caches, made circular: row numbers are taken modulo the capacity.
+
+    Parameters
+    ----------
+    path : path
+        The model with fixed caches (batch, rows, width).
+    rows : int
+        The new capacity.
+    weights : bool
+        Let every `Attention` give its weights as a graph output, so that the page can show them.
+
+    Raises
+    ------
+    KvvizError
+        If no op of the model writes a cache by `TensorScatter`.
+    """
+    proto = onnx.load(path)
+    writers = [node for node in proto.graph.node if node.op_type == "TensorScatter"]
+    if not writers:
+        raise KvvizError(f"{path}: no TensorScatter in it, so there is no cache to make circular")
+    for node in writers:
+        node.attribute.append(helper.make_attribute("mode", "circular"))
+    for node in proto.graph.node if weights else ():
+        if node.op_type == "Attention":
+            name = f"weights of {node.name.split('/')[1]}"
+            node.output.extend(["", "", name])
+            node.attribute.append(helper.make_attribute("qk_matmul_output_mode", 3))  # behind the softmax
+            proto.graph.output.append(helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None))
+    for value in (*proto.graph.input, *proto.graph.output):
+        if "cache" in value.name:
+            value.type.tensor_type.shape.dim[1].dim_value = rows
+    del proto.graph.value_info[:]  # shapes of before
+    return proto
+
+
+def feed_chunks(
+    graph: Graph, tokens: Sequence[int], chunks: Iterable[int], count: Callable[[int, int], int]
+) -> tuple[Trace, np.ndarray]:
+    """Feed known tokens in chunks, with one's own count of valid rows.
+
+    Parameters
+    ----------
+    tokens : sequence of int
+        As many as all chunks together, or more.
+    chunks : iterable of int
+        How many tokens each run reads.
+    count : callable
+        Of the tokens before a chunk and those in it; gives ``nonpad_kv_seqlen``. Right is their sum, and in a circular
+        cache at most the capacity.
+
+    Returns
+    -------
+    Trace
+    ndarray of int
+        The likeliest next token behind each one.
+    """
+    runs, past = [], 0
+    for new in chunks:
+        runs.append(_feeds(tokens[past : past + new], past, past, count(past, new)))
+        past += new
+    trace = stream(graph, runs, donate=[value.name for value in graph.inputs if "cache" in value.name])
+    return trace, np.concatenate([result["logits"][0].argmax(-1) for result in trace.results])
+
+
+def probabilities(logits: np.ndarray) -> np.ndarray:
+    """Softmax over the last axis."""
+    weights: np.ndarray = np.exp(logits - logits.max(-1, keepdims=True))
+    return weights / weights.sum(-1, keepdims=True)
+
+
+def first_difference(words: Sequence[str], truth: Sequence[str]) -> int | None:
+    """The index of the first word that is another one."""
+    return next((i for i, (said, true) in enumerate(zip(words, truth, strict=False)) if said != true), None)
+
+
+@dataclass(frozen=True, slots=True)
+class RowTest:
+    """What the next token would be if other rows were cached.
+
+    Attributes
+    ----------
+    graph : Graph
+        With fixed caches.
+    whole : Trace
+        A decode of it in which no row was lost: rows are taken from what it left.
+    """
+
+    graph: Graph
+    whole: Trace
+
+    @property
+    def tokens(self) -> list[int]:
+        return [*self.whole.prompt, *self.whole.tokens]
+
+    def from_rows(self, at: int, rows: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Probabilities behind the token at a position, with these rows of each cache, (1, n, width), in any order."""
+        held = next(iter(rows.values())).shape[1]
+        feeds = _feeds([self.tokens[at]], at, held, held + 1)
+        for cache in self.whole.caches:
+            feeds[cache.input] = np.zeros_like(self.whole.outputs[cache.output])
+            feeds[cache.input][:, :held] = rows[cache.input]
+        return probabilities(run_once(self.graph, feeds, record=False).outputs["logits"][0, -1])
+
+    def without(self, at: int, gone: Iterable[int] = ()) -> np.ndarray:
+        """The same with all rows before the position, but for some that are deleted."""
+        kept = np.setdiff1d(np.arange(at), list(gone))
+        return self.from_rows(at, {c.input: self.whole.outputs[c.output][:, kept] for c in self.whole.caches})
+
+    def put_back(self, small: Trace, run: int) -> dict[int | None, np.ndarray]:
+        """Give a run with a circular cache one lost row back: probabilities by its position, and by None as it was.
+
+        Attention does not depend on the order of rows, so the lost row takes the place of the one that the run
+        overwrites.
+        """
+        size, at = small.caches[0].runs[run].capacity, len(small.prompt) + run - 1
+        found = {c.input: small.value(c.input, small.runs[run].first) for c in small.caches}
+        told: dict[int | None, np.ndarray] = {None: probabilities(small.logits[run][0])}
+        for position in range(at - size + 1):
+            rows = {}
+            for cache in self.whole.caches:
+                rows[cache.input] = found[cache.input].copy()
+                rows[cache.input][:, at % size] = self.whole.outputs[cache.output][:, position]
+            told[position] = self.from_rows(at, rows)
+        return told
+
+
+def _feeds(tokens: Sequence[int], past: int, row: int, count: int) -> dict[str, np.ndarray]:
+    return {
+        "input_ids": np.array([tokens]),
+        "position_ids": np.arange(past, past + len(tokens))[None],
+        "write_indices": np.array([row]),
+        "nonpad_kv_seqlen": np.array([count]),
+    }

@@ -1,0 +1,76 @@
+"""Fixed caches in one's own hands: what the lessons on them stand on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx import parser
+
+import kvviz
+from kvviz.lessons.bound_buffers import run_bound
+from kvviz.lessons.cache_meters import copied_by, per_run
+from kvviz.lessons.fixed_caches import RowTest, circular, feed_chunks, first_difference, probabilities
+
+FOLDER = Path(__file__).resolve().parents[2] / "assets" / "models" / "storyteller"
+MODEL = FOLDER / "tensor_scatter" / "model.onnx"
+
+
+@pytest.fixture(scope="module")
+def whole() -> kvviz.Trace:
+    prompt = np.load(FOLDER / "tensor_scatter" / "ref.npz")["prompt"].ravel().tolist()
+    return kvviz.decode(kvviz.load(MODEL), prompt, 12, progress=False)
+
+
+def test_what_is_said_without_losing_a_row_is_what_the_decode_said(whole: kvviz.Trace) -> None:
+    test = RowTest(whole.graph, whole)
+    for run in (1, 5, 11):
+        found = test.without(len(whole.prompt) + run - 1)
+        np.testing.assert_allclose(found, probabilities(whole.logits[run][0]), atol=1e-6)
+        assert found.sum() == pytest.approx(1)
+
+
+def test_the_order_of_the_rows_does_not_matter(whole: kvviz.Trace) -> None:
+    test, at = RowTest(whole.graph, whole), len(whole.prompt) + 4
+    mixed = np.random.default_rng(0).permutation(at)
+    rows = {cache.input: whole.outputs[cache.output][:, mixed] for cache in whole.caches}
+    np.testing.assert_allclose(test.from_rows(at, rows), test.without(at), atol=1e-5)
+
+
+def test_known_tokens_in_chunks_say_what_they_say_word_by_word(whole: kvviz.Trace) -> None:
+    tokens = [*whole.prompt, *whole.tokens]
+    _, one = feed_chunks(whole.graph, tokens, [1] * 20, lambda past, new: past + new)
+    _, some = feed_chunks(whole.graph, tokens, [7, 6, 5, 2], lambda past, new: past + new)
+    assert one.tolist() == some.tolist()
+    assert one[len(whole.prompt) - 1 :].tolist() == whole.tokens[: 20 - len(whole.prompt) + 1]
+
+
+def test_a_model_without_a_fixed_cache_cannot_be_made_circular() -> None:
+    with pytest.raises(kvviz.KvvizError, match="no TensorScatter"):
+        circular(FOLDER / "concat" / "model.onnx", 16)
+
+
+def test_a_circular_cache_has_the_rows_that_were_asked_for() -> None:
+    graph = kvviz.load(circular(MODEL, 16))
+    shapes = {value.shape for value in graph.inputs if "cache" in value.name}
+    assert {shape[1] for shape in shapes if shape} == {16}
+
+
+def test_meters_add_up(whole: kvviz.Trace) -> None:
+    assert per_run(whole, "bytes_written")[1:] == [768] * 11
+    assert sum(copied_by(whole).values()) == whole.bytes_copied
+
+
+def test_the_first_other_word_is_found() -> None:
+    assert first_difference(["a", "b", "c"], ["a", "x", "c"]) == 1
+    assert first_difference(["a", "b"], ["a", "b", "c"]) is None
+
+
+def test_a_bound_buffer_is_overwritten_before_it_is_read() -> None:
+    text = """<ir_version: 10, opset_import: ["" : 21]> g (float[4] x) => (float[4] y, float[4] z)
+        { y = Neg(x)  z = Identity(x) }"""
+    x = np.arange(4, dtype=np.float32)
+    found = run_bound(parser.parse_model(text), {"x": x}, {"y": "x"})
+    assert found["y"].tolist() == [0, -1, -2, -3]
+    assert x.tolist() == [0, 1, 2, 3]
