@@ -9,6 +9,7 @@ from kvviz.lessons.model_shapes import MODELS, ModelShape
 from kvviz.lessons.progress import Score, begin, score
 from kvviz.lessons.question import Question
 from kvviz.lessons.quickstart_tour import quickstart_tour
+from kvviz.lessons.row_deletion import RowDeletion
 from kvviz.trace.guided_tour import Tour, TourStop
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "Calculator",
     "ModelShape",
     "Question",
+    "RowDeletion",
     "Score",
     "Tour",
     "TourStop",

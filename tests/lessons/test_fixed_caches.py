@@ -10,8 +10,8 @@ from onnx import parser
 
 import kvviz
 from kvviz.lessons.bound_buffers import run_bound
-from kvviz.lessons.cache_meters import copied_by, per_run
 from kvviz.lessons.fixed_caches import RowTest, circular, feed_chunks, first_difference, probabilities
+from kvviz.lessons.run_meters import copied_by, per_run
 
 FOLDER = Path(__file__).resolve().parents[2] / "assets" / "models" / "storyteller"
 MODEL = FOLDER / "tensor_scatter" / "model.onnx"

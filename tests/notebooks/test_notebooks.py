@@ -21,6 +21,8 @@ NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 VIEW = "application/vnd.jupyter.widget-view+json"
 STATE = "application/vnd.jupyter.widget-state+json"
 
+QUESTIONS = Path(__file__).with_name("asked_questions.py").read_text("utf-8")
+
 every_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 
 
@@ -55,9 +57,13 @@ def test_it_runs_from_top_to_bottom(path: Path, tmp_path: Path, monkeypatch: pyt
     for name, value in isolated(tmp_path / "home").items():
         monkeypatch.setenv(name, value)
     here = {"metadata": {"path": str(tmp_path / "notebooks")}}
-    # when
-    done = NotebookClient(read(path), timeout=600, kernel_name="python3", resources=here).execute()
+    # when it runs, and its questions are answered
+    notebook = read(path)
+    notebook.cells.append(nbformat.v4.new_code_cell(QUESTIONS))
+    done = NotebookClient(notebook, timeout=600, kernel_name="python3", resources=here).execute()
     # then
+    asked = int(done.cells.pop().outputs[-1].text.split()[0])
+    assert asked >= 3, "a lesson asks three questions at least"
     assert [output for cell in code_cells(done) for output in cell.outputs if output.output_type == "error"] == []
     assert len(list(debuggers(done))) == len(list(debuggers(read(path)))), "run make notebooks"
 
@@ -108,6 +114,11 @@ def test_it_is_small_enough_to_open_and_to_diff(path: Path) -> None:
     state = models(read(path))
     pages = [model for model, _ in debuggers(read(path)) if "question" not in state[model]["state"]]
     assert len(pages) <= 3, "each live page holds all its parts"
+
+
+@every_notebook
+def test_its_code_is_short_enough_to_read_in_a_lesson(path: Path) -> None:
+    assert sum(len(cell.source.splitlines()) for cell in code_cells(read(path))) <= 200
 
 
 @every_notebook

@@ -11,13 +11,16 @@ from pathlib import Path
 import nbformat
 import pytest
 from nbformat import NotebookNode
-from playwright.sync_api import Browser
+from playwright.sync_api import Browser, expect
 
 from tests.ui.browser import ADVICE, chromium, find_browser
 from tests.ui.page import NotebookPage
 from tests.ui.server import Jupyter, jupyterlab
 
 ROOT = Path(__file__).resolve().parents[2]
+
+# A kernel that shares two cores with a second browser may answer late; what is asked for must come, not come soon.
+expect.set_options(timeout=20_000)
 
 OpenNotebook = Callable[..., NotebookPage]
 

@@ -1,0 +1,107 @@
+"""Delete rows of a cache by a click, and see what the model would say then."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from html import escape
+from typing import Any
+from uuid import uuid4
+
+import ipywidgets
+import numpy as np
+from IPython.display import display
+
+from kvviz.errors import KvvizError
+from kvviz.widget.still_image import stands_in
+
+_MOST = 5
+
+
+class RowDeletion(ipywidgets.VBox):
+    """A button for each row; those that are pressed are deleted from all caches. As a cell's last line it shows itself.
+
+    Parameters
+    ----------
+    words : sequence of str
+        What the row of each position was computed for.
+    without : callable
+        Of positions that are deleted; gives the probability of each token.
+    tell : callable
+        The text of a token.
+
+    Attributes
+    ----------
+    deleted : tuple of int
+        Positions. May be set.
+    likeliest : list of (str, float)
+        Tokens with their probabilities, the likeliest first.
+    """
+
+    def __init__(
+        self, words: Sequence[str], without: Callable[[Sequence[int]], np.ndarray], tell: Callable[[int], str]
+    ) -> None:
+        self._without, self._tell = without, tell
+        self._key, self._setting = uuid4().hex, False
+        layout = ipywidgets.Layout(width="auto", margin="1px")
+        self.rows = [
+            ipywidgets.ToggleButton(
+                description=_shown(word), tooltip=f"row {at}: delete it from all caches", layout=layout
+            )
+            for at, word in enumerate(words)
+        ]
+        self._shown = ipywidgets.HTML()
+        box = ipywidgets.Box(self.rows, layout=ipywidgets.Layout(flex_flow="row wrap"))
+        for row in self.rows:
+            row.observe(self._follow, "value")
+        super().__init__([box, self._shown])
+        self.add_class("kv-deletion")
+        self._follow()
+
+    @property
+    def deleted(self) -> tuple[int, ...]:
+        return tuple(at for at, row in enumerate(self.rows) if row.value)
+
+    @deleted.setter
+    def deleted(self, positions: Sequence[int]) -> None:
+        wrong = [at for at in positions if not 0 <= at < len(self.rows)]
+        if wrong:
+            raise KvvizError(f"there are rows 0 to {len(self.rows) - 1}, and no row {wrong[0]}")
+        self._setting = True
+        try:
+            for at, row in enumerate(self.rows):
+                row.value = at in positions
+        finally:
+            self._setting = False
+        self._follow()
+
+    def _follow(self, change: Any = None) -> None:
+        if self._setting:
+            return
+        found = self._without(self.deleted)
+        best = np.argsort(found)[: -_MOST - 1 : -1]
+        self.likeliest = [(self._tell(int(token)), float(found[token])) for token in best]
+        self._shown.value = self._table()
+
+    def _table(self) -> str:
+        gone = ", ".join(f"{at} {_shown(self.rows[at].description)}" for at in self.deleted) or "none"
+        lines = "".join(
+            f'<tr><td style="text-align: left"><code>{escape(repr(text))}</code></td><td>{share:.1%}</td>'
+            f'<td style="width: 12em; text-align: left"><span style="display: inline-block; height: .7em; '
+            f'width: {12 * share:.2f}em; background: #3b82d6"></span></td></tr>'
+            for text, share in self.likeliest
+        )
+        return (
+            f"<p>Rows deleted: {escape(gone)}</p><table><tr><th>next token</th><th>p</th><th></th></tr>{lines}</table>"
+        )
+
+    def _ipython_display_(self) -> None:
+        """Show the buttons, and behind them in an output of its own what a reader sees where they cannot be."""
+        display(super()._repr_mimebundle_(), raw=True)
+        display({"text/html": stands_in(self._key, self._table(), "kv-deletion")}, raw=True)
+
+    def __repr__(self) -> str:
+        return f"<RowDeletion: {len(self.deleted)} of {len(self.rows)} rows deleted>"
+
+
+def _shown(word: str) -> str:
+    return word.strip(" ") if word.strip() else "⏎" if "\n" in word else "␣"
