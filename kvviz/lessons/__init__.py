@@ -2,13 +2,17 @@
 
 from kvviz.lessons import serving
 from kvviz.lessons.asking import ask
+from kvviz.lessons.attention_picture import attention
 from kvviz.lessons.cache_arithmetic import BANDWIDTHS, CacheSize, cache_size
 from kvviz.lessons.calculator import Calculator
+from kvviz.lessons.described_picture import picture
 from kvviz.lessons.grading import Verdict
 from kvviz.lessons.model_shapes import MODELS, ModelShape
 from kvviz.lessons.progress import Score, begin, score
 from kvviz.lessons.question import Question
 from kvviz.lessons.quickstart_tour import quickstart_tour
+from kvviz.lessons.recomputation import Recomputed, recompute
+from kvviz.lessons.run_work import Work, work
 from kvviz.trace.guided_tour import Tour, TourStop
 
 __all__ = [
@@ -18,14 +22,20 @@ __all__ = [
     "Calculator",
     "ModelShape",
     "Question",
+    "Recomputed",
     "Score",
     "Tour",
     "TourStop",
     "Verdict",
+    "Work",
     "ask",
+    "attention",
     "begin",
     "cache_size",
+    "picture",
     "quickstart_tour",
+    "recompute",
     "score",
     "serving",
+    "work",
 ]
