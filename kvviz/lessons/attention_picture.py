@@ -19,7 +19,12 @@ _ROW, _REST = 0.19, 1.75
 
 
 def attention(
-    query: np.ndarray, keys: np.ndarray, values: np.ndarray, words: Sequence[str], computed: int = 1, next_word: str = ""
+    query: np.ndarray,
+    keys: np.ndarray,
+    values: np.ndarray,
+    words: Sequence[str],
+    computed: int = 1,
+    next_word: str = "",
 ) -> Any:
     """Draw one head's attention from one token: query, keys, weights, values and the weighted sum.
 
@@ -34,7 +39,7 @@ def attention(
     computed : int
         How many of the last rows this run computed; the others came from the cache.
     next_word : str
-        What the model told then, for the title.
+        The token that the model chose then, for the title.
 
     Returns
     -------
@@ -68,7 +73,7 @@ def attention(
         (made, "output of the head: weights × V", (weights @ values)[None], [theme.accent]),
     ):
         _cells(ax, array, hues, theme)
-        ax.set_title(name, loc="left", fontsize=9, fontweight="bold", color=theme.ink, pad=4)
+        _title(ax, name, theme)
     key.set_yticks(range(rows), words, fontsize=8)
     key.tick_params(length=0)
     for tick, ink in zip(key.get_yticklabels(), inks):
@@ -77,13 +82,13 @@ def attention(
     middle.barh(range(rows), weights, height=0.7, color=theme.soft)
     middle.set(ylim=(rows - 0.5, -0.5), xlim=(0, 1.25 * weights.max()), xticks=[], yticks=[])
     middle.spines["bottom"].set_visible(False)
-    middle.set_title(f"weights: softmax(K q / √{query.size})", loc="left", fontsize=9, fontweight="bold", color=theme.ink, pad=4)
+    _title(middle, f"weights: softmax(K q / √{query.size})", theme)
     for at, weight in enumerate(weights):
         if weight > 0.02:
             middle.text(weight, at, f" {weight:.0%}", va="center", fontsize=8, color=theme.ink)
-    told = f"then the model told “{next_word}”; " if next_word else ""
+    chosen = f"next token: “{next_word}”; " if next_word else ""
     figure.suptitle(
-        f"“{words[-1]}” attends to {rows} tokens; {told}darker cells are larger numbers",
+        f"“{words[-1]}” attends to {rows} tokens; {chosen}darker cells are larger numbers",
         x=0.01,
         ha="left",
         fontsize=10,
@@ -110,6 +115,10 @@ def _cells(ax: Any, array: np.ndarray, hues: Sequence[str], theme: Theme) -> Non
     ax.hlines(np.arange(1, len(array)) - 0.5, -0.5, array.shape[1] - 0.5, color=theme.pane, linewidth=1)
     for side in ax.spines.values():
         side.set_visible(False)
+
+
+def _title(ax: Any, text: str, theme: Theme) -> None:
+    ax.set_title(text, loc="left", fontsize=9, fontweight="bold", color=theme.ink, pad=4)
 
 
 def _key(figure: Any, rows: int, computed: int, theme: Theme) -> None:

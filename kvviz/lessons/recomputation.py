@@ -16,7 +16,7 @@ from kvviz.lessons.serving.forward_pass import forward
 
 @dataclass(frozen=True, slots=True)
 class Recomputed:
-    """What was told without a cache, and what it took.
+    """What was generated without a cache, and what it took.
 
     Attributes
     ----------
@@ -64,13 +64,13 @@ def recompute(graph: Graph, prompt: str | Sequence[int], max_new_tokens: int = 1
     if len(tokens) != 1:
         raise KvvizError(f"one prompt is decoded at a time, and {len(tokens)} were given")
     sequence = [int(token) for token in tokens[0]]
-    told = Recomputed(words=text_of(own, sequence))
+    made = Recomputed(words=text_of(own, sequence))
     for _ in range(max_new_tokens):
         done = forward(graph, [sequence], record=True)
         assert done.trace is not None
-        told.rows.append(done.trace.caches[0].runs[0].rows_written)
-        told.logits.append(done.logits[:, -1].copy())
-        told.tokens.extend(done.next_tokens)
+        made.rows.append(done.trace.caches[0].runs[0].rows_written)
+        made.logits.append(done.logits[:, -1].copy())
+        made.tokens.extend(done.next_tokens)
         sequence = [*sequence, *done.next_tokens]
-        told.words.extend(text_of(own, done.next_tokens))
-    return told
+        made.words.extend(text_of(own, done.next_tokens))
+    return made
