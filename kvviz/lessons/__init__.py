@@ -2,14 +2,20 @@
 
 from kvviz.lessons import serving
 from kvviz.lessons.asking import ask
+from kvviz.lessons.attention_picture import attention
 from kvviz.lessons.cache_arithmetic import BANDWIDTHS, CacheSize, cache_size
 from kvviz.lessons.calculator import Calculator
+from kvviz.lessons.described_picture import picture
 from kvviz.lessons.grading import Verdict
+from kvviz.lessons.lesson_charts import computed_rows, roofline
 from kvviz.lessons.model_shapes import MODELS, ModelShape
 from kvviz.lessons.progress import Score, begin, score
 from kvviz.lessons.question import Question
 from kvviz.lessons.quickstart_tour import quickstart_tour
+from kvviz.lessons.recomputation import Recomputed, recompute
 from kvviz.lessons.row_deletion import RowDeletion
+from kvviz.lessons.run_value import value_in_run
+from kvviz.lessons.run_work import Work, work
 from kvviz.trace.guided_tour import Tour, TourStop
 
 __all__ = [
@@ -19,15 +25,24 @@ __all__ = [
     "Calculator",
     "ModelShape",
     "Question",
+    "Recomputed",
     "RowDeletion",
     "Score",
     "Tour",
     "TourStop",
     "Verdict",
+    "Work",
     "ask",
+    "attention",
     "begin",
     "cache_size",
+    "computed_rows",
+    "picture",
     "quickstart_tour",
+    "recompute",
+    "roofline",
     "score",
     "serving",
+    "value_in_run",
+    "work",
 ]

@@ -29,7 +29,8 @@ class TourStop:
         The part of the page that is lit, e.g. ``"graph"``, ``"inspector"`` or ``"caches"``; empty: none. All names are
         in `kvviz.view.payload_tour.PANES`.
     layout : str
-        Layout of the page: ``"Debug"``, ``"Memory"``, ``"Cache"``, ``"Layers"``; empty: as it is.
+        Layout of the page: ``"Debug"``, ``"Memory"``, ``"Cache"``, ``"Layers"``; empty: as it is. The page opens in
+        that of the first stop.
     """
 
     caption: str

@@ -164,3 +164,17 @@ def test_every_pane_that_a_stop_can_name_is_on_the_page(page: FilePage) -> None:
     for kind, place in PANES.values():
         where = f'[role="tab"][data-id="{place}"]' if kind == "tab" else f".{place}"
         expect(page.root.locator(where)).to_have_count(1)
+
+
+def test_the_page_opens_in_the_layout_of_the_first_stop(
+    browser: Browser, toured: tuple[Path, kvviz.Trace], tmp_path: Path
+) -> None:
+    trace = toured[1]
+    trace.to_html(tmp_path / "caches.html", tour=Tour("Caches").stop("Rows.", step=0, pane="caches", layout="Cache"))
+    page = FilePage(browser, tmp_path / "caches.html")
+    expect(page.kv("layout")).to_have_value("Cache")
+    expect(page.root.locator('.kv-panel[data-id="caches"]')).to_be_visible()
+    # the cursor is where it was, and the first stop has not been made
+    page.expect_step(len(trace.steps) - 1)
+    expect(page.kv("tour-number")).to_have_text("1 stop")
+    page.close()

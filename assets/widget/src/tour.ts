@@ -81,6 +81,8 @@ const make: GuideModule = ({ app, after, store, open, layout }, signal) => {
     move();
   }, signal);
   draw();
+  // the page opens as the first stop will find it
+  if (stops[0]?.layout) layout(stops[0].layout);
   return { go, close };
 };
 export default make;

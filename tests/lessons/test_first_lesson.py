@@ -1,0 +1,245 @@
+"""The first lesson: decoding without a cache, the work of a run, its pictures, and its questions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import nbformat
+import numpy as np
+import pytest
+
+import kvviz
+from kvviz import lessons
+from kvviz.lessons import Question, asking
+
+ROOT = Path(__file__).resolve().parents[2]
+STORYTELLER = ROOT / "assets" / "models" / "storyteller"
+NOTEBOOK = ROOT / "notebooks" / "01_what_is_a_kv_cache.ipynb"
+WORDS: list[str] = json.loads((STORYTELLER / "vocab.json").read_text())
+PROMPT = "once upon a time there was a brave owl named rosa ."
+# The shape of the storyteller, by assets/models/README.md.
+LAYERS, HIDDEN, HEADS, KV_HEADS, SIZE, WIDE, VOCABULARY = 3, 64, 4, 2, 16, 160, 128
+WEIGHTS = LAYERS * (2 * HIDDEN * HEADS * SIZE + 2 * HIDDEN * KV_HEADS * SIZE + 3 * HIDDEN * WIDE) + HIDDEN * VOCABULARY
+# Of the rotary embedding: one number for each pair of elements of a head, multiplied with each position.
+ANGLES = SIZE // 2
+
+
+@pytest.fixture(scope="module")
+def graph() -> Any:
+    return kvviz.load(STORYTELLER / "concat" / "model.onnx")
+
+
+@pytest.fixture(scope="module")
+def trace(graph: Any) -> kvviz.Trace:
+    return kvviz.decode(graph, PROMPT, 6, tokenizer=WORDS, kv_capacity=24, progress=False)
+
+
+@pytest.fixture(scope="module")
+def cells(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
+    """What the notebook's cells make, run one after another; ``questions`` are those that they ask."""
+    questions: dict[str, Question] = {}
+
+    def ask(question: str, **options: Any) -> Question:
+        questions[question] = asking.ask(question, **options)
+        return questions[question]
+
+    patch = pytest.MonkeyPatch()
+    patch.chdir(ROOT / "notebooks")
+    patch.setattr(lessons, "ask", ask)
+    patch.setattr(kvviz, "debug", lambda trace, **options: None)
+    matplotlib.use("Agg")
+    made: dict[str, Any] = {}
+    for cell in nbformat.read(NOTEBOOK, as_version=4).cells:
+        if cell.cell_type == "code":
+            exec(cell.source, made)
+    yield {**made, "questions": questions}
+    patch.undo()
+
+
+def asked(cells: dict[str, Any], part: str) -> Question:
+    found: list[Question] = [one for text, one in cells["questions"].items() if part in text]
+    assert len(found) == 1, f"{len(found)} questions have {part!r}"
+    return found[0]
+
+
+@pytest.mark.parametrize("form", ["concat", "attention_23", "attention_24"])
+def test_without_a_cache_the_same_words_come_out_of_the_same_logits(form: str) -> None:
+    one = kvviz.load(STORYTELLER / form / "model.onnx")
+    with_cache = kvviz.decode(one, PROMPT, 4, tokenizer=WORDS, progress=False)
+    without = lessons.recompute(one, PROMPT, 4, WORDS)
+    assert (without.tokens, without.words) == (with_cache.tokens, with_cache.words)
+    for found, expected in zip(without.logits, with_cache.logits, strict=True):
+        np.testing.assert_allclose(found, expected, atol=2e-4)
+    assert without.rows == [13, 14, 15, 16]
+    assert [run.rows_written for run in with_cache.caches[0].runs] == [13, 1, 1, 1]
+
+
+def test_logits_without_a_cache_are_those_of_onnxruntime(graph: Any) -> None:
+    reference = np.load(STORYTELLER / "concat" / "ref.npz")
+    found = lessons.recompute(graph, reference["prompt"].ravel().tolist(), 3)
+    assert found.tokens == reference["tokens"].ravel()[:3].tolist()
+    np.testing.assert_allclose(np.concatenate(found.logits), reference["logits"].reshape(-1, VOCABULARY)[:3], atol=2e-4)
+
+
+def test_only_one_prompt_and_only_growing_caches_are_decoded_without_one(graph: Any) -> None:
+    with pytest.raises(kvviz.KvvizError, match="one prompt is decoded at a time, and 2 were given"):
+        lessons.recompute(graph, [[1, 2], [1, 3]], 2)  # type: ignore[list-item]
+    static = kvviz.load(STORYTELLER / "tensor_scatter" / "model.onnx")
+    with pytest.raises(kvviz.KvvizError, match="take the form with Concat"):
+        lessons.recompute(static, [1, 2], 2)
+
+
+@pytest.mark.parametrize("run", [0, 1, 5])
+def test_the_work_of_a_run_is_what_the_shape_of_the_model_says(trace: kvviz.Trace, run: int) -> None:
+    fed, length = (13, 13) if run == 0 else (1, 13 + run)
+    found = lessons.work(trace, run)
+    # queries times keys, and weights times values
+    attention = 2 * 2 * LAYERS * HEADS * SIZE * fed * length
+    assert found.flops == 2 * WEIGHTS * fed + attention + 2 * ANGLES * fed
+    assert found.weight_bytes == 4 * (WEIGHTS + ANGLES)
+    assert found.cache_bytes == 2 * LAYERS * KV_HEADS * SIZE * 4 * length
+    assert found.tokens == fed
+    assert found.intensity == found.flops / (found.weight_bytes + found.cache_bytes)
+
+
+def test_work_that_cannot_be_counted_is_refused(trace: kvviz.Trace) -> None:
+    with pytest.raises(kvviz.KvvizError, match="there is no run 6; the trace has 6"):
+        lessons.work(trace, 6)
+    fused = kvviz.decode(kvviz.load(STORYTELLER / "gqa" / "model.onnx"), [1, 5], 1, progress=False)
+    with pytest.raises(kvviz.KvvizError, match="inside of GroupQueryAttention"):
+        lessons.work(fused)
+
+
+def test_a_value_is_found_by_its_name_and_run(trace: kvviz.Trace) -> None:
+    found = lessons.value_in_run(trace, "present.1.key", 2)
+    assert found.shape == (1, KV_HEADS, 15, SIZE)
+    np.testing.assert_array_equal(found, trace.outputs["present.1.key"][:, :, :15])
+    with pytest.raises(kvviz.KvvizError, match="no op of run 2 makes 'present"):
+        lessons.value_in_run(trace, "present.9.key", 2)
+    with pytest.raises(kvviz.KvvizError, match="there is no run 6"):
+        lessons.value_in_run(trace, "present.1.key", 6)
+
+
+def test_the_picture_of_attention_shows_what_the_graph_computed(trace: kvviz.Trace) -> None:
+    block = "/model/layers.0/self_attn"
+    query = lessons.value_in_run(trace, f"{block}/Add_output_0", 5)[0, 1, -1]
+    keys = lessons.value_in_run(trace, "present.0.key", 5)[0, 0]
+    values = lessons.value_in_run(trace, "present.0.value", 5)[0, 0]
+    expected = lessons.value_in_run(trace, f"{block}/Softmax_output_0", 5)[0, 1, -1]
+    assert trace.words is not None
+    figure = lessons.attention(query, keys, values, trace.words[:18])
+    bars = [patch.get_width() for patch in figure.axes[2].patches]
+    np.testing.assert_allclose(bars, expected, atol=1e-5)
+    assert [label.get_text() for label in figure.axes[1].get_yticklabels()] == trace.words[:18]
+    assert [text.get_text() for text in figure.legends[0].texts] == [
+        "read from the cache: 17 rows",
+        "computed in this run: 1 row",
+    ]
+    with pytest.raises(kvviz.KvvizError, match="and 2 words"):
+        lessons.attention(query, keys, values, ["a", "b"])
+
+
+def test_computed_rows_are_drawn_behind_those_that_were_found() -> None:
+    figure = lessons.computed_rows({"without": [3, 4], "with": [3, 1]}, [3, 4])
+    spans = [[(bar.get_x(), bar.get_width()) for bar in ax.patches] for ax in figure.axes]
+    assert spans == [[(0, 0), (0, 0), (0, 3), (0, 4)], [(0, 0), (0, 3), (0, 3), (3, 1)]]
+    with pytest.raises(kvviz.KvvizError, match="one number for each run"):
+        lessons.computed_rows({"with": [3]}, [3, 4])
+    with pytest.raises(kvviz.KvvizError, match="at most the 2 lengths"):
+        lessons.computed_rows({"with": [3, 5]}, [3, 4])
+
+
+def test_a_picture_carries_its_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[Any] = []
+    monkeypatch.setattr(
+        "kvviz.lessons.described_picture.display", lambda data, **options: shown.append((data, options["metadata"]))
+    )
+    figure = lessons.computed_rows({"with": [1]}, [1])
+    lessons.picture(figure, "One row.")
+    data, metadata = shown[0]
+    assert data["text/plain"] == "One row." == metadata["image/png"]["alt"]
+    assert data["image/png"].startswith("iVBORw0KGgo")
+    with pytest.raises(kvviz.KvvizError, match="needs a text"):
+        lessons.picture(figure, " ")
+
+
+def test_the_lesson_counts_what_the_sums_say(cells: dict[str, Any]) -> None:
+    assert sum(cells["rows_without"]) == sum(range(13, 86)) == 3577
+    assert sum(cells["rows_with"]) == 13 + 72 == 85
+    assert cells["words"][:4] == ["<s>", "once", "upon", "a"]
+
+
+# What is asked, what is right, and by each wrong answer a part of its hint.
+CURVE, FLAT = [*range(13, 25)], [13, *[1] * 11]
+QUESTIONS: list[tuple[str, Any, list[tuple[Any, str]]]] = [
+    (
+        "Where does it get the name",
+        "arrays that the run before returned",
+        [("the weights: they learned it", "same weights serve"), ("the prompt: it is fed again", "fed 1 token")],
+    ),
+    (
+        "Which rows of *day*",
+        "its key and its value",
+        [
+            ("its query", "how many queries"),
+            ("its query and its key", "what is added up"),
+            ("none: it has rows of its own", "could not attend"),
+        ],
+    ),
+    (
+        "`read_all`",
+        sum(range(1, 7)),
+        [(6, "with a cache"), (36, "not six"), (42, "keys only"), (sum(range(1, 6)), "of that token, too")],
+    ),
+    ("*Without* a cache", CURVE, [([13] * 12, "longer by each word"), ([1] * 12, "reads the prompt")]),
+    ("And *with*", FLAT, [([1] * 12, "who makes the rows of the prompt"), (CURVE, "fed one token")]),
+    (
+        "the whole story of 73 words",
+        3577,
+        [
+            (85, "with a cache"),
+            (73 * 74 // 2, "13 tokens more"),
+            (85 * 86 // 2, "not token by token"),
+            (3577 + 73, "not chosen yet"),
+            (73 * 85, "only the last"),
+        ],
+    ),
+    ("How many times as many *bytes*", 1, [(13, "with the arithmetic"), ("1 / 13", "reads all weights")]),
+    (
+        "What does a decode step of this model wait for",
+        "the memory: it delivers too few bytes",
+        [("the arithmetic: it is too slow", "which side"), ("both alike", "on the line")],
+    ),
+    (
+        "cache of Llama-3-8B",
+        "128 KiB",
+        [
+            ("64 KiB", "keys *and* values"),
+            (2048, "in every layer; and"),
+            (4096, "in every layer"),
+            ("512 KiB", "not for query heads"),
+            ("256 KiB", "not for query heads; and"),
+        ],
+    ),
+]
+
+
+def test_every_question_of_the_lesson_is_tested(cells: dict[str, Any]) -> None:
+    assert len(cells["questions"]) == len(QUESTIONS)
+    assert {one.kind for one in cells["questions"].values() if one.answer} == {"choice", "number", "curve"}
+
+
+@pytest.mark.parametrize(("part", "right", "wrong"), QUESTIONS, ids=[question[0] for question in QUESTIONS])
+def test_a_question_takes_what_is_right_and_hints_at_what_is_not(
+    cells: dict[str, Any], part: str, right: Any, wrong: list[tuple[Any, str]]
+) -> None:
+    question = asked(cells, part)
+    for given, hint in wrong:
+        verdict = question.grade(given)
+        assert not verdict and hint in verdict.text, verdict.text
+    assert question.grade(right)
+    assert question.explanation
