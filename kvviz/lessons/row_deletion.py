@@ -43,10 +43,9 @@ class RowDeletion(ipywidgets.VBox):
         self._without, self._tell = without, tell
         self._key, self._setting = uuid4().hex, False
         layout = ipywidgets.Layout(width="auto", margin="1px")
+        style = ipywidgets.ToggleButton().style  # one for all: a saved notebook is smaller
         self.rows = [
-            ipywidgets.ToggleButton(
-                description=_shown(word), tooltip=f"row {at}: delete it from all caches", layout=layout
-            )
+            ipywidgets.ToggleButton(description=_shown(word), tooltip=f"row {at}", layout=layout, style=style)
             for at, word in enumerate(words)
         ]
         self._shown = ipywidgets.HTML()
