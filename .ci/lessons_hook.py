@@ -30,6 +30,7 @@ def lessons(root: Path) -> bytes:
     with tarfile.open(fileobj=packed, mode="w") as archive:
         for path, text in texts.items():
             _add(archive, f"notebooks/{path.name}", text.encode())
+        _add(archive, "notebooks/README.md", (root / "notebooks" / "README.md").read_bytes())
         # Files of one name behind one another: their weights are alike.
         found = (path for name in models for path in (root / "assets" / "models" / name).rglob("*") if path.is_file())
         for path in sorted(found, key=lambda path: (path.name, path.as_posix())):

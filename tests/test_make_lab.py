@@ -13,10 +13,10 @@ from pathlib import Path
 from tests.ui.server import Jupyter, free_port, isolated, wait_until_up
 
 ROOT = Path(__file__).resolve().parent.parent
-NOTEBOOK = "/lab/tree/notebooks/00_quickstart.ipynb"
+NOTEBOOK = "/lab/tree/notebooks/start.ipynb"
 
 
-def test_make_lab_opens_the_first_notebook_in_jupyterlab(tmp_path: Path) -> None:
+def test_make_lab_opens_the_start_page_in_jupyterlab(tmp_path: Path) -> None:
     # given
     port, token = free_port(), secrets.token_hex(16)
     server = Jupyter(f"http://127.0.0.1:{port}", token, ROOT)

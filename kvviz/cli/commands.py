@@ -126,6 +126,8 @@ def open_lab(folder: Path, rest: Sequence[str] = ()) -> int:
     if not folder.is_dir():
         raise KvvizError(f"there is no folder {str(folder)!r}")
     command = [sys.executable, "-m", "jupyterlab", f"--ServerApp.root_dir={folder.resolve()}", *rest]
+    if (folder / "start.ipynb").exists() and not any(word.startswith("--LabApp.default_url") for word in rest):
+        command.append("--LabApp.default_url=/lab/tree/start.ipynb")
     if getattr(os, "getuid", lambda: 1)() == 0:
         command.append("--allow-root")
     return subprocess.run(command).returncode

@@ -11,7 +11,7 @@ import pytest
 from nbformat import NotebookNode
 
 ROOT = Path(__file__).resolve().parents[2]
-NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("[0-9]*.ipynb"))
 every_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 
 # Not measured in the notebook: issues, a version, sizes of files, an op count that the tests of that model check.

@@ -1,0 +1,57 @@
+"""The list of lessons: it names them all, and each of its questions stands where it says."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import nbformat
+import pytest
+
+FOLDER = Path(__file__).resolve().parents[2] / "notebooks"
+README = (FOLDER / "README.md").read_text("utf-8")
+LESSONS = {path.name[:2]: path for path in sorted(FOLDER.glob("[0-9]*.ipynb"))}
+QUESTIONS = re.findall(r"^\| (\d+) \| (.+?) \| (\d\d), (\d+) \| (.+?) \|$", README, re.M)
+
+
+def section(lesson: str, number: str) -> str:
+    """All text and code of a section of a lesson."""
+    found, inside = [], False
+    for cell in nbformat.read(LESSONS[lesson], as_version=4).cells:
+        heading = re.search(r"^## (\d+)\.", cell.source, re.M) if cell.cell_type == "markdown" else None
+        inside = heading[1] == number if heading else inside
+        # A question's text may be written in several pieces.
+        found += [re.sub(r'"\s*\n\s*f?"', "", cell.source)] if inside else []
+    return "\n".join(found)
+
+
+def test_there_are_twenty_questions() -> None:
+    assert [int(number) for number, *_ in QUESTIONS] == list(range(1, 21))
+
+
+@pytest.mark.parametrize(("number", "asked", "lesson", "place", "check"), QUESTIONS, ids=lambda text: str(text)[:24])
+def test_a_question_of_the_list_is_asked_in_its_section(
+    number: str, asked: str, lesson: str, place: str, check: str
+) -> None:
+    text = section(lesson, place)
+    assert "ask(" in text and check in text, f"question {number}, {asked!r}, is not in section {place} of {lesson}"
+
+
+def links(text: str) -> set[str]:
+    return set(re.findall(r"\]\(([^):]+\.(?:ipynb|md))\)", text))
+
+
+def test_the_list_and_the_start_page_lead_to_every_lesson() -> None:
+    start = "".join(cell.source for cell in nbformat.read(FOLDER / "start.ipynb", as_version=4).cells)
+    for text in (README, start):
+        assert {path.name for path in LESSONS.values()} <= links(text)
+        assert all((FOLDER / link).exists() for link in links(text))
+    table = README[README.index("| lesson |") : README.index("\n\n## Thirty")]
+    assert table in start
+
+
+def test_sections_that_a_class_visits_are_there() -> None:
+    stops = re.findall(r"^\| \d \| \[(\d\d)\].*?sections (\d) (?:and|to) (\d) \|", README, re.M)
+    assert len(stops) == 5
+    for lesson, first, last in stops:
+        assert all(section(lesson, str(number)) for number in range(int(first), int(last) + 1))
