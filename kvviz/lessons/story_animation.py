@@ -61,7 +61,7 @@ def animate(
     same_story((without_room, with_room))
     pair = tuple(story_frames(trace, cache) for trace in (without_room, with_room))
     n = len(pair[0])
-    prompt = without_room.words[: len(without_room.prompt)]
+    prompt = (without_room.words or [])[: len(without_room.prompt)]
     words, lines = _words([*prompt, *(frame.word for frame in pair[0])], len(prompt))
     top = 40 + lines * _LINE
     most = max(frame.capacity for half in pair for frame in half)

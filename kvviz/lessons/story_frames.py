@@ -53,14 +53,15 @@ def story_frames(trace: Trace, cache: int = 0) -> tuple[StoryFrame, ...]:
     KvvizError
         If the trace is no decode, has no words, or a cache of it does not grow.
     """
-    if not trace.caches or not trace.prompt or len(trace.words) <= len(trace.prompt):
+    words = trace.words or []
+    if not trace.caches or not trace.prompt or len(words) <= len(trace.prompt):
         raise KvvizError("a story is drawn from a decode with caches and with the words of its tokens (tokenizer=)")
     other = next((one for one in trace.caches if one.protocol != "growing"), None)
     if other is not None:
         raise KvvizError(f"the story's bytes are those of growing caches; {other.name} is {other.protocol}")
     if not 0 <= cache < len(trace.caches):
         raise KvvizError(f"cache={cache}: the trace has {len(trace.caches)} caches, counted from 0")
-    told = trace.words[len(trace.prompt) :]
+    told = words[len(trace.prompt) :]
     drawn = trace.caches[cache].runs
     frames: list[StoryFrame] = []
     past = new = 0

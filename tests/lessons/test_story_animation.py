@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -23,7 +24,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 ROW = 3 * 2 * 2 * 16 * 4
 
 
-def decode(words: int = WORDS, **options: object) -> kvviz.Trace:
+def decode(words: int = WORDS, **options: Any) -> kvviz.Trace:
     graph = kvviz.load(STORYTELLER / "concat" / "model.onnx")
     vocabulary = json.loads((STORYTELLER / "vocab.json").read_text())
     trace: kvviz.Trace = kvviz.decode(
@@ -81,7 +82,9 @@ def test_without_motion_it_is_the_last_frame(pair: tuple[kvviz.Trace, kvviz.Trac
 def test_the_words_of_the_story_come_one_run_after_another(pair: tuple[kvviz.Trace, kvviz.Trace]) -> None:
     root = ElementTree.fromstring(animate(*pair))
     told = [text.text for text in root.iter(f"{SVG}text") if (text.get("class") or "").startswith("w k")]
-    assert told == [word.strip() for word in pair[0].words[len(pair[0].prompt) :]]
+    words = pair[0].words
+    assert words is not None
+    assert told == [word.strip() for word in words[len(pair[0].prompt) :]]
 
 
 def test_a_move_between_runs_counts_as_copied() -> None:
