@@ -16,6 +16,8 @@ from kvviz.lessons.recomputation import Recomputed, recompute
 from kvviz.lessons.row_deletion import RowDeletion
 from kvviz.lessons.run_value import value_in_run
 from kvviz.lessons.run_work import Work, work
+from kvviz.lessons.story_animation import animate
+from kvviz.lessons.story_frames import StoryFrame, story_frames
 from kvviz.trace.guided_tour import Tour, TourStop
 
 __all__ = [
@@ -28,10 +30,12 @@ __all__ = [
     "Recomputed",
     "RowDeletion",
     "Score",
+    "StoryFrame",
     "Tour",
     "TourStop",
     "Verdict",
     "Work",
+    "animate",
     "ask",
     "attention",
     "begin",
@@ -43,6 +47,7 @@ __all__ = [
     "roofline",
     "score",
     "serving",
+    "story_frames",
     "value_in_run",
     "work",
 ]

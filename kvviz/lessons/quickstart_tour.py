@@ -42,6 +42,7 @@ def quickstart_tour(trace: Trace, run: int = 6) -> Tour:
         "word behind it took a run of its own: a *decode step*.",
         step=first.first,
         pane="words",
+        layout="Cache",
     )
     tour = tour.stop(
         f"The prefill leaves a *key* and a *value* of each token in {len(growing)} caches, two for each layer. Here "

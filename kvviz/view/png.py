@@ -20,10 +20,11 @@ _STEPS = 8
 _MOST, _SIZE, _INDENT, _SLACK = 122, 8.5, 0.06, 0.98
 
 
-def still(trace: Any, step: int | None = None) -> bytes:
+def still(trace: Any, step: int | None = None, cache: int | None = None) -> bytes:
     """Draw the picture that stands in for the debugger where no kernel runs.
 
     ``step``: the last step that is told in words; the last of the trace by default.
+    ``cache``: whose rows are drawn run by run; by default the counts of all caches are.
 
     Returns a PNG of about 900 px width, under 200 kB.
     """
@@ -34,7 +35,7 @@ def still(trace: Any, step: int | None = None) -> bytes:
     last = steps - 1 if step is None else range(steps)[step]
     told = [trace.steps[i] for i in range(max(0, last - _STEPS + 1), last + 1)]
     heights = [_MEMORY, *([_CACHE] if trace.caches else []), 0.1 + _LINE * max(len(told), 1)]
-    keys = -(-len(plots.cache_groups(trace)) // plots.LEGEND_COLUMNS)
+    keys = 1 if cache is not None else -(-len(plots.cache_groups(trace)) // plots.LEGEND_COLUMNS)
     tops = [HEAD, *([GAP + 0.3 + _LEGEND * keys] if trace.caches else []), GAP + 0.25]
     total = sum(heights) + sum(tops) + 0.1
     # A figure without pyplot belongs to nobody's list of open figures; fixed places spare the search for a layout.
@@ -48,7 +49,7 @@ def still(trace: Any, step: int | None = None) -> bytes:
     if last >= 0:
         panes[0].axvline(last, color=LIGHT.ink, linewidth=1.0, linestyle=(0, (2, 2)))
     if trace.caches:
-        plots.cache(trace, ax=panes[1])
+        plots.cache(trace, ax=panes[1]) if cache is None else plots.rows(trace, cache, ax=panes[1])
     _words(panes[-1], told, trace)
     figure.text(
         LEFT / WIDTH,

@@ -72,7 +72,7 @@ def _inks(state: str, theme: Theme) -> tuple[str, str]:
     view = hue_of(OWNERS["donated"], theme)
     missed = hue_of(LOOKS["missed"], theme)
     return {
-        "reserved": (theme.pane, theme.line),
+        "reserved": (mix(theme.soft, theme.pane, 0.14), theme.line),
         "valid": (mix(view, theme.pane, 0.55), view),
         "wrapped": (mix(view, theme.pane, 0.15), view),
         "outside": (mix(theme.soft, theme.pane, 0.18), theme.soft),

@@ -296,4 +296,4 @@ class Debugger(LanedPage):
         return f"<Debugger at step {self.cursor} of {self.trace!r}>"
 
     def _still(self) -> dict[str, Any]:
-        return still_bundle(self.trace, self.cursor)
+        return still_bundle(self.trace, self.cursor, self.selection)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping, Sequence
+from html import escape
 from typing import Any
 
 from kvviz.trace.recording import Trace
@@ -50,17 +51,31 @@ def stands_in(key: str, html: str, root: str = "kvviz") -> str:
     return f'<div data-kv-still="{key}"><style>{look}</style>{html}</div>'
 
 
-def still_bundle(trace: Trace, position: int) -> dict[str, Any]:
-    """Mime type to data. Untrusted notebooks strip inline SVG, so it goes in as a data URI."""
+def still_bundle(trace: Trace, position: int, selection: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Mime type to data. Untrusted notebooks strip inline SVG, so it goes in as a data URI.
+
+    ``selection``: as the page has it; of a cache, or of a step that makes one, the rows are shown too.
+    """
     step = position if position >= 0 else len(trace.steps) - 1
     if step < 0:
         return {"text/plain": repr(trace)}
     source = picture(trace, step).data_uri
-    return {
-        "text/plain": repr(trace),
-        "image/png": base64.b64encode(still(trace, step)).decode(),
-        "text/html": f'<img alt="kvviz: step {step} of {len(trace.steps)}" src="{source}">',
-    }
+    html = f'<img alt="kvviz: step {step} of {len(trace.steps)}" src="{source}">'
+    cache = _cache_at(trace, step, selection)
+    png = base64.b64encode(still(trace, step, cache)).decode()
+    if cache is not None:
+        rows = f"kvviz: rows of the cache {trace.caches[cache].name} after every run"
+        html += f'<br><img alt="{escape(rows)}" src="data:image/png;base64,{png}">'
+    return {"text/plain": repr(trace), "image/png": png, "text/html": html}
+
+
+def _cache_at(trace: Trace, step: int, selection: Mapping[str, Any] | None) -> int | None:
+    """The cache that is selected, or else that the step makes; None where there is none, or it has no rows."""
+    chosen = selection.get("id") if selection and selection.get("kind") == "cache" else None
+    if not isinstance(chosen, int) or not 0 <= chosen < len(trace.caches):
+        made = trace.steps[step].outputs
+        chosen = next((i for i, cache in enumerate(trace.caches) if cache.output in made), None)
+    return None if chosen is None or trace.caches[chosen].axis is None else chosen
 
 
 def still_pair(before: Trace, after: Trace, labels: Sequence[str], position: int) -> dict[str, Any]:

@@ -128,6 +128,11 @@ export function cost(d: CacheData, cache: number, run: number, protocol: string)
   return `${label} wrote ${rows ? plural(rows, "row") : "no row"} and copied ${copied ? told : "none"}: ${found}.${moved ? ` After it the caller moved ${bytes(moved)} to make room.` : ""}`;
 }
 
+/** The runs in which rows of the past were moved: by the graph on the cache's way through it, and by the caller behind the run. */
+export function moves(d: CacheData, cache: number): { run: number; bytes: number }[] {
+  return d.runs.map((_, run) => ({ run, bytes: meter(d, "bytes_copied", cache, run) + meter(d, "bytes_moved_outside", cache, run) })).filter((one) => one.bytes > 0);
+}
+
 /** The most rows that a cache had after any run: the length of its axis. */
 export function most(d: CacheData, cache: number): number {
   let rows = 0;

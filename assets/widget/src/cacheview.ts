@@ -1,5 +1,5 @@
 // The cache view: one cache at a time. Rows after the present run, rows over all runs, meters, and what is wrong.
-import { cellAt, counts, meter, most, newest, noteAt, ownerCounts, tokenAt, unpackCaches, type CacheData } from "./cachedata.js";
+import { cellAt, counts, meter, most, moves, newest, noteAt, ownerCounts, tokenAt, unpackCaches, type CacheData } from "./cachedata.js";
 import { atStep, progress, storesOf } from "./cachestep.js";
 import { CacheSide } from "./cacheside.js";
 import { button, el, mark, on, onHit, onResize, say } from "./dom.js";
@@ -277,7 +277,9 @@ export class View implements CacheView {
     const each = counts(d, stream, run);
     this.#legends(each);
     this.#room ||= this.#left();
-    this.#occupancy.draw({ d, stream, run, axis, room: this.#room }, this.#inks);
+    // a state is written anew by every run, and rows of other caches stay where they are
+    const growing = this.kit.t.p.caches[this.#chosen]?.protocol === "growing";
+    this.#occupancy.draw({ d, stream, run, axis, room: this.#room, moved: growing ? moves(this.#d, this.#chosen) : [] }, this.#inks);
     mark(this.#heat.root, "aria-label", `Rows of ${this.kit.t.p.caches[this.#chosen].name} after ${d.runs[run]}: ${d.states.map((s, i) => `${count(each[i])} ${s}`).join(", ")}`);
     this.#tell();
   }

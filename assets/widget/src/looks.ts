@@ -4,7 +4,7 @@ export interface Look { about: string; fill: string; mark: "" | "hatch" | "back"
 
 /** By the name that the payload has for a state, from what may be covered to what must be seen. */
 const LOOKS: Record<string, Look> = {
-  reserved: { about: "reserved, never written", fill: "--kv-pane", mark: "", ink: "--kv-edge", dash: [1, 2], line: 1 },
+  reserved: { about: "reserved, never written", fill: "--kv-line", mark: "", ink: "--kv-edge", dash: [1, 2], line: 1 },
   pending: { about: "empty: a later op of this run writes it", fill: "--kv-accent-pale", mark: "", ink: "--kv-accent", dash: [3, 2], line: 1.5 },
   valid: { about: "holds a token", fill: "--kv-view-mid", mark: "", ink: "--kv-view", dash: [], line: 1 },
   wrapped: { about: "holds a token of a later round", fill: "--kv-view-pale", mark: "dots", ink: "--kv-view", dash: [], line: 2 },

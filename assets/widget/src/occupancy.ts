@@ -1,15 +1,18 @@
 // Runs × rows of one cache, a line for every run: how it grows, where its window is, and when it begins again.
 import { cellsOf, type CacheData } from "./cachedata.js";
 import { el, on } from "./dom.js";
+import { bytes } from "./format.js";
 import { above, box, Inks, sized } from "./looks.js";
 import { drawOwners } from "./ownerdraw.js";
 import { drawAxis, LEFT, rowAt, xOf, type Axis } from "./rowaxis.js";
 
 const NAMES = 15; // px under the lines
 const LINE = 12; // px of a line at most
+const TALL = 12; // px of a text on a line
 const OWNED = 16; // the same where rows name their sequences
 
-export interface History { d: CacheData; stream: number; run: number; axis: Axis; room: number }
+/** `moved`: runs in which rows of the past went to another place. */
+export interface History { d: CacheData; stream: number; run: number; axis: Axis; room: number; moved: { run: number; bytes: number }[] }
 
 export class Occupancy {
   readonly root: HTMLElement;
@@ -39,7 +42,7 @@ export class Occupancy {
     const fresh = this.#shown?.d !== history.d || this.#inks !== inks;
     this.#shown = history;
     this.#inks = inks;
-    const { d, stream, run, axis, room } = history;
+    const { d, stream, run, axis, room, moved } = history;
     const n = d.runs.length;
     this.#pitch = Math.min(d.owners ? OWNED : LINE, room / n);
     const high = Math.max(1, Math.ceil(n * this.#pitch));
@@ -58,6 +61,7 @@ export class Occupancy {
     context.lineTo(LEFT - 8, y - 4);
     context.lineTo(LEFT - 8, y + 4);
     context.fill();
+    this.#moves(context, inks, moved);
   }
 
   #draw({ d, stream, axis }: History, high: number, inks: Inks): void {
@@ -82,6 +86,31 @@ export class Occupancy {
     context.strokeRect(LEFT - 0.5, -0.5, axis.width + 1, high + 1);
     this.#names(context, inks, n);
     drawAxis(context, axis, high + 3, inks.colour("--kv-soft"), inks.family);
+  }
+
+  /** What a move cost, at the run of the move and over the rows that were moved: a mark, and the bytes unless they would lie on those above. */
+  #moves(context: CanvasRenderingContext2D, inks: Inks, moved: History["moved"]): void {
+    context.font = `10.5px ${inks.family}`;
+    context.textAlign = "left";
+    context.textBaseline = "middle";
+    let free = -Infinity;
+    const said: string[] = [];
+    for (const { run, bytes: amount } of moved) {
+      const y = (run + 0.5) * this.#pitch;
+      context.fillStyle = inks.colour("--kv-missed");
+      context.fillRect(LEFT, y - Math.max(this.#pitch - 1, 1) / 2, 4, Math.max(this.#pitch - 1, 1));
+      if (y < free) continue;
+      const text = `moved here: ${bytes(amount)}`;
+      const at = Math.max(TALL / 2, y);
+      const wide = context.measureText(text).width;
+      context.fillStyle = inks.colour("--kv-pane");
+      context.fillRect(LEFT + 4, at - TALL / 2, wide + 8, TALL);
+      context.fillStyle = inks.colour("--kv-missed-ink");
+      context.fillText(text, LEFT + 8, at);
+      free = at + TALL;
+      said.push(`${run}: ${text}`);
+    }
+    this.#canvas.dataset.moves = said.join("; ");
   }
 
   #names(context: CanvasRenderingContext2D, inks: Inks, n: number): void {

@@ -1,6 +1,6 @@
 // The rows of caches, as spans: what lies in a row, who wrote it, and where it is drawn.
 import { describe, expect, test } from "vitest";
-import { cellAt, cellsOf, cost, counts, meter, most, newest, noteAt, tokenAt, unpackCaches } from "../src/cachedata.js";
+import { cellAt, cellsOf, cost, counts, meter, most, moves, newest, noteAt, tokenAt, unpackCaches } from "../src/cachedata.js";
 import { above, lookOf } from "../src/looks.js";
 import { axisOf, CLOSE, drawAxis, LEFT, rowAt, ticks, xOf } from "../src/rowaxis.js";
 import { METERS, STATES } from "./codes.js";
@@ -47,6 +47,14 @@ function packed(notes: [run: number, start: number, stop: number, text: string][
 }
 
 const d = unpackCaches(packed());
+
+test("a move is at the run that copied the past, in the graph or behind it", () => {
+  const d = unpackCaches(packed());
+  d.measured.bytes_copied = Float64Array.from([0, 0, 128, 0, 0, 0, 0, 0]);
+  d.measured.bytes_moved_outside = Float64Array.from([0, 64, 1, 0, 0, 0, 0, 0]);
+  expect(moves(d, 0)).toEqual([{ run: 1, bytes: 64 }, { run: 2, bytes: 129 }]);
+  expect(moves(d, 1)).toEqual([]);
+});
 
 describe("a row", () => {
   test("is in the cell that covers it, and in none beyond the capacity", () => {
