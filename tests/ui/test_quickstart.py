@@ -206,7 +206,7 @@ def test_the_debugger_opens_on_the_cache_with_its_words_and_the_tour_leads_throu
     # given the layout of the first stop
     expect(debugger.kv("layout")).to_have_value("Cache")
     expect(debugger.kv("heat")).to_be_visible()
-    assert debugger.kv("occupancy").get_attribute("data-moves") == ""  # room was reserved: nothing moves
+    expect(debugger.kv("occupancy")).to_have_attribute("data-moves", "")  # room was reserved: nothing moves
     # when
     debugger.press("t")
     stops = debugger.python("[stop.step for stop in t.tour.stops]")
