@@ -167,7 +167,7 @@ def test_a_state_beside_a_signal_has_its_batch_anywhere() -> None:
         node("Squeeze", "h zero", "s"),
         node("Concat", "s x", "z", axis=1),
     ]
-    weights = {"w": kernel(1, 1, 20), "one": np.array([1]), "zero": np.array([0])}
+    weights: dict[str, Any] = {"w": kernel(1, 1, 20), "one": np.array([1]), "zero": np.array([0])}
     made = taken(model(nodes, ["x float ? ?", "h float 1 ? 3"], ["y float 1 ? 3", "z float ? ?"], **weights))
     assert made["h"].shape == (1, 1, 3)
     assert made["x"].shape[0] == 1 and made["x"].shape[1] >= 20
@@ -175,7 +175,11 @@ def test_a_state_beside_a_signal_has_its_batch_anywhere() -> None:
 
 def test_a_picture_is_large_enough_to_be_halved_and_doubled_again() -> None:
     nodes = [node("Conv", "x w", "c", strides=[2, 2], pads=[1, 1, 1, 1]), node("Resize", "c none scales", "y")]
-    weights = {"w": kernel(1, 3, 3, 3), "none": np.zeros(0, np.float32), "scales": np.array([1, 1, 2, 2], np.float32)}
+    weights: dict[str, Any] = {
+        "w": kernel(1, 3, 3, 3),
+        "none": np.zeros(0, np.float32),
+        "scales": np.array([1, 1, 2, 2], np.float32),
+    }
     assert taken(model(nodes, ["x float ? 3 ? ?"], ["y float ? 1 ? ?"], **weights))["x"].shape == (1, 3, 64, 64)
     nodes = [node("Identity", "x", "y")]
     assert taken(model(nodes, ["x float ? 3 ? ?"], ["y float ? 3 ? ?"]))["x"].shape == (1, 3, 4, 4)
