@@ -20,6 +20,7 @@ _WINDOWS = frozenset(
 # Powers of two for nets that halve again and again, and what nets for images are usually trained at.
 _LADDER = (16, 32, 48, 64, 96, 128, 192, 224, 256, 299, 320, 384, 448, 512, 640, 1024, 2048, 4096, 8192, 16384, 32768)
 _LARGEST = 1 << 22
+_GROUPS = 4
 
 
 def fitting(
@@ -29,15 +30,31 @@ def fitting(
     nothing fits they stay as given, so that the run itself says what is wrong."""
     first = dict(lengths)
     # Only an operator that looks at several places at once may find an input too small.
-    if not free or not any(node.op_type in _WINDOWS for _, node in graph.walk()):
+    if not free or not has_windows(graph):
         return first
-    for tried in _candidates(first, free):
-        feeds = make(tried)
-        if sum(math.prod(getattr(value, "shape", ())) for value in feeds.values()) > _LARGEST:
-            break
-        if _runs(graph, feeds):
-            return tried
+    for group in [free, *_groups(free)]:
+        # The others are one: a state beside a signal has the batch anywhere.
+        ones = {**first, **dict.fromkeys(set(free) - set(group), 1)}
+        for tried in _candidates(ones, group):
+            feeds = make(tried)
+            if sum(math.prod(getattr(value, "shape", ())) for value in feeds.values()) > _LARGEST:
+                break
+            if _runs(graph, feeds):
+                return tried
     return first
+
+
+def has_windows(graph: Graph) -> bool:
+    """Whether an operator looks at several places at once."""
+    return any(node.op_type in _WINDOWS for _, node in graph.walk())
+
+
+def _groups(free: list[str]) -> list[list[str]]:
+    """The dimensions of each input for themselves, where several inputs have such as have no name but their place."""
+    found: dict[str, list[str]] = {}
+    for name in free:
+        found.setdefault(name.rpartition(".")[0] or name, []).append(name)
+    return list(found.values()) if 1 < len(found) <= _GROUPS else []
 
 
 def _candidates(first: dict[str, int], free: list[str]) -> Iterator[dict[str, int]]:

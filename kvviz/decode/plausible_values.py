@@ -22,6 +22,7 @@ _RATES = re.compile(r"^(sr|sample_?rate|sampling_?rate)$", re.IGNORECASE)
 _FACTORS = re.compile(r"(^|_)(scales?|speed|temperature|ratio|rate|alpha)$", re.IGNORECASE)
 _NOT_A_BATCH = re.compile(r"seq|len|time|frame|step|row|past|token|height|width|channel", re.IGNORECASE)
 _SAMPLE_RATE = 16_000
+_CHANNELS = (1, 3, 4)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,16 @@ def is_batch(value: Value) -> bool:
     if "batch" in dim.lower() or dim in ("N", "B", "b", "bs", "bsz"):
         return True
     return len(value.shape or ()) >= 4 and not _NOT_A_BATCH.search(dim)
+
+
+def sides(value: Value) -> tuple[int, ...]:
+    """Axes of height and width of an input that is a picture: one, three or four channels, before or after them."""
+    shape = value.shape or ()
+    if len(shape) != 4:
+        return ()
+    if shape[1] in _CHANNELS:
+        return (2, 3)
+    return (1, 2) if shape[3] in _CHANNELS else ()
 
 
 def _integers(scene: Scene, value: Value, shape: tuple[int, ...], random: np.random.Generator) -> np.ndarray:

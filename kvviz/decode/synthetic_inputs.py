@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from kvviz.decode import plausible_values
-from kvviz.decode.fitting_lengths import fitting
+from kvviz.decode.fitting_lengths import fitting, has_windows
 from kvviz.decode.run_inputs import control_feeds, first_caches
 from kvviz.decode.symbolic_dimensions import Dimensions, place
 from kvviz.errors import InputError
@@ -36,6 +36,7 @@ _FOLLOW = {
 _PAST_ROWS = 4
 _TOKENS = 8
 _ELSEWHERE = 4
+_PIXELS = 64  # nets that halve five times leave two, and add what they halved to what they double again
 
 
 def inputs(
@@ -52,8 +53,8 @@ def inputs(
         From `kvviz.load`.
     dims : mapping of str to int, optional
         Lengths of dimensions by name (``"batch"``) or place (``"x.0"``: the first one of input x). The others are
-        chosen: a batch of 1, one new token after 4 rows of a growing cache, some 4 to 8 elsewhere; more where the graph
-        is run for a try and a window or a convolution needs it.
+        chosen: a batch of 1, one new token after 4 rows of a growing cache, 64 for the sides of a picture that a
+        convolution sees, some 4 to 8 elsewhere; more where the graph is run for a try and a window needs it.
     given : mapping, optional
         Inputs that are there already. They are taken as they are, and their shapes tell dimensions.
 
@@ -201,6 +202,8 @@ class Maker:
             return _PAST_ROWS
         if value.name in (self.roles.get("tokens"), self.roles.get("embeddings")):
             return 1 if self.pairs else _TOKENS
+        if axis in plausible_values.sides(value) and has_windows(self.graph):
+            return _PIXELS
         return _ELSEWHERE
 
     def _shape(self, value: Value) -> tuple[int, ...]:

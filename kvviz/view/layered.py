@@ -6,14 +6,16 @@ Deterministic: the same sketch gives the same places on every machine.
 
 from __future__ import annotations
 
+from bisect import bisect_right, insort
 from itertools import pairwise
 
 from kvviz.view.sketch import Sketch
 
 GAP_X, GAP_Y = 14, 28
-SWEEPS, PASSES = 6, 8
-# An edge over more layers than this is drawn straight: its bends would cost more than they help.
-LONGEST_BEND = 12
+SWEEPS, PASSES = 24, 24
+# Where all edges together span more layers than the first number, one over more than the second is drawn straight: its
+# bends would cost more than they help.
+MOST_BENDS, LONGEST_BEND = 2000, 12
 
 Places = tuple[list[tuple[float, float]], list[list[tuple[float, float]]]]
 
@@ -23,10 +25,12 @@ def layered(sketch: Sketch) -> Places:
     sizes = sketch.sizes
     layer = _layers(len(sizes), sketch.links)
     widths = [width for width, _ in sizes]
+    spans = sum(layer[target] - layer[source] for source, target in sketch.links)
+    longest = LONGEST_BEND if spans > MOST_BENDS else spans
     chains: list[list[int]] = []
     for source, target in sketch.links:
         chain = [source]
-        if layer[target] - layer[source] <= LONGEST_BEND:
+        if layer[target] - layer[source] <= longest:
             for between in range(layer[source] + 1, layer[target]):
                 chain.append(len(widths))
                 widths.append(0)
@@ -64,34 +68,62 @@ def layered(sketch: Sketch) -> Places:
 
 
 def _layers(n: int, links: tuple[tuple[int, int], ...]) -> list[int]:
-    """Longest path from the top; then sources move down next to their first reader. Links go forward by index."""
+    """Longest path from the top; then what nothing else holds up there moves down next to its first reader: sources,
+    trees of their own below them, and nodes with more readers than inputs. Links go forward by index."""
     layer = [0] * n
-    forward = sorted(links)
-    for source, target in forward:
+    readers: list[list[int]] = [[] for _ in range(n)]
+    feeders: list[list[int]] = [[] for _ in range(n)]
+    for source, target in sorted(links):
         layer[target] = max(layer[target], layer[source] + 1)
-    fed = {target for _, target in links}
-    nearest: dict[int, int] = {}
-    for source, target in forward:
-        nearest[source] = min(nearest.get(source, layer[target]), layer[target])
-    for source, first in nearest.items():
-        if source not in fed:
-            layer[source] = first - 1
+        readers[source].append(target)
+        feeders[target].append(source)
+    loose = [False] * n
+    for item in range(n):
+        loose[item] = all(loose[i] and len(readers[i]) == 1 for i in feeders[item])
+    for item in reversed(range(n)):
+        if readers[item] and (loose[item] or len(readers[item]) > len(feeders[item])):
+            layer[item] = min(layer[reader] for reader in readers[item]) - 1
     return layer
 
 
 def _order(rows: list[list[int]], above: list[list[int]], below: list[list[int]]) -> None:
+    """Sort each row by the barycentres of its neighbours, down and up in turn; the best order that was seen stays."""
     position = [0.0] * len(above)
     for row in rows:
-        for i, item in enumerate(row):
-            position[item] = i
+        _number(row, position)
+    best, fewest = [list(row) for row in rows], _crossings(rows, below, position)
     for sweep in range(SWEEPS):
+        if not fewest:
+            break
         down = sweep % 2 == 0
         near = above if down else below
         for row in rows if down else reversed(rows):
             key = {i: sum(position[j] for j in near[i]) / len(near[i]) if near[i] else position[i] for i in row}
             row.sort(key=key.__getitem__)
-            for i, item in enumerate(row):
-                position[item] = i
+            _number(row, position)
+        crossings = _crossings(rows, below, position)
+        if crossings < fewest:
+            best, fewest = [list(row) for row in rows], crossings
+    rows[:] = best
+
+
+def _number(row: list[int], position: list[float]) -> None:
+    for i, item in enumerate(row):
+        position[item] = i
+
+
+def _crossings(rows: list[list[int]], below: list[list[int]], position: list[float]) -> int:
+    """Pairs of lines between neighbouring rows that cross."""
+    found = 0
+    for row in rows:
+        ends: list[float] = []
+        for item in row:
+            # Lines from one item do not cross each other, so they are counted before any of them is added.
+            here = sorted(position[j] for j in below[item])
+            found += sum(len(ends) - bisect_right(ends, end) for end in here)
+            for end in here:
+                insort(ends, end)
+    return found
 
 
 def _places(rows: list[list[int]], widths: list[int], above: list[list[int]], below: list[list[int]]) -> list[float]:

@@ -158,6 +158,33 @@ def test_lengths_grow_until_every_window_fits(name: str) -> None:
         assert x.shape == (1, 1, 224, 224)
 
 
+def test_a_state_beside_a_signal_has_its_batch_anywhere() -> None:
+    nodes = [
+        node("Unsqueeze", "x one", "u"),
+        node("Conv", "u w", "c", strides=[8]),
+        node("ReduceMean", "c", "m", keepdims=0),
+        node("Add", "h m", "y"),
+        node("Squeeze", "h zero", "s"),
+        node("Concat", "s x", "z", axis=1),
+    ]
+    weights: dict[str, Any] = {"w": kernel(1, 1, 20), "one": np.array([1]), "zero": np.array([0])}
+    made = taken(model(nodes, ["x float ? ?", "h float 1 ? 3"], ["y float 1 ? 3", "z float ? ?"], **weights))
+    assert made["h"].shape == (1, 1, 3)
+    assert made["x"].shape[0] == 1 and made["x"].shape[1] >= 20
+
+
+def test_a_picture_is_large_enough_to_be_halved_and_doubled_again() -> None:
+    nodes = [node("Conv", "x w", "c", strides=[2, 2], pads=[1, 1, 1, 1]), node("Resize", "c none scales", "y")]
+    weights: dict[str, Any] = {
+        "w": kernel(1, 3, 3, 3),
+        "none": np.zeros(0, np.float32),
+        "scales": np.array([1, 1, 2, 2], np.float32),
+    }
+    assert taken(model(nodes, ["x float ? 3 ? ?"], ["y float ? 1 ? ?"], **weights))["x"].shape == (1, 3, 64, 64)
+    nodes = [node("Identity", "x", "y")]
+    assert taken(model(nodes, ["x float ? 3 ? ?"], ["y float ? 3 ? ?"]))["x"].shape == (1, 3, 4, 4)
+
+
 def test_a_length_that_was_told_is_not_changed_for_a_window() -> None:
     loaded = kvviz.load(WINDOWS["a long kernel"])
     assert kvviz.inputs(loaded, {"samples": 7})["x"].shape == (1, 1, 7)

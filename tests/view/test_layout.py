@@ -194,3 +194,11 @@ def test_the_memory_of_drawings_has_an_end(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(module, "_CACHE_SIZE", 4)
     layout([Sketch(((80 + i, 36),), (), ()) for i in range(10)])
     assert len(module._CACHE) == 4
+
+
+def test_a_tree_of_sources_stands_by_its_reader() -> None:
+    # Two boxes over a third, beside a chain of five that ends in the same box as the third.
+    links = ((0, 1), (1, 2), (2, 3), (3, 4), (4, 8), (5, 7), (6, 7), (7, 8))
+    corners, _ = layered(Sketch(((84, 36),) * 9, links, ()))
+    assert corners[7][1] == corners[4][1]
+    assert corners[5][1] == corners[6][1] == corners[3][1]

@@ -1,0 +1,69 @@
+"""Models that nobody prepared for kvviz, out of wheels: ``python -m tests.wheels --folder FOLDER``.
+
+Each is loaded, given inputs made from what it declares, run, compared with onnxruntime, explained and shown, in a
+process of its own. The table that is printed has every failure and its reason. Outside the default test run: it fetches
+about 170 MB.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from tests.wheels.fetching import fetch
+from tests.wheels.packages import PACKAGES
+
+STAGES = ("load", "inputs", "run", "equal", "explain", "show")
+
+
+def main() -> int:
+    """Print the table; 1 if any model failed."""
+    parser = argparse.ArgumentParser(prog="python -m tests.wheels", description=__doc__)
+    parser.add_argument("--folder", type=Path, help="keep wheels, models and pages here (else in a temporary folder)")
+    parser.add_argument("--only", default="", help="models whose package/name has this in it")
+    parser.add_argument("--seconds", type=float, default=300, help="the time that a model is given")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = options.folder or Path(temporary)
+        models = [path for path in fetch(PACKAGES, folder) if options.only in f"{path.parent.name}/{path.stem}"]
+        print("| model | nodes | inputs |", " | ".join(f"{stage}, s" for stage in STAGES), "| largest difference | |")
+        print("| --- " * (len(STAGES) + 5) + "|")
+        failed = 0
+        for path in models:
+            told = _outcome(path, folder, options.seconds)
+            failed += "failed" in told
+            print(_row(path, told), flush=True)
+        print(f"\n{len(models) - failed} passed, {failed} failed")
+    return bool(failed)
+
+
+def _outcome(path: Path, folder: Path, seconds: float) -> dict[str, Any]:
+    page = folder / "pages" / f"{path.parent.name}.{path.stem}.html"
+    page.parent.mkdir(exist_ok=True)
+    command = [sys.executable, "-m", "tests.wheels.one_model", str(path), str(page)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=seconds)
+    except subprocess.TimeoutExpired:
+        return {"seconds": {}, "failed": ["time", f"not done in {seconds:.0f} s"]}
+    if done.returncode:
+        return {"seconds": {}, "failed": ["process", done.stderr.strip()[-300:]]}
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def _row(path: Path, told: dict[str, Any]) -> str:
+    shapes = ", ".join(f"{name} {'×'.join(map(str, shape))}" for name, shape in told.get("shapes", {}).items())
+    cells = [f"{path.parent.name}/{path.stem}", str(told.get("nodes", "")), shapes]
+    cells += [f"{told['seconds'][stage]:.2f}" if stage in told["seconds"] else "" for stage in STAGES]
+    cells.append(f"{told['largest']:.1e}" if "largest" in told else "")
+    stage, reason = told.get("failed", ("", ""))
+    cells.append(f"fails at {stage}: {' '.join(reason.split())[:300]}" if stage else "ok")
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
