@@ -144,7 +144,7 @@ class Ledger:
     def adopt(self, value: Any, origin: str, owned: bool, known: Roots) -> Storage:
         """The storage of a value from outside; values that share a root in ``known`` share a storage.
 
-        A storage that is not owned is held once more, by whoever lent it.
+        A storage that is not owned is held once more, by its lender.
         """
         if isinstance(value, np.ndarray):
             root = root_of(value)

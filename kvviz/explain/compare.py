@@ -203,7 +203,7 @@ def comparison_of(traces: Mapping[str, Any]) -> Comparison:
     Parameters
     ----------
     traces : mapping of str to Trace
-        By the names that their rows shall have.
+        By the names of their rows.
     """
     reference = next(iter(traces.values()), None)
     return Comparison(tuple(_row(name, trace, reference) for name, trace in traces.items()), dict(traces))

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import base64
+from html import escape
 from io import BytesIO
 from typing import Any
 
 from IPython.display import display
 
 from kvviz.errors import KvvizError
+from kvviz.view.svg import Picture
 
 
-def picture(figure: Any, alt: str) -> None:
-    """Show a figure of matplotlib in a notebook, with its alternative text.
+def picture(drawing: Any, alt: str) -> None:
+    """Show a figure of matplotlib, or an SVG document, in a notebook, with its alternative text.
 
     The text stands in the output's metadata, where nbconvert takes it for ``alt``, and as the plain form of the output.
 
     Parameters
     ----------
-    figure : matplotlib Figure or Axes
+    drawing : matplotlib Figure or Axes, or str
     alt : str
         What the chart shows, in one or two sentences.
 
@@ -29,9 +31,14 @@ def picture(figure: Any, alt: str) -> None:
     """
     if not alt.strip():
         raise KvvizError("a picture needs a text that says what it shows")
+    if isinstance(drawing, str):
+        # Untrusted notebooks strip inline SVG.
+        shown = f'<img alt="{escape(alt)}" style="max-width:100%" src="{Picture(drawing).data_uri}">'
+        display({"text/html": shown, "text/plain": alt}, raw=True)
+        return
     from matplotlib import pyplot as plt
 
-    drawn = getattr(figure, "figure", figure)
+    drawn = getattr(drawing, "figure", drawing)
     file = BytesIO()
     drawn.savefig(file, format="png", dpi=100)
     # Else the notebook shows it once more at the end of the cell.

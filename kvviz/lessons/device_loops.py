@@ -228,15 +228,34 @@ def buffered(values: np.ndarray, double: bool) -> tuple[Device, float, float]:
     return device, begun, took
 
 
-def draw_lanes(device: Device, begun: float, ax: Any) -> None:
-    """Transfers and submits of a closed device as bars over simulated microseconds."""
-    times = device.trace.log.declared.times
-    for step in device.trace.steps:
-        when = times.get(step.index)
-        if when is not None and step.op_type in ("transfer", "submit") and when.end > begun:
-            row, colour = (0, "#2a6f97") if step.op_type == "transfer" else (1, "#d08c2e")
-            ax.broken_barh([(when.start - begun, when.end - when.start)], (row - 0.35, 0.7), color=colour, ec="white")
-    ax.set(yticks=[0, 1], yticklabels=["link", "queue 0"])
+def lanes(devices: Mapping[str, tuple[Device, float]]) -> Any:
+    """Transfers and submits of closed devices as bars over simulated time, a pair of lanes for each device.
+
+    Parameters
+    ----------
+    devices : mapping of str to (Device, float)
+        By title; each with the simulated microseconds at which the picture begins.
+
+    Returns
+    -------
+    matplotlib Figure
+    """
+    from matplotlib import pyplot as plt
+
+    high = 0.4 + 1.1 * len(devices)
+    figure, axes = plt.subplots(len(devices), 1, figsize=(8, high), sharex=True, squeeze=False, layout="constrained")
+    for ax, (title, (device, begun)) in zip(axes[:, 0], devices.items()):
+        times = device.trace.log.declared.times
+        for step in device.trace.steps:
+            when = times.get(step.index)
+            if when is not None and step.op_type in ("transfer", "submit") and when.end > begun:
+                row, colour = (0, "#2a6f97") if step.op_type == "transfer" else (1, "#d08c2e")
+                span = (when.start - begun, when.end - when.start)
+                ax.broken_barh([span], (row - 0.35, 0.7), color=colour, ec="white")
+        ax.set(yticks=[0, 1], yticklabels=["link", "queue 0"])
+        ax.set_title(title, loc="left", fontsize=9)
+    axes[-1, 0].set_xlabel("simulated microseconds")
+    return figure
 
 
 def draw_link(loops: Mapping[tuple[str, str], int], ax: Any) -> None:

@@ -91,7 +91,7 @@ def _write_origin(checkpoint: Checkpoint, folder: Path, own: bool) -> None:
             if file.name.startswith("LICENSE"):
                 (folder / "LICENSE").write_bytes(Path(str(file.locate())).read_bytes())
     else:
-        lines.append("given by whoever converted it.")
+        lines.append("given by the author of the file.")
     lines += [
         "",
         "Changed by kvviz: weights expanded to float32, rows of the query and key projections reordered, matrices",

@@ -166,4 +166,4 @@ def _ends(rows: Sequence[dict[str, Any]], limit: int) -> tuple[Sequence[dict[str
 
 
 def _align(number: bool) -> str:
-    return "text-align:right;font-variant-numeric:tabular-nums" if number else "text-align:left"
+    return "text-align:right;white-space:nowrap;font-variant-numeric:tabular-nums" if number else "text-align:left"

@@ -47,7 +47,9 @@ class Pair(Debugger):
         self._tell_lanes(0)
 
     def _still(self) -> dict[str, Any]:
-        return still_pair(self.first, self.second, self.labels, self.cursor if self.lane == 0 else -1)
+        shown = self.lane if self.lane in (0, 1) else 0
+        steps = [self._lanes.partner(shown, lane, self.cursor) for lane in (0, 1)]
+        return still_pair((self.first, self.second), self.labels, steps)
 
     def __repr__(self) -> str:
         return f"<Pair of {self.first!r} and {self.second!r}>"

@@ -78,13 +78,16 @@ def _cache_at(trace: Trace, step: int, selection: Mapping[str, Any] | None) -> i
     return None if chosen is None or trace.caches[chosen].axis is None else chosen
 
 
-def still_pair(before: Trace, after: Trace, labels: Sequence[str], position: int) -> dict[str, Any]:
-    """Mime type to data: the figures of both, and a picture of the first."""
-    bundle = still_bundle(before, position)
-    figures = figures_table(before, after, labels)
+def still_pair(traces: Sequence[Trace], labels: Sequence[str], steps: Sequence[int]) -> dict[str, Any]:
+    """Mime type to data: the figures of both, and a picture of each at its own step."""
+    halves = [still_bundle(trace, step).get("text/html", "") for trace, step in zip(traces, steps)]
+    shown = "".join(
+        f'<div style="display:inline-block;vertical-align:top;margin-right:12px"><b>{escape(label)}</b><br>{half}</div>'
+        for label, half in zip(labels, halves)
+    )
     return {
-        "text/plain": f"{labels[0]}: {before!r}\n{labels[1]}: {after!r}",
-        "text/html": f"{figures}{bundle.get('text/html', '')}",
+        "text/plain": f"{labels[0]}: {traces[0]!r}\n{labels[1]}: {traces[1]!r}",
+        "text/html": f"{figures_table(traces[0], traces[1], labels)}{shown}",
     }
 
 
