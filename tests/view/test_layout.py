@@ -58,10 +58,10 @@ def test_the_built_in_layout_draws_any_block(sketch: Sketch) -> None:
 
 def test_the_built_in_layout_places_a_diamond_here() -> None:
     corners, lines = layered(DIAMOND)
-    assert corners == [(90.7, 0.0), (0.0, 64.0), (94.0, 64.0), (69.3, 128.0), (113.3, 192.0)]
-    assert lines[0] == [(140.7, 36.0), (40.0, 64.0)]
-    # the long edge goes straight down beside the boxes of the rows between
-    assert lines[4] == [(140.7, 36.0), (228.0, 64.0), (228.0, 100.0), (183.3, 128.0), (183.3, 164.0), (151.3, 192.0)]
+    assert corners == [(104.0, 0.0), (0.0, 60.0), (94.0, 60.0), (88.1, 120.0), (174.1, 180.0)]
+    assert lines[0] == [(154.0, 36.0), (40.0, 60.0)]
+    # the long edge bends where the box beside it begins and ends, and nowhere else
+    assert lines[4] == [(154.0, 36.0), (221.0, 60.0), (221.0, 96.0), (212.1, 180.0)]
 
 
 def test_the_built_in_layout_is_the_same_every_time(copying: kvviz.Trace) -> None:

@@ -5,7 +5,7 @@ import { el, on, svg } from "./dom.js";
 export interface Curve { labels: string[]; top: number; told: string }
 export interface Drawing { node: HTMLElement; points(): (number | null)[]; left(): number; show(series: number[]): void }
 
-const [W, H, LEFT, RIGHT, TOP, BOTTOM] = [560, 190, 64, 12, 12, 34];
+const [W, H, LEFT, RIGHT, TOP, BOTTOM] = [560, 190, 64, 30, 12, 34];
 
 export function drawing({ labels, top, told }: Curve, signal: AbortSignal): Drawing {
   const points: (number | null)[] = labels.map(() => null);

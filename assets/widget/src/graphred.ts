@@ -9,7 +9,6 @@ export interface RedEdge { from: Rect; to: Rect; within: boolean; text: string; 
 
 type Colour = (name: string) => string;
 const LOOP = 26; // px of a line that leads back to its own head
-const SIDE = 60; // px between two in a row that may have another one between them
 
 export function redEdges(store: Store, graph: number, level: Level, rowOf: (block: number) => Row | undefined, rect: (row: Row, node: number) => Rect): RedEdge[] {
   const { t, now, cursor, pair } = store;
@@ -44,8 +43,8 @@ export function bow({ from, to, within }: Pick<RedEdge, "from" | "to" | "within"
     return [[x, ay + 3], [x + 4, ay - 14], [x + LOOP - 4, ay - 14], [x + LOOP, ay + 3]];
   }
   const [right, left] = [from.x + from.w, from.x];
-  if (Math.abs(by - ay) < from.h / 2 && Math.abs(to.x - from.x) > from.w + SIDE) {
-    // in one row: under what stands between them
+  if (Math.abs(by - ay) < from.h / 2) {
+    // in one row: under what stands between them, where there is room for the label too
     const [ax, bx, deep] = [from.x + from.w / 2, to.x + to.w / 2, Math.max(from.y + from.h, to.y + to.h)];
     const down = deep + 22 + Math.min(26, Math.abs(bx - ax) / 14);
     return [[ax, from.y + from.h], [ax, down], [bx, down], [bx, to.y + to.h]];
