@@ -131,8 +131,10 @@ $(NODE_READY): $(FRONT)/package-lock.json
 widget: $(NODE_READY)
 	cd $(FRONT) && npm run build
 
-front-check: $(NODE_READY)
+# What extensions build on is checked by the other type checker as well, which comes with the front end's tools.
+front-check: $(NODE_READY) $(READY)-dev
 	cd $(FRONT) && npm run check
+	node $(FRONT)/node_modules/pyright/index.js --pythonpath $(PY) kvviz/ext.py tests/ext
 
 front: $(NODE_READY)
 	cd $(FRONT) && npm test

@@ -35,7 +35,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("kvviz.widget",),
     ("kvviz.lessons",),
     ("kvviz.demo",),
-    ("kvviz", "kvviz.cli", "kvviz.plot", "kvviz.policies", "kvviz.__main__"),
+    ("kvviz", "kvviz.cli", "kvviz.ext", "kvviz.plot", "kvviz.policies", "kvviz.__main__"),
 )
 TOP = len(LAYERS) - 1
 LAYER = {package: number for number, row in enumerate(LAYERS) for package in row}

@@ -211,5 +211,5 @@ for _name, _apply in (
     ("Xor", np.logical_xor),
 ):
     op(_name, since=1, overwrites=(0,), fits=keeps)(_old(_apply))
-for _name, _apply in (("Equal", np.equal), ("Greater", np.greater), ("Less", np.less)):
-    op(_name, since=1)(_old_test(_apply))
+for _name, _test in (("Equal", np.equal), ("Greater", np.greater), ("Less", np.less)):
+    op(_name, since=1)(_old_test(_test))

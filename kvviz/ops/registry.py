@@ -10,10 +10,11 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from kvviz.trace.regions import Region
 
+Kernel = TypeVar("Kernel", bound=Callable[..., Any])
 Cost = Callable[..., tuple[int, int]]
 Written = Callable[[Sequence[Any], Sequence[Any], dict[str, Any]], tuple[tuple[int, Region], ...]]
 
@@ -77,8 +78,10 @@ _TABLE: dict[tuple[str, str], list[OpSpec]] = {}
 _EXTRA = ("n_outputs", "opset", "out", "grown")
 
 
-def op(*names: str, domain: str = "", since: int = 1, **facts: Any) -> Callable[[Callable], Callable]:
-    """Register a kernel for one or several operators from opset ``since`` on.
+def op(*names: str, domain: str = "", since: int = 1, **facts: Any) -> Callable[[Kernel], Kernel]:
+    """Register a kernel for one or several operators from opset ``since`` on; a later one for the same takes its place.
+
+    ``facts``: what else an `OpSpec` holds: ``overwrites``, ``views``, ``grows``, ``moves`` …
 
     Examples
     --------
@@ -87,13 +90,12 @@ def op(*names: str, domain: str = "", since: int = 1, **facts: Any) -> Callable[
     ...     return np.maximum(x, 0, out=out)
     """
 
-    def register(kernel: Callable) -> Callable:
+    def register(kernel: Kernel) -> Kernel:
         wants = frozenset(_EXTRA) & set(inspect.signature(kernel).parameters)
         for name in names:
             spec = OpSpec(name, domain, since, kernel, wants=wants, **facts)
-            versions = _TABLE.setdefault((domain, name), [])
-            versions.append(spec)
-            versions.sort(key=lambda s: -s.since)
+            others = [one for one in _TABLE.get((domain, name), ()) if one.since != since]
+            _TABLE[domain, name] = sorted([*others, spec], key=lambda one: -one.since)
         return kernel
 
     return register

@@ -216,6 +216,7 @@ def test_at_the_live_edge_one_goes_back_and_chooses_again(open_notebook: OpenNot
     assert debugger.python("[s.node for s in t.steps]") == ["a", "c", "b", "d", "y"]
     # and the other lane goes on from where it was
     lanes(debugger.root).first.locator('[data-kv="lane-name"]').click()
+    expect(lanes(debugger.root).first).to_have_attribute("data-shown", "1")
     debugger.goto(2)
     debugger.kv("next").click()
     debugger.expect_step(3)
