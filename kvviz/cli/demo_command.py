@@ -7,12 +7,15 @@ import importlib.util
 import sys
 import webbrowser
 from pathlib import Path
+from typing import Any
 
 from kvviz.cli.commands import open_lab
 from kvviz.cli.model_runs import say_written
 from kvviz.demo.lesson_files import LESSONS, unpack_lessons
 from kvviz.demo.storyteller import BEGINNING, story
 from kvviz.errors import InputError, KvvizError
+from kvviz.trace.recording import Trace
+from kvviz.view.export import to_html
 
 _PAGE = "kvviz-demo.html"
 
@@ -27,11 +30,24 @@ def demo_command(options: argparse.Namespace) -> int:
     for entry in trace.explain().verdict:
         print(f"  {entry}")
     path = options.out or _PAGE
-    trace.to_html(path)
+    to_html(trace, path, **_opening(trace))
     say_written(path)
     if options.out is None and not webbrowser.open(Path(path).resolve().as_uri()):
         print(f"open {path} in a browser", file=sys.stderr)
     return 0
+
+
+def _opening(trace: Trace) -> dict[str, Any]:
+    """How the page opens: at the start of a guided tour, where a row joins a cache. A story of no word has no tour."""
+    if len(trace.runs) < 2:
+        return {}
+    from kvviz.lessons.quickstart_tour import quickstart_tour  # with the widgets, which no other command needs
+
+    tour = quickstart_tour(trace)
+    step = tour.stops[2].step
+    made = trace.steps[step].outputs
+    cache = next(i for i, one in enumerate(trace.caches) if one.output in made)
+    return {"tour": tour, "step": step, "selection": {"kind": "cache", "id": cache}}
 
 
 def _lessons(folder: Path) -> int:

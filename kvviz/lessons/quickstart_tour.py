@@ -34,7 +34,13 @@ def quickstart_tour(trace: Trace, run: int = 6) -> Tour:
     here, before = cache.runs[run], cache.runs[0]
     past = sum(one.runs[run].bytes_copied for one in growing)
     row = sum(one.runs[run].bytes_written for one in growing) - past
-    peak = max(range(first.first, first.last), key=lambda i: trace.log[i].live)
+    peak = max(range(len(trace.log)), key=lambda i: trace.log[i].live)
+    most = size(trace.log[peak].live)
+    needs = (
+        f"The prefill needs most, {most}: it computes all {prompt} tokens at once. A decode step computes one."
+        if peak < first.last
+        else f"Each word adds {size(row)} to the caches. The peak, {most}, is in decode step {trace.steps[peak].run}."
+    )
     room = f"room is reserved for {here.capacity} rows" if here.capacity > here.valid else "no room is reserved"
     tour = Tour("What a KV cache is")
     tour = tour.stop(
@@ -64,8 +70,8 @@ def quickstart_tour(trace: Trace, run: int = 6) -> Tour:
         else ("into a new buffer: it copied the old rows there")
     )
     tour = tour.stop(
-        f"This `{step.op_type}` adds the row. It ran {decided}. Of the past all caches together copied in this run: "
-        f"{size(past)}.",
+        f"This `{step.op_type}` adds the row. It ran {decided}. In this run all caches together copied "
+        f"{size(past)} of the past.",
         step=appends,
         pane="inspector",
         layout="Debug",
@@ -79,8 +85,7 @@ def quickstart_tour(trace: Trace, run: int = 6) -> Tour:
         pane="inspector",
     )
     return tour.stop(
-        f"Bytes that are alive, step by step. The prefill needs most, {size(trace.log[peak].live)}: it computes all "
-        f"{prompt} tokens at once. A decode step computes one.",
+        f"Bytes that are alive, step by step. {needs}",
         step=peak,
         pane="timeline",
     )

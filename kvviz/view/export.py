@@ -93,6 +93,7 @@ def to_html(
     *,
     detail: Collection[int] | None = None,
     step: int = -1,
+    selection: Mapping[str, Any] | None = None,
     values: int | str | None = None,
     diagnosis: bool | None = None,
     hazards: bool = False,
@@ -104,6 +105,7 @@ def to_html(
     ``detail``: runs whose steps are told. By default all, or in a long recording a few; the totals of all runs are
       told.
     ``step``: step that the page opens at; the last one by default.
+    ``selection``: what is selected there, as `kvviz.Debugger.selection` has it; for example the cache that is shown.
     ``values``: bytes that summaries of values may have; see `Trace.summarise`. By default the page has those that the
       trace has.
     ``diagnosis``: tell what was missed, the fixes, and what was held, of all steps, whether or not the page has them.
@@ -148,7 +150,7 @@ def to_html(
         summary,
         f"{picture(trace, cursor)._repr_html_()}\n{table.html()}",
         payloads,
-        {"mode": "debugger", "cursor": cursor},
+        {"mode": "debugger", "cursor": cursor, "selection": selection},
     )
 
 

@@ -43,6 +43,19 @@ def test_the_demo_tells_a_whole_story_and_writes_it_as_a_page(page: tuple[Path, 
     assert text.startswith("<!doctype html>") and "storyteller" in text
 
 
+def test_the_page_of_the_demo_opens_on_a_tour_where_a_row_joins_a_cache() -> None:
+    trace = kvviz.decode(model(), [1, 77, 108], 4, progress=False)
+    opening = demo_command._opening(trace)
+    step, cache = trace.steps[opening["step"]], trace.caches[opening["selection"]["id"]]
+    assert step.op_type == "Concat" and step.copied == cache.runs[step.run].bytes_copied > 0
+    assert len(opening["tour"].stops) == 6
+
+
+def test_a_story_that_ends_at_once_has_no_tour() -> None:
+    trace = kvviz.decode(model(), [1, 77, 108], 1, progress=False)
+    assert len(trace.runs) == 1 and demo_command._opening(trace) == {}
+
+
 def test_model_and_vocabulary_of_the_demo_weigh_less_than_200_kb() -> None:
     assert sum((PACKED / name).stat().st_size for name in ("storyteller.onnx.xz", "vocab.json")) < 200_000
     assert (PACKED / "vocab.json").read_bytes() == (MODELS / "storyteller" / "vocab.json").read_bytes()

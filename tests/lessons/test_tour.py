@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import kvviz
+from kvviz.demo.storyteller import model as story_model
 from kvviz.lessons import Tour, TourStop, quickstart_tour
 from kvviz.trace.writer import Writer
 from kvviz.view.payload import Payloads, decode
@@ -138,11 +139,20 @@ def test_the_quickstart_has_six_stops_whose_figures_are_those_of_the_trace(room:
     assert added["step"] == trace.find("op:Concat run:3 present.1.key")[0].index
     assert ("in place" if room else "a new buffer") in how["caption"]
     # of seven rows that were there; each word's are 768 B
-    assert f"together copied in this run: {0 if room else 7 * 768:,} B" in how["caption"]
+    assert f"all caches together copied {0 if room else 7 * 768:,} B of the past" in how["caption"]
     run = trace.runs[3]
     assert trace.steps[copied["step"]].copied == max(step.copied for step in trace.steps[run.first : run.last])
     assert trace.steps[peak["step"]].live_bytes == trace.peak_bytes
+    assert "The prefill needs most" in peak["caption"]
     assert all(stop.pane for stop in tour.stops)
+
+
+def test_the_tour_of_a_long_decode_ends_where_the_caches_have_grown() -> None:
+    trace = kvviz.decode(story_model(), [1, 77, 108], max_new_tokens=40, progress=False)
+    peak = quickstart_tour(trace).stops[-1]
+    assert peak.step is not None and trace.steps[peak.step].live_bytes == trace.peak_bytes
+    assert trace.steps[peak.step].run > 30
+    assert f"is in decode step {trace.steps[peak.step].run}." in peak.caption
 
 
 def test_the_quickstarts_tour_needs_a_decode(trace: kvviz.Trace) -> None:
