@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -236,6 +238,19 @@ def test_all_open_dimensions_are_named_with_a_command_line_that_works(capsys: py
 )
 def test_a_mistake_is_told_in_one_line(capsys: pytest.CaptureFixture[str], arguments: list[str], told: str) -> None:
     assert told in failed(capsys, "report", *arguments)
+
+
+@pytest.mark.parametrize("text", [["--text", "once"], ["--chat=once"]])
+def test_without_a_tokenizer_the_command_line_that_needs_none_is_told(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, text: list[str]
+) -> None:
+    folder = tmp_path / "anyone's model"
+    folder.mkdir()
+    shutil.copy(LLAMA, folder / "model.onnx")
+    told = failed(capsys, "report", str(folder), *text, "--tokens", "2")
+    proposed = shlex.split(told.partition("for example: kvviz ")[2])
+    assert proposed == ["report", str(folder), "--tokens", "2", "--prompt", "1,2,3"]
+    ran(capsys, *proposed)
 
 
 @pytest.mark.parametrize(

@@ -106,11 +106,12 @@ def decode_arguments(graph: Graph, options: argparse.Namespace) -> tuple[dict[st
     inputs = _inputs(graph, options, decoding=True)
     prompt = options.prompt
     if options.chat is not None:
+        _tokenizer(graph, options)
         prompt = graph.chat(options.chat)
     elif options.text is not None:
         prompt = options.text
         if options.words is None and graph.companions is not None:
-            graph.companions.needed_tokenizer()
+            _tokenizer(graph, options)
     return inputs, {
         "prompt": prompt,
         "max_new_tokens": options.tokens or TOKENS,
@@ -142,7 +143,7 @@ def _inputs(graph: Graph, options: argparse.Namespace, decoding: bool = False) -
     """The inputs of the npz file, and the others made from what the graph declares."""
     given = _arrays(options.inputs)
     if not decoding and options.text is not None:
-        given = {**_text_inputs(graph, options.text), **given}
+        given = {**_text_inputs(graph, options), **given}
     maker = Maker(graph, dict(options.dim or ()), given, decoding)
     missing = maker.open_dims()
     if missing:
@@ -152,12 +153,34 @@ def _inputs(graph: Graph, options: argparse.Namespace, decoding: bool = False) -
     return maker.make()
 
 
-def _text_inputs(graph: Graph, text: str) -> dict[str, np.ndarray]:
-    """The tokens of a text as a model reads them that decodes none."""
+def _tokenizer(graph: Graph, options: argparse.Namespace) -> Any:
+    """The tokenizer beside the model; without one, the command line that needs none is told."""
     assert graph.companions is not None
+    try:
+        return graph.companions.needed_tokenizer()
+    except InputError as error:
+        if not model_kind(graph).decodes:
+            raise
+        line = shlex.join([*_without_text(options.line), "--prompt", "1,2,3"])
+        raise InputError(f"{error}, for example: kvviz {line}") from None
+
+
+def _without_text(line: Sequence[str]) -> list[str]:
+    """A command line without the prompt that it gave as a text."""
+    kept, skip = [], False
+    for word in line:
+        name = word.partition("=")[0]
+        if not skip and name not in ("--text", "--chat"):
+            kept.append(word)
+        skip = not skip and word in ("--text", "--chat")
+    return kept
+
+
+def _text_inputs(graph: Graph, options: argparse.Namespace) -> dict[str, np.ndarray]:
+    """The tokens of a text as a model reads them that decodes none."""
     name = control_inputs(graph)["tokens"]
     dtype = next(value.dtype for value in graph.inputs if value.name == name)
-    return {name: np.array([graph.companions.needed_tokenizer().encode(text)], dtype or np.int64)}
+    return {name: np.array([_tokenizer(graph, options).encode(options.text)], dtype or np.int64)}
 
 
 def _arrays(path: str | None) -> dict[str, np.ndarray]:
