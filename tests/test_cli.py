@@ -138,6 +138,28 @@ def test_a_saved_trace_is_reported_and_written_as_a_page(capsys: pytest.CaptureF
     assert json.loads(Path(events).read_text("utf-8"))["traceEvents"]
 
 
+def test_the_page_of_a_text_opens_after_what_was_decoded_is_told(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # given
+    opened: list[str] = []
+
+    def open_page(address: str) -> bool:
+        opened.append(address)
+        return True
+
+    monkeypatch.setattr("webbrowser.open", open_page)
+    for name in (STORY / "concat" / "model.onnx", STORY / "vocab.json"):
+        shutil.copy(name, tmp_path)
+    page = tmp_path / "page.html"
+    # when
+    beginning = "once upon a time there was a brave owl named rosa ."
+    told = ran(capsys, "html", str(tmp_path), "--text", beginning, "--tokens", "99", "--open", "-o", str(page))
+    # then
+    assert told.startswith("rosa lived in a castle . one day") and told.endswith("the end .\n")
+    assert opened == [page.as_uri()]
+
+
 def test_a_page_is_named_after_the_model(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

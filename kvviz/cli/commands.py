@@ -20,10 +20,10 @@ from kvviz.cli.model_runs import (
     arguments_of,
     is_saved,
     loaded,
-    say_written,
     title_of,
     trace_of,
 )
+from kvviz.cli.results import answer_of, open_page, say_written
 from kvviz.errors import InputError, KvvizError
 from kvviz.explain.budget import over, read_budget
 from kvviz.query.query_reader import read_query
@@ -64,8 +64,12 @@ def schema_command(options: argparse.Namespace) -> int:
 def html_command(options: argparse.Namespace) -> int:
     trace = trace_of(options)
     path = options.out or f"{title_of(options.model)}.html"
+    if told := answer_of(trace):
+        print(told)
     to_html(trace, path)
     say_written(path)
+    if options.open:
+        open_page(path)
     return 0
 
 

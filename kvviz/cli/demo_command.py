@@ -5,12 +5,11 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import sys
-import webbrowser
 from pathlib import Path
 from typing import Any
 
 from kvviz.cli.commands import open_lab
-from kvviz.cli.model_runs import say_written
+from kvviz.cli.results import open_page, say_written
 from kvviz.demo.lesson_files import LESSONS, unpack_lessons
 from kvviz.demo.storyteller import BEGINNING, story
 from kvviz.errors import InputError, KvvizError
@@ -32,8 +31,8 @@ def demo_command(options: argparse.Namespace) -> int:
     path = options.out or _PAGE
     to_html(trace, path, **_opening(trace))
     say_written(path)
-    if options.out is None and not webbrowser.open(Path(path).resolve().as_uri()):
-        print(f"open {path} in a browser", file=sys.stderr)
+    if options.out is None:
+        open_page(path)
     return 0
 
 
@@ -45,6 +44,7 @@ def _opening(trace: Trace) -> dict[str, Any]:
 
     tour = quickstart_tour(trace)
     step = tour.stops[2].step
+    assert step is not None
     made = trace.steps[step].outputs
     cache = next(i for i, one in enumerate(trace.caches) if one.output in made)
     return {"tour": tour, "step": step, "selection": {"kind": "cache", "id": cache}}

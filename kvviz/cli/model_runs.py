@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import shlex
 import sys
 import zipfile
@@ -15,9 +14,9 @@ from typing import Any
 import numpy as np
 
 import kvviz
+from kvviz.cli.results import say_written
 from kvviz.decode.synthetic_inputs import Maker
 from kvviz.errors import InputError
-from kvviz.explain.units import size
 from kvviz.ggml.open_recording import ENDINGS
 from kvviz.graph.cache_pairs import cache_pairs, control_inputs
 from kvviz.graph.model import Graph
@@ -223,7 +222,3 @@ def title_of(path: str) -> str:
     if place.is_dir():
         return place.resolve().name
     return place.resolve().parent.name if place.stem == "model" else place.stem
-
-
-def say_written(path: str) -> None:
-    print(f"wrote {path} ({size(os.path.getsize(path))})", file=sys.stderr)

@@ -46,6 +46,7 @@ def parser() -> argparse.ArgumentParser:
     told.set_defaults(run=report_command)
     page = commands.add_parser("html", help="write the debugger as one HTML file", allow_abbrev=False)
     page.add_argument("-o", "--out", metavar="FILE", help="where to (default: the model's name)")
+    page.add_argument("--open", action="store_true", help="open it in the browser")
     page.set_defaults(run=html_command)
     asked = commands.add_parser(
         "find",

@@ -100,7 +100,7 @@ def test_without_a_file_the_page_is_opened_in_the_browser(
         opened.append(address)
         return True
 
-    monkeypatch.setattr(demo_command.webbrowser, "open", open_page)
+    monkeypatch.setattr("webbrowser.open", open_page)
     assert cli.main(["demo"]) == 0
     assert opened == [(tmp_path / "kvviz-demo.html").resolve().as_uri()]
     assert (tmp_path / "kvviz-demo.html").stat().st_size > 100_000

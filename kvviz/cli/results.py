@@ -1,0 +1,29 @@
+"""What commands say of their results: a file that was written, a page that opens, the text that was decoded."""
+
+from __future__ import annotations
+
+import os
+import sys
+import webbrowser
+from pathlib import Path
+
+from kvviz.explain.units import size
+from kvviz.trace.recording import Trace
+
+
+def say_written(path: str) -> None:
+    print(f"wrote {path} ({size(os.path.getsize(path))})", file=sys.stderr)
+
+
+def open_page(path: str) -> None:
+    """Open a page in the browser, or ask for it where there is none."""
+    if not webbrowser.open(Path(path).resolve().as_uri()):
+        print(f"open {path} in a browser", file=sys.stderr)
+
+
+def answer_of(trace: Trace) -> str:
+    """What was decoded, as text by the tokenizer beside the model; empty without one."""
+    beside = trace.graph.companions
+    if beside is None or beside.tokenizer is None or not trace.tokens:
+        return ""
+    return str(beside.tokenizer.decode([token for token in trace.tokens if token not in beside.stop_tokens])).strip()
