@@ -208,6 +208,16 @@ def test_a_model_that_declares_negative_lengths_is_reported_with_lengths_by_plac
     assert "24 B written" in ran(capsys, "report", str(path), "--dim", "x.0=2")
 
 
+def test_a_proposed_line_works_for_a_folder_that_begins_with_a_dash(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "-a 'model'").mkdir()
+    shutil.copy(LLAMA, tmp_path / "-a 'model'" / "model.onnx")
+    told = failed(capsys, "report", "--", "-a 'model'")
+    ran(capsys, *shlex.split(told.partition("for example: kvviz ")[2]))
+
+
 def test_lengths_are_proposed_that_the_graph_takes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     path = tmp_path / "window.onnx"
     weights: Any = {"w": np.ones((1, 1, 40), np.float32)}
@@ -250,6 +260,8 @@ def test_all_open_dimensions_are_named_with_a_command_line_that_works(capsys: py
         ([LLAMA, *DIMS, "--tokens", "3"], "--tokens needs --prompt, --text or --chat"),
         ([LLAMA, "--prompt", "5", "--donate-caches"], "--donate-caches is for a single run"),
         ([LLAMA, "--text", "once"], "there is no tokenizer.json in"),
+        ([LLAMA, "--dim", "batch_size=0", *DIMS[2:]], "a tensor of shape (0, 1, 36) cannot be reshaped"),
+        ([LLAMA, "--prompt=3,-1"], "the prompt has the token -1"),
         ([LLAMA, "--text", "tiger", "--words", str(STORY / "vocab.json")], "does not have 'tiger'"),
         ([LLAMA, "--text", "tiger", "--words", LLAMA], "is not JSON"),
         ([LLAMA, "--inputs", LLAMA], "is not an .npz file"),

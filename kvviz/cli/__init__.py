@@ -52,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
-        return _fail(f"{error.filename or 'a file'}: {error.strerror or error}")
+        return _fail(f"{error.filename or 'cannot write the output'}: {error.strerror or error}")
     except MemoryError as error:
         return _fail(f"this needs more memory than there is: {error}")
     except KeyboardInterrupt:

@@ -147,7 +147,7 @@ def _inputs(graph: Graph, options: argparse.Namespace, decoding: bool = False) -
     missing = maker.open_dims()
     if missing:
         fitting = maker.proposed()
-        line = shlex.join([*options.line, "--dim", *(f"{name}={length}" for name, length in fitting.items())])
+        line = _with(options.line, "--dim", *(f"{name}={length}" for name, length in fitting.items()))
         raise InputError(f"the model leaves {', '.join(missing)} open; give a length, for example: kvviz {line}")
     return maker.make()
 
@@ -160,8 +160,14 @@ def _tokenizer(graph: Graph, options: argparse.Namespace) -> Any:
     except InputError as error:
         if not model_kind(graph).decodes:
             raise
-        line = shlex.join([*_without_text(options.line), "--prompt", "1,2,3"])
+        line = _with(_without_text(options.line), "--prompt", "1,2,3")
         raise InputError(f"{error}, for example: kvviz {line}") from None
+
+
+def _with(line: Sequence[str], *more: str) -> str:
+    """A command line with more options, to paste; what stands behind ``--`` is no option."""
+    at = list(line).index("--") if "--" in line else len(line)
+    return shlex.join([*line[:at], *more, *line[at:]])
 
 
 def _without_text(line: Sequence[str]) -> list[str]:

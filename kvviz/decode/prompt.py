@@ -68,6 +68,9 @@ def as_batch(prompt: Any, tokenizer: Any) -> tuple[np.ndarray, np.ndarray]:
     width = max((len(row) for row in rows), default=0)
     if any(not row for row in rows):
         raise InputError("the prompt is empty; give at least one token")
+    if (least := min(min(row) for row in rows)) < 0:
+        # Gather would count it from the end of the vocabulary.
+        raise InputError(f"the prompt has the token {least}; tokens are numbered from 0")
     tokens = np.zeros((len(rows), width), np.int64)
     mask = np.zeros((len(rows), width), np.int64)
     for i, row in enumerate(rows):

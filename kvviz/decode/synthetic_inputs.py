@@ -5,6 +5,7 @@ Numbers are seeded, so that the same model and dimensions give the same inputs e
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
@@ -228,7 +229,7 @@ class Maker:
         tokens = feeds.get(self.roles.get("tokens", ""))
         if tokens is not None:
             array = np.asarray(tokens)
-            return array.reshape(1, -1) if array.ndim < 2 else array.reshape(len(array), -1)
+            return array.reshape(1, -1) if array.ndim < 2 else array.reshape(len(array), math.prod(array.shape[1:]))
         embeddings = np.shape(feeds.get(self.roles.get("embeddings", ""), ()))
         return np.zeros(embeddings[:2], np.int64) if len(embeddings) == 3 else None
 

@@ -32,7 +32,7 @@ _PROTOBUF_LIMIT = 2 << 30
 # What people pass by mistake, by how the file begins.
 _OTHER_FILES = (
     (b"GGUF", "a GGUF file; pass its path, not its contents"),
-    (b"PK\x03\x04", "a zip archive, perhaps a PyTorch checkpoint; export the model to ONNX first"),
+    (b"PK\x03\x04", "a zip archive: export a PyTorch checkpoint to ONNX first; a trace like this is cut short"),
     (b"version https://git-lfs", "a Git LFS pointer, not the model; run git lfs pull"),
     (b"\x1f\x8b", "compressed with gzip; unpack it first"),
     (b"<", "a text file (HTML or XML); the download probably failed"),
