@@ -10,9 +10,12 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 from kvviz.errors import KvvizError
 from kvviz.version import VERSION
+
+_INTERRUPTED = 130  # as a shell has it: 128 and the number of the signal
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -20,7 +23,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     ``arguments``: without the program's name; those of the process by default.
 
-    Returns exit status: 0; 1 where ``report --fail-on`` found its limit passed; 2 where the input was wrong.
+    Returns exit status: 0; 1 where ``report --fail-on`` found its limit passed; 2 where the input was wrong; 130 where
+      it was stopped from the keyboard, and what it told is of what ran until then.
     """
     line, rest = list(sys.argv[1:] if arguments is None else arguments), []
     if line[:1] == ["lab"] and line[1:] not in (["-h"], ["--help"]):
@@ -28,23 +32,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         cut = 1 + (len(line) > 1 and not line[1].startswith("-"))
         line, rest = line[:cut], line[cut:]
     if line in (["--version"], ["-V"]):
-        # What builds the options knows of all commands, and takes a second to import.
         print(f"kvviz {VERSION}")
         return 0
-    from kvviz.cli.options import parser
-
-    options = parser().parse_args(line)
-    options.line, options.rest = line, rest
-    level = getattr(logging, os.environ.get("KVVIZ_LOG", "").upper(), None)
-    if isinstance(level, int):
-        logging.basicConfig(level=level, format="%(name)s: %(message)s")
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        # A model may be named in letters that this terminal does not have.
-        sys.stdout.reconfigure(errors="replace")
     try:
+        options = _read(line)
+        options.rest = rest
         status = options.run(options)
         sys.stdout.flush()
-        return status
+        return _INTERRUPTED if options.interrupted else status
     except KvvizError as error:
         return _fail(str(error))
     except BrokenPipeError:
@@ -56,7 +51,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except MemoryError as error:
         return _fail(f"this needs more memory than there is: {error}")
     except KeyboardInterrupt:
-        return 130
+        return _INTERRUPTED
+
+
+def _read(line: list[str]) -> Any:
+    """The options of a command line."""
+    from kvviz.cli.options import parser  # it knows of all commands, which takes a second to import
+
+    options = parser().parse_args(line)
+    options.line, options.interrupted = line, False
+    level = getattr(logging, os.environ.get("KVVIZ_LOG", "").upper(), None)
+    if isinstance(level, int):
+        logging.basicConfig(level=level, format="%(name)s: %(message)s")
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # A model may be named in letters that this terminal does not have.
+        sys.stdout.reconfigure(errors="replace")
+    return options
 
 
 def _fail(message: str) -> int:

@@ -25,6 +25,7 @@ def demo_command(options: argparse.Namespace) -> int:
             raise InputError("--lab opens the lessons; it takes no text and writes no page")
         return _lessons(Path(options.lab or LESSONS))
     trace = story(options.text or BEGINNING, progress=sys.stderr.isatty())
+    options.interrupted = trace.interrupted
     print(" ".join(trace.words or ()).replace("<s> ", "").replace(" </s>", ""))
     for entry in trace.explain().verdict:
         print(f"  {entry}")
@@ -38,7 +39,7 @@ def demo_command(options: argparse.Namespace) -> int:
 
 def _opening(trace: Trace) -> dict[str, Any]:
     """How the page opens: at the start of a guided tour, where a row joins a cache. A story of no word has no tour."""
-    if len(trace.runs) < 2:
+    if len(trace.tokens) < 2:
         return {}
     from kvviz.lessons.quickstart_tour import quickstart_tour  # with the widgets, which no other command needs
 

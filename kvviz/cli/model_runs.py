@@ -20,6 +20,7 @@ from kvviz.errors import InputError
 from kvviz.ggml.open_recording import ENDINGS
 from kvviz.graph.cache_pairs import cache_pairs, control_inputs
 from kvviz.graph.model import Graph
+from kvviz.graph.model_folder import SeveralGraphsError
 from kvviz.graph.model_kind import model_kind
 from kvviz.view.perfetto import export_perfetto
 
@@ -56,6 +57,9 @@ def trace_of(options: argparse.Namespace) -> Any:
         inputs, how = arguments_of(graph, options)
         trace = make(graph, inputs=inputs, policy=options.policy or "ideal", **how)
         trace.title = title_of(options.model)
+        options.interrupted = trace.interrupted
+        if trace.interrupted and not trace.steps:
+            raise KeyboardInterrupt
     if options.save:
         trace.save(options.save)
         say_written(options.save)
@@ -67,7 +71,11 @@ def trace_of(options: argparse.Namespace) -> Any:
 
 def loaded(options: argparse.Namespace) -> Graph:
     """The graph that the options name."""
-    return kvviz.load(options.model, graph=options.graph)
+    try:
+        return kvviz.load(options.model, graph=options.graph)
+    except SeveralGraphsError as error:
+        line = _with(options.line, "--graph", error.likely)
+        raise InputError(f"{error}, for example: kvviz {line}") from None
 
 
 def decodes(graph: Graph, options: argparse.Namespace) -> bool:

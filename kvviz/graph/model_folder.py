@@ -19,6 +19,18 @@ from kvviz.text.text_settings import json_file
 SUBFOLDER = "onnx"
 _LOG = logging.getLogger(__name__)
 _SHOWN = 12
+_WHOLE = ("model.onnx", "decoder_model_merged.onnx")
+
+
+class SeveralGraphsError(LoadError):
+    """A folder has several graphs, and none was chosen. ``likely``: the name of one of them."""
+
+    def __init__(self, folder: str, graphs: Sequence[str]) -> None:
+        self.likely = next((name for name in graphs if os.path.basename(name) in _WHOLE), graphs[0])
+        super().__init__(
+            f"{quoted(folder, 1000)} has {len(graphs)} graphs; say which: graph={self.likely!r} "
+            f"(--graph in a shell); there are {_list(graphs)}"
+        )
 
 
 class Found(NamedTuple):
@@ -59,10 +71,7 @@ def find_model(folder: str, graph: str | None = None) -> Found:
         raise LoadError(f"{quoted(folder, 1000)} is a folder with no .onnx file in it, nor in {SUBFOLDER}/ below it")
     chosen = _named(folder, files, graph) if graph is not None else _meant(folder, files)
     if chosen is None:
-        raise LoadError(
-            f"{quoted(folder, 1000)} has {len(files)} graphs; say which: graph={files[0]!r} "
-            f"(--graph in a shell); there are {_list(files)}"
-        )
+        raise SeveralGraphsError(folder, files)
     if len(files) > 1:
         _LOG.info("of %d graphs in %s, %s is taken", len(files), quoted(folder, 1000), chosen)
     path = os.path.join(folder, *chosen.split("/"))
@@ -96,7 +105,7 @@ def _meant(folder: str, files: Sequence[str]) -> str | None:
     if len(files) == 1:
         return files[0]
     # model_fp16.onnx, model_q4.onnx … are the same model in other numbers.
-    for name in ("model.onnx", "decoder_model_merged.onnx"):
+    for name in _WHOLE:
         stem = name[:-5]
         whole = [file for file in files if os.path.basename(file) == name]
         others = [file for file in files if not os.path.basename(file).startswith(f"{stem}_")]

@@ -44,7 +44,7 @@ class Checkpoint:
         try:
             reader = self._gguf.GGUFReader(self.path)
         except (ValueError, KeyError, IndexError, UnicodeDecodeError) as error:
-            raise LoadError(f"{self.path} is not a GGUF file: {error}") from None
+            raise LoadError(f"{self.path} is not a GGUF file, or it is cut short ({error}); get it again") from None
         self._fields: Mapping[str, Any] = reader.fields
         self._tensors = {tensor.name: tensor for tensor in reader.tensors}
         self._left = set(self._tensors)

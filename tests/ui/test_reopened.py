@@ -85,7 +85,8 @@ def test_with_the_state_of_its_widgets_it_opens_as_the_page_that_scrubs(browser:
         page = notebook.page
         first = page.locator(".kvviz").first
         # then
-        expect(first).to_have_attribute("data-step", "600")
+        # JupyterLab asks the kernel first, which may be starting yet
+        expect(first).to_have_attribute("data-step", "600", timeout=60_000)
         first.focus()
         page.keyboard.press("n")
         expect(first).to_have_attribute("data-step", "601")

@@ -1,0 +1,37 @@
+"""Stopping a command from the keyboard."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import kvviz
+from kvviz import cli
+from tests.test_cli import LLAMA
+
+
+def test_a_run_that_was_stopped_is_told_with_its_own_exit_status(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # given a decode that is stopped after a word
+    decode = kvviz.decode
+
+    def stopped(*given: Any, **how: Any) -> kvviz.Trace:
+        trace = decode(*given, **{**how, "max_new_tokens": 1})
+        trace.interrupted = True
+        return trace
+
+    monkeypatch.setattr(kvviz, "decode", stopped)
+    # when, then
+    assert cli.main(["report", LLAMA, "--prompt", "5,17", "--fail-on", "steps>9999"]) == 130
+    assert "stopped from the keyboard" in capsys.readouterr().out
+
+
+def test_stopping_it_while_it_starts_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def stopped(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    # the options are read when all commands have been imported
+    monkeypatch.setattr("kvviz.cli.options.parser", stopped)
+    assert cli.main(["report", LLAMA]) == 130
