@@ -24,12 +24,12 @@ _OPS = 6
 def about_command(options: argparse.Namespace) -> int:
     path = options.model
     if is_saved(path) or path.endswith(ENDINGS):
-        raise InputError(f"{path} is no model but a recording; look at it with: kvviz report {shlex.quote(path)}")
+        raise InputError(f"{path} is a recording, not a model; show it with: kvviz report {shlex.quote(path)}")
     files = graphs_in(path) if os.path.isdir(path) and options.graph is None else ()
     if len(files) < 2:
         print("\n".join(_whole(path, kvviz.load(path, graph=options.graph), options.graph)))
         return 0
-    print(f"{path}: {count(len(files), 'graph')}; one of them is chosen with --graph")
+    print(f"{path}: {count(len(files), 'graph')}; choose one with --graph")
     for file in files:
         try:
             graph = kvviz.load(path, graph=file)
@@ -58,7 +58,7 @@ def _whole(path: str, graph: Graph, chosen: str | None) -> Iterator[str]:
             settings = getattr(words, "settings", None)
             chats = bool(settings is not None and settings.template)
             ends = ", ".join(f"{words.decode([end])} ({end})" for end in words.stop_tokens)
-            yield f"  tokenizer: a text ends with {ends or 'nothing'}; {'a' if chats else 'no'} chat template"
+            yield f"  tokenizer: end-of-text tokens {ends or 'none'}; {'a' if chats else 'no'} chat template"
     except KvvizError as error:
         yield f"  tokenizer: {error}"
     yield "  next: " + shlex.join(_next(path, kind, chosen, words is not None, chats))

@@ -89,7 +89,7 @@ def find_command(options: argparse.Namespace) -> int:
 
 def compare_command(options: argparse.Namespace) -> int:
     if is_saved(options.model):
-        raise InputError(f"{options.model} is a saved trace, which cannot be run under other rules; give the model")
+        raise InputError(f"{options.model} is a saved trace, which cannot run under other policies; give the model")
     graph = loaded(options)
     inputs, how = arguments_of(graph, options)
     comparison = kvviz.compare(graph, inputs, options.policies or POLICIES, options.schedules, **how)

@@ -22,7 +22,7 @@ _PAGE = "kvviz-demo.html"
 def demo_command(options: argparse.Namespace) -> int:
     if options.lab is not None:
         if options.text or options.out:
-            raise InputError("--lab opens the lessons; it takes no text and writes no page")
+            raise InputError("--lab opens the lessons; do not give a text or --out with it")
         return _lessons(Path(options.lab or LESSONS))
     trace = story(options.text or BEGINNING, progress=sys.stderr.isatty())
     options.interrupted = trace.interrupted

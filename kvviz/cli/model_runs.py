@@ -46,10 +46,10 @@ _FOR_RUNNING = (
 def trace_of(options: argparse.Namespace) -> Any:
     """The trace that a command is about: read from a file, of our own or of ggml's, or made by running the model."""
     if is_saved(options.model):
-        _refuse(options, _FOR_RUNNING, f"cannot be used here: {options.model} is a saved trace, nothing is run")
+        _refuse(options, _FOR_RUNNING, f"cannot be used here: {options.model} is a saved trace, so nothing runs")
         trace = kvviz.Trace.load(options.model)
     elif options.model.endswith(ENDINGS):
-        _refuse(options, _FOR_RUNNING, f"cannot be used here: {options.model} is a recording, nothing is run")
+        _refuse(options, _FOR_RUNNING, f"cannot be used here: {options.model} is a recording, so nothing runs")
         trace = kvviz.ggml.load(options.model).trace
     else:
         graph = loaded(options)
@@ -97,11 +97,11 @@ def arguments_of(graph: Graph, options: argparse.Namespace) -> tuple[dict[str, A
 
 def decode_arguments(graph: Graph, options: argparse.Namespace) -> tuple[dict[str, Any], dict[str, Any]]:
     """The inputs, and the other arguments, of a decode."""
-    _refuse(options, _FOR_ONE_RUN, "is for a single run; a decode donates its caches by itself")
+    _refuse(options, _FOR_ONE_RUN, "is for a single run; a decode always donates its caches")
     if sum(given is not None for given in (options.prompt, options.text, options.chat)) != 1:
-        raise InputError("give one of --prompt with token numbers, --text and --chat")
+        raise InputError("give exactly one of --prompt (token numbers), --text and --chat")
     if options.words is not None and options.text is None:
-        raise InputError("--words is the vocabulary of a --text")
+        raise InputError("--words is the vocabulary for --text; give --text too")
     kind = model_kind(graph)
     if not kind.decodes:
         raise InputError(f"{options.model} holds {kind.name}, which has no next token to choose; leave out --prompt")
@@ -109,7 +109,7 @@ def decode_arguments(graph: Graph, options: argparse.Namespace) -> tuple[dict[st
     missing = [name for name in kind.needs if name not in given]
     if missing and options.prompt is None:
         # Made up states would do to look at memory, but no answer could come of them.
-        raise InputError(f"{options.model} holds {kind.name}: give what its encoder makes, {missing[0]}, by --inputs")
+        raise InputError(f"{options.model} holds {kind.name}: give its encoder's output, {missing[0]}, with --inputs")
     inputs = _inputs(graph, options, decoding=True)
     prompt = options.prompt
     if options.chat is not None:

@@ -19,49 +19,49 @@ from kvviz.smollm2.command import run as run_smollm2
 
 def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="kvviz", description="See what running an ONNX model does to memory.", allow_abbrev=False
+        prog="kvviz", description="Run an ONNX model and show what every op does to memory.", allow_abbrev=False
     )
     parser.add_argument("--version", action="version", version=f"kvviz {kvviz.__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     first = commands.add_parser(
-        "demo", help="let a small model tell a story, and open the debugger in the browser", allow_abbrev=False
+        "demo", help="run a small built-in model and open the debugger in the browser", allow_abbrev=False
     )
-    first.add_argument("text", nargs="?", metavar="TEXT", help="how the story begins, in its 118 words")
-    first.add_argument("-o", "--out", metavar="FILE", help="only write the page, to this file")
-    first.add_argument("--lab", nargs="?", const="", metavar="DIR", help="open the lessons, copied to a folder")
+    first.add_argument("text", nargs="?", metavar="TEXT", help="beginning of the story, in the model's 118 words")
+    first.add_argument("-o", "--out", metavar="FILE", help="write the page to this file, do not open it")
+    first.add_argument("--lab", nargs="?", const="", metavar="DIR", help="copy the lessons to a folder and open them")
     first.set_defaults(run=demo_command)
-    what = commands.add_parser("about", help="say what a model is, and how to look at it", allow_abbrev=False)
+    what = commands.add_parser("about", help="say what kind of model it is and how to run it", allow_abbrev=False)
     _add_model(what.add_argument)
     what.set_defaults(run=about_command)
-    told = commands.add_parser("report", help="run a model and say what it did, on one screen", allow_abbrev=False)
-    told.add_argument("--steps", action="store_true", help="also the table of all steps")
-    told.add_argument("--json", action="store_true", help="the numbers as JSON; kvviz schema describes it")
-    told.add_argument("--sarif", metavar="FILE", help="also write what missed running in place, for code scanning")
+    told = commands.add_parser("report", help="run a model and print a report of one screen", allow_abbrev=False)
+    told.add_argument("--steps", action="store_true", help="also print the table of all steps")
+    told.add_argument("--json", action="store_true", help="print the numbers as JSON; kvviz schema describes them")
+    told.add_argument("--sarif", metavar="FILE", help="also write the missed in-place ops, for code scanning")
     told.add_argument(
         "--fail-on",
         action="append",
         metavar="LIMIT",
-        help="exit with 1 if this holds, such as 'peak>120MB' or 'copied_per_token>0'; may be given again",
+        help="exit with 1 if this holds, such as 'peak>120MB' or 'copied_per_token>0'; may be repeated",
     )
     told.set_defaults(run=report_command)
     page = commands.add_parser("html", help="write the debugger as one HTML file", allow_abbrev=False)
-    page.add_argument("-o", "--out", metavar="FILE", help="where to (default: the model's name)")
+    page.add_argument("-o", "--out", metavar="FILE", help="file to write (default: the model's name with .html)")
     page.add_argument("--open", action="store_true", help="open it in the browser")
     page.set_defaults(run=html_command)
     asked = commands.add_parser(
         "find",
-        help="run a model and show the steps that a query asks for",
+        help="run a model and show the steps that a query finds",
         epilog=manual(),
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    asked.add_argument("--json", action="store_true", help="the steps as JSON")
+    asked.add_argument("--json", action="store_true", help="print the steps as JSON")
     asked.set_defaults(run=find_command)
     side = commands.add_parser("compare", help="run a model under several policies, side by side", allow_abbrev=False)
     side.add_argument("--policies", nargs="+", metavar="NAME", help=f"default: {' '.join(POLICIES)}")
     side.add_argument("--schedules", nargs="+", metavar="NAME", help=f"orders to try: {', '.join(NAMES)}")
-    side.add_argument("--json", action="store_true", help="the numbers as JSON")
-    side.add_argument("--figure", metavar="FILE", help="write the picture")
+    side.add_argument("--json", action="store_true", help="print the numbers as JSON")
+    side.add_argument("--figure", metavar="FILE", help="write a chart to this file")
     side.set_defaults(run=compare_command)
     for command in (told, page, asked, side):
         _add_running(command.add_argument)
@@ -75,42 +75,42 @@ def parser() -> argparse.ArgumentParser:
     small.set_defaults(run=run_smollm2)
     described = commands.add_parser("schema", help="print the JSON Schema of report --json", allow_abbrev=False)
     described.set_defaults(run=schema_command)
-    shell = commands.add_parser("completion", help="print what makes a shell complete kvviz's options")
+    shell = commands.add_parser("completion", help="print a shell script that completes kvviz's commands and options")
     shell.add_argument("shell", choices=SHELLS)
     shell.set_defaults(run=completion_command, parser=parser)
     lab = commands.add_parser("lab", help="start JupyterLab on the notebooks", allow_abbrev=False)
-    lab.add_argument("folder", nargs="?", metavar="DIR", help="another folder; what follows goes to JupyterLab")
+    lab.add_argument("folder", nargs="?", metavar="DIR", help="another folder; JupyterLab gets all arguments after it")
     lab.set_defaults(run=lab_command)
     return parser
 
 
 def _add_model(add: Any) -> None:
     add("model", metavar="MODEL", help="a model's folder, an .onnx or .gguf file, or a trace written by --save")
-    add("--graph", metavar="NAME", help="which graph of a folder that has several")
+    add("--graph", metavar="NAME", help="which graph to use, if the folder has several")
 
 
 def _add_running(add: Any) -> None:
     _add_model(add)
-    add("--inputs", metavar="FILE", help="inputs by name, in an .npz file; the others are made up")
+    add("--inputs", metavar="FILE", help="an .npz file with inputs by name; kvviz generates the others")
     add("--dim", type=_dim, action="extend", nargs="+", metavar="NAME=N", help="length of a symbolic dimension")
     add("--prompt", type=_prompt, metavar="5,17,33", help="decode from these tokens")
     add(
         "--text",
-        help="decode from this text; a model that decodes none reads it once",
+        help="decode from this text; a model that does not decode reads it in one forward pass",
     )
-    add("--chat", metavar="TEXT", help="decode the answer to this text, by the chat template beside the model")
+    add("--chat", metavar="TEXT", help="decode the answer to this text, with the chat template beside the model")
     add("--words", metavar="FILE", help="another vocabulary for --text, a JSON list of words")
     add("--tokens", type=_positive, metavar="N", help=f"tokens to decode (default: {TOKENS})")
     add("--donate", action="extend", nargs="+", metavar="NAME", help="inputs that the run may overwrite")
     add("--donate-caches", action="store_true", help="donate all caches")
     add("--kv-capacity", type=_positive, metavar="N", help="rows to reserve in growing caches")
-    add("--output", action="extend", nargs="+", metavar="NAME", help="values to compute, in place of all outputs")
+    add("--output", action="extend", nargs="+", metavar="NAME", help="values to compute, instead of all outputs")
 
 
 def _add_keeping(add: Any) -> None:
-    add("--policy", metavar="NAME", help="the rules to run by (default: ideal)")
-    add("--perfetto", metavar="FILE", help="write the trace for Perfetto")
-    add("--save", metavar="FILE", help="write the trace")
+    add("--policy", metavar="NAME", help="the runtime whose rules to follow (default: ideal)")
+    add("--perfetto", metavar="FILE", help="write the trace in the format of Perfetto")
+    add("--save", metavar="FILE", help="write the trace to a file that kvviz can load")
 
 
 def _dim(text: str) -> tuple[str, int]:

@@ -165,7 +165,7 @@ def header() -> dict[str, Any]:
 
 def manual() -> str:
     """The table for a terminal."""
-    lines = ["words find names, decisions, reasons, words of the story and buffers; fields are compared:", ""]
+    lines = ["A word finds names, decisions, reasons, decoded words and buffers. A field has a sign and a value:", ""]
     for field in FIELDS:
         names = ", ".join((field.name, *(name for name in field.aliases if " " not in name)))
         lines.append(f"  {names:34} {field.kind:7} {field.about}")
@@ -175,7 +175,7 @@ def manual() -> str:
     lines.append(f"  hazard: {', '.join(HAZARDS)}")
     lines += [
         "",
-        '  a b: both hold; a or b: one does; -a: not a; "a b": a text as it stands; ( ): together',
-        "  a:x|y: either; a:2..5: from and to; sort:-field: the largest first; limit:10: so many",
+        '  a b: both hold; a or b: at least one holds; -a: not a; "a b": exactly this text; ( ): a group',
+        "  a:x|y: x or y; a:2..5: from 2 to 5; sort:-field: the largest first; limit:10: at most 10 steps",
     ]
     return "\n".join([*lines, "", "examples:", *(f"  {example}" for example in EXAMPLES)])

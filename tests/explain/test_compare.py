@@ -159,7 +159,7 @@ def test_caches_to_start_a_decode_from_are_the_same_afterwards() -> None:
 
 def test_donating_to_a_decode_is_refused() -> None:
     graph = kvviz.load(MODELS / "storyteller" / "concat" / "model.onnx")
-    with pytest.raises(InputError, match="a decode donates its caches by itself"):
+    with pytest.raises(InputError, match="a decode always donates its caches"):
         compare(graph, prompt=[1], donate=["x"])
 
 

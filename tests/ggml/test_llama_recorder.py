@@ -108,4 +108,4 @@ def test_recordings_are_taken_on_the_command_line(tmp_path: Path, capsys: pytest
     assert main(["html", file, "-o", str(tmp_path / "page.html")]) == 0
     assert "cache_r_l0" in (tmp_path / "page.html").read_text("utf-8")
     assert main(["report", file, "--policy", "rten"]) == 2
-    assert "is a recording, nothing is run" in capsys.readouterr().err
+    assert "is a recording, so nothing runs" in capsys.readouterr().err

@@ -140,7 +140,7 @@ def test_a_decoder_without_its_encoders_states_says_what_it_needs(capsys: pytest
     vocabulary = ["--words", str(MODELS / "storyteller" / "vocab.json")]
     assert cli.main(["report", path, "--graph", "model", "--text", "once", *vocabulary]) == 2
     told = capsys.readouterr().err
-    assert "the decoder of an encoder-decoder model: give what its encoder makes, encoder_hidden_states" in told
+    assert "the decoder of an encoder-decoder model: give its encoder's output, encoder_hidden_states" in told
 
 
 def test_what_a_model_is_and_how_to_look_at_it_is_told_before_it_runs(
@@ -157,7 +157,7 @@ def test_what_a_model_is_and_how_to_look_at_it_is_told_before_it_runs(
     assert cli.main(["about", str(tmp_path)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == f"{tmp_path}: an embedding model"
-    assert "  tokenizer: a text ends with </s> (1); a chat template" in lines
+    assert "  tokenizer: end-of-text tokens </s> (1); a chat template" in lines
     command = shlex.split(lines[-1].removeprefix("  next: "))
     assert command[:3] == ["kvviz", "html", str(tmp_path)]
     assert cli.main(["report", *command[2:]]) == 0

@@ -25,7 +25,7 @@ def runner(
     donated = (donate,) if isinstance(donate, str) else tuple(donate)
     if prompt is not None:
         if donated:
-            raise InputError("donate is for a single run; a decode donates its caches by itself")
+            raise InputError("donate is for a single run; a decode always donates its caches")
         # Caches that the caller gave to start from are borrowed in the first run, so nothing of his is overwritten.
         quiet = {"progress": False, **options}
         return lambda policy: decode(graph, prompt, inputs=inputs, policy=policy, **quiet)
