@@ -1,4 +1,4 @@
-"""What an extension is made of: kernels, policies, schedules, producers. These names stay from version to version.
+"""Names for writing extensions: kernels, policies, schedules, producers. They are stable from version to version.
 
 ================  ====================================================================================================
 a kernel          a function under ``@op("MyOp", domain="my.domain", overwrites=(0,))``: graphs with that operator run,

@@ -1,7 +1,7 @@
 """Named policies: ``kvviz.policies.ideal``, ``never``, ``rten`` and ``onnxruntime``.
 
-A policy of a runtime is called for a variant of it: ``policies.rten(quirks=False)``. ``policies.of(trace)`` is the one
-that a trace was run by, whose facts ``trace.policy`` tells; None where its rules are not known here.
+Call the policy of a runtime to get a variant of it: ``policies.rten(quirks=False)``. ``policies.of(trace)`` is the
+policy that a trace was run with, or None if it is not known here; ``trace.policy`` has its facts.
 """
 
 from kvviz.engine.policy import ideal, never

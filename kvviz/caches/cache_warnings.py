@@ -38,18 +38,18 @@ class CacheWarning:
 
 
 def cache_warnings(trace: Trace) -> tuple[CacheWarning, ...]:
-    """Everything that is wrong with the caches of a trace: by kind, those first that make results wrong.
+    """Everything that is wrong with the caches of a trace, by kind. Kinds that make results wrong come first.
 
     Parameters
     ----------
     trace : Trace
-        Also one that was saved and loaded.
+        Recorded here or loaded from a file.
 
     Returns
     -------
     tuple of CacheWarning
-        One for each cache, kind and cause. Rows whose masks follow from more than the control inputs are not judged,
-        nor are runs whose steps were not kept.
+        One for each cache, kind and cause. Rows whose masks depend on more than the control inputs are not checked, nor
+        are runs whose steps were not kept.
 
     Examples
     --------

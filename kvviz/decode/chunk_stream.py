@@ -36,13 +36,13 @@ def stream(
     chunks : sequence of mappings
         The inputs of each run, without the states.
     states : mapping, optional
-        Where to start from; zeros by default.
+        Initial states; zeros by default.
     policy : str or Policy
     record, poison : bool
         As in `kvviz.run`.
     donate : sequence of str
         Inputs that every run may overwrite: those of the chunks, and the states to start from. The states of earlier
-        runs are donated in any case.
+        runs are always donated.
 
     Returns
     -------

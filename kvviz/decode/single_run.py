@@ -77,16 +77,16 @@ def run(
     graph : Graph
         From `kvviz.load`.
     inputs : mapping of str to array_like
-        By name. Only donated ones may change. The policy ``rten`` takes inner values, too: what only made them
-        does not run, and inputs that nothing else reads may be left out.
+        By name. Only donated inputs may change. The policy ``rten`` also accepts inner values: nodes that only compute
+        these do not run, and inputs that nothing else reads may be left out.
     outputs : sequence of str, optional
         Values to compute (any value of the main graph); the graph's outputs by default.
     donate : sequence of str
-        Inputs that the run may overwrite, or append to where they come from `kvviz.reserve`.
+        Inputs that the run may overwrite, or append to if they come from `kvviz.reserve`.
     policy : str or Policy
         ``"ideal"``, ``"never"``, or a `kvviz.Policy`.
     record : bool
-        False counts bytes but writes no steps down.
+        False counts bytes but records no steps.
     poison : bool
         Overwrite freed storages with a pattern, to catch a use after free.
 
@@ -98,7 +98,7 @@ def run(
     Raises
     ------
     InputError, UnsupportedOpsError, GraphError, OpError
-        One sentence each; nothing was changed by an input error.
+        The message is one sentence. An input error changes nothing.
 
     Examples
     --------

@@ -54,10 +54,10 @@ def inputs(
         From `kvviz.load`.
     dims : mapping of str to int, optional
         Lengths of dimensions by name (``"batch"``) or place (``"x.0"``: the first one of input x). The others are
-        chosen: a batch of 1, one new token after 4 rows of a growing cache, 64 for the sides of a picture that a
-        convolution sees, some 4 to 8 elsewhere; more where the graph is run for a try and a window needs it.
+        chosen: a batch of 1, one new token after 4 rows of a growing cache, 64 for the height and width of an image
+        that a convolution reads, 4 to 8 elsewhere; more if a trial run shows that a window needs it.
     given : mapping, optional
-        Inputs that are there already. They are taken as they are, and their shapes tell dimensions.
+        Inputs that exist already. They are used as they are, and their shapes determine dimensions.
 
     Returns
     -------

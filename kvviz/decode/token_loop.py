@@ -247,18 +247,18 @@ def decode(
     prompt : str, sequence of int, or sequence of these
         Several prompts make a batch, padded on the left; on the right for GroupQueryAttention, which counts rows.
     max_new_tokens : int
-        Tokens to generate at most; the first comes from the run over the prompt.
+        Maximum number of tokens to generate; the prefill gives the first one.
     inputs : mapping, optional
         Further inputs, as ``encoder_hidden_states``, or caches to start from.
     policy : str or Policy
     kv_capacity : int, optional
         Rows to reserve in growing caches, so that new rows are appended in place.
     tokenizer : list of str, or object with encode and decode, optional
-        To take text as prompt and show tokens as words. By default the one beside the model, for a prompt that is a
-        text.
+        For a prompt that is a text, and to show tokens as words. By default the tokenizer beside the model, if the
+        prompt is a text.
     stop_tokens : collection of int, optional
-        Tokens that end the decode. By default those that end a text by the model's own tokenizer, where that one cut
-        the prompt, and else none.
+        Tokens that end the decode. By default the end-of-text tokens of the model's own tokenizer, if the prompt was
+        tokenized with it; otherwise none.
     record, poison : bool
         As in `kvviz.run`.
     progress : bool
@@ -266,22 +266,22 @@ def decode(
     growth : str, optional
         ``"start"``: room for growing caches is reserved once, before the first run. ``"after"``: a growing cache that
         has no room for one more row is moved after a run, by the caller, into a block of ``max(kv_capacity, 2 × its
-        length)`` rows, and begins with ``kv_capacity`` rows or one. The bytes so moved are not copied by kernels; they
-        are counted in `Run.bytes_moved_outside`. By default what the policy says.
+        length)`` rows, and begins with ``kv_capacity`` rows or one. These bytes are not copied by kernels;
+        `Run.bytes_moved_outside` counts them. By default the policy decides.
     donate : sequence of str
-        Inputs made for each run (tokens, masks, positions) and given caches to start from that a run may overwrite.
-        Caches of earlier runs are donated in any case.
+        Inputs that a run may overwrite: inputs made for each run (tokens, masks, positions), and caches given to start
+        from. Caches of earlier runs are always donated.
     cache : str
         ``"growing"``, or ``"shared"``: past and present of GroupQueryAttention are one buffer of ``kv_capacity`` rows
         (by default as many as are needed), in which rows are overwritten.
     detail : collection of int, optional
-        Numbers of the runs whose steps are kept, beside the first; by default of all. Totals, tokens and cache meters
-        are kept of every run. A long decode of a large model needs some hundred bytes a step.
+        Numbers of the runs whose steps are kept, besides the first run; by default all runs. Totals, tokens and cache
+        meters are kept for every run. A long decode of a large model needs some hundred bytes a step.
 
     Returns
     -------
     Trace
-        With ``tokens``, ``words``, ``caches``, and ``logits`` (one array of shape (batch, vocabulary) a run). Caches
+        With ``tokens``, ``words``, ``caches``, and ``logits`` (one array of shape (batch, vocabulary) per run). Caches
         are donated from run to run. Stopping it from the keyboard leaves a trace of what ran, with ``interrupted`` set.
 
     Examples

@@ -29,8 +29,8 @@ def ideal(frame: Frame, planned: PlannedNode, args: list) -> Verdict:
     An input may be overwritten if this op is its last reader, the run owns its storage, no other live value shares
     that storage, and it is a row-major block of exactly the output's shape and dtype. (Row-major, because the last
     bit of a reduction may depend on the memory layout, and a policy must never change a result.) A past may be
-    appended to if the run owns it and its reserved block has room: rows that exist are not touched, so other readers
-    do no harm. Two pasts of one op are never extended into one room.
+    appended to if the run owns it and its reserved block has room: existing rows are not touched, so other readers are
+    not affected. Two pasts of one op are never extended into the same reserved room.
     """
     uses, stores = frame.uses, frame.stores
     for position, slot in planned.candidates:
@@ -63,7 +63,7 @@ def never(frame: Frame, planned: PlannedNode, args: list) -> Verdict:
 
 
 def by_value(frame: Frame, planned: PlannedNode) -> frozenset[int]:
-    """Slots that the body of a control node takes over: what nobody else needs.
+    """Slots that the body of a control node takes over: values that nothing else needs.
 
     An If may take captured values, a Loop, Scan or local function arguments only, as their bodies are entered again
     or name their arguments.

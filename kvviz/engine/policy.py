@@ -31,7 +31,7 @@ class Policy:
     Attributes
     ----------
     name, about, version : str
-        What it is called, one sentence on its rules, and whose version they follow.
+        Its name, one sentence on its rules, and the version of the runtime that they follow.
     in_place : callable
         ``in_place(frame, planned, args)`` decides one dispatch; see `kvviz.engine.decide`.
     schedule : callable
@@ -40,29 +40,30 @@ class Policy:
         ``captures(frame, planned)`` names the slots of a frame that the body of a control node takes over;
         see `kvviz.engine.body_frames`.
     rewrite : callable or None
-        ``rewrite(graph, outputs)`` gives the main graph as the runtime has it before it plans; None leaves it alone.
+        ``rewrite(graph, outputs)`` returns the main graph as the runtime changes it before it plans; None leaves the
+        graph as it is.
     pool : callable or None
         Makes the pool of one run; None hands out new storages only.
     prepare : callable or None
         ``prepare(plan)`` is called once for every plan; it may leave ``notes`` on the plan and its nodes.
     homes : callable or None
-        ``homes(execution, frame, planned, args, outs, taken)`` says where each output lives ; None leaves it to the
+        ``homes(execution, frame, planned, args, outs, taken)`` says where each output lives; None leaves that to the
         kernels. See `kvviz.engine.placed_outputs`.
     copies_state : bool
         A Loop copies what it carried into memory of its own when it ends; ``homes`` says where.
     one_plan : bool
-        Of each graph only the last plan is kept, and it serves the same outputs in any order.
+        Only the last plan of each graph is kept. It is used again for the same outputs in any order.
     feeds_inner : bool
-        A run may be given values that the graph makes, by their names.
+        A run accepts values that the graph itself computes, by name.
     growth : str
-        Of a decode: ``"start"`` reserves room for growing caches before the first run, ``"after"`` moves a cache that
+        In a decode: ``"start"`` reserves room for growing caches before the first run, ``"after"`` moves a cache that
         is full into a larger block after a run.
     rules : tuple of str
         Sentences for reasons that only this policy has; see `kvviz.trace.blockers.rule`.
     types_of : callable or None
-        ``types_of(trace)`` tells what it plans by, beside the graph; see `kvviz.trace.type_facts`.
+        ``types_of(trace)`` returns what the policy plans by, besides the graph; see `kvviz.trace.type_facts`.
     variants : callable or None
-        What calling the policy does: ``policies.rten(quirks=False)``.
+        What runs when the policy is called: ``policies.rten(quirks=False)``.
     """
 
     name: str
@@ -85,12 +86,12 @@ class Policy:
 
     @property
     def places_outputs(self) -> bool:
-        """Whether it says itself where each output lives."""
+        """Whether the policy says where each output lives."""
         return self.homes is not None
 
     @property
     def decides(self) -> bool:
-        """It asks of each op whether it may run in place."""
+        """Whether the policy decides for each op if it may run in place."""
         return True
 
     def __call__(self, **options: Any) -> Policy:

@@ -78,13 +78,13 @@ class Row:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Comparison:
-    """Traces of the same thing under different rules.
+    """Traces of the same inputs under different policies and schedules.
 
     Attributes
     ----------
     rows : tuple of Row
     traces : dict of str to Trace
-        By the names of the rows, in their order.
+        By row name, in the order of the rows.
     """
 
     rows: tuple[Row, ...]
@@ -96,16 +96,16 @@ class Comparison:
         return all(row.equal for row in self.rows)
 
     def first_difference(self, a: str | int = 0, b: str | int = 1) -> Difference | None:
-        """The first op that two rows, given by name or number, run elsewhere or otherwise."""
+        """The first op that two rows, given by name or number, run at another step or in another way."""
         names = self._name(a), self._name(b)
         return first_difference(self.traces[names[0]], self.traces[names[1]], names)
 
     def align(self, a: str | int = 0, b: str | int = 1) -> tuple[np.ndarray, np.ndarray]:
-        """For each step of one row the step of the other at which the same op ran, and back; -1 where none did."""
+        """For each step of either row, the step of the other row at which the same op ran; -1 if none did."""
         return align(self[a], self[b])
 
     def to_html(self, path: Any = None) -> str:
-        """All rows as lanes of one page, in a file that needs neither a kernel nor a network."""
+        """Write all rows as lanes of one page, to a file that needs neither a kernel nor a network."""
         page: str = late("view.export:lanes_to_html")(self.traces, path)
         return page
 
@@ -123,7 +123,7 @@ class Comparison:
         return iter(self.rows)
 
     def table(self) -> Any:
-        """The rows as a table that prints, shows itself in a notebook, and has ``rows``."""
+        """The rows as a table, which prints as text, has a display in notebooks, and has ``rows``."""
         return late("view.comparison_view:comparison_table")(self)
 
     def plot(self, figure: Any = None) -> Any:
@@ -156,8 +156,8 @@ def compare(
     ----------
     graph : Graph
     inputs : mapping of str to array_like, optional
-        As in `kvviz.run`, or with a prompt as in `kvviz.decode`. They are the same afterwards: what a run may
-        overwrite is copied for each, with the room that `kvviz.reserve` gave it.
+        As in `kvviz.run`, or with a prompt as in `kvviz.decode`. They are not changed: an input that a run may
+        overwrite is copied for each run, with the room that `kvviz.reserve` gave it.
     policies : sequence of str or Policy
     schedules : sequence or mapping of str or callable, optional
         Orders to try under each policy: names (see `kvviz.runtimes.named_schedules`), schedules, or None for the
@@ -175,8 +175,8 @@ def compare(
     Returns
     -------
     Comparison
-        Rows in the order of policies, schedules, fixes. If results differ, its ``equal`` is False and the row says
-        where; nothing is raised for it.
+        Rows in the order of policies, schedules, fixes. If results differ, ``equal`` is False and the row says where;
+        no error is raised.
 
     Examples
     --------

@@ -24,7 +24,7 @@ from kvviz.trace.value_index import index_of
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Report:
-    """What there is to say about a trace.
+    """The diagnosis of a trace.
 
     Attributes
     ----------
@@ -32,20 +32,21 @@ class Report:
     counts : Counts
         How many steps ran in which way.
     missed : tuple of Missed
-        Nodes that could have run in place and did not, the one that spent most first. Their blockers carry fixes, which
-        are found when they are read.
+        Nodes that could have run in place and did not, the one that spent most bytes first. Their blockers have fixes,
+        which are computed when they are read.
     peak : Peak
-        When most bytes were alive, and whose they were.
+        The moment with the most live bytes, and what they belong to.
     held_too_long : tuple of Held
         Storages that were kept after the last use of everything in them.
     caches : tuple of CacheFinding
-        What happened to caches, in sentences: what may make results wrong first.
+        Findings about the caches, in sentences. Those that may make results wrong come first.
     other_order : OtherOrder or None
-        An order of the main graph whose peak is much lower, with the fix that runs in it.
+        An order of the main graph whose peak is much lower, with the fix that uses it.
     groups : tuple of MissedGroup
-        The missed list with what is alike in all layers and tokens as one entry, the one that spent most first.
+        The missed nodes, grouped: those that are alike in all layers and tokens are one entry. The group that spent
+        most bytes comes first.
     verdict : tuple of Verdict
-        What all of it comes to, in a few sentences.
+        The conclusions, in a few sentences.
     """
 
     trace: Any = field(compare=False)
@@ -63,7 +64,7 @@ class Report:
         return explain, (self.trace,)
 
     def to_dict(self) -> dict[str, Any]:
-        """The same as plain values, ready for JSON."""
+        """The report as plain values, ready for JSON."""
         data: dict[str, Any] = late("view.report_data:report_data")(self)
         return data
 
@@ -107,7 +108,7 @@ def explain(trace: Any) -> Report:
     Parameters
     ----------
     trace : Trace
-        Of any kind. Of one that was loaded from a file, fixes are told, but cannot be applied.
+        Any trace. If it was loaded from a file, the report describes fixes, but they cannot be applied.
 
     Returns
     -------

@@ -39,34 +39,34 @@ def fork(
     trace : Trace
         One that was run or decoded here.
     step : int
-        The steps before it run in the recorded order, what comes after them in the policy's own. With 0, all does.
-        Only an op that is chosen with ``run`` leaves what is before it as it was: a policy, donations and room hold
-        for the whole run, also for the steps before this one; see `what_holds`.
+        The steps before it run in the recorded order, the others in the policy's order. With 0, all steps run in the
+        policy's order. Only ``run`` leaves the steps before ``step`` as they were: a policy, donations and reserved
+        room hold for the whole run, also before ``step``; see `what_holds`.
     run : str or Node, optional
-        An op that runs as step ``step``, in place of the one that did.
+        An op that runs as step ``step``, instead of the recorded one.
     donate : str or sequence of str
-        Inputs that the run may overwrite beside those that it could, from its beginning.
+        Further inputs that the run may overwrite, from its beginning.
     reserve : mapping of str to int or (int, int), optional
-        Rows to reserve for inputs of a single run, or axis and rows. The axis of a cache is known.
+        Rows to reserve for inputs of a single run, or (axis, rows). For a cache the axis is known.
     kv_capacity : int, optional
         Rows to reserve in the growing caches of a decode.
     policy : str or Policy, optional
-        Whose rules hold, from the beginning.
+        The policy of the whole run.
     fix : Fix, optional
         A fix of ``kvviz.explain(trace)``. It brings its own order, so ``step`` is only where it is looked at.
     order : str, or sequence of Tensor or int, optional
-        Of ggml graphs: a rule of ``kvviz.ggml.RULES``, or of one graph all its nodes or their positions, from the
-        beginning; see `kvviz.ggml.reorder`.
+        For ggml graphs: a rule of ``kvviz.ggml.RULES``, or, for one graph, all its nodes or their positions in the new
+        order, from the beginning; see `kvviz.ggml.reorder`.
 
     Returns
     -------
     Trace
-        Of the whole run or decode. Its ``label`` says what differs; its ``branch`` also where.
+        Trace of the whole run or decode. Its ``label`` says what differs; its ``branch`` also says where.
 
     Raises
     ------
     KvvizError
-        If nothing is to be changed, the op could not run there, or the trace was loaded from a file.
+        If no change is given, the op could not run there, or the trace was loaded from a file.
     ReplayError
         If the inputs were not kept.
 

@@ -70,13 +70,14 @@ def hazards(trace: Any, level: Level = "exact", ordered: bool = False, run: int 
 
     Parameters
     ----------
-    trace : Trace, or ggml.ComputeGraph, or whatever else has a ``trace``
+    trace : Trace, or ggml.ComputeGraph, or any object with a ``trace``
         A graph is read as its list of nodes, whether it has been run or not.
     level : {"exact", "range", "root"}
         What counts as the same bytes: the bytes themselves, ranges from the first to the last byte of a value, or all
         of a storage.
     ordered : bool
-        Also the pairs that a path of the graph keeps in order. Without them: the hidden and the broken ones.
+        Include the pairs that a path of the graph keeps in order. Otherwise only the hidden and the broken pairs are
+        returned.
     run : int, optional
 
     Raises
@@ -87,8 +88,8 @@ def hazards(trace: Any, level: Level = "exact", ordered: bool = False, run: int 
     Notes
     -----
     Two runs are ordered by their caller. Two values to which a pool gave the same storage one after the other are
-    ordered by the pool, and no hazard. An ordered pair is left out where a write in between, from which the later
-    access has its value, covers all bytes of one of the two: a chain of writes is told pair by pair.
+    ordered by the pool, and are not a hazard. An ordered pair is left out where a write in between, from which the
+    later access has its value, covers all bytes of one of the two: a chain of writes is told pair by pair.
 
     Examples
     --------

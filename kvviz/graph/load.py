@@ -54,7 +54,7 @@ def load(
 
     Parameters
     ----------
-    model : path, bytes, onnx.ModelProto, onnx_ir.Model, or what has ``.model_proto``
+    model : path, bytes, onnx.ModelProto, onnx_ir.Model, or an object with ``.model_proto``
         What to read: an ``.onnx`` file, a folder as optimum, onnxruntime-genai or transformers.js lay it out, a GGUF
         file of the Llama family (its weights are expanded in memory), or an object, as torch's ``ONNXProgram``. It is
         not changed. Tokenizer, chat template and end-of-text tokens beside a file become ``Graph.companions``.
@@ -63,7 +63,7 @@ def load(
     tensor_limit : int
         Largest size of one tensor, in bytes; 8 GiB by default.
     graph : str, optional
-        Which file of a folder is meant; needed where there are several different ones.
+        Which file of a folder to read; needed if the folder has several different graphs.
 
     Returns
     -------
@@ -72,7 +72,7 @@ def load(
     Raises
     ------
     LoadError
-        No ONNX model, damaged, missing or unsafe external data, or an operator set outside 1 to 28.
+        Not an ONNX model, a damaged file, missing or unsafe external data, or an opset outside 1 to 28.
     LimitError
         A tensor is larger than ``tensor_limit``.
     GraphError

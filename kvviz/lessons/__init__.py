@@ -1,4 +1,4 @@
-"""What teachers use: questions that the engine grades, guided tours, and a calculator of caches."""
+"""For teaching: questions that the engine grades, guided tours, and a KV cache calculator."""
 
 from kvviz.lessons import serving
 from kvviz.lessons.asking import ask

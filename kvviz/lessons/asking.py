@@ -30,18 +30,18 @@ def ask(
     tolerance: float | None = None,
     top: float | None = None,
 ) -> Question:
-    """Ask a question; as a cell's last line it shows itself, and without a kernel its answer folds out.
+    """Ask a question; the last line of a cell displays it. Without a kernel, the reader can unfold the answer.
 
     Parameters
     ----------
     question : str
         Words between backticks are set as code, ``*these*`` are stressed.
     answer : number, str, step, sequence or callable
-        What is right; of several ops any. A callable is called without arguments when the question is first shown or
-        answered: the engine works the answer out.
+        The right answer; of several ops, any is right. A callable is called without arguments when the question is
+        first shown or answered, to compute the answer.
     hint : str, mapping or callable, optional
-        Said of a wrong answer, behind what it is off by: always, by the wrong answer that it belongs to, or as a
-        function of the answer says it.
+        Shown after a wrong answer: one text for all, a mapping from wrong answers to texts, or a function of the
+        answer.
     why : str
         The explanation that is shown with the answer.
     choices : sequence, optional
@@ -51,15 +51,15 @@ def ask(
     curve : sequence, optional
         Asks for a curve, with a point for each of these labels.
     accept : callable, optional
-        Asks for anything, to be given with `Question.grade`: it returns True, or what is wrong. ``answer`` is then
-        what is shown.
+        Asks for any object, given with `Question.grade`. The callable returns True, or a text that says what is wrong.
+        ``answer`` is then only shown.
     unit : str
-        Of a number or a curve. With ``"B"`` people may answer in kB or KiB as well.
+        Unit of a number or a curve. With ``"B"`` an answer may also be in kB or KiB.
     tolerance : float, optional
-        Share of the answer by which a number may be off: by default nothing of a whole number, and half a percent of
-        others. Of a curve: the mean distance of its points as a share of the largest true value, 0.1 by default.
+        Accepted relative error of a number: by default 0 for whole numbers, and half a percent for others. For a curve:
+        the mean distance of its points as a share of the largest true value, 0.1 by default.
     top : float, optional
-        Of a curve's scale; by default a round number above the largest value.
+        Upper end of a curve's scale; by default a round number above the largest value.
 
     Returns
     -------

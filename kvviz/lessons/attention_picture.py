@@ -35,7 +35,7 @@ def attention(
     keys, values : ndarray
         (rows, head size); row i belongs to word i.
     words : sequence of str
-        As many as there are rows; the last one asks.
+        One for each row; the last one is the token of the query.
     computed : int
         How many of the last rows this run computed; the others came from the cache.
     next_word : str

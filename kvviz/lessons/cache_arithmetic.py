@@ -32,7 +32,7 @@ _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 @dataclass(frozen=True, slots=True)
 class CacheSize:
-    """What the caches of a batch of sequences come to.
+    """The size of the caches of a batch of sequences.
 
     Attributes
     ----------
@@ -61,7 +61,7 @@ class CacheSize:
 
     @property
     def rows(self) -> int:
-        """Tokens whose rows are kept for each sequence: of a sliding window no more than it."""
+        """Tokens whose rows are kept for each sequence; at most the sliding window, if there is one."""
         return self.length if self.shape.window is None else min(self.length, self.shape.window)
 
     @property
@@ -75,18 +75,18 @@ class CacheSize:
 
     @property
     def outgrows(self) -> int | None:
-        """Length from which on the caches are larger than the weights; None: a sliding window keeps them smaller."""
+        """Length from which the caches are larger than the weights; None if a sliding window keeps them smaller."""
         length = self.weight_bytes // (self.batch * self.bytes_per_token) + 1
         return None if self.shape.window is not None and length > self.shape.window else length
 
     @property
     def grouping(self) -> int:
-        """How many times less is kept than if every query head had keys and values of its own."""
+        """How many times smaller the caches are than if every query head had its own keys and values."""
         return self.shape.heads // self.shape.kv_heads
 
     @property
     def step_seconds(self) -> float:
-        """Seconds that a decode step takes at least: everything is read once."""
+        """Minimum time of a decode step in seconds: all weights and caches are read once."""
         return (self.weight_bytes + self.cache_bytes) / self.bandwidth
 
     @property
@@ -95,7 +95,7 @@ class CacheSize:
         return self.batch / self.step_seconds
 
     def lines(self) -> list[tuple[str, str]]:
-        """What is told of it: names and figures."""
+        """Names and figures to show."""
         outgrows = "never: the window is smaller" if self.outgrows is None else f"{self.outgrows:,} tokens a sequence"
         times = "1: every query head has keys and values of its own" if self.grouping == 1 else f"{self.grouping} times"
         kept = "" if self.rows == self.length else f" (the last {self.rows:,} tokens of {self.length:,})"
@@ -126,7 +126,7 @@ def cache_size(
     weight_dtype: str | None = None,
     bandwidth: float = BANDWIDTHS["A100 80 GB"],
 ) -> CacheSize:
-    """What the KV caches of a model come to.
+    """The size of the KV caches of a model.
 
     Parameters
     ----------

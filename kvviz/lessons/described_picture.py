@@ -16,7 +16,7 @@ from kvviz.view.svg import Picture
 def picture(drawing: Any, alt: str) -> None:
     """Show a figure of matplotlib, or an SVG document, in a notebook, with its alternative text.
 
-    The text stands in the output's metadata, where nbconvert takes it for ``alt``, and as the plain form of the output.
+    The text is in the output's metadata, where nbconvert uses it as ``alt``, and is the plain-text form of the output.
 
     Parameters
     ----------

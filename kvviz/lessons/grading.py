@@ -21,7 +21,7 @@ class Verdict:
     ----------
     right : bool
     text : str
-        By what it is wrong, and the hint that belongs to it.
+        What is wrong, and the hint for it.
     """
 
     right: bool

@@ -14,7 +14,7 @@ from kvviz.view.palette import OWNERS, mix
 
 
 def computed_rows(ways: Mapping[str, Sequence[int]], length: Sequence[int]) -> Any:
-    """Rows of a cache that each run computed, and those that it found: one panel for each way to decode.
+    """Rows of a cache that each run computed, and those that it read from the cache: one panel for each way to decode.
 
     Parameters
     ----------

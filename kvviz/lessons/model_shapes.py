@@ -38,7 +38,7 @@ class ModelShape:
     biased : bool
         Queries, keys and values have biases.
     window : int or None
-        Of sliding-window attention: no more rows than these are ever read.
+        Window of sliding-window attention: at most this many rows are read.
     dtype : str
         Element type of the published weights.
     """

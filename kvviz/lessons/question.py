@@ -26,7 +26,7 @@ _MOST_NAMES = 3000
 
 
 class Question(anywidget.AnyWidget):
-    """A question that `kvviz.lessons.ask` asked. As a cell's last line it shows itself.
+    """A question that `kvviz.lessons.ask` asked. The last line of a cell displays it.
 
     Attributes
     ----------
@@ -34,7 +34,7 @@ class Question(anywidget.AnyWidget):
     task : object
         What is asked for, with the answer; made when it is needed first.
     tries : int
-        How often it was answered until it was right.
+        Number of answers until one was right.
     right : bool
         Answered right before the answer was shown.
     revealed : bool
@@ -100,12 +100,12 @@ class Question(anywidget.AnyWidget):
         Returns
         -------
         Verdict
-            True where it is right; ``text`` says by what it is wrong.
+            True if it is right; ``text`` says what is wrong.
 
         Raises
         ------
         KvvizError
-            If it is no answer to such a question; that does not count.
+            If it is not an answer to this kind of question; that does not count as a try.
         """
         verdict = grade(self.task, answer, self.hint)
         # What is right already stays right.
@@ -118,7 +118,7 @@ class Question(anywidget.AnyWidget):
         return verdict
 
     def reveal(self) -> str:
-        """The answer with its explanation. From then on the question does not count any more."""
+        """The answer with its explanation. After that the question no longer counts for the score."""
         self.revealed = True
         self.score = str(score(self.lesson))
         return f"{self.answer}\n{self.explanation}".strip()

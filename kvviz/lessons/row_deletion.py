@@ -18,16 +18,17 @@ _MOST = 5
 
 
 class RowDeletion(ipywidgets.VBox):
-    """A button for each row; those that are pressed are deleted from all caches. As a cell's last line it shows itself.
+    """A button for each row; rows whose button is pressed are deleted from all caches. The last line of a cell displays
+    it.
 
     Parameters
     ----------
     words : sequence of str
-        What the row of each position was computed for.
+        The token of the row at each position, as text.
     without : callable
-        Of positions that are deleted; gives the probability of each token.
+        Takes the deleted positions and returns the probability of each token.
     tell : callable
-        The text of a token.
+        Returns the text of a token.
 
     Attributes
     ----------

@@ -31,18 +31,18 @@ def animate(
     """Two decodes of one story as an animated SVG that plays by itself, word by word, with running byte counters.
 
     Each run is one line of rows of one cache: what it copied, kept, added, and what is reserved. The picture needs no
-    script, and works as an image in a page; where a reader asked for reduced motion it is the last frame.
+    script, and works as an image in a page; if the reader prefers reduced motion, it shows the last frame.
 
     Parameters
     ----------
     without_room, with_room : Trace
         Of `kvviz.decode`, of the same prompt and with the same words.
     names : sequence of str
-        What stands over the two halves.
+        Titles of the two halves.
     path : str or Path, optional
-        Also written there.
+        File to write it to as well.
     seconds : float
-        How long the story takes; then it starts again.
+        Duration of the animation; then it repeats.
     cache : int
         Which cache's rows are drawn; the counters are of all caches.
 
@@ -54,7 +54,7 @@ def animate(
     Raises
     ------
     KvvizError
-        If the traces tell different stories, are no decodes with growing caches, or are too long for one picture.
+        If the traces tell different stories, are not decodes with growing caches, or are too long for one picture.
     """
     if len(names) != 2 or seconds <= 0:
         raise KvvizError("an animation has two names=, one for each trace, and lasts longer than 0 seconds=")

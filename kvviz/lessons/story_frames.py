@@ -16,11 +16,11 @@ class StoryFrame:
     Attributes
     ----------
     word : str
-        What the run told.
+        The word that the run generated.
     capacity, valid, before : int
         Rows of the drawn cache that there is room for, that hold a token, and that held one before the run.
     moved : bool
-        Rows of the drawn cache that were there before were copied in this run, or behind it to make room.
+        Earlier rows of the drawn cache were copied in this run, or after it to make room.
     copied, added : int
         Bytes of the past that were copied, and bytes of the new rows, of all caches in this run.
     copied_so_far, added_so_far : int

@@ -78,8 +78,7 @@ def root_of(array: np.ndarray) -> np.ndarray:
 def reserve(array: Any, axis: int, capacity: int) -> np.ndarray:
     """Copy an array into a block with room to grow along one axis.
 
-    A run may append to the result where it is donated: the new rows are written behind the old ones, and nothing is
-    copied.
+    If the array is donated, a run may append to it: the new rows are written after the old ones, and nothing is copied.
 
     Parameters
     ----------
@@ -88,7 +87,7 @@ def reserve(array: Any, axis: int, capacity: int) -> np.ndarray:
     axis : int
         The axis that will grow; negative counts from the end.
     capacity : int
-        Length of that axis in full, in rows; at least the present length.
+        Full length of that axis, in rows; at least the current length.
 
     Returns
     -------
@@ -98,7 +97,7 @@ def reserve(array: Any, axis: int, capacity: int) -> np.ndarray:
     Raises
     ------
     ValueError
-        If the axis does not exist or the capacity is smaller than the present length.
+        If the axis does not exist or the capacity is smaller than the current length.
 
     Examples
     --------

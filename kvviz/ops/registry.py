@@ -39,22 +39,22 @@ class Grow:
 
 @dataclass(frozen=True, slots=True)
 class OpSpec:
-    """What the engine knows of one operator from one opset version on.
+    """What the engine knows about one operator, from one opset version on.
 
     ``kernel``: ``kernel(*inputs, **attributes)`` returns an ndarray, or a tuple with one entry an output.
     ``overwrites``: input positions whose storage output 0 may take over (``out=`` is then that very array).
     ``fits``: ``fits(args, position, attributes)`` says whether output 0 has exactly the shape and dtype of that
       input: ``""`` (fits), ``"shape"`` or ``"dtype"``. None means "elementwise": the other inputs broadcast to it.
     ``views``: input positions whose memory outputs may share with nothing copied (the engine looks which do).
-    ``unread``: inputs of which only the shape or the type is asked, not the bytes.
+    ``unread``: inputs of which only the shape or the type is read, not the bytes.
     ``grows``: pasts that may be extended in place; the kernel is then told ``grown=`` (one entry a Grow, or None).
     ``commutative``: the operands may be swapped.
     ``moves``: the op only moves data that existed already: what it writes counts as copied.
     ``cost``: ``cost(args, outs, in_place, attributes)`` gives (written, copied) in bytes where the rule above is not
       exact.
-    ``written``: ``written(args, outs, attributes)`` gives, where outputs lie where inputs lay, those that were written
-      in part, by their positions, and that part, with its offset from the first element; of others it is all of them,
-      or behind a past all that is new.
+    ``written``: ``written(args, outs, attributes)`` returns, for outputs in the memory of inputs that were written only
+      in part, their positions and the part, with its offset from the first element. Other outputs are written in full,
+      or, after a past, in all new rows.
     ``wants``: which of ``n_outputs``, ``opset``, ``out``, ``grown`` the kernel takes as keywords.
     """
 
@@ -79,7 +79,7 @@ _EXTRA = ("n_outputs", "opset", "out", "grown")
 
 
 def op(*names: str, domain: str = "", since: int = 1, **facts: Any) -> Callable[[Kernel], Kernel]:
-    """Register a kernel for one or several operators from opset ``since`` on; a later one for the same takes its place.
+    """Register a kernel for one or several operators from opset ``since`` on. A later one for the same replaces it.
 
     ``facts``: what else an `OpSpec` holds: ``overwrites``, ``views``, ``grows``, ``moves`` …
 

@@ -56,7 +56,7 @@ def facts_of(policy: Policy) -> PolicyFacts:
 
 
 def policy_of(trace: Any) -> Policy | None:
-    """The policy that a trace was run by, or None if its rules are not known here."""
+    """The policy that a trace was run with, or None if it is not known here."""
     if "policy" not in trace.notes:
         trace.notes["policy"] = _policy(trace.policy)
     found: Policy | None = trace.notes["policy"]

@@ -20,14 +20,14 @@ class TourStop:
     Attributes
     ----------
     caption : str
-        What is said there; words between backticks are set as code.
+        The text of the stop; words between backticks are set as code.
     step : int or None
         Number of the step that the cursor goes to, counted from the end if negative. None: the cursor stays.
     query : str
         Finds the step instead, see `Trace.find`: the first one of its order.
     pane : str
-        The part of the page that is lit, e.g. ``"graph"``, ``"inspector"`` or ``"caches"``; empty: none. All names are
-        in `kvviz.view.payload_tour.PANES`.
+        The part of the page that is highlighted, e.g. ``"graph"``, ``"inspector"`` or ``"caches"``; empty: none. All
+        names are in `kvviz.view.payload_tour.PANES`.
     layout : str
         Layout of the page: ``"Debug"``, ``"Memory"``, ``"Cache"``, ``"Layers"``; empty: as it is. The page opens in
         that of the first stop.

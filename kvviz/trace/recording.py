@@ -45,19 +45,19 @@ class Trace:
     words : list of str or None
         Texts of prompt and tokens together.
     interrupted : bool
-        Stopped from outside; what ran until then is valid.
+        The run was stopped; what ran until then is valid.
     live : Live or None
-        What may run next, or None when all has run.
+        What may run next, or None when everything has run.
     recipe : Recipe or None
         How to make this trace again with a change; None for a trace that was loaded.
     value_summaries : ValueSummaries or None
         What is kept of the values; see `summarise` and `values`.
     branch : Branch or None
-        Where it left another trace and by which change; None for a trace that was not forked.
+        Where and by which change it was forked from another trace; None for a trace that was not forked.
     tour : Tour or None
         Captions that lead through it; see `kvviz.lessons.Tour`.
     notes : dict
-        What readers worked out and keep.
+        Results that readers computed and keep here.
     """
 
     def __init__(self, graph: Graph, policy: Any, log: Log, title: str = "") -> None:
@@ -95,7 +95,7 @@ class Trace:
 
     @property
     def label(self) -> str:
-        """What to call this trace among others of the same thing: the change that made it, or its policy."""
+        """A name for this trace among others of the same inputs: the change that made it, or its policy."""
         return self.policy.name if self.branch is None else self.branch.label
 
     @property
@@ -105,7 +105,7 @@ class Trace:
 
     @property
     def bytes_copied(self) -> int:
-        """Bytes that kernels merely moved."""
+        """Bytes that kernels only moved."""
         return self.log.copied
 
     @property
@@ -192,7 +192,7 @@ class Trace:
         return twin
 
     def value(self, name: str, step: int | None = None) -> np.ndarray:
-        """A value as it was right after a step, computed again by replaying that run up to there.
+        """A value as it was right after a step, recomputed by replaying the run up to that step.
 
         Parameters
         ----------
@@ -211,20 +211,20 @@ class Trace:
         return cast("np.ndarray", self.replayer.value(self, name, len(self.steps) - 1 if step is None else step))
 
     def summarise(self, budget: int | str = "2 MB") -> Values | None:
-        """Put summaries of the values into the recording: numbers, histograms, pictures, and what attention weighed.
+        """Store summaries of the values in the recording: numbers, histograms, pictures, and attention weights.
 
-        The runs are repeated for it. The summaries go wherever the trace goes: into a file, and into the page.
+        The runs are repeated for this. Saved files and the page include the summaries.
 
         Parameters
         ----------
         budget : int or str
-            Bytes that they may have; 0 takes out what is there. Numbers of all values come first, then histograms,
+            Maximum size of the summaries in bytes; 0 removes them. Numbers of all values come first, then histograms,
             attention, and pictures; caches and logits first, then the largest values.
 
         Raises
         ------
         ReplayError
-            If the trace was loaded from a file: what it has of its values stays.
+            If the trace was loaded from a file. The summaries that it has are kept.
         """
         own = getattr(self.replayer, "summarise", None)
         return cast(
@@ -233,24 +233,24 @@ class Trace:
 
     @property
     def values(self) -> Values | None:
-        """What `summarise` kept of the values."""
+        """The summaries that `summarise` stored."""
         return None if self.value_summaries is None else Values(self, self.value_summaries)
 
     def save(self, path: Any) -> None:
         """Write the trace (not the model's weights) to one file; see `Trace.load`.
 
-        An old file is replaced when the new one is complete.
+        An existing file is replaced when the new one is complete.
 
         Raises
         ------
         SaveError
-            If the file cannot be written; the old one is as it was.
+            If the file cannot be written. An existing file is not changed.
         """
         save(self, path)
 
     @staticmethod
     def load(path: Any) -> Trace:
-        """Read a trace that `save` wrote. It can be looked at in every way, but not run on."""
+        """Read a trace that `save` wrote. Every view works on it, but it cannot run on."""
         return load(path, Trace)
 
     def explain(self) -> Any:
@@ -268,15 +268,15 @@ class Trace:
         return str(late("view.markdown:to_markdown")(self.explain(), step))
 
     def table(self, steps: Any = None) -> Any:
-        """The steps as a table that prints, shows itself in a notebook, and has ``rows``."""
+        """The steps as a table, which prints as text, has a display in notebooks, and has ``rows``."""
         return late("view.steps_table:steps_table")(self, steps)
 
     def find(self, query: str) -> Any:
-        """The steps that a query asks for, as a sequence of `Step` that shows itself as a table.
+        """The steps that a query finds, as a sequence of `Step` that displays as a table.
 
-        Words find names, decisions, reasons, words of the story and buffers; fields are compared. All parts of a query
-        hold, but for those joined by ``or``; ``-`` in front of one means that it does not. `kvviz.query.grammar` has
-        all fields; in the page the same text finds the same steps.
+        Words find names, decisions, reasons, decoded words and buffers; a field is compared with a value. All parts of
+        a query must hold. ``or`` joins alternatives, and ``-`` negates the part after it. `kvviz.query.grammar` lists
+        all fields. The same query finds the same steps in the page.
 
         Examples
         --------
@@ -293,9 +293,9 @@ class Trace:
     def caches_at(self, step: int) -> list[Any]:
         """The caches after a step, in the order of ``caches``: a `kvviz.caches.row_steps.CacheAt` for each.
 
-        Its ``written`` are the rows that the step's run has stored until then, its ``pending`` those that later ops of
-        the run store, its ``steps`` when. What is stored is read from what the ops touched, so all are empty for runs
-        whose steps were not kept.
+        ``written`` are the rows that the run has stored up to this step, ``pending`` those that later ops of the run
+        store, and ``steps`` the steps that store them. They are derived from what the ops touched, so they are empty
+        for runs whose steps were not kept.
 
         >>> [cache.name for cache in trace.caches_at(1300) if cache.pending]  # doctest: +SKIP
         ['1.key', '1.value', '2.key', '2.value']
@@ -305,7 +305,7 @@ class Trace:
     def to_html(
         self, path: Any = None, *, values: int | str | None = None, hazards: bool = False, tour: Tour | None = None
     ) -> str:
-        """The debugger over this trace in one file without kernel or network; see `kvviz.view.export.to_html`."""
+        """Write the debugger to one file, without a kernel or a network; see `kvviz.view.export.to_html`."""
         return str(late("view.export:to_html")(self, path, values=values, hazards=hazards, tour=tour))
 
     def to_perfetto(self, path: Any) -> None:

@@ -32,11 +32,11 @@ class Writer:
     ----------
     title : str
     runtime, about : str
-        Who decided where outputs lie, and one sentence on it.
+        The runtime that decided where outputs lie, and one sentence about it.
     values : int or str
-        Bytes that summaries of values may have, as in `Trace.summarise`; of those values that `op` is given arrays of.
+        Maximum bytes for summaries of the values whose arrays `op` gets, as in `Trace.summarise`.
     decides : bool
-        The runtime asked of each op whether it may run in place, and `op` is told what stood against it.
+        The runtime decided for each op whether it may run in place, and `op` gets the reasons why not.
     rules : sequence of str
         Sentences for reasons that only this runtime has, with ``{op}`` and ``{input}`` in them.
 
@@ -92,7 +92,7 @@ class Writer:
         arena: str = "",
         address: int | None = None,
     ) -> int:
-        """A block of memory; two lives at one address of an arena are two storages.
+        """Declare a storage. Memory that is freed and allocated again at the same address of an arena is a new storage.
 
         Parameters
         ----------
@@ -122,7 +122,7 @@ class Writer:
         *,
         placed: bool = True,
     ) -> int:
-        """A value in a storage, by default in one of its own; names may repeat.
+        """Declare a value in a storage, by default in a new one; names may repeat.
 
         Parameters
         ----------
@@ -133,9 +133,9 @@ class Writer:
         offset : int
             Bytes from the start of the storage.
         strides : sequence of int, optional
-            In bytes; of a block type the last one is from block to block. A row-major block by default.
+            In bytes; for a block type the last one is from block to block. Row-major by default.
         placed : bool
-            If not, it is not known which bytes of the storage it takes: who touches it may touch all of them.
+            False if its bytes within the storage are not known: an op that touches it may touch all of them.
 
         Raises
         ------
@@ -174,7 +174,7 @@ class Writer:
         return self.arrays.budget > 0
 
     def is_alive(self, storage: int) -> bool:
-        """Whether a value was made or bound in a storage that has not been let go."""
+        """Whether a value was made or bound in a storage that has not been freed."""
         return storage in self._alive
 
     def begin_run(self, text: str = "", keep: Iterable[int] | None = None) -> None:
@@ -192,11 +192,11 @@ class Writer:
                 self._labels.setdefault(self._names[value], 1)
 
     def name_run(self, text: str) -> None:
-        """What to call the present run."""
+        """Name the current run."""
         self.run().text = text
 
     def bind(self, value: int, how: str = "borrowed") -> None:
-        """A value that runs start with: a ``"weight"``, ``"borrowed"``, ``"donated"``, or ``"passed"`` by a run."""
+        """Bind a value that runs start with: ``"weight"``, ``"borrowed"``, ``"donated"``, or ``"passed"`` by a run."""
         if how not in BINDINGS:
             raise KvvizError(f"a value is bound as one of {', '.join(BINDINGS)}, not {how!r}")
         self.hold(self._where[value][0])
@@ -242,34 +242,34 @@ class Writer:
         position: int | None = None,
         scope: Sequence[str] = (),
     ) -> int:
-        """An op that ran; gives its step.
+        """Record an op that ran, and return its step.
 
         Parameters
         ----------
         inputs : sequence of int
             Values that it depends on: the edges that the graph declares.
         outputs : sequence of int
-            Values that it makes. One in a storage that is used already and that is not written is a view.
+            Values that it makes. A value in a storage that is already in use, and that is not written, is a view.
         reads, writes : sequence of int, optional
             Values whose bytes it touches; by default all inputs, and the outputs whose storages are new.
         rows : mapping of int to sequence of int, optional
-            Of values of which some entries of the first axis are touched: which ones.
+            For values of which only some entries of the first axis are touched: these entries.
         regions : mapping of (int, bool) to Region, optional
-            Of values of which another part is touched: which bytes of the storage are read (False) or written (True).
+            For values touched in another part: the bytes of the storage that are read (False) or written (True).
         copied : int
-            Bytes that it merely moved.
+            Bytes that it only moved.
         lane, start, end
             Where and when it ran on the timeline, where time is not the step number.
         arrays : sequence of ndarray
-            What the outputs hold now, as far as it is known; they are looked at, and not kept.
+            What the outputs hold now, as far as it is known; they are summarised, not kept.
         refused : mapping of int to int, optional
-            By position of an input all reasons why the op did not run in its memory: bits of `kvviz.trace.blockers`.
-            An op of a runtime that decides, without any and without an output in place, never runs in place. An input
-            that is none, or a runtime that does not decide, raises `KvvizError`.
+            By input position, all reasons why the op did not run in its memory, as bits of `kvviz.trace.blockers`. If
+            the runtime decides, an op without reasons and without an output in place counts as never in place. Raises
+            `KvvizError` for a position without an input, or if the runtime does not decide.
         position : int, optional
-            Its place in the program, where the run kept another order than that; all ops of the run have one then.
+            Its place in the program, if the run has another order. Then all ops of the run need one.
         scope : sequence of str
-            Which module of the model it is a part of, outermost first: ``("layer.3",)``. Layers that are alike fold.
+            Its module in the model, outermost first: ``("layer.3",)``. Layers that are alike are folded.
         """
         check_refused(f"{op_type} {name!r}", refused or (), len(inputs), self.policy.decides)
         run = self.run()
@@ -314,12 +314,12 @@ class Writer:
     def transfer(
         self, source: int, target: int, *, copied: int | None = None, lane: str = "", start: float = 0, end: float = 0
     ) -> int:
-        """Bytes that went from one space to another; an op of its own, all of whose bytes are copied."""
+        """Record a transfer of bytes from one space to another: an op whose bytes are all copied."""
         size = nbytes(*self._where[target][2:4]) if copied is None else copied
         return self.op("transfer", [source], [target], copied=size, lane=lane, start=start, end=end)
 
     def free(self, storage: int, why: str = "", done: bool = True) -> None:
-        """A storage that is let go after the last op, or, where it is not ``done``, was asked to be and stays."""
+        """Free a storage after the last op. With ``done=False`` the free was requested, but the storage stays."""
         if storage not in self._alive:
             raise KvvizError(f"B{storage} is not alive")
         if why or not done:
@@ -328,7 +328,7 @@ class Writer:
             self.let_go([storage])
 
     def mark(self, kind: str, value: int | None = None, *, time: float = 0.0, **told: Any) -> None:
-        """Something that happened to a value after the last op; the rest is as in `kvviz.trace.declared.Mark`."""
+        """Record an event of a value after the last op; the rest is as in `kvviz.trace.declared.Mark`."""
         name, storage = ("", -1) if value is None else (self._names[value], self.storage_of(value))
         self.log.declared.marks.append(Mark(self.steps - 1, time, kind, name, storage, **told))
 
@@ -338,7 +338,7 @@ class Writer:
         return self.steps, len(self.log.declared.marks), len(self.log.declared.frees)
 
     def finish(self, outputs: Sequence[int] = ()) -> Trace:
-        """The trace; ``outputs`` are the values that the last run hands out."""
+        """Return the trace; ``outputs`` are the values that the last run returns."""
         names = tuple(self._names[value] for value in outputs)
         log = Log()
         # What is written later on goes into another trace.

@@ -26,9 +26,9 @@ _WORDS, _LINES = 46, 3  # characters of a line beside the map, and lines at most
 def cells(cache: Any, ax: Any = None, *, last: int | None = None, first: int | None = None, words: bool = True) -> Any:
     """What every cell stood for after every call, and what its row of K held.
 
-    A cell is coloured by its sequences and lettered with its position; below it stands the sequence, or what is wrong
-    with its key. Hatched: the row and the cell do not agree, or nobody holds the bytes any more. A line at the bottom
-    of a cell says that the call wrote its key, a wedge where the next search begins.
+    The colour of a cell shows its sequences, and its label the position; below it is the sequence, or what is wrong
+    with its key. Hatched: the row and the cell do not agree, or no sequence holds the bytes any more. A line at the
+    bottom of a cell means that the call wrote its key; a wedge shows where the next search begins.
 
     Parameters
     ----------
@@ -36,12 +36,12 @@ def cells(cache: Any, ax: Any = None, *, last: int | None = None, first: int | N
     ax : matplotlib Axes, optional
         Where to draw; a new figure by default.
     last : int, optional
-        Only so many of the last calls.
+        Draw only this many of the last calls.
     first : int, optional
         The first cell that is drawn. By default all cells up to the last one that was ever used; of more than 320 the
         last ones.
     words : bool
-        Say beside the map what each call did.
+        Describe beside the map what each call did.
 
     Returns
     -------

@@ -1,7 +1,7 @@
-"""Charts of a trace with matplotlib: memory over the steps, caches over the runs, bytes copied, lives of buffers.
+"""Charts of a trace with matplotlib: memory over the steps, caches over the runs, bytes copied, buffer lifetimes.
 
-Each function draws on the given Axes, or makes a figure of its own, and returns the Axes. Colours follow the ground of
-the Axes, so a chart on a dark figure is drawn in light inks. Nothing else of matplotlib's state is touched.
+Each function draws on the given Axes, or makes a figure of its own, and returns the Axes. Colours follow the background
+of the Axes, so a chart on a dark figure uses light colours. No other state of matplotlib is changed.
 """
 
 from __future__ import annotations
@@ -41,12 +41,13 @@ _MOST_MARKS = 24
 def memory(trace: Any, ax: Any = None) -> Any:
     """Bytes alive at every step, with the peak and the start of every run marked.
 
-    Where weights are most of it, the axis starts at their bytes and says so: what the run does could not be seen else.
+    If weights are most of the memory, the axis starts at their size and says so. Otherwise the changes would be too
+    small to see.
 
     Parameters
     ----------
     trace : Trace, mapping of str to Trace, or Comparison
-        Of several traces the peaks of their runs are drawn, without the weights.
+        For several traces, the peaks of their runs are drawn, without the weights.
     ax : matplotlib Axes, optional
         Where to draw; a new figure by default.
 
@@ -99,7 +100,7 @@ def cache(trace: Any, ax: Any = None) -> Any:
     Parameters
     ----------
     trace : Trace, mapping of str to Trace, or Comparison
-        With caches. Of several traces the first cache of each is drawn.
+        With caches. Of several traces, the first cache of each is drawn.
     ax : matplotlib Axes, optional
 
     Returns
@@ -143,11 +144,11 @@ def copies(trace: Any, ax: Any = None, *, closed: Any = None) -> Any:
     Parameters
     ----------
     trace : Trace, mapping of str to Trace, or Comparison
-        Of several traces the bytes are drawn that carrying their caches copied.
+        For several traces, the bytes that were copied to carry their caches are drawn.
     ax : matplotlib Axes, optional
     closed : sequence of float, callable, or mapping of str to these, optional
-        What the bytes copied should be by calculation: for every run, or as a function of its number; of several
-        traces by their names. Drawn as a thin dashed line.
+        The calculated number of bytes copied: one for every run, or a function of the run's number; for several traces,
+        by trace name. Drawn as a thin dashed line.
 
     Returns
     -------
@@ -187,7 +188,7 @@ def copies(trace: Any, ax: Any = None, *, closed: Any = None) -> Any:
 
 
 def protocols(traces: Any, closed: Any = None, figure: Any = None) -> Any:
-    """Several ways to keep a cache in one figure: how they fill, what they hold, what they copy, run by run.
+    """Compare several ways to keep a cache in one figure: rows, memory and copies, run by run.
 
     Parameters
     ----------
@@ -219,14 +220,14 @@ def protocols(traces: Any, closed: Any = None, figure: Any = None) -> Any:
 
 
 def lifetimes(trace: Any, ax: Any = None, limit: int = 60) -> Any:
-    """From which step to which the largest buffers live; bars are coloured and lettered by owner.
+    """Lifetimes of the largest buffers, in steps; the colour and the letter of a bar show the owner.
 
     Parameters
     ----------
     trace : Trace
     ax : matplotlib Axes, optional
     limit : int
-        Number of buffers, largest first; weights are left out, since they live for good.
+        Number of buffers, largest first; weights are left out, since they are never freed.
 
     Returns
     -------

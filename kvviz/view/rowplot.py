@@ -20,7 +20,7 @@ def rows(trace: Any, cache: int | str = 0, ax: Any = None, *, entry: int = 0) ->
     """What every row of a cache held after every run: runs from top to bottom, rows from left to right.
 
     ``cache``: place in ``trace.caches``, or name.
-    ``entry``: of the batch.
+    ``entry``: number of the batch entry.
 
     Raises `KvvizError`: if there is no such cache.
     """

@@ -28,27 +28,26 @@ from kvviz.widget.still_image import still_bundle
 
 
 class Debugger(LanedPage):
-    """Step through a trace, and run on where it ends.
+    """Step through a trace, and continue the run where the trace ends.
 
     Parameters
     ----------
     source : Session or Trace
-        A session can be run on; a trace is only looked at.
+        A session can run on; a trace can only be viewed.
     height : int
         Height of the widget in px.
 
     Attributes
     ----------
     cursor : int
-        Number of the step that was completed last; -1 before the first. Synced: set it, observe it, or link two
-        debuggers by it.
+        Number of the last completed step; -1 before the first. Synced: set it, observe it, or link two debuggers by it.
     decode_step : int
         Number of the run that the cursor is in. Synced.
     selection : dict or None
         ``{"kind": "node" | "storage" | "value" | "cache", "id": …, "graph": …}``. Synced.
     breakpoints : list of dict
-        ``{"kind", "value", "enabled"}``; see `kvviz.debugger.Breakpoint`. Those that cannot be used get an ``"error"``
-        that says why, and are passed over. Synced.
+        ``{"kind", "value", "enabled"}``; see `kvviz.debugger.Breakpoint`. A breakpoint that cannot be used gets an
+        ``"error"`` that says why, and is skipped. Synced.
     lane : int
         Number of the lane that is shown: 0 is ``source``, others are forks of it. Synced: set it to show another one,
         at the same op.
@@ -110,7 +109,7 @@ class Debugger(LanedPage):
         return self._do(self._cursor.out)
 
     def back(self) -> Stop:
-        """Back to the op before in this frame."""
+        """Go back to the previous op in this frame."""
         return self._do(self._cursor.back)
 
     def resume(self) -> Stop:
@@ -130,7 +129,7 @@ class Debugger(LanedPage):
         return self._do(lambda: self._cursor.goto(position))
 
     def choose(self, node: Any) -> Stop:
-        """Run an op of the frontier next. Where something else has run next already, in a lane of its own."""
+        """Run an op of the frontier next. If another op has already run at this step, run it in a new lane."""
         cursor, at = self._cursor, self.cursor
         if at + 1 == len(self.trace.steps):
             return self._do(lambda: cursor.choose(node))
@@ -147,10 +146,10 @@ class Debugger(LanedPage):
         return tuple(node.name for node in self._cursor.frontier())
 
     def detail(self, run: int) -> None:
-        """Have the steps of a run in the page.
+        """Load the steps of a run into the page.
 
-        Of a long recording the page has the steps of some runs, and the totals of all. It asks for more itself when one
-        goes there; the last few that were asked for are kept.
+        For a long recording, the page has the totals of all runs, but the steps of only some of them. It loads the
+        steps of other runs when the cursor goes there, and keeps the last few that it loaded.
 
         Parameters
         ----------
@@ -165,7 +164,7 @@ class Debugger(LanedPage):
             self._tell_lanes(self.lane)
 
     def summarise(self, budget: int | str = "2 MB") -> Any:
-        """Put summaries of the values into the recording, and into the page; see `Trace.summarise`."""
+        """Store summaries of the values in the recording and show them in the page; see `Trace.summarise`."""
         values = self.trace.summarise(budget)
         self.value_data = values_payload(self.trace)
         return values

@@ -39,15 +39,15 @@ def debug(
     step: int | None = None,
     tour: Tour | None = None,
 ) -> Debugger:
-    """Open the debugger; as a cell's last line it shows itself.
+    """Open the debugger; make it the last line of a cell to display it.
 
     Parameters
     ----------
     graph : Graph, Trace, Session or ggml.ComputeGraph
-        A graph is run with ``inputs`` (one run) or ``prompt`` (a decode); a trace is looked at as it is. A ggml graph
-        is stepped through in memory of its own; one that was recorded has no data, and is shown whole.
+        A graph is run with ``inputs`` (one run) or ``prompt`` (a decode); a trace is shown as it is. A ggml graph is
+        stepped through in its own memory; a recorded one has no data, so its whole recording is shown.
     inputs : mapping, optional
-        For one run: all inputs. For a decode: those beside the prompt and the caches.
+        For one run: all inputs. For a decode: all except the prompt and the caches.
     prompt : str or sequence, optional
         As in `kvviz.decode`.
     outputs, policy
@@ -55,18 +55,18 @@ def debug(
     donate
         As in `kvviz.run` and `kvviz.decode`.
     max_new_tokens, kv_capacity, tokenizer, stop_tokens, growth, cache, detail
-        As in `kvviz.decode`; for a decode only. Of runs that are stepped through live the steps are always kept.
+        As in `kvviz.decode`; for a decode only. The steps of runs that you step through live are always kept.
     recorded : int, optional
-        Runs to record before the debugger opens. What is left runs live, as you step into it. By default a single run
-        is left to be stepped from its first op, and a decode is recorded but for its last token.
+        Runs to record before the debugger opens. The others run live, as you step through them. By default a single run
+        is live from its first op, and a decode is recorded except for its last token.
     values : int or str
-        Bytes that summaries of the recorded values may have; see `Trace.summarise`. The page can be asked for them
-        later, too.
+        Maximum bytes for summaries of the recorded values; see `Trace.summarise`. They can also be added later, from
+        the page.
     height : int
         Height in px.
     step : int, optional
-        Step to show, counted from the end if negative; what has not run until there runs. By default a recording is
-        shown from before its first step.
+        Step to show, counted from the end if negative; ops before it that have not run are run. By default a recording
+        opens before its first step.
     tour : Tour, optional
         A guided tour, which the trace keeps from then on; see `kvviz.lessons.Tour`.
 
@@ -141,14 +141,14 @@ def _at(debugger: Debugger, step: int | None) -> Debugger:
 def plan(
     graph: Graph, outputs: Sequence[str] | None = None, policy: str | Policy | Schedule = "rten", height: int = 720
 ) -> Planner:
-    """Watch how a runtime comes to its order of ops; as a cell's last line it shows itself.
+    """Step through how a runtime plans its order of ops; make it the last line of a cell to display it.
 
     Parameters
     ----------
     graph : Graph
-        Also a body.
+        The main graph or a subgraph.
     outputs : sequence of str, optional
-        What is wanted; the graph's outputs by default.
+        Values to compute; the graph's outputs by default.
     policy : str, Policy or schedule
         Whose planner; see `kvviz.runtimes.named_schedules` for the names.
     height : int

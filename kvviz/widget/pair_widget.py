@@ -12,7 +12,7 @@ from kvviz.widget.still_image import still_pair
 
 
 class Pair(Debugger):
-    """Two traces of the same thing, to be compared.
+    """Two traces of the same inputs, compared step by step.
 
     Parameters
     ----------

@@ -22,7 +22,7 @@ _ABOUT = (
 
 
 def variant(quirks: bool | Iterable[str] = True) -> Policy:
-    """rten as it is, or with some of its quirks put right.
+    """rten as it is, or with some of its quirks corrected.
 
     ``quirks``: true for all of them, False for none, or the names of those to keep: see `QUIRKS`.
 

@@ -22,8 +22,8 @@ FORMAT = 1
 class Picks:
     """A schedule that runs the picked nodes in the order of the picks.
 
-    A node that was not picked runs when a picked one needs it, else at the end, in the model's order; one that the
-    wanted outputs do not need is left out.
+    A node that was not picked runs when a picked one needs it, otherwise at the end, in the model's order. A node that
+    the requested outputs do not need is left out.
 
     ``picks``: path of a graph (see `kvviz.graph.model.GraphPath`) and node index.
     ``model``: fingerprint of the model that they were made on; empty where that is not checked.
@@ -68,7 +68,7 @@ class Picks:
 
     @classmethod
     def of(cls, trace: Any) -> Picks:
-        """The order in which a trace really ran: of every graph, that of its first frame."""
+        """The order in which a trace ran; for every graph, the order of its first frame."""
         graph = trace.graph
         first: dict[Graph, int] = {}
         for frame in trace.frames:
