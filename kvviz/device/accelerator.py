@@ -211,7 +211,7 @@ class Device(DeviceState):
         """Wait until a tensor is written."""
         self.open()
         if not isinstance(handle, Handle) or handle.device is not self:
-            self.fail("foreign handle", handle, "wait for what is no tensor of this device")
+            self.fail("foreign handle", handle, "wait needs a tensor of this device")
         if handle.wrapper.buffer is not None:
             self.clock.now = max(self.clock.now, handle.wrapper.buffer.ready)
 

@@ -35,7 +35,7 @@ class BlockTable:
         self.copies: list[tuple[int, int, int]] = []
         wrong = [block for row in self.rows for block in row if not 0 <= block < blocks]
         if wrong:
-            raise KvvizError(f"block {wrong[0]} in a table of a cache of {blocks} blocks")
+            raise KvvizError(f"block {wrong[0]} is in the table, but the cache has blocks 0 to {blocks - 1}")
 
     @property
     def shared(self) -> dict[int, tuple[int, ...]]:
@@ -67,7 +67,7 @@ class BlockTable:
         """
         row, place = self.rows[sequence], position // self.block_size
         if not 0 <= place < len(row):
-            raise KvvizError(f"position {position} of sequence {sequence}, which has {len(row)} blocks")
+            raise KvvizError(f"sequence {sequence} has no position {position}, only {len(row)} blocks")
         return row[place]
 
     def own(self, sequence: int, position: int) -> tuple[int, int] | None:
@@ -83,7 +83,7 @@ class BlockTable:
             return None
         if not self.free:
             raise KvvizError(
-                f"block {block} is shared and must be copied for sequence {sequence}, and no block is free"
+                f"block {block} is shared and must be copied for sequence {sequence}, but no block is free"
             )
         own = self.free[0]
         self.rows[sequence][position // self.block_size] = own

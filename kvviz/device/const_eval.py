@@ -58,19 +58,19 @@ class ConstEvalCache:
             made = submit(state, head, {name: inputs[name] for name in head.inputs})
             for name, handle in made.items():
                 handle.wrapper.retain = True
-                state.mark("const-eval miss", handle.wrapper, f"{name!r} is worked out and kept, versions {key[1]}")
+                state.mark("const-eval miss", handle.wrapper, f"{name!r} is computed and kept, versions {key[1]}")
             entry = self._entries[key] = _Entry(made, contents)
             for wrapper in wrappers:
                 wrapper.evictions.append(key)
         else:
             self.hits += 1
             for name, handle in entry.handles.items():
-                state.mark("const-eval hit", handle.wrapper, f"{name!r} as it was worked out for versions {key[1]}")
+                state.mark("const-eval hit", handle.wrapper, f"{name!r} as it was computed for versions {key[1]}")
             for name, old, new in zip(head.inputs, entry.contents, contents):
                 if old != new:
                     text = (
-                        f"got new contents since {', '.join(map(repr, entry.handles))} was worked out from it, and "
-                        f"kept version {inputs[name].version}, so that {program.name!r} goes on with the old result"
+                        f"got new contents after {', '.join(map(repr, entry.handles))} was computed from it, but "
+                        f"kept version {inputs[name].version}, so {program.name!r} still uses the old result"
                     )
                     state.warn("STALE_CONST_EVAL", inputs[name], text)
         given = {**inputs, **entry.handles}

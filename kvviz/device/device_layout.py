@@ -46,14 +46,14 @@ class Layout:
 
     def __post_init__(self) -> None:
         if self.memory not in (*MEMORIES, HOST):
-            raise KvvizError(f"a layout has the memory 'dram' or 'l1', not {self.memory!r}")
+            raise KvvizError(f"the memory of a layout is 'dram' or 'l1', not {self.memory!r}")
         if self.sharding not in SHARDINGS or (self.sharding and self.memory != "l1"):
-            raise KvvizError(f"the sharding {self.sharding!r} in {self.memory}: only 'height' in 'l1', or None")
+            raise KvvizError(f"sharding must be None, or 'height' in 'l1', not {self.sharding!r} in {self.memory!r}")
         if self.dtype is not None:
             try:
                 object.__setattr__(self, "dtype", str(np.dtype(self.dtype)))
             except TypeError:
-                raise KvvizError(f"a layout has a type of NumPy or 'bfloat16', not {self.dtype!r}") from None
+                raise KvvizError(f"the dtype of a layout is a NumPy type or 'bfloat16', not {self.dtype!r}") from None
 
     def of(self, array: Any) -> Layout:
         """This layout with the type of an array where it names none."""

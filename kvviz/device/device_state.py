@@ -35,7 +35,7 @@ class DeviceState:
         if ownership not in MODELS:
             raise KvvizError(f"an ownership is 'holder' or 'classic', not {ownership!r}")
         if queues < 1 or min(*capacity.values(), 0) < 0 or min(banks.values()) < 1:
-            raise KvvizError("a device has at least one queue and one bank, and memories of at least 0 bytes")
+            raise KvvizError("a device needs at least one queue and one bank, and no memory may have less than 0 bytes")
         self.contract = contract
         self.ownership = ownership
         self.model: Model = MODELS[ownership]()
@@ -104,7 +104,7 @@ class DeviceState:
     def open(self) -> None:
         """Refuse what is asked of a device that was closed."""
         if self.closed:
-            self.fail("closed device", "the device", "it was closed; make another one")
+            self.fail("closed device", "the device", "it is closed; create a new one")
 
     def a_layout(self, layout: Any, what: str) -> None:
         """Refuse what is no layout."""
@@ -116,9 +116,9 @@ class DeviceState:
         self.open()
         if not isinstance(handle, Handle):
             kind = type(handle).__name__
-            self.fail("a handle", f"{what} of {kind}", "it takes a handle of this device: call to_device first")
+            self.fail("a handle", f"{what} of {kind}", "a handle of this device is needed: call to_device first")
         if handle.device is not self:
-            self.fail("foreign handle", handle, f"{what} of a tensor of another device: bring it here by to_device")
+            self.fail("foreign handle", handle, f"{what} of a tensor of another device: copy it here with to_device")
         wrapper = handle.wrapper
         if wrapper.buffer is None:
             if not host:
@@ -127,7 +127,7 @@ class DeviceState:
             fate = wrapper.fate or "it was released" * handle.released or "its buffer was freed through another tensor"
             told = " (is_allocated says true: only its own holder is asked)" * handle.is_allocated
             self.warn("USE_AFTER_FREE", handle, f"is used by {what}, and {fate}{told}")
-            self.fail("use after free", handle, f"{what} of a dead tensor: {fate}{told}. {CURES['USE_AFTER_FREE']}")
+            self.fail("use after free", handle, f"{what} of a dead tensor: {fate}{told}; {CURES['USE_AFTER_FREE']}")
         return wrapper
 
     # -- memory -----------------------------------------------------------------------------------------------------
@@ -150,8 +150,8 @@ class DeviceState:
         self.fail(
             f"room in {memory}",
             who,
-            f"{extent:,} B{dealt} do not fit into {memory}: {free:,} B are free, at most {longest:,} B of them in one "
-            "block; deallocate something or take another memory",
+            f"{extent:,} B{dealt} do not fit into {memory}: {free:,} B are free, at most {longest:,} B of them "
+            "contiguous; deallocate a tensor or use another memory",
         )
 
     def storage(self, memory: str, extent: int, address: int, origin: str = "run", page: int = 0) -> int:

@@ -8,15 +8,15 @@ from typing import Any
 
 CURES = {
     "USE_AFTER_FREE": "keep it alive for this call: set handle.retain = True before the submit, or deallocate it later",
-    "DOUBLE_FREE": "take out the second deallocate",
-    "LEAK": "deallocate it after its last use; a retained one after handle.retain = False",
+    "DOUBLE_FREE": "remove the second deallocate",
+    "LEAK": "deallocate it after its last use; if it is retained, set handle.retain = False first",
     "HOST_ROUND_TRIP": "give the handle itself to the next submit",
-    "NEEDLESS_CONVERSION": "ask for the layout once, where the tensor is made",
+    "NEEDLESS_CONVERSION": "request this layout once, when the tensor is created",
     "LATE_FREE": "deallocate it right after the last submit that reads it",
-    "STALE_CONST_EVAL": "give the new contents in a new handle, by to_device, so that the version changes",
-    "FORCED_FREE_SHARED": "deallocate without force, or when the others are no longer needed",
+    "STALE_CONST_EVAL": "pass the new contents in a new handle from to_device, so that the version changes",
+    "FORCED_FREE_SHARED": "deallocate without force, or after the last use of the others",
     "TRACE_OVERWRITES": "put it there before the capture, or capture the trace again",
-    "L1_SPILL": "submit what reads it first, or put it into DRAM from the start",
+    "L1_SPILL": "first submit the programs that read it, or create it in DRAM",
 }
 """The codes of warnings, and their cures."""
 

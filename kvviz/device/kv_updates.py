@@ -25,9 +25,9 @@ def fill_cache(state: DeviceState, cache: Handle, given: Handle, batch: int) -> 
     """Rows from the first one on; of the last tile, what the input does not reach becomes 0 (tt-mlir #8604)."""
     target, source = _pair(state, "fill_cache", cache, given)
     rows, length = source.array.shape[2], target.array.shape[2]
-    _expect(state, source.array.shape[0] == 1, given, "fill_cache", "the input holds one sequence: dimension 0 is 1")
-    _expect(state, rows <= length, given, "fill_cache", f"{rows} rows do not fit into {length}")
-    _expect(state, 0 <= batch < target.array.shape[0], cache, "fill_cache", f"there is no batch {batch}")
+    _expect(state, source.array.shape[0] == 1, given, "fill_cache", "the input must hold one sequence (dimension 0)")
+    _expect(state, rows <= length, given, "fill_cache", f"{rows} rows do not fit into the cache's {length}")
+    _expect(state, 0 <= batch < target.array.shape[0], cache, "fill_cache", f"the cache has no batch {batch}")
     whole = min(-(-rows // TILE) * TILE, length)
     values = np.zeros((target.array.shape[1], whole, target.array.shape[3]), target.array.dtype)
     values[:, :rows] = source.array[0]
@@ -39,10 +39,10 @@ def update_cache(state: DeviceState, cache: Handle, given: Handle, index: Any, b
     target, source = _pair(state, "update_cache", cache, given)
     users = source.array.shape[2]
     place = int(_numbers(state, index, "update_cache").reshape(-1)[0])
-    _expect(state, source.array.shape[0] == 1, given, "update_cache", "dimension 0 of the input is 1")
+    _expect(state, source.array.shape[0] == 1, given, "update_cache", "dimension 0 of the input must be 1")
     inside = 0 <= batch_offset <= target.array.shape[0] - users
-    _expect(state, inside, given, "update_cache", f"{users} users from {batch_offset} on do not fit")
-    _expect(state, 0 <= place < target.array.shape[2], cache, "update_cache", f"there is no row {place}")
+    _expect(state, inside, given, "update_cache", f"{users} users from batch {batch_offset} on do not fit")
+    _expect(state, 0 <= place < target.array.shape[2], cache, "update_cache", f"the cache has no row {place}")
     writes: list[Write] = [
         ((batch_offset + user, slice(None), place), source.array[0, :, user]) for user in range(users)
     ]
@@ -56,19 +56,19 @@ def paged_update_cache(state: DeviceState, cache: Handle, given: Handle, positio
     blocks, heads, size, width = target.array.shape
     index = _numbers(state, positions, op).reshape(-1)
     users = source.array.shape[1]
-    _expect(state, source.array.shape[0] == 1, given, op, "dimension 0 of the input is 1")
+    _expect(state, source.array.shape[0] == 1, given, op, "dimension 0 of the input must be 1")
     _expect(state, len(index) == users, given, op, f"{len(index)} positions for {users} users")
-    _expect(state, source.array.dtype.kind in "fV", given, op, "the input has floating point numbers")
+    _expect(state, source.array.dtype.kind in "fV", given, op, "the input must have a floating-point type")
     fits = source.array.shape[3] == width and source.array.shape[2] in (heads, -(-heads // TILE) * TILE)
-    _expect(state, fits, given, op, f"the input is [1, users, {heads} heads, padded or not, {width}]")
-    _expect(state, source.layout.sharding == "height", given, op, "the input is height-sharded in L1")
+    _expect(state, fits, given, op, f"the input must be [1, users, {heads} heads, padded or not, {width}]")
+    _expect(state, source.layout.sharding == "height", given, op, "the input must be height-sharded in L1")
     copies = []
     if table is None:
-        _expect(state, users <= blocks, cache, op, f"{users} users and {blocks} rows")
+        _expect(state, users <= blocks, cache, op, f"{users} users do not fit into {blocks} rows")
         where = [(user, int(place)) for user, place in enumerate(index)]
-        _expect(state, all(0 <= place < size for _, place in where), cache, op, f"positions from 0 to {size - 1}")
+        _expect(state, all(0 <= place < size for _, place in where), cache, op, f"positions go from 0 to {size - 1}")
     else:
-        _expect(state, size % TILE == 0, cache, op, f"a block has {size} rows, and not a multiple of {TILE}")
+        _expect(state, size % TILE == 0, cache, op, f"a block must have a multiple of {TILE} rows, not {size}")
         if isinstance(table, BlockTable):
             copies = [own for user, place in enumerate(index) if (own := table.own(user, int(place))) is not None]
         where = _in_blocks(state, cache, op, table, list(enumerate(map(int, index))))
@@ -83,7 +83,7 @@ def paged_fill_cache(state: DeviceState, cache: Handle, given: Handle, table: An
     """The rows of a prefill, through the table."""
     op = "paged_fill_cache"
     target, source = _pair(state, op, cache, given)
-    _expect(state, source.array.shape[0] == 1, given, op, "dimension 0 of the input is 1")
+    _expect(state, source.array.shape[0] == 1, given, op, "dimension 0 of the input must be 1")
     rows, size = source.array.shape[2], target.array.shape[2]
     if isinstance(table, BlockTable):
         owns = [own for place in range(0, rows, size) if (own := table.own(batch, place)) is not None]
@@ -108,11 +108,11 @@ def _expect(state: DeviceState, holds: bool, handle: Handle, op: str, why: str) 
 def _wrappers(state: DeviceState, op: str, cache: Handle, given: Handle) -> tuple[Wrapper, Wrapper]:
     target, source = state.need(cache, op), state.need(given, op)
     for handle, wrapper in ((cache, target), (given, source)):
-        _expect(state, wrapper.array.ndim == 4, handle, op, f"it has {wrapper.array.ndim} dimensions, and not 4")
-    _expect(state, target.layout.tiled, cache, op, "the cache lies in tiles: to_layout(cache, Layout(tiled=True))")
-    _expect(state, target.layout.sharding is None, cache, op, "the cache is interleaved")
+        _expect(state, wrapper.array.ndim == 4, handle, op, f"it must have 4 dimensions, not {wrapper.array.ndim}")
+    _expect(state, target.layout.tiled, cache, op, "the cache must be tiled: to_layout(cache, Layout(tiled=True))")
+    _expect(state, target.layout.sharding is None, cache, op, "the cache must be interleaved, not sharded")
     types = f"{target.array.dtype} and {source.array.dtype}"
-    _expect(state, target.array.dtype == source.array.dtype, given, op, f"cache and input have the types {types}")
+    _expect(state, target.array.dtype == source.array.dtype, given, op, f"cache and input need one type, not {types}")
     return target, source
 
 
@@ -121,14 +121,14 @@ def _pair(state: DeviceState, op: str, cache: Handle, given: Handle) -> tuple[Wr
     shapes = [wrapper.array.shape for wrapper in (target, source)]
     for axis in (1, 3):
         sizes = [shape[axis] for shape in shapes]
-        _expect(state, sizes[0] == sizes[1], given, op, f"dimension {axis} is {sizes[1]}, and {sizes[0]} in the cache")
+        _expect(state, sizes[0] == sizes[1], given, op, f"dimension {axis} is {sizes[1]}, but {sizes[0]} in the cache")
     return target, source
 
 
 def _numbers(state: DeviceState, given: Any, op: str) -> np.ndarray:
     found = download(state, given) if isinstance(given, Handle) else np.asarray(given)
     if found.dtype.kind not in "iu" or not found.size:
-        state.fail(op, given if isinstance(given, Handle) else "the index", f"integers are expected, not {found.dtype}")
+        state.fail(op, given if isinstance(given, Handle) else "the index", f"integers are needed, not {found.dtype}")
     return found
 
 

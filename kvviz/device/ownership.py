@@ -86,7 +86,7 @@ class Classic:
     def deallocate(self, ref: Ref, force: bool = False) -> Outcome:
         part, buffer = ref.own, ref.own.buffer
         if buffer is None:
-            return Outcome(False, False, "it has let go of its buffer before")
+            return Outcome(False, False, "it has already released its buffer")
         if part.users > 1 and not force:
             return Outcome(False, False, f"{part.users} tensors share its attributes")
         others = self._parts[id(buffer)] - 1

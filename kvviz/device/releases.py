@@ -16,14 +16,14 @@ def deallocate(state: DeviceState, handle: Handle, force: bool) -> None:
     """What the caller asks for: `Device.deallocate`."""
     state.open()
     if not isinstance(handle, Handle) or handle.device is not state:
-        state.fail("foreign handle", handle, "deallocate of what is no tensor of this device")
+        state.fail("foreign handle", handle, "deallocate needs a tensor of this device")
     wrapper = handle.wrapper
     buffer = wrapper.buffer
     if buffer is None:
         # Source: tt-mlir #3488: the deallocation of host memory does nothing.
         return
     if handle.released or not handle.is_allocated or not buffer.alive:
-        cause = f"is deallocated again; it is dead: {wrapper.fate or 'released'}"
+        cause = f"is deallocated again, but it is dead: {wrapper.fate or 'released'}"
         state.warn("DOUBLE_FREE", handle, cause)
         return
     if wrapper.retain:
@@ -35,7 +35,7 @@ def deallocate(state: DeviceState, handle: Handle, force: bool) -> None:
     if force and others:
         told = ", ".join(f"{other.name!r} (#{other.first})" for other in others)
         state.warn(
-            "FORCED_FREE_SHARED", handle, f"is freed by force, and {told} lies in the same buffer", buffer.extent
+            "FORCED_FREE_SHARED", handle, f"is freed by force, but {told} lies in the same buffer", buffer.extent
         )
     outcome = let_go(state, handle, force, f"deallocate{'(force=True)' * force}")
     late = state.submits - wrapper.used
@@ -73,7 +73,7 @@ def release(state: DeviceState, handle: Handle) -> None:
     """A handle goes out of scope; with the last one of a wrapper the TTNN tensor's destructor runs."""
     state.open()
     if not isinstance(handle, Handle) or handle.device is not state:
-        state.fail("foreign handle", handle, "release of what is no tensor of this device")
+        state.fail("foreign handle", handle, "release needs a tensor of this device")
     if handle.released:
         state.warn("DOUBLE_FREE", handle, "is released again")
         return

@@ -85,7 +85,7 @@ def _begin(state: DeviceState, work: Work, moves: Sequence[tuple[Handle, Move]])
         work.forget_constants()
         raise
     for handle, move in moves:
-        text = f"goes from L1 to DRAM before submit {state.submits + 1}, as {program.name!r} does not read it"
+        text = f"goes from L1 to DRAM before submit {state.submits + 1}, because {program.name!r} does not read it"
         carry_out(state, handle, move, text)
         state.warn("L1_SPILL", handle, text, move.buffer.extent)
     return commit(state, work, placed, queue, start)
@@ -95,10 +95,10 @@ def checked(state: DeviceState, program: Any, inputs: Mapping[str, Handle]) -> d
     """The wrappers of the inputs, if the program can take them."""
     state.open()
     if not isinstance(program, DeviceProgram):
-        state.fail("a program", f"submit of {type(program).__name__}", "it takes what device.program gave")
+        state.fail("a program", f"submit of {type(program).__name__}", "pass a program that device.program returned")
     what = f"submit of {program.name!r}"
     if program.device is not state:
-        state.fail("foreign program", what, "it is a program of another device: make one here by device.program")
+        state.fail("foreign program", what, "it is a program of another device: create it here with device.program")
     if not isinstance(inputs, Mapping):
         state.fail("inputs of the program", what, f"it takes handles by name, not a {type(inputs).__name__}")
     for name in inputs:
@@ -121,8 +121,8 @@ def checked(state: DeviceState, program: Any, inputs: Mapping[str, Handle]) -> d
             state.fail(
                 "layout",
                 inputs[name],
-                f"{what}: input {name!r} is {wrapper.layout}, and the program wants {layout}; as landed the "
-                f"caller converts: device.to_layout(handle, program.layout({name!r}))",
+                f"{what}: input {name!r} is {wrapper.layout}, and the program needs {layout}; with the contract "
+                f"'landed' the caller converts: device.to_layout(handle, program.layout({name!r}))",
             )
     return wrappers
 

@@ -243,7 +243,7 @@ def _bury(state: DeviceState, work: Work, placed: Placed, made: _Outputs, end: f
         wrapper = work.wrappers[name]
         assert wrapper.ref is not None
         state.model.deallocate(wrapper.ref)
-        state.gone(work.buffer(name), end, f"submit {state.submits} is over, for which it was converted")
+        state.gone(work.buffer(name), end, f"it was converted for submit {state.submits}, which is over")
 
 
 def _round_trip(state: DeviceState, name: str, handle: Handle) -> None:
@@ -266,6 +266,6 @@ def _blame(state: DeviceState, work: Work, placed: Placed) -> None:
     for buffer in list(state.buffers.values()):
         wrappers = state.of_buffer(buffer)
         if buffer.memory == "l1" and id(buffer) not in mine and wrappers:
-            text = f"lies in L1, and {work.program.name!r}, which does not read it, had to put {name!r} into DRAM"
+            text = f"lies in L1; {work.program.name!r} does not read it and had to put {name!r} into DRAM"
             state.warn("L1_SPILL", state.handle_of(wrappers[0]), text, nbytes)
             return

@@ -34,15 +34,15 @@ def upload(state: DeviceState, given: Any, layout: Layout | None, name: str | No
     """An array or a tensor on the host as one on the device."""
     state.open()
     if isinstance(given, Handle) and given.wrapper.buffer is not None:
-        state.fail("to_device", given, "it is on the device already: call to_layout to move it")
+        state.fail("to_device", given, "it is already on the device: call to_layout to move it")
     array = given.wrapper.array if isinstance(given, Handle) else np.asarray(given)
     if not is_plain(array):
-        state.fail("to_device", f"an array of {array.dtype}", "a device holds numbers")
+        state.fail("to_device", f"an array of {array.dtype}", "a device can only hold numbers")
     layout = Layout() if layout is None else layout
     state.a_layout(layout, "to_device")
     layout = layout.of(array)
     if layout.memory == HOST:
-        state.fail("to_device", "a layout on the host", "take 'dram' or 'l1'")
+        state.fail("to_device", "a layout on the host", "choose 'dram' or 'l1'")
     assigned = caller_line()[1]
     name = name or (given.name if isinstance(given, Handle) else "") or assigned or f"t{state.given}"
     wrapper, when = state.new(converted(array, str(layout.dtype)), layout, name, state.clock.now)
@@ -202,14 +202,14 @@ def host_tensor(state: DeviceState, array: Any, borrow: bool, name: str | None) 
         if not isinstance(array, np.ndarray):
             state.fail("borrowed memory", f"a {type(array).__name__}", "only an array can be borrowed")
         if not array.flags.c_contiguous:
-            state.fail("borrowed memory", "an array", "its elements do not lie side by side: copy it")
+            state.fail("borrowed memory", "an array", "it is not contiguous: copy it first")
         if not is_plain(array) or str(array.dtype) in _ALIASES:
-            state.fail("borrowed memory", f"an array of {array.dtype}", "a type that the runtime does not have")
+            state.fail("borrowed memory", f"an array of {array.dtype}", "the runtime does not have this type")
         values = array
     else:
         values = np.asarray(array)
         if not is_plain(values):
-            state.fail("owned memory", f"an array of {values.dtype}", "a device holds numbers")
+            state.fail("owned memory", f"an array of {values.dtype}", "a device can only hold numbers")
         values = converted(values, _ALIASES.get(str(values.dtype), str(values.dtype)))
     state.versions += 1
     wrapper = Wrapper(state.versions, state.versions, values, Layout(HOST).of(values))
@@ -226,9 +226,9 @@ def put(state: DeviceState, dst: Any, src: Any) -> None:
         state.fail("memcpy from device to device", named, "the runtime needs a pointer to host memory: use to_layout")
     if arrays[0].nbytes != arrays[1].nbytes:
         sizes_told = f"{arrays[0].nbytes:,} B and {arrays[1].nbytes:,} B"
-        state.fail("equal sizes", named, f"memcpy between {sizes_told}")
+        state.fail("equal sizes", named, f"memcpy needs equal sizes, not {sizes_told}")
     if not isinstance(dst, (Handle, np.ndarray)) or not arrays[0].flags.writeable:
-        state.fail("memcpy into memory", named, "the target is no array that can be written to")
+        state.fail("memcpy into memory", named, "the target must be a writable array")
     raw = np.frombuffer(np.ascontiguousarray(arrays[1]).tobytes(), arrays[0].dtype)
     arrays[0][...] = raw.reshape(arrays[0].shape)
     if there:

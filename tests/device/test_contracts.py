@@ -159,7 +159,7 @@ def test_a_tensor_that_does_not_fit_is_refused_with_the_largest_free_block() -> 
         2048,
         [False, True, False],
     )
-    with pytest.raises(DeviceError, match="3,072 B are free, at most 2,048 B of them in one block"):
+    with pytest.raises(DeviceError, match="3,072 B are free, at most 2,048 B of them contiguous"):
         device.to_device(numbers((24, 32)), Layout("l1"))
     assert device.live_bytes["l1"] == 1024
 

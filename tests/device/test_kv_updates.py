@@ -156,15 +156,15 @@ def test_an_update_waits_for_who_reads_the_cache_and_is_waited_for() -> None:
 @pytest.mark.parametrize(
     ("call", "why"),
     [
-        (lambda d, c, x: d.fill_cache(c, x((1, 1, 65, 32))), "65 rows do not fit into 64"),
-        (lambda d, c, x: d.fill_cache(c, x((1, 2, 5, 32))), "dimension 1 is 2, and 1 in the cache"),
-        (lambda d, c, x: d.fill_cache(c, x((1, 1, 5, 16))), "dimension 3 is 16, and 32 in the cache"),
-        (lambda d, c, x: d.fill_cache(c, x((5, 32))), "it has 2 dimensions, and not 4"),
-        (lambda d, c, x: d.fill_cache(c, x((1, 1, 5, 32)), batch=1), "there is no batch 1"),
-        (lambda d, c, x: d.fill_cache(x((1, 1, 64, 32)), x((1, 1, 5, 32))), "the cache lies in tiles"),
-        (lambda d, c, x: d.update_cache(c, x((2, 1, 1, 32)), 0), "dimension 0 of the input is 1"),
-        (lambda d, c, x: d.update_cache(c, x((1, 1, 1, 32)), 64), "there is no row 64"),
-        (lambda d, c, x: d.update_cache(c, x((1, 1, 1, 32)), 0.5), "integers are expected"),
+        (lambda d, c, x: d.fill_cache(c, x((1, 1, 65, 32))), "65 rows do not fit into the cache's 64"),
+        (lambda d, c, x: d.fill_cache(c, x((1, 2, 5, 32))), "dimension 1 is 2, but 1 in the cache"),
+        (lambda d, c, x: d.fill_cache(c, x((1, 1, 5, 16))), "dimension 3 is 16, but 32 in the cache"),
+        (lambda d, c, x: d.fill_cache(c, x((5, 32))), "it must have 4 dimensions, not 2"),
+        (lambda d, c, x: d.fill_cache(c, x((1, 1, 5, 32)), batch=1), "the cache has no batch 1"),
+        (lambda d, c, x: d.fill_cache(x((1, 1, 64, 32)), x((1, 1, 5, 32))), "the cache must be tiled"),
+        (lambda d, c, x: d.update_cache(c, x((2, 1, 1, 32)), 0), "dimension 0 of the input must be 1"),
+        (lambda d, c, x: d.update_cache(c, x((1, 1, 1, 32)), 64), "the cache has no row 64"),
+        (lambda d, c, x: d.update_cache(c, x((1, 1, 1, 32)), 0.5), "integers are needed"),
         (lambda d, c, x: d.paged_update_cache(c, x((1, 1, 1, 32)), [0]), "height-sharded in L1"),
         (lambda d, c, x: d.paged_update_cache(c, x((1, 1, 1, 32), SHARDED), [0, 1]), "2 positions for 1 users"),
         (lambda d, c, x: d.paged_update_cache(c, x((1, 1, 1, 32), SHARDED), [64], np.array([[0]])), "no block for row"),
@@ -184,5 +184,5 @@ def test_types_that_differ_are_refused_and_so_is_a_table_of_blocks_that_are_not_
     cache = filled(device, (1, 1, 64, 32))
     with pytest.raises(DeviceError, match="float32 and bfloat16"):
         device.fill_cache(cache, device.to_device(np.ones((1, 1, 5, 32), np.float32), Layout(dtype="bfloat16")))
-    with pytest.raises(KvvizError, match="block 3 in a table of a cache of 1 blocks"):
+    with pytest.raises(KvvizError, match="block 3 is in the table, but the cache has blocks 0 to 0"):
         device.block_table(cache, [[3]])
