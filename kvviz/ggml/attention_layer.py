@@ -87,9 +87,9 @@ class AttentionLayer:
         self, ctx: Context, form: LayerForm, weights: Mapping[str, Any] | None = None, weight_type: str = "f32"
     ) -> None:
         if form.protocol not in ("set_rows", "cpy"):
-            raise KvvizError(f"there is no protocol {form.protocol!r}: take 'set_rows' or 'cpy'")
+            raise KvvizError(f"there is no protocol {form.protocol!r}; choose 'set_rows' or 'cpy'")
         if not form.flash and form.protocol == "set_rows" and form.type_v not in ("f32", "f16", "bf16"):
-            raise KvvizError(f"V of type {form.type_v} cannot be stored transposed: take flash=True")
+            raise KvvizError(f"V of type {form.type_v} cannot be stored transposed; set flash=True")
         self.ctx, self.form = ctx, form
         size = {"q": form.width, "k": form.kv_width, "v": form.kv_width, "output": form.width}
         self.weights = {
@@ -197,7 +197,7 @@ class _Step:
         """Expand what writes K and V."""
         if self.old:
             if cells != list(range(cells[0], cells[0] + len(cells))):
-                raise KvvizError(f"protocol cpy writes cells in a row, not {cells}")
+                raise KvvizError(f"protocol 'cpy' writes consecutive cells, not {cells}")
             self.graph.expand(self.copied(k, self.layer.cache_k, cells[0]))
             write = self.copied(v, self.layer.cache_v, cells[0]) if self.form.flash else self.turned_over(v, cells[0])
             self.graph.expand(write)

@@ -79,7 +79,7 @@ def read_dot(path: Path) -> Recording:
                 number += 1
                 _take(text, number, drawn, edges)
         if not any(one.place is not None for one in drawn.values()):
-            raise KvvizError("no node of a graph")
+            raise KvvizError("no graph node in the file")
         for number, early, late, slot in edges:
             _join(drawn, number, early, late, slot)
         nodes = sorted((one for one in drawn.values() if one.place is not None), key=lambda one: one.place or 0)
@@ -87,7 +87,7 @@ def read_dot(path: Path) -> Recording:
         for before, one in zip((None, *nodes), nodes):
             number = one.line
             if before is not None and before.place == one.place:
-                raise KvvizError(f"node {one.place} stands in line {before.line} already")
+                raise KvvizError(f"node {one.place} is already in line {before.line}")
             _root(one, drawn, graph)
             graph.nodes.append(one.tensor)
     except KvvizError as error:
@@ -101,10 +101,10 @@ def read_dot(path: Path) -> Recording:
 
 def _take(text: str, number: int, drawn: dict[str, _Drawn], edges: list[tuple[int, str, str, int]]) -> None:
     if len(text) == LONGEST:
-        raise KvvizError(f"more than {LONGEST:,} letters")
+        raise KvvizError(f"more than {LONGEST:,} characters")
     if match := _NODE.match(text):
         if match[1] in drawn:
-            raise KvvizError(f"{quoted(match[1])} is drawn a second time")
+            raise KvvizError(f"{quoted(match[1])} is declared twice")
         drawn[match[1]] = _drawn(match[2], number)
     elif match := _EDGE.match(text):
         # A gradient's edge says what belongs together, and not what is computed from what.
@@ -144,7 +144,7 @@ def _op(symbol: str) -> str:
 
 def _join(drawn: dict[str, _Drawn], number: int, early: str, late: str, slot: int) -> None:
     if late not in drawn:
-        raise KvvizError(f"an edge to {quoted(late)}, which is not drawn")
+        raise KvvizError(f"an edge to {quoted(late)}, which the file does not declare")
     if early not in drawn:
         # The file shows a part of a graph.
         outside = Tensor(f"not drawn {early}", "f32", (1, 1, 1, 1), (4, 4, 4, 4), role="input")
@@ -166,7 +166,7 @@ def _root(one: _Drawn, drawn: dict[str, _Drawn], graph: RecordedGraph) -> None:
     first, second, third = (*node.src, None, None, None)[:3]
     needed = {"SET_ROWS": 2, "GET_ROWS": 2, "CPY": 1, **dict.fromkeys(VIEW_OPS, 1)}.get(node.op, 0)
     if sum(source is not None for source in node.src) < needed or (needed and first is None):
-        raise KvvizError(f"{quoted(node.name)} is a {node.op} and has not the {needed} sources that it needs")
+        raise KvvizError(f"{quoted(node.name)} is a {node.op}, but lacks the {needed} sources that it needs")
     of: Tensor | None = None
     if node.op in VIEW_OPS:
         of = first

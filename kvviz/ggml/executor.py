@@ -66,7 +66,7 @@ class Executor:
             Its executed nodes in the order in which they shall run. The trace is then told all of them beforehand.
         """
         if not graph.nodes:
-            raise KvvizError(f"graph {graph.title!r} has no node: expand it with what it shall compute")
+            raise KvvizError(f"graph {graph.title!r} has no nodes; expand it with the tensors to compute")
         if graph in self._plans:
             place_data(self._plans[graph])
         self.writing.begin(graph, text, self._seen, order is not None)
@@ -129,7 +129,7 @@ class Executor:
             raise KvvizError(f"there is no kernel for {node.op} ({told(node)})")
         for source in node.src:
             if source is not None and source is not node and source.root.data is None:
-                raise KvvizError(f"{node.op} {told(node)} reads {told(source)}, which was not computed before it")
+                raise KvvizError(f"{node.op} {told(node)} reads {told(source)}, which was not computed before")
         allocate(node.root)
         with np.errstate(all="ignore"):
             kernel(node)

@@ -52,7 +52,7 @@ def find_slot(kv: Streams, batch: UBatch, contiguous: bool = False) -> Slot | No
     per_stream = len(batch.tokens) // len(batch.seqs) if kv.n_stream > 1 else len(batch.tokens)
     seqs = batch.seqs if kv.n_stream > 1 else batch.seqs[:1]
     if per_stream * len(seqs) != len(batch.tokens):
-        raise KvvizError(f"{len(batch.tokens)} tokens of {len(seqs)} sequences: streams need as many of each")
+        raise KvvizError(f"{len(batch.tokens)} tokens of {len(seqs)} sequences: streams need the same number of each")
     found = [_search(kv, kv.stream_of(seq), per_stream, contiguous) for seq in seqs]
     if not all(found):
         return None

@@ -39,9 +39,9 @@ class FreeBlocks:
 
     def __init__(self, alignment: int = 32, max_chunk: int = UNLIMITED) -> None:
         if alignment < 1 or alignment & (alignment - 1):
-            raise KvvizError(f"an alignment is a power of two, not {alignment}")
+            raise KvvizError(f"an alignment must be a power of two, not {alignment}")
         if max_chunk < 1:
-            raise KvvizError(f"a chunk of {max_chunk} bytes holds nothing")
+            raise KvvizError(f"a chunk needs a positive size, not {max_chunk} bytes")
         self.alignment = alignment
         self.max_chunk = min(max_chunk, UNLIMITED)
         self.chunks: list[list[tuple[int, int]]] = []  # (offset, size) of free blocks by address

@@ -100,7 +100,7 @@ def export(graph: ComputeGraph, path: str | PathLike[str], level: Level = "exact
     target = Path(fspath(path))
     made = {".dot": to_dot, ".json": to_json}.get(target.suffix)
     if made is None:
-        raise KvvizError(f"a graph is exported to a .dot or a .json file, not to {target.name!r}")
+        raise KvvizError(f"a graph can be exported to a .dot or a .json file, not to {target.name!r}")
     target.write_text(made(graph, level), encoding="utf-8")
     return target
 

@@ -64,7 +64,7 @@ class GraphRecipe:
             If there is no such rule, or the declared edges do not allow the order.
         """
         if order is not None and not isinstance(order, str) and len(self.graphs) > 1:
-            raise KvvizError(f"{self.title!r} has {len(self.graphs)} graphs: name a rule, as nodes are those of one")
+            raise KvvizError(f"{self.title!r} has {len(self.graphs)} graphs: give a rule's name, not the nodes of one")
         ordered = [graph.nodes if order is None else new_order(graph, order) for graph in self.graphs]
         runs = list(zip(self.graphs, self.labels, map(_executed, self.graphs, ordered)))
         session = GraphSession(runs, self.title, self.held, self.about, self.values)
@@ -145,7 +145,7 @@ def session_of(graph: ComputeGraph, values: int | str = "1 MB") -> GraphSession:
         order = graph.nodes
     recipe = recipe_of([graph], graph.title, [""], values)
     if recipe is None:
-        raise KvvizError(f"{graph.title!r} has leafs of more than {MOST_KEPT:,} bytes: give weights role='weight'")
+        raise KvvizError(f"{graph.title!r} has leafs of more than {MOST_KEPT:,} bytes: mark weights with role='weight'")
     return recipe.session(order)
 
 

@@ -177,7 +177,7 @@ class GraphSession:
             raise ReplayError(f"value {name!r} does not exist in {self.trace.title!r}")
         with self._own_memory():
             if not has_numbers(labels[name]):
-                raise ReplayError(f"value {name!r} was not computed, or is of a type that is not read")
+                raise ReplayError(f"value {name!r} was not computed, or its type cannot be read")
             return bytes_of(labels[name]).tobytes() if stored else tensor_get(labels[name])
 
     # -- inside -----------------------------------------------------------------------------------------------------

@@ -56,7 +56,7 @@ class KeyRows:
         if head_dim < 2 or head_dim % 2:
             raise KvvizError(f"heads of {head_dim} elements cannot be rotated; give an even head_dim")
         if dtype not in ("float16", "float32"):
-            raise KvvizError(f"keys of type {dtype!r}; they are float16 or float32")
+            raise KvvizError(f"keys cannot have the type {dtype!r}, only float16 or float32")
         self.size, self.head_dim, self.base, self.neox = size, head_dim, base, neox
         self.data = np.full((streams * size, n_head * head_dim), fill, dtype)
         self.tokens = np.full(streams * size, NEVER, np.int64)
@@ -75,7 +75,7 @@ class KeyRows:
         keys = np.asarray(keys)
         if keys.shape != (len(rows), self.data.shape[1]):
             want = (len(rows), self.data.shape[1])
-            raise KvvizError(f"keys of shape {keys.shape} for {len(rows)} tokens; they need the shape {want}")
+            raise KvvizError(f"keys of shape {keys.shape} for {len(rows)} tokens; the shape must be {want}")
         for row, key, token, pos in zip(rows, keys, tokens, positions):
             self.data[row] = key.astype(self.data.dtype)
             self.tokens[row], self.positions[row] = token, pos

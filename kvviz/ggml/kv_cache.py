@@ -96,7 +96,7 @@ class KVCache:
         **keys: Any,
     ) -> None:
         if n_ubatch < 1:
-            raise KvvizError(f"micro-batches of {n_ubatch} tokens; give n_ubatch=1 or more")
+            raise KvvizError(f"a micro-batch cannot have {n_ubatch} tokens; give n_ubatch=1 or more")
         kind = swa_type if swa_type is not None else "standard" if n_swa else "none"
         self.streams = sequences.Streams(size, n_seq_max, unified, n_swa, kind)
         self.keys = KeyRows(self.streams.n_stream, size, **keys)
@@ -187,7 +187,7 @@ class KVCache:
         """
         batch = self.batch(tokens)
         if keys is not None and len(keys) != len(batch):
-            raise KvvizError(f"{len(keys)} rows of keys for {len(batch)} tokens")
+            raise KvvizError(f"{len(keys)} rows of keys for {len(batch)} tokens; give one row for each token")
         self.begin()
         pieces = (split_simple if self.n_stream == 1 else split_equal)(batch, self.n_ubatch)
         slots = self.prepare(pieces)

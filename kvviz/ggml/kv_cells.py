@@ -51,7 +51,7 @@ class Cells:
 
     def __init__(self, size: int) -> None:
         if size < 1:
-            raise KvvizError(f"a cache of {size} cells; it needs one at least")
+            raise KvvizError(f"a cache needs at least one cell, not {size}")
         self.pos = [EMPTY] * size
         self.shift = [0] * size
         self.seqs: list[frozenset[int]] = [frozenset()] * size

@@ -29,7 +29,7 @@ class Streams:
         self, size: int, n_seq_max: int = 1, unified: bool = True, n_swa: int = 0, swa_type: str = "none"
     ) -> None:
         if not 1 <= n_seq_max <= MOST_SEQUENCES:
-            raise KvvizError(f"{n_seq_max} sequences; llama.cpp takes 1 to {MOST_SEQUENCES}")
+            raise KvvizError(f"n_seq_max is {n_seq_max}; llama.cpp allows 1 to {MOST_SEQUENCES} sequences")
         checked_window(n_swa, swa_type)
         self.size = size
         self.n_seq_max = n_seq_max
@@ -141,7 +141,7 @@ def seq_div(kv: Streams, seq: int, first: int, stop: int, by: int) -> Changed:
     """Divide positions of a sequence, as self-extension does."""
     stream = kv.stream_of(seq)
     if by < 1:
-        raise KvvizError(f"positions are divided by 1 or more, not by {by}")
+        raise KvvizError(f"positions can be divided by 1 or more, not by {by}")
     if by == 1 or max(first, 0) == stop:
         return Changed()
     cells = kv.cells[stream]

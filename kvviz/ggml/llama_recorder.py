@@ -54,7 +54,7 @@ def record(llama: Any) -> Iterator[Recording]:
     low, library = _llama_cpp()
     held = getattr(llama, "_ctx", None)
     if held is None or not hasattr(held, "ctx") or not hasattr(llama, "context_params"):
-        raise KvvizError(f"a {type(llama).__name__} is no llama_cpp.Llama: give the object that you generate with")
+        raise KvvizError(f"a {type(llama).__name__} is not a llama_cpp.Llama; pass the object that generates the text")
     taking = Taking(library)
     # The context keeps pointers to these, and nothing else does.
     asked, aborted = low.ggml_backend_sched_eval_callback(taking.asked), low.ggml_abort_callback(taking.computing)
@@ -62,7 +62,7 @@ def record(llama: Any) -> Iterator[Recording]:
     params.cb_eval, params.abort_callback = asked, aborted
     fresh = low.llama_init_from_model(held.model.model, params)
     if not fresh:
-        raise KvvizError("llama.cpp made no second context to record in: there may not be the memory for it")
+        raise KvvizError("llama.cpp could not create a second context to record in; there may be too little memory")
     recording = Recording("llama.cpp", ())
     old, decode = held.ctx, held.decode
 
@@ -111,7 +111,7 @@ def _move_state(low: Any, source: Any, target: Any) -> None:
     state = (ctypes.c_uint8 * size)()
     size = int(low.llama_state_get_data(source, state, size))
     if size and not low.llama_state_set_data(target, state, size):
-        raise KvvizError("llama.cpp did not take over what it had in its context")
+        raise KvvizError("llama.cpp could not copy the state of its context")
 
 
 class Taking:

@@ -36,7 +36,7 @@ def load(path: str | os.PathLike[str]) -> Recording:
     """
     path = Path(path)
     if not path.name.endswith(ENDINGS):
-        raise KvvizError(f"{path} is no recording of ggml: its name ends in none of {', '.join(ENDINGS)}")
+        raise KvvizError(f"{path} is not a ggml recording: its name must end in one of {', '.join(ENDINGS)}")
     try:
         with path.open("rb"):
             pass

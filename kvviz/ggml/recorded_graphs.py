@@ -108,7 +108,7 @@ class Recording:
             If it was read from a file, which is there already, or the file cannot be written.
         """
         if not self.lines:
-            raise SaveError(f"{self.title} was not recorded here: copy the file that it was read from")
+            raise SaveError(f"{self.title} was not recorded here; copy the file that it was read from")
         text = "".join(json.dumps(line, separators=(",", ":"), ensure_ascii=False) + "\n" for line in self.lines)
         data = text.encode("utf-8", "replace")
         with replacing(path) as file:

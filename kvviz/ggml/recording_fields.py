@@ -50,9 +50,9 @@ def parsed(text: str | bytes) -> dict[str, Any]:
         found = json.loads(text)
     except (ValueError, RecursionError) as error:
         reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
-        raise KvvizError(f"is no JSON: {reason}") from None
+        raise KvvizError(f"is not JSON: {reason}") from None
     if not isinstance(found, dict):
-        raise KvvizError(f"is a {type(found).__name__}, and not an object")
+        raise KvvizError(f"is a {type(found).__name__}, not an object")
     return found
 
 
@@ -62,7 +62,7 @@ def whole_number(
     """A number of a line, between two limits."""
     found = line.get(key, default)
     if type(found) is not int or not low <= found <= high:
-        raise KvvizError(f"has {key!r} = {_shown(found)}, where a whole number from {low} to {high} belongs")
+        raise KvvizError(f"has {key!r} = {_shown(found)}, but needs a whole number from {low} to {high}")
     return found
 
 
@@ -75,7 +75,7 @@ def text(line: Mapping[str, Any], key: str, default: str | None = None) -> str:
     """A text of a line, without halves of characters, which no file can hold."""
     found = line.get(key, default)
     if not isinstance(found, str):
-        raise KvvizError(f"has {key!r} = {_shown(found)}, where a text belongs")
+        raise KvvizError(f"has {key!r} = {_shown(found)}, but needs a text")
     return found.encode("utf-8", "replace").decode()
 
 
@@ -90,15 +90,15 @@ def tensor_line(line: Mapping[str, Any], types: Mapping[str, tuple[int, int]]) -
     node = line["k"] == "node"
     role = "" if node else text(line, "role")
     if not node and role not in _ROLES:
-        raise KvvizError(f"has the role {_shown(role)}: a leaf is one of {', '.join(_ROLES)}")
+        raise KvvizError(f"has the role {_shown(role)}; the role of a leaf is one of {', '.join(_ROLES)}")
     ne, nb = (_numbers(line, key, 0, LARGEST, MAX_DIMS, MAX_DIMS) for key in ("ne", "nb"))
     values = _numbers(line, "values", -(1 << 63), (1 << 63) - 1) if line.get("values") is not None else None
     type_ = text(line, "type")
     if type_size(type_) != types.get(type_, type_size(type_)):
-        raise KvvizError(f"is of type {type_}, blocks of which are {type_size(type_)} and not {types[type_]}")
+        raise KvvizError(f"is of type {type_}, whose blocks are {type_size(type_)}, not {types[type_]}")
     src = line.get("src", ())
     if not isinstance(src, list) or len(src) > MAX_SRC or not all(one is None or type(one) is int for one in src):
-        raise KvvizError(f"has 'src' = {_shown(src)}, where up to {MAX_SRC} ids belong")
+        raise KvvizError(f"has 'src' = {_shown(src)}, but needs a list of at most {MAX_SRC} ids")
     return TensorLine(
         whole_number(line, "id"),
         whole_number(line, "i") if node else None,
@@ -124,7 +124,7 @@ def type_table(line: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
     """The first line's sizes of element types: elements of a block, and its bytes."""
     found = line.get("types", {})
     if not isinstance(found, dict):
-        raise KvvizError(f"has 'types' = {_shown(found)}, where sizes by type belong")
+        raise KvvizError(f"has 'types' = {_shown(found)}, but needs sizes by type")
     table = {name: _numbers(found, name, 1, 1 << 20, 2, 2) for name in found}
     return {name: (elements, size) for name, (elements, size) in table.items()}
 
@@ -134,7 +134,7 @@ def _numbers(
 ) -> tuple[int, ...]:
     found = line.get(key)
     if not isinstance(found, list) or not all(type(one) is int and low <= one <= high for one in found):
-        raise KvvizError(f"has {key!r} = {_shown(found)}, where a list of numbers from {low} to {high} belongs")
+        raise KvvizError(f"has {key!r} = {_shown(found)}, but needs a list of numbers from {low} to {high}")
     if not least <= len(found) <= (len(found) if most is None else most):
         raise KvvizError(f"has {len(found)} numbers in {key!r}, not {least}")
     return tuple(found)

@@ -99,7 +99,7 @@ class _Reading:
         kind = line.get("k")
         if self.meta is None:
             if kind != "meta" or line.get("schema") != SCHEMA:
-                raise KvvizError(f'the first line of a recording has "k": "meta" and the schema {SCHEMA!r}')
+                raise KvvizError(f'the first line of a recording must have "k": "meta" and the schema {SCHEMA!r}')
             self.meta, self.types = line, type_table(line)
         elif kind == "graph":
             self._begin(line)
@@ -109,10 +109,10 @@ class _Reading:
             if not self.graphs:
                 raise KvvizError(f"a {kind} before the first graph")
             if line.get("g") != self.graphs[-1].number:
-                raise KvvizError(f"a {kind} of another graph than {self.graphs[-1].number}, which it stands in")
+                raise KvvizError(f"a {kind} within graph {self.graphs[-1].number} says that it is of another graph")
             self._tensor(tensor_line(line, self.types))
         else:
-            raise KvvizError(f"there is no kind of line {kind!r}: take meta, graph, buffer, leaf or node")
+            raise KvvizError(f"there is no kind of line {kind!r}; choose meta, graph, buffer, leaf or node")
 
     def done(self) -> Recording:
         if self.meta is None:
@@ -126,7 +126,7 @@ class _Reading:
         self._end()
         number = whole_number(line, "g")
         if number != len(self.graphs):
-            raise KvvizError(f"graph {number} follows {len(self.graphs)} others")
+            raise KvvizError(f"graph {number} is out of order: {len(self.graphs)} graphs come before it")
         self.announced = whole_number(line, "n_nodes")
         same = line.get("same_pointers_as_previous") is True
         self.graphs.append(RecordedGraph(f"{self.title} graph {number}", number, text(line, "step", ""), same))
@@ -137,7 +137,7 @@ class _Reading:
             return
         graph = self.graphs[-1]
         if len(graph.nodes) != self.announced:
-            raise KvvizError(f"graph {graph.number} has {len(graph.nodes)} nodes, and said {self.announced}")
+            raise KvvizError(f"graph {graph.number} has {len(graph.nodes)} nodes, but announced {self.announced}")
         graph.leafs = leafs_of(graph.nodes)
         meant = [self.places[place] for place in sorted(self.places)]
         if meant != graph.nodes:
@@ -152,9 +152,9 @@ class _Reading:
     def _tensor(self, line: TensorLine) -> None:
         called = f"{'leaf' if line.role else 'node'} {quoted(line.name)}"
         if line.id in self.own or line.id in self.kept:
-            raise KvvizError(f"{called} has the id {line.id}, which another tensor has")
+            raise KvvizError(f"{called} has the id {line.id} of another tensor")
         if line.buffer is not None and line.buffer not in self.buffers:
-            raise KvvizError(f"{called} lies in buffer {line.buffer}, of which no line before it tells")
+            raise KvvizError(f"{called} lies in buffer {line.buffer}, which no earlier line declares")
         tensor = Tensor(
             line.name,
             line.type,
@@ -177,14 +177,14 @@ class _Reading:
         (self.kept if line.role in ("weight", "state") else self.own)[line.id] = tensor
         if line.place is not None:
             if line.place in self.places:
-                raise KvvizError(f"{called} has the place {line.place} in the order, which another node has")
+                raise KvvizError(f"{called} has place {line.place} in the order, as another node does")
             self.places[line.place] = tensor
             self.graphs[-1].nodes.append(tensor)
 
     def _find(self, id: int, line: TensorLine, tensor: Tensor, called: str) -> Tensor:
         found = tensor if id == line.id else self.own.get(id) or self.kept.get(id)
         if found is None:
-            raise KvvizError(f"{called} uses the tensor {id}, of which no line before it in this graph tells")
+            raise KvvizError(f"{called} uses tensor {id}, which no earlier line of this graph declares")
         return found
 
 
@@ -200,11 +200,11 @@ def _check(tensor: Tensor, called: str) -> None:
         raise KvvizError(f"{called} reaches to byte {end} of {quoted(root.name)}, which has {root.nbytes}")
     others = [source for source in tensor.src if source is not None]
     if len(others) < _SOURCES.get(tensor.op, 0):
-        raise KvvizError(f"{called} is a {tensor.op} of {len(others)} tensors, and needs {_SOURCES[tensor.op]}")
+        raise KvvizError(f"{called} is a {tensor.op} of {len(others)} tensors, but needs {_SOURCES[tensor.op]}")
     if tensor.op in VIEW_OPS and others[0] is tensor:
         raise KvvizError(f"{called} is a view of itself")
     if tensor.op in ("SET_ROWS", "GET_ROWS"):
         table = tensor if tensor.op == "SET_ROWS" else others[0]
         wrong = [row for row in rows_named(table, others[1]) or () if not 0 <= row < table.ne[1]]
         if wrong:
-            raise KvvizError(f"{called} is told row {wrong[0]} of {table.ne[1]}")
+            raise KvvizError(f"{called} has the row index {wrong[0]}, but there are {table.ne[1]} rows")

@@ -85,7 +85,7 @@ class RecurrentMemory:
 
     def __init__(self, size: int, n_ubatch: int = 512) -> None:
         if size < 1:
-            raise KvvizError(f"a memory of {size} states; it needs one at least")
+            raise KvvizError(f"a memory needs at least one state, not {size}")
         self.size, self.n_ubatch = size, n_ubatch
         self.cells = [StateCell() for _ in range(size)]
         self.head = self.used = 0

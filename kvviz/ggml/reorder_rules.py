@@ -52,7 +52,7 @@ def new_order(graph: ComputeGraph, order: Order) -> list[Tensor]:
     """
     if isinstance(order, str):
         if order not in RULES:
-            raise KvvizError(f"there is no re-order rule {order!r}: take one of {', '.join(RULES)}")
+            raise KvvizError(f"there is no re-order rule {order!r}; choose one of {', '.join(RULES)}")
         made = RULES[order].order(graph.nodes)
     else:
         made = [_node(graph, one) for one in order]
@@ -65,7 +65,7 @@ def _node(graph: ComputeGraph, one: Tensor | int) -> Tensor:
         return one
     if not isinstance(one, int) or isinstance(one, bool) or not 0 <= one < len(graph.nodes):
         raise KvvizError(
-            f"{one!r} is no node of {graph.title!r}: give a rule's name, or each of its {len(graph.nodes)} nodes, or "
+            f"{one!r} is not a node of {graph.title!r}; give a rule's name, or all {len(graph.nodes)} nodes, or "
             f"their positions from 0 to {len(graph.nodes) - 1}"
         )
     return graph.nodes[one]
@@ -76,7 +76,7 @@ def _check(graph: ComputeGraph, order: Sequence[Tensor]) -> None:
     place: dict[Tensor, int] = {}
     for i, node in enumerate(order):
         if node not in old:
-            raise KvvizError(f"{_told(node)} at place {i} of the order is no node of {graph.title!r}")
+            raise KvvizError(f"{_told(node)} at place {i} of the order is not a node of {graph.title!r}")
         if node in place:
             raise KvvizError(f"the order has {_told(node)} twice, at places {place[node]} and {i}")
         place[node] = i

@@ -35,6 +35,6 @@ def is_masked_swa(n_swa: int, kind: str, key: int, query: int) -> bool:
 def checked_window(n_swa: int, kind: str) -> None:
     """Refuse a window that llama.cpp could not have."""
     if kind not in SWA_TYPES:
-        raise KvvizError(f"the window {kind!r} is not known; there are {', '.join(SWA_TYPES)}")
+        raise KvvizError(f"there is no window type {kind!r}; choose one of {', '.join(SWA_TYPES)}")
     if kind != "none" and n_swa < 1:
-        raise KvvizError(f"a window of {n_swa} positions; give n_swa=1 or more, or swa_type='none'")
+        raise KvvizError(f"a window cannot have {n_swa} positions; give n_swa=1 or more, or swa_type='none'")

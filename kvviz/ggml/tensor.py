@@ -134,7 +134,7 @@ def type_size(type_: str) -> tuple[int, int]:
         return BLOCKS[type_]
     if type_ not in PLAIN:
         known = ", ".join([*PLAIN, *BLOCKS])
-        raise KvvizError(f"ggml has no tensor type {type_!r} that is known here: take one of {known}")
+        raise KvvizError(f"the tensor type {type_!r} is not known here; choose one of {known}")
     return 1, 2 if type_ == "bf16" else np.dtype(PLAIN[type_]).itemsize
 
 
@@ -148,7 +148,7 @@ def packed(type_: str, ne: tuple[int, ...]) -> tuple[int, int, int, int]:
     """
     block, size = type_size(type_)
     if ne[0] % block:
-        raise KvvizError(f"a row of {ne[0]} elements is no whole number of {type_} blocks of {block}")
+        raise KvvizError(f"a row of {ne[0]} elements is not a whole number of {type_} blocks of {block}")
     row = ne[0] // block * size
     return (size, row, row * ne[1], row * ne[1] * ne[2])
 
@@ -156,7 +156,7 @@ def packed(type_: str, ne: tuple[int, ...]) -> tuple[int, int, int, int]:
 def new_tensor(type_: str, ne: tuple[int, ...], name: str = "") -> Tensor:
     """A contiguous tensor without data; ``ne`` has up to four sizes, the innermost first."""
     if not 1 <= len(ne) <= MAX_DIMS or any(n < 0 for n in ne):
-        raise KvvizError(f"tensor {name!r} has one to {MAX_DIMS} sizes of 0 or more, not {ne}")
+        raise KvvizError(f"tensor {name!r} needs one to {MAX_DIMS} sizes of 0 or more, not {ne}")
     full = (*ne, *[1] * (MAX_DIMS - len(ne)))
     return Tensor(name[:MAX_NAME], type_, full, packed(type_, full))  # type: ignore[arg-type]
 

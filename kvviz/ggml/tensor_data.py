@@ -25,9 +25,9 @@ def stored(tensor: Tensor) -> np.ndarray:
     """
     root, block = tensor.root, type_size(tensor.type)[0]
     if tensor.type not in RUN_TYPES:
-        raise KvvizError(f"{told(tensor)} cannot be computed with: only {', '.join(RUN_TYPES)} can")
+        raise KvvizError(f"{told(tensor)} cannot be computed: only {', '.join(RUN_TYPES)} can")
     if root.data is None:
-        raise KvvizError(f"{told(root)} has no data: what was recorded is not run again")
+        raise KvvizError(f"{told(root)} has no data: a recording cannot run again")
     if tensor.view_offs + tensor.nbytes > root.nbytes:
         end = tensor.view_offs + tensor.nbytes
         raise KvvizError(f"{told(tensor)} reaches byte {end} of {root.name!r}, which has {root.nbytes}")

@@ -112,4 +112,4 @@ class Library:
         finally:
             self.ggml_free(context)
         if not right:
-            raise KvvizError("struct ggml_tensor of this ggml is not the one that is known here: it cannot be recorded")
+            raise KvvizError("this ggml has an unknown layout of struct ggml_tensor: it cannot be recorded")

@@ -17,13 +17,13 @@ def numbered(kv: Streams, tokens: int | Sequence[Any], seq: int, first: int) -> 
     """So many tokens at the next positions of a sequence, or the given ones, with numbers from ``first`` on."""
     if isinstance(tokens, int):
         if tokens < 1:
-            raise KvvizError(f"{tokens} tokens; give one at least")
+            raise KvvizError(f"a batch cannot have {tokens} tokens; give at least one")
         start = last_pos(kv, seq) + 1
         tokens = [Token(start + i, (seq,)) for i in range(tokens)]
     made = []
     for place, (pos, seqs, *_) in enumerate(tokens):
         if pos < 0 or not seqs:
-            raise KvvizError(f"token {place} has position {pos} and sequences {tuple(seqs)}; it needs both")
+            raise KvvizError(f"token {place} has position {pos} and sequences {tuple(seqs)}; both are needed")
         made.append(Token(int(pos), tuple(seqs), first + place))
     return made
 
@@ -37,7 +37,7 @@ def checked(kv: Streams, batch: list[Token]) -> list[Token]:
         If they do not, or there is no such sequence.
     """
     if not batch:
-        raise KvvizError("a batch without tokens")
+        raise KvvizError("the batch has no tokens; give at least one")
     wanted: dict[int, set[int]] = {}
     for token in batch:
         for seq in token.seqs:
@@ -48,10 +48,10 @@ def checked(kv: Streams, batch: list[Token]) -> list[Token]:
         if last >= 0 and min(positions) != last + 1:
             raise KvvizError(
                 f"sequence {seq} is at position {last}, and its tokens begin at {min(positions)}: "
-                f"they have to begin at {last + 1}"
+                f"they must begin at {last + 1}"
             )
         if max(positions) - min(positions) + 1 > len(positions):
-            raise KvvizError(f"the tokens of sequence {seq} leave positions out: {sorted(positions)}")
+            raise KvvizError(f"the tokens of sequence {seq} skip positions: {sorted(positions)}")
     return batch
 
 

@@ -50,7 +50,7 @@ def split_equal(tokens: Sequence[Token], n_ubatch: int, sequential: bool = True)
     [[(0, (0,)), (0, (1,))], [(1, (0,)), (2, (0,))]]
     """
     if sequential and any(len(token.seqs) > 1 for token in tokens):
-        raise KvvizError("a token of several sequences needs a unified cache: give unified=True")
+        raise KvvizError("a token of several sequences needs a unified cache; set unified=True")
     left = list(tokens)
     pieces = []
     while left:

@@ -40,37 +40,37 @@ def changed(number: int, **fields: Any) -> list[Any]:
     ("lines", "said"),
     [
         ([], "after line 0: the file is empty"),
-        ([*SEED[:2], "{\n"], "line 3: is no JSON"),
-        ([*SEED[:2], "[" * 100_000 + "\n"], "line 3: is no JSON: it is nested too deeply"),
-        ([*SEED[:2], '{"k":"node","g":' + "9" * 5000 + "}\n"], "line 3: is no JSON"),
-        ([*SEED[:2], "[1, 2]\n"], "line 3: is a list, and not an object"),
-        (SEED[1:], "line 1: the first line of a recording has"),
+        ([*SEED[:2], "{\n"], "line 3: is not JSON"),
+        ([*SEED[:2], "[" * 100_000 + "\n"], "line 3: is not JSON: it is nested too deeply"),
+        ([*SEED[:2], '{"k":"node","g":' + "9" * 5000 + "}\n"], "line 3: is not JSON"),
+        ([*SEED[:2], "[1, 2]\n"], "line 3: is a list, not an object"),
+        (SEED[1:], "line 1: the first line of a recording must have"),
         ([SEED[0], *SEED[2:]], "line 2: a leaf before the first graph"),
-        (SEED[:-1], "after line 8: graph 0 has 2 nodes, and said 3"),
+        (SEED[:-1], "after line 8: graph 0 has 2 nodes, but announced 3"),
         (SEED[:1], "after line 1: no graph with a node"),
-        ([*SEED, SEED[-1]], "line 10: node 'kq' has the id 5, which another tensor has"),
-        (changed(6, src=[1, 2, 99]), "line 6: node 'k_write' uses the tensor 99, of which no line before it"),
-        (changed(6, view_src=4), "line 6: node 'k_write' uses the tensor 4"),
+        ([*SEED, SEED[-1]], "line 10: node 'kq' has the id 5 of another tensor"),
+        (changed(6, src=[1, 2, 99]), "line 6: node 'k_write' uses tensor 99, which no earlier line"),
+        (changed(6, view_src=4), "line 6: node 'k_write' uses tensor 4,"),
         (changed(6, view_src=0), "line 6: node 'k_write' is a view of 'k_write', which is a view itself"),
         (changed(7, view_src=0), "line 7: node 'k_read_view' is a view of 'k_write', which is a view itself"),
-        (changed(6, ne=[4, -8, 1, 1]), "line 6: has 'ne' = [4, -8, 1, 1], where a list of numbers from 0"),
+        (changed(6, ne=[4, -8, 1, 1]), "line 6: has 'ne' = [4, -8, 1, 1], but needs a list of numbers from 0"),
         (changed(6, ne=[4, 8, 1]), "line 6: has 3 numbers in 'ne', not 4"),
         (changed(6, ne=[4, 8, 1, True]), "line 6: has 'ne'"),
         (changed(5, ne=[1 << 47, 8, 1, 1]), "line 5: leaf 'k_cache' of"),
         (changed(5, ne=[1 << 999, 8, 1, 1]), "line 5: has 'ne'"),
         (changed(5, ne=[4, 7, 1, 1]), "line 6: node 'k_write' reaches to byte 128 of 'k_cache', which has 112"),
-        (changed(5, type="f7"), "line 5: ggml has no tensor type 'f7'"),
-        (changed(5, role="friend"), "line 5: has the role 'friend': a leaf is one of weight, state, input"),
-        (changed(5, name=None), "line 5: has 'name' = null, where a text belongs"),
+        (changed(5, type="f7"), "line 5: the tensor type 'f7' is not known"),
+        (changed(5, role="friend"), "line 5: has the role 'friend'; the role of a leaf is one of weight, state, input"),
+        (changed(5, name=None), "line 5: has 'name' = null, but needs a text"),
         (changed(4, values=[3, 1 << 70]), "line 4: has 'values'"),
-        (changed(4, values=[3, 8]), "line 6: node 'k_write' is told row 8 of 8"),
-        (changed(6, src=[1]), "line 6: node 'k_write' is a SET_ROWS of 1 tensors, and needs 2"),
+        (changed(4, values=[3, 8]), "line 6: node 'k_write' has the row index 8, but there are 8 rows"),
+        (changed(6, src=[1]), "line 6: node 'k_write' is a SET_ROWS of 1 tensors, but needs 2"),
         (changed(6, src=[1] * 11), "line 6: has 'src'"),
-        (changed(6, g=1), "line 6: a node of another graph than 0"),
-        (changed(6, buf=3), "line 6: node 'k_write' lies in buffer 3, of which no line before it tells"),
-        (changed(7, i=0), "line 7: node 'k_read_view' has the place 0 in the order, which another node has"),
+        (changed(6, g=1), "line 6: a node within graph 0 says that it is of another graph"),
+        (changed(6, buf=3), "line 6: node 'k_write' lies in buffer 3, which no earlier line declares"),
+        (changed(7, i=0), "line 7: node 'k_read_view' has place 0 in the order, as another node does"),
         (changed(6, k="nod"), "line 6: there is no kind of line 'nod'"),
-        (changed(1, types={"f32": [1, 8]}), "line 3: is of type f32, blocks of which are (1, 4) and not (1, 8)"),
+        (changed(1, types={"f32": [1, 8]}), "line 3: is of type f32, whose blocks are (1, 4), not (1, 8)"),
     ],
 )
 def test_a_wrong_line_is_one_error_with_its_number(tmp_path: Path, lines: list[Any], said: str) -> None:
@@ -91,7 +91,7 @@ def test_a_truncated_or_changed_packed_file_says_where_it_ends(tmp_path: Path) -
 def test_a_missing_file_and_another_kind_of_file_are_said(tmp_path: Path) -> None:
     with pytest.raises(KvvizError, match=r"none\.jsonl cannot be read: No such file"):
         kvviz.ggml.load(tmp_path / "none.jsonl")
-    with pytest.raises(KvvizError, match=r"its name ends in none of \.jsonl, \.jsonl\.gz, \.dot"):
+    with pytest.raises(KvvizError, match=r"its name must end in one of \.jsonl, \.jsonl\.gz, \.dot"):
         kvviz.ggml.load(tmp_path / "model.onnx")
 
 

@@ -51,8 +51,8 @@ def _made(ctx: Context) -> dict[str, Tensor]:
         (lambda c, t: c.unary(t["k"], "SOFT"), "unary of 'k' f32 [4, 8]: there is no kind 'SOFT'"),
         (lambda c, t: c.flash_attn_ext(t["k"], t["q"], t["q"], None, 1.0), "flash_attn_ext of 'k' f32 [4, 8] and 'q'"),
         (lambda c, t: c.view_1d(t["k"], 30, 16), "VIEW of 'k' f32 [4, 8]: it takes 120 bytes from byte 16 of 'k'"),
-        (lambda c, t: c.view_1d(t["b"], 16, 0), "a row of 16 elements is no whole number of q8_0 blocks of 32"),
-        (lambda c, t: c.new_tensor("f33", 4), "no tensor type 'f33'"),
+        (lambda c, t: c.view_1d(t["b"], 16, 0), "a row of 16 elements is not a whole number of q8_0 blocks of 32"),
+        (lambda c, t: c.new_tensor("f33", 4), "the tensor type 'f33' is not known"),
         (lambda c, t: c.new_tensor("f32", 4, name="x", data=[1, 2, 3]), "'x' f32 [4] takes 4 numbers, not 3"),
         (lambda c, t: c.get_tensor("none"), "the context has no tensor 'none'"),
     ],
@@ -97,9 +97,7 @@ def test_a_node_whose_source_was_not_computed_says_so() -> None:
     ctx = Context()
     x = ctx.new_tensor("f32", 4, name="x")
     graph = ctx.new_graph().expand(ctx.set_name(ctx.neg(ctx.set_name(ctx.sqr(x), "early")), "late"))
-    with pytest.raises(
-        KvvizError, match=r"UNARY 'late' f32 .4. reads 'early' f32 .4., which was not computed before it"
-    ):
+    with pytest.raises(KvvizError, match=r"UNARY 'late' f32 .4. reads 'early' f32 .4., which was not computed before"):
         kvviz.ggml.run(graph.reordered(graph.nodes[::-1]))
 
 
@@ -114,5 +112,5 @@ def test_a_type_that_is_only_laid_out_is_not_run() -> None:
     ctx = Context()
     weight = ctx.new_tensor("q4_K", 256, 2, name="w")
     assert weight.nbytes == 288
-    with pytest.raises(KvvizError, match=r"'w' q4_K .256, 2. cannot be computed with: only f32"):
+    with pytest.raises(KvvizError, match=r"'w' q4_K .256, 2. cannot be computed: only f32"):
         kvviz.ggml.run(ctx.new_graph().expand(ctx.mul_mat(weight, ctx.new_tensor("f32", 256, name="x"))))

@@ -99,15 +99,18 @@ def test_names_with_bars_quotes_arrows_and_types_in_them_are_read_from_behind(tm
 @pytest.mark.parametrize(
     ("lines", "said"),
     [
-        ([], "line 3: no node of a graph"),
+        ([], "line 3: no graph node in the file"),
         (["node -> edge\n"], "line 4: is neither a node nor an edge"),
         ([NODE.format("a", "x [4]")], "line 4: the label 'x [4]' is not one of ggml_graph_dump_dot"),
-        ([NODE.format("a", "x (f32)|0 [4, 1] | <x>x+y")] * 2, "line 5: 'a' is drawn a second time"),
-        ([NODE.format(k, f"{k} (f32)|0 [4, 1] | <x>x+y") for k in "ab"], "line 5: node 0 stands in line 4 already"),
-        ([NODE.format("a", "x (f9)|0 [4, 1] | <x>x+y")], "line 4: ggml has no tensor type 'f9'"),
-        ([NODE.format("a", "x (q8_0)|0 [33, 1] | <x>x+y")], "line 4: a row of 33 elements is no whole number of q8_0"),
+        ([NODE.format("a", "x (f32)|0 [4, 1] | <x>x+y")] * 2, "line 5: 'a' is declared twice"),
+        ([NODE.format(k, f"{k} (f32)|0 [4, 1] | <x>x+y") for k in "ab"], "line 5: node 0 is already in line 4"),
+        ([NODE.format("a", "x (f9)|0 [4, 1] | <x>x+y")], "line 4: the tensor type 'f9' is not known"),
+        (
+            [NODE.format("a", "x (q8_0)|0 [33, 1] | <x>x+y")],
+            "line 4: a row of 33 elements is not a whole number of q8_0",
+        ),
         ([NODE.format("a", f"x (f32)|0 [{'9' * 60}, 1] | <x>x+y")], "line 4: 'x' of"),
-        ([NODE.format("a", "x (f32)|0 [4, 1] | <x>view(x)")], "line 4: 'x' is a VIEW and has not the 1 sources"),
+        ([NODE.format("a", "x (f32)|0 [4, 1] | <x>view(x)")], "line 4: 'x' is a VIEW, but lacks the 1 sources"),
         ([NODE.format("a", "x (f32)|0 [4, 1] | <x>x+y"), EDGE.format("a", "b", 0)], "line 5: an edge to 'b'"),
         (
             [NODE.format(k, f"{k} (f32)|{i} [4, 1] | <x>x+y") for i, k in enumerate("ab")] + [EDGE.format("b", "a", 0)],

@@ -183,10 +183,10 @@ def test_a_batch_that_does_not_fit_leaves_the_cells_as_they_were() -> None:
     "tokens, text",
     [
         ([(5, (0,))], "begin at 4"),
-        ([(4, (0,)), (6, (0,))], "leave positions out"),
+        ([(4, (0,)), (6, (0,))], "skip positions"),
         ([(4, (2,))], "no sequence 2"),
         ([(-1, (0,))], "position -1"),
-        ([], "without tokens"),
+        ([], "has no tokens"),
     ],
 )
 def test_a_batch_that_llama_decode_refuses_is_refused_by_name(
@@ -201,13 +201,13 @@ def test_a_batch_that_llama_decode_refuses_is_refused_by_name(
 @pytest.mark.parametrize(
     "call, text",
     [
-        (lambda: KVCache(0), "0 cells"),
-        (lambda: KVCache(8, n_seq_max=300), "300 sequences"),
-        (lambda: KVCache(8, n_swa=0, swa_type="standard"), "window of 0"),
+        (lambda: KVCache(0), "one cell, not 0"),
+        (lambda: KVCache(8, n_seq_max=300), "n_seq_max is 300"),
+        (lambda: KVCache(8, n_swa=0, swa_type="standard"), "window cannot have 0"),
         (lambda: KVCache(8, swa_type="round"), "'round'"),
         (lambda: KVCache(8, head_dim=3), "3 elements"),
         (lambda: KVCache(8, dtype="q8_0"), "'q8_0'"),
-        (lambda: KVCache(8, n_ubatch=0), "micro-batches"),
+        (lambda: KVCache(8, n_ubatch=0), "micro-batch cannot have 0"),
     ],
 )
 def test_a_cache_that_cannot_be_is_refused(call: object, text: str) -> None:

@@ -159,9 +159,9 @@ def test_vulkan_takes_what_it_fuses_together() -> None:
         ([1, 0, 2, 3, 4], "MUL_MAT 'kcur' at place 0 reads UNARY 't' at place 1; put UNARY 't' first"),
         ([0, 1, 2, 3], "MUL_MAT 'kq' at 4 is not in it"),
         ([0, 0, 1, 2, 3], "has UNARY 't' twice, at places 0 and 1"),
-        ([0, 1, 2, 3, 9], "9 is no node"),
-        (["t"], "'t' is no node"),
-        ([_leaf("stray", 1)], "'stray' at place 0 of the order is no node"),
+        ([0, 1, 2, 3, 9], "9 is not a node"),
+        (["t"], "'t' is not a node"),
+        ([_leaf("stray", 1)], "'stray' at place 0 of the order is not a node"),
     ],
 )
 def test_an_order_that_cannot_be_is_refused_with_what_is_wrong(order: object, said: str) -> None:
