@@ -38,8 +38,8 @@ def check_repeatable(trace: Trace) -> None:
     """Raise `KvvizError` for a trace that does not know how it was made."""
     if trace.recipe is None:
         raise KvvizError(
-            "this trace has no model to run again, as one that was loaded from a file: make it anew with kvviz.run, "
-            "kvviz.decode or kvviz.ggml.run, and fork that one"
+            "this trace has no model to run again, for example because it was loaded from a file; record it again with "
+            "kvviz.run, kvviz.decode or kvviz.ggml.run, and fork that trace"
         )
 
 
@@ -57,7 +57,7 @@ def find_choice(trace: Trace, step: int, wanted: Node | str) -> tuple[int, Node]
         raise KvvizError(f"nothing is left to run {at}")
     ready = frontier_after(trace, step - 1)
     if not ready:
-        raise KvvizError(f"no other op can run {at}: there {trace.log[step].op.node.name!r} completes")
+        raise KvvizError(f"no other op can run {at}: {trace.log[step].op.node.name!r} completes there")
     chosen = next((node for node in ready if wanted in (node, node.name)), None)
     if chosen is not None:
         return frame, chosen

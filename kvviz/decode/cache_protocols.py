@@ -25,7 +25,7 @@ def kept_as(pairs: tuple[CachePair, ...], cache: str) -> tuple[CachePair, ...]:
     GroupQueryAttention (onnxruntime 1.31) takes both: a past that is longer than ``total_sequence_length`` asks for is
     a buffer, and the present has its shape."""
     if cache not in CACHES:
-        raise InputError(f"cache is 'growing' or 'shared', not {cache!r}")
+        raise InputError(f"cache must be 'growing' or 'shared', not {cache!r}")
     if cache == "growing":
         return pairs
     shared = tuple(replace(pair, protocol="shared") if _may_share(pair) else pair for pair in pairs)
@@ -33,7 +33,7 @@ def kept_as(pairs: tuple[CachePair, ...], cache: str) -> tuple[CachePair, ...]:
         kinds = ", ".join(sorted({op for pair in pairs for op in writers(pair)})) or "nothing"
         raise InputError(
             f"no cache of this graph can be shared: its caches are written by {kinds}; "
-            "only those of GroupQueryAttention may be one buffer for past and present"
+            "only GroupQueryAttention can use one buffer for past and present"
         )
     return shared
 

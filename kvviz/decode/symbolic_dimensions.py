@@ -51,7 +51,7 @@ class Dimensions:
             has = f"; it has {', '.join(known)}" if known else ": all of its inputs have a fixed shape"
             raise InputError(f"the model has no dimension named {name!r}{has}")
         if isinstance(length, bool) or not hasattr(length, "__index__") or not 0 <= int(length) < _LONGEST:
-            raise InputError(f"dimension {name!r} cannot be {length!r}: a length is a whole number from 0 on")
+            raise InputError(f"dimension {name!r} cannot be {length!r}: a length must be a whole number, 0 or more")
         fixed = places.get(name)
         if isinstance(fixed, int) and fixed != length:
             raise InputError(f"dimension {name!r} cannot be {length}: the model fixes it at {fixed}")
@@ -82,7 +82,7 @@ class Dimensions:
             length = -1
         if not 0 <= length < _LONGEST:
             told = ", ".join(f"{name}={self.lengths[name]}" for name in self.names(dim))
-            raise InputError(f"dimension {axis} of input {value.name!r} is {dim}, which is no length with {told}")
+            raise InputError(f"dimension {axis} of input {value.name!r} is {dim}, which is no valid length with {told}")
         return length
 
     def names(self, dim: str | None) -> list[str]:

@@ -97,7 +97,7 @@ class Maker:
         wanted = [v for v in graph.inputs if v.name not in given and v.name not in follow and v.kind != "optional"]
         for value in wanted:
             if value.kind != "tensor" or value.dtype is None or value.shape is None:
-                raise InputError(f"input {value.name!r} ({value.kind}) cannot be made up; give it with the inputs")
+                raise InputError(f"input {value.name!r} ({value.kind}) cannot be generated; give it with the inputs")
         self.wanted = wanted
         self.dims = Dimensions(graph, dims)
         self._learn()

@@ -51,7 +51,7 @@ class DecodeSession(Session):
         self.capacity = kv_capacity
         self.growth = self.policy.growth if growth is None else growth
         if self.growth not in ("start", "after"):
-            raise InputError(f"growth is 'start' or 'after', not {growth!r}")
+            raise InputError(f"growth must be 'start' or 'after', not {growth!r}")
         self.max_new_tokens = max_new_tokens
         self.tokenizer, self.stop_tokens = tokenizer_for(graph, prompt, tokenizer, stop_tokens)
         self.cache = cache

@@ -48,7 +48,7 @@ def _cut(graph: Graph, inner: Sequence[str], given: frozenset[str], outputs: Seq
             others = ", ".join(repr(name) for name in node.outputs if name and name not in made)
             raise InputError(
                 f"{made[0]!r} is given, but node {node.name!r} ({node.qualified_op}) makes it and must run for its "
-                f"other outputs; give {others} as well, as far as it is needed, or let the node make all"
+                f"other outputs; give {others} as well if it is needed, or let the node compute all of them"
             )
     read = {name for node in nodes for name in (*node.inputs, *node.captures)} | set(outputs)
     inputs = tuple(value for value in graph.inputs if value.name in read | given)

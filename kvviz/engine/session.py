@@ -206,7 +206,7 @@ class Session:
         except Exception:
             raise
         except BaseException:
-            self._torn = "the run was stopped inside of an op, and its inputs were not kept: it has to be started anew"
+            self._torn = "the run was stopped inside an op, and its inputs were not kept; start it again"
             with suppress(ReplayError):
                 self._mend()
             raise

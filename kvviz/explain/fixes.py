@@ -71,7 +71,7 @@ class Fix:
         """
         if self.trace.recipe is None:
             raise KvvizError(
-                "a trace that was loaded from a file cannot be run again; make it anew, then apply the fix"
+                "a trace that was loaded from a file cannot be run again; record it again, then apply the fix"
             )
         recipe = self.trace.recipe
         after = recipe.again(**arguments(self.trace, self.changes, self.picked, recipe.options["policy"]))

@@ -112,11 +112,11 @@ def fork_session(
     changes = _changes(trace, donate, reserve, kv_capacity)
     given = sum((run is not None, bool(changes), policy is not None, fix is not None))
     if not given:
-        raise KvvizError("nothing is to be changed: give run, donate, reserve, kv_capacity, policy or fix")
+        raise KvvizError("no change is given; give run, donate, reserve, kv_capacity, policy or fix")
     own = trace.recipe.options["policy"]
     if fix is not None:
         if given > 1:
-            raise KvvizError("a fix is a change by itself: apply it alone")
+            raise KvvizError("a fix cannot be combined with other changes; give it alone")
         return forked(trace, 0, fix.label, **arguments(trace, fix.changes, fix.picked, own))
     told, options = [], arguments(trace, changes, False, own)
     if policy is not None:
@@ -136,9 +136,9 @@ def fork_session(
 def _in_order(trace: Trace, step: int, run: str | Node | None, order: Any, asked: bool) -> Session:
     """A fork of a list of nodes: another op of the frontier, or another order of all."""
     if not trace.recipe.orders:
-        raise KvvizError("order is for ggml graphs: the order of other models is their policy's")
+        raise KvvizError("order is for ggml graphs; other models run in the order of their policy")
     if asked or (run is None) == (order is None):
-        raise KvvizError("of ggml graphs the order can be changed: give run, an op of the frontier at step, or order")
+        raise KvvizError("only the order of ggml graphs can change; give run (an op of the frontier at step) or order")
     if order is not None:
         return forked(trace, 0, order if isinstance(order, str) else "own order", order=order)
     choice = find_choice(trace, step, run) if run is not None else None
@@ -201,13 +201,13 @@ def _changes(
     if reserve and trace.options.kind != "run":
         raise KvvizError("reserve is for a single run; for a decode give kv_capacity, the rows of its caches")
     if kv_capacity is not None and trace.options.kind != "decode":
-        raise KvvizError("kv_capacity is for a decode; for a single run reserve rows of an input")
+        raise KvvizError("kv_capacity is for a decode; for a single run use reserve")
     axes = {pair.input: pair.axis for pair in cache_pairs(trace.graph)}
     changes: list[Change] = []
     for name, rows in (reserve or {}).items():
         axis, count = rows if isinstance(rows, tuple) else (axes.get(name), rows)
         if axis is None:
-            raise KvvizError(f"{name!r} is no cache, so say along which axis: reserve={{{name!r}: (axis, rows)}}")
+            raise KvvizError(f"{name!r} is not a cache, so give its axis too: reserve={{{name!r}: (axis, rows)}}")
         changes.append(Reserve(name, axis, count))
     changes += [Donate(name) for name in names]
     if kv_capacity is not None:

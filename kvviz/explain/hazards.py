@@ -97,7 +97,7 @@ def hazards(trace: Any, level: Level = "exact", ordered: bool = False, run: int 
     ['ReduceSum reads past after TensorScatter has overwritten it: it does not see what the graph says']
     """
     if level not in LEVELS:
-        raise InputError(f"there is no level {level!r}: take one of {', '.join(LEVELS)}")
+        raise InputError(f"there is no level {level!r}; choose one of {', '.join(LEVELS)}")
     trace = getattr(trace, "trace", trace)
     index = index_of(trace)
     found: list[Hazard] = []

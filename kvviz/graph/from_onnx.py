@@ -143,7 +143,7 @@ class Reader:
         for proto in node.proto.attribute:
             name = text(proto.name)
             if proto.ref_attr_name:
-                raise GraphError(f"{node.label} of {self.source.label} refers to a function's attribute outside of one")
+                raise GraphError(f"{node.label} of {self.source.label} uses a function's attribute outside a function")
             if proto.type == _A.GRAPH:
                 node.subgraphs[name] = self._graph(proto.g, opsets, visible, None, (*path, (node.index, name)))
             elif proto.type == _A.GRAPHS:

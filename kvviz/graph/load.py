@@ -90,7 +90,7 @@ def load(
         if isinstance(model, (str, os.PathLike)):
             model, companions = _placed(os.fsdecode(model), graph)
         elif graph is not None:
-            raise LoadError("graph= chooses among the files of a folder; this model is no folder")
+            raise LoadError("graph= chooses among the files of a folder; this model is not a folder")
         if isinstance(model, str) and _is_gguf(model):
             proto, source, companions = _from_gguf(model, tensor_limit)
         else:
@@ -160,7 +160,7 @@ def _placed(path: str, graph: str | None) -> tuple[str, Companions]:
     if "\0" not in path and os.path.isdir(path):
         return find_model(path, graph)
     if graph is not None:
-        raise LoadError(f"graph= chooses among the files of a folder; {quoted(path, 1000)} is no folder")
+        raise LoadError(f"graph= chooses among the files of a folder; {quoted(path, 1000)} is not a folder")
     return path, beside(path)
 
 

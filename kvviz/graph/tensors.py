@@ -143,7 +143,7 @@ def _declared_size(
     if nbytes > source.limit:
         raise LimitError(
             f"{what} of {source.label} declares {nbytes:,} bytes (shape {list(dims)}), more than the limit "
-            f"of {source.limit:,}; pass a larger tensor_limit= if that is right"
+            f"of {source.limit:,}; pass a larger tensor_limit= if this size is correct"
         )
     return size, nbytes
 

@@ -104,7 +104,7 @@ def ask(
 
 def _number(answer: Any, unit: str, tolerance: float | None) -> NumberTask:
     if isinstance(answer, bool) or not isinstance(answer, Real):
-        raise KvvizError(f"the answer {answer!r} is no number: say what is asked for with choices=, among= or curve=")
+        raise KvvizError(f"the answer {answer!r} is not a number; for others set choices=, among= or curve=")
     usual = 0.0 if isinstance(answer, Integral) or float(answer).is_integer() else _ROUNDED
     return NumberTask(float(answer), unit, usual if tolerance is None else tolerance)
 

@@ -52,8 +52,8 @@ def attention(
     """
     if not query.ndim == 1 or not keys.shape == values.shape == (len(words), query.size):
         raise KvvizError(
-            f"one query of shape (head size,) with keys and values of shape (rows, head size) and a word for each row "
-            f"are drawn; these are {query.shape}, {keys.shape}, {values.shape} and {len(words)} words"
+            f"give one query of shape (head size,), keys and values of shape (rows, head size), and a word for each "
+            f"row; these are {query.shape}, {keys.shape}, {values.shape} and {len(words)} words"
         )
     from matplotlib import pyplot as plt
 

@@ -167,7 +167,7 @@ def cache_size(
     )
     for name, value in (("length", made.length), ("batch", made.batch), ("bandwidth", made.bandwidth)):
         if not value > 0:
-            raise KvvizError(f"{name} is {value}; it has to be larger than 0")
+            raise KvvizError(f"{name} is {value}; it must be larger than 0")
     for kind in (made.dtype, made.weight_dtype):
         _bytes(32, kind)
     return made
@@ -188,4 +188,4 @@ def _bytes(elements: int, dtype: str) -> int:
     try:
         return nbytes((elements,), _PLAIN.get(dtype, dtype))
     except TypeError:
-        raise KvvizError(f"there is no element type {dtype!r}; offered are {', '.join(DTYPES)}") from None
+        raise KvvizError(f"there is no element type {dtype!r}; choose one of {', '.join(DTYPES)}") from None

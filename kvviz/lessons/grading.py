@@ -77,7 +77,7 @@ class NumberTask:
         try:
             return float(given)
         except (TypeError, ValueError):
-            raise KvvizError(f"the answer is a number, and {given!r} is none") from None
+            raise KvvizError(f"the answer must be a number, not {given!r}") from None
 
     def alike(self, given: float, other: Any) -> bool:
         return abs(given - self.read(other)) <= self.tolerance * abs(self.answer) + 1e-9 * abs(given)

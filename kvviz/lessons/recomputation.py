@@ -62,7 +62,7 @@ def recompute(graph: Graph, prompt: str | Sequence[int], max_new_tokens: int = 1
     own, _ = tokenizer_for(graph, prompt, tokenizer, ())
     tokens, _ = as_batch(prompt, own)
     if len(tokens) != 1:
-        raise KvvizError(f"one prompt is decoded at a time, and {len(tokens)} were given")
+        raise KvvizError(f"give one prompt, not {len(tokens)}")
     sequence = [int(token) for token in tokens[0]]
     made = Recomputed(words=text_of(own, sequence))
     for _ in range(max_new_tokens):

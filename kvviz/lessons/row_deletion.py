@@ -65,7 +65,7 @@ class RowDeletion(ipywidgets.VBox):
     def deleted(self, positions: Sequence[int]) -> None:
         wrong = [at for at in positions if not 0 <= at < len(self.rows)]
         if wrong:
-            raise KvvizError(f"there are rows 0 to {len(self.rows) - 1}, and no row {wrong[0]}")
+            raise KvvizError(f"there is no row {wrong[0]}; the rows are 0 to {len(self.rows) - 1}")
         self._setting = True
         try:
             for at, row in enumerate(self.rows):

@@ -89,7 +89,7 @@ def work(trace: Trace, run: int = 0) -> Work:
     steps = trace.steps[one.first : one.last]
     fused = sorted({step.op_type for step in steps if step.op_type in _FUSED})
     if fused:
-        raise KvvizError(f"the products inside of {', '.join(fused)} have no shapes of their own: take another export")
+        raise KvvizError(f"the products inside {', '.join(fused)} have no recorded shapes; use another export")
     frames = [(number, frame) for number, frame in enumerate(trace.frames) if frame.run == run]
     known = {(number, bound.name): bound for number, frame in frames for bound in frame.bindings}
     weights: dict[int, int] = {}

@@ -57,7 +57,7 @@ def animate(
         If the traces tell different stories, are not decodes with growing caches, or are too long for one picture.
     """
     if len(names) != 2 or seconds <= 0:
-        raise KvvizError("an animation has two names=, one for each trace, and lasts longer than 0 seconds=")
+        raise KvvizError("an animation needs two names=, one for each trace, and seconds= above 0")
     same_story((without_room, with_room))
     pair = tuple(story_frames(trace, cache) for trace in (without_room, with_room))
     n = len(pair[0])

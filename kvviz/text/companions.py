@@ -57,5 +57,5 @@ class Companions:
         """The prompt that asks the model to answer a text, by its chat template."""
         words = self.needed_tokenizer()
         if not hasattr(words, "chat"):
-            raise InputError("the model beside this vocabulary of words takes part in no chat; give it a text")
+            raise InputError("a model with a vocabulary of whole words cannot chat; give it a text")
         return str(words.chat(text, system))

@@ -65,7 +65,7 @@ def json_file(folders: Sequence[str], name: str) -> Mapping[str, Any]:
     try:
         found = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise LoadError(f"{name} beside the model is not JSON ({error}); get it again, or take it away") from None
+        raise LoadError(f"{name} beside the model is not JSON ({error}); get it again, or remove it") from None
     return found if isinstance(found, dict) else {}
 
 
@@ -75,7 +75,7 @@ def text_file(folders: Sequence[str], name: str) -> str | None:
     if path is None:
         return None
     if os.path.getsize(path) > _LIMIT:
-        raise LoadError(f"{name} beside the model has more than {_LIMIT >> 20} MB, which is not read")
+        raise LoadError(f"{name} beside the model has more than {_LIMIT >> 20} MB, the limit")
     try:
         with open(path, encoding="utf-8") as file:
             return file.read()

@@ -65,13 +65,13 @@ class Packed:
         """
         entry = self._entries.get(name)
         if entry is None:
-            raise LoadError(f"{self.path} has no member {name}: it is no trace of kvviz, or only a part of one")
+            raise LoadError(f"{self.path} has no member {name}: it is not a kvviz trace, or only a part of one")
         if entry.compress_type not in _PACKINGS or entry.flag_bits & 0x1:
             raise LoadError(f"{self.path} packs its member {name} in a way that kvviz does not write")
         if entry.file_size > entry.compress_size * _RATIO + _FREE:
             raise LoadError(
                 f"{self.path} would unpack {entry.compress_size:,} bytes of its member {name} to {entry.file_size:,}, "
-                f"more than {_RATIO} times as many: it is no trace that kvviz wrote"
+                f"more than {_RATIO} times as many: kvviz did not write this trace"
             )
         # A reader of zip files stops at the size that was declared, so that this is the bound of what is read.
         with self._archive.open(entry) as member:

@@ -104,7 +104,7 @@ class Writer:
             Where it lies, if not simply in the host's memory.
         """
         if not 0 <= nbytes < 1 << 63:
-            raise KvvizError(f"a storage of {nbytes} bytes")
+            raise KvvizError(f"a storage cannot have {nbytes} bytes")
         self.log.storages.add(nbytes, origin)
         number = len(self.log.storages) - 1
         if (space, arena, address) != ("host", "", None):

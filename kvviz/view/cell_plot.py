@@ -52,7 +52,7 @@ def cells(cache: Any, ax: Any = None, *, last: int | None = None, first: int | N
     >>> kvviz.plot.cells(cache)                                              # doctest: +SKIP
     """
     if last is not None and last < 1:
-        raise KvvizError(f"the last {last} calls; give last=1 or more")
+        raise KvvizError(f"cannot draw the last {last} calls; give last=1 or more")
     history = cache.history[-min(last or _MOST_CALLS, _MOST_CALLS) :]
     drawn = drawn_cells(history, first)
     width = len(drawn)

@@ -68,7 +68,7 @@ def step_of(trace: Any, number: int, stop: TourStop) -> int | None:
 
 def _stop(trace: Any, number: int, stop: TourStop) -> dict[str, Any]:
     if stop.pane and stop.pane not in PANES:
-        raise KvvizError(f"stop {number + 1} of the tour lights {stop.pane!r}; {_known(stop.pane, PANES)}")
+        raise KvvizError(f"stop {number + 1} of the tour highlights {stop.pane!r}; {_known(stop.pane, PANES)}")
     if stop.layout and stop.layout not in LAYOUTS:
         raise KvvizError(f"stop {number + 1} of the tour has layout {stop.layout!r}; {_known(stop.layout, LAYOUTS)}")
     kind, place = PANES[stop.pane] if stop.pane else ("", "")

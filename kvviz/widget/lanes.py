@@ -88,7 +88,7 @@ class Lanes:
         """
         of = self[number].of
         if of is None:
-            raise KvvizError("the lane that the others left cannot be closed")
+            raise KvvizError("the first lane cannot be closed: the others were forked from it")
         del self._by_number[number]
         for lane in self._by_number.values():
             if lane.of == number:

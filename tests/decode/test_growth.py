@@ -76,7 +76,7 @@ def test_the_policy_says_how_caches_grow_unless_the_caller_does() -> None:
     assert capacities(decode(FIVE, 2, policy="rten")) == [1, 10]
     assert capacities(decode(FIVE, 2, policy="rten", growth="start", kv_capacity=8)) == [8, 8]
     assert capacities(decode(FIVE, 2)) == [0, 5]
-    with pytest.raises(InputError, match="growth is 'start' or 'after', not 'never'"):
+    with pytest.raises(InputError, match="growth must be 'start' or 'after', not 'never'"):
         decode(FIVE, 2, growth="never")
 
 

@@ -228,10 +228,10 @@ def test_a_negative_length_is_a_free_one_as_for_onnxruntime(length: int) -> None
         ("n 3", {"m": 2}, "no dimension named 'm'; it has n"),
         ("n 3", {"x.2": 2}, "no dimension named 'x.2'; it has n"),
         ("n 3", {"x.1": 2}, "'x.1' cannot be 2: the model fixes it at 3"),
-        ("n 3", {"n": -1}, "'n' cannot be -1: a length is a whole number"),
-        ("n 3", {"n": 1.5}, "'n' cannot be 1.5: a length is a whole number"),
-        ("n 3", {"n": True}, "'n' cannot be True: a length is a whole number"),
-        ("n 3", {"n": 10**30}, "a length is a whole number"),
+        ("n 3", {"n": -1}, "'n' cannot be -1: a length must be a whole number"),
+        ("n 3", {"n": 1.5}, "'n' cannot be 1.5: a length must be a whole number"),
+        ("n 3", {"n": True}, "'n' cannot be True: a length must be a whole number"),
+        ("n 3", {"n": 10**30}, "a length must be a whole number"),
         ("n 3", {"n": 10**11}, "would have 1,200,000,000,000 bytes; give shorter dimensions"),
         ("2 3", {"n": 1}, "no dimension named 'n': all of its inputs have a fixed shape"),
     ],
@@ -246,7 +246,7 @@ def test_a_dimension_that_cannot_be_is_refused_in_one_sentence(declared: str, di
 
 @pytest.mark.parametrize(
     ("dim", "dims", "told"),
-    [("past - new", {"past": 1, "new": 4}, "past=1, new=4"), ("8 / past", {"past": 0}, "no length with past=0")],
+    [("past - new", {"past": 1, "new": 4}, "past=1, new=4"), ("8 / past", {"past": 0}, "no valid length with past=0")],
 )
 def test_a_sum_that_comes_to_no_length_is_refused(dim: str, dims: dict[str, int], told: str) -> None:
     proto = model([node("Relu", "x", "y")], ["x float n"], ["y float ?"])

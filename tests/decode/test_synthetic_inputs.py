@@ -98,5 +98,5 @@ def test_a_dimension_that_is_a_sum_or_product_asks_for_its_names(
 def test_an_input_that_cannot_be_made_is_named() -> None:
     proto = model([node("SequenceLength", "x", "y")], ["x float 1"], ["y int64 -"])
     proto.graph.input[0].CopyFrom(onnx.helper.make_tensor_sequence_value_info("x", 1, None))
-    with pytest.raises(InputError, match=r"input 'x' \(sequence\) cannot be made up"):
+    with pytest.raises(InputError, match=r"input 'x' \(sequence\) cannot be generated"):
         Maker(kvviz.load(proto), {}, {})

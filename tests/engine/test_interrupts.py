@@ -247,5 +247,5 @@ def test_where_inputs_were_not_kept_a_torn_run_says_that_it_has_to_be_started_an
     lines = lines_of(adding_twice().run_to_end)
     with Lines(lines // 2, RAISED).counted():
         session.run_to_end()
-    with pytest.raises(kvviz.KvvizError, match="started anew"):
+    with pytest.raises(kvviz.KvvizError, match="start it again"):
         session.run_to_end()

@@ -150,13 +150,13 @@ def test_a_run_that_goes_on_is_forked_where_it_is() -> None:
 
 
 REFUSED = [
-    ({"step": 0}, "nothing is to be changed"),
+    ({"step": 0}, "no change is given"),
     ({"step": 99, "run": "y"}, "nothing is left to run at step 99"),
     ({"step": 0, "run": "y"}, "'y' cannot run at step 0: it waits for 'a'; ready are 'a'"),
     ({"step": 1, "run": "a"}, "'a' cannot run at step 1: it ran as step 0"),
     ({"donate": "z"}, "has no input 'z'; it has x"),
     ({"kv_capacity": 4}, "kv_capacity is for a decode"),
-    ({"reserve": {"x": 8}}, "'x' is no cache, so say along which axis"),
+    ({"reserve": {"x": 8}}, "'x' is not a cache, so give its axis too"),
     ({"policy": "fast"}, "there is no policy 'fast'"),
 ]
 
@@ -173,7 +173,7 @@ def test_what_cannot_be_is_refused_with_one_sentence(asked: dict, said: str) -> 
 
 def test_a_loaded_trace_says_what_to_do(tmp_path: Path) -> None:
     story().save(tmp_path / "trace")
-    with pytest.raises(KvvizError, match=r"make it anew with kvviz.run, kvviz.decode or kvviz.ggml.run, and fork"):
+    with pytest.raises(KvvizError, match=r"record it again with kvviz.run, kvviz.decode or kvviz.ggml.run, and fork"):
         kvviz.fork(Trace.load(tmp_path / "trace"), 5, policy="rten")
 
 

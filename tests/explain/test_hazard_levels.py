@@ -96,7 +96,7 @@ def test_interleaved_columns_conflict_as_ranges_only() -> None:
 
 def test_another_level_is_refused() -> None:
     trace = run("g (float[2] x) => (float[2] y) { y = Neg (x) }", {"x": numbers(2)})
-    with pytest.raises(InputError, match="no level 'bytes': take one of root, range, exact"):
+    with pytest.raises(InputError, match="no level 'bytes'; choose one of root, range, exact"):
         kvviz.hazards(trace, "bytes")  # type: ignore[arg-type]
 
 

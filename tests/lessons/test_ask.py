@@ -162,8 +162,8 @@ def test_an_answer_that_is_worked_out_waits_until_somebody_asks() -> None:
     [
         ({"answer": "x", "choices": ["a", "b"]}, "none of the choices"),
         ({"answer": [1, 2], "curve": ["a"]}, "1 labels and its answer 2 values"),
-        ({"answer": "text"}, "is no number"),
-        ({"answer": True}, "is no number"),
+        ({"answer": "text"}, "is not a number"),
+        ({"answer": True}, "is not a number"),
         ({}, "has no answer="),
         ({"answer": 1, "choices": [1], "curve": ["a"]}, "choices= and curve="),
     ],

@@ -51,7 +51,7 @@ def test_rows_that_are_set_at_once_ask_once() -> None:
 
 
 def test_a_row_that_is_not_there_is_refused(clicks: RowDeletion) -> None:
-    with pytest.raises(kvviz.KvvizError, match="rows 0 to 3, and no row 4"):
+    with pytest.raises(kvviz.KvvizError, match="there is no row 4; the rows are 0 to 3"):
         clicks.deleted = (4,)
     assert clicks.deleted == ()
 

@@ -199,7 +199,7 @@ def test_a_fork_shares_all_blocks_and_copies_the_one_that_is_written(graph: Any)
 
 def test_what_the_pool_can_never_hold_is_refused(graph: Any) -> None:
     server = serving.PagedServer(graph, blocks=2, block_size=8)
-    with pytest.raises(kvviz.KvvizError, match=r"13 \+ 8 tokens needs 20 rows, and the pool has 16"):
+    with pytest.raises(kvviz.KvvizError, match=r"13 \+ 8 tokens needs 20 rows, but the pool has 16"):
         server.submit(OWL, 8)
     with pytest.raises(kvviz.KvvizError, match="is not running"):
         server.fork(serving.Request(0, OWL, 1), 1)
@@ -228,5 +228,5 @@ def test_beams_follow_their_parents_by_copying_all_or_blocks_that_are_written(gr
 
 def test_a_graph_without_growing_caches_is_refused() -> None:
     static = kvviz.load(STORYTELLER / "tensor_scatter" / "model.onnx")
-    with pytest.raises(kvviz.KvvizError, match="take the form with Concat"):
+    with pytest.raises(kvviz.KvvizError, match="use the form with Concat"):
         serving.empty_rows(static)

@@ -224,7 +224,7 @@ def test_a_loaded_trace_says_what_to_do(story: tuple[kvviz.Trace, kvviz.Trace], 
     story[0].save(tmp_path / "trace")
     debugger = Debugger(kvviz.Trace.load(tmp_path / "trace"))
     (answer,) = ask(debugger, do="fork", step=0, change={"policy": "rten"})
-    assert "make it anew with kvviz.run, kvviz.decode or kvviz.ggml.run" in answer["error"]
+    assert "record it again with kvviz.run, kvviz.decode or kvviz.ggml.run" in answer["error"]
 
 
 def test_two_traces_are_lanes_named_by_what_differs(story: tuple[kvviz.Trace, kvviz.Trace]) -> None:

@@ -36,7 +36,7 @@ def reorder_blocks(table: BlockTable, parents: Sequence[int], position: int) -> 
     for beam, row in enumerate(table.rows):
         if position // table.block_size == len(row):
             if not table.free:
-                raise KvvizError(f"beam {beam} needs a block for row {position}, and none is free")
+                raise KvvizError(f"beam {beam} needs a block for row {position}, but no block is free")
             row.append(table.free[0])
         copied += table.own(beam, position) is not None
     return copied
@@ -45,4 +45,4 @@ def reorder_blocks(table: BlockTable, parents: Sequence[int], position: int) -> 
 def _check(parents: Sequence[int], beams: int) -> None:
     wrong = [parent for parent in parents if not 0 <= parent < beams]
     if wrong or len(parents) != beams:
-        raise KvvizError(f"parents {list(parents)} for {beams} beams: one is needed for each, from 0 to {beams - 1}")
+        raise KvvizError(f"parents {list(parents)} for {beams} beams: give one for each beam, from 0 to {beams - 1}")

@@ -34,7 +34,7 @@ def sinks(size: int, first: int = 4) -> Change:
         If no row is left for the window.
     """
     if not 0 <= first < size:
-        raise KvvizError(f"of {size} rows {first} are pinned: at least one has to be left for the newest token")
+        raise KvvizError(f"{first} of {size} rows are pinned; at least one must be left for the newest token")
 
     def change(rows: Rows, positions: list[int]) -> tuple[Rows, list[int]]:
         excess = len(positions) - size
@@ -52,7 +52,7 @@ def slot_of(position: int, size: int, first: int = 4) -> int:
     A buffer of ``size`` rows that is written so holds just what `sinks` keeps.
     """
     if not 0 <= first < size:
-        raise KvvizError(f"of {size} rows {first} are pinned: at least one has to be left for the newest token")
+        raise KvvizError(f"{first} of {size} rows are pinned; at least one must be left for the newest token")
     return position if position < first else first + (position - first) % (size - first)
 
 
@@ -64,7 +64,7 @@ def in_bits(bits: int) -> Change:
     """
     steps = 2 ** (bits - 1) - 1
     if steps < 1:
-        raise KvvizError(f"a signed number needs 2 bits at least, not {bits}")
+        raise KvvizError(f"a signed number needs at least 2 bits, not {bits}")
 
     def change(rows: Rows, positions: list[int]) -> tuple[Rows, list[int]]:
         # Rows that were rounded before stay as they are: their largest magnitude is one of the steps.

@@ -56,7 +56,7 @@ def pairs_of(graph: Graph) -> tuple[CachePair, ...]:
     pairs = tuple(cache_pairs(graph))
     other = [pair.name for pair in pairs if pair.protocol != "growing" or pair.axis != AXIS]
     if other or not pairs:
-        raise KvvizError(f"{graph.name} has no caches that grow row by row: take the form with Concat")
+        raise KvvizError(f"{graph.name} has no caches that grow row by row; use the form with Concat")
     return pairs
 
 
@@ -105,7 +105,7 @@ def forward(
     """
     ids = np.asarray(tokens, np.int64)
     if ids.ndim != 2:
-        raise KvvizError(f"tokens are given as one list for each sequence, all as long; these have shape {ids.shape}")
+        raise KvvizError(f"give tokens as lists of equal length, one for each sequence; these have shape {ids.shape}")
     batch, new = ids.shape
     rows = empty_rows(graph, batch) if past is None else past
     held = next(iter(rows.values())).shape[AXIS]

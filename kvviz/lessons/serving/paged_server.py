@@ -107,7 +107,7 @@ class PagedServer:
         size = self.table.block_size
         if not prompt or most < 1 or -(-request.longest // size) > self.table.blocks:
             raise KvvizError(
-                f"a request of {len(prompt)} + {most} tokens needs {max(request.longest, 0)} rows, and the pool has "
+                f"a request of {len(prompt)} + {most} tokens needs {max(request.longest, 0)} rows, but the pool has "
                 f"{self.table.blocks * size}"
             )
         self.table.rows.append([])
@@ -121,7 +121,7 @@ class PagedServer:
         Raises `KvvizError`: if the request is not running.
         """
         if request not in self._running:
-            raise KvvizError(f"request {request.number} is not running, so there is nothing to go on from")
+            raise KvvizError(f"request {request.number} is not running, so it cannot be continued")
         other = Request(self.table.fork(request.number), list(request.prompt), most, list(request.tokens), request.rows)
         other.admitted = len(self.history)
         self.requests.append(other)
@@ -196,7 +196,7 @@ class PagedServer:
         if at // self.table.block_size == len(row):
             free = self.table.free
             if not free:
-                raise KvvizError(f"request {request.number} needs a block for row {at}, and none is free")
+                raise KvvizError(f"request {request.number} needs a block for row {at}, but no block is free")
             row.append(free[0])
         moved = self.table.own(request.number, at)
         if moved is not None:

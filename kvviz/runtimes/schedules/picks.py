@@ -100,7 +100,7 @@ class Picks:
         """Indices of the picked nodes of one graph, after checking that they are its nodes."""
         key = graph.path
         if not key and self.model and self.model != fingerprint(graph):
-            raise KvvizError(f"these picks were made on another model than {graph.source or graph.name}")
+            raise KvvizError(f"these picks were made for another model than {graph.source or graph.name}")
         picked = [index for where, index in self.picks if where == key]
         known = {node.index for node in graph.nodes}
         wrong = next((index for index in picked if index not in known), None)
