@@ -162,12 +162,12 @@ def _overwritten(scene: Scene) -> Told | None:
     name, lost, wrote = scene.cache.name, tokens_text(item.lost), spans_text(item.wrote)
     if scene.cache.protocol == "window":
         text = (
-            f"{rows_text(count(item.wrote))} were written round and round into the {rows_text(scene.rows)} of {name}, "
-            f"over {lost} in the window of the run's first query"
+            f"{rows_text(count(item.wrote))} wrapped around in the {rows_text(scene.rows)} of {name} and overwrote "
+            f"{lost} in the window of the run's first query"
         )
         return "wrap", text, f"feed fewer tokens at once, or make the cache {rows_text(item.lost)} longer"
     text = f"{name} got {wrote}, over {lost} that attention still reads, because of {scene.index_input()}"
-    return "index", text, "write behind the rows that hold tokens"
+    return "index", text, "write after the rows that hold tokens"
 
 
 # -- memory that is wasted --------------------------------------------------------------------------------------------

@@ -36,9 +36,9 @@ _FIGURES: tuple[tuple[Field, Callable[[Report], float]], ...] = (
         Field("missed", "bytes", "bytes spent by ops that could run in place but did not"),
         lambda r: sum(g.bytes for g in r.groups),
     ),
-    (Field("missed_ops", "number", "nodes among them"), lambda r: len(r.missed)),
+    (Field("missed_ops", "number", "nodes that could run in place but did not"), lambda r: len(r.missed)),
     (
-        Field("cache_warnings", "number", "findings about caches, but for copied pasts"),
+        Field("cache_warnings", "number", "findings about caches, except copied pasts"),
         lambda r: sum(found.kind != "copied" for found in r.caches),
     ),
     (Field("steps", "number", "ops run"), lambda r: len(r.trace.steps)),
@@ -62,7 +62,7 @@ def over(limit: Compare, trace: Any) -> str | None:
     bound: Any = limit.values[0]
     field = FIELDS[limit.field]
     told, asked = (_amount(field, number) for number in (figure, bound.low))
-    return f"{field.name} is {told} ({field.about}), which fails on {field.name}{limit.sign}{asked}"
+    return f"{field.name} is {told} ({field.about}), so the limit {field.name}{limit.sign}{asked} fails"
 
 
 def _amount(field: Field, number: float) -> str:

@@ -207,7 +207,7 @@ def _is_picked(index: Index, path: list[int]) -> bool:
         return False
     first = {frame.program.graph: number for number, frame in reversed(list(enumerate(index.frames)))}
     if any(_order(index, frame) != _order(index, first[index.frames[frame].program.graph]) for frame in path):
-        raise Unfixable("the order was another one each time")
+        raise Unfixable("the runs had different orders")
     return True
 
 

@@ -214,5 +214,5 @@ def _nothing(index: Index, groups: Sequence[MissedGroup]) -> Verdict:
     rest = sum(group.bytes for group in groups)
     why = "every op that could run in place did"
     if rest:
-        why = f"all that was missed is {size(rest)}, of {size(index.trace.bytes_allocated)} allocated"
+        why = f"missed ops spent only {size(rest)} of {size(index.trace.bytes_allocated)} allocated"
     return Verdict("nothing", ((f"nothing to gain: {why}", ""),), rest)

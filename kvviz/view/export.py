@@ -132,7 +132,7 @@ def to_html(
         f"{size(trace.bytes_copied)} copied, {size(trace.bytes_allocated)} allocated."
     )
     if len(table) < steps:
-        summary += f" Of the table only the first and last {_TABLE_ROWS // 2} steps are told here."
+        summary += f" The table has only the first and last {_TABLE_ROWS // 2} steps."
     if diagnosis is None:
         diagnosis = steps <= _DIAGNOSED
     packing = Payloads(trace, detail)

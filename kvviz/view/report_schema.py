@@ -37,8 +37,8 @@ REPORT_SCHEMA: dict[str, Any] = {
     "$schema": "https://json-schema.org/draft/2020-12/schema",
     "title": NAME,
     **_object(
-        "What a run of a model did to memory. All byte counts are exact; nothing is cut.",
-        schema=_object("which form this is", name={"const": NAME}, version={"const": VERSION}),
+        "What a run of a model did to memory. All byte counts are exact, and all lists are complete.",
+        schema=_object("name and version of this schema", name={"const": NAME}, version={"const": VERSION}),
         model=_object(
             title=_TEXT,
             nodes=_INT,
@@ -51,9 +51,9 @@ REPORT_SCHEMA: dict[str, Any] = {
         interrupted=_BOOL,
         steps=_INT,
         runs_kept={**_INT, "description": "runs whose steps were kept"},
-        totals=_object("over all runs", **_RUN_COSTS),
+        totals=_object("totals of all runs", **_RUN_COSTS),
         in_place=_object(
-            "steps by what became of them",
+            "numbers of steps, by how they ran",
             **dict.fromkeys(("in_place", "views", "missed", "cannot", "bodies"), _INT),
             missed_bytes=_BYTES,
             cannot_bytes=_BYTES,
@@ -74,7 +74,7 @@ REPORT_SCHEMA: dict[str, Any] = {
                 fix=_FIX,
                 left=_or_null(_INT),
             ),
-            "what to know first",
+            "the conclusions, in sentences",
         ),
         groups=_many(
             _object(
@@ -87,7 +87,7 @@ REPORT_SCHEMA: dict[str, Any] = {
                 **_COSTS,
                 nodes=_many(_object(frame=_many(_TEXT), node=_TEXT)),
             ),
-            "missed ops of the same role for the same reasons, the dearest first",
+            "missed ops of the same role for the same reasons, most bytes first",
         ),
         missed=_many(
             _object(
@@ -108,7 +108,7 @@ REPORT_SCHEMA: dict[str, Any] = {
                     )
                 ),
             ),
-            "nodes that could have run in place by kind and did not, the dearest first",
+            "nodes that could have run in place by kind and did not, most bytes first",
         ),
         peak=_object(
             bytes=_BYTES,

@@ -162,7 +162,7 @@ def test_writing_round_and_round_over_rows_in_the_window_is_told() -> None:
     assert (warning.run, warning.runs) == (2, 1)
     assert trace.caches[0].runs[2].items[0].lost == 2
     assert str(warning) == (
-        "run 2: 3 rows were written round and round into the 6 rows of 0.key, over 2 tokens in the window of the run's "
+        "run 2: 3 rows wrapped around in the 6 rows of 0.key and overwrote 2 tokens in the window of the run's "
         "first query; feed fewer tokens at once, or make the cache 2 rows longer"
     )
     # That query has another result than when it comes alone; the ones before the wrap have not.

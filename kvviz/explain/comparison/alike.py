@@ -47,7 +47,7 @@ def alike(a: Any, b: Any) -> Alike:
     if shared == len(a.runs) == len(b.runs):
         return Alike(None, "", figures(a), figures(b))
     if not shared:
-        note = "one of them has not finished a run, so the figures are not of the same steps"
+        note = "one of them has not finished a run, so the figures cover different steps"
         return Alike(None, note, figures(a), figures(b))
     told = f"the {shared} runs" if shared > 1 else "the one run"
     return Alike(shared, f"figures of {told} that both have finished", figures(a, shared), figures(b, shared))

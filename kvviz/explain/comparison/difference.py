@@ -43,7 +43,7 @@ def first_difference(a: Any, b: Any, names: tuple[str, str] | None = None) -> Di
     ours, theirs = places(a), places(b)
     for step, place in enumerate(ours):
         if step >= len(theirs):
-            return _difference("end", a, step, -1, f"{_what(a, step)} did not run any more with {names[1]}")
+            return _difference("end", a, step, -1, f"{_what(a, step)} did not run with {names[1]}")
         if place != theirs[step]:
             text = f"{names[0]} runs {_what(a, step)} here, {names[1]} runs {_what(b, step)}"
             return _difference("order", a, step, step, text)
