@@ -138,7 +138,7 @@ def _in_order(trace: Trace, step: int, run: str | Node | None, order: Any, asked
     if not trace.recipe.orders:
         raise KvvizError("order is for ggml graphs; other models run in the order of their policy")
     if asked or (run is None) == (order is None):
-        raise KvvizError("only the order of ggml graphs can change; give run (an op of the frontier at step) or order")
+        raise KvvizError("for ggml graphs only the order can change; give run (an op of the frontier at step) or order")
     if order is not None:
         return forked(trace, 0, order if isinstance(order, str) else "own order", order=order)
     choice = find_choice(trace, step, run) if run is not None else None

@@ -97,7 +97,7 @@ def test_picks_that_do_not_fit_are_refused_in_one_sentence(picks: tuple, message
 
 def test_picks_of_another_model_are_refused() -> None:
     picks = Picks.of(kvviz.run(graph_of(FAN), {"x": numbers(4)}))
-    with pytest.raises(KvvizError, match="these picks were made on another model"):
+    with pytest.raises(KvvizError, match="these picks were made for another model"):
         kvviz.run(graph_of(FAN.replace("Sin", "Cos")), {"x": numbers(4)}, policy=with_schedule(picks))
 
 
