@@ -69,7 +69,7 @@ class MissedPage:
         expect(self.kv("diagnosis")).to_be_visible()
 
     def only_fixes(self, on: bool) -> None:
-        """List only what a fix is known for, or all."""
+        """List only ops with a known fix, or all."""
         toggle = self.kv("only-fixes")
         if (toggle.get_attribute("aria-pressed") == "true") != on:
             toggle.click()

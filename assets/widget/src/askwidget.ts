@@ -108,7 +108,7 @@ function render({ model, el: host }: { model: Model; el: HTMLElement }): () => v
     el("p.kv-question", { "data-kv": "ask-question" }, ...spoken(model.get("question") as string)), field.node,
     el("div.kv-askline", {},
       ...(kind === "own" ? [] : [button("Check", "Have the kernel grade the answer", "ask-check", check, signal)]),
-      button("Show the answer", "It does not count as answered then", "ask-reveal", () => reveal(true), signal), score),
+      button("Show the answer", "The question then does not count as answered", "ask-reveal", () => reveal(true), signal), score),
     said, answer,
   );
   listen(model, "change:verdict", () => say((model.get("verdict") ?? {}) as Verdict), signal);

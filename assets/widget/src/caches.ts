@@ -48,7 +48,7 @@ export class CachesPane implements View {
       const raw = await source.data();
       if (!raw) {
         if (!this.#asked && this.ask.able()) this.#asked = this.ask({ do: "cache_view" });
-        return say(this.#note, this.#asked ? "Rows are asked of the kernel …" : `Single rows are not ${NEEDS_KERNEL}.`);
+        return say(this.#note, this.#asked ? "Asking the kernel for rows …" : `Single rows are not ${NEEDS_KERNEL}.`);
       }
       const make = this.#view ? null : await this.modules.load<Make>("cache");
       if (mine !== this.#turn || this.signal.aborted) return; // a newer one is on its way

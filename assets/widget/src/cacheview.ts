@@ -83,8 +83,8 @@ export class View implements CacheView {
     }, signal);
     this.#stored.className = "kv-link";
     this.#close = toggle("Close-up", "Show 64 rows around the newest, or around the focus", "close-up");
-    this.#weigh = toggle("Attention", "Show what a query of this run weighed, where the model computes it as a value", "attention");
-    this.#large = toggle("Large", "Give the caches the room of graph and buffers", "cache-large");
+    this.#weigh = toggle("Attention", "Show the attention weights of a query of this run, if the model computes them as a value", "attention");
+    this.#large = toggle("Large", "Show the caches in the space of graph and buffers", "cache-large");
     on(this.#query, "change", () => this.#toggled(), signal);
     on(this.#choice, "change", () => kit.select({ kind: "cache", id: Number(this.#choice.value) }), signal);
     on(this.#entry, "change", () => this.#toggled(), signal);
@@ -264,7 +264,7 @@ export class View implements CacheView {
     for (const part of [this.#heat.root, this.#occupancy.root, this.#legend, this.#tip]) part.hidden = !told;
     for (const tool of [this.#close, this.#weigh]) tool.hidden = !told;
     this.#none.hidden = told;
-    if (!told) return say(this.#none, this.kit.t.p.caches.length ? "A state has no rows: every run overwrites all of it. Its meters stand beside." : "This model keeps no cache.");
+    if (!told) return say(this.#none, this.kit.t.p.caches.length ? "A state has no rows: every run overwrites all of it. Its meters are beside it." : "This model keeps no cache.");
     const run = this.#run;
     const stream = this.#stream;
     this.#inks ??= new Inks(this.host);
@@ -360,7 +360,7 @@ export class View implements CacheView {
   #hint(): string {
     const told = this.#weigh.ariaPressed === "true" ? this.#told : undefined;
     if (typeof told === "string") return told;
-    if (told) return `Arcs and bars: what ${this.#query.hidden ? "this run's query" : `query ${this.#query.value} of this run`} weighed; above, the mean of ${plural(told.heads.length, "head")}.`;
+    if (told) return `Arcs and bars: the attention weights of ${this.#query.hidden ? "this run's query" : `query ${this.#query.value} of this run`}; above, the mean of ${plural(told.heads.length, "head")}.`;
     if (this.#weigh.ariaPressed === "true") return this.ask.able() ? "asking the kernel for the weights …" : "Weights are not in the recording; computing them needs a running kernel.";
     return "Point at a row, or move over rows with the arrow keys.";
   }

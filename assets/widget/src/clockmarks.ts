@@ -64,7 +64,7 @@ export class MarksCard {
     if (storage >= 0) {
       const name = t.p.strings[t.p.storage.name[storage]];
       parts.push(el("h4", {}, `${buffer(t.p, storage)} `, el("span.kv-soft", {}, name)));
-      parts.push(story.length ? el("ol.kv-clock-story", {}, ...story.map((one) => this.#line(all, one, cursor))) : el("p.kv-none", {}, "Nothing was marked of this buffer."));
+      parts.push(story.length ? el("ol.kv-clock-story", {}, ...story.map((one) => this.#line(all, one, cursor))) : el("p.kv-none", {}, "No events were recorded for this buffer."));
     }
     parts.push(el("h4", {}, warnings.length ? `Warnings ${count(warnings.length)}` : "No warnings"));
     for (const one of warnings) parts.push(this.#warning(all, one));

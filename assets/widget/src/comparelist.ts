@@ -72,7 +72,7 @@ export class CompareList implements View {
     for (const group of told) body.append(...this.#group(c, group));
     if (rest.length) {
       const n = rest.reduce((sum, g) => sum + g.gaps.length, 0);
-      body.append(el("tr.kv-rest", {}, td(`Decided in another way, with no difference in bytes: ${plural(n, "op")}`, "kv-soft", { colspan: 6 })));
+      body.append(el("tr.kv-rest", {}, td(`Decided differently, with the same bytes: ${plural(n, "op")}`, "kv-soft", { colspan: 6 })));
       for (const group of rest) body.append(...this.#group(c, group));
     }
     const sum = (key: "copied" | "allocated") => c.groups.reduce((n, g) => n + g[key], 0);
@@ -81,7 +81,7 @@ export class CompareList implements View {
     const [a, b] = this.#names(c);
     const list = table("Differences", "kv-differences", ["op", "times#", a, b, "copied#", "allocated#"], body);
     list.append(foot);
-    this.#box.replaceChildren(c.groups.length ? list : el("p.kv-none", {}, "Both decided alike, at every step, where each op's output lies."));
+    this.#box.replaceChildren(c.groups.length ? list : el("p.kv-none", {}, "Both made the same decision at every step about where outputs lie."));
   }
 
   #none(): HTMLElement {
@@ -111,7 +111,7 @@ export class CompareList implements View {
     const go = (gap: { a: number; b: number } | undefined) => void (gap && this.state.go(gap.a, gap.b));
     const stop = button("✕", "End the comparison", "compare-close", () => this.state.stop(), this.signal);
     stop.ariaLabel = "End the comparison";
-    const note = [info.note, bareRuns(c.a.p) ? "listed are ops of the runs whose steps are here" : ""].filter(Boolean).join("; ");
+    const note = [info.note, bareRuns(c.a.p) ? "only ops of the runs whose steps are loaded are listed" : ""].filter(Boolean).join("; ");
     return [
       el("b", {}, a, el("span.kv-soft", {}, " against "), b),
       el("dl.kv-figures", {}, ...shown),

@@ -11,7 +11,7 @@ export function findings({ store, ask }: Context, signal: AbortSignal): Node[] {
   if (!r) return [];
   const parts: Node[] = [];
   if (r.total > r.missed.length) {
-    parts.push(el("p.kv-soft", {}, `Fixes are told of the worst of each kind, and of the first ${count(r.missed.length)} of ${count(r.total)} nodes. `,
+    parts.push(el("p.kv-soft", {}, `Fixes are shown for the worst op of each kind, and for the first ${count(r.missed.length)} of ${count(r.total)} nodes. `,
       button("More", "Diagnose more of them", "more-missed", () => void ask({ do: "report", from: r.missed.length }), signal)));
   }
   if (r.caches.length) parts.push(el("h4", {}, "Caches"));

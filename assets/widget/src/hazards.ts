@@ -33,7 +33,7 @@ class HazardsPane implements View {
     this.#copies = el("span.kv-pair-copy", {},
       button("Copy SVG", "The picture as SVG, for light and dark grounds", "pair-svg", () => said(this.#copySvg()), signal),
       button("Copy PNG", "The picture as PNG", "pair-png", () => said(this.#copyPng()), signal));
-    this.#look = button("Look for hidden dependencies", "Compare all that the steps read and write, and what the graph keeps in order", "pair-look", () => {
+    this.#look = button("Look for hidden dependencies", "Compare what the steps read and write with the order that the graph guarantees", "pair-look", () => {
       if (ask({ do: "hazards" })) store.tell("asked the kernel to look for hidden dependencies …");
     }, signal);
     this.#also = button("Ordered too", "List also the pairs that a path of the graph keeps in order", "pairs-ordered", () => {

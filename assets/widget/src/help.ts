@@ -11,7 +11,7 @@ const CACHE = "a cache: dark valid rows, bright written in this run, pale reserv
 const OWNED: Record<string, string> = { weights: ", all in one bar W", donated: ": the run may overwrite it", caller: ": read only" };
 const NOTES = [
   "B12 is a buffer; B12.3 is the same buffer after its contents were overwritten three times.",
-  "The graph shows the frame of the op that just ran. Stepping on recorded steps asks nobody; past the end the kernel runs more.",
+  "The graph shows the frame of the op that just ran. Recorded steps need no kernel; past the end the kernel runs more.",
 ];
 
 /** The fields of queries, as the payload tells them. */
@@ -19,7 +19,7 @@ function language({ fields, kinds, examples }: QueryTable): Node[] {
   const about = new Map(kinds.map((kind) => [kind.name, `${kind.about} (${kind.signs.join(" ")})`]));
   return [
     el("h4", {}, "Queries"),
-    el("p.kv-soft", {}, "Words find names, decisions, reasons, words of the story and buffers. Fields are compared. a b: both; a or b; -a: not a; quotes: as it stands; a:x|y: either; a:2..5: from and to; sort:-copied; limit:10. For example ", ...examples.flatMap((text, i) => [i ? ", " : "", el("code", {}, text)]), "."),
+    el("p.kv-soft", {}, "A word finds names, decisions, reasons, decoded words and buffers. A field has a sign and a value. a b: both; a or b: at least one; -a: not a; quotes: exactly this text; a:x|y: x or y; a:2..5: from 2 to 5; sort:-copied; limit:10. For example ", ...examples.flatMap((text, i) => [i ? ", " : "", el("code", {}, text)]), "."),
     el("dl", {}, ...fields.flatMap(({ name, aliases, kind, about: text }) => [el("dt", {}, el("kbd", { title: about.get(kind) }, [name, ...aliases.filter((a) => !a.includes(" "))].slice(0, 3).join(", "))), el("dd", {}, text)])),
   ];
 }

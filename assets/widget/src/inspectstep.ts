@@ -63,7 +63,7 @@ export function stepBody(store: Store, ask: Ask, step: number, signal: AbortSign
 function weighed({ p }: Trace, graph: number, node: number): (Node | string)[] {
   const name = p.graphs[graph].nodes[node][0];
   const links = p.caches.flatMap((c, i) => (c.attention?.includes(name)
-    ? [el("button", { class: "kv-link", "data-kv": "attention-link", "data-id": i, title: `Show what it weighed of ${c.name}, as arcs over the words` }, c.name)] : []));
+    ? [el("button", { class: "kv-link", "data-kv": "attention-link", "data-id": i, title: `Show its attention weights on ${c.name}, as arcs over the words` }, c.name)] : []));
   return links.length ? ["over the words, by ", ...listed(links)] : [];
 }
 

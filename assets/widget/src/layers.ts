@@ -49,7 +49,7 @@ class LayersPane implements View {
       this.#fill();
     }, signal);
     this.#few.className = "kv-link";
-    this.#what = button("", "Colour by the reason that stood in the way, or by how the op ran", "layers-colour", () => {
+    this.#what = button("", "Colour by the reason why not in place, or by how the op ran", "layers-colour", () => {
       this.#colour = this.#colour === "reason" ? "decision" : "reason";
       this.#fill();
     }, signal);

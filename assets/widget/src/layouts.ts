@@ -10,7 +10,7 @@ const LISTS: Record<Layout, string> = { Debug: "layers", Memory: "buffers", Cach
 export interface Panes { app: HTMLElement; main: HTMLElement; side: HTMLElement; map: HTMLElement; lists: HTMLElement; panels: HTMLElement }
 
 export class Workspace {
-  readonly choice = el("select", { "aria-label": "Layout", title: "Layout: which panes get the room", "data-kv": "layout" }, ...LAYOUTS.map((name) => el("option", { value: name }, name)));
+  readonly choice = el("select", { "aria-label": "Layout", title: "Layout: which panes are large", "data-kv": "layout" }, ...LAYOUTS.map((name) => el("option", { value: name }, name)));
   #layout: Layout = "Debug";
   #splitters: Splitter[];
 

@@ -36,7 +36,7 @@ class MissedPane implements View {
       made.ariaPressed = "false";
       return made;
     };
-    this.#only = toggle("", "List only what a fix is known for", "only-fixes");
+    this.#only = toggle("", "List only ops with a known fix", "only-fixes");
     this.#few = toggle("", "List kinds that spent few bytes too, such as ops that compute shapes", "all-kinds");
     this.#rows = new Rows("Missed in-place ops", "kv-missed", HEADS, store, (row) => this.#row(row), signal);
     mark(this.#rows.root.querySelector("table")!, "role", "treegrid"); // its rows unfold

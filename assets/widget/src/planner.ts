@@ -53,7 +53,7 @@ export class Planner {
     next.classList.add("kv-go");
     const bar = new Bar(shell.app, store, "event", [
       [tool("◀\uFE0E", "The event before", "back", by(-1), signal, "ArrowLeft p", "Back"), next],
-      [tool("◂◂", "The pick before", "previous-pick", lastPick, signal, ",", "Previous pick"), tool("Next pick ▸▸", "The next op that is picked", "next-pick", nextPick, signal, ".")],
+      [tool("◂◂", "Previous pick", "previous-pick", lastPick, signal, ",", "Previous pick"), tool("Next pick ▸▸", "Next pick", "next-pick", nextPick, signal, ".")],
     ], [tool("?", "Keys and signs", "help", help, signal, "?", "Help")], () => {
       const done = picks.filter((e) => e <= store.cursor).length;
       return store.cursor < plan.walk ? "walk back from the outputs" : `${count(done)} of ${count(picks.length)} picked`;

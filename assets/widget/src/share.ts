@@ -56,7 +56,7 @@ export default function openShare(anchor: HTMLElement, what: Shared, { store, ar
     const node = el("button", { "data-kv": kv }, label);
     on(node, "click", () => {
       say(said, "…");
-      void Promise.resolve().then(run).then((done) => say(said, done), (error) => say(said, `That did not work. ${String(error)}`));
+      void Promise.resolve().then(run).then((done) => say(said, done), (error) => say(said, `Failed. ${String(error)}`));
     }, signal);
     return node;
   };
@@ -95,7 +95,7 @@ export default function openShare(anchor: HTMLElement, what: Shared, { store, ar
   const menu = el("div.kv-pop.kv-menu.kv-sharing", { role: "dialog", "aria-label": what.name ? `Share: ${what.name}` : "Share", "data-kv": "share-menu" },
     ...(step ? markdown(step, "share-step") : []),
     ...(selected ? markdown(selected, "share-selection") : []),
-    ...(rows ? part("The rows in sight, as Markdown", act("Copy", "share-rows-copy", () => copy(text(rows), "text/plain", `${name}-${what.name}.md`)),
+    ...(rows ? part("The visible rows, as Markdown", act("Copy", "share-rows-copy", () => copy(text(rows), "text/plain", `${name}-${what.name}.md`)),
       act("Save", "share-rows-save", () => saved(text(rows), `${name}-${what.name}.md`))) : []),
     el("h4", {}, what.name ? `Picture of the ${what.name}` : "Picture"),
     el("div.kv-rowline", {}, choice,

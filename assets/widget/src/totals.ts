@@ -62,7 +62,7 @@ export class TotalsPane implements View {
     const r = p.runs[run];
     const before = p.runs[run - 1];
     const why = !recorded ? "Its steps were not recorded."
-      : able ? `Its ${plural(r.steps, "step")} are with the kernel; they are asked for when this run is looked at.`
+      : able ? `Its ${plural(r.steps, "step")} are in the kernel; they load when you select this run.`
       : `Its ${plural(r.steps, "step")} are not in this page; showing them ${NEEDS_KERNEL.replace("recorded: ", "")}.`;
     const near = [this.#nearest(run, -1), this.#nearest(run, 1)].filter((n) => n >= 0);
     return [

@@ -50,7 +50,7 @@ const make: GuideModule = ({ app, after, store, open, layout }, signal) => {
     // where the kernel runs on, what this stop means may be there by now
     const now = store.t.p.tour?.stops[at] ?? stop;
     if (now.step !== null) store.go(now.step);
-    else if (now.waits) store.tell("what this stop speaks of has not run yet");
+    else if (now.waits) store.tell("the step of this stop has not run yet");
     shine(lit(app, stop));
     light?.scrollIntoView?.({ block: "nearest", inline: "nearest" });
     draw();

@@ -57,7 +57,7 @@ export class ValuesPane implements Answered {
     else parts.push(el("span", {}, "Values are not in this recording."));
     const behind = v && v.steps < t.p.total;
     if ((!v || behind) && ask.able()) {
-      parts.push(button(v ? "Record again, to the end" : "Record their numbers", "Repeat the runs once, and keep smallest, largest and mean numbers, histograms and pictures within 2 MB", "summarise", () => void ask({ do: "summarise" }), this.signal));
+      parts.push(button(v ? "Record again, to the end" : "Record their numbers", "Repeat the runs once and record minimum, maximum, mean, histograms and pictures, at most 2 MB", "summarise", () => void ask({ do: "summarise" }), this.signal));
     } else if (!v) parts.push(el("span.kv-hint", {}, "trace.summarise() puts them there."));
     this.#about.replaceChildren(...parts);
   }

@@ -278,7 +278,7 @@ export async function read(bytes: DataView | Uint8Array | null | undefined): Pro
 /** Unpacked bytes of a later payload, from an earlier one and what changed since; see kvviz/view/payload_delta.py. */
 export function patch(old: ArrayBuffer, change: ArrayBuffer): ArrayBuffer {
   const [was, size, pieces] = new Int32Array(change, 0, 3);
-  if (was !== old.byteLength) throw new Error("what changed is of another recording");
+  if (was !== old.byteLength) throw new Error("this change belongs to another recording");
   const at = new Int32Array(change, 12, 2 * pieces);
   const made = new Uint8Array(size);
   let done = 0;
