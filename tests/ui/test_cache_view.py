@@ -231,7 +231,7 @@ def test_what_attention_weighed_comes_from_the_kernel(notebook: NotebookPage, vi
     share = len(weights) // heads
     # when
     view.kv("attention").click()
-    expect(view.kv("cache-tip")).to_contain_text("weighed")
+    expect(view.kv("cache-tip")).to_contain_text("the attention weights of")
     # then
     for row, head in ((0, 0), (5, 1), (9, 0)):
         x, y = view.place(row, 24, head)

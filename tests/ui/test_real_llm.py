@@ -138,7 +138,7 @@ def test_what_attention_weighed_is_told_of_runs_with_steps_only(debugger: Debugg
     assert len(weights) == 9
     # when
     caches.kv("attention").click()
-    expect(caches.kv("cache-tip")).to_contain_text("weighed", timeout=60_000)
+    expect(caches.kv("cache-tip")).to_contain_text("the attention weights of", timeout=60_000)
     # then the first of the three key heads has the mean of its three query heads
     x, y = caches.place(PROMPT + STEPWISE - 1, ROOM)
     caches.kv("heat").hover(position={"x": x, "y": y})

@@ -163,7 +163,7 @@ def test_attention_and_words_are_over_the_rows_without_a_kernel(page: Page, trac
     view.open()
     view.to_run(4)
     expect(view.kv("attention")).to_have_attribute("aria-pressed", "true")
-    expect(view.kv("cache-tip")).to_contain_text("what this run's query weighed")
+    expect(view.kv("cache-tip")).to_contain_text("the attention weights of this run's query")
     # then the row that is pointed at says what it weighs: the mean of the query heads that share a head
     assert trace.values is not None
     weights = trace.values.attention(0, 4)
