@@ -217,6 +217,8 @@ def test_a_decoder_with_logits_of_the_last_token_alone_is_reported(
         ([LLAMA, "--prompt", "5", "--donate-caches"], "--donate-caches is for a single run"),
         ([LLAMA, "--text", "once"], "there is no tokenizer.json in"),
         ([LLAMA, "--dim", "batch_size=0", *DIMS[2:]], "a tensor of shape (0, 1, 36) cannot be reshaped"),
+        ([LLAMA, "--prompt", str(1 << 70)], "does not fit into 64 bits"),
+        ([LLAMA, *DIMS, "--sarif", ""], "--sarif is empty"),
         ([LLAMA, "--prompt=3,-1"], "the prompt has the token -1"),
         ([LLAMA, "--text", "tiger", "--words", str(STORY / "vocab.json")], "does not have 'tiger'"),
         ([LLAMA, "--text", "tiger", "--words", LLAMA], "is not JSON"),

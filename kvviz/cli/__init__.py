@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from kvviz.errors import KvvizError
+from kvviz.errors import InputError, KvvizError
 from kvviz.version import VERSION
 
 _INTERRUPTED = 130  # as a shell has it: 128 and the number of the signal
@@ -31,10 +31,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # After the folder, everything is JupyterLab's own.
         cut = 1 + (len(line) > 1 and not line[1].startswith("-"))
         line, rest = line[:cut], line[cut:]
-    if line in (["--version"], ["-V"]):
-        print(f"kvviz {VERSION}")
-        return 0
     try:
+        if line in (["--version"], ["-V"]):
+            print(f"kvviz {VERSION}", flush=True)
+            return 0
         options = _read(line)
         options.rest = rest
         status = options.run(options)
@@ -60,6 +60,9 @@ def _read(line: list[str]) -> Any:
 
     options = parser().parse_args(line)
     options.line, options.interrupted = line, False
+    for name in ("save", "sarif", "perfetto", "figure", "out"):
+        if getattr(options, name, None) == "":
+            raise InputError(f"--{name} is empty; name a file to write")
     level = getattr(logging, os.environ.get("KVVIZ_LOG", "").upper(), None)
     if isinstance(level, int):
         logging.basicConfig(level=level, format="%(name)s: %(message)s")
@@ -70,5 +73,6 @@ def _read(line: list[str]) -> Any:
 
 
 def _fail(message: str) -> int:
-    print(f"kvviz: {' '.join(message.split())}", file=sys.stderr)
+    # One line, with names as they are: they may hold several spaces.
+    print(f"kvviz: {' '.join(part.strip() for part in message.strip().splitlines())}", file=sys.stderr)
     return 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import shlex
 import sys
 import zipfile
@@ -223,6 +224,8 @@ def _refuse(options: argparse.Namespace, names: Sequence[str], why: str) -> None
 
 
 def is_saved(path: str) -> bool:
+    if not os.path.isfile(path):
+        return False  # opening a pipe would wait for ever
     try:
         with zipfile.ZipFile(path) as archive:
             return "header.json" in archive.namelist()

@@ -127,7 +127,12 @@ def _prompt(text: str) -> list[int]:
         raise argparse.ArgumentTypeError(f"{text!r} is not a list of token numbers like 5,17,33") from None
 
 
+_MOST = 1 << 40  # more rows or tokens than any memory holds
+
+
 def _positive(text: str) -> int:
     if not text.isdecimal() or not int(text):
         raise argparse.ArgumentTypeError(f"{text!r} is not a positive number")
+    if int(text) > _MOST:
+        raise argparse.ArgumentTypeError(f"{text} is more than {_MOST:,}, the most that can be given")
     return int(text)

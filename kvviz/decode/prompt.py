@@ -71,6 +71,8 @@ def as_batch(prompt: Any, tokenizer: Any) -> tuple[np.ndarray, np.ndarray]:
     if (least := min(min(row) for row in rows)) < 0:
         # Gather would count it from the end of the vocabulary.
         raise InputError(f"the prompt has the token {least}; tokens are numbered from 0")
+    if (most := max(max(row) for row in rows)) > np.iinfo(np.int64).max:
+        raise InputError(f"the prompt has the token {most}, which does not fit into 64 bits")
     tokens = np.zeros((len(rows), width), np.int64)
     mask = np.zeros((len(rows), width), np.int64)
     for i, row in enumerate(rows):

@@ -5,6 +5,7 @@ Invariant: every entry of the missed list is in one group, and the bytes of a gr
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -143,8 +144,9 @@ def reason_codes(trace: Any, entry: Missed) -> tuple[str, ...]:
 def _group(
     trace: Any, role: str, op_type: str, reasons: tuple[str, ...], members: Sequence[tuple[Missed, int | None]]
 ) -> MissedGroup:
-    rows, frames = trace.log, index_of(trace).frames
-    runs = {frames[rows[step].frame].run for entry, _ in members for step in entry.steps}
+    # A long log makes its ops when they are asked for; of these steps only the runs are needed.
+    starts = [run.first for run in trace.runs]
+    runs = {bisect_right(starts, step) - 1 for entry, _ in members for step in entry.steps}
     return MissedGroup(
         role,
         op_type,

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from kvviz.errors import KvvizError, LoadError
+from kvviz.errors import InputError, KvvizError, LoadError
 from kvviz.text.chat_template import render_chat
 from kvviz.text.needed_package import needed
 from kvviz.text.text_settings import TextSettings, find_file, read_settings, text_file
@@ -39,6 +39,8 @@ class Tokenizer:
     def encode(self, text: str) -> list[int]:
         """Tokens of a text; special ones may be written out in it, and one that it begins with is not added again."""
         begin = self.settings.begin
+        if any("\ud800" <= letter <= "\udfff" for letter in text):
+            raise InputError(f"the text {text[:60]!r} is not valid UTF-8; check how it is written, or the locale")
         return list(self.inner.encode(text, add_special_tokens=not (begin and text.startswith(begin))).ids)
 
     def decode(self, tokens: Sequence[int]) -> str:

@@ -45,9 +45,9 @@ def test_a_proposed_line_works_for_a_folder_that_begins_with_a_dash(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "-a 'model'").mkdir()
-    shutil.copy(LLAMA, tmp_path / "-a 'model'" / "model.onnx")
-    told = failed(capsys, "report", "--", "-a 'model'")
+    (tmp_path / "-a  'model'").mkdir()
+    shutil.copy(LLAMA, tmp_path / "-a  'model'" / "model.onnx")
+    told = failed(capsys, "report", "--", "-a  'model'")
     ran(capsys, *shlex.split(told.partition("for example: kvviz ")[2]))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -9,6 +10,8 @@ import pytest
 import kvviz
 from kvviz import cli
 from tests.test_cli import LLAMA
+
+compare_module = import_module("kvviz.explain.compare")
 
 
 def test_a_run_that_was_stopped_is_told_with_its_own_exit_status(
@@ -35,3 +38,20 @@ def test_stopping_it_while_it_starts_is_no_error(monkeypatch: pytest.MonkeyPatch
     # the options are read when all commands have been imported
     monkeypatch.setattr("kvviz.cli.options.parser", stopped)
     assert cli.main(["report", LLAMA]) == 130
+
+
+def test_a_comparison_that_was_stopped_compares_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = compare_module.runner
+
+    def stopping(*given: Any, **how: Any) -> Any:
+        decode = run(*given, **how)
+
+        def stopped(policy: Any) -> kvviz.Trace:
+            trace = decode(policy)
+            trace.interrupted = policy.name == "rten"
+            return trace
+
+        return stopped
+
+    monkeypatch.setattr(compare_module, "runner", stopping)
+    assert cli.main(["compare", LLAMA, "--prompt", "5,17", "--tokens", "2"]) == 130
