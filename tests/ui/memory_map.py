@@ -86,7 +86,8 @@ class MapPage:
         return self.box.x + (step - first) / (last - first) * self.box.width
 
     def point(self, step: float, height: float) -> None:
-        """Point at the middle of a step, so many px above the foot of the map."""
+        """Point at the middle of a step, so many px above the foot of the map, once the map stands still."""
+        self.view.hover(trial=True)
         self.page.mouse.move(self.x_of(step + 0.5), self.box.y + self.box.height - height)
 
     def brush(self, first: float, last: float) -> None:

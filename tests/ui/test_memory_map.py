@@ -199,6 +199,26 @@ def test_two_lives_at_one_address_stand_at_one_place(show: Show, tmp_path: Path)
     assert page.step == at
 
 
+def test_a_map_that_is_zoomed_under_a_pointer_at_rest_tells_what_is_under_it_now(show: Show, story: Shown) -> None:
+    page = show(story.file).open()
+    page.point(1500, 12)
+    expect(page.tip).to_be_visible()
+    before = page.tip.inner_text()
+    at = page.x_of(1500.5)
+    # when
+    page.view.focus()
+    page.page.keyboard.press("End")
+    for _ in range(4):
+        page.page.keyboard.press("+")
+    # then
+    expect(page.tip).not_to_have_text(before)
+    after = page.tip.inner_text() if page.tip.is_visible() else ""
+    page.page.mouse.move(at, 1)
+    expect(page.tip).to_be_hidden()
+    page.page.mouse.move(at, page.box.y + page.box.height - 12)
+    assert (page.tip.inner_text() if page.tip.is_visible() else "") == after
+
+
 def test_spaces_are_bands_with_their_names(show: Show, tmp_path: Path) -> None:
     page = show(told(two_lanes(), tmp_path).file, theme="dark").open()
     expect(page.root.locator(".kv-map-gutter b")).to_have_text(["host", "dram 0", "l1 0"])

@@ -22,6 +22,7 @@ export interface Mapped {
   choose(k: number, go?: boolean): void;
   chosen(): number;
   point(k: number, fixed?: boolean): void;
+  hover(at: [number, number] | null): void;
   walk(key: string): void;
 }
 
@@ -42,10 +43,10 @@ export class Gestures {
     }, signal);
     on(view, "pointermove", (event) => {
       const [x, y] = place(event);
-      if (!drag) return map.point(map.at(x, y));
+      if (!drag) return map.hover([x, y]);
       if (!drag.moved && Math.hypot(x - drag.x, drag.pan ? y - drag.y : 0) < NEAR) return;
       drag.moved = true;
-      map.point(-1);
+      map.hover(null);
       const { from, to } = drag.range;
       const { steps: all } = store.t.p;
       if (drag.pan) {
@@ -63,7 +64,7 @@ export class Gestures {
       drag = null;
     }, signal);
     on(view, "lostpointercapture", () => { drag = null; }, signal);
-    on(view, "pointerleave", () => { if (!drag) map.point(-1); }, signal);
+    on(view, "pointerleave", () => { if (!drag) map.hover(null); }, signal);
     on(view, "dblclick", (event) => {
       const k = map.at(...place(event));
       if (k >= 0) map.choose(k, true);

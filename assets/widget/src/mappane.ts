@@ -36,6 +36,7 @@ export class MapPane implements View {
   #rise: Rise = { times: 1, off: 0 };
   #whole = true;
   #hover = -1;
+  #pointer: [number, number] | null = null; // px in the view
   #walk = -1; // step at which one walks up and down
   #look = "";
   #overAt = 0;
@@ -152,9 +153,16 @@ export class MapPane implements View {
     }
   }
 
+  /** Point at what is at a place, also when the map is drawn anew under a pointer at rest. */
+  hover(at: [number, number] | null): void {
+    this.#pointer = at;
+    this.point(at ? this.at(...at) : -1);
+  }
+
   walk(key: string): void {
     const { store } = this;
     if (!this.#sheet) return;
+    this.#pointer = null;
     const { l } = this.#layout;
     let k = this.chosen();
     if (k < 0) {
@@ -298,8 +306,9 @@ export class MapPane implements View {
     this.#sheetBox.style.transform = `translateX(${-this.#shift()}px)`;
     mark(this.#view, "data-range", `${from.toFixed(1)} ${to.toFixed(1)}`);
     this.#move();
-    // what is pointed at may stand elsewhere now
-    if (this.#hover >= 0) this.point(this.#hover, true);
+    // what is pointed at may stand elsewhere now, and something else under the pointer
+    if (this.#pointer) this.#hover = this.at(...this.#pointer);
+    if (this.#hover >= 0 || this.#pointer) this.point(this.#hover, true);
     this.#scales.along(t, this.#range, width);
     this.#scales.now(this.store.run);
   }
