@@ -53,6 +53,18 @@ def replacing(path: Any) -> Iterator[IO[bytes]]:
             raise
 
 
+def check_writable(path: Any) -> None:
+    """Raise `SaveError` where `replacing` would, before the work whose result it is to hold."""
+    with _told(path):
+        target = os.path.realpath(os.fsdecode(path))
+        if os.path.exists(target) and not os.path.isfile(target) and not os.path.isdir(target):
+            return
+        _mode(target)
+        beside = os.path.join(os.path.dirname(target), _name())
+        os.close(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
+        _removed(beside)
+
+
 @contextmanager
 def replacing_files(folder: Path, last: str) -> Iterator[Path]:
     """A folder to write several files into that belong together; they move to ``folder`` when all of them are there,
@@ -86,8 +98,10 @@ def _told(path: Any) -> Iterator[None]:
     except SaveError:
         raise
     except OSError as error:
-        why = error.strerror or " ".join(str(error).split()) or type(error).__name__
         name = os.fsdecode(path) if isinstance(path, (str, bytes, os.PathLike)) else str(path)
+        if isinstance(error, FileNotFoundError) and not os.path.isdir(os.path.dirname(os.path.realpath(name))):
+            raise SaveError(f"cannot write {name}: its folder does not exist") from error
+        why = error.strerror or " ".join(str(error).split()) or type(error).__name__
         raise SaveError(f"cannot write {name}: {why}; what was there before is unchanged") from error
 
 

@@ -205,6 +205,11 @@ def test_a_static_cache_that_is_too_small_is_refused_before_the_first_run(form: 
         kvviz.decode(graph, [1, 2, 3], max_new_tokens=160, progress=False)
 
 
+def test_tokens_among_the_inputs_of_a_decode_are_refused() -> None:
+    with pytest.raises(InputError, match="input 'input_ids' takes the tokens of the prompt; leave it out"):
+        kvviz.decode(kvviz.load(CONCAT), [1, 2], inputs={"input_ids": np.array([[1, 2]])})
+
+
 def test_a_graph_without_tokens_is_not_decoded() -> None:
     with pytest.raises(InputError, match=r"no input takes tokens .*; use kvviz\.run"):
         kvviz.decode(graph_of(ADD), [1, 2])

@@ -225,7 +225,7 @@ def test_a_decoder_with_logits_of_the_last_token_alone_is_reported(
         ([LLAMA, "--inputs", LLAMA], "is not an .npz file"),
         ([LLAMA, "--inputs", "nosuch.npz"], "nosuch.npz: No such file"),
         ([LLAMA, "--inputs", str(Path(LLAMA).with_name("ref.npz")), *DIMS], "no input named"),
-        ([LLAMA, *DIMS, "--save", "nosuch/x"], "nosuch/x: No such file"),
+        ([LLAMA, *DIMS, "--save", "nosuch/x"], "nosuch/x: its folder does not exist"),
     ],
 )
 def test_a_mistake_is_told_in_one_line(capsys: pytest.CaptureFixture[str], arguments: list[str], told: str) -> None:
@@ -235,7 +235,6 @@ def test_a_mistake_is_told_in_one_line(capsys: pytest.CaptureFixture[str], argum
 @pytest.mark.parametrize(
     "arguments",
     [
-        [],
         ["nosuch"],
         ["report"],
         ["report", LLAMA, "--nosuch"],
@@ -245,11 +244,18 @@ def test_a_mistake_is_told_in_one_line(capsys: pytest.CaptureFixture[str], argum
         ["report", LLAMA, "--prompt", "1", "--tokens", "0"],
     ],
 )
-def test_a_wrong_option_is_told_with_the_usage(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
+def test_a_wrong_option_is_told_in_one_line(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
     with pytest.raises(SystemExit) as stopped:
         cli.main(arguments)
     assert stopped.value.code == 2
-    assert "usage: kvviz" in capsys.readouterr().err
+    assert re.fullmatch(r"kvviz.*: .*; see kvviz.* --help\n", capsys.readouterr().err)
+
+
+def test_without_a_command_the_commands_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        cli.main([])
+    assert not stopped.value.code
+    assert "run a small built-in model" in capsys.readouterr().out
 
 
 def test_a_saved_trace_cannot_be_run_again(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

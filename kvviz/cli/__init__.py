@@ -12,6 +12,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from kvviz.atomic_write import check_writable
 from kvviz.errors import InputError, KvvizError
 from kvviz.version import VERSION
 
@@ -26,7 +27,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns exit status: 0; 1 where ``report --fail-on`` found its limit passed; 2 where the input was wrong; 130 where
       it was stopped from the keyboard, and what it told is of what ran until then.
     """
-    line, rest = list(sys.argv[1:] if arguments is None else arguments), []
+    _open_streams()
+    line, rest = list(sys.argv[1:] if arguments is None else arguments) or ["--help"], []
     if line[:1] == ["lab"] and line[1:] not in (["-h"], ["--help"]):
         # After the folder, everything is JupyterLab's own.
         cut = 1 + (len(line) > 1 and not line[1].startswith("-"))
@@ -54,6 +56,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _INTERRUPTED
 
 
+def _open_streams() -> None:
+    """Somewhere to print to, if whoever started us has closed it."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 - it stays open
+
+
 def _read(line: list[str]) -> Any:
     """The options of a command line."""
     from kvviz.cli.options import parser  # it knows of all commands, which takes a second to import
@@ -61,8 +70,11 @@ def _read(line: list[str]) -> Any:
     options = parser().parse_args(line)
     options.line, options.interrupted = line, False
     for name in ("save", "sarif", "perfetto", "figure", "out"):
-        if getattr(options, name, None) == "":
-            raise InputError(f"--{name} is empty; name a file to write")
+        path = getattr(options, name, None)
+        if path in ("", "-"):
+            raise InputError(f"--{name} {path or 'is empty'}: name a file to write")
+        if path is not None:
+            check_writable(path)
     level = getattr(logging, os.environ.get("KVVIZ_LOG", "").upper(), None)
     if isinstance(level, int):
         logging.basicConfig(level=level, format="%(name)s: %(message)s")

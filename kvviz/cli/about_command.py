@@ -15,7 +15,7 @@ from kvviz.explain.units import count, short
 from kvviz.ggml.open_recording import ENDINGS
 from kvviz.graph.cache_pairs import cache_pairs
 from kvviz.graph.model import Graph
-from kvviz.graph.model_folder import graphs_in
+from kvviz.graph.model_folder import graphs_in, likely
 from kvviz.graph.model_kind import ModelKind, model_kind
 
 _OPS = 6
@@ -36,6 +36,7 @@ def about_command(options: argparse.Namespace) -> int:
             print(f"  {file}: {model_kind(graph).name}, {count(len(graph.nodes), 'node')}")
         except KvvizError as error:
             print(f"  {file}: {error}")
+    print("  next: " + shlex.join(["kvviz", "about", path, "--graph", likely(files)]))
     return 0
 
 

@@ -11,10 +11,9 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import kvviz
-from kvviz.atomic_write import replacing
+from kvviz.atomic_write import check_writable, replacing
 from kvviz.cli.model_runs import (
     POLICIES,
     arguments_of,
@@ -39,16 +38,17 @@ def report_command(options: argparse.Namespace) -> int:
     limits = [read_budget(text) for text in options.fail_on or ()]  # before anything is run
     trace = trace_of(options)
     table = steps_table(trace) if options.steps else None
-    if options.json:
-        data = trace.explain().to_dict()
+    told = trace.explain() if options.json or options.sarif else None
+    if options.json and told is not None:
+        data = told.to_dict()
         print(json.dumps(data if table is None else {**data, "table": table.rows}, indent=1))
     else:
         print(report(trace))
         if table is not None:
             print("\n" + table.text(len(table)))
-    if options.sarif:
+    if options.sarif and told is not None:
         with replacing(options.sarif) as file:
-            file.write(json.dumps(sarif(trace.explain(), options.model), indent=1).encode())
+            file.write(json.dumps(sarif(told, options.model), indent=1).encode())
         say_written(options.sarif)
     passed = [sentence for limit in limits if (sentence := over(limit, trace)) is not None]
     for sentence in passed:
@@ -62,8 +62,9 @@ def schema_command(options: argparse.Namespace) -> int:
 
 
 def html_command(options: argparse.Namespace) -> int:
+    path = options.out or f"{title_of(options.model, options.graph)}.html"
+    check_writable(path)
     trace = trace_of(options)
-    path = options.out or f"{title_of(options.model)}.html"
     if told := answer_of(trace):
         print(told)
     to_html(trace, path)
@@ -90,6 +91,8 @@ def find_command(options: argparse.Namespace) -> int:
 def compare_command(options: argparse.Namespace) -> int:
     if is_saved(options.model):
         raise InputError(f"{options.model} is a saved trace, which cannot run under other policies; give the model")
+    if options.figure:
+        options.figure = _figure_name(options.figure)
     graph = loaded(options)
     inputs, how = arguments_of(graph, options)
     comparison = kvviz.compare(graph, inputs, options.policies or POLICIES, options.schedules, **how)
@@ -99,19 +102,21 @@ def compare_command(options: argparse.Namespace) -> int:
     else:
         print(comparison_text(comparison))
     if options.figure:
-        say_written(_drawn(plot_comparison(comparison), options.figure))
+        with replacing(options.figure) as file:
+            plot_comparison(comparison).savefig(file, format=Path(options.figure).suffix[1:])
+        say_written(options.figure)
     return 0
 
 
-def _drawn(figure: Any, path: str) -> str:
-    """Write a figure in the format that its name asks for, or else as PNG; its path."""
+def _figure_name(path: str) -> str:
+    """The file of a figure, whose ending says the format: PNG where it has none."""
+    from matplotlib.backend_bases import FigureCanvasBase  # slow to import, and asked for by this option only
+
     path = path if Path(path).suffix else f"{path}.png"
-    format = Path(path).suffix[1:]
-    known = figure.canvas.get_supported_filetypes()
-    if format.lower() not in known:
+    known = FigureCanvasBase.get_supported_filetypes()
+    if Path(path).suffix[1:].lower() not in known:
         raise InputError(f"cannot draw {path}: the formats of figures are {', '.join(sorted(known))}")
-    with replacing(path) as file:
-        figure.savefig(file, format=format)
+    check_writable(path)
     return path
 
 

@@ -5,19 +5,20 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shlex
 import sys
 import zipfile
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import kvviz
+from kvviz.cli.proposed_lines import proposed, with_lengths, with_options, without_text
 from kvviz.cli.results import say_written
 from kvviz.decode.synthetic_inputs import Maker
-from kvviz.errors import InputError
+from kvviz.errors import InputError, KvvizError
 from kvviz.ggml.open_recording import ENDINGS
 from kvviz.graph.cache_pairs import cache_pairs, control_inputs
 from kvviz.graph.model import Graph
@@ -57,7 +58,7 @@ def trace_of(options: argparse.Namespace) -> Any:
         make = kvviz.decode if decodes(graph, options) else kvviz.run
         inputs, how = arguments_of(graph, options)
         trace = make(graph, inputs=inputs, policy=options.policy or "ideal", **how)
-        trace.title = title_of(options.model)
+        trace.title = title_of(options.model, options.graph)
         options.interrupted = trace.interrupted
         if trace.interrupted and not trace.steps:
             raise KeyboardInterrupt
@@ -75,8 +76,11 @@ def loaded(options: argparse.Namespace) -> Graph:
     try:
         return kvviz.load(options.model, graph=options.graph)
     except SeveralGraphsError as error:
-        line = _with(options.line, "--graph", error.likely)
-        raise InputError(f"{error}, for example: kvviz {line}") from None
+        options.graph, line = error.likely, with_options(options.line, "--graph", error.likely)
+        with suppress(KvvizError):
+            graph = kvviz.load(options.model, graph=options.graph)
+            line = with_lengths(line, _maker(graph, options, decodes(graph, options)).proposed())
+        raise InputError(proposed(str(error), line)) from None
 
 
 def decodes(graph: Graph, options: argparse.Namespace) -> bool:
@@ -105,7 +109,8 @@ def decode_arguments(graph: Graph, options: argparse.Namespace) -> tuple[dict[st
         raise InputError("--words is the vocabulary for --text; give --text too")
     kind = model_kind(graph)
     if not kind.decodes:
-        raise InputError(f"{options.model} holds {kind.name}, which has no next token to choose; leave out --prompt")
+        prompt = next(name for name in ("prompt", "text", "chat") if getattr(options, name) is not None)
+        raise InputError(f"{options.model} holds {kind.name}, which has no next token to choose; leave out --{prompt}")
     given = _arrays(options.inputs)
     missing = [name for name in kind.needs if name not in given]
     if missing and options.prompt is None:
@@ -149,16 +154,19 @@ def run_arguments(graph: Graph, options: argparse.Namespace) -> tuple[dict[str, 
 
 def _inputs(graph: Graph, options: argparse.Namespace, decoding: bool = False) -> dict[str, Any]:
     """The inputs of the npz file, and the others made from what the graph declares."""
+    maker = _maker(graph, options, decoding)
+    missing = maker.open_dims()
+    if missing:
+        line = with_lengths(options.line, maker.proposed())
+        raise InputError(proposed(f"the model leaves {', '.join(missing)} open; give a length", line))
+    return maker.make()
+
+
+def _maker(graph: Graph, options: argparse.Namespace, decoding: bool) -> Maker:
     given = _arrays(options.inputs)
     if not decoding and options.text is not None:
         given = {**_text_inputs(graph, options), **given}
-    maker = Maker(graph, dict(options.dim or ()), given, decoding)
-    missing = maker.open_dims()
-    if missing:
-        fitting = maker.proposed()
-        line = _with(options.line, "--dim", *(f"{name}={length}" for name, length in fitting.items()))
-        raise InputError(f"the model leaves {', '.join(missing)} open; give a length, for example: kvviz {line}")
-    return maker.make()
+    return Maker(graph, dict(options.dim or ()), given, decoding)
 
 
 def _tokenizer(graph: Graph, options: argparse.Namespace) -> Any:
@@ -169,25 +177,8 @@ def _tokenizer(graph: Graph, options: argparse.Namespace) -> Any:
     except InputError as error:
         if not model_kind(graph).decodes:
             raise
-        line = _with(_without_text(options.line), "--prompt", "1,2,3")
-        raise InputError(f"{error}, for example: kvviz {line}") from None
-
-
-def _with(line: Sequence[str], *more: str) -> str:
-    """A command line with more options, to paste; what stands behind ``--`` is no option."""
-    at = list(line).index("--") if "--" in line else len(line)
-    return shlex.join([*line[:at], *more, *line[at:]])
-
-
-def _without_text(line: Sequence[str]) -> list[str]:
-    """A command line without the prompt that it gave as a text."""
-    kept, skip = [], False
-    for word in line:
-        name = word.partition("=")[0]
-        if not skip and name not in ("--text", "--chat"):
-            kept.append(word)
-        skip = not skip and word in ("--text", "--chat")
-    return kept
+        line = with_options(without_text(options.line), "--prompt", "1,2,3")
+        raise InputError(proposed(str(error), line)) from None
 
 
 def _text_inputs(graph: Graph, options: argparse.Namespace) -> dict[str, np.ndarray]:
@@ -233,9 +224,10 @@ def is_saved(path: str) -> bool:
         return False
 
 
-def title_of(path: str) -> str:
-    """A model's file name, or that of its folder where all models are called the same."""
+def title_of(path: str, graph: str | None = None) -> str:
+    """A model's file name, or that of its folder where all models are called the same; and its graph, if chosen."""
     place = Path(path)
     if place.is_dir():
-        return place.resolve().name
+        name = place.resolve().name
+        return name if graph is None else f"{name}-{Path(graph).name.removesuffix('.onnx')}"
     return place.resolve().parent.name if place.stem == "model" else place.stem

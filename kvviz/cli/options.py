@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from typing import Any, NoReturn
 
 import kvviz
 from kvviz.cli.about_command import about_command
@@ -17,8 +17,15 @@ from kvviz.smollm2.command import add_arguments as add_smollm2
 from kvviz.smollm2.command import run as run_smollm2
 
 
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line, as every command does."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
+
+
 def parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="kvviz", description="Run an ONNX model and show what every op does to memory.", allow_abbrev=False
     )
     parser.add_argument("--version", action="version", version=f"kvviz {kvviz.__version__}")

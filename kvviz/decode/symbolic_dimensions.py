@@ -41,6 +41,9 @@ class Dimensions:
             self._check(name, length, places, named)
             self.lengths[name] = int(length)
         for name in told:
+            parts = self.names(name)
+            if parts != [name] and all(part in told for part in parts) and self._value(name) != told[name]:
+                raise InputError(f"dimension {name!r} is {self._value(name)} by its parts, not {told[name]}")
             dim = places.get(name)
             if isinstance(dim, str) and name not in named:
                 self.lengths.setdefault(dim, int(told[name]))
@@ -76,14 +79,18 @@ class Dimensions:
         known = self.lengths.get(place(value, axis), self.lengths.get(str(dim)))
         if known is not None:
             return known
-        try:
-            length = _evaluate(ast.parse(str(dim), mode="eval").body, self.lengths)
-        except ZeroDivisionError:
-            length = -1
+        length = self._value(str(dim))
         if not 0 <= length < _LONGEST:
             told = ", ".join(f"{name}={self.lengths[name]}" for name in self.names(dim))
             raise InputError(f"dimension {axis} of input {value.name!r} is {dim}, which is no valid length with {told}")
         return length
+
+    def _value(self, dim: str) -> int:
+        """A sum or product of known names; -1 where it has no value."""
+        try:
+            return _evaluate(ast.parse(dim, mode="eval").body, self.lengths)
+        except ZeroDivisionError:
+            return -1
 
     def names(self, dim: str | None) -> list[str]:
         """The names in a dimension such as ``past + new``; the whole where it is no sum or product of names."""

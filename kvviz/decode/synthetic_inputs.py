@@ -100,6 +100,8 @@ class Maker:
                 raise InputError(f"input {value.name!r} ({value.kind}) cannot be generated; give it with the inputs")
         self.wanted = wanted
         self.dims = Dimensions(graph, dims)
+        if decoding:
+            self._check_told()
         self._learn()
 
     def open_dims(self) -> dict[str, int]:
@@ -159,6 +161,24 @@ class Maker:
         length = next((self.dims.lengths[name] for name in past if name in self.dims.lengths), None)
         if length is not None:
             self.dims.lengths.update({name: length for name in past if name not in self.dims.lengths})
+
+    def _check_told(self) -> None:
+        """A decode counts its tokens and the rows of its caches itself, and has one sequence."""
+        tokens = self._declared.get(self.roles.get("tokens", ""))
+        batch = {str(tokens.shape[0]), place(tokens, 0)} if tokens is not None and tokens.shape else set()
+        used = {
+            name
+            for value in self.wanted
+            for axis, dim in enumerate(value.shape or ())
+            for name in (place(value, axis), str(dim), *self.dims.names(None if isinstance(dim, int) else dim))
+        }
+        for name, length in self.told.items():
+            if name in batch and length != 1:
+                raise InputError(f"a decode has one sequence, so dimension {name!r} is 1, not {length}")
+            if name not in used | batch:
+                raise InputError(
+                    f"dimension {name!r} follows from the prompt and the caches of a decode; do not give its length"
+                )
 
     @cached_property
     def _declared(self) -> dict[str, Value]:

@@ -59,6 +59,10 @@ class DecodeSession(Session):
         self.roles = control_inputs(graph)
         if "tokens" not in self.roles:
             raise InputError(f"{graph.name}: no input takes tokens (like input_ids); use kvviz.run for a single run")
+        if self.roles["tokens"] in self.given:
+            raise InputError(
+                f"input {self.roles['tokens']!r} takes the tokens of the prompt; leave it out of the inputs"
+            )
         logits = logits_output(graph)
         if logits is None:
             raise InputError(f"{graph.name}: no output looks like logits; use kvviz.run for a single run")

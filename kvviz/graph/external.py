@@ -56,6 +56,7 @@ class DataFiles:
 
 
 DEFAULT_LIMIT = 8 << 30
+LFS = b"version https://git-lfs"
 
 
 class ModelFile(NamedTuple):
@@ -116,6 +117,12 @@ def find_external(entries: Mapping[str, str], nbytes: int, what: str, source: So
         )
     size = os.stat(path).st_size
     if offset + length > size:
+        with open(path, "rb") as file:
+            if file.read(len(LFS)) == LFS:
+                raise LoadError(
+                    f"{what} of {source.label} lies in {quoted(location)}, which is a Git LFS pointer, not the data; "
+                    "run git lfs pull"
+                )
         raise LoadError(
             f"{what} of {source.label} lies at bytes {offset:,} to {offset + length:,} of {quoted(location)}, "
             f"which has only {size:,}; the data file is cut short or belongs to another model, get it again"

@@ -14,7 +14,7 @@ import numpy as np
 import onnx
 
 from kvviz.errors import LoadError
-from kvviz.graph.external import DEFAULT_LIMIT, ModelFile, Source
+from kvviz.graph.external import DEFAULT_LIMIT, LFS, ModelFile, Source
 from kvviz.graph.from_onnx import Reader, read_opsets
 from kvviz.graph.model import Graph
 from kvviz.graph.model_folder import beside, find_model
@@ -33,7 +33,7 @@ _PROTOBUF_LIMIT = 2 << 30
 _OTHER_FILES = (
     (b"GGUF", "a GGUF file; pass its path, not its contents"),
     (b"PK\x03\x04", "a zip archive: export a PyTorch checkpoint to ONNX first; a trace like this is cut short"),
-    (b"version https://git-lfs", "a Git LFS pointer, not the model; run git lfs pull"),
+    (LFS, "a Git LFS pointer, not the model; run git lfs pull"),
     (b"\x1f\x8b", "compressed with gzip; unpack it first"),
     (b"<", "a text file (HTML or XML); the download probably failed"),
     (b"{", "a text file (JSON); pass the binary .onnx file"),

@@ -26,11 +26,16 @@ class SeveralGraphsError(LoadError):
     """A folder has several graphs, and none was chosen. ``likely``: the name of one of them."""
 
     def __init__(self, folder: str, graphs: Sequence[str]) -> None:
-        self.likely = next((name for name in graphs if os.path.basename(name) in _WHOLE), graphs[0])
+        self.likely = likely(graphs)
         super().__init__(
             f"{quoted(folder, 1000)} has {len(graphs)} graphs; say which: graph={self.likely!r} "
             f"(--graph in a shell); there are {_list(graphs)}"
         )
+
+
+def likely(graphs: Sequence[str]) -> str:
+    """Which of several graphs is most often meant: one that does without the others."""
+    return next((name for name in graphs if os.path.basename(name) in _WHOLE), graphs[0])
 
 
 class Found(NamedTuple):

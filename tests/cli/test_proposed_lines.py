@@ -41,6 +41,17 @@ def test_of_several_graphs_one_is_proposed(capsys: pytest.CaptureFixture[str], t
     ran(capsys, *proposed)
 
 
+def test_of_several_graphs_one_is_proposed_with_the_lengths_that_it_leaves_open(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    for name in ("model.onnx", "other.onnx"):
+        shutil.copy(LLAMA, tmp_path / name)
+    about = ran(capsys, "about", str(tmp_path)).partition("next: kvviz ")[2]
+    assert "text decoder" in ran(capsys, *shlex.split(about))
+    told = failed(capsys, "report", str(tmp_path))
+    ran(capsys, *shlex.split(told.partition("for example: kvviz ")[2]))
+
+
 def test_a_proposed_line_works_for_a_folder_that_begins_with_a_dash(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -49,6 +49,31 @@ def test_made_inputs_without_past_take_the_branch_without_cache() -> None:
     assert positions["position_ids"].tolist() == [[2, 3, 4]]
 
 
+def test_lengths_that_contradict_each_other_are_refused() -> None:
+    told = {"batch_size": 1, "sequence_length": 3, "past_sequence_length": 2}
+    mask = "past_sequence_length + sequence_length"
+    feeds = kvviz.inputs(kvviz.load(LLAMA), {**told, mask: 5})
+    assert feeds["attention_mask"].shape == (1, 5)
+    with pytest.raises(InputError, match="is 5 by its parts, not 9"):
+        kvviz.inputs(kvviz.load(LLAMA), {**told, mask: 9})
+
+
+@pytest.mark.parametrize(
+    ("told", "why"),
+    [
+        ({"batch_size": 2}, "a decode has one sequence, so dimension 'batch_size' is 1, not 2"),
+        ({"input_ids.0": 2}, r"dimension 'input_ids\.0' is 1, not 2"),
+        ({"sequence_length": 3}, "'sequence_length' follows from the prompt"),
+        ({"past_sequence_length": 3}, "'past_sequence_length' follows from the prompt"),
+    ],
+)
+def test_a_decode_refuses_lengths_that_it_counts_itself(told: dict[str, int], why: str) -> None:
+    graph = kvviz.load(LLAMA)
+    assert Maker(graph, {"batch_size": 1}, {}, decoding=True).make() == {}
+    with pytest.raises(InputError, match=why):
+        Maker(graph, told, {}, decoding=True)
+
+
 def test_the_same_seed_makes_the_same_inputs_and_another_seed_others() -> None:
     maker = Maker(kvviz.load(LLAMA), {"batch_size": 1, "sequence_length": 9, "past_sequence_length": 2}, {})
     one, same, other = maker.make(), maker.make(), maker.make(seed=1)

@@ -190,6 +190,15 @@ def test_external_data_of_the_wrong_size_is_refused(tmp_path: Path, entries: dic
         load(external(tmp_path / "m", **entries))
 
 
+def test_a_pointer_in_place_of_external_data_is_told_as_one(tmp_path: Path) -> None:
+    path = external(tmp_path / "m", offset="4096")
+    with pytest.raises(LoadError, match="cut short or belongs to another model"):
+        load(path)
+    path.with_name("w.data").write_bytes(b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n")
+    with pytest.raises(LoadError, match=r"'w.data', which is a Git LFS pointer, not the data; run git lfs pull"):
+        load(path)
+
+
 def test_contents_without_a_path_cannot_have_external_data(tmp_path: Path) -> None:
     path = external(tmp_path / "m")
     for source in (path.read_bytes(), onnx.load(path, load_external_data=False)):
