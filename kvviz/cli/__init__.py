@@ -68,7 +68,7 @@ def _read(line: list[str]) -> Any:
     from kvviz.cli.options import parser  # it knows of all commands, which takes a second to import
 
     options = parser().parse_args(line)
-    options.line, options.interrupted = line, False
+    options.line, options.interrupted, options.chosen = line, False, {}
     for name in ("save", "sarif", "perfetto", "figure", "out"):
         path = getattr(options, name, None)
         if path in ("", "-"):

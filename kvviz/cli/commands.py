@@ -22,6 +22,7 @@ from kvviz.cli.model_runs import (
     title_of,
     trace_of,
 )
+from kvviz.cli.proposed_lines import telling_lengths
 from kvviz.cli.results import answer_of, open_page, say_written
 from kvviz.errors import InputError, KvvizError
 from kvviz.explain.budget import over, read_budget
@@ -95,7 +96,8 @@ def compare_command(options: argparse.Namespace) -> int:
         options.figure = _figure_name(options.figure)
     graph = loaded(options)
     inputs, how = arguments_of(graph, options)
-    comparison = kvviz.compare(graph, inputs, options.policies or POLICIES, options.schedules, **how)
+    with telling_lengths(options.chosen):
+        comparison = kvviz.compare(graph, inputs, options.policies or POLICIES, options.schedules, **how)
     if options.json:
         rows = [asdict(row) for row in comparison]
         print(json.dumps({"equal": comparison.equal, "rows": rows}, indent=1))

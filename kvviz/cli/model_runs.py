@@ -8,17 +8,16 @@ import os
 import sys
 import zipfile
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import kvviz
-from kvviz.cli.proposed_lines import proposed, with_lengths, with_options, without_text
+from kvviz.cli.proposed_lines import proposed, telling_lengths, with_options, without_text
 from kvviz.cli.results import say_written
 from kvviz.decode.synthetic_inputs import Maker
-from kvviz.errors import InputError, KvvizError
+from kvviz.errors import InputError
 from kvviz.ggml.open_recording import ENDINGS
 from kvviz.graph.cache_pairs import cache_pairs, control_inputs
 from kvviz.graph.model import Graph
@@ -57,7 +56,8 @@ def trace_of(options: argparse.Namespace) -> Any:
         graph = loaded(options)
         make = kvviz.decode if decodes(graph, options) else kvviz.run
         inputs, how = arguments_of(graph, options)
-        trace = make(graph, inputs=inputs, policy=options.policy or "ideal", **how)
+        with telling_lengths(options.chosen):
+            trace = make(graph, inputs=inputs, policy=options.policy or "ideal", **how)
         trace.title = title_of(options.model, options.graph)
         options.interrupted = trace.interrupted
         if trace.interrupted and not trace.steps:
@@ -76,10 +76,7 @@ def loaded(options: argparse.Namespace) -> Graph:
     try:
         return kvviz.load(options.model, graph=options.graph)
     except SeveralGraphsError as error:
-        options.graph, line = error.likely, with_options(options.line, "--graph", error.likely)
-        with suppress(KvvizError):
-            graph = kvviz.load(options.model, graph=options.graph)
-            line = with_lengths(line, _maker(graph, options, decodes(graph, options)).proposed())
+        line = with_options(options.line, "--graph", error.likely)
         raise InputError(proposed(str(error), line)) from None
 
 
@@ -154,19 +151,14 @@ def run_arguments(graph: Graph, options: argparse.Namespace) -> tuple[dict[str, 
 
 def _inputs(graph: Graph, options: argparse.Namespace, decoding: bool = False) -> dict[str, Any]:
     """The inputs of the npz file, and the others made from what the graph declares."""
-    maker = _maker(graph, options, decoding)
-    missing = maker.open_dims()
-    if missing:
-        line = with_lengths(options.line, maker.proposed())
-        raise InputError(proposed(f"the model leaves {', '.join(missing)} open; give a length", line))
-    return maker.make()
-
-
-def _maker(graph: Graph, options: argparse.Namespace, decoding: bool) -> Maker:
     given = _arrays(options.inputs)
     if not decoding and options.text is not None:
         given = {**_text_inputs(graph, options), **given}
-    return Maker(graph, dict(options.dim or ()), given, decoding)
+    maker = Maker(graph, dict(options.dim or ()), given, decoding)
+    if maker.open_dims():
+        options.chosen = maker.proposed()
+        maker = maker.filled(options.chosen)
+    return maker.make()
 
 
 def _tokenizer(graph: Graph, options: argparse.Namespace) -> Any:

@@ -99,7 +99,14 @@ def _add_model(add: Any) -> None:
 def _add_running(add: Any) -> None:
     _add_model(add)
     add("--inputs", metavar="FILE", help="an .npz file with inputs by name; kvviz generates the others")
-    add("--dim", type=_dim, action="extend", nargs="+", metavar="NAME=N", help="length of a symbolic dimension")
+    add(
+        "--dim",
+        type=_dim,
+        action="extend",
+        nargs="+",
+        metavar="NAME=N",
+        help="length of a symbolic dimension (default: chosen)",
+    )
     add("--prompt", type=_prompt, metavar="5,17,33", help="decode from these tokens")
     add(
         "--text",

@@ -1,9 +1,13 @@
-"""Command lines that an error proposes: the user's own with what was missing, quoted to be pasted."""
+"""Options that the user did not give: chosen, or proposed in a command line that is quoted to be pasted."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from kvviz.errors import InputError, KvvizError
 
 
 def proposed(message: str, line: Sequence[str]) -> str:
@@ -17,10 +21,18 @@ def with_options(line: Sequence[str], *more: str) -> list[str]:
     return [*line[:at], *more, *line[at:]]
 
 
-def with_lengths(line: Sequence[str], lengths: Mapping[str, int]) -> list[str]:
-    return (
-        with_options(line, "--dim", *(f"{name}={length}" for name, length in lengths.items())) if lengths else [*line]
-    )
+@contextmanager
+def telling_lengths(chosen: Mapping[str, int]) -> Iterator[None]:
+    """Tell which lengths were chosen for dimensions that nobody gave: after a run, or with its error."""
+    line = shlex.join(["--dim", *(f"{name}={length}" for name, length in chosen.items())])
+    try:
+        yield
+    except KvvizError as error:
+        if not chosen:
+            raise
+        raise InputError(f"{error}; the lengths were chosen, give others in place of {line}") from None
+    if chosen:
+        print(f"lengths chosen: {line}", file=sys.stderr)
 
 
 def without_text(line: Sequence[str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Command lines that errors propose: pasted as they are, they work."""
+"""Lengths that are chosen, and command lines that errors propose: pasted as they are, they work."""
 
 from __future__ import annotations
 
@@ -12,11 +12,31 @@ import numpy as np
 import onnx
 import pytest
 
+from kvviz import cli
+from tests.decode.test_synthetic_inputs import FILES, file_id
 from tests.graph.build import model, node
 from tests.test_cli import LLAMA, failed, ran
 
+CHOSEN = "lengths chosen: "
 
-def test_a_model_that_declares_negative_lengths_is_reported_with_lengths_by_place(
+
+def chosen(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[str, list[str]]:
+    """What a command printed, and the options that say which lengths it took."""
+    status = cli.main(arguments)
+    told = capsys.readouterr()
+    assert status == 0, told.err
+    assert told.err.startswith(CHOSEN)
+    options = shlex.split(told.err.removeprefix(CHOSEN))
+    assert told.out == ran(capsys, *arguments, *options)
+    return told.out, options
+
+
+@pytest.mark.parametrize("path", FILES, ids=file_id)
+def test_every_model_is_reported_without_an_option(capsys: pytest.CaptureFixture[str], path: Path) -> None:
+    ran(capsys, "report", str(path))
+
+
+def test_a_model_that_declares_negative_lengths_is_told_with_lengths_by_place(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     # given
@@ -26,10 +46,24 @@ def test_a_model_that_declares_negative_lengths_is_reported_with_lengths_by_plac
     path = tmp_path / "free.onnx"
     onnx.save(proto, path)
     # when
+    _, options = chosen(capsys, "report", str(path))
+    # then
+    assert options == ["--dim", "x.0=1"]
+    assert "24 B written" in ran(capsys, "report", str(path), "--dim", "x.0=2")
+
+
+def test_a_run_that_fails_on_chosen_lengths_says_which_they_were(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    # given an input that has two elements, and does not say so
+    path = tmp_path / "two.onnx"
+    weights: Any = {"w": np.ones(2, np.float32)}
+    onnx.save(model([node("Add", "x w", "y")], ["x float samples"], ["y float ?"], **weights), path)
+    assert "were chosen" not in failed(capsys, "report", str(path), "--dim", "samples=5")
+    # when
     line = failed(capsys, "report", str(path))
     # then
-    assert line.endswith("--dim x.0=1")
-    assert "24 B written" in ran(capsys, "report", str(path), "--dim", "x.0=2")
+    assert line.endswith("; the lengths were chosen, give others in place of --dim samples=4")
 
 
 def test_of_several_graphs_one_is_proposed(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -41,15 +75,13 @@ def test_of_several_graphs_one_is_proposed(capsys: pytest.CaptureFixture[str], t
     ran(capsys, *proposed)
 
 
-def test_of_several_graphs_one_is_proposed_with_the_lengths_that_it_leaves_open(
+def test_of_a_folder_with_several_graphs_the_next_line_is_told(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     for name in ("model.onnx", "other.onnx"):
         shutil.copy(LLAMA, tmp_path / name)
     about = ran(capsys, "about", str(tmp_path)).partition("next: kvviz ")[2]
     assert "text decoder" in ran(capsys, *shlex.split(about))
-    told = failed(capsys, "report", str(tmp_path))
-    ran(capsys, *shlex.split(told.partition("for example: kvviz ")[2]))
 
 
 def test_a_proposed_line_works_for_a_folder_that_begins_with_a_dash(
@@ -57,26 +89,30 @@ def test_a_proposed_line_works_for_a_folder_that_begins_with_a_dash(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "-a  'model'").mkdir()
-    shutil.copy(LLAMA, tmp_path / "-a  'model'" / "model.onnx")
+    for name in ("one.onnx", "two.onnx"):
+        shutil.copy(LLAMA, tmp_path / "-a  'model'" / name)
     told = failed(capsys, "report", "--", "-a  'model'")
     ran(capsys, *shlex.split(told.partition("for example: kvviz ")[2]))
 
 
-def test_lengths_are_proposed_that_the_graph_takes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_lengths_are_chosen_that_the_graph_takes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     path = tmp_path / "window.onnx"
     weights: Any = {"w": np.ones((1, 1, 40), np.float32)}
     onnx.save(model([node("Conv", "x w", "y")], ["x float batch 1 samples"], ["y float ? 1 ?"], **weights), path)
-    proposed = failed(capsys, "report", str(path)).partition("for example: kvviz ")[2].split()
-    assert proposed[-2:] == ["batch=1", "samples=48"]
-    ran(capsys, *proposed)
+    _, options = chosen(capsys, "report", str(path))
+    assert options == ["--dim", "batch=1", "samples=48"]
 
 
-def test_all_open_dimensions_are_named_with_a_command_line_that_works(capsys: pytest.CaptureFixture[str]) -> None:
-    line = failed(capsys, "report", LLAMA, "--dim", "batch_size=1", "--json")
-    assert "leaves sequence_length, past_sequence_length open" in line
-    proposed = line.partition("for example: kvviz ")[2].split()
-    assert proposed[0] == "report"
-    assert json.loads(ran(capsys, *proposed))["steps"] == 400
+def test_only_the_lengths_that_were_not_given_are_chosen(capsys: pytest.CaptureFixture[str]) -> None:
+    told, options = chosen(capsys, "report", LLAMA, "--json", "--dim", "batch_size=1")
+    assert options == ["--dim", "sequence_length=1", "past_sequence_length=4"]
+    assert json.loads(told)["steps"] == 400
+
+
+def test_a_comparison_says_which_lengths_it_took(capsys: pytest.CaptureFixture[str]) -> None:
+    told, options = chosen(capsys, "compare", LLAMA, "--policies", "rten", "ideal")
+    assert options[-1] == "past_sequence_length=4"
+    assert "rten" in told
 
 
 @pytest.mark.parametrize("text", [["--text", "once"], ["--chat=once"]])
