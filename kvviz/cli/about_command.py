@@ -73,7 +73,7 @@ def _next(path: str, kind: ModelKind, chosen: str | None, words: bool, chats: bo
     """The command line that shows this model."""
     line = ["kvviz", "html", path, *(["--graph", chosen] if chosen else [])]
     if kind.needs:
-        return [*line, "--prompt", "0", "--inputs", "states.npz"]
+        return [*line, "--prompt", "0"]  # a text would have to come with what the other half made of its input
     if kind.decodes and chats:
         return [*line, "--chat", "What is the capital of France?"]
     if kind.reads_text and words:

@@ -36,6 +36,13 @@ def test_every_model_is_reported_without_an_option(capsys: pytest.CaptureFixture
     ran(capsys, "report", str(path))
 
 
+@pytest.mark.parametrize("path", FILES, ids=file_id)
+def test_the_line_that_about_proposes_works(capsys: pytest.CaptureFixture[str], path: Path) -> None:
+    _, command, *rest = shlex.split(ran(capsys, "about", str(path)).partition("next: ")[2])
+    assert command == "html"
+    ran(capsys, "report", *rest)
+
+
 def test_a_model_that_declares_negative_lengths_is_told_with_lengths_by_place(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
