@@ -205,7 +205,7 @@ def _thrown(scene: Scene) -> Told | None:
     storage, room, how = block
     if how != "donated" or room <= had or scene.entry.storage == storage or scene.entry.capacity > scene.rows:
         return None
-    text = f"the block B{storage} with room for {rows_text(room)} of {scene.cache.name} was thrown away"
+    text = f"the buffer B{storage} with room for {rows_text(room)} of {scene.cache.name} was thrown away"
     if not scene.way.reached:
         why, advice = "because the branch that ran makes the cache anew", "reserve room after that run: growth='after'"
     else:

@@ -29,7 +29,7 @@ _FIGURES: tuple[tuple[Field, Callable[[Report], float]], ...] = (
     (Field("peak", "bytes", "most bytes alive at a time"), lambda r: r.trace.peak_bytes),
     (Field("allocated", "bytes", "bytes of new storages"), lambda r: r.trace.bytes_allocated),
     (Field("written", "bytes", "bytes that kernels stored"), lambda r: r.trace.bytes_written),
-    (Field("copied", "bytes", "bytes that kernels merely moved"), lambda r: r.trace.bytes_copied),
+    (Field("copied", "bytes", "bytes that kernels only moved"), lambda r: r.trace.bytes_copied),
     (Field("past_copied", "bytes", "bytes of past that growing caches copied"), _past_copied),
     (Field("copied_per_token", "bytes", "the same for each token after the first"), _per_token),
     (

@@ -62,7 +62,7 @@ class Missed:
     bytes : int
         Bytes spent in all these steps; see `spent`.
     allocated, copied : int
-        Bytes of new capacity, and bytes that merely moved, in all these steps.
+        Bytes of new capacity, and bytes that were only moved, in all these steps.
     clones : tuple of Clone
         What a Loop copied for its iterations at ``step``; empty for all others.
     """

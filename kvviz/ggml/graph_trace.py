@@ -253,7 +253,7 @@ def _by_input(node: Tensor, decided: NodePlan) -> dict[int, int]:
 
 
 def _copied(node: Tensor, touched: Sequence[Effect]) -> int:
-    """Bytes that an op merely moves, of those that it writes."""
+    """Bytes that an op only moves, of those that it writes."""
     if node.op not in ("CPY", "CONT", "DUP", "SET_ROWS", "GET_ROWS") or is_noop(node):
         return 0
     block, size = type_size(node.type)

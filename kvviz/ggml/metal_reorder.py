@@ -1,7 +1,7 @@
 """The order that ggml's Metal back end gives a graph: nodes that touch no common root with a write join one set.
 
 Source: ``ggml_graph_optimize`` (``src/ggml-metal/ggml-metal-common.cpp``, snapshot d99724f). Ranges are those of whole
-roots, and ranges that merely touch clash.
+roots, and ranges that only touch clash.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from kvviz.lessons.cache_arithmetic import BANDWIDTHS, CacheSize, cache_size
 from kvviz.lessons.calculator import Calculator
 from kvviz.lessons.described_picture import picture
 from kvviz.lessons.grading import Verdict
-from kvviz.lessons.lesson_charts import computed_rows, roofline
+from kvviz.lessons.lesson_charts import computed_rows, head_sharing, roofline
 from kvviz.lessons.model_shapes import MODELS, ModelShape
 from kvviz.lessons.progress import Score, begin, score
 from kvviz.lessons.question import Question
@@ -41,6 +41,7 @@ __all__ = [
     "begin",
     "cache_size",
     "computed_rows",
+    "head_sharing",
     "picture",
     "quickstart_tour",
     "recompute",

@@ -1,9 +1,10 @@
 """What a KV cache costs, from the shape of a model alone: bytes, and the pace that memory allows.
 
 A cache has, for each token, layer, key or value, and KV head, one row of a head's size. To decode a token, all weights
-and the whole cache are read from memory once, and each element takes part in about two operations: the pace is that of
-the memory, ``bandwidth / (weights + cache)`` steps a second (Austin and others, *How to Scale Your Model*, "All About
-Transformer Inference"). A batch shares one reading of the weights, but each sequence has a cache of its own.
+but the input embeddings, and the whole cache, are read from memory once, and each element takes part in about two
+operations: the pace is that of the memory, ``bandwidth / (weights + cache)`` steps a second (Austin and others, *How to
+Scale Your Model*, "All About Transformer Inference"). A batch shares one reading of the weights, but each sequence has
+a cache of its own.
 """
 
 from __future__ import annotations
@@ -85,9 +86,14 @@ class CacheSize:
         return self.shape.heads // self.shape.kv_heads
 
     @property
+    def step_bytes(self) -> int:
+        """Bytes that a decode step reads at least: the weights that it multiplies with, and all caches, once."""
+        return _bytes(self.shape.parameters_read, self.weight_dtype) + self.cache_bytes
+
+    @property
     def step_seconds(self) -> float:
-        """Minimum time of a decode step in seconds: all weights and caches are read once."""
-        return (self.weight_bytes + self.cache_bytes) / self.bandwidth
+        """Minimum time of a decode step in seconds."""
+        return self.step_bytes / self.bandwidth
 
     @property
     def tokens_per_second(self) -> float:
@@ -105,7 +111,7 @@ class CacheSize:
             ("weights", f"{binary(self.weight_bytes)} ({self.shape.parameters:,} parameters)"),
             ("the cache outgrows the weights at", outgrows),
             ("saved by sharing key and value heads", times),
-            ("one decode step reads", binary(self.weight_bytes + self.cache_bytes)),
+            ("one decode step reads", binary(self.step_bytes)),
             (f"at {self.bandwidth / 1e9:,.4g} GB/s at most", f"{self.tokens_per_second:,.1f} tokens/s"),
         ]
 
@@ -153,7 +159,7 @@ def cache_size(
 
     Examples
     --------
-    >>> binary(cache_size("Llama-3-70B", 131072).cache_bytes)
+    >>> binary(cache_size("Llama-3.1-70B", 131072).cache_bytes)
     '40 GiB'
     """
     shape = model_shape(model) if isinstance(model, str) else model

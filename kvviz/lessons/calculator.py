@@ -36,7 +36,7 @@ class Calculator(ipywidgets.VBox):
         What is shown.
     """
 
-    def __init__(self, model: str = "Llama-3-8B", length: int | None = None, batch: int = 1) -> None:
+    def __init__(self, model: str = "Llama-3.1-8B", length: int | None = None, batch: int = 1) -> None:
         first = cache_size(model, length, batch)
         shape = first.shape
         options: dict[str, Any] = {"style": _STYLE, "layout": _WIDE}

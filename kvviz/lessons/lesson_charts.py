@@ -75,16 +75,53 @@ def roofline(works: Sequence[Work], balance: float, processor: str) -> Any:
     ax.set(xscale="log", yscale="log")
     ax.plot(tokens, high, "o-", color=theme.accent)
     ax.axhline(balance, color=theme.ink, linestyle="--", linewidth=1)
-    for text, x, shift, ink in (
-        (f"{processor}: {balance:.1f} FLOP/byte", 0.01, 4, theme.ink),
-        ("above: bound by arithmetic", 0.99, 4, theme.soft),
-        ("below: bound by memory", 0.99, -4, theme.soft),
-    ):
-        place = {"ha": "left" if x < 0.5 else "right", "va": "bottom" if shift > 0 else "top"}
-        above = {"xycoords": ("axes fraction", "data"), "xytext": (0, shift), "textcoords": "offset points"}
-        ax.annotate(text, (x, balance), fontsize=8, color=ink, **place, **above)
+    above: Any = {"xycoords": ("axes fraction", "data"), "xytext": (0, 4), "textcoords": "offset points"}
+    ax.annotate(f"{processor}: {balance:.1f} FLOP/byte", (0.01, balance), fontsize=8, color=theme.ink, **above)
     ax.set_xticks(tokens, [str(one) for one in tokens])
     ax.set_yticks([0.5, 1, 2, 5, 10, 20, 50], ["0.5", "1", "2", "5", "10", "20", "50"])
     ax.minorticks_off()
     finish(ax, theme, "tokens in the pass", "FLOP per byte read", "Arithmetic intensity of one forward pass")
+    return figure
+
+
+def head_sharing(heads: int, kv_heads: Sequence[int]) -> Any:
+    """Which key and value head each query head reads: one panel for each number of key and value heads.
+
+    Parameters
+    ----------
+    heads : int
+        Query heads.
+    kv_heads : sequence of int
+        Each divides ``heads``.
+
+    Returns
+    -------
+    Figure
+
+    Raises
+    ------
+    KvvizError
+        If a number of key and value heads does not divide that of the query heads.
+    """
+    if wrong := [count for count in kv_heads if count < 1 or heads % count]:
+        raise KvvizError(f"{heads} query heads cannot share {wrong[0]} KV heads evenly")
+    from matplotlib import pyplot as plt
+
+    figure, axes = plt.subplots(1, len(kv_heads), figsize=(8.6, 2.1), layout="constrained", squeeze=False)
+    for ax, count in zip(axes[0], kv_heads):
+        _, theme = axes_and_theme(ax, (4, 2))
+        found = mix(hue_of(OWNERS["donated"], theme), theme.pane, 0.45)
+        group = heads // count
+        for head in range(heads):
+            shared = head // group * group + (group - 1) / 2
+            ax.plot([head, shared], [1, 0], color=theme.soft, linewidth=1, zorder=1)
+        for names, y, fill in (("q", 1, theme.accent), ("kv", 0, found)):
+            at = [i * group + (group - 1) / 2 for i in range(count)] if names == "kv" else list(range(heads))
+            ax.scatter(at, [y] * len(at), s=420, marker="s", color=fill, zorder=2)
+            for i, x in enumerate(at):
+                text = f"q{i}" if names == "q" else f"k{i} v{i}"
+                ax.text(x, y, text, ha="center", va="center", fontsize=7, color=theme.pane if y else theme.ink)
+        ax.set(xlim=(-0.6, heads - 0.4), ylim=(-0.5, 1.5))
+        ax.axis("off")
+        ax.set_title(f"{heads} query heads, {count} KV head{'s' if count > 1 else ''}", fontsize=9, color=theme.ink)
     return figure

@@ -2,8 +2,8 @@
 
 Sources: each model's published ``config.json`` (``num_hidden_layers``, ``hidden_size``, ``num_attention_heads``,
 ``num_key_value_heads``, ``intermediate_size``, ``vocab_size``, ``tie_word_embeddings``, ``sliding_window``,
-``max_position_embeddings``) and, for Llama 3 with 128k tokens, the Llama 3.1 model card. The number of parameters
-follows from the shape, and is that of the published weight files.
+``max_position_embeddings``). The number of parameters follows from the shape, and is that of the published weight
+files.
 """
 
 from __future__ import annotations
@@ -65,6 +65,11 @@ class ModelShape:
         layer = attention + 3 * self.hidden * self.intermediate + 2 * self.hidden
         return self.layers * layer + self.hidden + self.vocabulary * self.hidden * (1 if self.tied else 2)
 
+    @property
+    def parameters_read(self) -> int:
+        """Weights that a decode step reads: of embeddings that are not the output matrix as well it looks one up."""
+        return self.parameters - (0 if self.tied else self.vocabulary * self.hidden)
+
 
 _ALL = (
     ModelShape("storyteller", 3, 64, 4, 2, 16, 160, 128, 160, dtype="float32"),
@@ -75,8 +80,10 @@ _ALL = (
     ModelShape("Llama-2-13B", 40, 5120, 40, 40, 128, 13824, 32000, 4096, dtype="float16"),
     ModelShape("Llama-2-70B", 80, 8192, 64, 8, 128, 28672, 32000, 4096, dtype="float16"),
     ModelShape("Mistral-7B", 32, 4096, 32, 8, 128, 14336, 32000, 32768, window=4096),
-    ModelShape("Llama-3-8B", 32, 4096, 32, 8, 128, 14336, 128256, 131072),
-    ModelShape("Llama-3-70B", 80, 8192, 64, 8, 128, 28672, 128256, 131072),
+    ModelShape("Llama-3-8B", 32, 4096, 32, 8, 128, 14336, 128256, 8192),
+    ModelShape("Llama-3-70B", 80, 8192, 64, 8, 128, 28672, 128256, 8192),
+    ModelShape("Llama-3.1-8B", 32, 4096, 32, 8, 128, 14336, 128256, 131072),
+    ModelShape("Llama-3.1-70B", 80, 8192, 64, 8, 128, 28672, 128256, 131072),
     ModelShape("Llama-3.1-405B", 126, 16384, 128, 8, 128, 53248, 128256, 131072),
 )
 MODELS: Mapping[str, ModelShape] = MappingProxyType({shape.name: shape for shape in _ALL})

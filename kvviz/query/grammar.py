@@ -118,7 +118,7 @@ FIELDS = (
     ),
     Field("how", "word", "where an output went: new, in place, view, append, pool, passed", ("memory",)),
     Field("allocated", "bytes", "new capacity", ("alloc", "allocates")),
-    Field("copied", "bytes", "bytes that the op merely moved", ("copies", "copy")),
+    Field("copied", "bytes", "bytes that the op only moved", ("copies", "copy")),
     Field("written", "bytes", "bytes that the op stored", ("write",)),
     Field("live", "bytes", "bytes alive while the op ran", ("live_bytes",)),
     Field("freed", "bytes", "bytes of the buffers that died with the op"),

@@ -68,7 +68,7 @@ class Op(NamedTuple):
     freed : tuple of int
         Storages that died with this op, or after it and before the next one.
     allocated, copied, written, live : int
-        Bytes of new capacity, bytes that merely moved, bytes stored in all, and bytes alive while it ran.
+        Bytes of new capacity, bytes that were only moved, bytes stored in all, and bytes alive while it ran.
     """
 
     frame: int

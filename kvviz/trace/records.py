@@ -73,7 +73,7 @@ class Step:
     live_bytes : int
         Bytes alive while the op ran: its outputs exist, its dead inputs are not freed yet.
     allocated, copied, written : int
-        Bytes of new capacity, bytes that merely moved, bytes stored in all.
+        Bytes of new capacity, bytes that were only moved, bytes stored in all.
     outs : tuple of Placed
     freed : tuple of int
         Storages that died with this op.

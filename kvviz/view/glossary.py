@@ -10,7 +10,7 @@ FIGURES: dict[str, tuple[str, str]] = {
     "held": ("held after", "bytes still alive when this op was over, and what it was the last to need was freed"),
     "peak": ("peak", "the largest number of bytes alive while any op ran"),
     "allocated": ("allocated", "bytes of new capacity"),
-    "copied": ("copied", "the part of what was written that existed before, and merely moved"),
+    "copied": ("copied", "the part of what was written that existed before and was only moved"),
     "written": ("written", "bytes that kernels stored"),
     "missed": ("missed", "bytes that ops spent which could have run in place, or have been views"),
 }

@@ -35,7 +35,7 @@ METERS = (
     Meter("rows_read", "rows read", "rows that attention of this run may see"),
     Meter("stale", "stale", "rows that attention is given and that hold no live token", bad=True),
     Meter("lost", "lost", "rows overwritten although attention still needs them", sums=True, bad=True),
-    Meter("bytes_copied", "copied", "bytes that kernels merely moved", sums=True, bad=True),
+    Meter("bytes_copied", "copied", "bytes that kernels only moved", sums=True, bad=True),
     Meter("bytes_written", "written", "bytes that kernels stored", sums=True),
     Meter("bytes_moved_outside", "moved outside", "bytes that the caller moved to make room", sums=True, bad=True),
     Meter("reallocations", "reallocations", "how often it came into other storage", sums=True),

@@ -28,6 +28,8 @@ STORYTELLER = Path(__file__).resolve().parents[2] / "assets" / "models" / "story
         ("Mistral-7B", 7_241_732_096),
         ("Llama-3-8B", 8_030_261_248),
         ("Llama-3-70B", 70_553_706_496),
+        ("Llama-3.1-8B", 8_030_261_248),
+        ("Llama-3.1-70B", 70_553_706_496),
         ("Llama-3.1-405B", 405_853_388_800),
     ],
 )
@@ -56,6 +58,11 @@ def test_whole_caches_are_as_large_as_is_published() -> None:
     assert cache_size("Llama-3-8B", 131072).cache_bytes == 16 * 2**30
     assert cache_size("Llama-2-7B", 4096).cache_bytes == 2 * 2**30
     assert cache_size("Llama-2-7B", 4096, 8).cache_bytes == 16 * 2**30
+
+
+@pytest.mark.parametrize(("model", "context"), [("Llama-3-8B", 8192), ("Llama-3-70B", 8192), ("Llama-3.1-8B", 131072)])
+def test_by_default_a_sequence_is_as_long_as_the_model_was_made_for(model: str, context: int) -> None:
+    assert cache_size(model).length == context
 
 
 def test_a_sliding_window_bounds_the_cache() -> None:
@@ -88,14 +95,18 @@ def test_the_cache_outgrows_the_weights_just_there() -> None:
 
 
 def test_a_decode_step_takes_as_long_as_reading_everything_once() -> None:
-    # given: 15 GB of weights, and next to no cache
+    # given: 15 GB of weights but the input embeddings, of which one row is looked up, and next to no cache
+    multiplied = 2 * (8_030_261_248 - 128256 * 4096)
     one = cache_size("Llama-3-8B", 1, bandwidth=2039e9)
-    assert one.tokens_per_second == pytest.approx(2039e9 / (2 * 8_030_261_248 + 131072))
+    assert one.tokens_per_second == pytest.approx(2039e9 / (multiplied + 131072))
     # a batch shares the weights, not the cache
     many = cache_size("Llama-3-8B", 1, 64, bandwidth=2039e9)
     assert 63 < many.tokens_per_second / one.tokens_per_second < 64
     long = cache_size("Llama-3-8B", 131072, 64, bandwidth=2039e9)
-    assert long.tokens_per_second == pytest.approx(64 * 2039e9 / (16_060_522_496 + 64 * 16 * 2**30))
+    assert long.tokens_per_second == pytest.approx(64 * 2039e9 / (multiplied + 64 * 16 * 2**30))
+    # embeddings that are the output matrix as well are multiplied with
+    tied = cache_size("SmolLM2-135M", 1, bandwidth=1e9)
+    assert tied.tokens_per_second == pytest.approx(1e9 / (2 * 134_515_008 + tied.bytes_per_token))
 
 
 def test_block_types_count_their_scales() -> None:

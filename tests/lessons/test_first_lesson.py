@@ -153,6 +153,16 @@ def test_computed_rows_are_drawn_behind_those_that_were_found() -> None:
         lessons.computed_rows({"with": [3, 5]}, [3, 4])
 
 
+def test_query_heads_are_drawn_over_the_head_that_they_share() -> None:
+    axes = lessons.head_sharing(4, (4, 2, 1)).axes
+    told = [[text.get_text() for text in ax.texts] for ax in axes]
+    assert [sum(one.startswith("k") for one in panel) for panel in told] == [4, 2, 1]
+    lines = [[line.get_xdata()[1] for line in ax.lines] for ax in axes]
+    assert lines == [[0, 1, 2, 3], [0.5, 0.5, 2.5, 2.5], [1.5] * 4]
+    with pytest.raises(kvviz.KvvizError, match="4 query heads cannot share 3 KV heads evenly"):
+        lessons.head_sharing(4, (2, 3))
+
+
 def test_a_picture_carries_its_text(monkeypatch: pytest.MonkeyPatch) -> None:
     shown: list[Any] = []
     monkeypatch.setattr(
@@ -174,7 +184,7 @@ def test_the_lesson_counts_what_the_sums_say(cells: dict[str, Any]) -> None:
 
 
 # What is asked, what is right, and by each wrong answer a part of its hint.
-CURVE, FLAT = [*range(13, 25)], [13, *[1] * 11]
+CURVE = [*range(13, 25)]
 QUESTIONS: list[tuple[str, Any, list[tuple[Any, str]]]] = [
     (
         "Where does it get the name",
@@ -191,12 +201,16 @@ QUESTIONS: list[tuple[str, Any, list[tuple[Any, str]]]] = [
         ],
     ),
     (
+        "By how much do the rows of the prompt differ",
+        "not at all, but for rounding",
+        [("more in each higher layer", "to which tokens"), ("only those of the last token of the prompt", "after it")],
+    ),
+    (
         "`read_all`",
         sum(range(1, 7)),
         [(6, "with a cache"), (36, "not six"), (42, "keys only"), (sum(range(1, 6)), "of that token, too")],
     ),
     ("*Without* a cache", CURVE, [([13] * 12, "longer by each word"), ([1] * 12, "reads the prompt")]),
-    ("And *with*", FLAT, [([1] * 12, "who makes the rows of the prompt"), (CURVE, "fed one token")]),
     (
         "the whole story of 73 words",
         3577,
@@ -208,14 +222,17 @@ QUESTIONS: list[tuple[str, Any, list[tuple[Any, str]]]] = [
             (73 * 85, "only the last"),
         ],
     ),
-    ("How many times as many *bytes*", 1, [(13, "with the arithmetic"), ("1 / 13", "reads all weights")]),
     (
-        "What does a decode step of this model wait for",
-        "the memory: it delivers too few bytes",
-        [("the arithmetic: it is too slow", "which side"), ("both alike", "on the line")],
+        "What does a decode step (1 token) wait for here",
+        "the memory; the arithmetic",
+        [
+            ("the arithmetic; the memory", "other way round"),
+            ("the memory; the memory", "find 64 tokens"),
+            ("the arithmetic; the arithmetic", "half an operation"),
+        ],
     ),
     (
-        "cache of Llama-3-8B",
+        "cache of Llama-3.1-8B",
         "128 KiB",
         [
             ("64 KiB", "keys *and* values"),
@@ -225,6 +242,7 @@ QUESTIONS: list[tuple[str, Any, list[tuple[Any, str]]]] = [
             ("256 KiB", "not for query heads; and"),
         ],
     ),
+    ("How many times as large", 4, [(8, "share one KV head"), (32, "share one KV head")]),
 ]
 
 
