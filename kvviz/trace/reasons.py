@@ -354,7 +354,7 @@ TEXTS = {
     BlockerCode.BORROWED_INPUT: "{op} cannot overwrite {input}: it belongs to the caller, who did not donate it",
     BlockerCode.CONSTANT: "{op} cannot overwrite {input}: it is a weight of the model",
     BlockerCode.CAPTURED_BY_REFERENCE: (
-        "{op} cannot overwrite {input}: it is lent from outside this subgraph, where {culprit} needs it"
+        "{op} cannot overwrite {input}: it is borrowed from outside this subgraph, where {culprit} needs it"
     ),
     BlockerCode.ALIASED: "{op} cannot overwrite {input}: {culprit} lives in the same storage",
     BlockerCode.SAME_OP_TWICE: "{op} cannot overwrite {input}: it reads that value twice",

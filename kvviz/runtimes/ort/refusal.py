@@ -85,7 +85,7 @@ _WORDS = {
     b.REQUESTED_OUTPUT: "it is an output of the graph",
     b.BORROWED_INPUT: "it belongs to the caller",
     b.CONSTANT: "it is a weight",
-    b.CAPTURED_BY_REFERENCE: "it is lent from outside this body",
+    b.CAPTURED_BY_REFERENCE: "it is borrowed from outside this body",
     b.ALIASED: "another value lives in its buffer",
     b.SAME_OP_TWICE: "the op reads it twice",
     b.SHAPE_DIFFERS: "the shapes differ",

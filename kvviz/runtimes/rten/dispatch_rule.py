@@ -27,7 +27,7 @@ RULES = (
     "{input} was not tried",
     "{op} cannot overwrite {input}: rten counts its uses in a byte, and 255 is never counted down",
     "{op} cannot overwrite {input}: rten counts a captured value once for each body that names it, "
-    "so it was lent and not handed over",
+    "so it was borrowed and not handed over",
     "{op} cannot overwrite {input}: rten hands captured values over by one level only",
     "{op} cannot overwrite {input}: a Loop of rten never owns its inputs, so its first iteration borrows them",
 )

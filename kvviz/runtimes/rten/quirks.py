@@ -10,7 +10,7 @@ QUIRKS = {
     "one_operand": "of a commutative op only the operand with the most elements is tried, the last one on ties; "
     "a captured value counts as empty",
     "sticky_count": "uses are counted in a byte, and 255 is never counted down: such a value is never overwritten",
-    "counted_twice": "a value that several bodies of an op name is counted once for each, so it is lent to them",
+    "counted_twice": "a value that several bodies of an op name is counted once for each, so they borrow it",
     "one_level": "a captured value is handed over to the next body only, not to a body inside it",
     "kept_captures": "a value that was handed over to a body stays until the end of that body, whoever read it last",
     "unread_outputs": "an output that nobody reads stays until the end of the run",

@@ -52,7 +52,7 @@ def test_a_value_that_only_the_branch_reads_moves_into_it_and_is_overwritten_the
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        (BRANCH % "a", "rten counts a captured value once for each body that names it, so it was lent"),
+        (BRANCH % "a", "rten counts a captured value once for each body that names it, so it was borrowed"),
         (NESTED, "rten hands captured values over by one level only"),
     ],
     ids=["named by both branches", "two levels down"],
