@@ -70,6 +70,11 @@ class MapPage:
         first, last = (self.view.get_attribute("data-range") or "").split()
         return float(first), float(last)
 
+    def wait_for_range(self, most: float) -> None:
+        """Wait until so many steps or fewer are drawn."""
+        narrow = "([view, most]) => { const [a, b] = view.dataset.range.split(' '); return b - a <= most; }"
+        self.page.wait_for_function(narrow, arg=[self.view.element_handle(), most])
+
     @property
     def window(self) -> tuple[int, int]:
         """First and last step of the window, as the map says it."""

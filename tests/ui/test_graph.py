@@ -91,7 +91,7 @@ def test_layers_that_repeat_are_one_card_and_each_can_be_shown(show: Show, story
     graph.stage.press("ArrowLeft")
     # then the same part of it is open, and the cursor stayed
     assert any(head.startswith("layer × 3, shown: layer 1") for head in graph.heads())
-    assert graph.kv("graph-node").count() == open_nodes
+    expect(graph.kv("graph-node")).to_have_count(open_nodes)
     expect(graph.running).to_have_count(0)
     expect(graph.root).to_have_attribute("data-step", str(step))
     # and the cursor takes the view back
@@ -360,7 +360,7 @@ def test_thousands_of_ops_unfolded_pan_as_quickly_as_plain_boxes(show: Show, len
     graph.kv("fold").click()
     assert len(graph.heads()) <= 10
     graph.kv("unfold").click()
-    assert graph.kv("graph-node").count() == length
+    expect(graph.kv("graph-node")).to_have_count(length)
     for _ in range(2):
         assert pan_cost(graph.root) < PAN
         for _ in range(4):

@@ -74,14 +74,16 @@ def test_what_opens_can_be_closed_in_every_usual_way(page: FilePage, toggle: str
 
 
 def test_escape_closes_what_is_open_before_it_clears_the_selection(page: FilePage) -> None:
+    this = page.root.locator(".kv-this")
     page.kv("table-row").first.click()
-    selected = page.root.locator(".kv-this").inner_text()
+    expect(this).to_contain_text("Selected")
+    selected = this.text_content() or ""
     page.kv("help").click()
     expect(page.kv("help-panel")).to_be_visible()
     page.root.focus()
     page.page.keyboard.press("Escape")
     expect(page.kv("help-panel")).to_be_hidden()
-    assert page.root.locator(".kv-this").inner_text() == selected
+    expect(this).to_have_text(selected)
 
 
 def test_tabs_name_their_panels_and_no_id_is_there_twice(browser: Browser, page: FilePage) -> None:

@@ -228,6 +228,7 @@ def test_columns_of_the_missed_list_sort(page: Page) -> None:
     table = page.locator(".kv-missed")
     first = table.locator("[data-kv=missed-row] .kv-op").first
     table.locator('th[data-column="op"]').get_by_role("button").click()
+    expect(table.locator('th[data-column="op"]')).to_have_attribute("aria-sort", "ascending")
     up = first.inner_text()
     table.locator('th[data-column="op"]').get_by_role("button").click()
     expect(table.locator('th[data-column="op"]')).to_have_attribute("aria-sort", "descending")
