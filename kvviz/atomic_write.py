@@ -31,7 +31,7 @@ def replacing(path: Any) -> Iterator[IO[bytes]]:
         yield path
         return
     with _told(path):
-        target = os.path.realpath(os.fsdecode(path))
+        target = _target(path)
         if os.path.exists(target) and not os.path.isfile(target) and not os.path.isdir(target):
             with open(target, "wb") as file:
                 yield file
@@ -56,7 +56,7 @@ def replacing(path: Any) -> Iterator[IO[bytes]]:
 def check_writable(path: Any) -> None:
     """Raise `SaveError` where `replacing` would, before the work whose result it is to hold."""
     with _told(path):
-        target = os.path.realpath(os.fsdecode(path))
+        target = _target(path)
         if os.path.exists(target) and not os.path.isfile(target) and not os.path.isdir(target):
             return
         _mode(target)
@@ -103,6 +103,14 @@ def _told(path: Any) -> Iterator[None]:
             raise SaveError(f"cannot write {name}: its folder does not exist") from error
         why = error.strerror or " ".join(str(error).split()) or type(error).__name__
         raise SaveError(f"cannot write {name}: {why}; what was there before is unchanged") from error
+
+
+def _target(path: Any) -> str:
+    """The file that is meant, at the end of all links."""
+    name = os.fsdecode(path)
+    if name.endswith((os.sep, os.altsep or os.sep)):
+        raise IsADirectoryError(0, "Is a directory")
+    return os.path.realpath(name)
 
 
 def _mode(target: str) -> int | None:

@@ -69,12 +69,7 @@ def _read(line: list[str]) -> Any:
 
     options = parser().parse_args(line)
     options.line, options.interrupted, options.chosen = line, False, {}
-    for name in ("save", "sarif", "perfetto", "figure", "out"):
-        path = getattr(options, name, None)
-        if path in ("", "-"):
-            raise InputError(f"--{name} {path or 'is empty'}: name a file to write")
-        if path is not None:
-            check_writable(path)
+    _check_outputs(options)
     level = getattr(logging, os.environ.get("KVVIZ_LOG", "").upper(), None)
     if isinstance(level, int):
         logging.basicConfig(level=level, format="%(name)s: %(message)s")
@@ -82,6 +77,28 @@ def _read(line: list[str]) -> Any:
         # A model may be named in letters that this terminal does not have.
         sys.stdout.reconfigure(errors="replace")
     return options
+
+
+def _check_outputs(options: Any) -> None:
+    """Refuse what could not be written in the end, or would replace what is read or written as well."""
+    from kvviz.cli.model_runs import is_saved
+
+    inputs = [path for path in (getattr(options, name, None) for name in ("model", "inputs", "words")) if path]
+    written: dict[str, str] = {}
+    for name in ("save", "sarif", "perfetto", "figure", "out"):
+        path = getattr(options, name, None)
+        if path is None:
+            continue
+        if path in ("", "-"):
+            raise InputError(f"--{name} {path or 'is empty'}: name a file to write")
+        if name != "figure":  # it may get an ending first
+            check_writable(path)
+        place = os.path.realpath(path)
+        if place in written and not place.startswith("/dev/"):
+            raise InputError(f"--{written[place]} and --{name} name the same file; give each its own")
+        written[place] = name
+        if place in map(os.path.realpath, inputs) and not (name == "save" and is_saved(options.model)):
+            raise InputError(f"--{name} {path} would replace what is read; name another file")
 
 
 def _fail(message: str) -> int:

@@ -30,13 +30,16 @@ def about_command(options: argparse.Namespace) -> int:
         print("\n".join(_whole(path, kvviz.load(path, graph=options.graph), options.graph)))
         return 0
     print(f"{path}: {count(len(files), 'graph')}; choose one with --graph")
+    read = []
     for file in files:
         try:
             graph = kvviz.load(path, graph=file)
             print(f"  {file}: {model_kind(graph).name}, {count(len(graph.nodes), 'node')}")
+            read.append(file)
         except KvvizError as error:
             print(f"  {file}: {error}")
-    print("  next: " + shlex.join(["kvviz", "about", path, "--graph", likely(files)]))
+    if read:
+        print("  next: " + shlex.join(["kvviz", "about", _place(path), "--graph", likely(read)]))
     return 0
 
 
@@ -69,9 +72,14 @@ def _shape(shape: tuple[int | str | None, ...] | None) -> str:
     return "[…]" if shape is None else f"[{', '.join('?' if dim is None else str(dim) for dim in shape)}]"
 
 
+def _place(path: str) -> str:
+    """A path that is not taken for an option."""
+    return os.path.join(os.curdir, path) if path.startswith("-") else path
+
+
 def _next(path: str, kind: ModelKind, chosen: str | None, words: bool, chats: bool) -> list[str]:
     """The command line that shows this model."""
-    line = ["kvviz", "html", path, *(["--graph", chosen] if chosen else [])]
+    line = ["kvviz", "html", _place(path), *(["--graph", chosen] if chosen else [])]
     if kind.needs:
         return [*line, "--prompt", "0"]  # a text would have to come with what the other half made of its input
     if kind.decodes and chats:

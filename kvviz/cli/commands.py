@@ -23,7 +23,7 @@ from kvviz.cli.model_runs import (
     trace_of,
 )
 from kvviz.cli.proposed_lines import telling_lengths
-from kvviz.cli.results import answer_of, open_page, say_written
+from kvviz.cli.results import answer_of, open_page, say, say_written
 from kvviz.errors import InputError, KvvizError
 from kvviz.explain.budget import over, read_budget
 from kvviz.query.query_reader import read_query
@@ -53,7 +53,7 @@ def report_command(options: argparse.Namespace) -> int:
         say_written(options.sarif)
     passed = [sentence for limit in limits if (sentence := over(limit, trace)) is not None]
     for sentence in passed:
-        print(f"kvviz: {sentence}", file=sys.stderr)
+        say(f"kvviz: {sentence}")
     return 1 if passed else 0
 
 

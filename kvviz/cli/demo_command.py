@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from kvviz.cli.commands import open_lab
-from kvviz.cli.results import open_page, say_written
+from kvviz.cli.results import open_page, say, say_written
 from kvviz.demo.lesson_files import LESSONS, unpack_lessons
 from kvviz.demo.storyteller import BEGINNING, story
 from kvviz.errors import InputError, KvvizError
@@ -55,5 +55,5 @@ def _lessons(folder: Path) -> int:
     if importlib.util.find_spec("jupyterlab") is None:
         raise KvvizError("the lessons are notebooks; get JupyterLab with: pip install 'kvviz[lessons]'")
     notebooks = unpack_lessons(folder)
-    print(f"the lessons are in {notebooks}", file=sys.stderr)
+    say(f"the lessons are in {notebooks}")
     return open_lab(notebooks)

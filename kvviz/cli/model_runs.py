@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 import kvviz
-from kvviz.cli.proposed_lines import proposed, telling_lengths, with_options, without_text
+from kvviz.cli.proposed_lines import blame, proposed, telling_lengths, with_options, without_text
 from kvviz.cli.results import say_written
 from kvviz.decode.synthetic_inputs import Maker
 from kvviz.errors import InputError
@@ -145,7 +145,7 @@ def run_arguments(graph: Graph, options: argparse.Namespace) -> tuple[dict[str, 
             try:
                 inputs[pair.input] = kvviz.reserve(inputs[pair.input], pair.axis, options.kv_capacity)
             except ValueError as error:
-                raise InputError(f"cache {pair.input!r}: {error}") from None
+                raise InputError(f"cache {pair.input!r}: {error}{blame(options.chosen)}") from None
     return inputs, {"outputs": options.output, "donate": tuple(dict.fromkeys(donate))}
 
 
@@ -154,11 +154,21 @@ def _inputs(graph: Graph, options: argparse.Namespace, decoding: bool = False) -
     given = _arrays(options.inputs)
     if not decoding and options.text is not None:
         given = {**_text_inputs(graph, options), **given}
-    maker = Maker(graph, dict(options.dim or ()), given, decoding)
+    maker = Maker(graph, _told(options), given, decoding)
     if maker.open_dims():
         options.chosen = maker.proposed()
-        maker = maker.filled(options.chosen)
-    return maker.make()
+    try:
+        return maker.filled(options.chosen).make()
+    except InputError as error:
+        raise InputError(f"{error}{blame(options.chosen)}") from None
+
+
+def _told(options: argparse.Namespace) -> dict[str, int]:
+    told: dict[str, int] = {}
+    for name, length in options.dim or ():
+        if told.setdefault(name, length) != length:
+            raise InputError(f"--dim gives {name!r} twice, as {told[name]} and as {length}")
+    return told
 
 
 def _tokenizer(graph: Graph, options: argparse.Namespace) -> Any:

@@ -21,7 +21,7 @@ class _Parser(argparse.ArgumentParser):
     """Says what is wrong in one line, as every command does."""
 
     def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
+        self.exit(2, f"{self.prog}: {' '.join(message.split())}; see {self.prog} --help\n")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -127,10 +127,14 @@ def _add_keeping(add: Any) -> None:
     add("--save", metavar="FILE", help="write the trace to a file that kvviz can load")
 
 
+_MOST = 1 << 40  # more rows or tokens than any memory holds
+_DIGITS = len(str(_MOST))
+
+
 def _dim(text: str) -> tuple[str, int]:
     name, _, length = text.rpartition("=")
-    if not name or not length.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is not of the form name=length")
+    if not name or not length.isdecimal() or len(length) > _DIGITS:
+        raise argparse.ArgumentTypeError(f"{text[:80]!r} is not of the form name=length")
     return name, int(length)
 
 
@@ -139,9 +143,6 @@ def _prompt(text: str) -> list[int]:
         return [int(token) for token in text.replace(",", " ").split()]
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is not a list of token numbers like 5,17,33") from None
-
-
-_MOST = 1 << 40  # more rows or tokens than any memory holds
 
 
 def _positive(text: str) -> int:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from kvviz.errors import InputError, KvvizError
+from kvviz.cli.results import say
+from kvviz.errors import InputError, LimitError, OpError
 
 
 def proposed(message: str, line: Sequence[str]) -> str:
@@ -23,16 +23,25 @@ def with_options(line: Sequence[str], *more: str) -> list[str]:
 
 @contextmanager
 def telling_lengths(chosen: Mapping[str, int]) -> Iterator[None]:
-    """Tell which lengths were chosen for dimensions that nobody gave: after a run, or with its error."""
-    line = shlex.join(["--dim", *(f"{name}={length}" for name, length in chosen.items())])
+    """Tell which lengths were chosen for dimensions that nobody gave: after a run, or with the op that failed."""
     try:
         yield
-    except KvvizError as error:
-        if not chosen:
-            raise
-        raise InputError(f"{error}; the lengths were chosen, give others in place of {line}") from None
+    except (OpError, LimitError) as error:
+        raise InputError(f"{error}{blame(chosen)}") from None
     if chosen:
-        print(f"lengths chosen: {line}", file=sys.stderr)
+        say(f"lengths chosen: {shlex.join(_as_options(chosen))}")
+
+
+def blame(chosen: Mapping[str, int]) -> str:
+    """What to add to an error that may be due to lengths that were chosen."""
+    return f"; the lengths were chosen, give others in place of {shlex.join(_as_options(chosen))}" if chosen else ""
+
+
+def _as_options(lengths: Mapping[str, int]) -> list[str]:
+    told = [f"{name}={length}" for name, length in lengths.items()]
+    if any(one.startswith("-") for one in told):
+        return [f"--dim={one}" for one in told]
+    return ["--dim", *told]
 
 
 def without_text(line: Sequence[str]) -> list[str]:

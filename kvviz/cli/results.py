@@ -5,20 +5,27 @@ from __future__ import annotations
 import os
 import sys
 import webbrowser
+from contextlib import suppress
 from pathlib import Path
 
 from kvviz.explain.units import size
 from kvviz.trace.recording import Trace
 
 
+def say(text: str) -> None:
+    """Tell something beside the result, which counts also where nobody reads this."""
+    with suppress(OSError):
+        print(text, file=sys.stderr, flush=True)
+
+
 def say_written(path: str) -> None:
-    print(f"wrote {path} ({size(os.path.getsize(path))})", file=sys.stderr)
+    say(f"wrote {path} ({size(os.path.getsize(path))})")
 
 
 def open_page(path: str) -> None:
     """Open a page in the browser, or ask for it where there is none."""
     if not webbrowser.open(Path(path).resolve().as_uri()):
-        print(f"open {path} in a browser", file=sys.stderr)
+        say(f"open {path} in a browser")
 
 
 def answer_of(trace: Trace) -> str:

@@ -73,6 +73,8 @@ def _runs(graph: Graph, feeds: dict[str, Any]) -> bool:
     except KvvizError:
         # Not a matter of lengths; the run that the caller wants says it.
         return True
+    if trace.interrupted:
+        raise KeyboardInterrupt
     windows = [step for step in trace.steps if step.op_type in _WINDOWS]
     return all(out.nbytes for step in windows for out in step.outs) and all(_reflects(graph, step) for step in windows)
 

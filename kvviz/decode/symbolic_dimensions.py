@@ -42,8 +42,9 @@ class Dimensions:
             self.lengths[name] = int(length)
         for name in told:
             parts = self.names(name)
-            if parts != [name] and all(part in told for part in parts) and self._value(name) != told[name]:
-                raise InputError(f"dimension {name!r} is {self._value(name)} by its parts, not {told[name]}")
+            if parts != [name] and all(part in told for part in parts) and _value(name, told) != told[name]:
+                lengths = ", ".join(f"{part}={told[part]}" for part in parts)
+                raise InputError(f"dimension {name!r} is {_value(name, told)} with {lengths}, not {told[name]}")
             dim = places.get(name)
             if isinstance(dim, str) and name not in named:
                 self.lengths.setdefault(dim, int(told[name]))
@@ -79,18 +80,18 @@ class Dimensions:
         known = self.lengths.get(place(value, axis), self.lengths.get(str(dim)))
         if known is not None:
             return known
-        length = self._value(str(dim))
+        length = _value(str(dim), self.lengths)
         if not 0 <= length < _LONGEST:
             told = ", ".join(f"{name}={self.lengths[name]}" for name in self.names(dim))
             raise InputError(f"dimension {axis} of input {value.name!r} is {dim}, which is no valid length with {told}")
         return length
 
-    def _value(self, dim: str) -> int:
-        """A sum or product of known names; -1 where it has no value."""
-        try:
-            return _evaluate(ast.parse(dim, mode="eval").body, self.lengths)
-        except ZeroDivisionError:
-            return -1
+    def missing_part(self, dim: str, part: str, others: Mapping[str, int], total: int) -> int | None:
+        """The length of one name with which a sum or product comes to a total; None where there is none."""
+        span = 5040  # divided without a rest by whatever a dimension may be divided by
+        low, high = (_value(dim, {**self.lengths, **others, part: length}) for length in (0, span))
+        length = (total - low) * span // (high - low) if high > low else -1
+        return length if length >= 0 and _value(dim, {**self.lengths, **others, part: length}) == total else None
 
     def names(self, dim: str | None) -> list[str]:
         """The names in a dimension such as ``past + new``; the whole where it is no sum or product of names."""
@@ -106,6 +107,14 @@ class Dimensions:
         if " " not in dim and "-" in dim and len(found) > 1 and not self._plain.issuperset(found):
             return [dim]
         return found or [dim]
+
+
+def _value(dim: str, lengths: Mapping[str, int]) -> int:
+    """A sum or product of known names; -1 where it has no value."""
+    try:
+        return _evaluate(ast.parse(dim, mode="eval").body, lengths)
+    except ZeroDivisionError:
+        return -1
 
 
 def _evaluate(tree: ast.expr, lengths: Mapping[str, int]) -> int:

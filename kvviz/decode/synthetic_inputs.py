@@ -116,12 +116,22 @@ class Maker:
 
     def proposed(self) -> dict[str, int]:
         """The open dimensions with lengths that the graph was seen to take, where windows make demands on them."""
-        first = self.open_dims()
+        first = self._agreeing(self.open_dims())
         keep = {*self._past_names(), *(name for name in first if "batch" in name.lower()), *self._batches()}
         free = [name for name in first if name not in keep]
         if self.decoding:
             return first
         return fitting(self.graph, first, free, lambda lengths: self.filled(lengths).make())
+
+    def _agreeing(self, lengths: dict[str, int]) -> dict[str, int]:
+        """Open lengths, changed so that sums and products come out as they were told."""
+        for name, total in self.told.items():
+            parts = [part for part in self.dims.names(name) if part in lengths]
+            if parts and parts != [name]:
+                part = parts[-1]
+                length = self.dims.missing_part(name, part, lengths, total)
+                lengths[part] = lengths[part] if length is None else length
+        return lengths
 
     def filled(self, lengths: Mapping[str, int]) -> Maker:
         return Maker(self.graph, {**self.told, **lengths}, self.given, self.decoding)
@@ -149,6 +159,10 @@ class Maker:
         for value in self.graph.inputs:
             if value.name in self.given and value.shape is not None:
                 for axis, length in enumerate(np.shape(self.given[value.name])[: len(value.shape)]):
+                    told = self.told.get(str(value.shape[axis]), length)
+                    if told != length:
+                        where = f"axis {axis} of the given input {value.name!r}"
+                        raise InputError(f"dimension {value.shape[axis]!r} is {length} in {where}, not {told}")
                     self.dims.learn(value, axis, length)
         if self.decoding:
             tokens = self._declared.get(self.roles.get("tokens", ""))
@@ -168,7 +182,7 @@ class Maker:
         batch = {str(tokens.shape[0]), place(tokens, 0)} if tokens is not None and tokens.shape else set()
         used = {
             name
-            for value in self.wanted
+            for value in (*self.wanted, *(self._declared[name] for name in self.given if name in self._declared))
             for axis, dim in enumerate(value.shape or ())
             for name in (place(value, axis), str(dim), *self.dims.names(None if isinstance(dim, int) else dim))
         }

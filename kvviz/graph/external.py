@@ -57,6 +57,7 @@ class DataFiles:
 
 DEFAULT_LIMIT = 8 << 30
 LFS = b"version https://git-lfs"
+_LONGEST_POINTER = 1024  # bytes, by the specification of Git LFS
 
 
 class ModelFile(NamedTuple):
@@ -116,13 +117,14 @@ def find_external(entries: Mapping[str, str], nbytes: int, what: str, source: So
             "model and data do not belong together, export them again"
         )
     size = os.stat(path).st_size
-    if offset + length > size:
+    if size < _LONGEST_POINTER:
         with open(path, "rb") as file:
             if file.read(len(LFS)) == LFS:
                 raise LoadError(
                     f"{what} of {source.label} lies in {quoted(location)}, which is a Git LFS pointer, not the data; "
                     "run git lfs pull"
                 )
+    if offset + length > size:
         raise LoadError(
             f"{what} of {source.label} lies at bytes {offset:,} to {offset + length:,} of {quoted(location)}, "
             f"which has only {size:,}; the data file is cut short or belongs to another model, get it again"

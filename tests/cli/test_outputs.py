@@ -19,6 +19,10 @@ from tests.test_cli import DIMS, LLAMA, failed, ran
     [
         (["report", "--save", "missing/x"], "missing/x: its folder does not exist"),
         (["report", "--save", "-"], "--save -: name a file"),
+        (["report", "--save", "keep.txt/"], "cannot write keep.txt/: Is a directory"),
+        (["report", "--save", "x", "--perfetto", "./x"], "--save and --perfetto name the same file"),
+        (["report", "--save", LLAMA], "would replace what is read"),
+        (["html", "-o", LLAMA], "would replace what is read"),
         (["report", "--sarif", "."], "cannot write .: Is a directory"),
         (["find", "op:Add", "--perfetto", "missing/x"], "missing/x: its folder"),
         (["html", "-o", "missing/x.html"], "missing/x.html: its folder"),
@@ -45,6 +49,30 @@ def test_an_output_that_cannot_be_written_is_told_before_anything_runs(
     # then
     assert told in line
     assert [path.name for path in tmp_path.iterdir()] == ["o01_optimum_llama.html"]
+
+
+def test_a_chart_without_an_ending_may_lie_beside_a_folder_of_its_name(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "chart").mkdir()
+    ran(capsys, "compare", LLAMA, *DIMS, "--policies", "ideal", "never", "--figure", "chart")
+    assert (tmp_path / "chart.png").exists()
+
+
+def test_a_trace_may_be_saved_over_itself(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    saved = str(tmp_path / "a.trace")
+    ran(capsys, "report", LLAMA, *DIMS, "--save", saved)
+    ran(capsys, "report", saved, "--save", saved)
+    assert len(kvviz.Trace.load(saved).steps) == 400
+
+
+def test_a_full_stderr_loses_no_result_and_no_status() -> None:
+    line = [sys.executable, "-m", "kvviz", "report", LLAMA, "--fail-on", "peak>1B"]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(line, stdout=subprocess.PIPE, stderr=full, text=True, check=False)
+    assert done.returncode == 1
+    assert "400 steps in 1 run" in done.stdout
 
 
 def test_pages_of_two_graphs_of_a_folder_have_two_names(

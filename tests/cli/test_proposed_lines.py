@@ -73,6 +73,23 @@ def test_a_run_that_fails_on_chosen_lengths_says_which_they_were(
     assert line.endswith("; the lengths were chosen, give others in place of --dim samples=4")
 
 
+def test_lengths_are_not_blamed_for_what_they_are_not(capsys: pytest.CaptureFixture[str]) -> None:
+    assert failed(capsys, "report", LLAMA, "--policy", "nosuch").endswith("or pass a kvviz.Policy")
+    line = failed(capsys, "report", LLAMA, "--kv-capacity", "2")
+    assert "capacity 2 is less than the 4 rows" in line and line.endswith("past_sequence_length=4")
+    assert "twice, as 1 and as 2" in failed(capsys, "report", LLAMA, "--dim", "batch_size=1", "batch_size=2")
+
+
+def test_names_that_look_like_options_can_be_pasted(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "names.onnx"
+    proto = model([node("Identity", "x", "y")], ["x float n m"], ["y float ? ?"])
+    for dim, name in zip(proto.graph.input[0].type.tensor_type.shape.dim, ("-lead", 'it\'s = "two"')):
+        dim.dim_param = name
+    onnx.save(proto, path)
+    _, options = chosen(capsys, "report", str(path))
+    assert options == ["--dim=-lead=4", '--dim=it\'s = "two"=4']
+
+
 def test_of_several_graphs_one_is_proposed(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     for name in ("decoder_model.onnx", "decoder_model_merged.onnx", "encoder_model.onnx"):
         shutil.copy(LLAMA, tmp_path / name)
@@ -87,6 +104,8 @@ def test_of_a_folder_with_several_graphs_the_next_line_is_told(
 ) -> None:
     for name in ("model.onnx", "other.onnx"):
         shutil.copy(LLAMA, tmp_path / name)
+    (tmp_path / "a.onnx").write_bytes(b"version https://git-lfs.github.com/spec/v1\n")
+    (tmp_path / "model.onnx").rename(tmp_path / "z.onnx")
     about = ran(capsys, "about", str(tmp_path)).partition("next: kvviz ")[2]
     assert "text decoder" in ran(capsys, *shlex.split(about))
 

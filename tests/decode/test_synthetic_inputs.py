@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -54,8 +55,61 @@ def test_lengths_that_contradict_each_other_are_refused() -> None:
     mask = "past_sequence_length + sequence_length"
     feeds = kvviz.inputs(kvviz.load(LLAMA), {**told, mask: 5})
     assert feeds["attention_mask"].shape == (1, 5)
-    with pytest.raises(InputError, match="is 5 by its parts, not 9"):
+    with pytest.raises(InputError, match="is 5 with past_sequence_length=2, sequence_length=3, not 9"):
         kvviz.inputs(kvviz.load(LLAMA), {**told, mask: 9})
+
+
+@pytest.mark.parametrize(
+    ("dim", "told", "shape"),
+    [
+        ("a + b", {"a + b": 10}, (10, 4)),
+        ("a + b", {"a + b": 10, "a": 7}, (10, 7)),
+        ("2*a", {"2*a": 10}, (10, 5)),
+        ("a / 2", {"a / 2": 10}, (10, 20)),
+    ],
+)
+def test_open_parts_of_a_sum_agree_with_the_sum_that_was_told(
+    dim: str, told: dict[str, int], shape: tuple[int, int]
+) -> None:
+    b = ["y float b"] if "b" in dim else []
+    proto = model([node("Identity", "x", "o")], ["x float n", "a float a", *b], ["o float n"])
+    proto.graph.input[0].type.tensor_type.shape.dim[0].dim_param = dim
+    made = kvviz.inputs(kvviz.load(proto), told)
+    assert (made["x"].shape, made["a"].shape) == ((shape[0],), (shape[1],))
+    if b:
+        assert len(made["a"]) + len(made["y"]) == shape[0]
+
+
+def test_a_product_that_no_length_gives_is_refused() -> None:
+    proto = model([node("Identity", "x", "o")], ["x float n", "a float a"], ["o float n"])
+    proto.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "2*a"
+    with pytest.raises(InputError, match=r"dimension '2\*a' is 8 with a=4, not 11"):
+        kvviz.inputs(kvviz.load(proto), {"2*a": 11})
+
+
+def test_a_length_that_a_given_input_has_cannot_be_another() -> None:
+    graph = kvviz.load(model([node("Identity", "x", "o")], ["x float n"], ["o float n"]))
+    given = {"x": np.ones(5, np.float32)}
+    assert kvviz.inputs(graph, {"n": 5}, given)["x"] is given["x"]
+    with pytest.raises(InputError, match="dimension 'n' is 5 in axis 0 of the given input 'x', not 6"):
+        kvviz.inputs(graph, {"n": 6}, given)
+
+
+def test_a_decode_takes_lengths_of_what_it_was_given() -> None:
+    graph = kvviz.load(MODELS / "o03_optimum1_merged_whisper" / "model.onnx")
+    given = {"encoder_hidden_states": np.zeros((1, 6, 32), np.float32)}
+    made = Maker(graph, {"encoder_sequence_length": 12}, given, decoding=True).make()
+    assert made["encoder_hidden_states"].shape == (1, 6, 32)
+
+
+def test_an_interrupt_while_lengths_are_tried_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Stopped:
+        interrupted = True
+
+    monkeypatch.setattr(import_module("kvviz.decode.fitting_lengths"), "run", lambda *_: Stopped())
+    proto = model([node("Conv", "x w", "y")], ["x float n 1 s"], ["y float ? 1 ?"], w=np.ones((1, 1, 9), np.float32))
+    with pytest.raises(KeyboardInterrupt):
+        kvviz.inputs(kvviz.load(proto))
 
 
 @pytest.mark.parametrize(

@@ -199,6 +199,13 @@ def test_a_pointer_in_place_of_external_data_is_told_as_one(tmp_path: Path) -> N
         load(path)
 
 
+def test_a_pointer_as_long_as_the_weights_is_no_data_either(tmp_path: Path) -> None:
+    path = external(tmp_path / "m")
+    path.with_name("w.data").write_bytes(b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n")
+    with pytest.raises(LoadError, match="a Git LFS pointer, not the data"):
+        load(path)
+
+
 def test_contents_without_a_path_cannot_have_external_data(tmp_path: Path) -> None:
     path = external(tmp_path / "m")
     for source in (path.read_bytes(), onnx.load(path, load_external_data=False)):
