@@ -32,14 +32,12 @@ def replacing(path: Any) -> Iterator[IO[bytes]]:
         return
     with _told(path):
         target = _target(path)
-        if os.path.exists(target) and not os.path.isfile(target) and not os.path.isdir(target):
+        if is_device(target):
             with open(target, "wb") as file:
                 yield file
             return
         mode = _mode(target)
-        beside = os.path.join(os.path.dirname(target), _name())
-        # Only a name that nobody has yet: whatever lies there, or links from there, is not ours.
-        number = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
+        beside, number = _beside(target)
         try:
             with os.fdopen(number, "wb") as file:
                 yield file
@@ -57,12 +55,11 @@ def check_writable(path: Any) -> None:
     """Raise `SaveError` where `replacing` would, before the work whose result it is to hold."""
     with _told(path):
         target = _target(path)
-        if os.path.exists(target) and not os.path.isfile(target) and not os.path.isdir(target):
-            return
-        _mode(target)
-        beside = os.path.join(os.path.dirname(target), _name())
-        os.close(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
-        _removed(beside)
+        if not is_device(target):
+            _mode(target)
+            beside, number = _beside(target)
+            os.close(number)
+            _removed(beside)
 
 
 @contextmanager
@@ -111,6 +108,18 @@ def _target(path: Any) -> str:
     if name.endswith((os.sep, os.altsep or os.sep)):
         raise IsADirectoryError(0, "Is a directory")
     return os.path.realpath(name)
+
+
+def is_device(target: str) -> bool:
+    """Whether it is a pipe, a terminal or the like."""
+    return os.path.exists(target) and not os.path.isfile(target) and not os.path.isdir(target)
+
+
+def _beside(target: str) -> tuple[str, int]:
+    """A new file beside a target: its path, and its number to write to."""
+    path = os.path.join(os.path.dirname(target), _name())
+    # Only a name that nobody has yet: whatever lies there, or links from there, is not ours.
+    return path, os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
 
 
 def _mode(target: str) -> int | None:

@@ -12,8 +12,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from kvviz.atomic_write import check_writable
-from kvviz.errors import InputError, KvvizError
+from kvviz.errors import KvvizError
 from kvviz.version import VERSION
 
 _INTERRUPTED = 130  # as a shell has it: 128 and the number of the signal
@@ -66,10 +65,11 @@ def _open_streams() -> None:
 def _read(line: list[str]) -> Any:
     """The options of a command line."""
     from kvviz.cli.options import parser  # it knows of all commands, which takes a second to import
+    from kvviz.cli.output_paths import check_outputs
 
     options = parser().parse_args(line)
     options.line, options.interrupted, options.chosen = line, False, {}
-    _check_outputs(options)
+    check_outputs(options)
     level = getattr(logging, os.environ.get("KVVIZ_LOG", "").upper(), None)
     if isinstance(level, int):
         logging.basicConfig(level=level, format="%(name)s: %(message)s")
@@ -77,28 +77,6 @@ def _read(line: list[str]) -> Any:
         # A model may be named in letters that this terminal does not have.
         sys.stdout.reconfigure(errors="replace")
     return options
-
-
-def _check_outputs(options: Any) -> None:
-    """Refuse what could not be written in the end, or would replace what is read or written as well."""
-    from kvviz.cli.model_runs import is_saved
-
-    inputs = [path for path in (getattr(options, name, None) for name in ("model", "inputs", "words")) if path]
-    written: dict[str, str] = {}
-    for name in ("save", "sarif", "perfetto", "figure", "out"):
-        path = getattr(options, name, None)
-        if path is None:
-            continue
-        if path in ("", "-"):
-            raise InputError(f"--{name} {path or 'is empty'}: name a file to write")
-        if name != "figure":  # it may get an ending first
-            check_writable(path)
-        place = os.path.realpath(path)
-        if place in written and not place.startswith("/dev/"):
-            raise InputError(f"--{written[place]} and --{name} name the same file; give each its own")
-        written[place] = name
-        if place in map(os.path.realpath, inputs) and not (name == "save" and is_saved(options.model)):
-            raise InputError(f"--{name} {path} would replace what is read; name another file")
 
 
 def _fail(message: str) -> int:

@@ -30,7 +30,7 @@ from kvviz.query.query_reader import read_query
 from kvviz.view.comparison_view import comparison_text, plot_comparison
 from kvviz.view.export import to_html
 from kvviz.view.report_schema import REPORT_SCHEMA
-from kvviz.view.report_text import report
+from kvviz.view.report_text import report_text
 from kvviz.view.sarif import sarif
 from kvviz.view.steps_table import steps_table
 
@@ -39,19 +39,19 @@ def report_command(options: argparse.Namespace) -> int:
     limits = [read_budget(text) for text in options.fail_on or ()]  # before anything is run
     trace = trace_of(options)
     table = steps_table(trace) if options.steps else None
-    told = trace.explain() if options.json or options.sarif else None
-    if options.json and told is not None:
-        data = told.to_dict()
+    found = trace.explain()
+    if options.json:
+        data = found.to_dict()
         print(json.dumps(data if table is None else {**data, "table": table.rows}, indent=1))
     else:
-        print(report(trace))
+        print(report_text(found))
         if table is not None:
             print("\n" + table.text(len(table)))
-    if options.sarif and told is not None:
+    if options.sarif:
         with replacing(options.sarif) as file:
-            file.write(json.dumps(sarif(told, options.model), indent=1).encode())
+            file.write(json.dumps(sarif(found, options.model), indent=1).encode())
         say_written(options.sarif)
-    passed = [sentence for limit in limits if (sentence := over(limit, trace)) is not None]
+    passed = [sentence for limit in limits if (sentence := over(limit, found)) is not None]
     for sentence in passed:
         say(f"kvviz: {sentence}")
     return 1 if passed else 0
@@ -92,8 +92,6 @@ def find_command(options: argparse.Namespace) -> int:
 def compare_command(options: argparse.Namespace) -> int:
     if is_saved(options.model):
         raise InputError(f"{options.model} is a saved trace, which cannot run under other policies; give the model")
-    if options.figure:
-        options.figure = _figure_name(options.figure)
     graph = loaded(options)
     inputs, how = arguments_of(graph, options)
     with telling_lengths(options.chosen):
@@ -108,18 +106,6 @@ def compare_command(options: argparse.Namespace) -> int:
             plot_comparison(comparison).savefig(file, format=Path(options.figure).suffix[1:])
         say_written(options.figure)
     return 0
-
-
-def _figure_name(path: str) -> str:
-    """The file of a figure, whose ending says the format: PNG where it has none."""
-    from matplotlib.backend_bases import FigureCanvasBase  # slow to import, and asked for by this option only
-
-    path = path if Path(path).suffix else f"{path}.png"
-    known = FigureCanvasBase.get_supported_filetypes()
-    if Path(path).suffix[1:].lower() not in known:
-        raise InputError(f"cannot draw {path}: the formats of figures are {', '.join(sorted(known))}")
-    check_writable(path)
-    return path
 
 
 def lab_command(options: argparse.Namespace) -> int:

@@ -155,8 +155,7 @@ def _inputs(graph: Graph, options: argparse.Namespace, decoding: bool = False) -
     if not decoding and options.text is not None:
         given = {**_text_inputs(graph, options), **given}
     maker = Maker(graph, _told(options), given, decoding)
-    if maker.open_dims():
-        options.chosen = maker.proposed()
+    options.chosen = maker.proposed()
     try:
         return maker.filled(options.chosen).make()
     except InputError as error:

@@ -11,6 +11,7 @@ from kvviz.cli.commands import compare_command, find_command, html_command, lab_
 from kvviz.cli.completion import SHELLS, completion_command
 from kvviz.cli.demo_command import demo_command
 from kvviz.cli.model_runs import POLICIES, TOKENS
+from kvviz.cli.output_paths import figure_file
 from kvviz.query.grammar import manual
 from kvviz.runtimes.named_schedules import NAMES
 from kvviz.smollm2.command import add_arguments as add_smollm2
@@ -68,7 +69,7 @@ def parser() -> argparse.ArgumentParser:
     side.add_argument("--policies", nargs="+", metavar="NAME", help=f"default: {' '.join(POLICIES)}")
     side.add_argument("--schedules", nargs="+", metavar="NAME", help=f"orders to try: {', '.join(NAMES)}")
     side.add_argument("--json", action="store_true", help="print the numbers as JSON")
-    side.add_argument("--figure", metavar="FILE", help="write a chart to this file")
+    side.add_argument("--figure", type=figure_file, metavar="FILE", help="write a chart to this file")
     side.set_defaults(run=compare_command)
     for command in (told, page, asked, side):
         _add_running(command.add_argument)

@@ -34,6 +34,7 @@ class Dimensions:
 
     def __init__(self, graph: Graph, told: Mapping[str, int]) -> None:
         self.lengths: dict[str, int] = {}
+        self._told = told
         self._plain = {d for v in (*graph.inputs, *graph.outputs) for d in v.shape or () if isinstance(d, str)}
         places = {place(value, axis): dim for value in graph.inputs for axis, dim in enumerate(value.shape or ())}
         named = {name for dim in places.values() if isinstance(dim, str) for name in (dim, *self.names(dim))}
@@ -66,6 +67,14 @@ class Dimensions:
         if not isinstance(dim, int):
             self.lengths.setdefault(place(value, axis) if dim is None else dim, length)
 
+    def observe(self, value: Value, axis: int, length: int) -> None:
+        """Take over a length that a given input has. Raises `InputError`: if another one was told."""
+        dim = (value.shape or ())[axis]
+        if isinstance(dim, str) and self._told.get(dim, length) != length:
+            where = f"axis {axis} of the given input {value.name!r}"
+            raise InputError(f"dimension {dim!r} is {length} in {where}, not {self._told[dim]}")
+        self.learn(value, axis, length)
+
     def unknown(self, value: Value, axis: int) -> list[str]:
         """Names that the length of a dimension still hangs on."""
         dim = (value.shape or ())[axis]
@@ -88,7 +97,7 @@ class Dimensions:
 
     def missing_part(self, dim: str, part: str, others: Mapping[str, int], total: int) -> int | None:
         """The length of one name with which a sum or product comes to a total; None where there is none."""
-        span = 5040  # divided without a rest by whatever a dimension may be divided by
+        span = 5040  # 2 to 10 divide it, so that the slope of a quotient comes out as well
         low, high = (_value(dim, {**self.lengths, **others, part: length}) for length in (0, span))
         length = (total - low) * span // (high - low) if high > low else -1
         return length if length >= 0 and _value(dim, {**self.lengths, **others, part: length}) == total else None

@@ -159,11 +159,7 @@ class Maker:
         for value in self.graph.inputs:
             if value.name in self.given and value.shape is not None:
                 for axis, length in enumerate(np.shape(self.given[value.name])[: len(value.shape)]):
-                    told = self.told.get(str(value.shape[axis]), length)
-                    if told != length:
-                        where = f"axis {axis} of the given input {value.name!r}"
-                        raise InputError(f"dimension {value.shape[axis]!r} is {length} in {where}, not {told}")
-                    self.dims.learn(value, axis, length)
+                    self.dims.observe(value, axis, length)
         if self.decoding:
             tokens = self._declared.get(self.roles.get("tokens", ""))
             if tokens is not None and tokens.shape:

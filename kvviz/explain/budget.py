@@ -54,9 +54,9 @@ def read_budget(text: str) -> Compare:
     return read_comparison(text, FIELDS)
 
 
-def over(limit: Compare, trace: Any) -> str | None:
+def over(limit: Compare, found: Report) -> str | None:
     """A sentence that says by how much a limit is passed; None where it is kept."""
-    figure = _OF[limit.field](trace.explain())
+    figure = _OF[limit.field](found)
     if not holds(limit.sign, limit.values, figure):
         return None
     bound: Any = limit.values[0]

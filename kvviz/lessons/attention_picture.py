@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from kvviz.errors import KvvizError
-from kvviz.view.chart_axes import axes_and_theme, hue_of
-from kvviz.view.palette import OWNERS, Theme, mix
+from kvviz.view.chart_axes import axes_and_theme, cache_hue
+from kvviz.view.palette import Theme, mix
 
 # Heights in inches: of a row, and of what stands above and below them.
 _ROW, _REST = 0.19, 1.75
@@ -65,7 +65,7 @@ def attention(
         figure.add_subplot(grid[place]) for place in ((0, 0), (1, 0), (1, 1), (1, 2), (2, 2))
     )
     _, theme = axes_and_theme(key, (1, 1))
-    inks = [hue_of(OWNERS["donated"], theme)] * (rows - computed) + [theme.accent] * computed
+    inks = [cache_hue(theme)] * (rows - computed) + [theme.accent] * computed
     for ax, name, array, hues in (
         (asked, f"q: query of “{words[-1]}”", query[None], [theme.accent]),
         (key, "K: keys", keys, inks),
@@ -126,7 +126,7 @@ def _key(figure: Any, rows: int, computed: int, theme: Theme) -> None:
 
     cached = rows - computed
     kinds = (
-        (hue_of(OWNERS["donated"], theme), f"read from the cache: {cached} rows"),
+        (cache_hue(theme), f"read from the cache: {cached} rows"),
         (theme.accent, f"computed in this run: {computed} row" + "s" * (computed != 1)),
     )
     handles = [Patch(color=hue, label=label) for hue, label in kinds[not cached :]]

@@ -9,8 +9,8 @@ import numpy as np
 
 from kvviz.errors import KvvizError
 from kvviz.lessons.run_work import Work
-from kvviz.view.chart_axes import axes_and_theme, finish, hue_of
-from kvviz.view.palette import OWNERS, mix
+from kvviz.view.chart_axes import axes_and_theme, cache_hue, finish
+from kvviz.view.palette import Theme, mix
 
 
 def computed_rows(ways: Mapping[str, Sequence[int]], length: Sequence[int]) -> Any:
@@ -36,19 +36,17 @@ def computed_rows(ways: Mapping[str, Sequence[int]], length: Sequence[int]) -> A
     for name, rows in ways.items():
         if len(rows) != len(needed) or (np.asarray(rows) > needed).any():
             raise KvvizError(f"{name!r} has to give at most the {len(needed)} lengths, one number for each run")
-    from matplotlib import pyplot as plt
     from matplotlib.patches import Patch
 
-    figure, axes = plt.subplots(1, len(ways), figsize=(8.6, 3.6), layout="constrained", sharey=True, squeeze=False)
-    for ax, (name, rows) in zip(axes[0], ways.items()):
-        _, theme = axes_and_theme(ax, (4, 3))
-        found, made = mix(hue_of(OWNERS["donated"], theme), theme.pane, 0.45), theme.accent
+    figure, axes, theme, found = _panels(len(ways), 3.6)
+    made = theme.accent
+    for ax, (name, rows) in zip(axes, ways.items()):
         fresh = np.asarray(rows, int)
         ax.barh(range(len(fresh)), needed - fresh, color=found, height=1)
         ax.barh(range(len(fresh)), fresh, left=needed - fresh, color=made, height=1)
         ax.set(ylim=(len(fresh) - 0.5, -0.5), xlim=(0, max(needed)))
-        finish(ax, theme, "row of the sequence", "run" if ax is axes[0][0] else "", f"{name}: {fresh.sum():,} computed")
-        parts = [Patch(color=made, label="computed in this run"), Patch(color=found, label="read from the cache")]
+        finish(ax, theme, "row of the sequence", "run" if ax is axes[0] else "", f"{name}: {fresh.sum():,} computed")
+    parts = [Patch(color=made, label="computed in this run"), Patch(color=found, label="read from the cache")]
     figure.legend(handles=parts, loc="outside lower left", ncols=2, frameon=False, fontsize=8, labelcolor=theme.ink)
     return figure
 
@@ -105,23 +103,30 @@ def head_sharing(heads: int, kv_heads: Sequence[int]) -> Any:
     """
     if wrong := [count for count in kv_heads if count < 1 or heads % count]:
         raise KvvizError(f"{heads} query heads cannot share {wrong[0]} KV heads evenly")
-    from matplotlib import pyplot as plt
-
-    figure, axes = plt.subplots(1, len(kv_heads), figsize=(8.6, 2.1), layout="constrained", squeeze=False)
-    for ax, count in zip(axes[0], kv_heads):
-        _, theme = axes_and_theme(ax, (4, 2))
-        found = mix(hue_of(OWNERS["donated"], theme), theme.pane, 0.45)
+    figure, axes, theme, found = _panels(len(kv_heads), 2.1)
+    for ax, count in zip(axes, kv_heads):
         group = heads // count
+        places = [(group - 1) / 2 + i * group for i in range(count)]  # of KV heads, in the middle of their group
         for head in range(heads):
-            shared = head // group * group + (group - 1) / 2
-            ax.plot([head, shared], [1, 0], color=theme.soft, linewidth=1, zorder=1)
-        for names, y, fill in (("q", 1, theme.accent), ("kv", 0, found)):
-            at = [i * group + (group - 1) / 2 for i in range(count)] if names == "kv" else list(range(heads))
-            ax.scatter(at, [y] * len(at), s=420, marker="s", color=fill, zorder=2)
-            for i, x in enumerate(at):
-                text = f"q{i}" if names == "q" else f"k{i} v{i}"
-                ax.text(x, y, text, ha="center", va="center", fontsize=7, color=theme.pane if y else theme.ink)
+            ax.plot([head, places[head // group]], [1, 0], color=theme.soft, linewidth=1, zorder=1)
+            _box(ax, (head, 1), f"q{head}", theme.accent, theme.pane)
+        for i, place in enumerate(places):
+            _box(ax, (place, 0), f"k{i} v{i}", found, theme.ink)
         ax.set(xlim=(-0.6, heads - 0.4), ylim=(-0.5, 1.5))
         ax.axis("off")
         ax.set_title(f"{heads} query heads, {count} KV head{'s' if count > 1 else ''}", fontsize=9, color=theme.ink)
     return figure
+
+
+def _panels(count: int, height: float) -> tuple[Any, list[Any], Theme, str]:
+    """A figure with panels side by side, their theme, and the fill of what is read from a cache."""
+    from matplotlib import pyplot as plt
+
+    figure, axes = plt.subplots(1, count, figsize=(8.6, height), layout="constrained", sharey=True, squeeze=False)
+    theme, *_ = [axes_and_theme(ax, (4, 3))[1] for ax in axes[0]]
+    return figure, list(axes[0]), theme, mix(cache_hue(theme), theme.pane, 0.45)
+
+
+def _box(ax: Any, at: tuple[float, float], text: str, fill: str, ink: str) -> None:
+    ax.scatter(*at, s=420, marker="s", color=fill, zorder=2)
+    ax.text(*at, text, ha="center", va="center", fontsize=7, color=ink)

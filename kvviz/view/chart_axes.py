@@ -119,6 +119,11 @@ def hue_of(look: Look, theme: Theme) -> str:
     return look.light if theme is LIGHT else look.dark
 
 
+def cache_hue(theme: Theme) -> str:
+    """The hue of rows that a run found in a cache."""
+    return hue_of(OWNERS["donated"], theme)
+
+
 def hues(theme: Theme) -> Iterator[str]:
     """Hues for things that are neither states nor owners, far from each other, over and over."""
     looks = (OWNERS["donated"], OWNERS["pool"], OWNERS["run"], STATES["missed"], OWNERS["caller"])

@@ -6,10 +6,10 @@ from typing import Any
 
 from kvviz.errors import KvvizError
 from kvviz.explain.units import short
-from kvviz.view.chart_axes import axes_and_theme, finish, hue_of, legend, say, whole_numbers
+from kvviz.view.chart_axes import axes_and_theme, cache_hue, finish, hue_of, legend, say, whole_numbers
 from kvviz.view.heat_cells import STATES, cells
-from kvviz.view.palette import OWNERS, Theme, mix
 from kvviz.view.palette import STATES as LOOKS
+from kvviz.view.palette import Theme, mix
 
 # Hatches, so that no state rests on its colour.
 _HATCH = {"stale": "////", "outside": "xxxx", "wrapped": "....", "reserved": "", "valid": "", "written": ""}
@@ -69,7 +69,7 @@ def _find(trace: Any, cache: int | str) -> Any:
 
 def _inks(state: str, theme: Theme) -> tuple[str, str]:
     """Fill and border of a state."""
-    view = hue_of(OWNERS["donated"], theme)
+    view = cache_hue(theme)
     missed = hue_of(LOOKS["missed"], theme)
     return {
         "reserved": (mix(theme.soft, theme.pane, 0.14), theme.line),
