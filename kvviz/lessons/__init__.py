@@ -7,12 +7,13 @@ from kvviz.lessons.cache_arithmetic import BANDWIDTHS, CacheSize, cache_size
 from kvviz.lessons.calculator import Calculator
 from kvviz.lessons.described_picture import picture
 from kvviz.lessons.grading import Verdict
-from kvviz.lessons.lesson_charts import computed_rows, head_sharing, roofline
+from kvviz.lessons.lesson_charts import block_tables, computed_rows, head_sharing, roofline
 from kvviz.lessons.model_shapes import MODELS, ModelShape
 from kvviz.lessons.progress import Score, begin, score
 from kvviz.lessons.question import Question
 from kvviz.lessons.quickstart_tour import quickstart_tour
 from kvviz.lessons.recomputation import Recomputed, recompute
+from kvviz.lessons.row_changes import changed_rows, row_changes
 from kvviz.lessons.row_deletion import RowDeletion
 from kvviz.lessons.run_value import value_in_run
 from kvviz.lessons.run_work import Work, work
@@ -39,13 +40,16 @@ __all__ = [
     "ask",
     "attention",
     "begin",
+    "block_tables",
     "cache_size",
+    "changed_rows",
     "computed_rows",
     "head_sharing",
     "picture",
     "quickstart_tour",
     "recompute",
     "roofline",
+    "row_changes",
     "score",
     "serving",
     "story_frames",

@@ -104,6 +104,7 @@ class CacheSize:
         """Names and figures to show."""
         outgrows = "never: the window is smaller" if self.outgrows is None else f"{self.outgrows:,} tokens a sequence"
         times = "1: every query head has keys and values of its own" if self.grouping == 1 else f"{self.grouping} times"
+        rest = "" if self.shape.tied else " (of the embedding table one row)"
         kept = "" if self.rows == self.length else f" (the last {self.rows:,} tokens of {self.length:,})"
         return [
             ("one token adds", binary(self.bytes_per_token)),
@@ -111,7 +112,7 @@ class CacheSize:
             ("weights", f"{binary(self.weight_bytes)} ({self.shape.parameters:,} parameters)"),
             ("the cache outgrows the weights at", outgrows),
             ("saved by sharing key and value heads", times),
-            ("one decode step reads", binary(self.step_bytes)),
+            ("one decode step reads", binary(self.step_bytes) + rest),
             (f"at {self.bandwidth / 1e9:,.4g} GB/s at most", f"{self.tokens_per_second:,.1f} tokens/s"),
         ]
 

@@ -15,6 +15,7 @@ from kvviz.decode.single_run import run as run_once
 from kvviz.errors import KvvizError
 from kvviz.graph.model import Graph
 from kvviz.trace.recording import Trace
+from kvviz.trace.records import Step
 
 
 def circular(path: str | Path, rows: int, *, weights: bool = True) -> onnx.ModelProto:
@@ -91,6 +92,17 @@ def probabilities(logits: np.ndarray) -> np.ndarray:
 def first_difference(words: Sequence[str], truth: Sequence[str]) -> int | None:
     """The index of the first word that is another one."""
     return next((i for i, (said, true) in enumerate(zip(words, truth, strict=False)) if said != true), None)
+
+
+def cache_path(trace: Trace, run: int, cache: int = 0) -> list[Step]:
+    """The steps that carry a cache through a run one after another, from its input to its output."""
+    ends, steps = trace.caches[cache], trace.steps[trace.runs[run].first : trace.runs[run].last]
+    made = {name: step for step in steps for name in step.outputs}
+    path, name = [], ends.output
+    while name != ends.input:
+        path.insert(0, made[name])
+        name = path[0].inputs[0]
+    return path
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,7 @@ def computed_rows(ways: Mapping[str, Sequence[int]], length: Sequence[int]) -> A
             raise KvvizError(f"{name!r} has to give at most the {len(needed)} lengths, one number for each run")
     from matplotlib.patches import Patch
 
-    figure, axes, theme, found = _panels(len(ways), 3.6)
+    figure, (axes,), theme, found = panels(len(ways), 3.6)
     made = theme.accent
     for ax, (name, rows) in zip(axes, ways.items()):
         fresh = np.asarray(rows, int)
@@ -103,7 +103,7 @@ def head_sharing(heads: int, kv_heads: Sequence[int]) -> Any:
     """
     if wrong := [count for count in kv_heads if count < 1 or heads % count]:
         raise KvvizError(f"{heads} query heads cannot share {wrong[0]} KV heads evenly")
-    figure, axes, theme, found = _panels(len(kv_heads), 2.1)
+    figure, (axes,), theme, found = panels(len(kv_heads), 2.1)
     for ax, count in zip(axes, kv_heads):
         group = heads // count
         places = [(group - 1) / 2 + i * group for i in range(count)]  # of KV heads, in the middle of their group
@@ -118,15 +118,70 @@ def head_sharing(heads: int, kv_heads: Sequence[int]) -> Any:
     return figure
 
 
-def _panels(count: int, height: float) -> tuple[Any, list[Any], Theme, str]:
-    """A figure with panels side by side, their theme, and the fill of what is read from a cache."""
+def block_tables(moments: Mapping[str, Sequence[Sequence[int]]], blocks: int) -> Any:
+    """Block tables of sequences over the pool of blocks: one panel for each moment.
+
+    Parameters
+    ----------
+    moments : mapping of str to sequence of sequence of int
+        By a title, the numbers of the blocks of each sequence, in order.
+    blocks : int
+        Blocks of the pool to draw, from number 0.
+
+    Returns
+    -------
+    Figure
+
+    Raises
+    ------
+    KvvizError
+        If a table names a block that is not drawn.
+    """
+    if wrong := [b for tables in moments.values() for table in tables for b in table if not 0 <= b < blocks]:
+        raise KvvizError(f"block {wrong[0]} is in a table, but blocks 0 to {blocks - 1} are drawn")
+    figure, (axes,), theme, found = panels(len(moments), 2.6)
+    for ax, (title, tables) in zip(axes, moments.items()):
+        width = max(blocks, sum(map(len, tables)) + len(tables) - 1)
+        places = [(width - blocks) / 2 + block for block in range(blocks)]
+        users = [sum(block in table for table in tables) for block in range(blocks)]
+        fills = [theme.pane if count == 0 else theme.accent if count == 1 else found for count in users]
+        at = (width - sum(map(len, tables)) - len(tables) + 1) / 2
+        for sequence, table in enumerate(tables):
+            ax.text(
+                at + (len(table) - 1) / 2,
+                1.45,
+                f"table of sequence {sequence}",
+                ha="center",
+                fontsize=8,
+                color=theme.ink,
+            )
+            for block in table:
+                ax.plot([at, places[block]], [1, 0], color=theme.soft, linewidth=1, zorder=1)
+                _box(ax, (at, 1), str(block), theme.line, theme.ink)
+                at += 1
+            at += 1
+        for block, place in enumerate(places):
+            ink = theme.pane if users[block] == 1 else theme.ink
+            _box(ax, (place, 0), f"block\n{block}", fills[block], ink if users[block] else theme.soft)
+            told = "free" if not users[block] else "shared" if users[block] > 1 else ""
+            ax.text(place, -0.42, told, ha="center", fontsize=7, color=theme.soft)
+        ax.set(xlim=(-0.8, width - 0.2), ylim=(-0.6, 1.7))
+        ax.axis("off")
+        ax.set_title(title, fontsize=9, color=theme.ink)
+    return figure
+
+
+def panels(count: int, height: float, lines: int = 1) -> tuple[Any, list[Any], Theme, str]:
+    """A figure with lines of panels side by side, their theme, and the fill of what is read from a cache."""
     from matplotlib import pyplot as plt
 
-    figure, axes = plt.subplots(1, count, figsize=(8.6, height), layout="constrained", sharey=True, squeeze=False)
-    theme, *_ = [axes_and_theme(ax, (4, 3))[1] for ax in axes[0]]
-    return figure, list(axes[0]), theme, mix(cache_hue(theme), theme.pane, 0.45)
+    figure, axes = plt.subplots(
+        lines, count, figsize=(8.6, height), layout="constrained", sharex=lines > 1, sharey=True, squeeze=False
+    )
+    theme, *_ = [axes_and_theme(ax, (4, 3))[1] for ax in axes.flat]
+    return figure, [list(line) for line in axes], theme, mix(cache_hue(theme), theme.pane, 0.45)
 
 
 def _box(ax: Any, at: tuple[float, float], text: str, fill: str, ink: str) -> None:
-    ax.scatter(*at, s=420, marker="s", color=fill, zorder=2)
+    ax.scatter(*at, s=420, marker="s", facecolor=fill, edgecolor=ink, linewidth=0.5, zorder=2)
     ax.text(*at, text, ha="center", va="center", fontsize=7, color=ink)

@@ -10,11 +10,13 @@ from typing import Any
 import matplotlib
 import nbformat
 import numpy as np
+import onnx
 import pytest
 
 import kvviz
 from kvviz import lessons
 from kvviz.lessons import Question, asking
+from tests.decode.oracle import session_of
 
 ROOT = Path(__file__).resolve().parents[2]
 STORYTELLER = ROOT / "assets" / "models" / "storyteller"
@@ -153,6 +155,41 @@ def test_computed_rows_are_drawn_behind_those_that_were_found() -> None:
         lessons.computed_rows({"with": [3, 5]}, [3, 4])
 
 
+def test_a_token_changes_its_own_row_and_above_the_first_layer_those_after_it(graph: Any) -> None:
+    # given rows that onnxruntime computes with one token exchanged, and with three more behind
+    prompt = [WORDS.index(word) for word in PROMPT.split()]
+    others = [[*prompt[:8], WORDS.index("cat"), *prompt[9:]], [*prompt, 7, 8, 9]]
+    session = session_of(onnx.load(STORYTELLER / "concat" / "model.onnx"))
+
+    def keys(tokens: list[int]) -> list[np.ndarray]:
+        feeds: dict[str, Any] = {"input_ids": np.array([tokens]), "position_ids": np.arange(len(tokens))[None]}
+        feeds |= {"attention_mask": np.ones((1, len(tokens)), np.int64)}
+        feeds |= {
+            c.name: np.zeros((1, KV_HEADS, 0, SIZE), np.float32) for c in session.get_inputs() if "past" in c.name
+        }
+        found: list[np.ndarray] = session.run([f"present.{layer}.key" for layer in range(LAYERS)], feeds)
+        return found
+
+    # when
+    changed = [lessons.changed_rows(graph, prompt, other) for other in others]
+    # then
+    for change, other in zip(changed, others):
+        expected = [abs(a - b[:, :, : len(prompt)]).max((0, 1, 3)) for a, b in zip(keys(prompt), keys(other))]
+        assert np.allclose(change, expected, atol=1e-5)
+    assert [np.flatnonzero(layer > 1e-4).tolist() for layer in changed[0]] == [[8], [8, 9, 10, 11], [8, 9, 10, 11]]
+    assert changed[1].max() < 1e-5
+    with pytest.raises(kvviz.KvvizError, match=f"give at least as many as there are rows, {len(prompt)}"):
+        lessons.changed_rows(graph, prompt, prompt[:4])
+
+
+def test_row_changes_has_a_panel_for_each_change_and_layer() -> None:
+    figure = lessons.row_changes({"one": np.eye(3, 4), "two": np.zeros((3, 4))}, ["a", "b", "c", "d"])
+    titles = [ax.get_title(loc="left") or ax.get_title() for ax in figure.axes]
+    assert titles == [f"layer {layer}: {name}" for name in ("one", "two") for layer in range(3)]
+    assert [bar.get_height() for bar in figure.axes[1].patches] == [0, 1, 0, 0]
+    assert {bar.get_height() for bar in figure.axes[5].patches} == {0}
+
+
 def test_query_heads_are_drawn_over_the_head_that_they_share() -> None:
     axes = lessons.head_sharing(4, (4, 2, 1)).axes
     told = [[text.get_text() for text in ax.texts] for ax in axes]
@@ -201,14 +238,14 @@ QUESTIONS: list[tuple[str, Any, list[tuple[Any, str]]]] = [
         ],
     ),
     (
-        "By how much do the rows of the prompt differ",
-        "not at all, but for rounding",
-        [("more in each higher layer", "to which tokens"), ("only those of the last token of the prompt", "after it")],
+        "Which one changes the output, and no weight?",
+        "value of *rosa*",
+        [("query of *day*", "every key"), ("key of *rosa*", "the softmax")],
     ),
     (
-        "`read_all`",
-        sum(range(1, 7)),
-        [(6, "with a cache"), (36, "not six"), (42, "keys only"), (sum(range(1, 6)), "of that token, too")],
+        "Which key rows of the last layer change?",
+        "that of *owl* and those after it",
+        [("that of *owl*", "in the first layer"), ("all", "that come after it")],
     ),
     ("*Without* a cache", CURVE, [([13] * 12, "longer by each word"), ([1] * 12, "reads the prompt")]),
     (

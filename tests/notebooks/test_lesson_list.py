@@ -11,7 +11,7 @@ import pytest
 FOLDER = Path(__file__).resolve().parents[2] / "notebooks"
 README = (FOLDER / "README.md").read_text("utf-8")
 LESSONS = {path.name[:2]: path for path in sorted(FOLDER.glob("[0-9]*.ipynb"))}
-QUESTIONS = re.findall(r"^\| (\d+) \| (.+?) \| (\d\d), (\d+) \| (.+?) \|$", README, re.M)
+QUESTIONS = re.findall(r"^\| (\d+) \| (.+?) \| (\d\d), (\d+)(?: to (\d+))? \| (.+?) \|$", README, re.M)
 
 
 def section(lesson: str, number: str) -> str:
@@ -29,12 +29,15 @@ def test_there_are_twenty_questions() -> None:
     assert [int(number) for number, *_ in QUESTIONS] == list(range(1, 21))
 
 
-@pytest.mark.parametrize(("number", "asked", "lesson", "place", "check"), QUESTIONS, ids=lambda text: str(text)[:24])
+@pytest.mark.parametrize(
+    ("number", "asked", "lesson", "first", "last", "checks"), QUESTIONS, ids=lambda text: str(text)[:24]
+)
 def test_a_question_of_the_list_is_asked_in_its_section(
-    number: str, asked: str, lesson: str, place: str, check: str
+    number: str, asked: str, lesson: str, first: str, last: str, checks: str
 ) -> None:
-    text = section(lesson, place)
-    assert "ask(" in text and check in text, f"question {number}, {asked!r}, is not in section {place} of {lesson}"
+    text = "\n".join(section(lesson, str(place)) for place in range(int(first), int(last or first) + 1))
+    for check in checks.split("<br>"):
+        assert "ask(" in text and check in text, f"{number}, {asked!r}: {check!r} is not in these sections of {lesson}"
 
 
 def links(text: str) -> set[str]:
