@@ -98,7 +98,8 @@ def cache_path(trace: Trace, run: int, cache: int = 0) -> list[Step]:
     """The steps that carry a cache through a run one after another, from its input to its output."""
     ends, steps = trace.caches[cache], trace.steps[trace.runs[run].first : trace.runs[run].last]
     made = {name: step for step in steps for name in step.outputs}
-    path, name = [], ends.output
+    path: list[Step] = []
+    name = ends.output
     while name != ends.input:
         path.insert(0, made[name])
         name = path[0].inputs[0]

@@ -230,3 +230,13 @@ def test_a_graph_without_growing_caches_is_refused() -> None:
     static = kvviz.load(STORYTELLER / "tensor_scatter" / "model.onnx")
     with pytest.raises(kvviz.KvvizError, match="use the form with Concat"):
         serving.empty_rows(static)
+
+
+def test_block_tables_are_drawn_over_the_blocks_that_they_name() -> None:
+    figure = kvviz.lessons.block_tables({"fork": [[0, 1], [0, 1]], "written": [[0, 2], [0, 1]]}, 4)
+    told = [[text.get_text() for text in ax.texts] for ax in figure.axes]
+    assert [texts.count("shared") for texts in told] == [2, 1]
+    assert [texts.count("free") for texts in told] == [2, 1]
+    assert [len(ax.lines) for ax in figure.axes] == [4, 4]
+    with pytest.raises(kvviz.KvvizError, match="block 4 is in a table, but blocks 0 to 3 are drawn"):
+        kvviz.lessons.block_tables({"fork": [[0, 4]]}, 4)
