@@ -88,8 +88,9 @@ class Table:
         body = [
             "<tr>"
             + "".join(
-                f'<td style="{_align(number)}">{escape(short(_cell(key, row), most))}</td>'
+                f'<td style="{_align(number, len(text))}">{escape(text)}</td>'
                 for key, _, number, most in self.columns
+                for text in (short(_cell(key, row), most),)
             )
             + "</tr>"
             for row in shown
@@ -165,5 +166,7 @@ def _ends(rows: Sequence[dict[str, Any]], limit: int) -> tuple[Sequence[dict[str
     return [*rows[:head], *rows[len(rows) - (limit - head) :]], len(rows) - limit
 
 
-def _align(number: bool) -> str:
-    return "text-align:right;white-space:nowrap;font-variant-numeric:tabular-nums" if number else "text-align:left"
+def _align(number: bool, length: int = 0) -> str:
+    # a text that is long wraps, but not to a column of single words
+    look = "text-align:right;white-space:nowrap;font-variant-numeric:tabular-nums"
+    return look if number else f"text-align:left;min-width:{min(length, 24) / 2:g}em"

@@ -185,28 +185,28 @@ def test_results_that_differ_are_named_with_how_much() -> None:
     good, far = np.ones(4, np.float32), np.array([1, 1, 1.5, 1], np.float32)
     found = of_results({"y": good, "z": good}, {"y": good, "z": far}, {"y": good, "z": good})
     assert not found.equal
-    assert [(row.equal, row.difference) for row in found] == [(True, ""), (False, "z differs by 0.5"), (True, "")]
+    assert [(row.equal, row.difference) for row in found] == [(True, ""), (False, "z: off by 0.5"), (True, "")]
 
 
 def test_results_within_the_tolerance_are_equal_and_say_how_far_they_are() -> None:
     near = np.ones(4, np.float32) + np.float32(1e-6)
     found = of_results({"y": np.ones(4, np.float32)}, {"y": near})
     assert found.equal
-    assert found.rows[1].difference == "y differs by 9.5e-07"
+    assert found.rows[1].difference == "y: off by 9.5e-07"
 
 
 @pytest.mark.parametrize(
     ("have", "want", "text"),
     [
-        (np.arange(4), np.array([0, 1, 2, 4]), "y differs by 1"),
+        (np.arange(4), np.array([0, 1, 2, 4]), "y: off by 1"),
         (np.ones(4, np.float32), np.ones((2, 2), np.float32), "y is float32[4], not float32[2, 2]"),
         (np.ones(2, np.float32), np.ones(2), "y is float32[2], not float64[2]"),
         (np.array([True]), np.array([False]), "y has other elements"),
         (np.array(["a"], object), np.array(["b"], object), "y has other elements"),
         ([np.ones(2)], [np.ones(2), np.ones(2)], "y has 1 elements, not 2"),
-        ([np.ones(2)], [np.zeros(2)], "y differs by 1"),
+        ([np.ones(2)], [np.zeros(2)], "y: off by 1"),
         (None, np.ones(2), "y is of another kind"),
-        (np.array([1.0]), np.array([np.inf]), "y differs by inf"),
+        (np.array([1.0]), np.array([np.inf]), "y: off by inf"),
         (np.array([np.nan, 1.0]), np.array([1.0, np.nan]), "y has NaN at other places"),
     ],
 )

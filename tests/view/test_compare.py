@@ -105,7 +105,7 @@ def test_rows_that_do_not_part_and_results_that_differ_are_said() -> None:
     text = comparison_text(comparison_of({"one": one, "same": same, "other": other}))
     assert "one and same part nowhere: every op ran in the same order and way" in text
     assert [line.rpartition("  ")[2] for line in text.splitlines()[1:3]] == ["equal", "equal"]
-    assert " differs by " in text.splitlines()[3]
+    assert ": off by " in text.splitlines()[3]
 
 
 def test_html_shows_any_name_as_text(hostile_rows: Comparison) -> None:

@@ -26,7 +26,7 @@ def unlike(trace: Any, reference: Any) -> tuple[bool, str]:
             return False, f"{short(name, 40)} {difference}"
         size, within = difference
         if size > worst or (not within and equal):
-            worst, text = size, f"{short(name, 40)} differs by {size:.2g}"
+            worst, text = size, f"{short(name, 40)}: off by {size:.2g}"
         equal = equal and within
     missing = [name for name in reference.outputs if name not in trace.outputs]
     missing += [name for name in trace.outputs if name not in reference.outputs]
