@@ -152,5 +152,6 @@ class Question(anywidget.AnyWidget):
         """Show the question, and behind it in an output of its own what a reader sees where it cannot be."""
         bundle, metadata = self._repr_mimebundle_()
         page = {kind: data for kind, data in bundle.items() if kind != "text/html"}
-        display(page, metadata=metadata, raw=True)
-        display({"text/html": stands_in(self.still, self._fold(), "kv-ask")}, raw=True)
+        # Where the page cannot be shown, the text is: once is enough.
+        display({**page, "text/plain": ""}, metadata=metadata, raw=True)
+        display({"text/html": stands_in(self.still, self._fold(), "kv-ask"), "text/plain": repr(self)}, raw=True)

@@ -222,6 +222,7 @@ def test_a_question_has_its_answer_for_readers_in_its_output(monkeypatch: pytest
     question: Question = ask("How many?", lambda: 3)
     question._ipython_display_()
     widget, behind = shown
-    assert "text/html" not in widget and widget["text/plain"] == "<Question: How many?>"
+    assert "text/html" not in widget and widget["text/plain"] == ""
     assert "<details>" in behind["text/html"] and question.still in behind["text/html"]
+    assert behind["text/plain"] == "<Question: How many?>"
     assert question.solution["answer"] == "3"
