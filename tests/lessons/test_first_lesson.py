@@ -279,7 +279,7 @@ QUESTIONS: list[tuple[str, Any, list[tuple[Any, str]]]] = [
             ("256 KiB", "not for query heads; and"),
         ],
     ),
-    ("How many times as large", 4, [(8, "share one KV head"), (32, "share one KV head")]),
+    ("how many times as large", 4, [(8, "share one KV head"), (32, "share one KV head")]),
 ]
 
 
