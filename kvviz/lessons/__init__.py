@@ -15,8 +15,9 @@ from kvviz.lessons.quickstart_tour import quickstart_tour
 from kvviz.lessons.recomputation import Recomputed, recompute
 from kvviz.lessons.row_changes import changed_rows, row_changes
 from kvviz.lessons.row_deletion import RowDeletion
-from kvviz.lessons.run_value import value_in_run
+from kvviz.lessons.run_value import step_that_makes, value_in_run
 from kvviz.lessons.run_work import Work, work
+from kvviz.lessons.small_graphs import print_steps, small_graph
 from kvviz.lessons.story_animation import animate
 from kvviz.lessons.story_frames import StoryFrame, story_frames
 from kvviz.trace.guided_tour import Tour, TourStop
@@ -46,12 +47,15 @@ __all__ = [
     "computed_rows",
     "head_sharing",
     "picture",
+    "print_steps",
     "quickstart_tour",
     "recompute",
     "roofline",
     "row_changes",
     "score",
     "serving",
+    "small_graph",
+    "step_that_makes",
     "story_frames",
     "value_in_run",
     "work",

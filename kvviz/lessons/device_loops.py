@@ -11,11 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from onnx import parser
 
 from kvviz.device import Device
-from kvviz.graph.load import load
 from kvviz.graph.model import Graph
+from kvviz.lessons.small_graphs import small_graph
 
 ADVANCE = """advance (int64[1,1] position_ids, int64[1] write_indices, int64[1] nonpad_kv_seqlen)
     => (int64[1,1] p, int64[1] w, int64[1] n) <int64 one = {1}>
@@ -77,7 +76,7 @@ class Loop:
 
 def program(device: Device, text: str, name: str) -> Any:
     """A program of a small graph in ONNX text."""
-    return device.program(load(parser.parse_model('<ir_version: 10, opset_import: ["" : 21]>\n' + text)), name=name)
+    return device.program(small_graph(text), name=name)
 
 
 def over_host(device: Device, handle: Any, name: str) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kvviz.errors import KvvizError
 from kvviz.explain.units import size
+from kvviz.lessons.run_value import step_that_makes
 from kvviz.trace.guided_tour import Tour
 from kvviz.trace.recording import Trace
 
@@ -30,7 +31,7 @@ def quickstart_tour(trace: Trace, run: int = 6) -> Tour:
     run = min(run, finished - 1)
     cache = growing[min(2, len(growing) - 1)]
     prompt, first = len(trace.prompt), trace.runs[0]
-    appends, writes = (_maker(trace, cache.output, k) for k in (run, 0))
+    appends, writes = (step_that_makes(trace, cache.output, k).index for k in (run, 0))
     here, before = cache.runs[run], cache.runs[0]
     past = sum(one.runs[run].bytes_copied for one in growing)
     row = sum(one.runs[run].bytes_written for one in growing) - past
@@ -89,9 +90,3 @@ def quickstart_tour(trace: Trace, run: int = 6) -> Tour:
         step=peak,
         pane="timeline",
     )
-
-
-def _maker(trace: Trace, output: str, run: int) -> int:
-    """The step of a run that makes a cache's output."""
-    steps = range(trace.runs[run].first, trace.runs[run].last)
-    return next(i for i in steps if output in trace.log[i].op.node.outputs)

@@ -1,0 +1,62 @@
+"""Graphs that lessons write as text, and what they print of a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import kvviz
+from kvviz.lessons import print_steps, small_graph, step_that_makes, value_in_run
+
+ASSETS = Path(__file__).resolve().parents[2] / "assets" / "models"
+LATER = "later (float[4] x) => (float[4] y) { a = Relu(x)  b = Sigmoid(a)  y = Add(a, b) }"
+
+
+def test_each_step_is_a_line_with_its_blockers_below(capsys: pytest.CaptureFixture[str]) -> None:
+    # given an input that the caller keeps, and a value with two readers
+    trace = kvviz.run(small_graph(LATER), {"x": np.ones(4, np.float32)})
+    # when
+    print_steps(trace)
+    # then
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert [line[0] for line in lines] == ["Relu", "BORROWED_INPUT:", "Sigmoid", "NOT_LAST_USE:", "Add"]
+    assert [line[1] for line in lines if not line[0].endswith(":")] == ["run", "run", "in_place"]
+
+
+def test_what_an_op_can_never_do_is_not_told(capsys: pytest.CaptureFixture[str]) -> None:
+    graph = small_graph("product (float[2,2] x) => (float[2,2] y) { y = MatMul(x, x) }")
+    print_steps(kvviz.run(graph, {"x": np.eye(2, dtype=np.float32)}, donate=["x"]))
+    assert "OP_CANNOT" not in capsys.readouterr().out
+
+
+def test_an_op_of_a_branch_is_told_with_its_frame(capsys: pytest.CaptureFixture[str]) -> None:
+    graph = small_graph("""f (bool c, float[4] x) => (float[4] y) { y = If (c) <
+        then_branch = yes () => (float[4] o) { o = Sigmoid(x) },
+        else_branch = no () => (float[4] p) { p = Neg(x) }> }""")
+    print_steps(kvviz.run(graph, {"c": np.array(True), "x": np.ones(4, np.float32)}))
+    assert capsys.readouterr().out.startswith("y[then_branch]/Sigmoid ")
+
+
+def test_a_text_that_is_no_graph_is_refused_with_what_was_expected() -> None:
+    with pytest.raises(kvviz.KvvizError, match=r"not a graph in ONNX's text form:(?s:.)*Identifier expected"):
+        small_graph("later (")
+
+
+def test_the_step_that_makes_a_value_of_a_branch_is_the_op_inside_it() -> None:
+    # given a decoder with its graph inside an If
+    trace = kvviz.decode(kvviz.load(ASSETS / "o02_optimum1_merged_gpt2" / "model.onnx"), [7, 70, 21], 3, progress=False)
+    name = trace.caches[0].output
+    # when
+    step = step_that_makes(trace, name, run=2)
+    # then
+    assert (step.run, step.op_type, bool(step.frame)) == (2, "Concat", True)
+    assert np.array_equal(value_in_run(trace, name, 2), trace.value(name, step.index))
+
+
+@pytest.mark.parametrize(("name", "run", "said"), [("y", 1, "there is no run 1"), ("z", 0, "no op of run 0 makes 'z'")])
+def test_a_value_or_run_that_is_not_there_is_named(name: str, run: int, said: str) -> None:
+    trace = kvviz.run(small_graph(LATER), {"x": np.ones(4, np.float32)})
+    with pytest.raises(kvviz.KvvizError, match=said):
+        step_that_makes(trace, name, run)
