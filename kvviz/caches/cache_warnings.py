@@ -192,12 +192,12 @@ def _capacity(scene: Scene) -> Told | None:
     if any(link.node.op_type == "GroupQueryAttention" for _, link in scene.writers):
         advice = "let total_sequence_length count tokens, so that past and present can be one buffer"
     else:
-        advice = "give the past without its empty rows, in a block of kvviz.reserve where it should have room"
+        advice = "give the past without its empty rows, in a buffer of kvviz.reserve where it should have room"
     return "grew", text, advice
 
 
 def _thrown(scene: Scene) -> Told | None:
-    """A block with room for more rows came in, and the cache left it."""
+    """A buffer with room for more rows came in, and the cache left it."""
     block, had = scene.past_block, scene.past_rows
     # A caller who makes room after the run has followed the advice.
     if scene.cache.protocol != "growing" or block is None or had is None or scene.entry.bytes_moved_outside:

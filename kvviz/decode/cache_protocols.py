@@ -108,7 +108,7 @@ def _may_share(pair: CachePair) -> bool:
 
 
 def make_room(trace: Trace, pairs: tuple[CachePair, ...], caches: dict[str, Any], capacity: int | None) -> None:
-    """Move growing caches that are full into blocks of twice their length, or of ``capacity`` rows if that is more.
+    """Move growing caches that are full into buffers of twice their length, or of ``capacity`` rows if that is more.
     Moved ones are replaced in ``caches``. The bytes so moved are noted in the last run of the trace and in the meters
     of its caches. rten-generate does the same after every run (commit c7f7bad9)."""
     metered = {cache.input: cache for cache in trace.caches}

@@ -269,7 +269,7 @@ def decode(
         Show a progress bar when it takes longer than a second.
     growth : str, optional
         ``"start"``: room for growing caches is reserved once, before the first run. ``"after"``: a growing cache that
-        has no room for one more row is moved after a run, by the caller, into a block of ``max(kv_capacity, 2 × its
+        has no room for one more row is moved after a run, by the caller, into a buffer of ``max(kv_capacity, 2 × its
         length)`` rows, and begins with ``kv_capacity`` rows or one. These bytes are not copied by kernels;
         `Run.bytes_moved_outside` counts them. By default the policy decides.
     donate : sequence of str

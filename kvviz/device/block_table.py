@@ -29,6 +29,8 @@ class BlockTable:
     """
 
     def __init__(self, rows: Sequence[Sequence[int]], blocks: int, block_size: int) -> None:
+        if blocks < 1 or block_size < 1:
+            raise KvvizError(f"a cache has one block at least, of one row at least; not {blocks} of {block_size}")
         self.rows = [list(map(int, row)) for row in rows]
         self.blocks = blocks
         self.block_size = block_size

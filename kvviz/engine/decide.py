@@ -27,9 +27,9 @@ def ideal(frame: Frame, planned: PlannedNode, args: list) -> Verdict:
     """In place whenever memory safety allows.
 
     An input may be overwritten if this op is its last reader, the run owns its storage, no other live value shares
-    that storage, and it is a row-major block of exactly the output's shape and dtype. (Row-major, because the last
-    bit of a reduction may depend on the memory layout, and a policy must never change a result.) A past may be
-    appended to if the run owns it and its reserved block has room: existing rows are not touched, so other readers are
+    that storage, and its values lie in row-major order, with exactly the output's shape and dtype. (In order, as the
+    last bit of a reduction may depend on the memory layout, and a policy must never change a result.) A past may be
+    appended to if the run owns it and its reserved buffer has room: existing rows are not touched, so other readers are
     not affected. Two pasts of one op are never extended into the same reserved room.
     """
     uses, stores = frame.uses, frame.stores

@@ -57,7 +57,7 @@ class Policy:
         A run accepts values that the graph itself computes, by name.
     growth : str
         In a decode: ``"start"`` reserves room for growing caches before the first run, ``"after"`` moves a cache that
-        is full into a larger block after a run.
+        is full into a larger buffer after a run.
     rules : tuple of str
         Sentences for reasons that only this policy has; see `kvviz.trace.blockers.rule`.
     types_of : callable or None

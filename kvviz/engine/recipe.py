@@ -75,7 +75,7 @@ class Recipe:
     def session(self, *, room: Mapping[str, tuple[int, int]] | None = None, **changes: Any) -> Any:
         """A session that begins with the same inputs.
 
-        ``room``: inputs that are to be put into a block with room to grow.
+        ``room``: inputs that are to be put into a buffer with room to grow.
         ``**changes``: options that differ: ``policy``, ``donate``, ``outputs``, ``graph``, and what else ``begin``
           takes.
 

@@ -77,7 +77,7 @@ def make_room(index: Index, step: int, position: int) -> tuple[Change, ...]:
     if not _has_room(index, growth, rows):
         changes.append(Reserve(growth.input, growth.axis, rows))
     elif _shares(index, main, growth.input):
-        raise Unfixable("other inputs share the block")
+        raise Unfixable("other inputs share the buffer")
     if borrowed:
         changes.append(Donate(growth.input))
     return tuple(changes)

@@ -1,4 +1,4 @@
-"""What happened to the caches of a decode that their meters do not say: blocks thrown away, copies, moves outside."""
+"""What happened to the caches of a decode that their meters do not say: buffers thrown away, copies, moves outside."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def cache_findings(index: Index) -> tuple[CacheFinding, ...]:
 
 
 def _thrown(index: Index, cache: Any) -> list[CacheFinding]:
-    """Runs after which a reserved block was gone, although the next run could have appended to it."""
+    """Runs after which a reserved buffer was gone, although the next run could have appended to it."""
     found = []
     for run in index.mains:
         if run + 1 not in index.mains:
@@ -62,7 +62,7 @@ def _thrown(index: Index, cache: Any) -> list[CacheFinding]:
         if had_room and not has_room and after.storage != before.storage:
             why = _why_thrown(index, run, cache)
             text = (
-                f"the reserved block {buffer(before.storage)} of {short(cache.input)} ({count(rows, 'row')}) was "
+                f"the reserved buffer {buffer(before.storage)} of {short(cache.input)} ({count(rows, 'row')}) was "
                 f"thrown away in run {run}: {why}"
             )
             fix = _fix(index, cache.input, range(run + 1, len(index.trace.runs)))
@@ -72,7 +72,7 @@ def _thrown(index: Index, cache: Any) -> list[CacheFinding]:
 
 
 def _is_reserved(index: Index, run: int, cache: Any, place: Place) -> bool:
-    """Whether the room behind a cache was reserved for it; a part of a larger block has room that is not its own."""
+    """Whether the room behind a cache was reserved for it; a part of a larger buffer has room that is not its own."""
     if 0 < run <= len(cache.runs):
         meter = cache.runs[run - 1]
         return bool(meter.capacity > _length(place, cache.axis) or meter.bytes_moved_outside)
@@ -152,7 +152,7 @@ def _moved(index: Index) -> list[CacheFinding]:
     names = tuple(c.input for c in index.trace.caches if any(run.bytes_moved_outside for run in c.runs))
     after = ", ".join(str(run.index) for run in runs[:4]) + (", …" if len(runs) > 4 else "")
     text = (
-        f"the caller moved {size(total)} of {count(len(names), 'cache')} into larger blocks after "
+        f"the caller moved {size(total)} of {count(len(names), 'cache')} into larger buffers after "
         f"run{'s' * (len(runs) > 1)} {after}; no kernel copied that"
     )
     return [CacheFinding("moved", names, runs[0].index, total, text)]
@@ -177,7 +177,7 @@ def _length(place: Place, axis: int) -> int:
 
 
 def _rows(index: Index, place: Place, axis: int) -> int:
-    """Rows that fit into the block of a cache."""
+    """Rows that fit into the buffer of a cache."""
     row = tuple(n for at, n in enumerate(place.shape or ()) if at != axis)
     per_row = nbytes(row, place.dtype)
     return int(index.trace.storages[place.storage].capacity // per_row) if per_row else 0

@@ -37,7 +37,7 @@ class ByValue:
 
 @dataclass(frozen=True, slots=True)
 class Reserve:
-    """Put an input into a block with room for so many rows along an axis."""
+    """Put an input into a buffer with room for so many rows along an axis."""
 
     input: str
     axis: int
@@ -53,7 +53,7 @@ class Capacity:
 
 @dataclass(frozen=True, slots=True)
 class GrowAfter:
-    """Move a cache that is full into a larger block after a run of a decode."""
+    """Move a cache that is full into a larger buffer after a run of a decode."""
 
 
 @dataclass(frozen=True, slots=True)

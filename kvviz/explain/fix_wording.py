@@ -175,9 +175,9 @@ _SHORT: dict[type, Callable[[Any], str]] = {
 }
 _CLAUSES: dict[type, Callable[[Any], str]] = {
     Donate: lambda c: f"let the run overwrite the input {short(c.input)}",
-    Reserve: lambda c: f"put {short(c.input)} into a block with room for {count(c.rows, 'row')}",
+    Reserve: lambda c: f"put {short(c.input)} into a buffer with room for {count(c.rows, 'row')}",
     Capacity: lambda c: f"reserve {count(c.rows, 'row')} in every growing cache before the first run",
-    GrowAfter: lambda c: "move a cache that is full into a larger block after the run",
+    GrowAfter: lambda c: "move a cache that is full into a larger buffer after the run",
     ByValue: lambda c: "let branches take over what nobody else needs",
     Drop: lambda c: f"do not ask for the output {short(c.output)}",
     Swap: lambda c: "swap the operands",

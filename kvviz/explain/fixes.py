@@ -153,7 +153,7 @@ def _stays(trace: Any, changes: tuple[Change, ...]) -> str:
     capacity = trace.options.kv_capacity
     if capacity is None or not any(isinstance(change, GrowAfter) for change in changes):
         return ""
-    return f" kv_capacity={capacity} stays: a larger block then has at least so many rows, and is moved less often."
+    return f" kv_capacity={capacity} stays: a larger buffer then has at least so many rows, and is moved less often."
 
 
 def _in_exchange(index: Index, step: int, position: int, changes: tuple[Change, ...]) -> tuple[int, str]:

@@ -78,7 +78,7 @@ def _held(index: Index, life: Life) -> Held | None:
 
 
 def _kept_by_a_view(index: Index, life: Life, members: list[Key], name: str) -> Held | None:
-    """A block in which, from some step on, only a small view is used."""
+    """A buffer in which, from some step on, only a small view is used."""
     uses = [(_last_use(index, key), index.places[key]) for key in members]
     whole = max((use for use, place in uses if nbytes(place.shape, place.dtype) > life.bytes * _SMALL), default=None)
     small = [(nbytes(place.shape, place.dtype), use) for use, place in uses if whole is not None and use > whole]
@@ -87,7 +87,7 @@ def _kept_by_a_view(index: Index, life: Life, members: list[Key], name: str) -> 
     view, use = max(small)
     keeper = next(key for key in members if _last_use(index, key) == use)
     rest = life.bytes - view
-    reason = f"a small view, {short(keeper[1])} of {size(view)}, keeps the block of {size(life.bytes)} alive"
+    reason = f"a small view, {short(keeper[1])} of {size(view)}, keeps the buffer of {size(life.bytes)} alive"
     return Held(name, life.storage, rest, whole, life.freed, rest * (use - whole), reason)
 
 

@@ -24,7 +24,7 @@ from kvviz.trace.value_index import Index
 
 # Warnings that are told one by one.
 _WARNINGS = 2
-_WORDS = {"thrown away": "reserved block thrown away", "moved": "moved by the caller"}
+_WORDS = {"thrown away": "reserved buffer thrown away", "moved": "moved by the caller"}
 # A change is told with the biggest miss if it removes so much of it; above so many steps it is not looked for.
 _MOST_OF, _MOST_STEPS = 0.5, 500
 # What was missed is worth telling from this part of all bytes on.

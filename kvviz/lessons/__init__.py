@@ -8,6 +8,7 @@ from kvviz.lessons.calculator import Calculator
 from kvviz.lessons.described_picture import picture
 from kvviz.lessons.grading import Verdict
 from kvviz.lessons.lesson_charts import block_tables, computed_rows, head_sharing, roofline
+from kvviz.lessons.lesson_table import table
 from kvviz.lessons.model_shapes import MODELS, ModelShape
 from kvviz.lessons.progress import Score, begin, score
 from kvviz.lessons.question import Question
@@ -57,6 +58,7 @@ __all__ = [
     "small_graph",
     "step_that_makes",
     "story_frames",
+    "table",
     "value_in_run",
     "work",
 ]

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from numbers import Integral, Real
 from typing import Any
 
 from kvviz.errors import KvvizError
 from kvviz.graph.model import Graph
-from kvviz.lessons.grading import ChoiceTask, CurveTask, Hint, NumberTask, OpTask, OwnTask, Task
+from kvviz.lessons.answer_kinds import ChoiceTask, CurveTask, NumberTask, OpTask, OwnTask
+from kvviz.lessons.grading import Hint, Task
+from kvviz.lessons.number_text import is_whole
+from kvviz.lessons.progress import enter
 from kvviz.lessons.question import Question
 
 # What a number may be off by that is not a whole one, and a curve, where nothing else is said.
@@ -81,32 +84,62 @@ def ask(
     ]
     if len(asked) > 1:
         raise KvvizError(f"a question asks for one thing: it was given {' and '.join(f'{name}=' for name in asked)}")
+    for name, text in (("question", question), ("why=", why), ("unit=", unit)):
+        if not isinstance(text, str):
+            raise KvvizError(f"{name} of a question is a text, not {text!r}")
     if answer is None:
         raise KvvizError(f"this question has no answer=: {question[:80]!r}")
+    if not (hint is None or callable(hint) or isinstance(hint, (str, Mapping))):
+        raise KvvizError(f"hint= is a text, a mapping from wrong answers to texts, or a function, not {hint!r}")
 
     def make() -> Task:
         known = answer() if callable(answer) else answer
+        task: Task
         if accept is not None:
-            return OwnTask(accept, str(known))
-        if choices is not None:
-            return _choice(known, tuple(str(one) for one in choices))
-        if among is not None:
-            return _op(known, among)
-        if curve is not None:
-            return _curve(known, tuple(str(label) for label in curve), unit, tolerance, top)
-        return _number(known, unit, tolerance)
+            task = OwnTask(accept, str(known))
+        elif choices is not None:
+            task = _choice(known, tuple(str(one) for one in choices))
+        elif among is not None:
+            task = _op(known, among)
+        elif curve is not None:
+            task = _curve(known, tuple(str(label) for label in curve), unit, tolerance, top)
+        else:
+            task = _number(known, unit, tolerance)
+        _check_hints(task, hint)
+        return task
 
     made = Question(question, make, hint, why)
     if not callable(answer):
         made.task  # noqa: B018 - a wrong answer= is said in the cell that has it
+    enter(made)
     return made
+
+
+def _check_hints(task: Task, hint: Hint) -> None:
+    """Raise where a hint is for what cannot be answered: nobody would ever see it."""
+    for wrong in hint if isinstance(hint, Mapping) else ():
+        try:
+            task.read(wrong)
+        except KvvizError as error:
+            raise KvvizError(f"hint= has a text for {wrong!r}, which is no answer to this question: {error}") from None
 
 
 def _number(answer: Any, unit: str, tolerance: float | None) -> NumberTask:
     if isinstance(answer, bool) or not isinstance(answer, Real):
         raise KvvizError(f"the answer {answer!r} is not a number; for others set choices=, among= or curve=")
-    usual = 0.0 if isinstance(answer, Integral) or float(answer).is_integer() else _ROUNDED
-    return NumberTask(float(answer), unit, usual if tolerance is None else tolerance)
+    number = float(answer)
+    if not math.isfinite(number):
+        raise KvvizError(f"the answer {answer!r} is not a finite number")
+    usual = 0.0 if isinstance(answer, Integral) or is_whole(number) else _ROUNDED
+    return NumberTask(number, unit, _accepted(tolerance, usual))
+
+
+def _accepted(tolerance: float | None, usual: float) -> float:
+    if tolerance is None:
+        return usual
+    if not 0 <= tolerance < math.inf:
+        raise KvvizError(f"tolerance={tolerance!r}: give the share that an answer may be off, from 0 on")
+    return float(tolerance)
 
 
 def _choice(answer: Any, choices: tuple[str, ...]) -> ChoiceTask:
@@ -116,21 +149,33 @@ def _choice(answer: Any, choices: tuple[str, ...]) -> ChoiceTask:
 
 
 def _op(answer: Any, among: Any) -> OpTask:
-    graph: Graph = getattr(among, "graph", among)
+    graph = getattr(among, "graph", among)
+    if not isinstance(graph, Graph):
+        raise KvvizError(f"among= is a graph or a trace, not {among!r}")
     nodes = tuple((node.name, node.op_type) for node in graph.nodes)
     several = [answer] if isinstance(answer, str) or not isinstance(answer, Sequence) else answer
     task = OpTask((), nodes)
     names = tuple(dict.fromkeys(task.read(one) for one in several))
+    if not names:
+        raise KvvizError("the answer names no op")
     return OpTask(names, nodes)
 
 
 def _curve(answer: Any, labels: tuple[str, ...], unit: str, tolerance: float | None, top: float | None) -> CurveTask:
-    true = tuple(float(value) for value in answer)
+    try:
+        true = tuple(float(value) for value in answer)
+    except (TypeError, ValueError):
+        raise KvvizError(f"the answer {answer!r} is no curve: give a number for each label") from None
     if len(true) != len(labels) or not true:
         raise KvvizError(f"the curve has {len(labels)} labels and its answer {len(true)} values")
+    # It is drawn on a scale that begins at 0.
+    if not all(0 <= value < math.inf for value in true):
+        raise KvvizError("the values of a curve are finite, and not below 0")
     high = max(true)
-    usual = _round_above(1.15 * high) if high > 0 else 1.0
-    return CurveTask(true, unit, labels, usual if top is None else top, _DRAWN if tolerance is None else tolerance)
+    scale = (_round_above(1.15 * high) if high > 0 else 1.0) if top is None else float(top)
+    if not (high <= scale < math.inf and scale > 0):
+        raise KvvizError(f"top={top!r}: the scale has to reach to {high:g}, the largest value")
+    return CurveTask(true, unit, labels, scale, _accepted(tolerance, _DRAWN))
 
 
 def _round_above(value: float) -> float:

@@ -9,19 +9,23 @@ a cache of its own.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from html import escape
+from numbers import Real
 from types import MappingProxyType
 
 from kvviz.errors import KvvizError
-from kvviz.lessons.model_shapes import ModelShape, model_shape
+from kvviz.lessons.model_shapes import ModelShape, model_shape, positive
 from kvviz.trace.element_types import BLOCKS, nbytes
 
 BANDWIDTHS: Mapping[str, float] = MappingProxyType(
     {"DDR5-5600, two channels": 89.6e9, "RTX 4090": 1008e9, "A100 80 GB": 2039e9, "H100 SXM": 3350e9}
 )
 """Bytes a second that a memory delivers at most, by the makers' data sheets."""
+
+_USUAL = "A100 80 GB"
 
 DTYPES = ("float32", "float16", "bfloat16", "float8", "int8", "q8_0", "q5_0", "q4_0")
 """Element types that are offered; every other that `kvviz.trace.element_types` knows is taken as well."""
@@ -131,7 +135,7 @@ def cache_size(
     *,
     dtype: str | None = None,
     weight_dtype: str | None = None,
-    bandwidth: float = BANDWIDTHS["A100 80 GB"],
+    bandwidth: float = BANDWIDTHS[_USUAL],
 ) -> CacheSize:
     """The size of the KV caches of a model.
 
@@ -163,18 +167,17 @@ def cache_size(
     >>> binary(cache_size("Llama-3.1-70B", 131072).cache_bytes)
     '40 GiB'
     """
-    shape = model_shape(model) if isinstance(model, str) else model
+    shape = model if isinstance(model, ModelShape) else model_shape(model)
     made = CacheSize(
         shape,
-        shape.context if length is None else length,
-        batch,
+        shape.context if length is None else positive("length", length),
+        positive("batch", batch),
         shape.dtype if dtype is None else dtype,
         shape.dtype if weight_dtype is None else weight_dtype,
         bandwidth,
     )
-    for name, value in (("length", made.length), ("batch", made.batch), ("bandwidth", made.bandwidth)):
-        if not value > 0:
-            raise KvvizError(f"{name} is {value}; it must be larger than 0")
+    if isinstance(bandwidth, bool) or not isinstance(bandwidth, Real) or not 0 < bandwidth < math.inf:
+        raise KvvizError(f"bandwidth is {bandwidth!r}; give bytes a second, such as BANDWIDTHS[{_USUAL!r}]")
     for kind in (made.dtype, made.weight_dtype):
         _bytes(32, kind)
     return made
@@ -193,6 +196,9 @@ def _bytes(elements: int, dtype: str) -> int:
     if dtype in BLOCKS:
         return nbytes((elements,), dtype)
     try:
-        return nbytes((elements,), _PLAIN.get(dtype, dtype))
+        size = nbytes((elements,), _PLAIN.get(dtype, dtype))
     except TypeError:
-        raise KvvizError(f"there is no element type {dtype!r}; choose one of {', '.join(DTYPES)}") from None
+        size = 0
+    if size < 1:
+        raise KvvizError(f"there is no element type {dtype!r}; choose one of {', '.join(DTYPES)}")
+    return size

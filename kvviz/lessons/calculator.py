@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from html import escape
 from typing import Any
 from uuid import uuid4
@@ -17,6 +18,9 @@ from kvviz.widget.still_image import stands_in
 _OWN = "a shape of your own"
 _LONGEST = 2**20
 _WIDE = ipywidgets.Layout(width="430px")
+# Where there is no room for both, the figures go below the sliders.
+_WRAPPED = ipywidgets.Layout(flex_flow="row wrap")
+_UNSHRUNK = ipywidgets.Layout(flex="0 0 auto", max_width="100%", overflow="hidden")
 _STYLE = {"description_width": "130px"}
 
 
@@ -48,7 +52,7 @@ class Calculator(ipywidgets.VBox):
         self.length = ipywidgets.SelectionSlider(
             options=[(f"{n:,}", n) for n in _lengths(first.length)], value=first.length, description="tokens", **own
         )
-        self.batch = ipywidgets.IntSlider(batch, 1, 256, description="sequences", **own)
+        self.batch = ipywidgets.IntSlider(batch, 1, max(256, batch), description="sequences", **own)
         kinds = list(dict.fromkeys((shape.dtype, *DTYPES)))
         self.dtype = ipywidgets.Dropdown(options=kinds, value=shape.dtype, description="cache in", **options)
         self.weight_dtype = ipywidgets.Dropdown(options=kinds, value=shape.dtype, description="weights in", **options)
@@ -59,12 +63,15 @@ class Calculator(ipywidgets.VBox):
             **options,
         )
         self._shown = ipywidgets.HTML()
-        self._shape, self._key, self._setting = shape, uuid4().hex, False
+        # What the sliders change is the model that was chosen last: where they came from makes no difference.
+        self._chosen = self._shape = shape
+        self._key, self._setting = uuid4().hex, False
         self._controls = (
             *(self.model, self.layers, self.kv_heads, self.head_size, self.length, self.batch),
             *(self.dtype, self.weight_dtype, self.bandwidth),
         )
-        super().__init__([ipywidgets.HBox([ipywidgets.VBox(self._controls), self._shown])])
+        sliders = ipywidgets.VBox(self._controls, layout=_UNSHRUNK)
+        super().__init__([ipywidgets.HBox([sliders, self._shown], layout=_WRAPPED)])
         self.add_class("kv-calculator")
         self.model.observe(self._choose, "value")
         for control in self._controls[1:]:
@@ -86,7 +93,7 @@ class Calculator(ipywidgets.VBox):
         """Show the shape of the model that was chosen; of one's own the sliders say it."""
         if change["new"] == _OWN:
             return
-        self._shape = shape = MODELS[change["new"]]
+        self._chosen = self._shape = shape = MODELS[change["new"]]
         self._setting = True
         try:
             self.layers.value, self.kv_heads.value, self.head_size.value = shape.layers, shape.kv_heads, shape.head_size
@@ -100,7 +107,7 @@ class Calculator(ipywidgets.VBox):
             return
         told = (self.layers.value, self.kv_heads.value, self.head_size.value)
         if told != (self._shape.layers, self._shape.kv_heads, self._shape.head_size):
-            self._shape = _changed(self._shape, *told)
+            self._shape = _changed(self._chosen, *told)
             self.model.value = _OWN
         self._shown.value = f"{self.size._repr_html_()}{chart(self.size)}"
 
@@ -119,22 +126,8 @@ def _lengths(*more: int) -> list[int]:
 
 def _changed(shape: ModelShape, layers: int, kv_heads: int, head_size: int) -> ModelShape:
     """A shape with other layers and heads; its weights follow."""
-    heads = max(shape.heads, kv_heads)
-    return ModelShape(
-        _OWN,
-        layers,
-        shape.hidden,
-        heads - heads % kv_heads or kv_heads,
-        kv_heads,
-        head_size,
-        shape.intermediate,
-        shape.vocabulary,
-        shape.context,
-        shape.tied,
-        shape.biased,
-        shape.window,
-        shape.dtype,
-    )
+    heads = max(shape.heads - shape.heads % kv_heads, kv_heads)
+    return replace(shape, name=_OWN, layers=layers, heads=heads, kv_heads=kv_heads, head_size=head_size)
 
 
 _W, _H, _LEFT, _BOTTOM, _TOP, _RIGHT = 430, 210, 62, 30, 10, 14

@@ -10,13 +10,15 @@ from typing import Any
 from IPython.display import display
 
 from kvviz.errors import KvvizError
+from kvviz.view.png import few_colours
 from kvviz.view.svg import Picture
 
 
 def picture(drawing: Any, alt: str) -> None:
     """Show a figure of matplotlib, or an SVG document, in a notebook, with its alternative text.
 
-    The text is in the output's metadata, where nbconvert uses it as ``alt``, and is the plain-text form of the output.
+    Beside the PNG there is an HTML image, which has the text as ``alt``: JupyterLab has none for a PNG. The output's
+    metadata has it, too, and it is the plain-text form.
 
     Parameters
     ----------
@@ -33,8 +35,7 @@ def picture(drawing: Any, alt: str) -> None:
         raise KvvizError("a picture needs a text that says what it shows")
     if isinstance(drawing, str):
         # Untrusted notebooks strip inline SVG.
-        shown = f'<img alt="{escape(alt)}" style="max-width:100%" src="{Picture(drawing).data_uri}">'
-        display({"text/html": shown, "text/plain": alt}, raw=True)
+        display({"text/html": _image(alt, Picture(drawing).data_uri), "text/plain": alt}, raw=True)
         return
     from matplotlib import pyplot as plt
 
@@ -43,5 +44,10 @@ def picture(drawing: Any, alt: str) -> None:
     drawn.savefig(file, format="png", dpi=100)
     # Else the notebook shows it once more at the end of the cell.
     plt.close(drawn)
-    data = {"image/png": base64.b64encode(file.getvalue()).decode(), "text/plain": alt}
+    png = base64.b64encode(few_colours(file.getvalue())).decode()
+    data = {"image/png": png, "text/html": _image(alt, f"data:image/png;base64,{png}"), "text/plain": alt}
     display(data, metadata={"image/png": {"alt": alt}, "alt": alt}, raw=True)
+
+
+def _image(alt: str, address: str) -> str:
+    return f'<img alt="{escape(alt)}" style="max-width:100%;break-inside:avoid" src="{address}">'

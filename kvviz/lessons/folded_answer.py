@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from kvviz.lessons.grading import CurveTask, Task
+from kvviz.lessons.answer_kinds import CurveTask
+from kvviz.lessons.grading import Task
 from kvviz.lessons.number_text import write_number
 from kvviz.lessons.rich_text import rich_html
 

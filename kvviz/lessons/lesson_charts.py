@@ -163,7 +163,7 @@ def block_tables(moments: Mapping[str, Sequence[Sequence[int]]], blocks: int) ->
         for block, place in enumerate(places):
             ink = theme.pane if users[block] == 1 else theme.ink
             _box(ax, (place, 0), f"block\n{block}", fills[block], ink if users[block] else theme.soft)
-            told = "free" if not users[block] else "shared" if users[block] > 1 else ""
+            told = "free" if not users[block] else "shared" if users[block] > 1 else "own"
             ax.text(place, -0.42, told, ha="center", fontsize=7, color=theme.soft)
         ax.set(xlim=(-0.8, width - 0.2), ylim=(-0.6, 1.7))
         ax.axis("off")
@@ -183,5 +183,5 @@ def panels(count: int, height: float, lines: int = 1) -> tuple[Any, list[Any], T
 
 
 def _box(ax: Any, at: tuple[float, float], text: str, fill: str, ink: str) -> None:
-    ax.scatter(*at, s=420, marker="s", facecolor=fill, edgecolor=ink, linewidth=0.5, zorder=2)
+    ax.scatter(*at, s=600, marker="s", facecolor=fill, edgecolor=ink, linewidth=0.5, zorder=2)
     ax.text(*at, text, ha="center", va="center", fontsize=7, color=ink)

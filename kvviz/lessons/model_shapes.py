@@ -8,12 +8,30 @@ files.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from types import MappingProxyType
+from typing import Any
 
 from kvviz.errors import KvvizError
+
+_COUNTS = ("layers", "hidden", "heads", "kv_heads", "head_size", "intermediate", "vocabulary", "context")
+
+
+def positive(name: str, value: Any) -> int:
+    """A count as a plain int, which does not overflow.
+
+    Raises `KvvizError`: if it is no whole number from 1 on.
+    """
+    try:
+        count = 0 if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        count = 0
+    if count < 1:
+        raise KvvizError(f"{name} is {value!r}; it must be a whole number, 1 or more")
+    return count
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +75,14 @@ class ModelShape:
     window: int | None = None
     dtype: str = "bfloat16"
 
+    def __post_init__(self) -> None:
+        for name in _COUNTS:
+            object.__setattr__(self, name, positive(name, getattr(self, name)))
+        if self.window is not None:
+            object.__setattr__(self, "window", positive("window", self.window))
+        if self.heads % self.kv_heads:
+            raise KvvizError(f"{self.heads} query heads cannot share {self.kv_heads} KV heads evenly")
+
     @property
     def parameters(self) -> int:
         """Number of weights."""
@@ -95,6 +121,8 @@ def model_shape(name: str) -> ModelShape:
 
     Raises `KvvizError`: if it is not known; the message names what is near.
     """
+    if not isinstance(name, str):
+        raise KvvizError(f"a model is named by a text, or is a ModelShape, not {name!r}")
     names = {known.lower(): known for known in MODELS}
     if name.lower() in names:
         return MODELS[names[name.lower()]]

@@ -59,10 +59,14 @@ def begin(lesson: str) -> None:
         del _asked[key]
 
 
-def enter(question: Any) -> str:
-    """Note that a question is asked; returns the name of the lesson."""
-    _asked[_lesson, question.question] = question
+def present() -> str:
+    """The name of the lesson that began last."""
     return _lesson
+
+
+def enter(question: Any) -> None:
+    """Note that a question is asked in its lesson. Questions are told apart by their texts."""
+    _asked[question.lesson, question.question] = question
 
 
 def questions(lesson: str | None = None) -> Iterator[Any]:

@@ -14,15 +14,18 @@ import traitlets
 from IPython.display import display
 
 from kvviz.errors import KvvizError
+from kvviz.lessons.answer_kinds import CurveTask, OpTask
 from kvviz.lessons.folded_answer import folded
-from kvviz.lessons.grading import CurveTask, Hint, OpTask, Task, Verdict, grade
+from kvviz.lessons.grading import Hint, Task, Verdict, grade
 from kvviz.lessons.number_text import write_number
-from kvviz.lessons.progress import enter, score
+from kvviz.lessons.progress import enter, present, score
 from kvviz.view.page_modules import STATIC
 from kvviz.widget.still_image import stands_in
 
 # So many names are offered while one types.
 _MOST_NAMES = 3000
+# Parts of a curve's scale that have a line.
+_MARKS = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 
 class Question(anywidget.AnyWidget):
@@ -50,7 +53,7 @@ class Question(anywidget.AnyWidget):
     unit = traitlets.Unicode().tag(sync=True)
     choices: Any = traitlets.List().tag(sync=True)
     curve: Any = traitlets.Dict().tag(sync=True)
-    # What the page sent last, and what is said of it: ``{"right": bool | None, "text": str}``.
+    # What the page sent last, and what is said of it: ``{"right": bool | None, "text": str, "number": int}``.
     given: Any = traitlets.Any(None, allow_none=True).tag(sync=True)
     verdict: Any = traitlets.Dict().tag(sync=True)
     solution: Any = traitlets.Dict().tag(sync=True)
@@ -65,7 +68,8 @@ class Question(anywidget.AnyWidget):
         self.hint, self.explanation = hint, explanation
         self.tries = 0
         self.right = self.revealed = False
-        self.lesson = enter(self)
+        self.lesson = present()
+        self._answers = 0
         self.on_msg(self._receive)
 
     @property
@@ -80,7 +84,8 @@ class Question(anywidget.AnyWidget):
                     self.choices = list(dict.fromkeys(name for node in task.nodes[:_MOST_NAMES] for name in node[::-1]))
                 self.solution = {"answer": task.shown(), "explanation": self.explanation}
                 if isinstance(task, CurveTask):
-                    self.curve = {"labels": task.labels, "top": task.top, "told": write_number(task.top, task.unit)}
+                    marks = [(task.top * part, write_number(task.top * part, task.unit)) for part in _MARKS]
+                    self.curve = {"labels": task.labels, "top": task.top, "told": marks[-1][1], "marks": marks}
                     self.solution = {**self.solution, "series": task.answer}
         return task
 
@@ -112,10 +117,16 @@ class Question(anywidget.AnyWidget):
         if not self.right and not self.revealed:
             self.tries += 1
             self.right = verdict.right
+        enter(self)  # also if its lesson has begun anew since it was asked
         with self.hold_sync():
-            self.verdict = {"right": verdict.right, "text": verdict.text}
+            self._say(verdict.right, verdict.text)
             self.score = str(score(self.lesson))
         return verdict
+
+    def _say(self, right: bool | None, text: str) -> None:
+        """Tell the page, also what was told before: it may show something of its own by now."""
+        self._answers += 1
+        self.verdict = {"right": right, "text": text, "number": self._answers}
 
     def reveal(self) -> str:
         """The answer with its explanation. After that the question no longer counts for the score."""
@@ -131,9 +142,9 @@ class Question(anywidget.AnyWidget):
             elif message.get("do") == "reveal":
                 self.reveal()
         except KvvizError as error:
-            self.verdict = {"right": None, "text": str(error)}
+            self._say(None, str(error))
         except Exception as error:  # of what a lesson's own function raises
-            self.verdict = {"right": None, "text": f"{type(error).__name__}: {error}"}
+            self._say(None, f"{type(error).__name__}: {error}")
 
     def __repr__(self) -> str:
         return f"<Question: {self.question}>"

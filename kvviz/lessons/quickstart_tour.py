@@ -17,7 +17,7 @@ def quickstart_tour(trace: Trace, run: int = 6) -> Tour:
     trace : Trace
         Of `kvviz.decode`, with at least one decode step.
     run : int
-        The decode step that is looked at; the last one if there are fewer.
+        The decode step that is looked at, from 1 on; the last one if there are fewer.
 
     Raises
     ------
@@ -28,7 +28,7 @@ def quickstart_tour(trace: Trace, run: int = 6) -> Tour:
     finished = min((len(cache.runs) for cache in growing), default=0)
     if not growing or finished < 2 or not trace.prompt:
         raise KvvizError("the quickstart's tour leads through a decode with growing caches and at least one step")
-    run = min(run, finished - 1)
+    run = max(1, min(run, finished - 1))
     cache = growing[min(2, len(growing) - 1)]
     prompt, first = len(trace.prompt), trace.runs[0]
     appends, writes = (step_that_makes(trace, cache.output, k).index for k in (run, 0))

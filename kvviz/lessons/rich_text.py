@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from html import escape
 
-_MARKS = re.compile(r"`([^`]+)`|\*\*([^*]+)\*\*|(?<![\w*])\*([^*\s][^*]*)\*(?![\w*])")
+# A star opens before a letter and closes behind one: ``2**3`` and ``*.onnx`` are plain.
+_STARRED = r"(?<![\w*]){0}([^*\s](?:[^*]*[^*\s])?){0}(?![\w*])"
+_MARKS = re.compile("|".join((r"`([^`]+)`", _STARRED.format(r"\*\*"), _STARRED.format(r"\*"))))
 
 
 def rich_html(text: str) -> str:

@@ -63,6 +63,7 @@ class RowDeletion(ipywidgets.VBox):
 
     @deleted.setter
     def deleted(self, positions: Sequence[int]) -> None:
+        positions = tuple(positions)
         wrong = [at for at in positions if not 0 <= at < len(self.rows)]
         if wrong:
             raise KvvizError(f"there is no row {wrong[0]}; the rows are 0 to {len(self.rows) - 1}")
@@ -77,13 +78,19 @@ class RowDeletion(ipywidgets.VBox):
     def _follow(self, change: Any = None) -> None:
         if self._setting:
             return
-        found = self._without(self.deleted)
+        try:
+            found = self._without(self.deleted)
+        except Exception as error:  # the buttons are pressed already: say that this is not their answer
+            self._shown.value = f"<p>Rows deleted: {escape(self._gone())}</p><p>{escape(f'{error}')}</p>"
+            raise
         best = np.argsort(found)[: -_MOST - 1 : -1]
         self.likeliest = [(self._tell(int(token)), float(found[token])) for token in best]
         self._shown.value = self._table()
 
+    def _gone(self) -> str:
+        return ", ".join(f"{at} {_shown(self.rows[at].description)}" for at in self.deleted) or "none"
+
     def _table(self) -> str:
-        gone = ", ".join(f"{at} {_shown(self.rows[at].description)}" for at in self.deleted) or "none"
         lines = "".join(
             f'<tr><td style="text-align: left"><code>{escape(repr(text))}</code></td><td>{share:.1%}</td>'
             f'<td style="width: 12em; text-align: left"><span style="display: inline-block; height: .7em; '
@@ -91,7 +98,8 @@ class RowDeletion(ipywidgets.VBox):
             for text, share in self.likeliest
         )
         return (
-            f"<p>Rows deleted: {escape(gone)}</p><table><tr><th>next token</th><th>p</th><th></th></tr>{lines}</table>"
+            f"<p>Rows deleted: {escape(self._gone())}</p>"
+            f"<table><tr><th>next token</th><th>p</th><th></th></tr>{lines}</table>"
         )
 
     def _ipython_display_(self) -> None:

@@ -30,12 +30,12 @@ def copied_by(trace: Trace) -> Counter[str]:
 
 
 def doubling_moves(rows: int, runs: int) -> list[int]:
-    """Rows that a caller moves after each run, if a full cache goes into a block of twice its length.
+    """Rows that a caller moves after each run, if a full cache goes into a buffer of twice its length.
 
     Parameters
     ----------
     rows : int
-        Valid rows after the first run; each later run adds one. The first block has room for one row.
+        Valid rows after the first run; each later run adds one. The first buffer has room for one row.
     runs : int
     """
     capacity, found = 1, []

@@ -100,7 +100,10 @@ def _style(n: int, seconds: float) -> str:
     rules.append(".head{font-weight:700}.c{opacity:0}.c.last{opacity:1}")
     rules.append(_inks(LIGHT, dark=False))
     rules.append(f"@media(prefers-color-scheme:dark){{{_inks(DARK, dark=True)}}}")
-    moving = [f".w,.l,.c{{animation-duration:{seconds:g}s;animation-iteration-count:infinite}}"]
+    # It begins with the last two seconds, for paper and for stills, which show only how it begins.
+    begin = min(2.0, _HOLD * seconds) - seconds
+    moving = [f".w,.l,.c{{animation-duration:{seconds:g}s;animation-delay:{begin:g}s"]
+    moving.append(";animation-iteration-count:infinite}")
     share = 100 * (1 - _HOLD) / n
     for k in range(n):
         come, leave = k * share, (k + 1) * share

@@ -76,7 +76,7 @@ def root_of(array: np.ndarray) -> np.ndarray:
 
 
 def reserve(array: Any, axis: int, capacity: int) -> np.ndarray:
-    """Copy an array into a block with room to grow along one axis.
+    """Copy an array into a buffer with room to grow along one axis.
 
     If the array is donated, a run may append to it: the new rows are written after the old ones, and nothing is copied.
 
@@ -92,7 +92,7 @@ def reserve(array: Any, axis: int, capacity: int) -> np.ndarray:
     Returns
     -------
     ndarray
-        Equal to ``array``, with the strides of the full block.
+        Equal to ``array``, with the strides of the full buffer.
 
     Raises
     ------

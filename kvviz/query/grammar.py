@@ -98,7 +98,7 @@ FIELDS = (
     Field("reads", "buffer", "the op reads it", (), False),
     Field("writes", "buffer", "an output lies in it", (), False),
     Field("frees", "buffer", "it died with the op", (), False),
-    Field("cache", "text", "the op touches the block in which this cache came into the run or left it", (), False),
+    Field("cache", "text", "the op touches the buffer in which this cache came into the run or left it", (), False),
     Field("decision", "choice", "how the step ended", ("is",), True, DECISIONS),
     Field(
         "blocker",

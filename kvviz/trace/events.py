@@ -28,7 +28,7 @@ class Output(NamedTuple):
     offset : int or None
         Bytes from the start of the storage; None: where the value began that the op viewed or overwrote.
     strides : tuple of int or None
-        In bytes; None for row-major blocks.
+        In bytes; None if values lie in row-major order.
     """
 
     storage: int

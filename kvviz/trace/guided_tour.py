@@ -6,6 +6,7 @@ It is data that goes wherever the trace goes. What a stop may name, and where th
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -40,6 +41,9 @@ class TourStop:
     layout: str = ""
 
     def __post_init__(self) -> None:
+        _expect_texts(caption=self.caption, query=self.query, pane=self.pane, layout=self.layout)
+        if self.step is not None:
+            object.__setattr__(self, "step", _whole(self.step))
         if not self.caption.strip():
             raise KvvizError("a stop of a tour needs a caption")
         if self.step is not None and self.query:
@@ -61,6 +65,7 @@ class Tour:
     stops: tuple[TourStop, ...] = ()
 
     def __init__(self, title: str, stops: Iterable[TourStop | Mapping[str, Any]] = ()) -> None:
+        _expect_texts(title=title)
         object.__setattr__(self, "title", title)
         object.__setattr__(self, "stops", tuple(s if isinstance(s, TourStop) else TourStop(**s) for s in stops))
 
@@ -71,3 +76,19 @@ class Tour:
     def to_plain(self) -> dict[str, Any]:
         """As JSON has it."""
         return {"title": self.title, "stops": [asdict(stop) for stop in self.stops]}
+
+
+def _expect_texts(**given: Any) -> None:
+    for name, text in given.items():
+        if not isinstance(text, str):
+            raise KvvizError(f"{name}= of a tour is a text, not {text!r}")
+
+
+def _whole(step: Any) -> int:
+    """A step's number as a plain int, NumPy's as well."""
+    try:
+        if not isinstance(step, bool):
+            return operator.index(step)
+    except TypeError:
+        pass
+    raise KvvizError(f"step= of a stop is the number of a step, not {step!r}")

@@ -361,7 +361,7 @@ TEXTS = {
     BlockerCode.SHAPE_DIFFERS: "{op} cannot overwrite {input}: its shape is not that of the output{more}",
     BlockerCode.DTYPE_DIFFERS: "{op} cannot overwrite {input}: its type is not that of the output{more}",
     BlockerCode.NO_CAPACITY: "{op} cannot append to {input}: its buffer has no room reserved{more}",
-    BlockerCode.NOT_CONTIGUOUS: "{op} cannot reuse {input}: it is not a row-major block",
+    BlockerCode.NOT_CONTIGUOUS: "{op} cannot reuse {input}: its values do not lie in row-major order",
     BlockerCode.OTHER_INPUT_BUSY: "{op} cannot overwrite {input}: another of its inputs could not be taken over",
     BlockerCode.OP_CANNOT: "{op} never runs in place",
     BlockerCode.POLICY: "the policy {policy!r} runs nothing in place",

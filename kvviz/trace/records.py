@@ -32,7 +32,7 @@ class Placed:
     offset : int
         Bytes from the start of the storage.
     strides : tuple of int or None
-        In bytes, for views; None for row-major blocks.
+        In bytes, for views; None if values lie in row-major order.
     nbytes : int
         Size of the value.
     """
@@ -154,7 +154,7 @@ class Run:
         That token as text, where a tokenizer is known.
     peak_bytes, bytes_copied, bytes_written, bytes_allocated : int
     bytes_moved_outside : int
-        Bytes of caches that the caller moved into larger blocks after this run; no kernel copied them.
+        Bytes of caches that the caller moved into larger buffers after this run; no kernel copied them.
     """
 
     index: int

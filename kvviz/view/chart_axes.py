@@ -126,7 +126,8 @@ def cache_hue(theme: Theme) -> str:
 
 def hues(theme: Theme) -> Iterator[str]:
     """Hues for things that are neither states nor owners, far from each other, over and over."""
-    looks = (OWNERS["donated"], OWNERS["pool"], OWNERS["run"], STATES["missed"], OWNERS["caller"])
+    owners = (OWNERS[name] for name in ("donated", "pool", "run"))
+    looks = (*owners, STATES["missed"], OWNERS["caller"], OWNERS["weights"])
     return cycle([hue_of(look, theme) for look in looks])
 
 

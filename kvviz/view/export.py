@@ -23,6 +23,7 @@ from kvviz.view.payload import Payloads
 from kvviz.view.payload_cache_rows import cache_payload
 from kvviz.view.payload_lanes import lane_header, pack_lanes
 from kvviz.view.payload_plan import plan_payload
+from kvviz.view.payload_tour import keep_tour
 from kvviz.view.payload_values import values_payload
 from kvviz.view.steps_table import steps_table
 from kvviz.view.svg import picture
@@ -120,7 +121,7 @@ def to_html(
       there.
     """
     if tour is not None:
-        trace.tour = tour
+        keep_tour(trace, tour)
     if values is not None:
         trace.summarise(values)
     steps = len(trace.steps)

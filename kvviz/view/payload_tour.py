@@ -30,6 +30,20 @@ PANES = {
 LAYOUTS = ("Debug", "Memory", "Cache", "Layers", "Lanes")
 
 
+def keep_tour(trace: Any, tour: Tour, runs_on: bool = False) -> None:
+    """Give a trace a tour; one that is refused leaves the trace as it was. ``runs_on``: its steps may come later.
+
+    Raises `KvvizError`: if it is no tour, or a stop names a pane, a layout or a step that is not there.
+    """
+    if not isinstance(tour, Tour):
+        raise KvvizError(f"tour= is a kvviz.lessons.Tour, not {tour!r}")
+    for number, stop in enumerate(tour.stops):
+        _check_names(number, stop)
+        if not runs_on:
+            step_of(trace, number, stop)
+    trace.tour = tour
+
+
 def tour_header(trace: Any) -> dict[str, Any]:
     """What the header of a payload says of the trace's tour; nothing where there is none.
 
@@ -66,11 +80,15 @@ def step_of(trace: Any, number: int, stop: TourStop) -> int | None:
     return step
 
 
-def _stop(trace: Any, number: int, stop: TourStop) -> dict[str, Any]:
+def _check_names(number: int, stop: TourStop) -> None:
     if stop.pane and stop.pane not in PANES:
         raise KvvizError(f"stop {number + 1} of the tour highlights {stop.pane!r}; {_known(stop.pane, PANES)}")
     if stop.layout and stop.layout not in LAYOUTS:
         raise KvvizError(f"stop {number + 1} of the tour has layout {stop.layout!r}; {_known(stop.layout, LAYOUTS)}")
+
+
+def _stop(trace: Any, number: int, stop: TourStop) -> dict[str, Any]:
+    _check_names(number, stop)
     kind, place = PANES[stop.pane] if stop.pane else ("", "")
     return {
         "caption": stop.caption,

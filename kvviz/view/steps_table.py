@@ -27,6 +27,8 @@ COLUMNS = (
 )
 # Of a recording that tells when its ops ran.
 _TIMES = (("lane", "lane", False, 16), ("start", "start", True, 12), ("end", "end", True, 12))
+# How many there are of something; numbers of steps and runs are names.
+_COUNTS = {"in_place", "missed", "steps"}
 _SHOWN_ROWS = 60
 _SIZES = {
     "written",
@@ -84,13 +86,14 @@ class Table:
     def html(self, limit: int | None = None) -> str:
         """The table as HTML, with no script and no style of its own but alignment."""
         shown, left_out = _ends(self.rows, limit) if limit else (self.rows, 0)
-        head = "".join(f'<th scope="col" style="{_align(n)}">{escape(h)}</th>' for _, h, n, _ in self.columns)
+        head = "".join(f'<th scope="col" style="{_HEAD[number]}">{escape(h)}</th>' for _, h, number, _ in self.columns)
         body = [
             "<tr>"
             + "".join(
                 f'<td style="{_align(number, len(text))}">{escape(text)}</td>'
                 for key, _, number, most in self.columns
-                for text in (short(_cell(key, row), most),)
+                # where styles are taken out, a number still stands before its unit
+                for text in (short(_cell(key, row), most).replace(" ", "\u00a0" if number else " "),)
             )
             + "</tr>"
             for row in shown
@@ -156,6 +159,8 @@ def _cell(key: str, row: dict[str, Any]) -> str:
     value = row.get(key, "")
     if isinstance(value, int) and key in _SIZES:
         return size(value)
+    if isinstance(value, int) and key in _COUNTS:
+        return f"{value:,}"
     return "" if value is None else str(value)
 
 
@@ -166,7 +171,11 @@ def _ends(rows: Sequence[dict[str, Any]], limit: int) -> tuple[Sequence[dict[str
     return [*rows[:head], *rows[len(rows) - (limit - head) :]], len(rows) - limit
 
 
-def _align(number: bool, length: int = 0) -> str:
+# Headings wrap: a table of bytes is as wide as its numbers.
+_HEAD = {True: "text-align:right;vertical-align:bottom", False: "text-align:left;vertical-align:bottom"}
+
+
+def _align(number: bool, length: int) -> str:
     # a text that is long wraps, but not to a column of single words
     look = "text-align:right;white-space:nowrap;font-variant-numeric:tabular-nums"
     return look if number else f"text-align:left;min-width:{min(length, 24) / 2:g}em"

@@ -22,8 +22,8 @@ from kvviz.view.palette import LIGHT, STATES, Look, mix
 from kvviz.view.payload import run_label
 from kvviz.view.sketch import OP_PITCH, SHAPE_PITCH, sketch
 
-# Of a larger block only the nodes next to the step are drawn: more would be too small to read.
-LARGEST_BLOCK, WINDOW = 60, 40
+# Of a larger block only the nodes next to the step are drawn: more would be too small to read, and no sheet holds it.
+LARGEST_BLOCK, WINDOW = 30, 22
 HEAD, FOOT_LINE, LEGEND_LINE, LEGEND_PITCH = 46, 18, 18, 5.6
 SMALLEST_WIDTH = 460
 FONT = "system-ui, 'Segoe UI', 'Helvetica Neue', Arial, sans-serif"
@@ -66,7 +66,7 @@ def picture(trace: Any, step: int = -1) -> Picture:
     states = {id(node): state for node, state in zip(frame.graph.nodes, node_states(trace, now.index))}
 
     width = max(drawing.w, SMALLEST_WIDTH)
-    lines = wrap(sentence(now, trace), int((width - 32) / 6.4))
+    lines = wrap(sentence(now, trace), int((width - 32) / 6.8))
     foot = HEAD + drawing.h + 12
     legend = _legend([states[id(node)] for node in nodes], width)
     below = foot + FOOT_LINE * len(lines) + 18

@@ -62,7 +62,7 @@ class Debugger(LanedPage):
     # What changed in the payload since it was told, and what has changed since then.
     edge = traitlets.Bytes().tag(sync=True)
     latest = traitlets.Bytes().tag(sync=True)
-    # What the cache view draws, once somebody has looked at it.
+    # What the cache view draws, where the page opens on it, and else once somebody has looked at it.
     cache_data = traitlets.Bytes().tag(sync=True)
     # What is kept of the values, where the recording has them.
     value_data = traitlets.Bytes().tag(sync=True)
@@ -219,6 +219,17 @@ class Debugger(LanedPage):
             if self.cache_data:
                 self.cache_data = cache_payload(self.trace, level=1)
             super()._tell_aside()
+
+    def _repr_mimebundle_(self, **options: Any) -> Any:
+        # What a saved page shows first it has to hold: nobody answers it.
+        if not self.cache_data and self._opens_on_caches():
+            self.cache_data = cache_payload(self.trace)
+        return super()._repr_mimebundle_(**options)
+
+    def _opens_on_caches(self) -> bool:
+        stops = self.trace.tour.stops if self.trace.tour is not None else ()
+        chosen = self.selection is not None and self.selection.get("kind") == "cache"
+        return bool(self.trace.caches) and (chosen or any(s.pane == "caches" or s.layout == "Cache" for s in stops))
 
     def _runs_told(self) -> int:
         """Runs that have told their caches."""

@@ -14,6 +14,7 @@ from kvviz.ggml.compute_graph import ComputeGraph
 from kvviz.graph.model import Graph
 from kvviz.trace.guided_tour import Tour
 from kvviz.trace.recording import Trace
+from kvviz.view.payload_tour import keep_tour
 from kvviz.widget.debugger_widget import Debugger
 from kvviz.widget.planner_widget import Planner
 
@@ -86,13 +87,13 @@ def debug(
     """
     if isinstance(graph, ComputeGraph):
         # A list of nodes, which is run, or looked at where it has no data to run on.
-        graph = graph.trace if graph.cannot_run else graph.session(values or "1 MB")
-        return _at(Debugger(graph, height), step)
+        graph, values = graph.trace if graph.cannot_run else graph.session(values or "1 MB"), 0
     if isinstance(graph, (Trace, Session)):
         trace = graph if isinstance(graph, Trace) else graph.trace
         if values:
             trace.summarise(values)
-        trace.tour = tour or trace.tour
+        if tour is not None:
+            keep_tour(trace, tour, runs_on=isinstance(graph, Session))
         return _at(Debugger(graph, height), step)
     session: Session
     if prompt is None:
@@ -128,7 +129,8 @@ def debug(
         session.finish_run()
     if values and len(session.trace.log):
         session.trace.summarise(values)
-    session.trace.tour = tour
+    if tour is not None:
+        keep_tour(session.trace, tour, runs_on=True)
     return _at(Debugger(session, height), step)
 
 

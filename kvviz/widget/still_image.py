@@ -12,14 +12,15 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
+from kvviz.explain.sentences import sentence
 from kvviz.trace.recording import Trace
 from kvviz.view.export import figures_table, plan_table
 from kvviz.view.png import still
 from kvviz.view.svg import picture
 
 _NOTE = (
-    "A saved picture: the page itself needs its kernel. Run this cell again to have it; to keep it in the notebook, "
-    "choose Settings → Save Widget State Automatically before saving, or write it to a file with <code>to_html</code>."
+    "A saved picture. For the page itself, run this cell, or trust this notebook if it was saved with its pages. "
+    "<code>to_html</code> writes the page to a file that needs no kernel."
 )
 # JupyterLab: the picture goes where the page is; where it is not, so does the error in its place, which the note says
 # better. Other hosts are served by a rule that the page brings along (assets/widget/src/mount.ts).
@@ -27,6 +28,10 @@ _LOOK = (
     ".jp-OutputArea-child:has(.{root}) + .jp-OutputArea-child:has({still}) {{ display: none }}"
     ".jp-OutputArea-child:has(+ .jp-OutputArea-child {still}) > .jupyter-widgets:not(:has(*)) {{ display: none }}"
 )
+
+
+# In a page that is narrower than the picture, and on one sheet.
+_FITS = "max-width:100%;break-inside:avoid"
 
 
 def saved(key: str, bundle: Mapping[str, Any]) -> dict[str, Any]:
@@ -60,12 +65,13 @@ def still_bundle(trace: Trace, position: int, selection: Mapping[str, Any] | Non
     if step < 0:
         return {"text/plain": repr(trace)}
     source = picture(trace, step).data_uri
-    html = f'<img alt="kvviz: step {step} of {len(trace.steps)}" src="{source}">'
+    told = f"Step {step:,} of {len(trace.steps):,}: {sentence(trace.steps[step], trace)}"
+    html = f'<img alt="{escape(told)}" style="{_FITS}" src="{source}">'
     cache = _cache_at(trace, step, selection)
     png = base64.b64encode(still(trace, step, cache)).decode()
     if cache is not None:
-        rows = f"kvviz: rows of the cache {trace.caches[cache].name} after every run"
-        html += f'<br><img alt="{escape(rows)}" src="data:image/png;base64,{png}">'
+        rows = f"Rows of the cache {trace.caches[cache].name} after every run"
+        html += f'<br><img alt="{escape(rows)}" style="{_FITS}" src="data:image/png;base64,{png}">'
     return {"text/plain": repr(trace), "image/png": png, "text/html": html}
 
 
@@ -81,10 +87,12 @@ def _cache_at(trace: Trace, step: int, selection: Mapping[str, Any] | None) -> i
 def still_pair(traces: Sequence[Trace], labels: Sequence[str], steps: Sequence[int]) -> dict[str, Any]:
     """Mime type to data: the figures of both, and a picture of each at its own step."""
     halves = [still_bundle(trace, step).get("text/html", "") for trace, step in zip(traces, steps)]
-    shown = "".join(
-        f'<div style="display:inline-block;vertical-align:top;margin-right:12px"><b>{escape(label)}</b><br>{half}</div>'
+    # A table, as styles may be taken out; text that is aligned as in a page.
+    cells = "".join(
+        f'<td style="text-align:left;vertical-align:top;width:50%"><b>{escape(label)}</b><br>{half}</td>'
         for label, half in zip(labels, halves)
     )
+    shown = f"<table><tr>{cells}</tr></table>"
     return {
         "text/plain": f"{labels[0]}: {traces[0]!r}\n{labels[1]}: {traces[1]!r}",
         "text/html": f"{figures_table(traces[0], traces[1], labels)}{shown}",

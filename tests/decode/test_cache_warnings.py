@@ -251,7 +251,7 @@ def test_a_reserve_that_the_first_run_throws_away_is_told_with_the_way_to_keep_i
         ("attention", {}, "its buffer has no room reserved", "reserve room: kv_capacity= in a decode"),
         ("grouped", {"policy": "never"}, "the policy 'never' runs nothing in place", "that is a rule of the policy"),
         ("window", {}, "its buffer has no room reserved", "keep the window in a buffer of its own size"),
-        ("scatter_nd", {}, "it is not a row-major block", "does not pay again"),
+        ("scatter_nd", {}, "its values do not lie in row-major order", "does not pay again"),
     ],
 )
 def test_past_and_present_alive_at_once_are_told_with_the_cause(

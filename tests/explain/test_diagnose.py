@@ -86,7 +86,7 @@ def test_a_reserved_block_that_the_first_branch_throws_away_is_told_and_the_fix_
     thrown, copied = explain(trace).caches
     block = next(bound.storage for bound in trace.log.frames[0].bindings if bound.name == "past_key_values.0.key")
     assert str(thrown).startswith(
-        f"the reserved block B{block} of past_key_values.0.key (64 rows) was thrown away in run 0: "
+        f"the reserved buffer B{block} of past_key_values.0.key (64 rows) was thrown away in run 0: "
         "the branch that ran did not use it"
     )
     assert thrown.fix is not None and thrown.fix.label == 'growth="after"'

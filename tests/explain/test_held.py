@@ -52,7 +52,7 @@ def test_a_small_view_keeps_a_large_block_alive() -> None:
     text = """g (float[8, 3] x, float[2, 3] y) => (float[2, 3] z) <int64[1] o = {0}, int64[1] i = {1}> {
         a = Exp(x) s = Slice(a, o, i) b = Exp(y) c = Neg(b) d = Relu(c) z = Add(d, s) }"""
     one = held(text, {"x": numbers(8, 3), "y": numbers(2, 3)})["a"]
-    assert one.reason == "a small view, s of 12 B, keeps the block of 96 B alive"
+    assert one.reason == "a small view, s of 12 B, keeps the buffer of 96 B alive"
     assert (one.bytes, one.last_use, one.byte_steps) == (84, 1, 84 * 4)
 
 

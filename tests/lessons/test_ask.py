@@ -81,7 +81,7 @@ def test_a_wrong_number_is_told_by_what_it_is_off_and_gets_its_own_hint() -> Non
     said = {given: question.grade(given).text for given in (384, 100, 2304, 770, "768 B")}
     assert said == {
         384: "too small by a factor of 2: keys *and* values",
-        100: "too small by 668 B: count the rows",
+        100: "too small: count the rows",
         2304: "too large by a factor of 3",
         770: "too large by 2 B",
         "768 B": "right",
@@ -89,9 +89,9 @@ def test_a_wrong_number_is_told_by_what_it_is_off_and_gets_its_own_hint() -> Non
 
 
 def test_a_hint_may_be_worked_out_of_the_answer_or_be_said_always() -> None:
-    assert ask("?", 10, lambda given: f"{given:.0f} is even").grade(4).text == "too small by 6: 4 is even"
-    assert ask("?", 10, lambda given: None).grade(4).text == "too small by 6"
-    assert ask("?", 10, "count").grade(4).text == "too small by 6: count"
+    assert ask("?", 10, lambda given: f"{given:.0f} is even").grade(4).text == "too small: 4 is even"
+    assert ask("?", 10, lambda given: None).grade(4).text == "too small"
+    assert ask("?", 10, "count").grade(4).text == "too small: count"
 
 
 def test_a_fraction_may_be_rounded_and_a_whole_number_not() -> None:
@@ -199,7 +199,7 @@ def test_the_page_is_told_by_what_an_answer_is_wrong_also_when_it_is_none() -> N
         told: dict[str, Any] = question.verdict
         return told
 
-    assert sent("384") == {"right": False, "text": "too small by a factor of 2"}
+    assert sent("384") == {"right": False, "text": "too small by a factor of 2", "number": 1}
     assert sent("much")["right"] is None and question.tries == 1
     assert sent("768")["right"] is True
     question._receive(question, {"do": "reveal"}, [])
@@ -226,3 +226,121 @@ def test_a_question_has_its_answer_for_readers_in_its_output(monkeypatch: pytest
     assert "<details>" in behind["text/html"] and question.still in behind["text/html"]
     assert behind["text/plain"] == "<Question: How many?>"
     assert question.solution["answer"] == "3"
+
+
+@pytest.mark.parametrize(
+    ("text", "unit", "number"),
+    [
+        ("−3", "", -3),
+        ("+5", "", 5),
+        ("08", "", 8),
+        ("1’000", "", 1000),
+        ("0.05", "", 0.05),
+        ("768 bytes", "B", 768),
+        ("1 byte", "B", 1),
+        ("16 rows", "", 16),
+        ("4×", "", 4),
+        ("4 times", "", 4),
+        ("3 · 4", "", 12),
+        ("1 row", "rows", 1),
+        ("+".join(map(str, range(13, 86))), "", 3577),
+        (" + ".join(map(str, range(13, 86))), "rows", 3577),
+    ],
+)
+def test_a_number_may_be_written_as_a_reader_would(text: str, unit: str, number: float) -> None:
+    assert read_number(text, unit) == number
+
+
+@pytest.mark.parametrize(
+    "given", ["1e400", "-1e400", "1e308*10", float("inf"), float("nan"), 10**400, "9" * 5000, None, [1]]
+)
+def test_what_is_no_finite_number_is_refused_and_is_no_try(given: Any) -> None:
+    question = ask("?", 768, unit="B")
+    with pytest.raises(kvviz.KvvizError, match=r"must be a (finite )?number|at most|is not a number"):
+        question.grade(given)
+    assert question.tries == 0
+
+
+@pytest.mark.parametrize(("answer", "given"), [(768, 0), (768, 1), (131072, 1), (3577, 3082), (8, 1), (3, 2), (3, 0)])
+def test_by_what_an_answer_is_off_does_not_tell_the_right_one(answer: int, given: int) -> None:
+    assert ask("?", answer).grade(given).text in ("too small", "much too small")
+
+
+@pytest.mark.parametrize(
+    ("number", "text"), [(12345.5, "12,345.5 B"), (1e-10, "1e-10 B"), (0.25, "0.25 B"), (0, "0 B"), (4992, "4,992 B")]
+)
+def test_a_number_is_written_with_the_figures_that_it_has(number: float, text: str) -> None:
+    assert write_number(number, "B") == text
+
+
+def test_one_of_a_unit_is_written_without_its_plural() -> None:
+    assert [write_number(n, "rows") for n in (1, 2, 0.5)] == ["1 row", "2 rows", "0.5 rows"]
+
+
+def test_a_choice_that_is_a_number_is_meant_as_it_is() -> None:
+    question = ask("?", 2, choices=[1, 2, 3])
+    assert not question.grade(1) and question.grade(2)
+
+
+def test_what_a_function_accepts_may_be_said_by_numpy() -> None:
+    question = ask("?", "[1, 2]", {(2, 1): "the other way round"}, accept=lambda a: (np.asarray(a) == [1, 2]).all())
+    assert question.grade(np.array([2, 1])).text == "the other way round"
+    assert question.grade([1, 2])
+
+
+def test_a_hint_that_fails_is_told_with_the_verdict() -> None:
+    question = ask("?", 10, lambda given: f"{1 / 0}")
+    assert question.grade(40).text == "too large by a factor of 4: (the hint of this question failed: " + (
+        "ZeroDivisionError: division by zero)"
+    )
+    assert question.tries == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"answer": 10, "hint": {"twice": "x"}}, "hint= has a text for 'twice', which is no answer"),
+        ({"answer": "a", "choices": ["a", "b"], "hint": {"c": "x"}}, "hint= has a text for 'c'"),
+        ({"answer": 10, "hint": ["x"]}, "hint= is a text, a mapping"),
+        ({"answer": float("nan")}, "not a finite number"),
+        ({"answer": 1, "tolerance": -1}, "tolerance=-1"),
+        ({"answer": 1, "why": 7}, "why= of a question is a text"),
+        ({"answer": [1, 2], "curve": "ab", "top": 1}, "has to reach to 2"),
+        ({"answer": [0, 0], "curve": "ab", "top": 0}, "top=0"),
+        ({"answer": [-1, 2], "curve": "ab"}, "not below 0"),
+        ({"answer": [1, float("nan")], "curve": "ab"}, "finite"),
+        ({"answer": 5, "curve": "ab"}, "is no curve"),
+        ({"answer": "Add", "among": "graph"}, "among= is a graph or a trace"),
+    ],
+)
+def test_a_question_that_a_reader_could_stumble_over_is_refused_where_it_is_asked(arguments: Any, said: str) -> None:
+    with pytest.raises(kvviz.KvvizError, match=said):
+        ask("?", **arguments)
+    assert score().asked == 0
+
+
+def test_an_op_question_without_an_op_is_refused(graph: Any) -> None:
+    with pytest.raises(kvviz.KvvizError, match="names no op"):
+        ask("?", [], among=graph)
+
+
+def test_a_question_counts_in_its_lesson_after_that_began_anew() -> None:
+    question = ask("?", 1)
+    begin("test")
+    assert score().asked == 0
+    question.grade(1)
+    assert str(score()) == "test: 1 of 1 right, 1 at the first try"
+
+
+def test_the_page_is_told_again_what_it_was_told_before() -> None:
+    question = ask("?", 768)
+    told = []
+    for _ in range(2):
+        question._receive(question, {"do": "grade", "given": "2"}, [])
+        told.append(question.verdict)
+    assert told[0] != told[1] and told[0]["text"] == told[1]["text"]
+
+
+@pytest.mark.parametrize("text", ["2**3 + 2**4", "*.onnx and *.json", "a * b * c", "**"])
+def test_stars_that_stress_nothing_stay(text: str) -> None:
+    assert ask(text, 1)._fold().startswith(f"<p><b>Question.</b> {text}</p>")

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 import kvviz
@@ -155,3 +158,53 @@ def test_without_a_kernel_the_figures_are_there(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("kvviz.lessons.calculator.display", lambda data, **options: shown.append(data))
     Calculator()._ipython_display_()
     assert "128 KiB" in shown[1]["text/html"]
+
+
+@pytest.mark.parametrize("path", [(7, 6, 5, 4), (4,), (128, 4), (1, 2, 3, 4)])
+def test_the_figures_do_not_depend_on_the_way_of_a_slider(path: tuple[int, ...]) -> None:
+    calculator = Calculator("Llama-3-8B", 8192)
+    for heads in path:
+        calculator.kv_heads.value = heads
+    assert (calculator.size.grouping, calculator.size.shape.heads) == (8, 32)
+    calculator.kv_heads.value = 8
+    assert calculator.size.cache_bytes == cache_size("Llama-3-8B", 8192).cache_bytes
+    assert calculator.size.shape.parameters == MODELS["Llama-3-8B"].parameters
+
+
+def test_a_large_batch_is_shown_as_it_was_given() -> None:
+    assert Calculator("Llama-3-8B", 8192, batch=1000).size == cache_size("Llama-3-8B", 8192, 1000)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"layers": 0}, "layers is 0"),
+        ({"layers": -1}, "layers is -1"),
+        ({"head_size": 0.5}, "head_size is 0.5"),
+        ({"kv_heads": 3}, "4 query heads cannot share 3 KV heads"),
+        ({"kv_heads": 8}, "4 query heads cannot share 8 KV heads"),
+        ({"window": -3}, "window is -3"),
+    ],
+)
+def test_a_shape_that_no_model_has_is_refused(change: dict[str, Any], said: str) -> None:
+    with pytest.raises(kvviz.KvvizError, match=said):
+        replace(MODELS["storyteller"], **change)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        *({"length": value} for value in (0, -1, 1000.5, "1000", float("inf"), True)),
+        *({"batch": value} for value in (0.5, 0)),
+        *({"bandwidth": value} for value in ("H100 SXM", 0, float("nan"), float("inf"))),
+        *({"dtype": value} for value in ("str", "float7")),
+        {"model": None},
+    ],
+)
+def test_a_number_that_is_none_is_refused_in_one_sentence(wrong: dict[str, Any]) -> None:
+    with pytest.raises(kvviz.KvvizError, match=r"is .+; (it must|give)|no element type|named by a text"):
+        cache_size(**{"model": "Llama-3-8B", "length": 8, **wrong})
+
+
+def test_counts_of_numpy_do_not_overflow() -> None:
+    assert cache_size("Llama-3-8B", np.int32(131072)).cache_bytes == 16 * 2**30

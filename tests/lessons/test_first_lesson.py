@@ -210,6 +210,7 @@ def test_a_picture_carries_its_text(monkeypatch: pytest.MonkeyPatch) -> None:
     data, metadata = shown[0]
     assert data["text/plain"] == "One row." == metadata["image/png"]["alt"]
     assert data["image/png"].startswith("iVBORw0KGgo")
+    assert data["text/html"].startswith('<img alt="One row."') and data["image/png"] in data["text/html"]
     with pytest.raises(kvviz.KvvizError, match="needs a text"):
         lessons.picture(figure, " ")
 
@@ -229,13 +230,9 @@ QUESTIONS: list[tuple[str, Any, list[tuple[Any, str]]]] = [
         [("the weights: they learned it", "same weights serve"), ("the prompt: it is fed again", "fed 1 token")],
     ),
     (
-        "Which rows of *day*",
-        "its key and its value",
-        [
-            ("its query", "how many queries"),
-            ("its query and its key", "what is added up"),
-            ("none: it has rows of its own", "could not attend"),
-        ],
+        "In which runs is it used?",
+        "in run 8 only",
+        [("in run 9 only", "whose query"), ("in run 8 and every later run", "how many queries")],
     ),
     (
         "Which one changes the output, and no weight?",

@@ -158,3 +158,45 @@ def test_the_tour_of_a_long_decode_ends_where_the_caches_have_grown() -> None:
 def test_the_quickstarts_tour_needs_a_decode(trace: kvviz.Trace) -> None:
     with pytest.raises(kvviz.KvvizError, match="leads through a decode"):
         quickstart_tour(trace)
+
+
+@pytest.mark.parametrize("step", [np.int64(1), np.argmax([0, 1]), 1])
+def test_a_stop_takes_the_number_of_a_step_as_numpy_gives_it(trace: kvviz.Trace, tmp_path: Path, step: Any) -> None:
+    trace.to_html(tmp_path / "a.html", tour=Tour("t").stop("x", step=step))
+    trace.save(tmp_path / "a.kvviz")
+    loaded = kvviz.Trace.load(tmp_path / "a.kvviz").tour
+    assert loaded == Tour("t").stop("x", step=1) and type(loaded.stops[0].step) is int
+
+
+@pytest.mark.parametrize(
+    ("stop", "said"),
+    [
+        ({"caption": "x", "step": 1.0}, "the number of a step, not 1.0"),
+        ({"caption": "x", "step": True}, "the number of a step, not True"),
+        ({"caption": "x", "step": "3"}, "the number of a step, not '3'"),
+        ({"caption": "x", "pane": None}, "pane= of a tour is a text"),
+        ({"caption": 7}, "caption= of a tour is a text"),
+    ],
+)
+def test_a_stop_that_no_file_could_keep_is_refused_where_it_is_made(stop: dict[str, Any], said: str) -> None:
+    with pytest.raises(kvviz.KvvizError, match=said):
+        Tour("t", [stop])
+    with pytest.raises(kvviz.KvvizError, match="title= of a tour is a text"):
+        Tour(None)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("tour", [Tour("t").stop("x", pane="zzz"), Tour("t").stop("x", step=99), "x"])
+def test_a_tour_that_is_refused_leaves_the_trace_as_it_was(trace: kvviz.Trace, tmp_path: Path, tour: Any) -> None:
+    trace.tour = TOUR
+    for show in (lambda: trace.to_html(tmp_path / "a.html", tour=tour), lambda: kvviz.debug(trace, tour=tour)):
+        with pytest.raises(kvviz.KvvizError):
+            show()
+        assert trace.tour is TOUR
+    kvviz.debug(trace)
+
+
+def test_a_tour_of_a_decode_looks_at_a_step_behind_the_prefill() -> None:
+    words = json.loads((STORYTELLER / "vocab.json").read_text())
+    graph = kvviz.load(STORYTELLER / "concat" / "model.onnx")
+    trace = kvviz.decode(graph, "once upon a time", 3, tokenizer=words, kv_capacity=8, progress=False)
+    assert quickstart_tour(trace, 0) == quickstart_tour(trace, 1)

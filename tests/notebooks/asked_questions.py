@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from kvviz.lessons.grading import ChoiceTask, CurveTask, NumberTask, OpTask
+from kvviz.lessons.answer_kinds import ChoiceTask, CurveTask, NumberTask, OpTask
 from kvviz.lessons.progress import questions
 
 

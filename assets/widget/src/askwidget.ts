@@ -3,7 +3,7 @@ import { drawing, type Curve } from "./askcurve.js";
 import { button, el, mark, on, uid } from "./dom.js";
 import { shareKeys } from "./hostkeys.js";
 import { spoken } from "./spoken.js";
-import { listen, type Model } from "./sync.js";
+import { ANSWER_DELAY, listen, type Model } from "./sync.js";
 import { follow, type Theme } from "./theme.js";
 
 interface Verdict { right?: boolean | null; text?: string }
@@ -12,30 +12,36 @@ interface Solution { answer?: string; explanation?: string; series?: number[] }
 interface Field { node: HTMLElement; value(): unknown; lacks(): string; show?(series: number[]): void }
 
 const NO_KERNEL = "There is no kernel to grade it: run this cell, or look at the answer.";
+const SILENT = "No answer yet: the kernel is busy, or this cell has to be run again.";
 
-function number(model: Model, check: () => void, signal: AbortSignal): Field {
+/** `check`: have the answer graded; `edited`: what was said of an answer is not said of another one. */
+interface Calls { check(): void; edited(): void }
+
+function number(model: Model, calls: Calls, signal: AbortSignal): Field {
   const unit = model.get("unit") as string;
   const input = el("input", { type: "text", "data-kv": "ask-field", "aria-label": `Answer${unit ? ` in ${unit}` : ""}`, placeholder: "a number, or 2 * 3 * 4", autocomplete: "off" });
-  entered(input, check, signal);
+  entered(input, calls, signal);
   return { node: el("span", {}, input, unit ? ` ${unit}` : ""), value: () => input.value.trim() || null, lacks: () => "Write a number first." };
 }
 
-function op(model: Model, check: () => void, signal: AbortSignal): Field {
+function op(model: Model, calls: Calls, signal: AbortSignal): Field {
   const id = uid("ops");
   const input = el("input", { type: "text", list: id, "data-kv": "ask-field", "aria-label": "Answer: an op, by its name or kind", placeholder: "name or kind of an op", autocomplete: "off" });
-  entered(input, check, signal);
+  entered(input, calls, signal);
   const names = el("datalist", { id }, ...(model.get("choices") as string[]).map((value) => el("option", { value })));
   return { node: el("span", {}, input, names), value: () => input.value.trim() || null, lacks: () => "Name an op first." };
 }
 
-function entered(input: HTMLInputElement, check: () => void, signal: AbortSignal): void {
+function entered(input: HTMLInputElement, { check, edited }: Calls, signal: AbortSignal): void {
   on(input, "keydown", (event) => { if (event.key === "Enter" && !event.shiftKey) check(); }, signal);
+  on(input, "input", edited, signal);
 }
 
-function choice(model: Model): Field {
+function choice(model: Model, { edited }: Calls, signal: AbortSignal): Field {
   const name = uid("choice");
   const choices = model.get("choices") as string[];
   const boxes = choices.map((value) => el("input", { type: "radio", name, value, "data-kv": "ask-choice" }));
+  for (const box of boxes) on(box, "change", edited, signal);
   return {
     node: el("div.kv-choices", { role: "radiogroup", "aria-label": "Answer" }, ...boxes.map((box, i) => el("label", {}, box, el("span", {}, ...spoken(choices[i]))))),
     value: () => boxes.find((box) => box.checked)?.value ?? null,
@@ -47,8 +53,8 @@ function own(): Field {
   return { node: el("span.kv-soft", {}, "Answer in a cell: ", el("code", {}, "question.grade(…)")), value: () => null, lacks: () => "This one is answered in Python." };
 }
 
-function curve(model: Model, signal: AbortSignal): Field {
-  const made = drawing(model.get("curve") as Curve, signal);
+function curve(model: Model, { edited }: Calls, signal: AbortSignal): Field {
+  const made = drawing(model.get("curve") as Curve, edited, signal);
   return {
     node: made.node,
     value: () => (made.left() ? null : made.points()),
@@ -75,6 +81,8 @@ function render({ model, el: host }: { model: Model; el: HTMLElement }): () => v
   const answer = el("div.kv-answer", { "data-kv": "ask-answer" });
   answer.hidden = true;
   const kind = model.get("kind") as string;
+  let waiting: ReturnType<typeof setTimeout> | undefined;
+  const edited = () => { if (waiting === undefined) say({}); };
   const check = () => {
     const given = field.value();
     if (given === null) return say({ right: null, text: field.lacks() });
@@ -82,15 +90,21 @@ function render({ model, el: host }: { model: Model; el: HTMLElement }): () => v
     if (!model.send || (manager && "kernel" in manager && !manager.kernel)) return say({ right: null, text: NO_KERNEL });
     try {
       model.send({ do: "grade", given });
+      // a page whose kernel has gone still has a `send`; silence is the only sign
+      clearTimeout(waiting);
+      waiting = setTimeout(() => say({ right: null, text: SILENT }), ANSWER_DELAY);
     } catch {
       say({ right: null, text: NO_KERNEL });
     }
   };
-  const field: Field = kind === "choice" ? choice(model) : kind === "op" ? op(model, check, signal)
-    : kind === "curve" ? curve(model, signal) : kind === "own" ? own() : number(model, check, signal);
+  const calls = { check, edited };
+  const field: Field = kind === "choice" ? choice(model, calls, signal) : kind === "op" ? op(model, calls, signal)
+    : kind === "curve" ? curve(model, calls, signal) : kind === "own" ? own() : number(model, calls, signal);
   const say = ({ right, text }: Verdict) => {
+    clearTimeout(waiting);
+    waiting = undefined;
     mark(said, "data-right", right === true ? "yes" : right === false ? "no" : null);
-    said.replaceChildren(...(text ? [right === true ? "✓ Right." : el("span", {}, right === false ? "✗ " : "", ...spoken(text))] : []));
+    said.replaceChildren(...(text ? [right === true ? "✓ Right." : el("span", {}, right === false ? "✗ Not yet: " : "", ...spoken(text))] : []));
     if (right) reveal(false);
   };
   const reveal = (asked: boolean) => {
@@ -116,6 +130,7 @@ function render({ model, el: host }: { model: Model; el: HTMLElement }): () => v
   say((model.get("verdict") ?? {}) as Verdict);
   tell();
   return () => {
+    clearTimeout(waiting);
     life.abort();
     hidden.remove();
     root.remove();

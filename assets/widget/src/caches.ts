@@ -2,6 +2,7 @@
 // of its own, loaded when this pane is first looked at; until then, and where it cannot be had, meters are all there is.
 import type { CacheView, Weights } from "./cacheview.js";
 import { NEEDS_KERNEL, type Ask } from "./commands.js";
+import { ANSWER_DELAY } from "./sync.js";
 import { el, mark, NUMBER, onHit, onResize, say, set, table, td } from "./dom.js";
 import { buffer, bytes, count } from "./format.js";
 import type { Modules } from "./modules.js";
@@ -47,8 +48,12 @@ export class CachesPane implements View {
     try {
       const raw = await source.data();
       if (!raw) {
-        if (!this.#asked && this.ask.able()) this.#asked = this.ask({ do: "cache_view" });
-        return say(this.#note, this.#asked ? "Asking the kernel for rows …" : `Single rows are not ${NEEDS_KERNEL}.`);
+        const silent = `Single rows are not ${NEEDS_KERNEL}. Run this cell to have them.`;
+        if (!this.#asked && this.ask.able() && (this.#asked = this.ask({ do: "cache_view" }))) {
+          const waiting = setTimeout(() => { if (!this.#view) say(this.#note, silent); }, ANSWER_DELAY);
+          this.signal.addEventListener("abort", () => clearTimeout(waiting));
+        }
+        return say(this.#note, this.#asked ? "Asking the kernel for rows …" : silent);
       }
       const make = this.#view ? null : await this.modules.load<Make>("cache");
       if (mine !== this.#turn || this.signal.aborted) return; // a newer one is on its way

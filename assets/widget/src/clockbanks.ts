@@ -51,7 +51,7 @@ export class BanksCard {
     all.forEach((arena, i) => {
       const { canvas, text } = this.#rows[i];
       const banks = arena.banks > 1 ? `, the same in each of ${count(arena.banks)} banks` : "";
-      say(text, `${arena.name}: ${plural(arena.blocks.length, "block")} of ${bytes(arena.held)} in ${bytes(arena.room)}${banks}; largest free block ${bytes(arena.free)}`);
+      say(text, `${arena.name}: ${plural(arena.blocks.length, "buffer")} of ${bytes(arena.held)} in ${bytes(arena.room)}${banks}; largest contiguous free part ${bytes(arena.free)}`);
       const end = arena.blocks.reduce((most, block) => Math.max(most, block.address + block.bytes), 0);
       paint(canvas, arena, Math.min(arena.room, end * 1.15 || arena.room), store);
     });

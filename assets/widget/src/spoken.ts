@@ -1,7 +1,7 @@
 // The little markup of captions and questions: `code`, *emphasis*, **strong**; see kvviz/lessons/rich_text.py.
 import { el } from "./dom.js";
 
-const MARKS = /`([^`]+)`|\*\*([^*]+)\*\*|(?<![\w*])\*([^*\s][^*]*)\*(?![\w*])/g;
+const MARKS = /`([^`]+)`|(?<![\w*])\*\*([^*\s](?:[^*]*[^*\s])?)\*\*(?![\w*])|(?<![\w*])\*([^*\s](?:[^*]*[^*\s])?)\*(?![\w*])/g;
 
 export function spoken(text: string): (Node | string)[] {
   const made: (Node | string)[] = [];

@@ -22,8 +22,8 @@ const make: GuideModule = ({ app, after, store, open, layout }, signal) => {
   const text = el("p.kv-caption", { "data-kv": "tour-caption", "aria-live": "polite" });
   let at = -1; // before the first
   let light: HTMLElement | null = null;
-  const back = button("◂ Back", "The stop before (T, or ← here)", "tour-back", () => go(-1), signal, "T");
-  const next = button("Next ▸", "The next stop (t, or → here)", "tour-next", () => go(1), signal, "t");
+  const back = button("◂ Previous stop", "The stop before (T, or ← here)", "tour-back", () => go(-1), signal, "T");
+  const next = button("Next stop ▸", "The next stop (t, or → here)", "tour-next", () => go(1), signal, "t");
   const shut = button("✕", "Close the tour (Escape here)", "tour-close", () => close(), signal);
   shut.ariaLabel = "Close the tour";
   const card = el("section.kv-tour", { "aria-label": `Guided tour: ${title}`, tabindex: -1, "data-kv": "tour-card" },
@@ -40,7 +40,7 @@ const make: GuideModule = ({ app, after, store, open, layout }, signal) => {
     mark(card, "data-stop", at);
     number.textContent = stop ? `${at + 1} of ${stops.length}` : `${stops.length} stop${stops.length === 1 ? "" : "s"}`;
     text.replaceChildren(...(stop ? spoken(stop.caption) : []));
-    next.textContent = stop ? (at + 1 < stops.length ? "Next ▸" : "Done") : "Start ▸";
+    next.textContent = stop ? (at + 1 < stops.length ? "Next stop ▸" : "Done") : "Start ▸";
     back.hidden = at < 1;
   };
   const visit = () => {

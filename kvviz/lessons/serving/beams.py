@@ -16,8 +16,9 @@ def reorder(rows: Rows, parents: Sequence[int]) -> tuple[Rows, int]:
 
     Returns the caches, and the bytes that were copied for it: all of them.
     """
-    beams = len(next(iter(rows.values())))
-    _check(parents, beams)
+    if not rows:
+        raise KvvizError("there are no caches to reorder")
+    _check(parents, len(next(iter(rows.values()))))
     made = {name: np.take(array, list(parents), axis=0) for name, array in rows.items()}
     return made, sum(array.nbytes for array in made.values())
 
@@ -29,8 +30,19 @@ def reorder_blocks(table: BlockTable, parents: Sequence[int], position: int) -> 
 
     Returns how many blocks were copied: one for each beam too many that writes into a shared block, none where the row
     begins a new block.
+
+    Raises `KvvizError`: if no block is free for one of them; the table is then as it was.
     """
     _check(parents, len(table.rows))
+    before = [list(row) for row in table.rows], list(table.copies)
+    try:
+        return _reorder(table, parents, position)
+    except KvvizError:
+        table.rows[:], table.copies[:] = before
+        raise
+
+
+def _reorder(table: BlockTable, parents: Sequence[int], position: int) -> int:
     table.rows[:] = [list(table.rows[parent]) for parent in parents]
     copied = 0
     for beam, row in enumerate(table.rows):

@@ -53,31 +53,52 @@ def slot_of(position: int, size: int, first: int = 4) -> int:
     """
     if not 0 <= first < size:
         raise KvvizError(f"{first} of {size} rows are pinned; at least one must be left for the newest token")
+    if position < 0:
+        raise KvvizError(f"position is {position}; positions count from 0")
     return position if position < first else first + (position - first) % (size - first)
 
 
-def in_bits(bits: int) -> Change:
+def in_bits(bits: int, scale_bits: int = 32) -> Change:
     """Store every row in so many bits an element, with one scale for each head's row: the largest magnitude.
 
     The next pass finds what is left of the numbers: ``round(x / scale) * scale``, with ``2**(bits-1) - 1`` steps on
     either side of 0.
+
+    Parameters
+    ----------
+    bits : int
+        Of an element, 2 or more.
+    scale_bits : int
+        Of a scale: 32 or 16, a floating-point number.
+
+    Raises `KvvizError`: if there are no such numbers.
     """
+    _check_bits(bits, scale_bits)
     steps = 2 ** (bits - 1) - 1
-    if steps < 1:
-        raise KvvizError(f"a signed number needs at least 2 bits, not {bits}")
+    kind = np.float32 if scale_bits == 32 else np.float16
 
     def change(rows: Rows, positions: list[int]) -> tuple[Rows, list[int]]:
         # Rows that were rounded before stay as they are: their largest magnitude is one of the steps.
         made: Rows = {}
         for name, array in rows.items():
-            scale = np.abs(array).max(-1, keepdims=True) / steps
+            scale = (np.abs(array).max(-1, keepdims=True) / steps).astype(kind).astype(array.dtype)
             scale[scale == 0] = 1
-            made[name] = (np.round(array / scale) * scale).astype(array.dtype)
+            made[name] = (np.round(array / scale).clip(-steps, steps) * scale).astype(array.dtype)
         return made, positions
 
     return change
 
 
-def bytes_in_bits(head_size: int, bits: int) -> int:
-    """Bytes of one head's row with its scale in 16 bits."""
-    return -(-head_size * bits // 8) + 2
+def bytes_in_bits(head_size: int, bits: int, scale_bits: int = 32) -> int:
+    """Bytes of one head's row with its scale, as `in_bits` stores it."""
+    _check_bits(bits, scale_bits)
+    if head_size < 1:
+        raise KvvizError(f"head_size is {head_size}; a row has one element at least")
+    return -(-head_size * bits // 8) + scale_bits // 8
+
+
+def _check_bits(bits: int, scale_bits: int) -> None:
+    if not isinstance(bits, (int, np.integer)) or bits < 2:
+        raise KvvizError(f"a signed number needs a whole number of bits, 2 or more, not {bits!r}")
+    if scale_bits not in (16, 32):
+        raise KvvizError(f"a scale has 16 or 32 bits, not {scale_bits!r}")

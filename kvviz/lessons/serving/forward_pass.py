@@ -103,22 +103,39 @@ def forward(
     record : bool
         Keep the trace.
     """
+    lengths = {np.size(one) for one in tokens} if all(np.ndim(one) == 1 for one in tokens) else set()
+    if len(lengths) != 1 or 0 in lengths:
+        raise KvvizError(f"give tokens as lists of equal length, one for each sequence; not {tokens!r:.60}")
     ids = np.asarray(tokens, np.int64)
-    if ids.ndim != 2:
-        raise KvvizError(f"give tokens as lists of equal length, one for each sequence; these have shape {ids.shape}")
     batch, new = ids.shape
+    pairs = pairs_of(graph)
     rows = empty_rows(graph, batch) if past is None else past
-    held = next(iter(rows.values())).shape[AXIS]
-    at = np.arange(held, held + new)[None].repeat(batch, 0) if positions is None else np.asarray(positions, np.int64)
-    seen = np.ones((batch, held + new), np.int64) if mask is None else np.asarray(mask, np.int64)
+    if lost := [pair.input for pair in pairs if pair.input not in rows]:
+        raise KvvizError(f"past= has no rows of {', '.join(lost[:3])}; begin with serving.empty_rows(graph)")
+    held = rows[pairs[0].input].shape[AXIS]
+    at = np.arange(held, held + new)[None].repeat(batch, 0)
+    seen = np.ones((batch, held + new), np.int64)
+    at = at if positions is None else _like(at, positions, "positions")
+    seen = seen if mask is None else _like(seen, mask, "mask")
     made = {"tokens": ids, "position_ids": at, "attention_mask": seen}
     roles = {role: name for role, name in control_inputs(graph).items() if role in made}
     feeds: dict[str, Any] = {name: made[role] for role, name in roles.items()}
-    pairs = pairs_of(graph)
     given = [pair.input for pair in pairs] if donate else []
     trace = run(graph, {**feeds, **rows}, donate=given, record=record)
     logits = trace.outputs[logits_output(graph) or "logits"]
     return Pass(logits, {pair.input: trace.outputs[pair.output] for pair in pairs}, trace if record else None)
+
+
+def _like(usual: np.ndarray, given: Any, name: str) -> np.ndarray:
+    """What was given in place of what is usual, if it has its shape."""
+    try:
+        made = np.asarray(given, np.int64)
+    except ValueError:
+        made = None
+    if made is None or made.shape != usual.shape:
+        shape = "lists of several lengths" if made is None else f"shape {made.shape}"
+        raise KvvizError(f"{name}= has {shape}; it needs {usual.shape}: one number for each, by sequence")
+    return made
 
 
 Change = Callable[[Rows, list[int]], tuple[Rows, list[int]]]
@@ -149,7 +166,11 @@ def tell(graph: Graph, prompt: Sequence[int], new_tokens: int, change: Change | 
     new_tokens : int
     change : callable, optional
         Called after each pass with the rows and their positions; gives those that the next pass finds.
+
+    Raises `KvvizError`: if no new token is asked for.
     """
+    if new_tokens < 1:
+        raise KvvizError(f"new_tokens is {new_tokens}; ask for one at least")
     done = forward(graph, [list(prompt)])
     positions, rows = list(range(len(prompt))), done.rows
     tokens, kept = done.next_tokens, []

@@ -15,6 +15,7 @@ import numpy as np
 
 from kvviz.device.block_table import BlockTable
 from kvviz.errors import KvvizError
+from kvviz.graph.cache_pairs import logits_output
 from kvviz.graph.model import Graph
 from kvviz.lessons.serving.forward_pass import Rows, empty_rows, forward
 
@@ -95,6 +96,9 @@ class PagedServer:
         }
         self.requests: list[Request] = []
         self.history: list[Moment] = []
+        logits = next(value for value in graph.outputs if value.name == logits_output(graph))
+        last = (logits.shape or (None,))[-1]
+        self._vocabulary = last if isinstance(last, int) else 1 << 31  # not every graph says it
         self._waiting: deque[Request] = deque()
         self._running: list[Request] = []
 
@@ -103,12 +107,15 @@ class PagedServer:
 
         Raises `KvvizError`: if it could never be served.
         """
-        request = Request(len(self.requests), list(prompt), most)
+        request = Request(len(self.requests), [int(token) for token in prompt], most)
         size = self.table.block_size
-        if not prompt or most < 1 or -(-request.longest // size) > self.table.blocks:
+        known = self._vocabulary
+        if wrong := [token for token in request.prompt if not 0 <= token < known]:
+            raise KvvizError(f"token {wrong[0]} is not in the vocabulary of {self.graph.name}: 0 to {known - 1}")
+        if not request.prompt or most < 1 or -(-request.longest // size) > self.table.blocks:
             raise KvvizError(
-                f"a request of {len(prompt)} + {most} tokens needs {max(request.longest, 0)} rows, but the pool has "
-                f"{self.table.blocks * size}"
+                f"a request of {len(request.prompt)} + {most} tokens needs {max(request.longest, 0)} rows, "
+                f"but the pool has {self.table.blocks * size}"
             )
         self.table.rows.append([])
         self.requests.append(request)
@@ -118,10 +125,20 @@ class PagedServer:
     def fork(self, request: Request, most: int) -> Request:
         """Go on from what a running request has come to, as another one: it shares all blocks, and copies nothing.
 
-        Raises `KvvizError`: if the request is not running.
+        Raises `KvvizError`: if the request is not running, or the pool could run out of blocks before both are done.
         """
         if request not in self._running:
             raise KvvizError(f"request {request.number} is not running, so it cannot be continued")
+        if most <= len(request.tokens):
+            raise KvvizError(f"request {request.number} has {len(request.tokens)} tokens; ask for more than that")
+        # What it shares it has; a shared block that is not full is copied when one of the two writes to it.
+        size, has = self.table.block_size, len(self.table.rows[request.number])
+        more = -(-(len(request.prompt) + most - 1) // size) - has + (request.rows % size > 0)
+        if more > len(self.table.free) - self._promised():
+            raise KvvizError(
+                f"a fork of request {request.number} to {most} tokens may need {more} blocks, and "
+                f"{max(len(self.table.free) - self._promised(), 0)} are free and not promised"
+            )
         other = Request(self.table.fork(request.number), list(request.prompt), most, list(request.tokens), request.rows)
         other.admitted = len(self.history)
         self.requests.append(other)
@@ -163,18 +180,20 @@ class PagedServer:
 
     def _admit(self) -> None:
         """Let in the next one as long as the blocks last that those which run may still need."""
-        size = self.table.block_size
         while self._waiting:
             request = self._waiting[0]
-            promised = sum(-(-r.longest // size) - len(self.table.rows[r.number]) for r in self._running)
-            # What is shared may have to be copied.
-            promised += sum(len(users) - 1 for users in self.table.shared.values())
-            if -(-request.longest // size) + promised > len(self.table.free):
+            if -(-request.longest // self.table.block_size) + self._promised() > len(self.table.free):
                 return
             self._waiting.popleft()
             self._prefill(request)
             request.admitted = len(self.history)
             self._running.append(request)
+
+    def _promised(self) -> int:
+        """Blocks that those which run may still need; what is shared may have to be copied."""
+        size, rows = self.table.block_size, self.table.rows
+        own = sum(-(-request.longest // size) - len(rows[request.number]) for request in self._running)
+        return own + sum(len(users) - 1 for users in self.table.shared.values())
 
     def _prefill(self, request: Request) -> None:
         """Read all of the prompt but its last token; that one goes with the batch."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from kvviz.errors import KvvizError
 from kvviz.graph.model import Graph
 from kvviz.lessons.serving.forward_pass import AXIS, Rows, empty_rows, forward
 
@@ -20,7 +21,12 @@ def roll_back(rows: Rows, length: int) -> Rows:
     """The first rows of the caches, as views: nothing is copied, only the count moves back.
 
     The rows behind keep their bytes until the next pass overwrites them.
+
+    Raises `KvvizError`: if there are not so many rows.
     """
+    held = min(array.shape[AXIS] for array in rows.values()) if rows else 0
+    if not 0 <= length <= held:
+        raise KvvizError(f"the caches have {held} rows; they cannot go back to {length}")
     return {name: array[:, :, :length] for name, array in rows.items()}
 
 
@@ -69,8 +75,12 @@ def speculate(
     draft : callable
         Makes the guesses.
     width : int
-        Guesses that are checked at once, at most.
+        Guesses that are checked at once, at most; more of a draft are left out.
+
+    Raises `KvvizError`: if no new token is asked for.
     """
+    if new_tokens < 1:
+        raise KvvizError(f"new_tokens is {new_tokens}; ask for one at least")
     room = len(prompt) + new_tokens + width
     caches = frozenset(name.replace("past_key_values", "present") for name in empty_rows(graph))
     rows, said = empty_rows(graph, room=room), list(prompt)
@@ -93,6 +103,7 @@ def speculate(
         said += after[: right + 1]
         due = said[-1:]
         left = len(prompt) + new_tokens - len(said)
-        guesses = draft(said, min(width, left - 1)) if left > 1 else []
+        most = min(width, left - 1)
+        guesses = list(draft(said, most))[:most] if most > 0 else []
     tokens = said[len(prompt) : len(prompt) + new_tokens]
     return Speculation(tokens, passes, guessed, accepted, dropped, copied)
