@@ -41,14 +41,16 @@ _NAME = 32
 
 def comparison_table(comparison: Any) -> Table:
     """The rows of a comparison as a table that prints and shows itself in a notebook."""
-    columns = _used(COLUMNS, comparison)
+    alike = _alike(comparison)
+    columns = tuple(c for c in _used(COLUMNS, comparison) if not alike or c[0] not in ("steps", "results"))
     rows = [{k: _results(row) if k == "results" else getattr(row, k) for k, *_ in columns} for row in comparison]
-    return Table(rows, columns, "Comparison")
+    return Table(rows, columns, f"Comparison: {alike}" if alike else "Comparison")
 
 
 def comparison_text(comparison: Any) -> str:
     """The table as text, and under it where each row first parts from the first one."""
-    return "\n".join([comparison_table(comparison).text(), *_partings(comparison)])
+    alike = _alike(comparison)
+    return "\n".join([comparison_table(comparison).text(), *([alike] if alike else []), *_partings(comparison)])
 
 
 def comparison_html(comparison: Any) -> str:
@@ -94,6 +96,15 @@ def _used(columns: tuple[Any, ...], comparison: Any) -> tuple[Any, ...]:
     """Columns that have something to say: most of what is compared moves nothing between runs."""
     moved = any(row.moved_outside for row in comparison.rows)
     return tuple(column for column in columns if moved or column[0] != "moved_outside")
+
+
+def _alike(comparison: Any) -> str:
+    """What all rows have in common and no column has to repeat: as many steps, and equal results."""
+    rows = list(comparison)
+    steps = {row.steps for row in rows}
+    if len(rows) < 2 or len(steps) > 1 or any(_results(row) != "equal" for row in rows):
+        return ""
+    return f"{steps.pop():,} steps each, results equal"
 
 
 def _results(row: Any) -> str:

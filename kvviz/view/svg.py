@@ -23,7 +23,7 @@ from kvviz.view.payload import run_label
 from kvviz.view.sketch import OP_PITCH, SHAPE_PITCH, sketch
 
 # Of a larger block only the nodes next to the step are drawn: more would be too small to read, and no sheet holds it.
-LARGEST_BLOCK, WINDOW = 30, 22
+LARGEST_BLOCK, WINDOW = 24, 16
 HEAD, FOOT_LINE, LEGEND_LINE, LEGEND_PITCH = 46, 18, 18, 5.6
 SMALLEST_WIDTH = 460
 FONT = "system-ui, 'Segoe UI', 'Helvetica Neue', Arial, sans-serif"

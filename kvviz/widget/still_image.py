@@ -41,7 +41,7 @@ def saved(key: str, bundle: Mapping[str, Any]) -> dict[str, Any]:
     ``bundle``: the picture or table by mime type.
     """
     note = f'<p style="font-size:small;opacity:.75">{_NOTE}</p>'
-    html = stands_in(key, f"{note}{bundle.get('text/html', '')}")
+    html = stands_in(key, f"{bundle.get('text/html', '')}{note}")
     # The widget's own output has the text.
     return {**{kind: data for kind, data in bundle.items() if kind != "text/plain"}, "text/html": html}
 
@@ -70,7 +70,7 @@ def still_bundle(trace: Trace, position: int, selection: Mapping[str, Any] | Non
     cache = _cache_at(trace, step, selection)
     png = base64.b64encode(still(trace, step, cache)).decode()
     if cache is not None:
-        rows = f"Rows of the cache {trace.caches[cache].name} after every run"
+        rows = f"Step {step:,}: rows of the cache {trace.caches[cache].name} after every run"
         html += f'<br><img alt="{escape(rows)}" style="{_FITS}" src="data:image/png;base64,{png}">'
     return {"text/plain": repr(trace), "image/png": png, "text/html": html}
 

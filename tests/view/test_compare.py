@@ -92,8 +92,10 @@ def test_the_table_has_the_rows_numbers_and_shows_bytes_as_sizes(many: Compariso
 
 def test_the_text_says_where_each_row_parts_from_the_first_one(many: Comparison) -> None:
     lines = comparison_text(many).splitlines()
-    assert len(lines) == 1 + 6 + 5
-    for row, line in zip(many.rows[1:], lines[7:], strict=True):
+    # the head, the rows, what they have in common, and where they part
+    assert len(lines) == 1 + 6 + 1 + 5
+    assert lines[7] == f"{many.rows[0].steps:,} steps each, results equal"
+    for row, line in zip(many.rows[1:], lines[8:], strict=True):
         found = many.first_difference(0, row.name)
         assert found is not None
         assert line.startswith(f"ideal and {row.name} part at {found.sentence[:60]}")
