@@ -87,14 +87,12 @@ def debug(
     """
     if isinstance(graph, ComputeGraph):
         # A list of nodes, which is run, or looked at where it has no data to run on.
-        graph, values = graph.trace if graph.cannot_run else graph.session(values or "1 MB"), 0
+        source: Any = graph.trace if graph.cannot_run else graph.session(values or "1 MB")
+        return _opened(source, tour, height, step)
     if isinstance(graph, (Trace, Session)):
-        trace = graph if isinstance(graph, Trace) else graph.trace
         if values:
-            trace.summarise(values)
-        if tour is not None:
-            keep_tour(trace, tour, runs_on=isinstance(graph, Session))
-        return _at(Debugger(graph, height), step)
+            (graph if isinstance(graph, Trace) else graph.trace).summarise(values)
+        return _opened(graph, tour, height, step)
     session: Session
     if prompt is None:
         if inputs is None:
@@ -129,12 +127,15 @@ def debug(
         session.finish_run()
     if values and len(session.trace.log):
         session.trace.summarise(values)
+    return _opened(session, tour, height, step)
+
+
+def _opened(source: Any, tour: Tour | None, height: int, step: int | None) -> Debugger:
+    """A debugger of a trace, or of a session, whose later steps are still to come."""
     if tour is not None:
-        keep_tour(session.trace, tour, runs_on=True)
-    return _at(Debugger(session, height), step)
-
-
-def _at(debugger: Debugger, step: int | None) -> Debugger:
+        runs_on = not isinstance(source, Trace)
+        keep_tour(source.trace if runs_on else source, tour, runs_on)
+    debugger = Debugger(source, height)
     if step is not None:
         debugger.goto(step if step >= 0 else len(debugger.trace.steps) + step)
     return debugger

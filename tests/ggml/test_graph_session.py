@@ -136,3 +136,14 @@ def test_a_recording_without_data_is_led_another_way_as_a_list() -> None:
 def test_what_a_list_of_nodes_cannot_change_is_refused(change: dict[str, object], text: str) -> None:
     with pytest.raises(KvvizError, match=text):
         kvviz.fork(kvviz.ggml.run(kv().graph), **change)  # type: ignore[arg-type]
+
+
+def test_a_tour_leads_through_a_graph_that_has_not_run_yet() -> None:
+    tour = (
+        kvviz.lessons.Tour("A write and its reader").stop("The copy.", step=1).stop("The product.", query="op:MUL_MAT")
+    )
+    debugger = kvviz.debug(kv().graph, tour=tour)
+    debugger.resume()
+    assert debugger.trace.tour is tour
+    with pytest.raises(KvvizError, match="highlights 'grph'; did you mean 'graph'"):
+        kvviz.debug(kv().graph, tour=kvviz.lessons.Tour("t").stop("x", pane="grph"))

@@ -235,7 +235,7 @@ QUESTIONS: list[tuple[str, Any, list[tuple[Any, str]]]] = [
         [("in run 9 only", "whose query"), ("in run 8 and every later run", "how many queries")],
     ),
     (
-        "Which one changes the output, and no weight?",
+        "Which one changes the output, and none of the weights",
         "value of *rosa*",
         [("query of *day*", "every key"), ("key of *rosa*", "the softmax")],
     ),

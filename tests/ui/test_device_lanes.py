@@ -97,9 +97,9 @@ def test_memories_are_told_by_address_as_they_are_at_the_cursor(page: FilePage, 
     room = {arena.name: arena.nbytes for arena in trace.log.declared.arenas}
     told = page.kv("banks").locator("p")
     alive = [s for s in trace.storages if s.space == "dram" and s.born <= 1 and (s.freed is None or s.freed >= 1)]
-    expect(told.nth(0)).to_contain_text(f"dram: {len(alive)} blocks")
+    expect(told.nth(0)).to_contain_text(f"dram: {len(alive)} buffers")
     expect(told.nth(0)).to_contain_text(f"in {room['dram'] / 1e9:.3g} GB")
-    expect(told.nth(1)).to_contain_text("l1: 0 blocks")
+    expect(told.nth(1)).to_contain_text("l1: 0 buffers")
 
 
 def test_an_op_that_writes_into_the_cache_is_in_place_and_has_a_hidden_edge(page: FilePage, trace: Trace) -> None:

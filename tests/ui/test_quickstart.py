@@ -47,7 +47,7 @@ def test_a_picture_shows_the_step_until_the_cells_are_run_and_then_the_debugger_
 ) -> None:
     # given a notebook as committed, which nobody here has trusted yet
     notebook = open_notebook(QUICKSTART)
-    picture = notebook.page.locator('.jp-OutputArea-output img[alt^="kvviz"], .jp-RenderedImage img').first
+    picture = notebook.page.locator('.jp-OutputArea-output img[alt^="Step "]').first
     picture.scroll_into_view_if_needed()
     expect(picture).to_be_visible()
     assert picture.evaluate("(image) => image.complete && image.naturalWidth > 100")

@@ -1,4 +1,4 @@
-// The memories of a device by address at the cursor: which blocks are taken, and how long the largest free one is.
+// The memories of a device by address at the cursor: which buffers lie there, and how long the largest free part is.
 import { clock, type Clock } from "./clockdata.js";
 import { el, say } from "./dom.js";
 import { bytes, count, plural } from "./format.js";
