@@ -171,3 +171,8 @@ def test_the_answer_survives_the_row_that_a_head_reads_and_not_the_loss_of_row_0
     assert paris_without(question, answer)[0] == " Paris"
     assert paris_without(question)[1] > 0.9
     assert paris_without(0)[0] != " Paris" and paris_without(0)[1] < 0.05
+    # of the five rows behind row 0 that are read most over all layers, the loss of two is felt
+    read_most = {26: " the", 40: " France", 38: " capital", 36: "\n", 37: "The"}
+    assert {row: words.decode([ids[row]]) for row in read_most} == read_most
+    whole = paris_without()[1]
+    assert [row for row in read_most if paris_without(row)[1] < whole - 0.02] == [40, 38]

@@ -1,0 +1,50 @@
+"""Tables of lessons: the same cells as text and as HTML, with numbers to the right."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+from matplotlib import pyplot as plt
+
+from kvviz.lessons import table
+from kvviz.lessons.attention_drawing import draw_dependence
+
+ROWS = [
+    {"way": "no room", "copied": 1165824, "peak": "674,377 B", "same": True},
+    {"way": "room", "copied": 0, "peak": "679,881 B", "same": False},
+]
+
+
+def test_numbers_get_separators_and_stand_to_the_right() -> None:
+    lines = str(table(ROWS)).splitlines()
+    assert [line.split() for line in lines[1:]] == [
+        ["no", "room", "1,165,824", "674,377", "B", "yes"],
+        ["room", "0", "679,881", "B", "no"],
+    ]
+    assert lines[1].index("674,377") == lines[2].index("679,881")
+    assert lines[1].index("1,165,824") + len("1,165,824") == lines[2].index("0 ") + 1
+
+
+def test_html_has_the_title_and_keeps_a_number_with_its_unit() -> None:
+    html = table(ROWS, "two <ways>")._repr_html_()
+    assert "<caption>two &lt;ways&gt;</caption>" in html and "674,377\u00a0B" in html
+    assert re.findall(r"<th [^>]*>(\w+)</th>", html) == ["way", "copied", "peak", "same"]
+
+
+def test_a_table_may_be_empty_and_takes_any_iterable() -> None:
+    assert len(table(())) == 0
+    assert [row["n"] for row in table({"n": n} for n in (1, 2000))] == ["1", "2,000"]
+
+
+def test_weights_stand_above_what_is_left_and_a_tall_first_bar_is_cut() -> None:
+    figure = plt.figure()
+    draw_dependence([0.4, 0.01, 0.09], [0.1, 0.9, 0.8], ["<s>", " the", " owl"], figure)
+    upper, lower = figure.axes
+    assert [bar.get_height() for bar in upper.patches] == pytest.approx([0.4, 0.01, 0.09])
+    assert [bar.get_height() for bar in lower.patches] == pytest.approx([0.1, 0.9, 0.8])
+    assert upper.get_ylim()[1] < 0.4 and [text.get_text() for text in upper.texts] == ["0.40"]
+    assert [label.get_text() for label in lower.get_xticklabels()] == ["<s>", "the", "owl"]
+    assert np.isclose(lower.get_ylim()[1], 1)
+    plt.close(figure)
