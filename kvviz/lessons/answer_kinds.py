@@ -48,8 +48,8 @@ class NumberTask:
         larger, smaller = max(abs(given), abs(self.answer)), min(abs(given), abs(self.answer))
         factor = larger / smaller if smaller else 2.0 * _MUCH
         off = abs(given - self.answer)
-        # Of a small count, or of 1, either would be the answer.
-        if larger <= _SMALL or abs(given) == 1:
+        # Of a small count, or of 1, either would be the answer; but for half of it, which is forgotten most often.
+        if abs(given) == 1 or (larger <= _SMALL and factor != 2):
             return f"too {way}"
         if given * self.answer > 0 and is_whole(factor) and round(factor) in _TELLING:
             return f"too {way} by a factor of {round(factor):,}"

@@ -266,6 +266,12 @@ def test_by_what_an_answer_is_off_does_not_tell_the_right_one(answer: int, given
     assert ask("?", answer).grade(given).text in ("too small", "much too small")
 
 
+def test_half_of_a_small_count_is_told_as_half() -> None:
+    question = ask("How many caches have 3 layers?", 6, {3: "keys *and* values"})
+    assert question.grade(3).text == "too small by a factor of 2: keys *and* values"
+    assert question.grade(4).text == "too small"
+
+
 @pytest.mark.parametrize(
     ("number", "text"), [(12345.5, "12,345.5 B"), (1e-10, "1e-10 B"), (0.25, "0.25 B"), (0, "0 B"), (4992, "4,992 B")]
 )
