@@ -85,7 +85,7 @@ class Question(anywidget.AnyWidget):
                 self.solution = {"answer": task.shown(), "explanation": self.explanation}
                 if isinstance(task, CurveTask):
                     marks = [(task.top * part, write_number(task.top * part, task.unit)) for part in _MARKS]
-                    self.curve = {"labels": task.labels, "top": task.top, "told": marks[-1][1], "marks": marks}
+                    self.curve = {"labels": task.labels, "top": task.top, "marks": marks}
                     self.solution = {**self.solution, "series": task.answer}
         return task
 

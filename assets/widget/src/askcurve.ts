@@ -1,8 +1,8 @@
 // A curve that is drawn by hand: a point for each label, by pointer or by keys. The true one is laid over it when it may be seen.
 import { el, on, svg } from "./dom.js";
 
-/** `told`: the top of the scale in words; `marks`: values of the scale with their words. */
-export interface Curve { labels: string[]; top: number; told: string; marks?: [number, string][] }
+/** `top`: of the scale; `marks`: values of the scale with their words. */
+export interface Curve { labels: string[]; top: number; marks: [number, string][] }
 export interface Drawing { node: HTMLElement; points(): (number | null)[]; left(): number; show(series: number[]): void }
 
 const [W, H, LEFT, RIGHT, TOP, BOTTOM] = [560, 190, 72, 30, 12, 34];
@@ -10,7 +10,7 @@ const [W, H, LEFT, RIGHT, TOP, BOTTOM] = [560, 190, 72, 30, 12, 34];
 const NEAR = 8;
 
 /** `edited`: called when a person changes it. */
-export function drawing({ labels, top, told, marks = [[0, "0"], [top, told]] }: Curve, edited: () => void, signal: AbortSignal): Drawing {
+export function drawing({ labels, top, marks }: Curve, edited: () => void, signal: AbortSignal): Drawing {
   const points: (number | null)[] = labels.map(() => null);
   const last = Math.max(1, labels.length - 1);
   const x = (i: number) => LEFT + ((W - LEFT - RIGHT) * i) / last;

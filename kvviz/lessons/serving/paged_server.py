@@ -108,14 +108,13 @@ class PagedServer:
         Raises `KvvizError`: if it could never be served.
         """
         request = Request(len(self.requests), [int(token) for token in prompt], most)
-        size = self.table.block_size
         known = self._vocabulary
         if wrong := [token for token in request.prompt if not 0 <= token < known]:
             raise KvvizError(f"token {wrong[0]} is not in the vocabulary of {self.graph.name}: 0 to {known - 1}")
-        if not request.prompt or most < 1 or -(-request.longest // size) > self.table.blocks:
+        if not request.prompt or most < 1 or self._needs(request) > self.table.blocks:
             raise KvvizError(
                 f"a request of {len(request.prompt)} + {most} tokens needs {max(request.longest, 0)} rows, "
-                f"but the pool has {self.table.blocks * size}"
+                f"but the pool has {self.table.blocks * self.table.block_size}"
             )
         self.table.rows.append([])
         self.requests.append(request)
@@ -131,15 +130,16 @@ class PagedServer:
             raise KvvizError(f"request {request.number} is not running, so it cannot be continued")
         if most <= len(request.tokens):
             raise KvvizError(f"request {request.number} has {len(request.tokens)} tokens; ask for more than that")
+        other = Request(len(self.requests), list(request.prompt), most, list(request.tokens), request.rows)
         # What it shares it has; a shared block that is not full is copied when one of the two writes to it.
-        size, has = self.table.block_size, len(self.table.rows[request.number])
-        more = -(-(len(request.prompt) + most - 1) // size) - has + (request.rows % size > 0)
-        if more > len(self.table.free) - self._promised():
+        more = self._needs(other) - len(self.table.rows[request.number]) + (request.rows % self.table.block_size > 0)
+        left = len(self.table.free) - self._promised()
+        if more > left:
             raise KvvizError(
-                f"a fork of request {request.number} to {most} tokens may need {more} blocks, and "
-                f"{max(len(self.table.free) - self._promised(), 0)} are free and not promised"
+                f"a fork of request {request.number} to {most} tokens may need {more} blocks, and {max(left, 0)} are "
+                "free and not promised"
             )
-        other = Request(self.table.fork(request.number), list(request.prompt), most, list(request.tokens), request.rows)
+        self.table.fork(request.number)
         other.admitted = len(self.history)
         self.requests.append(other)
         self._running.append(other)
@@ -182,17 +182,20 @@ class PagedServer:
         """Let in the next one as long as the blocks last that those which run may still need."""
         while self._waiting:
             request = self._waiting[0]
-            if -(-request.longest // self.table.block_size) + self._promised() > len(self.table.free):
+            if self._needs(request) + self._promised() > len(self.table.free):
                 return
             self._waiting.popleft()
             self._prefill(request)
             request.admitted = len(self.history)
             self._running.append(request)
 
+    def _needs(self, request: Request) -> int:
+        """Blocks that a request has in the end."""
+        return -(-request.longest // self.table.block_size)
+
     def _promised(self) -> int:
         """Blocks that those which run may still need; what is shared may have to be copied."""
-        size, rows = self.table.block_size, self.table.rows
-        own = sum(-(-request.longest // size) - len(rows[request.number]) for request in self._running)
+        own = sum(self._needs(request) - len(self.table.rows[request.number]) for request in self._running)
         return own + sum(len(users) - 1 for users in self.table.shared.values())
 
     def _prefill(self, request: Request) -> None:
