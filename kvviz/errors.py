@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from weakref import ref
+
 
 class KvvizError(Exception):
     """Base class. In a notebook it shows as one line, without a traceback of our internals."""
@@ -49,6 +52,7 @@ class DeviceError(KvvizError):
     Attributes
     ----------
     handle : Handle or None
+        None also when the caller has dropped it meanwhile: an error does not keep a tensor.
     rule : str
         In a few words, e.g. ``"use after free"``.
     line : str
@@ -57,6 +61,13 @@ class DeviceError(KvvizError):
 
     def __init__(self, message: str, handle: object = None, rule: str = "", line: str = "") -> None:
         super().__init__(message)
-        self.handle = handle
+        try:
+            self._find: Callable[[], object] = ref(handle)
+        except TypeError:
+            self._find = lambda: handle
         self.rule = rule
         self.line = line
+
+    @property
+    def handle(self) -> object:
+        return self._find()

@@ -17,9 +17,10 @@ from kvviz.device.const_eval import ConstEvalCache, split
 from kvviz.device.device_layout import Layout
 from kvviz.device.device_program import DeviceProgram
 from kvviz.device.device_state import DeviceState
-from kvviz.device.handles import Handle
+from kvviz.device.handles import Handle, Wrapper
 from kvviz.device.simulated_time import Cost
 from kvviz.device.submission import submit
+from kvviz.errors import DeviceError
 from kvviz.graph.load import load
 from kvviz.graph.model import Graph
 from kvviz.interrupts import held_back
@@ -29,13 +30,17 @@ _Call = TypeVar("_Call", bound=Callable[..., Any])
 
 
 def _whole(call: _Call) -> _Call:
-    """A call that is done whole or not at all: an interrupt waits for its end."""
+    """A call that is done whole or not at all: an interrupt and what finalizers do wait for its end."""
 
     @wraps(call)
     def held(*arguments: Any, **named: Any) -> Any:
-        with held_back():
-            arguments[0].sweep()
-            return call(*arguments, **named)
+        try:
+            with held_back(), arguments[0].dropped.wait():
+                return call(*arguments, **named)
+        except DeviceError as error:
+            # Who keeps the error, as a notebook keeps the last one, must not keep the tensors in its frames.
+            del arguments, named
+            raise error.with_traceback(None)
 
     return held  # type: ignore[return-value]
 
@@ -108,7 +113,8 @@ class Device(DeviceState):
     def to_layout(self, handle: Handle, layout: Layout, *, retain: bool | None = None) -> Handle:
         """A tensor in another layout; in the one that it has, another handle of the same tensor.
 
-        As landed, the source is deallocated without force unless it is retained; the result is retained as it was.
+        As landed, the source is deallocated without force unless it is retained, the result is retained as it was, and
+        a tensor on the host goes to the device.
         """
         return transfers.relayout(self, handle, layout, retain)
 
@@ -208,12 +214,8 @@ class Device(DeviceState):
 
     @_whole
     def wait(self, handle: Handle) -> None:
-        """Wait until a tensor is written."""
-        self.open()
-        if not isinstance(handle, Handle) or handle.device is not self:
-            self.fail("foreign handle", handle, "wait needs a tensor of this device")
-        if handle.wrapper.buffer is not None:
-            self.clock.now = max(self.clock.now, handle.wrapper.buffer.ready)
+        """Wait until a tensor is written; there is nothing to wait for if it is dead, which is warned of."""
+        transfers.wait(self, handle)
 
     @contextmanager
     def together(self, name: str) -> Iterator[None]:
@@ -221,8 +223,9 @@ class Device(DeviceState):
 
         Without it a run is a submit, with what leads up to it, and what follows of it to the host.
         """
-        self.forward()
-        self.grouped = name
+        with self.dropped.wait():
+            self.forward()
+            self.grouped = name
         try:
             yield
         finally:
@@ -265,14 +268,25 @@ class Device(DeviceState):
     # -- ownership --------------------------------------------------------------------------------------------------
 
     @_whole
-    def deallocate(self, handle: Handle, force: bool = False) -> None:
-        """Free a tensor: nothing happens if it is retained; without force, only what the ownership model allows."""
-        releases.deallocate(self, handle, force)
+    def deallocate(self, handle: Handle, force: bool | None = None) -> None:
+        """Free a tensor: nothing happens if it is retained; without force, only what the ownership model allows.
+
+        ``force``: by default as the contract says: not as landed, and as proposed it is forced.
+        """
+        releases.deallocate(self, handle, self.contract == "proposed" if force is None else force)
 
     @_whole
     def release(self, handle: Handle) -> None:
-        """Let a handle go out of scope, as a C++ tensor does; with the last one the tensor is deallocated unforced."""
+        """Let a handle go out of scope, as a C++ tensor does; with the last one the tensor is deallocated unforced.
+
+        As landed, this also happens to a handle that Python frees: after ``del``, or when its variable is assigned
+        another one. As proposed, a tensor whose handles are all gone stays, and is a leak.
+        """
         releases.release(self, handle)
+
+    def let_go(self, wrapper: Wrapper) -> None:
+        """What follows when Python frees a handle."""
+        releases.dropped(self, wrapper)
 
     @_whole
     def duplicate(self, handle: Handle) -> Handle:
@@ -281,6 +295,7 @@ class Device(DeviceState):
         handle.wrapper.handles += 1
         return self.handle(handle.wrapper, handle.name, "handle", f"copy of handle #{handle.number}")
 
+    @_whole
     def set_retain(self, handle: Handle, retain: bool) -> None:
         """What ``handle.retain = …`` does."""
         if handle.wrapper.retain != retain:
@@ -291,7 +306,7 @@ class Device(DeviceState):
 
     @_whole
     def close(self) -> None:
-        """The end: what is still allocated is reported as a leak."""
+        """The end: what is still allocated is reported as a leak; as landed, that is what is still held."""
         if not self.closed:
             self.const_eval.clear()
         releases.close(self)
@@ -307,10 +322,11 @@ class Device(DeviceState):
     @property
     def live_bytes(self) -> dict[str, int]:
         """Bytes of tensors that are allocated now, by memory; what programs bring with them is `constant_bytes`."""
-        live = dict.fromkeys(self.banks, 0)
-        for buffer in self.buffers.values():
-            live[buffer.memory] += buffer.extent
-        return live
+        with self.dropped.wait():
+            live = dict.fromkeys(self.banks, 0)
+            for buffer in self.buffers.values():
+                live[buffer.memory] += buffer.extent
+            return live
 
     @property
     def time(self) -> float:
@@ -319,13 +335,15 @@ class Device(DeviceState):
 
     def memory_view(self) -> dict[str, MemoryView]:
         """The table of blocks of each memory, in bytes of all of its banks."""
-        names = {number: owners[0].name for number in self.buffers if (owners := self.by_buffer.get(number))}
-        return {memory: banks.view(names) for memory, banks in self.banks.items()}
+        with self.dropped.wait():
+            names = {number: owners[0].name for number in self.buffers if (owners := self.by_buffer.get(number))}
+            return {memory: banks.view(names) for memory, banks in self.banks.items()}
 
     @property
     def trace(self) -> Trace:
         """The recording so far; what happens later is in the one that is asked for then."""
-        version = self.writer.version
-        if self._trace is None or self._trace[0] != version:
-            self._trace = version, self.writer.finish()
-        return self._trace[1]
+        with self.dropped.wait():
+            version = self.writer.version
+            if self._trace is None or self._trace[0] != version:
+                self._trace = version, self.writer.finish()
+            return self._trace[1]

@@ -26,4 +26,4 @@ def caller_line() -> tuple[str, str]:
 
 
 def _inside(module: str) -> bool:
-    return module == "contextlib" or module.split(".")[0] == "kvviz"
+    return module in ("contextlib", "weakref") or module.split(".")[0] == "kvviz"

@@ -12,6 +12,7 @@ from kvviz.device.banks import Banks
 from kvviz.device.caller_line import caller_line
 from kvviz.device.device_layout import HOST, MEMORIES, Layout, in_all_banks, sizes
 from kvviz.device.device_warnings import CURES, MODELLED, DeviceWarning
+from kvviz.device.dropped_handles import DroppedHandles
 from kvviz.device.handles import Buffer, Handle, Wrapper
 from kvviz.device.kept_inputs import RULES
 from kvviz.device.ownership import MODELS, Model, Ref
@@ -49,7 +50,7 @@ class DeviceState:
         self.given = 0  # handles that were given out
         self.buffers: dict[int, Buffer] = {}  # alive, by number
         self.by_buffer: dict[int, list[Wrapper]] = {}
-        self.orphans: list[Wrapper] = []  # whose handles the caller has no more
+        self.dropped = DroppedHandles(self.let_go)
         self.host_bytes = 0
         self.allocated_bytes = self.freed_bytes = 0
         self.submits = self.programs = 0
@@ -123,12 +124,18 @@ class DeviceState:
         if wrapper.buffer is None:
             if not host:
                 self.fail("on the device", handle, f"{what} of a tensor on the host: call to_device first")
-        elif handle.released or not wrapper.buffer.alive or not handle.is_allocated:
-            fate = wrapper.fate or "it was released" * handle.released or "its buffer was freed through another tensor"
-            told = " (is_allocated says true: only its own holder is asked)" * handle.is_allocated
-            self.warn("USE_AFTER_FREE", handle, f"is used by {what}, and {fate}{told}")
-            self.fail("use after free", handle, f"{what} of a dead tensor: {fate}{told}; {CURES['USE_AFTER_FREE']}")
+        elif fate := self.fate(handle):
+            self.warn("USE_AFTER_FREE", handle, f"is used by {what}, and {fate}")
+            self.fail("use after free", handle, f"{what} of a dead tensor: {fate}; {CURES['USE_AFTER_FREE']}")
         return wrapper
+
+    def fate(self, handle: Handle) -> str:
+        """How the tensor of a handle came to be dead; empty while it lives, and on the host."""
+        wrapper = handle.wrapper
+        if wrapper.buffer is None or not handle.released and wrapper.buffer.alive and handle.is_allocated:
+            return ""
+        fate = wrapper.fate or "it was released" * handle.released or "its buffer was freed through another tensor"
+        return fate + " (is_allocated says true: only its own holder is asked)" * handle.is_allocated
 
     # -- memory -----------------------------------------------------------------------------------------------------
 
@@ -221,7 +228,7 @@ class DeviceState:
         self.given += 1
         if wrapper.first < 0:
             wrapper.first, wrapper.name, wrapper.line, wrapper.owner = made.number, name, made.line, ref(made)
-        made.ending = finalize(made, self.orphans.append, wrapper)
+        made.ending = finalize(made, self.dropped, wrapper)
         made.ending.atexit = False
         return made
 
@@ -230,22 +237,9 @@ class DeviceState:
         found = wrapper.owner()
         return Handle(self, wrapper.first, wrapper.name, wrapper, wrapper.line) if found is None else found
 
-    def sweep(self) -> None:
-        """Let go of what the caller has no handles of, if that frees nothing: it counts no more for its aliases.
-
-        The last tensor in a buffer stays, and is a leak: whoever drops a handle has not freed it.
-        """
-        while self.orphans:
-            wrapper = self.orphans.pop()
-            wrapper.handles -= 1
-            buffer, tensor = wrapper.buffer, wrapper.ref
-            if wrapper.handles or buffer is None or tensor is None or not buffer.alive:
-                continue
-            others = [other for other in self.of_buffer(buffer) if other is not wrapper and other.ref is not None]
-            if any(other.ref is not None and self.model.is_allocated(other.ref) for other in others):
-                self.model.drop(tensor)
-                self.mark("released", wrapper, "the caller has no handle of it any more", wrapper.line)
-                self.evict(wrapper)
+    def let_go(self, wrapper: Wrapper) -> None:
+        """The caller has dropped a handle of a wrapper."""
+        wrapper.handles -= 1
 
     def gone(self, buffer: Buffer, time: float, why: str, logged: bool = False) -> None:
         """Account for a buffer that was freed; ``logged``: the log knows it already."""
@@ -256,11 +250,11 @@ class DeviceState:
             self.writer.free(buffer.storage, why)
         text = f"{why}; {buffer.extent:,} B of {buffer.memory} are free"
         line = caller_line()[0]
-        wrappers = self.by_buffer.get(buffer.number, [])
+        wrappers = self.by_buffer.pop(buffer.number, [])
         for wrapper in wrappers:
             wrapper.fate = wrapper.fate or f"{why} at {line}"
         self.mark("freed", wrappers[0] if wrappers else None, text, line, time, buffer.extent)
-        for wrapper in list(wrappers):
+        for wrapper in wrappers:
             self.evict(wrapper)
 
     def free_at(self, buffer: Buffer) -> float:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from kvviz.device.caller_line import caller_line
 from kvviz.device.device_state import DeviceState
-from kvviz.device.handles import Handle
+from kvviz.device.handles import Handle, Wrapper
 from kvviz.device.ownership import Outcome
 
 
@@ -50,13 +50,12 @@ def let_go(state: DeviceState, handle: Handle, force: bool, why: str) -> Outcome
     buffer, ref = wrapper.buffer, wrapper.ref
     assert buffer is not None and ref is not None
     outcome = state.model.deallocate(ref, force)
-    note(state, handle, outcome, why)
+    note(state, wrapper, outcome, why)
     return outcome
 
 
-def note(state: DeviceState, handle: Handle, outcome: Outcome, why: str) -> None:
+def note(state: DeviceState, wrapper: Wrapper, outcome: Outcome, why: str) -> None:
     """Account for what the ownership model did."""
-    wrapper = handle.wrapper
     buffer = wrapper.buffer
     assert buffer is not None
     if outcome.dropped or outcome.freed:
@@ -74,19 +73,32 @@ def release(state: DeviceState, handle: Handle) -> None:
     state.open()
     if not isinstance(handle, Handle) or handle.device is not state:
         state.fail("foreign handle", handle, "release needs a tensor of this device")
-    if handle.released:
+    if handle.released or not handle.wrapper.handles:
         state.warn("DOUBLE_FREE", handle, "is released again")
         return
     handle.released = True
     handle.ending.detach()
-    wrapper = handle.wrapper
+    out_of_scope(state, handle.wrapper)
+
+
+def dropped(state: DeviceState, wrapper: Wrapper) -> None:
+    """The caller has dropped a handle: as landed, a shared pointer ends with it; as proposed, only calls free."""
+    buffer = wrapper.buffer
+    if state.contract == "landed" and not state.closed and buffer is not None and buffer.alive:
+        out_of_scope(state, wrapper)
+    else:
+        wrapper.handles -= 1
+
+
+def out_of_scope(state: DeviceState, wrapper: Wrapper) -> None:
+    """A handle of a wrapper goes out of scope; with the last one the TTNN tensor's destructor runs."""
     wrapper.handles -= 1
     state.mark("released", wrapper, f"a handle goes out of scope, {wrapper.handles} of its wrapper left")
     if wrapper.handles or wrapper.ref is None or wrapper.buffer is None:
         return
     outcome = state.model.drop(wrapper.ref)
-    if outcome.why or outcome.freed:
-        note(state, handle, outcome, "the last handle went out of scope")
+    if outcome.freed:  # else others use the buffer, as they may
+        note(state, wrapper, outcome, "the last handle went out of scope")
     state.evict(wrapper)
 
 

@@ -12,7 +12,7 @@ from kvviz.device.device_program import DeviceProgram
 from kvviz.device.device_state import DeviceState
 from kvviz.device.handles import Handle, Wrapper
 from kvviz.device.kept_inputs import Kept
-from kvviz.device.program_run import compute, place
+from kvviz.device.program_run import Computed, compute, place
 from kvviz.device.submit_outcome import Work, commit
 from kvviz.device.transfers import Move, carry_out, convert, reserve
 from kvviz.errors import DeviceError, KvvizError
@@ -31,12 +31,9 @@ def submit(state: DeviceState, program: Any, inputs: Mapping[str, Handle]) -> di
     # What a run may overwrite is a copy: if it fails or is stopped, the tensors are as they were.
     feeds = {name: w.array.astype(np.dtype(wanted[name].dtype), copy=name in donated) for name, w in wrappers.items()}
     results = tuple(name for name in program.results if name not in returned)
-    try:
-        run = compute(program.graph, feeds, donated, results if returned else None)
-    except DeviceError:
-        raise
-    except KvvizError as error:
-        state.fail("the program runs", f"submit of {program.name!r}", str(error))
+    run, wrong = _computed(program.graph, feeds, donated, results if returned else None)
+    if run is None:
+        state.fail("the program runs", f"submit of {program.name!r}", wrong)
     odd = [name for name, wrapper in wrappers.items() if wrapper.layout != wanted[name]]
     clock, blocks = state.clock.state(), {name: list(banks.blocks) for name, banks in state.banks.items()}
     given = dict(wrappers)
@@ -55,6 +52,16 @@ def submit(state: DeviceState, program: Any, inputs: Mapping[str, Handle]) -> di
         for name, before in blocks.items():
             state.banks[name].blocks = before
         raise
+
+
+def _computed(*arguments: Any) -> tuple[Computed | None, str]:
+    """A run of a program, or why there is none: an error that is raised elsewhere does not keep these frames."""
+    try:
+        return compute(*arguments), ""
+    except DeviceError:
+        raise
+    except KvvizError as error:
+        return None, str(error)
 
 
 def _begin(state: DeviceState, work: Work, moves: Sequence[tuple[Handle, Move]]) -> dict[str, Handle]:

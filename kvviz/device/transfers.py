@@ -64,6 +64,18 @@ def _over_link(state: DeviceState, name: str, array: np.ndarray, wrapper: Wrappe
     state.host_bytes += array.nbytes
 
 
+def wait(state: DeviceState, handle: Handle) -> None:
+    """Until a tensor is written. Source: ``wait`` of tt-mlir's runtime does nothing where there is no event."""
+    state.open()
+    if not isinstance(handle, Handle) or handle.device is not state:
+        state.fail("foreign handle", handle, "wait needs a tensor of this device")
+    fate = state.fate(handle)
+    if fate:
+        state.warn("USE_AFTER_FREE", handle, f"is waited for, and {fate}: there is nothing to wait for")
+    elif handle.wrapper.buffer is not None:
+        state.clock.now = max(state.clock.now, handle.wrapper.buffer.ready)
+
+
 def download(state: DeviceState, handle: Handle) -> np.ndarray:
     """A tensor as an array of the host; blocks."""
     wrapper = state.need(handle, "to_host", host=True)
@@ -108,14 +120,21 @@ def _fetched_before(state: DeviceState, array: np.ndarray) -> tuple[str, str] | 
 
 
 def relayout(state: DeviceState, handle: Handle, layout: Layout, retain: bool | None) -> Handle:
-    """A tensor in another layout; as landed, the source dies unless it is retained."""
-    wrapper = state.need(handle, "to_layout")
-    buffer = wrapper.buffer
-    assert buffer is not None and wrapper.ref is not None
+    """A tensor in another layout; as landed, the source dies unless it is retained, and it may be on the host.
+
+    Source: ``toLayout`` of tt-mlir's runtime, which has no call that only moves a tensor to the device.
+    """
+    wrapper = state.need(handle, "to_layout", host=state.contract == "landed")
     state.a_layout(layout, "to_layout")
     layout = layout.of(wrapper.array)
     if layout.memory == HOST:
         state.fail("to_layout", handle, "a layout on the host: call to_host")
+    buffer = wrapper.buffer
+    if buffer is None:
+        result = upload(state, handle, layout, None)
+        result.wrapper.retain = wrapper.retain if retain is None else retain
+        return result
+    assert wrapper.ref is not None
     if layout == wrapper.layout:
         state.warn("NEEDLESS_CONVERSION", handle, f"has the layout {layout} already, and nothing is moved")
         made = state.wrap(buffer, state.model.alias(wrapper.ref), wrapper.array, layout, handle.name)
@@ -138,11 +157,14 @@ def relayout(state: DeviceState, handle: Handle, layout: Layout, retain: bool | 
     return result
 
 
-def convert(state: DeviceState, wrapper: Wrapper, layout: Layout, name: str) -> tuple[Wrapper, float]:
-    """A copy in another layout, and when it is there."""
+def convert(
+    state: DeviceState, wrapper: Wrapper, layout: Layout, name: str, array: np.ndarray | None = None
+) -> tuple[Wrapper, float]:
+    """A copy in another layout, or of ``array``, its values in another shape, and when it is there."""
     source = wrapper.buffer
     assert source is not None
-    made, when = state.new(converted(wrapper.array, str(layout.dtype)), layout, name, state.clock.now)
+    values = wrapper.array if array is None else array
+    made, when = state.new(converted(values, str(layout.dtype)), layout, name, state.clock.now)
     target = made.buffer
     assert target is not None
     made.converted = wrapper.layout
@@ -171,20 +193,24 @@ def reshaped(state: DeviceState, handle: Handle, shape: Sequence[int]) -> Handle
     wrapper = state.need(handle, "reshape")
     buffer, ref = wrapper.buffer, wrapper.ref
     assert buffer is not None and ref is not None
-    try:
-        array = wrapper.array.reshape(tuple(shape))
-    except ValueError as error:
-        state.fail("shape", handle, f"{error}")
+    array, wrong = _as_shape(wrapper.array, shape)
+    if wrong:
+        state.fail("shape", handle, wrong)
     if not zero_copy(wrapper.array.shape, array.shape, wrapper.layout.tiled):
-        made, end = convert(state, wrapper, wrapper.layout, handle.name)
-        assert made.buffer is not None
-        made.array = made.array.reshape(array.shape)
-        made.value = state.writer.value(handle.name, array.shape, str(array.dtype), made.buffer.storage)
+        made, end = convert(state, wrapper, wrapper.layout, handle.name, array)
         return state.handle(made, handle.name, "create", f"reshape of #{handle.number}: copied", end)
     made = state.wrap(buffer, state.model.view(ref), array, wrapper.layout, f"{handle.name} (view)")
     state.forward()
     state.writer.op("reshape", [wrapper.value], [made.value], reads=[])
     return state.handle(made, f"{handle.name} (view)", "view", f"reshape of #{handle.number}: a view of its buffer")
+
+
+def _as_shape(array: np.ndarray, shape: Sequence[int]) -> tuple[np.ndarray, str]:
+    """A view in another shape, or why there is none: an error that is raised elsewhere does not keep these frames."""
+    try:
+        return array.reshape(tuple(shape)), ""
+    except (TypeError, ValueError) as error:
+        return array, str(error)
 
 
 def zero_copy(before: Sequence[int], after: Sequence[int], tiled: bool) -> bool:

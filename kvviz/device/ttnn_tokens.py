@@ -84,6 +84,8 @@ class Cursor:
 
     def group(self) -> list[Token]:
         """All between a bracket, which is the next token, and the one that closes it."""
+        if self.peek() not in _CLOSING:
+            raise self.error(f"a bracket is expected, not {self.peek() or 'the end of the text'!r}")
         opened = [self.take()]
         start = self.at
         while opened:

@@ -82,9 +82,8 @@ class Machine(RuleBasedStateMachine):
         shared = {id(t.shared): t.shared for t in self.tensors}
         return NBYTES * sum(one["alive"] and one["memory"] == memory for one in shared.values())
 
-    def some(self, data: Any, alive: bool = True) -> Tensor:
-        found = [tensor for tensor in self.tensors if tensor.alive == alive]
-        return data.draw(st.sampled_from(found))
+    def some(self, data: Any) -> Tensor:
+        return data.draw(st.sampled_from([tensor for tensor in self.tensors if tensor.alive]))
 
     def any_alive(self) -> bool:
         return any(tensor.alive for tensor in self.tensors)
@@ -110,6 +109,14 @@ class Machine(RuleBasedStateMachine):
     def release(self, data: Any) -> None:
         tensor = self.some(data)
         self.device.release(tensor.handle)
+        self.free(tensor, False)
+        tensor.dropped = True
+
+    @precondition(lambda self: self.landed and self.any_alive())
+    @rule(data=st.data())
+    def drop(self, data: Any) -> None:
+        tensor = self.some(data)
+        tensor.handle = None
         self.free(tensor, False)
         tensor.dropped = True
 
@@ -168,10 +175,10 @@ class Machine(RuleBasedStateMachine):
         (handle,) = outputs.values()
         self.made(handle, expected)
 
-    @precondition(lambda self: any(not tensor.alive for tensor in self.tensors))
+    @precondition(lambda self: any(not tensor.alive and tensor.handle is not None for tensor in self.tensors))
     @rule(data=st.data())
     def use_of_the_dead(self, data: Any) -> None:
-        tensor = self.some(data, alive=False)
+        tensor = data.draw(st.sampled_from([t for t in self.tensors if not t.alive and t.handle is not None]))
         for call in (self.device.to_host, lambda handle: self.device.reshape(handle, SHAPE)):
             with pytest.raises(DeviceError):
                 call(tensor.handle)

@@ -287,7 +287,8 @@ def test_the_verdict_tells_warnings_with_their_codes_and_the_bytes_over_the_link
     device = Device()
     program = device.program(double(), name="double")
     handle = device.to_device(numbers((64, 128)))
-    device.to_host(device.submit(program, {"x": handle})["y"])
+    held = device.submit(program, {"x": handle})["y"]
+    device.to_host(held)
     device.close()
     told = [str(one) for one in device.trace.explain().verdict]
     assert any(text.startswith("1 warning: leak") for text in told)

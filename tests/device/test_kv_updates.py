@@ -83,10 +83,10 @@ def test_a_paged_fill_scatters_a_prefill_over_the_blocks() -> None:
 
 def test_the_cache_of_the_upstream_test_takes_86_pages_in_each_bank() -> None:
     device = Device()
-    device.to_device(np.zeros((1, 32, 64, 512), ml_dtypes.bfloat16), TILES)
+    cache = device.to_device(np.zeros((1, 32, 64, 512), ml_dtypes.bfloat16), TILES)
     view = device.memory_view()["dram"]
     assert view.per_bank(view.allocated) == 86 * 2048 == 176_128
-    assert device.live_bytes["dram"] == 1024 * 2048
+    assert device.live_bytes["dram"] == cache.nbytes == 1024 * 2048
 
 
 def test_a_shared_block_is_copied_before_one_of_its_sequences_writes() -> None:

@@ -196,14 +196,3 @@ def test_handles_that_the_caller_has_no_more_do_not_count_for_their_aliases(owne
         x = device.submit(program, {"x": x})["y"]
         assert device.live_bytes["dram"] == 32768
     assert np.array_equal(device.to_host(x), 8 * numbers((64, 128)))
-
-
-@BOTH
-def test_who_drops_the_last_handle_has_not_freed_the_tensor(ownership: str) -> None:
-    device = Device(ownership=ownership)
-    device.to_device(numbers((64, 128)), name="lost")
-    view = device.reshape(device.to_device(numbers((64, 128)), name="root"), (8, 8, 128))
-    device.deallocate(view)
-    assert device.live_bytes["dram"] == 32768
-    device.close()
-    assert [(w.code, w.handle.name, w.nbytes) for w in device.warnings] == [("LEAK", "lost", 32768)]

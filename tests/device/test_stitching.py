@@ -42,9 +42,10 @@ def test_weights_that_are_not_retained_are_dead_after_the_first_submit_and_the_s
 
 def test_a_page_of_eight_tiles_lies_in_eight_of_twelve_banks() -> None:
     device = Device()
-    device.to_device(numbers((64, 128)), Layout(tiled=True))
+    handle = device.to_device(numbers((64, 128)), Layout(tiled=True))
     view = device.memory_view()["dram"]
     assert (view.banks, view.per_bank(view.allocated)) == (12, 32 * 32 * 4)  # one page in each bank that has one
+    assert handle.is_allocated
 
 
 def test_an_independent_submit_overlaps_and_a_dependent_one_waits() -> None:

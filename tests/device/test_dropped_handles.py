@@ -1,0 +1,239 @@
+"""What the caller drops is freed, as landed: a handle is a shared pointer, in both ownership models."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import threading
+import tracemalloc
+from collections.abc import Iterator
+from typing import Any
+from weakref import ref
+
+import numpy as np
+import pytest
+
+from kvviz.device import Device, DeviceError, Handle
+from tests.device.programs import chain, codes, double, graph, numbers
+
+BOTH = pytest.mark.parametrize("ownership", ["classic", "holder"])
+SHAPE, NBYTES = (64, 128), 64 * 128 * 4
+
+
+@pytest.fixture
+def no_collector() -> Iterator[None]:
+    """Reference counts alone: what a cycle keeps stays, and the test sees it."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@BOTH
+def test_a_loop_that_assigns_its_output_anew_holds_one(ownership: str, no_collector: None) -> None:
+    # given: room for four tensors
+    device = Device(dram=4 * NBYTES, l1=0, ownership=ownership)
+    program = device.program(double())
+    x = device.to_device(numbers(SHAPE))
+    x.retain = True
+    # when
+    for _ in range(40):
+        y = device.submit(program, {"x": x})["y"]
+    # then
+    assert np.array_equal(device.to_host(y), 2 * numbers(SHAPE))
+    assert device.live_bytes["dram"] == 2 * NBYTES
+    device.close()
+    assert [(w.code, w.handle) for w in device.warnings] == [("LEAK", x), ("LEAK", y)]
+    alive = [s.capacity for s in device.trace.storages if s.space == "dram" and s.freed is None]
+    assert alive == [NBYTES, NBYTES]
+
+
+def test_what_no_variable_holds_is_gone_at_once_and_retain_does_not_keep_it(no_collector: None) -> None:
+    device = Device()
+    x = device.to_device(numbers(SHAPE))
+    x.retain = True
+    del x
+    assert device.live_bytes["dram"] == 0
+    device.to_device(numbers(SHAPE))
+    assert device.memory_view()["dram"].allocated == 0
+    device.close()
+    assert device.warnings == []
+
+
+@BOTH
+@pytest.mark.parametrize("order", [(0, 1, 2), (0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 0, 1), (2, 1, 0)])
+def test_a_root_and_its_views_are_freed_with_the_last_of_them(
+    ownership: str, order: tuple[int, ...], no_collector: None
+) -> None:
+    device = Device(ownership=ownership)
+    held: list[Handle | None] = [device.to_device(numbers(SHAPE))]
+    for shape in ((8, 8, 128), (2, 32, 128)):
+        held.append(device.reshape(held[0], shape))  # type: ignore[arg-type]
+    for count, place in enumerate(order):
+        assert device.live_bytes["dram"] == NBYTES
+        left = [handle for handle in held if handle is not None]
+        assert all(handle.is_allocated for handle in left) and len(left) == 3 - count
+        assert np.array_equal(device.to_host(left[-1]).reshape(SHAPE), numbers(SHAPE))
+        del left
+        held[place] = None
+    assert device.live_bytes["dram"] == 0 and device.warnings == []
+
+
+@BOTH
+def test_an_output_that_views_a_dropped_input_lives_on(ownership: str, no_collector: None) -> None:
+    device = Device(ownership=ownership)
+    program = device.program(graph([("Transpose", "x", "y")], {"x": SHAPE}, ["y"]))
+    y = device.submit(program, {"x": device.to_device(numbers(SHAPE))})["y"]
+    assert device.live_bytes["dram"] == NBYTES and np.array_equal(device.to_host(y), numbers(SHAPE).T)
+    del y
+    assert device.live_bytes["dram"] == 0
+
+
+@BOTH
+def test_as_proposed_the_caller_frees_and_what_it_drops_is_a_leak(ownership: str) -> None:
+    device = Device(contract="proposed", ownership=ownership)
+    lost = device.to_device(numbers(SHAPE))
+    del lost
+    assert device.live_bytes["dram"] == NBYTES
+    device.close()
+    assert [(w.code, w.handle.name, w.nbytes) for w in device.warnings] == [("LEAK", "lost", NBYTES)]
+
+
+@pytest.mark.parametrize("case", ["submit", "inputs", "reshape", "room", "memcpy"])
+def test_an_error_that_is_kept_keeps_no_tensor(case: str, no_collector: None) -> None:
+    # given: an error, kept with its traceback, as a notebook keeps the last one
+    device = Device(dram=4 * NBYTES)
+    wrong = device.program(graph([("Reshape", "x to", "y")], {"x": SHAPE}, ["y"], to=np.array([3, 5])))
+    x = device.to_device(numbers(SHAPE))
+    kept: list[DeviceError] = []
+    try:
+        if case in ("submit", "inputs"):
+            device.submit(wrong, {"x": x, "z": x} if case == "inputs" else {"x": x})
+        elif case == "reshape":
+            device.reshape(x, (3, 5))
+        elif case == "room":
+            device.fill_cache(x, device.to_device(np.zeros(1 << 20)))
+        else:
+            device.memcpy(x, np.zeros(3))
+    except DeviceError as error:
+        kept.append(error)
+    assert kept and (case not in ("reshape", "memcpy") or kept[0].handle is x)
+    # when
+    del x
+    # then
+    assert device.live_bytes["dram"] == 0 and not isinstance(kept[0].handle, Handle)
+
+
+@BOTH
+def test_finalizers_in_the_middle_of_a_call_change_nothing_of_it(
+    ownership: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # given: cycles that hold handles, and a collector that comes at every turn
+    raised: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", raised.append)
+    device = Device(ownership=ownership)
+    program = device.program(chain((8, 8)))
+    w = device.to_device(numbers((8, 8), 1))
+    w.retain = True
+    before = gc.get_threshold()
+    gc.set_threshold(3, 1, 1)
+    try:
+        # when
+        for seed in range(30):
+            a = device.to_device(numbers((8, 8), seed))
+            out = device.submit(program, {"a": a, "w": w})["out"]
+            view = device.reshape(out, (2, 4, 8))
+            cycle: list[Any] = [a, out, view, device.to_device(numbers((8, 8)))]
+            cycle.append(cycle)
+            expected = ((numbers((8, 8), seed) + numbers((8, 8), 1)) * numbers((8, 8), 1)) - numbers((8, 8), 1)
+            assert np.allclose(device.to_host(view).reshape(8, 8), expected, atol=1e-5)
+            assert len(device.trace.steps) and sum(device.live_bytes.values()) >= 512
+    finally:
+        gc.set_threshold(*before)
+    # then
+    del a, out, view, cycle
+    gc.collect()
+    assert raised == []
+    assert device.live_bytes == {"dram": 256, "l1": 0}
+    assert device.allocated_bytes - device.freed_bytes == 256
+    alive = [s for s in device.trace.storages if s.space == "dram" and s.freed is None]
+    assert [storage.name for storage in alive] == ["w"]
+
+
+def test_handles_that_another_thread_drops_are_let_go_by_the_next_call() -> None:
+    device, program = Device(), None
+    program = device.program(double((8, 8)))
+    given: list[Any] = []
+    over = threading.Event()
+
+    def drops() -> None:
+        while not over.is_set() or given:
+            if given:
+                given.pop()
+
+    thread = threading.Thread(target=drops)
+    thread.start()
+    for seed in range(200):
+        given.append(device.to_device(numbers((8, 8), seed)))
+        given.append(device.submit(program, {"x": device.to_device(numbers((8, 8), seed))})["y"])
+    over.set()
+    thread.join()
+    assert sum(device.live_bytes.values()) == 0
+    assert device.allocated_bytes == device.freed_bytes
+
+
+def test_the_recording_says_where_a_tensor_was_dropped_and_two_runs_say_the_same() -> None:
+    def told() -> list[Any]:
+        device = Device()
+        program = device.program(chain())
+        w = device.to_device(numbers(SHAPE))
+        for seed in range(4):
+            w.retain = True
+            out = device.submit(program, {"a": device.to_device(numbers(SHAPE, seed)), "w": w})
+            y = device.reshape(out["out"], (8, 8, 128))
+        del out, y
+        device.close()
+        return [*device.trace.log.declared.frees, *device.trace.log.declared.marks]
+
+    first = told()
+    assert first == told()
+    freed = [mark for mark in first if getattr(mark, "kind", "") == "freed"]
+    assert "del out, y" in freed[-1].line and "last handle went out of scope" in freed[-1].text
+
+
+def test_a_device_that_is_dropped_with_results_that_it_keeps_is_freed() -> None:
+    device = Device()
+    nodes = [("Mul", "w w", "square"), ("Add", "x square", "y")]
+    program = device.program(graph(nodes, {"x": SHAPE, "w": SHAPE}, ["y"]), const_eval=["w"])
+    w = device.to_device(numbers(SHAPE))
+    device.submit(program, {"x": device.to_device(numbers(SHAPE)), "w": w})
+    assert device.const_eval.misses == 1
+    there = ref(device)
+    del device, program, w
+    gc.collect()
+    assert there() is None
+
+
+def test_arrays_of_the_dead_are_not_kept() -> None:
+    device = Device()
+    program = device.program(double((512, 512)))
+    x = device.to_device(numbers((512, 512)))
+    x.retain = True
+    tracemalloc.start()
+    try:
+        for _ in range(30):
+            y = device.submit(program, {"x": x})["y"]
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert y.is_allocated and held < 4 * y.nbytes
+
+
+def test_what_is_captured_is_held_by_the_capture() -> None:
+    device = Device()
+    x = device.to_device(numbers(SHAPE))
+    x.retain = True
+    captured = device.capture(device.program(double()), {"x": x})
+    assert device.live_bytes["dram"] == 3 * NBYTES
+    del captured
+    assert device.live_bytes["dram"] == NBYTES and codes(device) == []
