@@ -40,7 +40,7 @@ def _whole(call: _Call) -> _Call:
         except DeviceError as error:
             # Who keeps the error, as a notebook keeps the last one, must not keep the tensors in its frames.
             del arguments, named
-            raise error.with_traceback(None)
+            raise error.with_traceback(None) from None
 
     return held  # type: ignore[return-value]
 

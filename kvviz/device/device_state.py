@@ -69,13 +69,13 @@ class DeviceState:
 
     def fail(self, rule: str, handle: Any, why: str) -> NoReturn:
         """Refuse a call; nothing has changed."""
-        line = caller_line()[0]
+        line = caller_line()
         who = f"{handle.name!r} (#{handle.number}, made at {handle.line})" if isinstance(handle, Handle) else handle
         raise DeviceError(f"{who}: {why} [rule: {rule}; asked for at {line}]", handle, rule, line)
 
     def warn(self, code: str, handle: Handle, cause: str, nbytes: int = 0, line: str = "") -> None:
         """Note a warning, with its cure."""
-        line = line or caller_line()[0]
+        line = line or caller_line()
         sentence = (
             f"{handle.name!r} (#{handle.number}) {cause}: {CURES[code]}{' (model behaviour)' * (code in MODELLED)}"
         )
@@ -96,7 +96,7 @@ class DeviceState:
         """
         value = None if wrapper is None or wrapper.value < 0 else wrapper.value
         when = self.clock.now if time is None else time
-        told: dict[str, Any] = {"text": text, "line": line or caller_line()[0], "time": when, "nbytes": nbytes}
+        told: dict[str, Any] = {"text": text, "line": line or caller_line(), "time": when, "nbytes": nbytes}
         if wrapper is not None:
             users = (0, 0) if wrapper.ref is None else self.model.users(wrapper.ref)
             told |= {"holder": wrapper.first, "counts": (*users, wrapper.handles, int(wrapper.retain))}
@@ -132,7 +132,7 @@ class DeviceState:
     def fate(self, handle: Handle) -> str:
         """How the tensor of a handle came to be dead; empty while it lives, and on the host."""
         wrapper = handle.wrapper
-        if wrapper.buffer is None or not handle.released and wrapper.buffer.alive and handle.is_allocated:
+        if wrapper.buffer is None or (not handle.released and wrapper.buffer.alive and handle.is_allocated):
             return ""
         fate = wrapper.fate or "it was released" * handle.released or "its buffer was freed through another tensor"
         return fate + " (is_allocated says true: only its own holder is asked)" * handle.is_allocated
@@ -190,7 +190,7 @@ class DeviceState:
         """
         number, address, when = self.room(array, layout, name, ready) if room is None else room
         extent, page = sizes(array.shape, layout)
-        buffer = Buffer(number, layout.memory, extent, array, caller_line()[0])
+        buffer = Buffer(number, layout.memory, extent, array, caller_line())
         buffer.storage = self.storage(layout.memory, extent, address, page=page)
         wrapper = self.wrap(buffer, self.model.create(buffer), array, layout, name)
         self.allocated_bytes += extent
@@ -224,7 +224,7 @@ class DeviceState:
 
     def named(self, wrapper: Wrapper, name: str) -> Handle:
         """A handle of a wrapper, which tells when the caller has it no more."""
-        made = Handle(self, self.given, name, wrapper, caller_line()[0])
+        made = Handle(self, self.given, name, wrapper, caller_line())
         self.given += 1
         if wrapper.first < 0:
             wrapper.first, wrapper.name, wrapper.line, wrapper.owner = made.number, name, made.line, ref(made)
@@ -249,7 +249,7 @@ class DeviceState:
         if not logged:
             self.writer.free(buffer.storage, why)
         text = f"{why}; {buffer.extent:,} B of {buffer.memory} are free"
-        line = caller_line()[0]
+        line = caller_line()
         wrappers = self.by_buffer.pop(buffer.number, [])
         for wrapper in wrappers:
             wrapper.fate = wrapper.fate or f"{why} at {line}"

@@ -59,7 +59,7 @@ def note(state: DeviceState, wrapper: Wrapper, outcome: Outcome, why: str) -> No
     buffer = wrapper.buffer
     assert buffer is not None
     if outcome.dropped or outcome.freed:
-        wrapper.fate = wrapper.fate or f"{why} at {caller_line()[0]}"
+        wrapper.fate = wrapper.fate or f"{why} at {caller_line()}"
     if outcome.freed:
         state.gone(buffer, state.free_at(buffer), why)
     elif buffer.alive:

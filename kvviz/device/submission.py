@@ -76,7 +76,7 @@ def _begin(state: DeviceState, work: Work, moves: Sequence[tuple[Handle, Move]])
             memories[number] = wrapper.buffer.memory
         outputs = {
             result.storage: (program.output_layout(name).of(result.array), result.array.shape)
-            for name, result in run.results.items()
+            for name, result in reversed(run.results.items())  # of several in one storage the first one has it
             if result.storage not in memories
         }
         buffers = work.buffers()
@@ -86,7 +86,7 @@ def _begin(state: DeviceState, work: Work, moves: Sequence[tuple[Handle, Move]])
         start = state.clock.begin(queue, max(ready, default=0.0))
         owners = {run.given[name]: work.buffer(name).number for name in work.donated}
         placed = place(state, run, memories, outputs, start, owners)
-        work.place_copies(state, start)
+        work.place_copies(state, placed, start)
     except BaseException:
         state.clock.restore(clock)
         work.forget_constants()

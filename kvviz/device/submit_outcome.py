@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from kvviz.device.device_layout import converted
+from kvviz.device.device_layout import converted, sizes
 from kvviz.device.device_program import DeviceProgram
 from kvviz.device.device_state import DeviceState
 from kvviz.device.handles import Buffer, Handle, Wrapper
@@ -26,7 +26,7 @@ class Work:
     ``wrappers``: of the inputs, after conversions; ``odd``: which of them were converted for this submit alone.
     ``dying``: inputs that are deallocated with it; ``donated``: those of them whose memory the run has.
     ``returned``: outputs that are inputs. ``kept``: of each input why the run has not its memory.
-    ``copies``: blocks for outputs that are weights.
+    ``copies``: blocks for outputs that are copies, by name.
     """
 
     program: DeviceProgram
@@ -67,11 +67,14 @@ class Work:
                 self.program.constant_bytes += capacity
                 self._new.append(number)
 
-    def place_copies(self, state: DeviceState, ready: float) -> None:
-        """A program keeps its weights: what it hands out of them is copied, and needs room."""
+    def place_copies(self, state: DeviceState, placed: Placed, ready: float) -> None:
+        """Room for what is copied: a program keeps its weights, and another shape may need other tiles."""
+        held = {number: block.extent for number, block in placed.blocks.items()}
+        held |= {number: wrapper.buffer.extent for number, wrapper in self.given.items() if wrapper.buffer is not None}
         for name, result in self.run.results.items():
-            if result.storage in self.program.constants:
-                layout = self.program.output_layout(name).of(result.array)
+            layout = self.program.output_layout(name).of(result.array)
+            retiled = layout.tiled and sizes(result.array.shape, layout)[0] != held.get(result.storage)
+            if result.storage in self.program.constants or retiled:
                 self.copies[name] = state.room(result.array, layout, name, ready)
 
     def forget_constants(self) -> None:
@@ -140,23 +143,23 @@ class _Outputs:
         layout = work.program.output_layout(name).of(result.array)
         source = self.owners.get(result.storage) or work.given.get(result.storage)
         donor = self.names.get(result.storage)
-        if result.storage in self.placed.blocks and result.storage not in self.owners:
+        if name in work.copies:
+            array = converted(result.array, str(layout.dtype))
+            wrapper, _ = state.new(array, layout, name, self.end, work.copies[name])
+            state.writer.op("copy", [], [wrapper.value], copied=array.nbytes)
+        elif result.storage in self.placed.blocks and result.storage not in self.owners:
             block = self.placed.blocks[result.storage]
             buffer = self._buffer(block.number, block.memory, block.extent, result)
             wrapper = self._own(buffer, result, layout, name)
         elif donor is not None and result.generation and donor not in self.overwritten:
             wrapper = self._over(donor, result, name)
-        elif source is not None:
+        else:
+            assert source is not None
             assert source.buffer is not None and source.ref is not None
             if donor is not None:
                 # The run had a copy of the input, which this is a view of.
                 source.buffer.array = _root(result.array)
             wrapper = state.wrap(source.buffer, state.model.view(source.ref), result.array, source.layout, name)
-        else:
-            # A weight, whose copy has its room already.
-            array = converted(result.array, str(layout.dtype))
-            wrapper, _ = state.new(array, layout, name, self.end, work.copies.get(name))
-            state.writer.op("copy", [], [wrapper.value])
         wrapper.used = state.submits
         self.wrappers[name] = wrapper
 

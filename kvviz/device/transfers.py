@@ -10,7 +10,7 @@ from weakref import ref
 
 import numpy as np
 
-from kvviz.device.caller_line import caller_line
+from kvviz.device.caller_line import assigned_name, caller_line
 from kvviz.device.device_layout import HOST, TILE, Layout, converted, sizes
 from kvviz.device.device_state import DeviceState
 from kvviz.device.handles import Buffer, Handle, Wrapper
@@ -43,8 +43,7 @@ def upload(state: DeviceState, given: Any, layout: Layout | None, name: str | No
     layout = layout.of(array)
     if layout.memory == HOST:
         state.fail("to_device", "a layout on the host", "choose 'dram' or 'l1'")
-    assigned = caller_line()[1]
-    name = name or (given.name if isinstance(given, Handle) else "") or assigned or f"t{state.given}"
+    name = name or (given.name if isinstance(given, Handle) else "") or assigned_name() or f"t{state.given}"
     wrapper, when = state.new(converted(array, str(layout.dtype)), layout, name, state.clock.now)
     buffer = wrapper.buffer
     assert buffer is not None
@@ -94,7 +93,7 @@ def download(state: DeviceState, handle: Handle) -> np.ndarray:
     wrapper.used = state.submits
     state.mark("to_host", wrapper, "copied to the host; it stays on the device", nbytes=found.nbytes)
     if wrapper.origin.startswith("submit"):
-        told = f"{handle.name!r} (#{handle.number})", caller_line()[0]
+        told = f"{handle.name!r} (#{handle.number})", caller_line()
         state.fetched = [*state.fetched[-_FETCHED:], (ref(found), _digest(found), told)]
     return found
 
@@ -239,7 +238,7 @@ def host_tensor(state: DeviceState, array: Any, borrow: bool, name: str | None) 
         values = converted(values, _ALIASES.get(str(values.dtype), str(values.dtype)))
     state.versions += 1
     wrapper = Wrapper(state.versions, state.versions, values, Layout(HOST).of(values))
-    return state.named(wrapper, name or caller_line()[1] or f"t{state.given}")
+    return state.named(wrapper, name or assigned_name() or f"t{state.given}")
 
 
 def put(state: DeviceState, dst: Any, src: Any) -> None:

@@ -148,6 +148,46 @@ def test_a_tensor_in_tiles_takes_whole_tiles() -> None:
     assert device.live_bytes["dram"] == 5 * 32 * 32 * 4 and vector.shape == (7,)
 
 
+def test_a_reshape_of_tiles_takes_the_tiles_of_its_own_shape() -> None:
+    # 64 x 1 rows of tiles of 32 x 32 floats, 4 in a row, where 2 x 4 tiles held the same elements
+    device = Device()
+    x = device.to_device(numbers((64, 128)), TILES)
+    y = device.reshape(x, (64, 1, 128))
+    assert device.live_bytes["dram"] == 32_768 + 1_048_576
+    assert np.array_equal(device.to_host(y), numbers((64, 128)).reshape(64, 1, 128))
+    device.deallocate(y)
+    assert device.live_bytes["dram"] == 32_768
+
+
+@pytest.mark.parametrize("retain", [False, True])
+@pytest.mark.parametrize("ops", [[], [("Neg", "x", "n")]], ids=["of an input", "in place"])
+def test_an_output_that_has_other_tiles_than_what_it_reshapes_is_a_copy(retain: bool, ops: list[Any]) -> None:
+    device = Device()
+    nodes = [*ops, ("Reshape", f"{'n' if ops else 'x'} to", "y")]
+    described = graph(nodes, {"x": (64, 128)}, ["y"], to=np.array([64, 1, 128]))
+    program = device.program(described, layouts={"x": TILES}, outputs={"y": TILES})
+    x = device.to_device(numbers((64, 128)), TILES)
+    x.retain = retain
+    y = device.submit(program, {"x": x})["y"]
+    assert np.array_equal(device.to_host(y).reshape(64, 128), -numbers((64, 128)) if ops else numbers((64, 128)))
+    assert device.live_bytes["dram"] == 1_048_576 + 32_768 * retain and x.is_allocated == retain
+    device.deallocate(y)
+    x.retain = False
+    device.deallocate(x) if retain else None
+    assert device.live_bytes == {"dram": 0, "l1": 0}
+
+
+def test_two_outputs_in_one_buffer_have_the_tiles_that_each_needs() -> None:
+    device = Device()
+    nodes = [("Neg", "x", "n"), ("Reshape", "n to", "y")]
+    described = graph(nodes, {"x": (64, 128)}, ["n", "y"], to=np.array([64, 1, 128]))
+    program = device.program(described, layouts={"x": TILES}, outputs={"n": TILES, "y": TILES})
+    device.submit(program, {"x": device.to_device(numbers((64, 128)), TILES)})
+    outputs = device.submit(program, {"x": device.to_device(numbers((64, 128)), TILES)})
+    assert device.live_bytes["dram"] == 32_768 + 1_048_576
+    assert np.array_equal(device.to_host(outputs["y"]).ravel(), device.to_host(outputs["n"]).ravel())
+
+
 def test_a_tensor_that_does_not_fit_is_refused_with_the_largest_free_block() -> None:
     device = Device(l1=1 << 12)
     first = device.to_device(numbers((16, 32)), Layout("l1"))
@@ -207,6 +247,40 @@ def test_a_borrowed_host_tensor_is_the_callers_memory_and_an_owned_one_a_copy() 
     for wrong in (array.T[1:], np.zeros(3, np.int64), [1.0]):
         with pytest.raises(DeviceError, match="borrowed memory"):
             device.host_tensor(wrong, borrow=True)
+
+
+def test_as_landed_to_layout_takes_a_tensor_from_the_host_to_the_device() -> None:
+    device = Device()
+    host = device.host_tensor(numbers((4, 4)), name="batch")
+    host.retain = True
+    x = device.to_layout(host, TILES)
+    assert (x.name, x.layout, x.retain) == ("batch", Layout(tiled=True, dtype="float32"), True)
+    assert np.array_equal(device.to_host(x), numbers((4, 4))) and device.host_bytes == 2 * 64
+    host.retain = False
+    assert not device.to_layout(host, TILES).retain and device.to_layout(host, TILES, retain=True).retain
+    # The deallocation of host memory does nothing.
+    assert np.array_equal(device.to_host(host), numbers((4, 4))) and device.warnings == []
+    with pytest.raises(DeviceError, match="call to_host"):
+        device.to_layout(host, Layout("host"))
+    proposed = Device(contract="proposed")  # which has to_device for this
+    with pytest.raises(DeviceError, match="call to_device first"):
+        proposed.to_layout(proposed.host_tensor(numbers((4, 4))), TILES)
+
+
+@pytest.mark.parametrize("ownership", ["classic", "holder"])
+@pytest.mark.parametrize("contract", ["landed", "proposed"])
+def test_a_deallocation_is_forced_as_proposed_and_not_as_landed(contract: str, ownership: str) -> None:
+    device = Device(contract=contract, ownership=ownership)
+    keys = device.to_device(numbers((4, 32)))
+    view = device.reshape(keys, (2, 2, 32))
+    device.deallocate(keys)
+    assert device.live_bytes["dram"] == (0 if contract == "proposed" else 512)
+    assert ("FORCED_FREE_SHARED" in codes(device)) == (contract == "proposed")
+    other = device.to_device(numbers((4, 32)))
+    part = device.reshape(other, (2, 2, 32))
+    device.deallocate(other, force=False)
+    assert np.array_equal(device.to_host(part).ravel(), numbers((4, 32)).ravel())
+    assert view.wrapper is not part.wrapper
 
 
 def test_a_closed_device_refuses_everything_and_closes_twice() -> None:

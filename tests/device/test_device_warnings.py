@@ -44,6 +44,18 @@ def test_use_after_free_names_how_it_died_and_where() -> None:
     assert "deallocate at test_device_warnings.py" in warning.sentence and "device.to_host(x)" in warning.line
 
 
+def test_a_wait_for_the_dead_is_warned_of_and_waits_for_nothing() -> None:
+    device = Device()
+    x = device.to_device(numbers((4, 4)))
+    device.deallocate(x)
+    time = device.time
+    device.wait(x)
+    warning = only(device)
+    assert (warning.code, warning.handle, device.time) == ("USE_AFTER_FREE", x, time)
+    assert "waited for" in warning.sentence and "device.deallocate(x)" in warning.sentence
+    assert warning.line.endswith("device.wait(x)")
+
+
 def test_double_free() -> None:
     device = Device()
     x = device.to_device(numbers((4, 4)))
@@ -145,6 +157,21 @@ def test_a_forced_free_of_what_nobody_shares_is_not_warned_of() -> None:
     x = device.to_device(numbers((4, 4)))
     device.deallocate(x, force=True)
     assert device.warnings == [] and not x.is_allocated
+
+
+def test_each_handle_is_named_by_the_variable_that_takes_it() -> None:
+    device, kept = Device(), {}
+    first = device.to_device(numbers((4, 4))); second = device.to_device(numbers((4, 4)))  # fmt: skip  # noqa: E702
+    assert (first.name, second.name) == ("first", "second")
+    host = [device.host_tensor(numbers((4, 4)))]; other = device.host_tensor(numbers((4, 4)))  # fmt: skip  # noqa: E702
+    assert (host[0].name, other.name) == ("t2", "other")
+    kept["k"] = third = device.to_device(
+        numbers((4, 4)),
+    )
+    assert third.name == "kept"
+    program = device.program(double((4, 4)))
+    y = device.submit(program, {"x": device.to_device(numbers((4, 4)))})["y"]
+    assert y.name == "y" and device.trace.steps[-1].inputs == ("t5",)
 
 
 def test_handles_are_named_by_the_variable_or_as_told() -> None:
