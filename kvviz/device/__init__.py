@@ -8,7 +8,7 @@ Its facts are those of tt-mlir's runtime and of TTNN; each file names what it fo
 from kvviz.device.accelerator import Device
 from kvviz.device.block_table import BlockTable
 from kvviz.device.device_layout import Layout
-from kvviz.device.device_program import DeviceProgram
+from kvviz.device.device_program import Binary, DeviceProgram
 from kvviz.device.device_warnings import DeviceWarning
 from kvviz.device.handles import Handle
 from kvviz.device.simulated_time import Cost
@@ -16,6 +16,7 @@ from kvviz.device.ttnn_program import TtnnModule, load_ttnn
 from kvviz.errors import DeviceError
 
 __all__ = [
+    "Binary",
     "BlockTable",
     "Cost",
     "Device",

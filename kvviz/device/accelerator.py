@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import wraps
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
 import numpy as np
 
@@ -15,11 +15,11 @@ from kvviz.device.block_table import BlockTable
 from kvviz.device.captured_trace import Captured, capture, release_slots, replay
 from kvviz.device.const_eval import ConstEvalCache, split
 from kvviz.device.device_layout import Layout
-from kvviz.device.device_program import DeviceProgram
+from kvviz.device.device_program import Binary, DeviceProgram
 from kvviz.device.device_state import DeviceState
 from kvviz.device.handles import Handle, Wrapper
 from kvviz.device.simulated_time import Cost
-from kvviz.device.submission import submit
+from kvviz.device.submission import in_order, submit
 from kvviz.errors import DeviceError
 from kvviz.graph.load import load
 from kvviz.graph.model import Graph
@@ -133,9 +133,16 @@ class Device(DeviceState):
         """Bytes from a tensor or an array into another one; one of them at least is on the host."""
         transfers.put(self, dst, src)
 
-    def get_layout(self, program: DeviceProgram, name: str) -> Layout:
-        """What a program wants of an input."""
-        return program.layout(name)
+    @overload
+    def get_layout(self, program: DeviceProgram, name: str) -> Layout: ...
+
+    @overload
+    def get_layout(self, program: Binary, name: int, input_index: int) -> Layout: ...
+
+    def get_layout(self, program: Any, name: Any, input_index: Any = None) -> Layout:
+        """What a program wants of an input: ``(program, name)``, or ``(binary, program_index, input_index)``."""
+        found: Layout = program.layout(name, input_index) if isinstance(program, Binary) else program.layout(name)
+        return found
 
     def has_layout(self, handle: Handle, layout: Layout) -> bool:
         """Whether a tensor lies so already."""
@@ -176,9 +183,27 @@ class Device(DeviceState):
             part.device = self
         return made
 
+    def binary(self, programs: Sequence[Any]) -> Binary:
+        """Programs by number, for `submit` and `get_layout` as tt-mlir's runtime has them.
+
+        Parameters
+        ----------
+        programs : sequence
+            Each is what `program` takes, or a program that it made, which may have layouts.
+        """
+        return Binary([one if isinstance(one, DeviceProgram) else self.program(one) for one in programs])
+
+    @overload
+    def submit(self, program: DeviceProgram, inputs: Mapping[str, Handle]) -> dict[str, Handle]: ...
+
+    @overload
+    def submit(self, program: Binary, inputs: int, handles: Sequence[Handle]) -> list[Handle]: ...
+
     @_whole
-    def submit(self, program: DeviceProgram, inputs: Mapping[str, Handle]) -> dict[str, Handle]:
+    def submit(self, program: Any, inputs: Any, handles: Any = None) -> Any:
         """Give a program to the device: handles of its outputs, at once; it runs when its inputs are ready.
+
+        ``submit(program, {name: handle})`` gives a dict; ``submit(binary, program_index, [handle, …])`` gives a list.
 
         Raises
         ------
@@ -186,6 +211,12 @@ class Device(DeviceState):
             If an input is dead, of another device, or has not the layout or shape that the program wants; or if there
             is no room. The device is as it was before.
         """
+        if isinstance(program, Binary):
+            program = program.program(inputs)
+            return list(self._submitted_by_name(program, in_order(self, program, handles)).values())
+        return self._submitted_by_name(program, inputs)
+
+    def _submitted_by_name(self, program: Any, inputs: Any) -> dict[str, Handle]:
         if isinstance(program, DeviceProgram) and program.parts is not None:
             return self.const_eval.submit(program, inputs)
         return submit(self, program, inputs)

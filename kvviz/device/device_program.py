@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -78,6 +79,56 @@ class DeviceProgram:
 
     def __repr__(self) -> str:
         return f"<DeviceProgram {self.name!r}: {len(self.graph.nodes)} nodes, {len(self.inputs)} inputs>"
+
+
+class Binary:
+    """Programs by number, as in an executable file that a compiler wrote; `Device.binary` makes it.
+
+    Inputs and outputs go by number, too: by their places in the program.
+
+    Attributes
+    ----------
+    programs : tuple of DeviceProgram
+    """
+
+    def __init__(self, programs: Sequence[DeviceProgram]) -> None:
+        self.programs = tuple(programs)
+
+    def program(self, index: Any) -> DeviceProgram:
+        """A program by its number, from 0.
+
+        Raises
+        ------
+        DeviceError
+            If there is none.
+        """
+        return self.programs[_number(index, len(self.programs), "a program", "this binary")]
+
+    def layout(self, program_index: int, input_index: int) -> Layout:
+        """What a program wants of an input.
+
+        Raises
+        ------
+        DeviceError
+            If there is no such program or input.
+        """
+        program = self.program(program_index)
+        where = f"program {program_index}, {program.name!r},"
+        return program.layout(list(program.inputs)[_number(input_index, len(program.inputs), "an input", where)])
+
+    def __repr__(self) -> str:
+        return f"<Binary: {', '.join(f'{number} {one.name!r}' for number, one in enumerate(self.programs))}>"
+
+
+def _number(index: Any, count: int, what: str, where: str) -> int:
+    try:
+        number = int(operator.index(index))
+    except TypeError:
+        raise DeviceError(f"{what} of {where} is chosen by its number, not by {str(index)[:40]!r}") from None
+    if not 0 <= number < count:
+        known = f"it has 0 to {count - 1}" if count else "it has none"
+        raise DeviceError(f"{where} has no {what.split()[-1]} {number}: {known}")
+    return number
 
 
 def _typed(layout: Layout, value: Value) -> Layout:

@@ -265,6 +265,10 @@ class DeviceState:
         """Wrappers in a buffer of which the caller has a handle."""
         return [wrapper for wrapper in self.by_buffer.get(buffer.number, ()) if wrapper.handles]
 
+    def counts(self, wrapper: Wrapper) -> bool:
+        """Whether a tensor has not let go of its buffer."""
+        return wrapper.ref is not None and self.model.is_allocated(wrapper.ref)
+
     # -- runs -------------------------------------------------------------------------------------------------------
 
     def forward(self, submit: str = "") -> None:

@@ -14,6 +14,7 @@ CURES = {
     "NEEDLESS_CONVERSION": "request this layout once, when the tensor is created",
     "LATE_FREE": "deallocate it right after the last submit that reads it",
     "STALE_CONST_EVAL": "pass the new contents in a new handle from to_device, so that the version changes",
+    "FREE_DEFERRED": "let the others go first, or free it by force if nobody needs them",
     "FORCED_FREE_SHARED": "deallocate without force, or after the last use of the others",
     "TRACE_OVERWRITES": "put it there before the capture, or capture the trace again",
     "L1_SPILL": "first submit the programs that read it, or create it in DRAM",

@@ -95,7 +95,8 @@ class Classic:
         if not others:
             del self._parts[id(buffer)]
         if others and not force:
-            return Outcome(False, True, f"{others} view{'s' * (others > 1)} still refer to its buffer")
+            why = "a view still refers to its buffer" if others == 1 else f"{others} views still refer to its buffer"
+            return Outcome(False, True, why)
         freed, buffer.alive = buffer.alive, False
         return Outcome(freed, True, "" if freed else "the buffer was freed before")
 

@@ -31,13 +31,17 @@ def deallocate(state: DeviceState, handle: Handle, force: bool) -> None:
         state.writer.free(buffer.storage, why, done=False)
         state.mark("free refused", wrapper, why)
         return
-    others = [other for other in state.of_buffer(buffer) if other is not wrapper]
+    others = [other for other in state.of_buffer(buffer) if other is not wrapper and state.counts(other)]
+    told = ", ".join(f"{other.name!r} (#{other.first})" for other in others)
     if force and others:
-        told = ", ".join(f"{other.name!r} (#{other.first})" for other in others)
-        state.warn(
-            "FORCED_FREE_SHARED", handle, f"is freed by force, but {told} lies in the same buffer", buffer.extent
-        )
+        text = f"is freed by force, but the same buffer is that of {told}"
+        state.warn("FORCED_FREE_SHARED", handle, text, buffer.extent)
     outcome = let_go(state, handle, force, f"deallocate{'(force=True)' * force}")
+    if others and not outcome.freed:
+        text = (
+            f"is deallocated without force, but {buffer.extent:,} B of {buffer.memory} stay, as {outcome.why}: {told}"
+        )
+        state.warn("FREE_DEFERRED", handle, f"is deallocated without force, but {stays}", buffer.extent)
     late = state.submits - wrapper.used
     if outcome.freed and late > 0:
         cause = f"was last used by submit {wrapper.used}, and kept {buffer.extent:,} B through {late} more"

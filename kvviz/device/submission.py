@@ -98,6 +98,17 @@ def _begin(state: DeviceState, work: Work, moves: Sequence[tuple[Handle, Move]])
     return commit(state, work, placed, queue, start)
 
 
+def in_order(state: DeviceState, program: DeviceProgram, handles: Any) -> dict[str, Handle]:
+    """Inputs by name, from a list of them in the order of the program's inputs."""
+    what = f"submit of {program.name!r}"
+    if isinstance(handles, Handle) or not isinstance(handles, Sequence):
+        state.fail("inputs of the program", what, f"it takes a list of handles, not a {type(handles).__name__}")
+    if len(handles) != len(program.inputs):
+        wanted = f"{len(program.inputs)} handle{'s' * (len(program.inputs) != 1)} ({', '.join(program.inputs)})"
+        state.fail("inputs of the program", what, f"it takes {wanted}, not {len(handles)}")
+    return dict(zip(program.inputs, handles))
+
+
 def checked(state: DeviceState, program: Any, inputs: Mapping[str, Handle]) -> dict[str, Wrapper]:
     """The wrappers of the inputs, if the program can take them."""
     state.open()

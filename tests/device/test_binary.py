@@ -1,0 +1,99 @@
+"""Programs by number, inputs and outputs as lists: submit and getLayout as tt-mlir #671 has them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kvviz.device import Binary, Device, DeviceError, Layout
+from tests.device.programs import chain, codes, double, graph, numbers
+
+TILES = Layout(tiled=True)
+SHAPE = (32, 32)
+
+
+def prepared(**named: Any) -> tuple[Device, Binary]:
+    device = Device(**named)
+    pair = graph([("Neg", "x", "n"), ("Add", "x x", "s")], {"x": SHAPE}, ["s", "n"])
+    return device, device.binary([chain(SHAPE), device.program(double(SHAPE), layouts={"x": TILES}), pair])
+
+
+def test_inputs_and_outputs_are_lists_in_the_order_of_the_program() -> None:
+    device, binary = prepared()
+    a, w = device.to_device(numbers(SHAPE)), device.to_device(numbers(SHAPE, 1))
+    w.retain = True
+    outputs = device.submit(binary, 0, [a, w])
+    assert isinstance(outputs, list) and not a.is_allocated and w.is_allocated
+    expected = ((numbers(SHAPE) + numbers(SHAPE, 1)) * numbers(SHAPE, 1)) - numbers(SHAPE, 1)
+    assert np.allclose(device.to_host(outputs[0]), expected, atol=1e-5)
+    total, negative = device.submit(binary, 2, (w,))
+    assert np.array_equal(device.to_host(total), 2 * numbers(SHAPE, 1))
+    assert np.array_equal(device.to_host(negative), -numbers(SHAPE, 1))
+
+
+def test_what_a_program_wants_of_an_input_is_asked_by_their_numbers() -> None:
+    device, binary = prepared()
+    assert device.get_layout(binary, 1, 0) == binary.programs[1].layout("x") == Layout(tiled=True, dtype="float32")
+    assert device.get_layout(binary, 0, 1) == device.get_layout(binary.programs[0], "w") == Layout(dtype="float32")
+    # as the issue's loop has it: any tensor, as the program wants it, on the device
+    x = device.to_layout(device.host_tensor(numbers(SHAPE)), device.get_layout(binary, 1, 0))
+    (y,) = device.submit(binary, 1, [x])
+    assert np.array_equal(device.to_host(y), 2 * numbers(SHAPE)) and codes(device) == []
+
+
+def test_both_forms_run_the_same_program_with_what_it_keeps() -> None:
+    device = Device()
+    nodes = [("Mul", "w w", "square"), ("Add", "x square", "y")]
+    program = device.program(graph(nodes, {"x": SHAPE, "w": SHAPE}, ["y"]), const_eval=["w"])
+    binary = device.binary([program])
+    x, w = device.to_device(numbers(SHAPE)), device.to_device(numbers(SHAPE, 1))
+    x.retain = True
+    (first,) = device.submit(binary, 0, [x, w])
+    second = device.submit(program, {"x": x, "w": w})["y"]
+    assert np.array_equal(device.to_host(first), device.to_host(second))
+    assert (device.const_eval.misses, device.const_eval.hits) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("ask", "words"),
+    [
+        (lambda device, binary, x: device.submit(binary, 3, [x]), "this binary has no program 3: it has 0 to 2"),
+        (lambda device, binary, x: device.submit(binary, -1, [x]), "this binary has no program -1"),
+        (lambda device, binary, x: device.submit(binary, "double", [x]), "chosen by its number, not by 'double'"),
+        (lambda device, binary, x: device.submit(binary, 0, [x]), r"it takes 2 handles \(a, w\), not 1"),
+        (lambda device, binary, x: device.submit(binary, 1, [x, x]), r"it takes 1 handle \(x\), not 2"),
+        (lambda device, binary, x: device.submit(binary, 1, x), "a list of handles, not a Handle"),
+        (lambda device, binary, x: device.submit(binary, 1, {"x": x}), "a list of handles, not a dict"),
+        (lambda device, binary, x: device.get_layout(binary, 0, 2), "program 0, 'program', has no input 2"),
+        (lambda device, binary, x: device.get_layout(binary, 0), "an input of program 0"),
+    ],
+)
+def test_a_wrong_number_is_refused_with_what_there_is(ask: Any, words: str) -> None:
+    device, binary = prepared()
+    x = device.to_device(numbers(SHAPE))
+    with pytest.raises(DeviceError, match=words):
+        ask(device, binary, x)
+    assert x.is_allocated
+
+
+@pytest.mark.parametrize(
+    ("ownership", "why", "dead"),
+    [("classic", "a view still refers to its buffer", True), ("holder", "it is not the sole owner", False)],
+)
+def test_an_unforced_free_of_a_root_with_a_live_view_says_what_stays_and_why(
+    ownership: str, why: str, dead: bool
+) -> None:
+    device = Device(ownership=ownership)
+    keys = device.to_device(numbers((4, 32)))
+    view = device.reshape(keys, (2, 2, 32))
+    device.deallocate(keys)
+    (warning,) = device.warnings
+    assert (warning.code, warning.handle, warning.nbytes) == ("FREE_DEFERRED", keys, 512)
+    assert f"512 B of dram stay, as {why}" in warning.sentence and f"'keys (view)' (#{view.number})" in warning.sentence
+    assert keys.is_allocated != dead and view.is_allocated and device.live_bytes["dram"] == 512
+    # Nobody else counts on it now: no warning.
+    device.release(keys)
+    device.deallocate(view)
+    assert device.live_bytes["dram"] == 0 and len(device.warnings) == 1
