@@ -9,21 +9,14 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from kvviz.device.ttnn_caches import CODE, CacheCopy, told, whole_cache_copies
+from kvviz.device.ttnn_effects import MOVES, freed_activation, is_view, reads_what_it_writes, written
 from kvviz.device.ttnn_layouts import TensorType
 from kvviz.device.ttnn_text import TtnnFunction, TtnnOp, parse
 from kvviz.errors import KvvizError
 from kvviz.trace.recording import Trace
 from kvviz.trace.writer import Writer
 
-IN_PLACE = {
-    "ttnn.fill_cache": 0,
-    "ttnn.update_cache": 0,
-    "ttnn.paged_update_cache": 0,
-    "ttnn.paged_fill_cache": 0,
-}
-"""Ops that write an operand and give no result (``TTNN_InplaceOp``), and which operand."""
-
-_MOVES = {"ttnn.to_device", "ttnn.from_device", "ttnn.to_memory_config", "ttnn.to_layout", "ttnn.to_dtype"}
 _BOUND = {"parameter": "weight", "constant": "weight", "kv_cache": "donated"}
 _ORIGINS = {"weight": "weights", "donated": "donated", "borrowed": "caller"}
 
@@ -32,8 +25,9 @@ _ORIGINS = {"weight": "weights", "donated": "donated", "borrowed": "caller"}
 class Finding:
     """Something in the text that costs memory or is wrong.
 
-    ``code``: ``"USE_AFTER_FREE"``, ``"DOUBLE_FREE"``, ``"LEAK"`` (never deallocated and not returned), ``"LATE_FREE"``
-    (freed later than behind the last use) or ``"HOST_ROUND_TRIP"``.
+    ``code``: ``"WHOLE_CACHE_COPY"`` (one for each function, with the bytes of all copies of a call), and
+    ``"USE_AFTER_FREE"``, ``"DOUBLE_FREE"``, ``"LEAK"`` (never deallocated and not returned), ``"LATE_FREE"`` (freed
+    later than behind the last use) or ``"HOST_ROUND_TRIP"``.
     """
 
     code: str
@@ -45,7 +39,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class TtnnModule:
-    """A module of TTNN's IR: its functions, the trace of each as a run, and what was found."""
+    """A module of TTNN's IR: its functions, the trace of each as a run, and what was found, copies of caches first."""
 
     functions: tuple[TtnnFunction, ...]
     trace: Trace
@@ -90,7 +84,8 @@ def load_ttnn(source: str | os.PathLike[str]) -> TtnnModule:
     returned: list[int] = []
     for function in drawn:
         returned = writing.function(function)
-    return TtnnModule(functions, writing.writer.finish(returned), tuple(writing.findings))
+    findings = sorted(writing.findings, key=lambda found: found.code != CODE)
+    return TtnnModule(functions, writing.writer.finish(returned), tuple(findings))
 
 
 class _Writing:
@@ -117,6 +112,8 @@ class _Writing:
         self.freed: set[int] = set()
         self.used: dict[str, int] = {}  # of a name: how many ops had run when it was used last, or made
         self.ran = 0
+        copies = whole_cache_copies(function)
+        copying = {id(copy.op): copy for copy in copies}
         for op in function.ops:
             self._operands(op)
             if op.name == "ttnn.deallocate":
@@ -125,7 +122,11 @@ class _Writing:
                 self.ran += 1
                 self._op(op)
                 self.used.update(dict.fromkeys((*op.operands, *op.results), self.ran))
+                self._after(op, copying.get(id(op)))
         self._leaks(function)
+        if copies:
+            total = sum(copy.nbytes for copy in copies)
+            self.findings.append(Finding(CODE, copies[0].cache, copies[0].op.line, total, told(function, copies)))
         for name in function.returned:
             if name not in self.types:
                 raise KvvizError(f"{self.where}: @{function.name} returns {name}, which nothing defines")
@@ -158,49 +159,43 @@ class _Writing:
 
     def _op(self, op: TtnnOp) -> None:
         """Write an op; one that gives and writes nothing, as asking for the device, is none."""
-        target = IN_PLACE.get(op.name)
-        inputs = [self.values[name] for name in op.operands if name in self.values]
-        view = None if target is not None else self._viewed(op)
+        names, inputs = written(op), [self.values[name] for name in op.operands if name in self.values]
+        view = self.values.get(op.operands[0]) if is_view(op, self.types) else None
         for name, type_ in zip(op.results, op.types):
-            self._define(name, type_, op.line, "run", view)
+            self._define(name, type_, op.line, "run", None if view is None else self.writer.storage_of(view))
         outputs = [self.values[name] for name in op.results if name in self.values]
-        if not outputs and target is None:
+        if not outputs and names is None:
             return
-        writes = [inputs[target]] if target is not None else [] if view is not None else outputs
+        writes = [self.values[name] for name in names or () if name in self.values]
+        reads = [] if view is not None else [v for v in inputs if v not in writes or reads_what_it_writes(op)]
+        writes += [] if view is not None else outputs
         moved = 0
-        if view is None and op.name in _MOVES and inputs:
-            moved = sum(self._bytes(name) for name in op.results)
+        if op.name in MOVES and inputs and view is None:
+            moved = sum(self._bytes(name) for name in names or op.results)
             self._round_trip(op)
-        short = op.name.removeprefix("ttnn.")
         self.writer.op(
-            short,
+            op.name.removeprefix("ttnn."),
             inputs,
             outputs,
             name=op.results[0] if op.results else f"line {op.line}",
-            reads=[] if view is not None else [value for value in inputs if value not in writes],
+            reads=reads,
             writes=writes,
             copied=moved,
         )
 
-    def _viewed(self, op: TtnnOp) -> int | None:
-        """The storage that the result shares with the first operand; None where it is new."""
-        if op.name != "ttnn.reshape" or not op.operands or len(op.types) != 1:
-            return None
-        old, new = self.types[op.operands[0]], op.types[0]
-        if (
-            old is None
-            or new is None
-            or (old.place, old.dtype) != (new.place, new.dtype)
-            or not (old.shape and new.shape)
-        ):
-            return None
-        rows = [type_.shape[-2] if len(type_.shape) > 1 else 1 for type_ in (old, new)]
-        fits = not old.tiled or rows[0] == rows[1] or not (rows[0] % 32 or rows[1] % 32)
-        same = old.shape[-1] == new.shape[-1] and fits and old.nbytes == new.nbytes
-        return self.writer.storage_of(self.values[op.operands[0]]) if same else None
+    def _after(self, op: TtnnOp, copy: CacheCopy | None) -> None:
+        """What an op has done besides its result: a whole cache was copied, an activation is gone."""
+        if copy is not None:
+            text = f"{op.name} in line {op.line} copies the whole of {copy.cache} into {copy.target}: {copy.nbytes:,} B"
+            self._mark(CODE, copy.target, op.line, copy.nbytes, text)
+        name = freed_activation(op, self.types)
+        if name in self.values and name not in self.gone:
+            self._free(name, op, True, f"{op.name} frees its activation {name} (line {op.line})")
 
     def _round_trip(self, op: TtnnOp) -> None:
         """Remember what was moved out of which space, and say so where it comes back as it was."""
+        if not op.results:
+            return
         name, result = op.operands[0], op.results[0]
         before, after = self.types[name], self.types[result]
         if before is None or after is None or before.space == after.space:
@@ -217,15 +212,16 @@ class _Writing:
         name = op.operands[0] if op.operands else ""
         if name not in self.values or name in self.gone:
             return
+        forced = op.attributes.get("force") == "true"
+        self._free(name, op, forced, f"deallocate {name} (line {op.line})")
+
+    def _free(self, name: str, op: TtnnOp, forced: bool, why: str) -> None:
         storage = self.writer.storage_of(self.values[name])
         holders = self.names[storage]
-        forced = op.attributes.get("force") == "true"
         self.gone[name] = op.line
         holders.discard(name)
         if holders and not forced:
-            self.writer.free(
-                storage, f"deallocate {name} (line {op.line}): {_listed(holders)} lies there too", done=False
-            )
+            self.writer.free(storage, f"{why}: {_listed(holders)} lies there too", done=False)
             return
         if storage in self.freed:
             return
@@ -237,7 +233,7 @@ class _Writing:
             self._found("LATE_FREE", name, op.line, said)
         for other in holders:
             self.gone[other] = op.line
-        self.writer.free(storage, f"deallocate {name} (line {op.line})" + (", forced" if forced else ""))
+        self.writer.free(storage, why + (", forced" if forced else ""))
 
     def _leaks(self, function: TtnnFunction) -> None:
         """What the program made on the device, and neither frees nor returns nor keeps for the next call."""
@@ -258,6 +254,11 @@ class _Writing:
 
     def _found(self, code: str, name: str, line: int, sentence: str) -> None:
         self.findings.append(Finding(code, name, line, self._bytes(name), sentence))
+        self._mark(code, name, line, self._bytes(name), sentence)
+
+    def _mark(self, code: str, name: str, line: int, nbytes: int, text: str) -> None:
+        where = f"{self.where}:{line}"
+        self.writer.mark(f"warning {code}", self.values.get(name), text=text, line=where, nbytes=nbytes)
 
 
 def _listed(names: set[str]) -> str:

@@ -1,0 +1,254 @@
+"""What ops of TTNN's IR write, free and copy: texts by hand in the form that ttmlir-opt prints."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+import kvviz
+from kvviz.device.ttnn_program import TtnnModule, load_ttnn
+
+
+def layout(name: str, rank: int, grid: str, tiles: str, space: str, memory: str = "interleaved") -> str:
+    """An alias of a layout: so many tiles of 32 x 32 bf16, of 2,048 B each, on each core of a grid."""
+    axes = ", ".join(f"d{axis}" for axis in range(rank))
+    held = f"memref<{tiles}x!ttcore.tile<32x32, bf16>, #{space}>"
+    return f"#{name} = #ttnn.ttnn_layout<({axes}) -> ({axes}), <{grid}>, {held}{f', <{memory}>' * (space != 'host')}>\n"
+
+
+# A cache has four blocks of two heads of 32 rows: 16 tiles, 32,768 B; keys and values in one tensor have twice as many.
+HEAD = "".join(
+    [
+        "#dram = #ttnn.buffer_type<dram>\n#l1 = #ttnn.buffer_type<l1>\n#host = #ttnn.buffer_type<system_memory>\n",
+        layout("flat", 2, "1x1", "2x2", "dram"),
+        layout("up", 2, "1x1", "2x2", "host"),
+        layout("near", 4, "1x2", "2x1", "l1", "width_sharded"),
+        layout("far", 4, "1x1", "2x2", "dram"),
+        layout("pair", 5, "1x1", "16x2", "dram"),
+        layout("half", 5, "1x1", "8x2", "dram"),
+        layout("cache", 4, "1x1", "8x2", "dram"),
+        layout("grown", 4, "1x1", "16x2", "dram"),
+        layout("row", 4, "1x1", "1x2", "dram"),
+        "#ints = #ttnn.ttnn_layout<(d0) -> (0, d0), <1x1>, memref<1x1xsi32, #dram>, <interleaved>>\n",
+    ]
+)
+FLAT, UP = "tensor<64x64xbf16, #flat>", "tensor<64x64xbf16, #up>"
+NEAR, FAR = "tensor<1x1x64x64xbf16, #near>", "tensor<1x1x64x64xbf16, #far>"
+PAIR, HALF = "tensor<2x4x2x32x64xbf16, #pair>", "tensor<1x4x2x32x64xbf16, #half>"
+CACHE, GROWN = "tensor<4x2x32x64xbf16, #cache>", "tensor<4x2x64x64xbf16, #grown>"
+ROW, INTS = "tensor<1x1x32x64xbf16, #row>", "tensor<1xsi32, #ints>"
+
+
+def op(
+    name: str, operands: Sequence[tuple[str, str]], result: tuple[str, str] | None = None, attributes: str = ""
+) -> str:
+    """A line of the generic form; operands and result are names with their types."""
+    made, type_ = (f"{result[0]} = ", result[1]) if result else ("", "()")
+    given, types = (", ".join(one[place] for one in operands) for place in (0, 1))
+    return f'{made}"ttnn.{name}"({given}){f" <{{{attributes}}}>" * bool(attributes)} : ({types}) -> {type_}'
+
+
+def module(
+    arguments: Sequence[str], lines: Sequence[str], returned: Sequence[tuple[str, str]] = (), kind: str = ""
+) -> TtnnModule:
+    """A function ``@decode``; ``kind``: of the function."""
+    given = ", ".join(f"%arg{number}: {type_}" for number, type_ in enumerate(arguments))
+    types = ", ".join(type_ for _, type_ in returned)
+    end = f"return {', '.join(name for name, _ in returned)} : {types}" if returned else "return"
+    said = f' attributes {{tt.function_type = "{kind}"}}' if kind else ""
+    return load_ttnn(f"{HEAD}func.func @decode({given}) -> ({types}){said} {{\n" + "\n".join([*lines, end]) + "\n}\n")
+
+
+def codes(found: TtnnModule) -> list[str]:
+    return [one.code for one in found.findings]
+
+
+# -- what is written in place -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "places"),
+    [
+        ("fill_cache", [CACHE, ROW], [0]),
+        ("update_cache", [CACHE, ROW, INTS], [0]),
+        ("paged_update_cache", [CACHE, ROW, INTS], [0]),
+        ("paged_fill_cache", [CACHE, ROW, INTS], [0]),
+        ("copy", [FLAT, FLAT], [1]),
+        ("write_tensor", [UP, FLAT], [1]),
+        ("adamw", [FLAT, FLAT, FLAT, FLAT], [0, 2, 3]),
+        ("adamw", [FLAT, FLAT, FLAT, FLAT, FLAT], [0, 2, 3, 4]),
+    ],
+)
+def test_who_reads_what_an_op_wrote_in_place_reads_after_it_by_order_alone(
+    name: str, arguments: list[str], places: list[int]
+) -> None:
+    # given: each argument is read behind the op, whose results none of them is
+    lines = [op(name, [(f"%arg{n}", type_) for n, type_ in enumerate(arguments)])]
+    lines += [op("relu", [(f"%arg{n}", type_)], (f"%{n}", type_)) for n, type_ in enumerate(arguments)]
+    # when
+    found = kvviz.hazards(module(arguments, lines).trace)
+    # then
+    assert sorted((one.kind, one.root) for one in found) == [("RAW", f"%arg{place}") for place in places]
+    assert not any(one.ordered or one.broken for one in found)
+
+
+def test_an_optimizer_reads_the_moments_that_it_writes_and_a_copy_does_not_read_its_target() -> None:
+    def before(name: str, given: int) -> set[str]:
+        """Roots that the op reads after a copy has written them."""
+        lines = [op("copy", [("%arg9", FLAT), (f"%arg{n}", FLAT)]) for n in range(given)]
+        lines += [op(name, [(f"%arg{n}", FLAT) for n in range(given)])]
+        found = kvviz.hazards(module([FLAT] * 10, lines).trace)
+        return {one.root for one in found if one.kind == "RAW"}
+
+    assert before("adamw", 4) == {"%arg0", "%arg1", "%arg2", "%arg3"}
+    assert before("copy", 2) == {"%arg0"}
+
+
+def test_a_tensor_that_is_dumped_is_read_and_nothing_is_written() -> None:
+    found = module([FLAT], [op("dump_tensor", [("%arg0", FLAT)], attributes='file_path = "a.tensorbin"')])
+    (step,) = found.trace.steps
+    assert (step.op_type, step.inputs, step.written, step.outs) == ("dump_tensor", ("%arg0",), 0, ())
+
+
+@pytest.mark.parametrize(("segments", "places"), [("1, 1, 1, 0, 0", [1, 2]), ("1, 0, 0, 1, 1", [])])
+def test_a_batch_norm_in_training_writes_its_statistics_where_it_has_them(segments: str, places: list[int]) -> None:
+    given = [(f"%arg{n}", FLAT) for n in range(3)]
+    lines = [op("batch_norm_training", given, ("%0", FLAT), f"operandSegmentSizes = array<i32: {segments}>")]
+    lines += [op("relu", [one], (f"%r{n}", FLAT)) for n, one in enumerate(given)]
+    found = kvviz.hazards(module([FLAT] * 3, lines).trace)
+    assert sorted(one.root for one in found) == [f"%arg{place}" for place in places]
+
+
+# -- what is freed ----------------------------------------------------------------------------------------------------
+
+CONV = "conv2d_config = #ttnn.conv2d_config<weights_dtype = bf16, deallocate_activation = {}, act_block_h_override = 0>"
+
+
+def convolution(activation: str, asked: str, behind: Sequence[str] = ()) -> TtnnModule:
+    lines = [
+        op("to_memory_config", [("%arg0", FAR)], ("%0", activation)),
+        op("conv2d", [("%0", activation), ("%arg1", FAR)], ("%1", FAR), CONV.format(asked)),
+    ]
+    return module([FAR, FAR], [*lines, *behind], [("%1", FAR)])
+
+
+def test_a_convolution_that_deallocates_its_activation_frees_it_in_l1() -> None:
+    found = convolution(NEAR, "true")
+    assert codes(found) == []
+    (storage,) = [one for one in found.trace.storages if one.name == "%0"]
+    (step,) = [one for one in found.trace.steps if one.op_type == "conv2d"]
+    assert (storage.space, storage.freed) == ("l1", step.index)
+
+
+@pytest.mark.parametrize(("activation", "asked"), [(NEAR, "false"), (FAR, "true")])
+def test_without_that_or_in_dram_it_stays_and_leaks(activation: str, asked: str) -> None:
+    found = convolution(activation, asked)
+    assert [(one.code, one.value, one.nbytes) for one in found.findings] == [("LEAK", "%0", 8192)]
+
+
+def test_who_uses_an_activation_behind_its_convolution_is_told_that_it_is_gone() -> None:
+    used = convolution(NEAR, "true", [op("relu", [("%0", NEAR)], ("%2", FAR)), op("deallocate", [("%2", FAR)])])
+    assert [(one.code, one.value) for one in used.findings] == [("USE_AFTER_FREE", "%0")]
+    again = convolution(NEAR, "true", [op("deallocate", [("%0", NEAR)])])
+    assert [(one.code, one.value) for one in again.findings] == [("DOUBLE_FREE", "%0")]
+
+
+# -- copies of whole caches -------------------------------------------------------------------------------------------
+
+
+def layer(number: int) -> list[str]:
+    """Keys and values in one tensor, as in tt-xla #4197: two slices, an update of each in place, a concatenation."""
+    pair, named = (f"%arg{number}", PAIR), lambda name, type_: (f"%{name}{number}", type_)
+    lines, parts = [], []
+    for name in "kv":
+        part, cache, back = named(name, HALF), named(f"{name}c", CACHE), named(f"{name}b", HALF)
+        lines += [op("slice_static", [pair], part), op("reshape", [part], cache)]
+        lines += [op("paged_update_cache", [cache, ("%arg8", ROW), ("%arg9", INTS)]), op("reshape", [cache], back)]
+        parts.append(back)
+    return [*lines, op("concat", parts, named("new", PAIR), "dim = 0 : si32")]
+
+
+def test_three_copies_of_a_whole_cache_a_layer_are_the_first_thing_said() -> None:
+    # given: two layers, and a tensor that leaks
+    lines = [*layer(0), *layer(1), op("relu", [("%arg8", ROW)], ("%lost", ROW))]
+    # when
+    found = module([PAIR, PAIR, *[ROW] * 7, INTS], lines, [("%new0", PAIR), ("%new1", PAIR)])
+    # then
+    first = found.findings[0]
+    assert (first.code, first.value, first.nbytes) == ("WHOLE_CACHE_COPY", "%arg0", 2 * (2 * 32_768 + 65_536))
+    assert "copies whole caches 6 times, 3 for each of 2 caches: 262,144 B (4 slice_static, 2 concat)" in first.sentence
+    assert codes(found).count("WHOLE_CACHE_COPY") == 1 and "LEAK" in codes(found)
+    verdict = [str(one) for one in found.trace.explain().verdict]
+    assert any("whole cache copy × 6" in text for text in verdict)
+    assert found.trace.bytes_copied == first.nbytes
+
+
+def test_caches_of_their_own_that_are_updated_in_place_are_not_copied() -> None:
+    lines = [op("paged_update_cache", [(f"%arg{n}", CACHE), ("%arg2", ROW), ("%arg3", INTS)]) for n in range(2)]
+    # Reading a part of the rows, and moving the new ones, is no copy of the whole.
+    lines += [op("slice_static", [("%arg0", CACHE)], ("%0", FAR)), op("deallocate", [("%0", FAR)])]
+    lines += [op("permute", [("%arg2", ROW)], ("%1", ROW)), op("deallocate", [("%1", ROW)])]
+    found = module([CACHE, CACHE, ROW, INTS], lines, [("%arg0", CACHE), ("%arg1", CACHE)])
+    assert codes(found) == []
+
+
+def test_a_copy_back_into_each_cache_is_counted() -> None:
+    """tt-xla #4208: what comes out is not what went in, and is copied there."""
+    lines = []
+    for n in range(2):
+        lines += [op("assign", [(f"%arg{n}", CACHE)], (f"%{n}", CACHE))]
+        lines += [op("paged_update_cache", [(f"%{n}", CACHE), ("%arg2", ROW), ("%arg3", INTS)])]
+        lines += [op("copy", [(f"%{n}", CACHE), (f"%arg{n}", CACHE)]), op("deallocate", [(f"%{n}", CACHE)])]
+    found = module([f"{CACHE} {{ttcore.kv_cache}}"] * 2 + [ROW, INTS], lines)
+    assert codes(found) == ["WHOLE_CACHE_COPY"] and found.findings[0].nbytes == 4 * 32_768
+    assert "4 times, 2 for each of 2 caches: 131,072 B (2 assign, 2 copy)" in found.findings[0].sentence
+
+
+@pytest.mark.parametrize(
+    ("name", "attributes", "target"),
+    [
+        ("permute", "permutation = array<i64: 0, 2, 1, 3>", CACHE),
+        ("to_memory_config", "", "tensor<4x2x32x64xbf16>"),
+        ("repeat_interleave", "repeats = 2 : ui32", GROWN),
+        ("typecast", "", "tensor<4x2x32x64xf32>"),
+    ],
+)
+def test_other_ops_that_write_a_whole_cache_anew_are_counted(name: str, attributes: str, target: str) -> None:
+    lines = [op("update_cache", [("%arg0", CACHE), ("%arg1", ROW), ("%arg2", INTS)])]
+    lines += [op(name, [("%arg0", CACHE)], ("%0", target), attributes), op("deallocate", [("%0", target)])]
+    assert codes(module([CACHE, ROW, INTS], lines))[:1] == ["WHOLE_CACHE_COPY"]
+
+
+@pytest.mark.parametrize(
+    ("name", "attributes"),
+    [
+        ("reshape", "shape = [4 : i32, 2 : i32, 32 : i32, 64 : i32]"),
+        ("permute", "permutation = array<i64: 0, 1, 2, 3>"),
+        ("pad", "padding = array<i32: 0, 0, 0, 0, 0, 0, 0, 0>, value = 0.0 : f32"),
+        ("repeat", "repeat_dims = #ttnn.shape<1x1x1x1>"),
+    ],
+)
+def test_what_the_runtime_makes_a_view_copies_nothing(name: str, attributes: str) -> None:
+    lines = [op("update_cache", [("%arg0", CACHE), ("%arg1", ROW), ("%arg2", INTS)])]
+    lines += [op(name, [("%arg0", CACHE)], ("%0", CACHE), attributes)]
+    found = module([CACHE, ROW, INTS], lines)
+    assert codes(found) == [] and found.trace.steps[-1].outs[0].how == "view" and found.trace.bytes_copied == 0
+
+
+def test_a_cache_that_a_concatenation_grows_is_copied_whole_at_each_call() -> None:
+    row, long = "tensor<4x2x1x64xbf16>", "tensor<4x2x33x64xbf16>"
+    new = op("relu", [("%arg1", row)], ("%0", row))
+    joined = op("concat", [("%arg0", CACHE), ("%0", row)], ("%1", long), "dim = 2 : si32")
+    found = module([CACHE, row], [new, joined], [("%1", long)])
+    assert codes(found) == ["WHOLE_CACHE_COPY"] and found.findings[0].nbytes == 4 * 2 * 33 * 64 * 2
+    # Two tensors that are given and joined are no past and its new rows.
+    other = op("concat", [("%arg0", CACHE), ("%arg1", row)], ("%1", long), "dim = 2 : si32")
+    assert codes(module([CACHE, row], [other], [("%1", long)])) == []
+
+
+def test_what_is_evaluated_once_and_kept_is_not_warned_of() -> None:
+    lines = [op("update_cache", [("%arg0", CACHE), ("%arg1", ROW), ("%arg2", INTS)])]
+    lines += [op("assign", [("%arg0", CACHE)], ("%0", CACHE))]
+    assert codes(module([CACHE, ROW, INTS], lines, [("%0", CACHE)], kind="const_eval")) == []
+    assert codes(module([CACHE, ROW, INTS], lines, [("%0", CACHE)], kind="forward_device")) == ["WHOLE_CACHE_COPY"]
