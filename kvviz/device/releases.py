@@ -39,7 +39,7 @@ def deallocate(state: DeviceState, handle: Handle, force: bool) -> None:
     outcome = let_go(state, handle, force, f"deallocate{'(force=True)' * force}")
     if others and not outcome.freed:
         text = f"is deallocated without force, but {buffer.extent:,} B of {buffer.memory} stay"
-        state.warn("FREE_DEFERRED", handle, f"{text}, as {outcome.why}: {told}", buffer.extent)
+        state.warn("FREE_DEFERRED", handle, f"{text}, as {outcome.why} ({told})", buffer.extent)
     late = state.submits - wrapper.used
     if outcome.freed and late > 0:
         cause = f"was last used by submit {wrapper.used}, and kept {buffer.extent:,} B through {late} more"

@@ -101,9 +101,12 @@ def verdict(
     worst = others[0] if sum(group.bytes for group in others) > least else None
     warned = [one for one in findings if one.kind != "copied"]
     last = ("hidden",) if index.trace.policy.decides else ()
-    found = [Verdict(*told) for told in hidden if told[0] not in ("unhidden", *last)]
+    declared = [Verdict(*told) for told in declared_verdict(index.trace)]
+    found = [Verdict(*told) for told in hidden if told[0] == "broken"]
     found += _warnings(index, [one for one in warned if one.kind in WRONG])
-    found += [Verdict(*told) for told in declared_verdict(index.trace)]
+    found += [one for one in declared if one.kind == "warning"]
+    found += [Verdict(*told) for told in hidden if told[0] not in ("broken", "unhidden", *last)]
+    found += [one for one in declared if one.kind != "warning"]
     found += [Verdict(*told) for told in hidden if told[0] == "unhidden"]
     found.append(_peak(index, top, other))
     found += copied

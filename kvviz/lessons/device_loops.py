@@ -16,6 +16,7 @@ from kvviz.device import Device
 from kvviz.graph.model import Graph
 from kvviz.lessons.small_graphs import small_graph
 
+LAYER = "layer (float[64,64] x, float[64,64] w) => (float[64,64] y) { h = MatMul(x, w)  y = Relu(h) }"
 ADVANCE = """advance (int64[1,1] position_ids, int64[1] write_indices, int64[1] nonpad_kv_seqlen)
     => (int64[1,1] p, int64[1] w, int64[1] n) <int64 one = {1}>
     { p = Add(position_ids, one)  w = Add(write_indices, one)  n = Add(nonpad_kv_seqlen, one) }"""
@@ -77,6 +78,23 @@ class Loop:
 def program(device: Device, text: str, name: str) -> Any:
     """A program of a small graph in ONNX text."""
     return device.program(small_graph(text), name=name)
+
+
+def with_layer(**named: Any) -> tuple[Device, Any]:
+    """A device, which ``named`` describes, and its program of one layer, `LAYER`."""
+    device = Device(**named)
+    return device, program(device, LAYER, "layer")
+
+
+def rounds(x: np.ndarray, w: np.ndarray, count: int) -> tuple[Device, np.ndarray]:
+    """The naive loop over a layer: everything goes up before a submit, and comes down after it."""
+    device, layer = with_layer()
+    for _ in range(count):
+        out = device.submit(layer, {"x": device.to_device(x, name="x"), "w": device.to_device(w, name="w")})
+        x = device.to_host(out["y"])
+        device.deallocate(out["y"])
+    device.close()
+    return device, x
 
 
 def over_host(device: Device, handle: Any, name: str) -> Any:

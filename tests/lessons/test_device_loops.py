@@ -41,3 +41,10 @@ def test_a_second_buffer_hides_transfers_behind_programs() -> None:
     values = np.random.default_rng(0).standard_normal((5, 256, 256), np.float32)
     (_, _, one), (_, _, two) = (device_loops.buffered(values, double) for double in (False, True))
     assert two < one
+
+
+def test_a_naive_round_sends_both_inputs_up_and_the_result_down() -> None:
+    x, w = (np.random.default_rng(seed).standard_normal((64, 64), np.float32) / 8 for seed in range(2))
+    device, last = device_loops.rounds(x, w, 3)
+    assert device.host_bytes == 3 * 3 * 16384 and sum(device.live_bytes.values()) == 0
+    assert np.allclose(last, np.maximum(np.maximum(np.maximum(x @ w, 0) @ w, 0) @ w, 0), atol=1e-5)
