@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import wraps
@@ -20,7 +21,7 @@ from kvviz.device.device_state import DeviceState
 from kvviz.device.handles import Handle, Wrapper
 from kvviz.device.simulated_time import Cost
 from kvviz.device.submission import in_order, submit
-from kvviz.errors import DeviceError
+from kvviz.errors import KvvizError
 from kvviz.graph.load import load
 from kvviz.graph.model import Graph
 from kvviz.interrupts import held_back
@@ -37,7 +38,7 @@ def _whole(call: _Call) -> _Call:
         try:
             with held_back(), arguments[0].dropped.wait():
                 return call(*arguments, **named)
-        except DeviceError as error:
+        except KvvizError as error:
             # Who keeps the error, as a notebook keeps the last one, must not keep the tensors in its frames.
             del arguments, named
             raise error.with_traceback(None) from None
@@ -53,9 +54,9 @@ class Device(DeviceState):
     dram, l1 : int
         Bytes of each memory, in all of its banks together.
     contract : {"landed", "proposed"}
-        ``"landed"``: tt-mlir as it is: the caller converts layouts, and inputs that are not retained die with the
-        submit. ``"proposed"``: tt-mlir #671 as written: submit converts layouts, takes tensors out of L1 that the
-        program does not need, and the caller frees.
+        ``"landed"``: tt-mlir as it is: the caller converts layouts, inputs that are not retained die with the submit,
+        and a tensor dies with its last handle. ``"proposed"``: tt-mlir #671 as written: submit converts layouts, takes
+        tensors out of L1 that the program does not need, and the caller frees.
     ownership : {"holder", "classic"}
         See `kvviz.device.ownership`.
     cost : Cost
@@ -335,9 +336,14 @@ class Device(DeviceState):
                 "retain" if retain else "retain off", handle.wrapper, f"handle #{handle.number}.retain = {retain}"
             )
 
-    @_whole
     def close(self) -> None:
         """The end: what is still allocated is reported as a leak; as landed, that is what is still held."""
+        if not self.closed and self.contract == "landed" and any(self.live_bytes.values()):
+            gc.collect()  # whether a cycle was collected before must not decide what a leak is
+        self._close()
+
+    @_whole
+    def _close(self) -> None:
         if not self.closed:
             self.const_eval.clear()
         releases.close(self)

@@ -13,7 +13,8 @@ from weakref import ref
 import numpy as np
 import pytest
 
-from kvviz.device import Device, DeviceError, Handle
+from kvviz.device import Device, Handle, Layout
+from kvviz.errors import KvvizError
 from tests.device.programs import chain, codes, double, graph, numbers
 
 BOTH = pytest.mark.parametrize("ownership", ["classic", "holder"])
@@ -99,13 +100,15 @@ def test_as_proposed_the_caller_frees_and_what_it_drops_is_a_leak(ownership: str
     assert [(w.code, w.handle.name, w.nbytes) for w in device.warnings] == [("LEAK", "lost", NBYTES)]
 
 
-@pytest.mark.parametrize("case", ["submit", "inputs", "reshape", "room", "memcpy"])
+@pytest.mark.parametrize("case", ["submit", "inputs", "reshape", "room", "memcpy", "table"])
 def test_an_error_that_is_kept_keeps_no_tensor(case: str, no_collector: None) -> None:
     # given: an error, kept with its traceback, as a notebook keeps the last one
     device = Device(dram=4 * NBYTES)
     wrong = device.program(graph([("Reshape", "x to", "y")], {"x": SHAPE}, ["y"], to=np.array([3, 5])))
-    x = device.to_device(numbers(SHAPE))
-    kept: list[DeviceError] = []
+    tiles = case == "table"
+    x = device.to_device(numbers((1, 1, *SHAPE) if tiles else SHAPE), Layout(tiled=tiles))
+    table = device.block_table(device.to_device(numbers((1, 1, *SHAPE))), [[0], [0]])
+    kept: list[KvvizError] = []
     try:
         if case in ("submit", "inputs"):
             device.submit(wrong, {"x": x, "z": x} if case == "inputs" else {"x": x})
@@ -113,15 +116,17 @@ def test_an_error_that_is_kept_keeps_no_tensor(case: str, no_collector: None) ->
             device.reshape(x, (3, 5))
         elif case == "room":
             device.fill_cache(x, device.to_device(np.zeros(1 << 20)))
+        elif case == "table":
+            device.paged_fill_cache(x, x, table)
         else:
             device.memcpy(x, np.zeros(3))
-    except DeviceError as error:
+    except KvvizError as error:
         kept.append(error)
-    assert kept and (case not in ("reshape", "memcpy") or kept[0].handle is x)
+    assert kept and (case not in ("reshape", "memcpy") or getattr(kept[0], "handle", None) is x)
     # when
     del x
     # then
-    assert device.live_bytes["dram"] == 0 and not isinstance(kept[0].handle, Handle)
+    assert device.live_bytes["dram"] == 0 and not isinstance(getattr(kept[0], "handle", None), Handle)
 
 
 @BOTH
@@ -158,6 +163,17 @@ def test_finalizers_in_the_middle_of_a_call_change_nothing_of_it(
     assert device.allocated_bytes - device.freed_bytes == 256
     alive = [s for s in device.trace.storages if s.space == "dram" and s.freed is None]
     assert [storage.name for storage in alive] == ["w"]
+
+
+def test_what_only_a_cycle_holds_at_the_end_is_no_leak(no_collector: None) -> None:
+    device = Device()
+    held = device.to_device(numbers(SHAPE))
+    cycle: list[Any] = [device.to_device(numbers(SHAPE))]
+    cycle.append(cycle)
+    del cycle
+    assert device.live_bytes["dram"] == 2 * NBYTES
+    device.close()
+    assert [warning.handle for warning in device.warnings] == [held]
 
 
 def test_handles_that_another_thread_drops_are_let_go_by_the_next_call() -> None:
