@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from kvviz.graph.cache_ops import VIEWS
 from kvviz.graph.cache_pairs import logits_output
-from kvviz.graph.model import Graph, Node, Value
+from kvviz.graph.look_ups import index_range
+from kvviz.graph.model import Dim, Graph, Value
 from kvviz.runtimes.ort.known_types import known
 
 _LARGEST_TOKEN = 100
@@ -47,6 +47,12 @@ def array(scene: Scene, value: Value, shape: tuple[int, ...], random: np.random.
     return random.standard_normal(shape).astype(dtype)
 
 
+def shape_of(graph: Graph, name: str) -> tuple[Dim, ...]:
+    """The shape of a value as far as inference knows it."""
+    value = known(graph).types.get(name)
+    return () if value is None or value.shape is None else value.shape
+
+
 def is_batch(value: Value) -> bool:
     """Whether the first dimension of an input is a batch, by its name or, where it has none, by the rank."""
     dim = (value.shape or (1,))[0]
@@ -71,7 +77,7 @@ def sides(value: Value) -> tuple[int, ...]:
 
 def _integers(scene: Scene, value: Value, shape: tuple[int, ...], random: np.random.Generator) -> np.ndarray:
     name = value.name
-    bounds = index_range(scene.graph, name)
+    bounds = index_range(scene.graph, name, shape_of)
     low, high = (bounds.low, bounds.high) if bounds else (0, None)
     if name == scene.roles.get("tokens"):
         most = _vocabulary(scene.graph) if high is None else high
@@ -104,86 +110,3 @@ def _vocabulary(graph: Graph) -> int:
     shape = next((value.shape for value in graph.outputs if value.name == logits), None)
     last = shape[-1] if shape else None
     return last if isinstance(last, int) and last > 0 else _LARGEST_TOKEN
-
-
-# Operators whose first output holds the same numbers as their first input.
-_SAME = VIEWS | {"Expand", "Tile"}
-_LOOK_UPS = frozenset({"Gather", "GatherElements", "GatherND", "GatherBlockQuantized"})
-# Which input of EmbedLayerNormalization (com.microsoft) is looked up in which.
-_EMBEDDED = {0: 2, 1: 4, 7: 3}
-
-
-@dataclass(frozen=True, slots=True)
-class IndexRange:
-    """Numbers from ``low`` up to, not including, ``high``."""
-
-    low: int
-    high: int
-
-
-def index_range(graph: Graph, name: str) -> IndexRange | None:
-    """What an input of integers may hold so that every look-up finds something; None where nothing is looked up by it.
-    The input is followed through views, casts and sums with a constant, into subgraphs and functions, to the look-ups
-    (Gather, GatherElements, GatherND, onnxruntime's EmbedLayerNormalization and GatherBlockQuantized) and OneHot."""
-    # Asked for first, so that what is known of the bodies includes what they take from here.
-    known(graph)
-    low, high = 0, None
-    seen: set[tuple[int, str, int]] = set()
-    stack = [(graph, name, 0)]
-    while stack:
-        inside, value, added = stack.pop()
-        if (id(inside), value, added) in seen or len(seen) > 10_000:
-            continue
-        seen.add((id(inside), value, added))
-        for node in inside.consumers.get(value, ()):
-            for position in (i for i, read in enumerate(node.inputs) if read == value):
-                size = _looked_up(graph, inside, node, position)
-                if size:
-                    low = max(low, -added)
-                    high = size - added if high is None else min(high, size - added)
-                stack += [(inside, node.outputs[0], added + more) for more in _passed_on(graph, inside, node, position)]
-                if node.function is not None and position < len(node.function.inputs):
-                    stack.append((node.function, node.function.inputs[position].name, added))
-            stack += [(body, value, added) for body in node.subgraphs.values() if value in node.captures]
-    return IndexRange(low, high) if high is not None and low < high else None
-
-
-def _passed_on(main: Graph, graph: Graph, node: Node, position: int) -> Iterator[int]:
-    """What is added to an input on its way to the first output, where that holds the same numbers."""
-    if node.domain:
-        return
-    if position == 0 and node.op_type in _SAME:
-        yield 0
-    elif node.op_type in ("Add", "Sub") and len(node.inputs) == 2:
-        amount = _number(main, graph, node.inputs[1 - position])
-        if amount is not None and (node.op_type == "Add" or position == 0):
-            yield amount if node.op_type == "Add" else -amount
-
-
-def _looked_up(main: Graph, graph: Graph, node: Node, position: int) -> int:
-    """How many things an input of a node chooses from; 0 where it chooses nothing, or that is not known."""
-    if node.op_type in _LOOK_UPS and position == 1:
-        axis = node.attributes.get("gather_axis" if node.domain else "axis", 0)
-        return _length(
-            graph, node.inputs[0], int(node.attributes.get("batch_dims", 0) if "ND" in node.op_type else axis)
-        )
-    if node.op_type == "EmbedLayerNormalization" and position in _EMBEDDED and len(node.inputs) > _EMBEDDED[position]:
-        return _length(graph, node.inputs[_EMBEDDED[position]], 0)
-    if (node.op_type, node.domain, position) == ("OneHot", "", 0):
-        return _number(main, graph, node.inputs[1]) or 0
-    return 0
-
-
-def _number(main: Graph, graph: Graph, name: str) -> int | None:
-    """A constant of one number, of the graph itself or (as exporters write bodies) of the main one."""
-    array = next((inside.weights[name] for inside in (graph, main) if name in inside.weights), None)
-    return None if array is None or np.size(array) != 1 else int(np.ravel(array)[0])
-
-
-def _length(graph: Graph, name: str, axis: int) -> int:
-    value = known(graph).types.get(name)
-    shape = value.shape if value is not None else None
-    if not shape or not -len(shape) <= axis < len(shape):
-        return 0
-    length = shape[axis]
-    return length if isinstance(length, int) else 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from kvviz.graph.look_ups import index_range
 from kvviz.graph.model import Graph, Value
 
 _INPUT_START = re.compile(r"^(past_key_values|past_states|past|input(?=_state))(?=[._\d]|$)")
@@ -98,7 +99,8 @@ _LOGITS = ("logits", "lm_logits", "decoder_logits", "prediction_scores", "scores
 
 def control_inputs(graph: Graph) -> dict[str, str]:
     """Role to input name, for the inputs that are no caches: ``{"tokens": "input_ids", …}``. An input of another name
-    counts as the tokens where it is the only one that can be: integers of shape (batch, sequence)."""
+    counts as the tokens where it is the only one that can be: integers of shape (batch, sequence). Of several the one
+    that is looked up in the largest table holds the tokens."""
     by_name = {value.name.lower(): value for value in graph.inputs}
     roles: dict[str, str] = {}
     for role, candidates, kinds in _ROLES:
@@ -109,6 +111,9 @@ def control_inputs(graph: Graph) -> dict[str, str]:
         taken = set(roles.values())
         free = [v for v in graph.inputs if v.name not in taken and not looks_like_cache(v.name)]
         free = [v for v in free if v.dtype is not None and v.dtype.kind in "iu" and v.shape and len(v.shape) == 2]
+        if len(free) > 1:
+            rows = [bounds.high if (bounds := index_range(graph, v.name)) else 0 for v in free]
+            free = [v for v, n in zip(free, rows) if n == max(rows)]
         if len(free) == 1:
             roles = {"tokens": free[0].name, **roles}
     return roles

@@ -10,7 +10,7 @@ import numpy as np
 
 from kvviz.graph import cache_names as names
 from kvviz.graph.cache_names import control_inputs, logits_output
-from kvviz.graph.model import Graph, Node, Value
+from kvviz.graph.model import Dim, Graph, Node, Value
 from kvviz.graph.trace_back import Frame, Write, constant, writes
 
 __all__ = ["CachePair", "cache_pairs", "control_inputs", "logits_output"]
@@ -51,6 +51,8 @@ def cache_pairs(graph: Graph) -> tuple[CachePair, ...]:
     return found
 
 
+# Where all else fails, the layout that exporters use: (batch, heads, rows, size), packed, or both halves in one.
+_USUAL_AXIS = {3: 1, 4: 2, 5: 3}
 _PAIRS: WeakKeyDictionary[Graph, tuple[CachePair, ...]] = WeakKeyDictionary()
 
 
@@ -185,7 +187,18 @@ def _protocol(before: Value, after: Value, carrying: list[Write]) -> str:
         return "cross"
     if names.looks_like_state(before.name) or names.looks_like_state(after.name):
         return "state"
-    return "static" if before.shape is not None and before.shape == after.shape else "growing"
+    if before.shape is None or after.shape is None or any(map(_may_grow, before.shape, after.shape)):
+        return "growing"
+    # Without an axis of so many rows it is overwritten as a whole.
+    axis = _USUAL_AXIS.get(len(before.shape))
+    return "state" if axis is None or not isinstance(before.shape[axis], int) else "static"
+
+
+def _may_grow(before: Dim, after: Dim) -> bool:
+    """Whether an axis may be the one that a cache grows along: open or longer after a run, and no batch."""
+    if isinstance(before, int):
+        return isinstance(after, int) and before != after
+    return before != after and not any(isinstance(dim, str) and "batch" in dim.lower() for dim in (before, after))
 
 
 def sequence_axis(before: Value, after: Value, carrying: Sequence[Write], protocol: str) -> int | None:
@@ -205,8 +218,7 @@ def sequence_axis(before: Value, after: Value, carrying: Sequence[Write], protoc
         different = [i for i, (a, b) in enumerate(zip(before.shape, after.shape)) if a != b]
         if len(different) == 1:
             return different[0]
-    # Where all else fails, the layout that exporters use: (batch, heads, rows, size), packed, or both halves in one.
-    return {3: 1, 4: 2, 5: 3}.get(len(shape))
+    return _USUAL_AXIS.get(len(shape))
 
 
 def _axes_at(write: Write, rank: int) -> list[int | None]:

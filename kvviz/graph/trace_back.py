@@ -131,14 +131,18 @@ def _concat(frame: Frame, node: Node, chain: tuple[Node, ...], depth: int) -> It
     for operand in per_operand:
         for root, part in operand:
             found.setdefault(root, part)
-    if found:
-        evidence = "append" if per_operand[0] and not any(per_operand[1:]) else ""
-        yield Write(frame, node, chain, tuple(found.items()), node.attributes.get("axis", 1), "growing", evidence)
-        return
     # Keys and values may be joined again after each was appended to; more levels of that are no cache.
     operands = [name for name in dict.fromkeys(node.inputs) if name]
     inner = [write for name in operands for write in writes(frame, name, (*chain, node), depth + _DEEPEST // 2)]
     inner = [write for write in inner if write.roots]
+    if inner and all(write.protocol == "state" for write in inner):
+        # States of several layers, joined again: each was overwritten, and nothing is appended to any.
+        yield inner[0]
+        return
+    if found:
+        evidence = "append" if per_operand[0] and not any(per_operand[1:]) else ""
+        yield Write(frame, node, chain, tuple(found.items()), node.attributes.get("axis", 1), "growing", evidence)
+        return
     yield from inner[:1] or [Write(frame, node, chain)]
 
 
