@@ -10,13 +10,13 @@ from collections.abc import Iterator
 
 import kvviz
 from kvviz.cli.model_runs import is_saved
+from kvviz.decode.model_kind import ModelKind, model_kind
 from kvviz.errors import InputError, KvvizError
 from kvviz.explain.units import count, short
 from kvviz.ggml.open_recording import ENDINGS
 from kvviz.graph.cache_pairs import cache_pairs
 from kvviz.graph.model import Graph
 from kvviz.graph.model_folder import graphs_in, likely
-from kvviz.graph.model_kind import ModelKind, model_kind
 
 _OPS = 6
 

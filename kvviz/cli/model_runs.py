@@ -16,13 +16,13 @@ import numpy as np
 import kvviz
 from kvviz.cli.proposed_lines import blame, proposed, telling_lengths, with_options, without_text
 from kvviz.cli.results import say_written
+from kvviz.decode.model_kind import model_kind
 from kvviz.decode.synthetic_inputs import Maker
 from kvviz.errors import InputError
 from kvviz.ggml.open_recording import ENDINGS
 from kvviz.graph.cache_pairs import cache_pairs, control_inputs
 from kvviz.graph.model import Graph
 from kvviz.graph.model_folder import SeveralGraphsError
-from kvviz.graph.model_kind import model_kind
 from kvviz.view.perfetto import export_perfetto
 
 TOKENS = 16
@@ -107,7 +107,9 @@ def decode_arguments(graph: Graph, options: argparse.Namespace) -> tuple[dict[st
     kind = model_kind(graph)
     if not kind.decodes:
         prompt = next(name for name in ("prompt", "text", "chat") if getattr(options, name) is not None)
-        raise InputError(f"{options.model} holds {kind.name}, which has no next token to choose; leave out --{prompt}")
+        why = f": {kind.why}" if kind.why else ""
+        told = f"{options.model} holds {kind.name}, which has no next token to choose{why}"
+        raise InputError(f"{told}; leave out --{prompt}")
     given = _arrays(options.inputs)
     missing = [name for name in kind.needs if name not in given]
     if missing and options.prompt is None:

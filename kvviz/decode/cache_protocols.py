@@ -16,7 +16,7 @@ from kvviz.memory.storage import find_room, reserve, root_of
 from kvviz.trace.recording import Trace
 from kvviz.trace.records import Cache, CacheRun
 
-CACHES = ("growing", "shared")
+CACHES = ("growing", "shared", "window")
 _GROUPED = "com.microsoft.GroupQueryAttention"
 
 
@@ -25,8 +25,8 @@ def kept_as(pairs: tuple[CachePair, ...], cache: str) -> tuple[CachePair, ...]:
     GroupQueryAttention (onnxruntime 1.31) takes both: a past that is longer than ``total_sequence_length`` asks for is
     a buffer, and the present has its shape."""
     if cache not in CACHES:
-        raise InputError(f"cache must be 'growing' or 'shared', not {cache!r}")
-    if cache == "growing":
+        raise InputError(f"cache must be 'growing', 'shared' or 'window', not {cache!r}")
+    if cache != "shared":
         return pairs
     shared = tuple(replace(pair, protocol="shared") if _may_share(pair) else pair for pair in pairs)
     if shared == pairs:
@@ -43,10 +43,10 @@ def padded_for(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Prompts of unequal length, padded on the left, with their padding where the graph can tell it from tokens. A mask
     hides padding on the left. GroupQueryAttention has no mask: it counts rows from the first one on, so that padding
-    must come last."""
+    must come last. Where nothing is carried from run to run tokens do not see what comes after them."""
     if mask.all():
         return tokens, mask
-    if any(_GROUPED in writers(pair) for pair in pairs):
+    if all(pair.protocol == "cross" for pair in pairs) or any(_GROUPED in writers(pair) for pair in pairs):
         order = np.argsort(1 - mask, axis=1, kind="stable")
         return np.take_along_axis(tokens, order, 1), np.take_along_axis(mask, order, 1)
     if "attention_mask" not in roles:
@@ -72,7 +72,12 @@ def last_logits(logits: np.ndarray, mask: np.ndarray) -> np.ndarray:
             f"logits of shape {shape} do not tell the next tokens of {batch} sequence{'s' * (batch > 1)} "
             f"of {new}; they must be (batch, length, vocabulary) or (batch, vocabulary): use kvviz.run for single runs"
         )
-    if logits.shape[1] != mask.shape[1] or logits.shape[1] == 1:
+    if logits.shape[1] != mask.shape[1]:
+        if not mask[:, -1].all():
+            raise InputError(
+                f"logits of shape {shape} are not those of all {new} tokens, and the last one is padding; "
+                "decode prompts that need none"
+            )
         return logits[:, -1]
     last = mask.shape[1] - 1 - np.argmax(mask[:, ::-1] != 0, axis=1)
     return logits[np.arange(len(logits)), last]

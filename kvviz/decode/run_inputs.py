@@ -101,7 +101,8 @@ def control_feeds(
         "past_sequence_length": np.array(past),
         "total_sequence_length": np.array(past + new),
         "seqlens_k": mask.sum(1) - 1,
-        "num_logits_to_keep": np.array(1),
+        # Of padding the scores say nothing.
+        "num_logits_to_keep": np.array(1 if mask[:, -1].all() else new),
     }
     declared = {value.name: value for value in graph.inputs}
     feeds: dict[str, Any] = {}

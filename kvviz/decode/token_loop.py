@@ -1,4 +1,4 @@
-"""The token loop: run the graph once for the prompt and once for every token, carrying the caches along."""
+"""The token loop: run the graph for the prompt and then once for every token, carrying the caches along."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import numpy as np
 
 from kvviz.caches.cache_meter import Fed, new_caches, read_meters
 from kvviz.decode.cache_protocols import is_fixed, kept_as, last_logits, make_room, padded_for
+from kvviz.decode.fed_tokens import FedTokens
+from kvviz.decode.model_kind import model_kind
 from kvviz.decode.prompt import as_batch, text_of, tokenizer_for
 from kvviz.decode.run_inputs import control_feeds, first_caches
 from kvviz.engine.kept_detail import Detail
@@ -67,11 +69,17 @@ class DecodeSession(Session):
         if logits is None:
             raise InputError(f"{graph.name}: no output looks like logits; use kvviz.run for a single run")
         self.logits = logits
-        self.tokens, self.mask = padded_for(self.pairs, self.roles, *as_batch(prompt, self.tokenizer))
-        batch, length = self.tokens.shape
-        self.past = self._rows_given()
-        self.mask = np.concatenate([np.ones((batch, self.past), np.int64), self.mask], 1)
-        rows = self.past + length + max_new_tokens - 1
+        kind = model_kind(graph)
+        if kind.why:
+            raise InputError(
+                f"{graph.name} is {kind.name} without a next token to choose: {kind.why}; use kvviz.run"
+            )
+        tokens, mask = padded_for(self.pairs, self.roles, *as_batch(prompt, self.tokenizer))
+        batch, length = tokens.shape
+        past = self._rows_given()
+        value = next(value for value in graph.inputs if value.name == self.roles["tokens"])
+        self.sequence = FedTokens(value, self.pairs, tokens, mask, past, max_new_tokens, cache == "window")
+        rows = past + length + max_new_tokens - 1
         self.donated = (donate,) if isinstance(donate, str) else tuple(donate)
         self._check_donated()
         later = self.growth == "after"
@@ -94,9 +102,10 @@ class DecodeSession(Session):
             rows,
             frozenset(self._lent()),
         )
-        trace.recipe = self._recipe(prompt)
+        unpadded = [row[keep].tolist() for row, keep in zip(tokens, mask.astype(bool))]
+        trace.recipe = self._recipe(prompt if isinstance(prompt, str) else unpadded)
         trace.caches = new_caches(self.pairs)
-        trace.prompt = [int(t) for t, real in zip(self.tokens[0], self.mask[0, self.past :]) if real]
+        trace.prompt = unpadded[0]
         trace.batch_tokens = [[] for _ in range(batch)]
         trace.words = text_of(self.tokenizer, trace.prompt)
         self.feeds: dict[str, Any] = {}
@@ -104,14 +113,14 @@ class DecodeSession(Session):
 
     def next_run(self) -> bool:
         """Feed the tokens that are due, with the caches of the run before."""
-        if len(self.trace.runs) >= self.max_new_tokens or self.done.all():
+        if len(self.trace.logits) >= self.max_new_tokens or self.done.all():
             return False
         if self.trace.runs and self.growth == "after":
             make_room(self.trace, self.pairs, self.caches, self.capacity)
         given = {name: value for name, value in self.given.items() if name not in self.caches}
         self.feeds = {
             **given,
-            **control_feeds(self.graph, self.roles, self.tokens, self.mask, self.past, given, self.window),
+            **control_feeds(self.graph, self.roles, *self.sequence.due, self.sequence.past, given, self.window),
             **self.caches,
         }
         own = [pair.input for pair in self.pairs if pair.protocol != "cross"]
@@ -124,11 +133,19 @@ class DecodeSession(Session):
     def ended(self, outputs: dict[str, Any]) -> None:
         """Pick the next tokens, read the meters, and carry the caches on."""
         trace = self.trace
-        self.past += self.tokens.shape[1]
+        tokens, mask = self.sequence.due
+        chooses = self.sequence.ended()
         if self.recorder.on:
             empty = [pair.input for pair in self.pairs if pair.input not in self.given]
-            read_meters(trace, self.feeds, Fed(self.past, self.tokens.shape[1], self.mask, empty))
-        last = last_logits(np.asarray(outputs[self.logits]), self.mask[:, -self.tokens.shape[1] :])
+            read_meters(trace, self.feeds, Fed(self.sequence.past, tokens.shape[1], mask, empty))
+        if chooses:
+            self._choose(last_logits(np.asarray(outputs[self.logits]), mask[:, -tokens.shape[1] :]))
+        self._carry(outputs)
+        self._keep_or_forget(trace.runs[-1].index)
+
+    def _choose(self, last: np.ndarray) -> None:
+        """Pick the tokens with the highest scores."""
+        trace = self.trace
         trace.logits.append(last.copy())
         chosen = last.argmax(-1)
         for row, token, done in zip(trace.batch_tokens, chosen.tolist(), self.done.tolist()):
@@ -141,10 +158,7 @@ class DecodeSession(Session):
         if trace.words is not None and not self.done[0]:
             trace.words.append(run.text)
         self.done |= np.isin(chosen, list(self.stop_tokens))
-        self._carry(outputs)
-        self._keep_or_forget(run.index)
-        self.tokens = chosen.astype(np.int64)[:, None]
-        self.mask = np.concatenate([self.mask, np.ones_like(self.tokens)], 1)
+        self.sequence.add(chosen)
 
     def _keep_or_forget(self, run: int) -> None:
         """Let go of the steps of a run that was not asked for; what the meters need of them is read before."""
@@ -157,11 +171,9 @@ class DecodeSession(Session):
 
     def _recipe(self, prompt: Any) -> Recipe:
         """How to decode the same again; what the caller gave is among the inputs of the first run."""
-        real = self.mask[:, self.past :].astype(bool)
-        unpadded = [row[keep].tolist() for row, keep in zip(self.tokens, real)]
         options = {
             "graph": self.graph,
-            "prompt": prompt if isinstance(prompt, str) else unpadded,
+            "prompt": prompt,
             "max_new_tokens": self.max_new_tokens,
             "policy": self.policy,
             "kv_capacity": self.capacity,
@@ -247,9 +259,10 @@ def decode(
     ----------
     graph : Graph
         A decoder with caches of any usual form: growing, merged (``use_cache_branch``), static, GroupQueryAttention,
-        states.
+        states. A decoder without a cache is fed the whole sequence at every run.
     prompt : str, sequence of int, or sequence of these
-        Several prompts make a batch, padded on the left; on the right for GroupQueryAttention, which counts rows.
+        Several prompts make a batch, padded on the left; on the right for GroupQueryAttention, which counts rows, and
+        for decoders without a cache. Where the graph takes one token a run, a run reads each token of the prompt.
     max_new_tokens : int
         Maximum number of tokens to generate; the prefill gives the first one.
     inputs : mapping, optional
@@ -276,8 +289,9 @@ def decode(
         Inputs that a run may overwrite: inputs made for each run (tokens, masks, positions), and caches given to start
         from. Caches of earlier runs are always donated.
     cache : str
-        ``"growing"``, or ``"shared"``: past and present of GroupQueryAttention are one buffer of ``kv_capacity`` rows
-        (by default as many as are needed), in which rows are overwritten.
+        ``"growing"``; ``"shared"``: past and present of GroupQueryAttention are one buffer of ``kv_capacity`` rows
+        (by default as many as are needed), in which rows are overwritten; ``"window"``: a decoder without a cache whose
+        sequences have a fixed length is fed the last tokens that fit.
     detail : collection of int, optional
         Numbers of the runs whose steps are kept, besides the first run; by default all runs. Totals, tokens and cache
         meters are kept for every run. A long decode of a large model needs some hundred bytes a step.
@@ -285,7 +299,7 @@ def decode(
     Returns
     -------
     Trace
-        With ``tokens``, ``words``, ``caches``, and ``logits`` (one array of shape (batch, vocabulary) per run). Caches
+        With ``tokens``, ``words``, ``caches``, and ``logits`` (one array of shape (batch, vocabulary) a token). Caches
         are donated from run to run. Stopping it from the keyboard leaves a trace of what ran, with ``interrupted`` set.
 
     Examples
@@ -313,6 +327,6 @@ def decode(
             detail,
         )
         with tqdm(total=max_new_tokens, unit="token", delay=1.0, disable=not progress, leave=False) as bar:
-            session.on_run_end = lambda: bar.update(1)
+            session.on_run_end = lambda: bar.update(int(session.trace.runs[-1].token is not None))
             session.run_to_end()
         return heard(session.trace)

@@ -6,9 +6,14 @@ from typing import Any
 
 
 def run_label(trace: Any, run: int) -> str:
-    """``"prefill"``, ``"decode 3"``; ``"run"`` or ``"run 3"`` where there are no tokens; what a producer called it."""
+    """``"prefill"``, ``"decode 3"``; ``"run"`` or ``"run 3"`` where there are no tokens; what a producer called it.
+    Where several runs read the prompt, the later ones are ``"prefill 1"`` and so on."""
     if trace.prompt:
-        return f"decode {run}" if run else "prefill"
+        # The last run of the prefill gives the first token.
+        prefill = next((one.index for one in trace.runs if one.token is not None), run)
+        if run > prefill:
+            return f"decode {run - prefill}"
+        return f"prefill {run}" if run else "prefill"
     told = trace.runs[run] if run < len(trace.runs) else None
     if told is not None and told.text and told.token is None:
         return str(told.text)

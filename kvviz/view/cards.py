@@ -11,10 +11,10 @@ from html import escape
 
 import numpy as np
 
+from kvviz.decode.model_kind import model_kind
 from kvviz.explain.units import count, short, size
 from kvviz.graph.cache_pairs import cache_pairs
 from kvviz.graph.model import Graph
-from kvviz.graph.model_kind import model_kind
 from kvviz.trace.recording import Trace
 
 _WIDTH, _HEIGHT, _POINTS = 560, 64, 280

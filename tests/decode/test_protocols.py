@@ -129,7 +129,7 @@ def test_a_run_writes_into_a_full_buffer_only_if_it_was_given_away(given: bool) 
 def test_only_what_one_operator_can_share_is_shared() -> None:
     with pytest.raises(InputError, match="no cache of this graph can be shared: its caches are written by Concat"):
         decode("concat", cache="shared")
-    with pytest.raises(InputError, match="cache must be 'growing' or 'shared', not 'ring'"):
+    with pytest.raises(InputError, match="cache must be 'growing', 'shared' or 'window', not 'ring'"):
         decode("grouped", cache="ring")
     with pytest.raises(InputError, match="holds 8 rows, but prompt and new tokens need 15"):
         decode("grouped", cache="shared", kv_capacity=8)

@@ -13,8 +13,8 @@ import onnx_ir
 import pytest
 
 import kvviz
+from kvviz.decode.model_kind import model_kind
 from kvviz.errors import InputError, LoadError
-from kvviz.graph.model_kind import model_kind
 from tests.graph.build import MODELS, model, node
 
 STORY = MODELS / "storyteller"
@@ -188,7 +188,7 @@ def test_other_kinds_are_told_by_what_goes_in_and_out(path: str, name: str) -> N
         ("logits float batch seq 1", {"architectures": ["BertForMaskedLM"]}, "a masked language model"),
         ("logits float batch seq 1", {"architectures": ["BertForSequenceClassification"]}, "a text classifier"),
         ("logits float batch seq 1", {"architectures": ["LlamaForCausalLM"]}, "a text decoder"),
-        ("logits float batch seq 1", {}, "a text decoder"),
+        ("logits float batch seq 1", {}, "a model that scores tokens"),
     ],
 )
 def test_the_configuration_goes_before_names(tmp_path: Path, output: str, config: dict[str, Any], name: str) -> None:

@@ -9,6 +9,7 @@ from kvviz.explain.comparison.aligning import places
 from kvviz.explain.sentences import sentence
 from kvviz.explain.units import short
 from kvviz.trace.events import APPEND, IN_PLACE, VIEW, Op
+from kvviz.trace.run_labels import run_label
 
 _SHARED = (IN_PLACE, VIEW, APPEND)
 
@@ -92,6 +93,4 @@ def _what(trace: Any, index: int) -> str:
 
 
 def _run_label(trace: Any, run: int) -> str:
-    if len(trace.runs) < 2:
-        return ""
-    return f"run {run}, " if not trace.prompt else f"decode {run}, " if run else "prefill, "
+    return f"{run_label(trace, run)}, " if len(trace.runs) > 1 else ""

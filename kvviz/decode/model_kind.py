@@ -1,0 +1,197 @@
+"""What kind of model a graph is: whether it can be decoded token by token, and what it is where it cannot.
+
+The configuration beside the model is asked first (what Hugging Face's libraries call its class), then the graph: the
+names and types of what goes in and comes out, and whether it scores the same vocabulary that it reads.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+
+from kvviz.decode.plausible_values import shape_of
+from kvviz.graph.cache_names import control_inputs, logits_output
+from kvviz.graph.cache_pairs import CachePair, cache_pairs
+from kvviz.graph.look_ups import index_range
+from kvviz.graph.model import Graph
+
+_SPEECH = re.compile(
+    r"^(input_features|input_values|audio\w*|speech|waveform|wav|mel\w*|features|fbank)$", re.IGNORECASE
+)
+_VISION = re.compile(r"^(pixel_values|images?|img|x_image)$", re.IGNORECASE)
+_DECODER = "a text decoder"
+# Ends of the names of classes in config.json's "architectures", and what such a model is.
+_CLASSES = (
+    ("ForMaskedLM", "a masked language model"),
+    ("ForSequenceClassification", "a text classifier"),
+    ("ForTokenClassification", "a token classifier"),
+    ("ForQuestionAnswering", "a model that marks answers in a text"),
+    ("ForMultipleChoice", "a model that chooses among texts"),
+    ("ForCTC", "a speech recogniser that scores every frame (CTC)"),
+    ("ForAudioClassification", "an audio classifier"),
+    ("ForImageClassification", "an image classifier"),
+    ("ForCausalLM", _DECODER),
+    ("LMHeadModel", _DECODER),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelKind:
+    """Attributes
+    ----------
+    name : str
+        For example ``"a text decoder"``, ``"an embedding model"``, ``"the decoder of an encoder-decoder model"``.
+    decodes : bool
+        Whether tokens can be fed one by one, each chosen by the scores before it.
+    reads_text : bool
+        Whether it takes token numbers.
+    needs : tuple of str
+        Inputs that another graph makes, as the encoder's states.
+    why : str
+        Why it does not decode, where its inputs and outputs alone do not say so.
+    """
+
+    name: str
+    decodes: bool
+    reads_text: bool
+    needs: tuple[str, ...] = ()
+    why: str = ""
+
+
+def model_kind(graph: Graph) -> ModelKind:
+    """Say what a main graph is.
+
+    >>> model_kind(kvviz.load("all-MiniLM-L6-v2")).name                         # doctest: +SKIP
+    'an embedding model'
+    """
+    roles, names = control_inputs(graph), [value.name for value in graph.inputs]
+    pairs, reads = cache_pairs(graph), "tokens" in roles
+    said = _configured(graph)
+    crossing = tuple(roles[role] for role in ("encoder_hidden_states",) if role in roles)
+    if crossing or any(pair.protocol == "cross" for pair in pairs):
+        return ModelKind(
+            "the decoder of an encoder-decoder model", reads and logits_output(graph) is not None, reads, crossing
+        )
+    if any(map(_SPEECH.match, names)):
+        encodes = logits_output(graph) is None
+        return ModelKind(
+            said if said and "speech" in said else "a speech encoder" if encodes else "a speech model", False, reads
+        )
+    if any(map(_VISION.match, names)):
+        return ModelKind("a model of images and text" if reads else said or "a model of images", False, reads)
+    if not reads:
+        streams = any(pair.protocol in ("state", "window") for pair in pairs)
+        return ModelKind("a model that carries a state on" if streams else "a model that takes no tokens", False, False)
+    if said and said != _DECODER:
+        return ModelKind(said, False, True, why="its config.json says so")
+    if _is_embedding(graph) and not pairs:
+        return ModelKind(
+            "the encoder of an encoder-decoder model" if _two_parts(graph) else "an embedding model", False, True
+        )
+    logits = logits_output(graph)
+    if logits is None:
+        return ModelKind("a model that reads tokens and scores none", False, True)
+    return _scoring(graph, roles["tokens"], logits, said is not None or _keeps_rows(pairs), pairs)
+
+
+def _scoring(graph: Graph, tokens: str, logits: str, surely: bool, pairs: tuple[CachePair, ...]) -> ModelKind:
+    """What a graph is that scores something for tokens. It decodes if what it scores are the tokens that it reads, and
+    something says that each is scored by those before it: its configuration or its caches (``surely``), or its ops."""
+    table, shape = index_range(graph, tokens, shape_of), shape_of(graph, logits)
+    read, scored = table and table.high, shape[-1] if shape and isinstance(shape[-1], int) else None
+    # The table of a decoder may be padded, so that some of its rows are scored for no token.
+    if read and scored and (scored > read or (scored < read and not surely)):
+        name = f"a {'text' if len(shape) == 2 else 'token'} classifier"
+        return ModelKind(name, False, True, why=f"it reads {read:,} tokens and scores {scored:,} classes")
+    if surely or any(pair.protocol == "state" for pair in pairs) or _looks_back(graph):
+        return ModelKind(_DECODER, True, True)
+    if not (read and scored):
+        why = "nothing says that what it scores are the tokens that it reads"
+        return ModelKind("a model that scores tokens", False, True, why=why)
+    why = "nothing in the graph hides later tokens from earlier ones"
+    return ModelKind("a masked language model", False, True, why=why)
+
+
+def _keeps_rows(pairs: tuple[CachePair, ...]) -> bool:
+    """Whether a graph has caches with rows for tokens."""
+    return any(pair.protocol not in ("state", "cross") for pair in pairs)
+
+
+# Operators in which a token sees only those before it.
+_ONE_WAY = frozenset({"GroupQueryAttention", "PagedAttention", "SparseAttention", "LinearAttention", "Trilu"})
+_ONE_WAY |= {"CausalConvWithState"}
+_RECURRENT = frozenset({"LSTM", "GRU", "RNN"})
+_COMPARES = frozenset({"Less", "LessOrEqual", "Greater", "GreaterOrEqual"})
+_COUNTS = frozenset({"Range", "CumSum"})
+# Which inputs of an operator its output has the numbers of; the first one where nothing else is said.
+_BOTH = frozenset({"Add", "Sub", "Mul", "Concat", "Where", "Max"})
+_CORNER = 8
+
+
+def _looks_back(graph: Graph) -> bool:
+    """Whether an op hides later tokens from earlier ones: attention or a recurrence of one direction, a triangle, or a
+    comparison of positions with positions."""
+    recurrent = []
+    for inner, node in graph.walk():
+        given = node.attributes
+        if given.get("is_causal") or given.get("unidirectional") or node.op_type in _ONE_WAY:
+            return True
+        if node.op_type in _COMPARES and all(_counts(inner, name) for name in node.inputs):
+            return True
+        if node.op_type in _RECURRENT:
+            recurrent.append(given.get("direction", "forward") in ("forward", b"forward"))
+        elif not {"MatMul", "Gemm", "Conv"} & {node.op_type} and any(_is_triangle(inner, name) for name in node.inputs):
+            return True
+    return bool(recurrent) and all(recurrent)
+
+
+def _counts(graph: Graph, name: str) -> bool:
+    """Whether a value holds positions, counted by the graph or written down as a weight."""
+    stack, seen = [name], set()
+    while stack:
+        name = stack.pop()
+        if not name or name in seen:
+            continue
+        seen.add(name)
+        if name in graph.weights:
+            if np.size(graph.weights[name]) > 1 and graph.weights[name].dtype.kind in "iuf":
+                return True
+            continue
+        node = graph.producers.get(name)
+        if node is None:
+            continue
+        if node.op_type in _COUNTS:
+            return True
+        stack += node.inputs if node.op_type in _BOTH else node.inputs[:1]
+    return False
+
+
+def _is_triangle(graph: Graph, name: str) -> bool:
+    """Whether a value is a weight that holds one thing on and below its diagonal, and another above."""
+    shape = shape_of(graph, name) if name in graph.weights else ()
+    if len(shape) < 2 or shape[-1] != shape[-2] or any(n != 1 for n in shape[:-2]) or shape[-1] in (0, 1):
+        return False
+    corner = graph.weights[name].reshape(shape[-2:])[:_CORNER, :_CORNER]  # type: ignore[arg-type]
+    lower = np.tri(len(corner), dtype=bool)
+    below, above = corner[lower], corner[~lower]
+    return bool((below == below[0]).all() and (above == above[0]).all() and below[0] != above[0])
+
+
+def _configured(graph: Graph) -> str | None:
+    config = {} if graph.companions is None else graph.companions.config
+    classes = config.get("architectures")
+    first = classes[0] if isinstance(classes, list) and classes and isinstance(classes[0], str) else ""
+    return next((what for end, what in _CLASSES if first.endswith(end)), None)
+
+
+def _two_parts(graph: Graph) -> bool:
+    return graph.companions is not None and graph.companions.config.get("is_encoder_decoder") is True
+
+
+def _is_embedding(graph: Graph) -> bool:
+    """Whether what comes out are states of tokens or of a text, by their names."""
+    telling = re.compile(r"hidden_state|embedding|pooler|pooled|sentence", re.IGNORECASE)
+    outputs = [value.name for value in graph.outputs]
+    return bool(outputs) and all(telling.search(name) for name in outputs)
