@@ -7,6 +7,7 @@ names and types of what goes in and comes out, and whether it scores the same vo
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
@@ -125,6 +126,7 @@ _ONE_WAY |= {"CausalConvWithState"}
 _RECURRENT = frozenset({"LSTM", "GRU", "RNN"})
 _COMPARES = frozenset({"Less", "LessOrEqual", "Greater", "GreaterOrEqual"})
 _COUNTS = frozenset({"Range", "CumSum"})
+_MEASURES = frozenset({"Shape", "Size", "ConstantOfShape"})
 # Which inputs of an operator its output has the numbers of; the first one where nothing else is said.
 _BOTH = frozenset({"Add", "Sub", "Mul", "Concat", "Where", "Max"})
 _CORNER = 8
@@ -134,11 +136,12 @@ def _looks_back(graph: Graph) -> bool:
     """Whether an op hides later tokens from earlier ones: attention or a recurrence of one direction, a triangle, or a
     comparison of positions with positions."""
     recurrent = []
+    positions = {name for role, name in control_inputs(graph).items() if "position" in role}
     for inner, node in graph.walk():
         given = node.attributes
         if given.get("is_causal") or given.get("unidirectional") or node.op_type in _ONE_WAY:
             return True
-        if node.op_type in _COMPARES and all(_counts(inner, name) for name in node.inputs):
+        if node.op_type in _COMPARES and all(_counts(inner, name, positions) for name in node.inputs):
             return True
         if node.op_type in _RECURRENT:
             recurrent.append(given.get("direction", "forward") in ("forward", b"forward"))
@@ -147,24 +150,23 @@ def _looks_back(graph: Graph) -> bool:
     return bool(recurrent) and all(recurrent)
 
 
-def _counts(graph: Graph, name: str) -> bool:
-    """Whether a value holds positions, counted by the graph or written down as a weight."""
+def _counts(graph: Graph, name: str, positions: Collection[str]) -> bool:
+    """Whether a value holds positions: given as an input, counted by the graph, or written down as a weight."""
     stack, seen = [name], set()
     while stack:
         name = stack.pop()
         if not name or name in seen:
             continue
         seen.add(name)
-        if name in graph.weights:
-            if np.size(graph.weights[name]) > 1 and graph.weights[name].dtype.kind in "iuf":
-                return True
-            continue
         node = graph.producers.get(name)
-        if node is None:
-            continue
-        if node.op_type in _COUNTS:
+        if name in graph.weights:
+            array = graph.weights[name]
+            if array.size > 1 and array.dtype.kind in "iu":
+                return True
+        elif name in positions or (node is not None and node.op_type in _COUNTS):
             return True
-        stack += node.inputs if node.op_type in _BOTH else node.inputs[:1]
+        elif node is not None and node.op_type not in _MEASURES:
+            stack += node.inputs if node.op_type in _BOTH else node.inputs[:1]
     return False
 
 

@@ -1,0 +1,190 @@
+"""Decoders that keep no cache, or take a fixed number of tokens a run: what onnxruntime chooses, fed everything."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+import kvviz
+from kvviz.errors import InputError
+from tests.decode.oracle import assert_close, session_of
+from tests.decode.small import DECODERS, VOCABULARY, after, attend, before, causal, small, weights
+from tests.decode.test_protocols import COUNT, PROMPT, answer
+from tests.graph.build import MODELS, model, node
+
+QWEN = MODELS / "o09_dynamo_qwen2_nocache"
+
+
+def fixed(proto: onnx.ModelProto, length: int, dims: Sequence[str]) -> onnx.ModelProto:
+    """A model whose dimensions of these names have a length."""
+    one = onnx.ModelProto()
+    one.CopyFrom(proto)
+    for value in (*one.graph.input, *one.graph.output):
+        for dim in value.type.tensor_type.shape.dim:
+            if dim.dim_param in dims:
+                dim.dim_value = length
+    del one.graph.value_info[:]
+    return one
+
+
+@cache
+def qwen(length: int = 0) -> onnx.ModelProto:
+    proto = onnx.load(QWEN / "model.onnx")
+    names = {dim.dim_param for dim in proto.graph.input[0].type.tensor_type.shape.dim}
+    return fixed(proto, length, sorted(names - {""})) if length else proto
+
+
+def plain(*controls: str, logits: str = "batch length", bias: Sequence[Any] | None = None) -> onnx.ModelProto:
+    """A decoder of one layer that keeps nothing. Several sequences have the same positions."""
+    nodes = [*before(), *(causal("k") if bias is None else bias), *attend("k", "v"), *after()]
+    inputs = ["input_ids int64 batch length", "cache_position int64 length", *controls]
+    if logits == "batch":
+        nodes = [*nodes[:-1], node("MatMul", "h Wl", "all"), node("Gather", "all minus", "logits", axis=1)]
+    return model(nodes, inputs, [f"logits float {logits} {VOCABULARY}"], **weights(), minus=np.int64(-1))
+
+
+def whole(proto: onnx.ModelProto, prompt: Sequence[int], count: int, last: int = 1 << 30) -> list[int]:
+    """Tokens that onnxruntime chooses when every run is fed the whole sequence, or its ``last`` tokens."""
+    session, tokens = session_of(proto), list(prompt)
+    for _ in range(count):
+        fed = tokens[-last:]
+        feeds = {"input_ids": np.array([fed]), "cache_position": np.arange(len(fed))}
+        feeds = {value.name: feeds[value.name] for value in session.get_inputs()}
+        tokens.append(int(session.run(None, feeds)[0][0, -1].argmax()))
+    return tokens[len(prompt) :]
+
+
+# A sequence of any length
+
+
+def test_a_decoder_without_a_cache_chooses_what_onnxruntime_chooses_for_the_whole_sequence() -> None:
+    ref = np.load(QWEN / "ref.npz")
+    trace = kvviz.decode(kvviz.load(QWEN), ref["prompt"].tolist(), len(ref["tokens"]), poison=True, progress=False)
+    assert trace.tokens == ref["tokens"].tolist() == whole(qwen(), ref["prompt"].tolist(), len(ref["tokens"]))
+    for have, want in zip(trace.logits, ref["logits"], strict=True):
+        assert_close(have[0], want)
+
+
+@pytest.mark.parametrize("policy", ["ideal", "never", "rten", "onnxruntime"])
+def test_prompts_of_unequal_length_are_decoded_together_as_one_by_one(policy: str) -> None:
+    prompts = [[3, 7, 1, 9], [5], [2, 8]]
+    trace = kvviz.decode(kvviz.load(plain()), prompts, 6, policy=policy, progress=False)
+    assert trace.batch_tokens == [whole(plain(), prompt, 6) for prompt in prompts]
+
+
+def test_a_decode_without_a_cache_can_be_stepped_saved_and_repeated(tmp_path: Path) -> None:
+    trace = kvviz.decode(kvviz.load(plain()), PROMPT, 4, progress=False)
+    trace.save(tmp_path / "t.kvviz")
+    assert kvviz.Trace.load(tmp_path / "t.kvviz").tokens == trace.tokens == trace.recipe.again().tokens
+    debugger = kvviz.debug(kvviz.load(plain()), prompt=PROMPT, max_new_tokens=4)
+    debugger.resume()
+    assert debugger.trace.tokens == trace.tokens
+    debugger.close()
+
+
+# A sequence of a fixed length
+
+
+@pytest.mark.parametrize("count", [1, 4])
+def test_scores_of_a_fixed_length_are_those_of_the_last_real_token(count: int) -> None:
+    trace = kvviz.decode(kvviz.load(qwen(6)), [5, 17, 33], count, progress=False)
+    assert trace.tokens == whole(qwen(), [5, 17, 33], count)
+
+
+def test_padding_is_masked_where_there_is_a_mask() -> None:
+    # given attention in both directions, so that padding would be seen
+    hide = [
+        node("Cast", "attention_mask", "real", to=9),
+        node("Where", "real nothing hide", "flatbias"),
+        node("Unsqueeze", "flatbias axes", "maskbias"),
+        *causal("k")[:-1],
+        node("Where", "seen nothing hide", "causalbias"),
+        node("Add", "maskbias causalbias", "bias"),
+    ]
+    proto = plain("attention_mask int64 batch length", bias=hide)
+    proto.graph.initializer.append(onnx.numpy_helper.from_array(np.array([1, 2]), "axes"))
+    trace = kvviz.decode(kvviz.load(fixed(proto, 9, ["length"])), PROMPT, 5, progress=False)
+    assert trace.tokens == whole(plain(), PROMPT, 5)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "count", "why"),
+    [
+        ([5, 17, 33], 5, "takes 6 tokens, .* need 7; ask for at most 4 new tokens, or pass cache='window'"),
+        ([5] * 7, 1, "takes 6 tokens, .* need 7; give a shorter prompt"),
+    ],
+)
+def test_more_tokens_than_fit_are_refused_before_anything_runs(prompt: list[int], count: int, why: str) -> None:
+    with pytest.raises(InputError, match=f"input 'input_ids' {why}"):
+        kvviz.decode(kvviz.load(qwen(6)), prompt, count)
+
+
+@pytest.mark.parametrize("prompt", [[5, 17, 33], [9, 8, 7, 6, 5, 4, 3, 2]])
+def test_a_window_over_the_last_tokens_slides_where_it_is_asked_for(prompt: list[int]) -> None:
+    trace = kvviz.decode(kvviz.load(qwen(6)), prompt, 10, cache="window", progress=False)
+    assert trace.tokens == whole(qwen(), prompt, 10, last=6)
+    assert trace.prompt == prompt
+
+
+@pytest.mark.parametrize(
+    ("proto", "why"), [(plain, "takes sequences of any length"), (lambda: small("concat").proto, "keeps a cache")]
+)
+def test_a_window_needs_a_fixed_length_and_no_cache(proto: Any, why: str) -> None:
+    with pytest.raises(InputError, match=why):
+        kvviz.decode(kvviz.load(proto()), PROMPT, 2, cache="window")
+
+
+def test_scores_of_the_last_place_alone_say_nothing_behind_padding() -> None:
+    proto = plain(logits="batch")
+    assert kvviz.decode(kvviz.load(proto), PROMPT, 4, progress=False).tokens == whole(plain(), PROMPT, 4)
+    filled = kvviz.load(fixed(proto, len(PROMPT), ["length"]))
+    assert kvviz.decode(filled, PROMPT, 1, progress=False).tokens == whole(plain(), PROMPT, 1)
+    with pytest.raises(InputError, match="the last one is padding"):
+        kvviz.decode(filled, PROMPT[:2], 1)
+
+
+# One token a run
+
+
+@pytest.mark.parametrize("name", sorted(set(DECODERS) - {"merged"}))
+def test_a_graph_of_one_token_a_run_reads_a_prompt_token_by_token(name: str) -> None:
+    graph = kvviz.load(fixed(small(name).proto, 1, ["length"]))
+    trace = kvviz.decode(graph, PROMPT, COUNT, poison=True, progress=False, **small(name).options)
+    assert trace.tokens == answer(name)[0]
+    for have, want in zip(trace.logits, answer(name)[1], strict=True):
+        assert_close(have, want)
+    # then each token of the prompt has a run, and only the last of them gives a token
+    unread = len(PROMPT) - 1
+    assert [run.token for run in trace.runs] == [None] * unread + trace.tokens
+    labels = [run["label"] for run in kvviz.explain(trace).to_dict()["runs"]]
+    assert labels[: unread + 2] == ["prefill", "prefill 1", "prefill 2", "prefill 3", "decode 1"]
+    assert all(len(cache.runs) == len(trace.runs) for cache in trace.caches)
+
+
+def test_the_caches_of_a_prompt_read_token_by_token_fill_row_by_row() -> None:
+    graph = kvviz.load(fixed(small("tensor_scatter").proto, 1, ["length"]))
+    trace = kvviz.decode(graph, PROMPT, 3, progress=False)
+    assert [run.valid for run in trace.caches[0].runs] == [1, 2, 3, 4, 5, 6]
+
+
+@pytest.mark.parametrize(
+    ("prompt", "count", "why"),
+    [
+        ([3, 7, 1], 1, "takes 2 tokens a run, but a decode feeds it a prompt of 3"),
+        ([3, 7], 2, "takes 2 tokens a run"),
+        ([[3, 7, 1, 4], [3, 7]], 1, None),
+    ],
+)
+def test_a_graph_with_a_cache_and_several_tokens_a_run_reads_a_prompt_that_they_divide(
+    prompt: Any, count: int, why: str | None
+) -> None:
+    graph = kvviz.load(fixed(small("concat").proto, 2, ["length"]))
+    assert kvviz.decode(graph, PROMPT, 1, progress=False).tokens == answer("concat")[0][:1]
+    with pytest.raises(InputError, match=why or "padding"):
+        kvviz.decode(graph, prompt, count)
