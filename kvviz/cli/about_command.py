@@ -55,6 +55,8 @@ def _whole(path: str, graph: Graph, chosen: str | None) -> Iterator[str]:
     if pairs:
         kinds = Counter(pair.protocol for pair in pairs)
         yield "  caches: " + ", ".join(f"{times} {protocol}" for protocol, times in kinds.items())
+    if kind.decodes and all(pair.protocol == "cross" for pair in pairs):
+        yield "  no cache: every run computes all tokens again"
     words, chats = None, False
     try:
         words = None if graph.companions is None else graph.companions.tokenizer

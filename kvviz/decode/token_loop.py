@@ -71,9 +71,7 @@ class DecodeSession(Session):
         self.logits = logits
         kind = model_kind(graph)
         if kind.why:
-            raise InputError(
-                f"{graph.name} is {kind.name} without a next token to choose: {kind.why}; use kvviz.run"
-            )
+            raise InputError(f"{graph.name} is {kind.name} without a next token to choose: {kind.why}; use kvviz.run")
         tokens, mask = padded_for(self.pairs, self.roles, *as_batch(prompt, self.tokenizer))
         batch, length = tokens.shape
         past = self._rows_given()

@@ -20,9 +20,9 @@ from kvviz.trace.value_index import Index
 class CacheFinding:
     """One thing to know about some caches; ``str()`` of it is the sentence.
 
-    ``kind``: ``"thrown away"``, ``"copied"`` or ``"moved"``, or the kind of a
-      `kvviz.caches.cache_warnings.CacheWarning`.
-    ``caches``: inputs of the caches.
+    ``kind``: ``"thrown away"``, ``"copied"`` or ``"moved"``, the kind of a
+      `kvviz.caches.cache_warnings.CacheWarning`, or ``"no cache"``.
+    ``caches``: inputs of the caches; none where no cache is kept.
     ``run``: the run in which it happened, or began.
     ``bytes``: bytes of the blocks that were thrown away, or bytes copied or moved in all runs; 0 for a warning.
     """

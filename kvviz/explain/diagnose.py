@@ -15,6 +15,7 @@ from kvviz.explain.hidden_verdict import hidden_verdict
 from kvviz.explain.lower_peak import OtherOrder, lower_peak
 from kvviz.explain.missed_groups import MissedGroup, missed_groups
 from kvviz.explain.peak import Peak, peak
+from kvviz.explain.recomputed_rows import recomputed_rows
 from kvviz.explain.retention import Held, held_too_long
 from kvviz.explain.summary import Counts, Missed, counts, missed
 from kvviz.explain.verdict import Verdict, verdict
@@ -123,7 +124,7 @@ def explain(trace: Any) -> Report:
     True
     """
     index = index_of(trace)
-    caches = with_warnings(trace, cache_findings(index))
+    caches = (*recomputed_rows(index), *with_warnings(trace, cache_findings(index)))
     entries, top, other = missed(trace), peak(trace), lower_peak(index)
     groups = missed_groups(trace, entries)
     told = verdict(index, top, groups, caches, other, hidden_verdict(trace))

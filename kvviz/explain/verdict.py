@@ -99,7 +99,8 @@ def verdict(
     # Less than that is no gain.
     least = max(index.trace.bytes_allocated, index.trace.bytes_copied) * _WORTH
     worst = others[0] if sum(group.bytes for group in others) > least else None
-    warned = [one for one in findings if one.kind != "copied"]
+    warned = [one for one in findings if one.kind != "copied" and one.caches]
+    without = [Verdict("cache", ((one.sentence, ""),)) for one in findings if not one.caches]
     last = ("hidden",) if index.trace.policy.decides else ()
     declared = [Verdict(*told) for told in declared_verdict(index.trace)]
     found = [Verdict(*told) for told in hidden if told[0] == "broken"]
@@ -109,6 +110,7 @@ def verdict(
     found += [one for one in declared if one.kind != "warning"]
     found += [Verdict(*told) for told in hidden if told[0] == "unhidden"]
     found.append(_peak(index, top, other))
+    found += without
     found += copied
     if worst is not None:
         found.append(_miss(index, worst, "other " if copied and groups[0] is not worst else ""))
@@ -116,9 +118,9 @@ def verdict(
     found += [Verdict(*told) for told in hidden if told[0] in last]
     if not index.trace.policy.decides:
         found.append(Verdict("nothing", ((NOT_ASKED, ""),)))
-    elif worst is None and not copied and other is None and not warned:
+    elif worst is None and not copied and other is None and not warned and not without:
         found.append(_nothing(index, groups))
-    elif index.trace.caches and not warned:
+    elif index.trace.caches and not warned and not without:
         found.append(Verdict("nothing", (("no cache warning", ""),)))
     return tuple(found)
 

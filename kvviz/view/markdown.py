@@ -133,6 +133,7 @@ def _report_facts(report: Any) -> dict[str, Any]:
     return {
         "title": trace.title,
         "steps": told_steps(trace),
+        "without": next((one.sentence for one in report.caches if not one.caches), ""),
         "peak": size(trace.peak_bytes),
         "allocated": size(trace.bytes_allocated),
         "copied": size(trace.bytes_copied),

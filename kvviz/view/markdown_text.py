@@ -100,6 +100,7 @@ REPORT: Template = [
             "| copied | {copied} |",
             "| ran in place | {in_place} |",
             "| missed | {missed} |",
+            "| caches | {without} |",
             *_MODEL,
             _POLICY,
         ),

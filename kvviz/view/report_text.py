@@ -283,7 +283,8 @@ def _findings(found: Report) -> list[str]:
     lines: list[str] = []
     for one in found.caches[:_FINDINGS]:
         fix = f"; fix: {one.fix.label}" if one.fix is not None else ""
-        lines += _wrapped(f"caches: {one.sentence}{fix}", _INDENT, "")
+        head = "caches: " if one.caches else ""
+        lines += _wrapped(f"{head}{one.sentence}{fix}", _INDENT, "")
     return lines
 
 

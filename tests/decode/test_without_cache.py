@@ -188,3 +188,44 @@ def test_a_graph_with_a_cache_and_several_tokens_a_run_reads_a_prompt_that_they_
     assert kvviz.decode(graph, PROMPT, 1, progress=False).tokens == answer("concat")[0][:1]
     with pytest.raises(InputError, match=why or "padding"):
         kvviz.decode(graph, prompt, count)
+
+
+# What a cache would leave
+
+
+@pytest.mark.parametrize(
+    ("length", "prompt", "count", "options", "told"),
+    [
+        (0, [5, 17, 33], 4, {}, "18 in 4 runs; a cache would leave 6"),
+        (0, [5, 17, 33], 1, {}, "3 in 1 run"),
+        (6, [5, 17, 33], 4, {}, "24 in 4 runs; a cache would leave 6"),
+        # every token has moved to another place, and nothing that was kept would hold
+        (6, [5, 17, 33], 7, {"cache": "window"}, "42 in 7 runs"),
+    ],
+)
+def test_what_is_computed_again_without_a_cache_is_said_by_every_report(
+    length: int, prompt: list[int], count: int, options: dict[str, Any], told: str, tmp_path: Path
+) -> None:
+    made = kvviz.decode(kvviz.load(qwen(length)), prompt, count, progress=False, **options)
+    made.save(tmp_path / "t.kvviz")
+    sentence = f"no cache: every run computes all tokens again, {told}"
+    for trace in (made, kvviz.Trace.load(tmp_path / "t.kvviz")):
+        report = kvviz.explain(trace)
+        assert sentence in repr(report) and f"| caches | {sentence} |" in report.to_markdown()
+        assert sentence in report._repr_html_()
+        assert sentence in [one["text"] for one in report.to_dict()["verdict"]]
+        (finding,) = report.to_dict()["cache_findings"]
+        assert (finding["kind"], finding["caches"], finding["sentence"]) == ("no cache", (), sentence)
+        assert not kvviz.cache_warnings(trace)
+
+
+def test_sequences_of_a_batch_are_counted_together() -> None:
+    trace = kvviz.decode(kvviz.load(plain()), [[5, 17, 3], [2]], 7, progress=False)
+    # of both sequences: 3, 4, … 9 tokens, and with a cache 3 and then 1 a run
+    assert str(kvviz.explain(trace).caches[0]).endswith("again, 84 in 7 runs; a cache would leave 18")
+
+
+def test_runs_with_a_cache_and_single_runs_are_not_said_to_have_none() -> None:
+    once = kvviz.run(kvviz.load(qwen()), {"input_ids": np.array([[5, 17, 33]])})
+    kept = kvviz.decode(kvviz.load(small("concat").proto), PROMPT, 3, progress=False)
+    assert all("no cache:" not in repr(kvviz.explain(trace)) for trace in (once, kept))

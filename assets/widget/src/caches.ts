@@ -11,6 +11,7 @@ import type { Cache } from "./wire.js";
 
 /** Where the data of single rows come from; `changed` is told when there are newer ones. */
 export interface CacheSource { data(): Promise<ArrayBuffer | null>; changed(call: () => void): void }
+const NO_CACHE = "This model keeps no cache.";
 type Make = (host: HTMLElement, store: Store, ask: Ask, raw: ArrayBuffer, signal: AbortSignal) => CacheView;
 
 interface Row { root: HTMLElement; valid: HTMLElement; bar: HTMLElement; written: HTMLElement; copied: HTMLElement; where: HTMLElement }
@@ -18,6 +19,7 @@ interface Row { root: HTMLElement; valid: HTMLElement; bar: HTMLElement; written
 export class CachesPane implements View {
   readonly slow = true;
   #body = el("tbody");
+  #without = el("span", { "data-kv": "no-cache" }, NO_CACHE);
   #note = el("p.kv-none", { "data-kv": "cache-note" });
   #rows: Row[] = [];
   #simple: HTMLElement;
@@ -77,10 +79,11 @@ export class CachesPane implements View {
   update(change: Change): void {
     const { store } = this;
     const { p } = store.t;
+    if (change.report) say(this.#without, store.report?.caches[0]?.text ?? NO_CACHE);
     if (change.payload) {
       this.#rows = p.caches.map((c, i) => this.#make(c, i));
       this.#body.replaceChildren(...this.#rows.map((r) => r.root));
-      if (!this.#rows.length) this.#body.append(el("tr", {}, td("This model keeps no cache.", "kv-none", { colspan: 6 })));
+      if (!this.#rows.length) this.#body.append(el("tr", {}, td(this.#without, "kv-none", { colspan: 6 })));
     }
     if (this.#view) this.#tell(change);
     else if (change.cursor || change.payload || change.selection) this.#fill();
