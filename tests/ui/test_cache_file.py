@@ -141,3 +141,14 @@ def test_a_saved_notebook_shows_the_rows_that_were_looked_at_before(browser: Bro
         closed.kv("tab", id="caches").click()
         expect(closed.kv("cache-row").first).to_contain_text("/ 24")
         expect(closed.kv("cache-note")).to_be_visible()
+
+
+def test_a_decode_without_a_cache_says_what_is_computed_again(browser: Browser, tmp_path: Path) -> None:
+    graph = kvviz.load(MODELS / "o09_dynamo_qwen2_nocache" / "model.onnx")
+    kvviz.decode(graph, [5, 17, 33], 4, progress=False).to_html(tmp_path / "trace.html")
+    page, view = shown(browser, tmp_path / "trace.html")
+    told = "no cache: every run computes all tokens again, 18 in 4 runs; a cache would leave 6"
+    expect(view.kv("verdict")).to_contain_text(told)
+    view.kv("tab", id="caches").click()
+    expect(view.kv("no-cache")).to_have_text(told)
+    page.close()
