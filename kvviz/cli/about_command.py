@@ -6,19 +6,29 @@ import argparse
 import os
 import shlex
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
 
 import kvviz
-from kvviz.cli.model_runs import is_saved
+from kvviz.cli.model_runs import TOKENS, is_saved, text_inputs
 from kvviz.decode.model_kind import ModelKind, model_kind
+from kvviz.decode.plausible_values import shape_of
+from kvviz.decode.single_run import SingleRun
+from kvviz.decode.synthetic_inputs import Maker
+from kvviz.decode.token_loop import DecodeSession
 from kvviz.errors import InputError, KvvizError
 from kvviz.explain.units import count, short
 from kvviz.ggml.open_recording import ENDINGS
-from kvviz.graph.cache_pairs import cache_pairs
+from kvviz.graph.cache_pairs import cache_pairs, control_inputs
+from kvviz.graph.look_ups import index_range
 from kvviz.graph.model import Graph
 from kvviz.graph.model_folder import graphs_in, likely
 
 _OPS = 6
+_QUESTION, _STORY = "What is the capital of France?", "Once upon a time"
+_NUMBERS = (5, 17, 33)
+_LONGEST = 64  # numbers in a command line
 
 
 def about_command(options: argparse.Namespace) -> int:
@@ -67,7 +77,7 @@ def _whole(path: str, graph: Graph, chosen: str | None) -> Iterator[str]:
             yield f"  tokenizer: end-of-text tokens {ends or 'none'}; {'a' if chats else 'no'} chat template"
     except KvvizError as error:
         yield f"  tokenizer: {error}"
-    yield "  next: " + shlex.join(_next(path, kind, chosen, words is not None, chats))
+    yield "  next: " + _next(path, graph, kind, chosen, words is not None, chats)
 
 
 def _shape(shape: tuple[int | str | None, ...] | None) -> str:
@@ -79,13 +89,59 @@ def _place(path: str) -> str:
     return os.path.join(os.curdir, path) if path.startswith("-") else path
 
 
-def _next(path: str, kind: ModelKind, chosen: str | None, words: bool, chats: bool) -> list[str]:
-    """The command line that shows this model."""
+def _next(path: str, graph: Graph, kind: ModelKind, chosen: str | None, words: bool, chats: bool) -> str:
+    """The command line that shows this model, or why none does without the user's own inputs. Each line is prepared as
+    the command does it, up to the first op, and the first one that can be is proposed."""
     line = ["kvviz", "html", _place(path), *(["--graph", chosen] if chosen else [])]
-    if kind.needs:
-        return [*line, "--prompt", "0"]  # a text would have to come with what the other half made of its input
-    if kind.decodes and chats:
-        return [*line, "--chat", "What is the capital of France?"]
-    if kind.reads_text and words:
-        return [*line, "--text", "Once upon a time"]
-    return [*line, "--prompt", "5,17,33"] if kind.decodes else line
+    for options, prepare in _ways(graph, kind, words, chats):
+        try:
+            prepare()
+        except KvvizError as error:
+            why = str(error)
+        else:
+            return shlex.join([*line, *options])
+    return f"run it with your own inputs (--inputs FILE): {why}"
+
+
+def _ways(
+    graph: Graph, kind: ModelKind, words: bool, chats: bool
+) -> Iterator[tuple[list[str], Callable[[], DecodeSession | SingleRun]]]:
+    """Options to show a model with, the most telling first, and what prepares a run with them."""
+    prompts: list[tuple[str, str, Any]] = []
+    # With an encoder a text would have to come with what that made of its input.
+    if kind.decodes and chats and not kind.needs:
+        prompts.append(("--chat", _QUESTION, lambda: graph.chat(_QUESTION)))
+    if kind.decodes and words and not kind.needs:
+        prompts.append(("--text", _STORY, lambda: _STORY))
+    for numbers in _prompts(graph, kind) if kind.decodes else ():
+        prompts.append(("--prompt", ",".join(map(str, numbers)), lambda numbers=numbers: numbers))
+    for option, shown, prompt in prompts:
+        for tokens in range(TOKENS, 0, -1):
+            few = [] if tokens == TOKENS else ["--tokens", str(tokens)]
+            yield [option, shown, *few], partial(_decoding, graph, prompt, tokens)
+    if words and kind.reads_text and not kind.decodes:
+        yield ["--text", _STORY], partial(_once, graph, _STORY)
+    yield [], partial(_once, graph, None)
+
+
+def _prompts(graph: Graph, kind: ModelKind) -> list[list[int]]:
+    """Token numbers that a model may be given, within its vocabulary: a few, one, and as many as a run takes."""
+    name = control_inputs(graph)["tokens"]
+    known = index_range(graph, name, shape_of)
+    few = [token for token in _NUMBERS if known is None or known.low <= token < known.high]
+    few = [0] if kind.needs else few or [known.low if known else 0]
+    shape = next(value.shape for value in graph.inputs if value.name == name)
+    size = shape[-1] if shape and isinstance(shape[-1], int) else 1
+    return [few, few[:1], (few * size)[:size]] if 0 < size <= _LONGEST else [few, few[:1]]
+
+
+def _decoding(graph: Graph, prompt: Callable[[], Any], tokens: int) -> DecodeSession:
+    maker = Maker(graph, {}, {}, decoding=True)
+    session = DecodeSession(graph, prompt(), tokens, maker.filled(maker.open_dims()).make(), record=False)
+    session.next_run()
+    return session
+
+
+def _once(graph: Graph, text: str | None) -> SingleRun:
+    maker = Maker(graph, {}, {} if text is None else text_inputs(graph, text))
+    return SingleRun(graph, maker.filled(maker.open_dims()).make(), record=False)

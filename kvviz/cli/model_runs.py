@@ -155,7 +155,8 @@ def _inputs(graph: Graph, options: argparse.Namespace, decoding: bool = False) -
     """The inputs of the npz file, and the others made from what the graph declares."""
     given = _arrays(options.inputs)
     if not decoding and options.text is not None:
-        given = {**_text_inputs(graph, options), **given}
+        _tokenizer(graph, options)
+        given = {**text_inputs(graph, options.text), **given}
     maker = Maker(graph, _told(options), given, decoding)
     options.chosen = maker.proposed()
     try:
@@ -184,11 +185,12 @@ def _tokenizer(graph: Graph, options: argparse.Namespace) -> Any:
         raise InputError(proposed(str(error), line)) from None
 
 
-def _text_inputs(graph: Graph, options: argparse.Namespace) -> dict[str, np.ndarray]:
+def text_inputs(graph: Graph, text: str) -> dict[str, np.ndarray]:
     """The tokens of a text as a model reads them that decodes none."""
+    assert graph.companions is not None
     name = control_inputs(graph)["tokens"]
     dtype = next(value.dtype for value in graph.inputs if value.name == name)
-    return {name: np.array([_tokenizer(graph, options).encode(options.text)], dtype or np.int64)}
+    return {name: np.array([graph.companions.needed_tokenizer().encode(text)], dtype or np.int64)}
 
 
 def _arrays(path: str | None) -> dict[str, np.ndarray]:

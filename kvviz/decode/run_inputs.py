@@ -9,8 +9,10 @@ import numpy as np
 
 from kvviz.decode.cache_dimensions import cache_dimension
 from kvviz.decode.cache_protocols import fixed_rows, is_fixed
+from kvviz.decode.plausible_values import shape_of
 from kvviz.errors import InputError
 from kvviz.graph.cache_pairs import CachePair
+from kvviz.graph.look_ups import index_range
 from kvviz.graph.model import Graph, Value
 from kvviz.memory.storage import reserve
 
@@ -102,7 +104,7 @@ def control_feeds(
         "total_sequence_length": np.array(past + new),
         "seqlens_k": mask.sum(1) - 1,
         # Of padding the scores say nothing.
-        "num_logits_to_keep": np.array(1 if mask[:, -1].all() else new),
+        "num_logits_to_keep": np.array(1 if mask[:, -1:].all() else new),
     }
     declared = {value.name: value for value in graph.inputs}
     feeds: dict[str, Any] = {}
@@ -117,6 +119,17 @@ def control_feeds(
         length = np.asarray(given[encoder]).shape[1]
         feeds[wants_mask] = _fitted(declared[wants_mask], np.ones((batch, length)))
     return feeds
+
+
+def check_positions(graph: Graph, roles: Mapping[str, str], rows: int) -> None:
+    """Refuse more tokens than the table of positions has rows, where the graph looks up those that it is given."""
+    for name in (roles[role] for role in ("position_ids", "cache_position") if role in roles):
+        table = index_range(graph, name, shape_of)
+        if table is not None and table.high < rows:
+            raise InputError(
+                f"input {name!r} is looked up in {table.high} positions, but prompt and new tokens need {rows}; "
+                f"ask for fewer tokens"
+            )
 
 
 def _fitted(value: Value, array: np.ndarray) -> np.ndarray:

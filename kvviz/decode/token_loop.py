@@ -12,7 +12,7 @@ from kvviz.decode.cache_protocols import is_fixed, kept_as, last_logits, make_ro
 from kvviz.decode.fed_tokens import FedTokens
 from kvviz.decode.model_kind import model_kind
 from kvviz.decode.prompt import as_batch, text_of, tokenizer_for
-from kvviz.decode.run_inputs import control_feeds, first_caches
+from kvviz.decode.run_inputs import check_positions, control_feeds, first_caches
 from kvviz.engine.kept_detail import Detail
 from kvviz.engine.policy import Policy
 from kvviz.engine.recipe import Recipe, fresh
@@ -78,6 +78,8 @@ class DecodeSession(Session):
         value = next(value for value in graph.inputs if value.name == self.roles["tokens"])
         self.sequence = FedTokens(value, self.pairs, tokens, mask, past, max_new_tokens, cache == "window")
         rows = past + length + max_new_tokens - 1
+        if self.sequence.caches:
+            check_positions(graph, self.roles, rows)
         self.donated = (donate,) if isinstance(donate, str) else tuple(donate)
         self._check_donated()
         later = self.growth == "after"

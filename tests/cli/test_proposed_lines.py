@@ -12,8 +12,12 @@ import numpy as np
 import onnx
 import pytest
 
+import kvviz
 from kvviz import cli
+from kvviz.errors import InputError
+from tests.decode.small import small
 from tests.decode.test_synthetic_inputs import FILES, file_id
+from tests.decode.test_without_cache import fixed, plain
 from tests.graph.build import model, node
 from tests.test_cli import LLAMA, failed, ran
 
@@ -152,3 +156,71 @@ def test_without_a_tokenizer_the_command_line_that_needs_none_is_told(
     proposed = shlex.split(told.partition("for example: kvviz ")[2])
     assert proposed == ["report", str(folder), "--tokens", "2", "--prompt", "1,2,3"]
     ran(capsys, *proposed)
+
+
+# -- about ------------------------------------------------------------------------------------------------------------
+
+
+def _bert() -> Any:
+    """Tokens and segments without telling names, and three classes."""
+    shapes = {"E": (60, 8), "T": (2, 8), "O": (8, 3)}
+    weights: Any = {name: np.ones(shape, np.float32) for name, shape in shapes.items()}
+    nodes = [node("Gather", "E a", "e"), node("Gather", "T b", "t"), node("Add", "e t", "x")]
+    nodes += [node("MatMul", "x O", "y")]
+    return model(nodes, ["a int64 batch seq", "b int64 batch seq"], ["y float batch seq 3"], **weights)
+
+
+def _sequence() -> Any:
+    """An input that cannot be made up."""
+    proto = model([node("SequenceLength", "s", "n")], [], ["n int64 -"])
+    kind = onnx.helper.make_tensor_sequence_value_info("s", 1, None)
+    proto.graph.input.append(kind)
+    return proto
+
+
+def _rows(name: str, rows: int, length: int | None = 1) -> Any:
+    """A decoder with a cache of so many rows, that takes so many tokens a run."""
+    proto = fixed(small(name).proto, length or 0, ["length"] if length else [])
+    for value in (*proto.graph.input, *proto.graph.output):
+        dims = value.type.tensor_type.shape.dim
+        if len(dims) == 4 and rows:
+            dims[2].dim_value = rows
+    return proto
+
+
+LINES = {
+    "16 rows, one token a run": (lambda: _rows("scatter_nd", 16), "--prompt 5,17 --tokens 15"),
+    "18 rows": (lambda: _rows("tensor_scatter", 18, None), "--prompt 5,17"),
+    "2 rows": (lambda: _rows("tensor_scatter", 2), "--prompt 5,17 --tokens 1"),
+    "1 row": (lambda: _rows("tensor_scatter", 1), "--prompt 5 --tokens 1"),
+    "a cache, 4 tokens a run": (lambda: _rows("concat", 0, 4), "--prompt 5,17,5,17 --tokens 1"),
+    "no cache, 6 tokens": (lambda: fixed(plain(), 6, ["length"]), "--prompt 5,17 --tokens 5"),
+    "no cache, any length": (plain, "--prompt 5,17"),
+    "a batch of 2": (lambda: fixed(plain(), 2, ["batch"]), ""),
+    "classes of tokens": (_bert, ""),
+}
+
+
+@pytest.mark.parametrize("case", LINES)
+def test_about_proposes_a_line_that_fits_the_model(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, case: str
+) -> None:
+    make, options = LINES[case]
+    path = tmp_path / "one.onnx"
+    onnx.save(make(), path)
+    _, command, *rest = shlex.split(ran(capsys, "about", str(path)).partition("next: ")[2])
+    assert command == "html" and shlex.join(rest) == shlex.join([str(path), *options.split()])
+    ran(capsys, "report", *rest)
+
+
+def test_about_proposes_no_line_where_none_works_without_more_inputs(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    onnx.save(_sequence(), tmp_path / "one.onnx")
+    told = ran(capsys, "about", str(tmp_path / "one.onnx")).partition("next: ")[2]
+    assert told.startswith("run it with your own inputs (--inputs FILE): input 's' (sequence) cannot be generated")
+
+
+def test_more_tokens_than_the_model_has_positions_are_refused_before_anything_runs() -> None:
+    with pytest.raises(InputError, match=r"'cache_position' is looked up in 64 positions, .* need 65"):
+        kvviz.decode(kvviz.load(small("concat").proto), [3], 65)
