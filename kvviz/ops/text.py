@@ -1,4 +1,4 @@
-"""Strings: splitting, matching, normalising, and counting n-grams."""
+"""Strings: splitting, matching, normalising, numbering, and counting n-grams."""
 
 from __future__ import annotations
 
@@ -56,6 +56,18 @@ def regex_full_match(x, *, pattern=""):
         raise OpError(f"pattern {pattern!r} is no regular expression: {error}") from None
     found = [matcher.fullmatch(text) is not None for text in x.reshape(-1).tolist()]
     return np.array(found, np.bool_).reshape(x.shape)
+
+
+@op("LabelEncoder", domain="ai.onnx.ml")
+def label_encoder(x, *, classes_strings, default_int64=-1, default_string="_Unused"):
+    """Version 1: the places of strings in a list of classes (the last one of equal strings, as in onnxruntime), or the
+    strings at such places; what is not there becomes the default. Later versions have keys and values, which `onnx.reference` looks up."""
+    if x.dtype == object:
+        places = {text: place for place, text in enumerate(classes_strings)}
+        return np.array([places.get(text, default_int64) for text in x.reshape(-1)], np.int64).reshape(x.shape)
+    known = (x >= 0) & (x < len(classes_strings))
+    labels = np.array([*classes_strings, default_string], object)
+    return labels[np.where(known, x, len(classes_strings))]
 
 
 @op("TfIdfVectorizer")

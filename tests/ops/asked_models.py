@@ -43,8 +43,15 @@ def label_encoder(rng: Rng) -> Asked:
         name = {"strings": "default_string", "int64s": "default_int64", "floats": "default_float"}[kind[1]]
         attributes[name] = how[kind[1]](77)
     x = rng.integers(0, 8, shape(rng, 2))
+    words = np.array([f"w{n}" for n in x.reshape(-1)], object).reshape(x.shape)
+    if rng.random() < 0.4:
+        # Version 1 has places in a list instead of keys and values.
+        classes: dict[str, Any] = {"classes_strings": [f"w{n}" for n in (*keys, keys[0])]}
+        if rng.random() < 0.5:
+            classes |= {"default_string": "none", "default_int64": 77}
+        return Asked([words if rng.random() < 0.5 else x - 1], classes, domain=ML, ml=1)
     if kind[0] == "strings":
-        return Asked([np.array([f"w{n}" for n in x.reshape(-1)], object).reshape(x.shape)], attributes, domain=ML, ml=2)
+        return Asked([words], attributes, domain=ML, ml=2)
     return Asked([x.astype(np.float32) if kind[0] == "floats" else x], attributes, domain=ML, ml=2)
 
 
