@@ -17,6 +17,20 @@ from kvviz.graph.model import Graph, Value
 from kvviz.memory.storage import reserve
 
 
+# The most axes that an array of this NumPy has.
+_AXES = 64 if int(np.__version__.partition(".")[0]) >= 2 else 32
+
+
+def check_rank(value: Value) -> None:
+    """Refuse to make an input that NumPy cannot hold."""
+    rank = len(value.shape or ())
+    if rank > _AXES:
+        raise InputError(
+            f"input {value.name!r} has {rank} dimensions, but an array of NumPy has at most {_AXES}; "
+            "export the model with fewer"
+        )
+
+
 def first_caches(
     graph: Graph,
     pairs: tuple[CachePair, ...],
@@ -60,6 +74,7 @@ def _cache_shape(
     shape: list[int] = []
     if value.shape is None:
         raise InputError(f"cache {value.name!r} has no declared shape; pass it in inputs=")
+    check_rank(value)
     for axis, dim in enumerate(value.shape):
         if isinstance(dim, int):
             shape.append(dim)

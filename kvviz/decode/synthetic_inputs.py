@@ -14,7 +14,7 @@ import numpy as np
 
 from kvviz.decode import plausible_values
 from kvviz.decode.fitting_lengths import fitting, has_windows
-from kvviz.decode.run_inputs import control_feeds, first_caches
+from kvviz.decode.run_inputs import check_rank, control_feeds, first_caches
 from kvviz.decode.symbolic_dimensions import Dimensions, place
 from kvviz.errors import InputError
 from kvviz.graph.cache_pairs import CachePair, cache_pairs, control_inputs
@@ -68,7 +68,7 @@ def inputs(
     ------
     InputError
         If ``dims`` names a dimension that the graph does not have or that has another length, or if an input cannot be
-        made (a sequence, an unknown rank, more than 8 GiB).
+        made (a sequence, an unknown rank, more axes than NumPy has, more than 8 GiB).
 
     Examples
     --------
@@ -238,6 +238,7 @@ class Maker:
         return _ELSEWHERE
 
     def _shape(self, value: Value) -> tuple[int, ...]:
+        check_rank(value)
         shape = tuple(self.dims.length(value, axis) for axis in range(len(value.shape or ())))
         nbytes = np.dtype(value.dtype).itemsize
         for length in shape:

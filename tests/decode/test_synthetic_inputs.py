@@ -179,3 +179,22 @@ def test_an_input_that_cannot_be_made_is_named() -> None:
     proto.graph.input[0].CopyFrom(onnx.helper.make_tensor_sequence_value_info("x", 1, None))
     with pytest.raises(InputError, match=r"input 'x' \(sequence\) cannot be generated"):
         Maker(kvviz.load(proto), {}, {})
+
+
+@pytest.mark.parametrize("kind", ["float", "int64", "string"])
+def test_an_input_of_more_axes_than_numpy_has_is_refused(kind: str) -> None:
+    declared = f"{kind} {' '.join(['n'] * 100)}"
+    graph = kvviz.load(model([node("Identity", "x", "y")], [f"x {declared}"], [f"y {declared}"]))
+    with pytest.raises(InputError, match="input 'x' has 100 dimensions, but an array of NumPy has at most"):
+        kvviz.inputs(graph, {"n": 1})
+
+
+def test_a_cache_of_more_axes_than_numpy_has_is_refused() -> None:
+    axes = " ".join(["1"] * 99)
+    nodes = [node("Concat", "past k", "present", axis=0), node("Gather", "E input_ids", "e")]
+    nodes += [node("MatMul", "e O", "logits")]
+    inputs = ["input_ids int64 1 s", f"past float rows {axes}", f"k float 1 {axes}"]
+    outputs = ["logits float 1 s 9", f"present float total {axes}"]
+    weights = {"E": np.ones((9, 2), np.float32), "O": np.ones((2, 9), np.float32)}
+    with pytest.raises(InputError, match="input 'past' has 100 dimensions"):
+        kvviz.decode(kvviz.load(model(nodes, inputs, outputs, **weights)), [1], 1)
