@@ -16,7 +16,6 @@ from kvviz.graph.look_ups import index_range
 from kvviz.graph.model import Graph, Value
 from kvviz.memory.storage import reserve
 
-
 # The most axes that an array of this NumPy has.
 _AXES = 64 if int(np.__version__.partition(".")[0]) >= 2 else 32
 

@@ -60,8 +60,9 @@ def regex_full_match(x, *, pattern=""):
 
 @op("LabelEncoder", domain="ai.onnx.ml")
 def label_encoder(x, *, classes_strings, default_int64=-1, default_string="_Unused"):
-    """Version 1: the places of strings in a list of classes (the last one of equal strings, as in onnxruntime), or the
-    strings at such places; what is not there becomes the default. Later versions have keys and values, which `onnx.reference` looks up."""
+    """Version 1: the places of strings in a list of classes (of equal strings the last one, as in onnxruntime), or the
+    strings at such places. What is not there becomes the default. Later versions have keys and values, which
+    `onnx.reference` looks up."""
     if x.dtype == object:
         places = {text: place for place, text in enumerate(classes_strings)}
         return np.array([places.get(text, default_int64) for text in x.reshape(-1)], np.int64).reshape(x.shape)
