@@ -15,13 +15,16 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper, parser
+from onnxruntime.capi.onnxruntime_pybind11_state import Fail
 
 import kvviz
 from kvviz.engine.io_binding import bind
 from kvviz.explain.peak_orders import orders
 from kvviz.lessons.bound_buffers import run_bound
 from kvviz.lessons.fixed_caches import RowTest, circular
+from kvviz.lessons.row_writers import beside_tensor_scatter, row_writer, write_costs
 from tests.decode.oracle import session_of
+from tests.graph.build import model, node
 
 ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOK = ROOT / "notebooks" / "06_static_caches.ipynb"
@@ -119,3 +122,74 @@ def test_onnxruntime_gives_the_wrong_sums_that_the_hazards_announce() -> None:
     for order in found:
         assert any(h.broken for h in order.hazards) == ("before" in order.wrong)
     assert seen == {float(order.trace.outputs["before"]) for order in found} == {0.0, 6.0}
+
+
+# Is it only a scatter?
+
+POLICIES = ("ideal", "never", "rten", "onnxruntime")
+
+
+def test_dense_row_numbers_are_right_for_one_head_and_spill_behind_the_last_row() -> None:
+    by_dense_rows = from_the_notebook("by_dense_rows")
+    for shape, new, at in (((2, 1, 4, 3), 1, [2, 1]), ((3, 1, 5, 2), 2, [0, 3, 1]), ((2, 1, 4, 3), 4, [0, 0])):
+        assert beside_tensor_scatter(by_dense_rows, shape, new, at) == {"by hand": "right", "TensorScatter": "right"}
+    for batch in (1, 2):
+        said = beside_tensor_scatter(by_dense_rows, (batch, 2, 4, 3), 1, [2, 1][:batch])
+        assert said["by hand"].startswith("refused: shape mismatch") and said["TensorScatter"] == "right"
+    said = beside_tensor_scatter(by_dense_rows, (2, 1, 4, 3), 2, [3, 2])
+    assert said["by hand"] == "wrong: sequence 2 holds a row of sequence 1"
+    assert said["TensorScatter"] == "refused: batch entry 0 would write rows 3 to 4 of a cache with capacity 4"
+
+
+def test_a_general_scatter_writes_the_rows_that_tensor_scatter_writes_and_copies_what_the_table_says() -> None:
+    costs = write_costs(POLICIES, (2, 2, 160, 16))
+    cache = 2 * 2 * 160 * 16 * 4
+    copied = {row["written by"]: [row[policy] for policy in POLICIES] for row in costs}
+    assert copied["TensorScatter"] == copied["ScatterElements"] == [0, cache, cache, 0]
+    # flattening, under rten, also copies the new rows, which are the caller's
+    assert copied["ScatterND"] == [0, cache, cache + 2 * 2 * 16 * 4, 2 * cache]
+    assert [row["row numbers"] for row in costs] == [2 * 8, 2 * 2 * 16 * 8, 2 * 2 * 8]
+    (shown,) = [out for cell in CELLS for out in cell.outputs if "write_costs(" in cell.source]
+    assert all(f"{number:,}" in shown["data"]["text/plain"] for row in copied.values() for number in row)
+
+
+def test_onnxruntime_writes_the_same_rows_by_all_three_operators() -> None:
+    shape, found = (2, 2, 5, 3), []
+    past, row = np.zeros(shape, np.float32), np.random.default_rng(0).random((2, 2, 1, 3), np.float32)
+    for op, at in (
+        ("TensorScatter", np.array([2, 2])),
+        ("ScatterElements", np.full((2, 2, 1, 3), 2)),
+        ("ScatterND", np.array([[2], [7], [12], [17]])),
+    ):
+        session = session_of(row_writer(op, shape, 1, at.shape))
+        found.append(session.run(None, {"past": past, "row": row, "at": at})[0])
+    assert all(np.array_equal(one, found[0]) for one in found) and np.array_equal(found[0][:, :, 2:3], row)
+
+
+@pytest.mark.parametrize(("width", "causal"), [(3, 0), (4, 1)])
+def test_a_short_mask_hides_the_rest_and_a_causal_one_hides_what_either_hides(width: int, causal: int) -> None:
+    # given
+    random = np.random.default_rng(3)
+    feeds: dict[str, Any] = {name: random.standard_normal((1, 2, 4, 8)).astype(np.float32) for name in "qkv"}
+    mask = random.random((4, width)) < 0.6
+    mask[:, 0] = True
+    whole = np.zeros((4, 4), bool)
+    whole[:, :width] = mask
+    want = session_of(_attention(4, 0)).run(None, {**feeds, "m": whole & (np.tri(4) > 0) if causal else whole})[0]
+    # when
+    have = kvviz.run(kvviz.load(_attention(width, causal)), {**feeds, "m": mask}).outputs["y"]
+    # then
+    np.testing.assert_allclose(have, want, atol=1e-5)
+    if width == 4:
+        theirs = session_of(_attention(width, causal)).run(None, {**feeds, "m": mask})[0]
+        np.testing.assert_allclose(theirs, want, atol=1e-5)
+    else:
+        with pytest.raises(Fail, match="inconsistent total_sequence_length"):
+            session_of(_attention(width, causal)).run(None, {**feeds, "m": mask})
+
+
+def _attention(width: int, causal: int) -> onnx.ModelProto:
+    attend = node("Attention", "q k v m", "y", is_causal=causal)
+    shapes = [f"{name} float 1 2 4 8" for name in "qkv"]
+    proto: onnx.ModelProto = model([attend], [*shapes, f"m bool 4 {width}"], ["y float 1 2 4 8"], opset=24)
+    return proto
