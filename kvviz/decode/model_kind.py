@@ -175,7 +175,7 @@ def _is_triangle(graph: Graph, name: str) -> bool:
     shape = shape_of(graph, name) if name in graph.weights else ()
     if len(shape) < 2 or shape[-1] != shape[-2] or any(n != 1 for n in shape[:-2]) or shape[-1] in (0, 1):
         return False
-    corner = graph.weights[name].reshape(shape[-2:])[:_CORNER, :_CORNER]  # type: ignore[arg-type]
+    corner = graph.weights[name].reshape(shape[-2:])[:_CORNER, :_CORNER]
     lower = np.tri(len(corner), dtype=bool)
     below, above = corner[lower], corner[~lower]
     return bool((below == below[0]).all() and (above == above[0]).all() and below[0] != above[0])

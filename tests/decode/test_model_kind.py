@@ -17,7 +17,7 @@ def _tagger(classes: int, direction: str = "bidirectional") -> Any:
     """Characters to classes, one for each, by a recurrent layer."""
     rng, ways = np.random.default_rng(0), 2 if direction == "bidirectional" else 1
     shapes = {"E": (100, 8), "W": (ways, 32, 8), "R": (ways, 32, 8), "O": (8 * ways, classes)}
-    weights = {name: rng.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
+    weights: dict[str, Any] = {name: rng.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
     nodes = [
         node("Gather", "E chars", "e"),
         node("Transpose", "e", "first", perm=[1, 0, 2]),
@@ -51,7 +51,9 @@ def test_what_scores_its_own_tokens_decodes_if_none_sees_those_after_it() -> Non
 def _bert(*heads: Any, output: str) -> Any:
     """A model of tokens, segments and a mask whose inputs have no telling names."""
     rng = np.random.default_rng(0)
-    weights = {name: rng.standard_normal((rows, 8)).astype(np.float32) for name, rows in (("E", 60), ("T", 2))}
+    weights: dict[str, Any] = {
+        name: rng.standard_normal((rows, 8)).astype(np.float32) for name, rows in (("E", 60), ("T", 2))
+    }
     nodes = [
         node("Gather", "T b", "t"),
         node("Gather", "E a", "e"),
@@ -101,7 +103,9 @@ def test_a_recurrent_state_of_several_layers_is_a_state_and_no_growing_cache(
     # given two layers whose states come and go in one tensor
     rng = np.random.default_rng(0)
     shapes = {"W": (1, 384, 64), "W2": (1, 384, 128), "R": (1, 384, 128)}
-    weights = {name: (rng.standard_normal(shape) / 16).astype(np.float32) for name, shape in shapes.items()}
+    weights: dict[str, Any] = {
+        name: (rng.standard_normal(shape) / 16).astype(np.float32) for name, shape in shapes.items()
+    }
     nodes = [
         node("Split", names[0], "one two", axis=0, num_outputs=2),
         node("GRU", "x W R - - one", "first one_after", hidden_size=128),

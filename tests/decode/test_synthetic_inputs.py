@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -195,6 +196,6 @@ def test_a_cache_of_more_axes_than_numpy_has_is_refused() -> None:
     nodes += [node("MatMul", "e O", "logits")]
     inputs = ["input_ids int64 1 s", f"past float rows {axes}", f"k float 1 {axes}"]
     outputs = ["logits float 1 s 9", f"present float total {axes}"]
-    weights = {"E": np.ones((9, 2), np.float32), "O": np.ones((2, 9), np.float32)}
+    weights: dict[str, Any] = {"E": np.ones((9, 2), np.float32), "O": np.ones((2, 9), np.float32)}
     with pytest.raises(InputError, match="input 'past' has 100 dimensions"):
         kvviz.decode(kvviz.load(model(nodes, inputs, outputs, **weights)), [1], 1)
