@@ -102,7 +102,8 @@ class GraphWriter:
         declared : bool
             Tell all nodes now, in the order of the list: they may then run in another one.
         """
-        self._written.update(node.root for node in graph.nodes if node.writes_view)
+        touched = (effect for node in graph.nodes for effect in effects(node))
+        self._written.update(effect.tensor.root for effect in touched if effect.writes)
         asked = {leaf.root for leaf in graph.leafs}
         for root in [root for root in self.storages if not self._stays(root, asked)]:
             storage = self.storages.pop(root)

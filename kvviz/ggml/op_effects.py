@@ -47,7 +47,8 @@ def effects(node: Tensor) -> tuple[Effect, ...]:
     -----
     CPY does not read its destination and writes its own layout in the root. SET_ROWS does not read its destination and
     writes only the rows that its index names; GET_ROWS reads only those. SET and ACC in place write their patch only,
-    and SET does not read what was there. FILL reads nothing. Other ops read every source in full.
+    and SET does not read what was there. FILL reads nothing. OPT_STEP_ADAMW writes its two moments besides its result.
+    Other ops read every source in full.
     """
     if is_noop(node):
         return ()
@@ -66,7 +67,9 @@ def effects(node: Tensor) -> tuple[Effect, ...]:
         part = patch_of(node).region
         there = (Effect(into, False, part=part),) if node.op == "ACC" else ()
         return (*there, Effect(patch, False), Effect(node, True, part=part))
-    return (*(Effect(source, False) for source in sources if source is not node), Effect(node, True))
+    moments = sources[2:4] if node.op == "OPT_STEP_ADAMW" else []
+    reads = (Effect(source, False) for source in sources if source is not node)
+    return (*reads, *(Effect(one, True) for one in (node, *moments)))
 
 
 def patch_of(node: Tensor) -> Tensor:

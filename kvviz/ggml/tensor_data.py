@@ -28,11 +28,13 @@ def stored(tensor: Tensor) -> np.ndarray:
         raise KvvizError(f"{told(tensor)} cannot be computed: only {', '.join(RUN_TYPES)} can")
     if root.data is None:
         raise KvvizError(f"{told(root)} has no data: a recording cannot run again")
-    if tensor.view_offs + tensor.nbytes > root.nbytes:
-        end = tensor.view_offs + tensor.nbytes
+    # Without elements it takes no byte of its root, wherever it says it begins.
+    start = tensor.view_offs if tensor.nbytes else 0
+    if start + tensor.nbytes > root.nbytes:
+        end = start + tensor.nbytes
         raise KvvizError(f"{told(tensor)} reaches byte {end} of {root.name!r}, which has {root.nbytes}")
     shape = (*tensor.ne[:0:-1], tensor.ne[0] // block)
-    return np.ndarray(shape, RUN_TYPES[tensor.type], root.data, tensor.view_offs, tensor.nb[::-1])
+    return np.ndarray(shape, RUN_TYPES[tensor.type], root.data, start, tensor.nb[::-1])
 
 
 def read(tensor: Tensor) -> np.ndarray:

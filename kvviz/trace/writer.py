@@ -150,8 +150,11 @@ class Writer:
             storage = self.storage(size)
         steps, item = unit(shape, dtype)
         reach = size if strides is None else sum((n - 1) * abs(s) for n, s in zip(steps, strides)) + item
-        if not 0 <= offset <= self.log.storages[storage].capacity - reach * bool(size):
-            held = self.log.storages[storage].capacity
+        held = self.log.storages[storage].capacity
+        if not size:
+            # Without elements it takes no byte, wherever it says it begins.
+            offset, reach = min(max(offset, 0), held), 0
+        if not 0 <= offset <= held - reach:
             raise KvvizError(f"value {name!r} lies at bytes {offset} to {offset + reach} of {held} in B{storage}")
         self._names.append(unique_name(name, self._labels))
         self._said.append((name, self._labels[name]))

@@ -5,6 +5,8 @@ Expected offsets: ggml's own allocator, run on these graphs (x and y are INPUT, 
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from kvviz.errors import KvvizError
@@ -15,6 +17,9 @@ from kvviz.ggml.inplace_reasons import Refusal
 from kvviz.ggml.memory_plan import MemoryPlan
 from kvviz.ggml.tensor import OUTPUT, Tensor, new_tensor
 from tests.ggml.planned import given, op, planned
+from tests.ggml.real_recordings import DATA
+
+OPS = json.loads((DATA / "ops.json").read_text("utf-8"))
 
 
 def _reasons(plan: MemoryPlan, node: Tensor) -> list[tuple[int, Refusal, tuple[str, ...]]]:
@@ -175,3 +180,23 @@ def test_a_buffer_type_with_a_largest_block_has_its_memory_in_chunks() -> None:
 def test_an_alignment_that_is_no_power_of_two_is_refused(alignment: int) -> None:
     with pytest.raises(KvvizError, match="power of two"):
         plan_memory(ComputeGraph("none"), alignment=alignment)
+
+
+@pytest.mark.parametrize("kind", [name for name in OPS["ops"] if name != "NONE"])
+def test_an_op_runs_in_place_exactly_where_ggml_lets_it(kind: str) -> None:
+    # given an op of which nothing but its kind can stand in the way
+    x = given("x")
+    found = planned(op("o", kind, op("a", "SQR", x)))
+    # then
+    assert (found.plan.nodes[-1].taken == 0) == (kind in OPS["can_inplace"])
+
+
+def test_a_clamp_in_a_chain_lies_where_ggml_puts_it() -> None:
+    x = given("x")
+    a = op("a", "CLAMP", x)
+    b = op("b", "SQR", a)
+    c = op("c", "CLAMP", a)
+    o = op("o", "ADD", b, c)
+    # then: offsets of ggml 0.25.3
+    found = planned(o)
+    assert [found.offset(tensor) for tensor in (x, a, b, c, o)] == [0, 0, 1024, 0, 1024]

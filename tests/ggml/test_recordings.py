@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -141,3 +142,18 @@ def test_all_graphs_of_a_recording_are_one_story_in_which_state_keeps_its_storag
     assert [(one.kind, one.first - first, one.second - first) for one in kvviz.hazards(found, run=1)] == alone
     caches = [storage for storage in trace.storages if storage.name.startswith("cache_k_l0")]
     assert [(one.origin, one.freed) for one in caches] == [("donated", None)]
+
+
+def test_a_view_of_nothing_may_begin_anywhere(tmp_path: Path) -> None:
+    # given a ubatch that asks for no logits: its last layer has no elements, and views of it begin at byte 256 of 0
+    found = recording("qwen3moe_ub4.jsonl.gz")
+    empty = [node for node in found.graphs[0].nodes if node.view_offs and not node.nbytes]
+    assert [(node.name, node.root.nbytes) for node in empty] == [("ffn_moe_weighted-1 (view)", 0)]
+    # then
+    assert len(found.trace.steps) == sum(len(graph.nodes) for graph in found.graphs) == 432
+    found.trace.save(tmp_path / "empty.kvviz")
+    loaded = kvviz.Trace.load(tmp_path / "empty.kvviz")
+    assert kvviz.hazards(loaded) == kvviz.hazards(found)
+    for graph in found.graphs:
+        assert kvviz.ggml.recorded_plan(graph).places
+        kvviz.ggml.export(graph, tmp_path / "graph.dot")

@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 
 import kvviz
+from kvviz.ggml.compute_graph import ComputeGraph
 from kvviz.ggml.context import Context
+from kvviz.ggml.tensor import new_tensor
 from kvviz.ggml.tensor_data import tensor_get
 from kvviz.trace.regions import LEVELS
 
@@ -162,3 +164,17 @@ def test_a_cast_is_its_own_source_and_no_hazard() -> None:
 
 def test_what_an_op_in_place_overwrites_is_read_late_by_an_edge_of_the_graph() -> None:
     assert not kvviz.hazards(inplace_chain().graph)
+
+
+def test_a_step_of_adamw_writes_its_moments_too() -> None:
+    # given: ggml 0.25.3 leaves 0.2 in m and 0.004 in v of a gradient of 2
+    w, grad, m, v = (new_tensor("f32", (4,), name) for name in ("w", "grad", "m", "v"))
+    before, step, after = (new_tensor("f32", (4,), name) for name in ("before", "step", "after"))
+    before.op, before.src = "SQR", [v]
+    step.op, step.src, step.view_src = "OPT_STEP_ADAMW", [w, grad, m, v, new_tensor("f32", (7,), "p")], w
+    after.op, after.src = "SQR", [m]
+    graph = ComputeGraph("adamw").expand(before).expand(step).expand(after)
+    # then
+    assert [(one.kind, one.root, one.bytes) for one in kvviz.hazards(graph)] == [("WAR", "v", 16), ("RAW", "m", 16)]
+    assert graph.trace.steps[1].written == 48
+    assert [pair.kind for pair in kvviz.ggml.reorder(graph, [2, 0, 1], run=False).broken] == ["RAW"]
