@@ -19,12 +19,20 @@ import numpy as np
 from kvviz.errors import InputError
 from kvviz.trace.events import NEW, POOL
 from kvviz.trace.last_writes import Touch, Touches
-from kvviz.trace.regions import LEVELS, Level, overlap
+from kvviz.trace.regions import KNOWN, LEVELS, Level, confidence, overlap
 from kvviz.trace.step_order import Reachability
 from kvviz.trace.value_index import Index, index_of
 
 # So many touches are looked at one by one, more of them together.
 _FEW = 16
+
+_LEVEL_OF: dict[str, Level] = {"exact": "exact", "range": "range", "root": "root", "name": "root"}
+_DOUBT = {
+    "certain": "",
+    "likely": " (likely: a name alone says whose memory it is)",
+    "unknown": " (not certain: it is not known which bytes they touch)",
+}
+_SURE = tuple(_DOUBT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +59,11 @@ class Hazard:
         The recorded order is not the required one: the first step overwrote what the second reads, which so does not
         see what the graph says.
     sentence : str
+    known : {"exact", "range", "root"}
+        How precisely it is known which bytes the two touch. If it is not exact, ``bytes`` is the most that they share.
+    confidence : {"certain", "likely", "unknown"}
+        How sure it is that they share bytes: likely where a name alone says whose memory one of them touches, unknown
+        where each may touch others.
     """
 
     kind: str
@@ -63,6 +76,8 @@ class Hazard:
     ordered: bool
     broken: bool
     sentence: str
+    known: Level = "exact"
+    confidence: str = "certain"
 
 
 def hazards(trace: Any, level: Level = "exact", ordered: bool = False, run: int | None = None) -> tuple[Hazard, ...]:
@@ -263,6 +278,8 @@ class _Pairs:
 
     def _covers(self, write: Touch, other: Touch) -> bool:
         """Whether a write touches all bytes of another access."""
+        if write.region.known != "exact":
+            return False
         if self.level != "exact" or (write.low <= other.low and write.high >= other.high):
             both = overlap(write.region, other.region, self.level, self.capacity)
             return both == overlap(other.region, other.region, self.level, self.capacity)
@@ -287,14 +304,23 @@ class _Pairs:
     def named(self, pairs: Iterable[_Pair], ordered: bool) -> Iterator[Hazard]:
         """Pairs of touches as hazards; what two steps share at several places is added up."""
         shared: dict[tuple[str, int, int, str, bool], int] = {}
+        known: dict[tuple[str, int, int, str, bool], tuple[int, int]] = {}
         for early, late, count in pairs:
-            kind, value, broken = self._kind(self.touches[early], self.touches[late], ordered)
-            key = kind, self.steps[early], self.steps[late], value, broken
+            one, two = self.touches[early], self.touches[late]
+            kind, value, broken = self._kind(one, two, ordered)
+            key = kind, one.step, two.step, value, broken
             shared[key] = shared.get(key, 0) + count
+            if one.region.known != "exact" or two.region.known != "exact":
+                coarse = max(KNOWN.index(touch.region.known) for touch in (one, two))
+                sure = _SURE.index(confidence(one.region, two.region))
+                known[key] = coarse, min(sure, known.get(key, (0, sure))[1])
         root = _root(self.index, self.storage, self.touches[0]) if shared else ""
-        for (kind, first, second, value, broken), count in shared.items():
-            text = _sentence(self.index, kind, first, second, value, ordered, broken)
-            yield Hazard(kind, first, second, self.storage, root, value, count, ordered, broken, text)
+        for key, count in shared.items():
+            kind, first, second, value, broken = key
+            coarse, sure = known.get(key, (0, 0))
+            text = _sentence(self.index, kind, first, second, value, ordered, broken) + _DOUBT[_SURE[sure]]
+            where = (kind, first, second, self.storage, root, value, count, ordered, broken, text)
+            yield Hazard(*where, _LEVEL_OF[KNOWN[coarse]], _SURE[sure])
 
     def _kind(self, early: Touch, late: Touch, ordered: bool) -> tuple[str, str, bool]:
         """Kind by the required order, the value that is read or written last, and whether that order is broken."""

@@ -72,6 +72,11 @@ class HiddenPair:
     names: tuple[str, str]
 
     @property
+    def shared(self) -> str:
+        """Bytes that the two share, in words."""
+        return size(self.exact) if self.hazard.known == "exact" else f"at most {size(self.exact)}"
+
+    @property
     def headline(self) -> str:
         """The finding in one sentence."""
         if self.hazard.ordered:
@@ -79,6 +84,8 @@ class HiddenPair:
         if not self.exact:
             coarse = "ranges" if self.range else "whole roots"
             return f"No byte is shared: only a look at {coarse} takes these two for a conflict"
+        if self.hazard.confidence == "unknown":
+            return "These two may touch the same bytes, and nothing but the order of the list keeps them in order"
         return HEADLINES[self.hazard.kind, self.hazard.broken]
 
     def says(self, level: Level) -> str:
@@ -86,6 +93,8 @@ class HiddenPair:
         shared = {"exact": self.exact, "range": self.range, "root": self.root}[level]
         if not shared:
             return "no conflict"
+        if LEVELS.index(level) > LEVELS.index(self.hazard.known):
+            return f"not known: at most {size(self.exact)}"
         return f"conflict: {size(shared)}" if self.exact else f"conflict: {size(shared)}, which is wrong"
 
 
@@ -175,6 +184,16 @@ def _pair(index: Index, hazard: Hazard, levels: dict[Level, int]) -> HiddenPair:
     return HiddenPair(hazard, *shared, early, late, layer, frame.run, ops, names)
 
 
+_SURE = {"certain": "", "likely": "likely", "unknown": "not certain"}
+
+
+def doubts(pairs: Iterable[HiddenPair]) -> str:
+    """How many pairs are not certain: `` (8 likely, 4 not certain)``, or nothing."""
+    found = Counter(pair.hazard.confidence for pair in pairs)
+    told = ", ".join(f"{found[name]:,} {word}" for name, word in _SURE.items() if word and found[name])
+    return f" ({told})" if told else ""
+
+
 def folded(pairs: Sequence[HiddenPair]) -> tuple[list[int], list[str]]:
     """Pairs that are alike but for their layer and their run: the group of each pair, and a title for each group."""
     at: dict[tuple[Any, ...], int] = {}
@@ -188,7 +207,16 @@ def folded(pairs: Sequence[HiddenPair]) -> tuple[list[int], list[str]]:
 def _alike(pair: HiddenPair) -> tuple[Any, ...]:
     hazard = pair.hazard
     root = _LAYER.sub("#", hazard.root)
-    return hazard.kind, hazard.broken, pair.ops, root, bool(pair.exact), bool(pair.range)
+    return (
+        hazard.kind,
+        hazard.broken,
+        pair.ops,
+        root,
+        bool(pair.exact),
+        bool(pair.range),
+        hazard.known,
+        hazard.confidence,
+    )
 
 
 def _title(group: Sequence[HiddenPair]) -> str:
@@ -196,7 +224,9 @@ def _title(group: Sequence[HiddenPair]) -> str:
     shared = [pair.exact or pair.range or pair.root for pair in group]
     each = " each" if len(group) > 1 else ""
     told = size(shared[0]) if min(shared) == max(shared) else f"{size(min(shared))} to {size(max(shared))}"
-    wrong = "" if first.exact else ", no byte of them shared"
+    told = told if first.hazard.known == "exact" else f"at most {told}"
+    sure = _SURE[first.hazard.confidence]
+    wrong = (sure and f", {sure}") if first.exact else ", no byte of them shared"
     root = _common([pair.hazard.root for pair in group])
     times = _times(group)
     return f"{first.hazard.kind}{times}: {first.ops[0]} → {first.ops[1]} {root}: {told}{each}{wrong}"

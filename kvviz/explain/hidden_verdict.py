@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import Any
 
-from kvviz.explain.hidden_pairs import HiddenPair, folded, hidden_pairs
+from kvviz.explain.hidden_pairs import HiddenPair, doubts, folded, hidden_pairs
 from kvviz.explain.units import count
 
 # Runs are looked at up to so many steps, and so many kinds of pairs are named.
@@ -32,19 +32,26 @@ def hidden_verdict(trace: Any) -> list[Told]:
     told: list[Told] = []
     if broken:
         words = f"{count(len(broken), 'pair')} in the wrong order{where}"
-        told.append(_told("broken", words, f": {broken[0].hazard.sentence}", broken))
+        told.append(_told("broken", words, f": {broken[0].hazard.sentence}{_ids(trace, broken[0])}", broken))
     if hidden:
-        words = f"{count(len(hidden), 'hidden pair')}{where}"
+        words = f"{count(len(hidden), 'hidden pair')}{doubts(hidden)}{where}"
         rest = f"; nothing but the order of the list keeps {'them' if len(hidden) > 1 else 'it'}"
         # Where the runtime itself chose what to overwrite, it did so for the order that it kept.
         rest += "" if trace.policy.decides else f": {_kinds(hidden)}"
-        told.append(_told("hidden", words, rest, hidden))
+        told.append(_told("hidden", words, f"{rest}{_ids(trace, hidden[0])}", hidden))
     return told or [("unhidden", ((f"{NONE_HIDDEN}{where}", ""),), 0, None)]
 
 
 def _told(kind: str, words: str, rest: str, pairs: list[HiddenPair]) -> Told:
     nbytes = sum(pair.exact for pair in pairs)
     return kind, ((words, "step"), (rest, "")), nbytes, pairs[0].hazard.second
+
+
+def _ids(trace: Any, pair: HiddenPair) -> str:
+    """What the file that a graph was read from calls the two nodes of the first pair, if it calls them something."""
+    steps = pair.hazard.first, pair.hazard.second
+    ids = [trace.steps[step].graph_node.attributes.get("id") for step in steps]
+    return f" (the first: {ids[0]} → {ids[1]})" if all(ids) else ""
 
 
 def _kinds(pairs: list[HiddenPair]) -> str:

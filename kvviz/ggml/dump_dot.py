@@ -88,7 +88,7 @@ def read_dot(path: Path) -> Recording:
             number = one.line
             if before is not None and before.place == one.place:
                 raise KvvizError(f"node {one.place} is already in line {before.line}")
-            _root(one, drawn, graph)
+            _root(one, drawn)
             graph.nodes.append(one.tensor)
     except KvvizError as error:
         raise KvvizError(f"{path}, line {number}: {error}") from None
@@ -106,6 +106,7 @@ def _take(text: str, number: int, drawn: dict[str, _Drawn], edges: list[tuple[in
         if match[1] in drawn:
             raise KvvizError(f"{quoted(match[1])} is declared twice")
         drawn[match[1]] = _drawn(match[2], number)
+        drawn[match[1]].tensor.id = match[1]
     elif match := _EDGE.match(text):
         # A gradient's edge says what belongs together, and not what is computed from what.
         slot = re.fullmatch(r"src (\d)", match[4])
@@ -147,7 +148,7 @@ def _join(drawn: dict[str, _Drawn], number: int, early: str, late: str, slot: in
         raise KvvizError(f"an edge to {quoted(late)}, which the file does not declare")
     if early not in drawn:
         # The file shows a part of a graph.
-        outside = Tensor(f"not drawn {early}", "f32", (1, 1, 1, 1), (4, 4, 4, 4), role="input")
+        outside = Tensor(f"not drawn {early}", "f32", (1, 1, 1, 1), (4, 4, 4, 4), role="input", id=early)
         drawn[early] = _Drawn(outside, None, number)
     one, two = drawn[early], drawn[late]
     if one.place is not None and two.place is not None and one.place >= two.place and one is not two:
@@ -160,7 +161,7 @@ def _join(drawn: dict[str, _Drawn], number: int, early: str, late: str, slot: in
     sources[slot] = one.tensor
 
 
-def _root(one: _Drawn, drawn: dict[str, _Drawn], graph: RecordedGraph) -> None:
+def _root(one: _Drawn, drawn: dict[str, _Drawn]) -> None:
     """Find whose memory a node lies in, as far as that follows from its op and, where it is guessed, from its name."""
     node = one.tensor
     first, second, third = (*node.src, None, None, None)[:3]
@@ -179,7 +180,7 @@ def _root(one: _Drawn, drawn: dict[str, _Drawn], graph: RecordedGraph) -> None:
     elif first is not None and node.name == f"{first.name} (view)"[:MAX_NAME]:
         of = first
     if node.op not in VIEW_OPS and node.op != "CPY" and of is not None and of is not third:
-        graph.guessed.add(node)
+        node.guessed = True
     if of is node:
         raise KvvizError(f"{quoted(node.name)} is a view of itself")
     if of is not None:

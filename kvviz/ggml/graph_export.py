@@ -24,14 +24,15 @@ def describe(graph: ComputeGraph, level: Level = "exact") -> dict[str, Any]:
     Parameters
     ----------
     level : {"exact", "range", "root"}
-        What counts as the same bytes, as in `kvviz.hazards`.
+        What counts as the same bytes, as in `kvviz.hazards`; of a DOT file that has views no more than roots are known.
 
     Returns
     -------
     dict
         ``nodes``: leafs (``"l0"`` …) and nodes (``"n0"`` … by their place in the list) with name, op, type, ``ne``,
-        ``nb``, flags and, of a view, ``view_of`` and ``view_offs``. ``edges``: ``from``, ``to`` and which source it is.
-        ``hidden``: ``from`` and ``to`` as executed, ``kind``, ``bytes``, ``root``, ``broken`` and one sentence.
+        ``nb``, flags, what the file that it was read from calls it (``recorded_id``) and, of a view, ``view_of`` and
+        ``view_offs``. ``edges``: ``from``, ``to`` and which source it is.
+        ``hidden``: ``from`` and ``to`` as executed, and what `kvviz.hazards` says of the pair.
     """
     ids = _ids(graph)
     executed = graph.executed
@@ -45,6 +46,8 @@ def describe(graph: ComputeGraph, level: Level = "exact") -> dict[str, Any]:
             "root": ids[_root(touching, executed[pair.first], executed[pair.second], pair.kind, level)],
             "root_name": pair.root,
             "broken": pair.broken,
+            "known": pair.known,
+            "confidence": pair.confidence,
             "sentence": pair.sentence,
         }
         for pair in graph.hidden(level)
@@ -52,7 +55,7 @@ def describe(graph: ComputeGraph, level: Level = "exact") -> dict[str, Any]:
     return {
         "schema": SCHEMA,
         "title": graph.title,
-        "level": level,
+        "level": level if all(tensor.placed for tensor in ids) else "root",
         "nodes": [_node(tensor, number, ids) for tensor, number in ids.items()],
         "edges": list(_edges(graph, ids)),
         "hidden": hidden,
@@ -75,12 +78,15 @@ def to_dot(graph: ComputeGraph, level: Level = "exact") -> str:
         sizes = ", ".join(str(n) for n in node["ne"])
         style = 'style = "filled"; fillcolor = "pink"; ' if node["op"] == "NONE" else ""
         text = _quoted(f"{node['name']} ({node['type']})\n{node['op']} [{sizes}]")
-        lines.append(f"  {node['id']} [ {style}label = {text}; ];")
+        recorded = f"recorded_id = {_quoted(node['recorded_id'])}; " if "recorded_id" in node else ""
+        lines.append(f"  {node['id']} [ {style}{recorded}label = {text}; ];")
     for edge in told["edges"]:
         lines.append(f'  {edge["from"]} -> {edge["to"]} [ label = "src {edge["src"]}"; ];')
     for pair in told["hidden"]:
-        text = _quoted(f"{pair['kind']} {pair['bytes']} B of {pair['root_name']}")
+        most = "" if pair["known"] == "exact" else "at most "
+        text = _quoted(f"{pair['kind']} {most}{pair['bytes']} B of {pair['root_name']}")
         facts = f'kind = "{pair["kind"]}"; bytes = {pair["bytes"]}; root = {_quoted(pair["root_name"])}; '
+        facts += f'known = "{pair["known"]}"; confidence = "{pair["confidence"]}"; '
         facts += f'broken = "{str(pair["broken"]).lower()}"; tooltip = {_quoted(pair["sentence"])};'
         lines.append(
             f'  {pair["from"]} -> {pair["to"]} [ color = "red"; style = "dashed"; constraint = false; label = {text}; '
@@ -133,8 +139,10 @@ def _node(tensor: Tensor, number: str, ids: dict[Tensor, str]) -> dict[str, Any]
         "nb": list(tensor.nb),
         "flags": tensor.flags,
     }
+    if tensor.id:
+        told["recorded_id"] = tensor.id
     if tensor.view_src is not None:
-        told |= {"view_of": ids.get(tensor.view_src, ""), "view_offs": tensor.view_offs}
+        told |= {"view_of": ids.get(tensor.view_src, ""), "view_offs": tensor.view_offs if tensor.placed else None}
     return told
 
 

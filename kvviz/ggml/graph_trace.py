@@ -168,15 +168,14 @@ class GraphWriter:
             reads=[self.values[effect.tensor] for effect in touched if not effect.writes],
             writes=[self.values[effect.tensor] for effect in touched if effect.writes],
             regions={
-                (self.values[effect.tensor], effect.writes): effect.region
-                for effect in touched
-                if effect.rows is not None or effect.part is not None
+                (self.values[effect.tensor], effect.writes): effect.region for effect in touched if not effect.whole
             },
             copied=_copied(node, touched),
             arrays=[array],
             refused=None if decided is None else _by_input(node, decided),
             position=self._meant.get(node),
             scope=self._scope(node),
+            attributes={"id": node.id} if node.id else None,
         )
         if decided is not None:
             for done, tensors in ((True, decided.freed), (False, decided.withheld)):
@@ -207,7 +206,7 @@ class GraphWriter:
     def _value(self, tensor: Tensor) -> int:
         storage = self._storage(tensor.root)
         if tensor not in self.values:
-            offset, shape, strides, dtype, _ = tensor.layout
+            offset, shape, strides, dtype, *_ = tensor.layout
             name = tensor.name or f"unnamed {tensor.op}"
             self.values[tensor] = self.writer.value(name, shape, dtype, storage, offset, strides, placed=tensor.placed)
             if tensor in self._leafs or (tensor.op == "NONE" and tensor.view_src is None):

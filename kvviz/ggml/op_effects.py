@@ -10,8 +10,8 @@ from typing import NamedTuple
 import numpy as np
 
 from kvviz.ggml.op_params import word
-from kvviz.ggml.tensor import VIEW_OPS, Tensor, type_size
-from kvviz.trace.regions import Region
+from kvviz.ggml.tensor import VIEW_OPS, Tensor, elements, type_size
+from kvviz.trace.regions import Region, stored_bytes
 
 ROW_AXIS = -2
 """Axis of a tensor's region that rows are counted along: ``ne[1]``."""
@@ -21,18 +21,30 @@ class Effect(NamedTuple):
     """Bytes of a root that an op reads or writes, by way of a tensor.
 
     ``rows``: where only some of the view's are touched: which ones. ``part``: where it is a part of another form.
+    ``most``: how many bytes are touched at most, where it is not known which of the view's.
     """
 
     tensor: Tensor
     writes: bool
     rows: tuple[int, ...] | None = None
     part: Region | None = None
+    most: int | None = None
 
     @property
     def region(self) -> Region:
         """The bytes."""
         region = self.tensor.region if self.part is None else self.part
-        return region if self.rows is None else region.only(self.rows, ROW_AXIS)
+        if self.rows is not None:
+            return region.only(self.rows, ROW_AXIS)
+        if self.most is None or self.most >= stored_bytes(region):
+            return region
+        known = "range" if region.known == "exact" else region.known
+        return region._replace(known=known, most=self.most)
+
+    @property
+    def whole(self) -> bool:
+        """Whether all of its view is touched, and it is known where that lies."""
+        return self.rows is None and self.part is None and self.region.known == "exact"
 
 
 def is_noop(node: Tensor) -> bool:
@@ -56,12 +68,13 @@ def effects(node: Tensor) -> tuple[Effect, ...]:
     if node.op == "FILL":
         return (Effect(node, True),)
     if node.op == "CPY":
-        sources = sources[:1]
+        return Effect(sources[0], False), Effect(node, True, most=_as_type(sources[0], node.type))
     if node.op == "SET_ROWS":
-        return (*(Effect(source, False) for source in sources[:2]), Effect(node, True, rows_named(node, sources[1])))
+        rows, index = sources[:2]
+        return Effect(rows, False), Effect(index, False), _of_rows(node, True, index, rows)
     if node.op == "GET_ROWS":
         table, index = sources[:2]
-        return Effect(table, False, rows_named(table, index)), Effect(index, False), Effect(node, True)
+        return _of_rows(table, False, index, node), Effect(index, False), Effect(node, True)
     if node.op in ("SET", "ACC") and word(node, 4):
         into, patch = sources[:2]
         part = patch_of(node).region
@@ -70,6 +83,17 @@ def effects(node: Tensor) -> tuple[Effect, ...]:
     moments = sources[2:4] if node.op == "OPT_STEP_ADAMW" else []
     reads = (Effect(source, False) for source in sources if source is not node)
     return (*reads, *(Effect(one, True) for one in (node, *moments)))
+
+
+def _of_rows(table: Tensor, writes: bool, index: Tensor, rows: Tensor) -> Effect:
+    """The rows of a table that an index names; where it is not known which, as many bytes of it as the rows have."""
+    return Effect(table, writes, rows_named(table, index), most=_as_type(rows, table.type))
+
+
+def _as_type(tensor: Tensor, type_: str) -> int | None:
+    """Bytes of a tensor's elements in another type; None where a DOT file leaves out the fourth of its sizes."""
+    block, size = type_size(type_)
+    return None if tensor.id and tensor.ne[2] != 1 else -(-elements(tensor) // block) * size
 
 
 def patch_of(node: Tensor) -> Tensor:

@@ -14,8 +14,7 @@ from kvviz.atomic_write import replacing
 from kvviz.errors import SaveError
 from kvviz.ggml.compute_graph import ComputeGraph
 from kvviz.ggml.graph_recipe import listed
-from kvviz.ggml.op_effects import effects
-from kvviz.ggml.tensor import Tensor, elements
+from kvviz.ggml.tensor import Tensor
 from kvviz.trace.recording import Trace
 
 ABOUT = "ggml's graph allocator, as it was recorded"
@@ -33,8 +32,6 @@ class RecordedGraph(ComputeGraph):
         The call that it belongs to: ``"prefill"``, ``"decode0"`` …; one call may run several graphs.
     same_tensors : bool
         llama.cpp used the graph before this one again.
-    guessed : set of Tensor
-        Those of which only their names tell whose memory they write.
     """
 
     def __init__(self, title: str, number: int = 0, step: str = "", same_tensors: bool = False) -> None:
@@ -42,32 +39,16 @@ class RecordedGraph(ComputeGraph):
         self.number = number
         self.step = step
         self.same_tensors = same_tensors
-        self.guessed: set[Tensor] = set()
 
     def reordered(self, nodes: Iterable[Tensor]) -> RecordedGraph:
         """The same tensors executed in another order; see `ComputeGraph.reordered`."""
-        other = self._reordered(nodes, RecordedGraph(self.title, self.number, self.step))
-        other.guessed = self.guessed
-        return other
+        return self._reordered(nodes, RecordedGraph(self.title, self.number, self.step))
 
     @cached_property
     def trace(self) -> Trace:
         """This graph alone: one run, its nodes as ops in the order in which they were executed."""
         known = all(tensor.placed for tensor in (*self.nodes, *self.leafs))
         return listed([self], self.title, about=ABOUT if known else ABOUT_DOT, labels=[self.step])
-
-    def confidence(self, hazard: Any) -> str:
-        """How sure a pair of this graph's trace is: ``"certain"``, ``"likely"`` or ``"unknown"``.
-
-        A recording knows every byte. Of a DOT file it is certain that two accesses meet where one of them takes all of
-        the root; likely where only a name says that an op writes in place; else the views may lie apart.
-        """
-        one, two = ([e.tensor for e in effects(self.executed[step])] for step in (hazard.first, hazard.second))
-        pairs = [(a, b) for a in one for b in two if a.root is b.root]
-        if any(a in self.guessed or b in self.guessed for a, b in pairs):
-            return "likely"
-        known = [(a.placed and b.placed) or elements(a.root) in (elements(a), elements(b)) for a, b in pairs]
-        return "certain" if any(known) else "unknown"
 
     def __repr__(self) -> str:
         return f"<RecordedGraph {self.number} {self.step!r}: {len(self.nodes)} nodes, {len(self.leafs)} leafs>"

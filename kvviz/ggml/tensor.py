@@ -60,8 +60,11 @@ class Tensor:
         Of a root that is run here: its bytes.
     buffer, address : str, int or None
         The back end's buffer and the place there, where it is known.
-    placed : bool
-        Of a view: whether it is known which bytes of its root it takes. If not, it may be any of them.
+    placed, guessed : bool
+        Of a view: whether it is known which bytes of its root it takes; if not, it may be any of them. And whether its
+        name alone says whose memory it lies in.
+    id : str
+        What a DOT file calls it: ``"0x55…"``.
     room : int
         Of a root: bytes that it has at least, where its own sizes do not tell all.
     """
@@ -83,6 +86,8 @@ class Tensor:
     buffer: str = ""
     address: int | None = None
     placed: bool = True
+    guessed: bool = False
+    id: str = ""
     room: int = 0
 
     @property
@@ -107,8 +112,15 @@ class Tensor:
 
     @property
     def region(self) -> Region:
-        """The bytes of its root that it takes, exactly, the outermost axis first; all of them where it is not known."""
-        return self.layout if self.placed else whole(self.root.capacity)
+        """The bytes of its root that it takes, the outermost axis first; any of them where it is not known which."""
+        if self.placed:
+            return self.layout
+        size = self.root.capacity
+        # A DOT file leaves out the fourth size; of a matrix it is 1.
+        most = min(self.nbytes, size) if self.ne[2:] == (1, 1) else size
+        if self.guessed:
+            return whole(size)._replace(known="name", most=most)
+        return whole(size) if self.nbytes >= size else whole(size)._replace(known="root", most=most)
 
     @property
     def layout(self) -> Region:

@@ -136,14 +136,14 @@ class Declared:
         kinds: dict[tuple[Any, ...], int] = {}
         return {
             "accesses": [
-                [op, [[*access[:3], access.region._replace(dtype=str(access.region.dtype))] for access in accesses]]
+                [op, [[*access[:3], _listed(access.region)] for access in accesses]]
                 for op, accesses in self.accesses.items()
             ],
             # Most ops write as many rows as in the run before, elsewhere.
             "written": [
                 [op, output, offset, kinds.setdefault((shape, strides, str(dtype)), len(kinds)), rows]
                 for op, parts in self.written.items()
-                for output, (offset, shape, strides, dtype, rows) in parts
+                for output, (offset, shape, strides, dtype, rows, *_) in parts
             ],
             "kinds": list(kinds),
             "times": [[op, *timing] for op, timing in self.times.items()],
@@ -152,3 +152,9 @@ class Declared:
             "marks": list(self.marks),
             "arenas": list(self.arenas),
         }
+
+
+def _listed(region: Region) -> list[Any]:
+    """For a file; how precisely it is known only where it is not exact."""
+    listed = [*region._replace(dtype=str(region.dtype))]
+    return listed[:5] if region.known == "exact" else listed

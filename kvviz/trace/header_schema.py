@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from kvviz.trace.regions import KNOWN
 from kvviz.trace.run_options import KINDS
 
 
@@ -143,7 +144,8 @@ CACHE = (str, str, str, str, Maybe(int), [CACHE_RUN])
 
 WRITTEN = (count, count, int, count, Maybe([int]))
 WRITTEN_KIND = ([count], [int], str)
-ACCESS = (count, bool, str, (count, [count], [int], str, Maybe([int])))
+REGION = Grown(count, [count], [int], str, Maybe([int]), KNOWN.__contains__, Maybe(count), since=5)
+ACCESS = (count, bool, str, REGION)
 TIME = (count, str, moment, moment)
 PLACE = (count, str, str, Maybe(count), Maybe(count))
 FREE = (count, count, bool, str)

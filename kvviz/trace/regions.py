@@ -13,10 +13,12 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from kvviz.trace.element_types import unit
+from kvviz.trace.element_types import nbytes, unit
 
 Level = Literal["root", "range", "exact"]
 LEVELS: tuple[Level, ...] = ("root", "range", "exact")
+KNOWN = ("exact", "range", "root", "name")
+"""How precisely it is known which bytes an access touches, the finest first; see `Region`."""
 
 # Runs of bytes that two regions are compared by one by one, at most.
 _RUNS = 1 << 18
@@ -33,6 +35,9 @@ class Region(NamedTuple):
     ``dtype``: numPy's, or a name of `kvviz.trace.element_types.BLOCKS`.
     ``rows``: where it is known that only some rows of a value are touched: how many bytes behind ``offset`` each one
       begins. ``shape`` and ``strides`` are then those of one row. No two rows share a byte.
+    ``known``: ``"exact"``, or how precisely it is known which bytes are touched: some of these (``"range"``), some of
+      the storage's (``"root"``), and whether this is the storage is known by a name alone (``"name"``).
+    ``most``: how many are touched at most, where it is not known which.
     """
 
     offset: int
@@ -40,6 +45,8 @@ class Region(NamedTuple):
     strides: tuple[int, ...]
     dtype: Any
     rows: tuple[int, ...] | None = None
+    known: str = "exact"
+    most: int | None = None
 
     def only(self, rows: Iterable[int], axis: int = 0) -> Region:
         """Some entries of an axis, each once, the same ones in all planes; a block where they follow each other."""
@@ -109,6 +116,12 @@ def whole(capacity: int) -> Region:
     return Region(0, (capacity,), (1,), "uint8")
 
 
+def stored_bytes(region: Region) -> int:
+    """Bytes of the elements of a region, at most."""
+    size = nbytes(region.shape, region.dtype) * (1 if region.rows is None else len(region.rows))
+    return size if region.most is None else min(size, region.most)
+
+
 def bounds(region: Region) -> tuple[int, int]:
     """The first byte, and the one behind the last."""
     grid = _grid(region.shape, region.strides, region.dtype)
@@ -138,7 +151,24 @@ def overlap(one: Region, two: Region, level: Level = "exact", capacity: int | No
     if level == "range":
         return most
     found = _shared(one, two)
-    return most if found is None else found
+    limits = [region.most for region in (one, two) if region.most is not None]
+    return min([most if found is None else found, *limits])
+
+
+def confidence(one: Region, two: Region) -> str:
+    """How sure it is that two accesses to one storage share bytes: ``"certain"``, ``"likely"`` or ``"unknown"``.
+
+    It is likely where a name alone says whose memory one of them touches, and certain where one is known exactly and
+    takes all that the other may touch.
+    """
+    if "name" in (one.known, two.known):
+        return "likely"
+    for region, other in ((one, two), (two, one)):
+        if region.known != "exact":
+            may = region._replace(most=None)
+            if other.known != "exact" or overlap(may, other) != overlap(may, may):
+                return "unknown"
+    return "certain"
 
 
 def spans(region: Region, other: Region | None = None) -> tuple[tuple[int, int], ...] | None:

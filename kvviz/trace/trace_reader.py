@@ -241,9 +241,9 @@ def _written(saved: list[Any], kinds: list[Region]) -> dict[int, tuple[tuple[int
 
 
 def _access(storage: int, writes: bool, value: str, saved: list[Any]) -> Access:
-    offset, shape, strides, dtype, rows = saved
+    offset, shape, strides, dtype, rows, *known = saved
     shape, strides, rows = tuple(shape), tuple(strides), None if rows is None else tuple(rows)
-    return Access(storage, writes, value, Region(offset, shape, strides, _dtype(dtype, shape), rows))
+    return Access(storage, writes, value, Region(offset, shape, strides, _dtype(dtype, shape), rows, *known))
 
 
 def _dtype(name: str, shape: tuple[int, ...] | None) -> str:

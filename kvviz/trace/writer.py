@@ -20,9 +20,9 @@ from kvviz.trace.log import Log
 from kvviz.trace.policy_facts import PolicyFacts
 from kvviz.trace.program import Program
 from kvviz.trace.recording import Trace
-from kvviz.trace.regions import Region, packed_strides, whole
+from kvviz.trace.regions import Region, packed_strides, stored_bytes, whole
 from kvviz.trace.seen_arrays import SeenArrays
-from kvviz.trace.written_run import Row, WrittenRun, check_refused, stored_bytes, unique_name
+from kvviz.trace.written_run import Row, WrittenRun, check_refused, unique_name
 
 
 class Writer:
@@ -135,7 +135,7 @@ class Writer:
         strides : sequence of int, optional
             In bytes; for a block type the last one is from block to block. Row-major by default.
         placed : bool
-            False if its bytes within the storage are not known: an op that touches it may touch all of them.
+            False if its bytes within the storage are not known: an op that touches it may touch any of them.
 
         Raises
         ------
@@ -244,6 +244,7 @@ class Writer:
         refused: Mapping[int, int] | None = None,
         position: int | None = None,
         scope: Sequence[str] = (),
+        attributes: Mapping[str, Any] | None = None,
     ) -> int:
         """Record an op that ran, and return its step.
 
@@ -273,6 +274,8 @@ class Writer:
             Its place in the program, if the run has another order. Then all ops of the run need one.
         scope : sequence of str
             Its module in the model, outermost first: ``("layer.3",)``. Layers that are alike are folded.
+        attributes : mapping of str to object, optional
+            What else is known of it, by name.
         """
         check_refused(f"{op_type} {name!r}", refused or (), len(inputs), self.policy.decides)
         run = self.run()
@@ -290,7 +293,9 @@ class Writer:
             steps = strides if how == NEW or strides is not None else packed_strides(*unit(shape, dtype))
             placed.append((storage, self.generation.get(storage, 0), how, shape, dtype, offset, steps))
         read, made = self.named(inputs), self.named(outputs)
-        place = run.node(op_type, name or (made[0] if outputs else op_type), read, made, None, position, scope)
+        place = run.node(
+            op_type, name or (made[0] if outputs else op_type), read, made, None, position, scope, attributes
+        )
         run.made.update(outputs)
         step = self.steps
         self.steps += 1
@@ -396,8 +401,10 @@ class Writer:
 
     def _access(self, value: int, writes: bool, rows: Sequence[int] | None, part: Region | None) -> Access:
         storage, offset, shape, dtype, strides = self._where[value]
-        if value in self._unplaced:
-            part = whole(self.log.storages[storage].capacity)
+        if value in self._unplaced and part is None:
+            size, part = nbytes(shape, dtype), whole(self.log.storages[storage].capacity)
+            if size < stored_bytes(part):
+                part = part._replace(known="root", most=size)
         strides = packed_strides(*unit(shape, dtype)) if strides is None else strides
         region = Region(offset, shape, strides, dtype) if part is None else part
         return Access(storage, writes, self._names[value], region if rows is None else region.only(rows))

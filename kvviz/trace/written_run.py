@@ -10,12 +10,11 @@ import numpy as np
 
 from kvviz.errors import KvvizError
 from kvviz.graph.model import Graph, Node, Value
-from kvviz.trace.element_types import BLOCKS, nbytes
+from kvviz.trace.element_types import BLOCKS
 from kvviz.trace.events import Bind, FrameEvent
 from kvviz.trace.log import Log
 from kvviz.trace.program import OpNode, Program
 from kvviz.trace.records import Run
-from kvviz.trace.regions import Region
 
 
 class Row(NamedTuple):
@@ -111,15 +110,15 @@ class WrittenRun:
         function: Graph | None = None,
         position: int | None = None,
         scope: Sequence[str] = (),
+        attributes: Mapping[str, Any] | None = None,
     ) -> int:
         """A node of the run's own graph; gives its place. Names of nodes are told apart by numbers."""
         if self.declared and (known := self.declared.pop(tuple(outputs), None)) is not None:
             return known
         told, place = unique_name(name, self.names), len(self.nodes)
         self.positions.append(place if position is None else position)
-        self.nodes.append(
-            Node(told, op_type, "", tuple(inputs), tuple(outputs), place, function=function, scope=tuple(scope))
-        )
+        more = {"function": function, "scope": tuple(scope), "attributes": attributes or {}}
+        self.nodes.append(Node(told, op_type, "", tuple(inputs), tuple(outputs), place, **more))
         return place
 
     def in_program(self) -> tuple[list[int], tuple[Node, ...]]:
@@ -167,7 +166,10 @@ class WrittenRun:
         """
         places, nodes = self.in_program()
         views = {places[op]: viewed for op, viewed in self.views.items()}
-        told = [(node.name, node.op_type, node.inputs, node.outputs, node.scope, id(node.function)) for node in nodes]
+        told = [
+            (n.name, n.op_type, n.inputs, n.outputs, n.scope, id(n.function), tuple(n.attributes.items()))
+            for n in nodes
+        ]
         bound = [(bind.name, bind.how, str(bind.dtype), bind.shape) for bind in self.bound.values()]
         key = tuple(told), tuple(bound), tuple(sorted(views.items())), outputs
         if key not in known:
@@ -217,11 +219,6 @@ def unique_name(name: str, taken: dict[str, int]) -> str:
     taken[name] = times
     taken.setdefault(label, 1)
     return label
-
-
-def stored_bytes(region: Region) -> int:
-    """Bytes of the elements of a region."""
-    return nbytes(region.shape, region.dtype) * (1 if region.rows is None else len(region.rows))
 
 
 def _numpy(dtype: Any) -> np.dtype | None:

@@ -14,7 +14,7 @@ from xml.sax.saxutils import escape, quoteattr
 from kvviz.explain.hazards import Hazard
 from kvviz.explain.hidden_pairs import HiddenPair, hidden_pair
 from kvviz.explain.units import dims, short, size
-from kvviz.trace.regions import bounds, spans
+from kvviz.trace.regions import bounds, spans, stored_bytes
 from kvviz.view.palette import DARK, LIGHT
 
 WIDTH, HEIGHT = 800, 452
@@ -175,12 +175,12 @@ def pair_texts(pair: HiddenPair, capacity: int) -> dict[str, str]:
         "headline": pair.headline,
         "line1": lines[0],
         "line2": lines[1] if len(lines) > 1 else "",
-        "label": f"{hazard.kind} · {size(pair.exact)}",
-        "shared": f"shared: {size(pair.exact)}" if pair.exact else "shared: no byte",
+        "label": f"{hazard.kind} · {pair.shared}",
+        "shared": f"shared: {pair.shared}" if pair.exact else "shared: no byte",
         "span3": "",
         "root": f"each bar: all {size(capacity)} of {short(hazard.root, 60)}",
     }
-    both = spans(pair.early.region, pair.late.region) if pair.exact else None
+    both = _both(pair)
     if both:
         told["shared"] += f" in {len(both):,} pieces" if len(both) > 1 else ""
         told["span3"] = f"bytes {both[0][0]:,} to {both[-1][1]:,}"
@@ -199,10 +199,12 @@ def pair_texts(pair: HiddenPair, capacity: int) -> dict[str, str]:
 def view_text(access: Any) -> str:
     """By which view an access touches its root: name, offset, form and strides."""
     region = access.region
+    what = f"{'writes' if access.writes else 'reads'} {short(access.value, 30)}"
+    if region.known != "exact":
+        return f"{what}: at most {size(stored_bytes(region))}, it is not known which"
     rows = "" if region.rows is None else f" at {len(region.rows):,} places"
     form = f"{region.dtype} {dims(region.shape)}{rows}, strides {dims(region.strides)} B"
-    name = short(access.value, 30)
-    return f"{'writes' if access.writes else 'reads'} {name}: offset {region.offset:,} · {short(form, 50)}"
+    return f"{what}: offset {region.offset:,} · {short(form, 50)}"
 
 
 def capacity_of(trace: Any, pair: HiddenPair) -> int:
@@ -213,15 +215,20 @@ def capacity_of(trace: Any, pair: HiddenPair) -> int:
 def pair_paths(pair: HiddenPair, capacity: int) -> tuple[str, str, str]:
     """The bytes of both sides, and those that they share, as paths over a bar that stands for the root."""
     one, two = pair.early.region, pair.late.region
-    both = spans(one, two) if pair.exact else ()
-    if both is None:
-        low, high = max(bounds(one)[0], bounds(two)[0]), min(bounds(one)[1], bounds(two)[1])
-        both = ((low, high),)
     return (
         _path(spans(one) or (bounds(one),), capacity),
         _path(spans(two) or (bounds(two),), capacity),
-        _path(both, capacity),
+        _path(_both(pair), capacity),
     )
+
+
+def _both(pair: HiddenPair) -> Sequence[tuple[int, int]]:
+    """The runs of bytes that a pair shares; none where it is not known which."""
+    one, two = pair.early.region, pair.late.region
+    if not pair.exact or pair.hazard.known != "exact":
+        return ()
+    both = spans(one, two)
+    return ((max(bounds(one)[0], bounds(two)[0]), min(bounds(one)[1], bounds(two)[1])),) if both is None else both
 
 
 def _path(runs: Sequence[tuple[int, int]], capacity: int) -> str:

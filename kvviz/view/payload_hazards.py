@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from kvviz.explain.hazards import path_between
-from kvviz.explain.hidden_pairs import HiddenPair, folded, hidden_pairs, ordered_pairs
+from kvviz.explain.hidden_pairs import HiddenPair, doubts, folded, hidden_pairs, ordered_pairs
 from kvviz.view.hazard_picture import (
     BAR_WIDTH,
     FONT,
@@ -100,7 +100,8 @@ class HazardColumns:
         columns.rows("pair", fields, rows)
         columns.rows("pairtext", "of i", texts)
         counts = [sum(getattr(pair, level) > 0 for pair in found) for level in ("exact", "range", "root")]
-        told = {"picture": PAIR_PICTURE, "groups": titles, "total": len(found), "counts": counts}
+        says = _says(found, counts)
+        told = {"picture": PAIR_PICTURE, "groups": titles, "total": len(found), "counts": counts, "says": says}
         return {"hazards": {**told, "ordered": self._ordered(runs, place, strings, columns)}}
 
     def _ordered(
@@ -139,3 +140,13 @@ class HazardColumns:
             # Repeated layers touch the same bytes of their roots.
             self._paths[key] = pair_paths(pair, capacity)
         return tuple(told[name] for name in PAIR_TEXTS), self._paths[key]
+
+
+def _says(found: Sequence[HiddenPair], counts: Sequence[int]) -> str:
+    """How many pairs there are at each precision, as far as it is known."""
+    exact, ranges, roots = counts
+    vague = [pair for pair in found if pair.hazard.known != "exact"]
+    if not vague:
+        return f"{exact:,} in exact bytes; ranges would say {ranges:,}, whole roots {roots:,}"
+    known = f"{exact - len(vague):,} in exact bytes, " if exact > len(vague) else ""
+    return f"{known}{len(vague):,} of which the exact bytes are not known{doubts(vague)}; whole roots say {roots:,}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 import kvviz
 from kvviz.errors import KvvizError
 from kvviz.ggml.recorded_graphs import RecordedGraph
+from kvviz.view.payload import decode, payload
 from tests.ggml.real_recordings import DATA, EXPECTED, recording
 
 PAIRS = {
@@ -54,11 +56,50 @@ def test_nodes_have_the_names_ops_sizes_and_sources_of_the_recording(name: str) 
 
 
 def test_each_pair_says_how_sure_it_is() -> None:
-    for name, sure in (("seed_write_first", "certain"), ("tiny_mamba", "likely")):
+    for name, sure in (("seed_write_first", {"certain"}), ("tiny_mamba", {"likely", "certain"})):
         graph = dot(name)
-        assert {graph.confidence(one) for one in kvviz.hazards(graph)} == {sure}
+        assert {one.confidence for one in kvviz.hazards(graph)} == sure
     exact = recording("tiny_mamba.jsonl.gz").graphs[0]
-    assert {exact.confidence(one) for one in kvviz.hazards(exact)} == {"certain"}
+    assert {(one.known, one.confidence) for one in kvviz.hazards(exact)} == {("exact", "certain")}
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_what_a_write_of_unknown_bytes_counts_is_bounded_by_its_source(name: str) -> None:
+    file = f"{name}.jsonl.gz" if name == "tiny_mamba" else f"{name}.jsonl"
+    graph, exact = dot(name), recording(file).graphs[0]
+    assert [step.written for step in graph.trace.steps] == [step.written for step in exact.trace.steps]
+    shared = {(one.first, one.second, one.kind): one.bytes for one in kvviz.hazards(exact)}
+    assert all(one.bytes >= shared.get((one.first, one.second, one.kind), 0) for one in kvviz.hazards(graph))
+
+
+def test_report_page_and_exports_say_what_is_known_and_keep_the_ids_of_the_file(tmp_path: Path) -> None:
+    # given: the write takes 32 of 128 bytes, and the file does not say which
+    graph = dot("seed_write_first")
+    (hidden,) = kvviz.hazards(graph)
+    assert (hidden.bytes, hidden.known, hidden.confidence) == (32, "root", "certain")
+    # then the report
+    assert "at most 32 B (the first: 0x1001 → 0x1003)" in " ".join(str(kvviz.explain(graph.trace)).split())
+    # the page
+    header, _ = decode(payload(graph.trace))
+    assert header["hazards"]["says"] == "1 of which the exact bytes are not known; whole roots say 1"
+    assert header["hazards"]["groups"] == ["RAW: CPY → MUL_MAT k_cache: at most 32 B"]
+    assert "not known: at most 32 B" in header["strings"]
+    assert header["graphs"][0]["attributes"]["1"] == 'id = "0x1001"'
+    # both exports
+    found = json.loads(kvviz.ggml.to_json(graph))
+    assert found["level"] == "root"
+    (pair,) = found["hidden"]
+    assert (pair["known"], pair["confidence"]) == ("root", "certain")
+    ids = {node["id"]: node["recorded_id"] for node in found["nodes"]}
+    assert (ids[pair["from"]], ids[pair["to"]]) == ("0x1001", "0x1003")
+    assert all(
+        one in kvviz.ggml.to_dot(graph) for one in ('recorded_id = "0x1001"', 'confidence = "certain"', "at most")
+    )
+    # a saved trace
+    graph.trace.save(tmp_path / "dot.kvviz")
+    loaded = kvviz.Trace.load(tmp_path / "dot.kvviz")
+    assert kvviz.hazards(loaded) == (hidden,)
+    assert loaded.steps[hidden.first].graph_node.attributes["id"] == "0x1001"
 
 
 def test_two_views_that_both_leave_something_out_may_lie_apart(tmp_path: Path) -> None:
@@ -68,7 +109,7 @@ def test_two_views_that_both_leave_something_out_may_lie_apart(tmp_path: Path) -
     path = tmp_path / "part.dot"
     path.write_text(lines, "utf-8")
     (graph,) = kvviz.ggml.load(path).graphs
-    assert [graph.confidence(one) for one in kvviz.hazards(graph)] == ["unknown"]
+    assert [one.confidence for one in kvviz.hazards(graph)] == ["unknown"]
 
 
 def test_before_set_rows_named_its_destination_only_a_name_can_tell_it(tmp_path: Path) -> None:
@@ -81,7 +122,7 @@ def test_before_set_rows_named_its_destination_only_a_name_can_tell_it(tmp_path:
     (graph,) = kvviz.ggml.load(path).graphs
     # then
     (hidden,) = kvviz.hazards(graph)
-    assert (hidden.kind, hidden.first, hidden.second, graph.confidence(hidden)) == ("RAW", 0, 2, "likely")
+    assert (hidden.kind, hidden.first, hidden.second, hidden.confidence) == ("RAW", 0, 2, "likely")
 
 
 def test_names_with_bars_quotes_arrows_and_types_in_them_are_read_from_behind(tmp_path: Path) -> None:

@@ -119,8 +119,7 @@ class HazardsPane implements View {
       this.#list.replaceChildren(el("p.kv-none", {}, "Nothing is hidden: the graph itself keeps all steps in order."), ...ordered);
       return this.#mark();
     }
-    const [exact, range, root] = h.counts;
-    const told = `${count(exact)} in exact bytes; ranges would say ${count(range)}, whole roots ${count(root)}${h.total > p.pair.first.length ? `; the first ${count(p.pair.first.length)} are listed` : ""}`;
+    const told = `${h.says}${h.total > p.pair.first.length ? `; the first ${count(p.pair.first.length)} are listed` : ""}`;
     this.#list.replaceChildren(el("p.kv-soft", { "data-kv": "pair-counts" }, told), ...this.#groups.flatMap((group) => this.#group(group)), ...ordered);
     this.#mark();
   }

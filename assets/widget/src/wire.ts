@@ -112,10 +112,10 @@ export interface Columns {
 }
 /** Tag, attributes, the text or path that goes into it (behind `=` a fixed one), and the state in which it is drawn. */
 export type PairShape = [tag: "rect" | "text" | "path", attributes: Record<string, string | number>, field: string, state: string];
-/** See kvviz/view/payload_hazards.py; `counts`: how many pairs a look at exact bytes, ranges and roots comes to. */
+/** See kvviz/view/payload_hazards.py; `counts`: how many pairs a look at exact bytes, ranges and roots comes to; `says`: that in words, with what is not known. */
 export interface Hazards {
   picture: { texts: string[]; paths: string[]; states: string[]; shapes: PairShape[]; styles: [light: string, dark: string]; size: [number, number]; head: number; bar: number; font: string };
-  groups: string[]; total: number; counts: [exact: number, range: number, root: number];
+  groups: string[]; total: number; counts: [exact: number, range: number, root: number]; says: string;
   ordered?: { groups: string[]; total: number; runs: number; of: number }; // of so many of the runs that are told
 }
 /** What the numbers in columns stand for: Python's own tables. The page acts upon some names, and shows all others as they are. */
