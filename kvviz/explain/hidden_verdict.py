@@ -9,7 +9,7 @@ from kvviz.explain.hidden_pairs import HiddenPair, doubts, folded, hidden_pairs
 from kvviz.explain.units import count
 
 # Runs are looked at up to so many steps, and so many kinds of pairs are named.
-_MOST_STEPS, _NAMED = 10_000, 2
+_MOST_STEPS, _NAMED = 40_000, 2
 NONE_HIDDEN = "no hidden dependencies: the graph itself keeps all in order that share bytes"
 
 Told = tuple[str, tuple[tuple[str, str], ...], int, int | None]

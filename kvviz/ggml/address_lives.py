@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from kvviz.ggml.broken_pairs import BrokenPair
 from kvviz.ggml.compute_graph import ComputeGraph
+from kvviz.ggml.op_effects import is_noop
 from kvviz.ggml.tensor import OUTPUT, Tensor
 
 # Nodes that are looked at for a path between two, at most: an owner and its users are near each other.
@@ -102,6 +104,28 @@ def allocator_facts(graph: ComputeGraph) -> AllocatorFacts:
             elif not before[late.born] >> early.last & 1:
                 unordered += 1
     return AllocatorFacts(reused, in_place, unordered, overlaps)
+
+
+def broken_addresses(graph: ComputeGraph, order: Sequence[Tensor]) -> tuple[BrokenPair, ...]:
+    """What another order breaks at the addresses that a graph has: two results lay there one after the other, and what
+    still needs the earlier one now comes behind the node that makes the later one.
+
+    ``order``: the same nodes as they would be executed. Nothing is found of a graph without addresses.
+    """
+    nodes, new, made, found = graph.nodes, {node: i for i, node in enumerate(order)}, lives(graph), []
+    for number, late in enumerate(made):
+        for early in made[:number] if late.born >= 0 else ():
+            if early.last > late.born or not early.meets(late):
+                continue
+            size = min(early.high, late.high) - max(early.low, late.low)
+            writer = nodes[late.born]
+            for place in early.users:
+                user = nodes[place]
+                if place < late.born and not is_noop(user) and new[user] > new[writer]:
+                    kind = "WAW" if user is early.root else "WAR"
+                    places = (place, late.born), (new[user], new[writer])
+                    found.append(BrokenPair(kind, user, writer, early.root, size, places))
+    return tuple(sorted(found, key=lambda pair: pair.places[0]))
 
 
 def taken_over(graph: ComputeGraph) -> dict[Tensor, Tensor]:

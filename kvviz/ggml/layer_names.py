@@ -9,7 +9,7 @@ from kvviz.ggml.tensor import Tensor
 
 # Behind the number there may be what ggml adds for views and copies.
 _OWN = re.compile(r"^[^ ]*?(?:-|_l)(\d{1,5})(?: \(.*)?$")
-_WEIGHT = re.compile(r"^blk\.(\d{1,5})\.")
+_WEIGHT = re.compile(r"^(?:enc\.|dec\.)?blk\.(\d{1,5})\.")
 
 
 def layers_of(nodes: Sequence[Tensor]) -> list[int | None]:

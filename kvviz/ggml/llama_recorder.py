@@ -7,6 +7,7 @@ callback reads the tensor and always says no, so that nothing is split, synchron
 from __future__ import annotations
 
 import ctypes
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
@@ -64,20 +65,25 @@ def record(llama: Any) -> Iterator[Recording]:
     if not fresh:
         raise KvvizError("llama.cpp could not create a second context to record in; there may be too little memory")
     recording = Recording("llama.cpp", ())
-    old, decode = held.ctx, held.decode
+    old = held.ctx
+    calls = {name: call for name in ("decode", "encode") if (call := getattr(held, name, None)) is not None}
 
-    def decoding(batch: Any) -> Any:
-        taking.begin_call(int(batch.batch.n_tokens))
-        return decode(batch)
+    def noting(name: str) -> Any:
+        def called(batch: Any) -> Any:
+            taking.begin_call(int(batch.batch.n_tokens), name)
+            return calls[name](batch)
+
+        return called
 
     try:
         _move_state(low, old, fresh)
         _point(low, held, fresh)
-        held.decode = decoding
+        held.__dict__.update({name: noting(name) for name in calls})
         yield recording
         _move_state(low, fresh, old)
     finally:
-        held.__dict__.pop("decode", None)
+        for name in calls:
+            held.__dict__.pop(name, None)
         _point(low, held, old)
         low.llama_free(fresh)
     lines = taking.finished({"llama_cpp_python": str(getattr(import_module("llama_cpp"), "__version__", ""))})
@@ -134,16 +140,16 @@ class Taking:
         self._buffers: dict[int, int] = {}
         self._types: set[int] = set()
         self._ids = 0
-        self._calls = [0, 0]
+        self._calls: Counter[str] = Counter()
         self._step = ""
         self._anew = True
 
-    def begin_call(self, tokens: int) -> None:
-        """A ``llama_decode`` of so many tokens begins; what it executes are other graphs than those before."""
-        single = int(tokens == 1)
-        count = self._calls[single]
-        self._step = f"decode{count}" if single else f"prefill{count or ''}"
-        self._calls[single] += 1
+    def begin_call(self, tokens: int, call: str = "decode") -> None:
+        """A ``llama_decode``, or ``llama_encode``, of so many tokens begins; it executes other graphs than before."""
+        name = "encode" if call == "encode" else "decode" if tokens == 1 else "prefill"
+        count = self._calls[name]
+        self._step = f"decode{count}" if name == "decode" else f"{name}{count or ''}"
+        self._calls[name] += 1
         self._anew = True
 
     def computing(self, _: Any = None) -> bool:

@@ -48,7 +48,13 @@ class RecordedGraph(ComputeGraph):
     def trace(self) -> Trace:
         """This graph alone: one run, its nodes as ops in the order in which they were executed."""
         known = all(tensor.placed for tensor in (*self.nodes, *self.leafs))
-        return listed([self], self.title, about=ABOUT if known else ABOUT_DOT, labels=[self.step])
+        return listed([self], self.title, about=ABOUT if known else ABOUT_DOT, labels=[self.call])
+
+    @property
+    def call(self) -> str:
+        """What `step` says; ``"encode"`` where it says nothing and the graph uses the weights of an encoder."""
+        encodes = not self.step and any(leaf.name.startswith("enc.") for leaf in self.leafs)
+        return "encode" if encodes else self.step
 
     def __repr__(self) -> str:
         return f"<RecordedGraph {self.number} {self.step!r}: {len(self.nodes)} nodes, {len(self.leafs)} leafs>"
@@ -102,7 +108,7 @@ class Recording:
 
 
 def _labels(graphs: Sequence[RecordedGraph]) -> list[str]:
-    steps = [graph.step for graph in graphs]
+    steps = [graph.call or (f"graph {graph.number}" if len(graphs) > 1 else "") for graph in graphs]
     return [
         f"{step} ({steps[: at + 1].count(step)}/{steps.count(step)})" if steps.count(step) > 1 else step
         for at, step in enumerate(steps)

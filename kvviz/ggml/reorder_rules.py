@@ -36,7 +36,7 @@ RULES = {
         ReorderRule("exact", "declared edges, and the very bytes that one of two nodes writes", by_exact_bytes),
     )
 }
-"""Of ggml's back ends at snapshot d99724f, and two of ours: ``none`` and ``exact``."""
+"""Of ggml's back ends at snapshot d99724f (``vulkan fixed``: 0c1e57098), and two of ours: ``none`` and ``exact``."""
 
 Order = str | Sequence[Tensor] | Sequence[int]
 """A rule's name, or the nodes themselves or their positions in the order in which they shall be executed."""

@@ -1,17 +1,19 @@
 """The order that ggml's Vulkan back end gives a graph, before its fix for views of one root, and after it.
 
-Source: ``ggml_vk_graph_optimize`` (``src/ggml-vulkan/ggml-vulkan.cpp``, snapshot d99724f); the fixed test is that of
-llama.cpp#27812, which compares the roots of sources as well.
+Source: ``ggml_vk_graph_optimize`` (``src/ggml-vulkan/ggml-vulkan.cpp``): before the fix of snapshot d99724f, after it
+of llama.cpp 0c1e57098. Since llama.cpp#27812 the roots of sources are compared as well; more is fused since then, too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 
 from kvviz.ggml.node_needs import is_source
-from kvviz.ggml.tensor import VIEW_OPS, Tensor
+from kvviz.ggml.tensor import OUTPUT, VIEW_OPS, Tensor
+from kvviz.ggml.tensor_forms import can_repeat, is_contiguous
 
-WINDOW, FUSION_WINDOW, ROW_WINDOW = 20, 15, 10
+WINDOW, FUSION_WINDOW, ROW_WINDOW = 20, 15, 10  # since the fix the last one is 15, too
 
 FUSED = frozenset(
     {
@@ -36,6 +38,18 @@ KEPT = (
     ("MUL", "SIN", "SQR", "MUL", "ADD"),
 )
 """Runs of ops that are never pulled apart: the choice of experts, and snake."""
+QSA = ("GET_ROWS", "PERMUTE", "CONT", "CPY", "RESHAPE", "ADD", "TOP_K")
+KEPT_SINCE = (
+    QSA,
+    ("RMS_NORM", "MUL", "ADD", "MUL"),
+    ("RMS_NORM", "MUL", "ADD"),
+    ("RMS_NORM", "MUL", "ROPE", "VIEW", "SET_ROWS"),
+    ("RMS_NORM", "VIEW", "SET_ROWS"),
+    ("ROPE", "VIEW", "SET_ROWS"),
+    ("SCALE", "UNARY", "SCALE", "DSV4_HC_POST"),
+)
+"""More of them since the fix; of QSA no node in the midst is taken either."""
+_GATES = ("GELU", "SIGMOID", "SILU", "SOFTPLUS")
 
 
 def by_result_roots(node: Tensor, other: Tensor) -> bool:
@@ -44,27 +58,30 @@ def by_result_roots(node: Tensor, other: Tensor) -> bool:
 
 
 def by_all_roots(node: Tensor, other: Tensor) -> bool:
-    """As before, or one reads the root that the other writes."""
-    if by_result_roots(node, other):
-        return True
+    """As before, or, if both do something, one reads the root that the other writes."""
+    if by_result_roots(node, other) or _is_empty(node) or _is_empty(other):
+        return by_result_roots(node, other)
     reads, wrote = ({source.root for source in one.src if source is not None} for one in (node, other))
     return other.root in reads or node.root in wrote
 
 
 def vulkan(nodes: Sequence[Tensor]) -> list[Tensor]:
     """The rule ``vulkan``."""
-    return _Vulkan(nodes, by_result_roots).order()
+    return _Vulkan(nodes, False).order()
 
 
 def vulkan_fixed(nodes: Sequence[Tensor]) -> list[Tensor]:
     """The rule ``vulkan fixed``."""
-    return _Vulkan(nodes, by_all_roots).order()
+    return _Vulkan(nodes, True).order()
 
 
 class _Vulkan:
-    def __init__(self, nodes: Sequence[Tensor], depends: Callable[[Tensor, Tensor], bool]) -> None:
+    def __init__(self, nodes: Sequence[Tensor], fixed: bool) -> None:
         self.nodes = nodes
-        self.depends = depends
+        self.fixed = fixed
+        self.depends = by_all_roots if fixed else by_result_roots
+        self.kept = (*KEPT, *KEPT_SINCE) if fixed else KEPT
+        self.uses = Counter(source for node in nodes for source in node.src if source is not None)
         self.used = [False] * len(nodes)
         self.done: set[Tensor] = set()
         self.current: list[int] = []
@@ -73,7 +90,7 @@ class _Vulkan:
     def order(self) -> list[Tensor]:
         made: list[Tensor] = []
         while self.first < len(self.nodes):
-            kept = next((pattern for pattern in KEPT if self._matches(pattern, self.first)), ())
+            kept = next((pattern for pattern in self.kept if self._matches(pattern, self.first)), ())
             self.current = list(range(self.first, self.first + len(kept)))
             if not kept:
                 self._gather()
@@ -95,7 +112,9 @@ class _Vulkan:
         """One set: the next node, others that need not wait, what they are fused with, and then views."""
         self.current = [self.first]
         for j in self._ahead():
-            if _is_empty(self.nodes[j]) or any(self._matches(pattern, j) for pattern in KEPT):
+            if _is_empty(self.nodes[j]) or any(self._matches(pattern, j) for pattern in self.kept):
+                continue
+            if self.fixed and any(j >= o and self._matches(QSA, j - o) for o in range(len(QSA))):
                 continue
             if not any(self._holds(j, c) for c in range(self.first, j) if not self.used[c]):
                 self.current.append(j)
@@ -119,7 +138,12 @@ class _Vulkan:
     def _holds(self, j: int, c: int) -> bool:
         if not self.depends(self.nodes[j], self.nodes[c]):
             return False
-        return not (j == c + 1 and c == self.current[-1] and (self.nodes[c].op, self.nodes[j].op) in FUSED)
+        pair = self.nodes[c].op, self.nodes[j].op
+        if self.fixed and pair in (("RMS_NORM", "MUL"), ("UNARY", "MUL")):
+            near = all(self.used[v] or _is_empty(self.nodes[v]) for v in range(c + 1, j))
+        else:
+            near = j == c + 1 and pair in FUSED
+        return not (near and c == self.current[-1])
 
     def _pull(self, j: int) -> None:
         """What the kernels fuse with a node, wherever it stands: taken without a look at what is in between."""
@@ -133,8 +157,10 @@ class _Vulkan:
                     rope = k
                     self._take(k)
                     break
-        if self.nodes[rope].op == "ROPE":
+        if self.nodes[rope].op == "ROPE" or (self.fixed and self.nodes[rope].op == "RMS_NORM"):
             self._pull_rows(rope)
+        if self.fixed and node.op == "UNARY":
+            self._pull_gate(j)
         follow = {("MUL_MAT_ID", "ADD_ID"): "MUL", ("MUL_MAT", "ADD"): "ADD", ("SSM_CONV", "ADD"): "UNARY"}
         wanted = follow.get((before, node.op))
         for k in self._after(j, FUSION_WINDOW) if wanted else ():
@@ -144,11 +170,36 @@ class _Vulkan:
 
     def _pull_rows(self, rope: int) -> None:
         view = -1
-        for k in self._after(rope, ROW_WINDOW):
+        for k in self._after(rope, FUSION_WINDOW if self.fixed else ROW_WINDOW):
             if view < 0 and self._reads(k, "VIEW", rope):
                 view = k
             elif view >= 0 and self._reads(k, "SET_ROWS", view):
-                self._take(view)
+                if not self.fixed or self._can_pull(rope, view, k):
+                    self._take(view)
+                    self._take(k)
+                return
+
+    def _can_pull(self, rope: int, view: int, rows: int) -> bool:
+        """Whether the three can be one, and nothing in between stands against it (``ggml_can_fuse_subgraph_ext``)."""
+        one, two = self.nodes[rope], self.nodes[view]
+        alone = self.uses[one] == self.uses[two] == 1 and not (one.flags | two.flags) & OUTPUT
+        between = (c for c in range(rope + 1, rows) if not self.used[c] and c != view and not _is_empty(self.nodes[c]))
+        owns = one.view_src is None and two.view_src is one
+        return alone and owns and not any(self.depends(self.nodes[rows], self.nodes[c]) for c in between)
+
+    def _pull_gate(self, j: int) -> None:
+        """The MUL that a UNARY is fused with (``ggml_vk_can_fuse_unary_mul``)."""
+        gate = self.nodes[j]
+        for k in self._after(j, FUSION_WINDOW):
+            mul = self.nodes[k]
+            if mul.op != "MUL" or gate not in mul.src[:2] or self.used[k] or k in self.current:
+                continue
+            other = mul.src[1] if mul.src[0] is gate else mul.src[0]
+            fits = gate.desc in _GATES and gate.type == mul.type in ("f32", "f16")
+            if other is None or not fits or other.type != gate.type or not self._ready(other):
+                continue
+            rows = is_contiguous(other, 1) and gate.src[0] is not None and is_contiguous(gate.src[0], 1)
+            if rows and (can_repeat(other, gate) if mul.src[0] is gate else can_repeat(gate, other)):
                 self._take(k)
                 return
 

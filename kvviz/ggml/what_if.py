@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from kvviz.errors import KvvizError
+from kvviz.ggml.address_lives import broken_addresses
 from kvviz.ggml.broken_pairs import BrokenPair, broken_pairs
 from kvviz.ggml.compute_graph import ComputeGraph
 from kvviz.ggml.executor import cannot_run, restore_state, saved_state
@@ -13,6 +14,8 @@ from kvviz.ggml.graph_trace import to_trace
 from kvviz.ggml.reorder_rules import RULES, Order, new_order
 from kvviz.trace.recording import Trace
 from kvviz.trace.regions import Level
+
+_LISTED = 12  # pairs that are written out
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +31,11 @@ class Reordered:
     moved : int
         How many nodes have another place than before.
     broken : tuple of BrokenPair
-        Hazards that the graph's own order respects and the new one does not.
+        Hazards that the graph's own order respects and the new one does not, if memory is given out after the order is
+        made, as ggml's back ends do: tensors of different roots share no bytes then.
+    at_addresses : tuple of BrokenPair
+        What it breaks besides if the tensors stay at the addresses that the graph was recorded with, where different
+        roots share bytes one after the other.
     before, trace : Trace
         Both orders: of runs where ``ran``, else of the lists alone, without values.
     ran : bool
@@ -44,6 +51,7 @@ class Reordered:
     about: str
     moved: int
     broken: tuple[BrokenPair, ...]
+    at_addresses: tuple[BrokenPair, ...]
     before: Trace = field(repr=False)
     trace: Trace = field(repr=False)
     ran: bool
@@ -52,7 +60,12 @@ class Reordered:
 
     def __str__(self) -> str:
         lines = [f"{self.original.title}, {self.rule}: {self.moved} of {len(self.graph.nodes)} nodes moved"]
-        lines += [f"  {pair.kind} broken: {pair.sentence}" for pair in self.broken] or ["  no hazard is broken"]
+        claims = {"before allocation": self.broken}
+        if any(tensor.address is not None for tensor in self.graph.nodes):
+            claims["besides, at the recorded addresses"] = self.at_addresses
+        for claim, broken in claims.items():
+            lines.append(f"  {claim}: {len(broken) or 'no'} hazard{'s' * (len(broken) != 1)} broken")
+            lines += [f"    {pair.kind}: {pair.sentence}" for pair in broken[:_LISTED]]
         if self.difference is not None:
             lines.append(f"  {self.difference.sentence}")
         else:
@@ -106,6 +119,7 @@ def reorder(
     other = graph.reordered(nodes)
     name, about = (order, RULES[order].about) if isinstance(order, str) else ("own order", "an order that was given")
     broken = broken_pairs(graph.nodes, nodes, level)
+    at = broken_addresses(graph, nodes)
     moved = sum(one is not two for one, two in zip(graph.nodes, nodes))
     why_not = cannot_run(graph) if run is not False else "it was not asked for"
     if run and why_not:
@@ -115,7 +129,7 @@ def reorder(
         # The recorded addresses are of the recorded order alone: what is told of one is told of both.
         both = graph.reordered(graph.nodes), other
         before, after = (to_trace([one], title) for one, title in zip(both, titles))
-        return Reordered(graph, other, name, about, moved, broken, before, after, False, why_not, None)
+        return Reordered(graph, other, name, about, moved, broken, at, before, after, False, why_not, None)
     state = saved_state([graph])
     before, wrote = run_noting(graph, titles[0], values)
     left = saved_state([graph])
@@ -125,4 +139,4 @@ def reorder(
     steps = graph.executed, other.executed
     difference = first_difference(wrote, writes, steps, (left, saved_state([graph])), exact)
     restore_state(state)
-    return Reordered(graph, other, name, about, moved, broken, before, after, True, "", difference)
+    return Reordered(graph, other, name, about, moved, broken, at, before, after, True, "", difference)

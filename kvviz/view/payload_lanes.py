@@ -63,16 +63,18 @@ def lane_header(number: int, label: str, trace: Any, left: tuple[int, str, Any] 
         "note": told.note,
         "runs": told.runs,
         "first": None if first is None else {"step": first.step, "other": first.other, "sentence": first.sentence},
-        "order": None if moved is None else _order(moved),
+        "order": None if moved is None else _order(moved, trace),
         "value": None if value is None else asdict(value),
         "holds": what_holds(trace, other),
         "throughout": holds_throughout(trace, other),
     }
 
 
-def _order(change: OrderChange) -> dict[str, Any]:
+def _order(change: OrderChange, trace: Any) -> dict[str, Any]:
     broken = change.broken[:MOST_BROKEN]
     return {
+        # At the addresses that an allocator chose for another order, tensors of different roots share bytes.
+        "claim": "before allocation, " if trace.log.declared.accesses else "",
         "moved": change.moved,
         "total": len(change.broken),
         "broken": [[one.kind, one.first, one.second, one.bytes, one.root, one.sentence] for one in broken],

@@ -58,3 +58,15 @@ def test_a_node_without_a_number_is_of_the_layer_that_it_continues_or_stands_in(
         node.op, node.src = "ADD", [source]
     nodes[4].src = [nodes[2]]
     assert layers_of(nodes) == [None, 0, 0, 1, 0, 0, 1, 1, None]
+
+
+def test_layers_of_an_encoder_and_of_a_decoder_are_told_by_their_weights() -> None:
+    for side in ("enc", "dec"):
+        nodes = []
+        for layer in range(2):
+            weight = new_tensor("f32", (4, 4), f"{side}.blk.{layer}.attn_q.weight")
+            weight.role = "weight"
+            node = new_tensor("f32", (4,), f"node_{layer}")
+            node.op, node.src = "MUL_MAT", [weight, *nodes[-1:]]
+            nodes.append(node)
+        assert layers_of(nodes) == [0, 1]

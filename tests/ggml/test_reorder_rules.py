@@ -9,11 +9,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import kvviz
 from kvviz.errors import KvvizError
 from kvviz.ggml.broken_pairs import broken_pairs
 from kvviz.ggml.compute_graph import ComputeGraph
 from kvviz.ggml.reorder_rules import RULES, new_order
 from kvviz.ggml.tensor import COMPUTE, Tensor, new_tensor
+from tests.ggml.real_recordings import DATA
 
 
 def _leaf(name: str, *ne: int, type_: str = "f32", role: str = "") -> Tensor:
@@ -171,3 +173,10 @@ def test_an_order_that_cannot_be_is_refused_with_what_is_wrong(order: object, sa
 
 def test_the_rules_say_what_keeps_two_nodes_apart() -> None:
     assert all(rule.about and rule.name == name for name, rule in RULES.items())
+
+
+def test_the_fixed_vulkan_rule_gives_random_graphs_the_order_that_ggml_gives_them() -> None:
+    found = kvviz.ggml.load(DATA / "orders" / "vulkan.jsonl.gz")
+    for graph, order in zip(found.graphs, found.meta["vulkan_orders"], strict=True):
+        places = {node: place for place, node in enumerate(graph.nodes)}
+        assert [places[node] for node in new_order(graph, "vulkan fixed")] == order

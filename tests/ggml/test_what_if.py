@@ -192,3 +192,41 @@ def test_a_rule_without_a_look_at_memory_does_break_some_of_them() -> None:
 def test_the_names_are_public() -> None:
     assert kvviz.ggml.reorder is reorder
     assert kvviz.ggml.RULES is RULES
+
+
+@pytest.mark.parametrize("rule", ["none", "vulkan", "vulkan fixed", "metal"])
+def test_at_recorded_addresses_another_order_breaks_what_no_root_tells(rule: str) -> None:
+    # given a decode step of llama.cpp, no hidden pair of which the order breaks
+    graph = read_lines(DATA / "qwen3moe_ub4.jsonl.gz").graphs[2]
+    found = reorder(graph, rule, run=False)
+    assert found.broken == () and found.at_addresses
+    # then every result that is read after another one was put there is in a pair, and it says which claim it makes
+    wrong = _overwritten(found.graph.nodes)
+    assert not _overwritten(graph.nodes)
+    told = {(pair.first, pair.root) for pair in found.at_addresses if pair.kind == "WAR"}
+    late = {pair.second for pair in found.at_addresses if pair.kind == "WAW"}
+    assert wrong and all(pair in told or pair[1] in late for pair in wrong)
+    assert "before allocation: no hazards broken" in str(found)
+    assert f"besides, at the recorded addresses: {len(found.at_addresses)} hazard" in str(found)
+
+
+def _overwritten(nodes: list[Tensor]) -> set[tuple[Tensor, Tensor]]:
+    """Nodes that read a result of which another one has taken bytes, found byte by byte."""
+    owner: dict[tuple[str, int], Tensor] = {}
+    made: set[Tensor] = set()
+    wrong = set()
+    for node in nodes:
+        if node.op in ("VIEW", "RESHAPE", "PERMUTE", "TRANSPOSE"):
+            continue
+        for root in {source.root for source in node.src if source is not None and source.root in made}:
+            if any(owner[root.buffer, byte] is not root for byte in _bytes(root)):
+                wrong.add((node, root))
+        if node.root.address is not None and node.view_src is None:
+            made.add(node)
+            owner.update({(node.buffer, byte): node for byte in _bytes(node)})
+    return wrong
+
+
+def _bytes(root: Tensor) -> range:
+    assert root.address is not None
+    return range(root.address, root.address + root.nbytes, 4)

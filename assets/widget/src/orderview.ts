@@ -79,7 +79,7 @@ export class OrderView implements View {
   }
 
   #broken(c: Comparison, order: OrderInfo): Node[] {
-    const told = `${plural(order.moved.length, "op")} moved past others; `;
+    const told = `${plural(order.moved.length, "op")} moved past others; ${order.claim}`;
     const head = order.total ? `${told}this breaks ${plural(order.total, "pair")} that no edge joins` : `${told}no hidden pair is broken`;
     const list = order.broken.slice(0, MOST).map(([kind, , second, size, root, sentence]) => {
       const step = findStep(c.b, second).step;

@@ -4,7 +4,7 @@ import type { Ints, Payload } from "./wire.js";
 
 export interface Totals { peak: number; copied: number; allocated: number; in_place: number; missed: number; steps: number }
 /** What runs in another order than in the lane that it left: steps that moved, hazards that this breaks. */
-export interface OrderInfo { moved: number[]; total: number; broken: [kind: string, first: number, second: number, bytes: number, root: string, sentence: string][] }
+export interface OrderInfo { claim: string; moved: number[]; total: number; broken: [kind: string, first: number, second: number, bytes: number, root: string, sentence: string][] }
 /** What Python says of a lane, see kvviz/view/payload_lanes.py. Steps are numbers; `figures` are of `of` and its own. */
 export interface LaneInfo {
   id: number; label: string; of: number | null;
