@@ -6,7 +6,7 @@ given back when its last child has run and it has no views left; views and exter
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from kvviz.ggml.compute_graph import ComputeGraph
 from kvviz.ggml.free_blocks import UNLIMITED, Address, FreeBlocks, aligned
@@ -29,6 +29,7 @@ def plan_memory(
     max_chunk: int = UNLIMITED,
     buffers: Mapping[Tensor, str] | None = None,
     external: Callable[[Tensor], bool] = is_external,
+    keep: Mapping[Tensor, Sequence[Tensor]] | None = None,
 ) -> MemoryPlan:
     """Plan the memory of a graph as ``ggml_gallocr_reserve`` does.
 
@@ -42,13 +43,15 @@ def plan_memory(
         Of graphs on several back ends: the buffer of each node and leaf. All are in ``"compute"`` by default.
     external : callable
         Whether a tensor has memory already.
+    keep : mapping of Tensor to sequence of Tensor, optional
+        By node, what stays until that node has run: what a back end that fuses nodes asks for (``add_alloc_dep``).
 
     Raises
     ------
     KvvizError
         Where ggml would abort: too many free blocks, too many chunks, an alignment that is no power of two.
     """
-    return _Planner(graph, alignment, max_chunk, buffers or {}, external).plan()
+    return _Planner(graph, alignment, max_chunk, buffers or {}, external, keep or {}).plan()
 
 
 class _Planner:
@@ -61,7 +64,9 @@ class _Planner:
         max_chunk: int,
         buffers: Mapping[Tensor, str],
         external: Callable[[Tensor], bool],
+        keep: Mapping[Tensor, Sequence[Tensor]],
     ) -> None:
+        self.keep = keep
         self.graph = graph
         self.new_blocks = lambda: FreeBlocks(alignment, max_chunk)
         self.alignment = alignment
@@ -89,7 +94,7 @@ class _Planner:
                 self._allocate(source, node)
             self._allocate(node)
             taken, refused = self.taken, tuple(self.refused)
-            for source in _sources(node):
+            for source in (*_sources(node), *self.keep.get(node, ())):
                 self._let_go(source, node)
             nodes.append(NodePlan(node, taken, refused, *map(tuple, (self.born, self.freed, self.withheld))))
         sizes = {(name, i): size for name, blocks in self.free.items() for i, size in enumerate(blocks.max_sizes)}
@@ -106,6 +111,8 @@ class _Planner:
                 self.children.setdefault(source, []).append(node)
                 if source.flags & INPUT:
                     self._allocate(source, node)
+            for kept in self.keep.get(node, ()):
+                self.children.setdefault(kept, []).append(node)
 
     def _allocate(self, tensor: Tensor, user: Tensor | None = None) -> None:
         if tensor in self.own or tensor.view_src is not None or self.external(tensor):

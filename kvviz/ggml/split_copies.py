@@ -1,6 +1,6 @@
 """A graph on several back ends: where it is split, what is copied across, and which copies go stale.
 
-A model of ``ggml_backend_sched_split_graph`` (``src/ggml-backend.cpp``, snapshot d99724f), read in the source and not
+A model of ``ggml_backend_sched_split_graph`` (``src/ggml-backend.cpp``, llama.cpp 0c1e57098), read there and not
 run on several devices: a source in memory that a split's back end cannot use is copied once for each tensor and back
 end, at the start of the first split that needs it. A later split on that back end takes the same copy, although another
 back end may have written the root in between. llama.cpp makes a fresh view for each read, which is another tensor.
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from kvviz.errors import KvvizError
 from kvviz.ggml.compute_graph import ComputeGraph
 from kvviz.ggml.op_effects import effects, is_noop
-from kvviz.ggml.tensor import COMPUTE, Tensor, packed
+from kvviz.ggml.tensor import COMPUTE, VIEW_OPS, Tensor, packed
 from kvviz.trace.regions import overlap
 
 LABEL = "model of ggml's scheduler, read in its source"
@@ -111,22 +111,28 @@ class _Splitting:
         return SplitGraph(self.made, tuple(splits), tuple(stale), self.new)
 
     def _parts(self) -> Iterator[tuple[str, list[Tensor]]]:
-        """Runs of nodes on one back end; views never begin one."""
+        """Runs of nodes on one back end; views never begin one. A weight of another back end begins one where
+        something was copied before, so that the memory of the copies can be used again."""
         part: list[Tensor] = []
-        current = ""
+        current, known, copies = "", set[tuple[Tensor, str]](), 0
         for node in self.graph.nodes:
-            here = current if current and is_noop(node) else self._backend(node)
-            if here != current and part:
+            here = current if current and node.op in VIEW_OPS else self._backend(node)
+            crossing = list(self._crossing(node, here))
+            heavy = copies and any(source.role == "weight" for source in crossing)
+            if part and (here != current or heavy):
                 yield current, part
-                part = []
+                part, copies = [], 0
             current = here
             part.append(node)
+            new = {(source, here) for source in crossing} - known
+            known |= new
+            copies += len(new)
         if part:
             yield current, part
 
     def _crossing(self, node: Tensor, backend: str) -> Iterator[Tensor]:
         """Sources of a node in memory of another back end. What an op writes into is where it runs."""
-        for source in node.src if not is_noop(node) else ():
+        for source in node.src if node.op not in VIEW_OPS else ():
             if source is not None and source is not node and self._backend(source) != backend:
                 yield source
 
