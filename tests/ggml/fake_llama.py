@@ -98,6 +98,8 @@ class Context:
         """One ``llama_decode``."""
         self.llama.run(batch.batch.n_tokens)
 
+    encode = decode
+
 
 class FakeLlama:
     """As ``llama_cpp.Llama``: each call is a ``llama_decode`` that writes a row of a cache and reads all of it."""

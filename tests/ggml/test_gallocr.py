@@ -200,3 +200,15 @@ def test_a_clamp_in_a_chain_lies_where_ggml_puts_it() -> None:
     # then: offsets of ggml 0.25.3
     found = planned(o)
     assert [found.offset(tensor) for tensor in (x, a, b, c, o)] == [0, 0, 1024, 0, 1024]
+
+
+def test_what_a_back_end_keeps_for_a_fused_op_is_not_taken_over_before_it_has_run() -> None:
+    x = given("x")
+    a = op("a", "MUL_MAT", x, x)
+    b = op("b", "SQR", a)
+    o = op("o", "MUL_MAT", b, b)
+    graph = ComputeGraph("fused").expand(o)
+    free, kept = plan_memory(graph), plan_memory(graph, keep={o: [a]})
+    assert free.places[b].offset == free.places[a].offset
+    assert kept.places[b].offset != kept.places[a].offset != kept.places[o].offset
+    assert a in kept.nodes[-1].freed

@@ -109,3 +109,12 @@ def test_recordings_are_taken_on_the_command_line(tmp_path: Path, capsys: pytest
     assert "cache_r_l0" in (tmp_path / "page.html").read_text("utf-8")
     assert main(["report", file, "--policy", "rten"]) == 2
     assert "is a recording, so nothing runs" in capsys.readouterr().err
+
+
+def test_the_graph_of_an_encoder_has_its_name(llama: FakeLlama) -> None:
+    with kvviz.ggml.record(llama) as recording:
+        llama._ctx.encode(types.SimpleNamespace(batch=types.SimpleNamespace(n_tokens=3)))
+        llama()
+    assert [graph.step for graph in recording.graphs] == ["encode", "decode0"]
+    assert [run.text for run in recording.trace.runs] == ["encode", "decode0"]
+    assert "encode" not in vars(llama._ctx)

@@ -157,3 +157,10 @@ def test_a_view_of_nothing_may_begin_anywhere(tmp_path: Path) -> None:
     for graph in found.graphs:
         assert kvviz.ggml.recorded_plan(graph).places
         kvviz.ggml.export(graph, tmp_path / "graph.dot")
+
+
+def test_the_verdict_of_many_graphs_is_about_all_of_them() -> None:
+    step = recording("smollm2_fa_off.jsonl.gz").graphs[1]
+    trace = kvviz.ggml.to_trace([step] * 10, "ten steps")
+    assert len(trace.steps) > 10_000
+    assert f"{10 * 60} hidden pairs; nothing but the order" in " ".join(str(kvviz.explain(trace)).split())

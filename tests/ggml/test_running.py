@@ -179,3 +179,21 @@ def test_bf16_values_are_in_the_log() -> None:
     trace = kvviz.ggml.run(ctx.new_graph().expand(ctx.cast(x, "bf16")))
     assert trace.steps[0].outs[0].nbytes == 8
     assert trace.outputs["x (copy)"].tolist() == [1, 2, 3, 1]
+
+
+def test_the_gradient_of_a_copy_goes_to_what_was_copied_as_in_ggmls_backward_pass() -> None:
+    # given: loss = sum(w * copy of x into a row of k), and what ggml_build_backward_expand of 0.25.3 makes of it
+    ctx = Context()
+    k, x = ctx.new_tensor("f32", 4, 3, name="k", data=5), ctx.new_tensor("f32", 4, name="x", data=2)
+    w, one = ctx.new_tensor("f32", 4, name="w", data=[1, 2, 3, 4]), ctx.new_tensor("f32", 1, name="one", data=1)
+    copy = ctx.cpy(x, ctx.view_1d(k, 4, 16))
+    weighted = ctx.mul(copy, w)
+    graph = ctx.new_graph().expand(ctx.sum(weighted))
+    of_copy = ctx.mul(ctx.repeat(one, weighted), w)
+    graph.expand(of_copy).expand(ctx.reshape(of_copy, x))
+    # then
+    assert [node.op for node in graph.nodes] == ["VIEW", "CPY", "MUL", "SUM", "REPEAT", "MUL", "RESHAPE"]
+    kvviz.ggml.run(graph)
+    assert tensor_get(graph.nodes[-1]).tolist() == [1, 2, 3, 4]
+    # the copy is what the loss reads, so no pair is hidden
+    assert kvviz.hazards(graph) == ()

@@ -65,3 +65,16 @@ def test_what_lies_in_a_root_is_where_the_root_is() -> None:
     write = next(node for node in graph.nodes if node.name == "write")
     with pytest.raises(KvvizError, match="'write' lies in 'root' on CPU: it cannot be on GPU"):
         split_graph(graph, {write: "GPU"})
+
+
+def test_a_weight_of_another_back_end_begins_a_split_behind_other_copies() -> None:
+    # given: by a split of its own, the copy of a weight is gone before the next one is made
+    ctx = Context()
+    x = ctx.new_tensor("f32", 4, 4, name="x", data=1)
+    products: list[Tensor] = []
+    for i in range(3):
+        weight = ctx.new_tensor("f32", 4, 4, name=f"w{i}", role="weight", data=1)
+        products.append(ctx.set_name(ctx.mul_mat(weight, products[-1] if products else x), f"m{i}"))
+    found = split_graph(ctx.new_graph().expand(products[-1]), dict.fromkeys(products, "GPU"))
+    # then
+    assert [[one.name for one in part.copied] for part in found.splits] == [["w0", "x"], ["w1"], ["w2"]]

@@ -22,7 +22,7 @@ describe("a list of steps around one of them", () => {
 
 test("a step says each kind of hazard that it breaks once", () => {
   const order: OrderInfo = {
-    moved: [2], total: 3,
+    claim: "", moved: [2], total: 3,
     broken: [["RAW", 1, 4, 32, "k", "…"], ["RAW", 1, 5, 32, "k", "…"], ["WAR", 0, 1, 16, "v", "…"]],
   };
   expect([...breaks(order)].sort(([a], [b]) => a - b)).toEqual([[0, ["WAR"]], [1, ["RAW", "WAR"]], [4, ["RAW"]], [5, ["RAW"]]]);
