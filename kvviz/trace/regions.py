@@ -122,6 +122,11 @@ def stored_bytes(region: Region) -> int:
     return size if region.most is None else min(size, region.most)
 
 
+def anywhere(capacity: int, size: int) -> Region:
+    """So many bytes of a storage, of which it is not known which; all of it exactly if it is no larger."""
+    return whole(capacity) if size >= capacity else whole(capacity)._replace(known="root", most=size)
+
+
 def bounds(region: Region) -> tuple[int, int]:
     """The first byte, and the one behind the last."""
     grid = _grid(region.shape, region.strides, region.dtype)

@@ -20,7 +20,7 @@ from kvviz.trace.log import Log
 from kvviz.trace.policy_facts import PolicyFacts
 from kvviz.trace.program import Program
 from kvviz.trace.recording import Trace
-from kvviz.trace.regions import Region, packed_strides, stored_bytes, whole
+from kvviz.trace.regions import Region, anywhere, packed_strides, stored_bytes
 from kvviz.trace.seen_arrays import SeenArrays
 from kvviz.trace.written_run import Row, WrittenRun, check_refused, unique_name
 
@@ -146,13 +146,11 @@ class Writer:
             raise KvvizError(f"value {name!r} has the unknown element type {dtype!r}")
         shape, dtype = tuple(shape), str(dtype)
         size = nbytes(shape, dtype)
-        if storage is None:
-            storage = self.storage(size)
+        storage = self.storage(size) if storage is None else storage
         steps, item = unit(shape, dtype)
         reach = size if strides is None else sum((n - 1) * abs(s) for n, s in zip(steps, strides)) + item
         held = self.log.storages[storage].capacity
-        if not size:
-            # Without elements it takes no byte, wherever it says it begins.
+        if not size:  # it takes no byte, wherever it says that it begins
             offset, reach = min(max(offset, 0), held), 0
         if not 0 <= offset <= held - reach:
             raise KvvizError(f"value {name!r} lies at bytes {offset} to {offset + reach} of {held} in B{storage}")
@@ -272,10 +270,8 @@ class Writer:
             `KvvizError` for a position without an input, or if the runtime does not decide.
         position : int, optional
             Its place in the program, if the run has another order. Then all ops of the run need one.
-        scope : sequence of str
-            Its module in the model, outermost first: ``("layer.3",)``. Layers that are alike are folded.
-        attributes : mapping of str to object, optional
-            What else is known of it, by name.
+        scope, attributes : sequence of str, mapping of str to object
+            Its module in the model, outermost first: ``("layer.3",)``; alike layers are folded. What else is known.
         """
         check_refused(f"{op_type} {name!r}", refused or (), len(inputs), self.policy.decides)
         run = self.run()
@@ -293,17 +289,14 @@ class Writer:
             steps = strides if how == NEW or strides is not None else packed_strides(*unit(shape, dtype))
             placed.append((storage, self.generation.get(storage, 0), how, shape, dtype, offset, steps))
         read, made = self.named(inputs), self.named(outputs)
-        place = run.node(
-            op_type, name or (made[0] if outputs else op_type), read, made, None, position, scope, attributes
-        )
+        label = name or (made[0] if outputs else op_type)
+        place = run.node(op_type, label, read, made, None, position, scope, attributes)
         run.made.update(outputs)
-        step = self.steps
-        self.steps += 1
+        step, self.steps = self.steps, self.steps + 1
         touched = [(value, False) for value in dict.fromkeys(inputs if reads is None else reads)]
         touched += [(value, True) for value in writes]
-        told = regions or {}
         self.log.declared.accesses[step] = accesses = tuple(
-            self._access(value, written, (rows or {}).get(value), told.get((value, written)))
+            self._access(value, written, (rows or {}).get(value), (regions or {}).get((value, written)))
             for value, written in touched
         )
         if start is not None and end is not None:
@@ -369,11 +362,10 @@ class Writer:
 
     def hold(self, storage: int) -> int:
         """Bytes that come alive with a storage; 0 where it is alive already."""
-        if storage in self._alive:
-            return 0
+        size = 0 if storage in self._alive else self.log.storages[storage].capacity
         self._alive.add(storage)
-        self._live += self.log.storages[storage].capacity
-        return self.log.storages[storage].capacity
+        self._live += size
+        return size
 
     def same(self, program: Program) -> Program:
         """A program as it was told before, if it was: recordings of several runs have one each."""
@@ -402,9 +394,7 @@ class Writer:
     def _access(self, value: int, writes: bool, rows: Sequence[int] | None, part: Region | None) -> Access:
         storage, offset, shape, dtype, strides = self._where[value]
         if value in self._unplaced and part is None:
-            size, part = nbytes(shape, dtype), whole(self.log.storages[storage].capacity)
-            if size < stored_bytes(part):
-                part = part._replace(known="root", most=size)
+            part = anywhere(self.log.storages[storage].capacity, nbytes(shape, dtype))
         strides = packed_strides(*unit(shape, dtype)) if strides is None else strides
         region = Region(offset, shape, strides, dtype) if part is None else part
         return Access(storage, writes, self._names[value], region if rows is None else region.only(rows))

@@ -117,8 +117,10 @@ class WrittenRun:
             return known
         told, place = unique_name(name, self.names), len(self.nodes)
         self.positions.append(place if position is None else position)
-        more = {"function": function, "scope": tuple(scope), "attributes": attributes or {}}
-        self.nodes.append(Node(told, op_type, "", tuple(inputs), tuple(outputs), place, **more))
+        edges = tuple(inputs), tuple(outputs)
+        self.nodes.append(
+            Node(told, op_type, "", *edges, place, attributes or {}, function=function, scope=tuple(scope))
+        )
         return place
 
     def in_program(self) -> tuple[list[int], tuple[Node, ...]]:

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from kvviz.ggml.layer_names import layers_of
-from kvviz.ggml.tensor import new_tensor
+from kvviz.ggml.tensor import Tensor, new_tensor
 from kvviz.graph.blocks import blocks, repeats
 from kvviz.graph.layers import places
 from tests.ggml.real_recordings import recording
@@ -62,7 +62,7 @@ def test_a_node_without_a_number_is_of_the_layer_that_it_continues_or_stands_in(
 
 def test_layers_of_an_encoder_and_of_a_decoder_are_told_by_their_weights() -> None:
     for side in ("enc", "dec"):
-        nodes = []
+        nodes: list[Tensor] = []
         for layer in range(2):
             weight = new_tensor("f32", (4, 4), f"{side}.blk.{layer}.attn_q.weight")
             weight.role = "weight"
