@@ -17,7 +17,7 @@ from kvviz.graph.attributes import attribute, constant, value_type
 from kvviz.graph.drafts import Draft, draft, free_names, in_running_order, metadata, own_names, unique_names
 from kvviz.graph.external import Source
 from kvviz.graph.functions import FunctionKey, body_of_call, call_key, extents, function_key, plain_domain
-from kvviz.graph.model import Graph, GraphPath, Node, Value
+from kvviz.graph.model import MAX_NODES, Graph, GraphPath, Node, Value
 from kvviz.graph.module_paths import Scope, module_paths
 from kvviz.graph.names import quoted, text
 from kvviz.graph.tensors import Weights, read_sparse, read_tensor
@@ -26,9 +26,6 @@ _A = onnx.AttributeProto
 
 MAX_NESTING = 64
 """Subgraphs and function calls within each other; protobuf itself stops at about 30 subgraphs in a file."""
-
-MAX_NODES = 1_000_000
-"""Nodes of a model with every function call spelled out; stops functions that multiply without end."""
 
 MAX_CALLS = 100_000
 """Function calls spelled out: each costs a body of its own, some 0.2 ms of reading, however small it is."""
@@ -222,4 +219,4 @@ def graph_proto(graph: Graph) -> Any:
 
 
 def node_proto(graph: Graph, node: Node) -> Any:
-    return graph_proto(graph).node[node.index]
+    return graph_proto(graph).node[node.index % MAX_NODES]

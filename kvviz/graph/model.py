@@ -23,6 +23,9 @@ GraphPath = tuple[tuple[int, str], ...]
 """Where a graph lies inside its model: ``()`` is the main graph; a body adds the index of its node and the attribute:
 ``((7, "then_branch"),)``. The body of a local function counts as attribute ``"function"``."""
 
+MAX_NODES = 1_000_000
+"""Nodes of a model with every function call spelled out. Larger indices are those of copies: see `Node.index`."""
+
 
 @dataclass(frozen=True, slots=True)
 class Value:
@@ -41,7 +44,9 @@ class Node:
     domain: str  # the default domain is the empty string
     inputs: tuple[str, ...]  # value names by position; the empty string stands for an absent one
     outputs: tuple[str, ...]
-    index: int  # position in the model's own node list (Constant nodes counted)
+    # position in the model's own node list (Constant nodes counted); a copy that a runtime adds has the position of its
+    # original plus a multiple of ``MAX_NODES``
+    index: int
     attributes: Mapping[str, Any] = field(default_factory=dict)
     subgraphs: Mapping[str, Graph] = field(default_factory=dict)  # by attribute name
     captures: tuple[str, ...] = ()  # outer values that the subgraphs (at any depth) read, in order of first use

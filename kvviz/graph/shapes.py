@@ -127,9 +127,9 @@ class _Walk:
         if schema is None or None in given.values():
             return []
         proto = node_proto(scope.graph, node)
-        if tuple(proto.input) != node.inputs:
+        if (tuple(proto.input), tuple(proto.output)) != (node.inputs, node.outputs):
             proto = deepcopy(proto)
-            proto.input[:] = node.inputs
+            proto.input[:], proto.output[:] = node.inputs, node.outputs
         imports = [helper.make_opsetid(domain, version) for domain, version in scope.graph.opsets.items()]
         try:
             found = shape_inference.infer_node_outputs(

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import ChainMap
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from weakref import WeakKeyDictionary
 
 from kvviz.graph.model import Graph, GraphPath, Node, Value
@@ -46,9 +47,20 @@ def known(graph: Graph) -> Known:
     return found
 
 
-def adopt(graph: Graph, original: Graph) -> None:
-    """Let what is known of a graph hold for one that was made from it: the same values, made by changed nodes."""
-    _KNOWN[graph] = replace(known(original), written=original.by_index)
+def adopt(graph: Graph, original: Graph, copies: Mapping[str, str] = MappingProxyType({})) -> None:
+    """Let what is known of a graph hold for one that was made from it by changing nodes.
+
+    ``copies``: values that are new in it, with those that they are copies of. Without any, the original's nodes are
+    kept as those that are written.
+    """
+    known_types = own_types(original)
+    new = {name: replace(known_types[source], name=name) for name, source in copies.items() if source in known_types}
+    facts = known(original)
+    if copies:
+        outer = facts.types.maps[1:] if isinstance(facts.types, ChainMap) else []
+        _KNOWN[graph] = Known(ChainMap({**known_types, **new}, *outer), facts.inside)
+    else:
+        _KNOWN[graph] = replace(facts, written=original.by_index)
 
 
 def own_types(graph: Graph) -> Mapping[str, Value]:

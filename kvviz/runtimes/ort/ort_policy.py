@@ -5,9 +5,8 @@ it gives a dead buffer moves into that storage, and every op that only relabels 
 
 Not followed (`tests/engine/ort/test_limits.py` shows each): nodes that no output needs are not run here. Local
 functions, and operators that onnxruntime only has as functions, are one frame or one op here, while it spells them out
-in the graph around. It puts Casts around float16 operators that it lacks, and gives every reader of a DequantizeLinear
-one of its own. Outputs that nobody reads die at once here and at the end of the run there; a Scan writes its slices
-straight into the result there.
+in the graph around. It puts Casts around float16 operators that it lacks. Outputs that nobody reads die at once here
+and at the end of the run there; a Scan writes its slices straight into the result there.
 """
 
 from __future__ import annotations

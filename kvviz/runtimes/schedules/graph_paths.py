@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 
-from kvviz.graph.model import Graph, GraphPath
+from kvviz.graph.model import MAX_NODES, Graph, GraphPath
 
 
 def graphs_of(graph: Graph) -> Iterator[Graph]:
@@ -24,10 +24,10 @@ def told(key: GraphPath) -> str:
 
 
 def fingerprint(graph: Graph) -> str:
-    """Digest of the nodes of a model, at any depth: operators and the names of what they make."""
+    """Digest of the nodes of a model, at any depth: operators and the names of what they make. Copies do not count."""
     digest = hashlib.blake2b(digest_size=8)
     for inner in graphs_of(graph):
-        for node in inner.nodes:
+        for node in (node for node in inner.nodes if node.index < MAX_NODES):
             digest.update(
                 repr((inner.path, node.index, node.qualified_op, node.outputs)).encode("utf-8", "surrogatepass")
             )

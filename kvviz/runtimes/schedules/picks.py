@@ -10,7 +10,7 @@ from typing import Any
 
 from kvviz.atomic_write import write_text
 from kvviz.errors import KvvizError
-from kvviz.graph.model import Graph, GraphPath, Node
+from kvviz.graph.model import MAX_NODES, Graph, GraphPath, Node
 from kvviz.runtimes.schedules.frontier import follow, makers, pull, reads
 from kvviz.runtimes.schedules.graph_paths import fingerprint, told
 from kvviz.runtimes.schedules.planning_events import Log
@@ -101,14 +101,16 @@ class Picks:
         key = graph.path
         if not key and self.model and self.model != fingerprint(graph):
             raise KvvizError(f"these picks were made for another model than {graph.source or graph.name}")
-        picked = [index for where, index in self.picks if where == key]
+        given = [index for where, index in self.picks if where == key]
+        if len(set(given)) < len(given):
+            twice = next(index for index in given if given.count(index) > 1)
+            raise KvvizError(f"the picks name node {twice} in {told(key)} twice")
         known = {node.index for node in graph.nodes}
+        # Where another policy adds no copies, the original runs when the first of them did.
+        picked = list(dict.fromkeys(index if index in known else index % MAX_NODES for index in given))
         wrong = next((index for index in picked if index not in known), None)
         if wrong is not None:
             raise KvvizError(f"the picks name node {wrong} in {told(key)} of {graph.name}, where there is none")
-        if len(set(picked)) < len(picked):
-            twice = next(index for index in picked if picked.count(index) > 1)
-            raise KvvizError(f"the picks name node {twice} in {told(key)} twice")
         return picked
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ from kvviz.graph.model import Graph
 from kvviz.runtimes.ort.allocation_plan import AllocationPlan, MayInplace, allocation_plan
 from kvviz.runtimes.ort.known_types import known
 from kvviz.runtimes.ort.ort_operators import may_inplace
-from kvviz.runtimes.ort.ort_order import walk
+from kvviz.runtimes.ort.ort_walk import walk
+from kvviz.runtimes.ort.own_dequantizers import with_own_dequantizers
 from kvviz.runtimes.ort.removed_casts import without_duplicates
 from tests.graph.build import FILES, file_id
 
@@ -83,9 +85,11 @@ def all_plans(
     graphs = {main: None} | {body: None for _, node in main.walk() for body in node.subgraphs.values()}
     for graph in graphs:
         facts, outputs = known(graph), [value.name for value in graph.outputs]
-        nodes = without_duplicates(graph, graph.nodes, outputs, facts.types).nodes
+        copied, copies = with_own_dequantizers(graph, graph.nodes, outputs)
+        types = {**facts.types, **{name: replace(facts.types[source], name=name) for name, source in copies.items()}}
+        nodes = without_duplicates(graph, copied, outputs, types).nodes
         order = nodes if listed else walk(nodes)
-        yield graph, allocation_plan(graph, order, outputs, facts.types, facts.inside, mem_reuse, may)
+        yield graph, allocation_plan(graph, order, outputs, types, facts.inside, mem_reuse, may)
 
 
 def without_dead_nodes(graph: onnx.GraphProto) -> None:

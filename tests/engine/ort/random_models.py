@@ -36,10 +36,13 @@ class Maker:
     rng : numpy.random.Generator
     sizes : dict of str to int
         Names of dimensions and how long they are.
+    bits : bool
+        Whether every third step quantizes a value and dequantizes it again.
     """
 
     rng: np.random.Generator
     sizes: dict[str, int]
+    bits: bool = False
     count: int = 0
     depth: int = 0
     feeds: dict[str, Array] = field(default_factory=dict)
@@ -53,6 +56,9 @@ class Maker:
 
     def chance(self, share: float) -> bool:
         return bool(self.rng.random() < share)
+
+    def step(self, kinds: Any) -> Any:
+        return quantized if self.bits and self.chance(0.34) else self.pick(kinds)
 
 
 @dataclass
@@ -75,6 +81,11 @@ class Body:
         if not own:
             return None
         return own[-1 - min(int(maker.rng.geometric(0.45)) - 1, len(own) - 1)]
+
+    def pick_bytes(self) -> Val | None:
+        """A value in eight bits of this graph, if there is one."""
+        found = [v for v in self.values if v.dtype == np.uint8]
+        return self.maker.pick(found) if found else None
 
     def weight(self, array: Any) -> str:
         """A constant: an initializer, or sometimes a Constant node."""
@@ -202,6 +213,24 @@ def moving(body: Body) -> None:
         body.add("Expand", [body.weight(np.zeros(1, x.dtype)), shape.name], (x.dtype, x.shape))
 
 
+def quantized(body: Body) -> None:
+    """A value in eight bits and back, which may be read several times, by one op twice, and be an output."""
+    x = body.choose((np.float32,))
+    if x is None:
+        return
+    scale, zero = body.weight(np.float32(0.05)), body.weight(np.uint8(100))
+    source = body.pick_bytes()
+    if source is None or body.maker.chance(0.8):
+        (source,) = body.add("QuantizeLinear", [x.name, scale, zero], (np.uint8, x.shape))
+    (d,) = body.add("DequantizeLinear", [source.name, scale, zero], (np.float32, source.shape))
+    for _ in range(int(body.maker.rng.integers(3))):
+        op = body.maker.pick(("Relu", "Neg", "Mul", "QuantizeLinear"))
+        if op == "QuantizeLinear":
+            body.add(op, [d.name, scale, zero], (np.uint8, d.shape))
+        else:
+            body.add(op, [d.name] * (1 + (op == "Mul")), (np.float32, d.shape))
+
+
 def several(body: Body) -> None:
     """Ops with more than one output, some of them absent or read by nobody."""
     x = body.choose((np.float32,), rank=1)
@@ -310,7 +339,7 @@ def inner_graph(
     body = Body(maker, [*outer.outer, *outer.values])
     body.values += inputs
     for _ in range(length):
-        maker.pick(STEPS if maker.depth < 2 else PLAIN)(body)
+        maker.step(STEPS if maker.depth < 2 else PLAIN)(body)
     outputs = []
     if again:
         (go_on,) = body.add("Identity", [again], (np.bool_, ()))
@@ -350,7 +379,9 @@ def typed(maker: Maker, value: Val) -> onnx.ValueInfoProto:
     return helper.make_tensor_value_info(value.name, code, declared(maker, value.shape) if value.shape else [])
 
 
-def random_model(seed: int, length: int = 14, chains: bool = False) -> tuple[onnx.ModelProto, dict[str, Array]]:
+def random_model(
+    seed: int, length: int = 14, chains: bool = False, bits: bool = False
+) -> tuple[onnx.ModelProto, dict[str, Array]]:
     """A model and inputs for it.
 
     Parameters
@@ -360,9 +391,11 @@ def random_model(seed: int, length: int = 14, chains: bool = False) -> tuple[onn
         Ops of the main graph, about.
     chains : bool
         Whether every third step is a chain of Casts.
+    bits : bool
+        Whether every third step quantizes a value and dequantizes it again, in bodies too.
     """
     rng = np.random.default_rng(seed)
-    maker = Maker(rng, {"b": 2, "s": 3, "t": 3, "d": 4})
+    maker = Maker(rng, {"b": 2, "s": 3, "t": 3, "d": 4}, bits)
     body = Body(maker, [])
     known = int(rng.integers(4))
     shapes: list[list[Any]] = [[2, 3, 4], [3, 4], [2, 4]]
@@ -380,7 +413,7 @@ def random_model(seed: int, length: int = 14, chains: bool = False) -> tuple[onn
         maker.feeds[value.name] = rng.standard_normal(dims).astype(np.float32) * 0.5 + 1
         body.values.append(value)
     for _ in range(length):
-        (casts if chains and maker.chance(0.34) else maker.pick(STEPS))(body)
+        (casts if chains and maker.chance(0.34) else maker.step(STEPS))(body)
     made = [v for v in body.values if v.name not in maker.feeds]
     read = {name for node in body.nodes for name in node.input}
     ends = [v for v in made if v.name not in read]

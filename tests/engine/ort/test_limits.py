@@ -57,20 +57,6 @@ def test_half_precision_is_computed_in_single_there() -> None:
     assert [step.node for step in trace.steps] == ["first", "second"]
 
 
-def test_a_dequantized_value_is_made_once_for_each_reader_there() -> None:
-    nodes = [
-        node("DequantizeLinear", "q s z", "d", name="dq"),
-        node("Relu", "d", "a", name="relu"),
-        node("Neg", "d", "b", name="neg"),
-        node("Add", "a b", "y", name="add"),
-    ]
-    weights = {"s": np.float32(1), "z": np.uint8(0)}
-    proto = model(nodes, ["q uint8 2 3"], ["y"], opset=21, **weights)
-    ran, trace = both(proto, {"q": np.ones((2, 3), np.uint8)})
-    assert sum(name.startswith("dq") for name in ran) == 2
-    assert sum(step.op_type == "DequantizeLinear" for step in trace.steps) == 1
-
-
 def test_an_output_that_nobody_reads_dies_at_once_here() -> None:
     nodes = [node("TopK", "x k", "v i", name="topk"), node("Neg", "v", "y", name="neg")]
     _, trace = both(model(nodes, ["x float 2 3"], ["y"], opset=18, k=np.array([3])))

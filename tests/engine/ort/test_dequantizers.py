@@ -1,0 +1,161 @@
+"""Models with quantized values: onnxruntime gives every reader of a DequantizeLinear one of its own."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+
+import kvviz
+from kvviz.runtimes.schedules import Picks
+from tests.engine.ort.judge import Verdict, judge
+from tests.engine.ort.oracle import observe
+from tests.engine.ort.random_models import random_model
+from tests.engine.ort.test_cast_chains import assert_as_there
+from tests.engine.ort.test_policy import disagreements
+from tests.graph.build import graph, model, node
+
+BITS = {"s": np.float32(0.5), "z": np.uint8(3)}
+Q = {"q": np.arange(1024, dtype=np.uint8).reshape(32, 32)}
+
+
+def dequantized(*readers: Any, outputs: str = "y", q: str = "q uint8 32 32", **attributes: Any) -> onnx.ModelProto:
+    """A DequantizeLinear, what reads it, and other nodes."""
+    first = node("DequantizeLinear", "q s z", "d", name="dq", **attributes)
+    return model([first, *readers], [q], outputs.split(), opset=21, **BITS)
+
+
+def test_every_reader_has_a_dequantizer_of_its_own_in_onnxruntimes_order() -> None:
+    # given: two readers, of which one reads twice
+    readers = [node("Relu", "d", "a", name="relu"), node("Mul", "d d", "b", name="mul"), node("Add", "a b", "y")]
+    readers[-1].name = "add"
+    # when
+    trace = assert_as_there(dequantized(*readers), Q)
+    # then
+    names = ["dq/duplicated_token_1", "dq/duplicated", "mul", "dq", "relu", "add"]
+    assert [step.node for step in trace.steps] == names
+    assert [step.allocated for step in trace.steps] == [4096, 4096, 4096, 0, 0, 4096]
+    assert trace.steps[2].inputs == ("d/duplicated", "d/duplicated_token_0")
+
+
+def test_an_op_takes_over_the_buffer_of_the_dequantizer_that_only_it_read() -> None:
+    readers = [
+        node("Erf", "d", "e", name="erf"),
+        node("Mul", "d e", "m", name="mul"),
+        node("Neg", "m", "y", name="neg"),
+    ]
+    nodes = [
+        node("QuantizeLinear", "x s z", "q", name="q"),
+        node("DequantizeLinear", "q s z", "d", name="dq"),
+        *readers,
+    ]
+    proto = model(nodes, ["x float 32 32"], ["y"], opset=21, **BITS)
+    x = {"x": np.linspace(-9, 9, 1024, dtype=np.float32).reshape(32, 32)}
+    assert observe(proto, x).allocated["mul"] == 0
+    (mul,) = [step for step in assert_as_there(proto, x).steps if step.node == "mul"]
+    assert mul.allocated == 0
+
+
+@pytest.mark.parametrize(("readers", "outputs", "copies"), [
+    ([node("Relu", "d", "y", name="relu")], "y", 0),
+    ([node("Relu", "d", "y", name="relu")], "y d", 1),
+    ([node("Relu", "d", "y", name="relu"), node("Neg", "d", "w", name="neg")], "y w d", 2),
+    ([], "d", 0),
+])  # fmt: skip
+def test_what_is_an_output_of_the_graph_is_nobodys_own(readers: list, outputs: str, copies: int) -> None:
+    trace = assert_as_there(dequantized(*readers, outputs=outputs), Q)
+    assert sum(step.op_type == "DequantizeLinear" for step in trace.steps) == 1 + copies
+
+
+def test_a_body_reads_the_original_and_copies_its_own_dequantizers() -> None:
+    then = graph([node("Relu", "d", "b1", name="in then")], [], ["b1 float 32 32"])
+    inner = [
+        node("DequantizeLinear", "q s z", "dd", name="dqi"),
+        node("Exp", "dd", "b2", name="exp"),
+        node("Neg", "dd", "b3", name="neg"),
+        node("Add", "b2 b3", "b4", name="in else"),
+    ]
+    nodes = [
+        node("DequantizeLinear", "q s z", "d", name="dq"),
+        node("If", "c", "i", name="if", then_branch=then, else_branch=graph(inner, [], ["b4 float 32 32"])),
+        node("Sign", "d", "n", name="sign"),
+        node("Add", "i n", "y", name="add"),
+    ]
+    proto = model(nodes, ["q uint8 32 32", "c bool"], ["y"], opset=21, **BITS)
+    for condition, count in ((True, 2), (False, 4)):
+        trace = assert_as_there(proto, {**Q, "c": np.array(condition)})
+        assert sum(step.op_type == "DequantizeLinear" for step in trace.steps) == count
+
+
+@pytest.mark.parametrize("domain", ["", "com.microsoft"])
+def test_a_copy_has_the_attributes_of_its_original(domain: str) -> None:
+    nodes = [
+        node("DequantizeLinear", "q s z", "d", name="dq", domain=domain, axis=0),
+        node("Sign", "d", "a", name="sign"),
+        node("Neg", "d", "b", name="neg"),
+        node("Add", "a b", "y", name="add"),
+    ]
+    weights = {"s": np.arange(1, 33, dtype=np.float32), "z": np.zeros(32, np.uint8)}
+    proto = model(nodes, ["q uint8 32 32"], ["y"], opset=21, domains=["com.microsoft"], **weights)
+    wanted = observe(proto, Q).outputs[0]
+    np.testing.assert_array_equal(kvviz.run(kvviz.load(proto), Q, policy="onnxruntime").outputs["y"], wanted)
+
+
+def test_a_trace_with_copies_is_the_same_from_a_file_and_has_a_page(tmp_path: Path) -> None:
+    # given
+    readers = [node("Relu", "d", "a", name="relu"), node("Neg", "d", "b", name="neg"), node("Add", "a b", "y")]
+    trace = kvviz.run(kvviz.load(dequantized(*readers, q="q uint8 n m")), Q, policy="onnxruntime")
+    # when
+    trace.save(tmp_path / "trace")
+    saved = kvviz.Trace.load(tmp_path / "trace")
+    # then
+    told = [(step.node, step.inputs, step.allocated, step.decision.shares) for step in trace.steps]
+    assert [(step.node, step.inputs, step.allocated, step.decision.shares) for step in saved.steps] == told
+    assert str(kvviz.explain(saved)) == str(kvviz.explain(trace))
+    assert "duplicated" in trace.to_html() and "duplicated" in saved.to_html()
+
+
+def test_the_order_of_a_run_with_copies_can_be_followed_without_them_and_the_other_way_round() -> None:
+    # given
+    readers = [
+        node("Relu", "d", "a", name="relu"),
+        node("Neg", "d", "b", name="neg"),
+        node("Add", "a b", "y", name="add"),
+    ]
+    main = kvviz.load(dequantized(*readers))
+    with_copies, without = (kvviz.run(main, Q, policy=policy) for policy in ("onnxruntime", "ideal"))
+    # when
+    followed = kvviz.run(main, Q, policy=_in_order("ideal", with_copies))
+    again = kvviz.run(main, Q, policy=_in_order("onnxruntime", without))
+    # then
+    assert [step.node for step in followed.steps] == ["dq", "neg", "relu", "add"]
+    assert [step.node for step in again.steps] == ["dq", "relu", "dq/duplicated", "neg", "add"]
+
+
+def _in_order(policy: str, trace: kvviz.Trace) -> kvviz.Policy:
+    return replace(getattr(kvviz.policies, policy), schedule=Picks.of(trace))
+
+
+@pytest.mark.parametrize("first", range(0, 160, 40))
+def test_random_models_with_quantized_values_run_as_there(first: int) -> None:
+    # given
+    verdict, compared, copies = Verdict(), 0, 0
+    for seed in range(first, first + 40):
+        proto, feeds = random_model(seed, 9, bits=True)
+        try:
+            ran = observe(proto, feeds).order
+        except onnxruntime.capi.onnxruntime_pybind11_state.Fail:
+            continue
+        # then
+        judge(proto, feeds, verdict)
+        copies += sum("/duplicated" in name for name, _ in ran)
+        for mem_reuse in (True, False):
+            count, wrong = disagreements(proto, feeds, mem_reuse)
+            assert wrong == [], seed
+            compared += count
+    assert verdict.wrong == [] and verdict.decisions > 1500 and compared > 1000 and copies > 40
