@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kvviz.caches.cache_meter import new_caches, read_meters
-from kvviz.engine.inner_feeds import beginning_at
 from kvviz.engine.policy import Policy
 from kvviz.engine.recipe import Recipe, fresh
 from kvviz.engine.session import Session, run_session
@@ -32,10 +31,10 @@ class SingleRun(Session):
         poison: bool = False,
     ) -> None:
         policy = find_policy(policy)
-        begun = beginning_at(graph, inputs, outputs, policy)
+        donate = (donate,) if isinstance(donate, str) else tuple(donate)
+        begun = policy.feeds_inner(graph, tuple(inputs), donate, outputs) if policy.feeds_inner else graph
         super().__init__(begun, outputs, policy, record, poison)
         self.feeds = dict(inputs)
-        donate = (donate,) if isinstance(donate, str) else tuple(donate)
         self.trace.policy = facts_of(policy)
         self.trace.options = RunOptions("run", donate)
         self.begin(self.feeds, donate)

@@ -221,7 +221,7 @@ class Plan:
 
 def needed(graph: Graph, outputs: Sequence[str]) -> list[Node]:
     """The nodes that the outputs need, in the model's order."""
-    # What is given is not made: see `kvviz.engine.inner_feeds`.
+    # What is given is not made: see `kvviz.runtimes.rten.fed_values`.
     wanted, stack = {value.name for value in graph.inputs}, list(outputs)
     nodes: set[int] = set()
     producers = graph.producers

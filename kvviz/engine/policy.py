@@ -53,8 +53,9 @@ class Policy:
         A Loop copies what it carried into memory of its own when it ends; ``homes`` says where.
     one_plan : bool
         Only the last plan of each graph is kept. It is used again for the same outputs in any order.
-    feeds_inner : bool
-        A run accepts values that the graph itself computes, by name.
+    feeds_inner : callable or None
+        ``feeds_inner(graph, given, donate, outputs)`` returns the graph that a run computes which is given values that
+        the graph itself makes, by name; None if a run accepts inputs only.
     growth : str
         In a decode: ``"start"`` reserves room for growing caches before the first run, ``"after"`` moves a cache that
         is full into a larger buffer after a run.
@@ -78,7 +79,7 @@ class Policy:
     homes: Callable[..., Any] | None = None
     copies_state: bool = False
     one_plan: bool = False
-    feeds_inner: bool = False
+    feeds_inner: Callable[..., Graph] | None = None
     growth: str = "start"
     rules: tuple[str, ...] = ()
     types_of: Callable[[Any], TypeFacts] | None = None

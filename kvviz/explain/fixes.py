@@ -90,7 +90,7 @@ def fix_for(index: Index, step: int, position: int) -> Fix | None:
     ``position``: of the input.
     """
     known: dict[tuple[int, int], Fix | None] = index.notes.setdefault("fixes", {})
-    if not is_repeatable(index, step):
+    if not is_repeatable(index, step) or index.trace.graph.spelled is not None:
         return None
     if (step, position) not in known:
         known[step, position] = _find(index, step, position)

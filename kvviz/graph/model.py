@@ -83,6 +83,8 @@ class Graph:
     path: GraphPath = ()  # where it lies inside its model
     file: ModelFile = NO_FILE  # of a main graph: what it was read from
     companions: Companions | None = None  # of a main graph that was read from a path: what lies beside it
+    # of a graph whose nodes run in the order in which they are listed: values that were given and are made again
+    spelled: frozenset[str] | None = None
 
     @cached_property
     def by_index(self) -> dict[int, Node]:

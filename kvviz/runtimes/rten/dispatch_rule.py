@@ -30,8 +30,11 @@ RULES = (
     "so it was borrowed and not handed over",
     "{op} cannot overwrite {input}: rten hands captured values over by one level only",
     "{op} cannot overwrite {input}: a Loop of rten never owns its inputs, so its first iteration borrows them",
+    "{op} cannot overwrite {input}: another op makes that value again in this run, and what reads it runs once more",
 )
-NOT_TRIED, SATURATED, COUNTED_TWICE, TWO_LEVELS, LOOP_LENDS = (b.rule(number) for number in range(len(RULES)))
+NOT_TRIED, SATURATED, COUNTED_TWICE, TWO_LEVELS, LOOP_LENDS, MADE_AGAIN = (
+    b.rule(number) for number in range(len(RULES))
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +72,7 @@ class Rules:
         plan.notes = PlanNotes(
             frozenset(slot for _, slot in plan.captured),
             frozenset(sticky if "sticky_count" in self.quirks else ()),
+            frozenset(plan.slots[name] for name in plan.graph.spelled or ()),
         )
         self._pin(plan)
 
@@ -92,7 +96,7 @@ class Rules:
                 for slot in planned.outputs:
                     if slot and not uses[slot]:
                         uses[slot] = PIN
-        for slot in plan.notes.sticky:
+        for slot in (*plan.notes.sticky, *plan.notes.again):
             uses[slot] += PIN
         if "kept_captures" in self.quirks:
             for _, slot in plan.captured:
@@ -162,6 +166,8 @@ class Rules:
             left -= 1
         if slot in plan.notes.sticky:
             mask |= SATURATED
+        if slot in plan.notes.again:
+            mask |= MADE_AGAIN
         if left > here:
             mask |= b.NOT_LAST_USE
         if here > 1:
@@ -194,10 +200,12 @@ class PlanNotes:
 
     ``captured``: slots that stand for values of an outer graph.
     ``sticky``: slots of so many uses that their count stays where it is.
+    ``again``: slots of values that were given, and are made again under another name.
     """
 
     captured: frozenset[int]
     sticky: frozenset[int]
+    again: frozenset[int]
 
 
 def _local_names(graph: Graph) -> frozenset[str]:

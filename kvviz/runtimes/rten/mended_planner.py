@@ -19,6 +19,8 @@ _WHY = (
 
 def look_ahead(graph: Graph, nodes: Sequence[Node], outputs: Sequence[str], log: Log | None = None) -> Sequence[Node]:
     """rten's order, but of ops that can run in place by kind the last reader of its input goes first."""
+    if graph.spelled is not None:
+        return graph.nodes
     walked = walk(graph, nodes, outputs, log)
     waiting: dict[str, set[int]] = {}
     for node in walked:

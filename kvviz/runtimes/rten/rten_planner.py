@@ -21,6 +21,8 @@ def rten(graph: Graph, nodes: Sequence[Node], outputs: Sequence[str], log: Log |
     ``outputs``: in the order in which they are asked for, which may change the plan.
     ``log``: is told every visit of the walk and every pick.
     """
+    if graph.spelled is not None:
+        return graph.nodes
     walked = walk(graph, nodes, outputs, log)
     waits = {node.index for node in walked if in_place_inputs(node)}
 
@@ -48,11 +50,11 @@ def walk(graph: Graph, nodes: Sequence[Node], outputs: Sequence[str], log: Log |
 
     def resolved(name: str) -> str:
         """Why a value needs no visit, or an empty string."""
+        if name in fed:
+            return f"{name} is an input of the graph"
         maker = made_by.get(name)
         if maker is not None:
             return f"{maker.op_type} makes {name}, and is in the list already" if maker.index in listed else ""
-        if name in fed:
-            return f"{name} is an input of the graph"
         return f"{name} is a weight" if name in graph.weights else f"{name} comes from outside this graph"
 
     def say(node: Node | None, value: str, action: str, reason: str, depth: int) -> None:

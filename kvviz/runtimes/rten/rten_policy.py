@@ -9,6 +9,7 @@ from kvviz.engine.policy import Policy
 from kvviz.errors import KvvizError
 from kvviz.runtimes.rten.buffer_pool import RtenPool
 from kvviz.runtimes.rten.dispatch_rule import RULES, Rules
+from kvviz.runtimes.rten.fed_values import beginning_at
 from kvviz.runtimes.rten.mended_planner import look_ahead
 from kvviz.runtimes.rten.output_identity import homes
 from kvviz.runtimes.rten.quirks import QUIRKS
@@ -49,7 +50,7 @@ def _made(kept: frozenset[str]) -> Policy:
         prepare=rules.prepare,
         homes=homes,
         one_plan="cached_plan" in kept,
-        feeds_inner=True,
+        feeds_inner=beginning_at,
         growth="after",
         rules=RULES,
         variants=variant,
