@@ -50,14 +50,10 @@ class Scene:
 
     @property
     def past_block(self) -> tuple[int, int, str] | None:
-        """The storage that the cache came in: number, rows that fit into it, and whether it was donated."""
-        for bound in reversed(self.frames.rows[0].bindings):
-            if bound.name == self.cache.input and bound.shape is not None and self.cache.axis is not None:
-                rest = prod(n for place, n in enumerate(bound.shape) if place != self.cache.axis)
-                row = rest * np.dtype(str(bound.dtype)).itemsize
-                capacity = self.trace.log.storages[bound.storage].capacity
-                return bound.storage, capacity // row if row else 0, bound.how
-        return None
+        """The storage that the cache came in: number, rows that are reserved there, and whether it was donated."""
+        rows = reserved_rows(self.trace, self.run, self.cache)
+        bound = self.frames.rows[0].bound(self.cache.input)
+        return None if bound is None or bound.shape is None else (bound.storage, rows, bound.how)
 
     @property
     def readers(self) -> list[Reader]:
@@ -93,6 +89,25 @@ class Scene:
             return None
         length: int = place.shape[axis]
         return length
+
+
+def reserved_rows(trace: Trace, run: int, cache: Cache) -> int:
+    """Rows of the buffer that a cache comes in to a run, old ones included, if it was reserved for the cache; else 0.
+
+    `kvviz.reserve`, ``kv_capacity`` and growth after a run reserve rows. A view into a larger buffer has no room.
+    """
+    if not run:
+        layout = trace.options.layouts.get(cache.input)
+        room = None if layout is None else layout.room
+        return room[1] if room is not None and room[0] == cache.axis else 0
+    before = cache.runs[run - 1]
+    if not before.bytes_moved_outside:
+        return before.capacity
+    bound = RunFrames(trace, run).rows[0].bound(cache.input)
+    if bound is None or bound.shape is None:
+        return 0
+    row = prod(n for axis, n in enumerate(bound.shape) if axis != cache.axis) * np.dtype(str(bound.dtype)).itemsize
+    return trace.log.storages[bound.storage].capacity // row if row else 0
 
 
 def rows_text(number: int) -> str:

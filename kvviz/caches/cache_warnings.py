@@ -246,7 +246,7 @@ def _refused(scene: Scene) -> tuple[str, str]:
 
 def _cause(code: BlockerCode, message: str) -> str:
     # Lengths differ from run to run, and are no other cause.
-    return message.partition(": it holds ")[0] if code is BlockerCode.NO_CAPACITY else message
+    return message.partition(": it ")[0] if code is BlockerCode.NO_CAPACITY else message
 
 
 def _advice(code: BlockerCode, culprit: str, scene: Scene) -> str:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from kvviz.caches.cache_facts import reserved_rows
 from kvviz.explain.append_room import growths
 from kvviz.explain.fixes import Fix, fix_for
 from kvviz.explain.kept_runs import keeps_all
 from kvviz.explain.peak_effect import held_input
 from kvviz.explain.units import buffer, count, short, size
 from kvviz.trace.blockers import NO_CAPACITY
-from kvviz.trace.element_types import nbytes
 from kvviz.trace.lifetimes import Place
 from kvviz.trace.value_index import Index
 
@@ -56,9 +56,8 @@ def _thrown(index: Index, cache: Any) -> list[CacheFinding]:
         if any(cache.axis >= len(place.shape or ()) for place in (before, after)):
             # Where the model declares no shapes, a value may turn out to have fewer axes.
             continue
-        rows, left = _rows(index, before, cache.axis), _rows(index, after, cache.axis)
-        had_room = rows > _length(before, cache.axis) and _is_reserved(index, run, cache, before)
-        has_room = left > _length(after, cache.axis) and _is_reserved(index, run + 1, cache, after)
+        rows, left = (reserved_rows(index.trace, run + i, cache) for i in (0, 1))
+        had_room, has_room = rows > _length(before, cache.axis), left > _length(after, cache.axis)
         if had_room and not has_room and after.storage != before.storage:
             why = _why_thrown(index, run, cache)
             text = (
@@ -69,16 +68,6 @@ def _thrown(index: Index, cache: Any) -> list[CacheFinding]:
             capacity = index.trace.storages[before.storage].capacity
             found.append(CacheFinding("thrown away", (cache.input,), run, capacity, text, fix))
     return found
-
-
-def _is_reserved(index: Index, run: int, cache: Any, place: Place) -> bool:
-    """Whether the room behind a cache was reserved for it; a part of a larger buffer has room that is not its own."""
-    if 0 < run <= len(cache.runs):
-        meter = cache.runs[run - 1]
-        return bool(meter.capacity > _length(place, cache.axis) or meter.bytes_moved_outside)
-    main = index.mains[run]
-    others = (index.places.get((main, other.input)) for other in index.trace.caches if other is not cache)
-    return all(other is None or other.storage != place.storage for other in others)
 
 
 def _why_thrown(index: Index, run: int, cache: Any) -> str:
@@ -174,10 +163,3 @@ def _fix(index: Index, name: str, runs: Any) -> Fix | None:
 def _length(place: Place, axis: int) -> int:
     assert place.shape is not None
     return place.shape[axis]
-
-
-def _rows(index: Index, place: Place, axis: int) -> int:
-    """Rows that fit into the buffer of a cache."""
-    row = tuple(n for at, n in enumerate(place.shape or ()) if at != axis)
-    per_row = nbytes(row, place.dtype)
-    return int(index.trace.storages[place.storage].capacity // per_row) if per_row else 0

@@ -345,6 +345,8 @@ def _sizes(trace: Any, index: int, name: str, code: BlockerCode) -> str:
         return ""
     size = nbytes(here.shape, here.dtype)
     have = trace.log.storages[here.storage].capacity * here.shape[axis] // size if size else 0
+    if have >= out.shape[axis]:
+        return ": it lies in a larger buffer, the rest of which is not reserved for it"
     return f": it holds {have} rows along axis {axis}, and {out.shape[axis]} are needed"
 
 

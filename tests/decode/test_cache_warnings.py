@@ -29,7 +29,7 @@ from tests.decode.small import (
     small,
     tensor_scatter,
 )
-from tests.graph.build import MODELS, node
+from tests.graph.build import MODELS, model, node
 
 PROMPT, COUNT = [3, 7, 1, 9], 6
 WRONG, WASTE = KINDS[:3], KINDS[3:]
@@ -228,6 +228,35 @@ def test_empty_rows_in_a_growing_past_are_told() -> None:
     assert [w.kind for w in of_keys(wrong, *WRONG)] == ["stale rows attended"]
     right = kvviz.run(kvviz.load(one.proto), {**ids, **positions(4, 1), **{n: full[n][:, :, :4] for n in NAMES}})
     assert not of_keys(right, *WRONG, "capacity taken for length")
+
+
+def test_a_view_into_a_larger_buffer_has_no_reserve_to_throw_away() -> None:
+    # given
+    graph = kvviz.load(
+        model(
+            [node("Concat", "past_key_values.0.key new", "present.0.key", axis=2)],
+            ["past_key_values.0.key float 1 2 p 4", "new float 1 2 1 4"],
+            ["present.0.key float 1 2 t 4"],
+        )
+    )
+    big = np.zeros((1, 2, 8, 4), np.float32)
+    feeds: Feeds = {"past_key_values.0.key": big[:, :, :3], "new": np.ones((1, 2, 1, 4), np.float32)}
+    # when
+    trace = kvviz.run(graph, feeds, donate=["past_key_values.0.key"])
+    # then
+    assert [w.kind for w in cache_warnings(trace)] == ["past copied"]
+    (blocker,) = trace.steps[0].decision.blockers
+    assert blocker.message.endswith("it lies in a larger buffer, the rest of which is not reserved for it")
+    with_room = dict(feeds, **{"past_key_values.0.key": kvviz.reserve(big[:, :, :3], 2, 8)})
+    assert not cache_warnings(kvviz.run(graph, with_room, donate=["past_key_values.0.key"]))
+
+
+@pytest.mark.parametrize("policy", ["ideal", "never", "rten", "onnxruntime"])
+def test_keys_that_are_a_part_of_a_product_are_not_reserved_for(policy: str) -> None:
+    path = MODELS / "o02_optimum1_merged_gpt2" / "model.onnx"
+    plain = kvviz.decode(kvviz.load(path), [5, 17, 33], 4, policy=policy, progress=False)
+    kinds = {w.kind for w in cache_warnings(plain)} | {one.kind for one in kvviz.explain(plain).caches}
+    assert kinds.isdisjoint({"reserve thrown away", "thrown away"})
 
 
 def test_a_reserve_that_the_first_run_throws_away_is_told_with_the_way_to_keep_it() -> None:
