@@ -139,7 +139,7 @@ def size_of(x):
     return np.array(x.size, np.int64)
 
 
-@op("Dropout", views=(0,), moves=True)
+@op("Dropout", views=(0,))
 def dropout(x, rate=None, training=None, *, ratio=0.5, seed=None, is_test=0, n_outputs=2, opset=13):
     """Identity, unless ``training_mode`` is fed as true (opset 12 on): then NumPy's legacy generator from ``seed``."""
     share = 0.5 if rate is None else float(rate.item())

@@ -67,19 +67,24 @@ def _wholly(trace: Any, index: int, row: Op, shared: bool | None) -> tuple[int, 
             pairs = zip(planned.node.outputs, row.outs)
             shared = any(where is not None and _source(trace, index, name, where) for name, where in pairs)
         if not shared:
-            return planned.views[0], _no_view(trace, index, planned.views[0])
+            return _no_view(trace, index, planned.views[0])
     if planned.control or (planned.views and not (trace.policy.places_outputs and row.written)):
         return None
     return -1, BlockerCode.OP_CANNOT
 
 
-def _no_view(trace: Any, index: int, position: int) -> BlockerCode:
-    """Why an op that may return a view wrote its output: another element type (Cast), or the layout of its input."""
+def _no_view(trace: Any, index: int, position: int) -> tuple[int, BlockerCode]:
+    """Why an op that may return a view wrote its output: another element type (Cast), the layout of its input, or that
+    it computed something: Attention, of which only the presents can be views, or a Dropout that is in training."""
     row = trace.log[index]
     here = placed_before(trace, row.frame, row.op.node.inputs[position], index)
     out = row.outs[0]
     changed = here is not None and out is not None and here.shape is not None and str(here.dtype) != str(out.dtype)
-    return BlockerCode.DTYPE_DIFFERS if changed else BlockerCode.NOT_CONTIGUOUS
+    if changed and len(row.op.node.outputs) == 1:
+        return position, BlockerCode.DTYPE_DIFFERS
+    if row.copied == row.written:
+        return position, BlockerCode.NOT_CONTIGUOUS
+    return -1, BlockerCode.OP_CANNOT
 
 
 def is_missed(trace: Any, row: Op) -> bool:
@@ -308,9 +313,10 @@ def _blocker(trace: Any, index: int, position: int, code: BlockerCode) -> Blocke
     called = culprit if step is None else f"{culprit} (step {step})"
     facts = {"op": node.op_type, "input": name, "culprit": called, "policy": trace.policy.name, "more": ""}
     if code in (BlockerCode.NO_CAPACITY, BlockerCode.SHAPE_DIFFERS, BlockerCode.DTYPE_DIFFERS):
-        facts["more"] = _sizes(trace, index, name, code)
+        facts["more"] = _sizes(trace, index, position, code)
     cost = row.copied if code in (BlockerCode.NO_CAPACITY, BlockerCode.NOT_CONTIGUOUS) and row.copied else row.allocated
-    return Blocker(code, name, position, culprit, TEXTS[code].format(**facts), cost, _finder(trace, index))
+    text = _COMPUTES if code is BlockerCode.OP_CANNOT and row.op.views else TEXTS[code]
+    return Blocker(code, name, position, culprit, text.format(**facts), cost, _finder(trace, index))
 
 
 def _finder(trace: Any, index: int) -> Any:
@@ -330,10 +336,11 @@ def _rule(trace: Any, index: int, position: int, number: int) -> Blocker:
     )
 
 
-def _sizes(trace: Any, index: int, name: str, code: BlockerCode) -> str:
+def _sizes(trace: Any, index: int, position: int, code: BlockerCode) -> str:
     row = trace.log[index]
-    here = placed_before(trace, row.frame, name, index)
-    out = next((p for p in row.outs if p is not None), None)
+    here = placed_before(trace, row.frame, row.op.node.inputs[position], index) if position >= 0 else None
+    presents = [row.outs[grow.output] for grow in row.op.grows if grow.input == position]
+    out = next((p for p in (*presents, *row.outs) if p is not None), None)
     if here is None or out is None or here.shape is None or out.shape is None:
         return ""
     if code is BlockerCode.DTYPE_DIFFERS:
@@ -350,6 +357,8 @@ def _sizes(trace: Any, index: int, name: str, code: BlockerCode) -> str:
     return f": it holds {have} rows along axis {axis}, and {out.shape[axis]} are needed"
 
 
+# Of an op that gives views in other cases, or appends to a past where it is given one.
+_COMPUTES = "{op} has no input here that could hold what it computes"
 TEXTS = {
     BlockerCode.NOT_LAST_USE: "{op} cannot overwrite {input}: {culprit} still reads it",
     BlockerCode.REQUESTED_OUTPUT: "{op} cannot overwrite {input}: {culprit} takes it as an output",

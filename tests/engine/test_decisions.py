@@ -5,10 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import kvviz
 from kvviz.decode.single_run import SingleRun
 from kvviz.trace.blockers import BlockerCode
 from tests.engine.blocked import CASES, LATER, Case, X
 from tests.engine.graphs import graph_of, numbers, run, step_of
+from tests.graph.build import model, node
 
 LOOP = """g (float[2, 3] x) => (float[2, 3] z, float[?, 2, 3] t) <int64 n = {2}> {
     a = Exp(x)
@@ -160,3 +162,51 @@ def test_nothing_stands_against_an_op_that_made_a_view(policy: str) -> None:
     )
     step = next(step for step in trace.steps if step.op_type == "Squeeze")
     assert (step.outs[0].how, step.written, step.decision.blockers) == ("view", 0, ())
+
+
+# ---- reasons that are true ------------------------------------------------------------------------------------------
+
+
+def test_attention_that_only_computes_is_not_said_to_find_its_keys_out_of_order() -> None:
+    """Only its presents can be views of its inputs, and here there are none."""
+    nodes = [node("TensorScatter", "cache k at", "keys"), node("Attention", "q keys v - - - n", "y")]
+    inputs = ["cache float 1 2 4 8", "k float 1 2 1 8", "at int64 1", "q float 1 2 1 8", "v float 1 2 4 8", "n int64 1"]
+    rows = np.ones((1, 2, 4, 8), np.float32)
+    feeds = {
+        "cache": rows,
+        "v": rows,
+        "k": rows[:, :, :1],
+        "q": rows[:, :, :1],
+        "at": np.array([1]),
+        "n": np.array([2]),
+    }
+    trace = kvviz.run(kvviz.load(model(nodes, inputs, ["y"], opset=24)), feeds, donate=["cache"])
+    (blocker,) = trace.steps[1].decision.blockers
+    assert (blocker.code, blocker.input) == (BlockerCode.OP_CANNOT, "")
+    assert blocker.message == "Attention has no input here that could hold what it computes"
+
+
+def test_a_dropout_in_training_is_no_copy_of_its_input() -> None:
+    nodes = [node("Dropout", "x share train", "y", seed=3)]
+    weights = {"share": np.float32(0.5), "train": np.array(True)}
+    trace = kvviz.run(kvviz.load(model(nodes, ["x float 8"], ["y"], **weights)), {"x": np.ones(8, np.float32)})
+    (step,) = trace.steps
+    assert [blocker.code for blocker in step.decision.blockers] == [BlockerCode.OP_CANNOT]
+    assert (step.written, step.copied) == (32, 0) and not kvviz.explain(trace).missed
+
+
+@pytest.mark.parametrize(("rows", "room", "told"), [
+    (2, None, ": it holds 2 rows along axis 2, and 3 are needed"),
+    (2, 2, ": it holds 2 rows along axis 2, and 3 are needed"),
+    (0, None, ""),
+])  # fmt: skip
+def test_the_room_of_a_past_is_compared_with_its_present(rows: int, room: int | None, told: str) -> None:
+    nodes = [node("Attention", "q k v - pk pv", "y tk tv")]
+    inputs = [*(f"{name} float 1 1 1 8" for name in ("q", "k", "v")), "pk float 1 1 p 8", "pv float 1 1 p 8"]
+    new, past = np.ones((1, 1, 1, 8), np.float32), np.ones((1, 1, rows, 8), np.float32)
+    pasts = [kvviz.reserve(past, 2, room) if room else past.copy() for _ in range(2)]
+    feeds = {"q": new, "k": new, "v": new, "pk": pasts[0], "pv": pasts[1]}
+    trace = kvviz.run(kvviz.load(model(nodes, inputs, ["y", "tk", "tv"], opset=23)), feeds, donate=["pk", "pv"])
+    (first, second) = (b.message for b in trace.steps[0].decision.blockers if b.code is BlockerCode.NO_CAPACITY)
+    assert first == f"Attention cannot append to pk: its buffer has no room reserved{told}"
+    assert second == first.replace("pk", "pv")
