@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from kvviz.engine.decide import NOTHING, Verdict
+from kvviz.engine.decide import NOTHING, Verdict, elementwise_misfit
 from kvviz.engine.frame import Frame
 from kvviz.engine.plan import KEEP, PIN, Plan, PlannedNode
 from kvviz.graph.model import Graph, Node
@@ -113,11 +113,13 @@ class Rules:
         refused = tuple([(i, mask) for i, slot in candidates if (mask := self._mask(frame, planned, slot))])
         if not refused:
             taken = tuple([i for i, _ in candidates])
-            return taken, (), output_identity.keywords(frame, planned, args, taken)
+            # An operand that cannot hold the result is named where it is found out; the other one is named here.
+            small = notes.commutative and elementwise_misfit(args, taken[0])
+            rest = self._others(frame, planned, taken[0]) if small else {}
+            return taken, tuple(rest.items()), output_identity.keywords(frame, planned, args, taken)
         busy = dict(refused)
         if notes.commutative:
-            rest = {i: self._mask(frame, planned, s) or NOT_TRIED for i, s in notes.candidates if i not in busy}
-            return (), tuple(sorted({**busy, **rest}.items())), NOTHING
+            return (), tuple(sorted({**busy, **self._others(frame, planned, refused[0][0])}.items())), NOTHING
         others = {i: b.OTHER_INPUT_BUSY for i, _ in candidates if i not in busy}
         return (), tuple(sorted({**others, **busy}.items())), NOTHING
 
@@ -141,6 +143,12 @@ class Rules:
         scores = [self._score(frame, args[i], slot) for i, slot in candidates]
         best = max(range(len(scores)), key=lambda n: (scores[n], n))
         return (candidates[best],)
+
+    def _others(self, frame: Frame, planned: PlannedNode, tried: int) -> dict[int, int]:
+        """Why a commutative op did not take over the operands that were not tried."""
+        return {
+            i: self._mask(frame, planned, slot) or NOT_TRIED for i, slot in planned.notes.candidates if i != tried
+        }
 
     def _score(self, frame: Frame, value: Any, slot: int) -> int:
         """Elements of a value that this graph's run made or was given; 0 for any other."""

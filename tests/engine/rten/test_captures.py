@@ -134,3 +134,25 @@ def test_a_past_may_be_taken_by_an_op_that_gives_no_present() -> None:
     np.testing.assert_allclose(trace.outputs["y"], expected, rtol=1e-4, atol=1e-5)
     step = step_of(trace, "attention")
     assert step.decision.dispatch == "in_place" and [out.how for out in step.outs] == ["new"]
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_both_operands_of_a_sum_are_answered_for_where_the_one_that_is_tried_is_too_small(swapped: bool) -> None:
+    """The state of a loop is lent to its first iteration and counts as empty, so the row that moves in is tried."""
+    operands = "p, s" if swapped else "s, p"
+    text = """g (float[64] x, float[1] row) => (float[64] y) <int64 n = {2}, bool c = {1}> { a = Neg(row)
+        [loop] y = Loop (n, c, x) <body = b (int64 k, bool go, float[64] s) => (bool on, float[64] u) {
+            on = Identity(go) p = Neg(a) [sum] u = Add(%s) }> }"""
+    trace = run(text % operands, {"x": numbers(64), "row": numbers(1)}, policy="rten")
+    first = step_of(trace, "sum")
+    assert first.decision.dispatch == "in_place" and first.decision.taken == ("p",) and first.allocated == BLOCK
+    codes = {name: {b.code.value for b in first.decision.blockers if b.input == name} for name in "sp"}
+    assert codes == {"p": {"SHAPE_DIFFERS"}, "s": {"BORROWED_INPUT", "CAPTURED_BY_REFERENCE", "POLICY"}}
+    assert any("a Loop of rten never owns its inputs" in b.message for b in first.decision.blockers)
+
+
+def test_both_operands_of_a_sum_are_answered_for_in_the_main_graph_too() -> None:
+    text = "g (float[64] x, float[1] row) => (float[64] y) { p = Neg(row) [sum] y = Add(x, p) }"
+    trace = run(text, {"x": numbers(64), "row": numbers(1)}, policy="rten")
+    found = {(b.input, b.code.value) for b in step_of(trace, "sum").decision.blockers}
+    assert found == {("x", "BORROWED_INPUT"), ("p", "SHAPE_DIFFERS")}
