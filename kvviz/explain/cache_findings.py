@@ -9,9 +9,10 @@ from kvviz.caches.cache_facts import reserved_rows
 from kvviz.explain.append_room import growths
 from kvviz.explain.fixes import Fix, fix_for
 from kvviz.explain.kept_runs import keeps_all
-from kvviz.explain.peak_effect import held_input
 from kvviz.explain.units import buffer, count, short, size
 from kvviz.trace.blockers import NO_CAPACITY
+from kvviz.trace.element_types import nbytes
+from kvviz.trace.events import NEW, POOL
 from kvviz.trace.lifetimes import Place
 from kvviz.trace.value_index import Index
 
@@ -153,11 +154,43 @@ def _fix(index: Index, name: str, runs: Any) -> Fix | None:
         for growth in growths(index, run):
             step = growth.steps[-1]
             if growth.input == name and index.rows[step].masks:
-                position = held_input(index, step)
+                position = _held_input(index, step)
                 fix = None if position is None else fix_for(index, step, position)
                 if fix is not None:
                     return fix
     return None
+
+
+def _held_input(index: Index, step: int) -> int | None:
+    """The input of a missed step whose storage would have held the output: the one with the fewest reasons against it;
+    None where none could have held it."""
+    row = index.rows[step]
+    fitting = [(bin(mask).count("1"), position) for position, mask in row.masks if _homes(index, step, position)]
+    if not row.masks and row.op.views and _homes(index, step, row.op.views[0]):
+        return int(row.op.views[0])
+    return min(fitting)[1] if fitting else None
+
+
+def _homes(index: Index, step: int, position: int) -> list[int]:
+    """Storages of the outputs that could have lived in an input's storage."""
+    row = index.rows[step]
+    node = row.op.node
+    past = index.places.get((row.frame, node.inputs[position]))
+    if past is None or past.shape is None or past.bound == "weight":
+        return []
+    fresh = [
+        i for i, out in enumerate(row.outs) if out is not None and out.how in (NEW, POOL) and out.shape is not None
+    ]
+    grown = [grow.output for grow in row.op.grows if grow.input == position]
+    if grown:
+        return [row.outs[i].storage for i in grown if i in fresh]
+    if not row.masks:
+        # What was repeated without memory, as by Expand, does not fit where it came from.
+        room = index.life(past.storage, index.moment(step)).bytes
+        return [row.outs[i].storage for i in fresh if nbytes(row.outs[i].shape, row.outs[i].dtype) <= room]
+    out = row.outs[0]
+    fits = 0 in fresh and out.shape == past.shape and nbytes(out.shape, out.dtype) == nbytes(past.shape, past.dtype)
+    return [out.storage] if fits else []
 
 
 def _length(place: Place, axis: int) -> int:

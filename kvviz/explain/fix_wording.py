@@ -25,6 +25,7 @@ from kvviz.graph.model import Graph, GraphPath, Node
 from kvviz.runtimes.named_policies import find_policy
 from kvviz.runtimes.policy_data import facts_of
 
+_IMPORTS = "import dataclasses; from kvviz.runtimes import schedules"
 NAMED_POLICIES = ("ideal", "rten", "onnxruntime", "never")
 
 KINDS: dict[type, str] = {
@@ -80,12 +81,17 @@ def sentence_of(graph: Graph, changes: Sequence[Change], node: Node, name: str, 
     told += [_CLAUSES[type(change)](change) for change in changes if not isinstance(change, RunFirst)]
     text = "; ".join(told)
     does = f"appends to {short(name)}" if appends else f"works in the memory of {short(name)}"
-    return f"{text[0].upper()}{text[1:]}: then {_called(node)} {does}, which saves {size(saved)} at this step."
+    gain = f"saves {size(saved)}" if saved else "saves nothing"
+    return f"{text[0].upper()}{text[1:]}: then {_called(node)} {does}, which {gain} at this step."
 
 
 def code_of(trace: Any, changes: Sequence[Change], picked: bool) -> str:
-    """The change as Python: of the model file where the model must change, else of the call."""
-    graph = trace.graph
+    """The change as Python: of the model file where the model must change, else of the call.
+
+    It is given ``kvviz`` and what the call was given: ``graph``, ``inputs`` … and, where these change, ``model`` (the
+    file), ``trace``, and a ``policy`` that has no name.
+    """
+    graph, base = trace.graph, _policy_name(trace)
     lines = []
     planned = [c for c in changes if isinstance(c, RunFirst)]
     ordered = bool(planned) and (picked or trace.policy.schedule != ("model",))
@@ -101,11 +107,14 @@ def code_of(trace: Any, changes: Sequence[Change], picked: bool) -> str:
             lines.append(f"for at, i in enumerate({moved}, {node}): {use}.insert(at, {again}.pop(i))")
     else:
         pairs = ", ".join(repr((c.graph, c.reader, c.node)) for c in planned)
-        base = "Picks.of(trace)" if picked else "policy.schedule"
-        lines.append(f"policy = dataclasses.replace(policy, schedule=Before({base}, ({pairs},)))")
+        order = "schedules.Picks.of(trace)" if picked else f"{base}.schedule"
+        lines += [_IMPORTS, f"policy = dataclasses.replace({base}, schedule=schedules.Before({order}, ({pairs},)))"]
     for change in changes:
         if isinstance(change, Reorder):
-            lines.append(f"policy = dataclasses.replace(policy, schedule={change.code})")
+            lines += [_IMPORTS, f"policy = dataclasses.replace({base}, schedule={change.code})"]
+        elif isinstance(change, ByValue):
+            captures = "captures=kvviz.policies.ideal.captures"
+            lines += [_IMPORTS, f"policy = dataclasses.replace({'policy' if ordered else base}, {captures})"]
         elif isinstance(change, Swap):
             lines.append(
                 f"node = {_nodes(graph, change.graph)}[{change.node}]; "
@@ -119,8 +128,11 @@ def code_of(trace: Any, changes: Sequence[Change], picked: bool) -> str:
         elif isinstance(change, Reserve):
             past = f"inputs[{change.input!r}]"
             lines.append(f"{past} = kvviz.reserve({past}, axis={change.axis}, capacity={change.rows})")
-    ordered = ordered or any(isinstance(change, Reorder) for change in changes)
-    return "\n".join(lines + _call(trace, changes, ordered))
+    ordered = ordered or any(isinstance(change, (Reorder, ByValue)) for change in changes)
+    call = _call(trace, changes, ordered)
+    if call and any("model.graph" in line or "model.functions" in line for line in lines):
+        lines.append("graph = kvviz.load(model)")
+    return "\n".join(dict.fromkeys(lines + call))
 
 
 def _call(trace: Any, changes: Sequence[Change], ordered: bool) -> list[str]:
@@ -135,8 +147,6 @@ def _call(trace: Any, changes: Sequence[Change], ordered: bool) -> list[str]:
     for change in changes:
         if isinstance(change, (Capacity, GrowAfter, UsePolicy)):
             told.append(_SHORT[type(change)](change))
-        elif isinstance(change, ByValue):
-            told.append("policy=dataclasses.replace(policy, captures=kvviz.policies.ideal.captures)")
     if ordered:
         told.append("policy=policy")
     if not told:
@@ -150,7 +160,7 @@ def _call(trace: Any, changes: Sequence[Change], ordered: bool) -> list[str]:
 def as_before(trace: Any, changed: set[str]) -> list[str]:
     """Options that the trace was made with and that stay, as far as they are not the usual ones."""
     options, policy = trace.options, trace.policy
-    named = policy.name != "ideal" and policy.name in NAMED_POLICIES and policy == facts_of(find_policy(policy.name))
+    named = policy.name != "ideal" and _policy_name(trace) != "policy"
     kept = {"policy": repr(policy.name) if named else "None"}
     if options.kind == "decode":
         kept = {
@@ -162,6 +172,13 @@ def as_before(trace: Any, changed: set[str]) -> list[str]:
             "tokenizer": "tokenizer" if options.tokenizer else "None",
         }
     return [f"{name}={text}" for name, text in kept.items() if text != "None" and name not in changed]
+
+
+def _policy_name(trace: Any) -> str:
+    """How Python gets at the policy of a trace."""
+    policy = trace.policy
+    named = policy.name in NAMED_POLICIES and policy == facts_of(find_policy(policy.name))
+    return f"kvviz.policies.{policy.name}" if named else "policy"
 
 
 _SHORT: dict[type, Callable[[Any], str]] = {

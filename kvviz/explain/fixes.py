@@ -42,7 +42,8 @@ class Fix:
         The same change in the exporter or in the calling code: one to three lines of Python.
     changes : tuple of Change
     saves : int
-        Bytes saved at this step, less those that a reader which is to run first has to spend in exchange.
+        Bytes that this step then does not spend, less those that a reader which is to run first has to spend in
+        exchange. What other steps spend then is not counted: an op may need the memory that this one leaves.
     """
 
     kind: str
@@ -116,9 +117,9 @@ def _fix(index: Index, step: int, position: int, changes: tuple[Change, ...], pi
     trace, row = index.trace, index.rows[step]
     node = row.op.node
     appends = appends_rows(index, step, position)
-    saved = max(row.allocated, row.copied)
+    saved = _saved(index, step, position)
     lost, exchange = _in_exchange(index, step, position, changes)
-    told = " In sum nothing is saved." if lost >= saved else ""
+    told = " Together the two save nothing." if exchange and lost >= saved else ""
     told += _stays(trace, changes)
     return Fix(
         KINDS[type(changes[0])],
@@ -130,6 +131,19 @@ def _fix(index: Index, step: int, position: int, changes: tuple[Change, ...], pi
         picked,
         saved - lost,
     )
+
+
+def _saved(index: Index, step: int, position: int) -> int:
+    """Bytes that a step does not spend once it takes over an input: new memory, or what it would copy."""
+    row = index.rows[step]
+    saved = max(row.allocated, row.copied)
+    presents = [row.outs[grow.output] for grow in row.op.grows if grow.input == position]
+    if len(row.op.grows) > 1 and presents and presents[0] is not None and presents[0].shape is not None:
+        # The others get no room by this.
+        return min(saved, nbytes(presents[0].shape, presents[0].dtype))
+    # Cut or converted where they lie, elements are moved all the same.
+    moved = index.trace.policy.places_outputs and row.op.node.op_type in ("Slice", "Cast", "CastLike")
+    return row.allocated if moved else saved
 
 
 def _rules(trace: Any) -> Callable[[Index, int, int, int], tuple[Change, ...]]:

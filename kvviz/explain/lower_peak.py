@@ -18,7 +18,7 @@ from kvviz.explain.changes import Reorder, asked
 from kvviz.explain.fix_wording import KINDS, code_of, label_of
 from kvviz.explain.fixes import Fix, is_repeatable
 from kvviz.explain.kept_runs import keeps_all
-from kvviz.explain.peak_effect import live_curve
+from kvviz.explain.live_curve import live_curve
 from kvviz.explain.units import size
 from kvviz.graph.model import Node
 from kvviz.runtimes.schedules import LeastLive, Picks, depth_first, least_live
@@ -61,9 +61,9 @@ def lower_peak(index: Index) -> OtherOrder | None:
     measured = least_live(trace)
     books = _Books(index, measured, nodes, outputs)
     orders: list[tuple[str, str, Schedule]] = [
-        ("least-live order", "kvviz.runtimes.schedules.least_live(trace)", measured),
-        ("depth-first order", "kvviz.runtimes.schedules.depth_first", depth_first),
-        ("the model's order", "kvviz.runtimes.schedules.model_order", model_order),
+        ("least-live order", "schedules.least_live(trace)", measured),
+        ("depth-first order", "schedules.depth_first", depth_first),
+        ("the model's order", "schedules.model_order", model_order),
     ]
     best: tuple[int, str, str, Sequence[Node]] | None = None
     for name, code, schedule in orders:

@@ -11,12 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from kvviz.explain.fixes import Fix
-from kvviz.explain.peak_effect import peak_effect
 from kvviz.explain.summary import Missed
 from kvviz.explain.units import count, size
 from kvviz.graph.layers import Place, inside, places
 from kvviz.trace.blockers import BlockerCode, codes, rules
-from kvviz.trace.value_index import index_of
 
 SMALL = 1000
 """Bytes below which a kind of missed op is hidden at first: what computes shapes spends so little, however often."""
@@ -44,6 +42,8 @@ class MissedGroup:
         Steps at which it was missed.
     bytes, allocated, copied : int
         Sums over its entries.
+    peak_effect : int or None
+        Bytes by which the peak is lower with the fix; None where it was not tried.
     """
 
     role: str
@@ -56,6 +56,7 @@ class MissedGroup:
     bytes: int
     allocated: int
     copied: int
+    peak_effect: int | None = None
 
     @property
     def worst(self) -> Missed:
@@ -73,13 +74,6 @@ class MissedGroup:
         if len(self.entries) == 1 and not self.layers:
             return " › ".join([*self.worst.frame, self.worst.node])
         return f"layer {self.layers[0]} › {self.role}" if len(self.layers) == 1 else self.role
-
-    @property
-    def peak_effect(self) -> int:
-        """Bytes by which the peak would be lower if all of it had run in place and nothing else had changed."""
-        steps = sorted(step for entry in self.entries for step in entry.steps)
-        position = next((blocker.position for blocker in self.worst.blockers if blocker.fix is not None), None)
-        return peak_effect(index_of(self.worst.trace), steps, position)
 
     @property
     def often(self) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from kvviz.explain.peak_effect import live_curve
+from kvviz.explain.live_curve import live_curve
 from kvviz.explain.retention import is_past_use
 from kvviz.trace.events import VIEW
 from kvviz.trace.lifetimes import Key, Life

@@ -12,7 +12,6 @@ from typing import Any
 
 from kvviz.explain.fixes import Fix
 from kvviz.explain.loop_clones import Clone, clones, reasons
-from kvviz.explain.peak_effect import peak_effect
 from kvviz.trace.blockers import Blocker, BlockerCode
 from kvviz.trace.events import APPEND, IN_PLACE, VIEW, Op
 from kvviz.trace.reasons import is_missed
@@ -65,6 +64,8 @@ class Missed:
         Bytes of new capacity, and bytes that were only moved, in all these steps.
     clones : tuple of Clone
         What a Loop copied for its iterations at ``step``; empty for all others.
+    peak_effect : int or None
+        Bytes by which the peak is lower with the fix; None where it was not tried.
     """
 
     node: str
@@ -77,6 +78,7 @@ class Missed:
     copied: int
     trace: Any = field(repr=False, compare=False)
     clones: tuple[Clone, ...] = ()
+    peak_effect: int | None = None
 
     @cached_property
     def blockers(self) -> tuple[Blocker, ...]:
@@ -84,12 +86,6 @@ class Missed:
         if self.clones:
             return reasons(self.trace, self.step, self.clones)
         return distinct(self.trace.steps[self.step].decision.blockers)
-
-    @cached_property
-    def peak_effect(self) -> int:
-        """Bytes by which the peak would be lower if all these steps had run in place and nothing else had changed."""
-        position = next((blocker.position for blocker in self.blockers if blocker.fix is not None), None)
-        return peak_effect(index_of(self.trace), self.steps, position)
 
     @property
     def fix(self) -> Fix | None:

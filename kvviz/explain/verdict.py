@@ -1,12 +1,12 @@
 """The answer first: the peak, what was copied and the one change that removes it, the biggest miss, and the caches.
 
-Invariant: what a change leaves is worked out from the fixes of all steps that it is said to help; nothing is guessed,
-and nothing is run.
+Invariant: what a change saves is worked out from the fixes of all steps that it is said to help, and is claimed of them
+only; nothing is guessed, and nothing is run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,7 @@ from kvviz.explain.hidden_verdict import Told
 from kvviz.explain.lower_peak import OtherOrder
 from kvviz.explain.missed_groups import MissedGroup
 from kvviz.explain.peak import Peak
-from kvviz.explain.summary import NOT_ASKED, spent
+from kvviz.explain.summary import NOT_ASKED
 from kvviz.explain.units import count, short, size
 from kvviz.trace.value_index import Index
 
@@ -51,7 +51,10 @@ class Verdict:
     fix : Fix or None
         The one change that removes most of it.
     left : int or None
-        Bytes that this change leaves, for the peak at most; None without a fix.
+        Bytes of the peak that this change leaves at most; None for what is no peak, or without a fix.
+    saves : tuple of (int, int) or None
+        Bytes that the change saves at the steps that it helps, and the number of those steps; what it does at others
+        was not tried.
     """
 
     kind: str
@@ -61,6 +64,7 @@ class Verdict:
     selection: tuple[str, str] | None = None
     fix: Fix | None = None
     left: int | None = None
+    saves: tuple[int, int] | None = None
 
     @property
     def text(self) -> str:
@@ -69,10 +73,14 @@ class Verdict:
 
     @property
     def change(self) -> str:
-        """The fix and what it leaves: ``"kv_capacity=18 → 0 B"``; empty without one."""
-        if self.fix is None or self.left is None:
+        """The fix and what it does: ``"kv_capacity=18 (saves 96 B at this step)"``; empty without one."""
+        if self.fix is None:
             return ""
-        return f"{short(self.fix.label, 50)} → {'at most ' if self.kind == 'peak' else ''}{size(self.left)}"
+        label = short(self.fix.label, 50)
+        if self.saves is None:
+            return label if self.left is None else f"{label} → at most {size(self.left)}"
+        saved, times = self.saves
+        return f"{label} (saves {size(saved)} at {'this step' if times == 1 else f'these {times:,} steps'})"
 
     def __str__(self) -> str:
         return self.text + (f"; fix: {self.change}" if self.fix is not None else "")
@@ -149,9 +157,9 @@ def _copied(index: Index, findings: Sequence[CacheFinding]) -> list[Verdict]:
     runs = len({run for run, _, _ in found})
     unit = "token" if index.trace.prompt else "run"
     parts = ((f"{size(told.bytes)} of past copied", "select"), (" in ", ""), (count(runs, unit), "step"))
-    fix, saved = _best(index, {step: rows[step].copied for _, step, _ in found})
-    left = None if fix is None else told.bytes - saved
-    return [Verdict("copied", parts, told.bytes, step, ("node", rows[step].op.node.name), fix, left)]
+    fix, saved = _best(index, [step for _, step, _ in found])
+    about = ("node", rows[step].op.node.name)
+    return [Verdict("copied", parts, told.bytes, step, about, fix, saves=saved)]
 
 
 def _miss(index: Index, group: MissedGroup, which: str) -> Verdict:
@@ -159,43 +167,38 @@ def _miss(index: Index, group: MissedGroup, which: str) -> Verdict:
     often = f" {group.often}" if group.often else ""
     parts = ((f"biggest {which}miss ", ""), (f"{group.op_type}{often}: {size(group.bytes)}", "select"))
     about = ("node", group.worst.node)
-    spent_at = {step: spent(index.rows[step]) for entry in group.entries for step in entry.steps}
-    fix, saved = _best(index, spent_at) if len(spent_at) <= _MOST_STEPS and not group.worst.clones else (None, 0)
-    if fix is None or saved < group.bytes * _MOST_OF:
+    steps = [step for entry in group.entries for step in entry.steps]
+    fix, saved = _best(index, steps) if len(steps) <= _MOST_STEPS and not group.worst.clones else (None, None)
+    if saved is None or saved[0] < group.bytes * _MOST_OF:
         return Verdict("miss", parts, group.bytes, group.worst.step, about)
-    return Verdict("miss", parts, group.bytes, group.worst.step, about, fix, group.bytes - saved)
+    return Verdict("miss", parts, group.bytes, group.worst.step, about, fix, saves=saved)
 
 
-def _best(index: Index, spent_at: Mapping[int, int]) -> tuple[Fix | None, int]:
-    """The one change after which most of what these steps spent is not spent, and those bytes.
-
-    ``spent_at``: bytes by step.
-    """
-    saved: dict[Any, int] = {}
-    fixes: dict[Any, Fix] = {}
-    for step, nbytes in spent_at.items():
-        for fix in _ways(index, step):
-            fixes.setdefault(fix.changes, fix)
-            saved[fix.changes] = saved.get(fix.changes, 0) + nbytes
-    if not saved:
-        return None, 0
-    best = max(saved, key=lambda changes: saved[changes])
-    return fixes[best], saved[best]
+def _best(index: Index, steps: Sequence[int]) -> tuple[Fix | None, tuple[int, int] | None]:
+    """The one change that saves most at these steps; those bytes, and at how many of the steps."""
+    ways: dict[Any, list[tuple[Fix, int]]] = {}
+    for step in steps:
+        for fix, saved in _ways(index, step):
+            ways.setdefault(fix.changes, []).append((fix, saved))
+    if not ways:
+        return None, None
+    best = max(ways.values(), key=lambda found: sum(saved for _, saved in found))
+    return best[0][0], (sum(saved for _, saved in best), len(best))
 
 
-def _ways(index: Index, step: int) -> list[Fix]:
-    """The fixes each of which is enough for a step to spend nothing."""
+def _ways(index: Index, step: int) -> list[tuple[Fix, int]]:
+    """The fixes each of which is enough for a step to spend nothing, with the bytes that it then does not spend."""
     row = index.rows[step]
     grown = {grow.input for grow in row.op.grows}
     refused = [position for position, _ in row.masks]
     pasts = [position for position in refused if position in grown]
-    fixes = [fix_for(index, step, position) for position in pasts or refused]
+    fixes = [fix for position in pasts or refused if (fix := fix_for(index, step, position)) is not None]
     if pasts:
         # An op with two pasts copies as long as one of them is refused.
-        if any(fix is None or fixes[0] is None or fix.changes != fixes[0].changes for fix in fixes):
+        if len(fixes) < len(pasts) or any(fix.changes != fixes[0].changes for fix in fixes):
             return []
-        fixes = fixes[:1]
-    return list({fix.changes: fix for fix in fixes if fix is not None and fix.saves > 0}.values())
+        return [(fixes[0], sum(fix.saves for fix in fixes))]
+    return list({fix.changes: (fix, fix.saves) for fix in fixes if fix.saves > 0}.values())
 
 
 def _warnings(index: Index, found: Sequence[CacheFinding]) -> list[Verdict]:

@@ -116,7 +116,7 @@ def _missed(found: Report) -> str:
     told += [f"{count(hidden, 'kind')} below {size(least)}"] if hidden else []
     more = f'<p class="soft">and {", ".join(told)}</p>' if told else ""
     texts = f"<th {_LEFT}>op</th><th {_LEFT}>why, and what to change</th>"
-    head = f'<tr><th class="n">bytes</th><th class="n">peak</th>{texts}</tr>'
+    head = f'<tr><th class="n">bytes</th>{texts}</tr>'
     return f"<h4>Missed in place: {total}</h4><table><thead>{head}</thead><tbody>{rows}</tbody></table>{more}"
 
 
@@ -126,13 +126,10 @@ def _missed_row(group: MissedGroup) -> str:
     reason = fixed or nearest(entry.blockers)
     why = "" if reason is None else escape(with_short_names(reason.message, (reason.input, reason.culprit), 60))
     times = f' <span class="soft">{group.often}</span>' if group.often else ""
-    effect = group.peak_effect
-    told = "" if not effect else f"{'−' if effect > 0 else '+'}{size(abs(effect))}"
     change = "" if fixed is None else _fix(fixed.fix)
     name = f"<b>{escape(group.op_type)}</b> {escape(short(group.label, 80))}"
     return (
-        f'<tr><td class="n">{size(group.bytes)}</td><td class="n">{told}</td>'
-        f"<td {_LEFT}>{name}{times}</td><td {_LEFT}>{why}{change}</td></tr>"
+        f'<tr><td class="n">{size(group.bytes)}</td><td {_LEFT}>{name}{times}</td><td {_LEFT}>{why}{change}</td></tr>'
     )
 
 

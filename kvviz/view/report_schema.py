@@ -28,7 +28,12 @@ def _object(about: str = "", /, **keys: dict[str, Any]) -> dict[str, Any]:
 
 
 _FIX = _or_null({"$ref": "#/$defs/fix"})
-_COSTS = {"bytes": _BYTES, "allocated": _BYTES, "copied": _BYTES, "peak_effect": _or_null(_INT)}
+_COSTS = {
+    "bytes": _BYTES,
+    "allocated": _BYTES,
+    "copied": _BYTES,
+    "peak_effect": {**_or_null(_INT), "description": "bytes that the peak is lower with the fix; null: not tried"},
+}
 _RUN_COSTS = dict.fromkeys(
     ("peak_bytes", "bytes_allocated", "bytes_written", "bytes_copied", "bytes_moved_outside"), _BYTES
 )
@@ -72,7 +77,7 @@ REPORT_SCHEMA: dict[str, Any] = {
                 step=_or_null(_INT),
                 selection=_or_null(_many(_TEXT)),
                 fix=_FIX,
-                left=_or_null(_INT),
+                left={**_or_null(_INT), "description": "of a peak: at most so many bytes with the fix"},
             ),
             "the conclusions, in sentences",
         ),
@@ -133,5 +138,9 @@ REPORT_SCHEMA: dict[str, Any] = {
             )
         ),
     ),
-    "$defs": {"fix": _object(kind=_TEXT, label=_TEXT, sentence=_TEXT, code=_TEXT, saves=_INT)},
+    "$defs": {
+        "fix": _object(
+            kind=_TEXT, label=_TEXT, sentence=_TEXT, code=_TEXT, saves={**_INT, "description": "at this step"}
+        )
+    },
 }

@@ -175,16 +175,13 @@ def _missed_lines(report: Report) -> list[str]:
 
 
 def _missed_line(group: MissedGroup) -> str:
-    """Bytes, op, role, how often, what it means for the peak, and the fix in a few words."""
+    """Bytes, op, role, how often, and the fix in a few words."""
     head = f"  {size(group.bytes):>8}  {group.op_type} "
     tail = f" {group.often}" if group.often else ""
     fix = group.fix
     vain = fix is not None and fix.saves <= 0
-    effect = group.peak_effect
-    if effect and not vain:
-        tail += f"; peak {'−' if effect > 0 else '+'}{size(abs(effect))}"
     if fix is not None:
-        tail += f"; fix: {short(fix.label, 50)}" + (" (saves nothing in sum)" if vain else "")
+        tail += f"; fix: {short(fix.label, 50)}" + (" (saves nothing at this step)" if vain else "")
     return head + short(group.label, max(_WIDTH - len(head) - len(tail), 16)) + tail
 
 

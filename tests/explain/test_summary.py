@@ -220,7 +220,7 @@ def test_captured_values_that_a_loop_copies_are_listed_with_their_bytes_and_the_
     assert (str(reason.code), reason.input, reason.bytes, reason.fix) == ("POLICY", "outer", 48, None)
     assert reason.message.startswith("Loop copied outer for 3 iterations: the policy 'rten' gives every iteration")
     assert sum(one.bytes for one in missed(trace)) == counts(trace).missed_bytes
-    assert entry.peak_effect == 0
+    assert entry.peak_effect is None
     # and under rules that lend it nothing is copied
     other = kvviz.run(loaded, {"x": np.ones(4, np.float32)}, policy="ideal")
     assert not [entry for entry in missed(other) if entry.node == "loop"]

@@ -1,4 +1,4 @@
-"""The verdict: its figures are those of the trace, and what a change is said to leave is what another run leaves."""
+"""The verdict: its figures are those of the trace, and what a change is said to save is what those steps then save."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import kvviz
 from kvviz.explain.cache_findings import copying_steps
 from kvviz.explain.verdict import Verdict
 from kvviz.trace.value_index import index_of
+from tests.explain.applying import step_like
 from tests.graph.build import model, node
 from tests.test_models import DECODERS, graph_of, reference
 
@@ -33,7 +34,7 @@ def past_copied(trace: kvviz.Trace) -> int:
 
 @pytest.mark.parametrize("policy", ["ideal", "never"])
 @pytest.mark.parametrize("name", DECODERS)
-def test_what_a_change_is_said_to_leave_is_what_a_run_with_it_copies(name: str, policy: str) -> None:
+def test_the_change_for_copied_pasts_saves_what_it_is_said_to_at_those_steps(name: str, policy: str) -> None:
     # given
     trace = decoded(name, policy)
     found = told(trace).get("copied")
@@ -42,10 +43,15 @@ def test_what_a_change_is_said_to_leave_is_what_a_run_with_it_copies(name: str, 
         assert past_copied(trace) == 0
         return
     assert found.bytes == past_copied(trace) <= trace.bytes_copied
-    assert found.fix is not None and found.left is not None
+    assert found.fix is not None and found.saves is not None and found.left is None
     after = found.fix.apply()
     # then
-    assert past_copied(after) == found.left == 0
+    assert past_copied(after) == 0
+    saved, times = found.saves
+    pairs = [
+        (trace.log[step], after.log[step_like(trace, after, step)]) for _, step, _ in copying_steps(index_of(trace))
+    ]
+    assert times == len(pairs) and saved == sum(row.allocated - there.allocated for row, there in pairs)
     assert after.tokens == trace.tokens and after.bytes_copied <= trace.bytes_copied - found.bytes
 
 
@@ -93,7 +99,7 @@ def test_nothing_to_gain_is_said_as_plainly() -> None:
     assert told(free)["nothing"].text == "nothing to gain: every op that could run in place did"
     # and where it may not, the change that lets it
     assert "nothing" not in told(bound)
-    assert told(bound)["miss"].change == "donate x → 0 B"
+    assert told(bound)["miss"].change == "donate x (saves 256 B at this step)"
     after = told(bound)["miss"].fix
     assert after is not None and after.apply().bytes_allocated == 0
 

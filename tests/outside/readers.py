@@ -55,8 +55,6 @@ def report(trace: Any, r: Random, most: int) -> list[str]:
             if not blockers:
                 wrong.append(f"step {index} is missed without a reason")
             offers += [(index, blocker) for blocker in blockers if blocker.fix is not None]
-        if entry.peak_effect > trace.peak_bytes:
-            wrong.append(f"{entry.node}: an effect of {entry.peak_effect} on a peak of {trace.peak_bytes}")
     for index, blocker in r.sample(offers, min(len(offers), most)):
         wrong += _apply(trace, index, blocker)
     return wrong

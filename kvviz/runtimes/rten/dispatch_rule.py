@@ -146,9 +146,7 @@ class Rules:
 
     def _others(self, frame: Frame, planned: PlannedNode, tried: int) -> dict[int, int]:
         """Why a commutative op did not take over the operands that were not tried."""
-        return {
-            i: self._mask(frame, planned, slot) or NOT_TRIED for i, slot in planned.notes.candidates if i != tried
-        }
+        return {i: self._mask(frame, planned, slot) or NOT_TRIED for i, slot in planned.notes.candidates if i != tried}
 
     def _score(self, frame: Frame, value: Any, slot: int) -> int:
         """Elements of a value that this graph's run made or was given; 0 for any other."""
