@@ -94,7 +94,7 @@ def code_of(trace: Any, changes: Sequence[Change], picked: bool) -> str:
     graph, base = trace.graph, _policy_name(trace)
     lines = []
     planned = [c for c in changes if isinstance(c, RunFirst)]
-    ordered = bool(planned) and (picked or trace.policy.schedule != ("model",))
+    ordered = picked or (bool(planned) and trace.policy.schedule != ("model",))
     if not ordered:
         moves: dict[tuple[GraphPath, int], list[int]] = {}
         for first in planned:
@@ -108,7 +108,8 @@ def code_of(trace: Any, changes: Sequence[Change], picked: bool) -> str:
     else:
         pairs = ", ".join(repr((c.graph, c.reader, c.node)) for c in planned)
         order = "schedules.Picks.of(trace)" if picked else f"{base}.schedule"
-        lines += [_IMPORTS, f"policy = dataclasses.replace({base}, schedule=schedules.Before({order}, ({pairs},)))"]
+        schedule = f"schedules.Before({order}, ({pairs},))" if planned else order
+        lines += [_IMPORTS, f"policy = dataclasses.replace({base}, schedule={schedule})"]
     for change in changes:
         if isinstance(change, Reorder):
             lines += [_IMPORTS, f"policy = dataclasses.replace({base}, schedule={change.code})"]
@@ -159,9 +160,8 @@ def _call(trace: Any, changes: Sequence[Change], ordered: bool) -> list[str]:
 
 def as_before(trace: Any, changed: set[str]) -> list[str]:
     """Options that the trace was made with and that stay, as far as they are not the usual ones."""
-    options, policy = trace.options, trace.policy
-    named = policy.name != "ideal" and _policy_name(trace) != "policy"
-    kept = {"policy": repr(policy.name) if named else "None"}
+    options, policy, name = trace.options, trace.policy, _policy_name(trace)
+    kept = {"policy": {"policy": "policy", "kvviz.policies.ideal": "None"}.get(name, repr(policy.name))}
     if options.kind == "decode":
         kept = {
             "max_new_tokens": repr(options.max_new_tokens),
@@ -171,6 +171,9 @@ def as_before(trace: Any, changed: set[str]) -> list[str]:
             "cache": repr(options.cache if options.cache != "growing" else None),
             "tokenizer": "tokenizer" if options.tokenizer else "None",
         }
+    elif trace.log.frames and asked(trace) != tuple(value.name for value in trace.graph.outputs):
+        kept["outputs"] = repr(list(asked(trace)))
+    kept["donate"] = repr(list(options.donate) or None)
     return [f"{name}={text}" for name, text in kept.items() if text != "None" and name not in changed]
 
 

@@ -57,11 +57,6 @@ def _call(trace: Any) -> str:
         parts += [part for part in as_before(trace, set()) if not part.startswith("tokenizer=")]
     else:
         parts = [graph, "inputs", *as_before(trace, set())]
-        outputs = trace.log.frames[0].program.outputs if trace.log.frames else ()
-        if list(outputs) != [value.name for value in trace.graph.outputs]:
-            parts.append(f"outputs={list(outputs)}")
-    if options.donate:
-        parts.append(f"donate={list(options.donate)}")
     return f"kvviz.{options.kind}({', '.join(parts)})"
 
 
