@@ -103,7 +103,7 @@ def test_the_list_is_the_reports_own_in_its_order(notebook: NotebookPage, missed
         row = missed.row(number)
         assert (row.get_attribute("title") or "").split(" in ")[0] == node
         cells = row.locator("td").all_inner_texts()
-        assert cells[3:6] == [role, str(layers), str(runs)]
+        assert cells[2:5] == [role, str(layers), str(runs)]
         if size < 10_000:
             assert cells[0] == f"{size:,} B"
     tab = missed.root.locator('[data-kv="tab"][data-id="missed"]')

@@ -67,7 +67,7 @@ export class ForkMenu implements View {
     part("Let the run overwrite an input", (offers.donate ?? []).map((name) => this.#item(`donate ${name}`, { donate: name }, name)));
     const fixes = (store.report?.missed ?? []).slice(0, 4).flatMap((m) => m.fixes.slice(0, 1).map((fix, i) => {
       const blocker = m.reasons.findIndex((r) => r.fix === i);
-      return this.#item(`${fix.label}${fix.saves > 0 ? ` (${bytes(fix.saves)})` : ""}`, { fix: { step: m.step, blocker } }, fix.sentence);
+      return this.#item(`${fix.label}${fix.saves > 0 ? ` (${bytes(fix.saves)} at this step)` : ""}`, { fix: { step: m.step, blocker } }, fix.sentence);
     }));
     const caches = (store.report?.caches ?? []).flatMap((f, cache) => (f.fix ? [this.#item(f.fix.label, { fix: { cache } }, f.fix.sentence)] : []));
     part("Apply a fix", [...caches, ...fixes]);

@@ -5,7 +5,7 @@ import type { Trace } from "./replay.js";
 import { numberOf } from "./steps.js";
 import type { Missed, Report } from "./wire.js";
 
-/** `runs`: how many; `effect`: bytes that the peak would drop, null = not worked out. */
+/** `runs`: how many; `effect`: bytes that the peak drops with the fix, null = not tried. */
 export interface Kind { key: string; role: string; layers: number[]; runs: number; times: number; bytes: number; effect: number | null; entries: Missed[] }
 /** A line of the list: a kind, one of its nodes, or one step of that; `open`: what is below it is shown, null = nothing is. */
 export interface Line { kind: Kind; entry: Missed; depth: 0 | 1 | 2; step: number; open: boolean | null; key: string; bytes: number }

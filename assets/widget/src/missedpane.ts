@@ -3,7 +3,7 @@
 import { button, el, NUMBER, on, onHit, onResize, say, td, mark } from "./dom.js";
 import { findings } from "./findings.js";
 import { fixBox } from "./fixbox.js";
-import { bytes, count, opName, plural, shortName, shortValue, signed } from "./format.js";
+import { bytes, count, opName, plural, shortName, shortValue } from "./format.js";
 import { kinds, lines, small, type Kind, type Line } from "./kinds.js";
 import type { Context } from "./lazypane.js";
 import { missed } from "./missed.js";
@@ -11,7 +11,7 @@ import { Rows } from "./rows.js";
 import type { Change, View } from "./store.js";
 import type { Graph, Missed, Reason } from "./wire.js";
 
-const HEADS = ["bytes#", "peak#", "op", "role", "layers#", "tokens#", "blocked by", "fix"];
+const HEADS = ["bytes#", "op", "role", "layers#", "tokens#", "blocked by", "fix"];
 
 class MissedPane implements View {
   readonly slow = true;
@@ -123,7 +123,7 @@ class MissedPane implements View {
     const role = line.depth === 2 ? `step ${count(line.step)}` : deep ? shortName(g, entry.node) || g.nodes[entry.node][0] : kind.role;
     const fix = line.depth === 2 ? undefined : entry.fixes[0];
     return el("tr", { "data-kv": "missed-row", "data-id": i, "data-depth": line.depth, "data-node": entry.node, "data-step": line.step, "data-chosen": i === this.#chosen ? 1 : null, "aria-expanded": line.open === null ? null : String(line.open), title: `${g.nodes[entry.node][0]}${entry.frame ? ` in ${entry.frame}` : ""}` },
-      td(el("b", {}, bytes(line.bytes)), NUMBER), td(deep || kind.effect === null ? "" : kind.effect ? signed(-kind.effect) : "0", NUMBER, { "data-zero": kind.effect ? null : 1 }),
+      td(el("b", {}, bytes(line.bytes)), NUMBER),
       el("td.kv-op", {}, caret, opName(g.nodes[entry.node][1])), td(el("bdi", {}, role), "kv-role", { title: role }),
       td(deep ? (layer < 0 ? "" : `layer ${layer}`) : kind.layers.length > 1 ? count(kind.layers.length) : layer < 0 ? "–" : `layer ${layer}`, NUMBER),
       td(line.depth === 2 ? p.runs[runOf(this.context, line)]?.label ?? "" : count(deep ? entry.times : kind.runs), NUMBER, { title: `${plural(deep ? entry.times : kind.times, "step")}` }),
@@ -146,11 +146,10 @@ class MissedPane implements View {
   #tell({ kind, entry, depth }: Line): void {
     const { store, ask } = this.context;
     const g = store.t.p.graphs[entry.graph];
-    const [effect, times, spent] = depth ? [entry.effect, entry.times, entry.bytes] : [kind.effect, kind.times, kind.bytes];
-    const peak = effect === null ? "" : `; the peak would ${effect > 0 ? `drop by ${bytes(effect)}` : effect ? `rise by ${bytes(-effect)}` : "stay"}`;
+    const [times, spent] = depth ? [entry.times, entry.bytes] : [kind.times, kind.bytes];
     const parts: Node[] = [
       el("p.kv-big", {}, opName(g.nodes[entry.node][1]), el("span.kv-name", { title: g.nodes[entry.node][0] }, depth ? shortName(g, entry.node) || g.nodes[entry.node][0] : kind.role)),
-      el("p.kv-soft", {}, `${often(kind, depth)}In place, ${times === 1 ? "it" : `its ${plural(times, "run")}`} would save ${bytes(spent)}${peak}.${entry.frame ? ` In ${entry.frame}.` : ""}`),
+      el("p.kv-soft", {}, `${often(kind, depth)}Not in place, ${times === 1 ? "it" : `its ${plural(times, "run")}`} spent ${bytes(spent)}.${entry.frame ? ` In ${entry.frame}.` : ""}`),
     ];
     // reasons of one input belong together: one fix removes them all, or none does
     for (const value of new Set(entry.reasons.map((r) => r.value))) {
@@ -203,7 +202,6 @@ function sortKey(head: string, kind: Kind, graphs: Graph[]): number | string | n
   const [worst] = kind.entries;
   switch (head) {
     case "bytes": return kind.bytes;
-    case "peak": return kind.effect;
     case "op": return opName(graphs[worst.graph].nodes[worst.node][1]);
     case "role": return kind.role;
     case "layers": return kind.layers.length;

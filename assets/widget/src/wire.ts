@@ -52,7 +52,7 @@ export interface Fix { label: string; sentence: string; code: string; saves: num
 /** `fix`: position in the entry's fixes, -1 = none. */
 export interface Reason { code: string; value: string; culprit: string; message: string; fix: number }
 /**
- * A node that could have run in place and did not; `effect`: bytes that the peak would drop, null = not worked out.
+ * A node that could have run in place and did not; `effect`: bytes that the peak drops with the fix, null = not tried.
  * `step` is a number, `steps` are places: those that are here of `times` in all.
  */
 export interface Missed {
@@ -74,7 +74,7 @@ export interface Report {
   held: Held[];
   verdict?: Verdict[];
   worst?: Missed[]; // of each kind the entry that spent most, where it is not among the first of `missed`
-  kinds?: { graph: number; node: number; effect: number }[]; // by their worst nodes
+  kinds?: { graph: number; node: number; effect: number | null }[]; // by their worst nodes
   kinds_total?: number;
   small?: number; // bytes below which kinds are hidden at first
   held_rest: string; // what is too small to be told
