@@ -1,7 +1,8 @@
 """Named policies: ``kvviz.policies.ideal``, ``never``, ``rten`` and ``onnxruntime``.
 
-Call the policy of a runtime to get a variant of it: ``policies.rten(quirks=False)``. ``policies.of(trace)`` is the
-policy that a trace was run with, or None if it is not known here; ``trace.policy`` has its facts.
+Call the policy of a runtime to get a variant of it: ``policies.rten(quirks=False)``,
+``policies.rten(captures="by_reference")``. ``policies.of(trace)`` is the policy that a trace was run with, or None if
+it is not known here; ``trace.policy`` has its facts.
 """
 
 from kvviz.engine.policy import ideal, never

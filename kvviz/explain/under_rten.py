@@ -17,6 +17,7 @@ from kvviz.explain.row_major import is_row_major
 from kvviz.explain.sole_use import Clearing, Unfixable
 from kvviz.runtimes.policy_data import policy_of
 from kvviz.runtimes.rten.dispatch_rule import NOT_TRIED
+from kvviz.runtimes.rten.rten_policy import BY_REFERENCE
 from kvviz.trace import blockers as b
 from kvviz.trace.events import IN_PLACE, VIEW
 from kvviz.trace.value_index import Index
@@ -102,6 +103,8 @@ def handed_over(index: Index, frame: int, name: str) -> str:
     row = index.frames[frame]
     caller = row.caller
     if caller.control != "If" or name in caller.node.inputs or (frame, name) not in index.places:
+        return ""
+    if BY_REFERENCE in index.trace.policy.options:
         return ""
     here = index.places[frame, name].storage
     others = (index.places.get((row.parent, other)) for other in caller.node.captures if other != name)

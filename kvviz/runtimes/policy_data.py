@@ -17,7 +17,7 @@ from kvviz.runtimes.rten.dispatch_rule import Rules
 from kvviz.runtimes.rten.mended_planner import look_ahead
 from kvviz.runtimes.rten.quirks import QUIRKS
 from kvviz.runtimes.rten.rten_planner import rten as rten_order
-from kvviz.runtimes.rten.rten_policy import rten
+from kvviz.runtimes.rten.rten_policy import BY_REFERENCE, rten
 from kvviz.runtimes.schedules import Before, LeastLive, Picks, depth_first
 from kvviz.trace.policy_facts import PolicyFacts
 
@@ -71,8 +71,9 @@ def schedule_of(facts: PolicyFacts) -> Schedule:
 def _candidates(policy: Policy) -> list[tuple[str, tuple[str, ...], Policy]]:
     rule = policy.in_place
     if isinstance(rule, MethodType) and isinstance(rule.__self__, Rules):
-        quirks = rule.__self__.quirks
-        return [("rten", tuple(name for name in QUIRKS if name in quirks), rten(quirks=quirks))]
+        options = tuple(name for name in QUIRKS if name in rule.__self__.quirks)
+        options += (BY_REFERENCE,) * rule.__self__.lends
+        return [("rten", options, _based("rten", options))]
     return [
         ("ideal", (), ideal),
         ("never", (), never),
@@ -87,12 +88,13 @@ def _decides_as(policy: Policy, other: Policy) -> bool:
 
 def _based(base: str, options: tuple[str, ...]) -> Policy:
     if base == "rten":
-        return rten(quirks=options)
+        captures = BY_REFERENCE if BY_REFERENCE in options else "by_value"
+        return rten(quirks=[name for name in options if name != BY_REFERENCE], captures=captures)
     return onnxruntime(mem_reuse="mem_reuse" in options) if base == "onnxruntime" else NAMED[base]
 
 
 def _policy(facts: PolicyFacts) -> Policy | None:
-    if facts.base not in NAMED or (facts.base == "rten" and not QUIRKS.keys() >= set(facts.options)):
+    if facts.base not in NAMED or (facts.base == "rten" and not {*QUIRKS, BY_REFERENCE} >= set(facts.options)):
         return None
     policy = _based(facts.base, facts.options)
     told: dict[str, Any] = {name: getattr(facts, name) for name in ("name", "about", "version", "growth")}

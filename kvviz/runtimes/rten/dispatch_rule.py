@@ -31,8 +31,9 @@ RULES = (
     "{op} cannot overwrite {input}: rten hands captured values over by one level only",
     "{op} cannot overwrite {input}: a Loop of rten never owns its inputs, so its first iteration borrows them",
     "{op} cannot overwrite {input}: another op makes that value again in this run, and what reads it runs once more",
+    "{op} cannot overwrite {input}: before v0.14.1 rten lent captured values to bodies and never handed them over",
 )
-NOT_TRIED, SATURATED, COUNTED_TWICE, TWO_LEVELS, LOOP_LENDS, MADE_AGAIN = (
+NOT_TRIED, SATURATED, COUNTED_TWICE, TWO_LEVELS, LOOP_LENDS, MADE_AGAIN, ALWAYS_LENT = (
     b.rule(number) for number in range(len(RULES))
 )
 
@@ -53,9 +54,11 @@ class Rules:
     """The rules, with all or some of rten's quirks.
 
     ``quirks``: of `kvviz.runtimes.rten.quirks.QUIRKS`.
+    ``lends``: bodies borrow whatever they capture, as before rten's pull request 407.
     """
 
     quirks: frozenset[str] = frozenset(QUIRKS)
+    lends: bool = False
 
     def prepare(self, plan: Plan) -> None:
         """Count uses as rten does, and look up what each node declares."""
@@ -125,7 +128,7 @@ class Rules:
 
     def captures(self, frame: Frame, planned: PlannedNode) -> frozenset[int]:
         """Captured values that move into the bodies of a control node: not its inputs, used once, and owned here."""
-        if planned.control != "If" and not (planned.control == "Loop" and "loop_copies" in self.quirks):
+        if self.lends or (planned.control != "If" and not (planned.control == "Loop" and "loop_copies" in self.quirks)):
             return frozenset()
         reads = planned.reads
         return frozenset(
@@ -194,6 +197,8 @@ class Rules:
         outer = parent.plan.slots.get(frame.plan.names[slot])
         if outer is None or parent.stores[outer] is None:
             return 0
+        if self.lends:
+            return ALWAYS_LENT
         if not caller.reads.get(outer):
             return TWO_LEVELS
         mask = self._mask(parent, caller, outer)

@@ -15,6 +15,7 @@ from kvviz.runtimes.rten.output_identity import homes
 from kvviz.runtimes.rten.quirks import QUIRKS
 from kvviz.runtimes.rten.rten_planner import rten as rten_order
 
+BY_REFERENCE = "by_reference"
 VERSION = "c7f7bad9 (after v0.25.0)"
 _ABOUT = (
     "rten's planner and dispatch rule: an op runs in place if every in-place input is owned and read for the last "
@@ -22,25 +23,29 @@ _ABOUT = (
 )
 
 
-def variant(quirks: bool | Iterable[str] = True) -> Policy:
-    """rten as it is, or with some of its quirks corrected.
+def variant(quirks: bool | Iterable[str] = True, captures: str = "by_value") -> Policy:
+    """rten as it is, or with some of its quirks corrected, or as it was before it handed captured values over.
 
     ``quirks``: true for all of them, False for none, or the names of those to keep: see `QUIRKS`.
+    ``captures``: ``"by_value"``: a body takes over what only it needs, as since v0.14.1 (rten's issue 399, pull
+      request 407: ``CaptureEnv`` has values of its own since). ``"by_reference"``: it borrows whatever it captures.
 
-    Raises `KvvizError`: for a name that is not a quirk's.
+    Raises `KvvizError`: for a name that is not a quirk's, or another way to capture.
     """
     kept = frozenset(QUIRKS if quirks is True else quirks or ())
     unknown = kept - set(QUIRKS)
     if unknown:
         raise KvvizError(f"rten has no quirk {sorted(unknown)[0]!r}; its quirks are {', '.join(QUIRKS)}")
-    return _made(kept)
+    if captures not in ("by_value", BY_REFERENCE):
+        raise KvvizError(f"rten captures 'by_value' or 'by_reference', not {captures!r}")
+    return _made(kept, captures == BY_REFERENCE)
 
 
 @cache
-def _made(kept: frozenset[str]) -> Policy:
-    rules = Rules(kept)
+def _made(kept: frozenset[str], lends: bool) -> Policy:
+    rules = Rules(kept, lends)
     return Policy(
-        _name(kept),
+        _name(kept) + (", captures by reference" if lends else ""),
         _ABOUT,
         VERSION,
         in_place=rules.in_place,

@@ -156,3 +156,41 @@ def test_both_operands_of_a_sum_are_answered_for_in_the_main_graph_too() -> None
     trace = run(text, {"x": numbers(64), "row": numbers(1)}, policy="rten")
     found = {(b.input, b.code.value) for b in step_of(trace, "sum").decision.blockers}
     assert found == {("x", "BORROWED_INPUT"), ("p", "SHAPE_DIFFERS")}
+
+
+# ---- as before values were handed over -------------------------------------------------------------------------------
+
+BEFORE = kvviz.policies.rten(captures="by_reference")
+
+
+@pytest.mark.parametrize("text", [BRANCH % "x", LOOP], ids=["branch", "loop"])
+def test_before_the_change_a_body_borrows_what_it_captures_and_the_rule_is_named(text: str) -> None:
+    trace = run(text, {"x": numbers(64)}, policy=BEFORE)
+    (expected,) = ort_run(proto_of(text), {"x": numbers(64)})
+    np.testing.assert_allclose(trace.outputs["y"], expected, rtol=1e-5)
+    assert set(how(trace, "a")) == {"captured by reference"}
+    inner = step_of(trace, "inner")
+    assert inner.decision.dispatch == "run" and inner.allocated == BLOCK
+    assert {b.code.value for b in inner.decision.blockers} == {"CAPTURED_BY_REFERENCE", "POLICY"}
+    assert any("before v0.14.1 rten lent captured values" in b.message for b in inner.decision.blockers)
+    assert all(b.fix is None for b in inner.decision.blockers)
+
+
+def test_before_the_change_every_run_of_a_merged_decoder_copies_its_past() -> None:
+    """rten's issue 399: the caches are captured by the branches of an If."""
+    one = small("merged")
+    graph, options = kvviz.load(one.proto), {"progress": False, **one.options}
+    before, now = (kvviz.decode(graph, [3, 7, 1], 5, policy=policy, **options) for policy in (BEFORE, "rten"))
+    copied = [[sum(cache.runs[i].bytes_copied for cache in trace.caches) for i in range(5)] for trace in (before, now)]
+    assert before.tokens == now.tokens
+    assert copied[1][1:] == [0] * 4 and copied[0][1:] == sorted(copied[0][1:]) and copied[0][1] > 0
+
+
+def test_the_option_is_kept_with_a_trace_and_others_are_refused(tmp_path: Any) -> None:
+    trace = run(BRANCH % "x", {"x": numbers(64)}, policy=BEFORE)
+    trace.save(tmp_path / "trace")
+    loaded = Trace.load(tmp_path / "trace")
+    assert kvviz.policies.of(loaded) == BEFORE == kvviz.policies.of(trace) != kvviz.policies.rten
+    assert BEFORE.name == "rten, captures by reference" and BEFORE is kvviz.policies.rten(captures="by_reference")
+    with pytest.raises(kvviz.KvvizError, match="'by_value' or 'by_reference', not 'copied'"):
+        kvviz.policies.rten(captures="copied")
