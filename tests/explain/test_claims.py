@@ -67,7 +67,7 @@ def assert_steps_save(trace: Trace, most: int | None = None) -> int:
     """Apply every fix; each step spends less by what the sentence says. Returns how many were tried."""
     tried: dict[Any, Trace] = {}
     for step, _, fix in offered(trace)[:most]:
-        after = tried.setdefault(fix.changes, None) or fix.apply()
+        after = tried[fix.changes] if fix.changes in tried else fix.apply()
         tried[fix.changes] = after
         other = step_like(trace, after, step)
         assert other is not None

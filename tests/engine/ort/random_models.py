@@ -9,6 +9,8 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
+from tests.engine.ort.quantized_steps import quantized
+
 Array = np.ndarray
 Dims = tuple[int, ...]
 
@@ -81,11 +83,6 @@ class Body:
         if not own:
             return None
         return own[-1 - min(int(maker.rng.geometric(0.45)) - 1, len(own) - 1)]
-
-    def pick_bytes(self) -> Val | None:
-        """A value in eight bits of this graph, if there is one."""
-        found = [v for v in self.values if v.dtype == np.uint8]
-        return self.maker.pick(found) if found else None
 
     def weight(self, array: Any) -> str:
         """A constant: an initializer, or sometimes a Constant node."""
@@ -211,24 +208,6 @@ def moving(body: Body) -> None:
     else:
         (shape,) = body.add("Shape", [x.name], (np.int64, (len(x.shape),)))
         body.add("Expand", [body.weight(np.zeros(1, x.dtype)), shape.name], (x.dtype, x.shape))
-
-
-def quantized(body: Body) -> None:
-    """A value in eight bits and back, which may be read several times, by one op twice, and be an output."""
-    x = body.choose((np.float32,))
-    if x is None:
-        return
-    scale, zero = body.weight(np.float32(0.05)), body.weight(np.uint8(100))
-    source = body.pick_bytes()
-    if source is None or body.maker.chance(0.8):
-        (source,) = body.add("QuantizeLinear", [x.name, scale, zero], (np.uint8, x.shape))
-    (d,) = body.add("DequantizeLinear", [source.name, scale, zero], (np.float32, source.shape))
-    for _ in range(int(body.maker.rng.integers(3))):
-        op = body.maker.pick(("Relu", "Neg", "Mul", "QuantizeLinear"))
-        if op == "QuantizeLinear":
-            body.add(op, [d.name, scale, zero], (np.uint8, d.shape))
-        else:
-            body.add(op, [d.name] * (1 + (op == "Mul")), (np.float32, d.shape))
 
 
 def several(body: Body) -> None:
@@ -382,17 +361,9 @@ def typed(maker: Maker, value: Val) -> onnx.ValueInfoProto:
 def random_model(
     seed: int, length: int = 14, chains: bool = False, bits: bool = False
 ) -> tuple[onnx.ModelProto, dict[str, Array]]:
-    """A model and inputs for it.
+    """A model of about ``length`` ops in the main graph, and inputs for it.
 
-    Parameters
-    ----------
-    seed : int
-    length : int
-        Ops of the main graph, about.
-    chains : bool
-        Whether every third step is a chain of Casts.
-    bits : bool
-        Whether every third step quantizes a value and dequantizes it again, in bodies too.
+    ``chains``: every third step is a chain of Casts; ``bits``: it quantizes a value and dequantizes it, in bodies too.
     """
     rng = np.random.default_rng(seed)
     maker = Maker(rng, {"b": 2, "s": 3, "t": 3, "d": 4}, bits)

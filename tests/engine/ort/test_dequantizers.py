@@ -100,7 +100,7 @@ def test_a_copy_has_the_attributes_of_its_original(domain: str) -> None:
         node("Neg", "d", "b", name="neg"),
         node("Add", "a b", "y", name="add"),
     ]
-    weights = {"s": np.arange(1, 33, dtype=np.float32), "z": np.zeros(32, np.uint8)}
+    weights: dict[str, Any] = {"s": np.arange(1, 33, dtype=np.float32), "z": np.zeros(32, np.uint8)}
     proto = model(nodes, ["q uint8 32 32"], ["y"], opset=21, domains=["com.microsoft"], **weights)
     wanted = observe(proto, Q).outputs[0]
     np.testing.assert_array_equal(kvviz.run(kvviz.load(proto), Q, policy="onnxruntime").outputs["y"], wanted)
