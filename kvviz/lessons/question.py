@@ -7,9 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Any
-from uuid import uuid4
 
-import anywidget
 import traitlets
 from IPython.display import display
 
@@ -19,7 +17,8 @@ from kvviz.lessons.folded_answer import folded
 from kvviz.lessons.grading import Hint, Task, Verdict, grade
 from kvviz.lessons.number_text import write_number
 from kvviz.lessons.progress import enter, present, score
-from kvviz.view.page_modules import STATIC
+from kvviz.view.page_modules import bundled
+from kvviz.widget.page_widget import Listener
 from kvviz.widget.still_image import stands_in
 
 # So many names are offered while one types.
@@ -28,7 +27,7 @@ _MOST_NAMES = 3000
 _MARKS = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 
-class Question(anywidget.AnyWidget):
+class Question(Listener):
     """A question that `kvviz.lessons.ask` asked. The last line of a cell displays it.
 
     Attributes
@@ -44,8 +43,8 @@ class Question(anywidget.AnyWidget):
         The answer was shown.
     """
 
-    _esm = STATIC / "ask.js"
-    _css = STATIC / "ask.css"
+    _esm = bundled("ask.js").decode()
+    _css = bundled("ask.css").decode()
 
     question = traitlets.Unicode().tag(sync=True)
     kind = traitlets.Unicode().tag(sync=True)
@@ -58,11 +57,10 @@ class Question(anywidget.AnyWidget):
     verdict: Any = traitlets.Dict().tag(sync=True)
     solution: Any = traitlets.Dict().tag(sync=True)
     score = traitlets.Unicode().tag(sync=True)
-    still = traitlets.Unicode().tag(sync=True)
     theme = traitlets.Unicode("auto").tag(sync=True)
 
     def __init__(self, question: str, make: Callable[[], Task], hint: Hint = None, explanation: str = "") -> None:
-        super().__init__(question=question, still=uuid4().hex)
+        super().__init__(question=question)
         self._make = make
         self._task: Task | None = None
         self.hint, self.explanation = hint, explanation
@@ -70,7 +68,6 @@ class Question(anywidget.AnyWidget):
         self.right = self.revealed = False
         self.lesson = present()
         self._answers = 0
-        self.on_msg(self._receive)
 
     @property
     def task(self) -> Task:

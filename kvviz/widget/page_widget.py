@@ -11,11 +11,33 @@ import traitlets
 from IPython.display import display
 
 from kvviz.errors import KvvizError
-from kvviz.view.page_modules import STATIC
+from kvviz.view.page_modules import bundled
 from kvviz.widget.still_image import saved
 
 
-class Page(anywidget.AnyWidget):
+class Listener(anywidget.AnyWidget):
+    """A widget that gets messages from the page until it is closed, and is freed then with the last name for it.
+
+    Its bundle is a text: of a file that may change, anywidget would keep every widget.
+    """
+
+    still = traitlets.Unicode().tag(sync=True)
+
+    def __init__(self, **traits: Any) -> None:
+        super().__init__(still=uuid4().hex, **traits)
+        self.on_msg(self._receive)
+
+    def close(self) -> None:
+        """Take the widget away from the page, and let go of it."""
+        self.on_msg(self._receive, remove=True)
+        self.layout.close()
+        super().close()
+
+    def _receive(self, _widget: Any, message: Mapping[str, Any], _buffers: Any) -> None:
+        raise NotImplementedError
+
+
+class Page(Listener):
     """A widget that is drawn by one of kvviz's bundles.
 
     ``mode``: what the bundle draws: ``"debugger"`` or ``"planner"``. Synced.
@@ -26,19 +48,14 @@ class Page(anywidget.AnyWidget):
     ``still``: by which the page knows the saved picture beside it. Synced.
     """
 
-    _esm = STATIC / "kvviz.js"
-    _css = STATIC / "kvviz.css"
+    _esm = bundled("kvviz.js").decode()
+    _css = bundled("kvviz.css").decode()
 
     mode = traitlets.Unicode("debugger").tag(sync=True)
     payload = traitlets.Bytes().tag(sync=True)
     cursor = traitlets.Int(-1).tag(sync=True)
     theme = traitlets.Unicode("auto").tag(sync=True)
     height = traitlets.Int(720).tag(sync=True)
-    still = traitlets.Unicode().tag(sync=True)
-
-    def __init__(self, **traits: Any) -> None:
-        super().__init__(still=uuid4().hex, **traits)
-        self.on_msg(self._receive)
 
     def _receive(self, _widget: Any, message: Mapping[str, Any], _buffers: Any) -> None:
         try:

@@ -13,7 +13,7 @@ from kvviz.graph.model import Graph
 from kvviz.runtimes.named_policies import find_policy
 from kvviz.runtimes.named_schedules import label, planning_events
 from kvviz.view.export import plan_to_html
-from kvviz.view.page_modules import STATIC
+from kvviz.view.page_modules import bundled
 from kvviz.view.payload_plan import plan_payload
 from kvviz.widget.page_widget import Page
 from kvviz.widget.still_image import still_plan
@@ -32,7 +32,7 @@ class Planner(Page):
     ``order``: names of the ops in the order of the plan.
     """
 
-    _esm = STATIC / "planner.js"
+    _esm = bundled("planner.js").decode()
 
     selection = traitlets.Dict(allow_none=True, default_value=None).tag(sync=True)
 

@@ -1,0 +1,74 @@
+"""What is closed is freed: a page that was opened and closed leaves nothing behind."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import kvviz
+from tests.graph.build import MODELS
+
+GRAPH = kvviz.load(MODELS / "storyteller" / "concat" / "model.onnx")
+
+
+def debugger() -> Any:
+    opened = kvviz.debug(GRAPH, prompt=[1, 2, 3], max_new_tokens=2)
+    opened.resume()
+    return opened
+
+
+OPENED: dict[str, Callable[[], Any]] = {
+    "debugger": debugger,
+    "planner": lambda: kvviz.plan(GRAPH),
+}
+
+
+@pytest.mark.parametrize("page", OPENED)
+def test_a_closed_page_is_freed_with_its_last_name(page: str) -> None:
+    # given a page, without the collector: only counts of references free anything here
+    opened = OPENED[page]()
+    gc.collect()
+    gc.disable()
+    try:
+        # when
+        left = weakref.ref(opened)
+        opened.close()
+        del opened
+        # then
+        assert left() is None
+    finally:
+        gc.enable()
+
+
+def test_debuggers_that_were_opened_and_closed_leave_no_objects() -> None:
+    def count() -> int:
+        gc.collect()
+        return len(gc.get_objects())
+
+    debugger().close()
+    before = count()
+    for _ in range(20):
+        debugger().close()
+    assert count() - before < 20
+
+
+def test_decodes_in_a_loop_do_not_keep_python_from_collecting_the_callers_cycles() -> None:
+    class Cycle:
+        pass
+
+    # given cycles, and traces beside them that are kept
+    left, traces = [], []
+    gc.collect()
+    for _ in range(60):
+        cycle: Any = Cycle()
+        cycle.itself = cycle
+        left.append(weakref.ref(cycle))
+        del cycle
+        # when
+        traces.append(kvviz.decode(GRAPH, [1, 2, 3], 4, progress=False))
+    # then
+    assert sum(one() is not None for one in left) < 45
