@@ -1,7 +1,8 @@
-"""Signals wait until an op is done and written down, so that a step is done whole or not at all.
+"""Ctrl-C waits until an op is done and written down, so that a step is done whole or not at all.
 
 Python runs the handler of a signal between any two bytecodes of the main thread. A `KeyboardInterrupt` between a kernel
-that has overwritten its input and the accounts of it would let that op run again on the new bytes.
+that has overwritten its input and the accounts of it would let that op run again on the new bytes. Signals other than
+SIGINT are the application's.
 """
 
 from __future__ import annotations
@@ -12,58 +13,68 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-# SIGINT is the last, so that it is held back for as long as the others are not restored.
-_NAMES = ("SIGALRM", "SIGVTALRM", "SIGPROF", "SIGUSR1", "SIGUSR2", "SIGHUP", "SIGTERM", "SIGINT")
-_NUMBERS = tuple(getattr(signal, name) for name in _NAMES if hasattr(signal, name))
-_handlers: dict[int, Callable[..., Any]] = {}
-_holding = False
+_handler: Callable[..., Any] | None = None  # the caller's, while it is held back
+_at_once = False
 
-WAITING: list[tuple[int, Any]] = []
-"""Signals that came since `held_back` began, with the frame that they came in; empty as a rule."""
+WAITING: list[tuple[Callable[..., Any], int, Any]] = []
+"""What came since `held_back` began: its handler, with the frame that it came in; empty as a rule."""
 
 
 @contextmanager
 def held_back() -> Iterator[None]:
-    """Hold signals back in here, but for calls of `deliver`; what is left is delivered at the end.
+    """Hold Ctrl-C back in here, but for calls of `deliver`; what is left is delivered at the end.
 
-    Only signals with a handler in Python are held back, and only in the main thread: no others can raise here.
+    Only a handler in Python is held back, and only in the main thread: no other can raise here.
     """
-    global _holding
-    if _holding or threading.current_thread() is not threading.main_thread():
+    global _handler
+    handler = signal.getsignal(signal.SIGINT)
+    if _handler is not None or not callable(handler) or threading.current_thread() is not threading.main_thread():
         yield
         return
-    _holding = True
     try:
-        for number in _NUMBERS:
-            handler = signal.getsignal(number)
-            if callable(handler):
-                _handlers[number] = handler
-                signal.signal(number, _hold)
+        _handler = handler
+        signal.signal(signal.SIGINT, _hold)
         yield
     finally:
-        _holding = False
-        _restore(list(_handlers.items()))
+        _handler = None
+        if signal.getsignal(signal.SIGINT) is _hold:
+            signal.signal(signal.SIGINT, handler)
         deliver()
 
 
 def deliver() -> None:
-    """Call the handlers of the signals that came meanwhile; that of SIGINT raises `KeyboardInterrupt`."""
+    """Call the handler of what came meanwhile, which raises `KeyboardInterrupt` as a rule."""
     while WAITING:
-        number, frame = WAITING.pop(0)
-        _handlers[number](number, frame)
+        handler, number, frame = WAITING.pop(0)
+        handler(number, frame)
 
 
-def _restore(handlers: list[tuple[int, Callable[..., Any]]]) -> None:
+@contextmanager
+def heard_at_once() -> Iterator[None]:
+    """Let Ctrl-C be heard in here, although it is held back around: for long work that changes nothing.
+
+    What is raised is marked, so that nobody repairs what is whole; see `changed_nothing`.
+    """
+    global _at_once
     try:
-        while handlers:
-            if signal.getsignal(handlers[0][0]) is _hold:
-                signal.signal(*handlers[0])
-            del handlers[0]
+        _at_once = True
+        if _handler is not None:
+            deliver()
+        yield
+    except BaseException as error:
+        error.changed_nothing = True  # type: ignore[attr-defined]
+        raise
     finally:
-        # A handler that is back already may have raised.
-        if handlers:
-            _restore(handlers)
+        _at_once = False
+
+
+def changed_nothing(error: BaseException) -> bool:
+    """Whether it was raised where nothing was being changed."""
+    return getattr(error, "changed_nothing", False)
 
 
 def _hold(number: int, frame: Any) -> None:
-    WAITING.append((number, frame))
+    if _handler is not None and _at_once:
+        _handler(number, frame)
+    elif _handler is not None:
+        WAITING.append((_handler, number, frame))

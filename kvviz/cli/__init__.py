@@ -24,7 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ``arguments``: without the program's name; those of the process by default.
 
     Returns exit status: 0; 1 where ``report --fail-on`` found its limit passed; 2 where the input was wrong; 130 where
-      it was stopped from the keyboard, and what it told is of what ran until then.
+      it was stopped from the keyboard.
     """
     _open_streams()
     line, rest = list(sys.argv[1:] if arguments is None else arguments) or ["--help"], []
@@ -40,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options.rest = rest
         status = options.run(options)
         sys.stdout.flush()
-        return _INTERRUPTED if options.interrupted else status
+        return int(status)
     except KvvizError as error:
         return _fail(str(error))
     except BrokenPipeError:
@@ -52,6 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except MemoryError as error:
         return _fail(f"this needs more memory than there is: {error}")
     except KeyboardInterrupt:
+        print("kvviz: stopped from the keyboard", file=sys.stderr)
         return _INTERRUPTED
 
 
@@ -68,7 +69,7 @@ def _read(line: list[str]) -> Any:
     from kvviz.cli.output_paths import check_outputs
 
     options = parser().parse_args(line)
-    options.line, options.interrupted, options.chosen = line, False, {}
+    options.line, options.chosen = line, {}
     check_outputs(options)
     level = getattr(logging, os.environ.get("KVVIZ_LOG", "").upper(), None)
     if isinstance(level, int):

@@ -25,7 +25,8 @@ def demo_command(options: argparse.Namespace) -> int:
             raise InputError("--lab opens the lessons; do not give a text or --out with it")
         return _lessons(Path(options.lab or LESSONS))
     trace = story(options.text or BEGINNING, progress=sys.stderr.isatty())
-    options.interrupted = trace.interrupted
+    if trace.interrupted:
+        raise KeyboardInterrupt
     print(" ".join(trace.words or ()).replace("<s> ", "").replace(" </s>", ""))
     for entry in trace.explain().verdict:
         print(f"  {entry}")

@@ -59,8 +59,7 @@ def trace_of(options: argparse.Namespace) -> Any:
         with telling_lengths(options.chosen):
             trace = make(graph, inputs=inputs, policy=options.policy or "ideal", **how)
         trace.title = title_of(options.model, options.graph)
-        options.interrupted = trace.interrupted
-        if trace.interrupted and not trace.steps:
+        if trace.interrupted:
             raise KeyboardInterrupt
     if options.save:
         trace.save(options.save)

@@ -9,7 +9,7 @@ from kvviz.caches.cache_meter import new_caches, read_meters
 from kvviz.decode.run_inputs import first_caches
 from kvviz.engine.policy import Policy
 from kvviz.engine.recipe import Recipe, fresh
-from kvviz.engine.session import Session, run_session
+from kvviz.engine.session import Session
 from kvviz.graph.cache_pairs import cache_pairs
 from kvviz.graph.model import Graph
 from kvviz.runtimes.named_policies import find_policy
@@ -49,7 +49,7 @@ def stream(
     Trace
         ``results`` has the outputs of every run that are not states.
     """
-    return run_session(StreamSession, graph, chunks, states or {}, policy, record, poison, donate)
+    return StreamSession(graph, chunks, states or {}, policy, record, poison, donate).run_to_end()
 
 
 class StreamSession(Session):

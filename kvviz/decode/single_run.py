@@ -8,7 +8,7 @@ from typing import Any
 from kvviz.caches.cache_meter import new_caches, read_meters
 from kvviz.engine.policy import Policy
 from kvviz.engine.recipe import Recipe, fresh
-from kvviz.engine.session import Session, run_session
+from kvviz.engine.session import Session
 from kvviz.graph.cache_pairs import cache_pairs
 from kvviz.graph.model import Graph
 from kvviz.runtimes.named_policies import find_policy
@@ -105,4 +105,4 @@ def run(
     >>> trace.outputs["y"].shape
     (2, 3)
     """
-    return run_session(SingleRun, graph, inputs, outputs, donate, policy, record, poison)
+    return SingleRun(graph, inputs, outputs, donate, policy, record, poison).run_to_end()

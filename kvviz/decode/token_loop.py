@@ -307,25 +307,25 @@ def decode(
     >>> trace = kvviz.decode(graph, "once upon a time", 12, tokenizer=words, kv_capacity=32)
     >>> print(*trace.words)
     """
-    with held_back():
-        from tqdm.auto import tqdm
+    from tqdm.auto import tqdm
 
-        session = DecodeSession(
-            graph,
-            prompt,
-            max_new_tokens,
-            inputs,
-            policy,
-            kv_capacity,
-            tokenizer,
-            stop_tokens,
-            record,
-            poison,
-            growth,
-            donate,
-            cache,
-            detail,
-        )
+    session = DecodeSession(
+        graph,
+        prompt,
+        max_new_tokens,
+        inputs,
+        policy,
+        kv_capacity,
+        tokenizer,
+        stop_tokens,
+        record,
+        poison,
+        growth,
+        donate,
+        cache,
+        detail,
+    )
+    with held_back():
         with tqdm(total=max_new_tokens, unit="token", delay=1.0, disable=not progress, leave=False) as bar:
             session.on_run_end = lambda: bar.update(int(session.trace.runs[-1].token is not None))
             session.run_to_end()

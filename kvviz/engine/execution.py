@@ -21,6 +21,7 @@ from kvviz.engine.policy import Policy
 from kvviz.engine.recorder import Recorder
 from kvviz.engine.weights import Weights
 from kvviz.errors import KvvizError, LimitError, OpError
+from kvviz.interrupts import WAITING
 from kvviz.memory.storage import address
 from kvviz.ops import foreign
 from kvviz.ops.decline import Decline
@@ -65,7 +66,7 @@ class Execution:
     # -- stepping ---------------------------------------------------------------------------------------------------
 
     def step(self, choice: PlannedNode | None = None) -> bool:
-        """Complete one more op; False when nothing was left to run.
+        """Complete one more op, or none where Ctrl-C waits to be heard; False when nothing was left to run.
 
         ``choice``: a node of the current frame's frontier, to run in place of the next one in plan order.
         """
@@ -82,7 +83,7 @@ class Execution:
                     if frame is self.main:
                         self.finished = True
                         return False
-                    if control_flow.leave(self, frame):
+                    if control_flow.leave(self, frame) or WAITING:
                         return True
                     continue
                 frame.next_position = position
@@ -90,7 +91,7 @@ class Execution:
             if not planned.control:
                 self.execute(frame, planned)
                 return True
-            if control_flow.enter(self, frame, planned):
+            if control_flow.enter(self, frame, planned) or WAITING:
                 return True
 
     def settle(self) -> None:
@@ -99,7 +100,7 @@ class Execution:
         Afterwards the frame's frontier is what may run next; it is empty where the next step completes a control node.
         A body is entered only where nothing else could run instead: else its node is one choice among others.
         """
-        while True:
+        while not WAITING:
             frame = self.stack[-1]
             planned = frame.following()
             if planned is None:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from kvviz.engine.replay import repeat
-from kvviz.interrupts import held_back
+from kvviz.interrupts import deliver, held_back
 from kvviz.trace.recording import Trace
 
 
@@ -30,6 +30,7 @@ def follow(session: Any, trace: Trace, upto: int) -> None:
             with np.errstate(all="ignore"):
                 for row in rows[runs[k].first : stop]:
                     repeat(execution, trace, row)
+                    deliver()
             session.note_run()
             if k < target:
                 session.finish_run()

@@ -18,6 +18,7 @@ from kvviz.engine.recorder import Recorder
 from kvviz.engine.weights import Weights
 from kvviz.errors import KvvizError, ReplayError
 from kvviz.graph.model import Node
+from kvviz.interrupts import deliver
 from kvviz.trace.events import VIEW, Op
 
 if TYPE_CHECKING:
@@ -165,6 +166,7 @@ def enter_frame(execution: Any, trace: Trace, number: int, frame_shift: int = 0)
         frame = execution.stack[-1]
         if frame.following() is None:
             execution.settle()
+            deliver()
             continue
         inner = trace.log.frames[number]
         while inner.parent is not None and inner.parent != frame.id + frame_shift:

@@ -26,7 +26,7 @@ from kvviz.engine.replay import Carried, Replayer, enter_frame
 from kvviz.engine.weights import Weights
 from kvviz.errors import KvvizError, ReplayError
 from kvviz.graph.model import Graph, Node
-from kvviz.interrupts import WAITING, deliver, held_back
+from kvviz.interrupts import WAITING, changed_nothing, deliver, held_back
 from kvviz.trace.policy_facts import PolicyFacts
 from kvviz.trace.recording import Trace
 from kvviz.trace.records import Live, Run
@@ -205,7 +205,11 @@ class Session:
             yield
         except Exception:
             raise
-        except BaseException:
+        except BaseException as error:
+            if changed_nothing(error):
+                if self.execution is not None:
+                    self.note_run()
+                raise
             self._torn = "the run was stopped inside an op, and its inputs were not kept; start it again"
             with suppress(ReplayError):
                 self._mend()
@@ -271,9 +275,3 @@ def heard(trace: Trace) -> Trace:
     except KeyboardInterrupt:
         trace.interrupted = True
     return trace
-
-
-def run_session(kind: Callable[..., Session], *arguments: Any) -> Trace:
-    """Make a session and run it to its end; an interrupt at any time gives a trace of what ran."""
-    with held_back():
-        return kind(*arguments).run_to_end()

@@ -257,11 +257,8 @@ class CacheRun:
 
 def meter_in_turn(caches: Sequence[Cache]) -> None:
     """Work out what waits to be metered, run by run: the caches of a run look at the same ops of a long log."""
-    with held_back():
-        while any(cache.__dict__["waiting"] for cache in caches):
-            for cache in caches:
-                if cache.__dict__["waiting"]:
-                    cache.__dict__["waiting"].pop(0)(cache, cache.__dict__["runs"])
+    while sum(cache.meter_next() for cache in caches):
+        pass
 
 
 class _Runs:
@@ -271,12 +268,9 @@ class _Runs:
         if cache is None:
             # What dataclasses take as the default of the field.
             return ()  # type: ignore[return-value]
+        while cache.__dict__["waiting"]:
+            cache.meter_next()
         runs: list[CacheRun] = cache.__dict__["runs"]
-        waiting: list[Callable[[Cache, list[CacheRun]], None]] = cache.__dict__["waiting"]
-        if waiting:
-            with held_back():
-                while waiting:
-                    waiting.pop(0)(cache, runs)
         return runs
 
     def __set__(self, cache: Cache, runs: Sequence[CacheRun]) -> None:
@@ -310,6 +304,14 @@ class Cache:
         """Let the last entry not tell where the cache lives, if its storage has got another number."""
         if self.runs and self.runs[-1].storage >= since:
             self.runs[-1:] = [replace(self.runs[-1], storage=-1)]
+
+    def meter_next(self) -> bool:
+        """Make the next change that waits, whole or not at all; False where none does."""
+        waiting = self.__dict__["waiting"]
+        if waiting:
+            with held_back():
+                waiting.pop(0)(self, self.__dict__["runs"])
+        return bool(waiting)
 
     def later(self, change: Callable[[Cache, list[CacheRun]], None]) -> None:
         """Note a change of ``runs`` that is made when they are looked at; it is given this cache and the list."""

@@ -224,7 +224,7 @@ def _peak_lines(trace: Any, top: Peak) -> list[str]:
     lines = [f"peak: {size(top.bytes)} {when}"]
     if top.parts:
         lines.append("  " + ", ".join(f"{group} {size(nbytes)}" for group, nbytes in top.groups.items()))
-    if "not recorded" in top.groups:
+    if "not recorded" in top.groups and len(trace.log):
         rows = trace.log
         highest = max(range(len(rows)), key=lambda step: rows[step].live)
         return [*lines, f"  of the steps that were kept: {size(rows[highest].live)} {_at_step(trace, highest)}"]

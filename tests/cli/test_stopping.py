@@ -28,7 +28,8 @@ def test_a_run_that_was_stopped_is_told_with_its_own_exit_status(
     monkeypatch.setattr(kvviz, "decode", stopped)
     # when, then
     assert cli.main(["report", LLAMA, "--prompt", "5,17", "--fail-on", "steps>9999"]) == 130
-    assert "stopped from the keyboard" in capsys.readouterr().out
+    told = capsys.readouterr()
+    assert (told.out, told.err) == ("", "kvviz: stopped from the keyboard\n")
 
 
 def test_stopping_it_while_it_starts_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:

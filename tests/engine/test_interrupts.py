@@ -182,7 +182,7 @@ def test_a_thousand_interrupts_at_random_times_each_give_a_trace_that_can_be_rea
     choose, interrupted, outside = random.Random(0), 0, 0
 
     def stop(*_: Any) -> None:
-        raise KeyboardInterrupt
+        signal.raise_signal(signal.SIGINT)
 
     before = signal.signal(signal.SIGALRM, stop)
     try:
@@ -192,7 +192,7 @@ def test_a_thousand_interrupts_at_random_times_each_give_a_trace_that_can_be_rea
                 trace = kvviz.decode(graph, PROMPT, TOKENS, kv_capacity=16, progress=False)
                 signal.setitimer(signal.ITIMER_REAL, 0)
             except KeyboardInterrupt:
-                # Before the call began, or after it had returned.
+                # Before the first run began, or after the call had returned.
                 outside += 1
                 continue
             interrupted += trace.interrupted
@@ -202,7 +202,7 @@ def test_a_thousand_interrupts_at_random_times_each_give_a_trace_that_can_be_rea
                 look_at(trace)
     finally:
         signal.signal(signal.SIGALRM, before)
-    assert interrupted > 400 and outside < 50
+    assert interrupted > 400 and interrupted + outside > 800
 
 
 def test_an_interrupt_is_heard_between_two_ops_and_its_handler_is_the_callers_again() -> None:

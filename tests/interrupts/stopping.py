@@ -1,0 +1,145 @@
+"""Sends Ctrl-C at random moments into what kvviz does, and looks at how long it takes to stop and what comes after.
+
+``python -m tests.interrupts.stopping COUNT [MODEL] [TOKENS]`` prints a line of JSON for every kind of call.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import random
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import kvviz
+
+MODELS = Path(__file__).parents[2] / "assets" / "models"
+PROMPT = [5, 17, 33, 4]
+
+
+def calls(path: str, tokens: int) -> dict[str, Callable[[], Any]]:
+    """What is stopped, by name; each gives something that two whole calls give alike."""
+    graph = kvviz.load(path)
+    feeds = kvviz.inputs(graph)
+    trace = kvviz.decode(graph, PROMPT, tokens, progress=False)
+
+    def decoded() -> Any:
+        made = kvviz.decode(graph, PROMPT, tokens, progress=False)
+        return None if made.interrupted else (made.tokens, made.peak_bytes, made.bytes_copied, len(made.steps))
+
+    def ran() -> Any:
+        made = kvviz.run(graph, feeds)
+        return None if made.interrupted else hashed(*made.outputs.values())
+
+    def fresh() -> Any:
+        # Readers keep what they found with the trace: a copy of it has found nothing yet.
+        return kvviz.Trace.load(io.BytesIO(saved))
+
+    def save() -> bytes:
+        file = io.BytesIO()
+        trace.save(file)
+        return file.getvalue()
+
+    saved = save()
+    return {
+        "load": lambda: len(kvviz.load(path).nodes),
+        "run": ran,
+        "decode": decoded,
+        "open": lambda: len(fresh().steps),
+        "explain": lambda: repr(kvviz.explain(fresh())),
+        "caches": lambda: [cache.runs for cache in fresh().caches] and repr(kvviz.cache_warnings(fresh())),
+        "hazards": lambda: repr(kvviz.hazards(fresh())),
+        "query": lambda: [step.index for step in fresh().find("copied>0 or name:*k* or /self.*k/")],
+        "save": lambda: hashed(save()),
+        "html": lambda: len(fresh().to_html()),
+        "debug": lambda: debugged(graph),
+    }
+
+
+def debugged(graph: Any) -> Any:
+    page = kvviz.debug(graph, prompt=PROMPT, max_new_tokens=2)
+    page.resume()
+    tokens = None if page.trace.interrupted else page.trace.tokens
+    page.close()
+    return tokens
+
+
+def hashed(*data: Any) -> str:
+    digest = hashlib.sha256()
+    for one in data:
+        digest.update(one if isinstance(one, bytes) else np.ascontiguousarray(one).tobytes())
+    return digest.hexdigest()
+
+
+class Sender:
+    """Ctrl-C after some seconds, by a timer, which needs no other thread; ``at`` is when it came."""
+
+    def __init__(self) -> None:
+        self.at = 0.0
+        signal.signal(signal.SIGALRM, self._send)
+
+    def _send(self, *_: Any) -> None:
+        self.at = time.perf_counter()
+        signal.raise_signal(signal.SIGINT)
+
+    def after(self, seconds: float) -> None:
+        self.at = 0.0
+        signal.setitimer(signal.ITIMER_REAL, max(seconds, 1e-6))
+
+    def done(self) -> None:
+        """Send nothing any more."""
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def stop(call: Callable[[], Any], whole: Any, seconds: float, sender: Sender) -> tuple[str, float]:
+    """One call, stopped: how it ended, and after how many seconds."""
+    ended, end = "raised", 0.0
+    try:
+        try:
+            sender.after(seconds)
+            found = call()
+            end = time.perf_counter()
+            ended = "partial" if found is None else "whole" if found == whole else f"wrong: {found!r}"[:300]
+        finally:
+            end = end or time.perf_counter()
+            sender.done()
+    except KeyboardInterrupt:
+        pass
+    except Exception as error:
+        ended = f"wrong: {type(error).__name__}: {error}"[:300]
+    return ended, max(0.0, end - sender.at) if sender.at else 0.0
+
+
+def main(count: int, path: str, tokens: int, only: str = "") -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    choose, sender = random.Random(count), Sender()
+    for name, call in calls(path, tokens).items():
+        if only and name not in only.split(","):
+            continue
+        whole, begun = call(), time.perf_counter()
+        call()
+        took = time.perf_counter() - begun
+        ends: dict[str, int] = {}
+        slowest = 0.0
+        for turn in range(count):
+            ended, late = stop(call, whole, choose.uniform(0, took), sender)
+            ends[ended] = ends.get(ended, 0) + 1
+            slowest = max(slowest, late)
+            if turn % 8 == 7 and call() != whole:
+                ends["wrong: the next call gave something else"] = 1
+        assert call() == whole, name
+        told = {"call": name, "took": round(took, 3), "slowest": round(slowest, 3), "ends": ends}
+        print(json.dumps(told), flush=True)
+
+
+if __name__ == "__main__":
+    arguments = sys.argv[1:]
+    model = arguments[1] if len(arguments) > 1 else str(MODELS / "o01_optimum_llama" / "model.onnx")
+    main(int(arguments[0]), model, int(arguments[2]) if len(arguments) > 2 else 4, *arguments[3:4])
