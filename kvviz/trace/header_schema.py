@@ -196,7 +196,8 @@ def check_header(header: Any) -> None:
     check(header["grew"], [(count, count, count)])
     bound = (str, count, count, str, Maybe([count]), str, count)
     check(header["frames"], [(program, Maybe(count), Maybe(count), str, Maybe(count), run, count, [bound])])
-    check(len(header["frames"]), lambda frames: frames > 0)
+    check(len(header["programs"]), lambda programs: programs > 0)
+    check(bool(header["runs"]), lambda ran: bool(header["frames"]) is ran)
 
 
 def _check_nesting(graphs: list[dict[str, Any]]) -> None:

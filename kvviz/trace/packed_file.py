@@ -24,12 +24,19 @@ _PACKINGS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 
 def write_packed(path: Any, members: Mapping[str, bytes]) -> None:
     """Write members to a file (`kvviz.atomic_write.replacing`); those that pack too well to be read again are not
-    packed."""
-    with replacing(path) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, data in members.items():
-            packs = len(data) <= _FREE or len(zlib.compress(data, 6)) * _RATIO + _FREE > len(data)
-            archive.writestr(name, data, zipfile.ZIP_DEFLATED if packs else zipfile.ZIP_STORED)
-        archive.writestr(_CHECKSUM, checksum(members))
+    packed. The same members give the same bytes."""
+    with replacing(path) as file:
+        archive = zipfile.ZipFile(file, "w")
+        try:
+            for name, data in {**members, _CHECKSUM: checksum(members).encode()}.items():
+                packs = len(data) <= _FREE or len(zlib.compress(data, 6)) * _RATIO + _FREE > len(data)
+                entry = zipfile.ZipInfo(name)  # which says nothing of when it was written
+                entry.external_attr = 0o600 << 16
+                archive.writestr(entry, data, zipfile.ZIP_DEFLATED if packs else zipfile.ZIP_STORED)
+        except BaseException:
+            archive.fp = None  # to close a member that was begun would raise in the place of what stopped it
+            raise
+        archive.close()
 
 
 def checksum(members: Mapping[str, bytes]) -> str:

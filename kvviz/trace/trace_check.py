@@ -107,7 +107,7 @@ def _check_growth(trace: Any) -> None:
 
 def _check_layouts(trace: Any) -> None:
     """The caller's arrays have as many strides as axes, and lie in their blocks."""
-    bound = {bind.name: bind for bind in trace.log.frames[0].bindings}
+    bound = {bind.name: bind for frame in trace.log.frames[:1] for bind in frame.bindings}
     for name, layout in trace.options.layouts.items():
         bind = bound.get(name)
         _expect(bind is None or bind.shape is None or len(bind.shape) == len(layout.strides), f"strides of {name!r}")

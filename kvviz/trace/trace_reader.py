@@ -84,7 +84,8 @@ def _rebuild(header: dict[str, Any], columns: dict[str, bytes], make: Callable[.
     unpack(log, columns, nodes, refusals, forms)
     log.peak, log.copied, log.written, log.allocated = header["totals"]
     policy = PolicyFacts(*_frozen(header["policy"]))
-    trace = make(log.frames[0].program.graph, policy, log, header["title"])
+    begun = log.frames[0].program if log.frames else programs[0]
+    trace = make(begun.graph, policy, log, header["title"])
     trace.model = ModelFile(*header["model"])
     trace.options = from_plain(header["options"])
     if header["branch"] is not None:

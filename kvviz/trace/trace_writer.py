@@ -27,6 +27,9 @@ def save(trace: Any, path: Any) -> None:
     """Write a trace to a file; see `Trace.save`."""
     log = trace.log
     programs = list({id(frame.program): frame.program for frame in log.frames}.values())
+    if not programs:
+        # Nothing has begun to run: the graph is all that there is.
+        programs.append(Program(trace.graph, (), ()))
     number = {id(program): i for i, program in enumerate(programs)}
     graphs: dict[int, int] = {}
     described: list[dict[str, Any]] = []
