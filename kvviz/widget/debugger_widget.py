@@ -23,6 +23,7 @@ from kvviz.view.payload_cache_rows import cache_payload
 from kvviz.view.payload_values import values_payload
 from kvviz.widget.laned_page import LanedPage
 from kvviz.widget.lanes import Lanes
+from kvviz.widget.page_widget import whole_number
 from kvviz.widget.peek import attention, peek
 from kvviz.widget.still_image import still_bundle
 
@@ -238,9 +239,9 @@ class Debugger(LanedPage):
     def _answer(self, message: Mapping[str, Any]) -> dict[str, Any] | None:
         do = message.get("do")
         if do == "value":
-            return peek(self.trace, str(message.get("value")), int(message.get("step", self.cursor)))
+            return peek(self.trace, str(message.get("value")), whole_number(message, "step", self.cursor))
         if do == "report":
-            start = int(message.get("from", 0))
+            start = whole_number(message, "from", 0)
             return {"report": self._payloads.report(start), "from": start}
         if do == "cache_view":
             self.cache_data = cache_payload(self.trace)
@@ -249,20 +250,20 @@ class Debugger(LanedPage):
             self.summarise()
             return None
         if do == "attention":
-            asked = (int(message[key]) for key in ("cache", "run", "query"))
+            asked = (whole_number(message, key) for key in ("cache", "run", "query"))
             return {"attention": attention(self.trace, *asked)}
         if do == "html":
             return {"buffers": [self.to_html().encode()]}
         if do == "detail":
-            self.detail(int(message["run"]))
+            self.detail(whole_number(message, "run"))
             return None
         if do == "hazards":
             if self._payloads.look_for_hazards():
                 self._tell_lanes(self.lane)
             return None
         if do == "choose":
-            frame = self.trace.frames[int(message["frame"])]
-            node = frame.graph.nodes[int(message["node"])]
+            frame = self.trace.frames[whole_number(message, "frame")]
+            node = frame.graph.nodes[whole_number(message, "node")]
             self.choose(node)
             return None
         commands = {

@@ -13,7 +13,11 @@ from kvviz.explain.forking import fork_session, offers
 from kvviz.trace.recording import Trace
 from kvviz.view.page_modules import page_modules
 from kvviz.widget.lanes import Lane, Lanes, catch_up
-from kvviz.widget.page_widget import Page
+from kvviz.widget.page_widget import Page, whole_number
+
+
+class NoLaneError(KvvizError, traitlets.TraitError):
+    """A lane was asked for that there is not; to traitlets it is what keeps the old one."""
 
 
 class LanedPage(Page):
@@ -193,7 +197,7 @@ class LanedPage(Page):
     @traitlets.validate("lane")
     def _known(self, proposal: Any) -> Any:
         if hasattr(self, "_lanes") and proposal["value"] not in self._lanes:
-            self._lanes[proposal["value"]]
+            raise NoLaneError(self._lanes.missing(proposal["value"]))
         return proposal["value"]
 
     @traitlets.observe("lane")
@@ -207,10 +211,6 @@ class LanedPage(Page):
             self._following = before
         self._tell_aside()
 
-    def _receive(self, widget: Any, message: Mapping[str, Any], buffers: Any) -> None:
-        self._stand_where(message)
-        super()._receive(widget, message, buffers)
-
     def _stand_where(self, message: Mapping[str, Any]) -> None:
         """Be at the lane and step that a message speaks of: it may come before the traits that say so."""
         shown, at = message.get("shown", self.lane), message.get("at", self.cursor)
@@ -219,7 +219,7 @@ class LanedPage(Page):
         before, self._following = self._following, True
         try:
             self.lane = shown
-            self.cursor = max(-1, min(int(at), len(self.trace.steps) - 1))
+            self.cursor = max(-1, min(whole_number({"at": at}, "at"), len(self.trace.steps) - 1))
         finally:
             self._following = before
 
@@ -232,7 +232,7 @@ class LanedPage(Page):
         elif do == "fork":
             self.fork(**self._asked(message))
         elif do == "close_lane":
-            self.close_lane(int(message["lane"]))
+            self.close_lane(whole_number(message, "lane"))
         else:
             return super()._answer(message)
         return None
@@ -241,12 +241,12 @@ class LanedPage(Page):
         """Apply the fix that the page names: of a cache finding, of the verdict, or of a reason of a missed step."""
         found = self._here.payloads.diagnosis()
         if "cache" in told:
-            self.apply(found.caches[int(told["cache"])].fix)
+            self.apply(found.caches[whole_number(told, "cache")].fix)
         elif "verdict" in told:
-            verdict = found.verdict[int(told["verdict"])]
+            verdict = found.verdict[whole_number(told, "verdict")]
             self.apply(verdict.fix, verdict.step)
         else:
-            self.fix(int(told["step"]), int(told["blocker"]))
+            self.fix(whole_number(told, "step"), whole_number(told, "blocker"))
 
     def _asked(self, message: Mapping[str, Any]) -> dict[str, Any]:
         """Arguments of `fork` from what the page sends."""
@@ -255,11 +255,11 @@ class LanedPage(Page):
         if not told or not told.keys() <= known:
             raise KvvizError(f"the page asked for a fork with {', '.join(told) or 'nothing'}, which is not known here")
         if isinstance(told.get("run"), Mapping):
-            frame = frame_id_after(self.trace, int(message["step"]) - 1)
+            frame = frame_id_after(self.trace, whole_number(message, "step") - 1)
             if frame is None:
                 raise KvvizError(f"nothing is left to run at step {message['step']}")
-            nodes, number = self.trace.frames[frame].graph.nodes, int(told["run"]["node"])
+            nodes, number = self.trace.frames[frame].graph.nodes, whole_number(told["run"], "node")
             if not 0 <= number < len(nodes):
                 raise KvvizError(f"there is no node {number} in the graph that runs at step {message['step']}")
             told["run"] = nodes[number]
-        return {"step": int(message["step"]), **told}
+        return {"step": whole_number(message, "step"), **told}

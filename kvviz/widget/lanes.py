@@ -48,8 +48,12 @@ class Lanes:
     def __getitem__(self, number: int) -> Lane:
         lane = self._by_number.get(number)
         if lane is None:
-            raise KvvizError(f"there is no lane {number}; there are {', '.join(map(str, self._by_number))}")
+            raise KvvizError(self.missing(number))
         return lane
+
+    def missing(self, number: Any) -> str:
+        """What is said where there is no such lane."""
+        return f"there is no lane {number}; there are {', '.join(map(str, self._by_number))}"
 
     def __contains__(self, number: int) -> bool:
         return number in self._by_number

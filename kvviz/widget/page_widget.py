@@ -15,6 +15,17 @@ from kvviz.view.page_modules import bundled
 from kvviz.widget.still_image import saved
 
 
+def whole_number(message: Mapping[str, Any], name: str, default: int | None = None) -> int:
+    """A whole number in a message from the page.
+
+    Raises `KvvizError`: if it is none.
+    """
+    value = message.get(name, default)
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise KvvizError(f"the page sent {name}={value!r}, which is not a whole number")
+    return value
+
+
 class Listener(anywidget.AnyWidget):
     """A widget that gets messages from the page until it is closed, and is freed then with the last name for it.
 
@@ -53,13 +64,15 @@ class Page(Listener):
 
     mode = traitlets.Unicode("debugger").tag(sync=True)
     payload = traitlets.Bytes().tag(sync=True)
-    cursor = traitlets.Int(-1).tag(sync=True)
+    cursor = traitlets.Int(-1, min=-1).tag(sync=True)
     theme = traitlets.Unicode("auto").tag(sync=True)
     height = traitlets.Int(720).tag(sync=True)
 
     def _receive(self, _widget: Any, message: Mapping[str, Any], _buffers: Any) -> None:
+        known = message if isinstance(message, Mapping) else {}
         try:
-            answer = self._answer(message)
+            self._stand_where(known)
+            answer = self._answer(known)
         except KvvizError as error:
             answer = {"error": str(error)}
         except KeyboardInterrupt:  # of what the page asked for: there is nobody else to tell
@@ -68,7 +81,18 @@ class Page(Listener):
             answer = {"error": f"{type(error).__name__}: {error}"}
         if answer is not None:
             buffers = answer.pop("buffers", None)
-            self.send({"id": message.get("id"), "side": message.get("side", 0), **answer}, buffers)
+            self.send({"id": known.get("id"), "side": known.get("side", 0), **answer}, buffers)
+
+    def set_state(self, sync_data: Any) -> None:
+        """Take what the page says; what it cannot say is answered with an error and with how things are."""
+        try:
+            super().set_state(sync_data)
+        except Exception as error:
+            self.send({"id": None, "side": 0, "error": f"the page sent what cannot be shown: {error}"})
+            self.send_state([name for name in sync_data if name in self.keys])
+
+    def _stand_where(self, message: Mapping[str, Any]) -> None:
+        """Be where a message speaks of."""
 
     def _answer(self, message: Mapping[str, Any]) -> dict[str, Any] | None:
         """What to send back to the page, bytes under ``"buffers"``; nothing where a trait says it."""
