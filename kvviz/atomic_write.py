@@ -1,21 +1,34 @@
 """Writing files so that an old one stays whole until the new one is: write beside it, then rename.
 
 Invariant: whatever stops a write (a full disk, an interrupt, an error in what is written), the path holds either the
-old contents or all of the new ones, and nothing is left beside it.
+old contents or all of the new ones, and nothing is left beside it. What a process that was killed left, the next write
+into that folder removes.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import shutil
 import stat
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
 from kvviz.errors import SaveError
+
+_PART = re.compile(r"\.kvviz-[0-9a-f]{12}\.part")
+# Seconds since a part was begun, or written to, after which it is looked at: longer than it takes to lock a new one;
+# and where there are no locks, longer than anybody writes.
+_AGE, _UNLOCKED_AGE = 60, 24 * 3600
 
 
 @contextmanager
@@ -40,6 +53,7 @@ def replacing(path: Any) -> Iterator[IO[bytes]]:
         beside, number = _beside(target)
         try:
             with os.fdopen(number, "wb") as file:
+                _lock(number)
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
@@ -71,13 +85,19 @@ def replacing_files(folder: Path, last: str) -> Iterator[Path]:
     """
     with _told(folder):
         folder.mkdir(parents=True, exist_ok=True)
+        _remove_abandoned(folder)
         staged = folder / _name()
         staged.mkdir()
+        lock = None if fcntl is None else os.open(staged, os.O_RDONLY)
         try:
+            if lock is not None:
+                _lock(lock)
             yield staged
             for file in sorted(staged.iterdir(), key=lambda made: made.name == last):
                 os.replace(file, folder / file.name)
         finally:
+            if lock is not None:
+                os.close(lock)
             shutil.rmtree(staged, ignore_errors=True)
 
 
@@ -117,6 +137,7 @@ def is_device(target: str) -> bool:
 
 def _beside(target: str) -> tuple[str, int]:
     """A new file beside a target: its path, and its number to write to."""
+    _remove_abandoned(os.path.dirname(target))
     path = os.path.join(os.path.dirname(target), _name())
     # Only a name that nobody has yet: whatever lies there, or links from there, is not ours.
     return path, os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
@@ -138,6 +159,46 @@ def _mode(target: str) -> int | None:
 def _name() -> str:
     # Short, so that it fits wherever the file's own name did, and hidden from listings and watchers of *.html.
     return f".kvviz-{secrets.token_hex(6)}.part"
+
+
+def _lock(number: int) -> None:
+    """Show others that somebody writes here, where the file system has locks."""
+    if fcntl is not None:
+        with suppress(OSError):
+            fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def _remove_abandoned(folder: str | os.PathLike[str]) -> None:
+    """Remove the parts that killed processes left here: only what is named as ours are, and no writer holds."""
+    with suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            if _PART.fullmatch(entry.name) and _is_abandoned(entry.path):
+                if entry.is_dir(follow_symlinks=False):
+                    shutil.rmtree(entry.path, ignore_errors=True)
+                else:
+                    _removed(entry.path)
+
+
+def _is_abandoned(path: str) -> bool:
+    try:
+        age = time.time() - os.lstat(path).st_mtime
+        if fcntl is None:
+            return age > _UNLOCKED_AGE
+        with _held(path):
+            return age > _AGE
+    except OSError:
+        return False
+
+
+@contextmanager
+def _held(path: str) -> Iterator[None]:
+    """Hold the lock of a part, which its writer has as long as it lives; an OSError where another one has it."""
+    number = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(number)
 
 
 def _removed(path: str) -> None:

@@ -7,6 +7,8 @@ import importlib.util
 import io
 import os
 import stat
+import subprocess
+import sys
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -185,3 +187,40 @@ def test_a_figure_in_an_unknown_format_is_refused_in_one_line(
     assert cli.main(["compare", str(STORY), "--prompt", "1,2", "--figure", str(figure)]) == 2
     assert "cannot draw" in capsys.readouterr().err
     assert not figure.exists()
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from kvviz.atomic_write import replacing, replacing_files
+
+folder = Path(sys.argv[1])
+with replacing(folder / "a.html") as file, replacing_files(folder, "b") as staged:
+    file.write(b"begun")
+    (staged / "b").write_bytes(b"begun")
+    print("ready", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_what_a_killed_process_left_goes_with_the_next_write_and_nothing_else_does(tmp_path: Path) -> None:
+    # given a process that writes, what looks like its parts, and a file of somebody else
+    line = [sys.executable, "-c", KILLED, str(tmp_path)]
+    with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as writer:
+        assert writer.stdout is not None and writer.stdout.readline().strip() == b"ready"
+        parts = sorted(tmp_path.glob(".kvviz-*.part"))
+        others = [tmp_path / ".kvviz-mine.part", tmp_path / ".kvviz-0123456789ab.parts"]
+        for path in others:
+            path.write_bytes(OLD)
+        for path in (*parts, *others):
+            os.utime(path, (0, 0))
+        # when somebody writes while it lives, then nothing is removed
+        write_text(tmp_path / "c.txt", "new")
+        assert len(parts) == 2 and all(path.exists() for path in (*parts, *others))
+        # when it was killed
+        writer.kill()
+        writer.wait()
+    write_text(tmp_path / "c.txt", "newer")
+    # then its parts are gone
+    assert not any(path.exists() for path in parts) and all(path.exists() for path in others)
+    assert (tmp_path / "c.txt").read_text() == "newer"
