@@ -1,4 +1,4 @@
-"""Prompts in the form that a chat model was trained on: its own template, run in a sandbox.
+"""Prompts in the form that a chat model was trained on: its own template, run in a sandbox and for a limited time.
 
 Templates are part of a model, and as little to be trusted. They are written for the way in which the package
 ``transformers`` sets Jinja up: blocks trimmed, ``raise_exception`` and ``strftime_now`` there, JSON not escaped for
@@ -8,12 +8,17 @@ HTML.
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Mapping, Sequence
-from datetime import datetime
-from typing import Any
 
 from kvviz.errors import KvvizError
+from kvviz.text import template_process
 from kvviz.text.needed_package import needed
+
+LONGEST = 10.0
+"""Seconds that a template may take; real ones take some thousandths."""
 
 
 def render_chat(template: str, messages: Sequence[Mapping[str, str]], names: Mapping[str, str]) -> str:
@@ -31,26 +36,28 @@ def render_chat(template: str, messages: Sequence[Mapping[str, str]], names: Map
     Raises
     ------
     KvvizError
-        If Jinja is not installed, or the template cannot be used for these messages.
+        If Jinja is not installed, or the template cannot be used for these messages, or takes too long.
     """
     needed("jinja2")
-    sandbox, exceptions = needed("jinja2.sandbox"), needed("jinja2.exceptions")
-
-    def refuse(message: str) -> None:
-        raise exceptions.TemplateError(message)
-
-    made = sandbox.ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
-    )
-    made.filters["tojson"] = _json
-    made.globals.update(raise_exception=refuse, strftime_now=lambda form: datetime.now().strftime(form))
+    given = json.dumps([template, [dict(message) for message in messages], dict(names)], default=str)
+    # It finds the packages that are found here.
+    where = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PYTHONIOENCODING": "utf-8"}
+    line = [sys.executable, template_process.__file__]
     try:
-        return str(made.from_string(template).render(messages=messages, add_generation_prompt=True, **names))
-    except exceptions.TemplateError as error:
-        raise KvvizError(f"the model's chat template cannot be used here: {error}") from None
-    except Exception as error:  # a template can fail in any way that an expression can
-        raise KvvizError(f"the model's chat template fails: {type(error).__name__}: {error}") from None
-
-
-def _json(value: Any, ensure_ascii: bool = False, indent: int | None = None, **more: Any) -> str:
-    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent)
+        done = subprocess.run(line, input=given.encode(), capture_output=True, timeout=LONGEST, env=where)
+    except subprocess.TimeoutExpired:
+        raise KvvizError(
+            f"the model's chat template did not end within {LONGEST:g} seconds; give the prompt as a text in the "
+            "form that the model expects"
+        ) from None
+    except OSError as error:
+        raise KvvizError(f"the process that fills in the model's chat template cannot start: {error}") from None
+    if done.returncode:
+        said = done.stderr.decode("utf-8", "replace").strip().splitlines()[-1:]
+        raise KvvizError(f"the model's chat template cannot be run: {''.join(said) or 'its process was ended'}")
+    answer = json.loads(done.stdout)
+    if "refused" in answer:
+        raise KvvizError(f"the model's chat template cannot be used here: {answer['refused']}")
+    if "failed" in answer:
+        raise KvvizError(f"the model's chat template fails: {answer['failed']}")
+    return str(answer["text"])

@@ -1,0 +1,59 @@
+"""A chat template is part of a model, and no more to be trusted: it is filled in within a limited time and memory."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from kvviz.errors import KvvizError
+from kvviz.text.chat_template import render_chat
+
+ASKED = [{"role": "user", "content": "<b> é"}]
+ENDLESS = {
+    "loops": "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
+    "a number": "{{ 9 ** (9 ** 9) }}",
+    "filters": "{{ range(99999) | map('string') | join('x' * 99999) | length * 0 }}{{ 7 ** (8 ** 9) }}",
+}
+
+
+@pytest.fixture
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kvviz.text.chat_template.LONGEST", 1.5)
+
+
+@pytest.mark.parametrize("template", ENDLESS)
+def test_a_template_that_does_not_end_is_ended(template: str, short: None) -> None:
+    begun = time.perf_counter()
+    with pytest.raises(KvvizError, match=r"chat template (did not end within|fails: MemoryError)"):
+        render_chat(ENDLESS[template], ASKED, {})
+    assert time.perf_counter() - begun < 10
+
+
+def test_it_is_ended_off_the_main_thread_too(short: None) -> None:
+    found: list[Any] = []
+
+    def render() -> None:
+        try:
+            render_chat(ENDLESS["loops"], ASKED, {})
+        except KvvizError as error:
+            found.append(str(error))
+
+    thread = threading.Thread(target=render)
+    thread.start()
+    thread.join(10)
+    assert len(found) == 1 and "did not end within 1.5 seconds" in found[0]
+
+
+def test_a_template_that_fills_the_memory_is_refused() -> None:
+    with pytest.raises(KvvizError, match="MemoryError"):
+        render_chat("{{ 'x' * 99999999999 }}", ASKED, {})
+
+
+def test_a_template_gives_its_text_as_it_is() -> None:
+    template = "{{ bos_token }}{% for m in messages %}{{ m.content | tojson }}{% endfor %}"
+    assert render_chat(template, ASKED, {"bos_token": "<s>"}) == '<s>"<b> é"'
+    with pytest.raises(KvvizError, match="cannot be used here: only one message"):
+        render_chat("{{ raise_exception('only one message') }}", ASKED, {})
