@@ -96,7 +96,7 @@ def _width(graph: Graph, name: str) -> int:
             last = weight[0 if node.attributes.get("transB") else -1] if weight else 0
             return last if isinstance(last, int) else 0
         if node.op_type == "Split":
-            return _part(graph, node, node.outputs.index(name))
+            return _part(graph, node, graph.output_places[name])
         if node.op_type in ("Reshape", "Transpose", "Slice", "Concat", "Gather", "Flatten", "Squeeze", "Unsqueeze"):
             return 0
         name = node.inputs[0]

@@ -100,6 +100,11 @@ class Graph:
         return {name: node for node in self.nodes for name in node.outputs if name}
 
     @cached_property
+    def output_places(self) -> dict[str, int]:
+        """Value name to its place among the outputs of the node that makes it."""
+        return {name: place for node in self.nodes for place, name in enumerate(node.outputs) if name}
+
+    @cached_property
     def consumers(self) -> dict[str, tuple[Node, ...]]:
         """Value name to the nodes that read it, as an input or as a capture, each node once."""
         readers: dict[str, list[Node]] = {}

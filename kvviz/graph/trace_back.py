@@ -64,7 +64,7 @@ def writes(frame: Frame, name: str, chain: tuple[Node, ...] = (), depth: int = 0
                 return
             frame, name = outer
             continue
-        position = node.outputs.index(name)
+        position = frame.graph.output_places[name]
         op = next((op for op in cache_ops(node) if op.present == position), None)
         if op is not None:
             found = roots(frame, node.inputs[op.past])
@@ -106,7 +106,7 @@ def roots(frame: Frame, name: str) -> tuple[tuple[str, bool], ...]:
             elif frame.parent is None and name not in frame.graph.weights:
                 found.setdefault(name, part)
             continue
-        position = node.outputs.index(name)
+        position = frame.graph.output_places[name]
         stack += [(*inside, part) for inside in _inside(frame, node, position)]
         stack += [(frame, node.inputs[op.past], part) for op in cache_ops(node) if op.present == position]
         if node.op_type in VIEWS | PICKS and not node.domain:
