@@ -45,7 +45,7 @@ lab: $(READY)-lab
 	$(PY) -m jupyterlab --ServerApp.root_dir=$(CURDIR) --LabApp.default_url=/lab/tree/notebooks/start.ipynb \
 	  $(if $(filter 0,$(shell id -u)),--allow-root) $(LAB_ARGS)
 
-test: $(READY)-dev oracle browser front $(LLM)/model.onnx
+test: oracle $(READY)-dev browser front $(LLM)/model.onnx
 	$(ONE_THREAD) $(PY) -m pytest -n $(WORKERS) --dist loadfile $(PYTEST_ARGS)
 
 check: $(READY)-dev front-check
@@ -80,29 +80,32 @@ clean:
 $(PY):
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
 	  { echo "kvviz needs Python 3.10 or newer; name one with: make PYTHON=python3.12"; exit 1; }
+	@echo "making an environment in $(VENV)"
 	@$(PYTHON) -m venv $(VENV) || \
 	  { rm -rf $(VENV); echo "python3 cannot make an environment; on Debian and Ubuntu: apt install python3-venv"; exit 1; }
 
 # A larger installation counts as the smaller ones too.
 $(READY)-lab: | $(PY)
 	@rm -f $(VENV)/ready-*
-	$(PY) .ci/install.py lab
+	@$(PY) .ci/install.py lab
 	@touch $@
 
 $(READY)-install: | $(PY)
 	@rm -f $(VENV)/ready-*
-	$(PY) .ci/install.py lab,ort
+	@$(PY) .ci/install.py lab,ort
 	@touch $@ $(READY)-lab
 
 $(READY)-dev: | $(PY)
 	@rm -f $(VENV)/ready-*
-	$(PY) .ci/install.py lab,ort dev
+	@$(PY) .ci/install.py lab,ort dev
 	@touch $@ $(READY)-install $(READY)-lab
 
-# kvviz itself runs on 3.10, but no onnxruntime that knows all the operators was built for it.
-oracle: $(READY)-dev
-	@$(PY) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
-	  { echo "the tests need Python 3.11 or newer: make clean, then make test PYTHON=python3.12"; exit 1; }
+# kvviz itself runs on 3.10, but no onnxruntime that knows all the operators was built for it. Asked before anything is
+# installed, of the environment if there is one.
+oracle:
+	@$(firstword $(wildcard $(PY)) $(PYTHON)) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "the tests need Python 3.11 or newer: $(if $(wildcard $(PY)),make clean && )make test PYTHON=python3.12"; \
+	    exit 1; }
 
 browser: $(READY)-dev
 	@$(PY) -m tests.ui.browser

@@ -40,10 +40,15 @@ def main(extras: str, group: str | None = None) -> int:
         print("refusing to install outside a virtual environment", file=sys.stderr)
         return 2
     wanted = requirements(extras, group)
-    pip = ("pip", "install", "--quiet", "--disable-pip-version-check")
-    if run(*pip, "uv") and run("uv", "pip", "install", "--quiet", "--python", sys.executable, *wanted):
+    print(
+        f"installing kvviz with {extras.replace(',', ', ')} into {sys.prefix}: minutes at first, then seconds",
+        flush=True,
+    )
+    quiet = () if sys.stderr.isatty() else ("--quiet",)
+    pip = ("pip", "install", "--disable-pip-version-check", *quiet)
+    if run(*pip, "--quiet", "uv") and run("uv", "pip", "install", *quiet, "--python", sys.executable, *wanted):
         return 0
-    print("uv could not do it, trying pip", file=sys.stderr)
+    print("uv could not do it, trying pip, which takes longer", file=sys.stderr)
     return 0 if run(*pip, *wanted) else 1
 
 

@@ -10,6 +10,7 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from kvviz.errors import KvvizError
@@ -27,6 +28,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
       it was stopped from the keyboard.
     """
     _open_streams()
+    try:
+        return _status(arguments)
+    finally:
+        _settle_streams()
+
+
+def _status(arguments: Sequence[str] | None) -> int:
     line, rest = list(sys.argv[1:] if arguments is None else arguments) or ["--help"], []
     if line[:1] == ["lab"] and line[1:] not in (["-h"], ["--help"]):
         # After the folder, everything is JupyterLab's own.
@@ -44,8 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KvvizError as error:
         return _fail(str(error))
     except BrokenPipeError:
-        # Whoever read the output has seen enough; what is still buffered has nowhere to go.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # Whoever read the output has seen enough.
         return 0
     except OSError as error:
         return _fail(f"{error.filename or 'cannot write the output'}: {error.strerror or error}")
@@ -61,6 +68,16 @@ def _open_streams() -> None:
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 - it stays open
+
+
+def _settle_streams() -> None:
+    """Drop what a stream cannot write: the interpreter flushes again at exit and would end with status 120."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            with suppress(OSError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _read(line: list[str]) -> Any:
@@ -82,5 +99,6 @@ def _read(line: list[str]) -> Any:
 
 def _fail(message: str) -> int:
     # One line, with names as they are: they may hold several spaces.
-    print(f"kvviz: {' '.join(part.strip() for part in message.strip().splitlines())}", file=sys.stderr)
+    with suppress(OSError):
+        print(f"kvviz: {' '.join(part.strip() for part in message.strip().splitlines())}", file=sys.stderr)
     return 2

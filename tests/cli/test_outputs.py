@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -67,12 +68,36 @@ def test_a_trace_may_be_saved_over_itself(capsys: pytest.CaptureFixture[str], tm
     assert len(kvviz.Trace.load(saved).steps) == 400
 
 
-def test_a_full_stderr_loses_no_result_and_no_status() -> None:
-    line = [sys.executable, "-m", "kvviz", "report", LLAMA, "--fail-on", "peak>1B"]
+ROOT = Path(__file__).resolve().parent.parent.parent
+PLAIN = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+"""What a shell has that nothing was set in; above all, no PYTHONUNBUFFERED."""
+
+
+@pytest.mark.parametrize("environment", [PLAIN, {**PLAIN, "PYTHONUNBUFFERED": "1"}], ids=["plain", "unbuffered"])
+@pytest.mark.parametrize(
+    ("line", "status"),
+    [(["report", LLAMA, "--fail-on", "peak>1B"], 1), (["report", "nosuch.onnx"], 2), (["report", "--nonsense"], 2)],
+    ids=["limit", "wrong", "unreadable"],
+)
+def test_a_full_stderr_loses_no_result_and_no_status(environment: Any, line: list[str], status: int) -> None:
     with open("/dev/full", "w") as full:
-        done = subprocess.run(line, stdout=subprocess.PIPE, stderr=full, text=True, check=False)
-    assert done.returncode == 1
-    assert "400 steps in 1 run" in done.stdout
+        command = [sys.executable, "-m", "kvviz", *line]
+        done = subprocess.run(
+            command, stdout=subprocess.PIPE, stderr=full, text=True, check=False, env=environment, cwd=ROOT
+        )
+    assert done.returncode == status
+    assert ("400 steps in 1 run" in done.stdout) is (status == 1)
+
+
+@pytest.mark.parametrize("environment", [PLAIN, {**PLAIN, "PYTHONUNBUFFERED": "1"}], ids=["plain", "unbuffered"])
+def test_a_full_stdout_is_one_line_on_stderr(environment: Any) -> None:
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-m", "kvviz", "--version"]
+        done = subprocess.run(
+            command, stdout=full, stderr=subprocess.PIPE, text=True, check=False, env=environment, cwd=ROOT
+        )
+    assert done.returncode == 2
+    assert done.stderr == "kvviz: cannot write the output: No space left on device\n"
 
 
 def test_pages_of_two_graphs_of_a_folder_have_two_names(

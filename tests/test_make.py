@@ -1,0 +1,73 @@
+"""The Makefile and the script of the whole check: what they refuse, and the environment that they start things in."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def _program(folder: Path, name: str, body: str) -> None:
+    path = folder / name
+    path.write_text(f"#!/bin/sh\n{body}\n")
+    path.chmod(0o755)
+
+
+def test_the_whole_check_runs_in_a_clean_environment_with_what_an_installer_needs(tmp_path: Path) -> None:
+    # given programs that do nothing, but for a make that says what its environment is
+    copy = tmp_path / "checkout"
+    (copy / ".ci").mkdir(parents=True)
+    shutil.copy(ROOT / ".ci" / "run", copy / ".ci" / "run")
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    for name in ("python3", "node", "npm", "git"):
+        _program(programs, name, "exit 0")
+    _program(programs, "make", f"[ $1 = test ] && env > '{tmp_path}/told'; exit 0")
+    needed = {"PIP_FIND_LINKS": "a b", "UV_INDEX_URL": "c", "SSL_CERT_FILE": "d", "NODE_EXTRA_CA_CERTS": "e"}
+    needed |= {"npm_config_cache": "f", "https_proxy": "g", "HOME": str(tmp_path)}
+    path = {"PATH": f"{programs}:{os.environ['PATH']}"}
+    # when
+    line = ["bash", str(copy / ".ci" / "run")]
+    settings = {"PYTHONUNBUFFERED": "1", "PYTHONPATH": "x", "COLUMNS": "40", "KVVIZ_DOT": "layered"}
+    subprocess.run(line, env={**path, **needed, **settings}, check=True, capture_output=True)
+    # then
+    told = dict(line.split("=", 1) for line in (tmp_path / "told").read_text().splitlines() if "=" in line)
+    assert {name: told.get(name) for name in needed} == needed
+    assert told["CI"] == "true"
+    assert not settings.keys() & told.keys()
+
+
+def test_make_test_refuses_an_old_python_before_it_installs_anything(tmp_path: Path) -> None:
+    # given a python that is too old for the tests: it refuses the question, whatever the version asked for
+    shutil.copy(ROOT / "Makefile", tmp_path)
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    _program(tmp_path, "old", 'touch called-"$1"; exit 1')
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
+    # when
+    made = subprocess.run(
+        ["make", "test", "PYTHON=./old"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    # then
+    assert made.returncode != 0
+    assert "the tests need Python 3.11 or newer: make test PYTHON=python3.12" in made.stdout
+    assert sorted(path.name for path in tmp_path.glob("called-*")) == ["called--c"]
+    assert not (tmp_path / ".venv").exists()
+
+
+def test_installing_says_so_before_it_begins(tmp_path: Path) -> None:
+    # given installers that say nothing and fail at once
+    (tmp_path / ".ci").mkdir()
+    shutil.copy(ROOT / ".ci" / "install.py", tmp_path / ".ci")
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    for name in ("pip", "uv"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit(1)")
+    # when
+    line = [sys.executable, str(tmp_path / ".ci" / "install.py"), "lab"]
+    done = subprocess.run(line, capture_output=True, text=True, check=False, env={"PYTHONPATH": str(tmp_path)})
+    # then
+    assert done.returncode == 1
+    assert "installing kvviz with lab into" in done.stdout
