@@ -34,6 +34,10 @@ class OpError(KvvizError):
     """A kernel failed; the message names the node, its inputs with shapes, and the cause."""
 
 
+class ExtensionError(KvvizError):
+    """A kernel, policy or schedule that the caller wrote does not do what `kvviz.ext` asks of it."""
+
+
 class LimitError(KvvizError):
     """A tensor would be larger than the set limit."""
 

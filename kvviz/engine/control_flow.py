@@ -66,7 +66,7 @@ def _enter_branch(execution: Any, frame: Frame, planned: PlannedNode) -> None:
     attribute = "then_branch" if bool(np.reshape(condition, ())) else "else_branch"
     plan = body_plan(execution, planned.node.subgraphs[attribute])
     child = execution.open_frame(plan, frame, planned, attribute, None)
-    taken = execution.policy.captures(frame, planned)
+    taken = execution.captures(frame, planned)
     execution.note_bindings(child, capture(execution, child, plan, frame, planned, taken))
     execution.stack.append(child)
 
@@ -77,7 +77,7 @@ def _enter_function(execution: Any, frame: Frame, planned: PlannedNode) -> None:
     plan = body_plan(execution, body)
     child = execution.open_frame(plan, frame, planned, "function", None)
     noted = []
-    taken = execution.policy.captures(frame, planned)
+    taken = execution.captures(frame, planned)
     for value, slot, outer in zip(body.inputs, plan.inputs, planned.inputs):
         how = pass_argument(frame, outer, child, slot, taken)
         if how:

@@ -13,6 +13,7 @@ import numpy as np
 
 from kvviz.engine import control_flow
 from kvviz.engine.binding import bind_inputs, collect_outputs, describe
+from kvviz.engine.extensions import checked_captures, checked_pool, checked_rule
 from kvviz.engine.frame import Frame
 from kvviz.engine.kernel_outputs import lender, place_outputs, strides_of
 from kvviz.engine.placed_outputs import place_at_homes
@@ -20,7 +21,7 @@ from kvviz.engine.plan import Plan, PlannedNode
 from kvviz.engine.policy import Policy
 from kvviz.engine.recorder import Recorder
 from kvviz.engine.weights import Weights
-from kvviz.errors import KvvizError, LimitError, OpError
+from kvviz.errors import ExtensionError, KvvizError, LimitError, OpError
 from kvviz.interrupts import WAITING
 from kvviz.memory.storage import address
 from kvviz.ops import foreign
@@ -55,9 +56,10 @@ class Execution:
         self.log = recorder.log
         self.weights = weights
         self.run_index = run
-        self.decide = policy.in_place
+        self.decide = checked_rule(policy)
+        self.captures = checked_captures(policy)
         self.placed = policy.homes is not None
-        self.ledger.pool = policy.pool() if policy.pool else None
+        self.ledger.pool = checked_pool(policy)
         self.main = self.open_frame(plan, None, None, "", None)
         bind_inputs(self, feeds, donate)
         self.stack = [self.main]
@@ -252,6 +254,8 @@ class Execution:
                 return planned.call(*args)
             except Exception as again:
                 error = again
+        if isinstance(error, ExtensionError):
+            raise error
         if isinstance(error, MemoryError):
             raise LimitError(
                 f"node {node.name!r} ({node.qualified_op}) needs more memory than there is: {error}"

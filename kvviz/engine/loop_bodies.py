@@ -31,7 +31,7 @@ def enter(execution: Any, frame: Frame, planned: PlannedNode) -> bool:
         _complete(execution, None, planned, frame, state, ends)
         return True
     child = _open(execution, frame, planned, state)
-    state.taken = execution.policy.captures(frame, planned)
+    state.taken = execution.captures(frame, planned)
     noted = body_frames.capture(execution, child, state.plan, frame, planned, state.taken)
     if state.restarts:
         noted += scan_slices.restart(child, state)

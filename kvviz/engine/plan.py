@@ -11,6 +11,7 @@ from operator import itemgetter
 from typing import Any
 from weakref import ref
 
+from kvviz.engine.extensions import checked_kernel
 from kvviz.errors import GraphError
 from kvviz.graph.model import Graph, Node
 from kvviz.ops import foreign
@@ -160,6 +161,9 @@ class Plan:
         self.slots: dict[str, int] = {"": ABSENT}
         self.names: list[str] = [""]
         self.order = tuple(PlannedNode(node, i, self._slot) for i, node in enumerate(nodes))
+        declared = {value.name: value.dtype for value in (*graph.value_info.values(), *graph.outputs)}
+        for planned in self.order:
+            planned.call = checked_kernel(planned, declared)
         self.inputs = tuple(self._slot(value.name) for value in graph.inputs)
         self.outputs = tuple(self._slot(name) for name in outputs)
         self.is_output = frozenset(self.outputs)

@@ -6,26 +6,30 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
+from kvviz.engine.extensions import checked_order
 from kvviz.engine.plan import Plan, check_outputs, needed, unsupported
-from kvviz.errors import UnsupportedOpsError
+from kvviz.errors import ExtensionError, UnsupportedOpsError
 from kvviz.graph.model import Graph, Node
+from kvviz.ops import registry
 
 if TYPE_CHECKING:
     from kvviz.engine.policy import Policy
 
 _PLANS: WeakKeyDictionary[Graph, dict[tuple, Plan]] = WeakKeyDictionary()
 _CHECKED: WeakKeyDictionary[Graph, bool] = WeakKeyDictionary()
+_registered = registry.version()
 
 
 def plan_for(graph: Graph, outputs: tuple[str, ...], policy: Policy) -> Plan:
     """The plan that computes ``outputs`` under a policy; the same object on every call."""
+    _drop_plans_of_old_kernels()
     plans = _PLANS.setdefault(graph, {})
     key = (outputs, policy)
     plan = plans.get(key)
     if plan is None:
         nodes = _last_order(plans, outputs, policy) if policy.one_plan else None
         if nodes is None:
-            nodes = policy.schedule(graph, needed(graph, outputs), outputs)
+            nodes = checked_order(policy.schedule, graph, needed(graph, outputs), outputs)
         plan = Plan(graph, outputs, nodes)
         if policy.prepare is not None:
             policy.prepare(plan)
@@ -34,6 +38,15 @@ def plan_for(graph: Graph, outputs: tuple[str, ...], policy: Policy) -> Plan:
                     planned.note_record(note)
         plans[key] = plan
     return plan
+
+
+def _drop_plans_of_old_kernels() -> None:
+    """A plan holds the kernels that were registered when it was made."""
+    global _registered
+    if _registered != registry.version():
+        _PLANS.clear()
+        _CHECKED.clear()
+        _registered = registry.version()
 
 
 def _last_order(plans: dict[tuple, Plan], outputs: tuple[str, ...], policy: Policy) -> Sequence[Node] | None:
@@ -53,6 +66,7 @@ def main_plan(graph: Graph, outputs: tuple[str, ...] | None, policy: Policy) -> 
     Raises `UnsupportedOpsError`: with all operators that have no kernel, at any depth.
     Raises `GraphError`: for an output that the graph does not have.
     """
+    _drop_plans_of_old_kernels()
     if graph not in _CHECKED:
         missing = unsupported(graph)
         if missing:
@@ -60,4 +74,7 @@ def main_plan(graph: Graph, outputs: tuple[str, ...] | None, policy: Policy) -> 
         _CHECKED[graph] = True
     names = tuple(value.name for value in graph.outputs) if outputs is None else outputs
     check_outputs(graph, names)
-    return plan_for(policy.rewrite(graph, names) if policy.rewrite else graph, names, policy)
+    changed = policy.rewrite(graph, names) if policy.rewrite else graph
+    if not isinstance(changed, Graph):
+        raise ExtensionError(f"policy {policy.name!r}: rewrite returned a {type(changed).__name__}, not a Graph")
+    return plan_for(changed, names, policy)

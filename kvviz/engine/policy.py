@@ -11,7 +11,7 @@ from typing import Any
 
 from kvviz.engine import decide
 from kvviz.engine.plan import Plan
-from kvviz.errors import KvvizError
+from kvviz.errors import ExtensionError, KvvizError
 from kvviz.graph.model import Graph, Node
 from kvviz.memory.pool import Pool
 from kvviz.trace.type_facts import TypeFacts
@@ -84,6 +84,17 @@ class Policy:
     rules: tuple[str, ...] = ()
     types_of: Callable[[Any], TypeFacts] | None = None
     variants: Callable[..., Policy] | None = None
+
+    def __post_init__(self) -> None:
+        needed = ("in_place", "schedule", "captures")
+        for name in (*needed, "rewrite", "pool", "prepare", "homes", "types_of", "variants"):
+            value = getattr(self, name)
+            if not callable(value) and (value is not None or name in needed):
+                raise ExtensionError(f"policy {self.name!r}: {name} is a function, not {value!r}")
+        if isinstance(self.rules, str) or not all(isinstance(sentence, str) for sentence in self.rules):
+            raise ExtensionError(f"policy {self.name!r}: rules is a tuple of sentences, not {self.rules!r}")
+        if self.growth not in ("start", "after"):
+            raise ExtensionError(f"policy {self.name!r}: growth is 'start' or 'after', not {self.growth!r}")
 
     @property
     def places_outputs(self) -> bool:

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from functools import cache, partial
 from typing import Any, NamedTuple
 
-from kvviz.errors import UnsupportedOpsError
+from kvviz.errors import ExtensionError, UnsupportedOpsError
 from kvviz.graph.model import Node
 from kvviz.ops import foreign
-from kvviz.ops.registry import OpSpec, find
+from kvviz.ops.registry import OpSpec, find, is_extension
 
 # Attributes that say nothing about the result: left over from old opsets, or hints for a particular runtime.
 _HARMLESS = {"consumed_inputs"}
@@ -35,6 +35,13 @@ def kernel_of(node: Node) -> Kernel:
                 keywords["opset"] = node.opset
             call = partial(spec.kernel, **keywords) if keywords else spec.kernel
             return Kernel(call, spec, {**_defaults(spec.kernel), **keywords})
+        by_position = [name for name in unknown if name in inspect.signature(spec.kernel).parameters]
+        if by_position and is_extension(spec.kernel):
+            name, kernel = by_position[0], getattr(spec.kernel, "__name__", spec.kernel)
+            raise ExtensionError(
+                f"the kernel {kernel} of {node.qualified_op} (node {node.name!r}) takes the attribute {name} by "
+                f"position, where inputs come; put it behind a star: (…, *, {name}=…)"
+            )
         if not foreign.foreign_available(node.domain, node.op_type, node.opset):
             raise UnsupportedOpsError(
                 f"node {node.name!r} ({node.qualified_op}) has attributes that no kernel knows: {', '.join(unknown)}"

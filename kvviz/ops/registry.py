@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar
 
+from kvviz.errors import ExtensionError
 from kvviz.trace.regions import Region
 
 Kernel = TypeVar("Kernel", bound=Callable[..., Any])
@@ -75,6 +76,7 @@ class OpSpec:
 
 
 _TABLE: dict[tuple[str, str], list[OpSpec]] = {}
+_registrations = 0
 _EXTRA = ("n_outputs", "opset", "out", "grown")
 
 
@@ -90,8 +92,19 @@ def op(*names: str, domain: str = "", since: int = 1, **facts: Any) -> Callable[
     ...     return np.maximum(x, 0, out=out)
     """
 
+    _check_call(names, domain, since, facts)
+
     def register(kernel: Kernel) -> Kernel:
+        global _registrations
+        if not callable(kernel):
+            raise ExtensionError(f"op({names[0]!r}) decorates a function, not a {type(kernel).__name__}")
         wants = frozenset(_EXTRA) & set(inspect.signature(kernel).parameters)
+        for fact, keyword in (("overwrites", "out"), ("grows", "grown")):
+            if facts.get(fact) and keyword not in wants:
+                raise ExtensionError(
+                    f"op({names[0]!r}, {fact}=…): the kernel has to take {keyword}=None, where it is to write"
+                )
+        _registrations += 1
         for name in names:
             spec = OpSpec(name, domain, since, kernel, wants=wants, **facts)
             others = [one for one in _TABLE.get((domain, name), ()) if one.since != since]
@@ -99,6 +112,37 @@ def op(*names: str, domain: str = "", since: int = 1, **facts: Any) -> Callable[
         return kernel
 
     return register
+
+
+def version() -> int:
+    """A number that is another one after every registration."""
+    return _registrations
+
+
+def is_extension(function: Any) -> bool:
+    """Whether a kernel or a rule is the caller's own and not kvviz's."""
+    return not (getattr(function, "__module__", None) or "").startswith("kvviz.")
+
+
+def _check_call(names: Sequence[Any], domain: Any, since: Any, facts: dict[str, Any]) -> None:
+    """Refuse arguments of `op` that would register something else than what is meant."""
+    if not names or not all(isinstance(name, str) and name for name in names):
+        raise ExtensionError('op takes the names of operators: @op("Swish", domain="my.domain")')
+    first, *others = names
+    for name in others:
+        if "." in name or "::" in name or (name[0].islower() and first[0].isupper()):
+            raise ExtensionError(
+                f"op({first!r}, {name!r}) would register an operator named {name!r}; a domain is given by name: "
+                f"op({first!r}, domain={name!r})"
+            )
+    if not isinstance(domain, str) or isinstance(since, bool) or not isinstance(since, int):
+        raise ExtensionError(f"op({first!r}): domain is a text and since a number, not {domain!r} and {since!r}")
+    known = [one.name for one in fields(OpSpec)][4:-1]
+    for name, value in facts.items():
+        if name not in known:
+            raise ExtensionError(f"op({first!r}): there is no {name}=; an operator has {', '.join(known)}")
+        if name in ("overwrites", "views", "unread", "grows") and not isinstance(value, tuple):
+            raise ExtensionError(f"op({first!r}): {name}= is a tuple, such as (0,), not {value!r}")
 
 
 def find(domain: str, op_type: str, opset: int) -> OpSpec | None:
