@@ -15,6 +15,7 @@ from kvviz.graph.model import Node
 from kvviz.graph.names import quoted
 from kvviz.trace.blockers import BlockerCode
 from kvviz.trace.events import APPEND, IN_PLACE, VIEW
+from kvviz.trace.model_or_trace import as_trace
 from kvviz.trace.reasons import decision_of
 from kvviz.trace.recording import Trace
 from kvviz.trace.records import Rows
@@ -56,6 +57,7 @@ def cache_warnings(trace: Trace) -> tuple[CacheWarning, ...]:
     >>> for warning in cache_warnings(trace):                               # doctest: +SKIP
     ...     print(warning)
     """
+    trace = as_trace(trace, "kvviz.cache_warnings")
     frames = [RunFrames(trace, run.index) for run in trace.runs]
     found: dict[tuple[str, str, str], list[tuple[int, Told]]] = {}
     for kind, tell in _KINDS.items():

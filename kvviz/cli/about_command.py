@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 import kvviz
-from kvviz.cli.model_runs import TOKENS, is_saved, text_inputs
+from kvviz.cli.model_runs import TOKENS, text_inputs
 from kvviz.decode.model_kind import ModelKind, model_kind
 from kvviz.decode.plausible_values import shape_of
 from kvviz.decode.single_run import SingleRun
@@ -21,6 +21,7 @@ from kvviz.errors import InputError, KvvizError
 from kvviz.explain.units import count, short
 from kvviz.ggml.open_recording import ENDINGS
 from kvviz.graph.cache_pairs import cache_pairs, control_inputs
+from kvviz.graph.load import holds_trace
 from kvviz.graph.look_ups import index_range
 from kvviz.graph.model import Graph
 from kvviz.graph.model_folder import graphs_in, likely
@@ -33,7 +34,7 @@ _LONGEST = 64  # numbers in a command line
 
 def about_command(options: argparse.Namespace) -> int:
     path = options.model
-    if is_saved(path) or path.endswith(ENDINGS):
+    if holds_trace(path) or path.endswith(ENDINGS):
         raise InputError(f"{path} is a recording, not a model; show it with: kvviz report {shlex.quote(path)}")
     files = graphs_in(path) if os.path.isdir(path) and options.graph is None else ()
     if len(files) < 2:

@@ -17,7 +17,6 @@ from kvviz.atomic_write import check_writable, replacing
 from kvviz.cli.model_runs import (
     POLICIES,
     arguments_of,
-    is_saved,
     loaded,
     title_of,
     trace_of,
@@ -26,6 +25,7 @@ from kvviz.cli.proposed_lines import telling_lengths
 from kvviz.cli.results import answer_of, open_page, say, say_written
 from kvviz.errors import InputError, KvvizError
 from kvviz.explain.budget import over, read_budget
+from kvviz.graph.load import holds_trace
 from kvviz.query.query_reader import read_query
 from kvviz.view.comparison_view import comparison_text, plot_comparison
 from kvviz.view.export import to_html
@@ -90,7 +90,7 @@ def find_command(options: argparse.Namespace) -> int:
 
 
 def compare_command(options: argparse.Namespace) -> int:
-    if is_saved(options.model):
+    if holds_trace(options.model):
         raise InputError(f"{options.model} is a saved trace, which cannot run under other policies; give the model")
     graph = loaded(options)
     inputs, how = arguments_of(graph, options)

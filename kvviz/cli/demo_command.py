@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from kvviz.atomic_write import check_writable
 from kvviz.cli.commands import open_lab
 from kvviz.cli.results import open_page, say, say_written
 from kvviz.demo.lesson_files import LESSONS, unpack_lessons
@@ -24,13 +25,17 @@ def demo_command(options: argparse.Namespace) -> int:
         if options.text or options.out:
             raise InputError("--lab opens the lessons; do not give a text or --out with it")
         return _lessons(Path(options.lab or LESSONS))
+    path = options.out or _PAGE
+    check_writable(path)
+    say(f"the page of the story will be {Path(path).resolve()}\n1 of 3: the model tells it")
     trace = story(options.text or BEGINNING, progress=sys.stderr.isatty())
     if trace.interrupted:
         raise KeyboardInterrupt
     print(" ".join(trace.words or ()).replace("<s> ", "").replace(" </s>", ""))
+    say("2 of 3: kvviz finds what it cost")
     for entry in trace.explain().verdict:
         print(f"  {entry}")
-    path = options.out or _PAGE
+    say("3 of 3: the page is drawn")
     to_html(trace, path, **_opening(trace))
     say_written(path)
     if options.out is None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 import zipfile
 from collections.abc import Sequence
@@ -21,6 +20,7 @@ from kvviz.decode.synthetic_inputs import Maker
 from kvviz.errors import InputError
 from kvviz.ggml.open_recording import ENDINGS
 from kvviz.graph.cache_pairs import cache_pairs, control_inputs
+from kvviz.graph.load import holds_trace
 from kvviz.graph.model import Graph
 from kvviz.graph.model_folder import SeveralGraphsError
 from kvviz.view.perfetto import export_perfetto
@@ -46,7 +46,7 @@ _FOR_RUNNING = (
 
 def trace_of(options: argparse.Namespace) -> Any:
     """The trace that a command is about: read from a file, of our own or of ggml's, or made by running the model."""
-    if is_saved(options.model):
+    if holds_trace(options.model):
         _refuse(options, _FOR_RUNNING, f"cannot be used here: {options.model} is a saved trace, so nothing runs")
         trace = kvviz.Trace.load(options.model)
     elif options.model.endswith(ENDINGS):
@@ -216,16 +216,6 @@ def _refuse(options: argparse.Namespace, names: Sequence[str], why: str) -> None
     given = [f"--{name.replace('_', '-')}" for name in names if getattr(options, name) not in (None, False)]
     if given:
         raise InputError(f"{', '.join(given)} {why}")
-
-
-def is_saved(path: str) -> bool:
-    if not os.path.isfile(path):
-        return False  # opening a pipe would wait for ever
-    try:
-        with zipfile.ZipFile(path) as archive:
-            return "header.json" in archive.namelist()
-    except (OSError, zipfile.BadZipFile):
-        return False
 
 
 def title_of(path: str, graph: str | None = None) -> str:

@@ -7,8 +7,8 @@ import os
 from pathlib import Path
 
 from kvviz.atomic_write import check_writable, is_device
-from kvviz.cli.model_runs import is_saved
 from kvviz.errors import InputError
+from kvviz.graph.load import holds_trace
 
 _OUTPUTS = ("save", "sarif", "perfetto", "figure", "out")
 _INPUTS = ("model", "inputs", "words")
@@ -29,7 +29,7 @@ def check_outputs(options: argparse.Namespace) -> None:
         if written.setdefault(place, name) != name and not is_device(place):
             raise InputError(f"--{written[place]} and --{name} name the same file; give each its own")
         # A saved trace is read whole before it is written.
-        if place in read and not (name == "save" and is_saved(options.model)):
+        if place in read and not (name == "save" and holds_trace(options.model)):
             raise InputError(f"--{name} {path} would replace what is read; name another file")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,12 +15,13 @@ from kvviz.graph.cache_pairs import cache_pairs
 from kvviz.graph.model import Graph
 from kvviz.runtimes.named_policies import find_policy
 from kvviz.runtimes.policy_data import facts_of
+from kvviz.trace.model_or_trace import as_graph
 from kvviz.trace.recording import Trace
 from kvviz.trace.run_options import RunOptions
 
 
 def stream(
-    graph: Graph,
+    graph: Graph | str | os.PathLike[str],
     chunks: Sequence[Mapping[str, Any]],
     states: Mapping[str, Any] | None = None,
     policy: str | Policy = "ideal",
@@ -32,7 +34,7 @@ def stream(
 
     Parameters
     ----------
-    graph : Graph
+    graph : Graph or path
     chunks : sequence of mappings
         The inputs of each run, without the states.
     states : mapping, optional
@@ -49,6 +51,7 @@ def stream(
     Trace
         ``results`` has the outputs of every run that are not states.
     """
+    graph = as_graph(graph, "kvviz.stream")
     return StreamSession(graph, chunks, states or {}, policy, record, poison, donate).run_to_end()
 
 

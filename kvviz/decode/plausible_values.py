@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from kvviz.errors import InputError
 from kvviz.graph.cache_pairs import logits_output
 from kvviz.graph.look_ups import index_range
 from kvviz.graph.model import Dim, Graph, Value
@@ -102,6 +103,16 @@ def _measured_by(stem: str, measured: Mapping[str, int]) -> int:
     """The length of the input that a name speaks of (``audio_length`` of ``audio_signal``), or else of the first."""
     related = [n for n in measured if stem and (n.startswith(stem) or stem.startswith(n))]
     return measured[related[0]] if related else next(iter(measured.values()))
+
+
+def check_vocabulary(graph: Graph, name: str, tokens: np.ndarray) -> None:
+    """Raise `InputError` for a token that the model looks up in an embedding that ends before it."""
+    bounds = index_range(graph, name, shape_of)
+    if bounds is not None and bounds.high is not None and (most := int(tokens.max(initial=0))) >= bounds.high:
+        raise InputError(
+            f"the token {most} is outside of the model's vocabulary, which has {bounds.high} tokens, from 0 to "
+            f"{bounds.high - 1}; a tokenizer of another model gives such tokens, too"
+        )
 
 
 def _vocabulary(graph: Graph) -> int:

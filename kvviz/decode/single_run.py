@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,6 +14,7 @@ from kvviz.graph.cache_pairs import cache_pairs
 from kvviz.graph.model import Graph
 from kvviz.runtimes.named_policies import find_policy
 from kvviz.runtimes.policy_data import facts_of
+from kvviz.trace.model_or_trace import as_graph
 from kvviz.trace.recording import Trace
 from kvviz.trace.run_options import RunOptions
 
@@ -60,7 +62,7 @@ class SingleRun(Session):
 
 
 def run(
-    graph: Graph,
+    graph: Graph | str | os.PathLike[str],
     inputs: Mapping[str, Any],
     outputs: Sequence[str] | None = None,
     donate: Sequence[str] = (),
@@ -73,8 +75,8 @@ def run(
 
     Parameters
     ----------
-    graph : Graph
-        From `kvviz.load`.
+    graph : Graph or path
+        From `kvviz.load`, or the path of a model.
     inputs : mapping of str to array_like
         By name. Only donated inputs may change. The policy ``rten`` also accepts inner values: nodes that only compute
         these do not run, and inputs that nothing else reads may be left out.
@@ -105,4 +107,5 @@ def run(
     >>> trace.outputs["y"].shape
     (2, 3)
     """
+    graph = as_graph(graph, "kvviz.run")
     return SingleRun(graph, inputs, outputs, donate, policy, record, poison).run_to_end()

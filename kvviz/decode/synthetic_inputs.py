@@ -6,6 +6,7 @@ Numbers are seeded, so that the same model and dimensions give the same inputs e
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
@@ -20,6 +21,7 @@ from kvviz.errors import InputError
 from kvviz.graph.cache_pairs import CachePair, cache_pairs, control_inputs
 from kvviz.graph.external import DEFAULT_LIMIT
 from kvviz.graph.model import Graph, Value
+from kvviz.trace.model_or_trace import as_graph
 
 # Inputs that follow from the tokens of a run and the rows of its caches; see `kvviz.decode.run_inputs.control_feeds`.
 _FOLLOW = {
@@ -41,7 +43,7 @@ _PIXELS = 64  # nets that halve five times leave two, and add what they halved t
 
 
 def inputs(
-    graph: Graph, dims: Mapping[str, int] | None = None, given: Mapping[str, Any] | None = None
+    graph: Graph | str | os.PathLike[str], dims: Mapping[str, int] | None = None, given: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
     """Arrays for every input of a graph, made from what it declares and how it uses them.
 
@@ -50,8 +52,8 @@ def inputs(
 
     Parameters
     ----------
-    graph : Graph
-        From `kvviz.load`.
+    graph : Graph or path
+        From `kvviz.load`, or the path of a model.
     dims : mapping of str to int, optional
         Lengths of dimensions by name (``"batch"``) or place (``"x.0"``: the first one of input x). The others are
         chosen: a batch of 1, one new token after 4 rows of a growing cache, 64 for the height and width of an image
@@ -75,7 +77,7 @@ def inputs(
     >>> graph = kvviz.load("assets/models/storyteller/concat/model.onnx")
     >>> {name: array.shape for name, array in kvviz.inputs(graph, {"batch": 2}).items()}
     """
-    maker = Maker(graph, dims or {}, given or {})
+    maker = Maker(as_graph(graph, "kvviz.inputs"), dims or {}, given or {})
     return maker.filled(maker.proposed()).make()
 
 

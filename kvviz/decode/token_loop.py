@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ from kvviz.caches.cache_meter import Fed, new_caches, read_meters
 from kvviz.decode.cache_protocols import is_fixed, kept_as, last_logits, make_room, padded_for
 from kvviz.decode.fed_tokens import FedTokens
 from kvviz.decode.model_kind import model_kind
+from kvviz.decode.plausible_values import check_vocabulary
 from kvviz.decode.prompt import as_batch, text_of, tokenizer_for
 from kvviz.decode.run_inputs import check_positions, control_feeds, first_caches
 from kvviz.engine.kept_detail import Detail
@@ -23,6 +25,7 @@ from kvviz.graph.model import Graph
 from kvviz.interrupts import held_back
 from kvviz.runtimes.named_policies import find_policy
 from kvviz.runtimes.policy_data import facts_of
+from kvviz.trace.model_or_trace import as_graph
 from kvviz.trace.recording import Trace
 from kvviz.trace.run_options import RunOptions
 
@@ -73,6 +76,7 @@ class DecodeSession(Session):
         if kind.why:
             raise InputError(f"{graph.name} is {kind.name} without a next token to choose: {kind.why}; use kvviz.run")
         tokens, mask = padded_for(self.pairs, self.roles, *as_batch(prompt, self.tokenizer))
+        check_vocabulary(graph, self.roles["tokens"], tokens)
         batch, length = tokens.shape
         past = self._rows_given()
         value = next(value for value in graph.inputs if value.name == self.roles["tokens"])
@@ -236,7 +240,7 @@ class DecodeSession(Session):
 
 
 def decode(
-    graph: Graph,
+    graph: Graph | str | os.PathLike[str],
     prompt: Any,
     max_new_tokens: int = 16,
     inputs: Mapping[str, Any] | None = None,
@@ -257,7 +261,7 @@ def decode(
 
     Parameters
     ----------
-    graph : Graph
+    graph : Graph or path
         A decoder with caches of any usual form: growing, merged (``use_cache_branch``), static, GroupQueryAttention,
         states. A decoder without a cache is fed the whole sequence at every run.
     prompt : str, sequence of int, or sequence of these
@@ -310,7 +314,7 @@ def decode(
     from tqdm.auto import tqdm
 
     session = DecodeSession(
-        graph,
+        as_graph(graph, "kvviz.decode"),
         prompt,
         max_new_tokens,
         inputs,

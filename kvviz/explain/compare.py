@@ -5,6 +5,7 @@ Invariant: every row of a comparison starts from the same inputs, and the caller
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -23,6 +24,7 @@ from kvviz.runtimes.named_policies import find_policy
 from kvviz.runtimes.named_schedules import label, named
 from kvviz.runtimes.policy_data import schedule_of
 from kvviz.runtimes.schedules import least_live
+from kvviz.trace.model_or_trace import as_graph
 
 __all__ = ["Comparison", "Difference", "Row", "align", "compare", "comparison_of", "first_difference"]
 
@@ -140,7 +142,7 @@ class Comparison:
 
 
 def compare(
-    graph: Graph,
+    graph: Graph | str | os.PathLike[str],
     inputs: Mapping[str, Any] | None = None,
     policies: str | Policy | Sequence[str | Policy] = ("ideal", "rten", "onnxruntime"),
     schedules: Schedules | None = None,
@@ -154,7 +156,7 @@ def compare(
 
     Parameters
     ----------
-    graph : Graph
+    graph : Graph or path
     inputs : mapping of str to array_like, optional
         As in `kvviz.run`, or with a prompt as in `kvviz.decode`. They are not changed: an input that a run may
         overwrite is copied for each run, with the room that `kvviz.reserve` gave it.
@@ -182,6 +184,7 @@ def compare(
     --------
     >>> kvviz.compare(graph, policies=["ideal", "never"], prompt=[5, 17, 33], max_new_tokens=4)   # doctest: +SKIP
     """
+    graph = as_graph(graph, "kvviz.compare")
     run = runner(graph, dict(inputs or {}), prompt, donate, options)
     given = [policies] if isinstance(policies, (str, Policy)) else policies
     traces: dict[str, Any] = {}

@@ -20,6 +20,7 @@ from kvviz.explain.retention import Held, held_too_long
 from kvviz.explain.summary import Counts, Missed, counts, missed
 from kvviz.explain.verdict import Verdict, verdict
 from kvviz.late import late
+from kvviz.trace.model_or_trace import as_trace
 from kvviz.trace.value_index import index_of
 
 
@@ -108,8 +109,9 @@ def explain(trace: Any) -> Report:
 
     Parameters
     ----------
-    trace : Trace
-        Any trace. If it was loaded from a file, the report describes fixes, but they cannot be applied.
+    trace : Trace or path
+        Any trace, or the path of a saved one. If it was loaded from a file, the report describes fixes, but they cannot
+        be applied.
 
     Returns
     -------
@@ -123,6 +125,7 @@ def explain(trace: Any) -> Report:
     >>> report.missed[0].blockers[0].fix.apply().bytes_copied < report.trace.bytes_copied   # doctest: +SKIP
     True
     """
+    trace = as_trace(trace, "kvviz.explain")
     index = index_of(trace)
     caches = (*recomputed_rows(index), *with_warnings(trace, cache_findings(index)))
     entries, top, other = missed(trace), peak(trace), lower_peak(index)

@@ -15,6 +15,7 @@ from kvviz.explain.fixes import Fix
 from kvviz.graph.cache_pairs import cache_pairs
 from kvviz.graph.model import Node
 from kvviz.runtimes.named_policies import NAMED, find_policy
+from kvviz.trace.model_or_trace import as_trace
 from kvviz.trace.recording import Trace
 
 Rows = Mapping[str, int | tuple[int, int]]
@@ -78,7 +79,7 @@ def fork(
     >>> kvviz.fork(trace, policy="rten").bytes_copied - trace.bytes_copied  # doctest: +SKIP
     """
     session = fork_session(
-        trace,
+        as_trace(trace, "kvviz.fork"),
         step,
         run=run,
         donate=donate,

@@ -19,6 +19,7 @@ import numpy as np
 from kvviz.errors import InputError
 from kvviz.trace.events import NEW, POOL
 from kvviz.trace.last_writes import Touch, Touches
+from kvviz.trace.model_or_trace import as_trace
 from kvviz.trace.regions import KNOWN, LEVELS, Level, confidence, overlap
 from kvviz.trace.step_order import Reachability
 from kvviz.trace.value_index import Index, index_of
@@ -85,7 +86,7 @@ def hazards(trace: Any, level: Level = "exact", ordered: bool = False, run: int 
 
     Parameters
     ----------
-    trace : Trace, or ggml.ComputeGraph, or any object with a ``trace``
+    trace : Trace, or ggml.ComputeGraph, or any object with a ``trace``, or the path of a saved trace
         A graph is read as its list of nodes, whether it has been run or not.
     level : {"exact", "range", "root"}
         What counts as the same bytes: the bytes themselves, ranges from the first to the last byte of a value, or all
@@ -113,7 +114,7 @@ def hazards(trace: Any, level: Level = "exact", ordered: bool = False, run: int 
     """
     if level not in LEVELS:
         raise InputError(f"there is no level {level!r}; choose one of {', '.join(LEVELS)}")
-    trace = getattr(trace, "trace", trace)
+    trace = as_trace(trace, "kvviz.hazards")
     index = index_of(trace)
     found: list[Hazard] = []
     for part in trace.runs if run is None else [trace.runs[run]]:

@@ -26,6 +26,10 @@ class DataFiles:
     needed: dict[str, int] = field(default_factory=dict)
     _mapped: dict[str, mmap.mmap] = field(default_factory=dict)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled without the files: the weights in them are pickled as arrays."""
+        return DataFiles, (self.label,)
+
     def need(self, path: str, end: int) -> None:
         """Note that a weight ends at this byte."""
         self.needed[path] = max(end, self.needed.get(path, 0))

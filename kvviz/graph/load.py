@@ -7,6 +7,7 @@ import logging
 import os
 import sys
 import uuid
+import zipfile
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -32,11 +33,12 @@ _PROTOBUF_LIMIT = 2 << 30
 # What people pass by mistake, by how the file begins.
 _OTHER_FILES = (
     (b"GGUF", "a GGUF file; pass its path, not its contents"),
-    (b"PK\x03\x04", "a zip archive: export a PyTorch checkpoint to ONNX first; a trace like this is cut short"),
+    (b"PK\x03\x04", "a zip archive: export a PyTorch checkpoint to ONNX first; a saved trace like this is cut short"),
     (LFS, "a Git LFS pointer, not the model; run git lfs pull"),
-    (b"\x1f\x8b", "compressed with gzip; unpack it first"),
+    (b"\x1f\x8b", "compressed with gzip; unpack it first, or open a ggml recording with kvviz.ggml.load"),
     (b"<", "a text file (HTML or XML); the download probably failed"),
-    (b"{", "a text file (JSON); pass the binary .onnx file"),
+    (b"{", "a text file (JSON); pass the binary .onnx file, or open a ggml recording with kvviz.ggml.load"),
+    (b"digraph", "a DOT file; open what ggml_graph_dump_dot wrote with kvviz.ggml.load"),
 )
 
 
@@ -88,6 +90,9 @@ def load(
     companions = None
     try:
         if isinstance(model, (str, os.PathLike)):
+            if holds_trace(model):
+                path = quoted(os.fsdecode(model), 1000)
+                raise LoadError(f"{path} is a saved trace, not a model; open it with kvviz.Trace.load({path})")
             model, companions = _placed(os.fsdecode(model), graph)
         elif graph is not None:
             raise LoadError("graph= chooses among the files of a folder; this model is not a folder")
@@ -106,6 +111,17 @@ def load(
         raise LoadError(
             f"{label} holds a name that is not UTF-8: the file is damaged, get or export it again"
         ) from None
+
+
+def holds_trace(path: str | os.PathLike[str]) -> bool:
+    """Whether a file is a trace that was saved."""
+    if "\0" in os.fsdecode(path) or not os.path.isfile(path):
+        return False  # opening a pipe would wait for ever
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return "header.json" in archive.namelist()
+    except (OSError, zipfile.BadZipFile):
+        return False
 
 
 def _read(proto: Any, source: Source, name: str | None) -> Graph:

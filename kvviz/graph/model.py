@@ -7,7 +7,7 @@ an initializer, a node output of the same graph, or (in a subgraph) a capture.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any
 
@@ -113,6 +113,10 @@ class Graph:
                 if name:
                     readers.setdefault(name, []).append(node)
         return {name: tuple(nodes) for name, nodes in readers.items()}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Pickled with its weights, and without what is worked out anew."""
+        return {one.name: getattr(self, one.name) for one in fields(self)}
 
     def walk(self) -> Iterator[tuple[Graph, Node]]:
         """Every node of this graph and of all its subgraphs and functions, outermost first."""

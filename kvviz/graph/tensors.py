@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -57,6 +57,11 @@ class Weights(Mapping[str, np.ndarray]):
     def __contains__(self, name: object) -> bool:
         return name in self.tensors
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled with the arrays, which are read for it: whoever unpickles them may not have the model's files."""
+        told = {name: (tensor.value, tensor.nbytes, self[name]) for name, tensor in self.tensors.items()}
+        return _unpickled, (told,)
+
     def declared(self, name: str) -> Value:
         """Element type and shape of a weight, without reading it."""
         return self.tensors[name].value
@@ -64,6 +69,12 @@ class Weights(Mapping[str, np.ndarray]):
     def nbytes(self, name: str) -> int:
         """Size of a weight as the model stores it, in bytes, without reading it."""
         return self.tensors[name].nbytes
+
+
+def _unpickled(told: Mapping[str, tuple[Value, int, np.ndarray]]) -> Weights:
+    return Weights(
+        {name: replace(held(name, array), value=value, nbytes=n) for name, (value, n, array) in told.items()}
+    )
 
 
 def frozen(array: np.ndarray) -> np.ndarray:

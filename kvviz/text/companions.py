@@ -46,6 +46,12 @@ class Companions:
         """What ``config.json`` says; empty without one."""
         return json_file(self.folders, "config.json")
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Pickled with the tokenizer that the model file carries, as there may be no such file later."""
+        if self.made is None:
+            return {"folders": self.folders, "files": self.files, "made": None}
+        return {"folders": self.folders, "files": self.files, "made": None, "tokenizer": self.tokenizer}
+
     def needed_tokenizer(self) -> Any:
         """The tokenizer, or an error that says where it was looked for."""
         if self.tokenizer is None:

@@ -12,6 +12,7 @@ import numpy as np
 
 from kvviz.explain.kept_runs import in_kept_runs, keeps_all
 from kvviz.explain.units import buffer, short, size
+from kvviz.trace.model_or_trace import as_trace
 from kvviz.view import many_traces
 from kvviz.view.cell_plot import cells
 from kvviz.view.chart_axes import (
@@ -58,6 +59,7 @@ def memory(trace: Any, ax: Any = None) -> Any:
     traces = many_traces.traces_of(trace)
     if traces is not None:
         return many_traces.held(traces, ax)
+    trace = as_trace(trace, "kvviz.plot.memory")
     ax, theme = axes_and_theme(ax, (8.0, 3.0))
     live = live_bytes(trace)
     unit, scale = unit_of(live.max(initial=0.0))
@@ -110,6 +112,7 @@ def cache(trace: Any, ax: Any = None) -> Any:
     traces = many_traces.traces_of(trace)
     if traces is not None:
         return many_traces.occupancy(traces, ax)
+    trace = as_trace(trace, "kvviz.plot.cache")
     ax, theme = axes_and_theme(ax, (8.0, 3.0))
     groups = cache_groups(trace)
     top = 1
@@ -157,6 +160,7 @@ def copies(trace: Any, ax: Any = None, *, closed: Any = None) -> Any:
     traces = many_traces.traces_of(trace)
     if traces is not None:
         return many_traces.copied(traces, ax, closed)
+    trace = as_trace(trace, "kvviz.plot.copies")
     ax, theme = axes_and_theme(ax, (8.0, 3.0))
     copied = np.array([run.bytes_copied for run in trace.runs], float)
     written = np.array([run.bytes_written for run in trace.runs], float)
@@ -233,6 +237,7 @@ def lifetimes(trace: Any, ax: Any = None, limit: int = 60) -> Any:
     -------
     Axes
     """
+    trace = as_trace(trace, "kvviz.plot.lifetimes")
     end = max(len(trace.steps), 1)
     shown = [s for s in trace.storages if s.origin != "weights" and s.capacity]
     shown = sorted(shown, key=lambda s: (-s.capacity, s.id))[:limit]

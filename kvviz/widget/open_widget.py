@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -13,6 +14,7 @@ from kvviz.errors import KvvizError
 from kvviz.ggml.compute_graph import ComputeGraph
 from kvviz.graph.model import Graph
 from kvviz.trace.guided_tour import Tour
+from kvviz.trace.model_or_trace import as_graph, opened
 from kvviz.trace.recording import Trace
 from kvviz.view.payload_tour import keep_tour
 from kvviz.widget.debugger_widget import Debugger
@@ -20,7 +22,7 @@ from kvviz.widget.planner_widget import Planner
 
 
 def debug(
-    graph: Graph | Trace | Session | ComputeGraph,
+    graph: Graph | str | os.PathLike[str] | Trace | Session | ComputeGraph,
     inputs: Mapping[str, Any] | None = None,
     *,
     prompt: Any = None,
@@ -44,7 +46,7 @@ def debug(
 
     Parameters
     ----------
-    graph : Graph, Trace, Session or ggml.ComputeGraph
+    graph : Graph, Trace, Session, ggml.ComputeGraph or path
         A graph is run with ``inputs`` (one run) or ``prompt`` (a decode); a trace is shown as it is. A ggml graph is
         stepped through in its own memory; a recorded one has no data, so its whole recording is shown.
     inputs : mapping, optional
@@ -85,6 +87,7 @@ def debug(
     >>> kvviz.debug(graph, prompt="once upon a time", tokenizer=words, max_new_tokens=8)
     >>> kvviz.debug(graph, prompt=[5, 17, 33], growth="after", kv_capacity=8)   # doctest: +SKIP
     """
+    graph = opened(graph)
     if isinstance(graph, ComputeGraph):
         # A list of nodes, which is run, or looked at where it has no data to run on.
         source: Any = graph.trace if graph.cannot_run else graph.session(values or "1 MB")
@@ -93,6 +96,7 @@ def debug(
         if values:
             (graph if isinstance(graph, Trace) else graph.trace).summarise(values)
         return _opened(graph, tour, height, step)
+    graph = as_graph(graph, "kvviz.debug")
     session: Session
     if prompt is None:
         if inputs is None:
@@ -142,13 +146,16 @@ def _opened(source: Any, tour: Tour | None, height: int, step: int | None) -> De
 
 
 def plan(
-    graph: Graph, outputs: Sequence[str] | None = None, policy: str | Policy | Schedule = "rten", height: int = 720
+    graph: Graph | str | os.PathLike[str],
+    outputs: Sequence[str] | None = None,
+    policy: str | Policy | Schedule = "rten",
+    height: int = 720,
 ) -> Planner:
     """Step through how a runtime plans its order of ops; make it the last line of a cell to display it.
 
     Parameters
     ----------
-    graph : Graph
+    graph : Graph or path
         The main graph or a subgraph.
     outputs : sequence of str, optional
         Values to compute; the graph's outputs by default.
@@ -161,4 +168,4 @@ def plan(
     --------
     >>> kvviz.plan(graph, policy="rten")                                   # doctest: +SKIP
     """
-    return Planner(graph, outputs, policy, height)
+    return Planner(as_graph(graph, "kvviz.plan"), outputs, policy, height)

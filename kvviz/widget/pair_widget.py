@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from kvviz.explain.comparison.naming import told_apart
+from kvviz.trace.model_or_trace import as_trace
 from kvviz.trace.recording import Trace
 from kvviz.widget.debugger_widget import Debugger
 from kvviz.widget.still_image import still_pair
@@ -38,6 +39,7 @@ class Pair(Debugger):
     def __init__(
         self, first: Trace, second: Trace, labels: Sequence[str] | None = None, height: int = 720, **options: Any
     ) -> None:
+        first, second = as_trace(first, "kvviz.Pair"), as_trace(second, "kvviz.Pair")
         self.first, self.second = first, second
         names = told_apart(first, second) if labels is None else labels
         self.labels = (str(names[0]), str(names[1]))

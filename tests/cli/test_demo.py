@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import lzma
 import tarfile
+import webbrowser
 from contextlib import redirect_stdout
 from pathlib import Path
 
@@ -41,6 +42,38 @@ def test_the_demo_tells_a_whole_story_and_writes_it_as_a_page(page: tuple[Path, 
     assert "of past copied" in told and "kv_capacity=" in told
     text = path.read_text("utf-8")
     assert text.startswith("<!doctype html>") and "storyteller" in text
+
+
+def test_the_demo_says_where_it_writes_before_it_runs_and_what_it_does_until_the_end(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # given a browser that takes every page, and a story that looks at what was said before it began
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(webbrowser, "open", lambda url: True)
+    before: list[str] = []
+
+    def short(*_: object, **__: object) -> kvviz.Trace:
+        before.append(capsys.readouterr().err)
+        return kvviz.decode(model(), [1, 77, 108], 3, tokenizer=vocabulary())
+
+    monkeypatch.setattr(demo_command, "story", short)
+    # when
+    assert cli.main(["demo"]) == 0
+    # then
+    assert str(tmp_path / "kvviz-demo.html") in before[0] and "1 of 3" in before[0]
+    after = capsys.readouterr().err
+    places = [after.index(word) for word in ("2 of 3", "3 of 3", "wrote kvviz-demo.html")]
+    assert places == sorted(places)
+
+
+def test_the_demo_refuses_what_cannot_be_written_before_it_runs(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "kvviz-demo.html").mkdir()
+    assert cli.main(["demo"]) == 2
+    told = capsys.readouterr()
+    assert told.out == "" and "1 of 3" not in told.err and "kvviz-demo.html" in told.err
 
 
 def test_the_page_of_the_demo_opens_on_a_tour_where_a_row_joins_a_cache() -> None:

@@ -1,0 +1,51 @@
+"""What public functions accept for a graph or a trace: the thing itself, or the path of a file that holds it."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from kvviz.errors import InputError
+from kvviz.graph.load import holds_trace, load
+from kvviz.graph.model import Graph
+from kvviz.trace.recording import Trace
+
+
+def opened(given: Any) -> Any:
+    """A path becomes the trace that was saved there, or the graph of the model; anything else stays what it is."""
+    if not isinstance(given, (str, os.PathLike)):
+        return given
+    return Trace.load(given) if holds_trace(given) else load(given)
+
+
+def as_graph(given: Any, asked: str) -> Graph:
+    """A graph, where ``asked`` is the name of the function that takes it.
+
+    Raises `InputError`: if it is neither a graph nor the path of one.
+    """
+    found = opened(given)
+    if isinstance(found, Graph):
+        return found
+    if isinstance(found, Trace):
+        raise InputError(f"{asked} takes a graph, and this is a trace of a run: pass its graph, or load the model")
+    raise InputError(
+        f"{asked} takes a graph or the path of a model, not {_kind(found)}; kvviz.load makes a graph of other objects"
+    )
+
+
+def as_trace(given: Any, asked: str) -> Trace:
+    """A trace, also that of a debugger or a recording, where ``asked`` is the name of the function that takes it.
+
+    Raises `InputError`: if it is neither a trace nor the path of one.
+    """
+    found = opened(given)
+    found = found if isinstance(found, Trace) else getattr(found, "trace", found)
+    if isinstance(found, Trace):
+        return found
+    if isinstance(found, Graph):
+        raise InputError(f"{asked} takes a trace, and this is a model: run it with kvviz.run or kvviz.decode")
+    raise InputError(f"{asked} takes a trace or the path of a saved one, not {_kind(found)}")
+
+
+def _kind(value: Any) -> str:
+    return "None" if value is None else f"an object of type {type(value).__name__}"
