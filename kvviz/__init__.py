@@ -12,6 +12,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from kvviz.other_names import missing
 from kvviz.version import VERSION
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ def _submodule(name: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name != f"kvviz.{name}":
             raise
-    raise AttributeError(f"module 'kvviz' has no attribute {name!r}")
+    raise missing("kvviz", name, _LATER)
 
 
 class _Names(ModuleType):

@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 # From the bottom up. A package may import from itself and from the rows before its own, not from its neighbours.
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("kvviz.errors",),
-    ("kvviz.atomic_write", "kvviz.collector", "kvviz.interrupts", "kvviz.late", "kvviz.version"),
+    ("kvviz.atomic_write", "kvviz.collector", "kvviz.interrupts", "kvviz.late", "kvviz.other_names", "kvviz.version"),
     ("kvviz.text",),
     ("kvviz.smollm2",),
     ("kvviz.graph", "kvviz.memory"),
@@ -153,8 +153,11 @@ HOLDERS = {
     "graph/model.py",
     "trace/recording.py",
     "trace/reasons.py",
+    "trace/records.py",
+    "trace/step_sequence.py",
     "explain/diagnose.py",
     "explain/compare.py",
+    "explain/hazard_records.py",
     "query/found_steps.py",
     "ggml/kv_cache.py",
 }

@@ -22,7 +22,7 @@ from kvviz.caches.value_flow import RunFrames
 from kvviz.graph.cache_pairs import CachePair, control_inputs
 from kvviz.memory.storage import find_room, root_of
 from kvviz.trace.recording import Trace
-from kvviz.trace.records import Cache, CacheRun, Rows, Span
+from kvviz.trace.records import Cache, CacheRun, Caches, Rows, Span
 
 # Kept as they are, whatever the tokens are.
 _WHOLE = ("state", "cross")
@@ -47,8 +47,8 @@ class Seen(NamedTuple):
     content: list[tuple[Span, ...]] | None
 
 
-def new_caches(pairs: tuple[CachePair, ...]) -> list[Cache]:
-    return [Cache(pair.name, pair.input, pair.output, pair.protocol, pair.axis) for pair in pairs]
+def new_caches(pairs: tuple[CachePair, ...]) -> Caches:
+    return Caches(Cache(pair.name, pair.input, pair.output, pair.protocol, pair.axis) for pair in pairs)
 
 
 def read_meters(trace: Trace, feeds: dict[str, Any], fed: Fed | None = None) -> None:

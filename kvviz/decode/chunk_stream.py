@@ -13,6 +13,7 @@ from kvviz.engine.recipe import Recipe, fresh
 from kvviz.engine.session import Session
 from kvviz.graph.cache_pairs import cache_pairs
 from kvviz.graph.model import Graph
+from kvviz.other_names import with_other_names
 from kvviz.runtimes.named_policies import find_policy
 from kvviz.runtimes.policy_data import facts_of
 from kvviz.trace.model_or_trace import as_graph
@@ -20,6 +21,7 @@ from kvviz.trace.recording import Trace
 from kvviz.trace.run_options import RunOptions
 
 
+@with_other_names
 def stream(
     graph: Graph | str | os.PathLike[str],
     chunks: Sequence[Mapping[str, Any]],

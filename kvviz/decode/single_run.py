@@ -12,6 +12,7 @@ from kvviz.engine.recipe import Recipe, fresh
 from kvviz.engine.session import Session
 from kvviz.graph.cache_pairs import cache_pairs
 from kvviz.graph.model import Graph
+from kvviz.other_names import with_other_names
 from kvviz.runtimes.named_policies import find_policy
 from kvviz.runtimes.policy_data import facts_of
 from kvviz.trace.model_or_trace import as_graph
@@ -61,6 +62,7 @@ class SingleRun(Session):
             read_meters(self.trace, self.feeds)
 
 
+@with_other_names
 def run(
     graph: Graph | str | os.PathLike[str],
     inputs: Mapping[str, Any],

@@ -21,6 +21,7 @@ from kvviz.errors import InputError
 from kvviz.graph.cache_pairs import CachePair, cache_pairs, control_inputs
 from kvviz.graph.external import DEFAULT_LIMIT
 from kvviz.graph.model import Graph, Value
+from kvviz.other_names import with_other_names
 from kvviz.trace.model_or_trace import as_graph
 
 # Inputs that follow from the tokens of a run and the rows of its caches; see `kvviz.decode.run_inputs.control_feeds`.
@@ -42,6 +43,7 @@ _ELSEWHERE = 4
 _PIXELS = 64  # nets that halve five times leave two, and add what they halved to what they double again
 
 
+@with_other_names
 def inputs(
     graph: Graph | str | os.PathLike[str], dims: Mapping[str, int] | None = None, given: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:

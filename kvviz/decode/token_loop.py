@@ -23,6 +23,7 @@ from kvviz.errors import InputError
 from kvviz.graph.cache_pairs import CachePair, cache_pairs, control_inputs, logits_output
 from kvviz.graph.model import Graph
 from kvviz.interrupts import held_back
+from kvviz.other_names import with_other_names
 from kvviz.runtimes.named_policies import find_policy
 from kvviz.runtimes.policy_data import facts_of
 from kvviz.trace.model_or_trace import as_graph
@@ -239,6 +240,7 @@ class DecodeSession(Session):
                 self.kept.add(pair.input)
 
 
+@with_other_names
 def decode(
     graph: Graph | str | os.PathLike[str],
     prompt: Any,

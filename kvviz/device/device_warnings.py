@@ -54,5 +54,6 @@ class DeviceWarning:
 
     @property
     def handle(self) -> Any:
+        """The handle that it is about, or None if nobody holds it any more."""
         # A warning does not keep a handle: it counts among those who hold a tensor.
         return self.find()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
@@ -15,6 +16,7 @@ from kvviz.ops import registry
 if TYPE_CHECKING:
     from kvviz.engine.policy import Policy
 
+_LOG = logging.getLogger(__name__)
 _PLANS: WeakKeyDictionary[Graph, dict[tuple, Plan]] = WeakKeyDictionary()
 _CHECKED: WeakKeyDictionary[Graph, bool] = WeakKeyDictionary()
 _registered = registry.version()
@@ -37,6 +39,7 @@ def plan_for(graph: Graph, outputs: tuple[str, ...], policy: Policy) -> Plan:
                 if note := getattr(planned.notes, "told", ""):
                     planned.note_record(note)
         plans[key] = plan
+        _LOG.debug("planned %s under %s: %d of %d nodes", graph.name, policy.name, len(plan.order), len(graph.nodes))
     return plan
 
 

@@ -5,6 +5,7 @@ A debugger, the widget and `run` all drive a session; it appends to one trace.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -31,6 +32,7 @@ from kvviz.trace.policy_facts import PolicyFacts
 from kvviz.trace.recording import Trace
 from kvviz.trace.records import Live, Run
 
+_LOG = logging.getLogger(__name__)
 # Ops that are left as they were written down, which is fast, before they are packed, which is small.
 _UNSETTLED = 1 << 14
 
@@ -258,6 +260,8 @@ class Session:
         assert self.execution is not None
         outputs = self.execution.outputs()
         self.trace.outputs = outputs
+        run = self.trace.runs[-1]
+        _LOG.debug("run %d of %s: %d ops, peak %d B", run.index, self.trace.title, run.last - run.first, run.peak_bytes)
         end_run(self.execution)
         if len(self.log) - self._settled > _UNSETTLED:
             self.log.settle()

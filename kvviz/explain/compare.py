@@ -20,6 +20,7 @@ from kvviz.explain.comparison.runs import runner
 from kvviz.explain.summary import counts
 from kvviz.graph.model import Graph
 from kvviz.late import late
+from kvviz.other_names import with_other_names
 from kvviz.runtimes.named_policies import find_policy
 from kvviz.runtimes.named_schedules import label, named
 from kvviz.runtimes.policy_data import schedule_of
@@ -141,6 +142,7 @@ class Comparison:
         return html
 
 
+@with_other_names
 def compare(
     graph: Graph | str | os.PathLike[str],
     inputs: Mapping[str, Any] | None = None,

@@ -7,7 +7,7 @@ run to make a report; a fix is applied when somebody asks for it.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kvviz.explain.cache_findings import CacheFinding, cache_findings
 from kvviz.explain.cache_notices import with_warnings
@@ -20,6 +20,8 @@ from kvviz.explain.retention import Held, held_too_long
 from kvviz.explain.summary import Counts, Missed, counts, missed
 from kvviz.explain.verdict import Verdict, verdict
 from kvviz.late import late
+from kvviz.other_names import missing as missing_name
+from kvviz.other_names import with_other_names
 from kvviz.trace.model_or_trace import as_trace
 from kvviz.trace.value_index import index_of
 
@@ -60,6 +62,11 @@ class Report:
     other_order: OtherOrder | None = None
     groups: tuple[MissedGroup, ...] = ()
     verdict: tuple[Verdict, ...] = ()
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            raise missing_name("Report", name, dir(type(self)))
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled as its trace, which is diagnosed anew: fixes are found when they are read."""
@@ -104,6 +111,7 @@ class Report:
         return html
 
 
+@with_other_names
 def explain(trace: Any) -> Report:
     """Diagnose a trace.
 

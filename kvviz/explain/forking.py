@@ -14,6 +14,7 @@ from kvviz.explain.fix_wording import label_of
 from kvviz.explain.fixes import Fix
 from kvviz.graph.cache_pairs import cache_pairs
 from kvviz.graph.model import Node
+from kvviz.other_names import with_other_names
 from kvviz.runtimes.named_policies import NAMED, find_policy
 from kvviz.trace.model_or_trace import as_trace
 from kvviz.trace.recording import Trace
@@ -21,6 +22,7 @@ from kvviz.trace.recording import Trace
 Rows = Mapping[str, int | tuple[int, int]]
 
 
+@with_other_names
 def fork(
     trace: Trace,
     step: int = 0,

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
 
 from kvviz.errors import InputError
+from kvviz.explain.hazard_records import Hazard, Hazards
+from kvviz.other_names import with_other_names
 from kvviz.trace.events import NEW, POOL
 from kvviz.trace.last_writes import Touch, Touches
 from kvviz.trace.model_or_trace import as_trace
@@ -36,52 +37,8 @@ _DOUBT = {
 _SURE = tuple(_DOUBT)
 
 
-@dataclass(frozen=True, slots=True)
-class Hazard:
-    """A pair of steps of one run that touch the same bytes, one of them writing.
-
-    Attributes
-    ----------
-    kind : str
-        By the order that is required. ``"RAW"``: one step must read what the other wrote. ``"WAR"``: one must read
-        before the other overwrites what it reads. ``"WAW"``: both write, and it matters whose bytes stay.
-    first, second : int
-        Steps, in the order in which they ran.
-    storage : int
-    root : str
-        Name of the value that the storage was made for.
-    value : str
-        The value whose bytes they share: the one that is read, or for WAW the one that is written last.
-    bytes : int
-        How many bytes they share, at the level that was asked for.
-    ordered : bool
-        A path of the graph leads from the first step to the second. Otherwise only the schedule has them in order.
-    broken : bool
-        The recorded order is not the required one: the first step overwrote what the second reads, which so does not
-        see what the graph says.
-    sentence : str
-    known : {"exact", "range", "root"}
-        How precisely it is known which bytes the two touch. If it is not exact, ``bytes`` is the most that they share.
-    confidence : {"certain", "likely", "unknown"}
-        How sure it is that they share bytes: likely where a name alone says whose memory one of them touches, unknown
-        where each may touch others.
-    """
-
-    kind: str
-    first: int
-    second: int
-    storage: int
-    root: str
-    value: str
-    bytes: int
-    ordered: bool
-    broken: bool
-    sentence: str
-    known: Level = "exact"
-    confidence: str = "certain"
-
-
-def hazards(trace: Any, level: Level = "exact", ordered: bool = False, run: int | None = None) -> tuple[Hazard, ...]:
+@with_other_names
+def hazards(trace: Any, level: Level = "exact", ordered: bool = False, run: int | None = None) -> Hazards:
     """The hazards of a trace, or of one of its runs, in the order of the second step.
 
     Parameters
@@ -128,8 +85,8 @@ def hazards(trace: Any, level: Level = "exact", ordered: bool = False, run: int 
     return _in_order(found)
 
 
-def _in_order(found: Iterable[Hazard]) -> tuple[Hazard, ...]:
-    return tuple(sorted(found, key=lambda h: (h.second, h.first, h.kind, h.value)))
+def _in_order(found: Iterable[Hazard]) -> Hazards:
+    return Hazards(sorted(found, key=lambda h: (h.second, h.first, h.kind, h.value)))
 
 
 def _since(index: Index, storage: int, touches: Sequence[Touch]) -> int:

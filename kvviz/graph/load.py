@@ -20,6 +20,7 @@ from kvviz.graph.from_onnx import Reader, read_opsets
 from kvviz.graph.model import Graph
 from kvviz.graph.model_folder import beside, find_model
 from kvviz.graph.names import quoted
+from kvviz.other_names import with_other_names
 from kvviz.text.companions import Companions
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ _OTHER_FILES = (
 )
 
 
+@with_other_names
 def load(
     model: str | os.PathLike[str] | bytes | bytearray | memoryview | onnx.ModelProto | onnx_ir.Model | Any,
     *,

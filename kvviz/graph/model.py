@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from kvviz.errors import InputError
 from kvviz.graph.external import NO_FILE, DataFiles, ModelFile
 from kvviz.late import late
+from kvviz.other_names import missing
 from kvviz.text.companions import Companions
 
 Dim = int | str | None
@@ -39,6 +40,8 @@ class Value:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Node:
+    """One op of a graph: its operator, what it reads and makes, its attributes and bodies."""
+
     name: str  # the model's, or that of the first output; never empty, unique in its graph
     op_type: str
     domain: str  # the default domain is the empty string
@@ -88,6 +91,7 @@ class Graph:
 
     @cached_property
     def by_index(self) -> dict[int, Node]:
+        """Nodes by their position in the model's own list."""
         return {node.index: node for node in self.nodes}
 
     @cached_property
@@ -97,6 +101,7 @@ class Graph:
 
     @cached_property
     def producers(self) -> dict[str, Node]:
+        """Value name to the node that makes it."""
         return {name: node for node in self.nodes for name in node.outputs if name}
 
     @cached_property
@@ -113,6 +118,11 @@ class Graph:
                 if name:
                     readers.setdefault(name, []).append(node)
         return {name: tuple(nodes) for name, nodes in readers.items()}
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            raise missing("Graph", name, dir(type(self)) + [one.name for one in fields(self)])
 
     def __getstate__(self) -> dict[str, Any]:
         """Pickled with its weights, and without what is worked out anew."""
@@ -138,6 +148,16 @@ class Graph:
         if self.companions is None:
             raise InputError("the model was not read from a file, so no chat template lies beside it")
         return self.companions.chat(text, system)
+
+    def to_graphviz(self, *, fold: bool = True) -> Any:
+        """The graph as a ``graphviz.Digraph``, which renders in a notebook where the program ``dot`` is installed.
+
+        Parameters
+        ----------
+        fold : bool
+            Draw layers that are alike once; False draws every node.
+        """
+        return late("view.graphviz_drawing:graph_drawing")(self, fold)
 
     def _repr_html_(self) -> str:
         return str(late("view.cards:graph_card")(self))

@@ -76,6 +76,7 @@ class CacheSize:
 
     @property
     def weight_bytes(self) -> int:
+        """Bytes of the weights."""
         return _bytes(self.shape.parameters, self.weight_dtype)
 
     @property

@@ -80,6 +80,7 @@ class Calculator(ipywidgets.VBox):
 
     @property
     def size(self) -> CacheSize:
+        """The size of the caches as the controls stand."""
         return cache_size(
             self._shape,
             self.length.value,

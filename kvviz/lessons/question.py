@@ -71,6 +71,7 @@ class Question(Listener):
 
     @property
     def task(self) -> Task:
+        """The task, which is made when it is first looked at."""
         task = self._task
         if task is None:
             self._task = task = self._make()

@@ -59,6 +59,7 @@ class RowDeletion(ipywidgets.VBox):
 
     @property
     def deleted(self) -> tuple[int, ...]:
+        """Positions of the rows that are deleted."""
         return tuple(at for at, row in enumerate(self.rows) if row.value)
 
     @deleted.setter

@@ -57,6 +57,7 @@ class Work:
 
     @property
     def bytes_read(self) -> int:
+        """Bytes of weights and caches that a run reads."""
         return self.weight_bytes + self.cache_bytes
 
     @property

@@ -9,8 +9,9 @@ from kvviz.errors import KvvizError
 
 
 def needed(module: str, extra: str = "text") -> Any:
-    """Import a package that an extra of kvviz brings along."""
+    """Import a package that an extra of kvviz brings along, or, with an empty ``extra``, one that none does."""
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
-        raise KvvizError(f"{error.name} is not installed; get it with: pip install 'kvviz[{extra}]'") from None
+        what = f"'kvviz[{extra}]'" if extra else module
+        raise KvvizError(f"{error.name} is not installed; get it with: pip install {what}") from None

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from io import BytesIO
-from typing import Any, cast, overload
+from typing import TYPE_CHECKING, Any, cast, overload
 
 import numpy as np
 
 from kvviz.errors import ReplayError
 from kvviz.graph.model import Graph
 from kvviz.late import late
+from kvviz.other_names import missing
 from kvviz.trace.element_types import name_of, nbytes
-from kvviz.trace.events import HOW
 from kvviz.trace.guided_tour import Tour
 from kvviz.trace.lifetimes import Births, settled, storage_records
 from kvviz.trace.log import Log
-from kvviz.trace.reasons import decision_of, offset_of
-from kvviz.trace.records import Branch, Cache, Live, Placed, Run, Step, StorageRecord, TraceFrame
+from kvviz.trace.records import Branch, Cache, Caches, Live, Placed, Run, Step, StorageRecord, TraceFrame
 from kvviz.trace.run_options import RunOptions
+from kvviz.trace.step_sequence import Steps
 from kvviz.trace.trace_reader import load
 from kvviz.trace.trace_writer import save
 from kvviz.trace.type_facts import TypeFacts
@@ -67,7 +67,7 @@ class Trace:
         self.title = title or graph.name
         self.model = graph.file
         self.runs: list[Run] = []
-        self.caches: list[Cache] = []
+        self.caches: list[Cache] = Caches()
         self.outputs: dict[str, Any] = {}
         self.prompt: list[int] = []
         self.tokens: list[int] = []
@@ -118,11 +118,35 @@ class Trace:
         """Bytes of new storage capacity."""
         return self.log.allocated
 
+    # -- a trace is the sequence of its steps -----------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        return len(self.log)
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __iter__(self) -> Iterator[Step]:
+        return iter(self.steps)
+
+    @overload
+    def __getitem__(self, index: int) -> Step: ...
+    @overload
+    def __getitem__(self, index: slice | str) -> list[Step]: ...
+    def __getitem__(self, index: int | slice | str) -> Step | list[Step]:
+        """As of ``steps``: by number, by slice, or all steps of a node by its name."""
+        return self.steps[index]
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            raise missing("Trace", name, dir(self))
+
     # -- records ----------------------------------------------------------------------------------------------------
 
     @property
     def steps(self) -> Steps:
-        """All steps, in the order in which they were completed."""
+        """All steps, in the order in which they were completed; ``steps["name"]`` are those of one node."""
         return Steps(self)
 
     @property
@@ -290,6 +314,16 @@ class Trace:
         """
         return late("query.found_steps:find")(self, query)
 
+    def to_pandas(self) -> Any:
+        """The steps as a ``pandas.DataFrame``: the columns of `table`, bytes as numbers.
+
+        Raises
+        ------
+        KvvizError
+            If pandas is not installed.
+        """
+        return self.table().to_pandas()
+
     def caches_at(self, step: int) -> list[Any]:
         """The caches after a step, in the order of ``caches``: a `kvviz.caches.row_steps.CacheAt` for each.
 
@@ -307,6 +341,28 @@ class Trace:
     ) -> str:
         """Write the debugger to one file, without a kernel or a network; see `kvviz.view.export.to_html`."""
         return str(late("view.export:to_html")(self, path, values=values, hazards=hazards, tour=tour))
+
+    def to_graphviz(self, step: int | None = None, *, fold: bool = True, hidden: bool = True) -> Any:
+        """The graph around a step as a ``graphviz.Digraph``, which renders in a notebook where ``dot`` is installed.
+
+        Fill, border and letter say how every op ended as of that step, as in the page's legend. Dashed red edges are
+        hidden pairs: steps on the same bytes that only the schedule keeps in order; see `kvviz.hazards`.
+
+        Parameters
+        ----------
+        step : int, optional
+            The last one by default. Its frame is drawn: the main graph, or the body that it ran in.
+        fold : bool
+            Draw layers that are alike once, as they are in the layer of the step; False draws all of them.
+        hidden : bool
+            False leaves hidden pairs out.
+
+        Raises
+        ------
+        InputError
+            If there is no such step.
+        """
+        return late("view.graphviz_drawing:trace_drawing")(self, step, fold, hidden)
 
     def to_perfetto(self, path: Any) -> None:
         """Write the trace for Perfetto or chrome://tracing: slices by op, counters for memory and caches."""
@@ -331,70 +387,3 @@ def _unpickled(file: bytes, outputs: dict[str, Any], logits: list[np.ndarray], t
     trace = Trace.load(BytesIO(file))
     trace.outputs, trace.logits, trace.batch_tokens = outputs, logits, tokens
     return trace
-
-
-class Steps(Sequence[Step]):
-    """The steps of a trace as a sequence; each `Step` is made when it is asked for."""
-
-    __slots__ = ("_trace",)
-
-    def __init__(self, trace: Trace) -> None:
-        self._trace = trace
-
-    def __len__(self) -> int:
-        return len(self._trace.log)
-
-    @overload
-    def __getitem__(self, index: int) -> Step: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Step]: ...
-    def __getitem__(self, index: int | slice) -> Step | list[Step]:
-        if isinstance(index, slice):
-            return [make_step(self._trace, i) for i in range(*index.indices(len(self)))]
-        size = len(self)
-        if not -size <= index < size:
-            raise IndexError(f"step {index} does not exist; the trace has {size} steps")
-        return make_step(self._trace, index % size)
-
-    def __iter__(self) -> Iterator[Step]:
-        for index in range(len(self)):
-            yield make_step(self._trace, index)
-
-
-def make_step(trace: Trace, index: int) -> Step:
-    """The record of one step."""
-    frame_id, planned, *_, freed, allocated, copied, written, live = trace.log[index]
-    node = planned.node
-    frame = trace.frames[frame_id]
-    return Step(
-        index=index,
-        run=frame.run,
-        frame=frame.path,
-        frame_id=frame_id,
-        node=node.name,
-        node_index=node.index,
-        graph_node=node,
-        op_type=node.op_type,
-        inputs=node.inputs,
-        outputs=node.outputs,
-        decision=decision_of(trace, index),
-        live_bytes=live,
-        allocated=allocated,
-        copied=copied,
-        written=written,
-        outs=tuple(outs_of(trace, index)),
-        freed=freed,
-        foreign=planned.foreign,
-    )
-
-
-def outs_of(trace: Trace, index: int) -> Iterator[Placed]:
-    """Records of where a step's outputs live."""
-    row = trace.log[index]
-    for name, where in zip(row.op.node.outputs, row.outs):
-        if where is not None:
-            storage, generation, how, shape, dtype, offset, strides = where
-            if offset is None:
-                offset = offset_of(trace, index)
-            size = nbytes(shape, dtype)
-            yield Placed(name, storage, generation, HOW[how], shape, name_of(dtype), offset, strides, size)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kvviz.graph.model import Graph, Node
 from kvviz.interrupts import held_back
+from kvviz.late import late
+from kvviz.other_names import missing
 from kvviz.trace.blockers import Decision
 
 
@@ -99,6 +101,17 @@ class Step:
     outs: tuple[Placed, ...]
     freed: tuple[int, ...]
     foreign: bool = False
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            raise missing("Step", name, dir(type(self)))
+
+    def __repr__(self) -> str:
+        return str(late("view.record_tables:step_text")(self))
+
+    def _repr_html_(self) -> str:
+        return str(late("view.record_tables:step_table")(self).html())
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,6 +313,17 @@ class Cache:
     axis: int | None
     runs: _Runs = _Runs()
 
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            raise missing("Cache", name, dir(type(self)))
+
+    def __repr__(self) -> str:
+        return str(late("view.record_tables:cache_text")(self))
+
+    def _repr_html_(self) -> str:
+        return str(late("view.record_tables:cache_table")(self).html())
+
     def unplace(self, since: int) -> None:
         """Let the last entry not tell where the cache lives, if its storage has got another number."""
         if self.runs and self.runs[-1].storage >= since:
@@ -316,6 +340,16 @@ class Cache:
     def later(self, change: Callable[[Cache, list[CacheRun]], None]) -> None:
         """Note a change of ``runs`` that is made when they are looked at; it is given this cache and the list."""
         self.__dict__["waiting"].append(change)
+
+
+class Caches(list[Cache]):
+    """The caches of a trace; shown as a table, one row a cache."""
+
+    def __repr__(self) -> str:
+        return repr(late("view.record_tables:caches_table")(self)) if self else "[]"
+
+    def _repr_html_(self) -> str:
+        return str(late("view.record_tables:caches_table")(self).html())
 
 
 @dataclass(frozen=True, slots=True)

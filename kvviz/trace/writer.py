@@ -340,12 +340,11 @@ class Writer:
 
     def finish(self, outputs: Sequence[int] = ()) -> Trace:
         """Return the trace; ``outputs`` are the values that the last run returns."""
-        names = tuple(self._names[value] for value in outputs)
         log = Log()
         # What is written later on goes into another trace.
         log.storages, log.declared = deepcopy(self.log.storages), self.log.declared.copy()
         written = [run for run in self._runs if run.rows] or self._runs
-        ends = [names if run is written[-1] else () for run in written]
+        ends = [tuple(self.named(outputs)) if run is written[-1] else () for run in written]
         known: dict[Any, Program] = {}
         runs = [run.write(log, i, self.title, ends[i], self.freed, known) for i, run in enumerate(written)]
         if not runs:
@@ -356,6 +355,7 @@ class Writer:
         return trace
 
     def run(self) -> WrittenRun:
+        """The run that is being written; the first one begins with it."""
         if not self._runs:
             self.begin_run()
         return self._runs[-1]
@@ -372,6 +372,7 @@ class Writer:
         return self._programs.setdefault((id(program.graph), program.outputs, tuple(map(id, program.order))), program)
 
     def named(self, values: Iterable[int]) -> list[str]:
+        """Names of values, by number."""
         return [self._names[value] for value in values]
 
     def add(self, row: Row, accesses: tuple[Access, ...] | None, timing: Timing | None) -> None:

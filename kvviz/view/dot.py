@@ -6,6 +6,8 @@ Splines are poly-lines: ``ortho`` aborts and ``curved`` takes minutes on graphs 
 
 from __future__ import annotations
 
+import graphviz
+
 from kvviz.view.sketch import Sketch
 
 INCH = 72.0
@@ -14,18 +16,16 @@ NODE_GAP, RANK_GAP = 14, 24
 
 def dot_source(sketch: Sketch) -> str:
     """DOT text of a sketch: fixed box sizes, no labels, edges without arrow heads; equal for equal sketches."""
-    gaps = f"nodesep={_inches(NODE_GAP)} ranksep={_inches(RANK_GAP)}"
-    return "\n".join(
-        [
-            "digraph block {",
-            f"\tgraph [nslimit=1 {gaps} rankdir=TB splines=polyline]",
-            '\tnode [fixedsize=true label="" shape=box]',
-            "\tedge [arrowhead=none]",
-            *(f"\tn{i} [height={_inches(h)} width={_inches(w)}]" for i, (w, h) in enumerate(sketch.sizes)),
-            *(f"\tn{source} -> n{target}" for source, target in sketch.links),
-            "}\n",
-        ]
-    )
+    block = graphviz.Digraph("block")
+    gaps = {"nodesep": _inches(NODE_GAP), "ranksep": _inches(RANK_GAP)}
+    block.attr("graph", nslimit="1", rankdir="TB", splines="polyline", **gaps)
+    block.attr("node", fixedsize="true", label="", shape="box")
+    block.attr("edge", arrowhead="none")
+    for i, (width, height) in enumerate(sketch.sizes):
+        block.node(f"n{i}", height=_inches(height), width=_inches(width))
+    for source, target in sketch.links:
+        block.edge(f"n{source}", f"n{target}")
+    return str(block.source)
 
 
 def _inches(px: float) -> str:

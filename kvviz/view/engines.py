@@ -1,4 +1,7 @@
-"""Running Graphviz with a deadline: a ``dot`` program, or pygraphviz in a child process.
+"""Running Graphviz with a deadline: the ``dot`` program of the package graphviz, or pygraphviz in a child process.
+
+The package makes the DOT text and knows the program; its own ``pipe`` has no deadline and starts a process for every
+graph, so the process is started here.
 
 Invariant: never raises for a bad engine and never outlives its deadline; what was laid out by then is kept. Output goes
 to a file and not to a pipe, so that a killed engine whose own children live on cannot block us, and nothing that an
@@ -17,6 +20,8 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+from graphviz.backend import DOT_BINARY
 
 Point = tuple[float, float]
 
@@ -68,7 +73,7 @@ def engines() -> list[Engine]:
     found = []
     if wish and wish != "pygraphviz":
         found.append(Engine("dot", (wish, "-Kdot", "-Tplain")))
-    path = shutil.which("dot")
+    path = shutil.which(DOT_BINARY)
     if path and wish != "pygraphviz":
         found.append(Engine("dot", (path, "-Kdot", "-Tplain")))
     if sys.executable and importlib.util.find_spec("pygraphviz") is not None:

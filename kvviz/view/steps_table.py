@@ -9,6 +9,7 @@ from typing import Any
 
 from kvviz.explain.sentences import sentence
 from kvviz.explain.units import buffer, short, size
+from kvviz.text.needed_package import needed
 
 # Key, heading, whether it is a number, and the most characters that text and HTML show of it.
 COLUMNS = (
@@ -40,6 +41,7 @@ _SIZES = {
     "moved_outside",
     "missed_bytes",
     "cannot_bytes",
+    "bytes",
 }
 
 
@@ -109,11 +111,9 @@ class Table:
     def to_pandas(self) -> Any:
         """The rows as a ``pandas.DataFrame``.
 
-        Raises `ImportError`: if pandas is not installed.
+        Raises `KvvizError`: if pandas is not installed.
         """
-        from importlib import import_module
-
-        return import_module("pandas").DataFrame(self.rows, columns=[key for key, *_ in self.columns])
+        return needed("pandas", "").DataFrame(self.rows, columns=[key for key, *_ in self.columns])
 
 
 def steps_table(trace: Any, steps: Iterable[int] | None = None) -> Table:

@@ -13,6 +13,7 @@ from kvviz.engine.session import Session
 from kvviz.errors import KvvizError
 from kvviz.ggml.compute_graph import ComputeGraph
 from kvviz.graph.model import Graph
+from kvviz.other_names import with_other_names
 from kvviz.trace.guided_tour import Tour
 from kvviz.trace.model_or_trace import as_graph, opened
 from kvviz.trace.recording import Trace
@@ -21,6 +22,7 @@ from kvviz.widget.debugger_widget import Debugger
 from kvviz.widget.planner_widget import Planner
 
 
+@with_other_names
 def debug(
     graph: Graph | str | os.PathLike[str] | Trace | Session | ComputeGraph,
     inputs: Mapping[str, Any] | None = None,
@@ -145,6 +147,7 @@ def _opened(source: Any, tour: Tour | None, height: int, step: int | None) -> De
     return debugger
 
 
+@with_other_names
 def plan(
     graph: Graph | str | os.PathLike[str],
     outputs: Sequence[str] | None = None,

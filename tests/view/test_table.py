@@ -8,6 +8,7 @@ from types import ModuleType
 
 import pytest
 
+from kvviz.errors import KvvizError
 from kvviz.explain.sentences import sentence
 from kvviz.trace.recording import Trace
 from kvviz.view.steps_table import COLUMNS, Table, steps_table
@@ -83,8 +84,9 @@ def test_a_data_frame_is_made_where_pandas_is_there(decoded: Trace, monkeypatch:
 
 def test_without_pandas_the_error_names_it(decoded: Trace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(ImportError, match="pandas"):
-        steps_table(decoded, [0]).to_pandas()
+    for ask in (steps_table(decoded, [0]).to_pandas, decoded.to_pandas):
+        with pytest.raises(KvvizError, match="pandas is not installed; get it with: pip install pandas"):
+            ask()
 
 
 def test_an_empty_table_has_its_headings() -> None:

@@ -1,0 +1,138 @@
+"""A step, a cache and a hazard as they show themselves: a few lines of text, and a table in a notebook."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from kvviz.explain.sentences import sentence
+from kvviz.explain.units import buffer, count, short, size
+from kvviz.view.steps_table import Table
+
+_NAME, _TEXT = 48, 400
+_FACTS = (("what", "", False, 12), ("is", "", False, _TEXT))
+_HAZARDS = (
+    ("kind", "kind", False, 6),
+    ("state", "order", False, 8),
+    ("first", "first", True, 9),
+    ("second", "second", True, 9),
+    ("bytes", "bytes", True, 12),
+    ("value", "value", False, 36),
+    ("sentence", "what happens", False, 240),
+)
+_CACHES = (
+    ("name", "cache", False, 28),
+    ("protocol", "protocol", False, 9),
+    ("input", "input", False, 36),
+    ("output", "output", False, 36),
+    ("runs", "runs", True, 7),
+    ("valid", "valid", True, 9),
+    ("capacity", "capacity", True, 9),
+    ("copied", "copied", True, 12),
+    ("written", "written", True, 12),
+)
+_CACHE_RUNS = (
+    ("run", "run", True, 7),
+    ("valid", "valid", True, 9),
+    ("capacity", "capacity", True, 9),
+    ("rows_written", "rows written", True, 12),
+    ("rows_read", "rows read", True, 12),
+    ("copied", "copied", True, 12),
+    ("written", "written", True, 12),
+    ("buffer", "buffer", False, 12),
+)
+
+
+def step_text(step: Any) -> str:
+    """A step in a few lines."""
+    head, *rest = _step_facts(step)
+    return "\n".join([f"{head[0]}: {head[1]}", *(f"  {what}: {told}" for what, told in rest)])
+
+
+def step_table(step: Any) -> Table:
+    """A step as a table of two columns."""
+    return Table([{"what": what, "is": told} for what, told in _step_facts(step)], _FACTS)
+
+
+def cache_text(cache: Any) -> str:
+    """A cache in one line."""
+    told = _cache_row(cache)
+    axis = "" if cache.axis is None else f", axis {cache.axis}"
+    rows = f"{told['valid']:,} of {told['capacity']:,} rows valid, " if cache.runs and cache.axis is not None else ""
+    moved = f"{size(told['copied'])} copied, {size(told['written'])} written"
+    runs = f"{count(len(cache.runs), 'run')}: {rows}{moved}" if cache.runs else "no run yet"
+    carried = f"{short(cache.input, _NAME)} → {short(cache.output, _NAME)}"
+    return f"<Cache {short(cache.name, _NAME)!r} ({cache.protocol}{axis}): {carried}; {runs}>"
+
+
+def cache_table(cache: Any) -> Table:
+    """A cache as a table, one row a run."""
+    rows = [
+        {
+            "run": number,
+            "valid": run.valid,
+            "capacity": run.capacity,
+            "rows_written": run.rows_written,
+            "rows_read": run.rows_read,
+            "copied": run.bytes_copied,
+            "written": run.bytes_written,
+            "buffer": "" if run.storage < 0 else buffer(run.storage),
+        }
+        for number, run in enumerate(cache.runs)
+    ]
+    return Table(rows, _CACHE_RUNS, f"cache {cache.name} ({cache.protocol})")
+
+
+def caches_table(caches: Sequence[Any]) -> Table:
+    """Caches as a table, one row a cache: rows after the last run, bytes of all runs."""
+    return Table([_cache_row(cache) for cache in caches], _CACHES)
+
+
+def hazard_text(hazard: Any) -> str:
+    """A hazard in one line."""
+    steps = f"steps {hazard.first:,} and {hazard.second:,}"
+    return f"<{hazard.kind} ({_state(hazard)}), {steps}, {size(hazard.bytes)}: {short(hazard.sentence, _TEXT)}>"
+
+
+def hazards_table(hazards: Sequence[Any]) -> Table:
+    """Hazards as a table, one row a pair."""
+    names = [key for key, *_ in _HAZARDS]
+    return Table([{n: getattr(h, n, _state(h)) for n in names} for h in hazards], _HAZARDS)
+
+
+def _state(hazard: Any) -> str:
+    """What keeps the two steps in order."""
+    return "broken" if hazard.broken else "ordered" if hazard.ordered else "hidden"
+
+
+def _step_facts(step: Any) -> list[tuple[str, str]]:
+    where = f" in {' › '.join(step.frame)}" if step.frame else ""
+    facts = [(f"step {step.index:,}", f"{step.op_type} {short(step.node, _NAME)}, run {step.run}{where}")]
+    facts.append(("reads", ", ".join(short(name, _NAME) for name in step.inputs if name) or "nothing"))
+    facts += [("makes", _output(out)) for out in step.outs]
+    facts.append(("memory", sentence(step)))
+    totals = (("allocated", step.allocated), ("copied", step.copied), ("written", step.written))
+    facts.append(("bytes", f"{', '.join(f'{size(n)} {what}' for what, n in totals)}; {size(step.live_bytes)} live"))
+    if step.freed:
+        facts.append(("frees", short(", ".join(buffer(storage) for storage in step.freed), _TEXT)))
+    return facts
+
+
+def _output(out: Any) -> str:
+    form = out.dtype if out.shape is None else f"{out.dtype}{list(out.shape)}"
+    return f"{short(out.name, _NAME)} {form} in {out.label} ({out.how})"
+
+
+def _cache_row(cache: Any) -> dict[str, Any]:
+    last = cache.runs[-1] if cache.runs else None
+    return {
+        "name": cache.name,
+        "protocol": cache.protocol,
+        "input": cache.input,
+        "output": cache.output,
+        "runs": len(cache.runs),
+        "valid": last.valid if last else 0,
+        "capacity": last.capacity if last else 0,
+        "copied": sum(run.bytes_copied for run in cache.runs),
+        "written": sum(run.bytes_written for run in cache.runs),
+    }
