@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -56,6 +57,15 @@ def test_make_test_refuses_an_old_python_before_it_installs_anything(tmp_path: P
     assert "the tests need Python 3.11 or newer: make test PYTHON=python3.12" in made.stdout
     assert sorted(path.name for path in tmp_path.glob("called-*")) == ["called--c"]
     assert not (tmp_path / ".venv").exists()
+
+
+def test_the_first_commands_of_readme_work_from_a_checkout() -> None:
+    text = (ROOT / "README.md").read_text("utf-8")
+    targets = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text("utf-8"), re.M)
+    commands = [line.split("#")[0].split() for line in re.findall(r"^    (\S.*)$", text, re.M)[:4]]
+    assert commands == [["make", "lab"], ["make", "test"], ["pip", "install", "."], ["kvviz", "demo"]]
+    assert {"lab", "test"} <= set(targets)
+    assert text.index("make lab") < text.index("pip install .") < text.index("pip install kvviz")
 
 
 def test_installing_says_so_before_it_begins(tmp_path: Path) -> None:
