@@ -11,6 +11,8 @@ a schedule        any function ``(graph, nodes, outputs) -> nodes in an order in
 a producer        a `Writer`, told what another runtime did: every view takes the trace
 ================  ====================================================================================================
 
+What is wrong with an extension is one `ExtensionError`, which names it.
+
 Examples that are run and type-checked are in ``tests/ext``.
 """
 
@@ -18,6 +20,7 @@ from kvviz.engine.decide import Verdict
 from kvviz.engine.frame import Frame
 from kvviz.engine.plan import PlannedNode
 from kvviz.engine.policy import Policy, Schedule
+from kvviz.errors import ExtensionError
 from kvviz.graph.model import Graph, Node
 from kvviz.ops.registry import Grow, OpSpec, op
 from kvviz.runtimes.schedules import Before, Picks
@@ -27,6 +30,7 @@ from kvviz.trace.writer import Writer
 
 __all__ = [
     "Before",
+    "ExtensionError",
     "Frame",
     "Graph",
     "Grow",

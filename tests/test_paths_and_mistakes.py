@@ -23,6 +23,13 @@ OF_A_GRAPH: dict[str, Callable[[Any], Any]] = {
     "compare": lambda given: kvviz.compare(given, policies=["ideal"], prompt=PROMPT, max_new_tokens=2).equal,
     "debug": lambda given: kvviz.debug(given, prompt=PROMPT, max_new_tokens=2).trace.prompt,
     "plan": lambda given: repr(kvviz.plan(given)),
+    "lessons.recompute": lambda given: kvviz.lessons.recompute(given, PROMPT, 2).tokens,
+    "lessons.changed_rows": lambda given: kvviz.lessons.changed_rows(given, PROMPT, PROMPT).tolist(),
+    "lessons.serving.empty_rows": lambda given: sorted(kvviz.lessons.serving.empty_rows(given)),
+    "lessons.serving.forward": lambda given: kvviz.lessons.serving.forward(given, [PROMPT]).next_tokens,
+    "lessons.serving.tell": lambda given: kvviz.lessons.serving.tell(given, PROMPT, 2).tokens,
+    "lessons.serving.speculate": lambda given: kvviz.lessons.serving.speculate(given, PROMPT, 2).tokens,
+    "lessons.serving.PagedServer": lambda given: sorted(kvviz.lessons.serving.PagedServer(given, 4, 4).pool),
 }
 OF_A_TRACE: dict[str, Callable[[Any], Any]] = {
     "explain": lambda given: str(kvviz.explain(given)),

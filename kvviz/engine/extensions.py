@@ -31,7 +31,7 @@ def checked_kernel(planned: Any, declared: Mapping[str, Any]) -> Callable[..., A
     """
     spec, node, call = planned.spec, planned.node, planned.call
     if spec is None or not is_extension(spec.kernel):
-        return call  # type: ignore[no-any-return]
+        return call
     kernel = getattr(spec.kernel, "__name__", type(spec.kernel).__name__)
     who = f"the kernel {kernel} of {node.qualified_op} (node {node.name!r})"
     # Overwriting is described as elementwise unless ``fits`` says otherwise, so that the type is that of the input.
@@ -73,7 +73,7 @@ def checked_kernel(planned: Any, declared: Mapping[str, Any]) -> Callable[..., A
 def checked_rule(policy: Any) -> Callable[..., Any]:
     """A policy's rule for one dispatch; one that the caller wrote is looked at whenever it has decided."""
     if not is_extension(policy.in_place):
-        return policy.in_place  # type: ignore[no-any-return]
+        return policy.in_place
     inner = _called(policy, "in_place")
 
     def decide(frame: Any, planned: Any, args: Sequence[Any]) -> Any:
@@ -88,7 +88,7 @@ def checked_rule(policy: Any) -> Callable[..., Any]:
 def checked_captures(policy: Any) -> Callable[..., Any]:
     """A policy's rule for captured values; what one that the caller wrote returns is looked at."""
     if not is_extension(policy.captures):
-        return policy.captures  # type: ignore[no-any-return]
+        return policy.captures
     inner = _called(policy, "captures")
 
     def captures(frame: Any, planned: Any) -> Any:
@@ -116,7 +116,7 @@ def checked_order(
     Raises `ExtensionError`: if a schedule that the caller wrote returns no order in which they can run.
     """
     if not is_extension(schedule):
-        return schedule(graph, nodes, outputs)  # type: ignore[no-any-return]
+        return schedule(graph, nodes, outputs)
     who = f"the schedule {getattr(schedule, '__name__', type(schedule).__name__)}"
     try:
         order = schedule(graph, nodes, outputs)

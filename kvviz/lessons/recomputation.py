@@ -12,6 +12,7 @@ from kvviz.decode.prompt import as_batch, text_of, tokenizer_for
 from kvviz.errors import KvvizError
 from kvviz.graph.model import Graph
 from kvviz.lessons.serving.forward_pass import forward
+from kvviz.trace.model_or_trace import as_graph
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,7 @@ def recompute(graph: Graph, prompt: str | Sequence[int], max_new_tokens: int = 1
     KvvizError
         If the graph has no caches that grow, or several prompts were given.
     """
+    graph = as_graph(graph, "kvviz.lessons.recompute")
     own, _ = tokenizer_for(graph, prompt, tokenizer, ())
     tokens, _ = as_batch(prompt, own)
     if len(tokens) != 1:

@@ -11,6 +11,7 @@ from kvviz.errors import KvvizError
 from kvviz.graph.model import Graph
 from kvviz.lessons.lesson_charts import panels
 from kvviz.lessons.serving.forward_pass import forward, pairs_of
+from kvviz.trace.model_or_trace import as_graph
 from kvviz.view.chart_axes import finish
 
 
@@ -34,6 +35,7 @@ def changed_rows(graph: Graph, tokens: Sequence[int], other: Sequence[int]) -> n
     KvvizError
         If ``other`` is shorter.
     """
+    graph = as_graph(graph, "kvviz.lessons.changed_rows")
     count = len(tokens)
     if len(other) < count:
         raise KvvizError(f"the other tokens are {len(other)}; give at least as many as there are rows, {count}")

@@ -32,7 +32,7 @@ _BORDERS: dict[str, dict[str, str]] = {
 }
 
 
-class GraphDrawing(graphviz.Digraph):  # type: ignore[misc]
+class GraphDrawing(graphviz.Digraph):
     """A Digraph that shows its text where no ``dot`` program is installed."""
 
     def _repr_mimebundle_(self, *arguments: Any, **options: Any) -> Any:
@@ -139,12 +139,11 @@ class _Drawing:
                     solid.setdefault((self.box[source.index], self.box[node.index]), name)
                 elif name and name not in self.graph.weights:
                     into.setdefault(name, []).append(self.box[node.index])
-        for (source, target), name in solid.items():
-            self.made.edge(self.id[source], self.id[target], tooltip=_text(name))
-        for source, target in onward:
-            self.made.edge(
-                self.id[source], self.id[target], style="dashed", constraint="false", tooltip="to the next layer"
-            )
+        for (tail, head), name in solid.items():
+            self.made.edge(self.id[tail], self.id[head], tooltip=_text(name))
+        onward_looks = {"style": "dashed", "constraint": "false", "tooltip": "to the next layer"}
+        for tail, head in onward:
+            self.made.edge(self.id[tail], self.id[head], **onward_looks)
         outs = {value.name: [self.box[maker[value.name].index]] for value in self.graph.outputs if value.name in maker}
         for i, (boxes, names) in enumerate(_alike(into)):
             self._end(f"i{i}", names, OWNERS["caller"])
@@ -204,4 +203,4 @@ def _dress(look: Look) -> dict[str, str]:
 
 def _text(*lines: str) -> str:
     r"""Lines as a label in which nothing has a meaning of its own: no ``\N``, no HTML."""
-    return graphviz.nohtml(r"\n".join(graphviz.escape(short(line, _LONGEST)) for line in lines))  # type: ignore[no-any-return]
+    return graphviz.nohtml(r"\n".join(graphviz.escape(short(line, _LONGEST)) for line in lines))

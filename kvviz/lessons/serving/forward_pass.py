@@ -16,6 +16,7 @@ from kvviz.errors import KvvizError
 from kvviz.graph.cache_pairs import CachePair, cache_pairs, control_inputs, logits_output
 from kvviz.graph.model import Graph
 from kvviz.memory import reserve
+from kvviz.trace.model_or_trace import as_graph
 from kvviz.trace.recording import Trace
 
 Rows = dict[str, np.ndarray]
@@ -65,6 +66,7 @@ def empty_rows(graph: Graph, batch: int = 1, room: int = 0) -> Rows:
 
     ``room``: rows to reserve, so that rows are appended in place.
     """
+    graph = as_graph(graph, "kvviz.lessons.serving.empty_rows")
     shapes = {value.name: value.shape for value in graph.inputs}
     made: Rows = {}
     for pair in pairs_of(graph):
@@ -103,6 +105,7 @@ def forward(
     record : bool
         Keep the trace.
     """
+    graph = as_graph(graph, "kvviz.lessons.serving.forward")
     lengths = {np.size(one) for one in tokens} if all(np.ndim(one) == 1 for one in tokens) else set()
     if len(lengths) != 1 or 0 in lengths:
         raise KvvizError(f"give tokens as lists of equal length, one for each sequence; not {tokens!r:.60}")
@@ -169,6 +172,7 @@ def tell(graph: Graph, prompt: Sequence[int], new_tokens: int, change: Change | 
 
     Raises `KvvizError`: if no new token is asked for.
     """
+    graph = as_graph(graph, "kvviz.lessons.serving.tell")
     if new_tokens < 1:
         raise KvvizError(f"new_tokens is {new_tokens}; ask for one at least")
     done = forward(graph, [list(prompt)])

@@ -18,6 +18,7 @@ from kvviz.errors import KvvizError
 from kvviz.graph.cache_pairs import logits_output
 from kvviz.graph.model import Graph
 from kvviz.lessons.serving.forward_pass import Rows, empty_rows, forward
+from kvviz.trace.model_or_trace import as_graph
 
 
 @dataclass(slots=True)
@@ -88,7 +89,7 @@ class PagedServer:
     """
 
     def __init__(self, graph: Graph, blocks: int, block_size: int) -> None:
-        self.graph = graph
+        self.graph = graph = as_graph(graph, "kvviz.lessons.serving.PagedServer")
         self.table = BlockTable([], blocks, block_size)
         self.pool: Rows = {
             name: np.zeros((blocks, bare.shape[1], block_size, bare.shape[3]), bare.dtype)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from kvviz.errors import KvvizError
 from kvviz.graph.model import Graph
 from kvviz.lessons.serving.forward_pass import AXIS, Rows, empty_rows, forward
+from kvviz.trace.model_or_trace import as_graph
 
 Draft = Callable[[list[int], int], list[int]]
 """Tokens so far, and how many guesses are wanted at most; gives the guesses."""
@@ -79,6 +80,7 @@ def speculate(
 
     Raises `KvvizError`: if no new token is asked for.
     """
+    graph = as_graph(graph, "kvviz.lessons.serving.speculate")
     if new_tokens < 1:
         raise KvvizError(f"new_tokens is {new_tokens}; ask for one at least")
     room = len(prompt) + new_tokens + width
