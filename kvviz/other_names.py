@@ -9,7 +9,7 @@ import inspect
 from collections.abc import Callable, Iterable
 from difflib import get_close_matches
 from functools import wraps
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -126,6 +126,15 @@ def missing(owner: str, name: str, known: Iterable[str]) -> AttributeError:
         return AttributeError(f"{said}; use {meant}")
     close = [] if name.startswith("_") else get_close_matches(name, [k for k in known if not k.startswith("_")], 1)
     return AttributeError(f"{said}; did you mean {close[0]!r}?" if close else said)
+
+
+def not_there(thing: Any, name: str) -> Any:
+    """What ``__getattr__`` of a class in the table does: raise the error that names the right attribute."""
+    kind = type(thing)
+    if hasattr(kind, name):
+        # A property that failed: its own error, which Python has dropped by now.
+        return object.__getattribute__(thing, name)
+    raise missing(kind.__name__, name, dir(thing))
 
 
 def with_other_names(function: Callable[P, R]) -> Callable[P, R]:

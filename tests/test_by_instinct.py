@@ -99,6 +99,12 @@ def test_a_slip_is_answered_with_the_nearest_name(trace: kvviz.Trace) -> None:
     assert not hasattr(trace, "_repr_png_")
 
 
+def test_a_property_that_fails_keeps_its_own_error(trace: kvviz.Trace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trace, "log", None)
+    with pytest.raises(AttributeError, match="'NoneType' object has no attribute 'peak'"):
+        trace.peak_bytes  # noqa: B018
+
+
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     name: getattr(kvviz, name)
     for name in ("compare", "debug", "decode", "explain", "fork", "hazards", "inputs", "load", "plan", "run", "stream")

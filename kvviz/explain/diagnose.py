@@ -20,8 +20,7 @@ from kvviz.explain.retention import Held, held_too_long
 from kvviz.explain.summary import Counts, Missed, counts, missed
 from kvviz.explain.verdict import Verdict, verdict
 from kvviz.late import late
-from kvviz.other_names import missing as missing_name
-from kvviz.other_names import with_other_names
+from kvviz.other_names import not_there, with_other_names
 from kvviz.trace.model_or_trace import as_trace
 from kvviz.trace.value_index import index_of
 
@@ -66,7 +65,7 @@ class Report:
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            raise missing_name("Report", name, dir(type(self)))
+            return not_there(self, name)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled as its trace, which is diagnosed anew: fixes are found when they are read."""

@@ -16,7 +16,7 @@ import numpy as np
 from kvviz.errors import InputError
 from kvviz.graph.external import NO_FILE, DataFiles, ModelFile
 from kvviz.late import late
-from kvviz.other_names import missing
+from kvviz.other_names import not_there
 from kvviz.text.companions import Companions
 
 Dim = int | str | None
@@ -122,7 +122,7 @@ class Graph:
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            raise missing("Graph", name, dir(type(self)) + [one.name for one in fields(self)])
+            return not_there(self, name)
 
     def __getstate__(self) -> dict[str, Any]:
         """Pickled with its weights, and without what is worked out anew."""

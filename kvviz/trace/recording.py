@@ -11,7 +11,7 @@ import numpy as np
 from kvviz.errors import ReplayError
 from kvviz.graph.model import Graph
 from kvviz.late import late
-from kvviz.other_names import missing
+from kvviz.other_names import not_there
 from kvviz.trace.element_types import name_of, nbytes
 from kvviz.trace.guided_tour import Tour
 from kvviz.trace.lifetimes import Births, settled, storage_records
@@ -140,7 +140,7 @@ class Trace:
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            raise missing("Trace", name, dir(self))
+            return not_there(self, name)
 
     # -- records ----------------------------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from kvviz.graph.model import Graph, Node
 from kvviz.interrupts import held_back
 from kvviz.late import late
-from kvviz.other_names import missing
+from kvviz.other_names import not_there
 from kvviz.trace.blockers import Decision
 
 
@@ -105,7 +105,7 @@ class Step:
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            raise missing("Step", name, dir(type(self)))
+            return not_there(self, name)
 
     def __repr__(self) -> str:
         return str(late("view.record_tables:step_text")(self))
@@ -316,7 +316,7 @@ class Cache:
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            raise missing("Cache", name, dir(type(self)))
+            return not_there(self, name)
 
     def __repr__(self) -> str:
         return str(late("view.record_tables:cache_text")(self))
