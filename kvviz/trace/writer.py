@@ -144,8 +144,7 @@ class Writer:
         """
         if not is_known(str(dtype)):
             raise KvvizError(f"value {name!r} has the unknown element type {dtype!r}")
-        shape, dtype = tuple(shape), str(dtype)
-        size = nbytes(shape, dtype)
+        size = nbytes(shape := tuple(shape), dtype := str(dtype))
         storage = self.storage(size) if storage is None else storage
         steps, item = unit(shape, dtype)
         reach = size if strides is None else sum((n - 1) * abs(s) for n, s in zip(steps, strides)) + item
