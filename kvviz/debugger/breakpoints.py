@@ -11,9 +11,8 @@ from kvviz.debugger.conditions import read_condition
 from kvviz.errors import KvvizError
 from kvviz.graph.names import quoted
 from kvviz.query.found_steps import matches
-from kvviz.query.grammar import DECISIONS
 from kvviz.query.query_reader import read_query
-from kvviz.query.step_facts import decided
+from kvviz.trace.outcome import DECISIONS, endings
 from kvviz.trace.recording import Trace
 from kvviz.trace.records import Step
 
@@ -26,10 +25,9 @@ class Breakpoint:
     """One reason to stop.
 
     By kind the value is: ``"node"``: its name; ``"op"``: the op type, in any case; ``"buffer"``: a storage's id (stop
-    when it is written, shared or freed); ``"decision"``: ``"missed"``, ``"in_place"``, ``"run"``, ``"copied"``,
-    ``"view"``, ``"foreign"`` or ``"new"``; ``"query"``: what `Trace.find` takes, such as ``"op:Concat copied>1kB"``;
-    ``"condition"``: a function of a `Step`, or text with comparisons over its fields such
-    as ``"copied > 1000 and op_type == 'Concat'"`` (see `kvviz.debugger.conditions`).
+    when it is written, shared or freed); ``"decision"``: one of `kvviz.trace.outcome.DECISIONS`; ``"query"``: what
+    `Trace.find` takes, such as ``"op:Concat copied>1kB"``; ``"condition"``: a function of a `Step`, or text with
+    comparisons over its fields such as ``"copied > 1000 and op_type == 'Concat'"`` (see `kvviz.debugger.conditions`).
     """
 
     kind: str
@@ -108,7 +106,7 @@ def _buffer(value: int, trace: Trace, index: int) -> bool:
 
 
 def _decision(value: str, trace: Trace, index: int) -> bool:
-    return decided(trace, trace.log[index], value)
+    return value in endings(trace, trace.log[index])
 
 
 def _condition(value: str | Callable[[Step], bool], trace: Trace, index: int) -> bool:

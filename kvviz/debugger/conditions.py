@@ -42,6 +42,7 @@ FIELDS: Mapping[str, tuple[str, Value]] = {
     "written": ("number", lambda step: step.written),
     "freed": ("numbers", lambda step: step.freed),
     "foreign": ("flag", lambda step: step.foreign),
+    "outcome": ("text", lambda step: step.outcome),
     "decision.dispatch": ("text", lambda step: step.decision.dispatch),
     "decision.taken": ("texts", lambda step: step.decision.taken),
     "decision.blockers": ("texts", lambda step: tuple(str(b.code) for b in step.decision.blockers)),

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from kvviz.graph.model import Node
-from kvviz.trace.events import VIEW
-from kvviz.trace.reasons import is_missed, placed_before
+from kvviz.trace.outcome import outcome
+from kvviz.trace.reasons import placed_before
 from kvviz.trace.recording import Trace
 from kvviz.trace.records import Placed
 
@@ -75,8 +75,8 @@ def place_of(trace: Trace, name: str, position: int) -> Placed | None:
 def node_states(trace: Trace, position: int) -> list[str]:
     """What every node of a step's graph shows as of that step, in the order of the graph.
 
-    ``"running"`` is the step's own op; others that have run are told by `outcome`, ``"frontier"`` ones could run now,
-    and the rest is ``"waiting"``.
+    ``"running"`` is the step's own op; others that have run show how they ended (see `kvviz.trace.outcome`; a new
+    buffer is ``"done"``), ``"frontier"`` ones could run now, and the rest is ``"waiting"``.
     """
     frame = trace.log[position].frame
     ready = frontier_after(trace, position) if frame_id_after(trace, position) == frame else ()
@@ -86,17 +86,6 @@ def node_states(trace: Trace, position: int) -> list[str]:
         if step is None or step > position:
             states.append("frontier" if node in ready else "waiting")
         else:
-            states.append("running" if step == position else outcome(trace, step))
+            end = outcome(trace, trace.log[step])
+            states.append("running" if step == position else "done" if end == "new" else end)
     return states
-
-
-def outcome(trace: Trace, index: int) -> str:
-    """How a step ended: ``"in_place"``, ``"missed"``, ``"foreign"``, ``"view"`` or ``"done"``, the first that holds."""
-    row = trace.log[index]
-    if row.taken:
-        return "in_place"
-    if is_missed(trace, row):
-        return "missed"
-    if row.op.foreign:
-        return "foreign"
-    return "view" if any(where is not None and where.how == VIEW for where in row.outs) else "done"

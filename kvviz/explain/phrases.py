@@ -109,7 +109,8 @@ def tell(
     if told.how in ("new", "pool"):
         text = _tell_new(op, outs, written, copied)
         if source:
-            text += f", although it was handed {short(source)} to overwrite"
+            # The op was called in place; see `kvviz.trace.outcome`.
+            text = f"{op} was called in place with {short(source)}, and{text.removeprefix(op)}{_refused(blockers)}"
         elif blockers and (allocated or copied):
             text += _because(op, blockers)
     else:
@@ -121,6 +122,45 @@ def tell(
             if len(outs) > 1:
                 text += f" ({_also([o for o in outs if o is not told])})"
     return f"{text}; it ran on the reference kernel." if foreign else f"{text}."
+
+
+def tell_end(
+    outcome: str,
+    hows: Sequence[str],
+    *,
+    blockers: Sequence[Blocker] = (),
+    copied: int = 0,
+    written: int = 0,
+    allocated: int = 0,
+    control: bool = False,
+) -> str:
+    """How a step ended in a few words: ``"called in place, copied 160 B: no room to grow"``.
+
+    ``outcome``: one of `kvviz.trace.outcome.OUTCOMES`.
+    ``hows``: where its outputs lie.
+    ``copied, written, allocated``: bytes.
+    """
+    how = hows[main_output(hows)] if hows else ""
+    if outcome == "elsewhere":
+        spent = f"copied {size(copied)}" if copied else f"wrote {size(written)} elsewhere"
+        return f"called in place, {spent}{_refused(blockers)}"
+    if outcome == "missed":
+        return f"copied {size(copied)}" if copied else f"not in place: {size(allocated or written)} in another buffer"
+    if outcome == "in_place":
+        return "in place: appended" if how == "append" else "in place"
+    if outcome == "foreign":
+        return "foreign kernel: never in place"
+    if outcome == "view":
+        return "a view: no bytes moved"
+    if control:
+        return "body done"
+    return "buffer from the pool" if how == "pool" else "new buffer"
+
+
+def _refused(blockers: Sequence[Blocker]) -> str:
+    """Why the buffer of an op that was called in place could not hold the output."""
+    codes = dict.fromkeys(b.code for b in blockers if b.code in _REFUSALS)
+    return ": " + ", ".join(_REFUSALS[code] for code in sorted(codes, key=_ORDER.index)) if codes else ""
 
 
 def tell_rule(
@@ -139,9 +179,9 @@ def tell_rule(
     how = hows[main_output(hows)] if hows else "new"
     if (taken and how in ("in place", "append")) or how in ("view", "passed"):
         return _RULES[how]
-    codes = dict.fromkeys(b.code for b in blockers if b.code in _REFUSALS)
-    if codes:
-        return "refused: " + ", ".join(_REFUSALS[code] for code in sorted(codes, key=_ORDER.index))
+    refused = _refused(blockers)
+    if refused:
+        return f"{'called in place; its buffer did not fit' if taken else 'refused'}{refused}"
     return _RULES["pool"] if how == "pool" else "no input of this op may be overwritten"
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from kvviz.explain.phrases import UNKNOWN, Grown, Out, main_output, tell, tell_rule
+from kvviz.explain.phrases import UNKNOWN, Grown, Out, main_output, tell, tell_end, tell_rule
 from kvviz.graph.model import Node
 from kvviz.ops.registry import find
 
@@ -44,6 +44,19 @@ def sentence(step: Any, trace: Any = None) -> str:
         foreign=step.foreign,
         bodies=bodies,
         grown=grown,
+    )
+
+
+def ended(step: Any) -> str:
+    """How a step ended, in a few words: ``"called in place, copied 160 B: no room to grow"``."""
+    return tell_end(
+        step.outcome,
+        [o.how for o in step.outs],
+        blockers=step.decision.blockers,
+        copied=step.copied,
+        written=step.written,
+        allocated=step.allocated,
+        control=is_control(step.graph_node),
     )
 
 

@@ -13,7 +13,8 @@ from typing import Any
 from kvviz.explain.fixes import Fix
 from kvviz.explain.loop_clones import Clone, clones, reasons
 from kvviz.trace.blockers import Blocker, BlockerCode
-from kvviz.trace.events import APPEND, IN_PLACE, VIEW, Op
+from kvviz.trace.events import VIEW, Op
+from kvviz.trace.outcome import endings
 from kvviz.trace.reasons import is_missed
 from kvviz.trace.value_index import index_of
 
@@ -22,7 +23,7 @@ _UNFIT = (BlockerCode.SHAPE_DIFFERS, BlockerCode.DTYPE_DIFFERS)
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """How many steps ran in which way; the five numbers sum to the number of steps.
+    """How many steps ran in which way; the first five numbers sum to the number of steps.
 
     ``in_place``: wrote into, appended to, or took over the storage of an input.
     ``views``: made nothing but views of an input.
@@ -33,6 +34,8 @@ class Counts:
     ``missed_bytes``: bytes that the missed ones spent, see `spent`, and those of captured values that a Loop copied.
     ``cannot_bytes``: what those spent that cannot: a runtime whose Concat never appends misses nothing, and pays all
       the same.
+    ``elsewhere, elsewhere_copied``: steps among the missed ones and the others that were called in place and wrote to
+      other memory, and the bytes that they copied; see `kvviz.trace.outcome`.
     """
 
     in_place: int = 0
@@ -42,6 +45,8 @@ class Counts:
     bodies: int = 0
     missed_bytes: int = 0
     cannot_bytes: int = 0
+    elsewhere: int = 0
+    elsewhere_copied: int = 0
 
 
 @dataclass(frozen=True)
@@ -103,18 +108,22 @@ def counts(trace: Any, runs: int | None = None) -> Counts:
 
     ``runs``: count the steps of so many runs, from the first on; of all by default.
     """
-    numbers = dict.fromkeys(("in_place", "views", "missed", "cannot", "bodies"), 0)
-    total = cannot = 0
+    numbers = dict.fromkeys(("in_place", "views", "missed", "cannot", "bodies", "elsewhere"), 0)
+    total = cannot = copied = 0
     end = len(trace.log) if runs is None else trace.runs[runs - 1].last if runs else 0
     for row in trace.log[:end]:
-        kind = _kind(trace, row)
+        found = endings(trace, row)
+        kind = _kind(row, found)
         numbers[kind] += 1
+        if "elsewhere" in found:
+            numbers["elsewhere"] += 1
+            copied += row.copied
         if kind == "missed":
             total += spent(row)
         elif kind == "cannot":
             cannot += spent(row)
     total += sum(clone.bytes for step, copied in clones(trace).items() if step < end for clone in copied)
-    return Counts(**numbers, missed_bytes=total, cannot_bytes=cannot)
+    return Counts(**numbers, missed_bytes=total, cannot_bytes=cannot, elsewhere_copied=copied)
 
 
 def spent(row: Op) -> int:
@@ -189,16 +198,14 @@ def nearest(blockers: Iterable[Blocker]) -> Blocker | None:
     return min(inputs.values(), key=lambda found: (any(b.code in _UNFIT for b in found), len(found)))[0]
 
 
-def _kind(trace: Any, row: Op) -> str:
+def _kind(row: Op, found: set[str]) -> str:
     if row.op.control:
         return "bodies"
-    if is_missed(trace, row):
+    if "missed" in found:
         return "missed"
-    hows = [where.how for where in row.outs if where is not None]
-    # A runtime without views calls a Reshape in place, and gives it its input's buffer.
-    if IN_PLACE in hows or APPEND in hows or (row.taken and VIEW in hows):
+    if "in_place" in found:
         return "in_place"
-    return "views" if hows and all(how == VIEW for how in hows) else "cannot"
+    return "views" if {where.how for where in row.outs if where is not None} == {VIEW} else "cannot"
 
 
 def _missed(trace: Any, path: tuple[str, ...], steps: list[int]) -> Missed:

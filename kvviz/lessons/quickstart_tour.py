@@ -67,7 +67,7 @@ def quickstart_tour(trace: Trace, run: int = 6) -> Tour:
     step = trace.steps[appends]
     decided = (
         "in place: it wrote its row behind the old ones"
-        if step.decision.dispatch == "in_place"
+        if step.outcome == "in_place"
         else ("into a new buffer: it copied the old rows there")
     )
     tour = tour.stop(

@@ -15,14 +15,12 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from kvviz.trace.blockers import BlockerCode
+from kvviz.trace.outcome import DECISIONS
 
 LONGEST = 500
 """Characters of a query."""
 DEEPEST = 20
 """Parentheses inside each other."""
-
-DECISIONS = ("missed", "in_place", "run", "copied", "view", "foreign", "new")
-"""What can be said of how a step ended: several of them may hold of one step."""
 
 HAZARDS = ("hidden", "broken", "RAW", "WAR", "WAW")
 """What can be said of a step and another one that touches the same bytes, where no edge keeps them in order."""
@@ -33,6 +31,8 @@ WORDS = {
     "in place": "in_place",
     "in_place": "in_place",
     "in-place": "in_place",
+    "elsewhere": "elsewhere",
+    "called in place": "elsewhere",
     "copied": "copied",
     "view": "view",
     "foreign": "foreign",

@@ -10,7 +10,8 @@ from kvviz.graph.layers import Place, inside, places
 from kvviz.graph.model import Node
 from kvviz.query.grammar import HAZARDS
 from kvviz.trace.element_types import dims, nbytes
-from kvviz.trace.events import HOW, VIEW, Op
+from kvviz.trace.events import HOW, Op
+from kvviz.trace.outcome import outcome
 from kvviz.trace.reasons import blocker_codes, is_missed, placed_before
 from kvviz.trace.run_labels import run_label
 
@@ -184,29 +185,6 @@ def _caches(scene: Scene, index: int, row: Op) -> tuple[str, ...]:
         if (came is not None and came.storage in touched) or left in touched:
             found.append(cache.name)
     return tuple(found)
-
-
-def decided(trace: Any, row: Op, decision: str) -> bool:
-    """Whether a step ended in a way; one of `kvviz.query.grammar.DECISIONS`."""
-    if decision == "missed":
-        return is_missed(trace, row)
-    if decision == "copied":
-        return row.copied > 0
-    if decision == "view":
-        return any(where is not None and where.how == VIEW for where in row.outs)
-    if decision == "foreign":
-        return bool(row.op.foreign)
-    if decision == "new":
-        return not row.taken and not any(decided(trace, row, other) for other in ("missed", "foreign", "view"))
-    return bool(row.taken) == (decision == "in_place")
-
-
-_ENDS = ("in_place", "missed", "foreign", "view")
-
-
-def outcome(trace: Any, row: Op) -> str:
-    """The one decision that the page shows of a step."""
-    return next((end for end in _ENDS if decided(trace, row, end)), "new")
 
 
 def _iteration(scene: Scene, index: int, row: Op) -> int | None:

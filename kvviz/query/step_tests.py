@@ -10,7 +10,8 @@ from typing import Any, TypeAlias
 from kvviz.graph.model import Node
 from kvviz.query.grammar import BY_NAME, WORDS
 from kvviz.query.query_parts import Buffer, Compare, Every, Not, Part, Some, Word
-from kvviz.query.step_facts import OF_NODE, OF_STEP, Scene, Told, decided, short_texts
+from kvviz.query.step_facts import OF_NODE, OF_STEP, Scene, Told, short_texts
+from kvviz.trace.outcome import endings
 from kvviz.trace.reasons import blocker_codes
 
 Test: TypeAlias = Callable[[int], bool]
@@ -71,7 +72,7 @@ def _word(scene: Scene, text: str) -> Test:
         row = scene.log[step]
         return (
             named(step)
-            or (decision is not None and decided(scene.trace, row, decision))
+            or (decision is not None and decision in endings(scene.trace, row))
             or (is_code and any(found.value == code for found in blocker_codes(scene.trace, step)))
             or (pair != "" and pair in scene.hazards(step))
             or step == number
@@ -88,7 +89,7 @@ def _compared(scene: Scene, part: Compare) -> Test:
         return lambda step: not equal(step)
     name, sign, values = part.field, part.sign, part.values
     if name == "decision":
-        return lambda step: any(decided(scene.trace, scene.log[step], str(value)) for value in values)
+        return lambda step: not endings(scene.trace, scene.log[step]).isdisjoint(values)
     if name == "run":
         labels = {str(value).lower() for value in values if isinstance(value, str)}
         numbers = _told(name, sign, tuple(value for value in values if not isinstance(value, str)))

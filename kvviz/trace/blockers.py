@@ -100,7 +100,8 @@ class Decision:
     Attributes
     ----------
     dispatch : str
-        ``"run"`` or ``"in_place"``: which form of the kernel was called.
+        ``"run"`` or ``"in_place"``: which form of the kernel was called. An op that was called in place may have
+        allocated all the same: `Step.outcome` says which.
     taken : tuple of str
         Inputs whose storage was handed to the op.
     shares : dict of str to str

@@ -81,6 +81,9 @@ class Step:
         Storages that died with this op.
     foreign : bool
         It ran on a kernel of the reference evaluator.
+    outcome : str
+        How it ended: one of `kvviz.trace.outcome.OUTCOMES`. ``"in_place"``: an output lies in memory of an input;
+        ``"elsewhere"``: it was called in place (``decision.dispatch``) and wrote to other memory.
     """
 
     index: int
@@ -101,6 +104,7 @@ class Step:
     outs: tuple[Placed, ...]
     freed: tuple[int, ...]
     foreign: bool = False
+    outcome: str = "new"
 
     if not TYPE_CHECKING:
 

@@ -9,6 +9,7 @@ from typing import Any, overload
 from kvviz.late import late
 from kvviz.trace.element_types import name_of, nbytes
 from kvviz.trace.events import HOW
+from kvviz.trace.outcome import outcome
 from kvviz.trace.reasons import decision_of, offset_of
 from kvviz.trace.records import Placed, Step
 
@@ -86,6 +87,7 @@ def make_step(trace: Any, index: int) -> Step:
         outs=tuple(outs_of(trace, index)),
         freed=freed,
         foreign=planned.foreign,
+        outcome=outcome(trace, trace.log[index]),
     )
 
 

@@ -7,13 +7,11 @@ from typing import Any
 from kvviz.explain.fix_wording import NAMED_POLICIES, as_before
 from kvviz.explain.kept_runs import told_steps
 from kvviz.explain.missed_groups import MissedGroup
-from kvviz.explain.sentences import rule, sentence
+from kvviz.explain.sentences import ended, rule, sentence
 from kvviz.explain.summary import Missed, distinct
 from kvviz.explain.units import size
-from kvviz.trace.reasons import is_missed
 from kvviz.version import VERSION
 from kvviz.view.markdown_text import REPORT, STEP, filled
-from kvviz.view.palette import STATES
 from kvviz.view.payload_runs import run_label
 
 # Tokens of a prompt that are told; kinds of missed ops, and fixes with their code.
@@ -63,7 +61,6 @@ def _call(trace: Any) -> str:
 def step_facts(report: Any, step: Any) -> dict[str, Any]:
     """What the template of a step asks for."""
     trace = report.trace
-    row = trace.log[step.index]
     entry = next((m for m in report.missed if step.index in m.steps), None)
     blockers = distinct(step.decision.blockers) or (entry.blockers if entry else ())
     scope = "/".join(step.graph_node.scope)
@@ -74,7 +71,7 @@ def step_facts(report: Any, step: Any) -> dict[str, Any]:
         "sentence": sentence(step, trace),
         "node": step.node,
         "where": " · ".join(where),
-        "decision": STATES[_state(trace, row, step)].about,
+        "decision": ended(step),
         "rule": rule(step) if trace.policy.decides else "",
         "allocated": size(step.allocated),
         "copied": size(step.copied),
@@ -106,16 +103,6 @@ def fixes_of(entry: Missed) -> list[Any]:
 
 def _fix(fix: Any) -> dict[str, str]:
     return {"label": fix.label, "sentence": fix.sentence, "code": fix.code}
-
-
-def _state(trace: Any, row: Any, step: Any) -> str:
-    if row.taken:
-        return "in_place"
-    if is_missed(trace, row):
-        return "missed"
-    if row.op.foreign:
-        return "foreign"
-    return "view" if any(out.how == "view" for out in step.outs) else "done"
 
 
 def _report_facts(report: Any) -> dict[str, Any]:

@@ -13,9 +13,9 @@ from typing import Any
 from kvviz.debugger.breakpoints import KINDS
 from kvviz.errors import KvvizError
 from kvviz.explain.diagnose import Report, explain
-from kvviz.query.grammar import DECISIONS
 from kvviz.query.grammar import header as query_header
 from kvviz.trace.events import BINDINGS, HOW
+from kvviz.trace.outcome import DECISIONS, OUTCOMES
 from kvviz.trace.storages import ORIGINS
 from kvviz.view.glossary import FIGURES
 from kvviz.view.markdown import about, again
@@ -34,7 +34,7 @@ from kvviz.view.payload_tour import tour_header, tour_runs
 
 __all__ = ["CODES", "FORMAT", "Payloads", "decode", "payload", "run_label"]
 
-FORMAT = 3
+FORMAT = 4
 # What the numbers in columns stand for; the page has no such tables of its own.
 CODES = {
     "flag": FLAGS,
@@ -45,6 +45,7 @@ CODES = {
     "state": [(look.name, look.letter, look.about) for look in STATES.values()],
     "breakpoint": KINDS,
     "decision": DECISIONS,
+    "outcome": OUTCOMES,
     "figure": FIGURES,
     "markdown": TEMPLATES,
 }

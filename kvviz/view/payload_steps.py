@@ -9,20 +9,21 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kvviz.explain.phrases import UNKNOWN, Grown, Out, main_output, tell, tell_rule
+from kvviz.explain.phrases import UNKNOWN, Grown, Out, main_output, tell, tell_end, tell_rule
 from kvviz.explain.sentences import grown_by, in_weights
 from kvviz.explain.summary import distinct
 from kvviz.explain.units import dims
 from kvviz.trace.blockers import Blocker, BlockerCode
 from kvviz.trace.element_types import nbytes as size_of
 from kvviz.trace.events import HOW, Op
-from kvviz.trace.reasons import decision_of, is_missed
+from kvviz.trace.outcome import DECISIONS, OUTCOMES, endings
+from kvviz.trace.reasons import decision_of
 from kvviz.view.packed_columns import Columns, Strings
 from kvviz.view.payload_graphs import GraphTable
 
-FLAGS = ("in_place", "foreign", "missed", "control", "view")
-"""By bit; a decision of `kvviz.debugger.breakpoints` has the same name."""
-IN_PLACE_FLAG, FOREIGN_FLAG, MISSED_FLAG, CONTROL_FLAG, VIEW_FLAG = (1 << bit for bit in range(len(FLAGS)))
+FLAGS = (*DECISIONS, "control")
+"""By bit."""
+_BITS = {name: 1 << bit for bit, name in enumerate(FLAGS)}
 # A payload has 31 bits for positions; an op that takes over an input beyond them tells it in its sentence only.
 _LAST_POSITION = 31
 
@@ -138,16 +139,12 @@ class StepColumns:
             fact = self._facts[id(planned)] = _Fact(planned, self._tables[id(self.frames[frame_id].graph)])
         outs = self._place(frame_id, fact, placed, taken)
         blockers = self._refuse(index, row, fact)
-        source, grown, flags, mask = "", UNKNOWN, fact.flags, 0
+        source, grown, mask = "", UNKNOWN, 0
         if taken:
-            flags |= IN_PLACE_FLAG
             mask = sum(1 << i for i in taken if i < _LAST_POSITION)
             source, grown = self._taken_over(index, row, outs)
-        if is_missed(self.trace, row):
-            flags |= MISSED_FLAG
+        found = endings(self.trace, row)
         hows = [o.how for o in outs]
-        if "view" in hows:
-            flags |= VIEW_FLAG
         foreign, control = planned.foreign, bool(planned.control)
         sentence = tell(
             fact.op,
@@ -163,10 +160,18 @@ class StepColumns:
         )
         facts = {"taken": mask > 0 or bool(taken), "control": control, "foreign": foreign}
         why = tell_rule(hows, blockers=blockers, **facts) if self.trace.policy.decides else ""
-        text, reason, note = self.strings(sentence), self.strings(why), self.strings(planned.note)
-        self._steps.append(
-            (self._number[frame_id], fact.number, flags, mask, live, allocated, copied, written, text, reason, note)
+        end = tell_end(
+            next(one for one in OUTCOMES if one in found),
+            hows,
+            blockers=blockers,
+            copied=copied,
+            written=written,
+            allocated=allocated,
+            control=control,
         )
+        flags = sum(_BITS[name] for name in found) | (_BITS["control"] if control else 0)
+        numbers = (self._number[frame_id], fact.number, flags, mask, live, allocated, copied, written)
+        self._steps.append((*numbers, *map(self.strings, (sentence, why, planned.note, end))))
         later = self.trace.log.later
         # What outlived this step, and died in a run of which there are no steps, is not freed by it.
         self._freed += [storage for storage in freed if storage not in later] if later else freed
@@ -176,7 +181,9 @@ class StepColumns:
 
     def write(self, columns: Columns) -> None:
         """Add the columns of all steps taken in."""
-        fields = "frame i, node i, flags i, taken i, live d, alloc d, copied d, written d, sentence i, rule i, note i"
+        fields = (
+            "frame i, node i, flags i, taken i, live d, alloc d, copied d, written d, sentence i, rule i, note i, end i"
+        )
         columns.rows("step", fields, self._steps)
         columns.ints("step.out", self._out_at)
         columns.rows("out", "value i, storage i, gen i, how i, offset d, bytes d, info i", self._outs)
@@ -244,7 +251,7 @@ class StepColumns:
 class _Fact:
     """What does not change from one run of a planned node to the next."""
 
-    __slots__ = ("cannot", "first", "flags", "key", "longest", "number", "op", "outputs", "planned")
+    __slots__ = ("cannot", "first", "key", "longest", "number", "op", "outputs", "planned")
 
     def __init__(self, planned: Any, table: GraphTable) -> None:
         node = planned.node
@@ -254,6 +261,5 @@ class _Fact:
         self.key = id(node)
         self.number = table.node_at[self.key]
         self.outputs = [(name, table.value(name)) for name in node.outputs]
-        self.flags = (FOREIGN_FLAG if planned.foreign else 0) | (CONTROL_FLAG if planned.control else 0)
         self.longest = 0
         self.cannot: tuple[int, int, int, int] | None = None

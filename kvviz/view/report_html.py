@@ -14,6 +14,7 @@ from kvviz.explain.summary import NOT_ASKED, best_fixes, nearest
 from kvviz.explain.units import buffer, count, short, size, with_short_names
 from kvviz.view.palette import OWNERS, STATES, Look
 from kvviz.view.report_data import before_or_in
+from kvviz.view.report_text import written_elsewhere
 
 _MISSED, _FIXED, _HELD, _PARTS, _LOOKED_AT = 6, 3, 3, 4, 60
 # Group of the peak to its look; each has a letter beside its hue.
@@ -71,7 +72,8 @@ def report_html(found: Report) -> str:
         f"{size(trace.bytes_allocated)} allocated · {size(trace.bytes_copied)} copied</p>"
         f'<p class="soft">{c.in_place:,} ops in place, {count(c.views, "view")}, '
         + (f"{c.missed:,} missed, {c.cannot:,} cannot, which spent " if trace.policy.decides else f"{c.cannot:,} with ")
-        + f"{size(c.cannot_bytes)}{'' if trace.policy.decides else ' of new memory'}{_kept(trace)}</p>"
+        + f"{size(c.cannot_bytes)}{'' if trace.policy.decides else ' of new memory'}{_kept(trace)}"
+        + f"{written_elsewhere(c)}</p>"
     )
     parts = [
         head,

@@ -59,9 +59,10 @@ REPORT_SCHEMA: dict[str, Any] = {
         totals=_object("totals of all runs", **_RUN_COSTS),
         in_place=_object(
             "numbers of steps, by how they ran",
-            **dict.fromkeys(("in_place", "views", "missed", "cannot", "bodies"), _INT),
+            **dict.fromkeys(("in_place", "views", "missed", "cannot", "bodies", "elsewhere"), _INT),
             missed_bytes=_BYTES,
             cannot_bytes=_BYTES,
+            elsewhere_copied=_BYTES,
         ),
         runs=_many(
             _object(label=_TEXT, steps=_INT, kept=_BOOL, token=_or_null(_INT), text=_or_null(_TEXT), **_RUN_COSTS),

@@ -14,7 +14,8 @@ from kvviz.explain.kept_runs import in_kept_runs, keeps_all, kept_runs, told_ste
 from kvviz.explain.missed_groups import MissedGroup, hidden_below
 from kvviz.explain.peak import Peak, PeakPart
 from kvviz.explain.retention_groups import held_groups
-from kvviz.explain.summary import NOT_ASKED, Missed, best_fixes, nearest
+from kvviz.explain.sentences import ended
+from kvviz.explain.summary import NOT_ASKED, Counts, Missed, best_fixes, nearest
 from kvviz.explain.units import buffer, count, short, size, with_short_names
 from kvviz.trace.run_labels import run_label
 from kvviz.view.report_data import before_or_in, model_facts, moved_outside, totals
@@ -84,7 +85,13 @@ def _numbers(found: Report) -> str:
         else [f"{c.cannot:,} with new memory"]
     )
     parts += [count(c.bodies, "control node")] if c.bodies else []
-    return f"ops: {', '.join(parts)}{_kept(found.trace)}"
+    return f"ops: {', '.join(parts)}{_kept(found.trace)}{written_elsewhere(c)}"
+
+
+def written_elsewhere(c: Counts) -> str:
+    """Behind the numbers of steps: those that were called in place and wrote to other memory."""
+    copied = f", copied {size(c.elsewhere_copied)}" if c.elsewhere_copied else ""
+    return f"; {c.elsewhere:,} called in place wrote elsewhere{copied}" if c.elsewhere else ""
 
 
 def _kept(trace: Any) -> str:
@@ -158,7 +165,7 @@ def _missed_lines(report: Report) -> list[str]:
         lines.append(_missed_line(group))
         reason = _told_reason(group.worst)
         if reason is not None:
-            lines += _message(group.worst.step, reason)
+            lines += _message(trace.steps[group.worst.step], reason)
     rest = found[_MISSED:]
     fixed = best_fixes([group.worst for group in rest[:_LOOKED_AT]], _MORE)
     chosen = [group for group in rest if group.worst in fixed]
@@ -191,9 +198,10 @@ def _told_reason(entry: Missed) -> Any:
     return fixed or nearest(entry.blockers)
 
 
-def _message(step: int, blocker: Any) -> list[str]:
-    """A blocker's sentence."""
-    return _reason(f"step {step:,}: {blocker.message}", (blocker.input, blocker.culprit), _INDENT)
+def _message(step: Any, blocker: Any) -> list[str]:
+    """A blocker's sentence, and how the step ended where its call says otherwise."""
+    called = f", {ended(step).partition(':')[0]}" if step.outcome == "elsewhere" else ""
+    return _reason(f"step {step.index:,}{called}: {blocker.message}", (blocker.input, blocker.culprit), _INDENT)
 
 
 def _reason(text: str, names: Sequence[str], first: str) -> list[str]:

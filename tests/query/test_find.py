@@ -84,8 +84,17 @@ PARTS: dict[str, Callable[[Step, kvviz.Trace], list[str]]] = {
     "value": lambda step, trace: [name for name in (*step.inputs, *step.outputs) if name],
     "frame": lambda step, trace: [" › ".join(step.frame) or "main"],
 }
+
+
+def lies_in_an_input(step: Step) -> bool:
+    """Whether an output was written into memory of an input, or took it over."""
+    written = any(out.how in ("in place", "append") for out in step.outs)
+    return written or (step.decision.dispatch == "in_place" and bool(step.decision.shares))
+
+
 DECISIONS: dict[str, Callable[[Step], bool]] = {
-    "in_place": lambda step: step.decision.dispatch == "in_place",
+    "in_place": lies_in_an_input,
+    "elsewhere": lambda step: step.decision.dispatch == "in_place" and not lies_in_an_input(step),
     "run": lambda step: step.decision.dispatch == "run",
     "copied": lambda step: step.copied > 0,
     "view": lambda step: any(out.how == "view" for out in step.outs),
@@ -157,7 +166,7 @@ def test_decisions_find_what_a_loop_finds(traces: dict[str, kvviz.Trace], name: 
     trace = traces[name]
     for decision, holds in DECISIONS.items():
         assert list(trace.find(f"is:{decision}").numbers) == naive(trace, holds), decision
-    taken = set(trace.find("is:in_place|missed|foreign|view").numbers)
+    taken = set(trace.find("is:in_place|elsewhere|missed|foreign|view").numbers)
     assert list(trace.find("is:new").numbers) == sorted({*range(len(trace.steps))} - taken)
 
 

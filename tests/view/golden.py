@@ -19,7 +19,7 @@ import kvviz
 from kvviz.debugger import Breakpoint, Cursor
 from kvviz.debugger.state import frame_id_after, frontier_after, node_states
 from kvviz.decode.token_loop import DecodeSession
-from kvviz.explain.sentences import rule, sentence
+from kvviz.explain.sentences import ended, rule, sentence
 from kvviz.explain.summary import distinct
 from kvviz.query.grammar import DECISIONS, header
 from kvviz.runtimes.named_schedules import planning_events
@@ -82,6 +82,17 @@ def _voice() -> kvviz.Trace:
     return kvviz.run(kvviz.load(MODELS / "o08_silero_vad_sequence" / "model.onnx"), inputs, policy="onnxruntime")
 
 
+def _called() -> kvviz.Trace:
+    """Ops that rten calls in place: one has no room and copies, one is broadcast, one overwrites its input."""
+    graph = graph_of(
+        "agraph (float[1,p,8] past, float[1,1,8] more) => (float[1,q,8] present, float[1,5,8] wide, float[1,1,8] low) {"
+        "five = Constant <value_ints = [1, 5, 8]> () present = Concat <axis = 1> (past, more)"
+        "up = Exp (more) wide = Expand (up, five) down = Sqrt (more) low = Neg (down)}"
+    )
+    inputs = {"past": np.ones((1, 5, 8), np.float32), "more": np.ones((1, 1, 8), np.float32)}
+    return kvviz.run(graph, inputs, donate=["past"], policy="rten")
+
+
 def _bodies() -> kvviz.Trace:
     rows = np.arange(12, dtype=np.float32).reshape(3, 4)
     inputs = {"x": np.ones(4, np.float32), "rows": rows, "flag": np.array(True)}
@@ -107,6 +118,7 @@ TRACES: dict[str, Callable[[], kvviz.Trace]] = {
     "voice": _voice,
     "quantized": lambda: _decoded("o07_genai_llama_int4", [5, 17, 33], 3, policy="rten"),
     "long": lambda: _decoded("storyteller/gqa", [1, 5, 9], 30, detail=range(3, 29, 5)),
+    "called": _called,
     "bodies": _bodies,
     "halfway": _halfway,
     "arena": copy_into_view,
@@ -219,6 +231,8 @@ def _decision(trace: Any, index: int) -> dict[str, Any]:
         "node": step.node,
         "op": step.graph_node.qualified_op,
         "dispatch": step.decision.dispatch,
+        "outcome": "done" if step.outcome == "new" else step.outcome,
+        "ended": ended(step),
         "taken": sorted({step.inputs.index(name) for name in step.decision.taken}),
         "outs": [[o.name, o.storage, o.generation, o.how, o.offset, o.nbytes] for o in step.outs],
         # What outlived the step, and died in a run whose steps were not kept, is told of none.

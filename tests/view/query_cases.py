@@ -33,6 +33,8 @@ FOR_ALL = (
     "not in place",
     "in place",
     "-in place",
+    "called in place",
+    "-elsewhere or new buffer",
     "new buffer",
     "-new buffer or copied",
     "is!=missed",

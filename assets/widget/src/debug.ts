@@ -88,24 +88,10 @@ export function storageId(text: string | number): number {
   return match ? Number(match[1]) : NaN;
 }
 
-/** The flag of the steps that were so decided; 0 = no flag says it. */
-export function decisionBit({ p }: Trace, decision: string): number {
-  const at = p.codes.decision.includes(decision) ? p.codes.flag.indexOf(decision) : -1;
-  return at < 0 ? 0 : 1 << at;
-}
-
 /** A test of how steps ended; null for a word that is no decision. */
-export function decided(t: Trace, decision: string): ((step: number) => boolean) | null {
-  const { step, flag } = t.p;
-  switch (decision) {
-    case "copied": return (i) => step.copied[i] > 0;
-    case "run": return (i) => !(step.flags[i] & flag.inPlace);
-    case "new": return (i) => !(step.flags[i] & (flag.inPlace | flag.missed | flag.foreign | flag.view));
-    default: {
-      const bit = decisionBit(t, decision);
-      return bit ? (i) => (step.flags[i] & bit) !== 0 : null;
-    }
-  }
+export function decided({ p }: Trace, decision: string): ((step: number) => boolean) | null {
+  const bit = 1 << p.codes.flag.indexOf(decision);
+  return p.codes.decision.includes(decision) ? (i) => (p.step.flags[i] & bit) !== 0 : null;
 }
 
 /** The test of a query; null while its code is not here, or where it cannot be read. */

@@ -18,6 +18,7 @@ const LOOKS: Record<string, Look> = {
   frontier: ["frontier-pale", "ink", 1.4, [5, 3], "ink"],
   done: ["done", "edge", 1, [], "ink"],
   in_place: ["inplace-pale", "inplace", 1.5, [], "inplace-ink"],
+  elsewhere: ["elsewhere-pale", "elsewhere", 2.4, [7, 3], "elsewhere-ink"],
   missed: ["missed-pale", "missed", 2.4, [], "missed-ink"],
   view: ["pane", "view", 1.4, [2, 2.5], "view"],
   foreign: ["done", "foreign", 1.4, [8, 2], "foreign"],
@@ -29,7 +30,7 @@ const LINES: Record<LineLook, [string, number]> = {
   future: ["line", 1.1], past: ["edge", 1.1], ready: ["ink", 1.3], own: ["inplace", 2], now: ["accent", 2.2], copied: ["missed", 3.2], lit: ["accent", 3.2],
 };
 /** Of a strip that stands for many nodes; what comes first is seen. */
-const STRIP: [State, string][] = [["running", "accent"], ["missed", "missed"], ["frontier", "frontier"], ["path", "accent"], ["in_place", "inplace"], ["foreign", "foreign"], ["view", "view-mid"], ["done", "edge"], ["listed", "edge"], ["waiting", "line"]];
+const STRIP: [State, string][] = [["running", "accent"], ["missed", "missed"], ["elsewhere", "elsewhere"], ["frontier", "frontier"], ["path", "accent"], ["in_place", "inplace"], ["foreign", "foreign"], ["view", "view-mid"], ["done", "edge"], ["listed", "edge"], ["waiting", "line"]];
 const TINT = Object.fromEntries(STRIP);
 const RANK = new Map(STRIP.map(([state], i) => [state, i]));
 
@@ -304,7 +305,7 @@ export class Painter {
     context.fillStyle = this.colour(look[0]);
     context.fill();
     // what just ran shows both: that it ran, and how it was decided
-    const told = end === "missed" || end === "in_place" ? LOOKS[end] : look;
+    const told = end === "missed" || end === "in_place" || end === "elsewhere" ? LOOKS[end] : look;
     context.setLineDash(lit ? [] : look[3]);
     context.strokeStyle = this.colour(lit ? (state === "running" ? "ink" : "accent") : told[1]);
     context.lineWidth = (lit ? 3 : told === look ? look[2] : 3) * Math.max(0.6, Math.min(1, h / 30));

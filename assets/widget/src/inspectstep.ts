@@ -13,9 +13,6 @@ import { named } from "./subject.js";
 import { smallAt, smallSummary, tinyHistogram, type Small } from "./valuecard.js";
 import type { Missed, Payload } from "./wire.js";
 
-const BADGES: Record<string, string> = {
-  in_place: "In place", missed: "Not in place", view: "A view: no bytes moved", foreign: "Foreign kernel: never in place", done: "New buffer",
-};
 /** How an output lies, where its buffer and the badge say so already. */
 const SEEN = new Set(["new", "in place"]);
 
@@ -27,16 +24,8 @@ export function stepTitle({ p }: Trace, step: number): { op: string; name: strin
 }
 
 function headline(p: Payload, step: number): string {
-  const flags = p.step.flags[step];
-  const kind = outcome(p, flags);
-  const how = p.codes.how[p.out.how[p.step.out[step]]] ?? "";
-  const copied = p.step.copied[step];
-  if (kind === "missed") return copied > 0 ? `Copied ${bytes(copied)}` : `${BADGES.missed}: ${bytes(p.step.alloc[step] || p.step.written[step])} in another buffer`;
-  if (kind === "in_place" && how === "append") return "In place: appended";
-  if (kind === "done" && how === "pool") return "Buffer from the pool";
-  if (kind === "done" && flags & p.flag.control) return "Body done";
-  if (kind === "done" && how === "view") return BADGES.view;
-  return BADGES[kind] ?? kind;
+  const text = p.strings[p.step.end[step]];
+  return text.charAt(0).toUpperCase() + text.slice(1);
 }
 
 export function stepBody(store: Store, ask: Ask, step: number, signal: AbortSignal): Node[] {
@@ -127,6 +116,7 @@ function reasons(t: Trace, step: number, graph: number, inputs: number[]): HTMLE
 function places(t: Trace, step: number, frame: number, graph: number, inputs: number[]): HTMLElement {
   const { p } = t;
   const values = !!t.values;
+  const kind = outcome(p, p.step.flags[step]);
   const table = el("table.kv-places", { "aria-label": "Operands" });
   const row = (side: string, sign: string, title: string, value: number, chip: Node | string, info: string, how: string, small: Small | null) => table.append(el("tr", { "data-side": side, title: how },
     el("th", { scope: "row", title }, sign), td(valueLink(t, graph, value)), td(chip), td(shape(info), "kv-shape", { title: info }), td(how, "kv-soft", { title: how }), ...(values ? [td(small ? el("span", { title: small.text }, small.text, small.histogram.length ? tinyHistogram(small.histogram) : "") : "", "kv-small")] : [])));
@@ -134,7 +124,7 @@ function places(t: Trace, step: number, frame: number, graph: number, inputs: nu
     if (value < 0) return;
     const place = placeOf(t, frame, value, step - 1);
     const taken = (p.step.taken[step] >> slot) & 1;
-    row("in", taken ? "↺" : "in", taken ? "taken: its buffer was handed over" : "read", value, place ? bufferChip(t, step, place.storage, place.gen) : "–", place ? infoOf(p, place) : "", place ? owner(p, place) : "", place && values ? smallAt(t, place) : null);
+    row("in", taken ? letter(p.codes, kind) : "in", taken ? `its buffer was handed over: ${p.strings[p.step.end[step]]}` : "read", value, place ? bufferChip(t, step, place.storage, place.gen) : "–", place ? infoOf(p, place) : "", place ? owner(p, place) : "", place && values ? smallAt(t, place) : null);
   });
   for (let o = p.step.out[step]; o < p.step.out[step + 1]; o++) {
     if (p.out.value[o] < 0) continue;

@@ -14,7 +14,7 @@ export interface Picture {
 /** Reasons that have a hue of their own; the others share one. */
 const HUES: Record<string, string> = {
   NO_CAPACITY: "view", NOT_LAST_USE: "missed", ALIASED: "accent", NOT_CONTIGUOUS: "foreign", BORROWED_INPUT: "accent", POLICY: "soft",
-  "in place": "inplace", view: "view", missed: "missed", "new memory": "soft", "": "none",
+  "in place": "inplace", "called in place": "elsewhere", view: "view", missed: "missed", "new memory": "soft", "": "none",
 };
 
 export function hueOf(name: string): string {
@@ -22,6 +22,7 @@ export function hueOf(name: string): string {
 }
 
 function decision(cell: Cell): string {
+  if (cell.elsewhere && cell.elsewhere >= cell.missed) return "called in place";
   if (cell.missed) return "missed";
   return cell.inPlace ? "in place" : cell.views ? "view" : "new memory";
 }

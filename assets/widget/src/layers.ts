@@ -109,7 +109,7 @@ class LayersPane implements View {
     say(this.#axis.children[1], m.columns.length > 1 ? name(m.columns.length - 1) : "");
     const rest = m.by === "layer" ? "outside of layers" : "elsewhere";
     const outside = m.outside.bytes ? `; ${rest}: ${plural(m.outside.kinds, "kind")}, ${bytes(m.outside.bytes)}` : "";
-    const keys = this.#colour === "reason" ? [...new Set(this.#rows.flatMap((row) => row.cells.flatMap((cell) => cell?.codes[0] ?? [])))] : ["in place", "view", "missed", "new memory"];
+    const keys = this.#colour === "reason" ? [...new Set(this.#rows.flatMap((row) => row.cells.flatMap((cell) => cell?.codes[0] ?? [])))] : ["in place", "called in place", "view", "missed", "new memory"];
     this.#legend.replaceChildren(...keys.map((key) => el("span", {}, el("i", { "data-hue": hueOf(key) }), key)), el("span", {}, el("i", { "data-hue": "none" }), "ran otherwise"), el("span", {}, el("i", { "data-odd": 1 }), "differs from its row"), el("span", {}, `depth: bytes${outside}`), this.#few);
     this.#at = { row: Math.max(0, Math.min(this.#at.row, this.#rows.length - 1)), column: Math.max(0, Math.min(this.#at.column, m.columns.length - 1)) };
     this.#follow();

@@ -145,7 +145,8 @@ export function memory(t: Trace, now: Now, cursor: number, unfold: boolean, keep
     const { label, parts } = row ? { label: p.caches[row.cache].name, parts: [] } : describe(t, s, cursor, frames);
     const written = use.get(s) === "written";
     const flags = written ? p.step.flags[cursor] : 0;
-    const state: Bar["state"] = freed.has(s) ? "freed" : flags & p.flag.inPlace ? "in_place" : flags & p.flag.missed ? "missed" : written && bornAt(t, s, cursor) === cursor ? "new" : "";
+    const fresh = written && bornAt(t, s, cursor) === cursor;
+    const state: Bar["state"] = freed.has(s) ? "freed" : flags & p.flag.inPlace && !fresh ? "in_place" : flags & p.flag.missed ? "missed" : fresh ? "new" : "";
     const rows = row?.capacity ? `${row.valid !== row.before && row.before > 0 ? `${row.before}→` : ""}${row.valid}\u2009/\u2009${row.capacity}` : "";
     const note = state === "freed" ? "freed" : row ? rows : state === "missed" ? "missed" : state === "new" ? "new" : gen > 0 ? `↺ ${gen}×` : "";
     bars.push({

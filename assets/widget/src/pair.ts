@@ -57,17 +57,18 @@ export function partner(to: Ints, step: number): { step: number; exact: boolean 
 
 /** How an op was decided, in one or two words: what became of its first output. */
 export function decided({ p }: Trace, step: number): string {
-  if (p.step.copied[step] > 0) return "copied";
+  const called = p.step.flags[step] & p.flag.elsewhere ? "called in place, " : "";
+  if (p.step.copied[step] > 0) return `${called}copied`;
   const out = p.step.out[step];
   const how = out < p.step.out[step + 1] ? p.codes.how[p.out.how[out]] : "";
-  return p.step.flags[step] & p.flag.inPlace && how !== "append" ? "in place" : how || "no output";
+  return p.step.flags[step] & p.flag.inPlace && how !== "append" ? "in place" : called + how || "no output";
 }
 
 /** Whether two steps were decided in another way: dispatch, inputs taken, where outputs live. */
 export function unlike(a: Trace, s: number, b: Trace, other: number): boolean {
-  const { inPlace, missed, view, foreign } = a.p.flag;
+  const { inPlace, elsewhere, missed, view, foreign } = a.p.flag;
   const hows = ({ p }: Trace, step: number) => p.out.how.subarray(p.step.out[step], p.step.out[step + 1]).join();
-  return ((a.p.step.flags[s] ^ b.p.step.flags[other]) & (inPlace | missed | view | foreign)) !== 0
+  return ((a.p.step.flags[s] ^ b.p.step.flags[other]) & (inPlace | elsewhere | missed | view | foreign)) !== 0
     || a.p.step.taken[s] !== b.p.step.taken[other] || hows(a, s) !== hows(b, other);
 }
 

@@ -12,7 +12,7 @@ export interface Trace { p: Payload; x: Index; values?: ValueData | null }
 export interface Place { from: "out" | "bind"; entry: number; storage: number; gen: number }
 
 /** Of a node; `path` and `listed` are of a planner only. */
-export type State = "waiting" | "frontier" | "running" | "done" | "in_place" | "missed" | "view" | "foreign" | "path" | "listed";
+export type State = "waiting" | "frontier" | "running" | "done" | "in_place" | "elsewhere" | "missed" | "view" | "foreign" | "path" | "listed";
 /** What states mean where it is not what the payload says. */
 export type StateWords = Partial<Record<State, string>>;
 
@@ -113,11 +113,9 @@ export function frontier(t: Trace, cursor: number): (Choice & { step: number })[
 }
 
 /** How a step ended, as the graph shows it. */
-export function outcome({ flag }: Payload, flags: number): State {
-  if (flags & flag.inPlace) return "in_place";
-  if (flags & flag.missed) return "missed";
-  if (flags & flag.foreign) return "foreign";
-  return flags & flag.view ? "view" : "done";
+export function outcome({ ends }: Payload, flags: number): State {
+  const end = ends.find(([, bit]) => flags & bit)?.[0] ?? "new";
+  return end === "new" ? "done" : (end as State);
 }
 
 /** State of every node of the frame's graph at the cursor. */

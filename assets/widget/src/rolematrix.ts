@@ -3,7 +3,7 @@ import { cost } from "./missed.js";
 import type { Trace } from "./replay.js";
 
 /** All steps of one node, or of one node in one run. `bytes` were spent by the missed ones; `worst` is the place of the one that counts. */
-export interface Cell { graph: number; node: number; steps: number; missed: number; inPlace: number; views: number; bytes: number; worst: number; codes: string[]; runs: Set<number> }
+export interface Cell { graph: number; node: number; steps: number; missed: number; inPlace: number; elsewhere: number; views: number; bytes: number; worst: number; codes: string[]; runs: Set<number> }
 /** `cells` by column: null where no such op is. */
 export interface RoleRow { role: string; op: string; cells: (Cell | null)[]; bytes: number; missed: number; usual: string }
 /** `columns`: numbers of layers, or of runs; `outside`: missed ops that no column has. */
@@ -44,9 +44,10 @@ export function matrix(t: Trace, by: "layer" | "run", layer = OUTSIDE): Matrix {
     }
     let row = rows.get(key);
     if (!row) rows.set(key, (row = { role: roleOf(t, graph, node), op, cells: columns.map(() => null), bytes: 0, missed: 0, usual: "" }));
-    const cell = (row.cells[column] ??= { graph, node, steps: 0, missed: 0, inPlace: 0, views: 0, bytes: 0, worst: i, codes: [], runs: new Set() });
+    const cell = (row.cells[column] ??= { graph, node, steps: 0, missed: 0, inPlace: 0, elsewhere: 0, views: 0, bytes: 0, worst: i, codes: [], runs: new Set() });
     cell.steps++;
     if (flags & p.flag.inPlace) cell.inPlace++;
+    else if (flags & p.flag.elsewhere) cell.elsewhere++;
     else if (flags & p.flag.view) cell.views++;
     if (!(flags & p.flag.missed)) continue;
     if (!cell.missed || bytes > cost(t, cell.worst)) [cell.worst, cell.graph, cell.node] = [i, graph, node];
@@ -78,7 +79,7 @@ export function codesOf({ p }: Trace, step: number): string[] {
 
 /** What a cell has in common with those that are alike: the reasons, and how often; bytes grow from token to token. */
 export function signature(cell: Cell): string {
-  return `${[...cell.codes].sort().join(" ")}|${cell.missed}|${cell.inPlace}|${cell.steps}`;
+  return `${[...cell.codes].sort().join(" ")}|${cell.missed}|${cell.inPlace}|${cell.elsewhere}|${cell.steps}`;
 }
 
 function usual(all: string[]): string {

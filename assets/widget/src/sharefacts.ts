@@ -1,7 +1,7 @@
 // What is told of a step, a buffer or a cache where it is shared: read from the payload's columns.
 import { buffer, bytes, count } from "./format.js";
 import type { Facts } from "./markdown.js";
-import { outcome, type Trace } from "./replay.js";
+import type { Trace } from "./replay.js";
 import { numberOf } from "./steps.js";
 import type { Report } from "./wire.js";
 
@@ -34,7 +34,6 @@ export function stepFacts(t: Trace, step: number, report: Report | null): Facts 
   const [name, op, , inputs] = g.nodes[p.step.node[step]];
   const number = numberOf(t, step);
   const entry = report?.missed.find((m) => m.steps.includes(step));
-  const state = outcome(p, p.step.flags[step]);
   const blockers: Facts[] = [];
   for (let b = p.step.block[step]; b < p.step.block[step + 1]; b++) {
     blockers.push({ code: p.strings[p.block.code[b]], input: g.values[inputs[p.block.input[b]]] ?? "", message: p.strings[p.block.message[b]] });
@@ -44,7 +43,7 @@ export function stepFacts(t: Trace, step: number, report: Report | null): Facts 
     ...about(t, number),
     step: count(number), op, node: name, where: place(t, step), blockers,
     sentence: p.strings[p.step.sentence[step]],
-    decision: p.codes.state.find(([word]) => word === state)?.[2] ?? "",
+    decision: p.strings[p.step.end[step]],
     rule: p.strings[p.step.rule[step]],
     allocated: bytes(p.step.alloc[step]), copied: bytes(p.step.copied[step]), written: bytes(p.step.written[step]),
     live: bytes(p.step.live[step]), held: bytes(heldAfter(t, step)),

@@ -107,7 +107,7 @@ export function lineLook(p: Payload, g: Graph, s: Sketch, line: Line, { states, 
     for (let k = p.step.block[step]; k < p.step.block[step + 1]; k++) if (inputs[p.block.input[k]] === line.value) return "copied";
   }
   const taken = p.step.taken[step] ?? 0;
-  if (taken && inputs.some((v, slot) => (taken >> slot) & 1 && v === line.value)) return "own";
+  if (p.step.flags[step] & p.flag.inPlace && inputs.some((v, slot) => (taken >> slot) & 1 && v === line.value)) return "own";
   return states[to] === "running" ? "now" : "past";
 }
 

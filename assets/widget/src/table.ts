@@ -11,7 +11,7 @@ import { SortHeads, type Sorted } from "./sortheads.js";
 import { bareRuns, findStep, numberOf } from "./steps.js";
 import type { Change, Store, View } from "./store.js";
 
-const WORDS: Partial<Record<State, string>> = { in_place: "in place", missed: "not in place", view: "view", foreign: "foreign", done: "new buffer" };
+const WORDS: Partial<Record<State, string>> = { in_place: "in place", elsewhere: "called in place", missed: "not in place", view: "view", foreign: "foreign", done: "new buffer" };
 const HEADS = ["step#", "run", "block", "op", "name", "decision", "output", "allocated#", "copied#", "written#", "live#"];
 /** Fields of the query language that columns are called otherwise. */
 const FIELDS: Record<string, string> = { output: "shape" };

@@ -96,7 +96,8 @@ export interface Columns {
   grow: { storage: Ints; step: Ints; bytes: Floats };
   step: {
     frame: Ints; node: Ints; flags: Ints; taken: Ints; live: Floats; alloc: Floats; copied: Floats; written: Floats;
-    sentence: Ints; rule: Ints; note: Ints; out: Ints; block: Ints; free: Ints;
+    sentence: Ints; rule: Ints; note: Ints; end: Ints; out: Ints; // end: how it ended, in words
+    block: Ints; free: Ints;
   };
   out: { value: Ints; storage: Ints; gen: Ints; how: Ints; offset: Floats; bytes: Floats; info: Ints };
   block: { code: Ints; input: Ints; culprit: Ints; message: Ints; bytes: Floats };
@@ -124,7 +125,7 @@ export interface Codes {
   how: string[]; binding: string[]; origin: string[];
   owner: string[]; // by origin, in words
   state: [name: string, letter: string, about: string][]; // of nodes
-  breakpoint: string[]; decision: string[];
+  breakpoint: string[]; decision: string[]; outcome: string[]; // of several that hold of a step, its outcome is the first
   figure?: Record<string, [name: string, about: string]>; // what figures are called
   markdown?: Record<string, Template[]>;
 }
@@ -149,14 +150,15 @@ export interface Header {
   columns: Record<string, [string, number]>;
 }
 export interface Payload extends Header, Columns {
-  flag: Record<"inPlace" | "foreign" | "missed" | "control" | "view", number>; // bits
+  flag: Record<"inPlace" | "elsewhere" | "foreign" | "missed" | "control" | "view", number>; // bits
+  ends: [name: string, bit: number][]; // of codes.outcome
   from: Record<"weights" | "caller" | "donated", number>; // origins
   steps: number;
   frames: number;
   storages: number;
 }
 
-export const FORMAT = 3;
+export const FORMAT = 4;
 
 /** Names of the columns by group; see kvviz/view/payload_steps.py. */
 const GROUPS: Record<keyof Columns, string> = {
@@ -164,7 +166,7 @@ const GROUPS: Record<keyof Columns, string> = {
   bind: "value storage gen how offset bytes info",
   storage: "capacity origin name born freed space arena address taken",
   grow: "storage step bytes",
-  step: "frame node flags taken live alloc copied written sentence rule note out block free",
+  step: "frame node flags taken live alloc copied written sentence rule note end out block free",
   out: "value storage gen how offset bytes info",
   block: "code input culprit message bytes",
   free: "storage",
@@ -253,12 +255,13 @@ export function unpack(raw: ArrayBuffer, lax = false): Payload {
   }
   const typed = columns as unknown as Columns;
   if (header.columns["text.of"]) header.strings = texts(header.strings, column("text.of") as Ints, column("number.added") as Ints);
-  const { flag, origin } = header.codes;
+  const { flag, origin, outcome } = header.codes;
   const bit = (name: string) => 1 << code(flag, name);
   return {
     ...header,
     ...typed,
-    flag: { inPlace: bit("in_place"), foreign: bit("foreign"), missed: bit("missed"), control: bit("control"), view: bit("view") },
+    flag: { inPlace: bit("in_place"), elsewhere: bit("elsewhere"), foreign: bit("foreign"), missed: bit("missed"), control: bit("control"), view: bit("view") },
+    ends: outcome.map((name) => [name, bit(name)]),
     from: { weights: code(origin, "weights"), caller: code(origin, "caller"), donated: code(origin, "donated") },
     steps: typed.step.node.length,
     frames: typed.frame.graph.length,

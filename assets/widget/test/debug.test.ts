@@ -90,7 +90,7 @@ describe("continue", () => {
     for (let at = run(forked, forked.p.steps, -1, missed); at.by; at = run(forked, at.cursor, -1, missed)) backward.push(at.cursor);
     expect(forward.length).toBeGreaterThan(1);
     expect(backward.reverse()).toEqual(forward);
-    for (const i of forward) expect(forked.p.step.flags[i] & 4).toBe(4);
+    for (const i of forward) expect(forked.p.step.flags[i] & forked.p.flag.missed).not.toBe(0);
   });
 
   test("with nothing that stops it goes to the end, and back to the beginning", () => {
@@ -102,10 +102,10 @@ describe("continue", () => {
   test("knows the decisions that Python knows", () => {
     const hits = (value: string) => run(decode, -1, 1, [stop("decision", value)]).cursor;
     const first = (test: (i: number) => boolean) => [...Array(decode.p.steps).keys()].find(test);
-    const { flags, copied } = decode.p.step;
-    expect(hits("in_place")).toBe(first((i) => (flags[i] & 1) > 0));
-    expect(hits("run")).toBe(first((i) => !(flags[i] & 1)));
-    expect(hits("view")).toBe(first((i) => (flags[i] & 16) > 0));
+    const { flag, step: { flags, copied, taken } } = decode.p;
+    expect(hits("in_place")).toBe(first((i) => (flags[i] & flag.inPlace) > 0));
+    expect(hits("run")).toBe(first((i) => !taken[i]));
+    expect(hits("view")).toBe(first((i) => (flags[i] & flag.view) > 0));
     expect(hits("copied")).toBe(first((i) => copied[i] > 0));
   });
 });

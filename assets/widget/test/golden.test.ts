@@ -5,7 +5,7 @@ import { unpackCaches } from "../src/cachedata.js";
 import * as debug from "../src/debug.js";
 import { buildIndex } from "../src/index.js";
 import { frontierAt, readyAt, unpackPlan } from "../src/plan.js";
-import { alive, capacity, frameAt, frontier, frontierFrame, generation, nodeStates, placeOf, stack, type Trace } from "../src/replay.js";
+import { alive, capacity, frameAt, frontier, frontierFrame, generation, nodeStates, outcome, placeOf, stack, type Trace } from "../src/replay.js";
 import { numberOf } from "../src/steps.js";
 import { read, unpack } from "../src/wire.js";
 import { CODES, METERS, STATES } from "./codes.js";
@@ -25,7 +25,7 @@ interface Golden {
   nodes?: string[];
   live?: number[];
   decision?: {
-    node: string; op: string; dispatch: string; taken: number[]; outs: [string, number, number, string, number, number][]; freed: number[];
+    node: string; op: string; dispatch: string; outcome: string; ended: string; taken: number[]; outs: [string, number, number, string, number, number][]; freed: number[];
     bytes: number[]; blockers: [string, number, string, string, number][]; sentence: string; rule: string;
   };
   moves?: Record<Move, number | null>;
@@ -54,7 +54,8 @@ function decision({ p }: Trace, step: number): Golden["decision"] {
   const taken = inputs.map((_, i) => i).filter((i) => (p.step.taken[step] >> i) & 1);
   return {
     node, op, taken,
-    dispatch: p.step.flags[step] & p.flag.inPlace ? "in_place" : "run",
+    dispatch: taken.length ? "in_place" : "run",
+    outcome: outcome(p, p.step.flags[step]), ended: p.strings[p.step.end[step]],
     outs: between(p.step.out, step).map((o) => [g.values[p.out.value[o]], p.out.storage[o], p.out.gen[o], p.codes.how[p.out.how[o]], p.out.offset[o], p.out.bytes[o]]),
     freed: between(p.step.free, step).map((k) => p.free.storage[k]),
     bytes: [p.step.live[step], p.step.alloc[step], p.step.copied[step], p.step.written[step]],

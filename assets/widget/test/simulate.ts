@@ -204,6 +204,9 @@ export class Simulation {
         this.live -= this.t["storage.capacity"][e.storage];
         this.col("free.storage").push(e.storage);
       }
+      if (!taken) flags |= bit("run");
+      if (copied) flags |= bit("copied");
+      if (![...CODES.outcome, "control"].some((name) => flags & bit(name))) flags |= bit("new");
       this.col("step.frame").push(frame);
       this.col("step.node").push(i);
       this.col("step.flags").push(flags);
@@ -213,6 +216,7 @@ export class Simulation {
       this.col("step.written").push(how === "view" ? 0 : how === "append" ? 128 * length : bytes(shape));
       this.col("step.sentence").push(this.str(`${s.op} ${said}.`));
       this.col("step.note").push(0);
+      this.col("step.end").push(this.str(said));
       this.col("step.rule").push(this.str(taken ? "last use, owned by this run, same shape and type" : blockers.length ? "an input that is read again may not be overwritten" : ""));
     });
   }

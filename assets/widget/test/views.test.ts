@@ -101,7 +101,7 @@ describe("search", () => {
   });
 
   test("finds decisions, op types and names", () => {
-    expect([...find(t, "missed")].every((i) => t.p.step.flags[i] & 4)).toBe(true);
+    expect([...find(t, "missed")].every((i) => t.p.step.flags[i] & t.p.flag.missed)).toBe(true);
     expect(find(t, "TANH")).toHaveLength(9);
     expect(find(t, "b9999")).toHaveLength(0);
   });

@@ -1,0 +1,49 @@
+"""How a step ended. Python, tables, the report, the query language, counts and the page all take it from here.
+
+Dispatch and identity are two facts. `Op.taken` says with which inputs an op was called in place; whether it ran in
+place depends on where its outputs lie. A call in place that still took other memory is a state of its own.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kvviz.trace.events import APPEND, IN_PLACE, VIEW, Op
+from kvviz.trace.reasons import is_missed
+
+OUTCOMES = ("elsewhere", "missed", "in_place", "foreign", "view", "new")
+"""The ways in which a step can end; of several that hold of one step, the first is its outcome.
+
+``"elsewhere"``: called in place, and no output lies in memory of an input. ``"in_place"``: an output lies in memory of
+an input, which it overwrote or continued. ``"missed"``: see `kvviz.trace.reasons.is_missed`.
+"""
+DECISIONS = ("missed", "in_place", "elsewhere", "run", "copied", "view", "foreign", "new")
+"""What can be said of a step. ``"run"`` is about the dispatch: it was not called in place."""
+
+
+def endings(trace: Any, row: Op) -> set[str]:
+    """Those of `DECISIONS` that hold of a step."""
+    hows = {where.how for where in row.outs if where is not None}
+    found = {"view"} if VIEW in hows else set()
+    # A runtime without views calls a Reshape in place, and gives it the buffer of its input.
+    if IN_PLACE in hows or APPEND in hows or (row.taken and VIEW in hows):
+        found.add("in_place")
+    elif row.taken:
+        found.add("elsewhere")
+    if is_missed(trace, row):
+        found.add("missed")
+    if row.op.foreign:
+        found.add("foreign")
+    if not found:
+        found.add("new")
+    if not row.taken:
+        found.add("run")
+    if row.copied > 0:
+        found.add("copied")
+    return found
+
+
+def outcome(trace: Any, row: Op) -> str:
+    """How a step ended: one of `OUTCOMES`."""
+    found = endings(trace, row)
+    return next(end for end in OUTCOMES if end in found)
