@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import Any
 
 from kvviz.explain.diagnose import Report
-from kvviz.explain.recomputed_rows import KIND as NO_CACHE
 from kvviz.explain.units import size
 from kvviz.query.grammar import Field
 from kvviz.query.query_parts import Compare
@@ -39,8 +38,8 @@ _FIGURES: tuple[tuple[Field, Callable[[Report], float]], ...] = (
     ),
     (Field("missed_ops", "number", "nodes that could run in place but did not"), lambda r: len(r.missed)),
     (
-        Field("cache_warnings", "number", "findings about caches, except copied pasts"),
-        lambda r: sum(found.kind not in ("copied", NO_CACHE) for found in r.caches),
+        Field("cache_warnings", "number", "warnings about caches, by cache, kind and cause"),
+        lambda r: len(r.cache_warnings),
     ),
     (Field("steps", "number", "ops run"), lambda r: len(r.trace.steps)),
 )

@@ -6,9 +6,8 @@ Invariant: what a finding with a fix says already is not said twice.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
-from kvviz.caches.cache_warnings import CacheWarning, cache_warnings
+from kvviz.caches.cache_warnings import CacheWarning
 from kvviz.explain.cache_findings import CacheFinding
 from kvviz.explain.units import count
 
@@ -18,10 +17,10 @@ WRONG = frozenset({"stale rows attended", "newest row not attended", "live rows 
 _TOLD = {"past copied": "copied", "reserve thrown away": "thrown away"}
 
 
-def with_warnings(trace: Any, found: Sequence[CacheFinding]) -> tuple[CacheFinding, ...]:
+def with_warnings(found: Sequence[CacheFinding], warnings: Sequence[CacheWarning]) -> tuple[CacheFinding, ...]:
     """Findings about caches with what the meters warn of: what makes results wrong first, then what wastes memory."""
     told = {(one.kind, name) for one in found for name in one.caches}
-    warned = [w for w in cache_warnings(trace) if (_TOLD.get(w.kind), w.cache) not in told]
+    warned = [w for w in warnings if (_TOLD.get(w.kind), w.cache) not in told]
     wrong = _together(warning for warning in warned if warning.kind in WRONG)
     wasteful = _together(warning for warning in warned if warning.kind not in WRONG)
     return (*wrong, *found, *wasteful)

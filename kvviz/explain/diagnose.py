@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from kvviz.caches.cache_warnings import CacheWarning, cache_warnings
 from kvviz.explain.cache_findings import CacheFinding, cache_findings
 from kvviz.explain.cache_notices import with_warnings
 from kvviz.explain.hidden_verdict import hidden_verdict
@@ -43,6 +44,8 @@ class Report:
         Storages that were kept after the last use of everything in them.
     caches : tuple of CacheFinding
         Findings about the caches, in sentences. Those that may make results wrong come first.
+    cache_warnings : tuple of CacheWarning
+        What `kvviz.cache_warnings` gives; findings say the same of many caches at once.
     other_order : OtherOrder or None
         An order of the main graph whose peak is much lower, with the fix that uses it.
     groups : tuple of MissedGroup
@@ -58,6 +61,7 @@ class Report:
     peak: Peak
     held_too_long: tuple[Held, ...]
     caches: tuple[CacheFinding, ...]
+    cache_warnings: tuple[CacheWarning, ...]
     other_order: OtherOrder | None = None
     groups: tuple[MissedGroup, ...] = ()
     verdict: tuple[Verdict, ...] = ()
@@ -134,8 +138,9 @@ def explain(trace: Any) -> Report:
     """
     trace = as_trace(trace, "kvviz.explain")
     index = index_of(trace)
-    caches = (*recomputed_rows(index), *with_warnings(trace, cache_findings(index)))
+    warnings = cache_warnings(trace)
+    caches = (*recomputed_rows(index), *with_warnings(cache_findings(index), warnings))
     entries, top, other = missed(trace), peak(trace), lower_peak(index)
     groups = missed_groups(trace, entries)
-    told = verdict(index, top, groups, caches, other, hidden_verdict(trace))
-    return Report(trace, counts(trace), entries, top, held_too_long(index), caches, other, groups, told)
+    told = verdict(index, top, groups, caches, warnings, other, hidden_verdict(trace))
+    return Report(trace, counts(trace), entries, top, held_too_long(index), caches, warnings, other, groups, told)

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from kvviz.caches.cache_warnings import CacheWarning
 from kvviz.explain.cache_findings import CacheFinding, copying_steps
 from kvviz.explain.cache_notices import WRONG
 from kvviz.explain.declared_verdict import declared_verdict
@@ -91,11 +92,13 @@ def verdict(
     top: Peak,
     groups: Sequence[MissedGroup],
     findings: Sequence[CacheFinding],
+    warnings: Sequence[CacheWarning],
     other: OtherOrder | None,
     hidden: Sequence[Told] = (),
 ) -> tuple[Verdict, ...]:
     """What a report comes to, in a few sentences: what may make results wrong first, then from the peak on.
 
+    ``warnings``: what `kvviz.cache_warnings` gives: as many are counted here, in the list and by a limit.
     ``hidden``: as `kvviz.explain.hidden_verdict` tells it.
     """
     if not index.rows and not top.bytes:
@@ -128,8 +131,11 @@ def verdict(
         found.append(Verdict("nothing", ((NOT_ASKED, ""),)))
     elif worst is None and not copied and other is None and not warned and not without:
         found.append(_nothing(index, groups))
-    elif index.trace.caches and not warned and not without:
+    elif index.trace.caches and not warnings and not without:
         found.append(Verdict("nothing", (("no cache warning", ""),)))
+    if warnings:
+        parts, first = ((count(len(warnings), "cache warning"), "select"),), warnings[0]
+        found.append(Verdict("cache", parts, 0, _first_step(index, first.run), ("cache", first.cache)))
     return tuple(found)
 
 
@@ -206,16 +212,21 @@ def _warnings(index: Index, found: Sequence[CacheFinding]) -> list[Verdict]:
     told = []
     for one in found[:_WARNINGS]:
         more = f" and {count(len(one.caches) - 1, 'other cache')}" if len(one.caches) > 1 else ""
-        first = index.trace.runs[one.run].first
-        step = first if index.trace.runs[one.run].last > first else None
+        step = _first_step(index, one.run)
         name = next((cache.name for cache in index.trace.caches if cache.input == one.caches[0]), one.caches[0])
         cost = f", {size(one.bytes)}" if one.bytes else ""
         begun = (f"run {one.run}", "" if step is None else "step")
         parts = ((f"{_WORDS.get(one.kind, one.kind)}: {name}{more}{cost}", "select"), (", from ", ""), begun)
         told.append(Verdict("cache", parts, one.bytes, step, ("cache", one.caches[0])))
     if len(found) > _WARNINGS:
-        told.append(Verdict("cache", ((f"{count(len(found) - _WARNINGS, 'more notice')} of caches", ""),)))
+        told.append(Verdict("cache", ((f"{count(len(found) - _WARNINGS, 'more finding')} about caches", ""),)))
     return told
+
+
+def _first_step(index: Index, number: int) -> int | None:
+    """The first step of a run, if its steps were kept."""
+    run = index.trace.runs[number]
+    return run.first if run.last > run.first else None
 
 
 def _nothing(index: Index, groups: Sequence[MissedGroup]) -> Verdict:

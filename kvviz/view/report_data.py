@@ -66,6 +66,7 @@ def report_data(found: Report) -> dict[str, Any]:
             | {"fix": _fix_data(f.fix)}
             for f in found.caches
         ],
+        "cache_warnings": [asdict(warning) for warning in found.cache_warnings],
         "caches": [asdict(cache) for cache in trace.caches],
     }
 

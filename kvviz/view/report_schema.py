@@ -125,6 +125,7 @@ REPORT_SCHEMA: dict[str, Any] = {
         ),
         other_order=_or_null(_object("an order of ops with a lower peak", name=_TEXT, bytes=_BYTES, fix=_FIX)),
         held_too_long=_many(_object(name=_TEXT, storage=_INT, bytes=_BYTES, reason=_TEXT)),
+        cache_warnings=_many(_object(kind=_TEXT, cache=_TEXT, run=_INT, runs=_INT, sentence=_TEXT)),
         cache_findings=_many(_object(kind=_TEXT, caches=_many(_TEXT), run=_INT, bytes=_INT, sentence=_TEXT, fix=_FIX)),
         caches=_many(
             _object(
