@@ -55,6 +55,9 @@ class Found(Sequence[Step]):
 
     def __repr__(self) -> str:
         told = f"{len(self):,} of {len(self.trace.steps):,} steps: {self.query}"
+        gone = sum(run.last == run.first for run in self.trace.runs)
+        if gone and not self.numbers:
+            told += f"; the steps of {gone:,} of {len(self.trace.runs):,} runs were not kept"
         return f"{told}\n{self.table()!r}" if self.numbers else told
 
     def _repr_html_(self) -> str:

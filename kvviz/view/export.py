@@ -57,6 +57,7 @@ body {{ margin: 16px; font: 13px/1.45 system-ui, sans-serif; background: Canvas;
 {still}
 </div>
 {payloads}
+<script type="application/json" id="kvviz-state">{state}</script>
 <script type="application/octet-stream" id="kvviz-module">{module}</script>
 <script>
 (async () => {{
@@ -66,13 +67,17 @@ body {{ margin: 16px; font: 13px/1.45 system-ui, sans-serif; background: Canvas;
     const file = () => {{
       const page = document.documentElement.cloneNode(true), place = page.querySelector("#kvviz");
       place.replaceChildren();
+      const now = Object.entries(state).filter(([name]) => name !== "height" && !{names}.includes(name));
+      const text = JSON.stringify(Object.fromEntries(now));
+      page.querySelector("#kvviz-state").textContent = text.replaceAll("<", "\\u003c");
       if (!page.querySelector("#kvviz-still")) place.after(still.cloneNode(true));
       return "<!doctype html>" + page.outerHTML;
     }};
     const address = URL.createObjectURL(new Blob([bytes("kvviz-module")], {{ type: "text/javascript" }}));
     const page = (await import(address)).default;
+    const given = JSON.parse(document.getElementById("kvviz-state").textContent);
     const state = {{ decode_step: 0, selection: null, breakpoints: [], theme: "auto",
-      height: Math.max(560, innerHeight - 40), ...{state} }};
+      height: Math.max(560, innerHeight - 40), ...given }};
     for (const name of {names}) state[name] = new DataView(bytes("kvviz-" + name).buffer);
     const model = {{ get: (name) => state[name], set: (name, value) => {{ state[name] = value; }},
       save_changes() {{}}, on() {{}}, off() {{}}, file }};
@@ -93,7 +98,7 @@ def to_html(
     path: str | os.PathLike[str] | None = None,
     *,
     detail: Collection[int] | None = None,
-    step: int = -1,
+    step: int | None = None,
     selection: Mapping[str, Any] | None = None,
     values: int | str | None = None,
     diagnosis: bool | None = None,
@@ -105,7 +110,7 @@ def to_html(
     ``path``: where to write it; an existing file is replaced.
     ``detail``: runs whose steps are told. By default all, or in a long recording a few; the totals of all runs are
       told.
-    ``step``: step that the page opens at; the last one by default.
+    ``step``: step that the page opens at; the last one by default, -1: before the first.
     ``selection``: what is selected there, as `kvviz.Debugger.selection` has it; for example the cache that is shown.
     ``values``: bytes that summaries of values may have; see `Trace.summarise`. By default the page has those that the
       trace has.
@@ -125,7 +130,7 @@ def to_html(
     if values is not None:
         trace.summarise(values)
     steps = len(trace.steps)
-    cursor = range(steps)[step] if steps else -1
+    cursor = steps - 1 if step is None else min(step, steps - 1)
     table = steps_table(trace, _ends(steps))
     summary = (
         f"{told_steps(trace)}, policy {trace.policy.name}; {'' if keeps_all(trace) else 'of all runs: '}"
@@ -298,7 +303,7 @@ def _write(
         module=base64.b64encode(bundled(module)).decode(),
         payloads="\n".join(blocks),
         names=json.dumps(list(payloads)),
-        state=json.dumps(dict(state)),
+        state=json.dumps(dict(state)).replace("<", "\\u003c"),
     )
     if path is not None:
         write_text(path, page)

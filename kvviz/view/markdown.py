@@ -80,7 +80,7 @@ def step_facts(report: Any, step: Any) -> dict[str, Any]:
         "held": size(held_after(trace, step)),
         "repeated": next((str(group) for group in report.groups if entry in group.entries), "") if entry else "",
         "blockers": [{"code": str(b.code), "input": b.input, "message": b.message} for b in blockers],
-        "fixes": [_fix(fix) for fix in fixes_of(entry)] if entry else [],
+        "fixes": [_fix(fix, of_step(entry, step.index)) for fix in fixes_of(entry)] if entry else [],
         "again": "\n".join(again(trace, step.index)),
     }
 
@@ -101,8 +101,13 @@ def fixes_of(entry: Missed) -> list[Any]:
     return fixes
 
 
-def _fix(fix: Any) -> dict[str, str]:
-    return {"label": fix.label, "sentence": fix.sentence, "code": fix.code}
+def of_step(entry: Missed, step: int) -> str:
+    """In front of a fix where a step is shown: of which step its bytes are, if of another one."""
+    return "" if entry.step == step else f"For step {entry.step:,}, where this op spent most: "
+
+
+def _fix(fix: Any, of: str = "") -> dict[str, str]:
+    return {"label": fix.label, "of": of, "sentence": fix.sentence, "code": fix.code}
 
 
 def _report_facts(report: Any) -> dict[str, Any]:

@@ -21,7 +21,7 @@ Template = Sequence[tuple[str, Sequence[str], Sequence[str]]]
 _MODEL = ("| model | {file|code} |", "| SHA-256 of the file | {sha256|code} |", "| kvviz | {version} |")
 _POLICY = "| policy | {policy} |"
 _AGAIN: Template = [("", ["To see it again:", "", "```python"], ["{again|raw}\n```"])]
-_FIX = ("fixes", (), ("**Fix: {label}.** {sentence}\n\n```python\n{code|raw}\n```",))
+_FIX = ("fixes", (), ("**Fix: {label}.** {of}{sentence}\n\n```python\n{code|raw}\n```",))
 _TABLE = ("| | |", "| --- | --- |")
 
 STEP: Template = [

@@ -175,7 +175,7 @@ class Debugger(LanedPage):
         if len(self.lanes) > 1:
             shown = list(self.traces).index(self._here.label)
             return lanes_to_html(self.traces, path, step=self.cursor, shown=shown, lanes=self.lanes)
-        return to_html(self.trace, path)
+        return to_html(self.trace, path, step=self.cursor, selection=self.selection)
 
     # -- inside -----------------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-// What the head of a block says: how many are alike, how many ops, and what those that were missed come to in all of them.
+// What the head of a block says: how many are alike, how many ops, and what those of this one that were missed come to.
 import { bytes, count, plural } from "./format.js";
 import type { Row } from "./level.js";
 import { cost } from "./missed.js";
@@ -34,12 +34,12 @@ export function blockFacts(t: Trace, graph: number, block: number, alike: number
   const kinds = nodes.filter((n) => times[n]).length;
   const about = many + plural(nodes.length, "op");
   if (!kinds) return { about, missed: "" };
-  const each = all.flatMap((b) => blocks[b].nodes).filter((n) => times[n]);
+  const each = nodes.filter((n) => times[n]);
   const total = each.reduce((sum, n) => sum + times[n], 0);
   const sum = bytes(each.reduce((b, n) => b + spent[n], 0));
   const often = times[each[0]];
   // a product is only told where it is one
-  if (each.length !== kinds * all.length || each.some((n) => times[n] !== often)) return { about, missed: `${count(kinds)} missed, ${count(total)} times = ${sum}` };
+  if (each.some((n) => times[n] !== often)) return { about, missed: `${count(kinds)} missed, ${count(total)} times = ${sum}` };
   const words = often > t.p.runs.length ? "times" : t.p.runs.some((r) => r.token !== null) ? "tokens" : "runs";
-  return { about, missed: [`${count(kinds)} missed`, ...(all.length > 1 ? [String(all.length)] : []), ...(often > 1 ? [`${count(often)} ${words}`] : [])].join(" × ") + ` = ${sum}` };
+  return { about, missed: [`${count(kinds)} missed`, ...(often > 1 ? [`${count(often)} ${words}`] : [])].join(" × ") + ` = ${sum}` };
 }

@@ -70,7 +70,7 @@ function why(store: Store, ask: Ask, step: number, graph: number, inputs: number
   box.append(codes.length ? "" : el("p.kv-sentence", {}, p.strings[p.step.sentence[step]]), reasons(store.t, step, graph, inputs));
   if (missed) {
     if (missed.times > 1) box.append(el("p.kv-soft.kv-often", {}, `This op: ${count(missed.times)} times, ${bytes(missed.bytes)} in all.`));
-    fixesOf(missed).forEach(([fix, blocker]) => box.append(fixBox(fix, { step: missed.step, blocker }, store, ask, signal, true)));
+    fixesOf(missed).forEach(([fix, blocker]) => box.append(fixBox(fix, { step: missed.step, blocker }, store, ask, signal, true, missed.step === numberOf(store.t, step) ? -1 : missed.step)));
   }
   return box;
 }

@@ -3,6 +3,7 @@ import { el, mark, on, say } from "./dom.js";
 import { count, plural } from "./format.js";
 import type { Hits } from "./hits.js";
 import { ours } from "./hostkeys.js";
+import { notHere } from "./steps.js";
 import type { Change, Store, View } from "./store.js";
 
 const PAUSE = 120; // ms without a key before it is asked
@@ -66,9 +67,14 @@ export class QueryBox implements View {
     const { query, found, wrong, cursor } = this.store;
     if (change.hits && !this.#asking && this.input.value.trim() !== query.trim()) this.input.value = query;
     const at = found ? found.indexOf(cursor) + 1 : 0;
-    say(this.#count, !query || wrong || !found ? "" : at ? `${count(at)} of ${plural(found.length, "hit")}` : plural(found.length, "hit"));
-    this.#wrong.hidden = !wrong;
-    say(this.#wrong, wrong);
+    const gone = query && !wrong && found ? notHere(this.store.t.p) : "";
+    const hits = found ? plural(found.length, "hit") + (gone ? " kept here" : "") : "";
+    say(this.#count, !query || wrong ? "" : at ? `${count(at)} of ${hits}` : hits);
+    mark(this.#count, "title", gone || null);
+    // where nothing is found, why is said at once
+    const note = wrong || (found?.length ? "" : gone);
+    this.#wrong.hidden = !note;
+    say(this.#wrong, note);
     mark(this.input, "aria-invalid", wrong ? "true" : null);
     mark(this.input, "aria-describedby", wrong ? this.#wrong.id : null);
   }

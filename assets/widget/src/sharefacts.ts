@@ -34,6 +34,7 @@ export function stepFacts(t: Trace, step: number, report: Report | null): Facts 
   const [name, op, , inputs] = g.nodes[p.step.node[step]];
   const number = numberOf(t, step);
   const entry = report?.missed.find((m) => m.steps.includes(step));
+  const of = !entry || entry.step === number ? "" : `For step ${count(entry.step)}, where this op spent most: `;
   const blockers: Facts[] = [];
   for (let b = p.step.block[step]; b < p.step.block[step + 1]; b++) {
     blockers.push({ code: p.strings[p.block.code[b]], input: g.values[inputs[p.block.input[b]]] ?? "", message: p.strings[p.block.message[b]] });
@@ -48,7 +49,7 @@ export function stepFacts(t: Trace, step: number, report: Report | null): Facts 
     allocated: bytes(p.step.alloc[step]), copied: bytes(p.step.copied[step]), written: bytes(p.step.written[step]),
     live: bytes(p.step.live[step]), held: bytes(heldAfter(t, step)),
     repeated: entry?.repeated ?? "",
-    fixes: (entry?.fixes ?? []).map(({ label, sentence, code }) => ({ label, sentence, code })),
+    fixes: (entry?.fixes ?? []).map(({ label, sentence, code }) => ({ label, of, sentence, code })),
   };
 }
 

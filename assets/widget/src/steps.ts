@@ -1,6 +1,7 @@
 // A long recording has the steps of some runs only. Panes count the steps that are there, from 0; people and Python
 // know a step by its number in the whole recording. Here one becomes the other.
 import { upper } from "./arrays.js";
+import { bytes, count, plural } from "./format.js";
 import type { Trace } from "./replay.js";
 import type { Payload } from "./wire.js";
 
@@ -27,6 +28,15 @@ export function bare(p: Payload, run: number): boolean {
   const r = p.runs[run];
   if (!r || r.last > r.first || (p.live && p.frame.run[p.live.frame] === run)) return false;
   return r.steps > 0 || r.written > 0 || r.allocated > 0;
+}
+
+/** What a query cannot find, as the steps of some runs are not here; empty where all are. */
+export function notHere(p: Payload): string {
+  const gone = p.runs.filter((_, run) => bare(p, run));
+  const steps = gone.reduce((n, r) => n + r.steps, 0);
+  if (!gone.length) return "";
+  const whose = `The steps of ${gone.length} of ${plural(p.runs.length, "run")}${steps ? ` (${count(steps)} steps)` : ""} are not kept here`;
+  return `${whose}. Totals say of them: ${bytes(gone.reduce((n, r) => n + r.copied, 0))} copied, ${bytes(gone.reduce((n, r) => n + r.allocated, 0))} allocated.`;
 }
 
 const known = new WeakMap<Payload, number>();

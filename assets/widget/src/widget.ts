@@ -20,8 +20,8 @@ function newest(payload: ArrayBuffer | null, ...changes: (ArrayBuffer | null)[])
 }
 
 /** The recording as one file: this page itself where it is one, else what the kernel makes. */
-function wholeFile(model: Model, ask: Ask, signal: AbortSignal): Surroundings["html"] {
-  if (model.file) return { able: () => true, make: async () => new Blob([model.file!()], { type: "text/html" }) };
+function wholeFile(model: Model, ask: Ask, flush: () => void, signal: AbortSignal): Surroundings["html"] {
+  if (model.file) return { able: () => true, make: async () => (flush(), new Blob([model.file!()], { type: "text/html" })) };
   return {
     able: ask.able,
     make: () => new Promise((done, fail) => {
@@ -33,6 +33,7 @@ function wholeFile(model: Model, ask: Ask, signal: AbortSignal): Surroundings["h
         if (answer.error || !buffers.length) fail(new Error(answer.error ?? "the kernel sent nothing"));
         else done(new Blob([buffers[0] as BlobPart], { type: "text/html" }));
       }, once.signal);
+      flush(); // it opens where the page is
       if (!ask({ do: "html", id: "html" })) fail(new Error(NEEDS_KERNEL));
     }),
   };
@@ -69,7 +70,7 @@ function showDebugger(model: Model, root: HTMLElement, first: Payload): Shown {
   store.onPerson = (what) => (what === "cursor" ? writer.touch(what, "decode_step") : writer.touch(what));
   const { ask, answered } = line(model, (note) => store.tell(note), signal);
   const parts = modules(() => model.get("modules"));
-  const around: Surroundings = { html: wholeFile(model, ask, signal) };
+  const around: Surroundings = { html: wholeFile(model, ask, writer.flush, signal) };
   const heard = (names: string, call: () => void) => { for (const name of names.split(" ")) listen(model, `change:${name}`, call, signal); };
   const lanes: LaneSource = {
     get: (name) => model.get(name),

@@ -188,14 +188,14 @@ describe("a drawing", () => {
 });
 
 describe("the head of a block", () => {
-  test("says how often it was missed only as a product where it is one", () => {
+  test("counts this block alone, though others are alike, and says how often only as a product where it is one", () => {
     const t = trace(llama(2, 8));
     const { blocks } = t.p.graphs[0];
     const drawing = blocks.find((b) => b.alike === 2)!.drawing;
     const alike = blocks.flatMap((b, i) => (b.drawing === drawing ? [i] : []));
     const times = new Map<number, number>();
     for (let i = 0; i < t.p.steps; i++) if (t.p.step.flags[i] & t.p.flag.missed) times.set(t.p.step.node[i], (times.get(t.p.step.node[i]) ?? 0) + 1);
-    const mine = alike.flatMap((b) => blocks[b].nodes).filter((n) => times.has(n));
+    const mine = blocks[alike[0]].nodes.filter((n) => times.has(n));
     const { about, missed } = blockFacts(t, 0, alike[0], alike, "layer");
     expect(about).toContain("× 2 layers alike");
     const total = mine.reduce((n, id) => n + times.get(id)!, 0);

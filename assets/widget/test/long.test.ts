@@ -8,7 +8,7 @@ import { memory } from "../src/memmap.js";
 import { missed } from "../src/missed.js";
 import { nodeStates, placeOf } from "../src/replay.js";
 import { highest } from "../src/runline.js";
-import { bare, bareRuns, findStep, numberOf } from "../src/steps.js";
+import { bare, bareRuns, findStep, notHere, numberOf } from "../src/steps.js";
 import { Store } from "../src/store.js";
 import { unpack } from "../src/wire.js";
 import { branches, llama } from "./mock.js";
@@ -31,6 +31,13 @@ function opened(cursor = -1): { store: Store; commands: Commands; asked: Message
 }
 
 describe("steps", () => {
+  test("that are not here are named where a query cannot find them, with their totals", () => {
+    const gone = p.runs.filter((_, run) => !KEEP.includes(run));
+    expect(notHere(p)).toContain(`The steps of ${gone.length} of ${p.runs.length} runs`);
+    expect(notHere(p)).toContain("are not kept here. Totals say of them: ");
+    expect(notHere(WHOLE.p)).toBe("");
+  });
+
   test("keep the numbers that they have in the whole recording, and show the same", () => {
     for (let step = 0; step < p.steps; step++) {
       const number = numberOf({ p, x }, step);
