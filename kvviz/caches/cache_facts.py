@@ -9,6 +9,7 @@ from math import prod
 import numpy as np
 
 from kvviz.caches.path_search import way_of
+from kvviz.caches.row_spans import count, live, minus
 from kvviz.caches.value_flow import Link, Reader, RunFrames, Way
 from kvviz.graph.names import quoted
 from kvviz.trace.reasons import placed_before
@@ -108,6 +109,25 @@ def reserved_rows(trace: Trace, run: int, cache: Cache) -> int:
         return 0
     row = prod(n for axis, n in enumerate(bound.shape) if axis != cache.axis) * np.dtype(str(bound.dtype)).itemsize
     return trace.log.storages[bound.storage].capacity // row if row else 0
+
+
+def rows_given(trace: Trace, cache: Cache) -> tuple[int, int]:
+    """Rows of a cache that held tokens, and rows that there was room for, when the first run began.
+
+    A row that held a token and was overwritten by that run is not counted.
+    """
+    frames = RunFrames(trace, 0).rows
+    bound = frames[0].bound(cache.input) if frames else None
+    if bound is None or not bound.shape or cache.axis is None:
+        return 0, 0
+    axis = cache.axis % len(bound.shape)
+    rows = bound.shape[axis]
+    if not cache.runs:
+        # Which rows of a static cache hold tokens is known when the run is over.
+        return rows if cache.protocol == "growing" else 0, rows
+    first = cache.runs[0]
+    tokens = max((count(minus(live(item.held), item.wrote)) for item in first.items), default=rows)
+    return min(tokens, rows), max(rows, reserved_rows(trace, 0, cache))
 
 
 def rows_text(number: int) -> str:

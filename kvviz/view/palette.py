@@ -51,7 +51,7 @@ STATES: dict[str, Look] = {
         Look("running", "#1f5fbf", "#7fb0ff", "▶", "solid", "this step"),
         Look("done", "#dfe3e8", "#36404c", "", "none", "has run, new buffer"),
         Look("in_place", "#009e73", "#2cc296", "↺", "solid", "ran in place"),
-        Look("elsewhere", "#8a6100", "#c49a4a", "↷", "dashed", "called in place, wrote to other memory"),
+        Look("elsewhere", "#8a6100", "#c49a4a", "↷", "dashed", "called in place, wrote elsewhere"),
         Look("missed", "#d55e00", "#ff8a3d", "⚠", "double", "could not run in place"),
         Look("view", "#aa3377", "#d979b0", "v", "dotted", "a view, nothing written"),
         Look("foreign", "#6a5acd", "#a79bf5", "f", "dashed", "ran on a foreign kernel"),

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from kvviz.caches.cache_facts import rows_given
 from kvviz.caches.cache_warnings import cache_warnings
 from kvviz.caches.row_steps import row_steps
 from kvviz.view.cell_looks import page_looks
@@ -50,14 +51,14 @@ def cache_payload(trace: Any, level: int = 6) -> bytes:
 
     ``level``: of zlib.
 
-    Returns the header has ``caches`` (for each: ``heads``, ``unit`` (bytes of a row), and ``streams``, one number for
-      each batch entry), ``runs`` (labels), ``states``, ``meters`` and ``warnings``. Columns ``cell.*`` hold the cells
-      of all streams back to back; those of stream ``s`` after run ``r`` are at ``cell.at[s * (runs + 1) + r]`` to the
-      next one. Columns ``store.*`` have, in the same way by cache and run, which rows are stored after which step of
-      the trace. ``meter.*`` has one value for each cache and run. Where a producer says more of rows, columns
-      ``note.*`` hold that in the same way, and ``note.text`` are places in ``notes``. Where sequences share a cache,
-      columns ``owner.*`` say whose rows are, and ``owner.of`` are places in ``owners.table``: sequences, and a word on
-      what is wrong.
+    Returns the header has ``caches`` (for each: ``heads``, ``unit`` (bytes of a row), ``streams``, one number for each
+      batch entry, and ``given``: rows with tokens, and rows with room, before the first run), ``runs`` (labels),
+      ``states``, ``meters`` and ``warnings``. Columns ``cell.*`` hold the cells of all streams back to back; those of
+      stream ``s`` after run ``r`` are at ``cell.at[s * (runs + 1) + r]`` to the next one. Columns ``store.*`` have, in
+      the same way by cache and run, which rows are stored after which step of the trace. ``meter.*`` has one value for
+      each cache and run. Where a producer says more of rows, columns ``note.*`` hold that in the same way, and
+      ``note.text`` are places in ``notes``. Where sequences share a cache, columns ``owner.*`` say whose rows are, and
+      ``owner.of`` are places in ``owners.table``: sequences, and a word on what is wrong.
     """
     runs = len(trace.runs)
     streams: dict[tuple[_Told, ...], int] = {}
@@ -69,7 +70,8 @@ def cache_payload(trace: Any, level: int = 6) -> bytes:
                 (cells(cache, run, entry), notes(cache, run, entry), owners(cache, run, entry)) for run in range(runs)
             )
             told.append(streams.setdefault(rows, len(streams)))
-        caches.append({"heads": heads_of(trace, cache), "unit": _row_bytes(cache), "streams": told})
+        given = rows_given(trace, cache)
+        caches.append({"heads": heads_of(trace, cache), "unit": _row_bytes(cache), "streams": told, "given": given})
     columns = Columns()
     _cell_columns([[told for told, *_ in stream] for stream in streams], columns)
     said = _told_columns("note", "text", [[noted for _, noted, _ in stream] for stream in streams], columns)

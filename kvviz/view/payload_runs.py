@@ -9,6 +9,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Any
 
+from kvviz.caches.cache_facts import rows_given
 from kvviz.caches.path_search import attention_ops
 from kvviz.trace.records import meter_in_turn
 from kvviz.trace.run_labels import run_label
@@ -100,6 +101,7 @@ def caches_header(trace: Any) -> list[dict[str, Any]]:
             "axis": cache.axis,
             "capacity": [r.capacity for r in cache.runs],
             "valid": [r.valid for r in cache.runs],
+            "given": rows_given(trace, cache),
             "copied": [r.bytes_copied for r in cache.runs],
             "written": [r.bytes_written for r in cache.runs],
             "storage": [r.storage for r in cache.runs],

@@ -63,8 +63,11 @@ def test_the_page_and_python_write_the_same_markdown(show: Show, file: Path, sto
     unfixed = next(m.step for m in missed if m.fix is None)
     in_place = next(step.index for step in story.steps if step.decision.taken)
     view = next(step.index for step in story.steps if any(out.how == "view" for out in step.outs))
+    # and one whose op spent more at another step, of which the fix is
+    less = next(m.steps[0] for m in missed if m.fix is not None and m.steps[0] != m.step)
+    assert "For step " in story.to_markdown(less) and "For step " not in story.to_markdown(fixed)
     page = show(file, permissions=MAY_COPY)
-    for step in (fixed, unfixed, in_place, view, len(story.steps) - 1):
+    for step in (fixed, less, unfixed, in_place, view, len(story.steps) - 1):
         page.kv("goto").fill(str(step))
         page.kv("goto").press("Enter")
         page.expect_step(step)
@@ -194,6 +197,8 @@ def test_a_file_gives_itself(show: Show, file: Path, tmp_path: Path) -> None:
     saved.value.save_as(tmp_path / "again.html")
     again = show(tmp_path / "again.html", "#step=701")
     again.expect_step(701)
+    # and it opens where it was saved, wherever the file that it came from opens
+    show(tmp_path / "again.html").expect_step(700)
     # with what a reader without scripts sees
     assert '<div id="kvviz-still">' in (tmp_path / "again.html").read_text("utf-8")
 

@@ -8,7 +8,7 @@ export interface Meter { name: string; label: string; about: string; sums: boole
 /** `runs`: in how many it happened, `run` being the first. */
 export interface Warning { cache: number; run: number; runs: number; kind: string; text: string }
 /** `unit`: bytes of a row, 0 = not known; `streams`: one for each batch entry. */
-export interface CacheRows { heads: number; unit: number; streams: number[] }
+export interface CacheRows { heads: number; unit: number; streams: number[]; given: [valid: number, capacity: number] }
 /** What the producer says of rows, beside their states; in the order of cells. */
 interface Notes { at: Ints; start: Ints; stop: Ints; text: Ints; table: string[] }
 /** Which rows hold what a run stores from which step (of the trace) on; by cache and run, as cells are by stream and run. */
@@ -123,8 +123,8 @@ export function cost(d: CacheData, cache: number, run: number, protocol: string)
   const [rows, copied, moved, unit] = [of("rows_written"), of("bytes_copied"), of("bytes_moved_outside"), d.caches[cache]?.unit ?? 0];
   if (protocol === "state") return `${label} wrote ${bytes(of("bytes_written"))}${copied ? ` and copied ${bytes(copied)} of them` : ""}: a state is written anew by every run.`;
   const told = unit > 0 && copied % unit === 0 ? `${plural(copied / unit, "row")} (${bytes(copied)})` : bytes(copied);
-  const before = run > 0 ? of("valid", run - 1) : 0;
-  const found = before ? `${count(before)} of ${plural(of("capacity", run - 1), "row")} were valid before` : "no row was valid before";
+  const [before, had] = run > 0 ? [of("valid", run - 1), of("capacity", run - 1)] : d.caches[cache]?.given ?? [0, 0];
+  const found = before ? `${count(before)} of ${plural(had, "row")} were valid before` : "no row was valid before";
   return `${label} wrote ${rows ? plural(rows, "row") : "no row"} and copied ${copied ? told : "none"}: ${found}.${moved ? ` After it the caller moved ${bytes(moved)} to make room.` : ""}`;
 }
 

@@ -6,6 +6,7 @@ import { ANSWER_DELAY } from "./sync.js";
 import { el, mark, NUMBER, onHit, onResize, say, set, table, td } from "./dom.js";
 import { buffer, bytes, count } from "./format.js";
 import type { Modules } from "./modules.js";
+import { rowsBefore } from "./replay.js";
 import { ALL, type Change, type Store, type View } from "./store.js";
 import type { Cache } from "./wire.js";
 
@@ -98,7 +99,7 @@ export class CachesPane implements View {
     this.#rows.forEach((row, i) => {
       const c = p.caches[i];
       const told = c.capacity[run] ? run : run - 1; // a run that still goes on has not told its caches yet
-      const before = run > 0 ? c.valid[run - 1] ?? 0 : 0;
+      const [before] = rowsBefore(this.store.t, i, run);
       const valid = c.valid[told] ?? 0;
       const capacity = c.capacity[told] ?? 0;
       say(row.valid, `${valid === before ? count(valid) : `${count(before)} → ${count(valid)}`} / ${count(capacity)}`);

@@ -6,7 +6,7 @@ import { opName, shape, shortName } from "./format.js";
 import { paintRed, type RedEdge } from "./graphred.js";
 import { HEAD, headAt, headSpan, type Card, type Level, type Row } from "./level.js";
 import type { Ruler } from "./ruler.js";
-import { placeOf, type State } from "./replay.js";
+import { placeOf, rowsBefore, type State } from "./replay.js";
 import { cacheOf, ended, letter, lineLook, sketchOf, type LineLook, type Scene, type Sketch } from "./sketchview.js";
 import type { Store } from "./store.js";
 import type { Port, Rect } from "./viewport.js";
@@ -281,12 +281,13 @@ export class Painter {
     context.lineWidth = v.scene.lit.values.has(value) ? 3 : 1.5;
     context.stroke();
     const name = p.graphs[v.graph].values[value] ?? "";
-    const cache = p.caches[cacheOf(p, name)];
+    const id = cacheOf(p, name);
+    const cache = p.caches[id];
     let frame = now.frame;
     let place = null;
     // in a body the past is a value of the frame around it
     for (let f = frame; f >= 0 && !place; f = p.frame.parent[f]) place = placeOf(t, f, p.graphs[p.frame.graph[f]].values.indexOf(name), cursor);
-    const rows = cache?.valid[now.run - 1] ?? 0;
+    const rows = cache ? rowsBefore(this.store.t, id, now.run)[0] : 0;
     const under = place ? `${rows} rows · B${place.storage}` : cache ? `${rows} rows` : "";
     this.#two(cache ? `past.${cache.name}` : name, under, "", [x, y, w, h], "ink", "soft", "");
   }

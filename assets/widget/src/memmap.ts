@@ -1,6 +1,6 @@
 // What the memory map shows at a cursor: one bar per storage, sorted by who owns it; pure, so that tests need no page.
 import { bytes, opName, shortName, shortValue, valueName } from "./format.js";
-import { alive, bornAt, capacity, generation, lastOut, stack, valuesIn, type Trace } from "./replay.js";
+import { alive, bornAt, capacity, generation, lastOut, rowsBefore, stack, valuesIn, type Trace } from "./replay.js";
 import { numberOf } from "./steps.js";
 import { touched } from "./select.js";
 import type { Now } from "./store.js";
@@ -61,9 +61,9 @@ function cachesNow(t: Trace, main: number, run: number, cursor: number): Map<num
   for (let b = p.frame.bind[main]; b < p.frame.bind[main + 1]; b++) given.set(p.graphs[p.frame.graph[main]].values[p.bind.value[b]], p.bind.storage[b]);
   p.caches.forEach((c, cache) => {
     const s = c.storage[run];
-    const before = c.valid[run - 1] ?? 0;
+    const [before, had] = rowsBefore(t, cache, run);
     const past = given.get(c.input);
-    if (past !== undefined) rows.set(past, { cache, before, valid: before, capacity: c.capacity[past === s ? run : run - 1] ?? 0, again: false });
+    if (past !== undefined) rows.set(past, { cache, before, valid: before, capacity: past === s ? c.capacity[run] : had, again: false });
     const out = s === undefined || s < 0 ? -1 : lastOut(t, s, cursor);
     if (out >= 0 && x.outStep[out] >= p.runs[run].first) {
       rows.set(s, { cache, before, valid: c.valid[run], capacity: c.capacity[run], again: before > 0 && c.copied[run] > 0 });

@@ -16,6 +16,12 @@ export type State = "waiting" | "frontier" | "running" | "done" | "in_place" | "
 /** What states mean where it is not what the payload says. */
 export type StateWords = Partial<Record<State, string>>;
 
+/** Rows of a cache that held tokens, and rows that there was room for, before a run. */
+export function rowsBefore({ p }: Trace, cache: number, run: number): [valid: number, capacity: number] {
+  const c = p.caches[cache];
+  return run > 0 ? [c.valid[run - 1] ?? 0, c.capacity[run - 1] ?? 0] : c.given;
+}
+
 export function runAt({ p, x }: Trace, cursor: number): number {
   if (p.steps === 0) return p.live ? p.frame.run[p.live.frame] : 0;
   return x.run[Math.max(0, Math.min(cursor, p.steps - 1))];

@@ -40,7 +40,9 @@ export interface Run {
   peak: number; copied: number; written: number; allocated: number;
 }
 export interface Word { text: string; run: number | null; prompt: boolean }
+/** `given`: rows with tokens, and rows with room, before the first run. */
 export interface Cache {
+  given: [valid: number, capacity: number];
   name: string; input: string; output: string; protocol: string; axis: number;
   layer: number; role: string; // -1 = of no layer
   capacity: number[]; valid: number[]; copied: number[]; written: number[]; storage: number[];

@@ -104,10 +104,10 @@ test("each cache has meters and a length of its own", () => {
 });
 
 describe("what a run did", () => {
-  const told = (values: Record<string, number[]>, unit = 64, protocol = "growing") => {
+  const told = (values: Record<string, number[]>, unit = 64, protocol = "growing", given = 0) => {
     const runs = ["prefill", "decode 1"];
     const measured = Object.fromEntries(METERS.map(({ name }) => [name, Float64Array.from(values[name] ?? [0, 0])]));
-    const one = { ...d, runs, caches: [{ heads: 1, unit, streams: [0] }], measured } as unknown as typeof d;
+    const one = { ...d, runs, caches: [{ heads: 1, unit, streams: [0], given: [given, 8] }], measured } as unknown as typeof d;
     return [0, 1].map((run) => cost(one, 0, run, protocol));
   };
   test("is told in rows, and what was copied in bytes too", () => {
@@ -119,6 +119,11 @@ describe("what a run did", () => {
   test("is told in bytes where those of a row are not known, with what the caller moved", () => {
     expect(told({ rows_written: [3, 1], bytes_copied: [0, 192], valid: [3, 4], capacity: [8, 8], bytes_moved_outside: [0, 256] }, 0)[1]).toBe(
       "Decode 1 wrote 1 row and copied 192 B: 3 of 8 rows were valid before. After it the caller moved 256 B to make room.",
+    );
+  });
+  test("begins with the rows that the first run was given", () => {
+    expect(told({ rows_written: [1, 1], bytes_copied: [0, 0], valid: [6, 7], capacity: [8, 8] }, 64, "growing", 5)[0]).toBe(
+      "Prefill wrote 1 row and copied none: 5 of 8 rows were valid before.",
     );
   });
   test("of a state is all of it", () => {

@@ -68,7 +68,7 @@ export function llama(layers = 2, runs = 8): ArrayBuffer {
   sim.graph("tiny_llama", "main", null, ins, ["logits", ...names.map(([, b]) => b)], specs);
   sim.caches = names.map(([input, output]) => ({
     layer: Number(/\d+/.exec(input)?.[0] ?? -1), role: input.replace(/.*\./, ""),
-    name: output.replace("present", "past_key_values"), input, output, protocol: "growing", axis: 2, capacity: [], valid: [], copied: [], written: [], storage: [],
+    name: output.replace("present", "past_key_values"), input, output, protocol: "growing", axis: 2, given: [0, 0], capacity: [], valid: [], copied: [], written: [], storage: [],
   }));
   for (const text of PROMPT) sim.story.push({ text, run: null, prompt: true });
   let env = new Map<string, { storage: number; gen: number; shape: number[] }>();
