@@ -326,3 +326,11 @@ def test_steps_of_hidden_pairs_are_found_by_kind_and_by_what_the_order_does_to_t
 
 def test_no_pair_is_looked_for_where_ops_did_not_declare_what_they_touch(traces: dict[str, kvviz.Trace]) -> None:
     assert not traces["growing"].find("hazard:hidden|broken|RAW|WAR|WAW").numbers
+
+
+def test_what_finds_nothing_says_that_the_steps_of_some_runs_were_not_kept() -> None:
+    graph = kvviz.load(MODELS / "storyteller" / "gqa" / "model.onnx")
+    some = kvviz.decode(graph, [1, 5, 9], 6, detail=[0, 5], progress=False)
+    whole = kvviz.decode(graph, [1, 5, 9], 6, progress=False)
+    assert repr(some.find("run:3")).endswith("; the steps of 4 of 6 runs were not kept")
+    assert "not kept" not in repr(some.find("run:5")) and "not kept" not in repr(whole.find("run:77"))

@@ -60,3 +60,8 @@ def test_the_legend_the_table_and_a_query_know_it(page: FilePage, trace: kvviz.T
         page.kv("query").press("Enter")
         page.expect_step(step)
     expect(page.kv("query-count")).to_contain_text(f"{len(trace.find('in place'))} hit")
+
+
+def test_a_single_run_shows_the_rows_that_its_past_had(page: FilePage) -> None:
+    page.root.locator('[data-kv="tab"][data-id="caches"]').click()
+    expect(page.root).to_contain_text("5 of 5 rows were valid before")

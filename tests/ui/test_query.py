@@ -116,7 +116,7 @@ def test_a_malformed_query_says_what_is_wrong_as_python_does(page: Page) -> None
     ask(page, "is:mised")
     expect(kv(page, "query-error")).to_have_text(
         'there is no decision "mised"; did you mean "missed"; there are '
-        "missed, in_place, run, copied, view, foreign, new"
+        "missed, in_place, elsewhere, run, copied, view, foreign, new"
     )
     expect(kv(page, "query")).to_have_attribute("aria-invalid", "true")
     kv(page, "query").fill("is:missed")
@@ -259,3 +259,20 @@ def test_the_graph_shows_which_of_its_ops_the_query_finds(page: Page, trace: kvv
     expect(page.locator(".kvviz [data-hit]")).to_have_count(0)
     page.wait_for_timeout(400)
     assert kv(page, "graph-canvas").evaluate(picture) != marked
+
+
+def test_a_query_for_steps_that_were_not_kept_says_so(browser: Browser, tmp_path: Path) -> None:
+    # given a decode of which the steps of two runs were kept
+    graph = kvviz.load(MODELS / "storyteller" / "gqa" / "model.onnx")
+    kvviz.decode(graph, [1, 5, 9], 6, detail=[0, 5], progress=False).to_html(tmp_path / "some.html")
+    page = browser.new_page(viewport={"width": 1500, "height": 950})
+    page.goto((tmp_path / "some.html").as_uri())
+    expect(kv(page, "query")).to_be_visible()
+    # when
+    ask(page, "run:3")
+    # then
+    expect(kv(page, "query-count")).to_have_text("0 hits kept here")
+    expect(kv(page, "query-error")).to_contain_text("The steps of 4 of 6 runs are not kept here. Totals say of them: ")
+    ask(page, "run:5")
+    expect(kv(page, "query-error")).to_be_hidden()
+    page.close()

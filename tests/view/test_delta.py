@@ -84,9 +84,16 @@ def test_the_payload_is_told_anew_before_the_changes_become_as_large() -> None:
     assert gzip.decompress(debugger.payload)[4:5] == b"{"
 
 
-SPELLED = {"step.sentence", "step.rule", "step.note", "out.info", "bind.info", "frame.label", "storage.name"} | {
-    f"block.{text}" for text in ("code", "culprit", "message")
-}
+SPELLED = {
+    "step.sentence",
+    "step.rule",
+    "step.note",
+    "step.end",
+    "out.info",
+    "bind.info",
+    "frame.label",
+    "storage.name",
+} | {f"block.{text}" for text in ("code", "culprit", "message")}
 
 
 def spelled(told: tuple[dict, dict]) -> dict[str, list]:

@@ -1,4 +1,4 @@
-"""What a cache held before the first run: a single run with a past tells its rows, as a decode tells those of its runs."""
+"""What a cache held before the first run: a single run with a past says its rows, as a decode says those of runs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from kvviz.view.payload import payload
 from kvviz.view.payload_cache_rows import cache_payload
 from tests.engine.graphs import graph_of
 
-CONCAT = "agraph (float[1,p,8] past, float[1,1,8] new) => (float[1,q,8] present) {present = Concat <axis = 1> (past, new)}"
+CONCAT = (
+    "agraph (float[1,p,8] past, float[1,1,8] new) => (float[1,q,8] present) {present = Concat <axis = 1> (past, new)}"
+)
 
 
 @pytest.mark.parametrize(("capacity", "donate"), [(None, True), (None, False), (8, True)])

@@ -212,6 +212,7 @@ def test_payloads_told_bit_by_bit_equal_one_told_at_the_end() -> None:
             "step.sentence",
             "step.rule",
             "step.note",
+            "step.end",
             "storage.name",
         }
         if texts or name.endswith((".info", ".label")):

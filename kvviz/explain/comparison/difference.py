@@ -18,8 +18,8 @@ _SHARED = (IN_PLACE, VIEW, APPEND)
 class Difference:
     """The first op of a trace whose place or decision differs from that in another trace.
 
-    ``kind``: ``"order"``: another op runs there; ``"dispatch"``: one of both ran in place; ``"taken"``: other inputs
-      were handed over; ``"identity"``: an output lives elsewhere; ``"end"``: the other trace is shorter.
+    ``kind``: ``"order"``: another op runs there; ``"dispatch"``: one of both was called in place; ``"taken"``: other
+      inputs were handed over; ``"identity"``: an output lives elsewhere; ``"end"``: the other trace is shorter.
     ``step, other``: the step in this trace, and the one with the same number in the other, -1 where it is shorter.
     ``sentence``: what each of them did.
     """
