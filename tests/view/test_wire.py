@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import kvviz
 from kvviz.decode.token_loop import DecodeSession
-from kvviz.explain.sentences import is_control, rule, sentence
+from kvviz.explain.sentences import ended, is_control, rule, sentence
 from kvviz.explain.summary import distinct
 from kvviz.graph.blocks import blocks
 from kvviz.ops.registry import find
@@ -105,21 +105,28 @@ def test_every_blocker_and_every_freed_storage_is_told(trace: kvviz.Trace) -> No
 
 
 def test_flags_say_what_the_decision_says(trace: kvviz.Trace) -> None:
-    _, col = payload.decode(payload.payload(trace))
+    head, col = payload.decode(payload.payload(trace))
+    names = head["codes"]["flag"]
     for i, step in enumerate(trace.steps):
-        flags = col["step.flags"][i]
-        assert bool(flags & 1) == (step.decision.dispatch == "in_place")
-        assert bool(flags & 2) == step.foreign
-        assert bool(flags & 8) == is_control(step.graph_node)
-        assert bool(flags & 16) == any(o.how == "view" for o in step.outs)
+        told = {name for bit, name in enumerate(names) if col["step.flags"][i] >> bit & 1}
+        written = any(o.how in ("in place", "append") for o in step.outs)
+        called = step.decision.dispatch == "in_place"
+        assert ("in_place" in told) == (written or (called and bool(step.decision.shares)))
+        assert ("elsewhere" in told) == (called and "in_place" not in told)
+        assert ("run" in told) == (not called) and ("copied" in told) == (step.copied > 0)
+        assert ("foreign" in told) == step.foreign
+        assert ("control" in told) == is_control(step.graph_node)
+        assert ("view" in told) == any(o.how == "view" for o in step.outs)
+        assert next(end for end in head["codes"]["outcome"] if end in told) == step.outcome
+        assert head["strings"][col["step.end"][i]] == ended(step)
         taken = {name for at, name in enumerate(step.inputs) if col["step.taken"][i] >> at & 1}
         assert taken == set(step.decision.taken)
         spent = bool(step.allocated or step.copied)
         refused = any(b.position >= 0 for b in step.decision.blockers)
-        assert not flags & 4 or (refused and spent)
+        assert "missed" not in told or (refused and spent)
         spec = find(step.graph_node.domain, step.op_type, step.graph_node.opset)
         if refused and spent and spec is not None and not spec.views:
-            assert flags & 4
+            assert "missed" in told
 
 
 def test_frames_storages_runs_and_caches_are_told_in_full(trace: kvviz.Trace) -> None:
