@@ -100,7 +100,7 @@ def test_what_the_pool_gave_is_not_called_new() -> None:
 
 def test_an_op_that_was_called_in_place_and_still_allocated_is_found_out() -> None:
     text = tell("Add", [out("new")], source="x", written=8)
-    assert text == "Add wrote 8 B to a new buffer B12, although it was handed x to overwrite."
+    assert text == "Add was called in place with x, and wrote 8 B to a new buffer B12."
 
 
 def test_with_several_outputs_the_one_in_place_is_told_first() -> None:
