@@ -162,20 +162,8 @@ class Trace:
             )
             order = tuple(planned.node for planned in row.program.order)
             node = row.caller.node if row.caller else None
-            self._frames.append(
-                TraceFrame(
-                    id,
-                    row.program.graph,
-                    row.parent,
-                    node,
-                    row.attribute,
-                    row.iteration,
-                    row.run,
-                    path,
-                    order,
-                    bindings,
-                )
-            )
+            place = (row.attribute, row.iteration, row.run, path)
+            self._frames.append(TraceFrame(id, row.program.graph, row.parent, node, *place, order, bindings))
         return self._frames
 
     @property
