@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
@@ -36,3 +37,11 @@ def test_a_debugger_opens_at_a_step() -> None:
     assert kvviz.debug(trace, step=1).cursor == 1
     assert kvviz.debug(trace, step=-2).cursor == 0
     assert kvviz.debug(trace).cursor == kvviz.debug(trace, step=None).cursor
+
+
+def test_a_file_opens_at_the_step_where_the_debugger_is() -> None:
+    debugger = Debugger(kvviz.run(two(), {"x": np.ones(4, np.float32)}))
+    for step in (1, 0, -1):
+        debugger.cursor = step
+        state = debugger.to_html().split('id="kvviz-state">', 1)[1].split("</script>", 1)[0]
+        assert json.loads(state)["cursor"] == step
