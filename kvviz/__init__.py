@@ -16,10 +16,11 @@ from kvviz.other_names import missing
 from kvviz.version import VERSION
 
 if TYPE_CHECKING:
-    from kvviz import device, ggml, lessons, policies
+    from kvviz import device, ggml, lessons, policies, shapes
     from kvviz import smollm2 as smollm2
     from kvviz.caches.cache_warnings import cache_warnings
     from kvviz.decode.chunk_stream import stream
+    from kvviz.decode.dry_run import dry
     from kvviz.decode.single_run import run
     from kvviz.decode.synthetic_inputs import inputs
     from kvviz.decode.token_loop import decode
@@ -49,6 +50,7 @@ __all__ = [
     "debug",
     "decode",
     "device",
+    "dry",
     "explain",
     "fork",
     "ggml",
@@ -61,6 +63,7 @@ __all__ = [
     "policies",
     "reserve",
     "run",
+    "shapes",
     "stream",
 ]
 
@@ -78,6 +81,7 @@ _LATER = {
     "debug": "kvviz.widget:debug",
     "decode": "kvviz.decode.token_loop:decode",
     "device": "kvviz.device",
+    "dry": "kvviz.decode.dry_run:dry",
     "explain": "kvviz.explain.diagnose:explain",
     "fork": "kvviz.explain.forking:fork",
     "ggml": "kvviz.ggml",
@@ -91,6 +95,7 @@ _LATER = {
     "policies": "kvviz.policies",
     "reserve": "kvviz.memory:reserve",
     "run": "kvviz.decode.single_run:run",
+    "shapes": "kvviz.shapes",
     "smollm2": "kvviz.smollm2",
     "stream": "kvviz.decode.chunk_stream:stream",
 }

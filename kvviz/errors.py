@@ -38,6 +38,10 @@ class ExtensionError(KvvizError):
     """A kernel, policy or schedule that the caller wrote does not do what `kvviz.ext` asks of it."""
 
 
+class UnknownValueError(OpError):
+    """A dry run needs a number that it does not compute; the message names the node, the value and what to give."""
+
+
 class LimitError(KvvizError):
     """A tensor would be larger than the set limit."""
 

@@ -28,7 +28,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("kvviz.query",),
     ("kvviz.engine",),
     ("kvviz.runtimes",),
-    ("kvviz.decode", "kvviz.ggml", "kvviz.device"),
+    ("kvviz.decode", "kvviz.ggml", "kvviz.device", "kvviz.shapes"),
     ("kvviz.debugger",),
     ("kvviz.explain",),
     ("kvviz.view",),

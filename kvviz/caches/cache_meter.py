@@ -20,6 +20,7 @@ from kvviz.caches.row_occupancy import Tokens, occupancy
 from kvviz.caches.row_spans import count, live, spans_of, stale
 from kvviz.caches.value_flow import RunFrames
 from kvviz.graph.cache_pairs import CachePair, control_inputs
+from kvviz.memory.ghosts import is_ghost
 from kvviz.memory.storage import find_room, root_of
 from kvviz.trace.recording import Trace
 from kvviz.trace.records import Cache, CacheRun, Caches, Rows, Span
@@ -64,7 +65,7 @@ def read_meters(trace: Trace, feeds: dict[str, Any], fed: Fed | None = None) -> 
     recording = trace.notes.get("meters") or trace.notes.setdefault("meters", trace.apart())
     facts = _Facts(recording, run, fed, None if note is not None else _untouched(trace, run, feeds, caches), caches)
     for cache in trace.caches:
-        seen = _look(cache, trace.outputs.get(cache.output), feeds.get(cache.input), run == 0, fed)
+        seen = _look(cache, trace.known("outputs").get(cache.output), feeds.get(cache.input), run == 0, fed)
         if seen is not None:
             cache.later(partial(_enter, facts, seen))
             if note is None:
@@ -87,7 +88,10 @@ def _look(cache: Cache, present: Any, past: Any, first: bool, fed: Fed) -> Seen 
     room = find_room(root_of(array), array)
     capacity = room.rows if axis is not None and room is not None and room.axis == axis else rows
     given = first and axis is not None and cache.protocol not in _WHOLE and cache.input not in fed.empty
-    content = filled(array, axis) if given and axis is not None else None
+    content = None
+    if given and axis is not None:
+        # A cache that the caller gives without contents counts as full.
+        content = [((0, array.shape[axis]),) * bool(array.shape[axis])] if is_ghost(array) else filled(array, axis)
     return Seen(array.shape, axis, capacity, returned, content)
 
 
@@ -105,7 +109,7 @@ class _Facts:
         feeds = self.feeds
         if feeds is None:
             kept = self.trace.replayer.runs[self.run].kept.values
-            feeds = {name: value for name, value in kept.items() if name not in self.caches}
+            feeds = {name: value for name, value in kept.items() if name not in self.caches and not is_ghost(value)}
         return Known(self.trace, RunFrames(self.trace, self.run), feeds)
 
     @cached_property
@@ -156,4 +160,5 @@ def _untouched(trace: Trace, run: int, feeds: dict[str, Any], caches: Collection
     """The inputs that are as they were before the run: what was donated may be overwritten now."""
     frames = RunFrames(trace, run).rows
     given = {bound.name for bound in frames[0].bindings if bound.how == "donated"} if frames else set()
-    return {name: np.asarray(value) for name, value in feeds.items() if name not in caches and name not in given}
+    known = {name: value for name, value in feeds.items() if name not in caches and name not in given}
+    return {name: np.asarray(value) for name, value in known.items() if not is_ghost(value)}

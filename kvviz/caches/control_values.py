@@ -42,6 +42,7 @@ class Known:
         self.trace = trace
         self.frames = frames
         self.sights: dict[Any, Any] = {}
+        self.masks: dict[Spot, np.ndarray | None] = {}  # of attention, which layers share
         self._kernels: dict[int, Callable[..., Any]] = {}
         self.feeds = feeds
         self._values: dict[Spot, np.ndarray | None] = {}

@@ -12,16 +12,20 @@ from kvviz.graph.model import Node
 
 # A score that gets less than this added has no weight after the softmax, even in double precision.
 HIDDEN = -800.0
+# Pairs of a query and a key that are looked at one by one.
+MOST = 1 << 22
 
 
-def with_mask(known: Known, frame: int, name: str, allowed: np.ndarray) -> np.ndarray | None:
+def with_mask(known: Known, frame: int, name: str, allowed: np.ndarray | None) -> np.ndarray | None:
     """The keys that a mask tensor leaves as well; one that is too short hides what it does not reach."""
-    if not name:
+    if not name or allowed is None:
         return allowed
-    mask = known.value(frame, name)
-    if mask is None:
+    if (frame, name) not in known.masks:
+        mask = known.value(frame, name)
+        known.masks[frame, name] = None if mask is None else _by_entry(_seen(mask))
+    seen = known.masks[frame, name]
+    if seen is None:
         return None
-    seen = _by_entry(_seen(mask))
     short = allowed.shape[-1] - seen.shape[-1]
     if short > 0 and seen.shape[-1] > 1:
         seen = np.pad(seen, ((0, 0), (0, 0), (0, short)))
@@ -30,7 +34,7 @@ def with_mask(known: Known, frame: int, name: str, allowed: np.ndarray) -> np.nd
 
 def of_softmax(known: Known, frame: int, node: Node) -> np.ndarray | None:
     shape = known.shape(frame, node.inputs[0])
-    if shape is None or len(shape) < 2:
+    if shape is None or len(shape) < 2 or shape[-2] * shape[-1] > MOST:
         return None
     allowed = np.ones((1, *shape[-2:]), np.bool_)
     for mask in _masks(known, frame, node.inputs[0]):

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from kvviz.caches.control_values import Known
-from kvviz.caches.known_masks import HIDDEN, of_softmax, with_mask
+from kvviz.caches.known_masks import HIDDEN, MOST, of_softmax, with_mask
 from kvviz.caches.row_spans import spans_of
 from kvviz.caches.row_writes import first_kept, rows_ahead
 from kvviz.caches.value_flow import MS, Reader
@@ -180,7 +180,7 @@ def _of_contrib(known: Known, reader: Reader) -> np.ndarray | None:
     mask, bias = (3, 5) if inside else (4, 5)
     if _input(node, mask):
         seen = known.value(frame, _input(node, mask))
-        if seen is None or node.attributes.get("mask_filter_value", -10000.0) > HIDDEN:
+        if allowed is None or seen is None or node.attributes.get("mask_filter_value", -10000.0) > HIDDEN:
             return None
         padded = padding_seen(seen, query[0], queries, keys)
         if padded is None:
@@ -204,7 +204,10 @@ def _evicted(known: Known, reader: Reader) -> int:
 
 def _bounds(
     queries: int, keys: int, offsets: list[int], causal: bool, left: int, right: int, valid: list[int] | None
-) -> np.ndarray:
+) -> np.ndarray | None:
+    """What lengths and windows leave to each query; None where that is more than `MOST` booleans."""
+    if queries * keys > MOST:
+        return None
     seen = visible(queries, keys, offsets=offsets, causal=causal, left=left, right=right, valid=valid, trim=False)
     if seen.stop <= seen.start or seen.allowed is None:
         return np.full((1, queries, keys), seen.stop > seen.start)

@@ -31,6 +31,6 @@ def open_page(path: str) -> None:
 def answer_of(trace: Trace) -> str:
     """What was decoded, as text by the tokenizer beside the model; empty without one."""
     beside = trace.graph.companions
-    if beside is None or beside.tokenizer is None or not trace.tokens:
+    if beside is None or beside.tokenizer is None or not trace.known("tokens"):
         return ""
     return str(beside.tokenizer.decode([token for token in trace.tokens if token not in beside.stop_tokens])).strip()

@@ -12,7 +12,8 @@ import numpy as np
 from kvviz.errors import InputError
 from kvviz.graph.cache_pairs import CachePair
 from kvviz.graph.model import Graph
-from kvviz.memory.storage import find_room, reserve, root_of
+from kvviz.memory.ghosts import with_room
+from kvviz.memory.storage import find_room, root_of
 from kvviz.trace.recording import Trace
 from kvviz.trace.records import Cache, CacheRun
 
@@ -124,7 +125,7 @@ def make_room(trace: Trace, pairs: tuple[CachePair, ...], caches: dict[str, Any]
         room, length = find_room(root_of(past), past), past.shape[pair.axis]
         if room is not None and room.axis == pair.axis and room.rows > length:
             continue
-        caches[pair.input] = reserve(past, pair.axis, max(capacity or 0, 2 * length, 1))
+        caches[pair.input] = with_room(past, pair.axis, max(capacity or 0, 2 * length, 1))
         trace.runs[-1].bytes_moved_outside += past.nbytes
         if pair.input in metered:
             metered[pair.input].later(partial(_note, past.nbytes))

@@ -22,6 +22,7 @@ class FedTokens:
     padding follows the tokens.
 
     ``past``: rows that are in the caches before the first run.
+    ``chunk``: tokens of the prompt that a run is fed at most.
     ``slides``: whether the oldest tokens make way where a sequence is longer than a graph without caches takes.
     """
 
@@ -34,6 +35,7 @@ class FedTokens:
         past: int,
         new: int,
         slides: bool,
+        chunk: int | None = None,
     ) -> None:
         batch, length = tokens.shape
         self.caches = any(pair.protocol != "cross" for pair in pairs)
@@ -45,7 +47,9 @@ class FedTokens:
         if slides and (self.caches or self.size is None):
             what = "keeps a cache" if self.caches else "takes sequences of any length"
             raise InputError(f"cache='{_WINDOW}' is for a graph without a cache and of a fixed length; this one {what}")
-        if self.size is None:
+        if chunk is not None:
+            self._cut(chunk)
+        elif self.size is None:
             self._later = tokens[:, :0]
         elif self.caches:
             self._divide(value.name, length, new)
@@ -85,6 +89,18 @@ class FedTokens:
         rows = np.arange(len(at))
         self.tokens[rows, at] = chosen
         self.mask[rows, at] = 1
+
+    def _cut(self, chunk: int) -> None:
+        """Feed a prompt in parts of the caller's size; the last one may be shorter."""
+        if chunk < 1 or not self.caches or self.size is not None:
+            why = "keeps no cache" if not self.caches else f"takes {self.size} tokens a run"
+            raise InputError(
+                f"chunk={chunk}: a part of the prompt has at least one token"
+                if chunk < 1
+                else f"chunk={chunk} divides the prompt of a graph with caches that takes any length; this one {why}"
+            )
+        self.size = chunk
+        self.tokens, self._later = self.tokens[:, :chunk], self.tokens[:, chunk:]
 
     def _divide(self, name: str, length: int, new: int) -> None:
         """Feed a prompt in parts, as a graph with caches takes them."""

@@ -54,6 +54,12 @@ def shape_of(graph: Graph, name: str) -> tuple[Dim, ...]:
     return () if value is None or value.shape is None else value.shape
 
 
+def is_data(value: Value) -> bool:
+    """Whether an input holds numbers that a model computes with: no mask, no factor and nothing that counts."""
+    dtype, rank = np.dtype(value.dtype), len(value.shape or ())
+    return dtype.kind not in "biuO" and not _MASK.search(value.name) and not (rank <= 1 and _FACTORS.search(value.name))
+
+
 def is_batch(value: Value) -> bool:
     """Whether the first dimension of an input is a batch, by its name or, where it has none, by the rank."""
     dim = (value.shape or (1,))[0]

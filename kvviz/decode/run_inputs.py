@@ -14,7 +14,7 @@ from kvviz.errors import InputError
 from kvviz.graph.cache_pairs import CachePair
 from kvviz.graph.look_ups import index_range
 from kvviz.graph.model import Graph, Value
-from kvviz.memory.storage import reserve
+from kvviz.memory.ghosts import ghost, with_room
 
 # The most axes that an array of this NumPy has.
 _AXES = 64 if int(np.__version__.partition(".")[0]) >= 2 else 32
@@ -38,12 +38,13 @@ def first_caches(
     given: Mapping[str, Any],
     rows: int,
     later: bool = False,
+    dry: bool = False,
 ) -> dict[str, np.ndarray]:
     """Empty caches for the first run: no rows for growing ones, zeros in full for static ones and states.
 
     ``capacity`` is how many rows to reserve for growing caches, and the length of those of fixed size whose length the
     model leaves open; ``rows`` what the whole decode will need. ``later``: growing caches get more room later, and
-    begin with ``capacity`` rows or one.
+    begin with ``capacity`` rows or one. ``dry``: caches without contents.
     """
     declared = {value.name: value for value in graph.inputs}
     caches: dict[str, np.ndarray] = {}
@@ -58,11 +59,11 @@ def first_caches(
                 f"cache {pair.input!r} holds {shape[pair.axis]} rows, but prompt and new tokens need {rows}; "
                 f"ask for fewer tokens or export a longer cache"
             )
-        array = np.zeros(shape, value.dtype or np.float32)
+        array = (ghost if dry else np.zeros)(shape, value.dtype or np.float32)
         if (later or capacity is not None) and pair.protocol == "growing" and pair.axis is not None:
             if capacity is not None and capacity < rows and not later:
                 raise InputError(f"kv_capacity is {capacity} rows, but prompt and new tokens need {rows}")
-            array = reserve(array, pair.axis, 1 if capacity is None else capacity)
+            array = with_room(array, pair.axis, 1 if capacity is None else capacity)
         caches[pair.input] = array
     return caches
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kvviz.caches.cache_meter import new_caches, read_meters
+from kvviz.engine.plan import Counts
 from kvviz.engine.policy import Policy
 from kvviz.engine.recipe import Recipe, fresh
 from kvviz.engine.session import Session
@@ -32,14 +33,15 @@ class SingleRun(Session):
         policy: str | Policy = "ideal",
         record: bool = True,
         poison: bool = False,
+        dry: Counts | None = None,
     ) -> None:
         policy = find_policy(policy)
         donate = (donate,) if isinstance(donate, str) else tuple(donate)
         begun = policy.feeds_inner(graph, tuple(inputs), donate, outputs) if policy.feeds_inner else graph
-        super().__init__(begun, outputs, policy, record, poison)
+        super().__init__(begun, outputs, policy, record, poison, dry)
         self.feeds = dict(inputs)
         self.trace.policy = facts_of(policy)
-        self.trace.options = RunOptions("run", donate)
+        self.trace.options = RunOptions("run", donate, dry=dry is not None)
         self.begin(self.feeds, donate)
         runs = self.trace.replayer.runs
         self.trace.recipe = Recipe(
@@ -51,6 +53,7 @@ class SingleRun(Session):
                 "policy": self.policy,
                 "record": record,
                 "poison": poison,
+                "dry": dry,
             },
             lambda: {"inputs": fresh(runs[0] and runs[0].kept)},
         )

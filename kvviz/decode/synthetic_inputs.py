@@ -21,6 +21,7 @@ from kvviz.errors import InputError
 from kvviz.graph.cache_pairs import CachePair, cache_pairs, control_inputs
 from kvviz.graph.external import DEFAULT_LIMIT
 from kvviz.graph.model import Graph, Value
+from kvviz.memory.ghosts import ghost
 from kvviz.other_names import with_other_names
 from kvviz.trace.model_or_trace import as_graph
 
@@ -85,9 +86,18 @@ def inputs(
 
 class Maker:
     """Makes the inputs that a caller did not give; ``dims`` as in `inputs`. ``decoding``: they are for a decode, which
-    makes tokens, caches and all that follows from them by itself."""
+    makes tokens, caches and all that follows from them by itself. ``dry``: only layouts count; data have no contents.
+    """
 
-    def __init__(self, graph: Graph, dims: Mapping[str, int], given: Mapping[str, Any], decoding: bool = False) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        dims: Mapping[str, int],
+        given: Mapping[str, Any],
+        decoding: bool = False,
+        dry: bool = False,
+    ) -> None:
+        self.dry = dry
         self.graph = graph
         self.given = given
         self.told = dict(dims)
@@ -138,7 +148,7 @@ class Maker:
         return lengths
 
     def filled(self, lengths: Mapping[str, int]) -> Maker:
-        return Maker(self.graph, {**self.told, **lengths}, self.given, self.decoding)
+        return Maker(self.graph, {**self.told, **lengths}, self.given, self.decoding, self.dry)
 
     def make(self, seed: int = 0) -> dict[str, Any]:
         missing = self.open_dims()
@@ -147,7 +157,12 @@ class Maker:
         random = np.random.default_rng(seed)
         shapes = {value.name: self._shape(value) for value in self.wanted}
         scene = plausible_values.Scene(self.graph, self.roles, self._measured(shapes))
-        made = {value.name: plausible_values.array(scene, value, shapes[value.name], random) for value in self.wanted}
+        made = {
+            value.name: ghost(shapes[value.name], value.dtype)
+            if self.dry and self._is_data(value)
+            else plausible_values.array(scene, value, shapes[value.name], random)
+            for value in self.wanted
+        }
         feeds = {**made, **self.given}
         tokens = self._tokens(feeds)
         if tokens is not None:
@@ -155,6 +170,12 @@ class Maker:
             mask = np.ones((len(tokens), past + tokens.shape[1]), np.int64)
             feeds = {**control_feeds(self.graph, self.roles, tokens, mask, past, feeds), **feeds}
         return {name: feeds[name] for name in (*(n for n in self._declared if n in feeds), *self.given)}
+
+    def _is_data(self, value: Value) -> bool:
+        """Whether an input holds what the model computes with, and not lengths, masks or positions."""
+        if value.name in self.pairs or value.name in (self.roles.get("tokens"), self.roles.get("embeddings")):
+            return True
+        return plausible_values.is_data(value)
 
     # -- dimensions ---------------------------------------------------------------------------------------------------
 
@@ -247,7 +268,7 @@ class Maker:
         nbytes = np.dtype(value.dtype).itemsize
         for length in shape:
             nbytes *= length
-        if nbytes > DEFAULT_LIMIT:
+        if nbytes > DEFAULT_LIMIT and not self.dry:
             raise InputError(
                 f"input {value.name!r} of shape {list(shape)} would have {nbytes:,} bytes; give shorter dimensions"
             )

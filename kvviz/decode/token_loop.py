@@ -16,6 +16,7 @@ from kvviz.decode.plausible_values import check_vocabulary
 from kvviz.decode.prompt import as_batch, text_of, tokenizer_for
 from kvviz.decode.run_inputs import check_positions, control_feeds, first_caches
 from kvviz.engine.kept_detail import Detail
+from kvviz.engine.plan import Counts
 from kvviz.engine.policy import Policy
 from kvviz.engine.recipe import Recipe, fresh
 from kvviz.engine.session import Session, heard
@@ -23,6 +24,7 @@ from kvviz.errors import InputError
 from kvviz.graph.cache_pairs import CachePair, cache_pairs, control_inputs, logits_output
 from kvviz.graph.model import Graph
 from kvviz.interrupts import held_back
+from kvviz.memory.ghosts import ghost
 from kvviz.other_names import with_other_names
 from kvviz.runtimes.named_policies import find_policy
 from kvviz.runtimes.policy_data import facts_of
@@ -51,8 +53,10 @@ class DecodeSession(Session):
         donate: Sequence[str] = (),
         cache: str = "growing",
         detail: Collection[int] | None = None,
+        chunk: int | None = None,
+        dry: Counts | None = None,
     ) -> None:
-        super().__init__(graph, None, find_policy(policy), record, poison)
+        super().__init__(graph, None, find_policy(policy), record, poison, dry)
         self.given = dict(inputs or {})
         self.capacity = kv_capacity
         self.growth = self.policy.growth if growth is None else growth
@@ -81,18 +85,22 @@ class DecodeSession(Session):
         batch, length = tokens.shape
         past = self._rows_given()
         value = next(value for value in graph.inputs if value.name == self.roles["tokens"])
-        self.sequence = FedTokens(value, self.pairs, tokens, mask, past, max_new_tokens, cache == "window")
+        self.sequence = FedTokens(value, self.pairs, tokens, mask, past, max_new_tokens, cache == "window", chunk)
         rows = past + length + max_new_tokens - 1
         if self.sequence.caches:
             check_positions(graph, self.roles, rows)
         self.donated = (donate,) if isinstance(donate, str) else tuple(donate)
         self._check_donated()
         later = self.growth == "after"
-        self.caches: dict[str, Any] = first_caches(graph, self.pairs, batch, kv_capacity, self.given, rows, later)
+        self.caches: dict[str, Any] = first_caches(
+            graph, self.pairs, batch, kv_capacity, self.given, rows, later, dry is not None
+        )
         self.window = min(filter(None, map(self._window_rows, self.pairs)), default=None)
         self.carried: dict[str, tuple[int, str]] = {}
         self.kept: set[str] = set()
         self.done = np.zeros(batch, bool)
+        self.chosen = 0  # tokens of each sequence so far
+        self.chunk = chunk
         trace = self.trace
         self.told = None if detail is None or not record else frozenset((0, *detail))
         trace.policy = facts_of(self.policy)
@@ -106,11 +114,12 @@ class DecodeSession(Session):
             self.tokenizer is not None,
             rows,
             frozenset(self._lent()),
+            dry=dry is not None,
         )
         unpadded = [row[keep].tolist() for row, keep in zip(tokens, mask.astype(bool))]
         trace.recipe = self._recipe(prompt if isinstance(prompt, str) else unpadded)
         trace.caches = new_caches(self.pairs)
-        trace.prompt = unpadded[0]
+        trace.prompt = [] if trace.dry else unpadded[0]
         trace.batch_tokens = [[] for _ in range(batch)]
         trace.words = text_of(self.tokenizer, trace.prompt)
         self.feeds: dict[str, Any] = {}
@@ -118,7 +127,7 @@ class DecodeSession(Session):
 
     def next_run(self) -> bool:
         """Feed the tokens that are due, with the caches of the run before."""
-        if len(self.trace.logits) >= self.max_new_tokens or self.done.all():
+        if self.chosen >= self.max_new_tokens or self.done.all():
             return False
         if self.trace.runs and self.growth == "after":
             make_room(self.trace, self.pairs, self.caches, self.capacity)
@@ -128,6 +137,10 @@ class DecodeSession(Session):
             **control_feeds(self.graph, self.roles, *self.sequence.due, self.sequence.past, given, self.window),
             **self.caches,
         }
+        if self.trace.dry:
+            # Which tokens they are is data.
+            tokens = self.feeds[self.roles["tokens"]]
+            self.feeds[self.roles["tokens"]] = ghost(tokens.shape, tokens.dtype)
         own = [pair.input for pair in self.pairs if pair.protocol != "cross"]
         if not self.trace.runs:
             own = [name for name in own if name not in self.given]
@@ -143,7 +156,10 @@ class DecodeSession(Session):
         if self.recorder.on:
             empty = [pair.input for pair in self.pairs if pair.input not in self.given]
             read_meters(trace, self.feeds, Fed(self.sequence.past, tokens.shape[1], mask, empty))
-        if chooses:
+        if chooses and trace.dry:
+            self.chosen += 1
+            self.sequence.add(np.zeros(len(tokens), np.int64))
+        elif chooses:
             self._choose(last_logits(np.asarray(outputs[self.logits]), mask[:, -tokens.shape[1] :]))
         self._carry(outputs)
         self._keep_or_forget(trace.runs[-1].index)
@@ -151,6 +167,7 @@ class DecodeSession(Session):
     def _choose(self, last: np.ndarray) -> None:
         """Pick the tokens with the highest scores."""
         trace = self.trace
+        self.chosen += 1
         trace.logits.append(last.copy())
         chosen = last.argmax(-1)
         for row, token, done in zip(trace.batch_tokens, chosen.tolist(), self.done.tolist()):
@@ -190,6 +207,8 @@ class DecodeSession(Session):
             "donate": self.donated,
             "cache": self.cache,
             "detail": self.told,
+            "chunk": self.chunk,
+            "dry": self.plan.dry,
         }
         runs, names = self.trace.replayer.runs, tuple(self.given)
 

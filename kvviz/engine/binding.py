@@ -12,6 +12,7 @@ from kvviz.engine.ledger import Roots
 from kvviz.engine.plan import KEEP, Plan
 from kvviz.errors import InputError
 from kvviz.graph.model import Graph, Value
+from kvviz.memory.ghosts import packed_copy
 from kvviz.memory.storage import Storage, offset_in, repeats
 from kvviz.trace.events import Bind
 
@@ -161,7 +162,7 @@ def _handed_over(value: Any, storage: Storage, given: dict[int, list[np.ndarray]
     if isinstance(value, np.ndarray):
         others = given.setdefault(storage.id, [])
         if not storage.owned or any(np.may_share_memory(value, other) for other in others):
-            return value.copy()
+            return packed_copy(value)
         others.append(value)
         return value
     if isinstance(value, (list, tuple)) and len(value) == len(storage.parts):

@@ -115,4 +115,4 @@ def move(parent: Frame, outer: int, frame: Frame, slot: int) -> None:
 
 def body_plan(execution: Any, graph: Graph) -> Plan:
     """The plan of a body: all of its outputs are wanted."""
-    return plan_for(graph, tuple(value.name for value in graph.outputs), execution.policy)
+    return plan_for(graph, tuple(value.name for value in graph.outputs), execution.policy, execution.dry)

@@ -13,6 +13,7 @@ import numpy as np
 from kvviz.engine import loop_bodies
 from kvviz.engine.body_frames import body_plan, capture, finish, hand_out, pass_argument
 from kvviz.engine.frame import Frame
+from kvviz.engine.ghost_kernels import stated
 from kvviz.engine.placed_outputs import own_outputs
 from kvviz.engine.plan import PlannedNode
 from kvviz.errors import OpError
@@ -59,6 +60,7 @@ def leave(execution: Any, frame: Frame) -> bool:
 
 def _enter_branch(execution: Any, frame: Frame, planned: PlannedNode) -> None:
     condition = frame.vals[planned.inputs[0]]
+    condition = stated(frame.plan, planned, 0, condition)
     if condition is None or np.size(condition) != 1:
         raise OpError(
             f"node {planned.node.name!r} (If) needs a condition of one element, got shape {np.shape(condition)}"

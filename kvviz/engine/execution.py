@@ -21,7 +21,7 @@ from kvviz.engine.plan import Plan, PlannedNode
 from kvviz.engine.policy import Policy
 from kvviz.engine.recorder import Recorder
 from kvviz.engine.weights import Weights
-from kvviz.errors import ExtensionError, KvvizError, LimitError, OpError
+from kvviz.errors import ExtensionError, KvvizError, LimitError, OpError, UnknownValueError
 from kvviz.interrupts import WAITING
 from kvviz.memory.storage import address
 from kvviz.ops import foreign
@@ -51,6 +51,7 @@ class Execution:
         run: int = 0,
     ) -> None:
         self.policy = policy
+        self.dry = plan.dry
         self.recorder = recorder
         self.ledger = recorder.ledger
         self.log = recorder.log
@@ -256,6 +257,11 @@ class Execution:
                 error = again
         if isinstance(error, ExtensionError):
             raise error
+        if isinstance(error, UnknownValueError):
+            raise UnknownValueError(
+                f"node {node.name!r} ({node.qualified_op}): {error}, which a dry run does not know; "
+                f"state how many elements it gives: counts={{{node.name!r}: n}}"
+            ) from None
         if isinstance(error, MemoryError):
             raise LimitError(
                 f"node {node.name!r} ({node.qualified_op}) needs more memory than there is: {error}"

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from kvviz.memory.pool import Pool
-from kvviz.memory.storage import Reserved, Room, Storage, find_room, poison, root_of
+from kvviz.memory.storage import Reserved, Room, Storage, find_room, has_room, poison, root_of
 from kvviz.trace.storages import RUN, Storages
 
 NO_HOMES: Mapping[int, Storage] = {}
@@ -155,12 +155,12 @@ class Ledger:
                 storage = self.handed.get(id(root))
                 if storage is None:
                     storage = self.new(max(root.nbytes, value.nbytes), root, origin, owned)
-                    storage.whole = root.nbytes <= value.nbytes or isinstance(root, Reserved)
+                    storage.whole = root.nbytes <= value.nbytes or has_room(root)
                 storage.owned = owned
                 storage.holders += not owned
                 storage.room = find_room(root, value)
                 known[id(root)] = storage
-                if not root.flags.owndata:
+                if not (root.flags.owndata or isinstance(root, Reserved)):
                     known.borrowers.append(storage)
                 return storage
             if not owned and storage.owned:

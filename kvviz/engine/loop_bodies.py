@@ -13,11 +13,13 @@ import numpy as np
 
 from kvviz.engine import body_frames, scan_slices
 from kvviz.engine.frame import Frame
+from kvviz.engine.ghost_kernels import stated
 from kvviz.engine.loop_state import LoopState
 from kvviz.engine.placed_outputs import own_outputs, settle
 from kvviz.engine.plan import Plan, PlannedNode
 from kvviz.errors import OpError
 from kvviz.graph.model import Value
+from kvviz.memory.ghosts import packed_copy, stack
 from kvviz.trace.events import NEW, POOL
 
 
@@ -49,7 +51,7 @@ def _copy(execution: Any, state: LoopState, value: Any, storage: Any) -> tuple[A
     """An initial value as the result of a loop of zero trips, where a policy hands out nothing that is lent."""
     if not isinstance(value, np.ndarray):
         return value, storage
-    copy = np.array(value, order="C")
+    copy = packed_copy(value)
     storage, allocated = execution.ledger.allocate(copy, False)
     state.allocated += allocated
     state.cloned += copy.nbytes
@@ -68,8 +70,10 @@ def goes_on(frame: Frame) -> bool:
     """Whether another iteration follows a finished one."""
     state, planned = frame.control, frame.caller
     assert planned is not None
-    if planned.control == "Loop" and not bool(np.reshape(frame.vals[state.plan.outputs[0]], ())):
-        return False
+    if planned.control == "Loop":
+        condition = stated(state.plan, planned, 1, frame.vals[state.plan.outputs[0]])
+        if not bool(np.reshape(condition, ())):
+            return False
     return state.trips is None or state.iteration + 1 < state.trips
 
 
@@ -124,6 +128,10 @@ def _start(frame: Frame, planned: PlannedNode, plan: Plan) -> tuple[LoopState, t
 def _loop_head(frame: Frame, planned: PlannedNode) -> tuple[int | None, bool]:
     slots = (*planned.inputs, 0, 0)
     limit, condition = frame.vals[slots[0]], frame.vals[slots[1]]
+    if frame.plan.dry and planned.node.name in frame.plan.dry:
+        limit, condition = np.array(frame.plan.dry[planned.node.name]), None
+    limit = stated(frame.plan, planned, 0, limit)
+    condition = stated(frame.plan, planned, 1, condition)
     trips = None if limit is None else max(int(np.reshape(limit, ())), 0)
     return trips, condition is None or bool(np.reshape(condition, ()))
 
@@ -177,7 +185,7 @@ def _complete(
             if not slot:
                 ends.append((None, None))
                 continue
-            stacked = np.stack([value for value, _ in values])
+            stacked = stack([value for value, _ in values])
             storage, more = execution.ledger.allocate(stacked)
             state.allocated += more
             written += stacked.nbytes
@@ -242,7 +250,7 @@ def _stack(values: list[Any], axis: int, declared: Value) -> np.ndarray:
         shape = tuple(dim if isinstance(dim, int) else 0 for dim in declared.shape or ())
         return np.empty((0, *shape), declared.dtype or np.float32)
     try:
-        return np.ascontiguousarray(np.stack(values, axis))
+        return stack(values, axis)
     except ValueError:
         shapes = sorted({value.shape for value in values})
         raise OpError(f"scan output {declared.name!r} has different shapes in different iterations: {shapes}") from None

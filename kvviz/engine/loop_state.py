@@ -9,6 +9,7 @@ import numpy as np
 from kvviz.engine.frame import Frame
 from kvviz.engine.ledger import Ledger
 from kvviz.engine.plan import Plan
+from kvviz.memory.ghosts import ghost, is_ghost, packed_copy
 from kvviz.memory.storage import Storage
 
 
@@ -47,7 +48,7 @@ class LoopState:
         """Give an iteration its own copy of a captured value."""
         if not isinstance(value, np.ndarray):
             # A sequence, each of its elements for itself.
-            parts = [np.array(part, order="C") for part in value] if isinstance(value, (list, tuple)) else value
+            parts = [packed_copy(part) for part in value] if isinstance(value, (list, tuple)) else value
             storage = ledger.new(0, None)
             if isinstance(parts, list):
                 storage.parts = tuple(self._block(ledger, part) for part in parts)
@@ -70,11 +71,11 @@ class LoopState:
 def _cloned(value: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """A copy that keeps the strides, holes included, but no room behind the last element; and the block it is in."""
     if value.flags.c_contiguous or any(stride <= 0 or stride % value.itemsize for stride in value.strides):
-        copy = np.array(value, order="C")
+        copy = packed_copy(value)
         return copy, copy
-    block = np.zeros(
-        1 + sum((n - 1) * stride for n, stride in zip(value.shape, value.strides)) // value.itemsize, value.dtype
-    )
+    size = 1 + sum((n - 1) * stride for n, stride in zip(value.shape, value.strides)) // value.itemsize
+    block = ghost((size,), value.dtype) if is_ghost(value) else np.zeros(size, value.dtype)
     copy = np.ndarray(value.shape, value.dtype, block, 0, value.strides)
-    copy[...] = value
+    if block.base is None:
+        copy[...] = value
     return copy, block

@@ -15,6 +15,7 @@ import numpy as np
 from kvviz.engine.binding import dtype_of
 from kvviz.engine.kernel_outputs import Placing, every_output
 from kvviz.engine.plan import KEEP, PIN
+from kvviz.memory.ghosts import forget, is_ghost, packed_copy
 from kvviz.memory.storage import Room, Storage, address, offset_in, root_of
 from kvviz.trace.events import APPEND, IN_PLACE, NEW, POOL, VIEW
 
@@ -124,7 +125,7 @@ def own_outputs(execution: Any, frame: Frame) -> tuple[int, int]:
     for slot in plan.outputs:
         value = frame.vals[slot]
         if (slot in lent or frame.uses[slot] >= KEEP >> 1) and isinstance(value, np.ndarray):
-            copy = np.array(value, order="C")
+            copy = packed_copy(value)
             storage, more = execution.ledger.allocate(copy, False)
             if frame.uses[slot] < KEEP >> 1:
                 execution.ledger.release(frame.stores[slot], freed)
@@ -142,7 +143,10 @@ def _share(storage: Storage, args: Sequence[Any], value: np.ndarray, home: Home,
     source = args[home.position]
     if home.how == IN_PLACE and value is not source and _alike(value, source):
         # Our kernel has no in-place form for this.
-        np.copyto(source, value)
+        if is_ghost(value):
+            forget(source)
+        else:
+            np.copyto(source, value)
         value = source
     elif root_of(value) is not storage.root:
         # Of another type or size, which NumPy cannot put there: from now on this memory stands for the storage.
@@ -191,6 +195,8 @@ def settle(
 def _alone(value: np.ndarray, args: Sequence[Any]) -> np.ndarray:
     """A row-major array that no other value has a part of; copied where the kernel returned an input or a view."""
     given = [part for arg in args for part in (arg if isinstance(arg, (list, tuple)) else (arg,))]
-    if value.flags.owndata and value.flags.c_contiguous and not any(value is part for part in given):
+    root = root_of(value)
+    whole = value.flags.c_contiguous and root.nbytes == value.nbytes
+    if whole and not any(isinstance(part, np.ndarray) and root_of(part) is root for part in given):
         return value
-    return np.array(value, order="C")
+    return packed_copy(value)

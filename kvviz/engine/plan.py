@@ -6,7 +6,7 @@ A plan is made once for (graph, outputs, policy) and used by every run of a deco
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 from weakref import ref
@@ -18,6 +18,9 @@ from kvviz.ops import foreign
 from kvviz.ops.kernel_of import kernel_of
 from kvviz.ops.registry import Grow, OpSpec, find
 from kvviz.trace.program import OpNode
+
+Counts = Mapping[str, int]
+"""What a dry run is told of data, by node: how many elements it picks, iterations it runs, 1 or 0 for a branch."""
 
 CONTROL = {"If", "Loop", "Scan"}
 KEEP = 1 << 30  # use count of a value that a frame never releases: weights, captures by reference
@@ -153,9 +156,11 @@ class Plan:
     ``order``: in the order of running.
     ``slots``: value name to slot.
     ``uses``: readings of each slot in one activation, plus one for a requested output.
+    ``dry``: its kernels make ghosts, and this is what is stated of data; None where they compute.
     """
 
-    def __init__(self, graph: Graph, outputs: Sequence[str], nodes: Sequence[Node]) -> None:
+    def __init__(self, graph: Graph, outputs: Sequence[str], nodes: Sequence[Node], dry: Counts | None = None) -> None:
+        self.dry = dry
         self._graph = ref(graph)
         self._told: tuple[tuple[OpNode, ...], tuple[str, ...]] | None = None
         self.slots: dict[str, int] = {"": ABSENT}

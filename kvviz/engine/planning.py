@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from kvviz.engine.extensions import checked_order
-from kvviz.engine.plan import Plan, check_outputs, needed, unsupported
+from kvviz.engine.ghost_kernels import use_ghosts
+from kvviz.engine.plan import Counts, Plan, check_outputs, needed, unsupported
 from kvviz.errors import ExtensionError, UnsupportedOpsError
 from kvviz.graph.model import Graph, Node
 from kvviz.ops import registry
@@ -22,17 +23,21 @@ _CHECKED: WeakKeyDictionary[Graph, bool] = WeakKeyDictionary()
 _registered = registry.version()
 
 
-def plan_for(graph: Graph, outputs: tuple[str, ...], policy: Policy) -> Plan:
-    """The plan that computes ``outputs`` under a policy; the same object on every call."""
+def plan_for(graph: Graph, outputs: tuple[str, ...], policy: Policy, dry: Counts | None = None) -> Plan:
+    """The plan that computes ``outputs`` under a policy; the same object on every call. ``dry``: only their layouts,
+    with what is stated of data."""
     _drop_plans_of_old_kernels()
     plans = _PLANS.setdefault(graph, {})
-    key = (outputs, policy)
+    key = (outputs, policy, None if dry is None else tuple(sorted(dry.items())))
     plan = plans.get(key)
     if plan is None:
         nodes = _last_order(plans, outputs, policy) if policy.one_plan else None
         if nodes is None:
             nodes = checked_order(policy.schedule, graph, needed(graph, outputs), outputs)
-        plan = Plan(graph, outputs, nodes)
+        plan = Plan(graph, outputs, nodes, dry)
+        if dry is not None:
+            for planned in plan.order:
+                use_ghosts(graph, planned, dry)
         if policy.prepare is not None:
             policy.prepare(plan)
             for planned in plan.order:
@@ -63,7 +68,7 @@ def _last_order(plans: dict[tuple, Plan], outputs: tuple[str, ...], policy: Poli
     return None
 
 
-def main_plan(graph: Graph, outputs: tuple[str, ...] | None, policy: Policy) -> Plan:
+def main_plan(graph: Graph, outputs: tuple[str, ...] | None, policy: Policy, dry: Counts | None = None) -> Plan:
     """The plan of a whole model, after checking that every operator has a kernel and every output exists.
 
     Raises `UnsupportedOpsError`: with all operators that have no kernel, at any depth.
@@ -80,4 +85,4 @@ def main_plan(graph: Graph, outputs: tuple[str, ...] | None, policy: Policy) -> 
     changed = policy.rewrite(graph, names) if policy.rewrite else graph
     if not isinstance(changed, Graph):
         raise ExtensionError(f"policy {policy.name!r}: rewrite returned a {type(changed).__name__}, not a Graph")
-    return plan_for(changed, names, policy)
+    return plan_for(changed, names, policy, dry)

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kvviz.errors import ReplayError
-from kvviz.memory.storage import Reserved, address, repeats, reserve, root_of
+from kvviz.memory.ghosts import ghost, is_ghost, packed_copy, reserved_block, with_room
+from kvviz.memory.storage import address, has_room, repeats, root_of
 from kvviz.trace.regions import packed_strides
 from kvviz.trace.run_options import GivenInputs, InputLayout
 
@@ -83,7 +84,7 @@ class Recipe:
         """
         inputs = self.given()
         for name, (axis, rows) in (room or {}).items():
-            inputs["inputs"][name] = reserve(inputs["inputs"][name], axis, rows)
+            inputs["inputs"][name] = with_room(inputs["inputs"][name], axis, rows)
         return self.begin(**{**self.options, **inputs, **changes})
 
 
@@ -100,13 +101,13 @@ def fresh(kept: Kept | None) -> dict[str, Any]:
 def _nbytes(value: Any) -> int:
     if isinstance(value, (list, tuple)):
         return sum(map(_nbytes, value))
-    return value.nbytes if isinstance(value, np.ndarray) else 0
+    return value.nbytes if isinstance(value, np.ndarray) and not is_ghost(value) else 0
 
 
 def _copied(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_copied(element) for element in value]
-    return value.copy() if isinstance(value, np.ndarray) else value
+    return packed_copy(value) if isinstance(value, np.ndarray) else value
 
 
 def given_inputs(feeds: Mapping[str, Any]) -> GivenInputs:
@@ -136,7 +137,7 @@ def _layout(array: np.ndarray, blocks: dict[int, int]) -> InputLayout | None:
     if high - low != root.nbytes:
         return None
     offset = address(array) - low if array.size else 0
-    reserved = (root.shape, root.dtype, root.grow_axis) if isinstance(root, Reserved) else None
+    reserved = (root.shape, root.dtype, root.grow_axis) if has_room(root) else None
     block = blocks.setdefault(id(root), len(blocks))
     return InputLayout(block, root.nbytes, offset, array.strides, reserved, repeats(array))
 
@@ -149,13 +150,11 @@ def _put(value: np.ndarray, spot: InputLayout, blocks: dict[int, np.ndarray]) ->
     """A kept array at its old place in a new block."""
     block = blocks.get(spot.block)
     if block is None:
-        block = np.empty(spot.size, np.uint8)
+        block = ghost((spot.size,), np.uint8) if is_ghost(value) else np.empty(spot.size, np.uint8)
         if spot.reserved is not None:
-            shape, dtype, axis = spot.reserved
-            reserved = Reserved(shape, dtype)
-            reserved.grow_axis = axis
-            block = reserved.view(np.ndarray).reshape(-1).view(np.uint8)
+            block = reserved_block(*spot.reserved, is_ghost(value)).reshape(-1).view(np.uint8)
         blocks[spot.block] = block
     array: np.ndarray = np.ndarray(value.shape, value.dtype, block, spot.offset, spot.strides)
-    array[...] = value
+    if not is_ghost(value):
+        array[...] = value
     return array

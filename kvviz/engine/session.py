@@ -17,7 +17,7 @@ from kvviz.collector import unwatched
 from kvviz.engine.binding import check_inputs, end_run
 from kvviz.engine.execution import Execution
 from kvviz.engine.following import follow
-from kvviz.engine.plan import PlannedNode
+from kvviz.engine.plan import Counts, PlannedNode
 from kvviz.engine.planning import main_plan
 from kvviz.engine.policy import Policy, ideal
 from kvviz.engine.preview import preview
@@ -31,6 +31,7 @@ from kvviz.interrupts import WAITING, changed_nothing, deliver, held_back
 from kvviz.trace.policy_facts import PolicyFacts
 from kvviz.trace.recording import Trace
 from kvviz.trace.records import Live, Run
+from kvviz.trace.run_options import RunOptions
 
 _LOG = logging.getLogger(__name__)
 # Ops that are left as they were written down, which is fast, before they are packed, which is small.
@@ -43,6 +44,7 @@ class Session:
     ``outputs``: values to compute; the graph's outputs by default.
     ``record``: whether to write the steps down.
     ``poison``: overwrite freed storages with a pattern, to catch a use after free.
+    ``dry``: decide over layouts and compute no numbers, with what is stated of data; see `kvviz.dry`.
     """
 
     def __init__(
@@ -52,15 +54,17 @@ class Session:
         policy: Policy = ideal,
         record: bool = True,
         poison: bool = False,
+        dry: Counts | None = None,
     ) -> None:
         self.policy = policy
-        self.plan = main_plan(graph, None if outputs is None else tuple(outputs), self.policy)
+        self.plan = main_plan(graph, None if outputs is None else tuple(outputs), self.policy, dry)
         self.graph = graph = self.plan.graph  # as the policy has it
         self.recorder = Recorder(record, poison)
-        self.weights = Weights(graph, self.recorder.ledger)
+        self.weights = Weights(graph, self.recorder.ledger, dry is not None)
         self.log = self.recorder.log
         told = (policy.name, policy.about, policy.version, policy.rules, policy.places_outputs)
         self.trace = Trace(graph, PolicyFacts(*told), self.log)
+        self.trace.options = RunOptions(dry=dry is not None)
         self.trace.replayer = Replayer(self.plan, self.policy)
         self.trace.types_of = policy.types_of
         self.execution: Execution | None = None

@@ -5,7 +5,9 @@ A weight has the same number in every trace of its model: weights come first.
 
 from __future__ import annotations
 
+import math
 from array import array
+from collections.abc import Mapping
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -14,11 +16,14 @@ import numpy as np
 from kvviz.engine.frame import Frame
 from kvviz.engine.ledger import Ledger
 from kvviz.engine.plan import Plan
+from kvviz.errors import LoadError
 from kvviz.graph.model import Graph
+from kvviz.memory.ghosts import ghost
 from kvviz.memory.storage import Storage, address, root_of
 from kvviz.trace.events import Bind
 
 Described = tuple[Bind, ...]
+_KNOWN = 64  # elements of a weight that a dry run reads
 
 
 class _Table:
@@ -27,9 +32,10 @@ class _Table:
     ``blocks``: bytes and root of each.
     """
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, dry: bool) -> None:
         self.blocks: list[tuple[int, np.ndarray]] = []
         self._numbers: dict[int, int] = {}
+        self._arrays: WeakKeyDictionary[Graph, Mapping[str, np.ndarray]] = WeakKeyDictionary()
         self._plans: WeakKeyDictionary[Plan, tuple[list[Any], list[tuple[int, int]], Described]] = WeakKeyDictionary()
         graphs = {graph: None} | {
             inner: None
@@ -37,7 +43,8 @@ class _Table:
             for inner in (*node.subgraphs.values(), *((node.function,) if node.function else ()))
         }
         for inner in graphs:
-            for value in inner.weights.values():
+            values = self._arrays[inner] = _ghosts(inner) if dry else inner.weights
+            for value in values.values():
                 root = root_of(value)
                 if self._numbers.setdefault(id(root), len(self.blocks)) == len(self.blocks):
                     self.blocks.append((max(root.nbytes, value.nbytes), root))
@@ -48,7 +55,7 @@ class _Table:
         """Values by slot, (slot, number of the storage), and the trace's records of a plan's weights."""
         found = self._plans.get(plan)
         if found is None:
-            weights = plan.graph.weights
+            weights = self._arrays[plan.graph]
             values: list[Any] = [None] * len(plan.names)
             places, described = [], []
             for name, slot in plan.weights:
@@ -62,16 +69,36 @@ class _Table:
         return found
 
 
-_TABLES: WeakKeyDictionary[Graph, _Table] = WeakKeyDictionary()
+def _ghosts(graph: Graph) -> Mapping[str, np.ndarray]:
+    """The weights of a graph as ghosts, but for small ones, which may say a shape, axes or a scale."""
+    declared = getattr(graph.weights, "declared", None)
+    found: dict[str, np.ndarray] = {}
+    for name in graph.weights:
+        value = declared(name) if declared is not None else graph.weights[name]
+        shape, dtype = value.shape, value.dtype
+        if dtype is None or shape is None or dtype.hasobject or math.prod(shape) <= _KNOWN:
+            try:
+                found[name] = graph.weights[name]
+                continue
+            except LoadError:
+                if dtype is None or shape is None:
+                    raise
+        found[name] = ghost(shape, dtype)
+        found[name].flags.writeable = False
+    return found
+
+
+_TABLES: tuple[WeakKeyDictionary[Graph, _Table], ...] = (WeakKeyDictionary(), WeakKeyDictionary())
 
 
 class Weights:
     """The weights of a model and of all its subgraphs, in one ledger; the model holds them for good."""
 
-    def __init__(self, graph: Graph, ledger: Ledger) -> None:
-        if graph.files is not None:
+    def __init__(self, graph: Graph, ledger: Ledger, dry: bool = False) -> None:
+        if graph.files is not None and not dry:
             graph.files.check()
-        self._table = _TABLES.get(graph) or _TABLES.setdefault(graph, _Table(graph))
+        tables = _TABLES[dry]
+        self._table = tables.get(graph) or tables.setdefault(graph, _Table(graph, dry))
         self._ledger = ledger
         self._first = ledger.lend(self._table.sizes, self._table.total)
         self._bound: dict[Plan, tuple[list[Any], list[Storage | None]]] = {}

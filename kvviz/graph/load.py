@@ -8,6 +8,7 @@ import os
 import sys
 import uuid
 import zipfile
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -201,6 +202,11 @@ def _from_gguf(path: str, limit: int) -> tuple[Any, Source, Companions]:
     source = Source(quoted(path, 1000), os.path.dirname(path), limit=limit, held=held)
     companions = Companions((os.path.dirname(path) or os.curdir,), made=lambda: carried_tokenizer(opened.checkpoint))
     return opened.model, source, companions
+
+
+def assembled(proto: onnx.ModelProto, weights: Mapping[str, Any], label: str, name: str) -> Graph:
+    """The graph of a model whose external data are objects with ``numpy()``, by location."""
+    return _read(proto, Source(label, "", limit=1 << 62, held=weights), name)
 
 
 class _Array(NamedTuple):

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import sys
 from ctypes import c_size_t
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
 
 class Reserved(np.ndarray):
-    """The owner of a reserved block; arrays made by `reserve` are plain views into it."""
+    """The owner of a reserved block; arrays made by `reserve` are plain views into it. It has no room where
+    ``grow_axis`` is negative."""
 
     grow_axis: int = 0
 
@@ -120,9 +121,14 @@ def reserve(array: Any, axis: int, capacity: int) -> np.ndarray:
     return view
 
 
+def has_room(root: Any) -> TypeGuard[Reserved]:
+    """Whether `reserve` made a block."""
+    return isinstance(root, Reserved) and root.grow_axis >= 0
+
+
 def find_room(root: Any, array: np.ndarray) -> Room | None:
     """How far ``array``, a value that lies in ``root``, may grow; None unless `reserve` made the block."""
-    if not isinstance(root, Reserved) or array.strides != root.strides:
+    if not has_room(root) or array.strides != root.strides:
         return None
     axis, shape, full = root.grow_axis, array.shape, root.shape
     if shape[:axis] != full[:axis] or shape[axis + 1 :] != full[axis + 1 :]:

@@ -76,7 +76,7 @@ def multi_head_attention(
     """
     if cache_indirection is not None:
         raise OpError("cache_indirection (beam search inside the operator) is not supported")
-    q, k, v = _project(query, key, value, bias, num_heads)
+    q, k, v = projected(query, key, value, bias, num_heads)
     check_pasts(past_key, past_value, k, v)
     past, queries, new = 0, q.shape[2], k.shape[2]
     if past_key is not None:
@@ -112,7 +112,7 @@ def multi_head_attention(
     return (y.astype(kind, copy=False), present_key, present_value, kept)[:n_outputs]
 
 
-def _project(query, key, value, bias, heads: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def projected(query, key, value, bias, heads: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Queries, keys and values as (batch, heads, length, size), biases added."""
     if query.ndim == 5:
         if key is not None or value is not None or query.shape[2:4] != (heads, 3):

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import DTypeLike
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 PAGE = 4096
@@ -70,11 +71,18 @@ class Held:
         return tensor
 
 
-class Builder:
-    """Nodes, and the weights that they read; large ones go to the store."""
+class Keeper(Protocol):
+    """Where large weights go; gives their initializers."""
 
-    def __init__(self, store: Store | Held) -> None:
+    def add(self, name: str, array: np.ndarray) -> TensorProto: ...
+
+
+class Builder:
+    """Nodes, and the weights that they read; large ones go to the store. ``dtype``: what the model computes in."""
+
+    def __init__(self, store: Keeper, dtype: DTypeLike = np.float32) -> None:
         self.store = store
+        self.dtype = np.dtype(dtype)
         self.scope = ""
         self.nodes: list[NodeProto] = []
         self.weights: dict[str, TensorProto] = {}
@@ -109,6 +117,10 @@ class Builder:
         if name not in self.weights:
             self.weights[name] = numpy_helper.from_array(np.asarray(array), name)
         return name
+
+    def number(self, name: str, value: float | np.floating[Any]) -> str:
+        """A number in the type that the model computes in."""
+        return self.constant(name, np.asarray(value, self.dtype))
 
     def ints(self, *values: int) -> str:
         return self.constant(f"ints.{'_'.join(map(str, values))}", np.array(values, np.int64))

@@ -51,7 +51,15 @@ class Checkpoint:
         self._fields: Mapping[str, Any] = reader.fields
         self._tensors = {tensor.name: tensor for tensor in reader.tensors}
         self._left = set(self._tensors)
-        self.shape = self._shape()
+        self._size = self._shape()
+
+    @property
+    def shape(self) -> Shape:
+        return self._size
+
+    def joined(self, weights: list[np.ndarray]) -> np.ndarray:
+        """Linear layers over the same input, side by side."""
+        return np.concatenate(weights, axis=1)
 
     def get(self, key: str, default: Any = None) -> Any:
         """A value of the header: number, string, or list of these."""

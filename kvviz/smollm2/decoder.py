@@ -3,21 +3,34 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
+from numpy.typing import DTypeLike
 from onnx import ModelProto, TensorProto, ValueInfoProto, helper
 
-from kvviz.smollm2.builder import Builder, Held, Store
-from kvviz.smollm2.checkpoint import Checkpoint, Shape
+from kvviz.smollm2.builder import Builder, Keeper
+from kvviz.smollm2.checkpoint import Shape
 from kvviz.smollm2.forms import ATTENTION, CONCAT, GQA, Form, Shared
 
 FORMS: dict[str, Form] = {form.name: form for form in (CONCAT, ATTENTION, GQA)}
 """Ways of keeping the cache: ``concat``, ``attention``, ``gqa``."""
 
 
+class Weights(Protocol):
+    """Where a decoder's sizes and weights come from; a `kvviz.smollm2.checkpoint.Checkpoint` is one."""
+
+    @property
+    def shape(self) -> Shape: ...
+    def vector(self, name: str) -> np.ndarray: ...
+    def matrix(self, name: str, inputs: int, outputs: int, turned_heads: int = 0) -> np.ndarray: ...
+    def joined(self, weights: list[np.ndarray]) -> np.ndarray: ...
+    def finish(self) -> None: ...
+
+
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    checkpoint: Checkpoint
+    checkpoint: Weights
     form: Form
     build: Builder
 
@@ -26,14 +39,15 @@ class _Parts:
         return self.checkpoint.shape
 
 
-def decoder(checkpoint: Checkpoint, form: Form, store: Store | Held) -> ModelProto:
+def decoder(checkpoint: Weights, form: Form, store: Keeper, dtype: DTypeLike = np.float32) -> ModelProto:
     """Build the graph, writing weights to the store as they are read.
 
     Inputs ``input_ids``, ``attention_mask`` and, but for ``gqa``, ``position_ids``, all int64 ``(batch, …)``, and
-    ``past_key_values.N.key|value``, float32 ``(batch, key heads, past, head size)``. Outputs ``logits`` of the last
-    position, float32 ``(batch, 1, vocabulary)``, and ``present.N.key|value``.
+    ``past_key_values.N.key|value``, ``(batch, key heads, past, head size)``. Outputs ``logits`` of the last
+    position, ``(batch, 1, vocabulary)``, and ``present.N.key|value``. ``dtype`` is the type of all that is not a number
+    of something.
     """
-    build = Builder(store)
+    build = Builder(store, dtype)
     parts, shape = _Parts(checkpoint, form, build), checkpoint.shape
     hidden, head = _embedding(parts)
     shared, rest = form.prepare(build, shape), ""
@@ -98,7 +112,7 @@ def _projected(parts: _Parts, x: str, theirs: str) -> tuple[str, ...]:
         "v_proj": read(f"{theirs}.attn_v.weight", shape.hidden, keys),
     }
     if parts.form.packed:
-        weights = {"qkv_proj": np.concatenate(list(weights.values()), axis=1)}
+        weights = {"qkv_proj": parts.checkpoint.joined(list(weights.values()))}
     return tuple(_product(parts, x, module, weight) for module, weight in weights.items())
 
 
@@ -129,6 +143,8 @@ def _norm(parts: _Parts, hidden: str, rest: str, module: str, name: str) -> tupl
 
 
 def _model(build: Builder, form: Form, shape: Shape) -> ModelProto:
+    kind = helper.np_dtype_to_tensor_dtype(build.dtype)
+
     def tokens(name: str) -> ValueInfoProto:
         length = "total" if name == "attention_mask" else "new"
         return helper.make_tensor_value_info(name, TensorProto.INT64, ["batch", length])
@@ -136,9 +152,9 @@ def _model(build: Builder, form: Form, shape: Shape) -> ModelProto:
     def cache(name: str, length: str) -> list[ValueInfoProto]:
         rows = ["batch", shape.kv_heads, length, shape.head]
         names = [f"{name}.{layer}.{kind}" for layer in range(shape.layers) for kind in ("key", "value")]
-        return [helper.make_tensor_value_info(n, TensorProto.FLOAT, rows) for n in names]
+        return [helper.make_tensor_value_info(n, kind, rows) for n in names]
 
-    scores = helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["batch", 1, shape.vocabulary])
+    scores = helper.make_tensor_value_info("logits", kind, ["batch", 1, shape.vocabulary])
     graph = helper.make_graph(
         build.nodes,
         "smollm2",

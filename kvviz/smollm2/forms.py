@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import ml_dtypes
 import numpy as np
 from onnx import TensorProto
 
@@ -64,23 +65,27 @@ def mask_bias(build: Builder) -> str:
     return build.op(
         "Where",
         seen,
-        build.constant("shown", np.float32(0)),
-        build.constant("hidden", np.finfo(np.float32).min),
+        build.number("shown", 0),
+        build.number("hidden", lowest(build.dtype)),
     )
 
 
-def rotary_tables(shape: Shape) -> tuple[np.ndarray, np.ndarray]:
-    """Cosines and sines of all positions, float32 ``(positions, head size / 2)``, computed in float64."""
+def lowest(dtype: np.dtype) -> float:
+    return float(ml_dtypes.finfo(dtype).min)
+
+
+def rotary_tables(shape: Shape, dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]:
+    """Cosines and sines of all positions, ``(positions, head size / 2)``, computed in float64."""
     speeds = shape.theta ** (-np.arange(0, shape.head, 2) / shape.head)
     angles = np.arange(shape.positions)[:, None] * speeds
-    return np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
+    return np.cos(angles).astype(dtype), np.sin(angles).astype(dtype)
 
 
 def _prepare_concat(build: Builder, shape: Shape) -> Shared:
     """Cosines and sines of the tokens' positions, ``(batch, 1, new, head size)``, and the mask."""
     build.scope = "/model/rotary_emb"
     angles = []
-    for name, table in zip(("cos", "sin"), rotary_tables(shape)):
+    for name, table in zip(("cos", "sin"), rotary_tables(shape, build.dtype)):
         # Both halves of a head turn by the same angles.
         whole = build.weight(f"model.rotary_emb.{name}", np.concatenate((table, table), axis=1))
         rows = build.op("Gather", whole, "position_ids", name=name)
@@ -89,9 +94,9 @@ def _prepare_concat(build: Builder, shape: Shape) -> Shared:
 
 
 def _norm_concat(build: Builder, x: str, rest: str, weight: str, epsilon: float) -> tuple[str, str]:
-    square = build.op("Pow", x, build.constant("two", np.float32(2)))
+    square = build.op("Pow", x, build.number("two", 2))
     mean = build.op("ReduceMean", square, build.ints(-1))
-    root = build.op("Sqrt", build.op("Add", mean, build.constant("epsilon", np.float32(epsilon))))
+    root = build.op("Sqrt", build.op("Add", mean, build.number("epsilon", epsilon)))
     return build.op("Mul", build.op("Div", x, root), weight), x
 
 
@@ -105,7 +110,7 @@ def _attend_concat(build: Builder, shape: Shape, layer: int, projected: tuple[st
     pasts, presents = caches(layer)
     for past, new, present, name in zip(pasts, (k, v), presents, ("k_cache", "v_cache")):
         build.op("Concat", past, new, name=name, output=present, axis=2)
-    scale = build.constant("scale", np.float32(shape.head**-0.5))
+    scale = build.number("scale", shape.head**-0.5)
     # Query heads that share a key head are rows of one product, so keys and values are never repeated in memory.
     q = build.op("Reshape", build.op("Mul", q, scale), build.ints(0, shape.kv_heads, -1, shape.head))
     scores = build.op("MatMul", q, build.op("Transpose", presents[0], perm=[0, 1, 3, 2]))
@@ -135,7 +140,7 @@ CONCAT = Form(
 
 
 def _tables(build: Builder, shape: Shape) -> tuple[str, str]:
-    cos, sin = rotary_tables(shape)
+    cos, sin = rotary_tables(shape, build.dtype)
     return build.weight("model.rotary_emb.cos", cos), build.weight("model.rotary_emb.sin", sin)
 
 

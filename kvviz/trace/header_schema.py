@@ -112,9 +112,11 @@ _SCHEDULES: dict[str, Any] = {
 }
 POLICY = (str, str, str, [str], bool, bool, str, [str], str, schedule, str)
 LAYOUT = (str, count, count, count, [int], Maybe(([count], str, count)), bool)
-OPTIONS = (
+OPTIONS = Grown(
     *(KINDS.__contains__, [str], Maybe(count), Maybe(count), ("start", "after").__contains__),
     *(str, bool, count, [str], Maybe(([str], [LAYOUT], bool))),
+    bool,
+    since=10,
 )
 VALUE = (str, Maybe(str), Maybe([dim]), str)
 NODE = (str, str, str, [str], [str], count, [str], int, [str], [(str, count)], Maybe(count), plain)

@@ -26,6 +26,23 @@ from kvviz.trace.value_summaries import ValueSummaries
 from kvviz.trace.values_view import Values
 
 
+class _Numbers:
+    """An attribute that a dry run has nothing for; `Trace.known` reads it without complaint."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, trace: Trace | None, owner: type) -> Any:
+        if trace is None:
+            return self
+        if trace.dry:
+            raise ReplayError(f"{self.name} were not recorded: a dry run works out layouts and no numbers")
+        return trace.__dict__[self.name]
+
+    def __set__(self, trace: Trace, value: Any) -> None:
+        trace.__dict__[self.name] = value
+
+
 class Trace:
     """A recording of one or more runs of a graph.
 
@@ -56,9 +73,15 @@ class Trace:
         Where and by which change it was forked from another trace; None for a trace that was not forked.
     tour : Tour or None
         Captions that lead through it; see `kvviz.lessons.Tour`.
+    dry : bool
+        Only layouts were worked out (`kvviz.dry`): ``outputs``, ``tokens`` and ``logits`` were not recorded.
     notes : dict
         Results that readers computed and keep here.
     """
+
+    outputs = _Numbers()
+    tokens = _Numbers()
+    logits = _Numbers()
 
     def __init__(self, graph: Graph, policy: Any, log: Log, title: str = "") -> None:
         self.graph = graph
@@ -66,13 +89,14 @@ class Trace:
         self.log = log
         self.title = title or graph.name
         self.model = graph.file
+        self.options = RunOptions()
         self.runs: list[Run] = []
         self.caches: list[Cache] = Caches()
-        self.outputs: dict[str, Any] = {}
+        self.outputs = {}
         self.prompt: list[int] = []
-        self.tokens: list[int] = []
+        self.tokens = []
         self.batch_tokens: list[list[int]] = []
-        self.logits: list[np.ndarray] = []
+        self.logits = []
         self.results: list[dict[str, Any]] = []
         self.words: list[str] | None = None
         self.interrupted = False
@@ -81,7 +105,6 @@ class Trace:
         self.recipe: Any = None
         self.branch: Branch | None = None
         self.tour: Tour | None = None
-        self.options = RunOptions()
         # What a runtime plans by beside the graph: it is asked when a file is written, and a file tells it.
         self.types_of: Callable[[Trace], TypeFacts] | None = None
         self.type_facts: TypeFacts | None = None
@@ -92,6 +115,14 @@ class Trace:
         self._births: Births | None = None
         self._where: dict[tuple[int, int], int] = {}
         self._where_upto = 0
+
+    @property
+    def dry(self) -> bool:
+        return self.options.dry
+
+    def known(self, name: str) -> Any:
+        """``outputs``, ``tokens`` or ``logits`` as far as they are known; in a dry run the outputs are layouts."""
+        return self.__dict__[name]
 
     @property
     def label(self) -> str:
@@ -218,6 +249,8 @@ class Trace:
         ReplayError
             If the run's inputs were not kept, or the value does not exist there.
         """
+        if self.dry:
+            raise ReplayError(f"value {name!r} was not recorded: a dry run works out layouts and no numbers")
         if self.replayer is None:
             raise ReplayError("values were not recorded: this trace was loaded from a file")
         return cast("np.ndarray", self.replayer.value(self, name, len(self.steps) - 1 if step is None else step))
@@ -363,7 +396,7 @@ class Trace:
         """Pickled as a file holds it, with what the last run returned: it can be looked at, but not run on."""
         file = BytesIO()
         self.save(file)
-        return _unpickled, (file.getvalue(), self.outputs, self.logits, self.batch_tokens)
+        return _unpickled, (file.getvalue(), self.known("outputs"), self.known("logits"), self.batch_tokens)
 
     def __repr__(self) -> str:
         runs = f"{len(self.runs)} run{'s' * (len(self.runs) != 1)}"

@@ -61,6 +61,7 @@ class RunOptions:
     ``rows``: in a decode: rows that a cache holds at its end.
     ``lent``: inputs that later runs are fed again, so that none may overwrite them.
     ``given``: none where every run is given other arrays.
+    ``dry``: only layouts were worked out, and no numbers; see `kvviz.dry`.
     """
 
     kind: str = "run"
@@ -73,6 +74,7 @@ class RunOptions:
     rows: int = 0
     lent: frozenset[str] = field(default_factory=frozenset)
     given: GivenInputs | None = None
+    dry: bool = False
 
     @property
     def layouts(self) -> Mapping[str, InputLayout]:
@@ -88,19 +90,19 @@ def to_plain(options: RunOptions) -> list[Any]:
         told = [sorted(given.names), spots, given.alike]
     return [
         *(options.kind, options.donate, options.max_new_tokens, options.kv_capacity, options.growth, options.cache),
-        *(options.tokenizer, options.rows, sorted(options.lent), told),
+        *(options.tokenizer, options.rows, sorted(options.lent), told, *([True] if options.dry else [])),
     ]
 
 
 def from_plain(saved: list[Any]) -> RunOptions:
     """Options from the lists of a file that were checked."""
-    kind, donate, new, capacity, growth, cache, tokenizer, rows, lent, told = saved
+    kind, donate, new, capacity, growth, cache, tokenizer, rows, lent, told, *dry = saved
     given = None
     if told is not None:
         names, spots, alike = told
         given = GivenInputs(frozenset(names), {name: _read_layout(*spot) for name, *spot in spots}, alike)
     lent = frozenset(lent)
-    return RunOptions(kind, tuple(donate), new, capacity, growth, cache, tokenizer, rows, lent, given)
+    return RunOptions(kind, tuple(donate), new, capacity, growth, cache, tokenizer, rows, lent, given, bool(dry))
 
 
 def _layout(spot: InputLayout) -> list[Any]:

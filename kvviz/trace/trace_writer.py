@@ -66,7 +66,7 @@ def save(trace: Any, path: Any) -> None:
         "caches": [_cache(cache) for cache in trace.caches],
         "totals": [trace.peak_bytes, trace.bytes_copied, trace.bytes_written, trace.bytes_allocated],
         "branch": trace.branch,
-        "tokens": [trace.prompt, trace.tokens, trace.words, trace.interrupted],
+        "tokens": [trace.prompt, trace.known("tokens"), trace.words, trace.interrupted],
         "values": _values(trace.value_summaries),
         "tour": None if trace.tour is None else trace.tour.to_plain(),
     }

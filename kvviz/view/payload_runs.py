@@ -72,7 +72,7 @@ def runs_header(trace: Any, kept: Sequence[int]) -> list[dict[str, Any]]:
 
 def story_header(trace: Any) -> list[dict[str, Any]]:
     """Words of the prompt, then of every token with the run that produced it."""
-    tokens = [*trace.prompt, *trace.tokens]
+    tokens = [*trace.prompt, *trace.known("tokens")]
     words = list(trace.words or ())
     words += [str(token) for token in tokens[len(words) :]]
     makers = [run.index for run in trace.runs if run.token is not None]

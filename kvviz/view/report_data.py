@@ -45,7 +45,7 @@ def report_data(found: Report) -> dict[str, Any]:
             for run in trace.runs
         ],
         "prompt": trace.prompt,
-        "tokens": trace.tokens,
+        "tokens": trace.known("tokens"),
         "verdict": [
             {"kind": v.kind, "text": v.text, "bytes": v.bytes, "step": v.step, "selection": v.selection}
             | {"fix": _fix_data(v.fix), "left": v.left}

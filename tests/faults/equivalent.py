@@ -119,7 +119,7 @@ EQUIVALENT: dict[tuple[str, str, str, str], str] = {
         "reallocations: int = 1",
     ): "every producer gives it",
     (
-        "kvviz/runtimes/ort/contrib_shapes.py",
+        "kvviz/ops/contrib_shapes.py",
         "_gather_block",
         'packed = 8 // int(node.attributes.get("bits", 4))',
         'packed = 9 // int(node.attributes.get("bits", 4))',

@@ -13,8 +13,8 @@ from types import MappingProxyType
 from weakref import WeakKeyDictionary
 
 from kvviz.graph.model import Graph, GraphPath, Node, Value
-from kvviz.graph.shapes import Rules, infer
-from kvviz.runtimes.ort import contrib_shapes
+from kvviz.graph.shape_inference import Rules, infer
+from kvviz.ops import contrib_shapes
 from kvviz.runtimes.ort.shape_values import propagate
 from kvviz.runtimes.schedules.graph_paths import graphs_of
 

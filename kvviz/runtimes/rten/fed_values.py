@@ -15,7 +15,7 @@ from dataclasses import replace
 from kvviz.engine.plan import check_outputs, needed
 from kvviz.errors import InputError
 from kvviz.graph.model import MAX_NODES, Graph, Node, Value
-from kvviz.graph.shapes import infer
+from kvviz.graph.shape_inference import infer
 from kvviz.runtimes.rten.rten_operators import in_place_inputs, is_commutative
 from kvviz.runtimes.rten.rten_planner import dependencies, walk
 

@@ -13,7 +13,7 @@ from onnx import helper
 
 import kvviz
 from kvviz.graph.model import Value
-from kvviz.graph.shapes import infer
+from kvviz.graph.shape_inference import infer
 from kvviz.graph.tensors import Weights
 from kvviz.runtimes.ort.known_types import RULES
 from kvviz.runtimes.ort.removed_casts import without_duplicates

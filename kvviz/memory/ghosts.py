@@ -1,0 +1,119 @@
+"""Ghosts: arrays with shape, dtype, strides and an address of their own, and no contents.
+
+A ghost is an ordinary ndarray whose root is reserved address space that nobody touches, so that views, offsets and
+overlaps of ghosts are those of real arrays. `is_ghost` says whether a value has contents. An op may also overwrite an
+array that has some with a result that has none: `forget` says so of that memory.
+"""
+
+from __future__ import annotations
+
+import math
+import mmap
+import sys
+from collections.abc import Sequence
+from typing import Any
+from weakref import finalize
+
+import numpy as np
+
+from kvviz.memory.storage import Reserved, reserve, root_of
+
+# Address space that the system does not account for. The flag's number is in Python only since 3.13.
+_UNCOUNTED = {"linux": 0x4000, "darwin": 0x40}.get(sys.platform, 0)
+# Small ghosts lie side by side in reserved blocks of this size; a large one has a block of its own.
+_BLOCK = 1 << 30
+_LARGE = 1 << 25
+_ALIGNED = 64
+
+_forgotten: set[int] = set()
+
+
+class Ghost(Reserved):
+    """The root of ghosts; ``grow_axis`` is -1 unless it has room to grow."""
+
+    grow_axis = -1
+
+
+def ghost(shape: Sequence[int], dtype: Any) -> np.ndarray:
+    """A new ghost in memory of its own, in row-major order."""
+    return _root(tuple(shape), np.dtype(dtype)).view(np.ndarray)
+
+
+def with_room(array: np.ndarray, axis: int, capacity: int) -> np.ndarray:
+    """What `kvviz.reserve` makes; of a ghost a ghost."""
+    if not is_ghost(array):
+        return reserve(array, axis, capacity)
+    block = reserved_block((*array.shape[:axis], capacity, *array.shape[axis + 1 :]), array.dtype, axis, True)
+    return block[(slice(None),) * axis + (slice(0, array.shape[axis]),)]
+
+
+def reserved_block(shape: tuple[int, ...], dtype: np.dtype, axis: int, without_contents: bool) -> np.ndarray:
+    """All of a block whose first rows may grow along an axis."""
+    block = _root(shape, dtype) if without_contents else Reserved(shape, dtype)
+    block.grow_axis = axis
+    return block.view(np.ndarray)
+
+
+def is_ghost(value: Any) -> bool:
+    """Whether a value has no contents; a sequence, if one of its elements has none."""
+    if isinstance(value, np.ndarray):
+        root = root_of(value)
+        return isinstance(root, Ghost) or (bool(_forgotten) and id(root) in _forgotten)
+    return isinstance(value, (list, tuple)) and any(map(is_ghost, value))
+
+
+def forget(array: np.ndarray) -> None:
+    """Let an array, and everything in the same memory, have no contents from now on."""
+    root = root_of(array)
+    if not isinstance(root, Ghost) and id(root) not in _forgotten:
+        _forgotten.add(id(root))
+        finalize(root, _forgotten.discard, id(root))
+
+
+def packed_copy(array: np.ndarray) -> np.ndarray:
+    """A copy in row-major order; that of a ghost is a ghost."""
+    return ghost(array.shape, array.dtype) if is_ghost(array) else np.array(array, order="C")
+
+
+def stack(values: Sequence[np.ndarray], axis: int = 0) -> np.ndarray:
+    """`numpy.stack`, in row-major order.
+
+    Raises `ValueError`: if the shapes differ.
+    """
+    if not any(map(is_ghost, values)):
+        return np.ascontiguousarray(np.stack(values, axis))
+    shape, dtype = values[0].shape, values[0].dtype
+    if any(value.shape != shape for value in values):
+        raise ValueError("arrays of different shapes cannot be stacked")
+    axis %= len(shape) + 1
+    return ghost((*shape[:axis], len(values), *shape[axis:]), dtype)
+
+
+class _Reserved:
+    """Where the next small ghosts lie. A block is given back to the system when the last ghost in it is gone."""
+
+    def __init__(self) -> None:
+        self.block: mmap.mmap | None = None
+        self.used = 0
+
+    def take(self, size: int) -> tuple[mmap.mmap, int]:
+        if size > _LARGE:
+            return _reserved(size), 0
+        if self.block is None or self.used + size > _BLOCK:
+            self.block, self.used = _reserved(_BLOCK), 0
+        offset = self.used
+        self.used += -(-size // _ALIGNED) * _ALIGNED
+        return self.block, offset
+
+
+_SPACE = _Reserved()
+
+
+def _reserved(size: int) -> mmap.mmap:
+    return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _UNCOUNTED)
+
+
+def _root(shape: tuple[int, ...], dtype: np.dtype) -> Ghost:
+    if not _UNCOUNTED or dtype.hasobject:
+        return Ghost(shape, dtype)
+    return Ghost(shape, dtype, *_SPACE.take(max(math.prod(shape), 1) * dtype.itemsize))

@@ -1,0 +1,192 @@
+"""Shapes and dtypes of a node's outputs from the layouts of its inputs, without running a kernel.
+
+Frequent operators have a rule here; what else ONNX's own inference knows is asked of it, and onnxruntime's operators
+of `kvviz.ops.contrib_shapes`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper, shape_inference
+
+from kvviz.errors import UnknownValueError
+from kvviz.graph.from_onnx import graph_proto, node_proto
+from kvviz.graph.model import Graph, Node
+from kvviz.memory.ghosts import is_ghost
+from kvviz.ops.cast import DTYPES
+from kvviz.ops.contrib_shapes import RULES
+from kvviz.ops.registry import OpSpec
+
+Layout = tuple[tuple[int, ...], np.dtype]
+Rule = Callable[[Sequence[Any]], list[Layout | None]]
+_SMALL = 1024  # elements of a value that inference may look at
+_BOOL = np.dtype(bool)
+# Outputs that onnxruntime's schema has and neither its kernel nor ours makes.
+_NEVER_MADE = {("com.microsoft", "SkipSimplifiedLayerNormalization"): 1}
+_COMPARISONS = {"Equal", "Greater", "Less", "GreaterOrEqual", "LessOrEqual"}
+
+
+def layout_rule(
+    graph: Graph, node: Node, spec: OpSpec | None, attributes: Mapping[str, Any], count: int | None = None
+) -> Rule:
+    """``rule(args)`` gives shape and dtype of every output of a node; None for an output that it does not name.
+
+    ``count``: how many elements an operator picks whose output has as many as data decides.
+
+    The rule raises `UnknownValueError` where they depend on values that ghosts do not have.
+    """
+    if spec is not None and not node.domain:
+        if node.op_type in _COMPARISONS:
+            return lambda args: [(_broadcast(args), _BOOL)]
+        if spec.overwrites and spec.fits is None and len(node.outputs) == 1:
+            return lambda args: [(_broadcast(args), args[spec.overwrites[0]].dtype)]
+        if node.op_type in _PLAIN:
+            rule = _PLAIN[node.op_type]
+            return lambda args: rule(args, attributes)
+    return _Inferred(graph, node, count)
+
+
+def _broadcast(args: Sequence[Any]) -> tuple[int, ...]:
+    shape: tuple[int, ...] = args[0].shape
+    for other in args[1:]:
+        if other is not None and other.shape != shape:
+            shape = np.broadcast_shapes(shape, other.shape)
+    return shape
+
+
+def _matmul(args: Sequence[Any], attributes: Any) -> list[Layout | None]:
+    a, b = args[0].shape, args[1].shape
+    if len(a) == len(b) == 2:
+        return [((a[0], b[1]), args[0].dtype)]
+    batch = np.broadcast_shapes(a[:-2], b[:-2])
+    return [((*batch, *a[-2:-1], *(b[-1:] if len(b) > 1 else ())), args[0].dtype)]
+
+
+def _concat(args: Sequence[Any], attributes: Any) -> list[Layout | None]:
+    shape = list(args[0].shape)
+    axis = attributes["axis"]
+    shape[axis] = sum(part.shape[axis] for part in args)
+    return [(tuple(shape), args[0].dtype)]
+
+
+def _gather(args: Sequence[Any], attributes: Any) -> list[Layout | None]:
+    axis = attributes["axis"] % args[0].ndim
+    shape = args[0].shape
+    return [((*shape[:axis], *args[1].shape, *shape[axis + 1 :]), args[0].dtype)]
+
+
+def _where(args: Sequence[Any], attributes: Any) -> list[Layout | None]:
+    return [(_broadcast(args), args[1].dtype)]
+
+
+def _same(args: Sequence[Any], attributes: Any) -> list[Layout | None]:
+    return [(args[0].shape, args[0].dtype)]
+
+
+def _cast(args: Sequence[Any], attributes: Any) -> list[Layout | None]:
+    return [(args[0].shape, DTYPES[attributes["to"]])]
+
+
+def _stft(args: Sequence[Any], attributes: Any) -> list[Layout | None]:
+    # ONNX's inference (1.23) takes no heed of ``onesided`` where a window says how long a frame is.
+    signal, window, length = args[0], *(*args[2:], None, None)[:2]
+    if is_ghost(args[1]) or (length is not None and is_ghost(length)):
+        raise UnknownValueError("the number of frames depends on values")
+    size = window.size if length is None else int(length.item())
+    frames = (signal.shape[1] - size) // int(args[1].item()) + 1
+    return [((signal.shape[0], frames, size // 2 + 1 if attributes["onesided"] else size, 2), signal.dtype)]
+
+
+_PLAIN: dict[str, Callable[..., list[Layout | None]]] = {
+    "Cast": _cast,
+    "Concat": _concat,
+    "Gather": _gather,
+    "MatMul": _matmul,
+    "STFT": _stft,
+    "Softmax": _same,
+    "Where": _where,
+}
+
+
+class _Inferred:
+    """Asks ONNX's inference, and keeps what it said for the same layouts and known values."""
+
+    def __init__(self, graph: Graph, node: Node, count: int | None) -> None:
+        self.node = node
+        self.count = count
+        self.extra = RULES.get((node.domain, node.op_type))
+        self.kept: dict[tuple, list[Layout | None]] = {}
+        if self.extra is None:
+            self.schema = onnx.defs.get_schema(node.op_type, node.opset, node.domain)
+            self.proto = onnx.NodeProto()
+            self.proto.CopyFrom(node_proto(graph, node))
+            self.proto.input[:] = node.inputs
+            self.imports = [helper.make_opsetid(domain, version) for domain, version in graph.opsets.items()]
+            self.ir_version = getattr(graph_proto(graph), "ir_version", 0) or 8
+
+    def __call__(self, args: Sequence[Any]) -> list[Layout | None]:
+        small = {i: a for i, a in enumerate(args) if isinstance(a, np.ndarray) and a.size <= _SMALL and not is_ghost(a)}
+        key = (
+            *((a.shape, a.dtype.num) if isinstance(a, np.ndarray) else None for a in args),
+            *((i, a.tobytes()) for i, a in small.items() if a.dtype != object),
+        )
+        found = self.kept.get(key)
+        if found is None:
+            found = self.kept[key] = self._infer(args, small)
+        return found
+
+    def _infer(self, args: Sequence[Any], small: dict[int, np.ndarray]) -> list[Layout | None]:
+        node = self.node
+        types = [_type(a) for a in args]
+        if self.extra is not None:
+            found = [*self.extra(node, types, small.get), *[None] * len(node.outputs)]
+        else:
+            named = {name: proto for name, proto in zip(node.inputs, types) if name}
+            data = {node.inputs[i]: numpy_helper.from_array(np.array(a, order="C")) for i, a in small.items()}
+            try:
+                outs = shape_inference.infer_node_outputs(
+                    self.schema, self.proto, named, data, None, self.imports, self.ir_version
+                )
+            except Exception as error:
+                raise UnknownValueError(str(error).splitlines()[0]) from None
+            found = [outs.get(name) for name in node.outputs]
+        absent = _NEVER_MADE.get((node.domain, node.op_type))
+        return [
+            _layout(name, proto, self.count) if name and i != absent else None
+            for i, (name, proto) in enumerate(zip(node.outputs, found))
+        ]
+
+
+def _type(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return helper.make_tensor_type_proto(_code(value.dtype), value.shape)
+    if isinstance(value, (list, tuple)):
+        element = value[0].dtype if value else np.dtype(np.float32)
+        return helper.make_sequence_type_proto(helper.make_tensor_type_proto(_code(element), None))
+    return None
+
+
+@cache
+def _code(dtype: np.dtype) -> int:
+    return int(helper.np_dtype_to_tensor_dtype(dtype))
+
+
+def _layout(name: str, proto: Any, count: int | None) -> Layout:
+    tensor = proto.tensor_type if proto is not None and proto.HasField("tensor_type") else None
+    if tensor is not None and tensor.HasField("shape") and tensor.elem_type:
+        dims = tensor.shape.dim
+        lengths = [dim.dim_value if dim.HasField("dim_value") else count for dim in dims]
+        if None not in lengths:
+            return tuple(lengths), DTYPES[tensor.elem_type]
+    raise UnknownValueError(f"the shape of {name!r} depends on values")
+
+
+def size_of(layout: Layout | None) -> int:
+    """Elements of an output."""
+    return 0 if layout is None else math.prod(layout[0])

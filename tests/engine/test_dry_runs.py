@@ -1,0 +1,240 @@
+"""A dry run decides over layouts alone, and says what the real run says."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from hypothesis import HealthCheck, given, settings
+from onnx import TensorProto, helper, numpy_helper
+from onnx.backend.test.loader import load_model_tests
+
+import kvviz
+from kvviz.decode.single_run import SingleRun
+from kvviz.errors import KvvizError, ReplayError, UnknownValueError
+from kvviz.memory.ghosts import ghost, is_ghost, with_room
+from tests.engine.dry_and_real import assert_agree, assert_steps_agree
+from tests.engine.random_graphs import Example, examples
+from tests.engine.test_invariants import feeds
+
+ROOT = Path(__file__).resolve().parents[2]
+STORIES = sorted(path.parent.name for path in (ROOT / "assets/models/storyteller").glob("*/model.onnx"))
+EXPORTS = ["o01_optimum_llama", "o02_optimum1_merged_gpt2", "o04_dynamo_static_llama_op18", "o07_genai_llama_int4"]
+POLICIES = ["ideal", "never", "rten", "onnxruntime"]
+# Operators whose outputs are as long as their numbers say, and those that run as functions over sequences.
+DATA_DECIDES = {"Compress", "MaxUnpool", "NonMaxSuppression", "NonZero", "Resize", "SequenceMap", "Unique", "Upsample"}
+
+
+def ghosts_of(example: Example) -> dict[str, np.ndarray]:
+    """What `feeds` gives, without contents."""
+    given = {name: ghost(array.shape, array.dtype) for name, array in example.inputs.items()}
+    for name in example.grow:
+        given[name] = with_room(given[name], 0, len(given[name]) + 7)
+    for name, array in given.items():
+        array.flags.writeable = name in example.donate
+    return given
+
+
+@settings(max_examples=60, suppress_health_check=list(HealthCheck))
+@given(examples())
+def test_every_figure_of_a_random_graph_follows_from_layouts(example: Example) -> None:
+    graph = kvviz.load(example.model)
+    for policy in POLICIES:
+        real = kvviz.run(graph, feeds(example), donate=example.donate, policy=policy)
+        dry = SingleRun(graph, ghosts_of(example), None, example.donate, policy, dry={}).run_to_end()
+        assert_agree(dry, real)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("model", [*(f"storyteller/{name}" for name in STORIES), *EXPORTS])
+@pytest.mark.parametrize(("prompt", "capacity"), [(3, None), (17, 24)])
+def test_every_figure_of_a_decode_follows_from_layouts(
+    model: str, policy: str, prompt: int, capacity: int | None
+) -> None:
+    graph = kvviz.load(ROOT / "assets/models" / model / "model.onnx")
+    options: dict[str, Any] = {"policy": policy, "kv_capacity": capacity}
+    real = kvviz.decode(graph, [5] * prompt, 4, progress=False, stop_tokens=(), **options)
+    dry = kvviz.dry(graph, prompt_tokens=prompt, max_new_tokens=4, **options)
+    # The tokens of the prompt are a real run's alone.
+    assert_agree(dry, real)
+
+
+def plain(value: Any) -> Any:
+    return numpy_helper.to_array(value) if isinstance(value, onnx.TensorProto) else value
+
+
+def without_contents(value: Any) -> Any:
+    """A ghost of what an operator computes with; lengths, indices and lone numbers stay known."""
+    if not isinstance(value, np.ndarray) or value.dtype.kind in "biuO" or value.size <= 1:
+        return value
+    return ghost(value.shape, value.dtype)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_layouts_of_the_operators_in_the_onnx_suite_are_known_or_said_to_depend_on_data() -> None:
+    known, unknown = 0, Counter[str]()
+    for case in load_model_tests(kind="node"):
+        assert case.model is not None and case.data_sets is not None
+        values = [plain(value) for value in case.data_sets[0][0]]
+        graph = kvviz.load(case.model)
+        given = dict(zip((value.name for value in graph.inputs), values))
+        donate = [name for name, value in given.items() if isinstance(value, np.ndarray)]
+        ghosts = {n: without_contents(np.array(v) if n in donate else v) for n, v in given.items()}
+        try:
+            copies = {name: np.array(value) if name in donate else value for name, value in given.items()}
+            real = kvviz.run(graph, copies, donate=donate)  # which may overwrite them
+        except KvvizError:
+            continue
+        try:
+            dry = SingleRun(graph, ghosts, None, donate, "ideal", dry={}).run_to_end()
+        except UnknownValueError:
+            unknown[graph.nodes[0].op_type] += 1
+            continue
+        assert_steps_agree(dry, real)
+        known += 1
+    assert set(unknown) <= DATA_DECIDES
+    assert known > 40 * unknown.total()
+
+
+def test_no_byte_of_a_ghost_is_touched() -> None:
+    """Its pages are taken away, so that whoever reads or writes one stops the process."""
+    code = """
+        import ctypes, sys
+        import numpy as np, kvviz
+        from kvviz.memory import ghosts
+        reserved, protect = ghosts._reserved, ctypes.CDLL(None).mprotect
+        def unreadable(size):
+            block = reserved(size)
+            at = np.frombuffer(block, np.uint8).ctypes.data
+            assert protect(ctypes.c_void_p(at), ctypes.c_size_t(size), 0) == 0
+            return block
+        ghosts._reserved = unreadable
+        for model in sys.argv[1:]:
+            graph = kvviz.load(model)
+            for policy in ("ideal", "never", "rten", "onnxruntime"):
+                for rows in (None, 12):
+                    trace = kvviz.dry(graph, prompt_tokens=5, max_new_tokens=4, policy=policy, kv_capacity=rows)
+                    kvviz.explain(trace)
+        print("untouched")
+    """
+    models = ["storyteller/concat", "storyteller/gqa", "storyteller/static_scatter_nd", *EXPORTS[:2]]
+    paths = [str(ROOT / "assets/models" / model / "model.onnx") for model in models]
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code), *paths], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.stdout == "untouched\n", done.stderr[-2000:]
+
+
+def model_of(nodes: list[onnx.NodeProto], output: str, kind: int = TensorProto.FLOAT) -> kvviz.Trace | Any:
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 3])],
+        [helper.make_tensor_value_info(output, kind, None)],
+    )
+    return kvviz.load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10))
+
+
+def test_a_shape_that_depends_on_data_is_asked_for_by_the_name_of_its_node() -> None:
+    nodes = [
+        helper.make_node("NonZero", ["x"], ["places"], name="pick"),
+        helper.make_node("Neg", ["places"], ["y"], name="neg"),
+    ]
+    graph = model_of(nodes, "y", TensorProto.INT64)
+    with pytest.raises(UnknownValueError, match=r"node 'pick' \(NonZero\).*counts=\{'pick': n\}"):
+        kvviz.dry(graph)
+    x = np.array([[1, 0, 2], [0, 0, 3]], np.float32)
+    dry = SingleRun(graph, {"x": ghost((2, 3), np.float32)}, dry={"pick": 3}).run_to_end()
+    assert_agree(dry, kvviz.run(graph, {"x": x}))
+
+
+def branching() -> Any:
+    value = helper.make_tensor_value_info("r", TensorProto.FLOAT, None)
+    yes = helper.make_graph([helper.make_node("Neg", ["x"], ["r"], name="yes")], "then", [], [value])
+    no = helper.make_graph([helper.make_node("Concat", ["x", "x"], ["r"], name="no", axis=0)], "else", [], [value])
+    return model_of(
+        [
+            helper.make_node("ReduceSum", ["x"], ["sum"], name="sum", keepdims=0),
+            helper.make_node("Cast", ["sum"], ["go"], name="go", to=TensorProto.BOOL),
+            helper.make_node("If", ["go"], ["y"], name="choose", then_branch=yes, else_branch=no),
+        ],
+        "y",
+    )
+
+
+@pytest.mark.parametrize("branch", [0, 1])
+def test_a_branch_that_depends_on_data_is_taken_as_stated(branch: int) -> None:
+    graph = branching()
+    with pytest.raises(UnknownValueError, match=r"node 'choose' \(If\).*counts=\{'choose': 1 or 0\}"):
+        kvviz.dry(graph)
+    real = kvviz.run(graph, {"x": np.full((2, 3), branch, np.float32)})
+    assert_agree(kvviz.dry(graph, counts={"choose": branch}), real)
+
+
+def test_what_follows_from_known_values_is_computed_whatever_its_type() -> None:
+    nodes = [
+        helper.make_node("Shape", ["x"], ["shape"], name="shape"),
+        helper.make_node("Cast", ["shape"], ["wide"], name="wide", to=TensorProto.FLOAT),
+        helper.make_node("Add", ["wide", "wide"], ["twice"], name="twice"),
+        helper.make_node("Cast", ["twice"], ["target"], name="target", to=TensorProto.INT64),
+        helper.make_node("ConstantOfShape", ["target"], ["y"], name="fill"),
+    ]
+    dry = kvviz.dry(model_of(nodes, "y"))
+    assert dry.steps["fill"].outs[0].shape == (4, 6) if "fill" in dry.steps else dry.steps[-1].outs[0].shape == (4, 6)
+
+
+def test_an_array_that_is_overwritten_with_what_is_not_known_is_not_known_any_more() -> None:
+    nodes = [
+        helper.make_node("Shape", ["x"], ["s"], name="s"),
+        helper.make_node("Cast", ["s"], ["known"], name="known", to=TensorProto.FLOAT),
+        helper.make_node("ReduceSum", ["x"], ["sum"], name="sum", keepdims=0),
+        helper.make_node("Add", ["known", "sum"], ["lost"], name="lost"),
+        helper.make_node("Cast", ["lost"], ["target"], name="target", to=TensorProto.INT64),
+        helper.make_node("ConstantOfShape", ["target"], ["y"], name="fill"),
+    ]
+    graph = model_of(nodes, "y")
+    with pytest.raises(UnknownValueError, match="node 'fill'"):
+        kvviz.dry(graph)
+
+
+def test_a_dry_trace_says_what_it_is_and_gives_no_numbers() -> None:
+    graph = kvviz.load(ROOT / "assets/models/o01_optimum_llama/model.onnx")
+    trace = kvviz.dry(graph, prompt_tokens=3, max_new_tokens=3)
+    for name in ("outputs", "tokens", "logits"):
+        with pytest.raises(ReplayError, match="not recorded"):
+            getattr(trace, name)
+    with pytest.raises(ReplayError, match="not recorded"):
+        trace.value("logits")
+
+
+def test_a_saved_dry_trace_is_dry(tmp_path: Path) -> None:
+    graph = kvviz.load(ROOT / "assets/models/o01_optimum_llama/model.onnx")
+    trace = kvviz.dry(graph, prompt_tokens=3, max_new_tokens=3)
+    trace.save(tmp_path / "dry.kvviz")
+    again = kvviz.Trace.load(tmp_path / "dry.kvviz")
+    assert again.dry and again.peak_bytes == trace.peak_bytes
+    with pytest.raises(ReplayError, match="not recorded"):
+        _ = again.tokens
+
+
+def test_a_fix_of_a_dry_trace_is_tried_dry_and_saves_what_it_saves_in_numbers() -> None:
+    graph = kvviz.load(ROOT / "assets/models/storyteller/concat/model.onnx")
+    real = kvviz.decode(graph, [5, 17, 33], 4, progress=False, stop_tokens=())
+    dry = kvviz.dry(graph, prompt_tokens=3, max_new_tokens=4)
+    fixes = [[entry.fix for entry in kvviz.explain(trace).missed if entry.fix] for trace in (dry, real)]
+    assert fixes[0] and [fix.sentence for fix in fixes[0]] == [fix.sentence for fix in fixes[1]]
+    assert_agree(fixes[0][0].apply(), fixes[1][0].apply())
+
+
+def test_a_copy_of_a_ghost_is_a_ghost_in_memory_of_its_own() -> None:
+    first = ghost((4, 3), np.float32)
+    part = first[1:]
+    assert is_ghost(part) and np.shares_memory(first, part) and part.strides == first.strides
+    assert not np.may_share_memory(first, ghost((4, 3), np.float32))
