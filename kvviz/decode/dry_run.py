@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from os import PathLike
 from typing import Any
 
 from kvviz.decode.single_run import SingleRun
 from kvviz.decode.synthetic_inputs import Maker
 from kvviz.decode.token_loop import DecodeSession
 from kvviz.engine.policy import Policy
-from kvviz.engine.session import run_session
 from kvviz.errors import InputError
 from kvviz.graph.model import Graph
+from kvviz.other_names import with_other_names
+from kvviz.trace.model_or_trace import as_graph
 from kvviz.trace.recording import Trace
 
 
+@with_other_names
 def dry(
-    graph: Graph,
+    graph: Graph | str | PathLike[str],
     inputs: Mapping[str, Any] | None = None,
     *,
     prompt_tokens: int | None = None,
@@ -40,7 +43,7 @@ def dry(
 
     Parameters
     ----------
-    graph : Graph
+    graph : Graph or path
         From `kvviz.load` or `kvviz.shapes`.
     inputs : mapping of str to array_like, optional
         Inputs whose values matter, as lengths or scales; all others are made from their shapes.
@@ -75,6 +78,7 @@ def dry(
     >>> trace = kvviz.dry(kvviz.shapes.preset("llama-3-8b"), prompt_tokens=2048, max_new_tokens=8)
     >>> trace.peak_bytes
     """
+    graph = as_graph(graph, "kvviz.dry")
     stated = dict(counts or {})
     if stated:
         _check_counts(graph, stated)
@@ -82,7 +86,7 @@ def dry(
     if prompt_tokens is None:
         maker = Maker(graph, dims or {}, given, dry=True)
         feeds = maker.filled(maker.open_dims()).make()
-        return run_session(SingleRun, graph, feeds, outputs, donate, policy, True, False, stated)
+        return SingleRun(graph, feeds, outputs, donate, policy, dry=stated).run_to_end()
     if prompt_tokens < 1 or batch < 1:
         raise InputError(f"a decode needs at least one token and one sequence, not {prompt_tokens} and {batch}")
     maker = Maker(graph, dims or {}, given, decoding=True, dry=True)

@@ -181,8 +181,9 @@ def _layout(name: str, proto: Any, count: int | None) -> Layout:
     tensor = proto.tensor_type if proto is not None and proto.HasField("tensor_type") else None
     if tensor is not None and tensor.HasField("shape") and tensor.elem_type:
         dims = tensor.shape.dim
-        lengths = [dim.dim_value if dim.HasField("dim_value") else count for dim in dims]
-        if None not in lengths:
+        open_dims = [dim for dim in dims if not dim.HasField("dim_value")]
+        if not open_dims or count is not None:
+            lengths = (dim.dim_value if dim.HasField("dim_value") else count or 0 for dim in dims)
             return tuple(lengths), DTYPES[tensor.elem_type]
     raise UnknownValueError(f"the shape of {name!r} depends on values")
 

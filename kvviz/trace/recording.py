@@ -23,24 +23,7 @@ from kvviz.trace.trace_reader import load
 from kvviz.trace.trace_writer import save
 from kvviz.trace.type_facts import TypeFacts
 from kvviz.trace.value_summaries import ValueSummaries
-from kvviz.trace.values_view import Values
-
-
-class _Numbers:
-    """An attribute that a dry run has nothing for; `Trace.known` reads it without complaint."""
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self.name = name
-
-    def __get__(self, trace: Trace | None, owner: type) -> Any:
-        if trace is None:
-            return self
-        if trace.dry:
-            raise ReplayError(f"{self.name} were not recorded: a dry run works out layouts and no numbers")
-        return trace.__dict__[self.name]
-
-    def __set__(self, trace: Trace, value: Any) -> None:
-        trace.__dict__[self.name] = value
+from kvviz.trace.values_view import Recorded, Values
 
 
 class Trace:
@@ -79,9 +62,9 @@ class Trace:
         Results that readers computed and keep here.
     """
 
-    outputs = _Numbers()
-    tokens = _Numbers()
-    logits = _Numbers()
+    outputs = Recorded()
+    tokens = Recorded()
+    logits = Recorded()
 
     def __init__(self, graph: Graph, policy: Any, log: Log, title: str = "") -> None:
         self.graph = graph

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kvviz.errors import KvvizError
+from kvviz.errors import KvvizError, ReplayError
 from kvviz.trace.value_numbers import Axes, Numbers, Picture
 from kvviz.trace.value_summaries import WHOLE, Key, ValueSummaries, numbers_in
 
@@ -189,3 +189,20 @@ class Values:
         step, run, name = self._named(key)
         node = None if step is None else self._trace.log[step].op.node
         return NotFinite(step, run, node.name if node else "", node.op_type if node else "", name)
+
+
+class Recorded:
+    """An attribute that a dry run has nothing for; `Trace.known` reads it without complaint."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, trace: Any, owner: type) -> Any:
+        if trace is None:
+            return self
+        if trace.dry:
+            raise ReplayError(f"{self.name} were not recorded: a dry run works out layouts and no numbers")
+        return trace.__dict__[self.name]
+
+    def __set__(self, trace: Any, value: Any) -> None:
+        trace.__dict__[self.name] = value
