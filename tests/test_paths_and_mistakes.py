@@ -61,7 +61,7 @@ def test_what_takes_a_graph_takes_the_path_of_a_model(name: str) -> None:
     assert use(LLAMA) == use(str(LLAMA)) == use(kvviz.load(LLAMA))
 
 
-@pytest.mark.parametrize("name", OF_A_GRAPH.keys() - {"debug"})
+@pytest.mark.parametrize("name", sorted(OF_A_GRAPH.keys() - {"debug"}))
 def test_what_takes_a_graph_says_so_of_a_trace_and_of_anything_else(name: str, trace: kvviz.Trace, saved: Path) -> None:
     for given in (trace, saved):
         with pytest.raises(InputError, match=f"kvviz.{name} takes a graph, and this is a trace"):
