@@ -39,6 +39,8 @@ _FOR_RUNNING = (
     "chat",
     "policy",
     "kv_capacity",
+    "dry",
+    "prompt_tokens",
     *_FOR_DECODE,
     *_FOR_ONE_RUN,
 )
@@ -54,12 +56,10 @@ def trace_of(options: argparse.Namespace) -> Any:
         trace = kvviz.ggml.load(options.model).trace
     else:
         graph = loaded(options)
-        make = kvviz.decode if decodes(graph, options) else kvviz.run
-        inputs, how = arguments_of(graph, options)
-        with telling_lengths(options.chosen):
-            trace = make(graph, inputs=inputs, policy=options.policy or "ideal", **how)
-        trace.title = title_of(options.model, options.graph)
-        if trace.interrupted:
+        trace = dry_trace(graph, options) if options.dry else real_trace(graph, options)
+        trace.title = title_of(options.model, options.graph) + (", dry run" if trace.dry else "")
+        options.interrupted = trace.interrupted
+        if trace.interrupted and not trace.steps:
             raise KeyboardInterrupt
     if options.save:
         trace.save(options.save)
@@ -68,6 +68,33 @@ def trace_of(options: argparse.Namespace) -> Any:
         export_perfetto(trace, options.perfetto)
         say_written(options.perfetto)
     return trace
+
+
+def real_trace(graph: Graph, options: argparse.Namespace) -> Any:
+    """The trace of a run or a decode with numbers."""
+    _refuse(options, ("prompt_tokens",), "counts the tokens of a dry run; give --dry too, or the tokens with --prompt")
+    make = kvviz.decode if decodes(graph, options) else kvviz.run
+    inputs, how = arguments_of(graph, options)
+    with telling_lengths(options.chosen):
+        return make(graph, inputs=inputs, policy=options.policy or "ideal", **how)
+
+
+def dry_trace(graph: Graph, options: argparse.Namespace) -> Any:
+    """The trace of a run or a decode from layouts alone."""
+    _refuse(options, ("prompt", "text", "chat", "words"), "has no use in a dry run; give --prompt-tokens N")
+    if options.prompt_tokens is None:
+        _refuse(options, ("tokens",), "needs --prompt-tokens")
+    return kvviz.dry(
+        graph,
+        _arrays(options.inputs),
+        prompt_tokens=options.prompt_tokens,
+        max_new_tokens=options.tokens or TOKENS,
+        dims=_told(options),
+        kv_capacity=options.kv_capacity,
+        donate=tuple(options.donate or ()),
+        outputs=options.output,
+        policy=options.policy or "ideal",
+    )
 
 
 def loaded(options: argparse.Namespace) -> Graph:

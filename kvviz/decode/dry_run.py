@@ -84,15 +84,18 @@ def dry(
         _check_counts(graph, stated)
     given = dict(inputs or {})
     if prompt_tokens is None:
+        for name, value in (("kv_capacity", kv_capacity), ("chunk", chunk), ("growth", growth)):
+            if value is not None:
+                raise InputError(f"{name}={value!r} is for a decode; give prompt_tokens, too")
         maker = Maker(graph, dims or {}, given, dry=True)
         feeds = maker.filled(maker.open_dims()).make()
-        return SingleRun(graph, feeds, outputs, donate, policy, dry=stated).run_to_end()
+        return _named(SingleRun(graph, feeds, outputs, donate, policy, dry=stated).run_to_end())
     if prompt_tokens < 1 or batch < 1:
         raise InputError(f"a decode needs at least one token and one sequence, not {prompt_tokens} and {batch}")
     maker = Maker(graph, dims or {}, given, decoding=True, dry=True)
     feeds = maker.filled(maker.open_dims()).make()
     prompt = [[0] * prompt_tokens] * batch
-    return DecodeSession(
+    session = DecodeSession(
         graph,
         prompt,
         max_new_tokens,
@@ -105,7 +108,14 @@ def dry(
         cache=cache,
         chunk=chunk,
         dry=stated,
-    ).run_to_end()
+    )
+    return _named(session.run_to_end())
+
+
+def _named(trace: Trace) -> Trace:
+    """Every face of a trace shows its title."""
+    trace.title += ", dry run"
+    return trace
 
 
 def _check_counts(graph: Graph, counts: Mapping[str, int]) -> None:

@@ -1,0 +1,42 @@
+"""Dry runs from the shell."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import kvviz
+from tests.test_cli import LLAMA, failed, ran
+
+
+def test_a_dry_report_has_the_figures_of_the_run_and_says_what_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    dry = json.loads(ran(capsys, "report", LLAMA, "--dry", "--prompt-tokens", "3", "--tokens", "4", "--json"))
+    real = json.loads(ran(capsys, "report", LLAMA, "--prompt", "5,17,33", "--tokens", "4", "--json"))
+    assert dry["totals"] == real["totals"]
+    assert dry["missed"] == real["missed"]
+    assert dry["tokens"] == [] and len(real["tokens"]) == 4
+    assert "dry run" in ran(capsys, "report", LLAMA, "--dry").splitlines()[0]
+
+
+def test_a_saved_dry_run_says_that_it_is_one(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "dry.kvviz"
+    ran(capsys, "report", LLAMA, "--dry", "--prompt-tokens", "3", "--save", str(file))
+    assert kvviz.Trace.load(file).dry
+    assert "dry run" in ran(capsys, "report", str(file)).splitlines()[0]
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        (["--prompt-tokens", "3"], "give --dry too"),
+        (["--dry", "--prompt", "5"], "--prompt has no use in a dry run; give --prompt-tokens N"),
+        (["--dry", "--tokens", "5"], "--tokens needs --prompt-tokens"),
+        (["--dry", "--kv-capacity", "5"], "kv_capacity=5 is for a decode; give prompt_tokens, too"),
+    ],
+)
+def test_what_a_dry_run_cannot_take_is_said(
+    capsys: pytest.CaptureFixture[str], line: list[str], says: str
+) -> None:
+    assert says in failed(capsys, "report", LLAMA, *line)
