@@ -36,7 +36,5 @@ def test_a_saved_dry_run_says_that_it_is_one(capsys: pytest.CaptureFixture[str],
         (["--dry", "--kv-capacity", "5"], "kv_capacity=5 is for a decode; give prompt_tokens, too"),
     ],
 )
-def test_what_a_dry_run_cannot_take_is_said(
-    capsys: pytest.CaptureFixture[str], line: list[str], says: str
-) -> None:
+def test_what_a_dry_run_cannot_take_is_said(capsys: pytest.CaptureFixture[str], line: list[str], says: str) -> None:
     assert says in failed(capsys, "report", LLAMA, *line)

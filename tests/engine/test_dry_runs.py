@@ -18,6 +18,7 @@ from onnx.backend.test.loader import load_model_tests
 
 import kvviz
 from kvviz.decode.single_run import SingleRun
+from kvviz.decode.token_loop import DecodeSession
 from kvviz.errors import KvvizError, ReplayError, UnknownValueError
 from kvviz.graph.model import Graph
 from kvviz.memory.ghosts import ghost, is_ghost, with_room
@@ -65,6 +66,17 @@ def test_every_figure_of_a_decode_follows_from_layouts(
     dry = kvviz.dry(graph, prompt_tokens=prompt, max_new_tokens=4, **options)
     # The tokens of the prompt are a real run's alone.
     assert_agree(dry, real)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("model", ["storyteller/concat", "storyteller/tensor_scatter", "storyteller/gqa"])
+def test_a_prompt_may_be_read_in_parts_with_the_same_tokens_and_figures(model: str, policy: str) -> None:
+    graph = kvviz.load(ROOT / "assets/models" / model / "model.onnx")
+    prompt = [5, 17, 33, 4, 8, 15, 16, 23]
+    parts = DecodeSession(graph, prompt, 4, policy=policy, stop_tokens=(), chunk=3).run_to_end()
+    whole = kvviz.decode(graph, prompt, 4, policy=policy, progress=False, stop_tokens=())
+    assert parts.tokens == whole.tokens and len(parts.runs) == len(whole.runs) + 2
+    assert_agree(kvviz.dry(graph, prompt_tokens=8, max_new_tokens=4, policy=policy, chunk=3), parts)
 
 
 def plain(value: Any) -> Any:
