@@ -115,6 +115,7 @@ class DecodeSession(Session):
             rows,
             frozenset(self._lent()),
             dry=dry is not None,
+            chunk=chunk,
         )
         unpadded = [row[keep].tolist() for row, keep in zip(tokens, mask.astype(bool))]
         trace.recipe = self._recipe(prompt if isinstance(prompt, str) else unpadded)
@@ -146,6 +147,9 @@ class DecodeSession(Session):
             own = [name for name in own if name not in self.given]
         self.detail.begin(self.trace)
         self.begin(self.feeds, list(dict.fromkeys((*own, *self.donated))), self.carried)
+        if self.trace.dry:
+            run = self.trace.runs[-1]
+            run.text = f"decode {self.chosen}" if self.chosen else f"prefill {run.index}" if run.index else "prefill"
         return True
 
     def ended(self, outputs: dict[str, Any]) -> None:

@@ -116,6 +116,7 @@ OPTIONS = Grown(
     *(KINDS.__contains__, [str], Maybe(count), Maybe(count), ("start", "after").__contains__),
     *(str, bool, count, [str], Maybe(([str], [LAYOUT], bool))),
     bool,
+    Maybe(count),
     since=10,
 )
 VALUE = (str, Maybe(str), Maybe([dim]), str)

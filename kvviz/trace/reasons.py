@@ -354,7 +354,7 @@ def _sizes(trace: Any, index: int, position: int, code: BlockerCode) -> str:
     have = trace.log.storages[here.storage].capacity * here.shape[axis] // size if size else 0
     if have >= out.shape[axis]:
         return ": it lies in a larger buffer, the rest of which is not reserved for it"
-    return f": it holds {have} rows along axis {axis}, and {out.shape[axis]} are needed"
+    return f": it holds {have} row{'s' * (have != 1)} along axis {axis}, and {out.shape[axis]} are needed"
 
 
 # Of an op that gives views in other cases, or appends to a past where it is given one.

@@ -62,6 +62,7 @@ class RunOptions:
     ``lent``: inputs that later runs are fed again, so that none may overwrite them.
     ``given``: none where every run is given other arrays.
     ``dry``: only layouts were worked out, and no numbers; see `kvviz.dry`.
+    ``chunk``: tokens of a prompt that a run is fed at most; None for all at once.
     """
 
     kind: str = "run"
@@ -75,6 +76,7 @@ class RunOptions:
     lent: frozenset[str] = field(default_factory=frozenset)
     given: GivenInputs | None = None
     dry: bool = False
+    chunk: int | None = None
 
     @property
     def layouts(self) -> Mapping[str, InputLayout]:
@@ -88,21 +90,22 @@ def to_plain(options: RunOptions) -> list[Any]:
     if given is not None:
         spots = [[name, *_layout(spot)] for name, spot in given.layouts.items()]
         told = [sorted(given.names), spots, given.alike]
+    later = [options.dry, options.chunk] if options.dry or options.chunk else []
     return [
         *(options.kind, options.donate, options.max_new_tokens, options.kv_capacity, options.growth, options.cache),
-        *(options.tokenizer, options.rows, sorted(options.lent), told, *([True] if options.dry else [])),
+        *(options.tokenizer, options.rows, sorted(options.lent), told, *later),
     ]
 
 
 def from_plain(saved: list[Any]) -> RunOptions:
     """Options from the lists of a file that were checked."""
-    kind, donate, new, capacity, growth, cache, tokenizer, rows, lent, told, *dry = saved
+    kind, donate, new, capacity, growth, cache, tokenizer, rows, lent, told, *later = saved
     given = None
     if told is not None:
         names, spots, alike = told
         given = GivenInputs(frozenset(names), {name: _read_layout(*spot) for name, *spot in spots}, alike)
     lent = frozenset(lent)
-    return RunOptions(kind, tuple(donate), new, capacity, growth, cache, tokenizer, rows, lent, given, bool(dry))
+    return RunOptions(kind, tuple(donate), new, capacity, growth, cache, tokenizer, rows, lent, given, *later)
 
 
 def _layout(spot: InputLayout) -> list[Any]:

@@ -49,6 +49,10 @@ def _call(trace: Any) -> str:
     if not (known and trace.policy.decides) or options.kind == "stream":
         return 'kvviz.Trace.load("trace.kvviz")'
     graph = f"kvviz.load({trace.model.name or 'model.onnx'!r})"
+    if trace.dry:
+        rows = [f"prompt_tokens={options.rows + 1 - options.max_new_tokens}"] if options.kind == "decode" else []
+        rows += [f"chunk={options.chunk}"] if options.chunk else []
+        return f"kvviz.dry({', '.join([graph, *rows, *as_before(trace, set())])})"
     if options.kind == "decode":
         prompt = trace.prompt if len(trace.prompt) <= _PROMPT and len(trace.batch_tokens) < 2 else None
         parts = [graph, "prompt" if prompt is None else repr(list(prompt))]

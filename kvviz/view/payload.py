@@ -145,7 +145,7 @@ class Payloads:
             "codes": CODES,
             "query": query_header(),
             "title": trace.title,
-            "policy": {"name": trace.policy.name, "about": trace.policy.about},
+            "policy": {"name": trace.policy.name, "about": trace.policy.about, **({"dry": True} if trace.dry else {})},
             "share": {**about(trace), "again": again(trace, "{step}")},
             "total": len(trace.log),
             "graphs": graphs,

@@ -58,7 +58,7 @@ export class Bar implements View {
     const { store } = this;
     const { p } = store.t;
     if (change.payload) {
-      say(this.#policy, `policy: ${p.policy.name}`);
+      say(this.#policy, `${p.policy.dry ? "dry run · " : ""}policy: ${p.policy.name}`);
       this.#policy.title = p.policy.about;
       this.#goto.max = String(p.total - 1);
     }

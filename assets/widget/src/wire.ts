@@ -136,7 +136,7 @@ export interface Header {
   codes: Codes;
   query: QueryTable; // the language of queries
   title: string;
-  policy: { name: string; about: string };
+  policy: { name: string; about: string; dry?: boolean }; // dry: layouts alone, no numbers
   share?: { file: string; sha256: string; version: string; policy: string; again: string[] }; // told where something is shared
   total: number; // steps of the whole recording
   strings: string[];
