@@ -78,4 +78,5 @@ class DeviceError(KvvizError):
 
     @property
     def handle(self) -> object:
+        """The handle of the tensor that the call was about; None once it is gone."""
         return self._find()

@@ -356,6 +356,8 @@ def decode(
     )
     with held_back():
         with tqdm(total=max_new_tokens, unit="token", delay=1.0, disable=not progress, leave=False) as bar:
-            session.on_run_end = lambda: bar.update(int(session.trace.runs[-1].token is not None))
+            # A session that its own bell holds would wait for the collector.
+            runs = session.trace.runs
+            session.on_run_end = lambda: bar.update(int(runs[-1].token is not None))
             session.run_to_end()
         return heard(session.trace)

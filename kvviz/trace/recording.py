@@ -101,6 +101,7 @@ class Trace:
 
     @property
     def dry(self) -> bool:
+        """Whether only layouts were worked out, and no numbers; see `kvviz.dry`."""
         return self.options.dry
 
     def known(self, name: str) -> Any:

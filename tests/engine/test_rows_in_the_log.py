@@ -21,6 +21,7 @@ from kvviz.engine.execution import Execution
 from kvviz.engine.io_binding import bind
 from kvviz.memory.storage import address
 from kvviz.trace.accesses import accesses_of
+from kvviz.trace.regions import Region
 from kvviz.trace.value_index import index_of
 from tests.debugger.cursors import graph
 from tests.engine.cache_graphs import cache_example
@@ -83,7 +84,7 @@ def cached(at: list[int], rows: int = 1, policy: Any = "ideal") -> kvviz.Trace:
 
 def test_rows_of_a_cache_are_written_down_from_the_first_element_of_the_cache_on() -> None:
     ((position, part),) = cached([5, 5]).log.declared.written[0]
-    assert position == 0 and part == (5 * 16, (2, 3, 1, 4), (384, 128, 16, 4), np.float32, None)
+    assert position == 0 and part == Region(5 * 16, (2, 3, 1, 4), (384, 128, 16, 4), np.float32)
 
 
 def test_rows_that_differ_by_batch_entry_or_go_on_in_front_are_written_down_one_by_one() -> None:

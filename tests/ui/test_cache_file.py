@@ -110,7 +110,9 @@ def test_without_the_view_the_simple_meters_stay(browser: Browser, file: Path, t
     text = file.read_text("utf-8").replace(', "cache_data"', "")
     (tmp_path / "saved.html").write_text(text, "utf-8")
     page, view = shown(browser, tmp_path / "saved.html")
-    # when
+    # when the last step is shown
+    view.kv("goto").fill("1599")
+    view.kv("goto").press("Enter")
     view.kv("tab", id="caches").click()
     # then
     expect(view.kv("cache-row").first).to_contain_text("6 / 6")

@@ -21,7 +21,8 @@ UNKNOWN |= {("com.microsoft", "SimplifiedLayerNormalization")}
 # Measured in graphs of several nodes: `test_planner`.
 NOT_TENSORS = {("", op) for op in ("Optional", "OptionalGetElement", "OptionalHasElement")}
 # Sequences, maps and text: their memory lies elsewhere, and no entry of the tables is for them.
-NOT_NUMBERS = {("", op) for op in ("SequenceErase", "SequenceInsert", "SplitToSequence")} | {("ai.onnx.ml", "ZipMap")}
+NOT_NUMBERS = {("", op) for op in ("SequenceErase", "SequenceInsert", "SplitToSequence")}
+NOT_NUMBERS |= {("ai.onnx.ml", op) for op in ("LabelEncoder", "ZipMap")}
 NOT_NUMBERS |= {("", op) for op in ("RegexFullMatch", "StringNormalizer", "StringSplit")}
 
 
