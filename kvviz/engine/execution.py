@@ -255,13 +255,8 @@ class Execution:
                 return planned.call(*args)
             except Exception as again:
                 error = again
-        if isinstance(error, ExtensionError):
+        if isinstance(error, (ExtensionError, UnknownValueError)):
             raise error
-        if isinstance(error, UnknownValueError):
-            raise UnknownValueError(
-                f"node {node.name!r} ({node.qualified_op}): {error}, which a dry run does not know; "
-                f"state how many elements it gives: counts={{{node.name!r}: n}}"
-            ) from None
         if isinstance(error, MemoryError):
             raise LimitError(
                 f"node {node.name!r} ({node.qualified_op}) needs more memory than there is: {error}"

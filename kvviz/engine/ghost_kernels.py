@@ -19,7 +19,7 @@ from kvviz.memory.ghosts import forget, ghost, is_ghost
 from kvviz.ops.attention_core import to_heads
 from kvviz.ops.cast import DTYPES
 from kvviz.ops.multi_head_attention import projected
-from kvviz.ops.output_layouts import layout_rule, size_of
+from kvviz.ops.output_layouts import Layout, UnknownLengthError, layout_rule, size_of
 
 MOST_KNOWN = 1 << 20
 # With so few elements in all, an op of the usual kinds does not make more than `MOST_KNOWN`.
@@ -29,6 +29,7 @@ _BY_VALUE = {"ConstantOfShape", "Expand", "EyeLike", "OneHot", "Pad", "Range", "
 # Their kernels only look at the layout of what they return a view of; the other inputs have to be known.
 _VIEWS = {
     *("OptionalHasElement", "SequenceAt", "SequenceConstruct", "SequenceEmpty", "SequenceInsert", "SequenceLength"),
+    "BitCast",
     "Expand",
     "Identity",
     "Optional",
@@ -104,8 +105,11 @@ class _GhostKernel:
         self.unread = frozenset(spec.unread) if spec is not None else frozenset()
         self.bounded = node.op_type not in _BY_VALUE
         self.views = _view_rule(planned)
-        self.presents = _PRESENTS.get((node.domain, node.op_type))
-        self.rule = layout_rule(graph, node, spec, planned.attributes, counts.get(node.name))
+        past, self.presents = _PRESENTS.get((node.domain, node.op_type), (0, None))
+        if self.presents is not None and len(node.inputs) > past and node.inputs[past]:
+            self.presents = None
+        elsewhere = (1, 2) if self.presents is not None else ()
+        self.rule = layout_rule(graph, node, spec, planned.attributes, counts.get(node.name), elsewhere)
         self.single = len(node.outputs) == 1
 
     def run(self, *args: Any, out: Any = None, grown: Any = None) -> Any:
@@ -119,7 +123,7 @@ class _GhostKernel:
         if out is not None and self.single:
             forget(out)
             return out
-        made = [None if layout is None else ghost(*layout) for layout in self.rule(args)]
+        made = [None if layout is None else ghost(*layout) for layout in self._layouts(args)]
         if out is not None:
             forget(out)
             made[0] = out
@@ -128,14 +132,25 @@ class _GhostKernel:
                 forget(present)
                 made[grow.output] = present
         if self.presents is not None:
-            for output, present in self.presents(args, self.planned.attributes):
-                if output < len(made) and made[output] is not None:
+            for output, present in enumerate(self.presents(args, self.planned.attributes), 1):
+                if output < len(made) and self.planned.outputs[output]:
                     made[output] = present
         return made[0] if self.single else tuple(made)
 
     def _computed(self, args: Sequence[Any], out: Any, grown: Any) -> Any:
         how = {name: value for name, value in (("out", out), ("grown", grown)) if value is not None}
         return self.compute(*args, **how)
+
+    def _layouts(self, args: Sequence[Any]) -> list[Layout | None]:
+        try:
+            return self.rule(args)
+        except UnknownValueError as error:
+            node, advice = self.planned.node, "run the model with numbers"
+            if isinstance(error, UnknownLengthError):
+                advice = f"state how many elements it gives: counts={{{node.name!r}: n}}"
+            raise UnknownValueError(
+                f"node {node.name!r} ({node.qualified_op}): {error}, which a dry run does not know; {advice}"
+            ) from None
 
     def _is_small(self, args: Sequence[Any], reads: Sequence[Any]) -> bool:
         """Whether what is known gives no more than `MOST_KNOWN` elements."""
@@ -156,13 +171,10 @@ def _view_rule(planned: PlannedNode) -> Callable[[Sequence[Any]], Any] | None:
     if planned.node.domain or planned.spec is None:
         return None
     if op in ("Reshape", "Flatten"):
-        return lambda args: _reshaped(call, args)
+        return lambda args: _reshaped(planned, call, args)
     if op in ("Cast", "CastLike"):
         dtype = DTYPES.get(planned.attributes.get("to"))
         return lambda args: args[0] if args[0].dtype == (args[1].dtype if dtype is None else dtype) else None
-    if op == "BitCast":
-        dtype = DTYPES[planned.attributes["to"]]
-        return lambda args: args[0].view(dtype) if args[0].flags.c_contiguous else None
     if op == "Dropout":
         return lambda args: _kept(planned, args)
     if op in _VIEWS:
@@ -188,9 +200,11 @@ def _kept(planned: PlannedNode, args: Sequence[Any]) -> Any:
     return (x, ghost(x.shape, np.bool_)) if len(planned.outputs) > 1 else x
 
 
-def _reshaped(call: Callable[..., np.ndarray], args: Sequence[Any]) -> np.ndarray | None:
+def _reshaped(planned: PlannedNode, call: Callable[..., np.ndarray], args: Sequence[Any]) -> np.ndarray | None:
     """A view where the strides allow one; the kernel says the shape, of an array that takes no memory."""
     x = args[0]
+    for position, value in enumerate(args[1:], 1):
+        check_known(planned, position, value)
     shape = call(np.broadcast_to(np.empty((), x.dtype), x.shape), *args[1:]).shape
     try:
         return np.reshape(x, shape, copy=False)
@@ -198,20 +212,22 @@ def _reshaped(call: Callable[..., np.ndarray], args: Sequence[Any]) -> np.ndarra
         return None
 
 
-def _attention_presents(args: Sequence[Any], attributes: Mapping[str, Any]) -> list[tuple[int, np.ndarray]]:
+def _attention_presents(args: Sequence[Any], attributes: Mapping[str, Any]) -> list[np.ndarray]:
     """Attention without pasts returns its keys and values by head."""
-    if len(args) > 4 and args[4] is not None:
-        return []
     heads = attributes["kv_num_heads"]
-    return [(i, args[i] if args[i].ndim == 4 else to_heads(args[i], heads, "")) for i in (1, 2)]
+    return [part if part.ndim == 4 else to_heads(part, heads, "") for part in args[1:3]]
 
 
-def _multi_head_presents(args: Sequence[Any], attributes: Mapping[str, Any]) -> list[tuple[int, np.ndarray]]:
-    query, key, value, bias, _, _, past = (*args, *[None] * 7)[:7]
-    if past is not None or bias is not None:
-        return []
-    parts = projected(query, key, value, None, attributes["num_heads"])
-    return [(1, parts[1]), (2, parts[2])]
+def _multi_head_presents(args: Sequence[Any], attributes: Mapping[str, Any]) -> list[np.ndarray]:
+    query, key, value, bias = (*args, None, None, None)[:4]
+    parts = projected(query, key, value, None, attributes["num_heads"])[1:]
+    if bias is None or (key is not None and key.ndim == 4):
+        return list(parts)
+    return [ghost(part.shape, part.dtype) for part in parts]
 
 
-_PRESENTS = {("", "Attention"): _attention_presents, ("com.microsoft", "MultiHeadAttention"): _multi_head_presents}
+# The position of the past without which an operator returns its own keys and values, and what these are.
+_PRESENTS: dict[tuple[str, str], tuple[int, Callable[..., list[np.ndarray]]]] = {
+    ("", "Attention"): (4, _attention_presents),
+    ("com.microsoft", "MultiHeadAttention"): (6, _multi_head_presents),
+}

@@ -17,9 +17,9 @@ from kvviz.engine.ghost_kernels import stated
 from kvviz.engine.loop_state import LoopState
 from kvviz.engine.placed_outputs import own_outputs, settle
 from kvviz.engine.plan import Plan, PlannedNode
-from kvviz.errors import OpError
+from kvviz.errors import InputError, OpError
 from kvviz.graph.model import Value
-from kvviz.memory.ghosts import packed_copy, stack
+from kvviz.memory.ghosts import is_ghost, packed_copy, stack
 from kvviz.trace.events import NEW, POOL
 
 
@@ -129,7 +129,10 @@ def _loop_head(frame: Frame, planned: PlannedNode) -> tuple[int | None, bool]:
     slots = (*planned.inputs, 0, 0)
     limit, condition = frame.vals[slots[0]], frame.vals[slots[1]]
     if frame.plan.dry and planned.node.name in frame.plan.dry:
-        limit, condition = np.array(frame.plan.dry[planned.node.name]), None
+        count = frame.plan.dry[planned.node.name]
+        if limit is not None and not is_ghost(limit) and count > limit:
+            raise InputError(f"counts says {count} iterations of {planned.node.name!r}, and its trip count is {limit}")
+        limit, condition = np.array(count), None
     limit = stated(frame.plan, planned, 0, limit)
     condition = stated(frame.plan, planned, 1, condition)
     trips = None if limit is None else max(int(np.reshape(limit, ())), 0)

@@ -64,7 +64,7 @@ def _oddly_converted(x, dtype, saturate, round_mode):
     if dtype in _NIBBLES:
         return _to_nibble(x, dtype)
     if dtype == _E8M0:
-        return numpy_helper.to_float8e8m0(x, saturate, round_mode).astype(dtype)
+        return numpy_helper.to_float8e8m0(x, saturate, round_mode).astype(dtype, "C")
     return x.astype(FLOAT32 if dtype.kind == "b" else dtype, "C").astype(dtype, copy=False)
 
 

@@ -17,6 +17,7 @@ from onnx import helper, numpy_helper
 from kvviz.errors import OpError, UnsupportedOpsError
 from kvviz.graph.from_onnx import graph_proto
 from kvviz.graph.model import Node, Value
+from kvviz.ops.numeric import contiguous
 
 # Their kernels ask for the values of the outer graph; the engine runs these operators itself.
 _CONTROL = frozenset({"If", "Loop", "Scan"})
@@ -187,11 +188,11 @@ def _type_proto(value: Value) -> onnx.TypeProto:
 
 
 def _plain(value: Any) -> Any:
-    """Strings as objects, as everywhere else; scalars as arrays."""
+    """Strings as objects and arrays in row-major order, as everywhere else; scalars as arrays."""
     if isinstance(value, (list, tuple)):
         return [_plain(item) for item in value]
     if isinstance(value, np.ndarray):
-        return value.astype(object) if value.dtype.kind in "US" else value
+        return contiguous(value.astype(object) if value.dtype.kind in "US" else value)
     return np.asarray(value) if isinstance(value, (np.generic, int, float, bool)) else value
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from kvviz.errors import OpError
 from kvviz.ops.arguments import counted
-from kvviz.ops.numeric import FLOAT32, FLOAT64, blank, keeps, rounded, spreads
+from kvviz.ops.numeric import FLOAT32, FLOAT64, blank, contiguous, keeps, rounded, spreads
 from kvviz.ops.registry import op
 
 MICROSOFT = "com.microsoft"
@@ -74,7 +74,7 @@ def rms_norm(x, scale, *, axis=-1, epsilon=1e-5, stash_type=1, n_outputs=1, out=
     root = deviation(x, _trailing(x, axis), epsilon)
     y = np.divide(x, root, blank(x) if out is None else out)
     np.multiply(y, _checked(scale, x), y)
-    return y if n_outputs == 1 else (y, np.reciprocal(root))
+    return y if n_outputs == 1 else (y, np.reciprocal(root, order="C"))
 
 
 @op("SkipSimplifiedLayerNormalization", domain=MICROSOFT, overwrites=(0, 1), fits=spreads)
@@ -101,7 +101,7 @@ def layer_norm(x, scale, bias=None, *, axis=-1, epsilon=1e-5, stash_type=1, n_ou
     np.multiply(y, _checked(scale, x), y)
     if bias is not None:
         np.add(y, _checked(bias, x), y)
-    return y if n_outputs == 1 else (y, centre, np.reciprocal(root))[:n_outputs]
+    return y if n_outputs == 1 else (y, contiguous(centre), np.reciprocal(root, order="C"))[:n_outputs]
 
 
 @op("SkipLayerNormalization", domain=MICROSOFT, overwrites=(0, 1), fits=spreads)

@@ -23,6 +23,11 @@ from kvviz.ops.cast import DTYPES
 from kvviz.ops.contrib_shapes import RULES
 from kvviz.ops.registry import OpSpec
 
+
+class UnknownLengthError(UnknownValueError):
+    """One length of an output depends on data, and whoever states it says the whole shape."""
+
+
 Layout = tuple[tuple[int, ...], np.dtype]
 Rule = Callable[[Sequence[Any]], list[Layout | None]]
 _SMALL = 1024  # elements of a value that inference may look at
@@ -33,11 +38,17 @@ _COMPARISONS = {"Equal", "Greater", "Less", "GreaterOrEqual", "LessOrEqual"}
 
 
 def layout_rule(
-    graph: Graph, node: Node, spec: OpSpec | None, attributes: Mapping[str, Any], count: int | None = None
+    graph: Graph,
+    node: Node,
+    spec: OpSpec | None,
+    attributes: Mapping[str, Any],
+    count: int | None = None,
+    elsewhere: Sequence[int] = (),
 ) -> Rule:
     """``rule(args)`` gives shape and dtype of every output of a node; None for an output that it does not name.
 
     ``count``: how many elements an operator picks whose output has as many as data decides.
+    ``elsewhere``: outputs that the caller makes; the rule gives None for them.
 
     The rule raises `UnknownValueError` where they depend on values that ghosts do not have.
     """
@@ -49,7 +60,7 @@ def layout_rule(
         if node.op_type in _PLAIN:
             rule = _PLAIN[node.op_type]
             return lambda args: rule(args, attributes)
-    return _Inferred(graph, node, count)
+    return _Inferred(graph, node, count, elsewhere)
 
 
 def _broadcast(args: Sequence[Any]) -> tuple[int, ...]:
@@ -117,16 +128,19 @@ _PLAIN: dict[str, Callable[..., list[Layout | None]]] = {
 class _Inferred:
     """Asks ONNX's inference, and keeps what it said for the same layouts and known values."""
 
-    def __init__(self, graph: Graph, node: Node, count: int | None) -> None:
+    def __init__(self, graph: Graph, node: Node, count: int | None, elsewhere: Sequence[int]) -> None:
         self.node = node
         self.count = count
+        self.absent = {*elsewhere, _NEVER_MADE.get((node.domain, node.op_type), -1)}
         self.extra = RULES.get((node.domain, node.op_type))
         self.kept: dict[tuple, list[Layout | None]] = {}
-        if self.extra is None:
+        self.schema: Any = None
+        if self.extra is None and onnx.defs.has(node.op_type, node.opset, node.domain):
             self.schema = onnx.defs.get_schema(node.op_type, node.opset, node.domain)
             self.proto = onnx.NodeProto()
             self.proto.CopyFrom(node_proto(graph, node))
             self.proto.input[:] = node.inputs
+            self.proto.output[:] = node.outputs
             self.imports = [helper.make_opsetid(domain, version) for domain, version in graph.opsets.items()]
             self.ir_version = getattr(graph_proto(graph), "ir_version", 0) or 8
 
@@ -144,6 +158,8 @@ class _Inferred:
     def _infer(self, args: Sequence[Any], small: dict[int, np.ndarray]) -> list[Layout | None]:
         node = self.node
         types = [_type(a) for a in args]
+        if self.extra is None and self.schema is None:
+            raise UnknownValueError("the shapes of what it gives are known to its kernel alone")
         if self.extra is not None:
             found = [*self.extra(node, types, small.get), *[None] * len(node.outputs)]
         else:
@@ -156,11 +172,17 @@ class _Inferred:
             except Exception as error:
                 raise UnknownValueError(str(error).splitlines()[0]) from None
             found = [outs.get(name) for name in node.outputs]
-        absent = _NEVER_MADE.get((node.domain, node.op_type))
         return [
-            _layout(name, proto, self.count) if name and i != absent else None
+            _layout(name, proto, self._picked(i, args)) if name and i not in self.absent else None
             for i, (name, proto) in enumerate(zip(node.outputs, found))
         ]
+
+    def _picked(self, output: int, args: Sequence[Any]) -> int | None:
+        """How many elements an output has whose length data decides."""
+        if self.node.op_type == "Unique" and output == 2:
+            axis = self.node.attributes.get("axis")
+            return int(args[0].size if axis is None else args[0].shape[axis])
+        return self.count
 
 
 def _type(value: Any) -> Any:
@@ -182,7 +204,9 @@ def _layout(name: str, proto: Any, count: int | None) -> Layout:
     if tensor is not None and tensor.HasField("shape") and tensor.elem_type:
         dims = tensor.shape.dim
         open_dims = [dim for dim in dims if not dim.HasField("dim_value")]
-        if not open_dims or count is not None:
+        if len(open_dims) == 1 and count is None:
+            raise UnknownLengthError(f"the shape of {name!r} depends on values")
+        if len(open_dims) < 2:
             lengths = (dim.dim_value if dim.HasField("dim_value") else count or 0 for dim in dims)
             return tuple(lengths), DTYPES[tensor.elem_type]
     raise UnknownValueError(f"the shape of {name!r} depends on values")

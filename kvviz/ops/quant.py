@@ -22,7 +22,7 @@ def quantize_linear(x, scale, zero_point=None, *, axis=1, block_size=0, output_d
     tensor, one an index of ``axis``, or one a block of ``block_size`` along it."""
     dtype = zero_point.dtype if zero_point is not None else DTYPES[output_dtype or TensorProto.UINT8]
     wide = DTYPES[precision] if precision else np.result_type(_working(x), _working(scale))
-    y = np.divide(x.astype(wide), spread(scale, x.shape, axis, block_size).astype(wide))
+    y = np.divide(x.astype(wide, order="C"), spread(scale, x.shape, axis, block_size).astype(wide))
     limits = whole_limits(dtype)
     if limits is None:
         # float8 and float4 have a zero point of 0 only.
@@ -41,7 +41,7 @@ def dequantize_linear(x, scale, zero_point=None, *, axis=1, block_size=0, output
     wide = _working(scale)
     # An int32 does not fit in float32: the difference is taken before the conversion.
     whole = x.dtype.kind in "iu" and x.dtype.itemsize == 4
-    y = x.astype(FLOAT64 if whole else wide)
+    y = x.astype(FLOAT64 if whole else wide, order="C")
     if zero_point is not None:
         y = np.subtract(y, spread(zero_point, x.shape, axis, block_size).astype(y.dtype))
     y = np.multiply(y.astype(wide, copy=False), spread(scale, x.shape, axis, block_size).astype(wide))
@@ -87,5 +87,5 @@ def dynamic_uint8(x):
     high = np.maximum(x.max(initial=0), np.float32(0))
     scale = np.float32(high - low) / np.float32(255) if high != low else np.float32(1)
     zero = np.rint(np.clip(-low / scale, np.float32(0), np.float32(255)))
-    y = np.rint(np.divide(x, scale))
+    y = np.rint(np.divide(x, scale, order="C"))
     return np.clip(y + zero, np.float32(0), np.float32(255)), np.asarray(scale, FLOAT32), np.asarray(zero, FLOAT32)

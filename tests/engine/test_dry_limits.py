@@ -1,0 +1,167 @@
+"""Where a dry run ends: what depends on data is asked for or refused, and never guessed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import kvviz
+from kvviz.decode.single_run import SingleRun
+from kvviz.errors import InputError, UnknownValueError
+from kvviz.graph.model import Graph
+from kvviz.memory.ghosts import ghost
+from tests.engine.dry_and_real import assert_agree
+
+N = helper.make_node
+POLICIES = ["ideal", "never", "rten", "onnxruntime"]
+
+
+def graph_of(
+    nodes: list[onnx.NodeProto],
+    inputs: dict[str, Sequence[int]],
+    output: str,
+    weights: dict[str, Any] | None = None,
+    kind: int = TensorProto.FLOAT,
+    opset: int = 21,
+) -> Graph:
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in inputs.items()],
+        [helper.make_tensor_value_info(output, kind, None)],
+        [numpy_helper.from_array(np.array(value), name) for name, value in (weights or {}).items()],
+    )
+    opsets = [helper.make_opsetid("", opset), *(helper.make_opsetid(d, 1) for d in ("com.microsoft", "acme"))]
+    return kvviz.load(helper.make_model(graph, opset_imports=opsets, ir_version=10))
+
+
+def dry(graph: Graph, shapes: dict[str, Sequence[int]], policy: str = "ideal", **counts: int) -> kvviz.Trace:
+    given = {name: ghost(shape, np.float32) for name, shape in shapes.items()}
+    return SingleRun(graph, given, policy=policy, dry=counts).run_to_end()
+
+
+@pytest.mark.parametrize("op", ["Reshape", "Expand", "ConstantOfShape"])
+def test_a_shape_that_is_computed_from_data_is_refused_with_its_name(op: str) -> None:
+    read = ["shape"] if op == "ConstantOfShape" else ["x", "shape"]
+    nodes = [N("Cast", ["s"], ["shape"], name="cast", to=TensorProto.INT64), N(op, read, ["y"], name="change")]
+    shapes = {"x": (2, 3), "s": (2,)}
+    with pytest.raises(
+        UnknownValueError, match=rf"^node 'change' \({op}\)[^(]*(value of 'shape'|shape of 'y')"
+    ) as told:
+        dry(graph_of(nodes, shapes, "y"), shapes)
+    assert str(told.value).count("'change'") == 1
+
+
+def test_a_count_says_one_length_and_no_more() -> None:
+    nodes = [N("Resize", ["x", "", "s"], ["y"], name="resize")]
+    shapes = {"x": (1, 1, 4, 4), "s": (4,)}
+    with pytest.raises(UnknownValueError, match=r"node 'resize' \(Resize\): the shape of 'y'.*run the model") as told:
+        dry(graph_of(nodes, shapes, "y"), shapes, resize=64)
+    assert "counts=" not in str(told.value)
+
+
+@pytest.mark.parametrize("axis", [None, 1])
+def test_unique_says_for_every_element_which_one_it_is(axis: int | None) -> None:
+    place = {} if axis is None else {"axis": axis}
+    graph = graph_of([N("Unique", ["x"], ["u", "first", "inverse", "times"], name="u", **place)], {"x": (2, 3)}, "u")
+    x = np.array([[1, 2, 1], [1, 2, 1]], np.float32)
+    names = ["u", "first", "inverse", "times"]
+    real = kvviz.run(graph, {"x": x}, names)
+    assert_agree(SingleRun(graph, {"x": ghost((2, 3), np.float32)}, names, dry={"u": 2}).run_to_end(), real)
+
+
+def test_more_iterations_than_the_trip_count_are_refused() -> None:
+    def info(name: str, kind: int) -> onnx.ValueInfoProto:
+        return helper.make_tensor_value_info(name, kind, None)
+
+    body = helper.make_graph(
+        [N("Neg", ["a"], ["b"]), N("ReduceSum", ["b"], ["sum"], keepdims=0), N("Cast", ["sum"], ["go"], to=9)],
+        "body",
+        [info("i", TensorProto.INT64), info("c", TensorProto.BOOL), info("a", TensorProto.FLOAT)],
+        [info("go", TensorProto.BOOL), info("b", TensorProto.FLOAT)],
+    )
+    graph = graph_of([N("Loop", ["n", "", "x"], ["y"], name="loop", body=body)], {"x": (2, 3)}, "y", {"n": 2})
+    assert len(dry(graph, {"x": (2, 3)}, loop=1).steps) < len(dry(graph, {"x": (2, 3)}, loop=2).steps)
+    with pytest.raises(InputError, match="3 iterations of 'loop', and its trip count is 2"):
+        dry(graph, {"x": (2, 3)}, loop=3)
+
+
+def test_an_operator_of_a_user_is_refused_in_a_sentence() -> None:
+    @kvviz.ext.op("Halve", domain="acme")
+    def halve(x: np.ndarray) -> np.ndarray:
+        return x[: len(x) // 2].copy()
+
+    graph = graph_of([N("Halve", ["x"], ["y"], name="halve", domain="acme")], {"x": (2, 3)}, "y")
+    with pytest.raises(UnknownValueError, match=r"node 'halve' \(acme.Halve\): .*known to its kernel alone"):
+        kvviz.dry(graph)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("biased", [False, True])
+@pytest.mark.parametrize("op", ["Attention", "MultiHeadAttention"])
+def test_attention_without_a_past_gives_its_own_keys_and_values(op: str, biased: bool, policy: str) -> None:
+    shapes = {"q": (1, 3, 8), "k": (1, 3, 8), "v": (1, 3, 8)}
+    if op == "Attention":
+        shapes |= {"m": (3, 3)} if biased else {}
+        node = N(op, list(shapes), ["y", "keys", "values"], q_num_heads=2, kv_num_heads=2)
+    else:
+        shapes |= {"m": (24,)} if biased else {}
+        node = N(op, list(shapes), ["y", "keys", "values"], domain="com.microsoft", num_heads=2)
+    graph = graph_of([node, N("Neg", ["keys"], ["z"])], shapes, "z", opset=23)
+    real = kvviz.run(graph, {name: np.ones(shape, np.float32) for name, shape in shapes.items()}, policy=policy)
+    assert_agree(dry(graph, shapes, policy), real)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("readers", [1, 2])
+def test_a_quantised_graph_whose_values_lie_turned_agrees(readers: int, policy: str) -> None:
+    nodes = [
+        N("Transpose", ["x"], ["t"], perm=[0, 2, 1]),
+        N("QuantizeLinear", ["t", "scale", "zero"], ["q"]),
+        N("DequantizeLinear", ["q", "scale", "zero"], ["d"]),
+        N("Slice", ["d", "from", "to", "axis"], ["part"]),
+        *(N("Neg", ["d"], [f"n{i}"]) for i in range(readers - 1)),
+        N("Sum", ["part", *(f"n{i}" for i in range(readers - 1))], ["y"]),
+    ]
+    weights = {"scale": np.float32(0.1), "zero": np.int8(0), "from": [0], "to": [1], "axis": [1]}
+    shapes = {"x": (2, 3, 4)}
+    graph = graph_of(nodes, shapes, "y", weights)
+    real = kvviz.run(graph, {"x": np.ones((2, 3, 4), np.float32)}, policy=policy)
+    assert_agree(dry(graph, shapes, policy), real)
+
+
+def test_the_bits_of_a_turned_array_stay_where_they_are() -> None:
+    nodes = [N("Transpose", ["x"], ["t"]), N("BitCast", ["t"], ["y"], to=TensorProto.INT32)]
+    graph = graph_of(nodes, {"x": (2, 3)}, "y", kind=TensorProto.INT32, opset=26)
+    real = kvviz.run(graph, {"x": np.ones((2, 3), np.float32)})
+    assert_agree(dry(graph, {"x": (2, 3)}), real)
+
+
+TURNED: list[tuple[onnx.NodeProto, dict[str, Any]]] = [
+    (N("QuantizeLinear", ["t", "s", "z"], ["y"]), {"s": np.float32(1), "z": np.int8(0)}),
+    (N("DynamicQuantizeLinear", ["t"], ["y", "a", "b"]), {}),
+    (N("LayerNormalization", ["t", "s"], ["n", "y", "r"], axis=2), {"s": np.ones((2, 3), np.float32)}),
+    (N("LayerNormalization", ["t", "s"], ["n", "m", "y"], axis=2), {"s": np.ones((2, 3), np.float32)}),
+    (N("Cast", ["t"], ["y"], to=TensorProto.FLOAT8E8M0), {}),
+    (N("Binarizer", ["t"], ["y"], domain="ai.onnx.ml", threshold=0.0), {}),
+]
+
+
+@pytest.mark.parametrize(("node", "weights"), TURNED, ids=[node.op_type for node, _ in TURNED])
+def test_what_an_operator_makes_lies_in_row_major_order(node: onnx.NodeProto, weights: dict[str, Any]) -> None:
+    graph = helper.make_graph(
+        [N("Transpose", ["x"], ["t"], perm=[3, 2, 1, 0]), node],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, (3, 2, 5, 4))],
+        [helper.make_tensor_value_info("y", 0, None)],
+        [numpy_helper.from_array(np.array(value), name) for name, value in weights.items()],
+    )
+    opsets = [helper.make_opsetid("", 24), helper.make_opsetid("ai.onnx.ml", 1)]
+    made = kvviz.load(helper.make_model(graph, opset_imports=opsets, ir_version=12))
+    y = kvviz.run(made, {"x": np.ones((3, 2, 5, 4), np.float32)}).outputs["y"]
+    assert y.flags.c_contiguous
