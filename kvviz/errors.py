@@ -78,5 +78,5 @@ class DeviceError(KvvizError):
 
     @property
     def handle(self) -> object:
-        """The handle of the tensor that the call was about; None once it is gone."""
+        """The handle that the refusal is about, as long as it is alive."""
         return self._find()

@@ -84,8 +84,9 @@ def dry(
         _check_counts(graph, stated)
     given = dict(inputs or {})
     if prompt_tokens is None:
-        for name, value in (("kv_capacity", kv_capacity), ("chunk", chunk), ("growth", growth)):
-            if value is not None:
+        options = (("kv_capacity", kv_capacity, None), ("chunk", chunk, None), ("growth", growth, None))
+        for name, value, usual in (*options, ("batch", batch, 1), ("cache", cache, "growing")):
+            if value != usual:
                 raise InputError(f"{name}={value!r} is for a decode; give prompt_tokens, too")
         maker = Maker(graph, dims or {}, given, dry=True)
         feeds = maker.filled(maker.open_dims()).make()

@@ -153,9 +153,17 @@ def _call(trace: Any, changes: Sequence[Change], ordered: bool) -> list[str]:
     if not told:
         return []
     told += as_before(trace, {text.partition("=")[0] for text in told})
-    kind = trace.options.kind
-    given = {"run": "graph, inputs", "decode": "graph, prompt", "stream": "graph, chunks"}[kind]
-    return [f"trace = kvviz.{kind}({given}, {', '.join(told)})"]
+    name, given = caller(trace)
+    return [f"trace = kvviz.{name}({', '.join(['graph', *given, *told])})"]
+
+
+def caller(trace: Any) -> tuple[str, list[str]]:
+    """The function that makes such a trace, and what it takes behind the graph."""
+    options = trace.options
+    if not options.dry:
+        return options.kind, [{"run": "inputs", "decode": "prompt", "stream": "chunks"}[options.kind]]
+    length = options.rows - (options.max_new_tokens or 0) + 1
+    return "dry", [f"prompt_tokens={length}"] if options.kind == "decode" else []
 
 
 def as_before(trace: Any, changed: set[str]) -> list[str]:

@@ -11,6 +11,7 @@ from kvviz.explain.units import count
 # Runs are looked at up to so many steps, and so many kinds of pairs are named.
 _MOST_STEPS, _NAMED = 40_000, 2
 NONE_HIDDEN = "no hidden dependencies: the graph itself keeps all in order that share bytes"
+NONE_SHOWN = "no hidden dependencies that the file shows; it does not say which ops write into memory of another tensor"
 
 Told = tuple[str, tuple[tuple[str, str], ...], int, int | None]
 """Kind, parts of the sentence, bytes, and the step that it leads to; see `kvviz.explain.verdict.Verdict`."""
@@ -39,7 +40,8 @@ def hidden_verdict(trace: Any) -> list[Told]:
         # Where the runtime itself chose what to overwrite, it did so for the order that it kept.
         rest += "" if trace.policy.decides else f": {_kinds(hidden)}"
         told.append(_told("hidden", words, f"{rest}{_ids(trace, hidden[0])}", hidden))
-    return told or [("unhidden", ((f"{NONE_HIDDEN}{where}", ""),), 0, None)]
+    none = NONE_SHOWN if any(_id(trace, run.first) for run in looked) else NONE_HIDDEN
+    return told or [("unhidden", ((f"{none}{where}", ""),), 0, None)]
 
 
 def _told(kind: str, words: str, rest: str, pairs: list[HiddenPair]) -> Told:
@@ -48,10 +50,14 @@ def _told(kind: str, words: str, rest: str, pairs: list[HiddenPair]) -> Told:
 
 
 def _ids(trace: Any, pair: HiddenPair) -> str:
-    """What the file that a graph was read from calls the two nodes of the first pair, if it calls them something."""
-    steps = pair.hazard.first, pair.hazard.second
-    ids = [trace.steps[step].graph_node.attributes.get("id") for step in steps]
+    """What a DOT file calls the two nodes of the first pair."""
+    ids = [_id(trace, step) for step in (pair.hazard.first, pair.hazard.second)]
     return f" (the first: {ids[0]} → {ids[1]})" if all(ids) else ""
+
+
+def _id(trace: Any, step: int) -> Any:
+    """What the DOT file that a graph was read from calls a node; None in graphs from elsewhere."""
+    return trace.steps[step].graph_node.attributes.get("id")
 
 
 def _kinds(pairs: list[HiddenPair]) -> str:

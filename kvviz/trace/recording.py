@@ -253,8 +253,10 @@ class Trace:
         Raises
         ------
         ReplayError
-            If the trace was loaded from a file. The summaries that it has are kept.
+            If the trace was loaded from a file, or has no values (`kvviz.dry`). The summaries that it has are kept.
         """
+        if self.dry:
+            raise ReplayError("there are no values to look at: a dry run works out layouts and no numbers")
         own = getattr(self.replayer, "summarise", None)
         return cast(
             "Values | None", late("engine.value_pass:summarise")(self, budget) if own is None else own(self, budget)
@@ -383,8 +385,8 @@ class Trace:
         return _unpickled, (file.getvalue(), self.known("outputs"), self.known("logits"), self.batch_tokens)
 
     def __repr__(self) -> str:
-        runs = f"{len(self.runs)} run{'s' * (len(self.runs) != 1)}"
-        size = f"{len(self.steps):,} steps, {runs}, peak {self.peak_bytes:,} B"
+        counts = ((len(self.steps), "step"), (len(self.runs), "run"))
+        size = ", ".join(f"{n:,} {what}{'s' * (n != 1)}" for n, what in counts) + f", peak {self.peak_bytes:,} B"
         return f"<Trace of {self.title!r}: {size}, policy {self.policy.name}>"
 
 

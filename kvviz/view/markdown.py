@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kvviz.explain.fix_wording import NAMED_POLICIES, as_before
+from kvviz.explain.fix_wording import NAMED_POLICIES, as_before, caller
 from kvviz.explain.kept_runs import told_steps
 from kvviz.explain.missed_groups import MissedGroup
 from kvviz.explain.sentences import ended, rule, sentence
@@ -49,17 +49,12 @@ def _call(trace: Any) -> str:
     if not (known and trace.policy.decides) or options.kind == "stream":
         return 'kvviz.Trace.load("trace.kvviz")'
     graph = f"kvviz.load({trace.model.name or 'model.onnx'!r})"
-    if trace.dry:
-        rows = [f"prompt_tokens={options.rows + 1 - options.max_new_tokens}"] if options.kind == "decode" else []
-        rows += [f"chunk={options.chunk}"] if options.chunk else []
-        return f"kvviz.dry({', '.join([graph, *rows, *as_before(trace, set())])})"
-    if options.kind == "decode":
+    name, given = caller(trace)
+    if options.kind == "decode" and not options.dry:
         prompt = trace.prompt if len(trace.prompt) <= _PROMPT and len(trace.batch_tokens) < 2 else None
-        parts = [graph, "prompt" if prompt is None else repr(list(prompt))]
-        parts += [part for part in as_before(trace, set()) if not part.startswith("tokenizer=")]
-    else:
-        parts = [graph, "inputs", *as_before(trace, set())]
-    return f"kvviz.{options.kind}({', '.join(parts)})"
+        given = ["prompt" if prompt is None else repr(list(prompt))]
+    parts = [graph, *given, *(part for part in as_before(trace, set()) if not part.startswith("tokenizer="))]
+    return f"kvviz.{name}({', '.join(parts)})"
 
 
 def step_facts(report: Any, step: Any) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,11 +13,12 @@ from onnx import TensorProto, helper, numpy_helper
 
 import kvviz
 from kvviz.decode.single_run import SingleRun
-from kvviz.errors import InputError, UnknownValueError
+from kvviz.errors import InputError, ReplayError, UnknownValueError
 from kvviz.graph.model import Graph
 from kvviz.memory.ghosts import ghost
 from tests.engine.dry_and_real import assert_agree
 
+ROOT = Path(__file__).resolve().parents[2]
 N = helper.make_node
 POLICIES = ["ideal", "never", "rten", "onnxruntime"]
 
@@ -165,3 +167,28 @@ def test_what_an_operator_makes_lies_in_row_major_order(node: onnx.NodeProto, we
     made = kvviz.load(helper.make_model(graph, opset_imports=opsets, ir_version=12))
     y = kvviz.run(made, {"x": np.ones((3, 2, 5, 4), np.float32)}).outputs["y"]
     assert y.flags.c_contiguous
+
+
+def test_a_dry_run_has_no_values_to_summarise() -> None:
+    shapes = {"x": (2, 3)}
+    with pytest.raises(ReplayError, match="a dry run works out layouts and no numbers"):
+        dry(graph_of([N("Neg", ["x"], ["y"])], shapes, "y"), shapes).summarise()
+
+
+def test_the_code_of_a_dry_trace_and_of_its_fixes_makes_dry_traces() -> None:
+    graph = kvviz.load(ROOT / "assets/models/storyteller/concat/model.onnx")
+    trace = kvviz.dry(graph, prompt_tokens=5, max_new_tokens=3)
+    report = kvviz.explain(trace)
+    named: dict[str, Any] = {"kvviz": kvviz, "graph": graph}
+    fix = next(entry.fix for entry in report.missed if entry.fix and "kv_capacity" in entry.fix.code)
+    exec(fix.code, named)
+    assert_agree(named["trace"], kvviz.decode(graph, [1] * 5, 3, kv_capacity=7, stop_tokens=(), progress=False))
+    again = "trace = kvviz.dry(kvviz.load('model.onnx'), prompt_tokens=5, max_new_tokens=3)"
+    assert again in report.to_markdown().split("\n")
+
+
+@pytest.mark.parametrize("option", [{"batch": 2}, {"cache": "shared"}, {"kv_capacity": 4}])
+def test_options_of_a_decode_are_refused_where_there_is_none(option: dict[str, Any]) -> None:
+    graph = graph_of([N("Neg", ["x"], ["y"])], {"x": (2, 3)}, "y")
+    with pytest.raises(InputError, match="is for a decode; give prompt_tokens, too"):
+        kvviz.dry(graph, **option)

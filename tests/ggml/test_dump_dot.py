@@ -164,3 +164,11 @@ def test_a_wrong_line_is_one_error_with_its_number(tmp_path: Path, lines: list[s
     path.write_text(HEAD + "".join(lines), "utf-8")
     with pytest.raises(KvvizError, match=re.escape(said)):
         kvviz.ggml.load(path)
+
+
+def test_the_verdict_on_a_file_that_does_not_show_what_is_overwritten_claims_no_more_than_it_shows() -> None:
+    # Old SET_ROWS has no edge to what it writes into; the recording of the same graph has a hidden pair.
+    drawn = str(kvviz.explain(recording("old_seed_set_rows.dot").trace).to_dict())
+    assert "that the file shows" in drawn and "the graph itself keeps all in order" not in drawn
+    recorded = str(kvviz.explain(recording("old_seed_set_rows.jsonl").trace).to_dict())
+    assert "1 hidden pair" in recorded
