@@ -31,9 +31,10 @@ def kept_as(pairs: tuple[CachePair, ...], cache: str) -> tuple[CachePair, ...]:
         return pairs
     shared = tuple(replace(pair, protocol="shared") if _may_share(pair) else pair for pair in pairs)
     if shared == pairs:
-        kinds = ", ".join(sorted({op for pair in pairs for op in writers(pair)})) or "nothing"
+        kinds = ", ".join(sorted({op for pair in pairs for op in writers(pair)}))
+        why = f"its caches are written by {kinds}" if kinds else "it has none"
         raise InputError(
-            f"no cache of this graph can be shared: its caches are written by {kinds}; "
+            f"no cache of this graph can be shared: {why}; "
             "only GroupQueryAttention can use one buffer for past and present"
         )
     return shared

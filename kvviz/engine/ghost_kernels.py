@@ -105,9 +105,8 @@ class _GhostKernel:
         self.unread = frozenset(spec.unread) if spec is not None else frozenset()
         self.bounded = node.op_type not in _BY_VALUE
         self.views = _view_rule(planned)
-        past, self.presents = _PRESENTS.get((node.domain, node.op_type), (0, None))
-        if self.presents is not None and len(node.inputs) > past and node.inputs[past]:
-            self.presents = None
+        past, presents = _PRESENTS.get((node.domain, node.op_type), (0, None))
+        self.presents = None if node.inputs[past : past + 1] not in ((), ("",)) else presents
         elsewhere = (1, 2) if self.presents is not None else ()
         self.rule = layout_rule(graph, node, spec, planned.attributes, counts.get(node.name), elsewhere)
         self.single = len(node.outputs) == 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 import kvviz
 from kvviz.decode.single_run import SingleRun
 from kvviz.errors import InputError, ReplayError, UnknownValueError
+from kvviz.ext import op
 from kvviz.graph.model import Graph
 from kvviz.memory.ghosts import ghost
 from tests.engine.dry_and_real import assert_agree
@@ -25,7 +26,7 @@ POLICIES = ["ideal", "never", "rten", "onnxruntime"]
 
 def graph_of(
     nodes: list[onnx.NodeProto],
-    inputs: dict[str, Sequence[int]],
+    inputs: Mapping[str, Sequence[int]],
     output: str,
     weights: dict[str, Any] | None = None,
     kind: int = TensorProto.FLOAT,
@@ -42,18 +43,18 @@ def graph_of(
     return kvviz.load(helper.make_model(graph, opset_imports=opsets, ir_version=10))
 
 
-def dry(graph: Graph, shapes: dict[str, Sequence[int]], policy: str = "ideal", **counts: int) -> kvviz.Trace:
+def dry(graph: Graph, shapes: Mapping[str, Sequence[int]], policy: str = "ideal", **counts: int) -> kvviz.Trace:
     given = {name: ghost(shape, np.float32) for name, shape in shapes.items()}
     return SingleRun(graph, given, policy=policy, dry=counts).run_to_end()
 
 
-@pytest.mark.parametrize("op", ["Reshape", "Expand", "ConstantOfShape"])
-def test_a_shape_that_is_computed_from_data_is_refused_with_its_name(op: str) -> None:
-    read = ["shape"] if op == "ConstantOfShape" else ["x", "shape"]
-    nodes = [N("Cast", ["s"], ["shape"], name="cast", to=TensorProto.INT64), N(op, read, ["y"], name="change")]
+@pytest.mark.parametrize("name", ["Reshape", "Expand", "ConstantOfShape"])
+def test_a_shape_that_is_computed_from_data_is_refused_with_its_name(name: str) -> None:
+    read = ["shape"] if name == "ConstantOfShape" else ["x", "shape"]
+    nodes = [N("Cast", ["s"], ["shape"], name="cast", to=TensorProto.INT64), N(name, read, ["y"], name="change")]
     shapes = {"x": (2, 3), "s": (2,)}
     with pytest.raises(
-        UnknownValueError, match=rf"^node 'change' \({op}\)[^(]*(value of 'shape'|shape of 'y')"
+        UnknownValueError, match=rf"^node 'change' \({name}\)[^(]*(value of 'shape'|shape of 'y')"
     ) as told:
         dry(graph_of(nodes, shapes, "y"), shapes)
     assert str(told.value).count("'change'") == 1
@@ -94,7 +95,7 @@ def test_more_iterations_than_the_trip_count_are_refused() -> None:
 
 
 def test_an_operator_of_a_user_is_refused_in_a_sentence() -> None:
-    @kvviz.ext.op("Halve", domain="acme")
+    @op("Halve", domain="acme")
     def halve(x: np.ndarray) -> np.ndarray:
         return x[: len(x) // 2].copy()
 
@@ -105,17 +106,17 @@ def test_an_operator_of_a_user_is_refused_in_a_sentence() -> None:
 
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("biased", [False, True])
-@pytest.mark.parametrize("op", ["Attention", "MultiHeadAttention"])
-def test_attention_without_a_past_gives_its_own_keys_and_values(op: str, biased: bool, policy: str) -> None:
-    shapes = {"q": (1, 3, 8), "k": (1, 3, 8), "v": (1, 3, 8)}
-    if op == "Attention":
+@pytest.mark.parametrize("name", ["Attention", "MultiHeadAttention"])
+def test_attention_without_a_past_gives_its_own_keys_and_values(name: str, biased: bool, policy: str) -> None:
+    shapes: dict[str, Sequence[int]] = {"q": (1, 3, 8), "k": (1, 3, 8), "v": (1, 3, 8)}
+    if name == "Attention":
         shapes |= {"m": (3, 3)} if biased else {}
-        node = N(op, list(shapes), ["y", "keys", "values"], q_num_heads=2, kv_num_heads=2)
+        node = N(name, list(shapes), ["y", "keys", "values"], q_num_heads=2, kv_num_heads=2)
     else:
         shapes |= {"m": (24,)} if biased else {}
-        node = N(op, list(shapes), ["y", "keys", "values"], domain="com.microsoft", num_heads=2)
+        node = N(name, list(shapes), ["y", "keys", "values"], domain="com.microsoft", num_heads=2)
     graph = graph_of([node, N("Neg", ["keys"], ["z"])], shapes, "z", opset=23)
-    real = kvviz.run(graph, {name: np.ones(shape, np.float32) for name, shape in shapes.items()}, policy=policy)
+    real = kvviz.run(graph, {x: np.ones(shape, np.float32) for x, shape in shapes.items()}, policy=policy)
     assert_agree(dry(graph, shapes, policy), real)
 
 
