@@ -6,12 +6,16 @@ from collections.abc import Mapping, Sequence
 from os import PathLike
 from typing import Any
 
+import numpy as np
+
 from kvviz.decode.single_run import SingleRun
 from kvviz.decode.synthetic_inputs import Maker
 from kvviz.decode.token_loop import DecodeSession
 from kvviz.engine.policy import Policy
+from kvviz.engine.session import Session
 from kvviz.errors import InputError
 from kvviz.graph.model import Graph
+from kvviz.memory.ghosts import remember
 from kvviz.other_names import with_other_names
 from kvviz.trace.model_or_trace import as_graph
 from kvviz.trace.recording import Trace
@@ -90,7 +94,7 @@ def dry(
                 raise InputError(f"{name}={value!r} is for a decode; give prompt_tokens, too")
         maker = Maker(graph, dims or {}, given, dry=True)
         feeds = maker.filled(maker.open_dims()).make()
-        return _named(SingleRun(graph, feeds, outputs, donate, policy, dry=stated).run_to_end())
+        return _traced(SingleRun(graph, feeds, outputs, donate, policy, dry=stated), given)
     if prompt_tokens < 1 or batch < 1:
         raise InputError(f"a decode needs at least one token and one sequence, not {prompt_tokens} and {batch}")
     maker = Maker(graph, dims or {}, given, decoding=True, dry=True)
@@ -110,11 +114,17 @@ def dry(
         chunk=chunk,
         dry=stated,
     )
-    return _named(session.run_to_end())
+    return _traced(session, given)
 
 
-def _named(trace: Trace) -> Trace:
-    """Every face of a trace shows its title."""
+def _traced(session: Session, given: Mapping[str, Any]) -> Trace:
+    """Every face of a trace shows its title. What the caller donated has its contents still."""
+    try:
+        trace = session.run_to_end()
+    finally:
+        for value in given.values():
+            if isinstance(value, np.ndarray):
+                remember(value)
     trace.title += ", dry run"
     return trace
 

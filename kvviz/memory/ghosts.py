@@ -70,6 +70,11 @@ def forget(array: np.ndarray) -> None:
         finalize(root, _forgotten.discard, id(root))
 
 
+def remember(array: np.ndarray) -> None:
+    """Let an array that was forgotten have its contents again."""
+    _forgotten.discard(id(root_of(array)))
+
+
 def packed_copy(array: np.ndarray) -> np.ndarray:
     """A copy in row-major order; that of a ghost is a ghost."""
     return ghost(array.shape, array.dtype) if is_ghost(array) else np.array(array, order="C")

@@ -193,3 +193,24 @@ def test_options_of_a_decode_are_refused_where_there_is_none(option: dict[str, A
     graph = graph_of([N("Neg", ["x"], ["y"])], {"x": (2, 3)}, "y")
     with pytest.raises(InputError, match="is for a decode; give prompt_tokens, too"):
         kvviz.dry(graph, **option)
+
+
+def test_an_array_that_a_dry_run_was_given_to_overwrite_keeps_its_contents() -> None:
+    def info(name: str, kind: int) -> onnx.ValueInfoProto:
+        return helper.make_tensor_value_info(name, kind, None)
+
+    shapes = {"x": (4,), "z": (4,)}
+    x = np.arange(4, dtype=np.float32)
+    kvviz.dry(graph_of([N("Add", ["x", "z"], ["y"])], shapes, "y"), {"x": x}, donate=["x"])
+    body = helper.make_graph(
+        [N("Identity", ["c"], ["go"]), N("Neg", ["a"], ["b"])],
+        "body",
+        [info("i", TensorProto.INT64), info("c", TensorProto.BOOL), info("a", TensorProto.FLOAT)],
+        [info("go", TensorProto.BOOL), info("b", TensorProto.FLOAT)],
+    )
+    graph = graph_of([N("Loop", ["n", "", "x"], ["y"], name="loop", body=body)], {"x": (4,)}, "y", {"n": 0})
+    assert kvviz.run(graph, {"x": x}).outputs["y"].tolist() == [0, 1, 2, 3]
+    sized = graph_of(
+        [N("Cast", ["x"], ["shape"], to=TensorProto.INT64), N("ConstantOfShape", ["shape"], ["y"])], {"x": (4,)}, "y"
+    )
+    assert kvviz.dry(sized, {"x": x}).steps[-1].outs[0].shape == (0, 1, 2, 3)
