@@ -92,7 +92,7 @@ def llama(
         vocabulary,
         heads,
         heads if kv_heads is None else kv_heads,
-        hidden // heads if head is None else head,
+        hidden // max(heads, 1) if head is None else head,
         positions,
         5e5,
         1e-5,
@@ -122,6 +122,18 @@ def preset(name: str, *, form: str = "concat", dtype: DTypeLike = "float16") -> 
 def _graph(size: Shape, form: str, dtype: DTypeLike, name: str) -> Graph:
     if form not in FORMS:
         raise InputError(f"there is no form {form!r}; there are {', '.join(FORMS)}")
+    sizes = (
+        size.layers,
+        size.hidden,
+        size.inner,
+        size.vocabulary,
+        size.heads,
+        size.kv_heads,
+        size.head,
+        size.positions,
+    )
+    if min(sizes) < 1:
+        raise InputError(f"layers, widths, heads, vocabulary and positions must be 1 or more, not {min(sizes)}")
     if size.heads % size.kv_heads or size.head % 2:
         raise InputError(
             f"{size.heads} heads of {size.head} for {size.kv_heads} key heads do not go together: the number of heads "

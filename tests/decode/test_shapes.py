@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 
@@ -91,3 +92,9 @@ def test_all_that_computes_has_the_type_asked_for(dtype: str) -> None:
 def test_wrong_sizes_are_said(call: object, says: str) -> None:
     with pytest.raises(InputError, match=says):
         call()  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("size", [{"layers": 0}, {"heads": 0}, {"kv_heads": 0}, {"hidden": -64}, {"vocabulary": 0}])
+def test_sizes_below_one_are_refused(size: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match="must be 1 or more"):
+        kvviz.shapes.llama(**{"layers": 1, "hidden": 64, "heads": 4, "vocabulary": 100, **size})
