@@ -163,7 +163,8 @@ def caller(trace: Any) -> tuple[str, list[str]]:
     if not options.dry:
         return options.kind, [{"run": "inputs", "decode": "prompt", "stream": "chunks"}[options.kind]]
     length = options.rows - (options.max_new_tokens or 0) + 1
-    return "dry", [f"prompt_tokens={length}"] if options.kind == "decode" else []
+    chunk = [f"chunk={options.chunk}"] if options.chunk else []
+    return "dry", [f"prompt_tokens={length}", *chunk] if options.kind == "decode" else []
 
 
 def as_before(trace: Any, changed: set[str]) -> list[str]:

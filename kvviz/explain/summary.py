@@ -99,7 +99,7 @@ class Missed:
         return next((fix for fix in fixes if fix.saves > 0), fixes[0] if fixes else None)
 
 
-NOT_ASKED = "the recording says where outputs lie, and not what else could have run in place"
+NOT_ASKED = "the recording does not say what else could have run in place"
 """What takes the place of the missed ops in a report on a trace whose runtime gave no reasons."""
 
 

@@ -9,10 +9,11 @@ from kvviz.explain.kept_runs import told_steps
 from kvviz.explain.missed_groups import MissedGroup
 from kvviz.explain.sentences import ended, rule, sentence
 from kvviz.explain.summary import Missed, distinct
-from kvviz.explain.units import size
+from kvviz.explain.units import count, size
 from kvviz.version import VERSION
 from kvviz.view.markdown_text import REPORT, STEP, filled
 from kvviz.view.payload_runs import run_label
+from kvviz.view.report_text import written_elsewhere
 
 # Tokens of a prompt that are told; kinds of missed ops, and fixes with their code.
 _PROMPT, _KINDS, _FIXES = 400, 20, 3
@@ -123,8 +124,8 @@ def _report_facts(report: Any) -> dict[str, Any]:
         "peak": size(trace.peak_bytes),
         "allocated": size(trace.bytes_allocated),
         "copied": size(trace.bytes_copied),
-        "in_place": f"{counts.in_place:,} steps",
-        "missed": f"{counts.missed:,} steps, {size(counts.missed_bytes)}",
+        "in_place": f"{count(counts.in_place, 'step')}{written_elsewhere(counts)}",
+        "missed": f"{count(counts.missed, 'step')}, {size(counts.missed_bytes)}",
         "kinds": [_kind(group) for group in groups],
         "fixes": [_fix(fix) for fix in list(fixes.values())[:_FIXES]],
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,11 +12,17 @@ import kvviz
 from tests.test_cli import LLAMA, failed, ran
 
 
+def without_fixes(entry: dict[str, Any]) -> dict[str, Any]:
+    """A missed op of a report without the code of its fixes, which is of another function for a dry run."""
+    kept = {name: value for name, value in entry.items() if name != "fix"}
+    return kept | {"blockers": [{k: v for k, v in blocker.items() if k != "fix"} for blocker in entry["blockers"]]}
+
+
 def test_a_dry_report_has_the_figures_of_the_run_and_says_what_it_is(capsys: pytest.CaptureFixture[str]) -> None:
     dry = json.loads(ran(capsys, "report", LLAMA, "--dry", "--prompt-tokens", "3", "--tokens", "4", "--json"))
     real = json.loads(ran(capsys, "report", LLAMA, "--prompt", "5,17,33", "--tokens", "4", "--json"))
     assert dry["totals"] == real["totals"]
-    assert dry["missed"] == real["missed"]
+    assert [without_fixes(entry) for entry in dry["missed"]] == [without_fixes(entry) for entry in real["missed"]]
     assert dry["tokens"] == [] and len(real["tokens"]) == 4
     assert "dry run" in ran(capsys, "report", LLAMA, "--dry").splitlines()[0]
 

@@ -94,7 +94,9 @@ def test_more_iterations_than_the_trip_count_are_refused() -> None:
         dry(graph, {"x": (2, 3)}, loop=3)
 
 
-def test_an_operator_of_a_user_is_refused_in_a_sentence() -> None:
+def test_an_operator_of_a_user_is_refused_in_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_TABLE", dict(registry._TABLE))
+
     @op("Halve", domain="acme")
     def halve(x: np.ndarray) -> np.ndarray:
         return x[: len(x) // 2].copy()
