@@ -107,7 +107,7 @@ class FedTokens:
         size = self.size or length
         if length % size or (size > 1 and new > 1):
             raise InputError(
-                f"input {name!r} takes {size} token{'s' * (size != 1)} a run, but a decode feeds it a prompt of {length} and then single "
+                f"input {name!r} takes {size} tokens a run, but a decode feeds it a prompt of {length} and then single "
                 "tokens; export the model with an open length, or with a length of 1"
             )
         if length > size and not self.mask[:, -1].all():

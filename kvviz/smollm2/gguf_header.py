@@ -96,6 +96,6 @@ class _Header:
 
     def _wrong(self, what: str) -> LoadError:
         return LoadError(
-            f"{self.path} is a GGUF file that declares {what}, which {self.size:,} bytes cannot hold: it is damaged or cut "
-            "short; get it again"
+            f"{self.path} is a GGUF file that declares {what}, which {self.size:,} bytes cannot hold: "
+            "it is damaged or cut short; get it again"
         )

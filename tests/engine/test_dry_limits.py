@@ -17,6 +17,7 @@ from kvviz.errors import InputError, ReplayError, UnknownValueError
 from kvviz.ext import op
 from kvviz.graph.model import Graph
 from kvviz.memory.ghosts import ghost
+from kvviz.ops import registry
 from tests.engine.dry_and_real import assert_agree
 
 ROOT = Path(__file__).resolve().parents[2]
