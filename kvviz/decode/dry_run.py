@@ -77,6 +77,11 @@ def dry(
     InputError
         As in `kvviz.run` and `kvviz.decode`.
 
+    Notes
+    -----
+    A policy of your own takes part as it is, if it looks at layouts only: shapes, types, strides, owners. Arrays of a
+    dry run have no contents that a rule could read.
+
     Examples
     --------
     >>> trace = kvviz.dry(kvviz.shapes.preset("llama-3-8b"), prompt_tokens=2048, max_new_tokens=8)
