@@ -58,8 +58,7 @@ def trace_of(options: argparse.Namespace) -> Any:
         graph = loaded(options)
         trace = dry_trace(graph, options) if options.dry else real_trace(graph, options)
         trace.title = title_of(options.model, options.graph) + (", dry run" if trace.dry else "")
-        options.interrupted = trace.interrupted
-        if trace.interrupted and not trace.steps:
+        if trace.interrupted:
             raise KeyboardInterrupt
     if options.save:
         trace.save(options.save)
