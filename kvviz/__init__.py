@@ -20,10 +20,8 @@ if TYPE_CHECKING:
     from kvviz import smollm2 as smollm2
     from kvviz.caches.cache_warnings import cache_warnings
     from kvviz.decode.chunk_stream import stream
-    from kvviz.decode.dry_run import dry
-    from kvviz.decode.single_run import run
+    from kvviz.decode.public_runs import decode, dry, run
     from kvviz.decode.synthetic_inputs import inputs
-    from kvviz.decode.token_loop import decode
     from kvviz.engine.policy import Policy
     from kvviz.errors import KvvizError
     from kvviz.explain.compare import Comparison, compare
@@ -79,9 +77,9 @@ _LATER = {
     "cache_warnings": "kvviz.caches.cache_warnings:cache_warnings",
     "compare": "kvviz.explain.compare:compare",
     "debug": "kvviz.widget:debug",
-    "decode": "kvviz.decode.token_loop:decode",
+    "decode": "kvviz.decode.public_runs:decode",
     "device": "kvviz.device",
-    "dry": "kvviz.decode.dry_run:dry",
+    "dry": "kvviz.decode.public_runs:dry",
     "explain": "kvviz.explain.diagnose:explain",
     "fork": "kvviz.explain.forking:fork",
     "ggml": "kvviz.ggml",
@@ -94,7 +92,7 @@ _LATER = {
     "plot": "kvviz.view.plots",
     "policies": "kvviz.policies",
     "reserve": "kvviz.memory:reserve",
-    "run": "kvviz.decode.single_run:run",
+    "run": "kvviz.decode.public_runs:run",
     "shapes": "kvviz.shapes",
     "smollm2": "kvviz.smollm2",
     "stream": "kvviz.decode.chunk_stream:stream",

@@ -12,10 +12,11 @@ from typing import Any
 
 import kvviz
 from kvviz.cli.model_runs import TOKENS, text_inputs
+from kvviz.decode.decode_options import DecodeOptions
 from kvviz.decode.model_kind import ModelKind, model_kind
 from kvviz.decode.plausible_values import shape_of
 from kvviz.decode.single_run import SingleRun
-from kvviz.decode.synthetic_inputs import Maker
+from kvviz.decode.synthetic_inputs import generated
 from kvviz.decode.token_loop import DecodeSession
 from kvviz.errors import InputError, KvvizError
 from kvviz.explain.units import count, short
@@ -137,12 +138,12 @@ def _prompts(graph: Graph, kind: ModelKind) -> list[list[int]]:
 
 
 def _decoding(graph: Graph, prompt: Callable[[], Any], tokens: int) -> DecodeSession:
-    maker = Maker(graph, {}, {}, decoding=True)
-    session = DecodeSession(graph, prompt(), tokens, maker.filled(maker.open_dims()).make(), record=False)
+    inputs = generated(graph, {}, {}, decoding=True)
+    session = DecodeSession(graph, prompt(), DecodeOptions(tokens), inputs, record=False)
     session.next_run()
     return session
 
 
 def _once(graph: Graph, text: str | None) -> SingleRun:
-    maker = Maker(graph, {}, {} if text is None else text_inputs(graph, text))
-    return SingleRun(graph, maker.filled(maker.open_dims()).make(), record=False)
+    inputs = generated(graph, {}, {} if text is None else text_inputs(graph, text))
+    return SingleRun(graph, inputs, record=False)

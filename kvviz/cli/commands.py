@@ -95,7 +95,8 @@ def compare_command(options: argparse.Namespace) -> int:
     graph = loaded(options)
     inputs, how = arguments_of(graph, options)
     with telling_lengths(options.chosen):
-        comparison = kvviz.compare(graph, inputs, options.policies or POLICIES, options.schedules, **how)
+        policies = options.policies or POLICIES
+        comparison = kvviz.compare(graph, inputs, policies, options.schedules, dry=options.dry, **how)
     if options.json:
         rows = [asdict(row) for row in comparison]
         print(json.dumps({"equal": comparison.equal, "rows": rows}, indent=1))

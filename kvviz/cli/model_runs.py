@@ -30,6 +30,7 @@ POLICIES = ("ideal", "rten", "onnxruntime")
 # What these say of a run has no meaning for a trace that was saved, and for the other kind of run.
 _FOR_DECODE = ("tokens", "words")
 _FOR_ONE_RUN = ("donate", "donate_caches", "output")
+_OWN_CACHES = "is for a single run; a decode always donates its caches"
 _FOR_RUNNING = (
     "graph",
     "inputs",
@@ -56,7 +57,10 @@ def trace_of(options: argparse.Namespace) -> Any:
         trace = kvviz.ggml.load(options.model).trace
     else:
         graph = loaded(options)
-        trace = dry_trace(graph, options) if options.dry else real_trace(graph, options)
+        inputs, how = arguments_of(graph, options)
+        make = kvviz.dry if options.dry else kvviz.decode if decodes(graph, options) else kvviz.run
+        with telling_lengths(options.chosen):
+            trace = make(graph, inputs=inputs, policy=options.policy or "ideal", **how)
         trace.title = title_of(options.model, options.graph) + (", dry run" if trace.dry else "")
         if trace.interrupted:
             raise KeyboardInterrupt
@@ -67,33 +71,6 @@ def trace_of(options: argparse.Namespace) -> Any:
         export_perfetto(trace, options.perfetto)
         say_written(options.perfetto)
     return trace
-
-
-def real_trace(graph: Graph, options: argparse.Namespace) -> Any:
-    """The trace of a run or a decode with numbers."""
-    _refuse(options, ("prompt_tokens",), "counts the tokens of a dry run; give --dry too, or the tokens with --prompt")
-    make = kvviz.decode if decodes(graph, options) else kvviz.run
-    inputs, how = arguments_of(graph, options)
-    with telling_lengths(options.chosen):
-        return make(graph, inputs=inputs, policy=options.policy or "ideal", **how)
-
-
-def dry_trace(graph: Graph, options: argparse.Namespace) -> Any:
-    """The trace of a run or a decode from layouts alone."""
-    _refuse(options, ("prompt", "text", "chat", "words"), "has no use in a dry run; give --prompt-tokens N")
-    if options.prompt_tokens is None:
-        _refuse(options, ("tokens",), "needs --prompt-tokens")
-    return kvviz.dry(
-        graph,
-        _arrays(options.inputs),
-        prompt_tokens=options.prompt_tokens,
-        max_new_tokens=options.tokens or TOKENS,
-        dims=_told(options),
-        kv_capacity=options.kv_capacity,
-        donate=tuple(options.donate or ()),
-        outputs=options.output,
-        policy=options.policy or "ideal",
-    )
 
 
 def loaded(options: argparse.Namespace) -> Graph:
@@ -118,13 +95,35 @@ def _only_reads(graph: Graph) -> bool:
 
 
 def arguments_of(graph: Graph, options: argparse.Namespace) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The inputs, and the other arguments, of a decode or of a single run."""
+    """The inputs, and the other arguments, of a dry run, a decode or a single run."""
+    if options.dry:
+        return dry_arguments(graph, options)
+    _refuse(options, ("prompt_tokens",), "counts the tokens of a dry run; give --dry too, or the tokens with --prompt")
     return decode_arguments(graph, options) if decodes(graph, options) else run_arguments(graph, options)
+
+
+def dry_arguments(graph: Graph, options: argparse.Namespace) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The inputs, and the other arguments, of a run or a decode from layouts alone."""
+    _refuse(options, ("prompt", "text", "chat", "words"), "has no use in a dry run; give --prompt-tokens N")
+    if options.prompt_tokens is None:
+        _refuse(options, ("tokens", "kv_capacity"), "needs --prompt-tokens")
+    else:
+        _refuse(options, _FOR_ONE_RUN, _OWN_CACHES)
+    caches = [pair.input for pair in cache_pairs(graph) if pair.protocol != "cross"] if options.donate_caches else []
+    options.chosen = {}
+    return _arrays(options.inputs), {
+        "prompt_tokens": options.prompt_tokens,
+        "max_new_tokens": options.tokens or TOKENS,
+        "dims": _told(options),
+        "kv_capacity": options.kv_capacity,
+        "donate": tuple(dict.fromkeys((*(options.donate or ()), *caches))),
+        "outputs": options.output,
+    }
 
 
 def decode_arguments(graph: Graph, options: argparse.Namespace) -> tuple[dict[str, Any], dict[str, Any]]:
     """The inputs, and the other arguments, of a decode."""
-    _refuse(options, _FOR_ONE_RUN, "is for a single run; a decode always donates its caches")
+    _refuse(options, _FOR_ONE_RUN, _OWN_CACHES)
     if sum(given is not None for given in (options.prompt, options.text, options.chat)) != 1:
         raise InputError("give exactly one of --prompt (token numbers), --text and --chat")
     if options.words is not None and options.text is None:

@@ -120,11 +120,11 @@ def _add_running(add: Any) -> None:
     add("--donate-caches", action="store_true", help="donate all caches")
     add("--kv-capacity", type=_positive, metavar="N", help="rows to reserve in growing caches")
     add("--output", action="extend", nargs="+", metavar="NAME", help="values to compute, instead of all outputs")
+    add("--dry", action="store_true", help="work out layouts alone: no weight is read and no number computed")
+    add("--prompt-tokens", type=_positive, metavar="N", help="with --dry: decode after a prompt of so many tokens")
 
 
 def _add_keeping(add: Any) -> None:
-    add("--dry", action="store_true", help="work out layouts alone: no weight is read and no number computed")
-    add("--prompt-tokens", type=_positive, metavar="N", help="with --dry: decode after a prompt of so many tokens")
     add("--policy", metavar="NAME", help="the runtime whose rules to follow (default: ideal)")
     add("--perfetto", metavar="FILE", help="write the trace in the format of Perfetto")
     add("--save", metavar="FILE", help="write the trace to a file that kvviz can load")

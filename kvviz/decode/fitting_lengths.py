@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from kvviz.decode.single_run import run
+from kvviz.decode.single_run import SingleRun
 from kvviz.errors import KvvizError, OpError
 from kvviz.graph.model import Graph
 
@@ -67,7 +67,7 @@ def _candidates(first: dict[str, int], free: list[str]) -> Iterator[dict[str, in
 def _runs(graph: Graph, feeds: dict[str, Any]) -> bool:
     """Whether a run ends, and no window had nothing to look at."""
     try:
-        trace = run(graph, feeds)
+        trace = SingleRun(graph, feeds).run_to_end()
     except OpError:
         return False
     except KvvizError:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,11 +12,8 @@ from kvviz.engine.recipe import Recipe, fresh
 from kvviz.engine.session import Session
 from kvviz.graph.cache_pairs import cache_pairs
 from kvviz.graph.model import Graph
-from kvviz.other_names import with_other_names
 from kvviz.runtimes.named_policies import find_policy
 from kvviz.runtimes.policy_data import facts_of
-from kvviz.trace.model_or_trace import as_graph
-from kvviz.trace.recording import Trace
 from kvviz.trace.run_options import RunOptions
 
 
@@ -63,54 +59,3 @@ class SingleRun(Session):
             pairs = tuple(pair for pair in cache_pairs(self.graph) if pair.output in outputs)
             self.trace.caches = new_caches(pairs)
             read_meters(self.trace, self.feeds)
-
-
-@with_other_names
-def run(
-    graph: Graph | str | os.PathLike[str],
-    inputs: Mapping[str, Any],
-    outputs: Sequence[str] | None = None,
-    donate: Sequence[str] = (),
-    policy: str | Policy = "ideal",
-    *,
-    record: bool = True,
-    poison: bool = False,
-) -> Trace:
-    """Run a graph once and record what it does to memory.
-
-    Parameters
-    ----------
-    graph : Graph or path
-        From `kvviz.load`, or the path of a model.
-    inputs : mapping of str to array_like
-        By name. Only donated inputs may change. The policy ``rten`` also accepts inner values: nodes that only compute
-        these do not run, and inputs that nothing else reads may be left out.
-    outputs : sequence of str, optional
-        Values to compute (any value of the main graph); the graph's outputs by default.
-    donate : sequence of str
-        Inputs that the run may overwrite, or append to if they come from `kvviz.reserve`.
-    policy : str or Policy
-        ``"ideal"``, ``"never"``, or a `kvviz.Policy`.
-    record : bool
-        False counts bytes but records no steps.
-    poison : bool
-        Overwrite freed storages with a pattern, to catch a use after free.
-
-    Returns
-    -------
-    Trace
-        With ``outputs``. If the run was stopped from the keyboard, ``interrupted`` is set and the trace holds what ran.
-
-    Raises
-    ------
-    InputError, UnsupportedOpsError, GraphError, OpError
-        The message is one sentence. An input error changes nothing.
-
-    Examples
-    --------
-    >>> trace = kvviz.run(graph, {"x": np.ones((2, 3), np.float32)}, donate=["x"])
-    >>> trace.outputs["y"].shape
-    (2, 3)
-    """
-    graph = as_graph(graph, "kvviz.run")
-    return SingleRun(graph, inputs, outputs, donate, policy, record, poison).run_to_end()

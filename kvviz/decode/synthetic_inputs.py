@@ -84,6 +84,14 @@ def inputs(
     return maker.filled(maker.proposed()).make()
 
 
+def generated(
+    graph: Graph, dims: Mapping[str, int], given: Mapping[str, Any], *, decoding: bool = False, dry: bool = False
+) -> dict[str, Any]:
+    """The given inputs, and the others with lengths that would do for a first try; options as of `Maker`."""
+    maker = Maker(graph, dims, given, decoding, dry)
+    return maker.filled(maker.open_dims()).make()
+
+
 class Maker:
     """Makes the inputs that a caller did not give; ``dims`` as in `inputs`. ``decoding``: they are for a decode, which
     makes tokens, caches and all that follows from them by itself. ``dry``: only layouts count; data have no contents.

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from kvviz.caches.cache_meter import Fed, new_caches, read_meters
 from kvviz.decode.cache_protocols import is_fixed, kept_as, last_logits, make_room, padded_for
+from kvviz.decode.decode_options import DecodeOptions
 from kvviz.decode.fed_tokens import FedTokens
 from kvviz.decode.model_kind import model_kind
 from kvviz.decode.plausible_values import check_vocabulary
@@ -19,53 +20,47 @@ from kvviz.engine.kept_detail import Detail
 from kvviz.engine.plan import Counts
 from kvviz.engine.policy import Policy
 from kvviz.engine.recipe import Recipe, fresh
-from kvviz.engine.session import Session, heard
+from kvviz.engine.session import Session
 from kvviz.errors import InputError
 from kvviz.graph.cache_pairs import CachePair, cache_pairs, control_inputs, logits_output
 from kvviz.graph.model import Graph
-from kvviz.interrupts import held_back
 from kvviz.memory.ghosts import ghost
-from kvviz.other_names import with_other_names
 from kvviz.runtimes.named_policies import find_policy
 from kvviz.runtimes.policy_data import facts_of
-from kvviz.trace.model_or_trace import as_graph
-from kvviz.trace.recording import Trace
 from kvviz.trace.run_options import RunOptions
+
+_USUAL = DecodeOptions()
 
 
 class DecodeSession(Session):
-    """A greedy decode that can be advanced op by op; the next run begins when the one before is done. Arguments are
-    those of `decode` and of `Session`."""
+    """A greedy decode that can be advanced op by op; the next run begins when the one before is done. ``**changes``:
+    options that differ from ``options``; the other arguments are those of `decode` and of `Session`."""
 
     def __init__(
         self,
         graph: Graph,
         prompt: Any,
-        max_new_tokens: int = 16,
+        options: DecodeOptions = _USUAL,
         inputs: Mapping[str, Any] | None = None,
         policy: str | Policy = "ideal",
-        kv_capacity: int | None = None,
-        tokenizer: Any = None,
-        stop_tokens: Collection[int] | None = None,
         record: bool = True,
         poison: bool = False,
-        growth: str | None = None,
-        donate: Sequence[str] = (),
-        cache: str = "growing",
-        detail: Collection[int] | None = None,
-        chunk: int | None = None,
         dry: Counts | None = None,
+        **changes: Any,
     ) -> None:
         super().__init__(graph, None, find_policy(policy), record, poison, dry)
+        options = replace(options, **changes)
         self.given = dict(inputs or {})
-        self.capacity = kv_capacity
-        self.growth = self.policy.growth if growth is None else growth
-        if self.growth not in ("start", "after"):
+        growth = self.policy.growth if options.growth is None else options.growth
+        if growth not in ("start", "after"):
             raise InputError(f"growth must be 'start' or 'after', not {growth!r}")
-        self.max_new_tokens = max_new_tokens
-        self.tokenizer, self.stop_tokens = tokenizer_for(graph, prompt, tokenizer, stop_tokens)
-        self.cache = cache
-        self.pairs = kept_as(cache_pairs(graph), cache)
+        tokenizer, stop_tokens = tokenizer_for(graph, prompt, options.tokenizer, options.stop_tokens)
+        donate = (options.donate,) if isinstance(options.donate, str) else tuple(options.donate)
+        detail = None if options.detail is None or not record else frozenset((0, *options.detail))
+        self.options = options = replace(
+            options, growth=growth, tokenizer=tokenizer, stop_tokens=stop_tokens, donate=donate, detail=detail
+        )
+        self.pairs = kept_as(cache_pairs(graph), options.cache)
         self.roles = control_inputs(graph)
         if "tokens" not in self.roles:
             raise InputError(f"{graph.name}: no input takes tokens (like input_ids); use kvviz.run for a single run")
@@ -80,58 +75,55 @@ class DecodeSession(Session):
         kind = model_kind(graph)
         if kind.why:
             raise InputError(f"{graph.name} is {kind.name} without a next token to choose: {kind.why}; use kvviz.run")
-        tokens, mask = padded_for(self.pairs, self.roles, *as_batch(prompt, self.tokenizer))
+        tokens, mask = padded_for(self.pairs, self.roles, *as_batch(prompt, tokenizer))
         check_vocabulary(graph, self.roles["tokens"], tokens)
         batch, length = tokens.shape
         past = self._rows_given()
         value = next(value for value in graph.inputs if value.name == self.roles["tokens"])
-        self.sequence = FedTokens(value, self.pairs, tokens, mask, past, max_new_tokens, cache == "window", chunk)
-        rows = past + length + max_new_tokens - 1
+        slides = options.cache == "window"
+        self.sequence = FedTokens(value, self.pairs, tokens, mask, past, options.max_new_tokens, slides, options.chunk)
+        rows = past + length + options.max_new_tokens - 1
         if self.sequence.caches:
             check_positions(graph, self.roles, rows)
-        self.donated = (donate,) if isinstance(donate, str) else tuple(donate)
         self._check_donated()
-        later = self.growth == "after"
         self.caches: dict[str, Any] = first_caches(
-            graph, self.pairs, batch, kv_capacity, self.given, rows, later, dry is not None
+            graph, self.pairs, batch, options.kv_capacity, self.given, rows, growth == "after", dry is not None
         )
         self.window = min(filter(None, map(self._window_rows, self.pairs)), default=None)
         self.carried: dict[str, tuple[int, str]] = {}
         self.kept: set[str] = set()
         self.done = np.zeros(batch, bool)
         self.chosen = 0  # tokens of each sequence so far
-        self.chunk = chunk
         trace = self.trace
-        self.told = None if detail is None or not record else frozenset((0, *detail))
         trace.policy = facts_of(self.policy)
         trace.options = RunOptions(
             "decode",
-            self.donated,
-            int(max_new_tokens),
-            None if kv_capacity is None else int(kv_capacity),
-            self.growth,
-            cache,
-            self.tokenizer is not None,
+            donate,
+            int(options.max_new_tokens),
+            None if options.kv_capacity is None else int(options.kv_capacity),
+            growth,
+            options.cache,
+            tokenizer is not None,
             rows,
             frozenset(self._lent()),
             dry=dry is not None,
-            chunk=chunk,
+            chunk=options.chunk,
         )
         unpadded = [row[keep].tolist() for row, keep in zip(tokens, mask.astype(bool))]
         trace.recipe = self._recipe(prompt if isinstance(prompt, str) else unpadded)
         trace.caches = new_caches(self.pairs)
         trace.prompt = [] if trace.dry else unpadded[0]
         trace.batch_tokens = [[] for _ in range(batch)]
-        trace.words = text_of(self.tokenizer, trace.prompt)
+        trace.words = text_of(tokenizer, trace.prompt)
         self.feeds: dict[str, Any] = {}
         self.detail = Detail()
 
     def next_run(self) -> bool:
         """Feed the tokens that are due, with the caches of the run before."""
-        if self.chosen >= self.max_new_tokens or self.done.all():
+        if self.chosen >= self.options.max_new_tokens or self.done.all():
             return False
-        if self.trace.runs and self.growth == "after":
-            make_room(self.trace, self.pairs, self.caches, self.capacity)
+        if self.trace.runs and self.options.growth == "after":
+            make_room(self.trace, self.pairs, self.caches, self.options.kv_capacity)
         given = {name: value for name, value in self.given.items() if name not in self.caches}
         self.feeds = {
             **given,
@@ -146,7 +138,7 @@ class DecodeSession(Session):
         if not self.trace.runs:
             own = [name for name in own if name not in self.given]
         self.detail.begin(self.trace)
-        self.begin(self.feeds, list(dict.fromkeys((*own, *self.donated))), self.carried)
+        self.begin(self.feeds, list(dict.fromkeys((*own, *self.options.donate))), self.carried)
         if self.trace.dry:
             run = self.trace.runs[-1]
             run.text = f"decode {self.chosen}" if self.chosen else f"prefill {run.index}" if run.index else "prefill"
@@ -180,15 +172,15 @@ class DecodeSession(Session):
         trace.tokens = trace.batch_tokens[0]
         run = trace.runs[-1]
         run.token = int(chosen[0])
-        run.text = text_of(self.tokenizer, [run.token])[0]
+        run.text = text_of(self.options.tokenizer, [run.token])[0]
         if trace.words is not None and not self.done[0]:
             trace.words.append(run.text)
-        self.done |= np.isin(chosen, list(self.stop_tokens))
+        self.done |= np.isin(chosen, list(self.options.stop_tokens or ()))
         self.sequence.add(chosen)
 
     def _keep_or_forget(self, run: int) -> None:
         """Let go of the steps of a run that was not asked for; what the meters need of them is read before."""
-        if self.told is None or run in self.told:
+        if self.options.detail is None or run in self.options.detail:
             self.detail.keep()
             return
         for cache in self.trace.caches:
@@ -200,18 +192,10 @@ class DecodeSession(Session):
         options = {
             "graph": self.graph,
             "prompt": prompt,
-            "max_new_tokens": self.max_new_tokens,
+            "options": self.options,
             "policy": self.policy,
-            "kv_capacity": self.capacity,
-            "tokenizer": self.tokenizer,
-            "stop_tokens": self.stop_tokens,
             "record": self.recorder.on,
             "poison": self.recorder.ledger.poisoned,
-            "growth": self.growth,
-            "donate": self.donated,
-            "cache": self.cache,
-            "detail": self.told,
-            "chunk": self.chunk,
             "dry": self.plan.dry,
         }
         runs, names = self.trace.replayer.runs, tuple(self.given)
@@ -226,7 +210,7 @@ class DecodeSession(Session):
         """Only what no later run is fed again may be given away: inputs that are made for each run, and caches to
         start from."""
         lent, inputs = self._lent(), {value.name for value in self.graph.inputs}
-        for name in self.donated:
+        for name in self.options.donate:
             if name in lent or name not in inputs:
                 why = "every run is fed the same array" if name in lent else "the graph has no such input"
                 raise InputError(f"cannot donate {name!r}: {why}")
@@ -261,103 +245,3 @@ class DecodeSession(Session):
             self.carried[pair.input] = (len(self.trace.runs) - 1, pair.output)
             if pair.protocol == "cross" and np.size(present):
                 self.kept.add(pair.input)
-
-
-@with_other_names
-def decode(
-    graph: Graph | str | os.PathLike[str],
-    prompt: Any,
-    max_new_tokens: int = 16,
-    inputs: Mapping[str, Any] | None = None,
-    policy: str | Policy = "ideal",
-    kv_capacity: int | None = None,
-    tokenizer: Any = None,
-    *,
-    stop_tokens: Collection[int] | None = None,
-    record: bool = True,
-    poison: bool = False,
-    progress: bool = True,
-    growth: str | None = None,
-    donate: Sequence[str] = (),
-    cache: str = "growing",
-    detail: Collection[int] | None = None,
-) -> Trace:
-    """Decode greedily and record every op of every step.
-
-    Parameters
-    ----------
-    graph : Graph or path
-        A decoder with caches of any usual form: growing, merged (``use_cache_branch``), static, GroupQueryAttention,
-        states. A decoder without a cache is fed the whole sequence at every run.
-    prompt : str, sequence of int, or sequence of these
-        Several prompts make a batch, padded on the left; on the right for GroupQueryAttention, which counts rows, and
-        for decoders without a cache. Where the graph takes one token a run, a run reads each token of the prompt.
-    max_new_tokens : int
-        Maximum number of tokens to generate; the prefill gives the first one.
-    inputs : mapping, optional
-        Further inputs, as ``encoder_hidden_states``, or caches to start from.
-    policy : str or Policy
-    kv_capacity : int, optional
-        Rows to reserve in growing caches, so that new rows are appended in place.
-    tokenizer : list of str, or object with encode and decode, optional
-        For a prompt that is a text, and to show tokens as words. By default the tokenizer beside the model, if the
-        prompt is a text.
-    stop_tokens : collection of int, optional
-        Tokens that end the decode. By default the end-of-text tokens of the model's own tokenizer, if the prompt was
-        tokenized with it; otherwise none.
-    record, poison : bool
-        As in `kvviz.run`.
-    progress : bool
-        Show a progress bar when it takes longer than a second.
-    growth : str, optional
-        ``"start"``: room for growing caches is reserved once, before the first run. ``"after"``: a growing cache that
-        has no room for one more row is moved after a run, by the caller, into a buffer of ``max(kv_capacity, 2 × its
-        length)`` rows, and begins with ``kv_capacity`` rows or one. These bytes are not copied by kernels;
-        `Run.bytes_moved_outside` counts them. By default the policy decides.
-    donate : sequence of str
-        Inputs that a run may overwrite: inputs made for each run (tokens, masks, positions), and caches given to start
-        from. Caches of earlier runs are always donated.
-    cache : str
-        ``"growing"``; ``"shared"``: past and present of GroupQueryAttention are one buffer of ``kv_capacity`` rows
-        (by default as many as are needed), in which rows are overwritten; ``"window"``: a decoder without a cache whose
-        sequences have a fixed length is fed the last tokens that fit.
-    detail : collection of int, optional
-        Numbers of the runs whose steps are kept, besides the first run; by default all runs. Totals, tokens and cache
-        meters are kept for every run. A long decode of a large model needs some hundred bytes a step.
-
-    Returns
-    -------
-    Trace
-        With ``tokens``, ``words``, ``caches``, and ``logits`` (one array of shape (batch, vocabulary) a token). Caches
-        are donated from run to run. Stopping it from the keyboard leaves a trace of what ran, with ``interrupted`` set.
-
-    Examples
-    --------
-    >>> trace = kvviz.decode(graph, "once upon a time", 12, tokenizer=words, kv_capacity=32)
-    >>> print(*trace.words)
-    """
-    from tqdm.auto import tqdm
-
-    session = DecodeSession(
-        as_graph(graph, "kvviz.decode"),
-        prompt,
-        max_new_tokens,
-        inputs,
-        policy,
-        kv_capacity,
-        tokenizer,
-        stop_tokens,
-        record,
-        poison,
-        growth,
-        donate,
-        cache,
-        detail,
-    )
-    with held_back():
-        with tqdm(total=max_new_tokens, unit="token", delay=1.0, disable=not progress, leave=False) as bar:
-            # A session that its own bell holds would wait for the collector.
-            runs = session.trace.runs
-            session.on_run_end = lambda: bar.update(int(runs[-1].token is not None))
-            session.run_to_end()
-        return heard(session.trace)

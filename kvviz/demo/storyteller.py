@@ -10,7 +10,7 @@ import json
 from functools import cache
 from importlib.resources import files
 
-from kvviz.decode.token_loop import decode
+from kvviz.decode.public_runs import decode
 from kvviz.demo.packed_weights import unpack
 from kvviz.graph.load import load
 from kvviz.graph.model import Graph

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from kvviz.engine.policy import Policy, Schedule
+from kvviz.errors import InputError
 from kvviz.explain.comparison.aligning import align
 from kvviz.explain.comparison.difference import Difference, first_difference
 from kvviz.explain.comparison.equality import unlike
@@ -54,8 +55,8 @@ class Row:
     cannot, cannot_bytes : int
         Ops that cannot run in place by kind under the policy, and what they spent: who can do less misses less.
     steps : int
-    equal : bool
-        Its results are those of the first row, within 1e-5.
+    equal : bool or None
+        Its results are those of the first row, within 1e-5; None where either is a dry run, which has no results.
     difference : str
         What of the results differs; empty where all of it is the same.
     """
@@ -75,7 +76,7 @@ class Row:
     cannot: int
     cannot_bytes: int
     steps: int
-    equal: bool
+    equal: bool | None
     difference: str
 
 
@@ -94,9 +95,9 @@ class Comparison:
     traces: dict[str, Any]
 
     @property
-    def equal(self) -> bool:
-        """Whether all rows have the same results."""
-        return all(row.equal for row in self.rows)
+    def equal(self) -> bool | None:
+        """Whether all rows have the same results; None for dry runs, which have none."""
+        return None if any(row.equal is None for row in self.rows) else all(row.equal for row in self.rows)
 
     def first_difference(self, a: str | int = 0, b: str | int = 1) -> Difference | None:
         """The first op that two rows, given by name or number, run at another step or in another way."""
@@ -152,6 +153,8 @@ def compare(
     *,
     prompt: Any = None,
     donate: Sequence[str] = (),
+    dry: bool = False,
+    prompt_tokens: int | None = None,
     **options: Any,
 ) -> Comparison:
     """Run a graph under several policies and schedules, and put what they cost side by side.
@@ -172,9 +175,13 @@ def compare(
         Decode from this prompt; without one the graph is run once.
     donate : sequence of str
         Inputs of a single run that it may overwrite.
+    dry : bool
+        Compare dry runs: nothing is computed, and whether results are equal is not known.
+    prompt_tokens : int, optional
+        In dry runs: decode after a prompt of so many tokens.
     **options
         Further arguments of `kvviz.run` (``outputs``) or `kvviz.decode` (``max_new_tokens``, ``kv_capacity``,
-        ``tokenizer``, …).
+        ``tokenizer``, …); of `kvviz.dry` (``dims``, ``counts``, ``chunk``, …) for dry runs without ``prompt``.
 
     Returns
     -------
@@ -187,7 +194,11 @@ def compare(
     >>> kvviz.compare(graph, policies=["ideal", "never"], prompt=[5, 17, 33], max_new_tokens=4)   # doctest: +SKIP
     """
     graph = as_graph(graph, "kvviz.compare")
-    run = runner(graph, dict(inputs or {}), prompt, donate, options)
+    if prompt_tokens is not None:
+        if not dry or prompt is not None:
+            raise InputError("prompt_tokens is for dry runs without a prompt; give dry=True, and no prompt")
+        options["prompt_tokens"] = prompt_tokens
+    run = runner(graph, dict(inputs or {}), prompt, donate, options, dry)
     given = [policies] if isinstance(policies, (str, Policy)) else policies
     traces: dict[str, Any] = {}
     for policy in map(find_policy, given):
@@ -224,7 +235,7 @@ def comparison_of(traces: Mapping[str, Any]) -> Comparison:
 def _row(name: str, trace: Any, reference: Any) -> Row:
     count = counts(trace)
     weights = sum(s.capacity for s in trace.log.storages if s.origin == "weights")
-    equal, difference = (True, "") if trace is reference else unlike(trace, reference)
+    equal, difference = unlike(trace, reference)
     return Row(
         name,
         trace.policy.name,

@@ -124,7 +124,7 @@ def fork_session(
     told, options = [], arguments(trace, changes, False, own)
     if policy is not None:
         options["policy"] = find_policy(policy)
-        if trace.recipe.options.get("growth") == own.growth:
+        if trace.options.kind == "decode" and trace.options.growth == own.growth:
             options["growth"] = None  # each policy has its own way with caches that grow
         told.append(options["policy"].name)
     if changes:

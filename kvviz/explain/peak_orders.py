@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from kvviz.decode.single_run import run
+from kvviz.decode.public_runs import run
 from kvviz.engine.plan import needed
 from kvviz.engine.policy import Policy
 from kvviz.errors import KvvizError

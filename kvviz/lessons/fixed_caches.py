@@ -11,7 +11,7 @@ import onnx
 from onnx import helper
 
 from kvviz.decode.chunk_stream import stream
-from kvviz.decode.single_run import run as run_once
+from kvviz.decode.public_runs import run as run_once
 from kvviz.errors import KvvizError
 from kvviz.graph.model import Graph
 from kvviz.trace.recording import Trace

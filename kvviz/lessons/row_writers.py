@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 from onnx import parser
 
-from kvviz.decode.single_run import run
+from kvviz.decode.public_runs import run
 from kvviz.errors import OpError
 from kvviz.graph.load import load
 from kvviz.graph.model import Graph

@@ -99,12 +99,12 @@ def _used(columns: tuple[Any, ...], comparison: Any) -> tuple[Any, ...]:
 
 
 def _alike(comparison: Any) -> str:
-    """What all rows have in common and no column has to repeat: as many steps, and equal results."""
+    """What all rows have in common and no column has to repeat: as many steps, and equal results or none."""
     rows = list(comparison)
-    steps = {row.steps for row in rows}
-    if len(rows) < 2 or len(steps) > 1 or any(_results(row) != "equal" for row in rows):
+    steps, results = {row.steps for row in rows}, {_results(row) for row in rows}
+    if len(rows) < 2 or len(steps) > 1 or len(results) > 1 or any(row.equal is False for row in rows):
         return ""
-    return f"{steps.pop():,} steps each, results equal"
+    return f"{steps.pop():,} steps each, {'results equal' if comparison.equal else results.pop()}"
 
 
 def _results(row: Any) -> str:

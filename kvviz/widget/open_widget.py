@@ -6,6 +6,7 @@ import os
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from kvviz.decode.decode_options import DecodeOptions
 from kvviz.decode.single_run import SingleRun
 from kvviz.decode.token_loop import DecodeSession
 from kvviz.engine.policy import Policy, Schedule
@@ -99,12 +100,12 @@ def debug(
             (graph if isinstance(graph, Trace) else graph.trace).summarise(values)
         return _opened(graph, tour, height, step)
     graph = as_graph(graph, "kvviz.debug")
+    options = DecodeOptions(max_new_tokens, kv_capacity, tokenizer, stop_tokens, growth, donate, cache, detail)
     session: Session
     if prompt is None:
         if inputs is None:
             raise KvvizError("debug needs inputs={name: array} for one run, or prompt= for a decode")
-        if kv_capacity is not None or growth is not None or detail is not None or cache != "growing":
-            raise KvvizError("kv_capacity, growth, cache and detail are for a decode, which needs prompt=")
+        options.refuse("prompt")
         session = SingleRun(graph, inputs, outputs, donate, policy)
         runs = recorded or 0
     else:
@@ -113,20 +114,7 @@ def debug(
         runs = max(max_new_tokens - 1, 1) if recorded is None else recorded
         # Who steps through a run wants to see its steps.
         kept = None if detail is None else {*detail, *range(runs, max_new_tokens)}
-        session = DecodeSession(
-            graph,
-            prompt,
-            max_new_tokens,
-            inputs,
-            policy,
-            kv_capacity,
-            tokenizer,
-            stop_tokens,
-            growth=growth,
-            donate=donate,
-            cache=cache,
-            detail=kept,
-        )
+        session = DecodeSession(graph, prompt, options, inputs, policy, detail=kept)
     for _ in range(runs):
         if session.execution is None and not session.next_run():
             break

@@ -29,7 +29,7 @@ def footprint(model: str, tokens: int) -> dict[str, int]:
     """
     imports = resident("VmRSS")
     graph = kvviz.load(model)
-    trace = DecodeSession(graph, list(PROMPT), tokens, kv_capacity=len(PROMPT) + tokens).run_to_end()
+    trace = DecodeSession(graph, list(PROMPT), max_new_tokens=tokens, kv_capacity=len(PROMPT) + tokens).run_to_end()
     return {
         "imports": imports,
         "peak": resident("VmHWM"),

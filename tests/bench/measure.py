@@ -33,7 +33,7 @@ def decode_feeds(
     graph: Graph, prompt: Sequence[int], tokens: int, inputs: Mapping[str, Any] | None = None
 ) -> list[Feeds]:
     """The inputs of every run of a greedy decode, as arrays of their own."""
-    session = DecodeSession(graph, list(prompt), tokens, inputs, record=False)
+    session = DecodeSession(graph, list(prompt), max_new_tokens=tokens, inputs=inputs, record=False)
     feeds = []
     while session.next_run():
         feeds.append({name: np.array(value) for name, value in session.feeds.items()})
@@ -45,7 +45,7 @@ def kvviz_turn(graph: Graph, prompt: Sequence[int], tokens: int, record: bool) -
     """A decode by kvviz, choosing tokens and carrying caches on included."""
 
     def turn() -> float:
-        session = DecodeSession(graph, list(prompt), tokens, record=record)
+        session = DecodeSession(graph, list(prompt), max_new_tokens=tokens, record=record)
         ends = [time.process_time()]
         while session.next_run():
             session.finish_run()
@@ -109,7 +109,7 @@ def page_figures(graph: Graph, prompt: Sequence[int], tokens: int) -> tuple[int,
 
     Drawings are made in a child process, so that processor time of this one would not show them.
     """
-    session = DecodeSession(graph, list(prompt), tokens)
+    session = DecodeSession(graph, list(prompt), max_new_tokens=tokens)
     trace = session.run_to_end()
     forget()
     first, _ = _clocked(trace)

@@ -107,7 +107,9 @@ def _by_kvviz(graph: Graph, prompt: Sequence[int], tokens: int, past: Caches, re
     rows = max((array.shape[2] for array in past.values()), default=0) + len(prompt) + tokens
     caches = {name: kvviz.reserve(array, 2, rows) for name, array in past.items()}
     donate = tuple(caches)
-    session = DecodeSession(graph, list(prompt), tokens, caches, kv_capacity=rows, record=record, donate=donate)
+    session = DecodeSession(
+        graph, list(prompt), max_new_tokens=tokens, inputs=caches, kv_capacity=rows, record=record, donate=donate
+    )
     while session.next_run():
         session.finish_run()
         yield session.trace.tokens[-1]

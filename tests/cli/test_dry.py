@@ -40,7 +40,7 @@ def test_a_saved_dry_run_says_that_it_is_one(capsys: pytest.CaptureFixture[str],
         (["--prompt-tokens", "3"], "give --dry too"),
         (["--dry", "--prompt", "5"], "--prompt has no use in a dry run; give --prompt-tokens N"),
         (["--dry", "--tokens", "5"], "--tokens needs --prompt-tokens"),
-        (["--dry", "--kv-capacity", "5"], "kv_capacity=5 is for a decode; give prompt_tokens, too"),
+        (["--dry", "--kv-capacity", "5"], "--kv-capacity needs --prompt-tokens"),
     ],
 )
 def test_what_a_dry_run_cannot_take_is_said(capsys: pytest.CaptureFixture[str], line: list[str], says: str) -> None:

@@ -45,7 +45,7 @@ def session(name: str) -> Session:
         return SingleRun(graph(name), {"x": numbers(2), "n": np.array(2), "c": np.array(True)}, poison=True)
     if name == "flat":
         return SingleRun(graph(name), {"x": numbers(4)}, poison=True)
-    return DecodeSession(graph(name), [1, 2, 3], 3, poison=True)
+    return DecodeSession(graph(name), [1, 2, 3], max_new_tokens=3, poison=True)
 
 
 def live(name: str) -> Cursor:

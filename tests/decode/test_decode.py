@@ -117,7 +117,7 @@ class Fed(DecodeSession):
 
 
 def fed(graph: Graph, prompt: Any, **options: Any) -> list[dict[str, np.ndarray]]:
-    session = Fed(graph, prompt, 3, **options)
+    session = Fed(graph, prompt, max_new_tokens=3, **options)
     session.run_to_end()
     return session.fed
 
@@ -192,7 +192,7 @@ def interrupt_after(session: DecodeSession, monkeypatch: pytest.MonkeyPatch, ste
 
 def test_an_interrupt_leaves_a_valid_trace_of_what_ran(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     whole = decode(TOKENS, 6)
-    session = DecodeSession(form(), TOKENS, 6)
+    session = DecodeSession(form(), TOKENS, max_new_tokens=6)
     interrupt_after(session, monkeypatch, 3)
     trace = session.run_to_end()
     assert trace.interrupted and trace.live is None
@@ -207,7 +207,7 @@ def test_an_interrupt_leaves_a_valid_trace_of_what_ran(monkeypatch: pytest.Monke
 
 
 def test_an_interrupted_decode_can_be_run_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    session = DecodeSession(form(), TOKENS, 6, poison=True, kv_capacity=30)
+    session = DecodeSession(form(), TOKENS, max_new_tokens=6, poison=True, kv_capacity=30)
     interrupt_after(session, monkeypatch, 2)
     assert session.run_to_end().interrupted
     trace = session.run_to_end()

@@ -54,7 +54,9 @@ def test_values_that_are_known_are_those_of_the_run(name: str) -> None:
     ref = np.load(MODELS / name / "ref.npz")
     encoder = "encoder.out.last_hidden_state"
     inputs = {"encoder_hidden_states": ref[encoder]} if encoder in ref else {}
-    session = DecodeSession(kvviz.load(MODELS / name / "model.onnx"), ref["prompt"].tolist(), 2, inputs)
+    session = DecodeSession(
+        kvviz.load(MODELS / name / "model.onnx"), ref["prompt"].tolist(), max_new_tokens=2, inputs=inputs
+    )
     seen = list(values_of(session))
     trace, rows = session.trace, session.log
     known = [known_of(trace, run) for run in range(2)]

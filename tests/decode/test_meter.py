@@ -331,7 +331,7 @@ def test_meters_are_the_same_whenever_they_are_looked_at(tmp_path: Path) -> None
     ]
     for name, options in ways:
         late = decode(name, **options)
-        session = DecodeSession(loaded(name), PROMPT, COUNT, **{**small(name).options, **options})
+        session = DecodeSession(loaded(name), PROMPT, max_new_tokens=COUNT, **{**small(name).options, **options})
         session.on_run_end = lambda session=session: [cache.runs for cache in session.trace.caches]
         early = session.run_to_end()
         late.save(tmp_path / "trace")

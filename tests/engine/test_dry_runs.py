@@ -73,7 +73,7 @@ def test_every_figure_of_a_decode_follows_from_layouts(
 def test_a_prompt_may_be_read_in_parts_with_the_same_tokens_and_figures(model: str, policy: str) -> None:
     graph = kvviz.load(ROOT / "assets/models" / model / "model.onnx")
     prompt = [5, 17, 33, 4, 8, 15, 16, 23]
-    parts = DecodeSession(graph, prompt, 4, policy=policy, stop_tokens=(), chunk=3).run_to_end()
+    parts = DecodeSession(graph, prompt, max_new_tokens=4, policy=policy, stop_tokens=(), chunk=3).run_to_end()
     whole = kvviz.decode(graph, prompt, 4, policy=policy, progress=False, stop_tokens=())
     assert parts.tokens == whole.tokens and len(parts.runs) == len(whole.runs) + 2
     assert_agree(kvviz.dry(graph, prompt_tokens=8, max_new_tokens=4, policy=policy, chunk=3), parts)

@@ -117,7 +117,8 @@ def looping() -> Session:
 
 
 def decoding(form: str = "concat", tokens: int = TOKENS) -> Session:
-    return DecodeSession(decoder(form), PROMPT, tokens, **{"kv_capacity": 16, **small(form).options})
+    options = {"max_new_tokens": tokens, "kv_capacity": 16, **small(form).options}
+    return DecodeSession(decoder(form), PROMPT, **options)
 
 
 @pytest.mark.parametrize("way", [BY_SIGNAL, RAISED])

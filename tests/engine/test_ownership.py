@@ -165,7 +165,7 @@ def test_a_decode_does_not_write_to_the_caches_that_the_caller_gave() -> None:
         t = Transpose <perm = [1, 0]> (e) logits = MatMul(h, t) }""")
     past = kvviz.reserve(numbers(1, 1, 3, 2), 2, 16)
     before = past.base.copy() if past.base is not None else past.copy()
-    session = DecodeSession(graph, [1, 2], 4, {"past_key": past}, poison=True)
+    session = DecodeSession(graph, [1, 2], max_new_tokens=4, inputs={"past_key": past}, poison=True)
     trace = session.run_to_end()
     assert past.base is not None
     np.testing.assert_array_equal(past.base[:, :, :3], before[:, :, :3])

@@ -42,6 +42,6 @@ def test_an_op_does_what_was_foretold(policy: str) -> None:
 @pytest.mark.parametrize("policy", ["ideal", "never", "rten", "onnxruntime"])
 def test_every_op_of_a_decode_does_what_was_foretold(policy: str) -> None:
     graph = kvviz.load(MODELS / "o01_optimum_llama" / "model.onnx")
-    session = DecodeSession(graph, [1, 2, 3], 2, policy=policy, kv_capacity=8)
+    session = DecodeSession(graph, [1, 2, 3], max_new_tokens=2, policy=policy, kv_capacity=8)
     assert foretold(session) > 400
     assert np.isfinite(session.trace.logits[-1]).all()

@@ -131,7 +131,7 @@ class Feeds(DecodeSession):
 @pytest.mark.parametrize(("form", "capacity"), [("concat", 80), ("merged_if", 80), ("tensor_scatter", 80), ("gqa", 80)])
 def test_values_of_the_fourth_run_of_a_decode_are_those_of_that_run_by_itself(form: str, capacity: int) -> None:
     graph = kvviz.load(MODELS / "storyteller" / form / "model.onnx")
-    session = Feeds(graph, [1, 5, 9], 5, kv_capacity=capacity, poison=True)
+    session = Feeds(graph, [1, 5, 9], max_new_tokens=5, kv_capacity=capacity, poison=True)
     trace = session.run_to_end()
     steps = [s for s in trace.steps[trace.runs[3].first : trace.runs[3].last] if not s.frame]
     main = [s for s in steps if s.outs and s.outs[0].shape is not None]

@@ -223,7 +223,7 @@ def test_the_recording_states_its_budget_and_keeps_to_it(budget: int) -> None:
 
 
 def test_of_a_run_that_goes_on_the_steps_so_far_are_told() -> None:
-    session = DecodeSession(graph_of(STORY), [1, 5, 9], 4)
+    session = DecodeSession(graph_of(STORY), [1, 5, 9], max_new_tokens=4)
     for _ in range(2):
         session.next_run()
         session.finish_run()
@@ -249,7 +249,7 @@ def test_of_runs_whose_steps_were_not_kept_there_are_no_values() -> None:
 
 
 def test_values_go_with_the_steps_that_made_them() -> None:
-    session = DecodeSession(graph_of(STORY), [1, 5, 9], 4, detail=[0])
+    session = DecodeSession(graph_of(STORY), [1, 5, 9], max_new_tokens=4, detail=[0])
     session.next_run()
     session.finish_run()
     session.next_run()

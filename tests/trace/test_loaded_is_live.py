@@ -189,7 +189,7 @@ def test_a_loaded_model_at_random_was_loaded_before_and_says_the_same(number: in
 
 
 def test_an_interrupted_trace_says_the_same() -> None:
-    session = DecodeSession(model_of(DECODERS[0]), [3, 7], 2, policy="rten")
+    session = DecodeSession(model_of(DECODERS[0]), [3, 7], max_new_tokens=2, policy="rten")
     for _ in range(40):
         session.advance()
     session.trace.interrupted = True

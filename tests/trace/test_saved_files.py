@@ -79,7 +79,7 @@ def test_the_same_trace_gives_the_same_bytes_whenever_it_is_saved(graph: Any, mo
 @pytest.mark.parametrize("begun", [False, True])
 def test_a_trace_of_no_step_is_read_as_it_was_saved(graph: Any, begun: bool, tmp_path: Path) -> None:
     # given a decode of which nothing has run
-    session = DecodeSession(graph, PROMPT, 2)
+    session = DecodeSession(graph, PROMPT, max_new_tokens=2)
     if begun:
         session.next_run()
     # when

@@ -101,7 +101,9 @@ def _bodies() -> kvviz.Trace:
 
 def _halfway() -> kvviz.Trace:
     """A decode that was stopped in the middle of its second run, and can go on."""
-    session = DecodeSession(kvviz.load(MODELS / "storyteller" / "attention_24" / "model.onnx"), [1, 5, 9], 3)
+    session = DecodeSession(
+        kvviz.load(MODELS / "storyteller" / "attention_24" / "model.onnx"), [1, 5, 9], max_new_tokens=3
+    )
     for _ in range(75):
         session.advance()
     session.look_ahead()

@@ -208,7 +208,7 @@ def test_the_live_edge_names_the_ops_that_can_run(halfway: kvviz.Trace) -> None:
 
 def test_the_live_edge_says_what_each_op_would_allocate_and_free(decoded: kvviz.Trace) -> None:
     # given a run that previews its frontier
-    session = DecodeSession(decoded.graph, [1, 2, 3], 2)
+    session = DecodeSession(decoded.graph, [1, 2, 3], max_new_tokens=2)
     session.previews = True
     for _ in range(60):
         session.advance()
@@ -275,7 +275,7 @@ def test_hostile_names_arrive_unchanged(hostile: kvviz.Trace) -> None:
 
 def test_a_trace_without_steps_has_a_payload(decoded: kvviz.Trace) -> None:
     # given a session that is about to run its first op
-    session = DecodeSession(decoded.graph, [1, 2], 1)
+    session = DecodeSession(decoded.graph, [1, 2], max_new_tokens=1)
     session.look_ahead()
     # then
     head, col = payload.decode(payload.payload(session.trace))

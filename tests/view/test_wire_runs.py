@@ -152,7 +152,7 @@ def test_what_is_not_there_is_refused_in_a_sentence(decoded: kvviz.Trace) -> Non
 @pytest.mark.usefixtures("short_budget")
 def test_what_goes_on_is_told_however_long_it_was_before(decoded: kvviz.Trace) -> None:
     # given a decode that is longer than the budget, in the middle of a run
-    session = DecodeSession(decoded.graph, [1, 2, 3], 9)
+    session = DecodeSession(decoded.graph, [1, 2, 3], max_new_tokens=9)
     payloads = Payloads(session.trace)
     for steps in (5 * 60, 9, 60, 31):
         for _ in range(steps):

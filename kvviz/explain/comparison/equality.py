@@ -12,13 +12,17 @@ from kvviz.explain.units import short
 TOLERANCE = 1e-5
 
 
-def unlike(trace: Any, reference: Any) -> tuple[bool, str]:
+def unlike(trace: Any, reference: Any) -> tuple[bool | None, str]:
     """Compare the results of a trace with those of another one.
 
     ``equal``: whether all results that both have are the same within `TOLERANCE`, relative or absolute; tokens,
-      integers and shapes exactly.
+      integers and shapes exactly. None where one of them is a dry run.
     ``text``: what differs most, or what one of them does not have; empty where all of it is the same.
     """
+    if trace.dry or reference.dry:
+        return None, "dry run, no results"
+    if trace is reference:
+        return True, ""
     worst, text, equal = 0.0, "", True
     for name, have, want in _results(trace, reference):
         difference = _difference(have, want)

@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from kvviz.decode.single_run import run
-from kvviz.decode.token_loop import decode
+from kvviz.decode.public_runs import decode, dry, run
 from kvviz.engine.policy import Policy
 from kvviz.errors import InputError
 from kvviz.graph.model import Graph
@@ -16,9 +15,16 @@ from kvviz.memory.storage import find_room, reserve, root_of
 
 
 def runner(
-    graph: Graph, inputs: Mapping[str, Any], prompt: Any, donate: Sequence[str], options: Mapping[str, Any]
+    graph: Graph,
+    inputs: Mapping[str, Any],
+    prompt: Any,
+    donate: Sequence[str],
+    options: Mapping[str, Any],
+    layouts_only: bool = False,
 ) -> Callable[[Policy], Any]:
     """A function that runs or decodes a graph under a policy, each time from the same inputs.
+
+    ``layouts_only``: dry runs; without a prompt the options are those of `kvviz.dry`.
 
     Raises `InputError`: if something is donated to a decode, which donates its caches by itself.
     """
@@ -27,8 +33,11 @@ def runner(
         if donated:
             raise InputError("donate is for a single run; a decode always donates its caches")
         # Caches that the caller gave to start from are borrowed in the first run, so nothing of his is overwritten.
-        quiet = {"progress": False, **options}
+        quiet = {"progress": False, "dry": layouts_only, **options}
         return lambda policy: decode(graph, prompt, inputs=inputs, policy=policy, **quiet)
+
+    if layouts_only:
+        return lambda policy: dry(graph, inputs, policy=policy, donate=donated, **options)
 
     def once(policy: Policy) -> Any:
         fresh = {name: own_copy(value) if name in donated else value for name, value in inputs.items()}

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from kvviz.decode.single_run import run
+from kvviz.decode.public_runs import run
 from kvviz.errors import KvvizError
 from kvviz.graph.cache_pairs import CachePair, cache_pairs, control_inputs, logits_output
 from kvviz.graph.model import Graph
