@@ -162,7 +162,10 @@ def run_arguments(graph: Graph, options: argparse.Namespace) -> tuple[dict[str, 
     _refuse(options, _FOR_DECODE, "needs --prompt, --text or --chat")
     inputs = _inputs(graph, options)
     donate = list(options.donate or ())
-    for pair in cache_pairs(graph):
+    pairs = cache_pairs(graph)
+    if not any(pair.protocol == "growing" and pair.axis is not None for pair in pairs):
+        _refuse(options, ("kv_capacity",), f"reserves rows in growing caches, and {options.model} has none")
+    for pair in pairs:
         if pair.protocol == "cross" or pair.input not in inputs:
             continue
         if options.donate_caches:

@@ -114,7 +114,7 @@ class DecodeSession(Session):
         trace.caches = new_caches(self.pairs)
         trace.prompt = [] if trace.dry else unpadded[0]
         trace.batch_tokens = [[] for _ in range(batch)]
-        trace.words = text_of(tokenizer, trace.prompt)
+        trace.words = None if trace.dry else text_of(tokenizer, trace.prompt)
         self.feeds: dict[str, Any] = {}
         self.detail = Detail()
 

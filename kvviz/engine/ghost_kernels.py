@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 
 from kvviz.engine.plan import Counts, Plan, PlannedNode
-from kvviz.errors import UnknownValueError
+from kvviz.errors import InputError, UnknownValueError
 from kvviz.graph.model import Graph
 from kvviz.memory.ghosts import forget, ghost, is_ghost
 from kvviz.ops.attention_core import to_heads
 from kvviz.ops.cast import DTYPES
 from kvviz.ops.multi_head_attention import projected
-from kvviz.ops.output_layouts import Layout, UnknownLengthError, layout_rule, size_of
+from kvviz.ops.output_layouts import Layout, UnknownLengthError, check_use, layout_rule, size_of
 
 MOST_KNOWN = 1 << 20
 # With so few elements in all, an op of the usual kinds does not make more than `MOST_KNOWN`.
@@ -48,6 +48,8 @@ _LISTS = {"OptionalHasElement", "SequenceAt", "SequenceConstruct", "SequenceEmpt
 def use_ghosts(graph: Graph, planned: PlannedNode, counts: Counts) -> None:
     """Let a planned node make ghosts instead of numbers; ``counts`` says what hangs on data."""
     if planned.control:
+        if planned.control not in ("If", "Loop"):
+            check_use(planned.node, counts.get(planned.node.name))
         return
     planned.call = _GhostKernel(graph, planned, counts).run
     planned.grows = tuple(replace(grow, rows=_of_known(planned, grow.rows)) for grow in planned.grows)
@@ -70,11 +72,18 @@ def check_known(planned: PlannedNode, position: int, value: Any) -> None:
 
 def stated(plan: Plan, planned: PlannedNode, position: int, value: Any) -> Any:
     """A number that control flow hangs on: the value itself, or what the caller stated where it is a ghost."""
-    if value is None or plan.dry is None or not is_ghost(value):
+    if value is None or plan.dry is None:
         return value
     node = planned.node
-    if node.name in plan.dry:
-        return np.array(plan.dry[node.name])
+    count, known = plan.dry.get(node.name), not is_ghost(value)
+    if count is not None and planned.control == "If":
+        if count > 1 or (known and bool(count) != bool(np.reshape(value, ()))):
+            why = f"its condition is known to be {bool(np.reshape(value, ()))}" if known else "it takes 1 or 0"
+            raise InputError(f"counts says {count} for node {node.name!r} (If), but {why}")
+    if known:
+        return value
+    if count is not None:
+        return np.array(count)
     what = "its condition" if planned.control == "If" or position else "its trip count"
     number = "1 or 0" if planned.control == "If" else "the iterations"
     raise UnknownValueError(
@@ -108,7 +117,10 @@ class _GhostKernel:
         past, presents = _PRESENTS.get((node.domain, node.op_type), (0, None))
         self.presents = None if node.inputs[past : past + 1] not in ((), ("",)) else presents
         elsewhere = (1, 2) if self.presents is not None else ()
-        self.rule = layout_rule(graph, node, spec, planned.attributes, counts.get(node.name), elsewhere)
+        count = counts.get(node.name)
+        self.rule = layout_rule(graph, node, spec, planned.attributes, count, elsewhere)
+        if self.views is not None:
+            check_use(node, count)
         self.single = len(node.outputs) == 1
 
     def run(self, *args: Any, out: Any = None, grown: Any = None) -> Any:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -110,6 +111,11 @@ class Policy:
         """The same runtime with other options, where it has any."""
         if self.variants is None:
             raise KvvizError(f"the policy {self.name!r} has no options")
+        known = inspect.signature(self.variants)
+        try:
+            known.bind(**options)
+        except TypeError as error:
+            raise KvvizError(f"policy {self.name!r}: {error}; its options are {', '.join(known.parameters)}") from None
         return self.variants(**options)
 
     def __repr__(self) -> str:

@@ -97,7 +97,12 @@ class Comparison:
     @property
     def equal(self) -> bool | None:
         """Whether all rows have the same results; None for dry runs, which have none."""
-        return None if any(row.equal is None for row in self.rows) else all(row.equal for row in self.rows)
+        return None if self.dry else all(row.equal for row in self.rows)
+
+    @property
+    def dry(self) -> bool:
+        """Whether there are dry runs among them."""
+        return any(trace.dry for trace in self.traces.values())
 
     def first_difference(self, a: str | int = 0, b: str | int = 1) -> Difference | None:
         """The first op that two rows, given by name or number, run at another step or in another way."""

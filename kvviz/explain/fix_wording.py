@@ -21,6 +21,7 @@ from kvviz.explain.changes import (
     asked,
 )
 from kvviz.explain.units import count, short, size
+from kvviz.graph.cache_pairs import control_inputs
 from kvviz.graph.model import Graph, GraphPath, Node
 from kvviz.runtimes.named_policies import find_policy
 from kvviz.runtimes.policy_data import facts_of
@@ -163,8 +164,13 @@ def caller(trace: Any) -> tuple[str, list[str]]:
     if not options.dry:
         return options.kind, [{"run": "inputs", "decode": "prompt", "stream": "chunks"}[options.kind]]
     length = options.rows - (options.max_new_tokens or 0) + 1
+    if options.kind != "decode":
+        return "dry", []
+    tokens = control_inputs(trace.graph)["tokens"]
+    shape = next(bound.shape for bound in trace.frames[0].bindings if bound.name == tokens)
+    several = [f"batch={shape[0]}"] if len(shape) > 1 and shape[0] > 1 else []
     chunk = [f"chunk={options.chunk}"] if options.chunk else []
-    return "dry", [f"prompt_tokens={length}", *chunk] if options.kind == "decode" else []
+    return "dry", [f"prompt_tokens={length}", *several, *chunk]
 
 
 def as_before(trace: Any, changed: set[str]) -> list[str]:

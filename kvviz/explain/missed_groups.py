@@ -15,6 +15,7 @@ from kvviz.explain.summary import Missed
 from kvviz.explain.units import count, size
 from kvviz.graph.layers import Place, inside, places
 from kvviz.trace.blockers import BlockerCode, codes, rules
+from kvviz.trace.run_labels import decodes
 
 SMALL = 1000
 """Bytes below which a kind of missed op is hidden at first: what computes shapes spends so little, however often."""
@@ -78,9 +79,9 @@ class MissedGroup:
     @property
     def often(self) -> str:
         """``"× 30 layers × 7 tokens"``; empty for what was missed once."""
-        decodes = bool(self.worst.trace.prompt)
+        unit = "token" if decodes(self.worst.trace) else "run"
         parts = [count(len(self.layers), "layer")] if len(self.layers) > 1 else []
-        parts += [count(len(self.runs), "token" if decodes else "run")] if len(self.runs) > 1 else []
+        parts += [count(len(self.runs), unit)] if len(self.runs) > 1 else []
         told = max(1, len(self.layers)) * len(self.runs)
         if self.times % told == 0 and self.times > told:
             parts.append(count(self.times // told, "iteration"))

@@ -21,6 +21,7 @@ from kvviz.explain.missed_groups import MissedGroup
 from kvviz.explain.peak import Peak
 from kvviz.explain.summary import NOT_ASKED
 from kvviz.explain.units import count, short, size
+from kvviz.trace.run_labels import decodes
 from kvviz.trace.value_index import Index
 
 # Warnings that are told one by one.
@@ -161,7 +162,7 @@ def _copied(index: Index, findings: Sequence[CacheFinding]) -> list[Verdict]:
     rows = index.rows
     step = max((step for _, step, _ in found), key=lambda step: rows[step].copied)
     runs = len({run for run, _, _ in found})
-    unit = "token" if index.trace.prompt else "run"
+    unit = "token" if decodes(index.trace) else "run"
     parts = ((f"{size(told.bytes)} of past copied", "select"), (" in ", ""), (count(runs, unit), "step"))
     fix, saved = _best(index, [step for _, step, _ in found])
     about = ("node", rows[step].op.node.name)

@@ -24,7 +24,7 @@ def describe(graph: ComputeGraph, level: Level = "exact") -> dict[str, Any]:
     Parameters
     ----------
     level : {"exact", "range", "root"}
-        What counts as the same bytes, as in `kvviz.hazards`; of a DOT file that has views no more than roots are known.
+        What counts as the same bytes, as in `kvviz.hazards`; of a DOT file no more than roots are known.
 
     Returns
     -------
@@ -55,7 +55,7 @@ def describe(graph: ComputeGraph, level: Level = "exact") -> dict[str, Any]:
     return {
         "schema": SCHEMA,
         "title": graph.title,
-        "level": level if all(tensor.placed for tensor in ids) else "root",
+        "level": level if all(tensor.exact for tensor in ids) else "root",
         "nodes": [_node(tensor, number, ids) for tensor, number in ids.items()],
         "edges": list(_edges(graph, ids)),
         "hidden": hidden,

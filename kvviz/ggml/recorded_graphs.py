@@ -47,7 +47,7 @@ class RecordedGraph(ComputeGraph):
     @cached_property
     def trace(self) -> Trace:
         """This graph alone: one run, its nodes as ops in the order in which they were executed."""
-        known = all(tensor.placed for tensor in (*self.nodes, *self.leafs))
+        known = all(tensor.exact for tensor in (*self.nodes, *self.leafs))
         return listed([self], self.title, about=ABOUT if known else ABOUT_DOT, labels=[self.call])
 
     @property
@@ -83,7 +83,7 @@ class Recording:
     @cached_property
     def trace(self) -> Trace:
         """All graphs as the runs of one story, in which weights and state keep their storages."""
-        about = ABOUT if all(t.placed for g in self.graphs for t in (*g.nodes, *g.leafs)) else ABOUT_DOT
+        about = ABOUT if all(t.exact for g in self.graphs for t in (*g.nodes, *g.leafs)) else ABOUT_DOT
         return listed(self.graphs, self.title, about=about, labels=_labels(self.graphs))
 
     def save(self, path: str | os.PathLike[str]) -> None:

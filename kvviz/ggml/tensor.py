@@ -91,6 +91,11 @@ class Tensor:
     room: int = 0
 
     @property
+    def exact(self) -> bool:
+        """Whether it is known which bytes it takes. A DOT file has no offsets, and does not show what ops overwrite."""
+        return self.placed and not self.id
+
+    @property
     def root(self) -> Tensor:
         """The tensor that owns the memory."""
         return self if self.view_src is None else self.view_src

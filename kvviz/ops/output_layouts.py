@@ -15,7 +15,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper, shape_inference
 
-from kvviz.errors import UnknownValueError
+from kvviz.errors import InputError, UnknownValueError
 from kvviz.graph.from_onnx import graph_proto, node_proto
 from kvviz.graph.model import Graph, Node
 from kvviz.memory.ghosts import is_ghost
@@ -52,15 +52,32 @@ def layout_rule(
 
     The rule raises `UnknownValueError` where they depend on values that ghosts do not have.
     """
-    if spec is not None and not node.domain:
-        if node.op_type in _COMPARISONS:
-            return lambda args: [(_broadcast(args), _BOOL)]
-        if spec.overwrites and spec.fits is None and len(node.outputs) == 1:
-            return lambda args: [(_broadcast(args), args[spec.overwrites[0]].dtype)]
-        if node.op_type in _PLAIN:
-            rule = _PLAIN[node.op_type]
-            return lambda args: rule(args, attributes)
-    return _Inferred(graph, node, count, elsewhere)
+    plain = _plain_rule(node, spec, attributes)
+    if plain is None:
+        return _Inferred(graph, node, count, elsewhere)
+    check_use(node, count)
+    return plain
+
+
+def check_use(node: Node, count: int | None) -> None:
+    """Raise `InputError` for a count that is stated for a node whose outputs do not depend on data."""
+    if count is not None:
+        raise InputError(
+            f"counts says {count} for node {node.name!r} ({node.qualified_op}), whose shapes follow from its inputs; "
+            "counts is for nodes that data decides: how many elements a NonZero or Compress picks, how often a Loop "
+            "runs, 1 or 0 for an If"
+        )
+
+
+def _plain_rule(node: Node, spec: OpSpec | None, attributes: Mapping[str, Any]) -> Rule | None:
+    if spec is None or node.domain:
+        return None
+    if node.op_type in _COMPARISONS:
+        return lambda args: [(_broadcast(args), _BOOL)]
+    if spec.overwrites and spec.fits is None and len(node.outputs) == 1:
+        return lambda args: [(_broadcast(args), args[spec.overwrites[0]].dtype)]
+    rule = _PLAIN.get(node.op_type)
+    return None if rule is None else lambda args: rule(args, attributes)
 
 
 def _broadcast(args: Sequence[Any]) -> tuple[int, ...]:
@@ -172,10 +189,13 @@ class _Inferred:
             except Exception as error:
                 raise UnknownValueError(str(error).splitlines()[0]) from None
             found = [outs.get(name) for name in node.outputs]
-        return [
+        layouts = [
             _layout(name, proto, self._picked(i, args)) if name and i not in self.absent else None
             for i, (name, proto) in enumerate(zip(node.outputs, found))
         ]
+        if not any(proto is not None and _open_dims(proto) for proto in found):
+            check_use(node, self.count)
+        return layouts
 
     def _picked(self, output: int, args: Sequence[Any]) -> int | None:
         """How many elements an output has whose length data decides."""
@@ -199,14 +219,18 @@ def _code(dtype: np.dtype) -> int:
     return int(helper.np_dtype_to_tensor_dtype(dtype))
 
 
+def _open_dims(proto: Any) -> int:
+    """How many lengths inference left open."""
+    return sum(not dim.HasField("dim_value") for dim in proto.tensor_type.shape.dim)
+
+
 def _layout(name: str, proto: Any, count: int | None) -> Layout:
     tensor = proto.tensor_type if proto is not None and proto.HasField("tensor_type") else None
     if tensor is not None and tensor.HasField("shape") and tensor.elem_type:
-        dims = tensor.shape.dim
-        open_dims = [dim for dim in dims if not dim.HasField("dim_value")]
-        if len(open_dims) == 1 and count is None:
+        dims, unknown = tensor.shape.dim, _open_dims(proto)
+        if unknown == 1 and count is None:
             raise UnknownLengthError(f"the shape of {name!r} depends on values")
-        if len(open_dims) < 2:
+        if unknown < 2:
             lengths = (dim.dim_value if dim.HasField("dim_value") else count or 0 for dim in dims)
             return tuple(lengths), DTYPES[tensor.elem_type]
     raise UnknownValueError(f"the shape of {name!r} depends on values")

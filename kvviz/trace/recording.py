@@ -64,6 +64,7 @@ class Trace:
 
     outputs = Recorded()
     tokens = Recorded()
+    batch_tokens = Recorded()
     logits = Recorded()
 
     def __init__(self, graph: Graph, policy: Any, log: Log, title: str = "") -> None:
@@ -78,7 +79,7 @@ class Trace:
         self.outputs = {}
         self.prompt: list[int] = []
         self.tokens = []
-        self.batch_tokens: list[list[int]] = []
+        self.batch_tokens = []
         self.logits = []
         self.results: list[dict[str, Any]] = []
         self.words: list[str] | None = None
@@ -382,7 +383,8 @@ class Trace:
         """Pickled as a file holds it, with what the last run returned: it can be looked at, but not run on."""
         file = BytesIO()
         self.save(file)
-        return _unpickled, (file.getvalue(), self.known("outputs"), self.known("logits"), self.batch_tokens)
+        results = ({}, [], []) if self.dry else (self.outputs, self.logits, self.batch_tokens)
+        return _unpickled, (file.getvalue(), *results)
 
     def __repr__(self) -> str:
         counts = ((len(self.steps), "step"), (len(self.runs), "run"))

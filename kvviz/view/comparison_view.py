@@ -83,7 +83,7 @@ def plot_comparison(comparison: Any, figure: Any = None) -> Any:
     if first is not None and rows:
         first.set_yticks(range(len(rows)), names)
         first.set_ylim(len(rows) - 0.5, -0.5)
-    _curves(figure.add_subplot(grid[1, :]), names, traces)
+    _curves(figure.add_subplot(grid[1, :]), names, traces, ", dry runs" if comparison.dry else "")
     return figure
 
 
@@ -146,7 +146,7 @@ def _bars(ax: Any, rows: Sequence[Any], key: str, title: str) -> None:
     finish(ax, theme, "", "", title)
 
 
-def _curves(ax: Any, names: Sequence[str], traces: Sequence[Any]) -> None:
+def _curves(ax: Any, names: Sequence[str], traces: Sequence[Any], what: str) -> None:
     """Bytes alive at every step, one curve a trace."""
     ax, theme = axes_and_theme(ax, (9.0, 2.6))
     curves = [live_bytes(trace) for trace in traces]
@@ -170,4 +170,4 @@ def _curves(ax: Any, names: Sequence[str], traces: Sequence[Any]) -> None:
     else:
         say(ax, theme, "nothing ran")
     note = f" (axis starts at the weights, {size(weights)})" if floor else ""
-    finish(ax, theme, "step", f"live bytes [{unit}]", f"Memory{note}")
+    finish(ax, theme, "step", f"live bytes [{unit}]", f"Memory{what}{note}")

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from kvviz.explain.units import short
+from kvviz.trace.run_labels import decodes
 from kvviz.view.chart_axes import axes_and_theme, finish, hues, legend, say, unit_of, whole_numbers
 from kvviz.view.palette import Theme
 
@@ -128,8 +129,8 @@ def _done(
         legend(ax, theme, columns=2 if max(map(len, names)) > 30 else 3, handles=(lines, names))
     else:
         say(ax, theme, "these traces have no caches")
-    decodes = any(trace.prompt for trace in traces.values())
-    finish(ax, theme, "decode step (0 is the prefill)" if decodes else "run", y, title)
+    word = "decode step (0 is the prefill)" if any(map(decodes, traces.values())) else "run"
+    finish(ax, theme, word, y, title + (", dry runs" if any(trace.dry for trace in traces.values()) else ""))
     return ax
 
 

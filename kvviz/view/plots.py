@@ -13,6 +13,7 @@ import numpy as np
 from kvviz.explain.kept_runs import in_kept_runs, keeps_all
 from kvviz.explain.units import buffer, short, size
 from kvviz.trace.model_or_trace import as_trace
+from kvviz.trace.run_labels import decodes
 from kvviz.view import many_traces
 from kvviz.view.cell_plot import cells
 from kvviz.view.chart_axes import (
@@ -137,7 +138,7 @@ def cache(trace: Any, ax: Any = None) -> Any:
     else:
         say(ax, theme, "this trace has no caches")
     title = "Cache rows reserved and valid" if len(groups) < 2 else "Cache rows: dashed reserved, solid valid"
-    finish(ax, theme, _run_word(trace), "rows", title)
+    finish(ax, theme, _run_word(trace), "rows", title + _dry(trace))
     return ax
 
 
@@ -187,7 +188,7 @@ def copies(trace: Any, ax: Any = None, *, closed: Any = None) -> Any:
     ax.set_xlim(-0.6, max(len(runs), 1) - 0.4)
     whole_numbers(ax, "x")
     legend(ax, theme, columns=2)
-    finish(ax, theme, _run_word(trace), f"bytes [{unit}]", "Bytes moved by each run")
+    finish(ax, theme, _run_word(trace), f"bytes [{unit}]", "Bytes moved by each run" + _dry(trace))
     return ax
 
 
@@ -277,7 +278,7 @@ def lifetimes(trace: Any, ax: Any = None, limit: int = 60) -> Any:
         say(ax, theme, "no buffer was made")
     left_out = sum(s.origin != "weights" and bool(s.capacity) for s in trace.storages) - len(shown)
     title = "Lives of buffers" + (f", the {len(shown)} largest of {len(shown) + left_out:,}" if left_out else "")
-    finish(ax, theme, "step", "", title)
+    finish(ax, theme, "step", "", title + _dry(trace))
     return ax
 
 
@@ -325,4 +326,8 @@ def _run_marks(ax: Any, trace: Any, theme: Theme, text: bool = True) -> None:
 
 
 def _run_word(trace: Any) -> str:
-    return "decode step (0 is the prefill)" if trace.prompt else "run"
+    return "decode step (0 is the prefill)" if decodes(trace) else "run"
+
+
+def _dry(trace: Any) -> str:
+    return ", dry run" if trace.dry else ""

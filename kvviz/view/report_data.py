@@ -24,6 +24,7 @@ def report_data(found: Report) -> dict[str, Any]:
         "schema": {"name": NAME, "version": VERSION},
         "model": model_facts(trace),
         "policy": trace.policy.name,
+        "dry": trace.dry,
         "interrupted": trace.interrupted,
         "steps": len(trace.steps),
         "runs_kept": len(kept_runs(trace)),

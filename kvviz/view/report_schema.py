@@ -53,6 +53,7 @@ REPORT_SCHEMA: dict[str, Any] = {
             opsets={"type": "object", "additionalProperties": _INT},
         ),
         policy=_TEXT,
+        dry={**_BOOL, "description": "only layouts were worked out: prompt and tokens are empty"},
         interrupted=_BOOL,
         steps=_INT,
         runs_kept={**_INT, "description": "runs whose steps were kept"},

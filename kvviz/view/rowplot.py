@@ -6,6 +6,7 @@ from typing import Any
 
 from kvviz.errors import KvvizError
 from kvviz.explain.units import short
+from kvviz.trace.run_labels import decodes
 from kvviz.view.chart_axes import axes_and_theme, cache_hue, finish, hue_of, legend, say, whole_numbers
 from kvviz.view.heat_cells import STATES, cells
 from kvviz.view.palette import STATES as LOOKS
@@ -53,7 +54,7 @@ def rows(trace: Any, cache: int | str = 0, ax: Any = None, *, entry: int = 0) ->
         legend(ax, theme, columns=len(shown), handles=([_swatch(state, theme) for state in shown], shown))
     else:
         say(ax, theme, "a state has no rows" if chosen.axis is None else "nothing is known of its rows")
-    word = "decode step" if trace.prompt else "run"
+    word = "decode step" if decodes(trace) else "run"
     finish(ax, theme, "row", word, f"Rows of {short(chosen.name, 40)} after every {word}")
     return ax
 

@@ -57,7 +57,7 @@ class Watched(DecodeSession):
 
 @cache
 def watched(name: str) -> Watched:
-    session = Watched(loaded(name), PROMPT, COUNT, poison=True, **small(name).options)
+    session = Watched(loaded(name), PROMPT, max_new_tokens=COUNT, poison=True, **small(name).options)
     session.run_to_end()
     return session
 

@@ -252,8 +252,8 @@ def test_a_cache_can_be_shared_in_a_debugger_too() -> None:
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ({"inputs": {"x": np.zeros(4, np.float32)}, "growth": "after"}, "are for a decode"),
-        ({"inputs": {"x": np.zeros(4, np.float32)}, "kv_capacity": 8}, "are for a decode"),
+        ({"inputs": {"x": np.zeros(4, np.float32)}, "growth": "after"}, "is for a decode; give prompt, too"),
+        ({"inputs": {"x": np.zeros(4, np.float32)}, "kv_capacity": 8}, "is for a decode; give prompt, too"),
         ({"prompt": [1], "outputs": ["y"]}, "computes all outputs"),
         ({}, "inputs="),
     ],

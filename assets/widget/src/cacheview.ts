@@ -10,7 +10,7 @@ import { Occupancy } from "./occupancy.js";
 import { ownerBox } from "./ownerdraw.js";
 import { axisOf, type Axis } from "./rowaxis.js";
 import { numberOf } from "./steps.js";
-import type { Ask } from "./commands.js";
+import { DRY, type Ask } from "./commands.js";
 import type { Change, Store } from "./store.js";
 import { weightsOf } from "./valuedata.js";
 
@@ -360,6 +360,7 @@ export class View implements CacheView {
   #hint(): string {
     const told = this.#weigh.ariaPressed === "true" ? this.#told : undefined;
     if (typeof told === "string") return told;
+    if (this.#weigh.ariaPressed === "true" && this.kit.t.p.policy.dry) return `Weights were ${DRY}.`;
     if (told) return `Arcs and bars: the attention weights of ${this.#query.hidden ? "this run's query" : `query ${this.#query.value} of this run`}; above, the mean of ${plural(told.heads.length, "head")}.`;
     if (this.#weigh.ariaPressed === "true") return this.ask.able() ? "asking the kernel for the weights …" : "Weights are not in the recording; computing them needs a running kernel.";
     return "Point at a row, or move over rows with the arrow keys.";
@@ -374,7 +375,7 @@ export class View implements CacheView {
     this.#query.max = String(queries - 1);
     this.#query.min = String(-queries);
     clearTimeout(this.#timer);
-    if (!on || told !== undefined || !this.ask.able()) return;
+    if (!on || told !== undefined || !this.ask.able() || this.kit.t.p.policy.dry) return;
     const asked = this.#asked;
     const [cache, run, query] = asked.split(":").map(Number);
     this.#timer = setTimeout(() => this.ask({ do: "attention", id: `attention:${asked}`, cache, run, query }), SETTLE);

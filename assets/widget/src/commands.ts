@@ -10,6 +10,7 @@ export interface Message { do: string; [key: string]: unknown }
 export interface Ask { (message: Message): boolean; able(): boolean }
 
 export const NEEDS_KERNEL = "recorded: needs a running kernel";
+export const DRY = "not recorded: a dry run works out layouts and no numbers";
 
 export class Commands {
   #timer: ReturnType<typeof setInterval> | undefined;

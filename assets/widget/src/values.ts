@@ -1,6 +1,6 @@
 // Values that exist in the shown frame at the cursor, and what is known of one of them: what the recording keeps, and,
 // where a kernel runs, its first numbers.
-import { NEEDS_KERNEL } from "./commands.js";
+import { DRY, NEEDS_KERNEL } from "./commands.js";
 import { button, el, mark, NUMBER, on, onHit, say, table, td } from "./dom.js";
 import { ours } from "./hostkeys.js";
 import { buffer, bytes, count, opName, shape, shortValue } from "./format.js";
@@ -51,6 +51,7 @@ export class ValuesPane implements Answered {
   /** What is recorded, whether all numbers are finite, and how to have more. */
   #tell(): void {
     const { store: { t }, ask } = this.context;
+    if (t.p.policy.dry) return this.#about.replaceChildren(el("span", {}, `Values were ${DRY}.`));
     const v = t.values;
     const parts: (Node | string)[] = [];
     if (v) parts.push(el("span", {}, `Recorded: ${v.about}.`), this.#first("NaN", v.first.nan), this.#first("infinite number", v.first.inf));
@@ -162,6 +163,7 @@ export class ValuesPane implements Answered {
   /** Its first numbers, which only a kernel can tell; asked for at once where nothing else is known of what was chosen. */
   #more(value: number, at: boolean, chosen: boolean): void {
     const { store, ask } = this.context;
+    if (store.t.p.policy.dry) return this.#peek.replaceChildren(el("p", {}, `Its numbers were ${DRY}.`));
     if (!ask.able()) {
       if (at) this.#peek.replaceChildren(el("p", {}, `Numbers are not in the recording; looking at them ${NEEDS_KERNEL.replace("recorded: ", "")}.`));
       return;

@@ -32,7 +32,11 @@ def variant(quirks: bool | Iterable[str] = True, captures: str = "by_value") -> 
 
     Raises `KvvizError`: for a name that is not a quirk's, or another way to capture.
     """
-    kept = frozenset(QUIRKS if quirks is True else quirks or ())
+    if isinstance(quirks, bool):
+        quirks = QUIRKS if quirks else ()
+    elif isinstance(quirks, str) or not isinstance(quirks, Iterable):
+        raise KvvizError(f"quirks of rten are True, False or a list of names, not {quirks!r}")
+    kept = frozenset(quirks)
     unknown = kept - set(QUIRKS)
     if unknown:
         raise KvvizError(f"rten has no quirk {sorted(unknown)[0]!r}; its quirks are {', '.join(QUIRKS)}")
