@@ -48,10 +48,8 @@ def first_caches(
     """
     declared = {value.name: value for value in graph.inputs}
     if capacity is not None and not any(pair.axis is not None and pair.protocol != "cross" for pair in pairs):
-        what = "its states have no rows" if any(pair.protocol != "cross" for pair in pairs) else "it keeps no cache"
-        raise InputError(
-            f"kv_capacity={capacity} is for caches with rows, and {graph.name} has none: {what}; leave it out"
-        )
+        why = "its states have no rows" if any(pair.protocol != "cross" for pair in pairs) else "it keeps no cache"
+        raise InputError(f"kv_capacity={capacity} has no use for {graph.name}: {why}; leave it out")
     caches: dict[str, np.ndarray] = {}
     for pair in pairs:
         value = declared[pair.input]

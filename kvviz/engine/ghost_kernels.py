@@ -14,7 +14,7 @@ import numpy as np
 
 from kvviz.engine.plan import Counts, Plan, PlannedNode
 from kvviz.errors import InputError, UnknownValueError
-from kvviz.graph.model import Graph
+from kvviz.graph.model import Graph, Node
 from kvviz.memory.ghosts import forget, ghost, is_ghost
 from kvviz.ops.attention_core import to_heads
 from kvviz.ops.cast import DTYPES
@@ -77,9 +77,7 @@ def stated(plan: Plan, planned: PlannedNode, position: int, value: Any) -> Any:
     node = planned.node
     count, known = plan.dry.get(node.name), not is_ghost(value)
     if count is not None and planned.control == "If":
-        if count > 1 or (known and bool(count) != bool(np.reshape(value, ()))):
-            why = f"its condition is known to be {bool(np.reshape(value, ()))}" if known else "it takes 1 or 0"
-            raise InputError(f"counts says {count} for node {node.name!r} (If), but {why}")
+        _check_branch(node, count, bool(np.reshape(value, ())) if known else None)
     if known:
         return value
     if count is not None:
@@ -90,6 +88,12 @@ def stated(plan: Plan, planned: PlannedNode, position: int, value: Any) -> Any:
         f"node {node.name!r} ({node.qualified_op}): {what} depends on data, which a dry run does not know; "
         f"state it: counts={{{node.name!r}: {number}}}"
     )
+
+
+def _check_branch(node: Node, count: int, known: bool | None) -> None:
+    if count not in (0, 1) or known not in (None, bool(count)):
+        why = "it takes 1 or 0" if known is None else f"its condition is known to be {known}"
+        raise InputError(f"counts says {count} for node {node.name!r} (If), but {why}")
 
 
 def _of_known(planned: PlannedNode, rule: Callable[..., Any]) -> Callable[..., Any]:
