@@ -100,13 +100,16 @@ def is_fixed(pair: CachePair) -> bool:
 def fixed_rows(graph: Graph, pair: CachePair, capacity: int | None, rows: int) -> int:
     """Rows of a cache of fixed size: the model's, else the caller's capacity; ``rows`` are those that the decode will
     need."""
+    windows = [node.attributes.get("local_window_size", -1) for node in graph.nodes if node.name in pair.writer]
+    window = int(max(windows, default=-1)) if pair.protocol == "window" else -1
     if capacity is not None:
+        if capacity < window:
+            raise InputError(f"kv_capacity={capacity}: cache {pair.input!r} holds a window of {window} rows at least")
         return capacity
     if pair.protocol == "shared":
         return rows
-    windows = [node.attributes.get("local_window_size", -1) for node in graph.nodes if node.name in pair.writer]
-    if pair.protocol == "window" and max(windows, default=-1) > 0:
-        return int(max(windows))
+    if window > 0:
+        return window
     raise InputError(f"the model leaves the length of cache {pair.input!r} open; pass kv_capacity=")
 
 

@@ -118,8 +118,7 @@ class _GhostKernel:
         self.unread = frozenset(spec.unread) if spec is not None else frozenset()
         self.bounded = node.op_type not in _BY_VALUE
         self.views = _view_rule(planned)
-        past, presents = _PRESENTS.get((node.domain, node.op_type), (0, None))
-        self.presents = None if node.inputs[past : past + 1] not in ((), ("",)) else presents
+        self.presents = _presents_rule(node)
         elsewhere = (1, 2) if self.presents is not None else ()
         count = counts.get(node.name)
         self.rule = layout_rule(graph, node, spec, planned.attributes, count, elsewhere)
@@ -148,7 +147,7 @@ class _GhostKernel:
                 made[grow.output] = present
         if self.presents is not None:
             for output, present in enumerate(self.presents(args, self.planned.attributes), 1):
-                if output < len(made) and self.planned.outputs[output]:
+                if output < len(made) and self.planned.outputs[output] and made[output] is None:
                     made[output] = present
         return made[0] if self.single else tuple(made)
 
@@ -239,6 +238,19 @@ def _multi_head_presents(args: Sequence[Any], attributes: Mapping[str, Any]) -> 
     if bias is None or (key is not None and key.ndim == 4):
         return list(parts)
     return [ghost(part.shape, part.dtype) for part in parts]
+
+
+def _overwritten(args: Sequence[Any], attributes: Mapping[str, Any]) -> list[np.ndarray]:
+    """Caches of fixed size, in which MultiHeadAttention overwrites rows."""
+    return [ghost(past.shape, past.dtype) for past in args[6:8]]
+
+
+def _presents_rule(node: Node) -> Callable[..., list[np.ndarray]] | None:
+    """What gives an operator's keys and values where they are not the past with more rows."""
+    past, own = _PRESENTS.get((node.domain, node.op_type), (0, None))
+    if own is not None and any(node.inputs[past : past + 1]):
+        return _overwritten if any(node.inputs[8:9]) else None
+    return own
 
 
 # The position of the past without which an operator returns its own keys and values, and what these are.
