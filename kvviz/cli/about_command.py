@@ -138,7 +138,7 @@ def _prompts(graph: Graph, kind: ModelKind) -> list[list[int]]:
 
 
 def _decoding(graph: Graph, prompt: Callable[[], Any], tokens: int) -> DecodeSession:
-    inputs = generated(graph, {}, {}, decoding=True)
+    inputs = generated(graph, {}, {}, decoding=1)
     session = DecodeSession(graph, prompt(), DecodeOptions(tokens), inputs, record=False)
     session.next_run()
     return session

@@ -55,16 +55,20 @@ def text_of(tokenizer: Any, tokens: Sequence[int]) -> list[str]:
     return [str(tokenizer.decode([token])) for token in tokens]
 
 
+def as_prompts(prompt: Any) -> list[Any]:
+    """The prompts of all sequences, each a text or a list of tokens."""
+    if isinstance(prompt, str):
+        return [prompt]
+    try:
+        given = prompt.tolist() if isinstance(prompt, np.ndarray) else list(prompt)
+        return given if len(given) and not isinstance(given[0], (int, np.integer)) else [given]
+    except TypeError:
+        raise InputError(_KINDS) from None
+
+
 def as_batch(prompt: Any, tokenizer: Any) -> tuple[np.ndarray, np.ndarray]:
     """Prompts as one block of tokens, padded on the left with token 0, and the mask that tells tokens from padding."""
-    if not isinstance(prompt, str):
-        try:
-            prompt = prompt.tolist() if isinstance(prompt, np.ndarray) else list(prompt)
-            len(prompt)
-        except TypeError:
-            raise InputError(_KINDS) from None
-    several = not isinstance(prompt, str) and len(prompt) > 0 and not isinstance(prompt[0], (int, np.integer))
-    rows = [_encode(row, tokenizer) for row in (prompt if several else [prompt])]
+    rows = [_encode(row, tokenizer) for row in as_prompts(prompt)]
     width = max((len(row) for row in rows), default=0)
     if any(not row for row in rows):
         raise InputError("the prompt is empty; give at least one token")

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from kvviz.decode.decode_options import DecodeOptions
+from kvviz.decode.prompt import as_prompts
 from kvviz.decode.single_run import SingleRun
 from kvviz.decode.synthetic_inputs import generated
 from kvviz.decode.token_loop import DecodeSession
@@ -282,8 +283,9 @@ def _dry_decode(
     record: bool = True,
 ) -> Trace:
     given, stated = dict(inputs or {}), _checked(graph, counts)
-    feeds = generated(graph, dims or {}, given, decoding=True, dry=True)
-    return _traced(DecodeSession(graph, prompt, options, feeds, policy, record, dry=stated), given)
+    prompts = as_prompts(prompt)
+    feeds = generated(graph, dims or {}, given, decoding=len(prompts), dry=True)
+    return _traced(DecodeSession(graph, prompts, options, feeds, policy, record, dry=stated), given)
 
 
 def _traced(session: Session, given: Mapping[str, Any]) -> Trace:

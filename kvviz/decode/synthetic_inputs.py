@@ -85,7 +85,7 @@ def inputs(
 
 
 def generated(
-    graph: Graph, dims: Mapping[str, int], given: Mapping[str, Any], *, decoding: bool = False, dry: bool = False
+    graph: Graph, dims: Mapping[str, int], given: Mapping[str, Any], *, decoding: int = 0, dry: bool = False
 ) -> dict[str, Any]:
     """The given inputs, and the others with lengths that would do for a first try; options as of `Maker`."""
     maker = Maker(graph, dims, given, decoding, dry)
@@ -93,8 +93,9 @@ def generated(
 
 
 class Maker:
-    """Makes the inputs that a caller did not give; ``dims`` as in `inputs`. ``decoding``: they are for a decode, which
-    makes tokens, caches and all that follows from them by itself. ``dry``: only layouts count; data have no contents.
+    """Makes the inputs that a caller did not give; ``dims`` as in `inputs`. ``decoding``: they are for a decode of so
+    many sequences, which makes tokens, caches and all that follows from them by itself. ``dry``: only layouts count;
+    data have no contents.
     """
 
     def __init__(
@@ -102,14 +103,14 @@ class Maker:
         graph: Graph,
         dims: Mapping[str, int],
         given: Mapping[str, Any],
-        decoding: bool = False,
+        decoding: int = 0,
         dry: bool = False,
     ) -> None:
         self.dry = dry
         self.graph = graph
         self.given = given
         self.told = dict(dims)
-        self.decoding = decoding
+        self.decoding = int(decoding)
         self.pairs = {pair.input: pair for pair in cache_pairs(graph)}
         roles = control_inputs(graph)
         self.roles = roles if "tokens" in roles or "embeddings" in roles else {}
@@ -196,7 +197,7 @@ class Maker:
         if self.decoding:
             tokens = self._declared.get(self.roles.get("tokens", ""))
             if tokens is not None and tokens.shape:
-                self.dims.learn(tokens, 0, 1)
+                self.dims.learn(tokens, 0, self.decoding)
         for value in self.wanted:
             if value.name in self.pairs:
                 self._learn_size(value, self.pairs[value.name])
@@ -206,7 +207,7 @@ class Maker:
             self.dims.lengths.update({name: length for name in past if name not in self.dims.lengths})
 
     def _check_told(self) -> None:
-        """A decode counts its tokens and the rows of its caches itself, and has one sequence."""
+        """A decode counts its sequences, its tokens and the rows of its caches itself."""
         tokens = self._declared.get(self.roles.get("tokens", ""))
         batch = {str(tokens.shape[0]), place(tokens, 0)} if tokens is not None and tokens.shape else set()
         used = {
@@ -216,8 +217,9 @@ class Maker:
             for name in (place(value, axis), str(dim), *self.dims.names(None if isinstance(dim, int) else dim))
         }
         for name, length in self.told.items():
-            if name in batch and length != 1:
-                raise InputError(f"a decode has one sequence, so dimension {name!r} is 1, not {length}")
+            if name in batch and length != self.decoding:
+                many = "one sequence" if self.decoding == 1 else f"{self.decoding} sequences"
+                raise InputError(f"a decode has {many}, so dimension {name!r} is {self.decoding}, not {length}")
             if name not in used | batch:
                 raise InputError(
                     f"dimension {name!r} follows from the prompt and the caches of a decode; do not give its length"
