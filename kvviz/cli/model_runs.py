@@ -139,7 +139,7 @@ def decode_arguments(graph: Graph, options: argparse.Namespace) -> tuple[dict[st
     if missing and options.prompt is None:
         # Made up states would do to look at memory, but no answer could come of them.
         raise InputError(f"{options.model} holds {kind.name}: give its encoder's output, {missing[0]}, with --inputs")
-    inputs = _inputs(graph, options, decoding=1)
+    inputs = _inputs(graph, options, decoding=True)
     prompt = options.prompt
     if options.chat is not None:
         _tokenizer(graph, options)

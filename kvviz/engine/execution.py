@@ -21,7 +21,7 @@ from kvviz.engine.plan import Plan, PlannedNode
 from kvviz.engine.policy import Policy
 from kvviz.engine.recorder import Recorder
 from kvviz.engine.weights import Weights
-from kvviz.errors import ExtensionError, KvvizError, LimitError, OpError, UnknownValueError
+from kvviz.errors import ExtensionError, InputError, KvvizError, LimitError, OpError, UnknownValueError
 from kvviz.interrupts import WAITING
 from kvviz.memory.storage import address
 from kvviz.ops import foreign
@@ -255,7 +255,7 @@ class Execution:
                 return planned.call(*args)
             except Exception as again:
                 error = again
-        if isinstance(error, (ExtensionError, UnknownValueError)):
+        if isinstance(error, (ExtensionError, InputError, UnknownValueError)):
             raise error
         if isinstance(error, MemoryError):
             raise LimitError(

@@ -1,0 +1,144 @@
+"""Dry decodes: of every way to keep a cache, asked for in every way, and what is refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kvviz
+from kvviz.decode.token_loop import DecodeSession
+from kvviz.errors import InputError
+from kvviz.graph.model import Graph
+from tests.decode.small import DECODERS, small
+from tests.engine.dry_and_real import assert_agree, facts
+from tests.engine.graphs import graph_of
+
+MODELS = Path(__file__).resolve().parents[2] / "assets" / "models"
+POLICIES = ["ideal", "never", "rten", "onnxruntime"]
+
+
+def model(name: str) -> Graph:
+    return kvviz.load(MODELS / name / "model.onnx")
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("name", DECODERS)
+def test_a_dry_decode_of_every_cache_protocol_has_the_figures_of_the_real_one(name: str, policy: str) -> None:
+    graph, options = kvviz.load(small(name).proto), small(name).options
+    for prompt in ([3, 1, 4], [[3, 1, 4], [1, 5, 9]]):
+        for growth in ("start", "after"):
+            how: dict[str, Any] = {"max_new_tokens": 4, "policy": policy, "growth": growth, **options}
+            real = kvviz.decode(graph, prompt, progress=False, **how)
+            assert_agree(kvviz.decode(graph, prompt, dry=True, **how), real)
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_a_prompt_read_in_parts_has_the_figures_of_the_real_one_in_every_protocol(name: str) -> None:
+    graph, options = kvviz.load(small(name).proto), small(name).options
+    real = DecodeSession(graph, [3, 1, 4, 1, 5], max_new_tokens=3, chunk=2, **options).run_to_end()
+    assert_agree(kvviz.dry(graph, prompt_tokens=5, max_new_tokens=3, chunk=2, **options), real)
+
+
+@pytest.mark.parametrize("name", ["grouped", "grouped_shared"])
+def test_padding_is_where_the_real_decode_has_it(name: str) -> None:
+    graph, options, prompts = kvviz.load(small(name).proto), small(name).options, [[3, 1, 4], [5]]
+    real = kvviz.decode(graph, prompts, 3, progress=False, **options)
+    assert_agree(kvviz.decode(graph, prompts, 3, dry=True, **options), real)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("sequences", [1, 2])
+def test_inputs_that_a_dry_decode_makes_are_of_all_its_sequences(sequences: int, policy: str) -> None:
+    graph = model("o03_optimum1_merged_whisper")
+    states = np.zeros((sequences, 20, 32), np.float32)
+    real = kvviz.decode(
+        graph, [[1, 2, 3]] * sequences, 3, {"encoder_hidden_states": states}, policy=policy, progress=False
+    )
+    dims = {"encoder_sequence_length / 2": 20}
+    dry = kvviz.dry(graph, prompt_tokens=3, max_new_tokens=3, batch=sequences, dims=dims, policy=policy)
+    assert_agree(dry, real)
+
+
+@pytest.mark.parametrize("room", [False, True])
+@pytest.mark.parametrize("donated", [False, True])
+def test_caches_to_start_from_are_as_the_caller_gave_them(donated: bool, room: bool) -> None:
+    graph = model("storyteller/concat")
+    before = kvviz.decode(graph, [1, 2, 3, 4], 2, progress=False)
+    past = {cache.input: before.outputs[cache.output] for cache in before.caches}
+
+    def given() -> dict[str, np.ndarray]:
+        return {name: kvviz.reserve(array, 2, 20) if room else array.copy() for name, array in past.items()}
+
+    donate = tuple(past) if donated else ()
+    real = kvviz.decode(graph, [7], 3, given(), donate=donate, progress=False)
+    assert_agree(kvviz.decode(graph, [7], 3, given(), donate=donate, dry=True), real)
+    assert_agree(kvviz.dry(graph, given(), prompt_tokens=1, max_new_tokens=3, donate=donate), real)
+
+
+def test_run_with_dry_is_the_same_as_dry() -> None:
+    graph = model("o08_silero_vad_sequence")
+    inputs = kvviz.inputs(graph)
+    real = kvviz.run(graph, dict(inputs), policy="rten")
+    assert_agree(kvviz.run(graph, dict(inputs), policy="rten", dry=True), real)
+    assert facts(kvviz.run(graph, {}, dry=True)) == facts(kvviz.dry(graph))
+
+
+def test_only_the_runs_of_a_dry_decode_that_are_asked_for_keep_their_steps() -> None:
+    graph = model("storyteller/concat")
+    whole = kvviz.dry(graph, prompt_tokens=4, max_new_tokens=6)
+    few = kvviz.dry(graph, prompt_tokens=4, max_new_tokens=6, detail=[5])
+    assert [run.index for run in few.runs if run.last > run.first] == [0, 5]
+    assert few.peak_bytes == whole.peak_bytes and few.bytes_copied == whole.bytes_copied
+    for one, other in zip(few.caches, whole.caches):
+        # Storages have no numbers where their steps are gone.
+        assert [replace(r, storage=-1) for r in one.runs] == [replace(r, storage=-1) for r in other.runs]
+
+
+@pytest.mark.parametrize("dry", [False, True])
+def test_kv_capacity_is_refused_where_there_is_no_cache_to_reserve_rows_for(dry: bool) -> None:
+    with pytest.raises(InputError, match=r"kv_capacity=8 has no use for \w+: it keeps no cache; leave it out"):
+        kvviz.decode(model("o09_dynamo_qwen2_nocache"), [1, 2, 3], 2, kv_capacity=8, dry=dry)
+
+
+@pytest.mark.parametrize("dry", [False, True])
+def test_a_cache_below_its_window_is_refused_before_anything_runs(dry: bool) -> None:
+    graph = kvviz.load(small("grouped_window").proto)
+    with pytest.raises(InputError, match=r"kv_capacity=4: cache .* holds a window of 6 rows at least"):
+        kvviz.decode(graph, [3, 1, 4], 2, kv_capacity=4, dry=dry)
+
+
+def test_the_code_of_a_dry_decode_of_a_batch_has_its_sequences() -> None:
+    trace = kvviz.dry(model("storyteller/concat"), prompt_tokens=4, batch=3, max_new_tokens=2)
+    assert "kvviz.dry(kvviz.load('model.onnx'), prompt_tokens=4, batch=3, max_new_tokens=2)" in trace.to_markdown()
+
+
+def branch(condition: int) -> Graph:
+    return graph_of(
+        f"""g (float[4] x) => (float[4] y) <bool go = {{{condition}}}> {{
+        s = ReduceSum <keepdims = 0> (x)
+        k = Softmax (x)
+        y = If (go) <then_branch = t () => (float[4] a) {{ a = Neg (k) }}, else_branch = e () => (float[4] b) {{
+            b = Add (k, s) }}> }}"""
+    )
+
+
+@pytest.mark.parametrize(("op", "count"), [("ReduceSum", 3), ("Softmax", 4), ("Neg", 1)])
+def test_a_count_of_a_node_that_data_does_not_decide_is_refused(op: str, count: int) -> None:
+    graph = branch(1)
+    node = next(node.name for _, node in graph.walk() if node.op_type == op)
+    with pytest.raises(InputError, match=rf"counts says {count} for node '{node}' \({op}\).*how often a Loop runs"):
+        kvviz.dry(graph, counts={node: count})
+
+
+def test_a_branch_that_is_known_is_not_stated_otherwise() -> None:
+    graph = branch(1)
+    node = next(node.name for node in graph.nodes if node.op_type == "If")
+    assert "Neg" in [step.op_type for step in kvviz.dry(graph, counts={node: 1}).steps]
+    with pytest.raises(InputError, match=r"counts says 0 for node .* \(If\), but its condition is known to be True"):
+        kvviz.dry(graph, counts={node: 0})
+    with pytest.raises(InputError, match=r"counts says 2 for node .* \(If\)"):
+        kvviz.dry(graph, counts={node: 2})
