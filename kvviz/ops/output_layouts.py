@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import onnx
@@ -30,6 +31,8 @@ class UnknownLengthError(UnknownValueError):
 
 Layout = tuple[tuple[int, ...], np.dtype]
 Rule = Callable[[Sequence[Any]], list[Layout | None]]
+_KEPT: WeakKeyDictionary[Graph, dict[tuple, dict[tuple, list[Layout | None]]]] = WeakKeyDictionary()
+_MOST_KEPT = 64  # of one kind of node; a long decode has new lengths at every run
 _SMALL = 1024  # elements of a value that inference may look at
 _BOOL = np.dtype(bool)
 # Outputs that onnxruntime's schema has and neither its kernel nor ours makes.
@@ -143,19 +146,27 @@ _PLAIN: dict[str, Callable[..., list[Layout | None]]] = {
 
 
 class _Inferred:
-    """Asks ONNX's inference, and keeps what it said for the same layouts and known values."""
+    """Asks ONNX's inference, and keeps what it said of the same layouts and known values; nodes of a graph that differ
+    in their names alone, as those of repeated layers, share that."""
 
     def __init__(self, graph: Graph, node: Node, count: int | None, elsewhere: Sequence[int]) -> None:
         self.node = node
         self.count = count
         self.absent = {*elsewhere, _NEVER_MADE.get((node.domain, node.op_type), -1)}
         self.extra = RULES.get((node.domain, node.op_type))
-        self.kept: dict[tuple, list[Layout | None]] = {}
+        proto = node_proto(graph, node)
+        like = (
+            *(node.domain, node.op_type, node.opset, count, *sorted(self.absent)),
+            tuple(map(bool, node.inputs)),
+            tuple(map(bool, node.outputs)),
+            *(attribute.SerializeToString(deterministic=True) for attribute in proto.attribute),
+        )
+        self.kept = _KEPT.setdefault(graph, {}).setdefault(like, {})
         self.schema: Any = None
         if self.extra is None and onnx.defs.has(node.op_type, node.opset, node.domain):
             self.schema = onnx.defs.get_schema(node.op_type, node.opset, node.domain)
             self.proto = onnx.NodeProto()
-            self.proto.CopyFrom(node_proto(graph, node))
+            self.proto.CopyFrom(proto)
             self.proto.input[:] = node.inputs
             self.proto.output[:] = node.outputs
             self.imports = [helper.make_opsetid(domain, version) for domain, version in graph.opsets.items()]
@@ -169,7 +180,10 @@ class _Inferred:
         )
         found = self.kept.get(key)
         if found is None:
-            found = self.kept[key] = self._infer(args, small)
+            found = self._infer(args, small)
+            if len(self.kept) >= _MOST_KEPT:
+                self.kept.clear()
+            self.kept[key] = found
         return found
 
     def _infer(self, args: Sequence[Any], small: dict[int, np.ndarray]) -> list[Layout | None]:

@@ -34,11 +34,23 @@ def test_a_saved_dry_run_says_that_it_is_one(capsys: pytest.CaptureFixture[str],
     assert "dry run" in ran(capsys, "report", str(file)).splitlines()[0]
 
 
+def test_a_dry_comparison_has_the_figures_of_the_real_one_and_claims_no_equal_results(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    dry = json.loads(ran(capsys, "compare", LLAMA, "--dry", "--prompt-tokens", "3", "--tokens", "4", "--json"))
+    real = json.loads(ran(capsys, "compare", LLAMA, "--prompt", "5,17,33", "--tokens", "4", "--json"))
+    results = {"equal": None, "difference": "dry run, no results"}
+    assert dry["equal"] is None and real["equal"] is True
+    assert dry["rows"] == [row | results for row in real["rows"]]
+    assert "dry run, no results" in ran(capsys, "compare", LLAMA, "--dry", "--policies", "ideal", "never")
+
+
 @pytest.mark.parametrize(
     ("line", "says"),
     [
         (["--prompt-tokens", "3"], "give --dry too"),
         (["--dry", "--prompt", "5"], "--prompt has no use in a dry run; give --prompt-tokens N"),
+        (["--dry", "--prompt-tokens", "3", "--donate-caches"], "--donate-caches is for a single run"),
         (["--dry", "--tokens", "5"], "--tokens needs --prompt-tokens"),
         (["--dry", "--kv-capacity", "5"], "--kv-capacity needs --prompt-tokens"),
     ],

@@ -172,3 +172,11 @@ def test_the_verdict_on_a_file_that_does_not_show_what_is_overwritten_claims_no_
     assert "that the file shows" in drawn and "the graph itself keeps all in order" not in drawn
     recorded = str(kvviz.explain(recording("old_seed_set_rows.jsonl").trace).to_dict())
     assert "1 hidden pair" in recorded
+
+
+def test_no_export_of_a_dot_file_claims_to_know_bytes_exactly() -> None:
+    # given: no views, but ops that may overwrite their sources, which the file does not show
+    graph = dot("inplace_chain")
+    assert json.loads(kvviz.ggml.to_json(graph))["level"] == "root"
+    assert "not known" in graph.trace.policy.about
+    assert json.loads(kvviz.ggml.to_json(recording("inplace_chain.jsonl").graphs[0]))["level"] == "exact"

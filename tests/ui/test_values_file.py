@@ -213,3 +213,18 @@ kvviz.debug(kvviz.decode(graph, [1, 5, 9], 3, progress=False))"""
     expect(debugger.kv("summarise")).to_have_count(0)
     expect(debugger.kv("value-row").first.locator("svg.kv-bars")).to_have_count(1)
     assert debugger.python("t.values is not None and len(t.values) > 100")
+
+
+def test_a_page_of_a_dry_run_says_that_there_are_no_numbers(browser: Browser, tmp_path: Path) -> None:
+    kvviz.dry(MODELS / "concat" / "model.onnx", prompt_tokens=4, max_new_tokens=2).to_html(tmp_path / "dry.html")
+    with browser.new_page(viewport={"width": 1500, "height": 1000}) as page:
+        page.goto((tmp_path / "dry.html").as_uri())
+        kv(page, "tab", '[data-id="values"]').click()
+        kv(page, "goto").fill("20")
+        kv(page, "goto").press("Enter")
+        expect(kv(page, "value-about")).to_have_text(
+            "Values were not recorded: a dry run works out layouts and no numbers."
+        )
+        expect(page.get_by_text("Its numbers were not recorded: a dry run")).to_be_visible()
+        expect(page.get_by_text("needs a running kernel")).to_have_count(0)
+        expect(page.get_by_text("trace.summarise()")).to_have_count(0)
