@@ -128,6 +128,8 @@ def decode_arguments(graph: Graph, options: argparse.Namespace) -> tuple[dict[st
         raise InputError("give exactly one of --prompt (token numbers), --text and --chat")
     if options.words is not None and options.text is None:
         raise InputError("--words is the vocabulary for --text; give --text too")
+    if all(pair.axis is None or pair.protocol == "cross" for pair in cache_pairs(graph)):
+        _refuse(options, ("kv_capacity",), f"reserves rows in caches, and {options.model} has none")
     kind = model_kind(graph)
     if not kind.decodes:
         prompt = next(name for name in ("prompt", "text", "chat") if getattr(options, name) is not None)

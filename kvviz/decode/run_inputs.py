@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -49,7 +50,7 @@ def first_caches(
     declared = {value.name: value for value in graph.inputs}
     if capacity is not None and not any(pair.axis is not None and pair.protocol != "cross" for pair in pairs):
         why = "its states have no rows" if any(pair.protocol != "cross" for pair in pairs) else "it keeps no cache"
-        raise InputError(f"kv_capacity={capacity} has no use for {graph.name}: {why}; leave it out")
+        warnings.warn(f"kv_capacity={capacity} has no use for {graph.name}: {why}; leave it out", stacklevel=5)
     caches: dict[str, np.ndarray] = {}
     for pair in pairs:
         value = declared[pair.input]

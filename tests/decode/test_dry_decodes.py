@@ -99,8 +99,8 @@ def test_only_the_runs_of_a_dry_decode_that_are_asked_for_keep_their_steps() -> 
 
 
 @pytest.mark.parametrize("dry", [False, True])
-def test_kv_capacity_is_refused_where_there_is_no_cache_to_reserve_rows_for(dry: bool) -> None:
-    with pytest.raises(InputError, match=r"kv_capacity=8 has no use for \w+: it keeps no cache; leave it out"):
+def test_a_kv_capacity_without_a_cache_to_reserve_rows_for_is_warned_of(dry: bool) -> None:
+    with pytest.warns(UserWarning, match=r"kv_capacity=8 has no use for \w+: it keeps no cache; leave it out"):
         kvviz.decode(model("o09_dynamo_qwen2_nocache"), [1, 2, 3], 2, kv_capacity=8, dry=dry)
 
 
