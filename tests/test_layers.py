@@ -20,6 +20,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("kvviz.errors",),
     ("kvviz.atomic_write", "kvviz.collector", "kvviz.interrupts", "kvviz.late", "kvviz.other_names", "kvviz.version"),
     ("kvviz.text",),
+    ("kvviz.decoders",),
     ("kvviz.smollm2",),
     ("kvviz.graph", "kvviz.memory"),
     ("kvviz.trace",),

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from kvviz.engine.plan import Counts, Plan, PlannedNode
-from kvviz.errors import InputError, UnknownValueError
+from kvviz.errors import InputError, OpError, UnknownValueError
 from kvviz.graph.model import Graph, Node
 from kvviz.memory.ghosts import forget, ghost, is_ghost
 from kvviz.ops.attention_core import to_heads
@@ -214,15 +214,22 @@ def _kept(planned: PlannedNode, args: Sequence[Any]) -> Any:
     return (x, ghost(x.shape, np.bool_)) if len(planned.outputs) > 1 else x
 
 
+class _Uncopied(np.ndarray):
+    """An array that is reshaped where that takes no copy; else it raises `ValueError`."""
+
+    def reshape(self, *sizes: Any) -> np.ndarray:  # type: ignore[override]
+        return np.reshape(self.view(np.ndarray), sizes[0] if len(sizes) == 1 else sizes, copy=False)
+
+
 def _reshaped(planned: PlannedNode, call: Callable[..., np.ndarray], args: Sequence[Any]) -> np.ndarray | None:
-    """A view where the strides allow one; the kernel says the shape, of an array that takes no memory."""
+    """The kernel's own view where the strides allow one: how a length is written (-1) decides over strides."""
     x = args[0]
     for position, value in enumerate(args[1:], 1):
         check_known(planned, position, value)
-    shape = call(np.broadcast_to(np.empty((), x.dtype), x.shape), *args[1:]).shape
     try:
-        return np.reshape(x, shape, copy=False)
-    except ValueError:
+        return call(x.view(_Uncopied), *args[1:])
+    except OpError:
+        call(np.broadcast_to(np.empty((), x.dtype), x.shape), *args[1:])  # raises for a shape that does not fit
         return None
 
 

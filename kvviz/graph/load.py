@@ -205,8 +205,9 @@ def _from_gguf(path: str, limit: int) -> tuple[Any, Source, Companions]:
 
 
 def assembled(proto: onnx.ModelProto, weights: Mapping[str, Any], label: str, name: str) -> Graph:
-    """The graph of a model whose external data are objects with ``numpy()``, by location."""
-    return _read(proto, Source(label, "", limit=1 << 62, held=weights), name)
+    """The graph of a model whose external data are arrays, or objects with ``numpy()``, by location."""
+    held = {location: _Array(found) if isinstance(found, np.ndarray) else found for location, found in weights.items()}
+    return _read(proto, Source(label, "", limit=1 << 62, held=held), name)
 
 
 class _Array(NamedTuple):

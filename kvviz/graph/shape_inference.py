@@ -24,6 +24,7 @@ from kvviz.graph.external import Source
 from kvviz.graph.from_onnx import graph_proto, node_proto
 from kvviz.graph.model import Graph, Node, Value
 from kvviz.graph.shape_merge import merge
+from kvviz.graph.tensors import Weights
 
 # Inference looks into constants that say a shape, axes or pads; nothing larger is handed to it.
 _SMALL = 1024
@@ -159,7 +160,10 @@ class _Scope:
         def constant(position: int) -> np.ndarray | None:
             name = node.inputs[position] if position < len(node.inputs) else ""
             graph = self.constants.get(name)
-            return graph.weights[name] if graph is not None and _is_small(_weight(graph, name)) else None
+            if graph is None or not _is_small(_weight(graph, name)):
+                return None
+            absent = isinstance(graph.weights, Weights) and not graph.weights.has_contents(name)
+            return None if absent else graph.weights[name]
 
         return constant
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import onnx
@@ -24,6 +24,16 @@ _PACKED |= {code: 6 for name, code in _T.DataType.items() if name.startswith("FL
 
 
 @dataclass(frozen=True, slots=True)
+class Nowhere:
+    """Stands for the contents of a weight that has none: the model was made from its shapes."""
+
+    model: str
+
+    def numpy(self) -> NoReturn:
+        raise LoadError(f"{self.model} was made from its shapes and has no weights; use kvviz.dry")
+
+
+@dataclass(frozen=True, slots=True)
 class Tensor:
     """A weight that was checked but perhaps not read yet."""
 
@@ -31,6 +41,12 @@ class Tensor:
     nbytes: int  # size in the model's own encoding (two 4-bit elements a byte)
     read: Callable[[], np.ndarray]
     files: DataFiles | None = None  # what the array lies in, where that is a mapped file
+
+    @property
+    def absence(self) -> Nowhere | None:
+        """What stands for the contents of a weight that has none."""
+        reader = getattr(self.read, "__self__", None)
+        return reader if isinstance(reader, Nowhere) else None
 
 
 @dataclass(slots=True)
@@ -59,21 +75,31 @@ class Weights(Mapping[str, np.ndarray]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled with the arrays, which are read for it: whoever unpickles them may not have the model's files."""
-        told = {name: (tensor.value, tensor.nbytes, self[name]) for name, tensor in self.tensors.items()}
+        told: dict[str, tuple[Value, int, np.ndarray | Nowhere]] = {}
+        for name, tensor in self.tensors.items():
+            told[name] = tensor.value, tensor.nbytes, tensor.absence or self[name]
         return _unpickled, (told,)
 
     def declared(self, name: str) -> Value:
         """Element type and shape of a weight, without reading it."""
         return self.tensors[name].value
 
+    def has_contents(self, name: str) -> bool:
+        return self.tensors[name].absence is None
+
     def nbytes(self, name: str) -> int:
         """Size of a weight as the model stores it, in bytes, without reading it."""
         return self.tensors[name].nbytes
 
 
-def _unpickled(told: Mapping[str, tuple[Value, int, np.ndarray]]) -> Weights:
+def _unpickled(told: Mapping[str, tuple[Value, int, np.ndarray | Nowhere]]) -> Weights:
     return Weights(
-        {name: replace(held(name, array), value=value, nbytes=n) for name, (value, n, array) in told.items()}
+        {
+            name: Tensor(value, nbytes, found.numpy)
+            if isinstance(found, Nowhere)
+            else replace(held(name, found), value=value, nbytes=nbytes)
+            for name, (value, nbytes, found) in told.items()
+        }
     )
 
 
@@ -190,7 +216,7 @@ def _external(proto: Any, source: Source, what: str, dtype: np.dtype, nbytes: in
     entries = {text(entry.key): text(entry.value) for entry in proto.external_data}
     kept = source.held.get(entries.get("location", ""))
     if kept is not None:
-        return _guarded(kept.numpy, what, source)
+        return kept.numpy if isinstance(kept, Nowhere) else _guarded(kept.numpy, what, source)
     path, offset = find_external(entries, nbytes, what, source)
 
     def mapped() -> np.ndarray:

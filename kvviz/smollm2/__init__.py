@@ -10,7 +10,7 @@
 
 from __future__ import annotations
 
-from kvviz.smollm2.decoder import FORMS
+from kvviz.decoders.operator_forms import GROWING as FORMS
 from kvviz.smollm2.gguf_to_onnx import convert
 from kvviz.smollm2.vocabulary import tokenizer
 from kvviz.text.tokenizer_file import Tokenizer

