@@ -98,8 +98,8 @@ def is_fixed(pair: CachePair) -> bool:
 
 
 def fixed_rows(graph: Graph, pair: CachePair, capacity: int | None, rows: int) -> int:
-    """Rows of a cache of fixed size that the model leaves open: the caller's capacity, else the model's window, else
-    the ``rows`` that the decode will need."""
+    """Rows of a cache of fixed size that the model leaves open: the caller's capacity, else those of the model's
+    window, else the ``rows`` that the decode will need."""
     windows = [node.attributes.get("local_window_size", -1) for node in graph.nodes if node.name in pair.writer]
     window = int(max(windows, default=-1)) if pair.protocol == "window" else -1
     if capacity is not None:

@@ -235,8 +235,8 @@ class ScatteredForm(Form):
 
 
 def cache_module(kind: str) -> str:
-    last = kind.split(".")[-1]
-    return f"{dict(key='k', value='v').get(last, last)}_cache"
+    """Where a node that keeps a cache stands within the scope of its layer."""
+    return {"key": "k_cache", "value": "v_cache"}.get(kind.split(".")[-1], f"{kind}_cache")
 
 
 def capped(build: Builder, x: str, cap: float, name: str, output: str = "") -> str:

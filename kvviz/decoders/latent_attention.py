@@ -29,8 +29,7 @@ def latent_attention(parts: Parts, layer: int, x: str) -> str:
         for kind, new, width in zip(form.kinds, (latent, key), (sizes.rank, sizes.rotary))
     )
     # Instead of the keys of a head, what its queries would find in a latent.
-    inward = parts.weight("k_b_proj.weight", parts.source.tensor(f"{theirs}_k_b", shape.heads, sizes.plain, sizes.rank))
-    plain = build.op("MatMul", plain, inward, name="k_b_proj")
+    plain = _by_head(parts, plain, "k_b_proj", f"{theirs}_k_b", sizes.plain, sizes.rank)
     shared = build.op("Unsqueeze", latents, one, name="latents")
     if isinstance(form, AttentionForm):
         # The operator takes keys in one piece.
@@ -38,16 +37,18 @@ def latent_attention(parts: Parts, layer: int, x: str) -> str:
         queries = build.op("Concat", plain, turned, name="queries", axis=-1)
         mixed = form.over(layer, queries, whole, shared, scale=shape.score_scale)
     else:
-        scores = build.op(
-            "Add", _products(parts, plain, shared), _products(parts, turned, build.op("Unsqueeze", keys, one))
-        )
+        found = _products(parts, plain, shared), _products(parts, turned, build.op("Unsqueeze", keys, one))
+        scores = build.op("Add", *found)
         scores = build.op("Mul", scores, build.number("scale", shape.score_scale))
         mixed = build.op("MatMul", form.shares(scores, form.bias(layer)), shared)
-    outward = parts.weight(
-        "v_b_proj.weight", parts.source.tensor(f"{theirs}_v_b", shape.heads, sizes.rank, sizes.value)
-    )
-    mixed = form.from_heads(build.op("MatMul", mixed, outward, name="v_b_proj"), sizes.value)
+    mixed = form.from_heads(_by_head(parts, mixed, "v_b_proj", f"{theirs}_v_b", sizes.rank, sizes.value), sizes.value)
     return parts.linear(mixed, "o_proj", f"{theirs}_output", shape.heads * sizes.value, shape.hidden)
+
+
+def _by_head(parts: Parts, x: str, module: str, theirs: str, inputs: int, outputs: int) -> str:
+    """A product with a weight of its own for each head."""
+    weight = parts.source.tensor(theirs, parts.shape.heads, inputs, outputs)
+    return parts.build.op("MatMul", x, parts.weight(f"{module}.weight", weight), name=module)
 
 
 def _products(parts: Parts, queries: str, keys: str) -> str:

@@ -24,9 +24,9 @@ class AttentionForm(Form):
         return self.build.op("RMSNormalization", x, weight, axis=-1, epsilon=self.shape.epsilon), x
 
     def rotated(self, layer: int, x: str, heads: int, name: str) -> str:
-        return self.build.op(
-            "RotaryEmbedding", x, *self.angles(layer), name=name, **({"num_heads": heads} if heads else {})
-        )
+        # Without a number of heads they lie apart already.
+        options: dict[str, Any] = {"num_heads": heads} if heads else {}
+        return self.build.op("RotaryEmbedding", x, *self.angles(layer), name=name, **options)
 
     def attend(self, layer: int, projected: tuple[str, ...]) -> str:
         shape, (q, k, v) = self.shape, projected

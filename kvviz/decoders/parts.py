@@ -81,11 +81,10 @@ class Parts:
         if self.form.opset >= 20:
             return build.op("Gelu", x, name=name, approximate=approximate)
         if approximate == "tanh":
-            cube = build.op(
-                "Mul", build.op("Pow", x, build.number("three", 3), name=name), build.number("cube", 0.044715)
-            )
-            sum_ = build.op("Mul", build.op("Add", x, cube, name=name), build.number("root_2_pi", (2 / math.pi) ** 0.5))
-            share = build.op("Tanh", sum_, name=name)
+            cube = build.op("Pow", x, build.number("three", 3), name=name)
+            cube = build.op("Mul", cube, build.number("cube", 0.044715), name=name)
+            scale = build.number("root_2_pi", (2 / math.pi) ** 0.5)
+            share = build.op("Tanh", build.op("Mul", build.op("Add", x, cube, name=name), scale, name=name), name=name)
         else:
             share = build.op("Erf", build.op("Div", x, build.number("root_2", 2**0.5), name=name), name=name)
         share = build.op("Add", share, build.number("unit", 1), name=name)

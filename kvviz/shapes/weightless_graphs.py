@@ -95,19 +95,10 @@ def preset(
     name : str
         One of ``kvviz.shapes.PRESETS``: Llama, SmolLM2, Qwen, Mistral, Gemma, DeepSeek, the decoder of Whisper.
     form : str
-        How the cache is kept.
-
-        =============== ===== ============================================================ ==========================
-        form            opset the cache                                                    not for
-        =============== ===== ============================================================ ==========================
-        ``concat``      18    grows by Concat; elementary operators
-        ``attention``   23    grows inside of Attention
-        ``gqa``         23    grows inside of onnxruntime's GroupQueryAttention            DeepSeek, Whisper
-        ``static``      24    a fixed number of rows, TensorScatter in front of Attention
-        ``scatter_nd``  18    a fixed number of rows, ScatterND; elementary operators
-        =============== ===== ============================================================ ==========================
-
-        Fixed caches get ``kv_capacity`` rows, or as many as the decode needs.
+        How the cache is kept. It grows in ``"concat"`` (elementary operators, opset 18), ``"attention"`` (inside of
+        Attention, opset 23) and ``"gqa"`` (inside of onnxruntime's GroupQueryAttention; not DeepSeek, Whisper). It has
+        a fixed number of rows, ``kv_capacity`` or as many as the decode needs, in ``"static"`` (TensorScatter in front
+        of Attention, opset 24) and ``"scatter_nd"`` (elementary operators, opset 18).
     dtype : dtype
         Of weights, caches and activations.
     seed : int, optional
@@ -128,8 +119,9 @@ def preset(
     Notes
     -----
     Only what matters for memory is certain: numbers differ from the published model where positions are scaled (Llama
-    3.1, DeepSeek) or a router keeps to groups of experts. ONNX has no operator for a choice of experts: DeepSeek's are
-    all computed, so activations of a long chunk are larger than where only the chosen ones are. Whisper's keys and
+    3.1, DeepSeek) or a router keeps to groups of experts. The graph computes all of DeepSeek's
+    experts, which ONNX has no operator to choose from: activations of a long chunk are larger than where only chosen
+    ones are computed. Whisper's keys and
     values of the encoder are inputs that no run changes; the products that make them belong to the encoder.
 
     Examples
@@ -142,9 +134,8 @@ def preset(
         raise InputError(f"no sizes are known of {name!r}; there are {', '.join(PRESETS)}")
     unknown = sizes.keys() - {field.name for field in fields(Shape)}
     if unknown:
-        raise InputError(
-            f"a shape has no {', '.join(sorted(unknown))}; it has {', '.join(f.name for f in fields(Shape))}"
-        )
+        known = ", ".join(field.name for field in fields(Shape))
+        raise InputError(f"a shape has no {', '.join(sorted(unknown))}; it has {known}")
     return _graph(replace(size, **sizes), form, dtype, name, seed)
 
 
@@ -170,8 +161,8 @@ def _check(size: Shape, form: str, name: str) -> None:
         )
     if size.heads % size.kv_heads or size.rotary % 2:
         raise InputError(
-            f"{size.heads} heads of {size.rotary} for {size.kv_heads} key heads do not go together: the number of heads "
-            "must be a multiple of the key heads, and their size even"
+            f"{size.heads} heads of {size.rotary} for {size.kv_heads} key heads do not go together: "
+            "the number of heads must be a multiple of the key heads, and their size even"
         )
 
 
