@@ -49,7 +49,7 @@ PROMPT = [11, 20, 45, 46, 45, 12, 7, 3]
 COUNT = 5
 
 
-def tiny(name: str, form: str, seed: int | None = 1) -> kvviz.graph.model.Graph:  # type: ignore[name-defined]
+def tiny(name: str, form: str, seed: int | None = 1) -> kvviz.graph.model.Graph:
     return kvviz.shapes.preset(name, form=form, dtype="float32", seed=seed, **FAMILIES[name])
 
 
