@@ -1,0 +1,321 @@
+"""What is alive while the main graph of a trace runs in some order: who makes and reads each block, and who may reuse it.
+
+Invariant: `OrderModel.exact` says that the bytes alive in any order are those of a run in that order. Otherwise bodies,
+sequences or rules that are not known here add to them or save some of them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from kvviz.graph.model import Node
+from kvviz.runtimes.schedules.frontier import reads
+from kvviz.trace import blockers as b
+from kvviz.trace.element_types import nbytes
+from kvviz.trace.events import APPEND, IN_PLACE, NEW, PASSED, POOL, VIEW, Op
+from kvviz.trace.regions import packed_strides
+from kvviz.trace.value_index import Index
+
+# Reasons against an input that hold in every order.
+_NEVER = b.SHAPE_DIFFERS | b.DTYPE_DIFFERS | b.NOT_CONTIGUOUS | b.OP_CANNOT | b.POLICY
+# The kind of an optional output that the kernel leaves out.
+_ABSENT = type(None).__name__
+Larger = tuple[tuple[int, int], ...]
+"""Blocks that are larger than what is in them, as an op runs in place in what a view has left: (block, bytes)."""
+
+
+class Move(NamedTuple):
+    """What an op does that runs now: bytes that it allocates, by how much more is alive afterwards, and what is then
+    larger than its contents."""
+
+    new: int
+    change: int
+    larger: Larger
+
+
+@dataclass(slots=True)
+class Block:
+    """Memory that is alive from the op that makes it to the last op that reads a value in it.
+
+    ``maker``: place of that op among the ops, -1 for what the run starts with.
+    ``readers``: the ops that read it, as bits.
+    ``kept``: the caller has it, or gets it.
+    """
+
+    size: int
+    maker: int
+    readers: int = 0
+    kept: bool = False
+
+
+@dataclass(slots=True)
+class OrderModel:
+    """The ops of a main graph, by their place in the recorded order, and the blocks that they share.
+
+    ``start``: bytes alive before the first op, ``weights`` among them.
+    ``before``: for each op, the ops that must run before it, as bits; ``behind``: those that wait for it.
+    ``read, made``: blocks that an op reads, and those that it makes.
+    ``over``: for each op, the blocks that it may run in place in, each with the block that it then need not make.
+    ``inside``: bytes that the bodies of an op had alive at most.
+    ``exact``: the model is the machine; see the module's invariant.
+    ``loose``: in no order more is alive than in a run in that order, whatever the rules.
+    """
+
+    nodes: list[Node]
+    start: int
+    weights: int
+    blocks: list[Block] = field(default_factory=list)
+    before: list[int] = field(default_factory=list)
+    behind: list[list[int]] = field(default_factory=list)
+    read: list[tuple[int, ...]] = field(default_factory=list)
+    made: list[tuple[int, ...]] = field(default_factory=list)
+    over: list[tuple[tuple[int, int], ...]] = field(default_factory=list)
+    inside: dict[int, int] = field(default_factory=dict)
+    exact: bool = True
+    loose: bool = False
+
+    @property
+    def all(self) -> int:
+        """Every op, as bits."""
+        return (1 << len(self.nodes)) - 1
+
+    def move(self, done: int, larger: Larger, op: int) -> Move:
+        """What an op does once the ops in ``done`` have run."""
+        blocks, here, left = self.blocks, 1 << op, ~done
+        dead = [g for g in self.read[op] if blocks[g].readers & left == here and not blocks[g].kept]
+        grown = dict(larger) if larger else larger
+        new = change = 0
+        reused: dict[int, int] = {}
+        for source, made in self.over[op]:
+            if source in dead and made not in reused and (self.loose or source not in reused.values()):
+                reused[made] = source
+        for g in self.made[op]:
+            block, saved = blocks[g], reused.get(g, -1)
+            alive = block.readers or block.kept
+            if saved < 0 or self.loose:
+                new += block.size if saved < 0 else 0
+                change += block.size if alive else 0
+                continue
+            have = grown.get(saved, blocks[saved].size) if larger else blocks[saved].size
+            dead.remove(saved)
+            change -= 0 if alive else have
+            if alive and have != block.size:
+                grown = dict(grown)
+                grown[g] = have
+        for g in dead:
+            change -= grown.get(g, blocks[g].size) if larger else blocks[g].size
+        if grown:
+            grown = {g: size for g, size in dict(grown).items() if blocks[g].readers & left & ~here or blocks[g].kept}
+        return Move(new + self.inside.get(op, 0), change, tuple(sorted(grown.items())) if grown else ())
+
+    def needs(self, order: Iterable[int]) -> list[int]:
+        """Bytes alive while each op of an order runs."""
+        done, live, larger, found = 0, self.start, (), []
+        for op in order:
+            new, change, larger = self.move(done, larger, op)
+            found.append(live + new)
+            live += change
+            done |= 1 << op
+        return found
+
+    def peak(self, order: Sequence[int]) -> int:
+        """The largest number of bytes alive."""
+        return max(self.needs(order), default=self.start)
+
+
+def order_model(index: Index, run: int, loose: bool = False) -> OrderModel:
+    """The model of one run of a trace.
+
+    ``loose``: count only what is alive by any rules: bodies need nothing, what may be a view is one, and an op works in
+      the memory of whatever dies with it.
+    """
+    return _Building(index, run, loose).model
+
+
+class _Building:
+    """A model in the making: in which block each value lies."""
+
+    def __init__(self, index: Index, run: int, loose: bool) -> None:
+        self.index, self.frame, self.rule = index, index.mains[run], index.trace.policy.base
+        known = self.rule in ("ideal", "never")
+        self.any_rule = loose and not known
+        frame = index.frames[self.frame]
+        first, last = index.trace.runs[run].first, index.trace.runs[run].last
+        rows = [row for row in index.rows[first:last] if row.frame == self.frame]
+        capacities = index.trace.log.storages
+        weights = sum(storage.capacity for storage in capacities if storage.origin == "weights")
+        self.model = OrderModel([row.op.node for row in rows], _alive(index, index.binding(run)), weights)
+        self.model.exact, self.model.loose = known and not loose, loose
+        self.home: dict[str, int] = {}  # value to its block; what is not here is never the run's to free
+        self.here: dict[int, int] = {}  # storage to the block that lies there now
+        self.fixed: set[str] = set()  # views that cannot be written to
+        self.appended: Counter[int] = Counter()
+        self._bind(frame.bindings)
+        self.given = sum(block.size for block in self.model.blocks)
+        places = {name: place for place, row in enumerate(rows) for name in row.op.node.outputs if name}
+        for place, row in enumerate(rows):
+            self._note(place, row, places)
+        for name in frame.program.outputs:
+            if name in self.home:
+                self.model.blocks[self.home[name]].kept = True
+        self.model.over = [self._over(place, row) for place, row in enumerate(rows)]
+        for place, ahead in enumerate(self.model.before):
+            for other in bits(ahead):
+                self.model.behind[other].append(place)
+        model = self.model
+        for place, row in enumerate(rows):
+            if row.op.control:
+                made = sum(model.blocks[g].size for g in model.made[place])
+                model.inside[place] = -made if loose else _inside(index, row)
+        # What is given may count less than it takes.
+        model.start -= self.given - sum(block.size for block in model.blocks if block.maker < 0)
+        if self.model.exact:
+            seen = self.model.needs(range(len(rows)))
+            self.model.exact = all(mine == row.live for mine, row in zip(seen, rows))
+
+    def _bind(self, bindings: Sequence[Any]) -> None:
+        lent = {bound.storage for bound in bindings if bound.how == "borrowed"}
+        storages = self.index.trace.log.storages
+        for bound in bindings:
+            if bound.how == "donated" and bound.storage not in lent:
+                block = self.here.get(bound.storage)
+                if block is None:
+                    block = self.here[bound.storage] = self._add(storages[bound.storage].capacity, -1)
+                self.home[bound.name] = block
+                # What no op reads is held to the end.
+                self.model.blocks[block].kept |= bound.name not in self.index.frames[self.frame].program.graph.consumers
+
+    def _add(self, size: int, maker: int) -> int:
+        self.model.blocks.append(Block(size, maker))
+        return len(self.model.blocks) - 1
+
+    def _note(self, place: int, row: Op, places: Mapping[str, int]) -> None:
+        model, node = self.model, row.op.node
+        names = reads(node)
+        found = dict.fromkeys(self.home[name] for name in names if name in self.home)
+        for block in found:
+            model.blocks[block].readers |= 1 << place
+        ahead = 0
+        for name in names:
+            if name in places:
+                ahead |= 1 << places[name]
+        made = []
+        for name, out in zip(node.outputs, row.outs):
+            if out is None:
+                continue
+            shared = self._shared(row, out) if self.any_rule else None
+            if shared is not None:
+                self.home[name] = self.here[out.storage] = shared
+                model.blocks[shared].size = min(model.blocks[shared].size, nbytes(out.shape, out.dtype))
+            elif out.how in (NEW, POOL, IN_PLACE) or (out.storage not in self.here and out.how != VIEW):
+                size = nbytes(out.shape, out.dtype)
+                if row.op.control or out.shape is None:
+                    capacity = self.index.trace.log.storages[out.storage].capacity
+                    size = min(size, capacity) if model.loose else capacity
+                self.home[name] = self.here[out.storage] = self._add(size, place)
+                made.append(self.home[name])
+            elif out.storage in self.here:
+                self.home[name] = self.here[out.storage]
+                self.appended[out.storage] += out.how == APPEND
+            if out.how == VIEW and (node.op_type == "Expand" or self.fixed.intersection(node.inputs)):
+                self.fixed.add(name)
+            model.exact &= (out.shape is not None or out.dtype == _ABSENT) and self.appended[out.storage] < 2
+        model.exact = model.exact and not row.op.control
+        model.before.append(ahead)
+        model.behind.append([])
+        model.read.append(tuple(found))
+        model.made.append(tuple(made))
+
+    def _shared(self, row: Op, out: Any) -> int | None:
+        """The one block of all that some rule may let an output lie in, while what is there is still read."""
+        op = row.op
+        lenders = (*op.views, *(grow.input for grow in op.grows)) if not op.foreign else range(len(op.node.inputs))
+        names = [op.node.inputs[position] for position in lenders if position < len(op.node.inputs)]
+        found = {self.home[name] for name in names if name in self.home}
+        if out.how in (VIEW, APPEND, PASSED) and out.storage in self.here:
+            found.add(self.here[out.storage])
+        if not found:
+            return None
+        blocks, one = self.model.blocks, min(found)
+        for other in found - {one}:
+            blocks[one].readers |= blocks[other].readers
+            blocks[one].kept |= blocks[other].kept
+            blocks[one].size, blocks[other].size = min(blocks[one].size, blocks[other].size), 0
+            model = self.model
+            for places in (self.home, self.here):
+                places.update({key: one for key, block in places.items() if block == other})
+            for lists in (model.read, model.made):
+                lists[:] = [tuple(dict.fromkeys(one if g == other else g for g in places)) for places in lists]
+        return one
+
+    def _over(self, place: int, row: Op) -> tuple[tuple[int, int], ...]:
+        """Blocks that an op can run in place in, with what it then need not make, in the order of being tried."""
+        blocks = self.model.blocks
+        if row.op.control or self.rule == "never":
+            return ()
+        if self.any_rule:
+            read, made = self.model.read[place], self.model.made[place]
+            return tuple((g, m) for m in made for g in read if blocks[m].size <= blocks[g].size)
+        node, refused = row.op.node, dict(row.masks)
+        pairs = [(position, 0) for position in row.op.overwrites] + [(g.input, g.output) for g in row.op.grows]
+        used = Counter(self.home[name] for name in (*node.inputs, *node.captures) if name in self.home)
+        found = []
+        for position, output in pairs:
+            name, out = node.inputs[position], row.outs[output] if output < len(row.outs) else None
+            source, made = self.home.get(name), self.home.get(node.outputs[output]) if out is not None else None
+            if source is None or made is None or source == made or out is None:
+                continue
+            value = self.index.places[self.frame, name]
+            fits = value.shape is not None and (value.shape, value.dtype) == (out.shape, out.dtype)
+            packed = value.strides is None or _packed(value)
+            free = used[source] == 1 and not blocks[source].kept and name not in self.fixed
+            if fits and packed and free and not refused.get(position, 0) & _NEVER:
+                found.append((source, made))
+        return tuple(found)
+
+
+def _packed(value: Any) -> bool:
+    """Whether a value lies in row-major order; strides of axes with one entry say nothing."""
+    meant = packed_strides(value.shape, value.dtype.itemsize)
+    return all(n == 1 or a == c for n, a, c in zip(value.shape, value.strides, meant)) or 0 in value.shape
+
+
+def bits(mask: int) -> Iterable[int]:
+    """Places of the bits that are set."""
+    while mask:
+        low = mask & -mask
+        yield low.bit_length() - 1
+        mask ^= low
+
+
+def _alive(index: Index, moment: int) -> int:
+    """Bytes alive at a moment."""
+    return sum(
+        life.bytes - sum(more for when, more in life.grew if when > moment)
+        for life in index.lives
+        if life.first <= moment <= life.last
+    )
+
+
+def _inside(index: Index, row: Op) -> int:
+    """Bytes that the bodies of a control node had alive at most."""
+    bodies = index.bodies.get((row.frame, row.op.node.index))
+    step = index.step_of.get((row.frame, row.op.node.index))
+    if not bodies or step is None:
+        return 0
+    opened = min(index.frames[bodies[0]].opened, step)
+    first, last = index.moment(opened), index.moment(step)
+    change: Counter[int] = Counter()
+    for life in index.lives:
+        inside = life.last >= first and life.first <= last and life.born >= 0 and opened <= life.born <= step
+        if inside and index.frames[index.rows[life.born].frame].parent is not None:
+            change[life.first] += life.bytes
+            change[life.last + 1] -= life.bytes
+    live = top = 0
+    for moment in sorted(change):
+        live += change[moment]
+        top = max(top, live) if moment <= last else top
+    return top
