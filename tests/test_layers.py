@@ -31,6 +31,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("kvviz.runtimes",),
     ("kvviz.decode", "kvviz.ggml", "kvviz.device", "kvviz.shapes"),
     ("kvviz.debugger",),
+    ("kvviz.fixes",),
     ("kvviz.explain",),
     ("kvviz.view",),
     ("kvviz.widget",),

@@ -1,44 +1,54 @@
-"""Another order of the main graph whose peak is much lower: found from the sizes that values had, without running it.
+"""Another order of the main graph whose peak is lower: searched in a model of the run, then tried without numbers.
 
-Invariant: the peak that is promised is not exceeded. Every value is counted as if it had memory of its own, from the op
-that makes it to its last reader; what runs in place or is appended needs less.
+Invariant: the peak that is reported is that of a run in that order under the policy in force. A trace that cannot be run
+again has one only where the model of its runs is exact. No order has a lower peak than the one reported as the least.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
-from kvviz.engine.plan import needed
-from kvviz.engine.policy import Schedule, model_order
-from kvviz.explain.changes import Reorder, asked
+from kvviz.errors import KvvizError
+from kvviz.explain.changes import Reorder
 from kvviz.explain.fix_wording import KINDS, code_of, label_of
 from kvviz.explain.fixes import Fix, is_repeatable
 from kvviz.explain.kept_runs import keeps_all
-from kvviz.explain.live_curve import live_curve
 from kvviz.explain.units import size
-from kvviz.graph.model import Node
-from kvviz.runtimes.schedules import LeastLive, Picks, depth_first, least_live
-from kvviz.runtimes.schedules.frontier import reads
+from kvviz.fixes.best_order import BestOrder, best_order
+from kvviz.fixes.order_model import OrderModel, order_model
+from kvviz.runtimes.schedules import Picks
 from kvviz.trace.value_index import Index
 
-# Of what is alive beside the weights at most this part must be left, and of the whole peak at least this part saved.
-_MUCH, _WORTH = 2 / 3, 1 / 20
+# An order is offered if it saves more than this part of what is alive beside the weights.
+WORTH = 1 / 10
+# Larger graphs are not searched, longer traces are not run again, and in so many runs an order is looked at without that.
+_MOST_NODES, _MOST_STEPS, _RUNS = 20_000, 50_000, 16
+CODE = "kvviz.explain(trace).other_order.order"
 
 
 @dataclass(frozen=True, slots=True)
 class OtherOrder:
-    """An order that needs much less memory than the one that ran; ``str()`` of it is a sentence.
+    """An order that needs less memory than the one that ran; ``str()`` of it is a sentence.
 
-    ``name``: ``"least-live order"``, for example.
-    ``bytes``: its peak is at most so high.
+    Attributes
+    ----------
+    name : str
+        ``"the order of least peak"``, or ``"an order of lower peak"`` where it is not proven to be that.
+    bytes : int
+        Its peak.
+    least : int
+        No order has a lower peak than this.
+    order : Picks
+        The order, as a schedule.
+    fix : Fix
     """
 
     name: str
     bytes: int
+    least: int
+    order: Picks
     fix: Fix
 
     def __str__(self) -> str:
@@ -46,107 +56,104 @@ class OtherOrder:
 
 
 def lower_peak(index: Index) -> OtherOrder | None:
-    """The order with the lowest peak of those that are known by name, if that is much lower than the one of the trace.
+    """The best order that is found for the run with the highest peak, if it needs much less than the one of the trace.
 
-    Only where memory safety alone decides (``ideal``, ``never``): elsewhere the order changes the rules' decisions.
+    Main graphs of up to 20,000 ops are searched. Of a graph of few ops (some tens; of a long chain also many) the best
+    order is exact.
     """
     trace = index.trace
-    if trace.policy.base not in ("ideal", "never"):
+    if not index.rows or not trace.policy.decides or trace.graph.spelled is not None or not keeps_all(trace):
         return None
-    if not index.rows or not keeps_all(trace) or not is_repeatable(index, len(index.rows) - 1):
+    if len(index.frames[0].program.order) > _MOST_NODES or not is_repeatable(index, len(index.rows) - 1):
         return None
-    weights = sum(s.capacity for s in trace.log.storages if s.origin == "weights")
-    graph, outputs = index.frames[0].program.graph, asked(trace)
-    nodes = needed(graph, outputs)
-    measured = least_live(trace)
-    books = _Books(index, measured, nodes, outputs)
-    orders: list[tuple[str, str, Schedule]] = [
-        ("least-live order", "schedules.least_live(trace)", measured),
-        ("depth-first order", "schedules.depth_first", depth_first),
-        ("the model's order", "schedules.model_order", model_order),
-    ]
-    best: tuple[int, str, str, Sequence[Node]] | None = None
-    for name, code, schedule in orders:
-        order = schedule(graph, nodes, outputs)
-        peak = books.peak(order)
-        if best is None or peak < best[0]:
-            best = peak, name, code, order
-    assert best is not None
-    peak, name, code, order = best
-    if peak - weights > _MUCH * (trace.peak_bytes - weights) or trace.peak_bytes - peak < _WORTH * trace.peak_bytes:
+    run = max((run for run in trace.runs if run.index in index.mains), key=lambda run: run.peak_bytes)
+    model = order_model(index, run.index)
+    enough = trace.peak_bytes - math.ceil(WORTH * (trace.peak_bytes - model.weights))
+    bound = model if model.exact else order_model(index, run.index, loose=True)
+    found = best_order(bound, enough)
+    least = found.least
+    if least > enough:
         return None
-    return OtherOrder(name, peak, _fix(trace, peak, name, code, order))
+    if bound is not model:
+        found = best_order(model)
+    order = _picks(trace, model, found)
+    peak = _tried(index, order)
+    looked_at = len(index.mains)
+    if peak is None:
+        peak, looked_at = _modelled(index, model, found)
+    if peak is None or peak > enough:
+        return None
+    name = "the order of least peak" if peak == least else "an order of lower peak"
+    return OtherOrder(name, peak, least, order, _fix(index, model.weights, name, order, peak, least, looked_at))
 
 
-def _fix(trace: Any, peak: int, name: str, code: str, order: Sequence[Node]) -> Fix:
+def _picks(trace: Any, model: OrderModel, found: BestOrder) -> Picks:
+    """An order of the main graph as a schedule; bodies stay as they ran."""
     recorded = Picks.of(trace)
-    # Bodies stay as they ran.
-    picks = (*(((), node.index) for node in order), *(pick for pick in recorded.picks if pick[0] != ()))
-    changes = (Reorder(name, code, Picks(picks, recorded.model)),)
-    text = f"Run the main graph in {name}: then the peak is at most {size(peak)} instead of {size(trace.peak_bytes)}."
-    label, told = label_of(trace.graph, changes), code_of(trace, changes, False)
-    return Fix(KINDS[Reorder], label, text, told, changes, trace, saves=trace.peak_bytes - peak)
+    main = tuple(((), model.nodes[place].index) for place in found.order)
+    return Picks((*main, *(pick for pick in recorded.picks if pick[0] != ())), recorded.model)
 
 
-class _Books:
-    """What is alive while the main graph runs in some order, from the sizes that its values had."""
-
-    def __init__(self, index: Index, measured: LeastLive, nodes: Sequence[Node], outputs: Sequence[str]) -> None:
-        values = dict(measured.sizes).get(index.frames[0].program.graph.path, ())
-        self.home = {name: home for name, home, _ in values}
-        self.size: dict[str, int] = {}
-        for _, home, nbytes in values:
-            self.size[home] = max(nbytes, self.size.get(home, 0))
-        homes = ((node.index, (self.home.get(name, "") for name in reads(node))) for node in nodes)
-        self.reads = {index: {where for where in found if where} for index, found in homes}
-        self.kept = {self.home.get(name, name) for name in outputs}
-        self.inside = _inside(index)
-        self.start = self._start(index)
-
-    def peak(self, order: Sequence[Node]) -> int:
-        """The largest number of bytes alive."""
-        left: dict[str, int] = {}
-        for node in order:
-            for home in self.reads[node.index]:
-                left[home] = left.get(home, 0) + 1
-        live = top = self.start
-        for node in order:
-            made = [name for name in node.outputs if name and self.home.get(name) == name]
-            new = sum(self.size[name] for name in made)
-            top = max(top, live + new + self.inside.get(node.index, 0))
-            live += new - sum(self.size[name] for name in made if name not in left and name not in self.kept)
-            for home in self.reads[node.index]:
-                left[home] -= 1
-                if not left[home] and home not in self.kept:
-                    live -= self.size[home]
-        return top
-
-    def _start(self, index: Index) -> int:
-        """Bytes alive before the first op, of all runs the most."""
-        live = live_curve(index)
-        given = {name for name, home in self.home.items() if home == name}
-        most = 0
-        for run, main in index.mains.items():
-            bound = {b.storage: b.name for b in reversed(index.frames[main].bindings) if b.name in given}
-            storages = index.trace.log.storages
-            own = sum(storages[number].capacity for number in bound)
-            most = max(most, int(live[index.binding(run)]) - own + sum(self.size[name] for name in bound.values()))
-        return most
+def _tried(index: Index, order: Picks) -> int | None:
+    """The peak of a run in another order, under the policy in force and without numbers; None where it needs some."""
+    recipe = index.trace.recipe
+    if recipe is None or len(index.rows) > _MOST_STEPS or "dry" not in recipe.options:
+        return None
+    policy = replace(recipe.options["policy"], schedule=order)
+    counts = recipe.options["dry"]
+    try:
+        again = recipe.again(policy=policy, dry=_counts(index) if counts is None else counts, record=False)
+    except KvvizError:
+        return None
+    peak: int = again.peak_bytes
+    return peak
 
 
-def _inside(index: Index) -> dict[int, int]:
-    """Bytes that the bodies of each control node of the main graph had alive at most, by node."""
-    curve = np.zeros(index.moments + 1, np.int64)
-    for life in index.lives:
-        if 0 <= life.born < len(index.rows) and index.frames[index.rows[life.born].frame].parent is not None:
-            curve[life.first] += life.bytes
-            curve[life.last + 1] -= life.bytes
-    alive = np.cumsum(curve)
-    found: dict[int, int] = {}
-    for (frame, node), bodies in index.bodies.items():
-        step = index.step_of.get((frame, node))
-        if index.frames[frame].parent is None and step is not None:
-            opened = min(index.frames[bodies[0]].opened, step)
-            top = int(alive[index.moment(opened) : index.moment(step) + 1].max())
-            found[node] = max(found.get(node, 0), top)
-    return found
+def _counts(index: Index) -> dict[str, int]:
+    """What depends on data, as it was: branches, iterations, elements that were picked. What differed is left out."""
+    found: dict[str, set[int]] = {}
+    for (frame, number), bodies in index.bodies.items():
+        node = index.frames[frame].program.graph.by_index[number]
+        branch = index.frames[bodies[0]].attribute == "then_branch"
+        found.setdefault(node.name, set()).add(int(branch) if node.op_type == "If" else len(bodies))
+    for row in index.rows:
+        out = row.outs[0] if row.outs else None
+        if row.op.node.op_type in ("NonZero", "Compress") and out is not None and out.shape:
+            found.setdefault(row.op.node.name, set()).add(out.shape[-1])
+    return {name: min(counts) for name, counts in found.items() if len(counts) == 1}
+
+
+def _modelled(index: Index, model: OrderModel, found: BestOrder) -> tuple[int | None, int]:
+    """The peak by models of the runs, None where they are not exact, and of how many runs."""
+    runs, few = list(index.mains), len(index.rows) <= _MOST_STEPS
+    looked_at = runs if few else sorted({runs[at * (len(runs) - 1) // (_RUNS - 1)] for at in range(_RUNS)})
+    most = found.peak
+    for run in looked_at:
+        other = order_model(index, run)
+        place = {node.index: place for place, node in enumerate(other.nodes)}
+        order = [place.get(model.nodes[op].index, -1) for op in found.order]
+        if not other.exact or sorted(order) != list(range(len(other.nodes))):
+            return None, 0
+        most = max(most, other.peak(order))
+    return most, len(looked_at)
+
+
+def _fix(index: Index, weights: int, name: str, order: Picks, peak: int, least: int, looked_at: int) -> Fix:
+    trace, changes = index.trace, (Reorder(name, CODE, order),)
+    beside = " beside the weights" if weights else ""
+    part = "" if looked_at == len(index.mains) else f" in the {looked_at} of {len(index.mains):,} runs that were looked at"
+    text = (
+        f"Another order of the main graph needs {size(peak - weights)} instead of "
+        f"{size(trace.peak_bytes - weights)}{beside}{part}; {_bound(peak - weights, least - weights)}."
+    )
+    label, code = label_of(trace.graph, changes), code_of(trace, changes, False)
+    return Fix(KINDS[Reorder], label, text, code, changes, trace, saves=trace.peak_bytes - peak)
+
+
+def _bound(peak: int, least: int) -> str:
+    """How near a peak is to what every order needs."""
+    if peak == least:
+        return "no order needs less"
+    text = f"no order needs less than {size(least)}"
+    part = math.ceil(100 * (peak / least - 1)) if least else 100
+    return f"{text} (within {part} % of any order)" if part <= 50 else text

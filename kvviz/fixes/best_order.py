@@ -8,7 +8,7 @@ waiting with it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from itertools import count
@@ -17,13 +17,14 @@ from typing import Any
 from kvviz.fixes.least_bytes import least_bytes
 from kvviz.fixes.order_model import Larger, Move, OrderModel, bits
 
-# Moves that the search looks at, and that the beam looks at; in a graph of many ops each takes longer.
-SEARCHED, BEAMED = 60_000, 120_000
-_WIDTHS = (2, 16)
+# What is searched, until an order is good enough: the width of a beam, 0 for all sets by their peak, and the moves that
+# are looked at. In a graph of many ops each of them takes longer.
+_SEARCHES = ((2, 30_000), (0, 40_000), (16, 60_000))
 # So often an order is cut at its peak and put together anew.
 _CUTS = 24
-# In a graph of more ops, blocks smaller than this part of the peak count nothing while searching.
-_FEW, _SMALL = 40, 1 / 2000
+# In a graph of more ops, blocks smaller than this part of the peak count nothing while searching, and an order this near
+# to the bound is good enough; both beside the weights.
+FEW, _SMALL, _NEAR = 40, 1 / 2000, 1 / 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,27 +41,25 @@ class BestOrder:
     least: int
 
 
-def best_order(model: OrderModel, starts: Iterable[Sequence[int]] = (), searched: int = SEARCHED) -> BestOrder:
+def best_order(model: OrderModel, enough: int | None = None) -> BestOrder:
     """The order of least peak, or the best one that is found.
 
-    ``starts``: orders to begin with, beside the recorded one.
+    ``enough``: a peak above this is of no use; nothing more is looked for once every order needs more. Where many ops
+      run by rules that are not known, only cuts say what that is.
     """
-    found = BestOrder(tuple(range(len(model.nodes))), model.peak(range(len(model.nodes))), model.start)
-    found = _cut(model, found)
-    for order in starts:
-        if found.peak > found.least and (peak := model.peak(order)) < found.peak:
-            found = _cut(model, BestOrder(tuple(order), peak, found.least))
-    if found.peak == found.least:
-        return found
-    cost = 1 + len(model.nodes) // 2000
+    recorded = tuple(range(len(model.nodes)))
+    found = _cut(model, BestOrder(recorded, model.peak(recorded), model.start))
+    near = 0 if len(model.nodes) <= FEW else _NEAR
+    cost = 1 + len(model.nodes) // 500
     rough = _rough(model, found.peak)
-    search = _Search(rough, found.peak, found.least)
-    order = search.by_peak(searched // cost)
-    found = _better(model, found, order, search.least)
-    for width in _WIDTHS:
-        if found.peak > found.least:
-            search = _Search(rough, found.peak, found.least)
-            found = _better(model, found, search.by_beam(width, BEAMED // cost), found.least)
+    for width, moves in _SEARCHES if len(model.nodes) <= FEW or not model.loose else ():
+        if found.peak - found.least <= near * (found.least - model.weights):
+            break
+        if enough is not None and found.least > enough:
+            break
+        search = _Search(rough, found.peak, found.least)
+        order = search.by_beam(width, moves // cost) if width else search.by_peak(moves // cost)
+        found = _better(model, found, order, search.least)
     return found
 
 
@@ -96,7 +95,7 @@ def _cut(model: OrderModel, found: BestOrder) -> BestOrder:
 
 def _rough(model: OrderModel, peak: int) -> OrderModel:
     """The same without what is too small to matter, where ops are many: no order needs more of that than of the whole."""
-    if len(model.nodes) <= _FEW:
+    if len(model.nodes) <= FEW:
         return model
     least = (peak - model.weights) * _SMALL
     blocks = [block if block.size >= least else replace(block, size=0) for block in model.blocks]
@@ -145,6 +144,7 @@ class _Search:
         """
         states, number = [(self.first.peak, 0, 0, self.first)], count(1)
         known: dict[tuple[int, Larger], int] = {}
+        left: set[tuple[int, Larger]] = set()
         while states:
             peak, _, _, state = heappop(states)
             self.least = max(self.least, peak)
@@ -153,8 +153,10 @@ class _Search:
             self._settle(state)
             if state.done == self.model.all:
                 return state.order
-            if known.get((state.done, state.larger), self.below) < peak:
+            here = state.done, state.larger
+            if here in left:
                 continue
+            left.add(here)
             for op in state.moves:
                 after = self._after(state, op)
                 if after is None or known.get((after.done, after.larger), self.below) <= after.peak:
@@ -187,37 +189,41 @@ class _Search:
 
     def _settle(self, state: _State) -> None:
         """Run at once what leaves no more alive and needs no more than was needed already."""
+        moves = state.moves
         while not state.larger:
-            op = next((op for op, move in state.moves.items() if self._is_free(state, op, move)), None)
-            if op is None:
+            room = state.peak - state.live
+            for op, move in moves.items():
+                if move.change <= 0 and move.new <= room and not self.waits[op]:
+                    self._run(state, op)
+                    break
+            else:
                 return
-            after = self._after(state, op)
-            assert after is not None
-            state.done, state.live, state.larger, state.moves = after.done, after.live, after.larger, after.moves
-            state.path = after.path
-
-    def _is_free(self, state: _State, op: int, move: Move) -> bool:
-        return move.change <= 0 and state.live + move.new <= state.peak and not self.waits[op]
 
     def _after(self, state: _State, op: int) -> _State | None:
         """The state once an op has run; None where that needs too much."""
-        model, move = self.model, state.moves[op]
-        peak = max(state.peak, state.live + move.new)
+        peak = max(state.peak, state.live + state.moves[op].new)
         if peak >= self.below:
             return None
-        done, larger = state.done | 1 << op, move.larger
-        moves = dict(state.moves)
-        del moves[op]
-        if larger or state.larger:
+        after = _State(state.done, state.live, peak, state.larger, dict(state.moves), state.path)
+        self.moved += len(after.moves) // 16
+        self._run(after, op)
+        return after
+
+    def _run(self, state: _State, op: int) -> None:
+        """Run an op of the frontier."""
+        model, moves = self.model, state.moves
+        move = moves.pop(op)
+        done = state.done = state.done | 1 << op
+        if move.larger or state.larger:
             changed = set(moves)
         else:
             left = [model.blocks[g].readers & ~done for g in model.read[op]]
             changed = {readers.bit_length() - 1 for readers in left if readers and not readers & readers - 1}
             changed &= moves.keys()
         changed.update(other for other in model.behind[op] if not model.before[other] & ~done)
+        state.live, state.larger, state.path = state.live + move.change, move.larger, (state.path, op)
         for other in changed:
-            moves[other] = self._move(done, larger, other)
-        return _State(done, state.live + move.change, peak, larger, moves, (state.path, op))
+            moves[other] = self._move(done, move.larger, other)
 
     def _move(self, done: int, larger: Larger, op: int) -> Move:
         self.moved += 1

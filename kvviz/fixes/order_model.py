@@ -153,6 +153,7 @@ class _Building:
         self.here: dict[int, int] = {}  # storage to the block that lies there now
         self.fixed: set[str] = set()  # views that cannot be written to
         self.appended: Counter[int] = Counter()
+        self.most: dict[int, int] = {}  # bytes of the largest value that may lie in a block
         self._bind(frame.bindings)
         self.given = sum(block.size for block in self.model.blocks)
         places = {name: place for place, row in enumerate(rows) for name in row.op.node.outputs if name}
@@ -190,6 +191,7 @@ class _Building:
 
     def _add(self, size: int, maker: int) -> int:
         self.model.blocks.append(Block(size, maker))
+        self.most[len(self.model.blocks) - 1] = size
         return len(self.model.blocks) - 1
 
     def _note(self, place: int, row: Op, places: Mapping[str, int]) -> None:
@@ -209,7 +211,9 @@ class _Building:
             shared = self._shared(row, out) if self.any_rule else None
             if shared is not None:
                 self.home[name] = self.here[out.storage] = shared
-                model.blocks[shared].size = min(model.blocks[shared].size, nbytes(out.shape, out.dtype))
+                size = nbytes(out.shape, out.dtype)
+                self.most[shared] = max(self.most[shared], size)
+                model.blocks[shared].size = min(model.blocks[shared].size, size)
             elif out.how in (NEW, POOL, IN_PLACE) or (out.storage not in self.here and out.how != VIEW):
                 size = nbytes(out.shape, out.dtype)
                 if row.op.control or out.shape is None:
@@ -243,6 +247,7 @@ class _Building:
         for other in found - {one}:
             blocks[one].readers |= blocks[other].readers
             blocks[one].kept |= blocks[other].kept
+            self.most[one] = max(self.most[one], self.most[other])
             blocks[one].size, blocks[other].size = min(blocks[one].size, blocks[other].size), 0
             model = self.model
             for places in (self.home, self.here):
@@ -257,8 +262,10 @@ class _Building:
         if row.op.control or self.rule == "never":
             return ()
         if self.any_rule:
-            read, made = self.model.read[place], self.model.made[place]
-            return tuple((g, m) for m in made for g in read if blocks[m].size <= blocks[g].size)
+            # Of an op that may run in place by kind, every rule says why it did not.
+            may = row.op.overwrites or row.taken or row.masks or any(out and out.how == IN_PLACE for out in row.outs)
+            read, made = self.model.read[place] if may else (), self.model.made[place]
+            return tuple((g, m) for m in made for g in read if blocks[m].size <= self.most[g])
         node, refused = row.op.node, dict(row.masks)
         pairs = [(position, 0) for position in row.op.overwrites] + [(g.input, g.output) for g in row.op.grows]
         used = Counter(self.home[name] for name in (*node.inputs, *node.captures) if name in self.home)

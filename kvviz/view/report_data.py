@@ -59,6 +59,7 @@ def report_data(found: Report) -> dict[str, Any]:
         and {
             "name": found.other_order.name,
             "bytes": found.other_order.bytes,
+            "least": found.other_order.least,
             "fix": _fix_data(found.other_order.fix),
         },
         "held_too_long": [asdict(held) for held in found.held_too_long],

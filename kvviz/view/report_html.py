@@ -177,7 +177,7 @@ def _order(found: Report) -> str:
     other = found.other_order
     if other is None:
         return ""
-    return f"<p>Another order needs less: at most {size(other.bytes)}.</p>{_fix(other.fix)}"
+    return f"<p>{escape(str(other))}</p>{_fix(other.fix)}"
 
 
 def _held(found: Report) -> str:

@@ -124,7 +124,15 @@ REPORT_SCHEMA: dict[str, Any] = {
             parts=_many(_object(storage=_or_null(_INT), name=_TEXT, origin=_TEXT, bytes=_INT, group=_TEXT)),
             groups={"type": "object", "additionalProperties": _INT},
         ),
-        other_order=_or_null(_object("an order of ops with a lower peak", name=_TEXT, bytes=_BYTES, fix=_FIX)),
+        other_order=_or_null(
+            _object(
+                "an order of ops with a lower peak; no order has a lower one than least",
+                name=_TEXT,
+                bytes=_BYTES,
+                least=_BYTES,
+                fix=_FIX,
+            )
+        ),
         held_too_long=_many(_object(name=_TEXT, storage=_INT, bytes=_BYTES, reason=_TEXT)),
         cache_warnings=_many(_object(kind=_TEXT, cache=_TEXT, run=_INT, runs=_INT, sentence=_TEXT)),
         cache_findings=_many(_object(kind=_TEXT, caches=_many(_TEXT), run=_INT, bytes=_INT, sentence=_TEXT, fix=_FIX)),

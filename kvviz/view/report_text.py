@@ -261,7 +261,7 @@ def _order_lines(found: Report) -> list[str]:
     other = found.other_order
     if other is None:
         return []
-    return _wrapped(f"  another order needs less: at most {size(other.bytes)}; fix: {other.fix.label}", _INDENT, "")
+    return _wrapped(f"  {str(other).rstrip('.')}; fix: {other.fix.label}", _INDENT, "")
 
 
 def _held_lines(found: Report) -> list[str]:
