@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush, nsmallest
 from itertools import count
 from typing import Any
 
@@ -19,12 +19,14 @@ from kvviz.fixes.order_model import Larger, Move, OrderModel, bits
 
 # What is searched, until an order is good enough: the width of a beam, 0 for all sets by their peak, and the moves that
 # are looked at. In a graph of many ops each of them takes longer.
-_SEARCHES = ((2, 30_000), (0, 40_000), (16, 60_000))
+_SEARCHES = ((1, 200_000), (2, 30_000), (0, 40_000), (16, 40_000))
+# So many of the next sets of each one in a beam are looked at.
+_NEXT = 4
 # So often an order is cut at its peak and put together anew.
 _CUTS = 24
-# In a graph of more ops, blocks smaller than this part of the peak count nothing while searching, and an order this near
-# to the bound is good enough; both beside the weights.
-FEW, _SMALL, _NEAR = 40, 1 / 2000, 1 / 100
+# In a graph of more ops, the smallest blocks, this part of the peak in all, count nothing while searching, and an order
+# this near to the bound is good enough; both beside the weights.
+FEW, _SMALL, _NEAR = 40, 1 / 200, 1 / 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +60,10 @@ def best_order(model: OrderModel, enough: int | None = None) -> BestOrder:
         if enough is not None and found.least > enough:
             break
         search = _Search(rough, found.peak, found.least)
-        order = search.by_beam(width, moves // cost) if width else search.by_peak(moves // cost)
+        if width == 1:
+            order = search.greedily(max(moves // cost, 4 * len(model.nodes)))
+        else:
+            order = search.by_beam(width, moves // cost) if width else search.by_peak(moves // cost)
         found = _better(model, found, order, search.least)
     return found
 
@@ -75,7 +80,7 @@ def _better(model: OrderModel, found: BestOrder, order: Sequence[int] | None, le
 def _cut(model: OrderModel, found: BestOrder) -> BestOrder:
     """Let at the peak nothing be alive that some order does without, and go on with where the peak is then."""
     best, order, least, seen = found, found.order, found.least, set()
-    for _ in range(_CUTS):
+    for _ in range(max(_CUTS // (1 + len(model.nodes) // 500), 3)):
         needs = model.needs(order)
         peak = max(needs, default=model.start)
         if peak < best.peak:
@@ -97,10 +102,14 @@ def _rough(model: OrderModel, peak: int) -> OrderModel:
     """The same without what is too small to matter, where ops are many: no order needs more of that than of the whole."""
     if len(model.nodes) <= FEW:
         return model
-    least = (peak - model.weights) * _SMALL
+    left, least = (peak - model.weights) * _SMALL, 0
+    for least in sorted(block.size for block in model.blocks):
+        left -= least
+        if left < 0:
+            break
     blocks = [block if block.size >= least else replace(block, size=0) for block in model.blocks]
-    left = sum(a.size - b.size for a, b in zip(model.blocks, blocks) if a.maker < 0)
-    return replace(model, blocks=blocks, start=model.start - left)
+    given = sum(a.size - b.size for a, b in zip(model.blocks, blocks) if a.maker < 0)
+    return replace(model, blocks=blocks, start=model.start - given)
 
 
 @dataclass(slots=True)
@@ -136,6 +145,20 @@ class _Search:
         self.waits = [bool(uneven.intersection(read)) for read in model.read]
         ready = [op for op, ahead in enumerate(model.before) if not ahead]
         self.first = _State(0, model.start, max(model.start, least), (), {op: self._move(0, (), op) for op in ready}, None)
+
+    def greedily(self, most: int) -> list[int] | None:
+        """The order in which the op that leaves the least alive is always the next; None if it takes too long."""
+        self.below = 1 << 80
+        state = self.first
+        ways = [(move.change, move.new, op) for op, move in state.moves.items()]
+        heapify(ways)
+        while ways and self.moved <= most:
+            change, new, op = heappop(ways)
+            move = state.moves.get(op)
+            if move is not None and (move.change, move.new) == (change, new):
+                for other in self._run(state, op):
+                    heappush(ways, (state.moves[other].change, state.moves[other].new, other))
+        return None if state.moves else state.order
 
     def by_peak(self, most: int) -> list[int] | None:
         """An order of the lowest peak, looking at so many moves at most; None if no lower one was found.
@@ -173,7 +196,9 @@ class _Search:
         for level in range(total):
             kept = sorted(levels.pop(level, {}).values(), key=lambda state: (state.peak, state.live))[:width]
             for state in kept:
-                for op in state.moves:
+                room, self.moved = state.peak - state.live, self.moved + len(state.moves) // 8
+                ways = nsmallest(_NEXT, state.moves.items(), lambda way: (max(way[1].new - room, 0), way[1].change, way[0]))
+                for op, _ in ways:
                     after = self._after(state, op)
                     if after is None:
                         continue
@@ -209,8 +234,8 @@ class _Search:
         self._run(after, op)
         return after
 
-    def _run(self, state: _State, op: int) -> None:
-        """Run an op of the frontier."""
+    def _run(self, state: _State, op: int) -> set[int]:
+        """Run an op of the frontier; gives the ops that it lets into the frontier, or lets do something else."""
         model, moves = self.model, state.moves
         move = moves.pop(op)
         done = state.done = state.done | 1 << op
@@ -224,6 +249,7 @@ class _Search:
         state.live, state.larger, state.path = state.live + move.change, move.larger, (state.path, op)
         for other in changed:
             moves[other] = self._move(done, move.larger, other)
+        return changed
 
     def _move(self, done: int, larger: Larger, op: int) -> Move:
         self.moved += 1
