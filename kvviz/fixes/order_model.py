@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from kvviz.graph.model import Node
 from kvviz.runtimes.schedules.frontier import reads
 from kvviz.trace import blockers as b
@@ -151,6 +153,7 @@ class _Building:
         self.model.exact, self.model.loose = known and not loose, loose
         self.home: dict[str, int] = {}  # value to its block; what is not here is never the run's to free
         self.here: dict[int, int] = {}  # storage to the block that lies there now
+        self.known = {bound.storage for bound in frame.bindings}  # storages that values of this frame lay in
         self.fixed: set[str] = set()  # views that cannot be written to
         self.appended: Counter[int] = Counter()
         self.most: dict[int, int] = {}  # bytes of the largest value that may lie in a block
@@ -214,7 +217,7 @@ class _Building:
                 size = nbytes(out.shape, out.dtype)
                 self.most[shared] = max(self.most[shared], size)
                 model.blocks[shared].size = min(model.blocks[shared].size, size)
-            elif out.how in (NEW, POOL, IN_PLACE) or (out.storage not in self.here and out.how != VIEW):
+            elif out.how in (NEW, POOL, IN_PLACE) or (out.how == PASSED and out.storage not in self.known):
                 size = nbytes(out.shape, out.dtype)
                 if row.op.control or out.shape is None:
                     capacity = self.index.trace.log.storages[out.storage].capacity
@@ -224,6 +227,7 @@ class _Building:
             elif out.storage in self.here:
                 self.home[name] = self.here[out.storage]
                 self.appended[out.storage] += out.how == APPEND
+            self.known.add(out.storage)
             if out.how == VIEW and (node.op_type == "Expand" or self.fixed.intersection(node.inputs)):
                 self.fixed.add(name)
             model.exact &= (out.shape is not None or out.dtype == _ABSENT) and self.appended[out.storage] < 2
@@ -286,7 +290,7 @@ class _Building:
 
 def _packed(value: Any) -> bool:
     """Whether a value lies in row-major order; strides of axes with one entry say nothing."""
-    meant = packed_strides(value.shape, value.dtype.itemsize)
+    meant = packed_strides(value.shape, np.dtype(value.dtype).itemsize)
     return all(n == 1 or a == c for n, a, c in zip(value.shape, value.strides, meant)) or 0 in value.shape
 
 
