@@ -68,7 +68,7 @@ def lower_peak(index: Index) -> OtherOrder | None:
         return None
     run = max((run for run in trace.runs if run.index in index.mains), key=lambda run: run.peak_bytes)
     model = order_model(index, run.index)
-    enough = trace.peak_bytes - math.ceil(WORTH * (trace.peak_bytes - model.weights))
+    enough = trace.peak_bytes - int(WORTH * (trace.peak_bytes - model.weights)) - 1
     bound = model if model.exact else order_model(index, run.index, loose=True)
     found = best_order(bound, enough)
     least = found.least
