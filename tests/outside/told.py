@@ -6,6 +6,7 @@ import io
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, fields
 from typing import Any
+from unittest.mock import patch
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -14,6 +15,7 @@ import kvviz
 from kvviz.caches.cache_heat import heat
 from kvviz.caches.cache_warnings import cache_warnings
 from kvviz.debugger.cursor import Cursor
+from kvviz.explain import lower_peak
 from kvviz.explain.compare import comparison_of
 from kvviz.view.payload import payload
 from kvviz.view.plots import lifetimes, memory
@@ -30,9 +32,13 @@ def loaded(trace: Any) -> Any:
 
 
 def differences(trace: Any, other: Any, pictures: bool = True) -> list[str]:
-    """What two traces that should be one recording say differently; ``pictures`` take most of the time."""
+    """What two traces that should be one recording say differently; ``pictures`` take most of the time.
+
+    A file does not hold the model, so another order is not tried here: what a model of the recording says is compared.
+    """
     readers = {**READERS, **PICTURES} if pictures else READERS
-    return [line for name, tell in readers.items() for line in _apart(name, tell, trace, other)]
+    with patch.object(lower_peak, "_tried", return_value=None):
+        return [line for name, tell in readers.items() for line in _apart(name, tell, trace, other)]
 
 
 def _apart(name: str, tell: Callable[[Any], Any], trace: Any, other: Any) -> Iterator[str]:
