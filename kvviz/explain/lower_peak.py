@@ -1,7 +1,7 @@
 """Another order of the main graph whose peak is lower: searched in a model of the run, then tried without numbers.
 
-Invariant: the peak that is reported is that of a run in that order under the policy in force. A trace that cannot be run
-again has one only where the model of its runs is exact. No order has a lower peak than the one reported as the least.
+Invariant: the peak that is reported is that of a run in that order under the policy in force. A trace that cannot be
+run again has one only where the model of its runs is exact. No order has a lower peak than the one given as the least.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from kvviz.trace.value_index import Index
 
 # An order is offered if it saves more than this part of what is alive beside the weights.
 WORTH = 1 / 10
-# Larger graphs are not searched, longer traces are not run again, and in so many runs an order is looked at without that.
+# Larger graphs are not searched, longer traces are not run again: an order is looked at in so many of their runs.
 _MOST_NODES, _MOST_STEPS, _RUNS = 20_000, 50_000, 16
 CODE = "kvviz.explain(trace).other_order.order"
 
@@ -141,7 +141,9 @@ def _modelled(index: Index, model: OrderModel, found: BestOrder) -> tuple[int | 
 def _fix(index: Index, weights: int, name: str, order: Picks, peak: int, least: int, looked_at: int) -> Fix:
     trace, changes = index.trace, (Reorder(name, CODE, order),)
     beside = " beside the weights" if weights else ""
-    part = "" if looked_at == len(index.mains) else f" in the {looked_at} of {len(index.mains):,} runs that were looked at"
+    part = (
+        "" if looked_at == len(index.mains) else f" in the {looked_at} of {len(index.mains):,} runs that were looked at"
+    )
     text = (
         f"Another order of the main graph needs {size(peak - weights)} instead of "
         f"{size(trace.peak_bytes - weights)}{beside}{part}; {_bound(peak - weights, least - weights)}."

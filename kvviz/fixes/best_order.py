@@ -1,7 +1,7 @@
 """The order of least peak: proven on small graphs, elsewhere the best that was found, with a bound that no order beats.
 
-Three ways, each of which begins with what the ones before it found: an order is cut at its peak and put together anew; the
-sets of ops that may have run are searched by their peak, which proves an order if it comes to an end; a beam keeps the
+Three ways, each of which begins with what the ones before it found: an order is cut at its peak and put together anew;
+the sets of ops that may have run are searched by their peak, which proves an order if it ends; a beam keeps the best
 best few of these sets. In all of them an op that leaves no more alive than before runs at once: no order gains by
 waiting with it.
 """
@@ -15,7 +15,7 @@ from itertools import count
 from typing import Any
 
 from kvviz.fixes.least_bytes import least_bytes
-from kvviz.fixes.order_model import Larger, Move, OrderModel, bits
+from kvviz.fixes.order_model import Larger, Move, OrderModel
 
 # What is searched, until an order is good enough: the width of a beam, 0 for all sets by their peak, and the moves that
 # are looked at. In a graph of many ops each of them takes longer.
@@ -99,7 +99,7 @@ def _cut(model: OrderModel, found: BestOrder) -> BestOrder:
 
 
 def _rough(model: OrderModel, peak: int) -> OrderModel:
-    """The same without what is too small to matter, where ops are many: no order needs more of that than of the whole."""
+    """The same without what is too small to matter, where ops are many: no order needs more of it."""
     if len(model.nodes) <= FEW:
         return model
     left, least = (peak - model.weights) * _SMALL, 0
@@ -134,7 +134,7 @@ class _State:
 
 
 class _Search:
-    """A search from set to set of ops that have run. ``below``: only lower peaks count. ``least``: no order needs less."""
+    """A search from set to set of ops that have run. ``below``: only lower peaks count."""
 
     def __init__(self, model: OrderModel, below: int, least: int) -> None:
         self.model, self.below, self.least = model, below, least
@@ -144,7 +144,9 @@ class _Search:
         uneven = {g for over in model.over for pair in over if sizes[pair[0]] != sizes[pair[1]] for g in pair}
         self.waits = [bool(uneven.intersection(read)) for read in model.read]
         ready = [op for op, ahead in enumerate(model.before) if not ahead]
-        self.first = _State(0, model.start, max(model.start, least), (), {op: self._move(0, (), op) for op in ready}, None)
+        self.first = _State(
+            0, model.start, max(model.start, least), (), {op: self._move(0, (), op) for op in ready}, None
+        )
 
     def greedily(self, most: int) -> list[int] | None:
         """The order in which the op that leaves the least alive is always the next; None if it takes too long."""
@@ -196,9 +198,8 @@ class _Search:
         for level in range(total):
             kept = sorted(levels.pop(level, {}).values(), key=lambda state: (state.peak, state.live))[:width]
             for state in kept:
-                room, self.moved = state.peak - state.live, self.moved + len(state.moves) // 8
-                ways = nsmallest(_NEXT, state.moves.items(), lambda way: (max(way[1].new - room, 0), way[1].change, way[0]))
-                for op, _ in ways:
+                self.moved += len(state.moves) // 8
+                for op in self._ways(state):
                     after = self._after(state, op)
                     if after is None:
                         continue
@@ -211,6 +212,11 @@ class _Search:
                 return None
         ends = levels.get(total, {}).values()
         return min(ends, key=lambda state: state.peak).order if ends else None
+
+    def _ways(self, state: _State) -> list[int]:
+        """The few ops of the frontier that need least, or else leave least alive."""
+        room, moves = state.peak - state.live, state.moves
+        return nsmallest(_NEXT, moves, key=lambda op: (max(moves[op].new - room, 0), moves[op].change, op))
 
     def _settle(self, state: _State) -> None:
         """Run at once what leaves no more alive and needs no more than was needed already."""

@@ -1,13 +1,14 @@
-"""The bytes that any order must hold when a given op runs: a minimal cut through the ops that may run before or after it.
+"""The bytes that any order must hold when an op runs: a minimal cut through the ops that may run before or after it.
 
-What has run before an op is a set that has with each op all that it needs. Of all such sets the one with the fewest bytes
-alive is a minimal cut: a block is paid for if its maker has run and one of its readers has not.
+What has run before an op is a set that has with each op all that it needs. Of all such sets the one with the fewest
+bytes alive is a minimal cut: a block is paid for if its maker has run and one of its readers has not.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 from kvviz.fixes.order_model import OrderModel, bits
 
@@ -140,8 +141,8 @@ class _Network:
         while path:
             node = path[-1]
             if node == _END:
-                most = min(self.room[a][b] for a, b in zip(path, path[1:]))
-                for a, b in zip(path, path[1:]):
+                most = min(self.room[a][b] for a, b in pairwise(path))
+                for a, b in pairwise(path):
                     self.room[a][b] -= most
                     self.room[b][a] += most
                 return most

@@ -1,4 +1,4 @@
-"""What is alive while the main graph of a trace runs in some order: who makes and reads each block, and who may reuse it.
+"""What is alive while the main graph of a trace runs in some order: who makes, reads and may reuse each block.
 
 Invariant: `OrderModel.exact` says that the bytes alive in any order are those of a run in that order. Otherwise bodies,
 sequences or rules that are not known here add to them or save some of them.
@@ -88,7 +88,7 @@ class OrderModel:
         """What an op does once the ops in ``done`` have run."""
         blocks, here, left = self.blocks, 1 << op, ~done
         dead = [g for g in self.read[op] if blocks[g].readers & left == here and not blocks[g].kept]
-        grown = dict(larger) if larger else larger
+        grown = dict(larger)
         new = change = 0
         reused: dict[int, int] = {}
         for source, made in self.over[op]:
@@ -105,17 +105,17 @@ class OrderModel:
             dead.remove(saved)
             change -= 0 if alive else have
             if alive and have != block.size:
-                grown = dict(grown)
                 grown[g] = have
         for g in dead:
             change -= grown.get(g, blocks[g].size) if larger else blocks[g].size
         if grown:
-            grown = {g: size for g, size in dict(grown).items() if blocks[g].readers & left & ~here or blocks[g].kept}
+            grown = {g: size for g, size in grown.items() if blocks[g].readers & left & ~here or blocks[g].kept}
         return Move(new + self.inside.get(op, 0), change, tuple(sorted(grown.items())) if grown else ())
 
     def needs(self, order: Iterable[int]) -> list[int]:
         """Bytes alive while each op of an order runs."""
-        done, live, larger, found = 0, self.start, (), []
+        done, live, found = 0, self.start, []
+        larger: Larger = ()
         for op in order:
             new, change, larger = self.move(done, larger, op)
             found.append(live + new)
@@ -254,8 +254,8 @@ class _Building:
             self.most[one] = max(self.most[one], self.most[other])
             blocks[one].size, blocks[other].size = min(blocks[one].size, blocks[other].size), 0
             model = self.model
-            for places in (self.home, self.here):
-                places.update({key: one for key, block in places.items() if block == other})
+            self.home.update({name: one for name, block in self.home.items() if block == other})
+            self.here.update({storage: one for storage, block in self.here.items() if block == other})
             for lists in (model.read, model.made):
                 lists[:] = [tuple(dict.fromkeys(one if g == other else g for g in places)) for places in lists]
         return one
@@ -268,8 +268,8 @@ class _Building:
         if self.any_rule:
             # Of an op that may run in place by kind, every rule says why it did not.
             may = row.op.overwrites or row.taken or row.masks or any(out and out.how == IN_PLACE for out in row.outs)
-            read, made = self.model.read[place] if may else (), self.model.made[place]
-            return tuple((g, m) for m in made for g in read if blocks[m].size <= self.most[g])
+            read, new = self.model.read[place] if may else (), self.model.made[place]
+            return tuple((g, m) for m in new for g in read if blocks[m].size <= self.most[g])
         node, refused = row.op.node, dict(row.masks)
         pairs = [(position, 0) for position in row.op.overwrites] + [(g.input, g.output) for g in row.op.grows]
         used = Counter(self.home[name] for name in (*node.inputs, *node.captures) if name in self.home)

@@ -45,7 +45,7 @@ def branching() -> Any:
     then = helper.make_graph([node("Exp", "sum", "t")], "then", [], [onnx.ValueInfoProto(name="t")])
     other = helper.make_graph([node("Neg", "sum", "e")], "else", [], [onnx.ValueInfoProto(name="e")])
     nodes.append(node("If", "choice", "y", then_branch=then, else_branch=other))
-    weights = {"times": np.array([100]), "w": np.ones((1, 1), np.float32)}
+    weights: dict[str, Any] = {"times": np.array([100]), "w": np.ones((1, 1), np.float32)}
     return model(nodes, ["x float 8"], ["y float 1"], **weights)
 
 
@@ -95,7 +95,7 @@ def test_an_order_that_needs_nearly_as_much_is_not_told() -> None:
 
 
 def in_runs(policy: str | kvviz.Policy) -> Report:
-    """A decoder with GroupQueryAttention whose own order keeps what the last layer made while it asks for the logits."""
+    """A decoder with GroupQueryAttention whose own order keeps what the last layer made."""
     graph = kvviz.load(MODELS / "storyteller" / "gqa" / "model.onnx")
     report: Report = kvviz.explain(kvviz.dry(graph, prompt_tokens=58, max_new_tokens=4, policy=policy))
     return report

@@ -1,4 +1,4 @@
-"""Small graphs at random whose order matters: values of many sizes, views, chains in place, ops with several outputs."""
+"""Small graphs at random whose order matters: values of many sizes, views, chains in place, several outputs."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from tests.graph.build import MODELS
 RULES = ["ideal", "never"]
 
 
-def in_order(small: Small, graph: kvviz.Graph, policy: str, nodes: Sequence[Any]) -> kvviz.Trace:
+def in_order(small: Small, graph: Any, policy: str, nodes: Sequence[Any]) -> kvviz.Trace:
     """A run without numbers in which these nodes of the main graph run in this order."""
     picks = Picks(tuple(((), node.index) for node in nodes))
     return kvviz.dry(graph, donate=small.donate, policy=replace(getattr(kvviz.policies, policy), schedule=picks))
@@ -31,7 +31,8 @@ def in_order(small: Small, graph: kvviz.Graph, policy: str, nodes: Sequence[Any]
 def some_orders(model: OrderModel, seed: int, count: int) -> Iterator[list[int]]:
     rng = random.Random(seed)
     for _ in range(count):
-        done, order = 0, []
+        done = 0
+        order: list[int] = []
         while len(order) < len(model.nodes):
             ready = [i for i, ahead in enumerate(model.before) if not done >> i & 1 and not ahead & ~done]
             order.append(rng.choice(ready))
@@ -113,7 +114,9 @@ def test_a_wide_graph_of_many_ops_has_an_order_near_the_bound(branches: int, par
     model = order_model(index_of(kvviz.dry(breadth_first(branches))), 0)
     found = best_order(model)
     assert len(model.nodes) == 3 * branches + 1
-    assert found.peak - model.weights <= (1 + part) * (found.least - model.weights) < model.peak(range(3 * branches)) / 4
+    assert (
+        found.peak - model.weights <= (1 + part) * (found.least - model.weights) < model.peak(range(3 * branches)) / 4
+    )
 
 
 def test_the_orders_of_real_decoders_are_proven_or_within_a_percent_of_it() -> None:
