@@ -2,7 +2,7 @@
 
 Three ways, each of which begins with what the ones before it found: an order is cut at its peak and put together anew;
 the sets of ops that may have run are searched by their peak, which proves an order if it ends; a beam keeps the best
-best few of these sets. In all of them an op that leaves no more alive than before runs at once: no order gains by
+few of these sets. In all of them an op that leaves no more alive than before runs at once: no order gains by
 waiting with it.
 """
 
