@@ -19,13 +19,13 @@ from kvviz.decode.single_run import SingleRun
 from kvviz.decode.synthetic_inputs import generated
 from kvviz.decode.token_loop import DecodeSession
 from kvviz.errors import InputError, KvvizError
-from kvviz.explain.units import count, short
 from kvviz.ggml.open_recording import ENDINGS
 from kvviz.graph.cache_pairs import cache_pairs, control_inputs
 from kvviz.graph.load import holds_trace
 from kvviz.graph.look_ups import index_range
 from kvviz.graph.model import Graph
 from kvviz.graph.model_folder import graphs_in, likely
+from kvviz.trace.units import count, short
 
 _OPS = 6
 _QUESTION, _STORY = "What is the capital of France?", "Once upon a time"

@@ -8,8 +8,8 @@ import webbrowser
 from contextlib import suppress
 from pathlib import Path
 
-from kvviz.explain.units import size
 from kvviz.trace.recording import Trace
+from kvviz.trace.units import size
 
 
 def say(text: str) -> None:

@@ -6,13 +6,17 @@ return a view gives the view of the ghost. Everything else gives new ghosts of t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from kvviz.engine.plan import Counts, Plan, PlannedNode
+from kvviz.engine.recorded_answers import Answer, Answers, Key
 from kvviz.errors import InputError, OpError, UnknownValueError
 from kvviz.graph.model import Graph, Node
 from kvviz.memory.ghosts import forget, ghost, is_ghost
@@ -51,12 +55,19 @@ def use_ghosts(graph: Graph, planned: PlannedNode, counts: Counts) -> None:
         if planned.control not in ("If", "Loop"):
             check_use(planned.node, counts.get(planned.node.name))
         return
-    planned.call = _GhostKernel(graph, planned, counts).run
-    planned.grows = tuple(replace(grow, rows=_of_known(planned, grow.rows)) for grow in planned.grows)
+    kernel = _GhostKernel(graph, planned, counts)
+    answers = counts if isinstance(counts, Answers) else None
+    planned.call = (
+        kernel.run if answers is None else partial(_run_or_answered, kernel, answers, (graph.path, planned.node.name))
+    )
+    known = partial(_of_known, planned, answers, (graph.path, planned.node.name))
+    planned.grows = tuple(
+        replace(grow, rows=known(grow.rows, partial(_grown_rows, grow.input, grow.output))) for grow in planned.grows
+    )
     if planned.cost is not None:
-        planned.cost = _of_known(planned, planned.cost)
+        planned.cost = known(planned.cost, lambda answer, args: answer.moved)
     if planned.written is not None:
-        planned.written = _of_known(planned, planned.written)
+        planned.written = known(planned.written, lambda answer, args: answer.rows)
 
 
 def check_known(planned: PlannedNode, position: int, value: Any) -> None:
@@ -96,16 +107,74 @@ def _check_branch(node: Node, count: int, known: bool | None) -> None:
         raise InputError(f"counts says {count} for node {node.name!r} (If), but {why}")
 
 
-def _of_known(planned: PlannedNode, rule: Callable[..., Any]) -> Callable[..., Any]:
-    """A rule that may read lengths and indices, which have to be known."""
+def _of_known(
+    planned: PlannedNode,
+    answers: Answers | None,
+    key: Key,
+    rule: Callable[..., Any],
+    recorded: Callable[..., Any],
+) -> Callable[..., Any]:
+    """A rule that may read lengths and indices, which have to be known; ``recorded(answer, args)`` is what it said."""
 
     def checked(args: Sequence[Any], *others: Any) -> Any:
-        for position, value in enumerate(args):
-            if isinstance(value, np.ndarray) and value.dtype.kind in "iu" and value.size <= _FEW:
-                check_known(planned, position, value)
+        try:
+            for position, value in enumerate(args):
+                if isinstance(value, np.ndarray) and value.dtype.kind in "iu" and value.size <= _FEW:
+                    check_known(planned, position, value)
+        except UnknownValueError:
+            answer = None if answers is None else answers.of(key, args)
+            if answer is None:
+                raise
+            return recorded(answer, args)
         return rule(args, *others)
 
     return checked
+
+
+def _grown_rows(past: int, present: int, answer: Answer, args: Sequence[Any]) -> int:
+    old, new = args[past].shape, answer.layouts[present][0]
+    return sum(m - n for n, m in zip(old, new))
+
+
+def _run_or_answered(kernel: _GhostKernel, answers: Answers, key: Key, *args: Any, **how: Any) -> Any:
+    """What a node's kernel gives; where that hangs on data, what it gave when it was recorded."""
+    answer = answers.next(key, args)
+    try:
+        if answer is None or kernel.planned.node.op_type not in answers.doubted:
+            return kernel.run(*args, **how)
+    except UnknownValueError:
+        if answer is None:
+            raise
+    assert answer is not None
+    if kernel.views is not None and (seen := _seen(kernel, args, answer)) is not None:
+        return seen
+    return kernel.made(args, layouts=answer.layouts, **how)
+
+
+def _seen(kernel: _GhostKernel, args: Sequence[Any], answer: Answer) -> Any:
+    """The views that an op gave, where its input can be seen so."""
+    assert kernel.views is not None
+    x, node = args[0], kernel.planned.node
+    shapes = [None if layout is None else layout[0] for layout in answer.layouts]
+    if node.op_type == "Split":
+        axis = kernel.planned.attributes.get("axis", 0)
+        ends = np.cumsum([0 if shape is None else shape[axis] for shape in shapes])
+        return tuple(np.split(x, ends[:-1], axis)) if ends[-1] == x.shape[axis] else None
+    try:
+        return kernel.views(args)
+    except UnknownValueError:
+        with suppress(ValueError):
+            return _seen_as(x, shapes[0] or ())
+    return None
+
+
+def _seen_as(x: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """A view of an array in a shape that it had: another one of all elements, or of the first along each axis."""
+    if math.prod(shape) == x.size:
+        return np.reshape(x, shape, copy=False)
+    if len(shape) == x.ndim and all(n <= m for n, m in zip(shape, x.shape)):
+        return x[tuple(slice(n) for n in shape)]
+    return np.broadcast_to(x, shape)
 
 
 class _GhostKernel:
@@ -134,10 +203,16 @@ class _GhostKernel:
             return self._computed(args, out, grown)
         if self.views is not None and (seen := self.views(args)) is not None:
             return seen
+        return self.made(args, out, grown)
+
+    def made(
+        self, args: Sequence[Any], out: Any = None, grown: Any = None, layouts: Sequence[Layout | None] = ()
+    ) -> Any:
+        """New ghosts, but for what is written where it lies."""
         if out is not None and self.single:
             forget(out)
             return out
-        made = [None if layout is None else ghost(*layout) for layout in self._layouts(args)]
+        made = [None if layout is None else ghost(*layout) for layout in layouts or self._layouts(args)]
         if out is not None:
             forget(out)
             made[0] = out

@@ -16,6 +16,7 @@ from kvviz.ops import registry
 
 if TYPE_CHECKING:
     from kvviz.engine.policy import Policy
+from kvviz.engine.recorded_answers import Answers
 
 _LOG = logging.getLogger(__name__)
 _PLANS: WeakKeyDictionary[Graph, dict[tuple, Plan]] = WeakKeyDictionary()
@@ -27,7 +28,8 @@ def plan_for(graph: Graph, outputs: tuple[str, ...], policy: Policy, dry: Counts
     """The plan that computes ``outputs`` under a policy; the same object on every call. ``dry``: only their layouts,
     with what is stated of data."""
     _drop_plans_of_old_kernels()
-    plans = _PLANS.setdefault(graph, {})
+    recorded = dry if isinstance(dry, Answers) else None
+    plans = (_PLANS if recorded is None else recorded.plans).setdefault(graph, {})
     key = (outputs, policy, None if dry is None else tuple(sorted(dry.items())))
     plan = plans.get(key)
     if plan is None:
@@ -46,6 +48,13 @@ def plan_for(graph: Graph, outputs: tuple[str, ...], policy: Policy, dry: Counts
         plans[key] = plan
         _LOG.debug("planned %s under %s: %d of %d nodes", graph.name, policy.name, len(plan.order), len(graph.nodes))
     return plan
+
+
+def drop_plans(policy: Policy) -> None:
+    """Let go of the plans under a policy that nobody runs again, as one that was tried."""
+    for plans in list(_PLANS.values()):
+        for key in [key for key in plans if key[1] is policy]:
+            del plans[key]
 
 
 def _drop_plans_of_old_kernels() -> None:

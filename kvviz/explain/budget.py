@@ -9,11 +9,11 @@ from collections.abc import Callable
 from typing import Any
 
 from kvviz.explain.diagnose import Report
-from kvviz.explain.units import size
 from kvviz.query.grammar import Field
 from kvviz.query.query_parts import Compare
 from kvviz.query.query_reader import read_comparison
 from kvviz.query.step_tests import holds
+from kvviz.trace.units import size
 
 
 def _past_copied(report: Report) -> int:

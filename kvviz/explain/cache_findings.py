@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from kvviz.caches.cache_facts import reserved_rows
-from kvviz.explain.append_room import growths
-from kvviz.explain.fixes import Fix, fix_for
-from kvviz.explain.kept_runs import keeps_all
-from kvviz.explain.units import buffer, count, short, size
+from kvviz.caches.growths import growths
+from kvviz.fixes.fix import Fix, fix_for
 from kvviz.trace.blockers import NO_CAPACITY
 from kvviz.trace.element_types import nbytes
 from kvviz.trace.events import NEW, POOL
+from kvviz.trace.kept_runs import keeps_all
 from kvviz.trace.lifetimes import Place
+from kvviz.trace.units import buffer, count, short, size
 from kvviz.trace.value_index import Index
 
 

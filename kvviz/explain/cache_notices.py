@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 
 from kvviz.caches.cache_warnings import CacheWarning
 from kvviz.explain.cache_findings import CacheFinding
-from kvviz.explain.units import count
+from kvviz.trace.units import count
 
 WRONG = frozenset({"stale rows attended", "newest row not attended", "live rows overwritten"})
 """Kinds of warnings after which results may be wrong."""

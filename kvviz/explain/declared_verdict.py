@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from kvviz.explain.units import count, size
 from kvviz.trace.declared import HOST
+from kvviz.trace.units import count, size
 
 # Codes that are named.
 _NAMED = 3

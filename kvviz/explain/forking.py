@@ -9,9 +9,9 @@ from kvviz.debugger.branching import called, check_repeatable, find_choice, fork
 from kvviz.engine.policy import Policy
 from kvviz.engine.session import Session
 from kvviz.errors import KvvizError
-from kvviz.explain.changes import Capacity, Change, Donate, Reserve, arguments
-from kvviz.explain.fix_wording import label_of
-from kvviz.explain.fixes import Fix
+from kvviz.fixes.changes import Capacity, Change, Donate, Reserve, arguments
+from kvviz.fixes.fix import Fix
+from kvviz.fixes.fix_wording import label_of
 from kvviz.graph.cache_pairs import cache_pairs
 from kvviz.graph.model import Node
 from kvviz.other_names import with_other_names

@@ -14,11 +14,11 @@ from typing import Any
 
 from kvviz.errors import KvvizError
 from kvviz.explain.hazards import Hazard, hazards, hidden_by_level
-from kvviz.explain.units import count, size
 from kvviz.graph.layers import places
 from kvviz.trace.accesses import accesses_of
 from kvviz.trace.declared import Access
 from kvviz.trace.regions import LEVELS, Level, overlap
+from kvviz.trace.units import count, size
 from kvviz.trace.value_index import Index, index_of
 
 _ONLY = "Nothing but the order of the list keeps"

@@ -6,7 +6,7 @@ from itertools import islice
 from typing import Any
 
 from kvviz.explain.hidden_pairs import HiddenPair, doubts, folded, hidden_pairs
-from kvviz.explain.units import count
+from kvviz.trace.units import count
 
 # Runs are looked at up to so many steps, and so many kinds of pairs are named.
 _MOST_STEPS, _NAMED = 40_000, 2

@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from kvviz.explain.units import count, short
 from kvviz.trace.blockers import Blocker, BlockerCode
+from kvviz.trace.units import count, short
 
 BY_VALUE = "captured by value"
 

@@ -7,18 +7,18 @@ run again has one only where the model of its runs is exact. No order has a lowe
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from kvviz.errors import KvvizError
-from kvviz.explain.changes import Reorder
-from kvviz.explain.fix_wording import KINDS, code_of, label_of
-from kvviz.explain.fixes import Fix, is_repeatable
-from kvviz.explain.kept_runs import keeps_all
-from kvviz.explain.units import size
 from kvviz.fixes.best_order import BestOrder, best_order
+from kvviz.fixes.changes import Reorder
+from kvviz.fixes.fix import Fix, is_repeatable, replays_of
+from kvviz.fixes.fix_wording import KINDS, code_of, label_of
 from kvviz.fixes.order_model import OrderModel, order_model
 from kvviz.runtimes.schedules import Picks
+from kvviz.trace.kept_runs import keeps_all
+from kvviz.trace.units import size
 from kvviz.trace.value_index import Index
 
 # An order is offered if it saves more than this part of what is alive beside the weights.
@@ -95,32 +95,17 @@ def _picks(trace: Any, model: OrderModel, found: BestOrder) -> Picks:
 
 
 def _tried(index: Index, order: Picks) -> int | None:
-    """The peak of a run in another order, under the policy in force and without numbers; None where it needs some."""
-    recipe = index.trace.recipe
-    if recipe is None or len(index.rows) > _MOST_STEPS or "dry" not in recipe.options:
+    """The peak in another order, under the policy in force and without numbers; None where that is not known."""
+    if len(index.rows) > _MOST_STEPS:
         return None
-    policy = replace(recipe.options["policy"], schedule=order)
-    counts = recipe.options["dry"]
+    trace = index.trace
     try:
-        again = recipe.again(policy=policy, dry=_counts(index) if counts is None else counts, record=False)
+        replays = replays_of(trace, False)
+        peak: int = replays.whole((Reorder("", CODE, order),)).peak_bytes
+        # A file does not say how large weights are that no op reads.
+        return peak if trace.recipe is not None else peak + trace.peak_bytes - replays.whole(()).peak_bytes
     except KvvizError:
         return None
-    peak: int = again.peak_bytes
-    return peak
-
-
-def _counts(index: Index) -> dict[str, int]:
-    """What depends on data, as it was: branches, iterations, elements that were picked. What differed is left out."""
-    found: dict[str, set[int]] = {}
-    for (frame, number), bodies in index.bodies.items():
-        node = index.frames[frame].program.graph.by_index[number]
-        branch = index.frames[bodies[0]].attribute == "then_branch"
-        found.setdefault(node.name, set()).add(int(branch) if node.op_type == "If" else len(bodies))
-    for row in index.rows:
-        out = row.outs[0] if row.outs else None
-        if row.op.node.op_type in ("NonZero", "Compress") and out is not None and out.shape:
-            found.setdefault(row.op.node.name, set()).add(out.shape[-1])
-    return {name: min(counts) for name, counts in found.items() if len(counts) == 1}
 
 
 def _modelled(index: Index, model: OrderModel, found: BestOrder) -> tuple[int | None, int]:

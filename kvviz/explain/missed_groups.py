@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kvviz.explain.fixes import Fix
 from kvviz.explain.summary import Missed
-from kvviz.explain.units import count, size
-from kvviz.graph.layers import Place, inside, places
+from kvviz.fixes.fix import Fix
 from kvviz.trace.blockers import BlockerCode, codes, rules
+from kvviz.trace.roles import place_of
 from kvviz.trace.run_labels import decodes
+from kvviz.trace.units import count, size
 
 SMALL = 1000
 """Bytes below which a kind of missed op is hidden at first: what computes shapes spends so little, however often."""
@@ -110,20 +110,6 @@ def hidden_below(groups: Sequence[MissedGroup]) -> int:
     """Bytes below which groups are hidden at first: `SMALL`, and 0 where those are more than a tenth of all bytes."""
     small = sum(group.bytes for group in groups if group.bytes < SMALL)
     return SMALL if small <= _REST * sum(group.bytes for group in groups) else 0
-
-
-def place_of(trace: Any, row: Any) -> Place:
-    """Layer and role of a step, of one in a body with the role of the node that has the body."""
-    return _place(trace.log.frames, row.frame, row.op.node.index)
-
-
-def _place(frames: Any, number: int, node: int) -> Place:
-    frame = frames[number]
-    own = places(frame.program.graph)[node]
-    if frame.parent is None:
-        return own
-    outer = _place(frames, frame.parent, frame.caller.node.index)
-    return inside(outer, frames[frame.parent].program.graph, frame.attribute, own)
 
 
 def reason_codes(trace: Any, entry: Missed) -> tuple[str, ...]:

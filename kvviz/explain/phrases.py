@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from kvviz.explain.units import buffer, count, short, size, size_of
 from kvviz.trace.blockers import Blocker, BlockerCode
+from kvviz.trace.units import buffer, count, short, size, size_of
 
 # Which of several reasons a sentence names first. What lies in the op's own result comes before all others: an input
 # of another shape could not have been taken over whoever owned it.

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from kvviz.explain.cache_findings import CacheFinding
-from kvviz.explain.units import count
 from kvviz.graph.cache_pairs import control_inputs
+from kvviz.trace.units import count
 from kvviz.trace.value_index import Index
 
 KIND = "no cache"

@@ -9,9 +9,9 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 
-from kvviz.explain.units import short, size
 from kvviz.trace.element_types import nbytes
 from kvviz.trace.lifetimes import Key, Life
+from kvviz.trace.units import short, size
 from kvviz.trace.value_index import Index
 
 # A view is small if it is at most this part of its block.

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kvviz.explain.retention import Held
-from kvviz.explain.units import count, size
+from kvviz.trace.units import count, size
 
 # Of the largest number of bytes beside the weights; less than that nobody needs to look at.
 _WORTH = 1 / 200

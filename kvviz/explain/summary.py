@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from kvviz.explain.fixes import Fix
 from kvviz.explain.loop_clones import Clone, clones, reasons
+from kvviz.fixes.fix import Fix
 from kvviz.trace.blockers import Blocker, BlockerCode
 from kvviz.trace.events import VIEW, Op
-from kvviz.trace.outcome import endings
+from kvviz.trace.outcome import endings, spent
 from kvviz.trace.reasons import is_missed
 from kvviz.trace.value_index import index_of
 
@@ -124,11 +124,6 @@ def counts(trace: Any, runs: int | None = None) -> Counts:
             cannot += spent(row)
     total += sum(clone.bytes for step, copied in clones(trace).items() if step < end for clone in copied)
     return Counts(**numbers, missed_bytes=total, cannot_bytes=cannot, elsewhere_copied=copied)
-
-
-def spent(row: Op) -> int:
-    """Bytes that a step spent on its outputs: new capacity, or what it moved where its capacity came from the pool."""
-    return max(row.allocated, row.copied)
 
 
 def missed(trace: Any) -> tuple[Missed, ...]:

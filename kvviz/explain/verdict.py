@@ -14,14 +14,14 @@ from kvviz.caches.cache_warnings import CacheWarning
 from kvviz.explain.cache_findings import CacheFinding, copying_steps
 from kvviz.explain.cache_notices import WRONG
 from kvviz.explain.declared_verdict import declared_verdict
-from kvviz.explain.fixes import Fix, fix_for
 from kvviz.explain.hidden_verdict import Told
 from kvviz.explain.lower_peak import OtherOrder
 from kvviz.explain.missed_groups import MissedGroup
 from kvviz.explain.peak import Peak
 from kvviz.explain.summary import NOT_ASKED
-from kvviz.explain.units import count, short, size
+from kvviz.fixes.fix import Fix, fix_for
 from kvviz.trace.run_labels import decodes
+from kvviz.trace.units import count, short, size
 from kvviz.trace.value_index import Index
 
 # Warnings that are told one by one.
@@ -204,7 +204,7 @@ def _ways(index: Index, step: int) -> list[tuple[Fix, int]]:
         # An op with two pasts copies as long as one of them is refused.
         if len(fixes) < len(pasts) or any(fix.changes != fixes[0].changes for fix in fixes):
             return []
-        return [(fixes[0], sum(fix.saves for fix in fixes))]
+        return [(fixes[0], max(fix.saves for fix in fixes))]
     return list({fix.changes: (fix, fix.saves) for fix in fixes if fix.saves > 0}.values())
 
 

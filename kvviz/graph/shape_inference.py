@@ -51,6 +51,10 @@ def infer(graph: Graph, rules: Rules = ONNX_RULES) -> dict[Graph, dict[str, Valu
     """What is known of every value of a model's graph and of all its subgraphs and function bodies, but not of
     captures. A declared name of a dimension stays although inference finds another; a number replaces a name; where two
     numbers differ the dimension is unknown (onnxruntime 1.31; see `kvviz.graph.shape_merge`)."""
+    if graph_proto(graph) is None:
+        # It was loaded with a trace, and its file is not there.
+        inside = {graph, *(inner for inner, _ in graph.walk())}
+        return {inner: {value.name: value for value in (*inner.inputs, *inner.outputs)} for inner in inside}
     walk = _Walk(rules, graph)
     walk.graph(graph, _numbered(graph), {}, {})
     source = Source(graph.source)

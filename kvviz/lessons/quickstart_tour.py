@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from kvviz.errors import KvvizError
-from kvviz.explain.units import size
 from kvviz.lessons.run_value import step_that_makes
 from kvviz.trace.guided_tour import Tour
 from kvviz.trace.recording import Trace
+from kvviz.trace.units import size
 
 
 def quickstart_tour(trace: Trace, run: int = 6) -> Tour:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -154,7 +154,9 @@ class _Inferred:
         self.count = count
         self.absent = {*elsewhere, _NEVER_MADE.get((node.domain, node.op_type), -1)}
         self.extra = RULES.get((node.domain, node.op_type))
-        proto = node_proto(graph, node)
+        # Of a loaded trace the file is not there, and the node has what can be written as text.
+        plain = partial(helper.make_node, node.op_type, (), (), domain=node.domain, **node.attributes)
+        proto = plain() if graph_proto(graph) is None else node_proto(graph, node)
         like = (
             *(node.domain, node.op_type, node.opset, count, *sorted(self.absent)),
             tuple(map(bool, node.inputs)),

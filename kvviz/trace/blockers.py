@@ -89,7 +89,7 @@ class Blocker:
 
     @property
     def fix(self) -> Any:
-        """A change that can be applied so that this op runs in place, where one exists; see `kvviz.explain.fixes`."""
+        """A change that can be applied so that this op runs in place, where one exists; see `kvviz.fixes.fix`."""
         return self.found(self) if callable(self.found) else self.found
 
 

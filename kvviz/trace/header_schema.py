@@ -127,7 +127,7 @@ GRAPH = {
     "outputs": [VALUE],
     "weights": [str],
     "captures": [str],
-    "constants": [(str, str, [int])],
+    "constants": [Grown(str, str, [int], [count], since=3)],
     "opsets": opsets,
     "path": [(count, str)],
     "nodes": [NODE],

@@ -47,3 +47,8 @@ def outcome(trace: Any, row: Op) -> str:
     """How a step ended: one of `OUTCOMES`."""
     found = endings(trace, row)
     return next(end for end in OUTCOMES if end in found)
+
+
+def spent(row: Op) -> int:
+    """Bytes that a step spent on its outputs: new capacity, or what it moved where its capacity came from the pool."""
+    return max(row.allocated, row.copied)

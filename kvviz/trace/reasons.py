@@ -321,7 +321,7 @@ def _blocker(trace: Any, index: int, position: int, code: BlockerCode) -> Blocke
 
 def _finder(trace: Any, index: int) -> Any:
     """What finds the fix of a blocker of a step when somebody asks for it."""
-    return partial(late("explain.fixes:fixer"), trace, index)
+    return partial(late("fixes.fix:fixer"), trace, index)
 
 
 def _rule(trace: Any, index: int, position: int, number: int) -> Blocker:

@@ -147,7 +147,8 @@ def _graph(saved: dict[str, Any], inner: list[Graph]) -> Graph:
     ends = [tuple(_value(*value) for value in saved[key]) for key in ("inputs", "outputs")]
     # Of most weights only the names were kept.
     weights = {name: np.empty(0) for name in saved["weights"]}
-    weights.update({name: np.array(values, _dtype(dtype, ())) for name, dtype, values in saved["constants"]})
+    for name, dtype, values, *shape in saved["constants"]:
+        weights[name] = np.array(values, _dtype(dtype, ())).reshape(*shape or [-1])
     told = {"opsets": saved["opsets"], "captures": tuple(saved["captures"]), "path": _tuples(saved["path"])}
     return Graph(saved["name"], ends[0], ends[1], tuple(nodes), weights, **told)
 

@@ -7,6 +7,7 @@ them, in which order), ``frames``, ``runs`` and ``caches``, and the tables of `k
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import fields
 from typing import Any
 
@@ -124,10 +125,16 @@ def _types(facts: TypeFacts | None) -> list[Any] | None:
 
 
 def _constants(graph: Graph) -> list[Any]:
-    """The weights that say how an op works, as attributes do elsewhere: the steps of a Slice."""
-    names = {node.inputs[4]: None for node in graph.nodes if node.op_type == "Slice" and len(node.inputs) > 4}
-    steps = [(name, graph.weights[name]) for name in names if name in graph.weights]
-    return [[name, str(value.dtype), value.ravel().tolist()] for name, value in steps if value.size <= _LONGEST]
+    """Small weights of whole numbers: shapes, axes, steps. They say how an op works, as attributes do elsewhere."""
+    told = [(name, graph.weights[name]) for name in graph.weights if _is_small(graph, name)]
+    return [[name, str(value.dtype), list(map(int, value.ravel())), list(value.shape)] for name, value in told]
+
+
+def _is_small(graph: Graph, name: str) -> bool:
+    declared = getattr(graph.weights, "declared", None)
+    value = graph.weights[name] if declared is None else declared(name)
+    whole = value.dtype is not None and value.dtype.kind in "iub" and value.dtype.isbuiltin == 1
+    return bool(whole and value.shape is not None and math.prod(value.shape) <= _LONGEST)
 
 
 def _node(node: Node, numbers: dict[int, int], described: list[dict[str, Any]]) -> list[Any]:

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import onnx
 
-from kvviz.explain.units import short
 from kvviz.graph.model import Node
+from kvviz.trace.units import short
 
 _MOST = 60  # letters of one value
 

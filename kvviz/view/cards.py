@@ -12,10 +12,10 @@ from html import escape
 import numpy as np
 
 from kvviz.decode.model_kind import model_kind
-from kvviz.explain.units import count, short, size
 from kvviz.graph.cache_pairs import cache_pairs
 from kvviz.graph.model import Graph
 from kvviz.trace.recording import Trace
+from kvviz.trace.units import count, short, size
 
 _WIDTH, _HEIGHT, _POINTS = 560, 64, 280
 _LONGEST = 200_000  # steps; a verdict on more takes its time

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from kvviz.errors import KvvizError
-from kvviz.explain.units import short
 from kvviz.ggml.cell_map import FREE, CellMap
+from kvviz.trace.units import short
 from kvviz.view.cell_looks import DASHED, HATCHES, NAMES, Face, face, hue, said
 from kvviz.view.chart_axes import axes_and_theme, finish, legend, points_of, text_width
 from kvviz.view.palette import Theme, mix

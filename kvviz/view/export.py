@@ -15,9 +15,9 @@ from typing import Any
 from kvviz.atomic_write import write_text
 from kvviz.explain.comparison.alike import alike
 from kvviz.explain.comparison.naming import told_apart
-from kvviz.explain.kept_runs import keeps_all, told_steps
-from kvviz.explain.units import short, size
 from kvviz.trace.guided_tour import Tour
+from kvviz.trace.kept_runs import keeps_all, told_steps
+from kvviz.trace.units import short, size
 from kvviz.view.page_modules import bundled, page_modules
 from kvviz.view.payload import Payloads
 from kvviz.view.payload_cache_rows import cache_payload

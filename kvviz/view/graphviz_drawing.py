@@ -15,9 +15,9 @@ import graphviz
 from kvviz.debugger.state import node_states
 from kvviz.errors import InputError
 from kvviz.explain.hazards import hazards
-from kvviz.explain.units import count, dims, short, size
 from kvviz.graph.layers import places
 from kvviz.graph.model import Graph, Node
+from kvviz.trace.units import count, dims, short, size
 from kvviz.view.palette import LIGHT, OWNERS, STATES, Look, mix
 
 _NAME, _LONGEST = 28, 400

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from kvviz.explain.units import short
 from kvviz.trace.run_labels import decodes
+from kvviz.trace.units import short
 from kvviz.view.chart_axes import axes_and_theme, finish, hues, legend, say, unit_of, whole_numbers
 from kvviz.view.palette import Theme
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from kvviz.explain.fix_wording import NAMED_POLICIES, as_before, caller
-from kvviz.explain.kept_runs import told_steps
 from kvviz.explain.missed_groups import MissedGroup
 from kvviz.explain.sentences import ended, rule, sentence
 from kvviz.explain.summary import Missed, distinct
-from kvviz.explain.units import count, size
+from kvviz.fixes.fix_wording import NAMED_POLICIES, as_before, caller
+from kvviz.trace.kept_runs import told_steps
+from kvviz.trace.units import count, size
 from kvviz.version import VERSION
 from kvviz.view.markdown_text import REPORT, STEP, filled
 from kvviz.view.payload_runs import run_label

@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from kvviz.explain.units import visible
+from kvviz.trace.units import visible
 from kvviz.view.glossary import FIGURES
 
 Template = Sequence[tuple[str, Sequence[str], Sequence[str]]]

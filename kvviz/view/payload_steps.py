@@ -12,12 +12,12 @@ from typing import Any
 from kvviz.explain.phrases import UNKNOWN, Grown, Out, main_output, tell, tell_end, tell_rule
 from kvviz.explain.sentences import grown_by, in_weights
 from kvviz.explain.summary import distinct
-from kvviz.explain.units import dims
 from kvviz.trace.blockers import Blocker, BlockerCode
 from kvviz.trace.element_types import nbytes as size_of
 from kvviz.trace.events import HOW, Op
 from kvviz.trace.outcome import DECISIONS, OUTCOMES, endings
 from kvviz.trace.reasons import decision_of
+from kvviz.trace.units import dims
 from kvviz.view.packed_columns import Columns, Strings
 from kvviz.view.payload_graphs import GraphTable
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from kvviz.atomic_write import write_text
 from kvviz.explain.sentences import sentence
-from kvviz.explain.units import buffer, short
+from kvviz.trace.units import buffer, short
 from kvviz.view.payload import run_label
 from kvviz.view.steps_table import memory_word
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from kvviz.explain.kept_runs import in_kept_runs, keeps_all
-from kvviz.explain.units import buffer, short, size
+from kvviz.trace.kept_runs import in_kept_runs, keeps_all
 from kvviz.trace.model_or_trace import as_trace
 from kvviz.trace.run_labels import decodes
+from kvviz.trace.units import buffer, short, size
 from kvviz.view import many_traces
 from kvviz.view.cell_plot import cells
 from kvviz.view.chart_axes import (

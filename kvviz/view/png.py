@@ -6,7 +6,7 @@ import io
 from typing import Any
 
 from kvviz.explain.sentences import sentence
-from kvviz.explain.units import short, size
+from kvviz.trace.units import short, size
 from kvviz.view import plots
 from kvviz.view.chart_axes import points_of, text_width
 from kvviz.view.palette import LIGHT

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from kvviz.explain.sentences import sentence
-from kvviz.explain.units import buffer, count, short, size
+from kvviz.trace.units import buffer, count, short, size
 from kvviz.view.steps_table import Table
 
 _NAME, _TEXT = 48, 400

@@ -9,9 +9,9 @@ from dataclasses import asdict
 from typing import Any
 
 from kvviz.explain.diagnose import Report
-from kvviz.explain.kept_runs import kept_runs
 from kvviz.explain.missed_groups import MissedGroup
 from kvviz.explain.summary import Missed
+from kvviz.trace.kept_runs import kept_runs
 from kvviz.trace.run_labels import run_label
 from kvviz.view.report_schema import NAME, VERSION
 

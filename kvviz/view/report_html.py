@@ -6,12 +6,12 @@ from html import escape
 from typing import Any
 
 from kvviz.explain.diagnose import Report
-from kvviz.explain.kept_runs import in_kept_runs, keeps_all, told_steps
 from kvviz.explain.missed_groups import MissedGroup, hidden_below
 from kvviz.explain.peak import GROUPS, Peak
 from kvviz.explain.retention_groups import HeldGroup, held_groups
 from kvviz.explain.summary import NOT_ASKED, best_fixes, nearest
-from kvviz.explain.units import buffer, count, short, size, with_short_names
+from kvviz.trace.kept_runs import in_kept_runs, keeps_all, told_steps
+from kvviz.trace.units import buffer, count, short, size, with_short_names
 from kvviz.view.palette import OWNERS, STATES, Look
 from kvviz.view.report_data import before_or_in
 from kvviz.view.report_text import written_elsewhere

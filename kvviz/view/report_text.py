@@ -10,14 +10,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from kvviz.explain.diagnose import Report, explain
-from kvviz.explain.kept_runs import in_kept_runs, keeps_all, kept_runs, told_steps
 from kvviz.explain.missed_groups import MissedGroup, hidden_below
 from kvviz.explain.peak import Peak, PeakPart
 from kvviz.explain.retention_groups import held_groups
 from kvviz.explain.sentences import ended
 from kvviz.explain.summary import NOT_ASKED, Counts, Missed, best_fixes, nearest
-from kvviz.explain.units import buffer, count, short, size, with_short_names
+from kvviz.trace.kept_runs import in_kept_runs, keeps_all, kept_runs, told_steps
 from kvviz.trace.run_labels import run_label
+from kvviz.trace.units import buffer, count, short, size, with_short_names
 from kvviz.view.report_data import before_or_in, model_facts, moved_outside, totals
 from kvviz.view.steps_table import Table
 

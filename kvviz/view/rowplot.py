@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from kvviz.errors import KvvizError
-from kvviz.explain.units import short
 from kvviz.trace.run_labels import decodes
+from kvviz.trace.units import short
 from kvviz.view.chart_axes import axes_and_theme, cache_hue, finish, hue_of, legend, say, whole_numbers
 from kvviz.view.heat_cells import STATES, cells
 from kvviz.view.palette import STATES as LOOKS

@@ -11,8 +11,8 @@ from typing import Any
 
 from kvviz.explain.diagnose import Report
 from kvviz.explain.missed_groups import MissedGroup
-from kvviz.explain.units import count, size
 from kvviz.trace.blockers import BlockerCode
+from kvviz.trace.units import count, size
 from kvviz.version import VERSION
 
 _SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"

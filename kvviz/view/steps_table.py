@@ -8,8 +8,8 @@ from html import escape
 from typing import Any
 
 from kvviz.explain.sentences import sentence
-from kvviz.explain.units import buffer, short, size
 from kvviz.text.needed_package import needed
+from kvviz.trace.units import buffer, short, size
 
 # Key, heading, whether it is a number, and the most characters that text and HTML show of it.
 COLUMNS = (

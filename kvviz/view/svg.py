@@ -14,9 +14,9 @@ from xml.sax.saxutils import escape, quoteattr
 
 from kvviz.debugger.state import node_states
 from kvviz.explain.sentences import sentence
-from kvviz.explain.units import dims, short
 from kvviz.graph.blocks import blocks
 from kvviz.graph.model import Node
+from kvviz.trace.units import dims, short
 from kvviz.view.block_layout import Drawing, layout
 from kvviz.view.palette import LIGHT, STATES, Look, mix
 from kvviz.view.payload import run_label

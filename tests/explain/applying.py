@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from kvviz.explain.changes import Change
-from kvviz.explain.fixes import Fix, fix_for
+from kvviz.fixes.changes import Change
+from kvviz.fixes.fix import Fix, fix_for
 from kvviz.trace.reasons import is_missed
 from kvviz.trace.value_index import index_of
 

@@ -14,8 +14,8 @@ from kvviz import Trace
 from kvviz.debugger.cursor import Cursor
 from kvviz.decode.single_run import SingleRun
 from kvviz.explain.diagnose import explain
-from kvviz.explain.fix_wording import KINDS
-from kvviz.explain.fixes import Fix
+from kvviz.fixes.fix import Fix
+from kvviz.fixes.fix_wording import KINDS
 from kvviz.runtimes.policy_data import policy_of
 from tests.engine.blocked import CASES
 from tests.engine.graphs import numbers, proto_of

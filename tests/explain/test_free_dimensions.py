@@ -9,8 +9,8 @@ import onnx
 from hypothesis import HealthCheck, given, settings
 
 import kvviz
-from kvviz.explain.changes import FixDims
 from kvviz.explain.summary import Missed
+from kvviz.fixes.changes import FixDims
 from tests.engine.graphs import ort_run
 from tests.engine.random_graphs import Example, examples
 from tests.engine.test_invariants import feeds

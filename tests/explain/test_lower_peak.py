@@ -15,7 +15,7 @@ from onnx import helper
 import kvviz
 from kvviz.explain import lower_peak
 from kvviz.explain.diagnose import Report
-from kvviz.explain.units import size
+from kvviz.trace.units import size
 from kvviz.view.report_html import report_html
 from kvviz.view.report_text import report_text
 from tests.engine.random_graphs import Example, examples

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kvviz.explain.phrases import Grown, Out, tell, tell_rule
-from kvviz.explain.units import buffer, count, dims, short, size, size_of
 from kvviz.trace.blockers import Blocker, BlockerCode
+from kvviz.trace.units import buffer, count, dims, short, size, size_of
 
 
 def out(how: str, storage: int = 12, generation: int = 0, nbytes: int = 256, weight: bool = False) -> Out:

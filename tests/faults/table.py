@@ -28,8 +28,8 @@ FILES = (
     "kvviz/explain/hazards.py",
     "kvviz/trace/value_index.py",
     "kvviz/explain/reordering.py",
-    "kvviz/explain/fixes.py",
-    "kvviz/explain/changes.py",
+    "kvviz/fixes/fix.py",
+    "kvviz/fixes/changes.py",
     "kvviz/explain/sole_use.py",
     "kvviz/explain/append_room.py",
 )

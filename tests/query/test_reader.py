@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvviz.errors import KvvizError
-from kvviz.explain.units import size
 from kvviz.query.grammar import BY_NAME, EXAMPLES, FIELDS, KIND, WORDS, header, manual
 from kvviz.query.query_parts import Compare, Every, Not, Range, Some, Word
 from kvviz.query.query_reader import read_query, reason_of
+from kvviz.trace.units import size
 from tests.view.query_cases import FOR_ALL, WRONG
 
 PIECES = st.sampled_from(

@@ -13,7 +13,6 @@ import kvviz
 from kvviz import Policy, Trace
 from kvviz.decode.token_loop import DecodeSession
 from kvviz.engine.policy import Schedule
-from kvviz.errors import KvvizError
 from kvviz.graph.model import Graph, Node
 from kvviz.runtimes.named_policies import NAMED
 from kvviz.runtimes.policy_data import facts_of, policy_of
@@ -115,16 +114,18 @@ def test_what_fixes_made_is_told_too_and_can_be_fixed_further() -> None:
     assert kinds.keys() >= {"Donate", "Drop", "RunFirst", "UsePolicy"}
 
 
-def test_the_fix_of_a_loaded_trace_cannot_be_applied_and_says_so() -> None:
-    trace = loaded(forked("rten"))
-    with pytest.raises(KvvizError, match="loaded from a file cannot be run again"):
-        fixes(trace)[0].apply()
+def test_the_fix_of_a_loaded_trace_is_applied_without_numbers() -> None:
+    trace = forked("rten")
+    for fix, other in zip(fixes(trace), fixes(loaded(trace)), strict=True):
+        real, dry = fix.apply(), other.apply()
+        assert dry.dry and [s.decision for s in dry.steps] == [s.decision for s in real.steps]
+        assert (dry.peak_bytes, dry.bytes_copied) == (real.peak_bytes, real.bytes_copied)
 
 
-def test_rules_of_the_callers_own_are_known_neither_live_nor_loaded() -> None:
+def test_rules_of_the_callers_own_are_asked_where_they_are_and_not_known_to_a_file() -> None:
     trace = forked(replace(kvviz.policies.ideal, name="mine", in_place=own_rule))
     assert policy_of(trace) is policy_of(loaded(trace)) is None
-    assert fixes(trace) == [] and differences(trace, loaded(trace)) == []
+    assert {fix.label for fix in fixes(trace)} == {'policy="ideal"'} and fixes(loaded(trace)) == []
 
 
 def test_the_step_of_a_slice_is_told_because_rten_cannot_shorten_by_it() -> None:
@@ -182,7 +183,9 @@ def test_a_loaded_model_at_random_was_loaded_before_and_says_the_same(number: in
     """What a file holds is enough to write it once more."""
     one = case(number)
     graph = kvviz.load(one.model)
-    for policy in POLICIES:
+    # A list is not replayed from a file, which has no layouts of its elements, so that no fix can be tried.
+    lists = any(node.op_type == "SequenceConstruct" for _, node in graph.walk())
+    for policy in () if lists else POLICIES:
         trace = kvviz.run(graph, one.feeds()[0], outputs=one.outputs, policy=policy)
         again = loaded(loaded(trace))
         assert differences(trace, again, pictures=False) == []

@@ -10,8 +10,8 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from kvviz.device import Device, Layout
-from kvviz.explain.units import size
 from kvviz.trace.recording import Trace
+from kvviz.trace.units import size
 from tests.device.programs import graph
 from tests.ui import pace
 from tests.ui.filepage import FilePage

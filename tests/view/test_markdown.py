@@ -12,7 +12,7 @@ from onnx import TensorProto, helper
 
 import kvviz
 from kvviz.explain.sentences import sentence
-from kvviz.explain.units import size
+from kvviz.trace.units import size
 from kvviz.view.markdown_text import code, filled, text
 
 MODELS = Path(__file__).resolve().parents[2] / "assets" / "models"

@@ -15,7 +15,7 @@ from kvviz.explain.diagnose import explain
 from kvviz.explain.peak import peak
 from kvviz.explain.retention_groups import held_groups
 from kvviz.explain.summary import counts, missed
-from kvviz.explain.units import size
+from kvviz.trace.units import size
 from kvviz.view.report_html import report_html
 from kvviz.view.report_text import report
 from tests.decode.small import ROWS, tensor_scatter

@@ -8,7 +8,7 @@ import numpy as np
 
 import kvviz
 from kvviz.explain.diagnose import explain
-from kvviz.explain.units import size
+from kvviz.trace.units import size
 from kvviz.view.report_html import report_html
 from tests.graph.build import model, node
 

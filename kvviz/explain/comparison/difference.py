@@ -7,9 +7,9 @@ from typing import Any
 
 from kvviz.explain.comparison.aligning import places
 from kvviz.explain.sentences import sentence
-from kvviz.explain.units import short
 from kvviz.trace.events import APPEND, IN_PLACE, VIEW, Op
 from kvviz.trace.run_labels import run_label
+from kvviz.trace.units import short
 
 _SHARED = (IN_PLACE, VIEW, APPEND)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from kvviz.explain.units import short
+from kvviz.trace.units import short
 
 TOLERANCE = 1e-5
 

@@ -12,8 +12,8 @@ import numpy as np
 from kvviz.errors import ReplayError
 from kvviz.explain.comparison.aligning import align
 from kvviz.explain.hazards import Hazard, hazards
-from kvviz.explain.units import short
 from kvviz.trace.events import VIEW
+from kvviz.trace.units import short
 
 _FIGURES = ("smallest", "largest", "mean")
 

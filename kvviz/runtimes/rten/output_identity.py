@@ -15,6 +15,8 @@ from kvviz.engine.decide import NOTHING, elementwise_misfit
 from kvviz.engine.frame import Frame
 from kvviz.engine.placed_outputs import FRESH, UNPOOLED, Home
 from kvviz.engine.plan import PlannedNode
+from kvviz.errors import UnknownValueError
+from kvviz.memory.ghosts import is_ghost
 from kvviz.memory.storage import address, grown, is_start
 from kvviz.runtimes.rten.buffer_pool import elements_of, type_of, width_of
 from kvviz.runtimes.rten.rten_operators import MICROSOFT
@@ -156,17 +158,22 @@ def _grows(
     if not isinstance(before, np.ndarray) or before.ndim != after.ndim:
         return False
     axis = int(planned.attributes.get("axis", 0)) % after.ndim if planned.node.op_type == "Concat" else 2
-    if planned.node.op_type == "GroupQueryAttention" and not _appends(args):
+    if planned.node.op_type == "GroupQueryAttention" and not _appends(args, after):
         return False
     capacity = elements_of(execution.ledger.pool, frame.stores[planned.inputs[past]], before)
     return has_capacity(before, axis, after.shape[axis], capacity)
 
 
-def _appends(args: list) -> bool:
+def _appends(args: list, present: np.ndarray) -> bool:
     """Whether GroupQueryAttention only appends: every batch item's past is as long as the past's sequence axis."""
     past, lengths, new = args[3], args[5], args[0]
     if past is None or lengths is None:
         return False
+    if is_ghost(lengths):
+        if past.shape[0] > 1:
+            raise UnknownValueError("whether GroupQueryAttention appends depends on the lengths of its sequences")
+        # Of one sequence the length of the present says it.
+        return bool(present.shape[2] - past.shape[2] == new.shape[1])
     return bool((np.asarray(lengths).reshape(-1) + 1 - new.shape[1] == past.shape[2]).all())
 
 

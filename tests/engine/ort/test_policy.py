@@ -14,13 +14,11 @@ import kvviz
 from kvviz import Trace
 from kvviz.decode.single_run import SingleRun
 from kvviz.errors import OpError
-from kvviz.explain.plans import planned_of
 from kvviz.graph.cache_pairs import cache_pairs
 from kvviz.graph.model import Graph
 from kvviz.runtimes.named_policies import find_policy
 from kvviz.runtimes.ort.ort_policy import onnxruntime as policy
 from kvviz.trace.blockers import BlockerCode
-from kvviz.trace.value_index import index_of
 from tests.engine.ort.models import FILES, IDS, real_model, stored_inputs, without_dead_nodes
 from tests.engine.ort.oracle import observe
 from tests.engine.ort.random_models import random_model
@@ -110,8 +108,9 @@ def test_a_decode_gives_the_tokens_of_ideal() -> None:
 
 def test_the_plan_of_a_step_is_readable_in_onnxruntimes_words() -> None:
     nodes = [node("Neg", "x", "n"), node("Relu", "n", "r"), node("Exp", "r", "e"), node("Reshape", "e s", "y")]
-    trace = run(kvviz.load(model(nodes, ["x float 2 3"], ["y"], opset=18, s=np.array([-1]))), X)
-    notes = [planned_of(index_of(trace), row).notes for row in trace.log]
+    session = SingleRun(kvviz.load(model(nodes, ["x float 2 3"], ["y"], opset=18, s=np.array([-1]))), X, policy=policy)
+    trace = session.run_to_end()
+    notes = [planned.notes for planned in session.plan.order]
     assert [n.kinds for n in notes] == [("kAllocate",), ("kReuse",), ("kAllocate",), ("kAllocateOutput",)]
     assert [n.reuses for n in notes] == [("",), ("n",), ("",), ("",)]
     assert [n.rules for n in notes] == [("",), ("MayInplace",), ("",), ("",)]

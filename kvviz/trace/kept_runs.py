@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kvviz.explain.units import count
+from kvviz.trace.units import count
 
 
 def kept_runs(trace: Any) -> tuple[int, ...]:

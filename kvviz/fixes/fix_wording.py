@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from kvviz.explain.changes import (
+from kvviz.fixes.changes import (
     ByValue,
     Capacity,
     Change,
@@ -20,11 +20,11 @@ from kvviz.explain.changes import (
     UsePolicy,
     asked,
 )
-from kvviz.explain.units import count, short, size
 from kvviz.graph.cache_pairs import control_inputs
 from kvviz.graph.model import Graph, GraphPath, Node
 from kvviz.runtimes.named_policies import find_policy
 from kvviz.runtimes.policy_data import facts_of
+from kvviz.trace.units import count, short, size
 
 _IMPORTS = "import dataclasses; from kvviz.runtimes import schedules"
 NAMED_POLICIES = ("ideal", "rten", "onnxruntime", "never")

@@ -1,0 +1,92 @@
+"""Recorded kernels: what a recording says where a dry run cannot know: shapes, branches, iterations.
+
+A node runs once for every activation of its graph, in the same sequence in every replay of the same runs. So what it
+gave is handed out call by call.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from kvviz.graph.model import GraphPath
+
+
+class Answer(NamedTuple):
+    """What one call of a node gave.
+
+    ``layouts``: shape and dtype of each output; None for one that it does not name.
+    ``moved``: bytes that it wrote and copied.
+    ``rows``: parts of its outputs that it wrote, where it overwrote what was there.
+    """
+
+    layouts: tuple[Any, ...]
+    moved: tuple[int, int]
+    rows: tuple[Any, ...]
+
+
+_WITH_TENSORS = frozenset({"Constant", "ConstantOfShape", "TfIdfVectorizer", "LabelEncoder"})
+
+Key = tuple[GraphPath, str]
+"""A node: path of its graph, and its name."""
+
+
+class Answers(dict[str, int]):
+    """The answers of a trace. The mapping itself has branches and iterations by node, as far as they were always the
+    same.
+
+    ``doubted``: operators whose attributes may be missing, so that what they compute from known values is not used.
+    """
+
+    def __init__(self, trace: Any, stated: Mapping[str, int]) -> None:
+        super().__init__()
+        self.trace, self.stated = trace, dict(stated)
+        # A file of a trace has no tensors among the attributes.
+        self.doubted = _WITH_TENSORS if trace.recipe is None else frozenset()
+        often = Counter((graph.path, node.name) for graph, node in trace.graph.walk())
+        self.unclear = {key for key, times in often.items() if times > 1}
+        self.calls: dict[Key, list[Answer]] = {}
+        self.at: Counter[Key] = Counter()
+        self.latest: tuple[Any, Sequence[Any]] = None, ()
+        self.plans: dict[Any, dict[tuple, Any]] = {}  # made with these answers, by graph
+
+    def begin(self, run: int, runs: int) -> None:
+        """Hand out the answers of so many runs, from the first step of one on."""
+        trace = self.trace
+        self.at.clear()
+        self.calls.clear()
+        entered: dict[str, set[int]] = {}
+        iterations: Counter[tuple[int, int]] = Counter()
+        frames = trace.log.frames
+        for frame in frames:
+            if frame.parent is None or not run <= frame.run < run + runs:
+                continue
+            if frame.caller.control == "If":
+                entered.setdefault(frame.caller.node.name, set()).add(int(frame.attribute == "then_branch"))
+            iterations[frame.parent, frame.caller.node.index] += frame.iteration is not None
+        first, rows = trace.runs[run].first, trace.log.declared.written
+        for step, row in enumerate(trace.log[first : trace.runs[run + runs - 1].last], first):
+            key = frames[row.frame].program.graph.path, row.op.node.name
+            outs = tuple(None if out is None else (out.shape, out.dtype) for out in row.outs)
+            self.calls.setdefault(key, []).append(Answer(outs, (row.written, row.copied), rows.get(step, ())))
+            if row.op.control == "Loop":
+                entered.setdefault(row.op.node.name, set()).add(iterations[row.frame, row.op.node.index])
+        self.clear()
+        self.update({name: min(found) for name, found in entered.items() if len(found) == 1})
+        self.update(self.stated)
+
+    def next(self, key: Key, args: Sequence[Any]) -> Answer | None:
+        """What a node gave when it was called as often before as it was since `begin`; None if that is not clear."""
+        self.at[key] += 1
+        self.latest = key, args
+        return self.of(key, args)
+
+    def of(self, key: Key, args: Sequence[Any]) -> Answer | None:
+        """The same of the call with these arguments, which comes, or was the last one."""
+        called = self.latest[0] == key and all(one is other for one, other in zip(args, self.latest[1]))
+        calls, place = self.calls.get(key, ()), self.at[key] - called
+        if place >= len(calls) or key in self.unclear:
+            return None
+        known = all(layout is None or layout[0] is not None for layout in calls[place].layouts)
+        return calls[place] if known else None

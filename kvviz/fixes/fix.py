@@ -1,0 +1,252 @@
+"""Fixes: changes after which an op that was refused runs in place. Each was tried on ghosts before it is offered.
+
+A kind of miss is tried once: at the step that is asked for first, and a report asks first where it costs most. What is
+alike, in other runs and other layers, gets the same change there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from kvviz.engine.recipe import Recipe
+from kvviz.engine.replay import is_random
+from kvviz.errors import KvvizError
+from kvviz.fixes.changes import Change, GrowAfter, arguments
+from kvviz.fixes.elsewhere import moved_to_layer
+from kvviz.fixes.fix_wording import KINDS, code_of, label_of, sentence_of
+from kvviz.fixes.replays import Replays, reaches_over_runs
+from kvviz.fixes.trial import Trial, find_changes, saved_at
+from kvviz.trace.blockers import Blocker
+from kvviz.trace.outcome import spent
+from kvviz.trace.records import Branch
+from kvviz.trace.roles import place_of
+from kvviz.trace.units import short, size
+from kvviz.trace.value_index import Index, index_of
+
+
+@dataclass(frozen=True, slots=True)
+class Fix:
+    """A change after which an op runs in place, and nothing else about the results is different.
+
+    Attributes
+    ----------
+    kind : str
+        ``"run_first"``, ``"donate"``, ``"by_value"``, ``"reserve"``, ``"capacity"``, ``"grow_after"``, ``"drop"``,
+        ``"swap"``, ``"fix_dims"``, ``"policy"`` or ``"reorder"``: of the first change.
+    label : str
+        A few words.
+    sentence : str
+        What it does, what it saves, and what gets worse for it.
+    code : str
+        The same change in the exporter or in the calling code: one to three lines of Python.
+    changes : tuple of Change
+    saves : int
+        Bytes that this step then does not spend, less those that other steps spend more.
+    peak : int
+        Bytes by which the peak is lower, of what was tried; negative where it is higher.
+    """
+
+    kind: str
+    label: str
+    sentence: str
+    code: str
+    changes: tuple[Change, ...]
+    trace: Any = field(repr=False, compare=False)
+    picked: bool = field(default=False, repr=False)
+    saves: int = field(default=0, compare=False)
+    peak: int = field(default=0, compare=False)
+
+    def apply(self) -> Any:
+        """Run again with the change.
+
+        Returns
+        -------
+        Trace
+            Of the whole run or decode. That of a trace that was loaded from a file is a dry run.
+
+        Raises
+        ------
+        ReplayError
+            If the inputs were not kept.
+        KvvizError
+            If a loaded trace cannot be replayed.
+        """
+        recipe: Recipe | None = self.trace.recipe
+        if recipe is None:
+            after = replays_of(self.trace, self.picked).whole(self.changes)
+            after.title = f"{self.trace.title}, dry run"
+        else:
+            after = recipe.again(**arguments(self.trace, self.changes, self.picked, recipe.options["policy"]))
+        after.branch = Branch(self.label, 0)
+        return after
+
+
+def fixer(trace: Any, step: int, blocker: Blocker) -> Fix | None:
+    """The fix that removes a blocker of a step, together with all others of its input; None where there is none."""
+    return fix_for(index_of(trace), step, blocker.position) if blocker.position >= 0 else None
+
+
+def fix_for(index: Index, step: int, position: int) -> Fix | None:
+    """The fix after which a step can take over one of its inputs.
+
+    ``position``: of the input.
+    """
+    known: dict[tuple[int, int], Fix | None] = index.notes.setdefault("fixes", {})
+    if not is_repeatable(index, step) or index.trace.graph.spelled is not None:
+        return None
+    if (step, position) not in known:
+        known[step, position] = _find(index, step, position)
+    return known[step, position]
+
+
+def replays_of(trace: Any, picked: bool) -> Replays:
+    """The replays of a trace; what was tried once is kept."""
+    found: dict[bool, Replays] = trace.notes.setdefault("replays", {})
+    if picked not in found:
+        found[picked] = Replays(trace, picked)
+    return found[picked]
+
+
+def _find(index: Index, step: int, position: int) -> Fix | None:
+    row, trace = index.rows[step], index.trace
+    if not dict(row.masks).get(position, 0):
+        return None
+    try:
+        picked = _is_picked(index, index.path(row.frame))
+        replays = replays_of(trace, picked)
+    except KvvizError:
+        return None
+    place = place_of(trace, row)
+    # What one iteration may take over, the next one may not.
+    iterations = tuple(index.frames[frame].iteration for frame in index.path(row.frame))
+    refused = row.op.node.op_type, position, row.masks, row.taken
+    kind = place.role, iterations, refused, not index.frames[row.frame].run, picked
+    tried: dict[Any, tuple[int, Trial | None]] = index.notes.setdefault("tried", {})
+    if kind in tried:
+        first, trial = tried[kind]
+        if trial is None:
+            return None
+        graph = index.frames[row.frame].program.graph
+        changes = moved_to_layer(graph, trial.changes, place_of(trace, index.rows[first]).layer, place.layer)
+        if changes is not None:
+            return _fix(index, step, position, replace(trial, changes=changes), first, replays)
+    trial = find_changes(replays, step, position)
+    tried.setdefault(kind, (step, trial))
+    return None if trial is None else _fix(index, step, position, trial, step, replays)
+
+
+def _fix(index: Index, step: int, position: int, trial: Trial, tried: int, replays: Replays) -> Fix:
+    trace, row, picked = index.trace, index.rows[step], replays.picked
+    node = row.op.node
+    saved = trial.saved
+    if (row.allocated, row.copied) != (index.rows[tried].allocated, index.rows[tried].copied):
+        # The same op spends more or less in another run.
+        there = saved_at(replays, step, trial.changes)
+        saved = min(spent(row), saved) if there is None else there
+    lost = max(trial.elsewhere, 0)
+    text = sentence_of(trace.graph, trial.changes, node, node.inputs[position], _appends(index, step, position), saved)
+    text += _exchange(trial, saved) + _stays(trace, trial.changes) + _on_what(index, step, tried, trial)
+    return Fix(
+        KINDS[type(trial.changes[0])],
+        label_of(trace.graph, trial.changes),
+        text,
+        code_of(trace, trial.changes, picked),
+        trial.changes,
+        trace,
+        picked,
+        saved - lost,
+        -trial.peak,
+    )
+
+
+def _appends(index: Index, step: int, position: int) -> bool:
+    """Whether the op would make its past longer; if not, it writes into rows that are there."""
+    row = index.rows[step]
+    grow = next((g for g in row.op.grows if g.input == position), None)
+    if grow is None:
+        return False
+    past, present = index.places[row.frame, row.op.node.inputs[position]], row.outs[grow.output]
+    return present is not None and past.shape != present.shape
+
+
+def _exchange(trial: Trial, saved: int) -> str:
+    """What gets worse."""
+    told = ""
+    if trial.worse is not None and trial.elsewhere > 0:
+        op_type, name, more = trial.worse
+        told = f" In exchange {op_type} {short(name)} spends {size(more)} more."
+        if trial.elsewhere >= saved:
+            told += " Together the two save nothing."
+    if trial.peak > 0:
+        told += f" The peak is {size(trial.peak)} higher."
+    return told
+
+
+def _stays(trace: Any, changes: tuple[Change, ...]) -> str:
+    """What an earlier ``kv_capacity`` means where caches are moved when they are full: fewer moves."""
+    capacity = trace.options.kv_capacity
+    if capacity is None or not any(isinstance(change, GrowAfter) for change in changes):
+        return ""
+    return f" kv_capacity={capacity} stays: a larger buffer then has at least so many rows, and is moved less often."
+
+
+def _on_what(index: Index, step: int, tried: int, trial: Trial) -> str:
+    """On which part of a trace it was tried, where that is not all of it."""
+    trace, row = index.trace, index.rows[tried]
+    layer = place_of(trace, row).layer
+    parts = [] if layer == place_of(trace, index.rows[step]).layer else [f"layer {layer}"]
+    if len(trace.runs) > 1 and not reaches_over_runs(trace, trial.changes):
+        parts.append(f"run {index.frames[row.frame].run}")
+    return f" Tried on {', '.join(parts)}." if parts else ""
+
+
+def is_repeatable(index: Index, step: int) -> bool:
+    """Whether the run of a step was finished, and another run would do the same and give the same results."""
+    return _is_over(index, step) and not _has_chance(index) and _is_alike(index)
+
+
+def _is_alike(index: Index) -> bool:
+    """Whether the inputs of another run lie as those of this one did."""
+    given = index.trace.options.given
+    return given is None or given.alike
+
+
+def _is_over(index: Index, step: int) -> bool:
+    """Whether the run of a step was finished, so that all who read its values are known."""
+    trace, run = index.trace, index.frames[index.rows[step].frame].run
+    return run + 1 < len(trace.runs) or (trace.live is None and not trace.interrupted)
+
+
+def _has_chance(index: Index) -> bool:
+    """Whether the model draws random numbers, so that no two runs agree."""
+    if "chance" not in index.notes:
+        index.notes["chance"] = any(is_random(row) for row in index.rows)
+    return bool(index.notes["chance"])
+
+
+def _is_picked(index: Index, path: list[int]) -> bool:
+    """Whether these frames ran in an order that a person chose.
+
+    Raises `KvvizError`: if it was another one each time.
+    """
+    if all(_order(index, frame) == _plan(index, frame) for frame in path):
+        return False
+    first = {frame.program.graph: number for number, frame in reversed(list(enumerate(index.frames)))}
+    if any(_order(index, frame) != _order(index, first[index.frames[frame].program.graph]) for frame in path):
+        raise KvvizError("the runs had different orders")
+    return True
+
+
+def _plan(index: Index, frame: int) -> list[int]:
+    return [planned.node.index for planned in index.frames[frame].program.order]
+
+
+def _order(index: Index, frame: int) -> list[int]:
+    """Nodes of a frame in the order in which they ran."""
+    orders: dict[int, list[int]] = index.notes.get("orders", {})
+    if not orders:
+        orders = index.notes["orders"] = {number: [] for number in range(len(index.frames))}
+        for row in index.rows:
+            orders[row.frame].append(row.op.node.index)
+    return orders[frame]

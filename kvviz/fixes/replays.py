@@ -1,0 +1,287 @@
+"""One run of a trace, made again on ghosts with a change: what was bound to it says how its inputs lay.
+
+It needs neither the model's weights nor the arrays that were given, so a trace that was loaded from a file is replayed
+as well. Numbers that shapes hang on are known where the trace is live; elsewhere the recording says the shapes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from kvviz.decode.single_run import SingleRun
+from kvviz.decode.token_loop import DecodeSession
+from kvviz.engine.planning import drop_plans
+from kvviz.engine.policy import Policy
+from kvviz.engine.recorded_answers import Answers
+from kvviz.errors import KvvizError, UnknownValueError
+from kvviz.fixes.changes import Capacity, Change, GrowAfter, Reorder, Reserve, RunFirst, UsePolicy, arguments, asked
+from kvviz.graph.cache_pairs import control_inputs
+from kvviz.graph.model import Graph, Value
+from kvviz.memory.ghosts import ghost, reserved_block, with_room
+from kvviz.runtimes.named_schedules import OwnOrder
+from kvviz.runtimes.ort.told_types import take_types
+from kvviz.runtimes.policy_data import policy_of
+from kvviz.runtimes.schedules import Picks
+from kvviz.trace.recording import Trace
+from kvviz.trace.regions import packed_strides
+from kvviz.trace.value_index import Index, index_of
+
+# Elements of an input whose numbers are given to a replay; what is longer says no shape.
+_KNOWN = 1 << 12
+# Steps of a decode that a change which reaches over several runs is tried on.
+_MOST_STEPS = 40_000
+
+
+class Replays:
+    """Replays of one trace.
+
+    ``picked``: it ran in an order that a person chose, which stays.
+
+    Raises `KvvizError`: if its policy is not known here.
+    """
+
+    def __init__(self, trace: Any, picked: bool = False) -> None:
+        self.trace, self.picked = trace, picked
+        policy = policy_of(trace) if trace.recipe is None else trace.recipe.options["policy"]
+        if policy is None:
+            raise KvvizError(f"the rules of the policy {trace.policy.name!r} are not known here")
+        self.policy: Policy = policy
+        self.graph: Graph = trace.graph if trace.recipe is None else trace.recipe.options["graph"]
+        stated = None if trace.recipe is None else trace.recipe.options.get("dry")
+        self.stated: Any = dict(stated or {})
+        self._runs: dict[tuple[int, tuple[Change, ...]], Trace] = {}
+        self._loops: dict[tuple[Change, ...], Trace] = {}
+        if trace.recipe is None:
+            self.stated = Answers(trace, self.stated)
+            self.graph = _as_recorded(trace)
+            if isinstance(self.policy.schedule, OwnOrder) or isinstance(
+                getattr(self.policy.schedule, "base", None), OwnOrder
+            ):
+                # An order of the caller's own is that of the recording.
+                self.policy = replace(self.policy, schedule=Picks.of(trace))
+            _describe_weights(trace)
+            if trace.type_facts is not None:
+                take_types(self.graph, trace.type_facts)
+
+    def run(self, run: int, changes: tuple[Change, ...] = ()) -> Trace:
+        """A run of the trace, alone, after changes.
+
+        Raises `KvvizError`: if they contradict each other, or something is not known that its shapes hang on.
+        """
+        key = run, changes
+        if key not in self._runs:
+            self._runs[key] = self._answered(run, 1, lambda dry: self._run(run, changes, dry))
+        return self._runs[key]
+
+    def policy_after(self, changes: tuple[Change, ...]) -> Policy:
+        """The policy of a replay with these changes."""
+        policy: Policy = arguments(self.trace, changes, self.picked, self.policy).get("policy", self.policy)
+        return policy
+
+    def decode(self, changes: tuple[Change, ...] = (), most: int | None = _MOST_STEPS) -> Trace:
+        """The decode from its start, after changes: as many runs as make up so many steps, two at least."""
+        if changes not in self._loops or most is None:
+            made = self._answered(0, len(self.trace.runs), lambda dry: self._decode(changes, most, dry))
+            if most is None:
+                return made
+            self._loops[changes] = made
+        return self._loops[changes]
+
+    def whole(self, changes: tuple[Change, ...]) -> Trace:
+        """All of the trace after changes.
+
+        Raises `KvvizError`: if it is a stream.
+        """
+        kind = self.trace.options.kind
+        if kind == "stream":
+            raise KvvizError("a stream that was loaded from a file cannot be run again; record it again")
+        return self.decode(changes, None) if kind == "decode" else self.run(0, changes)
+
+    def _answered(self, run: int, runs: int, make: Any) -> Trace:
+        if not isinstance(self.stated, Answers):
+            try:
+                return make(self.stated)
+            except UnknownValueError:
+                self.stated = Answers(self.trace, self.stated)
+        self.stated.begin(run, runs)
+        return make(self.stated)
+
+    def _run(self, run: int, changes: Sequence[Change], dry: Any) -> Trace:
+        index = index_of(self.trace)
+        told = arguments(self.trace, changes, self.picked, self.policy)
+        feeds, donated = _feeds(index, run, self.graph)
+        for change in changes:
+            if isinstance(change, Reserve):
+                feeds[change.input] = with_room(feeds[change.input], change.axis, change.rows)
+        session = SingleRun(
+            told.get("graph", self.graph),
+            feeds,
+            told.get("outputs", asked(self.trace)),
+            [*donated, *(name for name in told.get("donate", ()) if name not in donated)],
+            told.get("policy", self.policy),
+            dry=dry,
+        )
+        try:
+            return session.run_to_end()
+        finally:
+            if any(isinstance(change, (RunFirst, Reorder)) for change in changes):
+                drop_plans(session.policy)
+
+    def _decode(self, changes: Sequence[Change], most: int | None, dry: Any) -> Trace:
+        trace, options = self.trace, self.trace.options
+        told = arguments(trace, changes, self.picked, self.policy)
+        runs = len(trace.runs)
+        if most is not None:
+            longest = max(run.last - run.first for run in trace.runs)
+            runs = max(2, min(runs, most // max(longest, 1)))
+        fed = len(trace.runs) - options.max_new_tokens if options.chunk else 0
+        told["max_new_tokens"] = max(1, runs - max(fed, 0))
+        if trace.recipe is not None:
+            return trace.recipe.session(**{**told, "detail": None, "dry": dry}).run_to_end()
+        prompt, given = _prompt(index_of(trace))
+        usual = {
+            "graph": self.graph,
+            "policy": self.policy,
+            "kv_capacity": options.kv_capacity,
+            "growth": options.growth,
+            "donate": options.donate,
+            "cache": options.cache,
+            "chunk": options.chunk,
+        }
+        return DecodeSession(prompt=prompt, inputs=given, stop_tokens=(), **{**usual, **told, "dry": dry}).run_to_end()
+
+
+def reaches_over_runs(trace: Any, changes: Sequence[Change]) -> bool:
+    """Whether a later run of a decode finds its caches otherwise after changes."""
+    return trace.options.kind == "decode" and any(isinstance(c, (Capacity, GrowAfter, UsePolicy)) for c in changes)
+
+
+def _feeds(index: Index, run: int, graph: Graph) -> tuple[dict[str, Any], list[str]]:
+    """Inputs that lie as those of a run did, and the names of those that it owned."""
+    trace, frame = index.trace, index.frames[index.mains[run]]
+    given = None if run else trace.options.given
+    spots = {} if given is None else given.layouts
+    replayer = trace.replayer
+    entry = replayer.runs[run] if replayer is not None and run < len(replayer.runs) else None
+    known = {} if entry is None else entry.kept.values
+    bound = {bind.name: bind for bind in frame.bindings if bind.how not in ("weight", "captured by value")}
+    often = Counter(bind.storage for bind in bound.values())
+    blocks: dict[Any, np.ndarray] = {}
+    feeds: dict[str, Any] = {}
+    # An input that no op reads may lie in memory that another one lies in.
+    storages = {spots[name].block: bind.storage for name, bind in bound.items() if name in spots}
+    inputs = graph.inputs if given is None else (*graph.inputs, *graph.overridable)
+    for value in inputs:
+        name = value.name
+        if name in bound or (given is not None and name not in given.names):
+            continue
+        feeds[name] = known.get(name)
+        if feeds[name] is None:
+            feeds[name] = ghost([dim if isinstance(dim, int) else 1 for dim in value.shape or ()], value.dtype or "f4")
+        spot = spots.get(name)
+        if spot is not None and spot.block in storages and isinstance(feeds[name], np.ndarray):
+            block = _block(blocks, storages[spot.block], spot.size, spot.reserved)
+            feeds[name] = np.ndarray(feeds[name].shape, feeds[name].dtype, block, spot.offset, spot.strides)
+    for name, bind in bound.items():
+        kept = known.get(name)
+        if bind.shape is None:
+            if kept is None:
+                raise KvvizError(f"the input {name!r} is no tensor, and was not kept")
+            feeds[name] = list(kept) if isinstance(kept, list) else kept
+            continue
+        bind = bind._replace(dtype=np.dtype(bind.dtype))
+        size = trace.log.storages[bind.storage].capacity
+        room = spots[name].reserved if name in spots else _room(trace, bind, size)
+        strides = spots[name].strides if name in spots else _strides(index, run, bind)
+        packed = packed_strides(bind.shape, bind.dtype.itemsize)
+        alone = often[bind.storage] == 1 and bind.storage not in blocks and room is None
+        if alone and (strides or packed) == packed and size <= math.prod(bind.shape) * bind.dtype.itemsize:
+            small = isinstance(kept, np.ndarray) and kept.size <= _KNOWN
+            feeds[name] = np.array(kept) if small else ghost(bind.shape, bind.dtype)
+            continue
+        if strides is None:
+            strides = packed if room is None else packed_strides(room[0], bind.dtype.itemsize)
+        block = _block(blocks, bind.storage, size, room)
+        feeds[name] = np.ndarray(bind.shape, bind.dtype, block, bind.offset, strides)
+    return feeds, [name for name, bind in bound.items() if bind.how == "donated"]
+
+
+def _block(blocks: dict[Any, np.ndarray], storage: int, size: int, room: Any) -> np.ndarray:
+    """The bytes of a storage, as a ghost; with room to grow where it had some."""
+    if storage not in blocks:
+        block = ghost((size,), np.uint8) if room is None else reserved_block(room[0], room[1], room[2], True)
+        blocks[storage] = block.reshape(-1).view(np.uint8)
+    return blocks[storage]
+
+
+def _room(trace: Any, bind: Any, size: int) -> tuple[tuple[int, ...], np.dtype, int] | None:
+    """The block that a growing cache of a decode lay in, if that had room."""
+    axis = next((c.axis for c in trace.caches if c.input == bind.name and c.protocol == "growing"), None)
+    if trace.options.kind != "decode" or axis is None or bind.offset:
+        return None
+    row = math.prod(bind.shape[:axis] + bind.shape[axis + 1 :]) * bind.dtype.itemsize
+    rows = size // row if row else 0
+    later = trace.options.growth == "after"
+    if rows * row != size or (rows <= bind.shape[axis] and not later and trace.options.kv_capacity is None):
+        return None
+    return (*bind.shape[:axis], rows, *bind.shape[axis + 1 :]), bind.dtype, axis
+
+
+def _strides(index: Index, run: int, bind: Any) -> tuple[int, ...] | None:
+    """Those of the output of an earlier run that an input is; None where it is none."""
+    for frame, name in reversed(index.in_storage(bind.storage)):
+        place = index.places[frame, name]
+        if index.frames[frame].run >= run or place.bound:
+            continue
+        if place.shape == bind.shape and place.offset == bind.offset:
+            return place.strides
+    return None
+
+
+def _describe_weights(trace: Any) -> None:
+    """Let the weights of a loaded model have the layouts that its frames were given."""
+    for frame in trace.log.frames:
+        weights = frame.program.graph.weights
+        for bind in frame.bindings:
+            if bind.how == "weight" and bind.shape is not None and weights[bind.name].shape != bind.shape:
+                weights[bind.name] = ghost(bind.shape, np.dtype(bind.dtype))
+                weights[bind.name].flags.writeable = False
+
+
+def _as_recorded(trace: Any) -> Graph:
+    """The model of a loaded trace, with the lengths that its caches had where nothing in it says them, and the values
+    that the caller gave in the place of weights."""
+    bound = {bind.name: bind.shape for bind in trace.log.frames[0].bindings} if trace.log.frames else {}
+    axes = {cache.input: cache.axis for cache in trace.caches}
+    inputs = []
+    for value in trace.graph.inputs:
+        lengths = bound.get(value.name) if value.name in axes and value.shape is not None else None
+        if lengths is not None:
+            shape = tuple(m if axis != axes[value.name] else n for axis, (n, m) in enumerate(zip(value.shape, lengths)))
+            value = replace(value, shape=shape)
+        inputs.append(value)
+    graph, given = trace.graph, trace.options.given
+    names = (given.names if given is not None else bound.keys()) & graph.weights.keys()
+    instead = tuple(
+        Value(name, None, bound.get(name)) for name in sorted(names) if name not in {v.name for v in inputs}
+    )
+    if inputs == list(graph.inputs) and not instead:
+        return graph
+    return replace(graph, inputs=tuple(inputs), overridable=instead)
+
+
+def _prompt(index: Index) -> tuple[list[list[int]], dict[str, Any]]:
+    """Tokens of a loaded decode, whatever they were, and what the caller gave beside them."""
+    trace = index.trace
+    feeds, donated = _feeds(index, 0, index.trace.graph)
+    tokens = feeds.pop(control_inputs(trace.graph)["tokens"])
+    lent = [name for name in feeds if name in trace.options.lent or name in trace.options.donate]
+    pasts = [cache.input for cache in trace.caches if cache.input in feeds and cache.input not in donated]
+    given = {name: feeds[name] for name in (*lent, *pasts)}
+    return [[0] * tokens.shape[1]] * tokens.shape[0], given

@@ -1,0 +1,21 @@
+"""Layer and role of a step: where its node stands among the repeated layers of the model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kvviz.graph.layers import Place, inside, places
+
+
+def place_of(trace: Any, row: Any) -> Place:
+    """Layer and role of a step, of one in a body with the role of the node that has the body."""
+    return _place(trace.log.frames, row.frame, row.op.node.index)
+
+
+def _place(frames: Any, number: int, node: int) -> Place:
+    frame = frames[number]
+    own = places(frame.program.graph)[node]
+    if frame.parent is None:
+        return own
+    outer = _place(frames, frame.parent, frame.caller.node.index)
+    return inside(outer, frames[frame.parent].program.graph, frame.attribute, own)
