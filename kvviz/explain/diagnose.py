@@ -121,8 +121,7 @@ def explain(trace: Any) -> Report:
     Parameters
     ----------
     trace : Trace or path
-        Any trace, or the path of a saved one. If it was loaded from a file, the report describes fixes, but they cannot
-        be applied.
+        Any trace, or the path of a saved one. A fix of a trace that was loaded from a file gives a dry run.
 
     Returns
     -------
