@@ -6,7 +6,6 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -109,20 +108,18 @@ def test_the_front_end_module_stays_under_120_kb() -> None:
     assert {name: size for name, size in sizes.items() if size >= 120_000} == {}
 
 
-def test_importing_kvviz_is_light(record_property: Callable[[str, object], None]) -> None:
-    """What only some readers need is imported when it is used; time is the processor's, so load does not count."""
+def test_importing_kvviz_is_light() -> None:
+    """What only some readers need is imported when it is used."""
     code = (
-        "import time; start = time.process_time(); import kvviz; took = time.process_time() - start;"
-        "import json, sys; first = sorted(sys.modules);"
+        "import json, sys; import kvviz; first = sorted(sys.modules);"
         "kvviz.load, kvviz.run, kvviz.decode, kvviz.explain;"
-        "print(json.dumps([took, first, sorted(sys.modules)]))"
+        "print(json.dumps([first, sorted(sys.modules)]))"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    seconds, first, modules = json.loads(done.stdout)
-    record_property("import_seconds", seconds)
+    first, modules = json.loads(done.stdout)
     # Names are there at once, and each brings along what it needs.
     assert not {"numpy", "onnx"} & set(first)
+    assert len([name for name in first if name.startswith("kvviz")]) < 10
     drawing = {"jupyterlab", "jupyter_server", "matplotlib", "anywidget", "IPython", "pygraphviz"}
     reading = {"onnxruntime", "onnx_ir", "tokenizers", "jinja2", "gguf"}
     assert not (drawing | reading | {"sympy"}) & set(modules)
-    assert seconds < 2.0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from kvviz.view.report_text import report_text
 from tests.engine.graphs import graph_of, numbers
 from tests.explain.test_fixes import DECODERS, decoded
 from tests.graph.build import MODELS, file_id, model, node
+from tests.work import at_most
 
 MERGED = MODELS / "storyteller" / "merged_if" / "model.onnx"
 
@@ -132,12 +132,11 @@ def wide(length: int) -> Any:
 
 
 @pytest.mark.parametrize("policy", ["ideal", "never", "rten", "onnxruntime"])
-def test_a_trace_of_two_thousand_nodes_is_diagnosed_and_told_within_two_seconds(policy: str) -> None:
-    trace = kvviz.run(wide(2000), {"x": np.ones(8, np.float32)}, policy=policy)
-    start = time.process_time()
-    report = explain(trace)
-    text = report_text(report)
-    assert time.process_time() - start < 2
+def test_work_on_a_trace_of_a_thousand_nodes_is_in_proportion_to_them(policy: str) -> None:
+    trace = kvviz.run(wide(1000), {"x": np.ones(8, np.float32)}, policy=policy)
+    with at_most(5_000 * len(trace.steps)):
+        report = explain(trace)
+        text = report_text(report)
     assert len(report.missed) > 100 and "fix: " in text
 
 

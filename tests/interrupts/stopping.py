@@ -1,4 +1,4 @@
-"""Sends Ctrl-C at random moments into what kvviz does, and looks at how long it takes to stop and what comes after.
+"""Sends Ctrl-C at random moments into what kvviz does, and looks at how much still runs and what comes after.
 
 ``python -m tests.interrupts.stopping COUNT [MODEL] [TOKENS]`` prints a line of JSON for every kind of call.
 """
@@ -8,17 +8,20 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import math
 import random
 import signal
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import numpy as np
 
 import kvviz
+from tests.work import Lines
 
 MODELS = Path(__file__).parents[2] / "assets" / "models"
 PROMPT = [5, 17, 33, 4]
@@ -79,47 +82,61 @@ def hashed(*data: Any) -> str:
 
 
 class Sender:
-    """Ctrl-C after some seconds, by a timer, which needs no other thread; ``at`` is when it came."""
+    """Ctrl-C after some seconds, by a timer, which needs no other thread; ``lines`` counts what runs after it came.
+
+    Python drops what is raised in a destructor: an interrupt that came in one is ``lost``.
+    """
 
     def __init__(self) -> None:
-        self.at = 0.0
-        signal.signal(signal.SIGALRM, self._send)
+        self.lines, self.lost = Lines(math.inf), False
+        self._before = signal.signal(signal.SIGALRM, self._send)
 
-    def _send(self, *_: Any) -> None:
-        self.at = time.perf_counter()
+    def _send(self, _: int, frame: FrameType | None) -> None:
+        sys.settrace(self.lines)
+        while frame is not None:
+            frame.f_trace, frame = self.lines, frame.f_back
         signal.raise_signal(signal.SIGINT)
 
+    def drop(self, what: sys.UnraisableHookArgs) -> None:
+        """To be Python's hook for what a destructor raises."""
+        self.lost |= what.exc_type is KeyboardInterrupt
+
     def after(self, seconds: float) -> None:
-        self.at = 0.0
+        self.lines.ran, self.lost = 0, False
         signal.setitimer(signal.ITIMER_REAL, max(seconds, 1e-6))
 
     def done(self) -> None:
-        """Send nothing any more."""
+        """Send nothing any more, and count no further."""
         signal.setitimer(signal.ITIMER_REAL, 0)
+        sys.settrace(None)
+
+    def close(self) -> None:
+        """Give the timer back to whom it belonged to."""
+        self.done()
+        signal.signal(signal.SIGALRM, self._before)
 
 
-def stop(call: Callable[[], Any], whole: Any, seconds: float, sender: Sender) -> tuple[str, float]:
-    """One call, stopped: how it ended, and after how many seconds."""
-    ended, end = "raised", 0.0
+def stop(call: Callable[[], Any], whole: Any, seconds: float, sender: Sender) -> tuple[str, int]:
+    """One call, stopped: how it ended, and how many lines ran after the interrupt."""
+    ended = "raised"
     try:
         try:
             sender.after(seconds)
             found = call()
-            end = time.perf_counter()
             ended = "partial" if found is None else "whole" if found == whole else f"wrong: {found!r}"[:300]
         finally:
-            end = end or time.perf_counter()
             sender.done()
     except KeyboardInterrupt:
         pass
     except Exception as error:
         ended = f"wrong: {type(error).__name__}: {error}"[:300]
-    return ended, max(0.0, end - sender.at) if sender.at else 0.0
+    return (ended, sender.lines.ran) if ended != "whole" or not sender.lost else ("lost", 0)
 
 
 def main(count: int, path: str, tokens: int, only: str = "") -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     choose, sender = random.Random(count), Sender()
+    sys.unraisablehook = sender.drop
     for name, call in calls(path, tokens).items():
         if only and name not in only.split(","):
             continue
@@ -127,15 +144,15 @@ def main(count: int, path: str, tokens: int, only: str = "") -> None:
         call()
         took = time.perf_counter() - begun
         ends: dict[str, int] = {}
-        slowest = 0.0
+        most = 0
         for turn in range(count):
-            ended, late = stop(call, whole, choose.uniform(0, took), sender)
+            ended, lines = stop(call, whole, choose.uniform(0, took), sender)
             ends[ended] = ends.get(ended, 0) + 1
-            slowest = max(slowest, late)
+            most = max(most, lines)
             if turn % 8 == 7 and call() != whole:
                 ends["wrong: the next call gave something else"] = 1
         assert call() == whole, name
-        told = {"call": name, "took": round(took, 3), "slowest": round(slowest, 3), "ends": ends}
+        told = {"call": name, "took": round(took, 3), "lines": most, "ends": ends}
         print(json.dumps(told), flush=True)
 
 

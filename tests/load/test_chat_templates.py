@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
-from typing import Any
 
 import pytest
 
@@ -21,30 +19,30 @@ ENDLESS = {
 
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kvviz.text.chat_template.LONGEST", 1.5)
+    monkeypatch.setattr("kvviz.text.chat_template.LONGEST", 1.0)
 
 
 @pytest.mark.parametrize("template", ENDLESS)
-def test_a_template_that_does_not_end_is_ended(template: str, short: None) -> None:
-    begun = time.perf_counter()
-    with pytest.raises(KvvizError, match=r"chat template (did not end within|fails: MemoryError)"):
-        render_chat(ENDLESS[template], ASKED, {})
-    assert time.perf_counter() - begun < 10
-
-
-def test_it_is_ended_off_the_main_thread_too(short: None) -> None:
-    found: list[Any] = []
+def test_a_template_that_does_not_end_is_ended_off_the_main_thread_too(template: str, short: None) -> None:
+    found: list[str] = []
 
     def render() -> None:
         try:
-            render_chat(ENDLESS["loops"], ASKED, {})
+            render_chat(ENDLESS[template], ASKED, {})
         except KvvizError as error:
             found.append(str(error))
 
-    thread = threading.Thread(target=render)
+    thread = threading.Thread(target=render, daemon=True)
     thread.start()
-    thread.join(10)
-    assert len(found) == 1 and "did not end within 1.5 seconds" in found[0]
+    # One that nobody ends runs for days.
+    thread.join(120)
+    assert len(found) == 1
+    assert "did not end within 1 seconds" in found[0] or (template != "loops" and "fails: MemoryError" in found[0])
+
+
+def test_a_template_that_does_not_end_is_ended(short: None) -> None:
+    with pytest.raises(KvvizError, match="did not end within 1 seconds"):
+        render_chat(ENDLESS["loops"], ASKED, {})
 
 
 def test_a_template_that_fills_the_memory_is_refused() -> None:

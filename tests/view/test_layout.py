@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +17,10 @@ from kvviz.view.engines import Engine, engines, parse_plain, run_engine
 from kvviz.view.layered import layered
 from kvviz.view.sketch import Sketch
 from tests.view.sketches import DIAMOND, FAKE_DOT, any_sketch, check, program, sketches_of
+from tests.work import lines_of
+
+# Seconds until an engine is ended: on a busy machine a program may not even have started after the first of them.
+PATIENCE = (1, 10, 60)
 
 
 @pytest.fixture(autouse=True)
@@ -69,12 +73,18 @@ def test_the_built_in_layout_is_the_same_every_time(copying: kvviz.Trace) -> Non
         assert layered(sketch) == layered(sketch)
 
 
-def test_the_built_in_layout_takes_thousands_of_ops_in_seconds() -> None:
+def braided(n: int) -> Sketch:
+    return Sketch(((100, 36),) * n, tuple((i, j) for i in range(n) for j in (i + 1, i + 7) if j < n), ())
+
+
+def test_four_times_the_ops_take_the_built_in_layout_less_than_five_times_the_work() -> None:
+    assert lines_of(lambda: layered(braided(320))) < 5 * lines_of(lambda: layered(braided(80)))
+
+
+def test_the_built_in_layout_takes_thousands_of_ops() -> None:
     n = 3000
-    sketch = Sketch(((100, 36),) * n, tuple((i, j) for i in range(n) for j in (i + 1, i + 7) if j < n), ())
-    start = time.process_time()
+    sketch = braided(n)
     (drawing,) = layout([sketch])
-    assert time.process_time() - start < 10
     assert drawing.engine == "layered", "too large for Graphviz"
     assert len({(x, y) for x, y, _, _ in drawing.boxes}) == n
 
@@ -117,29 +127,34 @@ def test_a_program_that_the_user_names_comes_before_all(tmp_path: Path, monkeypa
 def test_an_engine_that_hangs_is_killed_with_its_children_and_the_block_drawn_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # given a program whose child keeps the output open
-    mark = tmp_path / "child"
-    program(tmp_path, f"#!/bin/sh\n(sleep 3; touch {mark}) & sleep 60\n", "hang")
+    # given a program whose child keeps the output open, and a pipe that is at its end when neither holds it any more
+    held = tmp_path / "held"
+    os.mkfifo(held)
+    program(tmp_path, f"#!/bin/sh\nexec 3> {held}\n(sleep 100; echo left >&3) & echo up >&3; sleep 600\n", "hang")
     monkeypatch.setenv("KVVIZ_DOT", str(tmp_path / "hang"))
-    # when
-    start = time.monotonic()
-    (drawing,) = layout([DIAMOND], deadline=0.5)
-    took = time.monotonic() - start
-    # then
-    assert took < 3
-    assert drawing.engine == "layered"
-    check(DIAMOND, drawing)
-    time.sleep(3.2)
-    assert not mark.exists(), "the engine's child was left running"
+    for seconds in PATIENCE:
+        forget()
+        pipe = os.open(held, os.O_RDONLY | os.O_NONBLOCK)
+        # when
+        (drawing,) = layout([DIAMOND], deadline=seconds)
+        # then
+        assert drawing.engine == "layered"
+        check(DIAMOND, drawing)
+        os.set_blocking(pipe, True)
+        with os.fdopen(pipe, "rb") as end:
+            written = end.read()
+        if written:
+            break
+    assert written == b"up\n", "the engine's child was left running"
 
 
 def test_an_engine_that_hung_is_not_waited_for_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    program(tmp_path, "#!/bin/sh\nexec sleep 60\n", "hang")
+    program(tmp_path, "#!/bin/sh\nexec sleep 600\n", "hang")
     monkeypatch.setenv("KVVIZ_DOT", str(tmp_path / "hang"))
     layout([DIAMOND], deadline=0.3)
-    start = time.monotonic()
+    program(tmp_path, f"#!/bin/sh\ntouch {tmp_path / 'asked'}\n", "hang")
     layout([Sketch(DIAMOND.sizes, DIAMOND.links[:3], ())])
-    assert time.monotonic() - start < 5
+    assert not (tmp_path / "asked").exists()
 
 
 @pytest.mark.parametrize(
@@ -165,12 +180,16 @@ def test_an_engine_that_talks_nonsense_is_passed_over(
 
 def test_what_an_engine_did_before_it_died_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # given an engine that lays out one graph and then hangs
-    text = FAKE_DOT + "        sys.stdout.flush()\n        __import__('time').sleep(60)\n"
+    text = FAKE_DOT + "        sys.stdout.flush()\n        __import__('time').sleep(600)\n"
     program(tmp_path, text, "slow")
     monkeypatch.setenv("KVVIZ_DOT", str(tmp_path / "slow"))
     other = Sketch(DIAMOND.sizes, DIAMOND.links[:4], ())
-    # when
-    drawings = layout([DIAMOND, other], deadline=3)
+    for seconds in PATIENCE:
+        forget()
+        # when
+        drawings = layout([DIAMOND, other], deadline=seconds)
+        if drawings[0].engine == "dot":
+            break
     # then
     assert [d.engine for d in drawings] == ["dot", "layered"]
 
