@@ -56,6 +56,14 @@ def test_any_changed_number_is_refused_or_can_be_read(members: dict[str, bytes],
     assert repr(values) and values_payload(trace)
 
 
+@pytest.mark.parametrize("row", [[0, 0, 2, 2, -1, 0], [0, 0, 2, 2, 2**31 - 1, 0], [0, 0, 2**24 - 1, 0, 2**24 - 1, 0]])
+def test_attention_to_rows_that_no_cache_has_is_refused(members: dict[str, bytes], row: list[int]) -> None:
+    column = np.frombuffer(members["values.attention"], COLUMNS["attention"][0]).copy()
+    column[: len(row)] = row
+    with pytest.raises(LoadError, match="numbers out of place"):
+        Trace.load(BytesIO(signed({**members, "values.attention": column.tobytes()})))
+
+
 @pytest.mark.parametrize("name", sorted(COLUMNS))
 def test_a_column_that_is_cut_short_is_refused(members: dict[str, bytes], name: str) -> None:
     cut = members[f"values.{name}"][: -np.dtype(COLUMNS[name][0]).itemsize]
