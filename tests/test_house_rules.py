@@ -15,7 +15,7 @@ NOT_OURS = {".git", ".venv", "node_modules", "test-results", "static", "__pycach
 CODE = {".py", ".ts", ".mjs", ".css"}
 
 # Their addresses belong to the clients' settings: a lock file or a link pins everybody to one of them.
-REGISTRIES = re.compile(r"\b(pypi\.org|pythonhosted\.org|npmjs\.(org|com)|yarnpkg\.com|(deb|packages)\.debian\.org)\b")
+REGISTRIES = re.compile(r"\b((pypi|pythonhosted|npmjs|(deb|packages)\.debian)\.org|(npmjs|yarnpkg)\.com)\b")
 MACHINE_PATHS = re.compile(r"(?<![\w.:/])/(home|Users|root|work|tmp)/\w|\b[A-Z]:\\+Users\b")
 LEFT_OVER = re.compile(
     r"\b(TODO|FIXME|XXX)\b"
