@@ -17,6 +17,7 @@ from kvviz.errors import InputError
 from kvviz.graph.model import Graph
 from kvviz.memory.ghosts import remember
 from kvviz.other_names import with_other_names
+from kvviz.runtimes.named_policies import find_policy
 from kvviz.trace.model_or_trace import as_graph
 from kvviz.trace.recording import Trace
 
@@ -92,12 +93,16 @@ def dry(
     if stated:
         _check_counts(graph, stated)
     given = dict(inputs or {})
+    donate = (donate,) if isinstance(donate, str) else tuple(donate)
     if prompt_tokens is None:
         options = (("kv_capacity", kv_capacity, None), ("chunk", chunk, None), ("growth", growth, None))
         for name, value, usual in (*options, ("batch", batch, 1), ("cache", cache, "growing")):
             if value != usual:
                 raise InputError(f"{name}={value!r} is for a decode; give prompt_tokens, too")
-        maker = Maker(graph, dims or {}, given, dry=True)
+        policy = find_policy(policy)
+        # Inputs that only what is given would have needed are left out.
+        begun = policy.feeds_inner(graph, tuple(given), donate, outputs) if policy.feeds_inner else graph
+        maker = Maker(begun, dims or {}, given, dry=True)
         feeds = maker.filled(maker.open_dims()).make()
         return _traced(SingleRun(graph, feeds, outputs, donate, policy, dry=stated), given)
     if prompt_tokens < 1 or batch < 1:

@@ -52,6 +52,8 @@ def layout_rule(
 
     The rule raises `UnknownValueError` where they depend on values that ghosts do not have.
     """
+    if node.op_type == "ConcatFromSequence" and not node.domain:
+        return lambda args: _concat_from_sequence(args, attributes)
     if spec is not None and not node.domain:
         if node.op_type in _COMPARISONS:
             return lambda args: [(_broadcast(args), _BOOL)]
@@ -84,6 +86,15 @@ def _concat(args: Sequence[Any], attributes: Any) -> list[Layout | None]:
     axis = attributes["axis"]
     shape[axis] = sum(part.shape[axis] for part in args)
     return [(tuple(shape), args[0].dtype)]
+
+
+def _concat_from_sequence(args: Sequence[Any], attributes: Any) -> list[Layout | None]:
+    parts, axis = args[0], attributes["axis"]
+    if attributes.get("new_axis"):
+        shape = list(parts[0].shape)
+        axis %= len(shape) + 1
+        return [((*shape[:axis], len(parts), *shape[axis:]), parts[0].dtype)]
+    return _concat(parts, attributes)
 
 
 def _gather(args: Sequence[Any], attributes: Any) -> list[Layout | None]:
