@@ -15,8 +15,7 @@ import numpy as np
 from kvviz.engine.plan import Counts, Plan, PlannedNode
 from kvviz.errors import UnknownValueError
 from kvviz.graph.model import Graph
-from kvviz.memory.ghosts import forget, ghost, is_ghost
-from kvviz.memory.storage import root_of
+from kvviz.memory.ghosts import forget, ghost, is_ghost, why_unknown
 from kvviz.ops.attention_core import to_heads
 from kvviz.ops.cast import DTYPES
 from kvviz.ops.multi_head_attention import projected
@@ -60,8 +59,7 @@ def check_known(planned: PlannedNode, position: int, value: Any) -> None:
     """Raise `UnknownValueError` where a node needs the number that a ghost does not have."""
     if value is not None and is_ghost(value):
         node = planned.node
-        why = getattr(root_of(value) if isinstance(value, np.ndarray) else None, "why", "")
-        if why:
+        if why := why_unknown(value):
             raise UnknownValueError(
                 f"node {node.name!r} ({node.qualified_op}) needs to know its input {position}: {why}"
             )
@@ -147,6 +145,9 @@ class _GhostKernel:
         try:
             return self.rule(args)
         except UnknownValueError as error:
+            for position, value in enumerate(args):
+                if why_unknown(value):
+                    check_known(self.planned, position, value)
             node, advice = self.planned.node, "run the model with numbers"
             if isinstance(error, UnknownLengthError):
                 advice = f"state how many elements it gives: counts={{{node.name!r}: n}}"

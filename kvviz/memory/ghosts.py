@@ -70,6 +70,11 @@ def is_ghost(value: Any) -> bool:
     return isinstance(value, (list, tuple)) and any(map(is_ghost, value))
 
 
+def why_unknown(value: Any) -> str:
+    """What keeps the contents of a ghost away; empty where they only depend on data."""
+    return getattr(root_of(value), "why", "") if isinstance(value, np.ndarray) else ""
+
+
 def forget(array: np.ndarray) -> None:
     """Let an array, and everything in the same memory, have no contents from now on."""
     root = root_of(array)
@@ -81,6 +86,14 @@ def forget(array: np.ndarray) -> None:
 def remember(array: np.ndarray) -> None:
     """Let an array that was forgotten have its contents again."""
     _forgotten.discard(id(root_of(array)))
+
+
+def overwrite(target: np.ndarray, value: np.ndarray) -> None:
+    """Put the contents of an array into another one of its shape and type, if it has any."""
+    if is_ghost(value):
+        forget(target)
+    else:
+        np.copyto(target, value)
 
 
 def packed_copy(array: np.ndarray) -> np.ndarray:

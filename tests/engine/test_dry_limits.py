@@ -227,8 +227,9 @@ def test_inputs_that_only_made_what_is_given_are_left_out_of_a_dry_run_too() -> 
 
 
 LISTS = {
-    "put in and picked": """g (float[2,3] x, float[2,3] z) => (float[N,M] y) <int64 o = {1}> { t = Transpose(x) u = Neg(z)
-        s = SequenceConstruct(t, t) e = SequenceErase(s, o) r = SequenceInsert(e, u) q = SequenceAt(r, o) y = Exp(q) }""",
+    "put in and picked": """g (float[2,3] x, float[2,3] z) => (float[N,M] y) <int64 o = {1}> { t = Transpose(x)
+        s = SequenceConstruct(t, t) e = SequenceErase(s, o) u = Neg(z) r = SequenceInsert(e, u) q = SequenceAt(r, o)
+        y = Exp(q) }""",
     "split and joined": """g (float[4,3] x) => (float[N,M] y) <int64 o = {1}> { s = SplitToSequence <axis = 0> (x)
         q = SequenceAt(s, o) y = Exp(q) c = ConcatFromSequence <axis = 1> (s)
         d = ConcatFromSequence <axis = 0, new_axis = 1> (s) l = SequenceLength(s) }""",
