@@ -114,10 +114,12 @@ class _GhostKernel:
 
     def run(self, *args: Any, out: Any = None, grown: Any = None) -> Any:
         """What the node's kernel gives, on ghosts."""
-        unread = self.unread
-        reads = [a for i, a in enumerate(args) if a is not None and i not in unread]
-        if not any(map(is_ghost, reads)) and self._is_small(args, reads):
-            return self._computed(args, out, grown)
+        for position, value in enumerate(args):
+            if is_ghost(value) and position not in self.unread:
+                break
+        else:
+            if self._is_small(args):
+                return self._computed(args, out, grown)
         if self.views is not None and (seen := self.views(args)) is not None:
             return seen
         if out is not None and self.single:
@@ -155,9 +157,9 @@ class _GhostKernel:
                 f"node {node.name!r} ({node.qualified_op}): {error}, which a dry run does not know; {advice}"
             ) from None
 
-    def _is_small(self, args: Sequence[Any], reads: Sequence[Any]) -> bool:
+    def _is_small(self, args: Sequence[Any]) -> bool:
         """Whether what is known gives no more than `MOST_KNOWN` elements."""
-        sizes = [a.size for a in reads if isinstance(a, np.ndarray)]
+        sizes = [a.size for i, a in enumerate(args) if isinstance(a, np.ndarray) and i not in self.unread]
         if self.bounded and all(size <= _FEW for size in sizes):
             return True
         if any(size > MOST_KNOWN for size in sizes):

@@ -52,7 +52,6 @@ class Home(NamedTuple):
 FRESH = Home()
 UNPOOLED = Home(pooled=False)
 _SHARED = (VIEW, IN_PLACE, APPEND)
-_KEPT_AS_IT_IS = (np.ndarray, list, tuple, dict)
 Masks = tuple[tuple[int, int], ...]
 
 
@@ -74,14 +73,16 @@ def place(
     outs = every_output(planned, out)
     homes = (policy.homes or kernel_homes)(execution, frame, planned, args, outs, taken)
     placed: list[tuple | None] = []
+    masks: Masks = ()
     allocated = stored = 0
     for slot, value, home in zip(planned.outputs, outs, homes):
         if not slot:
             placed.append(None)
             continue
-        if value is not None and not isinstance(value, _KEPT_AS_IT_IS):
+        if isinstance(value, np.generic):
             value = np.asarray(value)
-        if home.how in _SHARED and isinstance(value, np.ndarray):
+        array = isinstance(value, np.ndarray)
+        if array and home.how in _SHARED:
             storage = home.storage or stores[planned.inputs[home.position]]
             dies = frame.uses[planned.inputs[home.position]] == 1
             value, shown, grew, more = _share(ledger, storage, args, value, home, dies)
@@ -89,7 +90,7 @@ def place(
             offset = address(shown) - address(storage.root) if inside else 0
             strides = strides_of(planned, shown) if len(outs) == 1 else shown.strides
             where: tuple = (storage.id, storage.generation, home.how, shown.shape, shown.dtype, offset, strides)
-        elif isinstance(value, np.ndarray):
+        elif array:
             value, storage, more = settle(ledger, args, value, home)
             grew, code = value.nbytes, POOL if storage.generation else NEW
             where = (storage.id, storage.generation, code, value.shape, value.dtype, 0, None)
@@ -104,15 +105,17 @@ def place(
         vals[slot], stores[slot] = value, storage
         storage.holders += 1
         placed.append(where)
+        if home.mask:
+            masks += ((home.position, home.mask),)
+        if home.dropped and ledger.pool is not None:
+            ledger.pool.dropped.add(stores[planned.inputs[home.position]].id)
     written, copied = stored, 0
     if planned.cost is not None:
         shared = any(home.how in _SHARED for home in homes) if policy.homes else bool(taken)
         written, copied = planned.cost(args, outs, shared, planned.attributes)
     elif planned.moves or (policy.homes and planned.views):
         copied = written
-    if ledger.pool is not None:
-        ledger.pool.dropped.update(stores[planned.inputs[home.position]].id for home in homes if home.dropped)
-    return tuple(placed), allocated, written, copied, tuple([(home.position, home.mask) for home in homes if home.mask])
+    return tuple(placed), allocated, written, copied, masks
 
 
 def every_output(planned: PlannedNode, out: Any) -> tuple:
@@ -121,7 +124,7 @@ def every_output(planned: PlannedNode, out: Any) -> tuple:
     Raises `OpError`: when the node names more outputs than its operator has.
     """
     outs = out if isinstance(out, tuple) else (out,)
-    if any(planned.outputs[len(outs) :]):
+    if len(outs) < len(planned.outputs) and any(planned.outputs[len(outs) :]):
         node, made = planned.node, len(outs)
         raise OpError(
             f"node {node.name!r} ({node.qualified_op}) names {len(node.outputs)} outputs "
@@ -257,8 +260,10 @@ def _listed(ledger: Ledger, value: Any, known: dict[int, Storage], among: list[S
 def _alone(value: np.ndarray, args: Sequence[Any]) -> np.ndarray:
     """A row-major array that no other value has a part of; copied where the kernel returned an input or a view."""
     root = root_of(value)
-    if value.flags.c_contiguous and root.nbytes == value.nbytes:
-        given = [part for arg in args for part in (arg if isinstance(arg, (list, tuple)) else (arg,))]
-        if not any(isinstance(part, np.ndarray) and root_of(part) is root for part in given):
-            return value
-    return packed_copy(value)
+    alone = value.flags.c_contiguous and root.nbytes == value.nbytes
+    for arg in args:
+        if isinstance(arg, np.ndarray):
+            alone = alone and root_of(arg) is not root
+        elif arg is not None:
+            alone = alone and not any(isinstance(part, np.ndarray) and root_of(part) is root for part in arg)
+    return value if alone else packed_copy(value)

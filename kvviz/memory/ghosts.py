@@ -65,6 +65,8 @@ def reserved_block(shape: tuple[int, ...], dtype: np.dtype, axis: int, without_c
 def is_ghost(value: Any) -> bool:
     """Whether a value has no contents; a sequence, if one of its elements has none."""
     if isinstance(value, np.ndarray):
+        if type(value.base) is Ghost:
+            return True
         root = root_of(value)
         return isinstance(root, Ghost) or (bool(_forgotten) and id(root) in _forgotten)
     return isinstance(value, (list, tuple)) and any(map(is_ghost, value))

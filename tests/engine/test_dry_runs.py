@@ -12,7 +12,8 @@ import numpy as np
 import onnx
 import pytest
 from hypothesis import HealthCheck, given, settings
-from onnx import TensorProto, helper
+from hypothesis import strategies as st
+from onnx import TensorProto, helper, numpy_helper
 
 import kvviz
 from kvviz.decode.single_run import SingleRun
@@ -30,6 +31,10 @@ STORIES = sorted(path.parent.name for path in (ROOT / "assets/models/storyteller
 EXPORTS = ["o01_optimum_llama", "o02_optimum1_merged_gpt2", "o04_dynamo_static_llama_op18", "o07_genai_llama_int4"]
 # Operators whose outputs are as long as their numbers say, and those that run as functions over sequences.
 DATA_DECIDES = {"Compress", "MaxUnpool", "NonMaxSuppression", "NonZero", "Resize", "SequenceMap", "Unique", "Upsample"}
+
+
+def info(name: str) -> onnx.ValueInfoProto:
+    return onnx.ValueInfoProto(name=name)
 
 
 def ghosts_of(example: Example) -> dict[str, np.ndarray]:
@@ -50,6 +55,60 @@ def test_every_figure_of_a_random_graph_follows_from_layouts(example: Example) -
         real = kvviz.run(graph, feeds(example), donate=example.donate, policy=policy)
         dry = SingleRun(graph, ghosts_of(example), None, example.donate, policy, dry={}).run_to_end()
         assert_agree(dry, real)
+
+
+# What makes a length, a branch or an iteration of the number ``sum``.
+HANGS_ON_DATA = {
+    "length": [("Cast", ["sum"], {"to": 7}), ("ConstantOfShape", ["m0"], {})],
+    "shape": [("Cast", ["sum"], {"to": 7}), ("Expand", ["x0", "m0"], {})],
+    "range": [
+        ("Sub", ["sum", "sum"], {}),
+        ("Squeeze", ["m0"], {}),
+        ("Squeeze", ["sum"], {}),
+        ("Range", "m1 m2 m2", {}),
+    ],
+    "choice": [("Cast", ["x0"], {"to": 9}), ("NonZero", ["m0"], {})],
+    "selection": [("Cast", ["sum"], {"to": 9}), ("Compress", ["x0", "m0"], {"axis": 0})],
+    "branch": [("Cast", ["sum"], {"to": 9}), ("If", ["m0"], {})],
+}
+
+
+@settings(max_examples=25, suppress_health_check=list(HealthCheck))
+@given(examples(), st.sampled_from(sorted(HANGS_ON_DATA)), st.sampled_from(POLICIES))
+def test_random_graphs_whose_shapes_hang_on_data_are_refused_by_the_name_of_a_node(
+    example: Example, kind: str, policy: str
+) -> None:
+    model = onnx.ModelProto()
+    model.CopyFrom(example.model)
+    flat = helper.make_node("Reshape", ["x0", "minus_one"], ["flat"])
+    nodes = [flat, helper.make_node("ReduceSum", ["flat"], ["sum"])]
+    for number, (op, reads, attributes) in enumerate(HANGS_ON_DATA[kind]):
+        if op == "If":
+            bodies = [[helper.make_node(name, ["x0"], ["r"])] for name in ("Neg", "Abs")]
+            branches = [helper.make_graph(body, "body", [], [info("r")]) for body in bodies]
+            attributes = {"then_branch": branches[0], "else_branch": branches[1]}
+        names = reads.split() if isinstance(reads, str) else reads
+        nodes.append(helper.make_node(op, names, [f"m{number}"], name=f"hangs{number}", **attributes))
+    model.graph.node.extend(nodes)
+    model.graph.initializer.append(numpy_helper.from_array(np.array([-1]), "minus_one"))
+    model.graph.output.append(info(f"m{len(nodes) - 3}"))
+    with pytest.raises(UnknownValueError, match=r"node 'hangs\d' "):
+        SingleRun(kvviz.load(model), ghosts_of(example), None, example.donate, policy, dry={}).run_to_end()
+
+
+def test_a_slice_that_a_body_takes_out_of_its_own_copy_lies_where_it_does_in_the_real_run() -> None:
+    """A Loop of rten gives each iteration a copy of what it captures, which may be sliced in place."""
+    text = """<ir_version: 10, opset_import: ["": 21]> g (float[2,3] x, float[2,3] z) => (float[2,3] y, float[N,1,3] w)
+        <int64 n = {3}, int64[1] one = {1}, int64[1] two = {2}, int64[1] zero = {0}> {
+        y, w = Loop (n, "", x) <body = b (int64 i, bool go, float[2,3] v) => (bool on, float[2,3] u, float[1,3] t)
+            { s = Slice (z, one, two, zero) t = Neg (s) u = Neg (v) on = Identity (go) }> }"""
+    graph = kvviz.load(onnx.parser.parse_model(text))
+    x = np.ones((2, 3), np.float32)
+    real = kvviz.run(graph, {"x": x, "z": x.copy()}, donate=["z"], policy="rten")
+    given = {"x": ghost((2, 3), np.float32), "z": ghost((2, 3), np.float32)}
+    assert_agree(SingleRun(graph, given, None, ["z"], "rten", dry={}).run_to_end(), real)
+    places = [out.offset for step in real.steps if step.op_type == "Slice" for out in step.outs]
+    assert places == [12] * 3
 
 
 @pytest.mark.parametrize("policy", POLICIES)
