@@ -137,23 +137,25 @@ def kernel_homes(
     execution: Any, frame: Frame, planned: PlannedNode, args: Sequence[Any], outs: tuple, taken: tuple[int, ...]
 ) -> list[Home]:
     """Where a kernel has put its outputs."""
-    sources: Sequence[int] = taken + planned.views
-    if planned.spec is None:
-        sources = range(len(args))
+    sources = taken + planned.views if planned.spec is not None else range(len(args))
+    if not sources:
+        return [FRESH] * len(outs)
     among = [(i, frame.stores[slot]) for i in sources if i < len(args) and (slot := planned.inputs[i])]
     return [_found(value, among, args, taken) if isinstance(value, np.ndarray) else FRESH for value in outs]
 
 
 def _found(value: np.ndarray, among: list[tuple[int, Storage]], args: Sequence[Any], taken: tuple[int, ...]) -> Home:
     root = root_of(value)
-    position, storage = next(((i, o) for i, s in among if (o := _owner(root, (s,))) is not None), (-1, None))
-    if storage is None:
-        return FRESH
-    for past in taken:
-        # Of an empty past there is nothing that a present could share.
-        if not args[past].size or np.may_share_memory(args[past], value):
-            return Home(IN_PLACE if value.shape == args[past].shape else APPEND, past, storage)
-    return Home(VIEW, position, storage)
+    for position, lent in among:
+        storage = lent if lent.root is root else _owner(root, lent.parts) if lent.parts else None
+        if storage is None:
+            continue
+        for past in taken:
+            # Of an empty past there is nothing that a present could share.
+            if not args[past].size or np.may_share_memory(args[past], value):
+                return Home(IN_PLACE if value.shape == args[past].shape else APPEND, past, storage)
+        return Home(VIEW, position, storage)
+    return FRESH
 
 
 def _owner(root: np.ndarray, among: Sequence[Storage]) -> Storage | None:
