@@ -21,6 +21,7 @@ from kvviz.graph.model import Graph
 from kvviz.interrupts import held_back
 from kvviz.memory.ghosts import remember
 from kvviz.other_names import with_other_names
+from kvviz.runtimes.named_policies import find_policy
 from kvviz.trace.model_or_trace import as_graph
 from kvviz.trace.recording import Trace
 
@@ -268,7 +269,11 @@ def _dry_run(
     record: bool = True,
 ) -> Trace:
     given, stated = dict(inputs or {}), _checked(graph, counts)
-    feeds = generated(graph, dims or {}, given, dry=True)
+    donate = (donate,) if isinstance(donate, str) else tuple(donate)
+    policy = find_policy(policy)
+    # Inputs that only what is given would have needed are left out.
+    begun = policy.feeds_inner(graph, tuple(given), donate, outputs) if policy.feeds_inner else graph
+    feeds = generated(begun, dims or {}, given, dry=True)
     return _traced(SingleRun(graph, feeds, outputs, donate, policy, record, dry=stated), given)
 
 

@@ -15,6 +15,7 @@ from kvviz.engine.plan import KEEP, Plan, PlannedNode
 from kvviz.engine.planning import plan_for
 from kvviz.errors import OpError
 from kvviz.graph.model import Graph
+from kvviz.memory.ghosts import packed_copy
 from kvviz.memory.storage import Storage, offset_in
 from kvviz.trace.events import PASSED
 
@@ -50,6 +51,35 @@ def close(execution: Any, frame: Frame) -> list[int]:
     frame.vals = []
     frame.stores = []
     return freed
+
+
+def own_copy(execution: Any, value: np.ndarray) -> tuple[np.ndarray, Storage, int]:
+    """A copy in a storage of its own, which does not come from the pool; and the bytes allocated."""
+    copy = packed_copy(value)
+    return copy, *execution.ledger.allocate(copy, False)
+
+
+def own_outputs(execution: Any, frame: Frame) -> tuple[int, int]:
+    """Copy the outputs of a finished body that it does not own: what it captured, weights, arguments lent to it.
+
+    ``allocated, written``: bytes.
+    """
+    plan = frame.plan
+    lent = {slot for _, slot in plan.captured}
+    allocated = written = 0
+    freed: list[int] = []
+    for slot in plan.outputs:
+        value = frame.vals[slot]
+        if (slot in lent or frame.uses[slot] >= KEEP >> 1) and isinstance(value, np.ndarray):
+            copy, storage, more = own_copy(execution, value)
+            if frame.uses[slot] < KEEP >> 1:
+                execution.ledger.release(frame.stores[slot], freed)
+            frame.bind(slot, copy, storage)
+            frame.uses[slot] = 1
+            allocated += more
+            written += copy.nbytes
+    execution.recorder.note_freed(freed)
+    return allocated, written
 
 
 def hand_out(parent: Frame, slot: int, value: Any, storage: Storage | None) -> tuple | None:

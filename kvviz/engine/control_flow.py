@@ -11,10 +11,9 @@ from typing import Any
 import numpy as np
 
 from kvviz.engine import loop_bodies
-from kvviz.engine.body_frames import body_plan, capture, finish, hand_out, pass_argument
+from kvviz.engine.body_frames import body_plan, capture, finish, hand_out, own_outputs, pass_argument
 from kvviz.engine.frame import Frame
 from kvviz.engine.ghost_kernels import stated
-from kvviz.engine.placed_outputs import own_outputs
 from kvviz.engine.plan import PlannedNode
 from kvviz.errors import OpError
 

@@ -2,17 +2,18 @@
 
 A rule is called once for every op that could run in place by kind. It returns ``(taken, masks, how)``: the input
 positions that are taken over, for each position that was refused a bit mask of all reasons, and the keyword
-arguments (``out=`` or ``grown=``) for the kernel. Reasons are complete: no check stops at the first one.
+arguments (``out=`` or ``grown=``) for the kernel. Reasons are complete: no check stops at the first one. Of an array a
+rule looks at what `ArrayLayout` has, and at no number.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
-
-import numpy as np
 
 from kvviz.engine.frame import Frame
 from kvviz.engine.plan import KEEP, PlannedNode
+from kvviz.memory.array_layout import Arguments, ArrayLayout, is_array
 from kvviz.memory.storage import grown, is_start, repeats
 from kvviz.ops.registry import Grow
 from kvviz.trace import blockers as b
@@ -23,7 +24,7 @@ Verdict = tuple[tuple[int, ...], tuple[tuple[int, int], ...], dict[str, Any]]
 _REASON = {"": 0, "shape": b.SHAPE_DIFFERS, "dtype": b.DTYPE_DIFFERS}
 
 
-def ideal(frame: Frame, planned: PlannedNode, args: list) -> Verdict:
+def ideal(frame: Frame, planned: PlannedNode, args: Arguments) -> Verdict:
     """In place whenever memory safety allows.
 
     An input may be overwritten if this op is its last reader, the run owns its storage, no other live value shares
@@ -56,7 +57,7 @@ def _as_before(planned: PlannedNode, masks: tuple[tuple[int, int], ...]) -> tupl
     return planned.refusals
 
 
-def never(frame: Frame, planned: PlannedNode, args: list) -> Verdict:
+def never(frame: Frame, planned: PlannedNode, args: Arguments) -> Verdict:
     """Nothing runs in place; the only reason given is the policy."""
     positions = [i for i, _ in planned.candidates] or [g.input for g in planned.grows if args[g.input] is not None]
     return (), _as_before(planned, tuple([(i, b.POLICY) for i in positions])), NOTHING
@@ -84,9 +85,9 @@ def by_reference(frame: Frame, planned: PlannedNode) -> frozenset[int]:
     return frozenset(s for s in planned.inputs if s and uses[s] == 1 and reads[s] == 1)
 
 
-def elementwise_misfit(args: list, position: int) -> str:
+def elementwise_misfit(args: Sequence[Any], position: int) -> str:
     """``"shape"`` if broadcasting the inputs gives another shape than that of one of them, else empty."""
-    array = args[position]
+    array: ArrayLayout = args[position]
     shape = array.shape
     for other in args:
         if other is None or other is array:
@@ -103,11 +104,11 @@ def elementwise_misfit(args: list, position: int) -> str:
     return ""
 
 
-def overwrite_mask(frame: Frame, planned: PlannedNode, args: list, position: int, slot: int) -> int:
+def overwrite_mask(frame: Frame, planned: PlannedNode, args: Arguments, position: int, slot: int) -> int:
     """Every reason why an input cannot be overwritten by this op."""
     array = args[position]
     mask = b.CONSTANT if frame.stores[slot].origin == "weights" else _ownership_mask(frame, planned, slot)
-    if isinstance(array, np.ndarray):
+    if is_array(array):
         fits = planned.fits
         misfit = fits(args, position, planned.attributes) if fits else elementwise_misfit(args, position)
         if misfit:
@@ -145,7 +146,7 @@ def _ownership_mask(frame: Frame, planned: PlannedNode, slot: int) -> int:
     return mask
 
 
-def _grow(frame: Frame, planned: PlannedNode, args: list) -> Verdict:
+def _grow(frame: Frame, planned: PlannedNode, args: Arguments) -> Verdict:
     """Append to, or write rows inside, each past of this op for itself."""
     if len(planned.grows) == 1:
         grow = planned.grows[0]
@@ -178,7 +179,7 @@ def rows_are_in_order(shape: tuple[int, ...], strides: tuple[int, ...], itemsize
     return len(shape) < 2 or strides[-2:] == (itemsize * shape[-1], itemsize)
 
 
-def _grown_twice(frame: Frame, planned: PlannedNode, grow: Grow, present: np.ndarray | None) -> int:
+def _grown_twice(frame: Frame, planned: PlannedNode, grow: Grow, present: ArrayLayout | None) -> int:
     """Why two pasts of one op cannot both be extended: they are one value, or lie in front of the same room."""
     slot = planned.inputs[grow.input]
     others = [planned.inputs[other.input] for other in planned.grows if other is not grow]
@@ -189,8 +190,8 @@ def _grown_twice(frame: Frame, planned: PlannedNode, grow: Grow, present: np.nda
 
 
 def _grow_one(
-    frame: Frame, planned: PlannedNode, args: list, grow: Grow, past: np.ndarray
-) -> tuple[int, np.ndarray | None]:
+    frame: Frame, planned: PlannedNode, args: Arguments, grow: Grow, past: ArrayLayout
+) -> tuple[int, ArrayLayout | None]:
     slot = planned.inputs[grow.input]
     storage = frame.stores[slot]
     room = storage.room

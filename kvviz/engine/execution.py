@@ -15,8 +15,7 @@ from kvviz.engine import control_flow
 from kvviz.engine.binding import bind_inputs, collect_outputs, describe
 from kvviz.engine.extensions import checked_captures, checked_pool, checked_rule
 from kvviz.engine.frame import Frame
-from kvviz.engine.kernel_outputs import lender, place_outputs, strides_of
-from kvviz.engine.placed_outputs import place_at_homes
+from kvviz.engine.placement import lender, place, strides_of
 from kvviz.engine.plan import Plan, PlannedNode
 from kvviz.engine.policy import Policy
 from kvviz.engine.recorder import Recorder
@@ -147,22 +146,19 @@ class Execution:
                 # A policy that places outputs tells what its runtime does, whoever computes the result.
                 taken = ()
         ledger = self.ledger
-        if self.placed:
-            (placed, allocated, written, copied), more = place_at_homes(self, frame, planned, args, out, taken)
+        plain = planned.plain and type(out) is np.ndarray and not self.placed
+        if not plain or (taken and out is not args[taken[0]]):
+            placed, allocated, written, copied, more = place(self, frame, planned, args, out, taken)
             masks += more
-        elif not planned.plain or type(out) is not np.ndarray:
-            placed, allocated, written, copied = place_outputs(ledger, frame, planned, args, out, taken)
         else:
+            # One output of a policy that leaves its place to the kernel: what `place` does, written out.
             shape = out.shape
             if shape == planned.shape:
                 shape = planned.shape
             else:
                 planned.shape = shape
             slot = planned.outputs[0]
-            if taken and out is not args[taken[0]]:
-                placed, allocated, written, copied = place_outputs(ledger, frame, planned, args, out, taken)
-                storage = stores[slot]
-            elif taken:
+            if taken:
                 # Overwritten in place: the storage changes hands, nothing is allocated.
                 storage = stores[planned.inputs[taken[0]]]
                 storage.generation += 1
@@ -186,7 +182,7 @@ class Execution:
                 generation = storage.generation
                 placed = ((storage.id, generation, POOL if generation else NEW, shape, out.dtype, 0, None),)
                 if planned.cost is None:
-                    written = allocated or out.nbytes
+                    written = out.nbytes
                     copied = written if planned.moves else 0
                 else:
                     written, copied = planned.cost(args, (out,), False, planned.attributes)

@@ -48,6 +48,11 @@ def checked_kernel(planned: Any, declared: Mapping[str, Any]) -> Callable[..., A
             )
         if any(node.outputs[len(outs) :]):
             raise ExtensionError(f"{who} returned {len(outs)} of the {len(node.outputs)} outputs that the node names")
+        if len(outs) > len(node.outputs):
+            raise ExtensionError(
+                f"{who} returned {len(outs)} outputs, and the node names {len(node.outputs)}; with n_outputs=1 among "
+                "its keywords the kernel is passed how many are wanted"
+            )
         for position, (name, value) in enumerate(zip(node.outputs, outs)):
             if not name:
                 continue

@@ -19,7 +19,7 @@ from kvviz.engine.plan import Counts, Plan, PlannedNode
 from kvviz.engine.recorded_answers import Answer, Answers, Key
 from kvviz.errors import InputError, OpError, UnknownValueError
 from kvviz.graph.model import Graph, Node
-from kvviz.memory.ghosts import forget, ghost, is_ghost
+from kvviz.memory.ghosts import forget, ghost, is_ghost, why_unknown
 from kvviz.ops.attention_core import to_heads
 from kvviz.ops.cast import DTYPES
 from kvviz.ops.multi_head_attention import projected
@@ -31,22 +31,20 @@ _FEW = 1024
 # Ops whose result may be large although what they read is small.
 _BY_VALUE = {"ConstantOfShape", "Expand", "EyeLike", "OneHot", "Pad", "Range", "Resize", "Tile", "Upsample"}
 # Their kernels only look at the layout of what they return a view of; the other inputs have to be known.
-_VIEWS = {
-    *("OptionalHasElement", "SequenceAt", "SequenceConstruct", "SequenceEmpty", "SequenceInsert", "SequenceLength"),
-    "BitCast",
-    "Expand",
-    "Identity",
-    "Optional",
-    "OptionalGetElement",
-    "SequenceErase",
-    "Slice",
-    "Split",
-    "SplitToSequence",
-    "Squeeze",
-    "Transpose",
-    "Unsqueeze",
+_VIEWS = {"BitCast", "Expand", "Identity", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze"}
+# These put elements into lists or pick them, whoever wrote the kernel; by position, what has to be known.
+_LISTS: dict[str, tuple[int, ...]] = {
+    "Optional": (),
+    "OptionalGetElement": (),
+    "OptionalHasElement": (),
+    "SequenceAt": (1,),
+    "SequenceConstruct": (),
+    "SequenceEmpty": (),
+    "SequenceErase": (1,),
+    "SequenceInsert": (2,),
+    "SequenceLength": (),
+    "SplitToSequence": (1,),
 }
-_LISTS = {"OptionalHasElement", "SequenceAt", "SequenceConstruct", "SequenceEmpty", "SequenceInsert", "SequenceLength"}
 
 
 def use_ghosts(graph: Graph, planned: PlannedNode, counts: Counts) -> None:
@@ -74,10 +72,13 @@ def check_known(planned: PlannedNode, position: int, value: Any) -> None:
     """Raise `UnknownValueError` where a node needs the number that a ghost does not have."""
     if value is not None and is_ghost(value):
         node = planned.node
-        name = node.inputs[position]
+        if why := why_unknown(value):
+            raise UnknownValueError(
+                f"node {node.name!r} ({node.qualified_op}) needs to know its input {position}: {why}"
+            )
         raise UnknownValueError(
-            f"node {node.name!r} ({node.qualified_op}) needs the value of {name!r}, which depends on data; "
-            "a dry run knows shapes only: give the input that it is computed from, or run the model with numbers"
+            f"node {node.name!r} ({node.qualified_op}) needs the value of {node.inputs[position]!r}, which depends on "
+            "data; a dry run knows shapes only: give the input that it is computed from, or run the model with numbers"
         )
 
 
@@ -197,10 +198,12 @@ class _GhostKernel:
 
     def run(self, *args: Any, out: Any = None, grown: Any = None) -> Any:
         """What the node's kernel gives, on ghosts."""
-        unread = self.unread
-        reads = [a for i, a in enumerate(args) if a is not None and i not in unread]
-        if not any(map(is_ghost, reads)) and self._is_small(args, reads):
-            return self._computed(args, out, grown)
+        for position, value in enumerate(args):
+            if is_ghost(value) and position not in self.unread:
+                break
+        else:
+            if self._is_small(args):
+                return self._computed(args, out, grown)
         if self.views is not None and (seen := self.views(args)) is not None:
             return seen
         return self.made(args, out, grown)
@@ -234,6 +237,9 @@ class _GhostKernel:
         try:
             return self.rule(args)
         except UnknownValueError as error:
+            for position, value in enumerate(args):
+                if why_unknown(value):
+                    check_known(self.planned, position, value)
             node, advice = self.planned.node, "run the model with numbers"
             if isinstance(error, UnknownLengthError):
                 advice = f"state how many elements it gives: counts={{{node.name!r}: n}}"
@@ -241,9 +247,9 @@ class _GhostKernel:
                 f"node {node.name!r} ({node.qualified_op}): {error}, which a dry run does not know; {advice}"
             ) from None
 
-    def _is_small(self, args: Sequence[Any], reads: Sequence[Any]) -> bool:
+    def _is_small(self, args: Sequence[Any]) -> bool:
         """Whether what is known gives no more than `MOST_KNOWN` elements."""
-        sizes = [a.size for a in reads if isinstance(a, np.ndarray)]
+        sizes = [a.size for i, a in enumerate(args) if isinstance(a, np.ndarray) and i not in self.unread]
         if self.bounded and all(size <= _FEW for size in sizes):
             return True
         if any(size > MOST_KNOWN for size in sizes):
@@ -257,7 +263,11 @@ class _GhostKernel:
 def _view_rule(planned: PlannedNode) -> Callable[[Sequence[Any]], Any] | None:
     """``rule(args)`` gives what an op returns as a view, or None where it makes something new."""
     op, call = planned.node.op_type, planned.call
-    if planned.node.domain or planned.spec is None:
+    if planned.node.domain:
+        return None
+    if op in _LISTS:
+        return lambda args: _viewed(planned, call, args, _LISTS[op])
+    if planned.spec is None:
         return None
     if op in ("Reshape", "Flatten"):
         return lambda args: _reshaped(planned, call, args)
@@ -267,14 +277,15 @@ def _view_rule(planned: PlannedNode) -> Callable[[Sequence[Any]], Any] | None:
     if op == "Dropout":
         return lambda args: _kept(planned, args)
     if op in _VIEWS:
-        return lambda args: _viewed(planned, call, args)
+        return lambda args: _viewed(planned, call, args, range(1, len(args)))
     return None
 
 
-def _viewed(planned: PlannedNode, call: Callable[..., Any], args: Sequence[Any]) -> Any:
-    for position, value in enumerate(args[1:], 1):
-        if isinstance(value, np.ndarray) and value.ndim < 2 and planned.node.op_type not in _LISTS:
-            check_known(planned, position, value)
+def _viewed(planned: PlannedNode, call: Callable[..., Any], args: Sequence[Any], numbers: Sequence[int]) -> Any:
+    """What a kernel gives that looks at layouts and at some numbers."""
+    for position in numbers:
+        if position < len(args):
+            check_known(planned, position, args[position])
     return call(*args)
 
 

@@ -6,7 +6,6 @@ Kernel scratch is not counted.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -14,8 +13,6 @@ import numpy as np
 from kvviz.memory.pool import Pool
 from kvviz.memory.storage import Reserved, Room, Storage, find_room, has_room, poison, root_of
 from kvviz.trace.storages import RUN, Storages
-
-NO_HOMES: Mapping[int, Storage] = {}
 
 
 class Roots(dict[int, Storage]):
@@ -227,37 +224,6 @@ class Ledger:
             self.storages.append(storage)
             self.facts.add(storage.capacity, storage.origin)
         self._ended = len(self.storages)
-
-    def place(
-        self, value: Any, among: list[Storage], homes: Mapping[int, Storage] = NO_HOMES
-    ) -> tuple[Storage, Storage | None, int]:
-        """Where an output lives: (its storage, the input storage that it shares or None, bytes allocated).
-
-        ``homes`` has storages by the id of a root that is not theirs.
-        """
-        if isinstance(value, np.ndarray):
-            root = root_of(value)
-            home = homes.get(id(root))
-            if home is not None:
-                return home, home, 0
-            for storage in among:
-                if storage.root is root:
-                    return storage, storage, 0
-                for part in storage.parts:
-                    if part.root is root:
-                        return part, part, 0
-            storage, allocated = self.allocate(value)
-            return storage, None, allocated
-        storage, allocated = self.new(0, None), 0
-        if isinstance(value, (list, tuple)):
-            parts: list[Storage] = []
-            for element in value:
-                part, _, more = self.place(element, [*among, *parts], homes)
-                part.holders += 1
-                parts.append(part)
-                allocated += more
-            storage.parts = tuple(parts)
-        return storage, None, allocated
 
     def release(self, storage: Storage, freed: list[int]) -> None:
         """Let go of one hold; note the storages that die of it."""

@@ -15,11 +15,11 @@ from kvviz.engine import body_frames, scan_slices
 from kvviz.engine.frame import Frame
 from kvviz.engine.ghost_kernels import stated
 from kvviz.engine.loop_state import LoopState
-from kvviz.engine.placed_outputs import own_outputs, settle
+from kvviz.engine.placement import settle
 from kvviz.engine.plan import Plan, PlannedNode
 from kvviz.errors import InputError, OpError
 from kvviz.graph.model import Value
-from kvviz.memory.ghosts import is_ghost, packed_copy, stack
+from kvviz.memory.ghosts import is_ghost, stack
 from kvviz.trace.events import NEW, POOL
 
 
@@ -51,8 +51,7 @@ def _copy(execution: Any, state: LoopState, value: Any, storage: Any) -> tuple[A
     """An initial value as the result of a loop of zero trips, where a policy hands out nothing that is lent."""
     if not isinstance(value, np.ndarray):
         return value, storage
-    copy = packed_copy(value)
-    storage, allocated = execution.ledger.allocate(copy, False)
+    copy, storage, allocated = body_frames.own_copy(execution, value)
     state.allocated += allocated
     state.cloned += copy.nbytes
     return copy, storage
@@ -83,7 +82,7 @@ def leave(execution: Any, frame: Frame) -> bool:
     assert planned is not None and parent is not None
     more = goes_on(frame)
     if execution.placed:
-        allocated, written = own_outputs(execution, frame)
+        allocated, written = body_frames.own_outputs(execution, frame)
         state.allocated += allocated
         state.cloned += written
     outs = [(frame.vals[slot], frame.stores[slot]) for slot in state.plan.outputs[state.head > 0 :]]
@@ -242,7 +241,7 @@ def _own(
     outs = tuple(value if i == position else None for i in range(len(planned.outputs)))
     home = execution.policy.homes(execution, parent, planned, [], outs, ())[position]
     carried = position < state.carried
-    value, storage, more = settle(execution, [value] if carried else [], value, home, [])
+    value, storage, more = settle(execution.ledger, [value] if carried else [], value, home)
     state.allocated += more
     state.cloned += value.nbytes if carried else 0
     return value, storage

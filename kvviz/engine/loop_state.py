@@ -10,7 +10,7 @@ from kvviz.engine.frame import Frame
 from kvviz.engine.ledger import Ledger
 from kvviz.engine.plan import Plan
 from kvviz.memory.ghosts import ghost, is_ghost, packed_copy
-from kvviz.memory.storage import Storage
+from kvviz.memory.storage import Storage, root_of
 
 
 class LoopState:
@@ -60,7 +60,7 @@ class LoopState:
         frame.bind(slot, copy, self._block(ledger, block))
 
     def _block(self, ledger: Ledger, block: np.ndarray) -> Storage:
-        storage = ledger.new(block.nbytes, block)
+        storage = ledger.new(block.nbytes, root_of(block))
         if ledger.pool is not None:
             ledger.pool.made(storage, block)
         self.allocated += block.nbytes

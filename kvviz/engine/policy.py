@@ -27,7 +27,7 @@ def model_order(graph: Graph, nodes: Sequence[Node], outputs: Sequence[str]) -> 
 
 @dataclass(frozen=True)
 class Policy:
-    """The rules of one runtime.
+    """The rules of one runtime. Of arrays they look at what `ArrayLayout` has, and at no number.
 
     Attributes
     ----------
@@ -49,7 +49,7 @@ class Policy:
         ``prepare(plan)`` is called once for every plan; it may leave ``notes`` on the plan and its nodes.
     homes : callable or None
         ``homes(execution, frame, planned, args, outs, taken)`` says where each output lives; None leaves that to the
-        kernels. See `kvviz.engine.placed_outputs`.
+        kernels. See `kvviz.engine.placement`.
     copies_state : bool
         A Loop copies what it carried into memory of its own when it ends; ``homes`` says where.
     one_plan : bool

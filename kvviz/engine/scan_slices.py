@@ -9,9 +9,11 @@ from __future__ import annotations
 import numpy as np
 
 from kvviz.engine.frame import Frame
+from kvviz.engine.ghost_kernels import check_known
 from kvviz.engine.loop_state import LoopState
 from kvviz.engine.plan import Plan, PlannedNode
 from kvviz.errors import OpError
+from kvviz.memory.ghosts import ghost, is_ghost
 
 
 def trips(frame: Frame, planned: PlannedNode) -> int:
@@ -75,8 +77,10 @@ def slices(child: Frame, state: LoopState) -> list[tuple[str, int, str]]:
 
 def stack_batches(values: list[np.ndarray], lengths: list[int]) -> np.ndarray:
     """Scan outputs of Scan-8: (batch, sequence, …), zeros behind the end of a shorter item."""
-    longest = max(lengths)
-    result = np.zeros((len(lengths), longest, *values[0].shape), values[0].dtype)
+    shape = (len(lengths), max(lengths), *values[0].shape)
+    if any(map(is_ghost, values)):
+        return ghost(shape, values[0].dtype)
+    result = np.zeros(shape, values[0].dtype)
     rest = iter(values)
     for item, length in enumerate(lengths):
         for at in range(length):
@@ -105,4 +109,5 @@ def _scanned(frame: Frame, planned: PlannedNode) -> tuple[list[np.ndarray], tupl
 
 def _lengths(frame: Frame, planned: PlannedNode, array: np.ndarray) -> list[int]:
     given = frame.vals[planned.inputs[0]]
+    check_known(planned, 0, given)
     return [array.shape[1]] * array.shape[0] if given is None else [int(n) for n in given]

@@ -75,15 +75,16 @@ def _ghosts(graph: Graph) -> Mapping[str, np.ndarray]:
     found: dict[str, np.ndarray] = {}
     for name in graph.weights:
         value = declared(name) if declared is not None else graph.weights[name]
-        shape, dtype = value.shape, value.dtype
+        shape, dtype, why = value.shape, value.dtype, ""
         if dtype is None or shape is None or dtype.hasobject or math.prod(shape) <= _KNOWN:
             try:
                 found[name] = graph.weights[name]
                 continue
-            except LoadError:
+            except LoadError as error:
                 if dtype is None or shape is None:
                     raise
-        found[name] = ghost(shape, dtype)
+                why = str(error)
+        found[name] = ghost(shape, dtype, why)
         found[name].flags.writeable = False
     return found
 

@@ -59,6 +59,10 @@ class DataFiles:
             )
 
 
+class MissingDataError(LoadError):
+    """The data of a weight are not there. Layouts can be worked out without them."""
+
+
 DEFAULT_LIMIT = 8 << 30
 LFS = b"version https://git-lfs"
 _LONGEST_POINTER = 1024  # bytes, by the specification of Git LFS
@@ -98,21 +102,17 @@ class Source:
 def find_external(entries: Mapping[str, str], nbytes: int, what: str, source: Source) -> tuple[str, int]:
     """The absolute path and the offset of a weight's external data, ``entries``. The rules follow the ONNX
     specification: a relative path, inside the model's folder even after links are followed, to a regular file that is
-    long enough."""
+    long enough.
+
+    Raises `MissingDataError`: where the file is not there, or a pointer of Git LFS in its place.
+    """
     location = entries.get("location", "")
     if source.folder is None:
-        raise LoadError(
+        raise MissingDataError(
             f"{what} of {source.label} is kept in the external file {quoted(location)}, and there is no folder "
             "to look in; pass the path of the model file in place of its contents"
         )
     path = _contained(location, what, source)
-    if not os.path.exists(path):
-        raise LoadError(
-            f"{what} of {source.label} is kept in the external file {quoted(location)}, which is missing; "
-            f"put it next to the model, in {source.folder or os.curdir}"
-        )
-    if not os.path.isfile(path):
-        raise LoadError(f"{what} of {source.label} is kept in {quoted(location)}, which is not a regular file")
     offset = _number(entries, "offset", 0, what, source)
     length = _number(entries, "length", nbytes, what, source)
     if length != nbytes:
@@ -120,11 +120,18 @@ def find_external(entries: Mapping[str, str], nbytes: int, what: str, source: So
             f"{what} of {source.label} has {length:,} bytes in {quoted(location)} where its shape needs {nbytes:,}; "
             "model and data do not belong together, export them again"
         )
+    if not os.path.exists(path):
+        raise MissingDataError(
+            f"{what} of {source.label} is kept in the external file {quoted(location)}, which is missing; "
+            f"put it next to the model, in {source.folder or os.curdir}"
+        )
+    if not os.path.isfile(path):
+        raise LoadError(f"{what} of {source.label} is kept in {quoted(location)}, which is not a regular file")
     size = os.stat(path).st_size
     if size < _LONGEST_POINTER:
         with open(path, "rb") as file:
             if file.read(len(LFS)) == LFS:
-                raise LoadError(
+                raise MissingDataError(
                     f"{what} of {source.label} lies in {quoted(location)}, which is a Git LFS pointer, not the data; "
                     "run git lfs pull"
                 )

@@ -55,7 +55,8 @@ def load(
     """Read a model.
 
     Weights are not read before they are used, and external data is mapped into memory, not copied. Nothing is executed
-    or written, and external data is only read from the model's own folder.
+    or written, and external data is only read from the model's own folder. A model whose data files are missing can be
+    run dry; what reads a weight of it fails, by name.
 
     Parameters
     ----------
@@ -77,7 +78,7 @@ def load(
     Raises
     ------
     LoadError
-        Not an ONNX model, a damaged file, missing or unsafe external data, or an opset outside 1 to 28.
+        Not an ONNX model, a damaged file, damaged or unsafe external data, or an opset outside 1 to 28.
     LimitError
         A tensor is larger than ``tensor_limit``.
     GraphError

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
@@ -12,7 +13,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from kvviz.errors import LimitError, LoadError
-from kvviz.graph.external import DataFiles, Source, find_external
+from kvviz.graph.external import DataFiles, MissingDataError, Source, find_external
 from kvviz.graph.model import Value
 from kvviz.graph.names import quoted, text
 
@@ -217,11 +218,15 @@ def _external(proto: Any, source: Source, what: str, dtype: np.dtype, nbytes: in
     kept = source.held.get(entries.get("location", ""))
     if kept is not None:
         return kept.numpy if isinstance(kept, Nowhere) else _guarded(kept.numpy, what, source)
-    path, offset = find_external(entries, nbytes, what, source)
+    found: tuple[str, int] | None = None
+    # A dry run needs no data. Who reads a weight whose data are missing gets the error, or the data if they came since.
+    with suppress(MissingDataError):
+        found = find_external(entries, nbytes, what, source)
 
     def mapped() -> np.ndarray:
         if not nbytes:
             return np.zeros(tuple(proto.dims), dtype)
+        path, offset = found or find_external(entries, nbytes, what, source)
         data = source.files.read(path, offset, nbytes)
         if proto.data_type in _PACKED:
             inline = _T(data_type=proto.data_type, dims=proto.dims, raw_data=data.tobytes())

@@ -1,6 +1,6 @@
 """Ghosts: arrays with shape, dtype, strides and an address of their own, and no contents.
 
-A ghost is an ordinary ndarray whose root is reserved address space that nobody touches, so that views, offsets and
+A ghost is an ordinary ndarray whose root is address space that nobody touches, so that views, offsets and
 overlaps of ghosts are those of real arrays. `is_ghost` says whether a value has contents. An op may also overwrite an
 array that has some with a result that has none: `forget` says so of that memory.
 """
@@ -11,6 +11,8 @@ import math
 import mmap
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
+from ctypes import c_char
 from typing import Any
 from weakref import finalize
 
@@ -24,19 +26,25 @@ _UNCOUNTED = {"linux": 0x4000, "darwin": 0x40}.get(sys.platform, 0)
 _BLOCK = 1 << 30
 _LARGE = 1 << 25
 _ALIGNED = 64
+# Above what processors let a process map.
+_NOBODYS = 1 << 55
 
 _forgotten: set[int] = set()
 
 
 class Ghost(Reserved):
-    """The root of ghosts; ``grow_axis`` is -1 unless it has room to grow."""
+    """The root of ghosts; ``grow_axis`` is -1 unless it has room to grow. ``why``: what keeps its contents away."""
 
     grow_axis = -1
+    why = ""
 
 
-def ghost(shape: Sequence[int], dtype: Any) -> np.ndarray:
+def ghost(shape: Sequence[int], dtype: Any, why: str = "") -> np.ndarray:
     """A new ghost in memory of its own, in row-major order."""
-    return _root(tuple(shape), np.dtype(dtype)).view(np.ndarray)
+    root = _root(tuple(shape), np.dtype(dtype))
+    if why:
+        root.why = why
+    return root.view(np.ndarray)
 
 
 def with_room(array: np.ndarray, axis: int, capacity: int) -> np.ndarray:
@@ -57,9 +65,16 @@ def reserved_block(shape: tuple[int, ...], dtype: np.dtype, axis: int, without_c
 def is_ghost(value: Any) -> bool:
     """Whether a value has no contents; a sequence, if one of its elements has none."""
     if isinstance(value, np.ndarray):
+        if type(value.base) is Ghost:
+            return True
         root = root_of(value)
         return isinstance(root, Ghost) or (bool(_forgotten) and id(root) in _forgotten)
     return isinstance(value, (list, tuple)) and any(map(is_ghost, value))
+
+
+def why_unknown(value: Any) -> str:
+    """What keeps the contents of a ghost away; empty where they only depend on data."""
+    return getattr(root_of(value), "why", "") if isinstance(value, np.ndarray) else ""
 
 
 def forget(array: np.ndarray) -> None:
@@ -73,6 +88,14 @@ def forget(array: np.ndarray) -> None:
 def remember(array: np.ndarray) -> None:
     """Let an array that was forgotten have its contents again."""
     _forgotten.discard(id(root_of(array)))
+
+
+def overwrite(target: np.ndarray, value: np.ndarray) -> None:
+    """Put the contents of an array into another one of its shape and type, if it has any."""
+    if is_ghost(value):
+        forget(target)
+    else:
+        np.copyto(target, value)
 
 
 def packed_copy(array: np.ndarray) -> np.ndarray:
@@ -98,10 +121,11 @@ class _Reserved:
     """Where the next small ghosts lie. A block is given back to the system when the last ghost in it is gone."""
 
     def __init__(self) -> None:
-        self.block: mmap.mmap | None = None
+        self.block: Any = None
         self.used = 0
+        self.unmapped = _NOBODYS
 
-    def take(self, size: int) -> tuple[mmap.mmap, int]:
+    def take(self, size: int) -> tuple[Any, int]:
         if size > _LARGE:
             return _reserved(size), 0
         if self.block is None or self.used + size > _BLOCK:
@@ -114,11 +138,17 @@ class _Reserved:
 _SPACE = _Reserved()
 
 
-def _reserved(size: int) -> mmap.mmap:
-    return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _UNCOUNTED)
+def _reserved(size: int) -> Any:
+    """A buffer of so many bytes: reserved where the system gives as much address space, and else addresses that belong
+    to nobody, as on Windows and under ``ulimit -v``."""
+    if _UNCOUNTED:
+        with suppress(OSError):
+            return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _UNCOUNTED)
+    address, _SPACE.unmapped = _SPACE.unmapped, _SPACE.unmapped + -(-size // _BLOCK) * _BLOCK
+    return (c_char * size).from_address(address)
 
 
 def _root(shape: tuple[int, ...], dtype: np.dtype) -> Ghost:
-    if not _UNCOUNTED or dtype.hasobject:
+    if dtype.hasobject or sys.maxsize < _NOBODYS:
         return Ghost(shape, dtype)
     return Ghost(shape, dtype, *_SPACE.take(max(math.prod(shape), 1) * dtype.itemsize))

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 
-import numpy as np
-
+from kvviz.memory.array_layout import ArrayLayout
 from kvviz.memory.storage import Storage
 
 
@@ -25,19 +24,19 @@ class Pool:
         self.hits = 0
         self.misses = 0
 
-    def made(self, storage: Storage, array: np.ndarray) -> None:
+    def made(self, storage: Storage, array: ArrayLayout) -> None:
         """Take note of a storage that was made because nothing fitted."""
 
-    def take(self, array: np.ndarray) -> Storage | None:
+    def take(self, array: ArrayLayout) -> Storage | None:
         """The smallest free storage that holds an array, or None; the earliest freed on ties."""
         asked = self.asked(array)
         return None if asked is None else self.best(*asked)
 
-    def asked(self, array: np.ndarray) -> tuple[int, int] | None:
+    def asked(self, array: ArrayLayout) -> tuple[int, int] | None:
         """The kind and the size of what would hold an array; None for what bypasses the pool."""
         return None if array.nbytes < self.smallest else (0, array.nbytes)
 
-    def has(self, array: np.ndarray) -> bool:
+    def has(self, array: ArrayLayout) -> bool:
         asked = self.asked(array)
         kept = [] if asked is None else self.shelves.get(asked[0], [])
         # The last one is the largest.

@@ -12,6 +12,8 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
+from kvviz.memory.array_layout import ArrayLayout
+
 
 class Reserved(np.ndarray):
     """The owner of a reserved block; arrays made by `reserve` are plain views into it. It has no room where
@@ -57,7 +59,7 @@ class Storage:
         return f"<B{self.id}{generation} {self.capacity} B {self.origin}, {self.holders} holders>"
 
 
-def repeats(array: np.ndarray) -> bool:
+def repeats(array: ArrayLayout) -> bool:
     """Whether elements of an array share memory, as after Expand: it cannot be written to, whoever owns it."""
     reach = 0
     for stride, length in sorted((abs(stride), n) for n, stride in zip(array.shape, array.strides) if n > 1):
@@ -126,7 +128,7 @@ def has_room(root: Any) -> TypeGuard[Reserved]:
     return isinstance(root, Reserved) and root.grow_axis >= 0
 
 
-def find_room(root: Any, array: np.ndarray) -> Room | None:
+def find_room(root: Any, array: ArrayLayout) -> Room | None:
     """How far ``array``, a value that lies in ``root``, may grow; None unless `reserve` made the block."""
     if not has_room(root) or array.strides != root.strides:
         return None
@@ -138,7 +140,7 @@ def find_room(root: Any, array: np.ndarray) -> Room | None:
     return Room(axis, full[axis], shape[axis])
 
 
-def is_start(storage: Storage, array: np.ndarray) -> bool:
+def is_start(storage: Storage, array: ArrayLayout) -> bool:
     """Whether an array is the first rows of a block with room: all other lengths agree, and strides where it steps."""
     assert storage.room is not None
     root, axis, shape = storage.root, storage.room.axis, array.shape
@@ -150,14 +152,14 @@ def is_start(storage: Storage, array: np.ndarray) -> bool:
     return all(n == 1 or one == two for n, one, two in zip(shape, array.strides, root.strides))
 
 
-def grown(storage: Storage, array: np.ndarray, rows: int) -> np.ndarray:
+def grown(storage: Storage, array: ArrayLayout, rows: int) -> np.ndarray:
     """The present: ``array`` and ``rows`` more rows of its reserved block, as one view; nothing is written."""
     assert storage.room is not None
     axis = storage.room.axis
     return storage.root.view(np.ndarray)[(slice(None),) * axis + (slice(0, array.shape[axis] + rows),)]
 
 
-def address(array: np.ndarray) -> int:
+def address(array: Any) -> int:
     """Address of an array's first element in bytes."""
     if _SEEN_AT:
         return c_size_t.from_address(id(array) + _SEEN_AT).value

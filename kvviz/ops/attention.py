@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -25,11 +26,11 @@ from kvviz.ops.attention_mask import reaching, visible, with_mask
 from kvviz.ops.registry import Grow, op
 
 
-def _new_rows(args: list, attributes: dict) -> int:
+def _new_rows(args: Sequence[Any], attributes: dict) -> int:
     return args[1].shape[-2] if args[1].ndim > 1 else 0
 
 
-def _cost(args: list, outs: Any, in_place: bool, attributes: dict) -> tuple[int, int]:
+def _cost(args: Sequence[Any], outs: Any, in_place: bool, attributes: dict) -> tuple[int, int]:
     return cache_cost(args, outs, ((4, 1), (5, 2)), (1, 2), args[1].nbytes)
 
 

@@ -24,7 +24,7 @@ from kvviz.ops.written_rows import Parts, rows_along, spans_along
 _NO_BLOCK = 1 << 62
 
 
-def _growth(args: list, attributes: dict) -> int:
+def _growth(args: Sequence[Any], attributes: dict) -> int:
     query, past = args[0], args[3]
     if attributes.get("sliding_window_cache") or query.ndim != 3 or past.ndim != 4:
         return 0
@@ -45,7 +45,7 @@ def _told(seqlens_k: np.ndarray | None, total: np.ndarray | None, batch: int) ->
     return int(scalar(total, "total_sequence_length")), same_batch(seqlens_k, batch, "seqlens_k")
 
 
-def _cost(args: list, outs: Any, in_place: bool, attributes: dict) -> tuple[int, int]:
+def _cost(args: Sequence[Any], outs: Any, in_place: bool, attributes: dict) -> tuple[int, int]:
     if len(outs) < 2:
         return outs[0].nbytes, 0
     batch, length = args[0].shape[:2]

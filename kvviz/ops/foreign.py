@@ -17,7 +17,7 @@ from onnx import helper, numpy_helper
 from kvviz.errors import OpError, UnsupportedOpsError
 from kvviz.graph.from_onnx import graph_proto
 from kvviz.graph.model import Node, Value
-from kvviz.ops.numeric import contiguous
+from kvviz.memory.ghosts import packed_copy
 
 # Their kernels ask for the values of the outer graph; the engine runs these operators itself.
 _CONTROL = frozenset({"If", "Loop", "Scan"})
@@ -192,7 +192,8 @@ def _plain(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_plain(item) for item in value]
     if isinstance(value, np.ndarray):
-        return contiguous(value.astype(object) if value.dtype.kind in "US" else value)
+        value = value.astype(object) if value.dtype.kind in "US" else value
+        return value if value.flags.c_contiguous else packed_copy(value)
     return np.asarray(value) if isinstance(value, (np.generic, int, float, bool)) else value
 
 

@@ -22,12 +22,12 @@ def _new_rows(args: Sequence[Any]) -> int:
     return key.shape[2] if key.ndim == 4 else key.shape[1] if key.ndim > 1 else 0
 
 
-def _growth(args: list, attributes: dict) -> int:
+def _growth(args: Sequence[Any], attributes: dict) -> int:
     shared = len(args) > 8 and args[8] is not None
     return 0 if shared else _new_rows(args)
 
 
-def _cost(args: list, outs: Any, in_place: bool, attributes: dict) -> tuple[int, int]:
+def _cost(args: Sequence[Any], outs: Any, in_place: bool, attributes: dict) -> tuple[int, int]:
     new = 0
     if isinstance(outs, (tuple, list)) and len(outs) > 1 and outs[1] is not None and outs[1].shape[2]:
         new = outs[1].nbytes // outs[1].shape[2] * _new_rows(args)

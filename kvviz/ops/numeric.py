@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache, wraps
 from typing import Any
 
@@ -63,12 +63,12 @@ def rounded(y: Any, dtype: np.dtype, out: np.ndarray | None) -> np.ndarray:
     return out
 
 
-def keeps(args: list, position: int, attributes: dict) -> str:
+def keeps(args: Sequence[Any], position: int, attributes: dict) -> str:
     """The output always has the shape and dtype of the input at this position."""
     return ""
 
 
-def spreads(args: list, position: int, attributes: dict) -> str:
+def spreads(args: Sequence[Any], position: int, attributes: dict) -> str:
     """The output has this input's dtype; its shape only if all other inputs broadcast to it."""
     array = args[position]
     shape = array.shape

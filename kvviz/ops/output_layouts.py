@@ -106,6 +106,15 @@ def _concat(args: Sequence[Any], attributes: Any) -> list[Layout | None]:
     return [(tuple(shape), args[0].dtype)]
 
 
+def _concat_from_sequence(args: Sequence[Any], attributes: Any) -> list[Layout | None]:
+    parts, axis = args[0], attributes["axis"]
+    if attributes.get("new_axis"):
+        shape = list(parts[0].shape)
+        axis %= len(shape) + 1
+        return [((*shape[:axis], len(parts), *shape[axis:]), parts[0].dtype)]
+    return _concat(parts, attributes)
+
+
 def _gather(args: Sequence[Any], attributes: Any) -> list[Layout | None]:
     axis = attributes["axis"] % args[0].ndim
     shape = args[0].shape
@@ -137,6 +146,7 @@ def _stft(args: Sequence[Any], attributes: Any) -> list[Layout | None]:
 _PLAIN: dict[str, Callable[..., list[Layout | None]]] = {
     "Cast": _cast,
     "Concat": _concat,
+    "ConcatFromSequence": _concat_from_sequence,
     "Gather": _gather,
     "MatMul": _matmul,
     "STFT": _stft,

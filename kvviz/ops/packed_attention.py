@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,11 +15,11 @@ from kvviz.ops.multi_head_attention import additive_mask
 from kvviz.ops.registry import Grow, op
 
 
-def _growth(args: list, attributes: dict) -> int:
+def _growth(args: Sequence[Any], attributes: dict) -> int:
     return args[0].shape[1] if args[0].ndim > 1 else 0
 
 
-def _cost(args: list, outs: Any, in_place: bool, attributes: dict) -> tuple[int, int]:
+def _cost(args: Sequence[Any], outs: Any, in_place: bool, attributes: dict) -> tuple[int, int]:
     new = 0
     if isinstance(outs, tuple) and len(outs) > 1 and outs[1].shape[3]:
         new = outs[1].nbytes // outs[1].shape[3] * args[0].shape[1]

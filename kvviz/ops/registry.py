@@ -33,8 +33,8 @@ class Grow:
 
     input: int
     output: int
-    axis: Callable[[list, dict], int]
-    rows: Callable[[list, dict], int]
+    axis: Callable[[Sequence[Any], dict], int]
+    rows: Callable[[Sequence[Any], dict], int]
     reads: bool = True
 
 

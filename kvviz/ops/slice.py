@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -69,11 +70,11 @@ def split(x, lengths=None, *, axis=0, split=None, num_outputs=None, n_outputs=No
     return tuple(outputs)
 
 
-def _concat_axis(args: list, attributes: dict) -> int:
+def _concat_axis(args: Sequence[Any], attributes: dict) -> int:
     return counted(attributes.get("axis", 1), args[0].ndim)
 
 
-def _concat_rows(args: list, attributes: dict) -> int:
+def _concat_rows(args: Sequence[Any], attributes: dict) -> int:
     axis = _concat_axis(args, attributes)
     if len(args) == 2:
         rows: int = args[1].shape[axis]
@@ -81,7 +82,7 @@ def _concat_rows(args: list, attributes: dict) -> int:
     return sum(x.shape[axis] for x in args[1:])
 
 
-def _concat_cost(args: list, outs: Any, in_place: bool, attributes: dict) -> tuple[int, int]:
+def _concat_cost(args: Sequence[Any], outs: Any, in_place: bool, attributes: dict) -> tuple[int, int]:
     """What an append would have left where it is, the first operand, is what counts as copied."""
     first = args[0].nbytes
     others = args[1].nbytes if len(args) == 2 else sum(x.nbytes for x in args[1:])

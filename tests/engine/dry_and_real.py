@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from kvviz import Trace
+from kvviz.trace.regions import packed_strides
+
+
+def steps_of(out: Any) -> list[int]:
+    """The strides of an output along the axes on which it steps; NumPy leaves those of all others as they came."""
+    if out.shape is None or 0 in out.shape:
+        return []
+    strides = out.strides or packed_strides(out.shape, np.dtype(out.dtype).itemsize)
+    return [stride for n, stride in zip(out.shape, strides) if n > 1]
 
 
 def facts(trace: Trace) -> list[tuple[Any, ...]]:
@@ -14,7 +25,7 @@ def facts(trace: Trace) -> list[tuple[Any, ...]]:
             *(step.node, step.frame, step.decision.dispatch, step.decision.taken),
             tuple((blocker.code, blocker.input, blocker.message) for blocker in step.decision.blockers),
             *(step.allocated, step.copied, step.written, step.live_bytes, tuple(step.freed)),
-            tuple((o.storage, o.generation, o.how, o.offset, o.shape, o.strides, o.dtype) for o in step.outs),
+            tuple((o.storage, o.generation, o.how, o.offset, o.shape, steps_of(o), o.dtype) for o in step.outs),
         )
         for step in trace.steps
     ]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper, parser
 
 import kvviz
 from kvviz.decode.single_run import SingleRun
@@ -217,3 +217,34 @@ def test_an_array_that_a_dry_run_was_given_to_overwrite_keeps_its_contents() -> 
         [N("Cast", ["x"], ["shape"], to=TensorProto.INT64), N("ConstantOfShape", ["shape"], ["y"])], {"x": (4,)}, "y"
     )
     assert kvviz.dry(sized, {"x": x}).steps[-1].outs[0].shape == (0, 1, 2, 3)
+
+
+def test_inputs_that_only_made_what_is_given_are_left_out_of_a_dry_run_too() -> None:
+    nodes = [N("Split", ["x"], ["a", "b"], num_outputs=2), N("Neg", ["a"], ["c"]), N("Add", ["c", "b"], ["y"])]
+    graph = graph_of(nodes, {"x": (6, 2)}, "y")
+    halves = {name: np.ones((3, 2), np.float32) for name in "ab"}
+    assert_agree(kvviz.dry(graph, halves, policy="rten"), kvviz.run(graph, halves, policy="rten"))
+
+
+LISTS = {
+    "put in and picked": """g (float[2,3] x, float[2,3] z) => (float[N,M] y) <int64 o = {1}> { t = Transpose(x)
+        s = SequenceConstruct(t, t) e = SequenceErase(s, o) u = Neg(z) r = SequenceInsert(e, u) q = SequenceAt(r, o)
+        y = Exp(q) }""",
+    "split and joined": """g (float[4,3] x) => (float[N,M] y) <int64 o = {1}> { s = SplitToSequence <axis = 0> (x)
+        q = SequenceAt(s, o) y = Exp(q) c = ConcatFromSequence <axis = 1> (s)
+        d = ConcatFromSequence <axis = 0, new_axis = 1> (s) l = SequenceLength(s) }""",
+    "optional": """g (float[4,3] x) => (float[N,M] y) { w = Optional(x) h = OptionalHasElement(w)
+        v = OptionalGetElement(w) y = Neg(v) }""",
+}
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("text", LISTS.values(), ids=LISTS)
+def test_lists_of_arrays_have_known_layouts(text: str, policy: str) -> None:
+    graph = kvviz.load(parser.parse_model(f'<ir_version: 10, opset_import: ["": 21]> {text}'))
+    shapes = {value.name: tuple(d for d in value.shape or () if isinstance(d, int)) for value in graph.inputs}
+    names = [name for node in graph.nodes for name in node.outputs]
+    for outputs in (None, names):
+        real = kvviz.run(graph, {n: np.ones(s, np.float32) for n, s in shapes.items()}, outputs, ["x"], policy)
+        given = {name: ghost(shape, np.float32) for name, shape in shapes.items()}
+        assert_agree(SingleRun(graph, given, outputs, ["x"], policy, dry={}).run_to_end(), real)

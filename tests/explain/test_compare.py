@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import kvviz
 from kvviz import Policy, Trace
-from kvviz.engine.placed_outputs import Home
+from kvviz.engine.placement import Home
 from kvviz.errors import InputError, KvvizError
 from kvviz.explain.compare import align, compare, comparison_of, first_difference
 from kvviz.runtimes.named_policies import find_policy

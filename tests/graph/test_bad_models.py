@@ -15,6 +15,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, numpy_helper
 
+import kvviz
 from kvviz.errors import GraphError, KvvizError, LimitError, LoadError
 from kvviz.graph import load
 from kvviz.graph.blocks import blocks
@@ -134,7 +135,7 @@ def test_unknown_operators_are_not_the_readers_business() -> None:
 def test_missing_external_data_names_the_file_the_weight_and_the_folder(tmp_path: Path) -> None:
     path = external(tmp_path / "m", "other.data")
     with pytest.raises(LoadError, match=r"weight 'w'.*'other\.data'.*missing.*next to the model") as caught:
-        load(path)
+        kvviz.run(load(path), {"x": np.ones(4, np.float32)})
     assert str(path) in str(caught.value)
 
 
@@ -196,21 +197,21 @@ def test_a_pointer_in_place_of_external_data_is_told_as_one(tmp_path: Path) -> N
         load(path)
     path.with_name("w.data").write_bytes(b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n")
     with pytest.raises(LoadError, match=r"'w.data', which is a Git LFS pointer, not the data; run git lfs pull"):
-        load(path)
+        kvviz.run(load(path), {"x": np.ones(4, np.float32)})
 
 
 def test_a_pointer_as_long_as_the_weights_is_no_data_either(tmp_path: Path) -> None:
     path = external(tmp_path / "m")
     path.with_name("w.data").write_bytes(b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n")
     with pytest.raises(LoadError, match="a Git LFS pointer, not the data"):
-        load(path)
+        kvviz.run(load(path), {"x": np.ones(4, np.float32)})
 
 
 def test_contents_without_a_path_cannot_have_external_data(tmp_path: Path) -> None:
     path = external(tmp_path / "m")
     for source in (path.read_bytes(), onnx.load(path, load_external_data=False)):
         with pytest.raises(LoadError, match=r"'w\.data'.*pass the path"):
-            load(source)
+            kvviz.run(load(source), {"x": np.ones(4, np.float32)})
 
 
 def test_the_rules_hold_for_onnx_ir_models_too(tmp_path: Path) -> None:

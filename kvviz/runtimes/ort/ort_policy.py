@@ -14,12 +14,11 @@ from __future__ import annotations
 from functools import cache, partial
 from typing import Any
 
-import numpy as np
-
 from kvviz.engine.decide import NOTHING, Verdict, elementwise_misfit, overwrite_mask
 from kvviz.engine.frame import Frame
 from kvviz.engine.plan import PlannedNode
 from kvviz.engine.policy import Policy
+from kvviz.memory.array_layout import Arguments, is_array
 from kvviz.runtimes.ort import refusal
 from kvviz.runtimes.ort.ort_order import schedule, schedule_without_reuse
 from kvviz.runtimes.ort.planned_buffers import homes, remember
@@ -36,7 +35,7 @@ _ABOUT = (
 )
 
 
-def in_place(frame: Frame, planned: PlannedNode, args: list) -> Verdict:
+def in_place(frame: Frame, planned: PlannedNode, args: Arguments) -> Verdict:
     """The dispatch that the plan says.
 
     It is checked once more that nobody needs the input: a person may have chosen another order.
@@ -65,10 +64,10 @@ def _masks(frame: Frame, planned: PlannedNode, notes: Notes) -> tuple[tuple[int,
     )
 
 
-def _keywords(planned: PlannedNode, args: list, position: int) -> dict[str, Any]:
+def _keywords(planned: PlannedNode, args: Arguments, position: int) -> dict[str, Any]:
     """``out=`` where our kernel can write into its input; elsewhere the result is moved there."""
     spec, array = planned.spec, args[position]
-    if spec is None or position not in spec.overwrites or "out" not in spec.wants or not isinstance(array, np.ndarray):
+    if spec is None or position not in spec.overwrites or "out" not in spec.wants or not is_array(array):
         return NOTHING
     misfit = planned.fits(args, position, planned.attributes) if planned.fits else elementwise_misfit(args, position)
     return NOTHING if misfit or not array.flags.c_contiguous or not array.flags.writeable else {"out": array}

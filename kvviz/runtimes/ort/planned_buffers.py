@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from kvviz.engine.frame import Frame
-from kvviz.engine.placed_outputs import FRESH, Home
+from kvviz.engine.placement import FRESH, Home
 from kvviz.engine.plan import PlannedNode
 from kvviz.errors import OpError
+from kvviz.memory.array_layout import Arguments, ArrayLayout, is_array
 from kvviz.memory.storage import Storage
 from kvviz.runtimes.ort.allocation_plan import ALIAS, ALLOCATE_OUTPUT, FREELIST, MAY_INPLACE, Buffer
 from kvviz.runtimes.ort.known_types import known
@@ -31,7 +30,7 @@ def remember(frame: Frame, planned: PlannedNode) -> None:
 
 
 def homes(
-    execution: Execution, frame: Frame, planned: PlannedNode, args: list, outs: tuple, taken: tuple[int, ...]
+    execution: Execution, frame: Frame, planned: PlannedNode, args: Arguments, outs: Arguments, taken: tuple[int, ...]
 ) -> list[Home]:
     """Where each output of an op lives."""
     notes: Notes = planned.notes
@@ -44,7 +43,7 @@ def homes(
     number = len(execution.ledger.storages)
     ids: dict[int, int] = {}
     for j, (buffer, home, out) in enumerate(zip(notes.buffers, found, outs)):
-        if buffer is not None and home is FRESH and isinstance(out, np.ndarray):
+        if buffer is not None and home is FRESH and is_array(out):
             ids[j] = number
             number += 1
     for j, root in notes.makes:
@@ -77,7 +76,7 @@ def _dead(execution: Execution, frame: Frame, planned: PlannedNode, buffer: Buff
     number = (frame.notes or {}).get(buffer.root)
     if number is None:
         number = _recorded(execution, frame, buffer.root)
-    if number is None or number >= len(execution.ledger.storages) or not isinstance(out, np.ndarray):
+    if number is None or number >= len(execution.ledger.storages) or not is_array(out):
         return FRESH
     storage = execution.ledger.storages[number]
     if storage is None or storage.holders or not storage.owned:
@@ -96,7 +95,7 @@ def _recorded(execution: Execution, frame: Frame, name: str) -> int | None:
     return None
 
 
-def _mismatch(frame: Frame, planned: PlannedNode, buffer: Buffer, out: np.ndarray, storage: Storage) -> str:
+def _mismatch(frame: Frame, planned: PlannedNode, buffer: Buffer, out: ArrayLayout, storage: Storage) -> str:
     shape = known(frame.plan.graph).types[buffer.value].shape or ()
     names = ", ".join(repr(dim) for dim in dict.fromkeys(shape) if isinstance(dim, str))
     return (

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from kvviz.memory.array_layout import ArrayLayout
 from kvviz.memory.pool import Pool
 from kvviz.memory.storage import Storage
 
@@ -41,11 +42,11 @@ class RtenPool(Pool):
         super().__init__(SMALLEST)
         self.sizes: dict[int, tuple[int, int]] = {}
 
-    def made(self, storage: Storage, array: np.ndarray) -> None:
+    def made(self, storage: Storage, array: ArrayLayout) -> None:
         """Note the size of a buffer that was made because nothing fitted."""
         self.sizes[storage.id] = width_of(array.dtype), storage.capacity // max(array.itemsize, 1)
 
-    def asked(self, array: np.ndarray) -> tuple[int, int] | None:
+    def asked(self, array: ArrayLayout) -> tuple[int, int] | None:
         """A free buffer of the same width with as many elements."""
         width = width_of(array.dtype)
         return None if width * array.size < self.smallest else (width, array.size)
@@ -62,7 +63,7 @@ class RtenPool(Pool):
             self.keep(width, elements, storage)
 
 
-def elements_of(pool: Any, storage: Storage, array: np.ndarray) -> int:
+def elements_of(pool: Any, storage: Storage, array: ArrayLayout) -> int:
     """Capacity of a storage in elements, as rten's tensor in it would know it."""
     if isinstance(pool, RtenPool) and storage.id in pool.sizes:
         return pool.sizes[storage.id][1]

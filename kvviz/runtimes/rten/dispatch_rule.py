@@ -10,12 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from kvviz.engine.decide import NOTHING, Verdict, elementwise_misfit
 from kvviz.engine.frame import Frame
 from kvviz.engine.plan import KEEP, PIN, Plan, PlannedNode
 from kvviz.graph.model import Graph, Node
+from kvviz.memory.array_layout import Arguments, is_array
 from kvviz.runtimes.rten import output_identity
 from kvviz.runtimes.rten.quirks import QUIRKS
 from kvviz.runtimes.rten.rten_operators import in_place_inputs, is_commutative
@@ -105,7 +104,7 @@ class Rules:
             for _, slot in plan.captured:
                 uses[slot] += PIN
 
-    def in_place(self, frame: Frame, planned: PlannedNode, args: list) -> Verdict:
+    def in_place(self, frame: Frame, planned: PlannedNode, args: Arguments) -> Verdict:
         """The dispatch of one op."""
         notes: Notes = planned.notes
         candidates = notes.candidates
@@ -137,7 +136,7 @@ class Rules:
             if slot not in planned.inputs and reads[slot] and not self._mask(frame, planned, slot)
         )
 
-    def _operand(self, frame: Frame, planned: PlannedNode, args: list) -> tuple[tuple[int, int], ...]:
+    def _operand(self, frame: Frame, planned: PlannedNode, args: Arguments) -> tuple[tuple[int, int], ...]:
         """The one operand that is tried."""
         candidates: tuple[tuple[int, int], ...] = planned.notes.candidates
         if "one_operand" not in self.quirks:
@@ -156,7 +155,7 @@ class Rules:
         lent = frame.uses[slot] >= KEEP >> 1 or not frame.stores[slot].owned
         if lent or ("one_operand" in self.quirks and slot in frame.plan.notes.captured):
             return 0
-        return value.size if isinstance(value, np.ndarray) else len(value)
+        return value.size if is_array(value) else len(value)
 
     def _mask(self, frame: Frame, planned: PlannedNode, slot: int) -> int:
         """Every reason why an op cannot take a value; 0 if it can."""

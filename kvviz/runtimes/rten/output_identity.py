@@ -13,15 +13,19 @@ import numpy as np
 
 from kvviz.engine.decide import NOTHING, elementwise_misfit
 from kvviz.engine.frame import Frame
-from kvviz.engine.placed_outputs import FRESH, UNPOOLED, Home
+from kvviz.engine.ghost_kernels import check_known
+from kvviz.engine.placement import FRESH, UNPOOLED, Home
 from kvviz.engine.plan import PlannedNode
 from kvviz.errors import UnknownValueError
+from kvviz.memory.array_layout import Arguments, ArrayLayout, is_array
 from kvviz.memory.ghosts import is_ghost
 from kvviz.memory.storage import address, grown, is_start
+from kvviz.ops.registry import Grow
 from kvviz.runtimes.rten.buffer_pool import elements_of, type_of, width_of
 from kvviz.runtimes.rten.rten_operators import MICROSOFT
 from kvviz.trace import blockers as b
 from kvviz.trace.events import APPEND, IN_PLACE, VIEW
+from kvviz.trace.regions import packed_strides
 
 if TYPE_CHECKING:
     from kvviz.engine.execution import Execution
@@ -49,7 +53,7 @@ _GROWS: dict[tuple[str, str], tuple[tuple[int, int], ...]] = {
 }
 
 
-def keywords(frame: Frame, planned: PlannedNode, args: list, taken: tuple[int, ...]) -> dict[str, Any]:
+def keywords(frame: Frame, planned: PlannedNode, args: Arguments, taken: tuple[int, ...]) -> dict[str, Any]:
     """What our kernel is told, so that it does in NumPy what rten's does in its buffers; empty where it cannot."""
     spec = planned.spec
     if spec is None:
@@ -59,7 +63,7 @@ def keywords(frame: Frame, planned: PlannedNode, args: list, taken: tuple[int, .
         return {"grown": presents} if any(p is not None for p in presents) else NOTHING
     position = taken[0]
     array = args[position]
-    if position not in spec.overwrites or "out" not in spec.wants or not isinstance(array, np.ndarray):
+    if position not in spec.overwrites or "out" not in spec.wants or not is_array(array):
         return NOTHING
     misfit = planned.fits(args, position, planned.attributes) if planned.fits else elementwise_misfit(args, position)
     if misfit or not array.flags.c_contiguous or not array.flags.writeable:
@@ -68,7 +72,7 @@ def keywords(frame: Frame, planned: PlannedNode, args: list, taken: tuple[int, .
 
 
 def homes(
-    execution: Execution, frame: Frame, planned: PlannedNode, args: list, outs: tuple, taken: tuple[int, ...]
+    execution: Execution, frame: Frame, planned: PlannedNode, args: Arguments, outs: Arguments, taken: tuple[int, ...]
 ) -> list[Home]:
     """Where each output of an op lives."""
     node = planned.node
@@ -87,19 +91,19 @@ def homes(
     return found
 
 
-def _roomy(kind: str, args: list, out: Any) -> Home:
+def _roomy(kind: str, args: Arguments, out: ArrayLayout) -> Home:
     """Memory of an output that leaves some of it unused, so that a later Concat may find room there."""
     if kind == "Shape":
         # As many elements as the input has dimensions, however few of them are asked for.
-        return Home(elements=np.ndim(args[0]))
+        return Home(elements=args[0].ndim)
     # Pushed one by one to a vector that does not come from the pool: it begins with room for four, and doubles.
     return Home(pooled=False, elements=max(4, 1 << (out.size - 1).bit_length()) if out.size else 0)
 
 
-def _home(planned: PlannedNode, args: list, out: Any, position: int) -> Home:
+def _home(planned: PlannedNode, args: Arguments, out: ArrayLayout, position: int) -> Home:
     """Where the one output of an op that was called in place lives."""
     kind, past = planned.node.op_type, args[position]
-    if not isinstance(past, np.ndarray) or not isinstance(out, np.ndarray):
+    if not is_array(past) or not is_array(out):
         return FRESH
     row_major = past.flags.c_contiguous
     same_shape = past.shape == out.shape
@@ -108,7 +112,7 @@ def _home(planned: PlannedNode, args: list, out: Any, position: int) -> Home:
     if kind in _RESHAPES:
         return Home(VIEW, position) if row_major else _anew(kind, position, b.NOT_CONTIGUOUS)
     if kind == "Slice":
-        if not _steps_are_one(args):
+        if not _steps_are_one(planned, args):
             return _anew(kind, position, b.SHAPE_DIFFERS)
         # What is kept moves to the front of the buffer, if it does not begin there.
         return Home(IN_PLACE if out.size and address(out) != address(past) else VIEW, position)
@@ -125,7 +129,7 @@ def _home(planned: PlannedNode, args: list, out: Any, position: int) -> Home:
     return _anew(kind, position, b.SHAPE_DIFFERS)
 
 
-def _cast(kind: str, past: np.ndarray, out: np.ndarray, position: int) -> Home:
+def _cast(kind: str, past: ArrayLayout, out: ArrayLayout, position: int) -> Home:
     if type_of(past.dtype) == type_of(out.dtype):
         return Home(VIEW if past.dtype == out.dtype else IN_PLACE, position)
     if width_of(past.dtype) != width_of(out.dtype):
@@ -140,22 +144,28 @@ def _anew(kind: str, position: int, mask: int, pooled: bool = True) -> Home:
     return Home(position=position, mask=mask, pooled=pooled, dropped=kind not in _RETURNS)
 
 
-def _last_axis(planned: PlannedNode, array: np.ndarray) -> bool:
+def _last_axis(planned: PlannedNode, array: ArrayLayout) -> bool:
     """Whether a softmax runs over elements that lie side by side."""
-    axis = int(planned.attributes.get("axis", -1))
-    return bool(np.moveaxis(array, axis, -1).flags.c_contiguous) if array.ndim else True
+    lengths = list(zip(array.shape, array.strides))
+    if lengths:
+        lengths.append(lengths.pop(int(planned.attributes.get("axis", -1))))
+    wanted = packed_strides([n for n, _ in lengths], array.itemsize)
+    return not array.size or all(n == 1 or one == two for (n, one), two in zip(lengths, wanted))
 
 
-def _steps_are_one(args: list) -> bool:
-    return len(args) < 5 or args[4] is None or bool((np.asarray(args[4]) == 1).all())
+def _steps_are_one(planned: PlannedNode, args: Arguments) -> bool:
+    if len(args) < 5 or args[4] is None:
+        return True
+    check_known(planned, 4, args[4])
+    return bool((np.asarray(args[4]) == 1).all())
 
 
 def _grows(
-    execution: Execution, frame: Frame, planned: PlannedNode, args: list, outs: tuple, past: int, present: int
+    execution: Execution, frame: Frame, planned: PlannedNode, args: Arguments, outs: Arguments, past: int, present: int
 ) -> bool:
     """Whether a past has room for its present."""
     before, after = args[past], outs[present]
-    if not isinstance(before, np.ndarray) or before.ndim != after.ndim:
+    if not is_array(before) or before.ndim != after.ndim:
         return False
     axis = int(planned.attributes.get("axis", 0)) % after.ndim if planned.node.op_type == "Concat" else 2
     if planned.node.op_type == "GroupQueryAttention" and not _appends(args, after):
@@ -164,7 +174,7 @@ def _grows(
     return has_capacity(before, axis, after.shape[axis], capacity)
 
 
-def _appends(args: list, present: np.ndarray) -> bool:
+def _appends(args: Arguments, present: ArrayLayout) -> bool:
     """Whether GroupQueryAttention only appends: every batch item's past is as long as the past's sequence axis."""
     past, lengths, new = args[3], args[5], args[0]
     if past is None or lengths is None:
@@ -177,7 +187,7 @@ def _appends(args: list, present: np.ndarray) -> bool:
     return bool((np.asarray(lengths).reshape(-1) + 1 - new.shape[1] == past.shape[2]).all())
 
 
-def has_capacity(array: np.ndarray, axis: int, length: int, capacity: int) -> bool:
+def has_capacity(array: ArrayLayout, axis: int, length: int, capacity: int) -> bool:
     """Whether a tensor can become ``length`` long along an axis where it lies, in a buffer of so many elements.
 
     The strides stay: the last element must lie inside the buffer, and no two elements may meet.
@@ -197,7 +207,7 @@ def has_capacity(array: np.ndarray, axis: int, length: int, capacity: int) -> bo
     return True
 
 
-def _present(frame: Frame, planned: PlannedNode, args: list, grow: Any) -> np.ndarray | None:
+def _present(frame: Frame, planned: PlannedNode, args: Arguments, grow: Grow) -> ArrayLayout | None:
     """The room of a block made by `kvviz.reserve` that the present takes, if there is any."""
     past = args[grow.input]
     storage = frame.stores[planned.inputs[grow.input]]

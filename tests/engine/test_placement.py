@@ -1,0 +1,99 @@
+"""The usual cases of a lone output, which are written out for speed, say what the rule of placement says."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+import kvviz
+from kvviz.engine.plan import PlannedNode
+from kvviz.errors import KvvizError
+from kvviz.graph.model import Graph
+from tests.engine.dry_and_real import facts
+from tests.engine.random_graphs import Example, examples
+from tests.engine.test_invariants import feeds
+from tests.engine.untouchable import cases
+
+MODELS = Path(__file__).resolve().parents[2] / "assets/models"
+POLICIES = ["ideal", "never"]
+
+
+@contextmanager
+def by_the_rule_alone() -> Iterator[None]:
+    """Plans that are made meanwhile have no usual cases."""
+    made = PlannedNode.__init__
+
+    def plain_of_nothing(self: PlannedNode, *arguments: Any) -> None:
+        made(self, *arguments)
+        self.plain = False
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(PlannedNode, "__init__", plain_of_nothing)
+        yield
+
+
+def said(trace: kvviz.Trace) -> tuple[Any, ...]:
+    storages = [(s.capacity, s.origin, s.born, s.freed) for s in trace.storages]
+    totals = trace.peak_bytes, trace.bytes_copied, trace.bytes_written, trace.bytes_allocated
+    return facts(trace), storages, totals, [(cache.name, cache.runs) for cache in trace.caches]
+
+
+def assert_same(model: Any, run: Any) -> None:
+    """``run(graph)`` gives the same trace of a model on both ways."""
+    usual = said(run(kvviz.load(model)))
+    with by_the_rule_alone():
+        ruled = said(run(kvviz.load(model)))
+    for mine, theirs in zip(usual[0], ruled[0]):
+        assert mine == theirs
+    assert usual == ruled
+
+
+@settings(max_examples=60, suppress_health_check=list(HealthCheck))
+@given(examples())
+def test_random_graphs_are_placed_alike(example: Example) -> None:
+    for rule in POLICIES:
+
+        def run(graph: Graph, policy: str = rule) -> kvviz.Trace:
+            return kvviz.run(graph, feeds(example), donate=example.donate, policy=policy)
+
+        assert_same(example.model, run)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("name", ["storyteller/concat", "storyteller/static_scatter_nd", "o02_optimum1_merged_gpt2"])
+@pytest.mark.parametrize("capacity", [None, 12])
+def test_decodes_are_placed_alike(name: str, policy: str, capacity: int | None) -> None:
+    def decode(graph: Graph) -> kvviz.Trace:
+        return kvviz.decode(graph, [5] * 3, 4, policy=policy, kv_capacity=capacity, progress=False, stop_tokens=())
+
+    assert_same(MODELS / name / "model.onnx", decode)
+
+
+def test_operators_of_all_kinds_are_placed_alike() -> None:
+    done = 0
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for graph, inputs in islice(cases(), 0, None, 3):
+            wanted = inputs
+            donate = [name for name, value in inputs.items() if hasattr(value, "dtype") and value.dtype != object]
+
+            def run(graph: Graph, wanted: dict[str, Any] = wanted, donate: list[str] = donate) -> kvviz.Trace:
+                given = {name: value.copy() if name in donate else value for name, value in wanted.items()}
+                return kvviz.run(graph, given, donate=donate)
+
+            try:
+                usual = said(run(graph))
+            except KvvizError:
+                continue
+            with by_the_rule_alone():
+                assert said(run(replace(graph))) == usual
+            done += 1
+    assert done > 500

@@ -1,0 +1,97 @@
+"""Dry runs whose ghosts have no pages: whoever reads or writes one ends the process. Run as a module, with models."""
+
+from __future__ import annotations
+
+import ctypes
+import faulthandler
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+from onnx.backend.test.loader import load_model_tests
+
+import kvviz
+from kvviz.decode.single_run import SingleRun
+from kvviz.errors import KvvizError
+from kvviz.graph.model import Graph
+from kvviz.memory import ghosts
+from kvviz.memory.ghosts import ghost
+
+POLICIES = ["ideal", "never", "rten", "onnxruntime"]
+
+
+def plain(value: Any) -> Any:
+    return numpy_helper.to_array(value) if isinstance(value, onnx.TensorProto) else value
+
+
+def without_contents(value: Any) -> Any:
+    """A ghost of what an operator computes with; lengths, indices and lone numbers stay known."""
+    if isinstance(value, list):
+        return [without_contents(element) for element in value]
+    if not isinstance(value, np.ndarray) or value.dtype.kind in "biuO" or value.size <= 1:
+        return value
+    return ghost(value.shape, value.dtype)
+
+
+def unknown(value: Any) -> Any:
+    """A ghost of whatever an operator reads."""
+    if isinstance(value, list):
+        return [unknown(element) for element in value]
+    return ghost(value.shape, value.dtype) if isinstance(value, np.ndarray) and value.dtype != object else value
+
+
+def cases() -> Iterator[tuple[Graph, dict[str, Any]]]:
+    """The graphs of the ONNX suite, one for each operator and form of it, with their inputs."""
+    for case in load_model_tests(kind="node"):
+        assert case.model is not None and case.data_sets is not None
+        graph = kvviz.load(case.model)
+        yield graph, dict(zip((value.name for value in graph.inputs), map(plain, case.data_sets[0][0])))
+
+
+def take_pages_away() -> None:
+    """Let every ghost that is made from now on end the process that touches it."""
+    faulthandler.enable()
+    reserved, protect = ghosts._reserved, ctypes.CDLL(None).mprotect
+
+    def unreadable(size: int) -> Any:
+        block = reserved(size)
+        at = np.frombuffer(block, np.uint8).ctypes.data
+        assert protect(ctypes.c_void_p(at), ctypes.c_size_t(size), 0) == 0
+        return block
+
+    ghosts._reserved = unreadable
+
+
+def runs_dry(graph: Graph, given: dict[str, Any], blind: Callable[[Any], Any], policy: str) -> bool:
+    """Whether a graph whose inputs were made blind runs without a value that depends on data."""
+    blinded = {name: blind(value) for name, value in given.items()}
+    donate = [name for name, value in blinded.items() if isinstance(value, np.ndarray) and value.flags.writeable]
+    try:
+        SingleRun(graph, blinded, None, donate, policy, dry={}).run_to_end()
+    except KvvizError:
+        return False
+    return True
+
+
+def main(models: Sequence[str]) -> None:
+    warnings.simplefilter("ignore")
+    take_pages_away()
+    for model in models:
+        graph = kvviz.load(model)
+        for policy in POLICIES:
+            for rows in (None, 12):
+                kvviz.explain(kvviz.dry(graph, prompt_tokens=5, max_new_tokens=4, policy=policy, kv_capacity=rows))
+    done = [0, 0]
+    for number, (graph, given) in enumerate(cases()):
+        policy = POLICIES[number % 4]
+        done[0] += runs_dry(graph, given, without_contents, policy)
+        done[1] += runs_dry(graph, given, unknown, policy)
+    print("untouched", *done)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
