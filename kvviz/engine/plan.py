@@ -187,6 +187,7 @@ class Plan:
         self.captured = tuple((n, s) for n, s in self.slots.items() if s not in known)
         self.notes: Any = None
         self._places: dict[int, int] = {}
+        self._loose: dict[int, bool] = {}
         for _, slot in self.weights:
             self.uses[slot] += KEEP
         # A weight is never let go of, but where the caller may give a value in its place.
@@ -205,6 +206,21 @@ class Plan:
             self._places = {planned.node.index: planned.position for planned in order}
         place = self._places.get(index)
         return None if place is None else order[place]
+
+    def is_loose(self, slot: int) -> bool:
+        """Whether it makes no difference how a value lies in memory: no product, sum or Reshape reads it, nor the caller,
+        nor an op that may pass its layout on to a value of which this is not true."""
+        found = self._loose.get(slot)
+        if found is None:
+            readers = [planned for planned in self.order if slot in planned.reads]
+            found = self._loose[slot] = slot not in self.is_output and all(map(self._is_blind, readers))
+        return found
+
+    def _is_blind(self, reader: PlannedNode) -> bool:
+        if reader.spec is None or not reader.spec.by_element:
+            return False
+        passes = reader.views or reader.candidates or reader.grows
+        return not passes or all(self.is_loose(slot) for slot in reader.outputs if slot)
 
     @property
     def graph(self) -> Graph:
