@@ -208,8 +208,8 @@ class Plan:
         return None if place is None else order[place]
 
     def is_loose(self, slot: int) -> bool:
-        """Whether nothing depends on how a value lies in memory: no product, sum or Reshape reads it, nor the caller, nor
-        an op that may pass its layout on to a value of which this is not true."""
+        """Whether nothing depends on how a value lies in memory: no product, sum or Reshape reads it, nor the caller,
+        nor an op that may pass its layout on to a value of which this is not true."""
         if self._in_order is None:
             self._in_order = set(self.is_output)
             for planned in reversed(self.order):

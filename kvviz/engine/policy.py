@@ -118,8 +118,8 @@ class Policy:
 
 ideal = Policy(
     "ideal",
-    "in place whenever memory safety allows it; nodes in the model's order. In one order no rules copy fewer bytes that "
-    "have the same rows reserved, and none has a lower peak where every block is as large as the values in it",
+    "in place whenever memory safety allows it; nodes in the model's order. In one order no rules copy fewer bytes "
+    "that have the same rows reserved, and none has a lower peak where every block is as large as the values in it",
     in_place=decide.ideal,
 )
 never = Policy(

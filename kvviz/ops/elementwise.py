@@ -15,7 +15,7 @@ def _writing(ufunc: np.ufunc) -> Callable:
 
     def kernel(a, b, *, out=None):
         y = ufunc(a, b, out)
-        return y if y.flags.c_contiguous or out is not None else y.copy()
+        return y if out is not None or y.flags.c_contiguous else y.copy()
 
     kernel.__name__ = ufunc.__name__
     return kernel
@@ -64,7 +64,7 @@ def div(a, b, *, out=None):
         whole = np.subtract(a, np.fmod(a, b))
         return contiguous(np.floor_divide(whole, b, out), out)
     y = np.floor_divide(a, b, out) if kind == "u" else np.divide(a, b, out)
-    return y if y.flags.c_contiguous or out is not None else y.copy()
+    return y if out is not None or y.flags.c_contiguous else y.copy()
 
 
 @op("Mod", since=10, overwrites=(0, 1))
@@ -125,7 +125,7 @@ def _writing_over(ufunc: np.ufunc) -> Callable:
 
     def kernel(x, *, out=None):
         y = ufunc(x, out)
-        return y if y.flags.c_contiguous or out is not None else y.copy()
+        return y if out is not None or y.flags.c_contiguous else y.copy()
 
     kernel.__name__ = ufunc.__name__
     return kernel

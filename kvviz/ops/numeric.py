@@ -15,7 +15,7 @@ FLOAT64 = np.dtype(np.float64)
 def contiguous(y: Any, out: Any = None) -> Any:
     """The array itself in C order or where ``out`` was given, else a copy of it (NumPy keeps the order of transposed
     operands)."""
-    return y if y.flags.c_contiguous or out is not None else y.copy()
+    return y if out is not None or y.flags.c_contiguous else y.copy()
 
 
 def blank(x: np.ndarray) -> np.ndarray:

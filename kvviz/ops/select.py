@@ -61,7 +61,7 @@ def _folding(ufunc: np.ufunc) -> Callable:
         y = ufunc(first, others[0], out=out)
         for other in others[1:]:
             y = ufunc(y, other, out=out)
-        return y if y.flags.c_contiguous or out is not None else y.copy()
+        return y if out is not None or y.flags.c_contiguous else y.copy()
 
     kernel.__name__ = ufunc.__name__
     return kernel

@@ -38,7 +38,9 @@ def test_transposed_values_are_overwritten_where_nobody_depends_on_their_order(t
     assert step.decision.taken == ("t",) and step.allocated == 0
     assert step.outs[0].how == "in place" and step.outs[0].strides == (4, 16)
     assert trace.outputs["y"].tobytes() == run(text, inputs, policy="never").outputs["y"].tobytes()
-    np.testing.assert_array_equal(trace.value("a", step.index), run(text, inputs, policy="never").value("a", step.index))
+    np.testing.assert_array_equal(
+        trace.value("a", step.index), run(text, inputs, policy="never").value("a", step.index)
+    )
 
 
 @pytest.mark.parametrize("text", SEEING.values(), ids=SEEING)
