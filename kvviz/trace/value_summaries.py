@@ -230,7 +230,7 @@ def checked(columns: Mapping[str, bytes], steps: int, runs: int, caches: int) ->
     _within(picture[:, 10] + picture[:, 8] * picture[:, 9], 0, len(made["cells"]) + 1)
     _within(attention[:, 0], 0, max(caches, 1))
     _within(attention[:, 1], 0, runs)
-    _within(attention[:, 2:4], 0, 1 << 24)
+    _within(attention[:, 2:5], 0, 1 << 24)
     _within(attention[:, 5], 0, len(made["weights"]) + 1)
     _within(attention[:, 5] + attention[:, 2] * attention[:, 3], 0, len(made["weights"]) + 1)
     return made

@@ -112,7 +112,7 @@ class Values:
         rows = self._kept.columns["attention"]
         for _, _, heads, keys, start, offset in rows[(rows[:, 0] == cache) & (rows[:, 1] == run)].tolist():
             weights = self._kept.columns["weights"][offset : offset + heads * keys].reshape(heads, keys) / WHOLE
-            return np.pad(weights, ((0, 0), (max(start, 0), 0)))  # a damaged file may say a row before the first
+            return np.pad(weights, ((0, 0), (start, 0)))
         return None
 
     def __iter__(self) -> Iterator[Summary]:
