@@ -14,7 +14,7 @@ from typing import Any
 from kvviz.engine.frame import Frame
 from kvviz.engine.plan import KEEP, PlannedNode
 from kvviz.memory.array_layout import Arguments, ArrayLayout, is_array
-from kvviz.memory.storage import grown, is_start, repeats
+from kvviz.memory.storage import Storage, grown, is_start, repeats
 from kvviz.ops.registry import Grow
 from kvviz.trace import blockers as b
 
@@ -28,8 +28,9 @@ def ideal(frame: Frame, planned: PlannedNode, args: Arguments) -> Verdict:
     """In place whenever memory safety allows.
 
     An input may be overwritten if this op is its last reader, the run owns its storage, no other live value shares
-    that storage, and its values lie in row-major order, with exactly the output's shape and dtype. (In order, as the
-    last bit of a reduction may depend on the memory layout, and a policy must never change a result.) A past may be
+    that storage, and it has exactly the output's shape and dtype. Its values lie in row-major order, or nobody who
+    reads the output depends on how it lies: the last bit of a sum or product does, and a policy must never change a
+    result. A past may be
     appended to if the run owns it and its reserved buffer has room: existing rows are not touched, so other readers are
     not affected. Two pasts of one op are never extended into the same reserved room.
     """
@@ -42,7 +43,7 @@ def ideal(frame: Frame, planned: PlannedNode, args: Arguments) -> Verdict:
             misfit = fits(args, position, planned.attributes) if fits else elementwise_misfit(args, position)
             if not misfit:
                 flags = array.flags
-                if flags.c_contiguous and flags.writeable:
+                if flags.writeable and (flags.c_contiguous or _in_its_order(frame, planned, array, storage)):
                     return ONLY[position], (), {"out": array}
     if planned.grows:
         return _grow(frame, planned, args)
@@ -104,6 +105,19 @@ def elementwise_misfit(args: Sequence[Any], position: int) -> str:
     return ""
 
 
+def _in_its_order(frame: Frame, planned: PlannedNode, array: ArrayLayout, storage: Storage) -> bool:
+    """Whether an op may overwrite values that do not lie in row-major order.
+
+    Nobody may depend on it; or the op would copy rows that lie in a reserved block as they always do there.
+    """
+    spec = planned.spec
+    if spec is None or not spec.by_element or repeats(array):
+        return False
+    if spec.cost is not None and storage.room is not None:
+        return rows_are_in_order(array.shape, array.strides, array.itemsize)
+    return frame.plan.is_loose(planned.outputs[0])
+
+
 def overwrite_mask(frame: Frame, planned: PlannedNode, args: Arguments, position: int, slot: int) -> int:
     """Every reason why an input cannot be overwritten by this op."""
     array = args[position]
@@ -114,7 +128,8 @@ def overwrite_mask(frame: Frame, planned: PlannedNode, args: Arguments, position
         if misfit:
             mask |= _REASON[misfit]
         flags = array.flags
-        if not flags.c_contiguous or (not flags.writeable and not mask & (b.CONSTANT | b.BORROWED_INPUT)):
+        ordered = flags.c_contiguous or _in_its_order(frame, planned, array, frame.stores[slot])
+        if not ordered or (not flags.writeable and not mask & (b.CONSTANT | b.BORROWED_INPUT)):
             mask |= b.NOT_CONTIGUOUS
     return mask
 

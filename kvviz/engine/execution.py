@@ -163,7 +163,8 @@ class Execution:
                 storage = stores[planned.inputs[taken[0]]]
                 storage.generation += 1
                 storage.holders += 1
-                placed = ((storage.id, storage.generation, IN_PLACE, shape, out.dtype, None, None),)
+                strides = None if out.flags.c_contiguous else strides_of(planned, out)
+                placed = ((storage.id, storage.generation, IN_PLACE, shape, out.dtype, None, strides),)
                 allocated = copied = 0
                 cost = planned.cost
                 written = out.nbytes if cost is None else cost(args, (out,), True, planned.attributes)[0]

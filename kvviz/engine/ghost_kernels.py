@@ -274,6 +274,8 @@ def _view_rule(planned: PlannedNode) -> Callable[[Sequence[Any]], Any] | None:
     if op in ("Cast", "CastLike"):
         dtype = DTYPES.get(planned.attributes.get("to"))
         return lambda args: args[0] if args[0].dtype == (args[1].dtype if dtype is None else dtype) else None
+    if op == "Tile":
+        return lambda args: None if is_ghost(args[1]) or (args[1] != 1).any() else call(*args)
     if op == "Dropout":
         return lambda args: _kept(planned, args)
     if op in _VIEWS:

@@ -187,6 +187,7 @@ class Plan:
         self.captured = tuple((n, s) for n, s in self.slots.items() if s not in known)
         self.notes: Any = None
         self._places: dict[int, int] = {}
+        self._in_order: set[int] | None = None  # slots of which `is_loose` is not true
         for _, slot in self.weights:
             self.uses[slot] += KEEP
         # A weight is never let go of, but where the caller may give a value in its place.
@@ -205,6 +206,19 @@ class Plan:
             self._places = {planned.node.index: planned.position for planned in order}
         place = self._places.get(index)
         return None if place is None else order[place]
+
+    def is_loose(self, slot: int) -> bool:
+        """Whether nothing depends on how a value lies in memory: no product, sum or Reshape reads it, nor the caller,
+        nor an op that may pass its layout on to a value of which this is not true."""
+        if self._in_order is None:
+            self._in_order = set(self.is_output)
+            for planned in reversed(self.order):
+                if planned.spec is None or not planned.spec.by_element:
+                    self._in_order.update(planned.reads)
+                elif not self._in_order.isdisjoint(planned.outputs):
+                    passed = (*planned.views, *(i for i, _ in planned.candidates), *(g.input for g in planned.grows))
+                    self._in_order.update(planned.inputs[i] for i in passed if i < len(planned.inputs))
+        return slot not in self._in_order
 
     @property
     def graph(self) -> Graph:

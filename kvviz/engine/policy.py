@@ -122,7 +122,12 @@ class Policy:
         return f"<Policy {self.name}>"
 
 
-ideal = Policy("ideal", "in place whenever memory safety allows it; nodes in the model's order", in_place=decide.ideal)
+ideal = Policy(
+    "ideal",
+    "in place whenever memory safety allows it; nodes in the model's order. In one order no rules copy fewer bytes "
+    "that have the same rows reserved, and none has a lower peak where every block is as large as the values in it",
+    in_place=decide.ideal,
+)
 never = Policy(
     "never", "every op allocates its outputs; views stay views", in_place=decide.never, captures=decide.by_reference
 )

@@ -14,7 +14,8 @@ import numpy as np
 
 from kvviz.engine.policy import Policy, Schedule
 from kvviz.errors import InputError
-from kvviz.explain.comparison.aligning import align
+from kvviz.explain.comparison.aligning import align, places
+from kvviz.explain.comparison.bound import bound
 from kvviz.explain.comparison.difference import Difference, first_difference
 from kvviz.explain.comparison.equality import unlike
 from kvviz.explain.comparison.runs import runner
@@ -112,6 +113,20 @@ class Comparison:
     def align(self, a: str | int = 0, b: str | int = 1) -> tuple[np.ndarray, np.ndarray]:
         """For each step of either row, the step of the other row at which the same op ran; -1 if none did."""
         return align(self[a], self[b])
+
+    def bound(self, row: str | int = 0) -> str:
+        """Of what the policy ``ideal`` is a bound for a row, or why it is none.
+
+        It compares with the row that ran under ``ideal`` in the same order (``schedules`` can ask for one): no rules
+        copy fewer bytes that have the same rows reserved, with what is moved outside of the graph counted, and none has
+        a peak below the bytes that are needed at once.
+        """
+        other = self[row]
+        ideals = [self.traces[each.name] for each in self.rows if each.policy == "ideal"]
+        if not ideals:
+            return "no bound here, because ideal was not run: compare with it, in the same order"
+        order = places(other)
+        return bound(next((ideal for ideal in ideals if places(ideal) == order), ideals[0]), other)
 
     def to_html(self, path: Any = None) -> str:
         """Write all rows as lanes of one page, to a file that needs neither a kernel nor a network."""

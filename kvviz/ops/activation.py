@@ -12,10 +12,10 @@ from kvviz.ops.numeric import blank, constant, contiguous, in_float32, keeps, sp
 from kvviz.ops.registry import op
 
 
-@op("Relu", overwrites=(0,))
+@op("Relu", overwrites=(0,), by_element=True)
 def relu(x, *, out=None):
     y = np.maximum(x, constant(0, x.dtype), out=out)
-    return y if y.flags.c_contiguous else y.copy()
+    return y if out is not None or y.flags.c_contiguous else y.copy()
 
 
 @op("Sigmoid", overwrites=(0,))

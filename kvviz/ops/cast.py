@@ -27,7 +27,7 @@ _E8M0 = np.dtype(ml_dtypes.float8_e8m0fnu)
 _ODD = {dtype.num for dtype in DTYPES.values() if dtype.itemsize == 1 and dtype.type.__module__ != "numpy"}
 
 
-@op("Cast", since=6, views=(0,))
+@op("Cast", since=6, views=(0,), by_element=True)
 def cast(x, *, to, saturate=1, round_mode="up"):
     """Convert to an ONNX element type. A cast to the dtype that the tensor has already is the tensor itself."""
     dtype = DTYPES.get(to)
@@ -36,7 +36,7 @@ def cast(x, *, to, saturate=1, round_mode="up"):
     return converted(x, dtype, saturate, round_mode)
 
 
-@op("CastLike", since=15, views=(0,), unread=(1,))
+@op("CastLike", since=15, views=(0,), unread=(1,), by_element=True)
 def cast_like(x, target, *, saturate=1, round_mode="up"):
     return converted(x, target.dtype, saturate, round_mode)
 

@@ -15,7 +15,7 @@ def _writing(ufunc: np.ufunc) -> Callable:
 
     def kernel(a, b, *, out=None):
         y = ufunc(a, b, out)
-        return y if y.flags.c_contiguous else y.copy()
+        return y if out is not None or y.flags.c_contiguous else y.copy()
 
     kernel.__name__ = ufunc.__name__
     return kernel
@@ -51,20 +51,20 @@ _COMPARISONS: tuple[tuple[str, int, np.ufunc, bool], ...] = (
     ("LessOrEqual", 12, np.less_equal, False),
 )
 for _name, _since, _ufunc, _swaps in _ARITHMETIC:
-    op(_name, since=_since, overwrites=(0, 1), commutative=_swaps)(_writing(_ufunc))
+    op(_name, since=_since, overwrites=(0, 1), commutative=_swaps, by_element=True)(_writing(_ufunc))
 for _name, _since, _ufunc, _swaps in _COMPARISONS:
-    op(_name, since=_since, commutative=_swaps)(_testing(_ufunc))
+    op(_name, since=_since, commutative=_swaps, by_element=True)(_testing(_ufunc))
 
 
-@op("Div", since=7, overwrites=(0, 1))
+@op("Div", since=7, overwrites=(0, 1), by_element=True)
 def div(a, b, *, out=None):
     """Quotient; that of integers is cut towards zero (NumPy's own rounds down)."""
     kind = a.dtype.kind
     if kind == "i":
         whole = np.subtract(a, np.fmod(a, b))
-        return contiguous(np.floor_divide(whole, b, out))
+        return contiguous(np.floor_divide(whole, b, out), out)
     y = np.floor_divide(a, b, out) if kind == "u" else np.divide(a, b, out)
-    return y if y.flags.c_contiguous else y.copy()
+    return y if out is not None or y.flags.c_contiguous else y.copy()
 
 
 @op("Mod", since=10, overwrites=(0, 1))
@@ -117,11 +117,15 @@ def bit_shift(x, by, *, direction, out=None):
     return contiguous((np.left_shift if direction == "LEFT" else np.right_shift)(x, by, out))
 
 
+# Rounded once, by the processor: for the others NumPy may compute elements that lie apart in another way.
+_EXACT = {"Abs", "BitwiseNot", "Ceil", "Floor", "Neg", "Not", "Reciprocal", "Round", "Sign", "Sqrt"}
+
+
 def _writing_over(ufunc: np.ufunc) -> Callable:
 
     def kernel(x, *, out=None):
         y = ufunc(x, out)
-        return y if y.flags.c_contiguous else y.copy()
+        return y if out is not None or y.flags.c_contiguous else y.copy()
 
     kernel.__name__ = ufunc.__name__
     return kernel
@@ -153,7 +157,7 @@ for _name, _since, _ufunc in (
     ("Not", 1, np.logical_not),
     ("BitwiseNot", 18, np.invert),
 ):
-    op(_name, since=_since, overwrites=(0,))(_writing_over(_ufunc))
+    op(_name, since=_since, overwrites=(0,), by_element=_name in _EXACT)(_writing_over(_ufunc))
 
 
 @op("IsNaN", since=9)

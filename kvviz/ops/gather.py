@@ -30,7 +30,7 @@ def wrapped(indices: np.ndarray, length: int, axis: int) -> np.ndarray:
     return np.where(indices < 0, indices + length, indices) if low < 0 else indices
 
 
-@op("Gather", moves=True)
+@op("Gather", moves=True, by_element=True)
 def gather(x, indices, *, axis=0):
     try:
         if not x.size and indices.size:

@@ -10,6 +10,7 @@ from onnx import helper
 
 from kvviz.errors import OpError
 from kvviz.ops.arguments import check_size, scalar
+from kvviz.ops.numeric import keeps
 from kvviz.ops.registry import op
 
 
@@ -50,16 +51,16 @@ def eye_like(x, *, dtype=None, k=0):
     return np.eye(*x.shape, k=k, dtype=x.dtype if dtype is None else helper.tensor_dtype_to_np_dtype(dtype))
 
 
-@op("Trilu")
-@op("Trilu", domain="com.microsoft")
-def trilu(x, diagonal=None, *, upper=1):
+@op("Trilu", overwrites=(0,), fits=keeps)
+@op("Trilu", domain="com.microsoft", overwrites=(0,), fits=keeps)
+def trilu(x, diagonal=None, *, upper=1, out=None):
     """The upper or lower triangle of the last two axes, the rest 0; ``k`` shifts the diagonal to the right."""
     k = 0 if diagonal is None else int(scalar(diagonal, "k"))
     rows, columns = x.shape[-2:]
     # Far diagonals keep all or nothing; clamping them avoids overflow in the comparison.
     k = min(max(k, -rows - 1), columns + 1)
     lower = np.tri(rows, columns, k - 1 if upper else k, dtype=np.bool_)
-    y = x.copy()
+    y = x.copy() if out is None else out
     np.copyto(y, np.zeros((), x.dtype), where=lower if upper else ~lower)
     return y
 

@@ -12,9 +12,10 @@ FLOAT32 = np.dtype(np.float32)
 FLOAT64 = np.dtype(np.float64)
 
 
-def contiguous(y: Any) -> Any:
-    """The array itself in C order, else a copy of it (NumPy keeps the order of transposed operands)."""
-    return y if y.flags.c_contiguous else y.copy()
+def contiguous(y: Any, out: Any = None) -> Any:
+    """The array itself in C order or where ``out`` was given, else a copy of it (NumPy keeps the order of transposed
+    operands)."""
+    return y if out is not None or y.flags.c_contiguous else y.copy()
 
 
 def blank(x: np.ndarray) -> np.ndarray:

@@ -49,6 +49,8 @@ class OpSpec:
     ``views``: input positions whose memory outputs may share with nothing copied (the engine looks which do).
     ``unread``: inputs of which only the shape or the type is read, not the bytes.
     ``grows``: pasts that may be extended in place; the kernel is then told ``grown=`` (one entry a Grow, or None).
+    ``by_element``: every element of an output follows from one element of each input, rounded once or not at all: how
+      inputs and ``out`` lie in memory changes no bit of it.
     ``commutative``: the operands may be swapped.
     ``moves``: the op only moves data that existed already: what it writes counts as copied.
     ``cost``: ``cost(args, outs, in_place, attributes)`` gives (written, copied) in bytes where the rule above is not
@@ -68,6 +70,7 @@ class OpSpec:
     views: tuple[int, ...] = ()
     unread: tuple[int, ...] = ()
     grows: tuple[Grow, ...] = ()
+    by_element: bool = False
     commutative: bool = False
     moves: bool = False
     cost: Cost | None = None

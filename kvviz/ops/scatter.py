@@ -29,7 +29,7 @@ def _tuples(args: Sequence[Any], outs: Sequence[Any], attributes: dict) -> Parts
     return ((0, at_tuples(outs[0], args[1])),)
 
 
-@op("ScatterND", overwrites=(0,), fits=keeps, cost=update_cost, written=_tuples)
+@op("ScatterND", overwrites=(0,), fits=keeps, cost=update_cost, written=_tuples, by_element=True)
 def scatter_nd(data, indices, updates, *, reduction="none", out=None):
     """Write slices at tuples of leading indices (the last axis of ``indices``); of several writers the last wins."""
     if not indices.ndim:
@@ -54,6 +54,8 @@ def scatter_nd(data, indices, updates, *, reduction="none", out=None):
         flat += wrapped(tuples[:, axis], data.shape[axis], axis)
     rows = y.reshape((math.prod(data.shape[:depth]), *inner))
     _write(rows, (flat,), updates.reshape((flat.size, *inner)), reduction)
+    if not y.flags.c_contiguous and not np.may_share_memory(rows, y):
+        y[...] = rows.reshape(y.shape)
     return y
 
 
@@ -61,7 +63,7 @@ def _elements(args: Sequence[Any], outs: Sequence[Any], attributes: dict) -> Par
     return ((0, at_elements(outs[0], args[1], counted(attributes.get("axis", 0), outs[0].ndim))),)
 
 
-@op("ScatterElements", "Scatter", overwrites=(0,), fits=keeps, cost=update_cost, written=_elements)
+@op("ScatterElements", "Scatter", overwrites=(0,), fits=keeps, cost=update_cost, written=_elements, by_element=True)
 def scatter_elements(data, indices, updates, *, axis=0, reduction="none", out=None):
     """Write element by element along one axis. Of several writers of an element the last one wins."""
     if indices.shape != updates.shape:
@@ -107,6 +109,7 @@ def _rows(args: Sequence[Any], outs: Sequence[Any], attributes: dict) -> Parts:
     fits=keeps,
     cost=partial(update_cost, updates=1),
     written=_rows,
+    by_element=True,
 )
 def tensor_scatter(past, update, write_indices=None, *, axis=-2, mode="linear", out=None):
     """Write ``update`` into a cache of fixed capacity, from one row a batch entry on (TensorScatter-24).

@@ -11,7 +11,7 @@ from kvviz.ops.numeric import contiguous, in_float32, is_narrow, keeps, spreads
 from kvviz.ops.registry import op
 
 
-@op("Where", since=9, overwrites=(1, 2), fits=spreads)
+@op("Where", since=9, overwrites=(1, 2), fits=spreads, by_element=True)
 def where(condition, x, y, *, out=None):
     """``x`` where the condition holds, else ``y``; only what changes is written when one of them is overwritten."""
     if out is None:
@@ -24,17 +24,17 @@ def where(condition, x, y, *, out=None):
     return out
 
 
-@op("Clip", since=11, overwrites=(0,), fits=keeps)
+@op("Clip", since=11, overwrites=(0,), fits=keeps, by_element=True)
 def clip(x, low=None, high=None, *, out=None):
     """Limit to ``[low, high]``; where low is above high, all becomes high."""
     if low is None:
         if high is None:
             return out if out is not None else x.copy()
-        return contiguous(np.minimum(x, _number(high), out=out))
+        return contiguous(np.minimum(x, _number(high), out=out), out)
     y = np.maximum(x, _number(low), out=out)
     if high is not None:
         y = np.minimum(y, _number(high), out=out)
-    return contiguous(y)
+    return contiguous(y, out)
 
 
 def _number(bound):
@@ -46,10 +46,10 @@ def _number(bound):
     return bound.reshape(())
 
 
-@op("Clip", overwrites=(0,), fits=keeps)
+@op("Clip", overwrites=(0,), fits=keeps, by_element=True)
 def clip_by_attributes(x, *, min=-3.4028234663852886e38, max=3.4028234663852886e38, out=None):
     y = np.maximum(x, np.asarray(min, x.dtype), out=out)
-    return contiguous(np.minimum(y, np.asarray(max, x.dtype), out=out))
+    return contiguous(np.minimum(y, np.asarray(max, x.dtype), out=out), out)
 
 
 def _folding(ufunc: np.ufunc) -> Callable:
@@ -61,14 +61,14 @@ def _folding(ufunc: np.ufunc) -> Callable:
         y = ufunc(first, others[0], out=out)
         for other in others[1:]:
             y = ufunc(y, other, out=out)
-        return y if y.flags.c_contiguous else y.copy()
+        return y if out is not None or y.flags.c_contiguous else y.copy()
 
     kernel.__name__ = ufunc.__name__
     return kernel
 
 
-op("Min", overwrites=(0, 1), commutative=True)(_folding(np.minimum))
-op("Max", overwrites=(0, 1), commutative=True)(_folding(np.maximum))
+op("Min", overwrites=(0, 1), commutative=True, by_element=True)(_folding(np.minimum))
+op("Max", overwrites=(0, 1), commutative=True, by_element=True)(_folding(np.maximum))
 
 
 @op("Sum", overwrites=(0, 1), commutative=True)

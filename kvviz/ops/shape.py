@@ -39,7 +39,7 @@ def flatten(x, *, axis=1):
     return x.reshape(math.prod(x.shape[:axis]), math.prod(x.shape[axis:]))
 
 
-@op("Unsqueeze", views=(0,), moves=True)
+@op("Unsqueeze", views=(0,), moves=True, by_element=True)
 def unsqueeze(x, where=None, *, axes=None):
     places = ints(where, axes) or []
     rank = x.ndim + len(places)
@@ -52,7 +52,7 @@ def unsqueeze(x, where=None, *, axes=None):
     return x.reshape(sizes)
 
 
-@op("Squeeze", views=(0,), moves=True)
+@op("Squeeze", views=(0,), moves=True, by_element=True)
 def squeeze(x, where=None, *, axes=None):
     places = ints(where, axes)
     if places and len(places) == 1 and 0 <= places[0] < x.ndim and x.shape[places[0]] == 1:
@@ -66,7 +66,7 @@ def squeeze(x, where=None, *, axes=None):
     return x.reshape([size for axis, size in enumerate(x.shape) if axis not in drop])
 
 
-@op("Transpose", views=(0,), moves=True)
+@op("Transpose", views=(0,), moves=True, by_element=True)
 def transpose(x, *, perm=None):
     try:
         if perm is not None and any(axis < 0 for axis in perm):
@@ -76,12 +76,12 @@ def transpose(x, *, perm=None):
         raise OpError(f"perm {perm} does not permute the dimensions of a tensor of shape {x.shape}") from None
 
 
-@op("Identity", views=(0,), moves=True)
+@op("Identity", views=(0,), moves=True, by_element=True)
 def identity(x):
     return x
 
 
-@op("Expand", views=(0,), moves=True)
+@op("Expand", views=(0,), moves=True, by_element=True)
 def expand(x, target):
     sizes = tuple(target.tolist())
     if sizes == x.shape:
@@ -111,7 +111,7 @@ def expand(x, target):
     return y
 
 
-@op("Tile", moves=True)
+@op("Tile", views=(0,), moves=True, by_element=True)
 def tile(x, repeats, along=None):
     """Repeat each dimension; Tile-1 names one axis and one count instead."""
     counts = ints(repeats) or []
@@ -121,7 +121,7 @@ def tile(x, repeats, along=None):
     if len(counts) != x.ndim:
         raise OpError(f"{len(counts)} repeats do not fit a tensor of rank {x.ndim}")
     if all(count == 1 for count in counts):
-        return x.copy()
+        return x
     pairs = [(count, size) for count, size in zip(counts, x.shape)]
     check_size((count * size for count, size in pairs), x.dtype)
     spread = np.broadcast_to(x.reshape([n for size in x.shape for n in (1, size)]), [n for pair in pairs for n in pair])
@@ -129,12 +129,12 @@ def tile(x, repeats, along=None):
     return spread.copy().reshape([count * size for count, size in pairs])
 
 
-@op("Shape", unread=(0,))
+@op("Shape", unread=(0,), by_element=True)
 def shape_of(x, *, start=0, end=None):
     return np.array(x.shape[start:end], np.int64)
 
 
-@op("Size", unread=(0,))
+@op("Size", unread=(0,), by_element=True)
 def size_of(x):
     return np.array(x.size, np.int64)
 

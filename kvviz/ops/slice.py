@@ -19,7 +19,7 @@ def _before(axis: int) -> tuple[slice, ...]:
     return _BEFORE[axis] if axis < 8 else (slice(None),) * axis
 
 
-@op("Slice", views=(0,), moves=True)
+@op("Slice", views=(0,), moves=True, by_element=True)
 def slice_(x, first=None, last=None, where=None, step=None, *, starts=None, ends=None, axes=None):
     """Slice-1 (attributes) to 13. Bounds are clamped to the axis; a negative step runs backwards."""
     begin, end = ints(first, starts), ints(last, ends)
@@ -45,7 +45,7 @@ def slice_(x, first=None, last=None, where=None, step=None, *, starts=None, ends
     return x[tuple(index)]
 
 
-@op("Split", views=(0,), moves=True)
+@op("Split", views=(0,), moves=True, by_element=True)
 def split(x, lengths=None, *, axis=0, split=None, num_outputs=None, n_outputs=None, opset=18):
     """Split-1 to 18: by lengths (input or attribute), or in ``num_outputs`` parts of which the last may be shorter."""
     axis = counted(axis, x.ndim)
@@ -89,7 +89,13 @@ def _concat_cost(args: Sequence[Any], outs: Any, in_place: bool, attributes: dic
     return (others, 0) if in_place else (first + others, first)
 
 
-@op("Concat", moves=True, grows=(Grow(0, 0, _concat_axis, _concat_rows, reads=False),), cost=_concat_cost)
+@op(
+    "Concat",
+    moves=True,
+    grows=(Grow(0, 0, _concat_axis, _concat_rows, reads=False),),
+    cost=_concat_cost,
+    by_element=True,
+)
 def concat(*xs, axis=1, grown=None):
     """Join along an axis. With room after the first operand only the others are written."""
     try:

@@ -27,6 +27,8 @@ KINDS = [
     "scatter",
     "split",
     "where",
+    "tile",
+    "triangle",
 ]
 
 
@@ -113,6 +115,12 @@ def _node(draw: Any, sketch: Sketch) -> None:
         axis = draw(st.integers(0, len(shape) - 1))
         op = draw(st.sampled_from(["ReduceSum", "ReduceMax"]))
         sketch.add(op, [x, sketch.weight(np.array([axis]))], [(*shape[:axis], 1, *shape[axis + 1 :])])
+    elif kind == "tile":
+        times = draw(st.integers(1, 2))
+        repeats = sketch.weight(np.array([times, *(1,) * (len(shape) - 1)]))
+        sketch.add("Tile", [x, repeats], [(times * shape[0], *shape[1:])])
+    elif kind == "triangle" and len(shape) > 1:
+        sketch.add("Trilu", [x], [shape], upper=draw(st.integers(0, 1)))
     elif kind == "softmax":
         sketch.add("Softmax", [x], [shape], axis=-1)
     elif kind == "concat":

@@ -104,6 +104,7 @@ VIEWS = [
     ("Expand", [ONES, ints(5, 3, 2, 4)], {}),
     ("Expand", [X.transpose(1, 0, 2)[:, :1], ints(3, 2, 4)], {}),
     ("Dropout", [X], {}),
+    ("Tile", [X, ints(1, 1, 1)], {}),
 ]
 
 
@@ -130,14 +131,11 @@ def test_an_expanded_view_cannot_be_written(strided: bool) -> None:
     assert y.strides[0] == 0
 
 
-@pytest.mark.parametrize(
-    "case", [("Tile", [rand(1, 4), ints(3, 1)], {}), ("Tile", [X, ints(1, 1, 1)], {})], ids=name_of
-)
-def test_tile_always_writes_memory_of_its_own(case: tuple) -> None:
-    op_type, inputs, _ = case
-    output = run_kernel(op_type, inputs)[0]
+def test_a_tile_that_repeats_writes_memory_of_its_own() -> None:
+    x = rand(1, 4)
+    output = run_kernel("Tile", [x, ints(3, 1)])[0]
     assert output.flags.writeable
-    assert not np.shares_memory(output, inputs[0])
+    assert not np.shares_memory(output, x)
 
 
 @pytest.mark.parametrize("dtype", [np.bool_, np.int8, np.float16, ml_dtypes.bfloat16, ml_dtypes.int4, object])
