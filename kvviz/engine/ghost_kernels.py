@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
+from weakref import proxy
 
 import numpy as np
 
@@ -54,7 +55,8 @@ def use_ghosts(graph: Graph, planned: PlannedNode, counts: Counts) -> None:
             check_use(planned.node, counts.get(planned.node.name))
         return
     kernel = _GhostKernel(graph, planned, counts)
-    answers = counts if isinstance(counts, Answers) else None
+    # The answers hold the plan that this node belongs to.
+    answers = proxy(counts) if isinstance(counts, Answers) else None
     planned.call = (
         kernel.run if answers is None else partial(_run_or_answered, kernel, answers, (graph.path, planned.node.name))
     )

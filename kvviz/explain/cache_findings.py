@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from kvviz.caches.cache_facts import reserved_rows
@@ -26,6 +28,7 @@ class CacheFinding:
     ``caches``: inputs of the caches; none where no cache is kept.
     ``run``: the run in which it happened, or began.
     ``bytes``: bytes of the blocks that were thrown away, or bytes copied or moved in all runs; 0 for a warning.
+    ``find``: looks for the fix.
     """
 
     kind: str
@@ -33,7 +36,12 @@ class CacheFinding:
     run: int
     bytes: int
     sentence: str
-    fix: Fix | None = None
+    find: Callable[[], Fix | None] | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def fix(self) -> Fix | None:
+        """The change after which it no longer happens, looked for when it is read; None where there is none."""
+        return None if self.find is None else self.find()
 
     def __str__(self) -> str:
         return self.sentence
@@ -65,9 +73,9 @@ def _thrown(index: Index, cache: Any) -> list[CacheFinding]:
                 f"the reserved buffer {buffer(before.storage)} of {short(cache.input)} ({count(rows, 'row')}) was "
                 f"thrown away in run {run}: {why}"
             )
-            fix = _fix(index, cache.input, range(run + 1, len(index.trace.runs)))
+            find = partial(_fix, index, [(cache.input, range(run + 1, len(index.trace.runs)))])
             capacity = index.trace.storages[before.storage].capacity
-            found.append(CacheFinding("thrown away", (cache.input,), run, capacity, text, fix))
+            found.append(CacheFinding("thrown away", (cache.input,), run, capacity, text, find))
     return found
 
 
@@ -93,8 +101,8 @@ def _together(found: list[CacheFinding]) -> list[CacheFinding]:
         more = len(group) - 1
         text = group[0].sentence + (f"; so were those of {count(more, 'other cache')}" if more else "")
         caches = tuple(name for one in group for name in one.caches)
-        fix = next((one.fix for one in group if one.fix is not None), None)
-        told.append(CacheFinding("thrown away", caches, group[0].run, sum(one.bytes for one in group), text, fix))
+        find = partial(_first, group)
+        told.append(replace(group[0], caches=caches, bytes=sum(one.bytes for one in group), sentence=text, find=find))
     return told
 
 
@@ -129,8 +137,8 @@ def _copied(index: Index) -> list[CacheFinding]:
     why = "had no room for new rows" if no_room else "could not be appended to"
     told = "" if keeps_all(index.trace) else f" of the {len(index.mains):,} whose steps were kept"
     text = f"{which} {why}: {size(total)} of past rows were copied in {count(times, 'run')}{told}"
-    fix = next((fix for name in names if (fix := _fix(index, name, sorted(runs[name], reverse=True)))), None)
-    return [CacheFinding("copied", names, min(min(some) for some in runs.values()), total, text, fix)]
+    find = partial(_fix, index, [(name, sorted(some, reverse=True)) for name, some in runs.items()])
+    return [CacheFinding("copied", names, min(min(some) for some in runs.values()), total, text, find)]
 
 
 def _moved(index: Index) -> list[CacheFinding]:
@@ -148,16 +156,22 @@ def _moved(index: Index) -> list[CacheFinding]:
     return [CacheFinding("moved", names, runs[0].index, total, text)]
 
 
-def _fix(index: Index, name: str, runs: Any) -> Fix | None:
-    """The fix of the first op in these runs that copied a cache to make it longer."""
-    for run in runs:
-        for growth in growths(index, run):
-            step = growth.steps[-1]
-            if growth.input == name and index.rows[step].masks:
-                position = _held_input(index, step)
-                fix = None if position is None else fix_for(index, step, position)
-                if fix is not None:
-                    return fix
+def _first(group: Sequence[CacheFinding]) -> Fix | None:
+    """The first fix among findings of the same kind."""
+    return next((fix for one in group if (fix := one.fix) is not None), None)
+
+
+def _fix(index: Index, where: Sequence[tuple[str, Iterable[int]]]) -> Fix | None:
+    """The fix of the first op that copied one of these caches in one of its runs to make it longer."""
+    for name, runs in where:
+        for run in runs:
+            for growth in growths(index, run):
+                step = growth.steps[-1]
+                if growth.input == name and index.rows[step].masks:
+                    position = _held_input(index, step)
+                    fix = None if position is None else fix_for(index, step, position)
+                    if fix is not None:
+                        return fix
     return None
 
 

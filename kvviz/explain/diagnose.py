@@ -1,12 +1,13 @@
 """The report on a trace: what was missed and how to change it, what the peak was made of, what was held too long.
 
 Invariant: the bytes of the missed list are those of the missed steps, and the parts of the peak sum to it. Nothing is
-run to make a report; a fix is applied when somebody asks for it.
+tried to make a report: fixes, another order, and the verdict that names them are found when they are read.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from kvviz.caches.cache_warnings import CacheWarning, cache_warnings
@@ -26,7 +27,7 @@ from kvviz.trace.model_or_trace import as_trace
 from kvviz.trace.value_index import index_of
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@dataclass(frozen=True, repr=False)
 class Report:
     """The diagnosis of a trace.
 
@@ -46,13 +47,9 @@ class Report:
         Findings about the caches, in sentences. Those that may make results wrong come first.
     cache_warnings : tuple of CacheWarning
         What `kvviz.cache_warnings` gives; findings say the same of many caches at once.
-    other_order : OtherOrder or None
-        An order of the main graph whose peak is much lower, with the fix that uses it.
     groups : tuple of MissedGroup
         The missed nodes, grouped: those that are alike in all layers and tokens are one entry. The group that spent
         most bytes comes first.
-    verdict : tuple of Verdict
-        The conclusions, in a few sentences.
     """
 
     trace: Any = field(compare=False)
@@ -62,9 +59,18 @@ class Report:
     held_too_long: tuple[Held, ...]
     caches: tuple[CacheFinding, ...]
     cache_warnings: tuple[CacheWarning, ...]
-    other_order: OtherOrder | None = None
-    groups: tuple[MissedGroup, ...] = ()
-    verdict: tuple[Verdict, ...] = ()
+    groups: tuple[MissedGroup, ...]
+
+    @cached_property
+    def other_order(self) -> OtherOrder | None:
+        """An order of the main graph whose peak is much lower, with the fix that uses it; None where none is found."""
+        return lower_peak(index_of(self.trace))
+
+    @cached_property
+    def verdict(self) -> tuple[Verdict, ...]:
+        """The conclusions, in a few sentences, with the one change that removes most of what each is about."""
+        index, hidden = index_of(self.trace), hidden_verdict(self.trace)
+        return verdict(index, self.peak, self.groups, self.caches, self.cache_warnings, self.other_order, hidden)
 
     if not TYPE_CHECKING:
 
@@ -139,7 +145,6 @@ def explain(trace: Any) -> Report:
     index = index_of(trace)
     warnings = cache_warnings(trace)
     caches = (*recomputed_rows(index), *with_warnings(cache_findings(index), warnings))
-    entries, top, other = missed(trace), peak(trace), lower_peak(index)
+    entries = missed(trace)
     groups = missed_groups(trace, entries)
-    told = verdict(index, top, groups, caches, warnings, other, hidden_verdict(trace))
-    return Report(trace, counts(trace), entries, top, held_too_long(index), caches, warnings, other, groups, told)
+    return Report(trace, counts(trace), entries, peak(trace), held_too_long(index), caches, warnings, groups)

@@ -100,7 +100,7 @@ def _tried(index: Index, order: Picks) -> int | None:
         return None
     trace = index.trace
     try:
-        replays = replays_of(trace, False)
+        replays = replays_of(index, False)
         peak: int = replays.whole((Reorder("", CODE, order),)).peak_bytes
         # A file does not say how large weights are that no op reads.
         return peak if trace.recipe is not None else peak + trace.peak_bytes - replays.whole(()).peak_bytes

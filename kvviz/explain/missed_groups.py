@@ -43,8 +43,6 @@ class MissedGroup:
         Steps at which it was missed.
     bytes, allocated, copied : int
         Sums over its entries.
-    peak_effect : int or None
-        Bytes by which the peak is lower with the fix; None where it was not tried.
     """
 
     role: str
@@ -57,7 +55,6 @@ class MissedGroup:
     bytes: int
     allocated: int
     copied: int
-    peak_effect: int | None = None
 
     @property
     def worst(self) -> Missed:
@@ -68,6 +65,11 @@ class MissedGroup:
     def fix(self) -> Fix | None:
         """The fix of its worst entry, if there is one."""
         return self.worst.fix
+
+    @property
+    def peak_effect(self) -> int | None:
+        """Bytes by which the peak is lower with that fix, of what it was tried on; None without one."""
+        return self.worst.peak_effect
 
     @property
     def label(self) -> str:

@@ -69,8 +69,6 @@ class Missed:
         Bytes of new capacity, and bytes that were only moved, in all these steps.
     clones : tuple of Clone
         What a Loop copied for its iterations at ``step``; empty for all others.
-    peak_effect : int or None
-        Bytes by which the peak is lower with the fix; None where it was not tried.
     """
 
     node: str
@@ -83,7 +81,6 @@ class Missed:
     copied: int
     trace: Any = field(repr=False, compare=False)
     clones: tuple[Clone, ...] = ()
-    peak_effect: int | None = None
 
     @cached_property
     def blockers(self) -> tuple[Blocker, ...]:
@@ -97,6 +94,11 @@ class Missed:
         """The first fix among the blockers that saves memory, else the first; None where there is none."""
         fixes = [fix for blocker in self.blockers if (fix := blocker.fix) is not None]
         return next((fix for fix in fixes if fix.saves > 0), fixes[0] if fixes else None)
+
+    @property
+    def peak_effect(self) -> int | None:
+        """Bytes by which the peak is lower with the fix, of what it was tried on; None without a fix."""
+        return None if self.fix is None else self.fix.peak
 
 
 NOT_ASKED = "the recording does not say what else could have run in place"

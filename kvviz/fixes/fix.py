@@ -74,7 +74,7 @@ class Fix:
         """
         recipe: Recipe | None = self.trace.recipe
         if recipe is None:
-            after = replays_of(self.trace, self.picked).whole(self.changes)
+            after = replays_of(index_of(self.trace), self.picked).whole(self.changes)
             after.title = f"{self.trace.title}, dry run"
         else:
             after = recipe.again(**arguments(self.trace, self.changes, self.picked, recipe.options["policy"]))
@@ -100,11 +100,11 @@ def fix_for(index: Index, step: int, position: int) -> Fix | None:
     return known[step, position]
 
 
-def replays_of(trace: Any, picked: bool) -> Replays:
+def replays_of(index: Index, picked: bool) -> Replays:
     """The replays of a trace; what was tried once is kept."""
-    found: dict[bool, Replays] = trace.notes.setdefault("replays", {})
+    found: dict[bool, Replays] = index.notes.setdefault("replays", {})
     if picked not in found:
-        found[picked] = Replays(trace, picked)
+        found[picked] = Replays(index, picked)
     return found[picked]
 
 
@@ -114,7 +114,7 @@ def _find(index: Index, step: int, position: int) -> Fix | None:
         return None
     try:
         picked = _is_picked(index, index.path(row.frame))
-        replays = replays_of(trace, picked)
+        replays = replays_of(index, picked)
     except KvvizError:
         return None
     place = place_of(trace, row)

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
+from weakref import ref
 
 import numpy as np
 
@@ -30,7 +31,7 @@ from kvviz.runtimes.policy_data import policy_of
 from kvviz.runtimes.schedules import Picks
 from kvviz.trace.recording import Trace
 from kvviz.trace.regions import packed_strides
-from kvviz.trace.value_index import Index, index_of
+from kvviz.trace.value_index import Index
 
 # Elements of an input whose numbers are given to a replay; what is longer says no shape.
 _KNOWN = 1 << 12
@@ -39,15 +40,17 @@ _MOST_STEPS = 40_000
 
 
 class Replays:
-    """Replays of one trace.
+    """Replays of the trace of an index, which keeps them; whoever asks for one holds the index.
 
     ``picked``: it ran in an order that a person chose, which stays.
 
     Raises `KvvizError`: if its policy is not known here.
     """
 
-    def __init__(self, trace: Any, picked: bool = False) -> None:
+    def __init__(self, index: Index, picked: bool = False) -> None:
+        trace = index.trace
         self.trace, self.picked = trace, picked
+        self._index = ref(index)
         policy = policy_of(trace) if trace.recipe is None else trace.recipe.options["policy"]
         if policy is None:
             raise KvvizError(f"the rules of the policy {trace.policy.name!r} are not known here")
@@ -68,6 +71,16 @@ class Replays:
             _describe_weights(trace)
             if trace.type_facts is not None:
                 take_types(self.graph, trace.type_facts)
+
+    def __del__(self) -> None:
+        if isinstance(stated := getattr(self, "stated", None), Answers):
+            stated.plans.clear()  # they hold the answers
+
+    @property
+    def index(self) -> Index:
+        index = self._index()
+        assert index is not None
+        return index
 
     def run(self, run: int, changes: tuple[Change, ...] = ()) -> Trace:
         """A run of the trace, alone, after changes.
@@ -113,9 +126,8 @@ class Replays:
         return make(self.stated)
 
     def _run(self, run: int, changes: Sequence[Change], dry: Any) -> Trace:
-        index = index_of(self.trace)
         told = arguments(self.trace, changes, self.picked, self.policy)
-        feeds, donated = _feeds(index, run, self.graph)
+        feeds, donated = _feeds(self.index, run, self.graph)
         for change in changes:
             if isinstance(change, Reserve):
                 feeds[change.input] = with_room(feeds[change.input], change.axis, change.rows)
@@ -144,7 +156,7 @@ class Replays:
         told["max_new_tokens"] = max(1, runs - max(fed, 0))
         if trace.recipe is not None:
             return trace.recipe.session(**{**told, "detail": None, "dry": dry}).run_to_end()
-        prompt, given = _prompt(index_of(trace))
+        prompt, given = _prompt(self.index)
         usual = {
             "graph": self.graph,
             "policy": self.policy,

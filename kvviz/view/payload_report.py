@@ -38,8 +38,6 @@ def report_header(
         # The page tells kinds of missed ops; of each it is to know the fix.
         "worst": [] if start else [_missed(m, trace, tables, kept, kinds.get(id(m), "")) for m in _worst(report)],
         "total": len(report.missed),
-        "kinds": [_kind(group, trace, tables) for group in report.groups[:MOST]],
-        "kinds_total": len(report.groups),
         "small": hidden_below(report.groups),
         "held": [_held(group) for group in held[:_MOST_HELD]],
         "held_rest": "" if rest is None else str(rest),
@@ -73,14 +71,6 @@ def _verdict(one: Any, number: int, trace: Any, tables: Mapping[int, GraphTable]
         "selection": selection,
         "fix": one.fix and {**_fix(one.fix), "change": one.change, "left": one.left, "ask": {"verdict": number}},
     }
-
-
-def _kind(group: Any, trace: Any, tables: Mapping[int, GraphTable]) -> dict[str, Any]:
-    """What the columns do not tell of a group: the peak without it; it is known by its worst node."""
-    row = trace.log[group.worst.step]
-    table = tables[id(trace.frames[row.frame].graph)]
-    told = {"graph": table.index, "node": table.node_at[id(row.op.node)], "role": group.role, "bytes": group.bytes}
-    return {**told, "times": group.times, "effect": group.peak_effect}
 
 
 def _worst(report: Any) -> list[Any]:
@@ -127,7 +117,6 @@ def _missed(
         "times": len(entry.steps),
         "bytes": entry.bytes,
         "repeated": often,
-        "effect": entry.peak_effect,
         "reasons": reasons,
         "fixes": [_fix(fix) for fix in fixes],
     }

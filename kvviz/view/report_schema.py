@@ -32,7 +32,7 @@ _COSTS = {
     "bytes": _BYTES,
     "allocated": _BYTES,
     "copied": _BYTES,
-    "peak_effect": {**_or_null(_INT), "description": "bytes that the peak is lower with the fix; null: not tried"},
+    "peak_effect": {**_or_null(_INT), "description": "bytes that the peak is lower with the fix; null: no fix"},
 }
 _RUN_COSTS = dict.fromkeys(
     ("peak_bytes", "bytes_allocated", "bytes_written", "bytes_copied", "bytes_moved_outside"), _BYTES

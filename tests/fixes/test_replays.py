@@ -10,6 +10,7 @@ import pytest
 import kvviz
 from kvviz import Trace
 from kvviz.fixes.replays import Replays
+from kvviz.trace.value_index import index_of
 from tests.decode.small import small
 from tests.explain.test_fixes import DECODERS, POLICIES, decoded, of_seed
 from tests.graph.build import file_id
@@ -29,7 +30,7 @@ def told(trace: Trace, run: int, places: bool) -> list[Any]:
 
 def assert_replayed(trace: Trace) -> None:
     live = trace.recipe is not None
-    replays = Replays(trace)
+    replays = Replays(index_of(trace))
     for run in range(len(trace.runs)):
         assert told(replays.run(run), 0, live) == told(trace, run, live)
     if trace.options.kind == "decode":
@@ -63,7 +64,7 @@ def test_a_loaded_trace_of_a_real_model_does_the_same_again(path: Path, policy: 
     trace = decoded(path, 3, policy=policy)
     trace.save(tmp_path / "trace")
     loaded = Trace.load(tmp_path / "trace")
-    again = Replays(loaded).run(1)
+    again = Replays(index_of(loaded)).run(1)
     kinds = [(s.node, s.decision.dispatch, s.allocated) for s in again.steps]
     assert kinds == [(s.node, s.decision.dispatch, s.allocated) for s in loaded.steps if s.run == 1]
 

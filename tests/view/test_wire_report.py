@@ -26,7 +26,7 @@ def tables_of(trace: kvviz.Trace) -> dict[int, GraphTable]:
 def entry(trace: kvviz.Trace, step: int, *blockers: Blocker) -> SimpleNamespace:
     found = trace.steps[step]
     return SimpleNamespace(
-        node=found.node, frame=found.frame, step=step, steps=(step,), bytes=64, peak_effect=32, blockers=blockers
+        node=found.node, frame=found.frame, step=step, steps=(step,), bytes=64, blockers=blockers
     )
 
 
@@ -73,7 +73,7 @@ def test_reasons_of_one_input_share_the_fix_that_removes_them_all(decoded: kvviz
         ("CONSTANT", "y", -1),
     ]
     assert told["fixes"] == [{"label": fix.label, "sentence": fix.sentence, "code": fix.code, "saves": 64}]
-    assert (told["bytes"], told["effect"], told["step"]) == (64, 32, 5)
+    assert (told["bytes"], told["step"]) == (64, 5)
 
 
 def test_a_missed_node_has_the_numbers_that_the_payload_gives_it(branching: kvviz.Trace) -> None:

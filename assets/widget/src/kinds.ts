@@ -5,12 +5,12 @@ import type { Trace } from "./replay.js";
 import { numberOf } from "./steps.js";
 import type { Missed, Report } from "./wire.js";
 
-/** `runs`: how many; `effect`: bytes that the peak drops with the fix, null = not tried. */
-export interface Kind { key: string; role: string; layers: number[]; runs: number; times: number; bytes: number; effect: number | null; entries: Missed[] }
+/** `runs`: how many. */
+export interface Kind { key: string; role: string; layers: number[]; runs: number; times: number; bytes: number; entries: Missed[] }
 /** A line of the list: a kind, one of its nodes, or one step of that; `open`: what is below it is shown, null = nothing is. */
 export interface Line { kind: Kind; entry: Missed; depth: 0 | 1 | 2; step: number; open: boolean | null; key: string; bytes: number }
 
-export function kinds(t: Trace, entries: Missed[], report?: Report | null): Kind[] {
+export function kinds(t: Trace, entries: Missed[]): Kind[] {
   const { p, x } = t;
   const found = new Map<string, Kind & { in: Set<number> }>();
   for (const entry of entries) {
@@ -18,7 +18,7 @@ export function kinds(t: Trace, entries: Missed[], report?: Report | null): Kind
     const codes = [...new Set(entry.reasons.map((r) => r.code))].sort().join(" ");
     const key = [role, p.graphs[entry.graph].nodes[entry.node][1], codes].join("\n");
     let kind = found.get(key);
-    if (!kind) found.set(key, (kind = { key, role, layers: [], runs: 0, times: 0, bytes: 0, effect: null, entries: [], in: new Set() }));
+    if (!kind) found.set(key, (kind = { key, role, layers: [], runs: 0, times: 0, bytes: 0, entries: [], in: new Set() }));
     kind.entries.push(entry);
     kind.times += entry.times;
     kind.bytes += entry.bytes;
@@ -26,13 +26,10 @@ export function kinds(t: Trace, entries: Missed[], report?: Report | null): Kind
     const layer = p.graphs[entry.graph].layer[entry.node] ?? -1;
     if (layer >= 0 && !kind.layers.includes(layer)) kind.layers.push(layer);
   }
-  const told = new Map((report?.kinds ?? []).map((k) => [`${k.graph}/${k.node}`, k.effect]));
   for (const kind of found.values()) {
     kind.runs = kind.in.size;
     kind.layers.sort((a, b) => a - b);
     kind.entries.sort((a, b) => b.bytes - a.bytes || a.step - b.step);
-    const [worst] = kind.entries;
-    kind.effect = told.get(`${worst.graph}/${worst.node}`) ?? (kind.entries.length === 1 ? worst.effect : null);
   }
   return [...found.values()].sort((a, b) => b.bytes - a.bytes || a.entries[0].step - b.entries[0].step);
 }

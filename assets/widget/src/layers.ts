@@ -82,7 +82,7 @@ class LayersPane implements View {
     if (!layers.includes(this.#layer)) this.#layer = layers[0] ?? OUTSIDE;
     const byRun = this.#byRun || flat;
     const m = (this.#matrix = matrix(t, byRun ? "run" : "layer", flat ? OUTSIDE : this.#layer));
-    const least = small(t, report, kinds(t, missed(t, report), report));
+    const least = small(t, report, kinds(t, missed(t, report)));
     const found = this.#colour === "reason" ? shown(m, least, this.#all) : { rows: m.rows, hidden: 0, bytes: 0 };
     this.#rows = found.rows;
     const hidden = this.#all ? m.rows.filter((r) => r.missed && r.bytes < least).length : found.hidden;

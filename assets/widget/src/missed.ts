@@ -26,7 +26,7 @@ export function missed(t: Trace, report?: Report | null): Missed[] {
     const id = key({ graph, node: p.step.node[i] });
     if (known.has(id)) continue;
     let entry = groups.get(id);
-    if (!entry) groups.set(id, (entry = { graph, node: p.step.node[i], frame: "", step: i, steps: [], times: 0, bytes: 0, effect: null, reasons: [], fixes: [], worst: -1 }));
+    if (!entry) groups.set(id, (entry = { graph, node: p.step.node[i], frame: "", step: i, steps: [], times: 0, bytes: 0, reasons: [], fixes: [], worst: -1 }));
     const bytes = cost(t, i);
     entry.steps.push(i);
     entry.bytes += bytes;

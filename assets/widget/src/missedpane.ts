@@ -63,7 +63,7 @@ class MissedPane implements View {
 
   #fill(): void {
     const { store } = this.context;
-    const all = kinds(store.t, missed(store.t, store.report), store.report);
+    const all = kinds(store.t, missed(store.t, store.report));
     // what saves nothing in sum comes last
     const fixed = all.filter((kind) => fixOf(kind)).sort((a, b) => vain(a) - vain(b));
     const least = small(store.t, store.report, all);

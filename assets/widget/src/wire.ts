@@ -54,11 +54,11 @@ export interface Fix { label: string; sentence: string; code: string; saves: num
 /** `fix`: position in the entry's fixes, -1 = none. */
 export interface Reason { code: string; value: string; culprit: string; message: string; fix: number }
 /**
- * A node that could have run in place and did not; `effect`: bytes that the peak drops with the fix, null = not tried.
+ * A node that could have run in place and did not.
  * `step` is a number, `steps` are places: those that are here of `times` in all.
  */
 export interface Missed {
-  graph: number; node: number; frame: string; step: number; steps: number[]; times: number; bytes: number; effect: number | null;
+  graph: number; node: number; frame: string; step: number; steps: number[]; times: number; bytes: number;
   reasons: Reason[]; fixes: Fix[]; repeated?: string; // over layers and tokens, in words
 }
 /** One of `times` that are alike, in so many `layers`; `all`: bytes of all of them. */
@@ -76,8 +76,6 @@ export interface Report {
   held: Held[];
   verdict?: Verdict[];
   worst?: Missed[]; // of each kind the entry that spent most, where it is not among the first of `missed`
-  kinds?: { graph: number; node: number; effect: number | null }[]; // by their worst nodes
-  kinds_total?: number;
   small?: number; // bytes below which kinds are hidden at first
   held_rest: string; // what is too small to be told
   caches: { text: string; fix: Fix | null }[];
