@@ -24,7 +24,7 @@ from kvviz.errors import KvvizError, UnknownValueError
 from kvviz.fixes.changes import Capacity, Change, GrowAfter, Reorder, Reserve, RunFirst, UsePolicy, arguments, asked
 from kvviz.graph.cache_pairs import control_inputs
 from kvviz.graph.model import Graph, Value
-from kvviz.memory.ghosts import ghost, reserved_block, with_room
+from kvviz.memory.ghosts import ghost, is_ghost, reserved_block, with_room
 from kvviz.runtimes.named_schedules import OwnOrder
 from kvviz.runtimes.ort.told_types import take_types
 from kvviz.runtimes.policy_data import policy_of
@@ -214,7 +214,7 @@ def _feeds(index: Index, run: int, graph: Graph) -> tuple[dict[str, Any], list[s
         packed = packed_strides(bind.shape, bind.dtype.itemsize)
         alone = often[bind.storage] == 1 and bind.storage not in blocks and room is None
         if alone and (strides or packed) == packed and size <= math.prod(bind.shape) * bind.dtype.itemsize:
-            small = isinstance(kept, np.ndarray) and kept.size <= _KNOWN
+            small = isinstance(kept, np.ndarray) and kept.size <= _KNOWN and not is_ghost(kept)
             feeds[name] = np.array(kept) if small else ghost(bind.shape, bind.dtype)
             continue
         if strides is None:

@@ -73,11 +73,11 @@ def check_use(node: Node, count: int | None) -> None:
 
 
 def _plain_rule(node: Node, spec: OpSpec | None, attributes: Mapping[str, Any]) -> Rule | None:
-    if spec is None or node.domain:
+    if node.domain:
         return None
     if node.op_type in _COMPARISONS:
         return lambda args: [(_broadcast(args), _BOOL)]
-    if spec.overwrites and spec.fits is None and len(node.outputs) == 1:
+    if spec is not None and spec.overwrites and spec.fits is None and len(node.outputs) == 1:
         return lambda args: [(_broadcast(args), args[spec.overwrites[0]].dtype)]
     rule = _PLAIN.get(node.op_type)
     return None if rule is None else lambda args: rule(args, attributes)

@@ -84,7 +84,9 @@ def main(models: Sequence[str]) -> None:
         graph = kvviz.load(model)
         for policy in POLICIES:
             for rows in (None, 12):
-                kvviz.explain(kvviz.dry(graph, prompt_tokens=5, max_new_tokens=4, policy=policy, kv_capacity=rows))
+                repr(
+                    kvviz.explain(kvviz.dry(graph, prompt_tokens=5, max_new_tokens=4, policy=policy, kv_capacity=rows))
+                )
     done = [0, 0]
     for number, (graph, given) in enumerate(cases()):
         policy = POLICIES[number % 4]

@@ -13,7 +13,7 @@ import pytest
 import kvviz
 from kvviz import Trace
 from kvviz.decode.single_run import SingleRun
-from kvviz.errors import OpError
+from kvviz.errors import KvvizError, OpError
 from kvviz.graph.cache_pairs import cache_pairs
 from kvviz.graph.model import Graph
 from kvviz.runtimes.named_policies import find_policy
@@ -281,5 +281,5 @@ def test_the_policy_has_a_name_a_version_and_one_option() -> None:
     assert find_policy("onnxruntime") is policy is kvviz.policies.onnxruntime
     assert policy(mem_reuse=True) is policy and policy(mem_reuse=False) is policy(mem_reuse=False)
     assert policy.version.startswith("1.31") and "mem_reuse" in policy(mem_reuse=False).name
-    with pytest.raises(TypeError):
+    with pytest.raises(KvvizError, match="its options are mem_reuse"):
         policy(speed=True)
