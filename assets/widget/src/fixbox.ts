@@ -19,7 +19,7 @@ export function fixBox(fix: Fix, which: object, store: Store, ask: Ask, signal: 
       if (ask({ do: "fix", ...which })) store.tell("asked the kernel to run again with this change …");
     }, signal));
   }
-  const saves = brief && fix.saves > 0 ? el("span.kv-soft", {}, `saves ${bytes(fix.saves)}${at < 0 ? " at this step" : ` at step ${count(at)}`}`) : "";
+  const saves = brief && fix.saves > 0 ? el("span.kv-soft", {}, `saves ${bytes(fix.saves)}${at < 0 ? "" : ` (step ${count(at)})`}`) : "";
   const head = el("div.kv-tools", {}, el("b", { title: fix.sentence }, fix.label), saves, tools);
   return el("div.kv-fix", { "data-kv": "fix", "data-brief": brief ? 1 : null }, head, brief ? "" : el("p", {}, fix.sentence), fix.code ? el("pre", {}, code) : "");
 }
