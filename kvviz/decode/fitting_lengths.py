@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from kvviz.decode.single_run import SingleRun
+from kvviz.engine.session import whole
 from kvviz.errors import KvvizError, OpError
 from kvviz.graph.model import Graph
 
@@ -67,14 +68,12 @@ def _candidates(first: dict[str, int], free: list[str]) -> Iterator[dict[str, in
 def _runs(graph: Graph, feeds: dict[str, Any]) -> bool:
     """Whether a run ends, and no window had nothing to look at."""
     try:
-        trace = SingleRun(graph, feeds).run_to_end()
+        trace = whole(SingleRun(graph, feeds).run_to_end())
     except OpError:
         return False
     except KvvizError:
         # Not a matter of lengths; the run that the caller wants says it.
         return True
-    if trace.interrupted:
-        raise KeyboardInterrupt
     windows = [step for step in trace.steps if step.op_type in _WINDOWS]
     return all(out.nbytes for step in windows for out in step.outs) and all(_reflects(graph, step) for step in windows)
 

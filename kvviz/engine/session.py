@@ -283,3 +283,10 @@ def heard(trace: Trace) -> Trace:
     except KeyboardInterrupt:
         trace.interrupted = True
     return trace
+
+
+def whole(trace: Trace) -> Trace:
+    """A trace that its caller needs all of. Raises `KeyboardInterrupt`: if somebody stopped it."""
+    if trace.interrupted:
+        raise KeyboardInterrupt
+    return trace

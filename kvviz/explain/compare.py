@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from kvviz.engine.policy import Policy, Schedule
+from kvviz.engine.session import whole
 from kvviz.errors import InputError
 from kvviz.explain.comparison.aligning import align, places
 from kvviz.explain.comparison.bound import bound
@@ -224,20 +225,13 @@ def compare(
     for policy in map(find_policy, given):
         for name, schedule in _named(schedules):
             if isinstance(schedule, str):
-                measured = next(iter(traces.values())) if traces else _whole(run(policy))
+                measured = next(iter(traces.values())) if traces else whole(run(policy))
                 schedule = least_live(measured)
-            trace = _whole(run(policy if schedule is None else replace(policy, schedule=schedule)))
+            trace = whole(run(policy if schedule is None else replace(policy, schedule=schedule)))
             traces[_unused(f"{policy.name} ({name})" if name else policy.name, traces)] = trace
     for fix in fixes or ():
-        traces[_unused(f"fix: {fix.label}", traces)] = _whole(fix.apply())
+        traces[_unused(f"fix: {fix.label}", traces)] = whole(fix.apply())
     return comparison_of(traces)
-
-
-def _whole(trace: Any) -> Any:
-    """The trace, if nobody stopped it: a part of a run compares with nothing."""
-    if trace.interrupted:
-        raise KeyboardInterrupt
-    return trace
 
 
 def comparison_of(traces: Mapping[str, Any]) -> Comparison:

@@ -20,6 +20,7 @@ from kvviz.decode.token_loop import DecodeSession
 from kvviz.engine.planning import drop_plans
 from kvviz.engine.policy import Policy
 from kvviz.engine.recorded_answers import Answers
+from kvviz.engine.session import whole
 from kvviz.errors import KvvizError, UnknownValueError
 from kvviz.fixes.changes import Capacity, Change, GrowAfter, Reorder, Reserve, RunFirst, UsePolicy, arguments, asked
 from kvviz.graph.cache_pairs import control_inputs
@@ -140,7 +141,7 @@ class Replays:
             dry=dry,
         )
         try:
-            return session.run_to_end()
+            return whole(session.run_to_end())
         finally:
             if any(isinstance(change, (RunFirst, Reorder)) for change in changes):
                 drop_plans(session.policy)
@@ -155,7 +156,7 @@ class Replays:
         fed = len(trace.runs) - options.max_new_tokens if options.chunk else 0
         told["max_new_tokens"] = max(1, runs - max(fed, 0))
         if trace.recipe is not None:
-            return trace.recipe.session(**{**told, "detail": None, "dry": dry}).run_to_end()
+            return whole(trace.recipe.session(**{**told, "detail": None, "dry": dry}).run_to_end())
         prompt, given = _prompt(self.index)
         usual = {
             "graph": self.graph,
@@ -166,7 +167,8 @@ class Replays:
             "cache": options.cache,
             "chunk": options.chunk,
         }
-        return DecodeSession(prompt=prompt, inputs=given, stop_tokens=(), **{**usual, **told, "dry": dry}).run_to_end()
+        options = {**usual, **told, "dry": dry}
+        return whole(DecodeSession(prompt=prompt, inputs=given, stop_tokens=(), **options).run_to_end())
 
 
 def reaches_over_runs(trace: Any, changes: Sequence[Change]) -> bool:
