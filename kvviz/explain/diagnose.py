@@ -21,6 +21,8 @@ from kvviz.explain.recomputed_rows import recomputed_rows
 from kvviz.explain.retention import Held, held_too_long
 from kvviz.explain.summary import Counts, Missed, counts, missed
 from kvviz.explain.verdict import Verdict, verdict
+from kvviz.fixes.combinations import together
+from kvviz.fixes.fix import Fix
 from kvviz.late import late
 from kvviz.other_names import not_there, with_other_names
 from kvviz.trace.model_or_trace import as_trace
@@ -65,6 +67,14 @@ class Report:
     def other_order(self) -> OtherOrder | None:
         """An order of the main graph whose peak is much lower, with the fix that uses it; None where none is found."""
         return lower_peak(index_of(self.trace))
+
+    @cached_property
+    def together(self) -> tuple[Fix, ...]:
+        """Fixes of several changes, tried as a whole: the fewest with the least bytes copied, and with the least peak;
+        none where one change does as well. Some seconds where many ops were missed."""
+        units = [group.changes for group in self.groups if (fix := group.fix) is not None and fix.saves > 0]
+        orders = [self.other_order.fix.changes] if self.other_order is not None else []
+        return together(index_of(self.trace), orders + units)
 
     @cached_property
     def verdict(self) -> tuple[Verdict, ...]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kvviz.explain.summary import Missed
+from kvviz.fixes.changes import Change
 from kvviz.fixes.fix import Fix
 from kvviz.trace.blockers import BlockerCode, codes, rules
 from kvviz.trace.roles import place_of
@@ -65,6 +66,12 @@ class MissedGroup:
     def fix(self) -> Fix | None:
         """The fix of its worst entry, if there is one."""
         return self.worst.fix
+
+    @property
+    def changes(self) -> tuple[Change, ...]:
+        """What its fixes change, in all layers."""
+        fixes = [entry.fix for entry in self.entries]
+        return tuple(dict.fromkeys(change for fix in fixes if fix is not None for change in fix.changes))
 
     @property
     def peak_effect(self) -> int | None:

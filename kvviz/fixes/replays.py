@@ -117,6 +117,16 @@ class Replays:
             raise KvvizError("a stream that was loaded from a file cannot be run again; record it again")
         return self.decode(changes, None) if kind == "decode" else self.run(0, changes)
 
+    def totals(self, changes: tuple[Change, ...], most: int) -> Trace:
+        """The totals of the trace after changes: of a decode, those of as many runs as make up so many steps.
+
+        Raises `KvvizError`: as `run` does.
+        """
+        if self.trace.options.kind == "decode":
+            runs = len(self.trace.runs)
+            return self._answered(0, runs, lambda dry: self._decode(changes, most, dry, False))
+        return self._answered(0, 1, lambda dry: self._run(0, changes, dry, False))
+
     def _answered(self, run: int, runs: int, make: Any) -> Trace:
         if not isinstance(self.stated, Answers):
             try:
@@ -126,7 +136,7 @@ class Replays:
         self.stated.begin(run, runs)
         return make(self.stated)
 
-    def _run(self, run: int, changes: Sequence[Change], dry: Any) -> Trace:
+    def _run(self, run: int, changes: Sequence[Change], dry: Any, record: bool = True) -> Trace:
         told = arguments(self.trace, changes, self.picked, self.policy)
         feeds, donated = _feeds(self.index, run, self.graph)
         for change in changes:
@@ -138,6 +148,7 @@ class Replays:
             told.get("outputs", asked(self.trace)),
             [*donated, *(name for name in told.get("donate", ()) if name not in donated)],
             told.get("policy", self.policy),
+            record,
             dry=dry,
         )
         try:
@@ -146,7 +157,7 @@ class Replays:
             if any(isinstance(change, (RunFirst, Reorder)) for change in changes):
                 drop_plans(session.policy)
 
-    def _decode(self, changes: Sequence[Change], most: int | None, dry: Any) -> Trace:
+    def _decode(self, changes: Sequence[Change], most: int | None, dry: Any, record: bool = True) -> Trace:
         trace, options = self.trace, self.trace.options
         told = arguments(trace, changes, self.picked, self.policy)
         runs = len(trace.runs)
@@ -156,7 +167,7 @@ class Replays:
         fed = len(trace.runs) - options.max_new_tokens if options.chunk else 0
         told["max_new_tokens"] = max(1, runs - max(fed, 0))
         if trace.recipe is not None:
-            return whole(trace.recipe.session(**{**told, "detail": None, "dry": dry}).run_to_end())
+            return whole(trace.recipe.session(**{**told, "detail": None, "record": record, "dry": dry}).run_to_end())
         prompt, given = _prompt(self.index)
         usual = {
             "graph": self.graph,
@@ -167,7 +178,7 @@ class Replays:
             "cache": options.cache,
             "chunk": options.chunk,
         }
-        options = {**usual, **told, "dry": dry}
+        options = {**usual, **told, "record": record, "dry": dry}
         return whole(DecodeSession(prompt=prompt, inputs=given, stop_tokens=(), **options).run_to_end())
 
 

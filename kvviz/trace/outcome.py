@@ -52,3 +52,8 @@ def outcome(trace: Any, row: Op) -> str:
 def spent(row: Op) -> int:
     """Bytes that a step spent on its outputs: new capacity, or what it moved where its capacity came from the pool."""
     return max(row.allocated, row.copied)
+
+
+def copied_in_all(trace: Any) -> int:
+    """Bytes copied by the ops of a trace, and by its caller to give caches more room."""
+    return int(trace.bytes_copied + sum(run.bytes_moved_outside for run in trace.runs))

@@ -13,8 +13,9 @@ from hypothesis import HealthCheck, given, settings
 import kvviz
 from kvviz import Policy, Trace
 from kvviz.explain.comparison.aligning import places
-from kvviz.explain.comparison.bound import bound, copied_in_all, least_peak, spared
+from kvviz.explain.comparison.bound import bound, least_peak, spared
 from kvviz.graph.model import Graph
+from kvviz.trace.outcome import copied_in_all
 from tests.engine.cache_graphs import CacheExample, cache_example
 from tests.engine.cache_layouts import given as given_caches
 from tests.engine.random_graphs import Example, examples

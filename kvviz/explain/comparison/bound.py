@@ -16,6 +16,7 @@ from kvviz.explain.comparison.aligning import places
 from kvviz.trace import blockers as b
 from kvviz.trace.events import APPEND, NEW, VIEW, Op
 from kvviz.trace.lifetimes import Key, Place
+from kvviz.trace.outcome import copied_in_all
 from kvviz.trace.units import size
 from kvviz.trace.value_index import Index, head_and_carried, index_of
 
@@ -37,11 +38,6 @@ class _Span(NamedTuple):
     high: int
     size: int
     exact: bool
-
-
-def copied_in_all(trace: Any) -> int:
-    """Bytes copied by the ops of a trace, and by its caller to give caches more room."""
-    return int(trace.bytes_copied + sum(run.bytes_moved_outside for run in trace.runs))
 
 
 def least_peak(trace: Any) -> int:

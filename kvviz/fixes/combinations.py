@@ -1,0 +1,128 @@
+"""Changes that help together: the fewest with which a trace copies least, and the fewest with which its peak is least.
+
+Every set is tried as a whole. Of a few changes all sets are; of more, one change after the other is added, and then
+those are left out that the others make needless.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import combinations
+from typing import Any
+
+from kvviz.errors import KvvizError
+from kvviz.fixes.changes import Change
+from kvviz.fixes.fix import Fix, replays_of
+from kvviz.fixes.fix_wording import code_of, label_of
+from kvviz.fixes.replays import Replays
+from kvviz.trace.outcome import copied_in_all
+from kvviz.trace.units import count, size
+from kvviz.trace.value_index import Index
+
+Unit = tuple[Change, ...]
+"""What mends one kind of miss, in all layers: it is taken as a whole or not at all."""
+
+Cost = tuple[int, int]
+
+_STEPS = 200_000  # of all tries together
+_UNITS = 12  # those that come first
+# A set is worth its changes if it saves this part more than each of them.
+_WORTH = 1 / 100
+_GOALS: dict[str, tuple[Callable[[Any], Cost], str]] = {
+    "copies": (lambda trace: (copied_in_all(trace), trace.peak_bytes), "copy"),
+    "peak": (lambda trace: (trace.peak_bytes, copied_in_all(trace)), "have a peak of"),
+}
+
+
+def together(index: Index, units: Sequence[Unit]) -> tuple[Fix, ...]:
+    """The fixes of several changes that beat each of them: for the least copies, and for the least peak.
+
+    ``units``: changes that were tried one by one, those that save most first.
+    """
+    units = list(dict.fromkeys(units))[:_UNITS]
+    if len(units) < 2:
+        return ()
+    try:
+        tries = _Tries(replays_of(index, False), len(index.rows), len(units))
+        now = tries.made(())
+    except KvvizError:
+        return ()
+    found = []
+    for goal, (cost, verb) in _GOALS.items():
+        chosen, exact = _fewest(tries, units, cost)
+        after = tries.of(chosen)
+        if after is None or len(chosen) < 2:
+            continue
+        before, best = cost(now), cost(after)
+        alone = [cost(one) for unit in units if (one := tries.of((unit,))) is not None]
+        if best[0] < min(alone)[0] - before[0] * _WORTH:
+            found.append(_fix(index, goal, verb, chosen, exact, before, best))
+    return tuple(found)
+
+
+class _Tries:
+    """Totals of a trace after sets of units, each tried once."""
+
+    def __init__(self, replays: Replays, steps: int, units: int) -> None:
+        self.replays = replays
+        self.all_sets = 2**units * steps <= _STEPS
+        self.most = _STEPS // (4 * units)
+        self.known: dict[frozenset[Unit], Any] = {}
+
+    def made(self, changes: Unit) -> Any:
+        return self.replays.totals(changes, self.most)
+
+    def of(self, units: Sequence[Unit]) -> Any:
+        """None where the changes contradict each other."""
+        key = frozenset(units)
+        if key not in self.known:
+            try:
+                self.known[key] = self.made(tuple(dict.fromkeys(change for unit in units for change in unit)))
+            except KvvizError:
+                self.known[key] = None
+        return self.known[key]
+
+
+def _fewest(tries: _Tries, units: Sequence[Unit], cost: Callable[[Any], Cost]) -> tuple[tuple[Unit, ...], bool]:
+    """The fewest units that reach the least, and whether all sets were looked at."""
+
+    def least(chosen: Sequence[Unit]) -> float:
+        found = tries.of(chosen)
+        return float("inf") if found is None else cost(found)[0]
+
+    if tries.all_sets:
+        sets = [some for length in range(len(units) + 1) for some in combinations(units, length)]
+        return min(sets, key=lambda some: (least(some), len(some))), True
+    chosen: list[Unit] = []
+    for unit in units:
+        if least([*chosen, unit]) <= least(chosen):
+            chosen.append(unit)
+    reached = least(chosen)
+    for unit in list(chosen):
+        rest = [other for other in chosen if other != unit]
+        if least(rest) <= reached:
+            chosen = rest
+    return tuple(chosen), False
+
+
+def _fix(index: Index, goal: str, verb: str, chosen: Sequence[Unit], exact: bool, before: Cost, after: Cost) -> Fix:
+    trace = index.trace
+    changes = tuple(dict.fromkeys(change for unit in chosen for change in unit))
+    other = after[1] - before[1]
+    least = "no fewer of those that were found do" if exact else "none of them can be left out"
+    text = f"Together {count(len(chosen), 'change')} {verb} {size(after[0])} instead of {size(before[0])}; {least}."
+    if goal == "copies" and other > 0:
+        text += f" The peak is {size(other)} higher."
+    elif goal == "peak" and other > 0:
+        text += f" {size(other)} more are copied."
+    peak = before[goal == "copies"] - after[goal == "copies"]
+    return Fix(
+        "together",
+        label_of(trace.graph, changes),
+        text,
+        code_of(trace, changes, False),
+        changes,
+        trace,
+        saves=before[0] - after[0],
+        peak=peak,
+    )
