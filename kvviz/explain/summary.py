@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import islice
 from typing import Any
 
 from kvviz.explain.loop_clones import Clone, clones, reasons
@@ -113,7 +114,7 @@ def counts(trace: Any, runs: int | None = None) -> Counts:
     numbers = dict.fromkeys(("in_place", "views", "missed", "cannot", "bodies", "elsewhere"), 0)
     total = cannot = copied = 0
     end = len(trace.log) if runs is None else trace.runs[runs - 1].last if runs else 0
-    for row in trace.log[:end]:
+    for row in islice(trace.log, end):
         found = endings(trace, row)
         kind = _kind(row, found)
         numbers[kind] += 1
@@ -133,7 +134,7 @@ def missed(trace: Any) -> tuple[Missed, ...]:
 
     ``trace``: the same node in different runs, or in iterations of a loop, is one entry.
     """
-    rows = trace.log
+    rows = index_of(trace).rows
     paths = _paths(trace.frames)
     found: dict[tuple[tuple[str, ...], int], list[int]] = {}
     for index, row in enumerate(rows):
@@ -206,7 +207,7 @@ def _kind(row: Op, found: set[str]) -> str:
 
 
 def _missed(trace: Any, path: tuple[str, ...], steps: list[int]) -> Missed:
-    rows = trace.log
+    rows = index_of(trace).rows
     worst = max(steps, key=lambda index: spent(rows[index]))
     node = rows[worst].op.node
     return Missed(
@@ -224,7 +225,7 @@ def _missed(trace: Any, path: tuple[str, ...], steps: list[int]) -> Missed:
 
 def _copying_loops(trace: Any, paths: list[tuple[str, ...]]) -> list[Missed]:
     """Loops that copied captured values for their iterations."""
-    rows = trace.log
+    rows = index_of(trace).rows
     copied = clones(trace)
     found: dict[tuple[tuple[str, ...], int], list[int]] = {}
     for step in copied:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from operator import itemgetter
 from typing import Any, overload
+from weakref import ref
 
 import numpy as np
 
@@ -28,6 +29,16 @@ _KEPT, _BLOCK = 1 << 17, 1 << 8
 _ABSENT = (-1, 0, 0, None, None, 0, None)
 
 
+def _nobody() -> None:
+    """Nobody has all ops of a log."""
+
+
+class Ops(list[Op]):
+    """All ops of a log. A long log has them only as long as somebody else does."""
+
+    __slots__ = ("__weakref__",)
+
+
 class Log(Sequence[Op]):
     """The ops of a trace, in the order in which they were completed, and the frames that they ran in.
 
@@ -41,6 +52,7 @@ class Log(Sequence[Op]):
     """
 
     __slots__ = (
+        "_all",
         "_blocks",
         "_freed",
         "_ops",
@@ -84,6 +96,7 @@ class Log(Sequence[Op]):
         self._whole = (0, 0, 0)  # ops, outputs and frees in the columns
         self._ops: list[Op] = []
         self._blocks: dict[int, list[Op]] = {}
+        self._all: Callable[[], Ops | None] = _nobody
 
     def free(self, storages: Sequence[int]) -> None:
         """Write down storages that died after the last op."""
@@ -104,12 +117,16 @@ class Log(Sequence[Op]):
             # Left by a try that was stopped.
             del self.numbers[first * OP :], self.facts[first * FACTS :], self.frees[frees * FREE :]
             del self.outs[outs * OUT :], self.forms[outs * FORM :]
-            self._blocks.clear()
+            self._forget()
             died = self._pack(self._rows) if self._rows else []
             # Those that died with an op come before those that died after it.
             self.frees.extend(part for pair in sorted((*died, *self._freed), key=itemgetter(0)) for part in pair)
             whole = len(self.numbers) // OP, len(self.outs) // OUT, len(self.frees) // FREE
             self._whole, self._rows[:], self._freed[:] = whole, (), ()
+
+    def _forget(self) -> None:
+        self._blocks.clear()
+        self._all = _nobody
 
     def _pack(self, rows: list[tuple]) -> list[tuple[int, int]]:
         """Put ops into the columns; gives (op, storage) of what died with them."""
@@ -168,6 +185,9 @@ class Log(Sequence[Op]):
 
     def _of_many(self, index: int) -> Op:
         """An op of a log that is too long to keep all of them; its neighbours will be asked for, too."""
+        ops = self._all()
+        if ops is not None and index < len(ops):
+            return ops[index]
         first = index - index % _BLOCK
         block = self._blocks.get(first)
         if block is None:
@@ -176,6 +196,13 @@ class Log(Sequence[Op]):
             size = self._whole[0]
             block = self._blocks[first] = list(self._made(first, min(first + _BLOCK, size)))
         return block[index - first]
+
+    def all(self) -> Ops:
+        """All ops, as a list of its own."""
+        ops = Ops(self)
+        if len(ops) > _KEPT:
+            self._all = ref(ops)
+        return ops
 
     def output(self, index: int, at: int) -> Output | None:
         """One output of an op. Of a long log its neighbours are not made with it."""
@@ -243,7 +270,7 @@ class Log(Sequence[Op]):
         self.grew = [(min(at, ops), storage, more) for at, storage, more in self.grew]
         self.declared.cut(ops)
         del self._ops[ops:]
-        self._blocks.clear()
+        self._forget()
         self.columns_are_whole()
 
 

@@ -26,7 +26,7 @@ class Index:
     def __init__(self, trace: Any) -> None:
         self.trace = trace.apart()
         self.trace.caches = trace.caches
-        self.rows = list(trace.log)
+        self.rows: list[Any] = trace.log.all()
         self.frames = trace.log.frames
         self.places: dict[Key, Place] = {}
         self.members: dict[tuple[int, int], list[Key]] = {}
