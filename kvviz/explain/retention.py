@@ -74,7 +74,7 @@ def _held(index: Index, life: Life) -> Held | None:
         time = end - max(life.used, 0)
         reason = _reason(index, life, members, end)
         return Held(name, life.storage, life.bytes, life.used, life.freed, life.bytes * time, reason)
-    return _kept_by_a_view(index, life, members, name)
+    return _kept_by_a_view(index, life, members, name) if len(members) > 1 else None
 
 
 def _kept_by_a_view(index: Index, life: Life, members: list[Key], name: str) -> Held | None:
