@@ -192,12 +192,15 @@ class Payloads:
         with_steps = sum(run.last > run.first for run in self.trace.runs)
         return None if len(told) == with_steps else frozenset(told)
 
-    def report(self, start: int = 0) -> dict[str, Any]:
-        """The diagnosis of what has run so far, as the page reads it; entries of its missed list from ``start`` on."""
+    def report(self, start: int = 0, cures: bool = True) -> dict[str, Any]:
+        """The diagnosis of what has run so far, as the page reads it; entries of its missed list from ``start`` on.
+
+        ``cures``: with fixes and the verdict, which take time to find.
+        """
         self._look_at_frames()
         steps = len(self.trace.log)
         kept = range(steps) if self.runs() is None else self.kept
-        return report_header(self.diagnosis(), self.trace, self._tables, kept, start)
+        return report_header(self.diagnosis(), self.trace, self._tables, kept, start, cures)
 
     def diagnosis(self) -> Report:
         """What `kvviz.explain` says of what has run so far; worked out once for each length of the trace."""

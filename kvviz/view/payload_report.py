@@ -18,7 +18,7 @@ _MOST_NAMES, _MOST_HELD = 12, 40
 
 
 def report_header(
-    report: Any, trace: Any, tables: Mapping[int, GraphTable], kept: Sequence[int], start: int = 0
+    report: Any, trace: Any, tables: Mapping[int, GraphTable], kept: Sequence[int], start: int = 0, cures: bool = True
 ) -> dict[str, Any]:
     """A report as the page reads it.
 
@@ -27,21 +27,29 @@ def report_header(
     ``kept``: the steps that the payload tells, ascending. Lists of steps hold their places in it; a single step that
       is named keeps its own number, since it may be one that is not told.
     ``start``: first entry of the missed list to tell; `MOST` of them are.
+    ``cures``: with fixes, and the verdict that names them, which take time to find.
     """
     peak = report.peak
     held, rest = held_groups(trace, report.held_too_long)
     kinds = {id(entry): str(group) for group in report.groups for entry in group.entries}
+
+    def told(entry: Any) -> dict[str, Any]:
+        return _missed(entry, trace, tables, kept, kinds.get(id(entry), ""), cures)
+
     return {
-        "verdict": [_verdict(one, i, trace, tables) for i, one in enumerate(report.verdict)],
+        **({} if cures else {"cures": False}),
+        "verdict": [_verdict(one, i, trace, tables) for i, one in enumerate(report.verdict)] if cures else [],
         "steps": len(kept),
-        "missed": [_missed(m, trace, tables, kept, kinds.get(id(m), "")) for m in report.missed[start : start + MOST]],
+        "missed": [told(m) for m in report.missed[start : start + MOST]],
         # The page tells kinds of missed ops; of each it is to know the fix.
-        "worst": [] if start else [_missed(m, trace, tables, kept, kinds.get(id(m), "")) for m in _worst(report)],
+        "worst": [] if start else [told(m) for m in _worst(report)],
         "total": len(report.missed),
         "small": hidden_below(report.groups),
         "held": [_held(group) for group in held[:_MOST_HELD]],
         "held_rest": "" if rest is None else str(rest),
-        "caches": [{"text": finding.sentence, "fix": finding.fix and _fix(finding.fix)} for finding in report.caches],
+        "caches": [
+            {"text": one.sentence, "fix": _fix(one.fix) if cures and one.fix else None} for one in report.caches
+        ],
         "peak": {
             "bytes": peak.bytes,
             "step": peak.step,
@@ -86,14 +94,14 @@ def _told(steps: Sequence[int], kept: Sequence[int]) -> list[int]:
 
 
 def _missed(
-    entry: Any, trace: Any, tables: Mapping[int, GraphTable], kept: Sequence[int], often: str
+    entry: Any, trace: Any, tables: Mapping[int, GraphTable], kept: Sequence[int], often: str, cures: bool
 ) -> dict[str, Any]:
     row = trace.log[entry.step]
     table = tables[id(trace.frames[row.frame].graph)]
     fixes: list[Any] = []
     reasons = []
     for blocker in entry.blockers:
-        fix = blocker.fix
+        fix = blocker.fix if cures else None
         # The reasons that stand against one input share one fix.
         known = next((i for i, other in enumerate(fixes) if other is fix or other == fix), -1)
         if fix is not None and known < 0:

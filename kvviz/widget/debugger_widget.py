@@ -242,7 +242,7 @@ class Debugger(LanedPage):
             return peek(self.trace, str(message.get("value")), whole_number(message, "step", self.cursor))
         if do == "report":
             start = whole_number(message, "from", 0)
-            return {"report": self._payloads.report(start), "from": start}
+            return {"report": self._payloads.report(start, message.get("cures") is not False), "from": start}
         if do == "cache_view":
             self.cache_data = cache_payload(self.trace)
             return None

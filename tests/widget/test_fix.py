@@ -132,9 +132,14 @@ def test_the_diagnosis_of_a_run_that_goes_on_is_sent_when_it_is_asked_for(story:
     # given
     debugger = kvviz.debug(story.graph, prompt=[5, 17, 33], max_new_tokens=3, recorded=1)
     assert decode(debugger.payload)[0]["report"] is None
-    # when
+    # when: the list first, then the cures
+    (early,) = ask(debugger, do="report", id=3, cures=False)
     (answer,) = ask(debugger, do="report", id=4)
     # then
+    kinds = [[told["bytes"] for told in one["report"]["missed"]] for one in (early, answer)]
+    assert kinds[0] == kinds[1] and early["report"]["cures"] is False and early["report"]["verdict"] == []
+    assert not any(told["fixes"] for told in early["report"]["missed"])
+    assert any(told["fixes"] for told in answer["report"]["missed"]) and answer["report"]["verdict"]
     found = explain(debugger.trace)
     assert answer["report"]["steps"] == len(debugger.trace.steps)
     assert [told["bytes"] for told in answer["report"]["missed"]] == [m.bytes for m in found.missed]

@@ -1,4 +1,4 @@
-// The diagnosis: it comes with a finished recording, and of one that goes on when it is first wanted.
+// The diagnosis: it comes with a finished recording, and of one that goes on when it is first wanted: the list at once, then the cures.
 import type { Ask } from "./commands.js";
 import type { Change, Store, View } from "./store.js";
 import type { Report } from "./wire.js";
@@ -9,7 +9,7 @@ export class Reports implements View {
 
   want(): void {
     const { store, ask } = this;
-    if (!store.report && !this.#asked && store.t.p.steps && ask.able()) this.#asked = ask({ do: "report" });
+    if (!store.report && !this.#asked && store.t.p.steps && ask.able()) this.#asked = ask({ do: "report", cures: false });
   }
 
   /** An answer of the kernel; `from` > 0: more entries of the one that is here. */
@@ -17,6 +17,7 @@ export class Reports implements View {
     if (report.steps !== this.store.t.p.steps) return; // it has run on since
     const before = from > 0 ? this.store.report?.missed ?? [] : [];
     this.store.setReport({ ...report, missed: [...before, ...report.missed] });
+    if (report.cures === false) this.ask({ do: "report" });
   }
 
   update(change: Change): void {

@@ -71,6 +71,7 @@ export interface Verdict {
 export interface PeakGroup { group: string; bytes: number; count: number; names: string[] }
 export interface Report {
   steps: number; // that were here when it was made
+  cures?: false; // fixes and the verdict are still looked for
   missed: Missed[]; // the first of them
   total: number;
   held: Held[];
