@@ -1,9 +1,7 @@
 """Shapes of published decoders, as far as a KV cache and the weights follow from them.
 
-Sources: each model's published ``config.json`` (``num_hidden_layers``, ``hidden_size``, ``num_attention_heads``,
-``num_key_value_heads``, ``intermediate_size``, ``vocab_size``, ``tie_word_embeddings``, ``sliding_window``,
-``max_position_embeddings``). The number of parameters follows from the shape, and is that of the published weight
-files.
+The sizes are those of `kvviz.shapes.presets`, with their sources. The number of parameters follows from the shape, and
+is that of the published weight files.
 """
 
 from __future__ import annotations
@@ -16,6 +14,7 @@ from types import MappingProxyType
 from typing import Any
 
 from kvviz.errors import KvvizError
+from kvviz.shapes.presets import PRESETS
 
 _COUNTS = ("layers", "hidden", "heads", "kv_heads", "head_size", "intermediate", "vocabulary", "context")
 
@@ -97,20 +96,29 @@ class ModelShape:
         return self.parameters - (0 if self.tied else self.vocabulary * self.hidden)
 
 
+_FLOAT16 = {"Llama-2-7B", "Llama-2-13B", "Llama-2-70B"}  # published as float16
+_NAMES = (
+    *("SmolLM2-135M", "Qwen2.5-0.5B", "TinyLlama-1.1B", "Llama-2-7B", "Llama-2-13B", "Llama-2-70B", "Mistral-7B"),
+    *("Llama-3-8B", "Llama-3-70B", "Llama-3.1-8B", "Llama-3.1-70B", "Llama-3.1-405B"),
+)
+
+
+def _published(name: str) -> ModelShape:
+    """A decoder whose sizes `kvviz.shapes` has."""
+    size = PRESETS[name.lower()]
+    return ModelShape(
+        *(name, size.layers, size.hidden, size.heads, size.kv_heads, size.head, size.inner, size.vocabulary),
+        context=size.positions,
+        tied=size.tied,
+        biased=size.biased,
+        window=size.window or None,
+        dtype="float16" if name in _FLOAT16 else "bfloat16",
+    )
+
+
 _ALL = (
     ModelShape("storyteller", 3, 64, 4, 2, 16, 160, 128, 160, dtype="float32"),
-    ModelShape("SmolLM2-135M", 30, 576, 9, 3, 64, 1536, 49152, 8192, tied=True),
-    ModelShape("Qwen2.5-0.5B", 24, 896, 14, 2, 64, 4864, 151936, 32768, tied=True, biased=True),
-    ModelShape("TinyLlama-1.1B", 22, 2048, 32, 4, 64, 5632, 32000, 2048),
-    ModelShape("Llama-2-7B", 32, 4096, 32, 32, 128, 11008, 32000, 4096, dtype="float16"),
-    ModelShape("Llama-2-13B", 40, 5120, 40, 40, 128, 13824, 32000, 4096, dtype="float16"),
-    ModelShape("Llama-2-70B", 80, 8192, 64, 8, 128, 28672, 32000, 4096, dtype="float16"),
-    ModelShape("Mistral-7B", 32, 4096, 32, 8, 128, 14336, 32000, 32768, window=4096),
-    ModelShape("Llama-3-8B", 32, 4096, 32, 8, 128, 14336, 128256, 8192),
-    ModelShape("Llama-3-70B", 80, 8192, 64, 8, 128, 28672, 128256, 8192),
-    ModelShape("Llama-3.1-8B", 32, 4096, 32, 8, 128, 14336, 128256, 131072),
-    ModelShape("Llama-3.1-70B", 80, 8192, 64, 8, 128, 28672, 128256, 131072),
-    ModelShape("Llama-3.1-405B", 126, 16384, 128, 8, 128, 53248, 128256, 131072),
+    *map(_published, _NAMES),
 )
 MODELS: Mapping[str, ModelShape] = MappingProxyType({shape.name: shape for shape in _ALL})
 """The known models by name."""
