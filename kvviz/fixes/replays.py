@@ -94,7 +94,7 @@ class Replays:
 
     def policy_after(self, changes: tuple[Change, ...]) -> Policy:
         """The policy of a replay with these changes."""
-        policy: Policy = arguments(self.trace, changes, self.picked, self.policy).get("policy", self.policy)
+        policy: Policy = self._arguments(changes).get("policy", self.policy)
         return policy
 
     def decode(self, changes: tuple[Change, ...] = (), most: int | None = _MOST_STEPS) -> Trace:
@@ -116,6 +116,10 @@ class Replays:
             raise KvvizError("a stream that was loaded from a file cannot be run again; record it again")
         return self.decode(changes, None) if kind == "decode" else self.run(0, changes)
 
+    def _arguments(self, changes: Sequence[Change]) -> dict[str, Any]:
+        model = self.graph if self.trace.recipe is None else None
+        return arguments(self.trace, changes, self.picked, self.policy, model)
+
     def _answered(self, run: int, runs: int, make: Any) -> Trace:
         if not isinstance(self.stated, Answers):
             try:
@@ -126,7 +130,7 @@ class Replays:
         return make(self.stated)
 
     def _run(self, run: int, changes: Sequence[Change], dry: Any) -> Trace:
-        told = arguments(self.trace, changes, self.picked, self.policy)
+        told = self._arguments(changes)
         feeds, donated = _feeds(self.index, run, self.graph)
         for change in changes:
             if isinstance(change, Reserve):
@@ -147,7 +151,7 @@ class Replays:
 
     def _decode(self, changes: Sequence[Change], most: int | None, dry: Any) -> Trace:
         trace, options = self.trace, self.trace.options
-        told = arguments(trace, changes, self.picked, self.policy)
+        told = self._arguments(changes)
         runs = len(trace.runs)
         if most is not None:
             longest = max(run.last - run.first for run in trace.runs)
@@ -193,10 +197,11 @@ def _feeds(index: Index, run: int, graph: Graph) -> tuple[dict[str, Any], list[s
         name = value.name
         if name in bound or (given is not None and name not in given.names):
             continue
-        feeds[name] = known.get(name)
+        feeds[name], spot = known.get(name), spots.get(name)
         if feeds[name] is None:
-            feeds[name] = ghost([dim if isinstance(dim, int) else 1 for dim in value.shape or ()], value.dtype or "f4")
-        spot = spots.get(name)
+            # A file says no shape of what no op reads.
+            shape = (None,) * len(spot.strides) if value.shape is None and spot is not None else value.shape or ()
+            feeds[name] = ghost([dim if isinstance(dim, int) else 1 for dim in shape], value.dtype or "u1")
         if spot is not None and spot.block in storages and isinstance(feeds[name], np.ndarray):
             block = _block(blocks, storages[spot.block], spot.size, spot.reserved)
             feeds[name] = np.ndarray(feeds[name].shape, feeds[name].dtype, block, spot.offset, spot.strides)
