@@ -143,7 +143,7 @@ def _run_or_answered(kernel: _GhostKernel, answers: Answers, key: Key, *args: An
     """What a node's kernel gives; where that hangs on data, what it gave when it was recorded."""
     answer = answers.next(key, args)
     try:
-        if answer is None or kernel.planned.node.op_type not in answers.doubted:
+        if answer is None or not answers.doubts(kernel.planned.node):
             return kernel.run(*args, **how)
     except UnknownValueError:
         if answer is None:

@@ -125,7 +125,18 @@ def test_the_fix_of_a_loaded_trace_is_applied_without_numbers() -> None:
 def test_rules_of_the_callers_own_are_asked_where_they_are_and_not_known_to_a_file() -> None:
     trace = forked(replace(kvviz.policies.ideal, name="mine", in_place=own_rule))
     assert policy_of(trace) is policy_of(loaded(trace)) is None
-    assert {fix.label for fix in fixes(trace)} == {'policy="ideal"'} and fixes(loaded(trace)) == []
+    # they run nothing in place, so that other rules are a part of each fix
+    found = [(s, b.fix) for s in trace.steps for b in s.decision.blockers if b.fix is not None]
+    assert {fix.label for _, fix in found} == {
+        'policy="ideal"',
+        'run Neg first and policy="ideal"',
+        'drop output y and policy="ideal"',
+        'donate w and policy="ideal"',
+    }
+    for step, fix in found:
+        (after,) = (s for s in fix.apply().steps if s.node == step.node)
+        assert after.decision.dispatch == "in_place"
+    assert fixes(loaded(trace)) == []
 
 
 def test_the_step_of_a_slice_is_told_because_rten_cannot_shorten_by_it() -> None:
