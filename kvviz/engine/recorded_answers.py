@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kvviz.graph.model import GraphPath, Node
+from kvviz.graph.model import Graph, GraphPath, Node
 
 
 class Answer(NamedTuple):
@@ -35,9 +35,15 @@ Key = tuple[GraphPath, str]
 """A node: path of its graph, and its name."""
 
 
-class Answers(dict[str, int]):
-    """The answers of a trace. The mapping itself has branches and iterations by node, as far as they were always the
-    same.
+def count_of(counts: Mapping[Any, int], graph: Graph, node: Node) -> int | None:
+    """What is stated, or was recorded, of what a node of a graph does."""
+    found = counts.get((graph.path, node.name))
+    return counts.get(node.name) if found is None else found
+
+
+class Answers(dict[Any, int]):
+    """The answers of a trace. The mapping itself has branches and iterations by `Key`, as far as they were always the
+    same, and by name what the caller stated.
 
     """
 
@@ -59,14 +65,15 @@ class Answers(dict[str, int]):
         self.calls.clear()
         span = trace.runs[run : run + runs]
         kept = list(takewhile(lambda one: one.last > one.first, span))
-        entered: dict[str, set[int]] = {}
+        entered: dict[Key, set[int]] = {}
         iterations: Counter[tuple[int, int]] = Counter()
         frames = trace.log.frames
         for frame in frames:
             if frame.parent is None or not run <= frame.run < run + len(kept):
                 continue
             if frame.caller.control == "If":
-                entered.setdefault(frame.caller.node.name, set()).add(int(frame.attribute == "then_branch"))
+                caller = frames[frame.parent].program.graph.path, frame.caller.node.name
+                entered.setdefault(caller, set()).add(int(frame.attribute == "then_branch"))
             iterations[frame.parent, frame.caller.node.index] += frame.iteration is not None
         first, rows = span[0].first, trace.log.declared.written
         for step, row in enumerate(trace.log[first : kept[-1].last if kept else first], first):
@@ -74,10 +81,12 @@ class Answers(dict[str, int]):
             outs = tuple(None if out is None else (out.shape, out.dtype) for out in row.outs)
             self.calls.setdefault(key, []).append(Answer(outs, (row.written, row.copied), rows.get(step, ())))
             if row.op.control == "Loop":
-                entered.setdefault(row.op.node.name, set()).add(iterations[row.frame, row.op.node.index])
+                entered.setdefault(key, set()).add(iterations[row.frame, row.op.node.index])
         self.clear()
         if len(kept) == len(span):
-            self.update({name: min(found) for name, found in entered.items() if len(found) == 1})
+            self.update(
+                {key: min(found) for key, found in entered.items() if len(found) == 1 and key not in self.unclear}
+            )
         self.update(self.stated)
 
     def doubts(self, node: Node) -> bool:

@@ -199,12 +199,11 @@ def _feeds(index: Index, run: int, graph: Graph) -> tuple[dict[str, Any], list[s
             continue
         feeds[name], spot = known.get(name), spots.get(name)
         if feeds[name] is None:
-            # A file says no shape of what no op reads.
-            shape = (None,) * len(spot.strides) if value.shape is None and spot is not None else value.shape or ()
-            feeds[name] = ghost([dim if isinstance(dim, int) else 1 for dim in shape], value.dtype or "u1")
-        if spot is not None and spot.block in storages and isinstance(feeds[name], np.ndarray):
+            shape = [dim if isinstance(dim, int) else 1 for dim in value.shape or ()]
+            feeds[name] = ghost(shape, value.dtype or np.dtype("f4"))
+        if spot is not None and spot.shape is not None and spot.block in storages:
             block = _block(blocks, storages[spot.block], spot.size, spot.reserved)
-            feeds[name] = np.ndarray(feeds[name].shape, feeds[name].dtype, block, spot.offset, spot.strides)
+            feeds[name] = np.ndarray(spot.shape, spot.dtype, block, spot.offset, spot.strides)
     for name, bind in bound.items():
         kept = known.get(name)
         if bind.shape is None:
@@ -226,7 +225,8 @@ def _feeds(index: Index, run: int, graph: Graph) -> tuple[dict[str, Any], list[s
             strides = packed if room is None else packed_strides(room[0], bind.dtype.itemsize)
         block = _block(blocks, bind.storage, size, room)
         feeds[name] = np.ndarray(bind.shape, bind.dtype, block, bind.offset, strides)
-    return feeds, [name for name, bind in bound.items() if bind.how == "donated"]
+    unread = [name for name in trace.options.donate if name in feeds and name not in bound]
+    return feeds, [*(name for name, bind in bound.items() if bind.how == "donated"), *unread]
 
 
 def _block(blocks: dict[Any, np.ndarray], storage: int, size: int, room: Any) -> np.ndarray:

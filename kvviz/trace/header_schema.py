@@ -118,7 +118,7 @@ _SCHEDULES: dict[str, Any] = {
     "least_live": ([(_KEY, [(str, str, count)])],),
 }
 POLICY = (str, str, str, [str], bool, bool, str, [str], str, schedule, str)
-LAYOUT = (str, count, count, count, [int], Maybe(([count], str, count)), bool)
+LAYOUT = Grown(str, count, count, count, [int], Maybe(([count], str, count)), bool, [count], str, since=7)
 OPTIONS = Grown(
     *(KINDS.__contains__, [str], Maybe(count), Maybe(count), ("start", "after").__contains__),
     *(str, bool, count, [str], Maybe(([str], [LAYOUT], bool))),
