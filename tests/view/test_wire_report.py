@@ -25,9 +25,7 @@ def tables_of(trace: kvviz.Trace) -> dict[int, GraphTable]:
 
 def entry(trace: kvviz.Trace, step: int, *blockers: Blocker) -> SimpleNamespace:
     found = trace.steps[step]
-    return SimpleNamespace(
-        node=found.node, frame=found.frame, step=step, steps=(step,), bytes=64, blockers=blockers
-    )
+    return SimpleNamespace(node=found.node, frame=found.frame, step=step, steps=(step,), bytes=64, blockers=blockers)
 
 
 def report_of(trace: kvviz.Trace, *missed: SimpleNamespace) -> SimpleNamespace:
