@@ -200,11 +200,11 @@ def test_a_branch_is_not_taken_for_a_node_of_its_name_in_another_graph() -> None
     assert differences(trace, loaded(trace), pictures=False) == []
 
 
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("policy", ["ideal", "never"])
 def test_a_decode_of_which_some_runs_were_kept_says_the_same(policy: str) -> None:
     graph = model_of("storyteller/concat")
-    trace = kvviz.decode(graph, [1, 5, 9], 5, policy=policy, detail=[3], progress=False)
-    assert [run.index for run in trace.runs if run.last > run.first] == [0, 3]
+    trace = kvviz.decode(graph, [1, 5, 9], 4, policy=policy, detail=[2], progress=False)
+    assert [run.index for run in trace.runs if run.last > run.first] == [0, 2]
     assert differences(trace, loaded(trace), pictures=False) == []
 
 
@@ -243,9 +243,7 @@ def test_a_loaded_model_at_random_was_loaded_before_and_says_the_same(number: in
     """What a file holds is enough to write it once more."""
     one = case(number)
     graph = kvviz.load(one.model)
-    # A list is not replayed from a file, which has no layouts of its elements, so that no fix can be tried.
-    lists = any(node.op_type == "SequenceConstruct" for _, node in graph.walk())
-    for policy in () if lists else POLICIES:
+    for policy in POLICIES:
         trace = kvviz.run(graph, one.feeds()[0], outputs=one.outputs, policy=policy)
         again = loaded(loaded(trace))
         assert differences(trace, again, pictures=False) == []
