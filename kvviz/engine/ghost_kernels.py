@@ -56,7 +56,7 @@ def use_ghosts(graph: Graph, planned: PlannedNode, counts: Counts) -> None:
         return
     kernel = _GhostKernel(graph, planned, counts)
     # The answers hold the plan that this node belongs to.
-    answers = proxy(counts) if isinstance(counts, Answers) else None
+    answers: Any = proxy(counts) if isinstance(counts, Answers) else None
     planned.call = (
         kernel.run if answers is None else partial(_run_or_answered, kernel, answers, (graph.path, planned.node.name))
     )
