@@ -17,7 +17,7 @@ from weakref import proxy
 import numpy as np
 
 from kvviz.engine.plan import Counts, Plan, PlannedNode
-from kvviz.engine.recorded_answers import Answer, Answers, Key
+from kvviz.engine.recorded_answers import Answer, Answers, Key, count_of
 from kvviz.errors import InputError, OpError, UnknownValueError
 from kvviz.graph.model import Graph, Node
 from kvviz.memory.ghosts import forget, ghost, is_ghost, why_unknown
@@ -52,7 +52,7 @@ def use_ghosts(graph: Graph, planned: PlannedNode, counts: Counts) -> None:
     """Let a planned node make ghosts instead of numbers; ``counts`` says what hangs on data."""
     if planned.control:
         if planned.control not in ("If", "Loop"):
-            check_use(planned.node, counts.get(planned.node.name))
+            check_use(planned.node, count_of(counts, graph, planned.node))
         return
     kernel = _GhostKernel(graph, planned, counts)
     # The answers hold the plan that this node belongs to.
@@ -89,7 +89,7 @@ def stated(plan: Plan, planned: PlannedNode, position: int, value: Any) -> Any:
     if value is None or plan.dry is None:
         return value
     node = planned.node
-    count, known = plan.dry.get(node.name), not is_ghost(value)
+    count, known = count_of(plan.dry, plan.graph, node), not is_ghost(value)
     if count is not None and planned.control == "If":
         _check_branch(node, count, bool(np.reshape(value, ())) if known else None)
     if known:
@@ -143,7 +143,7 @@ def _run_or_answered(kernel: _GhostKernel, answers: Answers, key: Key, *args: An
     """What a node's kernel gives; where that hangs on data, what it gave when it was recorded."""
     answer = answers.next(key, args)
     try:
-        if answer is None or kernel.planned.node.op_type not in answers.doubted:
+        if answer is None or not answers.doubts(kernel.planned.node):
             return kernel.run(*args, **how)
     except UnknownValueError:
         if answer is None:
@@ -192,7 +192,7 @@ class _GhostKernel:
         self.views = _view_rule(planned)
         self.presents = _presents_rule(node)
         elsewhere = (1, 2) if self.presents is not None else ()
-        count = counts.get(node.name)
+        count = count_of(counts, graph, node)
         self.rule = layout_rule(graph, node, spec, planned.attributes, count, elsewhere)
         if self.views is not None:
             check_use(node, count)
@@ -318,7 +318,7 @@ def _reshaped(planned: PlannedNode, call: Callable[..., np.ndarray], args: Seque
         check_known(planned, position, value)
     try:
         return call(x.view(_Uncopied), *args[1:])
-    except OpError:
+    except (OpError, ValueError):
         call(np.broadcast_to(np.empty((), x.dtype), x.shape), *args[1:])  # raises for a shape that does not fit
         return None
 

@@ -17,6 +17,7 @@ from kvviz.engine.ghost_kernels import stated
 from kvviz.engine.loop_state import LoopState
 from kvviz.engine.placement import settle
 from kvviz.engine.plan import Plan, PlannedNode
+from kvviz.engine.recorded_answers import count_of
 from kvviz.errors import InputError, OpError
 from kvviz.graph.model import Value
 from kvviz.memory.ghosts import is_ghost, stack
@@ -127,8 +128,8 @@ def _start(frame: Frame, planned: PlannedNode, plan: Plan) -> tuple[LoopState, t
 def _loop_head(frame: Frame, planned: PlannedNode) -> tuple[int | None, bool]:
     slots = (*planned.inputs, 0, 0)
     limit, condition = frame.vals[slots[0]], frame.vals[slots[1]]
-    if frame.plan.dry and planned.node.name in frame.plan.dry:
-        count = frame.plan.dry[planned.node.name]
+    count = count_of(frame.plan.dry, frame.plan.graph, planned.node) if frame.plan.dry else None
+    if count is not None:
         if limit is not None and not is_ghost(limit) and count > limit:
             raise InputError(f"counts says {count} iterations of {planned.node.name!r}, and its trip count is {limit}")
         limit, condition = np.array(count), None

@@ -128,18 +128,18 @@ def given_inputs(feeds: Mapping[str, Any]) -> GivenInputs:
 
 def _layout(array: np.ndarray, blocks: dict[int, int]) -> InputLayout | None:
     """Where an array lies in its root; None where a copy by itself says all: objects, and roots with gaps."""
-    root = root_of(array)
+    root, form = root_of(array), (array.shape, array.dtype)
     if array.dtype.hasobject or not root.size:
         return None
     if root is array and type(array) is np.ndarray and array.flags.c_contiguous:
-        return InputLayout(blocks.setdefault(id(root), len(blocks)), array.nbytes, 0, array.strides)
+        return InputLayout(blocks.setdefault(id(root), len(blocks)), array.nbytes, 0, array.strides, None, False, *form)
     low, high = np.lib.array_utils.byte_bounds(root)
     if high - low != root.nbytes:
         return None
     offset = address(array) - low if array.size else 0
     reserved = (root.shape, root.dtype, root.grow_axis) if has_room(root) else None
     block = blocks.setdefault(id(root), len(blocks))
-    return InputLayout(block, root.nbytes, offset, array.strides, reserved, repeats(array))
+    return InputLayout(block, root.nbytes, offset, array.strides, reserved, repeats(array), *form)
 
 
 def _fills(array: np.ndarray, layout: InputLayout) -> bool:

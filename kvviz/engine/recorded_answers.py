@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import takewhile
 from typing import Any, NamedTuple
 
-from kvviz.graph.model import GraphPath
+import numpy as np
+
+from kvviz.graph.model import Graph, GraphPath, Node
 
 
 class Answer(NamedTuple):
@@ -32,18 +35,22 @@ Key = tuple[GraphPath, str]
 """A node: path of its graph, and its name."""
 
 
-class Answers(dict[str, int]):
-    """The answers of a trace. The mapping itself has branches and iterations by node, as far as they were always the
-    same.
+def count_of(counts: Mapping[Any, int], graph: Graph, node: Node) -> int | None:
+    """What is stated, or was recorded, of what a node of a graph does."""
+    found = counts.get((graph.path, node.name))
+    return counts.get(node.name) if found is None else found
 
-    ``doubted``: operators whose attributes may be missing, so that what they compute from known values is not used.
+
+class Answers(dict[Any, int]):
+    """The answers of a trace. The mapping itself has branches and iterations by `Key`, as far as they were always the
+    same, and by name what the caller stated.
+
     """
 
     def __init__(self, trace: Any, stated: Mapping[str, int]) -> None:
         super().__init__()
         self.trace, self.stated = trace, dict(stated)
-        # A file of a trace has no tensors among the attributes.
-        self.doubted = _WITH_TENSORS if trace.recipe is None else frozenset()
+        self.loaded = trace.recipe is None
         often = Counter((graph.path, node.name) for graph, node in trace.graph.walk())
         self.unclear = {key for key, times in often.items() if times > 1}
         self.calls: dict[Key, list[Answer]] = {}
@@ -52,29 +59,41 @@ class Answers(dict[str, int]):
         self.plans: dict[Any, dict[tuple, Any]] = {}  # made with these answers, by graph
 
     def begin(self, run: int, runs: int) -> None:
-        """Hand out the answers of so many runs, from the first step of one on."""
+        """Hand out the answers of so many runs, from the first step of one on, up to one whose steps were not kept."""
         trace = self.trace
         self.at.clear()
         self.calls.clear()
-        entered: dict[str, set[int]] = {}
+        span = trace.runs[run : run + runs]
+        kept = list(takewhile(lambda one: one.last > one.first, span))
+        entered: dict[Key, set[int]] = {}
         iterations: Counter[tuple[int, int]] = Counter()
         frames = trace.log.frames
         for frame in frames:
-            if frame.parent is None or not run <= frame.run < run + runs:
+            if frame.parent is None or not run <= frame.run < run + len(kept):
                 continue
             if frame.caller.control == "If":
-                entered.setdefault(frame.caller.node.name, set()).add(int(frame.attribute == "then_branch"))
+                caller = frames[frame.parent].program.graph.path, frame.caller.node.name
+                entered.setdefault(caller, set()).add(int(frame.attribute == "then_branch"))
             iterations[frame.parent, frame.caller.node.index] += frame.iteration is not None
-        first, rows = trace.runs[run].first, trace.log.declared.written
-        for step, row in enumerate(trace.log[first : trace.runs[run + runs - 1].last], first):
+        first, rows = span[0].first, trace.log.declared.written
+        for step, row in enumerate(trace.log[first : kept[-1].last if kept else first], first):
             key = frames[row.frame].program.graph.path, row.op.node.name
             outs = tuple(None if out is None else (out.shape, out.dtype) for out in row.outs)
             self.calls.setdefault(key, []).append(Answer(outs, (row.written, row.copied), rows.get(step, ())))
             if row.op.control == "Loop":
-                entered.setdefault(row.op.node.name, set()).add(iterations[row.frame, row.op.node.index])
+                entered.setdefault(key, set()).add(iterations[row.frame, row.op.node.index])
         self.clear()
-        self.update({name: min(found) for name, found in entered.items() if len(found) == 1})
+        if len(kept) == len(span):
+            self.update(
+                {key: min(found) for key, found in entered.items() if len(found) == 1 and key not in self.unclear}
+            )
         self.update(self.stated)
+
+    def doubts(self, node: Node) -> bool:
+        """Whether attributes of a node may be missing, so that what it computes from known values is not used."""
+        held = any(isinstance(value, np.ndarray) for value in node.attributes.values())
+        # A file of a trace has only small tensors.
+        return self.loaded and node.op_type in _WITH_TENSORS and not held
 
     def next(self, key: Key, args: Sequence[Any]) -> Answer | None:
         """What a node gave when it was called as often before as it was since `begin`; None if that is not clear."""

@@ -97,12 +97,16 @@ class UsePolicy:
 Change = RunFirst | Donate | ByValue | Reserve | Capacity | GrowAfter | Drop | Swap | FixDims | Reorder | UsePolicy
 
 
-def arguments(trace: Any, changes: Sequence[Change], picked: bool, policy: Policy) -> dict[str, Any]:
+def arguments(
+    trace: Any, changes: Sequence[Change], picked: bool, policy: Policy, model: Graph | None = None
+) -> dict[str, Any]:
     """What `kvviz.engine.recipe.Recipe.again` has to be told.
 
     ``picked``: the trace ran in an order that a person chose, which is to be kept.
     ``policy``: what it ran by.
+    ``model``: what is changed in the place of the trace's own graph, which it is like.
     """
+    graph = model or trace.graph
     found: dict[str, Any] = {}
     changed = _policy(trace, changes, picked, policy)
     if changed is not policy:
@@ -122,9 +126,9 @@ def arguments(trace: Any, changes: Sequence[Change], picked: bool, policy: Polic
         elif isinstance(change, GrowAfter):
             found["growth"] = "after"
         elif isinstance(change, Swap):
-            found["graph"] = swapped(found.get("graph", trace.graph), change.graph, change.node)
+            found["graph"] = swapped(found.get("graph", graph), change.graph, change.node)
         elif isinstance(change, FixDims):
-            found["graph"] = with_dims(found.get("graph", trace.graph), change.dims)
+            found["graph"] = with_dims(found.get("graph", graph), change.dims)
     return found
 
 

@@ -95,7 +95,7 @@ class Replays:
 
     def policy_after(self, changes: tuple[Change, ...]) -> Policy:
         """The policy of a replay with these changes."""
-        policy: Policy = arguments(self.trace, changes, self.picked, self.policy).get("policy", self.policy)
+        policy: Policy = self._arguments(changes).get("policy", self.policy)
         return policy
 
     def decode(self, changes: tuple[Change, ...] = (), most: int | None = _MOST_STEPS) -> Trace:
@@ -127,6 +127,10 @@ class Replays:
             return self._answered(0, runs, lambda dry: self._decode(changes, most, dry, False))
         return self._answered(0, 1, lambda dry: self._run(0, changes, dry, False))
 
+    def _arguments(self, changes: Sequence[Change]) -> dict[str, Any]:
+        model = self.graph if self.trace.recipe is None else None
+        return arguments(self.trace, changes, self.picked, self.policy, model)
+
     def _answered(self, run: int, runs: int, make: Any) -> Trace:
         if not isinstance(self.stated, Answers):
             try:
@@ -137,7 +141,7 @@ class Replays:
         return make(self.stated)
 
     def _run(self, run: int, changes: Sequence[Change], dry: Any, record: bool = True) -> Trace:
-        told = arguments(self.trace, changes, self.picked, self.policy)
+        told = self._arguments(changes)
         feeds, donated = _feeds(self.index, run, self.graph)
         for change in changes:
             if isinstance(change, Reserve):
@@ -159,7 +163,7 @@ class Replays:
 
     def _decode(self, changes: Sequence[Change], most: int | None, dry: Any, record: bool = True) -> Trace:
         trace, options = self.trace, self.trace.options
-        told = arguments(trace, changes, self.picked, self.policy)
+        told = self._arguments(changes)
         runs = len(trace.runs)
         if most is not None:
             longest = max(run.last - run.first for run in trace.runs)
@@ -206,13 +210,13 @@ def _feeds(index: Index, run: int, graph: Graph) -> tuple[dict[str, Any], list[s
         name = value.name
         if name in bound or (given is not None and name not in given.names):
             continue
-        feeds[name] = known.get(name)
+        feeds[name], spot = known.get(name), spots.get(name)
         if feeds[name] is None:
-            feeds[name] = ghost([dim if isinstance(dim, int) else 1 for dim in value.shape or ()], value.dtype or "f4")
-        spot = spots.get(name)
-        if spot is not None and spot.block in storages and isinstance(feeds[name], np.ndarray):
+            shape = [dim if isinstance(dim, int) else 1 for dim in value.shape or ()]
+            feeds[name] = ghost(shape, value.dtype or np.dtype("f4"))
+        if spot is not None and spot.shape is not None and spot.block in storages:
             block = _block(blocks, storages[spot.block], spot.size, spot.reserved)
-            feeds[name] = np.ndarray(feeds[name].shape, feeds[name].dtype, block, spot.offset, spot.strides)
+            feeds[name] = np.ndarray(spot.shape, spot.dtype, block, spot.offset, spot.strides)
     for name, bind in bound.items():
         kept = known.get(name)
         if bind.shape is None:
@@ -234,7 +238,8 @@ def _feeds(index: Index, run: int, graph: Graph) -> tuple[dict[str, Any], list[s
             strides = packed if room is None else packed_strides(room[0], bind.dtype.itemsize)
         block = _block(blocks, bind.storage, size, room)
         feeds[name] = np.ndarray(bind.shape, bind.dtype, block, bind.offset, strides)
-    return feeds, [name for name, bind in bound.items() if bind.how == "donated"]
+    unread = [name for name in trace.options.donate if name in feeds and name not in bound]
+    return feeds, [*(name for name, bind in bound.items() if bind.how == "donated"), *unread]
 
 
 def _block(blocks: dict[Any, np.ndarray], storage: int, size: int, room: Any) -> np.ndarray:

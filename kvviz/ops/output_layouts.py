@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache, partial
+from dataclasses import replace
+from functools import cache
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -22,6 +23,7 @@ from kvviz.graph.model import Graph, Node
 from kvviz.memory.ghosts import is_ghost
 from kvviz.ops.cast import DTYPES
 from kvviz.ops.contrib_shapes import RULES
+from kvviz.ops.foreign import node_proto as made_proto
 from kvviz.ops.registry import OpSpec
 
 
@@ -165,8 +167,8 @@ class _Inferred:
         self.absent = {*elsewhere, _NEVER_MADE.get((node.domain, node.op_type), -1)}
         self.extra = RULES.get((node.domain, node.op_type))
         # Of a loaded trace the file is not there, and the node has what can be written as text.
-        plain = partial(helper.make_node, node.op_type, (), (), domain=node.domain, **node.attributes)
-        proto = plain() if graph_proto(graph) is None else node_proto(graph, node)
+        told = graph_proto(graph) is not None
+        proto = node_proto(graph, node) if told else made_proto(replace(node, subgraphs={}))
         like = (
             *(node.domain, node.op_type, node.opset, count, *sorted(self.absent)),
             tuple(map(bool, node.inputs)),

@@ -76,12 +76,19 @@ def dim(value: Any) -> bool:
 
 
 def plain(value: Any) -> bool:
-    """Attributes: numbers, texts, and short lists of these."""
-    kinds = (int, float, str)
-    return type(value) is dict and all(
-        type(part) in kinds or (type(part) is list and len(part) <= 64 and all(type(one) in kinds for one in part))
-        for part in value.values()
-    )
+    """Attributes: numbers, texts, short lists of these, and small tensors."""
+    check(value, dict)
+    for part in value.values():
+        if type(part) is dict:
+            check(part, {"tensor": (str, [number], [count])})
+        else:
+            check(part if type(part) is list else [part], [lambda one: number(one) or type(one) is str])
+    return all(type(part) is not list or len(part) <= 64 for part in value.values())
+
+
+def number(value: Any) -> bool:
+    """A number, finite or not."""
+    return type(value) in (int, float)
 
 
 def opsets(value: Any) -> bool:
@@ -111,7 +118,7 @@ _SCHEDULES: dict[str, Any] = {
     "least_live": ([(_KEY, [(str, str, count)])],),
 }
 POLICY = (str, str, str, [str], bool, bool, str, [str], str, schedule, str)
-LAYOUT = (str, count, count, count, [int], Maybe(([count], str, count)), bool)
+LAYOUT = Grown(str, count, count, count, [int], Maybe(([count], str, count)), bool, [count], str, since=7)
 OPTIONS = Grown(
     *(KINDS.__contains__, [str], Maybe(count), Maybe(count), ("start", "after").__contains__),
     *(str, bool, count, [str], Maybe(([str], [LAYOUT], bool))),

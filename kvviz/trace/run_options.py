@@ -20,6 +20,7 @@ class InputLayout:
     ``offset``: bytes from its start.
     ``reserved``: for a block that `kvviz.reserve` made.
     ``repeats``: elements of the array share memory, so that it cannot be donated.
+    ``shape, dtype``: of the array; older files do not say them.
     """
 
     block: int
@@ -28,6 +29,8 @@ class InputLayout:
     strides: tuple[int, ...]
     reserved: tuple[tuple[int, ...], np.dtype, int] | None = None
     repeats: bool = False
+    shape: tuple[int, ...] | None = None
+    dtype: np.dtype | None = None
 
     @property
     def room(self) -> tuple[int, int] | None:
@@ -113,11 +116,15 @@ def _layout(spot: InputLayout) -> list[Any]:
     if spot.reserved is not None:
         shape, dtype, axis = spot.reserved
         reserved = [shape, str(dtype), axis]
-    return [spot.block, spot.size, spot.offset, spot.strides, reserved, spot.repeats]
+    form = [] if spot.shape is None else [spot.shape, str(spot.dtype)]
+    return [spot.block, spot.size, spot.offset, spot.strides, reserved, spot.repeats, *form]
 
 
-def _read_layout(block: int, size: int, offset: int, strides: Any, reserved: Any, repeats: bool) -> InputLayout:
+def _read_layout(
+    block: int, size: int, offset: int, strides: Any, reserved: Any, repeats: bool, shape: Any = None, dtype: Any = None
+) -> InputLayout:
     if reserved is not None:
         shape, dtype, axis = reserved
         reserved = tuple(shape), np.dtype(dtype), axis
-    return InputLayout(block, size, offset, tuple(strides), reserved, repeats)
+    form = (None, None) if shape is None else (tuple(shape), np.dtype(dtype))
+    return InputLayout(block, size, offset, tuple(strides), reserved, repeats, *form)

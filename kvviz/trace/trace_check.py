@@ -113,6 +113,7 @@ def _check_layouts(trace: Any) -> None:
         _expect(bind is None or bind.shape is None or len(bind.shape) == len(layout.strides), f"strides of {name!r}")
         _expect(layout.offset <= layout.size, f"a place of {name!r}")
         _expect(all(-LARGEST < stride < LARGEST for stride in layout.strides), f"strides of {name!r}")
+        _check_place(layout.size, False, layout.shape, layout.dtype, layout.offset, layout.strides)
         if layout.reserved is not None:
             shape, _, axis = layout.reserved
             _expect(axis < len(shape) == len(layout.strides), f"the axis that {name!r} may grow on")

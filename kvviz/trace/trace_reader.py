@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -142,15 +142,25 @@ def _graph(saved: dict[str, Any], inner: list[Graph]) -> Graph:
         bodies = {attribute: inner[number] for attribute, number in subgraphs}
         body = None if function is None else inner[function]
         inputs, outputs, captures, scope = (tuple(names) for names in (inputs, outputs, captures, scope))
-        attributes = {key: tuple(value) if isinstance(value, list) else value for key, value in kept.items()}
+        attributes = {key: _attribute(value) for key, value in kept.items()}
         nodes.append(Node(name, op, domain, inputs, outputs, index, attributes, bodies, captures, opset, body, scope))
     ends = [tuple(_value(*value) for value in saved[key]) for key in ("inputs", "outputs")]
     # Of most weights only the names were kept.
     weights = {name: np.empty(0) for name in saved["weights"]}
     for name, dtype, values, *shape in saved["constants"]:
-        weights[name] = np.array(values, _dtype(dtype, ())).reshape(*shape or [-1])
+        weights[name] = _tensor(dtype, values, *shape)
     told = {"opsets": saved["opsets"], "captures": tuple(saved["captures"]), "path": _tuples(saved["path"])}
     return Graph(saved["name"], ends[0], ends[1], tuple(nodes), weights, **told)
+
+
+def _attribute(value: Any) -> Any:
+    if isinstance(value, dict):
+        return _tensor(*value["tensor"])
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _tensor(dtype: str, values: list[Any], shape: Sequence[int] = (-1,)) -> np.ndarray:
+    return np.array(values, _dtype(dtype, ())).reshape(shape)
 
 
 def _types(dims: Any, graphs: Any) -> TypeFacts:

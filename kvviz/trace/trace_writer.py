@@ -11,6 +11,8 @@ import math
 from dataclasses import fields
 from typing import Any
 
+import numpy as np
+
 from kvviz.graph.model import Graph, Node, Value
 from kvviz.trace.log_columns import pack
 from kvviz.trace.packed_file import write_packed
@@ -127,7 +129,12 @@ def _types(facts: TypeFacts | None) -> list[Any] | None:
 def _constants(graph: Graph) -> list[Any]:
     """Small weights of whole numbers: shapes, axes, steps. They say how an op works, as attributes do elsewhere."""
     told = [(name, graph.weights[name]) for name in graph.weights if _is_small(graph, name)]
-    return [[name, str(value.dtype), list(map(int, value.ravel())), list(value.shape)] for name, value in told]
+    return [[name, *_tensor(value)] for name, value in told]
+
+
+def _tensor(value: Any) -> list[Any]:
+    number = float if value.dtype.kind == "f" else int
+    return [str(value.dtype), list(map(number, value.ravel())), list(value.shape)]
 
 
 def _is_small(graph: Graph, name: str) -> bool:
@@ -150,12 +157,18 @@ def _node(node: Node, numbers: dict[int, int], described: list[dict[str, Any]]) 
         node.scope,
         [[name, _add_graph(graph, numbers, described)] for name, graph in node.subgraphs.items()],
         None if node.function is None else _add_graph(node.function, numbers, described),
-        {name: value for name, value in node.attributes.items() if _is_plain(value)},
+        {name: _attribute(value) for name, value in node.attributes.items() if _is_plain(value)},
     ]
 
 
+def _attribute(value: Any) -> Any:
+    return {"tensor": _tensor(value)} if isinstance(value, np.ndarray) else value
+
+
 def _is_plain(value: Any) -> bool:
-    """Whether an attribute can be written as text; tensors, and what is as large, are left out."""
+    """Whether an attribute can be written as text; what is large is left out."""
+    if isinstance(value, np.ndarray):
+        return value.size <= _LONGEST and value.dtype.kind in "iubf" and value.dtype.isbuiltin == 1
     if isinstance(value, tuple):
         return len(value) <= _LONGEST and all(isinstance(part, (int, float, str)) for part in value)
     return isinstance(value, (int, float)) or (isinstance(value, str) and len(value) <= _LONGEST)

@@ -186,6 +186,12 @@ def test_a_shape_that_depends_on_data_is_asked_for_by_the_name_of_its_node() -> 
     assert_agree(dry, kvviz.run(graph, {"x": x}))
 
 
+def test_a_flattened_array_is_a_copy_where_its_strides_allow_no_view() -> None:
+    nodes = [helper.make_node("Transpose", ["x"], ["t"]), helper.make_node("Flatten", ["t"], ["y"], axis=0)]
+    graph = model_of(nodes, "y")
+    assert_agree(kvviz.dry(graph), kvviz.run(graph, {"x": np.ones((2, 3), np.float32)}))
+
+
 def branching() -> Graph:
     value = helper.make_tensor_value_info("r", TensorProto.FLOAT, None)
     yes = helper.make_graph([helper.make_node("Neg", ["x"], ["r"], name="yes")], "then", [], [value])

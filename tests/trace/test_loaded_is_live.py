@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 import kvviz
@@ -19,6 +20,8 @@ from kvviz.runtimes.policy_data import facts_of, policy_of
 from kvviz.runtimes.rten.quirks import QUIRKS
 from kvviz.runtimes.schedules import Before, LeastLive, Picks, depth_first, least_live
 from tests.engine.graphs import graph_of, numbers
+from tests.graph.build import graph as body
+from tests.graph.build import model, node
 from tests.outside.checks import POLICIES
 from tests.outside.generator import case
 from tests.outside.told import differences, loaded
@@ -125,7 +128,18 @@ def test_the_fix_of_a_loaded_trace_is_applied_without_numbers() -> None:
 def test_rules_of_the_callers_own_are_asked_where_they_are_and_not_known_to_a_file() -> None:
     trace = forked(replace(kvviz.policies.ideal, name="mine", in_place=own_rule))
     assert policy_of(trace) is policy_of(loaded(trace)) is None
-    assert {fix.label for fix in fixes(trace)} == {'policy="ideal"'} and fixes(loaded(trace)) == []
+    # they run nothing in place, so that other rules are a part of each fix
+    found = [(s, b.fix) for s in trace.steps for b in s.decision.blockers if b.fix is not None]
+    assert {fix.label for _, fix in found} == {
+        'policy="ideal"',
+        'run Neg first and policy="ideal"',
+        'drop output y and policy="ideal"',
+        'donate w and policy="ideal"',
+    }
+    for step, fix in found:
+        (after,) = (s for s in fix.apply().steps if s.node == step.node)
+        assert after.decision.dispatch == "in_place"
+    assert fixes(loaded(trace)) == []
 
 
 def test_the_step_of_a_slice_is_told_because_rten_cannot_shorten_by_it() -> None:
@@ -146,6 +160,52 @@ def test_inputs_that_share_memory_are_told(shared: bool) -> None:
         trace = kvviz.run(graph, given, policy=policy)
         assert differences(trace, loaded(trace), pictures=False) == []
         assert not any("donate x" in fix.label for fix in fixes(trace))
+
+
+@pytest.mark.parametrize(
+    ("policy", "donate", "label"),
+    [
+        ("ideal", ["idle"], "donate x"),
+        ("never", ["x", "idle"], 'policy="ideal"'),
+        ("ideal", ["x"], None),
+        ("never", [], None),
+    ],
+)
+def test_an_input_that_no_op_reads_holds_the_memory_that_it_shares(
+    policy: str, donate: list[str], label: str | None
+) -> None:
+    graph = kvviz.load(
+        model(
+            [node("Neg", "x", "y")],
+            ["x float 4 16", "idle float 4 16"],
+            ["y float 4 16"],
+            idle=np.zeros((4, 16), np.float32),
+        )
+    )
+    block = numbers(100)
+    # the last rows of the one, which is given in the place of a weight, are the first of the other
+    given = {"x": block[36:].reshape(4, 16), "idle": block[:64].reshape(4, 16)}
+    trace = kvviz.run(graph, given, policy=policy, donate=donate)
+    assert [fix.label for fix in fixes(trace)] == ([] if label is None else [label])
+    assert differences(trace, loaded(trace), pictures=False) == []
+
+
+def test_a_branch_is_not_taken_for_a_node_of_its_name_in_another_graph() -> None:
+    then = body([node("Neg", "x", "a"), node("LeakyRelu", "a", "b", name="same")], [], ["b float 4 4"])
+    other = body([node("Abs", "x", "c")], [], ["c float 4 4"])
+    nodes = [node("If", "flag", "y", then_branch=then, else_branch=other, name="same"), node("Relu", "x", "z")]
+    graph = kvviz.load(model(nodes, ["flag bool -", "x float 4 4"], ["y float 4 4", "z float 4 4"]))
+    trace = kvviz.run(graph, {"flag": np.array(True), "x": numbers(4, 4)})
+    assert "donate x" in {fix.label for fix in fixes(trace)}
+    assert differences(trace, loaded(trace), pictures=False) == []
+
+
+@pytest.mark.parametrize("policy", ["ideal", "never"])
+def test_a_decode_of_which_some_runs_were_kept_says_the_same(policy: str) -> None:
+    graph = model_of("storyteller/concat")
+    trace = kvviz.decode(graph, [1, 5, 9], 4, policy=policy, detail=[2], progress=False)
+    assert [run.index for run in trace.runs if run.last > run.first] == [0, 2]
+    assert differences(trace, loaded(trace), pictures=False) == []
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -183,9 +243,7 @@ def test_a_loaded_model_at_random_was_loaded_before_and_says_the_same(number: in
     """What a file holds is enough to write it once more."""
     one = case(number)
     graph = kvviz.load(one.model)
-    # A list is not replayed from a file, which has no layouts of its elements, so that no fix can be tried.
-    lists = any(node.op_type == "SequenceConstruct" for _, node in graph.walk())
-    for policy in () if lists else POLICIES:
+    for policy in POLICIES:
         trace = kvviz.run(graph, one.feeds()[0], outputs=one.outputs, policy=policy)
         again = loaded(loaded(trace))
         assert differences(trace, again, pictures=False) == []
