@@ -126,7 +126,7 @@ def _value(trace: Any, feeds: dict[str, np.ndarray], made: dict[str, int], name:
 
 
 def _scattered(step: Any, out: Any, indices: np.ndarray) -> Iterator[int]:
-    """The bytes that a scatter writes, element by element as its text has it; the output is a row-major block."""
+    """The bytes that a scatter writes, element by element as its text has it."""
     mark = np.zeros(out.shape, np.bool_)
     for place in np.ndindex(indices.shape[:-1] if step.op_type == "ScatterND" else indices.shape):
         if step.op_type == "ScatterND":
@@ -136,8 +136,10 @@ def _scattered(step: Any, out: Any, indices: np.ndarray) -> Iterator[int]:
             spot[step.graph_node.attributes.get("axis", 0)] = int(indices[place])
             mark[tuple(spot)] = True
     size = np.dtype(out.dtype).itemsize
-    for element in np.flatnonzero(mark).tolist():
-        yield from range(out.offset + element * size, out.offset + (element + 1) * size)
+    steps = out.strides or tuple(int(np.prod(out.shape[i + 1 :], dtype=int)) * size for i in range(len(out.shape)))
+    for element in np.argwhere(mark).tolist():
+        first = out.offset + sum(at * step for at, step in zip(element, steps))
+        yield from range(first, first + size)
 
 
 def bytes_of(place: Any, strides: tuple[int, ...] | None) -> Bytes:
