@@ -1,12 +1,13 @@
 """Fixes: changes after which an op that was refused runs in place. Each was tried on ghosts before it is offered.
 
-A kind of miss is tried once: at the step that is asked for first, and a report asks first where it costs most. What is
-alike, in other runs and other layers, gets the same change there.
+Changes for a kind of miss are searched once: for the step that is asked for first, and a report asks first where it
+costs most. What is alike, in other runs and other layers, gets the same change there. What a change does is measured on
+all of the trace; of a long one, on a part, which the sentence names.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from kvviz.engine.recipe import Recipe
@@ -15,10 +16,9 @@ from kvviz.errors import KvvizError
 from kvviz.fixes.changes import Change, GrowAfter, arguments
 from kvviz.fixes.elsewhere import moved_to_layer
 from kvviz.fixes.fix_wording import KINDS, code_of, label_of, sentence_of
-from kvviz.fixes.replays import Replays, reaches_over_runs
-from kvviz.fixes.trial import Trial, find_changes, saved_at
+from kvviz.fixes.replays import Replays
+from kvviz.fixes.trial import Effect, Where, effect_of, find_changes, place_of_step
 from kvviz.trace.blockers import Blocker
-from kvviz.trace.outcome import spent
 from kvviz.trace.records import Branch
 from kvviz.trace.roles import place_of
 from kvviz.trace.units import short, size
@@ -42,7 +42,7 @@ class Fix:
         The same change in the exporter or in the calling code: one to three lines of Python.
     changes : tuple of Change
     saves : int
-        Bytes that this step then does not spend, less those that other steps spend more.
+        Bytes that this step then does not spend, new memory or copies, less those that all others spend more.
     peak : int
         Bytes by which the peak is lower, of what was tried; negative where it is higher.
     """
@@ -122,41 +122,57 @@ def _find(index: Index, step: int, position: int) -> Fix | None:
     iterations = tuple(index.frames[frame].iteration for frame in index.path(row.frame))
     refused = row.op.node.op_type, position, row.masks, row.taken
     kind = place.role, iterations, refused, not index.frames[row.frame].run, picked
-    tried: dict[Any, tuple[int, Trial | None]] = index.notes.setdefault("tried", {})
+    tried: dict[Any, tuple[int, tuple[Change, ...] | None]] = index.notes.setdefault("tried", {})
     if kind in tried:
-        first, trial = tried[kind]
-        if trial is None:
+        first, changes = tried[kind]
+        if changes is None:
             return None
         graph = index.frames[row.frame].program.graph
-        changes = moved_to_layer(graph, trial.changes, place_of(trace, index.rows[first]).layer, place.layer)
-        if changes is not None:
-            return _fix(index, step, position, replace(trial, changes=changes), first, replays)
-    trial = find_changes(replays, step, position)
-    tried.setdefault(kind, (step, trial))
-    return None if trial is None else _fix(index, step, position, trial, step, replays)
+        moved = moved_to_layer(graph, changes, place_of(trace, index.rows[first]).layer, place.layer)
+        fix = None if moved is None else _fix(index, step, position, moved, first, changes, replays)
+        if fix is not None:
+            return fix
+    changes = find_changes(replays, step, position)
+    tried.setdefault(kind, (step, changes))
+    return None if changes is None else _fix(index, step, position, changes, step, changes, replays)
 
 
-def _fix(index: Index, step: int, position: int, trial: Trial, tried: int, replays: Replays) -> Fix:
-    trace, row, picked = index.trace, index.rows[step], replays.picked
-    node = row.op.node
-    saved = trial.saved
-    if (row.allocated, row.copied) != (index.rows[tried].allocated, index.rows[tried].copied):
-        # The same op spends more or less in another run.
-        there = saved_at(replays, step, trial.changes)
-        saved = min(spent(row), saved) if there is None else there
-    lost = max(trial.elsewhere, 0)
-    text = sentence_of(trace.graph, trial.changes, node, node.inputs[position], _appends(index, step, position), saved)
-    text += _exchange(trial, saved) + _stays(trace, trial.changes) + _on_what(index, step, tried, trial)
+def _fix(
+    index: Index,
+    step: int,
+    position: int,
+    changes: tuple[Change, ...],
+    like: int,
+    tried: tuple[Change, ...],
+    replays: Replays,
+) -> Fix | None:
+    """The fix of a step, by what changes do to it; None where they do nothing.
+
+    ``like``: a step of the same kind, which ``tried`` were found for. Of a long trace that is enough, where both spend
+      the same.
+    """
+    trace, row, node = index.trace, index.rows[step], index.rows[step].op.node
+    other = index.rows[like]
+    if replays.is_short or (row.allocated, row.copied) != (other.allocated, other.copied):
+        like, tried = step, changes
+    effect = effect_of(replays, index.frames[index.rows[like].frame].run, tried)
+    where = place_of_step(trace, like)
+    if effect is None or (effect.at(where), index.rows[like].op.node.inputs[position]) not in effect.takes:
+        return None
+    where = effect.at(where)
+    saved, lost = effect.gain(where)
+    text = sentence_of(trace.graph, changes, node, node.inputs[position], _appends(index, step, position), saved)
+    text += _exchange(effect, where, saved, lost) + _stays(trace, changes) + _on_what(index, step, like, effect)
     return Fix(
-        KINDS[type(trial.changes[0])],
-        label_of(trace.graph, trial.changes),
+        KINDS[type(changes[0])],
+        label_of(trace.graph, changes),
         text,
-        code_of(trace, trial.changes, picked),
-        trial.changes,
+        code_of(trace, changes, replays.picked),
+        changes,
         trace,
-        picked,
+        replays.picked,
         saved - lost,
-        -trial.peak,
+        -effect.peak,
     )
 
 
@@ -170,16 +186,20 @@ def _appends(index: Index, step: int, position: int) -> bool:
     return present is not None and past.shape != present.shape
 
 
-def _exchange(trial: Trial, saved: int) -> str:
+def _exchange(effect: Effect, where: Where, saved: int, lost: int) -> str:
     """What gets worse."""
     told = ""
-    if trial.worse is not None and trial.elsewhere > 0:
-        op_type, name, more = trial.worse
-        told = f" In exchange {op_type} {short(name)} spends {size(more)} more."
-        if trial.elsewhere >= saved:
-            told += " Together the two save nothing."
-    if trial.peak > 0:
-        told += f" The peak is {size(trial.peak)} higher."
+    worst = effect.worse(where)
+    if worst is not None and (lost > 0 or min(effect.total) < 0):
+        op_type, name, more = worst
+        rest = f", and others {size(lost - more)}" if lost > more else ""
+        told = f" In exchange {op_type} {short(name)} spends {size(more)} more{rest}."
+        if lost >= saved:
+            told += " Together they save nothing." if rest else " Together the two save nothing."
+    if effect.moved > 0:
+        told += f" The caller moves {size(effect.moved)} more between runs."
+    if effect.peak > 0:
+        told += f" The peak is {size(effect.peak)} higher."
     return told
 
 
@@ -191,13 +211,13 @@ def _stays(trace: Any, changes: tuple[Change, ...]) -> str:
     return f" kv_capacity={capacity} stays: a larger buffer then has at least so many rows, and is moved less often."
 
 
-def _on_what(index: Index, step: int, tried: int, trial: Trial) -> str:
+def _on_what(index: Index, step: int, like: int, effect: Effect) -> str:
     """On which part of a trace it was tried, where that is not all of it."""
-    trace, row = index.trace, index.rows[tried]
-    layer = place_of(trace, row).layer
+    trace, runs = index.trace, effect.runs
+    layer = place_of(trace, index.rows[like]).layer
     parts = [] if layer == place_of(trace, index.rows[step]).layer else [f"layer {layer}"]
-    if len(trace.runs) > 1 and not reaches_over_runs(trace, trial.changes):
-        parts.append(f"run {index.frames[row.frame].run}")
+    if len(runs) < len(trace.runs):
+        parts.append(f"run {runs[0]}" if len(runs) == 1 else f"runs {runs[0]} to {runs[-1]}")
     return f" Tried on {', '.join(parts)}." if parts else ""
 
 

@@ -31,8 +31,6 @@ from kvviz.trace.value_index import Index
 Proposal = tuple[Change, ...]
 
 _HOPELESS = b.CONSTANT | b.SAME_OP_TWICE | b.SHAPE_DIFFERS | b.DTYPE_DIFFERS | b.NOT_CONTIGUOUS | b.OP_CANNOT
-# Runtimes that exist: how they pass captured values is not for the caller to say.
-_FIXED_RULES = ("rten", "onnxruntime")
 
 
 def proposals(index: Index, step: int, position: int, trace: Any, policy: Policy) -> list[Proposal]:
@@ -60,7 +58,8 @@ def proposals(index: Index, step: int, position: int, trace: Any, policy: Policy
         cleared.update(dict.fromkeys(found))
     first = tuple(cleared)
     told = [first] if first else []
-    if mask & b.CAPTURED_BY_REFERENCE and trace.policy.base not in _FIXED_RULES:
+    # How a runtime that exists passes captured values is not for the caller to say.
+    if mask & b.CAPTURED_BY_REFERENCE and not policy.version:
         told.append((*first, ByValue()))
     if b.rules(mask):
         node = row.op.node

@@ -7,6 +7,7 @@ as well. Numbers that shapes hang on are known where the trace is live; elsewher
 from __future__ import annotations
 
 import math
+import warnings
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -36,7 +37,7 @@ from kvviz.trace.value_index import Index
 
 # Elements of an input whose numbers are given to a replay; what is longer says no shape.
 _KNOWN = 1 << 12
-# Steps of a decode that a change which reaches over several runs is tried on.
+# Steps of a trace that changes are tried on.
 _MOST_STEPS = 40_000
 
 
@@ -61,6 +62,7 @@ class Replays:
         self.stated: Any = dict(stated or {})
         self._runs: dict[tuple[int, tuple[Change, ...]], Trace] = {}
         self._loops: dict[tuple[Change, ...], Trace] = {}
+        self.effects: dict[Any, Any] = {}
         if trace.recipe is None:
             self.stated = Answers(trace, self.stated)
             self.graph = _as_recorded(trace)
@@ -83,6 +85,15 @@ class Replays:
         assert index is not None
         return index
 
+    @property
+    def _longest(self) -> int:
+        return max([1, *(run.last - run.first for run in self.trace.runs)])
+
+    @property
+    def is_short(self) -> bool:
+        """Whether changes are tried on all of the trace."""
+        return len(self.trace.runs) * self._longest <= _MOST_STEPS
+
     def run(self, run: int, changes: tuple[Change, ...] = ()) -> Trace:
         """A run of the trace, alone, after changes.
 
@@ -102,7 +113,7 @@ class Replays:
         """The decode from its start, after changes: as many runs as make up so many steps, two at least."""
         if changes not in self._loops or most is None:
             made = self._answered(0, len(self.trace.runs), lambda dry: self._decode(changes, most, dry))
-            if most is None:
+            if most is None or (changes and not reaches_over_runs(self.trace, changes)):
                 return made
             self._loops[changes] = made
         return self._loops[changes]
@@ -132,13 +143,15 @@ class Replays:
         return arguments(self.trace, changes, self.picked, self.policy, model)
 
     def _answered(self, run: int, runs: int, make: Any) -> Trace:
-        if not isinstance(self.stated, Answers):
-            try:
-                return make(self.stated)
-            except UnknownValueError:
-                self.stated = Answers(self.trace, self.stated)
-        self.stated.begin(run, runs)
-        return make(self.stated)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # what there was to warn of was said of the recording
+            if not isinstance(self.stated, Answers):
+                try:
+                    return make(self.stated)
+                except UnknownValueError:
+                    self.stated = Answers(self.trace, self.stated)
+            self.stated.begin(run, runs)
+            return make(self.stated)
 
     def _run(self, run: int, changes: Sequence[Change], dry: Any, record: bool = True) -> Trace:
         told = self._arguments(changes)
@@ -166,8 +179,7 @@ class Replays:
         told = self._arguments(changes)
         runs = len(trace.runs)
         if most is not None:
-            longest = max(run.last - run.first for run in trace.runs)
-            runs = max(2, min(runs, most // max(longest, 1)))
+            runs = max(2, min(runs, most // self._longest))
         fed = len(trace.runs) - options.max_new_tokens if options.chunk else 0
         told["max_new_tokens"] = max(1, runs - max(fed, 0))
         if trace.recipe is not None:
@@ -201,6 +213,10 @@ def _feeds(index: Index, run: int, graph: Graph) -> tuple[dict[str, Any], list[s
     known = {} if entry is None else entry.kept.values
     bound = {bind.name: bind for bind in frame.bindings if bind.how not in ("weight", "captured by value")}
     often = Counter(bind.storage for bind in bound.values())
+    # A storage is as large as it is in the end, and was smaller before an op made it larger.
+    grew: Counter[int] = Counter()
+    for step, storage, more in trace.log.grew:
+        grew[storage] += more if step >= trace.runs[run].first else 0
     blocks: dict[Any, np.ndarray] = {}
     feeds: dict[str, Any] = {}
     # An input that no op reads may lie in memory that another one lies in.
@@ -225,7 +241,7 @@ def _feeds(index: Index, run: int, graph: Graph) -> tuple[dict[str, Any], list[s
             feeds[name] = list(kept) if isinstance(kept, list) else kept
             continue
         bind = bind._replace(dtype=np.dtype(bind.dtype))
-        size = trace.log.storages[bind.storage].capacity
+        size = trace.log.storages[bind.storage].capacity - grew[bind.storage]
         room = spots[name].reserved if name in spots else _room(trace, bind, size)
         strides = spots[name].strides if name in spots else _strides(index, run, bind)
         packed = packed_strides(bind.shape, bind.dtype.itemsize)

@@ -1,8 +1,7 @@
-"""Trying changes: a run is made again with them on ghosts, and compared with the same run without them."""
+"""Trying changes: a run is made again with them on ghosts, and what they do is measured on all of a trace."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,24 +21,45 @@ Where = tuple[int, tuple[str, ...], str]
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
-    """What changes did.
+class Effect:
+    """What changes did to what they were tried on.
 
-    ``changes``: after them the op takes over its input.
-    ``saved``: bytes that its step does not spend any more.
-    ``elsewhere``: bytes that all other steps spend more, in sum; negative where they spend less.
-    ``worse``: the step that spends most more, by operator, name and bytes; None where none does.
+    ``runs``: the runs of that.
+    ``falls``: operator, and bytes allocated and copied that a step does not spend any more, where that is not 0.
+    ``takes``: inputs that ops take over since, by name.
+    ``total``: bytes allocated, and bytes copied, that all of it does not spend any more.
+    ``moved``: bytes that the caller moves more between runs.
     ``peak``: bytes by which the peak is higher.
     """
 
-    changes: tuple[Change, ...]
-    saved: int
-    elsewhere: int
-    worse: tuple[str, str, int] | None
+    runs: range
+    falls: dict[Where, tuple[str, int, int]]
+    takes: frozenset[tuple[Where, str]]
+    total: tuple[int, int]
+    moved: int
     peak: int
 
+    def at(self, where: Where) -> Where:
+        """A step as it is here: of a long decode the first runs are, and a later one goes as the last of them."""
+        return (where[0] if where[0] in self.runs else self.runs[-1], *where[1:])
 
-def find_changes(replays: Replays, step: int, position: int) -> Trial | None:
+    def gain(self, where: Where) -> tuple[int, int]:
+        """Bytes that a step saves, new memory or copies, and those that all others spend more.
+
+        Together they are what is left of either; what is moved between runs is copied.
+        """
+        _, *fell = self.falls.get(where, ("", 0, 0))
+        saved = max(fell)
+        return max(saved, 0), max(saved, 0) - max(map(min, fell, (self.total[0], self.total[1] - self.moved)))
+
+    def worse(self, where: Where) -> tuple[str, str, int] | None:
+        """The other step that spends most more, of the same run if one does, by operator, name and bytes."""
+        more = {at: -min(fell) for at, (_, *fell) in self.falls.items() if at != where and min(fell) < 0}
+        most = max(more, key=lambda at: (at[0] == where[0], more[at]), default=None)
+        return None if most is None else (self.falls[most][0], most[2], more[most])
+
+
+def find_changes(replays: Replays, step: int, position: int) -> tuple[Change, ...] | None:
     """The first set of changes after which a step takes over an input; None where none was found.
 
     A run is tried alone, but for changes that reach over several runs.
@@ -62,13 +82,10 @@ def find_changes(replays: Replays, step: int, position: int) -> Trial | None:
         if not changes and (row.taken, row.masks) != (trace.log[step].taken, trace.log[step].masks):
             # It is not the run that was recorded.
             return None
+        if name in _taken(row):
+            return _fewest(replays, run, where, name, changes) if changes else None
         inputs = row.op.node.inputs
-        places = [place for place, one in enumerate(inputs) if one == name]
-        if _takes(row, places):
-            return (
-                _judged(replays, run, where, *_fewest(replays, run, where, name, replay, changes)) if changes else None
-            )
-        place = position if inputs[position : position + 1] == (name,) else places[0]
+        place = position if inputs[position : position + 1] == (name,) else inputs.index(name)
         policy = replays.policy_after(changes)
         for more in proposals(index_of(replay), at, place, trace, policy):
             wanted = tuple(dict.fromkeys((*changes, *more)))
@@ -78,47 +95,14 @@ def find_changes(replays: Replays, step: int, position: int) -> Trial | None:
     return None
 
 
-def _takes(row: Op, places: Sequence[int]) -> bool:
-    """Whether an op takes over one of these inputs, and nothing is said against it."""
-    return any(place in row.taken and place not in dict(row.masks) for place in places)
-
-
-def _fewest(
-    replays: Replays, run: int, where: Where, name: str, replay: Trace, changes: tuple[Change, ...]
-) -> tuple[Trace, tuple[Change, ...]]:
-    """Changes without those that are not needed: a reader that a dropped output alone needed need not run first."""
-    if not any(isinstance(change, Drop) for change in changes):
-        return replay, changes
-    for change in changes:
-        if isinstance(change, RunFirst):
-            fewer = tuple(other for other in changes if other != change)
-            again = _replayed(replays, run, fewer)
-            at = None if again is None else _same_step(again, where, False)
-            if again is not None and at is not None:
-                row = again.log[at]
-                if _takes(row, [place for place, one in enumerate(row.op.node.inputs) if one == name]):
-                    replay, changes = again, fewer
-    return replay, changes
-
-
-def saved_between(before: Op, after: Op) -> int:
-    """Bytes that an op does not spend after a change, new memory or copies; negative where it spends more."""
-    saved = max(before.allocated - after.allocated, before.copied - after.copied)
-    return saved or min(before.allocated - after.allocated, before.copied - after.copied)
-
-
-def saved_at(replays: Replays, step: int, changes: tuple[Change, ...]) -> int | None:
-    """What a step saves after changes that were tried for a step that is like it; None where that is not known."""
-    trace = replays.trace
-    whole = reaches_over_runs(trace, changes)
-    where = place_of_step(trace, step)
-    before, after = (_replayed(replays, where[0], of) for of in ((), changes))
-    if whole:
-        before = _replayed_before(replays, where[0], whole)
-    if before is None or after is None or (whole and where[0] >= len(after.runs)):
-        return None
-    at, then = _same_step(before, where, whole), _same_step(after, where, whole)
-    return None if at is None or then is None else saved_between(before.log[at], after.log[then])
+def effect_of(replays: Replays, run: int, changes: tuple[Change, ...]) -> Effect | None:
+    """What changes do to all of a trace, or where that is long, to one run of it; None where that is not known."""
+    whole = replays.is_short or reaches_over_runs(replays.trace, changes)
+    key = None if whole else run, changes
+    if key not in replays.effects:
+        replays.effects[key] = _effect(replays, run, changes, whole)
+    found: Effect | None = replays.effects[key]
+    return found
 
 
 def place_of_step(trace: Any, step: int) -> Where:
@@ -126,6 +110,65 @@ def place_of_step(trace: Any, step: int) -> Where:
     row = trace.log[step]
     frame = trace.frames[row.frame]
     return frame.run, frame.path, row.op.node.name
+
+
+def _effect(replays: Replays, run: int, changes: tuple[Change, ...], whole: bool) -> Effect | None:
+    runs = range(run, run + 1)
+    try:
+        if not whole:
+            pairs = [(replays.run(run), replays.run(run, changes))]
+        elif replays.trace.options.kind == "decode":
+            pairs = [(replays.decode(), replays.decode(changes))]
+            runs = range(len(pairs[0][1].runs))
+        else:
+            runs = range(len(replays.trace.runs))
+            pairs = [(replays.run(one), replays.run(one, changes)) for one in runs]
+    except (KvvizError, ValueError):
+        return None
+    falls, takes = {}, set()
+    for number, (before, after) in enumerate(pairs, runs[0]):
+        steps, other = _steps(after), after.log
+        for place, step in _steps(before).items():
+            if place not in steps:
+                continue
+            row, there = before.log[step], other[steps[place]]
+            where = (place[0] + number, *place[1:])
+            fell = row.allocated - there.allocated, row.copied - there.copied
+            if any(fell):
+                falls[where] = (row.op.node.op_type, *fell)
+            if (row.taken, row.masks) != (there.taken, there.masks):
+                takes |= {(where, name) for name in _taken(there)}
+
+    def fell_by(bytes_of: Any) -> int:
+        return sum(bytes_of(before) - bytes_of(after) for before, after in pairs)
+
+    return Effect(
+        runs,
+        falls,
+        frozenset(takes),
+        (fell_by(lambda t: t.bytes_allocated), fell_by(lambda t: t.bytes_copied)),
+        -fell_by(lambda t: sum(one.bytes_moved_outside for one in t.runs)),
+        max(after.peak_bytes for _, after in pairs) - max(before.peak_bytes for before, _ in pairs),
+    )
+
+
+def _taken(row: Op) -> set[str]:
+    """Inputs that an op takes over, and nothing is said against it."""
+    return {row.op.node.inputs[place] for place in row.taken if place not in dict(row.masks)}
+
+
+def _fewest(replays: Replays, run: int, where: Where, name: str, changes: tuple[Change, ...]) -> tuple[Change, ...]:
+    """Changes without those that are not needed: a reader that a dropped output alone needed need not run first."""
+    if not any(isinstance(change, Drop) for change in changes):
+        return changes
+    for change in changes:
+        if isinstance(change, RunFirst):
+            fewer = tuple(other for other in changes if other != change)
+            again = _replayed(replays, run, fewer)
+            at = None if again is None else _same_step(again, where, False)
+            if again is not None and at is not None and name in _taken(again.log[at]):
+                changes = fewer
+    return changes
 
 
 def _replayed(replays: Replays, run: int, changes: tuple[Change, ...]) -> Trace | None:
@@ -149,36 +192,5 @@ def _steps(trace: Trace) -> dict[Where, int]:
 
 def _same_step(replay: Trace, where: Where, whole: bool) -> int | None:
     run, path, name = where
-    steps = _steps(replay)
     # Of a long decode only the first runs were made; a later one went as they did.
-    return steps.get((min(run, len(replay.runs) - 1) if whole else 0, path, name))
-
-
-def _judged(replays: Replays, run: int, where: Where, after: Trace, changes: tuple[Change, ...]) -> Trial | None:
-    whole = reaches_over_runs(replays.trace, changes)
-    before = _replayed_before(replays, run, whole)
-    if before is None:
-        return None
-    at, then = _same_step(before, where, whole), _same_step(after, where, whole)
-    if at is None or then is None:
-        return None
-    elsewhere, worst = 0, None
-    steps = _steps(after)
-    for place, step in _steps(before).items():
-        other = steps.get(place)
-        if step == at or other is None:
-            continue
-        more = -saved_between(before.log[step], after.log[other])
-        elsewhere += more
-        if more > (worst[2] if worst else 0):
-            node = after.log[other].op.node
-            worst = node.op_type, node.name, more
-    peak = after.peak_bytes - before.peak_bytes
-    return Trial(changes, saved_between(before.log[at], after.log[then]), elsewhere, worst, peak)
-
-
-def _replayed_before(replays: Replays, run: int, whole: bool) -> Trace | None:
-    try:
-        return replays.decode() if whole else replays.run(run)
-    except KvvizError:
-        return None
+    return _steps(replay).get((min(run, len(replay.runs) - 1) if whole else 0, path, name))

@@ -1,4 +1,5 @@
-"""What every offered fix must stand up to: it is applied, the op then runs in place, and no bit of a result changes."""
+"""What every offered fix must stand up to: it is applied, the op then runs in place, no bit of a result changes, and
+what was said of bytes comes true."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ import numpy as np
 from kvviz.fixes.changes import Change
 from kvviz.fixes.fix import Fix, fix_for
 from kvviz.trace.reasons import is_missed
+from kvviz.trace.units import size
 from kvviz.trace.value_index import index_of
 
 
@@ -54,9 +56,33 @@ def problems(trace: Any, most: int | None = None) -> list[str]:
     wrong = [f"other results: {c}" for c, after in applied.items() if not same_results(trace, after)]
     for step, position, fix in found:
         after = applied.get(fix.changes)
-        if after is not None and not runs_in_place(after, step_like(trace, after, step), position):
-            wrong.append(f"step {step}, input {position}: refused after {fix.changes}")
+        if after is not None:
+            wrong += [f"step {step}, input {position}: {why}: {fix.label}" for why in broken(trace, after, step, fix)]
+            if not runs_in_place(after, step_like(trace, after, step), position):
+                wrong.append(f"step {step}, input {position}: refused after {fix.changes}")
     return wrong
+
+
+def broken(trace: Any, after: Any, step: int, fix: Fix) -> list[str]:
+    """What a fix said of bytes that did not come true: what its step saves, what all of it saves, and the peak."""
+    found, at = [], step_like(trace, after, step)
+    if at is not None:
+        row, there = trace.log[step], after.log[at]
+        saved = max(row.allocated - there.allocated, row.copied - there.copied)
+        told = fix.sentence.partition(" at this step")[0].rpartition("which saves ")[2]
+        if saved < fix.saves or told != (size(saved) if saved > 0 else "nothing"):
+            found.append(f"its step saves {saved}, not {told}")
+    moved = sum(run.bytes_moved_outside for run in after.runs) - sum(run.bytes_moved_outside for run in trace.runs)
+    if moved > 0 and f"The caller moves {size(moved)} more" not in fix.sentence:
+        found.append(f"the caller moves {moved} more")
+    left = trace.bytes_allocated - after.bytes_allocated, trace.bytes_copied - after.bytes_copied - moved
+    if max(left) < fix.saves:
+        found.append(f"all of it saves {left}, not {fix.saves}")
+    if after.peak_bytes - trace.peak_bytes > max(-fix.peak, 0):
+        found.append(f"the peak is {after.peak_bytes - trace.peak_bytes} higher, not {-fix.peak}")
+    if fix.peak < 0 and f"The peak is {size(-fix.peak)} higher" not in fix.sentence:
+        found.append("the higher peak is not said")
+    return found
 
 
 def runs_in_place(trace: Any, step: int | None, position: int) -> bool:
