@@ -33,6 +33,8 @@ _FEW = 1024
 _BY_VALUE = {"ConstantOfShape", "Expand", "EyeLike", "OneHot", "Pad", "Range", "Resize", "Tile", "Upsample"}
 # Their kernels only look at the layout of what they return a view of; the other inputs have to be known.
 _VIEWS = {"BitCast", "Expand", "Identity", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze"}
+# What these move follows from the layouts of what they are given.
+_COST_BY_LAYOUT = {"Concat", "Scatter", "ScatterElements", "ScatterND", "TensorScatter"}
 # These put elements into lists or pick them, whoever wrote the kernel; by position, what has to be known.
 _LISTS: dict[str, tuple[int, ...]] = {
     "Optional": (),
@@ -64,7 +66,7 @@ def use_ghosts(graph: Graph, planned: PlannedNode, counts: Counts) -> None:
     planned.grows = tuple(
         replace(grow, rows=known(grow.rows, partial(_grown_rows, grow.input, grow.output))) for grow in planned.grows
     )
-    if planned.cost is not None:
+    if planned.cost is not None and planned.node.op_type not in _COST_BY_LAYOUT:
         planned.cost = known(planned.cost, lambda answer, args: answer.moved)
     if planned.written is not None:
         planned.written = known(planned.written, lambda answer, args: answer.rows)
