@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from kvviz.graph.load import load
     from kvviz.memory import reserve
     from kvviz.trace.recording import Trace
+    from kvviz.verification.verify import verify
     from kvviz.view import plots as plot
     from kvviz.widget import Debugger, Pair, debug, plan
 
@@ -63,6 +64,7 @@ __all__ = [
     "run",
     "shapes",
     "stream",
+    "verify",
 ]
 
 # Everything is imported when it is used first: the shell answers at once, and drawing and Jupyter wait for their turn.
@@ -96,6 +98,7 @@ _LATER = {
     "shapes": "kvviz.shapes",
     "smollm2": "kvviz.smollm2",
     "stream": "kvviz.decode.chunk_stream:stream",
+    "verify": "kvviz.verification.verify:verify",
 }
 _HIDDEN = {"load_ipython_extension"}
 

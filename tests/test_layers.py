@@ -33,6 +33,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("kvviz.debugger",),
     ("kvviz.fixes",),
     ("kvviz.explain",),
+    ("kvviz.verification",),
     ("kvviz.view",),
     ("kvviz.widget",),
     ("kvviz.lessons",),

@@ -17,6 +17,7 @@ from kvviz.atomic_write import check_writable, replacing
 from kvviz.cli.model_runs import (
     POLICIES,
     arguments_of,
+    arrays_of,
     loaded,
     title_of,
     trace_of,
@@ -106,6 +107,12 @@ def compare_command(options: argparse.Namespace) -> int:
         with replacing(options.figure) as file:
             plot_comparison(comparison).savefig(file, format=Path(options.figure).suffix[1:])
         say_written(options.figure)
+    return 0
+
+
+def verify_command(options: argparse.Namespace) -> int:
+    found = kvviz.verify(loaded(options), arrays_of(options.inputs))
+    print(json.dumps(found.to_dict(), indent=1) if options.json else found)
     return 0
 
 

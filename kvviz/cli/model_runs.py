@@ -111,7 +111,7 @@ def dry_arguments(graph: Graph, options: argparse.Namespace) -> tuple[dict[str, 
         _refuse(options, _FOR_ONE_RUN, _OWN_CACHES)
     caches = [pair.input for pair in cache_pairs(graph) if pair.protocol != "cross"] if options.donate_caches else []
     options.chosen = {}
-    return _arrays(options.inputs), {
+    return arrays_of(options.inputs), {
         "prompt_tokens": options.prompt_tokens,
         "max_new_tokens": options.tokens or TOKENS,
         "dims": _told(options),
@@ -136,7 +136,7 @@ def decode_arguments(graph: Graph, options: argparse.Namespace) -> tuple[dict[st
         why = f": {kind.why}" if kind.why else ""
         told = f"{options.model} holds {kind.name}, which has no next token to choose{why}"
         raise InputError(f"{told}; leave out --{prompt}")
-    given = _arrays(options.inputs)
+    given = arrays_of(options.inputs)
     missing = [name for name in kind.needs if name not in given]
     if missing and options.prompt is None:
         # Made up states would do to look at memory, but no answer could come of them.
@@ -182,7 +182,7 @@ def run_arguments(graph: Graph, options: argparse.Namespace) -> tuple[dict[str, 
 
 def _inputs(graph: Graph, options: argparse.Namespace, decoding: bool = False) -> dict[str, Any]:
     """The inputs of the npz file, and the others made from what the graph declares."""
-    given = _arrays(options.inputs)
+    given = arrays_of(options.inputs)
     if not decoding and options.text is not None:
         _tokenizer(graph, options)
         given = {**text_inputs(graph, options.text), **given}
@@ -222,7 +222,7 @@ def text_inputs(graph: Graph, text: str) -> dict[str, np.ndarray]:
     return {name: np.array([graph.companions.needed_tokenizer().encode(text)], dtype or np.int64)}
 
 
-def _arrays(path: str | None) -> dict[str, np.ndarray]:
+def arrays_of(path: str | None) -> dict[str, np.ndarray]:
     if path is None:
         return {}
     try:

@@ -7,7 +7,15 @@ from typing import Any, NoReturn
 
 import kvviz
 from kvviz.cli.about_command import about_command
-from kvviz.cli.commands import compare_command, find_command, html_command, lab_command, report_command, schema_command
+from kvviz.cli.commands import (
+    compare_command,
+    find_command,
+    html_command,
+    lab_command,
+    report_command,
+    schema_command,
+    verify_command,
+)
 from kvviz.cli.completion import SHELLS, completion_command
 from kvviz.cli.demo_command import demo_command
 from kvviz.cli.model_runs import POLICIES, TOKENS
@@ -23,6 +31,9 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: {' '.join(message.split())}; see {self.prog} --help\n")
+
+
+_INPUTS = "an .npz file with inputs by name; kvviz generates the others"
 
 
 def parser() -> argparse.ArgumentParser:
@@ -71,6 +82,13 @@ def parser() -> argparse.ArgumentParser:
     side.add_argument("--json", action="store_true", help="print the numbers as JSON")
     side.add_argument("--figure", type=figure_file, metavar="FILE", help="write a chart to this file")
     side.set_defaults(run=compare_command)
+    beside = commands.add_parser(
+        "verify", help="run a model in onnxruntime, and compare its allocations with the prediction", allow_abbrev=False
+    )
+    _add_model(beside.add_argument)
+    beside.add_argument("--inputs", metavar="FILE", help=_INPUTS)
+    beside.add_argument("--json", action="store_true", help="print the numbers as JSON")
+    beside.set_defaults(run=verify_command)
     for command in (told, page, asked, side):
         _add_running(command.add_argument)
     asked.add_argument(
@@ -99,7 +117,7 @@ def _add_model(add: Any) -> None:
 
 def _add_running(add: Any) -> None:
     _add_model(add)
-    add("--inputs", metavar="FILE", help="an .npz file with inputs by name; kvviz generates the others")
+    add("--inputs", metavar="FILE", help=_INPUTS)
     add(
         "--dim",
         type=_dim,

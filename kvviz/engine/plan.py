@@ -12,10 +12,11 @@ from typing import Any
 from weakref import ref
 
 from kvviz.engine.extensions import checked_kernel
-from kvviz.errors import GraphError
+from kvviz.engine.recorded_answers import Answers
+from kvviz.errors import GraphError, UnknownValueError, UnsupportedOpsError
 from kvviz.graph.model import Graph, Node
 from kvviz.ops import foreign
-from kvviz.ops.kernel_of import kernel_of
+from kvviz.ops.kernel_of import Kernel, kernel_of
 from kvviz.ops.registry import Grow, OpSpec, find
 from kvviz.trace.program import OpNode
 
@@ -79,7 +80,7 @@ class PlannedNode:
         "written",
     )
 
-    def __init__(self, node: Node, position: int, slot: Callable[[str], int]) -> None:
+    def __init__(self, node: Node, position: int, slot: Callable[[str], int], recorded: bool = False) -> None:
         self.node = node
         self.notes: Any = None  # what a policy worked out beforehand
         self.position = position
@@ -108,7 +109,7 @@ class PlannedNode:
         self.views: tuple[int, ...] = ()
         self.depends: tuple[int, ...] = ()
         if not self.control:
-            self._find_kernel()
+            self._find_kernel(recorded)
         self.note_record()
         self.cost = self.spec.cost if self.spec else None
         self.written = self.spec.written if self.spec else None
@@ -137,8 +138,13 @@ class PlannedNode:
             note=note,
         )
 
-    def _find_kernel(self) -> None:
-        kernel = kernel_of(self.node)
+    def _find_kernel(self, recorded: bool) -> None:
+        try:
+            kernel = kernel_of(self.node)
+        except UnsupportedOpsError:
+            if not recorded:
+                raise
+            kernel = Kernel(_recorded_only, None, dict(self.node.attributes))
         self.call, self.spec, self.attributes = kernel
         self.foreign = kernel.spec is None
         if kernel.spec is None:
@@ -165,7 +171,7 @@ class Plan:
         self._told: tuple[tuple[OpNode, ...], tuple[str, ...]] | None = None
         self.slots: dict[str, int] = {"": ABSENT}
         self.names: list[str] = [""]
-        self.order = tuple(PlannedNode(node, i, self._slot) for i, node in enumerate(nodes))
+        self.order = tuple(PlannedNode(node, i, self._slot, isinstance(dry, Answers)) for i, node in enumerate(nodes))
         declared = {value.name: value.dtype for value in (*graph.value_info.values(), *graph.outputs)}
         for planned in self.order:
             planned.call = checked_kernel(planned, declared)
@@ -280,6 +286,10 @@ def unsupported(graph: Graph) -> list[str]:
         if not foreign.foreign_available(node.domain, node.op_type, node.opset):
             missing[f"{node.qualified_op} (opset {node.opset})"] += 1
     return [f"{name} ×{count}" for name, count in missing.items()]
+
+
+def _recorded_only(*_: Any, **__: Any) -> Any:
+    raise UnknownValueError("only a recording says what this op gives")
 
 
 def _no_kernel(*_: Any) -> Any:

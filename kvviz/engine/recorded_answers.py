@@ -42,21 +42,46 @@ def count_of(counts: Mapping[Any, int], graph: Graph, node: Node) -> int | None:
 
 
 class Answers(dict[Any, int]):
-    """The answers of a trace. The mapping itself has branches and iterations by `Key`, as far as they were always the
-    same, and by name what the caller stated.
-
+    """What nodes of a graph gave, call by call. The mapping itself has branches and iterations by `Key`, as far as they
+    were always the same, and by name what the caller stated.
     """
 
-    def __init__(self, trace: Any, stated: Mapping[str, int]) -> None:
-        super().__init__()
-        self.trace, self.stated = trace, dict(stated)
-        self.loaded = trace.recipe is None
-        often = Counter((graph.path, node.name) for graph, node in trace.graph.walk())
+    def __init__(self, graph: Graph, stated: Mapping[str, int]) -> None:
+        super().__init__(stated)
+        self.stated = dict(stated)
+        often = Counter((part.path, node.name) for part, node in graph.walk())
         self.unclear = {key for key, times in often.items() if times > 1}
         self.calls: dict[Key, list[Answer]] = {}
         self.at: Counter[Key] = Counter()
         self.latest: tuple[Any, Sequence[Any]] = None, ()
         self.plans: dict[Any, dict[tuple, Any]] = {}  # made with these answers, by graph
+
+    def doubts(self, node: Node) -> bool:
+        """Whether what a node computes from known values is not used."""
+        return False
+
+    def next(self, key: Key, args: Sequence[Any]) -> Answer | None:
+        """What a node gave when it was called as often before as it was since `begin`; None if that is not clear."""
+        self.at[key] += 1
+        self.latest = key, args
+        return self.of(key, args)
+
+    def of(self, key: Key, args: Sequence[Any]) -> Answer | None:
+        """The same of the call with these arguments, which comes, or was the last one."""
+        called = self.latest[0] == key and all(one is other for one, other in zip(args, self.latest[1]))
+        calls, place = self.calls.get(key, ()), self.at[key] - called
+        if place >= len(calls) or key in self.unclear:
+            return None
+        known = all(layout is None or layout[0] is not None for layout in calls[place].layouts)
+        return calls[place] if known else None
+
+
+class TraceAnswers(Answers):
+    """The answers of a trace."""
+
+    def __init__(self, trace: Any, stated: Mapping[str, int]) -> None:
+        super().__init__(trace.graph, stated)
+        self.trace = trace
 
     def begin(self, run: int, runs: int) -> None:
         """Hand out the answers of so many runs, from the first step of one on, up to one whose steps were not kept."""
@@ -93,19 +118,4 @@ class Answers(dict[Any, int]):
         """Whether attributes of a node may be missing, so that what it computes from known values is not used."""
         held = any(isinstance(value, np.ndarray) for value in node.attributes.values())
         # A file of a trace has only small tensors.
-        return self.loaded and node.op_type in _WITH_TENSORS and not held
-
-    def next(self, key: Key, args: Sequence[Any]) -> Answer | None:
-        """What a node gave when it was called as often before as it was since `begin`; None if that is not clear."""
-        self.at[key] += 1
-        self.latest = key, args
-        return self.of(key, args)
-
-    def of(self, key: Key, args: Sequence[Any]) -> Answer | None:
-        """The same of the call with these arguments, which comes, or was the last one."""
-        called = self.latest[0] == key and all(one is other for one, other in zip(args, self.latest[1]))
-        calls, place = self.calls.get(key, ()), self.at[key] - called
-        if place >= len(calls) or key in self.unclear:
-            return None
-        known = all(layout is None or layout[0] is not None for layout in calls[place].layouts)
-        return calls[place] if known else None
+        return self.trace.recipe is None and node.op_type in _WITH_TENSORS and not held

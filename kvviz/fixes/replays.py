@@ -20,7 +20,7 @@ from kvviz.decode.single_run import SingleRun
 from kvviz.decode.token_loop import DecodeSession
 from kvviz.engine.planning import drop_plans
 from kvviz.engine.policy import Policy
-from kvviz.engine.recorded_answers import Answers
+from kvviz.engine.recorded_answers import Answers, TraceAnswers
 from kvviz.engine.session import whole
 from kvviz.errors import KvvizError, UnknownValueError
 from kvviz.fixes.changes import Capacity, Change, GrowAfter, Reorder, Reserve, RunFirst, UsePolicy, arguments, asked
@@ -64,7 +64,7 @@ class Replays:
         self._loops: dict[tuple[Change, ...], Trace] = {}
         self.effects: dict[Any, Any] = {}
         if trace.recipe is None:
-            self.stated = Answers(trace, self.stated)
+            self.stated = TraceAnswers(trace, self.stated)
             self.graph = _as_recorded(trace)
             if isinstance(self.policy.schedule, OwnOrder) or isinstance(
                 getattr(self.policy.schedule, "base", None), OwnOrder
@@ -149,7 +149,7 @@ class Replays:
                 try:
                     return make(self.stated)
                 except UnknownValueError:
-                    self.stated = Answers(self.trace, self.stated)
+                    self.stated = TraceAnswers(self.trace, self.stated)
             self.stated.begin(run, runs)
             return make(self.stated)
 

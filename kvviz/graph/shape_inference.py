@@ -18,6 +18,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper, shape_inference
 
+from kvviz.errors import LoadError
 from kvviz.graph import shapes_control
 from kvviz.graph.attributes import value_type
 from kvviz.graph.external import Source
@@ -167,7 +168,10 @@ class _Scope:
             if graph is None or not _is_small(_weight(graph, name)):
                 return None
             absent = isinstance(graph.weights, Weights) and not graph.weights.has_contents(name)
-            return None if absent else graph.weights[name]
+            try:
+                return None if absent else graph.weights[name]
+            except LoadError:  # a run says that its data cannot be read, where it needs them
+                return None
 
         return constant
 

@@ -7,6 +7,7 @@ onnxruntime's own inference says less than could be known (the present of MultiH
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,16 @@ def _layer_norm(node: Node, types: Types, constant: Constant) -> list[Any]:
     if dims:
         dims[int(node.attributes.get("axis", -1)) % len(dims)] = _Dim(dim_value=1)
     return [types[0], _typed(onnx.TensorProto.FLOAT, dims)]
+
+
+def _layer_norm_17(node: Node, types: Types, constant: Constant) -> list[Any]:
+    """Y, mean and inverse deviation, as opset 17 has the operator; onnxruntime has it in any opset."""
+    dims = _dims(types, 0)
+    if dims:
+        first = int(node.attributes.get("axis", -1)) % len(dims)
+        dims[first:] = [_Dim(dim_value=1)] * (len(dims) - first)
+    row = _typed(onnx.TensorProto.FLOAT, dims)
+    return [types[0], row, row]
 
 
 def _skip_layer_norm(node: Node, types: Types, constant: Constant) -> list[Any]:
@@ -179,7 +190,21 @@ def _part(dim: Any, count: int) -> Any:
     return _Dim(dim_value=dim.dim_value // count) if dim.HasField("dim_value") else _Dim()
 
 
+def _as_onnx(op_type: str, node: Node, types: Types, constant: Constant) -> list[Any]:
+    """An operator of ONNX with an activation behind it."""
+    schema = onnx.defs.get_schema(op_type, 13)
+    known = {name: value for name, value in node.attributes.items() if name in schema.attributes}
+    names = [f"i{at}" if types[at] is not None else "" for at in range(min(len(types), len(schema.inputs)))]
+    given = {name: proto for name, proto in zip(names, types) if name}
+    try:
+        found = shape_inference.infer_node_outputs(schema, helper.make_node(op_type, names, ["y"], **known), given)
+    except shape_inference.InferenceError:
+        return [None]
+    return [found.get("y")]
+
+
 RULES: dict[tuple[str, str], Callable[..., list[Any]]] = {
+    ("", "LayerNormalization"): _layer_norm_17,
     ("", "SimplifiedLayerNormalization"): _layer_norm,
     ("com.microsoft", "Attention"): _attention,
     ("com.microsoft", "BiasGelu"): _like_first,
@@ -187,6 +212,8 @@ RULES: dict[tuple[str, str], Callable[..., list[Any]]] = {
     ("com.microsoft", "DequantizeLinear"): _dequantized,
     ("com.microsoft", "DynamicQuantizeMatMul"): _matmul,
     ("com.microsoft", "FastGelu"): _like_first,
+    ("com.microsoft", "FusedConv"): partial(_as_onnx, "Conv"),
+    ("com.microsoft", "FusedGemm"): partial(_as_onnx, "Gemm"),
     ("com.microsoft", "FusedMatMul"): _matmul,
     ("com.microsoft", "GatherBlockQuantized"): _gather_block,
     ("com.microsoft", "Gelu"): _like_first,

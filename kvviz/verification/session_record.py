@@ -1,0 +1,142 @@
+"""One run of an onnxruntime session as it reports it: its graph, order, shapes, times, and what each node allocated.
+
+A session writes the graph that it runs (``optimized_model_filepath``), a profile (events of category ``Node`` whose
+names end in ``_kernel_time``, in the order of running), and the bytes that each node took from the arena
+(``session.collect_node_memory_stats_to_file``), which the arena rounds up to 256 B.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import re
+from collections.abc import Mapping, Sequence
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from kvviz.errors import InputError, KvvizError, LoadError
+from kvviz.graph.load import load
+from kvviz.graph.model import Graph
+
+Layout = tuple[tuple[int, ...], np.dtype]
+
+_KERNEL = "_kernel_time"
+_STATISTICS = "session.collect_node_memory_stats_to_file"
+# Names of element types in a profile, where NumPy has another one.
+_TYPES = {"float": "float32", "double": "float64", "string": "object"}
+
+
+class NodeRun(NamedTuple):
+    """One execution of a node.
+
+    ``outputs``: shape and type of each; None for one of a type that NumPy does not have.
+    ``microseconds``: inside the kernel.
+    """
+
+    name: str
+    op_type: str
+    outputs: tuple[Layout | None, ...]
+    microseconds: float
+
+
+class SessionRecord(NamedTuple):
+    """What a session did in one run.
+
+    ``graph``: as the session wrote it.
+    ``runs``: of its nodes, in the order of running.
+    ``allocated``: bytes by node, rounded up to 256 B for each output.
+    ``version``: of onnxruntime.
+    """
+
+    graph: Graph
+    runs: tuple[NodeRun, ...]
+    allocated: Mapping[str, int]
+    version: str
+
+
+def observe(
+    model: str | bytes, feeds: Mapping[str, Any], options: Any = None, folder: str | None = None
+) -> SessionRecord:
+    """Run a model once in a session that reports on itself.
+
+    ``model``: path, or the bytes of a model file.
+    ``folder``: where the external data of such bytes lies.
+    ``options``: ``onnxruntime.SessionOptions`` of the caller's own; what reports is added to them.
+
+    Raises `KvvizError`: without onnxruntime, or where the session refuses the model or its inputs.
+    """
+    ort = _onnxruntime()
+    options = ort.SessionOptions() if options is None else options
+    with TemporaryDirectory(prefix="kvviz-") as made:
+        statistics, written = os.path.join(made, "memory.csv"), os.path.join(made, "written.onnx")
+        options.log_severity_level = 4
+        options.enable_profiling = True
+        options.profile_file_prefix = os.path.join(made, "profile")
+        options.optimized_model_filepath = written
+        options.add_session_config_entry(_STATISTICS, statistics)
+        # Large weights stay outside of the written file, and are not read here.
+        options.add_session_config_entry("session.optimized_model_external_initializers_file_name", "weights.bin")
+        options.add_session_config_entry("session.optimized_model_external_initializers_min_size_in_bytes", "16384")
+        if folder and isinstance(model, bytes):
+            options.add_session_config_entry("session.model_external_initializers_file_folder_path", folder)
+        try:
+            session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+            session.run(None, {one.name: np.asarray(feeds[one.name]) for one in session.get_inputs()})
+        except KeyError as error:
+            raise InputError(f"the session wants the input {error.args[0]!r}: give it in inputs") from None
+        except Exception as error:
+            raise KvvizError(f"onnxruntime {ort.__version__} refuses: {str(error).splitlines()[0]}") from None
+        with open(session.end_profiling(), encoding="utf-8") as file:
+            runs = read_profile(json.load(file))
+        allocated = _read_statistics(statistics)
+        graph = load(written)
+    return SessionRecord(graph, runs, allocated, ort.__version__)
+
+
+def read_profile(events: Sequence[Mapping[str, Any]]) -> tuple[NodeRun, ...]:
+    """The nodes that a profile has, in the order of running.
+
+    Raises `LoadError`: if it has none.
+    """
+    runs = tuple(
+        NodeRun(
+            event["name"].removesuffix(_KERNEL),
+            str(event["args"].get("op_name", "")),
+            tuple(map(_layout, event["args"].get("output_type_shape", ()))),
+            float(event.get("dur", 0)),
+        )
+        for event in events
+        if event.get("cat") == "Node" and str(event.get("name", "")).endswith(_KERNEL)
+    )
+    if not runs:
+        raise LoadError("the profile has no node: it was written by a session that ran nothing, or by something else")
+    return runs
+
+
+def _layout(told: Mapping[str, Sequence[int]]) -> Layout | None:
+    for name, shape in told.items():
+        try:
+            return tuple(int(n) for n in shape), np.dtype(_TYPES.get(name, name))
+        except TypeError:
+            return None
+    return None
+
+
+def _read_statistics(path: str) -> dict[str, int]:
+    with open(path, encoding="utf-8", newline="") as file:
+        rows = [row for row in csv.reader(file) if row and not row[0].startswith("#")]
+    # A node's name is followed by a hash.
+    return {re.sub(r"_\d+$", "", row[0]): int(row[3]) for row in rows}
+
+
+def _onnxruntime() -> Any:
+    try:
+        import onnxruntime
+    except ImportError:
+        raise KvvizError(
+            "verify runs the model in onnxruntime, which is not installed: pip install onnxruntime"
+        ) from None
+    return onnxruntime
