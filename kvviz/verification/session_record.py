@@ -23,6 +23,8 @@ from kvviz.graph.model import Graph
 
 Layout = tuple[tuple[int, ...], np.dtype]
 
+ARENA = 256
+"""Bytes to a multiple of which onnxruntime's arena rounds what it is asked for."""
 _KERNEL = "_kernel_time"
 _STATISTICS = "session.collect_node_memory_stats_to_file"
 # Names of element types in a profile, where NumPy has another one.

@@ -23,7 +23,7 @@ from kvviz.runtimes.ort.ort_policy import onnxruntime
 from kvviz.runtimes.schedules.picks import Picks
 from kvviz.trace.units import count, short, size
 from kvviz.verification.profile_answers import ProfileAnswers
-from kvviz.verification.session_record import SessionRecord, observe
+from kvviz.verification.session_record import ARENA, SessionRecord, observe
 
 _LINES = 12
 
@@ -44,7 +44,9 @@ class VerifiedOp:
     microseconds : float
         Time inside its kernel.
     why : str
-        Why it allocates, or whose memory its output has, by the policy.
+        What it does to memory by the policy, and why.
+    agrees : bool
+        Whether both are the same, but for the arena's rounding.
     """
 
     node: str
@@ -54,11 +56,7 @@ class VerifiedOp:
     observed: int
     microseconds: float
     why: str
-
-    @property
-    def agrees(self) -> bool:
-        """Whether it allocated as predicted: nothing in both, or something in both."""
-        return bool(self.predicted) == bool(self.observed)
+    agrees: bool
 
 
 @dataclass(frozen=True)
@@ -193,17 +191,10 @@ def compared(record: SessionRecord, feeds: Mapping[str, Any]) -> Verification:
         if inside or node.name not in record.allocated or node.name not in places:
             unknown.append(node.name)
             continue
-        ops.append(
-            VerifiedOp(
-                node.name,
-                node.qualified_op,
-                step,
-                row.allocated,
-                record.allocated[node.name],
-                times.get(node.name, 0.0),
-                sentence(trace.steps[step], trace),
-            )
-        )
+        observed, most = record.allocated[node.name], row.allocated + (ARENA - 1) * len(row.outs)
+        agrees = bool(row.allocated) == bool(observed) and row.allocated <= observed <= most
+        told, time = sentence(trace.steps[step], trace), times.get(node.name, 0.0)
+        ops.append(VerifiedOp(node.name, node.qualified_op, step, row.allocated, observed, time, told, agrees))
     ops.sort(key=lambda op: (op.agrees, -op.microseconds))
     return Verification(tuple(ops), trace, record.version, tuple(unknown))
 
