@@ -179,9 +179,9 @@ def test_a_loaded_trace_says_what_to_do(tmp_path: Path) -> None:
 
 def test_where_a_fork_left_the_other_trace_is_told_by_its_file_too() -> None:
     trace = story()
-    other = kvviz.fork(trace, trace.runs[1].first, policy="rten")
-    assert loaded(other).branch == other.branch == ("rten", trace.runs[1].first)
-    assert loaded(other).label == "rten" and loaded(trace).branch is None
+    other = kvviz.fork(trace, trace.runs[1].first, policy="never")
+    assert loaded(other).branch == other.branch == ("never", trace.runs[1].first)
+    assert loaded(other).label == "never" and loaded(trace).branch is None
     assert differences(other, loaded(other), pictures=False) == []
 
 

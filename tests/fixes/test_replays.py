@@ -54,7 +54,8 @@ def test_each_run_of_a_decode_alone_and_all_of_it_do_the_same_again(form: str, p
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("path", DECODERS, ids=file_id)
 def test_real_models_do_the_same_again(path: Path, policy: str) -> None:
-    for capacity in (None, 40):
+    # Rules that append nothing have no use for room.
+    for capacity in (None, 40) if policy in ("ideal", "rten") else (None,):
         assert_replayed(decoded(path, 3, policy=policy, kv_capacity=capacity))
 
 
