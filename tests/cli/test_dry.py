@@ -29,7 +29,7 @@ def test_a_dry_report_has_the_figures_of_the_run_and_says_what_it_is(capsys: pyt
 
 def test_a_saved_dry_run_says_that_it_is_one(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     file = tmp_path / "dry.kvviz"
-    ran(capsys, "report", LLAMA, "--dry", "--prompt-tokens", "3", "--save", str(file))
+    ran(capsys, "report", LLAMA, "--dry", "--prompt-tokens", "3", "--tokens", "2", "--save", str(file))
     assert kvviz.Trace.load(file).dry
     assert "dry run" in ran(capsys, "report", str(file)).splitlines()[0]
 
