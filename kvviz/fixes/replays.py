@@ -110,7 +110,7 @@ class Replays:
         return policy
 
     def decode(self, changes: tuple[Change, ...] = (), most: int | None = _MOST_STEPS) -> Trace:
-        """The decode from its start, after changes: as many runs as make up so many steps, two at least."""
+        """The decode from its start, after changes: as many runs as make up so many steps, or two."""
         if changes not in self._loops or most is None:
             made = self._answered(0, len(self.trace.runs), lambda dry: self._decode(changes, most, dry))
             if most is None or (changes and not reaches_over_runs(self.trace, changes)):
@@ -179,7 +179,7 @@ class Replays:
         told = self._arguments(changes)
         runs = len(trace.runs)
         if most is not None:
-            runs = max(2, min(runs, most // self._longest))
+            runs = min(runs, max(2, most // self._longest))
         fed = len(trace.runs) - options.max_new_tokens if options.chunk else 0
         told["max_new_tokens"] = max(1, runs - max(fed, 0))
         if trace.recipe is not None:

@@ -159,9 +159,9 @@ def test_a_word_of_the_story_leads_to_the_decode_step_that_wrote_it(debugger: De
     # when
     said[2].click()
     # then
+    expect(said[2]).to_have_attribute("data-state", "now")
     run = int(said[2].get_attribute("data-id") or "-1")
     assert debugger.python(f"t.steps[{debugger.step}].run") == run
-    expect(said[2]).to_have_attribute("data-state", "now")
 
 
 def test_the_next_token_is_the_same_op_one_run_later(debugger: DebuggerPage) -> None:
