@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import DTypeLike
-from onnx import ModelProto, TensorProto, ValueInfoProto, helper
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 
 from kvviz.decoders.builder import Builder, Keeper
 from kvviz.decoders.decoder_shape import Shape
@@ -158,19 +158,44 @@ def _feed_forward(parts: Parts, layer: int, x: str) -> str:
 
 def _model(build: Builder, form: Form, name: str) -> ModelProto:
     def control(name: str) -> ValueInfoProto:
+        if name == "use_cache_branch":
+            return helper.make_tensor_value_info(name, TensorProto.BOOL, [1])
         dims = ("batch",) if name in _BATCH_ONLY else _LENGTHS.get(name, ("batch", "new"))
         return helper.make_tensor_value_info(name, TensorProto.INT64, dims)
 
     kind = helper.np_dtype_to_tensor_dtype(build.dtype)
     scores = helper.make_tensor_value_info("logits", kind, ["batch", 1, form.shape.vocabulary])
+    outputs = [scores, *form.presents]
+    nodes = _merged(build, form, outputs) if form.merged else build.nodes
     graph = helper.make_graph(
-        build.nodes,
-        name,
-        [*map(control, form.inputs), *form.pasts],
-        [scores, *form.presents],
-        list(build.weights.values()),
+        nodes, name, [*map(control, form.inputs), *form.pasts], outputs, list(build.weights.values())
     )
     opsets = [helper.make_opsetid("", form.opset)]
     if form.microsoft:
         opsets.append(helper.make_opsetid("com.microsoft", 1))
     return helper.make_model(graph, opset_imports=opsets, ir_version=form.ir_version, producer_name="kvviz")
+
+
+def _merged(build: Builder, form: Form, outputs: list[ValueInfoProto]) -> list[NodeProto]:
+    """An If of two graphs that read the same weights: one appends to the cache, the other one only makes it."""
+    pasts, first = {value.name for value in form.pasts}, build.ints(0)
+    # Values of a body have other names than those of the graph around it.
+    inside = {value.name: f"{value.name}_in_branch" for value in outputs}
+    # What the graph of the prompt reads in the place of what hangs on the cache.
+    instead: dict[str, str] = {}
+    for node in build.nodes:
+        if node.input[0] in pasts and node.op_type in ("Concat", "Shape"):
+            instead[node.output[0]] = first if node.op_type == "Shape" else node.input[1]
+
+    def branch(names: dict[str, str], without: Container[str]) -> GraphProto:
+        nodes, made = [node for node in build.nodes if node.output[0] not in without], []
+        for node in nodes:
+            made.append(NodeProto())
+            made[-1].CopyFrom(node)
+            made[-1].input[:] = [names.get(name, name) for name in node.input]
+            made[-1].output[:] = [names.get(name, name) for name in node.output]
+        given = [ValueInfoProto(name=names[value.name], type=value.type) for value in outputs]
+        return helper.make_graph(made, "branch", [], given)
+
+    branches = {"then_branch": branch(inside, ()), "else_branch": branch({**inside, **instead}, instead)}
+    return [helper.make_node("If", ["use_cache_branch"], [value.name for value in outputs], "optimum::if", **branches)]

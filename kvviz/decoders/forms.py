@@ -34,6 +34,7 @@ class Form:
     microsoft = False  # it uses operators of onnxruntime
     packed = False  # queries, keys and values are projected by one product and stay side by side
     adds_in_norm = False  # residual sums are left to the norm after them
+    merged = False  # an If chooses between a graph that reads the cache and one of the prompt alone
 
     def __init__(self, build: Builder, shape: Shape) -> None:
         self.build, self.shape = build, shape
@@ -207,6 +208,14 @@ class Form:
     def from_heads(self, x: str, size: int) -> str:
         together = self.build.op("Transpose", x, perm=[0, 2, 1, 3])
         return self.build.op("Reshape", together, self.build.ints(0, 0, self.shape.heads * size))
+
+
+class MergedForm(Form):
+    """``merged``: ``concat`` in one branch, and in the other the same without a cache, as optimum merges two exports."""
+
+    name = "merged"
+    inputs = (*INPUTS, "use_cache_branch")
+    merged = True
 
 
 class ScatteredForm(Form):

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto
 
-from kvviz.decoders.forms import INPUTS, Form, ScatteredForm, cache_module
+from kvviz.decoders.forms import INPUTS, Form, MergedForm, ScatteredForm, cache_module
 
 
 class AttentionForm(Form):
@@ -133,9 +133,11 @@ class GroupedForm(AttentionForm):
 
 
 FORMS: dict[str, type[Form]] = {
-    form.name: form for form in (Form, AttentionForm, GroupedForm, StaticForm, ScatteredForm)
+    form.name: form for form in (Form, AttentionForm, GroupedForm, StaticForm, ScatteredForm, MergedForm)
 }
-"""Ways of keeping the cache: ``concat``, ``attention``, ``gqa``, ``static``, ``scatter_nd``."""
+"""Ways of keeping the cache: ``concat``, ``attention``, ``gqa``, ``static``, ``scatter_nd``, ``merged``."""
 
-GROWING: dict[str, type[Form]] = {name: form for name, form in FORMS.items() if form.rows[0] == "past"}
-"""Those that run without a length of the cache."""
+GROWING: dict[str, type[Form]] = {
+    name: form for name, form in FORMS.items() if form.rows[0] == "past" and not form.merged
+}
+"""Those that run without a length of the cache, in one graph."""

@@ -95,10 +95,11 @@ def preset(
     name : str
         One of ``kvviz.shapes.PRESETS``: Llama, SmolLM2, Qwen, Mistral, Gemma, DeepSeek, the decoder of Whisper.
     form : str
-        How the cache is kept. It grows in ``"concat"`` (elementary operators, opset 18), ``"attention"`` (inside of
-        Attention, opset 23) and ``"gqa"`` (inside of onnxruntime's GroupQueryAttention; not DeepSeek, Whisper). It has
-        a fixed number of rows, ``kv_capacity`` or as many as the decode needs, in ``"static"`` (TensorScatter in front
-        of Attention, opset 24) and ``"scatter_nd"`` (elementary operators, opset 18).
+        How the cache is kept. It grows in ``"concat"`` (elementary operators, opset 18), ``"merged"`` (``"concat"`` in
+        one branch of an If, the prompt alone in the other), ``"attention"`` (inside of Attention, opset 23) and
+        ``"gqa"`` (inside of onnxruntime's GroupQueryAttention; not DeepSeek, Whisper). It has a fixed number of rows,
+        ``kv_capacity`` or as many as the decode needs, in ``"static"`` (TensorScatter in front of Attention, opset 24)
+        and ``"scatter_nd"`` (elementary operators, opset 18).
     dtype : dtype
         Of weights, caches and activations.
     seed : int, optional

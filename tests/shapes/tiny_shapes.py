@@ -92,6 +92,7 @@ def in_onnxruntime(graph: Any, trace: Any, given: dict[str, np.ndarray]) -> np.n
             "cache_position": np.arange(past, total),
             "write_indices": np.array([past]),
             "nonpad_kv_seqlen": np.array([total]),
+            "use_cache_branch": np.array([past > 0]),
         }
         control = {name: value for name, value in feeds.items() if name in wanted}
         made = dict(zip(names, session.run(None, {**control, **given, **caches})))
