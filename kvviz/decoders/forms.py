@@ -211,7 +211,7 @@ class Form:
 
 
 class MergedForm(Form):
-    """``merged``: ``concat`` in one branch, and in the other the same without a cache, as optimum merges two exports."""
+    """``merged``: ``concat`` in one branch, the same without a cache in the other, as optimum merges exports."""
 
     name = "merged"
     inputs = (*INPUTS, "use_cache_branch")
