@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
 
 # Whoever starts the tests in the background may have the keyboard's interrupt ignored, which some of them raise.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -25,3 +26,12 @@ settings.load_profile("ci" if "CI" in os.environ else "here")
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the browser tests last: what is wrong below them is said sooner and shorter by the others."""
     items.sort(key=lambda item: item.get_closest_marker("ui") is not None)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _own_caches_are_emptied(request: pytest.FixtureRequest) -> Iterator[None]:
+    """What the helpers of a module keep for its tests goes with them: every full collection would walk it."""
+    yield
+    for value in vars(request.module).values():
+        if getattr(value, "__module__", None) == request.module.__name__ and hasattr(value, "cache_clear"):
+            value.cache_clear()

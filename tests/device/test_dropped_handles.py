@@ -24,7 +24,6 @@ SHAPE, NBYTES = (64, 128), 64 * 128 * 4
 @pytest.fixture
 def no_collector() -> Iterator[None]:
     """Reference counts alone: what a cycle keeps stays, and the test sees it."""
-    gc.collect()
     gc.disable()
     yield
     gc.enable()

@@ -26,7 +26,6 @@ PROMPT = [1, 2, 3]
 @pytest.fixture(autouse=True)
 def without_collector() -> Iterator[None]:
     """Only counts of references free anything here."""
-    gc.collect()
     gc.disable()
     yield
     gc.enable()

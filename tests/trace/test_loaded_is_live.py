@@ -225,10 +225,12 @@ def test_models_say_the_same(name: str, policy: str) -> None:
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("name", [*DECODERS, VAD])
 def test_models_say_and_draw_the_same(name: str, policy: str) -> None:
-    # The story's model is the same in all of its forms, and is decoded above.
+    # The story's model is the same in all of its forms, and is decoded above. Drawing takes most of
+    # the time: each model is drawn under one policy, in turn.
+    drawn = [*DECODERS, VAD].index(name) % len(POLICIES) == POLICIES.index(policy)
     for inputs, _ in single_runs(name)[: 1 if name.startswith("storyteller") else 2]:
         trace = kvviz.run(model_of(name), inputs, policy=policy)
-        assert differences(trace, loaded(trace)) == []
+        assert differences(trace, loaded(trace), pictures=drawn) == []
 
 
 @pytest.mark.parametrize("policy", POLICIES)

@@ -27,7 +27,7 @@ class Heard:
         return list(self.sent)
 
     def works(self) -> bool:
-        answers = self.hear("custom", content={"do": "report", "from": 10**6, "id": 8})
+        answers = self.hear("custom", content={"do": "report", "from": 10**6, "cures": False, "id": 8})
         return len(answers) == 1 and "report" in answers[0]
 
 
@@ -38,10 +38,13 @@ def heard() -> Heard:
 
 @pytest.mark.parametrize("trait", ["lane", "cursor", "decode_step", "selection", "breakpoints", "height", "theme"])
 def test_a_trait_that_the_page_sets_to_nonsense_does_not_disable_the_widget(heard: Heard, trait: str) -> None:
+    drawn = None
     for value in JUNK:
         heard.hear("update", state={trait: value})
         assert heard.works(), (trait, value)
-        heard.page._still()
+        if (kept := repr(getattr(heard.page, trait))) != drawn:  # the picture takes most of the time
+            heard.page._still()
+            drawn = kept
     assert heard.page.lane == 0 and heard.page.cursor >= -1
 
 
