@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from kvviz.ggml.gallocr import plan_memory
     from kvviz.ggml.graph_export import export, to_dot, to_json
     from kvviz.ggml.graph_trace import to_trace
+    from kvviz.ggml.kv_cache import KVCache
     from kvviz.ggml.llama_recorder import record
     from kvviz.ggml.open_recording import load
     from kvviz.ggml.recorded_places import recorded_plan
@@ -36,6 +37,7 @@ __all__ = [
     "ComputeGraph",
     "Context",
     "Executor",
+    "KVCache",
     "LayerForm",
     "Tensor",
     "export",
@@ -62,6 +64,7 @@ _PLACES = {
     "ComputeGraph": "compute_graph",
     "Context": "context",
     "Executor": "executor",
+    "KVCache": "kv_cache",
     "LayerForm": "attention_layer",
     "Tensor": "tensor",
     "export": "graph_export",

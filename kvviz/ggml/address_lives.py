@@ -45,22 +45,6 @@ class Life(NamedTuple):
         return self.root.buffer == other.root.buffer and self.low < other.high and other.low < self.high
 
 
-class AllocatorFacts(NamedTuple):
-    """What sharing addresses makes of a graph.
-
-    ``address_reuse_pairs``: pairs of results that had an address in common one after the other.
-    ``in_place``: those of them of which the later one was made by the last user of the earlier one.
-    ``war_without_src_path``: of the others those where no path leads from that last use to the node that writes the
-      later one: another order would overwrite what is still read.
-    ``live_overlaps``: pairs alive at once; an allocator that works has none.
-    """
-
-    address_reuse_pairs: int
-    in_place: int
-    war_without_src_path: int
-    live_overlaps: int
-
-
 def lives(graph: ComputeGraph) -> list[Life]:
     """The lives in compute buffers, in the order in which they began; of tensors whose address is known."""
     born: dict[Tensor, int] = {}
@@ -76,34 +60,6 @@ def lives(graph: ComputeGraph) -> list[Life]:
         if root.address is not None and root.role not in ("weight", "state")
     ]
     return sorted(found, key=lambda life: life.born)
-
-
-def allocator_facts(graph: ComputeGraph) -> AllocatorFacts:
-    """How a graph's results share addresses, and what keeps their users in order.
-
-    Inputs are not counted; a result without elements has the address that it was given.
-
-    Examples
-    --------
-    >>> allocator_facts(recording.graphs[0])                                # doctest: +SKIP
-    AllocatorFacts(address_reuse_pairs=29080, in_place=152, war_without_src_path=4937, live_overlaps=0)
-    """
-    made = [life for life in lives(graph) if life.born >= 0]
-    before = ancestors(graph.nodes)
-    reused = in_place = unordered = overlaps = 0
-    for number, late in enumerate(made):
-        for early in made[:number]:
-            if not early.meets(late):
-                continue
-            if early.last > late.born:
-                overlaps += 1
-                continue
-            reused += 1
-            if early.last == late.born:
-                in_place += 1
-            elif not before[late.born] >> early.last & 1:
-                unordered += 1
-    return AllocatorFacts(reused, in_place, unordered, overlaps)
 
 
 def broken_addresses(graph: ComputeGraph, order: Sequence[Tensor]) -> tuple[BrokenPair, ...]:
@@ -159,17 +115,6 @@ def freed_after(graph: ComputeGraph) -> dict[int, list[Tensor]]:
     for life in lives(graph):
         stays = life.root.flags & OUTPUT or life.last == life.born
         found.setdefault(end if stays else life.last, []).append(life.root)
-    return found
-
-
-def ancestors(nodes: Sequence[Tensor]) -> list[int]:
-    """Of each node, as bits of a number, the nodes from which a path of sources leads to it."""
-    found: list[int] = []
-    for waits in _waits(nodes, {node: place for place, node in enumerate(nodes)}):
-        bits = 0
-        for wait in waits:
-            bits |= found[wait] | 1 << wait
-        found.append(bits)
     return found
 
 

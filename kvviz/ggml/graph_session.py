@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from kvviz.caches.stored_rows import stored_caches
 from kvviz.errors import KvvizError, ReplayError
 from kvviz.ggml.compute_graph import ComputeGraph
 from kvviz.ggml.executor import Executor, has_numbers
@@ -207,6 +208,7 @@ class GraphSession:
             names = self._executor.writing.writer.named([self._executor.writing.values[node] for node in out])
             self.trace.outputs = {name: tensor_get(node) for name, node in zip(names, out) if has_numbers(node)}
         self._told.summarise()
+        self.trace.caches = stored_caches(self.trace)
         self.execution = None
 
     @contextmanager

@@ -7,6 +7,7 @@ from math import prod
 
 import numpy as np
 
+from kvviz.caches.stored_rows import stored_caches
 from kvviz.ggml.address_lives import freed_after, taken_over
 from kvviz.ggml.compute_graph import ComputeGraph
 from kvviz.ggml.inplace_reasons import RULES
@@ -198,6 +199,7 @@ class GraphWriter:
         """
         out = [node for node in self._made if node not in self._used or node.flags & OUTPUT]
         trace = self.writer.finish([self.values[node] for node in out])
+        trace.caches = stored_caches(trace)
         if hand_out is not None:
             held = zip(trace.log.frames[-1].program.outputs, map(hand_out, out))
             trace.outputs = {name: array for name, array in held if array is not None}
