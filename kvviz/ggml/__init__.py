@@ -13,7 +13,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from kvviz.ggml.attention_layer import AttentionLayer, LayerForm
     from kvviz.ggml.compute_graph import ComputeGraph
     from kvviz.ggml.context import Context
     from kvviz.ggml.executor import Executor, restore_state, saved_state
@@ -33,12 +32,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "RULES",
-    "AttentionLayer",
     "ComputeGraph",
     "Context",
     "Executor",
     "KVCache",
-    "LayerForm",
     "Tensor",
     "export",
     "load",
@@ -60,12 +57,10 @@ __all__ = [
 # Where each name stands; it is imported when it is used first.
 _PLACES = {
     "RULES": "reorder_rules",
-    "AttentionLayer": "attention_layer",
     "ComputeGraph": "compute_graph",
     "Context": "context",
     "Executor": "executor",
     "KVCache": "kv_cache",
-    "LayerForm": "attention_layer",
     "Tensor": "tensor",
     "export": "graph_export",
     "plan_memory": "gallocr",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partialmethod
+
 from kvviz.ggml.new_nodes import Nodes
 from kvviz.ggml.op_params import words
 from kvviz.ggml.tensor import Tensor
@@ -32,58 +34,39 @@ class AttentionCalls(Nodes):
 
     # -- softmax and masks ------------------------------------------------------------------------------------------
 
-    def soft_max(self, a: Tensor) -> Tensor:
+    def soft_max(self, a: Tensor, *, inplace: bool = False) -> Tensor:
         """Softmax of each row."""
-        return self._soft_max(a, None, 1.0, 0.0, False)
-
-    def soft_max_inplace(self, a: Tensor) -> Tensor:
-        """As `soft_max`, written into ``a``."""
-        return self._soft_max(a, None, 1.0, 0.0, True)
+        need(is_contiguous(a), "soft_max", "it must be contiguous", a)
+        return self._like("SOFT_MAX", a, [a], words(1.0, 0.0), inplace)
 
     def soft_max_ext(self, a: Tensor, mask: Tensor | None, scale: float, max_bias: float) -> Tensor:
         """Softmax of each row times ``scale``, plus a mask, weighted by head where ``max_bias`` is above 0 (ALiBi)."""
-        return self._soft_max(a, mask, scale, max_bias, False)
-
-    def soft_max_ext_inplace(self, a: Tensor, mask: Tensor | None, scale: float, max_bias: float) -> Tensor:
-        """As `soft_max_ext`, written into ``a``."""
-        return self._soft_max(a, mask, scale, max_bias, True)
-
-    def _soft_max(self, a: Tensor, mask: Tensor | None, scale: float, max_bias: float, inplace: bool) -> Tensor:
         need(is_contiguous(a), "soft_max", "it must be contiguous", a)
         if mask is None:
             need(max_bias <= 0, "soft_max", "max_bias needs a mask", a)
-            return self._like("SOFT_MAX", a, [a], words(float(scale), float(max_bias)), inplace)
+            return self._like("SOFT_MAX", a, [a], words(float(scale), float(max_bias)))
         need(mask.type in ("f16", "f32"), "soft_max", "the mask must be f16 or f32", a, mask)
         need(is_contiguous(mask), "soft_max", "the mask must be contiguous", a, mask)
         fits = mask.ne[0] == a.ne[0] and mask.ne[1] >= a.ne[1] and _repeats(mask, a)
         need(fits, "soft_max", "the mask must have the same ne0, as many rows, and repeat over ne2 and ne3", a, mask)
-        return self._like("SOFT_MAX", a, [a, mask], words(float(scale), float(max_bias)), inplace)
+        return self._like("SOFT_MAX", a, [a, mask], words(float(scale), float(max_bias)))
 
-    def diag_mask_inf(self, a: Tensor, n_past: int) -> Tensor:
+    def diag_mask_inf(self, a: Tensor, n_past: int, *, inplace: bool = False) -> Tensor:
         """−∞ where an element is more than ``n_past`` right of the diagonal."""
-        return self._like("DIAG_MASK_INF", a, [a], words(n_past))
-
-    def diag_mask_inf_inplace(self, a: Tensor, n_past: int) -> Tensor:
-        """As `diag_mask_inf`, written into ``a``."""
-        return self._like("DIAG_MASK_INF", a, [a], words(n_past), True)
+        return self._like("DIAG_MASK_INF", a, [a], words(n_past), inplace)
 
     def diag_mask_zero(self, a: Tensor, n_past: int) -> Tensor:
         """0 where an element is more than ``n_past`` right of the diagonal."""
         return self._like("DIAG_MASK_ZERO", a, [a], words(n_past))
 
-    def diag_mask_zero_inplace(self, a: Tensor, n_past: int) -> Tensor:
-        """As `diag_mask_zero`, written into ``a``."""
-        return self._like("DIAG_MASK_ZERO", a, [a], words(n_past), True)
+    soft_max_inplace = partialmethod(soft_max, inplace=True)
+    diag_mask_inf_inplace = partialmethod(diag_mask_inf, inplace=True)
 
     # -- positions --------------------------------------------------------------------------------------------------
 
     def rope(self, a: Tensor, b: Tensor, n_dims: int, mode: int = NORMAL) -> Tensor:
         """Turn the first ``n_dims`` elements of each row by angles of the positions ``b`` (i32, one for each ne2)."""
         return self.rope_ext(a, b, None, n_dims, mode)
-
-    def rope_inplace(self, a: Tensor, b: Tensor, n_dims: int, mode: int = NORMAL) -> Tensor:
-        """As `rope`, written into ``a``."""
-        return self.rope_ext_inplace(a, b, None, n_dims, mode)
 
     def rope_ext(
         self,
@@ -101,38 +84,6 @@ class AttentionCalls(Nodes):
         beta_slow: float = 0.0,
     ) -> Tensor:
         """As `rope`, with all its parameters; ``c`` divides the frequencies (f32, ``n_dims / 2`` of them)."""
-        floats = (freq_base, freq_scale, ext_factor, attn_factor, beta_fast, beta_slow)
-        return self._rope(a, b, c, (0, n_dims, mode, 0, n_ctx_orig), floats, False)
-
-    def rope_ext_inplace(
-        self,
-        a: Tensor,
-        b: Tensor,
-        c: Tensor | None,
-        n_dims: int,
-        mode: int = NORMAL,
-        n_ctx_orig: int = 0,
-        freq_base: float = 10000.0,
-        freq_scale: float = 1.0,
-        ext_factor: float = 0.0,
-        attn_factor: float = 1.0,
-        beta_fast: float = 0.0,
-        beta_slow: float = 0.0,
-    ) -> Tensor:
-        """As `rope_ext`, written into ``a``."""
-        floats = (freq_base, freq_scale, ext_factor, attn_factor, beta_fast, beta_slow)
-        return self._rope(a, b, c, (0, n_dims, mode, 0, n_ctx_orig), floats, True)
-
-    def _rope(
-        self,
-        a: Tensor,
-        b: Tensor,
-        c: Tensor | None,
-        integers: tuple[int, ...],
-        floats: tuple[float, ...],
-        inplace: bool,
-    ) -> Tensor:
-        n_dims, mode = integers[1:3]
         need(mode in (NORMAL, NEOX), "rope", f"mode {mode} is none of {NORMAL} (normal) and {NEOX} (neox)", a)
         need(0 < n_dims <= a.ne[0] and n_dims % 2 == 0, "rope", f"{n_dims} dims must be even, at most {a.ne[0]}", a)
         need(b.type == "i32" and b.ne[1:] == (1, 1, 1), "rope", "positions must be a vector of i32", a, b)
@@ -141,7 +92,8 @@ class AttentionCalls(Nodes):
         if c is not None:
             need(c.type == "f32" and c.ne[0] >= n_dims // 2, "rope", f"it needs {n_dims // 2} f32 factors", a, c)
             sources.append(c)
-        return self._like("ROPE", a, sources, words(*integers, *map(float, floats)), inplace)
+        floats = (freq_base, freq_scale, ext_factor, attn_factor, beta_fast, beta_slow)
+        return self._like("ROPE", a, sources, words(0, n_dims, mode, 0, n_ctx_orig, *map(float, floats)))
 
     # -- all at once ------------------------------------------------------------------------------------------------
 

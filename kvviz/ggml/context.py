@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from kvviz.ggml.attention_calls import AttentionCalls
 from kvviz.ggml.math_calls import MathCalls
-from kvviz.ggml.view_calls import ViewCalls
-from kvviz.ggml.write_calls import WriteCalls
+from kvviz.ggml.move_calls import MoveCalls
 
 
-class Context(ViewCalls, WriteCalls, MathCalls, AttentionCalls):
+class Context(MoveCalls, MathCalls, AttentionCalls):
     """A ``ggml_context``: its methods are ggml's functions, without the context as their first argument.
 
     Sizes ``ne`` and strides ``nb`` are in ggml's order, the innermost first; NumPy's shapes are the other way round.

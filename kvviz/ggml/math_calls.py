@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partialmethod
 from typing import Any
 
 from kvviz.ggml.new_nodes import Nodes
@@ -11,28 +12,8 @@ from kvviz.ggml.tensor import Tensor, elements
 from kvviz.ggml.tensor_forms import can_repeat, has_whole_rows, is_contiguous, is_padded, need
 
 UNARY = (
-    "ABS",
-    "SGN",
-    "NEG",
-    "STEP",
-    "TANH",
-    "ELU",
-    "RELU",
-    "SIGMOID",
-    "GELU",
-    "GELU_QUICK",
-    "SILU",
-    "HARDSWISH",
-    "HARDSIGMOID",
-    "EXP",
-    "EXPM1",
-    "SOFTPLUS",
-    "GELU_ERF",
-    "XIELU",
-    "FLOOR",
-    "CEIL",
-    "ROUND",
-    "TRUNC",
+    *("ABS", "SGN", "NEG", "STEP", "TANH", "ELU", "RELU", "SIGMOID", "GELU", "GELU_QUICK", "SILU"),
+    *("HARDSWISH", "HARDSIGMOID", "EXP", "EXPM1", "SOFTPLUS", "GELU_ERF", "XIELU", "FLOOR", "CEIL", "ROUND", "TRUNC"),
 )
 """Kinds of UNARY by their number (``ggml_unary_op``)."""
 
@@ -61,7 +42,7 @@ def _one(op: str, inplace: bool = False) -> Callable[[Any, Tensor], Tensor]:
 
 def _kind(kind: str, inplace: bool = False) -> Callable[[Any, Tensor], Tensor]:
     def call(self: MathCalls, a: Tensor) -> Tensor:
-        return self._unary(kind, a, inplace)
+        return self.unary(a, kind, inplace=inplace)
 
     call.__name__ = kind.lower() + _SUFFIX[inplace]
     call.__doc__ = f"UNARY {kind} of each element{_WHERE[inplace]}."
@@ -122,26 +103,12 @@ class MathCalls(Nodes):
 
     def add1(self, a: Tensor, b: Tensor) -> Tensor:
         """A tensor plus one number, which is a tensor too."""
-        return self._add1(a, b, False)
-
-    def add1_inplace(self, a: Tensor, b: Tensor) -> Tensor:
-        """As `add1`, written into ``a``."""
-        return self._add1(a, b, True)
-
-    def _add1(self, a: Tensor, b: Tensor, inplace: bool) -> Tensor:
         need(elements(b) == 1, "add1", f"the second must have one element, not {elements(b)}", a, b)
         need(is_padded(a), "add1", "only the rows of the first may be apart", a, b)
-        return self._like("ADD1", a, [a, b], inplace=inplace)
+        return self._like("ADD1", a, [a, b])
 
-    def unary(self, a: Tensor, kind: str) -> Tensor:
+    def unary(self, a: Tensor, kind: str, *, inplace: bool = False) -> Tensor:
         """A function of each element; ``kind`` is one of `UNARY`."""
-        return self._unary(kind, a, False)
-
-    def unary_inplace(self, a: Tensor, kind: str) -> Tensor:
-        """As `unary`, written into ``a``."""
-        return self._unary(kind, a, True)
-
-    def _unary(self, kind: str, a: Tensor, inplace: bool) -> Tensor:
         need(
             kind in UNARY and kind != "XIELU", "unary", f"there is no kind {kind!r}: take one of {', '.join(UNARY)}", a
         )
@@ -166,35 +133,17 @@ class MathCalls(Nodes):
             src.pop()
         return self._new("GLU", a.type, ne, src, words(GLU.index(kind), int(swapped)), desc=kind)
 
-    def scale(self, a: Tensor, s: float) -> Tensor:
+    def scale(self, a: Tensor, s: float, *, inplace: bool = False) -> Tensor:
         """Times a number."""
-        return self._scale(a, s, 0.0, False)
+        return self.scale_bias(a, s, 0.0, inplace=inplace)
 
-    def scale_inplace(self, a: Tensor, s: float) -> Tensor:
-        """As `scale`, written into ``a``."""
-        return self._scale(a, s, 0.0, True)
-
-    def scale_bias(self, a: Tensor, s: float, b: float) -> Tensor:
+    def scale_bias(self, a: Tensor, s: float, b: float, *, inplace: bool = False) -> Tensor:
         """Times a number, plus another one."""
-        return self._scale(a, s, b, False)
-
-    def scale_bias_inplace(self, a: Tensor, s: float, b: float) -> Tensor:
-        """As `scale_bias`, written into ``a``."""
-        return self._scale(a, s, b, True)
-
-    def _scale(self, a: Tensor, s: float, b: float, inplace: bool) -> Tensor:
         need(is_padded(a), "scale", "only its rows may be apart", a)
         return self._like("SCALE", a, [a], words(float(s), float(b)), inplace)
 
-    def fill(self, a: Tensor, c: float) -> Tensor:
+    def fill(self, a: Tensor, c: float, *, inplace: bool = False) -> Tensor:
         """A number in the form of ``a``."""
-        return self._fill(a, c, False)
-
-    def fill_inplace(self, a: Tensor, c: float) -> Tensor:
-        """As `fill`, written into ``a``."""
-        return self._fill(a, c, True)
-
-    def _fill(self, a: Tensor, c: float, inplace: bool) -> Tensor:
         need(is_contiguous(a), "fill", "it must be contiguous", a)
         return self._like("FILL", a, [a], words(float(c)), inplace)
 
@@ -202,25 +151,17 @@ class MathCalls(Nodes):
         """Between two numbers."""
         return self._like("CLAMP", a, [a], words(float(low), float(high)))
 
-    def clamp_inplace(self, a: Tensor, low: float, high: float) -> Tensor:
-        """As `clamp`, written into ``a``."""
-        return self._like("CLAMP", a, [a], words(float(low), float(high)), True)
-
     def norm(self, a: Tensor, eps: float) -> Tensor:
         """Each row less its mean, divided by its standard deviation."""
         return self._like("NORM", a, [a], words(float(eps)))
 
-    def norm_inplace(self, a: Tensor, eps: float) -> Tensor:
-        """As `norm`, written into ``a``."""
-        return self._like("NORM", a, [a], words(float(eps)), True)
-
-    def rms_norm(self, a: Tensor, eps: float) -> Tensor:
+    def rms_norm(self, a: Tensor, eps: float, *, inplace: bool = False) -> Tensor:
         """Each row divided by the root of the mean of its squares."""
-        return self._like("RMS_NORM", a, [a], words(float(eps)))
+        return self._like("RMS_NORM", a, [a], words(float(eps)), inplace)
 
-    def rms_norm_inplace(self, a: Tensor, eps: float) -> Tensor:
-        """As `rms_norm`, written into ``a``."""
-        return self._like("RMS_NORM", a, [a], words(float(eps)), True)
+    scale_inplace = partialmethod(scale, inplace=True)
+    fill_inplace = partialmethod(fill, inplace=True)
+    rms_norm_inplace = partialmethod(rms_norm, inplace=True)
 
     def sum(self, a: Tensor) -> Tensor:
         """The sum of all elements."""

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import kvviz
-from kvviz.ggml.attention_layer import AttentionLayer, LayerForm
 from kvviz.ggml.block_quant import from_q8_0, to_q8_0
 from kvviz.ggml.context import Context
+from tests.ggml.attention_layer import AttentionLayer, LayerForm
 
 from .recordings import DATA, built
 

@@ -91,7 +91,7 @@ def _ancestors(graph: RecordedGraph) -> list[set[int]]:
     places = {node: place for place, node in enumerate(graph.nodes)}
     found: list[set[int]] = []
     for place, node in enumerate(graph.nodes):
-        direct = {places[source] for source in node.src if places.get(source, place) < place}
+        direct = {at for source in node.src if source is not None and (at := places.get(source, place)) < place}
         found.append(direct.union(*(found[one] for one in direct)))
     return found
 

@@ -1,4 +1,4 @@
-"""Caches that a graph does not name: rows written and read, against the index tensors that llama.cpp gave its graphs."""
+"""Caches that a graph does not name: rows written and read, against the index tensors of llama.cpp's own graphs."""
 
 from __future__ import annotations
 

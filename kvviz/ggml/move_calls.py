@@ -1,25 +1,90 @@
-"""Ops that move elements: copies into other tensors, patches, rows."""
+"""Ops that look at memory in another way, for which nothing is executed, and ops that move elements."""
 
 from __future__ import annotations
 
+from functools import partialmethod
 from math import prod
 
 from kvviz.ggml.new_nodes import Nodes
-from kvviz.ggml.op_params import words
-from kvviz.ggml.tensor import Tensor, elements, type_size
+from kvviz.ggml.op_params import wide, words
+from kvviz.ggml.tensor import Tensor, elements, packed, type_size
 from kvviz.ggml.tensor_forms import can_repeat, has_whole_rows, is_contiguous, need
 
 
-class WriteCalls(Nodes):
-    """``ggml_cpy``, ``ggml_cast``, ``ggml_cont``, ``ggml_set*``, ``ggml_set_rows``, ``ggml_get_rows`` and so on."""
+class MoveCalls(Nodes):
+    """``ggml_view_*``, ``ggml_reshape_*``, ``ggml_permute``; ``ggml_cpy``, ``ggml_set*``, ``ggml_get_rows`` …"""
+
+    # -- views ------------------------------------------------------------------------------------------------------
+
+    def view_1d(self, a: Tensor, ne0: int, offset: int) -> Tensor:
+        """Elements from an offset in bytes, relative to ``a``."""
+        return self._part(a, (ne0,), (), offset)
+
+    def view_2d(self, a: Tensor, ne0: int, ne1: int, nb1: int, offset: int) -> Tensor:
+        """Rows that are ``nb1`` bytes apart."""
+        return self._part(a, (ne0, ne1), (nb1,), offset)
+
+    def view_3d(self, a: Tensor, ne0: int, ne1: int, ne2: int, nb1: int, nb2: int, offset: int) -> Tensor:
+        """As `view_2d`, with one axis more."""
+        return self._part(a, (ne0, ne1, ne2), (nb1, nb2), offset)
+
+    def view_4d(
+        self, a: Tensor, ne0: int, ne1: int, ne2: int, ne3: int, nb1: int, nb2: int, nb3: int, offset: int
+    ) -> Tensor:
+        """As `view_2d`, with two axes more."""
+        return self._part(a, (ne0, ne1, ne2, ne3), (nb1, nb2, nb3), offset)
+
+    def _part(self, a: Tensor, ne: tuple[int, ...], nb: tuple[int, ...], offset: int) -> Tensor:
+        need(min((*ne, *nb, offset)) >= 0, f"view_{len(ne)}d", "a size, stride or offset below 0", a)
+        strides = list(packed(a.type, (*ne, 1, 1, 1)[:4]))
+        strides[1 : len(nb) + 1] = nb
+        for axis in range(len(nb) + 1, 4):
+            if nb:
+                strides[axis] = strides[axis - 1] * (*ne, 1, 1)[axis - 1]
+        params = wide(offset)
+        return self._view("VIEW", a, [a], params, ne=ne, nb=tuple(strides), offset=offset)
+
+    def reshape(self, a: Tensor, b: Tensor) -> Tensor:
+        """The sizes of ``b``; ``b`` is no source."""
+        return self._reshape("reshape", a, b.ne)
+
+    def reshape_1d(self, a: Tensor, ne0: int) -> Tensor:
+        """Other sizes of the same contiguous elements."""
+        return self._reshape("reshape_1d", a, (ne0,))
+
+    def reshape_2d(self, a: Tensor, ne0: int, ne1: int) -> Tensor:
+        """Other sizes of the same contiguous elements."""
+        return self._reshape("reshape_2d", a, (ne0, ne1))
+
+    def reshape_3d(self, a: Tensor, ne0: int, ne1: int, ne2: int) -> Tensor:
+        """Other sizes of the same contiguous elements."""
+        return self._reshape("reshape_3d", a, (ne0, ne1, ne2))
+
+    def _reshape(self, op: str, a: Tensor, ne: tuple[int, ...]) -> Tensor:
+        need(is_contiguous(a), op, "it must be contiguous: take cont first", a)
+        need(elements(a) == prod(ne), op, f"it has {elements(a)} elements, {list(ne)} are {prod(ne)}", a)
+        return self._view("RESHAPE", a, [a], ne=ne, name=f"{a.name} (reshaped)")
+
+    def permute(self, a: Tensor, axis0: int, axis1: int, axis2: int, axis3: int) -> Tensor:
+        """Axis i of ``a`` becomes axis ``axis<i>`` of the result."""
+        axes = (axis0, axis1, axis2, axis3)
+        need(sorted(axes) == [0, 1, 2, 3], "permute", f"axes {list(axes)} are not 0 to 3, each of them once", a)
+        back = [axes.index(axis) for axis in range(4)]
+        made = self._view("PERMUTE", a, [a], words(*axes), name=f"{a.name} (permuted)")
+        made.ne, made.nb = tuple(a.ne[i] for i in back), tuple(a.nb[i] for i in back)  # type: ignore[assignment]
+        return made
+
+    def transpose(self, a: Tensor) -> Tensor:
+        """The first two axes swapped."""
+        made = self._view("TRANSPOSE", a, [a], name=f"{a.name} (transposed)")
+        made.ne, made.nb = (a.ne[1], a.ne[0], *a.ne[2:]), (a.nb[1], a.nb[0], *a.nb[2:])
+        return made
+
+    # -- copies -----------------------------------------------------------------------------------------------------
 
     def dup(self, a: Tensor) -> Tensor:
         """A contiguous copy."""
         return self._like("DUP", a, [a])
-
-    def dup_inplace(self, a: Tensor) -> Tensor:
-        """A view of ``a`` that counts as written."""
-        return self._like("DUP", a, [a], inplace=True)
 
     def cpy(self, a: Tensor, b: Tensor) -> Tensor:
         """Write ``a`` into ``b``, element by element in order; the result is a view of ``b``."""
@@ -38,21 +103,9 @@ class WriteCalls(Nodes):
         """A contiguous copy."""
         return self._cont(a, a.ne)
 
-    def cont_1d(self, a: Tensor, ne0: int) -> Tensor:
-        """A contiguous copy of other sizes."""
-        return self._cont(a, (ne0,))
-
     def cont_2d(self, a: Tensor, ne0: int, ne1: int) -> Tensor:
         """A contiguous copy of other sizes."""
         return self._cont(a, (ne0, ne1))
-
-    def cont_3d(self, a: Tensor, ne0: int, ne1: int, ne2: int) -> Tensor:
-        """A contiguous copy of other sizes."""
-        return self._cont(a, (ne0, ne1, ne2))
-
-    def cont_4d(self, a: Tensor, ne0: int, ne1: int, ne2: int, ne3: int) -> Tensor:
-        """A contiguous copy of other sizes."""
-        return self._cont(a, (ne0, ne1, ne2, ne3))
 
     def _cont(self, a: Tensor, ne: tuple[int, ...]) -> Tensor:
         need(elements(a) == prod(ne), "cont", f"it has {elements(a)} elements, {list(ne)} are {prod(ne)}", a)
@@ -60,37 +113,26 @@ class WriteCalls(Nodes):
 
     # -- patches ----------------------------------------------------------------------------------------------------
 
-    def set(self, a: Tensor, b: Tensor, nb1: int, nb2: int, nb3: int, offset: int) -> Tensor:
+    def set(self, a: Tensor, b: Tensor, nb1: int, nb2: int, nb3: int, offset: int, *, inplace: bool = False) -> Tensor:
         """A copy of ``a`` in which ``b`` lies at a byte offset, with these strides."""
-        return self._patch("SET", a, b, (nb1, nb2, nb3), offset, False)
+        return self._patch("SET", a, b, (nb1, nb2, nb3), offset, inplace)
 
-    def set_inplace(self, a: Tensor, b: Tensor, nb1: int, nb2: int, nb3: int, offset: int) -> Tensor:
-        """As `set`, but written into ``a``; the result is a view of it."""
-        return self._patch("SET", a, b, (nb1, nb2, nb3), offset, True)
-
-    def set_1d(self, a: Tensor, b: Tensor, offset: int) -> Tensor:
+    def set_1d(self, a: Tensor, b: Tensor, offset: int, *, inplace: bool = False) -> Tensor:
         """As `set`, with the strides of ``a``."""
-        return self._patch("SET", a, b, a.nb[1:], offset, False)
+        return self._patch("SET", a, b, a.nb[1:], offset, inplace)
 
-    def set_1d_inplace(self, a: Tensor, b: Tensor, offset: int) -> Tensor:
-        """As `set_inplace`, with the strides of ``a``."""
-        return self._patch("SET", a, b, a.nb[1:], offset, True)
-
-    def set_2d(self, a: Tensor, b: Tensor, nb1: int, offset: int) -> Tensor:
+    def set_2d(self, a: Tensor, b: Tensor, nb1: int, offset: int, *, inplace: bool = False) -> Tensor:
         """As `set`, with the outer strides of ``a``."""
-        return self._patch("SET", a, b, (nb1, *a.nb[2:]), offset, False)
+        return self._patch("SET", a, b, (nb1, *a.nb[2:]), offset, inplace)
 
-    def set_2d_inplace(self, a: Tensor, b: Tensor, nb1: int, offset: int) -> Tensor:
-        """As `set_inplace`, with the outer strides of ``a``."""
-        return self._patch("SET", a, b, (nb1, *a.nb[2:]), offset, True)
+    def acc(self, a: Tensor, b: Tensor, nb1: int, nb2: int, nb3: int, offset: int, *, inplace: bool = False) -> Tensor:
+        """As `set`, but ``b`` is added to what is there."""
+        return self._patch("ACC", a, b, (nb1, nb2, nb3), offset, inplace)
 
-    def acc(self, a: Tensor, b: Tensor, nb1: int, nb2: int, nb3: int, offset: int) -> Tensor:
-        """A copy of ``a`` to which ``b`` is added at a byte offset, with these strides."""
-        return self._patch("ACC", a, b, (nb1, nb2, nb3), offset, False)
-
-    def acc_inplace(self, a: Tensor, b: Tensor, nb1: int, nb2: int, nb3: int, offset: int) -> Tensor:
-        """As `acc`, but added to ``a`` itself; the result is a view of it."""
-        return self._patch("ACC", a, b, (nb1, nb2, nb3), offset, True)
+    set_inplace = partialmethod(set, inplace=True)
+    set_1d_inplace = partialmethod(set_1d, inplace=True)
+    set_2d_inplace = partialmethod(set_2d, inplace=True)
+    acc_inplace = partialmethod(acc, inplace=True)
 
     def _patch(self, op: str, a: Tensor, b: Tensor, nb: tuple[int, ...], offset: int, inplace: bool) -> Tensor:
         name = op.lower()
