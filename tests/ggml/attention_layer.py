@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from kvviz.errors import KvvizError
-from kvviz.ggml.attention_calls import NORMAL
-from kvviz.ggml.compute_graph import ComputeGraph
-from kvviz.ggml.context import Context
-from kvviz.ggml.tensor import Tensor
-from kvviz.ggml.tensor_data import tensor_set
+from kvviz.ggml.graph.attention_calls import NORMAL
+from kvviz.ggml.graph.compute_graph import ComputeGraph
+from kvviz.ggml.graph.context import Context
+from kvviz.ggml.graph.tensor import Tensor
+from kvviz.ggml.graph.tensor_data import tensor_set
 
 
 @dataclass(frozen=True, slots=True)

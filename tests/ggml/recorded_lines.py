@@ -7,8 +7,8 @@ import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from kvviz.ggml.compute_graph import ComputeGraph
-from kvviz.ggml.tensor import Tensor
+from kvviz.ggml.graph.compute_graph import ComputeGraph
+from kvviz.ggml.graph.tensor import Tensor
 
 
 class Recorded(NamedTuple):

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 import kvviz
 from kvviz.errors import KvvizError
-from kvviz.ggml.address_lives import lives
-from kvviz.ggml.recorded_graphs import Recording
+from kvviz.ggml.graph.address_lives import lives
+from kvviz.ggml.recording.recorded_graphs import Recording
 from kvviz.trace.regions import LEVELS
 from tests.ggml.every_pair import lines_of
 from tests.ggml.real_recordings import DATA

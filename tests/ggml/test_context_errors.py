@@ -10,8 +10,8 @@ import pytest
 
 import kvviz
 from kvviz.errors import KvvizError
-from kvviz.ggml.context import Context
-from kvviz.ggml.tensor import Tensor
+from kvviz.ggml.graph.context import Context
+from kvviz.ggml.graph.tensor import Tensor
 
 
 def _made(ctx: Context) -> dict[str, Tensor]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import kvviz
-from kvviz.ggml.context import Context
-from kvviz.ggml.tensor import COMPUTE, Tensor
+from kvviz.ggml.graph.context import Context
+from kvviz.ggml.graph.tensor import COMPUTE, Tensor
 
 
 def _sum() -> tuple[Context, Tensor, Tensor, Tensor]:

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 import kvviz
-from kvviz.ggml.address_lives import lives
-from kvviz.ggml.compute_graph import ComputeGraph
-from kvviz.ggml.op_effects import is_noop
-from kvviz.ggml.recorded_graphs import RecordedGraph
+from kvviz.ggml.graph.address_lives import lives
+from kvviz.ggml.graph.compute_graph import ComputeGraph
+from kvviz.ggml.graph.op_effects import is_noop
+from kvviz.ggml.recording.recorded_graphs import RecordedGraph
 from kvviz.trace.regions import LEVELS
 from tests.ggml.every_pair import hidden_pairs
 from tests.ggml.real_recordings import DATA, EXPECTED, OTHERS, recording

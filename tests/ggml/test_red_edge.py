@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 import kvviz
-from kvviz.ggml.compute_graph import ComputeGraph
-from kvviz.ggml.context import Context
-from kvviz.ggml.tensor import new_tensor
-from kvviz.ggml.tensor_data import tensor_get
+from kvviz.ggml.graph.compute_graph import ComputeGraph
+from kvviz.ggml.graph.context import Context
+from kvviz.ggml.graph.tensor import new_tensor
+from kvviz.ggml.graph.tensor_data import tensor_get
 from kvviz.trace.regions import LEVELS
 
 from .seed_graphs import Seed, cast_shift, inplace_chain, kv

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 import kvviz
 from kvviz.errors import KvvizError
-from kvviz.ggml.compute_graph import ComputeGraph
-from kvviz.ggml.context import Context
-from kvviz.ggml.reorder_rules import RULES
-from kvviz.ggml.tensor import Tensor
-from kvviz.ggml.what_if import reorder
+from kvviz.ggml.graph.compute_graph import ComputeGraph
+from kvviz.ggml.graph.context import Context
+from kvviz.ggml.graph.tensor import Tensor
+from kvviz.ggml.order.reorder_rules import RULES
+from kvviz.ggml.order.what_if import reorder
 from tests.ggml.recorded_lines import read_lines
 
 DATA = Path(__file__).parents[1] / "data" / "ggml"
