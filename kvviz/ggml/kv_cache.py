@@ -179,12 +179,7 @@ class KVCache:
     def decode(self, tokens: Sequence[tuple[int, Iterable[int]]]) -> tuple[int, ...]:
         """Take cells for the tokens of one micro-batch, and write their rows; gives the cells.
 
-        Keys whose positions have moved are rotated first.
-
-        Parameters
-        ----------
-        tokens : sequence of (int, iterable of int)
-            Position and sequences of each.
+        Keys whose positions have moved are rotated first. Of each token the position and the sequences are given.
 
         Raises
         ------

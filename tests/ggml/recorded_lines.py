@@ -68,7 +68,6 @@ def _emitted(node: Tensor, there: set[Tensor]) -> list[Tensor]:
     """The nodes that a call for one of them would append."""
     graph = ComputeGraph()
     graph._visited = there
-    graph.use_counts = dict.fromkeys(there, 0)
     return graph.expand(node, compute=False).nodes
 
 

@@ -6,6 +6,7 @@ Source: ``ggml_visit_parents_graph`` of ggml (``src/ggml.c``, snapshot d99724f).
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from copy import copy
 from typing import Any, TypeVar
 
 from kvviz.ggml.graph.tensor import COMPUTE, PARAM, Tensor
@@ -22,8 +23,6 @@ class ComputeGraph:
     ----------
     nodes, leafs : list of Tensor
         In the order in which they are executed, and what is there before.
-    use_counts : dict of Tensor to int
-        How many edges lead to a tensor, as they were met while the graph was built.
     right_to_left : bool
         Visit sources from the last to the first.
     title : str
@@ -36,7 +35,6 @@ class ComputeGraph:
         self.right_to_left = right_to_left
         self.nodes: list[Tensor] = []
         self.leafs: list[Tensor] = []
-        self.use_counts: dict[Tensor, int] = {}
         self.meant: list[Tensor] | None = None
         self._visited: set[Tensor] = set()
 
@@ -59,7 +57,6 @@ class ComputeGraph:
                 self._flag(one)
             if one not in self._visited:
                 self._visited.add(one)
-                self.use_counts[one] = 0
                 path.append((one, 0))
 
         enter(tensor)
@@ -72,18 +69,7 @@ class ComputeGraph:
             source = one.src[len(one.src) - 1 - at if self.right_to_left else at]
             if source is not None:
                 enter(source)
-                self.use_counts[source] += 1
         return self
-
-    def order(self, tensor: Tensor) -> ComputeGraph:
-        """Give a tensor and what it is computed from their places only (``ggml_build_forward_order``)."""
-        return self.expand(tensor, compute=False)
-
-    def select(self, tensors: Sequence[Tensor], chosen: int) -> Tensor:
-        """Append several tensors of which one is computed (``ggml_build_forward_select``); gives that one."""
-        for number, tensor in enumerate(tensors):
-            self.expand(tensor, compute=number == chosen)
-        return tensors[chosen]
 
     @property
     def executed(self) -> list[Tensor]:
@@ -136,12 +122,10 @@ class ComputeGraph:
             one.name = one.name or f"node_{len(self.nodes)}"
             self.nodes.append(one)
 
-    def reordered(self, nodes: Iterable[Tensor]) -> ComputeGraph:
+    def reordered(self: _Graph, nodes: Iterable[Tensor]) -> _Graph:
         """A graph of the same tensors whose nodes are executed in another order: hazards that it breaks are broken."""
-        return self._reordered(nodes, ComputeGraph(self.title, self.right_to_left))
-
-    def _reordered(self, nodes: Iterable[Tensor], other: _Graph) -> _Graph:
-        other.nodes, other.leafs = list(nodes), list(self.leafs)
+        other = copy(self)
+        other.__dict__.pop("trace", None)  # a recorded graph keeps it
+        other.nodes, other.leafs, other._visited = list(nodes), list(self.leafs), set(self._visited)
         other.meant = self.nodes if self.meant is None else self.meant
-        other.use_counts, other._visited = dict(self.use_counts), set(self._visited)
         return other

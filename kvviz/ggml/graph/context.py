@@ -21,11 +21,6 @@ class Context(MoveCalls, MathCalls, AttentionCalls):
         Whether SET_ROWS has what it writes into among its sources, as since llama.cpp#16318 (September 2025). Before,
         no edge of the graph led to it.
 
-    Attributes
-    ----------
-    tensors : list of Tensor
-        In the order in which they were made.
-
     Examples
     --------
     >>> ctx = Context()

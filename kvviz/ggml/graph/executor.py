@@ -57,10 +57,7 @@ class Executor:
     def begin(self, graph: ComputeGraph, text: str = "", order: Sequence[Tensor] | None = None) -> None:
         """Begin a graph, without running a node of it.
 
-        Parameters
-        ----------
-        order : sequence of Tensor, optional
-            Its executed nodes in the order in which they shall run. The trace is then told all of them beforehand.
+        ``order``: its executed nodes in the order in which they shall run. All are then written down beforehand.
         """
         if not graph.nodes:
             raise KvvizError(f"graph {graph.title!r} has no nodes; expand it with the tensors to compute")
@@ -80,14 +77,9 @@ class Executor:
         return self._ahead[::-1]
 
     def step(self, node: Tensor | None = None, listed: bool = False) -> Tensor | None:
-        """Run one node and write it to the log; gives the node, or None where all has run.
+        """Run one of the nodes ahead, by default the next one, and write it to the log; None where all has run.
 
-        Parameters
-        ----------
-        node : Tensor, optional
-            One of those ahead; the next one by default.
-        listed : bool
-            Write it down alone, as of a recording, which has no data.
+        ``listed``: only write it down, as of a recording, which has no data.
         """
         if not self._ahead:
             return None

@@ -143,12 +143,8 @@ class GraphWriter:
         """Begin a graph. What the one before computed is let go, and its inputs that are not asked for again; weights
         and states stay.
 
-        Parameters
-        ----------
-        given : callable, optional
-            Gives what a leaf holds now; it is looked at, and not kept.
-        declared : bool
-            Tell all nodes now, in the order of the list: they may then run in another one.
+        ``given``: what a leaf holds now; it is looked at, and not kept. ``declared``: write all nodes down now, in the
+        order of the list; they may then run in another one.
         """
         touched = (effect for node in graph.nodes for effect in effects(node))
         self._written.update(effect.tensor.root for effect in touched if effect.writes)
@@ -195,10 +191,7 @@ class GraphWriter:
     def op(self, node: Tensor, array: np.ndarray | None = None) -> int:
         """A node that was executed, or a view that was passed by; gives its step.
 
-        Parameters
-        ----------
-        array : ndarray, optional
-            What the node holds now; it is looked at, and not kept.
+        ``array``: what the node holds now; it is looked at, and not kept.
         """
         sources = [source for source in node.src if source is not None and source is not node]
         inputs = [self._value(source) for source in sources]
@@ -239,10 +232,7 @@ class GraphWriter:
     def finish(self, hand_out: Callable[[Tensor], np.ndarray | None] | None = None) -> Trace:
         """The trace. The last graph hands out what nobody in it uses, and what is flagged as an output.
 
-        Parameters
-        ----------
-        hand_out : callable, optional
-            Gives what such a node holds now, for ``trace.outputs``.
+        ``hand_out``: what such a node holds now, for ``trace.outputs``.
         """
         out = [node for node in self._made if node not in self._used or node.flags & OUTPUT]
         trace = self.writer.finish([self.values[node] for node in out])

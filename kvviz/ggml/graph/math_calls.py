@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partialmethod
-from typing import Any
 
 from kvviz.ggml.graph.new_nodes import Nodes
 from kvviz.ggml.graph.tensor import Tensor, can_repeat, elements, has_whole_rows, is_contiguous, is_padded, need, words
@@ -19,85 +17,15 @@ GLU = ("REGLU", "GEGLU", "SWIGLU", "SWIGLU_OAI", "GEGLU_ERF", "GEGLU_QUICK", "SW
 """Kinds of GLU by their number (``ggml_glu_op``)."""
 
 
-def _two(op: str, inplace: bool = False) -> Callable[[Any, Tensor, Tensor], Tensor]:
-    def call(self: MathCalls, a: Tensor, b: Tensor) -> Tensor:
+class MathCalls(Nodes):
+    """Arithmetic, activations, norms, sums. What ends with ``_inplace`` is written into its first source."""
+
+    def _two(self, op: str, a: Tensor, b: Tensor, *, inplace: bool = False) -> Tensor:
         need(can_repeat(b, a), op.lower(), "the second must repeat to the sizes of the first", a, b)
         return self._like(op, a, [a, b], inplace=inplace)
 
-    call.__name__ = op.lower() + _SUFFIX[inplace]
-    call.__doc__ = f"{op} of two tensors, the second one repeated{_WHERE[inplace]}."
-    return call
-
-
-def _one(op: str, inplace: bool = False) -> Callable[[Any, Tensor], Tensor]:
-    def call(self: MathCalls, a: Tensor) -> Tensor:
+    def _one(self, op: str, a: Tensor, *, inplace: bool = False) -> Tensor:
         return self._like(op, a, [a], inplace=inplace)
-
-    call.__name__ = op.lower() + _SUFFIX[inplace]
-    call.__doc__ = f"{op} of each element{_WHERE[inplace]}."
-    return call
-
-
-def _kind(kind: str, inplace: bool = False) -> Callable[[Any, Tensor], Tensor]:
-    def call(self: MathCalls, a: Tensor) -> Tensor:
-        return self.unary(a, kind, inplace=inplace)
-
-    call.__name__ = kind.lower() + _SUFFIX[inplace]
-    call.__doc__ = f"UNARY {kind} of each element{_WHERE[inplace]}."
-    return call
-
-
-def _split(kind: str) -> Callable[[Any, Tensor, Tensor], Tensor]:
-    def call(self: MathCalls, a: Tensor, b: Tensor) -> Tensor:
-        return self.glu_split(a, b, kind)
-
-    call.__name__ = f"{kind.lower()}_split"
-    call.__doc__ = f"GLU {kind}: the activation of ``a``, times ``b``."
-    return call
-
-
-def _halves(kind: str) -> Callable[[Any, Tensor], Tensor]:
-    def call(self: MathCalls, a: Tensor) -> Tensor:
-        return self.glu(a, kind)
-
-    call.__name__ = kind.lower()
-    call.__doc__ = f"GLU {kind}: the activation of the first half of a row, times the second."
-    return call
-
-
-_SUFFIX, _WHERE = ("", "_inplace"), ("", ", written into the first")
-
-
-class MathCalls(Nodes):
-    """Arithmetic, activations, norms, sums."""
-
-    add, add_inplace = _two("ADD"), _two("ADD", True)
-    sub, sub_inplace = _two("SUB"), _two("SUB", True)
-    mul, mul_inplace = _two("MUL"), _two("MUL", True)
-    div, div_inplace = _two("DIV"), _two("DIV", True)
-    sqr, sqr_inplace = _one("SQR"), _one("SQR", True)
-    sqrt, sqrt_inplace = _one("SQRT"), _one("SQRT", True)
-    log, log_inplace = _one("LOG"), _one("LOG", True)
-    sin, sin_inplace = _one("SIN"), _one("SIN", True)
-    cos, cos_inplace = _one("COS"), _one("COS", True)
-    abs, abs_inplace = _kind("ABS"), _kind("ABS", True)
-    sgn, sgn_inplace = _kind("SGN"), _kind("SGN", True)
-    neg, neg_inplace = _kind("NEG"), _kind("NEG", True)
-    step, step_inplace = _kind("STEP"), _kind("STEP", True)
-    tanh, tanh_inplace = _kind("TANH"), _kind("TANH", True)
-    elu, elu_inplace = _kind("ELU"), _kind("ELU", True)
-    relu, relu_inplace = _kind("RELU"), _kind("RELU", True)
-    sigmoid, sigmoid_inplace = _kind("SIGMOID"), _kind("SIGMOID", True)
-    gelu, gelu_inplace = _kind("GELU"), _kind("GELU", True)
-    gelu_erf, gelu_erf_inplace = _kind("GELU_ERF"), _kind("GELU_ERF", True)
-    gelu_quick, gelu_quick_inplace = _kind("GELU_QUICK"), _kind("GELU_QUICK", True)
-    silu, silu_inplace = _kind("SILU"), _kind("SILU", True)
-    exp, exp_inplace = _kind("EXP"), _kind("EXP", True)
-    reglu, reglu_split = _halves("REGLU"), _split("REGLU")
-    geglu, geglu_split = _halves("GEGLU"), _split("GEGLU")
-    swiglu, swiglu_split = _halves("SWIGLU"), _split("SWIGLU")
-    geglu_erf, geglu_erf_split = _halves("GEGLU_ERF"), _split("GEGLU_ERF")
-    geglu_quick, geglu_quick_split = _halves("GEGLU_QUICK"), _split("GEGLU_QUICK")
 
     def add1(self, a: Tensor, b: Tensor) -> Tensor:
         """A tensor plus one number, which is a tensor too."""
@@ -177,3 +105,31 @@ class MathCalls(Nodes):
         """The place of the largest element of each row, as i32; the last one of equal ones."""
         need(a.ne[2:] == (1, 1), "argmax", "it must be a matrix", a)
         return self._new("ARGMAX", "i32", (a.ne[1],), [a])
+
+    add, add_inplace = partialmethod(_two, "ADD"), partialmethod(_two, "ADD", inplace=True)
+    sub, sub_inplace = partialmethod(_two, "SUB"), partialmethod(_two, "SUB", inplace=True)
+    mul, mul_inplace = partialmethod(_two, "MUL"), partialmethod(_two, "MUL", inplace=True)
+    div, div_inplace = partialmethod(_two, "DIV"), partialmethod(_two, "DIV", inplace=True)
+    sqrt, sqrt_inplace = partialmethod(_one, "SQRT"), partialmethod(_one, "SQRT", inplace=True)
+    sqr = partialmethod(_one, "SQR")
+    log = partialmethod(_one, "LOG")
+    sin = partialmethod(_one, "SIN")
+    cos = partialmethod(_one, "COS")
+    abs = partialmethod(unary, kind="ABS")
+    sgn = partialmethod(unary, kind="SGN")
+    neg = partialmethod(unary, kind="NEG")
+    step = partialmethod(unary, kind="STEP")
+    tanh = partialmethod(unary, kind="TANH")
+    elu = partialmethod(unary, kind="ELU")
+    relu = partialmethod(unary, kind="RELU")
+    sigmoid = partialmethod(unary, kind="SIGMOID")
+    gelu = partialmethod(unary, kind="GELU")
+    gelu_erf = partialmethod(unary, kind="GELU_ERF")
+    gelu_quick = partialmethod(unary, kind="GELU_QUICK")
+    silu = partialmethod(unary, kind="SILU")
+    exp = partialmethod(unary, kind="EXP")
+    reglu, reglu_split = partialmethod(glu, kind="REGLU"), partialmethod(glu_split, kind="REGLU")
+    geglu, geglu_split = partialmethod(glu, kind="GEGLU"), partialmethod(glu_split, kind="GEGLU")
+    swiglu, swiglu_split = partialmethod(glu, kind="SWIGLU"), partialmethod(glu_split, kind="SWIGLU")
+    geglu_erf = partialmethod(glu, kind="GEGLU_ERF")
+    geglu_quick = partialmethod(glu, kind="GEGLU_QUICK")

@@ -16,26 +16,12 @@ from kvviz.trace import blockers as b
 
 CAN_INPLACE = frozenset(
     {
-        *(
-            "FILL",
-            "SCALE",
-            "DIAG_MASK_ZERO",
-            "DIAG_MASK_INF",
-            "ADD",
-            "ADD_ID",
-            "ADD1",
-            "SUB",
-            "MUL",
-            "DIV",
-            "SQR",
-            "SQRT",
-        ),
-        *("LOG", "UNARY", "ROPE", "ROPE_BACK", "SILU_BACK", "RMS_NORM", "RMS_NORM_BACK", "CLAMP", "SOFT_MAX"),
+        *("FILL", "SCALE", "DIAG_MASK_ZERO", "DIAG_MASK_INF", "ADD", "ADD_ID", "ADD1", "SUB", "MUL", "DIV", "SQR"),
+        *("SQRT", "LOG", "UNARY", "ROPE", "ROPE_BACK", "SILU_BACK", "RMS_NORM", "RMS_NORM_BACK", "CLAMP", "SOFT_MAX"),
         "SOFT_MAX_BACK",
     }
 )
 """``ggml_op_can_inplace`` (``src/ggml-alloc.c``, version 0.25.3; CLAMP is there since autumn 2026)."""
-
 
 RULES = (
     "{op} cannot take {input}: it is a view, and gallocr never counts a view as its own",
@@ -75,9 +61,6 @@ class Refused(NamedTuple):
         return b.CONSTANT if weight else self.reason.value
 
 
-UNREAD_VIEW, NEVER_READ, OUTPUT_KEPT = "UNREAD_VIEW", "NEVER_READ", "OUTPUT_KEPT"
-
-
 class TensorPlace(NamedTuple):
     """Where an allocated tensor lies.
 
@@ -101,7 +84,6 @@ class NodePlan(NamedTuple):
 
     ``taken``: position of the source whose memory it took over, or None.
     ``refused``: every reason against every source that was tried before that one; empty for a view, which needs none.
-    ``born``: what got memory of its own with this node: it, and leafs that were not placed before.
     ``freed``: whose memory was given back when it had run.
     ``withheld``: whose memory would have been, were it not flagged OUTPUT.
     """
@@ -109,7 +91,6 @@ class NodePlan(NamedTuple):
     node: Tensor
     taken: int | None
     refused: tuple[Refused, ...]
-    born: tuple[Tensor, ...]
     freed: tuple[Tensor, ...]
     withheld: tuple[Tensor, ...] = ()
 
@@ -123,19 +104,6 @@ class NodePlan(NamedTuple):
         return found
 
 
-class Kept(NamedTuple):
-    """What has memory to the end of the graph although no node reads it any more.
-
-    ``why``: ``"OUTPUT_KEPT"``: it is flagged; ``"NEVER_READ"``: no node reads it, so nothing ever lets it go;
-    ``"UNREAD_VIEW"``: it has been read, but a view of it, or a write into one, is never read (``who``), so its count of
-    views never gets to 0.
-    """
-
-    tensor: Tensor
-    why: str
-    who: tuple[Tensor, ...] = ()
-
-
 @dataclass(frozen=True, slots=True)
 class MemoryPlan:
     """The plan of a graph.
@@ -144,22 +112,15 @@ class MemoryPlan:
     ----------
     places : mapping of Tensor to TensorPlace
         All tensors that gallocr allocated; views lie in their roots.
-    first : tuple of Tensor
-        What got memory before the first node: leafs, and what is flagged INPUT.
     nodes : tuple of NodePlan
         In the order of the graph.
-    kept : tuple of Kept
     sizes : mapping of (str, int) to int
         Bytes of each chunk of each buffer.
-    alignment : int
     """
 
     places: Mapping[Tensor, TensorPlace] = field(repr=False)
-    first: tuple[Tensor, ...] = field(repr=False)
     nodes: tuple[NodePlan, ...] = field(repr=False)
-    kept: tuple[Kept, ...] = field(repr=False)
     sizes: Mapping[tuple[str, int], int]
-    alignment: int = 32
 
     @property
     def nbytes(self) -> int:

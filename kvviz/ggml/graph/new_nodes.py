@@ -8,7 +8,6 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
-from kvviz.errors import KvvizError
 from kvviz.ggml.graph.compute_graph import ComputeGraph
 from kvviz.ggml.graph.tensor import INPUT, MAX_NAME, OUTPUT, PARAM, Tensor, need, new_tensor, packed, type_size
 from kvviz.ggml.graph.tensor_data import allocate, tensor_set
@@ -20,7 +19,6 @@ class Nodes:
     def __init__(self, check: bool = True, set_rows_destination: bool = True) -> None:
         self.check = check
         self.set_rows_destination = set_rows_destination
-        self.tensors: list[Tensor] = []
 
     # -- leafs and graphs -------------------------------------------------------------------------------------------
 
@@ -41,15 +39,7 @@ class Nodes:
         made = new_tensor(type_, ne, _cut(name))
         made.role = role
         allocate(made)
-        self.tensors.append(made)
         return made if data is None else tensor_set(made, data)
-
-    def get_tensor(self, name: str) -> Tensor:
-        """The first tensor of that name."""
-        for tensor in self.tensors:
-            if tensor.name == name:
-                return tensor
-        raise KvvizError(f"the context has no tensor {name!r}")
 
     def set_name(self, tensor: Tensor, name: str) -> Tensor:
         """Name a tensor; a name has at most 63 bytes."""
@@ -92,7 +82,6 @@ class Nodes:
         """A result with memory of its own, which it gets when it runs first."""
         made = new_tensor(type_, ne, _cut(name))
         made.op, made.src, made.op_params, made.desc = op, src, params, desc
-        self.tensors.append(made)
         return made
 
     def _view(
@@ -125,7 +114,6 @@ class Nodes:
             last = f"it reaches byte {start + made.nbytes} of {root.name!r}, which has {end}"
             hint = "ggml, which looks at packed sizes only, would accept it, as Context(check=False) does"
             need(not size or start + made.nbytes <= end, op, f"{last} ({hint})", of)
-        self.tensors.append(made)
         return made
 
     def _like(

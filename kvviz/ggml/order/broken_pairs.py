@@ -91,15 +91,7 @@ class BrokenPair:
 
 
 def broken_pairs(nodes: Sequence[Tensor], order: Sequence[Tensor], level: Level = "exact") -> tuple[BrokenPair, ...]:
-    """Hazards that the first order respects and the second does not, by the first node and the second.
-
-    Parameters
-    ----------
-    nodes, order : sequence of Tensor
-        The same nodes, as the graph has them and as they are executed now.
-    level : {"exact", "range", "root"}
-        What counts as the same bytes.
-    """
+    """Hazards that the first order of some nodes respects and the second does not, by the first node and the second."""
     old = {node: i for i, node in enumerate(nodes)}
     new = {node: i for i, node in enumerate(order)}
     touching = Touching(nodes)

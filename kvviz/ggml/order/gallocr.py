@@ -1,31 +1,128 @@
 """ggml's graph allocator as a policy: which node runs in the memory of a source, where each tensor lies, what is freed.
 
-Source: ``ggml_gallocr_alloc_graph_impl`` (``src/ggml-alloc.c``, snapshot d99724f), step for step. A tensor's memory is
-given back when its last child has run and it has no views left; views and external tensors are never allocated.
+Sources: ``ggml_gallocr_alloc_graph_impl`` and ``ggml_dyn_tallocr`` (``src/ggml-alloc.c``, snapshot d99724f), step for
+step. A tensor's memory is given back when its last child has run and it has no views left; views and external tensors
+are never allocated. Addresses are planned, no byte is held.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from kvviz.errors import KvvizError
 from kvviz.ggml.graph.compute_graph import ComputeGraph
-from kvviz.ggml.graph.memory_plan import (
-    CAN_INPLACE,
-    NEVER_READ,
-    OUTPUT_KEPT,
-    UNREAD_VIEW,
-    Kept,
-    MemoryPlan,
-    NodePlan,
-    Refusal,
-    Refused,
-    TensorPlace,
-)
+from kvviz.ggml.graph.memory_plan import CAN_INPLACE, MemoryPlan, NodePlan, Refusal, Refused, TensorPlace
 from kvviz.ggml.graph.tensor import INPUT, OUTPUT, Tensor
-from kvviz.ggml.order.free_blocks import UNLIMITED, Address, FreeBlocks, aligned
 
+MAX_CHUNKS, MAX_FREE_BLOCKS = 16, 256
+UNLIMITED = 2**63 - 1
+"""Bytes of a chunk of a buffer type without a largest size (``SIZE_MAX/2``)."""
+
+
+class Address(NamedTuple):
+    """A chunk of the buffer, and the offset in it in bytes."""
+
+    chunk: int
+    offset: int
+
+
+def aligned(size: int, alignment: int) -> int:
+    return -(-size // alignment) * alignment
+
+
+class FreeBlocks:
+    """What is free in a buffer while its use is planned.
+
+    ``alignment``: a power of two; sizes are rounded up to it. ``max_chunk``: bytes of the largest block of memory that
+    the buffer type gives; a larger tensor gets a chunk of its own.
+    """
+
+    def __init__(self, alignment: int = 32, max_chunk: int = UNLIMITED) -> None:
+        if alignment < 1 or alignment & (alignment - 1):
+            raise KvvizError(f"an alignment must be a power of two, not {alignment}")
+        if max_chunk < 1:
+            raise KvvizError(f"a chunk needs a positive size, not {max_chunk} bytes")
+        self.alignment = alignment
+        self.max_chunk = min(max_chunk, UNLIMITED)
+        self.chunks: list[list[tuple[int, int]]] = []  # (offset, size) of free blocks by address
+        self.max_sizes: list[int] = []
+
+    def take(self, size: int) -> Address:
+        """Take memory; gives where."""
+        size = aligned(size, self.alignment)
+        found = self._best_fit(size) or self._best_last(size) or (self._new_chunk(size), 0)
+        chunk, number = found
+        blocks = self.chunks[chunk]
+        offset, free = blocks[number]
+        if free == size:
+            del blocks[number]
+        else:
+            blocks[number] = (offset + size, free - size)
+        self.max_sizes[chunk] = max(self.max_sizes[chunk], offset + size)
+        return Address(chunk, offset)
+
+    def give(self, address: Address, size: int) -> None:
+        """Give memory back; it is joined with the free blocks on its sides."""
+        size = aligned(size, self.alignment)
+        blocks, offset = self.chunks[address.chunk], address.offset
+        for i, (start, free) in enumerate(blocks):
+            if start + free == offset:
+                blocks[i] = (start, free + size)
+                if i + 1 < len(blocks) and blocks[i + 1][0] == offset + size:
+                    blocks[i] = (start, free + size + blocks.pop(i + 1)[1])
+                return
+            if offset + size == start:
+                blocks[i] = (offset, free + size)
+                if i and sum(blocks[i - 1]) == offset:
+                    before = blocks[i - 1]
+                    blocks[i - 1] = (before[0], before[1] + free + size)
+                    del blocks[i]
+                return
+        if len(blocks) >= MAX_FREE_BLOCKS:
+            raise KvvizError(
+                f"chunk {address.chunk} falls into more than {MAX_FREE_BLOCKS} free blocks: ggml aborts here"
+            )
+        at = next((i for i, (start, _) in enumerate(blocks) if start >= offset), len(blocks))
+        blocks.insert(at, (offset, size))
+
+    def _best_fit(self, size: int) -> tuple[int, int] | None:
+        """The smallest block that is large enough, of all but the last block of each chunk; of equal ones the last.
+
+        The best size starts anew with each chunk, so a fit in a later chunk wins over a better one in an earlier.
+        """
+        found = None
+        for chunk, blocks in enumerate(self.chunks):
+            best = UNLIMITED * 2 + 1
+            for number, (_, free) in enumerate(blocks[:-1]):
+                if size <= free <= best:
+                    found, best = (chunk, number), free
+        return found
+
+    def _best_last(self, size: int) -> tuple[int, int] | None:
+        """The last block of the chunk that needs to grow least, or has least room left over."""
+        found, best = None, -(2**63)
+        for chunk, blocks in enumerate(self.chunks):
+            if not blocks:
+                continue
+            offset, free = blocks[-1]
+            reuse = self.max_sizes[chunk] - offset - size
+            better = (best < 0 and reuse > best) or 0 <= reuse < best
+            if free >= size and better:
+                found, best = (chunk, len(blocks) - 1), reuse
+        return found
+
+    def _new_chunk(self, size: int) -> int:
+        if len(self.chunks) >= MAX_CHUNKS:
+            raise KvvizError(f"no room for {size} bytes in {MAX_CHUNKS} chunks: ggml aborts here")
+        last = len(self.chunks) == MAX_CHUNKS - 1
+        self.chunks.append([(0, UNLIMITED if last else max(size, self.max_chunk))])
+        self.max_sizes.append(0)
+        return len(self.chunks) - 1
+
+
+BUFFER = "compute"
 EXTERNAL_ROLES = frozenset({"weight", "state"})
 
 
@@ -39,8 +136,6 @@ def plan_memory(
     *,
     alignment: int = 32,
     max_chunk: int = UNLIMITED,
-    buffers: Mapping[Tensor, str] | None = None,
-    external: Callable[[Tensor], bool] = is_external,
     keep: Mapping[Tensor, Sequence[Tensor]] | None = None,
 ) -> MemoryPlan:
     """Plan the memory of a graph as ``ggml_gallocr_reserve`` does.
@@ -51,10 +146,6 @@ def plan_memory(
         Of the buffer type: 32 on the CPU.
     max_chunk : int
         Bytes of the largest block that the buffer type gives.
-    buffers : mapping of Tensor to str, optional
-        Of graphs on several back ends: the buffer of each node and leaf. All are in ``"compute"`` by default.
-    external : callable
-        Whether a tensor has memory already.
     keep : mapping of Tensor to sequence of Tensor, optional
         By node, what stays until that node has run: what a back end that fuses nodes asks for (``add_alloc_dep``).
 
@@ -63,33 +154,23 @@ def plan_memory(
     KvvizError
         Where ggml would abort: too many free blocks, too many chunks, an alignment that is no power of two.
     """
-    return _Planner(graph, alignment, max_chunk, buffers or {}, external, keep or {}).plan()
+    return _Planner(graph, alignment, max_chunk, keep or {}).plan()
 
 
 class _Planner:
     """The counts of a graph while it is planned."""
 
     def __init__(
-        self,
-        graph: ComputeGraph,
-        alignment: int,
-        max_chunk: int,
-        buffers: Mapping[Tensor, str],
-        external: Callable[[Tensor], bool],
-        keep: Mapping[Tensor, Sequence[Tensor]],
+        self, graph: ComputeGraph, alignment: int, max_chunk: int, keep: Mapping[Tensor, Sequence[Tensor]]
     ) -> None:
         self.keep = keep
         self.graph = graph
-        self.new_blocks = lambda: FreeBlocks(alignment, max_chunk)
         self.alignment = alignment
-        self.buffers = buffers
-        self.external = external
-        self.free: dict[str, FreeBlocks] = {"compute": self.new_blocks()}
+        self.free = FreeBlocks(alignment, max_chunk)
         self.children: dict[Tensor, list[Tensor]] = {}  # that have not run, one for each edge
         self.views: dict[Tensor, list[Tensor]] = {}  # that have not been let go
         self.own: set[Tensor] = set()
         self.places: dict[Tensor, TensorPlace] = {}
-        self.born: list[Tensor] = []
         self.freed: list[Tensor] = []
         self.withheld: list[Tensor] = []
         self.taken: int | None = None
@@ -99,18 +180,18 @@ class _Planner:
         for leaf in self.graph.leafs:
             self._allocate(leaf)
         self._count()
-        first, nodes = tuple(self.born), []
+        nodes = []
         for node in self.graph.nodes:
-            self.born, self.freed, self.withheld, self.taken, self.refused = [], [], [], None, []
+            self.freed, self.withheld, self.taken, self.refused = [], [], None, []
             for source in _sources(node):
-                self._allocate(source, node)
+                self._allocate(source)
             self._allocate(node)
             taken, refused = self.taken, tuple(self.refused)
             for source in (*_sources(node), *self.keep.get(node, ())):
                 self._let_go(source, node)
-            nodes.append(NodePlan(node, taken, refused, *map(tuple, (self.born, self.freed, self.withheld))))
-        sizes = {(name, i): size for name, blocks in self.free.items() for i, size in enumerate(blocks.max_sizes)}
-        return MemoryPlan(self.places, first, tuple(nodes), tuple(self._kept()), sizes, self.alignment)
+            nodes.append(NodePlan(node, taken, refused, tuple(self.freed), tuple(self.withheld)))
+        sizes = {(BUFFER, chunk): size for chunk, size in enumerate(self.free.max_sizes)}
+        return MemoryPlan(self.places, tuple(nodes), sizes)
 
     def _count(self) -> None:
         """How many children and views each tensor has; inputs get memory first, so that nothing overwrites them."""
@@ -122,12 +203,12 @@ class _Planner:
             for source in _sources(node):
                 self.children.setdefault(source, []).append(node)
                 if source.flags & INPUT:
-                    self._allocate(source, node)
+                    self._allocate(source)
             for kept in self.keep.get(node, ()):
                 self.children.setdefault(kept, []).append(node)
 
-    def _allocate(self, tensor: Tensor, user: Tensor | None = None) -> None:
-        if tensor in self.own or tensor.view_src is not None or self.external(tensor):
+    def _allocate(self, tensor: Tensor) -> None:
+        if tensor in self.own or tensor.view_src is not None or is_external(tensor):
             return
         self.own.add(tensor)
         if tensor.op in CAN_INPLACE:
@@ -138,10 +219,7 @@ class _Planner:
             for position, source in enumerate(tensor.src):
                 if source is not None and source is not tensor:
                     self.refused += self._against(tensor, position, source)
-        buffer = self.buffers.get(tensor) or self.buffers.get(user or tensor) or "compute"
-        address = self.free.setdefault(buffer, self.new_blocks()).take(tensor.nbytes)
-        self.places[tensor] = TensorPlace(buffer, *address, tensor.nbytes)
-        self.born.append(tensor)
+        self.places[tensor] = TensorPlace(BUFFER, *self.free.take(tensor.nbytes), tensor.nbytes)
 
     def _take_over(self, node: Tensor) -> bool:
         """Give a node the memory of its first source that nobody else needs."""
@@ -162,7 +240,7 @@ class _Planner:
     def _give_tail(self, there: TensorPlace, node: Tensor) -> None:
         kept, had = (aligned(size, self.alignment) for size in (node.nbytes, there.size))
         if had > kept:
-            self.free[there.buffer].give(Address(there.chunk, there.offset + kept), had - kept)
+            self.free.give(Address(there.chunk, there.offset + kept), had - kept)
 
     def _against(self, node: Tensor, position: int, source: Tensor) -> Iterator[Refused]:
         """All that stands against taking over a source; ggml stops at the first."""
@@ -208,21 +286,9 @@ class _Planner:
             self.withheld.append(tensor)
             return
         there = self.places[tensor]
-        self.free[there.buffer].give(Address(there.chunk, there.offset), there.size)
+        self.free.give(Address(there.chunk, there.offset), there.size)
         self.own.discard(tensor)
         self.freed.append(tensor)
-
-    def _kept(self) -> Iterator[Kept]:
-        read = {source for node in self.graph.nodes for source in _sources(node)}
-        for tensor in self.places:
-            if tensor not in self.own:
-                continue
-            if tensor.flags & OUTPUT:
-                yield Kept(tensor, OUTPUT_KEPT)
-            elif tensor not in read:
-                yield Kept(tensor, NEVER_READ)
-            else:
-                yield Kept(tensor, UNREAD_VIEW, tuple(self.views.get(tensor, ())))
 
 
 def _sources(node: Tensor) -> Iterator[Tensor]:

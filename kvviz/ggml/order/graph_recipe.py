@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -52,18 +52,7 @@ class GraphRecipe:
         return tuple(name for name in RULES if name != "as listed")
 
     def session(self, order: Order | None = None) -> GraphSession:
-        """A session that has run nothing.
-
-        Parameters
-        ----------
-        order : str, or sequence of Tensor or int
-            As in `kvviz.ggml.reorder`; that of the list by default. Nodes and positions are of a graph that is alone.
-
-        Raises
-        ------
-        KvvizError
-            If there is no such rule, or the declared edges do not allow the order.
-        """
+        """A session that has run nothing; ``order`` is as in `kvviz.ggml.reorder`, that of the list by default."""
         if order is not None and not isinstance(order, str) and len(self.graphs) > 1:
             raise KvvizError(f"{self.title!r} has {len(self.graphs)} graphs: give a rule's name, not the nodes of one")
         ordered = [graph.nodes if order is None else new_order(graph, order) for graph in self.graphs]
@@ -80,24 +69,24 @@ class GraphRecipe:
         """Let a trace of these graphs be run again."""
         trace.recipe = self
         if self.held is not None:
-            trace.replayer = GraphReplayer(self)
+            trace.replayer = self
 
+    # -- values of a trace, computed again --------------------------------------------------------------------------
 
-@dataclass(frozen=True, slots=True, eq=False)
-class GraphReplayer:
-    """Values of a trace, computed again."""
-
-    recipe: GraphRecipe
+    @property
+    def runs(self) -> tuple[None, ...]:
+        """What was kept of the inputs of each run: nothing, as what leafs held before the first one is in `held`."""
+        return (None,) * len(self.graphs)
 
     def value(self, trace: Trace, name: str, step: int) -> np.ndarray:
         """What a value held right after a step; see `Trace.value`."""
-        session = self.recipe.session()
+        session = self.session()
         session.follow(trace, step + 1)
         return session.value(name)
 
     def stored(self, trace: Trace, name: str, step: int) -> bytes:
         """The bytes of a value right after a step, as they are stored."""
-        session = self.recipe.session()
+        session = self.session()
         session.follow(trace, step + 1)
         return session.value(name, stored=True)
 
@@ -106,8 +95,7 @@ class GraphReplayer:
         if not as_bytes(budget):
             trace.value_summaries = None
             return None
-        told = self.recipe
-        again = GraphRecipe(told.graphs, told.title, told.labels, told.about, budget, told.held).session()
+        again = replace(self, values=budget).session()
         again.follow(trace, len(trace.log))
         again.look()
         trace.value_summaries = again.trace.value_summaries

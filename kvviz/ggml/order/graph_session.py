@@ -28,16 +28,9 @@ GraphRun = tuple[ComputeGraph, str, Sequence[Tensor]]
 class GraphSession:
     """Graphs one after the other; what they share, such as a cache, stays between them.
 
-    It has memory of its own: what the tensors hold outside is as before after every step.
-
-    Attributes
-    ----------
-    trace : Trace
-        Grows with every step.
-    execution : ComputeGraph or None
-        The one that runs; None between two, and at the end.
-    previews : bool
-        Whether `look_ahead` also tells what each node would allocate.
+    It has memory of its own: what the tensors hold outside is as before after every step. ``trace`` grows with every
+    step. ``execution`` is the graph that runs; None between two, and at the end. ``previews``: whether `look_ahead`
+    also says what each node would allocate.
     """
 
     def __init__(

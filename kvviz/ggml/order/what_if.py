@@ -79,17 +79,9 @@ def first_difference(
     left: tuple[Mapping[Tensor, np.ndarray], Mapping[Tensor, np.ndarray]],
     broken: Sequence[BrokenPair],
 ) -> Difference | None:
-    """Compare two runs.
+    """Compare what each node wrote in the graph's own order and in the new one.
 
-    Parameters
-    ----------
-    before, after : dict of Tensor to ndarray
-        What each node wrote in the graph's own order, and in the new one.
-    steps : pair of sequences of Tensor
-        The nodes of both, in the order in which they ran.
-    left : pair of mappings of Tensor to ndarray
-        What leafs hold after both.
-    broken : sequence of BrokenPair
+    ``steps``: the nodes of both runs, in the order in which they ran. ``left``: what leafs hold after both.
     """
     places = [{node: i for i, node in enumerate(part)} for part in steps]
     for node, now in after.items():

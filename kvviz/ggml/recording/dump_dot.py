@@ -14,7 +14,7 @@ from typing import NamedTuple
 from kvviz.errors import KvvizError
 from kvviz.ggml.graph.tensor import MAX_NAME, MAX_SRC, VIEW_OPS, Tensor, packed
 from kvviz.ggml.recording.recorded_graphs import RecordedGraph, Recording, leafs_of
-from kvviz.ggml.recording.recording_fields import LARGEST
+from kvviz.ggml.recording.recording_lines import LARGEST
 from kvviz.graph.names import quoted
 
 LONGEST = 1 << 16
@@ -63,13 +63,7 @@ class _Drawn(NamedTuple):
 
 
 def read_dot(path: Path) -> Recording:
-    """The graph of a DOT file, known at precision root.
-
-    Raises
-    ------
-    KvvizError
-        If the file cannot be read or a line is not one of ggml's; it names the line.
-    """
+    """The graph of a DOT file, known at precision root; errors name the line that is wrong."""
     drawn: dict[str, _Drawn] = {}
     edges: list[tuple[int, str, str, int]] = []
     number = 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -30,19 +30,12 @@ class RecordedGraph(ComputeGraph):
         Of the graph in its recording.
     step : str
         The call that it belongs to: ``"prefill"``, ``"decode0"`` …; one call may run several graphs.
-    same_tensors : bool
-        llama.cpp used the graph before this one again.
     """
 
-    def __init__(self, title: str, number: int = 0, step: str = "", same_tensors: bool = False) -> None:
+    def __init__(self, title: str, number: int = 0, step: str = "") -> None:
         super().__init__(title)
         self.number = number
         self.step = step
-        self.same_tensors = same_tensors
-
-    def reordered(self, nodes: Iterable[Tensor]) -> RecordedGraph:
-        """The same tensors executed in another order; see `ComputeGraph.reordered`."""
-        return self._reordered(nodes, RecordedGraph(self.title, self.number, self.step))
 
     @cached_property
     def trace(self) -> Trace:

@@ -1,10 +1,14 @@
-"""Reading a recording of lines of JSON (schema ``kvviz-ggml-recording/1``): the tensors of each graph, in order."""
+"""Reading a recording of lines of JSON (schema ``kvviz-ggml-recording/1``): the tensors of each graph, in order.
+
+Every field is checked, as it is not known who wrote the file.
+"""
 
 from __future__ import annotations
 
 import gzip
+import json
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,35 +16,129 @@ import numpy as np
 
 from kvviz.errors import KvvizError
 from kvviz.ggml.graph.op_effects import rows_named
-from kvviz.ggml.graph.tensor import VIEW_OPS, Tensor
+from kvviz.ggml.graph.tensor import MAX_DIMS, MAX_SRC, VIEW_OPS, Tensor, type_size
 from kvviz.ggml.recording.recorded_graphs import RecordedGraph, Recording, leafs_of
-from kvviz.ggml.recording.recording_fields import (
-    LARGEST,
-    TensorLine,
-    parsed,
-    tensor_line,
-    text,
-    type_table,
-    whole_number,
-)
 from kvviz.graph.names import quoted
+
+LARGEST = 1 << 48
+"""No count, size or offset of a recording is larger; a trace has the same limit."""
+
+_ROLES = ("weight", "state", "input")
+
+
+def parsed(text: str | bytes) -> dict[str, Any]:
+    """A line as an object."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
+        raise KvvizError(f"is not JSON: {reason}") from None
+    if not isinstance(found, dict):
+        raise KvvizError(f"is a {type(found).__name__}, not an object")
+    return found
+
+
+def whole_number(
+    line: Mapping[str, Any], key: str, default: int | None = None, low: int = 0, high: int = LARGEST
+) -> int:
+    found = line.get(key, default)
+    if type(found) is not int or not low <= found <= high:
+        raise KvvizError(f"has {key!r} = {_shown(found)}, but needs a whole number from {low} to {high}")
+    return found
+
+
+def number_or_none(line: Mapping[str, Any], key: str) -> int | None:
+    return None if line.get(key) is None else whole_number(line, key)
+
+
+def text(line: Mapping[str, Any], key: str, default: str | None = None) -> str:
+    """A text of a line, without halves of characters, which no file can hold."""
+    found = line.get(key, default)
+    if not isinstance(found, str):
+        raise KvvizError(f"has {key!r} = {_shown(found)}, but needs a text")
+    return found.encode("utf-8", "replace").decode()
+
+
+def tensor_of(line: Mapping[str, Any], types: Mapping[str, tuple[int, int]]) -> Tensor:
+    """The tensor of a leaf or a node, without its sources, its root and its buffer, which are ids."""
+    role = "" if line["k"] == "node" else text(line, "role")
+    if line["k"] != "node" and role not in _ROLES:
+        raise KvvizError(f"has the role {_shown(role)}; the role of a leaf is one of {', '.join(_ROLES)}")
+    ne, nb = (_numbers(line, key, 0, LARGEST, MAX_DIMS, MAX_DIMS) for key in ("ne", "nb"))
+    values = _numbers(line, "values", -(1 << 63), (1 << 63) - 1) if line.get("values") is not None else None
+    type_ = text(line, "type")
+    if type_size(type_) != types.get(type_, type_size(type_)):
+        raise KvvizError(f"is of type {type_}, whose blocks are {type_size(type_)}, not {types[type_]}")
+    return Tensor(
+        text(line, "name"),
+        type_,
+        ne,  # type: ignore[arg-type]
+        nb,  # type: ignore[arg-type]
+        text(line, "op"),
+        text(line, "desc", ""),
+        _numbers(line, "op_params", -(1 << 31), (1 << 31) - 1, 0, 16) if "op_params" in line else (),
+        whole_number(line, "flags", 0, -(1 << 31), (1 << 31) - 1),
+        view_offs=whole_number(line, "view_offs", 0),
+        role=role,
+        values=None if values is None else np.array(values, np.int64),
+        address=number_or_none(line, "buf_offs"),
+    )
+
+
+def source_ids(line: Mapping[str, Any]) -> list[int | None]:
+    """The ids of a tensor's sources."""
+    src = line.get("src", [])
+    if not isinstance(src, list) or len(src) > MAX_SRC or not all(one is None or type(one) is int for one in src):
+        raise KvvizError(f"has 'src' = {_shown(src)}, but needs a list of at most {MAX_SRC} ids")
+    return src
+
+
+def type_table(line: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
+    """The first line's sizes of element types: elements of a block, and its bytes."""
+    found = line.get("types", {})
+    if not isinstance(found, dict):
+        raise KvvizError(f"has 'types' = {_shown(found)}, but needs sizes by type")
+    table = {name: _numbers(found, name, 1, 1 << 20, 2, 2) for name in found}
+    return {name: (elements, size) for name, (elements, size) in table.items()}
+
+
+def _numbers(
+    line: Mapping[str, Any], key: str, low: int, high: int, least: int = 0, most: int | None = None
+) -> tuple[int, ...]:
+    found = line.get(key)
+    if not isinstance(found, list) or not all(type(one) is int and low <= one <= high for one in found):
+        raise KvvizError(f"has {key!r} = {_shown(found)}, but needs a list of numbers from {low} to {high}")
+    if not least <= len(found) <= (len(found) if most is None else most):
+        raise KvvizError(f"has {len(found)} numbers in {key!r}, not {least}")
+    return tuple(found)
+
+
+def _shown(found: Any) -> str:
+    """A value in a message: nobody reads a long one."""
+    if isinstance(found, int) and found.bit_length() > 128:
+        return f"a number of {found.bit_length()} bits"
+    return quoted(found) if isinstance(found, str) else quoted(_brief(found))[1:-1]
+
+
+def _brief(found: Any) -> str:
+    if isinstance(found, Sequence) and len(found) > 16:
+        return f"a list of {len(found)}"
+    try:
+        return json.dumps(found)
+    except (ValueError, RecursionError):
+        return type(found).__name__
+
 
 SCHEMA = "kvviz-ggml-recording/1"
 LONGEST = 1 << 26
 """Bytes of a line, at most."""
 
-# Sources that what an op touches is told by.
+# Sources that say what an op touches.
 _SOURCES = {"CPY": 1, "SET_ROWS": 2, "GET_ROWS": 2, **dict.fromkeys(VIEW_OPS, 1)}
 
 
 def read_lines(path: Path) -> Recording:
-    """A recording from ``.jsonl`` or ``.jsonl.gz``.
-
-    Raises
-    ------
-    KvvizError
-        If the file cannot be read or a line is wrong; it names the line.
-    """
+    """A recording from ``.jsonl`` or ``.jsonl.gz``; errors name the line that is wrong."""
     reading = _Reading(path.name)
     number = 0
     try:
@@ -118,7 +216,7 @@ class _Reading:
                 raise KvvizError(f"a {kind} before the first graph")
             if line.get("g") != self.graphs[-1].number:
                 raise KvvizError(f"a {kind} within graph {self.graphs[-1].number} says that it is of another graph")
-            self._tensor(tensor_line(line, self.types))
+            self._tensor(line)
         else:
             raise KvvizError(f"there is no kind of line {kind!r}; choose meta, graph, buffer, leaf or node")
 
@@ -136,8 +234,7 @@ class _Reading:
         if number != len(self.graphs):
             raise KvvizError(f"graph {number} is out of order: {len(self.graphs)} graphs come before it")
         self.announced = whole_number(line, "n_nodes")
-        same = line.get("same_pointers_as_previous") is True
-        self.graphs.append(RecordedGraph(f"{self.title} graph {number}", number, text(line, "step", ""), same))
+        self.graphs.append(RecordedGraph(f"{self.title} graph {number}", number, text(line, "step", "")))
         self.own, self.places = {}, {}
 
     def _end(self) -> None:
@@ -157,43 +254,34 @@ class _Reading:
         same = sum(name.split(" #")[0] == label for name in self.buffers.values())
         self.buffers[number] = f"{label} #{same + 1}" if same else label
 
-    def _tensor(self, line: TensorLine) -> None:
-        called = f"{'leaf' if line.role else 'node'} {quoted(line.name)}"
-        if line.id in self.own or line.id in self.kept:
-            raise KvvizError(f"{called} has the id {line.id} of another tensor")
-        if line.buffer is not None and line.buffer not in self.buffers:
-            raise KvvizError(f"{called} lies in buffer {line.buffer}, which no earlier line declares")
-        tensor = Tensor(
-            line.name,
-            line.type,
-            line.ne,
-            line.nb,
-            line.op,
-            line.desc,
-            line.op_params,
-            line.flags,
-            view_offs=line.view_offs,
-            role=line.role,
-            values=None if line.values is None else np.array(line.values, np.int64),
-            buffer="" if line.buffer is None else self.buffers[line.buffer],
-            address=line.address,
-        )
-        tensor.src = [None if id is None else self._find(id, line, tensor, called) for id in line.src]
-        if line.view_src is not None:
-            tensor.view_src = self._find(line.view_src, line, tensor, called)
-        _check(tensor, called)
-        (self.kept if line.role in ("weight", "state") else self.own)[line.id] = tensor
-        if line.place is not None:
-            if line.place in self.places:
-                raise KvvizError(f"{called} has place {line.place} in the order, as another node does")
-            self.places[line.place] = tensor
-            self.graphs[-1].nodes.append(tensor)
+    def _tensor(self, line: Mapping[str, Any]) -> None:
+        tensor, id = tensor_of(line, self.types), whole_number(line, "id")
+        place = whole_number(line, "i") if line["k"] == "node" else None
+        called = f"{line['k']} {quoted(tensor.name)}"
+        if id in self.own or id in self.kept:
+            raise KvvizError(f"{called} has the id {id} of another tensor")
+        buffer, root = number_or_none(line, "buf"), number_or_none(line, "view_src")
+        if buffer is not None:
+            if buffer not in self.buffers:
+                raise KvvizError(f"{called} lies in buffer {buffer}, which no earlier line declares")
+            tensor.buffer = self.buffers[buffer]
 
-    def _find(self, id: int, line: TensorLine, tensor: Tensor, called: str) -> Tensor:
-        found = tensor if id == line.id else self.own.get(id) or self.kept.get(id)
-        if found is None:
-            raise KvvizError(f"{called} uses tensor {id}, which no earlier line of this graph declares")
-        return found
+        def found(other: int) -> Tensor:
+            one = tensor if other == id else self.own.get(other) or self.kept.get(other)
+            if one is None:
+                raise KvvizError(f"{called} uses tensor {other}, which no earlier line of this graph declares")
+            return one
+
+        tensor.src = [None if one is None else found(one) for one in source_ids(line)]
+        if root is not None:
+            tensor.view_src = found(root)
+        _check(tensor, called)
+        (self.kept if tensor.role in ("weight", "state") else self.own)[id] = tensor
+        if place is not None:
+            if place in self.places:
+                raise KvvizError(f"{called} has place {place} in the order, as another node does")
+            self.places[place] = tensor
+            self.graphs[-1].nodes.append(tensor)
 
 
 def _check(tensor: Tensor, called: str) -> None:

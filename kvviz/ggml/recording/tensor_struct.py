@@ -65,13 +65,7 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
 
 
 class Library:
-    """The functions of a loaded ``libggml``, typed: ``library.ggml_op_name(7)``.
-
-    Raises
-    ------
-    KvvizError
-        If a function is missing.
-    """
+    """The functions of a loaded ``libggml``, typed: ``library.ggml_op_name(7)``."""
 
     def __init__(self, loaded: Any) -> None:
         for name, (result, arguments) in _FUNCTIONS.items():
@@ -86,13 +80,7 @@ class Library:
         raise AttributeError(name)
 
     def check(self) -> None:
-        """Let the library make a view, and read it through `TensorStruct`.
-
-        Raises
-        ------
-        KvvizError
-            If it reads otherwise than it was made: this ggml has another struct.
-        """
+        """Let the library make a view, read it through `TensorStruct`, and raise if this ggml has another struct."""
         context = self.ggml_init(InitParams(1 << 16, None, False))
         try:
             whole = self.ggml_new_tensor_2d(context, 0, 5, 7)
