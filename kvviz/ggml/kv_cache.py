@@ -354,8 +354,14 @@ def _with_cells(run: CacheRun, cells: CellMap) -> CacheRun:
             owners[-1] = (owners[-1][0], cell + 1, *whose)
         else:
             owners.append((cell, cell + 1, *whose))
-    rows = Rows(held, run.items[0].wrote, None, owners=tuple(owners))
+    notes = tuple((start, stop, _note(of, state)) for start, stop, of, state in owners)
+    rows = Rows(held, run.items[0].wrote, None, notes=notes, owners=tuple(owners))
     return replace(run, valid=count_rows(live(held)), stale=count_rows(stale(held)), items=(rows,))
+
+
+def _note(seqs: tuple[int, ...], state: str) -> str:
+    whose = f"sequence{'s' * (len(seqs) > 1)} {', '.join(map(str, seqs))}" if seqs else "of no sequence"
+    return f"{whose} · {state}: {dict(CELL_STATES)[state]}" if state else whose
 
 
 def _moved(cells: Sequence[int], how: str) -> str:

@@ -17,6 +17,7 @@ import kvviz
 from kvviz.errors import KvvizError
 from kvviz.ggml import kv_cache
 from kvviz.ggml.kv_cache import DIRTY, FREE, LIVE, SHIFTED, KVCache
+from kvviz.trace.header_schema import ROWS, check
 from kvviz.view import heat_cells
 from kvviz.view.packed_columns import unpack
 from kvviz.view.payload_cache_rows import cache_payload
@@ -179,9 +180,27 @@ def test_the_trace_has_a_run_for_each_call_and_rows_with_the_positions_and_seque
         assert found == {cell: pos for cell, pos in enumerate(change.cells.pos) if pos >= 0}
     whose = {row: (seqs, state) for a, b, seqs, state in heat_cells.owners(shown, 5) for row in range(a, b)}
     assert (whose[3], whose[6]) == (((0,), "shift pending"), ((1,), ""))
-    assert "owners" in unpack(cache_payload(trace))[0]
+    pending = "sequence 0 · shift pending: the position has moved, the key is not rotated yet"
+    assert (3, 4, pending) in heat_cells.notes(shown, 5)
+    header = unpack(cache_payload(trace))[0]
+    assert "owners" in header and pending in header["notes"]
     trace.save(tmp_path / "cells")
     assert kvviz.Trace.load(tmp_path / "cells").caches[0].runs == shown.runs
+
+
+def test_a_file_without_notes_is_still_read() -> None:
+    check([[[0, 1, 0]], [], None, 0], ROWS)
+    check([[], [], None, 0, [[0, 3, "sequence 1"]]], ROWS)
+    check([[], [], None, 0, [], [[0, 3, [0, 1], "freed, dirty"]]], ROWS)
+    wrongs: list[list[Any]] = [
+        [[], [], None],
+        [[], [], None, 0, [[0, 3, 1]]],
+        [[], [], None, 0, [], [[0, 3, [-1], ""]]],
+        [[], [], None, 0, [], [], []],
+    ]
+    for wrong in wrongs:
+        with pytest.raises(ValueError):
+            check(wrong, ROWS)
 
 
 def test_the_example_in_the_docstring_gives_what_it_says() -> None:
