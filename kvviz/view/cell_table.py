@@ -24,7 +24,7 @@ _ANGLES = {SHIFTED: "45deg", DIRTY: "135deg"}
 
 
 class _Run(NamedTuple):
-    """Cells side by side that are told as one."""
+    """Cells side by side that are drawn as one."""
 
     start: int
     stop: int
@@ -96,9 +96,9 @@ def _cell(run: _Run, head: int, joined: bool) -> str:
         f"padding:1px 3px;min-width:{10 if joined else 26}px;text-align:center;white-space:nowrap;"
         f"{_fill(run, sorted(run.seqs))}border-bottom:3px solid {_INK if run.fresh else 'transparent'};"
     )
-    told = _title(run)
+    title = _title(run)
     if run.start <= head < run.stop:
-        told += f"; the next search begins at cell {head}"
+        title += f"; the next search begins at cell {head}"
         look += "border-left:3px solid var(--jp-brand-color1,#1f5fbf);"
     span = f' colspan="{length}"' if joined and length > 1 else ""
     below = _below(run)
@@ -109,17 +109,17 @@ def _cell(run: _Run, head: int, joined: bool) -> str:
         tint = hue(min(run.seqs), LIGHT) + "44" if run.seqs else "transparent"
         ground = f"background:linear-gradient({tint},{tint}),{_PANE}"
         text = f'<span style="display:inline-block;margin:0 4px;padding:0 1px;{ground}">{text}</span>'
-    return f'<td{span} style="{look}" title="{escape(told)}">{text}</td>'
+    return f'<td{span} style="{look}" title="{escape(title)}">{text}</td>'
 
 
 def _title(run: _Run) -> str:
     """All that is known of cells, as one sentence."""
     name, meaning = CELL_STATES[run.state]
     length = run.stop - run.start
-    told = f"cell {run.start}" if length == 1 else f"cells {run.start} to {run.stop - 1}"
-    told += f": {name}" + (f", position {_span(run.pos, length)}" if run.pos >= 0 else "")
-    told += f" of sequence {', '.join(map(str, sorted(run.seqs)))}" if run.seqs else ""
-    return f"{told}; {meaning}" + (", written by this call" if run.fresh else "")
+    text = f"cell {run.start}" if length == 1 else f"cells {run.start} to {run.stop - 1}"
+    text += f": {name}" + (f", position {_span(run.pos, length)}" if run.pos >= 0 else "")
+    text += f" of sequence {', '.join(map(str, sorted(run.seqs)))}" if run.seqs else ""
+    return f"{text}; {meaning}" + (", written by this call" if run.fresh else "")
 
 
 def _below(run: _Run) -> str:

@@ -164,9 +164,9 @@ class GraphWriter:
         self._meant = {node: place for place, node in enumerate(graph.meant or ())}
         self._layers = layers_of(graph.nodes)
         # Where the order is another one than the allocator knew, addresses say nothing.
-        told = graph.meant is None and graph not in self._plans and not declared
-        self._takers = taken_over(graph) if told else {}
-        self._freed = freed_after(graph) if told else {}
+        placed = graph.meant is None and graph not in self._plans and not declared
+        self._takers = taken_over(graph) if placed else {}
+        self._freed = freed_after(graph) if placed else {}
         # What stays to the end is let go when the next graph begins.
         self._freed.pop(len(graph.nodes) - 1, None)
         self.writer.begin_run(text, keep=self.values.values())

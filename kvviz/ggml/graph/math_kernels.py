@@ -17,6 +17,9 @@ from kvviz.ggml.graph.op_effects import patch_of
 from kvviz.ggml.graph.tensor import Tensor, described, real, word
 from kvviz.ggml.graph.tensor_data import read, rounded, stored, to_type, write
 
+_F = np.float32
+_ERF = np.vectorize(erf, [np.float64])
+
 
 def sources(node: Tensor) -> list[Tensor]:
     """The sources of a node that are there."""
@@ -94,10 +97,6 @@ MOVES: dict[str, Callable[[Tensor], None]] = {
     "REPEAT": repeat,
     "CONCAT": concat,
 }
-
-
-_F = np.float32
-_ERF = np.vectorize(erf, [np.float64])
 
 
 def _gelu(x: np.ndarray) -> np.ndarray:

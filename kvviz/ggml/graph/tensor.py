@@ -70,7 +70,7 @@ class Tensor:
     id : str
         What a DOT file calls it: ``"0x55…"``.
     room : int
-        Of a root: bytes that it has at least, where its own sizes do not tell all.
+        Of a root: bytes that it has at least, where its own sizes do not say all.
     """
 
     name: str

@@ -58,10 +58,10 @@ class GraphSession:
         self._places: dict[Tensor, int] = {}
         self._nodes: list[Tensor] = []
         self._made: set[Tensor] = set()
-        self._told: LiveTrace | None = None
+        self._writing: LiveTrace | None = None
         self.next_run()
-        assert self._told is not None
-        self.trace: Trace = self._told.trace
+        assert self._writing is not None
+        self.trace: Trace = self._writing.trace
 
     # -- running ----------------------------------------------------------------------------------------------------
 
@@ -79,10 +79,10 @@ class GraphSession:
         writing = self._executor.writing
         used = {source for node in self._nodes for source in node.src if source is not node}
         outputs = [writing.values[node] for node in self._nodes if node not in used or node.flags & OUTPUT]
-        if self._told is None:
-            self._told = writing.writer.live(outputs)
+        if self._writing is None:
+            self._writing = writing.writer.live(outputs)
         else:
-            self._told.begin(tuple(writing.writer.named(outputs)))
+            self._writing.begin(tuple(writing.writer.named(outputs)))
         self.execution = graph
         return True
 
@@ -141,8 +141,8 @@ class GraphSession:
 
     def look(self) -> None:
         """Put what was kept of the values into the trace, also of a run that goes on."""
-        assert self._told is not None
-        self._told.summarise()
+        assert self._writing is not None
+        self._writing.summarise()
 
     # -- leaving a recording ----------------------------------------------------------------------------------------
 
@@ -179,9 +179,9 @@ class GraphSession:
     def _step(self, node: Tensor | None) -> None:
         with self._own_memory():
             done = self._executor.step(node, self.listed)
-        assert done is not None and self._told is not None
+        assert done is not None and self._writing is not None
         self._made.add(done)
-        self._told.follow()
+        self._writing.follow()
         if self._executor.next_node is None:
             self._end_run()
 
@@ -194,13 +194,13 @@ class GraphSession:
         return [node for node in self._executor.ahead if not waiting(node)]
 
     def _end_run(self) -> None:
-        assert self._told is not None
+        assert self._writing is not None
         with self._own_memory():
             used = {source for node in self._nodes for source in node.src if source is not node}
             out = [node for node in self._nodes if node not in used or node.flags & OUTPUT]
             names = self._executor.writing.writer.named([self._executor.writing.values[node] for node in out])
             self.trace.outputs = {name: tensor_get(node) for name, node in zip(names, out) if has_numbers(node)}
-        self._told.summarise()
+        self._writing.summarise()
         self.trace.caches = stored_caches(self.trace)
         self.execution = None
 

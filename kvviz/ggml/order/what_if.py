@@ -190,7 +190,7 @@ def reorder(
     level: Level = "exact",
     values: int | str = "1 MB",
 ) -> Reordered:
-    """Give the nodes of a graph another order, tell which hazards that breaks, and compare the results.
+    """Give the nodes of a graph another order, find which hazards that breaks, and compare the results.
 
     Parameters
     ----------
@@ -235,7 +235,7 @@ def reorder(
         raise KvvizError(f"{graph.title!r} cannot be run: {why_not}")
     titles = (f"{graph.title}: as listed", f"{graph.title}: {name}")
     if why_not:
-        # The recorded addresses are of the recorded order alone: what is told of one is told of both.
+        # The recorded addresses belong to the recorded order alone, so neither trace has them.
         both = graph.reordered(graph.nodes), other
         before, after = (to_trace([one], title) for one, title in zip(both, titles))
         return Reordered(graph, other, name, about, moved, broken, at, before, after, False, why_not, None)

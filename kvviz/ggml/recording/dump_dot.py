@@ -127,7 +127,7 @@ def _drawn(label: str, number: int) -> _Drawn:
     if computed:
         tensor.op = _op(match[5])
     elif type_[0] in "qt" or name.endswith((".weight", ".bias")):
-        # Nothing tells weights from inputs but their types and names.
+        # Only types and names distinguish weights from inputs.
         tensor.role = "weight"
     return _Drawn(tensor, int(match[3]) if computed and len(match[3]) < 10 else 0 if computed else None, number)
 
@@ -191,7 +191,7 @@ def _by_name(name: str, drawn: dict[str, _Drawn]) -> Tensor | None:
 
 
 def _place(graph: RecordedGraph) -> None:
-    """Let roots be no smaller than their views: of a fourth axis nothing is told; and call state what is written."""
+    """Let roots be no smaller than their views: the file leaves out the fourth axis; and call state what is written."""
     for node in graph.nodes:
         root = node.root
         if root is not node:

@@ -72,17 +72,17 @@ def to_dot(graph: ComputeGraph, level: Level = "exact") -> str:
 
     Names are quoted, with ``&``, ``<`` and ``>`` as entities, which Graphviz reads as those characters.
     """
-    told = describe(graph, level)
-    lines = ["digraph G {", "  rankdir = TB;", f"  label = {_quoted(told['title'])};", "  node [ shape = box ];"]
-    for node in told["nodes"]:
+    graph_data = describe(graph, level)
+    lines = ["digraph G {", "  rankdir = TB;", f"  label = {_quoted(graph_data['title'])};", "  node [ shape = box ];"]
+    for node in graph_data["nodes"]:
         sizes = ", ".join(str(n) for n in node["ne"])
         style = 'style = "filled"; fillcolor = "pink"; ' if node["op"] == "NONE" else ""
         text = _quoted(f"{node['name']} ({node['type']})\n{node['op']} [{sizes}]")
         recorded = f"recorded_id = {_quoted(node['recorded_id'])}; " if "recorded_id" in node else ""
         lines.append(f"  {node['id']} [ {style}{recorded}label = {text}; ];")
-    for edge in told["edges"]:
+    for edge in graph_data["edges"]:
         lines.append(f'  {edge["from"]} -> {edge["to"]} [ label = "src {edge["src"]}"; ];')
-    for pair in told["hidden"]:
+    for pair in graph_data["hidden"]:
         most = "" if pair["known"] == "exact" else "at most "
         text = _quoted(f"{pair['kind']} {most}{pair['bytes']} B of {pair['root_name']}")
         facts = f'kind = "{pair["kind"]}"; bytes = {pair["bytes"]}; root = {_quoted(pair["root_name"])}; '
@@ -130,7 +130,7 @@ def _root(touching: Touching, first: Tensor, second: Tensor, kind: str, level: L
 
 
 def _node(tensor: Tensor, number: str, ids: dict[Tensor, str]) -> dict[str, Any]:
-    told = {
+    entry = {
         "id": number,
         "name": tensor.name,
         "op": tensor.op if not tensor.desc else f"{tensor.op}({tensor.desc})",
@@ -140,10 +140,10 @@ def _node(tensor: Tensor, number: str, ids: dict[Tensor, str]) -> dict[str, Any]
         "flags": tensor.flags,
     }
     if tensor.id:
-        told["recorded_id"] = tensor.id
+        entry["recorded_id"] = tensor.id
     if tensor.view_src is not None:
-        told |= {"view_of": ids.get(tensor.view_src, ""), "view_offs": tensor.view_offs if tensor.placed else None}
-    return told
+        entry |= {"view_of": ids.get(tensor.view_src, ""), "view_offs": tensor.view_offs if tensor.placed else None}
+    return entry
 
 
 def _edges(graph: ComputeGraph, ids: dict[Tensor, str]) -> Iterator[dict[str, Any]]:

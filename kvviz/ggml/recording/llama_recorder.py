@@ -29,7 +29,7 @@ _ROLES = {"weights": "weight", "any": "state"}
 def record(llama: Any) -> Iterator[Recording]:
     """Record what a ``llama_cpp.Llama`` executes; what it knows already goes with it, and comes back.
 
-    Meanwhile it works on a context of its own, made like its old one but with a callback: a context is told of it only
+    Meanwhile it works on a context of its own, made like its old one but with a callback: a context takes one only
     when it is made. So for the time there are two KV caches; LoRA adapters do not go along.
 
     Parameters
